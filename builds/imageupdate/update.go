@@ -58,11 +58,9 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 		to.API = pulls
 	}
 	if to.Proposal != "" {
-		found, err := pulls.PullRequests(ctx, to.Proposal)
-		if err != nil {
-			return fmt.Errorf("looking for closed pull requests: %w", err)
+		if to.Rejected, err = writeback.Rejected(ctx, pulls, to.Proposal, to.Branch); err != nil {
+			return err
 		}
-		to.Rejected = writeback.RejectedBy(found, to.Branch)
 	}
 	if to.Sign, err = r.signer(ctx, u); err != nil {
 		return err

@@ -133,8 +133,7 @@ func message(lock string, changed []Built) string {
 // trailer that each commit of a write-back has.
 const trailer = "Armature-Build"
 
-// setTrailer names the set of images. A commit of a forge cannot be predicted: one whose answer
-// got lost is known by this.
+// setTrailer names the set of images, for people: a commit of a forge cannot be predicted.
 func setTrailer(changed []Built) string {
 	hash := sha256.New()
 	for _, b := range changed { // in the order of their names
@@ -251,44 +250,47 @@ func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash
 	if merged, err := at.IsAncestor(base); err != nil || merged {
 		return false, err
 	}
-	// Ours is one commit on top of what the branch was once.
-	if ours, err := u.ours(ctx, at); err != nil {
-		return false, err
-	} else if !ours || len(at.ParentHashes) != 1 {
-		return false, &ForeignError{u.Proposal, at.Hash.String(), krm.Plain(at.Author.Name)}
+	// Ours is one commit on top of what the branch was once, which changes images in the lock.
+	foreign := func(c *object.Commit) error {
+		return &ForeignError{u.Proposal, c.Hash.String(), krm.Plain(c.Author.Name)}
+	}
+	if len(at.ParentHashes) != 1 {
+		return false, foreign(at)
 	}
 	parent, err := at.Parent(0)
 	if err != nil {
 		return false, err
 	}
+	if ours, err := u.ours(ctx, at); err != nil {
+		return false, err
+	} else if !ours {
+		return false, foreign(at)
+	}
 	if known, err := parent.IsAncestor(base); err != nil {
 		return false, err
 	} else if !known {
-		return false, &ForeignError{u.Proposal, parent.Hash.String(), krm.Plain(parent.Author.Name)}
+		return false, foreign(parent)
+	}
+	if images, err := c.imagesAlone(ctx, parent, at); err != nil {
+		return false, err
+	} else if !images {
+		return false, foreign(at)
 	}
 	blob, err := c.blob(at)
 	if err != nil || blob.IsZero() {
 		return false, err
 	}
-	if c.objects.HasEncodedObject(blob) != nil {
-		if err := c.from.Files(ctx, c.objects, []plumbing.Hash{blob}); err != nil {
-			return false, err
-		}
-	}
 	has, err := c.read(blob)
 	return bytes.Equal(has, text), err
 }
 
-// ours reports whether a commit is as this Update makes them: by its author, and signed by
-// its key, where it signs.
+// ours reports whether a commit has the author that this Update gives its commits, and the
+// signature of its key, where it signs. Anybody can write a message.
 func (u *Update) ours(ctx context.Context, c *object.Commit) (bool, error) {
 	if u.API != nil {
-		if !strings.Contains(c.Message, "\nArmature-Set: sha256:") {
-			return false, nil
-		}
 		return u.API.Wrote(ctx, c.Hash.String())
 	}
-	if c.Author.Name != u.Name || c.Author.Email != u.Email || c.Committer.Email != u.Email || !strings.Contains(c.Message, "\n"+trailer+": ") {
+	if c.Author.Name != u.Name || c.Author.Email != u.Email || c.Committer.Email != u.Email {
 		return false, nil
 	}
 	if u.Sign == nil {
@@ -305,7 +307,7 @@ func (u *Update) ours(ctx context.Context, c *object.Commit) (bool, error) {
 // imagesMark begins the line of a pull request's text that names its digests.
 const imagesMark = "<!-- armature-images: "
 
-// Text of the pull request for the commit. RejectedBy reads the images from its body.
+// Text of the pull request for the commit. Rejected reads the images from its body.
 func (r Result) Text() (title, body string) {
 	var digests strings.Builder
 	for _, b := range r.Changed {
@@ -315,11 +317,25 @@ func (r Result) Text() (title, body string) {
 	return title, fmt.Sprintf("%s%s-->\nArmature keeps this branch up to date until it is merged. If you close it, these images are not proposed again.\n\n```\n%s```\n", imagesMark, digests.String(), r.Message)
 }
 
-// RejectedBy gives the digests of the images of pull requests into a branch that were closed
-// without a merge.
-func RejectedBy(pulls []forge.PullRequest, base string) (digests []string) {
+// Rejected gives the digests of the images of pull requests between two branches that were
+// closed without a merge. Only those of the account itself count: whoever sees a branch may
+// open a pull request of it, with any text, and close it.
+func Rejected(ctx context.Context, f forge.Forge, head, base string) (digests []string, err error) {
+	pulls, err := f.PullRequests(ctx, head)
+	if err != nil {
+		return nil, fmt.Errorf("looking for closed pull requests: %w", err)
+	}
+	account := ""
 	for _, p := range pulls {
-		if p.Open || p.Merged || p.Fork || p.Base != base {
+		if p.Open || p.Merged || p.Fork || p.Base != base || !strings.Contains(p.Body, imagesMark) {
+			continue
+		}
+		if account == "" {
+			if account, err = f.Account(ctx); err != nil {
+				return nil, fmt.Errorf("looking for closed pull requests: %w", err)
+			}
+		}
+		if !p.By(account) {
 			continue
 		}
 		for line := range strings.Lines(p.Body) {
@@ -328,5 +344,5 @@ func RejectedBy(pulls []forge.PullRequest, base string) (digests []string) {
 			}
 		}
 	}
-	return digests
+	return digests, nil
 }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/storage"
 
@@ -117,6 +120,63 @@ func (c *clone) blob(commit *object.Commit) (none plumbing.Hash, _ error) {
 		return none, fmt.Errorf("%s in commit %s is a folder, not a lock", c.path, commit.Hash)
 	}
 	return entry.Hash, nil
+}
+
+// imagesAlone reports whether a commit differs from its parent in the lock alone, and there in
+// the images of builds.
+func (c *clone) imagesAlone(ctx context.Context, parent, commit *object.Commit) (bool, error) {
+	was, err := parent.Tree()
+	if err != nil {
+		return false, err
+	}
+	is, err := commit.Tree()
+	if err != nil {
+		return false, err
+	}
+	folders := strings.Split(c.path, "/")
+	for i, name := range folders {
+		other := func(e object.TreeEntry) bool { return e.Name == name }
+		before, after := slices.DeleteFunc(slices.Clone(was.Entries), other), slices.DeleteFunc(slices.Clone(is.Entries), other)
+		if !slices.Equal(before, after) {
+			return false, nil
+		}
+		if i == len(folders)-1 {
+			break
+		}
+		for _, t := range []**object.Tree{&was, &is} {
+			entry := slices.IndexFunc((*t).Entries, other)
+			if entry < 0 || (*t).Entries[entry].Mode != filemode.Dir {
+				return false, nil
+			}
+			if *t, err = object.GetTree(c.objects, (*t).Entries[entry].Hash); err != nil {
+				return false, err
+			}
+		}
+	}
+	var locks [2]api.ImageLockSpec
+	for i, at := range []*object.Commit{parent, commit} {
+		blob, err := c.blob(at)
+		if err != nil || blob.IsZero() && at == commit {
+			return false, nil // not a lock
+		}
+		if blob.IsZero() {
+			continue
+		}
+		if c.objects.HasEncodedObject(blob) != nil {
+			if err := c.from.Files(ctx, c.objects, []plumbing.Hash{blob}); err != nil {
+				return false, err
+			}
+		}
+		text, err := c.read(blob)
+		if err != nil {
+			return false, err
+		}
+		if locks[i], err = parse(text, c.path); err != nil {
+			return false, nil // a person wrote it
+		}
+		locks[i].Builds = nil
+	}
+	return reflect.DeepEqual(locks[0], locks[1]), nil
 }
 
 func (c *clone) read(hash plumbing.Hash) (_ []byte, err error) {

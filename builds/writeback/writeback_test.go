@@ -24,6 +24,7 @@ import (
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/forge"
 )
 
 const lockPath = "apps/armature.lock"
@@ -410,6 +411,131 @@ func TestProposal(t *testing.T) {
 	r.run(r.work, "push", "-q", "-f", "origin", "mine:"+u.Proposal)
 	if _, err := u.Write(t.Context(), []writeback.Built{built("weather", 4)}); !errors.As(err, &foreign) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A commit on the branch of a pull request is our own by what it changes, and by its author.
+// What somebody else put there stays, whatever its message says and whoever signs it.
+func TestProposalComparesTrees(t *testing.T) {
+	for way, of := range map[string]func(r *repository) *writeback.Update{
+		"without a key": func(r *repository) *writeback.Update { u := r.update(); u.Sign = nil; return u },
+		"by an API that goes by the author": func(r *repository) *writeback.Update {
+			u := r.update()
+			u.API = &account{r: r, name: "Armature"}
+			return u
+		},
+	} {
+		for name, c := range map[string]struct {
+			change  func(r *repository, branch string)
+			foreign bool
+		}{
+			"nothing": {change: func(*repository, string) {}},
+			"our commit without its message": {change: func(r *repository, _ string) {
+				r.run(r.work, "commit", "-q", "--amend", "--no-gpg-sign", "-m", "x")
+			}},
+			"another file": {foreign: true, change: func(r *repository, _ string) {
+				r.put("apps/weather.yaml", "kind: y\n")
+				r.run(r.work, "commit", "-q", "-a", "--amend", "--no-edit")
+			}},
+			"another file in place of the lock": {foreign: true, change: func(r *repository, branch string) {
+				r.run(r.work, "reset", "-q", "--hard", branch+"~")
+				r.put("apps/weather.yaml", "kind: y\n")
+				r.run(r.work, "commit", "-q", "-a", "-m", "Pin\n\nArmature-Build: team1/weather\nArmature-Set: sha256:1")
+			}},
+			"another folder": {foreign: true, change: func(r *repository, _ string) {
+				r.put("other/x.yaml", "kind: y\n")
+				r.run(r.work, "add", "-A")
+				r.run(r.work, "commit", "-q", "--amend", "--no-edit")
+			}},
+			"pins of other images": {foreign: true, change: func(r *repository, _ string) {
+				text, err := os.ReadFile(filepath.Join(r.work, lockPath))
+				if err != nil {
+					r.t.Fatal(err)
+				}
+				r.put(lockPath, string(text)+"  images:\n  - digest: sha256:"+strings.Repeat("e", 64)+"\n    image: docker.io/library/x:1\n")
+				r.run(r.work, "commit", "-q", "-a", "--amend", "--no-edit")
+			}},
+			"no commit of ours below": {foreign: true, change: func(r *repository, _ string) {
+				r.run(r.work, "commit", "-q", "--allow-empty", "-m", "x\n\nArmature-Build: team1/weather\nArmature-Set: sha256:1")
+			}},
+			"another author": {foreign: true, change: func(r *repository, _ string) {
+				r.run(r.work, "-c", "user.name=Eve", "-c", "user.email=eve@example.com", "commit", "-q", "--amend", "--no-edit", "--reset-author")
+			}},
+		} {
+			t.Run(way+": "+name, func(t *testing.T) {
+				r := newRepository(t)
+				u := of(r)
+				u.Proposal = "armature/pin/apps"
+				r.run(r.work, "config", "user.name", "Armature")
+				r.run(r.work, "config", "user.email", "bot@example.com")
+				api := u.API
+				u.API = nil
+				r.write(u, built("weather", 1))
+				u.API = api
+				r.run(r.work, "fetch", "-q", "origin")
+				r.run(r.work, "checkout", "-q", "-b", "mine", "origin/"+u.Proposal)
+				c.change(r, "origin/"+u.Proposal)
+				r.run(r.work, "push", "-q", "-f", "origin", "mine:"+u.Proposal)
+				before := r.run(r.bare, "rev-parse", u.Proposal)
+				_, err := u.Write(t.Context(), []writeback.Built{built("weather", 2)})
+				var foreign *writeback.ForeignError
+				if after := r.run(r.bare, "rev-parse", u.Proposal); errors.As(err, &foreign) != c.foreign || (after == before) != c.foreign || err != nil && !c.foreign {
+					t.Errorf("%v", err)
+				}
+			})
+		}
+	}
+}
+
+// put a file into the clone in which people work.
+func (r *repository) put(file, content string) {
+	r.t.Helper()
+	name := filepath.Join(r.work, file)
+	if err := multi.Errors(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(content), 0o644)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// account is a server that knows its own commits by their author, whom anybody can write.
+type account struct {
+	forge.Forge
+	r     *repository
+	name  string
+	pulls []forge.PullRequest
+}
+
+func (a *account) Wrote(_ context.Context, sha string) (bool, error) {
+	return a.r.run(a.r.bare, "show", "-s", "--format=%an", sha) == a.name, nil
+}
+
+func (a *account) Commit(_ context.Context, c forge.Commit) (string, error) {
+	made := a.r.run(a.r.bare, "rev-parse", c.Head)
+	a.r.run(a.r.bare, "update-ref", "refs/heads/"+c.Branch, made)
+	return made, nil
+}
+
+func (a *account) Account(context.Context) (string, error) { return a.name, nil }
+
+func (a *account) PullRequests(context.Context, string) ([]forge.PullRequest, error) {
+	return a.pulls, nil
+}
+
+// Only a pull request that the account itself opened holds back its images when it is closed.
+func TestForeignPullRequestHoldsNothing(t *testing.T) {
+	of := func(author string, digit int) forge.PullRequest {
+		_, body := writeback.Result{Message: "Pin", Changed: []writeback.Built{built("weather", digit)}}.Text()
+		return forge.PullRequest{Author: author, Base: "main", Body: body}
+	}
+	merged, open, fork, elsewhere := of("Armature", 5), of("Armature", 6), of("Armature", 7), of("Armature", 8)
+	merged.Merged, open.Open, fork.Fork, elsewhere.Base = true, true, true, "next"
+	f := &account{name: "armature", pulls: []forge.PullRequest{of("eve", 1), of("Armature", 2), of("", 3), of("armature[bot]", 4), merged, open, fork, elsewhere}}
+	digests, err := writeback.Rejected(t.Context(), f, "armature/pin/apps", "main")
+	if want := fmt.Sprintf("sha256:%064x", 2); err != nil || strings.Join(digests, " ") != want {
+		t.Errorf("%q, %v, want %s", digests, err, want)
+	}
+	f.name = ""
+	if digests, err := writeback.Rejected(t.Context(), f, "armature/pin/apps", "main"); err != nil || len(digests) > 0 {
+		t.Errorf("of nobody: %q, %v", digests, err)
 	}
 }
 

@@ -321,7 +321,7 @@ func (g *gitea) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		var pull map[string]any
 		if r.Method == http.MethodPost {
-			pull = map[string]any{"number": len(g.pulls) + 1, "state": "open", "html_url": "http://forge.example/1", "merged": false,
+			pull = map[string]any{"number": len(g.pulls) + 1, "state": "open", "html_url": "http://forge.example/1", "merged": false, "user": map[string]any{"login": "bot"},
 				"head": map[string]any{"ref": body["head"], "repo_id": 1}, "base": map[string]any{"ref": body["base"], "repo_id": 1}}
 			g.pulls = append(g.pulls, pull)
 		} else {
@@ -352,6 +352,7 @@ func TestPinCommits(t *testing.T) {
 	git(bare, "config", "http.receivepack", "true")
 	forge := &gitea{}
 	mux := http.NewServeMux()
+	mux.HandleFunc("/api/v1/user", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"id": 1, "login": "bot"}`) })
 	mux.Handle("/api/v1/repos/team/apps/pulls", forge)
 	mux.Handle("/api/v1/repos/team/apps/pulls/", forge)
 	mux.Handle("/", &cgi.Handler{Path: git(bare, "--exec-path") + "/git-http-backend", Env: []string{"GIT_PROJECT_ROOT=" + filepath.Join(d.dir, "srv"), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=bot", "GIT_CONFIG_GLOBAL=" + d.dir + "/none"}})

@@ -103,11 +103,9 @@ func (p *pinning) runCommit(cmd *cobra.Command, path string) error {
 		if proposal, err = proposalTo(ctx, to, p.into, p.forge); err != nil {
 			return err
 		}
-		pulls, err := proposal.Forge.PullRequests(ctx, u.Proposal)
-		if err != nil {
-			return fmt.Errorf("looking for closed pull requests: %w", err)
+		if u.Rejected, err = writeback.Rejected(ctx, proposal.Forge, u.Proposal, p.into); err != nil {
+			return err
 		}
-		u.Rejected = writeback.RejectedBy(pulls, p.into)
 	}
 	if p.Given() {
 		policy, err := p.Read(&p.Registry)

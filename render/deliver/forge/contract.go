@@ -32,6 +32,9 @@ type Forge interface {
 	// It returns the new commit. ErrMoved reports that nothing was written, because another
 	// writer was faster.
 	Commit(ctx context.Context, c Commit) (sha string, err error)
+	// Account is the name of this account, as the Author of its pull requests; empty where the
+	// server does not show it.
+	Account(ctx context.Context) (string, error)
 	// Wrote reports whether a commit is of this account, and signed by the server where the
 	// server signs.
 	Wrote(ctx context.Context, sha string) (bool, error)
