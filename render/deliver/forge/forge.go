@@ -26,6 +26,8 @@ import (
 	"sync"
 	"time"
 	"unicode"
+
+	"github.com/armature-dev/armature/render/gitrepo"
 )
 
 // The kinds of servers. Gitea is Forgejo too.
@@ -169,10 +171,17 @@ func Of(repository string) string {
 	return ""
 }
 
-// locate finds the host of a repository's URL and its path there.
+// locate finds the host of a repository's URL and its path there. What gitrepo reads is read
+// as there; remotes may also have a login, or lack the user before host:path.
 func locate(repository string) (scheme, host, path string, err error) {
+	if r, err := gitrepo.Parse(repository); err == nil {
+		repository = r.String()
+	}
 	if !strings.Contains(repository, "://") {
 		if at, rest, ok := strings.Cut(repository, ":"); ok && !strings.Contains(at, "/") { // git@host:path
+			if number, _, _ := strings.Cut(rest, "/"); number != "" && strings.Trim(number, "0123456789") == "" {
+				return "", "", "", errors.New("the remote origin has a number behind the host, which some take for a port: write it as ssh://")
+			}
 			repository = "ssh://" + at + "/" + strings.TrimPrefix(rest, "/")
 		}
 	}

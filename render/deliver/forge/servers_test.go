@@ -490,6 +490,27 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%s: %v, want %q", remote, err, want)
 		}
 	}
+	for remote, want := range map[string]string{ // as gitrepo reads it
+		"git.example:443/team/fleet":          "https git.example team/fleet",
+		"Git.example:443/team/fleet.git":      "https git.example team/fleet",
+		"git.example:8443/team/fleet":         "https git.example:8443 team/fleet",
+		"git.example/team/fleet":              "https git.example team/fleet",
+		"https://git.example:443/team/fleet/": "https git.example team/fleet",
+		"ssh://git@git.example:22/team/fleet": "https git.example team/fleet",
+		"git@git.example:team/fleet.git":      "https git.example team/fleet",
+		"git.example:team/fleet":              "https git.example team/fleet",
+		"https://ada:x@git.example/team/f":    "https git.example team/f",
+		"git@git.example:443/team/fleet":      "error",
+		"ada@git.example:8443/team/fleet":     "error",
+	} {
+		got := "error"
+		if scheme, host, path, err := locate(remote); err == nil {
+			got = scheme + " " + host + " " + path
+		}
+		if got != want {
+			t.Errorf("%s is %s, want %s", remote, got, want)
+		}
+	}
 	names, variables := Names()
 	if !slices.Equal(names, []string{"github", "gitlab", "gitea", "bitbucket", "bitbucket-datacenter"}) || variables[BitbucketDataCenter] != "BITBUCKET_DATACENTER_TOKEN" {
 		t.Errorf("%v %v", names, variables)
