@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -227,8 +228,9 @@ func (r Repository) References(ctx context.Context) (map[string]plumbing.Hash, e
 // out; Files brings those that are needed. It gives the hashes of the references; one that
 // the remote does not have is left out.
 func (r Repository) Fetch(ctx context.Context, into storer.Storer, names ...string) (map[string]plumbing.Hash, error) {
-	found := make(map[string]plumbing.Hash)
+	var found map[string]plumbing.Hash
 	err := r.fetch(ctx, into, func(refs *packp.AdvRefs, request *packp.UploadPackRequest) {
+		found = make(map[string]plumbing.Hash)
 		if can := refs.Capabilities; can.Supports(capability.Filter) && (can.Supports(capability.AllowReachableSHA1InWant) || can.Supports("allow-any-sha1-in-want")) {
 			_ = request.Capabilities.Set(capability.Filter)
 			request.Filter = packp.FilterBlobNone()
@@ -254,16 +256,36 @@ func (r Repository) Files(ctx context.Context, into storer.Storer, hashes []plum
 	})
 }
 
-func (r Repository) fetch(ctx context.Context, into storer.Storer, want func(*packp.AdvRefs, *packp.UploadPackRequest)) (err error) {
+func (r Repository) fetch(ctx context.Context, into storer.Storer, want func(*packp.AdvRefs, *packp.UploadPackRequest)) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	return again(func() ([]plumbing.Hash, error) { return r.fetchOnce(ctx, into, want) })
+}
+
+// again reads a server once more as long as it no longer has what it listed a moment ago,
+// because a branch was replaced meanwhile. once gives what it asked for.
+func again(once func() ([]plumbing.Hash, error)) error {
+	var before []plumbing.Hash
+	for try := 1; ; try++ {
+		asked, err := once()
+		if err == nil || !strings.Contains(err.Error(), "not our ref") || slices.Equal(asked, before) || try == maxReads {
+			return err
+		}
+		before = asked
+	}
+}
+
+// maxReads of a server whose branches are replaced all the time.
+const maxReads = 5
+
+func (r Repository) fetchOnce(ctx context.Context, into storer.Storer, want func(*packp.AdvRefs, *packp.UploadPackRequest)) (asked []plumbing.Hash, err error) {
 	c, err := r.talk(ctx, transport.UploadPackServiceName, cmp.Or(r.Limit, MaxFetch))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = multi.Errors(err, c.close()) }()
 	if c.Refs.Capabilities.Supports("object-format") && !strings.EqualFold(strings.Join(c.Refs.Capabilities.Get("object-format"), ""), "sha1") {
-		return errNoSHA1
+		return nil, errNoSHA1
 	}
 	request := packp.NewUploadPackRequest()
 	for _, can := range []capability.Capability{capability.OFSDelta, capability.NoProgress} {
@@ -272,11 +294,11 @@ func (r Repository) fetch(ctx context.Context, into storer.Storer, want func(*pa
 		}
 	}
 	if want(c.Refs, request); len(request.Wants) == 0 {
-		return nil
+		return nil, nil
 	}
 	objects, err := c.upload(ctx, request)
 	if err != nil {
-		return err
+		return request.Wants, err
 	}
 	most, share := uint32(maxOfUser), (*semaphore.Weighted)(nil)
 	if r.Dial != nil {
@@ -286,7 +308,7 @@ func (r Repository) fetch(ctx context.Context, into storer.Storer, want func(*pa
 	if errors.Is(err, commit.ErrTooLarge) {
 		err = fmt.Errorf("%s: its history has more than %d MiB or %d objects, or a file of more than %d MiB", r.URL, cmp.Or(r.Limit, MaxFetch)>>20, most, maxObject>>20)
 	}
-	return multi.Errors(err, objects.Close())
+	return request.Wants, multi.Errors(err, objects.Close())
 }
 
 const (
@@ -451,13 +473,21 @@ func (r Repository) Push(ctx context.Context, from storer.EncodedObjectStorer, o
 
 // Descends reports whether a commit has another one in its history. Both are full hashes of
 // SHA-1. A commit that the server no longer has is in no history.
-func (r Repository) Descends(ctx context.Context, newer, older string) (bool, error) {
-	history, to, from := &commit.History{}, plumbing.NewHash(newer), plumbing.NewHash(older)
+func (r Repository) Descends(ctx context.Context, newer, older string) (descends bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	err = again(func() (asked []plumbing.Hash, err error) {
+		asked, descends, err = r.descendsOnce(ctx, plumbing.NewHash(newer), plumbing.NewHash(older))
+		return asked, err
+	})
+	return descends, err
+}
+
+func (r Repository) descendsOnce(ctx context.Context, to, from plumbing.Hash) ([]plumbing.Hash, bool, error) {
+	history := &commit.History{}
 	c, err := r.Connect(ctx)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	request := c.Request()
 	seen := map[plumbing.Hash]bool{}
@@ -471,15 +501,16 @@ func (r Repository) Descends(ctx context.Context, newer, older string) (bool, er
 		request.Wants = []plumbing.Hash{to}
 	}
 	if len(request.Wants) > maxTips {
-		return false, multi.Errors(fmt.Errorf("%s has more than %d branches and tags, and gives no commit by its hash", r.URL, maxTips), c.Close())
+		return nil, false, multi.Errors(fmt.Errorf("%s has more than %d branches and tags, and gives no commit by its hash", r.URL, maxTips), c.Close())
 	}
+	plumbing.HashesSort(request.Wants) // as they are compared with those of the next time
 	request.Haves = []plumbing.Hash{from}
 	err = c.History(ctx, history, request, func(hash plumbing.Hash) bool { return hash.IsZero() })
 	_ = c.Close() // the answer is here
 	if _, found := history.Reaches(to, from); found {
-		return true, nil
+		return nil, true, nil
 	}
-	return false, err
+	return request.Wants, false, err
 }
 
 // maxTips of branches and tags are asked for at once.

@@ -293,6 +293,24 @@ func TestAPIReplacedWhileRead(t *testing.T) {
 	}
 }
 
+// The same for a branch that has nothing to do with the commits that are compared.
+func TestDescendsWhileReplaced(t *testing.T) {
+	r := newRepository(t)
+	h := r.hub()
+	r.person("README.md", "# More\n")
+	main := r.run(r.bare, "rev-parse", "main")
+	replace := func(text string) {
+		r.run(r.bare, "update-ref", "refs/heads/other", h.commit(main, "other", text, text))
+	}
+	replace("one")
+	h.read = func() { replace("two") }
+	source := gitremote.Repository{URL: h.server.URL + "/team/apps.git"}
+	is, err := source.Descends(t.Context(), r.run(r.bare, "rev-parse", "main~"), r.run(r.bare, "rev-parse", "main~2"))
+	if err != nil || !is || h.read != nil {
+		t.Errorf("%v, %v", is, err)
+	}
+}
+
 // Writers at the same time make one commit of each set.
 func TestAPIWritersAtOnce(t *testing.T) {
 	r := newRepository(t)
