@@ -3,6 +3,7 @@ package gitrun_test
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -99,5 +100,35 @@ func TestCommand(t *testing.T) {
 		if !slices.Contains(cmd.Args, arg) {
 			t.Errorf("%q lacks %s", cmd.Args, arg)
 		}
+	}
+}
+
+// A repository of another user is not read, as git itself does not, unless the user allows it.
+func TestOpenAsksForTheOwner(t *testing.T) {
+	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
+	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
+	top := tree(t, map[string]string{"apps/": ""})
+	if out, err := exec.Command("git", "init", "-q", top).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got, err := gitrun.Open(t.Context(), filepath.Join(top, "apps")); err != nil || got != top {
+		t.Errorf("%q, %v", got, err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a folder away")
+	}
+	for _, name := range []string{top, filepath.Join(top, ".git")} {
+		if err := os.Chown(name, 12345, 12345); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := gitrun.Open(t.Context(), filepath.Join(top, "apps")); err == nil || !strings.Contains(err.Error(), "safe.directory") {
+		t.Errorf("of another user: %q, %v", got, err)
+	}
+	for name, value := range map[string]string{"COUNT": "1", "KEY_0": "safe.directory", "VALUE_0": "*"} {
+		t.Setenv("GIT_CONFIG_"+name, value)
+	}
+	if got, err := gitrun.Open(t.Context(), filepath.Join(top, "apps")); err != nil || got != top {
+		t.Errorf("allowed: %q, %v", got, err)
 	}
 }
