@@ -54,10 +54,7 @@ type Policy struct {
 	// certificate transparency log, which private authorities do not give.
 	IgnoreSCT bool `json:"insecureIgnoreSCT,omitempty"`
 
-	// Name and Digest are those of the policy's file, for a summary: metadata.name
-	// and "sha256:…". "" where there is none.
-	Name   string `json:"-"`
-	Digest string `json:"-"`
+	File `json:"-"`
 	// Keychain and PlainHTTP are those of oci.Options.
 	Keychain  authn.Keychain `json:"-"`
 	PlainHTTP bool           `json:"-"`
@@ -66,6 +63,13 @@ type Policy struct {
 	// Files has what Keys, Roots and TrustedRoot name, where the policy is not one of
 	// the file system's. nil means that they are files, URLs and so on.
 	Files map[string][]byte `json:"-"`
+}
+
+// File identifies the file of a policy, for a summary.
+type File struct {
+	// Name is metadata.name, and Digest "sha256:…" of the text. They are "" where there is
+	// none.
+	Name, Digest string
 }
 
 // UnknownKinds is what a policy says of kinds that Armature does not know.
