@@ -4,10 +4,10 @@ import corev1 "k8s.io/api/core/v1"
 
 // Report shows what becomes of runs on their commit, and on its pull requests.
 type Report struct {
-	// Kind of the server of source.sourceRepository: github, gitlab, gitea, bitbucket or
-	// bitbucket-datacenter. Default: by the name of its host.
+	// Kind of the server of source.sourceRepository: github, gitlab or gitea
+	// (Forgejo too). Default: by the name of its host.
 	// +optional
-	// +kubebuilder:validation:Enum=github;gitlab;gitea;bitbucket;bitbucket-datacenter
+	// +kubebuilder:validation:Enum=github;gitlab;gitea
 	Kind string `json:"kind,omitempty"`
 
 	// Credentials names a Secret in this namespace with a token that may set statuses and

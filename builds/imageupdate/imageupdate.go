@@ -244,7 +244,7 @@ func (r *reconciler) outcome(u *api.ImageUpdate, failed error) (again error) {
 	case errors.As(failed, &foreign):
 		r.report(u, metav1.ConditionFalse, api.ReasonForeign, failed.Error())
 	case errors.As(failed, new(invalid)), errors.Is(failed, writeback.ErrNoBranch), errors.Is(failed, gitremote.ErrForbiddenAddress),
-		errors.Is(failed, forge.ErrUnauthorized), errors.Is(failed, forge.ErrNotFound), errors.Is(failed, forge.ErrUnsupported):
+		errors.Is(failed, forge.ErrUnauthorized), errors.Is(failed, forge.ErrNotFound):
 		r.report(u, metav1.ConditionFalse, api.ReasonInvalid, failed.Error())
 	case failed != nil:
 		r.report(u, metav1.ConditionFalse, api.ReasonFailed, failed.Error())

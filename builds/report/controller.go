@@ -144,7 +144,7 @@ func (r *reconciler) problem(ctx context.Context, b *api.AgentBuild, failed erro
 		return max(time.Until(limited.Until), time.Second), nil
 	}
 	known := errors.As(failed, new(invalid))
-	for _, kind := range []error{forge.ErrUnauthorized, forge.ErrNotFound, forge.ErrRefused, forge.ErrUnsupported} {
+	for _, kind := range []error{forge.ErrUnauthorized, forge.ErrNotFound, forge.ErrRefused} {
 		known = known || errors.Is(failed, kind)
 	}
 	if !known {

@@ -110,13 +110,6 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 	if commit == "" {
 		return nil // a fork on a server whose Git has no references to its commits
 	}
-	if len(p.Commit) < len(commit) && strings.HasPrefix(commit, p.Commit) { // a list of Bitbucket's shortens it
-		full, err := f.PullRequest(ctx, p.Number)
-		if err != nil {
-			return err
-		}
-		p = *full
-	}
 	if commit != p.Commit {
 		t.soon(b) // one of the two answered before a push, and the other after it
 		return nil
@@ -156,7 +149,7 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 }
 
 // refs of the heads of pull requests, by server.
-var pullRefs = []string{"refs/pull/%d/head", "refs/merge-requests/%d/head", "refs/pull-requests/%d/from"}
+var pullRefs = []string{"refs/pull/%d/head", "refs/merge-requests/%d/head"}
 
 // headOf a pull request as Git names it; "" where it does not.
 func headOf(refs map[string]plumbing.Hash, p forge.PullRequest) string {

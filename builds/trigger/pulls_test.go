@@ -132,8 +132,7 @@ func TestHeadOf(t *testing.T) {
 	}{
 		"GitHub, Gitea, Forgejo":    {map[string]plumbing.Hash{"refs/pull/7/head": one, "refs/heads/x": two}, forge.PullRequest{Number: 7, Head: "x"}, approvedCommit},
 		"GitLab":                    {map[string]plumbing.Hash{"refs/merge-requests/7/head": one}, forge.PullRequest{Number: 7, Fork: true}, approvedCommit},
-		"Bitbucket Data Center":     {map[string]plumbing.Hash{"refs/pull-requests/7/from": one}, forge.PullRequest{Number: 7, Fork: true}, approvedCommit},
-		"Bitbucket Cloud":           {map[string]plumbing.Hash{"refs/heads/x": one}, forge.PullRequest{Number: 7, Head: "x"}, approvedCommit},
+		"of the repository":         {map[string]plumbing.Hash{"refs/heads/x": one}, forge.PullRequest{Number: 7, Head: "x"}, approvedCommit},
 		"a fork's branch":           {map[string]plumbing.Hash{"refs/heads/x": one}, forge.PullRequest{Number: 7, Head: "x", Fork: true}, ""},
 		"of another number":         {map[string]plumbing.Hash{"refs/pull/70/head": one}, forge.PullRequest{Number: 7, Fork: true}, ""},
 		"a branch with such a name": {map[string]plumbing.Hash{"refs/heads/refs/pull/7/head": one}, forge.PullRequest{Number: 7, Fork: true}, ""},

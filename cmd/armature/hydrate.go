@@ -52,9 +52,8 @@ commit.gpgsign is true.
 
 With --pull-request BASE, hydrate then opens a pull request that merges the branch into
 BASE, unless one is open or there is nothing to merge. The environment variable
-GITHUB_TOKEN, GITLAB_TOKEN, GITEA_TOKEN, BITBUCKET_TOKEN or BITBUCKET_DATACENTER_TOKEN,
-for the forge of the remote origin, has the token for it, which is sent only to that
-host, over https.
+GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, for the forge of the remote origin, has the
+token for it, which is sent only to that host, over https.
 
 With --verify-images, every image in the packages must have a digest and satisfy the
 policy, or nothing is written.`,

@@ -38,9 +38,8 @@ Nothing is commented if lint finds nothing and nothing changes, except with --al
 an earlier comment is removed then. The comment has a part for each package, and for
 each AgentBuild whose spec.report has a credential of the same account.
 
-The environment variable GITHUB_TOKEN, GITLAB_TOKEN, GITEA_TOKEN, BITBUCKET_TOKEN or
-BITBUCKET_DATACENTER_TOKEN, for the forge of the remote origin, has the token for it,
-which is sent only to that host, over https.
+The environment variable GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, for the forge of
+the remote origin, has the token for it, which is sent only to that host, over https.
 
 The exit status is 0 without errors, 1 if a finding is an error, and 2 for wrong
 usage.`,

@@ -88,17 +88,16 @@ type ImageUpdateSpec struct {
 	// +kubebuilder:validation:Enum=push;pullRequest
 	Policy string `json:"policy,omitempty"`
 	// Via is git, which pushes a commit, or api, which lets the forge make it: GitHub signs
-	// such a commit of an App, which a branch that requires signed commits accepts. Bitbucket
-	// has git alone. Default git.
+	// such a commit of an App, which a branch that requires signed commits accepts. Default
+	// git, which every server takes.
 	// +optional
 	// +kubebuilder:default=git
 	// +kubebuilder:validation:Enum=git;api
 	Via string `json:"via,omitempty"`
 	// Forge is the kind of server of the repository, for policy pullRequest and via api:
-	// github, gitlab, gitea, bitbucket or bitbucket-datacenter. Default: by the name of its
-	// host.
+	// github, gitlab or gitea (Forgejo too). Default: by the name of its host.
 	// +optional
-	// +kubebuilder:validation:Enum=github;gitlab;gitea;bitbucket;bitbucket-datacenter
+	// +kubebuilder:validation:Enum=github;gitlab;gitea
 	Forge string `json:"forge,omitempty"`
 	// Credentials names a Secret of this namespace with the login of an account that may
 	// push: kubernetes.io/basic-auth (username, password), a token under the key token,

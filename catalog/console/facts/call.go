@@ -59,8 +59,6 @@ func ForgeLink(repository, kind, ref, file string) string {
 		default:
 			between = "/src/branch/"
 		}
-	case forge.Bitbucket:
-		between = map[bool]string{true: "/commits/", false: "/src/"}[kind == "commit"]
 	}
 	var escaped []string
 	for part := range strings.SplitSeq(strings.Trim(ref+"/"+file, "/"), "/") {
@@ -84,11 +82,7 @@ func SourceLine(message, repository, commit, folder string) (link, place string)
 	if link = ForgeLink(repository, "blob", commit, path.Join(folder, found[1])); link == "" {
 		return "", ""
 	}
-	mark := "#L"
-	if strings.HasPrefix(link, "https://bitbucket.org/") {
-		mark = "#lines-"
-	}
-	return link + mark + found[2], found[1] + ":" + found[2]
+	return link + "#L" + found[2], found[1] + ":" + found[2]
 }
 
 // Pretty prints JSON for people.

@@ -140,7 +140,7 @@ func TestCall(t *testing.T) {
 		{"https://github.com/a/b.git", "commit", "0123", "", "https://github.com/a/b/commit/0123"},
 		{"github.com/a/b", "blob", "main", "x/y z.yaml", "https://github.com/a/b/blob/main/x/y%20z.yaml"},
 		{"https://gitlab.com/a/b", "tree", "main", "x/", "https://gitlab.com/a/b/-/tree/main/x"},
-		{"https://codeberg.org/a/b", "blob", "main", "x", "https://codeberg.org/a/b/src/branch/main/x"}, {"https://bitbucket.org/a/b", "commit", "0123", "", "https://bitbucket.org/a/b/commits/0123"},
+		{"https://codeberg.org/a/b", "blob", "main", "x", "https://codeberg.org/a/b/src/branch/main/x"},
 		{"javascript:alert(1)", "commit", "1", "", ""}, {"https://user:secret@github.com/a/b", "commit", "1", "", ""}, {"https://github.com/a/b", "commit", "", "", ""},
 	} {
 		if got := ForgeLink(c[0], c[1], c[2], c[3]); got != c[4] {
@@ -156,7 +156,6 @@ func TestSourceLine(t *testing.T) {
 		{"step build: Dockerfile:7: RUN make: no rule", "github.com/a/b.git", "https://github.com/a/b/blob/" + commit + "/svc/Dockerfile#L7", "Dockerfile:7"},
 		{"build/prod.Dockerfile:12: COPY x y: not found", "https://gitlab.com/a/b", "https://gitlab.com/a/b/-/blob/" + commit + "/svc/build/prod.Dockerfile#L12", "build/prod.Dockerfile:12"},
 		{"Containerfile:1: FROM x: not found", "https://codeberg.org/a/b", "https://codeberg.org/a/b/src/commit/" + commit + "/svc/Containerfile#L1", "Containerfile:1"},
-		{"Dockerfile:7: x", "https://bitbucket.org/a/b", "https://bitbucket.org/a/b/src/" + commit + "/svc/Dockerfile#lines-7", "Dockerfile:7"},
 		{"../../Dockerfile:7: x", "github.com/a/b", "", ""}, {"registry.example:5000: connection refused", "github.com/a/b", "", ""},
 		{"Dockerfile:7: x", "javascript:alert(1)", "", ""}, {"Dockerfile: x", "github.com/a/b", "", ""},
 	} {

@@ -51,8 +51,6 @@ var (
 	ErrRefused = errors.New("refused by the server")
 	// ErrUnauthorized: the credential is wrong, expired or lacks a right.
 	ErrUnauthorized = errors.New("the credential is not accepted")
-	// ErrUnsupported: this kind of server cannot do that.
-	ErrUnsupported = errors.New("the server does not support this")
 )
 
 // LimitedError is a request that was not sent or not answered, because the credential has

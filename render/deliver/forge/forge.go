@@ -1,12 +1,7 @@
 // Package forge asks the servers that host Git repositories for what Git has no words for:
 // who may push, statuses of commits, comments, pull requests, and commits that the server
-// signs. It is the only place that knows how GitHub, GitLab, Gitea (with Forgejo), Bitbucket
-// Cloud and Bitbucket Data Center differ.
-//
-// The first three are asked with their official clients. Bitbucket Cloud is not: the client
-// github.com/ktrysmt/go-bitbucket v0.10.0 drops the context of a request, so that none has a
-// deadline, and its answers are untyped maps. What is asked of both Bitbuckets is plain
-// requests instead, over the same transport, which has the limits of all of them.
+// signs. It is the only place that knows how GitHub, GitLab and Gitea (with Forgejo) differ.
+// They are asked with their official clients, over one transport that has the limits of all.
 package forge
 
 import (
@@ -32,11 +27,9 @@ import (
 
 // The kinds of servers. Gitea is Forgejo too.
 const (
-	GitHub              = "github"
-	GitLab              = "gitlab"
-	Gitea               = "gitea"
-	Bitbucket           = "bitbucket"
-	BitbucketDataCenter = "bitbucket-datacenter"
+	GitHub = "github"
+	GitLab = "gitlab"
+	Gitea  = "gitea"
 )
 
 // Dial opens connections; nil is the network as it is.
@@ -67,9 +60,6 @@ func (c *Clients) Open(kind, repository string, login Credential) (Forge, error)
 		return nil, fmt.Errorf("%s has no Apps: use a token", kind)
 	case login.App == nil && login.Token == "":
 		return nil, errors.New("the credential has no token")
-	}
-	if kind == BitbucketDataCenter {
-		path = strings.TrimPrefix(path, "scm/")
 	}
 	at := remote{path: path, login: login}
 	var rest string
@@ -138,8 +128,6 @@ func kinds() []kindOf {
 		{GitHub, "github.com", "/api/v3/", "api.github.com", "/", openGitHub},
 		{GitLab, "gitlab.com", "/api/v4/", "", "", openGitLab},
 		{Gitea, "gitea.com", "/", "", "", openGitea},
-		{Bitbucket, "bitbucket.org", "/2.0/", "api.bitbucket.org", "/2.0/", openBitbucket},
-		{BitbucketDataCenter, "", "/rest/api/latest/", "", "", openDataCenter},
 	}
 }
 
@@ -149,7 +137,7 @@ func Names() (names []string, variables map[string]string) {
 	variables = make(map[string]string)
 	for _, k := range kinds() {
 		names = append(names, k.name)
-		variables[k.name] = strings.ToUpper(strings.ReplaceAll(k.name, "-", "_")) + "_TOKEN"
+		variables[k.name] = strings.ToUpper(k.name) + "_TOKEN"
 	}
 	return names, variables
 }
@@ -220,15 +208,13 @@ type comments struct {
 	// edit and remove a comment.
 	edit   func(c comment, body string) error
 	remove func(c comment) error
-	// form of a hidden line, and the most bytes of a comment.
-	form string
-	most int
+	most   int // bytes of a comment
 }
 
 type comment struct {
-	id, version int64
-	mine        bool
-	body        string
+	id   int64
+	mine bool
+	body string
 }
 
 const maxPages = 40 // of anything that a server lists
@@ -238,9 +224,7 @@ func (c comments) put(part, body string) error {
 	if !markerForm.MatchString(part) {
 		return fmt.Errorf("%q cannot mark a comment", part)
 	}
-	first := fmt.Sprintf(c.form, "armature")
-	prefix, suffix, _ := strings.Cut(c.form, "%s")
-	prefix += "armature: "
+	const first, prefix, suffix = "<!-- armature -->", "<!-- armature: ", " -->"
 	var ours []comment
 	seen := make(map[int64]bool) // a server may have one page only, whatever it is asked for
 	for page, more := 1, true; more && page <= maxPages; page++ {

@@ -72,7 +72,7 @@ func (t *tea) Comment(ctx context.Context, number int, part, body string) error 
 		return fmt.Errorf("asking whose credential this is: %w", err)
 	}
 	return comments{
-		form: "<!-- %s -->", most: 65_000,
+		most: 65_000,
 		list: func(page int) (found []comment, more bool, err error) {
 			all, _, err := client.ListIssueComments(t.owner, t.name, int64(number), gitea.ListIssueCommentOptions{ListOptions: gitea.ListOptions{Page: page, PageSize: 50}})
 			if err != nil {

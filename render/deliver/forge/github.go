@@ -361,7 +361,7 @@ func (h *hub) Comment(ctx context.Context, number int, part, body string) error 
 		return err
 	}
 	return comments{
-		form: "<!-- %s -->", most: 65_000,
+		most: 65_000,
 		list: func(page int) (found []comment, more bool, err error) {
 			all, answer, err := client.Issues.ListComments(ctx, h.owner, h.name, number, &github.IssueListCommentsOptions{ListOptions: github.ListOptions{Page: page, PerPage: 100}})
 			if err != nil {

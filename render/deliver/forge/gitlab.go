@@ -92,7 +92,7 @@ func (l *lab) Comment(ctx context.Context, number int, part, body string) error 
 	}
 	at := int64(number)
 	return comments{
-		form: "<!-- %s -->", most: 900_000,
+		most: 900_000,
 		list: func(page int) (found []comment, more bool, err error) {
 			all, answer, err := l.client.Notes.ListMergeRequestNotes(l.path, at, &gitlab.ListMergeRequestNotesOptions{OrderBy: gitlab.Ptr("created_at"), Sort: gitlab.Ptr("desc"),
 				ListOptions: gitlab.ListOptions{Page: int64(page), PerPage: 100}}, gitlab.WithContext(ctx))

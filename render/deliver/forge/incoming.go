@@ -2,9 +2,6 @@ package forge
 
 import (
 	"context"
-	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -119,77 +116,4 @@ func (t *tea) Comments(ctx context.Context, number int) (out []Comment, err erro
 		out = append(out, found)
 	}
 	return newest(out), err
-}
-
-// OpenPullRequests of the repository. Their commits are shortened.
-func (b *bucket) OpenPullRequests(ctx context.Context) (out []PullRequest, err error) {
-	for page := 1; page <= mostIncoming/50; page++ {
-		query := url.Values{"state": {"OPEN"}, "sort": {"-created_on"}, "pagelen": {"50"}, "page": {fmt.Sprint(page)}}
-		var all struct{ Values []bucketPull }
-		if _, err := b.ask(ctx, http.MethodGet, b.repo("/pullrequests?"+query.Encode()), nil, &all); err != nil {
-			return nil, err
-		}
-		for _, p := range all.Values {
-			out = append(out, *p.pull())
-		}
-		if len(all.Values) < 50 {
-			break
-		}
-	}
-	return out, nil
-}
-
-// Comments on a pull request.
-func (b *bucket) Comments(ctx context.Context, number int) (out []Comment, err error) {
-	var all struct {
-		Values []struct {
-			Deleted   bool
-			Content   rawText
-			CreatedOn time.Time `json:"created_on"`
-			UpdatedOn time.Time `json:"updated_on"`
-			User      struct {
-				Account string `json:"account_id"`
-			}
-		}
-	}
-	_, err = b.ask(ctx, http.MethodGet, b.repo(fmt.Sprintf("/pullrequests/%d/comments?pagelen=100&sort=-created_on", number)), nil, &all)
-	for _, v := range all.Values {
-		if !v.Deleted {
-			out = append(out, Comment{Author: v.User.Account, Body: v.Content.Raw, Edited: isEdited(v.CreatedOn, v.UpdatedOn)})
-		}
-	}
-	return out, err
-}
-
-// OpenPullRequests of the repository.
-func (d *center) OpenPullRequests(ctx context.Context) (out []PullRequest, err error) {
-	var all struct{ Values []centerPull }
-	_, err = d.ask(ctx, http.MethodGet, d.repo(fmt.Sprintf("/pull-requests?direction=INCOMING&state=OPEN&order=NEWEST&limit=%d", mostIncoming)), nil, &all)
-	for _, p := range all.Values {
-		out = append(out, *p.pull())
-	}
-	return out, err
-}
-
-// Comments are among the activities.
-func (d *center) Comments(ctx context.Context, number int) (out []Comment, err error) {
-	var all struct {
-		Values []struct {
-			Action        string
-			CommentAction string
-			Comment       struct {
-				Version                  int
-				Text                     string
-				CreatedDate, UpdatedDate int64
-				Author                   struct{ Name string }
-			}
-		}
-	}
-	_, err = d.ask(ctx, http.MethodGet, d.repo(fmt.Sprintf("/pull-requests/%d/activities?limit=%d", number, mostIncoming)), nil, &all)
-	for _, v := range all.Values {
-		if c := v.Comment; v.Action == "COMMENTED" && v.CommentAction == "ADDED" {
-			out = append(out, Comment{Author: c.Author.Name, Body: c.Text, Edited: c.Version > 0 || c.CreatedDate == 0 || c.CreatedDate != c.UpdatedDate})
-		}
-	}
-	return out, err
 }

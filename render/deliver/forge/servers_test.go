@@ -318,109 +318,6 @@ func TestGitea(t *testing.T) {
 	}
 }
 
-func TestBitbucket(t *testing.T) {
-	s := newScripted(t, "Authorization: Bearer hunter2-token")
-	f := opened(t, Bitbucket, s.URL+"/team/apps", Credential{Token: "hunter2-token"})
-	const p = "/2.0/repositories/team/apps"
-	for level, want := range map[string]bool{"write": true, "admin": true, "read": false} {
-		s.must(func() error {
-			got, err := f.MayPush(t.Context(), "557058:ada")
-			if got != want {
-				t.Errorf("%s: %v", level, got)
-			}
-			return err
-		}, exchange{request: "GET /2.0/workspaces/team/permissions/repositories/apps?q=user.account_id%3D%22557058%3Aada%22", answer: `{"values": [{"permission": "` + level + `", "user": {"account_id": "557058:ada"}}]}`})
-	}
-	at := p + "/commit/" + commitA + "/statuses/build"
-	set := func() error { return f.SetStatus(t.Context(), status) }
-	const is = `{"key": "armature/team1/weather", "state": "INPROGRESS", "name": "armature/team1/weather", "description": "it builds", "url": "https://example.com/x"}`
-	s.must(set, exchange{request: "GET " + at + "/armature%2Fteam1%2Fweather", status: 404, answer: `{}`}, exchange{request: "POST " + at, body: is, status: 201, answer: `{}`})
-	s.must(set, exchange{request: "GET " + at + "/armature%2Fteam1%2Fweather", answer: is})
-	long := status
-	long.Context, long.URL = "armature/team1/"+strings.Repeat("x", 60), ""
-	if b := buildOf(long, "", "https://bitbucket.org/team/apps"); len(b.Key) != 40 || b.URL != "https://bitbucket.org/team/apps" || buildOf(long, "", "").Key != b.Key {
-		t.Errorf("%+v", b)
-	}
-
-	me := exchange{request: "GET /2.0/user", answer: `{"uuid": "{3}"}`}
-	const text = "[//]: # (armature)\n\n[//]: # (armature: a)\n\nbad\n"
-	comment := func(body string) func() error { return func() error { return f.Comment(t.Context(), 5, "a", body) } }
-	notes := "GET " + p + "/pullrequests/5/comments?pagelen=100&sort=-created_on&page="
-	ours := `{"values": [{"id": 11, "content": {"raw": ` + quoted(text) + `}, "user": {"uuid": "{3}"}}, {"id": 12, "deleted": true, "content": {"raw": ` + quoted(text) + `}, "user": {"uuid": "{3}"}}]}`
-	s.must(comment("bad"), me, exchange{request: notes + "1", answer: `{"values": [{"id": 1}], "next": "https://elsewhere.example/"}`}, exchange{request: notes + "2", answer: `{"values": []}`},
-		exchange{request: "POST " + p + "/pullrequests/5/comments", body: `{"content": {"raw": ` + quoted(text) + `}}`, status: 201, answer: `{}`})
-	s.must(comment("bad"), me, exchange{request: notes + "1", answer: ours})
-	s.must(comment("worse"), me, exchange{request: notes + "1", answer: ours}, exchange{request: "PUT " + p + "/pullrequests/5/comments/11", body: `{"content": {"raw": ` + quoted(strings.Replace(text, "bad", "worse", 1)) + `}}`, answer: `{}`})
-	s.must(comment(""), me, exchange{request: notes + "1", answer: ours}, exchange{request: "DELETE " + p + "/pullrequests/5/comments/11", status: 204})
-
-	const pull = `{"id": 5, "title": "Pin", "description": "text", "state": "OPEN", "author": {"account_id": "ada"}, "source": {"branch": {"name": "next"}, "commit": {"hash": "222222222222"}, "repository": {"full_name": "team/apps"}},
-		"destination": {"branch": {"name": "main"}, "repository": {"full_name": "team/apps"}}, "links": {"html": {"href": "https://forge/5"}}}`
-	all := "GET " + p + "/pullrequests?pagelen=50&q=source.branch.name%3D%22next%22+AND+source.repository.full_name%3D%22team%2Fapps%22&sort=-created_on&state=OPEN&state=MERGED&state=DECLINED&state=SUPERSEDED"
-	propose := func() error {
-		_, _, err := f.Propose(t.Context(), Proposal{Head: "next", Base: "main", Title: "Pin", Body: "text", Refresh: true})
-		return err
-	}
-	s.must(propose, exchange{request: all, answer: `{"values": []}`}, exchange{request: "POST " + p + "/pullrequests", status: 201, answer: pull,
-		body: `{"title": "Pin", "description": "text", "source": {"branch": {"name": "next"}}, "destination": {"branch": {"name": "main"}}}`})
-	s.must(propose, exchange{request: all, answer: `{"values": [` + strings.Replace(pull, "text", "old", 1) + `]}`}, exchange{request: "PUT " + p + "/pullrequests/5", body: `{"title": "Pin", "description": "text"}`, answer: pull})
-	s.must(func() error {
-		got, err := f.PullRequest(t.Context(), 5)
-		if err == nil && (got.Commit != commitB || got.Fork || got.Author != "ada" || got.URL != "https://forge/5") {
-			t.Errorf("%+v", got)
-		}
-		return err
-	}, exchange{request: "GET " + p + "/pullrequests/5", answer: pull}, exchange{request: "GET " + p + "/commit/222222222222", answer: `{"hash": "` + commitB + `"}`})
-	if _, err := f.Commit(t.Context(), Commit{}); !errors.Is(err, ErrUnsupported) {
-		t.Error(err)
-	}
-}
-
-func TestBitbucketDataCenter(t *testing.T) {
-	s := newScripted(t, "Authorization: Bearer hunter2-token")
-	f := opened(t, BitbucketDataCenter, s.URL+"/scm/TEAM/apps.git", Credential{Token: "hunter2-token"})
-	const p = "/rest/api/latest/projects/TEAM/repos/apps"
-	users := "GET /rest/api/latest/users?filter=ada&limit=1000&permission.1=REPO_WRITE&permission.1.projectKey=TEAM&permission.1.repositorySlug=apps"
-	for answer, want := range map[string]bool{`[{"name": "adam", "active": true}, {"name": "ada", "active": true}]`: true, `[{"name": "adam", "active": true}]`: false, `[{"name": "ada", "active": false}]`: false} {
-		s.must(func() error {
-			got, err := f.MayPush(t.Context(), "ada")
-			if got != want {
-				t.Errorf("%s: %v", answer, got)
-			}
-			return err
-		}, exchange{request: users, answer: `{"values": ` + answer + `}`})
-	}
-	set := func() error { return f.SetStatus(t.Context(), status) }
-	at := p + "/commits/" + commitA + "/builds"
-	const is = `{"key": "armature/team1/weather", "state": "INPROGRESS", "name": "armature/team1/weather", "description": "it builds", "url": "https://example.com/x"}`
-	s.must(set, exchange{request: "GET " + at + "?key=armature%2Fteam1%2Fweather", status: 404, answer: `{}`}, exchange{request: "POST " + at, body: is, status: 204})
-	s.must(set, exchange{request: "GET " + at + "?key=armature%2Fteam1%2Fweather", answer: is})
-
-	me := exchange{request: "GET /rest/api/latest/application-properties", answer: `{}`, header: "X-AUSERNAME: bot"}
-	const text = "[//]: # (armature)\n\n[//]: # (armature: a)\n\nbad\n"
-	comment := func(body string) func() error { return func() error { return f.Comment(t.Context(), 5, "a", body) } }
-	ours := exchange{request: "GET " + p + "/pull-requests/5/activities?limit=100&start=0",
-		answer: `{"isLastPage": true, "values": [{"action": "APPROVED"}, {"commentAction": "ADDED", "comment": {"id": 11, "version": 2, "text": ` + quoted(text) + `, "author": {"name": "bot"}}}]}`}
-	s.must(comment("bad"), me, exchange{request: ours.request, answer: `{"isLastPage": true, "values": []}`}, exchange{request: "POST " + p + "/pull-requests/5/comments", body: `{"text": ` + quoted(text) + `}`, status: 201, answer: `{}`})
-	s.must(comment("bad"), me, ours)
-	s.must(comment("worse"), me, ours, exchange{request: "PUT " + p + "/pull-requests/5/comments/11", body: `{"version": 2, "text": ` + quoted(strings.Replace(text, "bad", "worse", 1)) + `}`, answer: `{}`})
-	s.must(comment(""), me, ours, exchange{request: "DELETE " + p + "/pull-requests/5/comments/11?version=2", status: 204})
-
-	const pull = `{"id": 5, "version": 3, "title": "Pin", "description": "old", "state": "OPEN", "author": {"user": {"name": "ada"}}, "reviewers": [{"user": {"name": "eve"}}],
-		"fromRef": {"id": "refs/heads/next", "latestCommit": "` + commitB + `", "repository": {"id": 1}}, "toRef": {"id": "refs/heads/main", "repository": {"id": 1}}, "links": {"self": [{"href": "https://forge/5"}]}}`
-	all := "GET " + p + "/pull-requests?at=refs%2Fheads%2Fnext&direction=OUTGOING&limit=100&order=NEWEST&state=ALL"
-	propose := func() error {
-		got, _, err := f.Propose(t.Context(), Proposal{Head: "next", Base: "main", Title: "Pin", Body: "text", Refresh: true})
-		if err == nil && (got.Commit != commitB || got.Fork || got.Head != "next" || got.URL != "https://forge/5") {
-			t.Errorf("%+v", got)
-		}
-		return err
-	}
-	s.must(propose, exchange{request: all, answer: `{"values": []}`}, exchange{request: "POST " + p + "/pull-requests", status: 201, answer: pull,
-		body: `{"title": "Pin", "description": "text", "fromRef": {"id": "refs/heads/next"}, "toRef": {"id": "refs/heads/main"}}`})
-	s.must(propose, exchange{request: all, answer: `{"values": [` + pull + `]}`}, exchange{request: "GET " + p + "/pull-requests/5", answer: pull},
-		exchange{request: "PUT " + p + "/pull-requests/5", body: `{"title": "Pin", "description": "text", "version": 3, "reviewers": [{"user": {"name": "eve"}}]}`, answer: pull})
-}
-
 // What strangers bring, of each kind of server: pull requests of the repository and of forks, and
 // comments: edited ones are marked, and those of the system and deleted ones are left out.
 func TestIncoming(t *testing.T) {
@@ -439,15 +336,6 @@ func TestIncoming(t *testing.T) {
 			`[{"iid": 5, "title": "Pin", "state": "opened", "source_branch": "next", "target_branch": "main", "sha": "` + commitB + `", "author": {"username": "ada"}, "source_project_id": 1, "target_project_id": 1},
 			  {"iid": 6, "title": "Fix", "state": "opened", "source_branch": "main", "target_branch": "main", "sha": "` + commitC + `", "author": {"username": "eve"}, "source_project_id": 2, "target_project_id": 1}]`,
 			`[{"author": {"username": "eve"}, "body": "/ok-to-test x", "created_at": ` + made + `, "updated_at": ` + later + `}, {"author": {"username": "ada"}, "body": "approved this", "system": true, "created_at": ` + made + `, "updated_at": ` + made + `}, {"author": {"username": "ada"}, "body": "/ok-to-test y", "created_at": ` + made + `, "updated_at": ` + made + `}]`},
-		{Bitbucket, "Authorization: Bearer hunter2-token", "/team/apps", "/2.0/repositories/team/apps/pullrequests?page=1&pagelen=50&sort=-created_on&state=OPEN", "/2.0/repositories/team/apps/pullrequests/5/comments?pagelen=100&sort=-created_on",
-			`{"values": [{"id": 5, "title": "Pin", "state": "OPEN", "author": {"account_id": "ada"}, "source": {"branch": {"name": "next"}, "commit": {"hash": "` + commitB + `"}, "repository": {"full_name": "team/apps"}}, "destination": {"branch": {"name": "main"}, "repository": {"full_name": "team/apps"}}},
-			  {"id": 6, "title": "Fix", "state": "OPEN", "author": {"account_id": "eve"}, "source": {"branch": {"name": "main"}, "commit": {"hash": "` + commitC + `"}, "repository": null}, "destination": {"branch": {"name": "main"}, "repository": {"full_name": "team/apps"}}}]}`,
-			`{"values": [{"user": {"account_id": "eve"}, "content": {"raw": "/ok-to-test x"}, "created_on": ` + made + `, "updated_on": ` + later + `}, {"deleted": true, "user": {"account_id": "ada"}, "content": {"raw": "/ok-to-test z"}, "created_on": ` + made + `, "updated_on": ` + made + `}, {"user": {"account_id": "ada"}, "content": {"raw": "/ok-to-test y"}, "created_on": ` + made + `, "updated_on": ` + made + `}]}`},
-		{BitbucketDataCenter, "Authorization: Bearer hunter2-token", "/scm/TEAM/apps.git", "/rest/api/latest/projects/TEAM/repos/apps/pull-requests?direction=INCOMING&state=OPEN&order=NEWEST&limit=100", "/rest/api/latest/projects/TEAM/repos/apps/pull-requests/5/activities?limit=100",
-			`{"values": [{"id": 5, "title": "Pin", "state": "OPEN", "author": {"user": {"name": "ada"}}, "fromRef": {"id": "refs/heads/next", "latestCommit": "` + commitB + `", "repository": {"id": 1}}, "toRef": {"id": "refs/heads/main", "repository": {"id": 1}}},
-			  {"id": 6, "title": "Fix", "state": "OPEN", "author": {"user": {"name": "eve"}}, "fromRef": {"id": "refs/heads/main", "latestCommit": "` + commitC + `", "repository": {"id": 2}}, "toRef": {"id": "refs/heads/main", "repository": {"id": 1}}}]}`,
-			`{"values": [{"action": "COMMENTED", "commentAction": "ADDED", "comment": {"version": 1, "text": "/ok-to-test x", "createdDate": 1, "updatedDate": 2, "author": {"name": "eve"}}}, {"action": "COMMENTED", "commentAction": "DELETED", "comment": {"text": "/ok-to-test z", "createdDate": 1, "updatedDate": 1, "author": {"name": "ada"}}},
-			  {"action": "APPROVED", "user": {"name": "ada"}}, {"action": "COMMENTED", "commentAction": "ADDED", "comment": {"text": "/ok-to-test y", "createdDate": 1, "updatedDate": 1, "author": {"name": "ada"}}}]}`},
 	} {
 		s := newScripted(t, kind.login)
 		f := opened(t, kind.name, s.URL+kind.path, Credential{Token: "hunter2-token"})
@@ -470,7 +358,7 @@ func TestIncoming(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	for remote, want := range map[string]string{
-		"https://github.com/team/fleet.git": "github", "git@github.com:team/fleet.git": "github", "ssh://git@gitlab.com:22/team/sub/fleet": "gitlab", "https://bitbucket.org/team/fleet": "bitbucket",
+		"https://github.com/team/fleet.git": "github", "git@github.com:team/fleet.git": "github", "ssh://git@gitlab.com:22/team/sub/fleet": "gitlab", "https://bitbucket.org/team/fleet": "",
 		"https://codeberg.org/team/fleet": "gitea", "https://git.example/team/fleet": "", "https://github.com.evil.example/team/fleet": "", "../fleet": "", "": "",
 	} {
 		if got := Of(remote); got != want {
@@ -512,7 +400,7 @@ func TestKinds(t *testing.T) {
 		}
 	}
 	names, variables := Names()
-	if !slices.Equal(names, []string{"github", "gitlab", "gitea", "bitbucket", "bitbucket-datacenter"}) || variables[BitbucketDataCenter] != "BITBUCKET_DATACENTER_TOKEN" {
+	if !slices.Equal(names, []string{"github", "gitlab", "gitea"}) || variables[Gitea] != "GITEA_TOKEN" {
 		t.Errorf("%v %v", names, variables)
 	}
 	for _, data := range []map[string]string{{}, {"githubAppID": "x"}, {"username": "ada"}} {
