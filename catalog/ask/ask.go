@@ -18,6 +18,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/answers"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -28,15 +29,43 @@ const (
 	maxHeader    = 64 << 10
 )
 
+// Memory that answers take at once, from the first byte until what they say is stored. The
+// installation gives the catalog 256 MiB.
+const (
+	maxAnswers   = 64 << 20                     // of all answers at the same time
+	maxNamespace = MaxDecoding + 2*maxDiscovery // of the answers of one namespace: one is decoded, of others the items stay
+	itemCost     = 256                          // a tool, resource or prompt that was decoded, beside its text
+
+	// MaxDecoding is what one answer may take; a text without structure may have 2.6 MiB.
+	MaxDecoding = 32 << 20
+)
+
+type (
+	// Budget bounds what all agents and servers together may send us at once.
+	Budget = answers.Budget
+	// Share is what one reconcile takes of the budget.
+	Share = answers.Share
+)
+
+// NewBudget of the catalog.
+func NewBudget() *Budget { return answers.NewBudget(maxAnswers, maxNamespace) }
+
+// DecodingCost is what decoding a text takes.
+func DecodingCost(text []byte) int64 { return answers.Cost(text) }
+
+// meter what an answer takes.
+func meter(ctx context.Context, answer io.Reader, memory *Share, decoding *atomic.Int64) io.Reader {
+	return &answers.Metered{Reader: answer, Context: ctx, Memory: memory, Decoding: decoding, Most: MaxDecoding}
+}
+
 // ErrTooLarge is the refusal of an answer that is beyond the limits of bytes, memory, depth or
 // items.
-var ErrTooLarge = errors.New("the answer is too large")
+var ErrTooLarge = answers.ErrTooLarge
 
 // Refusals that we make of a server's answer.
 var (
 	errOtherHost = errors.New("it sends us to another host")
 	errForbidden = errors.New("the address is not one that the catalog may ask")
-	errBusy      = errors.New("the catalog holds too many large answers at the moment")
 )
 
 // StatusError is an HTTP status other than success.
@@ -88,7 +117,7 @@ func Get(ctx context.Context, transport http.RoundTripper, url string, limit int
 	if response.StatusCode != http.StatusOK {
 		return nil, StatusError(response.StatusCode)
 	}
-	data, err = io.ReadAll(io.LimitReader(&metered{Reader: response.Body, ctx: ctx, memory: memory, decoding: decoding}, limit+1))
+	data, err = io.ReadAll(io.LimitReader(meter(ctx, response.Body, memory, decoding), limit+1))
 	if err == nil && int64(len(data)) > limit {
 		err = ErrTooLarge
 	}
@@ -111,7 +140,7 @@ func Reason(err error) string {
 	var card *entry.CardError
 	var dns *net.DNSError
 	var missing *MissingError
-	for _, known := range []error{ErrTooLarge, errOtherHost, errForbidden, errBusy} {
+	for _, known := range []error{ErrTooLarge, errOtherHost, errForbidden, answers.ErrBusy} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/render/answers"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -274,7 +275,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if response.StatusCode >= 400 && request.Method == http.MethodPost {
 		_ = g.note(StatusError(response.StatusCode))
 	}
-	counted := &metered{Reader: response.Body, ctx: request.Context(), memory: g.memory, decoding: &g.decoding}
+	counted := meter(request.Context(), response.Body, g.memory, &g.decoding)
 	response.Body = &body{Reader: counted, Closer: response.Body, guard: g}
 	return response, nil
 }
@@ -317,7 +318,7 @@ func (g *guard) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if errors.Is(err, ErrTooLarge) || errors.Is(err, errBusy) {
+	if errors.Is(err, ErrTooLarge) || errors.Is(err, answers.ErrBusy) {
 		return err
 	}
 	return &MissingError{"it does not speak MCP as the protocol demands"}
@@ -342,7 +343,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.guard.left.Add(-int64(n)) < 0 {
 		n, err = 0, ErrTooLarge
 	}
-	if errors.Is(err, ErrTooLarge) || errors.Is(err, errBusy) {
+	if errors.Is(err, ErrTooLarge) || errors.Is(err, answers.ErrBusy) {
 		return 0, b.guard.note(err)
 	}
 	return n, err

@@ -1,36 +1,46 @@
-package ask
+// Package answers bounds the memory that answers of servers take, by what they become once
+// they are decoded: each answer, those of one namespace, and all together.
+package answers
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 )
 
-// Memory that answers take at once, from the first byte until what they say is
-// stored. The installation gives the catalog 256 MiB.
 const (
-	maxAnswers   = 64 << 20                     // of all answers at the same time
-	maxNamespace = MaxDecoding + 2*maxDiscovery // of the answers of one namespace: one is decoded, of others the items stay
-	freeAnswer   = 128 << 10                    // of one, before it counts: nearly all take less
-	answerStep   = 256 << 10                    // what one takes at a time
-	maxPatience  = 10 * time.Second             // for others to end
+	freeAnswer  = 128 << 10        // of one answer, before it counts: nearly all take less
+	answerStep  = 256 << 10        // what one takes at a time
+	maxPatience = 10 * time.Second // for others to end
 )
 
-// Budget bounds what all agents and servers together may send us at once.
+var (
+	// ErrTooLarge is the refusal of an answer that is beyond the limits of bytes, memory,
+	// depth or items.
+	ErrTooLarge = errors.New("the answer is too large")
+	// ErrBusy is the refusal to read another answer until others are done.
+	ErrBusy = errors.New("too many large answers are held at the moment")
+)
+
+// Budget bounds what all servers together may send us at once.
 type Budget struct {
-	all *semaphore.Weighted
+	all          *semaphore.Weighted
+	maxNamespace int64
 
 	mu sync.Mutex
 	by map[string]int64 // memory taken, by namespace
 }
 
-func NewBudget() *Budget {
-	return &Budget{all: semaphore.NewWeighted(maxAnswers), by: map[string]int64{}}
+// NewBudget gives the memory that all answers take at the same time, and those of one
+// namespace, from the first byte until what they say is stored.
+func NewBudget(all, namespace int64) *Budget {
+	return &Budget{all: semaphore.NewWeighted(all), maxNamespace: namespace, by: map[string]int64{}}
 }
 
-// Share is what one reconcile takes of the budget.
+// Share is what one reader takes of the budget.
 type Share struct {
 	*Budget
 	namespace string
@@ -41,11 +51,12 @@ type Share struct {
 	ended           bool
 }
 
+// Share of a namespace. It is to be released.
 func (b *Budget) Share(namespace string) *Share {
 	return &Share{Budget: b, namespace: namespace, read: -freeAnswer}
 }
 
-// Add notes memory that reading and decoding take. It waits for it, and fails with errBusy
+// Add notes memory that reading and decoding take. It waits for it, and fails with ErrBusy
 // when others hold too much of it for too long, or the namespace holds its part.
 func (s *Share) Add(ctx context.Context, n int64) error {
 	s.mu.Lock()
@@ -78,9 +89,9 @@ func (s *Share) Add(ctx context.Context, n int64) error {
 
 func (s *Share) take(ctx context.Context, n int64) error {
 	s.Budget.mu.Lock()
-	if s.by[s.namespace]+n > maxNamespace+answerStep {
+	if s.by[s.namespace]+n > s.maxNamespace+answerStep {
 		s.Budget.mu.Unlock()
-		return errBusy
+		return ErrBusy
 	}
 	s.by[s.namespace] += n
 	s.Budget.mu.Unlock()
@@ -92,7 +103,7 @@ func (s *Share) take(ctx context.Context, n int64) error {
 	defer cancel()
 	if s.all.Acquire(ctx, n) != nil {
 		s.give(n)
-		return errBusy
+		return ErrBusy
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package ask
+package answers
 
 import (
 	"context"
@@ -12,49 +12,51 @@ const (
 	byteCost  = 12  // copies of each byte, until it is decoded and stored
 	listCost  = 512 // an object or list, and its first value
 	valueCost = 64  // each further value
-	itemCost  = 256 // a tool, resource or prompt that was decoded, beside its text
 
-	// MaxDecoding is what one answer may take; a text without structure may have 2.6 MiB.
-	MaxDecoding = 32 << 20
-	maxDepth    = 64 // of objects and lists in each other
+	maxDepth = 64 // of objects and lists in each other
 )
 
-// metered counts what an answer takes as its bytes pass, before anything decodes
+// Metered counts what an answer takes as its bytes pass, before anything decodes
 // them, and refuses what is beyond the limits. It reads JSON, and server-sent events,
 // whose lines have JSON.
-type metered struct {
+type Metered struct {
 	io.Reader
-	ctx    context.Context
-	memory *Share
-	// decoding counts the memory that is free again once the answer is decoded. An answer may
+	Context context.Context
+	Memory  *Share
+	// Decoding counts the memory that is free again once the answer is decoded. An answer may
 	// consist of several bodies.
-	decoding *atomic.Int64
+	Decoding *atomic.Int64
+	// Most is what decoding may take, and Longest how many values an object or list may have;
+	// 0 is no limit of its own.
+	Most, Longest int64
 
 	depth           int
+	values          [maxDepth + 1]int64 // after the first one, by depth
+	longest         int64
 	quoted, escaped bool
 	// broken is JSON with a control character in a string, where decoders differ on
 	// what ends it. From there on, everything counts as if it were in no string.
 	broken bool
 }
 
-func (m *metered) Read(p []byte) (int, error) {
+func (m *Metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
 	cost := m.scan(p[:n]) + int64(n)*byteCost
-	if m.depth > maxDepth || m.decoding.Add(cost) > MaxDecoding {
+	if m.depth > maxDepth || m.Decoding.Add(cost) > m.Most || m.Longest > 0 && m.longest >= m.Longest {
 		return 0, ErrTooLarge
 	}
-	if short := m.memory.Add(m.ctx, cost); short != nil {
+	if short := m.Memory.Add(m.Context, cost); short != nil {
 		return 0, short
 	}
 	return n, err
 }
 
-// DecodingCost is what decoding a text takes.
-func DecodingCost(text []byte) int64 { return (&metered{}).scan(text) + int64(len(text))*byteCost }
+// Cost is what decoding a text takes.
+func Cost(text []byte) int64 { return (&Metered{}).scan(text) + int64(len(text))*byteCost }
 
 // scan gives what objects, lists and values take. It leaves off at the depth that is
 // too much.
-func (m *metered) scan(p []byte) (cost int64) {
+func (m *Metered) scan(p []byte) (cost int64) {
 	for _, c := range p {
 		if m.quoted {
 			switch {
@@ -77,10 +79,13 @@ func (m *metered) scan(p []byte) (cost int64) {
 			if m.depth++; m.depth > maxDepth {
 				return cost
 			}
+			m.values[m.depth] = 0
 		case '}', ']':
 			m.depth = max(0, m.depth-1)
 		case ',':
 			cost += valueCost
+			m.values[m.depth]++
+			m.longest = max(m.longest, m.values[m.depth])
 		}
 	}
 	return cost
