@@ -139,7 +139,7 @@ func (r *reconciler) remote(ctx context.Context, namespace, field, address, secr
 	if err != nil {
 		return to, login, err
 	}
-	if login, err = forge.CredentialOf(data); err == nil && login.App != nil {
+	if login, err = forge.CredentialOf(namespace, data); err == nil && login.App != nil {
 		token, err := r.options.Forges.GitToken(ctx, to.URL, login, write)
 		if err != nil {
 			return to, login, err

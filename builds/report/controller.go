@@ -267,7 +267,7 @@ func (r *reconciler) open(ctx context.Context, b *api.AgentBuild) (forge.Forge, 
 	case !compose.PurposeGit.Fits(secret.Type, secret.Labels):
 		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s is not marked for this\n  hint: label it %s=%s", key, keys.LabelCredentials, compose.PurposeGit)}
 	}
-	login, err := forge.CredentialOf(secret.Data)
+	login, err := forge.CredentialOf(b.Namespace, secret.Data)
 	if err != nil {
 		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s: %w", key, err)}
 	}

@@ -38,7 +38,7 @@ func (t *Triggers) forgeOf(ctx context.Context, b *api.AgentBuild) (forge.Forge,
 	if err != nil {
 		return nil, err
 	}
-	credential, err := forge.CredentialOf(secret)
+	credential, err := forge.CredentialOf(b.Namespace, secret)
 	if err != nil {
 		return nil, fmt.Errorf("Secret %s: %w", shown.Credentials.Name, err)
 	}

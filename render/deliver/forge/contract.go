@@ -168,6 +168,8 @@ type Credential struct {
 	// App of GitHub, instead of Token. Each request is sent with an installation token of
 	// the one repository that has only the right that the request needs.
 	App *App
+	// Namespace whose part of the memory for answers is taken; empty for a command.
+	Namespace string
 }
 
 // App is a GitHub App.

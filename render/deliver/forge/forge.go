@@ -22,6 +22,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/armature-dev/armature/render/answers"
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
@@ -43,6 +44,7 @@ type Clients struct {
 
 	mu       sync.Mutex
 	accounts map[[sha256.Size]byte]*account
+	memory   *answers.Budget
 }
 
 // Open a repository by its URL, on a server of a kind that Names lists.
@@ -73,16 +75,17 @@ func (c *Clients) Open(kind, repository string, login Credential) (Forge, error)
 		at.api.Host, at.api.Path = k.public, k.publicPath
 	}
 	at.account = c.account(kind, at.api.Host, login)
-	at.transport = &transport{scheme: scheme, host: at.api.Host, account: at.account, RoundTripper: &http.Transport{
+	at.transport = &transport{scheme: scheme, host: at.api.Host, account: at.account, login: login, memory: c.memory, RoundTripper: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: c.Dial, ForceAttemptHTTP2: true, IdleConnTimeout: 10 * time.Second,
 		TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 1 << 20,
 	}}
 	return k.open(at)
 }
 
-// CredentialOf the data of a Secret: a GitHub App as Flux names its fields, a token, or a
-// password with its username.
-func CredentialOf(data map[string][]byte) (c Credential, err error) {
+// CredentialOf the data of a Secret of a namespace: a GitHub App as Flux names its fields, a
+// token, or a password with its username.
+func CredentialOf(namespace string, data map[string][]byte) (c Credential, err error) {
+	c.Namespace = namespace
 	text := func(name string) string { return strings.TrimSpace(string(data[name])) }
 	if text("githubAppID") != "" {
 		c.App = &App{Key: data["githubAppPrivateKey"]}

@@ -408,7 +408,7 @@ func TestKinds(t *testing.T) {
 		for k, v := range data {
 			secret[k] = []byte(v)
 		}
-		if c, err := CredentialOf(secret); err == nil {
+		if c, err := CredentialOf("", secret); err == nil {
 			t.Errorf("%v is a credential: %+v", data, c)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,16 +14,23 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/answers"
 )
 
 const (
 	// maxAnswer is how much a forge may answer, in bytes, and maxTime how long it may take.
 	maxAnswer, maxTime = 8 << 20, 30 * time.Second
+	// maxDecoding is what one answer and those of one namespace may take once they are
+	// decoded, and maxAnswers all of them at once. The installation gives the controller 1 GiB.
+	maxDecoding, maxAnswers = 64 << 20, 128 << 20
+	// maxValues of any list or object: nothing longer is asked for.
+	maxValues = 1000
 	// maxRequests of one credential are under way at once.
 	maxRequests = 8
 	// maxTries of a request that a limit or a failing server did not answer.
@@ -75,6 +83,9 @@ func (c *Clients) account(kind, host string, login Credential) *account {
 			}
 			a.mu.Unlock()
 		}
+	}
+	if c.memory == nil {
+		c.memory = answers.NewBudget(maxAnswers, maxDecoding)
 	}
 	a := c.accounts[key]
 	if a == nil {
@@ -178,10 +189,12 @@ type transport struct {
 	http.RoundTripper
 	scheme, host string
 	account      *account
+	login        Credential
+	memory       *answers.Budget
 }
 
 // RoundTrip waits for the limits, reads the whole answer, and returns one that is not a success
-// as an error.
+// as an error. What decoding the answer takes is counted before, and until its body is closed.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
 	if r.Body != nil {
@@ -202,7 +215,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err := t.account.wait(ctx, t.host, !reads && ctx.Value(asking{}) == nil); err != nil {
 			return nil, err
 		}
-		answer, text, err := t.once(r, body)
+		memory := t.memory.Share(t.login.Namespace)
+		answer, text, err := t.once(r, body, memory)
+		if err != nil || answer.StatusCode/100 != 2 {
+			memory.Release()
+		}
 		limited := err == nil && t.account.learn(answer, text)
 		switch {
 		case limited && try == maxTries:
@@ -211,7 +228,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, &LimitedError{t.host, t.account.until}
 		case limited:
 			continue
-		case reads && try < maxTries && ctx.Err() == nil && (err != nil || answer.StatusCode >= 500):
+		case reads && try < maxTries && ctx.Err() == nil && (err != nil && !errors.Is(err, answers.ErrTooLarge) || err == nil && answer.StatusCode >= 500):
 			if err := sleep(ctx, time.Duration(try)*200*time.Millisecond); err != nil {
 				return nil, err
 			}
@@ -219,8 +236,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		case err != nil:
 			return nil, err
 		case answer.StatusCode/100 != 2:
-			return nil, refusal(answer, text)
+			return nil, t.refusal(answer, text)
 		}
+		context.AfterFunc(ctx, memory.Release)
+		answer.Body = &decoded{answer.Body, memory}
 		return answer, nil
 	}
 }
@@ -228,7 +247,18 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // asking marks the context of a POST that changes nothing, as queries in GraphQL are.
 type asking struct{}
 
-func (t *transport) once(r *http.Request, body []byte) (*http.Response, []byte, error) {
+// decoded is an answer whose memory is given back when it was read.
+type decoded struct {
+	io.ReadCloser
+	memory *answers.Share
+}
+
+func (d *decoded) Close() error {
+	d.memory.Release()
+	return d.ReadCloser.Close()
+}
+
+func (t *transport) once(r *http.Request, body []byte, memory *answers.Share) (*http.Response, []byte, error) {
 	select {
 	case t.account.slots <- struct{}{}:
 		defer func() { <-t.account.slots }()
@@ -244,13 +274,18 @@ func (t *transport) once(r *http.Request, body []byte) (*http.Response, []byte, 
 	answer, err := t.RoundTripper.RoundTrip(send)
 	if err == nil {
 		var text []byte
-		text, err = io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
+		metered := &answers.Metered{Reader: answer.Body, Context: ctx, Memory: memory, Decoding: new(atomic.Int64), Most: maxDecoding, Longest: maxValues}
+		text, err = io.ReadAll(io.LimitReader(metered, maxAnswer+1))
 		if closed := answer.Body.Close(); err == nil {
 			err = closed
 		}
 		if len(text) > maxAnswer {
-			return nil, nil, fmt.Errorf("%s answers more than %d bytes", t.host, maxAnswer)
+			err = answers.ErrTooLarge
 		}
+		if errors.Is(err, answers.ErrTooLarge) {
+			return nil, nil, fmt.Errorf("%s answers more than it was asked for: %w", t.host, err)
+		}
+		text = t.withoutSecrets(send, text)
 		answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 		if err == nil {
 			return answer, text, nil
@@ -281,8 +316,25 @@ func (e *answerError) Error() string {
 
 func (e *answerError) Unwrap() error { return e.kind }
 
+// withoutSecrets is a text of the server without what was sent to it, which it may repeat.
+func (t *transport) withoutSecrets(sent *http.Request, text []byte) []byte {
+	words := []string{t.login.Token}
+	for _, name := range []string{"Authorization", "Private-Token"} {
+		words = append(words, strings.Fields(sent.Header.Get(name))...)
+	}
+	for _, word := range words {
+		escaped, _ := json.Marshal(word) // of a string, which does not fail
+		for _, form := range []string{word, string(escaped[1 : len(escaped)-1]), strings.ReplaceAll(word, "/", `\/`)} {
+			if len(form) > 6 { // "Bearer" is none
+				text = bytes.ReplaceAll(text, []byte(form), []byte("…"))
+			}
+		}
+	}
+	return text
+}
+
 // refusal is the error of an answer.
-func refusal(r *http.Response, body []byte) error {
+func (t *transport) refusal(r *http.Response, body []byte) error {
 	e := &answerError{host: r.Request.URL.Host, status: strconv.Itoa(r.StatusCode) + " " + http.StatusText(r.StatusCode)}
 	var known struct {
 		Message json.RawMessage
@@ -291,15 +343,12 @@ func refusal(r *http.Response, body []byte) error {
 	text := body
 	if json.Unmarshal(body, &known) == nil && known.Message != nil {
 		text = append(known.Message, known.Errors...)
-	}
-	e.text = shown(text)
-	for _, name := range []string{"Authorization", "Private-Token"} { // a server may answer what it was sent
-		for _, word := range strings.Fields(r.Request.Header.Get(name)) {
-			if len(word) > 8 {
-				e.text = strings.ReplaceAll(e.text, word, "…")
-			}
+		var message string
+		if json.Unmarshal(known.Message, &message) == nil {
+			text = append([]byte(message), known.Errors...)
 		}
 	}
+	e.text = shown(t.withoutSecrets(r.Request, text)) // once more, as it was unescaped
 	switch r.StatusCode {
 	case http.StatusUnauthorized:
 		e.kind = ErrUnauthorized

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// answers a question of each kind of server with a status, and gives the error.
-func answers(t *testing.T, handler http.HandlerFunc) map[string]error {
+// askAll asks a question of each kind of server with a status, and gives the error.
+func askAll(t *testing.T, handler http.HandlerFunc) map[string]error {
 	t.Helper()
 	s := httptest.NewServer(handler)
 	defer s.Close()
@@ -48,10 +48,13 @@ func TestRefusals(t *testing.T) {
 		{403, `{"message": "Repository was archived so is read-only."}`, ErrRefused, "archived"},
 		{403, `{"message": "Resource not accessible by integration"}`, ErrUnauthorized, "not accessible"},
 		{422, `{"message": "Validation Failed"}`, ErrRefused, "Validation Failed"},
+		{422, `{"message": "` + strings.Repeat("x", 300-len("hunter2-tok")) + `hunter2-token"}`, ErrRefused, "xxx"},
+		{422, `{"message": "hunter2\u002dtoken hunter2-token"}`, ErrRefused, "422"},
+		{500, strings.Repeat("x", 290) + `hunter2-token`, nil, "xxx"},
 		{200, `<html>`, nil, ""},
-		{200, `{"title": "` + strings.Repeat("x", 8<<20) + `"}`, nil, "answers more than 8388608 bytes"},
+		{200, `{"title": "` + strings.Repeat("x", 8<<20) + `"}`, nil, "answers more than it was asked for: the answer is too large"},
 	} {
-		for kind, err := range answers(t, func(w http.ResponseWriter, _ *http.Request) {
+		for kind, err := range askAll(t, func(w http.ResponseWriter, _ *http.Request) {
 			if c.status/100 == 3 {
 				w.Header().Set("Location", elsewhere.URL+"/api")
 			}
@@ -70,7 +73,7 @@ func TestRefusals(t *testing.T) {
 // A question is asked again where a server fails or the connection breaks, but not for ever.
 func TestFailingServer(t *testing.T) {
 	var asked atomic.Int32
-	for kind, err := range answers(t, func(w http.ResponseWriter, _ *http.Request) {
+	for kind, err := range askAll(t, func(w http.ResponseWriter, _ *http.Request) {
 		if asked.Add(1)%3 == 0 {
 			panic(http.ErrAbortHandler)
 		}
