@@ -177,7 +177,7 @@ func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 		if next == nil {
 			next = &api.ReportStatus{}
 		}
-		isRun := s.State != forge.Skipped
+		isRun := s.ID != skippedID(s.Commit)
 		if isRun && !s.State.Done() { // known to be there, whatever is killed now
 			next.Commit, next.Run, next.State = s.Commit, s.ID, string(s.State)
 			if err := r.hold(ctx, b); err != nil {

@@ -71,13 +71,31 @@ func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 	return s, true
 }
 
+// waits marks a commit that starts no run and does not pass either.
+const waits = "waits: "
+
+// SkippedValue of the annotation of a commit that starts no run: why, and whether its status
+// passes.
+func SkippedValue(commit, why string, passes bool) string {
+	if passes {
+		return commit + " " + why
+	}
+	return commit + " " + waits + why
+}
+
+func skippedID(commit string) string { return "skipped-" + commit }
+
 // skipped is the status of a commit that starts no run.
 func skipped(b *api.AgentBuild, annotation string) (s forge.Status, ok bool) {
 	commit, why, _ := strings.Cut(b.Annotations[annotation], " ")
 	if !fullCommit.MatchString(commit) {
 		return s, false
 	}
-	s = forge.Status{Commit: commit, Context: Context(b), State: forge.Skipped, ID: "skipped-" + commit, Description: krm.Plain(why)}
+	state := forge.Skipped
+	if text, ok := strings.CutPrefix(why, waits); ok {
+		state, why = forge.Queued, text
+	}
+	s = forge.Status{Commit: commit, Context: Context(b), State: state, ID: skippedID(commit), Description: krm.Plain(why)}
 	if src := b.Status.Source; src != nil {
 		s.Ref = src.Git.Ref
 		ok = src.Git.CommitSHA != commit // one that was built after all

@@ -30,6 +30,9 @@ import (
 const (
 	// maxDerived builds of one kind, branches, tags or pull requests, exist of one build.
 	maxDerived = 50
+	// maxForks is how many of the pull requests are of other repositories. They take no place
+	// of the others.
+	maxForks = 10
 	// maxTags are remembered for one build.
 	maxTags = 2000
 	// maxSlug is how much of a branch's name is in that of its build.

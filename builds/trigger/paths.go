@@ -37,10 +37,8 @@ func compile(patterns []string, end string) (*regexp.Regexp, error) {
 }
 
 // ownWrite reports whether a change is that of locks alone, as a write-back makes it. If the
-// lock is in the repository of the source, its commit would start the next run.
-func ownWrite(message string, paths []string) bool {
-	if len(paths) == 1 && strings.Contains(message, "\nArmature-Build: ") {
-		return true
-	}
+// lock is in the repository of the source, its commit would start the next run. Paths decide
+// it: a message is what its author likes.
+func ownWrite(paths []string) bool {
 	return len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool { return path.Base(p) != render.LockFile })
 }

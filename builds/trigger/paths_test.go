@@ -1,6 +1,13 @@
 package trigger
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/armature-dev/armature/builds/gitremote"
+)
+
+const commitOlder = "fedcba9876543210fedcba9876543210fedcba98"
 
 func TestCovers(t *testing.T) {
 	for _, c := range []struct {
@@ -15,16 +22,31 @@ func TestCovers(t *testing.T) {
 			t.Errorf("%q covers %q: %v", c.pattern, c.path, got)
 		}
 	}
+	// What passes without a run, and what only waits: words of a message never pass.
+	const trailer = "Pin\n\nArmature-Build: a/b\n"
 	for _, c := range []struct {
 		message string
 		paths   []string
-		want    bool
+		want    string
 	}{
-		{"x", []string{"apps/armature.lock", "armature.lock"}, true}, {"x", []string{"armature.lock", "main.go"}, false}, {"x", nil, false},
-		{"Pin\n\nArmature-Build: a/b\n", []string{"images.lock"}, true}, {"Pin\n\nArmature-Build: a/b\n", []string{"images.lock", "main.go"}, false},
+		{"x", []string{"apps/armature.lock", "armature.lock"}, "passes"}, {"x", []string{"armature.lock", "main.go"}, ""}, {"x", nil, ""},
+		{trailer, []string{"armature.lock"}, "passes"}, {trailer, []string{"images.lock"}, "waits"}, {trailer, []string{"main.go"}, "waits"}, {trailer, []string{"images.lock", "main.go"}, ""},
+		{"x [skip ci]", []string{"main.go"}, "waits"}, {"x [skip ci]", []string{"armature.lock"}, "passes"}, {"[tkn skip]", []string{"docs/x"}, "passes"},
+		{"x", []string{"docs/x"}, "passes"},
 	} {
-		if got := ownWrite(c.message, c.paths); got != c.want {
-			t.Errorf("%q, %q: %v", c.message, c.paths, got)
+		var patterns []string
+		if c.paths != nil && strings.HasPrefix(c.paths[0], "docs/") {
+			patterns = []string{"src/**"}
 		}
+		got := ""
+		if s := skipOf(gitremote.Change{Known: true, Message: c.message, Paths: c.paths}, commitOlder, patterns); s != nil {
+			got = map[bool]string{true: "passes", false: "waits"}[s.passes]
+		}
+		if got != c.want {
+			t.Errorf("%q, %q: %q, want %q", c.message, c.paths, got, c.want)
+		}
+	}
+	if s := skipOf(gitremote.Change{Message: "x [skip ci]"}, commitOlder, nil); s == nil || s.passes {
+		t.Errorf("a commit that cannot be compared: %+v", s)
 	}
 }

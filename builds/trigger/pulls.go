@@ -66,27 +66,47 @@ func (t *Triggers) pulls(ctx context.Context, r *remote, b *api.AgentBuild, deri
 		t.event(b, "ForgeFailed", "pull requests are not built: %v", err)
 		return err
 	}
+	return t.pullsOf(ctx, f, r, b, have)
+}
+
+// pullsOf a forge, beside the builds that are there, by number.
+func (t *Triggers) pullsOf(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild, have map[int]*api.AgentBuild) error {
 	open, err := f.OpenPullRequests(ctx)
 	if err != nil {
 		return fmt.Errorf("listing the open pull requests: %w", err)
 	}
 	var errs []error
-	count := 0
+	count, forks := 0, 0
+	for _, old := range have {
+		if old.Spec.Source.PullRequest.Fork {
+			forks++
+		}
+	}
 	for _, p := range open {
-		if !wanted(b, p) {
+		old := have[p.Number]
+		switch {
+		case !wanted(b, p):
 			continue
+		case p.Fork && old == nil && forks >= maxForks:
+			// Theirs wait for a place of their own: none of the team's goes for it, nor one that runs.
+			t.event(b, "TooManyPullRequests", "%d pull requests of other repositories are built, and others wait until one is closed", maxForks)
+			continue
+		case !p.Fork:
+			if count++; count > maxDerived {
+				t.event(b, "TooManyPullRequests", "more than %d pull requests are open, and the newest are built", maxDerived)
+				continue
+			}
 		}
-		if count++; count > maxDerived {
-			t.event(b, "TooManyPullRequests", "more than %d pull requests are open, and the newest are built", maxDerived)
-			break
+		built, err := t.pull(ctx, f, r, b, p, old)
+		if errs = append(errs, err); built && p.Fork && old == nil {
+			forks++
 		}
-		errs = append(errs, t.pull(ctx, f, r, b, p, have[p.Number]))
 		delete(have, p.Number)
 	}
 	for number, old := range have {
 		now, err := f.PullRequest(ctx, number)
 		switch {
-		case errors.Is(err, forge.ErrNotFound), err == nil && (!now.Open || !wanted(b, *now) || count > maxDerived):
+		case errors.Is(err, forge.ErrNotFound), err == nil && (!now.Open || !wanted(b, *now) || !now.Fork && count > maxDerived):
 			errs = append(errs, t.remove(ctx, b, old, fmt.Sprintf("pull request %d is not to be built any more", number)))
 		case err != nil:
 			errs = append(errs, err)
@@ -104,48 +124,49 @@ func wanted(b *api.AgentBuild, p forge.PullRequest) bool {
 	return matches(branches, p.Base)
 }
 
-// pull derives the build of a pull request that is open, if it may start.
-func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild, p forge.PullRequest, have *api.AgentBuild) error {
+// pull derives the build of a pull request that is open, if it may start, and reports whether
+// it did.
+func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild, p forge.PullRequest, have *api.AgentBuild) (built bool, err error) {
 	commit := headOf(r.refs, p)
 	if commit == "" {
-		return nil // a fork on a server whose Git has no references to its commits
+		return false, nil // a fork on a server whose Git has no references to its commits
 	}
 	if commit != p.Commit {
 		t.soon(b) // one of the two answered before a push, and the other after it
-		return nil
+		return false, nil
 	}
 	want := pullOf(t.Group, b, p)
 	if have == nil || have.Spec.Source.SourceRevision != commit || p.Fork && b.Spec.Trigger.PullRequest.Forks == nil {
 		stop, err := t.judge(ctx, f, r, b, p)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if stop != nil {
 			if have != nil { // its run is of a commit that is not the head any more
 				if err := t.remove(ctx, b, have, fmt.Sprintf("pull request %d has another commit, which may not be built", p.Number)); err != nil {
-					return err
+					return false, err
 				}
 			}
 			if err := f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head, Context: report.Context(b), State: stop.state, Description: stop.why}); err != nil {
-				return err
+				return false, err
 			}
 			if stop.comment == "" {
-				return nil
+				return false, nil
 			}
-			return f.Comment(ctx, p.Number, partOf(b), stop.comment)
+			return false, f.Comment(ctx, p.Number, partOf(b), stop.comment)
 		}
 		if p.Fork {
 			if err := f.Comment(ctx, p.Number, partOf(b), ""); err != nil {
-				return err
+				return false, err
 			}
 		}
 		// From here on, the derived build shows its state itself.
 		if err := t.put(ctx, b, map[string]*api.AgentBuild{want.Name: have}, want); err != nil {
-			return err
+			return false, err
 		}
-		return f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head, Context: report.Context(b), State: forge.Queued, Description: "the build is about to start"})
+		return true, f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head, Context: report.Context(b), State: forge.Queued, Description: "the build is about to start"})
 	}
-	return t.put(ctx, b, map[string]*api.AgentBuild{want.Name: have}, want)
+	return true, t.put(ctx, b, map[string]*api.AgentBuild{want.Name: have}, want)
 }
 
 // refs of the heads of pull requests, by server.
@@ -188,14 +209,17 @@ func (t *Triggers) judge(ctx context.Context, f forge.Forge, r *remote, b *api.A
 			return &stopped{state: forge.Queued, why: "waits for the approval of somebody who may push", comment: askFor(b, p)}, nil
 		}
 	}
-	why := t.skips(ctx, r, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, p.Commit, base.String(), trigger.Paths)
+	skip := t.skips(ctx, r, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, p.Commit, base.String(), trigger.Paths)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if why != "" {
-		return &stopped{state: forge.Skipped, why: why}, nil
+	switch {
+	case skip == nil:
+		return nil, nil
+	case skip.passes:
+		return &stopped{state: forge.Skipped, why: skip.why}, nil
 	}
-	return nil, nil
+	return &stopped{state: forge.Queued, why: skip.why}, nil
 }
 
 // mayStart asks whether the author of a pull request may push, or whether somebody who may has

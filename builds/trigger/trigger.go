@@ -28,6 +28,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/report"
 	"github.com/armature-dev/armature/builds/webhook"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
@@ -387,17 +388,17 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 		if push := b.Spec.Trigger.Push; push != nil {
 			paths = push.Paths
 		}
-		why := t.skips(ctx, r, key, commit, older, paths)
+		skip := t.skips(ctx, r, key, commit, older, paths)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if why != "" {
+		if skip != nil {
 			t.mu.Lock()
 			t.skipped[key] = commit
 			t.mu.Unlock()
-			t.event(b, "PushSkipped", "%s has moved to %.12s, which starts no run: %s", git.Ref, commit, why)
+			t.event(b, "PushSkipped", "%s has moved to %.12s, which starts no run: %s", git.Ref, commit, skip.why)
 			if b.Spec.Report != nil { // a status that branch protection requires is shown all the same
-				if err := t.annotate(ctx, b, api.SkippedAnnotation(t.Group), commit+" "+why); err != nil {
+				if err := t.annotate(ctx, b, api.SkippedAnnotation(t.Group), report.SkippedValue(commit, skip.why, skip.passes)); err != nil {
 					return err
 				}
 			}
@@ -428,9 +429,16 @@ func (t *Triggers) event(b *api.AgentBuild, reason, format string, args ...any) 
 	t.events.Eventf(b, nil, corev1.EventTypeNormal, reason, "Trigger", "%s", strings.ToValidUTF8(text[:min(len(text), 1000)], ""))
 }
 
-// skips says why a commit starts no run; "" if it does. It is compared with an older one, or
+// skip is why a commit starts no run. It passes where what it changes is not built: whoever
+// writes a message does not decide that.
+type skip struct {
+	why    string
+	passes bool
+}
+
+// skips says why a commit starts no run; nil if it does. It is compared with an older one, or
 // with none if that is empty. What cannot be read starts one.
-func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedName, commit, older string, paths []string) string {
+func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedName, commit, older string, paths []string) *skip {
 	change, known := r.changes[[2]string{commit, older}]
 	if !known {
 		// A commit that takes too long is unknown, and the rest of the time is for writing that down:
@@ -443,20 +451,27 @@ func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedN
 		}
 		r.changes[[2]string{commit, older}] = change
 	}
+	return skipOf(change, older, paths)
+}
+
+// skipOf a change from an older commit.
+func skipOf(change gitremote.Change, older string, paths []string) *skip {
+	switch {
+	case change.Known && ownWrite(change.Paths):
+		return &skip{"it changes the lock alone", true}
+	case change.Known && len(paths) > 0 && !covers(paths, change.Paths):
+		return &skip{fmt.Sprintf("none of the %s that differ from %.12s is in the paths of spec.trigger", krm.Count(len(change.Paths), "path"), older), true}
+	}
 	for _, word := range []string{"[skip ci]", "[ci skip]", "[skip tkn]", "[tkn skip]"} {
 		if strings.Contains(change.Message, word) {
-			return "its message has " + word
+			return &skip{why: "its message has " + word}
 		}
 	}
-	switch {
-	case !change.Known:
-		return ""
-	case ownWrite(change.Message, change.Paths):
-		return "it changes the lock alone"
-	case len(paths) == 0 || covers(paths, change.Paths):
-		return ""
+	// A write-back to a lock of another name would start the next run.
+	if change.Known && len(change.Paths) == 1 && strings.Contains(change.Message, "\nArmature-Build: ") {
+		return &skip{why: "its message has the trailer Armature-Build"}
 	}
-	return fmt.Sprintf("none of the %s that differ from %.12s is in the paths of spec.trigger", krm.Count(len(change.Paths), "path"), older)
+	return nil
 }
 
 // hint that builds with a webhook's Secret may have moved.
