@@ -71,6 +71,8 @@ const (
 	lastRetry = time.Hour
 	// secretKeeps is how long the tokens of a webhook are used before they are read again.
 	secretKeeps = 30 * time.Second
+	// secretTime is how long the API server may take for them.
+	secretTime = 10 * time.Second
 	// maxHistory is how much the folders of two commits may have, in bytes of packs.
 	maxHistory = 32 << 20
 )
@@ -90,10 +92,12 @@ type state struct {
 
 // hook is a Secret whose webhooks are taken.
 type hook struct {
-	read   time.Time
-	tokens [][]byte
 	// delivered at least once by this process.
 	delivered bool
+
+	mu     sync.Mutex // while it is read
+	next   time.Time  // when it is read again
+	tokens [][]byte
 }
 
 // Triggers of all builds.
@@ -126,7 +130,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := process.Register(counts); err != nil {
 		return err
 	}
-	receiver := &webhook.Receiver{Secrets: t.secrets, Wake: t.hint, Counts: counts}
+	receiver := &webhook.Receiver{Known: t.known, Secrets: t.secrets, Wake: t.hint, Counts: counts}
 	err := mgr.Add(everywhere(func(ctx context.Context) error { return serve(ctx, receiver.Server(o.Address), o.CertDir) }))
 	if err != nil {
 		return fmt.Errorf("setting up the receiver of webhooks: %w", err)
@@ -177,7 +181,7 @@ func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
 			}
 		}
 	}
-	t.readHooks(ctx, hooks)
+	t.note(hooks)
 	leads := false
 	select {
 	case <-t.leads:
@@ -507,20 +511,10 @@ func (t *Triggers) nudge() {
 	}
 }
 
-// secrets of a webhook, as they were read last.
-func (t *Triggers) secrets(namespace, name string) [][]byte {
+// note the webhooks that builds name.
+func (t *Triggers) note(named map[types.NamespacedName]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h := t.hooks[types.NamespacedName{Namespace: namespace, Name: name}]; h != nil {
-		return h.tokens
-	}
-	return nil
-}
-
-// readHooks reads the Secrets of webhooks that are new or were read a while ago.
-func (t *Triggers) readHooks(ctx context.Context, named map[types.NamespacedName]bool) {
-	t.mu.Lock()
-	var due []types.NamespacedName
 	for key := range t.hooks {
 		if !named[key] {
 			delete(t.hooks, key)
@@ -530,30 +524,43 @@ func (t *Triggers) readHooks(ctx context.Context, named map[types.NamespacedName
 		if t.hooks[key] == nil {
 			t.hooks[key] = &hook{}
 		}
-		if h := t.hooks[key]; time.Since(h.read) > secretKeeps && t.Address != "" {
-			h.read = time.Now()
-			due = append(due, key)
+	}
+}
+
+// known reports whether a build names a webhook.
+func (t *Triggers) known(namespace, name string) bool { return t.hook(namespace, name) != nil }
+
+func (t *Triggers) hook(namespace, name string) *hook {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.hooks[types.NamespacedName{Namespace: namespace, Name: name}]
+}
+
+// secrets of a webhook, which are read when a delivery comes, unless they just were.
+func (t *Triggers) secrets(ctx context.Context, namespace, name string) [][]byte {
+	h := t.hook(namespace, name)
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Now().Before(h.next) {
+		return h.tokens
+	}
+	ctx, cancel := context.WithTimeout(ctx, secretTime)
+	defer cancel()
+	var secret corev1.Secret
+	if err := t.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &secret); err != nil && !apierrors.IsNotFound(err) {
+		h.next = time.Now().Add(time.Second)
+		return h.tokens // what was read before counts until the API server answers
+	}
+	h.next, h.tokens = time.Now().Add(secretKeeps), nil
+	for _, name := range []string{"token", "previous"} {
+		if token := strings.TrimSpace(string(secret.Data[name])); token != "" {
+			h.tokens = append(h.tokens, []byte(token))
 		}
 	}
-	t.mu.Unlock()
-	for _, key := range due {
-		var secret corev1.Secret
-		err := t.live.Get(ctx, key, &secret)
-		if err != nil && !apierrors.IsNotFound(err) {
-			continue // what was read before counts until the API server answers
-		}
-		var tokens [][]byte
-		for _, name := range []string{"token", "previous"} {
-			if token := strings.TrimSpace(string(secret.Data[name])); token != "" {
-				tokens = append(tokens, []byte(token))
-			}
-		}
-		t.mu.Lock()
-		if h := t.hooks[key]; h != nil {
-			h.tokens = tokens
-		}
-		t.mu.Unlock()
-	}
+	return h.tokens
 }
 
 // serve until ctx ends.

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -8,26 +9,32 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 )
 
 const (
 	// maxBody of a delivery, in bytes. GitHub sends up to 25 MB for the largest pushes, which
 	// the next poll finds.
 	maxBody = 3 << 20
-	// maxAtOnce deliveries are read; they take at most 96 MiB.
-	maxAtOnce = 32
+	// maxMemory of the deliveries that are read, in bytes, and what one takes at first.
+	maxMemory, firstMemory = 96 << 20, 4 << 10
 )
+
+// errBusy: other deliveries take the memory.
+var errBusy = errors.New("too many deliveries are read at the moment")
 
 // Receiver takes deliveries at /hook/NAMESPACE/SECRET.
 type Receiver struct {
-	// Secrets of a hook; none for an unknown one.
-	Secrets func(namespace, name string) [][]byte
+	// Known reports whether a build names a hook, without asking anybody.
+	Known func(namespace, name string) bool
+	// Secrets of a hook that is known, for a delivery that has a signature.
+	Secrets func(ctx context.Context, namespace, name string) [][]byte
 	// Wake is called for each delivery that is signed and concerns a build.
 	Wake func(namespace, name string)
 	// Counts deliveries by verdict.
 	Counts *prometheus.CounterVec
 
-	slots chan struct{}
+	memory *semaphore.Weighted
 }
 
 // NewCounts gives the metric of deliveries.
@@ -38,7 +45,7 @@ func NewCounts() *prometheus.CounterVec {
 
 // Server that takes deliveries on an address.
 func (r *Receiver) Server(address string) *http.Server {
-	r.slots = make(chan struct{}, maxAtOnce)
+	r.memory = semaphore.NewWeighted(maxMemory)
 	return &http.Server{Addr: address, Handler: r, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: 40 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
 }
@@ -59,24 +66,23 @@ func (r *Receiver) judge(w http.ResponseWriter, request *http.Request) (status i
 		w.Header().Set("Allow", http.MethodPost)
 		return http.StatusMethodNotAllowed, "refused"
 	}
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	default:
-		return http.StatusTooManyRequests, "busy"
+	// What costs nothing comes first: strangers take no memory, and ask nobody.
+	namespace, name, ok := hook(request.URL.Path)
+	if !ok || !IsSigned(request.Header) || !r.Known(namespace, name) {
+		return http.StatusUnauthorized, "refused"
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxBody))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+	body, held, err := r.read(http.MaxBytesReader(w, request.Body, maxBody))
+	defer r.memory.Release(held)
+	tooLarge := (*http.MaxBytesError)(nil)
+	switch {
+	case errors.As(err, &tooLarge):
 		return http.StatusRequestEntityTooLarge, "too_large"
-	} else if err != nil {
+	case errors.Is(err, errBusy):
+		return http.StatusTooManyRequests, "busy"
+	case err != nil:
 		return http.StatusBadRequest, "refused"
 	}
-	namespace, name, ok := hook(request.URL.Path)
-	secrets := r.Secrets(namespace, name)
-	if len(secrets) == 0 { // an unknown path takes as long as a wrong signature
-		secrets, ok = [][]byte{[]byte("no such hook is known")}, false
-	}
-	if !Verify(request.Header, body, time.Now(), secrets...) || !ok {
+	if secrets := r.Secrets(request.Context(), namespace, name); !Verify(request.Header, body, time.Now(), secrets...) {
 		return http.StatusUnauthorized, "refused"
 	}
 	if !Concerns(request.Header) {
@@ -84,6 +90,27 @@ func (r *Receiver) judge(w http.ResponseWriter, request *http.Request) (status i
 	}
 	r.Wake(namespace, name)
 	return http.StatusAccepted, "accepted"
+}
+
+// read a body. Its memory is taken as it arrives, so that who sends nothing takes none of it.
+func (r *Receiver) read(body io.Reader) (text []byte, held int64, err error) {
+	for {
+		if len(text) == cap(text) {
+			more := max(firstMemory, cap(text))
+			if !r.memory.TryAcquire(int64(more)) {
+				return nil, held, errBusy
+			}
+			held += int64(more)
+			text = append(make([]byte, 0, cap(text)+more), text...)
+		}
+		n, err := body.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+		if errors.Is(err, io.EOF) {
+			return text, held, nil
+		} else if err != nil {
+			return nil, held, err
+		}
+	}
 }
 
 // hook of a path.

@@ -1,21 +1,23 @@
 package webhook
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 const token = "a secret of some length"
@@ -23,27 +25,24 @@ const token = "a secret of some length"
 // receiver serves the hook team/hook, and records what it wakes.
 type receiver struct {
 	*httptest.Server
-	mu    sync.Mutex
-	woken []string
+	receiver *Receiver
+	mu       sync.Mutex
+	woken    []string
 }
 
 func serve(t *testing.T) *receiver {
 	t.Helper()
 	r := &receiver{}
-	receiver := &Receiver{Counts: NewCounts(),
-		Secrets: func(namespace, name string) [][]byte {
-			if namespace == "team" && name == "hook" {
-				return [][]byte{[]byte(token)}
-			}
-			return nil
-		},
+	r.receiver = &Receiver{Counts: NewCounts(),
+		Known:   func(namespace, name string) bool { return namespace == "team" && name == "hook" },
+		Secrets: func(context.Context, string, string) [][]byte { return [][]byte{[]byte(token)} },
 		Wake: func(namespace, name string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.woken = append(r.woken, namespace+"/"+name)
 		}}
 	r.Server = httptest.NewUnstartedServer(nil)
-	r.Config = receiver.Server("")
+	r.Config = r.receiver.Server("")
 	r.Start()
 	t.Cleanup(r.Close)
 	return r
@@ -130,41 +129,75 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// A body that comes a byte at a time ends with the read timeout, and takes one of the slots
-// until then; what comes beside it is answered, or asked to come later.
-func TestSlowBodies(t *testing.T) {
-	r := serve(t)
-	r.Config.ReadTimeout = 300 * time.Millisecond
-	var slow []net.Conn
-	for range maxAtOnce {
+// idle opens connections that name the hook and a signature, and send one byte of a body.
+func (r *receiver) idle(t *testing.T, n int) (all []net.Conn) {
+	t.Helper()
+	for range n {
 		c, err := net.Dial("tcp", r.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
-		fmt.Fprint(c, "POST /hook/team/hook HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx")
-		slow = append(slow, c)
+		t.Cleanup(func() { _ = c.Close() })
+		fmt.Fprint(c, "POST /hook/team/hook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: sha256=00\r\nContent-Length: 1000\r\n\r\nx")
+		all = append(all, c)
 	}
-	busy := false
-	for began := time.Now(); time.Since(began) < 5*time.Second; {
-		got := r.deliver(t, strings.NewReader("{}"), "{}")
-		busy = busy || got == http.StatusTooManyRequests
-		if busy && got == http.StatusAccepted {
-			break
+	return all
+}
+
+// Connections that send nothing, or a byte at a time, keep nobody out.
+func TestIdleConnections(t *testing.T) {
+	r := serve(t)
+	r.idle(t, 300)
+	for range 10 {
+		if got := r.deliver(t, strings.NewReader("{}"), "{}"); got != http.StatusAccepted {
+			t.Errorf("beside idle connections: %d", got)
 		}
 	}
-	if !busy {
-		t.Error("more than the slots are taken")
-	}
-	if got := r.deliver(t, strings.NewReader("{}"), "{}"); got != http.StatusAccepted {
-		t.Errorf("after the timeout: %d", got)
-	}
-	for _, c := range slow {
-		if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	// Who names no hook, or has no signature, is not read at all.
+	for name, head := range map[string]string{
+		"unknown hook": "POST /hook/team/other HTTP/1.1\r\nX-Hub-Signature-256: sha256=00\r\n", "no signature": "POST /hook/team/hook HTTP/1.1\r\n", "no hook": "POST /other HTTP/1.1\r\nX-Hub-Signature-256: sha256=00\r\n",
+		"two signatures": "POST /hook/team/hook HTTP/1.1\r\nX-Hub-Signature-256: sha256=00\r\nX-Hub-Signature-256: sha256=01\r\n",
+	} {
+		c, err := net.Dial("tcp", r.Listener.Addr().String())
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Error("a slow body is still read")
+		fmt.Fprint(c, head+"Host: x\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n\r\n")
+		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
 		}
+		answer, err := bufio.NewReader(c).ReadString('\n')
+		if err != nil || !strings.Contains(answer, "401") {
+			t.Errorf("%s: %q, %v", name, answer, err)
+		}
+		_ = c.Close()
+	}
+}
+
+// Where bodies take all the memory, others are asked to come later, until the bodies are there
+// or their time is over.
+func TestSlowBodies(t *testing.T) {
+	r := serve(t)
+	r.receiver.memory = semaphore.NewWeighted(2 * firstMemory)
+	slow := r.idle(t, 2)
+	status := func(want int) {
+		t.Helper()
+		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			got := r.deliver(t, strings.NewReader("{}"), "{}")
+			if got == want {
+				return
+			}
+			if time.Since(began) > time.Minute {
+				t.Fatalf("%d, want %d", got, want)
+			}
+		}
+	}
+	status(http.StatusTooManyRequests)
+	for _, c := range slow {
+		_ = c.Close()
+	}
+	status(http.StatusAccepted)
+	if r.Config.ReadTimeout != 30*time.Second {
+		t.Errorf("a body may take %s", r.Config.ReadTimeout)
 	}
 }

@@ -31,35 +31,39 @@ const (
 // each of them sends those of the others as well.
 func Verify(h http.Header, body []byte, now time.Time, secrets ...[]byte) bool {
 	check := func(string, []byte) bool { return false }
-	var header string
-	switch {
-	case has(h, "Webhook-Signature"):
-		header = "Webhook-Signature"
+	header := signatureOf(h)
+	switch header {
+	case "Webhook-Signature":
 		check = func(text string, secret []byte) bool { return standard(h, text, body, now, secret) }
-	case has(h, "X-Forgejo-Signature"):
-		header, check = "X-Forgejo-Signature", digest("", body)
-	case has(h, "X-Gitea-Signature"):
-		header, check = "X-Gitea-Signature", digest("", body)
-	case has(h, "X-Hub-Signature-256"):
-		header, check = "X-Hub-Signature-256", digest("sha256=", body)
-	case has(h, "X-Hub-Signature"): // Bitbucket's; GitHub's with SHA-1 has another prefix
-		header, check = "X-Hub-Signature", digest("sha256=", body)
-	case has(h, "X-Gitlab-Token"):
-		header = "X-Gitlab-Token"
+	case "X-Forgejo-Signature", "X-Gitea-Signature":
+		check = digest("", body)
+	case "X-Hub-Signature-256", "X-Hub-Signature": // Bitbucket's; GitHub's with SHA-1 has another prefix
+		check = digest("sha256=", body)
+	case "X-Gitlab-Token":
 		check = func(text string, secret []byte) bool { return same([]byte(text), secret) }
 	}
-	text, once := "", false
-	if values := h.Values(header); len(values) == 1 {
-		text, once = values[0], true
-	}
-	ok := false
+	text, ok := h.Get(header), false
 	for _, secret := range secrets { // all of them, so that the time is that of none
 		ok = check(text, secret) && len(secret) >= minSecret || ok
 	}
-	return ok && once
+	return ok && IsSigned(h)
 }
 
-func has(h http.Header, name string) bool { return len(h.Values(name)) > 0 }
+// signatures are the headers that have one, the first that a delivery has counts.
+var signatures = []string{"Webhook-Signature", "X-Forgejo-Signature", "X-Gitea-Signature", "X-Hub-Signature-256", "X-Hub-Signature", "X-Gitlab-Token"}
+
+// signatureOf a delivery is the header that has it; "" for none.
+func signatureOf(h http.Header) string {
+	for _, name := range signatures {
+		if len(h.Values(name)) > 0 {
+			return name
+		}
+	}
+	return ""
+}
+
+// IsSigned reports whether a delivery has one signature, right or wrong.
+func IsSigned(h http.Header) bool { return len(h.Values(signatureOf(h))) == 1 }
 
 // digest compares an HMAC of the body in hexadecimal digits after a prefix.
 func digest(prefix string, body []byte) func(string, []byte) bool {
