@@ -13,7 +13,8 @@ type Report struct {
 	// Credentials names a Secret in this namespace with a token that may set statuses and
 	// write comments, or with a GitHub App under githubAppID, githubAppInstallationID and
 	// githubAppPrivateKey. A Secret that is not of type kubernetes.io/basic-auth needs the
-	// label armature.dev/credentials: git. No build is given it.
+	// label armature.dev/credentials: git, and each the annotation tekton.dev/git-0 with
+	// its host. No build is given it.
 	Credentials corev1.LocalObjectReference `json:"credentials"`
 
 	// Comment on open pull requests of the branch that was built: OnFailure says why a run

@@ -39,7 +39,8 @@ type SourceSpec struct {
 
 	// SourceCredentials names a Secret in this namespace: kubernetes.io/basic-auth
 	// (username, password), a token under the key token, or kubernetes.io/ssh-auth
-	// (ssh-privatekey, known_hosts). If omitted, the repository is read without
+	// (ssh-privatekey, known_hosts), annotated with the host that it is for:
+	// tekton.dev/git-0: https://github.com. If omitted, the repository is read without
 	// credentials.
 	// +optional
 	SourceCredentials *corev1.LocalObjectReference `json:"sourceCredentials,omitempty"`

@@ -3,6 +3,7 @@ package compose
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"net/url"
 	"slices"
 	"strings"
@@ -133,23 +134,33 @@ func checkLogin(in Input, steps []step) (found faults) {
 	if in.Build.Spec.Source.SourceCredentials == nil {
 		return nil
 	}
-	refused := func(address, field string) {
+	for address, field := range loginAddresses(in, steps) {
 		u, err := url.Parse(address)
 		if err != nil || !strings.EqualFold(u.Scheme, "http") || slices.Contains(in.Settings.PlainHTTPHosts, u.Host) || slices.Contains(in.Settings.PlainHTTPHosts, u.Hostname()) {
-			return
+			continue
 		}
 		found.bad(in, api.ReasonInsecureSource, field, fmt.Sprintf("a login is not sent to %s over plain http", u.Host),
 			"use https or ssh, or let the operator name the host in --plain-http-hosts of the controller")
 	}
-	refused(cloneURL(Repository(in.Build, in.Template)), "spec.source.sourceRepository")
-	for _, s := range steps {
-		for _, name := range sortedKeys(s.known) {
-			if real := recipe.Canonical(name); real == "repo-url" || real == "repo-clone-url" {
-				refused(cloneURL(s.known[name].StringVal), fmt.Sprintf("spec.pipeline.steps[%s].parameters[%s]", s.row.Name, name))
+	return found
+}
+
+// loginAddresses of repositories that the build's Git login is sent to, with the field that
+// names each, in their order.
+func loginAddresses(in Input, steps []step) iter.Seq2[string, string] {
+	return func(yield func(address, field string) bool) {
+		if !yield(cloneURL(Repository(in.Build, in.Template)), "spec.source.sourceRepository") {
+			return
+		}
+		for _, s := range steps {
+			for _, name := range sortedKeys(s.known) {
+				real := recipe.Canonical(name)
+				if (real == "repo-url" || real == "repo-clone-url") && !yield(cloneURL(s.known[name].StringVal), fmt.Sprintf("spec.pipeline.steps[%s].parameters[%s]", s.row.Name, name)) {
+					return
+				}
 			}
 		}
 	}
-	return found
 }
 
 // password in a Git URL, as the rule of spec.source.sourceRepository has it.

@@ -26,6 +26,8 @@ type Need struct {
 	Reason string
 	// Purpose of a Secret that is a login; empty for all else.
 	Purpose Purpose
+	// Addresses of repositories that a login is sent to.
+	Addresses []string
 }
 
 // Purpose is what a login is for. Whoever may write an AgentBuild names a Secret
@@ -98,16 +100,22 @@ func needs(in Input, steps []step) []Need {
 	}
 	spec := in.Build.Spec
 	if s := spec.Source.SourceCredentials; s != nil {
-		add(Need{"Secret", s.Name, in.Place.At("spec.source.sourceCredentials.name"), api.ReasonSourceSecretNotFound, PurposeGit})
+		var addresses []string
+		for address := range loginAddresses(in, steps) {
+			if !slices.Contains(addresses, address) {
+				addresses = append(addresses, address)
+			}
+		}
+		add(Need{"Secret", s.Name, in.Place.At("spec.source.sourceCredentials.name"), api.ReasonSourceSecretNotFound, PurposeGit, addresses})
 	}
 	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil {
-		add(Need{"Secret", o.ImageRepoCredentials.Name, in.Place.At("spec.buildOutput.imageRepoCredentials.name"), api.ReasonOutputSecretNotFound, PurposeRegistry})
+		add(Need{"Secret", o.ImageRepoCredentials.Name, in.Place.At("spec.buildOutput.imageRepoCredentials.name"), api.ReasonOutputSecretNotFound, PurposeRegistry, nil})
 	}
 	for i, s := range spec.Secrets {
-		add(Need{"Secret", s.Name, in.Place.At(fmt.Sprintf("spec.secrets[%d].name", i)), api.ReasonSecretNotFound, PurposeBuild})
+		add(Need{"Secret", s.Name, in.Place.At(fmt.Sprintf("spec.secrets[%d].name", i)), api.ReasonSecretNotFound, PurposeBuild, nil})
 	}
 	if s := in.Settings; !s.CreateServiceAccount || spec.ServiceAccountName != "" {
-		add(Need{"ServiceAccount", cmp.Or(spec.ServiceAccountName, s.ServiceAccountName), in.Place.At("spec.serviceAccountName"), api.ReasonServiceAccount, ""})
+		add(Need{"ServiceAccount", cmp.Or(spec.ServiceAccountName, s.ServiceAccountName), in.Place.At("spec.serviceAccountName"), api.ReasonServiceAccount, "", nil})
 	}
 	if spec.Pipeline != nil {
 		for i, w := range spec.Pipeline.Workspaces {
@@ -117,13 +125,13 @@ func needs(in Input, steps []step) []Need {
 				if w.Name == pullCredentials {
 					purpose = PurposeRegistry
 				}
-				add(Need{"Secret", w.Secret.Name, in.Place.At(field + ".secret.name"), api.ReasonSecretNotFound, purpose})
+				add(Need{"Secret", w.Secret.Name, in.Place.At(field + ".secret.name"), api.ReasonSecretNotFound, purpose, nil})
 			}
 			if w.ConfigMap != nil {
-				add(Need{"ConfigMap", w.ConfigMap.Name, in.Place.At(field + ".configMap.name"), api.ReasonConfigMapNotFound, ""})
+				add(Need{"ConfigMap", w.ConfigMap.Name, in.Place.At(field + ".configMap.name"), api.ReasonConfigMapNotFound, "", nil})
 			}
 			if w.PersistentVolumeClaim != nil {
-				add(Need{"PersistentVolumeClaim", w.PersistentVolumeClaim.Name, in.Place.At(field + ".persistentVolumeClaim.name"), api.ReasonClaimNotFound, ""})
+				add(Need{"PersistentVolumeClaim", w.PersistentVolumeClaim.Name, in.Place.At(field + ".persistentVolumeClaim.name"), api.ReasonClaimNotFound, "", nil})
 			}
 		}
 	}
@@ -139,7 +147,7 @@ func stepNeeds(s step, add func(Need)) {
 		if optional != nil && *optional {
 			return
 		}
-		add(Need{kind, filled(name, s.known), s.file.Doc.At(path), reason, ""})
+		add(Need{kind, filled(name, s.known), s.file.Doc.At(path), reason, "", nil})
 	}
 	for i, v := range s.task.TaskSpec.Volumes {
 		path := fmt.Sprintf("volumes[%d]", i)

@@ -141,7 +141,7 @@ func TestGitServerAtAForbiddenAddress(t *testing.T) {
 	}
 	_, private := w.sshKey()
 	host, _ := w.sshKey()
-	w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "key"}, Type: corev1.SecretTypeSSHAuth,
+	w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "key", Annotations: map[string]string{"tekton.dev/git-0": forbidden}}, Type: corev1.SecretTypeSSHAuth,
 		Data: map[string][]byte{"ssh-privatekey": private, "known_hosts": []byte(knownhosts.Line([]string{forbidden}, host.PublicKey()))}}))
 	w.start()
 	for name, url := range map[string]string{"direct": metadata.URL, "redirected": leads.URL, "ssh": "ssh://git@" + forbidden} {

@@ -108,7 +108,7 @@ func TestGitOverSSH(t *testing.T) {
 	address := w.serveSSH(host, user, filepath.Dir(r.dir))
 	secret := func(name string, key []byte, known ssh.PublicKey) {
 		w.must(w.Client.Create(w.Context(), &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Type: corev1.SecretTypeSSHAuth,
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Annotations: hostsOfTests}, Type: corev1.SecretTypeSSHAuth,
 			Data: map[string][]byte{"ssh-privatekey": key, "known_hosts": []byte(knownhosts.Line([]string{address}, known))},
 		}))
 	}

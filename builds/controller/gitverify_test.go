@@ -312,7 +312,7 @@ func TestVerifiedSourceOverSSH(t *testing.T) {
 	host, _ := w.sshKey()
 	user, private := w.sshKey()
 	address := w.serveSSH(host, user, filepath.Dir(r.dir))
-	w.must(w.Client.Create(w.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "key"}, Type: corev1.SecretTypeSSHAuth,
+	w.must(w.Client.Create(w.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "key", Annotations: hostsOfTests}, Type: corev1.SecretTypeSSHAuth,
 		Data: map[string][]byte{"ssh-privatekey": private, "known_hosts": []byte(knownhosts.Line([]string{address}, host.PublicKey()))}}))
 	w.sourcePolicy("people", "{branches: [main], allowedSigners: [people]}", "people", allowed)
 	from := func(revision string) func(*api.AgentBuild) {

@@ -441,11 +441,14 @@ func (w *world) own(name, key, text string) {
 	w.must(w.Client.Create(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Data: map[string]string{key: text}}))
 }
 
+// hostsOfTests are those that a login is for.
+var hostsOfTests = map[string]string{"tekton.dev/git-0": "127.0.0.1", "tekton.dev/git-1": "https://github.com"}
+
 // login makes a Secret that is labelled for its purpose.
 func (w *world) login(name string, purpose compose.Purpose, data map[string]string) {
 	w.Helper()
 	w.must(w.Client.Create(w.Context(), &corev1.Secret{StringData: data,
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: map[string]string{keys.LabelCredentials: string(purpose)}}}))
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Annotations: hostsOfTests, Labels: map[string]string{keys.LabelCredentials: string(purpose)}}}))
 }
 
 func (w *world) rewrite(name, key, text string) {

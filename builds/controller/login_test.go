@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	updates "github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -23,14 +24,14 @@ func TestSecretThatIsNoLogin(t *testing.T) {
 	w := newWorld(t)
 	r := w.serveGit("right-token")
 	w.options.Settings.PlainHTTPHosts = []string{strings.Split(strings.TrimPrefix(r.url, "http://"), "/")[0]}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "database"}, StringData: map[string]string{"password": "right-token", "config.json": "{}"}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "database", Annotations: hostsOfTests}, StringData: map[string]string{"password": "right-token", "config.json": "{}"}}
 	w.must(w.Client.Create(t.Context(), secret))
 	w.start()
 	// The one asks a Git server, the other only mounts.
 	for name, revision := range map[string]string{"branch": "main", "commit": sha} {
 		w.create(name, r.source(revision), func(b *api.AgentBuild) {
-			b.Spec.Source.SourceCredentials = &corev1.LocalObjectReference{Name: "database"}
-			b.Spec.BuildOutput.ImageRepoCredentials = &corev1.LocalObjectReference{Name: "database"}
+			b.Spec.Source.SourceCredentials = &corev1.LocalObjectReference{Name: "database", Annotations: hostsOfTests}
+			b.Spec.BuildOutput.ImageRepoCredentials = &corev1.LocalObjectReference{Name: "database", Annotations: hostsOfTests}
 		})
 		c := condition(w.phase(name, api.PhaseFailed), api.ConditionReady)
 		if c.Reason != api.ReasonSecretPurpose {
@@ -76,7 +77,7 @@ func TestLoginOverPlainHTTP(t *testing.T) {
 		proxy.ServeHTTP(rw, request)
 	}))
 	t.Cleanup(front.Close)
-	w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, Type: corev1.SecretTypeBasicAuth,
+	w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login", Annotations: hostsOfTests}, Type: corev1.SecretTypeBasicAuth,
 		StringData: map[string]string{"username": "robot", "password": "right-token"}}))
 	stop := w.start()
 	login := func(b *api.AgentBuild) {
@@ -97,9 +98,22 @@ func TestLoginOverPlainHTTP(t *testing.T) {
 			t.Errorf("%s: %s %s", name, c.Reason, c.Message)
 		}
 	}
-	if sent.Load() != 0 || len(w.runs()) != 0 {
-		t.Errorf("the login was sent %d times; %d runs", sent.Load(), len(w.runs()))
+	// A trigger asks the server without a run.
+	w.create("trigger", login, func(b *api.AgentBuild) {
+		b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = address, "main"
+		b.Spec.Trigger = &api.SourceTrigger{PullRequest: &api.PullRequestTrigger{}} // asks at once
+		b.Spec.Report = &api.Report{Kind: "gitea", Credentials: corev1.LocalObjectReference{Name: "login"}}
+	})
+	w.never("the login is sent", func() string {
+		if n := sent.Load(); n != 0 {
+			return fmt.Sprintf("%d times", n)
+		}
+		return ""
+	})
+	if len(w.runs()) != 0 {
+		t.Errorf("%d runs", len(w.runs()))
 	}
+	w.must(w.Client.Delete(t.Context(), w.build("trigger")))
 	stop()
 	w.options.Settings.PlainHTTPHosts = []string{strings.TrimPrefix(front.URL, "http://")}
 	w.start()
@@ -112,4 +126,66 @@ func TestLoginOverPlainHTTP(t *testing.T) {
 	if sent.Load() == 0 {
 		t.Error("the login was never sent, so that this test shows nothing")
 	}
+}
+
+// Whoever may write a build names a Secret and a host: the Secret goes to the hosts alone that it
+// names itself, whichever part of the controller sends it, and no run is given it for others.
+func TestLoginOfAnotherHost(t *testing.T) {
+	w := newWorld(t)
+	var sent atomic.Int32
+	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
+		if request.Header.Get("Authorization")+request.Header.Get("Private-Token") != "" {
+			sent.Add(1)
+		}
+		rw.WriteHeader(http.StatusUnauthorized)
+	}))
+	t.Cleanup(front.Close)
+	w.options.Settings.PlainHTTPHosts = []string{"127.0.0.1"}
+	for name, annotations := range map[string]map[string]string{"none": nil, "other": {"tekton.dev/git-0": "https://git.example"}} {
+		w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Annotations: annotations}, Type: corev1.SecretTypeBasicAuth,
+			StringData: map[string]string{"username": "robot", "password": "right-token"}}))
+	}
+	w.start()
+	for _, secret := range []string{"none", "other"} {
+		login := func(b *api.AgentBuild) {
+			b.Spec.Source.SourceCredentials = &corev1.LocalObjectReference{Name: secret}
+		}
+		address := front.URL + "/agent.git"
+		from := func(revision string) func(*api.AgentBuild) {
+			return func(b *api.AgentBuild) {
+				b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = address, revision
+			}
+		}
+		w.create("branch-"+secret, from("main"), login)
+		w.create("commit-"+secret, from(sha), login)
+		w.create("step-"+secret, login, func(b *api.AgentBuild) {
+			b.Spec.Source.SourceRepository = "https://git.example/x"
+			b.Spec.Pipeline = &api.PipelineSpec{Steps: []api.Step{{Name: "github-clone", Parameters: []api.Parameter{{Name: "repo-clone-url", Value: &address}}}}}
+		})
+		w.create("trigger-"+secret, from("main"), login, func(b *api.AgentBuild) {
+			b.Spec.Trigger = &api.SourceTrigger{PullRequest: &api.PullRequestTrigger{}} // asks at once
+			b.Spec.Report = &api.Report{Kind: "gitea", Credentials: corev1.LocalObjectReference{Name: secret}}
+		})
+		w.create("report-"+secret, from("main"), func(b *api.AgentBuild) {
+			b.Spec.Trigger = &api.SourceTrigger{PullRequest: &api.PullRequestTrigger{}}
+			b.Spec.Report = &api.Report{Kind: "gitea", Credentials: corev1.LocalObjectReference{Name: secret}}
+		})
+		host := strings.TrimPrefix(front.URL, "http://")
+		for _, name := range []string{"branch-", "commit-", "step-"} {
+			c := condition(w.phase(name+secret, api.PhaseFailed), api.ConditionReady)
+			if c.Reason != api.ReasonSecretPurpose || !strings.Contains(c.Message, "Secret "+secret) || !strings.Contains(c.Message, host) || !strings.Contains(c.Message, "tekton.dev/git-0=https://") {
+				t.Errorf("%s%s: %s %s", name, secret, c.Reason, c.Message)
+			}
+		}
+		update := &updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "apps-" + secret}, Spec: updates.ImageUpdateSpec{
+			Repository: address, Branch: "main", Credentials: updates.SecretReference{Name: secret}, Author: &updates.Author{Name: "Armature", Email: "bot@example.com"}}}
+		w.must(w.Client.Create(t.Context(), update))
+		w.updated(update.Name, updates.ReasonInvalid, host)
+	}
+	w.never("the login is sent", func() string {
+		if n, runs := sent.Load(), len(w.runs()); n != 0 || runs != 0 {
+			return fmt.Sprintf("%d times, %d runs", n, runs)
+		}
+		return ""
+	})
 }

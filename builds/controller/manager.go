@@ -199,7 +199,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := report.Setup(mgr, report.Options{Forges: forges, Group: o.Settings.Group, FieldOwner: fieldOwner}); err != nil {
 		return err
 	}
-	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges}); err != nil {
+	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges}); err != nil {
 		return err
 	}
 	if err := multi.Errors(
@@ -229,7 +229,7 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 		},
 		starter: starter{
 			settings: o.Settings, namespace: o.Namespace, verdicts: &compose.Verdicts{}, attester: signs, kueue: admission, live: live, runs: store, metrics: metrics,
-			needs:   needs{cache: cached, live: live, library: texts},
+			needs:   needs{cache: cached, live: live, library: texts, plainHTTP: o.Settings.PlainHTTPHosts},
 			sources: sources{git: git.NewResolver(live, o.Dial, wake), live: live, library: texts, namespace: o.Namespace},
 			queue:   &queue.Queue{Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Cache: cached, Live: live, UsesSlot: store.UsesSlot, Wake: wake},
 			pushes:  registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),

@@ -284,7 +284,7 @@ func proposed(t *testing.T) *proposals {
 	s.Must(p.owner, http.MethodPost, "/repos/"+weather+"/hooks", map[string]any{"type": "gitea", "active": true, "events": []string{"push", "create", "delete", "pull_request", "pull_request_sync", "issue_comment", "pull_request_comment"},
 		"config": map[string]string{"url": p.hook, "content_type": "json", "secret": hookToken}}, nil)
 	for name, token := range map[string]string{"forge": p.owner, "push": "a login", "npm": "a secret"} {
-		p.must(p.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name, Labels: map[string]string{keys.LabelCredentials: map[string]string{"forge": "git", "push": "registry", "npm": "build"}[name]}},
+		p.must(p.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name, Annotations: hostsOfTests, Labels: map[string]string{keys.LabelCredentials: map[string]string{"forge": "git", "push": "registry", "npm": "build"}[name]}},
 			StringData: map[string]string{"token": token, "npm": token, ".dockerconfigjson": `{"auths":{}}`}}))
 	}
 	p.start()

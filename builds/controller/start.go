@@ -24,6 +24,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/findings"
 	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/library"
 	"github.com/armature-dev/armature/builds/queue"
 	"github.com/armature-dev/armature/builds/registry"
@@ -286,6 +287,7 @@ func (r *starter) forget(ctx context.Context, build types.NamespacedName) {
 type needs struct {
 	cache, live client.Reader
 	library     *library.Library
+	plainHTTP   []string
 }
 
 // found is what the API server has of them.
@@ -318,6 +320,11 @@ func (n needs) find(ctx context.Context, build *api.AgentBuild, wanted []compose
 			}
 			if w.Purpose == compose.PurposeGit {
 				out.source = &secret
+			}
+			for _, address := range w.Addresses {
+				if _, unfit := gitremote.Take(&secret, address, n.plainHTTP); unfit != nil {
+					missing = append(missing, w.Place.Fault(api.ReasonSecretPurpose, unfit.Message, unfit.Hint))
+				}
 			}
 		case "ConfigMap":
 			n.library.Note(client.ObjectKeyFromObject(build), w.Name)

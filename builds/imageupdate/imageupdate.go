@@ -295,7 +295,7 @@ func (r *reconciler) patch(ctx context.Context, before, after *api.ImageUpdate) 
 }
 
 // secret that an ImageUpdate names, for a purpose.
-func (r *reconciler) secret(ctx context.Context, namespace, name, field string, fits func(*corev1.Secret) bool, label string) (map[string][]byte, error) {
+func (r *reconciler) secret(ctx context.Context, namespace, name, field string, fits func(*corev1.Secret) bool, label string) (*corev1.Secret, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	var secret corev1.Secret
 	switch err := r.live.Get(ctx, key, &secret); {
@@ -306,5 +306,5 @@ func (r *reconciler) secret(ctx context.Context, namespace, name, field string, 
 	case !fits(&secret):
 		return nil, invalid{fmt.Errorf("%s: Secret %s is not marked for this\n  hint: label it %s", field, key, label)}
 	}
-	return secret.Data, nil
+	return &secret, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 
@@ -131,13 +130,14 @@ func (r *reconciler) remote(ctx context.Context, namespace, field, address, secr
 	if err != nil || secret == "" {
 		return to, login, err
 	}
-	if host := endpoint.Host; endpoint.Protocol == "http" && !slices.Contains(r.options.PlainHTTP, host) && !slices.Contains(r.options.PlainHTTP, net.JoinHostPort(host, fmt.Sprint(endpoint.Port))) {
-		return to, login, invalid{fmt.Errorf("%s: a login is not sent over http\n  hint: use https, or let the operator name the host in --plain-http-hosts", to.URL)}
-	}
-	data, err := r.secret(ctx, namespace, secret, field, func(s *corev1.Secret) bool { return compose.PurposeGit.Fits(s.Type, s.Labels) },
+	taken, err := r.secret(ctx, namespace, secret, field, func(s *corev1.Secret) bool { return compose.PurposeGit.Fits(s.Type, s.Labels) },
 		keys.LabelCredentials+"="+string(compose.PurposeGit)+", or use one of type kubernetes.io/basic-auth or kubernetes.io/ssh-auth")
 	if err != nil {
 		return to, login, err
+	}
+	data, unfit := gitremote.Take(taken, to.URL, r.options.PlainHTTP)
+	if unfit != nil {
+		return to, login, invalid{fmt.Errorf("%s: %w", field, unfit)}
 	}
 	if login, err = forge.CredentialOf(namespace, data); err == nil && login.App != nil {
 		token, err := r.options.Forges.GitToken(ctx, to.URL, login, write)
@@ -176,14 +176,14 @@ func (r *reconciler) signer(ctx context.Context, u *api.ImageUpdate) (writeback.
 	if u.Spec.SigningKey == nil {
 		return nil, nil
 	}
-	data, err := r.secret(ctx, u.Namespace, u.Spec.SigningKey.Name, "spec.signingKey", func(s *corev1.Secret) bool { return compose.PurposeSigning.Fits(s.Type, s.Labels) },
+	secret, err := r.secret(ctx, u.Namespace, u.Spec.SigningKey.Name, "spec.signingKey", func(s *corev1.Secret) bool { return compose.PurposeSigning.Fits(s.Type, s.Labels) },
 		keys.LabelCredentials+"="+string(compose.PurposeSigning))
 	if err != nil {
 		return nil, err
 	}
-	key, passphrase := data["identity"], data["password"]
+	key, passphrase := secret.Data["identity"], secret.Data["password"]
 	if len(key) == 0 {
-		key, passphrase = data["git.asc"], data["passphrase"]
+		key, passphrase = secret.Data["git.asc"], secret.Data["passphrase"]
 	}
 	if len(key) == 0 {
 		return nil, invalid{fmt.Errorf("spec.signingKey: Secret %s has neither identity nor git.asc", u.Spec.SigningKey.Name)}

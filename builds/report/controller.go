@@ -25,6 +25,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/forge"
 )
@@ -267,7 +268,11 @@ func (r *reconciler) open(ctx context.Context, b *api.AgentBuild) (forge.Forge, 
 	case !compose.PurposeGit.Fits(secret.Type, secret.Labels):
 		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s is not marked for this\n  hint: label it %s=%s", key, keys.LabelCredentials, compose.PurposeGit)}
 	}
-	login, err := forge.CredentialOf(b.Namespace, secret.Data)
+	data, unfit := gitremote.TakeForAPI(&secret, b.Spec.Source.SourceRepository)
+	if unfit != nil {
+		return nil, invalid{fmt.Errorf("spec.report.credentials: %w", unfit)}
+	}
+	login, err := forge.CredentialOf(b.Namespace, data)
 	if err != nil {
 		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s: %w", key, err)}
 	}

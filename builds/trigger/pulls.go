@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/builds/report"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -38,7 +39,11 @@ func (t *Triggers) forgeOf(ctx context.Context, b *api.AgentBuild) (forge.Forge,
 	if err != nil {
 		return nil, err
 	}
-	credential, err := forge.CredentialOf(b.Namespace, secret)
+	data, unfit := gitremote.TakeForAPI(secret, b.Spec.Source.SourceRepository)
+	if unfit != nil {
+		return nil, unfit
+	}
+	credential, err := forge.CredentialOf(b.Namespace, data)
 	if err != nil {
 		return nil, fmt.Errorf("Secret %s: %w", shown.Credentials.Name, err)
 	}

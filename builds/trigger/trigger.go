@@ -42,6 +42,8 @@ import (
 type Options struct {
 	// Dial opens connections to Git servers; see gitremote.Dial.
 	Dial gitremote.Dial
+	// PlainHTTP lists hosts that a login is sent to over http as well.
+	PlainHTTP []string
 	// Group is the API group of AgentBuild.
 	Group string
 	// Address takes webhooks, such as :9292; empty takes none.
@@ -350,7 +352,11 @@ func (t *Triggers) open(ctx context.Context, q question) (r gitremote.Repository
 	if err != nil {
 		return r, err
 	}
-	auth, unfit := gitremote.Login(endpoint, q.user, q.secret, secret)
+	data, unfit := gitremote.Take(secret, r.URL, t.PlainHTTP)
+	if unfit != nil {
+		return r, unfit
+	}
+	auth, unfit := gitremote.Login(endpoint, q.user, q.secret, data)
 	if unfit != nil {
 		return r, unfit
 	}
@@ -359,7 +365,7 @@ func (t *Triggers) open(ctx context.Context, q question) (r gitremote.Repository
 }
 
 // login of a Git server or forge.
-func login(ctx context.Context, live client.Reader, key types.NamespacedName) (map[string][]byte, error) {
+func login(ctx context.Context, live client.Reader, key types.NamespacedName) (*corev1.Secret, error) {
 	var secret corev1.Secret
 	if err := live.Get(ctx, key, &secret); err != nil {
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
@@ -367,7 +373,7 @@ func login(ctx context.Context, live client.Reader, key types.NamespacedName) (m
 	if !compose.PurposeGit.Fits(secret.Type, secret.Labels) {
 		return nil, fmt.Errorf("Secret %s is not marked as a login for git", key)
 	}
-	return secret.Data, nil
+	return &secret, nil
 }
 
 // compare the branches of the server with what builds were made of.

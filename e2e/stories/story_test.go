@@ -203,8 +203,9 @@ func (s *story) installArguments(namespace string, mode ...string) []string {
 // secret makes one.
 func (s *story) secret(t testing.TB, name string, kind corev1.SecretType, data map[string]string) {
 	t.Helper()
+	host, _, _ := strings.Cut(forgeAddress(s.info), ":") // all servers are on the node
 	must(t, s.Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}, Type: kind, StringData: data,
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, Annotations: map[string]string{"tekton.dev/git-0": host}}, Type: kind, StringData: data,
 	}))
 }
 

@@ -104,7 +104,7 @@ type ImageUpdateSpec struct {
 	// kubernetes.io/ssh-auth (ssh-privatekey, known_hosts), or a GitHub App under
 	// githubAppID, githubAppInstallationID and githubAppPrivateKey. Its token, App or else
 	// its password is for the API of the forge too. A Secret of another type needs the label
-	// armature.dev/credentials: git.
+	// armature.dev/credentials: git, and each the annotation tekton.dev/git-0 with its host.
 	Credentials SecretReference `json:"credentials"`
 	// Author of the commits, for via git.
 	// +optional
