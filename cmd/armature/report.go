@@ -74,6 +74,12 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
+	switch name, err := at.Differs(ctx); {
+	case err != nil:
+		return err
+	case name != "":
+		return fmt.Errorf("%s is not as commit %.12s has it, which would get the status\n  hint: commit it, or check the pull request out into an empty folder", krm.Printable(name), at.Commit)
+	}
 	f, err := forgeOf(ctx, at.Repository, r.forge, "report")
 	if err != nil {
 		return err
@@ -114,6 +120,10 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	p, err := f.PullRequest(ctx, number)
 	if err != nil {
 		return fmt.Errorf("asking for pull request %d: %w", number, err)
+	}
+	if p.Commit != at.Commit { // it was pushed to since, or another commit is checked out
+		return fmt.Errorf("pull request %d is at commit %.12s, and %.12s is checked out: a commit that was not looked at gets no status\n"+
+			"  hint: check out the head of the pull request; actions/checkout does so with ref: ${{ github.event.pull_request.head.sha }}", number, krm.Printable(p.Commit), at.Commit)
 	}
 	part := "package/" + unsafeInPart.ReplaceAllString(name, "-")
 	part = part[:min(len(part), 200)]

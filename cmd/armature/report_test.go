@@ -20,6 +20,8 @@ type pullRequest struct {
 	statuses []map[string]any
 	comments []map[string]any
 	changed  int // requests that change something
+	// head of the pull request, as the server shows it.
+	head func() string
 }
 
 func (p *pullRequest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -34,7 +36,7 @@ func (p *pullRequest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.changed++
 		_ = json.NewDecoder(r.Body).Decode(&in)
 	}
-	const head = "1111111111111111111111111111111111111111"
+	head := p.head()
 	var answer any = in
 	switch path := strings.TrimPrefix(r.URL.Path, "/api/v1/repos/team/apps/"); path {
 	case "/api/v1/user":
@@ -73,17 +75,25 @@ func TestReport(t *testing.T) {
 	defer server.Close()
 	dir := t.TempDir()
 	a.env = append(a.env, "GIT_CONFIG_GLOBAL="+dir+"/none", "GIT_CONFIG_NOSYSTEM=1", "GITEA_TOKEN=secret")
-	git := func(args ...string) {
+	git := func(args ...string) string {
 		t.Helper()
 		cmd := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=Ada", "-c", "user.email=ada@example.com"}, args...)...)
 		cmd.Env = a.env
-		if out, err := cmd.CombinedOutput(); err != nil {
+		out, err := cmd.CombinedOutput()
+		if err != nil {
 			t.Fatalf("git %v: %v\n%s", args, err, out)
 		}
+		return strings.TrimSpace(string(out))
 	}
+	p.head = func() string { return git("rev-parse", "HEAD") }
 	file := filepath.Join(dir, "apps", "web.yaml")
-	write := func(image, rest string) {
+	write := func(image, rest string) { // and commit
 		t.Helper()
+		defer func() {
+			git("add", "-A")
+			git("commit", "-q", "--allow-empty", "-m", "a change")
+			p.statuses = nil
+		}()
 		text := "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: team1}\nspec:\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers:\n      - {name: web, image: \"" + image + "\"" + rest + "}\n"
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -96,8 +106,7 @@ func TestReport(t *testing.T) {
 	git("init", "-q", "-b", "main")
 	git("remote", "add", "origin", server.URL+"/team/apps.git")
 	write(first, "")
-	git("add", "-A")
-	git("commit", "-q", "-m", "first")
+	git("checkout", "-q", "-b", "change")
 
 	report := func(want int, more ...string) string {
 		t.Helper()
@@ -141,6 +150,39 @@ func TestReport(t *testing.T) {
 	write(first, "")
 	report(0)
 	has("success")
+
+	// What is not committed, and a commit that was pushed since, were not looked at.
+	before = p.changed
+	refuses := func(want string) {
+		t.Helper()
+		if errs := report(1); !strings.Contains(errs, want) || !strings.Contains(errs, "hint: ") || p.changed != before {
+			t.Errorf("%d requests change something: %s", p.changed-before, errs)
+		}
+	}
+	looked := p.head()
+	p.head = func() string { return strings.Repeat("b", 40) }
+	refuses("pull request 7 is at commit bbbbbbbbbbbb, and " + looked[:12] + " is checked out")
+	p.head = func() string { return looked }
+	for name, text := range map[string]string{"apps/web.yaml": "changed", "apps/ignored.yaml": "kind: x\n", ".gitignore": "*ignored*\n", "apps/new.yaml": "kind: x\n"} {
+		was, err := os.ReadFile(filepath.Join(dir, name))
+		isNew := err != nil
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if name == ".gitignore" { // outside of the package, and not tracked
+			report(0)
+		} else {
+			refuses(name + " is not as commit " + looked[:12])
+		}
+		if isNew {
+			err = os.Remove(filepath.Join(dir, name))
+		} else {
+			err = os.WriteFile(filepath.Join(dir, name), was, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, wrong := range [][]string{{"--pull-request", "x"}, {"--against", ""}, {"--forge", ""}} {
 		report(2, wrong...)
 	}
