@@ -110,7 +110,8 @@ func code(text string) string {
 
 var backticks = regexp.MustCompile("`+")
 
-// fenced puts lines into a block whose fence is longer than any in them.
+// fenced puts lines into a block whose fence is longer than any in them. Each has a mark before
+// it: other bots read a line that begins with a slash as a command of ours.
 func fenced(lines []string) string {
 	var text strings.Builder
 	for _, line := range lines {
@@ -118,7 +119,7 @@ func fenced(lines []string) string {
 			text.WriteString("…\n")
 			break
 		}
-		text.WriteString(krm.Printable(line) + "\n")
+		text.WriteString("| " + krm.Printable(line) + "\n")
 	}
 	fence := "```"
 	for _, run := range backticks.FindAllString(text.String(), -1) {

@@ -78,6 +78,16 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	check("the first", "running 1 weather-1")
+	for _, c := range []struct {
+		passes bool
+		want   forge.State
+	}{{true, forge.Skipped}, {false, forge.Queued}} {
+		skip := ran(api.PhaseSucceeded, commitA, "weather-1")
+		skip.Annotations = map[string]string{"skipped": SkippedValue(commitB, "its message", c.passes)}
+		if s, ok := skipped(skip, "skipped"); !ok || s.State != c.want || s.Commit != commitB || s.Description != "its message" {
+			t.Errorf("passes %v: %v, %+v", c.passes, ok, s)
+		}
+	}
 	now, _ := Of(b)
 	b.Status.Report = &api.ReportStatus{Commit: commitA, Run: "weather-1", State: "running"}
 	check("a killed controller had announced it", "running 1 weather-1")
@@ -138,6 +148,13 @@ func TestHostileContent(t *testing.T) {
 		}
 		if rest := outsideCode(text); strings.Contains(rest, "octocat") || strings.Contains(rest, "evil") || strings.Contains(rest, "</details>") || strings.Contains(text, "\x1b") {
 			t.Errorf("%s is not all in code:\n%s", name, rest)
+		}
+	}
+	// A line of a log would be a command of this account to other bots.
+	b.Status.FailureDetails.LogTail = append(b.Status.FailureDetails.LogTail, "/approve", "  /lgtm", "@bot merge")
+	for line := range strings.Lines(Build(b)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "/") || strings.HasPrefix(line, "@") {
+			t.Errorf("the comment has the line %q", line)
 		}
 	}
 	if !strings.Contains(Build(b), "\n``````\n") {

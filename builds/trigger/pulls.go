@@ -276,7 +276,7 @@ func approves(body, commit string) bool {
 // askFor an approval.
 func askFor(b *api.AgentBuild, p forge.PullRequest) string {
 	return fmt.Sprintf("`%s` does not build commit %.12s yet, because it is of another repository, and its author may not push to this one.\n\n"+
-		"Whoever may push approves this one commit by a comment that consists of this line, with the whole commit:\n\n```\n%s %s\n```\n", report.Context(b), p.Commit, command, p.Commit)
+		"Whoever may push approves this one commit by a comment that consists of nothing but `%s %s`, with the whole commit.\n", report.Context(b), p.Commit, command, p.Commit)
 }
 
 // partOf the comment that asks for an approval.
