@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,9 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 	if err != nil {
 		return outcome{}, err
 	}
+	if err := r.checkAccount(ctx, s.build, out.Run.Spec.TaskRunTemplate.ServiceAccountName); err != nil {
+		return outcome{}, err
+	}
 	if err := r.checkAttester(ctx, s, found.problem); err != nil {
 		return outcome{}, err
 	}
@@ -121,6 +125,27 @@ func (r *starter) input(s *seen, a attempt) compose.Input {
 		in.Commit = revision
 	}
 	return in
+}
+
+// checkAccount holds the build of a fork whose ServiceAccount has Secrets: Tekton mounts logins
+// among them into every step.
+func (r *starter) checkAccount(ctx context.Context, build *api.AgentBuild, name string) error {
+	if p := build.Spec.Source.PullRequest; p == nil || !p.Fork {
+		return nil
+	}
+	key := types.NamespacedName{Namespace: build.Namespace, Name: cmp.Or(name, "default")}
+	var account corev1.ServiceAccount
+	switch err := r.live.Get(ctx, key, &account); {
+	case apierrors.IsNotFound(err): // it is missing, or about to be made without any
+		return nil
+	case err != nil:
+		return fmt.Errorf("looking for ServiceAccount %s: %w", key, err)
+	case len(account.Secrets) == 0:
+		return nil
+	}
+	return &held{compose.Place(build).At("spec.source.pullRequest.fork").Fault(api.ReasonForkRestricted,
+		fmt.Sprintf("the commit is of another repository, and ServiceAccount %s has the Secret %s, which Tekton could mount into its steps", key, account.Secrets[0].Name),
+		"remove what its field secrets lists, and let the builds that need those name an account of their own in spec.serviceAccountName")}
 }
 
 // checkAttester adds to what is missing that the platform could not attest the run.
