@@ -52,8 +52,11 @@ type Options struct {
 }
 
 const (
-	// workers write at once; a history may take a worker's memory and disk.
-	workers = 2
+	// workers are at work at once, one for a namespace. writers of them read and write: a
+	// history may take memory and disk. A server that does not answer takes no writer.
+	workers, writers = 16, 2
+	// maxSilence of a server in the middle of an answer.
+	maxSilence = 20 * time.Second
 	// maxHistory of a repository, in bytes of packs.
 	maxHistory = 64 << 20
 	// maxTime of one write-back, with all its conversations.
@@ -70,6 +73,7 @@ type reconciler struct {
 	events  events.EventRecorder
 	options Options
 	busy    busy
+	writing chan struct{} // those who write
 }
 
 // Setup adds the controller to a manager whose cache has AgentBuilds. It does nothing on a
@@ -81,7 +85,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	} else if err != nil {
 		return fmt.Errorf("looking for ImageUpdate: %w", err)
 	}
-	r := &reconciler{Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), options: o}
+	r := &reconciler{Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), options: o, writing: make(chan struct{}, writers)}
+	r.options.Dial = impatient(o.Dial, maxSilence)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("imageupdate").
 		For(&api.ImageUpdate{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).

@@ -48,6 +48,16 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 	if to.Remote, login, err = r.remote(ctx, u.Namespace, "spec.credentials", u.Spec.Repository, u.Spec.Credentials.Name, u.Spec.Via != "api"); err != nil {
 		return err
 	}
+	// A silent server is found out before others wait for it.
+	if _, err := to.Remote.References(ctx); err != nil && !errors.Is(err, transport.ErrEmptyRemoteRepository) {
+		return err
+	}
+	select {
+	case r.writing <- struct{}{}:
+		defer func() { <-r.writing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	if to.Proposal != "" || u.Spec.Via == "api" {
 		if pulls, err = r.forge(u, login); err != nil {
 			return err
