@@ -62,7 +62,7 @@ func (o *objects) Delete(_ context.Context, b client.Object, _ ...client.DeleteO
 }
 
 func triggersOf(o *objects) *Triggers {
-	return &Triggers{Client: o, live: o, events: events.NewFakeRecorder(10_000), wake: make(chan struct{}, 1), states: map[question]*state{}, hooks: map[types.NamespacedName]*hook{}, skipped: map[types.NamespacedName]string{}, running: map[string]int{}}
+	return &Triggers{Client: o, live: o, events: events.NewFakeRecorder(10_000), wake: make(chan struct{}, 1), states: map[question]*state{}, hooks: &hooks{live: o}, skipped: map[types.NamespacedName]string{}, running: map[string]int{}}
 }
 
 // No Secret is read before somebody who has a signature asks for its hook, and then that one.
@@ -80,7 +80,7 @@ func TestSecretsOfWebhooksAreReadOnDemand(t *testing.T) {
 	if len(o.read) != 0 {
 		t.Errorf("a look reads %d Secrets", len(o.read))
 	}
-	receiver := &webhook.Receiver{Known: tr.known, Secrets: tr.secrets, Wake: func(string, string) {}, Counts: webhook.NewCounts()}
+	receiver := &webhook.Receiver{Known: tr.hooks.known, Secrets: tr.hooks.secrets, Wake: func(string, string) {}, Counts: webhook.NewCounts()}
 	server := receiver.Server("")
 	deliver := func(hook, token string) int {
 		request := httptest.NewRequest(http.MethodPost, "/hook/team1/"+hook, strings.NewReader("{}"))

@@ -19,7 +19,6 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -71,10 +70,6 @@ const (
 	soon = 10 * time.Second
 	// lastRetry is the longest wait after a server that failed.
 	lastRetry = time.Hour
-	// secretKeeps is how long the tokens of a webhook are used before they are read again.
-	secretKeeps = 30 * time.Second
-	// secretTime is how long the API server may take for them.
-	secretTime = 10 * time.Second
 	// maxHistory is how much the folders of two commits may have, in bytes of packs.
 	maxHistory = 32 << 20
 )
@@ -92,16 +87,6 @@ type state struct {
 	failed int    // in a row
 }
 
-// hook is a Secret whose webhooks are taken.
-type hook struct {
-	// delivered at least once by this process.
-	delivered bool
-
-	mu     sync.Mutex // while it is read
-	next   time.Time  // when it is read again
-	tokens [][]byte
-}
-
 // Triggers of all builds.
 type Triggers struct {
 	Options
@@ -112,7 +97,7 @@ type Triggers struct {
 	wake    chan struct{}
 	mu      sync.Mutex
 	states  map[question]*state
-	hooks   map[types.NamespacedName]*hook
+	hooks   *hooks
 	skipped map[types.NamespacedName]string // the commit that starts no run of a build
 	running map[string]int                  // questions, by namespace
 }
@@ -121,7 +106,7 @@ type Triggers struct {
 // webhooks, and the leader polls.
 func Setup(mgr ctrl.Manager, o Options) error {
 	t := &Triggers{Options: o, Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), leads: mgr.Elected(), wake: make(chan struct{}, 1),
-		states: map[question]*state{}, hooks: map[types.NamespacedName]*hook{}, skipped: map[types.NamespacedName]string{}, running: map[string]int{}}
+		states: map[question]*state{}, hooks: &hooks{live: mgr.GetAPIReader()}, skipped: map[types.NamespacedName]string{}, running: map[string]int{}}
 	if err := mgr.Add(everywhere(func(ctx context.Context) error { return t.run(ctx, mgr) })); err != nil {
 		return fmt.Errorf("setting up the triggers: %w", err)
 	}
@@ -132,7 +117,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := process.Register(counts); err != nil {
 		return err
 	}
-	receiver := &webhook.Receiver{Known: t.known, Secrets: t.secrets, Wake: t.hint, Counts: counts}
+	receiver := &webhook.Receiver{Known: t.hooks.known, Secrets: t.hooks.secrets, Wake: t.hint, Counts: counts}
 	err := mgr.Add(everywhere(func(ctx context.Context) error { return serve(ctx, receiver.Server(o.Address), o.CertDir) }))
 	if err != nil {
 		return fmt.Errorf("setting up the receiver of webhooks: %w", err)
@@ -183,7 +168,7 @@ func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
 			}
 		}
 	}
-	t.note(hooks)
+	t.hooks.note(hooks)
 	leads := false
 	select {
 	case <-t.leads:
@@ -275,7 +260,7 @@ func (t *Triggers) interval(builds []*api.AgentBuild) time.Duration {
 			poll = p.Duration
 		}
 		if w := b.Spec.Trigger.Webhook; w != nil {
-			if h := t.hooks[types.NamespacedName{Namespace: b.Namespace, Name: w.Name}]; h != nil && h.delivered {
+			if t.hooks.delivers(b.Namespace, w.Name) {
 				poll *= besideWebhook
 			}
 		}
@@ -486,16 +471,13 @@ func skipOf(change gitremote.Change, older string, paths []string) *skip {
 
 // hint that builds with a webhook's Secret may have moved.
 func (t *Triggers) hint(namespace, name string) {
-	key := types.NamespacedName{Namespace: namespace, Name: name}
+	t.hooks.deliver(namespace, name)
 	var all api.AgentBuildList
 	if err := t.List(context.Background(), &all, client.InNamespace(namespace)); err != nil {
 		return // of the cache, which fails only at the end
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h := t.hooks[key]; h != nil {
-		h.delivered = true
-	}
 	for i := range all.Items {
 		b := &all.Items[i]
 		q, ok := questionOf(b)
@@ -515,58 +497,6 @@ func (t *Triggers) nudge() {
 	case t.wake <- struct{}{}:
 	default:
 	}
-}
-
-// note the webhooks that builds name.
-func (t *Triggers) note(named map[types.NamespacedName]bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for key := range t.hooks {
-		if !named[key] {
-			delete(t.hooks, key)
-		}
-	}
-	for key := range named {
-		if t.hooks[key] == nil {
-			t.hooks[key] = &hook{}
-		}
-	}
-}
-
-// known reports whether a build names a webhook.
-func (t *Triggers) known(namespace, name string) bool { return t.hook(namespace, name) != nil }
-
-func (t *Triggers) hook(namespace, name string) *hook {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.hooks[types.NamespacedName{Namespace: namespace, Name: name}]
-}
-
-// secrets of a webhook, which are read when a delivery comes, unless they just were.
-func (t *Triggers) secrets(ctx context.Context, namespace, name string) [][]byte {
-	h := t.hook(namespace, name)
-	if h == nil {
-		return nil
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if time.Now().Before(h.next) {
-		return h.tokens
-	}
-	ctx, cancel := context.WithTimeout(ctx, secretTime)
-	defer cancel()
-	var secret corev1.Secret
-	if err := t.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &secret); err != nil && !apierrors.IsNotFound(err) {
-		h.next = time.Now().Add(time.Second)
-		return h.tokens // what was read before counts until the API server answers
-	}
-	h.next, h.tokens = time.Now().Add(secretKeeps), nil
-	for _, name := range []string{"token", "previous"} {
-		if token := strings.TrimSpace(string(secret.Data[name])); token != "" {
-			h.tokens = append(h.tokens, []byte(token))
-		}
-	}
-	return h.tokens
 }
 
 // serve until ctx ends.
