@@ -30,8 +30,8 @@ func TestSecretThatIsNoLogin(t *testing.T) {
 	// The one asks a Git server, the other only mounts.
 	for name, revision := range map[string]string{"branch": "main", "commit": sha} {
 		w.create(name, r.source(revision), func(b *api.AgentBuild) {
-			b.Spec.Source.SourceCredentials = &corev1.LocalObjectReference{Name: "database", Annotations: hostsOfTests}
-			b.Spec.BuildOutput.ImageRepoCredentials = &corev1.LocalObjectReference{Name: "database", Annotations: hostsOfTests}
+			b.Spec.Source.SourceCredentials = &corev1.LocalObjectReference{Name: "database"}
+			b.Spec.BuildOutput.ImageRepoCredentials = &corev1.LocalObjectReference{Name: "database"}
 		})
 		c := condition(w.phase(name, api.PhaseFailed), api.ConditionReady)
 		if c.Reason != api.ReasonSecretPurpose {

@@ -27,7 +27,7 @@ type Metered struct {
 	// consist of several bodies.
 	Decoding *atomic.Int64
 	// Most is what decoding may take, and Longest how many values an object or list may have;
-	// 0 is no limit of its own.
+	// 0 sets none.
 	Most, Longest int64
 
 	depth           int
