@@ -34,6 +34,9 @@ func reportCommand() *cobra.Command {
 request of the remote origin: as one comment, which is updated in place, and as the
 status armature/package/PATH of its commit, which fails if lint finds an error.
 
+The status is of the commit that is checked out. Report refuses where that is not the
+head of the pull request, or where a file differs from it.
+
 Nothing is commented if lint finds nothing and nothing changes, except with --always;
 an earlier comment is removed then. The comment has a part for each package, and for
 each AgentBuild whose spec.report has a credential of the same account.
