@@ -2,11 +2,14 @@ package facts
 
 import (
 	"encoding/json"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -127,6 +130,60 @@ func TestAddedBy(t *testing.T) {
 			t.Errorf("%.20s: %d parts", record, len(got))
 		}
 	}
+}
+
+// What a record or the fields of a manager may hold decides neither the memory nor the time that
+// showing it takes.
+func TestLargeRecords(t *testing.T) {
+	const size = 234 << 10 // of an object's annotations
+	fill := func(begin, unit, end string, size int) string {
+		return begin + strings.Repeat(unit, size/len(unit)) + end
+	}
+	large := strings.Repeat("x", 200<<10)
+	deployment := func() *unstructured.Unstructured {
+		container := map[string]any{"name": "a", "args": []any{large}, "env": []any{map[string]any{"name": "A", "value": large}}}
+		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"initContainers": []any{container}, "containers": []any{container}}}}}}
+	}
+	measure := func(what string, look func() int) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		n := look()
+		runtime.ReadMemStats(&after)
+		mib := (after.TotalAlloc - before.TotalAlloc) >> 20
+		t.Logf("%s: %d MiB, %d parts", what, mib, n)
+		if mib > 64 || n == 0 || n > maxAdded {
+			t.Errorf("%s: %d MiB were allocated for %d parts", what, mib, n)
+		}
+	}
+	for _, size := range []int{size, maxRecord - 100} {
+		for what, record := range map[string]string{
+			"one container many times": fill(`{"initContainers":["a"`, `,"a"`, `]}`, size),
+			"one variable many times":  fill(`{"env":{"a":["A"`, `,"A"`, `]}}`, size),
+			"empty fields":             fill(`{"fields":[{}`, `,{}`, `]}`, size),
+		} {
+			u := deployment()
+			u.SetAnnotations(map[string]string{keys.Injected: record})
+			measure(what, func() int { return len(AddedBy(u)) })
+		}
+		for what, record := range map[string]string{
+			"many changes": fill(`{"changes":[{"set":[{}]}`, `,{"set":[{}]}`, `]}`, size),
+			"a long path":  fill(`{"changes":[{"at":["`+strings.Repeat("x", size/2)+`"],"set":[{}`, `,{}`, `]}]}`, size/2-100),
+		} {
+			u := deployment()
+			u.SetAnnotations(map[string]string{keys.Changed: record})
+			measure(what, func() int { return len(AddedBy(u)) })
+		}
+	}
+	u := deployment()
+	set := ""
+	for i := range 100_000 {
+		set += fmt.Sprintf(`,"f:%x":{}`, i)
+	}
+	u.SetManagedFields([]metav1.ManagedFieldsEntry{
+		{Manager: "armature", Operation: "Apply", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{` + set[1:] + `}}`)}},
+		{Manager: "somebody", Operation: "Update", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{` + set[1:] + `}}`)}},
+	})
+	measure("fields of a manager", func() int { return len(DriftOf(u)) })
 }
 
 // Commands to copy quote what others wrote, and links lead to forges alone.

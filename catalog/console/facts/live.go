@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +37,14 @@ func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 		return nil
 	}
 	for _, m := range u.GetManagedFields() {
+		if len(out) == maxDrift {
+			break
+		}
 		if m.Operation != "Update" || m.Subresource != "" || strings.HasPrefix(m.Manager, "kube-") || m.FieldsV1 == nil {
+			continue
+		}
+		if size := len(m.FieldsV1.GetRawBytes()); size > maxRecord {
+			out = append(out, Drift{Manager: m.Manager, Field: fmt.Sprintf("more fields than are shown, %d KiB of names", size>>10)})
 			continue
 		}
 		set := &fieldpath.Set{}
@@ -48,7 +56,8 @@ func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 			if first == nil || *first == "metadata" || *first == "status" || len(out) == maxDrift {
 				return
 			}
-			d := Drift{Manager: m.Manager, Field: strings.TrimPrefix(p.String(), "."), Value: Shown(at(u.Object, p))}
+			left := maxAddedName
+			d := Drift{Manager: m.Manager, Field: clip(strings.TrimPrefix(p.String(), ".")), Value: Shown(fit(at(u.Object, p), &left))}
 			if m.Time != nil {
 				d.At = m.Time.Time
 			}
@@ -110,71 +119,108 @@ func AddedBy(u *unstructured.Unstructured) (out []Added) {
 	}
 	pod, _ := template["spec"].(map[string]any)
 	meta, _ := template["metadata"].(map[string]any)
+	if u.GetAnnotations()[keys.Injected] != "" {
+		out = injectedBy(u.GetAnnotations()[keys.Injected], pod, meta)
+	}
+	if u.GetAnnotations()[keys.Changed] != "" {
+		out = append(out, changedBy(u.GetAnnotations()[keys.Changed])...)
+	}
+	slices.SortStableFunc(out, func(a, b Added) int { return strings.Compare(a.What, b.What) })
+	return out[:min(len(out), maxAdded)]
+}
+
+// readRecord decodes a record, unless it is larger than what rendering writes. What decoding takes
+// grows with the length, so that the length comes first.
+func readRecord(text, by string, into any) (tooLarge []Added, ok bool) {
+	if len(text) > maxRecord {
+		return []Added{{What: "record", Value: fmt.Sprintf("it has %d KiB, and a record of more than %d KiB is not shown", len(text)>>10, maxRecord>>10), By: by}}, false
+	}
+	return nil, json.Unmarshal([]byte(text), into) == nil
+}
+
+// injectedBy are the parts of a pod that inject's record names, at most maxAdded.
+func injectedBy(text string, pod, meta map[string]any) (out []Added) {
 	var injected struct {
 		InitContainers, Containers, Volumes, PodAnnotations, Mounts []string
 		Env, Paths                                                  map[string][]string
 		Fields                                                      []struct{ At, Value, Was string }
 	}
-	if text := u.GetAnnotations()[keys.Injected]; text != "" && json.Unmarshal([]byte(text), &injected) == nil {
-		add := func(what, name string, part any) {
-			out = append(out, Added{What: what, Value: name, By: "inject", Text: yamlOf(part)})
-		}
-		for _, part := range []struct {
-			what, list string
-			names      []string
-		}{
-			{"init container", "initContainers", injected.InitContainers}, {"container", "containers", injected.Containers}, {"volume", "volumes", injected.Volumes},
-		} {
-			for _, name := range part.names {
-				add(part.what, name, item(pod[part.list], "name", name))
-			}
-		}
-		for _, name := range injected.PodAnnotations {
-			annotations, _ := meta["annotations"].(map[string]any)
-			add("annotation of pods", name, annotations[name])
-		}
-		for _, container := range injected.Mounts {
-			add("mount of the trace's configuration", container, nil)
-		}
-		for _, part := range []struct {
-			what, list, key string
-			of              map[string][]string
-		}{
-			{"variable", "env", "name", injected.Env}, {"mount", "volumeMounts", "mountPath", injected.Paths},
-		} {
-			for container, names := range part.of {
-				c, _ := item(pod["containers"], "name", container).(map[string]any)
-				for _, name := range names {
-					add(part.what+" of container "+container, name, item(c[part.list], part.key, name))
-				}
-			}
-		}
-		for _, f := range injected.Fields {
-			out = append(out, Added{What: f.At, Value: f.Value, Was: f.Was, By: "inject"})
+	out, ok := readRecord(text, "inject", &injected)
+	if !ok {
+		return out
+	}
+	add := func(what string, names []string, part func(name string) any) {
+		for _, name := range names[:min(len(names), maxAdded-len(out))] {
+			out = append(out, Added{What: clip(what), Value: clip(name), By: "inject", Text: yamlOf(part(name))})
 		}
 	}
+	named := func(list string) func(name string) any {
+		return func(name string) any { return item(pod[list], "name", name) }
+	}
+	add("init container", injected.InitContainers, named("initContainers"))
+	add("container", injected.Containers, named("containers"))
+	add("volume", injected.Volumes, named("volumes"))
+	annotations, _ := meta["annotations"].(map[string]any)
+	add("annotation of pods", injected.PodAnnotations, func(name string) any { return annotations[name] })
+	add("mount of the trace's configuration", injected.Mounts, func(string) any { return nil })
+	for _, part := range []struct {
+		what, list, key string
+		of              map[string][]string
+	}{
+		{"variable", "env", "name", injected.Env}, {"mount", "volumeMounts", "mountPath", injected.Paths},
+	} {
+		for _, container := range slices.Sorted(maps.Keys(part.of)) {
+			c, _ := item(pod["containers"], "name", container).(map[string]any)
+			add(part.what+" of container "+container, part.of[container], func(name string) any { return item(c[part.list], part.key, name) })
+		}
+	}
+	for _, f := range injected.Fields[:min(len(injected.Fields), maxAdded-len(out))] {
+		out = append(out, Added{What: clip(f.At), Value: f.Value, Was: f.Was, By: "inject"})
+	}
+	return out
+}
+
+// changedBy are the fields that the record of the other functions names, at most maxAdded.
+func changedBy(text string) (out []Added) {
 	var changed struct {
 		Changes []struct {
 			At  []string
 			Set []struct{ Key, By, Value, Was string }
 		}
 	}
-	if text := u.GetAnnotations()[keys.Changed]; text != "" && json.Unmarshal([]byte(text), &changed) == nil {
-		for _, c := range changed.Changes {
-			for _, s := range c.Set {
-				out = append(out, Added{What: strings.Join(append(slices.Clone(c.At), s.Key), "."), Value: strings.Trim(s.Value, `"`), Was: s.Was, By: s.By})
+	out, ok := readRecord(text, "", &changed)
+	if !ok {
+		return out
+	}
+	for _, c := range changed.Changes {
+		at := clip(strings.Join(c.At, "."))
+		for _, s := range c.Set[:min(len(c.Set), maxAdded-len(out))] {
+			what := clip(s.Key)
+			if at != "" {
+				what = at + "." + what
 			}
+			out = append(out, Added{What: what, Value: strings.Trim(s.Value, `"`), Was: s.Was, By: s.By})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Added) int { return strings.Compare(a.What, b.What) })
-	return out[:min(len(out), maxAdded)]
+	return out
 }
 
-// Bounds of what rendering added that are shown: parts of an object, and bytes of each.
+// Bounds of what is read and shown: bytes of a record, parts that rendering added to an object,
+// and bytes of each and of its name.
 const (
+	maxRecord    = 64 << 10
 	maxAdded     = 200
 	maxAddedText = 8 << 10
+	maxAddedName = 1 << 10
 )
+
+// clip the name of a part.
+func clip(text string) string {
+	if len(text) <= maxAddedName {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxAddedName], "") + "…"
+}
 
 // item of a list of mappings, by a key that its items have; nil where there is none.
 func item(list any, key, value string) any {
@@ -187,12 +233,13 @@ func item(list any, key, value string) any {
 	return nil
 }
 
-// yamlOf a part of an object; "" for none.
+// yamlOf a part of an object, as much as is shown of it; "" for none.
 func yamlOf(part any) string {
 	if part == nil {
 		return ""
 	}
-	text, err := yaml.Marshal(part)
+	left := maxAddedText
+	text, err := yaml.Marshal(fit(part, &left))
 	if err != nil {
 		return ""
 	}
@@ -200,4 +247,42 @@ func yamlOf(part any) string {
 		text = append(bytes.ToValidUTF8(text[:maxAddedText], nil), "…"...)
 	}
 	return strings.TrimSuffix(string(text), "\n")
+}
+
+// fit gives as much of a part as has left bytes, so that printing it takes no more than
+// what is shown.
+func fit(part any, left *int) any {
+	const least = 4 // bytes of a value and what is around it
+	*left -= least
+	switch v := part.(type) {
+	case string:
+		if len(v) > max(0, *left) {
+			v = strings.ToValidUTF8(v[:max(0, *left)], "") + "…"
+		}
+		*left -= len(v)
+		return v
+	case []any:
+		out := []any{}
+		for _, one := range v {
+			if *left < 0 {
+				return append(out, "…")
+			}
+			out = append(out, fit(one, left))
+		}
+		return out
+	case map[string]any:
+		if len(v) > maxAddedText/least {
+			return "…"
+		}
+		out := map[string]any{}
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if *left -= len(key); *left < 0 {
+				out["…"] = "…"
+				return out
+			}
+			out[key] = fit(v[key], left)
+		}
+		return out
+	}
+	return part
 }
