@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -63,6 +65,9 @@ func Payload(card []byte) ([]byte, error) {
 		return nil, errors.New("the card is not a JSON object")
 	}
 	delete(fields, "signatures")
+	if number, inexact := inexactInteger(card); inexact {
+		return nil, fmt.Errorf("the card has the integer %.40s, which canonical JSON would round: write it as a string", number)
+	}
 	if _, current := fields["supportedInterfaces"]; current {
 		agentCard.drop(fields)
 	}
@@ -77,6 +82,24 @@ func Payload(card []byte) ([]byte, error) {
 func Digest(payload []byte) string {
 	sum := sha256.Sum256(payload)
 	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// inexactInteger finds an integer that no double holds: a signature over its canonical form would be
+// as good for its neighbours.
+func inexactInteger(card []byte) (number string, found bool) {
+	for tokens := jsontext.NewDecoder(bytes.NewReader(card)); ; {
+		token, err := tokens.ReadToken()
+		if err != nil {
+			return "", false
+		}
+		if token.Kind() != '0' || strings.ContainsAny(token.String(), ".eE") {
+			continue
+		}
+		const exact = 1 << 53
+		if n, err := strconv.ParseInt(token.String(), 10, 64); err != nil || n < -exact || n > exact {
+			return token.String(), true
+		}
+	}
 }
 
 // message says which fields of a message of A2A 1.0 are left out with their default: those
@@ -107,26 +130,25 @@ func (m message) drop(fields map[string]any) {
 			}
 		}
 	}
-	maps.DeleteFunc(fields, func(name string, value any) bool { return slices.Contains(m.defaults, name) && isDefault(value) })
+	maps.DeleteFunc(fields, func(name string, value any) bool { return slices.Contains(m.defaults, name) && isDefault(name, value) })
 }
 
-func isDefault(value any) bool {
+func isDefault(name string, value any) bool {
 	switch v := value.(type) {
 	case nil:
 		return true
 	case bool:
-		return !v
-	case string:
-		return v == ""
+		return !v && slices.Contains([]string{"pkceRequired", "required"}, name)
 	case []any:
-		return len(v) == 0
+		return len(v) == 0 && slices.Contains([]string{"examples", "extensions", "inputModes", "list", "outputModes", "securityRequirements"}, name)
 	case map[string]any:
-		return len(v) == 0
+		return len(v) == 0 && slices.Contains([]string{"schemes", "scopes", "securitySchemes"}, name)
+	case string:
+		return v == "" && slices.Contains([]string{"authorizationUrl", "bearerFormat", "description", "oauth2MetadataUrl", "refreshUrl", "tenant", "tokenUrl", "uri"}, name)
 	}
 	return false
 }
 
-// The messages of a2a.proto, 1.0.
 var (
 	requirement = message{defaults: []string{"schemes"}, values: map[string]message{"schemes": {defaults: []string{"list"}}}}
 	flows       = message{within: map[string]message{

@@ -67,6 +67,29 @@ func TestNoPayload(t *testing.T) {
 }
 
 // A signature changes nothing else of the text, and not what is signed.
+// TestChanged: a card that differs in a value for any reader has another payload, or none.
+func TestChanged(t *testing.T) {
+	for signed, changed := range map[string][]string{
+		`{"supportedInterfaces":[],"x-limit":9007199254740992}`:         {`{"supportedInterfaces":[],"x-limit":9007199254740993}`, `{"supportedInterfaces":[],"x-limit":-9007199254740993}`},
+		`{"supportedInterfaces":[],"x":{"y":[1000000000000000000]}}`:    {`{"supportedInterfaces":[],"x":{"y":[1000000000000000001]}}`, `{"supportedInterfaces":[],"x":{"y":[100000000000000000000000001]}}`},
+		`{"supportedInterfaces":[{"url":"u"}]}`:                         {`{"supportedInterfaces":[{"url":"u","tenant":false}]}`, `{"supportedInterfaces":[{"url":"u","tenant":[]}]}`, `{"supportedInterfaces":[{"url":"u","tenant":{}}]}`},
+		`{"supportedInterfaces":[],"skills":[{"id":"a"}]}`:              {`{"supportedInterfaces":[],"skills":[{"id":"a","examples":""}]}`, `{"supportedInterfaces":[],"skills":[{"id":"a","inputModes":{}}]}`, `{"supportedInterfaces":[],"skills":[{"id":"a","outputModes":false}]}`},
+		`{"supportedInterfaces":[],"capabilities":{}}`:                  {`{"supportedInterfaces":[],"capabilities":{"extensions":{}}}`, `{"supportedInterfaces":[],"capabilities":{"extensions":false}}`},
+		`{"supportedInterfaces":[],"name":"a"}`:                         {`{"supportedInterfaces":[],"name":"a","securitySchemes":[]}`, `{"supportedInterfaces":[],"name":"a","securityRequirements":{}}`, `{"supportedInterfaces":[],"name":"a","securitySchemes":""}`},
+		`{"supportedInterfaces":[],"securityRequirements":[{"a":"b"}]}`: {`{"supportedInterfaces":[],"securityRequirements":[{"a":"b","schemes":[]}]}`, `{"supportedInterfaces":[],"securityRequirements":[{"a":"b","schemes":false}]}`},
+	} {
+		whole, err := Payload([]byte(signed))
+		if err != nil && !strings.Contains(signed, "1000000000000000000") {
+			t.Errorf("%s: %v", signed, err)
+		}
+		for _, c := range changed {
+			if got, err := Payload([]byte(c)); err == nil && string(got) == string(whole) {
+				t.Errorf("%s has the payload of %s", c, signed)
+			}
+		}
+	}
+}
+
 func TestSign(t *testing.T) {
 	signatures := []Signature{{Protected: "e30", Signature: "AA"}}
 	for in, want := range map[string]string{
