@@ -112,7 +112,7 @@ func Each(packed io.Reader, l Limits, visit func(name string, size int64, conten
 		case ended:
 			return nil
 		}
-		if header.Typeflag != tar.TypeXGlobalHeader {
+		if err = checkAttributes(header); err == nil && header.Typeflag != tar.TypeXGlobalHeader {
 			err = check(header, seen)
 		}
 		if err != nil {
@@ -137,6 +137,20 @@ func Each(packed io.Reader, l Limits, visit func(name string, size int64, conten
 
 // maxPath is how long the name of an entry may be, in bytes.
 const maxPath = 1024
+
+// checkAttributes refuses the extended attributes with which a file gives whoever runs it
+// capabilities, or with which an overlay file system hides and redirects others.
+func checkAttributes(h *tar.Header) error {
+	for key := range h.PAXRecords {
+		for _, of := range []string{"SCHILY.xattr.", "LIBARCHIVE.xattr."} {
+			name, is := strings.CutPrefix(key, of)
+			if is && name != "security.selinux" && (strings.HasPrefix(name, "security.") || strings.HasPrefix(name, "trusted.") || strings.Contains(name, "overlay.")) {
+				return fmt.Errorf("%w: %q has the extended attribute %.80q: pack it without such attributes", ErrInvalid, h.Name, name)
+			}
+		}
+	}
+	return nil
+}
 
 // check that an entry is a file or a folder inside the root, after those that were seen.
 func check(h *tar.Header, seen map[string]bool) error {

@@ -21,7 +21,7 @@ import (
 const maxCheck = 5 * time.Minute
 
 // Check reads the image of a skill, holds nothing of it but SKILL.md in memory, and refuses what
-// Read refuses in a folder: links, devices, set-uid files, names that lead out of it, files
+// Read refuses in a folder: links, devices, set-uid files, extended attributes, names that lead out of it, files
 // beyond the limits, and a SKILL.md that breaks the specification. named is the folder where
 // agents find the skill, "" for any. options reach the registry, and bound its answers.
 func Check(ctx context.Context, ref name.Digest, named string, options []remote.Option) (*Skill, error) {
