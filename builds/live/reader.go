@@ -2,6 +2,8 @@ package live
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -72,11 +74,11 @@ func Share[T any](ctx context.Context, r *Reader, key string, lasts time.Duratio
 			return answer[T]{err: err}, nil
 		}
 		defer leave()
-		a.value, a.err = ask(ctx)
-		if a.err != nil {
+		if a.value, a.err = guarded(ctx, ask); a.err != nil {
 			lasts = moment
 		}
 		r.recent.Add(key, a, lasts)
+		time.AfterFunc(lasts, func() { r.recent.Remove(key) }) // what nobody asks for again takes no memory
 		return a, nil
 	})
 	select {
@@ -86,6 +88,17 @@ func Share[T any](ctx context.Context, r *Reader, key string, lasts time.Duratio
 	case got := <-done:
 		return got.Val.(answer[T]).value, got.Val.(answer[T]).err
 	}
+}
+
+// guarded asks, and takes a panic for an error: it is in a goroutine of its own, where it would
+// end the process.
+func guarded[T any](ctx context.Context, ask func(context.Context) (T, error)) (value T, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+		}
+	}()
+	return ask(ctx)
 }
 
 // enter waits until there is a slot for a request.

@@ -237,25 +237,40 @@ func valueText(v tektonv1.ParamValue) string {
 	return v.StringVal
 }
 
-// maxRuns of a build are read, and maxRunsBytes of them.
+// Bounds of a history: the runs of a build that are read, those that are asked for at once, and
+// the bytes of these.
 const (
 	maxRuns      = 50
-	maxRunsBytes = 32 << 20
+	runsPage     = 5
+	maxRunsBytes = 16 << 20
 )
 
 // Runs of a build that there still are, newest first.
 func (c *Client) Runs(ctx context.Context, b *api.AgentBuild) ([]runs.Run, error) {
-	raw, err := c.tekton.Get().Namespace(b.Namespace).Resource("pipelineruns").Param("limit", fmt.Sprint(maxRuns)).
-		Param("labelSelector", labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}.String()).Stream(ctx)
+	var all runs.PipelineRunList
+	for more := true; more && len(all.Items) < maxRuns; {
+		page, err := c.runsAfter(ctx, b, all.Continue)
+		if err != nil {
+			return nil, fmt.Errorf("reading the runs of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+		}
+		all.Items, all.Continue, more = append(all.Items, page.Items...), page.Continue, page.Continue != ""
+	}
+	return runs.OwnedBy(b, &all), nil
+}
+
+// runsAfter reads the next few runs of a build, because one may have more than a megabyte.
+func (c *Client) runsAfter(ctx context.Context, b *api.AgentBuild, next string) (page runs.PipelineRunList, err error) {
+	request := c.tekton.Get().Namespace(b.Namespace).Resource("pipelineruns").Param("limit", fmt.Sprint(runsPage)).
+		Param("labelSelector", labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}.String())
+	if next != "" {
+		request.Param("continue", next)
+	}
+	raw, err := request.Stream(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+		return page, err
 	}
 	defer raw.Close()
-	var list runs.PipelineRunList
-	if err := json.NewDecoder(io.LimitReader(raw, maxRunsBytes)).Decode(&list); err != nil {
-		return nil, fmt.Errorf("reading the runs of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
-	}
-	return runs.OwnedBy(b, &list), nil
+	return page, json.NewDecoder(io.LimitReader(raw, maxRunsBytes)).Decode(&page)
 }
 
 // StepLog reads the log of a container, the last lines of it.
