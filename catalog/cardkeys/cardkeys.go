@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -148,12 +149,47 @@ func (k Keys) Verify(card []byte, namespace string) Verdict {
 		verdict, reason := k.verify(s, payload, namespace)
 		switch {
 		case verdict.Verdict == api.SignatureValid:
+			if elsewhere := servedElsewhere(card, namespace); elsewhere != "" {
+				return invalid("it names addresses in namespace " + elsewhere + ": it is the card of an agent there")
+			}
 			return Verdict{Signature: verdict}
 		case verdict.Verdict == api.SignatureInvalid && unknown.Verdict != api.SignatureInvalid:
 			unknown = invalid(reason)
 		}
 	}
 	return unknown
+}
+
+// servedElsewhere is another namespace that the addresses of a card are in, by the names that
+// Services have in a cluster: who serves a copy of a signed card is not who it is about.
+func servedElsewhere(card []byte, namespace string) string {
+	var c struct {
+		URL        string `json:"url"`
+		Interfaces []struct {
+			URL string `json:"url"`
+		} `json:"supportedInterfaces"`
+		Additional []struct {
+			URL string `json:"url"`
+		} `json:"additionalInterfaces"`
+	}
+	if json.Unmarshal(card, &c) != nil {
+		return ""
+	}
+	addresses := []string{c.URL}
+	for _, i := range slices.Concat(c.Interfaces, c.Additional) {
+		addresses = append(addresses, i.URL)
+	}
+	for _, address := range addresses {
+		u, err := url.Parse(address)
+		if err != nil {
+			continue
+		}
+		labels := strings.Split(strings.ToLower(u.Hostname()), ".")
+		if at := slices.Index(labels, "svc"); at >= 2 && labels[at-1] != namespace {
+			return labels[at-1]
+		}
+	}
+	return ""
 }
 
 // verify one signature of a card.

@@ -83,6 +83,30 @@ func read(t *testing.T, files map[string][]byte) Keys {
 	return keys
 }
 
+// A copy of a signed card that a pod of another namespace serves is not valid there, where the card
+// says by its addresses whose it is.
+func TestServedElsewhere(t *testing.T) {
+	key := elliptic256(t)
+	keys := read(t, map[string][]byte{"release.json": jwks(t, jose.JSONWebKey{Key: key.Public(), KeyID: "k"})})
+	for address, want := range map[string]string{
+		"http://weather.travel.svc:8081/":             api.SignatureInvalid,
+		"http://weather.travel.svc.cluster.local":     api.SignatureInvalid,
+		"http://weather-0.weather.Travel.svc.:8081/a": api.SignatureInvalid,
+		"https://weather.example.com":                 api.SignatureValid,
+		"https://svc.example.com":                     api.SignatureValid,
+	} {
+		for _, text := range []string{`{"name":"a","supportedInterfaces":[{"url":"https://a.example"},{"url":"` + address + `"}]}`, `{"name":"a","url":"` + address + `"}`} {
+			card := []byte(signed(t, text, jose.ES256, key, "k", nil))
+			if got := keys.Verify(card, "travel"); got.Verdict != api.SignatureValid {
+				t.Errorf("%s in its namespace: %v", address, got)
+			}
+			if got := keys.Verify(card, "evil"); got.Verdict != want || want == api.SignatureInvalid && !strings.Contains(got.Reason, "namespace travel") {
+				t.Errorf("%s in another namespace: %v, want %s", address, got, want)
+			}
+		}
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	ec, attacker := elliptic256(t), elliptic256(t)
 	edPublic, ed, err := ed25519.GenerateKey(rand.Reader)
