@@ -125,8 +125,14 @@ const (
 	objectsGzipKey  = "objects.gz"
 	hooksKey        = "hooks"
 	plainLimit      = 256 << 10
-	inventoryLimit  = 64 << 20 // unpacked
 	inventoryFields = 6
+)
+
+// Bounds of an inventory. A ConfigMap of 1 MiB has room for some 20,000 objects, whose UIDs
+// and seals do not pack.
+const (
+	inventoryLimit = 8 << 20 // bytes, unpacked
+	maxEntries     = 50_000  // objects, and hooks
 )
 
 // Inventory reads the inventory of a package; it is empty where there is none.
@@ -172,8 +178,11 @@ func ParseInventory(cm *corev1.ConfigMap) (*Inventory, error) {
 		if err != nil {
 			return broken(err)
 		}
-		if text, err = io.ReadAll(io.LimitReader(z, inventoryLimit)); err != nil {
+		if text, err = io.ReadAll(io.LimitReader(z, inventoryLimit+1)); err != nil {
 			return broken(err)
+		}
+		if len(text) > inventoryLimit {
+			return broken(fmt.Errorf("it unpacks to more than %d MiB", inventoryLimit>>20))
 		}
 	}
 	var err error
@@ -195,9 +204,9 @@ func parseEntries(text []byte) (map[ID]Entry, error) {
 	entries := make(map[ID]Entry)
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
-		words := strings.Split(lines.Text(), " ")
+		words := strings.SplitN(lines.Text(), " ", inventoryFields+1)
 		if len(words) != inventoryFields {
-			return nil, fmt.Errorf("line %q", lines.Text())
+			return nil, fmt.Errorf("line %.200q", lines.Text())
 		}
 		for i, w := range words {
 			if w == "-" {
@@ -207,10 +216,13 @@ func parseEntries(text []byte) (map[ID]Entry, error) {
 		gv, err := schema.ParseGroupVersion(words[0])
 		name, escape := url.PathUnescape(words[3])
 		if err := cmp.Or(err, escape); err != nil {
-			return nil, fmt.Errorf("line %q: %w", lines.Text(), err)
+			return nil, fmt.Errorf("line %.200q: %w", lines.Text(), err)
 		}
 		id := ID{Namespace: words[2], Name: name, GroupKind: schema.GroupKind{Group: gv.Group, Kind: words[1]}}
 		entries[id] = Entry{ID: id, Version: gv.Version, UID: types.UID(words[4]), Seal: words[5]}
+		if len(entries) > maxEntries {
+			return nil, fmt.Errorf("it has more than %d objects", maxEntries)
+		}
 	}
 	return entries, lines.Err()
 }
@@ -257,6 +269,9 @@ func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
 		cm.Data[hooksKey] = string(formatEntries(v.Hooks))
 	}
 	text := formatEntries(v.Entries)
+	if len(v.Entries) > maxEntries || len(v.Hooks) > maxEntries || len(text) > inventoryLimit {
+		return nil, fmt.Errorf("the package has %d objects, more than an inventory holds: split it into several packages", len(v.Entries))
+	}
 	if len(text) <= plainLimit {
 		cm.Data[objectsKey] = string(text)
 		return cm, nil
