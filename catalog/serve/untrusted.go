@@ -24,7 +24,7 @@ const (
 // untrusted.
 var ownFields = []string{
 	"resource", "namespace", "name", "uid", "apiVersion", "kind", "type", "generation", "created",
-	"health", "message", "fetched", "changed", "images", "counts", "revision",
+	"health", "fetched", "changed", "images", "counts", "revision",
 }
 
 func markEntry(e store.Entry) (map[string]any, error) { return mark(e, ownFields) }
