@@ -84,6 +84,7 @@ func (c *Console) Handler() http.Handler {
 		c.Now = time.Now
 	}
 	c.templates = parse(c.Now)
+	c.streams.open, c.streams.printing = access.NewPlaces(maxStreams, maxOwnStreams), make(chan struct{}, maxPrinting)
 	c.pages = http.NewServeMux()
 	for pattern, page := range routes() {
 		c.pages.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {

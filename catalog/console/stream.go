@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/login"
 )
 
@@ -17,6 +18,7 @@ import (
 // one is printed again, and how long a reader may take for an event.
 const (
 	maxStreams     = 2000
+	maxOwnStreams  = 500 // of one account
 	maxPrinting    = 4
 	streamPause    = 2 * time.Second
 	streamPatience = 30 * time.Second
@@ -24,30 +26,12 @@ const (
 
 // streams of open pages.
 type streams struct {
+	open *access.Places
+
 	mu       sync.Mutex
-	open     int
 	version  string // of what pages show
 	asked    time.Time
 	printing chan struct{}
-}
-
-func (s *streams) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open == maxStreams {
-		return false
-	}
-	if s.printing == nil {
-		s.printing = make(chan struct{}, maxPrinting)
-	}
-	s.open++
-	return true
-}
-
-func (s *streams) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open--
 }
 
 // version changes with what pages show, and each minute, because pages show ages. The
@@ -119,16 +103,18 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "page: use the path of a page", http.StatusBadRequest)
 		return
 	}
-	if _, err := c.Access.Caller(r); err != nil {
+	who, err := c.Access.Caller(r)
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusUnauthorized)
 		return
 	}
-	if !c.streams.enter() {
+	leave := c.streams.open.Enter(who.GetName())
+	if leave == nil {
 		w.Header().Set("Retry-After", "30")
 		http.Error(w, "too many pages are open: this one is brought up to date when it is loaded again", http.StatusServiceUnavailable)
 		return
 	}
-	defer c.streams.leave()
+	defer leave()
 	has := r.URL.Query().Get("seen")
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		has = id

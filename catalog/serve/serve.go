@@ -24,6 +24,7 @@ import (
 	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // Server answers from a store.
@@ -41,6 +42,8 @@ type Server struct {
 	// are checked again; zero means 15 seconds.
 	Beat time.Duration
 	Log  logr.Logger
+
+	watches *access.Places
 }
 
 // openAPI describes the HTTP API.
@@ -54,6 +57,7 @@ func (s *Server) Handler() http.Handler {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
+	s.watches = access.NewPlaces(maxWatches, maxAccountWatches)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		s.write(w, http.StatusOK, json.RawMessage(openAPI))
@@ -84,6 +88,9 @@ func harden(next http.Handler) http.Handler {
 	})
 }
 
+// maxConnections of a catalog: each open page and each watch has one.
+const maxConnections = 2500
+
 // Options of a listening server.
 type Options struct {
 	// Address to listen on, such as :8443.
@@ -107,6 +114,7 @@ func (s *Server) Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("serving the catalog: %w", err)
 	}
+	listener = process.Bounded(listener, maxConnections)
 	if !o.PlainHTTP {
 		certificate, err := o.certificate()
 		if err != nil {
@@ -213,9 +221,10 @@ func (s *Server) refuseAPI(w http.ResponseWriter, r *http.Request, err error) {
 	s.write(w, p.status, map[string]string{"error": p.message})
 }
 
-// retryLater says when to ask again, where the store or Kubernetes does not answer.
+// retryLater says when to ask again, where the store or Kubernetes does not answer, or an account has
+// too many watches.
 func retryLater(w http.ResponseWriter, p *problem) {
-	if p.status == http.StatusServiceUnavailable {
+	if p.status == http.StatusServiceUnavailable || p.status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "5")
 	}
 }

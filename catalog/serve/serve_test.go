@@ -371,6 +371,50 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// One account opens so many watches and no more, and leaves places to others.
+func TestWatchesAreBounded(t *testing.T) {
+	w := newWorld(t)
+	greedy, other := w.token("greedy", "*"), w.token("other", "*")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	open := func(token string) (int, context.CancelFunc) {
+		ctx, stop := context.WithCancel(ctx)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/api/v1/watch", nil)
+		w.must(err)
+		request.Header.Set("Authorization", "Bearer "+token)
+		response, err := http.DefaultClient.Do(request)
+		w.must(err)
+		t.Cleanup(func() { stop(); _ = response.Body.Close() })
+		if response.StatusCode == http.StatusTooManyRequests && response.Header.Get("Retry-After") == "" {
+			t.Error("it does not say when to come back")
+		}
+		return response.StatusCode, stop
+	}
+	opened, last := 0, context.CancelFunc(nil)
+	for range 200 {
+		status, stop := open(greedy)
+		if status != http.StatusOK {
+			if status != http.StatusTooManyRequests {
+				t.Fatalf("a watch too many gets %d", status)
+			}
+			break
+		}
+		opened, last = opened+1, stop
+	}
+	if opened != 50 {
+		t.Errorf("one account has %d watches, want 50", opened)
+	}
+	if status, _ := open(other); status != http.StatusOK {
+		t.Errorf("another account gets %d", status)
+	}
+	last()
+	for status, deadline := 0, time.Now().Add(time.Minute); status != http.StatusOK; time.Sleep(20 * time.Millisecond) {
+		if status, _ = open(greedy); time.Now().After(deadline) {
+			t.Fatalf("after one has ended, another gets %d", status)
+		}
+	}
+}
+
 // A watcher that resumes from an event of a lost store, or from one that never
 // existed, has to begin again.
 func TestWatchAfterALostStore(t *testing.T) {

@@ -28,12 +28,36 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 		s.refuseAPI(w, r, err)
 		return
 	}
+	leave, err := s.enter(r)
+	if err != nil {
+		s.refuseAPI(w, r, err)
+		return
+	}
+	defer leave()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
 	// A caller that disconnects is not an error.
 	if err := s.stream(w, r, q, after); err != nil && r.Context().Err() == nil {
 		s.Log.Error(err, "streaming changes")
 	}
+}
+
+// Bounds of watches: of all, and of one account. Each takes some 90 KiB.
+const (
+	maxWatches        = 500
+	maxAccountWatches = 50
+)
+
+// enter takes a place among the watches, of the account that asks.
+func (s *Server) enter(r *http.Request) (leave func(), err error) {
+	who, err := s.Access.Caller(r)
+	if err != nil {
+		return nil, err
+	}
+	if leave := s.watches.Enter(who.GetName()); leave != nil {
+		return leave, nil
+	}
+	return nil, &problem{http.StatusTooManyRequests, fmt.Sprintf("too many watches are open: an account may have %d, and all together %d", maxAccountWatches, maxWatches)}
 }
 
 func watchQuery(r *http.Request) (q store.Query, after store.Position, err error) {

@@ -6,9 +6,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/netutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -79,6 +81,11 @@ func Slim(in any) (any, error) {
 	}
 	return in, nil
 }
+
+// Bounded accepts at most so many connections of a listener at the same time; others wait until one
+// of these ends. All servers of ours that others reach listen so: what a connection takes counts
+// as many times as there are of them.
+func Bounded(l net.Listener, most int) net.Listener { return netutil.LimitListener(l, most) }
 
 // Register metrics beside those of controller-runtime. Where a controller was started before
 // in this process, its metrics stay.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -30,6 +33,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/process"
 )
 
 func ConsoleCommand() *cobra.Command {
@@ -114,7 +118,11 @@ func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port
 	fmt.Fprintf(cmd.OutOrStdout(), "%s\n", address)
 	if cli.IsTerminal(cmd.OutOrStdout()) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "the page is there until Ctrl-C, for the browser that opens this address first")
-		browse(ctx, address)
+		done, problem := browse(ctx, address)
+		if problem != nil {
+			log.Info("no browser was started: open the address yourself", "reason", problem.Error())
+		}
+		defer func() { err = multi.Errors(err, done()) }()
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return cluster.Run(ctx) })
@@ -124,7 +132,7 @@ func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port
 		return server.Close()
 	})
 	group.Go(func() error {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(process.Bounded(listener, 256)); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serving the console: %w", err)
 		}
 		return nil
@@ -146,13 +154,26 @@ func onlyHere(at net.Addr, next http.Handler) http.Handler {
 	})
 }
 
-// browse opens an address; where no browser can be started, a person opens it.
-func browse(ctx context.Context, address string) {
+// browse opens an address by a file that leads to it: everybody on a machine can read the arguments
+// of processes, and this file only its owner. done removes the file. Where no browser can be
+// started, a person opens the address.
+func browse(ctx context.Context, address string) (done func() error, err error) {
+	folder, err := os.MkdirTemp("", "armature-console-")
+	if err != nil {
+		return func() error { return nil }, err
+	}
+	done = func() error { return os.RemoveAll(folder) }
+	file := filepath.Join(folder, "console.html")
+	link := html.EscapeString(address)
+	page := `<!doctype html><title>Armature</title><meta name="referrer" content="no-referrer"><meta http-equiv="refresh" content="0; url=` + link + `"><a href="` + link + `">Open the console</a>`
+	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
+		return done, err
+	}
 	program := map[string][]string{"darwin": {"open"}, "windows": {"rundll32", "url.dll,FileProtocolHandler"}}[runtime.GOOS]
 	if program == nil {
 		program = []string{"xdg-open"}
 	}
-	_ = exec.CommandContext(ctx, program[0], append(program[1:], address)...).Start()
+	return done, exec.CommandContext(ctx, program[0], append(program[1:], file)...).Start()
 }
 
 // refill is how often the catalog is read again.

@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/armature-dev/armature/render/process"
 )
 
 var served = regexp.MustCompile(`^/externalartifact/[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/[0-9a-f]{64}\.tar\.gz$`)
@@ -33,8 +35,11 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// maxConnections of the server of archives.
+const maxConnections = 256
+
 func (s *Store) server(l net.Listener) *manager.Server {
-	return &manager.Server{Name: "archives", Listener: l, ShutdownTimeout: ptr.To(5 * time.Second), Server: &http.Server{
+	return &manager.Server{Name: "archives", Listener: process.Bounded(l, maxConnections), ShutdownTimeout: ptr.To(5 * time.Second), Server: &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
