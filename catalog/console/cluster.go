@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -35,17 +36,17 @@ import (
 
 // Cluster is what a console watches of a cluster, and how it reads the rest.
 type Cluster struct {
-	// Dynamic reads what is not watched. What a caller may not list is not read for them.
-	Dynamic dynamic.Interface
-
-	group   string // of AgentBuild
-	builds  *live.Reader
-	own     access.Access // the console's own rights
-	cache   cache.Cache
-	live    client.Client
-	log     logr.Logger
-	changes atomic.Int64
-	survey  survey
+	group     string // of AgentBuild
+	builds    *live.Reader
+	own       access.Access // the console's own rights
+	cache     cache.Cache
+	live      client.Client
+	objects   *rest.RESTClient
+	discovery discovery.DiscoveryInterface
+	memory    *semaphore.Weighted // of objects that are decoded
+	log       logr.Logger
+	changes   atomic.Int64
+	survey    survey
 
 	mu      sync.Mutex
 	watched map[string]bool // resources
@@ -71,7 +72,7 @@ const (
 
 // NewCluster watches nothing before Run.
 func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
-	c := &Cluster{group: o.Group, log: o.Log, watched: map[string]bool{}, namespaces: o.Namespaces}
+	c := &Cluster{group: o.Group, log: o.Log, watched: map[string]bool{}, namespaces: o.Namespaces, memory: semaphore.NewWeighted(maxDecoding)}
 	if c.group == "" {
 		c.group = api.DefaultGroup
 	}
@@ -86,7 +87,7 @@ func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 		return nil, err
 	}
 	options := cache.Options{Scheme: scheme, DefaultTransform: process.Slim, ByObject: map[client.Object]cache.ByObject{
-		&corev1.ConfigMap{}: {Label: labels.NewSelector().Add(*inventories), Transform: func(in any) (any, error) { return in, nil }}, // their managers say who applied
+		&corev1.ConfigMap{}: {Label: labels.NewSelector().Add(*inventories), Transform: brief},
 	}}
 	for _, n := range o.Namespaces {
 		if options.DefaultNamespaces == nil {
@@ -98,7 +99,10 @@ func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 		c.live, err = client.New(cfg, client.Options{Scheme: scheme})
 	}
 	if err == nil {
-		c.Dynamic, err = dynamic.NewForConfig(cfg)
+		c.objects, err = objectClient(cfg)
+	}
+	if err == nil {
+		c.discovery, err = discovery.NewDiscoveryClientForConfig(cfg)
 	}
 	if err == nil {
 		c.builds, err = live.NewReader(cfg, c.group)
@@ -112,6 +116,19 @@ func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 	return c, nil
 }
 
+// brief leaves of the metadata of an inventory what pages show: its name, and who applied when.
+func brief(in any) (any, error) {
+	o, ok := in.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return in, nil
+	}
+	manager, at := written(o)
+	label := map[string]string{keys.LabelInventory: o.Labels[keys.LabelInventory]}
+	o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, CreationTimestamp: o.CreationTimestamp,
+		Labels: label, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: manager, Time: &metav1.Time{Time: at}}}}
+	return o, nil
+}
+
 // kinds that are watched, by their resource.
 func (c *Cluster) kinds() map[string]struct {
 	object client.Object
@@ -120,6 +137,9 @@ func (c *Cluster) kinds() map[string]struct {
 	agent, agents := &unstructured.Unstructured{}, &unstructured.UnstructuredList{}
 	agent.SetGroupVersionKind(agentKind)
 	agents.SetGroupVersionKind(agentKind.GroupVersion().WithKind("AgentList"))
+	inventory, inventories := &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadataList{}
+	inventory.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	inventories.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
 	return map[string]struct {
 		object client.Object
 		list   client.ObjectList
@@ -127,7 +147,7 @@ func (c *Cluster) kinds() map[string]struct {
 		agentsResource:     {agent, agents},
 		c.Builds():         {&api.AgentBuild{}, &api.AgentBuildList{}},
 		updatesResource:    {&updates.ImageUpdate{}, &updates.ImageUpdateList{}},
-		configMapsResource: {&corev1.ConfigMap{}, &corev1.ConfigMapList{}},
+		configMapsResource: {inventory, inventories},
 	}
 }
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,10 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -232,10 +233,12 @@ type view struct {
 const viewTTL = 3 * time.Second
 
 // viewKinds are read for the page of an agent.
-var viewKinds = []schema.GroupVersionResource{
-	{Version: "v1", Resource: "pods"}, {Group: "apps", Version: "v1", Resource: "deployments"},
-	{Group: "apps", Version: "v1", Resource: "statefulsets"}, {Group: "apps", Version: "v1", Resource: "daemonsets"},
-	{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+var viewKinds = map[schema.GroupVersionResource]string{
+	{Version: "v1", Resource: "pods"}:                                        "Pod",
+	{Group: "apps", Version: "v1", Resource: "deployments"}:                  "Deployment",
+	{Group: "apps", Version: "v1", Resource: "statefulsets"}:                 "StatefulSet",
+	{Group: "apps", Version: "v1", Resource: "daemonsets"}:                   "DaemonSet",
+	{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}: "NetworkPolicy",
 }
 
 // readNamespace reads these kinds, by resource. What the console may not list is left out.
@@ -243,19 +246,18 @@ func (c *Cluster) readNamespace(ctx context.Context, namespace string) map[strin
 	var mu sync.Mutex
 	what := map[string][]unstructured.Unstructured{}
 	var group errgroup.Group
-	for _, kind := range viewKinds {
+	for kind := range viewKinds {
 		group.Go(func() error {
-			list, err := c.Dynamic.Resource(kind).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 2000})
-			if err != nil {
-				c.log.V(1).Info("reading a namespace", "namespace", namespace, "resource", kind.Resource, "reason", err.Error())
-				return nil
-			}
-			for i := range list.Items {
-				list.Items[i].SetManagedFields(nil)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			what[kind.GroupResource().String()] = list.Items
+			c.survive("reading a namespace", func() {
+				objects, err := c.readKind(ctx, kind, namespace)
+				if err != nil {
+					c.log.V(1).Info("reading a namespace", "namespace", namespace, "resource", kind.Resource, "reason", err.Error())
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				what[kind.GroupResource().String()] = objects
+			})
 			return nil
 		})
 	}
@@ -263,10 +265,36 @@ func (c *Cluster) readNamespace(ctx context.Context, namespace string) map[strin
 	return what
 }
 
+// maxView is how many bytes of the objects of a kind are read of a namespace, for the pages of its
+// agents.
+const maxView = 8 << 20
+
+// readKind reads the objects of a kind, without what no page shows.
+func (c *Cluster) readKind(ctx context.Context, kind schema.GroupVersionResource, namespace string) (objects []unstructured.Unstructured, err error) {
+	left := int64(maxView)
+	err = c.each(ctx, kind, namespace, "", &left, func(raw []byte) error {
+		var u unstructured.Unstructured
+		if err := utiljson.Unmarshal(raw, &u.Object); err != nil {
+			return err
+		}
+		u.SetManagedFields(nil)
+		if u.GetKind() == "" { // items of a list of Kubernetes' own kinds have none
+			u.SetGroupVersionKind(kind.GroupVersion().WithKind(viewKinds[kind]))
+		}
+		objects = append(objects, u)
+		return nil
+	})
+	if errors.Is(err, errSpent) || errors.Is(err, errTooLarge) { // the page shows what was read until then
+		c.log.Info("not all objects of a namespace are read", "namespace", namespace, "resource", kind.Resource, "reason", err.Error())
+		err = nil
+	}
+	return objects, err
+}
+
 // live is what the caller may list of a namespace.
 func (v *Visit) live(namespace string) (out view, err error) {
 	places := map[string][]string{}
-	for _, kind := range viewKinds {
+	for kind := range viewKinds {
 		places[kind.GroupResource().String()] = []string{namespace}
 	}
 	scope, err := v.Scope(places)

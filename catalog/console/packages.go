@@ -3,29 +3,24 @@ package console
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/apply"
-	"github.com/armature-dev/armature/render/deliver/health"
 )
 
 // packageView is a package as far as the caller may see it.
@@ -38,7 +33,9 @@ type packageView struct {
 	Why             string
 	Objects         []objectView
 	Good            int // objects that are healthy
-	inventory       *apply.Inventory
+	// Left are the objects of kinds and namespaces beyond what the console reads.
+	Left     int
+	contents *contents // nil where it is not read yet
 }
 
 // Path of its page.
@@ -77,182 +74,29 @@ type liveState struct {
 	Rendered bool
 }
 
-// survey is how the objects of all packages were last found.
-type survey struct {
-	mu        sync.Mutex
-	at        time.Time
-	running   bool
-	objects   map[apply.ID]liveState
-	resources map[schema.GroupKind]string // such as deployments.apps
-	refused   map[schema.GroupKind]string // why a kind was not read
-	read      map[types.UID]*apply.Inventory
-	versions  map[types.UID]string
-}
-
-// surveyed is how long a survey is good. A later look at packages begins another one, and
-// shows the last until it ends.
-const surveyed = 15 * time.Second
-
-// inventories of the packages that are watched, read once for each version.
-func (c *Cluster) inventories(ctx context.Context) ([]*apply.Inventory, map[*apply.Inventory]*corev1.ConfigMap, error) {
-	var list corev1.ConfigMapList
-	if err := c.list(ctx, configMapsResource, &list); err != nil {
-		return nil, nil, err
-	}
-	s := &c.survey
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.read == nil {
-		s.read, s.versions = map[types.UID]*apply.Inventory{}, map[types.UID]string{}
-	}
-	var all []*apply.Inventory
-	of, kept := map[*apply.Inventory]*corev1.ConfigMap{}, map[types.UID]bool{}
-	for i := range list.Items {
-		cm := &list.Items[i]
-		if s.versions[cm.UID] != cm.ResourceVersion {
-			v, err := apply.ParseInventory(cm)
-			if err != nil {
-				c.log.Error(err, "reading an inventory")
-			}
-			s.read[cm.UID], s.versions[cm.UID] = v, cm.ResourceVersion
-		}
-		all, kept[cm.UID] = append(all, s.read[cm.UID]), true
-		of[s.read[cm.UID]] = cm
-	}
-	maps.DeleteFunc(s.versions, func(uid types.UID, _ string) bool { return !kept[uid] })
-	maps.DeleteFunc(s.read, func(uid types.UID, _ *apply.Inventory) bool { return !kept[uid] })
-	return all, of, nil
-}
-
-// look gives the last survey, and begins another one where that is old. Only the first look
-// waits for it.
-func (c *Cluster) look(ctx context.Context, all []*apply.Inventory) (objects map[apply.ID]liveState, resources map[schema.GroupKind]string, refused map[schema.GroupKind]string) {
-	s := &c.survey
-	s.mu.Lock()
-	first, due := s.at.IsZero(), !s.running && time.Since(s.at) > surveyed
-	s.running = s.running || due
-	s.mu.Unlock()
-	if due {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-			defer cancel()
-			c.take(ctx, all)
-		}()
-		if first {
-			select {
-			case <-done:
-			case <-ctx.Done():
-			}
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.objects, s.resources, s.refused
-}
-
-// take a survey: one list for each kind that packages have, of the objects that carry a
-// package's label. Secrets are not read.
-func (c *Cluster) take(ctx context.Context, all []*apply.Inventory) {
-	kinds := map[schema.GroupKind]string{}
-	for _, v := range all {
-		for id, e := range v.Entries {
-			kinds[id.GroupKind] = e.Version
-		}
-	}
-	objects, resources, refused := map[apply.ID]liveState{}, map[schema.GroupKind]string{}, map[schema.GroupKind]string{}
-	for gk, version := range kinds {
-		if gk == (schema.GroupKind{Kind: "Secret"}) {
-			resources[gk], refused[gk] = "secrets", "Secrets are not read"
-			continue
-		}
-		m, err := c.live.RESTMapper().RESTMapping(gk, version)
-		if err != nil {
-			resources[gk], refused[gk] = strings.ToLower(gk.String()), "the cluster does not serve this kind"
-			continue
-		}
-		resources[gk] = m.Resource.GroupResource().String()
-		if err := c.listLabelled(ctx, m, objects); err != nil {
-			refused[gk] = "the console cannot list " + resources[gk]
-			if !apierrors.IsForbidden(err) {
-				c.log.Error(err, "looking at packages", "resource", resources[gk])
-			}
-		}
-	}
-	s := &c.survey
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !reflect.DeepEqual(s.objects, objects) {
-		c.changes.Add(1)
-	}
-	s.at, s.running, s.objects, s.resources, s.refused = time.Now(), false, objects, resources, refused
-}
-
-// listLabelled notes the objects of a kind that carry a package's label.
-func (c *Cluster) listLabelled(ctx context.Context, m *meta.RESTMapping, into map[apply.ID]liveState) error {
-	places := c.places()
-	if m.Scope.Name() == meta.RESTScopeNameRoot {
-		places = []string{metav1.NamespaceAll}
-	}
-	for _, namespace := range places {
-		options := metav1.ListOptions{LabelSelector: keys.LabelName, Limit: 500}
-		for {
-			list, err := c.Dynamic.Resource(m.Resource).Namespace(namespace).List(ctx, options)
-			if err != nil {
-				return err
-			}
-			for i := range list.Items {
-				u := &list.Items[i]
-				into[apply.ID{Namespace: u.GetNamespace(), Name: u.GetName(), GroupKind: m.GroupVersionKind.GroupKind()}] = stateOfObject(u)
-			}
-			if options.Continue = list.GetContinue(); options.Continue == "" {
-				break
-			}
-		}
-	}
-	return nil
-}
-
-// stateOfObject is how a live object is.
-func stateOfObject(u *unstructured.Unstructured) liveState {
-	h := health.Checks(nil).Of(u)
-	s := liveState{State: Building, Word: h.Status, Message: h.Message, Drift: facts.DriftOf(u), Rendered: facts.Rendered(u)}
-	switch {
-	case h.Good():
-		s.State, s.Word, s.Message = Healthy, "Healthy", ""
-	case h.Bad():
-		s.State, s.Word = Failing, "Failed"
-	case h.Status == "InProgress":
-		s.Word = "In progress"
-	}
-	if len(s.Drift) > 0 && s.State == Healthy {
-		s.State, s.Word = Drifted, "Drifted"
-		s.Message = plural(len(s.Drift), "field") + " set by " + s.Drift[0].Manager
-	}
-	return s
-}
-
 // packages that the caller may see, with the objects that they may list.
 func (v *Visit) packages() ([]packageView, error) {
 	c := v.Console.Cluster
 	if !c.Watches(configMapsResource) {
 		return nil, nil
 	}
-	all, of, err := c.inventories(v.Context())
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	if err := c.list(v.Context(), configMapsResource, list); err != nil {
+		return nil, err
+	}
+	visible, err := Visible(v, configMapsResource, list.Items, func(m metav1.PartialObjectMetadata) string { return m.Namespace })
 	if err != nil {
 		return nil, err
 	}
-	visible, err := Visible(v, configMapsResource, all, func(i *apply.Inventory) string { return i.Namespace })
-	if err != nil {
-		return nil, err
-	}
-	objects, resources, refused := c.look(v.Context(), all)
+	stocks := c.look(v.Context(), versionsOf(list.Items))
 	places := map[string][]string{}
-	for _, i := range visible {
-		for id := range i.Entries {
-			if r := resources[id.GroupKind]; r != "" && !slices.Contains(places[r], id.Namespace) {
-				places[r] = append(places[r], id.Namespace)
+	for _, namespace := range namespacesOf(visible) {
+		if s := stocks[namespace]; s != nil {
+			for at := range s.looked {
+				if r := s.resources[at.GroupKind]; !slices.Contains(places[r], at.Namespace) {
+					places[r] = append(places[r], at.Namespace)
+				}
 			}
 		}
 	}
@@ -261,22 +105,18 @@ func (v *Visit) packages() ([]packageView, error) {
 		return nil, err
 	}
 	var out []packageView
-	for _, i := range visible {
-		p := packageView{Namespace: i.Namespace, Name: i.Name, inventory: i}
-		p.Manager, p.Applied = written(of[i])
-		for _, e := range i.Sorted() {
-			if !scope.Allows(store.Key{Resource: resources[e.GroupKind], Namespace: e.Namespace}) {
-				continue
+	for i := range visible {
+		p := packageView{Namespace: visible[i].Namespace, Name: visible[i].Labels[keys.LabelInventory]}
+		p.Manager, p.Applied = written(&visible[i])
+		if s := stocks[p.Namespace]; s != nil && s.packages[visible[i].UID] != nil {
+			p.contents = s.packages[visible[i].UID]
+			for _, e := range p.contents.Entries {
+				if _, looked := s.looked[place{e.GroupKind, e.Namespace}]; !looked {
+					p.Left++
+				} else if scope.Allows(store.Key{Resource: s.resources[e.GroupKind], Namespace: e.Namespace}) {
+					p.Objects = append(p.Objects, objectView{e, s.state(e)})
+				}
 			}
-			s, found := objects[e.ID]
-			switch {
-			case found:
-			case refused[e.GroupKind] != "":
-				s = liveState{State: Unknown, Word: "Not read", Message: refused[e.GroupKind]}
-			default:
-				s = liveState{State: Failing, Word: "Missing", Message: "it was applied and does not exist"}
-			}
-			p.Objects = append(p.Objects, objectView{e, s})
 		}
 		p.judge()
 		out = append(out, p)
@@ -297,19 +137,7 @@ func (v *Visit) rendered(p packageView) (out []renderedView, err error) {
 		}
 		key := "package/" + p.Namespace + "/" + p.Name + "/" + o.GroupKind.String() + "/" + o.Namespace
 		all, err := live.Share(v.Context(), c.builds, key, surveyed, func(ctx context.Context) (map[string][]facts.Added, error) {
-			m, err := c.live.RESTMapper().RESTMapping(o.GroupKind, o.Version)
-			if err != nil {
-				return nil, err
-			}
-			list, err := c.Dynamic.Resource(m.Resource).Namespace(o.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{keys.LabelName: p.Name, keys.LabelNamespace: p.Namespace}.String(), Limit: maxRendered})
-			if err != nil {
-				return nil, err
-			}
-			added := map[string][]facts.Added{}
-			for i := range list.Items {
-				added[list.Items[i].GetName()] = facts.AddedBy(&list.Items[i])
-			}
-			return added, nil
+			return c.added(ctx, p, o)
 		})
 		if err != nil && v.Context().Err() == nil {
 			c.log.Error(err, "reading what rendering added", "kind", o.GroupKind.String())
@@ -325,8 +153,57 @@ func (v *Visit) rendered(p packageView) (out []renderedView, err error) {
 	return out, nil
 }
 
-// maxRendered objects of a package are shown with what rendering added.
-const maxRendered = 200
+// added is what rendering added to the objects of a package, of the kind and namespace of one of
+// them, by name.
+func (c *Cluster) added(ctx context.Context, p packageView, like objectView) (map[string][]facts.Added, error) {
+	served := c.served()
+	m, err := served.RESTMapping(like.GroupKind, like.Version)
+	if err != nil {
+		m, err = served.RESTMapping(like.GroupKind)
+	}
+	if err != nil {
+		return nil, err
+	}
+	added, text, left := map[string][]facts.Added{}, 0, int64(maxRenderedBytes)
+	selector := labels.Set{keys.LabelName: p.Name, keys.LabelNamespace: p.Namespace}.String()
+	err = c.each(ctx, m.Resource, like.Namespace, selector, &left, func(raw []byte) error {
+		u := &unstructured.Unstructured{}
+		if err := utiljson.Unmarshal(raw, &u.Object); err != nil {
+			return err
+		}
+		parts := facts.AddedBy(u)
+		for _, a := range parts {
+			text += len(a.What) + len(a.Value) + len(a.Was) + len(a.Text)
+		}
+		if text > maxRenderedText || len(added) == maxRendered {
+			return errSpent
+		}
+		added[u.GetName()] = parts
+		return nil
+	})
+	if errors.Is(err, errSpent) || errors.Is(err, errTooLarge) { // what was read until then is shown
+		c.log.Info("what rendering added is not shown of all objects", "package", p.Name, "namespace", p.Namespace, "kind", like.GroupKind.String(), "reason", err.Error())
+		err = nil
+	}
+	return added, err
+}
+
+// Bounds of what rendering added to a package: objects that are shown, bytes that are read of
+// objects of one kind, and of what is shown of them.
+const (
+	maxRendered      = 200
+	maxRenderedBytes = 16 << 20
+	maxRenderedText  = 512 << 10
+)
+
+// namespacesOf some objects, each once.
+func namespacesOf(all []metav1.PartialObjectMetadata) []string {
+	seen := map[string]bool{}
+	for i := range all {
+		seen[all[i].Namespace] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
 
 // judge sums up the objects of a package.
 func (p *packageView) judge() {
@@ -343,11 +220,15 @@ func (p *packageView) judge() {
 	if worst != nil {
 		p.Why = strings.TrimSuffix(worst.GroupKind.Kind+" "+worst.Name+": "+cmp.Or(worst.Message, strings.ToLower(worst.Word)), ": ")
 	}
-	switch i := p.inventory; {
+	switch i := p.contents; {
+	case i == nil:
+		p.State, p.Word, p.Why = Unknown, "Not read", "the console has not read its inventory yet"
 	case i.Deleting:
 		p.State, p.Word, p.Why = Building, "Deleting", "a delete has begun"
 	case !i.Complete && p.State != Failing:
 		p.State, p.Word, p.Why = Degraded, "Incomplete", "the last apply did not end"
+	case i.Unread != "":
+		p.State, p.Word, p.Why = Unknown, "Not read", i.Unread
 	case len(p.Objects) == 0:
 		p.State, p.Word = Unknown, "Unknown"
 	}

@@ -40,6 +40,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(asConsole); text != "" {
+		fmt.Fprintln(os.Stderr, runAsConsole(text))
+		os.Exit(1)
+	}
 	os.Exit(shared.Main(m, func(plane *controlplane.ControlPlane) (err error) {
 		for _, folder := range fleet.CRDs() {
 			if err := plane.InstallCRDs(filepath.Join("../..", folder)); err != nil {

@@ -1,0 +1,189 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+)
+
+// Bounds of what is read of objects that tenants write. The installation gives the console
+// and the catalog 256 MiB together.
+const (
+	maxObject   = 3 << 20  // bytes of one object; the API server stores 1.5 MiB
+	maxDecoding = 32 << 20 // memory of all objects that are decoded at the same time
+	maxAsked    = 50       // objects that are asked for at once
+)
+
+// Reasons for which a list is not read to its end.
+var (
+	errTooLarge = fmt.Errorf("one of them has more than %d MiB", maxObject>>20)
+	errSpent    = errors.New("they are more or larger than the console reads of one namespace")
+)
+
+// objectClient reads objects of any kind as they come, without decoding a whole list.
+func objectClient(cfg *rest.Config) (*rest.RESTClient, error) {
+	cfg = rest.CopyConfig(cfg)
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	cfg.APIPath, cfg.GroupVersion, cfg.QPS = "/", &schema.GroupVersion{}, -1 // the API server's own fairness
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	return rest.RESTClientFor(cfg)
+}
+
+// allowance counts the bytes that may still be read of an object, and of all objects.
+type allowance struct {
+	io.Reader
+	object int64
+	all    *int64
+}
+
+func (a *allowance) Read(p []byte) (int, error) {
+	switch {
+	case *a.all <= 0:
+		return 0, errSpent
+	case a.object <= 0:
+		return 0, errTooLarge
+	}
+	n, err := a.Reader.Read(p[:min(int64(len(p)), a.object)])
+	a.object -= int64(n)
+	*a.all -= int64(n)
+	return n, err
+}
+
+// each reads the objects of a list, one after the other, until all bytes are spent. An object is
+// there while it is visited, and no two are decoded that take more than maxDecoding together.
+func (c *Cluster) each(ctx context.Context, resource schema.GroupVersionResource, namespace, selector string, all *int64, visit func(raw []byte) error) error {
+	next := ""
+	for {
+		request := c.objects.Get().SetHeader("Accept", "application/json").Param("labelSelector", selector).Param("limit", fmt.Sprint(maxAsked))
+		if resource.Group == "" {
+			request.AbsPath("/api", resource.Version)
+		} else {
+			request.AbsPath("/apis", resource.Group, resource.Version)
+		}
+		if next != "" {
+			request.Param("continue", next)
+		}
+		body, err := request.NamespaceIfScoped(namespace, namespace != metav1.NamespaceAll).Resource(resource.Resource).Stream(ctx)
+		if err != nil {
+			return err
+		}
+		next, err = c.eachOf(ctx, &allowance{body, maxObject, all}, visit)
+		_ = body.Close() // it was only read
+		if err != nil || next == "" {
+			return err
+		}
+	}
+}
+
+// eachOf reads one page of a list, and says how to go on.
+func (c *Cluster) eachOf(ctx context.Context, body *allowance, visit func(raw []byte) error) (next string, err error) {
+	page := json.NewDecoder(body)
+	open := func(want json.Delim) (bool, error) {
+		got, err := page.Token()
+		if err == nil && got != nil && got != want {
+			err = fmt.Errorf("the API server answers %v in a list", got)
+		}
+		return got != nil, err
+	}
+	if _, err := open('{'); err != nil {
+		return "", err
+	}
+	for page.More() {
+		body.object = maxObject
+		name, err := page.Token()
+		if err != nil {
+			return "", err
+		}
+		switch name {
+		case "metadata":
+			var about metav1.ListMeta
+			if err := page.Decode(&about); err != nil {
+				return "", err
+			}
+			next = about.Continue
+		case "items":
+			is, err := open('[')
+			for is && err == nil && page.More() {
+				body.object = maxObject
+				var raw json.RawMessage
+				if err = page.Decode(&raw); err == nil {
+					err = c.decoding(ctx, raw, visit)
+				}
+			}
+			if is && err == nil {
+				_, err = open(']')
+			}
+			if err != nil {
+				return "", err
+			}
+		default:
+			var skipped json.RawMessage
+			if err := page.Decode(&skipped); err != nil {
+				return "", err
+			}
+		}
+	}
+	_, err = open('}')
+	return next, err
+}
+
+// decoding waits until there is memory for an object, and visits it. Of one that takes too much
+// of it, the name and the namespace are visited.
+func (c *Cluster) decoding(ctx context.Context, raw []byte, visit func(raw []byte) error) error {
+	takes := decodingCost(raw)
+	if takes > maxDecoding {
+		var named struct {
+			Metadata struct {
+				Name      string `json:"name"`
+				Namespace string `json:"namespace,omitempty"`
+			} `json:"metadata"`
+		}
+		err := json.Unmarshal(raw, &named)
+		if err != nil {
+			return err
+		}
+		if raw, err = json.Marshal(named); err != nil {
+			return err
+		}
+		takes = decodingCost(raw)
+	}
+	if err := c.memory.Acquire(ctx, takes); err != nil {
+		return err
+	}
+	defer c.memory.Release(takes)
+	return visit(raw)
+}
+
+// decodingCost is the memory that decoding an object takes at most: each byte is copied, and
+// objects, lists and values take more than they are long.
+func decodingCost(raw []byte) (takes int64) {
+	takes = 3 * int64(len(raw))
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"': // up to its end
+			for i++; i < len(raw) && raw[i] != '"'; i++ {
+				if raw[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			takes += 512
+		case ',':
+			takes += 64
+		}
+	}
+	return takes
+}
+
+// isWhole reports whether an object is more than its name.
+func isWhole(raw []byte) bool { return bytes.Contains(raw, []byte(`"uid":`)) }
