@@ -40,8 +40,8 @@ var update = flag.Bool("update", false, "write what was rendered into testdata/*
 //	source/NAME     what uninject makes of an edited file
 //	findings        as the command prints them
 //
-// In every case a second render changes nothing, and uninject gives the
-// package back.
+// In every case a second render changes nothing, uninject gives the package back, and
+// Flux's postBuild has nothing to replace but what the author wrote.
 func TestRender(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -116,6 +116,7 @@ func runCase(t *testing.T, files []txtar.File) []txtar.File {
 	}
 	c.replace(output)
 	c.repeat(output)
+	c.unsubstituted(output, input)
 	if text := fmt.Sprint(input); !strings.Contains(text, "rendered-for") && !strings.Contains(text, keys.Changed) {
 		c.same("uninject", input, c.uninject())
 	}
@@ -246,6 +247,21 @@ func (c *testCase) repeat(output map[string]string) {
 	findings := c.findings
 	c.same("the second render", output, c.render(c.opt, true))
 	c.findings = findings
+}
+
+// unsubstituted finds ${NAME} that a render adds to an object in which Flux replaces it.
+func (c *testCase) unsubstituted(output, input map[string]string) {
+	written := fmt.Sprint(input)
+	for name, data := range output {
+		for d := range krm.Documents([]byte(data)) {
+			text := data[d.Start:d.End]
+			for line := range strings.Lines(text) {
+				if strings.Contains(line, "${") && !strings.Contains(text, "kustomize.toolkit.fluxcd.io/substitute: disabled") && !strings.Contains(written, "${") {
+					c.Errorf("%s: Flux's postBuild replaces what is in braces here: %s", name, line)
+				}
+			}
+		}
+	}
 }
 
 func (c *testCase) uninject() map[string]string {

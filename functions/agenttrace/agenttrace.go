@@ -19,8 +19,10 @@ const MountPath = "/etc/kagenti/trace"
 // AppendConfigMap appends the workload's ConfigMap as a YAML document without
 // separators.
 func AppendConfigMap(dst []byte, s *identity.Settings) []byte {
-	dst = append(dst, "apiVersion: v1\nkind: ConfigMap\n"...)
-	dst = s.AppendMetadata(dst, identity.TraceConfigMap)
+	return s.AppendConfigMap(dst, identity.TraceConfigMap, appendData)
+}
+
+func appendData(dst []byte, s *identity.Settings) []byte {
 	dst = append(dst, "data:\n"...)
 	dst = appendSettings(dst, s)
 	dst = append(dst, "  otel-config.yaml: |\n"...)

@@ -1,6 +1,9 @@
 package identity
 
 import (
+	"bytes"
+	"slices"
+
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
@@ -47,4 +50,18 @@ func (s *Settings) AppendMetadata(dst []byte, of Object) []byte {
 		return append(dst, '\n')
 	}
 	return append(scalar.AppendYAML(dst, s.Subject.Kind+"/"+s.Subject.Name), '\n')
+}
+
+// unsubstituted keeps Flux's postBuild from replacing ${NAME} in an object.
+const unsubstituted = "    kustomize.toolkit.fluxcd.io/substitute: disabled\n"
+
+// AppendConfigMap appends a ConfigMap of the workload as a YAML document without
+// separators. data appends what comes after its metadata.
+func (s *Settings) AppendConfigMap(dst []byte, of Object, data func([]byte, *Settings) []byte) []byte {
+	dst = s.AppendMetadata(append(dst, "apiVersion: v1\nkind: ConfigMap\n"...), of)
+	start := len(dst)
+	if dst = data(dst, s); bytes.Contains(dst[start:], []byte("${")) {
+		dst = slices.Insert(dst, start, []byte(unsubstituted)...)
+	}
+	return dst
 }

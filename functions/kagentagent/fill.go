@@ -26,7 +26,7 @@ func (e *expander) fill(from valueSource, field string) string {
 	}
 	name := fmt.Sprintf("ARMATURE_VALUE_%d", len(e.filled))
 	e.filled = append(e.filled, object{"name": name, "valueFrom": object{ref: object{"name": from.Name, "key": from.Key}}})
-	return "${" + name + "}"
+	return "$(" + name + ")" // which Flux does not replace, as it would ${NAME}
 }
 
 // headers gives the headers of a tool; later ones win.
@@ -48,14 +48,15 @@ func (e *expander) headers(field string, lists ...[]header) object {
 	return all
 }
 
-// fillScript writes the files that it is given with their values filled in.
+// fillScript writes the files that it is given with their values filled in. It has no
+// $( in one piece, which the kubelet expands in a command.
 const fillScript = `import json, os, sys
 def fill(v):
     if isinstance(v, dict):
         return {k: fill(x) for k, x in v.items()}
     if isinstance(v, list):
         return [fill(x) for x in v]
-    if isinstance(v, str) and v.startswith("${ARMATURE_VALUE_") and v.endswith("}"):
+    if isinstance(v, str) and v.startswith("$" "(ARMATURE_VALUE_") and v.endswith(")"):
         return os.environ[v[2:-1]]
     return v
 for name in sys.argv[1:]:

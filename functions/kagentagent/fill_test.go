@@ -17,7 +17,7 @@ func TestFillScript(t *testing.T) {
 	}
 	from, to := t.TempDir(), t.TempDir()
 	for name, text := range map[string]string{
-		"config.json":     `{"headers":{"Authorization":"${ARMATURE_VALUE_0}"},"list":["${ARMATURE_VALUE_0}",1,true,null],"text":"say ${ARMATURE_VALUE_0}"}`,
+		"config.json":     `{"headers":{"Authorization":"$(ARMATURE_VALUE_0)"},"list":["$(ARMATURE_VALUE_0)",1,true,null],"text":"say $(ARMATURE_VALUE_0)"}`,
 		"agent-card.json": `{}`,
 	} {
 		if err := os.WriteFile(filepath.Join(from, name), []byte(text), 0o644); err != nil {
@@ -30,7 +30,7 @@ func TestFillScript(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	have, err := os.ReadFile(filepath.Join(to, "config.json"))
-	want := `{"headers": {"Authorization": "a \"b\"\nc"}, "list": ["a \"b\"\nc", 1, true, null], "text": "say ${ARMATURE_VALUE_0}"}`
+	want := `{"headers": {"Authorization": "a \"b\"\nc"}, "list": ["a \"b\"\nc", 1, true, null], "text": "say $(ARMATURE_VALUE_0)"}`
 	if err != nil || string(have) != want {
 		t.Errorf("%v\ngot  %s\nwant %s", err, have, want)
 	}

@@ -340,7 +340,7 @@ func (c *comparison) diff(path string, got, want any) {
 func justify(path, got, want string) string {
 	last := path[strings.LastIndexByte(path, '.')+1:]
 	switch {
-	case strings.HasPrefix(got, `"${ARMATURE_VALUE_`):
+	case strings.HasPrefix(got, `"$(ARMATURE_VALUE_`):
 		return filledIn
 	case strings.HasSuffix(path, configHash):
 		return otherHash

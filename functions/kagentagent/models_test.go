@@ -255,8 +255,8 @@ func TestValuesOfConfigMaps(t *testing.T) {
 	for spec, want := range map[string]string{
 		from("ConfigMap", "texts", "prompt", ""):                                                     `inits 0: "instruction":"Hi {{.AgentName}}" "H":"h"`,
 		from("ConfigMap", "texts", "prompt", ", promptTemplate: {dataSources: [{name: texts}]}"):     `inits 0: "instruction":"Hi a" "H":"h"`,
-		from("ConfigMap", "elsewhere", "prompt", ""):                                                 `inits 1: "instruction":"${ARMATURE_VALUE_0}" "H":"h"`,
-		from("Secret", "texts", "prompt", ""):                                                        `inits 1: "instruction":"${ARMATURE_VALUE_0}" "H":"h"`,
+		from("ConfigMap", "elsewhere", "prompt", ""):                                                 `inits 1: "instruction":"$(ARMATURE_VALUE_0)" "H":"h"`,
+		from("Secret", "texts", "prompt", ""):                                                        `inits 1: "instruction":"$(ARMATURE_VALUE_0)" "H":"h"`,
 		from("ConfigMap", "texts", "nokey", ""):                                                      "kagent-agent/value-source",
 		from("Secret", "texts", "prompt", ", promptTemplate: {dataSources: [{name: texts}]}"):        "kagent-agent/unsupported",
 		from("ConfigMap", "elsewhere", "prompt", ", promptTemplate: {dataSources: [{name: texts}]}"): "kagent-agent/unsupported",

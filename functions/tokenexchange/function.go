@@ -16,8 +16,7 @@ import (
 // AppendConfigMap appends the workload's ConfigMap as a YAML document without
 // separators.
 func AppendConfigMap(dst []byte, s *identity.Settings) []byte {
-	dst = append(dst, "apiVersion: v1\nkind: ConfigMap\n"...)
-	return profile.AppendData(s.AppendMetadata(dst, identity.TokenExchangeConfigMap), s)
+	return s.AppendConfigMap(dst, identity.TokenExchangeConfigMap, profile.AppendData)
 }
 
 //go:embed README.md
