@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/inject"
@@ -34,10 +35,11 @@ func (p *Package) Collect(o *krm.Object) {
 	switch o.Kind {
 	case "ConfigMap":
 		facts.add(o.Get("data"), o.Get("binaryData"))
+		facts.guarded = guardedPort(o.Get("data", profile.AuthBridgeYAML).Text())
 	case "Secret":
 		facts.add(o.Get("data"), o.Get("stringData"))
 	case "Namespace":
-		p.collected.namespaces[o.Name] = readNamespace(o)
+		p.collected.namespaces[home(o.Name)] = readNamespace(o)
 	case "HorizontalPodAutoscaler", "ScaledObject":
 		target := scaled(o)
 		p.collected.scalers[target] = append(p.collected.scalers[target], o.Ref)
@@ -112,13 +114,16 @@ func (p *Package) has(kind, namespace, name string) bool {
 func readNamespace(o *krm.Object) (ns namespace) {
 	labels := o.Get("metadata", "labels")
 	ns.enforce = labels.Get("pod-security.kubernetes.io/enforce").Text()
+	if at, on := meshSwitch(o.Get("metadata")); on {
+		ns.mesh, ns.by = at.Key()+": "+at.Text(), at.Key()
+		return ns
+	}
+	revision := labels.Get("istio.io/rev").Text()
 	switch {
 	case labels.Get("istio-injection").Is("enabled"):
-		ns.mesh = "istio-injection: enabled"
-	case labels.Get("istio.io/rev").Text() != "":
-		ns.mesh = "istio.io/rev: " + labels.Get("istio.io/rev").Text()
-	case o.Get("metadata", "annotations", "linkerd.io/inject").Is("enabled"):
-		ns.mesh = "linkerd.io/inject: enabled"
+		ns.mesh, ns.by = "istio-injection: enabled", istioInject
+	case revision != "":
+		ns.mesh, ns.by = "istio.io/rev: "+revision, istioInject
 	}
 	return ns
 }
@@ -138,9 +143,14 @@ type pod struct {
 	// account is the ServiceAccount of an injected pod that has a SPIFFE ID.
 	account string
 	// authProxy is the port of auth-proxy, inbound that of Envoy for what comes
-	// in; 0 where there is none. proxyUID is Envoy's user, "" without Envoy.
+	// in; 0 where there is none.
 	authProxy, inbound int
-	proxyUID           string
+	// config is the ConfigMap that AuthBridge's own proxy reads, "" without it.
+	config string
+	// redirects is the proxy to which iptables lead traffic, proxyUID its user; both are ""
+	// without iptables. open are the ports that they leave alone on the way in.
+	redirects, proxyUID string
+	open                []int
 }
 
 // container is one of a pod's.
@@ -186,6 +196,12 @@ func newPod(o *krm.Object, template krm.PodTemplate) *pod {
 			}
 		}
 	}
+	if p.redirects == profile.AuthBridgeProxy {
+		p.config = template.Spec().Get("volumes").Named("name", profile.ConfigVolume).Get("configMap", "name").Text()
+	}
+	if !slices.ContainsFunc(p.containers, func(c container) bool { return c.name == profile.ProxyInit }) {
+		p.redirects, p.proxyUID = "", ""
+	}
 	return p
 }
 
@@ -193,9 +209,15 @@ func (p *pod) proxies(c *container) {
 	switch c.name {
 	case profile.AuthProxy:
 		p.authProxy = c.port("auth-proxy")
-	case profile.EnvoyProxy:
+	case profile.ProxyInit:
+		for number := range strings.SplitSeq(c.node.Get("env").Named("name", "INBOUND_PORTS_EXCLUDE").Get("value").Text(), ",") {
+			if port, err := strconv.Atoi(number); err == nil {
+				p.open = append(p.open, port)
+			}
+		}
+	case profile.EnvoyProxy, profile.AuthBridgeProxy:
 		p.inbound = c.port("envoy-inbound")
-		p.proxyUID = c.node.Get("securityContext", "runAsUser").Text()
+		p.redirects, p.proxyUID = c.name, c.node.Get("securityContext", "runAsUser").Text()
 	}
 }
 

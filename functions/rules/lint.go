@@ -64,7 +64,7 @@ func Rules() []Rule {
 		{"missing-key", krm.Error, "a key that a ConfigMap or Secret of the package does not have", missingKey},
 		{"missing-configmap", krm.Warning, "a ConfigMap that the package does not have", missingConfigMap},
 		{"missing-secret", krm.Info, "a Secret that the package does not have", missingSecret},
-		{"bypass-auth-proxy", krm.Warning, "a Service that leads to the application past auth-proxy", bypassAuthProxy},
+		{"bypass-auth-proxy", krm.Warning, "a port of the application that requests reach past the proxy that checks tokens", bypassAuthProxy},
 		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have", danglingReference},
 		{"latest-image", krm.Warning, "an image without a tag, or with the tag latest", latestImage},
 		{keycloakAdminRule, krm.Error, "an agent's namespace that holds the credentials of Keycloak's administrator", keycloakAdmin},
@@ -154,6 +154,8 @@ type object struct {
 	open bool // other keys may come from elsewhere
 	// anywhere says that the author left the namespace to kubectl -n.
 	anywhere bool
+	// guarded is the port at which AuthBridge checks tokens, 0 for none.
+	guarded int
 }
 
 type label struct{ namespace, key, value string }
@@ -161,7 +163,9 @@ type label struct{ namespace, key, value string }
 // namespace is what a Namespace says of its pods.
 type namespace struct {
 	enforce string // Pod Security level
-	mesh    string // label that makes a mesh inject every pod
+	// mesh is the label that makes a mesh inject every pod, and by the one by which a pod
+	// stays out.
+	mesh, by string
 }
 
 // New prepares a package. config may be nil; CheckConfig has found what is

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -83,33 +84,61 @@ func reservedName(c *checker) {
 // meshProxies are the containers of other injectors that redirect a pod's traffic.
 var meshProxies = []string{"istio-proxy", "linkerd-proxy", "consul-dataplane", "kuma-sidecar"}
 
+// istioInject is Istio's label of pods.
+const istioInject = "sidecar.istio.io/inject"
+
+// meshSwitches are the labels and annotations by which pods, and with some meshes
+// Namespaces, get a mesh's proxy or stay without.
+var meshSwitches = []struct{ key, on, off string }{
+	{istioInject, "true", "false"},
+	{"linkerd.io/inject", "enabled ingress", "disabled"},
+	{"consul.hashicorp.com/connect-inject", "true 1", "false 0"},
+	{"kuma.io/sidecar-injection", "enabled true", "disabled false"},
+}
+
+// meshSwitch finds the switch of a mesh that is on in the metadata of a pod or a Namespace.
+func meshSwitch(metadata krm.Node) (at krm.Node, on bool) {
+	for _, x := range meshSwitches {
+		for _, of := range [...]string{"labels", "annotations"} {
+			if n := metadata.Get(of, x.key); n.IsScalar() && slices.Contains(strings.Fields(x.on), n.Text()) {
+				return n, true
+			}
+		}
+	}
+	return krm.Node{}, false
+}
+
+// meshOff reports whether a pod's own switch of a mesh is off.
+func meshOff(metadata krm.Node, key string) bool {
+	for _, x := range meshSwitches {
+		for _, of := range [...]string{"labels", "annotations"} {
+			if n := metadata.Get(of, x.key); x.key == key && n.IsScalar() && slices.Contains(strings.Fields(x.off), n.Text()) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func doubleInjection(c *checker) {
-	if !c.isPod || c.facts.inbound == 0 {
+	if !c.isPod || c.facts.redirects == "" {
 		return
 	}
-	const hint = "leave traffic to one of them: switch the mesh off for this pod (sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled), or annotate <prefix>/proxy-init: disabled"
+	const hint = "leave traffic to one of them: switch the mesh off for this pod (sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled, consul.hashicorp.com/connect-inject: \"false\", kuma.io/sidecar-injection: disabled), or annotate <prefix>/proxy-init: disabled"
 	remedy := strings.ReplaceAll(hint, "<prefix>", c.prefix)
 	for _, x := range c.facts.containers {
 		if slices.Contains(meshProxies, x.name) {
-			c.report(x.node.Get("name"), fmt.Sprintf("%s redirects the pod's traffic, and so does envoy-proxy", x.name), remedy)
+			c.report(x.node.Get("name"), fmt.Sprintf("%s redirects the pod's traffic, and so does %s", x.name, c.facts.redirects), remedy)
 			return
 		}
 	}
-	off := false
-	for _, at := range [...]krm.Node{c.pod.Template.Get("metadata", "labels"), c.pod.Template.Get("metadata", "annotations")} {
-		istio, linkerd := at.Get("sidecar.istio.io/inject"), at.Get("linkerd.io/inject")
-		if istio.Is("true") || linkerd.Is("enabled") || linkerd.Is("ingress") {
-			n := istio
-			if !n.Exists() {
-				n = linkerd
-			}
-			c.report(n, fmt.Sprintf("%s: %s makes a mesh redirect the pod's traffic too", n.Key(), n.Text()), remedy)
-			return
-		}
-		off = off || istio.Is("false") || linkerd.Is("disabled")
+	metadata := c.pod.Template.Get("metadata")
+	if n, on := meshSwitch(metadata); on {
+		c.report(n, fmt.Sprintf("%s: %s makes a mesh redirect the pod's traffic too", n.Key(), n.Text()), remedy)
+		return
 	}
-	if ns := c.collected.namespaces[c.Namespace]; ns.mesh != "" && !off {
-		c.report(c.Get("metadata", "namespace"), fmt.Sprintf("the Namespace %s is labelled %s, so that a mesh redirects the pod's traffic too", c.Namespace, ns.mesh), remedy)
+	if ns := c.collected.namespaces[home(c.Namespace)]; ns.mesh != "" && !meshOff(metadata, ns.by) {
+		c.report(c.Get("metadata", "namespace"), fmt.Sprintf("the Namespace %s is labelled %s, so that a mesh redirects the pod's traffic too", cmp.Or(c.Namespace, "default"), ns.mesh), remedy)
 	}
 }
 
@@ -168,16 +197,17 @@ type Violation struct {
 
 // podSecurity holds a pod against the level that its namespace enforces.
 func podSecurity(c *checker) {
-	level := c.collected.namespaces[c.Namespace].enforce
+	level := c.collected.namespaces[home(c.Namespace)].enforce
+	namespace := cmp.Or(c.Namespace, "default")
 	if !c.isPod || c.Evaluate == nil || level != "baseline" && level != "restricted" {
 		return
 	}
 	for _, v := range c.Evaluate(level, c.Object, c.pod) {
-		hint := fmt.Sprintf("change it, or relax the label pod-security.kubernetes.io/enforce of the Namespace %s", c.Namespace)
+		hint := fmt.Sprintf("change it, or relax the label pod-security.kubernetes.io/enforce of the Namespace %s", namespace)
 		if v.Container == "proxy-init" && c.facts.injected {
-			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: enforce privileged in the Namespace %s, or annotate the workload %s/proxy-init: disabled", c.Namespace, c.prefix)
+			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: enforce privileged in the Namespace %s, or annotate the workload %s/proxy-init: disabled", namespace, c.prefix)
 		}
-		c.report(v.At, fmt.Sprintf("the Namespace %s enforces %s: %s", c.Namespace, level, v.Message), hint)
+		c.report(v.At, fmt.Sprintf("the Namespace %s enforces %s: %s", namespace, level, v.Message), hint)
 	}
 }
 

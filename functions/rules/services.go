@@ -2,13 +2,22 @@ package rules
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
 )
 
-// bypassAuthProxy looks at where the ports of a Service end. auth-proxy's port
-// and Envoy's for what comes in are the ports that an injected pod is reached by.
+// bypassAuthProxy looks at where the ports of a Service end, and at the list of ports that
+// iptables leave alone.
 func bypassAuthProxy(c *checker) {
+	if c.isPod && c.facts.inbound != 0 && c.facts.authProxy == 0 { // with auth-proxy, the render has its own finding
+		c.openAgent()
+	}
 	if c.Kind != "Service" {
 		return
 	}
@@ -19,22 +28,63 @@ func bypassAuthProxy(c *checker) {
 			at = p.Get("port")
 		}
 		for _, pod := range pods {
-			if pod.authProxy == 0 {
-				continue
-			}
 			number, owner, declared := pod.target(at.Text())
 			if !declared {
 				number, _ = at.Int()
 				owner = "the application"
 			}
-			if number == 0 || number == pod.authProxy || number == pod.inbound {
+			proxy, hint := c.past(pod, number)
+			if number == 0 || proxy == "" || pod.authProxy == 0 && component(owner) {
 				continue
 			}
-			c.report(at, fmt.Sprintf("leads to port %d of %s in %s, past auth-proxy", number, owner, pod.ref),
-				fmt.Sprintf("set targetPort: auth-proxy (%d); where the port is meant to be open, such as one for metrics, annotate the Service %s: bypass-auth-proxy", pod.authProxy, keys.LintIgnore))
+			c.report(at, fmt.Sprintf("leads to port %d of %s in %s, past %s", number, owner, pod.ref, proxy),
+				fmt.Sprintf("%s; where the port is meant to be open, such as one for metrics, annotate the Service %s: bypass-auth-proxy", hint, keys.LintIgnore))
 			break
 		}
 	}
+}
+
+// past names the proxy that does not check what arrives at a port of a pod, and the remedy;
+// "" where it does, or the pod has none.
+func (p *Package) past(pod *pod, number int) (proxy, hint string) {
+	facts := p.collected.objects[key("ConfigMap", pod.ref.Namespace, pod.config)]
+	switch {
+	case pod.authProxy != 0 && number != pod.authProxy && number != pod.inbound:
+		return profile.AuthProxy, fmt.Sprintf("set targetPort: auth-proxy (%d)", pod.authProxy)
+	case pod.authProxy == 0 && pod.inbound != 0 && slices.Contains(pod.open, number):
+		return profile.EnvoyProxy, fmt.Sprintf("take %d out of excludeInboundPorts", number)
+	case pod.config != "" && facts != nil && facts.guarded != 0 && facts.guarded != number:
+		return "AuthBridge", fmt.Sprintf("set targetPort: %d, where AuthBridge checks tokens", facts.guarded)
+	}
+	return "", ""
+}
+
+// openAgent finds the agent's own port in the list of those that iptables leave alone.
+func (c *checker) openAgent() {
+	agent := identity.AgentContainer(c.pod)
+	for p := range agent.Get("ports").Items() {
+		at := p.Get("containerPort")
+		if number, ok := at.Int(); ok && protocol(p) == "TCP" {
+			if slices.Contains(c.facts.open, number) {
+				c.report(at, fmt.Sprintf("excludeInboundPorts has port %d of %s, which everybody then reaches without a token", number, agent.Get("name").Text()),
+					fmt.Sprintf("take it out of excludeInboundPorts; where it is meant to be open, annotate the workload %s: bypass-auth-proxy", keys.LintIgnore))
+			}
+			return // others are for metrics and the like
+		}
+	}
+}
+
+// reverseProxy is where AuthBridge's configuration has the port that it takes from the agent.
+var reverseProxy = krm.Pattern(`(?m)^  reverse_proxy_addr: ":([0-9]+)"$`)
+
+// guardedPort reads the port at which AuthBridge checks tokens, 0 for none.
+func guardedPort(config string) int {
+	m := reverseProxy().FindStringSubmatch(config)
+	if m == nil || !strings.Contains(config, "- name: jwt-validation\n") {
+		return 0
+	}
+	port, _ := strconv.Atoi(m[1]) // digits
+	return port
 }
 
 // duplicateTarget finds objects that conflict over one workload, or where only
