@@ -117,6 +117,25 @@ func IsManifest(file string) bool {
 	return file == "-"
 }
 
+// IsKustomization reports whether a file's name is one that kustomize builds from.
+func IsKustomization(file string) bool {
+	switch path.Base(file) {
+	case "kustomization.yaml", "kustomization.yml", "Kustomization":
+		return true
+	}
+	return false
+}
+
+// Kustomization is the first one of a source, "" for none.
+func (s Source) Kustomization() string {
+	for _, f := range s.Files {
+		if IsKustomization(f.Path) {
+			return f.Path
+		}
+	}
+	return ""
+}
+
 // Result is a render that is held in memory.
 type Result struct {
 	// Files are the rendered files; empty where a finding is an error.

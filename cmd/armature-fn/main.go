@@ -166,6 +166,9 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]kr
 	if err != nil {
 		return nil, err
 	}
+	if file := src.Kustomization(); file != "" { // of which the files are parts
+		return append(findings, found...), fmt.Errorf("%s has to be built first\n  hint: let Argo CD's own kustomize build it (kustomize.buildOptions: --enable-alpha-plugins --enable-exec), or let CI commit the result of kustomize build", filepath.Join(folder, file))
+	}
 	*files = append(*files, src.Files...)
 	for _, f := range found { // about what is left out
 		*files = append(*files, render.File{Path: f.File})

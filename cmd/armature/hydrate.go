@@ -288,7 +288,7 @@ func (h *hydration) render(cmd *cobra.Command, dir string, r cli.Revision) (p hy
 	}
 	in.Folder = dir // and not the stage, which nobody knows
 	if file := in.Kustomization(src); file != "" {
-		return p, fmt.Errorf("%s has to be built first\n  hint: let CI commit the result of kustomize build, or let Argo CD's hydrator use the plugin", file)
+		return p, fmt.Errorf("%s has to be built first\n  hint: let CI commit the result of kustomize build, or let Argo CD's own kustomize build it (kustomize.buildOptions: --enable-alpha-plugins --enable-exec)", file)
 	}
 	var result render.Result
 	if !krm.Failed(findings) {

@@ -187,6 +187,11 @@ func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src r
 	opt.Workers, opt.Pieces = 1, true // files in order
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		opt.ObjectsOnly = true
+		if file := in.Kustomization(src); file != "" && cmd.Name() == "render" {
+			findings = append(findings, krm.Finding{Rule: "package/kustomization", Severity: krm.Warning, Place: krm.Place{File: file},
+				Message: "the output has the files of the folder, and not what this kustomization builds of them",
+				Hint:    "run kustomize build, with armature.yaml as a transformer (armature init --for kustomize)"})
+		}
 	}
 	var spool source.Spool
 	found, stats, err := do(src, opt, cli.Interruptible(cmd.Context(), spool.Write))

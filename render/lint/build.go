@@ -39,15 +39,11 @@ type kustomization struct {
 	names     []string // paths of files and folders that it names, in the source
 }
 
-func isKustomization(file string) bool {
-	return slices.Contains([]string{"kustomization.yaml", "kustomization.yml", "Kustomization"}, path.Base(file))
-}
-
 // kustomizations reads those of a source, by folder.
 func kustomizations(src render.Source, opt *render.Options) (map[string]*kustomization, error) {
 	all := make(map[string]*kustomization)
 	for _, f := range src.Files {
-		if src.Folder == "" || !isKustomization(f.Path) || opt.Excludes(f.Path) {
+		if src.Folder == "" || !render.IsKustomization(f.Path) || opt.Excludes(f.Path) {
 			continue
 		}
 		data, err := src.Content(f.Path)
@@ -227,7 +223,7 @@ func (b *builder) readFile(name string) ([]byte, error) {
 	if b.objects > maxBuiltObjects || b.bytes > maxBuiltBytes {
 		return nil, fmt.Errorf("more than %d documents or %d MiB to build: lint what `kustomize build` prints", maxBuiltObjects, maxBuiltBytes>>20)
 	}
-	if isKustomization(file) {
+	if render.IsKustomization(file) {
 		return b.kustomization(name, file, data)
 	}
 	return data, nil

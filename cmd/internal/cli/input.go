@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -150,11 +149,8 @@ func (m *Manifests) Report(cmd *cobra.Command, findings []krm.Finding) error {
 
 // Kustomization names the first kustomization of a source, "" for none.
 func (m *Manifests) Kustomization(src render.Source) string {
-	for _, f := range src.Files {
-		switch path.Base(f.Path) {
-		case "kustomization.yaml", "kustomization.yml", "Kustomization":
-			return m.File(f.Path)
-		}
+	if file := src.Kustomization(); file != "" {
+		return m.File(file)
 	}
 	return ""
 }
