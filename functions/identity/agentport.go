@@ -14,12 +14,14 @@ func agentPorts(pod krm.PodTemplate) (ports []int, env int) {
 			if protocol := p.Get("protocol"); protocol.Is("UDP") || protocol.Is("SCTP") {
 				continue
 			}
-			if port, ok := p.Get("containerPort").Int(); ok {
+			if port, ok := p.Get("containerPort").Int(); ok && port > 0 && port < 1<<16 { // others are errors of the function inject
 				ports = append(ports, port)
 			}
 		}
 	}
-	env, _ = strconv.Atoi(PortVariable(AgentContainer(pod)).Get("value").Text())
+	if text := PortVariable(AgentContainer(pod)).Get("value").Text(); validPort(text) {
+		env, _ = strconv.Atoi(text)
+	}
 	return ports, env
 }
 

@@ -137,7 +137,7 @@ var identitySettings = []setting{
 		means: "`self`: the workload's SPIFFE ID, or its client name without SPIFFE. `any`: not checked"},
 	{path: "inbound.validation.requiredScopes", at: func(s *Settings) any { return &s.Inbound.RequiredScopes }, text: checkScope,
 		shown: "none", means: "scopes that a token must have, all of them; Envoy checks them"},
-	{path: "inbound.validation.bypassPaths", annotation: inboundBypassPaths, at: func(s *Settings) any { return &s.Inbound.BypassPaths },
+	{path: "inbound.validation.bypassPaths", annotation: InboundBypassPaths, at: func(s *Settings) any { return &s.Inbound.BypassPaths },
 		standard: []string{"/.well-known/*", "/healthz", "/readyz", "/livez"},
 		text:     checkBypassPath, means: "patterns of paths that need no token, where `*` matches anything but a slash. Paths of the workload's own HTTP and gRPC probes are added, except `/`"},
 
@@ -198,7 +198,7 @@ const (
 	ProxyPort          = "proxy-port"
 	InboundProxyPort   = "inbound-proxy-port"
 	ClientSecretName   = "keycloak-client-credentials-secret-name"
-	inboundBypassPaths = "inbound-bypass-paths"
+	InboundBypassPaths = "inbound-bypass-paths"
 )
 
 const googleIAM = "//iam.googleapis.com/"

@@ -164,16 +164,39 @@ func checkAgentPort(o *krm.Object, agent krm.Node, s *identity.Settings) (findin
 		findings = append(findings, o.Finding(krm.Error, "inject/own-port", own,
 			"the variable PORT has both a value and a valueFrom", "remove the one that does not count"))
 	}
+	if value := identity.PortVariable(agent).Get("value"); value.IsScalar() {
+		if n, err := strconv.Atoi(value.Text()); err == nil && (n < 1 || n > 65535) {
+			findings = append(findings, o.Finding(krm.Error, "inject/own-port", value, fmt.Sprintf("PORT is %d, which is not a port", n), "use 1 to 65535"))
+		}
+	}
+	elsewhere := fmt.Sprintf("or leave the port to the agent: annotate %s/inbound-port: \"%d\", and lead Services to that port", s.Prefix, s.Inbound.TargetPort)
+	for v := range agent.Get("env").Items() {
+		if name, value := v.Get("name").Text(), v.Get("value"); name != "PORT" && fixesPort(name, value.Text(), in) {
+			findings = append(findings, o.Finding(krm.Warning, "inject/port-in-variable", value,
+				fmt.Sprintf("the variable %s has the port %s, which AuthBridge takes: an agent that listens where it says ends with \"address already in use\"", name, in),
+				fmt.Sprintf("write %d in place of %s, or put a variable PORT before it and write $(PORT); %s", s.Inbound.TargetPort, in, elsewhere)))
+		}
+	}
 	for _, list := range [...]string{"command", "args"} {
 		for word := range agent.Get(list).Items() {
 			if namesPort(word.Text(), in) {
 				findings = append(findings, o.Finding(krm.Error, "inject/port-in-arguments", word,
 					fmt.Sprintf("the command line sets the port %s, which AuthBridge takes", in),
-					fmt.Sprintf("write $(PORT) in place of %s, which Kubernetes replaces by %d; or leave the port to the agent: annotate %s/inbound-port: \"%d\", and lead Services to that port", in, s.Inbound.TargetPort, s.Prefix, s.Inbound.TargetPort)))
+					fmt.Sprintf("write $(PORT) in place of %s, which Kubernetes replaces by %d; %s", in, s.Inbound.TargetPort, elsewhere)))
 			}
 		}
 	}
 	return findings
+}
+
+// fixesPort reports whether a variable says that a program listens on a port: N8N_PORT=5678,
+// LISTEN=:5678, ASPNETCORE_URLS=http://+:5678.
+func fixesPort(name, value, port string) bool {
+	if value == port {
+		return strings.Contains(strings.ToUpper(name), "PORT")
+	}
+	_, host, url := strings.Cut(value, "://")
+	return namesPort(value, port) && !(url && slices.ContainsFunc([]string{"127.0.0.1", "localhost", "[::1]", "$"}, func(own string) bool { return strings.HasPrefix(host, own) }))
 }
 
 // namesPort reports whether a word of a command line, or one of a script in it, is a
@@ -186,6 +209,6 @@ func namesPort(line, port string) bool {
 			return found && (rest == "" || strings.HasSuffix(rest, "="))
 		}
 		host = host[strings.LastIndexAny(host, "=/")+1:]
-		return strings.HasPrefix(host, "$") || slices.Contains([]string{"", "0.0.0.0", "127.0.0.1", "localhost", "*", "[::]", "[::1]"}, host)
+		return strings.HasPrefix(host, "$") || slices.Contains([]string{"", "0.0.0.0", "127.0.0.1", "localhost", "*", "+", "[::]", "[::1]"}, host)
 	})
 }

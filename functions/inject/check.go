@@ -1,9 +1,12 @@
 package inject
 
 import (
+	"cmp"
 	"fmt"
+	pathpkg "path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
@@ -54,6 +57,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 	}
 	findings = append(findings, checkVolumes(o, spec, s)...)
 	findings = append(findings, checkPorts(o, spec, s)...)
+	findings = append(findings, checkHooks(o, spec, s)...)
 	findings = append(findings, checkCloud(o, spec, s)...)
 	findings = append(findings, checkAuthBridge(o, pod, s)...)
 	proxyUID := strconv.Itoa(s.Outbound.ProxyUID)
@@ -99,7 +103,7 @@ func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings 
 func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
 	var few [8]int // most pods have no more ports
 	declared := few[:0]
-	ports := func(visit func(at krm.Node, port int)) {
+	ports := func(visit func(at krm.Node, port int, ok bool)) {
 		for _, list := range [...]string{"initContainers", "containers"} {
 			for c := range spec.Get(list).Items() {
 				for p := range c.Get("ports").Items() {
@@ -107,21 +111,26 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 						continue // which have ports of their own
 					}
 					n := p.Get("containerPort")
-					if port, ok := n.Int(); ok {
-						visit(n, port)
-					}
+					port, ok := n.Int()
+					visit(n, port, ok && port > 0 && port < 1<<16)
 				}
 			}
 		}
 	}
-	ports(func(_ krm.Node, port int) { declared = append(declared, port) })
+	ports(func(at krm.Node, port int, ok bool) {
+		if ok {
+			declared = append(declared, port)
+		} else if f, unreadable := unreadablePort(o, at, s); unreadable {
+			findings = append(findings, f)
+		}
+	})
 	taken := s.InjectedPorts()
 	clash := func(port int) int {
 		return slices.IndexFunc(taken, func(l identity.Listener) bool { return l.Port == port })
 	}
 	if slices.ContainsFunc(declared, func(port int) bool { return clash(port) >= 0 }) {
-		ports(func(at krm.Node, port int) {
-			if i := clash(port); i >= 0 {
+		ports(func(at krm.Node, port int, ok bool) {
+			if i := clash(port); ok && i >= 0 {
 				findings = append(findings, o.Finding(krm.Error, "inject/port-clash", at,
 					fmt.Sprintf("port %d belongs to %s", port, taken[i].Name), portRemedy(s, taken[i], &declared)))
 			}
@@ -133,6 +142,73 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 			fmt.Sprintf("annotate %s: \"%d\"", s.TargetPortAnnotation(), declared[0])))
 	}
 	return findings
+}
+
+// unreadablePort finds a containerPort that is no port. A variable that somebody replaces after
+// the render is none where annotations name the ports in its place.
+func unreadablePort(o *krm.Object, at krm.Node, s *identity.Settings) (f krm.Finding, found bool) {
+	target, inbound := s.Prefix+"/"+identity.TargetPort, s.Prefix+"/"+identity.InboundPort
+	hint := "write a number without quotes"
+	if strings.Contains(at.Text(), "$") || strings.Contains(at.Text(), "{{") {
+		_, named := o.Annotation(target)
+		if s.Profile.FollowsPorts {
+			_, both := o.Annotation(inbound)
+			named = named && both
+			hint = fmt.Sprintf("a render reads it before Flux or another program replaces the variable: write the number, or annotate %s with the port of the agent's requests and %s with the one on which it is to listen", inbound, target)
+		} else {
+			hint = fmt.Sprintf("a render reads it before Flux or another program replaces the variable: write the number, or annotate %s", target)
+		}
+		if named {
+			return krm.Finding{}, false
+		}
+	}
+	return o.Finding(krm.Error, "inject/unreadable-port", at, fmt.Sprintf("%q is not a number from 1 to 65535", krm.Shown(at.Text())), hint), true
+}
+
+// checkHooks finds lifecycle hooks by HTTP that lead through a proxy which demands a token
+// of them. Their paths are not opened by themselves, because a hook changes something.
+func checkHooks(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
+	if !s.ValidatesInbound() {
+		return nil
+	}
+	for c := range spec.Get("containers").Items() {
+		for _, hook := range [...]struct {
+			name     string
+			severity krm.Severity
+			effect   string
+		}{{"postStart", krm.Error, "kills the container, again and again"}, {"preStop", krm.Warning, "stops the container at once"}} {
+			http := c.Get("lifecycle", hook.name, "httpGet")
+			if !http.IsMap() || http.Get("host").IsScalar() || !guards(s, hookPort(c, http.Get("port"))) {
+				continue
+			}
+			path := cmp.Or(http.Get("path").Text(), "/")
+			if open, ok := identity.OpenProbe(path); ok && slices.Contains(s.Declared.ProbePaths, path) ||
+				slices.ContainsFunc(s.Inbound.BypassPaths, func(p string) bool { match, _ := pathpkg.Match(p, open); return match }) {
+				continue
+			}
+			findings = append(findings, o.Finding(hook.severity, "inject/hook-refused", http,
+				fmt.Sprintf("the kubelet has no token, so that the proxy refuses its request for %q, and the kubelet %s", krm.Shown(path), hook.effect),
+				fmt.Sprintf("let the hook run a program (exec), or open the path to everybody with the annotation %s/%s", s.Prefix, identity.InboundBypassPaths)))
+		}
+	}
+	return findings
+}
+
+// hookPort is the number of a port that a hook names; 0 where the container has none of the name.
+func hookPort(c, port krm.Node) int {
+	if number, ok := port.Int(); ok {
+		return number
+	}
+	number, _ := c.Get("ports").Named("name", port.Text()).Get("containerPort").Int()
+	return number
+}
+
+// guards reports whether a proxy takes what arrives at a port of the pod.
+func guards(s *identity.Settings, port int) bool {
+	if s.On(profile.EnvoyProxy) && s.Outbound.Intercept {
+		return !slices.Contains(s.Outbound.ExcludeInboundPorts, port)
+	}
+	return port == s.Inbound.Port
 }
 
 // portRemedy says how an application keeps a port that it declares. A port that
