@@ -134,6 +134,37 @@ func (r *Resource) Failed() bool { return krm.Failed(r.Findings) }
 // Add adds an object.
 func (r *Resource) Add(o Object) { r.Objects = append(r.Objects, o) }
 
+// serviceName and labelValue are what the API server takes: DNS-1035 for the one.
+var (
+	serviceName = krm.Pattern(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	labelValue  = krm.Pattern(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
+)
+
+// checkNames finds names of the resource after which objects would be named that the API
+// server refuses.
+func (r *Resource) checkNames() {
+	refused := func(what, name, hint string) {
+		r.Report(krm.Error, "package/bad-name", "metadata.name", fmt.Sprintf("the API server does not take %s %q, which is named after the %s", what, name, r.Kind), hint)
+	}
+	for _, o := range r.Objects {
+		longest := identity.MaxName - max(0, len(o.Name)-len(r.Name))
+		switch {
+		case o.Kind == "Service" && !serviceName().MatchString(o.Name):
+			refused("the Service", o.Name, fmt.Sprintf("begin with a letter, and use at most %d lower-case letters, digits and dashes", longest))
+			return
+		case !identity.ValidName(o.Name):
+			refused("the "+o.Kind, o.Name, "use lower-case letters, digits and dashes, with a letter or digit at both ends")
+			return
+		}
+		for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
+			if value := o.Labels[key]; !labelValue().MatchString(value) && strings.Contains(value, r.Name) {
+				refused("the label "+key, value, fmt.Sprintf("use at most %d characters", identity.MaxName-(len(value)-len(r.Name))))
+				return
+			}
+		}
+	}
+}
+
 // Claim says that no other resource of the package may have something that is in
 // no namespace, such as a queue of a broker.
 func (r *Resource) Claim(what string) { r.Claims = append(r.Claims, what) }

@@ -90,7 +90,9 @@ func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Ma
 		if r.Name == "" {
 			in.Report(krm.Error, "package/no-name", "metadata", fmt.Sprintf("the %s has no metadata.name, after which its objects are named", r.Kind), "name it")
 		} else {
-			r.maker.Expand(in)
+			if r.maker.Expand(in); !in.Failed() {
+				in.checkNames()
+			}
 		}
 		s.claim(r, in)
 		if !in.Failed() {

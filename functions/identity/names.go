@@ -12,6 +12,9 @@ const MaxName = 63
 const (
 	tokenExchangeSuffix = "-token-exchange"
 	traceSuffix         = "-trace"
+
+	// longestAffix is more than any name adds to that of its workload.
+	longestAffix = 20
 )
 
 // TokenExchangeName is the ConfigMap that holds the sidecars' files.
@@ -38,6 +41,25 @@ func AppendShortName(dst []byte, name, suffix string) []byte {
 	dst = append(dst, '-')
 	dst = hex.AppendEncode(dst, sum[:5])
 	return append(dst, suffix...)
+}
+
+// shortened are the names of the workload's ConfigMaps that had to be cut, with what they
+// would be.
+func (s *Settings) shortened() (names [][2]string) {
+	if len(s.Subject.Name) < MaxName-longestAffix {
+		return nil
+	}
+	whole := s.Subject.Name + tokenExchangeSuffix
+	if s.Profile.ConfigMap != nil {
+		whole = strings.TrimSuffix(s.Profile.ConfigMap("x"), "x") + s.Subject.Name
+	}
+	if len(whole) > MaxName && !s.TraceOnly {
+		names = append(names, [2]string{s.TokenExchangeName(), whole})
+	}
+	if Shortened(s.Subject.Name, traceSuffix) {
+		names = append(names, [2]string{s.TraceName(), s.Subject.Name + traceSuffix})
+	}
+	return names
 }
 
 // Shortened reports whether ShortName has to cut.

@@ -115,7 +115,7 @@ func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at
 	s.Subject = Subject{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
 	s.Declared, s.TraceOnly = Declared{Volumes: w.Volumes}, w.TraceOnly
 	s.AuthBridge.Ports, s.AuthBridge.EnvPort = w.Ports, w.EnvPort
-	if te != nil || at != nil || w.Runtime != nil || len(annotations) > 0 || Shortened(w.Name, tokenExchangeSuffix) {
+	if te != nil || at != nil || w.Runtime != nil || len(annotations) > 0 || len(s.shortened()) > 0 {
 		findings = s.merge(w, te, at, annotations)
 	}
 	if w.Alter != nil {
@@ -187,7 +187,7 @@ func refusedProbes(s *Settings, w Workload) []krm.Finding {
 			c = w.checker()
 		}
 		c.Warning("identity/probe-refused", "", "the kubelet's probe of "+strconv.Quote(p)+" has no token and will be refused; the path is not opened by itself, because it may be where the agent takes its requests",
-			"probe a path of its own, such as /healthz, or open this one with the annotation "+s.Prefix+"/"+inboundBypassPaths)
+			"probe a path of its own, such as /healthz, or open this one with the annotation "+s.Prefix+"/"+InboundBypassPaths)
 	}
 	if c == nil {
 		return nil
@@ -242,11 +242,9 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace, 
 		here.findings = nil
 		checkResources(here, s, &before, annotations)
 	}
-	for _, suffix := range [...]string{tokenExchangeSuffix, traceSuffix} {
-		if Shortened(w.Name, suffix) && (suffix == traceSuffix || !w.TraceOnly) {
-			here.Add(krm.Info, "identity/name-shortened", "metadata.name",
-				"the ConfigMap of this workload is named "+ShortName(w.Name, suffix)+", because "+w.Name+suffix+" has more than 63 characters", "")
-		}
+	for _, name := range s.shortened() {
+		here.Add(krm.Info, "identity/name-shortened", "metadata.name",
+			"the ConfigMap of this workload is named "+name[0]+", because "+name[1]+" has more than 63 characters", "")
 	}
 	return append(findings, here.findings...)
 }

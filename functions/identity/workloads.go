@@ -189,6 +189,10 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 			return findings
 		}
 	}
+	if o.Kind == "CronJob" && len(o.Name) > 52 {
+		report(krm.Error, "inject/bad-name", o.Get("metadata", "name"), fmt.Sprintf("the API server does not take the name %q of a CronJob, which has more than 52 characters", o.Name), "shorten it: its Jobs are named after it")
+		return findings
+	}
 	if o.Name == "" {
 		report(krm.Error, "inject/no-name", o.Get("metadata"), "the workload has no metadata.name, after which its ConfigMaps are named", "name it")
 		return findings
