@@ -55,6 +55,19 @@ func (a *authored) report(o *krm.Object, rule string, at krm.Node, message, hint
 	}
 }
 
+// source reports a finding on an artifact one time for all objects that have it. A commit
+// or a version says nothing without its repository, and is reported in each.
+func (a *authored) source(o *krm.Object, rule string, i images.Image, message, hint string) {
+	key := i.Kind + " " + i.Path() + " " + i.Ref
+	if i.Is == images.IsCommit || i.Is == images.IsVersion {
+		key = o.Ref.String() + " " + i.Field
+	}
+	if before := len(a.findings); !a.seen[key] {
+		a.report(o, rule, i.At(o), message, hint)
+		a.seen[key] = len(a.findings) > before // and not where the object is exempted
+	}
+}
+
 // bindings judges the tools that an agent binds by what the lock has of their servers.
 // Without tools in the lock it finds nothing.
 func (a *authored) bindings(o *krm.Object) {
@@ -91,25 +104,21 @@ func (a *authored) sources(o *krm.Object) {
 		return
 	}
 	for _, i := range found {
-		key := i.Kind + " " + i.Path() + " " + i.Ref
-		if i.Pinned() || a.seen[key] {
+		if i.Pinned() {
 			continue
 		}
 		switch {
 		case i.Guessed && i.LooksQualified():
-			a.report(o, rules.UnknownImage, i.At(o), fmt.Sprintf("%q looks like an image in a field of an unknown kind: no digest is written into it", krm.Shown(i.Ref)),
+			a.source(o, rules.UnknownImage, i, fmt.Sprintf("%q looks like an image in a field of an unknown kind: no digest is written into it", krm.Shown(i.Ref)),
 				fmt.Sprintf("write its digest, or add {group: %q, kind: %s, path: %s} to spec.images of the RenderConfig", i.Group, i.Kind, i.Path()))
 		case i.Is == images.IsCommit && i.Ref == "":
-			a.report(o, rules.UnpinnedSource, i.At(o), "it is from Git, and names no commit", "name the commit in full")
+			a.source(o, rules.UnpinnedSource, i, "it is from Git, and names no commit", "name the commit in full")
 		case i.Is == images.IsCommit:
-			a.report(o, rules.UnpinnedSource, i.At(o), fmt.Sprintf("%q is not a full commit: it may be another one tomorrow", krm.Shown(i.Ref)), "name the commit in full: 40 hexadecimal digits")
+			a.source(o, rules.UnpinnedSource, i, fmt.Sprintf("%q is not a full commit: it may be another one tomorrow", krm.Shown(i.Ref)), "name the commit in full: 40 hexadecimal digits")
 		case i.Is == images.IsVersion:
-			a.report(o, rules.UnpinnedSource, i.At(o), "it is from a bucket, and names no version", "name the version of the object")
+			a.source(o, rules.UnpinnedSource, i, "it is from a bucket, and names no version", "name the version of the object")
 		case (i.Is == images.IsArtifact || i.Is == images.IsSkill) && strings.HasSuffix(i.Field, "]") && !slices.Contains(a.pinned, i.Ref): // of others, the rendered field is judged
-			a.report(o, rules.UnpinnedSource, i.At(o), fmt.Sprintf("%q has no digest", krm.Shown(i.Ref)), "run `armature pin`, or write its digest behind it, as NAME@sha256:…")
-		default:
-			continue
+			a.source(o, rules.UnpinnedSource, i, fmt.Sprintf("%q has no digest", krm.Shown(i.Ref)), "run `armature pin`, or write its digest behind it, as NAME@sha256:…")
 		}
-		a.seen[key] = true
 	}
 }
