@@ -144,7 +144,7 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 	return findings
 }
 
-// unreadablePort finds a containerPort that is no port. A variable that somebody replaces after
+// unreadablePort finds a containerPort that is not a port. A variable that somebody replaces after
 // the render is none where annotations name the ports in its place.
 func unreadablePort(o *krm.Object, at krm.Node, s *identity.Settings) (f krm.Finding, found bool) {
 	target, inbound := s.Prefix+"/"+identity.TargetPort, s.Prefix+"/"+identity.InboundPort

@@ -147,7 +147,7 @@ type pod struct {
 	authProxy, inbound int
 	// config is the ConfigMap that AuthBridge's own proxy reads, "" without it.
 	config string
-	// redirects is the proxy to which iptables lead traffic, proxyUID its user; both are ""
+	// redirects is the proxy that gets traffic from iptables, proxyUID its user; both are ""
 	// without iptables. open are the ports that they leave alone on the way in.
 	redirects, proxyUID string
 	open                []int
