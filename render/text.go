@@ -61,6 +61,9 @@ func SyntaxFinding(err error, text []byte) krm.Finding {
 	return f
 }
 
+// streamOfJSON is the end of an object and the beginning of the next one.
+var streamOfJSON = regexp.MustCompile(`\}[ \t\r]*\n\s*\{`)
+
 var directive = regexp.MustCompile(`(?m)^%[A-Z]`)
 
 // syntaxHint says how to fix text that is not YAML of the kind that manifests
@@ -71,6 +74,9 @@ func syntaxHint(text []byte) string {
 		return "if it is a template (Helm, Go), render that first, or leave the file out with spec.exclude in armature.yaml"
 	case directive.Match(text):
 		return "remove the line that begins with %: manifests need no directives, and none are read"
+	}
+	if start := bytes.TrimSpace(text); bytes.HasPrefix(start, []byte("{")) && streamOfJSON.Match(start) {
+		return "put a line --- between the objects, or send them as the items of a List"
 	}
 	return "correct the YAML"
 }

@@ -80,13 +80,22 @@ func checkURL(c *Checker, field, value string) {
 	switch {
 	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.ContainsAny(value, " "):
 		c.Error("identity/bad-url", field, "this is not an http or https URL",
-			"write it as http://host:port/path")
+			remedy(value, "write it as http://host:port/path"))
 	case u.User != nil:
 		c.Error("identity/secret-in-url", field, "the URL holds a user name or password",
 			"keep credentials in a Secret; see adminCredentialsSecret")
 	case u.Port() != "" && !validPort(u.Port()):
 		c.Error("identity/bad-port", field, u.Port()+" is not a port", "use 1 to 65535")
 	}
+}
+
+// remedy says how to correct a value: by a hint, unless it has a variable that is replaced
+// too late.
+func remedy(value, hint string) string {
+	if strings.Contains(value, "${") {
+		return "a render reads it before Flux or another program replaces the variable: write the value, or replace it before the render"
+	}
+	return hint
 }
 
 // endpoint takes host:port or a URL.

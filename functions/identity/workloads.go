@@ -185,7 +185,7 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 			report(krm.Error, "inject/no-text", n, fmt.Sprintf("the %s %s is not a string for the API server, but a number or a boolean", key, n.Text()), "put it between quotes")
 			return findings
 		} else if n.IsScalar() && (!ValidName(n.Text()) || key == "namespace" && (len(n.Text()) > 63 || strings.Contains(n.Text(), "."))) {
-			report(krm.Error, "inject/bad-name", n, fmt.Sprintf("the API server does not take the %s %q", key, n.Text()), "use lower-case letters, digits and dashes, with a letter or digit at both ends")
+			report(krm.Error, "inject/bad-name", n, fmt.Sprintf("the API server does not take the %s %q", key, n.Text()), remedy(n.Text(), "use lower-case letters, digits and dashes, with a letter or digit at both ends"))
 			return findings
 		}
 	}

@@ -29,8 +29,16 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 	}
 	spec := pod.Spec()
 	if n := spec.Get("hostNetwork"); n.Is("true") && s.On(profile.ProxyInit) {
-		report(krm.Error, "host-network", n, "proxy-init would redirect the traffic of the whole node",
-			fmt.Sprintf("drop hostNetwork, or annotate %s/proxy-init: disabled", s.Prefix))
+		hint := fmt.Sprintf("drop hostNetwork, or annotate %s/proxy-init: disabled", s.Prefix)
+		if s.Profile.FollowsPorts && s.On(profile.EnvoyProxy) { // which gets no traffic otherwise
+			hint = fmt.Sprintf("drop hostNetwork, or take the mode %s and annotate %s/proxy-init: disabled", identity.ModeProxySidecar, s.Prefix)
+		}
+		report(krm.Error, "host-network", n, "proxy-init would redirect the traffic of the whole node", hint)
+	}
+	for _, n := range [...]krm.Node{spec.Get("os", "name"), spec.Get("nodeSelector", "kubernetes.io/os")} {
+		if n.Is("windows") && s.HasSidecars() {
+			report(krm.Error, "windows", n, "the sidecars are Linux programs, and the pod runs on Windows", "opt the workload out")
+		}
 	}
 	if classic && !s.TraceOnly && (o.Kind == "Job" || o.Kind == "CronJob") {
 		report(krm.Error, "job-never-finishes", krm.Node{}, "sidecars as classic containers keep running after the application, so the Job never finishes",

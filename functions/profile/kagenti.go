@@ -79,7 +79,7 @@ func contradictions(c *identity.Checker, s *identity.Settings) {
 			"token exchange needs an audience for destinations that no rule matches", "set defaultTarget.audience")
 	}
 	if s.On(ClientRegistration) && s.Registration.Provider == "keycloak" && s.Outbound.Intercept &&
-		!slices.Contains(s.Outbound.ExcludePorts, s.Registration.Port) {
+		s.Registration.Port > 0 && !slices.Contains(s.Outbound.ExcludePorts, s.Registration.Port) { // of a bad URL there is an error
 		severity, why := krm.Info, ""
 		if strings.HasPrefix(s.Registration.URL, "http://") {
 			severity, why = krm.Warning, "; tokens of other plain HTTP traffic to it are not exchanged"

@@ -23,13 +23,23 @@ func number(n krm.Node) string {
 
 func portClash(c *checker) {
 	type use struct{ number, protocol string }
+	type own struct {
+		use
+		host string
+	}
 	owner := make(map[use]string)
 	host := make(map[use]string)
 	if c.isPod {
 		for _, x := range c.facts.containers {
+			listed := make(map[own]bool)
 			for p := range x.node.Get("ports").Items() {
 				key := use{number(p.Get("containerPort")), protocol(p)}
-				if other, taken := owner[key]; taken && x.runs {
+				entry := own{key, number(p.Get("hostPort"))}
+				if listed[entry] {
+					c.report(p.Get("containerPort"), fmt.Sprintf("%s lists port %s/%s twice, and server-side apply refuses that", x.name, key.number, key.protocol), "remove one of the two entries, and name the other one in Services and probes")
+				}
+				listed[entry] = true
+				if other, taken := owner[key]; taken && x.runs && other != x.name {
 					c.report(p.Get("containerPort"), fmt.Sprintf("%s listens on port %s of the pod, and so does %s", x.name, key.number, other), "give one of the two another port: the containers of a pod share its network")
 				} else if x.runs {
 					owner[key] = x.name
