@@ -166,7 +166,11 @@ func decode(doc *Document, into any, reason string) (found []*krm.Finding, ok bo
 			if strings.HasPrefix(want, "[]") {
 				want = "a list"
 			}
-			field, message = m[2], fmt.Sprintf("is %s; want %s", m[1], want)
+			a := "a "
+			if strings.IndexByte("aeio", m[1][0]) >= 0 {
+				a = "an "
+			}
+			field, message = m[2], fmt.Sprintf("is %s%s; want %s", a, m[1], want)
 		}
 		return refused(doc.At(field), message, "give the field the type that docs/builds-operate.md says")
 	}
