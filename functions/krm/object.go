@@ -88,6 +88,13 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 	o.eol = lineEnding(o.tree.src[o.start:o.end])
 	root := o.Root()
 	if !root.IsMap() {
+		for item := range root.Items() {
+			if item.Get("apiVersion").IsScalar() && item.Get("kind").IsScalar() && item.Get("metadata").IsMap() {
+				e := o.syntaxError(o.start, "a list of objects without a kind of its own, which kubectl refuses")
+				e.Hint = "send them as the items of a List, or each as a document of its own"
+				return false, e
+			}
+		}
 		return false, nil
 	}
 	o.APIVersion, o.Kind = root.Get("apiVersion").Text(), root.Get("kind").Text()

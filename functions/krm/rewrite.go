@@ -71,7 +71,10 @@ func (o *Object) rewrite(text []byte) error {
 			return o.parseErrorAt(document.Line, "no manifest: "+why)
 		}
 		// The text itself, which may be a Secret's, is not quoted.
-		o.frozen = fmt.Sprintf("text that can be read but not edited safely (%s: %s)", o.why, why)
+		if why != o.why {
+			why = o.why + ": " + why
+		}
+		o.frozen = fmt.Sprintf("text that can be read but not edited safely (%s)", why)
 		if canonical, err = root.MarshalJSON(); err != nil {
 			return o.parseErrorAt(document.Line, o.frozen)
 		}
