@@ -234,7 +234,7 @@ func tagOf(group string, b *api.AgentBuild, tag string) *api.AgentBuild {
 func copyOf(group string, b *api.AgentBuild, suffix, revision, tag string) *api.AgentBuild {
 	name := b.Name
 	if len(name)+len(suffix) > 240 {
-		name = name[:240-len(suffix)-9] + "-" + hashOf(name)
+		name = name[:240-len(suffix)-17] + "-" + hashOf(name)
 	}
 	c := &api.AgentBuild{Spec: *b.Spec.DeepCopy(), ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: name + "-" + suffix,
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: api.GroupVersion(group).String(), Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: ptr.To(true)}}}}
@@ -272,7 +272,7 @@ func slugOf(name string) string {
 // hashOf a name distinguishes it from others of the same slug.
 func hashOf(name string) string {
 	sum := sha256.Sum256([]byte(name))
-	return hex.EncodeToString(sum[:4])
+	return hex.EncodeToString(sum[:8])
 }
 
 // put a derived build where it differs from the one that is there.
