@@ -72,6 +72,14 @@ test-peers: controlplane peers ## Run the tests beside kustomize, Argo CD, cosig
 	@e2e/packages.sh peers
 	@ARMATURE_TEST_SERVERS=required ARMATURE_TEST_PEERS=required e2e/test.sh $(call linking,programs)
 
+# The tests that measure memory under hostile input, beside the limits of the containers.
+MEMORY := TestMemoryOf|TestHostileTenantMemory|TestHostileGitServersTakeNoMemory|TestStoreMemory|TestRepositoriesAtOnce|TestDifferenceBomb|TestLargeInventories|TestLargeRecords
+
+.PHONY: bounds
+bounds: controlplane ## Print how much memory hostile input takes, beside the limits of the containers
+	@ARMATURE_TEST_SERVERS=required $(GO) test -count=1 -v -run '^($(MEMORY))' ./builds/controller ./builds/gitremote ./catalog/... ./render/deliver/... \
+		| grep -E '^(FAIL|--- FAIL|panic)|MiB'
+
 .PHONY: deps
 deps: ## Install the Debian packages that make test-peers and make e2e need
 	@e2e/packages.sh -i peers cluster
