@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -130,5 +131,26 @@ func TestOpenAsksForTheOwner(t *testing.T) {
 	}
 	if got, err := gitrun.Open(t.Context(), filepath.Join(top, "apps")); err != nil || got != top {
 		t.Errorf("allowed: %q, %v", got, err)
+	}
+}
+
+// No other package starts git, as it would have to keep all of this in mind.
+func TestNobodyElseStartsGit(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	starts := regexp.MustCompile(`exec\.Command(Context)?\(([a-zA-Z]+(\(\))?, )?"git"`)
+	for _, folder := range []string{"builds", "catalog", "cmd", "functions", "render"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(name string, e os.DirEntry, err error) error {
+			if err != nil || e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || filepath.Base(name) == "gitrun.go" {
+				return err
+			}
+			text, err := os.ReadFile(name)
+			if starts.Match(text) {
+				t.Errorf("%s starts git: use gitrun.Command", name)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
