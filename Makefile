@@ -120,7 +120,7 @@ wording: ## Fail where a comment, message, name or page has a phrase that is avo
 staticcheck: ## Run staticcheck
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -checks inherit,-ST1005 ./... # errors may begin with a name, such as Tekton
 
-govulncheck: ## Look for known vulnerabilities that are called; says where the database cannot be reached
+govulncheck: ## Look for known vulnerabilities that are called; fails in CI where the database cannot be reached
 	@GO="$(GO)" e2e/govulncheck.sh
 
 generated: ## Fail where a generated file is not up to date
