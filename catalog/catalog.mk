@@ -23,10 +23,6 @@ bench-catalog: controlplane ## Print what 1,000 agents and 200 tool servers cost
 	$(GO) test -run '^$$' -bench Console -benchtime 1x -timeout 30m ./catalog/console
 	$(GO) test -run '^$$' -bench Console -benchtime 20x ./builds/graph
 
-.PHONY: bounds
-bounds: controlplane ## Print the memory that hostile tenants make the catalog and its console take
-	$(GO) test -run 'TestMemoryOfHostile' -v -timeout 30m ./catalog/controller ./catalog/console | grep -E 'MiB of|^(---|ok|FAIL)'
-
 .PHONY: generate-catalog
 generate-catalog: ## Write the deep copies and CRDs of the catalog's kinds
 	$(GO) generate ./catalog/...

@@ -198,7 +198,7 @@ func TestImagesOfKinds(t *testing.T) {
 }
 
 // Judged names kinds that the table does not have, nested ones too, whatever a RenderConfig
-// says of them; references are no objects.
+// says of them; references do not count.
 func TestUnknownKinds(t *testing.T) {
 	own, _ := images.Rows(&api.RenderConfig{Spec: api.RenderConfigSpec{Images: []api.ImageFieldSpec{{Group: "example.com", Kind: "Fleet", Path: "spec.image"}}}})
 	for object, want := range map[string]string{
