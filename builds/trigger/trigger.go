@@ -506,6 +506,7 @@ func serve(ctx context.Context, server *http.Server, certDir string) error {
 		return fmt.Errorf("listening for webhooks: %w", err)
 	}
 	ended := make(chan error, 1)
+	listener = process.Bounded(listener, 256)
 	go func() { ended <- server.Serve(listener) }()
 	select {
 	case err := <-ended:

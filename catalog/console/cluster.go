@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +28,7 @@ import (
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/console/reading"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/process"
@@ -41,9 +41,8 @@ type Cluster struct {
 	own       access.Access // the console's own rights
 	cache     cache.Cache
 	live      client.Client
-	objects   *rest.RESTClient
+	objects   *reading.Reader
 	discovery discovery.DiscoveryInterface
-	memory    *semaphore.Weighted // of objects that are decoded
 	log       logr.Logger
 	changes   atomic.Int64
 	survey    survey
@@ -72,7 +71,7 @@ const (
 
 // NewCluster watches nothing before Run.
 func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
-	c := &Cluster{group: o.Group, log: o.Log, watched: map[string]bool{}, namespaces: o.Namespaces, memory: semaphore.NewWeighted(maxDecoding)}
+	c := &Cluster{group: o.Group, log: o.Log, watched: map[string]bool{}, namespaces: o.Namespaces}
 	if c.group == "" {
 		c.group = api.DefaultGroup
 	}
@@ -99,7 +98,7 @@ func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 		c.live, err = client.New(cfg, client.Options{Scheme: scheme})
 	}
 	if err == nil {
-		c.objects, err = objectClient(cfg)
+		c.objects, err = reading.New(cfg)
 	}
 	if err == nil {
 		c.discovery, err = discovery.NewDiscoveryClientForConfig(cfg)

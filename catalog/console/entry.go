@@ -23,6 +23,7 @@ import (
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/reading"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/render/deliver/health"
 	"github.com/armature-dev/armature/render/deliver/status"
@@ -272,7 +273,7 @@ const maxView = 8 << 20
 // readKind reads the objects of a kind, without what no page shows.
 func (c *Cluster) readKind(ctx context.Context, kind schema.GroupVersionResource, namespace string) (objects []unstructured.Unstructured, err error) {
 	left := int64(maxView)
-	err = c.each(ctx, kind, namespace, "", &left, func(raw []byte) error {
+	err = c.objects.Each(ctx, kind, namespace, "", &left, func(raw []byte) error {
 		var u unstructured.Unstructured
 		if err := utiljson.Unmarshal(raw, &u.Object); err != nil {
 			return err
@@ -284,7 +285,7 @@ func (c *Cluster) readKind(ctx context.Context, kind schema.GroupVersionResource
 		objects = append(objects, u)
 		return nil
 	})
-	if errors.Is(err, errSpent) || errors.Is(err, errTooLarge) { // the page shows what was read until then
+	if errors.Is(err, reading.ErrSpent) || errors.Is(err, reading.ErrTooLarge) { // the page shows what was read until then
 		c.log.Info("not all objects of a namespace are read", "namespace", namespace, "resource", kind.Resource, "reason", err.Error())
 		err = nil
 	}

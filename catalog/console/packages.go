@@ -18,6 +18,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/reading"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/apply"
@@ -89,7 +90,7 @@ func (v *Visit) packages() ([]packageView, error) {
 	if err != nil {
 		return nil, err
 	}
-	stocks := c.look(v.Context(), versionsOf(list.Items))
+	stocks := c.look(v.Context(), reading.Versions(list.Items))
 	places := map[string][]string{}
 	for _, namespace := range namespacesOf(visible) {
 		if s := stocks[namespace]; s != nil {
@@ -166,7 +167,7 @@ func (c *Cluster) added(ctx context.Context, p packageView, like objectView) (ma
 	}
 	added, text, left := map[string][]facts.Added{}, 0, int64(maxRenderedBytes)
 	selector := labels.Set{keys.LabelName: p.Name, keys.LabelNamespace: p.Namespace}.String()
-	err = c.each(ctx, m.Resource, like.Namespace, selector, &left, func(raw []byte) error {
+	err = c.objects.Each(ctx, m.Resource, like.Namespace, selector, &left, func(raw []byte) error {
 		u := &unstructured.Unstructured{}
 		if err := utiljson.Unmarshal(raw, &u.Object); err != nil {
 			return err
@@ -176,12 +177,12 @@ func (c *Cluster) added(ctx context.Context, p packageView, like objectView) (ma
 			text += len(a.What) + len(a.Value) + len(a.Was) + len(a.Text)
 		}
 		if text > maxRenderedText || len(added) == maxRendered {
-			return errSpent
+			return reading.ErrSpent
 		}
 		added[u.GetName()] = parts
 		return nil
 	})
-	if errors.Is(err, errSpent) || errors.Is(err, errTooLarge) { // what was read until then is shown
+	if errors.Is(err, reading.ErrSpent) || errors.Is(err, reading.ErrTooLarge) { // what was read until then is shown
 		c.log.Info("what rendering added is not shown of all objects", "package", p.Name, "namespace", p.Namespace, "kind", like.GroupKind.String(), "reason", err.Error())
 		err = nil
 	}

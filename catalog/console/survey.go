@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"reflect"
 	"runtime/debug"
@@ -19,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +25,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/reading"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/apply"
 	"github.com/armature-dev/armature/render/deliver/health"
@@ -266,12 +265,12 @@ func (c *Cluster) stockOf(ctx context.Context, namespace string, version uint64,
 // inventories of a namespace.
 func (c *Cluster) inventories(ctx context.Context, namespace string, s *stock, left *int64) error {
 	entries := 0
-	return c.each(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), namespace, keys.LabelInventory, left, func(raw []byte) error {
+	return c.objects.Each(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), namespace, keys.LabelInventory, left, func(raw []byte) error {
 		var cm corev1.ConfigMap
 		if err := json.Unmarshal(raw, &cm); err != nil {
 			return err
 		}
-		if !isWhole(raw) {
+		if !reading.IsWhole(raw) {
 			return nil // it stays unread
 		}
 		c.survey.unpacking.Lock()
@@ -313,7 +312,7 @@ func (c *Cluster) readPlace(ctx context.Context, of string, at place, version st
 	if *left <= 0 || ctx.Err() != nil {
 		return notAll(of)
 	}
-	err = c.each(ctx, m.Resource, at.Namespace, keys.LabelNamespace+"="+of, left, func(raw []byte) error {
+	err = c.objects.Each(ctx, m.Resource, at.Namespace, keys.LabelNamespace+"="+of, left, func(raw []byte) error {
 		u := &unstructured.Unstructured{}
 		if err := utiljson.Unmarshal(raw, &u.Object); err != nil {
 			return err
@@ -323,7 +322,7 @@ func (c *Cluster) readPlace(ctx context.Context, of string, at place, version st
 			return nil
 		}
 		u.SetGroupVersionKind(m.GroupVersionKind)
-		if !isWhole(raw) {
+		if !reading.IsWhole(raw) {
 			s.objects[id] = liveState{State: Unknown, Word: "Not read", Message: "it is too large to look at"}
 			return nil
 		}
@@ -333,11 +332,11 @@ func (c *Cluster) readPlace(ctx context.Context, of string, at place, version st
 	switch {
 	case err == nil:
 		return ""
-	case errors.Is(err, errSpent), ctx.Err() != nil:
+	case errors.Is(err, reading.ErrSpent), ctx.Err() != nil:
 		return notAll(of)
 	case apierrors.IsForbidden(err):
 		return "the console cannot list " + s.resources[at.GroupKind]
-	case !errors.Is(err, errTooLarge):
+	case !errors.Is(err, reading.ErrTooLarge):
 		c.log.Error(err, "looking at packages", "resource", s.resources[at.GroupKind], "namespace", at.Namespace)
 	}
 	return "the console cannot read all " + s.resources[at.GroupKind] + " here: " + err.Error()
@@ -392,18 +391,4 @@ func (s *stock) state(e apply.Entry) liveState {
 		return liveState{State: Unknown, Word: "Not read", Message: refused}
 	}
 	return liveState{State: Failing, Word: "Missing", Message: "it was applied and does not exist"}
-}
-
-// versionsOf the inventories of each namespace; never zero.
-func versionsOf(all []metav1.PartialObjectMetadata) map[string]uint64 {
-	out := map[string]uint64{}
-	for i := range all {
-		sum := fnv.New64a()
-		_, _ = sum.Write([]byte(string(all[i].UID) + "/" + all[i].ResourceVersion)) // it never fails
-		out[all[i].Namespace] += sum.Sum64() | 1
-	}
-	for namespace, version := range out {
-		out[namespace] = max(version, 1)
-	}
-	return out
 }

@@ -1,4 +1,6 @@
-package console
+// Package reading reads objects of any kind that tenants write, one after the other, so that
+// neither their size nor their number decides how much memory the console takes.
+package reading
 
 import (
 	"bytes"
@@ -6,8 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 
+	"golang.org/x/sync/semaphore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,18 +29,25 @@ const (
 
 // Reasons for which a list is not read to its end.
 var (
-	errTooLarge = fmt.Errorf("one of them has more than %d MiB", maxObject>>20)
-	errSpent    = errors.New("they are more or larger than the console reads of one namespace")
+	ErrTooLarge = fmt.Errorf("one of them has more than %d MiB", maxObject>>20)
+	ErrSpent    = errors.New("they are more or larger than the console reads of one namespace")
 )
 
-// objectClient reads objects of any kind as they come, without decoding a whole list.
-func objectClient(cfg *rest.Config) (*rest.RESTClient, error) {
+// Reader reads objects as the API server gives them.
+type Reader struct {
+	objects *rest.RESTClient
+	memory  *semaphore.Weighted // of objects that are decoded
+}
+
+// New gives a reader of a cluster.
+func New(cfg *rest.Config) (*Reader, error) {
 	cfg = rest.CopyConfig(cfg)
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	cfg.APIPath, cfg.GroupVersion, cfg.QPS = "/", &schema.GroupVersion{}, -1 // the API server's own fairness
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	return rest.RESTClientFor(cfg)
+	objects, err := rest.RESTClientFor(cfg)
+	return &Reader{objects, semaphore.NewWeighted(maxDecoding)}, err
 }
 
 // allowance counts the bytes that may still be read of an object, and of all objects.
@@ -49,9 +60,9 @@ type allowance struct {
 func (a *allowance) Read(p []byte) (int, error) {
 	switch {
 	case *a.all <= 0:
-		return 0, errSpent
+		return 0, ErrSpent
 	case a.object <= 0:
-		return 0, errTooLarge
+		return 0, ErrTooLarge
 	}
 	n, err := a.Reader.Read(p[:min(int64(len(p)), a.object)])
 	a.object -= int64(n)
@@ -59,12 +70,12 @@ func (a *allowance) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// each reads the objects of a list, one after the other, until all bytes are spent. An object is
+// Each reads the objects of a list, one after the other, until all bytes are spent. An object is
 // there while it is visited, and no two are decoded that take more than maxDecoding together.
-func (c *Cluster) each(ctx context.Context, resource schema.GroupVersionResource, namespace, selector string, all *int64, visit func(raw []byte) error) error {
+func (r *Reader) Each(ctx context.Context, resource schema.GroupVersionResource, namespace, selector string, all *int64, visit func(raw []byte) error) error {
 	next := ""
 	for {
-		request := c.objects.Get().SetHeader("Accept", "application/json").Param("labelSelector", selector).Param("limit", fmt.Sprint(maxAsked))
+		request := r.objects.Get().SetHeader("Accept", "application/json").Param("labelSelector", selector).Param("limit", fmt.Sprint(maxAsked))
 		if resource.Group == "" {
 			request.AbsPath("/api", resource.Version)
 		} else {
@@ -77,7 +88,7 @@ func (c *Cluster) each(ctx context.Context, resource schema.GroupVersionResource
 		if err != nil {
 			return err
 		}
-		next, err = c.eachOf(ctx, &allowance{body, maxObject, all}, visit)
+		next, err = r.page(ctx, &allowance{body, maxObject, all}, visit)
 		_ = body.Close() // it was only read
 		if err != nil || next == "" {
 			return err
@@ -85,11 +96,11 @@ func (c *Cluster) each(ctx context.Context, resource schema.GroupVersionResource
 	}
 }
 
-// eachOf reads one page of a list, and says how to go on.
-func (c *Cluster) eachOf(ctx context.Context, body *allowance, visit func(raw []byte) error) (next string, err error) {
-	page := json.NewDecoder(body)
+// page reads one page of a list, and says how to go on.
+func (r *Reader) page(ctx context.Context, body *allowance, visit func(raw []byte) error) (next string, err error) {
+	list := json.NewDecoder(body)
 	open := func(want json.Delim) (bool, error) {
-		got, err := page.Token()
+		got, err := list.Token()
 		if err == nil && got != nil && got != want {
 			err = fmt.Errorf("the API server answers %v in a list", got)
 		}
@@ -98,26 +109,26 @@ func (c *Cluster) eachOf(ctx context.Context, body *allowance, visit func(raw []
 	if _, err := open('{'); err != nil {
 		return "", err
 	}
-	for page.More() {
+	for list.More() {
 		body.object = maxObject
-		name, err := page.Token()
+		name, err := list.Token()
 		if err != nil {
 			return "", err
 		}
 		switch name {
 		case "metadata":
 			var about metav1.ListMeta
-			if err := page.Decode(&about); err != nil {
+			if err := list.Decode(&about); err != nil {
 				return "", err
 			}
 			next = about.Continue
 		case "items":
 			is, err := open('[')
-			for is && err == nil && page.More() {
+			for is && err == nil && list.More() {
 				body.object = maxObject
 				var raw json.RawMessage
-				if err = page.Decode(&raw); err == nil {
-					err = c.decoding(ctx, raw, visit)
+				if err = list.Decode(&raw); err == nil {
+					err = r.decoding(ctx, raw, visit)
 				}
 			}
 			if is && err == nil {
@@ -128,7 +139,7 @@ func (c *Cluster) eachOf(ctx context.Context, body *allowance, visit func(raw []
 			}
 		default:
 			var skipped json.RawMessage
-			if err := page.Decode(&skipped); err != nil {
+			if err := list.Decode(&skipped); err != nil {
 				return "", err
 			}
 		}
@@ -139,7 +150,7 @@ func (c *Cluster) eachOf(ctx context.Context, body *allowance, visit func(raw []
 
 // decoding waits until there is memory for an object, and visits it. Of one that takes too much
 // of it, the name and the namespace are visited.
-func (c *Cluster) decoding(ctx context.Context, raw []byte, visit func(raw []byte) error) error {
+func (r *Reader) decoding(ctx context.Context, raw []byte, visit func(raw []byte) error) error {
 	takes := decodingCost(raw)
 	if takes > maxDecoding {
 		var named struct {
@@ -157,10 +168,10 @@ func (c *Cluster) decoding(ctx context.Context, raw []byte, visit func(raw []byt
 		}
 		takes = decodingCost(raw)
 	}
-	if err := c.memory.Acquire(ctx, takes); err != nil {
+	if err := r.memory.Acquire(ctx, takes); err != nil {
 		return err
 	}
-	defer c.memory.Release(takes)
+	defer r.memory.Release(takes)
 	return visit(raw)
 }
 
@@ -185,5 +196,19 @@ func decodingCost(raw []byte) (takes int64) {
 	return takes
 }
 
-// isWhole reports whether an object is more than its name.
-func isWhole(raw []byte) bool { return bytes.Contains(raw, []byte(`"uid":`)) }
+// IsWhole reports whether an object is more than its name.
+func IsWhole(raw []byte) bool { return bytes.Contains(raw, []byte(`"uid":`)) }
+
+// Versions gives each namespace a number that changes with its objects; it is never zero.
+func Versions(all []metav1.PartialObjectMetadata) map[string]uint64 {
+	out := map[string]uint64{}
+	for i := range all {
+		sum := fnv.New64a()
+		_, _ = sum.Write([]byte(string(all[i].UID) + "/" + all[i].ResourceVersion)) // it never fails
+		out[all[i].Namespace] += sum.Sum64() | 1
+	}
+	for namespace, version := range out {
+		out[namespace] = max(version, 1)
+	}
+	return out
+}
