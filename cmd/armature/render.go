@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -33,10 +35,15 @@ Rendering needs neither a cluster nor a network. A second render changes nothing
 
 With --verify-images, render also queries registries: every image in the output must
 have a digest and satisfy the policy, or nothing is written. The content of skills is
-judged as well.`,
+judged as well.
+
+The folder of --output-dir gets no RenderConfig, so that kubectl apply -f takes it.
+With --check, render writes nothing: it compares the folder with what it would write,
+prints the difference, and fails where there is one.`,
 		Example: `  armature render apps/ | kubectl apply -f -
   armature render apps/ -d rendered/
   armature render apps/ --in-place
+  armature render apps/ -d rendered/ --check   # in CI: fail if rendered/ is out of date
   helm template my-release chart/ | armature render - > all.yaml
   armature render apps/ -d rendered/ --verify-images policy.yaml
   armature render apps/ -d rendered/ --findings sarif --findings-file out.sarif`,
@@ -60,6 +67,7 @@ judged as well.`,
 	}
 	in.Flags(cmd)
 	out.flags(cmd)
+	cmd.Flags().BoolVar(&out.check, "check", false, "write nothing; fail with a diff if the folder is not what a render writes now")
 	gate.Flag(cmd)
 	cmd.Flags().StringSliceVar(&names, "functions", nil, "run only these functions (see armature functions)")
 	cmd.Flags().BoolVar(&closed, "closed", false, "refuse an AgentCard or AgentRuntime whose workload is not in the package")
@@ -111,6 +119,7 @@ func resourceList(src render.Source, opt render.Options) (*host.List, error) {
 type output struct {
 	folder  string
 	inPlace bool
+	check   bool
 }
 
 func (out *output) flags(cmd *cobra.Command) {
@@ -118,9 +127,65 @@ func (out *output) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&out.inPlace, "in-place", "i", false, "write back to PATH")
 }
 
+// writer takes what was rendered to a folder, or compares the folder with it.
+type writer interface {
+	Write(file string, data []byte) error
+	Abort() error
+}
+
+// writer of a folder.
+func (out *output) writer(folder string) (writer, error) {
+	if out.check {
+		return source.NewComparison(folder, out.inPlace)
+	}
+	return source.NewFolder(folder, out.inPlace)
+}
+
+// withoutConfig keeps the configuration of a package out of the folder that it is
+// rendered to: no cluster has its kind.
+func withoutConfig(sink render.Sink, in *cli.Input, path string) render.Sink {
+	left := []string{render.ConfigFile}
+	if root, err := cli.RootOf(path); err == nil && in.Config != "" {
+		if file, err := filepath.Rel(root, in.Config); err == nil {
+			left = append(left, filepath.ToSlash(file))
+		}
+	}
+	return func(file string, data []byte) error {
+		if slices.Contains(left, file) {
+			return nil
+		}
+		return sink(file, data)
+	}
+}
+
+// command is what writes what --check compares.
+func (out *output) command(path string) string {
+	if out.inPlace {
+		return "armature render " + path + " --in-place"
+	}
+	return "armature render " + path + " -d " + out.folder
+}
+
+// outdated prints how a folder differs from what a render writes now, and reports each
+// of its files that does.
+func outdated(cmd *cobra.Command, path, command string, c *source.Comparison) (findings []krm.Finding, err error) {
+	differences, err := c.Differences()
+	for _, d := range differences {
+		if _, err := cmd.OutOrStdout().Write(d.Text); err != nil {
+			return nil, err
+		}
+		findings = append(findings, krm.Finding{Rule: "render/outdated", Severity: krm.Error, Place: krm.Place{File: d.File, Line: 1},
+			Message: "it is not what a render of " + path + " writes now", Hint: "run " + command + " and commit the result"})
+	}
+	return findings, err
+}
+
 // transform takes manifests from PATH to where they go, all or nothing.
 func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done string, do cli.Transformation) error {
 	folder := out.folder
+	if out.check && folder == "" && !out.inPlace {
+		return cli.Usagef("--check compares a folder: name it with -d, or use --in-place")
+	}
 	if out.inPlace && folder != "" {
 		return cli.Usagef("--output-dir and --in-place exclude each other")
 	}
@@ -154,27 +219,46 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 		listed()
 		return toStream(cmd, path, in, done, src, opt, findings, shown, do)
 	}
-	to, err := source.NewFolder(folder, out.inPlace)
+	to, err := out.writer(folder)
 	if err != nil {
 		return err
+	}
+	sink := render.Sink(to.Write)
+	if cmd.Name() == "render" && !out.inPlace {
+		sink = withoutConfig(sink, in, path)
 	}
 	opt.Beside = true
 	if len(src.Files) > 1000 {
 		listed()
 	}
-	found, stats, err := do(src, opt, cli.Interruptible(cmd.Context(), to.Write))
+	found, stats, err := do(src, opt, cli.Interruptible(cmd.Context(), sink))
 	shown.End()
+	findings = append(findings, found...)
+	if compared, ok := to.(*source.Comparison); ok {
+		if err == nil && !krm.Failed(findings) {
+			found, err = outdated(cmd, path, out.command(path), compared)
+			findings = append(findings, found...)
+		}
+		if err == nil {
+			err = in.Report(cmd, findings)
+		}
+		if err == nil && in.Talks() {
+			fmt.Fprintf(cmd.ErrOrStderr(), "checked: %s is what a render of %s writes now\n", folder, path)
+		}
+		return err
+	}
 	if err == nil {
-		err = in.Report(cmd, append(findings, found...))
+		err = in.Report(cmd, findings)
 	}
 	if err != nil {
 		return multi.Errors(err, to.Abort())
 	}
-	written, removed, err := to.Commit()
+	rendered := to.(*source.Folder)
+	written, removed, err := rendered.Commit()
 	if err != nil {
 		return fmt.Errorf("writing to %s: %w", folder, err)
 	}
-	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %s written, %d unchanged, %d removed", folder, krm.Count(written, "file"), to.Files()-written, removed))
+	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %s written, %d unchanged, %d removed", folder, krm.Count(written, "file"), rendered.Files()-written, removed))
 	return nil
 }
 

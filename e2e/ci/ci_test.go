@@ -268,10 +268,10 @@ func TestActionRefuses(t *testing.T) {
 	}{
 		"rendered manifests are out of date": {func(dir string) {
 			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
-		}, "rendered", "::error file=rendered/deployment.yaml,line=1,title=armature::rendered/deployment.yaml is not what a render of apps makes"},
+		}, "rendered", "::error file=rendered/deployment.yaml,line=1,title=render/outdated::it is not what a render of apps writes now"},
 		"rendered manifests were edited": {func(dir string) {
 			replace(t, filepath.Join(dir, "rendered", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
-		}, "rendered", "::error file=rendered/deployment.yaml,line=1,title=armature::"},
+		}, "rendered", "::error file=rendered/deployment.yaml,line=1,title=render/outdated::"},
 		"a file that lint and render refuse": {func(dir string) {
 			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "containerPort: 8081", "containerPort: 8080")
 		}, "rendered", "::error file=apps/deployment.yaml,line=26,title=inject/port-clash::"},
@@ -374,7 +374,7 @@ func TestGitLab(t *testing.T) {
 	if rules := quality(t, filepath.Join(checkout, "lint.json")); !slices.Contains(rules, "minor apps/deployment.yaml:1 inject/unpublished-image") {
 		t.Errorf("lint.json: %q", rules)
 	}
-	if rules := quality(t, filepath.Join(checkout, "verify.json")); !slices.Equal(rules, []string{"minor rendered/deployment.yaml:1 inject/unpublished-image"}) {
+	if rules := quality(t, filepath.Join(checkout, "verify.json")); !slices.Equal(rules, []string{"minor apps/deployment.yaml:1 inject/unpublished-image"}) {
 		t.Errorf("verify.json: %q", rules)
 	}
 	if text, err := os.ReadFile(filepath.Join(checkout, "armature-diff.md")); err != nil || !strings.Contains(string(text), "weather-agent:v2") {
@@ -390,11 +390,11 @@ func TestGitLabRefuses(t *testing.T) {
 	}{
 		"rendered manifests are out of date": {func(dir string) {
 			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
-		}, "armature-verify", "rendered", "", "rendered is not what a render of apps makes"},
+		}, "armature-verify", "rendered", "verify.json", "critical rendered/deployment.yaml:1 render/outdated"},
 		"a file that lint refuses": {func(dir string) {
 			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "containerPort: 8081", "containerPort: 8080")
 		}, "armature-lint", "rendered", "lint.json", "critical apps/deployment.yaml:26 inject/port-clash"},
-		"rendering in place was forgotten": {func(string) {}, "armature-verify", "apps", "verify.json", "critical apps/deployment.yaml:1 verify/not-rendered"},
+		"rendering in place was forgotten": {func(string) {}, "armature-verify", "apps", "verify.json", "critical apps/deployment.yaml:1 render/outdated"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkout, _ := pullRequest(t, c.change)

@@ -48,7 +48,7 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: name a folder that is there or can be made", err)
 	case !info.IsDir():
-		return nil, fmt.Errorf("%s is a file: name a folder to write to", path)
+		return nil, notFolder(path)
 	default:
 		if f.fresh, err = empty(f.path); err != nil {
 			return nil, err
@@ -73,6 +73,8 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	}
 	return f, nil
 }
+
+func notFolder(path string) error { return fmt.Errorf("%s is a file: name a folder to write to", path) }
 
 // empty reports whether a folder holds nothing, but for what a render left that
 // was killed.
@@ -180,7 +182,7 @@ func (f *Folder) commit() (written, removed int, err error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, 0, err
 	}
-	list := strings.Join(f.files, "\n") + "\n"
+	list := string(listOf(f.files))
 	if f.fresh {
 		if err := writeFile(filepath.Join(f.stage, listFile), []byte(list)); err != nil {
 			return 0, 0, err
@@ -188,7 +190,7 @@ func (f *Folder) commit() (written, removed int, err error) {
 		return f.moveAll()
 	}
 	listed := strings.Split(strings.TrimSpace(string(before)), "\n")
-	if err := f.reachable(append(slices.Clone(f.moved), f.dropped(listed)...)); err != nil {
+	if err := f.reachable(append(slices.Clone(f.moved), dropped(listed, f.files)...)); err != nil {
 		return 0, 0, err
 	}
 	if string(before) != list {
@@ -196,7 +198,7 @@ func (f *Folder) commit() (written, removed int, err error) {
 		// next render knows what it may take away.
 		both := slices.Concat(listed, f.files)
 		slices.Sort(both)
-		if err := f.replaceList(strings.Join(slices.Compact(both), "\n") + "\n"); err != nil {
+		if err := f.replaceList(string(listOf(slices.Compact(both)))); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -264,10 +266,14 @@ func (f *Folder) reachable(files []string) error {
 	return nil
 }
 
-// dropped are those files of an earlier render that this one did not write.
-func (f *Folder) dropped(files []string) (dropped []string) {
-	for _, file := range files {
-		if _, kept := slices.BinarySearch(f.files, file); !kept && file != "" && filepath.IsLocal(filepath.FromSlash(file)) {
+// listOf is the content of listFile.
+func listOf(files []string) []byte { return []byte(strings.Join(files, "\n") + "\n") }
+
+// dropped are those files of an earlier render that are not among the files of this one,
+// which are sorted.
+func dropped(earlier, files []string) (dropped []string) {
+	for _, file := range earlier {
+		if _, kept := slices.BinarySearch(files, file); !kept && file != "" && filepath.IsLocal(filepath.FromSlash(file)) {
 			dropped = append(dropped, file)
 		}
 	}
@@ -276,7 +282,7 @@ func (f *Folder) dropped(files []string) (dropped []string) {
 
 // remove takes files away from the folder that were not rendered.
 func (f *Folder) remove(files []string) (removed int, err error) {
-	for _, file := range f.dropped(files) {
+	for _, file := range dropped(files, f.files) {
 		switch err := os.Remove(filepath.Join(f.path, filepath.FromSlash(file))); {
 		case err == nil:
 			removed++

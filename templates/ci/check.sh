@@ -9,17 +9,9 @@ armature lint "$path" -o github # where it fails, the rest would report the same
 
 status=0
 if [ -n "$rendered" ]; then
-	settings=()
-	if [ "$rendered" != "$path" ]; then
-		[ ! -e "$path/armature.yaml" ] || settings+=(-c "$path/armature.yaml")
-		[ ! -e "$path/armature.lock" ] || settings+=(--lock "$path/armature.lock")
-		armature render "$path" -d "$rendered" --findings github || status=1
-		while read -r _ file; do
-			echo "::error file=$file,line=1,title=armature::$file is not what a render of $path makes%0Ahint: run armature render $path -d $rendered and commit"
-			status=1
-		done < <(git status --porcelain --untracked-files=all -- "$rendered")
-	fi
-	armature verify "$rendered" "${settings[@]}" --findings github || status=1
+	into=(-d "$rendered")
+	[ "$rendered" != "$path" ] || into=(--in-place)
+	armature render "$path" "${into[@]}" --check --findings github || status=1
 fi
 
 if [ -n "$against" ]; then
