@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -130,6 +131,7 @@ func (out *output) flags(cmd *cobra.Command) {
 // writer takes what was rendered to a folder, or compares the folder with it.
 type writer interface {
 	Write(file string, data []byte) error
+	For(path string) error
 	Abort() error
 }
 
@@ -142,8 +144,8 @@ func (out *output) writer(folder string) (writer, error) {
 }
 
 // withoutConfig keeps the configuration of a package out of the folder that it is
-// rendered to: no cluster has its kind.
-func withoutConfig(sink render.Sink, in *cli.Input, path string) render.Sink {
+// rendered to, as no cluster has its kind, and counts the manifests.
+func withoutConfig(sink render.Sink, in *cli.Input, path string, manifests *atomic.Int64) render.Sink {
 	left := []string{render.ConfigFile}
 	if root, err := cli.RootOf(path); err == nil && in.Config != "" {
 		if file, err := filepath.Rel(root, in.Config); err == nil {
@@ -153,6 +155,9 @@ func withoutConfig(sink render.Sink, in *cli.Input, path string) render.Sink {
 	return func(file string, data []byte) error {
 		if slices.Contains(left, file) {
 			return nil
+		}
+		if data != nil && render.IsManifest(file) {
+			manifests.Add(1)
 		}
 		return sink(file, data)
 	}
@@ -223,9 +228,13 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	if err != nil {
 		return err
 	}
+	if err := to.For(path); err != nil {
+		return multi.Errors(err, to.Abort())
+	}
+	var manifests atomic.Int64
 	sink := render.Sink(to.Write)
 	if cmd.Name() == "render" && !out.inPlace {
-		sink = withoutConfig(sink, in, path)
+		sink = withoutConfig(sink, in, path, &manifests)
 	}
 	opt.Beside = true
 	if len(src.Files) > 1000 {
@@ -234,6 +243,9 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	found, stats, err := do(src, opt, cli.Interruptible(cmd.Context(), sink))
 	shown.End()
 	findings = append(findings, found...)
+	if cmd.Name() == "render" && !out.inPlace && err == nil && !krm.Failed(findings) && manifests.Load() == 0 {
+		err = fmt.Errorf("%s holds no manifests: %s stays as it is\n  hint: name the folder with the manifests, or remove %s if the package is gone", path, folder, folder)
+	}
 	if compared, ok := to.(*source.Comparison); ok {
 		if err == nil && !krm.Failed(findings) {
 			found, err = outdated(cmd, path, out.command(path), compared)

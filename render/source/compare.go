@@ -17,6 +17,7 @@ import (
 type Comparison struct {
 	path    string
 	inPlace bool
+	pkg     string
 
 	mu          sync.Mutex
 	files, gone []string
@@ -53,6 +54,14 @@ func (c *Comparison) Write(file string, data []byte) error {
 	}
 	c.files = append(c.files, file)
 	return c.compare(file, data)
+}
+
+// For names the package that the folder is compared with.
+func (c *Comparison) For(path string) (err error) {
+	if !c.inPlace {
+		c.pkg, err = packageFor(c.path, path)
+	}
+	return err
 }
 
 // Abort has nothing to take away.
@@ -95,8 +104,9 @@ func (c *Comparison) Differences() ([]Difference, error) {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
-		gone = dropped(strings.Split(strings.TrimSpace(string(before)), "\n"), c.files)
-		if err := c.compare(listFile, listOf(c.files)); err != nil {
+		_, listed := readList(before)
+		gone = dropped(listed, c.files)
+		if err := c.compare(listFile, listOf(c.pkg, c.files)); err != nil {
 			return nil, err
 		}
 	}

@@ -13,9 +13,20 @@ import (
 )
 
 // FindConfig reads the configuration of a package: the named file, or
-// armature.yaml at the root of the folder. No file at the root means the
-// defaults; a named one has to be there.
+// armature.yaml at the root of the folder. A folder that was rendered has that of its
+// package. No file at the root means the defaults; a named one has to be there.
 func FindConfig(named, root string) (*api.RenderConfig, []krm.Finding, error) {
+	if list, err := os.ReadFile(filepath.Join(root, listFile)); named == "" && err == nil {
+		if pkg, _ := readList(list); pkg != "" && pkg != "-" {
+			at := filepath.Join(root, filepath.FromSlash(pkg))
+			if info, err := os.Stat(at); err == nil && !info.IsDir() {
+				at = filepath.Dir(at)
+			}
+			if _, err := os.Stat(filepath.Join(root, render.ConfigFile)); errors.Is(err, os.ErrNotExist) {
+				root = at
+			}
+		}
+	}
 	return find(named, root, render.ConfigFile, "configuration", render.ReadConfig)
 }
 

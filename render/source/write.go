@@ -28,6 +28,7 @@ type Folder struct {
 	fresh       bool      // the folder did not exist, or was empty
 	within      bool      // the stage is in the folder, and not beside it
 	inPlace     bool      // the files are the author's: none is ever removed
+	pkg         string    // that is rendered, as the list names it
 
 	mu    sync.Mutex
 	files []string        // rendered
@@ -182,14 +183,14 @@ func (f *Folder) commit() (written, removed int, err error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, 0, err
 	}
-	list := string(listOf(f.files))
+	list := string(listOf(f.pkg, f.files))
 	if f.fresh {
 		if err := writeFile(filepath.Join(f.stage, listFile), []byte(list)); err != nil {
 			return 0, 0, err
 		}
 		return f.moveAll()
 	}
-	listed := strings.Split(strings.TrimSpace(string(before)), "\n")
+	_, listed := readList(before)
 	if err := f.reachable(append(slices.Clone(f.moved), dropped(listed, f.files)...)); err != nil {
 		return 0, 0, err
 	}
@@ -198,7 +199,7 @@ func (f *Folder) commit() (written, removed int, err error) {
 		// next render knows what it may take away.
 		both := slices.Concat(listed, f.files)
 		slices.Sort(both)
-		if err := f.replaceList(string(listOf(slices.Compact(both)))); err != nil {
+		if err := f.replaceList(string(listOf(f.pkg, slices.Compact(both)))); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -266,8 +267,62 @@ func (f *Folder) reachable(files []string) error {
 	return nil
 }
 
+// ofPackage begins the line of listFile that names the package, from the folder.
+const ofPackage = "# package: "
+
 // listOf is the content of listFile.
-func listOf(files []string) []byte { return []byte(strings.Join(files, "\n") + "\n") }
+func listOf(pkg string, files []string) []byte {
+	list := strings.Join(files, "\n") + "\n"
+	if pkg != "" {
+		list = ofPackage + pkg + "\n" + list
+	}
+	return []byte(list)
+}
+
+// readList takes the content of listFile apart.
+func readList(list []byte) (pkg string, files []string) {
+	text := strings.TrimSpace(string(list))
+	if rest, ok := strings.CutPrefix(text, ofPackage); ok {
+		pkg, text, _ = strings.Cut(rest, "\n")
+	}
+	return pkg, strings.Split(text, "\n")
+}
+
+// packageFor names a package, "-" for standard input, as the list of a folder does. It
+// is an error that the folder was rendered from another one.
+func packageFor(folder, path string) (string, error) {
+	pkg := path
+	if path != "-" {
+		from, err1 := filepath.Abs(folder)
+		to, err2 := filepath.Abs(path)
+		relative, err3 := filepath.Rel(from, to)
+		if err := multi.Errors(err1, err2, err3); err != nil {
+			return "", err
+		}
+		pkg = filepath.ToSlash(relative)
+	}
+	list, err := os.ReadFile(filepath.Join(folder, listFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	if was, _ := readList(list); was != "" && was != pkg {
+		if was == "-" {
+			was = "standard input"
+		} else {
+			was = filepath.Join(folder, filepath.FromSlash(was))
+		}
+		return "", fmt.Errorf("%s was rendered from %s, whose files a render of %s would remove\n  hint: name another folder, or remove %s first", folder, was, path, folder)
+	}
+	return pkg, nil
+}
+
+// For names the package that is rendered to the folder.
+func (f *Folder) For(path string) (err error) {
+	if !f.inPlace {
+		f.pkg, err = packageFor(f.path, path)
+	}
+	return err
+}
 
 // dropped are those files of an earlier render that are not among the files of this one,
 // which are sorted.
