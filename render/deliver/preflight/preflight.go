@@ -1,0 +1,173 @@
+// Package preflight compares what a package needs with what a cluster has. It only reads,
+// and of Secrets no values.
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	psapi "k8s.io/pod-security-admission/api"
+
+	"github.com/armature-dev/armature/render/needs"
+)
+
+// deadline of a request.
+const deadline = time.Minute
+
+type cluster struct {
+	kubernetes.Interface
+	secrets   metadata.Getter
+	namespace string // of objects without one
+}
+
+// Compare gives each need its status and what the cluster has. The error is that the
+// cluster does not answer at all.
+func Compare(ctx context.Context, config *rest.Config, namespace string, all []needs.Need) error {
+	config = rest.CopyConfig(config)
+	config.Timeout = deadline
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	objects, err := metadata.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	c := cluster{client, objects.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}), namespace}
+	if _, err := client.Discovery().ServerVersion(); err != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+		return fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	for i := range all {
+		n := &all[i]
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if n.Status == needs.Unknown {
+			continue // it could not be read
+		}
+		found, err := c.find(ctx, n)
+		switch {
+		case err == nil:
+			n.Found = found
+		case apierrors.IsNotFound(err):
+			n.Status, n.Found = needs.Missing, "the cluster does not have it"
+		default:
+			n.Status, n.Found, n.Unread = needs.Unknown, err.Error(), true
+		}
+	}
+	return nil
+}
+
+// find sets the status of a need, and describes what is there.
+func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err error) {
+	n.Status = needs.OK
+	get := metav1.GetOptions{}
+	namespace := n.Namespace
+	if namespace == "" {
+		namespace = c.namespace
+	}
+	switch n.Kind {
+	case needs.Version:
+		info, err := c.Discovery().ServerVersion()
+		if err != nil {
+			return "", err
+		}
+		is, err := version.ParseGeneric(info.GitVersion)
+		if err == nil && !is.AtLeast(version.MustParseGeneric(n.Name)) {
+			n.Status = needs.Missing
+		}
+		return info.GitVersion, err
+	case needs.CSIDriver:
+		_, err = c.StorageV1().CSIDrivers().Get(ctx, n.Name, get)
+		return "", err
+	case needs.API:
+		apiVersion, kind, _ := strings.Cut(n.Name, " ")
+		served, err := c.Discovery().ServerResourcesForGroupVersion(apiVersion)
+		if err == nil && !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind }) {
+			n.Status, found = needs.Missing, "the cluster serves "+apiVersion+" without it"
+		}
+		return found, err
+	case needs.PodSecurity:
+		return c.podSecurity(ctx, n, namespace)
+	case needs.ServiceAccount:
+		account, err := c.CoreV1().ServiceAccounts(namespace).Get(ctx, n.Name, get)
+		if err == nil && len(account.ImagePullSecrets) > 0 {
+			return "it is there, with pull secrets", nil
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return "", err
+		}
+		usual, err := c.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", get)
+		if apierrors.IsNotFound(err) {
+			return "default is not there, and has no pull secrets", nil
+		}
+		if err == nil && len(usual.ImagePullSecrets) > 0 {
+			n.Status = needs.Missing
+			return "default has the pull secret " + usual.ImagePullSecrets[0].Name, nil
+		}
+		return "default has no pull secrets either", err
+	case needs.Secret:
+		_, err = c.secrets.Namespace(namespace).Get(ctx, n.Name, get)
+		return "", err
+	}
+	n.Status = needs.Unknown
+	if n.Kind == needs.Keycloak {
+		return c.service(ctx, n)
+	}
+	return "the cluster's API does not say", nil
+}
+
+// service finds the Service of an address inside of the cluster.
+func (c *cluster) service(ctx context.Context, n *needs.Need) (string, error) {
+	address, err := url.Parse(n.Name)
+	if err != nil {
+		return "", err
+	}
+	name, rest, _ := strings.Cut(address.Hostname(), ".")
+	namespace, rest, _ := strings.Cut(rest, ".")
+	if rest != "svc" && !strings.HasPrefix(rest, "svc.") {
+		return "an address outside of the cluster, which is not asked", nil
+	}
+	if _, err := c.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
+		return "", err
+	}
+	n.Status = needs.OK
+	return "the Service is there; its realm is not asked", nil
+}
+
+func (c *cluster) podSecurity(ctx context.Context, n *needs.Need, namespace string) (string, error) {
+	level := ""
+	live, err := c.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	switch {
+	case n.Packaged != nil && (err == nil || apierrors.IsNotFound(err)):
+		level = n.Packaged.Enforce
+	case apierrors.IsNotFound(err):
+		n.Status = needs.Missing
+		if n.Name != needs.Levels[0] {
+			n.Remedy = "kubectl create namespace " + namespace + ", then " + n.Remedy
+		}
+		return "the namespace is not there", nil
+	case err != nil:
+		return "", err
+	default:
+		level = live.Labels[psapi.EnforceLevelLabel]
+	}
+	if level == "" {
+		return "it has no label " + psapi.EnforceLevelLabel + ": only the API server's own default applies", nil
+	}
+	if slices.Index(needs.Levels, level) < slices.Index(needs.Levels, n.Name) {
+		n.Status = needs.Missing
+	}
+	return "it enforces " + level, nil
+}

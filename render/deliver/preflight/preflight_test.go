@@ -1,0 +1,128 @@
+package preflight
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/render/needs"
+)
+
+// Each need is compared with a real API server before and after the cluster is furnished,
+// and by somebody who may read nothing.
+func TestCompare(t *testing.T) {
+	plane := controlplane.Start(t)
+	client, err := kubernetes.NewForConfig(plane.Admin.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	compare := func(config *rest.Config) map[string]needs.Need {
+		t.Helper()
+		all := []needs.Need{
+			{Kind: needs.Version, Name: "1.29"}, {Kind: needs.Version, Name: "99.0"},
+			{Kind: needs.CSIDriver, Name: "csi.spiffe.io"},
+			{Kind: needs.Issuer, Name: "https://keycloak.example.com/realms/agents"},
+			{Kind: needs.Keycloak, Name: "http://keycloak.team1.svc:8080/realms/agents"},
+			{Kind: needs.Keycloak, Name: "https://keycloak.example.com/realms/agents"},
+			{Kind: needs.API, Name: "apps/v1 Deployment"}, {Kind: needs.API, Name: "example.com/v1 Thing"}, {Kind: needs.API, Name: "apps/v1 Thing"},
+			{Kind: needs.PodSecurity, Namespace: "team1", Name: "privileged"},
+			{Kind: needs.PodSecurity, Namespace: "team2", Name: "restricted", Packaged: &needs.Namespace{}},
+			{Kind: needs.ServiceAccount, Namespace: "team1", Name: "weather"},
+			{Kind: needs.Secret, Name: "llm"},
+			{Kind: needs.Requests, Namespace: "team1", Name: "cpu 1"},
+			{Kind: needs.Readable, Name: "web", Status: needs.Unknown},
+		}
+		if err := Compare(ctx, config, "team1", all); err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]needs.Need{}
+		for _, n := range all {
+			found[string(n.Kind)+" "+n.Name] = n
+		}
+		return found
+	}
+	check := func(found map[string]needs.Need, want map[string]needs.Status) {
+		t.Helper()
+		for name, status := range want {
+			if n := found[name]; n.Status != status || status != needs.OK && n.Found == "" && n.Kind != needs.Readable {
+				t.Errorf("%s: want %s, got %+v", name, status, n)
+			}
+		}
+	}
+	always := map[string]needs.Status{
+		"KubernetesVersion 1.29": needs.OK, "KubernetesVersion 99.0": needs.Missing,
+		"API apps/v1 Deployment": needs.OK, "API example.com/v1 Thing": needs.Missing, "API apps/v1 Thing": needs.Missing,
+		"Issuer https://keycloak.example.com/realms/agents":   needs.Unknown,
+		"Keycloak https://keycloak.example.com/realms/agents": needs.Unknown,
+		"PodSecurity restricted":                              needs.OK, "Requests cpu 1": needs.Unknown, "Readable web": needs.Unknown,
+	}
+	depends := []string{"CSIDriver csi.spiffe.io", "Keycloak http://keycloak.team1.svc:8080/realms/agents", "PodSecurity privileged", "Secret llm"}
+	each := func(status needs.Status) map[string]needs.Status {
+		want := map[string]needs.Status{}
+		for _, name := range depends {
+			want[name] = status
+		}
+		return want
+	}
+
+	found := compare(plane.Admin.Config)
+	check(found, always)
+	check(found, each(needs.Missing))
+	if n := found["PodSecurity privileged"]; !strings.Contains(n.Remedy, "kubectl create namespace team1") {
+		t.Errorf("%+v", n)
+	}
+
+	at := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name, Namespace: "team1"} }
+	create := metav1.CreateOptions{}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}}
+	if namespace, err = client.CoreV1().Namespaces().Create(ctx, namespace, create); err != nil {
+		t.Fatal(err)
+	}
+	_, err1 := client.StorageV1().CSIDrivers().Create(ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "csi.spiffe.io"}}, create)
+	_, err2 := client.CoreV1().Secrets("team1").Create(ctx, &corev1.Secret{ObjectMeta: at("llm")}, create)
+	_, err3 := client.CoreV1().Services("team1").Create(ctx, &corev1.Service{ObjectMeta: at("keycloak"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 8080}}}}, create)
+	_, err4 := client.CoreV1().ServiceAccounts("team1").Create(ctx, &corev1.ServiceAccount{ObjectMeta: at("default"), ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}}, create)
+	for _, err := range []error{err1, err2, err3, err4} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(compare(plane.Admin.Config), map[string]needs.Status{"PodSecurity privileged": needs.Missing, "ServiceAccount weather": needs.Missing})
+
+	namespace.Labels["pod-security.kubernetes.io/enforce"] = "privileged"
+	if _, err := client.CoreV1().Namespaces().Update(ctx, namespace, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CoreV1().ServiceAccounts("team1").Create(ctx, &corev1.ServiceAccount{ObjectMeta: at("weather"), ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}}, create); err != nil {
+		t.Fatal(err)
+	}
+	found = compare(plane.Admin.Config)
+	check(found, always)
+	check(found, each(needs.OK))
+	check(found, map[string]needs.Status{"ServiceAccount weather": needs.OK})
+
+	nobody, err := plane.User("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found = compare(nobody.Config)
+	check(found, each(needs.Unknown))
+	for _, name := range depends {
+		if n := found[name]; !n.Unread || !strings.Contains(n.Found, "forbidden") {
+			t.Errorf("%+v", n)
+		}
+	}
+
+	away := rest.CopyConfig(plane.Admin.Config)
+	away.Host = "https://127.0.0.1:1"
+	if err := Compare(ctx, away, "team1", nil); err == nil || !strings.Contains(err.Error(), "connecting to the cluster") {
+		t.Errorf("a cluster that does not answer: %v", err)
+	}
+}

@@ -1,0 +1,345 @@
+// Package needs says what a rendered package needs of a cluster. It is pure: objects in,
+// needs out. Package preflight compares them with a cluster.
+package needs
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	psapi "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+)
+
+// Kind is what is needed.
+type Kind string
+
+// Kinds of needs, in the order in which they are printed.
+const (
+	Version        Kind = "KubernetesVersion"
+	CSIDriver      Kind = "CSIDriver"
+	Issuer         Kind = "Issuer"
+	Keycloak       Kind = "Keycloak"
+	API            Kind = "API"
+	PodSecurity    Kind = "PodSecurity"
+	ServiceAccount Kind = "ServiceAccount"
+	Secret         Kind = "Secret"
+	Requests       Kind = "Requests"
+	Readable       Kind = "Readable"
+)
+
+var order = []Kind{Version, CSIDriver, Issuer, Keycloak, API, PodSecurity, ServiceAccount, Secret, Requests, Readable}
+
+// Status is what a cluster has of a need.
+type Status string
+
+// Statuses of needs.
+const (
+	OK      Status = "ok"
+	Missing Status = "missing"
+	Unknown Status = "unknown"
+)
+
+// Need is one thing that a package needs.
+type Need struct {
+	Kind      Kind     `json:"kind"`
+	Namespace string   `json:"namespace,omitempty"` // "" where the manifests have none
+	Name      string   `json:"name"`                // of an object, or a version, an address, a level
+	Need      string   `json:"need"`                // a sentence
+	For       []string `json:"for,omitempty"`
+	Remedy    string   `json:"remedy"`
+	Status    Status   `json:"status,omitempty"`
+	Found     string   `json:"found,omitempty"` // what a cluster has
+
+	// Unread says that the need, or what a cluster has, could not be read. Without it, what is
+	// unknown is what the API of a cluster does not say, such as the issuer of tokens.
+	Unread bool `json:"unread,omitempty"`
+	// Packaged is the Namespace of the package itself, nil where it has none.
+	Packaged *Namespace `json:"-"`
+}
+
+// Namespace of a package.
+type Namespace struct{ Enforce string }
+
+// Levels of Pod Security, the strictest first.
+var Levels = []string{string(psapi.LevelRestricted), string(psapi.LevelBaseline), string(psapi.LevelPrivileged)}
+
+// builtIn are the groups that every API server has.
+var builtIn = strings.Fields(`apps batch autoscaling policy networking.k8s.io rbac.authorization.k8s.io storage.k8s.io
+admissionregistration.k8s.io apiextensions.k8s.io apiregistration.k8s.io scheduling.k8s.io coordination.k8s.io discovery.k8s.io
+certificates.k8s.io node.k8s.io flowcontrol.apiserver.k8s.io events.k8s.io resource.k8s.io authentication.k8s.io
+authorization.k8s.io kustomize.config.k8s.io`)
+
+type collector struct {
+	needs      map[string]*Need
+	has        map[string]bool // objects of the package: "Secret namespace/name", "API group/kind"
+	namespaces map[string]*Namespace
+	requests   map[string]corev1.ResourceList // of sidecars, by namespace
+	evaluator  policy.Evaluator
+}
+
+// Of gives what the rendered objects of files need.
+func Of(files []render.File) []Need {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		panic(err) // the checks are those of the library
+	}
+	c := &collector{map[string]*Need{}, map[string]bool{}, map[string]*Namespace{}, map[string]corev1.ResourceList{}, evaluator}
+	for _, visit := range []func(*krm.Object){c.list, c.object} {
+		for _, f := range files {
+			render.Objects(f, visit)
+		}
+	}
+	var all []Need
+	for _, n := range c.needs {
+		if n.Kind == ServiceAccount && c.has["pull secrets "+n.Namespace+"/"+n.Name] {
+			continue
+		}
+		if n.Kind == PodSecurity {
+			if slices.ContainsFunc(Levels[slices.Index(Levels, n.Name)+1:], func(weaker string) bool { return c.needs[string(PodSecurity)+" "+n.Namespace+"/"+weaker] != nil }) {
+				continue // the namespace has one level, which admits these pods too
+			}
+			n.Packaged = c.namespaces[n.Namespace]
+		}
+		if n.Kind == Requests {
+			r := c.requests[n.Namespace]
+			n.Name = fmt.Sprintf("cpu %s, memory %s", r.Cpu(), r.Memory())
+			n.Need = "requests of the sidecars in " + InNamespace(n.Namespace) + ": " + n.Name
+		}
+		slices.Sort(n.For)
+		n.For = slices.Compact(n.For)
+		all = append(all, *n)
+	}
+	slices.SortFunc(all, func(a, b Need) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// InNamespace names a namespace, "" is that of the apply.
+func InNamespace(name string) string {
+	if name == "" {
+		return "the namespace of the apply"
+	}
+	return "namespace " + name
+}
+
+// list notes what the package has itself.
+func (c *collector) list(o *krm.Object) {
+	c.has[o.Kind+" "+o.Namespace+"/"+o.Name] = true
+	switch {
+	case o.Kind == "CustomResourceDefinition":
+		c.has["API "+o.Get("spec", "group").Text()+"/"+o.Get("spec", "names", "kind").Text()] = true
+	case o.Kind == "Namespace" && o.APIVersion == "v1":
+		c.namespaces[o.Name] = &Namespace{o.Get("metadata", "labels", psapi.EnforceLevelLabel).Text()}
+	}
+}
+
+// add a need, or one more object that has it.
+func (c *collector) add(n Need, of *krm.Object) {
+	key := string(n.Kind) + " " + n.Namespace + "/" + n.Name
+	if n.Kind == Requests {
+		key = string(n.Kind) + " " + n.Namespace
+	}
+	if c.needs[key] == nil {
+		c.needs[key] = &n
+	}
+	c.needs[key].For = append(c.needs[key].For, of.Ref.String())
+}
+
+func (c *collector) secret(name string, of *krm.Object) {
+	if name != "" && !c.has["Secret "+of.Namespace+"/"+name] {
+		c.add(Need{Kind: Secret, Namespace: of.Namespace, Name: name, Need: "Secret " + name + " in " + InNamespace(of.Namespace),
+			Remedy: "create it, or let its operator write it: pods that name it do not start before"}, of)
+	}
+}
+
+var address = regexp.MustCompile(`(?m)^ *(issuer|jwks_url|token_url): *["']?([^"'\s]+)`)
+
+func (c *collector) object(o *krm.Object) {
+	group := o.Group()
+	switch {
+	case strings.HasSuffix(group, "armature.dev") && (o.Kind == "RenderConfig" || o.Kind == "ImageLock"): // files, and never applied
+	case group != "" && !slices.Contains(builtIn, group) && !c.has["API "+group+"/"+o.Kind]:
+		c.add(Need{Kind: API, Name: o.APIVersion + " " + o.Kind, Need: "the kind " + o.Kind + " of " + o.APIVersion,
+			Remedy: "install the CustomResourceDefinition with the software that reads it, or leave the object out"}, o)
+	}
+	if _, generated := o.Annotation(keys.RenderedFor); generated {
+		switch o.Kind {
+		case "ConfigMap":
+			for _, m := range address.FindAllStringSubmatch(o.Get("data", "config.yaml").Text(), -1) {
+				c.address(m[1] == "issuer", m[2], o)
+			}
+			if url := o.Get("data", "KEYCLOAK_URL").Text(); url != "" {
+				c.address(false, url+"/realms/"+o.Get("data", "KEYCLOAK_REALM").Text(), o)
+			}
+		case "ServiceAccount":
+			if o.Get("imagePullSecrets").Len() == 0 {
+				c.add(Need{Kind: ServiceAccount, Namespace: o.Namespace, Name: o.Name,
+					Need:   "the new ServiceAccount " + o.Name + " in " + InNamespace(o.Namespace) + " pulls all images: it has no pull secrets, and no RoleBindings of default",
+					Remedy: "write imagePullSecrets into the pod template, or name a ServiceAccount that has them, and bind what the agent may do"}, o)
+			}
+		}
+	}
+	if o.Kind == "ServiceAccount" {
+		for s := range o.Get("imagePullSecrets").Items() {
+			c.secret(s.Get("name").Text(), o)
+		}
+	}
+	if template, ok := o.PodTemplate(); ok {
+		c.workload(o, template)
+	}
+}
+
+// address of an issuer, or of an endpoint of a realm.
+func (c *collector) address(issuer bool, url string, o *krm.Object) {
+	if issuer {
+		c.add(Need{Kind: Issuer, Name: url, Need: "tokens of callers are issued by " + url,
+			Remedy: "compare it with the iss of a token; another one is spec.identity.inbound.validation.issuer of armature.yaml"}, o)
+		return
+	}
+	if base, rest, ok := strings.Cut(url, "/realms/"); ok {
+		realm, _, _ := strings.Cut(rest, "/")
+		url = base + "/realms/" + realm
+	}
+	c.add(Need{Kind: Keycloak, Name: url, Need: "Keycloak answers at " + url,
+		Remedy: "start it before the agents, with this realm and a client for each; another one is spec.identity.clientRegistration.keycloak of armature.yaml"}, o)
+}
+
+func (c *collector) workload(o *krm.Object, template krm.PodTemplate) {
+	value, err := o.Value()
+	for field := range strings.SplitSeq(template.Path, ".") {
+		if fields, ok := value.(map[string]any); ok && field != "" {
+			value = fields[field]
+		}
+	}
+	var pod corev1.PodTemplateSpec
+	var text []byte
+	if err == nil {
+		text, err = json.Marshal(value)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &pod)
+	}
+	if err != nil { // not a pod by the API's schema, or not yet: it has variables
+		c.add(Need{Kind: Readable, Namespace: o.Namespace, Name: o.Name, Status: Unknown, Unread: true, Need: "the pod template of " + o.Ref.String() + " cannot be read: " + err.Error(),
+			Remedy: "correct the field, or replace its variable first: nothing is known of what this workload needs"}, o)
+		return
+	}
+	for _, r := range template.References() {
+		if r.Kind == "Secret" && !r.Optional {
+			c.secret(r.Name.Text(), o)
+		}
+	}
+	if len(pod.Spec.ImagePullSecrets) > 0 {
+		c.has["pull secrets "+o.Namespace+"/"+pod.Spec.ServiceAccountName] = true
+	}
+	c.version(o, pod.Spec)
+	c.podSecurity(o, pod)
+	c.sidecars(o, pod.Spec)
+}
+
+func (c *collector) version(o *krm.Object, pod corev1.PodSpec) {
+	need := func(version, what, remedy string) {
+		c.add(Need{Kind: Version, Name: version, Need: "Kubernetes " + version + " or later, for " + what, Remedy: remedy}, o)
+	}
+	if slices.ContainsFunc(pod.InitContainers, keepsRunning) {
+		need("1.29", "sidecars", "upgrade the cluster, or set spec.sidecars: classic in armature.yaml")
+	}
+	for _, v := range pod.Volumes {
+		if v.Image != nil {
+			need("1.35", "image volumes", "upgrade the cluster, or set spec.skills.mount: init in armature.yaml")
+		}
+		if v.CSI != nil {
+			n := Need{Kind: CSIDriver, Name: v.CSI.Driver, Need: "the CSI driver " + v.CSI.Driver + " on the nodes", Remedy: "install it: pods that mount it stay pending"}
+			if n.Name == "csi.spiffe.io" {
+				n.Remedy = "install SPIRE with its CSI driver (helm charts spire-crds and spire of spiffe/helm-charts-hardened), with an entry for each ServiceAccount: pods stay pending without it"
+			}
+			c.add(n, o)
+		}
+	}
+}
+
+func keepsRunning(c corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// podSecurity needs the strictest level that admits the pod.
+func (c *collector) podSecurity(o *krm.Object, pod corev1.PodTemplateSpec) {
+	level, why := string(psapi.LevelRestricted), ""
+	for i, stricter := range Levels[:2] {
+		refused := policy.AggregateCheckResults(c.evaluator.EvaluatePod(psapi.LevelVersion{Level: psapi.Level(stricter), Version: psapi.LatestVersion()}, &pod.ObjectMeta, &pod.Spec))
+		if refused.Allowed {
+			break
+		}
+		level, why = Levels[i+1], ": "+refused.ForbiddenDetail()
+	}
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if s := container.SecurityContext; s != nil && s.RunAsUser != nil && *s.RunAsUser == 0 {
+			why += "; " + container.Name + " runs as root"
+		}
+	}
+	remedy := fmt.Sprintf("kubectl label namespace %s %s=%s --overwrite", cmp.Or(o.Namespace, "NAMESPACE"), psapi.EnforceLevelLabel, level)
+	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == "proxy-init" }) {
+		remedy += ", or spec.identity.outbound.trafficInterception.enabled: false in armature.yaml, which leaves proxy-init out"
+	}
+	if level == Levels[0] {
+		remedy = "kubectl create namespace " + cmp.Or(o.Namespace, "NAMESPACE") + ": every level admits these pods"
+	}
+	c.add(Need{Kind: PodSecurity, Namespace: o.Namespace, Name: level, Need: InNamespace(o.Namespace) + " admits pods of Pod Security " + level + why, Remedy: remedy}, o)
+}
+
+// sidecars sums up what the containers that Armature injected request.
+func (c *collector) sidecars(o *krm.Object, pod corev1.PodSpec) {
+	note, _ := o.Annotation(keys.Injected)
+	var injected struct{ InitContainers, Containers []string }
+	if json.Unmarshal([]byte(note), &injected) != nil {
+		return
+	}
+	replicas, ok := o.Get("spec", "replicas").Int()
+	if !ok {
+		replicas = 1
+	}
+	sum := corev1.ResourceList{}
+	for _, container := range slices.Concat(slices.DeleteFunc(slices.Clone(pod.InitContainers), func(c corev1.Container) bool { return !keepsRunning(c) }), pod.Containers) {
+		if !slices.Contains(slices.Concat(injected.InitContainers, injected.Containers), container.Name) {
+			continue
+		}
+		for _, e := range container.Env {
+			if e.Name == "ISSUER" && e.Value != "" {
+				c.address(true, e.Value, o)
+			}
+		}
+		for name, q := range container.Resources.Requests {
+			q.Mul(int64(replicas))
+			total := sum[name]
+			total.Add(q)
+			sum[name] = total
+		}
+	}
+	if len(sum) == 0 {
+		return
+	}
+	c.add(Need{Kind: Requests, Namespace: o.Namespace, Remedy: "compare with kubectl describe nodes, and with the ResourceQuotas of the namespace"}, o)
+	if c.requests[o.Namespace] == nil {
+		c.requests[o.Namespace] = corev1.ResourceList{}
+	}
+	for name, q := range maps.All(sum) {
+		total, known := c.requests[o.Namespace][name]
+		if !known {
+			total = resource.Quantity{Format: q.Format}
+		}
+		total.Add(q)
+		c.requests[o.Namespace][name] = total
+	}
+}

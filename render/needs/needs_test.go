@@ -1,0 +1,133 @@
+package needs
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/armature-dev/armature/render"
+)
+
+const rendered = `apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: weather
+  namespace: team1
+  annotations:
+    armature.dev/injected: '{"initContainers":["proxy-init","authbridge-proxy"]}'
+spec:
+  replicas: 3
+  template:
+    spec:
+      serviceAccountName: weather
+      initContainers:
+      - name: proxy-init
+        resources: {requests: {cpu: 1, memory: 1Gi}}
+        securityContext: {runAsUser: 0, capabilities: {add: [NET_ADMIN]}}
+      - name: authbridge-proxy
+        restartPolicy: Always
+        resources: {requests: {cpu: 100m, memory: 128Mi}}
+      containers:
+      - name: agent
+        resources: {requests: {cpu: 2}}
+        envFrom:
+        - secretRef: {name: llm}
+        - secretRef: {name: own}
+        - secretRef: {name: perhaps, optional: true}
+      volumes:
+      - name: spire
+        csi: {driver: csi.spiffe.io, readOnly: true}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: own, namespace: team1}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: weather
+  namespace: team1
+  annotations: {armature.dev/rendered-for: Deployment/weather}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: authbridge-config-weather
+  namespace: team1
+  annotations: {armature.dev/rendered-for: Deployment/weather}
+data:
+  config.yaml: |
+    pipeline:
+      issuer: "https://keycloak.example.com/realms/agents"
+      jwks_url: "http://keycloak.svc:8080/realms/agents/protocol/openid-connect/certs"
+      token_url: "http://keycloak.svc:8080/realms/agents/protocol/openid-connect/token"
+---
+apiVersion: example.com/v1
+kind: Thing
+metadata: {name: thing}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: owns.example.com}
+spec:
+  group: example.com
+  names: {kind: Own}
+---
+apiVersion: example.com/v1
+kind: Own
+metadata: {name: own}
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: team1
+  labels: {pod-security.kubernetes.io/enforce: privileged}
+`
+
+func of(text string) (lines []string) {
+	for _, n := range Of([]render.File{{Path: "a.yaml", Data: []byte(text)}}) {
+		lines = append(lines, string(n.Kind)+" "+n.Namespace+" "+n.Name)
+	}
+	return lines
+}
+
+func TestOf(t *testing.T) {
+	want := []string{
+		"KubernetesVersion  1.29",
+		"CSIDriver  csi.spiffe.io",
+		"Issuer  https://keycloak.example.com/realms/agents",
+		"Keycloak  http://keycloak.svc:8080/realms/agents",
+		"API  example.com/v1 Thing",
+		"PodSecurity team1 privileged",
+		"ServiceAccount team1 weather",
+		"Secret team1 llm",
+		"Requests team1 cpu 300m, memory 384Mi",
+	}
+	if got := of(rendered); !slices.Equal(got, want) {
+		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for _, n := range Of([]render.File{{Path: "a.yaml", Data: []byte(rendered)}}) {
+		if n.Need == "" || n.Remedy == "" || len(n.For) == 0 || n.Status != "" {
+			t.Errorf("%+v", n)
+		}
+		if n.Kind == PodSecurity && (!strings.Contains(n.Need, "NET_ADMIN") || !strings.Contains(n.Need, "proxy-init runs as root") || n.Packaged == nil || n.Packaged.Enforce != "privileged") {
+			t.Errorf("%+v", n)
+		}
+	}
+}
+
+// Pull secrets of the pod template serve a new ServiceAccount, and have to be there themselves.
+func TestPullSecrets(t *testing.T) {
+	got := of(strings.Replace(rendered, "      serviceAccountName: weather\n", "      serviceAccountName: weather\n      imagePullSecrets: [{name: pull}]\n", 1))
+	if slices.Contains(got, "ServiceAccount team1 weather") || !slices.Contains(got, "Secret team1 pull") {
+		t.Errorf("%q", got)
+	}
+}
+
+// What cannot be read is reported.
+func TestUnreadable(t *testing.T) {
+	all := Of([]render.File{{Path: "a.yaml", Data: []byte(strings.Replace(rendered, "restartPolicy: Always", "restartPolicy: {}", 1))}})
+	if n := all[len(all)-1]; n.Kind != Readable || n.Status != Unknown || !n.Unread {
+		t.Errorf("%+v", n)
+	}
+}
