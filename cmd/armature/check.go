@@ -78,7 +78,11 @@ func needsOf(cmd *cobra.Command, m *cli.Manifests, given string) ([]needs.Need, 
 	if err := m.Report(cmd, append(findings, r.Findings...)); err != nil {
 		return nil, err
 	}
-	if r.Stats.Documents == 0 {
+	objects := 0
+	for _, f := range r.Files {
+		render.Objects(f, func(*krm.Object) { objects++ })
+	}
+	if objects == 0 {
 		return nil, errors.New(given + " has no Kubernetes object: name a folder or file with manifests")
 	}
 	return needs.Of(r.Files), nil
