@@ -20,7 +20,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, args := range [][]string{{"render", folder}, {"uninject", folder}, {"verify", folder}, {"lint", folder}, {"explain", file}, {"migrate", folder}} {
+	for _, args := range [][]string{{"render", folder}, {"uninject", folder}, {"verify", folder}, {"lint", folder}, {"check", folder}, {"explain", file}, {"migrate", folder}} {
 		cmd := root()
 		cmd.SetArgs(args)
 		cmd.SetOut(io.Discard)
