@@ -79,7 +79,7 @@ func TestUnreadable(t *testing.T) {
 		if strings.Join(got, "\n") != want {
 			t.Errorf("%s: have %s, want %s", name, strings.Join(got, "\n"), want)
 		}
-		if took := time.Since(started); took > 2*time.Second {
+		if took := time.Since(started); took > 20*time.Second {
 			t.Errorf("%s: took %s", name, took)
 		}
 	}

@@ -70,7 +70,7 @@ func TestManyFields(t *testing.T) {
 	if _, err := Transform([]byte(b.String())); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begun); took > 5*time.Second {
+	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("took %s", took)
 	}
 }
