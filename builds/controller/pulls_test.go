@@ -166,7 +166,7 @@ func TestBranchesAndTags(t *testing.T) {
 
 	// An AgentBuild of somebody else is left as it is.
 	hash := sha256.Sum256([]byte("refs/heads/release/taken"))
-	taken := w.create("weather-release-taken-"+hex.EncodeToString(hash[:4]), func(b *api.AgentBuild) { b.Spec.Cancel = true })
+	taken := w.create("weather-release-taken-"+hex.EncodeToString(hash[:8]), func(b *api.AgentBuild) { b.Spec.Cancel = true })
 	r.git("branch", "release/taken")
 	w.deliver(hook)
 	w.event(parent, "NameTaken", taken.Name)
@@ -180,7 +180,7 @@ func TestBranchesAndTags(t *testing.T) {
 	for i := 0; ; i++ {
 		name := fmt.Sprintf("release/%022d%d", 0, i)
 		sum := sha256.Sum256([]byte("refs/heads/" + name))
-		key := hex.EncodeToString(sum[:4])
+		key := hex.EncodeToString(sum[:8])
 		if other := names[key]; other != "" {
 			r.git("branch", other)
 			w.deliver(hook)
