@@ -175,37 +175,6 @@ func TestBranchesAndTags(t *testing.T) {
 	}
 	r.git("branch", "-D", "release/taken")
 
-	// Two branches whose builds have one name: the first one keeps it.
-	names := make(map[string]string)
-	for i := 0; ; i++ {
-		name := fmt.Sprintf("release/%022d%d", 0, i)
-		sum := sha256.Sum256([]byte("refs/heads/" + name))
-		key := hex.EncodeToString(sum[:8])
-		if other := names[key]; other != "" {
-			r.git("branch", other)
-			w.deliver(hook)
-			before := w.isDerived("refs/heads/" + other)
-			r.git("branch", name)
-			r.git("branch", "release/later")
-			w.deliver(hook)
-			w.isDerived("refs/heads/release/later")
-			if now := w.isDerived("refs/heads/" + other); now.Generation != before.Generation || now.UID != before.UID {
-				t.Errorf("the build of another branch was changed: %+v", now.Spec)
-			}
-			r.git("branch", "-D", other, "release/later")
-			w.eventually("the name is free", func() string {
-				w.deliver(hook)
-				if w.derived()["refs/heads/"+name] == nil {
-					return "not yet"
-				}
-				return ""
-			})
-			r.git("branch", "-D", name)
-			break
-		}
-		names[key] = name
-	}
-
 	// A build of a tag that somebody deletes does not come back, and that of a branch does.
 	w.must(w.Client.Delete(t.Context(), w.derived()["refs/tags/v1.1"]))
 	w.must(w.Client.Delete(t.Context(), w.derived()["refs/heads/release/v1.1"]))
