@@ -15,6 +15,7 @@ import (
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/cmd/internal/discovery"
+	"github.com/armature-dev/armature/cmd/internal/testfunction"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -56,7 +57,7 @@ manifests are rendered, so that Git shows what runs.`,
 		commands  []*cobra.Command
 	}{
 		{"render", "Render:", []*cobra.Command{initCommand(), renderCommand(), uninjectCommand(), functionsCommand(), migrateCommand()}},
-		{"review", "Review:", []*cobra.Command{verifyCommand(), lintCommand(), checkCommand(), explainCommand(), diffCommand(), reportCommand()}},
+		{"review", "Review:", []*cobra.Command{verifyCommand(), lintCommand(), checkCommand(), explainCommand(), diffCommand(), reportCommand(), testfunction.Command()}},
 		{"deliver", "Deliver:", []*cobra.Command{pinCommand(), cardCommand(), skillCommand(), hydrateCommand(), pushCommand(), pullCommand(), tagCommand(), listCommand(),
 			applyCommand(), deleteCommand(), inventoryCommand(), statusCommand()}},
 		{"platform", "Build images and find agents:", []*cobra.Command{installCommand(), buildCommand(), discovery.CatalogCommand(), discovery.ConsoleCommand()}},

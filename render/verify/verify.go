@@ -84,7 +84,11 @@ func objects(file string, data []byte) (map[krm.Ref]found, error) {
 		}
 		local := o.Get("metadata", "annotations", krm.LocalConfig).Is("true")
 		krm.DropHostAnnotations(value)
-		all[o.Ref] = found{file, o.Ref, o.Origin.Line, value, inject.Injected(o), local}
+		at, line := file, o.Origin.Line
+		if o.Origin.File != file { // a host names the file of the item, whose lines nobody knows
+			at, line = o.Origin.File, 0
+		}
+		all[o.Ref] = found{at, o.Ref, line, value, inject.Injected(o), local}
 	})
 	return all, failed
 }
