@@ -56,11 +56,13 @@ var (
 
 const (
 	emptyList  = "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems: []\n"
-	large      = 1000
 	badConfig  = "apiVersion: test-function.armature.dev/v1\nkind: NoSuchConfig\nmetadata:\n  name: wrong\nspec: [wrong]\n"
 	baseName   = "the list"
 	configName = "a functionConfig of an unknown kind"
 )
+
+// large is the number of items of the large list.
+var large = 1000
 
 // trial is a run of the function.
 type trial struct {

@@ -18,6 +18,9 @@ import (
 	"github.com/armature-dev/armature/render/verify"
 )
 
+// The story of the command has a list that is larger.
+func init() { large = 100 }
+
 // does is a function in Go.
 type does func(input []byte) (Answer, error)
 
