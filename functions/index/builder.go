@@ -40,7 +40,8 @@ func (b *Builder) Enter(e Entry) ID {
 
 // EnterNamespace adds a Namespace, which outlives the text of its file.
 func (b *Builder) EnterNamespace(ns *krm.Object) {
-	b.index.namespaces[ns.Name] = append(b.index.namespaces[ns.Name], ns)
+	name := krm.Home(ns.Name)
+	b.index.namespaces[name] = append(b.index.namespaces[name], ns)
 }
 
 // Rename adds the name that an object had before kustomize changed it, in the

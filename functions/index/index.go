@@ -146,10 +146,10 @@ func (x *Index) HasAuthoredConfigMaps() bool { return x.configMaps > 0 }
 func (x *Index) Broken(namespace, name string) bool { return x.broken[Key{"", namespace, name}] }
 
 // Namespace gives the Namespace of an object, the one in the nearest file; nil
-// where the package has none.
+// where the package has none. Without a namespace an object is in default.
 func (x *Index) Namespace(o *krm.Object) (nearest *krm.Object) {
 	best := -1
-	for _, ns := range x.namespaces[o.Namespace] {
+	for _, ns := range x.namespaces[krm.Home(o.Namespace)] {
 		if depth := SharedFolders(ns.Origin.File, o.Origin.File); depth > best {
 			best, nearest = depth, ns
 		}

@@ -39,6 +39,14 @@ func (r Ref) String() string {
 	return r.Kind + " " + r.Namespace + "/" + r.Name
 }
 
+// Home makes one of a namespace that is left out and the one that kubectl takes then.
+func Home(namespace string) string {
+	if namespace == "default" {
+		return ""
+	}
+	return namespace
+}
+
 // Finding is one thing the author should know: a skip, a default, a conflict
 // or a mistake, with its place and its remedy.
 type Finding struct {

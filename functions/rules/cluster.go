@@ -3,26 +3,20 @@ package rules
 import (
 	"slices"
 	"strings"
+
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // clusterWide are the kinds that others name without a namespace; one that their
 // author wrote does not count.
 var clusterWide = map[string]bool{"ClusterRole": true}
 
-// home makes one of a namespace that is left out and the one that kubectl takes then.
-func home(namespace string) string {
-	if namespace == "default" {
-		return ""
-	}
-	return namespace
-}
-
 // key is the id under which an object is kept and asked for.
 func key(kind, namespace, name string) id {
 	if clusterWide[kind] {
 		namespace = ""
 	}
-	return id{kind, home(namespace), name}
+	return id{kind, krm.Home(namespace), name}
 }
 
 // clusterRoles are those of every cluster beside system:*.

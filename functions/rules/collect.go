@@ -39,7 +39,7 @@ func (p *Package) Collect(o *krm.Object) {
 	case "Secret":
 		facts.add(o.Get("data"), o.Get("stringData"))
 	case "Namespace":
-		p.collected.namespaces[home(o.Name)] = readNamespace(o)
+		p.collected.namespaces[krm.Home(o.Name)] = readNamespace(o)
 	case "HorizontalPodAutoscaler", "ScaledObject":
 		target := scaled(o)
 		p.collected.scalers[target] = append(p.collected.scalers[target], o.Ref)
@@ -71,7 +71,7 @@ func (p *Package) Collect(o *krm.Object) {
 	pod := newPod(o, template)
 	p.collected.pods = append(p.collected.pods, pod)
 	for key, value := range pod.labels {
-		l := label{home(o.Namespace), key, value}
+		l := label{krm.Home(o.Namespace), key, value}
 		p.collected.byLabel[l] = append(p.collected.byLabel[l], pod)
 	}
 	for _, r := range template.References() {
@@ -279,7 +279,7 @@ func (p *pod) matches(want map[string]string) bool {
 func (p *Package) selected(namespace string, selector krm.Node) (found []*pod) {
 	want := wanted(selector)
 	for key, value := range want {
-		for _, candidate := range p.collected.byLabel[label{home(namespace), key, value}] {
+		for _, candidate := range p.collected.byLabel[label{krm.Home(namespace), key, value}] {
 			if candidate.matches(want) {
 				found = append(found, candidate)
 			}

@@ -24,7 +24,7 @@ func needsKeycloakAdmin(config *api.RenderConfig) bool {
 // package has it or a pod refers to it.
 func keycloakAdmin(c *checker) {
 	report := func(at krm.Node, secret string) {
-		c.once(home(c.Namespace)+"/"+secret, at,
+		c.once(krm.Home(c.Namespace)+"/"+secret, at,
 			"the Secret gives whoever reads it, in a namespace of agents, the rights of Keycloak's administrator",
 			"let SPIFFE identify the client (spec.profile: "+profile.AuthBridge+"), or keep the credentials in the namespace of a program that registers clients for others")
 	}
@@ -50,7 +50,7 @@ func keycloakAdmin(c *checker) {
 // hasAgent reports whether the package has an agent in a namespace.
 func (p *Package) hasAgent(namespace string) bool {
 	for _, pod := range p.collected.pods {
-		if home(pod.ref.Namespace) == home(namespace) && p.isAgent(pod) {
+		if krm.Home(pod.ref.Namespace) == krm.Home(namespace) && p.isAgent(pod) {
 			return true
 		}
 	}

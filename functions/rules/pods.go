@@ -147,7 +147,7 @@ func doubleInjection(c *checker) {
 		c.report(n, fmt.Sprintf("%s: %s makes a mesh redirect the pod's traffic too", n.Key(), n.Text()), remedy)
 		return
 	}
-	if ns := c.collected.namespaces[home(c.Namespace)]; ns.mesh != "" && !meshOff(metadata, ns.by) {
+	if ns := c.collected.namespaces[krm.Home(c.Namespace)]; ns.mesh != "" && !meshOff(metadata, ns.by) {
 		c.report(c.Get("metadata", "namespace"), fmt.Sprintf("the Namespace %s is labelled %s, so that a mesh redirects the pod's traffic too", cmp.Or(c.Namespace, "default"), ns.mesh), remedy)
 	}
 }
@@ -207,7 +207,7 @@ type Violation struct {
 
 // podSecurity holds a pod against the level that its namespace enforces.
 func podSecurity(c *checker) {
-	level := c.collected.namespaces[home(c.Namespace)].enforce
+	level := c.collected.namespaces[krm.Home(c.Namespace)].enforce
 	namespace := cmp.Or(c.Namespace, "default")
 	if !c.isPod || c.Evaluate == nil || level != "baseline" && level != "restricted" {
 		return
@@ -252,7 +252,7 @@ func sharedIdentity(c *checker) {
 		return
 	}
 	for _, other := range c.collected.pods {
-		if other.account == defaultAccount && home(other.ref.Namespace) == home(c.Namespace) && other.ref != c.Ref {
+		if other.account == defaultAccount && krm.Home(other.ref.Namespace) == krm.Home(c.Namespace) && other.ref != c.Ref {
 			at := c.pod.Spec().Get("serviceAccountName")
 			if !at.Exists() {
 				at = c.pod.Spec().Get("serviceAccount")
