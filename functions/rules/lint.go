@@ -65,6 +65,7 @@ func Rules() []Rule {
 		{"missing-configmap", krm.Warning, "a ConfigMap that the package does not have", missingConfigMap},
 		{"missing-secret", krm.Info, "a Secret that the package does not have", missingSecret},
 		{"bypass-auth-proxy", krm.Warning, "a port of the application that requests reach past the proxy that checks tokens", bypassAuthProxy},
+		{"http-only", krm.Error, "a Service that announces another protocol than HTTP/1.1 for the port of AuthBridge's reverse proxy", httpOnly},
 		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have", danglingReference},
 		{"latest-image", krm.Warning, "an image without a tag, or with the tag latest", latestImage},
 		{keycloakAdminRule, krm.Error, "an agent's namespace that holds the credentials of Keycloak's administrator", keycloakAdmin},

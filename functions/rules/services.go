@@ -23,16 +23,8 @@ func bypassAuthProxy(c *checker) {
 	}
 	pods := c.selected(c.Namespace, c.Get("spec", "selector"))
 	for p := range c.Get("spec", "ports").Items() {
-		at := p.Get("targetPort")
-		if !at.IsScalar() {
-			at = p.Get("port")
-		}
 		for _, pod := range pods {
-			number, owner, declared := pod.target(at.Text())
-			if !declared {
-				number, _ = at.Int()
-				owner = "the application"
-			}
+			at, number, owner := pod.reached(p)
 			proxy, hint := c.past(pod, number)
 			if number == 0 || proxy == "" || pod.authProxy == 0 && component(owner) {
 				continue
@@ -47,16 +39,62 @@ func bypassAuthProxy(c *checker) {
 // past names the proxy that does not check what arrives at a port of a pod, and the remedy;
 // "" where it does, or the pod has none.
 func (p *Package) past(pod *pod, number int) (proxy, hint string) {
-	facts := p.collected.objects[key("ConfigMap", pod.ref.Namespace, pod.config)]
+	guarded := p.guarded(pod)
 	switch {
 	case pod.authProxy != 0 && number != pod.authProxy && number != pod.inbound:
 		return profile.AuthProxy, fmt.Sprintf("set targetPort: auth-proxy (%d)", pod.authProxy)
 	case pod.authProxy == 0 && pod.inbound != 0 && slices.Contains(pod.open, number):
 		return profile.EnvoyProxy, fmt.Sprintf("take %d out of excludeInboundPorts", number)
-	case pod.config != "" && facts != nil && facts.guarded != 0 && facts.guarded != number:
-		return "AuthBridge", fmt.Sprintf("set targetPort: %d, where AuthBridge checks tokens", facts.guarded)
+	case guarded != 0 && guarded != number:
+		return "AuthBridge", fmt.Sprintf("set targetPort: %d, where AuthBridge checks tokens", guarded)
 	}
 	return "", ""
+}
+
+// guarded is the port that AuthBridge's reverse proxy takes from the agent of a pod, 0 for none.
+func (p *Package) guarded(pod *pod) int {
+	if facts := p.collected.objects[key("ConfigMap", pod.ref.Namespace, pod.config)]; pod.config != "" && facts != nil {
+		return facts.guarded
+	}
+	return 0
+}
+
+// httpOnly looks at the protocols that Services name for the port of AuthBridge's reverse proxy.
+func httpOnly(c *checker) {
+	if c.Kind != "Service" {
+		return
+	}
+	pods := c.selected(c.Namespace, c.Get("spec", "selector"))
+	for p := range c.Get("spec", "ports").Items() {
+		protocol := map[string]string{
+			"grpc": "gRPC", "https": "HTTPS", "http2": "HTTP/2", "h2c": "HTTP/2", "kubernetes.io/h2c": "HTTP/2", "kubernetes.io/wss": "WebSocket over TLS",
+		}[strings.ToLower(p.Get("appProtocol").Text())]
+		if protocol == "" {
+			continue
+		}
+		for _, pod := range pods {
+			if _, number, _ := pod.reached(p); number != 0 && number == c.guarded(pod) {
+				c.report(p.Get("appProtocol"), fmt.Sprintf("announces %s for port %d of %s, where AuthBridge's reverse proxy listens, which speaks HTTP/1.1 alone", protocol, number, pod.ref),
+					fmt.Sprintf("annotate the workload %s/authbridge-mode: envoy-sidecar, or use another port", c.prefix))
+				break
+			}
+		}
+	}
+}
+
+// reached is the port of the pod at which a port of a Service ends, 0 for none, with the field
+// that says so and the container.
+func (p *pod) reached(port krm.Node) (at krm.Node, number int, owner string) {
+	at = port.Get("targetPort")
+	if !at.IsScalar() {
+		at = port.Get("port")
+	}
+	number, owner, declared := p.target(at.Text())
+	if !declared {
+		number, _ = at.Int()
+		owner = "the application"
+	}
+	return at, number, owner
 }
 
 // openAgent finds the agent's own port in the list of those that iptables leave alone.
