@@ -6,6 +6,7 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
@@ -58,8 +59,19 @@ func SyntaxFinding(err error, text []byte) krm.Finding {
 	if errors.As(err, &at) {
 		f.File, f.Line, f.Message, f.Hint = at.File, at.Line, at.Message, cmp.Or(at.Hint, f.Hint)
 	}
+	if f.Hint == correct && noManifest(text) {
+		f.Severity, f.Hint = krm.Warning, "if it is no manifest, leave the file out with spec.exclude in armature.yaml; otherwise correct the YAML"
+	}
 	return f
 }
+
+// noManifest reports whether text that cannot be read is no Kubernetes object for any other
+// reader either: it has no apiVersion, and nothing by which a key may be written in another way.
+func noManifest(text []byte) bool {
+	return utf8.Valid(text) && !bytes.ContainsAny(text, "\\!\x00") && !bytes.Contains(bytes.ToLower(text), []byte("apiversion"))
+}
+
+const correct = "correct the YAML"
 
 // streamOfJSON is the end of an object and the beginning of the next one.
 var streamOfJSON = regexp.MustCompile(`\}[ \t\r]*\n\s*\{`)
@@ -78,5 +90,5 @@ func syntaxHint(text []byte) string {
 	if start := bytes.TrimSpace(text); bytes.HasPrefix(start, []byte("{")) && streamOfJSON.Match(start) {
 		return "put a line --- between the objects, or send them as the items of a List"
 	}
-	return "correct the YAML"
+	return correct
 }

@@ -84,3 +84,35 @@ func TestUnreadable(t *testing.T) {
 		}
 	}
 }
+
+// TestNoManifests: files of other programs do not stop a render, unless they may be objects
+// after all.
+func TestNoManifests(t *testing.T) {
+	t.Parallel()
+	const launch = "{\n  // a comment, as VS Code writes it\n  \"version\": \"0.2.0\"\n}\n"
+	const broken = "a: !x y\nb:\n- c & d: e\n"
+	for text, want := range map[string]string{
+		"theme:\n  format: !!python/name:pymdownx.superfences.fence_code_format\nnav:\n- Components & terminology: concepts.md\n": "",
+		broken:                      "",
+		launch:                      "warning: a.yaml:2: did not find expected ',' or '}'",
+		"{// {{ a }}\n}":            "error",
+		broken + "kind: Pod\n":      "error",
+		broken + "apiVersion: v1\n": "error",
+		broken + "!!binary YXBpVmVyc2lvbg==: v1\n":              "error",
+		broken + "? [a]\n: b\n":                                 "error",
+		strings.Replace(launch, "version", "api\\x56ersion", 1): "error",
+		strings.Replace(launch, "version", "apiVersion", 1):     "error",
+	} {
+		result, err := render.Run(render.Source{Files: []render.File{{Path: "a.yaml", Data: []byte(text)}}}, render.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, f := range result.Findings {
+			got += string(f.Severity) + ": " + f.String() + "\n"
+		}
+		if !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%q: have %q, want %q", text, got, want)
+		}
+	}
+}

@@ -67,6 +67,11 @@ func (o *Object) rewrite(text []byte) error {
 	}
 	var again tree
 	if why, _ := again.scan(canonical, 0, len(canonical), false); why != "" {
+		if noObject(root.YNode()) {
+			o.tree = tree{src: o.tree.src, nodes: append(o.tree.nodes[:0], node{})}
+			o.why = ""
+			return nil
+		}
 		if root.YNode().Kind == yaml.ScalarNode {
 			return o.parseErrorAt(document.Line, "no manifest: "+why)
 		}
@@ -84,6 +89,17 @@ func (o *Object) rewrite(text []byte) error {
 	}
 	o.author, o.tree, o.start, o.end, o.rewritten = text, again, 0, len(canonical), true
 	return nil
+}
+
+// noObject reports whether a mapping has neither apiVersion nor kind. One with a key that is
+// more than its text, such as a merge, may have them.
+func noObject(n *yaml.Node) bool {
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		if key := n.Content[i]; key.Tag != yaml.NodeTagString || key.Value == "apiVersion" || key.Value == "kind" {
+			return false
+		}
+	}
+	return n.Kind == yaml.MappingNode
 }
 
 // BlockStyle writes a document in block style throughout.
