@@ -83,6 +83,7 @@ func (t *Trust) Given() bool {
 // Read gives the policy that the flags make up, or the file's.
 func (t *Trust) Read(r *Registry) (p sign.Policy, err error) {
 	p = t.policy
+	p.Flags = true
 	if t.identity != (sign.Identity{}) {
 		p.Identities = []sign.Identity{t.identity}
 	}

@@ -65,11 +65,13 @@ type Policy struct {
 	Files map[string][]byte `json:"-"`
 }
 
-// File identifies the file of a policy, for a summary.
+// File identifies the file of a policy, for a summary, or says that there is none.
 type File struct {
 	// Name is metadata.name, and Digest "sha256:…" of the text. They are "" where there is
 	// none.
 	Name, Digest string
+	// Flags says that the settings are those of flags, which messages then name.
+	Flags bool
 }
 
 // UnknownKinds is what a policy says of kinds that Armature does not know.
@@ -111,14 +113,25 @@ type Identity struct {
 // ErrEmptyPolicy is a policy that demands neither key nor identity.
 var ErrEmptyPolicy = errors.New("the policy demands neither a key nor an identity, so that anybody's signature would be accepted: name keys or identities")
 
+// called is how the user knows a field: by its name, or by that of the flag.
+func (p Policy) called(field, flag string) string {
+	if p.Flags {
+		return "--" + flag
+	}
+	return field
+}
+
 // Check finds what is wrong with a policy.
 func (p Policy) Check() error {
 	if len(p.Keys)+len(p.Identities) == 0 {
+		if p.Flags {
+			return fmt.Errorf("give --key or --certificate-identity: %w", ErrEmptyPolicy)
+		}
 		return ErrEmptyPolicy
 	}
 	for _, key := range p.Keys {
 		if strings.TrimSpace(key) == "" {
-			return fmt.Errorf("an empty key: %w", ErrEmptyPolicy)
+			return fmt.Errorf("%s is empty: %w", p.called("a key", "key"), ErrEmptyPolicy)
 		}
 	}
 	if p.Builds != nil {
@@ -127,7 +140,7 @@ func (p Policy) Check() error {
 		}
 	}
 	if p.Roots != "" && p.TrustedRoot != "" {
-		return errors.New("roots and trustedRoot both say whose certificates count: name one of them")
+		return fmt.Errorf("%s and %s both say whose certificates count: give one of them", p.called("roots", "ca-roots"), p.called("trustedRoot", "trusted-root"))
 	}
 	if k := p.UnknownKinds; k != "" && k != Guess && k != Refuse {
 		return fmt.Errorf("unknownKinds is %q: write %s or %s", k, Guess, Refuse)
@@ -138,15 +151,21 @@ func (p Policy) Check() error {
 		}
 	}
 	for i, id := range p.Identities {
-		if (id.Subject == "") == (id.SubjectRegExp == "") || (id.Issuer == "") == (id.IssuerRegExp == "") {
-			return fmt.Errorf("identity %d needs a subject or subjectRegExp, and an issuer or issuerRegExp", i+1)
+		subject, issuer := p.called("subject", "certificate-identity"), p.called("issuer", "certificate-oidc-issuer")
+		subjects, issuers := p.called("subjectRegExp", "certificate-identity-regexp"), p.called("issuerRegExp", "certificate-oidc-issuer-regexp")
+		at := ""
+		if !p.Flags {
+			at = fmt.Sprintf("identity %d: ", i+1)
 		}
-		for _, pattern := range [...]string{id.SubjectRegExp, id.IssuerRegExp} {
-			if _, err := regexp.Compile(pattern); err != nil {
-				return fmt.Errorf("identity %d: %w", i+1, err)
+		if (id.Subject == "") == (id.SubjectRegExp == "") || (id.Issuer == "") == (id.IssuerRegExp == "") {
+			return fmt.Errorf("%sgive either %s or %s, and either %s or %s", at, subject, subjects, issuer, issuers)
+		}
+		for _, pattern := range [...]struct{ field, text string }{{subjects, id.SubjectRegExp}, {issuers, id.IssuerRegExp}} {
+			if _, err := regexp.Compile(pattern.text); err != nil {
+				return fmt.Errorf("%s%s: %w", at, pattern.field, err)
 			}
-			if pattern != "" && matchesEverybody(pattern) {
-				return fmt.Errorf("identity %d: %q matches everybody: %w", i+1, pattern, ErrEmptyPolicy)
+			if pattern.text != "" && matchesEverybody(pattern.text) {
+				return fmt.Errorf("%s%s %q matches everybody: %w", at, pattern.field, pattern.text, ErrEmptyPolicy)
 			}
 		}
 	}

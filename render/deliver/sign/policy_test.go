@@ -164,3 +164,38 @@ func TestExemptions(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicyNames: messages name the field of a file, or the flag that the user gave.
+func TestPolicyNames(t *testing.T) {
+	id := func(subject, subjects, issuer, issuers string) sign.Policy {
+		return sign.Policy{Identities: []sign.Identity{{Subject: subject, SubjectRegExp: subjects, Issuer: issuer, IssuerRegExp: issuers}}}
+	}
+	for _, c := range []struct {
+		policy      sign.Policy
+		file, flags []string
+	}{
+		{sign.Policy{}, []string{"keys or identities"}, []string{"--key", "--certificate-identity"}},
+		{sign.Policy{Keys: []string{" "}}, []string{"a key is empty"}, []string{"--key is empty"}},
+		{sign.Policy{Keys: []string{"a"}, Roots: "a", TrustedRoot: "b"}, []string{"roots and trustedRoot"}, []string{"--ca-roots and --trusted-root"}},
+		{id("a@b.example", "", "", ""), []string{"identity 1: ", "issuer or issuerRegExp"}, []string{"--certificate-oidc-issuer or --certificate-oidc-issuer-regexp"}},
+		{id("", "", "https://b.example", ""), []string{"identity 1: ", "subject or subjectRegExp"}, []string{"--certificate-identity or --certificate-identity-regexp"}},
+		{id("", "(", "https://b.example", ""), []string{"identity 1: subjectRegExp: "}, []string{"--certificate-identity-regexp: "}},
+		{id("a@b.example", "", "", ".*"), []string{`identity 1: issuerRegExp ".*" matches everybody`}, []string{`--certificate-oidc-issuer-regexp ".*" matches everybody`}},
+	} {
+		for _, flags := range []bool{false, true} {
+			p, want := c.policy, c.file
+			if p.Flags = flags; flags {
+				want = c.flags
+			}
+			err := p.Check()
+			for _, part := range want {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("flags %t: have %v, want %q", flags, err, part)
+				}
+			}
+			if flags && err != nil && strings.Contains(err.Error(), "RegExp") {
+				t.Errorf("a field in place of a flag: %v", err)
+			}
+		}
+	}
+}

@@ -169,7 +169,7 @@ func (p Policy) fromFile() (root.TrustedMaterial, error) {
 		return nil, fmt.Errorf("%s contains no certificate authority, so that it vouches for no identity", p.TrustedRoot)
 	}
 	if !p.IgnoreTlog && len(from.RekorLogs()) == 0 {
-		return nil, fmt.Errorf("%s contains no transparency log (signatures without it are accepted with insecureIgnoreTlog)", p.TrustedRoot)
+		return nil, fmt.Errorf("%s contains no transparency log (signatures without it are accepted with %s)", p.TrustedRoot, p.called("insecureIgnoreTlog", "insecure-ignore-tlog"))
 	}
 	return from, nil
 }
