@@ -135,7 +135,7 @@ func (o *Object) insert(n Node, missing []string, entries *Entries, atStart bool
 		}
 		return &TypeError{n, "a list where a mapping should be"}
 	case d.first != 0 && d.style == blockStyle:
-		at := o.tree.lineEnd(int(d.end))
+		at := o.afterComments(o.tree.lineEnd(int(d.end)), int(d.col))
 		if atStart {
 			first := int(o.tree.nodes[d.first].keyStart)
 			at = o.tree.lineStart(first)
@@ -192,6 +192,24 @@ func (o *Object) insert(n Node, missing []string, entries *Entries, atStart bool
 	}
 	o.insertLines(o.tree.lineEnd(int(d.end)), col, missing, entries)
 	return nil
+}
+
+// afterComments is the place behind the comments from at on that are indented deeper than
+// col: they belong to the block that ends there, as an entry that somebody commented out.
+func (o *Object) afterComments(at, col int) int {
+	for p := at; p < o.end; {
+		next := min(o.tree.lineEnd(p), o.end)
+		line := o.tree.src[p:next]
+		switch text := bytes.TrimLeft(line, " "); {
+		case len(bytes.TrimSpace(text)) == 0: // counts if such a comment follows
+		case text[0] == '#' && len(line)-len(text) > col:
+			at = next
+		default:
+			return at
+		}
+		p = next
+	}
+	return at
 }
 
 func (o *Object) insertLines(at, col int, missing []string, entries *Entries) {
