@@ -60,12 +60,12 @@ func SyntaxFinding(err error, text []byte) krm.Finding {
 		f.File, f.Line, f.Message, f.Hint = at.File, at.Line, at.Message, cmp.Or(at.Hint, f.Hint)
 	}
 	if f.Hint == correct && noManifest(text) {
-		f.Severity, f.Hint = krm.Warning, "if it is no manifest, leave the file out with spec.exclude in armature.yaml; otherwise correct the YAML"
+		f.Severity, f.Hint = krm.Warning, "if it is not a manifest, leave the file out with spec.exclude in armature.yaml; otherwise correct the YAML"
 	}
 	return f
 }
 
-// noManifest reports whether text that cannot be read is no Kubernetes object for any other
+// noManifest reports whether text that cannot be read is not a Kubernetes object for any other
 // reader either: it has no apiVersion, and nothing by which a key may be written in another way.
 func noManifest(text []byte) bool {
 	return utf8.Valid(text) && !bytes.ContainsAny(text, "\\!\x00") && !bytes.Contains(bytes.ToLower(text), []byte("apiversion"))

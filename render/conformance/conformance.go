@@ -275,7 +275,7 @@ func exitStatus(t *trial) string {
 	return ""
 }
 
-// partial output is items of which some are done and some are not.
+// partial finds output where some items are done and some are not.
 func partial(t *trial) string {
 	if t.out == nil || len(t.out.items) == 0 {
 		return ""
