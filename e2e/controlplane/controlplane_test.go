@@ -225,6 +225,7 @@ func TestServersEndWithAKilledTest(t *testing.T) {
 }
 
 func TestMissingProgramsAreNamed(t *testing.T) {
+	t.Setenv(controlplane.Variable, "")
 	t.Setenv("KUBEBUILDER_ASSETS", t.TempDir())
 	_, err := controlplane.Run()
 	if !errors.Is(err, controlplane.ErrNoPrograms) || !strings.Contains(err.Error(), "make controlplane") {

@@ -21,6 +21,7 @@ func TestFind(t *testing.T) {
 	}
 	t.Chdir(inside)
 	t.Setenv("PATH", path)
+	t.Setenv(Variable, "")
 	if err := os.WriteFile(filepath.Join(path, "cosign"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ var (
 
 const (
 	emptyList  = "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems: []\n"
-	badConfig  = "apiVersion: test-function.armature.dev/v1\nkind: NoSuchConfig\nmetadata:\n  name: wrong\nspec: [wrong]\n"
+	badConfig  = "apiVersion: functions.example.com/v1\nkind: NoSuchConfig\nmetadata:\n  name: wrong\nspec: [wrong]\n"
 	baseName   = "the list"
 	configName = "a functionConfig of an unknown kind"
 )

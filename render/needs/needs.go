@@ -169,7 +169,7 @@ var address = regexp.MustCompile(`(?m)^ *(issuer|jwks_url|token_url): *["']?([^"
 func (c *collector) object(o *krm.Object) {
 	group := o.Group()
 	switch {
-	case strings.HasSuffix(group, "armature.dev") && (o.Kind == "RenderConfig" || o.Kind == "ImageLock"): // files, and never applied
+	case group == keys.Group && (o.Kind == "RenderConfig" || o.Kind == "ImageLock"): // files, and never applied
 	case group != "" && !slices.Contains(builtIn, group) && !c.has["API "+group+"/"+o.Kind]:
 		c.add(Need{Kind: API, Name: o.APIVersion + " " + o.Kind, Need: "the kind " + o.Kind + " of " + o.APIVersion,
 			Remedy: "install the CustomResourceDefinition with the software that reads it, or leave the object out"}, o)
