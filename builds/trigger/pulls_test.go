@@ -213,6 +213,11 @@ func TestDerived(t *testing.T) {
 	if other := branchOf(group, b, "release-1.0"); other.Name == branch.Name || other.Spec.BuildOutput.ImageTag == branch.Spec.BuildOutput.ImageTag {
 		t.Errorf("%s, %s", other.Name, other.Spec.BuildOutput.ImageTag)
 	}
+	// Whoever may push branches finds no other one whose build has the name, and so nobody
+	// takes the name of a build in advance.
+	if _, hash, ok := strings.Cut(branch.Name, "weather-release-1-0-"); !ok || len(hash) != 16 {
+		t.Errorf("%s has not 64 bits of the ref's digest", branch.Name)
+	}
 	tag := tagOf(group, b, "release-1.0")
 	if tag.Name == branchOf(group, b, "release-1.0").Name || tag.Spec.BuildOutput.ImageTag != "release-1.0" || tag.Spec.Source.SourceRevision != "refs/tags/release-1.0" || tag.Spec.Trigger != nil {
 		t.Errorf("%s %+v", tag.Name, tag.Spec)
