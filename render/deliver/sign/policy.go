@@ -140,7 +140,7 @@ func (p Policy) Check() error {
 		}
 	}
 	if p.Roots != "" && p.TrustedRoot != "" {
-		return fmt.Errorf("%s and %s both say whose certificates count: give one of them", p.called("roots", "ca-roots"), p.called("trustedRoot", "trusted-root"))
+		return fmt.Errorf("%s and %s both say whose certificates count: name one of them", p.called("roots", "ca-roots"), p.called("trustedRoot", "trusted-root"))
 	}
 	if k := p.UnknownKinds; k != "" && k != Guess && k != Refuse {
 		return fmt.Errorf("unknownKinds is %q: write %s or %s", k, Guess, Refuse)
