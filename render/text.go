@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"path"
 	"regexp"
 	"slices"
 	"unicode/utf8"
@@ -59,14 +60,15 @@ func SyntaxFinding(err error, text []byte) krm.Finding {
 	if errors.As(err, &at) {
 		f.File, f.Line, f.Message, f.Hint = at.File, at.Line, at.Message, cmp.Or(at.Hint, f.Hint)
 	}
-	if f.Hint == correct && noManifest(text) {
-		f.Severity, f.Hint = krm.Warning, "if it is not a manifest, leave the file out with spec.exclude in armature.yaml; otherwise correct the YAML"
+	if f.Hint == correct && path.Ext(f.File) == ".json" && noManifest(text) {
+		f.Severity, f.Hint = krm.Warning, "if it is not a manifest, leave the file out with spec.exclude in armature.yaml; otherwise correct the JSON"
 	}
 	return f
 }
 
-// noManifest reports whether text that cannot be read is not a Kubernetes object for any other
-// reader either: it has no apiVersion, and nothing by which a key may be written in another way.
+// noManifest reports whether text in a JSON file, such as one with comments, is not a
+// Kubernetes object for any other reader either: it has no apiVersion, and nothing by which
+// a key may be written in another way.
 func noManifest(text []byte) bool {
 	return utf8.Valid(text) && !bytes.ContainsAny(text, "\\!\x00") && !bytes.Contains(bytes.ToLower(text), []byte("apiversion"))
 }

@@ -94,7 +94,7 @@ func TestNoManifests(t *testing.T) {
 	for text, want := range map[string]string{
 		"theme:\n  format: !!python/name:pymdownx.superfences.fence_code_format\nnav:\n- Components & terminology: concepts.md\n": "",
 		broken:                      "",
-		launch:                      "warning: a.yaml:2: did not find expected ',' or '}'",
+		launch:                      "warning: a.json:2: did not find expected ',' or '}'",
 		"{// {{ a }}\n}":            "error",
 		broken + "kind: Pod\n":      "error",
 		broken + "apiVersion: v1\n": "error",
@@ -103,7 +103,11 @@ func TestNoManifests(t *testing.T) {
 		strings.Replace(launch, "version", "api\\x56ersion", 1): "error",
 		strings.Replace(launch, "version", "apiVersion", 1):     "error",
 	} {
-		result, err := render.Run(render.Source{Files: []render.File{{Path: "a.yaml", Data: []byte(text)}}}, render.Options{})
+		file := "a.yaml"
+		if text[0] == '{' {
+			file = "a.json"
+		}
+		result, err := render.Run(render.Source{Files: []render.File{{Path: file, Data: []byte(text)}}}, render.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
