@@ -264,7 +264,9 @@ func TestErrorsThroughEveryHost(t *testing.T) {
 				dir := examples(t, "memory-agent")
 				initFor(t, dir, "kpt")
 				c.spoil(t, dir)
-				write(t, dir, "kustomization.yaml", "resources: ["+strings.Join(manifests(t, dir), ", ")+"]\ntransformers: [armature.yaml]\n")
+				if host != "argocd" { // whose plugin leaves a kustomization to Argo CD itself
+					write(t, dir, "kustomization.yaml", "resources: ["+strings.Join(manifests(t, dir), ", ")+"]\ntransformers: [armature.yaml]\n")
+				}
 				output := fail(t, dir)
 				if !strings.Contains(output, c.want) {
 					t.Errorf("does not say %q:\n%s", c.want, output)
@@ -344,7 +346,7 @@ func TestInitWiring(t *testing.T) {
 	t.Run("kustomize", func(t *testing.T) {
 		out := must(t, "", "", kustomize(t), buildArgs(filepath.Join(root, "examples/kustomize"))...)
 		must(t, "", out, "armature", "verify", "-c", filepath.Join(root, "examples/kustomize/armature.yaml"), "-")
-		if !strings.Contains(out, "name: authbridge-config-staging-travel-agent") || !strings.Contains(out, "host: booking") {
+		if !strings.Contains(out, "name: authbridge-config-staging-travel-agent") || !strings.Contains(out, `host: "booking"`) {
 			t.Errorf("examples/kustomize:\n%s", out)
 		}
 	})
