@@ -364,7 +364,7 @@ func store(ctx context.Context, into storer.Storer, objects io.Reader, most uint
 	return packfile.UpdateObjectStorage(into, &interruptible{ctx, file})
 }
 
-// measure looks through a pack, and gives how much memory it takes to store it.
+// measure reads a pack and returns how many bytes of memory it takes to store it.
 func measure(ctx context.Context, file io.ReadSeeker) (memory int64, err error) {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return 0, err

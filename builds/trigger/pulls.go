@@ -74,7 +74,7 @@ func (t *Triggers) pulls(ctx context.Context, r *remote, b *api.AgentBuild, deri
 	return t.pullsOf(ctx, f, r, b, have)
 }
 
-// pullsOf a forge, beside the builds that are there, by number.
+// pullsOf returns the pull requests of a forge, beside the builds that are there, by number.
 func (t *Triggers) pullsOf(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild, have map[int]*api.AgentBuild) error {
 	open, err := f.OpenPullRequests(ctx)
 	if err != nil {
