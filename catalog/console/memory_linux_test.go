@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -29,6 +30,7 @@ import (
 	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/console"
 	"github.com/armature-dev/armature/catalog/login"
+	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
@@ -64,7 +66,8 @@ func runAsConsole(folder string) error {
 	var group errgroup.Group
 	group.Go(func() error { return cluster.Run(context.Background()) })
 	group.Go(func() error {
-		return http.Serve(l, (&console.Console{Store: s, Access: guard, Cluster: cluster, Log: logr.Discard()}).Handler())
+		pages := &console.Console{Store: s, Access: guard, Cluster: cluster, Log: logr.Discard()}
+		return http.Serve(l, (&serve.Server{Store: s, Access: guard, Pages: pages.Handler(), Log: logr.Discard()}).Handler())
 	})
 	return group.Wait()
 }
@@ -129,6 +132,26 @@ func installedMemory(t *testing.T) int64 {
 	return d.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value()
 }
 
+// follow opens as many watches of the API as the account of a token gets of n, until the test ends.
+func (w *world) follow(token string, n int) {
+	w.Helper()
+	opened := 0
+	for range n {
+		request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, w.url+"/api/v1/watch", nil)
+		w.must(err)
+		request.Header.Set("Authorization", "Bearer "+token)
+		response, err := http.DefaultClient.Do(request)
+		w.must(err)
+		w.Cleanup(func() { _ = response.Body.Close() })
+		if response.StatusCode == http.StatusOK {
+			opened++
+		}
+	}
+	if opened == 0 || opened == n {
+		w.Errorf("an account has %d watches of %d", opened, n)
+	}
+}
+
 // What tenants put into a cluster keeps the console below half of the memory that the installation
 // gives it, and pages of others stay right. The figures:
 //
@@ -154,7 +177,7 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 		w.must(group.Wait())
 		return lines
 	}
-	for name, furnish := range map[string]func(w *world, ns string) (inventories [][]string){
+	tenants := map[string]func(w *world, ns string) (inventories [][]string){
 		"large objects": func(w *world, ns string) [][]string { return [][]string{fields(w, ns)} },
 		"invented kinds": func(_ *world, ns string) [][]string {
 			lines := []string{"apps/v9 Deployment " + ns + " a - -", "v9 ConfigMap " + ns + " a - -"}
@@ -187,17 +210,26 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 			}
 			return [][]string{lines}
 		},
-	} {
+	}
+	cases := map[string][]string{"everything, and watches": slices.Sorted(maps.Keys(tenants))}
+	for name := range tenants {
+		cases[name] = []string{name}
+	}
+	for name, kinds := range cases {
 		t.Run(many+name, func(t *testing.T) {
 			w := worldOf(t, t.TempDir()+"/catalog.db", nil)
 			w.server.Close()
 			t.Cleanup(func() { w.must(w.store.Close()) })
 			id := fmt.Sprint("memory-", accounts.Add(1))
-			hostile, good := id+"-hostile", id+"-good"
-			w.namespace(hostile)
+			good := id + "-good"
 			w.namespace(good)
+			var hostile []string
+			for i := range kinds {
+				hostile = append(hostile, fmt.Sprint(id, "-hostile-", i))
+				w.namespace(hostile[i])
+			}
 			t.Cleanup(func() { // other tests count packages
-				for _, ns := range []string{hostile, good} {
+				for _, ns := range append(hostile, good) {
 					w.must(w.kube.CoreV1().ConfigMaps(ns).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: keys.LabelInventory}))
 				}
 			})
@@ -211,8 +243,10 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 					Data: map[string]string{"format": "1", "state": "applied"}, BinaryData: map[string][]byte{"objects.gz": packed.Bytes()}}, metav1.CreateOptions{})
 				w.must(err)
 			}
-			for i, lines := range furnish(w, hostile) {
-				inventory(hostile, fmt.Sprint("p-", i), lines)
+			for k, kind := range kinds {
+				for i, lines := range tenants[kind](w, hostile[k]) {
+					inventory(hostile[k], fmt.Sprint("p-", i), lines)
+				}
 			}
 			_, err := w.kube.CoreV1().ConfigMaps(good).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Labels: map[string]string{keys.LabelName: "good", keys.LabelNamespace: good}}}, metav1.CreateOptions{})
 			w.must(err)
@@ -220,10 +254,13 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 				Spec: appsv1.DeploymentSpec{Replicas: new(int32), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "a"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}}}}, metav1.CreateOptions{})
 			w.must(err)
 			inventory(good, "good", []string{"v1 ConfigMap " + good + " settings - -", "apps/v1 Deployment " + good + " a - -"})
-			mine, theirs := w.token(good), w.token(hostile)
+			mine, theirs := w.token(good), w.token(hostile...)
 			pid, address := w.process(limit)
 			w.url = address
 			measured := peakOf(pid)
+			if len(kinds) > 1 {
+				w.follow(theirs, 500)
+			}
 			shown := func(token, path string) string {
 				status, _, body := w.get(token, path)
 				if status != http.StatusOK {
@@ -247,8 +284,11 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 					if time.Now().After(deadline) {
 						t.Fatalf("%s: not within two minutes: %s", step.what, last)
 					}
-					for _, path := range []string{"/", "/packages", "/packages/" + hostile + "/p-0"} {
+					for _, path := range []string{"/", "/packages"} {
 						shown(theirs, path)
+					}
+					for _, ns := range hostile {
+						shown(theirs, "/packages/"+ns+"/p-0")
 					}
 					last = shown(mine, page)
 				}
