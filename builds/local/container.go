@@ -97,6 +97,11 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 		return fail(err.Error())
 	}
 	env, secretEnv := environment(image.config.Env, s.Env)
+	for _, e := range secretEnv { // for want of which BuildKit would end all processes of the run
+		if _, err := r.GetSecret(ctx, e.ID); err != nil && !e.Optional {
+			return fail(fmt.Sprintf("reads %s for its variable %s, and the folder of --secret has no such key", e.ID, e.Name))
+		}
+	}
 	arguments, mounts := r.command(t, index, s, image.config, env), []gateway.Mount{{Dest: "/", Ref: image.ref, MountType: pb.MountType_BIND,
 		Readonly: s.SecurityContext != nil && s.SecurityContext.ReadOnlyRootFilesystem != nil && *s.SecurityContext.ReadOnlyRootFilesystem}}
 	if len(arguments) == 0 {
@@ -126,7 +131,10 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 		dir = "/"
 	}
 	output := &lines{pass: func(line string) { r.report(Event{Task: t.Name, Step: s.Name, Line: line}) }}
-	process, err := box.Start(ctx, gateway.StartRequest{Args: arguments, Env: env, SecretEnv: secretEnv, User: user, Cwd: dir,
+	// A limit that passes while the process starts ends it once it has started: a Start of
+	// BuildKit's client that is given up leaves messages that nobody receives, and all other
+	// processes of the run wait behind them.
+	process, err := box.Start(r.ctx, gateway.StartRequest{Args: arguments, Env: env, SecretEnv: secretEnv, User: user, Cwd: dir,
 		Stdout: output.stream(), Stderr: output.stream()})
 	if err == nil {
 		err = wait(ctx, process)

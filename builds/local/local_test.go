@@ -140,6 +140,11 @@ func push(t *testing.T, image, busybox string) {
 // play runs the tasks of a pipeline, in YAML, where IMAGE is the image of steps.
 func (l *lab) play(t *testing.T, pipeline string, opt Options) (*Result, string, error) {
 	t.Helper()
+	return l.playUntil(t.Context(), t, pipeline, opt)
+}
+
+func (l *lab) playUntil(ctx context.Context, t *testing.T, pipeline string, opt Options) (*Result, string, error) {
+	t.Helper()
 	var log strings.Builder
 	if opt.Report == nil {
 		opt.Report = func(e Event) {
@@ -152,7 +157,7 @@ func (l *lab) play(t *testing.T, pipeline string, opt Options) (*Result, string,
 		}
 	}
 	opt.Scratch = t.TempDir()
-	result, err := l.daemon.Run(t.Context(), l.output(t, pipeline), opt)
+	result, err := l.daemon.Run(ctx, l.output(t, pipeline), opt)
 	left, errLeft := l.daemon.folders(context.Background(), folder)
 	must(t, errLeft)
 	for _, one := range left {
@@ -344,6 +349,24 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// A limit that passes while a container starts ends that one alone: what comes finally runs.
+func TestLimitsWhileStarting(t *testing.T) {
+	l := newLab(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	for limit := 60 * time.Millisecond; limit <= 480*time.Millisecond; limit += 60 * time.Millisecond {
+		_, log, err := l.playUntil(ctx, t, fmt.Sprintf(`
+run: {}
+pipeline:
+  tasks: [{name: a, timeout: %s, taskSpec: {steps: [{name: s, image: IMAGE, command: [sleep, "1000"]}]}}]
+  finally: [{name: end, taskSpec: {steps: [{name: s, image: IMAGE, args: [the end]}]}}]
+`, limit), Options{})
+		if err == nil || !strings.Contains(err.Error(), "the timeout of its task") || !strings.Contains(log, "end/s| the end") {
+			t.Fatalf("with a limit of %s: %v\n%s", limit, err, log)
+		}
+	}
+}
+
 // A step reads the Secrets that it mounts and no others, as its user alone.
 func TestSecrets(t *testing.T) {
 	const pipeline = `
@@ -375,6 +398,10 @@ pipeline:
 	want := "a/reads| one-secret\na/reads| two-secret\na/reads| 400 1000\na/reads| two-secret\na/reads| config.json\n"
 	if !strings.Contains(log, want) || !strings.Contains(log, "Running \na/does-not| nothing") && !strings.Contains(log, "config.json\na/does-not| nothing\n") || strings.Contains(log, "hidden") {
 		t.Errorf("the log is\n%s", log)
+	}
+	secrets["other"] = map[string][]byte{"another": nil}
+	if _, log, err := l.play(t, pipeline, Options{Secrets: secrets}); err == nil || !strings.Contains(err.Error(), "reads secret/other/key for its variable FROM") {
+		t.Errorf("without a key: %v\n%s", err, log)
 	}
 	delete(secrets, "other")
 	if _, log, err := l.play(t, pipeline, Options{Secrets: secrets}); err == nil || !strings.Contains(err.Error(), `reads the Secret "other"`) || log != "" {

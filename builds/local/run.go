@@ -106,6 +106,8 @@ type runner struct {
 	Options
 	daemon  *Daemon
 	gateway gateway.Client
+	// ctx ends with the run, and not with a task or step.
+	ctx context.Context
 	// id is the run's name in BuildKit.
 	id      string
 	network pb.NetMode
@@ -205,7 +207,7 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output, opt Options) (res
 	}
 	var ran error
 	_, err = d.client.Build(ctx, client.SolveOpt{Session: attachables, AllowedEntitlements: allowed, LocalMounts: sources}, "armature", func(ctx context.Context, g gateway.Client) (*gateway.Result, error) {
-		r.gateway = g
+		r.gateway, r.ctx = g, ctx
 		ran = r.all(ctx, cancel)
 		return gateway.NewResult(), nil
 	}, nil)

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,13 +24,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/console"
 	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -96,42 +95,6 @@ func (w *world) process(limit int64) (pid int, address string) {
 	return cmd.Process.Pid, "http://" + strings.TrimSpace(line)
 }
 
-// peakOf measures the most memory that a process has had, without that of files, until the result
-// is called.
-func peakOf(pid int) (stop func() int64) {
-	done, peak := make(chan struct{}), make(chan int64)
-	go func() {
-		var most int64
-		for {
-			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-			if _, rest, ok := strings.Cut(string(text), "RssAnon:"); ok {
-				kib, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-				most = max(most, kib<<10)
-			}
-			select {
-			case <-done:
-				peak <- most
-				return
-			case <-time.After(2 * time.Millisecond):
-			}
-		}
-	}()
-	return func() int64 { close(done); return <-peak }
-}
-
-// installedMemory is the limit in the Deployment of the catalog, which has the console.
-func installedMemory(t *testing.T) int64 {
-	text, err := os.ReadFile("../../templates/install/catalog/base/deployment.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var d appsv1.Deployment
-	if err := yaml.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
-	return d.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value()
-}
-
 // follow opens as many watches of the API as the account of a token gets of n, until the test ends.
 func (w *world) follow(token string, n int) {
 	w.Helper()
@@ -157,7 +120,7 @@ func (w *world) follow(token string, n int) {
 //
 //	go test -run TestMemoryOfHostileTenants -v ./catalog/console
 func TestMemoryOfHostileTenants(t *testing.T) {
-	limit := installedMemory(t)
+	limit := controlplane.MemoryLimit(t, "../../templates/install/catalog/base/deployment.yaml")
 	const many = "hostile tenant with "
 	fields := func(w *world, ns string) (lines []string) { // each object has as many fields as it can have
 		data := map[string]string{}
@@ -257,7 +220,7 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 			mine, theirs := w.token(good), w.token(hostile...)
 			pid, address := w.process(limit)
 			w.url = address
-			measured := peakOf(pid)
+			measured := controlplane.PeakMemory(pid)
 			if len(kinds) > 1 {
 				w.follow(theirs, 500)
 			}

@@ -10,20 +10,18 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
+	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/render/process"
 )
 
@@ -116,7 +114,7 @@ func hostileServer(text string, sse bool) http.Handler {
 //
 //	go test -run TestMemoryOfHostileAnswers -v ./catalog/controller
 func TestMemoryOfHostileAnswers(t *testing.T) {
-	limit := installedMemory(t)
+	limit := controlplane.MemoryLimit(t, "../../templates/install/catalog/base/deployment.yaml")
 	beyond := func(unit string) int { return (15 << 20) / len(unit) }
 	within := func(unit string) int { return int((ask.MaxDecoding - 256<<10) / ask.DecodingCost([]byte(unit))) }
 	serve := func(w *world, name, text string) (names []string) {
@@ -170,7 +168,7 @@ func TestMemoryOfHostileAnswers(t *testing.T) {
 			names := set(w, other)
 			w.network.serve(t, "good.example:80", peer.Streamable(peer.Server("Office", 0, peer.Many("office", 2)...)))
 			other.remote("good")
-			measured := peakOf(w.process(w.namespace, other.namespace))
+			measured := controlplane.PeakMemory(w.process(w.namespace, other.namespace))
 			w.eventually("a small server beside them is listed", func() string {
 				if got := other.accepted("good"); got != "True: 2 tools" {
 					return got
@@ -212,33 +210,6 @@ func TestMemoryOfHostileAnswers(t *testing.T) {
 	}
 }
 
-// installedMemory is the limit in the Deployment.
-func installedMemory(t *testing.T) int64 {
-	text, err := os.ReadFile("../../templates/install/catalog/base/deployment.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found struct {
-		Spec struct {
-			Template struct {
-				Spec struct {
-					Containers []struct {
-						Resources struct{ Limits map[string]string }
-					}
-				}
-			}
-		}
-	}
-	if err := yaml.Unmarshal(text, &found); err != nil {
-		t.Fatal(err)
-	}
-	mib, err := strconv.ParseInt(strings.TrimSuffix(found.Spec.Template.Spec.Containers[0].Resources.Limits["memory"], "Mi"), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return mib << 20
-}
-
 // process runs the catalog in a process of its own, with the memory of the installation.
 func (w *world) process(namespaces ...string) (pid int) {
 	w.Helper()
@@ -259,27 +230,4 @@ func (w *world) process(namespaces ...string) (pid int) {
 		}
 	})
 	return cmd.Process.Pid
-}
-
-// peakOf measures the most memory that a process has had, without that of files, until
-// the result is called.
-func peakOf(pid int) (stop func() int64) {
-	done, peak := make(chan struct{}), make(chan int64)
-	go func() {
-		var most int64
-		for {
-			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-			if _, rest, ok := strings.Cut(string(text), "RssAnon:"); ok {
-				kib, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-				most = max(most, kib<<10)
-			}
-			select {
-			case <-done:
-				peak <- most
-				return
-			case <-time.After(2 * time.Millisecond):
-			}
-		}
-	}()
-	return func() int64 { close(done); return <-peak }
 }
