@@ -185,7 +185,7 @@ func same(t *testing.T, a, b string) bool {
 func TestExpansionByItself(t *testing.T) {
 	made := renderItems(t, render.Options{Functions: []string{"agent"}}, agentResource)
 	injected := renderItems(t, render.Options{Functions: []string{"inject"}}, made...)
-	if len(injected) != len(made) || !strings.Contains(strings.Join(injected, ""), "auth-proxy") {
+	if len(injected) != len(made) || !strings.Contains(strings.Join(injected, ""), "authbridge-proxy") {
 		t.Errorf("inject alone makes of what agent made:\n%s", strings.Join(injected, "---\n"))
 	}
 }

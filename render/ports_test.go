@@ -37,7 +37,7 @@ spec:
         image: web:v1
         ports: [%s]
 `, ports)}}}
-		result, err := render.Run(src, render.Options{})
+		result, err := render.Run(src, render.Options{Config: config(t, `{profile: kagenti}`)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func TestProgramAlone(t *testing.T) {
 		want string
 	}{
 		{[]string{"version"}, "armature "},
-		{[]string{"render", filepath.Join(examples, "weather-agent")}, "name: envoy-proxy"},
+		{[]string{"render", filepath.Join(examples, "weather-agent")}, "name: authbridge-proxy"},
 		{[]string{"build", "plan", filepath.Join(examples, "builds", "weather.yaml")}, "kind: PipelineRun"},
 		{[]string{"install"}, "kind: CustomResourceDefinition"},
 		{[]string{"apply", "--help"}, "armature apply apps/weather -n team1"},

@@ -58,7 +58,7 @@ func TestStatus(t *testing.T) {
 		Workloads      []struct{ Namespace, Name, Status string }
 		TokenExchanges []struct{ Phase, ConfigMapName string }
 	}
-	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Workloads) != 1 || report.Workloads[0].Name != "web" || report.TokenExchanges[0].ConfigMapName != "web-token-exchange" {
+	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Workloads) != 1 || report.Workloads[0].Name != "web" || report.TokenExchanges[0].ConfigMapName != "authbridge-config-web" {
 		t.Errorf("%v: %s", err, out)
 	}
 	if out, _ = a.run(t, 3, "status", "web", "-n", "team1", "-o", "yaml"); !strings.Contains(out, "phase: Pending") {
@@ -66,10 +66,10 @@ func TestStatus(t *testing.T) {
 	}
 
 	// Something is wrong: exit status 1.
-	if err := c.CoreV1().ConfigMaps("team1").Delete(t.Context(), "web-token-exchange", metav1.DeleteOptions{}); err != nil {
+	if err := c.CoreV1().ConfigMaps("team1").Delete(t.Context(), "authbridge-config-web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ = a.run(t, 1, "status", "-n", "team1"); !strings.Contains(out, "the ConfigMap web-token-exchange is missing: apply the package again") {
+	if out, _ = a.run(t, 1, "status", "-n", "team1"); !strings.Contains(out, "the ConfigMap authbridge-config-web is missing: apply the package again") {
 		t.Error(out)
 	}
 

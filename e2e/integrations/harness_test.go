@@ -252,7 +252,7 @@ func objects(t *testing.T, text string) map[string]any {
 }
 
 // initFor configures a folder as init does, and wires it up for a host, "" for none. The
-// profile is that of the examples: the five containers of source 001.
+// profile is kagenti, which has the most to wire.
 func initFor(t *testing.T, folder, host string) {
 	t.Helper()
 	must(t, "", "", "armature", "init", folder, "--for="+host)

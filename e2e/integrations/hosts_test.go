@@ -305,12 +305,12 @@ func TestKptKeepsThePackage(t *testing.T) {
 		}
 	}
 	// A change of a custom resource reaches what was rendered before.
-	write(t, dir, "token-exchange.yaml", strings.Replace(read(t, dir, "token-exchange.yaml"), "premium-api.external.com", "other.example.com", 1))
+	write(t, dir, "token-exchange.yaml", strings.Replace(read(t, dir, "token-exchange.yaml"), "premium-api.partners.svc.cluster.local", "other.example.com", 1))
 	if output := mustFail(t, dir, "", "armature", "verify", dir); !strings.Contains(output, "weather-agent-token-exchange differs") {
 		t.Errorf("verify says %s", output)
 	}
 	must(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
-	if text := read(t, dir, "deployment.armature.yaml"); !strings.Contains(text, "other.example.com") || strings.Contains(text, "premium-api.external.com") {
+	if text := read(t, dir, "deployment.armature.yaml"); !strings.Contains(text, "other.example.com") || strings.Contains(text, "premium-api.partners.svc.cluster.local") {
 		t.Errorf("the change did not arrive:\n%s", text)
 	}
 	// And uninject takes all of it away again.

@@ -57,7 +57,7 @@ func TestKustomizeRenames(t *testing.T) {
 			t.Errorf("no %s", id)
 		}
 	}
-	if !strings.Contains(out, "premium-api.external.com") {
+	if !strings.Contains(out, "premium-api.partners.svc.cluster.local") {
 		t.Error("the TokenExchange did not find its renamed workload")
 	}
 	for _, book := range []string{"kustomize.config.k8s.io/", "config.kubernetes.io/", "config.k8s.io/"} {
@@ -83,7 +83,7 @@ func TestKustomizeRenames(t *testing.T) {
 	write(t, both, "kustomization.yaml", "resources: [one, two]\ntransformers: [armature.yaml]\n")
 	out = must(t, both, "", kustomize(t), buildArgs(both)...)
 	must(t, both, out, "armature", "verify", "-c", "armature.yaml", "-")
-	if n := strings.Count(out, `- host: "premium-api.external.com"`); n != 2 {
+	if n := strings.Count(out, `- host: "premium-api.partners.svc.cluster.local"`); n != 2 {
 		t.Errorf("%d of 2 routes are there", n)
 	}
 }

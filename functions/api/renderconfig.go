@@ -15,11 +15,10 @@ type RenderConfig struct {
 
 // RenderConfigSpec configures a render.
 type RenderConfigSpec struct {
-	// Profile picks the defaults: "kagenti" (the default: source 001),
-	// "rossoctl" (the same under the name the project took in 2026),
-	// "kagenti-published" (the generation that was published: no auth-proxy,
-	// inbound tokens validated in Envoy, tokens in /opt) or "authbridge" (today's:
-	// one proxy that needs no Secret; see AuthBridge).
+	// Profile picks the defaults: "authbridge" (the default: one proxy that needs no
+	// Secret; see AuthBridge), "kagenti" (source 001), "rossoctl" (the same under the
+	// name the project took in 2026) or "kagenti-published" (the generation that was
+	// published: no auth-proxy, inbound tokens validated in Envoy, tokens in /opt).
 	Profile *string `json:"profile,omitempty"`
 	// LabelPrefix is the prefix of labels and annotations. Default: the
 	// profile's, kagenti.io or rossoctl.io.

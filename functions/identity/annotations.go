@@ -13,7 +13,13 @@ import (
 
 func (c *Checker) annotations(s *Settings, all []Annotation) {
 	origin, rows, profile := *c.origin, s.Profile.all.table, s.Profile
-	defer func() { c.origin = &origin }()
+	var needless []string
+	var first *api.Origin // of needless
+	defer func() {
+		c.origin = first
+		c.needless(s, needless)
+		c.origin = &origin
+	}()
 	for _, a := range all {
 		name, ours := strings.CutPrefix(a.Key, s.Prefix+"/")
 		if !ours {
@@ -27,11 +33,14 @@ func (c *Checker) annotations(s *Settings, all []Annotation) {
 			continue
 		}
 		switch x := &rows[i]; {
+		case !profile.Has(x.path) && strings.HasSuffix(x.path, ".enabled") && (a.Value == "disabled" || a.Value == "false"):
+			needless, first = append(needless, field), cmp.Or(first, c.origin)
 		case !profile.Has(x.path) && strings.HasPrefix(x.path, components):
 			c.OtherProfile(s, field, name)
 		case !profile.Has(x.path):
 			c.unknown(s, name, field)
-		case profile.Rules.Unread != nil && profile.Rules.Unread(c, s, x.path, field, name):
+		case profile.Rules.Unread != nil && profile.Rules.Unread(s, x.path):
+			needless, first = append(needless, field), cmp.Or(first, c.origin)
 		default:
 			x.annotate(c, s, field, a.Value)
 			if profile.Rules.Merged != nil {

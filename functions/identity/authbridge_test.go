@@ -9,7 +9,6 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/profile"
 )
 
@@ -22,8 +21,8 @@ func TestAuthBridgeKeys(t *testing.T) {
 		"profile: authbridge, authbridge: {mode: sidecar}":                         "error identity/unknown-value spec.authbridge.mode",
 		"profile: authbridge, authbridge: {clientAuth: password}":                  "error identity/unknown-value spec.authbridge.clientAuth",
 		"profile: authbridge, authbridge: {mode: envoy-sidecar, mtls: strict}":     "error identity/no-mtls spec.authbridge.mtls",
-		"authbridge: {mode: lite}":                                                 "error identity/other-profile spec.authbridge",
-		"components: {authbridge-proxy: {enabled: true}}":                          "error identity/other-profile spec.components.authbridge-proxy",
+		"profile: kagenti, authbridge: {mode: lite}":                               "error identity/other-profile spec.authbridge",
+		"profile: kagenti, components: {authbridge-proxy: {enabled: true}}":        "error identity/other-profile spec.components.authbridge-proxy",
 		"profile: authbridge, components: {spiffe-helper: {enabled: false}}":       "error identity/other-profile spec.components.spiffe-helper",
 		"profile: authbridge, components: {client-registration: {enabled: false}}": "error identity/other-profile spec.components.client-registration",
 		"profile: authbridge, components: {auth-proxy: {enabled: false}}":          "error identity/other-profile spec.components.auth-proxy",
@@ -38,26 +37,26 @@ func TestAuthBridgeKeys(t *testing.T) {
 	if len(findings) > 0 {
 		t.Fatal(findings)
 	}
-	for spec, field := range map[string]string{
-		"spiffe: {outputFormat: x509}":                                "spiffe.outputFormat",
-		"clientRegistration: {keycloak: {adminCredentialsSecret: a}}": "clientRegistration.keycloak.adminCredentialsSecret",
-		"clientRegistration: {keycloak: {clientNameTemplate: a}}":     "clientRegistration.keycloak.clientNameTemplate",
-		"inbound: {validation: {requiredScopes: [a]}}":                "inbound.validation.requiredScopes",
-		"inbound: {validation: {audience: any}}":                      "inbound.validation.audience",
-		"outbound: {trafficInterception: {excludePorts: [3306]}}":     "outbound.trafficInterception.excludePorts",
-		"outbound: {trafficInterception: {proxyPort: 15001}}":         "outbound.trafficInterception.proxyPort",
-		"clientRegistration: {gcp: {workloadIdentityProvider: projects/1/locations/global/workloadIdentityPools/p/providers/s}}": "clientRegistration.gcp",
+	for spec, want := range map[string]string{
+		"spiffe: {outputFormat: x509}": "info identity/needless spec.spiffe.outputFormat",
+		"clientRegistration: {enabled: true, keycloak: {adminCredentialsSecret: a, clientNameTemplate: a}}":                      "info identity/needless spec.clientRegistration.enabled",
+		"outbound: {trafficInterception: {proxyPort: 15001, excludePorts: [3306]}}":                                              "info identity/needless spec.outbound.trafficInterception.proxyPort",
+		"inbound: {validation: {requiredScopes: [a]}}":                                                                           "warning identity/other-profile spec.inbound.validation.requiredScopes",
+		"inbound: {validation: {audience: any}}":                                                                                 "error identity/other-profile spec.inbound.validation.audience",
+		"clientRegistration: {gcp: {workloadIdentityProvider: projects/1/locations/global/workloadIdentityPools/p/providers/s}}": "error identity/other-profile spec.clientRegistration.gcp",
 	} {
 		te := decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: weather-agent}, "+spec+"}")
-		_, findings := identity.Resolve(&base, weatherAgent(), te, nil, nil)
-		if len(findings) != 1 || findings[0].Severity != krm.Error || findings[0].Field != "spec."+field {
+		if _, findings := identity.Resolve(&base, weatherAgent(), te, nil, nil); !slices.Equal(brief(findings), []string{want}) {
 			t.Errorf("%s: %v", spec, findings)
 		}
 	}
-	for key, value := range map[string]string{"auth-proxy": "disabled", "spiffe-helper-image": "a:v1", "authbridge-mode": "waypoint", "outbound-ports-exclude": "3306"} {
-		_, findings := identity.Resolve(&base, weatherAgent(), nil, nil, []identity.Annotation{{Key: "kagenti.io/" + key, Value: value}})
-		if len(findings) != 1 || findings[0].Severity != krm.Error || !strings.Contains(findings[0].Field, key) {
-			t.Errorf("%s: %v", key, findings)
+	for _, test := range []struct{ key, value, want string }{
+		{"auth-proxy", "disabled", "info identity/needless"}, {"auth-proxy", "enabled", "error identity/other-profile"}, {"spiffe-helper-image", "a:v1", "error identity/other-profile"},
+		{"authbridge-mode", "waypoint", "error identity/unknown-value"}, {"outbound-ports-exclude", "3306", "info identity/needless"},
+	} {
+		_, findings := identity.Resolve(&base, weatherAgent(), nil, nil, []identity.Annotation{{Key: "kagenti.io/" + test.key, Value: test.value, Line: 7}})
+		if got := brief(findings); len(got) != 1 || got[0] != test.want+` metadata.annotations["kagenti.io/`+test.key+`"]` || findings[0].Line != 7 {
+			t.Errorf("%s: %v", test.key, findings)
 		}
 	}
 }

@@ -47,6 +47,18 @@ func (c *Checker) OtherProfile(s *Settings, field, key string) {
 	c.Error("identity/other-profile", field, fmt.Sprintf("the profile %s has no %s", s.Profile.Name, key), "remove it, or set spec.profile to one that has it")
 }
 
+// needless says once for an input which of its fields the profile does without.
+func (c *Checker) needless(s *Settings, fields []string) {
+	if len(fields) == 0 {
+		return
+	}
+	what := s.Profile.Name
+	if s.Profile.Rules.Unread != nil {
+		what += " in the mode " + s.AuthBridge.Mode
+	}
+	c.Add(krm.Info, "identity/needless", fields[0], fmt.Sprintf("the profile %s does not need %s", what, strings.Join(fields, ", ")), "")
+}
+
 // Has reports whether the input sets a field.
 func (c *Checker) Has(field string) bool { return c.origin.Has(c.By.field(field)) }
 

@@ -71,7 +71,7 @@ func TestIdentityFindings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			te := decode[api.TokenExchange](t, "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata: {name: x}\nspec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.spec+"}")
 			te.Origin = api.Origin{File: "cr.yaml", Line: 1, Text: text{func(field string) int { return len(field) }, has(test.spec)}}
-			base, _ := profile.All().Base(nil)
+			base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 			_, findings := identity.Resolve(&base, weatherAgent(), te, nil, nil)
 			if diff := cmp.Diff(test.want, brief(findings)); diff != "" {
 				t.Error(diff)
@@ -88,7 +88,7 @@ func TestIdentityFindings(t *testing.T) {
 				}
 			}
 			// The same in RenderConfig, whose paths lie deeper.
-			config := decode[api.RenderConfig](t, "spec: {identity: {"+test.spec+"}}")
+			config := decode[api.RenderConfig](t, "spec: {profile: kagenti, identity: {"+test.spec+"}}")
 			config.Origin.Text = text{func(string) int { return 0 }, has(test.spec)}
 			_, findings = profile.All().Base(config)
 			deeper := make([]string, 0, len(test.want))
@@ -130,12 +130,12 @@ func TestTraceFindings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at := decode[api.AgentTrace](t, "apiVersion: kagenti.io/v1alpha1\nkind: AgentTrace\nmetadata: {name: x}\nspec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.spec+"}")
 			at.Origin = api.Origin{File: "trace.yaml", Line: 7}
-			base, _ := profile.All().Base(nil)
+			base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 			_, findings := identity.Resolve(&base, weatherAgent(), nil, at, nil)
 			if diff := cmp.Diff(test.want, brief(findings)); diff != "" {
 				t.Error(diff)
 			}
-			_, findings = profile.All().Base(decode[api.RenderConfig](t, "spec: {trace: {"+test.spec+"}}"))
+			_, findings = profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, trace: {"+test.spec+"}}"))
 			if len(findings) != len(test.want) {
 				t.Errorf("in RenderConfig: %v", findings)
 			}

@@ -1,11 +1,12 @@
 package identity_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
@@ -62,7 +63,7 @@ func TestProfiles(t *testing.T) {
 // TestPrecedence sets one value in every place: defaults < RenderConfig <
 // TokenExchange < annotations.
 func TestPrecedence(t *testing.T) {
-	cfg := decode[api.RenderConfig](t, "spec: {identity: {inbound: {port: 8001, targetPort: 9001}, spiffe: {audience: config}}}")
+	cfg := decode[api.RenderConfig](t, "spec: {profile: kagenti, identity: {inbound: {port: 8001, targetPort: 9001}, spiffe: {audience: config}}}")
 	te := decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: weather-agent}, inbound: {port: 8002}, spiffe: {trustDomain: cr}}")
 	base, _ := profile.All().Base(cfg)
 	s, findings := identity.Resolve(&base, weatherAgent(), te, nil, []identity.Annotation{{Key: "kagenti.io/inbound-port", Value: "8003"}})
@@ -92,7 +93,7 @@ func TestPrecedence(t *testing.T) {
 // TestDerivedURLs: what follows from the realm follows the realm, until someone
 // says otherwise.
 func TestDerivedURLs(t *testing.T) {
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, `spec: {identity: {inbound: {validation: {issuer: "https://idp.example.com/realms/x"}}}}`))
+	base, _ := profile.All().Base(decode[api.RenderConfig](t, `spec: {profile: kagenti, identity: {inbound: {validation: {issuer: "https://idp.example.com/realms/x"}}}}`))
 	te := decode[api.TokenExchange](t, `spec: {targetRef: {kind: Deployment, name: weather-agent}, clientRegistration: {keycloak: {url: "http://kc:8080/", realm: prod}}}`)
 	s, _ := identity.Resolve(&base, weatherAgent(), te, nil, nil)
 	if s.Inbound.Issuer != "https://idp.example.com/realms/x" {
@@ -144,14 +145,14 @@ func TestComponents(t *testing.T) {
 		// profile does not have.
 		"published, inbound": {config: "profile: kagenti-published", te: "inbound: {enabled: true}", want: "proxy-init spiffe-helper client-registration envoy-proxy"},
 		"annotation back on": {
-			config:      "components: {auth-proxy: {enabled: false}}",
+			config:      "profile: kagenti, components: {auth-proxy: {enabled: false}}",
 			annotations: []identity.Annotation{{Key: "kagenti.io/auth-proxy", Value: "enabled"}}, want: every,
 		},
 		// What the base cannot have together must not turn off what a CR has.
-		"CR back on": {config: "identity: {outbound: {enabled: false}, spiffe: {enabled: false}}", te: "outbound: {enabled: true}, spiffe: {enabled: true}", want: every},
+		"CR back on": {config: "profile: kagenti, identity: {outbound: {enabled: false}, spiffe: {enabled: false}}", te: "outbound: {enabled: true}, spiffe: {enabled: true}", want: every},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {"+test.config+"}"))
+			base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {"+cmp.Or(test.config, "profile: kagenti")+"}"))
 			var te *api.TokenExchange
 			if test.te != "" {
 				te = decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.te+"}")
@@ -228,7 +229,7 @@ func TestAnnotations(t *testing.T) {
 		"another's label": {"inject", "enabled", nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base, _ := profile.All().Base(nil)
+			base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 			s, findings := identity.Resolve(&base, weatherAgent(), nil, nil, []identity.Annotation{
 				{Key: "kagenti.io/" + test.key, Value: test.value, Field: "spec.template.metadata.annotations", Line: 12},
 			})
@@ -236,7 +237,7 @@ func TestAnnotations(t *testing.T) {
 			for _, w := range test.want {
 				want = append(want, w+` spec.template.metadata.annotations["kagenti.io/`+test.key+`"]`)
 			}
-			if diff := cmp.Diff(want, brief(findings)); diff != "" {
+			if diff := gocmp.Diff(want, brief(findings)); diff != "" {
 				t.Error(diff)
 			}
 			for _, f := range findings {
@@ -255,7 +256,7 @@ func TestAnnotations(t *testing.T) {
 
 // TestBlame: a contradiction is reported once, for the input that introduces it.
 func TestBlame(t *testing.T) {
-	cfg := decode[api.RenderConfig](t, "spec: {identity: {inbound: {port: 8500}}, trace: {integration: {prometheus: {enabled: true, port: 9999}}}}")
+	cfg := decode[api.RenderConfig](t, "spec: {profile: kagenti, identity: {inbound: {port: 8500}}, trace: {integration: {prometheus: {enabled: true, port: 9999}}}}")
 	base, findings := profile.All().Base(cfg)
 	if len(findings) > 0 {
 		t.Error(findings)
@@ -268,15 +269,15 @@ func TestBlame(t *testing.T) {
 	for _, f := range findings {
 		got = append(got, fmt.Sprintf("%s:%d %s %s", f.File, f.Line, f.Severity, f.Field))
 	}
-	if diff := cmp.Diff([]string{
+	if diff := gocmp.Diff([]string{
 		"cr.yaml:0 error spec.inbound.targetPort",
 		"deploy.yaml:3 warning metadata.annotations",
 	}, got); diff != "" {
 		t.Error(diff)
 	}
 	// An error in the configuration is not reported again for each workload.
-	base, findings = profile.All().Base(decode[api.RenderConfig](t, "spec: {identity: {inbound: {port: 8081}}, trace: {integration: {prometheus: {enabled: true, port: 9090}}}}"))
-	if diff := cmp.Diff([]string{
+	base, findings = profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, identity: {inbound: {port: 8081}}, trace: {integration: {prometheus: {enabled: true, port: 9090}}}}"))
+	if diff := gocmp.Diff([]string{
 		"error identity/port-clash spec.identity.inbound.targetPort",
 		"warning identity/port-clash spec.trace.integration.prometheus.port",
 	}, brief(findings)); diff != "" {
@@ -290,7 +291,7 @@ func TestBlame(t *testing.T) {
 
 // TestProbes: the root is where agents take requests, and stays closed.
 func TestProbes(t *testing.T) {
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	w := weatherAgent()
 	w.Probes = []identity.Probe{{Path: "/health"}, {Path: "/health?full=1"}, {Path: "/readyz"}}
 	if _, findings := identity.Resolve(&base, w, nil, nil, nil); len(findings) > 0 {
@@ -298,7 +299,7 @@ func TestProbes(t *testing.T) {
 	}
 	w.Probes = []identity.Probe{{Path: "/health"}, {Path: "/"}}
 	s, findings := identity.Resolve(&base, w, nil, nil, nil)
-	if diff := cmp.Diff([]string{"warning identity/probe-refused "}, brief(findings)); diff != "" {
+	if diff := gocmp.Diff([]string{"warning identity/probe-refused "}, brief(findings)); diff != "" {
 		t.Error(diff)
 	}
 	if p, ok := identity.OpenProbe(s.Declared.ProbePaths[1]); ok {
@@ -322,7 +323,7 @@ func TestProbes(t *testing.T) {
 // TestBaseIsNotShared: what one workload adds to a list must not reach another.
 // The lists have room behind their end, as decoded ones do.
 func TestBaseIsNotShared(t *testing.T) {
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	base.Outbound.ExcludePorts = append(make([]int, 0, 8), 8080)
 	base.Outbound.ExcludeInboundPorts = make([]int, 0, 8)
 	base.Inbound.BypassPaths = append(make([]string, 0, 8), "/healthz")
@@ -368,7 +369,7 @@ func TestShortName(t *testing.T) {
 	}
 	w := weatherAgent()
 	w.Name = long
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	if _, findings := identity.Resolve(&base, w, nil, nil, nil); len(findings) != 2 || findings[0].Rule != "identity/name-shortened" {
 		t.Errorf("%v", findings)
 	}
@@ -376,7 +377,7 @@ func TestShortName(t *testing.T) {
 
 // TestResolveAllocates holds the common case to the settings themselves.
 func TestResolveAllocates(t *testing.T) {
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	w := weatherAgent()
 	if n := testing.AllocsPerRun(100, func() { identity.Resolve(&base, w, nil, nil, nil) }); n > 1 {
 		t.Errorf("%v allocations", n)
@@ -384,7 +385,7 @@ func TestResolveAllocates(t *testing.T) {
 }
 
 func BenchmarkResolve(b *testing.B) {
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(decode[api.RenderConfig](b, "spec: {profile: kagenti}"))
 	w := weatherAgent()
 	b.ReportAllocs()
 	for b.Loop() {

@@ -5,13 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/profile"
 )
 
 // TestInjectedPorts: what an author's container must not listen on.
 func TestInjectedPorts(t *testing.T) {
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	w := weatherAgent()
 	ports := func() string {
 		s, _ := identity.Resolve(&base, w, nil, nil, nil)

@@ -51,9 +51,16 @@ func (c *Checker) merge(s *Settings, spec any, path string) {
 		return
 	}
 	profile := s.Profile
+	var needless []string
 	for _, lacks := range profile.Lacks {
-		if _, found := set[lacks]; found {
-			c.OtherProfile(s, lacks, lacks)
+		switch _, found := set[lacks.Path]; {
+		case !found:
+		case lacks.Needless:
+			needless = append(needless, lacks.Path)
+		case lacks.Means != "":
+			c.Warning("identity/other-profile", lacks.Path, lacks.Means, "remove it, or set spec.profile to one that has it")
+		default:
+			c.OtherProfile(s, lacks.Path, lacks.Path)
 		}
 	}
 	if profile.Rules.Given != nil {
@@ -71,12 +78,14 @@ func (c *Checker) merge(s *Settings, spec any, path string) {
 			value := set[field]
 			switch {
 			case value == nil || field == "" || !profile.Has(x.path):
-			case profile.Rules.Unread != nil && profile.Rules.Unread(c, s, x.path, field, field[strings.LastIndexByte(field, '.')+1:]):
+			case profile.Rules.Unread != nil && profile.Rules.Unread(s, x.path):
+				needless = append(needless, field)
 			default:
 				x.put(c, s, field, value)
 			}
 		}
 	}
+	c.needless(s, needless)
 	c.incomplete(s, set)
 	if profile.Rules.Merged != nil {
 		profile.Rules.Merged(c, s, set, "")

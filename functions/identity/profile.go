@@ -38,6 +38,15 @@ type Mount struct {
 	ReadOnly     bool
 }
 
+// Lack is a setting, or a mapping of settings, that the programs of a profile do not read.
+type Lack struct {
+	Path string
+	// Needless says that the profile does without it, which is an info. Means is what follows
+	// where it is set, a warning. Without either it is an error.
+	Needless bool
+	Means    string
+}
+
 // Profile is a generation of the platform. Its functions may be nil.
 type Profile struct {
 	Name string
@@ -48,7 +57,7 @@ type Profile struct {
 	// Defaults are those that are not the table's, by the path of the setting.
 	Defaults map[string]any
 	// Lacks are the settings, or mappings of settings, that its programs do not read.
-	Lacks []string
+	Lacks []Lack
 
 	// TokenDir is where the JWT SVID is.
 	TokenDir string
@@ -75,9 +84,8 @@ type Rules struct {
 	// Given checks the fields of an input before they are merged, by their paths, and
 	// may change them.
 	Given func(c *Checker, s *Settings, set map[string]any)
-	// Unread reports a setting that is not read beside the others, and whether it did.
-	// field is where it is set, and key what it is called there.
-	Unread func(c *Checker, s *Settings, path, field, key string) bool
+	// Unread reports whether a setting is not needed beside the others.
+	Unread func(s *Settings, path string) bool
 	// Merged checks the settings with the given fields. field is the annotation that
 	// sets them, "" for other inputs.
 	Merged func(c *Checker, s *Settings, set map[string]any, field string)
@@ -93,7 +101,7 @@ type Rules struct {
 	Complete   func(c *Checker, s *Settings)
 }
 
-// Profiles are the generations of the platform, the default first.
+// Profiles are the generations of the platform, the default last.
 type Profiles struct {
 	all      []Profile
 	sidecars []string
@@ -127,13 +135,16 @@ func (p *Profiles) Names() (names []string) {
 // Named gives the profile of a name, and the default one for another name.
 func (p *Profiles) Named(name string) *Profile {
 	i := slices.IndexFunc(p.all, func(x Profile) bool { return x.Name == name })
-	return &p.all[max(i, 0)]
+	if i < 0 {
+		i = len(p.all) - 1
+	}
+	return &p.all[i]
 }
 
 // Configured gives the profile of a configuration, which may be nil.
 func (p *Profiles) Configured(config *api.RenderConfig) *Profile {
 	if config == nil || config.Spec.Profile == nil {
-		return &p.all[0]
+		return p.Named("")
 	}
 	return p.Named(*config.Spec.Profile)
 }
@@ -164,7 +175,7 @@ func (p *Profile) Has(path string) bool {
 		return p.HasSidecar(name)
 	}
 	for _, lacks := range p.Lacks {
-		if rest, found := strings.CutPrefix(path, lacks); found && (rest == "" || rest[0] == '.') {
+		if rest, found := strings.CutPrefix(path, lacks.Path); found && (rest == "" || rest[0] == '.') {
 			return false
 		}
 	}

@@ -31,6 +31,7 @@ func fields(r reflect.Type, at string) (all []string) {
 func TestEverySettingIsExplained(t *testing.T) {
 	s, findings := profile.All().Base(decode[api.RenderConfig](t, `
 spec:
+  profile: kagenti
   identity:
     outbound:
       tokenExchange:
@@ -82,7 +83,7 @@ spec:
 // TestAlterAltersOneSetting: each setting comes out with another value, and no
 // other one does, but for URLs that follow from it.
 func TestAlterAltersOneSetting(t *testing.T) {
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	for _, x := range base.All() {
 		altered := x.Alter(base)
 		changed := 0
@@ -104,7 +105,7 @@ func TestLaterInputsWin(t *testing.T) {
 			return strings.Contains(strings.Join(names, " "), field)
 		}}}
 	}
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	in := identity.Inputs{
 		Config:        has("armature.yaml", "spec.identity.inbound.port", "spec.identity.inbound.targetPort", "spec.identity.tokenExchange.issuer", "spec.components.auth-proxy.image"),
 		TokenExchange: has("exchange.yaml", "spec.inbound.targetPort", "spec.clientRegistration.keycloak.realm"),

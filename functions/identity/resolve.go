@@ -67,7 +67,10 @@ func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 		c.OneOf(field, *value, of...)
 		return *value
 	}
-	s := p.Named(choose("profile", cfg.Spec.Profile, p.Names()...)).defaults()
+	if cfg.Spec.Profile != nil {
+		c.OneOf("profile", *cfg.Spec.Profile, p.Names()...)
+	}
+	s := p.Configured(cfg).defaults()
 	if prefix := cfg.Spec.LabelPrefix; prefix != nil && checkPrefix(c, "labelPrefix", *prefix) {
 		s.Prefix = *prefix
 	}

@@ -25,9 +25,15 @@ func weatherAgent() identity.Workload {
 	}
 }
 
+// kagenti is the configuration of the profile of source 001.
+func kagenti() *api.RenderConfig {
+	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti)}}
+}
+
+// config is that of the profile of source 001, unless the specification has another one.
 func config(t *testing.T, spec string) *api.RenderConfig {
 	t.Helper()
-	cfg := &api.RenderConfig{}
+	cfg := kagenti()
 	if err := yaml.UnmarshalStrict([]byte("spec:\n"+spec), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +205,7 @@ func (p pod) helper(setting string) string {
 
 // TestDefaults names each default of source 001 with the line that says it.
 func TestDefaults(t *testing.T) {
-	s := settings(t, nil, nil)
+	s := settings(t, kagenti(), nil)
 	p := render(t, s, true)
 	security := func(component string) *corev1.SecurityContext { return p.containers[component].SecurityContext }
 	var routes []map[string]any
@@ -305,7 +311,7 @@ func mount(p pod, component, volume string) corev1.VolumeMount {
 // TestStartOrder holds native sidecars to probes that let the next one start:
 // nothing that is probed through Envoy may start before Envoy.
 func TestStartOrder(t *testing.T) {
-	p := render(t, settings(t, nil, nil), true)
+	p := render(t, settings(t, kagenti(), nil), true)
 	inboundFree := strings.Split(p.env("proxy-init", "INBOUND_PORTS_EXCLUDE"), ",")
 	for name, c := range p.containers {
 		if c.StartupProbe == nil {
@@ -345,7 +351,7 @@ func named(c corev1.Container, name string) int32 {
 }
 
 func TestClassic(t *testing.T) {
-	p := render(t, settings(t, nil, nil), false)
+	p := render(t, settings(t, kagenti(), nil), false)
 	for name, c := range p.containers {
 		if c.RestartPolicy != nil {
 			t.Errorf("%s has a restart policy, which classic containers may not have", name)
@@ -355,7 +361,7 @@ func TestClassic(t *testing.T) {
 
 // TestWithoutSPIFFE: the label turns SPIFFE off, and nobody waits for a token.
 func TestWithoutSPIFFE(t *testing.T) {
-	p := render(t, settings(t, nil, func(w *identity.Workload) { w.SPIFFE = false }), true)
+	p := render(t, settings(t, kagenti(), func(w *identity.Workload) { w.SPIFFE = false }), true)
 	if _, ok := p.containers["spiffe-helper"]; ok {
 		t.Error("spiffe-helper is there")
 	}
@@ -490,7 +496,7 @@ func FuzzContainers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, x string) {
 		x = strings.ToValidUTF8(x, "")
-		base, _ := profile.All().Base(nil)
+		base, _ := profile.All().Base(kagenti())
 		s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 		s.Subject.Name, s.Subject.Kind, s.Subject.Namespace, s.Subject.ServiceAccount = x, x, x, x
 		s.SPIFFE.SocketPath, s.SPIFFE.TrustDomain = "/a/"+x, x
@@ -516,7 +522,7 @@ func FuzzContainers(f *testing.F) {
 }
 
 func BenchmarkContainers(b *testing.B) {
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(kagenti())
 	s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 	var dst []byte
 	b.ReportAllocs()

@@ -38,10 +38,13 @@ func authBridge() identity.Profile {
 			"inbound.validation.bypassPaths":                []string{"/.well-known/*", "/healthz", "/readyz", "/livez", "/metrics"},
 			"outbound.tokenExchange.defaultTarget.audience": "", // tokens are left alone
 		},
-		Lacks: []string{
-			"spiffe.outputFormat", "clientRegistration.enabled", "clientRegistration.aws", "clientRegistration.gcp",
-			"clientRegistration.keycloak.adminCredentialsSecret", "clientRegistration.keycloak.clientNameTemplate",
-			"clientRegistration.keycloak.tokenExchangeEnabled", "inbound.validation.requiredScopes",
+		Lacks: []identity.Lack{
+			{Path: "spiffe.outputFormat", Needless: true}, {Path: "clientRegistration.enabled", Needless: true},
+			{Path: "clientRegistration.aws"}, {Path: "clientRegistration.gcp"},
+			{Path: "clientRegistration.keycloak.adminCredentialsSecret", Needless: true},
+			{Path: "clientRegistration.keycloak.clientNameTemplate", Needless: true},
+			{Path: "clientRegistration.keycloak.tokenExchangeEnabled", Needless: true},
+			{Path: "inbound.validation.requiredScopes", Means: "AuthBridge does not check scopes: a token for the agent passes, whatever its scopes are"},
 		},
 		ConfigMap: bridgeConfigMap,
 		Rules: identity.Rules{
@@ -203,13 +206,10 @@ func givenByRuntime(c *identity.Checker, s *identity.Settings, set map[string]an
 }
 
 // unreadByBridge reports what is read in the mode envoy-sidecar alone.
-func unreadByBridge(c *identity.Checker, s *identity.Settings, path, field, key string) bool {
+func unreadByBridge(s *identity.Settings, path string) bool {
 	switch strings.TrimPrefix(path, identity.Interception) {
 	case "proxyPort", "inboundProxyPort", "excludePorts", "excludeInboundPorts":
-		if s.AuthBridge.Mode != identity.ModeEnvoySidecar {
-			c.Error("identity/other-mode", field, fmt.Sprintf("AuthBridge has no %s in the mode %s", key, krm.Shown(s.AuthBridge.Mode)), "remove it, or take the mode "+identity.ModeEnvoySidecar)
-			return true
-		}
+		return s.AuthBridge.Mode != identity.ModeEnvoySidecar
 	}
 	return false
 }
@@ -319,7 +319,7 @@ func bridgeContradictions(c *identity.Checker, s *identity.Settings) {
 			"let proxy-init intercept traffic, or take the mode "+identity.ModeProxySidecar)
 	}
 	keycloak := &s.Registration
-	if s.AuthBridge.ClientAuth != identity.FederatedJWT || !s.SPIFFE.Enabled || !s.Outbound.TokenExchange || !s.Derived.Issuer || s.SPIFFE.Audience != s.Inbound.Issuer ||
+	if !sound(s.SPIFFE.Audience) || s.AuthBridge.ClientAuth != identity.FederatedJWT || !s.SPIFFE.Enabled || !s.Outbound.TokenExchange || !s.Derived.Issuer || s.SPIFFE.Audience != s.Inbound.Issuer ||
 		keycloak.URL == bridgeKeycloak && keycloak.Realm == bridgeRealm {
 		return
 	}

@@ -18,7 +18,7 @@ func kagenti() identity.Profile {
 		Sidecars: []identity.Sidecar{
 			proxyInit(appendProxyInit), spiffeHelper(), clientRegistration(), authProxy(), envoyProxy(),
 		},
-		Lacks: []string{"authbridge"},
+		Lacks: []identity.Lack{{Path: "authbridge"}},
 		Rules: identity.Rules{Settle: settleKagenti, Contradictions: contradictions},
 	}
 }
@@ -119,10 +119,6 @@ func checkProvider(c *identity.Checker, s *identity.Settings) {
 // that nobody set stays the cluster's Keycloak's. public says that an issuer alone is
 // its public name.
 func checkIssuer(c *identity.Checker, s *identity.Settings, public bool) {
-	sound := func(raw string) bool {
-		u, err := url.Parse(raw)
-		return err == nil && u.Host != "" && u.User == nil
-	}
 	if !s.AnyOn(AuthProxy, EnvoyProxy, AuthBridgeProxy) || !s.Inbound.Enabled || !s.Inbound.Validate ||
 		!sound(s.Inbound.Issuer) || !sound(s.Inbound.JWKSURL) { // which is a finding of its own
 		return
@@ -153,6 +149,12 @@ func checkIssuer(c *identity.Checker, s *identity.Settings, public bool) {
 			fmt.Sprintf("the token processor beside Envoy checks tokens with the keys at %s, which it derives from tokenUrl: it does not read jwksUrl, %s", krm.Shown(beside), krm.Shown(s.Inbound.JWKSURL)),
 			"set "+tokenURL+" to the token endpoint of the server that jwksUrl is of; a destination rule may have a tokenUrl of its own")
 	}
+}
+
+// sound reports whether a text is a URL without credentials.
+func sound(raw string) bool {
+	u, err := url.Parse(raw)
+	return err == nil && u.Host != "" && u.User == nil
 }
 
 // keysBeside is where the published token processor finds the keys of a token

@@ -22,7 +22,7 @@ func TestKeycloakAdminSeverity(t *testing.T) {
 		config *api.RenderConfig
 		want   krm.Severity
 	}{
-		{nil, krm.Warning},
+		{nil, krm.Error},
 		{config("kagenti"), krm.Warning},
 		{config("kagenti-published"), krm.Warning},
 		{config("authbridge"), krm.Error},

@@ -11,16 +11,21 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/armature-dev/armature/e2e/bench/workload"
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/explain"
 )
+
+// kagenti is the configuration of the profile of source 001.
+var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti)}}
 
 // explanationOf explains a file of an archive.
 func explanationOf(t *testing.T, archive, file string, pick explain.Selection) (explain.Explanation, error) {
 	t.Helper()
 	a := txtar.Parse([]byte(archive))
-	var opt render.Options
+	opt := render.Options{Config: kagenti}
 	var src render.Source
 	for _, f := range a.Files {
 		if f.Name == render.ConfigFile {
@@ -48,6 +53,7 @@ spec:
       image: "registry.example/envoy:v1"
   identity:
     clientRegistration: {keycloak: {realm: prod}}
+  profile: kagenti
 -- exchange.yaml --
 apiVersion: kagenti.io/v1alpha1
 kind: TokenExchange
@@ -332,12 +338,12 @@ func TestExplainIsWhatRenderGives(t *testing.T) {
 	for _, f := range a.Files[1:] {
 		src.Files = append(src.Files, render.File{Path: f.Name, Data: f.Data})
 	}
-	r, err := render.Run(src, render.Options{})
+	r, err := render.Run(src, render.Options{Config: kagenti})
 	if err != nil || krm.Failed(r.Findings) {
 		t.Fatal(err, r.Findings)
 	}
 	for _, from := range []render.Source{src, {Files: r.Files}} {
-		e, _, err := explain.File(from, render.Options{}, "web.yaml", explain.Selection{})
+		e, _, err := explain.File(from, render.Options{Config: kagenti}, "web.yaml", explain.Selection{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -384,7 +390,7 @@ func BenchmarkExplain(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		e, _, err := explain.File(render.Source{Files: files}, render.Options{}, files[500].Path, explain.Selection{})
+		e, _, err := explain.File(render.Source{Files: files}, render.Options{Config: kagenti}, files[500].Path, explain.Selection{})
 		if err != nil || len(e.Lines) < 100 {
 			b.Fatal(len(e.Lines), err)
 		}
@@ -405,7 +411,7 @@ func TestExplainWork(t *testing.T) {
 	work := func(n int, pick explain.Selection) float64 {
 		src := render.Source{Files: []render.File{{Path: "a.yaml", Data: workloads(n)}}}
 		return testing.AllocsPerRun(1, func() {
-			if e, findings, err := explain.File(src, render.Options{}, "a.yaml", pick); err != nil || len(e.Lines) < 100 {
+			if e, findings, err := explain.File(src, render.Options{Config: kagenti}, "a.yaml", pick); err != nil || len(e.Lines) < 100 {
 				t.Fatal(err, findings)
 			}
 		})
@@ -426,7 +432,7 @@ func BenchmarkExplainFile(b *testing.B) {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			src := render.Source{Files: []render.File{{Path: "a.yaml", Data: workloads(n)}}}
 			for b.Loop() {
-				if _, _, err := explain.File(src, render.Options{}, "a.yaml", explain.Selection{}); err != nil {
+				if _, _, err := explain.File(src, render.Options{Config: kagenti}, "a.yaml", explain.Selection{}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -439,7 +445,7 @@ func BenchmarkExplainObject(b *testing.B) {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			src := render.Source{Files: []render.File{{Path: "a.yaml", Data: workloads(n)}}}
 			for b.Loop() {
-				if _, _, err := explain.File(src, render.Options{}, "a.yaml", explain.Selection{Object: "Deployment/web7"}); err != nil {
+				if _, _, err := explain.File(src, render.Options{Config: kagenti}, "a.yaml", explain.Selection{Object: "Deployment/web7"}); err != nil {
 					b.Fatal(err)
 				}
 			}

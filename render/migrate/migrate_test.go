@@ -12,8 +12,10 @@ import (
 	"golang.org/x/tools/txtar"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/migrate"
@@ -92,6 +94,9 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
+// kagenti is the configuration of the profile that has what the first webhook injected.
+var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti)}}
+
 func migrated(t *testing.T, src render.Source, harness []byte) (map[string][]byte, []migrate.Report, []krm.Finding) {
 	t.Helper()
 	out := make(map[string][]byte)
@@ -101,9 +106,9 @@ func migrated(t *testing.T, src render.Source, harness []byte) (map[string][]byt
 		}
 		return nil
 	}
-	reports, findings, err := migrate.Run(src, render.Options{}, sink)
+	reports, findings, err := migrate.Run(src, render.Options{Config: kagenti}, sink)
 	if harness != nil {
-		reports, findings, err = migrate.ToSuccessor(src, render.Options{}, harness, sink)
+		reports, findings, err = migrate.ToSuccessor(src, render.Options{Config: kagenti}, harness, sink)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +260,7 @@ func TestPublished(t *testing.T) {
 // roundTrip renders manifests and takes the render back.
 func roundTrip(t *testing.T, data []byte) (rendered []byte) {
 	t.Helper()
-	r, err := render.Run(render.Source{Files: []render.File{{Path: "a.yaml", Data: data}}}, render.Options{})
+	r, err := render.Run(render.Source{Files: []render.File{{Path: "a.yaml", Data: data}}}, render.Options{Config: kagenti})
 	if err != nil || krm.Failed(r.Findings) {
 		t.Fatalf("what was migrated does not render: %v %v\n%s", err, r.Findings, data)
 	}

@@ -43,13 +43,13 @@ func examples(t testing.TB, change *strings.Replacer, folders ...string) (src re
 // a change of three workloads does.
 func pages(t testing.TB) (explained, changes []byte) {
 	t.Helper()
-	e, findings, err := explain.File(examples(t, strings.NewReplacer(), "weather-agent-prod"), render.Options{}, "weather-agent-prod/deployment.yaml", explain.Selection{})
+	e, findings, err := explain.File(examples(t, strings.NewReplacer(), "weather-agent-prod"), render.Options{Config: kagenti}, "weather-agent-prod/deployment.yaml", explain.Selection{})
 	if err != nil || krm.Failed(findings) {
 		t.Fatal(err, findings)
 	}
 	var sides []compare.Package
 	for _, change := range []*strings.Replacer{strings.NewReplacer(), strings.NewReplacer("weather:historical", "weather:forecast", "digest-agent:v1", "digest-agent:v2", "report-agent:v3", "report-agent:v4")} {
-		p, findings, err := compare.Render(examples(t, change, "weather-agent-prod", "nightly-cronjob", "report-job"), render.Options{})
+		p, findings, err := compare.Render(examples(t, change, "weather-agent-prod", "nightly-cronjob", "report-job"), render.Options{Config: kagenti})
 		if err != nil || krm.Failed(findings) {
 			t.Fatal(err, findings)
 		}

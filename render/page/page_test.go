@@ -13,18 +13,23 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/armature-dev/armature/e2e/bench/workload"
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/compare"
 	"github.com/armature-dev/armature/render/explain"
 	"github.com/armature-dev/armature/render/page"
 )
 
+// kagenti is the configuration of the profile of source 001.
+var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti)}}
+
 // explained renders files and prints the page of the first.
 func explained(t testing.TB, files ...render.File) string {
 	t.Helper()
-	e, findings, err := explain.File(render.Source{Files: files}, render.Options{}, files[0].Path, explain.Selection{})
+	e, findings, err := explain.File(render.Source{Files: files}, render.Options{Config: kagenti}, files[0].Path, explain.Selection{})
 	if err != nil || krm.Failed(findings) {
 		t.Fatal(err, findings)
 	}
@@ -39,7 +44,7 @@ func compared(t testing.TB, before, after string) string {
 	for i, text := range []string{before, after} {
 		var findings []krm.Finding
 		var err error
-		sides[i], findings, err = compare.Render(render.Source{Files: []render.File{{Path: "a.yaml", Data: []byte(text)}}}, render.Options{})
+		sides[i], findings, err = compare.Render(render.Source{Files: []render.File{{Path: "a.yaml", Data: []byte(text)}}}, render.Options{Config: kagenti})
 		if err != nil || krm.Failed(findings) {
 			t.Fatal(err, findings)
 		}
@@ -88,7 +93,7 @@ spec:
 // its function and its reason, and can be jumped about in.
 func TestExplain(t *testing.T) {
 	file := render.File{Path: "web.yaml", Data: fmt.Appendf(nil, web, "")}
-	e, _, err := explain.File(render.Source{Files: []render.File{file}}, render.Options{}, "web.yaml", explain.Selection{})
+	e, _, err := explain.File(render.Source{Files: []render.File{file}}, render.Options{Config: kagenti}, "web.yaml", explain.Selection{})
 	if err != nil {
 		t.Fatal(err)
 	}

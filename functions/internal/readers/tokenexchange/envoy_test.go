@@ -93,7 +93,7 @@ func TestEnvoy(t *testing.T) {
 		"ports":    {te, 15001, 15006},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := settings(t, nil, test.te)
+			s := settings(t, kagenti(), test.te)
 			bootstrap := parseEnvoy(t, file(t, s, profile.EnvoyYAML))
 			listeners := bootstrap.GetStaticResources().GetListeners()
 			if len(listeners) != 2 {
@@ -143,7 +143,7 @@ func TestRequiredScopes(t *testing.T) {
       issuer: https://idp.example.com/realms/x
       jwksUrl: https://idp.example.com:8443/certs
       requiredScopes: ["agent:invoke", "a.b"]`)
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(kagenti())
 	w := weatherAgent()
 	w.Probes = []identity.Probe{{Path: "/health?full=1"}, {Path: "/"}}
 	s, findings := identity.Resolve(&base, w, te, nil, nil)
@@ -275,7 +275,7 @@ func TestRoutes(t *testing.T) {
 		"off": {`spec: {targetRef: {kind: Deployment, name: weather-agent}, outbound: {tokenExchange: {enabled: false}}}`, []route{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := settings(t, nil, exchange(t, test.te))
+			s := settings(t, kagenti(), exchange(t, test.te))
 			var got []route
 			if err := yaml.UnmarshalStrict(file(t, s, profile.RoutesYAML), &got); err != nil {
 				t.Fatal(err)

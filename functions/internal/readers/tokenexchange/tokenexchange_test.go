@@ -33,7 +33,12 @@ func weatherAgent() identity.Workload {
 	}
 }
 
-// settings are those of the weather agent under cfg and te. Either may be nil.
+// kagenti is the configuration of the profile of source 001.
+func kagenti() *api.RenderConfig {
+	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti)}}
+}
+
+// settings are those of the weather agent under cfg and te, which may be nil.
 func settings(t *testing.T, cfg *api.RenderConfig, te *api.TokenExchange) *identity.Settings {
 	t.Helper()
 	base, findings := profile.All().Base(cfg)
@@ -155,7 +160,7 @@ func TestHelperConf(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := settings(t, nil, exchange(t, test.te))
+			s := settings(t, kagenti(), exchange(t, test.te))
 			got := parseHelperConf(t, file(t, s, profile.HelperConf))
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
@@ -165,7 +170,7 @@ func TestHelperConf(t *testing.T) {
 }
 
 func TestCloudFiles(t *testing.T) {
-	s := settings(t, nil, exchange(t, `spec:
+	s := settings(t, kagenti(), exchange(t, `spec:
   targetRef: {kind: Deployment, name: weather-agent}
   clientRegistration:
     provider: aws
@@ -183,7 +188,7 @@ sts =
 	if diff := cmp.Diff(want, string(file(t, s, profile.AWSConfig))); diff != "" {
 		t.Error(diff)
 	}
-	s = settings(t, nil, exchange(t, `spec:
+	s = settings(t, kagenti(), exchange(t, `spec:
   targetRef: {kind: Deployment, name: weather-agent}
   clientRegistration:
     provider: gcp
@@ -228,7 +233,7 @@ func file(t *testing.T, s *identity.Settings, name string) []byte {
 }
 
 func TestConfigMap(t *testing.T) {
-	s := settings(t, nil, nil)
+	s := settings(t, kagenti(), nil)
 	cm := configMap(t, tokenexchange.AppendConfigMap(nil, s))
 	if cm.Kind != "ConfigMap" || cm.APIVersion != "v1" || cm.Name != "weather-agent-token-exchange" || cm.Namespace != "default" {
 		t.Errorf("%s %s %s/%s", cm.APIVersion, cm.Kind, cm.Namespace, cm.Name)
@@ -256,7 +261,7 @@ func TestConfigMap(t *testing.T) {
 }
 
 func TestConfigMapWithoutNamespace(t *testing.T) {
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(kagenti())
 	w := weatherAgent()
 	w.Namespace = ""
 	s, _ := identity.Resolve(&base, w, nil, nil, nil)
@@ -273,7 +278,7 @@ func FuzzConfigMap(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, x string) {
 		x = strings.ToValidUTF8(x, "")
-		base, _ := profile.All().Base(nil)
+		base, _ := profile.All().Base(kagenti())
 		s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 		s.SPIFFE.SocketPath, s.SPIFFE.Audience, s.SPIFFE.TokenDir = x, x, x
 		s.Registration.URL, s.Registration.Realm = x, x
@@ -315,7 +320,7 @@ func FuzzConfigMap(f *testing.F) {
 }
 
 func BenchmarkAppendConfigMap(b *testing.B) {
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(kagenti())
 	s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 	var dst []byte
 	b.ReportAllocs()
