@@ -14,6 +14,21 @@ import (
 // ConfigFile is the name of the configuration at the root of a package.
 const ConfigFile = "armature.yaml"
 
+// MisnamedConfig is a name that an author may give the configuration by mistake.
+const MisnamedConfig = "armature.yml"
+
+// Misnamed is the finding about a misnamed configuration. Both says that armature.yaml is
+// beside it.
+func Misnamed(file string, both bool) krm.Finding {
+	f := krm.Finding{Rule: "config/name", Severity: krm.Error, Message: "nothing reads this file: the configuration is " + ConfigFile,
+		Hint: "rename it to " + ConfigFile, Place: krm.Place{File: file, Line: 1}}
+	if both {
+		f.Message += ", which is beside it"
+		f.Hint = "move what it sets to " + ConfigFile + ", and remove it"
+	}
+	return f
+}
+
 // ReadConfig reads a RenderConfig. Unknown fields, and every other kind of
 // object, are errors.
 func ReadConfig(data []byte, file string) (*api.RenderConfig, []krm.Finding) {

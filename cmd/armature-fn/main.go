@@ -34,7 +34,8 @@ Usage:
   armature-fn render PATH     render a folder to standard output, for Argo CD;
                               reads ARGOCD_APP_PARAMETERS
   armature-fn helm FOLDER     post-render a release for Helm: manifests on standard
-                              input; reads armature.yaml and armature.lock in FOLDER
+                              input; reads armature.lock in FOLDER, and the nearest
+                              armature.yaml from there upwards
   armature-fn --version
 
 Functions:
@@ -78,7 +79,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return tree(args[1], stdout, stderr)
 	case "helm":
 		if len(args) != 2 {
-			return fail(2, errors.New("helm takes the folder of armature.yaml: armature-fn helm ."))
+			return fail(2, errors.New("helm takes one folder, where the search for armature.yaml begins: armature-fn helm ."))
 		}
 		return release(args[1], stdin, stdout, stderr)
 	}
@@ -133,7 +134,7 @@ func report(findings []krm.Finding, stderr io.Writer) int {
 
 // tree is the Argo CD plugin's generate command.
 func tree(root string, stdout, stderr io.Writer) int {
-	files := []render.File{{Path: render.ConfigFile}, {Path: render.LockFile}}
+	files := []render.File{{Path: render.LockFile}}
 	folder := root
 	if info, err := os.Stat(root); err == nil && !info.IsDir() {
 		folder = filepath.Dir(root)
@@ -153,6 +154,7 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]kr
 		return nil, err
 	}
 	opt, findings, err := settings(folder)
+	*files = append(*files, besides(opt, findings)...)
 	if err != nil || krm.Failed(findings) {
 		return findings, err
 	}
@@ -203,12 +205,23 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]kr
 
 // settings reads the configuration and the lock in a folder.
 func settings(folder string) (opt render.Options, findings []krm.Finding, err error) {
-	if opt.Config, findings, err = source.FindConfig("", folder); err != nil {
+	if opt.Config, findings, err = source.FindConfig("", folder, ""); err != nil {
 		return opt, findings, err
 	}
 	var found []krm.Finding
 	opt.Lock, found, err = source.FindLock("", folder)
 	return opt, append(findings, found...), err
+}
+
+// besides names the files that settings reads, and those that its findings are about.
+func besides(opt render.Options, findings []krm.Finding) (files []render.File) {
+	if opt.Config != nil {
+		files = append(files, render.File{Path: opt.Config.Origin.File})
+	}
+	for _, f := range findings {
+		files = append(files, render.File{Path: f.File})
+	}
+	return files
 }
 
 // release is Helm's post-renderer.
@@ -233,7 +246,7 @@ func postRender(folder string, stdin io.Reader) (out []byte, findings []krm.Find
 		return nil, nil, fmt.Errorf("%s is not a folder", folder)
 	}
 	opt, findings, err := settings(folder)
-	findings = host.From(folder, []render.File{{Path: render.ConfigFile}, {Path: render.LockFile}}, findings)
+	findings = host.From(folder, besides(opt, findings), findings)
 	if err != nil || krm.Failed(findings) {
 		return nil, findings, err
 	}

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,9 +12,9 @@ import (
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/explain"
 	"github.com/armature-dev/armature/render/page"
+	"github.com/armature-dev/armature/render/source"
 )
 
 func explainCommand() *cobra.Command {
@@ -31,8 +29,8 @@ file with the reason for each line: the author's line number, or the function
 that wrote it and the settings that decided it, each with the file and line that
 set it, or "default".
 
-The package is the nearest folder at or above FILE with an armature.yaml, else
-the folder of FILE; --package names another.
+The package is the nearest folder at or above FILE with an armature.yaml, up to the
+root of the repository, else the folder of FILE; --package names another.
 
 With -o html it prints one page for a browser, with lines coloured by the function
 that wrote them. The page loads nothing and runs no script; values of Secrets are
@@ -101,34 +99,27 @@ func packageOf(file, root string) (folder, relative string, err error) {
 		return "", "", err
 	}
 	if root == "" {
-		if root, err = nearestPackage(filepath.Dir(absolute)); err != nil {
+		root = filepath.Dir(absolute)
+		if nearest, err := source.Nearest(root, ""); err != nil {
 			return "", "", err
+		} else if nearest != "" {
+			root = nearest
 		}
 	}
 	rootAbsolute, err := filepath.Abs(root)
 	if err != nil {
 		return "", "", err
 	}
-	relative, err = filepath.Rel(rootAbsolute, absolute)
+	if relative, err = filepath.Rel(rootAbsolute, absolute); err != nil || !filepath.IsLocal(relative) {
+		// The nearest package has no symbolic links in its path.
+		if real, failed := filepath.EvalSymlinks(filepath.Dir(absolute)); failed == nil {
+			relative, err = filepath.Rel(rootAbsolute, filepath.Join(real, filepath.Base(absolute)))
+		}
+	}
 	if err != nil || !filepath.IsLocal(relative) {
 		return "", "", cli.Usagef("%s is not in the package %s", file, root)
 	}
 	return root, filepath.ToSlash(relative), nil
-}
-
-// nearestPackage looks for armature.yaml in a folder and those above it.
-func nearestPackage(folder string) (string, error) {
-	for at := folder; ; at = filepath.Dir(at) {
-		_, err := os.Stat(filepath.Join(at, render.ConfigFile))
-		switch {
-		case err == nil:
-			return at, nil
-		case !errors.Is(err, fs.ErrNotExist):
-			return "", err
-		case at == filepath.Dir(at):
-			return folder, nil
-		}
-	}
 }
 
 func writeExplanation(w io.Writer, format string, e explain.Explanation) error {

@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -56,7 +58,7 @@ overwrites a file.`,
 				}
 				from[name] = host
 			}
-			for _, f := range files {
+			for _, f := range append(slices.Clip(files), render.MisnamedConfig) {
 				_, err := os.Stat(filepath.Join(folder, filepath.Base(f)))
 				switch {
 				case err == nil:

@@ -79,7 +79,7 @@ func lintPackage(cmd *cobra.Command, in *cli.Input, path string) (findings []krm
 	if err != nil {
 		return nil, stats, err
 	}
-	if list, err := resourceList(src, opt); err != nil {
+	if list, err := resourceList(src, opt, in.Config); err != nil {
 		return nil, stats, err
 	} else if list != nil {
 		opt.Config, findings = list.Config, append(findings, list.Findings...)

@@ -104,13 +104,14 @@ resources that the render consumed.`,
 const whileListing = 400
 
 // resourceList gives standard input as what a host passes, nil where it is
-// something else. A configuration that was named wins over the list's.
-func resourceList(src render.Source, opt render.Options) (*host.List, error) {
+// something else. The list's configuration loses to one that was named, and wins over one
+// that was found.
+func resourceList(src render.Source, opt render.Options, named string) (*host.List, error) {
 	if len(src.Files) != 1 || src.Files[0].Path != "-" || !host.IsResourceList(src.Files[0].Data) {
 		return nil, nil
 	}
 	list, err := host.ReadList(src.Files[0].Data)
-	if err == nil && opt.Config != nil {
+	if err == nil && opt.Config != nil && (named != "" || list.Config == nil) {
 		list.Config = opt.Config
 	}
 	return list, err
@@ -275,7 +276,7 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 }
 
 func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src render.Source, opt render.Options, findings []krm.Finding, shown *cli.Activity, do cli.Transformation) error {
-	if list, err := resourceList(src, opt); err != nil {
+	if list, err := resourceList(src, opt, in.Config); err != nil {
 		return err
 	} else if list != nil {
 		return toList(cmd, in, list, opt, shown, do)

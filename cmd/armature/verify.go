@@ -93,7 +93,7 @@ func verifyManifests(cmd *cobra.Command, path string, in *cli.Input, required bo
 	var stats render.Stats
 	if !krm.Failed(findings) {
 		var found []krm.Finding
-		if found, stats, err = verifySource(cli.InterruptibleSource(cmd, shown.Reading("verify", src)), opt); err != nil {
+		if found, stats, err = verifySource(cli.InterruptibleSource(cmd, shown.Reading("verify", src)), opt, in.Config); err != nil {
 			return err
 		}
 		findings = append(findings, found...)
@@ -117,8 +117,8 @@ func verifyManifests(cmd *cobra.Command, path string, in *cli.Input, required bo
 }
 
 // verifySource compares with a fresh render, of a ResourceList by its own configuration.
-func verifySource(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
-	list, err := resourceList(src, opt)
+func verifySource(src render.Source, opt render.Options, named string) ([]krm.Finding, render.Stats, error) {
+	list, err := resourceList(src, opt, named)
 	if err != nil {
 		return nil, render.Stats{}, err
 	}

@@ -136,10 +136,7 @@ func (s *state) unreadKind(u *contract.Unit) {
 		u.Report(krm.Warning, "validate/unread-kind", o.Get("kind"), fmt.Sprintf("nothing reads %s of %s", o.Kind, o.APIVersion), hint)
 	}
 	if o.Kind == "RenderConfig" {
-		if folder := path.Dir(o.Origin.File); path.Base(o.Origin.File) == "armature.yaml" && folder != "." {
-			u.Report(krm.Info, "validate/inner-config", krm.Node{}, "this is the configuration of another package, and not of this one",
-				"render "+folder+" by itself, or keep one configuration at the root")
-		}
+		s.secondConfig(u)
 		return
 	}
 	if kinds.Read(o.APIVersion, o.Kind) {
@@ -154,4 +151,19 @@ func (s *state) unreadKind(u *contract.Unit) {
 		return
 	}
 	unread("known are " + strings.Join(known, ", "))
+}
+
+// secondConfig reports a configuration below the folder that is rendered. That of the
+// folder itself is nobody's second: a flag may have named another.
+func (s *state) secondConfig(u *contract.Unit) {
+	file := u.Object.Origin.File
+	if name := path.Base(file); file == "armature.yaml" || name != "armature.yaml" && name != "armature.yml" {
+		return
+	}
+	message := "a second configuration below the folder that is rendered, which has none"
+	if s.pkg.Place != nil {
+		message = fmt.Sprintf("a second configuration: %s:%d is that of the folder that is rendered", s.pkg.Place.File, s.pkg.Place.Line)
+	}
+	u.Report(krm.Error, "validate/inner-config", krm.Node{}, message,
+		"keep one, or render "+path.Dir(file)+" by itself and exclude it here by spec.exclude")
 }

@@ -100,13 +100,13 @@ func (c *Comparison) Differences() ([]Difference, error) {
 	slices.Sort(c.files)
 	gone := c.gone
 	if !c.inPlace {
-		before, err := os.ReadFile(filepath.Join(c.path, listFile))
+		before, err := os.ReadFile(filepath.Join(c.path, ListFile))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
 		_, listed := readList(before)
 		gone = dropped(listed, c.files)
-		if err := c.compare(listFile, listOf(c.pkg, c.files)); err != nil {
+		if err := c.compare(ListFile, listOf(c.pkg, c.files)); err != nil {
 			return nil, err
 		}
 	}

@@ -3,6 +3,7 @@ package source
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -12,29 +13,132 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// FindConfig reads the configuration of a package: the named file, or
-// armature.yaml at the root of the folder. A folder that was rendered has that of its
-// package. No file at the root means the defaults; a named one has to be there.
-func FindConfig(named, root string) (*api.RenderConfig, []krm.Finding, error) {
-	if list, err := os.ReadFile(filepath.Join(root, listFile)); named == "" && err == nil {
-		if pkg, _ := readList(list); pkg != "" && pkg != "-" {
-			at := filepath.Join(root, filepath.FromSlash(pkg))
-			if info, err := os.Stat(at); err == nil && !info.IsDir() {
-				at = filepath.Dir(at)
-			}
-			if _, err := os.Stat(filepath.Join(root, render.ConfigFile)); errors.Is(err, os.ErrNotExist) {
-				root = at
-			}
+// FindConfig reads the configuration of a package: the named file, or the nearest
+// armature.yaml from the package's folder upwards, as Nearest finds it. A folder that was
+// rendered has the configuration of its package. No file means the defaults; a named one
+// has to be there.
+func FindConfig(named, root, top string) (*api.RenderConfig, []krm.Finding, error) {
+	if named != "" {
+		return find(named, named, true, "configuration", render.ReadConfig)
+	}
+	from := root
+	if pkg := RenderedFrom(root); pkg != "" {
+		if _, err := os.Lstat(filepath.Join(root, render.ConfigFile)); errors.Is(err, fs.ErrNotExist) {
+			from = existing(filepath.Join(root, pkg))
 		}
 	}
-	return find(named, root, render.ConfigFile, "configuration", render.ReadConfig)
+	folder, err := Nearest(from, top)
+	if err != nil || folder == "" {
+		return nil, nil, err
+	}
+	file, misnamed := filepath.Join(folder, render.ConfigFile), filepath.Join(folder, render.MisnamedConfig)
+	shown := shownFrom(root, file)
+	if _, err := os.Lstat(misnamed); err == nil {
+		_, err := os.Lstat(file)
+		return nil, []krm.Finding{render.Misnamed(shownFrom(root, misnamed), err == nil)}, nil
+	}
+	return find(file, shown, false, "configuration", render.ReadConfig)
+}
+
+// existing returns the nearest path at or above one that is there.
+func existing(at string) string {
+	for {
+		if _, err := os.Stat(at); err == nil || at == filepath.Dir(at) {
+			return at
+		}
+		at = filepath.Dir(at)
+	}
+}
+
+// RenderedFrom returns the folder of the package that a folder was rendered from, relative
+// to that folder, or "" if no render wrote it or it was rendered from standard input.
+func RenderedFrom(folder string) string {
+	list, err := os.ReadFile(filepath.Join(folder, ListFile))
+	if err != nil {
+		return ""
+	}
+	pkg, _ := readList(list)
+	if pkg == "" || pkg == "-" {
+		return ""
+	}
+	pkg = filepath.FromSlash(pkg)
+	if info, err := os.Stat(filepath.Join(folder, pkg)); err == nil && !info.IsDir() || err != nil && render.IsManifest(pkg) {
+		return filepath.Dir(pkg)
+	}
+	return pkg
+}
+
+// shownFrom names a file as findings about a package name it: relative to the package's root.
+func shownFrom(root, file string) string {
+	if root, err := physical(root); err == nil {
+		if relative, err := filepath.Rel(root, file); err == nil {
+			return filepath.ToSlash(relative)
+		}
+	}
+	return file
+}
+
+// Nearest returns the nearest folder with an armature.yaml, or a misnamed one, from a folder
+// upwards to top; "" if there is none. With an empty top the search ends at the root of the
+// Git repository. Outside of a repository it ends at the working folder if that is above
+// the folder, and otherwise at the folder itself.
+func Nearest(folder, top string) (string, error) {
+	at, err := physical(folder)
+	if err != nil {
+		return "", err
+	}
+	if top == "" {
+		top = topOf(at)
+	} else if top, err = physical(top); err != nil {
+		return "", err
+	}
+	for ; ; at = filepath.Dir(at) {
+		for _, name := range [...]string{render.ConfigFile, render.MisnamedConfig} {
+			if _, err := os.Lstat(filepath.Join(at, name)); err == nil {
+				return at, nil
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				return "", err
+			}
+		}
+		if at == top || at == filepath.Dir(at) {
+			return "", nil
+		}
+	}
+}
+
+// topOf returns the folder at which Nearest ends.
+func topOf(folder string) string {
+	for at := folder; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, ".git")); err == nil {
+			return at
+		}
+		if at == filepath.Dir(at) {
+			break
+		}
+	}
+	if here, err := physical("."); err == nil {
+		if inside, err := filepath.Rel(here, folder); err == nil && filepath.IsLocal(inside) {
+			return here
+		}
+	}
+	return folder
+}
+
+// physical returns a folder's absolute path without symbolic links.
+func physical(folder string) (string, error) {
+	absolute, err := filepath.Abs(folder)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(absolute)
 }
 
 // FindLock reads the lock of a package: the named file, or armature.lock at the
 // root of the folder. No file at the root means no lock; a named one has to be
 // there.
 func FindLock(named, root string) (*api.ImageLock, []krm.Finding, error) {
-	return find(named, root, render.LockFile, "lock", render.ReadLock)
+	file, shown := fileOf(named, root, render.LockFile)
+	return find(file, shown, named != "", "lock", render.ReadLock)
 }
 
 // FindTools reads the definitions of tools beside a lock. Without the file, or the lock,
@@ -47,7 +151,7 @@ func FindTools(root string, lock *api.ImageLock) ([]tools.Server, []krm.Finding,
 	if info, err := os.Stat(file); err == nil && info.Size() > tools.MaxFile {
 		return nil, nil, fmt.Errorf("reading %s: it has more than %d MiB", file, tools.MaxFile>>20)
 	}
-	found, findings, err := find("", root, tools.File, "definitions of tools", func(data []byte, file string) (*[]tools.Server, []krm.Finding) {
+	found, findings, err := find(file, tools.File, false, "definitions of tools", func(data []byte, file string) (*[]tools.Server, []krm.Finding) {
 		servers, findings := tools.Parse(data, file, lock)
 		return &servers, findings
 	})
@@ -57,15 +161,19 @@ func FindTools(root string, lock *api.ImageLock) ([]tools.Server, []krm.Finding,
 	return *found, findings, err
 }
 
-// find reads what a package has beside its manifests.
-func find[T any](named, root, usual, what string, read func(data []byte, file string) (*T, []krm.Finding)) (*T, []krm.Finding, error) {
-	file, shown := named, named
-	if file == "" {
-		file, shown = filepath.Join(root, usual), usual
+// fileOf is the named file, or the usual one at the root, and how findings name it.
+func fileOf(named, root, usual string) (file, shown string) {
+	if named != "" {
+		return named, named
 	}
+	return filepath.Join(root, usual), usual
+}
+
+// find reads what a package has beside its manifests.
+func find[T any](file, shown string, required bool, what string, read func(data []byte, file string) (*T, []krm.Finding)) (*T, []krm.Finding, error) {
 	data, err := os.ReadFile(file)
 	switch {
-	case named == "" && errors.Is(err, os.ErrNotExist):
+	case !required && errors.Is(err, fs.ErrNotExist):
 		return nil, nil, nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("reading the %s: %w", what, err)

@@ -133,6 +133,13 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 		if relative != "." && (strings.HasPrefix(d.Name(), ".") || t.skip != "" && same(name, t.skip)) {
 			return fs.SkipDir
 		}
+		if pkg := RenderedFrom(name); relative != "." && pkg != "" {
+			if filepath.IsLocal(path.Join(relative, filepath.ToSlash(pkg))) {
+				t.findings = append(t.findings, krm.Finding{Rule: "package/rendered", Severity: krm.Info, Place: krm.Place{File: relative},
+					Message: "a render of this package wrote the folder: left out"})
+				return fs.SkipDir
+			}
+		}
 		if _, err := os.Stat(filepath.Join(name, "Chart.yaml")); err == nil {
 			t.findings = append(t.findings, krm.Finding{Rule: "package/helm-chart", Severity: krm.Info, Place: krm.Place{File: path.Join(relative, "Chart.yaml")},
 				Message: "the templates of a Helm chart pass as they are", Hint: "render them first: helm template … | armature render -"})
@@ -146,7 +153,7 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 		t.findings = append(t.findings, krm.Finding{Rule: "package/not-a-file", Severity: krm.Warning, Place: krm.Place{File: relative}, Message: "neither file nor folder: left out"})
 		return nil
 	}
-	if d.Name() == listFile {
+	if d.Name() == ListFile {
 		return nil
 	}
 	t.files = append(t.files, render.File{Path: relative})

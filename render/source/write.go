@@ -16,9 +16,9 @@ import (
 	"github.com/armature-dev/armature/render/internal/room"
 )
 
-// listFile, in a folder that was rendered to, lists the files that are ours, so
+// ListFile, in a folder that was rendered to, lists the files that are ours, so
 // that the next render can take away what is no longer rendered.
-const listFile = ".armature-files"
+const ListFile = ".armature-files"
 
 // Folder collects rendered files beside a folder and moves them in at once.
 // Nothing of it is to be seen before Commit, and nothing is left after Abort.
@@ -54,7 +54,7 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 		if f.fresh, err = empty(f.path); err != nil {
 			return nil, err
 		}
-		if _, err := os.Stat(filepath.Join(f.path, listFile)); err != nil && !f.fresh && !inPlace {
+		if _, err := os.Stat(filepath.Join(f.path, ListFile)); err != nil && !f.fresh && !inPlace {
 			return nil, fmt.Errorf("%s holds files that no render wrote: name an empty or a new folder", path)
 		}
 	}
@@ -179,13 +179,13 @@ func (f *Folder) commit() (written, removed int, err error) {
 		}
 		return written, removed, err
 	}
-	before, err := os.ReadFile(filepath.Join(f.path, listFile))
+	before, err := os.ReadFile(filepath.Join(f.path, ListFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, 0, err
 	}
 	list := string(listOf(f.pkg, f.files))
 	if f.fresh {
-		if err := writeFile(filepath.Join(f.stage, listFile), []byte(list)); err != nil {
+		if err := writeFile(filepath.Join(f.stage, ListFile), []byte(list)); err != nil {
 			return 0, 0, err
 		}
 		return f.moveAll()
@@ -224,7 +224,7 @@ func (f *Folder) moveAll() (written, removed int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	i := slices.IndexFunc(entries, func(e os.DirEntry) bool { return e.Name() == listFile })
+	i := slices.IndexFunc(entries, func(e os.DirEntry) bool { return e.Name() == ListFile })
 	entries[0], entries[i] = entries[i], entries[0]
 	for i, e := range entries {
 		if err := os.Rename(filepath.Join(f.stage, e.Name()), filepath.Join(f.path, e.Name())); err != nil {
@@ -235,9 +235,9 @@ func (f *Folder) moveAll() (written, removed int, err error) {
 }
 
 func (f *Folder) replaceList(list string) error {
-	err := writeFile(filepath.Join(f.stage, listFile), []byte(list))
+	err := writeFile(filepath.Join(f.stage, ListFile), []byte(list))
 	if err == nil {
-		err = os.Rename(filepath.Join(f.stage, listFile), filepath.Join(f.path, listFile))
+		err = os.Rename(filepath.Join(f.stage, ListFile), filepath.Join(f.path, ListFile))
 	}
 	return err
 }
@@ -267,10 +267,10 @@ func (f *Folder) reachable(files []string) error {
 	return nil
 }
 
-// ofPackage begins the line of listFile that names the package, from the folder.
+// ofPackage begins the line of ListFile that names the package, from the folder.
 const ofPackage = "# package: "
 
-// listOf is the content of listFile.
+// listOf is the content of ListFile.
 func listOf(pkg string, files []string) []byte {
 	list := strings.Join(files, "\n") + "\n"
 	if pkg != "" {
@@ -279,7 +279,7 @@ func listOf(pkg string, files []string) []byte {
 	return []byte(list)
 }
 
-// readList takes the content of listFile apart.
+// readList takes the content of ListFile apart.
 func readList(list []byte) (pkg string, files []string) {
 	text := strings.TrimSpace(string(list))
 	if rest, ok := strings.CutPrefix(text, ofPackage); ok {
@@ -301,7 +301,7 @@ func packageFor(folder, path string) (string, error) {
 		}
 		pkg = filepath.ToSlash(relative)
 	}
-	list, err := os.ReadFile(filepath.Join(folder, listFile))
+	list, err := os.ReadFile(filepath.Join(folder, ListFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}

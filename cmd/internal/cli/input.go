@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
@@ -23,15 +25,17 @@ type Place struct {
 	files  []render.File // of the package, with its configuration and lock
 }
 
-// list records the files of a package, and those that findings report as left out
-// of it. A configuration or lock from a flag is not one of them.
-func (at *Place) list(src render.Source, leftOut []krm.Finding, config, lock string) {
+// list records the files of a package, and those that findings are about, such as what is
+// left out of it. A configuration or lock from a flag is not one of them.
+func (at *Place) list(src render.Source, about []krm.Finding, found *api.RenderConfig, config, lock string) {
 	at.files = slices.Clip(src.Files)
-	for _, f := range leftOut {
-		at.files = append(at.files, render.File{Path: f.File})
+	for _, f := range about {
+		if f.File != "" && f.File != config {
+			at.files = append(at.files, render.File{Path: f.File})
+		}
 	}
-	if config == "" {
-		at.files = append(at.files, render.File{Path: render.ConfigFile})
+	if config == "" && found != nil {
+		at.files = append(at.files, render.File{Path: found.Origin.File})
 	}
 	if lock == "" {
 		at.files = append(at.files, render.File{Path: render.LockFile})
@@ -74,11 +78,12 @@ type Manifests struct {
 	Config, Lock string
 
 	Place
+	top string // where the search for the configuration ends; see source.Nearest
 }
 
 // ConfigFlag is for commands that read no lock.
 func (m *Manifests) ConfigFlag(cmd *cobra.Command, root string) {
-	cmd.Flags().StringVarP(&m.Config, "config", "c", "", "RenderConfig to use (default: armature.yaml at the root of "+root+")")
+	cmd.Flags().StringVarP(&m.Config, "config", "c", "", "RenderConfig to use (default: the nearest armature.yaml, from "+root+" upwards)")
 }
 
 func (m *Manifests) Flags(cmd *cobra.Command, root string) {
@@ -109,11 +114,10 @@ func (m *Manifests) Open(cmd *cobra.Command, given, skip string) (src render.Sou
 	if given != "-" {
 		m.Folder = root
 	}
-	if given != "-" || m.Config != "" {
-		if opt.Config, findings, err = source.FindConfig(m.Config, root); err != nil {
-			return src, opt, nil, err
-		}
+	if opt.Config, findings, err = source.FindConfig(m.Config, root, m.top); err != nil {
+		return src, opt, nil, err
 	}
+	beside := slices.Clone(findings)
 	if given != "-" || m.Lock != "" {
 		lock, found, err := source.FindLock(m.Lock, root)
 		if err != nil {
@@ -123,7 +127,8 @@ func (m *Manifests) Open(cmd *cobra.Command, given, skip string) (src render.Sou
 	}
 	if given != "-" {
 		src, found, err := source.Tree(given, skip, opt.Excludes)
-		m.list(src, found, m.Config, m.Lock)
+		m.list(src, append(beside, found...), opt.Config, m.Config, m.Lock)
+		m.own(src, root)
 		return src, opt, append(findings, found...), err
 	}
 	src, err = Interruptibly(cmd.Context(), func() (render.Source, error) { return source.ReadStream(cmd.InOrStdin()) })
@@ -131,6 +136,16 @@ func (m *Manifests) Open(cmd *cobra.Command, given, skip string) (src render.Sou
 		err = errors.New("nothing on standard input") // most likely the command before the pipe failed
 	}
 	return src, opt, findings, err
+}
+
+// own leaves a configuration that was named, and is in the folder, as it is: it is no
+// manifest.
+func (m *Manifests) own(src render.Source, root string) {
+	for i := range src.Files {
+		if m.Config != "" && path.Base(src.Files[i].Path) == filepath.Base(m.Config) && filepath.Join(root, src.Files[i].Path) == filepath.Clean(m.Config) {
+			src.Files[i].AsIs = true
+		}
+	}
 }
 
 // OpenObjects is Open for a command that delivers objects: a host's list of them is refused.

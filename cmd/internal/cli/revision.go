@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -99,23 +100,53 @@ func RunGit(ctx context.Context, top string, stdin io.Reader, args ...string) ([
 // blob is a file of a revision.
 type blob struct{ name, object, mode string }
 
-// extract writes the manifests of the package into a folder; of a package that
-// is a single file, its configuration and lock as well. It reports whether the
-// revision has the package at all.
+// extract writes the manifests of the package into a folder, with the configurations of the
+// folders above it; of a package that is a single file, its lock as well. It reports whether
+// the revision has the package at all.
 func (r Revision) extract(ctx context.Context, into string) (found bool, err error) {
 	blobs, err := r.list(ctx, isInput, r.Path)
 	if err != nil || len(blobs) == 0 {
 		return false, err
 	}
+	var beside []string
+	folder := r.Path
 	if blobs[0].name == r.Path {
-		folder := path.Dir(r.Path)
-		beside, err := r.list(ctx, isInput, path.Join(folder, render.ConfigFile), path.Join(folder, render.LockFile), path.Join(folder, tools.File))
+		folder = path.Dir(r.Path)
+		beside = []string{path.Join(folder, render.LockFile), path.Join(folder, tools.File), path.Join(folder, source.ListFile)}
+	}
+	beside = append(beside, configsAbove(r.Path)...)
+	if len(beside) > 0 {
+		more, err := r.list(ctx, isInput, beside...)
 		if err != nil {
 			return false, err
 		}
-		blobs = append(blobs, beside...)
+		blobs = append(blobs, more...)
 	}
-	return true, r.write(ctx, blobs, into)
+	if err := r.write(ctx, blobs, into); err != nil {
+		return false, err
+	}
+	// The configuration of a rendered folder is that of its package.
+	pkg := source.RenderedFrom(filepath.Join(into, filepath.FromSlash(folder)))
+	if pkg = path.Join(folder, filepath.ToSlash(pkg)); pkg == folder || !filepath.IsLocal(pkg) {
+		return true, nil
+	}
+	written := func(name string) bool { return slices.ContainsFunc(blobs, func(b blob) bool { return b.name == name }) }
+	more, err := r.list(ctx, func(name string) bool { return !written(name) }, configsAbove(pkg+"/.")...)
+	if err != nil {
+		return false, err
+	}
+	return true, r.write(ctx, more, into)
+}
+
+// configsAbove names where the configuration of a file or folder may be, above it.
+func configsAbove(at string) (files []string) {
+	for at != "" && at != "." {
+		if at = path.Dir(at); at == "." {
+			at = ""
+		}
+		files = append(files, path.Join(at, render.ConfigFile), path.Join(at, render.MisnamedConfig))
+	}
+	return files
 }
 
 // extractFile adds one file of the package, whatever it is. A package that is a
@@ -151,6 +182,8 @@ func (m *Manifests) OpenRevision(cmd *cobra.Command, r Revision, stage string) (
 		return src, opt, nil, false, err
 	}
 	root := filepath.Join(stage, filepath.FromSlash(r.Path))
+	defer func(top string) { m.top = top }(m.top)
+	m.top = stage
 	src, opt, findings, err = m.Open(cmd, root, "")
 	if c := opt.Config; err == nil && c != nil && c.Spec.Asya != nil && c.Spec.Asya.RuntimeScriptFile != nil {
 		if err = r.extractFile(cmd.Context(), *c.Spec.Asya.RuntimeScriptFile, stage); err == nil {
@@ -189,7 +222,7 @@ func isInput(name string) bool {
 	case ".yaml", ".yml", ".json", ".lock":
 		return true
 	}
-	return path.Base(name) == "Kustomization"
+	return path.Base(name) == "Kustomization" || path.Base(name) == source.ListFile
 }
 
 // write reads all blobs from one git process and puts them below a folder, which

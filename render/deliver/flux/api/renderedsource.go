@@ -69,8 +69,9 @@ type RenderedSourceSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(s, s == '..')",message="must be a folder inside the source: leave out the leading / and .."
 	Path string `json:"path,omitempty"`
-	// Config is the file of the source with the RenderConfig. Default: armature.yaml in
-	// path; if that does not exist, the default settings apply.
+	// Config is the file of the source with the RenderConfig. Default: the nearest
+	// armature.yaml, from path up to the root of the source; if there is none, the default
+	// settings apply.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(s, s == '..')",message="must be a file inside the source: leave out the leading / and .."

@@ -26,7 +26,8 @@ type Options struct {
 	// Path is the folder to render, relative to the source's root; "" is the root.
 	Path string
 	// Config is the file of the RenderConfig, relative to the source's root. "" is
-	// armature.yaml in Path, or the defaults where that file does not exist.
+	// the nearest armature.yaml from Path up to the source's root, or the defaults where
+	// there is none.
 	Config string
 	// Images asks for those of the result, for which every object is read as a whole.
 	Images bool
@@ -184,7 +185,7 @@ func (b *builder) plain() (inputs []render.File, findings []krm.Finding) {
 				"add a kustomization.yaml to "+b.folder+", or name this folder in spec.path"))
 		case base == "Chart.yaml":
 			findings = append(findings, problem("source/helm-chart", file, "a Helm chart is not rendered here", "use a HelmRelease, or commit the output of helm template"))
-		case relative == render.ConfigFile || relative == render.LockFile:
+		case relative == render.ConfigFile || relative == render.MisnamedConfig || relative == render.LockFile:
 		case render.IsManifest(file):
 			_, beyond := limit(file, b.files[file])
 			findings = append(findings, beyond...)
@@ -223,11 +224,17 @@ func (b *builder) kustomization(folder string) string {
 
 func (b *builder) settings() (findings []krm.Finding) {
 	b.opt.ObjectsOnly = true
-	file := b.config
-	if file == "" {
-		file = path.Join(b.folder, render.ConfigFile)
+	file := path.Clean(b.config)
+	for at := b.folder; b.config == ""; at = path.Dir(at) {
+		file = path.Join(at, render.ConfigFile)
+		_, found := b.files[file]
+		if misnamed := path.Join(at, render.MisnamedConfig); b.files[misnamed] != nil {
+			return []krm.Finding{render.Misnamed(misnamed, found)}
+		}
+		if found || at == "." {
+			break
+		}
 	}
-	file = path.Clean(file)
 	data, ok := b.files[file]
 	if !ok && b.config != "" {
 		return []krm.Finding{problem("config/invalid", file, "the source does not have this file", "correct spec.config")}
