@@ -103,9 +103,6 @@ func reportLint(cmd *cobra.Command, format, color string, quiet bool, findings [
 	if quiet {
 		findings = slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Severity == krm.Info })
 	}
-	if format == "text" {
-		findings = foldUnpinned(findings)
-	}
 	out := cmd.OutOrStdout()
 	if format == "text" && cli.Colored(out, color) {
 		var text strings.Builder
@@ -137,21 +134,6 @@ func severityColor(line string) string {
 		return cli.Yellow
 	}
 	return ""
-}
-
-// foldUnpinned leaves the first of the findings about images without a digest, with
-// their number: one command pins all of them.
-func foldUnpinned(findings []krm.Finding) []krm.Finding {
-	unpinned := func(f krm.Finding) bool { return f.Rule == "lint/unpinned-image" }
-	first := slices.IndexFunc(findings, unpinned)
-	if first < 0 {
-		return findings
-	}
-	rest := slices.DeleteFunc(slices.Clone(findings[first+1:]), unpinned)
-	if n := len(findings) - first - 1 - len(rest); n > 0 {
-		findings[first].Message += fmt.Sprintf(", and %s", krm.Count(n, "more image"))
-	}
-	return append(findings[:first+1:first+1], rest...)
 }
 
 func listRules(cmd *cobra.Command, format string) error {

@@ -157,6 +157,9 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 func unreadablePort(o *krm.Object, at krm.Node, s *identity.Settings) (f krm.Finding, found bool) {
 	target, inbound := s.Prefix+"/"+identity.TargetPort, s.Prefix+"/"+identity.InboundPort
 	hint := "write a number without quotes"
+	if _, number := at.Int(); number {
+		hint = "write a number from 1 to 65535"
+	}
 	if strings.Contains(at.Text(), "$") || strings.Contains(at.Text(), "{{") {
 		_, named := o.Annotation(target)
 		if s.Profile.FollowsPorts {

@@ -48,7 +48,7 @@ func builtIn(kind, namespace, name string) bool {
 	case "ServiceAccount":
 		return name == "default" || namespace == "kube-system" && slices.Contains(clusterAccounts, name)
 	case "ConfigMap":
-		return name == "kube-root-ca.crt" || namespace == "kube-system" && name == "extension-apiserver-authentication"
+		return name == "kube-root-ca.crt" || name == "istio-ca-root-cert" || namespace == "kube-system" && name == "extension-apiserver-authentication"
 	}
 	return false
 }

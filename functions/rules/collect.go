@@ -83,7 +83,10 @@ func (p *Package) Collect(o *krm.Object) {
 func (p *Package) Link() {
 	for _, pod := range p.collected.pods {
 		for i := range pod.containers {
-			p.collected.images[pod.containers[i].image]++
+			image := pod.containers[i].image
+			if p.collected.images[image]++; pod.injected && component(pod.containers[i].name) && !strings.Contains(image, "@sha256:") {
+				p.collected.added[image] = true
+			}
 			pod.containers[i].node = krm.Node{} // the object's memory is used again
 		}
 	}

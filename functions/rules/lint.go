@@ -54,6 +54,9 @@ const (
 // Rules are all checks, in the order of docs/lint.md.
 func Rules() []Rule {
 	return []Rule{
+		{"invalid-field", krm.Error, "a field that the API server does not know, or whose value it refuses", invalidField},
+		{"selector-mismatch", krm.Error, "a workload whose selector does not match the labels of its own pods", selectorMismatch},
+		{"missing-port", krm.Error, "a probe or a Service that names a port that no container has", missingPort},
 		{"port-clash", krm.Error, "two containers of a pod listen on one port, or two ports of a Service are the same", portClash},
 		{"reserved-name", krm.Warning, "a container or volume has a name that injected ones need", reservedName},
 		{"double-injection", krm.Error, "an injected workload that another injector would inject too", doubleInjection},
@@ -63,7 +66,7 @@ func Rules() []Rule {
 		{"job-sidecar", krm.Warning, "a sidecar as an ordinary container, which keeps a Job from finishing", jobSidecar},
 		{"missing-key", krm.Error, "a key that a ConfigMap or Secret of the package does not have", missingKey},
 		{"missing-configmap", krm.Warning, "a ConfigMap that the package does not have", missingConfigMap},
-		{"missing-secret", krm.Info, "a Secret that the package does not have", missingSecret},
+		{"missing-secret", Off, "a Secret that the package does not have", missingSecret},
 		{"bypass-auth-proxy", krm.Warning, "a port of the application that requests reach past the proxy that checks tokens", bypassAuthProxy},
 		{"http-only", krm.Error, "a Service that announces another protocol than HTTP/1.1 for the port of AuthBridge's reverse proxy", httpOnly},
 		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have", danglingReference},
@@ -131,6 +134,9 @@ type Package struct {
 	// Evaluate holds a pod template against a level of Pod Security. Without it
 	// the rule pod-security finds nothing.
 	Evaluate func(level string, o *krm.Object, template krm.PodTemplate) []Violation
+	// Schema reports the values of an object of a built-in kind that the API server refuses.
+	// Without it the rule invalid-field finds nothing.
+	Schema func(o *krm.Object, report func(at krm.Node, message, hint string))
 }
 
 // collected is what the objects of a package say.
@@ -143,7 +149,8 @@ type collected struct {
 	guards     map[*pod]krm.Ref // the first PodDisruptionBudget
 	nodePorts  map[string][]krm.Ref
 	images     map[string]int
-	unresolved map[id]int // references to what the package does not have
+	added      map[string]bool // images without a digest of injected containers
+	unresolved map[id]int      // references to what the package does not have
 }
 
 // id names an object; the group does not count.
@@ -194,11 +201,11 @@ func New(config *api.RenderConfig, prefix string) *Package {
 // kustomizations builds. What is reported once is reported once for all of them.
 func (p *Package) Next() *Package {
 	return &Package{
-		rules: p.rules, prefix: p.prefix, images: p.images, unread: p.unread, reported: p.reported, Evaluate: p.Evaluate,
+		rules: p.rules, prefix: p.prefix, images: p.images, unread: p.unread, reported: p.reported, Evaluate: p.Evaluate, Schema: p.Schema,
 		collected: collected{
 			objects: make(map[id]*object), namespaces: make(map[string]namespace),
 			byLabel: make(map[label][]*pod), scalers: make(map[id][]krm.Ref), guards: make(map[*pod]krm.Ref),
-			nodePorts: make(map[string][]krm.Ref), images: make(map[string]int), unresolved: make(map[id]int),
+			nodePorts: make(map[string][]krm.Ref), images: make(map[string]int), added: make(map[string]bool), unresolved: make(map[id]int),
 		},
 	}
 }

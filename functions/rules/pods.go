@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -280,9 +281,15 @@ func latestImage(c *checker) {
 }
 
 func unpinnedImage(c *checker) {
+	const hint = "run `armature pin` to write digests into armature.lock"
 	c.eachImage(func(at krm.Node, image string) {
-		if !strings.Contains(image, "@sha256:") && !(floating(image) && c.Severity("latest-image") != Off) {
-			c.once(image, at, fmt.Sprintf("%q has no digest%s", krm.Shown(image), more(c.collected.images[image], "container")), "run `armature pin` to write digests into armature.lock")
+		switch {
+		case strings.Contains(image, "@sha256:"), floating(image) && c.Severity("latest-image") != Off:
+		case c.collected.added[image]: // one command pins them all
+			added := slices.Sorted(maps.Keys(c.collected.added))
+			c.once("added", at, fmt.Sprintf("%s of injected containers without a digest: %s", krm.Count(len(added), "image"), strings.Join(added, ", ")), hint)
+		default:
+			c.once(image, at, fmt.Sprintf("%q has no digest%s", krm.Shown(image), more(c.collected.images[image], "container")), hint)
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -41,7 +40,7 @@ func missingConfigMap(c *checker) {
 }
 
 func missingSecret(c *checker) {
-	c.missing("Secret", "nothing to do if it is made in the cluster, which is where Secrets belong; pods wait until it is there")
+	c.missing("Secret", "create it in the cluster, or add what creates it: pods wait until it is there")
 }
 
 func (c *checker) missing(kind, hint string) {
@@ -161,32 +160,7 @@ func (c *checker) service() {
 	}
 	if c.selectsNone(selector) {
 		c.report(selector, "selects no pod of the package", "correct the labels: they are those of the pod template")
-		return
 	}
-	for p := range c.Get("spec", "ports").Items() {
-		target := p.Get("targetPort")
-		if _, number := target.Int(); !target.IsScalar() || number {
-			continue
-		}
-		for _, pod := range c.selected(c.Namespace, selector) {
-			if _, _, ok := pod.target(target.Text()); !ok {
-				c.report(target, fmt.Sprintf("%s has no container port named %s", pod.ref, target.Text()), "name a port of a container, or write its number")
-				break
-			}
-		}
-	}
-}
-
-// target resolves a Service's target port to a number and its container.
-func (p *pod) target(name string) (number int, owner string, ok bool) {
-	for _, c := range p.containers {
-		for _, port := range c.ports {
-			if c.runs && (port.name == name || strconv.Itoa(port.number) == name) {
-				return port.number, c.name, true
-			}
-		}
-	}
-	return 0, "", false
 }
 
 func (c *checker) binding() {

@@ -14,6 +14,7 @@ func TestGeneratedObject(t *testing.T) {
 apiVersion: armature.dev/v1alpha1
 kind: RenderConfig
 spec:
+  lint: {missing-secret: info}
   asya:
     transports:
       rabbitmq:

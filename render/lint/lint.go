@@ -6,6 +6,7 @@ package lint
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -34,7 +35,7 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 		src: src, opt: &opt, rules: rules.New(opt.Config, settings.Prefix),
 		shapes: make(map[string]bool), contested: make(map[string]bool), reported: make(map[place]*unit),
 	}
-	l.rules.Evaluate = evaluate
+	l.rules.Evaluate, l.rules.Schema = evaluate, schema{make(map[reflect.Type]map[string]reflect.Type)}.check
 	l.unread(findings)
 	units, skipped, err := l.units(files)
 	if err != nil {
@@ -55,15 +56,21 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 	return findings, stats, err
 }
 
-// dropReported drops render findings that a lint rule reports more precisely.
+// dropReported drops render findings that a lint rule reports more precisely, and what
+// invalid-field finds at a place where the render reports an error.
 func dropReported(findings []krm.Finding) []krm.Finding {
-	reported := make(map[krm.Ref]bool)
+	reported, refused := make(map[krm.Ref]bool), make(map[krm.Place]bool)
 	for _, f := range findings {
-		if f.Rule == "lint/proxy-user" {
+		switch {
+		case f.Rule == "lint/proxy-user":
 			reported[f.Object] = true
+		case f.Severity == krm.Error && !strings.HasPrefix(f.Rule, "lint/"):
+			refused[f.Place] = true
 		}
 	}
-	return slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Rule == "inject/proxy-user" && reported[f.Object] })
+	return slices.DeleteFunc(findings, func(f krm.Finding) bool {
+		return f.Rule == "inject/proxy-user" && reported[f.Object] || f.Rule == "lint/invalid-field" && refused[f.Place]
+	})
 }
 
 type linter struct {

@@ -222,7 +222,7 @@ func (j *judge) judgeObject(o object, whole []object, f krm.Finding) (verdict, s
 		return judgeUnknown(o, f)
 	case "pod-security":
 		return judgePod(o, whole, f)
-	case "missing-configmap", "missing-secret", "missing-key", "dangling-reference":
+	case "missing-configmap", "missing-secret", "missing-key", "missing-port", "dangling-reference":
 		return j.judgeReference(o, whole, f)
 	}
 	return undecided, "no rule of the judge"
