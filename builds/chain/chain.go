@@ -252,7 +252,7 @@ func workload(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Link {
 	l.Why = cmp.Or(l.Why, "it has another image than the build's")
 	l.Why += "\n  hint: render and apply what the branch has"
 	if u == nil {
-		l.Why += "; put the image into the lock first: armature pin PATH --from-builds -n " + w.Namespace
+		l.Why += "; put the image into the lock first: armature pin-builds PATH -n " + w.Namespace
 	}
 	return l
 }

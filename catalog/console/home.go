@@ -224,7 +224,7 @@ const toolsDrifted = "it offers other tools than armature.lock has"
 func remedy(e store.Entry) string {
 	switch {
 	case e.Health == store.Healthy:
-		return "`armature verify --tools` shows what differs; where that is meant, `armature pin --tools` puts it into the lock."
+		return "`armature tools verify` shows what differs; where that is meant, `armature tools pin` puts it into the lock."
 	case e.Health == store.Degraded:
 		return "some pods answer and others do not: look at those that do not, below the agent."
 	case strings.Contains(e.Message, "is missing"):

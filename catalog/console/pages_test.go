@@ -42,7 +42,7 @@ func TestPages(t *testing.T) {
 		"/entries/" + agents + "/office/assistant": {"Assistant", "What it may reach", "RemoteMCPServer mail in office send_mail", "booking in office book_table"},
 		"/entries/" + remotes + "/office/booking": {"Booking Healthy", "restaurant string required Name of the restaurant", "guests integer ≥ 1 ≤ 20 required How many people come", "inside outside any", "phone string", "may destroy", "Which agents use it", "assistant in office book_table",
 			`"url": "http://booking.office.svc:8080/mcp"`},
-		"/entries/" + remotes + "/office/mail": {"Tools drifted", "armature pin --tools"},
+		"/entries/" + remotes + "/office/mail": {"Tools drifted", "armature tools pin"},
 		"/packages":                            {"1 package", "travel", "Failed", "objects healthy"},
 		"/packages/travel/travel":              {"Written by armature", "Drift", "Deployment weather", `UNITS`, "imperial", "kubectl-edit", "Inventory", "ServiceAccount weather", "What rendering added", "init container", "args: - -config - /etc/spiffe-helper/helper.conf", "variable of container agent", "value: http://otel.observability:4317", "emptyDir: medium: Memory", "pin-images"},
 	} {

@@ -124,8 +124,8 @@ func TestActivity(t *testing.T) {
 		"verify":  {[]string{"verify", "-"}, "reading -, ", "interrupted: nothing was written"},
 		"lint":    {[]string{"lint", "-"}, "reading -, ", "interrupted: nothing was written"},
 		"pin":     {[]string{"pin", folder, "--insecure-registry"}, "resolving: 0 of 1 image, ", "interrupt signal received"},
-		"push":    {[]string{"push", folder, "oci://" + host + "/web:v1", "--insecure-registry"}, "pushing oci://" + host + "/web:v1, ", "interrupt signal received"},
-		"pull":    {[]string{"pull", "oci://" + host + "/web:v1", filepath.Join(t.TempDir(), "web"), "--insecure-registry"}, "pulling oci://" + host + "/web:v1, ", "interrupt signal received"},
+		"push":    {[]string{"artifact", "push", folder, "oci://" + host + "/web:v1", "--insecure-registry"}, "pushing oci://" + host + "/web:v1, ", "interrupt signal received"},
+		"pull":    {[]string{"artifact", "pull", "oci://" + host + "/web:v1", filepath.Join(t.TempDir(), "web"), "--insecure-registry"}, "pulling oci://" + host + "/web:v1, ", "interrupt signal received"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

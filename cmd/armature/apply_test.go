@@ -88,9 +88,9 @@ func TestApply(t *testing.T) {
 	}
 
 	// What is applied, for people and programs.
-	out, _ = a.run(t, 0, "inventory", "-A")
+	out, _ = a.run(t, 0, "status", "--packages", "-A")
 	contains(out, "team1      weather", "applied")
-	out, _ = a.run(t, 0, "inventory", "weather", "-n", "team1")
+	out, _ = a.run(t, 0, "status", "--packages", "weather", "-n", "team1")
 	contains(out, "ConfigMap", "settings", "Current")
 	out, _ = a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false", "-o", "json")
 	var listing struct {
@@ -138,7 +138,7 @@ func TestApply(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	ref := "oci://" + strings.TrimPrefix(server.URL, "http://") + "/fleet/weather:v1"
-	a.run(t, 0, "push", folder, ref)
+	a.run(t, 0, "artifact", "push", folder, ref)
 	_, errs = a.run(t, 0, "apply", ref, "-n", "team1", "--wait=false")
 	contains(errs, "team1/weather: ", "unchanged")
 	if _, err := oci.Push(t.Context(), ref, []render.File{{Path: "deployment.yaml", Data: content(t, filepath.Join(folder, "deployment.yaml"))}}, oci.Metadata{}, oci.Options{}); err != nil {
@@ -211,7 +211,7 @@ func TestApply(t *testing.T) {
 	contains(out, "Deployment team1/weather-agent pruned")
 	_, errs = a.run(t, 1, "delete", "weather", "-n", "team1", "--yes")
 	contains(errs, "there is no inventory of a package team1/weather")
-	if out, _ := a.run(t, 0, "inventory", "-A", "-o", "yaml"); strings.TrimSpace(out) != "[]" {
+	if out, _ := a.run(t, 0, "status", "--packages", "-A", "-o", "yaml"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("left: %s", out)
 	}
 

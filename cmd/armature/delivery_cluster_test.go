@@ -120,18 +120,18 @@ func TestApplyFromRegistry(t *testing.T) {
 	}
 	author.write(t, "app/settings.yaml", settings)
 	ref := "oci://" + author.registry + "/fleet/agents:v1"
-	author.run(t, 0, "push", filepath.Join(author.dir, "app"), ref, "--source", "s", "--revision", "r", "--sign", "--key", "k8s://keys/signing", "--tlog-upload=false")
-	author.run(t, 0, "verify", ref, "--key", "k8s://keys/signing", "--insecure-ignore-tlog")
+	author.run(t, 0, "artifact", "push", filepath.Join(author.dir, "app"), ref, "--source", "s", "--revision", "r", "--sign", "--key", "k8s://keys/signing", "--tlog-upload=false")
+	author.run(t, 0, "artifact", "verify", ref, "--key", "k8s://keys/signing", "--insecure-ignore-tlog")
 
 	other := author.elsewhere(t, "team1")
-	if _, errs := other.run(t, 1, "verify", ref, "--key", "k8s://keys/signing", "--insecure-ignore-tlog"); !strings.Contains(errs, "not found") {
+	if _, errs := other.run(t, 1, "artifact", "verify", ref, "--key", "k8s://keys/signing", "--insecure-ignore-tlog"); !strings.Contains(errs, "not found") {
 		t.Errorf("the author's cluster is known there: %s", errs)
 	}
-	key := other.write(t, "cosign.pub", string(pair.PublicBytes))
+	other.write(t, "cosign.pub", string(pair.PublicBytes))
 	policy := other.write(t, "policy.yaml", "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: p}\nspec: {keys: [cosign.pub], provenance: true, insecureIgnoreTlog: true}\n")
 	pulled := filepath.Join(other.dir, "pulled")
-	other.run(t, 0, "verify", ref, "--verify-policy", policy)
-	other.run(t, 0, "pull", ref, pulled, "--verify-policy", policy)
+	other.run(t, 0, "artifact", "verify", ref, "--verify-policy", policy)
+	other.run(t, 0, "artifact", "pull", ref, pulled, "--verify-policy", policy)
 	if text, err := os.ReadFile(filepath.Join(pulled, "settings.yaml")); err != nil || string(text) != settings {
 		t.Errorf("pulled: %s %v", text, err)
 	}
@@ -146,7 +146,7 @@ func TestApplyFromRegistry(t *testing.T) {
 	if greets(other) != "hello" || greets(author) != "" {
 		t.Errorf("the package greets with %q there and %q here", greets(other), greets(author))
 	}
-	if out, _ := other.run(t, 0, "inventory", "agents", "-n", "team1"); !strings.Contains(out, "settings") {
+	if out, _ := other.run(t, 0, "status", "--packages", "agents", "-n", "team1"); !strings.Contains(out, "settings") {
 		t.Errorf("inventory: %s", out)
 	}
 	// What was pulled is the same package.
@@ -156,8 +156,8 @@ func TestApplyFromRegistry(t *testing.T) {
 
 	// The next version is not signed: what is there stays.
 	author.write(t, "app/settings.yaml", strings.ReplaceAll(settings, "hello", "good-bye"))
-	author.run(t, 0, "push", filepath.Join(author.dir, "app"), ref, "--source", "s", "--revision", "r2")
-	if _, errs := other.run(t, 1, "apply", ref, "-n", "team1", "--key", key, "--insecure-ignore-tlog"); !strings.Contains(errs, "no signatures found") {
+	author.run(t, 0, "artifact", "push", filepath.Join(author.dir, "app"), ref, "--source", "s", "--revision", "r2")
+	if _, errs := other.run(t, 1, "apply", ref, "-n", "team1", "--verify-policy", policy); !strings.Contains(errs, "no signatures found") {
 		t.Errorf("apply of an unsigned package: %s", errs)
 	}
 	if greets(other) != "hello" {
@@ -188,13 +188,13 @@ func TestPinFromBuilds(t *testing.T) {
 	}
 	d.write(t, "app/settings.yaml", settings)
 	lock := filepath.Join(d.dir, "app", "armature.lock")
-	d.run(t, 0, "pin", filepath.Join(d.dir, "app"), "--from-builds", "-n", "team1")
+	d.run(t, 0, "pin-builds", filepath.Join(d.dir, "app"), "-n", "team1")
 	text, err := os.ReadFile(lock)
 	if err != nil || !strings.Contains(string(text), "image: registry.example/weather:v1@"+digest) || strings.Contains(string(text), "other") || strings.Contains(string(text), "unfinished") {
 		t.Errorf("%s %v", text, err)
 	}
 	// Those of another namespace come beside them.
-	d.run(t, 0, "pin", filepath.Join(d.dir, "app"), "--from-builds", "-n", "team2")
+	d.run(t, 0, "pin-builds", filepath.Join(d.dir, "app"), "-n", "team2")
 	if both, err := os.ReadFile(lock); err != nil || !strings.Contains(string(both), "registry.example/weather:v1@") || !strings.Contains(string(both), "registry.example/other:v1@") {
 		t.Errorf("%s %v", both, err)
 	}
@@ -205,11 +205,11 @@ func TestPinFromBuilds(t *testing.T) {
 		t.Errorf("no changes: %s", out)
 	}
 	// Without the cluster the builds stay as they are.
-	d.run(t, 0, "pin", filepath.Join(d.dir, "app"), "--kubeconfig", "nowhere")
+	d.run(t, 0, "pin", filepath.Join(d.dir, "app"))
 	if again, err := os.ReadFile(lock); err != nil || string(again) != string(text) {
 		t.Errorf("%s %v", again, err)
 	}
-	if out, _ := d.run(t, 1, "pin", filepath.Join(d.dir, "app"), "--from-builds", "-A", "--check"); !strings.Contains(out, "build team2/other") {
+	if out, _ := d.run(t, 1, "pin-builds", filepath.Join(d.dir, "app"), "-A", "--check"); !strings.Contains(out, "build team2/other") {
 		t.Errorf("check: %s", out)
 	}
 }
@@ -270,7 +270,7 @@ spec:
 			t.Fatal(err)
 		}
 		if i == 0 {
-			if _, errs := d.run(t, 1, "pin", folder, "--from-builds", "-n", "team1", "--verify-policy", policy); !strings.Contains(errs, "no signatures found") {
+			if _, errs := d.run(t, 1, "pin-builds", folder, "-n", "team1", "--verify-policy", policy); !strings.Contains(errs, "no signatures found") {
 				t.Errorf("an image that nobody signed: %s", errs)
 			}
 		}
@@ -281,7 +281,7 @@ spec:
 		if c.why == "" {
 			status = 0
 		}
-		_, errs := d.run(t, status, "pin", folder, "--from-builds", "-n", "team1", "--verify-policy", policy)
+		_, errs := d.run(t, status, "pin-builds", folder, "-n", "team1", "--verify-policy", policy)
 		if !strings.Contains(errs, c.why) {
 			t.Errorf("team %q: %s", c.team, errs)
 		}
@@ -386,26 +386,26 @@ func TestPinCommits(t *testing.T) {
 	}
 	pinned := func(status int, words ...string) (string, string) {
 		t.Helper()
-		return d.run(t, status, append([]string{"pin", apps, "--from-builds", "-n", "team1"}, words...)...)
+		return d.run(t, status, append([]string{"pin-builds", apps, "-n", "team1"}, words...)...)
 	}
 	finish("1")
-	out, errs := pinned(0, "--commit")
+	out, errs := pinned(0, "--branch", "main")
 	if !strings.Contains(out, "build team1/weather\n  + "+image("1")) || !strings.Contains(errs, "main: pushed ") {
 		t.Errorf("%s%s", out, errs)
 	}
 	if status := git(work, "status", "--porcelain"); status != "" {
 		t.Errorf("the working tree: %s", status)
 	}
-	if _, errs := pinned(0, "--commit"); !strings.Contains(errs, "main: apps/armature.lock is up to date with 1 finished build") {
+	if _, errs := pinned(0, "--branch", "main"); !strings.Contains(errs, "main: apps/armature.lock is up to date with 1 finished build") {
 		t.Error(errs)
 	}
 	git(work, "pull", "-q")
 	git(work, "revert", "--no-edit", "HEAD")
 	git(work, "push", "-q")
-	if out, errs := pinned(0, "--commit", "-o", "json"); !strings.Contains(errs, "build team1/weather is held back: commit ") || !strings.Contains(out, `"why": "commit `) {
+	if out, errs := pinned(0, "--branch", "main", "-o", "json"); !strings.Contains(errs, "build team1/weather is held back: commit ") || !strings.Contains(out, `"why": "commit `) {
 		t.Errorf("%s%s", out, errs)
 	}
-	pinned(0, "--commit", "--accept", "sha256:"+strings.Repeat("1", 64))
+	pinned(0, "--branch", "main", "--accept", "sha256:"+strings.Repeat("1", 64))
 
 	proposed := []string{"--pull-request", "main", "--forge", "gitea"}
 	finish("2")
@@ -428,24 +428,22 @@ func TestPinCommits(t *testing.T) {
 	}
 	// A login in the URL is used, and no error repeats it.
 	git(work, "remote", "set-url", "origin", strings.Replace(server.URL, "://", "://hunter2:hunter2@", 1)+"/team/apps.git")
-	if _, errs := pinned(0, "--commit"); strings.Contains(errs, "hunter2") {
+	if _, errs := pinned(0, "--branch", "main"); strings.Contains(errs, "hunter2") {
 		t.Error(errs)
 	}
 	for _, login := range []string{"hunter2", "hunter2:hunter2"} {
 		git(work, "remote", "set-url", "origin", "http://"+login+"@127.0.0.1:1/team/apps.git")
-		if _, errs := pinned(1, "--commit"); strings.Contains(errs, "hunter2") || !strings.Contains(errs, "127.0.0.1:1") {
+		if _, errs := pinned(1, "--branch", "main"); strings.Contains(errs, "hunter2") || !strings.Contains(errs, "127.0.0.1:1") {
 			t.Error(errs)
 		}
 	}
 	git(work, "remote", "set-url", "origin", server.URL+"/team/apps.git")
 	for flags, want := range map[string]string{
-		"--commit --pull-request main":      "give one of them",
-		"--branch x":                        "require --commit or --pull-request",
-		"--commit --check":                  "are for the file",
-		"--commit --accept sha256:1":        "give a digest",
-		"--commit --author Ada":             "write NAME <ADDRESS>",
-		"--commit --branch ../x":            "cannot be a branch",
-		"--commit --branch nowhere":         "the repository has no such branch: nowhere",
+		"--signing-key x":                   "require --branch or --pull-request",
+		"--branch main --check":             "--check compares the working tree",
+		"--branch main --accept sha256:1":   "give a digest",
+		"--branch ../x":                     "cannot be a branch",
+		"--branch nowhere":                  "the repository has no such branch: nowhere",
 		"--pull-request main --branch main": "cannot merge a branch into itself",
 	} {
 		status := 2
@@ -491,7 +489,7 @@ spec:
 	}
 	out, _ := d.run(t, 3, "status", "weather", "-n", "team1")
 	for _, want := range []string{"from build forecast to Deployment/weather\n", "commit     Done      " + strings.Repeat("c", 40) + " refs/heads/main\n", "image      Done      " + image("2") + "\n",
-		"workload   Waiting   Deployment/weather of package apps\n", "it stands still at workload: it has " + image("1") + "\n  hint: render and apply what the branch has; put the image into the lock first: armature pin PATH --from-builds -n team1\n"} {
+		"workload   Waiting   Deployment/weather of package apps\n", "it stands still at workload: it has " + image("1") + "\n  hint: render and apply what the branch has; put the image into the lock first: armature pin-builds PATH -n team1\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}

@@ -102,7 +102,7 @@ func TestFlagTable(t *testing.T) {
 	}
 	walk(root(), func(c *cobra.Command) {
 		// What lists knows all formats of a list.
-		if c.Name() == "list" || c.Name() == "search" || c.Name() == "inventory" || c.Name() == "status" {
+		if c.Name() == "list" || c.Name() == "search" || c.Name() == "status" {
 			if o := c.Flags().Lookup("output"); o == nil || !strings.Contains(o.Usage, "table, wide, name, json, yaml") {
 				t.Errorf("%s: -o is %v", c.CommandPath(), o)
 			}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -67,13 +68,13 @@ func TestHostileClone(t *testing.T) {
 		{"diff", ".", "--against", "HEAD~1", "--to", "HEAD"},
 		{"report", ".", "--pull-request", "7", "--against", "HEAD", "--forge", "gitea"},
 		{"hydrate", ".", "--branch", "environments/prod"},
-		{"pin", ".", "--from-builds", "--commit"},
-		{"pin", ".", "--from-builds", "--pull-request", "main", "--forge", "gitea"},
-		{"push", ".", "oci://127.0.0.1:1/apps/weather:v1"},
+		{"pin-builds", ".", "--branch", "main"},
+		{"pin-builds", ".", "--pull-request", "main", "--forge", "gitea"},
+		{"artifact", "push", ".", "oci://127.0.0.1:1/apps/weather:v1"},
 	}
 	for _, words := range refused {
 		for in, at := range map[string]string{folder: ".", top: "apps/weather"} {
-			words[1] = at
+			words[slices.Index(words, ".")] = at
 			out, err := run(in, append([]string{a.file}, words...)...)
 			if err == nil || !strings.Contains(out, filepath.Join("apps", "weather", "HEAD")+": the folder has HEAD, objects and refs") {
 				t.Errorf("armature %s in %s: %v\n%s", strings.Join(words, " "), in, err, out)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/cmd/internal/artifact"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/cmd/internal/discovery"
 	"github.com/armature-dev/armature/cmd/internal/testfunction"
@@ -58,8 +59,8 @@ manifests are rendered, so that Git shows what runs.`,
 	}{
 		{"render", "Render:", []*cobra.Command{initCommand(), renderCommand(), uninjectCommand(), functionsCommand(), migrateCommand()}},
 		{"review", "Review:", []*cobra.Command{verifyCommand(), lintCommand(), checkCommand(), explainCommand(), diffCommand(), reportCommand(), testfunction.Command()}},
-		{"deliver", "Deliver:", []*cobra.Command{pinCommand(), cardCommand(), skillCommand(), hydrateCommand(), pushCommand(), pullCommand(), tagCommand(), listCommand(),
-			applyCommand(), deleteCommand(), inventoryCommand(), statusCommand()}},
+		{"deliver", "Deliver:", []*cobra.Command{pinCommand(), pinBuildsCommand(), toolsCommand(), cardCommand(), skillCommand(), hydrateCommand(), artifact.Command(),
+			applyCommand(), deleteCommand(), statusCommand()}},
 		{"platform", "Build images and find agents:", []*cobra.Command{installCommand(), buildCommand(), discovery.CatalogCommand(), discovery.ConsoleCommand()}},
 	} {
 		cmd.AddGroup(&cobra.Group{ID: g.id, Title: g.title})

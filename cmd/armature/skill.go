@@ -71,7 +71,7 @@ the digests of the files, and the Git commit. The tag moves when all of it is in
 		},
 	}
 	registry.Flags(cmd)
-	signer.Flags(cmd, "key")
+	signer.Flags(cmd)
 	cmd.Flags().BoolVar(&signs, "sign", false, "sign the image and attach provenance")
 	return cmd
 }
@@ -114,7 +114,7 @@ more than 1,000 files or 64 MiB, and a SKILL.md that breaks the rules of Agent S
 With a key, an identity or a policy file, the signature is verified first. The
 reference with the digest that was checked is printed.`,
 		Example: `  armature skill verify oci://registry.example/skills/pdf-processing:v1
-  armature skill verify oci://registry.example/skills/pdf-processing:v1 --key cosign.pub --insecure-ignore-tlog --provenance`,
+  armature skill verify oci://registry.example/skills/pdf-processing:v1 --verify-policy policy.yaml`,
 		Args: cli.ArtifactArgs(1, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			opt := oci.Options{PlainHTTP: registry.PlainHTTP}

@@ -133,11 +133,11 @@ func TestSkills(t *testing.T) {
 			}
 		}
 	}
-	out, shown := s.run(t, 0, "skill", "verify", ref, "--key", public, "--insecure-ignore-tlog", "--provenance")
+	out, shown := s.run(t, 0, "skill", "verify", ref, "--verify-policy", policy)
 	if strings.TrimSpace(out) != pushed || !strings.Contains(shown, "verified the skill pdf-processing: Extract text") {
 		t.Errorf("%s%s", out, shown)
 	}
-	out, _ = s.run(t, 0, "verify", ref, "--key", public, "--insecure-ignore-tlog", "--provenance", "-o", "yaml")
+	out, _ = s.run(t, 0, "artifact", "verify", ref, "--key", public, "--insecure-ignore-tlog", "--provenance", "-o", "yaml")
 	if !strings.Contains(out, "https://armature.dev/skill/v1") || !strings.Contains(out, "name: SKILL.md") {
 		t.Errorf("the provenance is %s", out)
 	}
@@ -201,7 +201,7 @@ func TestSkills(t *testing.T) {
 		t.Errorf("render says %s (%v)", shown, err)
 	}
 	s.run(t, 0, "render", s.apps, "-d", filepath.Join(s.dir, "unverified"))
-	_, shown = s.run(t, 1, "skill", "verify", ref, "--key", public, "--insecure-ignore-tlog")
+	_, shown = s.run(t, 1, "skill", "verify", ref, "--verify-policy", policy)
 	if !strings.Contains(shown, refused) {
 		t.Errorf("skill verify says %s", shown)
 	}

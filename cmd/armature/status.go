@@ -19,7 +19,7 @@ import (
 func statusCommand() *cobra.Command {
 	var k cli.Cluster
 	var format string
-	var watch bool
+	var watch, packages bool
 	cmd := &cobra.Command{
 		Use:   "status [NAME]...",
 		Short: "Show the state of actors, agents and injected workloads in a cluster",
@@ -31,15 +31,37 @@ infrastructure that are ready. It writes nothing and reads no Secrets.
 With one NAME, it also shows the chain from the commit that was built to the pods, with the
 run, the image, its attestation and the lock in Git, and where that stands still and why.
 
+With --packages, it lists the packages that armature apply has applied, or the objects of
+the package NAME and their health.
+
 The exit status is 0 if everything is ready, 3 if something is in progress, and 1
 if something failed or cannot be read. docs/status.md explains each
 state.`,
 		Example: `  armature status
   armature status weather-agent -n team1 -o wide
   armature status -A --watch
+  armature status --packages -A
+  armature status --packages weather -n team1
   armature status -o json`,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cli.Args(func(cmd *cobra.Command, names []string) error {
+			if packages {
+				return cobra.MaximumNArgs(1)(cmd, names)
+			}
+			return nil
+		}),
+		ValidArgsFunction: func(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
+			if packages {
+				return k.CompletePackages(cmd, given, typed)
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(cmd *cobra.Command, names []string) error {
+			if packages && watch {
+				return cli.Usagef("--packages and --watch exclude each other")
+			}
+			if packages {
+				return showPackages(cmd, &k, names, format)
+			}
 			if watch && format != "table" && format != "wide" {
 				return cli.Usagef("--watch prints tables: leave out -o %s", format)
 			}
@@ -64,6 +86,7 @@ state.`,
 	}
 	k.Flags(cmd)
 	k.AllFlag(cmd)
+	cmd.Flags().BoolVar(&packages, "packages", false, "list the applied packages, or the objects of the package NAME")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again whenever it changes, until Ctrl-C")
 	cli.ListFlag(cmd, &format)
 	return cmd

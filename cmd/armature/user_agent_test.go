@@ -33,11 +33,11 @@ func TestUserAgent(t *testing.T) {
 	version, _ := a.run(t, 0, "version")
 	want := "armature/" + strings.Fields(version)[1] + " ("
 	for _, args := range [][]string{
-		{"inventory", "--kubeconfig", kubeconfig},
+		{"status", "--packages", "--kubeconfig", kubeconfig},
 		{"build", "list", "--kubeconfig", kubeconfig},
 		{"status", "--kubeconfig", kubeconfig},
 		{"catalog", "list", "--server", server.URL, "--token-file", token},
-		{"list", "oci://" + strings.TrimPrefix(server.URL, "http://") + "/fleet/agents"},
+		{"artifact", "list", "oci://" + strings.TrimPrefix(server.URL, "http://") + "/fleet/agents"},
 	} {
 		a.run(t, 1, args...)
 		n := 0

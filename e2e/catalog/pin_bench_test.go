@@ -24,7 +24,7 @@ const (
 	pinTools   = 20 // of each server
 )
 
-// BenchmarkCatalogPin prints what `armature pin --tools` costs where nothing has changed: it
+// BenchmarkCatalogPin prints what `armature tools pin` costs where nothing has changed: it
 // asks each server once and writes nothing.
 func BenchmarkCatalogPin(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "armature")
@@ -67,7 +67,7 @@ func pinned(b *testing.B, program string) {
 	must(b, os.WriteFile(filepath.Join(folder, "agents.yaml"), []byte(manifests.String()), 0o644))
 	pin := func() time.Duration {
 		began := time.Now()
-		if out, err := exec.Command(program, "pin", folder, "--tools").CombinedOutput(); err != nil {
+		if out, err := exec.Command(program, "tools", "pin", folder).CombinedOutput(); err != nil {
 			b.Fatalf("armature pin: %v\n%s", err, out)
 		}
 		return time.Since(began)
@@ -86,7 +86,7 @@ func pinned(b *testing.B, program string) {
 	before := written()
 	requests.Store(0)
 	again := pin()
-	fmt.Printf("\n%-66s %16s   %s\n", "pin --tools, 200 agents, 50 MCP servers, 1,000 tools", "measured", "target")
+	fmt.Printf("\n%-66s %16s   %s\n", "tools pin, 200 agents, 50 MCP servers, 1,000 tools", "measured", "target")
 	report("the first time", first.Round(time.Millisecond).String(), "")
 	report("again, without a change", again.Round(time.Millisecond).String(), "< 2 s")
 	report("requests of that", strconv.FormatInt(requests.Load(), 10), "50")

@@ -243,7 +243,11 @@ func TestFluxTutorial(t *testing.T) {
 	if !strings.Contains(out, "weather-agent:v2") || !strings.Contains(out, "production") {
 		t.Errorf("the change, or the tag, is not shown:\n%s", out)
 	}
-	armature(t, dir, "pull", "oci://"+address+"/agents:production", "pulled", "--key", "agents.pub", "--insecure-ignore-tlog")
+	policy := "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: agents}\nspec: {keys: [agents.pub], insecureIgnoreTlog: true}\n"
+	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(policy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	armature(t, dir, "artifact", "pull", "oci://"+address+"/agents:production", "pulled", "--verify-policy", "policy.yaml")
 	armature(t, dir, "verify", "pulled", "-c", "agents/apps/armature.yaml")
 	text, err := os.ReadFile(filepath.Join(dir, "pulled", "weather.yaml"))
 	if err != nil {

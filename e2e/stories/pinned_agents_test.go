@@ -52,7 +52,8 @@ func TestPinnedAgents(t *testing.T) {
 	p.writePackage(t, skill)
 	p.applyCommit(t) // by tags, without a lock
 
-	p.inCluster(t, 0, "pin", p.apps, "--tools", "--insecure-registry")
+	p.inCluster(t, 0, "pin", p.apps, "--insecure-registry")
+	p.inCluster(t, 0, "tools", "pin", p.apps)
 	lock, err := os.ReadFile(filepath.Join(p.apps, "armature.lock"))
 	must(t, err)
 	for _, want := range []string{"/kagent-dev/kagent/app:0.9.12", "/kagent-dev/kagent/skills-init:0.9.12", skill, "name: office", "name: pages", "name: book_room", "name: list_rooms", "name: find"} {
@@ -64,7 +65,7 @@ func TestPinnedAgents(t *testing.T) {
 	if out := p.runs(t, 0, exec.Command("armature", "lint", p.apps)); !strings.Contains(out, "0 errors, 0 warnings, 0 for information") { // such as an image or a skill without a digest
 		t.Errorf("lint:\n%s", out)
 	}
-	p.inCluster(t, 0, "verify", p.apps, "--tools")
+	p.inCluster(t, 0, "tools", "verify", p.apps)
 	p.applyCommit(t)
 	p.toolsLocked(t, "office", "True", "the server offers the tools of the lock")
 	p.toolsLocked(t, "pages", "True", "the server offers the tools of the lock")
@@ -86,17 +87,17 @@ func TestPinnedAgents(t *testing.T) {
 			}
 		}
 	}
-	shows("verify", p.inCluster(t, 1, "verify", p.apps, "--tools"), append(words, "offers other tools than the lock has")...)
-	refusal := []string{"RemoteMCPServer office: the server offers other tools than the lock has", "armature pin --tools"}
+	shows("verify", p.inCluster(t, 1, "tools", "verify", p.apps), append(words, "offers other tools than the lock has")...)
+	refusal := []string{"RemoteMCPServer office: the server offers other tools than the lock has", "armature tools pin"}
 	shows("apply", p.applyFails(t), refusal...)
 
-	p.inCluster(t, 0, "pin", p.apps, "--tools", "--insecure-registry")
+	p.inCluster(t, 0, "tools", "pin", p.apps)
 	shows("diff", string(armature(t, "diff", p.apps, "--against=HEAD")), words...)
 	shows("apply of what is not committed yet", p.applyFails(t), refusal...)
 	p.commit(t, "the guests are read and accepted")
 	p.applyCommit(t)
 	p.toolsLocked(t, "office", "True", "the server offers the tools of the lock")
-	p.inCluster(t, 0, "verify", p.apps, "--tools")
+	p.inCluster(t, 0, "tools", "verify", p.apps)
 }
 
 // kagentImages pushes what replaces kagent's images: an agent that answers with a card, and

@@ -204,7 +204,7 @@ func (e *expander) image() string {
 			return image
 		}
 		e.error("build-unresolved", at+".buildRef", fmt.Sprintf("nothing says which image the AgentBuild %s has built", source.BuildRef.Name),
-			"run `armature pin --from-builds` once the build is done")
+			"run `armature pin-builds` once the build is done")
 	case Placeholder(source.Image):
 		e.error("no-image", at, "neither image nor buildRef", "set one of them")
 	default:

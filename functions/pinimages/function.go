@@ -66,7 +66,7 @@ func (s *state) run(u *contract.Unit) {
 		if locked, known := s.lock.tools[server]; known {
 			u.Changes.Set(function, u.Object.Root(), []string{"metadata", "annotations"}, keys.ToolsDigest, locked.value)
 		} else {
-			u.Report(krm.Warning, function+"/not-locked", u.Object.Get("metadata", "name"), "the lock has no tools of "+server.String(), "run `armature pin --tools`")
+			u.Report(krm.Warning, function+"/not-locked", u.Object.Get("metadata", "name"), "the lock has no tools of "+server.String(), "run `armature tools pin`")
 		}
 	}
 	var unlocked []string // skills: an annotation and a volume have the same image

@@ -68,7 +68,7 @@ func Format(servers []Server) ([]byte, error) {
 // reads in them has to be what was locked.
 func Parse(data []byte, name string, lock *api.ImageLock) ([]Server, []krm.Finding) {
 	fail := func(message string) []krm.Finding {
-		return []krm.Finding{{Rule: rule, Severity: krm.Error, Place: krm.Place{File: name}, Message: message, Hint: "run `armature pin --tools` to write it again"}}
+		return []krm.Finding{{Rule: rule, Severity: krm.Error, Place: krm.Place{File: name}, Message: message, Hint: "run `armature tools pin` to write it again"}}
 	}
 	var f file
 	d := json.NewDecoder(bytes.NewReader(data))

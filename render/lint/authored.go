@@ -77,13 +77,13 @@ func (a *authored) bindings(o *krm.Object) {
 	for _, b := range tools.Bindings(o) {
 		locked, known := tools.Find(a.locked, b.Server)
 		if !known {
-			a.report(o, rules.UnlockedTools, b.At, fmt.Sprintf("the lock has no tools of %s, which may change unseen", b.Server), "run `armature pin --tools`")
+			a.report(o, rules.UnlockedTools, b.At, fmt.Sprintf("the lock has no tools of %s, which may change unseen", b.Server), "run `armature tools pin`")
 			continue
 		}
 		for _, name := range b.Tools {
 			if !locked.Has(name.Text()) {
 				a.report(o, rules.MissingTool, name, fmt.Sprintf("%s does not offer the tool %q", b.Server, tools.Visible(name.Text())),
-					"correct the name, or run `armature pin --tools` if the server has it by now")
+					"correct the name, or run `armature tools pin` if the server has it by now")
 			}
 		}
 	}

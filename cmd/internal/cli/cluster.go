@@ -24,15 +24,19 @@ type Cluster struct {
 
 // Flags of a command that works in one namespace.
 func (k *Cluster) Flags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&k.Kubeconfig, "kubeconfig", "", "kubeconfig file; empty is kubectl's choice")
-	f.StringVar(&k.Context, "context", "", "context of the kubeconfig; empty is its current one")
-	f.StringVarP(&k.Namespace, "namespace", "n", "", "namespace; empty is the context's")
+	k.LoginFlags(cmd)
+	cmd.Flags().StringVarP(&k.Namespace, "namespace", "n", "", "namespace (default: the context's)")
 }
 
-// AllFlag adds -A to a command that lists.
+// LoginFlags are those of a command that needs no namespace.
+func (k *Cluster) LoginFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&k.Kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl)")
+	cmd.Flags().StringVar(&k.Context, "context", "", "context of the kubeconfig (default: its current one)")
+}
+
+// AllFlag adds -A to a command that works in one namespace or in all.
 func (k *Cluster) AllFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&k.All, "all-namespaces", "A", false, "list those of all namespaces")
+	cmd.Flags().BoolVarP(&k.All, "all-namespaces", "A", false, "all namespaces")
 }
 
 // Loader reads the kubeconfig as kubectl does.

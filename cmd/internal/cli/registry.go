@@ -51,18 +51,28 @@ func PrintArtifact(cmd *cobra.Command, format string, result oci.Result, sentenc
 	return err
 }
 
-// Trust say whose signature counts. Those that cosign has are named as
-// there.
+// Trust says whose signature counts. Flags that cosign has as well have its names.
 type Trust struct {
 	File     string
 	policy   sign.Policy
 	identity sign.Identity
 }
 
+// Flags of a command that demands signatures: a key, or a file with everything else.
 func (t *Trust) Flags(cmd *cobra.Command) {
+	PolicyFlag(cmd, &t.File)
+	cmd.Flags().StringSliceVar(&t.policy.Keys, "key", nil, "public key of accepted signatures: a file, k8s://namespace/secret, KMS URI or URL")
+}
+
+// PolicyFlag adds --verify-policy.
+func PolicyFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "verify-policy", "", "file with a VerifyPolicy: whose signature is required, and how images must be built")
+}
+
+// AllFlags adds what a policy file can set about signatures.
+func (t *Trust) AllFlags(cmd *cobra.Command) {
+	t.Flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&t.File, "verify-policy", "", "file with a VerifyPolicy: whose signature is required, and how images must be built")
-	f.StringSliceVar(&t.policy.Keys, "key", nil, "public key of accepted signatures: a file, k8s://namespace/secret, KMS URI or URL")
 	f.StringVar(&t.identity.Subject, "certificate-identity", "", "identity that the certificate was issued to")
 	f.StringVar(&t.identity.SubjectRegExp, "certificate-identity-regexp", "", "the same as a regular expression, which must match the whole value")
 	f.StringVar(&t.identity.Issuer, "certificate-oidc-issuer", "", "OpenID provider that vouched for the identity in the certificate")
@@ -110,29 +120,26 @@ func Check(p sign.Policy) func(context.Context, name.Digest) error {
 	}
 }
 
-// Signer say who signs. They are named as cosign's are, but for the key's where
-// a command has another key.
+// Signer says who signs. Its flags have cosign's names.
 type Signer struct {
 	signer sign.Signer
 	tlog   bool
-	names  []string
 }
 
-func (s *Signer) Flags(cmd *cobra.Command, key string) {
+func (s *Signer) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&s.signer.Key, key, "", "private key: a file, k8s://namespace/secret or KMS URI (default: keyless, by the machine's identity)")
+	f.StringVar(&s.signer.Key, "key", "", "private key: a file, k8s://namespace/secret or KMS URI (default: keyless, by the machine's identity)")
 	f.StringVar(&s.signer.Certificate, "certificate", "", "certificate of the key, in PEM")
 	f.StringVar(&s.signer.Chain, "certificate-chain", "", "certificates above it, in PEM, the root last")
 	f.StringVar(&s.signer.IdentityToken, "identity-token", "", "OpenID token, or a file with one, for keyless signing")
 	f.StringVar(&s.signer.Fulcio, "fulcio-url", sign.FulcioURL, "authority for keyless signing")
 	f.StringVar(&s.signer.Rekor, "rekor-url", sign.RekorURL, "transparency log")
 	f.BoolVar(&s.tlog, "tlog-upload", true, "write the signature to the transparency log")
-	s.names = []string{key, "certificate", "certificate-chain", "identity-token", "fulcio-url", "rekor-url", "tlog-upload"}
 }
 
 // With fails where a flag is set and nothing is signed.
 func (s *Signer) With(cmd *cobra.Command, signs bool, flag string) error {
-	for _, name := range s.names {
+	for _, name := range [...]string{"key", "certificate", "certificate-chain", "identity-token", "fulcio-url", "rekor-url", "tlog-upload"} {
 		if !signs && cmd.Flags().Changed(name) {
 			return Usagef("--%s requires %s", name, flag)
 		}

@@ -39,19 +39,18 @@ import (
 // ToolServers says how the tool servers of a package are asked for their tools: each of them,
 // or the catalog that has asked them in the cluster.
 type ToolServers struct {
+	Cluster
 	catalog, tokenFile, ca string
 }
 
-// Flags for a command that asks tool servers with --tools.
+// Flags of a command that asks tool servers.
 func (t *ToolServers) Flags(cmd *cobra.Command) {
+	t.Cluster.LoginFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&t.catalog, "catalog-server", "", "with --tools, address of a catalog that has asked the tool servers, such as https://localhost:8443 (default: each server is asked)")
+	f.StringVar(&t.catalog, "catalog-server", "", "address of a catalog that has asked the tool servers, such as https://localhost:8443 (default: each server is asked)")
 	f.StringVar(&t.tokenFile, "token-file", "", "file with a Kubernetes token; empty uses the kubeconfig's")
 	f.StringVar(&t.ca, "certificate-authority", "", "PEM file of the authority that signed the catalog's certificate")
 }
-
-// Given reports whether a flag says how to ask.
-func (t *ToolServers) Given() bool { return t.catalog+t.tokenFile+t.ca != "" }
 
 // ToolsFile is the file of the definitions beside a lock.
 func ToolsFile(lock string) string { return filepath.Join(filepath.Dir(lock), tools.File) }
@@ -290,7 +289,7 @@ func (k *Cluster) CheckTools(ctx context.Context, objects []apply.Object) (refus
 			if o.Line > 0 {
 				place = fmt.Sprintf("%s:%d", o.File, o.Line)
 			}
-			refused = multi.Errors(refused, fmt.Errorf("%s: %s %s: %s\n  hint: review it, then run `armature pin --tools` and commit armature.lock", place, o.GetKind(), o.GetName(), OneLine(message)))
+			refused = multi.Errors(refused, fmt.Errorf("%s: %s %s: %s\n  hint: review it, then run `armature tools pin` and commit armature.lock", place, o.GetKind(), o.GetName(), OneLine(message)))
 		}
 	}
 	return refused

@@ -12,11 +12,11 @@ var ErrNoInventory = errors.New("there is no inventory")
 // PlanDelete says what Delete would do.
 func (c *Cluster) PlanDelete(ctx context.Context, p Package, opt Options) (*Plan, error) {
 	if err := p.check(); err != nil {
-		return nil, fmt.Errorf("%w\n  hint: `armature inventory -A` lists all", err)
+		return nil, fmt.Errorf("%w\n  hint: `armature status --packages -A` lists all", err)
 	}
 	plan, err := compare(ctx, c, &Plan{Package: p, opt: opt, deletes: true})
 	if err == nil && !plan.old.Exists() {
-		return nil, fmt.Errorf("%w of a package %s\n  hint: `armature inventory -A` lists all", ErrNoInventory, p)
+		return nil, fmt.Errorf("%w of a package %s\n  hint: `armature status --packages -A` lists all", ErrNoInventory, p)
 	}
 	return plan, err
 }

@@ -9,36 +9,20 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply"
 )
 
-// inventoryCommand is `armature inventory`: what was applied, and how it fares.
-func inventoryCommand() *cobra.Command {
-	var k cli.Cluster
-	var format string
-	cmd := &cobra.Command{
-		Use:   "inventory [NAME]",
-		Short: "List the packages that were applied, or the objects of one and their health",
-		Example: `  armature inventory -A
-  armature inventory weather -n team1
-  armature inventory weather -n team1 -o json`,
-		Args:              cli.Args(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: k.CompletePackages,
-		RunE: func(cmd *cobra.Command, a []string) error {
-			if k.All && len(a) == 1 {
-				return cli.Usagef("a package has one namespace: --all-namespaces cannot be combined with NAME")
-			}
-			c, namespace, err := k.Applier()
-			if err != nil {
-				return err
-			}
-			if len(a) == 1 {
-				return printItems(cmd, c, apply.Package{Namespace: namespace, Name: a[0]}, format)
-			}
-			return printPackages(cmd, c, namespace, format)
-		},
+// showPackages prints the packages that were applied, or the objects of a named one and their
+// health.
+func showPackages(cmd *cobra.Command, k *cli.Cluster, names []string, format string) error {
+	if k.All && len(names) == 1 {
+		return cli.Usagef("a package has one namespace: --all-namespaces cannot be combined with NAME")
 	}
-	k.Flags(cmd)
-	k.AllFlag(cmd)
-	cli.ListFlag(cmd, &format)
-	return cmd
+	c, namespace, err := k.Applier()
+	if err != nil {
+		return err
+	}
+	if len(names) == 1 {
+		return printItems(cmd, c, apply.Package{Namespace: namespace, Name: names[0]}, format)
+	}
+	return printPackages(cmd, c, namespace, format)
 }
 
 // applied is a package as -o shows it.
@@ -82,7 +66,7 @@ func printItems(cmd *cobra.Command, c *apply.Cluster, p apply.Package, format st
 		return err
 	}
 	if !v.Exists() {
-		return fmt.Errorf("%w of a package %s\n  hint: `armature inventory -A` lists all", apply.ErrNoInventory, p)
+		return fmt.Errorf("%w of a package %s\n  hint: `armature status --packages -A` lists all", apply.ErrNoInventory, p)
 	}
 	items, err := c.Items(cmd.Context(), v)
 	if err != nil {

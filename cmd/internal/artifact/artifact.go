@@ -1,4 +1,5 @@
-package main
+// Package artifact has the commands of rendered packages in a registry.
+package artifact
 
 import (
 	"fmt"
@@ -8,6 +9,19 @@ import (
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/render/deliver/oci"
 )
+
+// Command is `armature artifact`.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "artifact",
+		Short: "Store rendered packages in a registry, fetch and verify them",
+		Example: `  armature artifact push apps/ oci://registry.example/fleet/agents:v1
+  armature artifact verify oci://registry.example/fleet/agents:v1 --key cosign.pub
+  armature artifact pull oci://registry.example/fleet/agents:v1 agents/ --verify-policy policy.yaml`,
+	}
+	cli.Group(cmd, pushCommand(), pullCommand(), listCommand(), tagCommand(), verifyCommand(), attestCommand())
+	return cmd
+}
 
 func pullCommand() *cobra.Command {
 	var r cli.Registry
@@ -19,8 +33,8 @@ func pullCommand() *cobra.Command {
 		Long: `Pull fetches a rendered package. It verifies the signature before it fetches the
 content, and checks all of the content before it writes anything: it refuses names
 outside of the folder, links, devices, and archives that unpack to more than 1 GiB.`,
-		Example: `  armature pull oci://registry.example/fleet/agents:v1 agents/
-  armature pull oci://registry.example/fleet/agents:v1 agents/ --verify-policy policy.yaml`,
+		Example: `  armature artifact pull oci://registry.example/fleet/agents:v1 agents/
+  armature artifact pull oci://registry.example/fleet/agents:v1 agents/ --verify-policy policy.yaml`,
 		Args: cli.ArtifactArgs(2, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			shown := cli.Begin(cmd.ErrOrStderr(), false, "pulling "+given[0])
@@ -53,7 +67,7 @@ func tagCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "tag oci://REGISTRY/REPOSITORY:TAG TAG",
 		Short:   "Give a rendered package in a registry another tag",
-		Example: `  armature tag oci://registry.example/fleet/agents:v1 production`,
+		Example: `  armature artifact tag oci://registry.example/fleet/agents:v1 production`,
 		Args:    cli.ArtifactArgs(2, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			result, err := oci.Tag(cmd.Context(), given[0], given[1], r.Options(nil, ""))
@@ -74,7 +88,7 @@ func listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list oci://REGISTRY/REPOSITORY",
 		Short:   "List the rendered packages of a repository in a registry",
-		Example: `  armature list oci://registry.example/fleet/agents`,
+		Example: `  armature artifact list oci://registry.example/fleet/agents`,
 		Args:    cli.ArtifactArgs(1, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			shown := cli.Begin(cmd.ErrOrStderr(), false, "listing "+given[0])

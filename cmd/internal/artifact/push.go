@@ -1,4 +1,4 @@
-package main
+package artifact
 
 import (
 	"bytes"
@@ -6,7 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -24,14 +26,14 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-// push is `armature push`.
+// push is `armature artifact push`.
 type push struct {
 	cli.Manifests
 	cli.Registry
-	rendered                  bool
-	source, revision, created string
-	format                    string
-	images                    cli.ImageGate
+	rendered         bool
+	source, revision string
+	format           string
+	images           cli.ImageGate
 
 	sign bool
 	cli.Signer
@@ -41,10 +43,11 @@ func pushCommand() *cobra.Command {
 	var p push
 	cmd := &cobra.Command{
 		Use:   "push PATH|- oci://REGISTRY/REPOSITORY:TAG",
-		Short: "Render a package and store it in a registry, as an artifact that Flux accepts",
-		Long: `Push renders PATH and stores the result as an OCI artifact. The same package from
-the same commit has the same digest, whoever pushes it. Source, revision and time
-are those of the Git commit; outside of Git, flags set them.
+		Short: "Render a package and store it in a registry",
+		Long: `Push renders PATH and stores the result as an OCI artifact, which Flux accepts. The
+same package from the same commit has the same digest, whoever pushes it. Source,
+revision and time are those of the Git commit; outside of Git, --source, --revision
+and the environment variable SOURCE_DATE_EPOCH set them.
 
 With --sign, the artifact is signed like by cosign, and provenance of the render
 (SLSA v1) is attached: digests of the files, versions of the functions,
@@ -53,10 +56,10 @@ bundles. The tag moves when all of it is in place.
 
 With --verify-images, every image in the package must have a digest and satisfy the
 policy, or nothing is pushed.`,
-		Example: `  armature push apps/ oci://registry.example/fleet/agents:v1
-  armature push rendered/ --rendered oci://registry.example/fleet/agents:v1
-  kustomize build . | armature push - oci://registry.example/fleet/agents:v1
-  armature push apps/ oci://registry.example/fleet/agents:v1 --sign --key cosign.key --tlog-upload=false`,
+		Example: `  armature artifact push apps/ oci://registry.example/fleet/agents:v1
+  armature artifact push rendered/ --rendered oci://registry.example/fleet/agents:v1
+  kustomize build . | armature artifact push - oci://registry.example/fleet/agents:v1
+  armature artifact push apps/ oci://registry.example/fleet/agents:v1 --sign --key cosign.key --tlog-upload=false`,
 		Args: cli.ArtifactArgs(2, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := p.With(cmd, p.sign, "--sign"); err != nil {
@@ -72,9 +75,8 @@ policy, or nothing is pushed.`,
 	f.BoolVar(&p.rendered, "rendered", false, "PATH is already rendered: push it unchanged, if it verifies")
 	f.StringVar(&p.source, "source", "", "URL of the source (default: the remote origin of PATH's Git repository)")
 	f.StringVar(&p.revision, "revision", "", "revision of the source (default: branch@sha1:commit)")
-	f.StringVar(&p.created, "created", "", "time of the source, as 2006-01-02T15:04:05Z (default: the commit's, or 1970)")
 	f.BoolVar(&p.sign, "sign", false, "sign the artifact and attach provenance")
-	p.Signer.Flags(cmd, "key")
+	p.Signer.Flags(cmd)
 	cli.OutputFlag(cmd, &p.format, "text", "json", "yaml")
 	return cmd
 }
@@ -150,7 +152,7 @@ func (p *push) render(src render.Source, opt render.Options) ([]render.File, []k
 		return nameStdin(files), found, err
 	}
 	if file := p.Kustomization(src); file != "" {
-		return nil, nil, fmt.Errorf("%s has to be built first: kustomize build … | armature push - oci://…, or push a rendered folder with --rendered", file)
+		return nil, nil, fmt.Errorf("%s has to be built first: kustomize build … | armature artifact push - oci://…, or push a rendered folder with --rendered", file)
 	}
 	opt.ObjectsOnly = true
 	result, err := render.Run(src, opt)
@@ -190,11 +192,15 @@ func load(src render.Source) ([]render.File, error) {
 	return files, nil
 }
 
-// metadata is what the flags say, and for the rest what Git says.
+// sourceDate is the variable of reproducible builds for the time of the source, in seconds.
+const sourceDate = "SOURCE_DATE_EPOCH"
+
+// metadata returns what the flags and the environment set, and the commit for the rest.
 func (p *push) metadata(cmd *cobra.Command, path string, inputs []render.File) (meta oci.Metadata, err error) {
-	if path != "-" && (p.source == "" || p.revision == "" || p.created == "") {
+	created := os.Getenv(sourceDate)
+	if path != "-" && (p.source == "" || p.revision == "" || created == "") {
 		if meta, err = oci.Commit(path, inputs, p.Config, p.Lock); err != nil {
-			return meta, fmt.Errorf("%w\n  hint: --source, --revision and --created do without it", err)
+			return meta, fmt.Errorf("%w\n  hint: set --source, --revision and %s, which replace it", err, sourceDate)
 		}
 	}
 	if p.source != "" {
@@ -205,13 +211,15 @@ func (p *push) metadata(cmd *cobra.Command, path string, inputs []render.File) (
 	if p.revision != "" {
 		meta.Revision = p.revision
 	}
-	if p.created != "" {
-		if meta.Created, err = time.Parse(time.RFC3339, p.created); err != nil {
-			return meta, cli.Usagef("--created: %w", err)
+	if created != "" {
+		seconds, err := strconv.ParseInt(created, 10, 64)
+		if err != nil {
+			return meta, cli.Usagef("%s=%q: write the seconds since 1970, as git log -1 --format=%%ct prints them", sourceDate, created)
 		}
+		meta.Created = time.Unix(seconds, 0).UTC()
 	}
 	if meta.Revision == "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "armature: the package is in no Git repository: say where it is from with --source, --revision and --created")
+		fmt.Fprintln(cmd.ErrOrStderr(), "armature: the package is in no Git repository: name its origin with --source and --revision")
 	}
 	return meta, nil
 }

@@ -1,0 +1,402 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/spf13/cobra"
+
+	buildapi "github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/builds/writeback"
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/forge"
+	"github.com/armature-dev/armature/render/deliver/hydrate"
+	"github.com/armature-dev/armature/render/deliver/pin"
+	"github.com/armature-dev/armature/render/source"
+)
+
+// passphraseVariable has the passphrase of --signing-key.
+const passphraseVariable = "ARMATURE_SIGNING_PASSPHRASE"
+
+// buildPinning is `armature pin-builds`.
+type buildPinning struct {
+	cli.Registry
+	cli.Trust
+	cli.Cluster
+	lock         string
+	check        bool
+	format       string
+	branch, into string
+	via, forge   string
+	key          string
+	accept       []string
+}
+
+func pinBuildsCommand() *cobra.Command {
+	var p buildPinning
+	cmd := &cobra.Command{
+		Use:   "pin-builds PATH",
+		Short: "Write the images of finished AgentBuilds to armature.lock",
+		Long: `Pin-builds reads the AgentBuilds of a namespace and writes the images of those that
+are finished to the lock of the package PATH, or to the lock PATH. Only the entries of
+builds change. With --key or --verify-policy, the images have to be signed.
+
+With --branch, it writes the lock on that branch of the remote origin, as one commit that
+changes only the lines of builds, and leaves the working tree alone. With --pull-request
+BASE, it writes a branch of its own and opens a pull request that merges it into BASE. An
+image that a person took out of the lock again, by a revert or by closing the pull
+request, is held back, and so is one whose source commit is older than that of the lock;
+--accept lifts that. The author is that of Git's configuration, or of GIT_AUTHOR_NAME and
+GIT_AUTHOR_EMAIL.
+
+With --via api, the forge makes the commit, by the account of the token in GITHUB_TOKEN,
+GITLAB_TOKEN or GITEA_TOKEN, so that GitHub signs it.`,
+		Example: `  armature pin-builds apps/ -n team1
+  armature pin-builds apps/ -A --check
+  armature pin-builds apps/ -n team1 --branch main --signing-key bot.key --verify-policy policy.yaml
+  armature pin-builds apps/ -n team1 --branch main --via api
+  armature pin-builds apps/ -n team1 --pull-request main`,
+		Args: cli.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) (err error) {
+			if given[0] == "-" {
+				return errNoLock
+			}
+			if err := p.checkFlags(); err != nil {
+				return err
+			}
+			if p.lock = given[0]; filepath.Ext(p.lock) != filepath.Ext(render.LockFile) {
+				if p.lock, err = lockOf(given[0], ""); err != nil {
+					return err
+				}
+			}
+			if p.remote() {
+				return p.commit(cmd)
+			}
+			return p.write(cmd, given[0])
+		},
+	}
+	p.Registry.Flags(cmd)
+	p.Trust.Flags(cmd)
+	p.Cluster.Flags(cmd)
+	p.AllFlag(cmd)
+	f := cmd.Flags()
+	f.String("api-group", buildapi.DefaultGroup, "API group of AgentBuild")
+	f.BoolVar(&p.check, "check", false, "write nothing; fail if the lock is out of date")
+	f.StringVar(&p.branch, "branch", "", "branch of the remote origin to write to, without refs/heads/ (default: the working tree, or armature/pin/PATH with --pull-request)")
+	f.StringVar(&p.into, "pull-request", "", "open a pull request that merges the commit into this branch, unless one is open")
+	cli.WordFlag(cmd, &p.via, "via", "", "git", "git pushes the commit; api lets the forge of the remote origin make it, by the account of the token, and sign it where it does", "way", "git", "api")
+	names, _ := forge.Names()
+	cli.WordFlag(cmd, &p.forge, "forge", "", "", "with --pull-request or --via api, the forge of the remote origin: "+strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
+	f.StringVar(&p.key, "signing-key", "", "file with the SSH or OpenPGP key that signs the commit; its passphrase is in "+passphraseVariable)
+	f.StringArrayVar(&p.accept, "accept", nil, "digest to write although it is held back, because a person took it out again or its commit is older; repeatable")
+	cli.OutputFlag(cmd, &p.format, "text", "json", "yaml")
+	return cmd
+}
+
+// remote reports whether a branch of the remote origin is written.
+func (p *buildPinning) remote() bool { return p.branch+p.into != "" }
+
+func (p *buildPinning) checkFlags() error {
+	switch {
+	case !p.remote() && (p.key != "" || len(p.accept) > 0 || p.forge != "" || p.via == "api"):
+		return cli.Usagef("--signing-key, --accept, --via and --forge require --branch or --pull-request")
+	case p.remote() && p.check:
+		return cli.Usagef("--check compares the working tree: leave out --branch and --pull-request")
+	case p.forge != "" && p.into == "" && p.via != "api":
+		return cli.Usagef("--forge requires --pull-request or --via api")
+	case p.via == "api" && p.key != "":
+		return cli.Usagef("--via api commits by the account of the token: leave out --signing-key")
+	}
+	for _, digest := range p.accept {
+		if !digestForm.MatchString(digest) {
+			return cli.Usagef("--accept %q: give a digest, which is sha256: and 64 hexadecimal digits", digest)
+		}
+	}
+	return nil
+}
+
+var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// write the images of finished AgentBuilds to the lock in the working tree. What the lock has
+// of other namespaces stays.
+func (p *buildPinning) write(cmd *cobra.Command, path string) error {
+	named := p.lock
+	if filepath.Base(named) == render.LockFile {
+		named = "" // it need not exist
+	}
+	lock, findings, err := source.FindLock(named, filepath.Dir(p.lock))
+	if err != nil {
+		return err
+	}
+	if err := (&cli.Manifests{}).Report(cmd, findings); err != nil {
+		return err
+	}
+	before := api.ImageLockSpec{}
+	if lock != nil {
+		before = lock.Spec
+	}
+	after := before
+	c, list, err := p.list(cmd)
+	if err != nil {
+		return err
+	}
+	after.Builds = nil
+	if !p.All {
+		after.Builds = slices.DeleteFunc(slices.Clone(before.Builds), func(b api.LockedBuild) bool { return b.Namespace == c.Namespace })
+	}
+	for i := range list.Items {
+		b := &list.Items[i]
+		if built, ready := writeback.Of(b); ready {
+			after.Builds = append(after.Builds, built.LockedBuild)
+		} else if strings.Contains(b.Status.BuiltImage, "@sha256:") {
+			after.Builds = append(after.Builds, api.LockedBuild{Namespace: b.Namespace, Name: b.Name, Image: b.Status.BuiltImage})
+		}
+	}
+	slices.SortFunc(after.Builds, func(a, b api.LockedBuild) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
+	verify, err := p.verifier()
+	if err != nil {
+		return err
+	}
+	var refused error
+	for _, b := range after.Builds {
+		refused = multi.Errors(refused, verify(cmd.Context(), b.Image))
+	}
+	if refused != nil {
+		return refused
+	}
+	changes := pin.Changes(before, after)
+	if err := printPins(cmd.OutOrStdout(), p.format, changes); err != nil {
+		return err
+	}
+	namespace := " -n " + c.Namespace
+	if p.All {
+		namespace = " -A"
+	}
+	return writeLock(cmd, p.lock, lock, after, len(changes) > 0, p.check, "armature pin-builds "+path+namespace, nil)
+}
+
+// list the AgentBuilds.
+func (p *buildPinning) list(cmd *cobra.Command) (*live.Client, *buildapi.AgentBuildList, error) {
+	c, err := connect(cmd, &p.Cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := c.List(cmd.Context())
+	return c, &list, err
+}
+
+// verifier returns what checks the signature of an image, or nothing if none is required.
+func (p *buildPinning) verifier() (func(context.Context, string) error, error) {
+	if !p.Given() {
+		return func(context.Context, string) error { return nil }, nil
+	}
+	policy, err := p.Read(&p.Registry)
+	if err != nil {
+		return nil, err
+	}
+	check := cli.Check(policy)
+	return func(ctx context.Context, image string) error {
+		digest, err := name.NewDigest(image)
+		if err != nil {
+			return err
+		}
+		return check(ctx, digest)
+	}, nil
+}
+
+// commit writes the images of builds to the remote origin. Working tree, index and
+// branches of the clone stay as they are.
+func (p *buildPinning) commit(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	shown := cli.Begin(cmd.ErrOrStderr(), false, "reading the builds")
+	defer shown.End()
+	clone, u, err := p.update(ctx)
+	if err != nil {
+		return err
+	}
+	if p.via == "api" {
+		if u.API, err = forgeOf(ctx, clone, p.forge, "--via api"); err != nil {
+			return err
+		}
+	}
+	to := &hydrate.Branch{Folder: clone, Name: u.Proposal, Push: true}
+	var proposal *hydrate.Proposal
+	if p.into != "" {
+		if proposal, err = proposalTo(ctx, to, p.into, p.forge); err != nil {
+			return err
+		}
+		if u.Rejected, err = writeback.Rejected(ctx, proposal.Forge, u.Proposal, p.into); err != nil {
+			return err
+		}
+	}
+	verify, err := p.verifier()
+	if err != nil {
+		return err
+	}
+	u.Verify = func(ctx context.Context, b writeback.Built) error { return verify(ctx, b.Image) }
+	u.Descends = func(ctx context.Context, b writeback.Built, older string) (bool, error) {
+		source, err := cli.Repository(ctx, clone, b.Repository)
+		if err != nil {
+			return false, err
+		}
+		descends, err := source.Descends(ctx, b.Commit, older)
+		if err != nil {
+			err = fmt.Errorf("%w\n  hint: to write it without the comparison, give --accept %s", err, b.Image[strings.LastIndex(b.Image, "@")+1:])
+		}
+		return descends, err
+	}
+	_, list, err := p.list(cmd)
+	if err != nil {
+		return err
+	}
+	var built []writeback.Built
+	for i := range list.Items {
+		if b, ok := writeback.Of(&list.Items[i]); ok {
+			built = append(built, b)
+		}
+	}
+	result, err := u.Write(ctx, built)
+	shown.End()
+	if refused := (*gitremote.RefusedError)(nil); (errors.As(err, &refused) || errors.Is(err, forge.ErrRefused)) && p.into == "" {
+		err = fmt.Errorf("%w\n  hint: if the branch is protected, use --pull-request %s", err, u.Branch)
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.printCommit(cmd, u, len(built), result); err != nil || proposal == nil || result.Commit == "" {
+		return err
+	}
+	return p.propose(cmd, to, *proposal, result)
+}
+
+// update of a package: where its lock is, and who writes it.
+func (p *buildPinning) update(ctx context.Context) (clone string, _ *writeback.Update, err error) {
+	at, err := cli.FindRevision(ctx, filepath.Dir(p.lock), "HEAD")
+	if err != nil {
+		return "", nil, err
+	}
+	u := &writeback.Update{Branch: p.branch, Path: strings.TrimPrefix(at.Path+"/"+filepath.Base(p.lock), "/"), Accept: p.accept}
+	if p.into != "" {
+		u.Branch, u.Proposal = p.into, p.branch
+		if u.Proposal == "" {
+			u.Proposal = "armature/pin/" + strings.Trim(unsafeInBranch.ReplaceAllString(at.Path, "-"), "-/.")
+			if at.Path == "" {
+				u.Proposal += "root"
+			}
+		}
+	}
+	if u.Remote, err = cli.Origin(ctx, at.Repository); err != nil {
+		return "", nil, err
+	}
+	if p.via == "api" {
+		return at.Repository, u, nil
+	}
+	return at.Repository, u, multi.Errors(p.identify(ctx, at.Repository, u), u.Check())
+}
+
+// unsafeInBranch are characters of a path that a branch should not have.
+var unsafeInBranch = regexp.MustCompile(`[^A-Za-z0-9_/]+`)
+
+// identify who writes and signs.
+func (p *buildPinning) identify(ctx context.Context, clone string, u *writeback.Update) error {
+	config := func(key string, more ...string) string {
+		out, err := cli.RunGit(ctx, clone, nil, append(append([]string{"config"}, more...), "--default=", "--get", key)...)
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(out))
+	}
+	u.Name, u.Email = cmp.Or(os.Getenv("GIT_AUTHOR_NAME"), config("user.name")), cmp.Or(os.Getenv("GIT_AUTHOR_EMAIL"), config("user.email"))
+	if u.Name == "" || u.Email == "" {
+		return cli.Usagef("the commit has no author: set user.name and user.email of Git, or GIT_AUTHOR_NAME and GIT_AUTHOR_EMAIL")
+	}
+	if p.key == "" {
+		if config("commit.gpgsign", "--type=bool") == "true" {
+			return cli.Usagef("this clone signs its commits (commit.gpgsign): name the key's file with --signing-key, or set -c commit.gpgsign=false in GIT_CONFIG_PARAMETERS")
+		}
+		return nil
+	}
+	key, err := os.ReadFile(p.key)
+	if err != nil {
+		return err
+	}
+	if u.Sign, err = writeback.ReadSigner(key, []byte(os.Getenv(passphraseVariable))); err != nil {
+		return fmt.Errorf("--signing-key %s: %w", p.key, err)
+	}
+	return nil
+}
+
+// printCommit says what was written and what was not.
+func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, builds int, result writeback.Result) error {
+	changes := []pin.Change{}
+	for _, b := range result.Changed {
+		changes = append(changes, pin.Change{Build: b.Namespace + "/" + b.Name, Is: b.Image})
+	}
+	type heldBack struct {
+		Build string `json:"build"`
+		Image string `json:"image"`
+		Why   string `json:"why"`
+	}
+	held := []heldBack{}
+	for _, h := range result.Held {
+		held = append(held, heldBack{h.Namespace + "/" + h.Name, h.Image, h.Why})
+	}
+	if p.format != "text" {
+		if err := cli.PrintObjects(cmd.OutOrStdout(), p.format, map[string]any{"commit": result.Commit, "new": result.New, "changes": changes, "held": held}); err != nil {
+			return err
+		}
+	} else if err := printPins(cmd.OutOrStdout(), p.format, changes); err != nil {
+		return err
+	}
+	to := u.Branch
+	if u.Proposal != "" {
+		to = u.Proposal
+	}
+	for _, h := range held {
+		fmt.Fprintf(cmd.ErrOrStderr(), "armature: build %s is held back: %s\n  hint: build something newer, or give --accept %s\n", h.Build, krm.Printable(h.Why), h.Image[strings.LastIndex(h.Image, "@")+1:])
+	}
+	switch {
+	case result.New:
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: pushed %.12s with %s\n", to, result.Commit, krm.Count(len(changes), "image"))
+	case result.Commit != "":
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %.12s has %s already\n", to, result.Commit, krm.Count(len(changes), "image"))
+	default:
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s is up to date with %s\n", u.Branch, u.Path, krm.Count(builds, "finished build"))
+	}
+	return nil
+}
+
+// propose the pull request of a commit.
+func (p *buildPinning) propose(cmd *cobra.Command, to *hydrate.Branch, proposal hydrate.Proposal, result writeback.Result) error {
+	ctx := cmd.Context()
+	if _, err := cli.RunGit(ctx, to.Folder, nil, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "origin", "refs/heads/"+to.Name); err != nil {
+		return err
+	}
+	proposal.Title, proposal.Body = result.Text()
+	address, opened, err := to.Propose(ctx, result.Commit, proposal)
+	if err != nil {
+		return fmt.Errorf("the branch %s is written, and has no pull request: %w", to.Name, err)
+	}
+	if address != "" {
+		word := "is open"
+		if opened {
+			word = "was opened"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s %s\n", to.Name, krm.Printable(address), word)
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/rest"
+
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tools"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/pin"
+	"github.com/armature-dev/armature/render/source"
+)
+
+func toolsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tools",
+		Short: "Lock the tools of tool servers, and compare them with the lock",
+		Example: `  armature tools pin apps/
+  armature tools verify apps/`,
+	}
+	cli.Group(cmd, toolsPinCommand(), toolsVerifyCommand())
+	return cmd
+}
+
+// toolSides are the tools of a package's servers: as they are locked, and as they are offered.
+type toolSides struct {
+	lock          *api.ImageLock
+	before, after tools.Side
+	changes       []tools.Change
+	// invalid reports that the definitions beside the lock are not those of the lock. They
+	// count as unknown, and are written again.
+	invalid bool
+}
+
+// open asks the tool servers that a package names. Nothing is asked if there is an error
+// among the findings.
+func (s *toolSides) open(cmd *cobra.Command, path string, in *cli.Manifests, servers *cli.ToolServers) (findings []krm.Finding, err error) {
+	src, opt, findings, err := in.Open(cmd, path, "")
+	if err != nil || krm.Failed(findings) {
+		return findings, err
+	}
+	kubeconfig := func() (*rest.Config, error) { return servers.Loader().ClientConfig() }
+	offered, locked, found, err := servers.Ask(cmd, src, opt, kubeconfig)
+	findings = append(findings, found...)
+	if err != nil || krm.Failed(findings) {
+		return findings, err
+	}
+	folder := in.Folder
+	if in.Lock != "" {
+		folder = filepath.Dir(in.Lock)
+	}
+	if s.lock = opt.Lock; s.lock != nil {
+		s.before.Locked = s.lock.Spec.Tools
+	}
+	known, wrong, err := source.FindTools(folder, s.lock)
+	if err != nil {
+		return findings, err
+	}
+	for i := range locked {
+		if was, ok := tools.Find(s.before.Locked, locked[i].ToolServer); ok && locked[i].Protocol == "" {
+			locked[i].Protocol = was.Protocol // a catalog does not know it
+		}
+	}
+	s.before.Definitions, s.invalid = known, len(wrong) > 0
+	s.after = tools.Side{Locked: locked, Definitions: offered}
+	s.changes = tools.Compare(s.before, s.after)
+	return append(findings, wrong...), nil
+}
+
+func toolsPinCommand() *cobra.Command {
+	var m cli.Manifests
+	var servers cli.ToolServers
+	var format string
+	cmd := &cobra.Command{
+		Use:   "pin PATH",
+		Short: "Write the tools that tool servers offer to armature.lock",
+		Long: `Pin asks the tool servers that PATH names, MCPServers and RemoteMCPServers of kagent,
+for their tools. It writes the digest of each tool's name, title, description, schemas and
+annotations to armature.lock, and the definitions to armature.tools.lock beside it. It
+shows what changed word by word. Commit both files once you have read the change.`,
+		Example: `  armature tools pin apps/
+  armature tools pin apps/ --catalog-server https://localhost:8443 --certificate-authority ca.crt`,
+		Args: cli.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if given[0] == "-" {
+				return errNoLock
+			}
+			var s toolSides
+			findings, err := s.open(cmd, given[0], &m, &servers)
+			if err != nil {
+				return err
+			}
+			if !s.invalid {
+				if err := m.Report(cmd, findings); err != nil {
+					return err
+				}
+			}
+			if format == "text" {
+				_, err = fmt.Fprint(cmd.OutOrStdout(), tools.Text(s.changes))
+			} else {
+				err = cli.PrintObjects(cmd.OutOrStdout(), format, map[string]any{"tools": append([]tools.Change{}, s.changes...)})
+			}
+			if err != nil {
+				return err
+			}
+			file, err := lockOf(given[0], m.Lock)
+			if err != nil {
+				return err
+			}
+			after := api.ImageLockSpec{}
+			if s.lock != nil {
+				after = s.lock.Spec
+			}
+			after.Tools = s.after.Locked
+			differ := len(s.changes) > 0 || s.invalid || len(s.before.Definitions) != len(s.after.Definitions) || !equality.Semantic.DeepEqual(s.before.Locked, after.Tools)
+			return writeLock(cmd, file, s.lock, after, differ, false, "", func() error {
+				if err := pin.WriteTools(cli.ToolsFile(file), s.after.Definitions); err != nil {
+					return fmt.Errorf("writing %s: %w", cli.ToolsFile(file), err)
+				}
+				return nil
+			})
+		},
+	}
+	m.Flags(cmd, "PATH")
+	servers.Flags(cmd)
+	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
+	return cmd
+}
+
+func toolsVerifyCommand() *cobra.Command {
+	var in cli.Input
+	var servers cli.ToolServers
+	cmd := &cobra.Command{
+		Use:   "verify PATH",
+		Short: "Fail if tool servers offer other tools than armature.lock has",
+		Long: `Verify asks the tool servers that PATH names for their tools, shows word by word where
+they differ from armature.lock, and fails if they do. It renders nothing.`,
+		Example: `  armature tools verify apps/`,
+		Args:    cli.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			var s toolSides
+			findings, err := s.open(cmd, given[0], &in.Manifests, &servers)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprint(cmd.OutOrStdout(), tools.Text(s.changes)); err != nil {
+				return err
+			}
+			place := krm.Place{File: cmp.Or(in.Lock, render.LockFile)}
+			for _, of := range changed(s.changes) {
+				place.Object = of
+				findings = append(findings, krm.Finding{Rule: "verify/tools", Severity: krm.Error, Place: place, Message: "the server offers other tools than the lock has",
+					Hint: "review the change, then run `armature tools pin` and commit armature.lock"})
+			}
+			if err := in.Report(cmd, findings); err != nil {
+				return err
+			}
+			if in.Talks() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s offer the tools of %s\n", krm.Count(len(s.after.Locked), "tool server"), place.File)
+			}
+			return nil
+		},
+	}
+	in.Flags(cmd)
+	servers.Flags(cmd)
+	return cmd
+}
+
+// changed gives the servers of changes, each once.
+func changed(changes []tools.Change) (servers []krm.Ref) {
+	for _, c := range changes {
+		ref := krm.Ref{Kind: c.Server.Kind, Namespace: c.Server.Namespace, Name: c.Server.Name}
+		if !slices.Contains(servers, ref) {
+			servers = append(servers, ref)
+		}
+	}
+	return servers
+}

@@ -1,0 +1,105 @@
+package artifact
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+// judgement verifies an artifact by a policy.
+type judgement func(ctx context.Context, artifact name.Digest, policy sign.Policy) (sign.Verified, error)
+
+func verifyCommand() *cobra.Command {
+	var r cli.Registry
+	var t cli.Trust
+	var format string
+	cmd := &cobra.Command{
+		Use:   "verify oci://REGISTRY/REPOSITORY:TAG",
+		Short: "Fail if an artifact or image is not signed as required",
+		Long: `Verify checks the signature of an artifact or image, made by armature artifact push
+--sign or by cosign sign, in cosign's tag format or as a Sigstore bundle. A key or an
+identity is required, by flags or in a policy file.`,
+		Example: `  armature artifact verify oci://registry.example/fleet/agents:v1 --key cosign.pub
+  armature artifact verify oci://registry.example/fleet/agents:v1 --verify-policy policy.yaml -o yaml`,
+		Args: cli.ArtifactArgs(1, 0),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			policy, err := t.Read(&r)
+			if err != nil {
+				return err
+			}
+			return judge(cmd, given[0], &r, policy, format, sign.Verify)
+		},
+	}
+	r.Flags(cmd)
+	t.AllFlags(cmd)
+	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
+	return cmd
+}
+
+func attestCommand() *cobra.Command {
+	var r cli.Registry
+	var signer cli.Signer
+	var file, format string
+	cmd := &cobra.Command{
+		Use:   "attest oci://REGISTRY/REPOSITORY:TAG --verify-policy FILE",
+		Short: "Verify an artifact or image by a policy, and attach the verdict, signed",
+		Long: `Attest verifies an artifact or image as armature artifact verify does, and attaches a
+verification summary (VSA, SLSA v1) to what the policy accepts: a signed attestation,
+in cosign's tag format and as a Sigstore bundle, of the policy and the SLSA build level.`,
+		Example: `  armature artifact attest oci://registry.example/weather:v1 --verify-policy policy.yaml --key cosign.key --tlog-upload=false`,
+		Args:    cli.ArtifactArgs(1, 0),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if file == "" {
+				return cli.Usagef("the summary names the policy that was satisfied: name its file with --verify-policy")
+			}
+			policy, err := (&cli.Trust{File: file}).Read(&r)
+			if err != nil {
+				return err
+			}
+			return judge(cmd, given[0], &r, policy, format, func(ctx context.Context, artifact name.Digest, policy sign.Policy) (v sign.Verified, err error) {
+				session, err := signer.Session(ctx, policy.PlainHTTP)
+				if err != nil {
+					return v, err
+				}
+				return session.Summarize(ctx, artifact, policy)
+			})
+		},
+	}
+	r.Flags(cmd)
+	cli.PolicyFlag(cmd, &file)
+	signer.Flags(cmd)
+	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
+	return cmd
+}
+
+// judge finds an artifact, verifies it and prints who signed it.
+func judge(cmd *cobra.Command, given string, r *cli.Registry, policy sign.Policy, format string, verify judgement) error {
+	opt := r.Options(nil, "")
+	ref, err := opt.Parse(given)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), sign.MaxTime)
+	defer cancel()
+	found, err := remote.Get(ref, opt.Remote(ctx)...)
+	if err != nil {
+		return fmt.Errorf("verifying %s: %w", ref, err)
+	}
+	verified, err := verify(cmd.Context(), ref.Context().Digest(found.Digest.String()), policy)
+	if err != nil {
+		return err
+	}
+	if format != "text" {
+		return cli.PrintObjects(cmd.OutOrStdout(), format, verified)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "signed by %s\n", verified.By)
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+verified.Ref)
+	return err
+}
