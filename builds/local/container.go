@@ -45,7 +45,7 @@ type image struct {
 }
 
 // imageOf a reference, which is fetched once for a run.
-func (r *runner) imageOf(ctx context.Context, name string) (*image, error) {
+func (r *runner) imageOf(name string) (*image, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
 		return nil, fmt.Errorf("the image %q: %w", name, err)
@@ -58,7 +58,7 @@ func (r *runner) imageOf(ctx context.Context, name string) (*image, error) {
 	found := r.images[full]
 	r.mu.Unlock()
 	found.once.Do(func() {
-		pinned, digest, config, err := r.gateway.ResolveImageConfig(ctx, full, sourceresolver.Opt{LogName: "image " + full, ImageOpt: &sourceresolver.ResolveImageOpt{ResolveMode: llb.ResolveModeDefault.String()}})
+		pinned, digest, config, err := r.gateway.ResolveImageConfig(r.ctx, full, sourceresolver.Opt{LogName: "image " + full, ImageOpt: &sourceresolver.ResolveImageOpt{ResolveMode: llb.ResolveModeDefault.String()}})
 		if err != nil {
 			found.err = fmt.Errorf("fetching the image %s: %w", full, err)
 			return
@@ -71,7 +71,7 @@ func (r *runner) imageOf(ctx context.Context, name string) (*image, error) {
 			return
 		}
 		found.config = file.Config
-		if found.ref, err = r.solve(ctx, llb.Image(pinned)); err != nil {
+		if found.ref, err = r.solve(r.ctx, llb.Image(pinned)); err != nil {
 			found.err = fmt.Errorf("fetching the image %s: %w", full, err)
 		}
 	})
@@ -81,6 +81,9 @@ func (r *runner) imageOf(ctx context.Context, name string) (*image, error) {
 // step runs one in a container. It ends with the container, whatever the step left running.
 func (r *runner) step(ctx context.Context, t *task, own string, index int, s *tektonv1.Step) error {
 	fail := func(because string, last ...string) error {
+		if cause := context.Cause(ctx); cause != nil {
+			because = cause.Error()
+		}
 		return &StepError{Task: t.Name, Step: s.Name, Because: because, Last: last}
 	}
 	if s.Timeout != nil && s.Timeout.Duration > 0 {
@@ -88,7 +91,7 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 		ctx, cancel = context.WithTimeoutCause(ctx, s.Timeout.Duration, fmt.Errorf("did not end within %s, its timeout", s.Timeout.Duration))
 		defer cancel()
 	}
-	image, err := r.imageOf(ctx, s.Image)
+	image, err := r.imageOf(s.Image)
 	if err != nil {
 		return fail("did not start: " + err.Error())
 	}
@@ -116,7 +119,7 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 	if t.TaskSpec.Metadata.Annotations["experimental.tekton.dev/execution-mode"] == "hermetic" || r.run.Annotations["experimental.tekton.dev/execution-mode"] == "hermetic" {
 		network = pb.NetMode_NONE
 	}
-	box, err := r.gateway.NewContainer(ctx, gateway.NewContainerRequest{Mounts: mounts, NetMode: network, Hostname: t.Name})
+	box, err := r.gateway.NewContainer(r.ctx, gateway.NewContainerRequest{Mounts: mounts, NetMode: network, Hostname: t.Name})
 	if err != nil {
 		return fail("did not start: " + err.Error())
 	}
@@ -131,17 +134,16 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 		dir = "/"
 	}
 	output := &lines{pass: func(line string) { r.report(Event{Task: t.Name, Step: s.Name, Line: line}) }}
-	// A limit that passes while the process starts ends it once it has started: a Start of
-	// BuildKit's client that is given up leaves messages that nobody receives, and all other
-	// processes of the run wait behind them.
+	// A limit that passes while the process starts ends it once it has started: BuildKit's client
+	// receives no message of any process of the run any more after a Start that is given up.
 	process, err := box.Start(r.ctx, gateway.StartRequest{Args: arguments, Env: env, SecretEnv: secretEnv, User: user, Cwd: dir,
 		Stdout: output.stream(), Stderr: output.stream()})
 	if err == nil {
 		err = wait(ctx, process)
 	}
 	last := output.end()
-	if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil {
-		return fail(cause.Error(), last...)
+	if ctx.Err() != nil {
+		return fail("", last...)
 	}
 	var exit *gatewaypb.ExitError
 	switch {
@@ -426,7 +428,7 @@ const forwardSocket = "/run/armature/servers.sock"
 // them says what was not reached.
 func (r *runner) forward(ctx context.Context) (end func()) {
 	end = func() {}
-	image, err := r.imageOf(ctx, r.Servers.image)
+	image, err := r.imageOf(r.Servers.image)
 	if err != nil {
 		return end
 	}

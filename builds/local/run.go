@@ -448,7 +448,7 @@ func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params, at
 			folders = append(folders, "workspace/"+b.Name)
 		}
 	}
-	keeper, err := r.keep(ctx, own, folders)
+	keeper, err := r.keep(r.ctx, own, folders)
 	if err != nil {
 		return nil, err
 	}
