@@ -85,7 +85,7 @@ overwrites a file.`,
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s\n", to)
 			}
-			return nil
+			return cli.NextStep(cmd, folder)
 		},
 	}
 	cmd.Flags().StringSliceVar(&hosts, "for", nil, "hosts to wire up: "+strings.Join(wiringHosts(), ", "))

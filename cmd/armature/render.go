@@ -15,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
+	"github.com/armature-dev/armature/render/needs"
 	"github.com/armature-dev/armature/render/source"
 )
 
@@ -233,7 +234,11 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 		return multi.Errors(err, to.Abort())
 	}
 	var manifests atomic.Int64
+	var brief needs.Brief
 	sink := render.Sink(to.Write)
+	if cmd.Name() == "render" {
+		sink = brief.Sink(sink)
+	}
 	if cmd.Name() == "render" && !out.inPlace {
 		sink = withoutConfig(sink, in, path, &manifests)
 	}
@@ -272,6 +277,7 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 		return fmt.Errorf("writing to %s: %w", folder, err)
 	}
 	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %s written, %d unchanged, %d removed", folder, krm.Count(written, "file"), rendered.Files()-written, removed))
+	in.SayNeeds(cmd, &brief, path, stats)
 	return nil
 }
 
@@ -290,8 +296,9 @@ func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src r
 				Hint:    "run kustomize build, with armature.yaml as a transformer (armature init --for kustomize)"})
 		}
 	}
+	var brief needs.Brief
 	var spool source.Spool
-	found, stats, err := do(src, opt, cli.Interruptible(cmd.Context(), spool.Write))
+	found, stats, err := do(src, opt, cli.Interruptible(cmd.Context(), brief.Sink(spool.Write)))
 	shown.End()
 	if err != nil {
 		return err
@@ -303,6 +310,7 @@ func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src r
 		return fmt.Errorf("writing: %w", err)
 	}
 	summary(cmd, in, done, stats, "")
+	in.SayNeeds(cmd, &brief, path, stats)
 	return nil
 }
 

@@ -259,7 +259,7 @@ func (d *decoding) word(n krm.Node, t reflect.Type) {
 	} else if near := krm.Nearest(text, all); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	d.report(n, fmt.Sprintf("%q is no value of this field", krm.Shown(text)), hint)
+	d.report(n, fmt.Sprintf("%q is not one of its values", krm.Shown(text)), hint)
 }
 
 // literal returns a scalar as JSON, read as the API server's clients read YAML; "" of anything else.

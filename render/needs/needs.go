@@ -34,11 +34,14 @@ const (
 	PodSecurity    Kind = "PodSecurity"
 	ServiceAccount Kind = "ServiceAccount"
 	Secret         Kind = "Secret"
+	Tekton         Kind = "Tekton"
+	Controller     Kind = "Controller"
+	AttestKey      Kind = "AttestKey"
 	Requests       Kind = "Requests"
 	Readable       Kind = "Readable"
 )
 
-var order = []Kind{Version, CSIDriver, Issuer, Keycloak, API, PodSecurity, ServiceAccount, Secret, Requests, Readable}
+var order = []Kind{Version, CSIDriver, Issuer, Keycloak, API, PodSecurity, ServiceAccount, Secret, Tekton, Controller, AttestKey, Requests, Readable}
 
 // Status is what a cluster has of a need.
 type Status string
@@ -64,6 +67,8 @@ type Need struct {
 	// Unread says that the need, or what a cluster has, could not be read. Without it, what is
 	// unknown is what the API of a cluster does not say, such as the issuer of tokens.
 	Unread bool `json:"unread,omitempty"`
+	// Requests are the sum that a need of this kind has.
+	Requests corev1.ResourceList `json:"-"`
 	// Packaged is the Namespace of the package itself, nil where it has none.
 	Packaged *Namespace `json:"-"`
 }
@@ -113,6 +118,7 @@ func Of(files []render.File) []Need {
 		}
 		if n.Kind == Requests {
 			r := c.requests[n.Namespace]
+			n.Requests = r
 			n.Name = fmt.Sprintf("cpu %s, memory %s", r.Cpu(), r.Memory())
 			n.Need = "requests of the sidecars in " + InNamespace(n.Namespace) + ": " + n.Name
 		}
@@ -191,6 +197,9 @@ func (c *collector) object(o *krm.Object) {
 			}
 		}
 	}
+	if o.Kind == "AgentBuild" && group != "" {
+		c.build(o)
+	}
 	if o.Kind == "ServiceAccount" {
 		for s := range o.Get("imagePullSecrets").Items() {
 			c.secret(s.Get("name").Text(), o)
@@ -198,6 +207,27 @@ func (c *collector) object(o *krm.Object) {
 	}
 	if template, ok := o.PodTemplate(); ok {
 		c.workload(o, template)
+	}
+}
+
+// build needs what the controller of AgentBuilds does.
+func (c *collector) build(o *krm.Object) {
+	c.add(Need{Kind: Tekton, Name: "tekton.dev/v1", Need: "Tekton Pipelines, which runs builds", Remedy: "install Tekton Pipelines: no build starts before"}, o)
+	c.add(Need{Kind: Controller, Name: "armature-controller", Need: "Armature's controller, which turns AgentBuilds into runs", Remedy: "armature install | kubectl apply -f -"}, o)
+	if o.Get("spec", "mode").Is("prod") {
+		c.add(Need{Kind: AttestKey, Name: "armature-attest-key", Need: "a key with which the controller attests what builds of mode prod made",
+			Remedy: "cosign generate-key-pair k8s://armature-system/armature-attest-key"}, o)
+	}
+	for _, login := range [...]struct {
+		what, remedy string
+		name         krm.Node
+	}{
+		{"Git", "create it with type kubernetes.io/basic-auth or kubernetes.io/ssh-auth", o.Get("spec", "source", "sourceCredentials", "name")},
+		{"the registry, where builds push", "kubectl create secret docker-registry, with an account that may push", o.Get("spec", "buildOutput", "imageRepoCredentials", "name")},
+	} {
+		if name := login.name.Text(); name != "" && !c.has["Secret "+o.Namespace+"/"+name] {
+			c.add(Need{Kind: Secret, Namespace: o.Namespace, Name: name, Need: "Secret " + name + " in " + InNamespace(o.Namespace) + ", the login for " + login.what, Remedy: login.remedy}, o)
+		}
 	}
 }
 

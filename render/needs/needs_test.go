@@ -116,6 +116,45 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// An AgentBuild needs Tekton, the controller, and the logins that it names; what is attested, a key.
+func TestBuild(t *testing.T) {
+	const build = `apiVersion: agent.kagenti.dev/v1alpha1
+kind: AgentBuild
+metadata: {name: weather, namespace: team1}
+spec:
+  mode: prod
+  source: {sourceCredentials: {name: git}}
+  buildOutput: {imageRepoCredentials: {name: push}}
+`
+	want := []string{"API  agent.kagenti.dev/v1alpha1 AgentBuild", "Secret team1 git", "Secret team1 push", "Tekton  tekton.dev/v1", "Controller  armature-controller", "AttestKey  armature-attest-key"}
+	if got := of(build); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if got := of(strings.Replace(build, "prod", "dev", 1)); slices.Contains(got, "AttestKey  armature-attest-key") {
+		t.Errorf("%q", got)
+	}
+}
+
+// Brief names in one line what a person has to have, and no more of thousands of workloads.
+func TestBrief(t *testing.T) {
+	var b Brief
+	sink := b.Sink(func(string, []byte) error { return nil })
+	if err := sink("a.yaml", []byte(rendered)); err != nil {
+		t.Fatal(err)
+	}
+	const want = "needs: Kubernetes 1.29, SPIRE with its CSI driver, Keycloak at http://keycloak.svc:8080/realms/agents, " +
+		"Pod Security privileged in namespace team1, cpu 300m, memory 384Mi for sidecars, 1 Secret: see armature check apps\n"
+	if got := b.Line("apps"); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	if err := sink("b.yaml", make([]byte, maxBrief)); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Line("apps"); !strings.HasPrefix(got, "armature check apps prints") {
+		t.Error(got)
+	}
+}
+
 // Pull secrets of the pod template serve a new ServiceAccount, and have to be there themselves.
 func TestPullSecrets(t *testing.T) {
 	got := of(strings.Replace(rendered, "      serviceAccountName: weather\n", "      serviceAccountName: weather\n      imagePullSecrets: [{name: pull}]\n", 1))

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
+	"github.com/armature-dev/armature/render/needs"
 	"github.com/armature-dev/armature/render/source"
 )
 
@@ -213,6 +215,13 @@ func (in *Input) Report(cmd *cobra.Command, findings []krm.Finding) error {
 // stumble over a sentence behind its JSON.
 func (in *Input) Talks() bool {
 	return !in.Quiet && (in.file != "" || in.Format == "text" || in.Format == "github")
+}
+
+// SayNeeds prints what a cluster needs for what a render injected.
+func (in *Input) SayNeeds(cmd *cobra.Command, brief *needs.Brief, path string, stats render.Stats) {
+	if cmd.Name() == "render" && stats.Workloads > 0 && in.Talks() {
+		fmt.Fprint(cmd.ErrOrStderr(), brief.Line(path))
+	}
 }
 
 // Interruptible stops between two files when the user presses Ctrl-C.

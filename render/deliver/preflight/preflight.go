@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -117,6 +118,14 @@ func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err er
 			return "default has the pull secret " + usual.ImagePullSecrets[0].Name, nil
 		}
 		return "default has no pull secrets either", err
+	case needs.Tekton:
+		return c.tekton(ctx, n)
+	case needs.Controller:
+		return c.running(ctx, n)
+	case needs.AttestKey:
+		return c.attestKey(ctx, n)
+	case needs.Requests:
+		return c.quota(ctx, n, namespace)
 	case needs.Secret:
 		_, err = c.secrets.Namespace(namespace).Get(ctx, n.Name, get)
 		return "", err
@@ -170,4 +179,35 @@ func (c *cluster) podSecurity(ctx context.Context, n *needs.Need, namespace stri
 		n.Status = needs.Missing
 	}
 	return "it enforces " + level, nil
+}
+
+// quota compares requests with the namespace's ResourceQuotas. What they have left may be taken
+// by the package itself, so that only a limit that is too low altogether is missing.
+func (c *cluster) quota(ctx context.Context, n *needs.Need, namespace string) (string, error) {
+	n.Status = needs.Unknown
+	quotas, err := c.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	var left []string
+	for _, quota := range quotas.Items {
+		for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			for _, key := range [...]corev1.ResourceName{name, "requests." + name} {
+				hard, limited := quota.Status.Hard[key]
+				if !limited {
+					continue
+				}
+				if wanted := n.Requests[name]; hard.Cmp(wanted) < 0 {
+					n.Status, n.Remedy = needs.Missing, "raise ResourceQuota "+quota.Name+", or lower spec.components.NAME.resources of armature.yaml"
+					return fmt.Sprintf("ResourceQuota %s allows %s %s", quota.Name, name, hard.String()), nil
+				}
+				hard.Sub(quota.Status.Used[key])
+				left = append(left, fmt.Sprintf("ResourceQuota %s has %s %s left", quota.Name, name, hard.String()))
+			}
+		}
+	}
+	if len(left) == 0 {
+		return "the namespace has no ResourceQuota for them; nodes are not asked", nil
+	}
+	return strings.Join(left, ", "), nil
 }

@@ -1,11 +1,15 @@
 package preflight
 
 import (
+	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -36,7 +40,8 @@ func TestCompare(t *testing.T) {
 			{Kind: needs.PodSecurity, Namespace: "team2", Name: "restricted", Packaged: &needs.Namespace{}},
 			{Kind: needs.ServiceAccount, Namespace: "team1", Name: "weather"},
 			{Kind: needs.Secret, Name: "llm"},
-			{Kind: needs.Requests, Namespace: "team1", Name: "cpu 1"},
+			{Kind: needs.Requests, Namespace: "team1", Name: "cpu 1", Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}},
+			{Kind: needs.Tekton, Name: "tekton.dev/v1"}, {Kind: needs.Controller, Name: "armature-controller"}, {Kind: needs.AttestKey, Name: "armature-attest-key"},
 			{Kind: needs.Readable, Name: "web", Status: needs.Unknown},
 		}
 		if err := Compare(ctx, config, "team1", all); err != nil {
@@ -61,9 +66,10 @@ func TestCompare(t *testing.T) {
 		"API apps/v1 Deployment": needs.OK, "API example.com/v1 Thing": needs.Missing, "API apps/v1 Thing": needs.Missing,
 		"Issuer https://keycloak.example.com/realms/agents":   needs.Unknown,
 		"Keycloak https://keycloak.example.com/realms/agents": needs.Unknown,
-		"PodSecurity restricted":                              needs.OK, "Requests cpu 1": needs.Unknown, "Readable web": needs.Unknown,
+		"PodSecurity restricted":                              needs.OK, "Readable web": needs.Unknown,
 	}
-	depends := []string{"CSIDriver csi.spiffe.io", "Keycloak http://keycloak.team1.svc:8080/realms/agents", "PodSecurity privileged", "Secret llm"}
+	depends := []string{"CSIDriver csi.spiffe.io", "Keycloak http://keycloak.team1.svc:8080/realms/agents", "PodSecurity privileged", "Secret llm",
+		"Controller armature-controller", "AttestKey armature-attest-key"}
 	each := func(status needs.Status) map[string]needs.Status {
 		want := map[string]needs.Status{}
 		for _, name := range depends {
@@ -75,6 +81,7 @@ func TestCompare(t *testing.T) {
 	found := compare(plane.Admin.Config)
 	check(found, always)
 	check(found, each(needs.Missing))
+	check(found, map[string]needs.Status{"Tekton tekton.dev/v1": needs.Missing, "Requests cpu 1": needs.Unknown})
 	if n := found["PodSecurity privileged"]; !strings.Contains(n.Remedy, "kubectl create namespace team1") {
 		t.Errorf("%+v", n)
 	}
@@ -94,7 +101,17 @@ func TestCompare(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	check(compare(plane.Admin.Config), map[string]needs.Status{"PodSecurity privileged": needs.Missing, "ServiceAccount weather": needs.Missing})
+	furnish(t, plane, client)
+	found = compare(plane.Admin.Config)
+	check(found, map[string]needs.Status{"PodSecurity privileged": needs.Missing, "ServiceAccount weather": needs.Missing,
+		"Tekton tekton.dev/v1": needs.Missing, "Controller armature-controller": needs.Missing, "AttestKey armature-attest-key": needs.Missing, "Requests cpu 1": needs.Missing})
+	for name, remedy := range map[string]string{"Tekton tekton.dev/v1": "--pipeline-objects", "Controller armature-controller": "kubectl describe deployment",
+		"AttestKey armature-attest-key": "remove results-from", "Requests cpu 1": "raise ResourceQuota compute"} {
+		if n := found[name]; !strings.Contains(n.Remedy, remedy) {
+			t.Errorf("%+v", n)
+		}
+	}
+	settle(t, client)
 
 	namespace.Labels["pod-security.kubernetes.io/enforce"] = "privileged"
 	if _, err := client.CoreV1().Namespaces().Update(ctx, namespace, metav1.UpdateOptions{}); err != nil {
@@ -106,7 +123,10 @@ func TestCompare(t *testing.T) {
 	found = compare(plane.Admin.Config)
 	check(found, always)
 	check(found, each(needs.OK))
-	check(found, map[string]needs.Status{"ServiceAccount weather": needs.OK})
+	check(found, map[string]needs.Status{"ServiceAccount weather": needs.OK, "Tekton tekton.dev/v1": needs.OK, "Requests cpu 1": needs.Unknown})
+	if n := found["Tekton tekton.dev/v1"]; n.Found != "it is there, version v1.15.1" {
+		t.Errorf("%+v", n)
+	}
 
 	nobody, err := plane.User("nobody")
 	if err != nil {
@@ -124,5 +144,67 @@ func TestCompare(t *testing.T) {
 	away.Host = "https://127.0.0.1:1"
 	if err := Compare(ctx, away, "team1", nil); err == nil || !strings.Contains(err.Error(), "connecting to the cluster") {
 		t.Errorf("a cluster that does not answer: %v", err)
+	}
+}
+
+// furnish installs Tekton with flags that builds cannot do with, a controller without a pod, and a
+// quota that is too small.
+func furnish(t *testing.T, plane *controlplane.ControlPlane, client kubernetes.Interface) {
+	t.Helper()
+	tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := plane.InstallCRDs(filepath.Join(tekton, "config", "300-crds", "300-pipelinerun.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, create := t.Context(), metav1.CreateOptions{}
+	var errs []error
+	for _, name := range []string{"tekton-pipelines", "armature-system"} {
+		_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, create)
+		errs = append(errs, err)
+	}
+	for name, data := range map[string]map[string]string{
+		"pipelines-info": {"version": "v1.15.1"},
+		"feature-flags":  {"disable-inline-spec": "pipeline,pipelinerun", "results-from": "sidecar-logs"},
+	} {
+		_, err := client.CoreV1().ConfigMaps("tekton-pipelines").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}, create)
+		errs = append(errs, err)
+	}
+	labels := map[string]string{"app.kubernetes.io/name": "armature-controller"}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "armature-controller", Labels: labels}, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "controller", Image: "controller"}}}},
+	}}
+	_, err = client.AppsV1().Deployments("armature-system").Create(ctx, d, create)
+	errs = append(errs, err)
+	quota, err := client.CoreV1().ResourceQuotas("team1").Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "compute"}}, create)
+	errs = append(errs, err)
+	quota.Status.Hard = corev1.ResourceList{"requests.cpu": resource.MustParse("500m")}
+	_, err = client.CoreV1().ResourceQuotas("team1").UpdateStatus(ctx, quota, metav1.UpdateOptions{})
+	if err := errors.Join(append(errs, err)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// settle sets right what furnish installs.
+func settle(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	ctx, update := t.Context(), metav1.UpdateOptions{}
+	flags := client.CoreV1().ConfigMaps("tekton-pipelines").Delete(ctx, "feature-flags", metav1.DeleteOptions{})
+	d, err := client.AppsV1().Deployments("armature-system").Get(ctx, "armature-controller", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Spec.Template.Spec.Containers[0].Args = []string{"--attest-key=signer"}
+	d, err1 := client.AppsV1().Deployments("armature-system").Update(ctx, d, update)
+	d.Status.Replicas, d.Status.ReadyReplicas, d.Status.AvailableReplicas = 1, 1, 1
+	_, err2 := client.AppsV1().Deployments("armature-system").UpdateStatus(ctx, d, update)
+	_, err3 := client.CoreV1().Secrets("armature-system").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "signer"}}, metav1.CreateOptions{})
+	quota, err4 := client.CoreV1().ResourceQuotas("team1").Get(ctx, "compute", metav1.GetOptions{})
+	quota.Status.Hard = corev1.ResourceList{"requests.cpu": resource.MustParse("2")}
+	_, err5 := client.CoreV1().ResourceQuotas("team1").UpdateStatus(ctx, quota, update)
+	if err := errors.Join(flags, err1, err2, err3, err4, err5); err != nil {
+		t.Fatal(err)
 	}
 }

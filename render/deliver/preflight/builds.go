@@ -1,0 +1,136 @@
+package preflight
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/armature-dev/armature/render/needs"
+)
+
+// tektonNamespace has the ConfigMaps in which Tekton names its version and its flags.
+const tektonNamespace = "tekton-pipelines"
+
+// tektonFlags returns a ConfigMap of Tekton; one that is not there has the defaults.
+func (c *cluster) tektonFlags(ctx context.Context, name string) (map[string]string, error) {
+	flags, err := c.CoreV1().ConfigMaps(tektonNamespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return flags.Data, nil
+}
+
+// tekton compares the API, the version and the flags of Tekton with what every build needs.
+func (c *cluster) tekton(ctx context.Context, n *needs.Need) (string, error) {
+	served, err := c.Discovery().ServerResourcesForGroupVersion(n.Name)
+	if err != nil {
+		return "", err
+	}
+	if !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Kind == "PipelineRun" }) {
+		n.Status = needs.Missing
+		return "the cluster serves " + n.Name + " without PipelineRun", nil
+	}
+	info, err := c.tektonFlags(ctx, "pipelines-info")
+	if err != nil {
+		return "", err
+	}
+	flags, err := c.tektonFlags(ctx, "feature-flags")
+	if err != nil {
+		return "", err
+	}
+	found := "it is there"
+	if v := info["version"]; v != "" {
+		found = "it is there, version " + v
+	}
+	if inline := flags["disable-inline-spec"]; slices.Contains(strings.Split(inline, ","), "pipelinerun") {
+		d, err := c.controller(ctx)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return "", err
+		}
+		if _, set := flag(d, "pipeline-objects"); !set {
+			n.Status, n.Remedy = needs.Missing, "start the controller with --pipeline-objects, or take pipelinerun out of disable-inline-spec of ConfigMap "+tektonNamespace+"/feature-flags"
+			return found + ", and refuses Pipelines inside of runs", nil
+		}
+	}
+	return found, nil
+}
+
+// controller finds Armature's own, in whichever namespace it is installed.
+func (c *cluster) controller(ctx context.Context) (*appsv1.Deployment, error) {
+	found, err := c.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=armature-controller", Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(found.Items) == 0 {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "deployments"}, "armature-controller")
+	}
+	return &found.Items[0], nil
+}
+
+// flag returns the value of a flag of the controller.
+func flag(d *appsv1.Deployment, name string) (value string, set bool) {
+	if d == nil {
+		return "", false
+	}
+	for _, container := range d.Spec.Template.Spec.Containers {
+		for _, arg := range container.Args {
+			if key, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "="); key == name {
+				return value, value != "false"
+			}
+		}
+	}
+	return "", false
+}
+
+func (c *cluster) running(ctx context.Context, n *needs.Need) (string, error) {
+	d, err := c.controller(ctx)
+	if err != nil {
+		return "", err
+	}
+	if d.Status.AvailableReplicas == 0 {
+		n.Status, n.Remedy = needs.Missing, "kubectl describe deployment "+d.Name+" -n "+d.Namespace
+		return "it is in namespace " + d.Namespace + ", and no pod of it is available", nil
+	}
+	return "it is in namespace " + d.Namespace, nil
+}
+
+// attestKey finds what the controller signs with, and flags of Tekton under which it refuses
+// runs that it would attest.
+func (c *cluster) attestKey(ctx context.Context, n *needs.Need) (string, error) {
+	flags, err := c.tektonFlags(ctx, "feature-flags")
+	if err != nil {
+		return "", err
+	}
+	for name, refused := range map[string]string{"results-from": "sidecar-logs", "coschedule": "pipelineruns"} {
+		if flags[name] == refused {
+			n.Status, n.Remedy = needs.Missing, "remove "+name+" from ConfigMap "+tektonNamespace+"/feature-flags: such runs are not attested"
+			return "Tekton has " + name + ": " + refused, nil
+		}
+	}
+	d, err := c.controller(ctx)
+	if err != nil {
+		return "", err
+	}
+	name := n.Name
+	if authority, set := flag(d, "attest-fulcio-url"); set {
+		return "its identity signs, which " + authority + " certifies", nil
+	}
+	if key, set := flag(d, "attest-key"); set {
+		name = key
+	}
+	if strings.Contains(name, "://") {
+		n.Status = needs.Unknown
+		return "the key is " + name + ", which is not asked", nil
+	}
+	n.Remedy = "cosign generate-key-pair k8s://" + d.Namespace + "/" + name
+	_, err = c.secrets.Namespace(d.Namespace).Get(ctx, name, metav1.GetOptions{})
+	return "", err
+}
