@@ -140,16 +140,9 @@ func printExplanation(w io.Writer, e explain.Explanation) error {
 	if n := len(e.Lines); n > 0 {
 		digits = len(strconv.Itoa(e.Lines[n-1].Line))
 	}
-	above := "" // the reason of the lines above
 	for _, l := range e.Lines {
-		reason := l.Reason()
-		if l.Presence && reason == above {
-			reason = l.Function
-		} else if l.Presence {
-			above = reason
-		}
 		gap := max(2, column-utf8.RuneCountInString(l.Text))
-		if _, err := fmt.Fprintf(w, "%*d  %s%*s%s\n", digits, l.Line, l.Text, gap, "", reason); err != nil {
+		if _, err := fmt.Fprintf(w, "%*d  %s%*s%s\n", digits, l.Line, l.Text, gap, "", l.Reason()); err != nil {
 			return err
 		}
 	}

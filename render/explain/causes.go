@@ -113,6 +113,29 @@ func (e *explainer) reasons(l Line) contract.Reasons {
 	return rows[slices.IndexFunc(rows, func(r functions.Row) bool { return r.Name == l.Function })].Reasons
 }
 
+// always gives what no setting decides the sentence that says why it is there.
+func (e *explainer) always(objects []*explained) {
+	for _, x := range objects {
+		why := "always, where the function changes the object"
+		if maker, made := x.Annotation(keys.RenderedFor); made {
+			why = "always in what is generated for " + maker
+		} else if _, injected := e.inputs[x.Ref]; injected {
+			why = "always in an injected workload"
+		}
+		say := func(i int) {
+			if l := &e.lines[i]; l.Function != Author && len(l.Because) == 0 && l.Always == "" {
+				l.Always = why
+			}
+		}
+		for line := max(x.from-1, 0); line < min(x.to, e.height); line++ {
+			say(line)
+		}
+		for _, s := range x.spans {
+			say(s.entry)
+		}
+	}
+}
+
 // lock explains digests by the lock beside the package.
 func (e *explainer) lock() {
 	if e.variants.opt.Lock == nil {

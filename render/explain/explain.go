@@ -28,8 +28,8 @@ type Explanation struct {
 
 // Line is one line of the rendered file.
 type Line struct {
-	// Line counts from 1 in the rendered file. Values that share a line, in flow
-	// style, have an entry each, with their field in front of the text.
+	// Line counts from 1 in the rendered file. Values that functions set on a line with
+	// others, in flow style, follow the line with an entry each, their field in front.
 	Line int    `json:"line" yaml:"line"`
 	Text string `json:"text" yaml:"text"`
 	// Object and Field are what the line sets; empty for comments and separators.
@@ -44,6 +44,8 @@ type Line struct {
 	Because []identity.Provenance `json:"because,omitempty" yaml:"because,omitempty"`
 	// Presence says that Because decide only whether the line is there.
 	Presence bool `json:"presence,omitempty" yaml:"presence,omitempty"`
+	// Always says why the line is there if no setting decides it.
+	Always string `json:"always,omitempty" yaml:"always,omitempty"`
 }
 
 // Author takes the place of the function for lines that no function wrote.
@@ -83,7 +85,7 @@ type explainer struct {
 	// line with others, in flow style.
 	lines  []Line
 	height int                         // of the file
-	shared map[int]bool                // lines whose values follow the file
+	shared map[int]bool                // lines with several values, in flow style
 	inputs map[krm.Ref]identity.Inputs // of injected workloads
 }
 
@@ -116,6 +118,7 @@ func (e *explainer) explain() (Explanation, []krm.Finding, error) {
 	if err := e.resources(objects); err != nil {
 		return Explanation{}, nil, err
 	}
+	e.always(objects)
 	kept, err := e.selected(objects)
 	return Explanation{File: file, Lines: kept}, findings, err
 }
@@ -207,6 +210,9 @@ func (l *Line) Reason() string {
 	var words []string
 	for _, p := range l.Because {
 		words = append(words, p.Setting+" ("+PlaceOf(p)+")")
+	}
+	if len(words) == 0 && l.Always != "" {
+		return l.Function + ": " + l.Always
 	}
 	if len(words) == 0 {
 		return l.Function

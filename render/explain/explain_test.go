@@ -95,7 +95,7 @@ func TestExplain(t *testing.T) {
 		{containers + "[proxy-init].resources.limits", "", "limits:", "inject: there by components.envoy-proxy.enabled (default), components.proxy-init.enabled (default)"},
 		{"data.KEYCLOAK_REALM", "", `KEYCLOAK_REALM: "prod"`, "token-exchange: clientRegistration.keycloak.realm (armature.yaml:8)"},
 		{"data[envoy.yaml]", "", "socket_address: {address: 127.0.0.1, port_value: 15999}", "token-exchange: outbound.trafficInterception.proxyPort (exchange.yaml:8)"},
-		{"data[helper.conf]", "ConfigMap/web-token-exchange", "daemon_mode = true", "token-exchange"},
+		{"data[helper.conf]", "ConfigMap/web-token-exchange", "daemon_mode = true", "token-exchange: always in what is generated for Deployment/web"},
 	} {
 		t.Run(test.field, func(t *testing.T) {
 			e, err := explanationOf(t, explainable, "web.yaml", explain.Selection{Field: test.field, Object: test.object})
@@ -359,6 +359,39 @@ func TestExplainIsWhatRenderGives(t *testing.T) {
 		}
 		if text.String() != string(r.Files[1].Data) {
 			t.Errorf("not what a render gives:\n%s", text.String())
+		}
+	}
+}
+
+// TestExplainFlow: a line in flow style is there as it is in the file, followed by the values that
+// functions set, and every line says why it is there.
+func TestExplainFlow(t *testing.T) {
+	const pod = "-- web.yaml --\napiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {kagenti.io/inject: enabled}}\nspec:\n" +
+		"  containers: [{name: web, image: \"example.com/web:v1\", command: [\"run\", \"--port\", \"80\"]}]\n"
+	e, err := explanationOf(t, pod, "web.yaml", explain.Selection{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := make(map[int][]explain.Line)
+	for _, l := range e.Lines {
+		lines[l.Line] = append(lines[l.Line], l)
+		if l.Function != explain.Author && l.Reason() == l.Function {
+			t.Errorf("line %d, %s: no reason", l.Line, l.Text)
+		}
+	}
+	for number, of := range lines {
+		switch first := of[0]; {
+		case strings.HasPrefix(first.Text, "  containers: [{name: web"):
+			if first.Function != explain.Author || first.Source != 5 || len(of) < 2 {
+				t.Errorf("the line of the containers: %+v", of)
+			}
+		case strings.HasPrefix(first.Text, "metadata: {name: web") && first.Source != 3:
+			t.Errorf("the line of the metadata: %+v", of)
+		}
+		for _, l := range of[1:] {
+			if l.Function == explain.Author || !strings.HasPrefix(l.Text, l.Field+": ") {
+				t.Errorf("line %d has a row of %+v", number, l)
+			}
 		}
 	}
 }

@@ -122,18 +122,28 @@ func (x *explained) lineOwner() map[int]span {
 	return owner
 }
 
-// share gives values of one line, in flow style, a line each.
+// share gives the values that functions set on a line with others, in flow style, an entry
+// each. The line itself is the author's if one of its values is.
 func (e *explainer) share(x *explained) {
-	leaves := make(map[int]int)
+	leaves, authored := make(map[int]int), make(map[int]bool)
 	for _, s := range x.spans {
 		if s.leaf {
 			leaves[s.line]++
+			authored[s.line] = authored[s.line] || s.function < 0
 		}
 	}
 	for i := range x.spans {
-		if s := &x.spans[i]; s.leaf && leaves[s.line] > 1 {
+		s := &x.spans[i]
+		if !s.leaf || leaves[s.line] < 2 || s.line >= e.height {
+			continue
+		}
+		if e.shared[s.line] = true; authored[s.line] {
+			e.lines[s.line].Function = Author
+		} else {
+			e.lines[s.line].Always = "its values follow"
+		}
+		if s.function >= 0 {
 			s.entry = len(e.lines)
-			e.shared[s.line] = true
 			e.lines = append(e.lines, Line{
 				Line: s.line + 1, Text: s.field + ": " + strconv.Quote(s.value), Object: x.Ref, Field: s.field, Function: e.function(*s),
 			})
@@ -175,16 +185,9 @@ func (e *explainer) fill(x *explained) {
 // same order, the next line with the same text. A file that was rendered before
 // has them where they are.
 func (e *explainer) sources() {
-	defer func() {
-		for i := e.height; i < len(e.lines); i++ {
-			if l := &e.lines[i]; l.Function == Author {
-				l.Source = e.lines[l.Line-1].Source
-			}
-		}
-	}()
 	if bytes.Equal(e.rendered, e.source) {
 		for i := range e.height {
-			if l := &e.lines[i]; l.Function == Author || e.shared[i] {
+			if l := &e.lines[i]; l.Function == Author {
 				l.Source = i + 1
 			}
 		}
@@ -203,7 +206,7 @@ func (e *explainer) sources() {
 		l := &e.lines[i]
 		var candidates [][]int
 		switch {
-		case e.shared[i]: // in flow style, functions may have added to the line
+		case l.Function == Author && e.shared[i]: // functions may have added to the line
 			key, _, _ := strings.Cut(l.Text, ":")
 			candidates = [][]int{firsts[key]}
 		case l.Function == Author:

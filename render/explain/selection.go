@@ -55,7 +55,7 @@ func (e *explainer) selected(objects []*explained) ([]Line, error) {
 	}
 	var lines []Line
 	for i, l := range e.lines {
-		if keep[i] && !(i < e.height && e.shared[i]) {
+		if keep[i] {
 			lines = append(lines, l)
 		}
 	}

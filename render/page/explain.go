@@ -44,6 +44,7 @@ type run struct {
 	Class    string
 	Function string
 	Presence bool
+	Always   string // why it is there, where no cause is known
 	Source   string // "web.yaml:5–12" for the author's
 	Causes   []cause
 	Lines    []line
@@ -138,7 +139,7 @@ func follows(l, above *explain.Line) bool {
 }
 
 func runOf(l *explain.Line, first line) run {
-	r := run{Class: class(l.Function), Function: l.Function, Presence: l.Presence, Lines: []line{first}}
+	r := run{Class: class(l.Function), Function: l.Function, Presence: l.Presence, Always: l.Always, Lines: []line{first}}
 	if l.Function == explain.Author && l.Source > 0 {
 		r.Source = strconv.Itoa(l.Source)
 	}
@@ -183,10 +184,13 @@ func masked(l, above *explain.Line) string {
 	for _, field := range [...]string{"data", "stringData", lastApplied} {
 		key = key || render.Inside(l.Field, field)
 	}
+	indent := l.Text[:len(l.Text)-len(strings.TrimLeft(l.Text, " "))]
+	if l.Object.Kind == "Secret" && strings.ContainsAny(l.Text, "{}") {
+		key = true // in flow style, a line has more fields than one
+	}
 	if l.Object.Kind != "Secret" || !key {
 		return l.Text
 	}
-	indent := l.Text[:len(l.Text)-len(strings.TrimLeft(l.Text, " "))]
 	if above != nil && above.Field == l.Field && above.Object == l.Object && above.Line != l.Line {
 		return indent + "***" // of a text of many lines
 	}

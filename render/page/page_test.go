@@ -203,6 +203,18 @@ func TestSecretsAreMasked(t *testing.T) {
 	}
 }
 
+// TestFlowSecretsAreMasked: neither is a value of a line with several fields.
+func TestFlowSecretsAreMasked(t *testing.T) {
+	for _, text := range []string{
+		"{apiVersion: v1, kind: Secret, stringData: {token: hunter2}, metadata: {name: s}}\n",
+		"{apiVersion: v1, kind: Secret, stringData: {a: b,\n  token: hunter2}, metadata: {name: s}}\n",
+	} {
+		if out := explained(t, render.File{Path: "s.yaml", Data: []byte(text)}); strings.Contains(out, "hunter2") || !strings.Contains(out, "***") {
+			t.Errorf("the page shows the value of\n%s", text)
+		}
+	}
+}
+
 // evil is what would be markup, a script, or other text than it seems.
 const evil = `</script><script>alert(1)</script><img src=x onerror=alert(2)>\" onmouseover=\"alert(3)' </pre></code></style><style>*{display:none}</style>{{.}} &lt;b&gt;\u202egnp\u2066\u200b\x1b[2J\x07`
 
