@@ -20,7 +20,7 @@ import (
 // taken over: verify says that it is to be rendered again, a render of it gives what a
 // render of its source gives, and uninject the source.
 func TestUpgrade(t *testing.T) {
-	config, findings, err := source.FindConfig("testdata/upgrade/apps/armature.yaml", "")
+	config, findings, err := source.FindConfig("testdata/upgrade/apps/armature.yaml", "", "")
 	if err != nil || len(findings) > 0 {
 		t.Fatal(err, findings)
 	}
