@@ -4,6 +4,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 )
@@ -62,5 +66,32 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	for _, c := range silent[most:] {
 		_, _ = io.Copy(io.Discard, c) // it was closed
+	}
+}
+
+// Every server that others reach bounds its connections; that of a local build is for its own run.
+func TestServersAreBounded(t *testing.T) {
+	root := filepath.Join("..", "..")
+	serves := regexp.MustCompile(`[sS]erver\.(Serve|ServeTLS|ListenAndServe|ListenAndServeTLS)\(|manager\.Server\{`)
+	found := 0
+	for _, folder := range []string{"builds", "catalog", "cmd", "render"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(name string, e os.DirEntry, err error) error {
+			if err != nil || e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.HasSuffix(filepath.ToSlash(name), "builds/local/servers.go") {
+				return err
+			}
+			text, err := os.ReadFile(name)
+			if serves.Match(text) {
+				if found++; !strings.Contains(string(text), "process.Bounded(") {
+					t.Errorf("%s serves any number of connections: use process.Bounded", name)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found < 4 {
+		t.Errorf("%d servers are found: those of webhooks, the catalog, the console and archives are expected", found)
 	}
 }
