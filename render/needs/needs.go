@@ -170,7 +170,10 @@ func (c *collector) secret(name string, of *krm.Object) {
 	}
 }
 
-var address = regexp.MustCompile(`(?m)^ *(issuer|jwks_url|token_url): *["']?([^"'\s]+)`)
+var (
+	address   = regexp.MustCompile(`(?m)^ *(issuer|jwks_url|token_url): *["']?([^"'\s]+)`)
+	federated = regexp.MustCompile(`(?m)^ *identity:\n +type: spiffe$`)
+)
 
 func (c *collector) object(o *krm.Object) {
 	group := o.Group()
@@ -183,11 +186,15 @@ func (c *collector) object(o *krm.Object) {
 	if _, generated := o.Annotation(keys.RenderedFor); generated {
 		switch o.Kind {
 		case "ConfigMap":
-			for _, m := range address.FindAllStringSubmatch(o.Get("data", "config.yaml").Text(), -1) {
-				c.address(m[1] == "issuer", m[2], o)
+			text, clients := o.Get("data", "config.yaml").Text(), ""
+			if federated.MatchString(text) {
+				clients = ", which authenticates by federated-jwt (the default of the platform's chart is client-secret)"
+			}
+			for _, m := range address.FindAllStringSubmatch(text, -1) {
+				c.address(m[1] == "issuer", m[2], clients, o)
 			}
 			if url := o.Get("data", "KEYCLOAK_URL").Text(); url != "" {
-				c.address(false, url+"/realms/"+o.Get("data", "KEYCLOAK_REALM").Text(), o)
+				c.address(false, url+"/realms/"+o.Get("data", "KEYCLOAK_REALM").Text(), "", o)
 			}
 		case "ServiceAccount":
 			if o.Get("imagePullSecrets").Len() == 0 {
@@ -231,8 +238,8 @@ func (c *collector) build(o *krm.Object) {
 	}
 }
 
-// address of an issuer, or of an endpoint of a realm.
-func (c *collector) address(issuer bool, url string, o *krm.Object) {
+// address of an issuer, or of an endpoint of a realm, with what its clients are.
+func (c *collector) address(issuer bool, url, clients string, o *krm.Object) {
 	if issuer {
 		c.add(Need{Kind: Issuer, Name: url, Need: "tokens of callers are issued by " + url,
 			Remedy: "compare it with the iss of a token; another one is spec.identity.inbound.validation.issuer of armature.yaml"}, o)
@@ -243,7 +250,8 @@ func (c *collector) address(issuer bool, url string, o *krm.Object) {
 		url = base + "/realms/" + realm
 	}
 	c.add(Need{Kind: Keycloak, Name: url, Need: "Keycloak answers at " + url,
-		Remedy: "start it before the agents, with this realm and a client for each; another one is spec.identity.clientRegistration.keycloak of armature.yaml"}, o)
+		Remedy: "start it before the agents, because a proxy that misses it at the first token refuses good ones for up to 30 minutes, with this realm and a client for each" +
+			clients + "; another one is spec.identity.clientRegistration.keycloak of armature.yaml"}, o)
 }
 
 func (c *collector) workload(o *krm.Object, template krm.PodTemplate) {
@@ -347,7 +355,7 @@ func (c *collector) sidecars(o *krm.Object, pod corev1.PodSpec) {
 		}
 		for _, e := range container.Env {
 			if e.Name == "ISSUER" && e.Value != "" {
-				c.address(true, e.Value, o)
+				c.address(true, e.Value, "", o)
 			}
 		}
 		for name, q := range container.Resources.Requests {
