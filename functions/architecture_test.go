@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// TestArchitecture: the list of packages in docs/architecture.md has each folder
+// TestArchitecture: the list of packages in docs/contributing/architecture.md has each folder
 // with Go code, and nothing that is not there.
 func TestArchitecture(t *testing.T) {
 	const root = ".."
-	page, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "contributing", "architecture.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 // TestImports keeps rendering pure and quick to start: no cluster,
 // registry or signing code in the functions, the engine, the packages on it that
 // armature-fn or analyses need, or armature-fn, and
-// imports that point one way (docs/architecture.md).
+// imports that point one way (docs/contributing/architecture.md).
 func TestImports(t *testing.T) {
 	const module = "github.com/armature-dev/armature/"
 	pure := []string{module + "cmd/armature-fn", module + "functions/...", module + "render", module + "render/host", module + "render/source",

@@ -17,17 +17,17 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// documented is the statement that docs/provenance.md prints.
+// documented is the statement that docs/contributing/provenance.md prints.
 func documented(t *testing.T) []byte {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "provenance.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "contributing", "provenance.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, text, found := strings.Cut(string(page), "```json\n")
 	text, _, ended := strings.Cut(text, "```")
 	if !found || !ended {
-		t.Fatal("docs/provenance.md prints no statement")
+		t.Fatal("docs/contributing/provenance.md prints no statement")
 	}
 	return []byte(text)
 }
@@ -59,7 +59,7 @@ func intoto(t *testing.T, statement []byte) {
 	}
 }
 
-// The provenance of a real run, as docs/provenance.md prints it, satisfies the rules of
+// The provenance of a real run, as docs/contributing/provenance.md prints it, satisfies the rules of
 // SLSA, and so does what the code says today. With BuildKit, by which that run built, that has
 // the same fields.
 func TestDocumentedProvenance(t *testing.T) {
@@ -89,7 +89,7 @@ func TestDocumentedProvenance(t *testing.T) {
 		intoto(t, now)
 	}
 	if diff := cmp.Diff(fields(today), fields(statement.Predicate)); diff != "" {
-		t.Errorf("docs/provenance.md prints other fields than there are (-today +printed): print that of a new run, as story TestProductionImagesAreSigned logs it\n%s", diff)
+		t.Errorf("docs/contributing/provenance.md prints other fields than there are (-today +printed): print that of a new run, as story TestProductionImagesAreSigned logs it\n%s", diff)
 	}
 }
 

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/armature-dev/armature/e2e/page"
 )
 
 // everyFlag calls a function for each flag of each command that is not deprecated.
@@ -24,32 +25,10 @@ func everyFlag(do func(c *cobra.Command, f *pflag.Flag)) {
 	})
 }
 
-// A page documents every flag: one that nobody would look for is not needed.
-func TestFlagsInPages(t *testing.T) {
-	var pages []byte
-	for _, pattern := range []string{"../../docs/*.md", "../../docs/tutorials/*.md", "../../README.md"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: no pages: %v", pattern, err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			pages = append(pages, text...)
-		}
-	}
-	flags := make(map[string]bool)
-	everyFlag(func(c *cobra.Command, f *pflag.Flag) {
-		if !flags[f.Name] && !f.Hidden && !regexp.MustCompile(`--`+f.Name+`\b[^-\w]`).Match(pages) {
-			t.Errorf("%s: no page has --%s: %s", c.CommandPath(), f.Name, f.Usage)
-		}
-		flags[f.Name] = true
-	})
-	if len(flags) < 50 {
-		t.Errorf("%d flags", len(flags))
-	}
+// TestReference compares docs/reference/commands.md with the commands.
+func TestReference(t *testing.T) {
+	page.Generated(t, "../../docs/reference/commands.md", page.Commands(root(),
+		"Every command and flag. The [other pages](../README.md) explain when to use them. A test writes this page."))
 }
 
 // A flag and a letter have one meaning in all commands: the table of testdata/flags.txt has a row

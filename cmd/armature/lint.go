@@ -33,7 +33,7 @@ network, plugins and charts. Other files are checked as they are.
 
 spec.lint in armature.yaml sets the severity of each rule; the annotation
 ` + keys.LintIgnore + ` on an object names rules that skip it.
-docs/lint.md has a section for each rule.
+docs/reference/lint.md has a section for each rule.
 
 The exit status is 0 without errors, 1 if a finding is an error, and 2 for wrong
 usage.`,

@@ -1,7 +1,6 @@
 package ci
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -9,13 +8,9 @@ import (
 	"testing"
 )
 
-// TestBounds: each row of the page for auditors names a test, and each test that it names
-// exists.
+// TestBounds compares the pages for auditors with the tests: each test that they name exists,
+// and each bound has one.
 func TestBounds(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root, "docs/contributing/bounds.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	list := exec.CommandContext(t.Context(), "git", "-C", root, "grep", "-hoE", "^func Test[A-Za-z0-9]*", "--", "*_test.go")
 	found, err := list.Output()
 	if err != nil {
@@ -25,23 +20,26 @@ func TestBounds(t *testing.T) {
 	for name := range strings.Lines(string(found)) {
 		exists[strings.TrimPrefix(strings.TrimSpace(name), "func ")] = true
 	}
-	test, rows := regexp.MustCompile("`(Test[A-Za-z0-9]*)`"), 0
-	for row := range strings.Lines(string(page)) {
-		if !strings.HasPrefix(row, "| ") || strings.HasPrefix(row, "| input |") {
-			continue
-		}
-		rows++
-		names := test.FindAllStringSubmatch(row, -1)
-		if len(names) == 0 {
-			t.Errorf("no test: %s", row)
-		}
-		for _, name := range names {
-			if !exists[name[1]] {
-				t.Errorf("%s does not exist: %s", name[1], row)
+	name := regexp.MustCompile("`(Test[A-Za-z0-9]*)")
+	for _, file := range []string{"bounds.md", "threat-model.md"} {
+		rows := 0
+		for row := range strings.Lines(read(t, filepath.Join(root, "docs", "contributing", file))) {
+			if !strings.HasPrefix(row, "| ") || strings.HasPrefix(row, "| input |") {
+				continue
+			}
+			rows++
+			names := name.FindAllStringSubmatch(row, -1)
+			if len(names) == 0 && file == "bounds.md" {
+				t.Errorf("%s: no test: %s", file, row)
+			}
+			for _, n := range names {
+				if !exists[n[1]] {
+					t.Errorf("%s: %s does not exist: %s", file, n[1], row)
+				}
 			}
 		}
-	}
-	if rows < 15 {
-		t.Errorf("the page has %d rows", rows)
+		if rows < 15 {
+			t.Errorf("%s has %d rows", file, rows)
+		}
 	}
 }

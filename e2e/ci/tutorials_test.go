@@ -46,28 +46,46 @@ func play(t *testing.T, name string, replacements, variables map[string]string) 
 	return dir, out
 }
 
-// The commands of the page that need no cluster work, and what they render asks for
-// nothing that the page's cluster lacks.
+// TestGettingStarted plays the pages that need nothing but the command line, and compares what
+// they print.
 func TestGettingStarted(t *testing.T) {
-	replacements := map[string]string{
-		"places": "export REPOSITORY=https://git.example.com/hello-agent.git REGISTRY=registry.example.com/demo BASE=docker.io/library/busybox:1.37.0",
-		"build":  "IMAGE=registry.example.com/demo/hello@sha256:" + strings.Repeat("a", 64),
-	}
-	for _, name := range []string{"command line", "cluster", "wait for tekton", "controller", "wait for the controller", "local build", "push", "run", "change", "restart", "spire", "identity", "clean", "end"} {
-		replacements[name] = ":"
-	}
-	dir, out := play(t, "getting-started.md", replacements, nil)
-	for _, want := range []string{"buildkit-build", "+          volumeMounts:", "mountPath: /etc/kagenti/trace"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the page prints no %q:\n%s", want, out)
+	for name, replacements := range map[string]map[string]string{
+		"getting-started.md": {"command line": ":"},
+		"../README.md":       nil,
+	} {
+		_, out := play(t, name, replacements, nil)
+		missing, err := page.Missing(read(t, filepath.Join(root, "docs", name)), out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range missing {
+			t.Errorf("%s, not printed: %s\n%s", name, line, out)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "hello-agent", "rendered", "hello.yaml"))
-	if err != nil {
-		t.Fatal(err)
+}
+
+// TestBuildAndRun plays the commands of the tutorials of builds and runs that need no cluster.
+func TestBuildAndRun(t *testing.T) {
+	places := "export REPOSITORY=https://git.example.com/hello-agent.git REGISTRY=registry.example.com/demo BASE=docker.io/library/busybox:1.37.0"
+	replacements := map[string]string{"places": places, "build": ":"}
+	for _, name := range []string{"cluster", "wait for tekton", "controller", "wait for the controller", "local build", "push"} {
+		replacements[name] = ":"
 	}
-	for _, lacking := range []string{"csi.spiffe.io", "initContainers", "keycloak", "secretKeyRef"} {
-		if strings.Contains(string(text), lacking) {
+	if _, out := play(t, "tutorials/build.md", replacements, nil); !strings.Contains(out, "buildkit-build") {
+		t.Errorf("build.md prints no pipeline:\n%s", out)
+	}
+	replacements = map[string]string{}
+	for _, name := range []string{"spire", "run", "identity", "change", "restart", "clean", "end"} {
+		replacements[name] = ":"
+	}
+	image := map[string]string{"IMAGE": "registry.example.com/demo/hello@sha256:" + strings.Repeat("a", 64)}
+	dir, out := play(t, "tutorials/run.md", replacements, image)
+	if !strings.Contains(out, "+        - name: authbridge-proxy") {
+		t.Errorf("run.md renders no sidecar:\n%s", out)
+	}
+	text := read(t, filepath.Join(dir, "rendered", "hello.yaml"))
+	for _, lacking := range []string{"NET_ADMIN", "secretKeyRef"} {
+		if strings.Contains(text, lacking) {
 			t.Errorf("the agent needs %s:\n%s", lacking, text)
 		}
 	}

@@ -134,7 +134,7 @@ func TestSameObjectsThroughEveryHost(t *testing.T) {
 				})
 			}
 			slices.Sort(table)
-			t.Logf("digests of the objects of %s, as docs/hosts.md has them for weather-agent:\n%s", name, strings.Join(table, "\n"))
+			t.Logf("digests of the objects of %s:\n%s", name, strings.Join(table, "\n"))
 		})
 	}
 }

@@ -18,34 +18,36 @@ import (
 	"github.com/armature-dev/armature/e2e/page"
 )
 
-// A newcomer follows docs/getting-started.md, word for word. Replaced are what makes
-// and ends a cluster, since one is there; the program that `go install` downloads, which
-// is built from the tree; the image of the controller, which is too; and the addresses
-// of Git, registry and base image, which are the reader's own on the page as well.
-// It runs alone: the page waits for its build with the patience of a reader.
+// TestGettingStarted follows docs/tutorials/build.md and docs/tutorials/run.md, word for word.
+// It replaces what makes and ends a cluster, the image of the controller, which is built
+// from the tree, and the addresses of Git, registry and base image, which are the
+// reader's own on the pages as well. It runs alone, because the pages wait for their build.
 func TestGettingStarted(t *testing.T) {
 	s := newStory(t, nil)
 	if len(s.info.SPIREServer) == 0 {
 		t.Skip("it needs SPIRE in the cluster, and E2E_INFO names no command for its server")
 	}
 	s.installed(t)
-	text, err := os.ReadFile("../../docs/getting-started.md")
-	must(t, err)
+	var text string
+	for _, name := range []string{"build.md", "run.md"} {
+		page, err := os.ReadFile("../../docs/tutorials/" + name)
+		must(t, err)
+		text += string(page)
+	}
 	s.localBuildKit(t)
-	script, err := page.Script(string(text), map[string]string{
+	script, err := page.Script(text, map[string]string{
 		"local build":             "armature build run build.yaml --local --source . " + strings.Join(s.stepImages(), " "),
-		"command line":            "armature version",
 		"cluster":                 "kubectl get nodes",
 		"wait for tekton":         page.AsWritten,
 		"controller":              "armature " + strings.Join(s.installArguments("armature-system"), " ") + " | kubectl apply --server-side --force-conflicts -f -",
 		"wait for the controller": page.AsWritten,
 		"places": fmt.Sprintf("export REPOSITORY=%s/public/%s.git REGISTRY=%s/%s BASE=%s/armature/busybox:latest",
 			s.info.GitHTTP, s.namespace, s.info.Registry, s.namespace, s.info.Registry),
-		"push": page.AsWritten, "build": page.AsWritten, "run": page.AsWritten, "change": page.AsWritten,
+		"push": page.AsWritten, "build": page.AsWritten, "identity": page.AsWritten, "change": page.AsWritten,
 		"restart": page.AsWritten, "clean": page.AsWritten,
-		"spire":    s.spireEntry("agents", "hello"),
-		"identity": "sed -i 's|profile: authbridge|&\\n  components: {authbridge-proxy: {image: \"" + s.info.Images["sidecar-authbridge-proxy"] + "\"}}|' apps/armature.yaml\n" + page.AsWritten,
-		"end":      "if kubectl get namespace agents; then exit 1; fi",
+		"spire": s.spireEntry("agents", "hello"),
+		"run":   "sed -i 's|profile: authbridge|&\\n  components: {authbridge-proxy: {image: \"" + s.info.Images["sidecar-authbridge-proxy"] + "\"}}|' apps/armature.yaml\n" + page.AsWritten,
+		"end":   "if kubectl get namespace agents; then exit 1; fi",
 	})
 	must(t, err)
 	t.Cleanup(func() {
@@ -78,13 +80,13 @@ func TestGettingStarted(t *testing.T) {
 	)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("docs/getting-started.md: %v\n%s", err, out)
+		t.Fatalf("docs/tutorials: %v\n%s", err, out)
 	}
 	// The reader's registry is the cluster's.
-	missing, err := page.Missing(strings.ReplaceAll(string(text), "ttl.sh/…", s.info.Registry+"/"+s.namespace), string(out))
+	missing, err := page.Missing(strings.ReplaceAll(text, "ttl.sh/…", s.info.Registry+"/"+s.namespace), string(out))
 	must(t, err)
 	for _, line := range missing {
-		t.Errorf("docs/getting-started.md, not printed: %s", line)
+		t.Errorf("docs/tutorials, not printed: %s", line)
 	}
 	if t.Failed() || testing.Verbose() {
 		t.Logf("%s", out)

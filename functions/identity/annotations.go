@@ -106,7 +106,7 @@ func (c *Checker) unknown(s *Settings, name, field string) {
 		if !slices.ContainsFunc(s.Profile.all.sidecars, func(x string) bool { return strings.HasPrefix(name, x+"-") }) {
 			return
 		}
-		hint = "see docs/annotations.md for those that are"
+		hint = "see docs/configuration.md, Annotations, for those that are"
 	}
 	c.Warning("identity/unknown-annotation", field, "this annotation is not known and has no effect", hint)
 }

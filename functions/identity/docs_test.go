@@ -21,7 +21,7 @@ func read(t *testing.T, file string) string {
 
 // TestAnnotationsAreDocumented: the table has each annotation that is read.
 func TestAnnotationsAreDocumented(t *testing.T) {
-	text := read(t, "annotations.md")
+	text := read(t, "configuration.md")
 	for _, name := range profile.All().AnnotationNames() {
 		for _, component := range profile.All().Sidecars() {
 			if suffix, found := strings.CutPrefix(name, component); found {
@@ -29,14 +29,14 @@ func TestAnnotationsAreDocumented(t *testing.T) {
 			}
 		}
 		if !strings.Contains(text, "`"+name+"`") {
-			t.Errorf("docs/annotations.md says nothing of %s", name)
+			t.Errorf("docs/configuration.md says nothing of %s", name)
 		}
 	}
 }
 
 // TestConfigurationIsDocumented: the reference has each field of RenderConfig.
 func TestConfigurationIsDocumented(t *testing.T) {
-	text := read(t, "configuration.md")
+	text := read(t, "reference/configuration.md")
 	var walk func(r reflect.Type)
 	walk = func(r reflect.Type) {
 		for r.Kind() == reflect.Pointer || r.Kind() == reflect.Slice || r.Kind() == reflect.Map {
@@ -49,7 +49,7 @@ func TestConfigurationIsDocumented(t *testing.T) {
 			f := r.Field(i)
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if name != "" && !strings.Contains(text, name) {
-				t.Errorf("docs/configuration.md says nothing of %s.%s", r.Name(), name)
+				t.Errorf("docs/reference/configuration.md says nothing of %s.%s", r.Name(), name)
 			}
 			walk(f.Type)
 		}

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the lines of settings into docs/configuration.md")
+var update = flag.Bool("update", false, "write the lines of settings into docs/reference/configuration.md")
 
-// TestReference: docs/configuration.md has the line of each setting as the table has it.
+// TestReference: docs/reference/configuration.md has the line of each setting as the table has it.
 func TestReference(t *testing.T) {
-	const page = "../../docs/configuration.md"
+	const page = "../../docs/reference/configuration.md"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -36,13 +36,13 @@ func TestReference(t *testing.T) {
 			standard = fmt.Sprintf("`%v`", v)
 		}
 		key := "| `" + name + "` | "
-		want := key + strings.TrimSpace(standard+" |") + " " + strings.TrimSpace(x.means+" |")
+		want := key + strings.TrimSpace(standard+" |") + " " + strings.TrimSpace(strings.ReplaceAll(x.means, "](", "](../")+" |")
 		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, key) })
 		switch {
 		case slices.Contains(lines, want):
 			at = slices.Index(lines, want)
 		case !*update:
-			t.Errorf("docs/configuration.md lacks the line, which -update writes\n%s", want)
+			t.Errorf("docs/reference/configuration.md lacks the line, which -update writes\n%s", want)
 		case at < 0: // behind the setting before it
 			at = last + 1
 			lines = slices.Insert(lines, at, want)

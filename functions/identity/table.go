@@ -6,7 +6,7 @@ import (
 )
 
 // setting is a value that can be set: a row of the table, which merging, annotations,
-// `explain`, and the tests of docs/annotations.md and docs/configuration.md read.
+// `explain`, and the tests of docs/configuration.md and docs/reference read.
 type setting struct {
 	// path is the field below a TokenExchange's spec. For tracing it is "trace." and
 	// the field below an AgentTrace's spec; what begins with "components." or
@@ -36,7 +36,7 @@ type setting struct {
 	other string
 
 	// shown and means are the default, if that is not the standard, and the sentence
-	// of docs/configuration.md, if there is more to say than the name does.
+	// of docs/reference/configuration.md, if there is more to say than the name does.
 	shown, means string
 }
 

@@ -22,7 +22,7 @@ type Rule struct {
 	Name string
 	// Severity is the default's; Off switches a rule off.
 	Severity krm.Severity
-	// Summary says in a line what it finds. docs/lint.md has a section for each.
+	// Summary says in a line what it finds. docs/reference/lint.md has a section for each.
 	Summary string
 
 	check func(*checker)
@@ -51,7 +51,7 @@ const (
 	UnpinnedSource = "unpinned-source"
 )
 
-// Rules are all checks, in the order of docs/lint.md.
+// Rules are all checks, in the order of docs/reference/lint.md.
 func Rules() []Rule {
 	return []Rule{
 		{"invalid-field", krm.Error, "a field that the API server does not know, or whose value it refuses", invalidField},

@@ -92,19 +92,10 @@ func TestPagesInABrowser(t *testing.T) {
 		b.Show(view, address["explain"])
 		reachable(t, b, view)
 	}
-	// For docs/images: the beginning of a diff, and a line whose port is set.
+	// For docs/images: the beginning of a diff.
 	docs := browser.View{Name: "docs", Width: 1000, Height: 600}
 	b.Show(docs, address["diff"])
 	b.Picture("diff-docs")
-	b.Show(docs, address["explain"])
-	browser.Value[bool](b, `(() => {
-		const run = [...document.querySelectorAll('.run')].find((r) => r.textContent.includes('containerPort: 15123'));
-		run.scrollIntoView({ block: 'center' });
-		run.focus();
-		return true;
-	})()`)
-	b.Check()
-	b.Picture("explain-docs")
 }
 
 // reachable moves by Tab to a line that a setting decides, and looks for the reason.

@@ -112,7 +112,7 @@ func (v *Inventory) version() string {
 	return v.stored.ResourceVersion
 }
 
-// The format of the ConfigMap (docs/apply.md). Large inventories are gzipped, since a
+// The format of the ConfigMap (docs/contributing/apply.md). Large inventories are gzipped, since a
 // ConfigMap holds 1 MiB.
 const (
 	formatKey       = "format"

@@ -17,22 +17,22 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// printed gives the first block of a language in docs/provenance.md.
+// printed gives the first block of a language in docs/contributing/provenance.md.
 func printed(t *testing.T, language string) string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "provenance.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "contributing", "provenance.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, text, found := strings.Cut(string(page), "```"+language+"\n")
 	text, _, ended := strings.Cut(text, "```")
 	if !found || !ended {
-		t.Fatalf("docs/provenance.md has no block of %s", language)
+		t.Fatalf("docs/contributing/provenance.md has no block of %s", language)
 	}
 	return text
 }
 
-// The policy that docs/provenance.md prints accepts the run that it prints, and each single
+// The policy that docs/contributing/provenance.md prints accepts the run that it prints, and each single
 // change of any field of builds is refused.
 func TestDocumentedPolicy(t *testing.T) {
 	f := setup(t)
