@@ -83,8 +83,8 @@ func withoutLocal(items []string) (kept []string) {
 // from the next one, which reads the resource from what it made of it.
 func TestExpansionWithoutItsResource(t *testing.T) {
 	first := withoutLocal(renderItems(t, render.Options{}, agentResource))
-	if len(first) != 7 {
-		t.Fatalf("%d items, want Deployment, its 2 ConfigMaps, Service, ServiceAccount, Role and RoleBinding:\n%s", len(first), strings.Join(first, "---\n"))
+	if len(first) != 6 {
+		t.Fatalf("%d items, want Deployment, its ConfigMap, Service, ServiceAccount, Role and RoleBinding:\n%s", len(first), strings.Join(first, "---\n"))
 	}
 	if diff := cmp.Diff(values(t, first), values(t, renderItems(t, render.Options{}, first...))); diff != "" {
 		t.Errorf("the second render differs (-want +got):\n%s", diff)
@@ -208,7 +208,7 @@ func TestExpansionOfJSON(t *testing.T) {
 			if err != nil || krm.Failed(result.Findings) {
 				t.Fatal(err, result.Findings)
 			}
-			if result.Stats.Workloads != 1 || result.Stats.Generated != 7 {
+			if result.Stats.Workloads != 1 || result.Stats.Generated != 6 {
 				t.Error(result.Stats)
 			}
 			again, err := render.Run(render.Source{Files: result.Files}, render.Options{})

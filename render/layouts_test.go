@@ -123,7 +123,7 @@ func TestLayouts(t *testing.T) {
 	if testing.Short() {
 		mixtures = 15
 	}
-	hash := config(t, `{profile: kagenti, rollout: hash, components: {spiffe-helper: {enabled: false}, client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`)
+	hash := config(t, `{profile: kagenti, trace: {enabled: true}, rollout: hash, components: {spiffe-helper: {enabled: false}, client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`)
 	for i, l := range layouts(mixtures) {
 		c := hash
 		if i%3 == 0 {
@@ -222,7 +222,7 @@ spec:
       volumes:
         null
 `
-	c := config(t, `{profile: kagenti, rollout: hash, components: {spiffe-helper: {enabled: false}, client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`)
+	c := config(t, `{profile: kagenti, trace: {enabled: true}, rollout: hash, components: {spiffe-helper: {enabled: false}, client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`)
 	for _, text := range []string{text, strings.ReplaceAll(text, "\n", "\r\n"), "apiVersion: v1\nkind: List\nitems:\n- " + strings.TrimSuffix(strings.ReplaceAll(text, "\n", "\n  "), "  ")} {
 		result, problem := checkRenderAs(t, "x.yaml", []byte(text), c)
 		if problem != "" || krm.Failed(result.Findings) || result.Stats.Workloads != 1 {

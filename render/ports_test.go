@@ -37,7 +37,7 @@ spec:
         image: web:v1
         ports: [%s]
 `, ports)}}}
-		result, err := render.Run(src, render.Options{Config: config(t, `{profile: kagenti}`)})
+		result, err := render.Run(src, render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
 		if err != nil {
 			t.Fatal(err)
 		}

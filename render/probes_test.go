@@ -30,7 +30,7 @@ spec:
         startupProbe:
           httpGet: {port: 8000}
 `
-	r, err := render.Run(render.Source{Files: []render.File{{Path: "agent.yaml", Data: []byte(agent)}}}, render.Options{Config: config(t, `{profile: kagenti}`)})
+	r, err := render.Run(render.Source{Files: []render.File{{Path: "agent.yaml", Data: []byte(agent)}}}, render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
 	if err != nil || len(r.Files) != 1 {
 		t.Fatal(err, r.Findings)
 	}

@@ -302,13 +302,17 @@ func referenceInject(m map[string]any, base *identity.Settings, classic bool) er
 		if !ok {
 			return errors.New("a container that is not a mapping")
 		}
-		mounts := inject.AppendTraceMount(nil)
+		mounts, env := inject.AppendTraceMount(nil, &s), []byte(nil)
 		if variable, file := profile.CloudFile(&s); variable != "" {
 			mounts = append(mounts, "- {name: armature-identity, mountPath: "+profile.MountPath+", readOnly: true}\n"+
 				"- {name: armature-shared, mountPath: "+profile.TokenPath+", readOnly: true}\n"...)
-			if err := join(c, "env", []byte("- {name: "+variable+", value: "+file+"}\n"), false); err != nil {
-				return err
-			}
+			env = append(env, "- {name: "+variable+", value: "+file+"}\n"...)
+		}
+		if s.Trace.Enabled {
+			env = append(env, "- {name: OTEL_CONFIG_FILE, value: /etc/kagenti/trace/otel-config.yaml}\n"...)
+		}
+		if err := join(c, "env", env, false); err != nil {
+			return err
 		}
 		if err := join(c, "volumeMounts", mounts, false); err != nil {
 			return err

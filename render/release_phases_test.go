@@ -84,7 +84,7 @@ spec:
 // streamed gives what a stream becomes.
 func streamed(t *testing.T, stream string) string {
 	t.Helper()
-	r, err := render.Run(render.Source{Files: []render.File{{Path: "all.yaml", Data: []byte(stream)}}}, render.Options{Config: config(t, `{profile: kagenti}`)})
+	r, err := render.Run(render.Source{Files: []render.File{{Path: "all.yaml", Data: []byte(stream)}}}, render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
 	if err != nil || krm.Failed(r.Findings) || len(r.Files) != 1 {
 		t.Fatalf("%v, findings %v, %d files", err, r.Findings, len(r.Files))
 	}

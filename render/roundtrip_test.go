@@ -44,10 +44,10 @@ func config(t testing.TB, spec string) *api.RenderConfig {
 }
 
 // small leaves most components out, where it does not matter what is injected.
-const small = `{profile: kagenti, identity: {inbound: {port: 18080}}, components: {spiffe-helper: {enabled: false}, client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`
+const small = `{profile: kagenti, trace: {enabled: true}, identity: {inbound: {port: 18080}}, components: {spiffe-helper: {enabled: false}, client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`
 
 // cloudy gives the author's containers a variable and more mounts.
-const cloudy = `{profile: kagenti, identity: {inbound: {port: 18080}, clientRegistration: {aws: {roleArn: "arn:aws:iam::1:role/r", region: eu}}}, components: {envoy-proxy: {enabled: false}}}`
+const cloudy = `{profile: kagenti, trace: {enabled: true}, identity: {inbound: {port: 18080}, clientRegistration: {aws: {roleArn: "arn:aws:iam::1:role/r", region: eu}}}, components: {envoy-proxy: {enabled: false}}}`
 
 // TestGeneratedManifests is acceptance 3 over files of many tastes.
 func TestGeneratedManifests(t *testing.T) {
@@ -56,7 +56,7 @@ func TestGeneratedManifests(t *testing.T) {
 	if testing.Short() {
 		seeds = 150
 	}
-	configs := []*api.RenderConfig{config(t, small), config(t, `{profile: kagenti, sidecars: classic, rollout: hash, components: {client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`), config(t, cloudy), config(t, `{profile: kagenti}`)}
+	configs := []*api.RenderConfig{config(t, small), config(t, `{profile: kagenti, trace: {enabled: true}, sidecars: classic, rollout: hash, components: {client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`), config(t, cloudy), config(t, `{profile: kagenti, trace: {enabled: true}}`)}
 	var s share
 	for seed := range uint64(seeds) {
 		c := configs[seed%uint64(len(configs))]

@@ -180,7 +180,7 @@ stringData: {password: ` + secretMarker + `}
 	} {
 		text := fmt.Sprintf(workload, "", `"web:v1"`) + "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata: {name: r}\nspec:\n  targetRef: {kind: Deployment, name: web}\n  " + fmt.Sprintf(spec, secretMarker) + "\n"
 		check(t, spec, nil, text)
-		result, err := render.Run(render.Source{Files: []render.File{{Path: "x.yaml", Data: []byte(text)}}}, render.Options{Config: config(t, `{profile: kagenti}`)})
+		result, err := render.Run(render.Source{Files: []render.File{{Path: "x.yaml", Data: []byte(text)}}}, render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
 		if err != nil || !krm.Failed(result.Findings) {
 			t.Errorf("%s is not an error: %v %v", spec, err, result.Findings)
 		}

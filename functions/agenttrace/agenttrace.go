@@ -16,6 +16,12 @@ import (
 // Code Requirements".
 const MountPath = "/etc/kagenti/trace"
 
+// ConfigVariable leads an SDK of OpenTelemetry to ConfigFile.
+const (
+	ConfigVariable = "OTEL_CONFIG_FILE"
+	ConfigFile     = MountPath + "/otel-config.yaml"
+)
+
 // AppendConfigMap appends the workload's ConfigMap as a YAML document without
 // separators.
 func AppendConfigMap(dst []byte, s *identity.Settings) []byte {

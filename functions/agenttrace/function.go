@@ -28,7 +28,10 @@ func Function() contract.Function {
 
 func begin(p *contract.Package) contract.Steps {
 	return contract.Targeted[api.AgentTrace]{
-		ConfigMap: contract.ConfigMap{Of: function, Name: (*identity.Settings).TraceName, Append: AppendConfigMap},
+		ConfigMap: contract.ConfigMap{
+			Of: function, Name: (*identity.Settings).TraceName, Append: AppendConfigMap,
+			Needed: func(s *identity.Settings) bool { return s.Trace.Enabled },
+		},
 		Parts:     func(at *api.AgentTrace) (*api.Origin, api.TargetRef) { return &at.Origin, at.Spec.TargetRef },
 		Use:       p.Identity.UseAgentTrace,
 		Judge:     func(o *krm.Object, at *api.AgentTrace) []krm.Finding { return p.Identity.Judge(o, nil, at) },

@@ -3,7 +3,7 @@ package api
 import "encoding/json"
 
 // AgentTrace configures the telemetry of an agent's own code: 001, "Pillar 3:
-// AgentTrace CR". Without one, the defaults hold.
+// AgentTrace CR". Without one, and without trace in the RenderConfig, nothing is rendered.
 type AgentTrace struct {
 	TypeMeta   `json:",inline"`
 	ObjectMeta `json:"metadata,omitempty"`
@@ -25,6 +25,8 @@ type AgentTraceSpec struct {
 // TraceSpec is what AgentTrace says for one workload and RenderConfig for all
 // of them.
 type TraceSpec struct {
+	// Enabled says whether tracing settings are rendered. Default true.
+	Enabled *bool `json:"enabled,omitempty"`
 	// Exporters get every span. Default: one OTLP exporter over gRPC to
 	// otel-collector.observability:4317, as in 001's sample code. A list in an
 	// AgentTrace replaces that of RenderConfig.

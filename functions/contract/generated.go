@@ -43,6 +43,8 @@ type ConfigMap struct {
 	// Sidecars says that it is for the sidecars, so that a workload that gets the
 	// tracing settings alone has none.
 	Sidecars bool
+	// Needed reports whether a workload gets it, nil for all.
+	Needed func(*identity.Settings) bool
 	// Name gives the name of the ConfigMap, Append its text.
 	Name   func(*identity.Settings) string
 	Append func([]byte, *identity.Settings) []byte

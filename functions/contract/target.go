@@ -149,7 +149,7 @@ func (own owners) unread(u *Unit, from *krm.Object) bool {
 func (own owners) run(u *Unit) {
 	from, c := own.of[u.ID()], own.configMap
 	if u.Injected() && !(c.Sidecars && u.Settings().TraceOnly) {
-		if c.Append != nil && !own.unread(u, from) {
+		if c.Append != nil && (c.Needed == nil || c.Needed(u.Settings())) && !own.unread(u, from) {
 			u.GenerateConfigMap(c, from)
 		}
 		return

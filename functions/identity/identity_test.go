@@ -369,7 +369,7 @@ func TestShortName(t *testing.T) {
 	}
 	w := weatherAgent()
 	w.Name = long
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
+	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, trace: {}}"))
 	if _, findings := identity.Resolve(&base, w, nil, nil, nil); len(findings) != 2 || findings[0].Rule != "identity/name-shortened" {
 		t.Errorf("%v", findings)
 	}
@@ -377,7 +377,7 @@ func TestShortName(t *testing.T) {
 
 // TestResolveAllocates holds the common case to the settings themselves.
 func TestResolveAllocates(t *testing.T) {
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
+	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, trace: {}}"))
 	w := weatherAgent()
 	if n := testing.AllocsPerRun(100, func() { identity.Resolve(&base, w, nil, nil, nil) }); n > 1 {
 		t.Errorf("%v allocations", n)

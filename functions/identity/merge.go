@@ -106,6 +106,9 @@ func imply(set map[string]any) {
 			set[registration+"provider"] = blocks[0]
 		}
 	}
+	if _, found := set["trace"]; found && set[traced] == nil {
+		set[traced] = true
+	}
 	if set[sampling+"type"] == nil && set[sampling+"rate"] != nil {
 		set[sampling+"type"] = "probabilistic"
 	}

@@ -56,7 +56,7 @@ func (s *Settings) shortened() (names [][2]string) {
 	if len(whole) > MaxName && !s.TraceOnly {
 		names = append(names, [2]string{s.TokenExchangeName(), whole})
 	}
-	if Shortened(s.Subject.Name, traceSuffix) {
+	if s.Trace.Enabled && Shortened(s.Subject.Name, traceSuffix) {
 		names = append(names, [2]string{s.TraceName(), s.Subject.Name + traceSuffix})
 	}
 	return names

@@ -272,6 +272,9 @@ func (s *Settings) settle() {
 			s.Components[i].Enabled = false
 		}
 	}
+	if !s.Trace.Enabled {
+		s.Trace = Trace{}
+	}
 	if s.Profile.Rules.Settle != nil {
 		s.Profile.Rules.Settle(s)
 	}

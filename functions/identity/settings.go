@@ -182,6 +182,8 @@ type Rule struct {
 
 // Trace is what the application reads below /etc/kagenti/trace.
 type Trace struct {
+	// Enabled is false where nothing about traces is rendered; all else is empty then.
+	Enabled   bool
 	Exporters []Exporter
 	// SamplerType is "always_on", "always_off", "probabilistic" or "parentbased_probabilistic".
 	SamplerType string

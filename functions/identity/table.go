@@ -164,6 +164,8 @@ var identitySettings = []setting{
 }
 
 var traceSettings = []setting{
+	{path: traced, also: otherFields{follows: []string{"trace", "trace.targetRef"}}, at: func(s *Settings) any { return &s.Trace.Enabled },
+		shown: "`true` with an AgentTrace, or with any field of `spec.trace`", means: "`false`: nothing about traces is rendered"},
 	{path: "trace.exporters", list: list{merge: mergeExporters, each: allExporters}, at: func(s *Settings) any { return &s.Trace.Exporters },
 		standard: []Exporter{{Type: "otlp", Endpoint: "otel-collector.observability:4317", Protocol: "grpc", Compression: "none", Insecure: true}},
 		shown:    "one: OTLP, gRPC, `otel-collector.observability:4317`",
@@ -191,6 +193,7 @@ const (
 	AgentPort    = "inbound.targetPort"
 	Interception = "outbound.trafficInterception."
 	BridgeMode   = "authbridge.mode"
+	traced       = "trace.enabled"
 	metricsPort  = "trace.integration.prometheus.port"
 
 	InboundPort        = "inbound-port"

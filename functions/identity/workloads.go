@@ -175,6 +175,9 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 		e.annotations = annotationsOf(o, pod, w.base.Prefix+"/")
 	}
 	findings = append(findings, e.Settings.resolve(&w.base, workload, te, at, e.annotations)...)
+	if e.alone && !e.Settings.Trace.Enabled {
+		return findings
+	}
 	if strings.Contains(o.Kind, "/") {
 		report(krm.Error, "inject/bad-name", o.Get("kind"), fmt.Sprintf("the API server does not take the kind %q", o.Kind), "write the kind only, without its group")
 		return findings

@@ -4,6 +4,7 @@ import (
 	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/profile"
 )
 
@@ -36,7 +37,32 @@ func AppendContainer(dst []byte, s *identity.Settings, x *identity.Sidecar, nati
 }
 
 // AppendTraceMount appends the item of volumeMounts that an application
-// container gets.
-func AppendTraceMount(dst []byte) []byte {
+// container gets, if any.
+func AppendTraceMount(dst []byte, s *identity.Settings) []byte {
+	if !s.Trace.Enabled {
+		return dst
+	}
 	return append(dst, "- name: "+profile.TraceVolume+"\n  mountPath: "+agenttrace.MountPath+"\n  readOnly: true\n"...)
+}
+
+// telemetry appends the variable by which an SDK finds its configuration, unless the
+// author names another one or an endpoint, and records it.
+func (r *record) telemetry(env []byte, c krm.Node, s *identity.Settings) []byte {
+	if !s.Trace.Enabled || ownTelemetry(c).Exists() {
+		return env
+	}
+	r.variable(c.Get("name").Text(), agenttrace.ConfigVariable)
+	return append(env, "- name: "+agenttrace.ConfigVariable+"\n  value: "+agenttrace.ConfigFile+"\n"...)
+}
+
+// ownTelemetry is a variable of the author's that an SDK would not read beside a
+// configuration file, or that names one.
+func ownTelemetry(c krm.Node) (own krm.Node) {
+	for v := range c.Get("env").Items() {
+		switch v.Get("name").Text() {
+		case agenttrace.ConfigVariable, "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT":
+			return v
+		}
+	}
+	return own
 }

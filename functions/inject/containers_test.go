@@ -27,7 +27,7 @@ func weatherAgent() identity.Workload {
 
 // kagenti is the configuration of the profile of source 001.
 func kagenti() *api.RenderConfig {
-	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti)}}
+	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti), Trace: &api.TraceSpec{}}}
 }
 
 // config is that of the profile of source 001, unless the specification has another one.
@@ -285,7 +285,7 @@ func TestDefaults(t *testing.T) {
 
 	// 001, line 626.
 	var mounts []corev1.VolumeMount
-	if err := yaml.UnmarshalStrict(AppendTraceMount(nil), &mounts); err != nil {
+	if err := yaml.UnmarshalStrict(AppendTraceMount(nil, &identity.Settings{Trace: identity.Trace{Enabled: true}}), &mounts); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]corev1.VolumeMount{{Name: "armature-trace", MountPath: "/etc/kagenti/trace", ReadOnly: true}}, mounts); diff != "" {

@@ -125,7 +125,9 @@ func hash(settings *identity.Settings) string {
 	if !settings.TraceOnly {
 		text = tokenexchange.AppendConfigMap(text, settings)
 	}
-	text = agenttrace.AppendConfigMap(text, settings)
+	if settings.Trace.Enabled {
+		text = agenttrace.AppendConfigMap(text, settings)
+	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }

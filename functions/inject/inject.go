@@ -88,7 +88,7 @@ func (in *Injector) compose(s *identity.Settings) *parts {
 	if s != nil {
 		initNames, sidecarNames = in.sidecars(p, s, initNames)
 		p.volumes.Text, volumes = profile.AppendVolumes(nil, s)
-		p.mount.Text = AppendTraceMount(nil)
+		p.mount.Text = AppendTraceMount(nil, s)
 	}
 	if k := in.skills; k != nil {
 		p.volumes.Text, volumes = append(p.volumes.Text, k.volumes...), append(volumes, k.names...)
@@ -226,7 +226,7 @@ func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod 
 	var mounts, env []byte
 	if s != nil {
 		mounts, env = r.cloud(c, s)
-		env = r.authBridge(env, c, s, pod)
+		env = r.telemetry(r.authBridge(env, c, s, pod), c, s)
 	}
 	if k != nil {
 		mounts = append(mounts, k.mounts...)
@@ -237,12 +237,14 @@ func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod 
 	if len(mounts) > 0 {
 		mount = krm.Entries{Text: mounts}
 		if s != nil {
-			mount.Text = append(AppendTraceMount(nil), mounts...)
+			mount.Text = append(AppendTraceMount(nil, s), mounts...)
 		}
 	}
-	done, err := o.Insert(c, volumeMountsKey, mount, false)
-	if r.note(done, containerPath, name); err != nil {
-		return err
+	if len(mount.Text) > 0 || mount.Block != nil {
+		done, err := o.Insert(c, volumeMountsKey, mount, false)
+		if r.note(done, containerPath, name); err != nil {
+			return err
+		}
 	}
 	if len(env) > 0 {
 		done, err := o.Insert(c, envKey, krm.Entries{Text: env}, false)

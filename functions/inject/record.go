@@ -23,7 +23,7 @@ type record struct {
 	InitContainers []string `json:"initContainers,omitempty"`
 	Containers     []string `json:"containers,omitempty"`
 	Volumes        []string `json:"volumes,omitempty"`
-	// Mounts names the application's containers that got the trace mount.
+	// Mounts names the application's containers.
 	Mounts []string `json:"mounts,omitempty"`
 	// Paths and Env are, by container, the other mounts and the variables that the
 	// application's containers got.

@@ -74,7 +74,9 @@ func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []stri
 	default:
 		add(SocketVolume, "  csi:\n    driver: csi.spiffe.io\n    readOnly: true\n")
 	}
-	add(TraceVolume, configMap(identity.TraceConfigMap))
+	if s.Trace.Enabled {
+		add(TraceVolume, configMap(identity.TraceConfigMap))
+	}
 	return dst, names
 }
 

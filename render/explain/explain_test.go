@@ -19,7 +19,7 @@ import (
 )
 
 // kagenti is the configuration of the profile of source 001.
-var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti)}}
+var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti), Trace: &api.TraceSpec{}}}
 
 // explanationOf explains a file of an archive.
 func explanationOf(t *testing.T, archive, file string, pick explain.Selection) (explain.Explanation, error) {

@@ -53,11 +53,11 @@ func TestHelm(t *testing.T) {
 		want   string // kinds and names in order
 		err    string
 	}{
-		"order":                    {"---\n# Source: web/templates/service.yaml\n" + service + "---\n# Source: web/templates/agent.yaml\n" + agent, "Service/agent Deployment/agent ServiceAccount/agent ConfigMap/authbridge-config-agent ConfigMap/agent-trace", ""},
-		"local objects":            {local + "---\n" + agent + "---\n" + config, "Deployment/agent ServiceAccount/agent ConfigMap/authbridge-config-agent ConfigMap/agent-trace", ""},
+		"order":                    {"---\n# Source: web/templates/service.yaml\n" + service + "---\n# Source: web/templates/agent.yaml\n" + agent, "Service/agent Deployment/agent ServiceAccount/agent ConfigMap/authbridge-config-agent", ""},
+		"local objects":            {local + "---\n" + agent + "---\n" + config, "Deployment/agent ServiceAccount/agent ConfigMap/authbridge-config-agent", ""},
 		"local items":              {list(service, local), "Service/agent", ""},
 		"local items in flow":      {"{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Service, metadata: {name: agent}}, {apiVersion: v1, kind: ConfigMap, metadata: {name: local, annotations: {config.kubernetes.io/local-config: 'true'}}}]}\n", "Service/agent", ""},
-		"consumed":                 {"# Source: web/templates/cr.yaml\n" + exchange + "---\n" + agent, "Deployment/agent ServiceAccount/agent ConfigMap/authbridge-config-agent ConfigMap/agent-trace", ""},
+		"consumed":                 {"# Source: web/templates/cr.yaml\n" + exchange + "---\n" + agent, "Deployment/agent ServiceAccount/agent ConfigMap/authbridge-config-agent", ""},
 		"nothing":                  {"", "", ""},
 		"nothing but comments":     {"---\n# Source: web/templates/off.yaml\n---\n# HIDDEN: The Secret output has been suppressed\n", "", ""},
 		"local objects alone":      {local, "", "none of the release's objects (1) is for a cluster"},

@@ -95,7 +95,7 @@ func TestMigrate(t *testing.T) {
 }
 
 // kagenti is the configuration of the profile that has what the first webhook injected.
-var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti)}}
+var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti), Trace: &api.TraceSpec{}}}
 
 func migrated(t *testing.T, src render.Source, harness []byte) (map[string][]byte, []migrate.Report, []krm.Finding) {
 	t.Helper()

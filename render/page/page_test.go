@@ -24,7 +24,7 @@ import (
 )
 
 // kagenti is the configuration of the profile of source 001.
-var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti)}}
+var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti), Trace: &api.TraceSpec{}}}
 
 // explained renders files and prints the page of the first.
 func explained(t testing.TB, files ...render.File) string {

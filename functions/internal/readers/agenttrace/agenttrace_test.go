@@ -33,7 +33,7 @@ func settings(t *testing.T, spec string) *identity.Settings {
 			t.Fatal(err)
 		}
 	}
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
 	s, findings := identity.Resolve(&base, weatherAgent(), nil, at, nil)
 	if krm.Failed(findings) {
 		t.Fatal(findings)
@@ -259,7 +259,7 @@ func FuzzAttributes(f *testing.F) {
 		if !scalar.Portable(x) {
 			return // an error finding: identity/dollar
 		}
-		base, _ := profile.All().Base(nil)
+		base, _ := profile.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
 		s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 		s.Trace.Attributes = []identity.Attribute{{Name: "key", Value: x}, {Name: "k" + x, Value: x}}
 		s.Trace.MLflow = identity.MLflow{Enabled: true, TrackingURI: x, ExperimentName: x}
@@ -283,7 +283,7 @@ func FuzzAttributes(f *testing.F) {
 }
 
 func BenchmarkAppendConfigMap(b *testing.B) {
-	base, _ := profile.All().Base(nil)
+	base, _ := profile.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
 	s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 	var dst []byte
 	b.ReportAllocs()

@@ -35,7 +35,7 @@ func weatherAgent() identity.Workload {
 
 // kagenti is the configuration of the profile of source 001.
 func kagenti() *api.RenderConfig {
-	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti)}}
+	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti), Trace: &api.TraceSpec{}}}
 }
 
 // settings are those of the weather agent under cfg and te, which may be nil.
