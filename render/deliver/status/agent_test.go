@@ -11,7 +11,7 @@ import (
 // TestAgent: the conditions of 000 as its pods come, fail and serve.
 func TestAgent(t *testing.T) {
 	w := newWorld(t)
-	made := w.apply("", `apiVersion: agent.kagenti.dev/v1alpha1
+	made := w.apply(kagenti, `apiVersion: agent.kagenti.dev/v1alpha1
 kind: Agent
 metadata: {name: weather, namespace: NS}
 spec:

@@ -119,19 +119,18 @@ func (w *world) create(text string) *unstructured.Unstructured {
 	return made
 }
 
+// kagenti is a configuration with all that a status shows.
+const kagenti = "\n    profile: kagenti\n    trace: {enabled: true}"
+
 // apply renders manifests and creates what comes out.
 func (w *world) apply(config, manifests string) map[string]*unstructured.Unstructured {
 	w.Helper()
-	var opt render.Options
-	if config != "" {
-		var findings []krm.Finding
-		opt.Config, findings = render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: "+config+"\n"), "armature.yaml")
-		if krm.Failed(findings) {
-			w.Fatal(findings)
-		}
+	read, findings := render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: "+config+"\n"), "armature.yaml")
+	if krm.Failed(findings) {
+		w.Fatal(findings)
 	}
 	src := render.Source{Files: []render.File{{Path: "app.yaml", Data: []byte(strings.ReplaceAll(manifests, "NS", w.namespace))}}}
-	r, err := render.Run(src, opt)
+	r, err := render.Run(src, render.Options{Config: read})
 	w.must(err)
 	if krm.Failed(r.Findings) {
 		w.Fatal(r.Findings)

@@ -42,7 +42,7 @@ spec:
 // exchange that would wait for ever.
 func TestNoIdentityInfrastructure(t *testing.T) {
 	w := newWorld(t)
-	made := w.apply(`
+	made := w.apply(kagenti+`
     components:
       proxy-init: {enabled: false}
       spiffe-helper: {enabled: false}
@@ -62,7 +62,7 @@ func TestNoIdentityInfrastructure(t *testing.T) {
 // TestPillars: what the status sections of 001 held, from the pods.
 func TestPillars(t *testing.T) {
 	w := newWorld(t)
-	made := w.apply("", web)
+	made := w.apply(kagenti, web)
 	deployment := made["Deployment/web"]
 	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1}")
 	type seen struct {
@@ -125,7 +125,11 @@ spec:
 	deployment := made["Deployment/web"]
 	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1}")
 	w.podStatus(w.pod(deployment, "web-1"), nil)
-	x := w.report().TokenExchanges[0]
+	r := w.report()
+	if len(r.AgentTraces) != 0 {
+		t.Errorf("traces that nothing asks for: %+v", r.AgentTraces)
+	}
+	x := r.TokenExchanges[0]
 	want := api.IdentityStatus{SPIFFEEnabled: true, InboundProxyReady: true, OutboundProxyReady: true}
 	if x.Name.Name != "web-auth" || x.ConfigMapName != "authbridge-config-web" || x.Phase != "Active" || *x.IdentityStatus != want {
 		t.Errorf("%+v, %+v", x, *x.IdentityStatus)

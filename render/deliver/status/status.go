@@ -19,6 +19,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
@@ -131,7 +132,9 @@ func Of(l Live) Report {
 			if identified(w) {
 				r.TokenExchanges = append(r.TokenExchanges, l.tokenExchange(w, pods))
 			}
-			r.AgentTraces = append(r.AgentTraces, l.agentTrace(w, pods))
+			if templateMounts(w, (&identity.Settings{Subject: identity.Subject{Name: w.GetName()}}).TraceName()) {
+				r.AgentTraces = append(r.AgentTraces, l.agentTrace(w, pods))
+			}
 		}
 	}
 	for _, cm := range l.ConfigMaps {

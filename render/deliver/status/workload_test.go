@@ -15,7 +15,7 @@ import (
 // TestWorkload: kstatus judges, and a pod that cannot start says why.
 func TestWorkload(t *testing.T) {
 	w := newWorld(t)
-	deployment := w.apply("", web)["Deployment/web"]
+	deployment := w.apply(kagenti, web)["Deployment/web"]
 	expect := func(want, message string) {
 		t.Helper()
 		if x := w.report().Workloads; len(x) != 1 || x[0].Status != want || !strings.Contains(x[0].Message, message) {
@@ -42,7 +42,7 @@ func TestSelectors(t *testing.T) {
 	if byExpression == web {
 		t.Fatal("web has another selector")
 	}
-	pod := w.pod(w.apply("", byExpression)["Deployment/web"], "web-1")
+	pod := w.pod(w.apply(kagenti, byExpression)["Deployment/web"], "web-1")
 	w.podStatus(pod, map[string]string{"web": "ImagePullBackOff", "envoy-proxy": "CrashLoopBackOff", "spiffe-helper": "CrashLoopBackOff"})
 	for range 20 {
 		r := w.report()
@@ -63,7 +63,7 @@ func TestSelectors(t *testing.T) {
 
 func TestCronJob(t *testing.T) {
 	w := newWorld(t)
-	cron := w.apply("", `apiVersion: batch/v1
+	cron := w.apply(kagenti, `apiVersion: batch/v1
 kind: CronJob
 metadata: {name: nightly, namespace: NS, labels: {kagenti.io/inject: enabled}}
 spec:
@@ -87,7 +87,7 @@ spec:
 // TestReadsOnly: every request is a GET, and none is for Secrets.
 func TestReadsOnly(t *testing.T) {
 	w := newWorld(t)
-	w.apply("", web)
+	w.apply(kagenti, web)
 	w.report()
 	if len(w.requests.all) < 8 {
 		t.Errorf("only %d requests were seen", len(w.requests.all))
@@ -102,7 +102,7 @@ func TestReadsOnly(t *testing.T) {
 // TestOnly keeps what was asked for, and says what there is of it.
 func TestOnly(t *testing.T) {
 	w := newWorld(t)
-	w.apply("", web)
+	w.apply(kagenti, web)
 	r := w.report()
 	if found := r.Only([]string{"web-auth", "nothing"}); !slices.Equal(found, []string{"web-auth"}) || len(r.TokenExchanges) != 1 || len(r.Workloads) != 0 {
 		t.Errorf("found %v: %+v", found, r)
@@ -112,7 +112,7 @@ func TestOnly(t *testing.T) {
 // TestTable: the columns that people see.
 func TestTable(t *testing.T) {
 	w := newWorld(t)
-	deployment := w.apply("", web)["Deployment/web"]
+	deployment := w.apply(kagenti, web)["Deployment/web"]
 	w.podStatus(w.pod(deployment, "web-1"), nil)
 	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1, conditions: [{type: Available, status: 'True'}, {type: Progressing, status: 'True', reason: NewReplicaSetAvailable}]}")
 	r := w.report()
