@@ -42,7 +42,7 @@ func Commands(root *cobra.Command, introduction string) string {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			return
 		}
-		if c.Runnable() && (c != root || len(children) == 0) {
+		if c.Runnable() && len(children) == 0 {
 			fmt.Fprintf(&out, "\n## %s\n\n%s.\n\n    %s\n", c.CommandPath(), c.Short, c.UseLine())
 			flagTable(&out, c)
 		}
