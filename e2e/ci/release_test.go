@@ -235,8 +235,8 @@ func checkPage(t *testing.T, file string) {
 		}
 	}
 	command := strings.Split(strings.TrimSuffix(name, ".1"), "-")[1:]
-	if strings.Join(command, "-") == "test-function" { // the one command with a hyphen
-		command = []string{"test-function"}
+	if whole := strings.Join(command, "-"); whole == "test-function" || whole == "pin-builds" { // names with a hyphen
+		command = []string{whole}
 	}
 	help, err := exec.CommandContext(t.Context(), filepath.Join(bin, "armature"), append(command, "--help")...).Output()
 	if err != nil {
