@@ -3,7 +3,6 @@ package render
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"io/fs"
 	"path"
@@ -52,7 +51,7 @@ func (e *engine) collect() error {
 		}
 		data, err := e.read(i, buf)
 		if err != nil {
-			return fmt.Errorf("reading %s: %w", f.Path, err)
+			return reading(f.Path, err)
 		}
 		if f.Data == nil {
 			buf = data[:0]
@@ -106,7 +105,7 @@ func (e *engine) beside(f *contract.File) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", f.Name, err)
+		return reading(f.Name, err)
 	}
 	if data != nil {
 		data = append([]byte{}, data...)

@@ -45,7 +45,11 @@ func examples(t *testing.T) (packages []render.Source) {
 		if !e.IsDir() {
 			continue
 		}
-		src, findings, err := source.Tree(filepath.Join(root, e.Name()), "", nil)
+		folder := filepath.Join(root, e.Name())
+		if inner, _ := filepath.Glob(filepath.Join(folder, "*", render.ConfigFile)); len(inner) == 1 {
+			folder = filepath.Dir(inner[0])
+		}
+		src, findings, err := source.Tree(folder, "", nil)
 		if err != nil || krm.Failed(findings) {
 			t.Fatal(e.Name(), findings, err)
 		}

@@ -142,8 +142,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 }
 
 // incomplete reports a document that has a name, and one of apiVersion and kind:
-// somebody meant it to be an object. Where only objects are kept it would be
-// lost.
+// somebody meant it to be an object, which would pass without what it asks for.
 func (w *worker) incomplete(o *krm.Object) {
 	if strings.HasSuffix(o.Kind, "List") && o.Get("items").IsList() && !w.undo && w.pkg.MentionsOptIn(o) {
 		w.findings = append(w.findings, o.Finding(krm.Error, "package/list-layout", o.Get("items"),
@@ -157,11 +156,7 @@ func (w *worker) incomplete(o *krm.Object) {
 	if o.Kind == "" {
 		what, missing = "the document", "kind"
 	}
-	severity := krm.Warning
-	if w.opt.ObjectsOnly {
-		severity = krm.Error
-	}
-	w.findings = append(w.findings, o.Finding(severity, "package/incomplete", o.Get("metadata", "name"),
+	w.findings = append(w.findings, o.Finding(krm.Error, "package/incomplete", o.Get("metadata", "name"),
 		fmt.Sprintf("%s %s has no %s, so it is not a Kubernetes object", what, o.Name, missing), "write its "+missing+", or leave the file out with spec.exclude in armature.yaml"))
 }
 

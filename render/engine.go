@@ -1,7 +1,10 @@
 package render
 
 import (
+	"errors"
+	"fmt"
 	"hash/maphash"
+	"io/fs"
 	"sync"
 
 	"github.com/armature-dev/armature/functions"
@@ -37,6 +40,14 @@ func (e *engine) read(i int, buf []byte) ([]byte, error) {
 		return f.Data, nil
 	}
 	return e.src.Read(f.Path, buf)
+}
+
+// reading is the error of reading a file, which names it unless the cause does.
+func reading(file string, err error) error {
+	if about := (*fs.PathError)(nil); errors.As(err, &about) {
+		return fmt.Errorf("reading: %w", err)
+	}
+	return fmt.Errorf("reading %s: %w", file, err)
 }
 
 // asIs reports whether a file passes untouched: it is not a manifest, holds text

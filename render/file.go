@@ -18,7 +18,7 @@ func (w *worker) renderFile(i int) error {
 	}
 	data, err := w.read(i, w.buffers.in)
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", f.Path, err)
+		return reading(f.Path, err)
 	}
 	if f.Data == nil {
 		w.buffers.in = data[:0]

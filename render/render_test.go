@@ -217,7 +217,7 @@ func (c *testCase) replace(files map[string]string) {
 
 // render gives the rendered files, nil where an error keeps them back.
 func (c *testCase) render(opt render.Options, silent bool) map[string]string {
-	src, findings, err := source.Tree(c.root, "", nil)
+	src, findings, err := source.Tree(c.root, "", opt.Excludes)
 	if err != nil {
 		c.Fatal(err)
 	}

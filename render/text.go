@@ -7,6 +7,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -60,11 +61,47 @@ func SyntaxFinding(err error, text []byte) krm.Finding {
 	if errors.As(err, &at) {
 		f.File, f.Line, f.Message, f.Hint = at.File, at.Line, at.Message, cmp.Or(at.Hint, f.Hint)
 	}
-	if f.Hint == correct && path.Ext(f.File) == ".json" && noManifest(text) {
+	if binary(text) && !strings.HasPrefix(f.Message, "UTF-16") {
+		f.Message, f.Hint = "this is no text file", "name it otherwise, or leave it out with spec.exclude in armature.yaml"
+	}
+	switch {
+	case f.Hint != correct:
+	case path.Ext(f.File) == ".json" && noManifest(text):
 		f.Severity, f.Hint = krm.Warning, "if it is not a manifest, leave the file out with spec.exclude in armature.yaml; otherwise correct the JSON"
+	default:
+		f.Hint = remedyFor(f.Message)
 	}
 	return f
 }
+
+// binary reports whether text is that of a picture or another file that is not for people:
+// it is neither UTF-8 nor free of control characters.
+func binary(text []byte) bool {
+	return !utf8.Valid(text) && bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' && r != '\n' && r != '\r' && r != '\f' })
+}
+
+// remedyFor is the hint about an error of which the text itself says no more.
+func remedyFor(message string) string {
+	for _, known := range [...]struct{ part, hint string }{
+		{"',' or ']'", "close the bracket that opens here or above, or put the text between quotes"},
+		{"',' or '}'", "close the brace that opens here or above, or put the text between quotes"},
+		{"expected key", "indent the lines of this mapping alike, and put a text with special characters between quotes"},
+		{"expected '-'", "indent the items of this list alike"},
+		{"mapping values", "put the text between quotes, or indent the line"},
+		{"a single value", "write a manifest, which begins with apiVersion and kind, or leave the file out with spec.exclude in armature.yaml"},
+		{`"apiVersion" occurs twice`, betweenObjects},
+		{`"kind" occurs twice`, betweenObjects},
+		{`"metadata" occurs twice`, betweenObjects},
+		{"occurs twice", "remove one of the two"},
+	} {
+		if strings.Contains(message, known.part) {
+			return known.hint
+		}
+	}
+	return correct
+}
+
+const betweenObjects = "put a line --- between two objects, or remove one of the two keys"
 
 // noManifest reports whether text in a JSON file, such as one with comments, is not a
 // Kubernetes object for any other reader either: it has no apiVersion, and nothing by which

@@ -94,7 +94,7 @@ func TestNoManifests(t *testing.T) {
 	for text, want := range map[string]string{
 		"theme:\n  format: !!python/name:pymdownx.superfences.fence_code_format\nnav:\n- Components & terminology: concepts.md\n": "",
 		broken:                      "",
-		launch:                      "warning: a.json:2: did not find expected ',' or '}'",
+		launch:                      "warning: a.json:3: did not find expected ',' or '}'",
 		"{// {{ a }}\n}":            "error",
 		broken + "kind: Pod\n":      "error",
 		broken + "apiVersion: v1\n": "error",

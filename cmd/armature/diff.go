@@ -275,6 +275,9 @@ func (d *clusterDiff) flags(cmd *cobra.Command) {
 
 func (d *clusterDiff) run(cmd *cobra.Command, path, format string) (differs bool, err error) {
 	c, id, objects, err := d.Cluster.Open(cmd, &d.Package, path)
+	if errors.Is(err, cli.ErrNoKubeconfig) {
+		err = fmt.Errorf("%w, or compare with a Git revision: --against main", err)
+	}
 	if err != nil {
 		return false, err
 	}

@@ -63,7 +63,13 @@ prints the difference, and fails where there is one.`,
 			do := gate.Before(cmd.Context(), &in.Place, render.Stream)
 			return transform(cmd, args[0], &in, &out, "%s injected, %s generated", func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
 				opt.Functions, opt.Closed = names, closed
-				return do(src, opt, sink)
+				var untouched cli.Untouched
+				untouched.Watch(&opt)
+				found, stats, err := do(src, opt, sink)
+				if stats.Workloads == 0 && names == nil {
+					found = append(found, untouched.Finding()...)
+				}
+				return found, stats, err
 			})
 		},
 	}
@@ -221,6 +227,9 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 		shown.End()
 		return in.Report(cmd, findings)
 	}
+	if file, base := source.Outside(src); file != "" && cmd.Name() == "render" && !out.inPlace && !opt.Excludes(file) {
+		return fmt.Errorf("%s has to be built first: it builds on %s, which is not in %s\n  hint: kustomize build %s | armature render -", in.File(file), base, path, filepath.Dir(in.File(file)))
+	}
 	src = shown.Reading(cmd.Name(), src)
 	if folder == "" {
 		listed()
@@ -305,6 +314,9 @@ func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src r
 	}
 	if err := in.Report(cmd, append(findings, found...)); err != nil {
 		return err
+	}
+	if stats.Documents == 0 {
+		return cli.ErrNoManifests(path)
 	}
 	if _, err := spool.WriteTo(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("writing: %w", err)

@@ -63,7 +63,7 @@ func big(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func octal(ts *testscript.TestScript, _ bool, args []string) {
-	text := strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\377`, "\377", `\376`, "\376", `\000`, "\x00", `\r`, "\r").Replace(args[1])
+	text := strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\377`, "\377", `\376`, "\376", `\211`, "\211", `\032`, "\032", `\357\273\277`, "\357\273\277", `\000`, "\x00", `\r`, "\r").Replace(args[1])
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o644))
 }
 

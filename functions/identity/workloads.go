@@ -197,7 +197,7 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 		return findings
 	}
 	if o.Name == "" {
-		report(krm.Error, "inject/no-name", o.Get("metadata"), "the workload has no metadata.name, after which its ConfigMaps are named", "name it")
+		report(krm.Error, "inject/no-name", o.Get("metadata"), "the workload has no metadata.name, after which its ConfigMaps are named", "write metadata.name")
 		return findings
 	}
 	e.Injected = true

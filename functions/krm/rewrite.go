@@ -237,6 +237,10 @@ func (o *Object) parseError(err error) error {
 	m := yamlLine().FindStringSubmatch(message)
 	line, _ := strconv.Atoi(m[1])
 	message = strings.TrimPrefix(message, m[0])
+	if strings.HasPrefix(message, "did not find expected") {
+		// The library counts from 0 in errors of its parser, and the end of the text as a line.
+		line = min(line+1, 1+bytes.Count(bytes.TrimRight(o.tree.src[o.start:o.end], "\r\n"), []byte{'\n'}))
+	}
 	if strings.HasPrefix(o.why, "a tab") {
 		message += " (indent with spaces, not tabs)"
 	}

@@ -216,7 +216,7 @@ func podSecurity(c *checker) {
 	for _, v := range c.Evaluate(level, c.Object, c.pod) {
 		hint := fmt.Sprintf("change it, or relax the label pod-security.kubernetes.io/enforce of the Namespace %s", namespace)
 		if v.Container == "proxy-init" && c.facts.injected {
-			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: enforce privileged in the Namespace %s, or annotate the workload %s/proxy-init: disabled", namespace, c.prefix)
+			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: leave it out, with spec.outbound.trafficInterception.enabled: false in a TokenExchange or the annotation %s/proxy-init: disabled, or enforce privileged in the Namespace %s", c.prefix, namespace)
 		}
 		c.report(v.At, fmt.Sprintf("the Namespace %s enforces %s: %s", namespace, level, v.Message), hint)
 	}

@@ -5,6 +5,7 @@ package validate
 import (
 	_ "embed"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -37,6 +38,7 @@ func begin(p *contract.Package) contract.Steps {
 	s := &state{pkg: p}
 	return contract.Steps{Run: func(u *contract.Unit) {
 		s.unreadKind(u)
+		s.wrongKind(u)
 		if o := u.Object; o.Kind == "Agent" && o.APIVersion == "api.kagent.dev/v1alpha3" {
 			u.Report(krm.Info, "validate/substrate", o.Get("kind"), "nothing is injected: kagent 1.0 runs this agent on Agent Substrate, and not in a pod of the package", "")
 		}
@@ -104,18 +106,74 @@ func (s *state) unreadLabels(u *contract.Unit) {
 		}
 	}
 	if n := own.Get(opt); !workload && !s.pkg.Kinds.Expand(o.APIVersion, o.Kind) && n.Is("enabled") {
-		hint := "remove the label"
-		if index.IsWorkload(o.Kind) {
-			hint = "give it a pod template with containers, or remove the label"
+		s.withoutContainers(u, n)
+	}
+}
+
+// withoutContainers reports an object that asks for injection and has no list of containers.
+func (s *state) withoutContainers(u *contract.Unit, label krm.Node) {
+	o := u.Object
+	message, hint, at := "has no pod template", "remove the label", label
+	if index.IsWorkload(o.Kind) {
+		hint = "give it a pod template with containers, or remove the label"
+	}
+	for _, spec := range [...][]string{{"spec", "jobTemplate", "spec", "template", "spec"}, {"spec", "template", "spec"}, {"spec"}} {
+		pod := o.Get(spec...)
+		if !index.IsWorkload(o.Kind) || !pod.IsMap() || len(spec) == 1 && o.Kind != "Pod" {
+			continue
 		}
-		u.Report(krm.Error, "validate/nothing-to-inject", n, fmt.Sprintf("%s asks for injection but has no pod template", o.Ref), hint)
+		message, at = strings.Join(spec, ".")+" has no list of containers", pod
+		hint = "write a list containers there, or remove the label " + label.Key()
+		for key := range pod.Fields() {
+			if krm.Near(key, "containers") {
+				at, hint = pod.Get(key), "did you mean containers?"
+			}
+		}
+		break
+	}
+	u.Report(krm.Error, "validate/nothing-to-inject", at, fmt.Sprintf("%s asks for injection, but %s", o.Ref, message), hint)
+}
+
+// workloads are the kinds of Kubernetes that run pods, with their API versions.
+var workloads = map[string]string{
+	"Pod": "v1", "ReplicationController": "v1", "Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1",
+	"ReplicaSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1",
+}
+
+// wrongKind reports a workload without a name, and one of a kind or an API version that no API
+// server has. Groups with a dot may be those of custom resources.
+func (s *state) wrongKind(u *contract.Unit) {
+	o := u.Object
+	pod, template := o.PodTemplate()
+	right, known := workloads[o.Kind]
+	if group, _, _ := strings.Cut(o.APIVersion, "/"); !strings.Contains(group, ".") && o.APIVersion != right {
+		kind := krm.Nearest(o.Kind, slices.Sorted(maps.Keys(workloads)))
+		message := fmt.Sprintf("Kubernetes has no %s of %s", o.Kind, o.APIVersion)
+		switch {
+		case known:
+			u.Report(krm.Error, "validate/no-kind", o.Get("apiVersion"), message, "write apiVersion: "+right)
+		case kind != "":
+			u.Report(krm.Error, "validate/no-kind", o.Get("kind"), message, fmt.Sprintf("did you mean %s of %s?", kind, workloads[kind]))
+		case template && pod.Path != "" && o.Kind != "PodTemplate":
+			u.Report(krm.Error, "validate/no-kind", o.Get("kind"), message,
+				"correct it: the kinds with a pod template are "+strings.Join(slices.Sorted(maps.Keys(workloads)), ", "))
+		}
+	}
+	metadata := o.Get("metadata")
+	nameless := func(f krm.Finding) bool { return f.Rule == "inject/no-name" }
+	if known && template && o.Name == "" && metadata.Get("generateName").Text() == "" && !slices.ContainsFunc(u.Findings, nameless) {
+		u.Report(krm.Error, "validate/no-name", metadata, o.Kind+" has no name, without which no API server takes it", "write metadata.name")
 	}
 }
 
 // meansInject reports whether a label or annotation is a slip of the pen away from the one
-// that opts in: in its name, in its prefix, or with a prefix that lacks the domain's end.
+// that opts in: in its name, in its prefix, or with a prefix that lacks the domain's end. So
+// is one with our domain, or named enabled.
 func meansInject(key, prefix string) bool {
 	domain, name, ok := strings.Cut(key, "/")
+	if key == prefix+"/enabled" || key == keys.Group+"/inject" {
+		return true
+	}
 	return ok && (name == "inject" || krm.Near(name, "inject")) &&
 		(domain == prefix && name != "inject" || domain == stem(prefix) || krm.Near(domain, prefix))
 }

@@ -249,8 +249,8 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 			line += bytes.Count(data[:i], []byte("\n"))
 		}
 		b.skipped = append(b.skipped, krm.Finding{Rule: "lint/" + rules.KustomizeBuild, Place: krm.Place{File: file, Line: line},
-			Message: fmt.Sprintf("%s %s: references are not judged in what is built with it", what, why),
-			Hint:    "lint what `kustomize build` prints, with the flags that it needs"})
+			Message: fmt.Sprintf("%s %s, so that nothing is judged that comes from there", what, why),
+			Hint:    "lint what kustomize prints: kustomize build … | armature lint -"})
 	}
 	for field, value := range fields {
 		list, _ := value.([]any)

@@ -78,6 +78,9 @@ func (l *linter) units(files []render.File) (units []*unit, findings []krm.Findi
 	return append(units, plain...), findings, nil
 }
 
+// missingFile is what kustomize says of a file that a kustomization names.
+var missingFile = krm.Pattern(`(?:open|lstat|stat) ([^:']+): no such file or directory`)
+
 // build gives what a kustomization builds, or a finding that says why it does not.
 func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []krm.Finding) {
 	severity := l.rules.Severity(rules.KustomizeBuild)
@@ -96,6 +99,12 @@ func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []k
 		message := strings.NewReplacer(l.src.Folder+"/", "", l.src.Folder, ".").Replace(err.Error())
 		if first, rest, several := strings.Cut(message, "\n"); several { // quotes a patch
 			message = first + " … " + rest[strings.LastIndex(rest, "\n")+1:]
+		}
+		if m := missingFile().FindStringSubmatch(message); m != nil && severity != rules.Off {
+			if c := l.opt.Config; c == nil || c.Spec.Lint[rules.KustomizeBuild] == "" {
+				severity = krm.Error
+			}
+			return failed("it names "+m[1]+", which does not exist", "add the file, or remove its name from the kustomization")
 		}
 		return failed("kustomize does not build it, so that its files are not judged: "+krm.Shown(message), "correct it, or lint what `kustomize build` prints with the flags that it needs")
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
@@ -28,19 +29,31 @@ const (
 // ErrTooLarge is a file or stream beyond the limits.
 var ErrTooLarge = errors.New("larger than a manifest may be")
 
-// Explain gives the text of an error. Where a file or folder does not exist, it
-// adds what to do about that.
+// Explain returns the text of an error. Of a file or folder that does not exist, is not
+// accessible or is too large, it adds what to do about that.
 func Explain(err error) string {
 	text := err.Error()
-	var missing *fs.PathError
-	if !errors.As(err, &missing) || !errors.Is(missing, fs.ErrNotExist) || missing.Op == "fork/exec" || strings.Contains(text, "\n") {
+	var about *fs.PathError
+	if !errors.As(err, &about) || about.Op == "fork/exec" || strings.Contains(text, "\n") {
 		return text
 	}
-	hint := "name a file or folder that exists"
-	if folder, err := os.Getwd(); err == nil && !filepath.IsAbs(missing.Path) {
-		hint += ": relative paths start at " + folder
+	hint := ""
+	switch {
+	case errors.Is(about, fs.ErrNotExist):
+		hint = "name a file or folder that exists"
+		if folder, err := os.Getwd(); err == nil && !filepath.IsAbs(about.Path) {
+			hint += ": relative paths start at " + folder
+		}
+	case errors.Is(about, fs.ErrPermission) && (about.Op == "mkdir" || about.Op == "create"):
+		hint = "name a folder that this user may write to"
+	case errors.Is(about, fs.ErrPermission):
+		hint = "let this user read it, as by chmod, or leave it out with spec.exclude in armature.yaml"
+	case errors.Is(about, ErrTooLarge):
+		hint = "split it, or leave it out with spec.exclude in armature.yaml"
+	default:
+		return text
 	}
-	return strings.Replace(text, missing.Error(), missing.Path+": "+missing.Err.Error(), 1) + "\n  hint: " + hint
+	return strings.Replace(text, about.Error(), about.Path+": "+about.Err.Error(), 1) + "\n  hint: " + hint
 }
 
 // ReadStream gives standard input, or any other stream, as a source.
@@ -71,6 +84,9 @@ func ReadStream(r io.Reader) (render.Source, error) {
 // LinkRule is the rule of findings on symbolic links that are not followed.
 const LinkRule = "package/link"
 
+// ChartRule is the rule of findings on Helm charts, which are not rendered.
+const ChartRule = "package/helm-chart"
+
 // Tree lists a folder, or a single file, as a source that reads on demand.
 // Folders whose name starts with a dot are left out, and so is skip, the folder
 // that the output goes to. A link that leads nowhere or out of the folder is an
@@ -86,7 +102,7 @@ func Tree(root, skip string, excluded func(file string) bool) (render.Source, []
 		case !render.IsManifest(filepath.Base(root)):
 			return render.Source{}, nil, fmt.Errorf("%s is not a manifest by its name: name it .yaml, .yml or .json, or pass it to standard input, as -", root)
 		case info.Size() > MaxFile:
-			return render.Source{}, nil, fmt.Errorf("%s: %w (64 MiB): split it", root, ErrTooLarge)
+			return render.Source{}, nil, tooLarge(root)
 		}
 		return render.Source{Files: []render.File{{Path: filepath.Base(root)}}, Read: reader(filepath.Dir(root))}, nil, nil
 	}
@@ -130,7 +146,7 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 		return err
 	}
 	if d.IsDir() {
-		if relative != "." && (strings.HasPrefix(d.Name(), ".") || t.skip != "" && same(name, t.skip)) {
+		if relative != "." && (strings.HasPrefix(d.Name(), ".") || t.skip != "" && Same(name, t.skip)) {
 			return fs.SkipDir
 		}
 		if pkg := RenderedFrom(name); relative != "." && pkg != "" {
@@ -140,9 +156,11 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 				return fs.SkipDir
 			}
 		}
-		if _, err := os.Stat(filepath.Join(name, "Chart.yaml")); err == nil {
-			t.findings = append(t.findings, krm.Finding{Rule: "package/helm-chart", Severity: krm.Info, Place: krm.Place{File: path.Join(relative, "Chart.yaml")},
-				Message: "the templates of a Helm chart pass as they are", Hint: "render them first: helm template … | armature render -"})
+		chart := path.Join(relative, "Chart.yaml")
+		if _, err := os.Stat(filepath.Join(name, "Chart.yaml")); err == nil && (t.excluded == nil || !t.excluded(chart)) {
+			t.findings = append(t.findings, krm.Finding{Rule: ChartRule, Severity: krm.Error, Place: krm.Place{File: chart, Line: 1},
+				Message: "this is a Helm chart, whose templates are no manifests yet",
+				Hint:    "render them first, as by helm template NAME CHART | armature render -, or leave the chart out with spec.exclude in armature.yaml"})
 		}
 		return nil
 	}
@@ -230,21 +248,49 @@ func (t *tree) link(name, relative string) error {
 	return nil
 }
 
+// kustomization is what the render has to know of one.
+type kustomization struct {
+	Resources  []string `yaml:"resources"`
+	Bases      []string `yaml:"bases"`
+	Components []string `yaml:"components"`
+	Patches    []struct {
+		Path string `yaml:"path"`
+	} `yaml:"patches"`
+	Merge []string `yaml:"patchesStrategicMerge"`
+	JSON  []struct {
+		Path string `yaml:"path"`
+	} `yaml:"patchesJson6902"`
+}
+
+// Outside returns the first kustomization of a source that builds on what is not in it, and
+// what that is: a folder above the root, or a remote base. Both are "" if there is none.
+func Outside(src render.Source) (file, base string) {
+	for _, f := range src.Files {
+		if !render.IsKustomization(f.Path) {
+			continue
+		}
+		var k kustomization
+		data, err := src.Content(f.Path)
+		if err != nil || yaml.Unmarshal(data, &k) != nil {
+			continue // which is reported where the file is read as a manifest
+		}
+		for _, base := range slices.Concat(k.Resources, k.Bases, k.Components) {
+			local := path.Join(path.Dir(f.Path), base)
+			if strings.Contains(base, "://") || strings.HasPrefix(base, "git@") || strings.Contains(base, "?ref=") || local == ".." || strings.HasPrefix(local, "../") {
+				return f.Path, base
+			}
+		}
+	}
+	return "", ""
+}
+
 // kustomization notes the patches that a kustomization names.
 func (t *tree) kustomization(name, folder string) error {
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
-	var k struct {
-		Patches []struct {
-			Path string `yaml:"path"`
-		} `yaml:"patches"`
-		Merge []string `yaml:"patchesStrategicMerge"`
-		JSON  []struct {
-			Path string `yaml:"path"`
-		} `yaml:"patchesJson6902"`
-	}
+	var k kustomization
 	if err := yaml.Unmarshal(data, &k); err != nil {
 		return nil // broken YAML is reported where the file is read as a manifest
 	}
@@ -265,7 +311,8 @@ func (t *tree) kustomization(name, folder string) error {
 	return nil
 }
 
-func same(a, b string) bool {
+// Same reports whether two paths lead to one file or folder.
+func Same(a, b string) bool {
 	one, err1 := os.Stat(a)
 	two, err2 := os.Stat(b)
 	return err1 == nil && err2 == nil && os.SameFile(one, two)
@@ -277,8 +324,12 @@ func reader(root string) func(string, []byte) ([]byte, error) {
 	return func(file string, buf []byte) ([]byte, error) {
 		data, err := readFile(below(root, file), buf[:0])
 		if err == nil && len(data) > MaxFile {
-			err = fmt.Errorf("%w (64 MiB): split it, or exclude it in armature.yaml", ErrTooLarge)
+			err = tooLarge(below(root, file))
 		}
 		return data, err
 	}
+}
+
+func tooLarge(file string) error {
+	return &fs.PathError{Op: "read", Path: file, Err: fmt.Errorf("%w (64 MiB)", ErrTooLarge)}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,7 +68,11 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 		return nil, err
 	}
 	if f.stage, f.lock, err = newStage(parent, stage); err != nil {
-		return nil, fmt.Errorf("preparing to write to %s: %w", path, err)
+		var about *fs.PathError
+		if errors.As(err, &about) {
+			err = &fs.PathError{Op: about.Op, Path: path, Err: about.Err} // and not a name that nobody gave
+		}
+		return nil, fmt.Errorf("preparing to write: %w", err)
 	}
 	if err := os.Chmod(f.stage, 0o755); err != nil {
 		return nil, multi.Errors(err, f.Abort())

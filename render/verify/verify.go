@@ -22,7 +22,7 @@ import (
 // error. Order and style of the YAML do not count, so that it works on what
 // other tools made of a render.
 func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
-	v := verification{src: src, left: make(map[krm.Ref]found)}
+	v := verification{src: src, left: make(map[krm.Ref]found), unrendered: make(map[krm.Ref]bool)}
 	sink := func(file string, rendered []byte) error {
 		if rendered == nil {
 			return nil // its objects are elsewhere in the render
@@ -61,6 +61,8 @@ type verification struct {
 	findings []krm.Finding
 	missing  []found           // objects that a file should have
 	left     map[krm.Ref]found // objects that a file should not have
+
+	unrendered map[krm.Ref]bool // workloads, by kind, namespace and name
 }
 
 type found struct {
@@ -69,7 +71,8 @@ type found struct {
 	line     int
 	value    any
 	injected bool
-	local    bool // stays in the package, and never gets into a cluster
+	local    bool    // stays in the package, and never gets into a cluster
+	of       krm.Ref // the workload that it was rendered for: kind, namespace and name
 }
 
 // objects decodes all objects of a file.
@@ -88,7 +91,10 @@ func objects(file string, data []byte) (map[krm.Ref]found, error) {
 		if o.Origin.File != file { // a host names the file of the item, whose lines nobody knows
 			at, line = o.Origin.File, 0
 		}
-		all[o.Ref] = found{at, o.Ref, line, value, inject.Injected(o), local}
+		made, _ := o.Annotation(keys.RenderedFor)
+		kind, name, _ := strings.Cut(made, "/")
+		of := krm.Ref{Kind: kind, Namespace: o.Namespace, Name: name}
+		all[o.Ref] = found{at, o.Ref, line, value, inject.Injected(o), local, of}
 	})
 	return all, failed
 }
@@ -128,6 +134,7 @@ func (v *verification) compare(file string, data, rendered []byte) error {
 
 func (v *verification) judge(have, want found) {
 	if want.injected && !have.injected {
+		v.unrendered[krm.Ref{Kind: have.ref.Kind, Namespace: have.ref.Namespace, Name: have.ref.Name}] = true
 		v.report("not-rendered", have, "", fmt.Sprintf("%s opted in, but was not rendered", have.ref), remedy)
 	} else if path, differ := difference("", have.value, want.value); differ {
 		v.report("differs", have, path, fmt.Sprintf("%s differs from a fresh render", have.ref), "render again, and change the source instead of the rendered file")
@@ -154,8 +161,11 @@ func (v *verification) finish() error {
 			delete(v.left, want.ref)
 			continue
 		}
+		if v.unrendered[want.of] {
+			continue // the finding about the workload says enough
+		}
 		want.line = 0 // of the render, which nobody sees
-		v.report("missing", want, "", fmt.Sprintf("%s is missing", want.ref), remedy)
+		v.report("missing", want, "", fmt.Sprintf("%s is missing", want.ref), "render again")
 	}
 	for _, have := range v.left {
 		v.report("left-over", have, "", fmt.Sprintf("a fresh render does not have %s", have.ref), "render again")

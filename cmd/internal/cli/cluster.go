@@ -46,14 +46,17 @@ func (k *Cluster) Loader() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: k.Context})
 }
 
+// ErrNoKubeconfig says that nothing tells how to reach a cluster.
+var ErrNoKubeconfig = errors.New("there is no kubeconfig")
+
 // Rest says how to reach the cluster, and which namespace is meant: "" is all of them.
 func (k *Cluster) Rest() (config *rest.Config, namespace string, err error) {
 	config, err = k.Loader().ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		err = errors.New("there is no kubeconfig") // client-go would speak of KUBERNETES_MASTER
+		err = ErrNoKubeconfig // client-go would speak of KUBERNETES_MASTER
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("finding the cluster: %w (name a kubeconfig with --kubeconfig or KUBECONFIG)", err)
+		return nil, "", fmt.Errorf("finding the cluster: %w\n  hint: name a kubeconfig with --kubeconfig or KUBECONFIG", err)
 	}
 	config.UserAgent = version.UserAgent("armature")
 	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})

@@ -9,10 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
@@ -112,6 +115,9 @@ func (m *Manifests) Open(cmd *cobra.Command, given, skip string) (src render.Sou
 	if err != nil {
 		return src, opt, nil, err
 	}
+	if skip != "" && source.Same(skip, root) {
+		return src, opt, nil, fmt.Errorf("%s is PATH itself, whose files would be overwritten\n  hint: name another folder, or leave it out and use --in-place", skip)
+	}
 	m.Place = Place{}
 	if given != "-" {
 		m.Folder = root
@@ -138,6 +144,11 @@ func (m *Manifests) Open(cmd *cobra.Command, given, skip string) (src render.Sou
 		err = errors.New("nothing on standard input") // most likely the command before the pipe failed
 	}
 	return src, opt, findings, err
+}
+
+// ErrNoManifests is the error about a package with nothing in it.
+func ErrNoManifests(path string) error {
+	return fmt.Errorf("%s holds no manifests\n  hint: name the folder with the manifests", path)
 }
 
 // own leaves a configuration that was named, and is in the folder, as it is: it is no
@@ -245,4 +256,52 @@ func InterruptibleSource(cmd *cobra.Command, src render.Source) render.Source {
 		}
 	}
 	return src
+}
+
+// Untouched collects the workloads that a render leaves as they are, for one that injects none.
+type Untouched struct {
+	mu    sync.Mutex
+	label string
+	found []krm.Finding
+}
+
+// Watch makes a render report its workloads.
+func (t *Untouched) Watch(opt *render.Options) {
+	t.label = keys.LabelPrefix + "/inject"
+	if c := opt.Config; c != nil && c.Spec.LabelPrefix != nil {
+		t.label = *c.Spec.LabelPrefix + "/inject"
+	}
+	opt.Observe = t.see
+}
+
+func (t *Untouched) see(u *contract.Unit) {
+	o := u.Object
+	if _, pod := o.PodTemplate(); !pod || u.Injected() || o.Get("metadata", "labels", t.label).Is("disabled") {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.found = append(t.found, o.Finding(krm.Info, "render/nothing-injected", krm.Node{}, "", ""))
+}
+
+// Finding names the workloads, if there are any.
+func (t *Untouched) Finding() []krm.Finding {
+	if len(t.found) == 0 {
+		return nil
+	}
+	krm.SortFindings(t.found)
+	const most = 5
+	var names []string
+	for _, f := range t.found[:min(most, len(t.found))] {
+		names = append(names, f.Object.String())
+	}
+	text := strings.Join(names, ", ")
+	if more := len(t.found) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	first := t.found[0]
+	first.Message = "no workload asks for injection: there is " + text
+	first.Hint = "write the label " + t.label + ": enabled into the metadata of each that is an agent"
+	first.Object = krm.Ref{}
+	return []krm.Finding{first}
 }

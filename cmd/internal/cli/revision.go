@@ -40,6 +40,9 @@ func FindRevision(ctx context.Context, at, ref string) (Revision, error) {
 	}
 	folder := existing(absolute)
 	root, err := gitrun.Open(ctx, folder)
+	if errors.Is(err, gitrun.ErrNone) {
+		err = fmt.Errorf("%w\n  hint: name a package of a repository, or run git init and commit it first", err)
+	}
 	if err != nil {
 		return Revision{}, err
 	}

@@ -155,6 +155,9 @@ func Resolve(ctx context.Context, found Found, before []api.LockedImage, platfor
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
+	if n := len(slices.DeleteFunc(slices.Clone(failed), func(err error) bool { return err == nil })); n > 1 {
+		failed = append(failed, fmt.Errorf("%d of %s cannot be resolved: the lock stays as it was\n  hint: see whether this machine reaches the registry and is logged in to it", n, krm.Count(len(failed), "image")))
+	}
 	return locked, multierror.Append(nil, failed...).ErrorOrNil()
 }
 
