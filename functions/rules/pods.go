@@ -286,7 +286,10 @@ func unpinnedImage(c *checker) {
 		switch {
 		case strings.Contains(image, "@sha256:"), floating(image) && c.Severity("latest-image") != Off:
 		case c.collected.added[image]: // one command pins them all
-			added := slices.Sorted(maps.Keys(c.collected.added))
+			var added []string
+			for _, image := range slices.Sorted(maps.Keys(c.collected.added)) {
+				added = append(added, krm.Shown(image))
+			}
 			c.once("added", at, fmt.Sprintf("%s of injected containers without a digest: %s", krm.Count(len(added), "image"), strings.Join(added, ", ")), hint)
 		default:
 			c.once(image, at, fmt.Sprintf("%q has no digest%s", krm.Shown(image), more(c.collected.images[image], "container")), hint)
