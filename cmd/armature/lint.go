@@ -84,7 +84,9 @@ func lintPackage(cmd *cobra.Command, in *cli.Input, path string) (findings []krm
 	} else if list != nil {
 		opt.Config, findings = list.Config, append(findings, list.Findings...)
 	}
-	refused := func(f krm.Finding) bool { return f.Severity == krm.Error && f.Rule != source.LinkRule && f.Rule != source.ChartRule }
+	refused := func(f krm.Finding) bool {
+		return f.Severity == krm.Error && f.Rule != source.LinkRule && f.Rule != source.ChartRule
+	}
 	if !slices.ContainsFunc(findings, refused) { // what a link or a chart hides does not keep the rest from being judged
 		found, counted, err := lint.Run(cli.InterruptibleSource(cmd, shown.Reading("lint", src)), opt)
 		if err != nil {

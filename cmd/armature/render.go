@@ -228,7 +228,7 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 		return in.Report(cmd, findings)
 	}
 	if file, base := source.Outside(src); file != "" && cmd.Name() == "render" && !out.inPlace && !opt.Excludes(file) {
-		return fmt.Errorf("%s has to be built first: it builds on %s, which is not in %s\n  hint: kustomize build %s | armature render -", in.File(file), base, path, filepath.Dir(in.File(file)))
+		return fmt.Errorf("%s has to be built first: it builds on %s, which is not in %s\n  hint: kustomize build %s | armature render -, or leave it out with spec.exclude in armature.yaml", in.File(file), base, path, filepath.Dir(in.File(file)))
 	}
 	src = shown.Reading(cmd.Name(), src)
 	if folder == "" {
