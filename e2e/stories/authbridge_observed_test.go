@@ -3,9 +3,7 @@ package stories
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -204,6 +202,7 @@ func (s *story) podOf(t *testing.T, ctx context.Context, app string) string {
 // touches the listener reaches nothing until a restart, which diff says too.
 func (s *story) reload(t *testing.T) {
 	folder := s.observed(t, "reload")
+	rewrite(t, folder, "armature.yaml", "profile: authbridge\n", "profile: authbridge\n  trace: {enabled: true}\n")
 	git(t, folder, "init", "--quiet", "--initial-branch=main")
 	commit := func() {
 		git(t, folder, "add", "--all", ".")
@@ -236,10 +235,7 @@ func (s *story) reload(t *testing.T) {
 
 	commit()
 	rewrite(t, folder, "armature.yaml", "/first]", "/first, /second]")
-	config := filepath.Join(folder, "armature.yaml")
-	text, err := os.ReadFile(config)
-	must(t, err)
-	must(t, os.WriteFile(config, append(text, "  trace: {exporters: [{type: otlp, endpoint: \"traces:4317\"}]}\n"...), 0o644))
+	rewrite(t, folder, "armature.yaml", "trace: {enabled: true}", "trace: {exporters: [{type: otlp, endpoint: \"traces:4317\"}]}")
 	diff("needs a restart for ConfigMap authbridge-config-reload: config.yaml")
 	configMap()
 	eventually(t, 5*time.Minute, "the proxy refuses the file", func(ctx context.Context) error {

@@ -32,8 +32,8 @@ func begin(p *contract.Package) contract.Steps {
 			Of: function, Name: (*identity.Settings).TraceName, Append: AppendConfigMap,
 			Needed: func(s *identity.Settings) bool { return s.Trace.Enabled },
 		},
-		Parts:     func(at *api.AgentTrace) (*api.Origin, api.TargetRef) { return &at.Origin, at.Spec.TargetRef },
-		Use:       p.Identity.UseAgentTrace,
-		Judge:     func(o *krm.Object, at *api.AgentTrace) []krm.Finding { return p.Identity.Judge(o, nil, at) },
+		Parts: func(at *api.AgentTrace) (*api.Origin, api.TargetRef) { return &at.Origin, at.Spec.TargetRef },
+		Use:   p.Identity.UseAgentTrace,
+		Judge: func(o *krm.Object, at *api.AgentTrace) []krm.Finding { return p.Identity.Judge(o, nil, at) },
 	}.Steps(p)
 }

@@ -173,6 +173,9 @@ type OutboundSpec struct {
 	Enabled *bool `json:"enabled,omitempty"`
 	// TrafficInterception sends the pod's traffic through Envoy.
 	TrafficInterception *TrafficInterceptionSpec `json:"trafficInterception,omitempty"`
+	// NoProxy are hosts that applications call past AuthBridge's forward proxy, as in
+	// the variable NO_PROXY. Default: none but loopback.
+	NoProxy []string `json:"noProxy,omitempty"`
 	// TokenExchange says what tokens become on their way out.
 	TokenExchange *OutboundTokenExchangeSpec `json:"tokenExchange,omitempty"`
 }

@@ -90,12 +90,14 @@ func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 }
 
 // GenerateAccount generates the ServiceAccount of an injected workload, unless its
-// author wrote one of that name, which the workload has then.
-func (u *Unit) GenerateAccount(account *ConfigMap) {
+// author wrote one of that name, which the workload has then. It reports whether it did.
+func (u *Unit) GenerateAccount(account *ConfigMap) bool {
 	s := u.Settings()
-	if _, authored := u.pkg.Index.Authored(index.Key{Kind: "ServiceAccount", Namespace: s.Subject.Namespace, Name: s.Subject.ServiceAccount}, u.Object.Origin.File); !authored {
+	_, authored := u.pkg.Index.Authored(index.Key{Kind: "ServiceAccount", Namespace: s.Subject.Namespace, Name: s.Subject.ServiceAccount}, u.Object.Origin.File)
+	if !authored {
 		u.generate(account, nil)
 	}
+	return !authored
 }
 
 // generate composes an object, with more lines of annotations.

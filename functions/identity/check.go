@@ -320,6 +320,12 @@ func checkHost(c *Checker, field, host string) {
 	}
 }
 
+func checkNoProxy(c *Checker, field, host string) {
+	if checkText(c, field, host) && strings.ContainsAny(host, ` ,"\$`) {
+		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a host of NO_PROXY", krm.Shown(host)), "write a host, a domain such as .example.com, or a range of addresses")
+	}
+}
+
 func checkRate(c *Checker, field, value string) {
 	if f, err := strconv.ParseFloat(value, 64); err != nil || !(f >= 0 && f <= 1) {
 		c.Error("identity/sampling-rate", field, krm.Shown(value)+" is not a share of traces", "use a number from 0 to 1")

@@ -49,6 +49,7 @@ spec:
 	var want []string
 	for _, f := range fields(reflect.TypeFor[api.IdentitySpec](), "") {
 		switch f {
+		case "outbound.noProxy": // AuthBridge's
 		case "tokenExchange.issuer": // an alias of inbound.validation.issuer
 		case "outbound.tokenExchange.destinationRules":
 			for _, part := range []string{"match.host", "target.audience", "target.scopes", "tokenUrl", "passthrough"} {

@@ -158,6 +158,8 @@ type Outbound struct {
 	ProxyPort, InboundProxyPort, ProxyUID int
 	// ExcludePorts leave the pod directly; ExcludeInboundPorts enter it so.
 	ExcludePorts, ExcludeInboundPorts []int
+	// NoProxy are hosts that applications call past AuthBridge's forward proxy.
+	NoProxy []string
 	// TokenExchange says whether tokens are exchanged on the way out.
 	TokenExchange bool
 	TokenURL      string
@@ -252,6 +254,8 @@ type AuthBridge struct {
 	EnvPort int
 	// ForwardPort is where the agent sends its requests, 0 where nothing listens.
 	ForwardPort int
+	// Moved says that nobody has set the agent's port, which the reverse proxy takes.
+	Moved bool
 }
 
 // Modes of AuthBridge.

@@ -152,6 +152,8 @@ var identitySettings = []setting{
 		means: "outbound ports that bypass Envoy; Keycloak's always does"},
 	{path: Interception + "excludeInboundPorts", annotation: "inbound-ports-exclude", at: func(s *Settings) any { return &s.Outbound.ExcludeInboundPorts }, number: checkPort,
 		shown: "none", means: "inbound ports that bypass Envoy"},
+	{path: "outbound.noProxy", annotation: "outbound-no-proxy", at: func(s *Settings) any { return &s.Outbound.NoProxy }, text: checkNoProxy,
+		shown: "none", means: "hosts that the agent calls past AuthBridge's forward proxy, added to its `NO_PROXY`: `api.example.com`, `.svc`, `10.0.0.0/8`"},
 	{path: "outbound.tokenExchange.enabled", at: func(s *Settings) any { return &s.Outbound.TokenExchange }, standard: true},
 	{path: "outbound.tokenExchange.tokenUrl", at: func(s *Settings) any { return &s.Outbound.TokenURL }, text: checkURL, other: anotherURL,
 		derived: func(s *Settings) *bool { return &s.Derived.TokenURL }, shown: "the realm's"},

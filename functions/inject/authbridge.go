@@ -44,8 +44,9 @@ func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings, pod kr
 		for _, variable := range proxyVariables {
 			add(variable, "http://127.0.0.1:"+strconv.Itoa(s.AuthBridge.ForwardPort))
 		}
-		add("NO_PROXY", noProxy)
-		add("no_proxy", noProxy)
+		none := strings.Join(append([]string{noProxy}, s.Outbound.NoProxy...), ",")
+		add("NO_PROXY", none)
+		add("no_proxy", none)
 	}
 	return env
 }
@@ -74,7 +75,7 @@ func authBridgeValue(variable, value string) bool {
 		_, err := strconv.Atoi(value)
 		return err == nil
 	case strings.EqualFold(variable, "NO_PROXY"):
-		return value == noProxy
+		return strings.HasPrefix(value, noProxy)
 	}
 	return slices.Contains(proxyVariables, variable) && strings.HasPrefix(value, "http://127.0.0.1:")
 }
@@ -186,7 +187,33 @@ func checkAgentPort(o *krm.Object, agent krm.Node, s *identity.Settings) (findin
 			}
 		}
 	}
+	if s.AuthBridge.Moved && len(findings) == 0 && !readsPort(agent, strconv.Itoa(s.Inbound.TargetPort)) {
+		findings = append(findings, o.Finding(krm.Warning, "inject/port-of-image", agent,
+			fmt.Sprintf("the agent has to listen on the port in its variable PORT, %d, because AuthBridge takes %s: the manifest does not show that its image does", s.Inbound.TargetPort, in),
+			fmt.Sprintf("if the image reads PORT, set the variable to %s to say so; if not, write $(PORT) into command or args, %s", in, elsewhere)))
+	}
 	return findings
+}
+
+// readsPort reports whether a container shows that its program listens where the variable
+// PORT says: it has the variable, or names it or its value.
+func readsPort(agent krm.Node, port string) bool {
+	named := func(text string) bool {
+		return strings.Contains(text, "$(PORT)") || strings.Contains(text, "$PORT") || strings.Contains(text, "${PORT") || namesPort(text, port)
+	}
+	for _, list := range [...]string{"command", "args"} {
+		for word := range agent.Get(list).Items() {
+			if named(word.Text()) {
+				return true
+			}
+		}
+	}
+	for v := range agent.Get("env").Items() {
+		if v.Get("name").Is("PORT") || named(v.Get("value").Text()) {
+			return true
+		}
+	}
+	return false
 }
 
 // fixesPort reports whether a variable says that a program listens on a port: N8N_PORT=5678,

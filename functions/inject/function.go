@@ -45,8 +45,8 @@ type state struct {
 	injectors sync.Pool         // of *Injector: one for each worker
 	namesakes map[index.ID]bool // workloads that share a name, by whether they are injected
 
-	mu          sync.Mutex
-	unpublished []krm.Finding // workloads with an image that does not exist
+	mu   sync.Mutex
+	once []krm.Finding // those that are reported once for the package, by rule
 }
 
 func begin(p *contract.Package) contract.Steps {
@@ -89,29 +89,38 @@ func (s *state) run(u *contract.Unit) {
 	if settings == nil {
 		return
 	}
-	if settings.Subject.OwnAccount {
-		u.GenerateAccount(&account)
-	}
-	if settings.On(profile.AuthProxy) && profile.Unpublished(settings.Component(profile.AuthProxy).Image) {
+	report := func(severity krm.Severity, rule, message, hint string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.unpublished = append(s.unpublished, u.Object.Finding(krm.Warning, function+"/unpublished-image", krm.Node{},
-			fmt.Sprintf("%q was never published", settings.Component(profile.AuthProxy).Image), profile.UnpublishedRemedy))
+		s.once = append(s.once, u.Object.Finding(severity, function+"/"+rule, krm.Node{}, message, hint))
+	}
+	if settings.Subject.OwnAccount && u.GenerateAccount(&account) {
+		if pod, _ := u.Object.PodTemplate(); pod.Spec().Get("imagePullSecrets").Len() == 0 {
+			report(krm.Info, "new-account", fmt.Sprintf("the new ServiceAccount %s has neither the pull secrets nor the RoleBindings of default", settings.Subject.ServiceAccount),
+				"set imagePullSecrets in the pod template for private images, or serviceAccountName to an account that has what the agent needs")
+		}
+	}
+	if settings.On(profile.AuthProxy) && profile.Unpublished(settings.Component(profile.AuthProxy).Image) {
+		report(krm.Warning, "unpublished-image", fmt.Sprintf("%q was never published", settings.Component(profile.AuthProxy).Image), profile.UnpublishedRemedy)
 	}
 }
 
-// finish reports the images that do not exist, once for the package.
-func (s *state) finish() []krm.Finding {
-	if len(s.unpublished) == 0 {
-		return nil
-	}
-	first := slices.MinFunc(s.unpublished, func(a, b krm.Finding) int {
-		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line)
+// finish reports the first finding of each rule, with how many more there are.
+func (s *state) finish() (found []krm.Finding) {
+	slices.SortFunc(s.once, func(a, b krm.Finding) int {
+		return cmp.Or(strings.Compare(a.Rule, b.Rule), strings.Compare(a.File, b.File), a.Line-b.Line)
 	})
-	if n := len(s.unpublished) - 1; n > 0 {
-		first.Message += ": of this and " + krm.Count(n, "more workload")
+	for i := 0; i < len(s.once); {
+		first, n := s.once[i], 0
+		for i++; i < len(s.once) && s.once[i].Rule == first.Rule; i++ {
+			n++
+		}
+		if n > 0 {
+			first.Message += ": of this and " + krm.Count(n, "more workload")
+		}
+		found = append(found, first)
 	}
-	return []krm.Finding{first}
+	return found
 }
 
 // account is the ServiceAccount of a workload whose author names none.

@@ -72,6 +72,9 @@ func bridgeConfigMap(workload string) string {
 func settleBridge(s *identity.Settings) {
 	b, init, bridge, envoy := &s.AuthBridge, s.Component(ProxyInit), s.Component(AuthBridgeProxy), s.Component(EnvoyProxy)
 	inEnvoy := b.Mode == identity.ModeEnvoySidecar
+	if job := s.Subject.Kind == "Job" || s.Subject.Kind == "CronJob"; job && len(b.Ports) == 0 && b.EnvPort == 0 && s.Inbound.Port == 0 && s.Inbound.TargetPort == 0 {
+		s.Inbound.Enabled = false // nobody calls it
+	}
 	some := s.Inbound.Enabled || s.Outbound.Enabled
 	bridge.Enabled = bridge.Enabled && some && !inEnvoy
 	envoy.Enabled = envoy.Enabled && some && inEnvoy
@@ -100,7 +103,7 @@ func settleBridge(s *identity.Settings) {
 	if b.Secret == "" && s.Subject.Namespace != "" && needsClientSecret(s) {
 		b.Secret = clientSecretOf(s.Subject.Namespace, s.Subject.Name)
 	}
-	b.ForwardPort = 0
+	b.ForwardPort, b.Moved = 0, false
 	if bridge.Enabled {
 		assignPorts(s)
 	}
@@ -123,7 +126,7 @@ func assignPorts(s *identity.Settings) {
 		case agent != s.Inbound.Port:
 			s.Inbound.TargetPort = agent
 		default:
-			s.Inbound.TargetPort = s.FreePort(s.Inbound.Port, b.Ports)
+			s.Inbound.TargetPort, b.Moved = s.FreePort(s.Inbound.Port, b.Ports), true
 		}
 	}
 	if s.Outbound.Enabled {

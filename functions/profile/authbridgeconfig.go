@@ -2,6 +2,7 @@ package profile
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -166,12 +167,17 @@ func (b *bridge) inbound() {
 	}
 	b.list(4, "allowed_audiences", s.AuthBridge.AllowedAudiences)
 	var paths []string
+	add := func(p string) {
+		if !slices.Contains(paths, p) {
+			paths = append(paths, p)
+		}
+	}
 	for _, p := range s.Inbound.BypassPaths {
-		paths = append(paths, bypassPattern(p))
+		add(bypassPattern(p))
 	}
 	for _, p := range s.Declared.ProbePaths {
 		if open, ok := identity.OpenProbe(p); ok {
-			paths = append(paths, open)
+			add(open)
 		}
 	}
 	if len(paths) == 0 {

@@ -18,7 +18,7 @@ func kagenti() identity.Profile {
 		Sidecars: []identity.Sidecar{
 			proxyInit(appendProxyInit), spiffeHelper(), clientRegistration(), authProxy(), envoyProxy(),
 		},
-		Lacks: []identity.Lack{{Path: "authbridge"}},
+		Lacks: []identity.Lack{{Path: "authbridge"}, {Path: "outbound.noProxy", Needless: true}},
 		Rules: identity.Rules{Settle: settleKagenti, Contradictions: contradictions},
 	}
 }

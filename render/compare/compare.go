@@ -10,6 +10,9 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
@@ -83,9 +86,11 @@ type Workload struct {
 	// Restart are keys that pods read when they start: "ConfigMap web: ISSUER".
 	Reloads []string `json:"reloads,omitempty"`
 	Restart []string `json:"restart,omitempty"`
-	// Identity, Permissions and Images differ from Before to After.
+	// Identity, Permissions, Pod and Images differ from Before to After. Pod is what its
+	// containers may do on the node, and what they request.
 	Identity    []Difference `json:"identity,omitempty"`
 	Permissions []Difference `json:"permissions,omitempty"`
+	Pod         []Difference `json:"pod,omitempty"`
 	Images      []Difference `json:"images,omitempty"`
 	// Sides are the texts that were compared.
 	Sides Sides `json:"-"`
@@ -234,6 +239,7 @@ func (c *comparison) workload(either, was, is *item) (w Workload, isWorkload boo
 	}
 	w.Identity = differences(c.identity(c.before, was), c.identity(c.after, is))
 	w.Images = differences(images(was), images(is))
+	w.Pod = differences(privileges(was), privileges(is))
 	w.Permissions = c.allowed(was, is)
 	if w.Effect == "" && len(w.Identity)+len(w.Permissions) > 0 {
 		w.Effect = Changed
@@ -312,6 +318,56 @@ func images(i *item) map[string]string {
 		for c := range pod.Spec().Get(list).Items() {
 			found[c.Get("name").Text()] = c.Get("image").Text()
 		}
+	}
+	return found
+}
+
+// privileges gives which containers run as root or with more capabilities, and what the
+// pod requests while it runs.
+func privileges(i *item) map[string]string {
+	found := make(map[string]string)
+	if i == nil {
+		return found
+	}
+	pod, ok := i.read().PodTemplate()
+	if !ok {
+		return found
+	}
+	requests := make(map[string]*resource.Quantity)
+	root := pod.Spec().Get("securityContext", "runAsUser")
+	for _, list := range [...]string{"initContainers", "containers"} {
+		for c := range pod.Spec().Get(list).Items() {
+			context, may := c.Get("securityContext"), []string(nil)
+			if user := context.Get("runAsUser"); user.Is("0") || !user.Exists() && root.Is("0") {
+				may = append(may, "runs as root")
+			}
+			if context.Get("privileged").Is("true") {
+				may = append(may, "is privileged")
+			}
+			if added := texts(context.Get("capabilities", "add")); len(added) > 0 {
+				may = append(may, "has "+strings.Join(added, ", "))
+			}
+			if len(may) > 0 {
+				found[c.Get("name").Text()] = strings.Join(may, ", ")
+			}
+			if list == "initContainers" && !c.Get("restartPolicy").Is("Always") {
+				continue
+			}
+			for name, value := range c.Get("resources", "requests").Fields() {
+				if q, err := resource.ParseQuantity(value.Text()); err == nil && requests[name] != nil {
+					requests[name].Add(q)
+				} else if err == nil {
+					requests[name] = &q
+				}
+			}
+		}
+	}
+	var sum []string
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		sum = append(sum, name+" "+requests[name].String())
+	}
+	if len(sum) > 0 {
+		found["requests"] = strings.Join(sum, ", ")
 	}
 	return found
 }

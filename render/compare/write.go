@@ -64,13 +64,13 @@ func (w *Workload) Headline() string {
 	return text
 }
 
-// details gives a line for each identity, permission and image that differs, made of what
+// details gives a line for each identity, permission, privilege and image that differs, made of what
 // it is and how it differs.
 func (w *Workload) details(line func(kind, difference string) string) (lines []string) {
 	for _, of := range [...]struct {
 		kind        string
 		differences []Difference
-	}{{"identity", w.Identity}, {"rbac", w.Permissions}, {"image", w.Images}} {
+	}{{"identity", w.Identity}, {"rbac", w.Permissions}, {"pod", w.Pod}, {"image", w.Images}} {
 		for _, d := range of.differences {
 			lines = append(lines, line(of.kind, d.String()))
 		}

@@ -44,7 +44,7 @@ func ChangesOf(title string, r *compare.Report) (Changes, error) {
 		if w.Effect == compare.Restart { // others restart by themselves
 			change.Restart = w.Restart
 		}
-		for kind, differences := range map[string][]compare.Difference{"identity": w.Identity, "permission": w.Permissions, "image": w.Images} {
+		for kind, differences := range map[string][]compare.Difference{"identity": w.Identity, "permission": w.Permissions, "pod": w.Pod, "image": w.Images} {
 			for _, d := range differences {
 				change.Details = append(change.Details, Detail{kind, d.Name, d.Before, d.After})
 			}

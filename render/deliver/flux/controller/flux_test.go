@@ -167,7 +167,7 @@ func (w *world) weather(value string) map[string]string {
 	if len(out) == 0 {
 		w.Fatal("the example has no files")
 	}
-	out["config/large.yaml"] = "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata: {name: large}\nspec: {components: {envoy-proxy: {resources: {limits: {memory: 999Mi}}}}}\n"
+	out["config/large.yaml"] = "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata: {name: large}\nspec: {components: {authbridge-proxy: {resources: {limits: {memory: 999Mi}}}}}\n"
 	if value != "" {
 		out["apps/weather/settings.yaml"] = configMap("settings", value)
 	}
@@ -297,7 +297,7 @@ func (w *world) renderedAgain(commit string) {
 	d := &appsv1.Deployment{}
 	w.must(w.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "weather-agent"}, d))
 	for _, c := range append(d.Spec.Template.Spec.InitContainers, d.Spec.Template.Spec.Containers...) {
-		if c.Name == "envoy-proxy" && c.Resources.Limits.Memory().String() == "999Mi" {
+		if c.Name == "authbridge-proxy" && c.Resources.Limits.Memory().String() == "999Mi" {
 			return
 		}
 	}
