@@ -82,7 +82,11 @@ func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(cfg.Spec.Components)) {
 		switch at := components + name; {
 		case !slices.Contains(p.sidecars, name):
-			c.Error("config/field", at, "RenderConfig has no such field", "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake")
+			hint := "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"
+			if near := krm.Nearest(name, p.sidecars); near != "" {
+				hint = "did you mean " + near + "?"
+			}
+			c.Error("config/field", at, "RenderConfig has no such field", hint)
 		case !s.Profile.HasSidecar(name):
 			c.OtherProfile(&s, at, name)
 		default:

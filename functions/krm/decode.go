@@ -40,13 +40,8 @@ func (o *Object) Decode(rule string, into any) (findings []Finding) {
 			findings = append(findings, o.Finding(Error, rule, Node{}, withoutValues(err.Error()), ""))
 		}
 		for _, e := range strict {
-			path := ""
-			var field kjson.FieldError
-			if errors.As(e, &field) {
-				path = field.FieldPath()
-			}
-			findings = append(findings, o.Finding(Error, rule, o.At(path),
-				fmt.Sprintf("%s has no such field", o.Kind), "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"))
+			path := fieldOf(e)
+			findings = append(findings, o.Finding(Error, rule, o.At(path), fmt.Sprintf("%s has no such field", o.Kind), unknownField(into, path)))
 		}
 		return findings
 	}

@@ -1,5 +1,15 @@
 package krm
 
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+)
+
 // Near reports whether a name is another one with a slip of the pen, or with two where the
 // name has six letters or more.
 func Near(name, other string) bool {
@@ -54,4 +64,80 @@ func editDistance(a, b string, limit int) int {
 		before, row, next = row, next, before
 	}
 	return min(row[len(b)], limit)
+}
+
+// nearestField returns the field of a type whose JSON name is nearest to the last name of a
+// path such as spec.images[0].nmae, or "".
+func nearestField(t reflect.Type, path string) string {
+	steps := fieldStep().FindAllString(path, -1)
+	for i, step := range steps {
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		switch t.Kind() {
+		case reflect.Slice, reflect.Array, reflect.Map:
+			t = t.Elem()
+		case reflect.Struct:
+			fields := jsonFields(t, map[string]reflect.Type{})
+			if i == len(steps)-1 {
+				return Nearest(step, slices.Sorted(maps.Keys(fields)))
+			}
+			if t = fields[step]; t == nil {
+				return ""
+			}
+		default:
+			return ""
+		}
+	}
+	return ""
+}
+
+// jsonFields adds the fields of a struct by their JSON names, with those of embedded structs.
+func jsonFields(t reflect.Type, into map[string]reflect.Type) map[string]reflect.Type {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		embedded := field.Type
+		if embedded.Kind() == reflect.Pointer {
+			embedded = embedded.Elem()
+		}
+		switch {
+		case name == "" && field.Anonymous && embedded.Kind() == reflect.Struct:
+			jsonFields(embedded, into)
+		case name != "" && name != "-":
+			into[name] = field.Type
+		}
+	}
+	return into
+}
+
+// unknownField is the hint about a field that a value does not have.
+func unknownField(of any, path string) string {
+	if near := nearestField(reflect.TypeOf(of), path); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"
+}
+
+// fieldOf is the path of the field that a strict error is about.
+func fieldOf(strict error) string {
+	var field kjson.FieldError
+	if errors.As(strict, &field) {
+		return field.FieldPath()
+	}
+	return ""
+}
+
+// UnmarshalStrict reads JSON into a value. A field that it does not have is an error with a
+// remedy.
+func UnmarshalStrict(data []byte, into any) error {
+	strict, err := kjson.UnmarshalStrict(data, into)
+	for _, e := range strict {
+		problem := e.Error()
+		if path := fieldOf(e); path != "" {
+			problem = path + ": no such field\n  hint: " + unknownField(into, path)
+		}
+		err = errors.Join(err, errors.New(problem))
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package krm_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/armature-dev/armature/functions/krm"
@@ -20,5 +21,36 @@ func TestNear(t *testing.T) {
 		if got := krm.Nearest(name, []string{"weather", "shop", "web"}); got != want {
 			t.Errorf("the nearest of %q is %q, want %q", name, got, want)
 		}
+	}
+}
+
+// A field that a type does not have is an error with the nearest field of the struct that it is in.
+func TestUnmarshalStrict(t *testing.T) {
+	type embedded struct {
+		Limit int `json:"limit"`
+	}
+	type item struct {
+		Name   string          `json:"name"`
+		Nested map[string]*int `json:"nested"`
+	}
+	var into struct {
+		embedded `json:",inline"`
+		Items    []*item         `json:"items"`
+		By       map[string]item `json:"by"`
+		Hidden   string          `json:"-"`
+	}
+	for text, want := range map[string]string{
+		`{"items": [{"nmae": "a"}]}`:   "items[0].nmae: no such field\n  hint: did you mean name?",
+		`{"by": {"x": {"naem": "a"}}}`: "by.x.naem: no such field\n  hint: did you mean name?",
+		`{"limt": 1}`:                  "limt: no such field\n  hint: did you mean limit?",
+		`{"hidden": "a"}`:              "hidden: no such field\n  hint: remove or correct it",
+		`{"items": 1}`:                 "cannot unmarshal",
+	} {
+		if err := krm.UnmarshalStrict([]byte(text), &into); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if err := krm.UnmarshalStrict([]byte(`{"items": [{"name": "a"}], "limit": 1}`), &into); err != nil {
+		t.Error(err)
 	}
 }

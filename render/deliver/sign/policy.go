@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Policy says whose signature an artifact must carry. Any one of its keys and
@@ -267,7 +268,11 @@ func (p Policy) file(name string) ([]byte, error) {
 // parse reads a VerifyPolicy.
 func parse(data []byte, file string) (Policy, error) {
 	var p policyFile
-	if err := yaml.UnmarshalStrict(data, &p); err != nil {
+	text, err := yaml.YAMLToJSONStrict(data)
+	if err == nil {
+		err = krm.UnmarshalStrict(text, &p)
+	}
+	if err != nil {
 		return Policy{}, fmt.Errorf("reading the policy %s: %w", file, err)
 	}
 	if p.APIVersion != keys.V1alpha1 || p.Kind != "VerifyPolicy" {
