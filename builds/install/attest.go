@@ -10,31 +10,30 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// Attest says who signs what builds of modes with attest: true have made.
-type Attest struct {
-	// Key is a Secret or a key of a KMS; empty is the default.
-	Key string
-	// Fulcio certifies the controller's identity, which then signs; empty where a key does.
-	Fulcio, Timestamps string
+// Keyless signs what builds of modes with attest: true have made by the controller's identity.
+type Keyless struct {
+	// Fulcio certifies the controller's identity; empty if a key signs.
+	Fulcio     string `json:"fulcioURL,omitempty"`
+	Timestamps string `json:"timestampURL,omitempty"`
 	// TrustedRoot names a ConfigMap, whose key is trusted_root.json.
-	TrustedRoot string
+	TrustedRoot string `json:"trustedRoot,omitempty"`
 }
 
-// check finds flags that would leave out what an identity needs, or do nothing.
-func (k Attest) check() error {
+// check finds values that would leave out what an identity needs, or do nothing.
+func (k Keyless) check(key string) error {
 	switch {
 	case k.Fulcio == "" && k.Timestamps == "" && k.TrustedRoot == "":
 		return nil
 	case k.Fulcio == "" || k.Timestamps == "" || k.TrustedRoot == "":
-		return errors.New("--attest-fulcio-url, --attest-timestamp-url and --attest-trusted-root go together")
-	case k.Key != "":
-		return errors.New("--attest-key and --attest-fulcio-url: either a key attests or the identity")
+		return errors.New("keyless: fulcioURL, timestampURL and trustedRoot go together")
+	case key != "":
+		return errors.New("attestKey and keyless: either a key attests or the identity")
 	case len(validation.IsDNS1123Subdomain(k.TrustedRoot)) > 0:
-		return fmt.Errorf("--attest-trusted-root %q is not the name of a ConfigMap", k.TrustedRoot)
+		return fmt.Errorf("keyless.trustedRoot %q is not the name of a ConfigMap", k.TrustedRoot)
 	}
-	for _, given := range [][2]string{{"attest-fulcio-url", k.Fulcio}, {"attest-timestamp-url", k.Timestamps}} {
+	for _, given := range [][2]string{{"fulcioURL", k.Fulcio}, {"timestampURL", k.Timestamps}} {
 		if err := sign.CheckAuthority(given[1]); err != nil {
-			return fmt.Errorf("--%s %w", given[0], err)
+			return fmt.Errorf("keyless.%s %w", given[0], err)
 		}
 	}
 	return nil
@@ -42,7 +41,7 @@ func (k Attest) check() error {
 
 // patch gives the controller's Deployment the flags, and a volume with a token for the
 // audience sigstore and the trusted root.
-func (k Attest) patch() map[string]any {
+func (k Keyless) patch() map[string]any {
 	const pod, folder = "/spec/template/spec", "/var/run/secrets/sigstore"
 	add := func(path string, value any) map[string]any {
 		return map[string]any{"op": "add", "path": pod + path, "value": value}

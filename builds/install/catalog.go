@@ -14,20 +14,20 @@ var CatalogGroups = []string{"kagenti.io", "agent.kagenti.dev", "kagent.dev"}
 
 // Catalog of agents and tools.
 type Catalog struct {
-	Install bool
+	Install bool `json:"enabled,omitempty"`
 	// Secret with the address of its PostgreSQL; empty is SQLite.
-	Secret string
+	Secret string `json:"storeSecret,omitempty"`
 	// CRDs are the API groups whose CRDs the catalog brings along.
-	CRDs []string
+	CRDs []string `json:"crds,omitempty"`
 }
 
 func (c Catalog) check() error {
 	if c.Secret != "" && !c.Install {
-		return errors.New("--catalog-store-secret requires --catalog")
+		return errors.New("catalog.storeSecret requires catalog.enabled or --catalog")
 	}
 	for _, g := range c.CRDs {
 		if !slices.Contains(CatalogGroups, g) {
-			return fmt.Errorf("--catalog-crds %q: use some of %v", g, CatalogGroups)
+			return fmt.Errorf("catalog.crds %q: use some of %v", g, CatalogGroups)
 		}
 	}
 	return nil

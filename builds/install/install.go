@@ -4,10 +4,12 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/version"
 	"github.com/armature-dev/armature/templates"
@@ -36,35 +39,70 @@ func ReleasedImage() string {
 	return compose.ControllerRepository + ":" + version.String()
 }
 
-// Options of an installation.
+// Options of an installation. Their JSON names are those of the chart's values.
 type Options struct {
 	// Scope is cluster or namespaced.
-	Scope string
+	Scope string `json:"mode,omitempty"`
 	// Namespace of the controllers.
-	Namespace string
+	Namespace string `json:"-"`
 	// Watch lists further namespaces to look after, in scope namespaced.
-	Watch []string
+	Watch []string `json:"watch,omitempty"`
 	// Image of the controllers; empty is the release's.
-	Image string
+	Image string `json:"image,omitempty"`
 	// Mirror serves the images of all steps; empty takes them from where they are published.
-	Mirror string
+	Mirror string `json:"imageMirror,omitempty"`
 	// PlainHTTP lists hosts that a Git login is sent to over http.
-	PlainHTTP []string
+	PlainHTTP []string `json:"plainHTTPHosts,omitempty"`
 	// Networks of Git servers to ask although they are refused by default.
-	Networks []string
+	Networks []string `json:"gitAllowNetwork,omitempty"`
 	// Group is the API group of AgentBuild.
-	Group   string
-	Queue   Queue
-	Attest  Attest
-	Catalog Catalog
-	// Sources adds the controller of RenderedSources.
-	Sources bool
+	Group string `json:"apiGroup,omitempty"`
+	Queue
+	// AttestKey signs attested builds: a Secret or a key of a KMS; empty is the default.
+	AttestKey string  `json:"attestKey,omitempty"`
+	Keyless   Keyless `json:"keyless,omitempty"`
+	Catalog   Catalog `json:"catalog,omitempty"`
+	Sources   Sources `json:"sources,omitempty"`
+	// Global is what Helm passes to charts.
+	Global map[string]any `json:"global,omitempty"`
 }
 
 // Queue of builds: limits, or the LocalQueue of Kueue.
 type Queue struct {
-	MaxRunning, MaxRunningPerNamespace int
-	Name                               string
+	MaxRunning             int    `json:"maxRunning,omitempty"`
+	MaxRunningPerNamespace int    `json:"maxRunningPerNamespace,omitempty"`
+	Name                   string `json:"queueName,omitempty"`
+}
+
+// Sources is the controller of RenderedSources.
+type Sources struct {
+	Install bool `json:"enabled,omitempty"`
+}
+
+// ReadValues reads a file with values of the chart into options, which keep what the file does
+// not set.
+func ReadValues(file string, into *Options) error {
+	data, err := os.ReadFile(file)
+	if err == nil {
+		data, err = yaml.YAMLToJSONStrict(data)
+	}
+	if err == nil {
+		err = krm.UnmarshalStrict(data, into)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the values %s: %w", file, err)
+	}
+	return nil
+}
+
+// StepSettings reads what values decide about the steps of builds; no file is the release's.
+func StepSettings(file string, into *compose.Settings) (err error) {
+	var o Options
+	if file != "" {
+		err = ReadValues(file, &o)
+	}
+	into.ControllerImage, into.ImageMirror, into.PlainHTTPHosts = cmp.Or(o.Image, ReleasedImage()), o.Mirror, o.PlainHTTP
+	return err
 }
 
 // Manifests runs kustomize over the embedded base.
@@ -115,6 +153,9 @@ func (i Options) Manifests() ([]byte, error) {
 
 // Check finds values that would make manifests which cannot work.
 func (i Options) Check() error {
+	if i.Scope != "cluster" && i.Scope != "namespaced" {
+		return fmt.Errorf("mode %q: use cluster or namespaced", i.Scope)
+	}
 	if i.Scope == "cluster" && len(i.Watch) > 0 {
 		return errors.New("--watch-namespaces requires --scope namespaced: scope cluster watches all namespaces")
 	}
@@ -133,23 +174,23 @@ func (i Options) Check() error {
 	}
 	for _, n := range i.Networks {
 		if _, err := netip.ParsePrefix(n); err != nil {
-			return fmt.Errorf("--git-allow-network %q: write it as 10.0.0.0/8", n)
+			return fmt.Errorf("gitAllowNetwork %q: write it as 10.0.0.0/8", n)
 		}
 	}
 	if i.Queue.MaxRunning < 0 || i.Queue.MaxRunningPerNamespace < 0 {
-		return errors.New("--max-running and --max-running-per-namespace: use a positive number, or 0")
+		return errors.New("maxRunning and maxRunningPerNamespace: use a positive number, or 0")
 	}
 	if i.Queue.Name != "" && (i.Queue.MaxRunning > 0 || i.Queue.MaxRunningPerNamespace > 0) {
-		return errors.New("--queue-name and --max-running: the quota of Kueue bounds the runs; use one of the two")
+		return errors.New("queueName and maxRunning: the quota of Kueue bounds the runs; use one of the two")
 	}
 	if i.Queue.Name != "" && len(validation.IsDNS1123Label(i.Queue.Name)) > 0 {
-		return fmt.Errorf("--queue-name %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", i.Queue.Name)
+		return fmt.Errorf("queueName %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", i.Queue.Name)
 	}
-	if err := i.Attest.check(); err != nil {
+	if err := i.Keyless.check(i.AttestKey); err != nil {
 		return err
 	}
-	if i.Attest.Key != "" && sign.KMSProgram(i.Attest.Key) == "" && len(validation.IsDNS1123Subdomain(i.Attest.Key)) > 0 {
-		return fmt.Errorf("--attest-key %q is not the name of a Secret, nor a KMS URI such as awskms:///alias/attest", i.Attest.Key)
+	if i.AttestKey != "" && sign.KMSProgram(i.AttestKey) == "" && len(validation.IsDNS1123Subdomain(i.AttestKey)) > 0 {
+		return fmt.Errorf("attestKey %q is not the name of a Secret, nor a KMS URI such as awskms:///alias/attest", i.AttestKey)
 	}
 	if i.Mirror != "" {
 		if err := compose.CheckMirror(i.Mirror); err != nil {
@@ -175,7 +216,7 @@ func (i Options) overlay() map[string]any {
 		{"max-running", strconv.Itoa(i.Queue.MaxRunning), "0"},
 		{"max-running-per-namespace", strconv.Itoa(i.Queue.MaxRunningPerNamespace), "0"},
 		{"queue-name", i.Queue.Name, ""},
-		{"attest-key", i.Attest.Key, ""},
+		{"attest-key", i.AttestKey, ""},
 		{"api-group", i.Group, api.DefaultGroup},
 	} {
 		if flag.value != flag.left {
@@ -186,7 +227,7 @@ func (i Options) overlay() map[string]any {
 	if i.Catalog.Install {
 		resources, names = append(resources, "../install/catalog/"+i.Scope), append(names, "armature-catalog")
 	}
-	if i.Sources {
+	if i.Sources.Install {
 		resources, names = append(resources, "../install/sources/"+i.Scope), append(names, "armature-sources")
 	}
 	for _, name := range names {
@@ -200,8 +241,8 @@ func (i Options) overlay() map[string]any {
 	if i.Catalog.Secret != "" {
 		patches = append(patches, i.Catalog.postgres())
 	}
-	if i.Attest.Fulcio != "" {
-		patches = append(patches, i.Attest.patch())
+	if i.Keyless.Fulcio != "" {
+		patches = append(patches, i.Keyless.patch())
 	}
 	overlay := map[string]any{"namespace": i.Namespace, "resources": resources, "patches": patches}
 	if i.Image == "" && version.IsRelease() {
@@ -235,7 +276,7 @@ func (i Options) roles() ([]byte, error) {
 	for _, part := range []struct {
 		name      string
 		installed bool
-	}{{"catalog", i.Catalog.Install}, {"sources", i.Sources}} {
+	}{{"catalog", i.Catalog.Install}, {"sources", i.Sources.Install}} {
 		if !part.installed {
 			continue
 		}

@@ -244,7 +244,7 @@ func (p *packageView) finding() (finding, bool) {
 	case Degraded:
 		f.Fix = "apply the package again: `armature apply` continues where it ended."
 	case Drifted:
-		f.Fix = "put the change into Git, or apply the package again with `--force-conflicts`."
+		f.Fix = "put the change into Git, or apply the package again with `--allow conflicts=MANAGER`."
 	default:
 		return f, false
 	}

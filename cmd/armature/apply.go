@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,6 @@ func applyCommand() *cobra.Command {
 	var p cli.Package
 	var r cli.Report
 	var opt apply.Options
-	var adopt []string
 	var healthChecks string
 	var dryRun, yes bool
 	cmd := &cobra.Command{
@@ -49,27 +47,25 @@ Annotations of objects control the rest:
 Where armature.lock has the tools of a tool server and the catalog has found that the
 server offers others, apply refuses the package until the lock is updated.
 
-With --verify-policy, or the flags that replace it, every image of a package must
+With --key or --verify-policy, every image of a package must
 have a digest and be signed. A package from a registry must itself be signed, and
 its images only if the policy says how they must be built.`,
 		Example: `  armature apply apps/weather -n team1
   armature apply apps/weather -n team1 --dry-run
   armature apply apps/weather -n team1 --health-checks health.yaml
   kustomize build . | armature apply - --name weather -n team1 --yes
-  armature apply apps/weather --force-conflicts kubectl-edit
-  armature apply rendered/weather --rendered --wait=false -o json
+  armature apply apps/weather --allow conflicts=kubectl-edit,recreate
+  armature apply rendered/weather --rendered --timeout 0 -o json
   armature apply apps/weather -n team1 --verify-policy policy.yaml
   armature apply oci://registry.example/fleet/weather:v1 -n team1 --verify-policy policy.yaml`,
 		Args:              cli.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, a []string) error {
-			err := checkTimeout(opt)
+			err := checkTimeout(&opt)
 			if err != nil {
 				return err
 			}
-			if opt.Adopt, err = packages(adopt); err != nil {
-				return err
-			}
+			opt.Nudge = true
 			if healthChecks != "" {
 				text, err := os.ReadFile(healthChecks)
 				if err != nil {
@@ -86,7 +82,7 @@ its images only if the policy says how they must be built.`,
 			if err := k.CheckTools(cmd.Context(), objects); err != nil {
 				return err
 			}
-			planning := cli.Begin(cmd.ErrOrStderr(), r.Quiet, "comparing "+krm.Count(len(objects), "object")+" with the cluster")
+			planning := cli.Begin(cmd.ErrOrStderr(), false, "comparing "+krm.Count(len(objects), "object")+" with the cluster")
 			defer planning.End()
 			if dryRun {
 				plan, err := c.Plan(cmd.Context(), id, objects, opt)
@@ -113,43 +109,23 @@ its images only if the policy says how they must be built.`,
 	r.Flags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&dryRun, "dry-run", false, "show what would be done; the API server checks it and stores nothing")
-	f.StringSliceVar(&opt.ForceConflicts, "force-conflicts", nil, "take fields over from these field managers only")
-	f.StringSliceVar(&adopt, "adopt", nil, "take objects over from these packages, as NAMESPACE/NAME")
-	f.BoolVar(&opt.Recreate, "recreate", false, "delete and recreate objects whose immutable fields change")
-	f.BoolVar(&opt.Replace, "replace", false, "allow pruning all objects of the package and applying others instead")
-	pruneSharedFlag(cmd, &opt)
-	f.BoolVar(&opt.Nudge, "nudge", true, "annotate pods that mount a changed ConfigMap, so that they see it at once")
-	waitFlags(cmd, &opt, true)
+	cli.AllowFlag(cmd, &opt, cli.AllowConflicts, cli.AllowAdopt, cli.AllowRecreate, cli.AllowReplace, cli.AllowPruneShared)
+	timeoutFlag(cmd, &opt)
 	f.StringVar(&healthChecks, "health-checks", "", "a `file` with healthCheckExprs as in a Kustomization of Flux: CEL expressions that decide for their kinds, in place of kstatus, what is healthy")
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask before objects are pruned or recreated")
 	return cmd
 }
 
-func pruneSharedFlag(cmd *cobra.Command, opt *apply.Options) {
-	cmd.Flags().BoolVar(&opt.PruneShared, "prune-shared", false, "prune namespaces and CRDs even if they contain objects of other packages, which are deleted with them")
+// timeoutFlag adds --timeout, which checkTimeout reads.
+func timeoutFlag(cmd *cobra.Command, opt *apply.Options) {
+	cmd.Flags().DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "how long to wait until all objects are healthy or gone; 0 does not wait")
 }
 
-func waitFlags(cmd *cobra.Command, opt *apply.Options, initial bool) {
-	cmd.Flags().BoolVar(&opt.Wait, "wait", initial, "wait until all objects are healthy and pruned objects are gone")
-	cmd.Flags().DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "how long to wait")
-}
-
-func checkTimeout(opt apply.Options) error {
-	if opt.Timeout <= 0 {
-		return cli.Usagef("--timeout %s: use a positive duration; --wait=false does not wait", opt.Timeout)
+// checkTimeout reports a wrong --timeout; 0 does not wait.
+func checkTimeout(opt *apply.Options) error {
+	if opt.Timeout < 0 {
+		return cli.Usagef("--timeout %s: use a positive duration, or 0 to wait for nothing", opt.Timeout)
 	}
+	opt.Wait = opt.Timeout > 0
 	return nil
-}
-
-// packages reads NAMESPACE/NAME.
-func packages(given []string) ([]apply.Package, error) {
-	var out []apply.Package
-	for _, g := range given {
-		namespace, name, ok := strings.Cut(g, "/")
-		if !ok || namespace == "" || name == "" {
-			return nil, cli.Usagef("--adopt %q: write NAMESPACE/NAME", g)
-		}
-		out = append(out, apply.Package{Namespace: namespace, Name: name})
-	}
-	return out, nil
 }

@@ -71,14 +71,14 @@ func TestApply(t *testing.T) {
 	if out, _ := a.run(t, 1, "diff", folder, "-n", "team1", "--color", "always"); !strings.Contains(out, "\033[32m+  key: VALUE\033[0m\n") {
 		t.Errorf("no colours:\n%s", out)
 	}
-	out, errs = a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false")
+	out, errs = a.run(t, 0, "apply", folder, "-n", "team1", "--timeout", "0")
 	contains(out, "ConfigMap team1/settings created", "Deployment team1/weather-agent created")
 	contains(errs, "team1/weather: ", " created")
 	deployment, err := c.AppsV1().Deployments("team1").Get(t.Context(), "weather-agent", metav1.GetOptions{})
 	if err != nil || len(deployment.Spec.Template.Spec.InitContainers) == 0 {
 		t.Errorf("it was not rendered before: %v", err)
 	}
-	out, errs = a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false")
+	out, errs = a.run(t, 0, "apply", folder, "-n", "team1", "--timeout", "0")
 	contains(errs, "unchanged")
 	if out != "" || strings.Contains(errs, "created") {
 		t.Errorf("a second apply did something:\n%s%s", out, errs)
@@ -92,7 +92,7 @@ func TestApply(t *testing.T) {
 	contains(out, "team1      weather", "applied")
 	out, _ = a.run(t, 0, "status", "--packages", "weather", "-n", "team1")
 	contains(out, "ConfigMap", "settings", "Current")
-	out, _ = a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false", "-o", "json")
+	out, _ = a.run(t, 0, "apply", folder, "-n", "team1", "--timeout", "0", "-o", "json")
 	var listing struct {
 		Summary map[string]int
 		Objects []struct{ Action, Kind, Name string }
@@ -118,10 +118,10 @@ func TestApply(t *testing.T) {
 	if err := os.Remove(filepath.Join(folder, "settings.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--wait=false")
+	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--timeout", "0")
 	contains(errs, "prune: ConfigMap team1/settings", "pass --yes")
-	interruptQuestion(t, a, "apply", folder, "-n", "team1", "--wait=false")
-	out, _ = a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false", "--yes")
+	interruptQuestion(t, a, "apply", folder, "-n", "team1", "--timeout", "0")
+	out, _ = a.run(t, 0, "apply", folder, "-n", "team1", "--timeout", "0", "--yes")
 	contains(out, "ConfigMap team1/settings pruned")
 	if _, err := c.CoreV1().ConfigMaps("team1").Get(t.Context(), "settings", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("not pruned: %v", err)
@@ -131,7 +131,7 @@ func TestApply(t *testing.T) {
 	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--rendered")
 	contains(errs, "opted in, but was not rendered")
 	rendered := renderTo(t, folder)
-	_, errs = a.run(t, 0, "apply", rendered, "-n", "team1", "--name", "weather", "--rendered", "--wait=false")
+	_, errs = a.run(t, 0, "apply", rendered, "-n", "team1", "--name", "weather", "--rendered", "--timeout", "0")
 	contains(errs, "unchanged")
 
 	// The same as an artifact; what was never rendered is refused as one, too.
@@ -139,16 +139,14 @@ func TestApply(t *testing.T) {
 	defer server.Close()
 	ref := "oci://" + strings.TrimPrefix(server.URL, "http://") + "/fleet/weather:v1"
 	a.run(t, 0, "artifact", "push", folder, ref)
-	_, errs = a.run(t, 0, "apply", ref, "-n", "team1", "--wait=false")
+	_, errs = a.run(t, 0, "apply", ref, "-n", "team1", "--timeout", "0")
 	contains(errs, "team1/weather: ", "unchanged")
 	if _, err := oci.Push(t.Context(), ref, []render.File{{Path: "deployment.yaml", Data: content(t, filepath.Join(folder, "deployment.yaml"))}}, oci.Metadata{}, oci.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	_, errs = a.run(t, 1, "apply", ref, "-n", "team1", "--wait=false")
+	_, errs = a.run(t, 1, "apply", ref, "-n", "team1", "--timeout", "0")
 	contains(errs, "opted in, but was not rendered")
-	_, errs = a.run(t, 2, "apply", ref, "-n", "team1", "--insecure-ignore-tlog")
-	contains(errs, "neither a key nor an identity")
-	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--key", "missing.pub", "--insecure-ignore-tlog")
+	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--key", "missing.pub")
 	contains(errs, "deployment.yaml:", "has no digest")
 
 	// Patches are not applied by themselves: kustomize has to come first.
@@ -166,7 +164,7 @@ func TestApply(t *testing.T) {
 
 	// A mistake in the package leaves the cluster as it is.
 	write("settings.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndatta: {}\n")
-	out, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--wait=false", "-o", "json")
+	out, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--timeout", "0", "-o", "json")
 	contains(errs, "settings.yaml:1: ConfigMap team1/settings: ", "datta")
 	if strings.Contains(errs, "occurred") || !json.Valid([]byte(out)) {
 		t.Errorf("%s%s", errs, out)
@@ -215,7 +213,7 @@ func TestApply(t *testing.T) {
 		t.Errorf("left: %s", out)
 	}
 
-	for _, args := range [][]string{{"apply"}, {"apply", folder, "-o", "xml"}, {"apply", "-"}, {"apply", folder, "--adopt", "x"}, {"apply", folder, "--timeout", "-1s"}, {"delete", "weather", "--timeout", "0s"}, {"diff", folder, "--color", "red"}, {"delete"}, {"inventory", "a", "b"}, {"inventory", "a", "-A"}} {
+	for _, args := range [][]string{{"apply"}, {"apply", folder, "-o", "xml"}, {"apply", "-"}, {"apply", folder, "--allow", "adopt=x"}, {"apply", folder, "--allow", "everything"}, {"apply", folder, "--timeout", "-1s"}, {"diff", folder, "--color", "red"}, {"delete"}, {"status", "--packages", "a", "b"}, {"status", "--packages", "a", "-A"}, {"status", "--packages", "-w"}} {
 		a.run(t, 2, args...)
 	}
 }

@@ -34,7 +34,7 @@ sequences, such as colours, are shown as escapes.`,
 	k.Flags(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&opt.Follow, "follow", "f", false, "follow the logs until the run ends")
-	f.StringVar(&opt.Task, "task", "", "task whose logs to print; empty is all of them")
+	f.StringVar(&opt.Task, "task", "", "task whose logs to print (default: all)")
 	f.Int64Var(&opt.Tail, "tail", -1, "last lines of each step to print; -1 is all of them")
 	f.DurationVar(&opt.Since, "since", time.Duration(0), "print only lines that are younger than this, such as 5m; 0 is any age")
 	return cmd

@@ -48,7 +48,11 @@ func TestBuildDescribeIsPlain(t *testing.T) {
 // install and plan hand the operator's hosts and networks on.
 func TestPlainHTTPHosts(t *testing.T) {
 	a := buildArmature(t)
-	text, _ := a.run(t, 0, "install", "--plain-http-hosts", "git.local:3000,other", "--git-allow-network", "169.254.20.0/24")
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(values, []byte("{plainHTTPHosts: ['git.local:3000', other], gitAllowNetwork: [169.254.20.0/24]}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := a.run(t, 0, "install", "--values", values)
 	if !strings.Contains(text, "- --plain-http-hosts=git.local:3000,other\n") || !strings.Contains(text, "- --git-allow-network=169.254.20.0/24\n") {
 		t.Error("the controller does not get the flags")
 	}
@@ -66,5 +70,5 @@ spec:
 	if _, errs := a.run(t, 1, "build", "plan", file); !strings.Contains(errs, "a login is not sent to git.local:3000 over plain http\n  hint: use https or ssh") {
 		t.Error(errs)
 	}
-	a.run(t, 0, "build", "plan", file, "--plain-http-hosts", "git.local")
+	a.run(t, 0, "build", "plan", file, "--values", values)
 }

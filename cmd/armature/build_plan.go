@@ -18,7 +18,7 @@ import (
 func buildPlanCommand() *cobra.Command {
 	var dirs []string
 	var drawn bool
-	var format, mode, pinned string
+	var format, mode, pinned, values string
 	var settings compose.Settings
 	cmd := &cobra.Command{
 		Use:   "plan FILE",
@@ -48,7 +48,10 @@ a page. Dependencies that follow from others are not drawn.`,
 			if err != nil {
 				return err
 			}
-			settings.Group, settings.ControllerImage = group, install.ReleasedImage()
+			if err := install.StepSettings(values, &settings); err != nil {
+				return err
+			}
+			settings.Group = group
 			if settings.ImagePins, err = pins.Load(pinned, cmd.Flags().Changed("image-pins"), templates.StepLock()); err != nil {
 				return err
 			}
@@ -102,10 +105,9 @@ a page. Dependencies that follow from others are not drawn.`,
 	f.BoolVar(&drawn, "graph", false, "draw the pipelines instead of printing objects")
 	f.StringVar(&mode, "mode", "", "plan with this mode instead of the build's own")
 	cli.CompleteFlag(cmd, "mode", manifest.ShippedModes)
-	f.StringVar(&settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
+	cli.ValuesFlag(cmd, &values)
 	f.StringVar(&pinned, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps (default: the lock of this release; \"\" pins none)")
 	f.StringVar(&settings.ServiceAccountName, "service-account", "", "ServiceAccount of builds that set none")
-	f.StringSliceVar(&settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without port, that may receive Git logins over http as well as https")
 	f.BoolVar(&settings.PipelineObjects, "pipeline-objects", false, "refer to a Pipeline object instead of embedding it (clusters with disable-inline-spec)")
 	f.StringVarP(&format, "output", "o", "", "output format: yaml (default) or json; with --graph text (default), mermaid, dot or svg")
 	cli.CompleteFlag(cmd, "output", func() []string { return planFormats(drawn) })

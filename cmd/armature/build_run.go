@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,13 +18,12 @@ import (
 
 func buildRunCommand() *cobra.Command {
 	var k cli.Cluster
-	var files []string
 	var wait bool
 	var limit time.Duration
 	var here bool
 	var local localbuild.Build
 	cmd := &cobra.Command{
-		Use:   "run FILE",
+		Use:   "run FILE...",
 		Short: "Run the AgentBuilds of a file: on a cluster, or with --local on this machine",
 		Long: `Apply the AgentBuilds of a file to a cluster, and wait for their images if asked.
 
@@ -34,15 +32,10 @@ containers of the BuildKit that BUILDKIT_HOST names, of docker buildx, or of a b
 that the command starts and ends. What runs on a cluster alone is refused before anything
 starts. A local build is not attested, and no policy takes it for one of the platform's.`,
 		Example: `  armature build run examples/builds/weather.yaml
-  armature build run build.yaml --local --source . -o docker
-  armature build run build.yaml --local --mode dev -o layout=image/
-  armature build run -f build.yaml -n team1 --wait --timeout 20m`,
-		Args: cli.Args(func(cmd *cobra.Command, given []string) error {
-			if len(files) > 0 {
-				return cobra.NoArgs(cmd, given)
-			}
-			return cobra.ExactArgs(1)(cmd, given)
-		}),
+  armature build run build.yaml --local --source . --destination docker
+  armature build run build.yaml --local --mode dev --destination layout=image/
+  armature build run build.yaml -n team1 --wait --timeout 20m`,
+		Args: cli.Args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			group, err := cmd.Flags().GetString("api-group")
 			if err != nil {
@@ -59,7 +52,7 @@ starts. A local build is not attested, and no policy takes it for one of the pla
 				group = c.Group
 			}
 			var builds []manifest.Build
-			for _, file := range slices.Concat(files, given) {
+			for _, file := range given {
 				data, err := cli.ReadFile(cmd, "the build", file)
 				if err != nil {
 					return err
@@ -116,9 +109,7 @@ starts. A local build is not attested, and no policy takes it for one of the pla
 	local.Flags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&here, "local", false, "build on this machine with BuildKit, without a cluster")
-	f.StringSliceVarP(&files, "filename", "f", nil, "files with AgentBuilds, or - for standard input")
-	f.BoolVarP(&wait, "wait", "w", false, "wait until each image is built, and show its tasks; a build that fails makes the exit status 1")
-	cli.DeprecateLetter(cmd, "wait", "-w is --watch of other commands: use --wait")
+	f.BoolVar(&wait, "wait", false, "wait until each image is built, and show its tasks; a build that fails makes the exit status 1")
 	f.DurationVar(&limit, "timeout", time.Hour, "how long to wait")
 	return cmd
 }

@@ -108,7 +108,14 @@ func TestBuildOffline(t *testing.T) {
 			t.Errorf("graph -o %s: %s", format, out)
 		}
 	}
-	if out, _ := a.run(t, 0, "build", "plan", weather, "-o", "json", "--image-mirror", "mirror.local/hub"); !json.Valid([]byte(out)) || !strings.Contains(out, `"mirror.local/hub/docker.io/moby/buildkit:`) {
+	mirror := func(registry string) string {
+		file := filepath.Join(t.TempDir(), "values.yaml")
+		if err := os.WriteFile(file, fmt.Appendf(nil, "imageMirror: %q\n", registry), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	if out, _ := a.run(t, 0, "build", "plan", weather, "-o", "json", "--values", mirror("mirror.local/hub")); !json.Valid([]byte(out)) || !strings.Contains(out, `"mirror.local/hub/docker.io/moby/buildkit:`) {
 		t.Errorf("the mirror is not in %s", out)
 	}
 	a.run(t, 0, "build", "lint", "--strict")
@@ -148,7 +155,7 @@ func TestBuildOffline(t *testing.T) {
 		t.Errorf("stdout %q, stderr %q", out, errs)
 	}
 	a.run(t, 1, "build", "plan", "nowhere.yaml")
-	if out, errs := a.run(t, 1, "build", "plan", weather, "--image-mirror", "https://bad mirror"); out != "" || strings.Count(errs, "the image mirror") != 1 {
+	if out, errs := a.run(t, 1, "build", "plan", weather, "--values", mirror("https://bad mirror")); out != "" || strings.Count(errs, "the image mirror") != 1 {
 		t.Errorf("a bad mirror: stdout %q, stderr %q", out, errs)
 	}
 	pins := filepath.Join(t.TempDir(), "pins")
@@ -172,7 +179,7 @@ func TestBuildOffline(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(list, "all.yaml"), fmt.Appendf(nil, template, "template.yaml"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, errs := a.run(t, 0, "build", "plan", weather, "--mode", "own", "--templates", list, "--image-mirror", "mirror.local/hub/"); !strings.Contains(out, "name: own-clone") ||
+	if out, errs := a.run(t, 0, "build", "plan", weather, "--mode", "own", "--templates", list, "--values", mirror("mirror.local/hub/")); !strings.Contains(out, "name: own-clone") ||
 		!strings.Contains(out, "image: mirror.local/hub/docker.io/") || !strings.Contains(errs, `no parameter "revison"`) {
 		t.Errorf("a template in a List: stdout %s, stderr %s", out, errs)
 	}
@@ -185,7 +192,7 @@ func TestBuildOffline(t *testing.T) {
 	if _, errs := a.run(t, 1, "build", "lint", list); !strings.Contains(errs, "has neither the key template.yaml nor template.json") {
 		t.Errorf("lint of a wrong key: %s", errs)
 	}
-	for _, complete := range []struct{ args, want string }{{"build plan x --mode", "dev-local"}, {"build list -o", "yaml"}, {"build plan x --graph -o", "svg"}, {"install --mode", "namespaced"}} {
+	for _, complete := range []struct{ args, want string }{{"build plan x --mode", "dev-local"}, {"build list -o", "yaml"}, {"build plan x --graph -o", "svg"}, {"install --scope", "namespaced"}} {
 		if out, _ := a.run(t, 0, append(append([]string{"__complete"}, strings.Fields(complete.args)...), "")...); !strings.Contains(out, complete.want+"\n") {
 			t.Errorf("completion of %s: %s", complete.args, out)
 		}

@@ -21,11 +21,11 @@ apply, and its inventory last. Objects that somebody else recreated under the sa
 name, or that are annotated to be kept, stay.`,
 		Example: `  armature delete weather -n team1
   armature delete weather -n team1 --dry-run
-  armature delete weather -n team1 --yes --wait=false`,
+  armature delete weather -n team1 --yes --timeout 0`,
 		Args:              cli.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: k.CompletePackages,
 		RunE: func(cmd *cobra.Command, a []string) error {
-			if err := checkTimeout(opt); err != nil {
+			if err := checkTimeout(&opt); err != nil {
 				return err
 			}
 			c, namespace, err := k.Applier()
@@ -46,8 +46,8 @@ name, or that are annotated to be kept, stay.`,
 	}
 	k.Flags(cmd)
 	r.Flags(cmd)
-	waitFlags(cmd, &opt, true)
-	pruneSharedFlag(cmd, &opt)
+	timeoutFlag(cmd, &opt)
+	cli.AllowFlag(cmd, &opt, cli.AllowPruneShared)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be deleted")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd

@@ -471,7 +471,7 @@ spec:
     spec:
       containers: [{name: web, image: "IMAGE"}]
 `, "IMAGE", image("1")))
-	d.run(t, 0, "apply", filepath.Dir(file), "-n", "team1", "--name", "apps", "--wait=false")
+	d.run(t, 0, "apply", filepath.Dir(file), "-n", "team1", "--name", "apps", "--timeout", "0")
 	if out, _ := d.run(t, 3, "status", "weather", "-n", "team1"); strings.Contains(out, "from build") {
 		t.Errorf("without a build: %s", out)
 	}

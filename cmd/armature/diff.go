@@ -267,16 +267,14 @@ type clusterDiff struct {
 func (d *clusterDiff) flags(cmd *cobra.Command) {
 	d.Cluster.Flags(cmd)
 	d.Package.Flags(cmd)
-	f := cmd.Flags()
 	cli.ColorFlag(cmd, &d.color)
-	f.StringSliceVar(&d.opt.ForceConflicts, "force-conflicts", nil, "show fields taken over from these field managers")
-	f.BoolVar(&d.opt.Recreate, "recreate", false, "show what would be recreated")
+	cli.AllowFlag(cmd, &d.opt, cli.AllowConflicts, cli.AllowRecreate)
 }
 
 func (d *clusterDiff) run(cmd *cobra.Command, path, format string) (differs bool, err error) {
 	c, id, objects, err := d.Cluster.Open(cmd, &d.Package, path)
 	if errors.Is(err, cli.ErrNoKubeconfig) {
-		err = fmt.Errorf("%w, or compare with a Git revision: --against main", err)
+		return false, fmt.Errorf("%w, or compare with a Git revision: armature diff %s --against REVISION", err, path)
 	}
 	if err != nil {
 		return false, err

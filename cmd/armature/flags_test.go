@@ -14,11 +14,14 @@ import (
 	"github.com/armature-dev/armature/e2e/page"
 )
 
-// everyFlag calls a function for each flag of each command that is not deprecated.
-func everyFlag(do func(c *cobra.Command, f *pflag.Flag)) {
+// everyFlag calls a function for each flag of each command. None is deprecated.
+func everyFlag(t *testing.T, do func(c *cobra.Command, f *pflag.Flag)) {
 	walk(root(), func(c *cobra.Command) {
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if f.Name != "help" && f.Deprecated == "" {
+			if f.Deprecated != "" || f.ShorthandDeprecated != "" {
+				t.Errorf("%s: --%s is deprecated: nothing was released", c.CommandPath(), f.Name)
+			}
+			if f.Name != "help" {
 				do(c, f)
 			}
 		})
@@ -36,11 +39,8 @@ func TestReference(t *testing.T) {
 func TestFlagTable(t *testing.T) {
 	type row struct{ letter, kind string }
 	rows, letters, commands := map[string]row{}, map[string][]string{}, map[string][]string{}
-	everyFlag(func(c *cobra.Command, f *pflag.Flag) {
+	everyFlag(t, func(c *cobra.Command, f *pflag.Flag) {
 		letter := f.Shorthand
-		if f.ShorthandDeprecated != "" {
-			letter = ""
-		}
 		r := row{letter, f.Value.Type()}
 		if f.Name == "key" {
 			r.kind = "key" // as in cosign: a private key to sign with, or public ones to verify with
@@ -69,6 +69,21 @@ func TestFlagTable(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "--%-28s %-2s  %-12s %s\n", name, letter, r.kind, strings.Join(commands[name], ", "))
 	}
+	// What people have to read before they find what they need.
+	const most, mostOfCommand = 110, 16
+	if len(rows) > most {
+		t.Errorf("%d flags: %d are the most", len(rows), most)
+	}
+	walk(root(), func(c *cobra.Command) {
+		c.InitDefaultHelpFlag()
+		n := -1 // --help
+		count := func(*pflag.Flag) { n++ }
+		c.LocalFlags().VisitAll(count)
+		c.InheritedFlags().VisitAll(count)
+		if n > mostOfCommand {
+			t.Errorf("%s has %d flags: %d are the most; two commands or a file are easier to read", c.CommandPath(), n, mostOfCommand)
+		}
+	})
 	lines := slices.Sorted(strings.Lines(table.String()))
 	got, file := strings.Join(lines, ""), filepath.Join("testdata", "flags.txt")
 	if os.Getenv("UPDATE") != "" {

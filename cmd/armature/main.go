@@ -43,7 +43,8 @@ func root() *cobra.Command {
 		Use:   "armature",
 		Short: "Render AI-agent platforms at GitOps time",
 		Long: `Armature adds identity, configuration and policy to AI-agent workloads when their
-manifests are rendered, so that Git shows what runs.`,
+manifests are rendered, so that Git shows what runs. PATH and FILE may be given with -f,
+too, as for kubectl.`,
 		Example: `  armature init                         write armature.yaml and the wiring for your tools
   armature render apps/ -d rendered/    render a folder
   kustomize build . | armature render - render a stream
@@ -70,12 +71,7 @@ manifests are rendered, so that Git shows what runs.`,
 		cmd.AddCommand(g.commands...)
 	}
 	cmd.AddCommand(append(releaseCommands(), versionCommand())...)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		if cli.IsUsage(err) { // it names the flag itself
-			return err
-		}
-		return cli.Usage(err)
-	})
+	cmd.SetFlagErrorFunc(cli.FlagError)
 	cmd.RunE = func(c *cobra.Command, args []string) error { return c.Help() }
 	cmd.Args = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {

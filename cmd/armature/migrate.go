@@ -94,8 +94,7 @@ need another environment or memory get one of their own.`,
 	in.Flags(cmd)
 	cli.DirFlag(cmd, &folder, "folder to write to (default: PATH itself)")
 	cli.WordFlag(cmd, &format, "report", "", "text", "write the report as "+strings.Join(migrate.Formats(), ", "), "format", migrate.Formats()...)
-	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the migrated manifests, not only the report")
-	cli.DeprecateLetter(cmd, "write", "-w is --watch of other commands: use --write")
+	cmd.Flags().BoolVar(&write, "write", false, "write the migrated manifests, not only the report")
 	cmd.Flags().StringVar(&harness, "kagent-harness", "", "convert kagent 0.x to 1.0, with the Harness in this file")
 	cmd.Flags().BoolVar(&live, "from-cluster", false, "read a namespace of a cluster instead of PATH")
 	k.Flags(cmd)
@@ -170,11 +169,14 @@ func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format
 		return err
 	}
 	if in.Talks() {
-		done := "would be migrated: nothing was written, set --write"
-		if write {
-			done = "migrated"
+		done := krm.Count(len(reports), "object") + " would be migrated: nothing was written, set --write"
+		switch {
+		case len(reports) == 0:
+			done = "nothing to migrate: " + path + " has no object of another platform and nothing that a webhook put in"
+		case write:
+			done = krm.Count(len(reports), "object") + " migrated"
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s %s\n", krm.Count(len(reports), "object"), done)
+		fmt.Fprintln(cmd.ErrOrStderr(), done)
 	}
 	return nil
 }

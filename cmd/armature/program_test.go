@@ -69,7 +69,7 @@ func TestFluxPlugin(t *testing.T) {
 		{0, []string{"apply", "--help"}, "flux armature apply PATH|-|oci://"},
 		{0, []string{"__complete", "re"}, "render\t"},
 		{0, []string{"__complete", "render", "--fin"}, "--findings\t"},
-		{2, []string{"rendr"}, `unknown command "rendr" for "flux armature", did you mean render?`},
+		{2, []string{"rendr"}, `flux armature: unknown command "rendr", did you mean render?`},
 		{2, []string{"diff"}, "Run 'flux armature diff --help' for usage."},
 		{1, []string{"render", filepath.Join(t.TempDir(), "gone")}, "gone"},
 	} {
@@ -94,12 +94,12 @@ func TestCommandTree(t *testing.T) {
 			t.Errorf("%s: a misspelt subcommand prints its help, as if nothing were wrong", cmd.CommandPath())
 		}
 	})
-	for misspelt, want := range map[string]string{"rendr": "render", "aply": "apply", "build plam": "plan", "catalog serach": "search", "skill verfy": "verify"} {
+	for misspelt, want := range map[string]string{"rendr": "render", "aply": "apply", "build plam": "plan", "catalog serach": "search", "skill verfy": "verify", "inject x": "render", "unrender x": "uninject"} {
 		if out, errs := a.run(t, 2, strings.Fields(misspelt)...); out != "" || !strings.Contains(errs, "did you mean "+want+"?") {
 			t.Errorf("armature %s: stdout %q, stderr %q", misspelt, out, errs)
 		}
 	}
-	for prefix, want := range map[string]string{"": "apply", "build ": "plan", "catalog ": "search", "diff --a": "--against", "apply --force-c": "--force-conflicts"} {
+	for prefix, want := range map[string]string{"": "apply", "build ": "plan", "catalog ": "search", "diff --a": "--against", "apply --all": "--allow"} {
 		args := append([]string{"__complete"}, strings.Split(prefix, " ")...)
 		if out, _ := a.run(t, 0, args...); !strings.Contains(out, want) {
 			t.Errorf("completion of %q: no %s in %q", prefix, want, out)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,8 +27,9 @@ func renderCommand() *cobra.Command {
 	var closed bool
 	var gate cli.ImageGate
 	cmd := &cobra.Command{
-		Use:   "render PATH|-",
-		Short: "Render manifests: a folder, a file or standard input",
+		Use:        "render PATH|-",
+		SuggestFor: []string{"inject"},
+		Short:      "Render manifests: a folder, a file or standard input",
 		Long: `Render reads Kubernetes manifests and adds the identity infrastructure and
 configuration to every workload that opted in. All other bytes stay unchanged. On an
 error, nothing is written.
@@ -87,8 +89,9 @@ func uninjectCommand() *cobra.Command {
 	var in cli.Input
 	var out output
 	cmd := &cobra.Command{
-		Use:   "uninject PATH|-",
-		Short: "Restore rendered manifests to what their author wrote",
+		Use:        "uninject PATH|-",
+		SuggestFor: []string{"unrender"},
+		Short:      "Restore rendered manifests to what their author wrote",
 		Long: `Uninject removes exactly what a render of any version added, and restores the custom
 resources that the render consumed.`,
 		Example: `  armature uninject rendered/ -d apps/
@@ -193,6 +196,20 @@ func outdated(cmd *cobra.Command, path, command string, c *source.Comparison) (f
 	return findings, err
 }
 
+// sameFolder reports whether a folder to write to is the one that PATH is or is in.
+func sameFolder(path, folder string) (bool, error) {
+	root, err := cli.RootOf(path)
+	if err != nil {
+		return false, err
+	}
+	from, err := os.Stat(root)
+	if err != nil {
+		return false, err
+	}
+	to, err := os.Stat(folder)
+	return err == nil && os.SameFile(from, to), nil
+}
+
 // transform takes manifests from PATH to where they go, all or nothing.
 func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done string, do cli.Transformation) error {
 	folder := out.folder
@@ -201,6 +218,11 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	}
 	if out.inPlace && folder != "" {
 		return cli.Usagef("--output-dir and --in-place exclude each other")
+	}
+	if path != "-" && folder != "" {
+		if same, err := sameFolder(path, folder); err != nil || same {
+			return cmp.Or(err, cli.Usagef("-d %s is PATH itself: use --in-place to write back, or name another folder", folder))
+		}
 	}
 	if out.inPlace {
 		if path == "-" {

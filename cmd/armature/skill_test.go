@@ -209,7 +209,9 @@ func TestSkills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, shown = s.run(t, 1, "skill", "verify", "oci://"+pushed, "--key", s.write(t, "other.pub", string(other.PublicBytes)), "--insecure-ignore-tlog")
+	s.write(t, "other.pub", string(other.PublicBytes))
+	theirs := s.write(t, "theirs.yaml", "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: a}\nspec: {keys: [other.pub], insecureIgnoreTlog: true}\n")
+	_, shown = s.run(t, 1, "skill", "verify", "oci://"+pushed, "--verify-policy", theirs)
 	if !strings.Contains(shown, "is not trusted") {
 		t.Errorf("with another key, skill verify says %s", shown)
 	}

@@ -43,7 +43,7 @@ func TestStatus(t *testing.T) {
 	if err := os.WriteFile(file, []byte(pod("web")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a.run(t, 0, "apply", file, "-n", "team1", "--wait=false")
+	a.run(t, 0, "apply", file, "-n", "team1", "--timeout", "0")
 
 	// No pod runs: on its way, which is exit status 3.
 	out, _ := a.run(t, 3, "status", "-n", "team1")
@@ -98,7 +98,7 @@ func TestStatus(t *testing.T) {
 	a.run(t, 2, "status", "--watch", "-o", "json")
 
 	watchStatus(t, a, func() {
-		a.run(t, 0, "apply", file, "-n", "team1", "--wait=false")
+		a.run(t, 0, "apply", file, "-n", "team1", "--timeout", "0")
 	})
 }
 

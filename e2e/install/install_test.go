@@ -101,11 +101,16 @@ func compare(t *testing.T, want, got map[string]map[string]any) {
 // template is a command of Helm's that prints the objects of a chart.
 func template(t *testing.T, chart, namespace, values string) []string {
 	t.Helper()
+	return []string{"template", "armature", chart, "--namespace", namespace, "--values", strconv.Quote(valuesFile(t, values))} // which Helm splits at commas
+}
+
+func valuesFile(t *testing.T, values string) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	if err := os.WriteFile(file, []byte(values), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return []string{"template", "armature", chart, "--namespace", namespace, "--values", strconv.Quote(file)} // which Helm splits at commas
+	return file
 }
 
 // The chart, rendered by Helm, has the objects of `armature
@@ -114,32 +119,29 @@ func TestHelmChart(t *testing.T) {
 	helm, program := programs.Peer(t, "helm4"), armature(t, "")
 	for name, c := range map[string]struct {
 		namespace, values string
-		flags             []string
 	}{
-		"defaults": {"armature-system", "{}", nil},
-		"settings": {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], maxRunning: 8, maxRunningPerNamespace: 2, catalog: {enabled: true}}",
-			[]string{"--image", "registry.example/controller:v9", "--image-mirror", "mirror.local/hub", "--plain-http-hosts", "git.local:3000,other.local", "--git-allow-network", "169.254.20.0/24,fe80::/64", "--max-running", "8", "--max-running-per-namespace", "2", "--catalog"}},
-		"key of a KMS": {"platform", "{attestKey: 'awskms:///alias/attest', queueName: builds}", []string{"--attest-key", "awskms:///alias/attest", "--queue-name", "builds"}},
-		"keyless": {"platform", "{keyless: {fulcioURL: 'https://fulcio.example', timestampURL: 'https://tsa.example/api/v1/timestamp', trustedRoot: sigstore}}",
-			[]string{"--attest-fulcio-url", "https://fulcio.example", "--attest-timestamp-url", "https://tsa.example/api/v1/timestamp", "--attest-trusted-root", "sigstore"}},
-		"namespaced":                  {"platform", "{mode: namespaced}", []string{"--scope", "namespaced"}},
-		"namespaced for others":       {"platform", "{mode: namespaced, watch: [team1, platform, team2, team1]}", []string{"--scope", "namespaced", "--watch-namespaces", "team1,platform,team2,team1"}},
-		"namespaced with the catalog": {"platform", "{mode: namespaced, watch: [team1], catalog: {enabled: true}}", []string{"--scope", "namespaced", "--watch-namespaces", "team1", "--catalog"}},
-		"with sources":                {"platform", "{sources: {enabled: true}}", []string{"--sources"}},
-		"namespaced, everything":      {"platform", "{mode: namespaced, watch: [team1], sources: {enabled: true}, catalog: {enabled: true, storeSecret: postgres}}", []string{"--scope", "namespaced", "--watch-namespaces", "team1", "--sources", "--catalog", "--catalog-store-secret", "postgres"}},
-		"an API group":                {"armature-system", "{apiGroup: builds.example.com, catalog: {enabled: true}}", []string{"--api-group", "builds.example.com", "--catalog"}},
-		"an API group, namespaced":    {"armature-system", "{apiGroup: builds.example.com, mode: namespaced, watch: [team1], imageMirror: mirror.local}", []string{"--api-group", "builds.example.com", "--scope", "namespaced", "--watch-namespaces", "team1", "--image-mirror", "mirror.local"}},
-		"PostgreSQL":                  {"armature-system", "{catalog: {enabled: true, storeSecret: postgres}}", []string{"--catalog", "--catalog-store-secret", "postgres"}},
-		"PostgreSQL, namespaced":      {"platform", "{mode: namespaced, catalog: {enabled: true, storeSecret: postgres}}", []string{"--scope", "namespaced", "--catalog", "--catalog-store-secret", "postgres"}},
-		"some CRDs":                   {"armature-system", "{catalog: {enabled: true, crds: [kagenti.io, agent.kagenti.dev]}}", []string{"--catalog", "--catalog-crds", "kagenti.io,agent.kagenti.dev"}},
-		"no CRDs":                     {"armature-system", "{catalog: {enabled: true, crds: []}}", []string{"--catalog", "--catalog-crds", ""}},
+		"defaults":                    {"armature-system", "{}"},
+		"settings":                    {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], maxRunning: 8, maxRunningPerNamespace: 2, catalog: {enabled: true}}"},
+		"key of a KMS":                {"platform", "{attestKey: 'awskms:///alias/attest', queueName: builds}"},
+		"keyless":                     {"platform", "{keyless: {fulcioURL: 'https://fulcio.example', timestampURL: 'https://tsa.example/api/v1/timestamp', trustedRoot: sigstore}}"},
+		"namespaced":                  {"platform", "{mode: namespaced}"},
+		"namespaced for others":       {"platform", "{mode: namespaced, watch: [team1, platform, team2, team1]}"},
+		"namespaced with the catalog": {"platform", "{mode: namespaced, watch: [team1], catalog: {enabled: true}}"},
+		"with sources":                {"platform", "{sources: {enabled: true}}"},
+		"namespaced, everything":      {"platform", "{mode: namespaced, watch: [team1], sources: {enabled: true}, catalog: {enabled: true, storeSecret: postgres}}"},
+		"an API group":                {"armature-system", "{apiGroup: builds.example.com, catalog: {enabled: true}}"},
+		"an API group, namespaced":    {"armature-system", "{apiGroup: builds.example.com, mode: namespaced, watch: [team1], imageMirror: mirror.local}"},
+		"PostgreSQL":                  {"armature-system", "{catalog: {enabled: true, storeSecret: postgres}}"},
+		"PostgreSQL, namespaced":      {"platform", "{mode: namespaced, catalog: {enabled: true, storeSecret: postgres}}"},
+		"some CRDs":                   {"armature-system", "{catalog: {enabled: true, crds: [kagenti.io, agent.kagenti.dev]}}"},
+		"no CRDs":                     {"armature-system", "{catalog: {enabled: true, crds: []}}"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			want := objects(t, program, append([]string{"install", "--namespace", c.namespace}, c.flags...)...)
+			want := objects(t, program, "install", "--namespace", c.namespace, "--values", valuesFile(t, c.values))
 			if len(want) < 30 {
 				t.Fatalf("`armature install` prints %d objects", len(want))
 			}
-			if slices.Contains(c.flags, "--sources") && want["NetworkPolicy "+c.namespace+"/armature-sources"] == nil {
+			if strings.Contains(c.values, "sources") && want["NetworkPolicy "+c.namespace+"/armature-sources"] == nil {
 				t.Error("nothing limits who reads the archives of RenderedSources")
 			}
 			compare(t, want, objects(t, helm, template(t, "templates/chart", c.namespace, c.values)...))

@@ -16,7 +16,7 @@ func TestEditReachesTheRunningSidecar(t *testing.T) {
 	t.Parallel()
 	s := enterForAgents(t)
 	folder := s.agents(t, "deployment.yaml")
-	apply := func() { armature(t, "apply", folder, "--name=agents", "--namespace="+s.namespace, "--wait=false") }
+	apply := func() { armature(t, "apply", folder, "--name=agents", "--namespace="+s.namespace, "--timeout=0") }
 	apply()
 	pod := s.running(t, "deployment")
 	routesTo := func(audience string) func(context.Context) error {

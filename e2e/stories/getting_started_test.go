@@ -36,7 +36,7 @@ func TestGettingStarted(t *testing.T) {
 	}
 	s.localBuildKit(t)
 	script, err := page.Script(text, map[string]string{
-		"local build":             "armature build run build.yaml --local --source . " + strings.Join(s.stepImages(), " "),
+		"local build":             "armature build run build.yaml --local --source . " + strings.Join(s.stepImages(t), " "),
 		"cluster":                 "kubectl get nodes",
 		"wait for tekton":         page.AsWritten,
 		"controller":              "armature " + strings.Join(s.installArguments("armature-system"), " ") + " | kubectl apply --server-side --force-conflicts -f -",

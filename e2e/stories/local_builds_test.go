@@ -66,7 +66,7 @@ spec:
 			local := strings.NewReplacer("${git}", s.info.GitHTTP, "${namespace}", s.namespace, "${registry}", s.info.Registry,
 				"${vulnerabilityDatabase}", s.info.VulnerabilityDatabase, "imageTag: v1", "imageTag: local").Replace(text)
 			must(t, os.WriteFile(file, []byte(local), 0o600))
-			cmd := exec.CommandContext(t.Context(), "armature", append([]string{"build", "run", file, "--local", "--push", "--logs", "--provenance-file=" + file + ".json"}, s.stepImages()...)...)
+			cmd := exec.CommandContext(t.Context(), "armature", append([]string{"build", "run", file, "--local", "--destination=registry", "--logs", "--provenance-file=" + file + ".json"}, s.stepImages(t)...)...)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
@@ -165,7 +165,7 @@ spec:
   source: hello
   expect: {logs: ["pushed 127.0.0.1:"]}
 `, s.info.Registry+"/armature/busybox:latest"), 0o600))
-	cmd := exec.CommandContext(t.Context(), "armature", append([]string{"build", "test", file}, s.stepImages()...)...)
+	cmd := exec.CommandContext(t.Context(), "armature", append([]string{"build", "test", file}, s.stepImages(t)...)...)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
@@ -178,9 +178,14 @@ spec:
 	}
 }
 
-// stepImages are the flags by which local builds get the images of steps.
-func (s *story) stepImages() []string {
-	return []string{"--image-mirror=" + s.info.Mirror, "--image-pins=", "--controller-image=" + s.info.Images["armature-controller"]}
+// stepImages are the flags by which local builds get the images of steps, and hosts that may
+// receive a login over http.
+func (s *story) stepImages(t testing.TB, plainHTTP ...string) []string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	values := fmt.Sprintf("{imageMirror: %q, image: %q, plainHTTPHosts: [%s]}\n", s.info.Mirror, s.info.Images["armature-controller"], strings.Join(plainHTTP, ", "))
+	must(t, os.WriteFile(file, []byte(values), 0o600))
+	return []string{"--values=" + file, "--image-pins="}
 }
 
 // helloBuild takes a registry and a namespace, and --source.
@@ -205,7 +210,7 @@ func benchmarkLocally(b *testing.B) {
 	took := map[string]seconds{}
 	for round := range *rounds + 1 {
 		for name, args := range map[string][]string{
-			"armature": append([]string{"build", "run", file, "--local", "--push", "--source=testdata/hello"}, s.stepImages()...),
+			"armature": append([]string{"build", "run", file, "--local", "--destination=registry", "--source=testdata/hello"}, s.stepImages(b)...),
 			"../../.cache/bin/buildkit/buildctl": {"--addr", os.Getenv("BUILDKIT_HOST"), "build", "--frontend=dockerfile.v0", "--local=context=testdata/hello", "--local=dockerfile=testdata/hello",
 				"--opt=build-arg:BASE=" + s.info.Registry + "/armature/busybox:latest", "--output=type=image,push=true,name=" + s.info.Registry + "/" + s.namespace + "/plain:v1"},
 		} {
@@ -264,28 +269,28 @@ func TestLocalLogins(t *testing.T) {
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "build.yaml")
 	must(t, os.WriteFile(file, text, 0o600))
-	build := func(file string, args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), "armature", slices.Concat([]string{"build", "run", file, "--local"}, args, s.stepImages())...)
+	build := func(file string, flags []string, args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), "armature", slices.Concat([]string{"build", "run", file, "--local"}, args, flags)...)
 		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	plain := "--plain-http-hosts=" + strings.TrimPrefix(s.info.GitHTTP, "http://")
-	out, err := build(file, "--push", "--logs", "--secret", "github-token-secret="+dir, plain)
+	flags, plain := s.stepImages(t), s.stepImages(t, strconv.Quote(strings.TrimPrefix(s.info.GitHTTP, "http://")))
+	out, err := build(file, plain, "--destination=registry", "--logs", "--secret", "github-token-secret="+dir)
 	if err != nil || !strings.Contains(out, "kaniko-build/build-and-push: Succeeded") || strings.Contains(out, s.info.GitToken) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := build(file, "--push", plain); err == nil || !strings.Contains(out, "github-clone/clone ended with exit code 128") {
+	if out, err := build(file, plain, "--destination=registry"); err == nil || !strings.Contains(out, "github-clone/clone ended with exit code 128") {
 		t.Errorf("without a login: %v\n%s", err, out)
 	}
-	if out, err := build(file, "--push"); err == nil || !strings.Contains(out, "a login is not sent to") || !strings.Contains(out, "--plain-http-hosts") {
+	if out, err := build(file, flags, "--destination=registry"); err == nil || !strings.Contains(out, "a login is not sent to") || !strings.Contains(out, "plain-http-hosts") {
 		t.Errorf("a host that is not named: %v\n%s", err, out)
 	}
 
 	source := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(source, "Dockerfile"), []byte("ARG BASE\nFROM ${BASE}\nRUN echo the problem; exit 3\n"), 0o600))
 	must(t, os.WriteFile(file, fmt.Appendf(nil, helloBuild, s.info.Registry, s.namespace), 0o600))
-	out, err = build(file, "--source", source)
+	out, err = build(file, flags, "--source", source)
 	if err == nil || !strings.Contains(out, "DockerfileFailed: Dockerfile:3") {
 		t.Errorf("a Dockerfile that fails: %v\n%s", err, out)
 	}

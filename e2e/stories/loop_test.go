@@ -342,7 +342,7 @@ func (l *loop) rolledOut(t *testing.T, before string) (image string) {
 // runs does what CI does with the branch as it is, and waits for the pod.
 func (l *loop) runs(t *testing.T, image string) {
 	t.Helper()
-	armature(t, "apply", l.apps, "--name=hello", "--namespace="+l.namespace, "--wait", "--timeout=5m", "--yes")
+	armature(t, "apply", l.apps, "--name=hello", "--namespace="+l.namespace, "--timeout=5m", "--yes")
 	eventually(t, 5*time.Minute, "the pod runs "+image, func(ctx context.Context) error {
 		var pods corev1.PodList
 		must(t, l.List(ctx, &pods, client.InNamespace(l.namespace), client.HasLabels{"app.kubernetes.io/name"}))

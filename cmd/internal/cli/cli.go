@@ -14,11 +14,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Run gives the exit status: 0 done, 1 findings or failure, 2 usage, 3 something is in
 // progress.
 func Run(ctx context.Context, root *cobra.Command) int {
+	root.SetArgs(withPath(root, os.Args[1:]))
 	cmd, err := root.ExecuteContextC(ctx)
 	var status ExitStatus
 	switch {
@@ -29,7 +32,7 @@ func Run(ctx context.Context, root *cobra.Command) int {
 	case errors.As(err, &status):
 		return int(status)
 	case IsUsage(err):
-		fmt.Fprintf(os.Stderr, "armature: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
+		fmt.Fprintf(os.Stderr, "%s: %v\nRun '%[1]s --help' for usage.\n", cmd.CommandPath(), err)
 		return 2
 	}
 	PrintError(err)
@@ -72,12 +75,12 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		words := strings.Fields(cmd.Use)[1:]
 		if len(given) < len(words) && check(cmd, append(slices.Clone(given), "")) == nil || len(given) == 0 && len(words) > 0 {
-			return Usagef("%s: %s is missing", cmd.CommandPath(), words[len(given)])
+			return Usagef("%s is missing", strings.TrimSuffix(words[len(given)], "..."))
 		}
 		if len(given) == 0 {
-			return Usagef("%s: %w", cmd.CommandPath(), err)
+			return Usage(err)
 		}
-		return Usagef("%s: unexpected argument %q", cmd.CommandPath(), given[len(given)-1])
+		return Usagef("unexpected argument %q", given[len(given)-1])
 	}
 }
 
@@ -93,7 +96,7 @@ func Group(cmd *cobra.Command, subcommands ...*cobra.Command) {
 		for _, c := range subcommands {
 			names = append(names, c.Name())
 		}
-		return Usagef("%s: name a subcommand: %s", cmd.CommandPath(), strings.Join(names, ", "))
+		return Usagef("name a subcommand: %s", strings.Join(names, ", "))
 	}
 }
 
@@ -102,11 +105,63 @@ func UnknownCommand(cmd *cobra.Command, given string) error {
 	if cmd.SuggestionsMinimumDistance <= 0 {
 		cmd.SuggestionsMinimumDistance = 2
 	}
-	problem := fmt.Sprintf("unknown command %q for %q", given, cmd.CommandPath())
-	if meant := cmd.SuggestionsFor(given); len(meant) > 0 {
+	problem := fmt.Sprintf("unknown command %q", given)
+	meant := cmd.SuggestionsFor(given)
+	for _, c := range cmd.Commands() {
+		if slices.Contains(c.SuggestFor, given) { // what others call it wins over what is spelt alike
+			meant = []string{c.Name()}
+		}
+	}
+	if len(meant) > 0 {
 		problem += fmt.Sprintf(", did you mean %s?", strings.Join(meant, ", "))
 	}
 	return Usage(errors.New(problem))
+}
+
+// FlagError makes an error of pflag one of usage, which names the flag that was perhaps meant.
+func FlagError(cmd *cobra.Command, err error) error {
+	var wrong *pflag.InvalidValueError
+	if usage := (usageError{}); errors.As(err, &wrong) && errors.As(wrong.Unwrap(), &usage) { // it names the flag itself
+		return usage
+	}
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return Usage(err)
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	given := unknown.GetSpecifiedName()
+	if near := krm.Nearest(given, names); near != "" {
+		return Usagef("%w, did you mean --%s?", err, near)
+	}
+	return Usage(err)
+}
+
+// withPath accepts PATH or FILE as -f as well, as kubectl has it.
+func withPath(root *cobra.Command, args []string) (out []string) {
+	cmd, _, err := root.Find(args)
+	if err != nil || !strings.Contains(cmd.Use, " PATH") && !strings.Contains(cmd.Use, " FILE") ||
+		cmd.Flags().ShorthandLookup("f") != nil || cmd.InheritedFlags().ShorthandLookup("f") != nil {
+		return args
+	}
+	for i, arg := range args {
+		file, joined := strings.CutPrefix(arg, "--filename=")
+		if !joined && !strings.HasPrefix(arg, "--") {
+			if file, joined = strings.CutPrefix(arg, "-f"); joined {
+				file = strings.TrimPrefix(file, "=")
+			}
+		}
+		switch {
+		case arg == "--":
+			return append(out, args[i:]...)
+		case arg == "-f", arg == "--filename":
+		case joined:
+			out = append(out, file)
+		default:
+			out = append(out, arg)
+		}
+	}
+	return out
 }
 
 // word is the value of a flag that takes one of a few words.
@@ -149,7 +204,7 @@ func Among(flag, what, text string, words []string) error {
 // ChoiceFlag adds a flag that takes one of a few words, or none.
 func ChoiceFlag(cmd *cobra.Command, value *string, name, empty string, words ...string) {
 	last := len(words) - 1
-	WordFlag(cmd, value, name, "", "", strings.Join(words[:last], ", ")+" or "+words[last]+"; empty is "+empty, "value", words...)
+	WordFlag(cmd, value, name, "", "", strings.Join(words[:last], ", ")+" or "+words[last]+" (default: "+empty+")", "value", words...)
 }
 
 // CompleteFlag offers the values of a flag, which may depend on other flags.
@@ -224,18 +279,4 @@ func (r interruptibleReader) Read(p []byte) (int, error) {
 		return text[:n], err
 	})
 	return copy(p, text), err
-}
-
-// Deprecate a flag for one release: it works, and a warning names the new one.
-func Deprecate(cmd *cobra.Command, flag, instead string) {
-	if err := cmd.Flags().MarkDeprecated(flag, instead); err != nil {
-		panic(err) // the flag is not there
-	}
-}
-
-// DeprecateLetter does that for the letter of a flag.
-func DeprecateLetter(cmd *cobra.Command, flag, instead string) {
-	if err := cmd.Flags().MarkShorthandDeprecated(flag, instead); err != nil {
-		panic(err) // the flag is not there
-	}
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
+// ErrNoKubeconfig reports that nothing names a cluster.
+var ErrNoKubeconfig = errors.New("there is no kubeconfig")
+
 // Cluster says which one a command talks to, as kubectl's flags do.
 type Cluster struct {
 	Kubeconfig string
@@ -45,9 +48,6 @@ func (k *Cluster) Loader() clientcmd.ClientConfig {
 	rules.ExplicitPath = k.Kubeconfig
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: k.Context})
 }
-
-// ErrNoKubeconfig says that nothing tells how to reach a cluster.
-var ErrNoKubeconfig = errors.New("there is no kubeconfig")
 
 // Rest says how to reach the cluster, and which namespace is meant: "" is all of them.
 func (k *Cluster) Rest() (config *rest.Config, namespace string, err error) {

@@ -26,11 +26,12 @@ func ListFlag(cmd *cobra.Command, format *string) {
 
 // DirFlag adds --output-dir, the folder that a command writes to.
 func DirFlag(cmd *cobra.Command, dir *string, usage string) {
-	f := cmd.Flags()
-	f.StringVarP(dir, "output-dir", "d", "", usage)
-	// Until the release after next, -o is the folder as well.
-	f.StringVarP(dir, "output", "o", "", usage)
-	Deprecate(cmd, "output", "-o will name a format: use --output-dir (-d) for a folder")
+	cmd.Flags().StringVarP(dir, "output-dir", "d", "", usage)
+}
+
+// ValuesFlag adds --values.
+func ValuesFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "values", "", "file with the settings of the controllers: values of the Helm chart")
 }
 
 // Listing is what a command lists, for people and for programs.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -44,14 +45,75 @@ func Confirmation(cmd *cobra.Command, yes, stdinTaken bool) func(*apply.Plan) er
 }
 
 // Report prints what was done.
-type Report struct {
-	Format string
-	Quiet  bool
-}
+type Report struct{ Format string }
 
 func (r *Report) Flags(cmd *cobra.Command) {
 	OutputFlag(cmd, &r.Format, "text", "json", "yaml")
-	cmd.Flags().BoolVarP(&r.Quiet, "quiet", "q", false, "print problems only")
+}
+
+// What an apply refuses unless --allow names it.
+const (
+	AllowConflicts   = "conflicts=MANAGER"
+	AllowAdopt       = "adopt=NAMESPACE/NAME"
+	AllowRecreate    = "recreate"
+	AllowReplace     = "replace"
+	AllowPruneShared = "prune-shared"
+)
+
+// allowed explains each of them.
+var allowed = map[string]string{
+	AllowConflicts:   "take fields over from this field manager",
+	AllowAdopt:       "take objects over from this package",
+	AllowRecreate:    "delete and recreate objects whose immutable fields change",
+	AllowReplace:     "prune all objects of the package and apply others instead",
+	AllowPruneShared: "prune namespaces and CRDs with objects of other packages, which are deleted with them",
+}
+
+// allow is the value of --allow.
+type allow struct {
+	opt   *apply.Options
+	words []string
+	given []string
+}
+
+// AllowFlag adds --allow, with those of the words that a command has.
+func AllowFlag(cmd *cobra.Command, opt *apply.Options, words ...string) {
+	var usage []string
+	for _, w := range words {
+		usage = append(usage, w+" ("+allowed[w]+")")
+	}
+	cmd.Flags().Var(&allow{opt: opt, words: words}, "allow", "what is refused otherwise: "+strings.Join(usage, ", ")+"; repeatable")
+}
+
+func (a *allow) String() string { return strings.Join(a.given, ",") }
+func (a *allow) Type() string   { return "strings" }
+
+func (a *allow) Set(text string) error {
+	for _, given := range strings.Split(text, ",") {
+		word, value, _ := strings.Cut(given, "=")
+		known := slices.ContainsFunc(a.words, func(w string) bool {
+			name, _, takes := strings.Cut(w, "=")
+			return name == word && takes == (value != "")
+		})
+		namespace, name, _ := strings.Cut(value, "/")
+		if !known || word == "adopt" && (namespace == "" || name == "") {
+			return Usagef("--allow %q: use %s", given, strings.Join(a.words, ", "))
+		}
+		switch word {
+		case "conflicts":
+			a.opt.ForceConflicts = append(a.opt.ForceConflicts, value)
+		case "adopt":
+			a.opt.Adopt = append(a.opt.Adopt, apply.Package{Namespace: namespace, Name: name})
+		case "recreate":
+			a.opt.Recreate = true
+		case "replace":
+			a.opt.Replace = true
+		case "prune-shared":
+			a.opt.PruneShared = true
+		}
+		a.given = append(a.given, given)
+	}
+	return nil
 }
 
 // Row is a step as -o shows it.
@@ -116,7 +178,7 @@ func (r *Report) Print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err er
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", strings.TrimPrefix(s.Place()+": "+s.Title(), ": "), s.Reason)
 		case !dryRun && !s.Done && s.Action != apply.Skip && s.Action != apply.Unchanged:
 			continue
-		case s.Action != apply.Unchanged && r.Format == "text" && !r.Quiet:
+		case s.Action != apply.Unchanged && r.Format == "text":
 			fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSuffix(s.Title()+" "+word+": "+s.Reason, ": "))
 		}
 		counts[s.Action]++
@@ -127,18 +189,16 @@ func (r *Report) Print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err er
 	if r.Format != "text" {
 		return multi.Errors(PrintObjects(cmd.OutOrStdout(), r.Format, ListPlan(plan, dryRun)), err)
 	}
-	if !r.Quiet {
-		var parts []string
-		for _, a := range actions {
-			if n := counts[a.Action]; n > 0 {
-				parts = append(parts, fmt.Sprintf("%d %s", n, a.past))
-			}
+	var parts []string
+	for _, a := range actions {
+		if n := counts[a.Action]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, a.past))
 		}
-		name := plan.Package.String()
-		if dryRun {
-			name += " (dry run)"
-		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", name, cmp.Or(strings.Join(parts, ", "), "nothing was done"))
 	}
+	name := plan.Package.String()
+	if dryRun {
+		name += " (dry run)"
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", name, cmp.Or(strings.Join(parts, ", "), "nothing was done"))
 	return err
 }

@@ -45,10 +45,11 @@ const shownLines = 20
 
 // Build is `armature build run --local`.
 type Build struct {
-	source, mode, output, pinned, provenance string
-	templates, secrets                       []string
-	push, logs                               bool
-	settings                                 compose.Settings
+	source, mode, destination  string
+	pinned, provenance, values string
+	templates, secrets         []string
+	logs                       bool
+	settings                   compose.Settings
 }
 
 // Flags are those that --local alone has.
@@ -56,9 +57,8 @@ func (l *Build) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&l.source, "source", "", "with --local: folder to build instead of the Git revision, without what .gitignore names")
 	f.StringArrayVar(&l.secrets, "secret", nil, "with --local: NAME=FOLDER gives a Secret whose keys are the folder's files, NAME/KEY=FILE one key")
-	f.StringVarP(&l.output, "output", "o", "", "with --local: where the image goes: layout=FOLDER writes an OCI layout, docker loads it into Docker (default: nowhere)")
+	f.StringVar(&l.destination, "destination", "", "with --local: where the image goes: registry is that of spec.buildOutput, with the caller's own Docker login; docker loads it into Docker; layout=FOLDER writes an OCI layout (default: nowhere)")
 	f.StringVar(&l.provenance, "provenance-file", "", "with --local: file that gets the provenance, unsigned and by the builder \"local\", which no policy accepts")
-	f.BoolVar(&l.push, "push", false, "with --local: push to the registry of spec.buildOutput, with the caller's own Docker login")
 	f.StringVar(&l.mode, "mode", "", "with --local: build with this mode instead of the build's own")
 	cli.CompleteFlag(cmd, "mode", manifest.ShippedModes)
 	l.stepFlags(cmd, "with --local: ")
@@ -69,15 +69,18 @@ func (l *Build) stepFlags(cmd *cobra.Command, when string) {
 	f := cmd.Flags()
 	f.BoolVar(&l.logs, "logs", false, when+"print all that steps write, not only the last lines of one that fails")
 	f.StringSliceVar(&l.templates, "templates", nil, when+"folder with template and step ConfigMaps; they override the shipped ones")
-	f.StringVar(&l.settings.ImageMirror, "image-mirror", "", when+"registry that serves all step images, such as mirror.local/hub")
-	f.StringVar(&l.settings.ControllerImage, "controller-image", "", when+"image of the steps that armature brings (default: that of this release)")
-	f.StringSliceVar(&l.settings.PlainHTTPHosts, "plain-http-hosts", nil, when+"hosts, with or without port, that may receive Git logins over http as well as https")
+	cli.ValuesFlag(cmd, &l.values)
 	f.StringVar(&l.pinned, "image-pins", "", when+"YAML file that maps step images to digests (default: the lock of this release; \"\" pins none)")
 }
 
+// pushes reports whether the image goes to the registry of spec.buildOutput.
+func (l *Build) pushes() bool { return l.destination == "registry" }
+
 // open the templates and steps, and complete the settings.
 func (l *Build) open(cmd *cobra.Command) (library *manifest.Library, err error) {
-	l.settings.ControllerImage = cmp.Or(l.settings.ControllerImage, install.ReleasedImage())
+	if err := install.StepSettings(l.values, &l.settings); err != nil {
+		return nil, err
+	}
 	if l.settings.ImagePins, err = pins.Load(l.pinned, cmd.Flags().Changed("image-pins"), templates.StepLock()); err != nil {
 		return nil, err
 	}
@@ -86,7 +89,7 @@ func (l *Build) open(cmd *cobra.Command) (library *manifest.Library, err error) 
 
 // Only refuses flags of the other kind of run.
 func (l *Build) Only(cmd *cobra.Command, here bool) error {
-	ofLocal := []string{"source", "secret", "output", "provenance-file", "push", "logs", "mode", "templates", "image-mirror", "controller-image", "image-pins", "plain-http-hosts"}
+	ofLocal := []string{"source", "secret", "destination", "provenance-file", "logs", "mode", "templates", "values", "image-pins"}
 	if here {
 		return cli.FlagsAmong(cmd, func(name string) bool { return name != "wait" && name != "kubeconfig" && name != "context" }, "with --local, which needs no cluster")
 	}
@@ -95,15 +98,12 @@ func (l *Build) Only(cmd *cobra.Command, here bool) error {
 
 // Run the builds, one after the other.
 func (l *Build) Run(ctx context.Context, cmd *cobra.Command, builds []manifest.Build) (err error) {
-	if len(builds) > 1 && l.output+l.provenance != "" {
-		return cli.Usagef("--output and --provenance-file are for one image, and the files have %d AgentBuilds", len(builds))
+	if len(builds) > 1 && l.destination+l.provenance != "" {
+		return cli.Usagef("--destination and --provenance-file are for one image, and the files have %d AgentBuilds", len(builds))
 	}
-	kind, folder, _ := strings.Cut(l.output, "=")
-	if l.output != "" && l.output != "docker" && (kind != "layout" || folder == "") {
-		return cli.Usagef("--output %q: use layout=FOLDER or docker", l.output)
-	}
-	if l.push && l.output != "" {
-		return cli.Usagef("--push and --output exclude each other: the registry has the image")
+	kind, folder, _ := strings.Cut(l.destination, "=")
+	if !slices.Contains([]string{"", "docker", "registry"}, l.destination) && (kind != "layout" || folder == "") {
+		return cli.Usagef("--destination %q: use registry, docker or layout=FOLDER", l.destination)
 	}
 	library, err := l.open(cmd)
 	if err != nil {
@@ -174,11 +174,11 @@ func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifes
 		return nil, err
 	}
 	defer servers.Close()
-	if !l.push || l.source != "" {
+	if !l.pushes() || l.source != "" {
 		opt.Servers = servers
 	}
 	b.AgentBuild = b.DeepCopy()
-	if !l.push {
+	if !l.pushes() {
 		b.Spec.BuildOutput.ImageRegistry = servers.Registry()
 	}
 	if l.source != "" {
@@ -209,7 +209,7 @@ func (l *Build) build(ctx context.Context, cmd *cobra.Command, daemon *local.Dae
 	_, err := l.once(ctx, daemon, library, b, given, local.Options{Report: shown.report}, func(image string, out *compose.Output, results *local.Result) error {
 		shown.activity.End()
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: built %s in %s\n", b.Name, image[strings.LastIndex(image, "@")+1:], time.Since(began).Round(100*time.Millisecond))
-		if l.push {
+		if l.pushes() {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: pushed %s\n", b.Name, image)
 		}
 		if l.provenance != "" {
@@ -238,7 +238,7 @@ func (l *Build) build(ctx context.Context, cmd *cobra.Command, daemon *local.Dae
 
 // deliver an image from the run's own registry.
 func (l *Build) deliver(ctx context.Context, cmd *cobra.Command, b manifest.Build, image string) error {
-	if l.output == "" {
+	if l.destination == "" || l.pushes() {
 		return nil
 	}
 	ref, err := name.NewDigest(image)
@@ -249,7 +249,7 @@ func (l *Build) deliver(ctx context.Context, cmd *cobra.Command, b manifest.Buil
 	if err != nil {
 		return fmt.Errorf("reading the built image: %w", err)
 	}
-	if folder, ok := strings.CutPrefix(l.output, "layout="); ok {
+	if folder, ok := strings.CutPrefix(l.destination, "layout="); ok {
 		if err := writeLayout(folder, found); err != nil {
 			return fmt.Errorf("writing the layout %s: %w", folder, err)
 		}
@@ -389,7 +389,7 @@ func (l *Build) secretsOf(ctx context.Context, b manifest.Build, out *compose.Ou
 // registryLogin is the caller's for the build's registry; the run's own needs none.
 func (l *Build) registryLogin(b manifest.Build) (map[string][]byte, error) {
 	const key = ".dockerconfigjson"
-	if !l.push {
+	if !l.pushes() {
 		return map[string][]byte{key: []byte("{}")}, nil
 	}
 	repository, err := name.NewRepository(b.Spec.BuildOutput.ImageRegistry + "/" + b.Spec.BuildOutput.Image)

@@ -37,7 +37,7 @@ was seen and a hint. The exit status is 1 if a check failed.`,
   armature test-function -o json -- ./my-function`,
 		Args: func(cmd *cobra.Command, given []string) error {
 			if len(given) == 0 {
-				return cli.Usagef("%s: COMMAND is missing", cmd.CommandPath())
+				return cli.Usagef("COMMAND is missing")
 			}
 			return nil
 		},

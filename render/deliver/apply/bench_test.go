@@ -65,7 +65,7 @@ func BenchmarkApply(b *testing.B) {
 		apply func(namespace, folder string)
 	}{
 		{"armature apply", func(namespace, folder string) {
-			program(armature, "apply", folder, "-n", namespace, "--name", "bench", "--wait=false", "-q")
+			program(armature, "apply", folder, "-n", namespace, "--name", "bench", "--timeout", "0")
 		}},
 		{"kubectl apply --server-side", func(namespace, folder string) {
 			program(kubectl, "apply", "--server-side", "-n", namespace, "-f", folder)

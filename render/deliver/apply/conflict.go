@@ -52,7 +52,7 @@ func explain(conflicts []FieldConflict) string {
 	for _, m := range managers {
 		parts = append(parts, fmt.Sprintf("%s has set %s", m, strings.Join(fields[m], ", ")))
 	}
-	return fmt.Sprintf("%s; take the fields over with --force-conflicts %s, or leave them out of the package", strings.Join(parts, "; "), strings.Join(managers, ","))
+	return fmt.Sprintf("%s; take the fields over with --allow conflicts=%s, or leave them out of the package", strings.Join(parts, "; "), strings.Join(managers, ",conflicts="))
 }
 
 // taking names the fields that are taken over; "" for none.
@@ -102,7 +102,7 @@ func precious(id ID) bool {
 }
 
 func immutableReason(s *Step) string {
-	hint := "recreate it with --recreate, which deletes it first"
+	hint := "recreate it with --allow recreate, which deletes it first"
 	switch {
 	case precious(s.ID):
 		hint = "to recreate it would lose what it holds: do that by hand"

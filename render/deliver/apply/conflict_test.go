@@ -55,7 +55,7 @@ func TestOtherPackage(t *testing.T) {
 	other := apply.Package{Namespace: w.Package.Namespace, Name: "other"}
 	_, err := w.Apply(t.Context(), other, w.read(configMap("settings", "a"), configMap("second", "a")), apply.Options{})
 	w.must(err)
-	w.refused(apply.Options{}, "it belongs to the package "+other.String()+": apply with `--name "+other.Name+" -n "+other.Namespace+"` to update that package, or with `--adopt "+other.String()+"` to take the object over", configMap("settings", "a"))
+	w.refused(apply.Options{}, "it belongs to the package "+other.String()+": apply with `--name "+other.Name+" -n "+other.Namespace+"` to update that package, or with `--allow adopt="+other.String()+"` to take the object over", configMap("settings", "a"))
 	w.apply(apply.Options{Adopt: []apply.Package{other}}, configMap("settings", "a"))
 	_, err = w.Apply(t.Context(), other, w.read(configMap("second", "a")), apply.Options{})
 	w.must(err)

@@ -18,7 +18,7 @@ func TestDeleteOwnNamespace(t *testing.T) {
 	w.apply(apply.Options{}, configMap("settings", "a"), "{apiVersion: v1, kind: Namespace, metadata: {name: "+w.Package.Namespace+"}}")
 	// Another package under the name is refused: the namespace that stays is none
 	// of its objects.
-	w.refused(apply.Options{}, "pass --replace", configMap("other", "a"))
+	w.refused(apply.Options{}, "pass --allow replace", configMap("other", "a"))
 	// An apply that has it no more leaves it to delete.
 	w.expect(w.apply(apply.Options{}, configMap("settings", "a")), "unchanged ConfigMap NS/settings", "skip Namespace NS")
 	plan, err := w.Delete(t.Context(), w.Package, apply.Options{})

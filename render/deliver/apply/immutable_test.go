@@ -15,7 +15,7 @@ func TestImmutable(t *testing.T) {
 	w.apply(apply.Options{}, web, configMap("settings", "a"))
 	before := w.get("apps/v1", "Deployment", "web")
 	other := strings.ReplaceAll(web, "app: web", "app: site")
-	plan := w.refused(apply.Options{}, "recreate it with --recreate", other, configMap("settings", "b"))
+	plan := w.refused(apply.Options{}, "recreate it with --allow recreate", other, configMap("settings", "b"))
 	if text := show(plan); !strings.Contains(text, "spec.selector") || !strings.Contains(text, "field is immutable") {
 		t.Errorf("the field is not named:\n%s", text)
 	}

@@ -174,7 +174,7 @@ func (p *Plan) check() error {
 		}
 	}
 	if pruned := p.Count(Prune); pruned > 0 && kept == 0 && !p.opt.Replace && !p.deletes {
-		return fmt.Errorf("%w: this would prune all %d objects that the package %s has and keep none of them\n  hint: if this is another package, give it another --name; if it is meant, pass --replace",
+		return fmt.Errorf("%w: this would prune all %d objects that the package %s has and keep none of them\n  hint: if this is another package, give it another --name; if it is meant, pass --allow replace",
 			ErrRefused, pruned, p.Package)
 	}
 	return nil
@@ -224,7 +224,7 @@ func (p *Plan) decide(s *Step, changes bool) (Action, string) {
 	case live != nil && s.want.policy.ifNotPresent && s.want.hook == nil:
 		return Skip, "it exists, and its annotation says IfNotPresent"
 	case live != nil && p.foreign(live):
-		return Conflict, fmt.Sprintf("it belongs to the package %[1]s: apply with `--name %[2]s -n %[3]s` to update that package, or with `--adopt %[1]s` to take the object over", owner(live), owner(live).Name, owner(live).Namespace)
+		return Conflict, fmt.Sprintf("it belongs to the package %[1]s: apply with `--name %[2]s -n %[3]s` to update that package, or with `--allow adopt=%[1]s` to take the object over", owner(live), owner(live).Name, owner(live).Namespace)
 	case live != nil && s.want.hook != nil && owner(live) == Package{}:
 		return Refused, "somebody else made a Job of this name, which the hook would delete: delete it, or rename the hook"
 	case live != nil && s.want.hook == nil && live.GetDeletionTimestamp() != nil:
@@ -278,7 +278,7 @@ func (p *Plan) decidePrune(s *Step) (Action, string) {
 		if len(held) > 3 {
 			held = append(held[:3:3], fmt.Sprintf("and %d more", len(held)-3))
 		}
-		return Refused, fmt.Sprintf("it would take with it objects of other packages: %s; prune it all the same with --prune-shared", strings.Join(held, ", "))
+		return Refused, fmt.Sprintf("it would take with it objects of other packages: %s; prune it all the same with --allow prune-shared", strings.Join(held, ", "))
 	}
 	return Prune, ""
 }

@@ -21,7 +21,7 @@ func findHeld(ctx context.Context, c *Cluster, p *Plan) error {
 			all, err = c.Inventories(ctx, s.Name)
 		}
 		if err != nil && all == nil {
-			return fmt.Errorf("looking for what goes with %s: %w\n  hint: --prune-shared does not look", s.Title(), err)
+			return fmt.Errorf("looking for what goes with %s: %w\n  hint: --allow prune-shared does not look", s.Title(), err)
 		}
 		for _, v := range all {
 			if v.Package == p.Package {
