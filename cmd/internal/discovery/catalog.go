@@ -116,14 +116,10 @@ func (c *catalog) listCommand() *cobra.Command {
 	}
 	c.Flags(cmd)
 	c.AllFlag(cmd)
-	c.typeFlag(cmd)
+	cli.ChoiceFlag(cmd, (*string)(&c.query.Type), "type", "both", string(store.Agent), string(store.Server))
 	cli.ChoiceFlag(cmd, (*string)(&c.query.Health), "health", "any", string(store.Healthy), string(store.Degraded), string(store.Failing), string(store.Unknown))
 	cli.ListFlag(cmd, &c.format)
 	return cmd
-}
-
-func (c *catalog) typeFlag(cmd *cobra.Command) {
-	cli.ChoiceFlag(cmd, (*string)(&c.query.Type), "type", "both", string(store.Agent), string(store.Server))
 }
 
 func (c *catalog) getCommand() *cobra.Command {
@@ -210,7 +206,6 @@ func (c *catalog) searchCommand() *cobra.Command {
 	}
 	c.Flags(cmd)
 	c.AllFlag(cmd)
-	c.typeFlag(cmd)
 	cli.ChoiceFlag(cmd, &c.query.Kind, "kind", "any", string(store.Agent), string(store.Server), store.Skill, store.Tool, store.Resource, store.Prompt)
 	cmd.Flags().IntVar(&c.limit, "limit", 20, "maximum number of results")
 	cli.ListFlag(cmd, &c.format)
