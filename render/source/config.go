@@ -171,9 +171,6 @@ func fileOf(named, root, usual string) (file, shown string) {
 
 // find reads what a package has beside its manifests.
 func find[T any](file, shown string, required bool, what string, read func(data []byte, file string) (*T, []krm.Finding)) (*T, []krm.Finding, error) {
-	if file == "-" {
-		return nil, nil, fmt.Errorf("the %s cannot be read from standard input: name a file", what)
-	}
 	data, err := os.ReadFile(file)
 	switch {
 	case !required && errors.Is(err, fs.ErrNotExist):

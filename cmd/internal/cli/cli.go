@@ -66,9 +66,15 @@ func Usagef(format string, a ...any) error { return usageError{fmt.Errorf(format
 // IsUsage reports whether an error is one of usage.
 func IsUsage(err error) bool { return errors.As(err, &usageError{}) }
 
-// Args makes a wrong number of arguments an error of usage that names the argument.
+// Args makes a wrong number of arguments an error of usage that names the argument, and so it
+// makes a configuration or lock from standard input.
 func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
+		for _, name := range [...]string{"config", "lock"} {
+			if f := cmd.Flags().Lookup(name); f != nil && f.Value.String() == "-" {
+				return Usagef("--%s cannot be standard input, which has manifests: name a file", name)
+			}
+		}
 		err := check(cmd, given)
 		if err == nil || IsUsage(err) {
 			return err
