@@ -80,7 +80,7 @@ func binary(text []byte) bool {
 	return !utf8.Valid(text) && bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' && r != '\n' && r != '\r' && r != '\f' })
 }
 
-// remedyFor is the hint about an error of which the text itself says no more.
+// remedyFor returns the hint about an error that the text itself does not explain.
 func remedyFor(message string) string {
 	for _, known := range [...]struct{ part, hint string }{
 		{"',' or ']'", "close the bracket that opens here or above, or put the text between quotes"},
