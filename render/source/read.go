@@ -159,7 +159,7 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 		chart := path.Join(relative, "Chart.yaml")
 		if _, err := os.Stat(filepath.Join(name, "Chart.yaml")); err == nil && (t.excluded == nil || !t.excluded(chart)) {
 			t.findings = append(t.findings, krm.Finding{Rule: ChartRule, Severity: krm.Error, Place: krm.Place{File: chart, Line: 1},
-				Message: "this is a Helm chart, whose templates are no manifests yet",
+				Message: "this is a Helm chart, whose templates are not manifests",
 				Hint:    "render them first, as by helm template NAME CHART | armature render -, or leave the chart out with spec.exclude in armature.yaml"})
 		}
 		return nil
