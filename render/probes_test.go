@@ -43,7 +43,7 @@ spec:
 	if want := `,/grpc.health.v1.Health/Check,/ready"`; !strings.HasSuffix(line, want) {
 		t.Errorf("the open paths are %s, want them to end in %s", line, want)
 	}
-	if len(r.Findings) != 2 || r.Findings[0].Rule != "identity/probe-refused" || !strings.Contains(r.Findings[0].Message, `"/"`) {
+	if len(r.Findings) != 3 || r.Findings[0].Rule != "identity/probe-refused" || !strings.Contains(r.Findings[0].Message, `"/"`) {
 		t.Errorf("findings are %v, want a warning about the probe of /", r.Findings)
 	}
 }

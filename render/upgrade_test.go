@@ -72,7 +72,7 @@ func TestUpgrade(t *testing.T) {
 	}
 
 	found, _, err := verify.Run(tree("rendered"), options)
-	if err != nil || len(found) != 5 || !krm.Failed(found) || !strings.Contains(found[1].Hint, "render again") {
+	if err != nil || len(found) != 6 || !krm.Failed(found) || !strings.Contains(found[2].Hint, "render again") {
 		t.Errorf("verify of what an earlier release rendered: %v, %v", err, found)
 	}
 }
