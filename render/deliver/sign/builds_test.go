@@ -289,8 +289,8 @@ func TestBuildPolicyFile(t *testing.T) {
 		`{builders: [{id: a}], templates: [""]}`:                                     `templates[0] "" is not a digest`,
 		`{builders: [{id: a}], templates: [prod]}`:                                   `templates[0] "prod" is not a digest`,
 		`{builders: [{id: a}], templates: ["` + template + `", sha256:AA]}`:          `templates[1] "sha256:AA" is not a digest`,
-		`{builders: [{id: a}], template: x}`:                                         `unknown field "template"`,
-		`{builders: [{id: a, levels: 3}]}`:                                           `unknown field`,
+		`{builders: [{id: a}], template: x}`:                                         `spec.builds.template: no such field`,
+		`{builders: [{id: a, levels: 3}]}`:                                           `did you mean level?`,
 	} {
 		if _, err := policy(t, "spec: {keys: [a.pub], builds: "+text+"}\n"); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want %q", text, err, why)

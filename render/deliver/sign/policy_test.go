@@ -78,7 +78,7 @@ func TestPolicyFile(t *testing.T) {
 		"":                            "is not a policy",
 		head:                          "neither a key nor an identity",
 		head + "spec: {}\n":           "neither a key nor an identity",
-		head + "spec: {key: a.pub}\n": `unknown field "key"`,
+		head + "spec: {key: a.pub}\n": `spec.key: no such field`,
 		"kind: VerifyPolicy\nspec: {keys: [a]}\n": "is not a policy",
 		head + "spec: {keys: [a]":                 "reading the policy",
 	} {

@@ -249,7 +249,7 @@ func TestVerifyPolicies(t *testing.T) {
 		"missing":     {nil, "", "InvalidPolicy", "ConfigMap missing: it does not exist"},
 		"empty":       {map[string]string{}, "", "InvalidPolicy", "no key policy.yaml"},
 		"anybody":     {with(""), "", "InvalidPolicy", "neither a key nor an identity"},
-		"misspelt":    {with("keys: [cosign.pub], insecureIgnoreTlogs: true"), "", "InvalidPolicy", "unknown field"},
+		"misspelt":    {with("keys: [cosign.pub], insecureIgnoreTlogs: true"), "", "InvalidPolicy", "did you mean insecureIgnoreTlog?"},
 		"secret":      {with("keys: ['k8s://" + elsewhere.Name + "/cosign'], insecureIgnoreTlog: true"), "", "InvalidPolicy", "is not beside the policy"},
 		"file":        {with("keys: [/etc/passwd], insecureIgnoreTlog: true"), "", "InvalidPolicy", "is not beside the policy"},
 		"variable":    {with("keys: ['env://HOME'], insecureIgnoreTlog: true"), "", "InvalidPolicy", "is not beside the policy"},
