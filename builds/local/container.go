@@ -100,7 +100,7 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 		return fail(err.Error())
 	}
 	env, secretEnv := environment(image.config.Env, s.Env)
-	for _, e := range secretEnv { // for want of which BuildKit would end all processes of the run
+	for _, e := range secretEnv { // without which BuildKit would end all processes of the run
 		if _, err := r.GetSecret(ctx, e.ID); err != nil && !e.Optional {
 			return fail(fmt.Sprintf("reads %s for its variable %s, and the folder of --secret has no such key", e.ID, e.Name))
 		}
