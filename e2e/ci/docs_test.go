@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"fmt"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -47,4 +48,44 @@ func TestAgentBuildReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	page.Generated(t, filepath.Join(root, "docs", "reference", "agentbuild.md"), want)
+}
+
+var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(apiVersion: .*?)^```")
+
+// TestMyAgent lints the agents of docs/my-agent.md, with the least configuration.
+func TestMyAgent(t *testing.T) {
+	dir := t.TempDir()
+	for i, block := range yamlBlock.FindAllStringSubmatch(read(t, filepath.Join(root, "docs", "my-agent.md")), -1) {
+		write(t, filepath.Join(dir, "apps", fmt.Sprintf("%d.yaml", i)), block[1])
+	}
+	program := filepath.Join(bin, "armature")
+	if out, err := shell(t, dir, nil, program, "lint", "apps"); err != nil || !strings.Contains(out, "0 errors, 0 warnings") {
+		t.Errorf("lint finds what the page has to change: %v\n%s", err, out)
+	}
+	if out, err := shell(t, dir, nil, program, "render", "apps", "-d", "rendered"); err != nil || !strings.Contains(out, "3 workloads injected") {
+		t.Errorf("not all agents are injected: %v\n%s", err, out)
+	}
+}
+
+// TestConfigurations renders an agent with each RenderConfig that a page shows.
+func TestConfigurations(t *testing.T) {
+	configurations := 0
+	for _, name := range strings.Fields(git(t, root, "ls-files", "--cached", "--others", "--exclude-standard", "docs/*.md")) {
+		for _, block := range yamlBlock.FindAllStringSubmatch(read(t, filepath.Join(root, name)), -1) {
+			if !strings.HasPrefix(block[1], "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\n") {
+				continue
+			}
+			configurations++
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "apps", "armature.yaml"), block[1])
+			write(t, filepath.Join(dir, "apps", "agent.yaml"), "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: agent, labels: {kagenti.io/inject: enabled}}\n"+
+				"spec: {selector: {matchLabels: {app: agent}}, template: {metadata: {labels: {app: agent}}, spec: {containers: [{name: agent, image: \"example/agent:v1\"}]}}}\n")
+			if out, err := shell(t, dir, nil, filepath.Join(bin, "armature"), "render", "apps", "-d", "rendered"); err != nil {
+				t.Errorf("%s shows a configuration that does not render: %v\n%s\n%s", name, err, out, block[1])
+			}
+		}
+	}
+	if configurations < 3 {
+		t.Errorf("pages show %d configurations", configurations)
+	}
 }

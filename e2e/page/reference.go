@@ -42,7 +42,9 @@ func Commands(root *cobra.Command, introduction string) string {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			return
 		}
-		if c.Runnable() && len(children) == 0 {
+		own := false // a group of commands only prints its help
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { own = own || f.Name != "help" })
+		if len(children) == 0 || own {
 			fmt.Fprintf(&out, "\n## %s\n\n%s.\n\n    %s\n", c.CommandPath(), c.Short, c.UseLine())
 			flagTable(&out, c)
 		}

@@ -37,7 +37,14 @@ func TestReference(t *testing.T) {
 		}
 		key := "| `" + name + "` | "
 		want := key + strings.TrimSpace(standard+" |") + " " + strings.TrimSpace(strings.ReplaceAll(x.means, "](", "](../")+" |")
-		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, key) })
+		from := 0
+		if name != x.path { // other sections have fields of the same name
+			from = max(from, slices.Index(lines, "## spec."+section))
+		}
+		at := slices.IndexFunc(lines[from:], func(line string) bool { return strings.HasPrefix(line, key) })
+		if at >= 0 {
+			at += from
+		}
 		switch {
 		case slices.Contains(lines, want):
 			at = slices.Index(lines, want)
