@@ -192,7 +192,7 @@ func TestApply(t *testing.T) {
 		}
 	}
 	want := map[string]string{"Deployment second-agent": "create 3", "ConfigMap settings": fmt.Sprintf("refused %d", strings.Count(deployment2, "\n")+2),
-		"ServiceAccount second-agent": "create 3", "ConfigMap authbridge-config-second-agent": "create 3", "ConfigMap second-agent-trace": "create 3"}
+		"ServiceAccount second-agent": "create 3", "ConfigMap authbridge-config-second-agent": "create 3"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -50,7 +50,7 @@ func TestStatus(t *testing.T) {
 	if !strings.Contains(out, "web        Deployment   InProgress   0/0") || !strings.Contains(out, "no pod has the configuration") {
 		t.Error(out)
 	}
-	if out, _ = a.run(t, 3, "status", "-A", "-o", "wide"); !strings.HasPrefix(out, "NAMESPACE") || !strings.Contains(out, "AGENTTRACE") {
+	if out, _ = a.run(t, 3, "status", "-A", "-o", "wide"); !strings.HasPrefix(out, "NAMESPACE") || !strings.Contains(out, "TOKENEXCHANGE") {
 		t.Error(out)
 	}
 	out, _ = a.run(t, 3, "status", "-n", "team1", "-o", "json")

@@ -1,6 +1,7 @@
 package agenttrace_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -29,7 +30,11 @@ func settings(t *testing.T, spec string) *identity.Settings {
 	var at *api.AgentTrace
 	if spec != "" {
 		at = &api.AgentTrace{}
-		if err := yaml.UnmarshalStrict([]byte(spec), at); err != nil {
+		text, err := yaml.YAMLToJSONStrict([]byte(spec)) // UnmarshalStrict takes genai.enabled for the enabled of the inline TraceSpec
+		if err == nil {
+			err = json.Unmarshal(text, at)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
