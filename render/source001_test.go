@@ -1,0 +1,47 @@
+package render_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/source"
+)
+
+// TestSource001InEachProfile: the custom resources of source 001, as they are written there,
+// render in each profile. What AuthBridge does without is one info for each of them.
+func TestSource001InEachProfile(t *testing.T) {
+	src, _, err := source.Tree("../examples/weather-agent-prod", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range profile.All().Names() {
+		if name == profile.Rossoctl { // which has other labels
+			continue
+		}
+		r, err := render.Run(src, render.Options{Config: config(t, `{profile: `+name+`}`)})
+		if err != nil || krm.Failed(r.Findings) || r.Stats.Workloads != 1 {
+			t.Errorf("%s: %v %v", name, err, r.Findings)
+		}
+		var needless []string
+		for _, f := range r.Findings {
+			if f.Rule == "identity/needless" {
+				needless = append(needless, f.Object.Kind+": "+f.Message)
+			}
+		}
+		text := strings.Join(needless, "\n")
+		switch {
+		case name != profile.AuthBridge && text != "":
+			t.Errorf("%s: %s", name, text)
+		case name == profile.AuthBridge && (len(needless) != 2 || !strings.Contains(text, "adminCredentialsSecret") || !strings.Contains(text, "clientNameTemplate")):
+			t.Errorf("AuthBridge: %s", text)
+		}
+		for _, f := range r.Files {
+			if name == profile.AuthBridge && strings.Contains(string(f.Data), "KEYCLOAK_ADMIN") {
+				t.Errorf("%s names the administrator's credentials", f.Path)
+			}
+		}
+	}
+}
