@@ -73,8 +73,9 @@ func TestHostileClone(t *testing.T) {
 		{"artifact", "push", ".", "oci://127.0.0.1:1/apps/weather:v1"},
 	}
 	for _, words := range refused {
+		path := slices.Index(words, ".")
 		for in, at := range map[string]string{folder: ".", top: "apps/weather"} {
-			words[slices.Index(words, ".")] = at
+			words[path] = at
 			out, err := run(in, append([]string{a.file}, words...)...)
 			if err == nil || !strings.Contains(out, filepath.Join("apps", "weather", "HEAD")+": the folder has HEAD, objects and refs") {
 				t.Errorf("armature %s in %s: %v\n%s", strings.Join(words, " "), in, err, out)
