@@ -258,7 +258,7 @@ func TestMigrateFromCluster(t *testing.T) {
 
 			folder := t.TempDir()
 			migrated := l.armature(t, "", "migrate", "--from-cluster", "--write", "-n", namespace)
-			for file, text := range map[string]string{"migrated.yaml": migrated, "classes.yaml": classes} {
+			for file, text := range map[string]string{"migrated.yaml": migrated, "classes.yaml": classes, "armature.yaml": config} {
 				if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -285,6 +285,9 @@ func TestMigrateFromCluster(t *testing.T) {
 		})
 	}
 }
+
+// config renders what the platform's webhook injected.
+const config = "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata: {name: migrated}\nspec: {profile: kagenti}\n"
 
 // classes is what the OvercommitClasses of the cluster are in Git.
 const classes = `apiVersion: overcommit.inditex.dev/v1alpha1
