@@ -39,7 +39,7 @@ func TestShippedRBAC(t *testing.T) {
 			w.must(plane.InstallCRDs(tekton + "/config/300-crds"))
 			args := []string{"run", "../../cmd/armature", "install", "--scope", mode}
 			if mode == "namespaced" {
-				args = append(args, "--watch", w.namespace)
+				args = append(args, "--watch-namespaces", w.namespace)
 			}
 			w.applyAll(args)
 			w.eventually("the API server serves AgentBuilds", func() string {

@@ -45,7 +45,7 @@ func TestShippedRBAC(t *testing.T) {
 			w.must(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
 			args := []string{"run", "../../cmd/armature", "install", "--catalog", "--scope", mode}
 			if mode == "namespaced" {
-				args = append(args, "--watch", w.namespace)
+				args = append(args, "--watch-namespaces", w.namespace)
 			}
 			w.applyAll(args)
 
