@@ -11,7 +11,7 @@ status=0
 # Tests wait for servers more than they compute: two packages for each processor. vet is
 # a target of its own, and programs of which nothing is debugged need no tables for it.
 go run gotest.tools/gotestsum@v1.13.0 --format=pkgname --format-hide-empty-pkg --hide-summary=skipped --jsonfile="$dir/log" \
-	"${again[@]}" --packages="$*" -- -p $((2 * $(nproc))) -vet=off -ldflags=-w -timeout 15m || status=$?
+	"${again[@]}" --packages="$*" -- -p $((2 * $(nproc))) -vet=off -ldflags=-w -timeout 25m || status=$?
 for target in test-servers test-peers; do
 	skipped=$(grep -c "\"Output\":\"SKIPPED .*make $target" "$dir/log" || true)
 	[ "$skipped" = 0 ] || echo "$skipped tests are not in this tier: make $target runs them"
