@@ -248,7 +248,7 @@ func TestAction(t *testing.T) {
 	if err != nil || strings.Contains(out, "::error") {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !strings.Contains(out, "::warning file=apps/deployment.yaml,line=1,title=inject/unpublished-image::") {
+	if !strings.Contains(out, "::notice file=apps/deployment.yaml,line=1,title=inject/new-account::") {
 		t.Errorf("the finding of lint is not an annotation:\n%s", out)
 	}
 	for _, want := range []string{"weather-agent:v1", "weather-agent:v2", "Deployment"} {
@@ -273,8 +273,8 @@ func TestActionRefuses(t *testing.T) {
 			replace(t, filepath.Join(dir, "rendered", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
 		}, "rendered", "::error file=rendered/deployment.yaml,line=1,title=render/outdated::"},
 		"a file that lint and render refuse": {func(dir string) {
-			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "containerPort: 8081", "containerPort: 8080")
-		}, "rendered", "::error file=apps/deployment.yaml,line=26,title=inject/port-clash::"},
+			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "containerPort: 8081", "containerPort: 80810")
+		}, "rendered", "::error file=apps/deployment.yaml,line=28,title=inject/unreadable-port::"},
 		"rendering in place was forgotten": {func(string) {}, "apps", "::error file=apps/deployment.yaml,line="},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -371,10 +371,10 @@ func TestGitLab(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
-	if rules := quality(t, filepath.Join(checkout, "lint.json")); !slices.Contains(rules, "minor apps/deployment.yaml:1 inject/unpublished-image") {
+	if rules := quality(t, filepath.Join(checkout, "lint.json")); !slices.Contains(rules, "info apps/deployment.yaml:1 inject/new-account") {
 		t.Errorf("lint.json: %q", rules)
 	}
-	if rules := quality(t, filepath.Join(checkout, "verify.json")); !slices.Equal(rules, []string{"minor apps/deployment.yaml:1 inject/unpublished-image"}) {
+	if rules := quality(t, filepath.Join(checkout, "verify.json")); !slices.Equal(rules, []string{"info apps/deployment.yaml:1 inject/new-account"}) {
 		t.Errorf("verify.json: %q", rules)
 	}
 	if text, err := os.ReadFile(filepath.Join(checkout, "armature-diff.md")); err != nil || !strings.Contains(string(text), "weather-agent:v2") {
@@ -392,8 +392,8 @@ func TestGitLabRefuses(t *testing.T) {
 			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
 		}, "armature-verify", "rendered", "verify.json", "critical rendered/deployment.yaml:1 render/outdated"},
 		"a file that lint refuses": {func(dir string) {
-			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "containerPort: 8081", "containerPort: 8080")
-		}, "armature-lint", "rendered", "lint.json", "critical apps/deployment.yaml:26 inject/port-clash"},
+			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "containerPort: 8081", "containerPort: 80810")
+		}, "armature-lint", "rendered", "lint.json", "critical apps/deployment.yaml:28 inject/unreadable-port"},
 		"rendering in place was forgotten": {func(string) {}, "armature-verify", "apps", "verify.json", "critical apps/deployment.yaml:1 render/outdated"},
 	} {
 		t.Run(name, func(t *testing.T) {
