@@ -49,8 +49,6 @@ func TestNoIdentityInfrastructure(t *testing.T) {
       client-registration: {enabled: false}
       auth-proxy: {enabled: false}
       envoy-proxy: {enabled: false}
-    profile: kagenti
-    trace: {enabled: true}
 `, web[:strings.Index(web, "---\napiVersion: kagenti.io/v1alpha1\nkind: TokenExchange")])
 	deployment := made["Deployment/web"]
 	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1}")
