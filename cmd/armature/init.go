@@ -11,9 +11,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/source"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -70,11 +72,16 @@ overwrites a file.`,
 			if err := os.MkdirAll(folder, 0o755); err != nil {
 				return err
 			}
+			resources, err := kustomizeResources(folder)
+			if err != nil {
+				return err
+			}
 			for _, f := range files {
 				data, err := templates.Wiring.ReadFile("wiring/" + f)
 				if err != nil {
 					return err
 				}
+				data = bytes.Replace(data, []byte("resources: []\n"), []byte(resources), 1)
 				to := filepath.Join(folder, filepath.Base(f))
 				mode := os.FileMode(0o644)
 				if bytes.HasPrefix(data, []byte("#!")) {
@@ -91,6 +98,27 @@ overwrites a file.`,
 	cmd.Flags().StringSliceVar(&hosts, "for", nil, "hosts to wire up: "+strings.Join(wiringHosts(), ", "))
 	cli.CompleteFlag(cmd, "for", wiringHosts)
 	return cmd
+}
+
+// kustomizeResources returns the field resources of a kustomization with the manifests of a
+// folder, but none where a folder below it has a kustomization, which says what belongs together.
+func kustomizeResources(folder string) (string, error) {
+	var names []string
+	src, _, err := source.Tree(folder, "", nil)
+	for _, f := range src.Files {
+		switch filepath.Base(f.Path) {
+		case "kustomization.yaml", "kustomization.yml", "Kustomization":
+			return "resources: []\n", err
+		}
+		if render.IsManifest(f.Path) && !f.AsIs {
+			names = append(names, f.Path)
+		}
+	}
+	if err != nil || len(names) == 0 {
+		return "resources: []\n", err
+	}
+	list, err := yaml.Marshal(map[string][]string{"resources": names})
+	return string(list), err
 }
 
 // wiringHosts are the folders below templates/wiring.

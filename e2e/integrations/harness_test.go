@@ -262,9 +262,8 @@ func initFor(t *testing.T, folder, host string) {
 // kustomization makes a package one of kustomize, wired as init wires it.
 func kustomization(t *testing.T, dir, more string) {
 	t.Helper()
-	resources := "resources: [" + strings.Join(manifests(t, dir), ", ") + "]"
 	initFor(t, dir, "kustomize")
-	write(t, dir, "kustomization.yaml", strings.Replace(read(t, dir, "kustomization.yaml"), "resources: []", resources, 1)+more)
+	write(t, dir, "kustomization.yaml", read(t, dir, "kustomization.yaml")+more)
 }
 
 func buildArgs(dir string) []string {
