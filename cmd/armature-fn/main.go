@@ -44,7 +44,7 @@ Functions:
 const examples = `
 Examples:
   kustomize build --enable-alpha-plugins --enable-exec .
-  kpt fn eval --exec armature-fn
+  kpt fn eval --exec armature-fn --fn-config armature.yaml
   helm template web chart/ | armature-fn helm .
   armature-fn inject < list.yaml
 
