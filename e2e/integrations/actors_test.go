@@ -259,11 +259,7 @@ func TestActorsThroughEveryHost(t *testing.T) {
 			return stream(t, dir)
 		},
 		"list": func(t *testing.T, dir string) string {
-			var config strings.Builder
-			for line := range strings.Lines(read(t, dir, "armature.yaml")) {
-				config.WriteString("  " + line)
-			}
-			return must(t, dir, resourceList(t, dir, "config.kubernetes.io/v1")+"functionConfig:\n"+config.String(), "armature-fn")
+			return must(t, dir, resourceList(t, dir, "config.kubernetes.io/v1"), "armature-fn")
 		},
 	}
 	for host, through := range hosts {

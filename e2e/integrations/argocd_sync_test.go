@@ -264,11 +264,11 @@ func (f *fleet) deployment(namespace string) *appsv1.Deployment {
 	return d
 }
 
-// envoy is the container envoy-proxy, which the author has not written.
-func envoy(d *appsv1.Deployment) *corev1.Container {
+// sidecar is the container of AuthBridge, which the author has not written.
+func sidecar(d *appsv1.Deployment) *corev1.Container {
 	pod := &d.Spec.Template.Spec
 	for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
-		if i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "envoy-proxy" }); i >= 0 {
+		if i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "authbridge-proxy" }); i >= 0 {
 			return &containers[i]
 		}
 	}
@@ -279,8 +279,8 @@ func envoy(d *appsv1.Deployment) *corev1.Container {
 func (f *fleet) injected() {
 	f.t.Helper()
 	rendered := f.deployment(byPlugin)
-	if envoy(rendered) == nil {
-		f.t.Fatalf("no envoy-proxy in %+v", rendered.Spec.Template)
+	if sidecar(rendered) == nil {
+		f.t.Fatalf("no authbridge-proxy in %+v", rendered.Spec.Template)
 	}
 	if diff := cmp.Diff(rendered.Spec.Template, f.deployment(byBranch).Spec.Template); diff != "" {
 		f.t.Errorf("the pods (-%s +%s):\n%s", byPlugin, byBranch, diff)
@@ -356,17 +356,17 @@ func (f *fleet) stays() {
 func (f *fleet) corrects() {
 	f.t.Helper()
 	for _, namespace := range both {
-		image := envoy(f.deployment(namespace)).Image
-		f.Eventually("an edit of envoy-proxy", func() string {
+		image := sidecar(f.deployment(namespace)).Image
+		f.Eventually("an edit of authbridge-proxy", func() string {
 			d := f.deployment(namespace)
-			envoy(d).Image = "example.com/by-hand:v1"
+			sidecar(d).Image = "example.com/by-hand:v1"
 			if err := f.admin.Update(f.t.Context(), d, client.FieldOwner("kubectl-edit")); err != nil {
 				return err.Error()
 			}
 			return ""
 		})
 		f.Eventually("the edit in "+namespace+" is corrected", func() string {
-			if got := envoy(f.deployment(namespace)).Image; got != image {
+			if got := sidecar(f.deployment(namespace)).Image; got != image {
 				return got
 			}
 			return ""
@@ -397,7 +397,7 @@ func (f *fleet) generated(namespace string) (names []string) {
 		f.t.Fatal(err)
 	}
 	for _, c := range all.Items {
-		if strings.HasPrefix(c.Name, "weather-agent-") {
+		if strings.Contains(c.Name, "weather-agent") {
 			names = append(names, c.Name)
 		}
 	}
@@ -460,7 +460,7 @@ func (f *fleet) prunes(files map[string]string) {
 	f.deploy(files)
 	for _, namespace := range both {
 		d := f.deployment(namespace)
-		if pod := d.Spec.Template.Spec; envoy(d) != nil || len(pod.InitContainers) > 0 || len(pod.Containers) != 1 || len(pod.Volumes) > 0 {
+		if pod := d.Spec.Template.Spec; sidecar(d) != nil || len(pod.InitContainers) > 0 || len(pod.Containers) != 1 || len(pod.Volumes) > 0 {
 			f.t.Errorf("%s: what was injected is left: %+v", namespace, pod)
 		}
 		f.Eventually("pruning in "+namespace, func() string {

@@ -3,7 +3,9 @@ package integrations
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -164,11 +166,15 @@ data:
     kind: Deployment
 `
 
-// packages are what every host has to render alike.
+// packages are what every host has to render alike: with their own configuration, which
+// sets the profile kagenti, or else with the default.
 func packages(t *testing.T) map[string]string {
-	mixed := examples(t, workloads...)
-	write(t, mixed, "daemonset.yaml", daemonSet)
-	all := map[string]string{"mixed": mixed, "weather-agent-prod": examples(t, "weather-agent-prod")}
+	all := map[string]string{"weather-agent-prod": examples(t, "weather-agent-prod")}
+	for _, name := range []string{"mixed", "mixed-kagenti"} {
+		all[name] = examples(t, workloads...)
+		write(t, all[name], "daemonset.yaml", daemonSet)
+	}
+	write(t, all["mixed-kagenti"], "armature.yaml", configuration(t, all["weather-agent-prod"]))
 	for _, name := range workloads {
 		all[name] = examples(t, name)
 	}
@@ -251,13 +257,34 @@ func objects(t *testing.T, text string) map[string]any {
 	}
 }
 
-// initFor configures a folder as init does, and wires it up for a host, "" for none. The
-// profile is kagenti, which has the most to wire.
+// configuration is the armature.yaml of a package, "" for none.
+func configuration(t *testing.T, dir string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "armature.yaml"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// initFor configures a folder as init does, and wires it up for a host, "" for none. A
+// folder whose configuration sets the profile kagenti keeps it.
 func initFor(t *testing.T, folder, host string) {
 	t.Helper()
+	own := configuration(t, folder)
+	if own != "" {
+		if err := os.Remove(filepath.Join(folder, "armature.yaml")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	must(t, "", "", "armature", "init", folder, "--for="+host)
-	write(t, folder, "armature.yaml", strings.Replace(read(t, folder, "armature.yaml"), "  profile: authbridge\n", "  profile: kagenti\n", 1))
+	if strings.Contains(own, kagenti) {
+		write(t, folder, "armature.yaml", strings.Replace(read(t, folder, "armature.yaml"), defaultProfile, kagenti, 1))
+	}
 }
+
+// How a configuration sets a profile.
+const kagenti, defaultProfile = "  profile: kagenti\n", "  profile: authbridge\n"
 
 // kustomization makes a package one of kustomize, wired as init wires it.
 func kustomization(t *testing.T, dir, more string) {
@@ -270,7 +297,8 @@ func buildArgs(dir string) []string {
 	return []string{"build", "--enable-alpha-plugins", "--enable-exec", dir}
 }
 
-// resourceList is what a host sends, with every item's bytes as they are.
+// resourceList is what a host sends, with every item's bytes as they are, and with the
+// package's configuration if it has one.
 func resourceList(t *testing.T, dir, apiVersion string) string {
 	t.Helper()
 	var b strings.Builder
@@ -289,6 +317,12 @@ func resourceList(t *testing.T, dir, apiVersion string) string {
 					lead = "  "
 				}
 			}
+		}
+	}
+	if config := configuration(t, dir); config != "" {
+		b.WriteString("functionConfig:\n")
+		for line := range strings.Lines(config) {
+			b.WriteString("  " + line)
 		}
 	}
 	return b.String()

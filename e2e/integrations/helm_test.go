@@ -51,14 +51,21 @@ func chart(t *testing.T, manifestFolder string) string {
 }
 
 // engines are Helm 3 and 4 with what `armature init --for helm` writes as their
-// post-renderer: each makes a command for env of Helm's own arguments.
-func engines(t *testing.T) map[string]func(args ...string) []string {
+// post-renderer: each makes a command for env of Helm's own arguments. A release has a
+// configuration, or "" for that of init.
+func engines(t *testing.T, configuration string) map[string]func(args ...string) []string {
 	t.Helper()
 	for _, home := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
 		t.Setenv(home, t.TempDir())
 	}
 	plugins := t.TempDir()
 	folder := filepath.Join(plugins, "armature")
+	if configuration != "" {
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, folder, "armature.yaml", configuration)
+	}
 	initFor(t, folder, "helm")
 	helm3, helm4 := programs.Peer(t, "helm3"), programs.Peer(t, "helm4")
 	return map[string]func(...string) []string{
@@ -103,7 +110,7 @@ func TestHelm(t *testing.T) {
 	write(t, full, "templates/config.yaml", "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata:\n  name: armature\nspec: {}\n")
 	all := objects(t, must(t, "", must(t, "", "", helm, "template", "armature", full), "armature", "render", "-"))
 
-	for name, engine := range engines(t) {
+	for name, engine := range engines(t, "") {
 		t.Run(name, func(t *testing.T) {
 			manifest, inOrder := template(t, engine, full)
 			if diff := cmp.Diff(want, objects(t, manifest)); diff != "" {
@@ -123,13 +130,13 @@ func TestHelm(t *testing.T) {
 			maps.DeleteFunc(hooks, func(id string, _ any) bool {
 				return !strings.Contains(id, "migrate")
 			})
-			if len(hooks) != 4 {
-				t.Fatalf("%d objects of the hook; want the Job, its ServiceAccount and two ConfigMaps", len(hooks))
+			if len(hooks) != 3 {
+				t.Fatalf("%d objects of the hook; want the Job, its ServiceAccount and its ConfigMap", len(hooks))
 			}
 			if diff := cmp.Diff(hooks, got); diff != "" {
 				t.Errorf("hooks (-helm template | armature render - +%s):\n%s", name, diff)
 			}
-			// Helm runs hooks one after the other: the Job needs its ConfigMaps.
+			// Helm runs hooks one after the other: the Job needs its ConfigMap.
 			if last := inOrder[len(inOrder)-1]; !strings.Contains(last, "kind: Job") {
 				t.Errorf("the last hook is not the Job:\n%s", last)
 			}
@@ -142,7 +149,7 @@ func TestHelmFails(t *testing.T) {
 	bad := examples(t, "memory-agent")
 	write(t, bad, "cr.yaml", "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata:\n  name: lost\nspec:\n  targetRef: {kind: Deployment, name: nowhere}\n")
 	broken := chart(t, bad)
-	for name, engine := range engines(t) {
+	for name, engine := range engines(t, "") {
 		want := "web/templates/cr.yaml: TokenExchange lost: "
 		if name == "helm-4" { // which shows nothing that a plugin reports
 			want = `plugin "armature" exited with error`
@@ -166,7 +173,7 @@ func TestHelmFails(t *testing.T) {
 func TestHelmWithoutObjects(t *testing.T) {
 	off := chart(t, t.TempDir())
 	write(t, off, "templates/off.yaml", "{{ if .Values.on }}\n"+hookJob+"{{ end }}\n")
-	for name, engine := range engines(t) {
+	for name, engine := range engines(t, "") {
 		if manifest, _ := template(t, engine, off); len(objects(t, manifest)) > 0 {
 			t.Errorf("%s: %v", name, manifest)
 		}
@@ -193,7 +200,7 @@ func TestHelmOnACluster(t *testing.T) {
 	plain := chart(t, examples(t, "weather-agent"))
 	write(t, plain, "templates/NOTES.txt", "Call {{ .Release.Name }}.\n")
 	deployment := read(t, plain, "templates/deployment.yaml")
-	for name, engine := range engines(t) {
+	for name, engine := range engines(t, "") {
 		t.Run(name, func(t *testing.T) {
 			step := func(verb, text string) (containers, configMaps int, image string) {
 				t.Helper()
@@ -212,7 +219,7 @@ func TestHelmOnACluster(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, cm := range list.Items {
-					if strings.HasPrefix(cm.Name, "weather-agent-") {
+					if strings.Contains(cm.Name, "weather-agent") {
 						configMaps++
 					}
 				}
@@ -220,11 +227,11 @@ func TestHelmOnACluster(t *testing.T) {
 				return len(pod.InitContainers) + len(pod.Containers), configMaps, pod.Containers[len(pod.Containers)-1].Image
 			}
 			// The card's ConfigMap is the AgentCard's, whether the Deployment opts in or not.
-			if containers, configMaps, image := step("install", deployment); containers != 6 || configMaps != 3 || !strings.HasSuffix(image, ":v1") {
-				t.Errorf("installed %d containers, %d ConfigMaps, image %s; want 6, 3 and v1", containers, configMaps, image)
+			if containers, configMaps, image := step("install", deployment); containers != 3 || configMaps != 3 || !strings.HasSuffix(image, ":v1") {
+				t.Errorf("installed %d containers, %d ConfigMaps, image %s; want 3, 3 and v1", containers, configMaps, image)
 			}
-			if containers, configMaps, image := step("upgrade", strings.Replace(deployment, "weather-agent:v1", "weather-agent:v2", 1)); containers != 6 || configMaps != 3 || !strings.HasSuffix(image, ":v2") {
-				t.Errorf("upgraded to %d containers, %d ConfigMaps, image %s; want 6, 3 and v2", containers, configMaps, image)
+			if containers, configMaps, image := step("upgrade", strings.Replace(deployment, "weather-agent:v1", "weather-agent:v2", 1)); containers != 3 || configMaps != 3 || !strings.HasSuffix(image, ":v2") {
+				t.Errorf("upgraded to %d containers, %d ConfigMaps, image %s; want 3, 3 and v2", containers, configMaps, image)
 			}
 			for _, file := range []string{"token-exchange.yaml", "agent-trace.yaml", "agent-card.yaml"} {
 				write(t, plain, "templates/"+file, "")

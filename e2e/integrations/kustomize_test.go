@@ -52,7 +52,7 @@ func TestKustomizeRenames(t *testing.T) {
 	out := must(t, dir, "", kustomize(t), buildArgs(dir)...)
 	must(t, dir, out, "armature", "verify", "-c", "armature.yaml", "-")
 	all := objects(t, out)
-	for _, id := range []string{"Deployment dev/dev-weather-agent-v2", "ConfigMap dev/dev-weather-agent-v2-token-exchange", "ConfigMap dev/dev-weather-agent-v2-trace"} {
+	for _, id := range []string{"Deployment dev/dev-weather-agent-v2", "ConfigMap dev/authbridge-config-dev-weather-agent-v2", "ConfigMap dev/dev-weather-agent-v2-trace"} {
 		if all[id] == nil {
 			t.Errorf("no %s", id)
 		}
