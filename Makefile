@@ -87,7 +87,7 @@ deps: ## Install the Debian packages that make test-peers and make e2e need
 .PHONY: check
 check: format lint govulncheck generated test test-servers test-peers test-e2e fuzz ## What a change has to pass: all tests and analyses, and a minute of each fuzz target
 
-.PHONY: format lint vet wording staticcheck govulncheck generated tidy fuzz
+.PHONY: format lint vet staticcheck govulncheck generated tidy fuzz
 format: ## Fail where gofmt would change a file
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt"; exit 1; }
 
@@ -95,27 +95,7 @@ vet: ## Run go vet
 	$(GO) vet ./...
 	cd $(READERS) && $(GO) vet ./...
 
-lint: vet wording staticcheck ## Run go vet, staticcheck and the check of wording
-
-# Phrases that read like a translation, in words and in names. What to write:
-# is no object: is not an object; there is not: does not exist; say a value, wishes:
-# set a value, settings; tells, told, said: reports, reported, set; mend: fix; stands
-# in: is in; anew: again; as it came: unchanged; pass them by: bypass them; of which:
-# a second sentence; doom: prune, remove; twins: duplicates; wants: reads, requires.
-AVOIDED := \w*said\w*|tells|told|anew|mend(s|ed|ing)?|\w*doom\w*|wants|wish(es)?|twins?|glances?|answ|say a value$\
-	|stands? (in|at|on|under|above|below|before|beside|behind|there|alone|once|twice)|(as|what) (it|they) came$\
-	|pass(es|ed)? (it|them|him|her|us) by|(of|to) which|there is not|what is none|one of them that|objects? for them
-# "There is no object" and "it is no longer" are English.
-ENGLISH := there (is|are) no|(is|are) no longer
-# A field of go-git.
-FOREIGN := request\.Wants
-
-wording: ## Fail where a comment, message, name or page has a phrase that is avoided
-	@git grep -nwiE '(' -e '$(AVOIDED)' --and --not -e '$(FOREIGN)' ')' --or '(' -e '(is|are) no [a-z]+' --and --not -e '$(ENGLISH)' ')' -- '*.go' '*.md'; case $$? in \
-		0) echo "write plain English: the Makefile lists what instead, at AVOIDED"; exit 1;; \
-		1) ;; \
-		*) exit 1;; \
-	esac
+lint: vet staticcheck ## Run go vet and staticcheck
 
 staticcheck: ## Run staticcheck
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -checks inherit,-ST1005 ./... # errors may begin with a name, such as Tekton
