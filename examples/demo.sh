@@ -54,7 +54,7 @@ grep -hE -A3 '^kind: ConfigMap' "$out"/rendered/*.yaml | grep -E '^(kind| +name)
 
 step "armature render rendered/ | cmp: rendering again changes nothing"
 bin/armature render -q "$out/rendered" -d "$out/again"
-diff -r "$out/rendered" "$out/again" && echo "byte-identical"
+diff -r -x .armature-files "$out/rendered" "$out/again" && echo "byte-identical"
 
 step "armature uninject rendered/: the author's bytes come back"
 bin/armature uninject -q "$out/rendered" -d "$out/back"
@@ -72,7 +72,8 @@ step "All examples, as one stream"
 for example in examples/*/; do
 	find "$example" -name '*.yaml' -print -quit | grep -q . || continue
 	printf '%-28s ' "$(basename "$example")"
-	bin/armature render "$example" 2>&1 >/dev/null | tail -1
+	[ ! -d "$example/app" ] || example+=app
+	bin/armature render "$example" 2>&1 >/dev/null | grep 'injected,'
 done
 
 step "armature build plan examples/builds/weather.yaml: the Tekton pipeline that an AgentBuild becomes, without a cluster"
@@ -84,3 +85,5 @@ if bin/armature build run examples/builds/weather.yaml --local --timeout 10m 2> 
 else
 	sed -n 's/^armature: /not built: /p; s/^agentbuild weather was //p' "$out/problem" | head -1
 fi
+
+step "Next: your own manifests, with docs/getting-started.md"

@@ -2,6 +2,7 @@ package ci
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -102,5 +103,16 @@ func TestStoriesHaveTheirPrograms(t *testing.T) {
 		if !strings.Contains(programs, "e2e/build.sh "+program) {
 			t.Errorf("%s is not built:\n%s", program, programs)
 		}
+	}
+}
+
+// The first of the README's two commands ends well, shows the default profile without a warning,
+// and says what is next.
+func TestDemo(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "make", "-C", root, "demo")
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=")
+	out, err := cmd.CombinedOutput()
+	if text := string(out); err != nil || !strings.Contains(text, "authbridge-proxy") || strings.Contains(text, "warning") || !strings.Contains(text, "Next: ") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
