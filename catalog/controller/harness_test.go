@@ -245,7 +245,7 @@ func (w *world) remove(pod *corev1.Pod) {
 func (w *world) eventually(what string, check func() string) {
 	w.Helper()
 	var last string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if last = check(); last == "" {
 			return
 		}
