@@ -105,7 +105,7 @@ func TestKustomizeLock(t *testing.T) {
 	}
 	write(t, dir, "armature.lock", "apiVersion: armature.dev/v1alpha1\nkind: ImageLock\nmetadata:\n  name: images\n  annotations:\n    config.kubernetes.io/local-config: \"true\"\n"+
 		"spec:\n  images:\n  - {image: "+image+", digest: "+strings.TrimPrefix(pinned, image+"@")+"}\n")
-	write(t, dir, "kustomization.yaml", strings.Replace(read(t, dir, "kustomization.yaml"), "resources: [", "resources: [armature.lock, ", 1))
+	write(t, dir, "kustomization.yaml", strings.Replace(read(t, dir, "kustomization.yaml"), "resources:\n", "resources:\n- armature.lock\n", 1))
 	out := must(t, dir, "", kustomize(t), buildArgs(dir)...)
 	if !strings.Contains(out, "image: "+pinned+"\n") {
 		t.Errorf("not pinned:\n%s", out)
