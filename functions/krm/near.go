@@ -1,7 +1,9 @@
 package krm
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -128,10 +130,17 @@ func fieldOf(strict error) string {
 	return ""
 }
 
+// embedded finds the names of embedded structs in a path of JSON fields.
+var embedded = Pattern(`\b[A-Z]\w*\.`)
+
 // UnmarshalStrict reads JSON into a value. A field that it does not have is an error with a
 // remedy.
 func UnmarshalStrict(data []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(data, into)
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+		field := embedded().ReplaceAllString(wrong.Field, "")
+		err = fmt.Errorf("%s: %s where %s should be\n  hint: correct the value", field, found(wrong.Value), article(wrong.Type.String()))
+	}
 	for _, e := range strict {
 		problem := e.Error()
 		if path := fieldOf(e); path != "" {

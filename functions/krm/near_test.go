@@ -26,7 +26,7 @@ func TestNear(t *testing.T) {
 
 // A field that a type does not have is an error with the nearest field of the struct that it is in.
 func TestUnmarshalStrict(t *testing.T) {
-	type embedded struct {
+	type Embedded struct {
 		Limit int `json:"limit"`
 	}
 	type item struct {
@@ -34,7 +34,7 @@ func TestUnmarshalStrict(t *testing.T) {
 		Nested map[string]*int `json:"nested"`
 	}
 	var into struct {
-		embedded `json:",inline"`
+		Embedded `json:",inline"`
 		Items    []*item         `json:"items"`
 		By       map[string]item `json:"by"`
 		Hidden   string          `json:"-"`
@@ -44,9 +44,10 @@ func TestUnmarshalStrict(t *testing.T) {
 		`{"by": {"x": {"naem": "a"}}}`: "by.x.naem: no such field\n  hint: did you mean name?",
 		`{"limt": 1}`:                  "limt: no such field\n  hint: did you mean limit?",
 		`{"hidden": "a"}`:              "hidden: no such field\n  hint: remove or correct it",
-		`{"items": 1}`:                 "cannot unmarshal",
+		`{"items": 1}`:                 "items: a number where ",
+		`{"limit": "many"}`:            "limit: a string where a whole number should be\n  hint: correct the value",
 	} {
-		if err := krm.UnmarshalStrict([]byte(text), &into); err == nil || !strings.Contains(err.Error(), want) {
+		if err := krm.UnmarshalStrict([]byte(text), &into); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
