@@ -44,7 +44,7 @@ compile armature "minutes the first time, seconds later"
 step "armature render examples/weather-agent -d rendered/"
 bin/armature render examples/weather-agent -d "$out/rendered"
 
-step "The author's lines are all still there (lines of the diff that take something away: $(diff examples/weather-agent/deployment.yaml "$out/rendered/deployment.yaml" | grep -c '^<' || :))"
+step "What was added to the author's file (lines that got another value: $(diff examples/weather-agent/deployment.yaml "$out/rendered/deployment.yaml" | grep -c '^<' || :))"
 diff -u examples/weather-agent/deployment.yaml "$out/rendered/deployment.yaml" > "$out/diff" || :
 sed -n '3,22p' "$out/diff" | cut -c1-120
 echo "  … $(grep -c '^+' "$out/diff") lines added in all"
