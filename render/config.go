@@ -17,8 +17,8 @@ const ConfigFile = "armature.yaml"
 // MisnamedConfig is a name that an author may give the configuration by mistake.
 const MisnamedConfig = "armature.yml"
 
-// Misnamed is the finding about a misnamed configuration. Both says that armature.yaml is
-// beside it.
+// Misnamed returns the finding about a misnamed configuration. Both reports whether
+// armature.yaml is beside it.
 func Misnamed(file string, both bool) krm.Finding {
 	f := krm.Finding{Rule: "config/name", Severity: krm.Error, Message: "nothing reads this file: the configuration is " + ConfigFile,
 		Hint: "rename it to " + ConfigFile, Place: krm.Place{File: file, Line: 1}}

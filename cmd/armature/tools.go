@@ -35,8 +35,8 @@ type toolSides struct {
 	lock          *api.ImageLock
 	before, after tools.Side
 	changes       []tools.Change
-	// invalid reports that the definitions beside the lock are not those of the lock. They
-	// count as unknown, and are written again.
+	// invalid reports whether the definitions beside the lock differ from those of the lock. They
+	// then count as unknown, and are written again.
 	invalid bool
 }
 
@@ -174,7 +174,7 @@ they differ from armature.lock, and fails if they do. It renders nothing.`,
 	return cmd
 }
 
-// changed gives the servers of changes, each once.
+// changed returns the servers of changes, each once.
 func changed(changes []tools.Change) (servers []krm.Ref) {
 	for _, c := range changes {
 		ref := krm.Ref{Kind: c.Server.Kind, Namespace: c.Server.Namespace, Name: c.Server.Name}

@@ -41,7 +41,7 @@ type Mount struct {
 // Lack is a setting, or a mapping of settings, that the programs of a profile do not read.
 type Lack struct {
 	Path string
-	// Needless says that the profile does without it, which is an info. Means is what follows
+	// Needless reports whether the profile does without it, which is an info. Means is what follows
 	// where it is set, a warning. Without either it is an error.
 	Needless bool
 	Means    string

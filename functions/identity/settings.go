@@ -254,7 +254,7 @@ type AuthBridge struct {
 	EnvPort int
 	// ForwardPort is where the agent sends its requests, 0 where nothing listens.
 	ForwardPort int
-	// Moved says that nobody has set the agent's port, which the reverse proxy takes.
+	// Moved reports whether nobody has set the agent's port, which the reverse proxy takes.
 	Moved bool
 }
 

@@ -55,7 +55,7 @@ func (r *record) telemetry(env []byte, c krm.Node, s *identity.Settings) []byte 
 	return append(env, "- name: "+agenttrace.ConfigVariable+"\n  value: "+agenttrace.ConfigFile+"\n"...)
 }
 
-// ownTelemetry is a variable of the author's that an SDK would not read beside a
+// ownTelemetry returns a variable of the author that an SDK would not read beside a
 // configuration file, or that names one.
 func ownTelemetry(c krm.Node) (own krm.Node) {
 	for v := range c.Get("env").Items() {

@@ -9,7 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 )
 
-// All gives the profiles, the oldest first and the default last. It is the only list of them.
+// All returns the profiles, the oldest first and the default last. It is the only list of them.
 var All = sync.OnceValue(func() *identity.Profiles {
 	return identity.NewProfiles(kagenti(), rossoctl(), published(), authBridge())
 })

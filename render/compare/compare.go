@@ -322,7 +322,7 @@ func images(i *item) map[string]string {
 	return found
 }
 
-// privileges gives which containers run as root or with more capabilities, and what the
+// privileges returns which containers run as root or with more capabilities, and what the
 // pod requests while it runs.
 func privileges(i *item) map[string]string {
 	found := make(map[string]string)

@@ -64,7 +64,7 @@ func (w *Workload) Headline() string {
 	return text
 }
 
-// details gives a line for each identity, permission, privilege and image that differs, made of what
+// details returns a line for each identity, permission, privilege and image that differs, made of what
 // it is and how it differs.
 func (w *Workload) details(line func(kind, difference string) string) (lines []string) {
 	for _, of := range [...]struct {

@@ -113,7 +113,7 @@ func (e *explainer) reasons(l Line) contract.Reasons {
 	return rows[slices.IndexFunc(rows, func(r functions.Row) bool { return r.Name == l.Function })].Reasons
 }
 
-// always gives what no setting decides the sentence that says why it is there.
+// always adds to what no setting decides the sentence about why it is there.
 func (e *explainer) always(objects []*explained) {
 	for _, x := range objects {
 		why := "always, where the function changes the object"

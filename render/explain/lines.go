@@ -122,7 +122,7 @@ func (x *explained) lineOwner() map[int]span {
 	return owner
 }
 
-// share gives the values that functions set on a line with others, in flow style, an entry
+// share returns the values that functions set on a line with others, in flow style, an entry
 // each. The line itself is the author's if one of its values is.
 func (e *explainer) share(x *explained) {
 	leaves, authored := make(map[int]int), make(map[int]bool)

@@ -17,7 +17,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// printed gives the first block of a language in docs/contributing/provenance.md.
+// printed returns the first block of a language in docs/contributing/provenance.md.
 func printed(t *testing.T, language string) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "contributing", "provenance.md"))
