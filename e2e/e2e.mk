@@ -118,7 +118,6 @@ demo-build: cluster-up e2e-commands ## Build an image from Git on that cluster a
 .PHONY: pictures
 pictures: controlplane ## Take the pictures in docs/images again; tests in Chromium leave them in .cache/pictures
 	ARMATURE_TEST_PEERS=required $(GO) test -count=1 -run 'InABrowser|InEveryView' ./render/page ./catalog/console
-	$(GO) test -run Docs ./builds/graph -update
 	cp $(CACHE)/pictures/diff-docs.png docs/images/diff.png
 	for p in home agent tool package build phone; do cp $(CACHE)/pictures/docs-console-$$p.png docs/images/console-$$p.png; done
 	if command -v pngquant > /dev/null; then pngquant --force --ext .png docs/images/*.png; fi

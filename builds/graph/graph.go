@@ -1,6 +1,6 @@
-// Package graph draws the pipelines that AgentBuilds become: as text, as Mermaid, in
-// Graphviz's DOT, and as an SVG with a layout of its own. It is pure. The same
-// pipelines give the same bytes, and names in them may be anything.
+// Package graph draws the pipelines that AgentBuilds become, as text and as Mermaid, and
+// arranges their tasks in columns. It is pure. Equal pipelines result in equal bytes, and
+// names in them may be anything.
 package graph
 
 import (
@@ -22,8 +22,6 @@ type Pipeline struct {
 	Tasks []Task
 	// Results are lines such as "image = $(tasks.push.results.image)".
 	Results []string
-	// LeftOut says how many tasks Most left out; empty for none.
-	LeftOut string
 }
 
 // Task is a task of a pipeline.
@@ -34,13 +32,6 @@ type Task struct {
 	After []string
 	// When are the conditions that it runs under, such as "$(params.scan) in yes".
 	When []string
-	// Steps are the names of its steps.
-	Steps []string
-	// State of the task in a run: Pending, Running, Succeeded, Failed, Cancelled or Skipped;
-	// empty where no run is drawn. Note says more, such as how long it took.
-	State, Note string
-	// Link is where the task leads to in a page; empty for nowhere.
-	Link string
 	// from are the edges that are drawn: the indices of the tasks in After, without those
 	// that another task in After waits for.
 	from []int
@@ -57,11 +48,6 @@ func Of(name string, p *tektonv1.Pipeline) Pipeline {
 			}
 			for _, w := range t.When {
 				task.When = append(task.When, krm.Printable(fmt.Sprintf("%s %s %s", w.Input, w.Operator, strings.Join(w.Values, "|"))))
-			}
-			if t.TaskSpec != nil {
-				for _, s := range t.TaskSpec.Steps {
-					task.Steps = append(task.Steps, krm.Printable(s.Name))
-				}
 			}
 			out.Tasks = append(out.Tasks, task)
 		}
@@ -97,7 +83,7 @@ func (p *Pipeline) connect() {
 	}
 }
 
-// waits gives the tasks that each task names in After, and all those that it waits for, over
+// waits returns the tasks that each task names in After, and all those that it waits for, over
 // one edge or more.
 func (p *Pipeline) waits() (all [][]int, above []set) {
 	number := map[string][]int{}
@@ -164,12 +150,47 @@ func (s set) add(i int, more set) (changed bool) {
 	return changed
 }
 
+// Columns returns the indices of the tasks in each column. A task is right of all that it
+// waits for, and finally tasks are in the last column. Tasks in a circle, which Tekton
+// refuses, are somewhere.
+func (p *Pipeline) Columns() (out [][]int) {
+	column := make([]int, len(p.Tasks))
+	seen := make([]bool, len(p.Tasks))
+	var place func(int) int
+	place = func(i int) int {
+		if !seen[i] {
+			seen[i] = true
+			for _, j := range p.Tasks[i].from {
+				column[i] = max(column[i], place(j)+1)
+			}
+		}
+		return column[i]
+	}
+
+	last := -1
+	for i := range p.Tasks {
+		if !p.Tasks[i].Finally {
+			last = max(last, place(i))
+		}
+	}
+	for i := range p.Tasks {
+		if p.Tasks[i].Finally {
+			column[i] = last + 1
+		}
+		for len(out) <= column[i] {
+			out = append(out, nil)
+		}
+		out[column[i]] = append(out[column[i]], i)
+	}
+	return out
+}
+
 // Formats are the ways to draw.
-func Formats() []string { return []string{"text", "mermaid", "dot", "svg"} }
+func Formats() []string { return []string{"text", "mermaid"} }
 
 // Write draws pipelines in one of the Formats: one drawing for all of them.
 func Write(w io.Writer, format string, pipelines []Pipeline) error {
-	draw, ok := map[string]func(*strings.Builder, []Pipeline){"text": text, "mermaid": mermaid, "dot": dot, "svg": svg}[format]
+	draw, ok := map[string]func(*strings.Builder, []Pipeline){"text": text, "mermaid": mermaid}[format]
 	if !ok {
 		return fmt.Errorf("unknown format %q: choose from %s", format, strings.Join(Formats(), ", "))
 	}
@@ -211,25 +232,4 @@ func text(b *strings.Builder, pipelines []Pipeline) {
 			fmt.Fprintf(b, "result %s\n", r)
 		}
 	}
-}
-
-// about says in words what a drawing can only hint at.
-func (t *Task) about() string {
-	words := []string{t.Name}
-	if t.Finally {
-		words[0] += ", finally"
-	}
-	if len(t.After) > 0 {
-		words = append(words, "after "+strings.Join(t.After, ", "))
-	}
-	for _, w := range t.When {
-		words = append(words, "when "+w)
-	}
-	if len(t.Steps) > 0 {
-		words = append(words, "steps: "+strings.Join(t.Steps, ", "))
-	}
-	if state := t.state(); state != "" {
-		words = append(words, state)
-	}
-	return strings.Join(words, "; ")
 }

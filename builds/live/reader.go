@@ -112,14 +112,14 @@ func (r *Reader) enter(ctx context.Context) (leave func(), err error) {
 }
 
 // View of a build's last run.
-func (r *Reader) View(ctx context.Context, b *api.AgentBuild, link func(task string) string) (View, error) {
+func (r *Reader) View(ctx context.Context, b *api.AgentBuild) (View, error) {
 	lasts := moment
 	if b.Over() {
 		lasts = while
 	}
 	return Share(ctx, r, "view/"+b.Namespace+"/"+b.Name+"/"+b.ResourceVersion, lasts, func(ctx context.Context) (View, error) {
 		run, tasks, err := r.LastRun(ctx, b)
-		return ViewOf(b, run, tasks, link), err
+		return ViewOf(b, run, tasks), err
 	})
 }
 

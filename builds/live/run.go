@@ -26,10 +26,10 @@ import (
 
 // View of a build's last run.
 type View struct {
-	// Graph of its pipeline with the states of its tasks; without tasks where the run is gone.
-	Graph graph.Pipeline
 	// Tasks in the order of the pipeline.
 	Tasks []Task
+	// Columns are the tasks as they follow one another.
+	Columns [][]Task
 	// Params of its tasks.
 	Params []Param
 }
@@ -37,8 +37,10 @@ type View struct {
 // Task of a run.
 type Task struct {
 	api.TaskStatus
-	// After are the tasks that it waits for.
-	After []string
+	// After are the tasks that it waits for, When the conditions that it runs under.
+	After, When []string
+	// Finally is true for a task that runs after all others.
+	Finally bool
 	// Pod that runs its steps; empty before it has one.
 	Pod   string
 	Steps []Step
@@ -70,30 +72,33 @@ func (t Task) Began() time.Time {
 	return t.StartTime.Time
 }
 
-// ViewOf a build's last run. The run is nil where it is gone: the build's status then
-// has the tasks. Each task that is drawn links to what link gives.
-func ViewOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun, link func(task string) string) View {
+// ViewOf returns the view of a build's last run. The run is nil where it is gone: the build's
+// status then has the tasks.
+func ViewOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun) View {
 	v := View{}
 	if run == nil || pipelineOf(run) == nil {
 		for _, t := range b.Status.Tasks {
 			v.Tasks = append(v.Tasks, Task{TaskStatus: t})
 		}
+		v.Columns = [][]Task{v.Tasks}
 		return v
 	}
 	spec := pipelineOf(run)
-	v.Graph = graph.Of(b.Name, &tektonv1.Pipeline{Spec: *spec})
-	v.Graph.Results = nil
+	drawn := graph.Of(b.Name, &tektonv1.Pipeline{Spec: *spec})
 	known := slices.Concat(spec.Tasks, spec.Finally)
 	for i := range known {
 		t := taskOf(b, run, tasks, known[i].Name)
-		drawn := &v.Graph.Tasks[i]
-		t.After = drawn.After
-		drawn.State, drawn.Link = t.State, link(t.Name)
-		if took := t.Took(); took > 0 {
-			drawn.Note = took.String()
-		}
+		t.After, t.When, t.Finally = drawn.Tasks[i].After, drawn.Tasks[i].When, drawn.Tasks[i].Finally
 		v.Tasks = append(v.Tasks, t)
 		v.Params = append(v.Params, paramsOf(b, run, &known[i])...)
+	}
+
+	for _, column := range drawn.Columns() {
+		var tasks []Task
+		for _, i := range column {
+			tasks = append(tasks, v.Tasks[i])
+		}
+		v.Columns = append(v.Columns, tasks)
 	}
 	return v
 }

@@ -36,7 +36,7 @@ func TestParamsByOrigin(t *testing.T) {
 		Steps:      []api.Step{{Name: "test", Parameters: []api.Parameter{{Name: "step", Value: new("1")}}}, {Name: "other", Parameters: []api.Parameter{{Name: "template", Value: new("4")}}}},
 		Parameters: []api.Parameter{{Name: "step", Value: new("7")}, {Name: "all", Value: new("2")}, {Name: "was", Value: new("new")}}}}}
 	var got []string
-	for _, p := range ViewOf(b, run, nil, func(string) string { return "" }).Params {
+	for _, p := range ViewOf(b, run, nil).Params {
 		got = append(got, fmt.Sprintf("%s = %s: %s", p.Name, p.Value, p.From))
 	}
 	if diff := cmp.Diff([]string{"step = 1: this build, for the step", "all = 2: this build", "was = old: an earlier spec of this build", "template = 4: the template",
@@ -48,9 +48,8 @@ func TestParamsByOrigin(t *testing.T) {
 // The status of a finished build goes before its TaskRuns, unless it is of another run; a run
 // that is gone leaves what the status has.
 func TestViewOfARun(t *testing.T) {
-	link := func(task string) string { return "#" + task }
 	run := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "1"}}
-	run.Status.PipelineSpec = &tektonv1.PipelineSpec{Tasks: []tektonv1.PipelineTask{{Name: "clone"}, {Name: "build", RunAfter: []string{"clone"}}, {Name: "scan"}}}
+	run.Status.PipelineSpec = &tektonv1.PipelineSpec{Tasks: []tektonv1.PipelineTask{{Name: "clone"}, {Name: "build", RunAfter: []string{"clone"}}, {Name: "scan"}}, Finally: []tektonv1.PipelineTask{{Name: "report"}}}
 	run.Status.SkippedTasks = []tektonv1.SkippedTask{{Name: "scan"}}
 	tasks := []tektonv1.TaskRun{{ObjectMeta: metav1.ObjectMeta{Name: "clone"}}}
 	tasks[0].Status.PodName = "pod"
@@ -63,18 +62,25 @@ func TestViewOfARun(t *testing.T) {
 		}
 		return out
 	}
-	v := ViewOf(b, run, tasks, link)
-	if diff := cmp.Diff([]string{"clone Pending", "build Pending", "scan Skipped"}, states(v)); diff != "" {
+	v := ViewOf(b, run, tasks)
+	if diff := cmp.Diff([]string{"clone Pending", "build Pending", "scan Skipped", "report Pending"}, states(v)); diff != "" {
 		t.Error(diff)
 	}
-	if v.Graph.Tasks[2].State != "Skipped" || v.Graph.Tasks[1].Link != "#build" || v.Tasks[0].Pod != "pod" || v.Tasks[1].After[0] != "clone" {
+	if v.Tasks[0].Pod != "pod" || v.Tasks[1].After[0] != "clone" || !v.Tasks[3].Finally {
 		t.Errorf("%+v", v)
 	}
+	var columns []string
+	for _, tasks := range v.Columns {
+		columns = append(columns, strings.Join(states(View{Tasks: tasks}), ", "))
+	}
+	if diff := cmp.Diff([]string{"clone Pending, scan Skipped", "build Pending", "report Pending"}, columns); diff != "" {
+		t.Error(diff)
+	}
 	b.Status.PipelineRunUID = "1"
-	if got := states(ViewOf(b, run, tasks, link))[0]; got != "clone Failedwhy" {
+	if got := states(ViewOf(b, run, tasks))[0]; got != "clone Failedwhy" {
 		t.Error(got)
 	}
-	if gone := ViewOf(b, nil, nil, link); len(gone.Tasks) != 1 || len(gone.Graph.Tasks) != 0 {
+	if gone := ViewOf(b, nil, nil); len(gone.Tasks) != 1 || len(gone.Columns) != 1 {
 		t.Errorf("%+v", gone)
 	}
 }

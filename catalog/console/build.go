@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
@@ -54,8 +53,7 @@ type runData struct {
 	Build *api.AgentBuild
 	live.View
 	// Hidden says that the caller may not read runs.
-	Hidden  bool
-	Drawing template.HTML
+	Hidden bool
 }
 
 // Link of a task's log.
@@ -88,9 +86,6 @@ type runRow struct{ runs.Run }
 // State of the run.
 func (r runRow) State() State { return taskState(r.Outcome()) }
 
-// maxDrawn tasks of a pipeline are drawn.
-const maxDrawn = 200
-
 // buildPage shows one build.
 func buildPage(v *Visit) (*Page, error) {
 	b, err := v.build(v.PathValue("namespace"), v.PathValue("name"))
@@ -105,11 +100,6 @@ func buildPage(v *Visit) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := runData{Build: b, View: run, Hidden: !mayRuns}
-	if drawn := run.Graph.Most(maxDrawn); len(drawn.Tasks) > 0 {
-		shown.Drawing = template.HTML(drawn.Inline()) //nolint:gosec // it escapes names
-		shown.Graph.LeftOut = drawn.LeftOut
-	}
 	log, err := v.log(b, run, v.URL.Query().Get("task"))
 	if err != nil {
 		return nil, err
@@ -121,7 +111,7 @@ func buildPage(v *Visit) (*Page, error) {
 		}
 	}
 	return &Page{Title: b.Name, Section: "/builds", Live: !b.Over(), Parts: []Part{
-		{"about", "build-about", data}, {"cause", "build-cause", causeOfBuild(b)}, {"run", "build-run", shown},
+		{"about", "build-about", data}, {"cause", "build-cause", causeOfBuild(b)}, {"run", "build-run", runData{Build: b, View: run, Hidden: !mayRuns}},
 		{"log", "build-log", log}, {"params", "build-params", run.Params}, {"runs", "build-runs", earlier},
 	}}, nil
 }
@@ -196,12 +186,11 @@ func (v *Visit) view(b *api.AgentBuild) (live.View, bool, error) {
 	if err != nil {
 		return live.View{}, false, err
 	}
-	link := func(task string) string { return taskLink(b, task) }
-	fromStatus := live.ViewOf(b, nil, nil, link)
+	fromStatus := live.ViewOf(b, nil, nil)
 	if !ok {
 		return fromStatus, false, nil
 	}
-	view, err := v.Console.Cluster.builds.View(v.Context(), b, link)
+	view, err := v.Console.Cluster.builds.View(v.Context(), b)
 	if apierrors.IsForbidden(err) { // the console's own rights
 		return fromStatus, false, nil
 	}

@@ -110,7 +110,7 @@ func TestBuildPages(t *testing.T) {
 	y.log(b, "first line\n\x1b[31mred\x1b[0m and \x1b]0;title\x07plain\n50%\r100%\n<script>alert(1)</script>\n")
 	at := "/builds/" + y.ns + "/weather"
 	all := y.tokenFor(append([]rbacv1.PolicyRule{lists, patches, logs}, runs...), y.ns)
-	body := y.shows(all, at, "<svg class=\"pipeline\"", "running", "first line", "Cancel")
+	body := y.shows(all, at, "<ol class=\"pipeline\"", "Running", "first line", "Cancel")
 	for _, want := range []string{"red and plain", "\n100%\n", "&lt;script&gt;alert(1)", `href="` + at + `?task=buildkit-build#log"`, "spec.source.sourceRepository", "the step&#39;s default", "another task", "Runs that are kept"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q in %s", want, body)
@@ -126,7 +126,7 @@ func TestBuildPages(t *testing.T) {
 	// Each right is asked for by itself.
 	listing := y.tokenFor([]rbacv1.PolicyRule{lists}, y.ns)
 	y.shows(listing, at, "You may not read its run", "You may not read the logs")
-	y.hides(listing, at, "<svg class=\"pipeline\"", "first line", "Cancel</button>", "spec.source.sourceRepository", "Runs that are kept")
+	y.hides(listing, at, "first line", "Cancel</button>", "spec.source.sourceRepository", "Runs that are kept")
 
 	// Whoever may not list builds here sees no name, and cannot find out what there is.
 	y.namespace(y.ns + "-other")

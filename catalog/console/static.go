@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/armature-dev/armature/builds/graph"
 	"github.com/armature-dev/armature/render/page/design"
 )
 
@@ -53,7 +52,6 @@ var loaded = sync.OnceValue(func() map[string]staticFile {
 			data = append(data, text...)
 		}
 		if name == "console.css" {
-			data = append(data, graph.Style()...)
 			data = bytes.ReplaceAll(data, []byte("url(inter.woff2)"), []byte("url(../"+out["inter.woff2"].hash+"/inter.woff2)"))
 		}
 		sum := fnv.New64a()

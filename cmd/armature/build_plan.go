@@ -27,12 +27,12 @@ func buildPlanCommand() *cobra.Command {
 templates and steps, or from the ConfigMaps of a folder. Plan contacts
 no cluster, registry or Git server: it passes the revision on as written.
 
-With --graph, plan draws the pipelines instead: as text, as a Mermaid flowchart (which
-GitHub and GitLab show in Markdown), in Graphviz's DOT, or as an SVG for a browser or
-a page. Dependencies that follow from others are not drawn.`,
+With --graph, plan draws the pipelines instead: as text, or as a Mermaid flowchart, which
+GitHub and GitLab show in Markdown and from which Mermaid's own program makes a picture.
+The flowchart omits dependencies that follow from others.`,
 		Example: `  armature build plan examples/builds/weather.yaml
   armature build plan examples/builds/weather.yaml --mode prod --graph
-  armature build plan examples/builds/weather.yaml --graph -o svg > weather.svg
+  armature build plan examples/builds/weather.yaml --graph -o mermaid
   armature build plan build.yaml --templates my-templates/ --image-pins my-templates/armature.lock
   armature build plan build.yaml --templates my-templates/ -o json | jq '.items[].kind'`,
 		Args: cli.Args(cobra.ExactArgs(1)),
@@ -109,7 +109,7 @@ a page. Dependencies that follow from others are not drawn.`,
 	f.StringVar(&pinned, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps (default: the lock of this release; \"\" pins none)")
 	f.StringVar(&settings.ServiceAccountName, "service-account", "", "ServiceAccount of builds that set none")
 	f.BoolVar(&settings.PipelineObjects, "pipeline-objects", false, "refer to a Pipeline object instead of embedding it (clusters with disable-inline-spec)")
-	f.StringVarP(&format, "output", "o", "", "output format: yaml (default) or json; with --graph text (default), mermaid, dot or svg")
+	f.StringVarP(&format, "output", "o", "", "output format: yaml (default) or json; with --graph text (default) or mermaid")
 	cli.CompleteFlag(cmd, "output", func() []string { return planFormats(drawn) })
 	return cmd
 }

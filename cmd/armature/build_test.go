@@ -99,7 +99,7 @@ func TestBuildOffline(t *testing.T) {
 			t.Errorf("mode %s: %s", mode, out)
 		}
 	}
-	for format, want := range map[string]string{"": "└─", "text": "└─", "mermaid": "flowchart TD", "dot": "digraph", "svg": "<svg "} {
+	for format, want := range map[string]string{"": "└─", "text": "└─", "mermaid": "flowchart TD"} {
 		args := []string{"build", "plan", weather, "--graph"}
 		if format != "" {
 			args = append(args, "-o", format)
@@ -192,12 +192,12 @@ func TestBuildOffline(t *testing.T) {
 	if _, errs := a.run(t, 1, "build", "lint", list); !strings.Contains(errs, "has neither the key template.yaml nor template.json") {
 		t.Errorf("lint of a wrong key: %s", errs)
 	}
-	for _, complete := range []struct{ args, want string }{{"build plan x --mode", "dev-local"}, {"build list -o", "yaml"}, {"build plan x --graph -o", "svg"}, {"install --scope", "namespaced"}} {
+	for _, complete := range []struct{ args, want string }{{"build plan x --mode", "dev-local"}, {"build list -o", "yaml"}, {"build plan x --graph -o", "mermaid"}, {"install --scope", "namespaced"}} {
 		if out, _ := a.run(t, 0, append(append([]string{"__complete"}, strings.Fields(complete.args)...), "")...); !strings.Contains(out, complete.want+"\n") {
 			t.Errorf("completion of %s: %s", complete.args, out)
 		}
 	}
-	for _, args := range [][]string{{"build"}, {"build", "plan"}, {"build", "plan", weather, "-o", "xml"}, {"build", "plan", weather, "-o", "svg"}, {"build", "plan", weather, "--graph", "-o", "yaml"}, {"build", "plan", weather, "--grph"}, {"build", "lint", "-o", "xml"},
+	for _, args := range [][]string{{"build"}, {"build", "plan"}, {"build", "plan", weather, "-o", "xml"}, {"build", "plan", weather, "-o", "mermaid"}, {"build", "plan", weather, "--graph", "-o", "yaml"}, {"build", "plan", weather, "--grph"}, {"build", "lint", "-o", "xml"},
 		{"install", "--scope", "both"}, {"install", "--watch-namespaces", "a"},
 		{"install", "--namespace", "Bad_NS"}, {"install", "--scope", "namespaced", "--watch-namespaces", "a,,b"}, {"install", "--image", "a b"},
 		{"install", "--image-mirror", "https://mirror"}, {"install", "--api-group", "Bad Group"}, {"build", "nonsense"}} {
@@ -235,7 +235,7 @@ func TestBuildPlanChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := graph.Write(io.Discard, "svg", []graph.Pipeline{graph.Of("weather", out.Pipeline)}); err != nil {
+			if err := graph.Write(io.Discard, "mermaid", []graph.Pipeline{graph.Of("weather", out.Pipeline)}); err != nil {
 				t.Fatal(err)
 			}
 			if err := cli.PrintObjects(io.Discard, "json", manifest.Objects(out)...); err != nil {
