@@ -39,6 +39,12 @@ hosts: argocd ## Build the programs that e2e/integrations renders through
 argocd:
 	@e2e/build.sh argocd argocd .
 
+PEERS += functions
+
+.PHONY: functions
+functions: ## Build two functions of other projects, which armature test-function checks
+	@e2e/build.sh functions functions tool
+
 PEERS += flux
 
 .PHONY: flux

@@ -34,6 +34,8 @@ func peers() []peer {
 		{"kustomize", "kustomize", "make peers"},
 		{"helm3", "helm3", "make peers"},
 		{"helm4", "helm4", "make peers"},
+		{"function of kustomize", "functions/example", "make peers"},
+		{"function of kpt", "functions/gen-pkg-context", "make peers"},
 		{"clouds", "clouds", "make peers"},
 		{"source-controller", "flux/source-controller", "make peers"},
 		{"kustomize-controller", "flux/kustomize-controller", "make peers"},
