@@ -81,7 +81,8 @@ cluster-down: ## End that cluster and check that nothing of it is left
 
 # A cluster's packages are looked for before half an hour of compiling.
 cluster-programs: cluster-packages controlplane cosigns
-	@e2e/build.sh node kube ./node kube-controller-manager kube-scheduler kube-proxy kubelet kubectl
+	@e2e/build.sh node kube ./node kube-controller-manager kube-scheduler kube-proxy kubectl
+	@e2e/build.sh kubelet kubelet .
 	@e2e/build.sh pause pause .
 	@e2e/build.sh coredns dns .
 	@e2e/build.sh csi csi .

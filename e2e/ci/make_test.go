@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -114,5 +115,48 @@ func TestDemo(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if text := string(out); err != nil || !strings.Contains(text, "authbridge-proxy") || strings.Contains(text, "warning") || !strings.Contains(text, "Next: ") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestOneKubernetes: what the main module and e2e/kube both compile has one version, so
+// that compiling one of them compiles much of the other.
+func TestOneKubernetes(t *testing.T) {
+	versions := func(dir string) map[string]string {
+		cmd := exec.Command("go", "mod", "edit", "-json")
+		cmd.Dir = filepath.Join(root, dir)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go mod edit in %s: %v", dir, err)
+		}
+		type version struct{ Path, Version string }
+		var file struct {
+			Require []version
+			Replace []struct{ Old, New version }
+		}
+		if err := json.Unmarshal(out, &file); err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for _, m := range file.Require {
+			all[m.Path] = m.Version
+		}
+		for _, r := range file.Replace {
+			if _, ok := all[r.Old.Path]; ok {
+				all[r.Old.Path] = r.New.Version
+			}
+		}
+		return all
+	}
+	main, kube := versions("."), versions("e2e/kube")
+	shared := 0
+	for path, version := range kube {
+		if ours, ok := main[path]; ok {
+			if shared++; version != ours {
+				t.Errorf("%s is %s in e2e/kube/go.mod and %s in go.mod: require the same, then run go mod tidy in both", path, version, ours)
+			}
+		}
+	}
+	if _, ok := main["k8s.io/client-go"]; !ok || shared < 80 {
+		t.Errorf("the two modules share %d modules, and at least 80 were expected", shared)
 	}
 }

@@ -23,7 +23,7 @@ func key(kind, namespace, name string) id {
 var clusterRoles = []string{"admin", "cluster-admin", "edit", "view"}
 
 // clusterAccounts are the ServiceAccounts of Kubernetes' own controllers, which
-// every cluster has in kube-system (bootstrappolicy of Kubernetes 1.36; the
+// every cluster has in kube-system (bootstrappolicy of Kubernetes 1.37; the
 // cloud-* ones are those of the cloud controller manager).
 var clusterAccounts = []string{
 	"attachdetach-controller", "bootstrap-signer", "certificate-controller", "cloud-node-controller", "cloud-node-lifecycle-controller", "cloud-provider",

@@ -1,10 +1,9 @@
 // Node is what a cluster has besides its API, in one program: it is
-// kube-controller-manager, kube-scheduler, kube-proxy, kubelet or kubectl,
-// whichever name it is started under.
+// kube-controller-manager, kube-scheduler, kube-proxy or kubectl, whichever name it
+// is started under. The kubelet is a program of its own, in e2e/kubelet.
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,7 +20,6 @@ import (
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 func main() {
@@ -33,8 +31,6 @@ func main() {
 		run(scheduler.NewSchedulerCommand())
 	case "kube-proxy":
 		run(proxy.NewProxyCommand())
-	case "kubelet":
-		run(kubelet.NewKubeletCommand(context.Background()))
 	case "kubectl":
 		logs.GlogSetter(cmd.GetLogVerbosity(os.Args))
 		if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
