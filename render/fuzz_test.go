@@ -85,8 +85,8 @@ func FuzzResourceList(f *testing.F) {
 	item := "- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: a\n    labels:\n      kagenti.io/inject: enabled\n    annotations:\n      config.kubernetes.io/path: 'a/b.yaml'\n  spec:\n    containers:\n    - name: c\n"
 	head := "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\n"
 	f.Add([]byte(head + "items:\n" + item))
-	f.Add([]byte(head + "items:\n" + item + "functionConfig:\n  apiVersion: armature.dev/v1alpha1\n  kind: RenderConfig\n  metadata:\n    name: c\n  spec:\n    sidecars: classic\nresults:\n- message: x\n"))
-	f.Add([]byte(head + "functionConfig: {apiVersion: v1, kind: ConfigMap, data: {sidecars: classic}}\nitems: []\n"))
+	f.Add([]byte(head + "items:\n" + item + "functionConfig:\n  apiVersion: armature.dev/v1alpha1\n  kind: RenderConfig\n  metadata:\n    name: c\n  spec:\n    rollout: hash\nresults:\n- message: x\n"))
+	f.Add([]byte(head + "functionConfig: {apiVersion: v1, kind: ConfigMap, data: {rollout: hash}}\nitems: []\n"))
 	f.Add([]byte(head + "items: [{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kagenti.io/inject: enabled}}, spec: {containers: [{name: c}]}}]\n"))
 	f.Add([]byte("{\"apiVersion\":\"config.kubernetes.io/v1\",\"kind\":\"ResourceList\",\"items\":[]}"))
 	f.Add([]byte(head))

@@ -232,7 +232,6 @@ func child(m map[string]any, key string) map[string]any {
 // reference injects into decoded documents.
 func reference(documents []any, config *api.RenderConfig) (done []any, err error) {
 	base, _ := profile.All().Base(config)
-	classic := config != nil && config.Spec.Sidecars != nil && *config.Spec.Sidecars == "classic"
 	for _, d := range documents {
 		m, ok := d.(map[string]any)
 		if !ok {
@@ -243,7 +242,7 @@ func reference(documents []any, config *api.RenderConfig) (done []any, err error
 			if m["items"], err = reference(list, config); err != nil {
 				return nil, err
 			}
-		} else if err := referenceInject(m, &base, classic); err != nil {
+		} else if err := referenceInject(m, &base); err != nil {
 			return nil, err
 		}
 		done = append(done, m)
@@ -251,7 +250,7 @@ func reference(documents []any, config *api.RenderConfig) (done []any, err error
 	return done, nil
 }
 
-func referenceInject(m map[string]any, base *identity.Settings, classic bool) error {
+func referenceInject(m map[string]any, base *identity.Settings) error {
 	template, ok := referenceTemplate(m)
 	if !ok {
 		return nil
@@ -318,27 +317,11 @@ func referenceInject(m map[string]any, base *identity.Settings, classic bool) er
 			return err
 		}
 	}
-	if classic {
-		if _, set := child(podMetadata, "annotations")["kubectl.kubernetes.io/default-container"]; !set && len(own) > 0 {
-			if podMetadata == nil {
-				podMetadata = map[string]any{}
-				template["metadata"] = podMetadata
-			}
-			if child(podMetadata, "annotations") == nil {
-				podMetadata["annotations"] = map[string]any{}
-			}
-			child(podMetadata, "annotations")["kubectl.kubernetes.io/default-container"] = text(own[0].(map[string]any)["name"])
-		}
-	}
 	for i, x := range slices.Backward(s.Profile.Sidecars) {
 		if !s.Components[i].Enabled {
 			continue
 		}
-		list := "initContainers"
-		if classic && !x.Ends {
-			list = "containers"
-		}
-		if err := join(spec, list, inject.AppendContainer(nil, &s, &x, !classic), !classic || list == "containers"); err != nil {
+		if err := join(spec, "initContainers", inject.AppendContainer(nil, &s, &x), true); err != nil {
 			return err
 		}
 	}

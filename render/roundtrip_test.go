@@ -56,16 +56,13 @@ func TestGeneratedManifests(t *testing.T) {
 	if testing.Short() {
 		seeds = 150
 	}
-	configs := []*api.RenderConfig{config(t, small), config(t, `{profile: kagenti, trace: {enabled: true}, sidecars: classic, rollout: hash, components: {client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`), config(t, cloudy), config(t, `{profile: kagenti, trace: {enabled: true}}`)}
+	configs := []*api.RenderConfig{config(t, small), config(t, `{profile: kagenti, trace: {enabled: true}, rollout: hash, components: {client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`), config(t, cloudy), config(t, `{profile: kagenti, trace: {enabled: true}}`)}
 	var s share
 	for seed := range uint64(seeds) {
 		c := configs[seed%uint64(len(configs))]
 		file, optedIn := manifest(seed)
 		if _, err := decode3([]byte(file)); err != nil {
 			t.Fatalf("seed %d: the generator made no YAML: %v\n%s", seed, err, file)
-		}
-		if is(c, "classic") && strings.Contains(file, "Job") {
-			c = configs[3] // which is an error with classic sidecars
 		}
 		result, problem := checkRender(t, []byte(file), c)
 		if problem != "" {
@@ -81,10 +78,6 @@ func TestGeneratedManifests(t *testing.T) {
 		s.add(result)
 	}
 	t.Logf("generated: %v", s)
-}
-
-func is(c *api.RenderConfig, sidecars string) bool {
-	return c != nil && c.Spec.Sidecars != nil && *c.Spec.Sidecars == sidecars
 }
 
 // realModules ship manifests that other people wrote. Those that nothing has

@@ -163,7 +163,7 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 			var lines []string
 			for i := range 20 {
 				d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("a-%d", i), Labels: map[string]string{keys.LabelName: "p-0", keys.LabelNamespace: ns},
-					Annotations: map[string]string{keys.Injected: `{"containers":["a"` + strings.Repeat(`,"a"`, 15_000) + `]}`}}}
+					Annotations: map[string]string{keys.Injected: `{"initContainers":["a"` + strings.Repeat(`,"a"`, 15_000) + `]}`}}}
 				d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
 				d.Spec.Template.Labels = d.Spec.Selector.MatchLabels
 				d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "a", Image: "a", Args: []string{strings.Repeat("x", 200<<10)}}}

@@ -105,7 +105,7 @@ func newFleet(t *testing.T) *fleet {
 		return map[string]any{"repoURL": "file://" + origin, "targetRevision": revision, "path": "apps/weather"}
 	}
 	rendered := source("main")
-	rendered["plugin"] = map[string]any{"name": "armature-v1", "parameters": []any{map[string]any{"name": "sidecars", "string": "native"}}}
+	rendered["plugin"] = map[string]any{"name": "armature-v1", "parameters": []any{map[string]any{"name": "rollout", "string": "none"}}}
 	f.commit(f.weather())
 	f.hydrate()
 	// Argo CD prunes in the foreground, for which it takes Kubernetes' garbage collector.

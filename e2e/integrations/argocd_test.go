@@ -91,7 +91,7 @@ func TestArgoCD(t *testing.T) {
 	if want := []string{"ConfigMap authbridge-config-travel-agent", "Deployment travel-agent", "ServiceAccount travel-agent"}; !a.Supported || !slices.Equal(names(t, a), want) {
 		t.Errorf("supported %v, manifests of %q; want true and %q", a.Supported, names(t, a), want)
 	}
-	if diff := cmp.Diff([]string{"profile", "sidecars", "rollout"}, a.Parameters); diff != "" {
+	if diff := cmp.Diff([]string{"profile", "rollout"}, a.Parameters); diff != "" {
 		t.Errorf("announced parameters: %s", diff)
 	}
 	if !slices.ContainsFunc(a.Manifests, func(m string) bool { return strings.Contains(m, "armature.dev/config-hash") }) {

@@ -194,44 +194,48 @@ func TestSameBytesWithoutAHost(t *testing.T) {
 }
 
 func TestConfigurationThroughHosts(t *testing.T) {
-	const configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: armature\n  annotations:\n    config.kubernetes.io/function: |\n      exec: {path: armature-fn}\ndata:\n  sidecars: classic\n"
-	classic := func(t *testing.T, out string, want int) {
+	const configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: armature\n  annotations:\n    config.kubernetes.io/function: |\n      exec: {path: armature-fn}\ndata:\n  rollout: hash\n"
+	hashed := func(t *testing.T, out string, want int) {
 		t.Helper()
 		set, ok := objects(t, out)["StatefulSet <nil>/memory-agent"].(map[string]any)
 		if !ok {
 			t.Fatalf("no StatefulSet:\n%s", out)
 		}
-		spec := set["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
-		if init, containers := len(spec["initContainers"].([]any)), len(spec["containers"].([]any)); init != 1 || containers != want {
-			t.Errorf("%d init containers and %d containers; want 1 and %d with sidecars: classic", init, containers, want)
+		template := set["spec"].(map[string]any)["template"].(map[string]any)
+		annotations, _ := template["metadata"].(map[string]any)["annotations"].(map[string]any)
+		if annotations["armature.dev/config-hash"] == nil {
+			t.Errorf("no hash with rollout: hash:\n%v", annotations)
+		}
+		if n := len(template["spec"].(map[string]any)["initContainers"].([]any)); n != want {
+			t.Errorf("%d init containers; want %d", n, want)
 		}
 	}
 	t.Run("kustomize-configMap", func(t *testing.T) {
 		dir := examples(t, "memory-agent")
 		kustomization(t, dir, "")
 		write(t, dir, "armature.yaml", configMap)
-		classic(t, must(t, dir, "", kustomize(t), buildArgs(dir)...), 2)
+		hashed(t, must(t, dir, "", kustomize(t), buildArgs(dir)...), 2)
 	})
 	t.Run("kpt-configMap", func(t *testing.T) {
 		needKpt(t)
 		dir := examples(t, "memory-agent")
-		write(t, dir, "Kptfile", "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata:\n  name: agents\npipeline:\n  mutators:\n  - exec: armature-fn\n    configMap:\n      sidecars: classic\n")
+		write(t, dir, "Kptfile", "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata:\n  name: agents\npipeline:\n  mutators:\n  - exec: armature-fn\n    configMap:\n      rollout: hash\n")
 		must(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
-		classic(t, stream(t, dir), 2)
+		hashed(t, stream(t, dir), 2)
 	})
 	t.Run("kpt-configPath", func(t *testing.T) {
 		needKpt(t)
 		dir := examples(t, "memory-agent")
 		initFor(t, dir, "kpt")
-		write(t, dir, "armature.yaml", read(t, dir, "armature.yaml")+"  sidecars: classic\n")
+		write(t, dir, "armature.yaml", read(t, dir, "armature.yaml")+"  rollout: hash\n")
 		must(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
-		classic(t, stream(t, dir), 2)
+		hashed(t, stream(t, dir), 2)
 	})
 	t.Run("argocd", func(t *testing.T) {
 		dir := examples(t, "memory-agent")
 		write(t, dir, "armature.yaml", read(t, root, "examples/weather-agent-prod/armature.yaml"))
-		answer := ask(t, plugin(t), dir, dir, "sidecars=classic", "profile=")
-		classic(t, strings.Join(answer.Manifests, "\n---\n"), 5) // of the profile kagenti, which an empty parameter leaves
+		answer := ask(t, plugin(t), dir, dir, "rollout=hash", "profile=")
+		hashed(t, strings.Join(answer.Manifests, "\n---\n"), 5) // of the profile kagenti, which an empty parameter leaves
 	})
 }
 
@@ -243,8 +247,8 @@ func TestErrorsThroughEveryHost(t *testing.T) {
 		want  string
 	}{
 		"unknown field in the configuration": {func(t *testing.T, dir string) {
-			write(t, dir, "armature.yaml", read(t, dir, "armature.yaml")+"  sidecar: classic\n")
-		}, "sidecar"},
+			write(t, dir, "armature.yaml", read(t, dir, "armature.yaml")+"  rolout: hash\n")
+		}, "rolout"},
 		"a target that is not there": {func(t *testing.T, dir string) {
 			write(t, dir, "cr.yaml", "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata:\n  name: lost\nspec:\n  targetRef: {kind: Deployment, name: nowhere}\n")
 		}, "the package has no Deployment nowhere"},
@@ -289,7 +293,7 @@ func TestErrorsThroughEveryHost(t *testing.T) {
 	t.Run("list", func(t *testing.T) {
 		dir := examples(t, "memory-agent")
 		list := resourceList(t, dir, "config.kubernetes.io/v1")
-		r := command(dir, list+"functionConfig:\n  apiVersion: armature.dev/v1alpha1\n  kind: RenderConfig\n  spec: {sidecar: classic}\n", "armature-fn")
+		r := command(dir, list+"functionConfig:\n  apiVersion: armature.dev/v1alpha1\n  kind: RenderConfig\n  spec: {rolout: hash}\n", "armature-fn")
 		if r.err == nil || !strings.HasPrefix(r.stdout, list) || !strings.Contains(r.stdout, "severity: error") {
 			t.Errorf("%v: want the input's items and an error among the results, have\n%s", r.err, r.stdout)
 		}

@@ -26,9 +26,6 @@ type RenderConfigSpec struct {
 	// RequireSpiffeLabel demands <prefix>/spiffe: enabled next to
 	// <prefix>/inject: enabled, as 001's design decision says. Default false.
 	RequireSpiffeLabel *bool `json:"requireSpiffeLabel,omitempty"`
-	// Sidecars is "native" (the default: init containers with restartPolicy
-	// Always, Kubernetes 1.29 and later) or "classic".
-	Sidecars *string `json:"sidecars,omitempty"`
 	// Rollout is "none" (the default: a change of configuration alone reaches
 	// running pods through their mounted files) or "hash" (it also rolls them).
 	Rollout *string `json:"rollout,omitempty"`

@@ -158,9 +158,6 @@ func (p *Package) Misconfigured(rule, field, message, hint string) {
 // Prefix is the prefix of labels and annotations: "kagenti.io".
 func (p *Package) Prefix() string { return p.Identity.Prefix() }
 
-// Classic reports whether sidecars are ordinary containers.
-func (p *Package) Classic() bool { return is(p.Config.Sidecars, "classic") }
-
 // KeepCustomResources reports whether custom resources that were input stay in
 // the output.
 func (p *Package) KeepCustomResources() bool { return is(p.Config.CustomResources, "keep") }

@@ -74,7 +74,6 @@ func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	if prefix := cfg.Spec.LabelPrefix; prefix != nil && checkPrefix(c, "labelPrefix", *prefix) {
 		s.Prefix = *prefix
 	}
-	choose("sidecars", cfg.Spec.Sidecars, "native", "classic")
 	choose("rollout", cfg.Spec.Rollout, "none", "hash")
 	choose("customResources", cfg.Spec.CustomResources, "consume", "keep")
 	checkExclude(c, cfg.Spec.Exclude)

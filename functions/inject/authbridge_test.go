@@ -26,7 +26,7 @@ func bridged(t *testing.T, spec string, change func(*identity.Workload)) (*ident
 			change(w)
 		}
 	})
-	p := render(t, s, true)
+	p := render(t, s)
 	env := map[string]string{}
 	for _, c := range p.containers {
 		for _, e := range c.Env {

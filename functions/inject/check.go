@@ -15,9 +15,8 @@ import (
 )
 
 // Check finds what would break a workload that is to be injected: names and
-// ports that the sidecars take, the host's network, a Job that classic
-// sidecars would keep from finishing.
-func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
+// ports that the sidecars take, the host's network.
+func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 	var findings []krm.Finding
 	report := func(severity krm.Severity, rule string, at krm.Node, message, hint string) {
 		findings = append(findings, o.Finding(severity, "inject/"+rule, at, message, hint))
@@ -39,10 +38,6 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 		if n.Is("windows") && s.HasSidecars() {
 			report(krm.Error, "windows", n, "the sidecars are Linux programs, and the pod runs on Windows", "opt the workload out")
 		}
-	}
-	if classic && !s.TraceOnly && (o.Kind == "Job" || o.Kind == "CronJob") {
-		report(krm.Error, "job-never-finishes", krm.Node{}, "sidecars as classic containers keep running after the application, so the Job never finishes",
-			"set spec.sidecars: native in the RenderConfig (Kubernetes 1.29 and later), or opt the Job out")
 	}
 	var few [8]string // most pods have no more containers
 	seen := few[:0]

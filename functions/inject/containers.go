@@ -9,16 +9,15 @@ import (
 )
 
 // AppendContainer appends a sidecar of the workload's profile as an item of the pod's
-// containers or init containers, at zero indentation. With native, one that does not
-// end is an init container that keeps running.
-func AppendContainer(dst []byte, s *identity.Settings, x *identity.Sidecar, native bool) []byte {
+// init containers, at zero indentation.
+func AppendContainer(dst []byte, s *identity.Settings, x *identity.Sidecar) []byte {
 	c := s.Component(x.Name)
 	dst = append(append(dst, "- name: "...), x.Name...)
 	dst = append(dst, "\n  image: "...)
 	dst = scalar.AppendYAML(dst, c.Image)
 	dst = append(append(dst, "\n  imagePullPolicy: "...), c.ImagePullPolicy...)
 	dst = append(dst, '\n')
-	if native && !x.Ends {
+	if !x.Ends {
 		dst = append(dst, "  restartPolicy: Always\n"...)
 	}
 	dst = x.Container(dst, s)

@@ -61,7 +61,7 @@ type pod struct {
 	data       map[string]string
 }
 
-func render(t *testing.T, s *identity.Settings, native bool) pod {
+func render(t *testing.T, s *identity.Settings) pod {
 	t.Helper()
 	p := pod{map[string]corev1.Container{}, map[string]corev1.Volume{}, nil}
 	for i, x := range s.Profile.Sidecars {
@@ -70,7 +70,7 @@ func render(t *testing.T, s *identity.Settings, native bool) pod {
 			continue
 		}
 		var list []corev1.Container
-		text := AppendContainer(nil, s, &x, native)
+		text := AppendContainer(nil, s, &x)
 		if err := yaml.UnmarshalStrict(text, &list); err != nil {
 			t.Fatalf("%s: %v in\n%s", name, err, text)
 		}
@@ -206,7 +206,7 @@ func (p pod) helper(setting string) string {
 // TestDefaults names each default of source 001 with the line that says it.
 func TestDefaults(t *testing.T) {
 	s := settings(t, kagenti(), nil)
-	p := render(t, s, true)
+	p := render(t, s)
 	security := func(component string) *corev1.SecurityContext { return p.containers[component].SecurityContext }
 	var routes []map[string]any
 	if err := yaml.Unmarshal([]byte(p.data["routes.yaml"]), &routes); err != nil {
@@ -308,10 +308,10 @@ func mount(p pod, component, volume string) corev1.VolumeMount {
 	return corev1.VolumeMount{}
 }
 
-// TestStartOrder holds native sidecars to probes that let the next one start:
+// TestStartOrder holds sidecars to probes that let the next one start:
 // nothing that is probed through Envoy may start before Envoy.
 func TestStartOrder(t *testing.T) {
-	p := render(t, settings(t, kagenti(), nil), true)
+	p := render(t, settings(t, kagenti(), nil))
 	inboundFree := strings.Split(p.env("proxy-init", "INBOUND_PORTS_EXCLUDE"), ",")
 	for name, c := range p.containers {
 		if c.StartupProbe == nil {
@@ -350,18 +350,9 @@ func named(c corev1.Container, name string) int32 {
 	return 0
 }
 
-func TestClassic(t *testing.T) {
-	p := render(t, settings(t, kagenti(), nil), false)
-	for name, c := range p.containers {
-		if c.RestartPolicy != nil {
-			t.Errorf("%s has a restart policy, which classic containers may not have", name)
-		}
-	}
-}
-
 // TestWithoutSPIFFE: the label turns SPIFFE off, and nobody waits for a token.
 func TestWithoutSPIFFE(t *testing.T) {
-	p := render(t, settings(t, kagenti(), func(w *identity.Workload) { w.SPIFFE = false }), true)
+	p := render(t, settings(t, kagenti(), func(w *identity.Workload) { w.SPIFFE = false }))
 	if _, ok := p.containers["spiffe-helper"]; ok {
 		t.Error("spiffe-helper is there")
 	}
@@ -391,7 +382,7 @@ func TestWithoutSPIFFE(t *testing.T) {
 
 // TestPublished is the generation that was published, as far as formats go.
 func TestPublished(t *testing.T) {
-	p := render(t, settings(t, config(t, "  profile: kagenti-published\n"), nil), true)
+	p := render(t, settings(t, config(t, "  profile: kagenti-published\n"), nil))
 	if _, ok := p.containers["auth-proxy"]; ok {
 		t.Error("auth-proxy is there")
 	}
@@ -443,9 +434,7 @@ func TestVariants(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(t, spec)
 			for _, spiffe := range []bool{true, false} {
-				for _, native := range []bool{true, false} {
-					render(t, settings(t, cfg, func(w *identity.Workload) { w.SPIFFE = spiffe }), native)
-				}
+				render(t, settings(t, cfg, func(w *identity.Workload) { w.SPIFFE = spiffe }))
 			}
 		})
 	}
@@ -453,7 +442,7 @@ func TestVariants(t *testing.T) {
 
 func TestClientName(t *testing.T) {
 	cfg := config(t, "  identity: {clientRegistration: {keycloak: {clientNameTemplate: 'a-$(X)-{{.PodName}}-{{ .NodeName }}-{{.ServiceAccount}}-{{.WorkloadKind}}'}}}\n")
-	p := render(t, settings(t, cfg, func(w *identity.Workload) { w.ServiceAccount = "sa" }), true)
+	p := render(t, settings(t, cfg, func(w *identity.Workload) { w.ServiceAccount = "sa" }))
 	if got, want := p.env("client-registration", "CLIENT_NAME"), "a-$$(X)-$(POD_NAME)-$(NODE_NAME)-sa-Deployment"; got != want {
 		t.Errorf("CLIENT_NAME = %q, want %q", got, want)
 	}
@@ -469,7 +458,7 @@ func TestExcludedPorts(t *testing.T) {
 		"  identity: {clientRegistration: {keycloak: {url: 'https://idp:8443'}}, outbound: {trafficInterception: {excludePorts: []}}}\n":                                "8443",
 		"  identity: {clientRegistration: {enabled: false, keycloak: {url: 'https://idp:8443'}}, outbound: {trafficInterception: {excludePorts: [], enabled: true}}}\n": "",
 	} {
-		p := render(t, settings(t, config(t, spec), nil), true)
+		p := render(t, settings(t, config(t, spec), nil))
 		if got := p.env("proxy-init", "OUTBOUND_PORTS_EXCLUDE"); got != want {
 			t.Errorf("%s: OUTBOUND_PORTS_EXCLUDE = %q, want %q", spec, got, want)
 		}
@@ -505,7 +494,7 @@ func FuzzContainers(f *testing.F) {
 			name := sidecar.Name
 			s.Components[i].Image = x
 			var list []corev1.Container
-			text := AppendContainer(nil, &s, &sidecar, true)
+			text := AppendContainer(nil, &s, &sidecar)
 			if err := yaml.UnmarshalStrict(text, &list); err != nil {
 				t.Fatalf("%v in\n%s", err, text)
 			}
@@ -529,7 +518,7 @@ func BenchmarkContainers(b *testing.B) {
 	for b.Loop() {
 		dst = dst[:0]
 		for i := range s.Profile.Sidecars {
-			dst = AppendContainer(dst, &s, &s.Profile.Sidecars[i], true)
+			dst = AppendContainer(dst, &s, &s.Profile.Sidecars[i])
 		}
 		dst, _ = profile.AppendVolumes(dst, &s)
 	}

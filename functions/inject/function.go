@@ -51,7 +51,7 @@ type state struct {
 
 func begin(p *contract.Package) contract.Steps {
 	s := &state{pkg: p, skills: skillMountsOf(p), namesakes: make(map[index.ID]bool)}
-	s.injectors.New = func() any { return &Injector{Version: p.Version, Classic: p.Classic()} }
+	s.injectors.New = func() any { return &Injector{Version: p.Version} }
 	return contract.Steps{Unsure: s.unsure, Look: s.look, Run: s.run, Finish: s.finish}
 }
 
@@ -66,7 +66,7 @@ func (s *state) run(u *contract.Unit) {
 	if u.Injected() {
 		s.reportNamesakes(u)
 		settings = u.Settings()
-		findings := Check(u.Object, settings, s.pkg.Classic())
+		findings := Check(u.Object, settings)
 		u.Findings = append(u.Findings, findings...)
 		if krm.Failed(findings) {
 			return

@@ -19,10 +19,6 @@ import (
 type Injector struct {
 	// Version is recorded with what was injected.
 	Version string
-	// Classic makes the sidecars ordinary containers, for clusters older than
-	// Kubernetes 1.29. By default they are init containers that keep running.
-	Classic bool
-
 	// NoOriginal says that the original text is not kept, as for a host, which
 	// rewrites it each time.
 	NoOriginal bool
@@ -41,9 +37,8 @@ type shape struct {
 
 // parts is what an injected pod gets.
 type parts struct {
-	// initContainers come before the author's own, sidecars before the
-	// author's containers.
-	initContainers, sidecars, volumes, mount krm.Entries
+	// initContainers come before the author's own.
+	initContainers, volumes, mount krm.Entries
 
 	names []byte // of containers and volumes, as the record has them
 }
@@ -63,7 +58,7 @@ func (in *Injector) parts(s *identity.Settings) *parts {
 		model := *s
 		model.Subject.Name = placeholder
 		p = in.compose(&model)
-		for _, e := range [...]*krm.Entries{&p.initContainers, &p.sidecars, &p.volumes, &p.mount} {
+		for _, e := range [...]*krm.Entries{&p.initContainers, &p.volumes, &p.mount} {
 			if len(e.Text) > 0 {
 				e.Text, e.Block = nil, krm.NewBlock(e.Text, placeholder)
 			}
@@ -73,7 +68,7 @@ func (in *Injector) parts(s *identity.Settings) *parts {
 		}
 		in.common[k] = p
 	}
-	for _, e := range [...]*krm.Entries{&p.initContainers, &p.sidecars, &p.volumes, &p.mount} {
+	for _, e := range [...]*krm.Entries{&p.initContainers, &p.volumes, &p.mount} {
 		e.Name = s.Subject.Name
 	}
 	return p
@@ -81,37 +76,25 @@ func (in *Injector) parts(s *identity.Settings) *parts {
 
 func (in *Injector) compose(s *identity.Settings) *parts {
 	p := &parts{}
-	var initNames, sidecarNames, volumes []string
+	var initNames, volumes []string
 	if k := in.skills; k != nil && k.init != nil { // before proxy-init redirects what it fetches
 		p.initContainers.Text, initNames = k.init, []string{skills.Container}
 	}
 	if s != nil {
-		initNames, sidecarNames = in.sidecars(p, s, initNames)
+		for i := range s.Profile.Sidecars {
+			if x := &s.Profile.Sidecars[i]; s.Components[i].Enabled {
+				p.initContainers.Text = AppendContainer(p.initContainers.Text, s, x)
+				initNames = append(initNames, x.Name)
+			}
+		}
 		p.volumes.Text, volumes = profile.AppendVolumes(nil, s)
 		p.mount.Text = AppendTraceMount(nil, s)
 	}
 	if k := in.skills; k != nil {
 		p.volumes.Text, volumes = append(p.volumes.Text, k.volumes...), append(volumes, k.names...)
 	}
-	p.names = appendNames(nil, initNames, sidecarNames, volumes)
+	p.names = appendNames(nil, initNames, volumes)
 	return p
-}
-
-// sidecars adds those of the workload to its parts.
-func (in *Injector) sidecars(p *parts, s *identity.Settings, initContainers []string) (initNames, sidecarNames []string) {
-	initNames = initContainers
-	for i := range s.Profile.Sidecars {
-		switch x := &s.Profile.Sidecars[i]; {
-		case !s.Components[i].Enabled:
-		case !in.Classic || x.Ends:
-			p.initContainers.Text = AppendContainer(p.initContainers.Text, s, x, !in.Classic)
-			initNames = append(initNames, x.Name)
-		default:
-			p.sidecars.Text = AppendContainer(p.sidecars.Text, s, x, false)
-			sidecarNames = append(sidecarNames, x.Name)
-		}
-	}
-	return initNames, sidecarNames
 }
 
 // Annotation is one that a pod template gets.
@@ -161,12 +144,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 		r.note(done, "", name)
 		return err
 	}
-	// As classic containers the proxies do not run before the author's init
-	// containers are done, which therefore come before the redirection.
-	if err := put(spec, initContainersKey, "initContainers", p.initContainers, !in.Classic); err != nil {
-		return err
-	}
-	if err := put(spec, containersKey, "containers", p.sidecars, true); err != nil {
+	if err := put(spec, initContainersKey, "initContainers", p.initContainers, true); err != nil {
 		return err
 	}
 	for c := range spec.Get("containers").Items() {
@@ -184,10 +162,6 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	}
 	if in.skills != nil && in.skills.config != "" {
 		annotations = append(annotations, Annotation{keys.SkillsInit, in.skills.config})
-	}
-	if in.Classic && s != nil && !s.TraceOnly && pod.Template.Get("metadata", "annotations", defaultContainer).IsNull() && len(r.Mounts) > 0 {
-		// kubectl logs and exec go on meaning the application.
-		annotations = append(annotations, Annotation{defaultContainer, r.Mounts[0]})
 	}
 	in.scratch = in.scratch[:0]
 	for _, a := range annotations {
@@ -261,7 +235,6 @@ func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod 
 
 var (
 	initContainersKey = []string{"initContainers"}
-	containersKey     = []string{"containers"}
 	volumeMountsKey   = []string{"volumeMounts"}
 	envKey            = []string{"env"}
 	volumesKey        = []string{"volumes"}
@@ -272,5 +245,3 @@ var (
 
 // accountField is the field of a pod that names its ServiceAccount.
 const accountField = "serviceAccountName"
-
-const defaultContainer = "kubectl.kubernetes.io/default-container"

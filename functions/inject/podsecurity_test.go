@@ -21,19 +21,15 @@ func TestPodSecurity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allowed := func(s *identity.Settings, level psapi.Level, native bool) (bool, string) {
+	allowed := func(s *identity.Settings, level psapi.Level) (bool, string) {
 		pod := corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false),
 			RunAsNonRoot:             new(true),
 			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		}}}}
-		for name, c := range render(t, s, native).containers {
-			if native || name == profile.ProxyInit {
-				pod.InitContainers = append(pod.InitContainers, c)
-			} else {
-				pod.Containers = append(pod.Containers, c)
-			}
+		for _, c := range render(t, s).containers {
+			pod.InitContainers = append(pod.InitContainers, c)
 		}
 		volumes, _ := profile.AppendVolumes(nil, s)
 		if err := yaml.UnmarshalStrict(volumes, &pod.Volumes); err != nil {
@@ -67,10 +63,8 @@ func TestPodSecurity(t *testing.T) {
 		{bridge + noRedirect + "  authbridge: {mode: lite}\n", psapi.LevelRestricted, true},
 		{bridge + "  authbridge: {mode: envoy-sidecar}\n", psapi.LevelBaseline, false},
 	} {
-		for _, native := range []bool{true, false} {
-			if got, why := allowed(settings(t, config(t, test.spec), nil), test.level, native); got != test.want {
-				t.Errorf("%s is allowed by %s: %v, want %v (%s)", test.spec, test.level, got, test.want, why)
-			}
+		if got, why := allowed(settings(t, config(t, test.spec), nil), test.level); got != test.want {
+			t.Errorf("%s is allowed by %s: %v, want %v (%s)", test.spec, test.level, got, test.want, why)
 		}
 	}
 }

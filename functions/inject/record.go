@@ -19,9 +19,8 @@ import (
 // record is the content of keys.Injected.
 type record struct {
 	Version string `json:"version"`
-	// InitContainers, Containers and Volumes are names.
+	// InitContainers and Volumes are names.
 	InitContainers []string `json:"initContainers,omitempty"`
-	Containers     []string `json:"containers,omitempty"`
 	Volumes        []string `json:"volumes,omitempty"`
 	// Mounts names the application's containers.
 	Mounts []string `json:"mounts,omitempty"`
@@ -45,7 +44,7 @@ type record struct {
 	// rewritten to place an edit safely.
 	Original string `json:"original,omitempty"`
 
-	names []byte // InitContainers, Containers and Volumes as appendNames wrote them
+	names []byte // InitContainers and Volumes as appendNames wrote them
 }
 
 // field is one that was set: serviceAccountName of the pod, or the value of the
@@ -136,10 +135,8 @@ func appendMap[T string | []string](b []byte, key string, values map[string]T) [
 }
 
 // appendNames writes what all workloads of a kind have in common.
-func appendNames(b []byte, initContainers, containers, volumes []string) []byte {
-	b = appendList(b, "initContainers", initContainers)
-	b = appendList(b, "containers", containers)
-	return appendList(b, "volumes", volumes)
+func appendNames(b []byte, initContainers, volumes []string) []byte {
+	return appendList(appendList(b, "initContainers", initContainers), "volumes", volumes)
 }
 
 func appendList(b []byte, key string, values []string) []byte {
@@ -245,7 +242,6 @@ func remove(o *krm.Object, r *record) error {
 	for c := range spec.Get("containers").Items() {
 		out.container(c)
 	}
-	out.cut(spec, "containers", "containers", called(r.Containers))
 	out.cut(spec, "volumes", "volumes", called(r.Volumes))
 	own := []string{keys.Injected}
 	if pod.Path == "" { // a Pod's annotations are the workload's own

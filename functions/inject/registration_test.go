@@ -26,7 +26,7 @@ func TestRegistrationScript(t *testing.T) {
 	for name, spiffe := range map[string]bool{"with SPIFFE": true, "without SPIFFE": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := render(t, settings(t, kagenti(), func(w *identity.Workload) { w.SPIFFE = spiffe }), true)
+			p := render(t, settings(t, kagenti(), func(w *identity.Workload) { w.SPIFFE = spiffe }))
 			shared, bin, mounted := t.TempDir(), t.TempDir(), t.TempDir()
 			for key, text := range p.data {
 				if err := os.WriteFile(filepath.Join(mounted, key), []byte(text), 0o644); err != nil {

@@ -86,7 +86,7 @@ func appendQuantity(dst []byte, q string) []byte {
 }
 
 // probe appends the end of a startup probe: two seconds apart, five minutes
-// long. With native sidecars the next container starts when it succeeds.
+// long. The next container starts when it succeeds.
 func (w *writer) probe() { w.text("    periodSeconds: 2\n    failureThreshold: 150\n") }
 
 func (w *writer) port(name string, n int) {

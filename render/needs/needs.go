@@ -292,7 +292,7 @@ func (c *collector) version(o *krm.Object, pod corev1.PodSpec) {
 		c.add(Need{Kind: Version, Name: version, Need: "Kubernetes " + version + " or later, for " + what, Remedy: remedy}, o)
 	}
 	if slices.ContainsFunc(pod.InitContainers, keepsRunning) {
-		need("1.29", "sidecars", "upgrade the cluster, or set spec.sidecars: classic in armature.yaml")
+		need("1.29", "sidecars", "upgrade the cluster")
 	}
 	for _, v := range pod.Volumes {
 		if v.Image != nil {
@@ -340,7 +340,7 @@ func (c *collector) podSecurity(o *krm.Object, pod corev1.PodTemplateSpec) {
 // sidecars sums up what the containers that Armature injected request.
 func (c *collector) sidecars(o *krm.Object, pod corev1.PodSpec) {
 	note, _ := o.Annotation(keys.Injected)
-	var injected struct{ InitContainers, Containers []string }
+	var injected struct{ InitContainers []string }
 	if json.Unmarshal([]byte(note), &injected) != nil {
 		return
 	}
@@ -349,8 +349,8 @@ func (c *collector) sidecars(o *krm.Object, pod corev1.PodSpec) {
 		replicas = 1
 	}
 	sum := corev1.ResourceList{}
-	for _, container := range slices.Concat(slices.DeleteFunc(slices.Clone(pod.InitContainers), func(c corev1.Container) bool { return !keepsRunning(c) }), pod.Containers) {
-		if !slices.Contains(slices.Concat(injected.InitContainers, injected.Containers), container.Name) {
+	for _, container := range pod.InitContainers {
+		if !keepsRunning(container) || !slices.Contains(injected.InitContainers, container.Name) {
 			continue
 		}
 		for _, e := range container.Env {

@@ -141,9 +141,9 @@ func readRecord(text, by string, into any) (tooLarge []Added, ok bool) {
 // injectedBy are the parts of a pod that inject's record names, at most maxAdded.
 func injectedBy(text string, pod, meta map[string]any) (out []Added) {
 	var injected struct {
-		InitContainers, Containers, Volumes, PodAnnotations, Mounts []string
-		Env, Paths                                                  map[string][]string
-		Fields                                                      []struct{ At, Value, Was string }
+		InitContainers, Volumes, PodAnnotations, Mounts []string
+		Env, Paths                                      map[string][]string
+		Fields                                          []struct{ At, Value, Was string }
 	}
 	out, ok := readRecord(text, "inject", &injected)
 	if !ok {
@@ -158,7 +158,6 @@ func injectedBy(text string, pod, meta map[string]any) (out []Added) {
 		return func(name string) any { return item(pod[list], "name", name) }
 	}
 	add("init container", injected.InitContainers, named("initContainers"))
-	add("container", injected.Containers, named("containers"))
 	add("volume", injected.Volumes, named("volumes"))
 	annotations, _ := meta["annotations"].(map[string]any)
 	add("annotation of pods", injected.PodAnnotations, func(name string) any { return annotations[name] })
