@@ -16,9 +16,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/e2e/page"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/oci"
 )
@@ -158,6 +160,22 @@ func TestApply(t *testing.T) {
 	if err := os.Remove(filepath.Join(folder, "kustomization.yaml")); err != nil {
 		t.Fatal(err)
 	}
+
+	// A field of another manager.
+	file := filepath.Join(t.TempDir(), "app.yaml")
+	web := "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  namespace: team1\nspec:\n  selector: {matchLabels: {app: web}}\n" +
+		"  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers:\n      - name: web\n        image: example.com/web:v1\n"
+	if err := os.WriteFile(file, []byte(web), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.run(t, 0, "apply", file, "-n", "team1", "--timeout", "0")
+	image := []byte(`{"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "example.com/web:v2"}]}}}}`)
+	if _, err := c.AppsV1().Deployments("team1").Patch(t.Context(), "web", types.StrategicMergePatchType, image, metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
+		t.Fatal(err)
+	}
+	out, errs = a.run(t, 1, "apply", file, "-n", "team1", "--timeout", "0")
+	page.Shown(t, "docs/apply.md", "armature apply app.yaml -n team1", out+errs)
+	a.run(t, 0, "delete", "app", "-n", "team1", "--yes")
 
 	// A diff that fails is not a difference.
 	a.run(t, 2, "diff", folder, "-n", "team1", "--kubeconfig", "nowhere", "--exit-code=false")

@@ -33,6 +33,7 @@ import (
 	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/e2e/page"
 )
 
 // armature runs the program and gives its output and exit status.
@@ -322,6 +323,14 @@ func TestBuildCluster(t *testing.T) {
 			t.Errorf("describe does not say %s:\n%s", want, out)
 		}
 	}
+	b.Status.Message = "task buildkit-build, step build: Dockerfile:4: RUN make all: make: *** No rule to make target 'all'.  Stop."
+	b.Status.FailureDetails = &api.FailureDetails{Reason: api.ReasonDockerfileFailed, Task: "buildkit-build", Step: "build"}
+	if err := c.Status().Update(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	out, _ = a.run(t, 0, "build", "describe", "weather", "-n", "team1")
+	page.Shown(t, "docs/builds.md", "armature build describe weather -n team1", out)
+	b.Status.FailureDetails.Reason = api.ReasonOutOfMemory
 	// The report of a kept run contains its skipped tasks. The tasks of a cancelled
 	// run are not reported as failed.
 	pr := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-1"}, Spec: tektonv1.PipelineRunSpec{PipelineRef: &tektonv1.PipelineRef{Name: "none"}}}

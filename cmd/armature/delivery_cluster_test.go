@@ -28,7 +28,9 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/buildtest"
+	updates "github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/e2e/page"
 )
 
 // delivery is an API server, a registry, and the program with its own folder.
@@ -500,4 +502,19 @@ spec:
 	if out, _ := d.run(t, 3, "status", "-n", "team1"); strings.Contains(out, "from build") {
 		t.Errorf("without a name: %s", out)
 	}
+	build.Status.Attestation = &api.Attestation{Level: 2, ProvenanceDigest: "sha256:" + strings.Repeat("5", 64)}
+	build.Status.Conditions = []metav1.Condition{{Type: api.ConditionAttested, Status: metav1.ConditionTrue, Reason: "Attested", LastTransitionTime: now}}
+	if err := d.Status().Update(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	update := &updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "apps"}, Spec: updates.ImageUpdateSpec{Repository: "https://git.example/apps", Branch: "main", Via: "api", Credentials: updates.SecretReference{Name: "forge"}}}
+	if err := d.Create(t.Context(), update); err != nil {
+		t.Fatal(err)
+	}
+	update.Status = updates.ImageUpdateStatus{Commit: "5b12e85009e7", Held: []updates.HeldImage{{Build: "forecast", Image: image("2"), Why: "commit 5b12e85009e7 took it out of the lock again"}}}
+	if err := d.Status().Update(t.Context(), update); err != nil {
+		t.Fatal(err)
+	}
+	out, _ = d.run(t, 1, "status", "weather", "-n", "team1")
+	page.Shown(t, "docs/status.md", "armature status weather -n team1", out)
 }

@@ -12,7 +12,12 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/armature-dev/armature/e2e/page"
 )
+
+// pages is the root of the repository.
+var pages, _ = filepath.Abs("../..")
 
 // TestStories runs testdata/stories with the real binaries. Beside testscript's
 // own commands they have
@@ -23,6 +28,8 @@ import (
 //	interrupt FILE CMD…   runs a command, sends it SIGINT once FILE is there
 //	                      (or, for -, once it reads its input), and expects it to fail
 //	mode MODE FILE        changes permissions
+//	page PAGE COMMAND     runs the block of a page that begins with COMMAND, and
+//	                      compares its output with what the page shows
 func TestStories(t *testing.T) {
 	bin, homes := filepath.Dir(buildArmature(t).file), t.TempDir()
 	testscript.Run(t, testscript.Params{
@@ -44,6 +51,7 @@ func TestStories(t *testing.T) {
 			"workloads": workloads,
 			"interrupt": interrupt,
 			"mode":      mode,
+			"page":      playPage,
 		},
 	})
 }
@@ -115,6 +123,23 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	if !strings.Contains(stderr.String(), "interrupted: nothing was written") {
 		ts.Fatalf("stderr: %s", stderr.String())
+	}
+}
+
+func playPage(ts *testscript.TestScript, fails bool, args []string) {
+	text, err := os.ReadFile(filepath.Join(pages, args[0]))
+	ts.Check(err)
+	script, shown, err := page.Block(string(text), args[1])
+	ts.Check(err)
+	err = ts.Exec("bash", "-euo", "pipefail", "-c", "exec 2>&1\n"+script)
+	out := ts.ReadFile("stdout")
+	if (err != nil) != fails {
+		ts.Fatalf("%s: %s: %v\n%s", args[0], args[1], err, out)
+	}
+	missing, err := page.Missing(shown, "== line 1\n"+out)
+	ts.Check(err)
+	if len(missing) > 0 {
+		ts.Fatalf("%s: %s: not printed: %q\n%s", args[0], args[1], missing, out)
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/e2e/page"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -136,7 +137,8 @@ func TestToolLock(t *testing.T) {
 	if again, err := os.ReadFile(filepath.Join(folder, "armature.lock")); err != nil || string(again) != string(lock) {
 		t.Errorf("verify has written: %v\n%s", err, again)
 	}
-	a.run(t, 0, "tools", "pin", folder)
+	out, _ = a.run(t, 0, "tools", "pin", folder)
+	page.Shown(t, "docs/locks.md", "armature tools pin apps/", out)
 	for _, format := range []string{"text", "markdown", "html", "json"} {
 		out, errOut = a.run(t, 0, "diff", folder, "--against", "HEAD", "-o", format)
 		for _, want := range []string{"evil.example", "is required now", "U+200B", "fetch"} {

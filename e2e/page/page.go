@@ -5,9 +5,12 @@ package page
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
 )
 
 // AsWritten as a replacement is the reader's block, word for word. At the end of another
@@ -67,6 +70,36 @@ func Script(text string, replacements map[string]string) (string, error) {
 		return "", fmt.Errorf("the page has no blocks to replace: %q", slices.Sorted(maps.Keys(left)))
 	}
 	return script.String(), nil
+}
+
+// Block returns the block of sh whose first line is the command, and the page from there to the
+// next block of sh, which has what the page shows of the output.
+func Block(text, command string) (script, shown string, err error) {
+	before, after, found := strings.Cut(text, "```sh\n"+command+"\n")
+	if !found {
+		return "", "", fmt.Errorf("the page has no block of sh that begins with %q", command)
+	}
+	shown, _, _ = strings.Cut(text[len(before):], "\n```sh\n")
+	script, _, _ = strings.Cut(command+"\n"+after, "```\n")
+	return script, shown, nil
+}
+
+// Shown reports what a page shows as the output of a command, and the command did not print. The
+// page is a path below the root of the repository, and the command the first line of its block.
+func Shown(t *testing.T, page, command, output string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, err := Block(string(text), command)
+	if err != nil {
+		t.Fatalf("%s: %v", page, err)
+	}
+	missing, err := Missing(shown, "== line 1\n"+output)
+	if err != nil || len(missing) > 0 {
+		t.Errorf("%s, %s: %v, not printed: %q\n%s", page, command, err, missing, output)
+	}
 }
 
 // Missing compares what the script of a page printed with what the page says it prints: the
