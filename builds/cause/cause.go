@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/armature-dev/armature/builds/api"
 )
@@ -59,7 +60,7 @@ func Of(step string, log []string) Failure {
 		return Failure{}
 	}
 	last := strings.TrimSpace(log[len(log)-1])
-	for _, rule := range rules {
+	for _, rule := range rules() {
 		if !rule.last.MatchString(last) {
 			continue
 		}
@@ -69,18 +70,18 @@ func Of(step string, log []string) Failure {
 				f.Place, f.Line = place, cmp.Or(line, last)
 			}
 		}
-		f.Line, f.Place, f.Server = clip(f.Line), clip(f.Place), serverFailed.MatchString(last)
+		f.Line, f.Place, f.Server = clip(f.Line), clip(f.Place), serverFailed().MatchString(last)
 		return f
 	}
 	if step == testStep {
 		return Failure{Reason: api.ReasonTestsFailed, Line: clip(last)}
 	}
-	return Failure{Server: serverFailed.MatchString(last)}
+	return Failure{Server: serverFailed().MatchString(last)}
 }
 
 // Explains reports whether a reason is one of those that Of gives.
 func Explains(reason string) bool {
-	return reason == api.ReasonTestsFailed || slices.ContainsFunc(rules, func(r rule) bool { return r.reason == reason })
+	return reason == api.ReasonTestsFailed || slices.ContainsFunc(rules(), func(r rule) bool { return r.reason == reason })
 }
 
 // testStep is the step of the shipped run-tests-step.
@@ -105,58 +106,62 @@ const (
 	pushing = `(checking push permission|failed to push|pushing |failed to export|failed to initialize|creating image|https?://[^ ]+/v2/)`
 )
 
-// rules in the order in which they apply.
-var rules = []rule{
-	{last: regexp.MustCompile(`^BuildKit cannot make a user namespace`), reason: api.ReasonBuilderUnavailable,
-		remedy: "set spec.builder to kaniko, or allow user namespaces on the build's nodes"},
+// rules in the order in which they apply. They are made when the first build has failed.
+var rules = sync.OnceValue(func() []rule {
+	return []rule{
+		{last: regexp.MustCompile(`^BuildKit cannot make a user namespace`), reason: api.ReasonBuilderUnavailable,
+			remedy: "set spec.builder to kaniko, or allow user namespaces on the build's nodes"},
 
-	// git
-	{last: regexp.MustCompile(`^fatal: (Authentication failed|could not read (Username|Password))|^[^ ]*: Permission denied \(publickey`), reason: api.ReasonGitAuthInvalid,
-		remedy: "the Secret in spec.source.sourceCredentials has no login that may read the repository"},
-	{last: regexp.MustCompile(`^the repository has no such revision|^fatal: couldn't find remote ref`), reason: api.ReasonRevisionNotFound,
-		remedy: "set spec.source.sourceRevision to a branch, a tag or a commit of the repository"},
-	{last: regexp.MustCompile(`^fatal: (unable to access|repository) '[^']*'`), reason: api.ReasonSourceUnreachable},
+		// git
+		{last: regexp.MustCompile(`^fatal: (Authentication failed|could not read (Username|Password))|^[^ ]*: Permission denied \(publickey`), reason: api.ReasonGitAuthInvalid,
+			remedy: "the Secret in spec.source.sourceCredentials has no login that may read the repository"},
+		{last: regexp.MustCompile(`^the repository has no such revision|^fatal: couldn't find remote ref`), reason: api.ReasonRevisionNotFound,
+			remedy: "set spec.source.sourceRevision to a branch, a tag or a commit of the repository"},
+		{last: regexp.MustCompile(`^fatal: (unable to access|repository) '[^']*'`), reason: api.ReasonSourceUnreachable},
 
-	// What the steps check themselves.
-	{last: regexp.MustCompile(`^the folder \S+ has no \S+; `), reason: api.ReasonDockerfileNotFound},
-	{last: regexp.MustCompile(`^the folder \S+ has no \S+$`), reason: api.ReasonDockerfileNotFound,
-		remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to where it is"},
-	{last: regexp.MustCompile(`^the folder \S+ leads out of the repository$|^the repository has no folder `), reason: api.ReasonSubfolderNotFound},
-	{last: regexp.MustCompile(solve + `(failed to read dockerfile|.*failed to read dockerfile): .*no such file`), reason: api.ReasonDockerfileNotFound,
-		remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to where it is"},
+		// What the steps check themselves.
+		{last: regexp.MustCompile(`^the folder \S+ has no \S+; `), reason: api.ReasonDockerfileNotFound},
+		{last: regexp.MustCompile(`^the folder \S+ has no \S+$`), reason: api.ReasonDockerfileNotFound,
+			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to where it is"},
+		{last: regexp.MustCompile(`^the folder \S+ leads out of the repository$|^the repository has no folder `), reason: api.ReasonSubfolderNotFound},
+		{last: regexp.MustCompile(solve + `(failed to read dockerfile|.*failed to read dockerfile): .*no such file`), reason: api.ReasonDockerfileNotFound,
+			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to where it is"},
 
-	// Registries, of base images first.
-	{last: regexp.MustCompile(solve + `.*` + plainHTTP), reason: api.ReasonRegistryUnreachable,
-		remedy: "the base image's registry speaks plain HTTP: BuildKit expects that of the image's own with the parameter PLAIN_HTTP, and of local ones in build arguments; or set spec.builder to kaniko"},
-	{last: regexp.MustCompile(solve + `.*` + refused), reason: api.ReasonRegistryUnauthorized,
-		remedy: "the base image needs a login, and BuildKit does not have the push login: bind a Secret that may pull it to the workspace pull-credentials in spec.pipeline.workspaces, or set spec.builder to kaniko"},
-	{last: regexp.MustCompile(solve + `.*` + unreachable), reason: api.ReasonRegistryUnreachable, detail: instruction},
-	{last: regexp.MustCompile(solve + `.*` + untrusted), reason: api.ReasonRegistryUnreachable,
-		remedy: "the registry's certificate is signed by an authority that the build does not trust"},
-	{last: regexp.MustCompile(solve + `\S+: (\S+: )?(failed to resolve source metadata for .*)?(not found|manifest unknown)$`), reason: api.ReasonBaseImageNotFound, detail: instruction},
-	{last: regexp.MustCompile(pushing + `.*` + plainHTTP), reason: api.ReasonRegistryUnreachable,
-		remedy: `the registry speaks plain HTTP: set the parameter PLAIN_HTTP to "true"`},
-	{last: regexp.MustCompile(pushing + `.*` + refused), reason: api.ReasonRegistryUnauthorized,
-		remedy: "the Secret in spec.buildOutput.imageRepoCredentials has no login that may push there"},
-	{last: regexp.MustCompile(pushing + `.*(` + unreachable + `|` + untrusted + `|status code (429|5\d\d)|TOOMANYREQUESTS)`), reason: api.ReasonRegistryUnreachable},
+		// Registries, of base images first.
+		{last: regexp.MustCompile(solve + `.*` + plainHTTP), reason: api.ReasonRegistryUnreachable,
+			remedy: "the base image's registry speaks plain HTTP: BuildKit expects that of the image's own with the parameter PLAIN_HTTP, and of local ones in build arguments; or set spec.builder to kaniko"},
+		{last: regexp.MustCompile(solve + `.*` + refused), reason: api.ReasonRegistryUnauthorized,
+			remedy: "the base image needs a login, and BuildKit does not have the push login: bind a Secret that may pull it to the workspace pull-credentials in spec.pipeline.workspaces, or set spec.builder to kaniko"},
+		{last: regexp.MustCompile(solve + `.*` + unreachable), reason: api.ReasonRegistryUnreachable, detail: instruction},
+		{last: regexp.MustCompile(solve + `.*` + untrusted), reason: api.ReasonRegistryUnreachable,
+			remedy: "the registry's certificate is signed by an authority that the build does not trust"},
+		{last: regexp.MustCompile(solve + `\S+: (\S+: )?(failed to resolve source metadata for .*)?(not found|manifest unknown)$`), reason: api.ReasonBaseImageNotFound, detail: instruction},
+		{last: regexp.MustCompile(pushing + `.*` + plainHTTP), reason: api.ReasonRegistryUnreachable,
+			remedy: `the registry speaks plain HTTP: set the parameter PLAIN_HTTP to "true"`},
+		{last: regexp.MustCompile(pushing + `.*` + refused), reason: api.ReasonRegistryUnauthorized,
+			remedy: "the Secret in spec.buildOutput.imageRepoCredentials has no login that may push there"},
+		{last: regexp.MustCompile(pushing + `.*(` + unreachable + `|` + untrusted + `|status code (429|5\d\d)|TOOMANYREQUESTS)`), reason: api.ReasonRegistryUnreachable},
 
-	// What the author wrote.
-	{last: regexp.MustCompile(solve), reason: api.ReasonDockerfileFailed, detail: instruction},
-	{last: regexp.MustCompile(`^error building image: `), reason: api.ReasonDockerfileFailed, detail: kaniko},
-	{last: regexp.MustCompile(`^Error: building at STEP "`), reason: api.ReasonDockerfileFailed, detail: buildah},
-	{last: regexp.MustCompile(`^ERROR: (failed to detect|No buildpack groups passed detection)`), reason: api.ReasonBuildpacksFailed,
-		remedy: "no buildpack knows what is in the folder: add a Dockerfile, or set spec.source.sourceSubfolder to the folder of the application"},
-	{last: regexp.MustCompile(`^ERROR: failed to build: `), reason: api.ReasonBuildpacksFailed, detail: before},
-}
+		// What the author wrote.
+		{last: regexp.MustCompile(solve), reason: api.ReasonDockerfileFailed, detail: instruction},
+		{last: regexp.MustCompile(`^error building image: `), reason: api.ReasonDockerfileFailed, detail: kaniko},
+		{last: regexp.MustCompile(`^Error: building at STEP "`), reason: api.ReasonDockerfileFailed, detail: buildah},
+		{last: regexp.MustCompile(`^ERROR: (failed to detect|No buildpack groups passed detection)`), reason: api.ReasonBuildpacksFailed,
+			remedy: "no buildpack knows what is in the folder: add a Dockerfile, or set spec.source.sourceSubfolder to the folder of the application"},
+		{last: regexp.MustCompile(`^ERROR: failed to build: `), reason: api.ReasonBuildpacksFailed, detail: before},
+	}
+})
 
 // serverFailed are the last words of git, of the libraries that steps speak to registries with,
 // of BuildKit and of buildah. A program that an author wrote does not end like that: a
 // registry's address has /v2/ in it.
-var serverFailed = regexp.MustCompile(`^fatal: unable to access '[^']*': (The requested URL returned error: (429|5\d\d)|Could not resolve host|Failed to connect|.*([Tt]imed out|[Cc]onnection reset))` +
-	`|^error: RPC failed; HTTP (429|5\d\d)` +
-	`|https?://\S+/v2/\S*:? .*(unexpected status code (429|5\d\d)|TOOMANYREQUESTS|i/o timeout|TLS handshake timeout|connection reset by peer|connection refused)` +
-	`|unexpected status from (HEAD|GET) request to https?://\S+/v2/\S*: (429|5\d\d)` +
-	`|received unexpected HTTP status: (429|5\d\d)|toomanyrequests: `)
+var serverFailed = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^fatal: unable to access '[^']*': (The requested URL returned error: (429|5\d\d)|Could not resolve host|Failed to connect|.*([Tt]imed out|[Cc]onnection reset))` +
+		`|^error: RPC failed; HTTP (429|5\d\d)` +
+		`|https?://\S+/v2/\S*:? .*(unexpected status code (429|5\d\d)|TOOMANYREQUESTS|i/o timeout|TLS handshake timeout|connection reset by peer|connection refused)` +
+		`|unexpected status from (HEAD|GET) request to https?://\S+/v2/\S*: (429|5\d\d)` +
+		`|received unexpected HTTP status: (429|5\d\d)|toomanyrequests: `)
+})
 
 var (
 	filePlace = regexp.MustCompile(`^([^\s:]+):(\d+)$`)

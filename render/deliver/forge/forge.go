@@ -66,7 +66,7 @@ func (c *Clients) Open(kind, repository string, login Credential) (Forge, error)
 	at := remote{path: path, login: login}
 	var rest string
 	if at.owner, at.name, _ = strings.Cut(path, "/"); kind != GitLab {
-		if _, rest, _ = strings.Cut(at.name, "/"); rest != "" || !segment.MatchString(at.owner) || !segment.MatchString(at.name) {
+		if _, rest, _ = strings.Cut(at.name, "/"); rest != "" || !segment().MatchString(at.owner) || !segment().MatchString(at.name) {
 			return nil, fmt.Errorf("%q is not the path of a repository on %s", path, kind)
 		}
 	}
@@ -107,7 +107,7 @@ func CredentialOf(namespace string, data map[string][]byte) (c Credential, err e
 }
 
 // segment of a path, which names an owner or a repository.
-var segment = regexp.MustCompile(`^[A-Za-z0-9~_][A-Za-z0-9._-]{0,255}$`)
+var segment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9~_][A-Za-z0-9._-]{0,255}$`) })
 
 // remote is one repository, and how it is asked.
 type remote struct {
@@ -199,8 +199,8 @@ func locate(repository string) (scheme, host, path string, err error) {
 // What callers give goes into addresses and queries.
 var (
 	fullCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-	userName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:._-]{0,127}(\[bot\])?$`)
-	markerForm = regexp.MustCompile(`^[A-Za-z0-9/._:-]{1,200}$`)
+	userName   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:._-]{0,127}(\[bot\])?$`) })
+	markerForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9/._:-]{1,200}$`) })
 )
 
 // comments are the calls of one server for the comments of a pull request.
@@ -224,7 +224,7 @@ const maxPages = 40 // of anything that a server lists
 
 // put a part of the one comment of this account. What other parts have stays.
 func (c comments) put(part, body string) error {
-	if !markerForm.MatchString(part) {
+	if !markerForm().MatchString(part) {
 		return fmt.Errorf("%q cannot mark a comment", part)
 	}
 	const first, prefix, suffix = "<!-- armature -->", "<!-- armature: ", " -->"

@@ -31,7 +31,7 @@ func (t *tea) client(ctx context.Context) *gitea.Client {
 
 // MayPush asks for the permission of a user, which an administrator of the repository may.
 func (t *tea) MayPush(ctx context.Context, user string) (bool, error) {
-	if !userName.MatchString(user) {
+	if !userName().MatchString(user) {
 		return false, nil
 	}
 	level, _, err := t.client(ctx).CollaboratorPermission(t.owner, t.name, user)

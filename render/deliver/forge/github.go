@@ -154,7 +154,7 @@ func (h *hub) token(ctx context.Context, need right) (made token, err error) {
 
 // MayPush asks for the role of a user, where a team's counts too.
 func (h *hub) MayPush(ctx context.Context, user string) (bool, error) {
-	if !userName.MatchString(user) {
+	if !userName().MatchString(user) {
 		return false, nil
 	}
 	client, err := h.with(ctx, seePeople)

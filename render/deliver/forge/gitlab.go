@@ -30,7 +30,7 @@ func openGitLab(at remote) (Forge, error) {
 
 // MayPush asks for the access level, where that of a group counts too: 30 is a developer.
 func (l *lab) MayPush(ctx context.Context, user string) (bool, error) {
-	if !userName.MatchString(user) {
+	if !userName().MatchString(user) {
 		return false, nil
 	}
 	found, _, err := l.client.Users.ListUsers(&gitlab.ListUsersOptions{Username: &user}, gitlab.WithContext(ctx))
