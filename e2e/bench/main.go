@@ -74,7 +74,7 @@ type bench struct {
 	work string // the folder of all that it writes
 	// The programs, built into the work folder; kustomize and istioctl are "" where
 	// they are missing.
-	armature, armatureFn, copy, kyaml, identity, kustomize, istioctl string
+	armature, armatureFn, copy, empty, named, kyaml, identity, kustomize, istioctl string
 
 	version cost // of `armature version`: what armature costs before it has done anything
 }
@@ -94,6 +94,7 @@ func build(work string) (*bench, error) {
 	}
 	b := &bench{
 		work: work, armature: filepath.Join(bin, "armature"), armatureFn: filepath.Join(bin, "armature-fn"), copy: filepath.Join(bin, "copy"),
+		empty: filepath.Join(bin, "empty"), named: filepath.Join(bin, "named"),
 		kyaml: filepath.Join(bin, "kyaml"), identity: filepath.Join(bin, "identity"), kustomize: filepath.Join(dir, ".cache/bin/kustomize"),
 	}
 	if _, err := os.Stat(b.kustomize); err != nil {
