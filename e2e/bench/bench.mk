@@ -1,10 +1,14 @@
 # Included by the Makefile. BENCH passes flags on: make bench BENCH='-sizes 10,100'
-.PHONY: bench bench-newcomer bench-istioctl
+.PHONY: bench bench-newcomer bench-compile bench-istioctl
 bench: ## Measure rendering against its peers; takes about ten minutes
 	go run ./e2e/bench $(BENCH)
 
-bench-newcomer: ## Measure make demo and make test in an empty clone; REVISION='77b7d0a HEAD' compares two
-	e2e/bench/newcomer.sh $(REVISION)
+REVISION ?= HEAD
+bench-compile: ## Print packages, size and CPU seconds of armature compiled from nothing, of REVISION='v0.1.0 HEAD'
+	@e2e/bench/compile.sh $(REVISION)
+
+bench-newcomer: ## Measure make demo and make test in an empty clone, of REVISION='v0.1.0 HEAD'
+	@e2e/bench/newcomer.sh $(REVISION)
 
 bench-istioctl: ## Build istioctl as one more peer of bench; takes half an hour
 	cd e2e/bench/istioctl && nice -n 10 go build -o ../../../.cache/bin/istioctl istio.io/istio/istioctl/cmd/istioctl
