@@ -122,7 +122,7 @@ func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeba
 	title, body := result.Text()
 	made, _, err := pulls.Propose(ctx, forge.Proposal{Head: to.Proposal, Base: to.Branch, Title: title, Body: body, Refresh: true})
 	if err != nil {
-		return fmt.Errorf("the branch %s is written, and has no pull request: %w", to.Proposal, err)
+		return fmt.Errorf("the branch %s was written, but no pull request was opened: %w", to.Proposal, err)
 	}
 	u.Status.PullRequest = shorten(made.URL)
 	return nil

@@ -95,7 +95,7 @@ func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.I
 
 // drifted begins the message of a condition. apply looks for the digest in it.
 func drifted(digest string) string {
-	return fmt.Sprintf("the server offers other tools than the lock has: %s; `armature tools verify` shows the difference", digest)
+	return fmt.Sprintf("the tools of the server differ from the lock: %s; `armature tools verify` shows the difference", digest)
 }
 
 // changed names the tools that differ: "; changed: search; removed: fetch".

@@ -102,7 +102,7 @@ func TestToolsDrift(t *testing.T) {
 	for range 2 { // the names of the tools stay
 		w.sync(servers, "office")
 		got := w.locked("office")
-		for _, want := range []string{"False: ToolsDrifted: the server offers other tools than the lock has: sha256:", "armature tools verify", "changed: search", "removed: fetch", "added: mail"} {
+		for _, want := range []string{"False: ToolsDrifted: the tools of the server differ from the lock: sha256:", "armature tools verify", "changed: search", "removed: fetch", "added: mail"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("drifted: no %q in %s", want, got)
 			}

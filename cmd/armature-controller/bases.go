@@ -19,7 +19,7 @@ func basesCommand() *cobra.Command {
 		Args:  flagsAlone,
 		RunE: func(*cobra.Command, []string) error {
 			if record == "" || resultFile == "" {
-				return usageError{errors.New("--record and --result-file are needed")}
+				return usageError{errors.New("--record and --result-file are required")}
 			}
 			file, err := os.Open(record)
 			if err != nil {
@@ -38,7 +38,7 @@ func basesCommand() *cobra.Command {
 				fmt.Fprintf(os.Stderr, "used %s\n", image)
 			}
 			if _, err := bases.Parse(text); err != nil {
-				fmt.Fprintf(os.Stderr, "warning: %v, so that none is reported: a mode that is attested fails\n", err)
+				fmt.Fprintf(os.Stderr, "warning: %v, so none is reported: an attested mode then fails\n", err)
 			}
 			return nil
 		},

@@ -21,7 +21,7 @@ func forwardCommand() *cobra.Command {
 		Short: "Pass TCP connections to ADDRESS on to a Unix socket",
 		Args: func(_ *cobra.Command, given []string) error {
 			if len(given) != 2 {
-				return usageError{errors.New("an address and a socket are needed")}
+				return usageError{errors.New("an address and a socket are required")}
 			}
 			return nil
 		},

@@ -47,7 +47,7 @@ type usageError struct{ error }
 // flagsAlone refuses other arguments.
 func flagsAlone(_ *cobra.Command, given []string) error {
 	if len(given) > 0 {
-		return usageError{fmt.Errorf("%q: flags alone are taken", given[0])}
+		return usageError{fmt.Errorf("unexpected argument %q: only flags are accepted", given[0])}
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func command() *cobra.Command {
 	var names, networks []string
 	cmd := &cobra.Command{
 		Use:           "armature-controller",
-		Short:         "Build the images that AgentBuilds ask for; fill and serve the catalog; render Flux's sources",
+		Short:         "Run the controllers of AgentBuilds, of the catalog, and of RenderedSources",
 		Args:          flagsAlone,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -98,7 +98,7 @@ func command() *cobra.Command {
 			o.Dial, o.Pod = gitDial(allowed), os.Getenv("POD_NAME")
 			o.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: minimum}))
 			if !cmd.Flags().Changed("image-pins") && templates.StepLock() == nil {
-				o.Log.Info("this build has no lock of the images of build steps, which run by their tags: --image-pins names one")
+				o.Log.Info("this build has no lock of step images, so they run by tag: set --image-pins")
 			}
 			ctrl.SetLogger(o.Log)
 			klog.SetLogger(o.Log)
@@ -132,27 +132,27 @@ func command() *cobra.Command {
 	s.flags(f)
 	f.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the controller's own namespace: shared templates and steps, and the leader's lease")
 	f.StringSliceVar(&o.Namespaces, "watch-namespaces", splitList(os.Getenv("WATCH_NAMESPACES")), "namespaces to watch; none means all, which needs cluster-wide rights")
-	f.BoolVar(&o.LeaderElection, "leader-elect", true, "elect a leader, so that only one of several replicas works")
-	f.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "where Prometheus metrics are served; 0 is nowhere")
-	f.StringVar(&o.HealthAddress, "health-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
+	f.BoolVar(&o.LeaderElection, "leader-elect", true, "elect a leader, so that only one of several replicas is active")
+	f.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "listen address of Prometheus metrics; 0 disables them")
+	f.StringVar(&o.HealthAddress, "health-address", ":8081", "listen address of /healthz and /readyz; 0 disables them")
 	f.IntVar(&o.Concurrency, "concurrency", 8, "number of builds to process at once")
 	f.Float32Var(&o.QPS, "qps", 500, "requests a second to the API server; twice that in a burst")
-	f.IntVar(&o.RebuildRate, "rebuild-rate", 10, "maximum number of runs per minute that changed templates or steps start, and at once")
+	f.IntVar(&o.RebuildRate, "rebuild-rate", 10, "maximum number of runs per minute, and in a burst, that changed templates or steps start")
 	f.IntVar(&o.MaxRunning, "max-running", 0, "maximum number of runs of AgentBuilds under way at once; further ones wait in a queue; 0 is unlimited")
-	f.IntVar(&o.MaxRunningPerNamespace, "max-running-per-namespace", 0, "the same for each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
+	f.IntVar(&o.MaxRunningPerNamespace, "max-running-per-namespace", 0, "maximum number of runs of AgentBuilds under way at once in each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
 	f.StringVar(&o.QueueName, "queue-name", "", "LocalQueue of Kueue that admits the runs of builds without the label kueue.x-k8s.io/queue-name; empty means none")
-	f.StringVar(&o.WebhookAddress, "webhook-address", "", "where webhooks for spec.trigger of builds are taken, such as :9292; empty is nowhere")
-	f.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "", "folder with tls.crt and tls.key for --webhook-address; empty serves plain HTTP, for an Ingress in front")
-	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until it has the annotation of Tekton Chains that it is signed")
-	f.Int64Var(&o.LogLines, "log-lines", 20, "last log lines of a failed step that status keeps; 0 keeps none")
+	f.StringVar(&o.WebhookAddress, "webhook-address", "", "listen address of webhooks for spec.trigger of builds, such as :9292; empty disables them")
+	f.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "", "folder with tls.crt and tls.key for --webhook-address; empty serves plain HTTP, behind an Ingress")
+	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until Tekton Chains has annotated it as signed")
+	f.Int64Var(&o.LogLines, "log-lines", 20, "number of last log lines of a failed step that status keeps; 0 keeps none")
 	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	f.StringVar(&o.Settings.ServiceAccountName, "build-service-account", "", "ServiceAccount of builds that set none; empty leaves it to Tekton")
 	f.BoolVar(&o.Settings.CreateServiceAccount, "create-build-service-account", false, "create that ServiceAccount, without any rights, if it is missing")
 	f.DurationVar(&o.Settings.Timeout, "build-timeout", 0, "timeout of builds and templates without one; 0 leaves it to Tekton")
 	f.StringVar(&o.Settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
 	f.StringVar(&pinned, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps (default: the lock of this release; \"\" pins none)")
-	f.StringSliceVar(&o.Settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without a port, that a login of Git or a registry is sent to over http as well as https")
-	f.StringSliceVar(&networks, "git-allow-network", nil, "networks of Git servers and registries to allow although they are loopback, link-local or cloud metadata addresses, such as 127.0.0.0/8")
+	f.StringSliceVar(&o.Settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without a port, that may receive logins of Git and registries over http as well as https")
+	f.StringSliceVar(&networks, "git-allow-network", nil, "loopback, link-local and cloud metadata networks of Git servers and registries to allow, such as 127.0.0.0/8")
 	f.BoolVar(&o.Settings.PipelineObjects, "pipeline-objects", false, "refer to Pipeline objects instead of embedding them (clusters with disable-inline-spec)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -181,7 +181,7 @@ func check(o controller.Options) error {
 	case o.MaxRunningPerNamespace < 0:
 		return fmt.Errorf("--max-running-per-namespace %d: use a positive number, or 0", o.MaxRunningPerNamespace)
 	case o.QueueName != "" && (o.MaxRunning > 0 || o.MaxRunningPerNamespace > 0):
-		return errors.New("--queue-name and --max-running: the quota of Kueue bounds the runs; use one of the two")
+		return errors.New("--queue-name and --max-running: the quota of Kueue limits the runs; use one of the two")
 	case o.QueueName != "" && len(validation.IsDNS1123Label(o.QueueName)) > 0:
 		return fmt.Errorf("--queue-name %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", o.QueueName)
 	case o.WebhookCertDir != "" && o.WebhookAddress == "":

@@ -24,7 +24,7 @@ func pushCommand() *cobra.Command {
 		Args:  flagsAlone,
 		RunE: func(*cobra.Command, []string) error {
 			if p.Dir == "" || digests == "" || p.Image == "" {
-				return usageError{errors.New("--layout, --digest and --image are needed")}
+				return usageError{errors.New("--layout, --digest and --image are required")}
 			}
 			if strings.HasPrefix(digests, "/") {
 				text, err := os.ReadFile(digests)
@@ -65,10 +65,10 @@ func pushCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&p.Dir, "layout", "", "folder of the OCI layout; with --platforms it holds a layout for each, such as linux-arm64")
-	f.StringVar(&digests, "digest", "", "digest of the image or index in it; with --platforms that of each image, in their order, separated by commas; or the file that has them, by its absolute path")
-	f.StringVar(&platforms, "platforms", "", "what the images are for, such as linux/amd64,linux/arm64; several are pushed as an index")
+	f.StringVar(&digests, "digest", "", "digest of the image or index in the layout; with --platforms the digests of the images in the same order, separated by commas; or the absolute path of a file with the digests")
+	f.StringVar(&platforms, "platforms", "", "platforms of the images, such as linux/amd64,linux/arm64; several are pushed as an index")
 	f.StringVar(&p.Image, "image", "", "where to push it, as registry/repository:tag; the login is in $DOCKER_CONFIG/config.json")
-	f.StringVar(&cacheImage, "cache-image", "", "tag in the repository of --image where the next build looks for the layers of this one; where it cannot be written, the push succeeds nevertheless")
+	f.StringVar(&cacheImage, "cache-image", "", "tag in the repository of --image for the layer cache of the next build; the push succeeds even if this tag cannot be written")
 	f.BoolVar(&p.PlainHTTP, "plain-http", false, "push to a registry without TLS")
 	f.StringVar(&urlFile, "image-url-file", "", "file that receives the image's name; empty writes none")
 	f.StringVar(&digestFile, "image-digest-file", "", "file that receives the image's digest; empty writes none")

@@ -22,9 +22,9 @@ type sourcesOptions struct {
 
 func (s *sourcesOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.dir, "artifact-dir", "", "folder for the archives that RenderedSources publish; required for sources")
-	f.StringVar(&s.address, "artifact-address", ":9090", "where these archives are served")
+	f.StringVar(&s.address, "artifact-address", ":9090", "listen address for these archives")
 	f.StringVar(&s.advertised, "artifact-advertised-address", "", "host and port at which Flux reaches --artifact-address; empty is the address itself")
-	f.StringSliceVar(&s.hosts, "source-hosts", []string{"source-controller.flux-system.svc.cluster.local", "source-watcher.flux-system.svc.cluster.local"}, "hosts, with or without a port, that archives of Flux's sources are fetched from")
+	f.StringSliceVar(&s.hosts, "source-hosts", []string{"source-controller.flux-system.svc.cluster.local", "source-watcher.flux-system.svc.cluster.local"}, "hosts, with or without a port, from which archives of Flux's sources may be fetched")
 	f.BoolVar(&s.ownNamespaceOnly, "no-cross-namespace-refs", true, "refuse RenderedSources that refer to sources of other namespaces; false lets their authors read all sources")
 }
 

@@ -20,7 +20,7 @@ func packCommand() *cobra.Command {
 		Args:  flagsAlone,
 		RunE: func(*cobra.Command, []string) error {
 			if p.From == "" || digestFile == "" {
-				return usageError{errors.New("--from and --digest-file are needed")}
+				return usageError{errors.New("--from and --digest-file are required")}
 			}
 			digest, err := p.Run()
 			if err != nil {
@@ -35,7 +35,7 @@ func packCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&p.From, "from", "", "folder of the source")
-	f.StringVar(&p.To, "to", "", "folder that receives the tar; empty is the one of the source")
+	f.StringVar(&p.To, "to", "", "folder that receives the tar; empty is the folder of the source")
 	f.BoolVar(&p.KeepGit, "keep-git", false, "pack the folders .git as well")
 	f.StringVar(&digestFile, "digest-file", "", "file that receives the digest")
 	return cmd
@@ -46,11 +46,11 @@ func unpackCommand() *cobra.Command {
 	var u tree.Unpack
 	cmd := &cobra.Command{
 		Use:   "unpack-source",
-		Short: "Unpack a source that pack-source packed, if it has the digest that was reported",
+		Short: "Unpack a source that pack-source packed, if its digest matches",
 		Args:  flagsAlone,
 		RunE: func(*cobra.Command, []string) error {
 			if u.From == "" || u.To == "" || u.Digest == "" {
-				return usageError{errors.New("--from, --to and --digest are needed")}
+				return usageError{errors.New("--from, --to and --digest are required")}
 			}
 			if err := u.Run(); err != nil {
 				return err

@@ -29,8 +29,8 @@ post-renderer of Helm.
 Usage:
   armature-fn [FUNCTION...]   read a ResourceList on standard input, run all
                               functions or the named ones, write a ResourceList
-  armature-fn verify          the same as a validator: items stay as they are,
-                              what is not rendered is an error
+  armature-fn verify          validate a ResourceList: items stay as they are,
+                              items that are not rendered are errors
   armature-fn render PATH     render a folder to standard output, for Argo CD;
                               reads ARGOCD_APP_PARAMETERS
   armature-fn helm FOLDER     post-render a release for Helm: manifests on standard

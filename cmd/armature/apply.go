@@ -37,15 +37,15 @@ that depend on the package itself, such as on its CRDs, are checked once those
 exist. Only one command applies or deletes a package at a time: a second one waits.
 After an interruption, the next apply finishes the work.
 
-Annotations of objects control the rest:
+Annotations on objects control the rest:
   config.kubernetes.io/depends-on   apply it once the objects that it names are ready,
                                     and prune it before them
   argocd.argoproj.io/hook           run a Job before (PreSync) or after (PostSync) the
                                     other objects, in each apply that changes something
   ` + keys.IgnoreFields + `        leave these fields alone once the object exists
 
-Where armature.lock has the tools of a tool server and the catalog has found that the
-server offers others, apply refuses the package until the lock is updated.
+If armature.lock has the tools of a tool server, and the catalog has found that the server
+offers other tools, apply refuses the package until the lock is updated.
 
 With --key or --verify-policy, every image of a package must
 have a digest and be signed. A package from a registry must itself be signed, and
@@ -111,8 +111,8 @@ its images only if the policy says how they must be built.`,
 	f.BoolVar(&dryRun, "dry-run", false, "show what would be done; the API server checks it and stores nothing")
 	cli.AllowFlag(cmd, &opt, cli.AllowConflicts, cli.AllowAdopt, cli.AllowRecreate, cli.AllowReplace, cli.AllowPruneShared)
 	timeoutFlag(cmd, &opt)
-	f.StringVar(&healthChecks, "health-checks", "", "a `file` with healthCheckExprs as in a Kustomization of Flux: CEL expressions that decide for their kinds, in place of kstatus, what is healthy")
-	f.BoolVarP(&yes, "yes", "y", false, "do not ask before objects are pruned or recreated")
+	f.StringVar(&healthChecks, "health-checks", "", "a `file` with healthCheckExprs as in a Kustomization of Flux: CEL expressions for the health of their kinds, which replace kstatus")
+	f.BoolVarP(&yes, "yes", "y", false, "prune and recreate objects without confirmation")
 	return cmd
 }
 

@@ -14,7 +14,7 @@ func buildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Plan, run and watch AgentBuilds",
-		Example: `  armature build plan build.yaml --graph     what would run, without a cluster
+		Example: `  armature build plan build.yaml --graph     print what would run
   armature build run build.yaml --wait       build it and wait for the image
   armature build describe weather -n team1   why it failed`,
 	}

@@ -12,21 +12,21 @@ import (
 )
 
 func buildCancelCommand() *cobra.Command {
-	return buildVerbCommand("cancel", "Stop the run of an AgentBuild and start no other", "is cancelled",
+	return buildVerbCommand("cancel", "Stop the run of an AgentBuild, and start no further run", "is cancelled",
 		func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
 			return c.Cancel(cmd.Context(), b)
 		})
 }
 
 func buildRerunCommand() *cobra.Command {
-	return buildVerbCommand("rerun", "Build once more, from the revision as it is now", "is started again",
+	return buildVerbCommand("rerun", "Build again, from the current revision", "is started again",
 		func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
 			return c.Rerun(cmd.Context(), b, time.Now())
 		})
 }
 
 func buildDeleteCommand() *cobra.Command {
-	return buildVerbCommand("delete", "Delete an AgentBuild and its runs; images that were pushed stay", "deleted",
+	return buildVerbCommand("delete", "Delete an AgentBuild and its runs, but not the images that were pushed", "deleted",
 		func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
 			return c.Delete(cmd.Context(), b.Name)
 		})

@@ -20,7 +20,7 @@ func buildLintCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "lint [DIR]...",
-		Short: "Check templates and steps by themselves",
+		Short: "Check templates and steps without a build",
 		Long: `Lint checks the template and step ConfigMaps of folders, or the shipped ones. It
 reads each strictly, validates it with Tekton's own rules and composes it with a
 build that sets every parameter. Templates of a folder may use the shipped steps.`,
@@ -61,7 +61,7 @@ build that sets every parameter. Templates of a folder may use the shipped steps
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&strict, "strict", false, "fail on warnings, too")
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail on warnings too")
 	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd
 }

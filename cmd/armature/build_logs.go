@@ -35,7 +35,7 @@ sequences, such as colours, are shown as escapes.`,
 	f := cmd.Flags()
 	f.BoolVarP(&opt.Follow, "follow", "f", false, "follow the logs until the run ends")
 	f.StringVar(&opt.Task, "task", "", "task whose logs to print (default: all)")
-	f.Int64Var(&opt.Tail, "tail", -1, "last lines of each step to print; -1 is all of them")
-	f.DurationVar(&opt.Since, "since", time.Duration(0), "print only lines that are younger than this, such as 5m; 0 is any age")
+	f.Int64Var(&opt.Tail, "tail", -1, "number of last lines of each step to print; -1 prints all")
+	f.DurationVar(&opt.Since, "since", time.Duration(0), "print only lines newer than this duration, such as 5m; 0 prints all")
 	return cmd
 }

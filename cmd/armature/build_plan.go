@@ -23,9 +23,9 @@ func buildPlanCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan FILE",
 		Short: "Print the Pipeline and PipelineRun of an AgentBuild, without a cluster",
-		Long: `Print the Pipeline and PipelineRun that an AgentBuild becomes, from the shipped
-templates and steps, or from the ConfigMaps of a folder. Plan contacts
-no cluster, registry or Git server: it passes the revision on as written.
+		Long: `Plan composes an AgentBuild from the shipped templates and steps, or from the ConfigMaps of
+a folder, and prints the Pipeline and the PipelineRun. It contacts no cluster, registry or
+Git server, and does not resolve the revision.
 
 With --graph, plan draws the pipelines instead: as text, or as a Mermaid flowchart, which
 GitHub and GitLab show in Markdown and from which Mermaid's own program makes a picture.

@@ -27,10 +27,10 @@ func buildRunCommand() *cobra.Command {
 		Short: "Run the AgentBuilds of a file: on a cluster, or with --local on this machine",
 		Long: `Apply the AgentBuilds of a file to a cluster, and wait for their images if asked.
 
-With --local, no cluster is needed: the steps that the controller would run as pods run as
-containers of the BuildKit that BUILDKIT_HOST names, of docker buildx, or of a buildkitd
-that the command starts and ends. What runs on a cluster alone is refused before anything
-starts. A local build is not attested, and no policy takes it for one of the platform's.`,
+With --local, the steps run as containers in BuildKit, without a cluster. Run uses the BuildKit
+at BUILDKIT_HOST, docker buildx, or a buildkitd that it starts and stops. It refuses a build
+that needs a cluster before it starts any step. A local build is not attested, so no policy
+accepts it as a build of the platform.`,
 		Example: `  armature build run examples/builds/weather.yaml
   armature build run build.yaml --local --source . --destination docker
   armature build run build.yaml --local --mode dev --destination layout=image/
@@ -65,13 +65,13 @@ starts. A local build is not attested, and no policy takes it for one of the pla
 			}
 			for _, b := range builds {
 				if k.Namespace != "" && b.Namespace != "" && b.Namespace != k.Namespace {
-					return fmt.Errorf("%s: metadata.namespace: is %q, but --namespace says %q\n  hint: leave one of the two out", b.Place, b.Namespace, k.Namespace)
+					return fmt.Errorf("%s: metadata.namespace: is %q, but --namespace is %q\n  hint: omit one of the two", b.Place, b.Namespace, k.Namespace)
 				}
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
 			if here {
-				ctx, cancel := context.WithTimeoutCause(cmd.Context(), limit, fmt.Errorf("the build did not end within %s\n  hint: give it longer with --timeout", limit))
+				ctx, cancel := context.WithTimeoutCause(cmd.Context(), limit, fmt.Errorf("the build did not finish within %s\n  hint: increase --timeout", limit))
 				defer cancel()
 				return local.Run(ctx, cmd, builds)
 			}
@@ -109,7 +109,7 @@ starts. A local build is not attested, and no policy takes it for one of the pla
 	local.Flags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&here, "local", false, "build on this machine with BuildKit, without a cluster")
-	f.BoolVar(&wait, "wait", false, "wait until each image is built, and show its tasks; a build that fails makes the exit status 1")
+	f.BoolVar(&wait, "wait", false, "wait until each image is built, and show its tasks; the exit status is 1 if a build fails")
 	f.DurationVar(&limit, "timeout", time.Hour, "how long to wait")
 	return cmd
 }

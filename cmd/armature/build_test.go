@@ -288,7 +288,7 @@ func TestBuildCluster(t *testing.T) {
 		return b
 	}
 
-	if out, errs := a.run(t, 1, "build", "run", weather, "-n", "team2"); out != "" || !strings.Contains(errs, `weather.yaml:3: metadata.namespace: is "team1", but --namespace says "team2"`+"\n  hint: ") {
+	if out, errs := a.run(t, 1, "build", "run", weather, "-n", "team2"); out != "" || !strings.Contains(errs, `weather.yaml:3: metadata.namespace: is "team1", but --namespace is "team2"`+"\n  hint: ") {
 		t.Errorf("a namespace that is not the file's: stdout %q, stderr %q", out, errs)
 	}
 	a.run(t, 0, "build", "run", weather, "-n", "team1")

@@ -40,12 +40,13 @@ func cardSignCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign PATH|CARD.json",
 		Short: "Sign the agent cards of a package, or a card in a file",
-		Long: `Sign renders PATH and signs the agent cards that are generated (agent-card.json), as
-A2A 1.0 says: a JSON Web Signature over the card in canonical form. The signatures are
-in armature.lock, which every render applies, without a key. Signing again signs only
-what has changed, or what another key has signed, and removes what is no longer there.
+		Long: `Sign renders PATH and signs the generated agent cards (agent-card.json) as A2A 1.0 specifies:
+with a JSON Web Signature over the card in canonical form. It writes the signatures to
+armature.lock. Every render applies them, without a key. Signing again signs only cards that
+have changed or that another key has signed, and removes the signatures of cards that no
+longer exist.
 
-With the file of a card, the signed card is printed.`,
+If the argument is the file of a card, sign prints the signed card.`,
 		Example: `  armature card sign apps/ --key cosign.key
   armature card sign apps/ --key awskms:///alias/cards
   armature card sign agent-card.json --key cosign.key > signed-card.json`,
@@ -53,7 +54,7 @@ With the file of a card, the signed card is printed.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			switch {
 			case given[0] == "-":
-				return cli.Usagef("the lock is beside a package: name its folder, or the file of a card")
+				return cli.Usagef("standard input has no lock: name the folder of the package, or the file of a card")
 			case filepath.Ext(given[0]) == ".json":
 				return s.file(cmd, given[0])
 			}
@@ -160,7 +161,7 @@ func cardsOf(src render.Source, opt render.Options) (cards []packagedCard, findi
 				return
 			}
 			if !o.Get("metadata", "annotations", keys.RenderedFor).Exists() {
-				findings = append(findings, o.Finding(krm.Info, "card/authored", at, "this agent card is not signed, because it is not a generated one", "sign its file: armature card sign FILE.json"))
+				findings = append(findings, o.Finding(krm.Info, "card/authored", at, "this agent card is not signed, because it is not generated", "sign its file: armature card sign FILE.json"))
 				return
 			}
 			card := packagedCard{}

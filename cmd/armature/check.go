@@ -22,13 +22,13 @@ func checkCommand() *cobra.Command {
 	var compare bool
 	cmd := &cobra.Command{
 		Use:   "check PATH|-",
-		Short: "Print what a package needs of a cluster, and what of it is missing",
-		Long: `Check renders a package in memory and prints what the result needs: a version of
+		Short: "Print what a package needs from a cluster, and what is missing",
+		Long: `Check renders a package in memory and prints the needs of the result: a version of
 Kubernetes, CSI drivers, addresses of Keycloak, kinds, Pod Security, Secrets, requests.
 
-With --cluster it compares each need with a cluster, which it only reads: ok, missing
-or unknown, with a remedy. The exit status is 1 if something is missing or could not be
-read. What the API of a cluster cannot say stays unknown and does not count.`,
+With --cluster, it compares each need with a cluster without changing the cluster: ok,
+missing or unknown, with a remedy. The exit status is 1 if something is missing or could
+not be read. Needs that the Kubernetes API does not report stay unknown and do not count.`,
 		Example: `  armature check apps/
   armature check apps/ --cluster -n team1
   armature check apps/ --cluster -o json`,

@@ -17,8 +17,8 @@ func deleteCommand() *cobra.Command {
 		Use:   "delete NAME",
 		Short: "Delete the objects of an applied package, by its inventory",
 		Long: `Delete removes all objects of a package from the cluster, in the reverse order of
-apply, and its inventory last. Objects that somebody else recreated under the same
-name, or that are annotated to be kept, stay.`,
+apply, and its inventory last. It keeps objects that another client recreated under the
+same name, and objects whose annotations say so.`,
 		Example: `  armature delete weather -n team1
   armature delete weather -n team1 --dry-run
   armature delete weather -n team1 --yes --timeout 0`,

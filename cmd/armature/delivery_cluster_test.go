@@ -491,7 +491,7 @@ spec:
 	}
 	out, _ := d.run(t, 3, "status", "weather", "-n", "team1")
 	for _, want := range []string{"from build forecast to Deployment/weather\n", "commit     Done      " + strings.Repeat("c", 40) + " refs/heads/main\n", "image      Done      " + image("2") + "\n",
-		"workload   Waiting   Deployment/weather of package apps\n", "it stands still at workload: it has " + image("1") + "\n  hint: render and apply what the branch has; put the image into the lock first: armature pin-builds PATH -n team1\n"} {
+		"workload   Waiting   Deployment/weather of package apps\n", "it stops at workload: it has " + image("1") + "\n  hint: render and apply what the branch has; put the image into the lock first: armature pin-builds PATH -n team1\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}

@@ -41,27 +41,27 @@ func diffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff PATH [--against REVISION] | PATH|-|oci://REGISTRY/REPOSITORY:TAG",
 		Short: "Show what changes against a Git revision (--against) or in a cluster",
-		Long: `With --against, diff renders a package as it was in a Git revision and as it is,
-and reports what the difference means: which workloads roll, which need a restart,
-which only reload their files, and which identities, permissions and images change. Where
-armature.lock has the tools of tool servers, it shows word by word how they change.
-It needs no cluster, and does not change the working tree. To compare with the point
-at which a branch left main: --against "$(git merge-base main HEAD)".
+		Long: `With --against, diff renders a package from a Git revision and from the working tree, and
+reports the effect of the difference: which workloads roll, which need a restart, which
+only reload their files, and which identities, permissions and images change. It shows
+changes of the tools in armature.lock word by word. It needs no cluster, and does not
+change the working tree. To compare with the commit at which a branch left main:
+--against "$(git merge-base main HEAD)".
 
 Without --against, diff renders a package and shows what apply would change in a
 cluster: a unified diff of each object that would be created, changed or pruned. The
 API server computes it by dry runs, so its defaults do not count as differences.
 The values of Secrets are masked.
 
-With -o html, diff prints one page for a browser: what needs a restart, and the lines
-that differ of each object. The page loads nothing and runs no script; the values of
+With -o html, diff prints one page for a browser: the workloads that need a restart, and the
+changed lines of each object. The page loads nothing and runs no script; the values of
 Secrets are masked in it.
 
-Nothing is written in either case. With --exit-code the exit status is 1 where
-something differs and 0 where nothing does, as kubectl diff's, which is the default
-in a cluster; with --exit-code=false it is 0 whatever differs, as git diff's, which
-is the default with --against. It is 2 for a wrong call and where diff fails, for
-example because one of the two does not render or the cluster does not answer.`,
+Diff writes nothing. With --exit-code, the exit status is 1 if there is a difference and 0
+if there is none, as with kubectl diff; this is the default in a cluster. With
+--exit-code=false, it is 0 in both cases, as with git diff; this is the default with
+--against. It is 2 for wrong usage and if diff fails, for example because a side does not
+render or the cluster does not answer.`,
 		Example: `  armature diff apps/ --against main
   armature diff apps/ --against v1.2.0 --to v1.3.0
   armature diff apps/ --against origin/main -o markdown >> "$GITHUB_STEP_SUMMARY"
@@ -90,7 +90,7 @@ example because one of the two does not render or the cluster does not answer.`,
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		other, reason, diff := ofRevision, "requires --against", live.run
 		if cmd.Flags().Changed("against") {
-			other, reason, diff = ofCluster, "is for a cluster and not for --against", revision.run
+			other, reason, diff = ofCluster, "cannot be combined with --against", revision.run
 		} else if !cmd.Flags().Changed("exit-code") {
 			exitCode = true
 		}

@@ -32,7 +32,7 @@ set it, or "default".
 The package is the nearest folder at or above FILE with an armature.yaml, up to the
 root of the repository, else the folder of FILE; --package names another.
 
-With -o html it prints one page for a browser, with lines coloured by the function
+With -o html, explain prints one page for a browser, with lines coloured by the function
 that wrote them. The page loads nothing and runs no script; values of Secrets are
 masked in it.
 

@@ -37,23 +37,23 @@ branch for Argo CD and GitOps Promoter: manifest.yaml, README.md and hydrator.me
 in the folder of each package, hydrator.metadata and .gitattributes at the root, and
 the rendered commit in refs/notes/hydrator.metadata.
 
-It writes one commit, and only if a manifest differs. A package whose folder is no
-longer in the source is removed. Files that hydrate did not write stay; if one would
-be overwritten, nothing is written. Nor is anything written if a package has an error
-or no objects. Objects annotated config.kubernetes.io/local-config stay in the
-source. The working tree and the index do not change.
+It writes one commit, and only if a manifest differs. It removes a package whose folder is
+no longer in the source. It keeps files that it did not write; if it would have to overwrite
+one, it writes nothing. It also writes nothing if a package has an error or no objects.
+Objects annotated config.kubernetes.io/local-config stay in the source. The working tree
+and the index do not change.
 
-Without --push, hydrate writes the local branch. With it, hydrate starts from the
-branch of the remote origin, and starts again if somebody else pushes at the same
-time. A new branch NAME-next starts at NAME, if that exists.
+Without --push, hydrate writes the local branch. With --push, it starts from the branch of
+the remote origin, and retries if another client pushes at the same time. A new branch
+NAME-next starts at NAME, if that exists.
 
 The author of commits comes from Git's configuration. They are signed if
 commit.gpgsign is true.
 
 With --pull-request BASE, hydrate then opens a pull request that merges the branch into
-BASE, unless one is open or there is nothing to merge. The environment variable
-GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, for the forge of the remote origin, has the
-token for it, which is sent only to that host, over https.
+BASE, unless one is open or there is nothing to merge. Set GITHUB_TOKEN, GITLAB_TOKEN or
+GITEA_TOKEN, for the forge of the remote origin, to a token. Hydrate sends the token only
+to that host, over https.
 
 With --verify-images, every image in the packages must have a digest and satisfy the
 policy, or nothing is written.`,
@@ -134,7 +134,7 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 	}
 	for i, p := range rendered {
 		if len(p.Manifest) == 0 {
-			return fmt.Errorf("%s renders no objects, and an empty folder would remove what runs: nothing was written", given[i])
+			return fmt.Errorf("%s renders no objects, and an empty folder would delete the running objects: nothing was written", given[i])
 		}
 	}
 	result, err := to.Write(ctx, rendered)
@@ -149,7 +149,7 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 	}
 	address, opened, err := to.Propose(ctx, result.Commit, *proposal)
 	if err != nil {
-		return fmt.Errorf("the branch %s is written, and has no pull request: %w", h.branch, err)
+		return fmt.Errorf("the branch %s was written, but no pull request was opened: %w", h.branch, err)
 	}
 	if h.Quiet {
 		return nil
@@ -160,7 +160,7 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 	case address != "":
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s is open\n", h.branch, krm.Printable(address))
 	default:
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s has all of it\n", h.branch, h.into)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s has all changes already\n", h.branch, h.into)
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func forgeOf(ctx context.Context, clone, kind, flag string) (forge.Forge, error)
 	}
 	if kind == "" {
 		if kind = forge.Of(remote); kind == "" {
-			return nil, cli.Usagef("%s: name what the remote origin is on with --forge: %s", flag, strings.Join(names, ", "))
+			return nil, cli.Usagef("%s: name the forge of the remote origin with --forge: %s", flag, strings.Join(names, ", "))
 		}
 	}
 	token := os.Getenv(variables[kind])
@@ -253,7 +253,7 @@ func (h *hydration) uncommitted(cmd *cobra.Command, repository string, paths []s
 		return err
 	}
 	if len(out) > 0 && h.Talks() {
-		fmt.Fprintln(cmd.ErrOrStderr(), "armature: what is not committed is not rendered: HEAD is")
+		fmt.Fprintln(cmd.ErrOrStderr(), "armature: uncommitted changes are not rendered: HEAD is")
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ overwrites a file.`,
   armature init --for kpt,argocd,ci
   armature init helm/ --for helm # the post-renderer of Helm 3 and 4
   armature init --for flux       # renders in the cluster
-  armature init --for flux-oci   # takes what CI pushes`,
+  armature init --for flux-oci   # applies what CI pushes`,
 		Args: cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder := "."

@@ -26,11 +26,11 @@ func installCommand() *cobra.Command {
 		Long: `Install prints the manifests of the build controller: CRDs, least-privilege RBAC,
 Deployment, metrics Service, PodDisruptionBudget, templates and steps; with
 --catalog those of the catalog as well, and with --sources those of the controller
-that renders Flux's sources. All settings can be in a file of --values, which are those of
-the chart; flags override them.
+that renders Flux's sources. A file of --values can have all settings: they are those of
+the chart. Flags override them.
 
-With --wait it applies them as armature apply does, and waits until the controllers
-are ready; the inventory is the package armature in their namespace.`,
+With --wait, install applies the manifests like armature apply, as the package armature in
+the namespace of the controllers, and waits until the controllers are ready.`,
 		Example: `  armature install --wait
   armature install --catalog | kubectl apply --server-side -f -
   armature install --values values.yaml --wait --dry-run
@@ -56,7 +56,7 @@ are ready; the inventory is the package armature in their namespace.`,
 				return err
 			}
 			if i.Image == "" && !version.IsRelease() {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the manifests name the latest image that was released, and this build, %s, is not a release\n  hint: name the image of this build with --image\n", version.String())
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: this build, %s, is not a release: the manifests name the image of the latest release\n  hint: name the image of this build with --image\n", version.String())
 			}
 			if !opt.Wait {
 				_, err = cmd.OutOrStdout().Write(text)
@@ -100,7 +100,7 @@ are ready; the inventory is the package armature in their namespace.`,
 	cmd.Flags().BoolVar(&opt.Wait, "wait", false, "apply the manifests, and wait until the controllers are ready")
 	f.DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "how long to wait")
 	f.BoolVar(&dryRun, "dry-run", false, "with --wait, show what would be done; the API server checks it and stores nothing")
-	f.BoolVarP(&yes, "yes", "y", false, "do not ask before objects are pruned")
+	f.BoolVarP(&yes, "yes", "y", false, "prune objects without confirmation")
 	return cmd
 }
 

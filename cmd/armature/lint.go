@@ -23,13 +23,13 @@ func lintCommand() *cobra.Command {
 	var rules bool
 	cmd := &cobra.Command{
 		Use:   "lint PATH|-",
-		Short: "Find mistakes in a package that a cluster would show only later",
+		Short: "Find mistakes in a package before it reaches a cluster",
 		Long: `Lint renders a package in memory and checks the result: clashing ports, references
 to missing objects, pods that their namespace refuses. It writes nothing. Findings
 go to standard output with the author's file and line.
 
-Each kustomization that no other one uses is built, as kustomize does, but without
-network, plugins and charts. Other files are checked as they are.
+Lint builds each kustomization that no other kustomization uses, but without network,
+plugins and charts. It checks other files as they are.
 
 spec.lint in armature.yaml sets the severity of each rule; the annotation
 ` + keys.LintIgnore + ` on an object names rules that skip it.

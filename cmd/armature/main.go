@@ -43,12 +43,12 @@ func root() *cobra.Command {
 		Use:   "armature",
 		Short: "Render AI-agent platforms at GitOps time",
 		Long: `Armature adds identity, configuration and policy to AI-agent workloads when their
-manifests are rendered, so that Git shows what runs. PATH and FILE may be given with -f,
-too, as for kubectl.`,
+manifests are rendered, so that Git shows what runs. Commands also accept PATH and FILE
+as -f, like kubectl.`,
 		Example: `  armature init                         write armature.yaml and the wiring for your tools
   armature render apps/ -d rendered/    render a folder
   kustomize build . | armature render - render a stream
-  armature verify rendered/             fail where something opted in and was not rendered`,
+  armature verify rendered/             fail if an opted-in workload is not rendered`,
 		Version:       version.String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -30,20 +30,20 @@ func migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate PATH|-",
 		Short: "Convert Agents, kagent's resources and injected workloads to plain manifests",
-		Long: `Migrate turns the custom resources of other agent platforms into the standard
-objects that they generate, and removes from workloads what admission webhooks
-put in. It reports for every field whether it is kept, moved or dropped, with
-the reason, and which running workloads roll.
+		Long: `Migrate converts the custom resources of other agent platforms to the standard objects
+that their controllers generate, and removes the additions of admission webhooks from
+workloads. It reports for each field whether it is kept, moved or dropped and why, and
+which running workloads roll.
 
 Nothing is written without --write. From a cluster, export the custom resources
 together with the objects that their controllers created: those objects then stay
 unchanged. Delete the custom resources afterwards with
 "kubectl delete --cascade=orphan", or the cluster deletes the workloads too.
 
-With --kagent-harness, resources of kagent 0.x become those of kagent 1.0 instead: an
-AgentTemplate, a Harness and an Agent for each Agent, by kagent's own mapping. The file
-has a Harness of 1.0, which says with which image and where agents run; agents that
-need another environment or memory get one of their own.`,
+With --kagent-harness, migrate converts resources of kagent 0.x to kagent 1.0 instead: each
+Agent becomes an AgentTemplate, a Harness and an Agent, by kagent's own mapping. The file
+has a Harness of 1.0 with the image and the place of agents. Agents that need another
+environment or memory get their own Harness.`,
 		Example: `  armature migrate apps/                          report what each field would become
   armature migrate apps/ --write                  change the files
   armature migrate apps/ -d migrated/ --write     write to another folder
@@ -60,7 +60,7 @@ need another environment or memory get one of their own.`,
 
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if folder != "" && !write {
-				return cli.Usagef("--output-dir writes, so it needs --write; without both, only the report is made")
+				return cli.Usagef("--output-dir requires --write; without both, migrate only reports")
 			}
 			path := "-"
 			if live {
@@ -172,7 +172,7 @@ func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format
 		done := krm.Count(len(reports), "object") + " would be migrated: nothing was written, set --write"
 		switch {
 		case len(reports) == 0:
-			done = "nothing to migrate: " + path + " has no object of another platform and nothing that a webhook put in"
+			done = "nothing to migrate: " + path + " has no objects of other platforms and no additions of webhooks"
 		case write:
 			done = krm.Count(len(reports), "object") + " migrated"
 		}

@@ -32,14 +32,14 @@ func pinCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pin PATH",
 		Short: "Resolve the images of a package to digests, in armature.lock",
-		Long: `Pin renders PATH and asks the registries for the digest of every image that runs:
-those of the workloads and of injected sidecars. The digests are in armature.lock,
-which every render applies, without a network. Pinning again brings the lock up to
-date and shows which tags have moved; --check only shows it, and fails.
+		Long: `Pin renders PATH and asks the registries for the digest of every image of workloads and of
+injected sidecars. It writes the digests to armature.lock, which every render applies
+without a network. Pinning again updates the lock and shows which tags have moved. With
+--check, pin only shows them, and fails if the lock is out of date.
 
-A skill that a workload mounts is checked before a new digest of it is written, as by
-armature skill verify. With --key or --verify-policy, every image has to be signed:
-those that PATH names by digest as well.
+Before pin writes a new digest of a mounted skill, it checks the skill like armature skill
+verify. With --key or --verify-policy, every image must be signed, including those that
+PATH names by digest.
 
 armature pin-builds writes the images of finished AgentBuilds to the lock, and
 armature tools pin the tools of tool servers.`,
@@ -64,7 +64,7 @@ armature tools pin the tools of tool servers.`,
 	p.Registry.Flags(cmd)
 	p.Trust.Flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&p.platform, "platform", "", "resolve to the image of os/arch[/variant] (default: what the lock says, or all platforms)")
+	f.StringVar(&p.platform, "platform", "", "resolve to the image of os/arch[/variant] (default: the platform in the lock, or all platforms)")
 	f.BoolVar(&p.check, "check", false, "write nothing; fail if the lock is out of date")
 	f.BoolVar(&p.steps, "steps", false, "resolve the images of build steps in PATH as well")
 	cli.OutputFlag(cmd, &p.format, "text", "json", "yaml")
@@ -72,7 +72,7 @@ armature tools pin the tools of tool servers.`,
 }
 
 // errNoLock is that of a command that writes a lock for standard input.
-var errNoLock = cli.Usagef("the lock is beside a package: name its folder")
+var errNoLock = cli.Usagef("standard input has no lock: name the folder of the package")
 
 // lockOf names the lock of a package, unless a flag names another.
 func lockOf(path, named string) (string, error) {

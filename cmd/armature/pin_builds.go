@@ -51,19 +51,20 @@ func pinBuildsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pin-builds PATH",
 		Short: "Write the images of finished AgentBuilds to armature.lock",
-		Long: `Pin-builds reads the AgentBuilds of a namespace and writes the images of those that
-are finished to the lock of the package PATH, or to the lock PATH. Only the entries of
-builds change. With --key or --verify-policy, the images have to be signed.
+		Long: `Pin-builds writes the images of the finished AgentBuilds of a namespace to armature.lock.
+PATH is a package or a lock. Only the entries of builds change. With --key or
+--verify-policy, the images must be signed.
 
-With --branch, it writes the lock on that branch of the remote origin, as one commit that
-changes only the lines of builds, and leaves the working tree alone. With --pull-request
-BASE, it writes a branch of its own and opens a pull request that merges it into BASE. An
-image that a person took out of the lock again, by a revert or by closing the pull
-request, is held back, and so is one whose source commit is older than that of the lock;
---accept lifts that. The author is that of Git's configuration, or of GIT_AUTHOR_NAME and
-GIT_AUTHOR_EMAIL.
+With --branch, pin-builds commits the lock to that branch of the remote origin, changes only
+the lines of builds, and leaves the working tree alone. With --pull-request BASE, it commits
+to another branch and opens a pull request that merges it into BASE.
 
-With --via api, the forge makes the commit, by the account of the token in GITHUB_TOKEN,
+Pin-builds holds back an image that was removed from the lock, by a revert or by closing the
+pull request, and an image whose source commit is older than that of the lock; --accept
+overrides this. The author of the commit comes from Git's configuration, or from
+GIT_AUTHOR_NAME and GIT_AUTHOR_EMAIL.
+
+With --via api, the forge creates the commit with the account of the token in GITHUB_TOKEN,
 GITLAB_TOKEN or GITEA_TOKEN, so that GitHub signs it.`,
 		Example: `  armature pin-builds apps/ -n team1
   armature pin-builds apps/ -A --check
@@ -98,11 +99,11 @@ GITLAB_TOKEN or GITEA_TOKEN, so that GitHub signs it.`,
 	f.BoolVar(&p.check, "check", false, "write nothing; fail if the lock is out of date")
 	f.StringVar(&p.branch, "branch", "", "branch of the remote origin to write to, without refs/heads/ (default: the working tree, or armature/pin/PATH with --pull-request)")
 	f.StringVar(&p.into, "pull-request", "", "open a pull request that merges the commit into this branch, unless one is open")
-	cli.WordFlag(cmd, &p.via, "via", "", "git", "git pushes the commit; api lets the forge of the remote origin make it, by the account of the token, and sign it where it does", "way", "git", "api")
+	cli.WordFlag(cmd, &p.via, "via", "", "git", "git pushes the commit; api creates it on the forge of the remote origin, with the account of the token; some forges sign it", "way", "git", "api")
 	names, _ := forge.Names()
 	cli.WordFlag(cmd, &p.forge, "forge", "", "", "with --pull-request or --via api, the forge of the remote origin: "+strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
 	f.StringVar(&p.key, "signing-key", "", "file with the SSH or OpenPGP key that signs the commit; its passphrase is in "+passphraseVariable)
-	f.StringArrayVar(&p.accept, "accept", nil, "digest to write although it is held back, because a person took it out again or its commit is older; repeatable")
+	f.StringArrayVar(&p.accept, "accept", nil, "digest to write although it was removed from the lock or its commit is older; repeatable")
 	cli.OutputFlag(cmd, &p.format, "text", "json", "yaml")
 	return cmd
 }
@@ -123,7 +124,7 @@ func (p *buildPinning) checkFlags() error {
 	}
 	for _, digest := range p.accept {
 		if !digestForm.MatchString(digest) {
-			return cli.Usagef("--accept %q: give a digest, which is sha256: and 64 hexadecimal digits", digest)
+			return cli.Usagef("--accept %q: use a digest: sha256: and 64 hexadecimal digits", digest)
 		}
 	}
 	return nil
@@ -255,7 +256,7 @@ func (p *buildPinning) commit(cmd *cobra.Command) error {
 		}
 		descends, err := source.Descends(ctx, b.Commit, older)
 		if err != nil {
-			err = fmt.Errorf("%w\n  hint: to write it without the comparison, give --accept %s", err, b.Image[strings.LastIndex(b.Image, "@")+1:])
+			err = fmt.Errorf("%w\n  hint: use --accept %s to write it without the comparison", err, b.Image[strings.LastIndex(b.Image, "@")+1:])
 		}
 		return descends, err
 	}
@@ -367,7 +368,7 @@ func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, buil
 		to = u.Proposal
 	}
 	for _, h := range held {
-		fmt.Fprintf(cmd.ErrOrStderr(), "armature: build %s is held back: %s\n  hint: build something newer, or give --accept %s\n", h.Build, krm.Printable(h.Why), h.Image[strings.LastIndex(h.Image, "@")+1:])
+		fmt.Fprintf(cmd.ErrOrStderr(), "armature: build %s is held back: %s\n  hint: build a newer commit, or use --accept %s\n", h.Build, krm.Printable(h.Why), h.Image[strings.LastIndex(h.Image, "@")+1:])
 	}
 	switch {
 	case result.New:
@@ -389,7 +390,7 @@ func (p *buildPinning) propose(cmd *cobra.Command, to *hydrate.Branch, proposal 
 	proposal.Title, proposal.Body = result.Text()
 	address, opened, err := to.Propose(ctx, result.Commit, proposal)
 	if err != nil {
-		return fmt.Errorf("the branch %s is written, and has no pull request: %w", to.Name, err)
+		return fmt.Errorf("the branch %s was written, but no pull request was opened: %w", to.Name, err)
 	}
 	if address != "" {
 		word := "is open"

@@ -38,12 +38,12 @@ Rendering needs neither a cluster nor a network. A second render changes nothing
 "armature uninject" undoes it.
 
 With --verify-images, render also queries registries: every image in the output must
-have a digest and satisfy the policy, or nothing is written. The content of skills is
-judged as well.
+have a digest and satisfy the policy, or nothing is written. Render then also checks the
+content of skills.
 
-The folder of --output-dir gets no RenderConfig, so that kubectl apply -f takes it.
-With --check, render writes nothing: it compares the folder with what it would write,
-prints the difference, and fails where there is one.`,
+Render writes no RenderConfig to --output-dir, so that kubectl apply -f accepts the folder.
+With --check, render writes nothing: it compares the folder with a new render, prints the
+difference, and fails if there is one.`,
 		Example: `  armature render apps/ | kubectl apply -f -
   armature render apps/ -d rendered/
   armature render apps/ --in-place
@@ -77,7 +77,7 @@ prints the difference, and fails where there is one.`,
 	}
 	in.Flags(cmd)
 	out.flags(cmd)
-	cmd.Flags().BoolVar(&out.check, "check", false, "write nothing; fail with a diff if the folder is not what a render writes now")
+	cmd.Flags().BoolVar(&out.check, "check", false, "write nothing; fail with a diff if the folder differs from a new render")
 	gate.Flag(cmd)
 	cmd.Flags().StringSliceVar(&names, "functions", nil, "run only these functions (see armature functions)")
 	cmd.Flags().BoolVar(&closed, "closed", false, "refuse an AgentCard or AgentRuntime whose workload is not in the package")
@@ -91,8 +91,8 @@ func uninjectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "uninject PATH|-",
 		SuggestFor: []string{"unrender"},
-		Short:      "Restore rendered manifests to what their author wrote",
-		Long: `Uninject removes exactly what a render of any version added, and restores the custom
+		Short:      "Restore rendered manifests to their original text",
+		Long: `Uninject removes all additions of a render of any version, and restores the custom
 resources that the render consumed.`,
 		Example: `  armature uninject rendered/ -d apps/
   armature uninject apps/ --in-place
@@ -191,7 +191,7 @@ func outdated(cmd *cobra.Command, path, command string, c *source.Comparison) (f
 			return nil, err
 		}
 		findings = append(findings, krm.Finding{Rule: "render/outdated", Severity: krm.Error, Place: krm.Place{File: d.File, Line: 1},
-			Message: "it is not what a render of " + path + " writes now", Hint: "run " + command + " and commit the result"})
+			Message: "it differs from a new render of " + path, Hint: "run " + command + " and commit the result"})
 	}
 	return findings, err
 }
@@ -292,7 +292,7 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 			err = in.Report(cmd, findings)
 		}
 		if err == nil && in.Talks() {
-			fmt.Fprintf(cmd.ErrOrStderr(), "checked: %s is what a render of %s writes now\n", folder, path)
+			fmt.Fprintf(cmd.ErrOrStderr(), "checked: %s is up to date with %s\n", folder, path)
 		}
 		return err
 	}
@@ -323,7 +323,7 @@ func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src r
 		opt.ObjectsOnly = true
 		if file := in.Kustomization(src); file != "" && cmd.Name() == "render" {
 			findings = append(findings, krm.Finding{Rule: "package/kustomization", Severity: krm.Warning, Place: krm.Place{File: file},
-				Message: "the output has the files of the folder, and not what this kustomization builds of them",
+				Message: "the output has the files of the folder, not the result of this kustomization",
 				Hint:    "run kustomize build, with armature.yaml as a transformer (armature init --for kustomize)"})
 		}
 	}

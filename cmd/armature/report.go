@@ -29,20 +29,20 @@ func reportCommand() *cobra.Command {
 	var r reporting
 	cmd := &cobra.Command{
 		Use:   "report PATH --pull-request NUMBER --against REVISION",
-		Short: "Show on a pull request what lint finds, and what the change means",
+		Short: "Report lint findings and the effect of a change on a pull request",
 		Long: `Report runs lint and diff --against on a package, and writes the result to a pull
 request of the remote origin: as one comment, which is updated in place, and as the
 status armature/package/PATH of its commit, which fails if lint finds an error.
 
-The status is of the commit that is checked out. Report refuses where that is not the
-head of the pull request, or where a file differs from it.
+Report sets the status of the commit that is checked out. It fails if that commit is not
+the head of the pull request, or if a file differs from it.
 
-Nothing is commented if lint finds nothing and nothing changes, except with --always;
-an earlier comment is removed then. The comment has a part for each package, and for
-each AgentBuild whose spec.report has a credential of the same account.
+If lint finds nothing and nothing changes, report writes no comment and removes an earlier
+one; with --always, it writes one. The comment has a part for each package, and for each
+AgentBuild whose spec.report has a credential of the same account.
 
-The environment variable GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, for the forge of
-the remote origin, has the token for it, which is sent only to that host, over https.
+Set GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, for the forge of the remote origin, to a
+token. Report sends the token only to that host, over https.
 
 The exit status is 0 without errors, 1 if a finding is an error, and 2 for wrong
 usage.`,
@@ -56,7 +56,7 @@ usage.`,
 	f := cmd.Flags()
 	f.StringVar(&r.number, "pull-request", "", "number of the pull request (required)")
 	f.StringVar(&r.against, "against", "", "Git revision that the package is compared with (required)")
-	f.BoolVar(&r.always, "always", false, "comment also if there is nothing that a reviewer has to know")
+	f.BoolVar(&r.always, "always", false, "write a comment even without findings and changes")
 	f.BoolVarP(&r.Quiet, "quiet", "q", false, "show errors and warnings only")
 	names, _ := forge.Names()
 	cli.WordFlag(cmd, &r.forge, "forge", "", "", "forge of the remote origin: "+strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
@@ -70,7 +70,7 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	ctx := cmd.Context()
 	number, err := strconv.Atoi(r.number)
 	if err != nil || number <= 0 || r.against == "" {
-		return cli.Usagef("--pull-request and --against: give the number of the pull request, and the revision that it changes")
+		return cli.Usagef("--pull-request and --against: set the number of the pull request, and the revision that it changes")
 	}
 	r.Format = "text"
 	at, err := cli.FindRevision(ctx, path, "HEAD")
@@ -81,7 +81,7 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	case err != nil:
 		return err
 	case name != "":
-		return fmt.Errorf("%s is not as commit %.12s has it, which would get the status\n  hint: commit it, or check the pull request out into an empty folder", krm.Printable(name), at.Commit)
+		return fmt.Errorf("%s differs from commit %.12s, which would get the status\n  hint: commit it, or check the pull request out into an empty folder", krm.Printable(name), at.Commit)
 	}
 	f, err := forgeOf(ctx, at.Repository, r.forge, "report")
 	if err != nil {
@@ -125,7 +125,7 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 		return fmt.Errorf("asking for pull request %d: %w", number, err)
 	}
 	if p.Commit != at.Commit { // it was pushed to since, or another commit is checked out
-		return fmt.Errorf("pull request %d is at commit %.12s, and %.12s is checked out: a commit that was not looked at gets no status\n"+
+		return fmt.Errorf("pull request %d is at commit %.12s, but %.12s is checked out: only a commit that was checked gets a status\n"+
 			"  hint: check out the head of the pull request; actions/checkout does so with ref: ${{ github.event.pull_request.head.sha }}", number, krm.Printable(p.Commit), at.Commit)
 	}
 	part := "package/" + unsafeInPart.ReplaceAllString(name, "-")

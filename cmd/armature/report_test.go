@@ -161,7 +161,7 @@ func TestReport(t *testing.T) {
 	}
 	looked := p.head()
 	p.head = func() string { return strings.Repeat("b", 40) }
-	refuses("pull request 7 is at commit bbbbbbbbbbbb, and " + looked[:12] + " is checked out")
+	refuses("pull request 7 is at commit bbbbbbbbbbbb, but " + looked[:12] + " is checked out")
 	p.head = func() string { return looked }
 	for name, text := range map[string]string{"apps/web.yaml": "changed", "apps/ignored.yaml": "kind: x\n", ".gitignore": "*ignored*\n", "apps/new.yaml": "kind: x\n"} {
 		was, err := os.ReadFile(filepath.Join(dir, name))
@@ -172,7 +172,7 @@ func TestReport(t *testing.T) {
 		if name == ".gitignore" { // outside of the package, and not tracked
 			report(0)
 		} else {
-			refuses(name + " is not as commit " + looked[:12])
+			refuses(name + " differs from commit " + looked[:12])
 		}
 		if isNew {
 			err = os.Remove(filepath.Join(dir, name))

@@ -35,11 +35,11 @@ func skillPushCommand() *cobra.Command {
 		Short: "Check an Agent Skills folder, and store it as an image",
 		Long: `Push checks FOLDER by the rules of Agent Skills (SKILL.md, its name and description)
 and stores it as an ordinary image with one layer, which works as an image volume and
-as a skill of kagent. The same folder has the same digest, which is printed. A folder
-with a link or a device in it is refused.
+as a skill of kagent. Push prints the digest; equal folders have equal digests. It refuses
+a folder that has a link or a device in it.
 
-With --sign, the image is signed like by cosign, and provenance is attached (SLSA v1):
-the digests of the files, and the Git commit. The tag moves when all of it is in place.`,
+With --sign, push signs the image like cosign, and attaches provenance (SLSA v1): the
+digests of the files, and the Git commit. The tag moves last.`,
 		Example: `  armature skill push skills/pdf-processing oci://registry.example/skills/pdf-processing:v1
   armature skill push skills/pdf-processing oci://registry.example/skills/pdf-processing:v1 --sign --key cosign.key --tlog-upload=false`,
 		Args: cli.ArtifactArgs(2, 1),
@@ -106,13 +106,13 @@ func skillVerifyCommand() *cobra.Command {
 	var trust cli.Trust
 	cmd := &cobra.Command{
 		Use:   "verify oci://REGISTRY/REPOSITORY:TAG",
-		Short: "Fail if an image is not a skill that is safe to mount, or not signed",
+		Short: "Check that an image is a skill that is safe to mount, and its signature",
 		Long: `Verify reads the image and writes nothing. It refuses what push refuses in a folder:
 links, devices, set-uid files, names that lead out of the folder, more than one layer,
 more than 1,000 files or 64 MiB, and a SKILL.md that breaks the rules of Agent Skills.
 
-With a key, an identity or a policy file, the signature is verified first. The
-reference with the digest that was checked is printed.`,
+With a key, an identity or a policy file, verify checks the signature first. It prints the
+reference with the digest that it checked.`,
 		Example: `  armature skill verify oci://registry.example/skills/pdf-processing:v1
   armature skill verify oci://registry.example/skills/pdf-processing:v1 --verify-policy policy.yaml`,
 		Args: cli.ArtifactArgs(1, 0),

@@ -23,16 +23,16 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [NAME]...",
 		Short: "Show the state of actors, agents and injected workloads in a cluster",
-		Long: `Status reads live objects and reports the state of what Armature rendered: actors
-with the states and columns of their former operator, agents with their conditions,
-and all other injected workloads, each with the components of the identity
-infrastructure that are ready. It writes nothing and reads no Secrets.
+		Long: `Status reads live objects and reports the state of rendered workloads: actors with the
+states and columns of their former operator, agents with their conditions, and all other
+injected workloads, each with the components of the identity infrastructure that are
+ready. It writes nothing and reads no Secrets.
 
-With one NAME, it also shows the chain from the commit that was built to the pods, with the
-run, the image, its attestation and the lock in Git, and where that stands still and why.
+With one NAME, status also shows the chain from the source commit to the pods: the run, the
+image, its attestation and the lock in Git, and which link is not complete and why.
 
-With --packages, it lists the packages that armature apply has applied, or the objects of
-the package NAME and their health.
+With --packages, status lists the packages that armature apply has applied, or the objects
+of the package NAME and their health.
 
 The exit status is 0 if everything is ready, 3 if something is in progress, and 1
 if something failed or cannot be read. docs/status.md explains each
@@ -87,7 +87,7 @@ state.`,
 	k.Flags(cmd)
 	k.AllFlag(cmd)
 	cmd.Flags().BoolVar(&packages, "packages", false, "list the applied packages, or the objects of the package NAME")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again whenever it changes, until Ctrl-C")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the state again when it changes, until Ctrl-C")
 	cli.ListFlag(cmd, &format)
 	return cmd
 }
@@ -123,7 +123,7 @@ func (s *statusOf) show(cmd *cobra.Command) (status.Health, error) {
 		found := report.Only(s.names)
 		missing := slices.DeleteFunc(slices.Clone(s.names), func(n string) bool { return slices.Contains(found, n) })
 		if len(missing) > 0 && !s.watch {
-			return status.Ill, fmt.Errorf("nothing that Armature rendered is called %s%s", strings.Join(missing, ", "), cli.Where(s.namespace))
+			return status.Ill, fmt.Errorf("no rendered object has the name %s%s", strings.Join(missing, ", "), cli.Where(s.namespace))
 		}
 	}
 	chains, err := s.chains(cmd.Context(), live, report)
@@ -157,7 +157,7 @@ func (s *statusOf) show(cmd *cobra.Command) (status.Health, error) {
 	}
 	s.last = out
 	if report.Empty() && tables {
-		fmt.Fprintf(cmd.ErrOrStderr(), "nothing that Armature rendered%s\n", cli.Where(s.namespace))
+		fmt.Fprintf(cmd.ErrOrStderr(), "no rendered objects%s\n", cli.Where(s.namespace))
 	}
 	_, err = io.WriteString(cmd.OutOrStdout(), out)
 	return report.Health(), err
@@ -179,7 +179,7 @@ func (s *statusOf) follow(cmd *cobra.Command) error {
 			return err
 		case err != nil && err.Error() != failed:
 			failed = err.Error()
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s (looking again every %s)\n", failed, every)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s (every %s)\n", failed, every)
 		case err == nil:
 			health, failed = now, ""
 		}

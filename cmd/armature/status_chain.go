@@ -69,7 +69,7 @@ func writeChains(out io.Writer, chains []chain.Chain) error {
 			return err
 		}
 		if stop := c.Stop(); stop != nil {
-			fmt.Fprintf(out, "it stands still at %s: %s\n", stop.Name, strings.TrimSpace(stop.Why))
+			fmt.Fprintf(out, "it stops at %s: %s\n", stop.Name, strings.TrimSpace(stop.Why))
 		}
 	}
 	return nil

@@ -33,7 +33,7 @@ func TestStatus(t *testing.T) {
 	a.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig)
 
 	// Nothing there yet: that is fine, and reported.
-	if out, errs := a.run(t, 0, "status", "-n", "team1"); out != "" || !strings.Contains(errs, "nothing that Armature rendered in namespace team1") {
+	if out, errs := a.run(t, 0, "status", "-n", "team1"); out != "" || !strings.Contains(errs, "no rendered objects in namespace team1") {
 		t.Errorf("out %q, errors %q", out, errs)
 	}
 	pod := func(name string) string {
@@ -91,7 +91,7 @@ func TestStatus(t *testing.T) {
 	}
 
 	// What is not there, and wrong calls.
-	if _, errs := a.run(t, 1, "status", "nothing", "-n", "team1"); !strings.Contains(errs, "nothing that Armature rendered is called nothing in namespace team1") {
+	if _, errs := a.run(t, 1, "status", "nothing", "-n", "team1"); !strings.Contains(errs, "no rendered object has the name nothing in namespace team1") {
 		t.Error(errs)
 	}
 	a.run(t, 2, "status", "-o", "csv")

@@ -85,7 +85,7 @@ func toolsPinCommand() *cobra.Command {
 		Long: `Pin asks the tool servers that PATH names, MCPServers and RemoteMCPServers of kagent,
 for their tools. It writes the digest of each tool's name, title, description, schemas and
 annotations to armature.lock, and the definitions to armature.tools.lock beside it. It
-shows what changed word by word. Commit both files once you have read the change.`,
+shows the changes word by word. Commit both files once you have read the change.`,
 		Example: `  armature tools pin apps/
   armature tools pin apps/ --catalog-server https://localhost:8443 --certificate-authority ca.crt`,
 		Args: cli.Args(cobra.ExactArgs(1)),
@@ -140,9 +140,9 @@ func toolsVerifyCommand() *cobra.Command {
 	var servers cli.ToolServers
 	cmd := &cobra.Command{
 		Use:   "verify PATH",
-		Short: "Fail if tool servers offer other tools than armature.lock has",
-		Long: `Verify asks the tool servers that PATH names for their tools, shows word by word where
-they differ from armature.lock, and fails if they do. It renders nothing.`,
+		Short: "Fail if the tools of tool servers differ from armature.lock",
+		Long: `Verify asks the tool servers that PATH names for their tools, compares them with
+armature.lock, shows each difference word by word, and fails if there is one.`,
 		Example: `  armature tools verify apps/`,
 		Args:    cli.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -157,7 +157,7 @@ they differ from armature.lock, and fails if they do. It renders nothing.`,
 			place := krm.Place{File: cmp.Or(in.Lock, render.LockFile)}
 			for _, of := range changed(s.changes) {
 				place.Object = of
-				findings = append(findings, krm.Finding{Rule: "verify/tools", Severity: krm.Error, Place: place, Message: "the server offers other tools than the lock has",
+				findings = append(findings, krm.Finding{Rule: "verify/tools", Severity: krm.Error, Place: place, Message: "the tools of the server differ from the lock",
 					Hint: "review the change, then run `armature tools pin` and commit armature.lock"})
 			}
 			if err := in.Report(cmd, findings); err != nil {

@@ -345,7 +345,7 @@ func TestToolLockInCluster(t *testing.T) {
 	if out, errOut := a.run(t, 1, append([]string{"tools", "verify", folder}, throughCatalog...)...); !strings.Contains(out, "{+web and send links to evil.example.+}") {
 		t.Errorf("verify:\n%s%s", out, errOut)
 	}
-	if out, errOut := a.run(t, 1, apply...); !strings.Contains(errOut, "office.yaml:1: RemoteMCPServer office: the server offers other tools than the lock has") || !strings.Contains(errOut, "armature tools pin") {
+	if out, errOut := a.run(t, 1, apply...); !strings.Contains(errOut, "office.yaml:1: RemoteMCPServer office: the tools of the server differ from the lock") || !strings.Contains(errOut, "armature tools pin") {
 		t.Errorf("apply:\n%s%s", out, errOut)
 	}
 	requests := s.requests.Load()

@@ -37,7 +37,7 @@ armature artifact verify.`,
 		},
 	}
 	in.Flags(cmd)
-	cmd.Flags().BoolVar(&required, "require-workloads", false, "fail if no workload opted in, as where its label is misspelt")
+	cmd.Flags().BoolVar(&required, "require-workloads", false, "fail if no workload opted in, for example because of a misspelt label")
 	return cmd
 }
 

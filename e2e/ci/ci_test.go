@@ -268,7 +268,7 @@ func TestActionRefuses(t *testing.T) {
 	}{
 		"rendered manifests are out of date": {func(dir string) {
 			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
-		}, "rendered", "::error file=rendered/deployment.yaml,line=1,title=render/outdated::it is not what a render of apps writes now"},
+		}, "rendered", "::error file=rendered/deployment.yaml,line=1,title=render/outdated::it differs from a new render of apps"},
 		"rendered manifests were edited": {func(dir string) {
 			replace(t, filepath.Join(dir, "rendered", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
 		}, "rendered", "::error file=rendered/deployment.yaml,line=1,title=render/outdated::"},

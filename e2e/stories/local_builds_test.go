@@ -171,7 +171,7 @@ spec:
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"ok   found", "ok   refused", "FAIL wrong", `the result has-dockerfile is "false", and "true" is expected`, "ok   custom", "ok   mode", "1 of 5 tests failed"} {
+	for _, want := range []string{"ok   found", "ok   refused", "FAIL wrong", `the result has-dockerfile is "false", but "true" is expected`, "ok   custom", "ok   mode", "1 of 5 tests failed"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("it prints no %q:\n%s", want, out)
 		}

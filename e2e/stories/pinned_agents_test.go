@@ -87,8 +87,8 @@ func TestPinnedAgents(t *testing.T) {
 			}
 		}
 	}
-	shows("verify", p.inCluster(t, 1, "tools", "verify", p.apps), append(words, "offers other tools than the lock has")...)
-	refusal := []string{"RemoteMCPServer office: the server offers other tools than the lock has", "armature tools pin"}
+	shows("verify", p.inCluster(t, 1, "tools", "verify", p.apps), append(words, "differ from the lock")...)
+	refusal := []string{"RemoteMCPServer office: the tools of the server differ from the lock", "armature tools pin"}
 	shows("apply", p.applyFails(t), refusal...)
 
 	p.inCluster(t, 0, "tools", "pin", p.apps)

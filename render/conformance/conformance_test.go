@@ -171,7 +171,7 @@ func TestFaults(t *testing.T) {
 		}, "unreadable input", "exit status 0"},
 		"no end": {func(input []byte) (Answer, error) {
 			if bytes.Contains(input, []byte("anchors")) {
-				return Answer{}, errors.New("it has not ended after 30s")
+				return Answer{}, errors.New("it was still running after 30s")
 			}
 			return good(input)
 		}, "answer", "the list of odd YAML: it has not ended"},

@@ -44,15 +44,14 @@ func pushCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push PATH|- oci://REGISTRY/REPOSITORY:TAG",
 		Short: "Render a package and store it in a registry",
-		Long: `Push renders PATH and stores the result as an OCI artifact, which Flux accepts. The
-same package from the same commit has the same digest, whoever pushes it. Source,
-revision and time are those of the Git commit; outside of Git, --source, --revision
-and the environment variable SOURCE_DATE_EPOCH set them.
+		Long: `Push renders PATH and stores the result as an OCI artifact, which Flux accepts. The same
+package from the same commit always has the same digest. Source, revision and time are
+those of the Git commit; outside of Git, --source, --revision and the environment variable
+SOURCE_DATE_EPOCH set them.
 
-With --sign, the artifact is signed like by cosign, and provenance of the render
-(SLSA v1) is attached: digests of the files, versions of the functions,
-configuration and lock. Both are published in cosign's tag format and as Sigstore
-bundles. The tag moves when all of it is in place.
+With --sign, push signs the artifact like cosign, and attaches provenance of the render
+(SLSA v1): digests of the files, versions of the functions, configuration and lock. It
+publishes both in cosign's tag format and as Sigstore bundles. The tag moves last.
 
 With --verify-images, every image in the package must have a digest and satisfy the
 policy, or nothing is pushed.`,

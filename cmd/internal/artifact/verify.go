@@ -50,14 +50,14 @@ func attestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attest oci://REGISTRY/REPOSITORY:TAG --verify-policy FILE",
 		Short: "Verify an artifact or image by a policy, and attach the verdict, signed",
-		Long: `Attest verifies an artifact or image as armature artifact verify does, and attaches a
-verification summary (VSA, SLSA v1) to what the policy accepts: a signed attestation,
-in cosign's tag format and as a Sigstore bundle, of the policy and the SLSA build level.`,
+		Long: `Attest verifies an artifact or image like armature artifact verify. If the policy accepts
+it, attest attaches a verification summary (VSA, SLSA v1): a signed attestation of the
+policy and the SLSA build level, in cosign's tag format and as a Sigstore bundle.`,
 		Example: `  armature artifact attest oci://registry.example/weather:v1 --verify-policy policy.yaml --key cosign.key --tlog-upload=false`,
 		Args:    cli.ArtifactArgs(1, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if file == "" {
-				return cli.Usagef("the summary names the policy that was satisfied: name its file with --verify-policy")
+				return cli.Usagef("a summary needs a policy: name its file with --verify-policy")
 			}
 			policy, err := (&cli.Trust{File: file}).Read(&r)
 			if err != nil {

@@ -27,7 +27,7 @@ type ImageGate struct {
 }
 
 func (g *ImageGate) Flag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&g.file, "verify-images", "", "`file` with a VerifyPolicy that every image has to satisfy, by digest; asks the registries")
+	cmd.Flags().StringVar(&g.file, "verify-images", "", "`file` with a VerifyPolicy that every image must satisfy, by digest; queries the registries")
 }
 
 // Open reads the policy.

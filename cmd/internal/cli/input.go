@@ -300,8 +300,8 @@ func (t *Untouched) Finding() []krm.Finding {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	first := t.found[0]
-	first.Message = "no workload asks for injection: there is " + text
-	first.Hint = "write the label " + t.label + ": enabled into the metadata of each that is an agent"
+	first.Message = "no workload opts in to injection: the package has " + text
+	first.Hint = "write the label " + t.label + ": enabled in the metadata of each agent"
 	first.Object = krm.Ref{}
 	return []krm.Finding{first}
 }

@@ -30,7 +30,7 @@ func Confirmation(cmd *cobra.Command, yes, stdinTaken bool) func(*apply.Plan) er
 			fmt.Fprintf(w, "%s: %s\n", s.Action, s.Title())
 		}
 		if stdinTaken || !IsTerminal(cmd.InOrStdin()) {
-			return fmt.Errorf("nothing was done: %s would be deleted, and there is no terminal to ask on\n  hint: pass --yes", krm.Count(len(destructive), "object"))
+			return fmt.Errorf("nothing was done: %s would be deleted, and there is no terminal for confirmation\n  hint: pass --yes", krm.Count(len(destructive), "object"))
 		}
 		fmt.Fprintf(w, "Delete %s? [y/N] ", krm.Count(len(destructive), "object"))
 		answer, err := bufio.NewReader(interruptibleReader{cmd.Context(), cmd.InOrStdin()}).ReadString('\n')
@@ -82,7 +82,7 @@ func AllowFlag(cmd *cobra.Command, opt *apply.Options, words ...string) {
 	for _, w := range words {
 		usage = append(usage, w+" ("+allowed[w]+")")
 	}
-	cmd.Flags().Var(&allow{opt: opt, words: words}, "allow", "what is refused otherwise: "+strings.Join(usage, ", ")+"; repeatable")
+	cmd.Flags().Var(&allow{opt: opt, words: words}, "allow", "changes to allow that are refused by default: "+strings.Join(usage, ", ")+"; repeatable")
 }
 
 func (a *allow) String() string { return strings.Join(a.given, ",") }

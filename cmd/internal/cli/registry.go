@@ -75,7 +75,7 @@ func (t *Trust) AllFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&t.identity.Subject, "certificate-identity", "", "identity that the certificate was issued to")
 	f.StringVar(&t.identity.SubjectRegExp, "certificate-identity-regexp", "", "the same as a regular expression, which must match the whole value")
-	f.StringVar(&t.identity.Issuer, "certificate-oidc-issuer", "", "OpenID provider that vouched for the identity in the certificate")
+	f.StringVar(&t.identity.Issuer, "certificate-oidc-issuer", "", "OpenID provider that authenticated the identity in the certificate")
 	f.StringVar(&t.identity.IssuerRegExp, "certificate-oidc-issuer-regexp", "", "the same as a regular expression, which must match the whole value")
 	f.StringVar(&t.policy.Roots, "ca-roots", "", "PEM file of the authorities that issue certificates (default: sigstore's)")
 	f.StringVar(&t.policy.TrustedRoot, "trusted-root", "", "file with a trusted root of Sigstore, instead of the public one: authorities, logs, timestamps")
@@ -128,9 +128,9 @@ type Signer struct {
 
 func (s *Signer) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&s.signer.Key, "key", "", "private key: a file, k8s://namespace/secret or KMS URI (default: keyless, by the machine's identity)")
+	f.StringVar(&s.signer.Key, "key", "", "private key: a file, k8s://namespace/secret or KMS URI (default: keyless, with the machine's identity)")
 	f.StringVar(&s.signer.Certificate, "certificate", "", "certificate of the key, in PEM")
-	f.StringVar(&s.signer.Chain, "certificate-chain", "", "certificates above it, in PEM, the root last")
+	f.StringVar(&s.signer.Chain, "certificate-chain", "", "chain of the certificate, in PEM, the root last")
 	f.StringVar(&s.signer.IdentityToken, "identity-token", "", "OpenID token, or a file with one, for keyless signing")
 	f.StringVar(&s.signer.Fulcio, "fulcio-url", sign.FulcioURL, "authority for keyless signing")
 	f.StringVar(&s.signer.Rekor, "rekor-url", sign.RekorURL, "transparency log")
@@ -180,7 +180,7 @@ func password(ctx context.Context) ([]byte, error) {
 	}
 	terminal := int(os.Stdin.Fd())
 	if !term.IsTerminal(terminal) {
-		return nil, errors.New("the key's password is not known: set COSIGN_PASSWORD, to nothing where it has none")
+		return nil, errors.New("the key's password is missing: set COSIGN_PASSWORD, to an empty value if the key has none")
 	}
 	shown, err := term.GetState(terminal)
 	if err != nil {

@@ -47,7 +47,7 @@ type ToolServers struct {
 func (t *ToolServers) Flags(cmd *cobra.Command) {
 	t.Cluster.LoginFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&t.catalog, "catalog-server", "", "address of a catalog that has asked the tool servers, such as https://localhost:8443 (default: each server is asked)")
+	f.StringVar(&t.catalog, "catalog-server", "", "address of a catalog that has queried the tool servers, such as https://localhost:8443 (default: query each server)")
 	f.StringVar(&t.tokenFile, "token-file", "", "file with a Kubernetes token; empty uses the kubeconfig's")
 	f.StringVar(&t.ca, "certificate-authority", "", "PEM file of the authority that signed the catalog's certificate")
 }
@@ -119,9 +119,9 @@ func (s named) ask(ctx context.Context, asked asking) (a answer) {
 	}
 	found, protocol, err := asked(ctx, s)
 	if err != nil {
-		hint := "run it where the server answers, or name the catalog with --catalog-server"
+		hint := "run it where the server is reachable, or name the catalog with --catalog-server"
 		if errors.Is(err, ask.ErrTooLarge) {
-			hint = "have the server offer less: 8 MiB, 10,000 tools and 64 levels are the most that is read"
+			hint = "reduce what the server offers: at most 8 MiB, 10,000 tools and 64 levels are read"
 		}
 		report("", fmt.Sprintf("the tools of %s are not known: %v", s.server, err), hint)
 		return a
@@ -245,7 +245,7 @@ func (t *ToolServers) fromCatalog(cmd *cobra.Command, kubeconfig func() (*rest.C
 				continue
 			}
 			if len(i.Document) == 0 {
-				return nil, "", errors.New("the server says that its list is for whoever asks it alone, so that the catalog keeps no definitions: ask the server")
+				return nil, "", errors.New("the server limits its list to the client that asks, so the catalog keeps no definitions: query the server directly")
 			}
 			d, err := tools.Read(i.Document)
 			if err != nil {

@@ -30,11 +30,11 @@ func CatalogCommand() *cobra.Command {
 	c := &catalog{}
 	cmd := &cobra.Command{
 		Use:   "catalog",
-		Short: "List and search the agents and tools that run",
-		Long: `Catalog shows which agents and tool servers run, what they can do and how to reach
-them. It queries a catalog server (--server, or ARMATURE_CATALOG) with the token of
-the kubeconfig or of --token-file. With -f it reads the discovered data from the
-status of manifests instead, and queries no server.`,
+		Short: "List and search running agents and tools",
+		Long: `Catalog shows the agents and tool servers that run, with their skills, tools and addresses.
+It queries a catalog server (--server, or ARMATURE_CATALOG) with the token of the
+kubeconfig or of --token-file. With -f, it reads the discovered data from the status of
+manifests instead, and queries no server.`,
 		Example: `  armature catalog list -A --server https://localhost:8443 --certificate-authority ca.crt
   armature catalog search "weather forecast" -A -o wide
   armature catalog get team1/weather -o yaml

@@ -43,10 +43,9 @@ func ConsoleCommand() *cobra.Command {
 		Use:   "console",
 		Short: "Open a page of the agents, builds and packages of a cluster",
 		Long: `Console opens the page of agents, tool servers, builds and packages in a browser, with
-the rights of the kubeconfig. Nothing is installed in the cluster: the page is served on
-this machine's loopback address until Ctrl-C, for the one browser that opens the printed
-address first. What agents and tool servers offer is what the status of their resources
-says.`,
+the rights of the kubeconfig. It installs nothing in the cluster: it serves the page on this
+machine's loopback address until Ctrl-C, for the one browser that opens the printed address
+first. Skills and tools come from the status of resources.`,
 		Example: `  armature console
   armature console -n team1 --context staging
   armature console -A --port 8080`,
@@ -63,7 +62,7 @@ says.`,
 	}
 	k.Flags(cmd)
 	k.AllFlag(cmd)
-	cmd.Flags().Uint16Var(&port, "port", 0, "port of the page on this machine; 0 is one that is free")
+	cmd.Flags().Uint16Var(&port, "port", 0, "port of the page on this machine; 0 chooses a free one")
 	return cmd
 }
 
@@ -101,7 +100,7 @@ func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
 	if err != nil {
-		return fmt.Errorf("serving the console: %w\n  hint: choose another --port, or none", err)
+		return fmt.Errorf("serving the console: %w\n  hint: choose another --port, or omit it", err)
 	}
 	pages := (&console.Console{Store: s, Access: guard, Cluster: cluster, Log: log}).Handler()
 	secret, take := l.Once(store.Session{Name: who, Expires: time.Now().Add(24 * time.Hour)})
@@ -117,7 +116,7 @@ func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port
 	address := "http://" + listener.Addr().String() + "/login/console?token=" + secret
 	fmt.Fprintf(cmd.OutOrStdout(), "%s\n", address)
 	if cli.IsTerminal(cmd.OutOrStdout()) {
-		fmt.Fprintln(cmd.ErrOrStderr(), "the page is there until Ctrl-C, for the browser that opens this address first")
+		fmt.Fprintln(cmd.ErrOrStderr(), "the page is served until Ctrl-C, to the browser that opens this address first")
 		done, problem := browse(ctx, address)
 		if problem != nil {
 			log.Info("no browser was started: open the address yourself", "reason", problem.Error())

@@ -55,10 +55,10 @@ type Build struct {
 // Flags are those that --local alone has.
 func (l *Build) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&l.source, "source", "", "with --local: folder to build instead of the Git revision, without what .gitignore names")
-	f.StringArrayVar(&l.secrets, "secret", nil, "with --local: NAME=FOLDER gives a Secret whose keys are the folder's files, NAME/KEY=FILE one key")
-	f.StringVar(&l.destination, "destination", "", "with --local: where the image goes: registry is that of spec.buildOutput, with the caller's own Docker login; docker loads it into Docker; layout=FOLDER writes an OCI layout (default: nowhere)")
-	f.StringVar(&l.provenance, "provenance-file", "", "with --local: file that gets the provenance, unsigned and by the builder \"local\", which no policy accepts")
+	f.StringVar(&l.source, "source", "", "with --local: folder to build instead of the Git revision, without the files that .gitignore names")
+	f.StringArrayVar(&l.secrets, "secret", nil, "with --local: Secret for the build: NAME=FOLDER with a file for each key, or NAME/KEY=FILE for one key")
+	f.StringVar(&l.destination, "destination", "", "with --local: destination of the image: registry pushes to spec.buildOutput with your Docker login, docker loads it into Docker, layout=FOLDER writes an OCI layout (default: none)")
+	f.StringVar(&l.provenance, "provenance-file", "", "with --local: file for the provenance, unsigned and by the builder \"local\", which no policy accepts")
 	f.StringVar(&l.mode, "mode", "", "with --local: build with this mode instead of the build's own")
 	cli.CompleteFlag(cmd, "mode", manifest.ShippedModes)
 	l.stepFlags(cmd, "with --local: ")
@@ -67,7 +67,7 @@ func (l *Build) Flags(cmd *cobra.Command) {
 // stepFlags are about the steps that run on this machine.
 func (l *Build) stepFlags(cmd *cobra.Command, when string) {
 	f := cmd.Flags()
-	f.BoolVar(&l.logs, "logs", false, when+"print all that steps write, not only the last lines of one that fails")
+	f.BoolVar(&l.logs, "logs", false, when+"print all output of steps, not only the last lines of a failed step")
 	f.StringSliceVar(&l.templates, "templates", nil, when+"folder with template and step ConfigMaps; they override the shipped ones")
 	cli.ValuesFlag(cmd, &l.values)
 	f.StringVar(&l.pinned, "image-pins", "", when+"YAML file that maps step images to digests (default: the lock of this release; \"\" pins none)")
@@ -469,14 +469,14 @@ func PruneCommand() *cobra.Command {
 	var here bool
 	cmd := &cobra.Command{
 		Use:   "prune --local",
-		Short: "Remove what killed local builds left in BuildKit",
-		Long: `Remove what killed local builds left in BuildKit: the folders of their steps. Builds that
-go on keep theirs, and so does BuildKit its cache.`,
+		Short: "Remove folders that interrupted local builds left in BuildKit",
+		Long: `Prune removes the step folders that interrupted local builds left in BuildKit. It keeps the
+folders of running builds and BuildKit's cache.`,
 		Example: `  armature build prune --local`,
 		Args:    cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if !here {
-				return cli.Usagef("--local is needed: runs of a cluster are removed by their AgentBuilds (spec.cleanupAfterBuild)")
+				return cli.Usagef("--local is required: AgentBuilds remove their runs from a cluster (spec.cleanupAfterBuild)")
 			}
 			daemon, err := connect(cmd.Context())
 			if err != nil {

@@ -26,9 +26,9 @@ func TestCommand() *cobra.Command {
 	var l Build
 	cmd := &cobra.Command{
 		Use:   "test FILE...",
-		Short: "Run steps and templates on this machine, and compare what they do",
-		Long: `Run each BuildTest of the files with BuildKit, as armature build run --local does,
-and compare its results and its output with what the file expects:
+		Short: "Run steps and templates on this machine, and compare their results",
+		Long: `Test runs each BuildTest of the files with BuildKit, like armature build run --local, and
+compares its results and its output with the expectations in the file:
 
   apiVersion: ` + keys.V1alpha1 + `
   kind: BuildTest
@@ -141,7 +141,7 @@ func (l *Build) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemo
 	}
 	expect := t.Spec.Expect
 	if got := map[bool]string{true: "Failed", false: "Succeeded"}[step != nil]; got != expect.Result {
-		wrong = append(wrong, fmt.Sprintf("it %s, and %s is expected", strings.ToLower(got), expect.Result))
+		wrong = append(wrong, fmt.Sprintf("it %s, but %s is expected", strings.ToLower(got), expect.Result))
 		if step != nil {
 			wrong = append(wrong, step.Error())
 		}
@@ -156,9 +156,9 @@ func (l *Build) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemo
 			value, given = results.Tasks[task][result]
 		}
 		if want := expect.Results[name]; !given {
-			wrong = append(wrong, fmt.Sprintf("the result %s is not there, and %q is expected", name, want))
+			wrong = append(wrong, fmt.Sprintf("the result %s is missing, but %q is expected", name, want))
 		} else if value != want {
-			wrong = append(wrong, fmt.Sprintf("the result %s is %q, and %q is expected", name, value, want))
+			wrong = append(wrong, fmt.Sprintf("the result %s is %q, but %q is expected", name, value, want))
 		}
 	}
 	for _, part := range expect.Logs {

@@ -28,10 +28,10 @@ func Command() *cobra.Command {
 	var limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "test-function -- COMMAND [ARG...]",
-		Short: "Check whether a program is a KRM function that hosts can rely on",
-		Long: `Test-function runs a KRM function on lists of its own, and on the one of --input, and
-prints what hosts such as kustomize and kpt ask of it: ok, failed or skipped, with what
-was seen and a hint. The exit status is 1 if a check failed.`,
+		Short: "Check that a program is a KRM function that hosts can rely on",
+		Long: `Test-function runs a KRM function on lists of its own, and on the one of --input, and checks
+the requirements of hosts such as kustomize and kpt. For each, it prints ok, failed or
+skipped, with the observation and a hint. The exit status is 1 if a check failed.`,
 		Example: `  armature test-function -- armature-fn inject
   armature test-function --config settings.yaml --input list.yaml -- ./my-function
   armature test-function -o json -- ./my-function`,
@@ -43,7 +43,7 @@ was seen and a hint. The exit status is 1 if a check failed.`,
 		},
 		RunE: func(cmd *cobra.Command, command []string) error {
 			if limit <= 0 {
-				return cli.Usagef("--timeout is %s: it has to be positive", limit)
+				return cli.Usagef("--timeout %s: use a positive duration", limit)
 			}
 			if config == "-" && input == "-" {
 				return cli.Usagef("--config and --input cannot both be -")
@@ -72,8 +72,8 @@ was seen and a hint. The exit status is 1 if a check failed.`,
 		},
 	}
 	cmd.Flags().StringVarP(&config, "config", "c", "", "a `FILE` with the functionConfig")
-	cmd.Flags().StringVar(&input, "input", "", "a `FILE` with a ResourceList to run the function on (default: one that is built in)")
-	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Second, "how long a run of the function may take")
+	cmd.Flags().StringVar(&input, "input", "", "a `FILE` with a ResourceList to run the function on (default: a built-in one)")
+	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Second, "maximum duration of a run of the function")
 	cmd.Flags().SetInterspersed(false) // what is behind COMMAND is its own
 	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd
@@ -131,11 +131,11 @@ func (p program) Run(ctx context.Context, input []byte) (conformance.Answer, err
 	case out.more:
 		return conformance.Answer{}, fmt.Errorf("it prints more than %d MiB", mostOutput>>20)
 	case errors.Is(within.Err(), context.DeadlineExceeded):
-		return conformance.Answer{}, fmt.Errorf("it has not ended after %s", p.limit)
+		return conformance.Answer{}, fmt.Errorf("it was still running after %s", p.limit)
 	case ctx.Err() != nil:
 		return conformance.Answer{}, ctx.Err()
 	case errors.Is(err, exec.ErrWaitDelay):
-		return conformance.Answer{}, errors.New("it has ended, and what it started still has its output")
+		return conformance.Answer{}, errors.New("it ended, but a child process still holds its output")
 	case errors.As(err, &ended) && ended.ExitCode() < 0:
 		return conformance.Answer{}, fmt.Errorf("it was ended: %s", ended)
 	case err != nil && ended == nil && !errors.Is(err, syscall.EPIPE): // which does not read all
