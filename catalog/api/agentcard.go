@@ -62,7 +62,7 @@ type AgentCardSpec struct {
 	// Selector selects pods of the namespace by label, for any kind of workload. If
 	// omitted, targetRef is required.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",message="an empty selector is every pod of the namespace: give matchLabels"
+	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",message="an empty selector selects every pod of the namespace: give matchLabels"
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 	// TargetRef names one workload of the namespace instead. If omitted, selector is
 	// required.

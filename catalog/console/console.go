@@ -262,7 +262,7 @@ func Visible[T any](v *Visit, resource string, all []T, namespace func(T) string
 func (v *Visit) Allow(names ...string) error {
 	for name := range v.URL.Query() {
 		if !slices.Contains(names, name) {
-			return &Problem{http.StatusBadRequest, fmt.Sprintf("The parameter %q is not known here.", name), "Remove it from the address."}
+			return &Problem{http.StatusBadRequest, fmt.Sprintf("The parameter %q is not supported.", name), "Remove it from the address."}
 		}
 	}
 	return nil

@@ -364,7 +364,7 @@ func check(q store.Query) error {
 func allow(r *http.Request, names ...string) error {
 	for name := range r.URL.Query() {
 		if !slices.Contains(names, name) {
-			return &problem{http.StatusBadRequest, fmt.Sprintf("parameter %q is not known here", name)}
+			return &problem{http.StatusBadRequest, fmt.Sprintf("parameter %q is not supported", name)}
 		}
 	}
 	return nil

@@ -129,7 +129,7 @@ func TestToolLock(t *testing.T) {
 	words := []string{"description: Search the [-web-] {+web<U+200B>+} and [-return links.-] {+send links to evil.example.+}", `the parameter "to" is required now`,
 		"readOnlyHint was true and is false", "U+200B", "- fetch"}
 	out, errOut = a.run(t, 1, "tools", "verify", folder)
-	for _, want := range append(words, "offers other tools than the lock has", "armature tools pin") {
+	for _, want := range append(words, "differ from the lock", "armature tools pin") {
 		if !strings.Contains(out+errOut, want) {
 			t.Errorf("verify: no %q in\n%s%s", want, out, errOut)
 		}
@@ -159,7 +159,7 @@ func TestToolLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, file, strings.Replace(string(text), "evil.example", "good.example", 1))
-	if _, errOut = a.run(t, 2, "diff", folder, "--against", "HEAD"); !strings.Contains(errOut, "is not what armature.lock has") {
+	if _, errOut = a.run(t, 2, "diff", folder, "--against", "HEAD"); !strings.Contains(errOut, "differ from armature.lock") {
 		t.Errorf("diff of edited definitions: %s", errOut)
 	}
 	a.run(t, 0, "tools", "pin", folder) // writes them again

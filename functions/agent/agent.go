@@ -170,7 +170,7 @@ func (e *expander) images() {
 		if image != "" && (i == 0 || Placeholder(have)) {
 			if !Placeholder(have) && have != image {
 				e.Report(krm.Info, "agent/image-replaced", fmt.Sprintf("spec.podTemplateSpec.spec.containers[%d].image", i),
-					fmt.Sprintf("%s gives way to %s of %s", have, image, e.imageField()), "")
+					fmt.Sprintf("%s is replaced by %s of %s", have, image, e.imageField()), "")
 			}
 			set(c, "image", image)
 		} else if Placeholder(have) && e.agent.Spec.ImageSource == nil {
@@ -203,7 +203,7 @@ func (e *expander) image() string {
 		if image, found := e.BuiltImage(e.Namespace, source.BuildRef.Name); found {
 			return image
 		}
-		e.error("build-unresolved", at+".buildRef", fmt.Sprintf("nothing says which image the AgentBuild %s has built", source.BuildRef.Name),
+		e.error("build-unresolved", at+".buildRef", fmt.Sprintf("the image of the AgentBuild %s is not known", source.BuildRef.Name),
 			"run `armature pin-builds` once the build is done")
 	case Placeholder(source.Image):
 		e.error("no-image", at, "neither image nor buildRef", "set one of them")

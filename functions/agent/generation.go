@@ -51,14 +51,14 @@ func generationOf(p *contract.Package) *generation {
 		return g
 	}
 	p.Misconfigured("config/kagenti", "spec.kagenti.generation",
-		fmt.Sprintf("%q is not a generation of Kagenti's Agents that is rendered", krm.Shown(*p.Config.Kagenti.Generation)), `write "document" or "operator"`)
+		fmt.Sprintf("%q is not a supported generation of Kagenti's Agents", krm.Shown(*p.Config.Kagenti.Generation)), `write "document" or "operator"`)
 	return &document
 }
 
 // checkGeneration reports the fields that the generation does not know.
 func (e *expander) checkGeneration() {
 	if e.agent.Spec.Image != "" && !e.generation.completes {
-		e.error("generation", "spec.image", "image is not rendered for generation "+e.generation.name+" of Kagenti's Agents",
+		e.error("generation", "spec.image", "image is not supported in generation "+e.generation.name+" of Kagenti's Agents",
 			"write spec.imageSource.image, or set spec.kagenti.generation: operator in armature.yaml")
 	}
 }

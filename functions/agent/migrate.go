@@ -45,14 +45,14 @@ func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []
 		image := c.Get("image")
 		for _, source := range []string{"imageSource", "image"} {
 			if image.Exists() && o.Get("spec", source).Exists() && (first || Placeholder(image.Text())) {
-				notes = append(notes, foreign.Field{Path: image.Path(), Fate: foreign.Dropped, Reason: "spec." + source + " says the image"})
+				notes = append(notes, foreign.Field{Path: image.Path(), Fate: foreign.Dropped, Reason: "spec." + source + " sets the image"})
 			}
 		}
 		first = false
 	}
 	label := prefix + "/inject"
 	if !o.Get("metadata", "labels", label).Exists() && !o.Get("spec", "labels", label).Exists() {
-		notes = append(notes, foreign.Field{Path: "Deployment metadata.labels[" + label + "]", Fate: foreign.Added, Reason: "an Agent has the platform's identity; remove it where it should not"})
+		notes = append(notes, foreign.Field{Path: "Deployment metadata.labels[" + label + "]", Fate: foreign.Added, Reason: "an Agent has the platform's identity; remove the label if it should not"})
 	}
 	g := chosen(config)
 	other := "spec.kagenti.generation: operator in armature.yaml names it " + operator.service(o.Name) + ", as Kagenti's operator does since December 2025"

@@ -33,7 +33,7 @@ func (e *expander) servicePorts() []api.ServicePort {
 			e.error("port", at+".port", fmt.Sprintf("%d is not a port", p.Port), "use 1 to 65535")
 		}
 		if p.Name == "" && len(ports) > 1 {
-			e.error("port", at, "a port without a name, of several", "name it: Kubernetes demands it")
+			e.error("port", at, "one of several ports has no name", "name it: Kubernetes demands it")
 		}
 		if names[p.Name] {
 			e.error("port", at+".name", fmt.Sprintf("a second port is named %q", p.Name), "rename one of the two")

@@ -35,7 +35,7 @@ func Check(card *api.AgentCard) []krm.Finding {
 	spec := &card.Spec
 	switch {
 	case spec.Selector == nil && spec.TargetRef == nil:
-		c.error("agentcard/no-target", "spec", "the card says neither which pods nor which workload it is for",
+		c.error("agentcard/no-target", "spec", "the card has neither a selector nor a targetRef",
 			"set spec.selector.matchLabels, or spec.targetRef")
 	case spec.Selector != nil && spec.TargetRef != nil:
 		c.error("agentcard/two-targets", "spec.targetRef", "the card has a selector and a targetRef", "keep one of them")
@@ -52,12 +52,12 @@ func Check(card *api.AgentCard) []krm.Finding {
 			c.error("agentcard/bad-port", "spec.endpoint.port", fmt.Sprintf("%d is not a port", *e.Port), "use 1 to 65535")
 		}
 		if e.Scheme != nil && *e.Scheme != "http" && *e.Scheme != "https" {
-			c.error("agentcard/unknown-value", "spec.endpoint.scheme", fmt.Sprintf("%q is not known here", krm.Shown(*e.Scheme)), "use http or https")
+			c.error("agentcard/unknown-value", "spec.endpoint.scheme", fmt.Sprintf("%q is not supported", krm.Shown(*e.Scheme)), "use http or https")
 		}
 	}
 	if spec.SyncPeriod != nil {
 		if d, err := time.ParseDuration(*spec.SyncPeriod); err != nil || d < time.Second {
-			c.error("agentcard/bad-period", "spec.syncPeriod", fmt.Sprintf("%q is not a period of a second or more", krm.Shown(*spec.SyncPeriod)), "write it as 30s or 5m")
+			c.error("agentcard/bad-period", "spec.syncPeriod", fmt.Sprintf("%q is not a duration of at least a second", krm.Shown(*spec.SyncPeriod)), "write it as 30s or 5m")
 		}
 	}
 	return c.findings
@@ -80,7 +80,7 @@ func (c *checker) error(rule, field, message, hint string) {
 
 func (c *checker) selector(s *api.LabelSelector) {
 	if len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
-		c.error("agentcard/selector-empty", "spec.selector", "an empty selector is every pod of the namespace",
+		c.error("agentcard/selector-empty", "spec.selector", "an empty selector selects every pod of the namespace",
 			"set spec.selector.matchLabels")
 	}
 	for i, e := range s.MatchExpressions {
@@ -95,7 +95,7 @@ func (c *checker) selector(s *api.LabelSelector) {
 				c.error("agentcard/bad-selector", field+".values", e.Operator+" takes no values", "leave values out")
 			}
 		default:
-			c.error("agentcard/bad-selector", field+".operator", fmt.Sprintf("%q is not known here", krm.Shown(e.Operator)),
+			c.error("agentcard/bad-selector", field+".operator", fmt.Sprintf("%q is not supported", krm.Shown(e.Operator)),
 				"use In, NotIn, Exists or DoesNotExist")
 		}
 		if e.Key == "" {

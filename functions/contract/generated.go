@@ -145,7 +145,7 @@ func (u *Unit) taken(name func() string) bool {
 	place, taken := u.pkg.Index.Authored(index.Key{Kind: "ConfigMap", Namespace: u.Object.Namespace, Name: name()}, u.Object.Origin.File)
 	if taken {
 		u.Report(krm.Error, "package/name-taken", u.Object.Get("metadata", "name"),
-			fmt.Sprintf("its ConfigMap %s already belongs to somebody else in %s", name(), place), "rename that one")
+			fmt.Sprintf("its ConfigMap %s already exists in %s", name(), place), "rename that object")
 	}
 	return taken
 }

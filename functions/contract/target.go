@@ -45,8 +45,8 @@ func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef, else
 			hint = "correct the name, add the workload to the package, or render without --closed"
 		default:
 			severity = krm.Warning
-			message += ": it is taken to be in another package"
-			hint = "correct the name, if it is not; `armature render --closed` makes this an error"
+			message += ": it is assumed to be in another package"
+			hint = "correct the name if it is wrong; `armature render --closed` makes this an error"
 		}
 		if meant := p.Index.Misspelt(ref.Kind, o.Namespace, ref.Name); meant != "" {
 			hint = "did you mean " + meant + "?"

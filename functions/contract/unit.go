@@ -100,7 +100,7 @@ func (u *Unit) ReportRewritten(rule, why string) {
 		message += ", because of " + why
 	}
 	if !u.NoOriginal {
-		message += "; `armature uninject` gives the original back"
+		message += "; `armature uninject` restores the original"
 	}
 	u.Report(krm.Info, rule, krm.Node{}, message, "")
 }

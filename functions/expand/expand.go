@@ -144,7 +144,7 @@ var (
 // server refuses.
 func (r *Resource) checkNames() {
 	refused := func(what, name, hint string) {
-		r.Report(krm.Error, "package/bad-name", "metadata.name", fmt.Sprintf("the API server does not take %s %q, which is named after the %s", what, name, r.Kind), hint)
+		r.Report(krm.Error, "package/bad-name", "metadata.name", fmt.Sprintf("the API server refuses %s %q, which is named after the %s", what, name, r.Kind), hint)
 	}
 	for _, o := range r.Objects {
 		longest := identity.MaxName - max(0, len(o.Name)-len(r.Name))
@@ -267,7 +267,7 @@ func (r *Resource) source() (string, error) {
 		return "", err
 	}
 	if len(data) > maxSource {
-		return "", fmt.Errorf("%s has %d bytes as JSON, and %d fit the annotation that remembers it: move long texts to ConfigMaps", r.Ref, len(data), maxSource)
+		return "", fmt.Errorf("%s has %d bytes as JSON, and the annotation that records it holds %d: move long texts to ConfigMaps", r.Ref, len(data), maxSource)
 	}
 	return strings.ReplaceAll(string(data), "'", "''"), nil // AppendJSON has escaped all else that a reader of YAML could stumble over
 }

@@ -122,7 +122,7 @@ func (s *Set) claim(r *resource, in *Resource) {
 			s.claimed[what] = r
 		case other.Ref != r.Ref:
 			in.Report(krm.Error, "package/claimed", "metadata.name",
-				fmt.Sprintf("the %s is that of %s (%s:%d) too", what, other.Ref, other.Origin.File, other.Origin.Line), "rename one of the two")
+				fmt.Sprintf("the %s is also generated for %s (%s:%d)", what, other.Ref, other.Origin.File, other.Origin.Line), "rename one of the two")
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (s *Set) enter(r *resource, in *Resource) {
 		}
 		if taken {
 			in.Report(krm.Error, "package/name-taken", "metadata.name",
-				fmt.Sprintf("the %s %s that the %s generates belongs to somebody else in %s", o.Kind, o.Name, r.Ref, owner), "rename or remove one of the two")
+				fmt.Sprintf("the %s %s that the %s generates already exists in %s", o.Kind, o.Name, r.Ref, owner), "rename or remove one of the two")
 			continue
 		}
 		s.madeBy[k] = r

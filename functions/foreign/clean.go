@@ -184,7 +184,7 @@ func (c *Cleaning) metadata(o *krm.Object) error {
 			}
 		}
 		if strings.HasPrefix(n.Key(), overcommitPrefix) {
-			return "the webhook's note; armature's overcommit writes its own"
+			return "an annotation of the webhook; armature's overcommit writes its own"
 		}
 		return ""
 	}
@@ -216,7 +216,7 @@ func fromWebhook(n krm.Node) (reason string) {
 	if !Injected(n.Get("name").Text(), n.Get("image").Text()) {
 		return ""
 	}
-	return "injected by the webhook; a render injects it where the workload is labelled"
+	return "injected by the webhook; a render injects it if the workload is labelled"
 }
 
 // webhook takes the identity containers out.
@@ -256,7 +256,7 @@ func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate, prefix string) (i
 	}
 	if injected && !applies {
 		c.Findings = append(c.Findings, o.Finding(krm.Warning, "migrate/only-sidecars", spec,
-			"every container is one of the platform's, and none is an application: they stay as they are", "delete the workload if it was a proxy of its own, whose work the sidecars of each workload do"))
+			"all containers belong to the platform, and none is an application: they stay as they are", "delete the workload if it was a separate proxy: the sidecars of each workload replace it"))
 		return false, nil
 	}
 	c.unknown(o, foreign, injected)
@@ -283,8 +283,8 @@ func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate, prefix string) (i
 	if len(reads) > 0 {
 		slices.Sort(reads)
 		c.Findings = append(c.Findings, o.Finding(krm.Info, "migrate/left-configuration", spec,
-			"the containers that are taken out read "+strings.Join(slices.Compact(reads), ", "),
-			"write what they set as a TokenExchange, or as spec.identity in armature.yaml, and delete what nobody else reads"))
+			"the removed containers read "+strings.Join(slices.Compact(reads), ", "),
+			"write their settings as a TokenExchange, or as spec.identity in armature.yaml, and delete the objects that nothing else reads"))
 	}
 	return true, c.remove(o, spec.Get("volumes"), left)
 }
@@ -303,13 +303,13 @@ func optedOut(o *krm.Object, pod krm.PodTemplate, prefix string) bool {
 // that keeps one of two halves does not work.
 func (c *Cleaning) unknown(o *krm.Object, containers []krm.Node, injected bool) {
 	for _, name := range containers {
-		severity, what, hint := krm.Warning, "kept", "rename it, or remove it by hand"
+		severity, what, hint := krm.Warning, "kept", "rename it, or remove it manually"
 		if injected {
-			severity, what = krm.Error, "it cannot be taken out with the others, nor stay"
-			hint = "rename the container if it is yours; if it is one of the platform's with an image of your own, remove it by hand"
+			severity, what = krm.Error, "it can neither be removed with the others nor stay"
+			hint = "rename the container if it is yours; if it is the platform's container with your own image, remove it manually"
 		}
 		c.Findings = append(c.Findings, o.Finding(severity, "migrate/unknown-container", name,
-			fmt.Sprintf("%s has the name of an injected container, but an image of somebody else's: %s", name.Text(), what), hint))
+			fmt.Sprintf("%s has the name of an injected container, but another image: %s", name.Text(), what), hint))
 	}
 }
 
@@ -373,10 +373,10 @@ func (c *Cleaning) optIn(o *krm.Object, pod krm.PodTemplate, prefix string) (lab
 		})
 	}
 	if !says(prefix + "/inject") {
-		labels = append(labels, Annotation{prefix + "/inject", "enabled", "the workload was injected, and is to be again"})
+		labels = append(labels, Annotation{prefix + "/inject", "enabled", "the workload was injected, and a render injects it again"})
 	}
 	if c.noSPIFFE() && !says(prefix+"/spiffe", prefix+"/spire") {
-		labels = append(labels, Annotation{prefix + "/spiffe", "disabled", "the injected containers did without SPIRE"})
+		labels = append(labels, Annotation{prefix + "/spiffe", "disabled", "the injected containers did not use SPIRE"})
 	}
 	return labels
 }

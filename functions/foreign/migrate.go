@@ -107,7 +107,7 @@ func Fields(o *krm.Object, expands bool, rules []Rule, done []Field) ([]Field, e
 		}
 	}
 	if len(lost) > 0 {
-		return nil, fmt.Errorf("no rule says what becomes of %s", strings.Join(lost, ", "))
+		return nil, fmt.Errorf("no migration rule covers %s", strings.Join(lost, ", "))
 	}
 	return fields, nil
 }

@@ -66,7 +66,7 @@ func (x *setting) annotate(c *Checker, s *Settings, field, text string) {
 		case "enabled", "true":
 			*at = true
 		default:
-			c.Error("identity/bad-annotation", field, fmt.Sprintf("%q says neither on nor off", krm.Shown(text)), "use enabled or disabled")
+			c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is neither enabled nor disabled", krm.Shown(text)), "use enabled or disabled")
 		}
 	case *int:
 		if n, err := strconv.Atoi(strings.TrimSpace(text)); err != nil {

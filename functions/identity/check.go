@@ -65,7 +65,7 @@ func (c *Checker) Has(field string) bool { return c.origin.Has(c.By.field(field)
 // OneOf reports a value that is not among the allowed ones.
 func (c *Checker) OneOf(field, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		c.Error("identity/unknown-value", field, fmt.Sprintf("%q is not known here", krm.Shown(value)),
+		c.Error("identity/unknown-value", field, fmt.Sprintf("%q is not supported", krm.Shown(value)),
 			"use one of: "+strings.Join(allowed, ", "))
 	}
 }
@@ -118,7 +118,7 @@ func checkEndpoint(c *Checker, field, value string) {
 		// What is true of the host and port of a URL is true of them alone.
 		u, err := url.Parse("http://" + value)
 		if err != nil || u.Host != value || u.Hostname() == "" || !validPort(u.Port()) || strings.Contains(value, " ") {
-			c.Error("identity/bad-endpoint", field, "this is neither host:port nor a URL",
+			c.Error("identity/bad-endpoint", field, "the endpoint is neither host:port nor a URL",
 				"write it as collector.namespace:4317 or http://collector.namespace:4318")
 			return
 		}
@@ -129,7 +129,7 @@ func checkEndpoint(c *Checker, field, value string) {
 // portable refuses what OpenTelemetry's loaders would read differently.
 func checkPortable(c *Checker, field, value string) {
 	if !scalar.Portable(value) {
-		c.Error("identity/dollar", field, "the value holds a dollar sign or a brace that OpenTelemetry's loaders do not agree on",
+		c.Error("identity/dollar", field, "the value holds a dollar sign or a brace that OpenTelemetry's loaders interpret differently",
 			"leave out $$, ${ without a variable's name, and { that is not closed")
 	}
 }
@@ -149,12 +149,12 @@ func checkUID(c *Checker, field string, n int) {
 	switch {
 	case n == 0:
 		c.Error("identity/bad-uid", field, "the proxies must not run as root, and root's traffic must not bypass them",
-			"use an ID of the proxies' own, such as 1337")
+			"use an ID that only the proxies have, such as 1337")
 	case n == HelperUID:
-		c.Error("identity/bad-uid", field, "1000 is the user of spiffe-helper and client-registration, and of many applications, whose traffic would pass the proxies by",
-			"use an ID of the proxies' own, such as 1337")
+		c.Error("identity/bad-uid", field, "1000 is the user of spiffe-helper and client-registration, and of many applications, whose traffic would bypass the proxies",
+			"use an ID that only the proxies have, such as 1337")
 	case n < 0 || n > 1<<31-1:
-		c.Error("identity/bad-uid", field, fmt.Sprintf("%d is not a user ID", n), "use an ID of the proxies' own, such as 1337")
+		c.Error("identity/bad-uid", field, fmt.Sprintf("%d is not a user ID", n), "use an ID that only the proxies have, such as 1337")
 	}
 }
 
@@ -186,7 +186,7 @@ func checkSocket(c *Checker, field, value string) {
 		c.Error("identity/bad-socket", field, fmt.Sprintf("%q is not the absolute path of a socket", krm.Shown(value)),
 			"write it as /run/spire/agent-sockets/agent.sock or unix:///run/spire/agent-sockets/agent.sock")
 	case dir == "/", dir == "/etc", dir == "/run", dir == "/tmp", dir == "/shared", dir == "/opt", dir == "/dev", dir == "/proc", dir == "/sys":
-		c.Error("identity/bad-socket", field, "the socket's directory "+dir+" is mounted over the container's own",
+		c.Error("identity/bad-socket", field, "the socket's directory "+dir+" would hide a directory of the container",
 			"put the socket into a directory of its own")
 	}
 }
@@ -314,7 +314,7 @@ func checkHost(c *Checker, field, host string) {
 	case strings.Contains(host, "/") || strings.ContainsAny(host, " @"):
 		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a host", krm.Shown(host)), "write the host only, without scheme and path")
 	case colons == 1:
-		c.Error("identity/bad-host", field, fmt.Sprintf("%q holds a port, and hosts are matched without it", krm.Shown(host)), "leave the port out")
+		c.Error("identity/bad-host", field, fmt.Sprintf("%q holds a port, and hosts are matched without ports", krm.Shown(host)), "leave the port out")
 	case strings.Count(host, "{") != strings.Count(host, "}") || strings.Count(host, "[") != strings.Count(host, "]") || strings.HasSuffix(host, `\`):
 		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a complete pattern", krm.Shown(host)), "close each brace and bracket")
 	}
@@ -372,7 +372,7 @@ func checkResources(c *Checker, s, than *Settings, annotations []Annotation) {
 				}
 			}
 			c.Error("identity/request-over-limit", field,
-				fmt.Sprintf("%s requests %s of %s and may use %s: Kubernetes refuses such a pod", name, r.request, r.what, r.limit),
+				fmt.Sprintf("%s requests %s of %s and its limit is %s: Kubernetes refuses such a pod", name, r.request, r.what, r.limit),
 				fmt.Sprintf("change the other one too, for one workload with %s-request and %s-limit", annotation, annotation))
 		}
 	}

@@ -17,7 +17,7 @@ func checkMetrics(c *Checker, s *Settings) {
 		// An agent may serve its metrics where it serves everything else.
 		if l.Port == p.Port && !l.Agent {
 			c.Warning("identity/port-clash", metricsPort,
-				fmt.Sprintf("the agent's metrics are on port %d, which %s takes first", p.Port, l.Name),
+				fmt.Sprintf("the agent's metrics are on port %d, which %s uses", p.Port, l.Name),
 				"serve metrics on another port, such as 9464")
 			return
 		}

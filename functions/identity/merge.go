@@ -276,7 +276,7 @@ func readExporter(c *Checker, field string, x *api.ExporterSpec) Exporter {
 	}
 	if e.Type == "jaeger" && (strings.HasSuffix(e.Endpoint, ":14250") || strings.HasSuffix(e.Endpoint, ":14268")) {
 		c.Warning("identity/jaeger-port", field+".endpoint",
-			"OpenTelemetry has no exporter for Jaeger's own protocol any more: otel-config.yaml sends OTLP to port 4317 of this host",
+			"OpenTelemetry no longer has an exporter for Jaeger's own protocol: otel-config.yaml sends OTLP to port 4317 of this host",
 			"use Jaeger's OTLP port: 4317 with grpc, 4318 with http/protobuf")
 	}
 	return e

@@ -50,7 +50,7 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe, ask
 						fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, text), "correct the value or remove the label"))
 				case value != "" && value != text:
 					findings = append(findings, o.Finding(krm.Error, "inject/label-conflict", n,
-						fmt.Sprintf("says %s, but line %d says %s", text, first.Line(), value), "keep one of the two labels"))
+						fmt.Sprintf("is %s, but line %d has %s", text, first.Line(), value), "keep one of the two labels"))
 				default:
 					value, first = text, n
 				}
@@ -64,7 +64,7 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe, ask
 	for _, labels := range []krm.Node{o.Get("metadata", "labels"), pod.Template.Get("metadata", "labels")} {
 		if !labels.IsMap() && !labels.IsNull() && o.Contains(prefix+"/inject") {
 			findings = append(findings, o.Finding(krm.Error, "inject/labels-type", labels,
-				"the labels are not a mapping, so that nothing reads them", fmt.Sprintf("write them as %s/inject: enabled, without a dash or quotes around the whole", prefix)))
+				"the labels are not a mapping, so nothing reads them", fmt.Sprintf("write them as %s/inject: enabled, without a dash or quotes around the whole", prefix)))
 			if pod.Path == "" {
 				break // a Pod is its own template
 			}
@@ -77,7 +77,7 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe, ask
 	spiffe := read(prefix+"/spiffe", prefix+"/spire")
 	if requireSpiffe && spiffe == "" && !asked {
 		findings = append(findings, o.Finding(krm.Info, "inject/spiffe-label-missing", o.Get("metadata", "labels"),
-			fmt.Sprintf("not injected: the configuration demands the label %s/spiffe as well", prefix),
+			fmt.Sprintf("not injected: the configuration requires the label %s/spiffe as well", prefix),
 			fmt.Sprintf("add %s/spiffe: enabled", prefix)))
 		return OptIn{NoSPIFFELabel: true}, findings
 	}

@@ -192,8 +192,8 @@ func refusedProbes(s *Settings, w Workload) []krm.Finding {
 		if c == nil {
 			c = w.checker()
 		}
-		c.Warning("identity/probe-refused", "", "the kubelet's probe of "+strconv.Quote(p)+" has no token and will be refused; the path is not opened by itself, because it may be where the agent takes its requests",
-			"probe a path of its own, such as /healthz, or open this one with the annotation "+s.Prefix+"/"+InboundBypassPaths)
+		c.Warning("identity/probe-refused", "", "the kubelet's probe of "+strconv.Quote(p)+" has no token and will be refused; the path is not opened automatically, because the agent may receive its requests there",
+			"probe a separate path, such as /healthz, or open this path with the annotation "+s.Prefix+"/"+InboundBypassPaths)
 	}
 	if c == nil {
 		return nil

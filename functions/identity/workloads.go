@@ -145,7 +145,7 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 	label, out := w.optOuts[ns]
 	if out && opt.Inject {
 		report(krm.Info, "inject/namespace-opts-out", o.Get("metadata", "namespace"),
-			fmt.Sprintf("not injected: the Namespace %s says no (%s)", ns.Name, label), "")
+			fmt.Sprintf("not injected: the Namespace %s opts out (%s)", ns.Name, label), "")
 	}
 	e.labels, e.alone, e.namespace = opt, out || !opt.Inject, nil
 	if out {
@@ -179,7 +179,7 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 		return findings
 	}
 	if strings.Contains(o.Kind, "/") {
-		report(krm.Error, "inject/bad-name", o.Get("kind"), fmt.Sprintf("the API server does not take the kind %q", o.Kind), "write the kind only, without its group")
+		report(krm.Error, "inject/bad-name", o.Get("kind"), fmt.Sprintf("the API server refuses the kind %q", o.Kind), "write the kind only, without its group")
 		return findings
 	}
 	for _, key := range [...]string{"name", "namespace"} {
@@ -188,12 +188,12 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 			report(krm.Error, "inject/no-text", n, fmt.Sprintf("the %s %s is not a string for the API server, but a number or a boolean", key, n.Text()), "put it between quotes")
 			return findings
 		} else if n.IsScalar() && (!ValidName(n.Text()) || key == "namespace" && (len(n.Text()) > 63 || strings.Contains(n.Text(), "."))) {
-			report(krm.Error, "inject/bad-name", n, fmt.Sprintf("the API server does not take the %s %q", key, n.Text()), remedy(n.Text(), "use lower-case letters, digits and dashes, with a letter or digit at both ends"))
+			report(krm.Error, "inject/bad-name", n, fmt.Sprintf("the API server refuses the %s %q", key, n.Text()), remedy(n.Text(), "use lower-case letters, digits and dashes, with a letter or digit at both ends"))
 			return findings
 		}
 	}
 	if o.Kind == "CronJob" && len(o.Name) > 52 {
-		report(krm.Error, "inject/bad-name", o.Get("metadata", "name"), fmt.Sprintf("the API server does not take the name %q of a CronJob, which has more than 52 characters", o.Name), "shorten it: its Jobs are named after it")
+		report(krm.Error, "inject/bad-name", o.Get("metadata", "name"), fmt.Sprintf("the API server refuses the name %q of a CronJob, which has more than 52 characters", o.Name), "shorten it: its Jobs are named after it")
 		return findings
 	}
 	if o.Name == "" {
@@ -231,7 +231,7 @@ func (w *Workloads) Refuses(e *Effective, trace bool) (what, hint string, refuse
 	prefix := w.base.Prefix
 	switch {
 	case e.namespace != nil:
-		return fmt.Sprintf("is in the Namespace %s, which says no (%s)", e.namespace.Name, w.optOuts[e.namespace]), "change that label, or remove this", true
+		return fmt.Sprintf("is in the Namespace %s, which opts out (%s)", e.namespace.Name, w.optOuts[e.namespace]), "change the label of the Namespace, or remove this object", true
 	case e.labels.Refused:
 		return "opts out", fmt.Sprintf("label it %s/inject: enabled, or remove this", prefix), true
 	case e.labels.NoSPIFFELabel:

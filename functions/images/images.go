@@ -199,8 +199,8 @@ type Row struct {
 }
 
 const (
-	elsewhere = "it runs what is elsewhere: a chart, a repository or a catalog"
-	parts     = "what runs is in several fields"
+	elsewhere = "it runs content from elsewhere: a chart, a repository or a catalog"
+	parts     = "the image is in several fields"
 	mutates   = "it changes other objects, and may change their images"
 )
 
@@ -419,7 +419,7 @@ func (w *walk) enter(object map[string]any) {
 	now := inside{group: group, kind: kind, guesses: !OfKubernetes(group)}
 	if _, isObject := object["metadata"].(map[string]any); (isObject || len(w.steps) == 0) && !known(group, kind) {
 		w.unknown = append(w.unknown, Image{Group: group, Kind: kind, Field: fieldPath(w.steps), Unknown: true,
-			Problem: "the policy refuses kinds that Armature does not know"})
+			Problem: "the policy refuses unknown kinds"})
 	}
 	if !own {
 		now.rows, now.guesses = slices.Clip(w.in.rows), now.guesses || w.in.guesses

@@ -53,7 +53,7 @@ func (x *Index) Suggest(ref api.TargetRef, namespace string) string {
 			if k.Namespace == "" {
 				where = "no namespace"
 			}
-			near = append(near, fmt.Sprintf("%s has it in %s: give both the same", e.Place(), where))
+			near = append(near, fmt.Sprintf("%s has it in %s: use the same namespace", e.Place(), where))
 		case k.Name == ref.Name && k.Kind == ref.Kind:
 			near = append(near, fmt.Sprintf("%s has it with apiVersion %s", e.Place(), e.APIVersion))
 		case k.Name == ref.Name && IsWorkload(k.Kind):

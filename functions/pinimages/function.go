@@ -83,7 +83,7 @@ func (s *state) run(u *contract.Unit) {
 			}
 			u.Report(krm.Warning, function+"/not-locked", at.Node, fmt.Sprintf("the lock has no digest of %s", image), "run `armature pin`")
 		case !at.Known:
-			u.Report(krm.Warning, function+"/not-locked", at.Node, fmt.Sprintf("%s is in an item of a list without a name of its own, so that its digest is not written", image),
+			u.Report(krm.Warning, function+"/not-locked", at.Node, fmt.Sprintf("%s is in an item of a list without a name, so its digest is not written", image),
 				"give the item a name, or write "+pinned)
 		default:
 			u.Changes.Set(function, at.In, nil, at.Key(), at.Dress(strings.TrimSuffix(at.Text(), image)+pinned))

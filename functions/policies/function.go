@@ -33,7 +33,7 @@ const function = "policies"
 func Function() contract.Function {
 	return contract.Function{
 		Name:    function,
-		Summary: "derive NetworkPolicies and tool authorization from what agents are bound to",
+		Summary: "derive NetworkPolicies and tool authorization from the bindings of agents",
 		Page:    page,
 		Reasons: contract.Settings,
 		New:     begin,
@@ -156,7 +156,7 @@ type derived struct {
 func (s *state) give(u *contract.Unit, m mode, d derived) {
 	rule := function + "/" + strings.ToLower(d.kind)
 	if place, taken := s.pkg.Index.Authored(index.Key{Kind: d.kind, Namespace: u.Object.Namespace, Name: d.name}, u.Object.Origin.File); taken {
-		u.Report(krm.Warning, function+"/name-taken", krm.Node{}, fmt.Sprintf("its %s %s is not written, because %s has one of that name", d.kind, d.name, place), "rename that one")
+		u.Report(krm.Warning, function+"/name-taken", krm.Node{}, fmt.Sprintf("its %s %s is not written, because %s has an object of that name", d.kind, d.name, place), "rename that object")
 		return
 	}
 	if m == report {
@@ -199,7 +199,7 @@ func unknown(u *contract.Unit, problems []string) {
 	slices.Sort(problems)
 	for _, problem := range slices.Compact(problems) {
 		u.Report(krm.Warning, function+"/unknown-address", krm.Node{}, problem+": no policy is derived for it",
-			"say where it is in spec.policies.addresses of armature.yaml, or add its Service to the package")
+			"set its address in spec.policies.addresses of armature.yaml, or add its Service to the package")
 	}
 }
 

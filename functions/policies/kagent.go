@@ -98,7 +98,7 @@ func (m *modelConfig) hosts() (calls []call) {
 	case kind == "bedrock" && m.Region != "":
 		calls = []call{{url: "https://bedrock-runtime." + m.Region + ".amazonaws.com"}}
 	case !known:
-		calls = []call{{problem: fmt.Sprintf("where models of the provider %q are is not known", krm.Shown(kind))}}
+		calls = []call{{problem: fmt.Sprintf("the address of models of the provider %q is not known", krm.Shown(kind))}}
 	}
 	return calls
 }
@@ -131,7 +131,7 @@ func skillHosts(source string) (calls []call) {
 		calls = append(calls, call{url: g.URL})
 	}
 	for _, o := range named.S3Refs {
-		calls = append(calls, call{problem: fmt.Sprintf("where the bucket of %q is is not known", krm.Shown(o.URI))})
+		calls = append(calls, call{problem: fmt.Sprintf("the address of the bucket of %q is not known", krm.Shown(o.URI))})
 	}
 	return calls
 }

@@ -39,8 +39,8 @@ func (s *state) egress(u *contract.Unit, w *workload) {
 	calls, known := s.plan().calls[w]
 	if !known {
 		if u.Injected() {
-			u.Report(krm.Info, function+"/unknown-calls", krm.Node{}, "nothing says what this agent calls: no NetworkPolicy is derived for it",
-				"name its tool servers in the annotation "+keys.Tools+", and the rest in "+keys.Calls+"; empty values say that it calls nothing")
+			u.Report(krm.Info, function+"/unknown-calls", krm.Node{}, "the package does not declare what this agent calls: no NetworkPolicy is derived for it",
+				"name its tool servers in the annotation "+keys.Tools+", and the rest in "+keys.Calls+"; empty values mean that it calls nothing")
 		}
 		return
 	}
@@ -180,7 +180,7 @@ func (s *state) routed(svc *service, callers map[port][]peer) (problems []string
 					continue
 				}
 				if s.registered(r) {
-					problems = append(problems, fmt.Sprintf("the broker of the gateway of %s asks it too, and its pods are not known", r.Ref))
+					problems = append(problems, fmt.Sprintf("the broker of the gateway of %s queries it too, and its pods are not known", r.Ref))
 				}
 				d, _, problem := s.throughService(svc.object, svc, destination{port: port{"TCP", b.Port}})
 				if problem != "" {

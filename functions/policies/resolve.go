@@ -149,7 +149,7 @@ func (s *state) nearest(kind, namespace, name, file string) index.ID {
 func (s *state) throughService(from object, svc *service, d destination) (_ destination, local bool, problem string) {
 	d.service = svc
 	if svc.Spec.Type == "ExternalName" || len(svc.Spec.Selector) == 0 {
-		return d, false, fmt.Sprintf("%s selects no pods, so that its addresses are not known", svc.Ref)
+		return d, false, fmt.Sprintf("%s selects no pods, so its addresses are not known", svc.Ref)
 	}
 	d.peers = []peer{pods(from.Namespace, svc.Namespace, svc.Spec.Selector)}
 	d.says = fmt.Sprintf("%s port %d", svc.Ref, d.port.Port)

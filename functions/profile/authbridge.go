@@ -44,7 +44,7 @@ func authBridge() identity.Profile {
 			{Path: "clientRegistration.keycloak.adminCredentialsSecret", Needless: true},
 			{Path: "clientRegistration.keycloak.clientNameTemplate", Needless: true},
 			{Path: "clientRegistration.keycloak.tokenExchangeEnabled", Needless: true},
-			{Path: "inbound.validation.requiredScopes", Means: "AuthBridge does not check scopes: a token for the agent passes, whatever its scopes are"},
+			{Path: "inbound.validation.requiredScopes", Means: "AuthBridge does not check scopes: it accepts any token for the agent"},
 		},
 		ConfigMap: bridgeConfigMap,
 		Rules: identity.Rules{
@@ -165,7 +165,7 @@ func clientSecretOf(namespace, workload string) string {
 
 // unnamedSecret reports that the Secret of the workload's client has no name.
 func unnamedSecret(c *identity.Checker, s *identity.Settings) {
-	c.Error("identity/client-secret", "metadata.namespace", "the name of the Secret with the client's credentials follows from the namespace, and the workload has none",
+	c.Error("identity/client-secret", "metadata.namespace", "the name of the Secret with the client's credentials depends on the namespace, and the workload has none",
 		"set metadata.namespace, or the Secret's name with the annotation "+s.Prefix+"/"+identity.ClientSecretName)
 }
 
@@ -180,7 +180,7 @@ func givenToBridge(c *identity.Checker, s *identity.Settings, set map[string]any
 		c.OtherProfile(s, provider, provider)
 	}
 	if set[audience] == "any" {
-		c.Error("identity/other-profile", audience, "AuthBridge takes no token without an audience that it knows", "write self, or an audience")
+		c.Error("identity/other-profile", audience, "AuthBridge accepts no token without a known audience", "write self, or an audience")
 	}
 }
 
@@ -192,7 +192,7 @@ func givenByRuntime(c *identity.Checker, s *identity.Settings, set map[string]an
 		c.Error("identity/target-ref", "targetRef", "an AgentRuntime's targetRef needs an apiVersion", "write it as apps/v1")
 	}
 	if set[mode] == "waypoint" {
-		c.Error("identity/no-waypoint", mode, "a waypoint is a Deployment of its own, and nothing is put beside the agent", "remove the AgentRuntime, or take the mode "+identity.ModeProxySidecar)
+		c.Error("identity/no-waypoint", mode, "a waypoint is a separate Deployment, and the agent gets no sidecar", "remove the AgentRuntime, or take the mode "+identity.ModeProxySidecar)
 		delete(set, mode)
 	}
 	if e, found := set[egress].(string); found {
@@ -202,7 +202,7 @@ func givenByRuntime(c *identity.Checker, s *identity.Settings, set map[string]an
 	}
 	for _, only := range [...]struct{ field, takes string }{{"tlsBridgeMode", "disabled"}, {"inboundInterception", "reverse-proxy"}} {
 		if value, found := set[only.field].(string); found && value != only.takes {
-			c.Error("identity/not-rendered", only.field, fmt.Sprintf("%q is not rendered: it needs objects that Kagenti's operator makes in the cluster", krm.Shown(value)),
+			c.Error("identity/not-rendered", only.field, fmt.Sprintf("%q is not supported: it needs objects that Kagenti's operator creates in the cluster", krm.Shown(value)),
 				"set it to "+only.takes+", or leave this workload to the operator")
 		}
 	}
@@ -287,7 +287,7 @@ func checkRoutes(c *identity.Checker, s *identity.Settings) {
 			return !x.Passthrough && x.Target.Audience == r.Target.Audience && (x.TokenURL != r.TokenURL || !slices.Equal(x.Target.Scopes, r.Target.Scopes))
 		}); j >= 0 {
 			c.Warning("identity/shared-token", fmt.Sprintf(rules+"target.audience", i),
-				fmt.Sprintf("AuthBridge uses one token for each audience, so that %s and %s get each other's scopes", krm.Shown(all[j].Host), krm.Shown(r.Host)),
+				fmt.Sprintf("AuthBridge uses one token for each audience, so %s and %s get each other's scopes", krm.Shown(all[j].Host), krm.Shown(r.Host)),
 				"give both rules the same scopes and tokenUrl, or each an audience of its own")
 		}
 	}
@@ -318,7 +318,7 @@ func bridgeContradictions(c *identity.Checker, s *identity.Settings) {
 		checkRoutes(c, s)
 	}
 	if s.On(EnvoyProxy) && !s.Outbound.Intercept {
-		c.Error("identity/proxy-unused", identity.Interception+"enabled", "nothing sends traffic to Envoy, so that nobody checks the tokens that arrive",
+		c.Error("identity/proxy-unused", identity.Interception+"enabled", "no traffic is redirected to Envoy, so the tokens of inbound requests are not checked",
 			"let proxy-init intercept traffic, or take the mode "+identity.ModeProxySidecar)
 	}
 	keycloak := &s.Registration
@@ -327,6 +327,6 @@ func bridgeContradictions(c *identity.Checker, s *identity.Settings) {
 		return
 	}
 	c.Warning("identity/internal-issuer", "inbound.validation.issuer",
-		fmt.Sprintf("the workload presents itself to Keycloak with a token for %s, the address by which pods reach it: Keycloak takes only its own issuer, which is its public URL", krm.Shown(s.SPIFFE.Audience)),
-		"set inbound.validation.issuer to what the tokens' iss says")
+		fmt.Sprintf("the workload presents itself to Keycloak with a token for %s, the address by which pods reach it: Keycloak accepts only its own issuer, which is its public URL", krm.Shown(s.SPIFFE.Audience)),
+		"set inbound.validation.issuer to the iss of the tokens")
 }

@@ -62,17 +62,17 @@ func contradictions(c *identity.Checker, s *identity.Settings) {
 	if s.Inbound.Enabled && s.Inbound.Validate && len(s.Inbound.RequiredScopes) > 0 && !s.Outbound.Intercept {
 		c.Warning("identity/scopes-unchecked", "inbound.validation.requiredScopes",
 			"Envoy checks the scopes, and inbound traffic does not pass it",
-			"let envoy-proxy and proxy-init in, or use an auth-proxy that reads REQUIRED_SCOPES")
+			"enable envoy-proxy and proxy-init, or use an auth-proxy that reads REQUIRED_SCOPES")
 	}
 	if s.On(EnvoyProxy) && !s.Outbound.Intercept {
 		c.Warning("identity/proxy-unused", identity.Interception+"enabled",
-			"envoy-proxy gets no traffic, because nothing sends any to it",
+			"envoy-proxy gets no traffic, because proxy-init does not redirect any to it",
 			"turn envoy-proxy off too, or let proxy-init intercept traffic")
 	}
 	if s.On(EnvoyProxy) && s.Outbound.TokenExchange && (!s.On(ClientRegistration) || s.Registration.Provider != "keycloak") {
 		c.Warning("identity/no-client", "outbound.tokenExchange",
-			"tokens are to be exchanged, but nothing registers the client that exchanges them",
-			"let client-registration register with Keycloak, turn token exchange off, or give envoy-proxy CLIENT_ID and CLIENT_SECRET yourself")
+			"token exchange is enabled, but nothing registers the client that exchanges tokens",
+			"let client-registration register with Keycloak, turn token exchange off, or set CLIENT_ID and CLIENT_SECRET of envoy-proxy yourself")
 	}
 	if s.On(EnvoyProxy) && s.Outbound.TokenExchange && s.Outbound.Default.Audience == "" {
 		c.Error("identity/target-missing", "outbound.tokenExchange.defaultTarget.audience",
@@ -86,7 +86,7 @@ func contradictions(c *identity.Checker, s *identity.Settings) {
 		}
 		c.Add(severity, "identity/idp-port-excluded", identity.Interception+"excludePorts",
 			fmt.Sprintf("port %d leaves the pod directly, because client-registration reaches Keycloak there before Envoy is up%s", s.Registration.Port, why),
-			fmt.Sprintf("list %d in excludePorts to say that you know", s.Registration.Port))
+			fmt.Sprintf("list %d in excludePorts to accept this", s.Registration.Port))
 	}
 }
 
@@ -132,11 +132,11 @@ func checkIssuer(c *identity.Checker, s *identity.Settings, public bool) {
 		}
 		c.Warning("identity/jwks-of-keycloak", field,
 			fmt.Sprintf("tokens of %s are checked with the keys of the cluster's Keycloak, %s", krm.Shown(s.Inbound.Issuer), krm.Shown(s.Inbound.JWKSURL)),
-			"set "+validation+"jwksUrl, as the pod reaches it; to the same URL where the issuer is another name of this Keycloak")
+			"set "+validation+"jwksUrl, as the pod reaches it; to the same URL if the issuer is another name of this Keycloak")
 	case s.Derived.Issuer && !s.Derived.JWKS:
 		c.Warning("identity/issuer-of-keycloak", validation+"jwksUrl",
 			fmt.Sprintf("the keys are those of %s, and only tokens of the cluster's Keycloak, %s, are accepted", krm.Shown(s.Inbound.JWKSURL), krm.Shown(s.Inbound.Issuer)),
-			"set "+validation+"issuer to what the tokens' iss says")
+			"set "+validation+"issuer to the iss of the tokens")
 	}
 	const tokenURL = "outbound.tokenExchange.tokenUrl"
 	if beside := keysBeside(s.Outbound.TokenURL); s.On(EnvoyProxy) && strings.Contains(s.Component(EnvoyProxy).Image, processorImage) &&
@@ -147,7 +147,7 @@ func checkIssuer(c *identity.Checker, s *identity.Settings, public bool) {
 		}
 		c.Warning("identity/keys-beside-token-url", field,
 			fmt.Sprintf("the token processor beside Envoy checks tokens with the keys at %s, which it derives from tokenUrl: it does not read jwksUrl, %s", krm.Shown(beside), krm.Shown(s.Inbound.JWKSURL)),
-			"set "+tokenURL+" to the token endpoint of the server that jwksUrl is of; a destination rule may have a tokenUrl of its own")
+			"set "+tokenURL+" to the token endpoint of the server of jwksUrl; a destination rule may have its own tokenUrl")
 	}
 }
 

@@ -25,7 +25,7 @@ func needsKeycloakAdmin(config *api.RenderConfig) bool {
 func keycloakAdmin(c *checker) {
 	report := func(at krm.Node, secret string) {
 		c.once(krm.Home(c.Namespace)+"/"+secret, at,
-			"the Secret gives whoever reads it, in a namespace of agents, the rights of Keycloak's administrator",
+			"the Secret, in a namespace of agents, has the credentials of Keycloak's administrator",
 			"let SPIFFE identify the client (spec.profile: "+profile.AuthBridge+"), or keep the credentials in the namespace of a program that registers clients for others")
 	}
 	if c.Kind == "Secret" || c.Kind == "SealedSecret" {

@@ -81,7 +81,7 @@ func reservedName(c *checker) {
 	for _, x := range c.facts.containers {
 		if component(x.name) {
 			c.report(x.node.Get("name"), fmt.Sprintf("%q is the name of an injected container, but nothing was injected by a render", x.name),
-				"rename it; if a webhook injected it, `armature migrate` takes it out")
+				"rename it; if a webhook injected it, `armature migrate` removes it")
 		}
 	}
 	for v := range c.pod.Spec().Get("volumes").Items() {
@@ -149,7 +149,7 @@ func doubleInjection(c *checker) {
 		return
 	}
 	if ns := c.collected.namespaces[krm.Home(c.Namespace)]; ns.mesh != "" && !meshOff(metadata, ns.by) {
-		c.report(c.Get("metadata", "namespace"), fmt.Sprintf("the Namespace %s is labelled %s, so that a mesh redirects the pod's traffic too", cmp.Or(c.Namespace, "default"), ns.mesh), remedy)
+		c.report(c.Get("metadata", "namespace"), fmt.Sprintf("the Namespace %s is labelled %s, so a mesh redirects the pod's traffic too", cmp.Or(c.Namespace, "default"), ns.mesh), remedy)
 	}
 }
 
@@ -167,7 +167,7 @@ func proxyUser(c *checker) {
 			uid = ofPod
 		}
 		if uid.Is(c.facts.proxyUID) {
-			c.report(uid, fmt.Sprintf("%s runs as user %s, the proxy's, so that none of its traffic is intercepted", x.name, c.facts.proxyUID),
+			c.report(uid, fmt.Sprintf("%s runs as user %s, the proxy's, so none of its traffic is intercepted", x.name, c.facts.proxyUID),
 				fmt.Sprintf("give it another runAsUser, or annotate %s/proxy-uid with a free one", c.prefix))
 		}
 	}
@@ -192,7 +192,7 @@ func jobSidecar(c *checker) {
 	for n := range list.Items() {
 		name, image := n.Get("name").Text(), repository(n.Get("image").Text())
 		if slices.Contains(sidecars, name) || slices.Contains(sidecars, path.Base(image)) {
-			c.report(n.Get("name"), fmt.Sprintf("%s keeps running after the others, so that the %s never finishes", name, c.Kind),
+			c.report(n.Get("name"), fmt.Sprintf("%s keeps running after the others, so the %s never finishes", name, c.Kind),
 				"move it to initContainers with restartPolicy: Always (Kubernetes 1.29 and later)")
 		}
 	}
@@ -258,11 +258,11 @@ func sharedIdentity(c *checker) {
 			if !at.Exists() {
 				at = c.pod.Spec().Get("serviceAccount")
 			}
-			hint := "leave the field out, so that a render gives it a ServiceAccount of its own, or name one"
+			hint := "remove the field, so that a render generates a separate ServiceAccount, or name one"
 			if c.Kind == "Pod" {
-				hint = "name a ServiceAccount that no other agent has"
+				hint = "name a ServiceAccount that no other agent uses"
 			}
-			c.report(at, fmt.Sprintf("%s has the ServiceAccount %s too, and therefore the same SPIFFE ID: others cannot tell the two apart", other.ref, defaultAccount), hint)
+			c.report(at, fmt.Sprintf("%s has the ServiceAccount %s too, and therefore the same SPIFFE ID: servers cannot distinguish the two", other.ref, defaultAccount), hint)
 			return
 		}
 	}
@@ -275,7 +275,7 @@ func floating(image string) bool {
 func latestImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if floating(image) {
-			c.once(image, at, fmt.Sprintf("%q may be another image at each start%s", krm.Shown(image), more(c.collected.images[image], "container")), "name a version, and run `armature pin` for its digest")
+			c.once(image, at, fmt.Sprintf("%q may refer to another image at each start%s", krm.Shown(image), more(c.collected.images[image], "container")), "name a version, and run `armature pin` for its digest")
 		}
 	})
 }

@@ -36,11 +36,11 @@ func hintKeys(facts *object) string {
 }
 
 func missingConfigMap(c *checker) {
-	c.missing("ConfigMap", "add it to the package; if something in the cluster makes it, say so with spec.lint.missing-configmap or the annotation "+keys.LintIgnore)
+	c.missing("ConfigMap", "add it to the package; if a controller in the cluster creates it, switch the rule off with spec.lint.missing-configmap or the annotation "+keys.LintIgnore)
 }
 
 func missingSecret(c *checker) {
-	c.missing("Secret", "create it in the cluster, or add what creates it: pods wait until it is there")
+	c.missing("Secret", "create it in the cluster, or add the object that creates it: pods wait until it exists")
 }
 
 func (c *checker) missing(kind, hint string) {

@@ -30,7 +30,7 @@ func bypassAuthProxy(c *checker) {
 				continue
 			}
 			c.report(at, fmt.Sprintf("leads to port %d of %s in %s, past %s", number, owner, pod.ref, proxy),
-				fmt.Sprintf("%s; where the port is meant to be open, such as one for metrics, annotate the Service %s: bypass-auth-proxy", hint, keys.LintIgnore))
+				fmt.Sprintf("%s; if the port is meant to be open, such as one for metrics, annotate the Service %s: bypass-auth-proxy", hint, keys.LintIgnore))
 			break
 		}
 	}
@@ -44,7 +44,7 @@ func (p *Package) past(pod *pod, number int) (proxy, hint string) {
 	case pod.authProxy != 0 && number != pod.authProxy && number != pod.inbound:
 		return profile.AuthProxy, fmt.Sprintf("set targetPort: auth-proxy (%d)", pod.authProxy)
 	case pod.authProxy == 0 && pod.inbound != 0 && slices.Contains(pod.open, number):
-		return profile.EnvoyProxy, fmt.Sprintf("take %d out of excludeInboundPorts", number)
+		return profile.EnvoyProxy, fmt.Sprintf("remove %d from excludeInboundPorts", number)
 	case guarded != 0 && guarded != number:
 		return "AuthBridge", fmt.Sprintf("set targetPort: %d, where AuthBridge checks tokens", guarded)
 	}
@@ -104,8 +104,8 @@ func (c *checker) openAgent() {
 		at := p.Get("containerPort")
 		if number, ok := at.Int(); ok && protocol(p) == "TCP" {
 			if slices.Contains(c.facts.open, number) {
-				c.report(at, fmt.Sprintf("excludeInboundPorts has port %d of %s, which everybody then reaches without a token", number, agent.Get("name").Text()),
-					fmt.Sprintf("take it out of excludeInboundPorts; where it is meant to be open, annotate the workload %s: bypass-auth-proxy", keys.LintIgnore))
+				c.report(at, fmt.Sprintf("excludeInboundPorts has port %d of %s, which is then open to requests without a token", number, agent.Get("name").Text()),
+					fmt.Sprintf("remove it from excludeInboundPorts; if it is meant to be open, annotate the workload %s: bypass-auth-proxy", keys.LintIgnore))
 			}
 			return // others are for metrics and the like
 		}
@@ -133,7 +133,7 @@ func duplicateTarget(c *checker) {
 		target := scaled(c.Object)
 		if first := c.collected.scalers[target][0]; first != c.Ref {
 			c.report(c.Get("spec", "scaleTargetRef"), fmt.Sprintf("%s scales %s %s already", first, target.kind, target.name),
-				"keep one: two autoscalers undo each other's work, and a ScaledObject makes an autoscaler of its own")
+				"keep one: two autoscalers undo each other's work, and a ScaledObject creates an autoscaler")
 		}
 	case "PodDisruptionBudget":
 		labels := c.Get("spec", "selector", "matchLabels")

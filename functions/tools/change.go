@@ -130,7 +130,7 @@ func (c *Change) fields(was, is Definition) {
 	}
 	if len(invisible) > 0 {
 		slices.Sort(invisible)
-		c.Warnings = append(c.Warnings, "characters that nobody sees and models read: "+Runes(slices.Compact(invisible)))
+		c.Warnings = append(c.Warnings, "invisible characters that models read: "+Runes(slices.Compact(invisible)))
 	}
 }
 

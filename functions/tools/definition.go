@@ -111,7 +111,7 @@ func Check(offered []Definition) (problems []Problem) {
 		case d.Name == "" || len(d.Name) > maxName:
 			c.report(name, fmt.Sprintf("a tool's name has 1 to %d bytes", maxName), "rename the tool on the server")
 		case len(Hidden(d.Name)) > 0:
-			c.report(name, "it has characters that nobody sees: "+Runes(Hidden(d.Name)), "rename the tool on the server")
+			c.report(name, "it has invisible characters: "+Runes(Hidden(d.Name)), "rename the tool on the server")
 		case seen[d.Name]:
 			c.report(name, "the server has two tools of this name", "rename one of them on the server")
 		}
@@ -154,7 +154,7 @@ func (c *checker) schema(path string, value any, depth int) {
 			to, isText := value[key].(string)
 			switch {
 			case isText && (key == "$ref" || key == "$dynamicRef") && !strings.HasPrefix(to, "#"):
-				c.report(at, fmt.Sprintf("it refers to %s, which may change while the definition stays; nothing is fetched from there", clip(Visible(to), 200)),
+				c.report(at, fmt.Sprintf("it refers to %s, which may change without the definition and is not fetched", clip(Visible(to), 200)),
 					"put that schema below $defs on the server, and refer to it as #/$defs/NAME")
 			case key == "enum", key == "const", key == "default", key == "examples":
 				c.data(at, value[key], depth+1)

@@ -89,7 +89,7 @@ func Parse(data []byte, name string, lock *api.ImageLock) ([]Server, []krm.Findi
 			return nil, fail(s.ToolServer.String() + ": " + err.Error())
 		}
 		if !slices.ContainsFunc(locked, func(l api.LockedToolServer) bool { return l.ToolServer == s.ToolServer && l.Digest == is.Digest }) {
-			return nil, fail(fmt.Sprintf("what it has of %s is not what armature.lock has", s.ToolServer))
+			return nil, fail(fmt.Sprintf("its tools of %s differ from armature.lock", s.ToolServer))
 		}
 	}
 	return f.Servers, nil

@@ -193,10 +193,10 @@ func TestCompare(t *testing.T) {
       ! destructiveHint was true and is false
       ! readOnlyHint was true and is false
       ! the parameter "to" is required now
-      ! characters that nobody sees and models read: U+200B
+      ! invisible characters that models read: U+200B
   + send
       description: {+Send <U+202E>mail+}
-      ! characters that nobody sees and models read: U+202E
+      ! invisible characters that models read: U+202E
 `
 	if diff := cmp.Diff(want, tools.Text(tools.Compare(before, after))); diff != "" {
 		t.Error(diff)

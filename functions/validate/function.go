@@ -25,7 +25,7 @@ const function = "validate"
 func Function() contract.Function {
 	return contract.Function{
 		Name:    function,
-		Summary: "judge the result: labels and kinds that nothing reads",
+		Summary: "check the result for labels and kinds that nothing reads",
 		Page:    page,
 		New:     begin,
 	}
@@ -40,7 +40,7 @@ func begin(p *contract.Package) contract.Steps {
 		s.unreadKind(u)
 		s.wrongKind(u)
 		if o := u.Object; o.Kind == "Agent" && o.APIVersion == "api.kagent.dev/v1alpha3" {
-			u.Report(krm.Info, "validate/substrate", o.Get("kind"), "nothing is injected: kagent 1.0 runs this agent on Agent Substrate, and not in a pod of the package", "")
+			u.Report(krm.Info, "validate/substrate", o.Get("kind"), "nothing is injected: kagent 1.0 runs this agent on Agent Substrate, not in a pod of the package", "")
 		}
 		if u.Object.Contains(stem(p.Prefix())) || u.Object.Contains("/inj") {
 			s.unreadLabels(u)
@@ -53,7 +53,7 @@ func (s *state) unreadLabels(u *contract.Unit) {
 	o := u.Object
 	opt, prefix := s.pkg.Prefix()+"/inject", s.pkg.Prefix()+"/"
 	if n := o.Get("metadata", "annotations", opt); n.Exists() {
-		u.Report(krm.Warning, "validate/not-a-label", n, "opting in takes a label; this annotation does nothing", "move it to metadata.labels")
+		u.Report(krm.Warning, "validate/not-a-label", n, "opting in requires a label; this annotation has no effect", "move it to metadata.labels")
 	}
 	own := o.Get("metadata", "labels")
 	unread := func(n krm.Node, hint string) {
@@ -78,7 +78,7 @@ func (s *state) unreadLabels(u *contract.Unit) {
 			}
 			for key, n := range at.Get("annotations").Fields() {
 				if meansInject(key, s.pkg.Prefix()) {
-					u.Report(krm.Warning, "validate/not-a-label", n, "nothing reads this annotation", "opting in takes a label: did you mean "+opt+"?")
+					u.Report(krm.Warning, "validate/not-a-label", n, "nothing reads this annotation", "opting in requires a label: did you mean "+opt+"?")
 				}
 			}
 			if pod.Path == "" {
@@ -162,7 +162,7 @@ func (s *state) wrongKind(u *contract.Unit) {
 	metadata := o.Get("metadata")
 	nameless := func(f krm.Finding) bool { return f.Rule == "inject/no-name" }
 	if known && template && o.Name == "" && metadata.Get("generateName").Text() == "" && !slices.ContainsFunc(u.Findings, nameless) {
-		u.Report(krm.Error, "validate/no-name", metadata, o.Kind+" has no name, without which no API server takes it", "write metadata.name")
+		u.Report(krm.Error, "validate/no-name", metadata, o.Kind+" has no name, which the API server requires", "write metadata.name")
 	}
 }
 
@@ -218,7 +218,7 @@ func (s *state) secondConfig(u *contract.Unit) {
 	if name := path.Base(file); file == "armature.yaml" || name != "armature.yaml" && name != "armature.yml" {
 		return
 	}
-	message := "a second configuration below the folder that is rendered, which has none"
+	message := "a configuration below the folder that is rendered, which has none itself"
 	if s.pkg.Place != nil {
 		message = fmt.Sprintf("a second configuration: %s:%d is that of the folder that is rendered", s.pkg.Place.File, s.pkg.Place.Line)
 	}
