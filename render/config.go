@@ -24,7 +24,7 @@ func Misnamed(file string, both bool) krm.Finding {
 		Hint: "rename it to " + ConfigFile, Place: krm.Place{File: file, Line: 1}}
 	if both {
 		f.Message += ", which is beside it"
-		f.Hint = "move what it sets to " + ConfigFile + ", and remove it"
+		f.Hint = "move its settings to " + ConfigFile + ", and remove it"
 	}
 	return f
 }

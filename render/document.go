@@ -97,7 +97,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	}
 	if note := o.Get("metadata", "annotations", keys.Consumed); strings.HasPrefix(note.Text(), "{") {
 		w.findings = append(w.findings, o.Finding(krm.Error, "package/list-layout", note,
-			"the consumed custom resources that it keeps cannot be put back, because somebody has changed it", "restore the file from Git, or write the resources again and remove the annotation"))
+			"the consumed custom resources that it keeps cannot be restored, because it was changed", "restore the file from Git, or write the resources again and remove the annotation"))
 		return nil, stays
 	}
 	if !isObject {

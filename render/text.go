@@ -62,7 +62,7 @@ func SyntaxFinding(err error, text []byte) krm.Finding {
 		f.File, f.Line, f.Message, f.Hint = at.File, at.Line, at.Message, cmp.Or(at.Hint, f.Hint)
 	}
 	if binary(text) && !strings.HasPrefix(f.Message, "UTF-16") {
-		f.Message, f.Hint = "this is not a text file", "name it otherwise, or leave it out with spec.exclude in armature.yaml"
+		f.Message, f.Hint = "this is not a text file", "rename it, or leave it out with spec.exclude in armature.yaml"
 	}
 	switch {
 	case f.Hint != correct:

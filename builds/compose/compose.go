@@ -1,5 +1,5 @@
 // Package compose turns an AgentBuild, its template and its steps into a Tekton
-// Pipeline and PipelineRun. It is pure: the same input gives the same bytes, and
+// Pipeline and PipelineRun. It is pure: equal input produces equal output, and
 // it knows no clock, network, environment or cluster.
 package compose
 

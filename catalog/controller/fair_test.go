@@ -185,7 +185,7 @@ func TestLargeAnswersShareMemory(t *testing.T) {
 			statuses = append(statuses, tenant.accepted(fmt.Sprintf("huge-%d", j)))
 		}
 	}
-	if !slices.Contains(statuses, "False: too many large answers are held at the moment") {
+	if !slices.Contains(statuses, "False: too many large answers are held in memory") {
 		t.Errorf("no status says that there was no memory: %q", statuses)
 	}
 	// All of it is given back.

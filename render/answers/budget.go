@@ -22,7 +22,7 @@ var (
 	// depth or items.
 	ErrTooLarge = errors.New("the answer is too large")
 	// ErrBusy is the refusal to read another answer until others are done.
-	ErrBusy = errors.New("too many large answers are held at the moment")
+	ErrBusy = errors.New("too many large answers are held in memory")
 )
 
 // Budget bounds what all servers together may send us at once.

@@ -55,7 +55,7 @@ func Check(data []byte, text string) error {
 	want, err := digest.Parse(text)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: digest %q is of an unknown algorithm: let the source-controller use sha256", ErrDigest, text)
+		return fmt.Errorf("%w: digest %q has an unknown algorithm: set the source-controller to sha256", ErrDigest, text)
 	case want.Algorithm().FromBytes(data) != want: // an error with the digest would give the archive away
 		return fmt.Errorf("%w: %s", ErrDigest, text)
 	}

@@ -185,20 +185,20 @@ func (s *suite) checks() []Check {
 			return "", t.err == nil && t.out != nil
 		}, "standard output has one ResourceList and nothing else", "print logs to standard error"),
 		over("exit status", all, func(t *trial) (string, bool) { return exitStatus(t), t.err == nil && t.in != nil },
-			"0 without a result of severity error, and another with one", "exit with a status that is not 0, and a result of severity error that says why, or with neither"),
+			"exit status 0 without a result of severity error, and not 0 with one", "on failure, exit with a status that is not 0 and a result of severity error with the reason"),
 		over("partial output", all, func(t *trial) (string, bool) {
 			if t.err != nil || t.in == nil || t.answer.Exit == 0 {
 				return "", false
 			}
 			return partial(t), true
-		}, "where it fails, it prints the items of its input or nothing", "compute everything before you print; to see a failure, name a list with --input that the function refuses"),
+		}, "if it fails, it prints the items of its input or nothing", "compute everything before you print; to see a failure, name a list with --input that the function refuses"),
 		s.cutOff(),
 		over("results", all, func(t *trial) (string, bool) {
 			if t.err != nil || t.in == nil || t.out == nil || len(t.out.results) == 0 {
 				return "", false
 			}
 			return faultyResult(t), true
-		}, "results have severity, message and place", "give message, severity, resourceRef, field.path, and file.path from the item's annotations; to see results, name a list with --input that has some"),
+		}, "results have severity, message and place", "set message, severity, resourceRef, field.path, and file.path from the item's annotations; to see results, name a list with --input that has some"),
 		over("text", all, done(changedText), "what does not change keeps its text and comments", "edit the text or its nodes: do not decode and encode an item"),
 		over("order", all, done(changedOrder), "the items keep their order", "append new items, and sort nothing"),
 		over("host annotations", all, done(changedAnnotations), "items keep the annotations of their host", "leave config.kubernetes.io/path, index and all of internal.config.kubernetes.io/ alone"),
@@ -212,9 +212,9 @@ func (s *suite) checks() []Check {
 		ok    string
 		hint  string
 	}{
-		{"empty list", s.empty, func(*trial) string { return "" }, "it takes an empty list", "do nothing where no items are"},
-		{"unknown kinds", s.unknown, foreign, "it leaves the fields of kinds alone that it cannot know", "look at apiVersion and kind before you change or remove an item"},
-		{"odd YAML", s.odd, lost, "it takes comments, anchors, strings of many lines and flow style", "read YAML with a library, and keep what you do not know"},
+		{"empty list", s.empty, func(*trial) string { return "" }, "it accepts an empty list", "do nothing if there are no items"},
+		{"unknown kinds", s.unknown, foreign, "it does not change fields of unknown kinds", "look at apiVersion and kind before you change or remove an item"},
+		{"odd YAML", s.odd, lost, "it accepts comments, anchors, strings of many lines and flow style", "read YAML with a library, and keep unknown fields"},
 		{"large list", s.large, lost, krm.Count(large, "item"), "read all of standard input"},
 	} {
 		checks = append(checks, over(p.name, []*trial{p.t}, func(t *trial) (string, bool) {
@@ -238,7 +238,7 @@ func (s *suite) checks() []Check {
 func over(name string, trials []*trial, r rule, ok, hint string) Check {
 	c := Check{name, Skipped, "no run showed it", hint}
 	if len(trials) == 1 && trials[0].refused() {
-		c.Seen = "it refuses " + trials[0].name + ", with a result that says why"
+		c.Seen = "it refuses " + trials[0].name + ", with a result that has the reason"
 	}
 	for _, t := range trials {
 		fault, applies := r(t)
@@ -301,10 +301,10 @@ func (s *suite) cutOff() Check {
 		case t.out != nil && len(t.out.items) > 0 || t.badOut != nil:
 			return failure(t) + ", and standard output has more than results", true
 		case len(bytes.TrimSpace(t.answer.Stderr)) == 0 && (t.out == nil || len(t.out.results) == 0):
-			return failure(t) + ", and nothing says why", true
+			return failure(t) + ", and no result has the reason", true
 		}
 		return "", true
-	}, "it fails, says why, and prints no items", "end with a status that is not 0 where the input cannot be read")
+	}, "it fails with a reason, and prints no items", "exit with a status that is not 0 if the input cannot be read")
 }
 
 func faultyResult(t *trial) string {
@@ -358,7 +358,7 @@ func changedText(t *trial) string {
 		after := t.out.items[t.at[i]]
 		if same(it.value, after.value) {
 			if it.text != "" && it.text != after.text {
-				return fmt.Sprintf("%s has no change but another text%s", it.ref, difference(it.text, after.text))
+				return fmt.Sprintf("%s is unchanged, but its text differs%s", it.ref, difference(it.text, after.text))
 			}
 			continue
 		}
@@ -483,7 +483,7 @@ func (s *suite) twice() Check {
 			return "the second run has another output" + difference(string(t.answer.Stdout), string(second.answer.Stdout)), true
 		}
 		return "", true
-	}, "the same input gives the same bytes", "use no time, no random numbers and no order of a map")
+	}, "equal input produces equal output", "do not use the time, random numbers or the order of a map")
 }
 
 // again runs the function on its own output.
@@ -517,5 +517,5 @@ func (s *suite) again() Check {
 			}
 		}
 		return "", true
-	}, "on its own output it changes nothing", "look whether the change is there already")
+	}, "on its own output it changes nothing", "check whether the change was already made")
 }

@@ -104,7 +104,7 @@ func TestFaults(t *testing.T) {
 				return out
 			}
 			return n.MustString()
-		}), "text", "has no change but another text"},
+		}), "text", "is unchanged, but its text differs"},
 		"decoded without comments": {after(func(out string) string {
 			var v any
 			if yaml.Unmarshal([]byte(out), &v) != nil {
@@ -112,11 +112,11 @@ func TestFaults(t *testing.T) {
 			}
 			text, _ := yaml.Marshal(v)
 			return string(text)
-		}), "text", "another text"},
+		}), "text", "its text differs"},
 		"a comment of the changed item":   {replaced(" # one is not enough", ""), "text", `the comment "# one is not enough" at spec.replicas is gone`},
 		"quotes of the changed item":      {replaced(`value: "on"`, "value: on"), "text", `is "on" as before, in other quotes`},
 		"keys of the changed item":        {replaced("  kind: Deployment\n  metadata:\n    name: weather\n    namespace: team1\n", "  kind: Deployment\n  metadata:\n    namespace: team1\n    name: weather\n"), "text", "in another order"},
-		"an alias that is spelt out":      {replaced("*text", `"the same text"`), "text", "ConfigMap team1/anchors has no change but another text"},
+		"an alias that is spelt out":      {replaced("*text", `"the same text"`), "text", "ConfigMap team1/anchors is unchanged, but its text differs"},
 		"a kind that it does not know":    {replaced("replicas: 1 #", "replicas: 3 #"), "unknown kinds", `Gadget team1/first: its "spec" is changed`},
 		"a severity that does not exist":  {replaced("severity: info", "severity: notice"), "results", `its severity is "notice"`},
 		"no message":                      {replaced("message: done", "message: ''"), "results", "no message"},
@@ -174,7 +174,7 @@ func TestFaults(t *testing.T) {
 				return Answer{}, errors.New("it was still running after 30s")
 			}
 			return good(input)
-		}, "answer", "the list of odd YAML: it has not ended"},
+		}, "answer", "the list of odd YAML: it was still running"},
 		"another order": {after(func(out string) string {
 			at, end := strings.Index(out, "- apiVersion: apps/v1"), strings.Index(out, "- apiVersion: v1\n  kind: Service\n")
 			first := strings.Index(out, "- apiVersion: v1\n  kind: Namespace")
@@ -253,7 +253,7 @@ func TestInput(t *testing.T) {
 	}
 	// A configuration goes to the function with all lists.
 	for _, c := range test(t, does(good), nil, []byte("kind: B\n")) {
-		if c.Status == Failed || c.Name == "large list" && c.Seen != "it refuses the large list, with a result that says why" {
+		if c.Status == Failed || c.Name == "large list" && c.Seen != "it refuses the large list, with a result that has the reason" {
 			t.Errorf("%+v", c)
 		}
 	}

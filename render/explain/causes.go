@@ -116,7 +116,7 @@ func (e *explainer) reasons(l Line) contract.Reasons {
 // always adds to what no setting decides the sentence about why it is there.
 func (e *explainer) always(objects []*explained) {
 	for _, x := range objects {
-		why := "always, where the function changes the object"
+		why := "always, if the function changes the object"
 		if maker, made := x.Annotation(keys.RenderedFor); made {
 			why = "always in what is generated for " + maker
 		} else if _, injected := e.inputs[x.Ref]; injected {

@@ -100,7 +100,7 @@ func parseSCP(user, host, name string) (_ Repository, err error) {
 	case absolute:
 		r.path = "/" + r.path
 	case digits().MatchString(first):
-		return Repository{}, errors.New("has a number behind the host, which some take for a port: write it as ssh://")
+		return Repository{}, errors.New("has a number after the host, which some programs read as a port: write it as ssh://")
 	case strings.HasPrefix(first, "-"), strings.Contains(r.path, "%"):
 		return Repository{}, errors.New("has a path that is not of plain names")
 	}

@@ -44,7 +44,7 @@ func Helm(stream []byte, opt render.Options) (out []byte, findings []krm.Finding
 	case objects > 0:
 		return out, findings, nil
 	case passed > 0:
-		return nil, findings, fmt.Errorf("none of the release's objects (%d) is for a cluster, and Helm would delete all that it has there", passed)
+		return nil, findings, fmt.Errorf("none of the release's objects (%d) is for a cluster, and Helm would delete the objects that it installed before", passed)
 	}
 	return []byte(nothing), findings, nil
 }

@@ -77,13 +77,13 @@ func (a *authored) bindings(o *krm.Object) {
 	for _, b := range tools.Bindings(o) {
 		locked, known := tools.Find(a.locked, b.Server)
 		if !known {
-			a.report(o, rules.UnlockedTools, b.At, fmt.Sprintf("the lock has no tools of %s, which may change unseen", b.Server), "run `armature tools pin`")
+			a.report(o, rules.UnlockedTools, b.At, fmt.Sprintf("the lock has no tools of %s, so they may change unnoticed", b.Server), "run `armature tools pin`")
 			continue
 		}
 		for _, name := range b.Tools {
 			if !locked.Has(name.Text()) {
 				a.report(o, rules.MissingTool, name, fmt.Sprintf("%s does not offer the tool %q", b.Server, tools.Visible(name.Text())),
-					"correct the name, or run `armature tools pin` if the server has it by now")
+					"correct the name, or run `armature tools pin` if the server has it now")
 			}
 		}
 	}
@@ -114,7 +114,7 @@ func (a *authored) sources(o *krm.Object) {
 		case i.Is == images.IsCommit && i.Ref == "":
 			a.source(o, rules.UnpinnedSource, i, "it is from Git, and names no commit", "name the commit in full")
 		case i.Is == images.IsCommit:
-			a.source(o, rules.UnpinnedSource, i, fmt.Sprintf("%q is not a full commit: it may be another one tomorrow", krm.Shown(i.Ref)), "name the commit in full: 40 hexadecimal digits")
+			a.source(o, rules.UnpinnedSource, i, fmt.Sprintf("%q is not a full commit: its content may change", krm.Shown(i.Ref)), "name the commit in full: 40 hexadecimal digits")
 		case i.Is == images.IsVersion:
 			a.source(o, rules.UnpinnedSource, i, "it is from a bucket, and names no version", "name the version of the object")
 		case (i.Is == images.IsArtifact || i.Is == images.IsSkill) && strings.HasSuffix(i.Field, "]") && !slices.Contains(a.pinned, i.Ref): // of others, the rendered field is judged

@@ -249,7 +249,7 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 			line += bytes.Count(data[:i], []byte("\n"))
 		}
 		b.skipped = append(b.skipped, krm.Finding{Rule: "lint/" + rules.KustomizeBuild, Place: krm.Place{File: file, Line: line},
-			Message: fmt.Sprintf("%s %s, so that nothing is judged that comes from there", what, why),
+			Message: fmt.Sprintf("%s %s, so its objects are not checked", what, why),
 			Hint:    "lint what kustomize prints: kustomize build … | armature lint -"})
 	}
 	for field, value := range fields {

@@ -43,7 +43,7 @@ func contests(src render.Source, opt render.Options, severity krm.Severity, chan
 			findings = append(findings, krm.Finding{
 				Rule: "lint/" + rules.ContestedField, Severity: severity, Place: krm.Place{File: c.file, Line: c.line, Field: c.field, Object: c.ref},
 				Message: fmt.Sprintf("%s sets it to %s, and %s to %s, which takes effect", functions[c.first].Name, c.was, functions[c.second].Name, c.is),
-				Hint:    "nothing to do where that is meant; `armature functions` lists them in their order",
+				Hint:    "no action is needed if that is intended; `armature functions` lists them in their order",
 			})
 		}
 	}

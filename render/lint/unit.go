@@ -91,7 +91,7 @@ func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []k
 		return nil, []krm.Finding{{Rule: "lint/" + rules.KustomizeBuild, Severity: severity, Place: krm.Place{File: k.file, Line: 1}, Message: message, Hint: hint}}
 	}
 	if k.component {
-		return failed("no kustomization of the package uses the component: its files are not judged", "lint a folder that has a kustomization with it")
+		return failed("no kustomization of the package uses the component: its files are not checked", "lint a folder that has a kustomization with this component")
 	}
 	u := &unit{rules: l.rules.Next(), root: k.file, builder: &builder{root: l.src.Folder, manifests: rendered}}
 	var err error
@@ -106,7 +106,7 @@ func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []k
 			}
 			return failed("it names "+m[1]+", which does not exist", "add the file, or remove its name from the kustomization")
 		}
-		return failed("kustomize does not build it, so that its files are not judged: "+krm.Shown(message), "correct it, or lint what `kustomize build` prints with the flags that it needs")
+		return failed("kustomize does not build it, so its files are not checked: "+krm.Shown(message), "correct it, or lint what `kustomize build` prints with the flags that it needs")
 	}
 	if len(u.skipped) > 0 {
 		u.rules.Open()

@@ -326,7 +326,7 @@ func (m *migration) roll(made *krm.Object) (Roll, bool) {
 	if template == nil || running == nil {
 		return Roll{}, false
 	}
-	roll := Roll{Workload: made.Ref, Why: "its pod template is as it runs"}
+	roll := Roll{Workload: made.Ref, Why: "its pod template does not change"}
 	if at := foreign.Differs(template, running); at != "" {
 		roll.Rolls, roll.Why = true, "spec.template."+at+" differs"
 	}
@@ -402,9 +402,9 @@ func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]
 		roll := Roll{Workload: o.Ref, Why: "its pod template stays as it is"}
 		switch {
 		case c.Injected:
-			roll.Rolls, roll.Why = true, "the injected containers are taken out, and put in again by the next render; use kubectl replace, since an apply leaves the webhook's"
+			roll.Rolls, roll.Why = true, "the injected containers are removed, and the next render adds them again; use kubectl replace, since an apply keeps the webhook's"
 		case slices.ContainsFunc(c.Fields, inTemplate):
-			roll.Rolls, roll.Why = true, "what was computed goes out of its pod template"
+			roll.Rolls, roll.Why = true, "computed fields are removed from its pod template"
 		}
 		report.Rolls = append(report.Rolls, roll)
 	}

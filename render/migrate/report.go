@@ -42,7 +42,7 @@ type Lost struct {
 func (l Lost) String() string { return l.Container + ": " + strings.Join(l.Settings, ", ") }
 
 // remedy is what to do about what is lost.
-const remedy = "a render does not give these as they ran; set what has to stay by a TokenExchange, an annotation or armature.yaml"
+const remedy = "a render does not produce these as they ran; set those that must stay with a TokenExchange, an annotation or armature.yaml"
 
 // Formats are those of Write.
 func Formats() []string { return []string{"text", "json", "markdown"} }

@@ -50,7 +50,7 @@ func (m *migration) try(opt render.Options) error {
 	for _, f := range findings {
 		if i := slices.IndexFunc(m.reports, func(r Report) bool { return concerns(r, f) }); f.Severity == krm.Error && i >= 0 {
 			f.File, f.Line = m.reports[i].File, m.reports[i].Line // the finding's are of a text that nobody has
-			f.Message = "what it is migrated to does not render: " + f.Message
+			f.Message = "its migrated form does not render: " + f.Message
 			m.findings = append(m.findings, f)
 		}
 	}

@@ -166,7 +166,7 @@ func (c *collector) add(n Need, of *krm.Object) {
 func (c *collector) secret(name string, of *krm.Object) {
 	if name != "" && !c.has["Secret "+of.Namespace+"/"+name] {
 		c.add(Need{Kind: Secret, Namespace: of.Namespace, Name: name, Need: "Secret " + name + " in " + InNamespace(of.Namespace),
-			Remedy: "create it, or let its operator write it: pods that name it do not start before"}, of)
+			Remedy: "create it, or let its operator create it: pods that name it do not start without it"}, of)
 	}
 }
 
@@ -200,7 +200,7 @@ func (c *collector) object(o *krm.Object) {
 			if o.Get("imagePullSecrets").Len() == 0 {
 				c.add(Need{Kind: ServiceAccount, Namespace: o.Namespace, Name: o.Name,
 					Need:   "the new ServiceAccount " + o.Name + " in " + InNamespace(o.Namespace) + " pulls all images: it has no pull secrets, and no RoleBindings of default",
-					Remedy: "write imagePullSecrets into the pod template, or name a ServiceAccount that has them, and bind what the agent may do"}, o)
+					Remedy: "write imagePullSecrets into the pod template, or name a ServiceAccount that has them, and bind the Roles that the agent needs"}, o)
 			}
 		}
 	}
@@ -219,10 +219,10 @@ func (c *collector) object(o *krm.Object) {
 
 // build needs what the controller of AgentBuilds does.
 func (c *collector) build(o *krm.Object) {
-	c.add(Need{Kind: Tekton, Name: "tekton.dev/v1", Need: "Tekton Pipelines, which runs builds", Remedy: "install Tekton Pipelines: no build starts before"}, o)
+	c.add(Need{Kind: Tekton, Name: "tekton.dev/v1", Need: "Tekton Pipelines, which runs builds", Remedy: "install Tekton Pipelines: no build starts without it"}, o)
 	c.add(Need{Kind: Controller, Name: "armature-controller", Need: "Armature's controller, which turns AgentBuilds into runs", Remedy: "armature install | kubectl apply -f -"}, o)
 	if o.Get("spec", "mode").Is("prod") {
-		c.add(Need{Kind: AttestKey, Name: "armature-attest-key", Need: "a key with which the controller attests what builds of mode prod made",
+		c.add(Need{Kind: AttestKey, Name: "armature-attest-key", Need: "a key with which the controller attests builds of mode prod",
 			Remedy: "cosign generate-key-pair k8s://armature-system/armature-attest-key"}, o)
 	}
 	for _, login := range [...]struct {
@@ -242,7 +242,7 @@ func (c *collector) build(o *krm.Object) {
 func (c *collector) address(issuer bool, url, clients string, o *krm.Object) {
 	if issuer {
 		c.add(Need{Kind: Issuer, Name: url, Need: "tokens of callers are issued by " + url,
-			Remedy: "compare it with the iss of a token; another one is spec.identity.inbound.validation.issuer of armature.yaml"}, o)
+			Remedy: "compare it with the iss of a token; set another one in spec.identity.inbound.validation.issuer of armature.yaml"}, o)
 		return
 	}
 	if base, rest, ok := strings.Cut(url, "/realms/"); ok {
@@ -250,8 +250,8 @@ func (c *collector) address(issuer bool, url, clients string, o *krm.Object) {
 		url = base + "/realms/" + realm
 	}
 	c.add(Need{Kind: Keycloak, Name: url, Need: "Keycloak answers at " + url,
-		Remedy: "start it before the agents, because a proxy that misses it at the first token refuses good ones for up to 30 minutes, with this realm and a client for each" +
-			clients + "; another one is spec.identity.clientRegistration.keycloak of armature.yaml"}, o)
+		Remedy: "start it before the agents, because a proxy that cannot reach it at the first token refuses valid tokens for up to 30 minutes, with this realm and a client for each" +
+			clients + "; set another one in spec.identity.clientRegistration.keycloak of armature.yaml"}, o)
 }
 
 func (c *collector) workload(o *krm.Object, template krm.PodTemplate) {
@@ -271,7 +271,7 @@ func (c *collector) workload(o *krm.Object, template krm.PodTemplate) {
 	}
 	if err != nil { // not a pod by the API's schema, or not yet: it has variables
 		c.add(Need{Kind: Readable, Namespace: o.Namespace, Name: o.Name, Status: Unknown, Unread: true, Need: "the pod template of " + o.Ref.String() + " cannot be read: " + err.Error(),
-			Remedy: "correct the field, or replace its variable first: nothing is known of what this workload needs"}, o)
+			Remedy: "correct the field, or replace its variable first: the needs of this workload are not known"}, o)
 		return
 	}
 	for _, r := range template.References() {

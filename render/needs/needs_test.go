@@ -103,7 +103,7 @@ func TestOf(t *testing.T) {
 		"Secret team1 llm",
 		"Requests team1 cpu 300m, memory 384Mi",
 	}
-	for clients, config := range map[string]string{"federated-jwt": "      identity:\n        type: spiffe\n", "a client for each; another": "      identity:\n        type: client-secret\n"} {
+	for clients, config := range map[string]string{"federated-jwt": "      identity:\n        type: spiffe\n", "a client for each; set another": "      identity:\n        type: client-secret\n"} {
 		text := strings.Replace(rendered, "    pipeline:\n", "    pipeline:\n"+config, 1)
 		if !slices.ContainsFunc(Of([]render.File{{Path: "a.yaml", Data: []byte(text)}}), func(n Need) bool { return n.Kind == Keycloak && strings.Contains(n.Remedy, clients) }) {
 			t.Errorf("no remedy has %q", clients)

@@ -226,7 +226,7 @@ func (t *tree) link(name, relative string) error {
 	}
 	target, err := filepath.EvalSymlinks(name)
 	if err != nil {
-		return refuse("the link leads nowhere, or back to itself", "fix or remove it")
+		return refuse("the target of the link does not exist, or is the link itself", "fix or remove it")
 	}
 	root, err := filepath.EvalSymlinks(t.root)
 	if err != nil {

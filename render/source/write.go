@@ -48,7 +48,7 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	case errors.Is(err, os.ErrNotExist):
 		f.fresh = true
 	case err != nil:
-		return nil, fmt.Errorf("%w: name a folder that is there or can be made", err)
+		return nil, fmt.Errorf("%w: name a folder that exists or can be created", err)
 	case !info.IsDir():
 		return nil, notFolder(path)
 	default:

@@ -99,7 +99,7 @@ func objects(file string, data []byte) (map[krm.Ref]found, error) {
 	return all, failed
 }
 
-const remedy = "run `armature render`; where kustomize should have done it, pass --enable-alpha-plugins --enable-exec, without which it skips functions silently"
+const remedy = "run `armature render`; if kustomize should have done it, pass --enable-alpha-plugins --enable-exec, without which it skips functions silently"
 
 func (v *verification) report(rule string, at found, field, message, hint string) {
 	v.findings = append(v.findings, krm.Finding{Rule: "verify/" + rule, Severity: krm.Error, Message: message, Hint: hint,
@@ -204,7 +204,7 @@ func (v *verification) nothing() error {
 		return err
 	}
 	v.report("nothing", found{}, "", "there is no Kubernetes object to verify",
-		"most likely the step before failed, or wrote elsewhere: look at its output, and at the path given here")
+		"the previous step may have failed or written elsewhere: check its output and this path")
 	return nil
 }
 

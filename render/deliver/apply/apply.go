@@ -245,7 +245,7 @@ func awaitNeeded(ctx context.Context, c *Cluster, p *Plan, work []*Step) error {
 			needed = append(needed, p.wanted[id])
 		}
 		if len(s.want.depends) > 0 {
-			waiting = append(waiting, s.Place()+": "+s.Title()+": not applied, because it depends on what is not ready")
+			waiting = append(waiting, s.Place()+": "+s.Title()+": not applied, because a dependency is not ready")
 		}
 	}
 	slices.SortFunc(needed, func(x, y *Step) int { return compareIDs(x.ID, y.ID) })

@@ -303,7 +303,7 @@ func tryUnder(ctx context.Context, c *Cluster, s *Step, namespace string) error 
 // the object needs, or because the API server cannot try it. "" where it counts.
 func (p *Plan) needs(s *Step) string {
 	if apierrors.IsBadRequest(s.dry.refusal) && strings.Contains(s.dry.refusal.Error(), "does not support dry run") {
-		return "not tried before: a webhook does not support dry runs"
+		return "not checked in advance: a webhook does not support dry runs"
 	}
 	for _, other := range p.wanted {
 		defines := other.GroupKind == crdKind && kindOf(other.want.body) == s.GroupKind
@@ -311,7 +311,7 @@ func (p *Plan) needs(s *Step) string {
 		case other.want.later, other.want.hook != nil:
 		case defines && (other.seen.live == nil || other.dry.object != nil && !fields.Equal(other.seen.live, other.dry.object)),
 			other.seen.live == nil && other.rank.compare(s.rank) < 0 && missing(s.dry.refusal) && strings.Contains(s.dry.refusal.Error(), other.Name):
-			return "not tried before: " + other.Title() + " comes with it"
+			return "not checked in advance: " + other.Title() + " comes with it"
 		}
 	}
 	return ""

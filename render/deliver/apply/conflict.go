@@ -105,7 +105,7 @@ func immutableReason(s *Step) string {
 	hint := "recreate it with --allow recreate, which deletes it first"
 	switch {
 	case precious(s.ID):
-		hint = "to recreate it would lose what it holds: do that by hand"
+		hint = "recreating it would lose its data: do that manually"
 	case !s.dry.fits:
 		hint = "and it could not be created again either"
 	}

@@ -60,7 +60,7 @@ func hookOf(u *unstructured.Unstructured) (h *hook, early bool, err error) {
 	case annotations[keys.IgnoreFields] != "" && kind == jobKind:
 		return bad(keys.IgnoreFields, "a hook's Job is created each time\n  hint: remove it")
 	case annotations[argoWave] != "" && annotations[argoWave] != "0":
-		return bad(argoWave, "hooks of a phase run at once\n  hint: remove it, and make one Job of what has an order")
+		return bad(argoWave, "hooks of a phase run in parallel\n  hint: remove it, and combine ordered steps in one Job")
 	}
 	for _, policy := range strings.Split(annotations[argoDelete], ",") {
 		switch strings.TrimSpace(policy) {

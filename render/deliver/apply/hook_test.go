@@ -149,7 +149,7 @@ func TestHookRunsAgain(t *testing.T) {
 	}
 	w.expect(w.apply(apply.Options{}, configMap("app", "b")), "unchanged ConfigMap NS/app", "prune Job NS/migrate")
 	w.create(job("migrate", ", namespace: NS"))
-	w.refused(apply.Options{}, "somebody else made a Job of this name", migrate, configMap("app", "b"))
+	w.refused(apply.Options{}, "another client created a Job of this name", migrate, configMap("app", "b"))
 }
 
 // A hook that fails ends the apply with the reason of its Job and the last lines of
@@ -245,7 +245,7 @@ func TestHookRefused(t *testing.T) {
 		`annotation argocd.argoproj.io/hook-delete-policy: "HookFailed" is not supported`:               job("x", hook("PostSync", "HookSucceeded,HookFailed")),
 		`Deployment NS/web: annotation argocd.argoproj.io/hook: Deployment cannot be a hook`:            deployment(hook("PreSync", "")),
 		`annotation helm.sh/hook: "pre-delete" is run by Helm only`:                                     job("x", ", annotations: {helm.sh/hook: pre-delete}"),
-		`annotation argocd.argoproj.io/sync-wave: hooks of a phase run at once`:                         job("x", `, annotations: {argocd.argoproj.io/hook: PreSync, argocd.argoproj.io/sync-wave: "1"}`),
+		`annotation argocd.argoproj.io/sync-wave: hooks of a phase run in parallel`:                     job("x", `, annotations: {argocd.argoproj.io/hook: PreSync, argocd.argoproj.io/sync-wave: "1"}`),
 		`annotations argocd.argoproj.io/hook and config.kubernetes.io/depends-on exclude each other`:    job("x", `, annotations: {argocd.argoproj.io/hook: PreSync, config.kubernetes.io/depends-on: "/namespaces/NS/ConfigMap/one"}`),
 		`Job NS/x is a hook, which runs before or after all others (app.yaml:24)`:                       deployment(dependsOn("batch/namespaces/NS/Job/x")) + "\n---\n" + job("x", hook("PreSync", "")),
 		`Job NS/x spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"`: strings.Replace(job("x", hook("PreSync", "")), "restartPolicy: Never, ", "", 1),

@@ -58,7 +58,7 @@ func TestPreciousIsNotRecreated(t *testing.T) {
 	w := newWorld(t)
 	claim := "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], storageClassName: SLOW, resources: {requests: {storage: 1Gi}}}}"
 	w.apply(apply.Options{}, strings.Replace(claim, "SLOW", "slow", 1))
-	w.refused(apply.Options{Recreate: true}, "would lose what it holds", strings.Replace(claim, "SLOW", "fast", 1))
+	w.refused(apply.Options{Recreate: true}, "would lose its data", strings.Replace(claim, "SLOW", "fast", 1))
 }
 
 // Confirm sees what would be deleted, and its error ends it all.

@@ -32,7 +32,7 @@ func TestTakeOverFromKubectl(t *testing.T) {
 	plan, err := w.Plan(t.Context(), w.Package, w.read(settings, web), apply.Options{})
 	w.must(err)
 	w.expect(plan, "change ConfigMap NS/settings", "change Deployment NS/web")
-	if text := show(plan); !strings.Contains(text, "takes over what kubectl-client-side-apply applied, and removes what the package lacks of it") {
+	if text := show(plan); !strings.Contains(text, "takes over what kubectl-client-side-apply applied, and removes the fields that the package lacks") {
 		t.Errorf("the plan says\n%s", text)
 	}
 	w.apply(apply.Options{}, settings, web)

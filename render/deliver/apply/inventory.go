@@ -313,7 +313,7 @@ func save(ctx context.Context, c *Cluster, v *Inventory) error {
 			v.stored = now.stored // the answer to our own request got lost
 			return nil
 		}
-		err = fmt.Errorf("somebody else changed it: apply again: %w", err)
+		err = fmt.Errorf("another client changed it: apply again: %w", err)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the inventory of %s: %w", v.Package, err)

@@ -27,7 +27,7 @@ const leaseDuration = 15 * time.Second
 // errLost says that somebody else may be applying the package now.
 var errLost = errors.New("the lease is lost")
 
-const leaseRights = "whoever applies needs to get, create, update and delete leases.coordination.k8s.io in the namespace of the inventory, so that no two apply a package at once"
+const leaseRights = "grant the user get, create, update and delete on leases.coordination.k8s.io in the namespace of the inventory, so that only one client applies a package at a time"
 
 // lease is the right to write the objects of a package, for one apply or delete
 // at a time: a Lease beside the inventory, with the same name. It stays without a holder
@@ -90,7 +90,7 @@ func acquire(ctx context.Context, c *Cluster, p Package, opt Options) (*lease, e
 		if err != nil {
 			return nil, fmt.Errorf("taking the lease of %s: %w", p, err)
 		}
-		return nil, fmt.Errorf("%s is applying or deleting %s, and was not done after %s: this one wrote nothing\n  hint: apply again when they are done", cmp.Or(other, "somebody"), p, opt.timeout())
+		return nil, fmt.Errorf("%s is applying or deleting %s, and was not done after %s: nothing was written\n  hint: apply again when they are done", cmp.Or(other, "somebody"), p, opt.timeout())
 	}
 }
 
@@ -164,7 +164,7 @@ func (l *lease) good(ctx context.Context) (time.Time, error) {
 		case ctx.Err() != nil:
 			return until, ctx.Err()
 		case lost:
-			return until, fmt.Errorf("%w: somebody else may be applying what %s is for", errLost, l.Describe())
+			return until, fmt.Errorf("%w: another client may be applying the package of %s", errLost, l.Describe())
 		case left > l.duration/10:
 			return until, nil
 		case apierrors.IsForbidden(failed):

@@ -194,7 +194,7 @@ func TestLeaseIsHeld(t *testing.T) {
 	w := newWorld(t)
 	w.apply(apply.Options{}, configMap("one", "a"))
 	w.hold("somebody")
-	w.refused(apply.Options{Timeout: time.Second}, "somebody is applying or deleting "+w.Package.String()+", and was not done after 1s: this one wrote nothing", configMap("one", "b"))
+	w.refused(apply.Options{Timeout: time.Second}, "somebody is applying or deleting "+w.Package.String()+", and was not done after 1s: nothing was written", configMap("one", "b"))
 	before := w.writes.leases
 	w.apply(apply.Options{Timeout: time.Second}, configMap("one", "a")) // a no-op needs no lease
 	if n := w.writes.leases - before; n != 0 {
@@ -356,7 +356,7 @@ func TestLeaseWithdrawn(t *testing.T) {
 	w.must(err)
 	c.LeaseFor(3 * time.Second)
 	_, err = c.Apply(t.Context(), w.Package, w.read(version("b")...), apply.Options{})
-	if err == nil || !strings.Contains(err.Error(), "update and delete leases.coordination.k8s.io") {
+	if err == nil || !strings.Contains(err.Error(), "update and delete on leases.coordination.k8s.io") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -89,7 +89,7 @@ func outside(id ID, wanted map[ID]*Step) error {
 	if s := wanted[id]; s != nil {
 		return fmt.Errorf("%s is a hook, which runs before or after all others (%s)\n  hint: remove the reference", title(id), s.Place())
 	}
-	hint := "add the object to the package, or remove the reference and see to it that the object is there before"
+	hint := "add the object to the package, or remove the reference and create the object before"
 	for other := range wanted {
 		if other.GroupKind.Kind == id.GroupKind.Kind && other.Name == id.Name {
 			hint = fmt.Sprintf("write %q", reference(other))

@@ -161,7 +161,7 @@ func TestDependsOnFails(t *testing.T) {
 		}
 	}
 	_, err := w.Apply(t.Context(), w.Package, w.read(manifests...), apply.Options{Timeout: time.Second})
-	unfinished(err, "not healthy after 1s: Job NS/migrate: InProgress", "app.yaml:7: Deployment NS/web: not applied, because it depends on what is not ready")
+	unfinished(err, "not healthy after 1s: Job NS/migrate: InProgress", "app.yaml:7: Deployment NS/web: not applied, because a dependency is not ready")
 
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()

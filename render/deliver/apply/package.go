@@ -101,13 +101,13 @@ func (s *Step) identify(p Package, namespaced bool, wanted map[ID]*Step) (err er
 func notForClusters(u *unstructured.Unstructured) string {
 	annotations := u.GetAnnotations()
 	if value, ok := annotations[krm.LocalConfig]; ok && value != "false" {
-		return "its annotation says that it is for tools, not for a cluster"
+		return "its annotation marks it as configuration of tools, not for a cluster"
 	}
 	if value, ok := annotations[helmHook]; ok && !slices.ContainsFunc(strings.Split(value, ","), func(event string) bool {
 		event = strings.TrimSpace(event)
 		return event != "test" && event != "test-success" && event != "test-failure"
 	}) {
-		return "its annotation says that it is for `helm test` alone"
+		return "its annotation limits it to `helm test`"
 	}
 	return ""
 }

@@ -174,7 +174,7 @@ func (p *Plan) check() error {
 		}
 	}
 	if pruned := p.Count(Prune); pruned > 0 && kept == 0 && !p.opt.Replace && !p.deletes {
-		return fmt.Errorf("%w: this would prune all %d objects that the package %s has and keep none of them\n  hint: if this is another package, give it another --name; if it is meant, pass --allow replace",
+		return fmt.Errorf("%w: this would prune all %d objects that the package %s has and keep none of them\n  hint: if this is another package, give it another --name; if it is intended, pass --allow replace",
 			ErrRefused, pruned, p.Package)
 	}
 	return nil
@@ -220,15 +220,15 @@ func (p *Plan) decide(s *Step, changes bool) (Action, string) {
 	case s.want.bad != nil:
 		return Refused, s.want.bad.Error()
 	case live != nil && err == nil && livePolicy.ignore || s.want.policy.ignore:
-		return Skip, "its annotations say that it is to be left alone"
+		return Skip, "its annotations exclude it from updates"
 	case live != nil && s.want.policy.ifNotPresent && s.want.hook == nil:
-		return Skip, "it exists, and its annotation says IfNotPresent"
+		return Skip, "it exists, and its annotation is IfNotPresent"
 	case live != nil && p.foreign(live):
 		return Conflict, fmt.Sprintf("it belongs to the package %[1]s: apply with `--name %[2]s -n %[3]s` to update that package, or with `--allow adopt=%[1]s` to take the object over", owner(live), owner(live).Name, owner(live).Namespace)
 	case live != nil && s.want.hook != nil && owner(live) == Package{}:
-		return Refused, "somebody else made a Job of this name, which the hook would delete: delete it, or rename the hook"
+		return Refused, "another client created a Job of this name, which the hook would delete: delete it, or rename the hook"
 	case live != nil && s.want.hook == nil && live.GetDeletionTimestamp() != nil:
-		return Refused, "it is being deleted: apply again when it is gone"
+		return Refused, "it is being deleted: apply again when it is deleted"
 	case len(s.Conflicts) > 0:
 		return Conflict, explain(s.Conflicts)
 	case live != nil && immutable(s.dry.refusal) && (p.opt.Recreate || s.want.policy.recreate) && !precious(s.ID) && s.dry.fits:
@@ -246,7 +246,7 @@ func (p *Plan) decide(s *Step, changes bool) (Action, string) {
 	case s.dry.untried != "":
 		return Change, s.dry.untried
 	case len(s.seen.former) > 0:
-		return Change, "takes over what " + strings.Join(sets.List(s.seen.former), " and ") + " applied, and removes what the package lacks of it"
+		return Change, "takes over what " + strings.Join(sets.List(s.seen.former), " and ") + " applied, and removes the fields that the package lacks"
 	case s.dry.object == nil, fields.Equal(live, s.dry.object):
 		return Unchanged, ""
 	}
@@ -261,24 +261,24 @@ func (p *Plan) decidePrune(s *Step) (Action, string) {
 	uid := p.old.Entries[s.ID].UID
 	switch {
 	case owner(s.seen.live) != p.Package:
-		return Skip, "not pruned: it does not carry the labels of this package, so that it is somebody else's by now"
+		return Skip, "not pruned: it no longer has the labels of this package"
 	case uid != "" && uid != s.seen.live.GetUID():
-		return Skip, "not pruned: somebody else deleted it and made it again"
+		return Skip, "not pruned: another client deleted and recreated it"
 	case uid == "" && fields.Of(s.seen.live, fields.Ours) == nil:
 		return Skip, "not pruned: it was not made by armature"
 	case err != nil:
 		return Skip, "not pruned: " + err.Error()
 	case policy.keep:
-		return Skip, "not pruned: its annotations say that it is to be kept"
+		return Skip, "not pruned: its annotations keep it"
 	case s.ID == p.Package.ownNamespace() && !p.deletes:
 		s.after.ours = true
-		return Skip, "not pruned: the inventory of this package is in it, so that it goes with `armature delete`"
+		return Skip, "not pruned: it contains the inventory of this package, so `armature delete` deletes it"
 	case len(s.seen.held) > 0:
 		held := s.seen.held
 		if len(held) > 3 {
 			held = append(held[:3:3], fmt.Sprintf("and %d more", len(held)-3))
 		}
-		return Refused, fmt.Sprintf("it would take with it objects of other packages: %s; prune it all the same with --allow prune-shared", strings.Join(held, ", "))
+		return Refused, fmt.Sprintf("pruning it would delete objects of other packages: %s; allow that with --allow prune-shared", strings.Join(held, ", "))
 	}
 	return Prune, ""
 }

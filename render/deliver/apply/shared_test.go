@@ -23,7 +23,7 @@ func TestPruneShared(t *testing.T) {
 	_, err := w.Apply(t.Context(), other, w.read(guest, instance), apply.Options{})
 	w.must(err)
 
-	plan := w.refused(apply.Options{}, "it would take with it objects of other packages: ConfigMap "+shared+"/guest of "+other.String()+"; prune it all the same with --allow prune-shared", configMap("one", "a"))
+	plan := w.refused(apply.Options{}, "pruning it would delete objects of other packages: ConfigMap "+shared+"/guest of "+other.String()+"; allow that with --allow prune-shared", configMap("one", "a"))
 	if n := plan.Count(apply.Refused); n != 2 {
 		t.Errorf("%d refusals, want two:\n%s", n, show(plan))
 	}

@@ -37,7 +37,7 @@ func TestNeedsItsPackage(t *testing.T) {
 	account := "{apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}"
 	w.refused(apply.Options{}, "no PriorityClass with name "+priority+" was found", account, pod)
 	plan := w.apply(apply.Options{}, account, pod, "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: "+priority+"}, value: 7}")
-	if text := show(plan); !strings.Contains(text, "not tried before: PriorityClass "+priority+" comes with it") {
+	if text := show(plan); !strings.Contains(text, "not checked in advance: PriorityClass "+priority+" comes with it") {
 		t.Errorf("the plan says\n%s", text)
 	}
 }

@@ -87,7 +87,7 @@ func do(ctx context.Context, c *Cluster, p *Plan, s *Step) (err error) {
 	if s.Action == Recreate || s.Action == Run && s.seen.live != nil {
 		left, err := remove(ctx, c, s)
 		if err == nil && s.Action == Skip {
-			err = errors.New("somebody else deleted it and made it again: apply again")
+			err = errors.New("another client deleted and recreated it: apply again")
 		}
 		if err == nil && left {
 			err = awaitGone(ctx, c, p.opt, s)
@@ -140,7 +140,7 @@ func send(ctx context.Context, c *Cluster, p *Plan, s *Step) error {
 			return s.dry.refusal
 		}
 	}
-	return errors.New("somebody else changes it at the same time: apply again")
+	return errors.New("another client changes it at the same time: apply again")
 }
 
 // prune deletes the object of a step. With Options.Wait it waits for finalizers, and also if
@@ -171,7 +171,7 @@ func remove(ctx context.Context, c *Cluster, s *Step) (left bool, err error) {
 	_, err = (&planned{Client: c.client, live: s.seen.live}).manager().Delete(ctx, s.seen.live, options)
 	switch {
 	case apierrors.IsConflict(err):
-		s.Action, s.Reason = Skip, "not pruned: somebody else deleted it and made it again"
+		s.Action, s.Reason = Skip, "not pruned: another client deleted and recreated it"
 		return false, nil
 	case err != nil && !apierrors.IsNotFound(err):
 		return true, err

@@ -30,7 +30,7 @@ func (h *hub) Account(ctx context.Context) (string, error) {
 func (l *lab) Account(ctx context.Context) (string, error) {
 	me, _, err := l.client.Users.CurrentUser(gitlab.WithContext(ctx))
 	if err != nil {
-		return "", fmt.Errorf("asking whose credential this is: %w", err)
+		return "", fmt.Errorf("looking up the account of the credential: %w", err)
 	}
 	return me.Username, nil
 }
@@ -39,7 +39,7 @@ func (l *lab) Account(ctx context.Context) (string, error) {
 func (t *tea) Account(ctx context.Context) (string, error) {
 	me, _, err := t.client(ctx).GetMyUserInfo()
 	if err != nil {
-		return "", fmt.Errorf("asking whose credential this is: %w", err)
+		return "", fmt.Errorf("looking up the account of the credential: %w", err)
 	}
 	return me.UserName, nil
 }

@@ -62,7 +62,7 @@ type LimitedError struct {
 }
 
 func (e *LimitedError) Error() string {
-	return "the rate limit of " + e.Host + " is used up until " + e.Until.UTC().Format(time.RFC3339)
+	return "the rate limit of " + e.Host + " is exhausted until " + e.Until.UTC().Format(time.RFC3339)
 }
 
 // State of a commit status.

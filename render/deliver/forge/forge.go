@@ -171,7 +171,7 @@ func locate(repository string) (scheme, host, path string, err error) {
 	if !strings.Contains(repository, "://") {
 		if at, rest, ok := strings.Cut(repository, ":"); ok && !strings.Contains(at, "/") { // git@host:path
 			if number, _, _ := strings.Cut(rest, "/"); number != "" && strings.Trim(number, "0123456789") == "" {
-				return "", "", "", errors.New("the remote origin has a number behind the host, which some take for a port: write it as ssh://")
+				return "", "", "", errors.New("the remote origin has a number after the host, which some programs read as a port: write it as ssh://")
 			}
 			repository = "ssh://" + at + "/" + strings.TrimPrefix(rest, "/")
 		}

@@ -24,7 +24,7 @@ func (t *tea) client(ctx context.Context) *gitea.Client {
 	options := []gitea.ClientOption{gitea.SetContext(ctx), gitea.SetHTTPClient(&http.Client{Transport: t.transport}), gitea.SetGiteaVersion(""), gitea.SetUserAgent("armature"), gitea.SetToken(t.login.Token)}
 	client, err := gitea.NewClient(t.api.String(), options...)
 	if err != nil {
-		panic(err) // of the version alone, which is not asked for
+		panic(err) // of the version alone, which is not queried for
 	}
 	return client
 }
@@ -69,7 +69,7 @@ func (t *tea) Comment(ctx context.Context, number int, part, body string) error 
 	client := t.client(ctx)
 	me, _, err := client.GetMyUserInfo()
 	if err != nil {
-		return fmt.Errorf("asking whose credential this is: %w", err)
+		return fmt.Errorf("looking up the account of the credential: %w", err)
 	}
 	return comments{
 		most: 65_000,
@@ -210,7 +210,7 @@ func (t *tea) Wrote(ctx context.Context, sha string) (bool, error) {
 	client := t.client(ctx)
 	me, _, err := client.GetMyUserInfo()
 	if err != nil {
-		return false, fmt.Errorf("asking whose credential this is: %w", err)
+		return false, fmt.Errorf("looking up the account of the credential: %w", err)
 	}
 	c, _, err := client.GetSingleCommit(t.owner, t.name, sha)
 	if err != nil {

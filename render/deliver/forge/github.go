@@ -147,7 +147,7 @@ func (h *hub) token(ctx context.Context, need right) (made token, err error) {
 		return made, err
 	}
 	if len(got.Repositories) != 1 || !strings.EqualFold(got.Repositories[0].GetFullName(), h.path) {
-		return made, fmt.Errorf("%w: the installation %d is not of this repository", ErrUnauthorized, installation)
+		return made, fmt.Errorf("%w: the installation %d does not include this repository", ErrUnauthorized, installation)
 	}
 	return token{got.GetToken(), got.GetExpiresAt().Time}, nil
 }
@@ -334,7 +334,7 @@ func (h *hub) me(ctx context.Context, client *github.Client) (string, error) {
 	}
 	var data struct{ Viewer struct{ Login string } }
 	if err := h.query(context.WithValue(ctx, asking{}, true), client, "query { viewer { login } }", nil, &data); err != nil {
-		return "", fmt.Errorf("asking whose credential this is: %w", err)
+		return "", fmt.Errorf("looking up the account of the credential: %w", err)
 	}
 	if data.Viewer.Login == "" {
 		return "", fmt.Errorf("%w: %s does not show whose it is", ErrUnauthorized, h.api.Host)

@@ -88,7 +88,7 @@ func (l *lab) SetStatus(ctx context.Context, s Status) error {
 func (l *lab) Comment(ctx context.Context, number int, part, body string) error {
 	me, _, err := l.client.Users.CurrentUser(gitlab.WithContext(ctx))
 	if err != nil {
-		return fmt.Errorf("asking whose credential this is: %w", err)
+		return fmt.Errorf("looking up the account of the credential: %w", err)
 	}
 	at := int64(number)
 	return comments{
@@ -214,7 +214,7 @@ func (l *lab) Commit(ctx context.Context, c Commit) (string, error) {
 func (l *lab) Wrote(ctx context.Context, sha string) (bool, error) {
 	me, _, err := l.client.Users.CurrentUser(gitlab.WithContext(ctx))
 	if err != nil {
-		return false, fmt.Errorf("asking whose credential this is: %w", err)
+		return false, fmt.Errorf("looking up the account of the credential: %w", err)
 	}
 	c, _, err := l.client.Commits.GetCommit(l.path, sha, nil, gitlab.WithContext(ctx))
 	if err != nil {

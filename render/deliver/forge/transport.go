@@ -265,7 +265,7 @@ func (t *transport) once(r *http.Request, body []byte, memory *answers.Share) (*
 	case <-r.Context().Done():
 		return nil, nil, r.Context().Err()
 	}
-	ctx, cancel := context.WithTimeoutCause(r.Context(), maxTime, fmt.Errorf("%s does not answer within %s", t.host, maxTime))
+	ctx, cancel := context.WithTimeoutCause(r.Context(), maxTime, fmt.Errorf("%s did not answer within %s", t.host, maxTime))
 	defer cancel()
 	send := r.Clone(ctx)
 	if body != nil {
@@ -283,7 +283,7 @@ func (t *transport) once(r *http.Request, body []byte, memory *answers.Share) (*
 			err = answers.ErrTooLarge
 		}
 		if errors.Is(err, answers.ErrTooLarge) {
-			return nil, nil, fmt.Errorf("%s answers more than it was asked for: %w", t.host, err)
+			return nil, nil, fmt.Errorf("the answer of %s is refused: %w", t.host, err)
 		}
 		text = t.withoutSecrets(send, text)
 		answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))

@@ -52,7 +52,7 @@ func TestRefusals(t *testing.T) {
 		{422, `{"message": "hunter2\u002dtoken hunter2-token"}`, ErrRefused, "422"},
 		{500, strings.Repeat("x", 290) + `hunter2-token`, nil, "xxx"},
 		{200, `<html>`, nil, ""},
-		{200, `{"title": "` + strings.Repeat("x", 8<<20) + `"}`, nil, "answers more than it was asked for: the answer is too large"},
+		{200, `{"title": "` + strings.Repeat("x", 8<<20) + `"}`, nil, "is refused: the answer is too large"},
 	} {
 		for kind, err := range askAll(t, func(w http.ResponseWriter, _ *http.Request) {
 			if c.status/100 == 3 {

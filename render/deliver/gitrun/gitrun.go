@@ -69,7 +69,7 @@ func Fault(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, exec.ErrNotFound):
-		return errors.New("the git program is not on the PATH, which reads revisions")
+		return errors.New("the git program, which reads revisions, is not on the PATH")
 	}
 	return err
 }

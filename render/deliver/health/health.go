@@ -64,7 +64,7 @@ func ReadChecks(file string, text []byte) (Checks, error) {
 		case e.Kind == "":
 			bad(".kind", errors.New("it is missing"))
 		case checks[kind] != nil:
-			bad(".kind", fmt.Errorf("%s has another check: make one of both", kind))
+			bad(".kind", fmt.Errorf("%s has another check: combine both", kind))
 		}
 		if checks[kind], err = cel.NewStatusEvaluator(&e.HealthCheckExpressions); err != nil {
 			bad("", errors.New(OneLine(err.Error())))

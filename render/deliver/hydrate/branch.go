@@ -78,7 +78,7 @@ func (b *Branch) Check(ctx context.Context, paths ...string) error {
 	case ctx.Err() != nil:
 		return err
 	case strings.HasPrefix(b.Name, "refs/"), strings.HasPrefix(b.Name, "-"), b.Name == "HEAD", err != nil:
-		failed = multierror.Append(failed, fmt.Errorf("%q cannot be a branch: give a name such as environments/prod", b.Name))
+		failed = multierror.Append(failed, fmt.Errorf("%q is not a valid branch: use a name such as environments/prod", b.Name))
 	}
 	if b.URL == "" || strings.HasPrefix(b.URL, "-") || strings.ContainsFunc(b.URL, isControl) {
 		failed = multierror.Append(failed, errors.New("the URL of the source is empty, starts with - or has control characters"))
@@ -86,7 +86,7 @@ func (b *Branch) Check(ctx context.Context, paths ...string) error {
 	for i, p := range paths {
 		switch {
 		case p == "" || p == ".":
-			failed = multierror.Append(failed, errors.New("a package at the root of the repository would mix with what describes the branch: put it into a folder"))
+			failed = multierror.Append(failed, errors.New("a package at the root of the repository would mix with the metadata of the branch: put it into a folder"))
 		case strings.ContainsFunc(p, isControl):
 			failed = multierror.Append(failed, fmt.Errorf("the path %q has control characters", p))
 		}
@@ -111,7 +111,7 @@ func (b *Branch) Write(ctx context.Context, packages []Package) (Result, error) 
 	for _, p := range packages {
 		paths = append(paths, p.Path)
 		if len(p.Manifest) == 0 {
-			return Result{}, fmt.Errorf("%s renders no objects, and an empty branch would remove what runs", p.Path)
+			return Result{}, fmt.Errorf("%s renders no objects, and an empty branch would delete the running objects", p.Path)
 		}
 	}
 	if len(packages) == 0 {
@@ -145,7 +145,7 @@ func (b *Branch) Write(ctx context.Context, packages []Package) (Result, error) 
 			return result, nil
 		}
 		if ctx.Err() != nil {
-			return Result{}, fmt.Errorf("interrupted while the branch %s was written: it has its old commit or the new one\n  hint: run the command again, which leaves alone what is up to date", b.Name)
+			return Result{}, fmt.Errorf("interrupted while the branch %s was written: it has its old commit or the new one\n  hint: run the command again", b.Name)
 		}
 		now, tipsErr := w.tips(ctx)
 		if tipsErr != nil {
@@ -351,7 +351,7 @@ func (w *writing) owned(ctx context.Context, branch tree, folder string) error {
 	case err != nil:
 		return err
 	case !about.ours():
-		return fmt.Errorf("%s on the branch %s was not written by armature hydrate, and stays as it is\n  hint: remove it from the branch, or choose another branch", strings.Join(found, ", "), w.Name)
+		return fmt.Errorf("%s on the branch %s was not written by armature hydrate, and is not replaced\n  hint: remove it from the branch, or choose another branch", strings.Join(found, ", "), w.Name)
 	case about.RepoURL != w.URL:
 		return fmt.Errorf("%s on the branch %s is from %s, not from %s\n  hint: choose another branch; if that is the same repository, name it with --repo", folder, w.Name, about.RepoURL, w.URL)
 	}
@@ -372,7 +372,7 @@ func (w *writing) ownedRoot(ctx context.Context, branch tree) error {
 	case err != nil:
 		return err
 	case !isHash(about.DrySHA):
-		return fmt.Errorf("%s on the branch %s is not one of a hydrator, and stays as it is\n  hint: remove it from the branch, or choose another branch", metadata, w.Name)
+		return fmt.Errorf("%s on the branch %s was not written by a hydrator, and is not replaced\n  hint: remove it from the branch, or choose another branch", metadata, w.Name)
 	case about.RepoURL != w.URL:
 		return fmt.Errorf("the branch %s is from %s, not from %s\n  hint: choose another branch; if that is the same repository, name it with --repo", w.Name, about.RepoURL, w.URL)
 	}

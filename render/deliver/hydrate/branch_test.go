@@ -313,7 +313,7 @@ func TestForeignFiles(t *testing.T) {
 		"large metadata":      {"apps/a/hydrator.metadata", `{"commands":["armature hydrate ` + strings.Repeat("x", 1<<20) + `"]}`, "was not written by armature hydrate"},
 		"a file for a folder": {"apps", "x", "apps is a file on the branch"},
 		"a folder for a file": {"apps/a/manifest.yaml/x", "x", "apps/a/manifest.yaml is a folder on the branch"},
-		"root":                {"hydrator.metadata", "x", "hydrator.metadata on the branch environments/prod is not one of a hydrator"},
+		"root":                {"hydrator.metadata", "x", "hydrator.metadata on the branch environments/prod was not written by a hydrator"},
 		"root of another":     {"hydrator.metadata", `{"repoURL":"https://git.example/other","drySha":"` + strings.Repeat("a", 40) + `"}`, "is from https://git.example/other"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -345,7 +345,7 @@ func TestForeignFiles(t *testing.T) {
 func TestHostileNames(t *testing.T) {
 	c := newClone(t)
 	for _, name := range []string{"", "-f", "--upload-pack=touch x", "@{-1}", "HEAD", "refs/heads/x", "a..b", "a:b", "a b", "a\nb", "a\x1b[31m", "a~1", "a^", "a*", "x.lock", "../x", "/x", "x/", "a//b", "a\\b", "@{u}"} {
-		c.refused(c.branch(name), "cannot be a branch", "a")
+		c.refused(c.branch(name), "is not a valid branch", "a")
 	}
 	for _, name := range []string{"$(touch pwned)", "`touch pwned`", "a;b", "a'b", "+x", "ü", "x-next"} {
 		name = strings.ReplaceAll(name, " ", "-")

@@ -47,7 +47,7 @@ func (b *Branch) merged(ctx context.Context, commit, base string) (bool, error) 
 		}
 		id, _, _ := strings.Cut(string(out), "\t")
 		if !isHash(id) {
-			return false, fmt.Errorf("the branch %s does not exist on %s, so that nothing can be merged into it", base, origin)
+			return false, fmt.Errorf("the branch %s does not exist on %s, so nothing can be merged into it", base, origin)
 		}
 		if here, err := w.fetch(ctx, map[string]string{ref: id}); err != nil {
 			return false, err

@@ -67,7 +67,7 @@ func vacant(folder string) error {
 		return fmt.Errorf("pulling into %s: %w", folder, err)
 	}
 	if os.SameFile(to, here) {
-		return fmt.Errorf("pulling into %s: the folder that you are in cannot be replaced: name a new one", folder)
+		return fmt.Errorf("pulling into %s: the current folder cannot be replaced: name a new one", folder)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func layer(ctx context.Context, blob name.Digest, size int64, opt Options) ([]by
 		}
 	}
 	if int64(b.Len()) != size {
-		return nil, fmt.Errorf("it is not of the %d bytes that the manifest says", size)
+		return nil, fmt.Errorf("its size is not the %d bytes of the manifest", size)
 	}
 	return b.Bytes(), nil
 }

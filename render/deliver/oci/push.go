@@ -52,7 +52,7 @@ func PushImage(ctx context.Context, ref string, image v1.Image, opt Options) (st
 		return "", err
 	}
 	if strings.Contains(ref, "@") {
-		return "", fmt.Errorf("%s names a digest, which nobody can choose: push to a tag", ref)
+		return "", fmt.Errorf("%s names a digest, which cannot be chosen: push to a tag", ref)
 	}
 	digest, err := image.Digest()
 	if err != nil {

@@ -48,7 +48,7 @@ func (c *cluster) tekton(ctx context.Context, n *needs.Need) (string, error) {
 	}
 	found := "it is there"
 	if v := info["version"]; v != "" {
-		found = "it is there, version " + v
+		found = "it exists, version " + v
 	}
 	if inline := flags["disable-inline-spec"]; slices.Contains(strings.Split(inline, ","), "pipelinerun") {
 		d, err := c.controller(ctx)
@@ -56,7 +56,7 @@ func (c *cluster) tekton(ctx context.Context, n *needs.Need) (string, error) {
 			return "", err
 		}
 		if _, set := flag(d, "pipeline-objects"); !set {
-			n.Status, n.Remedy = needs.Missing, "start the controller with --pipeline-objects, or take pipelinerun out of disable-inline-spec of ConfigMap "+tektonNamespace+"/feature-flags"
+			n.Status, n.Remedy = needs.Missing, "start the controller with --pipeline-objects, or remove pipelinerun from disable-inline-spec of ConfigMap "+tektonNamespace+"/feature-flags"
 			return found + ", and refuses Pipelines inside of runs", nil
 		}
 	}
@@ -128,7 +128,7 @@ func (c *cluster) attestKey(ctx context.Context, n *needs.Need) (string, error) 
 	}
 	if strings.Contains(name, "://") {
 		n.Status = needs.Unknown
-		return "the key is " + name + ", which is not asked", nil
+		return "the key is " + name + ", which is not queried", nil
 	}
 	n.Remedy = "cosign generate-key-pair k8s://" + d.Namespace + "/" + name
 	_, err = c.secrets.Namespace(d.Namespace).Get(ctx, name, metav1.GetOptions{})

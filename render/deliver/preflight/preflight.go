@@ -104,14 +104,14 @@ func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err er
 	case needs.ServiceAccount:
 		account, err := c.CoreV1().ServiceAccounts(namespace).Get(ctx, n.Name, get)
 		if err == nil && len(account.ImagePullSecrets) > 0 {
-			return "it is there, with pull secrets", nil
+			return "it exists, with pull secrets", nil
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
 			return "", err
 		}
 		usual, err := c.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", get)
 		if apierrors.IsNotFound(err) {
-			return "default is not there, and has no pull secrets", nil
+			return "the ServiceAccount default does not exist, so it has no pull secrets", nil
 		}
 		if err == nil && len(usual.ImagePullSecrets) > 0 {
 			n.Status = needs.Missing
@@ -134,7 +134,7 @@ func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err er
 	if n.Kind == needs.Keycloak {
 		return c.service(ctx, n)
 	}
-	return "the cluster's API does not say", nil
+	return "the Kubernetes API does not report it", nil
 }
 
 // service finds the Service of an address inside of the cluster.
@@ -146,13 +146,13 @@ func (c *cluster) service(ctx context.Context, n *needs.Need) (string, error) {
 	name, rest, _ := strings.Cut(address.Hostname(), ".")
 	namespace, rest, _ := strings.Cut(rest, ".")
 	if rest != "svc" && !strings.HasPrefix(rest, "svc.") {
-		return "an address outside of the cluster, which is not asked", nil
+		return "an address outside of the cluster, which is not queried", nil
 	}
 	if _, err := c.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
 		return "", err
 	}
 	n.Status = needs.OK
-	return "the Service is there; its realm is not asked", nil
+	return "the Service exists; its realm is not queried", nil
 }
 
 func (c *cluster) podSecurity(ctx context.Context, n *needs.Need, namespace string) (string, error) {
@@ -166,14 +166,14 @@ func (c *cluster) podSecurity(ctx context.Context, n *needs.Need, namespace stri
 		if n.Name != needs.Levels[0] {
 			n.Remedy = "kubectl create namespace " + namespace + ", then " + n.Remedy
 		}
-		return "the namespace is not there", nil
+		return "the namespace does not exist", nil
 	case err != nil:
 		return "", err
 	default:
 		level = live.Labels[psapi.EnforceLevelLabel]
 	}
 	if level == "" {
-		return "it has no label " + psapi.EnforceLevelLabel + ": only the API server's own default applies", nil
+		return "it has no label " + psapi.EnforceLevelLabel + ": only the default of the API server applies", nil
 	}
 	if slices.Index(needs.Levels, level) < slices.Index(needs.Levels, n.Name) {
 		n.Status = needs.Missing
@@ -207,7 +207,7 @@ func (c *cluster) quota(ctx context.Context, n *needs.Need, namespace string) (s
 		}
 	}
 	if len(left) == 0 {
-		return "the namespace has no ResourceQuota for them; nodes are not asked", nil
+		return "the namespace has no ResourceQuota for them; nodes are not queried", nil
 	}
 	return strings.Join(left, ", "), nil
 }

@@ -124,7 +124,7 @@ func TestCompare(t *testing.T) {
 	check(found, always)
 	check(found, each(needs.OK))
 	check(found, map[string]needs.Status{"ServiceAccount weather": needs.OK, "Tekton tekton.dev/v1": needs.OK, "Requests cpu 1": needs.Unknown})
-	if n := found["Tekton tekton.dev/v1"]; n.Found != "it is there, version v1.15.1" {
+	if n := found["Tekton tekton.dev/v1"]; n.Found != "it exists, version v1.15.1" {
 		t.Errorf("%+v", n)
 	}
 

@@ -114,7 +114,7 @@ func checkImage(ref name.Digest, found *remote.Descriptor, options []remote.Opti
 		return nil, fmt.Errorf("reading its layer: %w", err)
 	}
 	if limited.N != 1 {
-		return nil, fmt.Errorf("its layer is not of the %d bytes that the manifest says", layer.Size)
+		return nil, fmt.Errorf("the size of its layer is not the %d bytes of the manifest", layer.Size)
 	}
 	return s, nil
 }

@@ -146,7 +146,7 @@ func (l *actorLive) actor() (a Actor) {
 	case l.workload.GetDeletionTimestamp() != nil:
 		a.Status = Terminating
 	case number(l.workload, ".status.observedGeneration", 0) == 0:
-		a.Status, a.Message = Creating, "the workload has not been looked at yet"
+		a.Status, a.Message = Creating, "the workload has not been reconciled yet"
 	case queueError != "":
 		a.Status, a.Message = TransportError, queueError
 	case !queueReady:

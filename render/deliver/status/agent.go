@@ -42,9 +42,9 @@ func agent(w *unstructured.Unstructured, pods []*corev1.Pod) Agent {
 	case why != "":
 		add("Ready", false, podsFailing, why)
 	case generation < w.GetGeneration():
-		add("Ready", false, "Updating", "the change has not been looked at yet")
+		add("Ready", false, "Updating", "the change has not been reconciled yet")
 	case updated < a.Desired && w.GetKind() == "Deployment":
-		add("Ready", false, "Updating", fmt.Sprintf("%d of %d pods are of the new kind", updated, a.Desired))
+		add("Ready", false, "Updating", fmt.Sprintf("%d of %d pods are updated", updated, a.Desired))
 	case a.Ready < a.Desired:
 		add("Ready", false, "Waiting", fmt.Sprintf("%d of %d pods are ready", a.Ready, a.Desired))
 	default:

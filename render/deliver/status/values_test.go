@@ -68,7 +68,7 @@ func TestStatusValues(t *testing.T) {
 		{name: "AWS has the queue", want: "Running", workload: healthy, queue: `{status: {conditions: [{type: ACK.ResourceSynced, status: "True"}]}}`, pods: []string{readyPod, readyPod}},
 		{name: "scaled to zero", want: "Napping", workload: strings.Replace(healthy, "replicas: 2", "replicas: 0", 1), scaled: scaledObject, hpa: `{status: {desiredReplicas: 1}}`},
 		{name: "some fail", want: "Degraded", message: "RuntimeError: pod a-3: CrashLoopBackOff: container asya-runtime: why", workload: healthy, pods: []string{readyPod, waitingPod("asya-runtime", "CrashLoopBackOff")}},
-		{name: "not looked at", want: "Creating", message: "the workload has not been looked at yet", workload: `{kind: Deployment, metadata: {generation: 1}, status: {}}`},
+		{name: "not looked at", want: "Creating", message: "the workload has not been reconciled yet", workload: `{kind: Deployment, metadata: {generation: 1}, status: {}}`},
 		{name: "no queue yet", want: "Creating", message: "the queue has not been made yet", workload: healthy, queue: `{status: {}}`},
 		{name: "more wanted", want: "ScalingUp", workload: healthy, scaled: scaledObject, hpa: `{status: {desiredReplicas: 3}}`, pods: []string{readyPod, readyPod}},
 		{name: "not ready yet", want: "ScalingUp", workload: healthy, pods: []string{readyPod, slowPod}},

@@ -40,7 +40,7 @@ func Ignored(u *unstructured.Unstructured) (all [][]string, err error) {
 		case path[0] == "apiVersion", path[0] == "kind",
 			path[0] == "metadata" && (len(path) == 1 || path[1] != "annotations" && path[1] != "labels" || len(path) == 2),
 			path[0] == "metadata" && strings.HasPrefix(path[2], keys.Own):
-			return bad("says what the object is, or whose: remove it")
+			return bad("identifies the object or its owner: remove it")
 		case lacksItem(u.Object, path):
 			return bad("is not a field of the object: of a list, name a field of an item that the package has")
 		}

@@ -98,7 +98,7 @@ func publishStatus(ctx context.Context, c client.Client, source *api.RenderedSou
 }
 
 // errForeign is an ExternalArtifact with another owner.
-var errForeign = errors.New("belongs to somebody else")
+var errForeign = errors.New("has another owner")
 
 // publishedOf is the ExternalArtifact of a RenderedSource, nil where it does not exist.
 func publishedOf(ctx context.Context, live client.Reader, source *api.RenderedSource) (*unstructured.Unstructured, error) {

@@ -300,7 +300,7 @@ func (r *Reconciler) build(ctx context.Context, source *api.RenderedSource, orig
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	case <-ctx.Done():
-		return made, nil, &failure{reasonFetch, false, fmt.Errorf("other packages were rendered all the time: %w", ctx.Err())}
+		return made, nil, &failure{reasonFetch, false, fmt.Errorf("no worker was free in time: %w", ctx.Err())}
 	}
 	data, err := r.fetcher.get(ctx, origin.URL, r.Limits.Archive)
 	switch {

@@ -50,7 +50,7 @@ func divide(ctx context.Context, c client.Client, namespaces []string) (allowed,
 		}
 	}
 	if len(namespaces) > 0 && len(allowed) == 0 {
-		return nil, nil, fmt.Errorf("no namespace is left to look after: the controller %s", strings.Join(why, "; it "))
+		return nil, nil, fmt.Errorf("no namespace is left to watch: the controller %s", strings.Join(why, "; it "))
 	}
 	return allowed, denied, nil
 }
