@@ -122,14 +122,14 @@ var rules = sync.OnceValue(func() []rule {
 		// What the steps check themselves.
 		{last: regexp.MustCompile(`^the folder \S+ has no \S+; `), reason: api.ReasonDockerfileNotFound},
 		{last: regexp.MustCompile(`^the folder \S+ has no \S+$`), reason: api.ReasonDockerfileNotFound,
-			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to where it is"},
+			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to its location"},
 		{last: regexp.MustCompile(`^the folder \S+ leads out of the repository$|^the repository has no folder `), reason: api.ReasonSubfolderNotFound},
 		{last: regexp.MustCompile(solve + `(failed to read dockerfile|.*failed to read dockerfile): .*no such file`), reason: api.ReasonDockerfileNotFound,
-			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to where it is"},
+			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to its location"},
 
 		// Registries, of base images first.
 		{last: regexp.MustCompile(solve + `.*` + plainHTTP), reason: api.ReasonRegistryUnreachable,
-			remedy: "the base image's registry speaks plain HTTP: BuildKit expects that of the image's own with the parameter PLAIN_HTTP, and of local ones in build arguments; or set spec.builder to kaniko"},
+			remedy: "the base image's registry speaks plain HTTP: set the parameter PLAIN_HTTP if it is also the registry of the image, name a local registry in a build argument, or set spec.builder to kaniko"},
 		{last: regexp.MustCompile(solve + `.*` + refused), reason: api.ReasonRegistryUnauthorized,
 			remedy: "the base image needs a login, and BuildKit does not have the push login: bind a Secret that may pull it to the workspace pull-credentials in spec.pipeline.workspaces, or set spec.builder to kaniko"},
 		{last: regexp.MustCompile(solve + `.*` + unreachable), reason: api.ReasonRegistryUnreachable, detail: instruction},
@@ -147,7 +147,7 @@ var rules = sync.OnceValue(func() []rule {
 		{last: regexp.MustCompile(`^error building image: `), reason: api.ReasonDockerfileFailed, detail: kaniko},
 		{last: regexp.MustCompile(`^Error: building at STEP "`), reason: api.ReasonDockerfileFailed, detail: buildah},
 		{last: regexp.MustCompile(`^ERROR: (failed to detect|No buildpack groups passed detection)`), reason: api.ReasonBuildpacksFailed,
-			remedy: "no buildpack knows what is in the folder: add a Dockerfile, or set spec.source.sourceSubfolder to the folder of the application"},
+			remedy: "no buildpack supports the content of the folder: add a Dockerfile, or set spec.source.sourceSubfolder to the folder of the application"},
 		{last: regexp.MustCompile(`^ERROR: failed to build: `), reason: api.ReasonBuildpacksFailed, detail: before},
 	}
 })

@@ -167,7 +167,7 @@ func commit(b *api.AgentBuild) Link {
 		l.What = strings.TrimSpace(s.Git.CommitSHA + " " + s.Git.Ref)
 		return l
 	}
-	l.State, l.Why = Waiting, cmp.Or(b.Status.Message, "the revision was not resolved yet")
+	l.State, l.Why = Waiting, cmp.Or(b.Status.Message, "the revision has not been resolved yet")
 	return l
 }
 
@@ -218,14 +218,14 @@ func lock(b *api.AgentBuild, u *updates.ImageUpdate) Link {
 	l := Link{Name: "lock", State: Done, What: strings.TrimSpace(cmp.Or(u.Status.PullRequest, u.Status.Commit) + " " + u.Spec.Branch)}
 	for _, h := range u.Status.Held {
 		if h.Build == b.Name && h.Image == b.Status.BuiltImage {
-			l.State, l.Why = Failed, "held back: "+h.Why+"\n  hint: build something newer, or list its digest in spec.accept of ImageUpdate "+u.Name
+			l.State, l.Why = Failed, "held back: "+h.Why+"\n  hint: build a newer commit, or list its digest in spec.accept of ImageUpdate "+u.Name
 			return l
 		}
 	}
 	ready := meta.FindStatusCondition(u.Status.Conditions, updates.ConditionReady)
 	switch {
 	case ready == nil:
-		l.State, l.Why = Waiting, "ImageUpdate "+u.Name+" was not looked at yet"
+		l.State, l.Why = Waiting, "ImageUpdate "+u.Name+" has not been reconciled yet"
 	case ready.Reason == updates.ReasonProposed:
 		l.State, l.Why = Waiting, "the pull request is open\n  hint: merge it: "+u.Status.PullRequest
 	case ready.Status != metav1.ConditionTrue && ready.Reason != updates.ReasonHeldBack:
@@ -249,8 +249,8 @@ func workload(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Link {
 			l.Why = "it has " + image
 		}
 	}
-	l.Why = cmp.Or(l.Why, "it has another image than the build's")
-	l.Why += "\n  hint: render and apply what the branch has"
+	l.Why = cmp.Or(l.Why, "its image differs from the build's")
+	l.Why += "\n  hint: render and apply the branch"
 	if u == nil {
 		l.Why += "; put the image into the lock first: armature pin-builds PATH -n " + w.Namespace
 	}
@@ -260,7 +260,7 @@ func workload(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Link {
 func pods(w Workload) Link {
 	l := Link{Name: "pods", State: Done, What: fmt.Sprintf("%d of %d ready", w.Ready, w.Desired)}
 	if w.Ready < w.Desired {
-		l.State, l.Why = Waiting, "not all pods are ready\n  hint: kubectl describe pods says what they wait for"
+		l.State, l.Why = Waiting, "not all pods are ready\n  hint: kubectl describe pods shows the reason"
 	}
 	return l
 }

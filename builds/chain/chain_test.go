@@ -40,7 +40,7 @@ func TestStop(t *testing.T) {
 		}, "attestation", "a container was added"},
 		"held back": {func(w *Workload, _ *api.AgentBuild, u *updates.ImageUpdate) {
 			w.Images = []string{older}
-			u.Status.Held = []updates.HeldImage{{Build: "weather", Image: newer, Why: "commit 123 took it out of the lock again"}}
+			u.Status.Held = []updates.HeldImage{{Build: "weather", Image: newer, Why: "commit 123 removed it from the lock"}}
 			u.Status.Conditions = condition(updates.ConditionReady, updates.ReasonHeldBack, metav1.ConditionFalse, "x")
 		}, "lock", "spec.accept of ImageUpdate apps"},
 		"another image is held back": {func(_ *Workload, _ *api.AgentBuild, u *updates.ImageUpdate) {

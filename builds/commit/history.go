@@ -27,7 +27,7 @@ const (
 )
 
 // ErrTooLarge is a history beyond these bounds.
-var ErrTooLarge = errors.New("the history is too large to be looked at")
+var ErrTooLarge = errors.New("the history is too large to be searched")
 
 // History is a part of a repository's history. The zero History is empty.
 type History struct {

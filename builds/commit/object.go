@@ -74,7 +74,7 @@ func split(object []byte) (signature string, payload []byte, err error) {
 		payload = append(payload, line...)
 	}
 	if found > 1 {
-		return "", nil, fmt.Errorf("it has %d headers with a signature, and one may count", found)
+		return "", nil, fmt.Errorf("it has %d headers with a signature, and only one is allowed", found)
 	}
 	return text.String(), payload, nil
 }

@@ -45,7 +45,7 @@ func parseOpenPGPKeys(data []byte, seen map[string]bool) (out openpgp.EntityList
 		for _, key := range keys {
 			name := fmt.Sprintf("%X", key.PrimaryKey.Fingerprint)
 			if seen[name] {
-				return nil, fmt.Errorf("the OpenPGP key %s comes twice: keep the newest copy", name)
+				return nil, fmt.Errorf("the OpenPGP key %s occurs twice: keep the newest copy", name)
 			}
 			seen[name] = true
 			if self, _ := key.PrimarySelfSignature(); self == nil {
@@ -87,7 +87,7 @@ func (p *Policy) openPGPSigner(armored string, payload []byte, now time.Time) (s
 		return "", malformed
 	}
 	if _, err := packets.Next(); !errors.Is(err, io.EOF) {
-		return "", errors.New("it has several OpenPGP signatures, and one may count")
+		return "", errors.New("it has several OpenPGP signatures, and only one is allowed")
 	}
 	id := fmt.Sprintf("%016X", *signature.IssuerKeyId)
 	keys := p.openPGP.KeysById(*signature.IssuerKeyId)

@@ -148,7 +148,7 @@ func TestForgedOpenPGPSignatures(t *testing.T) {
 	}
 	// A file with a copy from before the revocation is refused, and so is one without public keys.
 	for name, files := range map[string][]string{
-		"comes twice":            {"a", all, "b", before},
+		"occurs twice":           {"a", all, "b", before},
 		"not a file of public":   {"a", "keys", "b", all},
 		"reading an OpenPGP key": {"a", publicKeys("aGFsbG8="), "b", all},
 	} {

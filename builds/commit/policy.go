@@ -71,7 +71,7 @@ func ParsePolicy(files map[string][]byte) (*Policy, error) {
 	}
 	p := file.Spec.Source
 	if p == nil || len(p.Branches)+len(p.Tags) == 0 {
-		return nil, fmt.Errorf("%s: spec.source names neither a branch nor a tag, so that any commit would do: name branches or tags", PolicyKey)
+		return nil, fmt.Errorf("%s: spec.source names neither a branch nor a tag, so any commit would be accepted: name branches or tags", PolicyKey)
 	}
 	if len(p.Branches)+len(p.Tags) > maxPatterns {
 		return nil, fmt.Errorf("%s: spec.source names more than %d branches and tags: use patterns, such as release/*", PolicyKey, maxPatterns)

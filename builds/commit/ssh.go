@@ -74,7 +74,7 @@ func parseAllowedSigners(data []byte) (out []allowedSigner, err error) {
 		return nil, err
 	}
 	if len(out) == 0 {
-		return nil, errors.New("it allows nobody to sign commits")
+		return nil, errors.New("it allows no key to sign commits")
 	}
 	return out, nil
 }

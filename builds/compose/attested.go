@@ -61,7 +61,7 @@ func checkAttestingSteps(in Input) (found faults) {
 		for i, s := range p.Steps {
 			if slices.Contains(attestingSteps, s.ConfigMap) {
 				found.bad(in, api.ReasonPlatformStep, fmt.Sprintf("spec.pipeline.steps[%d].configMap", i),
-					fmt.Sprintf("%s signs whatever digest it is given, and is for the platform's templates only", s.ConfigMap), hint)
+					fmt.Sprintf("%s signs any digest that it is given, and is for the platform's templates only", s.ConfigMap), hint)
 			}
 		}
 	}
@@ -72,7 +72,7 @@ func checkAttestingSteps(in Input) (found faults) {
 		if slices.Contains(attestingSteps, row.ConfigMap) {
 			field := fmt.Sprintf("steps[%d].configMap", row.Index)
 			found.add(in.Template.Doc.At(field).Fault(api.ReasonPlatformStep,
-				fmt.Sprintf("%s signs whatever digest it is given, and is for templates in namespace %q only", row.ConfigMap, in.Platform), hint))
+				fmt.Sprintf("%s signs any digest that it is given, and is for templates in namespace %q only", row.ConfigMap, in.Platform), hint))
 		}
 	}
 	return found
@@ -176,7 +176,7 @@ func checkLocked(in Input, known derived) (found faults) {
 	}{{"spec.labels", sortedKeys(spec.Labels), template.Open.Labels}, {"spec.annotations", sortedKeys(spec.Annotations), template.Open.Annotations}} {
 		for _, key := range pairs.keys {
 			if !slices.Contains(pairs.open, key) {
-				bad(pairs.field+"["+key+"]", "what reaches its pods, which admission and nodes may obey")
+				bad(pairs.field+"["+key+"]", "metadata of its pods, which admission and nodes may read")
 			}
 		}
 	}

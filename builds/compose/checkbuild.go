@@ -28,7 +28,7 @@ func checkBuild(in Input) (found faults) {
 			"give imageRegistry a host without a scheme, image a lower-case path, and imageTag a tag")
 	}
 	if spec.Cache != nil && spec.Cache.Mode != "off" && !takesCache(in.Template) {
-		found.bad(in, api.ReasonInvalidBuild, "spec.cache", fmt.Sprintf("the template %s takes no cache, because whoever writes to one decides what is built", in.Template.Doc.From),
+		found.bad(in, api.ReasonInvalidBuild, "spec.cache", fmt.Sprintf("the template %s takes no cache, because a writer of the cache decides what is built", in.Template.Doc.From),
 			"remove it, or use another mode")
 	}
 	if s := spec.Source.SourceCredentials; s != nil && s.Name == "" {
@@ -74,7 +74,7 @@ func checkBuilder(in Input) (found faults) {
 	offered := template.Builders()
 	switch {
 	case recipe.ListsAll(in.Build):
-		found.bad(in, api.ReasonInvalidBuild, "spec.builder", "spec.pipeline.steps lists the whole pipeline, so that there is nothing to choose",
+		found.bad(in, api.ReasonInvalidBuild, "spec.builder", "spec.pipeline.steps lists the whole pipeline, so there is nothing to choose",
 			"remove spec.builder, or list no configMap")
 	case len(offered) == 0:
 		found.bad(in, api.ReasonInvalidBuild, "spec.builder", fmt.Sprintf("the template %s offers no choice of builders", template.Doc.From),

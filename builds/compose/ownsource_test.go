@@ -104,7 +104,7 @@ func TestSourceOfAdjustedSteps(t *testing.T) {
 		"a condition": {"{name: folder-verification, whenExpressions: [{input: a, operator: in, values: [a]}]}",
 			[]string{"github-clone: clone pack-source", "folder-verification: unpack-source check-subfolder", "dockerfile-check: unpack-source check-dockerfile", "tests: unpack-source"},
 			map[string]string{"github-clone": "own-source", "folder-verification": "own-source", "dockerfile-check": "own-source", "tests": "own-source", "sbom": "shared-workspace"},
-			"$(tasks.github-clone.results.source-digest)", "has a pod of its own"},
+			"$(tasks.github-clone.results.source-digest)", "has its own pod"},
 		"no clone": {"{name: github-clone, enabled: false}",
 			[]string{"pack-source: pack-source", "folder-verification: unpack-source", "dockerfile-check: unpack-source", "tests: unpack-source"},
 			map[string]string{"pack-source": "shared-workspace", "tests": "own-source"}, "$(tasks.pack-source.results.source-digest)", ""},

@@ -154,12 +154,12 @@ func checkPlatformSteps(in Input, steps []step) (found faults) {
 			refused = true
 			bad(fmt.Sprintf("step %q builds for the platform of its node alone", s.row.Name), builder)
 		case several && recipe.Declares(s.task.TaskSpec.Params, recipe.ImageDigest):
-			bad(fmt.Sprintf("step %q takes the digest of one image, and would look at one of %d platforms", s.row.Name, len(in.Build.Spec.Platforms)),
+			bad(fmt.Sprintf("step %q takes the digest of one image, and would check only one of %d platforms", s.row.Name, len(in.Build.Spec.Platforms)),
 				"give it the parameter platform and the IMAGE_DIGEST of the step that pushes, name one platform, or use a mode without that step, such as dev")
 		}
 	}
 	if !one && !refused && len(steps) > 0 {
-		bad("no step of this pipeline builds for a platform that it is given", builder)
+		bad("no step of this pipeline has a parameter for the platform", builder)
 	}
 	return found
 }

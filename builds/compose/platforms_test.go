@@ -285,7 +285,7 @@ func TestPlatformsRefusedByComposition(t *testing.T) {
 		"nodes without platforms": {func(s *api.AgentBuildSpec) { s.Platforms = nil }, "spec.platformNodes", "has no effect"},
 		"kaniko":                  {func(s *api.AgentBuildSpec) { s.Builder = "kaniko" }, "spec.platforms", `step "kaniko-build" builds for the platform of its node alone`},
 		"buildah":                 {func(s *api.AgentBuildSpec) { s.Builder = "buildah" }, "spec.platforms", `step "buildah-build" builds for the platform of its node alone`},
-		"buildpacks":              {func(s *api.AgentBuildSpec) { s.Builder = "buildpacks" }, "spec.platforms", "no step of this pipeline builds for a platform"},
+		"buildpacks":              {func(s *api.AgentBuildSpec) { s.Builder = "buildpacks" }, "spec.platforms", "no step of this pipeline has a parameter for the platform"},
 	}
 	library, err := manifest.Shipped()
 	if err != nil {

@@ -47,10 +47,10 @@ func withSharedPods(in Input, steps []step, p tektonv1.PipelineSpec) (_ tektonv1
 		from := s.row.SourceFrom
 		packs := from != "" && (from == head || podOf[from] == head)
 		if conflict == "" && !packs && from != named(steps, head).row.SourceFrom {
-			conflict = fmt.Sprintf("its source is another than that of step %q", head)
+			conflict = fmt.Sprintf("its source differs from that of step %q", head)
 		}
 		if conflict != "" {
-			warnings = append(warnings, fmt.Sprintf("%s: %s.podOf: step %q has a pod of its own: %s", s.place, s.place.Field, task.Name, conflict))
+			warnings = append(warnings, fmt.Sprintf("%s: %s.podOf: step %q has its own pod: %s", s.place, s.place.Field, task.Name, conflict))
 			tasks = append(tasks, task)
 			continue
 		}

@@ -52,10 +52,10 @@ func TestStepsThatShareAPod(t *testing.T) {
 			[]string{whole, build, buildpack}, hasDockerfile, ""},
 		{"a parameter that differs", "  mode: dev\n  pipeline: {steps: [{name: dockerfile-check, parameters: [{name: subfolder-path, value: other}]}]}\n",
 			[]string{"github-clone: clone check-subfolder", "dockerfile-check: check-dockerfile", build, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
-			`steps[2].podOf: step "dockerfile-check" has a pod of its own: its parameter "subfolder-path" has another value or type than that of step "github-clone"`},
+			`steps[2].podOf: step "dockerfile-check" has its own pod: its parameter "subfolder-path" differs in value or type from that of step "github-clone"`},
 		{"a condition", "  mode: dev\n  pipeline: {steps: [{name: folder-verification, whenExpressions: [{input: a, operator: in, values: [a]}]}]}\n",
 			[]string{"github-clone: clone", "folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", build, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
-			`step "dockerfile-check" has a pod of its own: it waits for folder-verification`},
+			`step "dockerfile-check" has its own pod: it waits for folder-verification`},
 		{"the build's own condition", "  mode: dev\n  pipeline: {steps: [{name: buildpack-build, whenExpressions: [{input: $(tasks.dockerfile-check.results.dockerfile-name), operator: in, values: [none]}]}]}\n",
 			[]string{whole, build, buildpack}, "$(tasks.github-clone.results.dockerfile-name)", ""},
 		{"the build's own list", "  mode: dev\n  pipeline: {steps: [{name: github-clone, configMap: github-clone-step}, {name: folder-verification, configMap: check-subfolder-step}, " +
@@ -64,7 +64,7 @@ func TestStepsThatShareAPod(t *testing.T) {
 		{"a login", "  mode: dev\n  LOGIN", []string{whole, "buildkit-build: build base-images", push, buildpack}, hasDockerfile, ""},
 		{"a login to pull", "  mode: dev\n  pipeline: {workspaces: [{name: pull-credentials, secret: {name: pull}}]}\n", []string{whole, build, buildpack}, hasDockerfile, ""},
 		{"a condition of the push", "  mode: dev\n  pipeline: {steps: [{name: push, whenExpressions: [{input: a, operator: in, values: [a]}]}]}\n", []string{whole, "buildkit-build: build base-images", push, buildpack}, hasDockerfile,
-			`step "push" has a pod of its own: step "push" has whenExpressions, a timeout, retries or onError`},
+			`step "push" has its own pod: step "push" has whenExpressions, a timeout, retries or onError`},
 		{"platforms", "  mode: dev-local\n  platforms: [linux/amd64, linux/arm64]\n  platformNodes: Any\n", []string{whole, "buildkit-build-linux-amd64: build base-images", "buildkit-build-linux-arm64: build base-images", push}, "", ""},
 		{"a platform", "  mode: dev-local\n  platforms: [linux/arm64]\n", []string{whole, build}, "", ""},
 		{"tests", "  mode: preprod\n", []string{packed, "tests: unpack-source test", "buildkit-build: unpack-source build base-images", push, "sbom:", "sbom-attach:", "vulnerability-scan:"}, "", ""},
@@ -145,7 +145,7 @@ func TestPushInThePodThatBuilds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := pods(out.Pipeline); !slices.Contains(got, "push: push") || !strings.Contains(strings.Join(out.Warnings, " "), "pod of its own") {
+		if got := pods(out.Pipeline); !slices.Contains(got, "push: push") || !strings.Contains(strings.Join(out.Warnings, " "), "its own pod") {
 			t.Errorf("with a step that pushes %s, the pods are %q, with warnings %q", what, got, out.Warnings)
 		}
 	}
@@ -173,12 +173,12 @@ func TestStepsThatCannotShareAPod(t *testing.T) {
 		"first's sidecar": {one + "sidecars: [{name: a, image: b:1}]\n", two, "", `step "first" has sidecars`},
 		"sidecar":         {one, two + "sidecars: [{name: a, image: b:1}]\n", "", `step "second" has sidecars`},
 		"step template":   {one + "stepTemplate: {env: [{name: A, value: b}]}\n", two, "", `step "first" has sidecars or a stepTemplate`},
-		"default":         {"params: [{name: a, default: b}]\n" + one, "params: [{name: a, default: c}]\n" + two, "", `its parameter "a" has another value`},
-		"type":            {"params: [{name: a, type: string, default: b}]\n" + one, "params: [{name: a, type: array, default: [b]}]\n" + two, "", `its parameter "a" has another value or type`},
+		"default":         {"params: [{name: a, default: b}]\n" + one, "params: [{name: a, default: c}]\n" + two, "", `its parameter "a" differs in value`},
+		"type":            {"params: [{name: a, type: string, default: b}]\n" + one, "params: [{name: a, type: array, default: [b]}]\n" + two, "", `its parameter "a" differs in value or type`},
 		"same default":    {"params: [{name: a, default: b}]\n" + one, "params: [{name: a, default: b, description: c}]\n" + two, "", ""},
-		"workspace":       {"workspaces: [{name: source, readOnly: true}]\n" + one, "workspaces: [{name: source}]\n" + two, "", `its workspace "source" is another`},
+		"workspace":       {"workspaces: [{name: source, readOnly: true}]\n" + one, "workspaces: [{name: source}]\n" + two, "", `its workspace "source" differs`},
 		"only read":       {"workspaces: [{name: source}]\n" + one, "workspaces: [{name: source, readOnly: true}]\n" + two, "", ""},
-		"binding":         {"workspaces: [{name: source}]\n" + one, "workspaces: [{name: source}]\n" + two, "    workspaces: {source: other}\n", `its workspace "source" is another`},
+		"binding":         {"workspaces: [{name: source}]\n" + one, "workspaces: [{name: source}]\n" + two, "    workspaces: {source: other}\n", `its workspace "source" differs`},
 		"result inside":   {one, strings.Replace(two, "[echo]", "[echo, $(tasks.first.results.version)]", 1), "", "it takes the result of another step"},
 		"result":          {one, "params: [{name: version}]\n" + two, "    defaultParameters: [{name: version, value: $(tasks.first.results.version)}]\n", "it takes the result of another step"},
 	} {
@@ -217,13 +217,13 @@ func TestPodOfRefused(t *testing.T) {
 		row("a", ", podOf: b") + row("b", ""):                                                           `is "b", and no step before this one has that name`,
 		row("a", ", podOf: a"):                                                                          `is "a", and no step before this one has that name`,
 		row("a", "") + row("b", ", podOf: a") + row("c", ", podOf: b"):                                  `is "b", which runs in the pod of "a"`,
-		row("a", "") + row("b", ", podOf: a, finally: true"):                                            "goes with none of",
-		row("a", ", finally: true") + row("b", ", podOf: a"):                                            "goes with none of",
-		row("a", "") + row("b", ", podOf: a, retries: 1"):                                               "goes with none of",
-		row("a", "") + row("b", ", podOf: a, timeout: 1m"):                                              "goes with none of",
-		row("a", "") + row("b", ", podOf: a, onError: continue"):                                        "goes with none of",
-		row("a", "") + row("b", ", podOf: a, runAfter: [a]"):                                            "goes with none of",
-		row("a", "") + row("b", ", podOf: a, whenExpressions: [{input: a, operator: in, values: [a]}]"): "goes with none of",
+		row("a", "") + row("b", ", podOf: a, finally: true"):                                            "cannot be combined with",
+		row("a", ", finally: true") + row("b", ", podOf: a"):                                            "cannot be combined with",
+		row("a", "") + row("b", ", podOf: a, retries: 1"):                                               "cannot be combined with",
+		row("a", "") + row("b", ", podOf: a, timeout: 1m"):                                              "cannot be combined with",
+		row("a", "") + row("b", ", podOf: a, onError: continue"):                                        "cannot be combined with",
+		row("a", "") + row("b", ", podOf: a, runAfter: [a]"):                                            "cannot be combined with",
+		row("a", "") + row("b", ", podOf: a, whenExpressions: [{input: a, operator: in, values: [a]}]"): "cannot be combined with",
 	} {
 		_, err := recipe.ReadTemplate(recipe.ConfigMap{Name: "pipeline-template-own", Data: map[string]string{recipe.TemplateKeyYAML: "steps:\n" + rows}})
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -90,7 +90,7 @@ func TestFailure(t *testing.T) {
 // A folder without a Dockerfile is built by buildpacks, and who forgot to name the folder reads
 // it in the status, whether that succeeds or not, also after the run was read again.
 func TestNoDockerfile(t *testing.T) {
-	const want = "; the folder has no Dockerfile, so that buildpacks build it; the repository has api/Dockerfile: set spec.source.sourceSubfolder to api"
+	const want = "; the folder has no Dockerfile, so buildpacks build it; the repository has api/Dockerfile: set spec.source.sourceSubfolder to api"
 	for _, good := range []bool{true, false} {
 		t.Run(fmt.Sprint(good), func(t *testing.T) { noDockerfile(t, good, want) })
 	}

@@ -207,7 +207,7 @@ func TestGitRefusals(t *testing.T) {
 		name, reason, says string
 		edit               []func(*api.AgentBuild)
 	}{
-		{"private", api.ReasonRepositoryPrivate, "demands a login", []func(*api.AgentBuild){r.source("main")}},
+		{"private", api.ReasonRepositoryPrivate, "requires a login", []func(*api.AgentBuild){r.source("main")}},
 		{"wrong", api.ReasonGitAuthInvalid, "refuses the login of Secret wrong", []func(*api.AgentBuild){r.source("main"), with("wrong")}},
 		{"empty", api.ReasonSecretInvalid, "neither a password nor a token", []func(*api.AgentBuild){r.source("main"), with("empty")}},
 		{"revision", api.ReasonRevisionNotFound, `has no revision "nowhere"`, []func(*api.AgentBuild){r.source("nowhere"), with("right")}},

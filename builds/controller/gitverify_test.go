@@ -378,7 +378,7 @@ func TestEndlessHistory(t *testing.T) {
 	for name, url := range urls {
 		w.create(name, under("main"), func(b *api.AgentBuild) { b.Spec.Source.SourceRepository = url })
 	}
-	w.refusedSource("endless", api.ReasonHistoryTooLarge, "at most 32 MiB of history are looked at")
+	w.refusedSource("endless", api.ReasonHistoryTooLarge, "at most 32 MiB of history are searched")
 	if sent.Load() > 64<<20 {
 		t.Errorf("%d MiB were taken", sent.Load()>>20)
 	}

@@ -113,7 +113,7 @@ func TestImageUpdate(t *testing.T) {
 	apps.git("revert", "--no-edit", "HEAD")
 	reverted := apps.git("rev-parse", "main")
 	w.edit(u, func() { u.Spec.Interval = "10s" })
-	held := w.updated("apps", updates.ReasonHeldBack, "commit "+reverted[:12]+" took it out of the lock again")
+	held := w.updated("apps", updates.ReasonHeldBack, "commit "+reverted[:12]+" removed it from the lock")
 	if len(held.Status.Held) != 1 || held.Status.Held[0].Build != "weather" || apps.git("rev-parse", "main") != reverted {
 		t.Errorf("%+v", held.Status)
 	}

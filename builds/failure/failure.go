@@ -116,9 +116,9 @@ func noDockerfile(task *tektonv1.TaskRun) string {
 	case has != "false":
 		return ""
 	case !repositoryPath.MatchString(elsewhere):
-		return "the folder has no Dockerfile, so that buildpacks build it"
+		return "the folder has no Dockerfile, so buildpacks build it"
 	}
-	return fmt.Sprintf("the folder has no Dockerfile, so that buildpacks build it; the repository has %s: set spec.source.sourceSubfolder to %s", elsewhere, path.Dir(elsewhere))
+	return fmt.Sprintf("the folder has no Dockerfile, so buildpacks build it; the repository has %s: set spec.source.sourceSubfolder to %s", elsewhere, path.Dir(elsewhere))
 }
 
 // details are where and why a run failed, with the last lines of the step.

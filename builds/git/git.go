@@ -210,7 +210,7 @@ func connectFault(b *api.AgentBuild, shown string, secret *corev1.Secret, err er
 	}
 	switch {
 	case errors.Is(err, gitremote.ErrRefsTooLarge):
-		return bad(api.ReasonRevisionNotFound, revisionField, fmt.Sprintf("%s has too many references: %v", shown, gitremote.ErrRefsTooLarge), "write a full commit SHA, which is not looked up where no policy judges it")
+		return bad(api.ReasonRevisionNotFound, revisionField, fmt.Sprintf("%s has too many references: %v", shown, gitremote.ErrRefsTooLarge), "write a full commit SHA, which is not looked up unless a policy checks it")
 	case errors.Is(err, gitremote.ErrForbiddenAddress):
 		return bad(api.ReasonInvalidBuild, repositoryField, shown+" has an address that builds may not ask", "use another server, or let the operator allow the network in --git-allow-network of the controller")
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
@@ -218,7 +218,7 @@ func connectFault(b *api.AgentBuild, shown string, secret *corev1.Secret, err er
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed),
 		strings.Contains(err.Error(), "unable to authenticate"):
 		if secret == nil {
-			return bad(api.ReasonRepositoryPrivate, repositoryField, shown+" is private or does not exist: the server demands a login", "correct the URL, or name a Secret in "+credentialsField)
+			return bad(api.ReasonRepositoryPrivate, repositoryField, shown+" is private or does not exist: the server requires a login", "correct the URL, or name a Secret in "+credentialsField)
 		}
 		return bad(api.ReasonGitAuthInvalid, credentialsField, fmt.Sprintf("%s refuses the login of Secret %s", shown, secret.Name), "renew the Secret, or set spec.source.repoUser")
 	case errors.Is(err, transport.ErrRepositoryNotFound):

@@ -103,7 +103,7 @@ func ReadFiles(ctx context.Context, live client.Reader, key types.NamespacedName
 // unfit is a policy that cannot be used, for its author.
 func (p Policy) unfit(b *api.AgentBuild, err error) error {
 	return compose.Place(b).At(p.field).Fault(api.ReasonSourcePolicy, fmt.Sprintf("the policy for the source, ConfigMap %s, cannot be used: %v", p.Key, err),
-		"see docs/builds-attest.md, Verified sources; the build continues by itself")
+		"see docs/builds-attest.md, Verified sources; the build continues automatically")
 }
 
 // Satisfies reports whether these policies accepted the commit, as they are.
@@ -123,7 +123,7 @@ func (s *server) verify(ctx context.Context, b *api.AgentBuild, shown, sha strin
 		return nil, nil
 	}
 	if !plumbing.IsHash(sha) {
-		return nil, compose.Place(b).At(revisionField).Fault(api.ReasonNotReachable, fmt.Sprintf("%s is a commit of SHA-256, which a policy cannot judge", sha), "use a repository with SHA-1")
+		return nil, compose.Place(b).At(revisionField).Fault(api.ReasonNotReachable, fmt.Sprintf("%s is a commit of SHA-256, which a policy cannot check", sha), "use a repository with SHA-1")
 	}
 	history, hash := &commit.History{}, plumbing.NewHash(sha)
 	for _, p := range policies {
@@ -131,7 +131,7 @@ func (s *server) verify(ctx context.Context, b *api.AgentBuild, shown, sha strin
 			return compose.Place(b).At(revisionField).Fault(reason, fmt.Sprintf("%s: commit %s %s (policy %s)", shown, sha, message, p.Key), hint)
 		}
 		tooLarge := func() error {
-			return refuse(api.ReasonHistoryTooLarge, fmt.Sprintf("is too far from the policy's branches and tags: at most %d MiB of history are looked at", commit.MaxPack>>20),
+			return refuse(api.ReasonHistoryTooLarge, fmt.Sprintf("is too far from the policy's branches and tags: at most %d MiB of history are searched", commit.MaxPack>>20),
 				"build the head of a branch or a tag of the policy, or name fewer of them there")
 		}
 		policy, err := commit.ParsePolicy(p.files)
@@ -158,7 +158,7 @@ func (s *server) verify(ctx context.Context, b *api.AgentBuild, shown, sha strin
 			}
 			if verified.Signer, err = policy.Signer(object, now); err != nil {
 				return nil, refuse(api.ReasonNotSigned, "does not have a signature that the policy accepts: "+err.Error(),
-					"let somebody whom the policy allows sign it, as with git commit -S")
+					"sign it with a key that the policy allows, as with git commit -S")
 			}
 			verified.Signer = krm.Plain(verified.Signer)
 		}
@@ -249,7 +249,7 @@ func (s *server) object(ctx context.Context, history *commit.History, from tip, 
 	}
 	request := s.Request()
 	if !s.Refs.Capabilities.Supports(capability.Shallow) {
-		return nil, errors.New("the server does not give a part of a history (capability shallow)")
+		return nil, errors.New("the server does not send a part of a history (capability shallow)")
 	}
 	_ = request.Capabilities.Set(capability.Shallow)
 	request.Wants, request.Depth = []plumbing.Hash{from.hash}, packp.DepthCommits(from.distance+1)
@@ -259,5 +259,5 @@ func (s *server) object(ctx context.Context, history *commit.History, from tip, 
 	if object := history.Commit(sha); object != nil {
 		return object, nil
 	}
-	return nil, fmt.Errorf("it does not give the commit %s, which %s has", sha, from.name)
+	return nil, fmt.Errorf("it does not send the commit %s, which %s has", sha, from.name)
 }

@@ -501,7 +501,7 @@ func (r Repository) descendsOnce(ctx context.Context, to, from plumbing.Hash) ([
 		request.Wants = []plumbing.Hash{to}
 	}
 	if len(request.Wants) > maxTips {
-		return nil, false, multi.Errors(fmt.Errorf("%s has more than %d branches and tags, and gives no commit by its hash", r.URL, maxTips), c.Close())
+		return nil, false, multi.Errors(fmt.Errorf("%s has more than %d branches and tags, and sends no commit by its hash", r.URL, maxTips), c.Close())
 	}
 	plumbing.HashesSort(request.Wants) // as they are compared with those of the next time
 	request.Haves = []plumbing.Hash{from}

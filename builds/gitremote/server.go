@@ -31,7 +31,7 @@ import (
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // ErrForbiddenAddress is what a Dial refuses an address with.
-var ErrForbiddenAddress = errors.New("the address may not be asked")
+var ErrForbiddenAddress = errors.New("the address may not be contacted")
 
 const (
 	// maxRefs is how much a Git server may answer, in bytes; it is room for about

@@ -80,7 +80,7 @@ type reconciler struct {
 // cluster that does not know ImageUpdate.
 func Setup(mgr ctrl.Manager, o Options) error {
 	if _, err := mgr.GetRESTMapper().RESTMapping(api.GroupVersion.WithKind(api.Kind).GroupKind(), api.GroupVersion.Version); meta.IsNoMatchError(err) {
-		mgr.GetLogger().Info("the cluster knows no ImageUpdate, so that no image is written back: apply the CRDs of this release")
+		mgr.GetLogger().Info("the cluster has no ImageUpdate, so no image is written back: apply the CRDs of this release")
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("looking for ImageUpdate: %w", err)
@@ -256,7 +256,7 @@ func (r *reconciler) outcome(u *api.ImageUpdate, failed error) (again error) {
 		return failed
 	case len(u.Status.Held) > 0:
 		h := u.Status.Held[0]
-		text := fmt.Sprintf("%s of build %s is held back: %s\n  hint: build something newer, or list its digest in spec.accept", h.Image, h.Build, h.Why)
+		text := fmt.Sprintf("%s of build %s is held back: %s\n  hint: build a newer commit, or list its digest in spec.accept", h.Image, h.Build, h.Why)
 		if more := len(u.Status.Held) - 1; more > 0 {
 			text = fmt.Sprintf("%s (and %d more, in status.held)", text, more)
 		}

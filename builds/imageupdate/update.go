@@ -169,7 +169,7 @@ func (r *reconciler) forge(u *api.ImageUpdate, login forge.Credential) (forge.Fo
 	kind := cmp.Or(u.Spec.Forge, forge.Of(u.Spec.Repository))
 	if kind == "" {
 		names, _ := forge.Names()
-		return nil, invalid{fmt.Errorf("spec.forge: name the kind of server that %s is on: %s", u.Spec.Repository, strings.Join(names, ", "))}
+		return nil, invalid{fmt.Errorf("spec.forge: name the kind of server of %s: %s", u.Spec.Repository, strings.Join(names, ", "))}
 	}
 	if login.Token == "" && login.App == nil {
 		return nil, invalid{fmt.Errorf("spec.credentials: Secret %s has no token, which the API of the forge needs", u.Spec.Credentials.Name)}

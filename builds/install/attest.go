@@ -27,7 +27,7 @@ func (k Keyless) check(key string) error {
 	case k.Fulcio == "" || k.Timestamps == "" || k.TrustedRoot == "":
 		return errors.New("keyless: fulcioURL, timestampURL and trustedRoot go together")
 	case key != "":
-		return errors.New("attestKey and keyless: either a key attests or the identity")
+		return errors.New("attestKey and keyless: set only one of the two")
 	case len(validation.IsDNS1123Subdomain(k.TrustedRoot)) > 0:
 		return fmt.Errorf("keyless.trustedRoot %q is not the name of a ConfigMap", k.TrustedRoot)
 	}

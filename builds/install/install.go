@@ -181,7 +181,7 @@ func (i Options) Check() error {
 		return errors.New("maxRunning and maxRunningPerNamespace: use a positive number, or 0")
 	}
 	if i.Queue.Name != "" && (i.Queue.MaxRunning > 0 || i.Queue.MaxRunningPerNamespace > 0) {
-		return errors.New("queueName and maxRunning: the quota of Kueue bounds the runs; use one of the two")
+		return errors.New("queueName and maxRunning: the quota of Kueue limits the runs; use one of the two")
 	}
 	if i.Queue.Name != "" && len(validation.IsDNS1123Label(i.Queue.Name)) > 0 {
 		return fmt.Errorf("queueName %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", i.Queue.Name)

@@ -123,7 +123,7 @@ func (p Push) read(root *os.Root) (artifact, error) {
 		return p.readPlatforms(root)
 	}
 	if len(p.Digests) != 1 {
-		return artifact{}, fmt.Errorf("%d digests are given, and one is pushed where no platforms are", len(p.Digests))
+		return artifact{}, fmt.Errorf("%d digests are given, but one image is pushed without platforms", len(p.Digests))
 	}
 	digest, err := parseDigest(p.Digests[0])
 	if err != nil {

@@ -104,7 +104,7 @@ func (c *Client) Delete(ctx context.Context, name string) error {
 func (c *Client) failed(attempt string, err error) error {
 	// An API server that has no such resource answers otherwise than one without such an object.
 	if apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		return fmt.Errorf("%s: the cluster knows no AgentBuild of %s\n  hint: `armature install --wait` brings it; --api-group names another group", attempt, c.Group)
+		return fmt.Errorf("%s: the cluster has no AgentBuild of %s\n  hint: `armature install --wait` installs it; --api-group names another group", attempt, c.Group)
 	}
 	return fmt.Errorf("%s: %w", attempt, err)
 }

@@ -102,7 +102,7 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 	env, secretEnv := environment(image.config.Env, s.Env)
 	for _, e := range secretEnv { // without which BuildKit would end all processes of the run
 		if _, err := r.GetSecret(ctx, e.ID); err != nil && !e.Optional {
-			return fail(fmt.Sprintf("reads %s for its variable %s, and the folder of --secret has no such key", e.ID, e.Name))
+			return fail(fmt.Sprintf("reads %s for its variable %s, and the folder of --secret does not have that key", e.ID, e.Name))
 		}
 	}
 	arguments, mounts := r.command(t, index, s, image.config, env), []gateway.Mount{{Dest: "/", Ref: image.ref, MountType: pb.MountType_BIND,
@@ -324,7 +324,7 @@ func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step, uid, g
 		v := t.volume(m.Name)
 		switch {
 		case v == nil || m.SubPath != "" || m.SubPathExpr != "":
-			return nil, fmt.Errorf("mounts %s in a way that does not run without a cluster", m.Name)
+			return nil, fmt.Errorf("mounts %s in a way that requires a cluster", m.Name)
 		case v.Secret != nil:
 			secret(m.MountPath, v.Secret.SecretName, v.Secret.Items)
 		case t.ofDaemon(m.Name):
@@ -517,7 +517,7 @@ func (s *stream) add(line string) {
 	if s.total <= maxOutput {
 		s.pass(line)
 	} else if before <= maxOutput {
-		s.pass(fmt.Sprintf("… no more is shown after %d MiB", maxOutput>>20))
+		s.pass(fmt.Sprintf("… output after %d MiB is not shown", maxOutput>>20))
 	}
 }
 

@@ -168,7 +168,7 @@ func (p *plan) checkTask(t *task, at string, refuse func(at, what, hint string))
 				refuse(at, "a privileged step", "")
 			}
 			if c.SeccompProfile != nil && c.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined {
-				refuse(at, "a step that makes a user namespace (seccompProfile Unconfined)", "set builder: buildkit, which the caller's own BuildKit serves")
+				refuse(at, "a step that makes a user namespace (seccompProfile Unconfined)", "set builder: buildkit, which uses the BuildKit of this machine")
 			}
 			if c.Capabilities != nil {
 				for _, add := range c.Capabilities.Add {

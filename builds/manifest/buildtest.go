@@ -75,7 +75,7 @@ func Tests(file string, data []byte, group string) ([]Test, error) {
 		out, problems = append(out, test), append(problems, err)
 	}
 	if len(out) == 0 {
-		return nil, krm.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no "+TestKind, "give a file with kind: "+TestKind)
+		return nil, krm.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no "+TestKind, "use a file with kind: "+TestKind)
 	}
 	return out, findings.Join(problems...)
 }

@@ -142,10 +142,10 @@ func lintStep(cm recipe.ConfigMap, step *recipe.Step) []string {
 			title = fmt.Sprint(i)
 		}
 		if ref, err := name.ParseReference(s.Image); err == nil && ref.Identifier() == "latest" {
-			warn("step %s: image %s may change at any time: give it a version", title, s.Image)
+			warn("step %s: image %s may change at any time: set a version", title, s.Image)
 		}
 		if len(s.ComputeResources.Requests) == 0 && (shared == nil || len(shared.ComputeResources.Requests) == 0) {
-			warn("step %s: requests no resources, so the scheduler knows nothing of it", title)
+			warn("step %s: requests no resources, so the scheduler cannot plan for it", title)
 		}
 		if c := s.SecurityContext; c != nil && c.Privileged != nil && *c.Privileged {
 			warn("step %s: is privileged, which a restricted namespace refuses", title)

@@ -77,7 +77,7 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 		out = append(out, Build{AgentBuild: build, Place: d.at(""), doc: d})
 	}
 	if len(out) == 0 && len(problems) == 0 {
-		return nil, krm.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no AgentBuild", "give a file with kind: AgentBuild")
+		return nil, krm.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no AgentBuild", "use a file with kind: AgentBuild")
 	}
 	return out, findings.Join(problems...)
 }
@@ -193,7 +193,7 @@ func (s *schema) read(d document) (*api.AgentBuild, error) {
 	}
 	build := &api.AgentBuild{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, build); err != nil {
-		bad("", err.Error(), "give each field the type that docs/builds.md says")
+		bad("", err.Error(), "use the types in docs/builds.md")
 		return nil, findings.Join(problems...)
 	}
 	return build, findings.Join(problems...)
@@ -213,7 +213,7 @@ func (d document) metadata(object map[string]any) []error {
 	var meta metav1.ObjectMeta
 	unknown, err := kjson.UnmarshalStrict(data, &meta)
 	if err != nil {
-		bad("metadata", strings.TrimPrefix(err.Error(), "json: "), "give each field the type that Kubernetes says")
+		bad("metadata", strings.TrimPrefix(err.Error(), "json: "), "use the types of the Kubernetes API")
 		return out
 	}
 	for _, u := range unknown {
@@ -223,7 +223,7 @@ func (d document) metadata(object map[string]any) []error {
 	}
 	switch {
 	case meta.Name == "" && meta.GenerateName != "":
-		bad("metadata.generateName", "gives a new name each time, so that the build could not be found again", "use name")
+		bad("metadata.generateName", "generates a new name each time, so the build could not be found again", "use name")
 	case meta.Name == "":
 		bad("metadata.name", "is missing", "name the build")
 	}

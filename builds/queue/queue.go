@@ -267,7 +267,7 @@ func (q *Queue) NextRequests(ctx context.Context, _ client.Object) (out []reconc
 	defer q.mu.Unlock()
 	next, err := q.next(ctx, nil)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "the next builds of the queue are not known; they are looked for again")
+		ctrl.LoggerFrom(ctx).Error(err, "the next builds of the queue are not known; looking for them again")
 	}
 	for _, build := range next {
 		out = append(out, reconcile.Request{NamespacedName: build})

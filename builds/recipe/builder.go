@@ -157,7 +157,7 @@ func (t *Template) checkBuilders(bad func(field, message, hint string)) {
 			}
 			share := func(b string) bool { return slices.Contains(before.Builders, b) }
 			if len(row.Builders) == 0 || len(before.Builders) == 0 || slices.ContainsFunc(row.Builders, share) {
-				bad(fmt.Sprintf("steps[%d]", i), fmt.Sprintf("name %q occurs twice", row.Name), "give each step a name of its own")
+				bad(fmt.Sprintf("steps[%d]", i), fmt.Sprintf("name %q occurs twice", row.Name), "give each step a unique name")
 				break
 			}
 		}

@@ -172,7 +172,7 @@ func decode(doc *Document, into any, reason string) (found []*krm.Finding, ok bo
 			}
 			field, message = m[2], fmt.Sprintf("is %s%s; want %s", a, m[1], want)
 		}
-		return refused(doc.At(field), message, "give the field the type that docs/builds-operate.md says")
+		return refused(doc.At(field), message, "use the type in docs/builds-operate.md")
 	}
 	for _, u := range unknown {
 		field := ""

@@ -235,7 +235,7 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 			bad(at, "has no configMap", "name the ConfigMap that holds the step's task-spec.yaml")
 		}
 		if s.Retries < 0 {
-			bad(at, fmt.Sprintf("retries %d is less than none", s.Retries), "leave it out, or write how often the step is tried again")
+			bad(at, fmt.Sprintf("retries %d is negative", s.Retries), "leave it out, or write how often the step is tried again")
 		}
 		for j, w := range s.WhenExpressions {
 			at := fmt.Sprintf("%s.whenExpressions[%d]", at, j)
@@ -286,7 +286,7 @@ func (t *Template) checkPods(bad func(field, message, hint string)) {
 		case t.Steps[at].PodOf != "":
 			bad(field, fmt.Sprintf("is %q, which runs in the pod of %q", row.PodOf, t.Steps[at].PodOf), fmt.Sprintf("use %q", t.Steps[at].PodOf))
 		case t.Steps[at].Finally || row.Finally || row.RunAfter != nil || row.Timeout != nil || row.Retries > 0 || row.OnError != "" || len(row.WhenExpressions) > 0:
-			bad(field, "goes with none of whenExpressions, runAfter, timeout, retries, onError and finally", "remove those, or podOf")
+			bad(field, "cannot be combined with whenExpressions, runAfter, timeout, retries, onError or finally", "remove those, or podOf")
 		}
 	}
 }

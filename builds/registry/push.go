@@ -90,7 +90,7 @@ func (p *Pushes) ask(ctx context.Context, build *api.AgentBuild) error {
 	// Without the registry's text: the tenant chose the server, and what it says may be another's.
 	return compose.Place(build).At("spec.buildOutput.imageRepoCredentials").Fault(api.ReasonRegistryUnauthorized,
 		fmt.Sprintf("the registry answers %d to a push to %s with the login of Secret %s", answer.StatusCode, tag.Context(), build.Spec.BuildOutput.ImageRepoCredentials.Name),
-		"give the Secret a login that may push there; it is looked at again by itself")
+		"give the Secret a login that may push there; the controller checks it again automatically")
 }
 
 // within ends requests with a context.

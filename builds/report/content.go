@@ -38,7 +38,7 @@ func Build(b *api.AgentBuild) string {
 		}
 	}
 	if d.Cause != "" {
-		fmt.Fprintf(&out, "The build is not to blame for it: %s.\n\n", code(string(d.Cause)))
+		fmt.Fprintf(&out, "The build did not cause it: %s.\n\n", code(string(d.Cause)))
 	}
 	if len(d.LogTail) > 0 {
 		at := ""

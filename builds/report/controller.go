@@ -256,7 +256,7 @@ func (r *reconciler) open(ctx context.Context, b *api.AgentBuild) (forge.Forge, 
 	kind := cmp.Or(b.Spec.Report.Kind, forge.Of(b.Spec.Source.SourceRepository))
 	if kind == "" {
 		names, _ := forge.Names()
-		return nil, invalid{fmt.Errorf("spec.report.kind: name the kind of server that the repository is on: %s", strings.Join(names, ", "))}
+		return nil, invalid{fmt.Errorf("spec.report.kind: name the kind of server of the repository: %s", strings.Join(names, ", "))}
 	}
 	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Report.Credentials.Name}
 	var secret corev1.Secret

@@ -52,7 +52,7 @@ func Join(head, next tektonv1.PipelineTask, controllers bool) (whole tektonv1.Pi
 			continue
 		}
 		if meaning(a.Params[at], whole.Params) != meaning(p, added.Params) {
-			return bad("its parameter %q has another value or type than that of step %q", p.Name, head.Name)
+			return bad("its parameter %q differs in value or type from that of step %q", p.Name, head.Name)
 		}
 	}
 	if conflict := joinWorkspaces(&whole, &added); conflict != "" {
@@ -135,7 +135,7 @@ func joinWorkspaces(whole, next *tektonv1.PipelineTask) (conflict string) {
 		have.Description = w.Description
 		w.ReadOnly = w.ReadOnly && have.ReadOnly
 		if have != w || BoundTo(whole, w.Name) != BoundTo(next, w.Name) {
-			return fmt.Sprintf("its workspace %q is another than that of step %q", w.Name, whole.Name)
+			return fmt.Sprintf("its workspace %q differs from that of step %q", w.Name, whole.Name)
 		}
 		both[w.Name] = !named(a.Steps, w.Name) && !named(b.Steps, w.Name)
 	}

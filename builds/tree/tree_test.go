@@ -300,21 +300,21 @@ func TestUnpackRefusesAnotherTar(t *testing.T) {
 			put(t, dir, "Dockerfile", "FROM evil", 0o664)
 			_, err := tree.Pack{From: dir, To: filepath.Dir(file)}.Run()
 			must(t, err)
-		}, "somebody changed it"},
+		}, "it was changed"},
 		"one byte": {func(t *testing.T, file string) {
 			data, err := os.ReadFile(file)
 			must(t, err)
 			must(t, os.WriteFile(file, bytes.Replace(data, []byte("FROM scratch"), []byte("FROM scratcz"), 1), 0o600))
-		}, "somebody changed it"},
+		}, "it was changed"},
 		"appended": {func(t *testing.T, file string) {
 			f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
 			must(t, err)
 			_, err = f.Write(make([]byte, 512))
 			must(t, err)
 			must(t, f.Close())
-		}, "somebody changed it"},
-		"cut":     {func(t *testing.T, file string) { must(t, os.Truncate(file, 1024)) }, "somebody changed it"},
-		"emptied": {func(t *testing.T, file string) { must(t, os.Truncate(file, 0)) }, "somebody changed it"},
+		}, "it was changed"},
+		"cut":     {func(t *testing.T, file string) { must(t, os.Truncate(file, 1024)) }, "it was changed"},
+		"emptied": {func(t *testing.T, file string) { must(t, os.Truncate(file, 0)) }, "it was changed"},
 		"removed": {func(t *testing.T, file string) { must(t, os.Remove(file)) }, "there is no packed source"},
 		"sparse":  {func(t *testing.T, file string) { must(t, os.Truncate(file, 17<<30)) }, "more than 16 GiB"},
 		"link to itself elsewhere": {func(t *testing.T, file string) {

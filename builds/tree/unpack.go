@@ -48,7 +48,7 @@ func (u Unpack) Run() error {
 	}
 	packed, info, err := OpenFile(from, FileName)
 	if errors.Is(err, os.ErrNotExist) {
-		return errors.New("there is no packed source: the step that packs it did not run, or somebody removed it")
+		return errors.New("there is no packed source: the step that packs it did not run, or it was removed")
 	}
 	if err != nil {
 		return fmt.Errorf("opening the packed source: %w", err)
@@ -90,7 +90,7 @@ func take(from io.Reader, size int64, digest string, to *os.Root) (*os.File, err
 	case n != size:
 		err = errors.New("the packed source changed while it was read")
 	case got != digest:
-		err = fmt.Errorf("the packed source has the digest %s, and the step that packed it reported %s: somebody changed it", got, digest)
+		err = fmt.Errorf("the packed source has the digest %s, and the step that packed it reported %s: it was changed", got, digest)
 	}
 	if err != nil {
 		return nil, multi.Errors(err, taken.Close())

@@ -85,7 +85,7 @@ func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) err
 		gone := strings.HasPrefix(ref, "refs/heads/") && !slices.Contains(branches, strings.TrimPrefix(ref, "refs/heads/")) ||
 			strings.HasPrefix(ref, "refs/tags/") && !slices.Contains(tags, strings.TrimPrefix(ref, "refs/tags/"))
 		if gone {
-			errs = append(errs, t.remove(ctx, b, have, ref+" is gone, or is not in spec.trigger any more"))
+			errs = append(errs, t.remove(ctx, b, have, ref+" was deleted, or is no longer in spec.trigger"))
 			delete(derived, name)
 		}
 	}
@@ -109,7 +109,7 @@ func (t *Triggers) prune(ctx context.Context, all []api.AgentBuild) {
 		if owner == nil || barren[owner.UID] == nil || all[i].DeletionTimestamp != nil {
 			continue
 		}
-		if err := t.remove(ctx, barren[owner.UID], &all[i], "spec.trigger does not ask for it any more"); err != nil && ctx.Err() == nil {
+		if err := t.remove(ctx, barren[owner.UID], &all[i], "spec.trigger no longer includes it"); err != nil && ctx.Err() == nil {
 			t.Log.Error(err, "deleting a derived build", "build", client.ObjectKeyFromObject(&all[i]))
 		}
 	}

@@ -33,7 +33,7 @@ func (t *Triggers) forgeOf(ctx context.Context, b *api.AgentBuild) (forge.Forge,
 	}
 	kind := cmp.Or(shown.Kind, forge.Of(b.Spec.Source.SourceRepository))
 	if kind == "" {
-		return nil, fmt.Errorf("spec.report.kind: name the kind of server that %s is on", b.Spec.Source.SourceRepository)
+		return nil, fmt.Errorf("spec.report.kind: name the kind of server of %s", b.Spec.Source.SourceRepository)
 	}
 	secret, err := login(ctx, t.live, types.NamespacedName{Namespace: b.Namespace, Name: shown.Credentials.Name})
 	if err != nil {
@@ -112,7 +112,7 @@ func (t *Triggers) pullsOf(ctx context.Context, f forge.Forge, r *remote, b *api
 		now, err := f.PullRequest(ctx, number)
 		switch {
 		case errors.Is(err, forge.ErrNotFound), err == nil && (!now.Open || !wanted(b, *now) || !now.Fork && count > maxDerived):
-			errs = append(errs, t.remove(ctx, b, old, fmt.Sprintf("pull request %d is not to be built any more", number)))
+			errs = append(errs, t.remove(ctx, b, old, fmt.Sprintf("pull request %d is no longer built", number)))
 		case err != nil:
 			errs = append(errs, err)
 		}
@@ -211,7 +211,7 @@ func (t *Triggers) judge(ctx context.Context, f forge.Forge, r *remote, b *api.A
 			if err != nil {
 				return nil, err
 			}
-			return &stopped{state: forge.Queued, why: "waits for the approval of somebody who may push", comment: askFor(b, p)}, nil
+			return &stopped{state: forge.Queued, why: "waits for the approval of a user who may push", comment: askFor(b, p)}, nil
 		}
 	}
 	skip := t.skips(ctx, r, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, p.Commit, base.String(), trigger.Paths)
@@ -276,7 +276,7 @@ func approves(body, commit string) bool {
 // askFor an approval.
 func askFor(b *api.AgentBuild, p forge.PullRequest) string {
 	return fmt.Sprintf("`%s` does not build commit %.12s yet, because it is of another repository, and its author may not push to this one.\n\n"+
-		"Whoever may push approves this one commit by a comment that consists of nothing but `%s %s`, with the whole commit.\n", report.Context(b), p.Commit, command, p.Commit)
+		"A user who may push approves this one commit with a comment that contains only `%s %s`, with the whole commit.\n", report.Context(b), p.Commit, command, p.Commit)
 }
 
 // partOf the comment that asks for an approval.

@@ -442,7 +442,7 @@ func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedN
 		defer cancel()
 		var err error
 		if change, err = r.Change(limited, commit, older); err != nil && ctx.Err() == nil {
-			t.Log.Info("reading a commit, which is built as it cannot be judged", "build", build, "problem", krm.Printable(err.Error()))
+			t.Log.Info("reading a commit, which is built because it cannot be checked", "build", build, "problem", krm.Printable(err.Error()))
 		}
 		r.changes[[2]string{commit, older}] = change
 	}

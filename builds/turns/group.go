@@ -60,7 +60,7 @@ func Do[T any](ctx context.Context, g *Group, key string, ask func(context.Conte
 		}
 		return c.answer.(T), nil
 	case <-time.After(Patience - time.Since(c.begun)):
-		return none, fmt.Errorf("no answer within %s; it is waited for", Patience)
+		return none, fmt.Errorf("no answer within %s; still waiting", Patience)
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}

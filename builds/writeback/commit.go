@@ -74,7 +74,7 @@ func edit(text []byte, file string, changed []Built) ([]byte, error) {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
 	if !slices.Equal(again.Builds, after.Builds) || !slices.Equal(again.Images, before.Images) {
-		return nil, fmt.Errorf("%s cannot be edited as it is written\n  hint: run `armature pin`, which formats it", file)
+		return nil, fmt.Errorf("%s has a layout that cannot be edited\n  hint: run `armature pin`, which formats it", file)
 	}
 	return out, nil
 }

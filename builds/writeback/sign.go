@@ -40,7 +40,7 @@ func ReadSigner(key, passphrase []byte) (Signer, error) {
 	switch kind := signer.PublicKey().Type(); kind {
 	case ssh.KeyAlgoED25519, ssh.KeyAlgoRSA:
 	default:
-		return nil, fmt.Errorf("an SSH key of type %s signs the same commit in another way each time: use ed25519 or RSA", kind)
+		return nil, fmt.Errorf("an SSH key of type %s produces another signature each time it signs a commit: use ed25519 or RSA", kind)
 	}
 	return func(payload []byte) (string, error) {
 		signature, err := sshsig.Sign(bytes.NewReader(payload), signer, sshsig.HashSHA512, "git")
@@ -77,7 +77,7 @@ func openPGPSigner(key, passphrase []byte) (_ Signer, err error) {
 	case signing.PrivateKey.Encrypted:
 		return nil, errors.New("the OpenPGP key has a passphrase, which is not given")
 	case signing.PublicKey.PubKeyAlgo == packet.PubKeyAlgoECDSA || signing.PublicKey.PubKeyAlgo == packet.PubKeyAlgoDSA:
-		return nil, errors.New("an OpenPGP key of ECDSA or DSA signs the same commit in another way each time: use ed25519 or RSA")
+		return nil, errors.New("an OpenPGP key of ECDSA or DSA produces another signature each time it signs a commit: use ed25519 or RSA")
 	}
 	random := false
 	return func(payload []byte) (string, error) {

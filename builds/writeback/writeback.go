@@ -141,7 +141,7 @@ func (u *Update) Check() error {
 	var failed []error
 	for _, name := range []string{u.Branch, cmp.Or(u.Proposal, "x")} {
 		if err := plumbing.NewBranchReferenceName(name).Validate(); err != nil || strings.HasPrefix(name, "-") || strings.HasPrefix(name, "refs/") {
-			failed = append(failed, fmt.Errorf("%q cannot be a branch: give a name such as main", krm.Shown(name)))
+			failed = append(failed, fmt.Errorf("%q is not a valid branch: use a name such as main", krm.Shown(name)))
 		}
 	}
 	if u.Proposal == u.Branch {
@@ -149,10 +149,10 @@ func (u *Update) Check() error {
 	}
 	if clean := path.Clean(u.Path); clean != u.Path || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") || clean == "." || strings.ContainsFunc(clean, isControl) ||
 		slices.ContainsFunc(strings.Split(strings.ToLower(clean), "/"), func(s string) bool { return s == ".git" }) {
-		failed = append(failed, fmt.Errorf("%q is not the path of a lock in the repository: give one such as apps/armature.lock", krm.Shown(u.Path)))
+		failed = append(failed, fmt.Errorf("%q is not the path of a lock in the repository: use one such as apps/armature.lock", krm.Shown(u.Path)))
 	}
 	if u.API == nil && (u.Name == "" || !strings.Contains(u.Email, "@") || strings.ContainsAny(u.Name+u.Email, "<>") || strings.ContainsFunc(u.Name+u.Email, isControl)) {
-		failed = append(failed, fmt.Errorf("%q cannot be the author: give a name and an address, as in Armature <armature@example.com>", krm.Shown(u.Name+" <"+u.Email+">")))
+		failed = append(failed, fmt.Errorf("%q is not a valid author: use a name and an address, as in Armature <armature@example.com>", krm.Shown(u.Name+" <"+u.Email+">")))
 	}
 	return multi.Errors(failed...)
 }
@@ -300,7 +300,7 @@ func (u *Update) holds(ctx context.Context, states []state, b Built, now api.Loc
 		return "", nil
 	}
 	if by := rejected(states, b); by != "" {
-		return fmt.Sprintf("commit %.12s took it out of the lock again", by), nil
+		return fmt.Sprintf("commit %.12s removed it from the lock", by), nil
 	}
 	if slices.Contains(u.Rejected, b.digest()) {
 		return "a pull request with it was closed without a merge", nil
@@ -316,7 +316,7 @@ func (u *Update) holds(ctx context.Context, states []state, b Built, now api.Loc
 		return "", fmt.Errorf("comparing commits of %s: %w", b.Repository, err)
 	}
 	if !newer {
-		return fmt.Sprintf("its commit %.12s does not have the commit %.12s of the image in the lock in its history", b.Commit, now.Commit), nil
+		return fmt.Sprintf("its commit %.12s does not descend from the commit %.12s of the image in the lock", b.Commit, now.Commit), nil
 	}
 	return "", nil
 }

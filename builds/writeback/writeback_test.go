@@ -320,7 +320,7 @@ func TestNoDowngrade(t *testing.T) {
 	if result := r.write(u, back); result.New || len(result.Held) != 1 {
 		t.Errorf("%+v", result)
 	} else {
-		has(t, result.Held[0].Why, "does not have the commit")
+		has(t, result.Held[0].Why, "does not descend from the commit")
 	}
 	source.person("README.md", "more\n")
 	next := built("weather", 3)

@@ -443,8 +443,8 @@ func TestPinCommits(t *testing.T) {
 	for flags, want := range map[string]string{
 		"--signing-key x":                   "require --branch or --pull-request",
 		"--branch main --check":             "--check compares the working tree",
-		"--branch main --accept sha256:1":   "give a digest",
-		"--branch ../x":                     "cannot be a branch",
+		"--branch main --accept sha256:1":   "use a digest",
+		"--branch ../x":                     "is not a valid branch",
 		"--branch nowhere":                  "the repository has no such branch: nowhere",
 		"--pull-request main --branch main": "cannot merge a branch into itself",
 	} {
@@ -491,7 +491,7 @@ spec:
 	}
 	out, _ := d.run(t, 3, "status", "weather", "-n", "team1")
 	for _, want := range []string{"from build forecast to Deployment/weather\n", "commit     Done      " + strings.Repeat("c", 40) + " refs/heads/main\n", "image      Done      " + image("2") + "\n",
-		"workload   Waiting   Deployment/weather of package apps\n", "it stops at workload: it has " + image("1") + "\n  hint: render and apply what the branch has; put the image into the lock first: armature pin-builds PATH -n team1\n"} {
+		"workload   Waiting   Deployment/weather of package apps\n", "it stops at workload: it has " + image("1") + "\n  hint: render and apply the branch; put the image into the lock first: armature pin-builds PATH -n team1\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}

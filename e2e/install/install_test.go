@@ -160,7 +160,7 @@ func TestHelmChart(t *testing.T) {
 		"{attestKey: '../x://a'}":             "attestKey",
 		"{keyless: {fulcioURL: fulcio}}":      "fulcioURL",
 		"{keyless: {fulcioURL: 'https://f'}}": "go together",
-		"{attestKey: a, keyless: {fulcioURL: 'https://f', timestampURL: 'https://t', trustedRoot: r}}": "either a key attests or the identity",
+		"{attestKey: a, keyless: {fulcioURL: 'https://f', timestampURL: 'https://t', trustedRoot: r}}": "set only one of the two",
 		"{apiGroup: Builds}":            "apiGroup",
 		"{gitAllowNetwork: [10.0.0.1]}": "gitAllowNetwork",
 	} {
