@@ -82,7 +82,7 @@ func Whoami(ctx context.Context, cfg *rest.Config) (string, error) {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		return "you", nil
 	case err != nil:
-		return "", fmt.Errorf("asking the cluster who you are: %w", err)
+		return "", fmt.Errorf("looking up your user in the cluster: %w", err)
 	}
 	return answer.Status.UserInfo.Username, nil
 }

@@ -64,8 +64,8 @@ var ErrTooLarge = answers.ErrTooLarge
 
 // Refusals that we make of a server's answer.
 var (
-	errOtherHost = errors.New("it sends us to another host")
-	errForbidden = errors.New("the address is not one that the catalog may ask")
+	errOtherHost = errors.New("it redirects to another host")
+	errForbidden = errors.New("the catalog may not contact this address")
 )
 
 // StatusError is an HTTP status other than success.
@@ -95,7 +95,7 @@ func sameHost(request *http.Request, via []*http.Request) error {
 		return errOtherHost
 	}
 	if len(via) > maxRedirects {
-		return errors.New("it redirects without end")
+		return errors.New("it redirects too often")
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func sameHost(request *http.Request, via []*http.Request) error {
 func Get(ctx context.Context, transport http.RoundTripper, url string, limit int64, memory *Share, decoding *atomic.Int64) (data []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, fmt.Errorf("the URL cannot be asked: %w", err)
+		return nil, fmt.Errorf("the URL cannot be requested: %w", err)
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", UserAgent())
@@ -161,7 +161,7 @@ func Reason(err error) string {
 	case errors.As(err, &dns):
 		return "its host name is not known"
 	}
-	return "the connection failed or was broken off"
+	return "the connection failed or was interrupted"
 }
 
 func certificateReason(err error) string {

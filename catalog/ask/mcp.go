@@ -321,7 +321,7 @@ func (g *guard) explain(ctx context.Context, err error) error {
 	if errors.Is(err, ErrTooLarge) || errors.Is(err, answers.ErrBusy) {
 		return err
 	}
-	return &MissingError{"it does not speak MCP as the protocol demands"}
+	return &MissingError{"it does not follow the MCP protocol"}
 }
 
 // body counts what is read of a response, and gives up on silence.
@@ -372,7 +372,7 @@ func RemoteEndpoint(ctx context.Context, live client.Reader, s *kagent.RemoteMCP
 			}
 		}
 		if !validHeader(h.Name, value) {
-			return at, &MissingError{fmt.Sprintf("header %q: its name or value is none that HTTP allows", h.Name)}
+			return at, &MissingError{fmt.Sprintf("header %q: its name or value is not valid in HTTP", h.Name)}
 		}
 		at.Headers.Set(h.Name, value)
 	}
@@ -438,7 +438,7 @@ func valueFrom(ctx context.Context, live client.Reader, namespace string, from k
 	case apierrors.IsNotFound(err):
 		return "", &MissingError{fmt.Sprintf("%s %s is missing", from.Type, from.Name)}
 	case apierrors.IsForbidden(err):
-		return "", &MissingError{fmt.Sprintf("%s %s may not be read by the catalog", from.Type, from.Name)}
+		return "", &MissingError{fmt.Sprintf("the catalog may not read %s %s", from.Type, from.Name)}
 	case err != nil:
 		return "", fmt.Errorf("reading %s %s/%s: %w", from.Type, namespace, from.Name, err)
 	case !found:

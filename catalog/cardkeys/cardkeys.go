@@ -210,7 +210,7 @@ func (k Keys) verify(s a2a.Signature, payload []byte, namespace string) (verdict
 				return api.Signature{Verdict: api.SignatureValid, SignedBy: i.name}, ""
 			}
 			if key.KeyID == header.KeyID {
-				verdict.Verdict, reason = api.SignatureInvalid, "its signature does not match what it says"
+				verdict.Verdict, reason = api.SignatureInvalid, "its signature does not match its content"
 			}
 		}
 	}

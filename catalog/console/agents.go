@@ -48,7 +48,7 @@ func (r row) Path() string { return entryPath(r.Key) }
 func (r row) Offers() string { return offers(r.Entry) }
 
 func agents(v *Visit) (*Page, error) {
-	return list(v, store.Agent, listData{Path: "/agents", Title: "Agents", Noun: "agent", Lead: "What runs here, what it can do, and how to reach it."})
+	return list(v, store.Agent, listData{Path: "/agents", Title: "Agents", Noun: "agent", Lead: "The agents that run here, with their skills and addresses."})
 }
 
 func servers(v *Visit) (*Page, error) {

@@ -245,10 +245,10 @@ func (v *Visit) change(b *api.AgentBuild, reason, verb string, do func(context.C
 	}
 	switch {
 	case apierrors.IsConflict(err):
-		return &Problem{http.StatusConflict, "The build changed in the meantime.", "Look at it again before you " + verb + " it."}
+		return &Problem{http.StatusConflict, "The build changed in the meantime.", "Review it before you " + verb + " it."}
 	case apierrors.IsForbidden(err):
 		v.Console.Log.Error(err, "changing a build")
-		return &Problem{http.StatusForbidden, "The console itself may not do this.", "Its page of rights says what it lacks; or use armature build."}
+		return &Problem{http.StatusForbidden, "The console itself may not do this.", "See the missing rights on its page of rights, or use armature build."}
 	}
 	return err
 }

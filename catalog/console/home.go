@@ -218,13 +218,13 @@ func entryFinding(e store.Entry) finding {
 }
 
 // toolsDrifted says what is wrong with a server that offers other tools than its lock has.
-const toolsDrifted = "it offers other tools than armature.lock has"
+const toolsDrifted = "its tools differ from armature.lock"
 
 // remedy is what to do about an entry that does not answer, or whose tools drifted.
 func remedy(e store.Entry) string {
 	switch {
 	case e.Health == store.Healthy:
-		return "`armature tools verify` shows what differs; where that is meant, `armature tools pin` puts it into the lock."
+		return "`armature tools verify` shows the difference; if it is intended, `armature tools pin` puts it into the lock."
 	case e.Health == store.Degraded:
 		return "some pods answer and others do not: look at those that do not, below the agent."
 	case strings.Contains(e.Message, "is missing"):

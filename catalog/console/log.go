@@ -149,7 +149,7 @@ func (c *Console) logText(r *http.Request) (string, error) {
 			}
 			text, err := c.Cluster.builds.WholeLog(ctx, b.Namespace, t.Pod, s)
 			if why := c.noLog(err); why != "" {
-				return "", &Problem{http.StatusNotFound, why, "The page of the build has what is left of it."}
+				return "", &Problem{http.StatusNotFound, why, "The page of the build has the part that its status keeps."}
 			}
 			out := strings.Join(text.Lines, "\n") + "\n"
 			if text.Cut != "" {

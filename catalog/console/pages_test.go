@@ -27,8 +27,8 @@ func TestPages(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("*")
 	for path, texts := range map[string][]string{
-		"/": {" things to look at; everything else is as it should be.", "it offers other tools than armature.lock has", "What to look at", "Concierge agent in travel", "no pod is ready", "concierge build in travel", "go.sum does not match", "Remedy: run go mod tidy and commit go.sum",
-			"Timetables tool server in travel", "travel package in travel", "What changed lately", "planner is building"},
+		"/": {" things to look at; everything else is as it should be.", "its tools differ from armature.lock", "What to look at", "Concierge agent in travel", "no pod is ready", "concierge build in travel", "go.sum does not match", "Remedy: run go mod tidy and commit go.sum",
+			"Timetables tool server in travel", "travel package in travel", "Recent changes", "planner is building"},
 		"/agents":                                 {"5 agents", "Trip Planner 1.4.2", "2 skills", "Healthy", "Failing"},
 		"/agents?q=forecast":                      {"1 agent for “forecast”", "skill get_forecast"},
 		"/agents?skill=forecast":                  {"1 agent", "skill: forecast", "Weather"},

@@ -16,7 +16,7 @@ func (c *Cluster) needs() []need {
 	return []need{
 		{Verbs: "list, watch", verb: "list", Resource: c.Builds(), For: "the list of builds and their pages", Without: "There are no builds."},
 		{Verbs: "patch", verb: "patch", Resource: c.Builds(), For: "Retry and Cancel, for callers who may patch the build themselves", Without: "Nobody can retry or cancel a build here: the console is read-only."},
-		{Verbs: "create", verb: "create", Resource: "events.events.k8s.io", For: "an event for each Retry and Cancel, that says who asked", Without: "Nobody can retry or cancel a build here: nothing is done without its event."},
+		{Verbs: "create", verb: "create", Resource: "events.events.k8s.io", For: "an event for each Retry and Cancel, with the user", Without: "Nobody can retry or cancel a build here: the console requires the event."},
 		{Verbs: "get, list", verb: "list", Resource: "pipelineruns.tekton.dev", For: "the pipeline of a build, its parameters and earlier runs", Without: "Builds show the tasks that their status has."},
 		{Verbs: "get, list", verb: "list", Resource: "taskruns.tekton.dev", For: "the state of tasks and steps that run", Without: "Builds show the tasks that their status has."},
 		{Verbs: "get", verb: "get", Resource: "pods/log", For: "logs of builds, for callers who may read them themselves", Without: "Failed builds show the last lines that their status has."},

@@ -323,7 +323,7 @@ func (c *Cluster) readPlace(ctx context.Context, of string, at place, version st
 		}
 		u.SetGroupVersionKind(m.GroupVersionKind)
 		if !reading.IsWhole(raw) {
-			s.objects[id] = liveState{State: Unknown, Word: "Not read", Message: "it is too large to look at"}
+			s.objects[id] = liveState{State: Unknown, Word: "Not read", Message: "it is too large to check"}
 			return nil
 		}
 		s.note(id, stateOfObject(u))

@@ -216,7 +216,7 @@ func selectorOf(ctx context.Context, live client.Reader, namespace string, spec 
 		}
 	}
 	if own == nil || len(own.MatchLabels)+len(own.MatchExpressions) == 0 {
-		return nil, &ask.MissingError{What: "the AgentCard selects no pods: give spec.selector.matchLabels or spec.targetRef"}
+		return nil, &ask.MissingError{What: "the AgentCard selects no pods: set spec.selector.matchLabels or spec.targetRef"}
 	}
 	selector, err := metav1.LabelSelectorAsSelector(own)
 	if err != nil {
@@ -239,7 +239,7 @@ func targetSelector(ctx context.Context, live client.Reader, namespace string, r
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return nil, &ask.MissingError{What: fmt.Sprintf("%s %s is missing", ref.Kind, ref.Name)}
 	case apierrors.IsForbidden(err):
-		return nil, &ask.MissingError{What: fmt.Sprintf("%s %s may not be read by the catalog: grant it get on that kind", ref.Kind, ref.Name)}
+		return nil, &ask.MissingError{What: fmt.Sprintf("the catalog may not read %s %s: grant it get on that kind", ref.Kind, ref.Name)}
 	case err != nil:
 		return nil, fmt.Errorf("reading %s %s/%s: %w", ref.Kind, namespace, ref.Name, err)
 	}

@@ -139,7 +139,7 @@ func TestHostileAgents(t *testing.T) {
 		{"10-megabytes", plain(200, `{"name":"`+strings.Repeat("a", 10<<20)+`"}`), "the answer is too large"},
 		{"endless-header", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X", strings.Repeat("a", 200<<10))
-		}), "the connection failed or was broken off"},
+		}), "the connection failed or was interrupted"},
 		{"rubbish", plain(200, "\x00\xff<html>token=s3cret"), "not a valid agent card: it is not a JSON object"},
 		{"list", plain(200, `[]`), "not a valid agent card: it is not a JSON object"},
 		{"nameless", plain(200, `{"version":"1"}`), "not a valid agent card: it has no name"},
@@ -147,11 +147,11 @@ func TestHostileAgents(t *testing.T) {
 		{"deep", plain(200, `{"name":`+strings.Repeat("[", 500000)), "the answer is too large"},
 		{"500", plain(500, "s3cret"), "HTTP status 500 Internal Server Error"},
 		{"401", plain(401, "s3cret"), "HTTP status 401 Unauthorized"},
-		{"redirect-to-metadata", redirect("http://169.254.169.254/latest/meta-data"), "it sends us to another host"},
-		{"redirect-to-other-port", redirect("http://10.7.0.1:6443/"), "it sends us to another host"},
-		{"redirect-to-file", redirect("file:///etc/passwd"), "it sends us to another host"},
-		{"redirect-loop", redirect("/.well-known/agent-card.json"), "the connection failed or was broken off"},
-		{"closes", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "the connection failed or was broken off"},
+		{"redirect-to-metadata", redirect("http://169.254.169.254/latest/meta-data"), "it redirects to another host"},
+		{"redirect-to-other-port", redirect("http://10.7.0.1:6443/"), "it redirects to another host"},
+		{"redirect-to-file", redirect("file:///etc/passwd"), "it redirects to another host"},
+		{"redirect-loop", redirect("/.well-known/agent-card.json"), "the connection failed or was interrupted"},
+		{"closes", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "the connection failed or was interrupted"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)

@@ -135,7 +135,7 @@ func (r *Reconciler) followKind(ctx context.Context, mgr ctrl.Manager, k Kind, o
 		wait := crdPeriod
 		if err != nil {
 			wait, patience = patience, min(2*patience, lastFollow)
-			log.Error(err, "this kind is not followed as it should be; what the catalog has of it is served", "again", wait.String())
+			log.Error(err, "this kind cannot be watched; the catalog serves the entries that it has", "again", wait.String())
 		} else {
 			patience = firstFollow
 		}
@@ -221,7 +221,7 @@ func listAll(ctx context.Context, live client.Reader, namespaces []string, l cli
 	var items []runtime.Object
 	for _, n := range namespaces {
 		if err := live.List(ctx, l, append(how, client.InNamespace(n))...); err != nil {
-			return fmt.Errorf("listing what there is: %w", err)
+			return fmt.Errorf("listing existing objects: %w", err)
 		}
 		some, err := meta.ExtractList(l)
 		if err != nil {

@@ -235,8 +235,8 @@ func TestHostileServers(t *testing.T) {
 		{"rubbish", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprint(w, "s3cret-token")
-		}), false, "it does not speak MCP as the protocol demands"},
-		{"html", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>s3cret-token") }), false, "it does not speak MCP as the protocol demands"},
+		}), false, "it does not follow the MCP protocol"},
+		{"html", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>s3cret-token") }), false, "it does not follow the MCP protocol"},
 		{"too-large", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			chunk := []byte(strings.Repeat("a", 1<<20))
@@ -248,13 +248,13 @@ func TestHostileServers(t *testing.T) {
 		}), false, "the answer is too large"},
 		{"redirects", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://169.254.169.254/", http.StatusTemporaryRedirect)
-		}), false, "it sends us to another host"},
+		}), false, "it redirects to another host"},
 		{"sse-endpoint-elsewhere", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprint(w, "event: endpoint\ndata: http://attacker.example/steal\n\n")
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
-		}), true, "it sends us to another host"},
+		}), true, "it redirects to another host"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)

@@ -22,17 +22,17 @@ func newMetrics(s *store.Store) *metrics {
 	labels := []string{"resource"}
 	return &metrics{
 		asks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "armature_catalog_discoveries_total", Help: "Agents and servers that were asked, by how it went."}, append(labels, "result")),
+			Name: "armature_catalog_discoveries_total", Help: "Queries of agents and servers, by result."}, append(labels, "result")),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "armature_catalog_discovery_duration_seconds", Help: "How long an agent or a server took to answer.", Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60}}, labels),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "armature_catalog_status_writes_total", Help: "Status writes to the API server."}, labels),
 		follows: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "armature_catalog_following", Help: "1 where a kind is followed, 0 where it should be and cannot; kinds without a CRD are not there."}, labels),
+			Name: "armature_catalog_following", Help: "1 if a kind is watched, 0 if watching it fails; kinds without a CRD are absent."}, labels),
 		entries: &entryCollector{
 			store:   s,
 			entries: prometheus.NewDesc("armature_catalog_entries", "Entries of the catalog by health.", []string{"resource", "health"}, nil),
-			up:      prometheus.NewDesc("armature_catalog_store_up", "1 where the store answers, 0 where it does not.", nil, nil),
+			up:      prometheus.NewDesc("armature_catalog_store_up", "1 if the store answers, 0 if it does not.", nil, nil),
 			items:   prometheus.NewDesc("armature_catalog_items", "Skills, tools, resources and prompts of all entries.", nil, nil),
 		},
 	}

@@ -33,7 +33,7 @@ func TestPostgresOutage(t *testing.T) {
 	w.card("weather")
 	w.start()
 	w.eventually("the log says what is not followed", func() string {
-		if text := logged.String(); !strings.Contains(text, "not followed as it should be") {
+		if text := logged.String(); !strings.Contains(text, "this kind cannot be watched") {
 			return text
 		}
 		return ""

@@ -163,7 +163,7 @@ func (c *Config) person(claims map[string]any) (v store.Session, err error) {
 	prefix := c.UsernamePrefix
 	switch {
 	case name == "":
-		return v, refused(fmt.Sprintf("The OpenID provider gives no claim %q.", claim))
+		return v, refused(fmt.Sprintf("The OpenID provider sends no claim %q.", claim))
 	case claim == "email" && claims["email_verified"] != nil && claims["email_verified"] != true:
 		return v, refused("The OpenID provider has not verified your e-mail address.")
 	case prefix == "" && claim != "email":
@@ -182,7 +182,7 @@ func (c *Config) person(claims map[string]any) (v store.Session, err error) {
 	// Kubernetes' own names, such as system:masters, are not a provider's to give.
 	for _, one := range append([]string{v.Name}, v.Groups...) {
 		if strings.HasPrefix(one, "system:") || len(one) > maxName {
-			return store.Session{}, refused("The OpenID provider gives you a name or a group that is Kubernetes' own, or too long.")
+			return store.Session{}, refused("The OpenID provider sends a user or group name that Kubernetes reserves, or that is too long.")
 		}
 	}
 	return v, nil

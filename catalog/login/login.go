@@ -216,7 +216,7 @@ func (l *Login) Once(session store.Session) (secret string, take http.HandlerFun
 	return secret, func(w http.ResponseWriter, r *http.Request) {
 		right := subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("token")), []byte(secret)) == 1
 		if !right || taken.Swap(true) {
-			l.Failed(w, r, "This address has been used, or is of another console. Run armature console again.", errors.New("login: the token is not good"))
+			l.Failed(w, r, "This address was already used, or belongs to another console. Run armature console again.", errors.New("login: the token is not valid"))
 			return
 		}
 		if err := l.Grant(w, r, session); err != nil {

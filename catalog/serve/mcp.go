@@ -29,7 +29,7 @@ type ListInput struct {
 
 // GetInput is what get_entry takes.
 type GetInput struct {
-	Resource  string `json:"resource" jsonschema:"as a list or a search gave it, such as agentcards.kagenti.io"`
+	Resource  string `json:"resource" jsonschema:"as returned by a list or a search, such as agentcards.kagenti.io"`
 	Namespace string `json:"namespace" jsonschema:"Kubernetes namespace"`
 	Name      string `json:"name" jsonschema:"name of the entry"`
 }
@@ -52,7 +52,7 @@ type ListOutput struct {
 // its caller's token.
 func (s *Server) mcp() http.Handler {
 	server := mcp.NewServer(&mcp.Implementation{Name: "armature-catalog", Version: "v1"}, &mcp.ServerOptions{
-		Instructions: "Find agents and tools that run in this cluster, what they can do and how to reach them. " + notice,
+		Instructions: "Find agents and tools that run in this cluster, with their skills and addresses. " + notice,
 		Logger:       slog.New(slog.DiscardHandler),
 	})
 	server.AddReceivingMiddleware(s.survive)
@@ -91,8 +91,8 @@ func (s *Server) mcp() http.Handler {
 			return ListOutput{notice, items, nextPage(entries, q)}, err
 		}
 	}
-	addTool(s, server, "list_agents", "List the agents that run here, how they are and how to reach them", list(store.Agent))
-	addTool(s, server, "list_tool_servers", "List the MCP servers that run here, how they are and how to reach them", list(store.Server))
+	addTool(s, server, "list_agents", "List the agents that run here, with their health and addresses", list(store.Agent))
+	addTool(s, server, "list_tool_servers", "List the MCP servers that run here, with their health and addresses", list(store.Server))
 	addTool(s, server, "get_entry", "Get one agent or tool server with its card, skills, tools and their schemas", func(ctx context.Context, in GetInput) (out EntryOutput, err error) {
 		e, err := visibleEntry(ctx, s.Store, store.Key{Resource: in.Resource, Namespace: in.Namespace, Name: in.Name})
 		if err != nil {

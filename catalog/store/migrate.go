@@ -139,7 +139,7 @@ func migrateIn(ctx context.Context, tx session) error {
 		return err
 	}
 	if int(version.Int64) > len(migrations) {
-		return fmt.Errorf("its schema is version %d, and this program knows up to %d\n  hint: run the newer program, or give this one a store of its own", version.Int64, len(migrations))
+		return fmt.Errorf("its schema is version %d, and this program knows up to %d\n  hint: run the newer program, or use another store for this one", version.Int64, len(migrations))
 	}
 	for i := int(version.Int64); i < len(migrations); i++ {
 		statements := migrations[i].sqlite
