@@ -30,11 +30,17 @@ import (
 	"github.com/armature-dev/armature/templates"
 )
 
+// digest is that of the controller's image, which a release is linked with.
+var digest string
+
 // ReleasedImage is the controller's, as this release publishes it; empty where this
 // build is not a release.
 func ReleasedImage() string {
-	if !version.IsRelease() {
+	switch {
+	case !version.IsRelease():
 		return ""
+	case digest != "":
+		return compose.ControllerRepository + "@" + digest
 	}
 	return compose.ControllerRepository + ":" + version.String()
 }
@@ -231,8 +237,8 @@ func (i Options) overlay() map[string]any {
 		resources, names = append(resources, "../install/sources/"+i.Scope), append(names, "armature-sources")
 	}
 	for _, name := range names {
-		if i.Image != "" {
-			patch(name, "replace", "/spec/template/spec/containers/0/image", i.Image)
+		if image := cmp.Or(i.Image, ReleasedImage()); image != "" {
+			patch(name, "replace", "/spec/template/spec/containers/0/image", image)
 		}
 		if i.Scope == "namespaced" {
 			patch(name, "replace", fmt.Sprintf("/spec/template/spec/containers/0/env/%d/value", watchNamespaces[name]), strings.Join(i.allNamespaces(), ","))
@@ -244,11 +250,7 @@ func (i Options) overlay() map[string]any {
 	if i.Keyless.Fulcio != "" {
 		patches = append(patches, i.Keyless.patch())
 	}
-	overlay := map[string]any{"namespace": i.Namespace, "resources": resources, "patches": patches}
-	if i.Image == "" && version.IsRelease() {
-		overlay["images"] = []any{map[string]any{"name": compose.ControllerRepository, "newTag": version.String()}}
-	}
-	return overlay
+	return map[string]any{"namespace": i.Namespace, "resources": resources, "patches": patches}
 }
 
 // watchNamespaces is the place of the variable WATCH_NAMESPACES in a Deployment of scope
