@@ -122,6 +122,17 @@ test-e2e:
 demo-build: cluster-up e2e-commands ## Build an image from Git on that cluster and run it, step by step
 	@e2e/demo-build.sh
 
+# What a tag publishes. The workflow makes it by the same program, with its identity.
+VERSION ?= v0.0.0-dry-run
+
+.PHONY: release release-dry-run
+release: ## Build what the tag VERSION publishes, push it to REGISTRY and sign it
+	$(GO) run ./e2e/release -version '$(VERSION)' -registry '$(or $(REGISTRY),$(error release needs a REGISTRY, such as ghcr.io/armature-dev))'
+
+release-dry-run: cosigns ## Make all of it in dist, signed with a key made for it, and publish nothing
+	$(GO) run ./e2e/release -version '$(VERSION)' -cosign $(CACHE)/bin/cosign3/cosign $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
+	@sha256sum dist/files/checksums.txt
+
 .PHONY: pictures
 pictures: controlplane ## Take the pictures in docs/images again; tests in Chromium leave them in .cache/pictures
 	ARMATURE_TEST_PEERS=required $(GO) test -count=1 -run 'InABrowser|InEveryView' ./render/page ./catalog/console

@@ -2,7 +2,6 @@ package ci
 
 import (
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -24,7 +23,8 @@ var undigested = map[string]string{
 }
 
 // TestDigests: workflows and pages name actions by digest, with the version beside it;
-// images have a base by digest; and what a release installs names images by digest.
+// images have a base by digest, or none; jobs that users copy name images by digest. The
+// manifests and the chart of a release are tested in e2e/release.
 func TestDigests(t *testing.T) {
 	t.Parallel()
 	files := strings.Fields(git(t, root, "ls-files", "*.yml", "*.yaml", "*.md", "*Dockerfile*", "*Containerfile*"))
@@ -55,75 +55,22 @@ func TestDigests(t *testing.T) {
 		t.Error("no file names an action")
 	}
 
-	release := read(t, filepath.Join(root, ".github/workflows/release.yml"))
-	_, base, _ := strings.Cut(read(t, filepath.Join(root, ".ko.yaml")), "\ndefaultBaseImage: ")
-	base, _, _ = strings.Cut(base, "\n")
-	verified, built := strings.Index(release, "KO_DEFAULTBASEIMAGE=${base%:*}@$digest"), strings.Index(release, "ko build")
-	if !byDigest.MatchString(base) && (verified < 0 || verified > built) {
-		t.Errorf(".ko.yaml: the base %q has no digest, and the release does not verify one before it builds", base)
-	}
-
-	if out, err := digests(t, t.TempDir(), "ghcr.io/x/armature-fn@sha256:"+strings.Repeat("b", 64)+"\n"); err == nil || !strings.Contains(out, "ko build --image-refs") {
-		t.Errorf("without the controller's digest: %v\n%s", err, out)
-	}
-	image := "ghcr.io/armature-dev/armature-controller@sha256:" + strings.Repeat("a", 64)
-	var dir string
-	for _, refs := range []string{image, strings.Replace(image, "@", ":v0.9.1@", 1)} {
-		dir = t.TempDir()
-		for _, part := range []string{"install", "chart", "ci"} {
-			if err := os.CopyFS(filepath.Join(dir, "templates", part), os.DirFS(filepath.Join(root, "templates", part))); err != nil {
-				t.Fatal(err)
+	tags := map[string]int{}
+	for _, file := range strings.Fields(git(t, root, "ls-files", "templates/ci", "action.yml")) {
+		for _, image := range imageLine.FindAllStringSubmatch(read(t, filepath.Join(root, file)), -1) {
+			if byDigest.MatchString(image[1]) {
+				continue
+			}
+			if tags[file]++; undigested[file] == "" {
+				t.Errorf("%s: the image %s has no digest", file, image[1])
 			}
 		}
-		if out, err := digests(t, dir, "ghcr.io/armature-dev/armature-fn@sha256:"+strings.Repeat("b", 64)+"\n"+refs+"\n"); err != nil {
-			t.Fatalf("by-digest.sh: %v\n%s", err, out)
-		}
-		if !strings.Contains(read(t, filepath.Join(dir, "templates/chart/values.yaml")), "\nimage: \""+image+"\"\n") {
-			t.Errorf("of %s the chart's values do not name the controller by digest", refs)
-		}
 	}
-	written, packaged := strings.Index(release, ".github/by-digest.sh"), strings.Index(release, "helm package")
-	if written < built || written > packaged || strings.Index(release, "kubectl kustomize") < written {
-		t.Error("the release does not write the controller's digest between ko build, and helm package and kubectl kustomize")
-	}
-	images := 0
-	for _, part := range []string{"install", "ci"} {
-		err := filepath.WalkDir(filepath.Join(dir, "templates", part), func(file string, entry os.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
-				return err
-			}
-			name, _ := filepath.Rel(dir, file)
-			found, tags := imageLine.FindAllStringSubmatch(read(t, file), -1), 0
-			for _, image := range found {
-				images++
-				if byDigest.MatchString(image[1]) {
-					continue
-				}
-				if tags++; undigested[name] == "" {
-					t.Errorf("%s: the image %s has no digest", name, image[1])
-				}
-			}
-			if undigested[name] != "" && tags == 0 {
-				t.Errorf("%s has only digests: take it out of undigested", name)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
+	for file := range undigested {
+		if tags[file] == 0 {
+			t.Errorf("%s has only digests: take it out of undigested", file)
 		}
 	}
-	if images < 4 {
-		t.Errorf("only %d images were found", images)
-	}
-}
-
-// digests runs .github/by-digest.sh in a copy of the templates.
-func digests(t *testing.T, dir, refs string) (string, error) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(root, ".github", "by-digest.sh"))
-	cmd.Dir, cmd.Stdin = dir, strings.NewReader(refs)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
 }
 
 func read(t *testing.T, file string) string {

@@ -50,9 +50,20 @@ func TestWorkflows(t *testing.T) {
 	}
 	for file, does := range map[string]string{
 		"check.yml": "make govulncheck", "nightly.yml": "make e2e\n", "scorecard.yml": "ossf/scorecard-action@", "codeql.yml": "github/codeql-action/analyze@",
+		"release.yml": "\nmake release VERSION=",
 	} {
 		if !strings.Contains(steps[file], does) {
 			t.Errorf("%s does not run %s:\n%s", file, strings.TrimSpace(does), steps[file])
 		}
+	}
+
+	// A release is verified and attested before it is drafted.
+	at := 0
+	for _, does := range []string{"make test\n", "make release VERSION=", "SECURITY.md", "dist/provenance.json", "actions/attest-build-provenance@", "gh release create"} {
+		i := strings.Index(steps["release.yml"][at:], does)
+		if i < 0 {
+			t.Fatalf("release.yml does not %s, or too early:\n%s", does, steps["release.yml"])
+		}
+		at += i
 	}
 }

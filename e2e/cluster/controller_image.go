@@ -13,12 +13,11 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// controllerImage is that of armature-controller as .ko.yaml makes it for a release:
-// the program where ko puts it, on a base that has certificates and a user without
-// rights.
+// controllerImage is that of armature-controller as e2e/release makes it for a release:
+// the program, certificates and a user without rights.
 func controllerImage() image { return staticImage("armature-controller", "armature-controller") }
 
-// staticImage is that of a controller, where ko would put it.
+// staticImage is that of a controller.
 func staticImage(name, source string) image {
 	program := "/ko-app/" + name
 	return image{

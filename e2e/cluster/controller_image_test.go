@@ -14,7 +14,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"sigs.k8s.io/yaml"
 )
 
 // built makes the controller's image in an empty cache, of a program with that text.
@@ -65,32 +64,9 @@ func TestControllerImageIsReproducible(t *testing.T) {
 	}
 }
 
-// The image is what .ko.yaml describes: the program in ko's place, certificates to
-// check servers by, and the user of the manifests, who has no rights.
-func TestControllerImageAgreesWithKo(t *testing.T) {
-	text, err := os.ReadFile("../../.ko.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	type build struct {
-		ID, Main   string
-		Env, Flags []string
-	}
-	var ko struct {
-		DefaultBaseImage string
-		Builds           []build
-	}
-	if err := yaml.Unmarshal(text, &ko); err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(ko.Builds, func(b build) bool { return b.ID == "armature-controller" })
-	if i < 0 || ko.Builds[i].Main != "./cmd/armature-controller" || !slices.Contains(ko.Builds[i].Env, "CGO_ENABLED=0") || !slices.Contains(ko.Builds[i].Flags, "-trimpath") {
-		t.Fatalf(".ko.yaml builds %+v", ko.Builds)
-	}
-	if !strings.Contains(ko.DefaultBaseImage, "/static:") {
-		t.Errorf(".ko.yaml: the base %s is not a static one, which the image here stands for", ko.DefaultBaseImage)
-	}
-
+// The image has what a release's has: the program in its place, certificates to check
+// servers by, and the user of the manifests, who has no rights.
+func TestControllerImage(t *testing.T) {
 	img := built(t, "program")
 	file, err := img.ConfigFile()
 	if err != nil {

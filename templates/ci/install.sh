@@ -1,6 +1,7 @@
 #!/bin/sh
 # install.sh VERSION FOLDER puts the armature of a release, such as v0.1.0, into a
-# folder, after it has compared the checksum. SERVER is https://github.com unless set.
+# folder, after it has compared the checksum and, where there is a cosign, verified who
+# signed it. SERVER is https://github.com unless set.
 set -eu
 version=$1 folder=$2
 case $version in
@@ -26,7 +27,21 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fetch "$release/checksums.txt" "$work/checksums.txt"
 fetch "$release/$archive" "$work/$archive"
-grep -F "  $archive" "$work/checksums.txt" >"$work/expected" || { echo "install.sh: checksums.txt does not name $archive" >&2; exit 1; }
+if command -v cosign >/dev/null; then
+	fetch "$release/checksums.txt.sigstore.json" "$work/bundle" || { echo "install.sh: the release $version has no signature to verify" >&2; exit 1; }
+	cosign verify-blob --new-bundle-format --bundle "$work/bundle" \
+		--certificate-oidc-issuer https://token.actions.githubusercontent.com \
+		--certificate-identity "https://github.com/armature-dev/armature/.github/workflows/release.yml@refs/tags/$version" \
+		"$work/checksums.txt" >"$work/cosign" 2>&1 || {
+		cat "$work/cosign" >&2
+		echo "install.sh: checksums.txt is not what the release workflow signed for $version, or this cosign, which has to be 2.6 or later, cannot tell" >&2
+		exit 1
+	}
+	echo "install.sh: cosign verified the signature of $version" >&2
+else
+	echo "install.sh: the signature of $version was not verified, its checksum alone is compared: cosign is not installed" >&2
+fi
+grep "^[0-9a-f]*  $archive\$" "$work/checksums.txt" >"$work/expected" || { echo "install.sh: checksums.txt does not name $archive" >&2; exit 1; }
 (cd "$work" && sha256sum -c expected >/dev/null) || { echo "install.sh: $archive has another checksum than checksums.txt" >&2; exit 1; }
 mkdir -p "$folder"
 tar -xzf "$work/$archive" -C "$folder" armature

@@ -29,7 +29,8 @@ import (
 )
 
 // Authority is a stand-in for Fulcio and for a timestamp authority at one address. Certificates
-// are valid for Valid, and the subject is that of Fulcio's issuers of type kubernetes.
+// are valid for Valid, and the subject is that of Fulcio's issuers of type kubernetes, or of
+// GitHub's where the token names a workflow.
 type Authority struct {
 	URL   string
 	Valid time.Duration
@@ -136,6 +137,7 @@ type claims struct {
 	Issuer     string `json:"iss"`
 	Subject    string `json:"sub"`
 	Audience   string `json:"aud"`
+	Workflow   string `json:"job_workflow_ref,omitempty"`
 	Kubernetes struct {
 		Namespace string `json:"namespace"`
 		Account   struct {
@@ -149,6 +151,16 @@ func Token(namespace, name string, number int) string {
 	var c claims
 	c.Issuer, c.Subject, c.Audience = Issuer, "system:serviceaccount:"+namespace+":"+name, "sigstore"
 	c.Kubernetes.Namespace, c.Kubernetes.Account.Name = namespace, name
+	return c.token(number)
+}
+
+// WorkflowToken is of a run of a workflow, such as
+// owner/name/.github/workflows/release.yml@refs/tags/v0.1.0, on GitHub.
+func WorkflowToken(workflow string) string {
+	return claims{Issuer: "https://token.actions.githubusercontent.com", Subject: "repo:" + workflow, Audience: "sigstore", Workflow: workflow}.token(1)
+}
+
+func (c claims) token(number int) string {
 	text, err := json.Marshal(c)
 	if err != nil {
 		panic(fmt.Sprintf("marshalling texts: %v", err))
@@ -209,7 +221,11 @@ func (a *Authority) certificate(token string, body io.Reader) (*x509.Certificate
 	if err := json.Unmarshal(text, &c); err != nil {
 		return nil, err
 	}
-	who, err := url.Parse(Identity(c.Kubernetes.Namespace, c.Kubernetes.Account.Name))
+	subject := Identity(c.Kubernetes.Namespace, c.Kubernetes.Account.Name)
+	if c.Workflow != "" {
+		subject = "https://github.com/" + c.Workflow
+	}
+	who, err := url.Parse(subject)
 	if err != nil {
 		return nil, err
 	}

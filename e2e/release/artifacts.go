@@ -1,0 +1,476 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"debug/buildinfo"
+	"embed"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/templates"
+)
+
+// file of an archive; a folder where its name ends with a slash.
+type file struct {
+	name string
+	mode int64
+	data []byte
+}
+
+// pack files into a gzipped tar archive, in the order of their names, all of one time and
+// of nobody.
+func pack(files []file, at time.Time) ([]byte, error) {
+	var out bytes.Buffer
+	zipped := gzip.NewWriter(&out)
+	w := tar.NewWriter(zipped)
+	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
+	for _, f := range files {
+		header := &tar.Header{Name: f.name, Typeflag: tar.TypeReg, Mode: f.mode, Size: int64(len(f.data)), ModTime: at}
+		if strings.HasSuffix(f.name, "/") {
+			header.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, fmt.Errorf("packing %s: %w", f.name, err)
+		}
+		if _, err := w.Write(f.data); err != nil {
+			return nil, fmt.Errorf("packing %s: %w", f.name, err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	err := zipped.Close()
+	return out.Bytes(), err
+}
+
+// below reads the files of a folder, through links, with a prefix to their names.
+func below(folder, as string) (files []file, err error) {
+	entries, err := os.ReadDir(folder)
+	for _, entry := range entries {
+		from, name := filepath.Join(folder, entry.Name()), as+entry.Name()
+		info, err := os.Stat(from)
+		if err != nil {
+			return nil, err
+		}
+		if info.IsDir() {
+			more, err := below(from, name+"/")
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, more...)
+			continue
+		}
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{name, 0o644, data})
+	}
+	return files, err
+}
+
+// archives writes those of each platform, with their bills of materials, and the manifests
+// of the package managers that take them.
+func (r *release) archives(ctx context.Context) error {
+	docs, err := r.docs(ctx)
+	if err != nil {
+		return err
+	}
+	type packed struct{ URL, Sum string }
+	type platform struct {
+		OS, Arch          string
+		Armature, Kubectl packed
+	}
+	var platforms []platform
+	for _, p := range r.platforms {
+		system, cpu, _ := strings.Cut(p, "/")
+		made := map[string]packed{}
+		for kind, programs := range map[string][]string{"armature": {"armature", "armature-fn"}, "kubectl-armature": {"armature"}} { // krew takes archives with one program
+			files := slices.Clone(docs)
+			if kind != "armature" {
+				files = slices.DeleteFunc(files, func(f file) bool { return f.name != "LICENSE" })
+			}
+			for _, name := range programs {
+				data, err := os.ReadFile(r.program(p, name))
+				if err != nil {
+					return err
+				}
+				files = append(files, file{name, 0o755, data})
+			}
+			data, err := pack(files, r.time)
+			if err != nil {
+				return err
+			}
+			name := fmt.Sprintf("%s_%s_%s_%s.tar.gz", kind, r.number(), system, cpu)
+			if err := r.write(name, data); err != nil {
+				return err
+			}
+			if err := r.sbom(name, sum(data), p, programs...); err != nil {
+				return err
+			}
+			made[kind] = packed{home + "/releases/download/" + r.version + "/" + name, sum(data)}
+		}
+		platforms = append(platforms, platform{system, cpu, made["armature"], made["kubectl-armature"]})
+	}
+	slices.SortFunc(platforms, func(a, b platform) int { return cmp.Compare(a.OS+a.Arch, b.OS+b.Arch) })
+	var pages []string
+	for _, f := range docs {
+		if strings.HasPrefix(f.name, "man/") {
+			pages = append(pages, f.name)
+		}
+	}
+	all, err := template.ParseFS(packages, "packages/*")
+	if err != nil {
+		return err
+	}
+	for _, t := range all.Templates() {
+		var text bytes.Buffer
+		if err := t.Execute(&text, map[string]any{"Home": home, "Version": r.version, "Number": r.number(), "Platforms": platforms, "Pages": pages}); err != nil {
+			return err
+		}
+		if err := r.write(t.Name(), text.Bytes()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// packages holds the manifests for krew, Homebrew and the catalogs of plugins of Flux's
+// CLI (RFC-0013).
+//
+//go:embed packages
+var packages embed.FS
+
+// docs are the files that archives have beside the programs: completions and the manual
+// are of a program that is built for this machine.
+func (r *release) docs(ctx context.Context) ([]file, error) {
+	made := filepath.Join(r.programs, "docs")
+	if err := r.build(ctx, host, filepath.Join(made, "bin"), "-tags", "man", "./cmd/armature"); err != nil {
+		return nil, err
+	}
+	program := filepath.Join(made, "bin", "armature")
+	if _, err := r.output(ctx, program, "man", filepath.Join(made, "man")); err != nil {
+		return nil, err
+	}
+	files, err := below(filepath.Join(made, "man"), "man/")
+	if err != nil {
+		return nil, err
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		text, err := r.output(ctx, program, "completion", shell)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{"completions/armature." + shell, 0o644, []byte(text + "\n")})
+	}
+	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
+		data, err := os.ReadFile(filepath.Join(r.tree, name))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{name, 0o644, data})
+	}
+	return files, nil
+}
+
+// sbom writes the bill of materials of an archive or an image: the modules that its
+// programs record, in SPDX 2.3.
+func (r *release) sbom(name, sha256, platform string, programs ...string) error {
+	type item = map[string]any
+	const document, itself = "SPDXRef-DOCUMENT", "SPDXRef-artifact"
+	all := []item{{"SPDXID": itself, "name": name, "versionInfo": r.version, "downloadLocation": "NOASSERTION",
+		"checksums": []item{{"algorithm": "SHA256", "checksumValue": sha256}}}}
+	relations := []item{{"spdxElementId": document, "relationshipType": "DESCRIBES", "relatedSpdxElement": itself}}
+	modules := map[string]string{}
+	for _, program := range programs {
+		info, err := buildinfo.ReadFile(r.program(platform, program))
+		if err != nil {
+			return err
+		}
+		modules["stdlib"] = strings.TrimPrefix(info.GoVersion, "go")
+		modules[info.Main.Path] = r.version
+		for _, m := range info.Deps {
+			if m.Replace != nil {
+				m = m.Replace
+			}
+			modules[m.Path] = m.Version
+		}
+	}
+	for i, module := range slices.Sorted(maps.Keys(modules)) {
+		id := fmt.Sprintf("SPDXRef-module-%d", i)
+		all = append(all, item{"SPDXID": id, "name": module, "versionInfo": modules[module], "downloadLocation": "NOASSERTION",
+			"externalRefs": []item{{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": "pkg:golang/" + module + "@" + modules[module]}}})
+		relations = append(relations, item{"spdxElementId": itself, "relationshipType": "CONTAINS", "relatedSpdxElement": id})
+	}
+	text, err := json.MarshalIndent(item{"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": document, "name": name,
+		"documentNamespace": home + "/sbom/" + sha256, "creationInfo": item{"created": r.time.Format(time.RFC3339), "creators": []string{"Tool: armature-release"}},
+		"packages": all, "relationships": relations}, "", " ")
+	if err != nil {
+		return err
+	}
+	return r.write(name+".sbom.json", text)
+}
+
+// chartName is where the chart is in the registry.
+const chartName = "charts/armature"
+
+// images makes those of the controllers and of the functions, and what names them by
+// digest: the chart and the manifests. All are in the OCI layout images, too.
+func (r *release) images() ([]image, error) {
+	to, err := layout.Write(filepath.Join(r.dir, "images"), empty.Index)
+	if err != nil {
+		return nil, err
+	}
+	var all []image
+	for _, program := range []string{"armature-controller", "armature-fn"} {
+		made, index := image{name: program, tag: r.version, sboms: map[string]v1.Hash{}}, v1.ImageIndex(empty.Index)
+		for _, platform := range r.platforms {
+			system, cpu, _ := strings.Cut(platform, "/")
+			if system != "linux" {
+				continue
+			}
+			one, err := r.image(program, platform)
+			if err != nil {
+				return nil, err
+			}
+			digest, err := one.Digest()
+			if err != nil {
+				return nil, err
+			}
+			name := fmt.Sprintf("%s-image_%s_%s_%s", program, r.number(), system, cpu)
+			if err := r.sbom(name, digest.Hex, platform, program); err != nil {
+				return nil, err
+			}
+			made.sboms[name+".sbom.json"] = digest
+			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: one, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: system, Architecture: cpu}}})
+		}
+		if len(made.sboms) == 0 {
+			return nil, fmt.Errorf("none of the platforms %s has images\n  hint: add linux/amd64", strings.Join(r.platforms, " "))
+		}
+		made.content = index
+		if made.digest, err = index.Digest(); err != nil {
+			return nil, err
+		}
+		if err := to.AppendIndex(index, layout.WithAnnotations(r.published(made))); err != nil {
+			return nil, err
+		}
+		all = append(all, made)
+	}
+	controller := compose.ControllerRepository + "@" + all[0].digest.String()
+	manifests, err := manifests(controller)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(manifests)) {
+		if err := r.write(name, manifests[name]); err != nil {
+			return nil, err
+		}
+	}
+	packed, metadata, err := r.chart(controller)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.write("armature-"+r.number()+".tgz", packed); err != nil {
+		return nil, err
+	}
+	config, err := yaml.YAMLToJSON(metadata)
+	if err != nil {
+		return nil, err
+	}
+	chart, err := helmImage(packed, config)
+	if err != nil {
+		return nil, err
+	}
+	made := image{name: chartName, tag: r.number(), content: chart}
+	if made.digest, err = chart.Digest(); err != nil {
+		return nil, err
+	}
+	return append(all, made), to.AppendImage(chart, layout.WithAnnotations(r.published(made)))
+}
+
+// published adds an image to what the provenance is about, and returns how a layout names it.
+func (r *release) published(i image) map[string]string {
+	name := published + "/" + i.name
+	r.subjects = append(r.subjects, subject{name, map[string]string{"sha256": i.digest.Hex}})
+	return map[string]string{"org.opencontainers.image.ref.name": name + ":" + i.tag}
+}
+
+// image of a program for a platform: nothing but the program where the steps of builds
+// expect it, certificates to check servers by, and a user without rights.
+func (r *release) image(program, platform string) (v1.Image, error) {
+	data, err := os.ReadFile(r.program(platform, program))
+	if err != nil {
+		return nil, err
+	}
+	const certificates = "etc/ssl/certs/ca-certificates.crt"
+	at := "ko-app/" + program
+	var layers []mutate.Addendum
+	for _, files := range [][]file{{
+		{"etc/", 0o755, nil}, {"etc/ssl/", 0o755, nil}, {"etc/ssl/certs/", 0o755, nil}, {"tmp/", 0o1777, nil}, {certificates, 0o644, authorities()},
+		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n")},
+		{"etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n")},
+	}, {{"ko-app/", 0o755, nil}, {at, 0o755, data}}} {
+		packed, err := pack(files, r.time)
+		if err != nil {
+			return nil, err
+		}
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed)), nil }, tarball.WithMediaType(types.OCILayer))
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: r.time}, CreatedBy: home + "/tree/main/e2e/release"}})
+	}
+	system, cpu, _ := strings.Cut(platform, "/")
+	made, err := mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), &v1.ConfigFile{
+		OS: system, Architecture: cpu, Created: v1.Time{Time: r.time}, RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{User: "65532", Entrypoint: []string{"/" + at}, Env: []string{"PATH=/ko-app", "SSL_CERT_FILE=/" + certificates},
+			Labels: map[string]string{"org.opencontainers.image.source": home, "org.opencontainers.image.version": r.version, "org.opencontainers.image.revision": r.commit}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mutate.Append(made, layers...)
+}
+
+// authorities are the public ones of a module of Go's, in PEM; without those that are trusted
+// under a condition, which a file cannot state.
+func authorities() []byte {
+	var all bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint == nil {
+			_ = pem.Encode(&all, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // in memory
+		}
+	}
+	return all.Bytes()
+}
+
+// manifests of the controllers, as files of a release, which name their image.
+func manifests(controller string) (map[string][]byte, error) {
+	disk := filesys.MakeFsInMemory()
+	err := fs.WalkDir(templates.Files, ".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := templates.Files.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		return disk.WriteFile("/armature/"+file, data)
+	})
+	if err != nil {
+		return nil, err
+	}
+	name, digest, _ := strings.Cut(controller, "@")
+	all := map[string][]byte{}
+	for _, part := range []string{"", "catalog", "sources"} {
+		for _, scope := range []string{"cluster", "namespaced"} {
+			overlay, err := yaml.Marshal(map[string]any{"resources": []string{path.Join("../install", part, scope)}, "images": []map[string]string{{"name": name, "digest": digest}}})
+			if err != nil {
+				return nil, err
+			}
+			if err := disk.WriteFile("/armature/overlay/kustomization.yaml", overlay); err != nil {
+				return nil, err
+			}
+			objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, "/armature/overlay")
+			if err != nil {
+				return nil, fmt.Errorf("the manifests of %s %s: %w", part, scope, err)
+			}
+			text, err := objects.AsYaml()
+			if err != nil {
+				return nil, err
+			}
+			all[strings.ReplaceAll("install-"+part+"-"+scope+".yaml", "--", "-")] = text
+		}
+	}
+	return all, nil
+}
+
+// chart packs that of Helm, which names its image, and returns its Chart.yaml as well.
+func (r *release) chart(controller string) (packed, metadata []byte, err error) {
+	files, err := below(filepath.Join(r.tree, "templates", "chart"), "armature/")
+	if err != nil {
+		return nil, nil, err
+	}
+	for at, lines := range map[string][]string{
+		"armature/Chart.yaml":  {"\nversion: 0.0.0\n", "\nversion: " + r.number() + "\n", "\nappVersion: 0.0.0\n", "\nappVersion: " + r.version + "\n"},
+		"armature/values.yaml": {"\nimage: \"\"\n", "\nimage: \"" + controller + "\"\n"},
+	} {
+		i := slices.IndexFunc(files, func(f file) bool { return f.name == at })
+		if i < 0 {
+			return nil, nil, fmt.Errorf("the chart has no %s", at)
+		}
+		for ; len(lines) > 0; lines = lines[2:] {
+			if !bytes.Contains(files[i].data, []byte(lines[0])) {
+				return nil, nil, fmt.Errorf("%s lacks the line %q, which a release replaces", at, lines[0])
+			}
+			files[i].data = bytes.Replace(files[i].data, []byte(lines[0]), []byte(lines[1]), 1)
+		}
+		if at == "armature/Chart.yaml" {
+			metadata = files[i].data
+		}
+	}
+	packed, err = pack(files, r.time)
+	return packed, metadata, err
+}
+
+// helmImage is a chart as a registry has it. Its config is the chart's metadata.
+func helmImage(packed, metadata []byte) (v1.Image, error) {
+	layer := static.NewLayer(packed, "application/vnd.cncf.helm.chart.content.v1.tar+gzip")
+	config := static.NewLayer(metadata, "application/vnd.cncf.helm.config.v1+json")
+	manifest := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1}
+	for _, part := range []struct {
+		content v1.Layer
+		to      func(v1.Descriptor)
+	}{{config, func(d v1.Descriptor) { manifest.Config = d }}, {layer, func(d v1.Descriptor) { manifest.Layers = []v1.Descriptor{d} }}} {
+		d, err := partial.Descriptor(part.content)
+		if err != nil {
+			return nil, err
+		}
+		part.to(*d)
+	}
+	text, err := json.Marshal(manifest)
+	if err != nil {
+		return nil, err
+	}
+	return partial.CompressedToImage(helmCore{text, metadata, layer})
+}
+
+// helmCore is what partial.CompressedToImage makes an image of.
+type helmCore struct {
+	manifest, config []byte
+	layer            v1.Layer
+}
+
+func (c helmCore) RawManifest() ([]byte, error)                           { return c.manifest, nil }
+func (c helmCore) RawConfigFile() ([]byte, error)                         { return c.config, nil }
+func (c helmCore) MediaType() (types.MediaType, error)                    { return types.OCIManifestSchema1, nil }
+func (c helmCore) LayerByDigest(v1.Hash) (partial.CompressedLayer, error) { return c.layer, nil }
