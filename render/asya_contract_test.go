@@ -26,14 +26,10 @@ import (
 // asyaContracts is what the sidecar of each generation of Asya expects: written from
 // facts about its releases, not from the code that renders.
 var asyaContracts = []asyaContract{
-	{generation: "0.1", required: "ASYA_ACTOR_NAME", timeout: "ASYA_RUNTIME_TIMEOUT", success: "ASYA_ACTOR_HAPPY_END=happy-end", failure: "ASYA_ACTOR_ERROR_END=error-end",
-		unread: "ASYA_NAMESPACE ASYA_ACTOR_SINK ASYA_ACTOR_SUMP ASYA_RESILIENCY_", queue: "asya-work", framed: true},
 	{generation: "0.2", required: "ASYA_ACTOR_NAME ASYA_NAMESPACE", timeout: "ASYA_RUNTIME_TIMEOUT", success: "ASYA_ACTOR_HAPPY_END=happy-end", failure: "ASYA_ACTOR_ERROR_END=error-end",
-		unread: "ASYA_ACTOR_SINK ASYA_ACTOR_SUMP ASYA_RESILIENCY_", queue: "asya-prod-work", framed: true},
-	{generation: "0.5", required: "ASYA_ACTOR_NAME ASYA_NAMESPACE", timeout: "ASYA_RESILIENCY_ACTOR_TIMEOUT", success: "ASYA_ACTOR_SINK=x-sink", failure: "ASYA_ACTOR_SUMP=x-sump",
-		unread: "ASYA_ACTOR_HAPPY_END ASYA_ACTOR_ERROR_END ASYA_RESILIENCY_POLICIES ASYA_RESILIENCY_RULES", queue: "asya-prod-work"},
+		unread: "ASYA_ACTOR_SINK ASYA_ACTOR_SUMP ASYA_RESILIENCY_"},
 	{generation: "next", required: "ASYA_ACTOR_NAME ASYA_NAMESPACE", timeout: "ASYA_RESILIENCY_ACTOR_TIMEOUT", success: "ASYA_ACTOR_SINK=x-sink", failure: "ASYA_ACTOR_SUMP=x-sump",
-		unread: "ASYA_ACTOR_HAPPY_END ASYA_ACTOR_ERROR_END ASYA_RUNTIME_TIMEOUT ASYA_RESILIENCY_RETRY_", queue: "asya-prod-work", declares: true, short: true},
+		unread: "ASYA_ACTOR_HAPPY_END ASYA_ACTOR_ERROR_END ASYA_RUNTIME_TIMEOUT ASYA_RESILIENCY_RETRY_", short: true},
 }
 
 type asyaContract struct {
@@ -41,10 +37,9 @@ type asyaContract struct {
 	required, unread string // variables, by spaces; those that are not read begin so
 	timeout          string
 	success, failure string
-	queue            string
-	framed           bool // how it speaks to the runtime; otherwise HTTP
-	declares         bool // its queue itself
-	short            bool // actors have no spec.workload, and name no transport
+	// short says that actors have no spec.workload and name no transport, and that the
+	// sidecar speaks HTTP, not frames, and declares its queue itself.
+	short bool
 }
 
 const asyaHandlers = `
@@ -68,7 +63,7 @@ func TestAsyaContracts(t *testing.T) {
 			t.Parallel()
 			end := strings.Split(c.success, "=")[1]
 			many := "handlers.stream"
-			if c.framed {
+			if !c.short {
 				many = "handlers.many"
 			}
 			for _, actor := range []struct {
@@ -192,11 +187,8 @@ func (c asyaContract) sidecar(t *testing.T, objects map[string]*yaml.RNode, acto
 	if wanted := strings.HasSuffix(c.success, "="+actor); s.end != wanted {
 		t.Errorf("%s ends messages: %v", actor, s.end)
 	}
-	s.queue = "asya-" + s.env["ASYA_ACTOR_NAME"]
-	if namespace := s.env["ASYA_NAMESPACE"]; namespace != "" {
-		s.queue = "asya-" + namespace + "-" + s.env["ASYA_ACTOR_NAME"]
-	}
-	if want := strings.TrimSuffix(c.queue, "work") + actor; s.queue != want {
+	s.queue = "asya-" + s.env["ASYA_NAMESPACE"] + "-" + s.env["ASYA_ACTOR_NAME"]
+	if want := "asya-prod-" + actor; s.queue != want {
 		t.Errorf("the sidecar reads %s, not %s", s.queue, want)
 	}
 	return s
@@ -207,7 +199,7 @@ func (c asyaContract) sidecar(t *testing.T, objects map[string]*yaml.RNode, acto
 func (s *asyaSidecar) queueExists(objects map[string]*yaml.RNode) {
 	s.t.Helper()
 	queue, binding := objects["Queue"], objects["Binding"]
-	if s.declares {
+	if s.short {
 		if queue != nil || binding != nil {
 			s.t.Error("the sidecar declares and binds its queue itself, without arguments")
 		}
@@ -278,7 +270,7 @@ func (s *asyaSidecar) startRuntime(python string, objects map[string]*yaml.RNode
 func (s *asyaSidecar) work(payload string) (sent []asyaSent) {
 	s.t.Helper()
 	var answers []map[string]any
-	if s.framed {
+	if !s.short {
 		route, at := []string{s.actor, "later"}, 0
 		if s.end {
 			route, at = []string{"work"}, 1
@@ -310,7 +302,7 @@ func (s *asyaSidecar) work(payload string) (sent []asyaSent) {
 // following is the actor that a message goes to, by the route of the generation.
 func (s *asyaSidecar) following(message map[string]any) string {
 	route, _ := message["route"].(map[string]any)
-	if !s.framed {
+	if s.short {
 		following, _ := route["curr"].(string)
 		if prev, _ := route["prev"].([]any); len(prev) != 2 || prev[1] != s.actor {
 			s.t.Errorf("the route does not say that the actor has worked on it: %v", route)

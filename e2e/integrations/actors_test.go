@@ -81,7 +81,7 @@ func TestAPIServerTakesActors(t *testing.T) {
 
 	var objects []*unstructured.Unstructured
 	for _, name := range []string{
-		"async-actor", "async-actor-sqs", "async-actor-generation-01", "async-actor-generation-05", "async-actor-generation-next", "async-actor-stores",
+		"async-actor", "async-actor-sqs", "async-actor-dead-letters", "async-actor-short", "async-actor-generation-next", "async-actor-stores",
 		"agent", "agent-generation", "kagent", "kagent-010", "kagent-fields",
 	} {
 		archive, err := txtar.ParseFile(filepath.Join(root, "render/testdata", name+".txtar"))

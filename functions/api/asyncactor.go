@@ -18,15 +18,15 @@ type AsyncActor struct {
 
 // AsyncActorSpec is the specification of an AsyncActor.
 type AsyncActorSpec struct {
-	// Transport names one of spec.asya.transports in the RenderConfig. Required,
-	// but for generation next, which uses the only one that is enabled.
+	// Transport names one of spec.asya.transports in the RenderConfig. Required with
+	// generation 0.2; generation next uses the only one that is enabled.
 	Transport string `json:"transport,omitempty"`
 	// Sidecar changes the container that is added.
 	Sidecar AsyaSidecar `json:"sidecar,omitempty"`
 	Timeout AsyaTimeout `json:"timeout,omitempty"`
 	Scaling AsyaScaling `json:"scaling,omitempty"`
-	// Workload is what works. Required, unless the fields below say it: those are
-	// how Asya writes actors since 0.5.4.
+	// Workload is what works. Required with generation 0.2; generation next has the
+	// fields below in its place.
 	Workload AsyaWorkload `json:"workload,omitempty"`
 
 	// Flavors name EnvironmentConfigs of Crossplane whose data are parts of this spec, at
@@ -56,12 +56,11 @@ type AsyncActorSpec struct {
 	Resiliency *AsyaResiliency `json:"resiliency,omitempty"`
 	// StateProxy are stores that the handler sees as files.
 	StateProxy []AsyaState `json:"stateProxy,omitempty"`
-	// InitContainers and Sidecars are more containers of the pod, as in any pod. They
-	// are of generation next, and no name begins with "asya-".
+	// InitContainers and Sidecars are more containers of the pod, as in any pod. No name
+	// begins with "asya-".
 	InitContainers []map[string]any `json:"initContainers,omitempty"`
 	Sidecars       []map[string]any `json:"sidecars,omitempty"`
-	// Tracing is of generation next.
-	Tracing *AsyaTracing `json:"tracing,omitempty"`
+	Tracing        *AsyaTracing     `json:"tracing,omitempty"`
 
 	AsyaClaim `json:",inline"`
 }
@@ -142,29 +141,13 @@ type AsyaSecretKey struct {
 	EnvVar string `json:"envVar"`
 }
 
-// AsyaResiliency is what the sidecar does about failures. Retry and
-// NonRetryableErrors are of generation 0.5, Policies and Rules of generation next,
-// which get them as JSON.
+// AsyaResiliency is what the sidecar does about failures. It gets Policies and Rules as
+// JSON.
 type AsyaResiliency struct {
 	// ActorTimeout bounds work on one message, as a Go duration. Default 5m.
-	ActorTimeout       string           `json:"actorTimeout,omitempty"`
-	Retry              *AsyaRetry       `json:"retry,omitempty"`
-	NonRetryableErrors []string         `json:"nonRetryableErrors,omitempty"`
-	Policies           map[string]any   `json:"policies,omitempty"`
-	Rules              []map[string]any `json:"rules,omitempty"`
-}
-
-// AsyaRetry is when a message is tried again. What is left out is the sidecar's
-// default.
-type AsyaRetry struct {
-	// Policy is exponential or constant.
-	Policy      string `json:"policy,omitempty"`
-	MaxAttempts *int   `json:"maxAttempts,omitempty"`
-	// InitialInterval and MaxInterval are Go durations.
-	InitialInterval    string   `json:"initialInterval,omitempty"`
-	MaxInterval        string   `json:"maxInterval,omitempty"`
-	BackoffCoefficient *float64 `json:"backoffCoefficient,omitempty"`
-	Jitter             *bool    `json:"jitter,omitempty"`
+	ActorTimeout string           `json:"actorTimeout,omitempty"`
+	Policies     map[string]any   `json:"policies,omitempty"`
+	Rules        []map[string]any `json:"rules,omitempty"`
 }
 
 // AsyaSidecar changes the container asya-sidecar.
@@ -289,9 +272,8 @@ type AsyaWorkload struct {
 type AsyaSpec struct {
 	// Generation says which releases of Asya the actors are for. It decides the
 	// sidecar's default image and environment, the runtime script, the names of
-	// queues, and where messages end: "0.1", "0.2" (0.2.0 to 0.5.0, the default),
-	// "0.5" (0.5.1 to 0.5.5) or "next" (after 0.5.5). What a generation does not
-	// know is an error.
+	// queues, and where messages end: "0.2" (0.2.0 to 0.5.0, the default) or "next"
+	// (after 0.5.5). What a generation does not know is an error.
 	Generation *string `json:"generation,omitempty"`
 	// Transports are by name what AsyncActors refer to.
 	Transports map[string]AsyaTransport `json:"transports,omitempty"`
@@ -307,10 +289,6 @@ type AsyaSpec struct {
 	// single file, that holds the text. Hosts of functions pass manifests only:
 	// there it cannot be found.
 	RuntimeScriptFile *string `json:"runtimeScriptFile,omitempty"`
-	// QueueNames is "namespaced" (asya-<namespace>-<actor>, the default of every
-	// generation but 0.1) or "actor" (asya-<actor>, which 004 documents and two
-	// namespaces can clash over). "actor" without a generation chooses 0.1.
-	QueueNames *string `json:"queueNames,omitempty"`
 }
 
 // AsyaTransport is a kind of queue and where it is.
@@ -367,7 +345,7 @@ type AsyaQueues struct {
 // AsyaDLQ is about dead-letter queues, as in the operator's chart.
 type AsyaDLQ struct {
 	// Enabled declares them. Default false. SQS has one for all actors (of a
-	// namespace, since generation 0.5) and needs accountId; RabbitMQ has one each.
+	// namespace, in generation next) and needs accountId; RabbitMQ has one each.
 	Enabled bool `json:"enabled,omitempty"`
 	// MaxRetryCount is how often SQS hands a message out before it goes there, and
 	// RetentionDays how long SQS keeps it. Default 3 and 14. RabbitMQ uses neither.

@@ -36,11 +36,11 @@ const (
 )
 
 func (s *state) expand(r *expand.Resource, g *generation) {
-	e := &expander{Resource: r, config: &s.config, generation: g, form: &longForm, judged: s.judged}
+	e := &expander{Resource: r, config: &s.config, generation: g, judged: s.judged}
 	if !r.Decode("async-actor/field", &e.actor) {
 		return
 	}
-	if g.short && e.actor.Spec.Workload.Template == nil && !takeFlavors(e) {
+	if g.short && !takeFlavors(e) {
 		return
 	}
 	check(e)
@@ -61,7 +61,6 @@ type expander struct {
 	actor      api.AsyncActor
 	transport  *transport
 	template   *yaml.RNode // of the pods, as the author wrote it
-	form       *form       // of the actor
 
 	merged map[string]any    // the spec with its flavors, nil without
 	from   map[string]string // the flavor, by the path of a field below spec
@@ -202,18 +201,13 @@ func sidecarImage(e *expander) (image, policy string) {
 // sidecarEnv is 004's "Injected environment variables" as the generation has them,
 // followed by the author's, which replace those of the same name.
 func sidecarEnv(e *expander) (env []any) {
-	g, namespace, ends := e.generation, "", ""
-	if g.namespaced {
-		namespace = e.Namespace
-	}
+	g, ends := e.generation, ""
 	if e.endActor() {
 		ends = "true"
 	}
-	all := variables("ASYA_LOG_LEVEL", "info", "ASYA_GATEWAY_URL", gateway(e), "ASYA_ACTOR_NAME", e.Name, "ASYA_NAMESPACE", namespace,
+	all := variables("ASYA_LOG_LEVEL", "info", "ASYA_GATEWAY_URL", gateway(e), "ASYA_ACTOR_NAME", e.Name, "ASYA_NAMESPACE", e.Namespace,
 		g.success.variable, g.success.actor, g.failure.variable, g.failure.actor, "ASYA_IS_END_ACTOR", ends)
-	for _, name := range g.timeouts {
-		all = append(all, variable(name, e.timeout()))
-	}
+	all = append(all, variable(g.timeout, e.timeout()))
 	all = append(all, resiliencyEnv(e)...)
 	if t := e.actor.Spec.Tracing; t != nil {
 		all = append(all, variables("OTEL_EXPORTER_OTLP_ENDPOINT", t.Endpoint)...)
@@ -274,12 +268,10 @@ func completePod(e *expander) {
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
 		put(labels, key, selector[key])
 	}
-	if e.generation.short {
-		put(labels, "asya.sh/actor", e.Name)
-	}
-	if e.form != &shortForm {
+	if !e.generation.short {
 		return
 	}
+	put(labels, "asya.sh/actor", e.Name)
 	for _, key := range slices.Sorted(maps.Keys(e.actor.Labels)) { // of the actor's flow, team and so on
 		prefix, _, _ := strings.Cut(key, "/")
 		if prefix != "app.kubernetes.io" && prefix != "crossplane.io" && prefix != e.Prefix && key != "asya.sh/actor" {

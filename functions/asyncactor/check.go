@@ -39,12 +39,11 @@ func check(e *expander) {
 		checkTransport(e)
 		checkComposition(e)
 	}
-	checkConfig(e)
 }
 
 // readTemplate finds the pod template, whose order and comments stay.
 func readTemplate(e *expander) {
-	if e.generation.short && e.actor.Spec.Workload.Template == nil {
+	if e.generation.short {
 		readShort(e)
 		return
 	}
@@ -84,15 +83,15 @@ func checkContainers(e *expander) {
 	found := 0
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for i, c := range elements(e.template, "spec", list) {
-			at := fmt.Sprintf("%s.%s[%d]", e.form.podAt, list, i)
-			if e.form == &shortForm && list == "containers" {
-				at = e.form.podAt
+			at := fmt.Sprintf("%s.%s[%d]", e.generation.podAt, list, i)
+			if e.generation.short && list == "containers" {
+				at = e.generation.podAt
 				if i > 0 {
 					at = fmt.Sprintf("spec.sidecars[%d]", i-1)
 				}
 			}
 			switch name := scalarOf(c, "name"); {
-			case e.form == &shortForm && at != e.form.podAt && strings.HasPrefix(name, "asya-"):
+			case e.generation.short && at != e.generation.podAt && strings.HasPrefix(name, "asya-"):
 				e.error("reserved-container", at+".name", "names of containers that begin with asya- are those of Asya", "rename it")
 			case name == Sidecar:
 				e.error("reserved-container", at+".name", "asya-sidecar is the name of the container that is added", "rename it")
@@ -131,7 +130,7 @@ func checkRuntime(e *expander, c *yaml.RNode, at string) {
 func checkPods(e *expander) {
 	for i, v := range elements(e.template, "spec", "volumes") {
 		if name := scalarOf(v, "name"); slices.Contains(reservedVolumes(e), name) {
-			e.error("reserved-volume", fmt.Sprintf("%s.volumes[%d].name", e.form.podAt, i), fmt.Sprintf("%q is the name of a volume that is added", name), "rename it")
+			e.error("reserved-volume", fmt.Sprintf("%s.volumes[%d].name", e.generation.podAt, i), fmt.Sprintf("%q is the name of a volume that is added", name), "rename it")
 		}
 	}
 	selector := e.selector()
@@ -177,7 +176,7 @@ func checkPullPolicy(e *expander, field, p string) {
 // readTransport is 004's "Transport Validation". The actor's finding says where the
 // configuration is wrong, which all actors share.
 func readTransport(e *expander) {
-	if e.generation.platform && !platformTransport(e) {
+	if e.generation.short && !platformTransport(e) {
 		return
 	}
 	name := e.actor.Spec.Transport
@@ -275,8 +274,8 @@ func checkTransport(e *expander) {
 		e.Report(krm.Warning, "async-actor/force-recreate", "spec.transport", "forceRecreate has no effect: a render never deletes queues, as the operator did not",
 			fmt.Sprintf("remove spec.asya.transports.%s.config.queues.forceRecreate from armature.yaml", e.actor.Spec.Transport))
 	}
-	if e.generation.namespaced && e.Namespace == "" {
-		e.error("no-namespace", "metadata", "the queue is named after the actor's namespace, which the manifest does not say", "set metadata.namespace, or set spec.asya.queueNames: actor in armature.yaml")
+	if e.Namespace == "" {
+		e.error("no-namespace", "metadata", "the queue is named after the actor's namespace, which the manifest does not say", "set metadata.namespace")
 	}
 	if e.transport.kind == sqs {
 		checkSQSNames(e, c)
@@ -329,11 +328,5 @@ func checkSQSNames(e *expander, c *api.AsyaTransportConfig) {
 	}
 	if account := lookup(e.template, "spec", "serviceAccountName"); account != nil && c.ActorRoleARN != "" {
 		e.error("service-account", templateAt+".spec.serviceAccountName", "the role of the transport is bound to a ServiceAccount of its own, "+e.accountName(), "remove it, or take actorRoleArn out of the configuration")
-	}
-}
-
-func checkConfig(e *expander) {
-	if names := text(e.config.QueueNames); names != "" && names != "namespaced" && names != "actor" {
-		e.error("config", "spec.transport", fmt.Sprintf("spec.asya.queueNames: %q is not known", names), "write namespaced or actor in armature.yaml")
 	}
 }

@@ -22,7 +22,7 @@ func checkScaling(e *expander) {
 	a := e.actor.Spec.Scaling.Advanced
 	const at = "spec.scaling.advanced"
 	if min, max := e.bounds(); min > max && !e.FollowsFrom(e.Misread, "spec.scaling") {
-		e.error("min-above-max", "spec.scaling.min"+e.form.bound, fmt.Sprintf("%d is more than max%s, %d", min, e.form.bound, max), "lower it, or raise max"+e.form.bound)
+		e.error("min-above-max", "spec.scaling.min"+e.generation.bound, fmt.Sprintf("%d is more than max%s, %d", min, e.generation.bound, max), "lower it, or raise max"+e.generation.bound)
 	}
 	if a != nil && a.MetricType != "" && a.MetricType != "AverageValue" && a.MetricType != "Value" {
 		e.error("metric-type", at+".metricType", fmt.Sprintf("KEDA does not know %q", a.MetricType), "write AverageValue or Value")

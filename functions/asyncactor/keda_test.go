@@ -3,6 +3,7 @@ package asyncactor
 import (
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -36,26 +37,26 @@ func TestUnknownNames(t *testing.T) {
 
 func TestSuits(t *testing.T) {
 	for image, want := range map[string]string{
-		"asya-sidecar:latest":                               "0.1 0.2 0.5 next",
-		"ghcr.io/example/asya-sidecar:v1":                   "0.1 0.2 0.5 next",
-		"ghcr.io/example/my-asya-sidecar:0.5.2":             "0.1 0.2 0.5 next",
-		"ghcr.io/example/asya-sidecar@sha256:abc":           "0.1 0.2 0.5 next",
-		"asya-sidecar:0.1.1":                                "0.1",
+		"asya-sidecar:latest":                               "0.2 next",
+		"ghcr.io/example/asya-sidecar:v1":                   "0.2 next",
+		"ghcr.io/example/my-asya-sidecar:0.5.2":             "0.2 next",
+		"ghcr.io/example/asya-sidecar@sha256:abc":           "0.2 next",
+		"asya-sidecar:0.1.1":                                "",
 		"ghcr.io/deliveryhero/asya-sidecar:v0.2.0":          "0.2",
 		"ghcr.io/deliveryhero/asya-sidecar:0.5.0":           "0.2",
-		"localhost:5000/asya-sidecar:0.5.1-rc.1@sha256:abc": "0.5",
+		"localhost:5000/asya-sidecar:0.5.1-rc.1@sha256:abc": "",
 		"ghcr.io/deliveryhero/asya-sidecar:0.5.6":           "next",
 		"ghcr.io/deliveryhero/asya-sidecar:1.0.0":           "next",
-		"ghcr.io/deliveryhero/asya-sidecar:99999999999.0.0": "0.1 0.2 0.5 next",
+		"ghcr.io/deliveryhero/asya-sidecar:99999999999.0.0": "0.2 next",
 	} {
-		got := ""
+		var suited []string
 		for i := range generations {
 			if generations[i].suits(image, false) {
-				got += " " + generations[i].name
+				suited = append(suited, generations[i].name)
 			}
 		}
-		if got != " "+want {
-			t.Errorf("%s suits%s, not %s", image, got, want)
+		if got := strings.Join(suited, " "); got != want {
+			t.Errorf("%s suits %q, not %q", image, got, want)
 		}
 	}
 }
@@ -64,10 +65,11 @@ func TestSuits(t *testing.T) {
 // configuration names the generation, and asks for it where it does not.
 func TestOwnTags(t *testing.T) {
 	for _, c := range []struct{ generation, image, want string }{
-		{"0.5", "registry.example/asya-sidecar:v2.1.0", ""},
-		{"0.1", "registry.example/asya-sidecar:2.1.0", ""},
-		{"0.5", "registry.example/asya-sidecar:0.2.0", "the releases of generation 0.5 are 0.5.1 to 0.5.5: choose one of them, or another spec.asya.generation"},
-		{"0.5", "registry.example/asya-sidecar:0.5.6", "the releases of generation 0.5 are 0.5.1 to 0.5.5: choose one of them, or another spec.asya.generation"},
+		{"0.2", "registry.example/asya-sidecar:v2.1.0", ""},
+		{"next", "registry.example/asya-sidecar:2.1.0", ""},
+		{"0.2", "registry.example/asya-sidecar:0.1.1", "the releases of generation 0.2 are 0.2.0 to 0.5.0: choose one of them, or another spec.asya.generation"},
+		{"next", "registry.example/asya-sidecar:0.5.5", "the releases of generation next are 0.5.6 or later: choose one of them, or another spec.asya.generation"},
+		{"0.1", "registry.example/asya-sidecar:v2.1.0", `write "0.2" for releases 0.2.0 to 0.5.0, or "next" for 0.5.6 or later`},
 		{"", "registry.example/asya-sidecar:v2.1.0", "the releases of generation 0.2 are 0.2.0 to 0.5.0: choose one of them, or set spec.asya.generation to that of an own tag"},
 	} {
 		var report krm.Report

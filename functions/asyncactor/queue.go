@@ -104,9 +104,9 @@ func addRabbitQueue(e *expander) {
 		return object("name", name, "vhost", c.VHost, "durable", true, "autoDelete", false, "rabbitmqClusterReference", cluster,
 			"arguments", given(arguments), "deletionPolicy", retain)
 	}
-	if !e.generation.declares {
+	if !e.generation.short {
 		var arguments fields
-		if c.Queues.DLQ.Enabled && e.generation.arguments {
+		if c.Queues.DLQ.Enabled {
 			arguments = object("x-dead-letter-exchange", "", "x-dead-letter-routing-key", dlq)
 		}
 		e.add("queue", rabbitVersion, "Queue", "asya-"+e.Name, annotations, declared(name, arguments))
@@ -120,7 +120,7 @@ func addRabbitQueue(e *expander) {
 	}
 	e.Claim(fmt.Sprintf("queue %s of transport %s", dlq, e.actor.Spec.Transport))
 	e.add(deadLetters, rabbitVersion, "Queue", "asya-"+e.Name+"-dlq", annotations, declared(dlq, nil))
-	if !e.generation.arguments { // which the sidecar's own declaration would not match
+	if e.generation.short { // an argument, which the sidecar's own declaration would not match
 		e.add("queue", rabbitVersion, "Policy", "asya-"+e.Name, nil, object("name", name, "pattern", "^"+regexp.QuoteMeta(name)+"$", "applyTo", "queues",
 			"definition", object("dead-letter-exchange", "", "dead-letter-routing-key", dlq), "vhost", c.VHost, "rabbitmqClusterReference", cluster))
 	}

@@ -27,12 +27,12 @@ var (
 )
 
 // scales reports whether KEDA owns the replicas.
-func (e *expander) scales() bool { return value(e.actor.Spec.Scaling.Enabled, e.form.enabled) }
+func (e *expander) scales() bool { return value(e.actor.Spec.Scaling.Enabled, e.generation.enabled) }
 
 // bounds are the numbers of replicas between which KEDA scales.
 func (e *expander) bounds() (least, most int) {
 	s := &e.actor.Spec.Scaling
-	return value(s.MinReplicas, e.form.min), value(s.MaxReplicas, e.form.max)
+	return value(s.MinReplicas, e.generation.min), value(s.MaxReplicas, e.generation.max)
 }
 
 // addScaledObject has KEDA scale the workload by the length of its queue. Source:
@@ -50,7 +50,7 @@ func addScaledObject(e *expander) {
 	least, most := e.bounds()
 	e.add("scaling", kedaVersion, "ScaledObject", e.Name, nil, object("scaleTargetRef", target,
 		"minReplicaCount", least, "maxReplicaCount", most,
-		"pollingInterval", value(s.PollingInterval, e.form.polling), "cooldownPeriod", value(s.CooldownPeriod, e.form.cooldown),
+		"pollingInterval", value(s.PollingInterval, e.generation.polling), "cooldownPeriod", value(s.CooldownPeriod, e.generation.cooldown),
 		"advanced", advanced(s.Advanced), "triggers", triggers(e, auth)))
 }
 

@@ -70,10 +70,7 @@ func (e *expander) visibility() int {
 
 // queueName is the queue's in the transport.
 func (e *expander) queueName() string {
-	if e.generation.namespaced {
-		return "asya-" + e.Namespace + "-" + e.Name
-	}
-	return "asya-" + e.Name
+	return "asya-" + e.Namespace + "-" + e.Name
 }
 
 // clusterOf reads a RabbitmqCluster from the name of its Service.

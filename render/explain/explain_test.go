@@ -193,7 +193,7 @@ apiVersion: armature.dev/v1alpha1
 kind: RenderConfig
 spec:
   asya:
-    generation: "0.5"
+    generation: next
     transports:
       rabbitmq: {enabled: true, type: rabbitmq, config: {host: rabbitmq.default.svc}}
 -- flavor.yaml --
@@ -207,7 +207,6 @@ apiVersion: asya.sh/v1alpha1
 kind: AsyncActor
 metadata: {name: small, namespace: prod}
 spec:
-  transport: rabbitmq
   flavors: [few]
   image: example/small:v1
   handler: a.b
@@ -218,7 +217,7 @@ spec:
 	}
 	for field, want := range map[string]string{
 		"maxReplicaCount: 5":      "async-actor: EnvironmentConfig few data.scaling.maxReplicaCount (flavor.yaml:5)",
-		"image: example/small:v1": "async-actor: AsyncActor small spec.image (actor.yaml:7)",
+		"image: example/small:v1": "async-actor: AsyncActor small spec.image (actor.yaml:6)",
 		"pollingInterval: 30":     "async-actor: AsyncActor small spec.scaling.pollingInterval (default)",
 	} {
 		i := slices.IndexFunc(e.Lines, func(l explain.Line) bool {
