@@ -141,7 +141,7 @@ func TestSkills(t *testing.T) {
 	if !strings.Contains(out, "https://armature.dev/skill/v1") || !strings.Contains(out, "name: SKILL.md") {
 		t.Errorf("the provenance is %s", out)
 	}
-	for _, name := range []string{"agent:v1", "kagent-dev/kagent/skills-init:0.9.12"} {
+	for _, name := range []string{"agent:v1", "kagent-dev/kagent/skills-init:0.10.0-rc3"} {
 		made, err := random.Image(16, 1)
 		if err == nil {
 			err = attestBuild(s.image(name, made), key, "a password", "")

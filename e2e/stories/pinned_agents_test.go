@@ -40,7 +40,7 @@ type pinned struct {
 // NetworkPolicies let the agent reach its tools, and nothing else.
 func TestPinnedAgents(t *testing.T) {
 	t.Parallel()
-	// kagent 0.9 runs an agent with skills as a privileged container.
+	// kagent runs an agent with skills as a privileged container.
 	p := &pinned{story: newStory(t, map[string]string{"pod-security.kubernetes.io/enforce": "privileged"}), apps: t.TempDir()}
 	if p.info.Process == 0 {
 		t.Skip("what pins runs in the network of the cluster that make e2e starts")
@@ -56,7 +56,7 @@ func TestPinnedAgents(t *testing.T) {
 	p.inCluster(t, 0, "tools", "pin", p.apps)
 	lock, err := os.ReadFile(filepath.Join(p.apps, "armature.lock"))
 	must(t, err)
-	for _, want := range []string{"/kagent-dev/kagent/app:0.9.12", "/kagent-dev/kagent/skills-init:0.9.12", skill, "name: office", "name: pages", "name: book_room", "name: list_rooms", "name: find"} {
+	for _, want := range []string{"/kagent-dev/kagent/golang-adk:0.10.0-rc3", "/kagent-dev/kagent/skills-init:0.10.0-rc3", skill, "name: office", "name: pages", "name: book_room", "name: list_rooms", "name: find"} {
 		if !strings.Contains(string(lock), want) {
 			t.Errorf("the lock: no %q in\n%s", want, lock)
 		}
@@ -108,11 +108,11 @@ func (p *pinned) kagentImages(t *testing.T) {
 	busybox, err := remote.Image(reference(t, p.info.HostRegistry+"/armature/busybox@"+digest))
 	must(t, err)
 	for name, entrypoint := range map[string][]string{
-		"app": {"sh", "-c", "mkdir -p /tmp/www/.well-known && echo '{}' >/tmp/www/.well-known/agent-card.json && exec httpd -f -p 8080 -h /tmp/www"}, "skills-init": {"true"},
+		"golang-adk": {"sh", "-c", "mkdir -p /tmp/www/.well-known && echo '{}' >/tmp/www/.well-known/agent-card.json && exec httpd -f -p 8080 -h /tmp/www"}, "skills-init": {"true"},
 	} {
 		image, err := mutate.Config(busybox, v1.Config{Entrypoint: entrypoint, Env: []string{"PATH=/bin:/usr/bin"}})
 		must(t, err)
-		must(t, remote.Write(reference(t, p.info.HostRegistry+"/"+p.namespace+"/kagent-dev/kagent/"+name+":0.9.12"), image))
+		must(t, remote.Write(reference(t, p.info.HostRegistry+"/"+p.namespace+"/kagent-dev/kagent/"+name+":0.10.0-rc3"), image))
 	}
 }
 

@@ -2,14 +2,12 @@ package api
 
 // KagentSpec configures what the settings of kagent's controller did.
 type KagentSpec struct {
-	// Version is the generation of kagent whose objects are rendered: "0.9" (the
-	// default) or "0.10".
+	// Version is the generation of kagent whose objects are rendered: "0.10".
 	Version *string `json:"version,omitempty"`
 	// ImageRegistry has the images kagent-dev/kagent/app, golang-adk and
-	// skills-init. Default cr.kagent.dev, or ghcr.io for 0.10.
+	// skills-init. Default ghcr.io.
 	ImageRegistry *string `json:"imageRegistry,omitempty"`
-	// ImageTag is that of these images. Default: the last release of the
-	// generation, 0.9.12 or 0.10.0-rc3.
+	// ImageTag is that of these images. Default: 0.10.0-rc3.
 	ImageTag *string `json:"imageTag,omitempty"`
 	// ControllerURL reaches agents as KAGENT_URL. Default
 	// http://kagent-controller.kagent:8083.

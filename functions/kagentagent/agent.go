@@ -25,7 +25,6 @@ func (s *settings) agent(r *expand.Resource) {
 	if !r.Decode("kagent-agent/field", &e.agent) {
 		return
 	}
-	s.checkFields(r)
 	spec := &e.agent.Spec
 	switch {
 	case spec.Type == "BYO" && spec.BYO != nil && spec.BYO.Deployment != nil && spec.BYO.Deployment.Image != "":
@@ -33,12 +32,7 @@ func (s *settings) agent(r *expand.Resource) {
 		if e.spec.ImageRegistry != "" {
 			e.error("field", e.at+".imageRegistry", "only a Declarative agent has an imageRegistry", "write it into image")
 		}
-		if e.generation == gen10 {
-			e.files = map[string]string{"config.json": e.json(ordered{{"model", nil}, {"description", spec.Description}, {"instruction", ""}}), "agent-card.json": agentCard(e, nil)}
-		}
-		if spec.Sandbox != nil && e.files == nil {
-			e.files = map[string]string{"config.json": "", "agent-card.json": agentCard(e, nil)}
-		}
+		e.files = map[string]string{"config.json": e.json(ordered{{"model", nil}, {"description", spec.Description}, {"instruction", ""}}), "agent-card.json": agentCard(e, nil)}
 		if spec.Sandbox != nil {
 			e.files[sandboxFile] = sandboxSettings(e)
 		}

@@ -1,7 +1,6 @@
 package kagentagent
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -29,12 +28,10 @@ type published struct {
 	ProxyURL                  string           `json:"proxyURL"`
 	DefaultServiceAccountName string           `json:"defaultServiceAccountName"`
 
-	generation string // "" for the default
-	repair     bool   // faults that the CRD refuses
+	repair bool // faults that the CRD refuses
 }
 
-// TestKagentGoldens compares with the golden files of kagent 0.9.12, or of another
-// generation. Their folder has inputs/*.yaml and outputs/*.json.
+// TestKagentGoldens compares with the golden files of kagent 0.10. Their folder has inputs/*.yaml and outputs/*.json.
 func TestKagentGoldens(t *testing.T) {
 	folder := os.Getenv("ARMATURE_KAGENT_GOLDENS")
 	if folder == "" {
@@ -61,7 +58,7 @@ func TestKagentGoldens(t *testing.T) {
 }
 
 func judge(t *testing.T, input, output string) (verdict string, reasons []string) {
-	in := published{generation: os.Getenv("ARMATURE_KAGENT_GENERATION"), repair: true}
+	in := published{repair: true}
 	data, err := os.ReadFile(input)
 	if err == nil {
 		err = yaml.Unmarshal(data, &in)
@@ -111,8 +108,8 @@ func judge(t *testing.T, input, output string) (verdict string, reasons []string
 
 // translate expands the agent of an input.
 func translate(t *testing.T, in *published) (made []map[string]any, findings []krm.Finding) {
-	tag, generation := "dev", cmp.Or(in.generation, gen09.name)
-	config := &api.RenderConfigSpec{Kagent: &api.KagentSpec{Version: &generation, ImageTag: &tag, ProxyURL: &in.ProxyURL, ServiceAccountName: &in.DefaultServiceAccountName}}
+	tag := "dev"
+	config := &api.RenderConfigSpec{Kagent: &api.KagentSpec{ImageTag: &tag, ProxyURL: &in.ProxyURL, ServiceAccountName: &in.DefaultServiceAccountName}}
 	var report krm.Report
 	s := settingsOf(&contract.Package{Config: config, Report: &report, Index: index.NewBuilder(1).Index()})
 	var target *krm.Object

@@ -39,7 +39,7 @@ func (e *expander) model(name, at string) *modelUse {
 	if !known || p.missing(&m.Spec) {
 		return nil // likewise
 	}
-	u := &modelUse{of: e.generation, typ: p.typ, name: m.Spec.Model}
+	u := &modelUse{typ: p.typ, name: m.Spec.Model}
 	if p.goOnly && !e.goRuntime() {
 		e.error("runtime", at, fmt.Sprintf("models of %s need the runtime go", p.name), "set spec.declarative.runtime: go")
 	}
@@ -88,7 +88,6 @@ func (s *settings) modelConfig(r *expand.Resource) {
 	if !r.Decode("kagent-agent/field", &m) {
 		return
 	}
-	s.checkFields(r)
 	fail := func(rule, field, message, hint string) {
 		r.Report(krm.Error, "kagent-agent/"+rule, field, message, hint)
 	}

@@ -15,12 +15,7 @@ import (
 
 // made expands the agent "a" of a list of manifests, as the configuration says.
 func made(t *testing.T, proxy string, manifests ...string) (objects map[string]map[string]any, findings []krm.Finding) {
-	return madeBy(t, "", proxy, manifests...)
-}
-
-// madeBy is made by a generation of kagent.
-func madeBy(t *testing.T, generation, proxy string, manifests ...string) (objects map[string]map[string]any, findings []krm.Finding) {
-	in := published{TargetObject: "a", ProxyURL: proxy, generation: generation}
+	in := published{TargetObject: "a", ProxyURL: proxy}
 	for _, text := range manifests {
 		o := make(map[string]any)
 		if err := yaml.UnmarshalStrict([]byte(text), &o); err != nil {
@@ -65,7 +60,7 @@ func TestProviders(t *testing.T) {
 		},
 		"AzureOpenAI": {
 			`{provider: AzureOpenAI, model: m, apiKeySecret: s, apiKeySecretKey: k, azureOpenAI: {azureEndpoint: e, apiVersion: v, azureDeployment: d, temperature: "0.5", maxTokens: 5, topP: "1"}}`,
-			`{"type":"azure_openai","model":"d","max_tokens":5,"temperature":0.5,"top_p":1}`, "AZURE_OPENAI_API_KEY=s/k OPENAI_API_VERSION=v AZURE_OPENAI_ENDPOINT=e",
+			`{"type":"azure_openai","model":"d","endpoint":"e","deployment":"d","api_version":"v","max_tokens":5,"temperature":0.5,"top_p":1}`, "AZURE_OPENAI_API_KEY=s/k OPENAI_API_VERSION=v AZURE_OPENAI_ENDPOINT=e",
 		},
 		"Ollama": {
 			`{provider: Ollama, model: m, ollama: {host: "h:1", options: {num_ctx: "5"}}}`,
@@ -89,23 +84,19 @@ func TestProviders(t *testing.T) {
 			`{"type":"bedrock","model":"m","region":"r","additional_model_request_fields":{"top_k":5},"prompt_caching":true,"cache_ttl":"1h"}`,
 			"AWS_REGION=r AWS_BEARER_TOKEN_BEDROCK=s/AWS_BEARER_TOKEN_BEDROCK? AWS_ACCESS_KEY_ID=s/AWS_ACCESS_KEY_ID? AWS_SECRET_ACCESS_KEY=s/AWS_SECRET_ACCESS_KEY? AWS_SESSION_TOKEN=s/AWS_SESSION_TOKEN?",
 		},
-		"0.10 OpenAI": {
+		"OpenAI responses": {
 			`{model: m, openAI: {maxCompletionTokens: 5, apiFormat: responses}}`,
 			`{"type":"openai","model":"m","base_url":"","max_completion_tokens":5,"api_format":"responses"}`, "",
 		},
-		"0.10 AzureOpenAI": {
-			`{provider: AzureOpenAI, model: m, azureOpenAI: {azureEndpoint: e, apiVersion: v, azureDeployment: d}}`,
-			`{"type":"azure_openai","model":"d","endpoint":"e","deployment":"d","api_version":"v"}`, "OPENAI_API_VERSION=v AZURE_OPENAI_ENDPOINT=e",
-		},
-		"0.10 Foundry": {
+		"Foundry": {
 			`{provider: Foundry, model: m, apiKeySecret: s, apiKeySecretKey: k, foundry: {endpoint: e, deployment: d}}`,
 			`{"type":"foundry","model":"m","endpoint":"e","deployment":"d","api_version":"2024-10-21"}`,
 			"FOUNDRY_API_KEY=s/k FOUNDRY_ENDPOINT=e FOUNDRY_DEPLOYMENT=d FOUNDRY_API_VERSION=2024-10-21",
 		},
-		"0.10 Gemini": {
+		"Gemini tokens": {
 			`{provider: Gemini, model: m, gemini: {maxOutputTokens: 5}}`, `{"type":"gemini","model":"m","max_output_tokens":5}`, "",
 		},
-		"0.10 Bedrock": {
+		"Bedrock guardrail": {
 			`{provider: Bedrock, model: m, bedrock: {region: r, guardrail: {identifier: i, version: "1", trace: enabled}, readTimeout: 5, connectTimeout: 6}}`,
 			`{"type":"bedrock","model":"m","region":"r","guardrail":{"identifier":"i","version":"1","trace":"enabled"},"read_timeout":5,"connect_timeout":6}`, "AWS_REGION=r",
 		},
@@ -116,11 +107,7 @@ func TestProviders(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			generation, _, _ := strings.Cut(name, " ")
-			if !strings.HasPrefix(generation, "0.") {
-				generation = ""
-			}
-			objects, findings := madeBy(t, generation, "", manifest("ModelConfig", "default-model-config", c.spec), manifest("Agent", "a", "{declarative: {systemMessage: s}}"))
+			objects, findings := made(t, "", manifest("ModelConfig", "default-model-config", c.spec), manifest("Agent", "a", "{declarative: {systemMessage: s}}"))
 			if len(findings) > 0 {
 				t.Fatal(findings)
 			}

@@ -83,7 +83,7 @@ func build(e *expander) {
 	})
 	http := object{"name": "http", "port": port, "targetPort": port}
 	d := e.agent.Spec.Declarative
-	if card := d != nil && d.A2AConfig != nil; card || e.agent.Spec.Type == "BYO" && e.generation == gen10 {
+	if card := d != nil && d.A2AConfig != nil; card || e.agent.Spec.Type == "BYO" {
 		http["appProtocol"] = "kgateway.dev/a2a"
 	}
 	e.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: e.Name, Labels: e.labelSet(), Annotations: annotations, Body: object{"spec": object{
@@ -174,11 +174,10 @@ func command(program string) []string {
 	return []string{program}
 }
 
-// goRuntime reports whether a Declarative agent runs on Go, as is the default
-// since 0.10.
+// goRuntime reports whether a Declarative agent runs on Go, which is the default.
 func (e *expander) goRuntime() bool {
 	d := e.agent.Spec.Declarative
-	return e.agent.Spec.Type != "BYO" && d != nil && (d.Runtime == "go" || d.Runtime == "" && e.generation == gen10)
+	return e.agent.Spec.Type != "BYO" && d != nil && (d.Runtime == "go" || d.Runtime == "")
 }
 
 // pythonImage is that of kagent's Python runtime.
@@ -199,7 +198,7 @@ func (e *expander) image() string {
 	switch {
 	case e.spec.Image != "":
 		return e.spec.Image
-	case !e.goRuntime() && override == "" && e.generation == gen10 && e.files[sandboxFile] != "":
+	case !e.goRuntime() && override == "" && e.files[sandboxFile] != "":
 		return e.pythonImage() + "-full"
 	case !e.goRuntime():
 		return e.pythonImage()

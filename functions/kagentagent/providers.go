@@ -15,7 +15,6 @@ import (
 // modelUse is what an agent needs of a model: its part of config.json, and what
 // the pod has for it.
 type modelUse struct {
-	of              generation
 	typ, name       string  // in the configuration
 	azure           ordered // settings of the data plane, which a memory needs as well
 	config          ordered
@@ -152,11 +151,9 @@ func useOpenAI(m *modelSpec, u *modelUse) {
 func useAzure(m *modelSpec, u *modelUse) {
 	s := m.AzureOpenAI
 	u.name = s.Deployment
-	if u.of == gen10 {
-		u.azure.set("endpoint", s.Endpoint)
-		u.azure.set("deployment", s.Deployment)
-		u.azure.set("api_version", s.APIVersion)
-	}
+	u.azure.set("endpoint", s.Endpoint)
+	u.azure.set("deployment", s.Deployment)
+	u.azure.set("api_version", s.APIVersion)
 	u.value("AZURE_AD_TOKEN", s.AzureADToken)
 	u.value("OPENAI_API_VERSION", s.APIVersion)
 	u.value("AZURE_OPENAI_ENDPOINT", s.Endpoint)

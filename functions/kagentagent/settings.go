@@ -9,7 +9,6 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
-	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
@@ -21,20 +20,11 @@ const (
 	defaultModel      = "default-model-config"
 )
 
-// generation is a series of releases whose controllers made the same of a
-// resource.
-type generation struct {
-	name, tag, registry string
-}
-
-var (
-	gen09 = generation{"0.9", "0.9.12", "cr.kagent.dev"}
-	gen10 = generation{"0.10", "0.10.0-rc3", "ghcr.io"}
-)
+// generation is the series of kagent's releases whose objects are rendered.
+const generation = "0.10"
 
 // settings are those of kagent's controller.
 type settings struct {
-	generation
 	registry, tag string
 	controller    string
 	proxy         *url.URL // nil for none
@@ -45,7 +35,7 @@ type settings struct {
 
 // settingsOf reads the configuration. What is wrong with it fails the render.
 func settingsOf(p *contract.Package) *settings {
-	s := &settings{generation: gen09, controller: defaultController, index: p.Index}
+	s := &settings{controller: defaultController, index: p.Index}
 	c := p.Config.Kagent
 	if c == nil {
 		c = &api.KagentSpec{}
@@ -53,14 +43,9 @@ func settingsOf(p *contract.Package) *settings {
 	fail := func(field, message, hint string) {
 		p.Misconfigured("config/kagent", "spec.kagent."+field, message, hint)
 	}
-	if c.Version != nil {
-		switch *c.Version {
-		case gen09.name, gen10.name:
-		case "0.7":
-			fail("version", "kagent 0.7 is no longer rendered: only 0.9 and 0.10 are", `upgrade kagent to 0.9, then remove this line (0.9 is the default) or write "0.10"`)
-		default:
-			fail("version", fmt.Sprintf("%q is not a generation of kagent that is rendered", krm.Shown(*c.Version)), `write "0.9" or "0.10"`)
-		}
+	if c.Version != nil && *c.Version != generation {
+		fail("version", fmt.Sprintf("kagent %q is not rendered: only %s is", krm.Shown(*c.Version), generation),
+			"upgrade kagent to 0.10, and remove this line; armature migrate --kagent-harness leads to 1.0")
 	}
 	s.images(c)
 	give(map[*string]*string{&s.controller: c.ControllerURL, &s.account: c.ServiceAccountName})
@@ -81,10 +66,7 @@ func settingsOf(p *contract.Package) *settings {
 
 // images reads what says where kagent's images are.
 func (s *settings) images(c *api.KagentSpec) {
-	if c.Version != nil && *c.Version == gen10.name {
-		s.generation = gen10
-	}
-	s.tag, s.registry = s.generation.tag, s.generation.registry
+	s.tag, s.registry = "0.10.0-rc3", "ghcr.io"
 	give(map[*string]*string{&s.registry: c.ImageRegistry, &s.tag: c.ImageTag})
 }
 
@@ -99,7 +81,7 @@ func give(values map[*string]*string) {
 
 // Image gives one of kagent's images, from where a configuration says.
 func Image(config *api.RenderConfigSpec, name string) string {
-	s := &settings{generation: gen09}
+	s := &settings{}
 	s.images(cmp.Or(config.Kagent, &api.KagentSpec{}))
 	return s.image("", name)
 }
@@ -107,34 +89,6 @@ func Image(config *api.RenderConfigSpec, name string) string {
 // image gives one of kagent's images.
 func (s *settings) image(registry, name string) string {
 	return cmp.Or(registry, s.registry) + "/kagent-dev/kagent/" + name + ":" + s.tag
-}
-
-// newer are the fields that came with 0.10, or have another form in it.
-var newer = map[string][]string{
-	"Agent": {
-		"spec.iconUrl", "spec.documentationUrl", "spec.version", "spec.provider", "spec.skills.s3Refs", "spec.declarative.shareTools",
-		"spec.declarative.deployment.deploymentAnnotations", "spec.byo.deployment.deploymentAnnotations",
-		"spec.declarative.deployment.envFrom", "spec.byo.deployment.envFrom",
-	},
-	"ModelConfig": {
-		"spec.foundry", "spec.openAI.maxCompletionTokens", "spec.openAI.apiFormat", "spec.gemini.maxOutputTokens",
-		"spec.bedrock.guardrail", "spec.bedrock.readTimeout", "spec.bedrock.connectTimeout",
-	},
-}
-
-// checkFields reports the fields that the generation does not know.
-func (s *settings) checkFields(r *expand.Resource) {
-	for _, field := range newer[r.Kind] {
-		if s.generation != gen10 && r.Has(field) {
-			s.unknown(r, field)
-		}
-	}
-}
-
-func (s *settings) unknown(r *expand.Resource, field string) {
-	name := field[strings.LastIndexByte(field, '.')+1:]
-	r.Report(krm.Error, "kagent-agent/generation", field, fmt.Sprintf("%s is not rendered for kagent %s", name, s.name),
-		fmt.Sprintf("remove it, or set spec.kagent.version: %q in the configuration", gen10.name))
 }
 
 // through gives how an address is called: by the proxy where there is one. The

@@ -16,9 +16,7 @@ import (
 func toolsOf(e *expander, tools []tool) (http, sse, remote []ordered) {
 	for i, t := range tools {
 		at := fmt.Sprintf("spec.declarative.tools[%d]", i)
-		if t.IsolateSessions != nil && e.generation != gen10 {
-			e.unknown(e.Resource, at+".isolateSessions")
-		} else if t.IsolateSessions != nil && t.Type != "Agent" {
+		if t.IsolateSessions != nil && t.Type != "Agent" {
 			e.error("tool", at+".isolateSessions", "only an agent has sessions to isolate", "remove it")
 		}
 		switch {
