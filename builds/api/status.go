@@ -1,6 +1,8 @@
 package api
 
 import (
+	"cmp"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -168,6 +170,10 @@ type AgentBuildStatus struct {
 	// PipelineRunName of the last run.
 	// +optional
 	PipelineRunName string `json:"pipelineRunName,omitempty"`
+
+	// PipelineRunNamespace is where the last run is, if that is not the build's namespace.
+	// +optional
+	PipelineRunNamespace string `json:"pipelineRunNamespace,omitempty"`
 
 	// PipelineRunUID of the last run, as the API server returned it. A run with another
 	// UID is not the build's, regardless of its name, owner and annotations.
@@ -491,4 +497,9 @@ const (
 type FailureLocation struct {
 	Pod       string `json:"pod"`
 	Container string `json:"container"`
+}
+
+// RunKey is the namespace and the name of the last run.
+func (b *AgentBuild) RunKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: cmp.Or(b.Status.PipelineRunNamespace, b.Namespace), Name: b.Status.PipelineRunName}
 }

@@ -141,7 +141,7 @@ func (i *inspection) checkRun() error {
 	if i.RunUID == "" || run.UID != i.RunUID {
 		return refuse(api.ReasonNotAsOrdered, tampered, "run %s has the UID %s, and the controller created %s", run.Name, run.UID, i.RunUID)
 	}
-	if !metav1.IsControlledBy(run, build) {
+	if !metav1.IsControlledBy(run, build) && run.Annotations[keys.AnnotationBuildUID] != string(build.UID) {
 		return refuse(api.ReasonNotAsOrdered, tampered, "run %s is not owned by build %s", run.Name, build.Name)
 	}
 	now, _ := compose.InputHashes(build, recipe.NoTemplate(), nil)

@@ -116,17 +116,17 @@ func (a *Attester) Ready(ctx context.Context, build *api.AgentBuild) (problem *k
 // run; a *turns.NotYet is not.
 func (a *Attester) Attest(build *api.AgentBuild, run *runs.Run) (api.Attestation, error) {
 	key, uid := client.ObjectKeyFromObject(build), build.UID
-	runName, runUID := run.Name, run.UID // what a question that waits keeps is small
+	runKey, runUID := client.ObjectKeyFromObject(run), run.UID // what a question that waits keeps is small
 	return a.questions.Get(key, string(runUID), false, func(ctx context.Context) (api.Attestation, error) {
-		return a.attempt(ctx, key, uid, runName, runUID)
+		return a.attempt(ctx, key, uid, runKey, runUID)
 	})
 }
 
 // attempt to attest a run: gather, check, sign. A *krm.Finding is final for this run;
 // every other error may pass.
-func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build types.UID, runName string, uid types.UID) (api.Attestation, error) {
+func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build types.UID, run types.NamespacedName, uid types.UID) (api.Attestation, error) {
 	var none api.Attestation
-	observed, err := a.observe(ctx, key, build, types.NamespacedName{Namespace: key.Namespace, Name: runName}, uid)
+	observed, err := a.observe(ctx, key, build, run, uid)
 	if err != nil {
 		return none, err
 	}

@@ -31,7 +31,7 @@ func (a *Attester) observe(ctx context.Context, key types.NamespacedName, uid ty
 	} else if err != nil {
 		return nil, err
 	}
-	if run.UID != runUID || !a.runs.Key.Proven(run, uid) {
+	if run.UID != runUID || !a.runs.IsOurs(run, build) {
 		return nil, foreign(fmt.Sprintf("somebody else changed run %s, so its result does not count", run.Name))
 	}
 	o := &attest.Observed{Build: build, RunUID: runUID, Run: run, Pods: map[types.UID]*corev1.Pod{}}

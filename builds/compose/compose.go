@@ -44,6 +44,9 @@ type Settings struct {
 	// PlainHTTPHosts are those, with or without a port, that a Git login is sent to
 	// over http as well; all others get it over https and ssh alone.
 	PlainHTTPHosts []string
+	// BuildNamespace of the platform is where the runs of attested templates are created;
+	// empty means the build's own namespace.
+	BuildNamespace string
 	// CreateServiceAccount makes ServiceAccountName, without any rights, for
 	// builds that name none.
 	CreateServiceAccount bool
@@ -100,6 +103,8 @@ type Output struct {
 	Apply []Object
 	// Needs are the objects that must exist before the run.
 	Needs []Need
+	// Copies are the Secrets that the run reads under another name in its own namespace.
+	Copies []Copy
 	// Warnings are worth a look, but are not errors.
 	Warnings []string
 	// BuilderBecause says why another builder than the template's builds, where the
@@ -107,6 +112,11 @@ type Output struct {
 	BuilderBecause string
 
 	pipelineText string // Pipeline.Spec as JSON
+}
+
+// Held reports whether the run may begin only after what it needs was put beside it.
+func (o *Output) Held() bool {
+	return len(o.Copies) > 0 || o.Run.Spec.PipelineRef != nil && len(o.Run.OwnerReferences) == 0
 }
 
 // RunJSON is Run as JSON. It takes the text of the pipeline, which is most of it,
@@ -143,7 +153,7 @@ const (
 // RunAnnotations are all annotations that a run gets from us, beside its build's.
 var RunAnnotations = []string{keys.AnnotationBuild, keys.AnnotationSpec, keys.AnnotationTemplate, keys.AnnotationCommit, keys.AnnotationAttempt, keys.AnnotationRerun, keys.AnnotationTrigger,
 	keys.AnnotationNumber, keys.AnnotationImage, keys.AnnotationSource, keys.AnnotationMaterials, keys.AnnotationRunDigest,
-	keys.AnnotationPipelineDigest, keys.AnnotationRef, keys.AnnotationVerified, keys.AnnotationProof}
+	keys.AnnotationPipelineDigest, keys.AnnotationRef, keys.AnnotationVerified, keys.AnnotationProof, keys.AnnotationBuildNamespace, keys.AnnotationBuildUID}
 
 // Pipeline composes a build. The error lists all that is wrong at once, as
 // findings.Of has it. There is no output for a step that recipe.ReadStep refused, either.
@@ -201,12 +211,13 @@ func Pipeline(in Input) (*Output, error) {
 	made, faults := order(in, spec, steps, pipeline)
 	found = append(found, faults...)
 	warnings = append(warnings, warnOfClaims(steps, made)...)
-	found = append(found, checkFork(in, made)...)
+	found = slices.Concat(found, checkFork(in, made), checkIsolated(in, builder, made))
 	found = append(found, check(in, spec, steps, made, podOf, found, broken)...)
 	if len(found) > 0 || broken {
 		return nil, found.err()
 	}
-	return &Output{Pipeline: made.pipeline, Run: made.run, Apply: toApply(in, made), Needs: needs(in, steps), Warnings: warnings, BuilderBecause: because, pipelineText: made.texts[1]}, nil
+	wanted := needs(in, steps)
+	return &Output{Pipeline: made.pipeline, Run: made.run, Apply: toApply(in, made), Needs: wanted, Copies: copies(in, wanted), Warnings: warnings, BuilderBecause: because, pipelineText: made.texts[1]}, nil
 }
 
 // Place of a build, where the fields of its spec are found.

@@ -13,7 +13,7 @@ import (
 // objectMeta is shared by all that is made for the build.
 func objectMeta(in Input, name string) metav1.ObjectMeta {
 	b := in.Build
-	return metav1.ObjectMeta{
+	meta := metav1.ObjectMeta{
 		Name:      name,
 		Namespace: b.Namespace,
 		Labels: map[string]string{
@@ -23,6 +23,11 @@ func objectMeta(in Input, name string) metav1.ObjectMeta {
 		},
 		OwnerReferences: owner(in),
 	}
+	if isolated(in) { // owners are of the same namespace
+		meta.Namespace, meta.OwnerReferences = in.Settings.BuildNamespace, nil
+		meta.Labels[keys.LabelInstance] = in.Settings.Instance(in.Platform)
+	}
+	return meta
 }
 
 func modeOf(b *api.AgentBuild) string {

@@ -114,7 +114,7 @@ func needs(in Input, steps []step) []Need {
 	for i, s := range spec.Secrets {
 		add(Need{"Secret", s.Name, in.Place.At(fmt.Sprintf("spec.secrets[%d].name", i)), api.ReasonSecretNotFound, PurposeBuild, nil})
 	}
-	if s := in.Settings; !s.CreateServiceAccount || spec.ServiceAccountName != "" {
+	if s := in.Settings; !isolated(in) && (!s.CreateServiceAccount || spec.ServiceAccountName != "") {
 		add(Need{"ServiceAccount", cmp.Or(spec.ServiceAccountName, s.ServiceAccountName), in.Place.At("spec.serviceAccountName"), api.ReasonServiceAccount, "", nil})
 	}
 	if spec.Pipeline != nil {

@@ -1,7 +1,6 @@
 package compose
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -176,7 +175,7 @@ func order(in Input, spec derived, steps []step, p tektonv1.PipelineSpec) (o ord
 		run.Spec.Params = append(run.Spec.Params, tektonv1.Param{Name: param.Name, Value: spec[param.Name].ParamValue})
 	}
 	run.Spec.TaskRunTemplate = tektonv1.PipelineTaskRunTemplate{
-		ServiceAccountName: cmp.Or(b.Spec.ServiceAccountName, in.Settings.ServiceAccountName),
+		ServiceAccountName: accountName(in),
 		PodTemplate:        podTemplate(b.Spec),
 	}
 	if one := b.Spec.Platforms; len(one) == 1 && nativeNodes(b) { // all pods share a volume
@@ -210,6 +209,9 @@ func order(in Input, spec derived, steps []step, p tektonv1.PipelineSpec) (o ord
 		ObjectMeta: objectMeta(in, objectName(b.Name)+"-"+fingerprint(text)[:10]),
 		Spec:       p,
 	}
+	if isolated(in) { // it is the run's
+		o.pipeline.Name = isolatedName(in, shorten(objectName(b.Name), 30), text, strconv.Itoa(int(in.Number)))
+	}
 	if in.Settings.PipelineObjects {
 		run.Spec.PipelineRef = &tektonv1.PipelineRef{Name: o.pipeline.Name}
 	}
@@ -222,6 +224,9 @@ func order(in Input, spec derived, steps []step, p tektonv1.PipelineSpec) (o ord
 		named = append(slices.Clone(named), run.Annotations[keys.AnnotationNumber])
 	}
 	run.Name = objectName(b.Name) + "-" + fingerprint(named...)[:10]
+	if isolated(in) {
+		run.Name = isolatedName(in, shorten(objectName(b.Name), 30), named...)
+	}
 	if !in.Settings.PipelineObjects {
 		run.Spec.PipelineSpec = &o.pipeline.Spec
 	}
@@ -241,6 +246,9 @@ func runAnnotations(in Input, steps []step) map[string]string {
 	b, out := in.Build, map[string]string{}
 	maps.Copy(out, b.Spec.Annotations)
 	out[keys.AnnotationBuild] = b.Name
+	if isolated(in) {
+		out[keys.AnnotationBuildNamespace], out[keys.AnnotationBuildUID] = b.Namespace, string(b.UID)
+	}
 	out[keys.AnnotationSpec], out[keys.AnnotationTemplate] = InputHashes(b, in.Template, in.Steps)
 	out[keys.AnnotationAttempt] = strconv.Itoa(int(in.Attempt))
 	setIf(out, keys.AnnotationCommit, in.Commit)
@@ -262,7 +270,7 @@ func runAnnotations(in Input, steps []step) map[string]string {
 // toApply are the objects that must exist before the run.
 func toApply(in Input, o ordered) []Object {
 	var out []Object
-	if s := in.Settings; s.CreateServiceAccount && s.ServiceAccountName != "" && in.Build.Spec.ServiceAccountName == "" {
+	if s := in.Settings; !isolated(in) && s.CreateServiceAccount && s.ServiceAccountName != "" && in.Build.Spec.ServiceAccountName == "" {
 		no := false
 		out = append(out, &corev1.ServiceAccount{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
@@ -274,7 +282,7 @@ func toApply(in Input, o ordered) []Object {
 	if o.claim != nil {
 		out = append(out, o.claim)
 	}
-	if in.Settings.PipelineObjects {
+	if in.Settings.PipelineObjects && !isolated(in) { // else the run owns it
 		out = append(out, o.pipeline)
 	}
 	return out
@@ -418,7 +426,7 @@ func workspace(in Input, name string) (binding tektonv1.WorkspaceBinding, found 
 			}
 			switch {
 			case w.Secret != nil:
-				binding.Secret = &corev1.SecretVolumeSource{SecretName: w.Secret.Name}
+				binding.Secret = &corev1.SecretVolumeSource{SecretName: secretName(in, PurposeRegistry, w.Secret.Name)}
 			case w.ConfigMap != nil:
 				binding.ConfigMap = &corev1.ConfigMapVolumeSource{LocalObjectReference: *w.ConfigMap}
 			case w.PersistentVolumeClaim != nil:
@@ -434,10 +442,10 @@ func workspace(in Input, name string) (binding tektonv1.WorkspaceBinding, found 
 		size := claimSpec(spec.Workspace).Resources.Requests[corev1.ResourceStorage]
 		binding.EmptyDir = &corev1.EmptyDirVolumeSource{SizeLimit: &size}
 	case gitCredentials:
-		binding.Secret = &corev1.SecretVolumeSource{SecretName: spec.Source.SourceCredentials.Name}
+		binding.Secret = &corev1.SecretVolumeSource{SecretName: secretName(in, PurposeGit, spec.Source.SourceCredentials.Name)}
 	case registryWorkspace:
 		secret := spec.BuildOutput.ImageRepoCredentials.Name
-		binding.Secret = &corev1.SecretVolumeSource{SecretName: secret}
+		binding.Secret = &corev1.SecretVolumeSource{SecretName: secretName(in, PurposeRegistry, secret)}
 		keys, known := in.SecretKeys[secret]
 		switch {
 		case slices.Contains(keys, "config.json"):

@@ -32,7 +32,7 @@ func mountSecrets(in Input, task *tektonv1.TaskSpec) (found faults) {
 				"name one of its keys")
 		}
 		volume.Sources = append(volume.Sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{
-			LocalObjectReference: corev1.LocalObjectReference{Name: secret.Name},
+			LocalObjectReference: corev1.LocalObjectReference{Name: secretName(in, PurposeBuild, secret.Name)},
 			Items:                []corev1.KeyToPath{{Key: key, Path: secret.ID}},
 		}})
 	}

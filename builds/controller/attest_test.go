@@ -36,6 +36,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
 	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
@@ -238,7 +239,7 @@ func (w *world) play(run *tektonv1.PipelineRun, digest string, edit ...func(*end
 // playParts plays a run for several platforms, whose images have those digests.
 func (w *world) playParts(run *tektonv1.PipelineRun, digest string, parts []string, edit ...func(*ended)) {
 	w.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "default"}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: "default"}}
 	if err := w.Client.Create(w.Context(), account); err != nil && !apierrors.IsAlreadyExists(err) {
 		w.Fatal(err)
 	}
@@ -247,7 +248,7 @@ func (w *world) playParts(run *tektonv1.PipelineRun, digest string, parts []stri
 	pipeline := fresh.Spec.PipelineSpec
 	if ref := fresh.Spec.PipelineRef; pipeline == nil && ref != nil {
 		var object tektonv1.Pipeline
-		w.must(w.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: ref.Name}, &object))
+		w.must(w.Get(w.Context(), client.ObjectKey{Namespace: run.Namespace, Name: ref.Name}, &object))
 		pipeline = &object.Spec
 	}
 	played := attesttest.Succeed(fresh, pipeline, digest, parts...)
@@ -282,7 +283,7 @@ func (w *world) runOf(build string) *tektonv1.PipelineRun {
 	var out *tektonv1.PipelineRun
 	w.eventually("build "+build+" has a run", func() string {
 		for _, run := range w.runs() {
-			if run.OwnerReferences[0].Name == build {
+			if run.Annotations[keys.AnnotationBuild] == build {
 				out = &run
 				return ""
 			}

@@ -153,6 +153,9 @@ func showRun(s *seen, v view, e *ending, status *api.AgentBuildStatus) (reason s
 	}
 	inputs := run.Inputs
 	status.PipelineRunName, status.PipelineRunUID, status.Inputs = run.Name, run.UID, &inputs
+	if status.PipelineRunNamespace = ""; run.Namespace != s.build.Namespace {
+		status.PipelineRunNamespace = run.Namespace
+	}
 	status.RunReason, status.Attempt, status.RunNumber = run.Trigger, run.Attempt, run.Number
 	status.LastBuildTime = run.CreationTimestamp.DeepCopy()
 	status.StartTime, status.CompletionTime = run.Status.StartTime.DeepCopy(), nil

@@ -234,6 +234,11 @@ func (w *world) runs() []tektonv1.PipelineRun {
 	w.Helper()
 	var list tektonv1.PipelineRunList
 	w.must(w.List(w.Context(), &list, client.InNamespace(w.namespace)))
+	if isolated := w.options.Settings.BuildNamespace; isolated != "" {
+		var more tektonv1.PipelineRunList
+		w.must(w.List(w.Context(), &more, client.InNamespace(isolated)))
+		list.Items = append(list.Items, more.Items...)
+	}
 	return list.Items
 }
 

@@ -163,7 +163,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the client: %w", err)
 	}
-	store := &runs.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
+	store := &runs.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), BuildNamespace: o.Settings.BuildNamespace, Instance: o.Settings.Instance(o.Namespace)}
 	if store.Key, err = runs.ReadKey(ctx, direct, o.Namespace); err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 			settings: o.Settings, namespace: o.Namespace, verdicts: &compose.Verdicts{}, attester: signs, kueue: admission, live: live, runs: store, metrics: metrics,
 			needs:   needs{cache: cached, live: live, library: texts, plainHTTP: o.Settings.PlainHTTPHosts},
 			sources: sources{git: git.NewResolver(live, o.Dial, wake), live: live, library: texts, namespace: o.Namespace},
-			queue:   &queue.Queue{Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Cache: cached, Live: live, UsesSlot: store.UsesSlot, Wake: wake},
+			queue:   &queue.Queue{Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf, Wake: wake},
 			pushes:  registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),
 			objects: ssa.NewResourceManager(cached, nil, ssa.Owner{Field: fieldOwner, Group: keys.Group}),
 		},
@@ -250,7 +250,7 @@ func (o Options) watches(namespace string) bool {
 // setup says what wakes a reconcile: the build, its runs, the ConfigMaps it was
 // composed from, and the answer of its Git server.
 func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan event.GenericEvent, concurrency int) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &runs.PipelineRun{}, runs.OwnerIndex, runs.OwnerOf); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &runs.PipelineRun{}, runs.OwnerIndex, r.runs.IndexOf); err != nil {
 		return fmt.Errorf("indexing runs by their build: %w", err)
 	}
 	// All caches fill at once; the controller would start one after the other.
@@ -262,7 +262,7 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan e
 	c := ctrl.NewControllerManagedBy(mgr).
 		Named("agentbuild").
 		For(&api.AgentBuild{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
-		Watches(&runs.PipelineRun{}, runEvents).
+		Watches(&runs.PipelineRun{}, r.runEvents()).
 		WatchesRawSource(source.Channel(woken, &handler.EnqueueRequestForObject{})).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.buildsOf)).
 		WithOptions(controller.Options{
@@ -288,7 +288,7 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan e
 		if err := mgr.GetFieldIndexer().IndexField(ctx, queue.NewWorkload(), runs.OwnerIndex, runs.OwnerOf); err != nil {
 			return fmt.Errorf("indexing the Workloads of Kueue, which --queue-name asks to admit runs: %w", err)
 		}
-		c.Watches(queue.NewWorkload(), runEvents)
+		c.Watches(queue.NewWorkload(), r.runEvents())
 	}
 	if err := c.Complete(r); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
@@ -315,36 +315,48 @@ func completed(o client.Object) string {
 	return b.Status.PipelineRunName
 }
 
-// runEvents wake the build that owns a run, after builds that still lack one:
+// runEvents wake the build of a run, after builds that still lack one:
 // in a burst every run exists before the first status is written.
-var runEvents = handler.Funcs{
-	CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		enqueueOwner(e.Object, q)
-	},
-	UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		before, ok1 := e.ObjectOld.(*runs.PipelineRun)
-		after, ok2 := e.ObjectNew.(*runs.PipelineRun)
-		sameOwner := slices.Equal(runs.OwnerOf(e.ObjectOld), runs.OwnerOf(e.ObjectNew))
-		if ok1 && ok2 && sameOwner && runs.Read(before).Done() == runs.Read(after).Done() && before.Spec.Status == after.Spec.Status &&
-			(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) && maps.Equal(before.Annotations, after.Annotations) {
-			return // progress inside the run, which is not in status
-		}
-		enqueueOwner(e.ObjectNew, q)
-		if !sameOwner {
-			enqueueOwner(e.ObjectOld, q) // it lost its run
-		}
-	},
-	DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		enqueueOwner(e.Object, q)
-	},
+func (r *Reconciler) runEvents() handler.Funcs {
+	type queued = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queued) {
+			if !r.isHeld(e.Object) || time.Since(e.Object.GetCreationTimestamp().Time) > firstRecheck { // else it is about to begin
+				r.enqueueBuild(e.Object, q)
+			}
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queued) {
+			before, ok1 := e.ObjectOld.(*runs.PipelineRun)
+			after, ok2 := e.ObjectNew.(*runs.PipelineRun)
+			sameOwner := slices.Equal(r.runs.IndexOf(e.ObjectOld), r.runs.IndexOf(e.ObjectNew))
+			if ok1 && ok2 && sameOwner && runs.Read(before).Done() == runs.Read(after).Done() && before.Spec.Status == after.Spec.Status &&
+				(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) && maps.Equal(before.Annotations, after.Annotations) {
+				return // progress inside the run, which is not in status
+			}
+			r.enqueueBuild(e.ObjectNew, q)
+			if !sameOwner {
+				r.enqueueBuild(e.ObjectOld, q) // it lost its run
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queued) {
+			if !r.isHeld(e.Object) {
+				r.enqueueBuild(e.Object, q)
+			}
+		},
+	}
 }
 
-func enqueueOwner(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	owner := metav1.GetControllerOf(o)
-	if owner == nil || owner.Kind != api.Kind {
+// isHeld reports whether an isolated run may not begin yet.
+func (r *Reconciler) isHeld(o client.Object) bool {
+	return r.runs.IsIsolated(o) && o.GetAnnotations()[keys.AnnotationHeld] != ""
+}
+
+func (r *Reconciler) enqueueBuild(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	build, ok := r.runs.BuildOf(o)
+	if !ok {
 		return
 	}
-	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}}
+	request := reconcile.Request{NamespacedName: build}
 	if pq, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
 		pq.AddWithOpts(priorityqueue.AddOpts{Priority: ptr.To(handler.LowPriority)}, request)
 		return
@@ -364,9 +376,12 @@ func (r *Reconciler) buildsOf(_ context.Context, o client.Object) (out []reconci
 // keepLittle in a cache: our runs without their specs, ConfigMaps by metadata alone.
 func keepLittle(c *cache.Options, o Options) {
 	c.DefaultTransform = slim
-	c.ByObject = map[client.Object]cache.ByObject{
-		&runs.PipelineRun{}: {Label: labels.SelectorFromSet(labels.Set{compose.LabelManagedBy: compose.ManagedBy}), Transform: runs.Slim},
+	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{compose.LabelManagedBy: compose.ManagedBy}), Transform: runs.Slim}
+	if len(o.Namespaces) > 0 && o.Settings.BuildNamespace != "" {
+		ours.Namespaces = maps.Clone(c.DefaultNamespaces)
+		ours.Namespaces[o.Settings.BuildNamespace] = cache.Config{}
 	}
+	c.ByObject = map[client.Object]cache.ByObject{&runs.PipelineRun{}: ours}
 	if len(o.Namespaces) > 0 {
 		shared := maps.Clone(c.DefaultNamespaces)
 		shared[o.Namespace] = cache.Config{}

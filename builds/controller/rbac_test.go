@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -37,7 +38,10 @@ func TestShippedRBAC(t *testing.T) {
 			tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
 			w.must(err)
 			w.must(plane.InstallCRDs(tekton + "/config/300-crds"))
-			args := []string{"run", "../../cmd/armature", "install", "--scope", mode}
+			isolated := w.namespace + "-isolated"
+			values := filepath.Join(t.TempDir(), "values.yaml")
+			w.must(os.WriteFile(values, []byte("buildNamespace: "+isolated), 0o600))
+			args := []string{"run", "../../cmd/armature", "install", "--scope", mode, "--values", values}
 			if mode == "namespaced" {
 				args = append(args, "--watch-namespaces", w.namespace)
 			}
@@ -61,6 +65,7 @@ func TestShippedRBAC(t *testing.T) {
 			w.options.LeaderElection = true
 			w.options.MaxRunning = 8
 			w.options.Settings.PipelineObjects = true
+			w.options.Settings.BuildNamespace = isolated
 			w.options.Pod = "armature-controller-0"
 			w.pod(w.options.Pod, corev1.Container{Name: "controller", Image: "registry.local/controller:v1"})
 			w.must(w.Client.Create(t.Context(), attestKey.secret()))
@@ -110,7 +115,7 @@ func TestShippedRBAC(t *testing.T) {
 			w.create("signed", s.sold, func(b *api.AgentBuild) {
 				b.Spec.BuildOutput.ImageRepoCredentials = &corev1.LocalObjectReference{Name: "login"}
 			})
-			run := w.runOf("signed")
+			run := w.released("signed")
 			w.play(run, s.push(t, "signed:v1"))
 			w.phase("signed", api.PhaseSucceeded)
 			tenant := w.tenant(plane)
@@ -164,6 +169,7 @@ func (w *world) auditSecrets(plane *controlplane.ControlPlane, tenant string, re
 		key := r.Namespace + "/" + r.Name
 		ours := key == systemNamespace+"/armature-attest-key" || key == systemNamespace+"/armature-run-key"
 		switch {
+		case r.User == itself && r.Namespace == w.options.Settings.BuildNamespace && (r.Verb == "create" || r.Verb == "get" && r.Name != ""): // copies
 		case r.User == itself && r.Verb == "get" && r.Name != "":
 			reads[key]++
 		case r.User == itself && r.Verb == "patch" && key == systemNamespace+"/armature-run-key": // it fills its own

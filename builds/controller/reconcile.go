@@ -50,10 +50,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	case s == nil:
 		r.forget(ctx, request.NamespacedName)
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, r.sweepGone(ctx, request.NamespacedName)
 	case !s.build.DeletionTimestamp.IsZero():
 		r.starter.leave(ctx, request.NamespacedName)
 		return reconcile.Result{}, r.finalize(ctx, s.build)
+	}
+	if wait, err := r.runs.Sweep(ctx, request.NamespacedName, s.build.UID); wait || err != nil {
+		return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, err
 	}
 	o := decide(s)
 	done, err := r.act(ctx, s, o)
@@ -121,6 +124,19 @@ func (r *Reconciler) forget(ctx context.Context, build types.NamespacedName) {
 	r.runs.Forget(build)
 	r.observer.rebuilds.Leave(build)
 	r.attester.Forget(build)
+}
+
+// sweepGone deletes the runs that a build of that name has left behind, where there is none any more:
+// somebody may have taken its finalizer away. A build that this controller does not see may exist.
+func (r *Reconciler) sweepGone(ctx context.Context, build types.NamespacedName) error {
+	if r.runs.BuildNamespace == "" {
+		return nil
+	}
+	err := r.runs.Live.Get(ctx, build, &api.AgentBuild{})
+	if apierrors.IsNotFound(err) {
+		_, err = r.runs.Sweep(ctx, build, "")
+	}
+	return err
 }
 
 // finalize deletes the runs of a build that is being deleted, even when the

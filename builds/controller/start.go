@@ -30,6 +30,7 @@ import (
 	"github.com/armature-dev/armature/builds/queue"
 	"github.com/armature-dev/armature/builds/registry"
 	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -112,7 +113,7 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 	for _, w := range out.Warnings {
 		log.FromContext(ctx).Info("a build will not do all that it says", "warning", w)
 	}
-	return r.create(ctx, s, a, out)
+	return r.create(ctx, s, a, out, found.secrets)
 }
 
 // input of a run's composition, before its Secrets and its commit are looked up.
@@ -130,7 +131,7 @@ func (r *starter) input(s *seen, a attempt) compose.Input {
 // checkAccount holds the build of a fork whose ServiceAccount has Secrets: Tekton mounts logins
 // among them into every step.
 func (r *starter) checkAccount(ctx context.Context, build *api.AgentBuild, name string) error {
-	if p := build.Spec.Source.PullRequest; p == nil || !p.Fork {
+	if p := build.Spec.Source.PullRequest; p == nil || !p.Fork || name == compose.BuildAccount {
 		return nil
 	}
 	key := types.NamespacedName{Namespace: build.Namespace, Name: cmp.Or(name, "default")}
@@ -187,20 +188,28 @@ func (r *starter) admit(ctx context.Context, build *api.AgentBuild, out *compose
 	return r.queue.Join(ctx, build)
 }
 
-// create the run, once.
-func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.Output) (outcome, error) {
-	err := r.runs.Create(ctx, s.build, out)
+// create the run, once, with copies of the Secrets that it reads if it is isolated.
+func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.Output, secrets map[string]*corev1.Secret) (outcome, error) {
+	uid, err := r.runs.Create(ctx, s.build, out)
 	switch {
 	case err == nil:
+		if err := r.release(ctx, s.build, out, uid, secrets); err != nil {
+			return outcome{}, err
+		}
 		r.waits.Delete(client.ObjectKeyFromObject(s.build))
 		r.metrics.created(s.build, a.why, time.Now())
 		return outcome{created: true}, nil
 	case apierrors.IsAlreadyExists(err):
-		same, err := r.runs.Existing(ctx, s.build, out.Run)
+		have, err := r.runs.Existing(ctx, s.build, out.Run)
 		if err != nil {
 			return outcome{}, err
 		}
-		if same {
+		if have != nil {
+			if have.Held() {
+				if err := r.release(ctx, s.build, out, have.UID, secrets); err != nil {
+					return outcome{}, err
+				}
+			}
 			return outcome{created: true, again: firstRecheck}, nil // in case that its event does not come
 		}
 		return outcome{}, &held{compose.Place(s.build).Fault(api.ReasonRunForeign,
@@ -209,6 +218,43 @@ func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.O
 		return outcome{}, r.refused(s.build, err)
 	}
 	return outcome{}, fmt.Errorf("creating run %s: %w", out.Run.Name, err)
+}
+
+// release a run that was created held. Otherwise it has begun already.
+func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compose.Output, uid types.UID, secrets map[string]*corev1.Secret) error {
+	if out.Run.Annotations[keys.AnnotationHeld] == "" {
+		return nil
+	}
+	var owned []client.Object
+	for _, c := range out.Copies {
+		secret := &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, Immutable: new(true), Data: map[string][]byte{}}
+		secret.Name, secret.Labels = c.To, map[string]string{compose.LabelManagedBy: compose.ManagedBy, keys.LabelInstance: out.Run.Labels[keys.LabelInstance]}
+		for _, key := range c.Keys {
+			if value, is := secrets[c.From].Data[key]; is {
+				secret.Data[key] = value
+			}
+		}
+		owned = append(owned, secret)
+		log.FromContext(ctx).Info("a run gets a copy of a Secret", "run", out.Run.Name, "secret", c.From, "resourceVersion", secrets[c.From].ResourceVersion)
+	}
+	if out.Run.Spec.PipelineRef != nil {
+		pipeline, err := unstructuredOf(out.Pipeline)
+		if err != nil {
+			return err
+		}
+		owned = append(owned, pipeline)
+	}
+	err := r.runs.Release(ctx, client.ObjectKeyFromObject(out.Run), uid, owned...)
+	if err == nil {
+		return nil
+	}
+	// The next attempt begins anew. What is left after a failure here, Sweep deletes.
+	dropped := runs.Run{PipelineRun: &runs.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: out.Run.Namespace, Name: out.Run.Name, UID: uid}}}
+	err = errors.Join(err, r.runs.Delete(ctx, dropped))
+	if denied(err) && !apierrors.IsNotFound(err) {
+		return r.refused(build, err)
+	}
+	return err
 }
 
 // denied reports whether the API server refused for good: a 4xx that is neither a
@@ -241,12 +287,10 @@ func (r *starter) apply(ctx context.Context, build *api.AgentBuild, o compose.Ob
 			return err
 		}
 	}
-	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	object, err := unstructuredOf(o)
 	if err != nil {
-		return fmt.Errorf("converting %T: %w", o, err)
+		return err
 	}
-	delete(raw, "status")
-	object := &unstructured.Unstructured{Object: raw}
 	if _, err := r.objects.Apply(ctx, object, ssa.DefaultApplyOptions()); err != nil {
 		err = fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
 		if denied(err) {
@@ -255,6 +299,15 @@ func (r *starter) apply(ctx context.Context, build *api.AgentBuild, o compose.Ob
 		return err
 	}
 	return nil
+}
+
+func unstructuredOf(o compose.Object) (*unstructured.Unstructured, error) {
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, fmt.Errorf("converting %T: %w", o, err)
+	}
+	delete(raw, "status")
+	return &unstructured.Unstructured{Object: raw}, nil
 }
 
 // checkClaim holds a build whose volume would replace another one of its name: applied, it
@@ -317,15 +370,16 @@ type needs struct {
 
 // found is what the API server has of them.
 type found struct {
-	source *corev1.Secret
-	keys   map[string][]string
+	source  *corev1.Secret
+	keys    map[string][]string
+	secrets map[string]*corev1.Secret
 	// problem lists all that is missing or unfit, nil for nothing.
 	problem error
 }
 
 // find the objects in the build's namespace, and read the login of its source.
 func (n needs) find(ctx context.Context, build *api.AgentBuild, wanted []compose.Need) (found, error) {
-	out := found{keys: map[string][]string{}}
+	out := found{keys: map[string][]string{}, secrets: map[string]*corev1.Secret{}}
 	var missing []error
 	for _, w := range wanted {
 		key := types.NamespacedName{Namespace: build.Namespace, Name: w.Name}
@@ -340,6 +394,7 @@ func (n needs) find(ctx context.Context, build *api.AgentBuild, wanted []compose
 				missing = append(missing, w.Unfit(string(secret.Type)))
 				break
 			}
+			out.secrets[w.Name], out.keys[w.Name] = &secret, nil
 			for name := range secret.Data {
 				out.keys[w.Name] = append(out.keys[w.Name], name)
 			}

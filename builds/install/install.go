@@ -64,6 +64,9 @@ type Options struct {
 	// Group is the API group of AgentBuild.
 	Group string `json:"apiGroup,omitempty"`
 	Queue
+	// BuildNamespace is made for the runs of templates with attest: true; empty leaves them in the
+	// builds' own.
+	BuildNamespace string `json:"buildNamespace,omitempty"`
 	// AttestKey signs attested builds: a Secret or a key of a KMS; empty is the default.
 	AttestKey string  `json:"attestKey,omitempty"`
 	Keyless   Keyless `json:"keyless,omitempty"`
@@ -150,6 +153,13 @@ func (i Options) Manifests() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("printing the manifests: %w", err)
 	}
+	if i.BuildNamespace != "" {
+		isolated, err := i.placed("install/isolated/role.yaml", i.BuildNamespace)
+		if err != nil {
+			return nil, err
+		}
+		text = append(text, isolated...)
+	}
 	if i.Scope == "cluster" {
 		return text, nil
 	}
@@ -165,7 +175,14 @@ func (i Options) Check() error {
 	if i.Scope == "cluster" && len(i.Watch) > 0 {
 		return errors.New("--watch-namespaces requires --scope namespaced: scope cluster watches all namespaces")
 	}
-	for _, n := range append([]string{i.Namespace}, i.Watch...) {
+	own := append([]string{i.Namespace}, i.Watch...)
+	if slices.Contains(own, i.BuildNamespace) {
+		return fmt.Errorf("buildNamespace %s: name a namespace of its own, where no tenant has rights", i.BuildNamespace)
+	}
+	if i.BuildNamespace != "" && len(validation.IsDNS1123Label(i.BuildNamespace)) > 0 {
+		return fmt.Errorf("buildNamespace %q is not a valid namespace: use lower-case letters, digits and '-'", i.BuildNamespace)
+	}
+	for _, n := range own {
 		if len(validation.IsDNS1123Label(n)) > 0 {
 			return fmt.Errorf("%q is not a valid namespace: use lower-case letters, digits and '-'", n)
 		}
@@ -188,6 +205,9 @@ func (i Options) Check() error {
 	}
 	if i.Queue.Name != "" && (i.Queue.MaxRunning > 0 || i.Queue.MaxRunningPerNamespace > 0) {
 		return errors.New("queueName and maxRunning: the quota of Kueue limits the runs; use one of the two")
+	}
+	if i.Queue.Name != "" && i.BuildNamespace != "" {
+		return errors.New("queueName and buildNamespace: Kueue admits runs in the builds' own namespaces; use one of the two")
 	}
 	if i.Queue.Name != "" && len(validation.IsDNS1123Label(i.Queue.Name)) > 0 {
 		return fmt.Errorf("queueName %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", i.Queue.Name)
@@ -222,6 +242,7 @@ func (i Options) overlay() map[string]any {
 		{"max-running", strconv.Itoa(i.Queue.MaxRunning), "0"},
 		{"max-running-per-namespace", strconv.Itoa(i.Queue.MaxRunningPerNamespace), "0"},
 		{"queue-name", i.Queue.Name, ""},
+		{"build-namespace", i.BuildNamespace, ""},
 		{"attest-key", i.AttestKey, ""},
 		{"api-group", i.Group, api.DefaultGroup},
 	} {
@@ -270,47 +291,59 @@ func (i Options) allNamespaces() []string {
 
 // roles gives the controller its rights in each further namespace.
 func (i Options) roles() ([]byte, error) {
-	text, err := templates.Files.ReadFile("install/namespaced/role.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("reading the shipped role: %w", err)
+	files := []string{"install/namespaced/role.yaml"}
+	if i.Catalog.Install {
+		files = append(files, "install/catalog/namespaced/role.yaml")
 	}
-	text = bytes.ReplaceAll(text, []byte(api.DefaultGroup), []byte(i.Group))
-	for _, part := range []struct {
-		name      string
-		installed bool
-	}{{"catalog", i.Catalog.Install}, {"sources", i.Sources.Install}} {
-		if !part.installed {
-			continue
-		}
-		more, err := templates.Files.ReadFile("install/" + part.name + "/namespaced/role.yaml")
-		if err != nil {
-			return nil, fmt.Errorf("reading the shipped role: %w", err)
-		}
-		text = bytes.Join([][]byte{bytes.TrimSpace(text), more}, []byte("\n---\n"))
+	if i.Sources.Install {
+		files = append(files, "install/sources/namespaced/role.yaml")
 	}
 	var out []byte
 	for _, namespace := range i.allNamespaces()[1:] {
-		for _, doc := range bytes.Split(text, []byte("\n---\n")) {
-			object := map[string]any{}
-			if err := yaml.Unmarshal(doc, &object); err != nil {
-				return nil, fmt.Errorf("decoding the shipped role: %w", err)
+		for _, file := range files {
+			text, err := i.placed(file, namespace)
+			if err != nil {
+				return nil, err
 			}
-			if err := unstructured.SetNestedField(object, namespace, "metadata", "namespace"); err != nil {
-				return nil, fmt.Errorf("placing the role: %w", err)
-			}
-			if subjects, ok := object["subjects"].([]any); ok {
-				for _, s := range subjects {
-					if subject, ok := s.(map[string]any); ok {
-						subject["namespace"] = i.Namespace
-					}
+			out = append(out, text...)
+		}
+	}
+	return out, nil
+}
+
+// placed are the shipped objects of a file in another namespace than the controllers'.
+func (i Options) placed(file, namespace string) (out []byte, _ error) {
+	text, err := templates.Files.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the shipped role: %w", err)
+	}
+	if !strings.HasPrefix(file, "install/catalog/") {
+		text = bytes.ReplaceAll(text, []byte(api.DefaultGroup), []byte(i.Group))
+	}
+	for _, doc := range bytes.Split(text, []byte("\n---\n")) {
+		object := map[string]any{}
+		if err := yaml.Unmarshal(doc, &object); err != nil {
+			return nil, fmt.Errorf("decoding the shipped role: %w", err)
+		}
+		field := "namespace"
+		if object["kind"] == "Namespace" {
+			field = "name"
+		}
+		if err := unstructured.SetNestedField(object, namespace, "metadata", field); err != nil {
+			return nil, fmt.Errorf("placing the role: %w", err)
+		}
+		if subjects, ok := object["subjects"].([]any); ok {
+			for _, s := range subjects {
+				if subject, ok := s.(map[string]any); ok {
+					subject["namespace"] = i.Namespace
 				}
 			}
-			data, err := yaml.Marshal(object)
-			if err != nil {
-				return nil, fmt.Errorf("printing the role: %w", err)
-			}
-			out = append(append(out, "---\n"...), data...)
 		}
+		data, err := yaml.Marshal(object)
+		if err != nil {
+			return nil, fmt.Errorf("printing the role: %w", err)
+		}
+		out = append(append(out, "---\n"...), data...)
 	}
 	return out, nil
 }

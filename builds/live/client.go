@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 )
 
@@ -176,17 +177,20 @@ func (c *Client) taskRuns(ctx context.Context, b *api.AgentBuild) ([]tektonv1.Ta
 // LastRun of a build and its tasks, by the name of their task in the order in which the run
 // lists them. It is nil where it was cleaned up: status still has the tasks.
 func (c *Client) LastRun(ctx context.Context, b *api.AgentBuild) (*tektonv1.PipelineRun, []tektonv1.TaskRun, error) {
-	name := b.Status.PipelineRunName
+	key, name := b.RunKey(), b.Status.PipelineRunName
 	if name == "" {
 		return nil, nil, nil
 	}
 	run := &tektonv1.PipelineRun{}
-	if err := c.read(ctx, pipelineRuns, b.Namespace, name, run); apierrors.IsNotFound(err) {
+	if err := c.read(ctx, pipelineRuns, key.Namespace, name, run); apierrors.IsNotFound(err) {
 		return nil, nil, nil
 	} else if err != nil {
-		return nil, nil, fmt.Errorf("reading run %s: %w", name, err)
+		return nil, nil, fmt.Errorf("reading run %s: %w", name, elsewhere(b, err))
 	}
-	found, err := c.Resource(taskRuns).Namespace(b.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{pipeline.PipelineRunLabelKey: name}.String()})
+	if !isOf(run, b) {
+		return nil, nil, nil
+	}
+	found, err := c.Resource(taskRuns).Namespace(key.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{pipeline.PipelineRunLabelKey: name}.String()})
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing the tasks of run %s: %w", name, err)
 	}
@@ -204,6 +208,20 @@ func (c *Client) LastRun(ctx context.Context, b *api.AgentBuild) (*tektonv1.Pipe
 		}
 	}
 	return run, tasks, nil
+}
+
+// isOf reports whether an object in another namespace than a build says that it is of a run of the
+// build. Who may write a build's status could name any run.
+func isOf(o metav1.Object, b *api.AgentBuild) bool {
+	return o.GetNamespace() == b.Namespace || o.GetAnnotations()[keys.AnnotationBuildUID] == string(b.UID)
+}
+
+// elsewhere adds to a refusal what helps where a build's run is in the platform's namespace.
+func elsewhere(b *api.AgentBuild, err error) error {
+	if namespace := b.Status.PipelineRunNamespace; namespace != "" && apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w\n  hint: runs of this mode are in the platform's namespace %s: the console shows them to whoever may read logs in namespace %s", err, namespace, b.Namespace)
+	}
+	return err
 }
 
 // Tasks of the build's last run. The status of a finished run has all of them, including

@@ -90,13 +90,17 @@ func (c *Client) logs(ctx context.Context, pods rest.Interface, name string, opt
 // also reports a task that ends at once, and one whose run is deleted at once.
 func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 	ctx := p.ctx
+	if p.watch != nil && p.watched != b.RunKey().Namespace { // the build had no run yet
+		p.watch.Stop()
+		p.watch = nil
+	}
 	if p.watch == nil {
 		of := labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}
-		tasks, err := c.Resource(taskRuns).Namespace(b.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: of.String()})
+		tasks, err := c.Resource(taskRuns).Namespace(b.RunKey().Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: of.String()})
 		if err != nil {
-			return fmt.Errorf("watching the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+			return fmt.Errorf("watching the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, elsewhere(b, err))
 		}
-		p.watch = tasks
+		p.watch, p.watched = tasks, b.RunKey().Namespace
 	}
 	for {
 		select {
@@ -116,7 +120,7 @@ func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, task); err != nil {
 				return fmt.Errorf("reading task %s: %w", u.GetName(), err)
 			}
-			if !task.CreationTimestamp.Before(p.since) { // else it is of a run before
+			if isOf(task, b) && !task.CreationTimestamp.Before(p.since) { // else it is of a run before
 				p.task(task.Labels[pipeline.PipelineRunLabelKey], task.Labels[pipeline.PipelineTaskLabelKey], task)
 			}
 		}
@@ -131,6 +135,7 @@ type stepLogs struct {
 	since   *metav1.Time    // when the run that is followed first was created
 	printed map[string]bool // tasks by run, and containers by pod
 	watch   watch.Interface // of the tasks
+	watched string          // namespace of watch
 	streams sync.WaitGroup  // of the steps that are followed
 
 	mu     sync.Mutex // of what follows, and of the output

@@ -252,20 +252,33 @@ const (
 
 // Runs of a build that there still are, newest first.
 func (c *Client) Runs(ctx context.Context, b *api.AgentBuild) ([]runs.Run, error) {
-	var all runs.PipelineRunList
-	for more := true; more && len(all.Items) < maxRuns; {
-		page, err := c.runsAfter(ctx, b, all.Continue)
-		if err != nil {
-			return nil, fmt.Errorf("reading the runs of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+	var out []runs.Run
+	for _, namespace := range slices.Compact([]string{b.RunKey().Namespace, b.Namespace}) {
+		var all runs.PipelineRunList
+		for more := true; more && len(all.Items) < maxRuns; {
+			page, err := c.runsAfter(ctx, b, namespace, all.Continue)
+			if err != nil {
+				return nil, fmt.Errorf("reading the runs of AgentBuild %s/%s: %w", b.Namespace, b.Name, elsewhere(b, err))
+			}
+			all.Items, all.Continue, more = append(all.Items, page.Items...), page.Continue, page.Continue != ""
 		}
-		all.Items, all.Continue, more = append(all.Items, page.Items...), page.Continue, page.Continue != ""
+		if namespace == b.Namespace {
+			out = append(out, runs.OwnedBy(b, &all)...)
+			continue
+		}
+		for i := range all.Items {
+			if isOf(&all.Items[i], b) {
+				out = append(out, runs.Read(&all.Items[i]))
+			}
+		}
 	}
-	return runs.OwnedBy(b, &all), nil
+	runs.Sort(out)
+	return out, nil
 }
 
 // runsAfter reads the next few runs of a build, because one may have more than a megabyte.
-func (c *Client) runsAfter(ctx context.Context, b *api.AgentBuild, next string) (page runs.PipelineRunList, err error) {
-	request := c.tekton.Get().Namespace(b.Namespace).Resource("pipelineruns").Param("limit", fmt.Sprint(runsPage)).
+func (c *Client) runsAfter(ctx context.Context, b *api.AgentBuild, namespace, next string) (page runs.PipelineRunList, err error) {
+	request := c.tekton.Get().Namespace(namespace).Resource("pipelineruns").Param("limit", fmt.Sprint(runsPage)).
 		Param("labelSelector", labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}.String())
 	if next != "" {
 		request.Param("continue", next)

@@ -30,7 +30,8 @@ type line struct {
 func newLine(t *testing.T, max, perNamespace int) *line {
 	l := &line{T: t}
 	l.Queue = &Queue{Max: max, PerNamespace: perNamespace, Cache: l, Live: l,
-		UsesSlot: func(_ context.Context, run *runs.PipelineRun) bool { return metav1.GetControllerOf(run) != nil },
+		UsesSlot: func(context.Context, *runs.PipelineRun) bool { return true },
+		BuildOf:  (&runs.Store{}).BuildOf,
 		Wake:     func(b types.NamespacedName) { l.woken = append(l.woken, b.String()) }}
 	return l
 }

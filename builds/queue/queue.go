@@ -46,8 +46,9 @@ type Queue struct {
 	Max, PerNamespace int
 	// Cache of runs and builds, and Live, which reads from the API server.
 	Cache, Live client.Reader
-	// UsesSlot reports whether a run under way is one of ours.
+	// UsesSlot reports whether a run under way is one of ours, and BuildOf whose it is.
 	UsesSlot func(context.Context, *runs.PipelineRun) bool
+	BuildOf  func(metav1.Object) (types.NamespacedName, bool)
 	// Wake a build that may start now, or whose limit has changed.
 	Wake func(types.NamespacedName)
 
@@ -233,9 +234,10 @@ func (q *Queue) running(ctx context.Context) (map[string]int, map[types.Namespac
 	}
 	running, busy := map[string]int{}, map[types.NamespacedName]bool{}
 	for i := range list.Items {
-		if run := &list.Items[i]; q.UsesSlot(ctx, run) {
-			running[run.Namespace]++
-			busy[types.NamespacedName{Namespace: run.Namespace, Name: metav1.GetControllerOf(run).Name}] = true
+		run := &list.Items[i]
+		if build, ok := q.BuildOf(run); ok && q.UsesSlot(ctx, run) {
+			running[build.Namespace]++
+			busy[build] = true
 		}
 	}
 	for build, at := range q.granted {

@@ -100,13 +100,13 @@ func Slim(in any) (any, error) {
 	}
 	pr.ManagedFields = nil
 	annotations := map[string]string{}
-	for _, key := range append(slices.Clone(compose.RunAnnotations), ChainsSigned, keys.AnnotationLost) {
+	for _, key := range append(slices.Clone(compose.RunAnnotations), ChainsSigned, keys.AnnotationLost, keys.AnnotationHeld) {
 		if v, ok := pr.Annotations[key]; ok {
 			annotations[key] = v
 		}
 	}
 	pr.Annotations = annotations
-	pr.Labels = map[string]string{compose.LabelManagedBy: pr.Labels[compose.LabelManagedBy], keys.LabelBuild: pr.Labels[keys.LabelBuild]}
+	pr.Labels = map[string]string{compose.LabelManagedBy: pr.Labels[compose.LabelManagedBy], keys.LabelBuild: pr.Labels[keys.LabelBuild], keys.LabelInstance: pr.Labels[keys.LabelInstance]}
 	return pr, nil
 }
 
@@ -197,6 +197,9 @@ func (r Run) Took() time.Duration {
 	return max(0, r.Finished().Sub(r.CreationTimestamp.Time)).Round(time.Second)
 }
 
+// Held reports whether an isolated run may not begin yet.
+func (r Run) Held() bool { return r.Annotations[keys.AnnotationHeld] != "" }
+
 // Attested reports whether a run is of an attested mode: its image does not count before
 // it is attested.
 func (r Run) Attested() bool { return r.Annotations[keys.AnnotationRunDigest] != "" }
@@ -220,14 +223,19 @@ func OwnedBy(build *api.AgentBuild, list *PipelineRunList) []Run {
 			out = append(out, Read(&list.Items[i]))
 		}
 	}
-	slices.SortFunc(out, func(a, b Run) int {
-		return cmp.Or(cmp.Compare(b.Number, a.Number), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(b.Attempt, a.Attempt), strings.Compare(b.Name, a.Name))
-	})
+	Sort(out)
 	return out
 }
 
+// Sort runs, the newest first.
+func Sort(out []Run) {
+	slices.SortFunc(out, func(a, b Run) int {
+		return cmp.Or(cmp.Compare(b.Number, a.Number), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(b.Attempt, a.Attempt), strings.Compare(b.Name, a.Name))
+	})
+}
+
 // OwnerIndex finds the cached runs of a build without looking at all others. It is made
-// with OwnerOf.
+// with Store.IndexOf.
 const OwnerIndex = "owner"
 
 // OwnerOf is the UID of an object's controller, or none.

@@ -77,7 +77,7 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 		}
 		s := stepLog{Step: step, Folded: step.State == "Succeeded" && !(asked != "" && len(d.Tasks[at].Steps) == 1)}
 		if step.State != "Pending" {
-			text, err := v.Console.Cluster.builds.Log(v.Context(), b.Namespace, d.Tasks[at].Pod, step)
+			text, err := v.Console.Cluster.builds.Log(v.Context(), b.RunKey().Namespace, d.Tasks[at].Pod, step)
 			if err != nil && v.Context().Err() != nil {
 				return nil, err
 			}
@@ -147,7 +147,7 @@ func (c *Console) logText(r *http.Request) (string, error) {
 			if t.Name != r.PathValue("task") || s.Name != r.PathValue("step") || t.Pod == "" {
 				continue
 			}
-			text, err := c.Cluster.builds.WholeLog(ctx, b.Namespace, t.Pod, s)
+			text, err := c.Cluster.builds.WholeLog(ctx, b.RunKey().Namespace, t.Pod, s)
 			if why := c.noLog(err); why != "" {
 				return "", &Problem{http.StatusNotFound, why, "The page of the build has the part that its status keeps."}
 			}

@@ -82,8 +82,16 @@ const (
 
 // Labels and annotations of builds' runs.
 const (
-	LabelBuild         = Own + "build"
-	LabelMode          = Own + "mode"
+	LabelBuild = Own + "build"
+	LabelMode  = Own + "mode"
+	// LabelInstance on a run in the build namespace is the controller that made it.
+	LabelInstance = Own + "instance"
+	// AnnotationBuildNamespace and AnnotationBuildUID of such a run are of its build.
+	AnnotationBuildNamespace = Own + "build-namespace"
+	AnnotationBuildUID       = Own + "build-uid"
+	// AnnotationHeld marks such a run that may not begin yet, because what it needs is not
+	// copied.
+	AnnotationHeld     = Own + "held"
 	AnnotationBuild    = Own + "build-name"
 	AnnotationSpec     = Own + "spec-hash"
 	AnnotationTemplate = Own + "template-hash"

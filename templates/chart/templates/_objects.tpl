@@ -37,19 +37,22 @@ AgentBuild and the rights on it are those of the chosen API group.
 {{- end -}}
 
 {{/*
-armature.object prints one object as the values want it. The Namespace is left
-out: Helm needs it before the chart (--create-namespace). CRDs stay when the
+armature.object prints one object as the values want it. The release's Namespace is
+left out: Helm needs it before the chart (--create-namespace). CRDs stay when the
 release goes, and the objects of users with them.
 */}}
 {{- define "armature.object" -}}
 {{- $o := .object -}}
 {{- $namespace := .namespace -}}
 {{- $release := .root.Release.Namespace -}}
-{{- if ne $o.kind "Namespace" -}}
+{{- if eq $o.kind "Namespace" -}}
+{{- $_ := set $o.metadata "name" $namespace -}}
+{{- end -}}
+{{- if or (ne $o.kind "Namespace") (ne $namespace $release) -}}
 {{- if eq $o.kind "CustomResourceDefinition" -}}
 {{- $_ := set $o.metadata "annotations" (merge (dict "helm.sh/resource-policy" "keep") (get $o.metadata "annotations" | default dict)) -}}
 {{- end -}}
-{{- if not (has $o.kind (list "CustomResourceDefinition" "ClusterRole" "ClusterRoleBinding")) -}}
+{{- if not (has $o.kind (list "Namespace" "CustomResourceDefinition" "ClusterRole" "ClusterRoleBinding")) -}}
 {{- $_ := set $o.metadata "namespace" $namespace -}}
 {{- end -}}
 {{- range get $o "subjects" | default list -}}
@@ -98,6 +101,9 @@ nothing.
 {{- end -}}
 {{- if $v.queueName -}}
 {{- $_ := set $c "args" (append $c.args (printf "--queue-name=%s" $v.queueName)) -}}
+{{- end -}}
+{{- if $v.buildNamespace -}}
+{{- $_ := set $c "args" (append $c.args (printf "--build-namespace=%s" $v.buildNamespace)) -}}
 {{- end -}}
 {{- if $v.attestKey -}}
 {{- $_ := set $c "args" (append $c.args (printf "--attest-key=%s" $v.attestKey)) -}}

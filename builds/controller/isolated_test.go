@@ -1,0 +1,404 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// isolate gives the platform a namespace for the runs of attested builds.
+func (w *world) isolate() *world {
+	w.Helper()
+	w.options.Settings.BuildNamespace = w.namespace + "-isolated"
+	w.must(w.Client.Create(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-isolated"}}))
+	w.must(w.Client.Create(w.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace + "-isolated", Name: compose.BuildAccount}}))
+	return w
+}
+
+// withLogins is a build that is sold with a login of each kind.
+func (w *world) withLogins(s *shop) func(*api.AgentBuild) {
+	w.Helper()
+	w.login("git", compose.PurposeGit, map[string]string{"username": "me", "password": "sesame", "unrelated": "x"})
+	w.login("push", compose.PurposeRegistry, map[string]string{"config.json": `{"auths":{}}`, "unrelated": "x"})
+	return func(b *api.AgentBuild) {
+		s.sold(b)
+		b.Spec.CleanupAfterBuild = new(false)
+		b.Spec.Source.SourceCredentials = &corev1.LocalObjectReference{Name: "git"}
+		b.Spec.BuildOutput.ImageRepoCredentials = &corev1.LocalObjectReference{Name: "push"}
+	}
+}
+
+// released waits until a build's isolated run has all that it needs.
+func (w *world) released(build string) (run *tektonv1.PipelineRun) {
+	w.Helper()
+	w.eventually("the run of "+build+" may begin", func() string {
+		for _, r := range w.runs() {
+			if r.Annotations[keys.AnnotationBuild] == build && r.DeletionTimestamp.IsZero() {
+				if run = &r; r.Annotations[keys.AnnotationHeld] == "" && r.Spec.Status == "" {
+					return ""
+				}
+				return "it is held"
+			}
+		}
+		return "there is none"
+	})
+	return run
+}
+
+// copies are the Secrets that a run owns in the build namespace.
+func (w *world) copies(run *tektonv1.PipelineRun) (out []corev1.Secret) {
+	w.Helper()
+	var list corev1.SecretList
+	w.must(w.List(w.Context(), &list, client.InNamespace(run.Namespace)))
+	for _, secret := range list.Items {
+		if metav1.IsControlledBy(&secret, run) {
+			out = append(out, secret)
+		}
+	}
+	return out
+}
+
+// The run of an attested build is in the platform's namespace, with nothing of the tenant's but
+// copies of the keys that it needs, and goes with the build.
+func TestIsolated(t *testing.T) {
+	for _, objects := range []bool{false, true} {
+		t.Run(fmt.Sprintf("pipeline objects %v", objects), func(t *testing.T) {
+			w, s := newWorld(t).isolate(), newShop(t, true)
+			w.options.Settings.PipelineObjects = objects
+			w.start()
+			w.create("weather", w.withLogins(s))
+			w.create("dev")
+			run := w.released("weather")
+			if run.Namespace != w.options.Settings.BuildNamespace || len(run.OwnerReferences) != 0 || !regexp.MustCompile(`^weather-[0-9a-f]{32}$`).MatchString(run.Name) ||
+				run.Spec.TaskRunTemplate.ServiceAccountName != compose.BuildAccount {
+				t.Fatalf("run %s/%s, owners %v, account %s", run.Namespace, run.Name, run.OwnerReferences, run.Spec.TaskRunTemplate.ServiceAccountName)
+			}
+			var found []string
+			for _, secret := range w.copies(run) {
+				found = append(found, strings.Join(slices.Sorted(maps.Keys(secret.Data)), ","))
+				named := slices.ContainsFunc(run.Spec.Workspaces, func(b tektonv1.WorkspaceBinding) bool { return b.Secret != nil && b.Secret.SecretName == secret.Name })
+				if !named || !*secret.Immutable {
+					t.Errorf("Secret %s is no workspace's of %+v", secret.Name, run.Spec.Workspaces)
+				}
+			}
+			slices.Sort(found)
+			if !slices.Equal(found, []string{"config.json", "password,username"}) {
+				t.Errorf("copies with the keys %q", found)
+			}
+			if other := w.runOf("dev"); other.Namespace != w.namespace {
+				t.Errorf("the run of mode dev is in %s", other.Namespace)
+			}
+			digest := s.push(t, "weather:v1")
+			w.play(run, digest)
+			b := w.phase("weather", api.PhaseSucceeded)
+			if b.Status.Attestation == nil || b.Status.Attestation.RunUID != run.UID || b.RunKey() != client.ObjectKeyFromObject(run) {
+				t.Errorf("status %+v", b.Status)
+			}
+			s.once(t, "weather", digest)
+			w.change(b, func(b *api.AgentBuild) { b.Annotations = map[string]string{api.RerunAnnotation(api.DefaultGroup): "1"} })
+			var again *tektonv1.PipelineRun
+			w.eventually("it is built again", func() string {
+				for _, r := range w.runs() {
+					if r.Annotations[keys.AnnotationNumber] == "2" {
+						again = &r
+						return ""
+					}
+				}
+				return "no"
+			})
+			w.change(b, func(b *api.AgentBuild) { b.Spec.Cancel = true })
+			w.eventually("the second run is stopped", func() string {
+				w.must(w.Get(t.Context(), client.ObjectKeyFromObject(again), again))
+				if again.Spec.Status != tektonv1.PipelineRunSpecStatusCancelledRunFinally {
+					return string(again.Spec.Status)
+				}
+				return ""
+			})
+			w.must(w.Client.Delete(t.Context(), w.build("weather")))
+			w.eventually("its runs are gone", func() string { return w.remains("weather") })
+		})
+	}
+}
+
+// remains says which runs of a build there are; "" for none.
+func (w *world) remains(build string) (names string) {
+	w.Helper()
+	for _, r := range w.runs() {
+		if r.Annotations[keys.AnnotationBuild] == build {
+			names += " " + r.Name
+		}
+	}
+	return names
+}
+
+// What an isolated run must not have is refused, and nothing is started.
+func TestIsolatedRefuses(t *testing.T) {
+	w, s := newWorld(t).isolate(), newShop(t, true)
+	w.start()
+	for name, c := range map[string]struct {
+		edit func(*api.AgentBuildSpec)
+		want string
+	}{
+		"account": {func(b *api.AgentBuildSpec) { b.ServiceAccountName = "deployer" }, "spec.serviceAccountName"},
+		"keep":    {func(b *api.AgentBuildSpec) { b.Workspace = &api.Workspace{Keep: true} }, "spec.workspace.keep"},
+		"user": {func(b *api.AgentBuildSpec) {
+			b.Pod = &api.PodSettings{SecurityContext: &corev1.PodSecurityContext{}}
+		}, "spec.pod.securityContext"},
+		"kaniko":  {func(b *api.AgentBuildSpec) { b.Builder = "kaniko" }, "kaniko runs the Dockerfile in the container that reports the digest"},
+		"buildah": {func(b *api.AgentBuildSpec) { b.Builder = "buildah" }, "buildah runs the Dockerfile in the container that reports the digest"},
+		"claim": {func(b *api.AgentBuildSpec) {
+			b.Pipeline = &api.PipelineSpec{Workspaces: []api.WorkspaceBinding{{Name: "shared-workspace", PersistentVolumeClaim: &corev1.LocalObjectReference{Name: "mine"}}}}
+		}, "spec.pipeline.workspaces[0]"},
+		"configmap": {func(b *api.AgentBuildSpec) {
+			b.Pipeline = &api.PipelineSpec{Workspaces: []api.WorkspaceBinding{{Name: "shared-workspace", ConfigMap: &corev1.LocalObjectReference{Name: "mine"}}}}
+		}, "spec.pipeline.workspaces[0]"},
+		"label": {func(b *api.AgentBuildSpec) { b.Labels = map[string]string{"tekton.dev/pipelineTask": "x"} }, "spec.labels"},
+	} {
+		w.create(name, s.sold, func(b *api.AgentBuild) { c.edit(&b.Spec) })
+		b := w.phase(name, api.PhaseFailed)
+		if !strings.Contains(b.Status.Message, c.want) || w.remains(name) != "" {
+			t.Errorf("%s: %s, runs %s", name, b.Status.Message, w.remains(name))
+		}
+	}
+}
+
+// An admin of the tenant's namespace cannot make a run that counts, lose one, or take another's.
+func TestIsolatedFromAdmin(t *testing.T) {
+	w, s := newWorld(t).isolate(), newShop(t, true)
+	stop := w.start()
+	b := w.create("weather", w.withLogins(s))
+	run := w.released("weather")
+	w.phase("weather", api.PhaseBuilding)
+
+	// A run of the admin's own, with all that ours says, has ended with an image of its choice.
+	foreign := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "forged", Labels: maps.Clone(run.Labels), Annotations: maps.Clone(run.Annotations),
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: api.GroupVersion(api.DefaultGroup).String(), Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: new(true)}}}, Spec: run.Spec}
+	foreign.Annotations[keys.AnnotationNumber] = "2"
+	w.must(w.Client.Create(t.Context(), foreign))
+	w.succeed(foreign)
+	// Nor does it help to say in the build's status that it is the one.
+	forged := w.build("weather")
+	forged.Status.PipelineRunNamespace, forged.Status.PipelineRunName, forged.Status.PipelineRunUID = w.namespace, "forged", foreign.UID
+	w.must(w.Status().Update(t.Context(), forged))
+	w.never("the forged run counts", func() string {
+		if b := w.build("weather"); b.Status.BuiltImage != "" || b.Status.Attestation != nil {
+			return fmt.Sprintf("%+v", b.Status)
+		}
+		return ""
+	})
+	w.must(w.Client.Delete(t.Context(), foreign))
+
+	// Recreated under its name, the build has nothing of the one before.
+	stop()
+	w.strip("weather")
+	fresh := w.create("weather", s.sold)
+	w.start()
+	w.eventually("the run of the new build is alone", func() string {
+		if all := w.runs(); len(all) != 1 || all[0].Annotations[keys.AnnotationBuildUID] != string(fresh.UID) || all[0].Name == run.Name {
+			return fmt.Sprint(len(all), " runs:", w.remains("weather"))
+		}
+		return ""
+	})
+	// Deleted without its finalizer, it leaves no run.
+	w.phase("weather", api.PhaseBuilding)
+	w.strip("weather")
+	w.eventually("its run is gone", func() string { return w.remains("weather") })
+}
+
+// strip deletes a build past its finalizer.
+func (w *world) strip(name string) {
+	w.Helper()
+	b := w.build(name)
+	b.Finalizers = nil
+	w.must(w.Update(w.Context(), b))
+	w.must(client.IgnoreNotFound(w.Client.Delete(w.Context(), b)))
+}
+
+// Two namespaces have builds of one name, and neither has the other's run or Secrets. An object
+// under the name of a run is not taken for the run.
+func TestIsolatedNames(t *testing.T) {
+	w, s := newWorld(t).isolate(), newShop(t, true)
+	other := newWorldBeside(w)
+	w.options.Namespaces = append(w.options.Namespaces, other.namespace)
+	stop := w.start()
+	w.create("weather", w.withLogins(s))
+	other.create("weather", other.withLogins(s))
+	w.phase("weather", api.PhaseBuilding)
+	other.phase("weather", api.PhaseBuilding)
+	names := map[string]string{}
+	for _, r := range w.runs() {
+		names[r.Annotations[keys.AnnotationBuildNamespace]] = r.Name
+	}
+	if len(names) != 2 || names[w.namespace] == names[other.namespace] {
+		t.Fatalf("runs %v", names)
+	}
+	w.must(w.Client.Delete(t.Context(), other.build("weather")))
+	w.eventually("the other's run is gone", func() string {
+		if all := w.runs(); len(all) != 1 || all[0].Name != names[w.namespace] {
+			return fmt.Sprint(len(all))
+		}
+		return ""
+	})
+
+	stop()
+	run := w.released("weather")
+	w.must(w.Client.Delete(t.Context(), run))
+	b := w.build("weather")
+	b.Status = api.AgentBuildStatus{}
+	w.must(w.Status().Update(t.Context(), b))
+	w.must(w.Client.Create(t.Context(), &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name, Labels: run.Labels}, Spec: run.Spec}))
+	w.start()
+	if b := w.phase("weather", api.PhaseFailed); condition(b, api.ConditionReady).Reason != api.ReasonRunForeign {
+		t.Errorf("%+v", b.Status)
+	}
+}
+
+// newWorldBeside is another namespace that the controllers of a world look after.
+func newWorldBeside(w *world) *world {
+	w.Helper()
+	other := *w
+	other.namespace = fmt.Sprintf("team%d", worlds.Add(1))
+	w.must(w.Client.Create(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.namespace}}))
+	return &other
+}
+
+// startKilled starts a controller that dies before or after its n-th write.
+func (w *world) startKilled(n int32, before bool) (done <-chan error) {
+	ctx, cancel := context.WithCancel(w.Context())
+	var writes atomic.Int32
+	var dead atomic.Bool
+	cfg := rest.CopyConfig(w.config)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			mine := r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && writes.Add(1) == n
+			if mine && before || dead.Load() {
+				dead.Store(true)
+				cancel()
+				return nil, errKilled
+			}
+			response, err := next.RoundTrip(r)
+			if mine {
+				dead.Store(true)
+				cancel()
+				return nil, errKilled
+			}
+			return response, err
+		})
+	})
+	over := make(chan error, 1)
+	go func() { over <- controller.Run(ctx, cfg, w.options) }()
+	w.Cleanup(cancel)
+	return over
+}
+
+// A controller that dies before or after any of its writes, and a second one that goes on, make
+// one run and one statement of each kind, and no Secret is left without its run.
+func TestIsolatedKilled(t *testing.T) {
+	for n := range int32(15) {
+		for _, before := range []bool{true, false} {
+			t.Run(fmt.Sprintf("write %d before %v", n+1, before), func(t *testing.T) {
+				w, s := newWorld(t).isolate(), newShop(t, true)
+				build := w.withLogins(s)
+				died := w.startKilled(n+1, before)
+				w.create("weather", build)
+				digest, played, deleted, uid := s.push(t, "weather:v1"), false, false, ""
+				second := func() {}
+				w.eventually("the build came and went", func() string {
+					select {
+					case <-died:
+						died, second = nil, w.start()
+					default:
+					}
+					b := &api.AgentBuild{}
+					err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "weather"}, b)
+					switch {
+					case apierrors.IsNotFound(err):
+						if died == nil || w.remains("weather") == "" {
+							return w.remains("weather")
+						}
+						return "deleted"
+					case err != nil:
+						return err.Error()
+					case !played:
+						if run := w.begun(); run != nil {
+							w.play(run, digest)
+							played, uid = true, string(run.UID)
+							if len(w.copies(run)) != 2 {
+								t.Errorf("%d copies", len(w.copies(run)))
+							}
+						}
+						return "not played"
+					case b.Status.Phase == api.PhaseSucceeded && !deleted:
+						if all := w.runs(); len(all) != 1 || string(all[0].UID) != uid {
+							t.Errorf("%d runs", len(all))
+						}
+						w.must(w.Client.Delete(t.Context(), b))
+						deleted = true
+					}
+					return fmt.Sprintf("%s: %s", b.Status.Phase, b.Status.Message)
+				})
+				second()
+				s.once(t, "weather", digest)
+				var secrets corev1.SecretList
+				w.must(w.List(t.Context(), &secrets, client.InNamespace(w.options.Settings.BuildNamespace)))
+				for _, secret := range secrets.Items { // which the cluster collects
+					if len(secret.OwnerReferences) != 1 {
+						t.Errorf("Secret %s has no owner", secret.Name)
+					}
+				}
+			})
+		}
+	}
+}
+
+// begun is the one run that may begin, if there is one.
+func (w *world) begun() *tektonv1.PipelineRun {
+	w.Helper()
+	for _, r := range w.runs() {
+		if r.Annotations[keys.AnnotationHeld] == "" && r.DeletionTimestamp.IsZero() && r.Status.CompletionTime == nil {
+			return &r
+		}
+	}
+	return nil
+}
+
+// A Secret that cannot be copied holds the build, leaves no run, and is tried again.
+func TestIsolatedQuota(t *testing.T) {
+	w, s := newWorld(t).isolate(), newShop(t, true)
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Settings.BuildNamespace, Name: "none"},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/secrets": {}}}}
+	w.must(w.Client.Create(t.Context(), quota))
+	quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, quota.Spec.Hard
+	w.must(w.Status().Update(t.Context(), quota))
+	w.start()
+	w.create("weather", w.withLogins(s))
+	b := w.phase("weather", api.PhaseFailed)
+	if condition(b, api.ConditionReady).Reason != api.ReasonRunDenied || w.remains("weather") != "" {
+		t.Errorf("%+v, runs %s", b.Status, w.remains("weather"))
+	}
+	time.Sleep(time.Second)
+	if n := w.writes.by["POST pipelineruns"]; n > 3 {
+		t.Errorf("%d runs were created in a second", n)
+	}
+	w.must(w.Client.Delete(t.Context(), quota))
+	w.released("weather")
+}
