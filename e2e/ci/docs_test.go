@@ -67,25 +67,46 @@ func TestMyAgent(t *testing.T) {
 	}
 }
 
-// TestConfigurations renders an agent with each RenderConfig that a page shows.
-func TestConfigurations(t *testing.T) {
-	configurations := 0
+// TestExamples renders or plans each manifest that a page shows as yaml, beside the workload that
+// it names. Annotations and a RenderConfig are those of a workload that opted in.
+func TestExamples(t *testing.T) {
+	targets := regexp.MustCompile(`targetRef: \{.*kind: (\w+), name: ([\w-]+)\}`)
+	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
+	shown := make(map[string]int) // by what a block begins with
 	for _, name := range strings.Fields(git(t, root, "ls-files", "--cached", "--others", "--exclude-standard", "docs/*.md")) {
-		for _, block := range yamlBlock.FindAllStringSubmatch(read(t, filepath.Join(root, name)), -1) {
-			if !strings.HasPrefix(block[1], "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\n") {
+		for _, block := range blocks.FindAllStringSubmatch(read(t, filepath.Join(root, name)), -1) {
+			text, annotations, file, kind, workload, build := block[1], "", "example.yaml", "Deployment", "agent", false
+			begin, _, _ := strings.Cut(text, "\n")
+			switch m := targets.FindStringSubmatch(text); {
+			case begin == "metadata:":
+				annotations = strings.TrimPrefix(text, "metadata:\n")
+				text = ""
+			case !strings.HasPrefix(begin, "apiVersion: "): // a part of a manifest
+				continue
+			case strings.HasPrefix(text, "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\n"):
+				file, begin = "armature.yaml", "RenderConfig"
+			case strings.Contains(text, "\nkind: AgentBuild\n"):
+				build, begin = true, "AgentBuild"
+			case m != nil:
+				kind, workload, begin = m[1], m[2], "targetRef"
+			}
+			shown[begin]++
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "apps", file), text)
+			write(t, filepath.Join(dir, "apps", "agent.yaml"), "apiVersion: apps/v1\nkind: "+kind+"\nmetadata:\n  name: "+workload+"\n  labels:\n    kagenti.io/inject: enabled\n"+strings.TrimPrefix(annotations, "  labels:\n    kagenti.io/inject: enabled\n")+
+				"spec: {selector: {matchLabels: {app: agent}}, template: {metadata: {labels: {app: agent}}, spec: {containers: [{name: agent, image: \"example/agent:v1\"}]}}}\n")
+			if out, err := shell(t, dir, nil, filepath.Join(bin, "armature"), "lint", "apps"); err != nil {
+				t.Errorf("%s shows what lint refuses: %v\n%s\n%s", name, err, out, block[1])
+			}
+			if !build {
 				continue
 			}
-			configurations++
-			dir := t.TempDir()
-			write(t, filepath.Join(dir, "apps", "armature.yaml"), block[1])
-			write(t, filepath.Join(dir, "apps", "agent.yaml"), "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: agent, labels: {kagenti.io/inject: enabled}}\n"+
-				"spec: {selector: {matchLabels: {app: agent}}, template: {metadata: {labels: {app: agent}}, spec: {containers: [{name: agent, image: \"example/agent:v1\"}]}}}\n")
-			if out, err := shell(t, dir, nil, filepath.Join(bin, "armature"), "render", "apps", "-d", "rendered"); err != nil {
-				t.Errorf("%s shows a configuration that does not render: %v\n%s\n%s", name, err, out, block[1])
+			if out, err := shell(t, dir, nil, filepath.Join(bin, "armature"), "build", "plan", "apps/example.yaml"); err != nil {
+				t.Errorf("%s shows a build that has no plan: %v\n%s\n%s", name, err, out, block[1])
 			}
 		}
 	}
-	if configurations < 3 {
-		t.Errorf("pages show %d configurations", configurations)
+	if shown["RenderConfig"] < 3 || shown["metadata:"] < 5 || shown["AgentBuild"] < 2 || shown["targetRef"] < 2 {
+		t.Errorf("pages show %v", shown)
 	}
 }
