@@ -73,3 +73,20 @@ func TestMissing(t *testing.T) {
 		t.Error("a page that shows nothing is compared")
 	}
 }
+
+// TestBlock: a command has its own block of sh, and what the page shows before the next one.
+func TestBlock(t *testing.T) {
+	const text = "```sh\nfirst\n```\n```text\na\n```\n\n```sh\nls apps\nls\n```\n\n```text\nb\n```\n\n```sh\nlast\n```\n```text\nc\n```\n"
+	script, shown, err := Block(text, "ls apps")
+	if err != nil || script != "ls apps\nls\n" {
+		t.Errorf("%q, %v", script, err)
+	}
+	for output, want := range map[string]int{"b\n": 0, "a\nc\n": 1} {
+		if missing, err := Missing(shown, "== line 1\n"+output); err != nil || len(missing) != want {
+			t.Errorf("%q: %q, %v", output, missing, err)
+		}
+	}
+	if _, _, err := Block(text, "ls"); err == nil {
+		t.Error("a line that begins no block is found")
+	}
+}
