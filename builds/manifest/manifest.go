@@ -183,7 +183,7 @@ func (s *schema) read(d document) (*api.AgentBuild, error) {
 	problems = append(problems, d.metadata(object)...)
 	pruned := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), s.Structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, unknown := range pruned {
-		bad(unknown, "is not a known field", "correct the spelling or remove it")
+		bad(unknown, "is not a known field", krm.UnknownField(api.AgentBuild{}, unknown, "correct the spelling or remove it"))
 	}
 	for _, f := range s.judge(object) {
 		bad(f.path, f.message, f.hint)
@@ -218,7 +218,7 @@ func (d document) metadata(object map[string]any) []error {
 	}
 	for _, u := range unknown {
 		if at, ok := u.(interface{ FieldPath() string }); ok {
-			bad("metadata."+at.FieldPath(), "is not a known field", "correct the spelling or remove it")
+			bad("metadata."+at.FieldPath(), "is not a known field", krm.UnknownField(meta, at.FieldPath(), "correct the spelling or remove it"))
 		}
 	}
 	switch {

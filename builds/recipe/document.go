@@ -179,7 +179,7 @@ func decode(doc *Document, into any, reason string) (found []*krm.Finding, ok bo
 		if at, ok := u.(interface{ FieldPath() string }); ok {
 			field = at.FieldPath()
 		}
-		found = append(found, doc.At(field).Fault(reason, "is not a known field", "correct the spelling or remove it"))
+		found = append(found, doc.At(field).Fault(reason, "is not a known field", krm.UnknownField(into, field, "correct the spelling or remove it")))
 	}
 	return found, true
 }

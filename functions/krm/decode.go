@@ -41,7 +41,7 @@ func (o *Object) Decode(rule string, into any) (findings []Finding) {
 		}
 		for _, e := range strict {
 			path := fieldOf(e)
-			findings = append(findings, o.Finding(Error, rule, o.At(path), fmt.Sprintf("%s has no such field", o.Kind), unknownField(into, path)))
+			findings = append(findings, o.Finding(Error, rule, o.At(path), fmt.Sprintf("%s has no such field", o.Kind), UnknownField(into, path, ignoredByMistake)))
 		}
 		return findings
 	}

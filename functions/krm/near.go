@@ -113,12 +113,16 @@ func jsonFields(t reflect.Type, into map[string]reflect.Type) map[string]reflect
 	return into
 }
 
-// unknownField is the hint about a field that a value does not have.
-func unknownField(of any, path string) string {
+// ignoredByMistake is the hint about a field that resembles none.
+const ignoredByMistake = "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"
+
+// UnknownField returns the hint about a field that a value does not have: the field that was
+// probably meant, or else what is given.
+func UnknownField(of any, path, otherwise string) string {
 	if near := nearestField(reflect.TypeOf(of), path); near != "" {
 		return "did you mean " + near + "?"
 	}
-	return "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"
+	return otherwise
 }
 
 // fieldOf is the path of the field that a strict error is about.
@@ -144,7 +148,7 @@ func UnmarshalStrict(data []byte, into any) error {
 	for _, e := range strict {
 		problem := e.Error()
 		if path := fieldOf(e); path != "" {
-			problem = path + ": no such field\n  hint: " + unknownField(into, path)
+			problem = path + ": no such field\n  hint: " + UnknownField(into, path, ignoredByMistake)
 		}
 		err = errors.Join(err, errors.New(problem))
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
@@ -30,7 +31,7 @@ const (
 var ErrTooLarge = errors.New("larger than a manifest may be")
 
 // Explain returns the text of an error. Of a file or folder that does not exist, is not
-// accessible or is too large, it adds what to do about that.
+// accessible, is too large or is a folder where a file belongs, it adds what to do about that.
 func Explain(err error) string {
 	text := err.Error()
 	var about *fs.PathError
@@ -48,6 +49,8 @@ func Explain(err error) string {
 		hint = "name a folder that this user may write to"
 	case errors.Is(about, fs.ErrPermission):
 		hint = "let this user read it, as by chmod, or leave it out with spec.exclude in armature.yaml"
+	case errors.Is(about, syscall.EISDIR):
+		hint = "rename the folder, or name a file in it"
 	case errors.Is(about, ErrTooLarge):
 		hint = "split it, or leave it out with spec.exclude in armature.yaml"
 	default:
