@@ -58,6 +58,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/process"
+	"github.com/armature-dev/armature/render/process/managers"
 )
 
 // Options of a controller of builds. Namespace has the shared templates as well.
@@ -148,7 +149,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	options := o.Manager(scheme, "armature-builds")
+	options := managers.Options(o.Options, scheme, "armature-builds")
 	options.Controller = config.Controller{UsePriorityQueue: ptr.To(true)}
 	keepLittle(&options.Cache, o)
 	if err := awaitTekton(ctx, cfg, options, o.Settings.Group); err != nil || ctx.Err() != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/report/comment"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/forge"
 )
@@ -214,7 +215,7 @@ func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 func (r *reconciler) comment(ctx context.Context, f forge.Forge, b *api.AgentBuild, s forge.Status) error {
 	body := ""
 	if s.State != forge.Success || b.Spec.Report.Comment == "Always" {
-		body = Build(b)
+		body = comment.Build(b)
 	}
 	if p := b.Spec.Source.PullRequest; p != nil {
 		return f.Comment(ctx, int(p.Number), "build/"+strings.TrimPrefix(s.Context, "armature/"), body)

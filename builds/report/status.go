@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/report/comment"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/deliver/forge"
 )
@@ -65,7 +66,7 @@ func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 				s.State = forge.Error
 			}
 			s.Description = krm.Plain(cmp.Or(d.Message, st.Message))
-			s.Summary, s.Annotations = Build(b), annotations(b.Spec.Source.SourceSubfolder, d)
+			s.Summary, s.Annotations = comment.Build(b), annotations(b.Spec.Source.SourceSubfolder, d)
 		}
 	}
 	return s, true

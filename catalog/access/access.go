@@ -13,15 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/store"
@@ -36,35 +30,16 @@ type Access struct {
 	authz authorizer.UnconditionalAuthorizer
 }
 
-// How long an answer of Kubernetes is cached. A revoked right ends after this
+// How long an answer of Kubernetes about rights is cached. A revoked right ends after this
 // time.
 const (
-	tokenTTL = 30 * time.Second
-	allowTTL = 30 * time.Second
-	denyTTL  = 10 * time.Second
+	AllowTTL = 30 * time.Second
+	DenyTTL  = 10 * time.Second
 )
 
-// Kubernetes checks tokens by TokenReview and rights by SubjectAccessReview.
-func Kubernetes(cfg *rest.Config) (Access, error) {
-	c, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return Access{}, fmt.Errorf("setting up access: %w", err)
-	}
-	backoff := &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3}
-	authn, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
-		Anonymous: &apiserver.AnonymousAuthConfig{Enabled: false}, CacheTTL: tokenTTL,
-		TokenAccessReviewClient: c.AuthenticationV1(), TokenAccessReviewTimeout: 10 * time.Second, WebhookRetryBackoff: backoff,
-	}.New()
-	if err != nil {
-		return Access{}, fmt.Errorf("setting up authentication: %w", err)
-	}
-	authz, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: c.AuthorizationV1(), AllowCacheTTL: allowTTL, DenyCacheTTL: denyTTL, WebhookRetryBackoff: backoff,
-	}.New()
-	if err != nil {
-		return Access{}, fmt.Errorf("setting up authorization: %w", err)
-	}
-	return Access{authn: authn, authz: authz}, nil
+// New asks authn who a caller is, and authz what they may do.
+func New(authn authenticator.Request, authz authorizer.UnconditionalAuthorizer) Access {
+	return Access{authn: authn, authz: authz}
 }
 
 // Cookie holds the token of a person who signed in on the page.
@@ -140,7 +115,7 @@ const maxReviews = 16
 
 // Scope is what a caller may list of the given namespaces of each resource: the resource
 // as a whole, or else some of the namespaces. Kubernetes' answers are remembered for
-// allowTTL and denyTTL.
+// AllowTTL and DenyTTL.
 func (a Access) Scope(ctx context.Context, who user.Info, places map[string][]string) (store.Scope, error) {
 	out := store.Scope{}
 	var mu sync.Mutex

@@ -14,9 +14,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/access/reviews"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/catalog/store/database"
 )
 
 // reviewer is a Kubernetes that knows every token and lets each caller list in
@@ -71,7 +72,7 @@ func TestRightsAreAskedForTogether(t *testing.T) {
 	kubernetes := &reviewer{together: 8, enough: make(chan struct{})}
 	api := httptest.NewServer(kubernetes)
 	t.Cleanup(api.Close)
-	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"))
+	s, err := database.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +88,7 @@ func TestRightsAreAskedForTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	guard, err := access.Kubernetes(&rest.Config{Host: api.URL, QPS: -1})
+	guard, err := reviews.Kubernetes(&rest.Config{Host: api.URL, QPS: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

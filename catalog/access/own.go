@@ -53,9 +53,9 @@ func (o own) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer
 	if err != nil {
 		return authorizer.DecisionNoOpinion, "", err
 	}
-	ttl := denyTTL
+	ttl := DenyTTL
 	if answer.Status.Allowed {
-		ttl = allowTTL
+		ttl = AllowTTL
 	}
 	o.answers.Add(string(key), answer.Status.Allowed, ttl)
 	return decision(answer.Status.Allowed), "", nil

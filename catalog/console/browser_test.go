@@ -127,9 +127,9 @@ func has(b *browser.Browser, text string) {
 	}
 }
 
-// bare is a console of a store alone.
-func bare(t testing.TB) *world {
-	w := worldOf(t, store.Memory, nil)
+// bare is a console of a store alone, as worldOf.
+func bare(t testing.TB, address string) *world {
+	w := worldOf(t, address, nil)
 	w.start()
 	return w
 }
@@ -176,7 +176,7 @@ func TestPagesInChromium(t *testing.T) {
 	})
 	side("a company's account", func(t *testing.T, b *browser.Browser) {
 		provider := openid.New(t)
-		w := worldOf(t, store.Memory, shared.Get(t).Admin.Config)
+		w := worldOf(t, "", shared.Get(t).Admin.Config)
 		file, secret := filepath.Join(t.TempDir(), "oidc.yaml"), filepath.Join(t.TempDir(), "secret")
 		w.must(os.WriteFile(secret, []byte("of the console\n"), 0o600))
 		w.must(os.WriteFile(file, []byte("issuer: "+provider.Issuer+"\nclientID: armature\nclientSecretFile: "+secret+"\nurl: "+w.url+"\nusernameClaim: email\nscopes: [groups]\n"), 0o600))
@@ -196,7 +196,7 @@ func TestPagesInChromium(t *testing.T) {
 		b.Do(chromedp.Click(`.who button`), chromedp.WaitVisible(`input[name=token]`))
 	})
 	side("nothing, and then no store", func(t *testing.T, b *browser.Browser) {
-		w := bare(t)
+		w := bare(t, filepath.Join(t.TempDir(), "catalog.db"))
 		signIn(w, b, token)
 		for _, path := range []string{"", "agents"} {
 			inspect(b, "empty-"+path, w.url+"/"+path)
@@ -206,7 +206,7 @@ func TestPagesInChromium(t *testing.T) {
 		has(b, "The catalog cannot answer now.")
 	})
 	side("ten thousand", func(t *testing.T, b *browser.Browser) {
-		w := bare(t)
+		w := bare(t, "")
 		for i := range 10000 {
 			e := catalog()[i%8]
 			e.Namespace, e.Name, e.UID, e.Document, e.Items = fmt.Sprintf("team-%02d", i%50), fmt.Sprintf("%s-%05d", e.Name, i), fmt.Sprint(i), nil, e.Items[:1]

@@ -28,7 +28,7 @@ import (
 
 // Console answers from the catalog's store and from what it watches of a cluster.
 type Console struct {
-	Store *store.Store
+	Store store.Store
 	// Access says who a caller is and what they may see.
 	Access access.Access
 	// Cluster has builds and packages; nil shows none.

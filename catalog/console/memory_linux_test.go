@@ -25,11 +25,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/access/reviews"
 	"github.com/armature-dev/armature/catalog/console"
 	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/serve"
-	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
@@ -44,11 +44,11 @@ func runAsConsole(folder string) error {
 		return err
 	}
 	cfg.QPS = -1
-	s, err := store.Open(context.Background(), folder+"/catalog.db")
+	s, err := database.Open(context.Background(), folder+"/catalog.db")
 	if err != nil {
 		return err
 	}
-	guard, err := access.Kubernetes(cfg)
+	guard, err := reviews.Kubernetes(cfg)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func TestPages(t *testing.T) {
 
 // A console of a store alone has every page: what only a cluster has does not exist.
 func TestStoreAlone(t *testing.T) {
-	w := bare(t)
+	w := bare(t, "")
 	w.put(catalog()[0])
 	token := w.token("*")
 	for path, want := range map[string]string{"/": "Agents 1", "/agents": "Weather", "/builds": "No build that you may see", "/packages": "no package", "/rights": "What the console may do", "/entries/" + cards + "/travel/weather": "get_forecast"} {

@@ -25,10 +25,11 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/access/reviews"
 	"github.com/armature-dev/armature/catalog/console"
 	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/e2e/catalog/fleet"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
@@ -68,7 +69,7 @@ var now = fleet.Written
 type world struct {
 	testing.TB
 	kube    *kubernetes.Clientset
-	store   *store.Store
+	store   store.Store
 	cluster *console.Cluster
 	login   *login.Login
 	server  *httptest.Server
@@ -119,8 +120,8 @@ func newWorldAs(t testing.TB, address string, cfg *rest.Config, namespaces ...st
 	return w
 }
 
-// worldOf has a console that has not been started. Without cfg it has a store alone, and that is
-// empty.
+// worldOf has a console that has not been started. Without an address its store is in memory, and
+// without cfg it has a store alone, and that is empty.
 func worldOf(t testing.TB, address string, cfg *rest.Config, namespaces ...string) *world {
 	t.Helper()
 	plane := shared.Get(t)
@@ -128,8 +129,10 @@ func worldOf(t testing.TB, address string, cfg *rest.Config, namespaces ...strin
 	var err error
 	w.kube, err = kubernetes.NewForConfig(plane.Admin.Config)
 	w.must(err)
-	w.store, err = store.Open(t.Context(), address)
-	w.must(err)
+	if w.store = store.NewMemory(); address != "" {
+		w.store, err = database.Open(t.Context(), address)
+		w.must(err)
+	}
 	ctrl.SetLogger(logr.Discard())
 	w.log = logr.New(funcr.New(w.logged.line, funcr.Options{}).GetSink())
 	if cfg != nil {
@@ -145,7 +148,7 @@ func worldOf(t testing.TB, address string, cfg *rest.Config, namespaces ...strin
 // start the console, until the test ends.
 func (w *world) start() {
 	w.Helper()
-	guard, err := access.Kubernetes(shared.Get(w).Admin.Config)
+	guard, err := reviews.Kubernetes(shared.Get(w).Admin.Config)
 	w.must(err)
 	guard.Login = w.login
 	ctx, cancel := context.WithCancel(context.Background())

@@ -27,6 +27,7 @@ import (
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
@@ -73,7 +74,7 @@ type world struct {
 	client.Client
 	config    *rest.Config
 	namespace string
-	store     *store.Store
+	store     store.Store
 	network   *network
 	writes    atomic.Int32 // to the API server, by the controller
 	clock     atomic.Int64 // seconds since begin
@@ -106,7 +107,7 @@ func newWorld(t *testing.T) *world {
 	})
 	counted, err := client.New(w.config, client.Options{Scheme: scheme})
 	w.must(err)
-	w.store, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"))
+	w.store, err = database.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"))
 	w.must(err)
 	t.Cleanup(func() { w.must(w.store.Close()) })
 	w.logTo = logr.Discard()

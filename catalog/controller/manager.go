@@ -38,13 +38,14 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/process"
+	"github.com/armature-dev/armature/render/process/managers"
 )
 
 // Options of a catalog controller.
 type Options struct {
 	process.Options
 	// Store to fill.
-	Store *store.Store
+	Store store.Store
 	// Concurrency is how many agents and servers of a kind are asked at once; zero
 	// means 32.
 	Concurrency int
@@ -81,7 +82,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	options := o.Manager(scheme, "armature-catalog")
+	options := managers.Options(o.Options, scheme, "armature-catalog")
 	options.Client = client.Options{Cache: &client.CacheOptions{Unstructured: true}}
 	options.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: slimPod}}
 	mgr, err := ctrl.NewManager(cfg, options)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/controller"
-	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/render/process"
@@ -45,7 +45,7 @@ func runAsCatalog(text string) error {
 	if err != nil {
 		return err
 	}
-	s, err := store.Open(context.Background(), p.Store)
+	s, err := database.Open(context.Background(), p.Store)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ type metrics struct {
 	entries *entryCollector
 }
 
-func newMetrics(s *store.Store) *metrics {
+func newMetrics(s store.Store) *metrics {
 	labels := []string{"resource"}
 	return &metrics{
 		asks: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -66,7 +66,7 @@ func (m *metrics) followed(resource string, found bool, err error) {
 
 // entryCollector counts when it is asked, in the store.
 type entryCollector struct {
-	store              *store.Store
+	store              store.Store
 	entries, items, up *prometheus.Desc
 }
 

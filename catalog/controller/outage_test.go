@@ -13,6 +13,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
 	pg "github.com/armature-dev/armature/e2e/catalog/postgres"
 )
@@ -25,7 +26,7 @@ func TestPostgresOutage(t *testing.T) {
 	address, err := server.Database()
 	w.must(err)
 	w.must(server.Stop())
-	w.store, err = store.Open(t.Context(), address)
+	w.store, err = database.Open(t.Context(), address)
 	w.must(err)
 	t.Cleanup(func() { w.must(w.store.Close()) })
 	logged := w.listen()

@@ -20,12 +20,13 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/access/reviews"
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
@@ -55,7 +56,7 @@ func TestShippedRBAC(t *testing.T) {
 			w.config = account.Config
 			w.config.Wrap(forbidden.Wrap)
 			w.start()
-			guard, err := access.Kubernetes(w.config)
+			guard, err := reviews.Kubernetes(w.config)
 			w.must(err)
 			handler := (&serve.Server{Store: w.store, Access: guard}).Handler()
 
@@ -155,7 +156,7 @@ func TestNoSecretAnywhere(t *testing.T) {
 		})
 	}
 	file := filepath.Join(t.TempDir(), "grep.db")
-	s, err := store.Open(t.Context(), file)
+	s, err := database.Open(t.Context(), file)
 	w.must(err)
 	w.must(w.store.Close())
 	w.store = s

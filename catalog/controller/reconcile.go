@@ -37,7 +37,7 @@ type Reconciler struct {
 	// Live reads from the API server.
 	Live client.Reader
 	// Store of the catalog.
-	Store *store.Store
+	Store store.Store
 	// Events reports to users what went wrong; nil reports nothing.
 	Events events.EventRecorder
 	// Dial opens connections to agents and servers.
@@ -159,7 +159,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Re
 
 // known is what the catalog knows of an object: what is stored, else what its
 // status reports, which is stored at once.
-func known(ctx context.Context, s *store.Store, key store.Key, o client.Object) (store.Entry, error) {
+func known(ctx context.Context, s store.Store, key store.Key, o client.Object) (store.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	stored, err := s.Summary(ctx, key)

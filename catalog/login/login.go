@@ -27,7 +27,7 @@ import (
 // Login signs people in. Its handlers are mounted at Path and Callback.
 type Login struct {
 	Config Config
-	Store  *store.Store
+	Store  store.Store
 	// Now is the time; nil is time.Now.
 	Now func() time.Time
 	// Failed shows a person that they are not signed in, and why, after err was logged.

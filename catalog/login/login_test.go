@@ -99,7 +99,7 @@ func signed(t *testing.T, key any, claims map[string]any) string {
 type site struct {
 	*httptest.Server
 	login *login.Login
-	store *store.Store
+	store store.Store
 	now   time.Time
 	why   string // of the last failure
 	err   error
@@ -121,14 +121,7 @@ func newSite(t *testing.T, issuer string, more ...string) *site {
 	if s.login.Config, err = login.Read(settings(t, append([]string{"issuer: " + issuer, "clientID: armature", "url: " + s.URL, "groupsClaim: groups"}, more...)...)); err != nil {
 		t.Fatal(err)
 	}
-	if s.store, err = store.Open(t.Context(), store.Memory); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s.store = store.NewMemory()
 	s.login.Store = s.store
 	mux.HandleFunc("GET "+login.Path, s.login.Begin)
 	mux.HandleFunc("GET "+login.Callback, s.login.End)

@@ -29,7 +29,7 @@ import (
 
 // Server answers from a store.
 type Server struct {
-	Store *store.Store
+	Store store.Store
 	// Access says who a caller is and what they may see.
 	Access access.Access
 	// Pages answer every other path; nil answers none.
@@ -297,7 +297,7 @@ func pathKey(r *http.Request) store.Key {
 }
 
 // visibleEntry gives an entry that the caller may see. Any other does not exist for them.
-func visibleEntry(ctx context.Context, from *store.Store, key store.Key) (store.Entry, error) {
+func visibleEntry(ctx context.Context, from store.Store, key store.Key) (store.Entry, error) {
 	if !scopeOf(ctx).Allows(key) {
 		return store.Entry{}, store.ErrNotFound
 	}

@@ -26,9 +26,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/access/reviews"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/functions/multi"
 )
@@ -44,7 +45,7 @@ func TestMain(m *testing.M) {
 type world struct {
 	testing.TB
 	kube   *kubernetes.Clientset
-	store  *store.Store
+	store  store.Store
 	url    string
 	file   string // of the store
 	logged *journal
@@ -73,9 +74,9 @@ func newWorldIn(t *testing.T, address string) *world {
 	kube, err := kubernetes.NewForConfig(plane.Admin.Config)
 	w.must(err)
 	w.kube = kube
-	w.store, err = store.Open(t.Context(), w.file)
+	w.store, err = database.Open(t.Context(), w.file)
 	w.must(err)
-	guard, err := access.Kubernetes(plane.Admin.Config)
+	guard, err := reviews.Kubernetes(plane.Admin.Config)
 	w.must(err)
 	s := &serve.Server{Store: w.store, Access: guard, Poll: 20 * time.Millisecond, Beat: 300 * time.Millisecond, Now: func() time.Time { return now }}
 	s.Log = logr.New(sink{w})

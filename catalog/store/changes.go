@@ -1,10 +1,7 @@
 package store
 
 import (
-	"context"
-	"database/sql"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -47,51 +44,10 @@ func ParsePosition(text string) (p Position, err error) {
 	return p, nil
 }
 
-// Changes after a position, oldest first, as far as a query picks them. latest
-// is the position to go on from. An entry that changed twice is there once.
-// After a position that is too old, or another store's, it is ErrExpired.
-func (s *Store) Changes(ctx context.Context, after Position, q Query) (changes []Change, latest Position, err error) {
-	if latest, err = s.Position(ctx); err != nil || latest == after {
-		return nil, latest, err
-	}
-	switch {
-	case after.Store != "" && after.Store != latest.Store, after.Revision > latest.Revision, after.Revision > 0 && after.Revision < latest.Revision-keptTombs:
-		return nil, latest, ErrExpired
-	}
-	where, args := q.where(s.postgres)
-	entries, err := list(ctx, s.reader(), scanEntry, "SELECT "+columns+" FROM entry WHERE entry.revision > ? AND entry.revision <= ? AND "+where+" ORDER BY entry.revision", append([]any{after.Revision, latest.Revision}, args...)...)
-	if err != nil {
-		return nil, latest, fmt.Errorf("reading changes: %w", err)
-	}
-	for i := range entries {
-		changes = append(changes, Change{Revision: entries[i].Revision, Key: entries[i].Key, Type: entries[i].Type, Entry: &entries[i]})
-	}
-	gone, err := list(ctx, s.reader(), func(rows *sql.Rows) (Change, error) {
-		c := Change{Deleted: true}
-		return c, rows.Scan(&c.Revision, &c.Resource, &c.Type, &c.Namespace, &c.Name)
-	}, "SELECT revision, resource, type, namespace, name FROM gone WHERE revision > ? AND revision <= ? ORDER BY revision", after.Revision, latest.Revision)
-	if err != nil {
-		return nil, latest, fmt.Errorf("reading deletions: %w", err)
-	}
-	for _, c := range gone {
-		if q.Scope.Allows(c.Key) && (q.Type == "" || q.Type == c.Type) && (q.Resource == "" || q.Resource == c.Resource) && (q.Namespace == "" || q.Namespace == c.Namespace) {
-			changes = append(changes, c)
-		}
-	}
-	slices.SortStableFunc(changes, func(a, b Change) int { return int(a.Revision - b.Revision) })
-	return changes, latest, nil
-}
+// KeptDeletions is how many deletions watchers can still learn of.
+const KeptDeletions = 10000
 
-// Position of the store's latest change. A restarted PostgreSQL is another store:
-// its last acknowledged changes may be lost, as after a fail-over to a replica that
-// was behind, and their revisions are then assigned again.
-func (s *Store) Position(ctx context.Context) (latest Position, err error) {
-	id := "identity.id"
-	if s.postgres {
-		id = "identity.id || '.' || to_hex((extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint)"
-	}
-	if err = s.read.QueryRowContext(ctx, "SELECT "+id+", revision.latest FROM identity, revision").Scan(&latest.Store, &latest.Revision); err != nil {
-		err = fmt.Errorf("reading the catalog's revision: %w", err)
-	}
-	return latest, err
+// Known reports whether a store that is at latest knows all that changed after p.
+func (p Position) Known(latest Position) bool {
+	return (p.Store == "" || p.Store == latest.Store) && p.Revision <= latest.Revision && (p.Revision == 0 || p.Revision >= latest.Revision-KeptDeletions)
 }

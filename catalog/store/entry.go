@@ -151,8 +151,8 @@ type Item struct {
 	Document json.RawMessage `json:"document,omitempty"`
 }
 
-// searchTags are the words of an entry beside title and description.
-func searchTags(e Entry) []string {
+// Self is the item by which an entry itself is found.
+func Self(e Entry) Item {
 	tags := append([]string{e.Provider, e.Kind}, e.Tags...)
 	for key, value := range e.Labels {
 		tags = append(tags, value)
@@ -160,25 +160,34 @@ func searchTags(e Entry) []string {
 			tags = append(tags, key)
 		}
 	}
-	return tags
+	return Item{Kind: string(e.Type), Name: e.Name, Title: e.Title, Description: e.Description, Tags: tags}
 }
 
-// row is an entry as the database holds it.
-type row struct {
-	entry           Entry
-	body            []byte
-	hash, itemsHash string
+// Names are the texts by which an item is found first.
+func (i Item) Names() string { return strings.Join([]string{i.Name, splitName(i.Name), i.Title}, " ") }
+
+// Row is an entry as a store keeps it.
+type Row struct {
+	Entry Entry
+	Body  []byte
+	// Hash and ItemsHash are of what matters for "did it change": all but the times.
+	Hash, ItemsHash string
+	// Fetched in milliseconds; zero is never.
+	Fetched int64
 }
 
-// newRow hashes what matters for "did it change": all but the times.
-func newRow(e Entry, items bool) (row, error) {
-	r := row{entry: e}
+// NewRow returns what is kept of an entry, with its items or without.
+func NewRow(e Entry, items bool) (Row, error) {
+	r := Row{Entry: e}
+	if !e.Fetched.IsZero() {
+		r.Fetched = e.Fetched.UnixMilli()
+	}
 	if items {
 		text, err := json.Marshal(e.Items)
 		if err != nil {
 			return r, fmt.Errorf("items of %s/%s: %w", e.Namespace, e.Name, err)
 		}
-		r.itemsHash = hash(text)
+		r.ItemsHash = hash(text)
 		e.Counts = nil
 		for _, item := range e.Items {
 			if e.Counts == nil {
@@ -189,7 +198,7 @@ func newRow(e Entry, items bool) (row, error) {
 	}
 	e.Items, e.Revision = nil, 0
 	var err error
-	if r.body, err = json.Marshal(e); err != nil {
+	if r.Body, err = json.Marshal(e); err != nil {
 		return r, fmt.Errorf("entry %s/%s: %w", e.Namespace, e.Name, err)
 	}
 	e.Fetched, e.Changed = time.Time{}, time.Time{}
@@ -203,8 +212,18 @@ func newRow(e Entry, items bool) (row, error) {
 	if err != nil {
 		return r, fmt.Errorf("entry %s/%s: %w", e.Namespace, e.Name, err)
 	}
-	r.hash = hash(text)
+	r.Hash = hash(text)
 	return r, nil
+}
+
+// Decode reads the body of a row.
+func Decode(body []byte, fetched, revision int64) (e Entry, err error) {
+	err = json.Unmarshal(body, &e)
+	e.Revision = revision
+	if fetched > 0 {
+		e.Fetched = time.UnixMilli(fetched).UTC()
+	}
+	return e, err
 }
 
 func hash(text []byte) string {

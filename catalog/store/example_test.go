@@ -10,13 +10,8 @@ import (
 // An agent is found by the words of its card.
 func Example() {
 	ctx := context.Background()
-	s, err := store.Open(ctx, store.Memory)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = s.Close() }()
-	_, err = s.Replace(ctx, store.Entry{
+	s := store.NewMemory()
+	_, err := s.Replace(ctx, store.Entry{
 		Key:  store.Key{Resource: "agentcards.kagenti.io", Namespace: "team1", Name: "weather"},
 		UID:  "the UID of the AgentCard",
 		Type: store.Agent,

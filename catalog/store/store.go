@@ -1,38 +1,69 @@
-// Package store keeps the catalog: what agents and tool servers answered, by the
-// object that made them known. It is SQLite in a file or in memory, or PostgreSQL.
-//
-// Every write is one transaction and one upsert keyed by the object's UID; an
-// older generation than the stored one is ignored. No network is asked inside
-// a transaction.
+// Package store says what the catalog keeps: what agents and tool servers answered, by the
+// object that made them known. Memory keeps it in this process; catalog/store/database has
+// SQLite and PostgreSQL, which commands do not link.
 package store
 
 import (
 	"context"
-	"database/sql"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"net/url"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
-	_ "modernc.org/sqlite" // the driver "sqlite"
-
-	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Store is safe for concurrent use. Several processes may share one.
-type Store struct {
-	read, write *sql.DB
-	postgres    bool
-	memo        memo
-}
+// Store is safe for concurrent use. An older generation of an entry than the stored one is
+// ignored.
+type Store interface {
+	// Upsert writes an entry and leaves its items as they are. It reports whether anything
+	// changed.
+	Upsert(ctx context.Context, e Entry) (changed bool, err error)
+	// Replace writes an entry and all its items at once.
+	Replace(ctx context.Context, e Entry) (changed bool, err error)
+	// Touch records that the source confirmed an unchanged entry, to the minute.
+	Touch(ctx context.Context, uid string, at time.Time) error
+	// Delete the entry of an object that was deleted.
+	Delete(ctx context.Context, key Key) error
+	// Sweep deletes the entries of a resource whose UID is not among those that current
+	// returns: their objects were deleted while no controller ran. current is called after the
+	// entries are read, so that an entry that is stored meanwhile stays.
+	Sweep(ctx context.Context, resource string, current func() (map[string]bool, error)) (gone int, err error)
 
-// Memory is the address of a store that ends with the process.
-const Memory = ":memory:"
+	// List the entries that a query picks, by namespace and name, without items. More are
+	// there when the answer is as long as the limit.
+	List(ctx context.Context, q Query) ([]Entry, error)
+	// Page is List with how many entries the query picks, on this page and all others.
+	Page(ctx context.Context, q Query) (entries []Entry, total int, err error)
+	// Get one entry with its items, or ErrNotFound.
+	Get(ctx context.Context, key Key) (Entry, error)
+	// Summary returns one entry without its items, or ErrNotFound.
+	Summary(ctx context.Context, key Key) (Entry, error)
+	// Search for words in names, titles, descriptions, tags and skills, best match first: what
+	// is named so, then what has the words in its names, its tags, its description.
+	Search(ctx context.Context, q Query) ([]Hit, error)
+	// Places are the namespaces with entries, by resource.
+	Places(ctx context.Context) (map[string][]string, error)
+	// Tally counts the entries that a query picks, by health; Skill and Tag do not matter.
+	Tally(ctx context.Context, q Query) (map[Health]int, error)
+	// Counts of entries, and how many items they have together.
+	Counts(ctx context.Context) (counts []Count, items int, err error)
+
+	// Changes after a position, oldest first, as far as a query picks them. latest is the
+	// position to go on from. An entry that changed twice is there once. After a position that
+	// is too old, or another store's, it is ErrExpired.
+	Changes(ctx context.Context, after Position, q Query) (changes []Change, latest Position, err error)
+	// Position of the latest change.
+	Position(ctx context.Context) (latest Position, err error)
+
+	// BeginSession keeps a session until it expires.
+	BeginSession(ctx context.Context, secret string, v Session, now time.Time) error
+	// FindSession returns the session of a secret. The error is ErrNotFound where it does not
+	// exist, or is over.
+	FindSession(ctx context.Context, secret string, now time.Time) (Session, error)
+	// EndSession of a secret; one that does not exist is over already.
+	EndSession(ctx context.Context, secret string) error
+
+	// Ping asks whether the store answers.
+	Ping(ctx context.Context) error
+	Close() error
+}
 
 // ErrNotFound reports that the entry does not exist.
 var ErrNotFound = errors.New("not in the catalog")
@@ -40,371 +71,3 @@ var ErrNotFound = errors.New("not in the catalog")
 // ErrExpired says that what changed after the given position is not known, so
 // that a watcher has to begin again.
 var ErrExpired = errors.New("this position is too old, or another store's: list again")
-
-// Open the store at address: postgres://…, a file's path for SQLite, or Memory.
-// It is brought to this version's schema; a newer schema is an error. A PostgreSQL
-// that cannot be reached is not: each call fails until it can be, and Ping reports it.
-func Open(ctx context.Context, address string) (*Store, error) {
-	s, err := connect(address)
-	if err != nil {
-		return nil, err
-	}
-	if s.postgres {
-		err = s.Ping(ctx) // the first connection migrates
-		if unreachable(err) {
-			err = nil
-		}
-	} else {
-		err = migrate(ctx, s.write, false)
-	}
-	if err != nil {
-		return nil, multi.Errors(err, s.Close())
-	}
-	return s, nil
-}
-
-// unreachable reports whether no PostgreSQL answered, or one that is about to: not
-// that it refused a login.
-func unreachable(err error) bool {
-	var answer *pgconn.PgError
-	if errors.As(err, &answer) {
-		return answer.Code == "57P03" // cannot_connect_now
-	}
-	return errors.As(err, new(*pgconn.ConnectError))
-}
-
-func connect(address string) (*Store, error) {
-	if strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://") {
-		config, err := pgx.ParseConfig(address)
-		if err != nil {
-			return nil, errors.New("opening PostgreSQL: the connection string cannot be read") // it may hold a password
-		}
-		db := sql.OpenDB(&migrating{Connector: stdlib.GetConnector(*config)})
-		db.SetMaxOpenConns(8)
-		return &Store{read: db, write: db, postgres: true}, nil
-	}
-	// The write-ahead log lets readers go on beside the one writer; FULL waits for
-	// the disk, so what was acknowledged survives a power cut.
-	pragmas := url.Values{"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)", "cache_size(-8000)"}}
-	name := "file:" + (&url.URL{Path: address}).EscapedPath() + "?" + pragmas.Encode()
-	if address == Memory {
-		name = "file::memory:?" + pragmas.Encode()
-	}
-	write, err := sql.Open("sqlite", name+"&_txlock=immediate")
-	if err != nil {
-		return nil, fmt.Errorf("opening SQLite %s: %w", address, err)
-	}
-	write.SetMaxOpenConns(1)
-	if address == Memory { // each connection would have a memory of its own
-		return &Store{read: write, write: write}, nil
-	}
-	read, err := sql.Open("sqlite", name+"&_pragma=query_only(ON)")
-	if err != nil {
-		return nil, fmt.Errorf("opening SQLite %s: %w", address, err)
-	}
-	read.SetMaxOpenConns(4)
-	return &Store{read: read, write: write}, nil
-}
-
-// Close the store.
-func (s *Store) Close() error {
-	if s.read == s.write {
-		return s.write.Close()
-	}
-	return multi.Errors(s.read.Close(), s.write.Close())
-}
-
-// Ping asks whether the store answers.
-func (s *Store) Ping(ctx context.Context) error { return s.read.PingContext(ctx) }
-
-// session is a pool of connections or a transaction, of either database. Queries have
-// the placeholder ?, whichever it is.
-type session struct {
-	querier
-	postgres bool
-}
-
-type querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-func (s *Store) reader() session { return session{s.read, s.postgres} }
-
-// bind numbers the placeholders as the database expects them.
-func (s session) bind(query string) string {
-	if !s.postgres {
-		return query
-	}
-	var out strings.Builder
-	for i, part := range strings.Split(query, "?") {
-		if i > 0 {
-			fmt.Fprintf(&out, "$%d", i)
-		}
-		out.WriteString(part)
-	}
-	return out.String()
-}
-
-func (s session) exec(ctx context.Context, query string, args ...any) error {
-	_, err := s.ExecContext(ctx, s.bind(query), args...)
-	return err
-}
-
-func (s session) row(ctx context.Context, query string, args ...any) *sql.Row {
-	return s.QueryRowContext(ctx, s.bind(query), args...)
-}
-
-// list what one reads of each row.
-func list[T any](ctx context.Context, s session, one func(*sql.Rows) (T, error), query string, args ...any) (out []T, err error) {
-	rows, err := s.QueryContext(ctx, s.bind(query), args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = multi.Errors(err, rows.Close()) }()
-	for rows.Next() {
-		v, err := one(rows)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, rows.Err()
-}
-
-// transact runs do in one transaction with the catalog's next revision. The
-// revision's row serialises writers, so revisions commit in their order and a
-// watcher misses none.
-func (s *Store) transact(ctx context.Context, do func(tx session, revision int64) error) error {
-	tx, err := s.write.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("beginning a transaction: %w", err)
-	}
-	var revision int64
-	err = tx.QueryRowContext(ctx, "UPDATE revision SET latest = latest + 1 RETURNING latest").Scan(&revision)
-	if err == nil {
-		err = do(session{tx, s.postgres}, revision)
-	}
-	if errors.Is(err, errUnchanged) {
-		return tx.Rollback()
-	}
-	if err != nil {
-		return multi.Errors(err, tx.Rollback())
-	}
-	return tx.Commit()
-}
-
-var errUnchanged = errors.New("nothing changed")
-
-// Upsert writes an entry and leaves its items as they are. It reports whether
-// anything changed; an older generation than the stored one changes nothing.
-func (s *Store) Upsert(ctx context.Context, e Entry) (changed bool, err error) {
-	return s.put(ctx, e, false)
-}
-
-// Replace writes an entry and all its items in one transaction.
-func (s *Store) Replace(ctx context.Context, e Entry) (changed bool, err error) {
-	return s.put(ctx, e, true)
-}
-
-func (s *Store) put(ctx context.Context, e Entry, items bool) (changed bool, err error) {
-	row, err := newRow(e, items)
-	if err != nil {
-		return false, err
-	}
-	if _, same, err := compare(ctx, s.reader(), row, items); err == nil && same {
-		return false, s.Touch(ctx, e.UID, e.Fetched) // most answers are the same as before: no lock for them
-	}
-	err = s.transact(ctx, func(tx session, revision int64) error {
-		itemsHash, same, err := compare(ctx, tx, row, items)
-		if err != nil {
-			return err
-		}
-		if same {
-			return errUnchanged
-		}
-		if !items {
-			row.itemsHash = itemsHash
-		}
-		changed = true
-		return putRow(ctx, tx, row, revision, items && itemsHash != row.itemsHash)
-	})
-	if err != nil {
-		return false, fmt.Errorf("storing %s %s/%s: %w", e.Resource, e.Namespace, e.Name, err)
-	}
-	return changed, nil
-}
-
-// compare a row with the stored one. The same is also what an older generation
-// would write.
-func compare(ctx context.Context, s session, row row, items bool) (itemsHash string, same bool, err error) {
-	var generation int64
-	var content string
-	err = s.row(ctx, "SELECT generation, hash, items_hash FROM entry WHERE uid = ?", row.entry.UID).Scan(&generation, &content, &itemsHash)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", false, nil
-	}
-	same = generation > row.entry.Generation || content == row.hash && (!items || itemsHash == row.itemsHash)
-	return itemsHash, same, err
-}
-
-// putRow writes what is known to differ.
-func putRow(ctx context.Context, tx session, row row, revision int64, items bool) error {
-	e := row.entry
-	// An object that was made again under the same name has another UID.
-	if err := remove(ctx, tx, "resource = ? AND namespace = ? AND name = ? AND uid <> ?", e.Resource, e.Namespace, e.Name, e.UID); err != nil {
-		return err
-	}
-	err := tx.exec(ctx, `
-INSERT INTO entry (uid, resource, type, namespace, name, generation, health, tool_lock, fetched, hash, items_hash, revision, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (uid) DO UPDATE SET generation = excluded.generation, health = excluded.health, tool_lock = excluded.tool_lock, fetched = excluded.fetched,
-  hash = excluded.hash, items_hash = excluded.items_hash, revision = excluded.revision, body = excluded.body
-WHERE excluded.generation >= entry.generation`,
-		e.UID, e.Resource, string(e.Type), e.Namespace, e.Name, e.Generation, string(e.Health), string(e.ToolLock), millis(e.Fetched), row.hash, row.itemsHash, revision, row.body)
-	if err != nil {
-		return err
-	}
-	if err := dropItems(ctx, tx, "uid = ? AND position < 0", e.UID); err != nil {
-		return err
-	}
-	self := Item{Kind: string(e.Type), Name: e.Name, Title: e.Title, Description: e.Description, Tags: searchTags(e)}
-	if err := putItem(ctx, tx, e, -1, self); err != nil {
-		return err
-	}
-	if !items {
-		return nil
-	}
-	if err := dropItems(ctx, tx, "uid = ? AND position >= 0", e.UID); err != nil {
-		return err
-	}
-	for i, item := range e.Items {
-		if err := putItem(ctx, tx, e, i, item); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Touch records that the source confirmed an unchanged entry. To spare the disk
-// it writes when the noted time is a minute old or more.
-func (s *Store) Touch(ctx context.Context, uid string, at time.Time) error {
-	if at.IsZero() {
-		return nil
-	}
-	var fetched int64
-	err := s.reader().row(ctx, "SELECT fetched FROM entry WHERE uid = ?", uid).Scan(&fetched)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && fetched > at.Add(-time.Minute).UnixMilli() {
-		return nil
-	}
-	if err == nil {
-		err = session{s.write, s.postgres}.exec(ctx, "UPDATE entry SET fetched = ? WHERE uid = ?", millis(at), uid)
-	}
-	if err != nil {
-		return fmt.Errorf("noting an answer: %w", err)
-	}
-	return nil
-}
-
-// Delete the entry of an object that was deleted.
-func (s *Store) Delete(ctx context.Context, key Key) error {
-	err := s.transact(ctx, func(tx session, revision int64) error {
-		return bury(ctx, tx, revision, "resource = ? AND namespace = ? AND name = ?", key.Resource, key.Namespace, key.Name)
-	})
-	if err != nil {
-		return fmt.Errorf("deleting %s %s/%s from the catalog: %w", key.Resource, key.Namespace, key.Name, err)
-	}
-	return nil
-}
-
-// Sweep deletes the entries of a resource whose UID is not among those that
-// current gives: their objects were deleted while no controller ran. current is called after the
-// entries are read, so that an entry that is stored meanwhile stays.
-func (s *Store) Sweep(ctx context.Context, resource string, current func() (map[string]bool, error)) (gone int, err error) {
-	uids, err := list(ctx, s.reader(), func(rows *sql.Rows) (uid string, err error) { return uid, rows.Scan(&uid) }, "SELECT uid FROM entry WHERE resource = ?", resource)
-	if err != nil {
-		return 0, fmt.Errorf("sweeping %s: %w", resource, err)
-	}
-	keep, err := current()
-	if err != nil {
-		return 0, fmt.Errorf("sweeping %s: %w", resource, err)
-	}
-	for _, uid := range uids {
-		if keep[uid] {
-			continue
-		}
-		err := s.transact(ctx, func(tx session, revision int64) error { return bury(ctx, tx, revision, "uid = ?", uid) })
-		if err != nil {
-			return gone, fmt.Errorf("sweeping %s: %w", resource, err)
-		}
-		gone++
-	}
-	return gone, nil
-}
-
-// keptTombs is how many deletions watchers can still learn of.
-const keptTombs = 10000
-
-// bury deletes entries and remembers their names for watchers.
-func bury(ctx context.Context, tx session, revision int64, where string, args ...any) error {
-	result, err := tx.ExecContext(ctx, tx.bind("INSERT INTO gone (revision, resource, type, namespace, name) SELECT ?, resource, type, namespace, name FROM entry WHERE "+where),
-		append([]any{revision}, args...)...)
-	if err != nil {
-		return err
-	}
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return multi.Errors(err, errUnchanged)
-	}
-	if err := tx.exec(ctx, "DELETE FROM gone WHERE revision < ?", revision-keptTombs); err != nil {
-		return err
-	}
-	return remove(ctx, tx, where, args...)
-}
-
-func remove(ctx context.Context, tx session, where string, args ...any) error {
-	if err := dropItems(ctx, tx, "uid IN (SELECT uid FROM entry WHERE "+where+")", args...); err != nil {
-		return err
-	}
-	return tx.exec(ctx, "DELETE FROM entry WHERE "+where, args...)
-}
-
-func dropItems(ctx context.Context, tx session, where string, args ...any) error {
-	if !tx.postgres {
-		if err := tx.exec(ctx, "DELETE FROM words WHERE rowid IN (SELECT id FROM item WHERE "+where+")", args...); err != nil {
-			return err
-		}
-	}
-	return tx.exec(ctx, "DELETE FROM item WHERE "+where, args...)
-}
-
-func putItem(ctx context.Context, tx session, e Entry, position int, item Item) error {
-	body, err := json.Marshal(item)
-	if err != nil {
-		return fmt.Errorf("item %s: %w", item.Name, err)
-	}
-	names := strings.Join([]string{item.Name, splitName(item.Name), item.Title}, " ")
-	tags := strings.Join(item.Tags, " ")
-	if tx.postgres {
-		return tx.exec(ctx, `INSERT INTO item (uid, position, kind, name, body, words) VALUES (?, ?, ?, ?, ?,
-setweight(to_tsvector('simple', ?), 'A') || setweight(to_tsvector('simple', ?), 'B') || setweight(to_tsvector('simple', ?), 'C'))`,
-			e.UID, position, item.Kind, item.Name, body, names, tags, item.Description)
-	}
-	result, err := tx.ExecContext(ctx, "INSERT INTO item (uid, position, kind, name, body) VALUES (?, ?, ?, ?, ?)", e.UID, position, item.Kind, item.Name, body)
-	if err != nil {
-		return err
-	}
-	id, err := result.LastInsertId()
-	if err != nil {
-		return err
-	}
-	return tx.exec(ctx, "INSERT INTO words (rowid, names, tags, description, scope) VALUES (?, ?, ?, ?, ?)",
-		id, names, tags, item.Description, scopeToken(e.Resource, "")+" "+scopeToken(e.Resource, e.Namespace)+" "+kindToken(item.Kind))
-}
-
-func millis(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMilli()
-}

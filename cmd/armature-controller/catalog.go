@@ -13,13 +13,13 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
-	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/access/reviews"
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/console"
 	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/serve"
-	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/process"
 )
@@ -67,7 +67,7 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 		return usageError{err}
 	}
 	o.Dial, o.ServerPeriod, o.Concurrency, o.CardKeys = ask.GuardedDial(networks), c.period, c.concurrency, c.cardKeys
-	s, err := store.Open(ctx, address)
+	s, err := database.Open(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 	if c.serve.Address != "0" {
 		cfg = rest.CopyConfig(cfg)
 		cfg.UserAgent = ask.UserAgent()
-		guard, err := access.Kubernetes(cfg)
+		guard, err := reviews.Kubernetes(cfg)
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/armature-dev/armature/builds/report"
+	"github.com/armature-dev/armature/builds/report/comment"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/compare"
@@ -116,7 +116,7 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 			*file = slashpath.Join(of.Path, *file)
 		}
 	}
-	body, quiet := report.Package(name, findings, changes)
+	body, quiet := comment.Package(name, findings, changes)
 	if quiet && !r.always {
 		body = ""
 	}
@@ -130,7 +130,7 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	}
 	part := "package/" + unsafeInPart.ReplaceAllString(name, "-")
 	part = part[:min(len(part), 200)]
-	status := forge.Status{Commit: p.Commit, Ref: "refs/heads/" + p.Head, Context: "armature/" + part, State: forge.Success, Description: report.Counts(findings), ID: part, Summary: body}
+	status := forge.Status{Commit: p.Commit, Ref: "refs/heads/" + p.Head, Context: "armature/" + part, State: forge.Success, Description: comment.Counts(findings), ID: part, Summary: body}
 	if changes != nil {
 		status.Description += "; " + changes.Summary()
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
@@ -73,7 +74,7 @@ func benchmark(b *testing.B) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	s, err := store.Open(b.Context(), file)
+	s, err := database.Open(b.Context(), file)
 	must(b, err)
 	defer func() { must(b, s.Close()) }()
 	for healthy(b, s) < agents+toolHosts {
@@ -108,7 +109,7 @@ func benchmark(b *testing.B) {
 }
 
 // searches prints how long they take, while the catalog works.
-func searches(b *testing.B, s *store.Store) {
+func searches(b *testing.B, s store.Store) {
 	team := store.Scope{"remotemcpservers.kagent.dev": {Names: []string{"team3"}}, "agentcards.kagenti.io": {Names: []string{"team3"}}}
 	for _, c := range []struct {
 		what  string
@@ -145,7 +146,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func healthy(t testing.TB, s *store.Store) (n int) {
+func healthy(t testing.TB, s store.Store) (n int) {
 	counts, _, err := s.Counts(t.Context())
 	must(t, err)
 	for _, c := range counts {
@@ -296,7 +297,7 @@ func TestKillLosesNothing(t *testing.T) {
 	total := 0
 	for kill := range 50 {
 		acknowledged := killed(t, program, file, kill)
-		s, err := store.Open(t.Context(), file)
+		s, err := database.Open(t.Context(), file)
 		must(t, err)
 		for name, version := range acknowledged {
 			e, err := s.Get(t.Context(), store.Key{Resource: "agentcards.kagenti.io", Namespace: "team1", Name: name})

@@ -1,5 +1,6 @@
 // Package process is what the processes of all controllers share: their options, their
-// client and manager, and what their caches leave out.
+// client, and what their caches leave out. Its manager is a package of its own, which commands
+// do not link.
 package process
 
 import (
@@ -12,13 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/armature-dev/armature/render/version"
 )
@@ -46,28 +43,6 @@ func (o Options) Client(cfg *rest.Config, program string, qps float32) *rest.Con
 	cfg.Burst = int(2 * cfg.QPS)
 	cfg.UserAgent = version.UserAgent(program)
 	return cfg
-}
-
-// Manager gives the options of a manager whose leader holds a lease.
-func (o Options) Manager(scheme *runtime.Scheme, lease string) ctrl.Options {
-	out := ctrl.Options{
-		Scheme:                        scheme,
-		Logger:                        o.Log,
-		Cache:                         cache.Options{DefaultTransform: Slim},
-		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
-		HealthProbeBindAddress:        o.HealthAddress,
-		LeaderElection:                o.LeaderElection,
-		LeaderElectionID:              lease,
-		LeaderElectionNamespace:       o.Namespace,
-		LeaderElectionReleaseOnCancel: true,
-	}
-	if len(o.Namespaces) > 0 {
-		out.Cache.DefaultNamespaces = map[string]cache.Config{}
-		for _, n := range o.Namespaces {
-			out.Cache.DefaultNamespaces[n] = cache.Config{}
-		}
-	}
-	return out
 }
 
 // Slim drops what no controller reads from an object that enters a cache.

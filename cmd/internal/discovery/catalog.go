@@ -21,7 +21,6 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/deliver/objects"
 )
 
@@ -77,7 +76,7 @@ func (c *catalog) ask(cmd *cobra.Command, question func(catalogEntries) error) e
 		if err != nil {
 			return err
 		}
-		return multi.Errors(question(offline{s}), s.Close())
+		return question(offline{s})
 	case c.server == "":
 		return cli.Usagef("name a catalog: --server https://…, or -f with manifests")
 	}
@@ -272,16 +271,8 @@ func short(text string) string {
 }
 
 // manifests puts what files say into a store in memory.
-func (c *catalog) manifests(cmd *cobra.Command) (_ *store.Store, err error) {
-	s, err := store.Open(cmd.Context(), store.Memory)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = multi.Errors(err, s.Close())
-		}
-	}()
+func (c *catalog) manifests(cmd *cobra.Command) (store.Store, error) {
+	s := store.NewMemory()
 	c.query.Scope = store.Everything()
 	for _, name := range c.files {
 		files, err := manifestFiles(name)
@@ -299,7 +290,7 @@ func (c *catalog) manifests(cmd *cobra.Command) (_ *store.Store, err error) {
 
 // offline is a store of manifests. It lists all that there is, as a server's
 // client does.
-type offline struct{ *store.Store }
+type offline struct{ store.Store }
 
 func (o offline) List(ctx context.Context, q store.Query) (all []store.Entry, err error) {
 	q.Limit = 1000
@@ -335,7 +326,7 @@ func manifestFiles(name string) (files []string, err error) {
 	return files, nil
 }
 
-func readManifests(cmd *cobra.Command, s *store.Store, file string) error {
+func readManifests(cmd *cobra.Command, s store.Store, file string) error {
 	text, err := cli.ReadFile(cmd, "manifests", file)
 	if err != nil {
 		return err

@@ -72,11 +72,7 @@ func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port
 	log := logr.FromSlogHandler(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	ctrllog.SetLogger(log)
 	klog.SetLogger(log)
-	s, err := store.Open(ctx, store.Memory)
-	if err != nil {
-		return err
-	}
-	defer func() { err = multi.Errors(err, s.Close()) }()
+	s := store.NewMemory()
 	l := &login.Login{Store: s}
 	guard, err := access.Own(config, l)
 	if err != nil {
@@ -178,7 +174,7 @@ func browse(ctx context.Context, address string) (done func() error, err error) 
 // refill is how often the catalog is read again.
 const refill = 15 * time.Second
 
-func keepFilled(ctx context.Context, s *store.Store, objects dynamic.Interface, namespace string, log logr.Logger) error {
+func keepFilled(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string, log logr.Logger) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -193,7 +189,7 @@ func keepFilled(ctx context.Context, s *store.Store, objects dynamic.Interface, 
 
 // fillCatalog fills the store with what the resources of the catalog say by themselves. A kind that the
 // cluster lacks, or that may not be listed, has no entries.
-func fillCatalog(ctx context.Context, s *store.Store, objects dynamic.Interface, namespace string) error {
+func fillCatalog(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string) error {
 	for _, kind := range entry.Kinds() {
 		_, err := s.Sweep(ctx, kind.Resource, func() (map[string]bool, error) { return fillKind(ctx, s, objects, namespace, kind) })
 		if err != nil {
@@ -204,7 +200,7 @@ func fillCatalog(ctx context.Context, s *store.Store, objects dynamic.Interface,
 }
 
 // fillKind gives the UIDs of the objects that there are.
-func fillKind(ctx context.Context, s *store.Store, objects dynamic.Interface, namespace string, kind entry.Kind) (map[string]bool, error) {
+func fillKind(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string, kind entry.Kind) (map[string]bool, error) {
 	there := map[string]bool{}
 	options := metav1.ListOptions{Limit: 500}
 	for {

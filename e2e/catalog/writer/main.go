@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/catalog/store/database"
 )
 
 func main() {
@@ -18,7 +19,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := store.Open(ctx, os.Args[1])
+	s, err := database.Open(ctx, os.Args[1])
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -37,6 +37,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/flux/api"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/process"
+	"github.com/armature-dev/armature/render/process/managers"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -126,7 +127,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 
 // run until ctx ends, or the controller has got the rights in a namespace that was denied.
 func (r *Reconciler) run(ctx context.Context, cfg *rest.Config, o Options, scheme *runtime.Scheme, direct client.Client, denied []string) error {
-	options := o.Manager(scheme, "armature-sources")
+	options := managers.Options(o.Options, scheme, "armature-sources")
 	options.Cache.DefaultTransform = slim
 	options.Client = client.Options{Cache: &client.CacheOptions{Unstructured: true}}
 	mgr, err := ctrl.NewManager(cfg, options)

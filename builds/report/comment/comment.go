@@ -1,4 +1,6 @@
-package report
+// Package comment writes what a report says, in Markdown: the controller of reports and `armature
+// report` share it.
+package comment
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package store_test
+package database_test
 
 import (
 	"errors"
@@ -17,16 +17,17 @@ import (
 // A session is found by its secret until it expires or ends, the store does not have the
 // secret, and the oldest of a person's sessions make room for another one.
 func TestSessions(t *testing.T) {
-	for _, kind := range []string{"sqlite", "postgres"} {
+	for _, kind := range []string{"memory", "sqlite", "postgres"} {
 		t.Run(kind, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "catalog.db")
-			address := file
-			if kind == "postgres" {
-				address = postgres(t)
-			}
-			s, err := store.Open(t.Context(), address)
-			if err != nil {
-				t.Fatal(err)
+			var s store.Store
+			switch kind {
+			case "memory":
+				s = store.NewMemory()
+			case "sqlite":
+				s = open(t, file)
+			case "postgres":
+				s = open(t, postgres(t))
 			}
 			now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 			anna := store.Session{Name: "anna", Groups: []string{"team1"}, Expires: now.Add(time.Hour)}

@@ -1,4 +1,4 @@
-package store_test
+package database_test
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 
 // A list is filtered by skill, tag and drifted tools, and counted by health.
 func TestFilters(t *testing.T) {
-	each(t, func(t *testing.T, open func() *store.Store) {
+	each(t, func(t *testing.T, open func() store.Store) {
 		s := open()
 		for i, c := range []struct {
 			name, skill string

@@ -1,4 +1,4 @@
-package store_test
+package database_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/catalog/store/database"
 	pg "github.com/armature-dev/armature/e2e/catalog/postgres"
 	"github.com/armature-dev/armature/e2e/programs"
 )
@@ -77,7 +78,7 @@ func TestPostgresComesAndGoes(t *testing.T) {
 		}
 		stop()
 	}
-	if _, err := store.Open(t.Context(), address+"&port=70000"); err == nil {
+	if _, err := database.Open(t.Context(), address+"&port=70000"); err == nil {
 		t.Error("an address that cannot be parsed is not an error")
 	}
 }

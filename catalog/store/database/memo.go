@@ -1,14 +1,16 @@
-package store
+package database
 
 import (
 	"context"
 	"sync"
+
+	"github.com/armature-dev/armature/catalog/store"
 )
 
 // memo has what every page asks for of the latest revision.
 type memo struct {
 	mu     sync.Mutex
-	at     Position
+	at     store.Position
 	groups []group
 }
 

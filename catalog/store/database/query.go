@@ -1,0 +1,266 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// lookup is store.Scope.Allows for many entries.
+func lookup(s store.Scope) func(resource, namespace string) bool {
+	names := map[[2]string]bool{}
+	for resource, n := range s {
+		for _, name := range n.Names {
+			names[[2]string{resource, name}] = true
+		}
+	}
+	return func(resource, namespace string) bool {
+		return s["*"].All || s[resource].All || names[[2]string{resource, namespace}] || names[[2]string{"*", namespace}]
+	}
+}
+
+// within is a scope as a condition on entry. It covers much of the store or little: SQLite has
+// no statistics, and would sort all of it rather than read an index in the order of the answer.
+// The plus keeps it from that.
+func within(s store.Scope, postgres bool) (string, []any) {
+	if s["*"].All {
+		return "TRUE", nil
+	}
+	resourceColumn, namespaceColumn := "+entry.resource", "+entry.namespace"
+	if postgres {
+		resourceColumn, namespaceColumn = "entry.resource", "entry.namespace"
+	}
+	var parts []string
+	var args []any
+	for _, resource := range slices.Sorted(maps.Keys(s)) {
+		n := s[resource]
+		switch {
+		case n.All:
+			parts, args = append(parts, resourceColumn+" = ?"), append(args, resource)
+		case len(n.Names) > 0:
+			parts = append(parts, resourceColumn+" = ? AND "+namespaceColumn+" IN (?"+strings.Repeat(", ?", len(n.Names)-1)+")")
+			args = append(args, resource)
+			for _, name := range n.Names {
+				args = append(args, name)
+			}
+		}
+	}
+	if len(parts) == 0 {
+		return "FALSE", nil
+	}
+	return "(" + strings.Join(parts, " OR ") + ")", args
+}
+
+// conditions are a query as a condition on entry.
+func conditions(q store.Query, postgres bool) (string, []any) {
+	text, args := within(q.Scope, postgres)
+	for _, c := range []struct {
+		words, field, weight string
+		kinds                [2]string // of the items that are looked at
+	}{
+		{q.Skill, "names", "A", [2]string{store.Skill, store.Skill}}, {q.Tag, "tags", "B", [2]string{string(store.Agent), string(store.Server)}},
+	} {
+		words := store.Words(c.words)
+		switch {
+		case c.words == "":
+		case len(words) == 0:
+			text += " AND FALSE"
+		case postgres:
+			text += " AND entry.uid IN (SELECT uid FROM item WHERE kind IN (?, ?) AND words @@ to_tsquery('simple', ?))"
+			args = append(args, c.kinds[0], c.kinds[1], strings.Join(words, ":"+c.weight+" & ")+":"+c.weight)
+		default:
+			text += " AND +entry.uid IN (SELECT item.uid FROM words CROSS JOIN item INDEXED BY item_entry ON item.id = words.rowid WHERE words MATCH ?)"
+			args = append(args, "{"+c.field+`} : ("`+strings.Join(words, `" AND "`)+`") AND scope : (`+kindToken(c.kinds[0])+" OR "+kindToken(c.kinds[1])+")")
+		}
+	}
+	if q.Drifted {
+		text += " AND entry.tool_lock = '" + string(store.ToolsDrifted) + "'"
+	}
+	for _, c := range []struct{ column, value string }{
+		{"entry.type", string(q.Type)}, {"entry.resource", q.Resource}, {"entry.namespace", q.Namespace}, {"entry.health", string(q.Health)},
+	} {
+		if c.value != "" {
+			text, args = text+" AND "+c.column+" = ?", append(args, c.value)
+		}
+	}
+	return text, args
+}
+
+const columns = "entry.body, entry.fetched, entry.revision"
+
+// List the entries that a query picks, by namespace and name, without items.
+// More are there when the answer is as long as the limit.
+func (s *Store) List(ctx context.Context, q store.Query) ([]store.Entry, error) {
+	where, args := conditions(q, s.postgres)
+	order := "entry.namespace, entry.name, entry.resource"
+	if q.Latest {
+		order = "entry.revision DESC"
+	}
+	if q.After != (store.Key{}) {
+		where += " AND (entry.namespace, entry.name, entry.resource) > (?, ?, ?)"
+		args = append(args, q.After.Namespace, q.After.Name, q.After.Resource)
+	}
+	entries, err := list(ctx, s.reader(), scanEntry, "SELECT "+columns+" FROM entry WHERE "+where+" ORDER BY "+order+" LIMIT ?", append(args, q.Most())...)
+	if err != nil {
+		return nil, fmt.Errorf("listing the catalog: %w", err)
+	}
+	return entries, nil
+}
+
+// Get one entry with its items, or ErrNotFound.
+func (s *Store) Get(ctx context.Context, key store.Key) (store.Entry, error) {
+	return s.get(ctx, key, true)
+}
+
+// Summary gives one entry without its items, or ErrNotFound.
+func (s *Store) Summary(ctx context.Context, key store.Key) (store.Entry, error) {
+	return s.get(ctx, key, false)
+}
+
+func (s *Store) get(ctx context.Context, key store.Key, items bool) (e store.Entry, err error) {
+	defer func() {
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			err = fmt.Errorf("reading %s %s/%s from the catalog: %w", key.Resource, key.Namespace, key.Name, err)
+		}
+	}()
+	// One transaction, so that an entry is never shown with another one's items.
+	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: s.postgres, Isolation: map[bool]sql.IsolationLevel{true: sql.LevelRepeatableRead}[s.postgres]})
+	if err != nil {
+		return e, err
+	}
+	defer func() {
+		if end := tx.Rollback(); err == nil {
+			err = end
+		}
+	}()
+	in := session{tx, s.postgres}
+	found, err := list(ctx, in, scanEntry, "SELECT "+columns+" FROM entry WHERE resource = ? AND namespace = ? AND name = ?", key.Resource, key.Namespace, key.Name)
+	if err != nil {
+		return e, err
+	}
+	if len(found) == 0 {
+		return e, store.ErrNotFound
+	}
+	if e = found[0]; items {
+		e.Items, err = list(ctx, in, scanItem, "SELECT body FROM item WHERE uid = ? AND position >= 0 ORDER BY position", e.UID)
+	}
+	return e, err
+}
+
+// group is how many entries of a resource, a namespace and a type are in a state.
+type group struct {
+	resource, namespace string
+	of                  store.Type
+	health              store.Health
+	lock                store.ToolLock
+	entries             int
+}
+
+// groups of all entries, by resource and namespace. They are read once for each revision, for
+// whoever asks, and shared: do not change them.
+func (s *Store) groups(ctx context.Context) ([]group, error) {
+	out, err := s.memo.remember(ctx, s, func() ([]group, error) {
+		return list(ctx, s.reader(), func(rows *sql.Rows) (g group, err error) {
+			return g, rows.Scan(&g.resource, &g.namespace, &g.of, &g.health, &g.lock, &g.entries)
+		}, "SELECT resource, namespace, type, health, tool_lock, COUNT(*) FROM entry GROUP BY resource, namespace, type, health, tool_lock ORDER BY resource, namespace")
+	})
+	if err != nil {
+		return nil, fmt.Errorf("counting the catalog: %w", err)
+	}
+	return out, nil
+}
+
+// Places are the namespaces with entries, by resource.
+func (s *Store) Places(ctx context.Context) (map[string][]string, error) {
+	groups, err := s.groups(ctx)
+	out := map[string][]string{}
+	for _, g := range groups {
+		if in := out[g.resource]; len(in) == 0 || in[len(in)-1] != g.namespace {
+			out[g.resource] = append(in, g.namespace)
+		}
+	}
+	return out, err
+}
+
+// Tally counts the entries that a query picks, by health; Skill and Tag do not matter.
+func (s *Store) Tally(ctx context.Context, q store.Query) (map[store.Health]int, error) {
+	groups, err := s.groups(ctx)
+	allows := lookup(q.Scope)
+	out := map[store.Health]int{}
+	for _, g := range groups {
+		if (q.Type == "" || q.Type == g.of) && (q.Resource == "" || q.Resource == g.resource) && (q.Namespace == "" || q.Namespace == g.namespace) &&
+			(q.Health == "" || q.Health == g.health) && (!q.Drifted || g.lock == store.ToolsDrifted) && allows(g.resource, g.namespace) {
+			out[g.health] += g.entries
+		}
+	}
+	return out, err
+}
+
+// Page is List with how many entries the query picks, on this page and all others.
+func (s *Store) Page(ctx context.Context, q store.Query) (entries []store.Entry, total int, err error) {
+	if q.Skill == "" && q.Tag == "" {
+		tally, err := s.Tally(ctx, q)
+		for _, n := range tally {
+			total += n
+		}
+		if err == nil {
+			entries, err = s.List(ctx, q)
+		}
+		return entries, total, err
+	}
+	// What the search index found is read once, for both.
+	where, args := conditions(q, s.postgres)
+	entries, err = list(ctx, s.reader(), func(rows *sql.Rows) (e store.Entry, err error) {
+		var body []byte
+		var fetched, revision int64
+		if err := rows.Scan(&body, &fetched, &revision, &total); err != nil {
+			return e, err
+		}
+		return store.Decode(body, fetched, revision)
+	}, "WITH hit AS (SELECT entry.uid, entry.namespace, entry.name, entry.resource FROM entry WHERE "+where+") SELECT "+columns+", (SELECT COUNT(*) FROM hit)"+`
+FROM hit JOIN entry ON entry.uid = hit.uid WHERE (hit.namespace, hit.name, hit.resource) > (?, ?, ?) ORDER BY hit.namespace, hit.name, hit.resource LIMIT ?`,
+		append(args, q.After.Namespace, q.After.Name, q.After.Resource, q.Most())...)
+	if err != nil {
+		return nil, 0, fmt.Errorf("listing the catalog: %w", err)
+	}
+	return entries, total, nil
+}
+
+// Counts of entries, and how many items they have together.
+func (s *Store) Counts(ctx context.Context) (counts []store.Count, items int, err error) {
+	counts, err = list(ctx, s.reader(), func(rows *sql.Rows) (c store.Count, err error) {
+		return c, rows.Scan(&c.Resource, &c.Health, &c.Entries)
+	},
+		"SELECT resource, health, COUNT(*) FROM entry GROUP BY resource, health ORDER BY resource, health")
+	if err == nil {
+		err = s.read.QueryRowContext(ctx, "SELECT COUNT(*) FROM item WHERE position >= 0").Scan(&items)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("counting the catalog: %w", err)
+	}
+	return counts, items, nil
+}
+
+func scanEntry(rows *sql.Rows) (e store.Entry, err error) {
+	var body []byte
+	var fetched, revision int64
+	if err := rows.Scan(&body, &fetched, &revision); err != nil {
+		return e, err
+	}
+	return store.Decode(body, fetched, revision)
+}
+
+func scanItem(rows *sql.Rows) (i store.Item, err error) {
+	var body []byte
+	if err := rows.Scan(&body); err != nil {
+		return i, err
+	}
+	return i, json.Unmarshal(body, &i)
+}
