@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -158,5 +159,30 @@ func TestOneKubernetes(t *testing.T) {
 	}
 	if _, ok := main["k8s.io/client-go"]; !ok || shared < 80 {
 		t.Errorf("the two modules share %d modules, and at least 80 were expected", shared)
+	}
+}
+
+// TestOneCache: go test and an editor find in Go's cache what make compiles with its flags.
+func TestOneCache(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flag := regexp.MustCompile(`'(-toolexec=[^']+)'`).FindSubmatch(makefile)
+	if flag == nil {
+		t.Skip("make compiles without a flag of its own")
+	}
+	built := func(flags ...string) string {
+		t.Helper()
+		cmd := exec.Command("go", append(append([]string{"list", "-export", "-f", "{{.BuildID}}"}, flags...), "sigs.k8s.io/yaml")...)
+		cmd.Dir, cmd.Env = root, append(os.Environ(), "GOFLAGS=-buildvcs=false")
+		out, err := cmd.Output()
+		if err != nil || len(out) == 0 {
+			t.Fatalf("go list %v: %v", flags, err)
+		}
+		return string(out)
+	}
+	if plain, made := built(), built(string(flag[1])); plain != made {
+		t.Errorf("with %s a package is %s, and without %s: they are compiled twice", flag[1], made, plain)
 	}
 }
