@@ -3,10 +3,14 @@
 package images
 
 import (
+	_ "embed"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -163,19 +167,19 @@ func Rows(config *api.RenderConfig) (rows []Row, findings []krm.Finding) {
 		return nil, nil
 	}
 	for n, f := range config.Spec.Images {
-		r := Row{group: f.Group, kind: f.Kind, path: f.Path, is: Type(f.Is)}
+		r := Row{Group: f.Group, Kind: f.Kind, Path: f.Path, Is: Type(f.Is)}
 		if f.Is == "" {
-			r.is = IsImage
+			r.Is = IsImage
 		}
 		field := fmt.Sprintf("spec.images[%d]", n)
 		report := func(message, hint string) {
 			findings = append(findings, krm.Finding{Rule: "config/images", Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{
 				File: config.Origin.File, Line: config.Origin.LineOf(field), Field: field, Object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}}})
 		}
-		switch source := r.is == IsCommit || r.is == IsVersion; {
+		switch source := r.Is == IsCommit || r.Is == IsVersion; {
 		case f.Group == "" || f.Kind == "" || f.Path == "":
 			report("a field needs group, kind and path", "write them as in {group: example.com, kind: Fleet, path: spec.runner.image}")
-		case !slices.Contains(Types(), string(r.is)):
+		case !slices.Contains(Types(), string(r.Is)):
 			report(fmt.Sprintf("%q is not a type of a field", f.Is), "write "+strings.Join(Types(), ", "))
 		case source && !strings.Contains(f.Path, "."):
 			report("the path of a "+f.Is+" needs the source before it", "write it as in spec.source.git.commit")
@@ -186,164 +190,24 @@ func Rows(config *api.RenderConfig) (rows []Row, findings []krm.Finding) {
 	return rows, findings
 }
 
-// Row says what a field of a kind is.
+// Row says what a field of a kind is. table.yaml explains its fields.
 type Row struct {
-	group string // "*" is every group
-	kind  string // "" is every kind of the group
-	// path is keys that follow one another at any depth of the object, with any index of a
-	// list between them. An image is at the end of it, anything else at or below it; "" is
-	// the whole object. A path that ends with / is of annotations: any name follows.
-	path string
-	is   Type   // "" is IsImage
-	why  string // of isOpaque
+	Group, Kind, Path string
+	Is                Type   // "" is IsImage
+	Why               string // of isOpaque
 }
-
-const (
-	elsewhere = "it runs content from elsewhere: a chart, a repository or a catalog"
-	parts     = "the image is in several fields"
-	mutates   = "it changes other objects, and may change their images"
-)
 
 // table is the one table of fields with images. pin, lint and all that verifies images
-// read it. The kinds of Kubernetes itself have images where a pod has them, and nowhere
-// else; of other kinds a field that looks like an image is taken for one.
-var table = []Row{
-	{group: "*", path: "containers.image"},
-	{group: "*", path: "initContainers.image"},
-	{group: "*", path: "ephemeralContainers.image"},
-	{group: "*", path: "volumes.image.reference"},
+// read it.
+var table = sync.OnceValue(func() (rows []Row) {
+	if err := yaml.Unmarshal(tableText, &rows); err != nil {
+		panic(err) // a test reads it
+	}
+	return rows
+})
 
-	// Workflows and pipelines.
-	{group: "argoproj.io", kind: "ArgoCD", is: isOpaque, why: parts},
-	{group: "argoproj.io", path: "container.image"},
-	{group: "argoproj.io", path: "script.image"},
-	{group: "argoproj.io", path: "sidecars.image"},
-	{group: "argoproj.io", path: "podSpecPatch", is: isOpaque, why: "it is text that changes pods"},
-	{group: "argoproj.io", path: "resource.manifest", is: isOpaque, why: "it is the text of an object"},
-	{group: "argoproj.io", kind: "Application", is: isOpaque, why: elsewhere},
-	{group: "argoproj.io", kind: "ApplicationSet", is: isOpaque, why: elsewhere},
-	{group: "tekton.dev", path: "steps.image"},
-	{group: "tekton.dev", path: "sidecars.image"},
-	{group: "tekton.dev", path: "stepTemplate.image"},
-	{group: "tekton.dev", kind: "StepAction", path: "spec.image"},
-	{group: "tekton.dev", path: "resolver", is: isOpaque, why: elsewhere},
-	{group: "tekton.dev", path: "bundle", is: isOpaque, why: elsewhere},
-	{group: "sparkoperator.k8s.io", path: "spec.image"},
-	{group: "sparkoperator.k8s.io", path: "driver.image"},
-	{group: "sparkoperator.k8s.io", path: "executor.image"},
-	{group: "flink.apache.org", path: "spec.image"},
-	{group: "flinkoperator.k8s.io", path: "image.name"},
-
-	// Observability.
-	{group: "monitoring.coreos.com", path: "spec.image"},
-	{group: "monitoring.coreos.com", path: "thanos.image"},
-	{group: "monitoring.coreos.com", path: "baseImage", is: isOpaque, why: "tag and sha are added to it"},
-	{group: "monitoring.coreos.com", kind: "PrometheusRule", is: isNothing},
-	{group: "opentelemetry.io", path: "spec.image"},
-	{group: "opentelemetry.io", path: "targetAllocator.image"},
-	{group: "opentelemetry.io", path: "java.image"},
-	{group: "opentelemetry.io", path: "nodejs.image"},
-	{group: "opentelemetry.io", path: "python.image"},
-	{group: "opentelemetry.io", path: "dotnet.image"},
-	{group: "opentelemetry.io", path: "go.image"},
-	{group: "opentelemetry.io", path: "apacheHttpd.image"},
-	{group: "opentelemetry.io", path: "nginx.image"},
-	{group: "jaegertracing.io", kind: "Jaeger", path: "image"},
-
-	// Databases and queues.
-	{group: "postgresql.cnpg.io", path: "spec.imageName"},
-	{group: "postgresql.cnpg.io", path: "spec.images.image"},
-	{group: "postgresql.cnpg.io", path: "extensions.image.reference"},
-	{group: "acid.zalan.do", path: "spec.dockerImage"},
-	{group: "k8s.mariadb.com", path: "spec.image"},
-	{group: "mongodb.com", path: "spec.image"},
-	{group: "psmdb.percona.com", path: "image"},
-	{group: "pxc.percona.com", path: "image"},
-	{group: "elasticsearch.k8s.elastic.co", path: "spec.image"},
-	{group: "kibana.k8s.elastic.co", path: "spec.image"},
-	{group: "kafka.strimzi.io", path: "build.output.image", is: isNothing}, // what it will push
-	{group: "kafka.strimzi.io", path: "image"},
-	{group: "rabbitmq.com", kind: "RabbitmqCluster", path: "spec.image"},
-	{group: "redis.redis.opstreelabs.in", path: "image"},
-
-	// Packages, charts and catalogs.
-	{group: "pkg.crossplane.io", path: "spec.package"},
-	{group: "operators.coreos.com", kind: "CatalogSource", path: "spec.image"},
-	{group: "operators.coreos.com", kind: "ClusterServiceVersion", path: "relatedImages.image"},
-	{group: "operators.coreos.com", kind: "Subscription", is: isOpaque, why: elsewhere},
-	{group: "olm.operatorframework.io", kind: "ClusterCatalog", path: "image.ref"},
-	{group: "olm.operatorframework.io", kind: "ClusterExtension", is: isOpaque, why: elsewhere},
-	{group: "helm.toolkit.fluxcd.io", is: isOpaque, why: elsewhere},
-	{group: "kustomize.toolkit.fluxcd.io", is: isOpaque, why: elsewhere},
-	{group: "helm.cattle.io", is: isOpaque, why: elsewhere},
-	{group: "fleet.cattle.io", is: isOpaque, why: elsewhere},
-	{group: "kappctrl.k14s.io", is: isOpaque, why: elsewhere},
-	{group: "packaging.carvel.dev", is: isOpaque, why: elsewhere},
-	{group: "data.packaging.carvel.dev", is: isOpaque, why: elsewhere},
-	{group: "configsync.gke.io", is: isOpaque, why: elsewhere},
-	{group: "configmanagement.gke.io", is: isOpaque, why: elsewhere},
-	{group: "helm.crossplane.io", is: isOpaque, why: elsewhere},
-	{group: "helm.m.crossplane.io", is: isOpaque, why: elsewhere},
-
-	// What changes other objects: at admission, or when it composes them.
-	{group: "admissionregistration.k8s.io", kind: "MutatingAdmissionPolicy", is: isOpaque, why: mutates},
-	{group: "admissionregistration.k8s.io", kind: "MutatingAdmissionPolicyBinding", is: isOpaque, why: mutates},
-	{group: "admissionregistration.k8s.io", kind: "MutatingWebhookConfiguration", is: isOpaque, why: mutates},
-	{group: "kyverno.io", path: "mutate", is: isOpaque, why: mutates},
-	{group: "kyverno.io", path: "generate", is: isOpaque, why: mutates},
-	{group: "policies.kyverno.io", kind: "MutatingPolicy", is: isOpaque, why: mutates},
-	{group: "policies.kyverno.io", kind: "NamespacedMutatingPolicy", is: isOpaque, why: mutates},
-	{group: "policies.kyverno.io", kind: "GeneratingPolicy", is: isOpaque, why: mutates},
-	{group: "policies.kyverno.io", kind: "NamespacedGeneratingPolicy", is: isOpaque, why: mutates},
-	{group: "mutations.gatekeeper.sh", is: isOpaque, why: mutates},
-	{group: "expansion.gatekeeper.sh", is: isNothing}, // what is validated, not created
-	{group: "apiextensions.crossplane.io", kind: "Composition", is: isOpaque, why: mutates},
-	{group: "kubernetes.crossplane.io", path: "patchesFrom", is: isOpaque, why: mutates},
-	{group: "kubernetes.m.crossplane.io", path: "patchesFrom", is: isOpaque, why: mutates},
-	{group: "kuma.io", kind: "ContainerPatch", is: isOpaque, why: mutates},
-
-	// Meshes, models and machines.
-	{group: "extensions.istio.io", kind: "WasmPlugin", path: "spec.url", is: IsArtifact},
-	{group: "serving.kserve.io", path: "storageUri", is: IsArtifact},
-	{group: "kaito.sh", path: "presetOptions.image"},
-	{group: "nvidia.com", is: isOpaque, why: parts},
-	{group: "kubevirt.io", path: "containerDisk.image"},
-
-	// Agents and their tools. Sources of skills and plugins are images, commits or versions.
-	{group: "*", path: "annotations." + keys.SkillPrefix, is: IsSkill},
-	{group: "agent.kagenti.dev", kind: "Agent", path: "imageSource.image"},
-	{group: "agent.kagenti.dev", kind: "Agent", path: "skills.ref", is: IsSkill},
-	{group: "toolhive.stacklok.dev", path: "spec.image"},
-	{group: "kagent.dev", path: "deployment.image"},
-	{group: "kagent.dev", path: "initContainer.image"},
-	{group: "kagent.dev", kind: "Agent", path: "skills.refs", is: IsSkill},
-	{group: "kagent.dev", kind: "Agent", path: "skills.gitRefs.ref", is: IsCommit},
-	{group: "kagent.dev", kind: "Agent", path: "skills.s3Refs.versionId", is: IsVersion},
-	{group: "api.kagent.dev", path: "workload.image"},
-	{group: "api.kagent.dev", path: "source.oci", is: IsArtifact},
-	{group: "api.kagent.dev", path: "source.git.commit", is: IsCommit},
-	{group: "api.kagent.dev", path: "source.bucket.s3.versionId", is: IsVersion},
-
-	// Webhooks put the images of these annotations into pods.
-	{group: "*", path: "annotations.sidecar.istio.io/proxyImage"},
-	{group: "*", path: "annotations.vault.hashicorp.com/agent-image"},
-	{group: "*", path: "annotations.dapr.io/sidecar-image"},
-	{group: "*", path: "annotations.config.linkerd.io/proxy-image", is: isOpaque, why: "a version is added to it"},
-	{group: "*", path: "annotations.config.linkerd.io/init-image", is: isOpaque, why: "a version is added to it"},
-	{group: "*", path: "annotations.config.linkerd.io/debug-image", is: isOpaque, why: "a version is added to it"},
-
-	{group: "agent.kagenti.dev", kind: "AgentBuild", is: isNothing}, // what it will push
-	{group: keys.Group, is: isNothing},
-	{group: "kustomize.config.k8s.io", is: isNothing}, // for tools
-	{group: "kpt.dev", is: isNothing},
-	{group: "config.kubernetes.io", is: isNothing},
-	{group: "image.toolkit.fluxcd.io", is: isNothing}, // which tags exist
-	{group: "kyverno.io", path: "validate", is: isNothing},
-	{group: "kyverno.io", path: "verifyImages", is: isNothing},
-	{group: "constraints.gatekeeper.sh", is: isNothing},
-	{group: "infrastructure.cluster.x-k8s.io", is: isNothing}, // of machines
-	{group: "metal3.io", is: isNothing},
-}
+//go:embed table.yaml
+var tableText []byte
 
 // In gives what an object, as plain Go values, names of images: the references, and what
 // decides over images and cannot be judged. An object may contain others.
@@ -424,17 +288,17 @@ func (w *walk) enter(object map[string]any) {
 	if !own {
 		now.rows, now.guesses = slices.Clip(w.in.rows), now.guesses || w.in.guesses
 	}
-	for _, rows := range [...][]Row{table, w.own} {
+	for _, rows := range [...][]Row{table(), w.own} {
 		for _, r := range rows {
 			switch {
-			case r.group != "*" && r.group != group || r.kind != "" && r.kind != kind || r.is == isNothing && !own:
-			case r.path != "":
+			case r.Group != "*" && r.Group != group || r.Kind != "" && r.Kind != kind || r.Is == isNothing && !own:
+			case r.Path != "":
 				now.rows = append(now.rows, r)
-			case r.is == isNothing:
+			case r.Is == isNothing:
 				w.in = inside{group: group, kind: kind}
 				return
 			default:
-				w.found = append(w.found, Image{Group: group, Kind: kind, Field: fieldPath(w.steps), Problem: r.why})
+				w.found = append(w.found, Image{Group: group, Kind: kind, Field: fieldPath(w.steps), Problem: r.Why})
 			}
 		}
 	}
@@ -456,8 +320,8 @@ var kubernetes = [...]string{
 
 // known reports whether the table has the kind of an object.
 func known(group, kind string) bool {
-	return OfKubernetes(group) || slices.ContainsFunc(table, func(r Row) bool {
-		return r.group == group && (r.kind == "" || r.kind == kind)
+	return OfKubernetes(group) || slices.ContainsFunc(table(), func(r Row) bool {
+		return r.Group == group && (r.Kind == "" || r.Kind == kind)
 	})
 }
 
@@ -467,22 +331,22 @@ func (w *walk) field(value any) (deeper bool) {
 	for _, r := range w.in.rows {
 		if source, item, pinned := r.source(); pinned {
 			if endsWith(w.names, source) {
-				w.sources(r.is, item, value)
+				w.sources(r.Is, item, value)
 			}
 			continue
 		}
 		switch {
-		case !endsWith(w.names, r.path):
-		case r.is == isNothing, value == nil, isText && text == "":
+		case !endsWith(w.names, r.Path):
+		case r.Is == isNothing, value == nil, isText && text == "":
 			return false
-		case r.is == isOpaque:
-			w.add(Image{Problem: r.why})
+		case r.Is == isOpaque:
+			w.add(Image{Problem: r.Why})
 			return false
 		case isText:
-			w.image(r.is, text, false)
+			w.image(r.Is, text, false)
 			return false
 		default:
-			if items, isList := value.([]any); isList && w.items(r.is, items) {
+			if items, isList := value.([]any); isList && w.items(r.Is, items) {
 				return false
 			}
 		}
@@ -495,11 +359,11 @@ func (w *walk) field(value any) (deeper bool) {
 
 // source divides the path of a commit or version.
 func (r Row) source() (source, item string, ok bool) {
-	if r.is != IsCommit && r.is != IsVersion {
+	if r.Is != IsCommit && r.Is != IsVersion {
 		return "", "", false
 	}
-	at := strings.LastIndexByte(r.path, '.')
-	return r.path[:at], r.path[at+1:], true
+	at := strings.LastIndexByte(r.Path, '.')
+	return r.Path[:at], r.Path[at+1:], true
 }
 
 // sources notes the commit or version of a source, or of each in a list. One that is missing

@@ -1,6 +1,7 @@
 package images_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -226,5 +227,27 @@ func TestUnknownKinds(t *testing.T) {
 		if slices.ContainsFunc(images.In(value, own...), func(i images.Image) bool { return i.Unknown }) {
 			t.Errorf("%s: In has an unknown kind", object)
 		}
+	}
+}
+
+// Every row of table.yaml has a group and a type, and says why where nobody can judge.
+func TestTable(t *testing.T) {
+	text, err := os.ReadFile("table.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []images.Row
+	if err := yaml.UnmarshalStrict(text, &rows); err != nil {
+		t.Fatal(err)
+	}
+	types := append(images.Types(), "", "skill", "opaque", "nothing")
+	for i, r := range rows {
+		source := r.Is == images.IsCommit || r.Is == images.IsVersion
+		if r.Group == "" || !slices.Contains(types, string(r.Is)) || (r.Is == "opaque") != (r.Why != "") || source && !strings.Contains(r.Path, ".") {
+			t.Errorf("row %d: %+v", i, r)
+		}
+	}
+	if len(rows) < 100 {
+		t.Errorf("%d rows", len(rows))
 	}
 }
