@@ -50,7 +50,7 @@ func (i *inspection) provenance() (_ sign.Provenance, err error) {
 	}
 	url := i.Run.Spec.Params[at].Value.StringVal
 	if repository, err := gitrepo.Parse(url); err != nil || repository.String() != url {
-		return sign.Provenance{}, refuse(api.ReasonNotAsOrdered, rerun, "run %s was composed by an earlier release, which took a repository without a canonical form", i.Run.Name)
+		return sign.Provenance{}, refuse(api.ReasonNotAsOrdered, rerun, "run %s takes a repository without a canonical form", i.Run.Name)
 	}
 	noted := sign.SourceAnnotations{Repository: url, Ref: i.Run.Annotations[keys.AnnotationRef]}
 	if err := i.verifiedSource(&noted); err != nil {
