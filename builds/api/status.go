@@ -291,17 +291,18 @@ type Attestation struct {
 	BuilderID string `json:"builderID"`
 	// Level is the SLSA build level that the controller claims.
 	Level int32 `json:"level"`
-	// Signature is the image's signature in cosign's tag format.
+	// Signature is the reference by digest of the Sigstore bundle with the image's
+	// signature.
 	// +optional
 	Signature string `json:"signature,omitempty"`
-	// Provenance is its location in cosign's tag format. What the controller attests is
-	// also published as Sigstore bundles that refer to the image.
+	// Provenance is the reference by digest of the Sigstore bundle with the provenance. The
+	// bundles of all that the controller attests refer to the image.
 	Provenance string `json:"provenance"`
 	// ProvenanceDigest is the digest of the provenance, the predicate of its statement,
 	// in JSON.
 	ProvenanceDigest string `json:"provenanceDigest"`
-	// SBOM is the location of the bill of materials in cosign's tag format. It is
-	// omitted if no step makes one, or if each platform has its own.
+	// SBOM is the reference by digest of the Sigstore bundle with the bill of materials. It
+	// is omitted if no step makes one, or if each platform has its own.
 	// +optional
 	SBOM string `json:"sbom,omitempty"`
 	// SBOMDigest is the digest of the document as the step wrote it.
@@ -312,7 +313,7 @@ type Attestation struct {
 	// +optional
 	Tests []TestVerdict `json:"tests,omitempty"`
 	// Platforms are the images of an image for several platforms. Each has its own
-	// signature, provenance and SBOM, under the tags of its digest.
+	// signature, provenance and SBOM, which refer to its digest.
 	// +optional
 	Platforms []PlatformAttestation `json:"platforms,omitempty"`
 	// Policy is the verdict of the platform's policy about the image. It is omitted if
@@ -356,8 +357,8 @@ type PolicyVerdict struct {
 	Policy string `json:"policy"`
 	// PolicyDigest is the digest of its policy.yaml.
 	PolicyDigest string `json:"policyDigest"`
-	// Summary is the location of the summary in cosign's tag format. It is also
-	// published as a Sigstore bundle. It is omitted if the image is refused.
+	// Summary is the reference by digest of the Sigstore bundle with the summary. It is
+	// omitted if the image is refused.
 	// +optional
 	Summary string `json:"summary,omitempty"`
 	// Refusal says why the image is refused.

@@ -20,11 +20,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -168,83 +166,66 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 	if err != nil {
 		return none, a.signingFault(ctx, p.build, p.artifact, err)
 	}
+	out := api.Attestation{RunUID: run, Image: p.built.Image + "@" + p.built.Digest, BuilderID: p.built.Provenance.RunDetails.Builder.ID, Level: attest.Level}
 	bills := map[string]string{} // digests of documents by that of the image
 	for _, b := range p.built.Bills {
 		read, err := p.readBill(ctx, b)
 		if err != nil {
 			return none, err
 		}
-		if err := session.Attest(ctx, read.of, read.kind, read.document); err != nil {
+		if out.SBOM, err = session.Attest(ctx, read.of, read.kind, read.document); err != nil {
 			return none, a.signingFault(ctx, p.build, p.artifact, err)
 		}
 		bills[read.of.DigestStr()] = b.Digest
 	}
-	for _, image := range p.images() {
-		if err := session.Sign(ctx, image); err != nil {
+	for _, image := range p.images() { // the whole image is the last one
+		if out.Signature, err = session.Sign(ctx, image); err != nil {
 			return none, a.signingFault(ctx, p.build, p.artifact, err)
 		}
-		if err := session.Attest(ctx, image, sign.PredicateType, p.built.Provenance); err != nil {
+		if out.Provenance, err = session.Attest(ctx, image, sign.PredicateType, p.built.Provenance); err != nil {
 			return none, a.signingFault(ctx, p.build, p.artifact, err)
 		}
 		if tested := p.built.TestResult(image.DigestStr()); tested != nil {
-			if err := session.Attest(ctx, image, sign.TestResultType, tested); err != nil {
+			if _, err := session.Attest(ctx, image, sign.TestResultType, tested); err != nil {
 				return none, a.signingFault(ctx, p.build, p.artifact, err)
 			}
 		}
 	}
-	verdict, err := a.summarize(ctx, p, session, policy)
-	if err != nil {
+	if out.Policy, err = a.summarize(ctx, p, session, policy); err != nil {
 		return none, err
 	}
 	by, err := session.By(ctx)
 	if err != nil {
 		return none, a.signingFault(ctx, p.build, p.artifact, err)
 	}
-	out, err := attestation(run, p.built, p.artifact, bills, by)
-	out.Policy = verdict
-	return out, err
-}
-
-// attestation is what status says of what was signed. bills are the digests of the bills of
-// materials by those of the images that they describe.
-func attestation(run types.UID, built *attest.Built, artifact name.Digest, bills map[string]string, by sign.SignedBy) (api.Attestation, error) {
-	text, err := json.Marshal(built.Provenance)
-	if err != nil {
-		return api.Attestation{}, fmt.Errorf("marshalling a provenance: %w", err)
-	}
-	out := attestedProvenance(run, built, artifact, text)
-	out.Signature = attachedTag(artifact) + ".sig"
-	for _, t := range built.Tests {
-		out.Tests = append(out.Tests, api.TestVerdict{Step: t.Step, Digest: t.Of, Result: t.Verdict})
-	}
 	out.Signer = &api.AttestationSigner{PublicKey: by.PublicKey, Identity: by.Identity, Issuer: by.Issuer}
-	for i := range out.Platforms {
-		out.Platforms[i].SBOMDigest = bills[out.Platforms[i].Digest]
-	}
-	for of, digest := range bills {
-		if len(bills) == 1 {
-			out.SBOM, out.SBOMDigest = attachedTag(artifact.Context().Digest(of))+".att", digest
-		}
+	if err := describe(&out, p.built, bills); err != nil {
+		return none, err
 	}
 	return out, nil
 }
 
-// attestedProvenance is what status says where the provenance is attested, whose text is
-// given.
-func attestedProvenance(run types.UID, built *attest.Built, artifact name.Digest, text []byte) api.Attestation {
+// describe adds to an attestation what was attested. bills are the digests of the bills of
+// materials by those of the images that they describe.
+func describe(out *api.Attestation, built *attest.Built, bills map[string]string) error {
+	text, err := json.Marshal(built.Provenance)
+	if err != nil {
+		return fmt.Errorf("marshalling a provenance: %w", err)
+	}
 	sum := sha256.Sum256(text)
-	out := api.Attestation{
-		RunUID: run, Image: built.Image + "@" + built.Digest, BuilderID: built.Provenance.RunDetails.Builder.ID, Level: attest.Level,
-		Provenance: attachedTag(artifact) + ".att", ProvenanceDigest: "sha256:" + hex.EncodeToString(sum[:]),
+	out.ProvenanceDigest = "sha256:" + hex.EncodeToString(sum[:])
+	for _, t := range built.Tests {
+		out.Tests = append(out.Tests, api.TestVerdict{Step: t.Step, Digest: t.Of, Result: t.Verdict})
 	}
 	for _, p := range built.Platforms {
-		out.Platforms = append(out.Platforms, api.PlatformAttestation{Platform: p.Platform, Digest: p.Digest})
+		out.Platforms = append(out.Platforms, api.PlatformAttestation{Platform: p.Platform, Digest: p.Digest, SBOMDigest: bills[p.Digest]})
 	}
-	return out
-}
-
-// attachedTag is where cosign's tag format has what is attached to an image, less the
-// suffix .sig or .att.
-func attachedTag(d name.Digest) string {
-	return d.Context().Name() + ":" + strings.Replace(d.DigestStr(), ":", "-", 1)
+	if len(bills) != 1 { // each platform has its own
+		out.SBOM = ""
+		return nil
+	}
+	for _, digest := range bills {
+		out.SBOMDigest = digest
+	}
+	return nil
 }

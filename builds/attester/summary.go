@@ -91,10 +91,9 @@ func (a *Attester) judge(ctx context.Context, p *pushed, session *sign.Session, 
 	if err != nil {
 		return nil, fmt.Errorf("the policy for summaries, ConfigMap %s: %w", out.Policy, err)
 	}
-	if err := session.Attest(ctx, image, sign.SummaryType, summary); err != nil {
+	if out.Summary, err = session.Attest(ctx, image, sign.SummaryType, summary); err != nil {
 		return nil, a.signingFault(ctx, p.build, image, err)
 	}
-	out.Summary = attachedTag(image) + ".att"
 	return out, nil
 }
 

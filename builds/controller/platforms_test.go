@@ -90,9 +90,9 @@ func TestAttestedPlatforms(t *testing.T) {
 			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "the images of 2 platforms, their SBOMs") {
 				t.Errorf("condition %+v", c)
 			}
-			signatures, attestations, bundles := s.statements(t, "weather", whole)
-			if signatures != 1 || attestations != 2 || len(bundles) != 3 || bundles[sign.PredicateType] != 1 || bundles[sign.TestResultType] != 1 {
-				t.Errorf("the index has %d signatures, %d attestations and bundles %v", signatures, attestations, bundles)
+			bundles := s.statements(t, "weather", whole)
+			if len(bundles) != 3 || bundles[sign.PredicateType] != 1 || bundles[sign.TestResultType] != 1 {
+				t.Errorf("the index has bundles %v", bundles)
 			}
 			provenance := s.attested(t, "weather", whole, sign.PredicateType)
 			for _, part := range parts {
@@ -121,12 +121,20 @@ func (s *shop) cosign(t *testing.T, program string, parts []string, whole string
 		t.Logf("not confirmed by %s: %v", program, err)
 		return
 	}
+	var bundles []string // the flags by which cosign 2 reads them
 	key := filepath.Join(t.TempDir(), "cosign.pub")
 	if err := os.WriteFile(key, attestKey.pair().PublicBytes, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if program == "cosign" {
+		root := filepath.Join(t.TempDir(), "root.json")
+		if err := os.WriteFile(root, []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		bundles = []string{"--new-bundle-format", "--trusted-root", root}
+	}
 	verify := func(digest string, args ...string) {
-		args = append(args, "--insecure-ignore-tlog=true", "--allow-http-registry", "--key", key, s.host+"/weather@"+digest)
+		args = append(append(args, bundles...), "--insecure-ignore-tlog=true", "--allow-http-registry", "--key", key, s.host+"/weather@"+digest)
 		if out, err := exec.CommandContext(t.Context(), file, args...).CombinedOutput(); err != nil {
 			t.Errorf("%s %v: %v\n%s", program, args, err, out)
 		}
@@ -234,8 +242,6 @@ func TestPolicyOfPlatforms(t *testing.T) {
 		t.Errorf("it rests on %+v", verified.Attestations)
 	}
 	// What is attached to one of them is gone.
-	tag := strings.Replace(parts[1], ":", "-", 1)
-	w.must(remote.Delete(s.ref(t, "weather:"+tag+".att"), s.options()...))
 	index, err := remote.Referrers(s.ref(t, "weather@"+parts[1]).(name.Digest), s.options()...)
 	w.must(err)
 	manifest, err := index.IndexManifest()

@@ -19,7 +19,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
-	ociremote "github.com/sigstore/cosign/v2/pkg/oci/remote"
 
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
@@ -125,17 +124,18 @@ func attestBuild(image name.Digest, key, password, team string) error {
 	signer := sign.Signer{Key: key, Password: func() ([]byte, error) { return []byte(password), nil }}
 	session, err := signer.Open(context.Background())
 	if err == nil {
-		err = session.Sign(context.Background(), image)
+		_, err = session.Sign(context.Background(), image)
 	}
 	if err != nil || team == "" {
 		return err
 	}
 	source := map[string]any{"digest": map[string]string{"gitCommit": strings.Repeat("0123456789", 4)},
 		"annotations": map[string]string{"armature_repository": "https://git.example/" + team + "/weather", "armature_ref": "refs/heads/main"}}
-	return session.Attest(context.Background(), image, sign.PredicateType, map[string]any{
+	_, err = session.Attest(context.Background(), image, sign.PredicateType, map[string]any{
 		"buildDefinition": map[string]any{"buildType": "https://armature.dev/agent-build/v1", "externalParameters": map[string]any{"source": source}},
 		"runDetails":      map[string]any{"builder": map[string]string{"id": "https://builder.example/prod"}},
 	})
+	return err
 }
 
 func deployment(ts *testscript.TestScript, image, file string) {
@@ -154,21 +154,25 @@ spec:
 `), 0o644))
 }
 
-// printSummary reads what cosign's library finds, without regard to who signed.
+// printSummary prints what the bundles of an image state, without regard to who signed.
 func printSummary(ts *testscript.TestScript, _ bool, args []string) {
 	image := digestOf(ts, args[0])
-	attached, err := ociremote.Signatures(image.Context().Tag(strings.Replace(image.DigestStr(), ":", "-", 1) + ".att"))
+	index, err := remote.Referrers(image)
 	ts.Check(err)
-	all, err := attached.Get()
+	manifest, err := index.IndexManifest()
 	ts.Check(err)
 	shown := 0
-	for _, a := range all {
-		text, err := a.Payload()
+	for _, d := range manifest.Manifests {
+		attached, err := remote.Image(image.Context().Digest(d.Digest.String()))
 		ts.Check(err)
-		var envelope struct{ Payload []byte }
-		ts.Check(json.Unmarshal(text, &envelope))
-		if strings.Contains(string(envelope.Payload), sign.SummaryType) {
-			_, err = fmt.Fprintf(ts.Stdout(), "%s\n", envelope.Payload)
+		layers, err := attached.Layers()
+		ts.Check(err)
+		content, err := layers[0].Uncompressed()
+		ts.Check(err)
+		var bundle struct{ DSSEEnvelope struct{ Payload []byte } }
+		ts.Check(json.NewDecoder(content).Decode(&bundle))
+		if payload := string(bundle.DSSEEnvelope.Payload); strings.Contains(payload, sign.SummaryType) {
+			_, err = fmt.Fprintf(ts.Stdout(), "%s\n", payload)
 			ts.Check(err)
 			shown++
 		}

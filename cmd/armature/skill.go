@@ -94,10 +94,11 @@ func attachToSkill(ctx context.Context, s *skill.Skill, folder string, signer *c
 		return nil, err
 	}
 	return func(ctx context.Context, image name.Digest) error {
-		if err := session.Sign(ctx, image); err != nil {
+		if _, err := session.Sign(ctx, image); err != nil {
 			return err
 		}
-		return session.Attest(ctx, image, sign.PredicateType, provenance)
+		_, err := session.Attest(ctx, image, sign.PredicateType, provenance)
+		return err
 	}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,9 +125,10 @@ func TestSkills(t *testing.T) {
 	ref := "oci://" + s.registry + "/skills/pdf-processing:v1"
 	out, _ := s.run(t, 0, "skill", "push", filepath.Join(s.dir, "skills/pdf-processing"), ref, "--sign", "--key", key, "--tlog-upload=false")
 	pushed := strings.TrimSpace(out)
-	for _, program := range []string{"cosign", "cosign3"} {
+	root := s.write(t, "root.json", `{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`)
+	for program, flags := range map[string][]string{"cosign": {"--new-bundle-format", "--trusted-root", root}, "cosign3": nil} {
 		for _, command := range [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}} {
-			args := append(command, "--insecure-ignore-tlog=true", "--key", public, pushed)
+			args := slices.Concat(command, flags, []string{"--insecure-ignore-tlog=true", "--key", public, pushed})
 			out, err := exec.CommandContext(t.Context(), programs.Peer(t, program), args...).CombinedOutput()
 			if err != nil {
 				t.Errorf("%s %v: %v: %s", program, args, err, out)

@@ -57,7 +57,7 @@ func TestFromPushToPod(t *testing.T) {
 		t.Skip("the forge runs in the network of the cluster that make e2e starts")
 	}
 	l.installed(t)
-	public, _ := l.attestKey(t)
+	public := l.attestKey(t)
 	policy, err := os.ReadFile(public)
 	must(t, err)
 	l.startForge(t)

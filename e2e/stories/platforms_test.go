@@ -92,7 +92,7 @@ func TestProductionPlatforms(t *testing.T) {
 	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/platforms", "public/"+s.namespace+".git")
-	public, _ := s.attestKey(t)
+	public := s.attestKey(t)
 	s.apply(t, strings.Replace(`
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild

@@ -50,8 +50,8 @@ those of the Git commit; outside of Git, --source, --revision and the environmen
 SOURCE_DATE_EPOCH set them.
 
 With --sign, push signs the artifact like cosign, and attaches provenance of the render
-(SLSA v1): digests of the files, versions of the functions, configuration and lock. It
-publishes both in cosign's tag format and as Sigstore bundles. The tag moves last.
+(SLSA v1): digests of the files, versions of the functions, configuration and lock. Both
+are Sigstore bundles. The tag moves last.
 
 With --verify-images, every image in the package must have a digest and satisfy the
 policy, or nothing is pushed.`,
@@ -241,9 +241,10 @@ func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata
 		made.Inputs[in.Path] = hex.EncodeToString(sum[:])
 	}
 	return func(ctx context.Context, artifact name.Digest) error {
-		if err := session.Sign(ctx, artifact); err != nil {
+		if _, err := session.Sign(ctx, artifact); err != nil {
 			return err
 		}
-		return session.Attest(ctx, artifact, sign.PredicateType, sign.NewProvenance(made))
+		_, err := session.Attest(ctx, artifact, sign.PredicateType, sign.NewProvenance(made))
+		return err
 	}, nil
 }

@@ -51,8 +51,8 @@ func attestCommand() *cobra.Command {
 		Use:   "attest oci://REGISTRY/REPOSITORY:TAG --verify-policy FILE",
 		Short: "Verify an artifact or image by a policy, and attach the verdict, signed",
 		Long: `Attest verifies an artifact or image like armature artifact verify. If the policy accepts
-it, attest attaches a verification summary (VSA, SLSA v1): a signed attestation of the
-policy and the SLSA build level, in cosign's tag format and as a Sigstore bundle.`,
+it, attest attaches a verification summary (VSA, SLSA v1) as a Sigstore bundle: a signed
+attestation of the policy and the SLSA build level.`,
 		Example: `  armature artifact attest oci://registry.example/weather:v1 --verify-policy policy.yaml --key cosign.key --tlog-upload=false`,
 		Args:    cli.ArtifactArgs(1, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {

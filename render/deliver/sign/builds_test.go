@@ -67,13 +67,13 @@ func (f *fixture) attest(key string, statements map[string]any) {
 	f.Helper()
 	session, err := signer(key).Open(f.Context())
 	if err == nil {
-		err = session.Sign(f.Context(), f.artifact)
+		_, err = session.Sign(f.Context(), f.artifact)
 	}
 	if err != nil {
 		f.Fatal(err)
 	}
 	for kind, predicate := range statements {
-		if err := session.Attest(f.Context(), f.artifact, kind, predicate); err != nil {
+		if _, err := session.Attest(f.Context(), f.artifact, kind, predicate); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -240,7 +240,7 @@ func TestBuildOfAnother(t *testing.T) {
 	f.artifact = f.push("third")
 	session, err := signer(private).Open(t.Context())
 	if err == nil {
-		err = session.Attest(t.Context(), f.artifact, sign.PredicateType, build(nil))
+		_, err = session.Attest(t.Context(), f.artifact, sign.PredicateType, build(nil))
 	}
 	if err != nil {
 		t.Fatal(err)

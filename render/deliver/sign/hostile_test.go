@@ -43,7 +43,6 @@ func newHostile(t *testing.T) *hostile {
 	private, public := h.key("ours")
 	h.public = public
 	h.sign(signer(private))
-	h.only(true)
 	return h
 }
 
@@ -189,7 +188,6 @@ func TestClaimedSizes(t *testing.T) {
 	other, _ := h.key("other")
 	h.artifact = h.push("another")
 	h.sign(signer(other))
-	h.only(true)
 	h.refused(local(h.public), "signature: ")
 }
 

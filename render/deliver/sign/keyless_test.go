@@ -129,12 +129,7 @@ func TestKeyless(t *testing.T) {
 		t.Errorf("%+v %v", v, err)
 	}
 	p.Identities[0].Subject = "somebody@example.com"
-	f.refused(p, "none of the expected identities matched")
-	if out, err := f.cosign("verify", "--insecure-ignore-tlog=true", "--insecure-ignore-sct=true", "--ca-roots", roots,
-		"--certificate-identity", subject, "--certificate-oidc-issuer", issuer, f.artifact.String()); err != nil {
-		t.Errorf("cosign verify: %v: %s", err, out)
-	}
-
+	f.refused(p, "no matching CertificateIdentity")
 	s.IdentityToken = "no.real.token"
 	if _, err := s.Open(t.Context()); err == nil {
 		t.Error("Fulcio takes any token")
@@ -166,22 +161,20 @@ func TestKeylessServiceAccount(t *testing.T) {
 	s := sign.Signer{Fulcio: url, Timestamps: clock.Timestamps(), TrustedRoot: trusted, IdentityToken: f.write("token", []byte(account))}
 	f.sign(s)
 	f.sign(s)
-	if s, a, b := f.attachments(); s != 1 || a != 1 || b != 2 {
-		t.Errorf("%d signatures, %d attestations, %d bundles by two certificates of one identity, want 1, 1, 2", s, a, b)
+	if s, a, b := f.attachments(); s != 0 || a != 0 || b != 2 {
+		t.Errorf("%d signatures, %d attestations, %d bundles by two certificates of one identity, want 0, 0, 2", s, a, b)
 	}
 	file, who := f.write("trusted_root.json", trusted), signtest.Identity("armature-system", "armature-controller")
 	p := sign.Policy{TrustedRoot: file, IgnoreTlog: true, IgnoreSCT: true, Provenance: true, Identities: []sign.Identity{{Subject: who, Issuer: issuer}}}
 	if _, err := sign.Verify(t.Context(), f.artifact, p); err != nil {
 		t.Error(err)
 	}
-	for _, form := range []string{"--new-bundle-format=true", "--new-bundle-format=false"} {
-		if out, err := f.cosign("verify", form, "--insecure-ignore-tlog=true", "--insecure-ignore-sct=true", "--use-signed-timestamps", "--trusted-root", file,
-			"--certificate-identity", who, "--certificate-oidc-issuer", issuer, f.artifact.String()); err != nil {
-			t.Errorf("cosign verify %s: %v: %s", form, err, out)
-		}
+	if out, err := f.cosign("verify", "--new-bundle-format", "--insecure-ignore-tlog=true", "--insecure-ignore-sct=true", "--use-signed-timestamps", "--trusted-root", file,
+		"--certificate-identity", who, "--certificate-oidc-issuer", issuer, f.artifact.String()); err != nil {
+		t.Errorf("cosign verify: %v: %s", err, out)
 	}
 	p.Identities[0].Subject = signtest.Identity("team1", "armature-controller")
-	f.refused(p, "none of the expected identities matched")
+	f.refused(p, "no matching CertificateIdentity")
 }
 
 // A signature with a timestamp is accepted after its certificate has ended, and one without,
@@ -191,7 +184,7 @@ func TestTimestamps(t *testing.T) {
 		stamped, known bool
 		want           string
 	}{
-		"known": {true, true, ""}, "unknown": {true, false, "not of an authority"}, "none": {false, true, "expired"},
+		"known": {true, true, ""}, "unknown": {true, false, "unable to verify signed timestamps"}, "none": {false, true, "leaf certificate verification failed"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -219,17 +212,8 @@ func TestTimestamps(t *testing.T) {
 				f.refused(p, test.want)
 				return
 			}
-			for _, bundles := range []bool{false, true} { // each form by itself
-				if _, err := sign.Verify(t.Context(), f.artifact, p); err != nil {
-					t.Error(err)
-				}
-				f.only(bundles)
-				if _, err := sign.Verify(t.Context(), f.artifact, p); err != nil {
-					t.Errorf("bundles alone: %t: %v", bundles, err)
-				}
-				f.artifact = f.push("second")
-				s.IdentityToken = signtest.Token("armature-system", "armature-controller", 2)
-				f.sign(s)
+			if _, err := sign.Verify(t.Context(), f.artifact, p); err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -250,7 +234,7 @@ func TestKeylessRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := session.Sign(t.Context(), f.artifact); !errors.As(err, new(*sign.KeyError)) || !strings.Contains(err.Error(), "does not vouch") {
+	if _, err := session.Sign(t.Context(), f.artifact); !errors.As(err, new(*sign.KeyError)) || !strings.Contains(err.Error(), "does not vouch") {
 		t.Errorf("%v", err)
 	}
 	if s, a, b := f.attachments(); s+a+b != 0 {

@@ -58,8 +58,8 @@ func TestKMS(t *testing.T) {
 	key, public := f.kms()
 	f.sign(sign.Signer{Key: key})
 	f.sign(sign.Signer{Key: key})
-	if s, a, b := f.attachments(); s != 1 || a != 1 || b != 2 {
-		t.Errorf("%d signatures, %d attestations, %d bundles, want 1, 1, 2", s, a, b)
+	if s, a, b := f.attachments(); s != 0 || a != 0 || b != 2 {
+		t.Errorf("%d signatures, %d attestations, %d bundles, want 0, 0, 2", s, a, b)
 	}
 	_, other := f.key("other")
 	for _, of := range []string{public, key} {
@@ -69,7 +69,7 @@ func TestKMS(t *testing.T) {
 			t.Errorf("%s: %v", of, err)
 		}
 	}
-	f.refused(local(other), "invalid signature")
+	f.refused(local(other), "could not verify envelope")
 	if _, err := (sign.Signer{Key: "testkms:///nowhere"}).Open(t.Context()); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("the program's own words are missing: %v", err)
 	}
@@ -91,7 +91,7 @@ func TestKMSKeyReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := session.Sign(t.Context(), f.artifact); !errors.As(err, new(*sign.KeyError)) || !strings.Contains(err.Error(), "not of the public key") {
+	if _, err := session.Sign(t.Context(), f.artifact); !errors.As(err, new(*sign.KeyError)) || !strings.Contains(err.Error(), "not of the public key") {
 		t.Errorf("%v", err)
 	}
 	if s, _, b := f.attachments(); s+b != 0 {
@@ -197,7 +197,7 @@ func TestKeptSignatures(t *testing.T) {
 			defer all.Done()
 			session, err := sign.Signer{Key: key, Keep: s.keep}.Open(t.Context())
 			if err == nil {
-				err = session.Attest(t.Context(), f.artifact, sign.PredicateType, provenance)
+				_, err = session.Attest(t.Context(), f.artifact, sign.PredicateType, provenance)
 			}
 			errs <- err
 		}()
@@ -211,8 +211,8 @@ func TestKeptSignatures(t *testing.T) {
 	if len(s.kept) != 1 {
 		t.Errorf("%d signatures are kept", len(s.kept))
 	}
-	if _, a, b := f.attachments(); a != 1 || b != 1 {
-		t.Errorf("%d attestations and %d bundles, want one of each", a, b)
+	if _, _, b := f.attachments(); b != 1 {
+		t.Errorf("%d bundles, want one", b)
 	}
 	for name := range s.kept {
 		s.kept[name] = []byte(fmt.Sprintf(`{"signature":%q}`, "Zm9yZ2Vk"))

@@ -16,8 +16,6 @@ import (
 	securedsse "github.com/secure-systems-lab/go-securesystemslib/dsse"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
-	cosignoci "github.com/sigstore/cosign/v2/pkg/oci"
-	"github.com/sigstore/cosign/v2/pkg/oci/static"
 	cosigntypes "github.com/sigstore/cosign/v2/pkg/types"
 	"github.com/sigstore/rekor/pkg/generated/models"
 	"github.com/sigstore/sigstore-go/pkg/bundle"
@@ -35,10 +33,8 @@ type proof struct {
 	Chain       []byte `json:"chain,omitempty"`
 	// Entry is the transparency log's, nil for none.
 	Entry *models.LogEntryAnon `json:"entry,omitempty"`
-	// Stamp is the timestamp of the signature (RFC 3161), and EnvelopeStamp of the
-	// envelope around it, which cosign's tag format has for attestations.
-	Stamp         []byte `json:"stamp,omitempty"`
-	EnvelopeStamp []byte `json:"envelopeStamp,omitempty"`
+	// Stamp is the timestamp of the signature (RFC 3161).
+	Stamp []byte `json:"stamp,omitempty"`
 }
 
 // prove gives the proof of a message: one that was kept and is valid, or a new one, which
@@ -85,67 +81,16 @@ func readProof(kept []byte, err error) (p proof, _ error) {
 	return p, nil
 }
 
-// sign a message, with a timestamp.
+// sign a message, with a timestamp if there is an authority.
 func (s *Session) sign(ctx context.Context, message []byte) (p proof, err error) {
 	p = proof{Certificate: s.key.cert, Chain: s.key.chain}
-	if p.Signature, err = s.key.SignMessage(bytes.NewReader(message), options.WithContext(ctx)); err != nil {
+	if p.Signature, err = s.key.SignMessage(bytes.NewReader(message), options.WithContext(ctx)); err != nil || s.key.stamps == nil {
 		return p, err
 	}
-	p.Stamp, err = s.stamp(ctx, p.Signature)
-	return p, err
-}
-
-// stamp gives a timestamp, nil where there is no authority.
-func (s *Session) stamp(ctx context.Context, signature []byte) ([]byte, error) {
-	if s.key.stamps == nil {
-		return nil, nil
+	if p.Stamp, err = s.key.stamps.GetTimestamp(ctx, p.Signature); err != nil {
+		return p, fmt.Errorf("getting a timestamp: %w", err)
 	}
-	stamp, err := s.key.stamps.GetTimestamp(ctx, signature)
-	if err != nil {
-		return nil, fmt.Errorf("getting a timestamp: %w", err)
-	}
-	return stamp, nil
-}
-
-// attributes are what cosign's tag format has beside a signature.
-func (p proof) attributes(stamp []byte) (attributes []static.Option) {
-	if p.Certificate != nil {
-		attributes = append(attributes, static.WithCertChain(p.Certificate, p.Chain))
-	}
-	if p.Entry != nil {
-		attributes = append(attributes, static.WithBundle(cosignbundle.EntryToBundle(p.Entry)))
-	}
-	if stamp != nil {
-		attributes = append(attributes, static.WithRFC3161Timestamp(&cosignbundle.RFC3161Timestamp{SignedRFC3161Timestamp: stamp}))
-	}
-	return attributes
-}
-
-// signature of a claim, in cosign's tag format.
-func (p proof) signature(claim []byte) (cosignoci.Signature, error) {
-	return static.NewSignature(claim, base64.StdEncoding.EncodeToString(p.Signature), p.attributes(p.Stamp)...)
-}
-
-// claimProof signs a claim, and has it logged.
-func (s *Session) claimProof(ctx context.Context, claim []byte, about *evidence) (proof, error) {
-	return s.prove(ctx, claim, func(p *proof) error {
-		if s.key.rekor == nil {
-			return nil
-		}
-		certificate, err := s.key.certificate(ctx)
-		if err != nil {
-			return err
-		}
-		sum := sha256.New()
-		sum.Write(claim)
-		if p.Entry, err = cosign.TLogUpload(ctx, s.key.rekor, p.Signature, sum, certificate); err != nil {
-			return fmt.Errorf("writing to the transparency log: %w", err)
-		}
-		return nil
-	}, func(p proof) bool {
-		signed, err := p.signature(claim)
-		return err == nil && s.signed(ctx, about, attached{envelope: signed}, claim)
-	})
+	return p, nil
 }
 
 // envelope is a signed statement (DSSE) with its proof.
@@ -161,33 +106,21 @@ func newEnvelope(statement []byte, p proof) (e envelope, err error) {
 	return e, err
 }
 
-// attestation in cosign's tag format.
-func (e envelope) attestation(predicateType string) (cosignoci.Signature, error) {
-	attributes := []static.Option{static.WithLayerMediaType(cosigntypes.DssePayloadType), static.WithAnnotations(map[string]string{"predicateType": predicateType})}
-	return static.NewAttestation(e.signed, append(attributes, e.attributes(e.EnvelopeStamp)...)...)
-}
-
 // bundle of Sigstore's. The key public counts where the proof has no certificate.
 func (e envelope) bundle(public crypto.PublicKey) ([]byte, error) {
 	return cosignbundle.MakeNewBundle(public, e.Entry, e.statement, e.signed, e.Certificate, e.Stamp)
 }
 
-// envelope signs a statement, when it is asked for, and has it logged. It is for a bundle,
-// and for cosign's tag format if it is tagged.
-func (s *Session) envelope(ctx context.Context, text []byte, about *evidence, predicateType string, tagged bool) func() (envelope, error) {
+// envelope signs a statement, when it is asked for, and has it logged.
+func (s *Session) envelope(ctx context.Context, text []byte, about *evidence, predicateType string) func() (envelope, error) {
 	return sync.OnceValues(func() (envelope, error) {
 		p, err := s.prove(ctx, securedsse.PAE(cosigntypes.IntotoPayloadType, text), func(p *proof) error {
+			if s.key.rekor == nil {
+				return nil
+			}
 			e, err := newEnvelope(text, *p)
 			if err != nil {
 				return err
-			}
-			if tagged {
-				if p.EnvelopeStamp, err = s.stamp(ctx, e.signed); err != nil {
-					return err
-				}
-			}
-			if s.key.rekor == nil {
-				return nil
 			}
 			certificate, err := s.key.certificate(ctx)
 			if err != nil {
@@ -199,7 +132,7 @@ func (s *Session) envelope(ctx context.Context, text []byte, about *evidence, pr
 			return nil
 		}, func(p proof) bool {
 			e, err := newEnvelope(text, p)
-			return err == nil && s.acceptable(ctx, e, about, predicateType, tagged)
+			return err == nil && s.acceptable(ctx, e, about, predicateType)
 		})
 		if err != nil {
 			return envelope{}, err
@@ -208,8 +141,8 @@ func (s *Session) envelope(ctx context.Context, text []byte, about *evidence, pr
 	})
 }
 
-// acceptable reports whether an envelope is the session's in the forms that it is for.
-func (s *Session) acceptable(ctx context.Context, e envelope, about *evidence, predicateType string, tagged bool) bool {
+// acceptable reports whether the bundle of an envelope is the session's.
+func (s *Session) acceptable(ctx context.Context, e envelope, about *evidence, predicateType string) bool {
 	public, err := s.key.PublicKey(options.WithContext(ctx))
 	if err != nil {
 		return false
@@ -219,14 +152,7 @@ func (s *Session) acceptable(ctx context.Context, e envelope, about *evidence, p
 		return false
 	}
 	b := &bundle.Bundle{}
-	if b.UnmarshalJSON(content) != nil || !s.states(ctx, about, attached{bundle: b}, e.statement, predicateType) {
-		return false
-	}
-	if !tagged {
-		return true
-	}
-	signed, err := e.attestation(predicateType)
-	return err == nil && s.states(ctx, about, attached{envelope: signed}, e.statement, predicateType)
+	return b.UnmarshalJSON(content) == nil && s.states(about, attached{bundle: b}, e.statement, predicateType)
 }
 
 // SignedBy is who signs: a key, or an identity that is certified.

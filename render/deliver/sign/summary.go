@@ -53,7 +53,7 @@ func NewSummary(v Verified, p Policy) (Summary, error) {
 	}, nil
 }
 
-// Summarize verifies an artifact and attaches a summary of the verdict, in both forms.
+// Summarize verifies an artifact and attaches a summary of the verdict.
 // What the policy refuses gets none.
 func (s *Session) Summarize(ctx context.Context, artifact name.Digest, p Policy) (Verified, error) {
 	v, err := Verify(ctx, artifact, p)
@@ -64,5 +64,6 @@ func (s *Session) Summarize(ctx context.Context, artifact name.Digest, p Policy)
 	if err != nil {
 		return Verified{}, err
 	}
-	return v, s.Attest(ctx, artifact, SummaryType, summary)
+	_, err = s.Attest(ctx, artifact, SummaryType, summary)
+	return v, err
 }

@@ -113,7 +113,7 @@ func TestForgedTests(t *testing.T) {
 	f.refused(demand, "tests: ")
 
 	// A run that failed and one that passed built the same image: the policy accepts the second.
-	if err := session.Attest(t.Context(), f.artifact, sign.TestResultType, tested("uid-1", "", sign.Failed, "evaluate")); err != nil {
+	if _, err := session.Attest(t.Context(), f.artifact, sign.TestResultType, tested("uid-1", "", sign.Failed, "evaluate")); err != nil {
 		t.Fatal(err)
 	}
 	f.refused(demand, `ended with "FAILED"`)
@@ -123,7 +123,7 @@ func TestForgedTests(t *testing.T) {
 		t.Errorf("%+v %v", v, err)
 	}
 	// Of the results of one run each has to be good enough.
-	if err := session.Attest(t.Context(), f.artifact, sign.TestResultType, tested("uid-2", "", sign.Failed, "evaluate")); err != nil {
+	if _, err := session.Attest(t.Context(), f.artifact, sign.TestResultType, tested("uid-2", "", sign.Failed, "evaluate")); err != nil {
 		t.Fatal(err)
 	}
 	f.refused(demand, `ended with "FAILED"`)

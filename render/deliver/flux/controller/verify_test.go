@@ -71,7 +71,8 @@ func (s *signed) sign(artifact name.Digest) {
 	s.Helper()
 	session, err := s.signer.Open(s.Context())
 	s.must(err)
-	s.must(session.Sign(s.Context(), artifact))
+	_, err = session.Sign(s.Context(), artifact)
+	s.must(err)
 }
 
 // policy makes a ConfigMap with a policy for the key.
