@@ -99,7 +99,7 @@ func objects(file string, data []byte) (map[krm.Ref]found, error) {
 	return all, failed
 }
 
-const remedy = "run `armature render`; if kustomize should have done it, pass --enable-alpha-plugins --enable-exec, without which it skips functions silently"
+const remedy = "run `armature render`; kustomize skips functions silently without --enable-alpha-plugins --enable-exec, and kpt one whose condition is false"
 
 func (v *verification) report(rule string, at found, field, message, hint string) {
 	v.findings = append(v.findings, krm.Finding{Rule: "verify/" + rule, Severity: krm.Error, Message: message, Hint: hint,
