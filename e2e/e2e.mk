@@ -5,6 +5,12 @@
 controlplane: ## Build etcd and kube-apiserver for the tests that need a Kubernetes API
 	@e2e/build.sh controlplane kube ./controlplane etcd kube-apiserver
 
+# The oldest Kubernetes that is supported, without the clouds that it had inside, of which
+# some modules cannot be had.
+.PHONY: oldest-kube
+oldest-kube:
+	@GOFLAGS="$$GOFLAGS -tags=providerless" e2e/build.sh oldest-kube/ oldest-kube . oldest-kube/etcd oldest-kube/kube-apiserver
+
 PEERS += signing
 
 .PHONY: signing cosigns
@@ -87,7 +93,8 @@ cluster-programs: cluster-packages controlplane cosigns
 	@e2e/build.sh coredns dns .
 	@e2e/build.sh csi csi .
 	@e2e/build.sh sidecars sidecars .
-	@for module in tekton kaniko buildkit lifecycle anchore oras flux; do e2e/build.sh $$module $$module tool || exit; done
+	@e2e/build.sh tekton $(TEKTON) tool
+	@for module in kaniko buildkit lifecycle anchore oras flux; do e2e/build.sh $$module $$module tool || exit; done
 	@e2e/spire/source.sh
 	@e2e/build.sh spire spire tool
 	@e2e/build.sh grype-database anchore ./database
@@ -96,6 +103,9 @@ cluster-programs: cluster-packages controlplane cosigns
 
 cluster-packages:
 	@e2e/packages.sh cluster
+
+# The folder of e2e with the Tekton that the cluster has.
+export TEKTON ?= tekton
 
 # What stories run beside the cluster's own programs.
 .PHONY: story-programs
@@ -118,6 +128,11 @@ test-e2e:
 	else \
 		printf '\n*** THE STORIES ON A REAL CLUSTER WERE NOT RUN: %s ***\n\n' "$$why"; \
 	fi
+
+.PHONY: e2e-matrix
+e2e-matrix: controlplane oldest-kube ## Run what needs an API server with the oldest supported Kubernetes, and the stories with the oldest Tekton
+	@KUBEBUILDER_ASSETS=$(CACHE)/bin/oldest-kube ARMATURE_TEST_SERVERS=required e2e/test.sh ./builds/controller ./render/deliver/apply ./render/deliver/flux/... ./catalog/controller
+	@TEKTON=oldest-tekton e2e/run.sh
 
 demo-build: cluster-up e2e-commands ## Build an image from Git on that cluster and run it, step by step
 	@e2e/demo-build.sh

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,11 +22,11 @@ var tektonParts = []string{
 	"controller.yaml", "webhook.yaml", "500-webhooks.yaml",
 }
 
-// copyTekton copies the manifests from the module in e2e/tekton to
+// copyTekton copies the manifests from the module in the folder of e2e that TEKTON names to
 // .cache/tekton-config, numbered in order.
 func copyTekton(cache string) error {
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/tektoncd/pipeline")
-	list.Dir = filepath.Join(cache, "..", "e2e", "tekton")
+	list.Dir = filepath.Join(cache, "..", "e2e", cmp.Or(os.Getenv("TEKTON"), "tekton"))
 	module, err := list.Output()
 	if err != nil {
 		return fmt.Errorf("looking for Tekton's module: %w", err)
