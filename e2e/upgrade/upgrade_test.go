@@ -564,6 +564,7 @@ func (w *world) snapshot(same bool) map[string]string {
 			w.Errorf("there is no %s", k.Kind)
 		}
 		for _, o := range list.Items {
+			unstructured.RemoveNestedField(o.Object, "status", "artifact", "inputs") // which the program is one of
 			state := map[string]any{"uid": o.GetUID(), "owners": o.GetOwnerReferences()}
 			fields := [][]string{{"status", "phase"}, {"status", "builtImage"}, {"status", "runNumber"}, {"status", "conditions"}}
 			if k.Kind == "AgentBuild" || k.Kind == "PipelineRun" || same {
