@@ -129,9 +129,13 @@ test-e2e:
 		printf '\n*** THE STORIES ON A REAL CLUSTER WERE NOT RUN: %s ***\n\n' "$$why"; \
 	fi
 
+# Kubernetes 1.29 has no admission policies (1.30), with which two tests refuse runs, and does
+# not count changes of a pod (1.33): docs/threat-model.md says what that leaves.
+LATER := TestDenied$$|TestQueueDenied$$|TestForgedIsNotAttested/a_pod.s_image_changed_and_put_back
+
 .PHONY: e2e-matrix
 e2e-matrix: controlplane oldest-kube ## Run what needs an API server with the oldest supported Kubernetes, and the stories with the oldest Tekton
-	@KUBEBUILDER_ASSETS=$(CACHE)/bin/oldest-kube ARMATURE_TEST_SERVERS=required e2e/test.sh ./builds/controller ./render/deliver/apply ./render/deliver/flux/... ./catalog/controller
+	@GOFLAGS="$$GOFLAGS '-skip=$(LATER)'" KUBEBUILDER_ASSETS=$(CACHE)/bin/oldest-kube ARMATURE_TEST_SERVERS=required e2e/test.sh ./builds/controller ./render/deliver/apply ./render/deliver/flux/... ./catalog/controller
 	@TEKTON=oldest-tekton e2e/run.sh
 
 demo-build: cluster-up e2e-commands ## Build an image from Git on that cluster and run it, step by step
