@@ -70,6 +70,10 @@ func TestOutputs(t *testing.T) {
 				}
 			case "":
 				commands(t, name, m[2], used)
+			case "mermaid":
+				if name != "docs/builds.md" {
+					t.Errorf("%s has a drawing that no test compares, as builds/graph does that of docs/builds.md", name)
+				}
 			case "yaml", "python", "dockerfile":
 			default:
 				t.Errorf("%s has a block of %s: write sh before what a test plays, text or diff before its output", name, m[1])
