@@ -131,6 +131,10 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 			return nil, stays
 		}
 	}
+	if w.opt.Hosted && w.opt.Config == nil && !w.undo && o.Kind == "RenderConfig" && o.Group() == keys.Group {
+		w.findings = append(w.findings, o.Finding(krm.Error, "config/not-passed", krm.Node{}, "this configuration is an item and not the functionConfig, so that nothing reads it",
+			"pass it: configPath in the Kptfile, or kpt fn eval --fn-config FILE"))
+	}
 	u.NoOriginal = w.opt.Hosted
 	w.pkg.Start(u, o, &w.object)
 	if w.undo {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -177,6 +178,31 @@ func TestHostedFindings(t *testing.T) {
 		}
 		if want := "path: " + file; file != "" && !strings.Contains(string(out), want) {
 			t.Errorf("the results lack %q:\n%s", want, out)
+		}
+	}
+}
+
+// TestConfigurationAmongItems: a host that passes a RenderConfig among the items, and no
+// functionConfig, does not get the defaults.
+func TestConfigurationAmongItems(t *testing.T) {
+	const config = "  apiVersion: armature.dev/v1alpha1\n  kind: RenderConfig\n  metadata: {name: armature, annotations: {config.kubernetes.io/path: armature.yaml}}\n"
+	text := "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n-" + config[1:] +
+		"- apiVersion: v1\n  kind: Pod\n  metadata: {name: web, labels: {kagenti.io/inject: enabled}}\n  spec: {containers: [{name: web, image: \"web:v1\"}]}\n"
+	for passed, failed := range map[string]bool{"": true, "functionConfig:\n" + config: false} {
+		list, err := host.ReadList([]byte(text + passed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, findings, _, err := list.Render(render.Options{})
+		if err != nil || krm.Failed(findings) != failed {
+			t.Errorf("with %q: %v, %v", passed, findings, err)
+		}
+		refused := slices.IndexFunc(findings, func(f krm.Finding) bool { return f.Rule == "config/not-passed" })
+		if failed && (refused < 0 || findings[refused].File != "armature.yaml" || !strings.Contains(findings[refused].Hint, "--fn-config")) {
+			t.Errorf("%v", findings)
+		}
+		if _, findings, _, err := list.Run(render.Options{}, render.Uninject); err != nil || krm.Failed(findings) {
+			t.Errorf("uninject with %q: %v, %v", passed, findings, err)
 		}
 	}
 }
