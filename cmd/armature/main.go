@@ -16,7 +16,6 @@ import (
 	"github.com/armature-dev/armature/cmd/internal/artifact"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/cmd/internal/discovery"
-	_ "github.com/armature-dev/armature/cmd/internal/heap"
 	"github.com/armature-dev/armature/cmd/internal/testfunction"
 	"github.com/armature-dev/armature/render/version"
 )
