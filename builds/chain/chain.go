@@ -88,7 +88,7 @@ func WorkloadOf(o *unstructured.Unstructured, report status.Report) Workload {
 	}
 	for _, x := range report.Workloads {
 		if x.Namespace == w.Namespace && x.Name.Name == w.Name && x.Kind == w.Kind {
-			w.Ready, w.Desired = x.Ready, x.Pods
+			w.Ready, w.Desired = x.Ready, max(x.Pods, w.Desired) // there may be no pod yet
 		}
 	}
 	return w

@@ -374,7 +374,7 @@ func TestBuildCluster(t *testing.T) {
 	}
 	// A cluster without the CRD differs from one without builds.
 	for _, args := range [][]string{{"build", "list"}, {"build", "describe", "weather"}} {
-		if _, errs := a.run(t, 1, append(args, "--api-group", "agent.example.com")...); !strings.Contains(errs, "knows no AgentBuild of agent.example.com\n  hint: `armature install") {
+		if _, errs := a.run(t, 1, append(args, "--api-group", "agent.example.com")...); !strings.Contains(errs, "the cluster has no AgentBuild of agent.example.com\n  hint: `armature install") {
 			t.Errorf("%v without the CRD: %s", args, errs)
 		}
 	}

@@ -511,10 +511,10 @@ spec:
 	if err := d.Create(t.Context(), update); err != nil {
 		t.Fatal(err)
 	}
-	update.Status = updates.ImageUpdateStatus{Commit: "5b12e85009e7", Held: []updates.HeldImage{{Build: "forecast", Image: image("2"), Why: "commit 5b12e85009e7 took it out of the lock again"}}}
+	update.Status = updates.ImageUpdateStatus{Commit: "5b12e85009e7", Held: []updates.HeldImage{{Build: "forecast", Image: image("2"), Why: "commit 5b12e85009e7 removed it from the lock"}}}
 	if err := d.Status().Update(t.Context(), update); err != nil {
 		t.Fatal(err)
 	}
-	out, _ = d.run(t, 1, "status", "weather", "-n", "team1")
+	out, _ = d.run(t, 3, "status", "weather", "-n", "team1")
 	page.Shown(t, "docs/status.md", "armature status weather -n team1", out)
 }

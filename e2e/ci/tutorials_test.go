@@ -252,7 +252,7 @@ func TestFluxTutorial(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	address := strings.TrimPrefix(server.URL, "http://")
-	c.variables["PATH"] += ":" + filepath.Dir(cosign)
+	c.variables["PATH"] = filepath.Dir(cosign) + ":" + c.variables["PATH"]
 	c.play("flux-system", "kustomization/agents", `{"status": {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "True", "reason": "ReconciliationSucceeded", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`)
 	dir, out := play(t, "tutorials/flux.md", map[string]string{"registry": "export REGISTRY=" + address}, c.variables)
 	if key := c.run("get", "secret", "-n", "flux-system", "agents-signer", "-o", "go-template={{index .data \"cosign.pub\" | base64decode}}"); !strings.Contains(key, "PUBLIC KEY") {
