@@ -56,7 +56,7 @@ func TestPinnedAgents(t *testing.T) {
 	p.inCluster(t, 0, "tools", "pin", p.apps)
 	lock, err := os.ReadFile(filepath.Join(p.apps, "armature.lock"))
 	must(t, err)
-	for _, want := range []string{"/kagent-dev/kagent/golang-adk:0.10.0-rc3", "/kagent-dev/kagent/skills-init:0.10.0-rc3", skill, "name: office", "name: pages", "name: book_room", "name: list_rooms", "name: find"} {
+	for _, want := range []string{"/kagent-dev/kagent/golang-adk:0.10.0-rc3-full", "/kagent-dev/kagent/skills-init:0.10.0-rc3", skill, "name: office", "name: pages", "name: book_room", "name: list_rooms", "name: find"} {
 		if !strings.Contains(string(lock), want) {
 			t.Errorf("the lock: no %q in\n%s", want, lock)
 		}
@@ -108,11 +108,11 @@ func (p *pinned) kagentImages(t *testing.T) {
 	busybox, err := remote.Image(reference(t, p.info.HostRegistry+"/armature/busybox@"+digest))
 	must(t, err)
 	for name, entrypoint := range map[string][]string{
-		"golang-adk": {"sh", "-c", "mkdir -p /tmp/www/.well-known && echo '{}' >/tmp/www/.well-known/agent-card.json && exec httpd -f -p 8080 -h /tmp/www"}, "skills-init": {"true"},
+		"golang-adk:0.10.0-rc3-full": {"sh", "-c", "mkdir -p /tmp/www/.well-known && echo '{}' >/tmp/www/.well-known/agent-card.json && exec httpd -f -p 8080 -h /tmp/www"}, "skills-init:0.10.0-rc3": {"true"},
 	} {
 		image, err := mutate.Config(busybox, v1.Config{Entrypoint: entrypoint, Env: []string{"PATH=/bin:/usr/bin"}})
 		must(t, err)
-		must(t, remote.Write(reference(t, p.info.HostRegistry+"/"+p.namespace+"/kagent-dev/kagent/"+name+":0.10.0-rc3"), image))
+		must(t, remote.Write(reference(t, p.info.HostRegistry+"/"+p.namespace+"/kagent-dev/kagent/"+name), image))
 	}
 }
 
