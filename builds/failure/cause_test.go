@@ -3,8 +3,31 @@ package failure
 import (
 	"testing"
 
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	"knative.dev/pkg/apis"
+
 	"github.com/armature-dev/armature/builds/api"
 )
+
+// A pod that used more of the disk than its limit is evicted, whichever Tekton reports it, and
+// its build is not at once tried again.
+func TestEvictedForItsOwnDisk(t *testing.T) {
+	const message = "Pod ephemeral local storage usage exceeds the total limit of containers 1200Mi. "
+	for _, test := range []struct{ reason, message, want string }{
+		{"Failed", message, api.ReasonEvicted}, // Tekton 1.9
+		{"PodEvicted", message, api.ReasonEvicted},
+		{"Failed", "build failed for unspecified reasons.", api.ReasonFailed},
+		{"StepFailed", message, api.ReasonFailed},
+	} {
+		task, d := &tektonv1.TaskRun{}, &api.FailureDetails{Reason: api.ReasonFailed}
+		task.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionFalse, Reason: test.reason, Message: test.message})
+		(&Reader{}).ofTask(t.Context(), d, task)
+		if string(d.Reason) != test.want || d.Cause != "" {
+			t.Errorf("%s: %s: %s %q, want %s", test.reason, test.message, d.Reason, d.Cause, test.want)
+		}
+	}
+}
 
 func TestPodCause(t *testing.T) {
 	for _, test := range []struct {

@@ -165,7 +165,7 @@ func (r *Reader) ofTask(ctx context.Context, d *api.FailureDetails, task *tekton
 	if d.Cause == "" && c.Reason == reasonSidecarFailed && r.podIsGone(ctx, task.Namespace, task.Status.PodName) {
 		d.Cause = api.CausePodFailed
 	}
-	if d.Cause == api.CauseEvicted || c.Reason == tektonv1.TaskRunReasonPodEvicted.String() {
+	if d.Cause == api.CauseEvicted || overItsOwnLimit(c.Reason, c.Message) || c.Reason == tektonv1.TaskRunReasonPodEvicted.String() {
 		d.Reason = api.ReasonEvicted
 	}
 }
