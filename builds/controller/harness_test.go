@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"knative.dev/pkg/apis"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -325,18 +326,22 @@ func (w *world) fail(run *tektonv1.PipelineRun) {
 
 func (w *world) finish(run *tektonv1.PipelineRun, state corev1.ConditionStatus, reason, message string, edit ...func(*tektonv1.PipelineRunStatus)) {
 	w.Helper()
-	fresh := &tektonv1.PipelineRun{}
-	w.must(w.Get(w.Context(), client.ObjectKeyFromObject(run), fresh))
-	now := metav1.Now()
-	if fresh.Status.StartTime == nil {
-		fresh.Status.StartTime = &now
-	}
-	fresh.Status.CompletionTime = &now
-	fresh.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: state, Reason: reason, Message: message})
-	for _, e := range edit {
-		e(&fresh.Status)
-	}
-	w.must(w.Status().Update(w.Context(), fresh))
+	w.must(retry.RetryOnConflict(retry.DefaultRetry, func() error { // the controller may write just now
+		fresh := &tektonv1.PipelineRun{}
+		if err := w.Get(w.Context(), client.ObjectKeyFromObject(run), fresh); err != nil {
+			return err
+		}
+		now := metav1.Now()
+		if fresh.Status.StartTime == nil {
+			fresh.Status.StartTime = &now
+		}
+		fresh.Status.CompletionTime = &now
+		fresh.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: state, Reason: reason, Message: message})
+		for _, e := range edit {
+			e(&fresh.Status)
+		}
+		return w.Status().Update(w.Context(), fresh)
+	}))
 }
 
 // begin a run as Tekton would.
