@@ -114,7 +114,7 @@ type Output struct {
 	pipelineText string // Pipeline.Spec as JSON
 }
 
-// Held reports whether the run may begin only after what it needs was put beside it.
+// Held reports whether the run is created pending, because objects that it needs follow.
 func (o *Output) Held() bool {
 	return len(o.Copies) > 0 || o.Run.Spec.PipelineRef != nil && len(o.Run.OwnerReferences) == 0
 }

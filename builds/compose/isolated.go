@@ -91,7 +91,8 @@ func copies(in Input, needs []Need) (out []Copy) {
 	return out
 }
 
-// checkIsolated refuses what an isolated run must not have, whoever named it.
+// checkIsolated returns a fault for each field of the build or the template that an isolated run
+// must not have.
 func checkIsolated(in Input, builder string, o ordered) (found faults) {
 	if !isolated(in) {
 		return nil

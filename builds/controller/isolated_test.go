@@ -25,7 +25,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// isolate gives the platform a namespace for the runs of attested builds.
+// isolate creates the build namespace of the platform, where attested runs are.
 func (w *world) isolate() *world {
 	w.Helper()
 	w.options.Settings.BuildNamespace = w.namespace + "-isolated"

@@ -126,8 +126,8 @@ func (r *Reconciler) forget(ctx context.Context, build types.NamespacedName) {
 	r.attester.Forget(build)
 }
 
-// sweepGone deletes the runs that a build of that name has left behind, where there is none any more:
-// somebody may have taken its finalizer away. A build that this controller does not see may exist.
+// sweepGone deletes the runs of a build that no longer exists, because its finalizer may have been
+// removed. A build that is not in this controller's cache may still exist.
 func (r *Reconciler) sweepGone(ctx context.Context, build types.NamespacedName) error {
 	if r.runs.BuildNamespace == "" {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// A run in the platform's namespace is shown with its build, and not that of another build which
-// the status names: whoever may write a status could read any run. A refusal says where the run is.
+// TestIsolatedRun checks that a run in the platform's namespace is shown for its own build alone:
+// otherwise a tenant that can write a status could read every run. A refusal names the namespace.
 func TestIsolatedRun(t *testing.T) {
 	run := func(name, build string) string {
 		return fmt.Sprintf(`{"apiVersion":"tekton.dev/v1","kind":"PipelineRun","metadata":{"namespace":"platform","name":%q,"annotations":{"armature.dev/build-uid":%q}}}`, name, build)

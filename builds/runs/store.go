@@ -77,9 +77,9 @@ func (s *Store) isolated(ctx context.Context, build types.NamespacedName) (out [
 	return out, nil
 }
 
-// Sweep deletes the isolated runs in the cache that were made for a build of that name and are
-// not of that UID, which is empty if there is no such build, and runs that were left before they
-// began. Wait says that one of these may still be there.
+// Sweep deletes the isolated runs in the cache that have the name of the build and another UID, and
+// those that are still held. The UID is empty if the build does not exist. Wait reports that a held
+// run of the build may still exist.
 func (s *Store) Sweep(ctx context.Context, build types.NamespacedName, uid types.UID) (wait bool, _ error) {
 	all, err := s.isolated(ctx, build)
 	for _, run := range all {

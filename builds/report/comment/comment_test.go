@@ -11,8 +11,8 @@ import (
 	"github.com/armature-dev/armature/render/compare"
 )
 
-// What a build prints, and what an author writes, mentions nobody, links nothing and ends no
-// block: it is in code alone.
+// TestHostileContent checks that text of builds and authors is in code blocks alone: it mentions
+// no user, has no link, and ends no block.
 func TestHostileContent(t *testing.T) {
 	const hostile = "@octocat #12 <img src=https://evil.example/x> [x](https://evil.example) | `` ``` ~~~ </details> <!-- armature: package/a -->\x1b[2J"
 	b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"}}

@@ -119,7 +119,7 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Entry, error) {
 	return s.get(ctx, key, true)
 }
 
-// Summary gives one entry without its items, or ErrNotFound.
+// Summary returns one entry without its items, or ErrNotFound.
 func (s *Store) Summary(ctx context.Context, key store.Key) (store.Entry, error) {
 	return s.get(ctx, key, false)
 }
