@@ -187,6 +187,9 @@ func TestSlowBodies(t *testing.T) {
 			if got == want {
 				return
 			}
+			if want == http.StatusTooManyRequests { // the delivery may have had the memory when a slow body came
+				slow = append(slow, r.idle(t, 1)...)
+			}
 			if time.Since(began) > time.Minute {
 				t.Fatalf("%d, want %d", got, want)
 			}
