@@ -12,15 +12,15 @@ import (
 func TestImports(t *testing.T) {
 	const module = "github.com/armature-dev/armature/"
 	var catalog []string // without the console
-	for _, name := range []string{"access", "api", "ask", "client", "controller", "entry", "login", "serve", "store"} {
+	for _, name := range []string{"access", "api", "ask", "client", "controller", "kinds", "serve", "store"} {
 		catalog = append(catalog, module+"catalog/"+name+"/...")
 	}
 	for _, ban := range []struct{ of, what, reason string }{
 		{module + "catalog/store", module, "the store imports nothing of ours"},
 		{module + "catalog/store", "k8s.io/", "the store knows no cluster"},
 		{module + "catalog/api", module, "the kinds import nothing of ours"},
-		{module + "catalog/entry", "k8s.io/client-go", "reading manifests needs no cluster"},
-		{module + "catalog/entry", "sigs.k8s.io/controller-runtime", "reading manifests needs no cluster"},
+		{module + "catalog/kinds", "k8s.io/client-go", "reading manifests needs no cluster"},
+		{module + "catalog/kinds", "sigs.k8s.io/controller-runtime", "reading manifests needs no cluster"},
 		{module + "catalog/ask", module + "catalog/controller", "commands ask without the controller"},
 		{module + "catalog/serve", module + "catalog/ask", "what serves does not ask agents"},
 		{module + "catalog/serve", module + "catalog/controller", "what serves does not ask agents"},

@@ -17,14 +17,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
 // Access asks Kubernetes who a caller is and what they may list. Its zero value lets nobody in.
 type Access struct {
 	// Login knows who has a session; nil is nobody.
-	Login *login.Login
+	Login *Login
 
 	authn authenticator.Request
 	authz authorizer.UnconditionalAuthorizer

@@ -14,7 +14,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/armature-dev/armature/catalog/access/reviews"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/catalog/store/database"
@@ -88,7 +87,7 @@ func TestRightsAreAskedForTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	guard, err := reviews.Kubernetes(&rest.Config{Host: api.URL, QPS: -1})
+	guard, err := serve.Kubernetes(&rest.Config{Host: api.URL, QPS: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,13 +15,11 @@ import (
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
-
-	"github.com/armature-dev/armature/catalog/login"
 )
 
 // Own rights are those of the account that a configuration signs in as, whoever the caller is:
 // they are asked for by SelfSubjectAccessReview. Only sessions of l are let in.
-func Own(cfg *rest.Config, l *login.Login) (Access, error) {
+func Own(cfg *rest.Config, l *Login) (Access, error) {
 	c, err := authorizationclient.NewForConfig(cfg)
 	if err != nil {
 		return Access{}, fmt.Errorf("setting up access: %w", err)

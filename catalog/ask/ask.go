@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/armature-dev/armature/catalog/entry"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/answers"
 	"github.com/armature-dev/armature/render/version"
@@ -137,7 +137,7 @@ func Reason(err error) string {
 	var status StatusError
 	var timeout net.Error
 	var certificate *tls.CertificateVerificationError
-	var card *entry.CardError
+	var card *kinds.CardError
 	var dns *net.DNSError
 	var missing *MissingError
 	for _, known := range []error{ErrTooLarge, errOtherHost, errForbidden, answers.ErrBusy} {

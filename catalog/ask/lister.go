@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api/kagent"
-	"github.com/armature-dev/armature/catalog/entry"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/tools"
 )
@@ -33,7 +33,7 @@ func (l *Lister) List(ctx context.Context, o client.Object, stateless string) (f
 			return nil, "", errors.New(Reason(err))
 		}
 	case *kagent.MCPServer:
-		at.URL = entry.ServiceOf(o)
+		at.URL = kinds.ServiceOf(o)
 	}
 	at.ToolsAlone, at.Stateless = true, stateless
 	ask := func() (*Discovery, error) {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/catalog/login"
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/e2e/browser"
 	"github.com/armature-dev/armature/e2e/openid"
@@ -181,11 +181,11 @@ func TestPagesInChromium(t *testing.T) {
 		w.must(os.WriteFile(secret, []byte("of the console\n"), 0o600))
 		w.must(os.WriteFile(file, []byte("issuer: "+provider.Issuer+"\nclientID: armature\nclientSecretFile: "+secret+"\nurl: "+w.url+"\nusernameClaim: email\nscopes: [groups]\n"), 0o600))
 		var err error
-		w.login.Config, err = login.Read(file)
+		w.login.Config, err = access.ReadLogin(file)
 		w.must(err)
 		w.start()
 		w.watches()
-		provider.Start(t, w.url+login.Callback)
+		provider.Start(t, w.url+access.LoginCallback)
 		w.grant(rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "anna@example.com"}, "anna-at-example", owner, "*")
 		inspect(b, "login-oidc", w.url+"/login?next=/builds")
 		b.Do(chromedp.Click(`a.button`), chromedp.SendKeys(`input[name=username]`, "anna"), chromedp.SendKeys(`input[name=password]`, "right"), chromedp.Submit(`input[name=password]`), chromedp.WaitVisible(`.who`))

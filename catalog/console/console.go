@@ -22,7 +22,6 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/access"
-	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -114,8 +113,8 @@ func (c *Console) Handler() http.Handler {
 			c.write(w, r, nil, c.signIn(http.StatusForbidden, why, ""))
 		}
 		if l.Provider() {
-			mux.HandleFunc("GET "+login.Path, l.Begin)
-			mux.HandleFunc("GET "+login.Callback, l.End)
+			mux.HandleFunc("GET "+access.LoginPath, l.Begin)
+			mux.HandleFunc("GET "+access.LoginCallback, l.End)
 		}
 	}
 	if c.Cluster != nil {
@@ -168,7 +167,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, build func(*Visi
 	}
 	// Who is still signed in at the provider comes back without a question.
 	if l := c.Access.Login; errors.As(err, new(access.Unknown)) && l != nil && l.Provider() && l.Began(r) {
-		http.Redirect(w, r, login.Path+"?"+url.Values{"next": {login.Local(r.URL.RequestURI())}}.Encode(), http.StatusSeeOther)
+		http.Redirect(w, r, access.LoginPath+"?"+url.Values{"next": {access.LocalPath(r.URL.RequestURI())}}.Encode(), http.StatusSeeOther)
 		return
 	}
 	c.write(w, r, who, page)
@@ -282,7 +281,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	setCookie(w, r, token, 8*3600)
-	http.Redirect(w, r, login.Local(next), http.StatusSeeOther)
+	http.Redirect(w, r, access.LocalPath(next), http.StatusSeeOther)
 }
 
 func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
@@ -312,10 +311,10 @@ type signInData struct {
 }
 
 func (c *Console) signIn(status int, problem, next string) *Page {
-	next = login.Local(next)
+	next = access.LocalPath(next)
 	d := signInData{Problem: problem, Next: next, Tokens: c.Access.Tokens()}
 	if l := c.Access.Login; l != nil && l.Provider() {
-		d.Provider = login.Path + "?" + url.Values{"next": {next}}.Encode()
+		d.Provider = access.LoginPath + "?" + url.Values{"next": {next}}.Encode()
 	}
 	return &Page{Title: "Sign in", Status: status, Parts: []Part{{"sign-in", "sign-in", d}}}
 }

@@ -23,7 +23,6 @@ import (
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/console/facts"
-	"github.com/armature-dev/armature/catalog/console/reading"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/render/deliver/health"
 	"github.com/armature-dev/armature/render/deliver/status"
@@ -285,7 +284,7 @@ func (c *Cluster) readKind(ctx context.Context, kind schema.GroupVersionResource
 		objects = append(objects, u)
 		return nil
 	})
-	if errors.Is(err, reading.ErrSpent) || errors.Is(err, reading.ErrTooLarge) { // the page shows what was read until then
+	if errors.Is(err, errSpent) || errors.Is(err, errTooLarge) { // the page shows what was read until then
 		c.log.Info("not all objects of a namespace are read", "namespace", namespace, "resource", kind.Resource, "reason", err.Error())
 		err = nil
 	}

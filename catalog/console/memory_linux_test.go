@@ -25,9 +25,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/armature-dev/armature/catalog/access/reviews"
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/console"
-	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/e2e/controlplane"
@@ -48,11 +47,11 @@ func runAsConsole(folder string) error {
 	if err != nil {
 		return err
 	}
-	guard, err := reviews.Kubernetes(cfg)
+	guard, err := serve.Kubernetes(cfg)
 	if err != nil {
 		return err
 	}
-	guard.Login = &login.Login{Store: s}
+	guard.Login = &access.Login{Store: s}
 	cluster, err := console.NewCluster(cfg, console.ClusterOptions{})
 	if err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/armature-dev/armature/catalog/access"
-	"github.com/armature-dev/armature/catalog/login"
 )
 
 // Bounds of streams: how many pages may be open, how many are printed at once, how often
@@ -98,7 +97,7 @@ func (discard) WriteHeader(int)                {}
 // an event names what the reader then has. The page is built each time for the caller
 // whose rights are checked again, so that a stream never shows more than the page would.
 func (c *Console) events(w http.ResponseWriter, r *http.Request) {
-	at, err := url.Parse(login.Local(r.URL.Query().Get("page")))
+	at, err := url.Parse(access.LocalPath(r.URL.Query().Get("page")))
 	if err != nil {
 		http.Error(w, "page: use the path of a page", http.StatusBadRequest)
 		return

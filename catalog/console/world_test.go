@@ -25,9 +25,9 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/armature-dev/armature/catalog/access/reviews"
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/console"
-	"github.com/armature-dev/armature/catalog/login"
+	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/e2e/catalog/fleet"
@@ -71,7 +71,7 @@ type world struct {
 	kube    *kubernetes.Clientset
 	store   store.Store
 	cluster *console.Cluster
-	login   *login.Login
+	login   *access.Login
 	server  *httptest.Server
 	pace    time.Duration // of open pages; 0 is as people have it
 	url     string
@@ -139,7 +139,7 @@ func worldOf(t testing.TB, address string, cfg *rest.Config, namespaces ...strin
 		w.cluster, err = console.NewCluster(cfg, console.ClusterOptions{Namespaces: namespaces, Log: w.log})
 		w.must(err)
 	}
-	w.login = &login.Login{Store: w.store}
+	w.login = &access.Login{Store: w.store}
 	w.server = httptest.NewUnstartedServer(nil)
 	w.url = "http://" + w.server.Listener.Addr().String()
 	return w
@@ -148,7 +148,7 @@ func worldOf(t testing.TB, address string, cfg *rest.Config, namespaces ...strin
 // start the console, until the test ends.
 func (w *world) start() {
 	w.Helper()
-	guard, err := reviews.Kubernetes(shared.Get(w).Admin.Config)
+	guard, err := serve.Kubernetes(shared.Get(w).Admin.Config)
 	w.must(err)
 	guard.Login = w.login
 	ctx, cancel := context.WithCancel(context.Background())

@@ -27,8 +27,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/ask"
-	"github.com/armature-dev/armature/catalog/cardkeys"
-	"github.com/armature-dev/armature/catalog/entry"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -50,8 +49,8 @@ const (
 
 // askAgent fetches the cards of all ready pods that an AgentCard selects.
 func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store.Entry, memory *ask.Share) (answer, error) {
-	spec, status := entry.CardOf(o)
-	a := answer{entry: entry.New(o, before), next: period(spec)}
+	spec, status := kinds.CardOf(o)
+	a := answer{entry: kinds.New(o, before), next: period(spec)}
 	pods, err := readyPods(ctx, r.Client, r.Live, o.GetNamespace(), spec)
 	if problem := (*ask.MissingError)(nil); errors.As(err, &problem) {
 		a.fail(problem)
@@ -81,7 +80,7 @@ func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store
 		a.fail(got[0].err)
 	default:
 		got[good].card.Fill(&a.entry)
-		entry.Describe(&a.entry, spec.Metadata)
+		kinds.Describe(&a.entry, spec.Metadata)
 		a.replace = true
 		a.entry.Fetched = r.now()
 		a.entry.Health, a.entry.Message = store.Healthy, ""
@@ -111,9 +110,9 @@ func period(spec *api.AgentCardSpec) time.Duration {
 type fetched struct {
 	store.Instance
 	ip   string
-	card *entry.Card
+	card *kinds.Card
 	// verdict is on the card, as it was answered.
-	verdict cardkeys.Verdict
+	verdict kinds.Verdict
 	err     error
 }
 
@@ -160,7 +159,7 @@ func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *co
 		var data []byte
 		var decoding atomic.Int64
 		if data, f.err = ask.Get(ctx, transport, base+path, maxCard, memory, &decoding); f.err == nil {
-			f.card, f.err = entry.ReadCard(data)
+			f.card, f.err = kinds.ReadCard(data)
 		}
 		if f.err == nil {
 			f.verdict = r.cardKeys.now(ctx, r.CardKeys).Verify(data, pod.Namespace)
@@ -344,7 +343,7 @@ func cardStatus(o client.Object, old api.AgentCardStatus, a answer, got []fetche
 			want.Cards = append(want.Cards, fetchedCard(f, old.Cards, now, &left))
 		}
 	}
-	if entry.Published(o) && len(want.Cards) > 0 {
+	if kinds.Published(o) && len(want.Cards) > 0 {
 		want.Card, want.Protocol = want.Cards[0].Card, "a2a"
 	}
 	condition(&want.Conditions, api.ConditionDiscovered, o.GetGeneration(), a, now)
@@ -361,14 +360,14 @@ func cardStatus(o client.Object, old api.AgentCardStatus, a answer, got []fetche
 	at := metav1.NewTime(now).Rfc3339Copy()
 	want.LastSyncTime = &at
 	return func() {
-		_, status := entry.CardOf(o)
+		_, status := kinds.CardOf(o)
 		*status = want
 	}
 }
 
 // worstVerdict is the verdict on the cards of several pods; ok is false where no pod has
 // answered with a card.
-func worstVerdict(got []fetched) (worst cardkeys.Verdict, ok bool) {
+func worstVerdict(got []fetched) (worst kinds.Verdict, ok bool) {
 	order := []string{api.SignatureInvalid, api.SignatureUnknownKey, api.SignatureUnsigned, api.SignatureValid}
 	for _, f := range got {
 		if f.card != nil && (!ok || slices.Index(order, f.verdict.Verdict) < slices.Index(order, worst.Verdict)) {

@@ -13,7 +13,7 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/armature-dev/armature/catalog/cardkeys"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/functions/multi"
 )
 
@@ -27,21 +27,21 @@ const (
 // keyFolder has the keys of a folder, which changes when the ConfigMap behind it does.
 type keyFolder struct {
 	mu   sync.Mutex
-	keys cardkeys.Keys
+	keys kinds.CardKeys
 	read time.Time
 	last string // what was wrong
 }
 
 // now gives the keys of a folder. What is wrong with a file is logged once, and the other
 // files count.
-func (k *keyFolder) now(ctx context.Context, folder string) cardkeys.Keys {
+func (k *keyFolder) now(ctx context.Context, folder string) kinds.CardKeys {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if folder == "" || !k.read.IsZero() && time.Since(k.read) < keyPeriod {
 		return k.keys
 	}
 	files, err := keyFiles(folder)
-	keys, unread := cardkeys.Read(files)
+	keys, unread := kinds.ReadCardKeys(files)
 	k.keys, k.read = keys, time.Now()
 	err = multi.Errors(err, unread)
 	text := ""

@@ -8,23 +8,23 @@ import (
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	publishedapi "github.com/armature-dev/armature/catalog/api/published"
-	"github.com/armature-dev/armature/catalog/entry"
+	"github.com/armature-dev/armature/catalog/kinds"
 )
 
 // Kind is a kind of objects that the catalog follows, and how its agents and servers
 // are asked.
 type Kind struct {
-	entry.Kind
+	kinds.Kind
 	// ask asks the agent or server that an object names.
 	ask asking
 	// selectsPods is set for AgentCards: a pod wakes those that select it.
 	selectsPods bool
 }
 
-// Kinds are those of entry.Kinds, all served by one reconciler. Of a kind that is not
+// Kinds are those of kinds.Kinds, all served by one reconciler. Of a kind that is not
 // named here, the catalog has what its objects say by themselves.
-func Kinds() (kinds []Kind) {
-	for _, of := range entry.Kinds() {
+func Kinds() (out []Kind) {
+	for _, of := range kinds.Kinds() {
 		k := Kind{Kind: of, ask: (*Reconciler).askNobody}
 		switch of.New().(type) {
 		case *api.AgentCard, *publishedapi.AgentCard:
@@ -34,9 +34,9 @@ func Kinds() (kinds []Kind) {
 		case *kagent.MCPServer:
 			k.ask = askServer(server)
 		}
-		kinds = append(kinds, k)
+		out = append(out, k)
 	}
-	return kinds
+	return out
 }
 
 func (k Kind) listKind() schema.GroupVersionKind {

@@ -33,7 +33,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/ask"
-	"github.com/armature-dev/armature/catalog/entry"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
@@ -65,7 +65,7 @@ func Scheme() (*runtime.Scheme, error) { return buildScheme() }
 
 var buildScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	err := multi.Errors(clientgoscheme.AddToScheme(scheme), entry.AddToScheme(scheme))
+	err := multi.Errors(clientgoscheme.AddToScheme(scheme), kinds.AddToScheme(scheme))
 	if err != nil {
 		return nil, fmt.Errorf("building the scheme: %w", err)
 	}
@@ -282,8 +282,8 @@ func cardsOf(k Kind, cache client.Client) handler.MapFunc {
 		err = cache.List(ctx, cards, client.InNamespace(pod.GetNamespace()), client.UnsafeDisableDeepCopy)
 		if err == nil {
 			err = meta.EachListItem(cards, func(card runtime.Object) error {
-				o := card.(entry.Object)
-				spec, status := entry.CardOf(o)
+				o := card.(kinds.Object)
+				spec, status := kinds.CardOf(o)
 				selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
 				if err == nil && (selector.Matches(labels.Set(pod.GetLabels())) || spec.TargetRef != nil || asked(status, pod.GetName())) {
 					out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})

@@ -20,7 +20,6 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/armature-dev/armature/catalog/access/reviews"
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/controller"
@@ -56,7 +55,7 @@ func TestShippedRBAC(t *testing.T) {
 			w.config = account.Config
 			w.config.Wrap(forbidden.Wrap)
 			w.start()
-			guard, err := reviews.Kubernetes(w.config)
+			guard, err := serve.Kubernetes(w.config)
 			w.must(err)
 			handler := (&serve.Server{Store: w.store, Access: guard}).Handler()
 

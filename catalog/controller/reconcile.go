@@ -26,7 +26,7 @@ import (
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/ask"
-	"github.com/armature-dev/armature/catalog/entry"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -169,7 +169,7 @@ func known(ctx context.Context, s store.Store, key store.Key, o client.Object) (
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return stored, err
 	}
-	e := entry.New(o, store.Entry{})
+	e := kinds.New(o, store.Entry{})
 	_, err = s.Replace(ctx, e)
 	return e, err
 }
@@ -278,7 +278,7 @@ type serverKind struct {
 var remoteServer = serverKind{
 	endpoint: func(ctx context.Context, r *Reconciler, object client.Object, e *store.Entry) (ask.Endpoint, error) {
 		o := object.(*kagent.RemoteMCPServer)
-		e.URL, e.Protocol = o.Spec.URL, entry.Protocol(o.Spec.Protocol == kagent.SSE)
+		e.URL, e.Protocol = o.Spec.URL, kinds.Protocol(o.Spec.Protocol == kagent.SSE)
 		at, err := ask.RemoteEndpoint(ctx, r.Live, o)
 		at.Description = o.Spec.Description
 		return at, err
@@ -301,7 +301,7 @@ var remoteServer = serverKind{
 
 var server = serverKind{
 	endpoint: func(ctx context.Context, r *Reconciler, object client.Object, e *store.Entry) (ask.Endpoint, error) {
-		e.URL = entry.ServiceOf(object.(*kagent.MCPServer))
+		e.URL = kinds.ServiceOf(object.(*kagent.MCPServer))
 		if err := r.noteImages(ctx, e); err != nil {
 			return ask.Endpoint{}, err
 		}
@@ -322,7 +322,7 @@ var server = serverKind{
 // askServer lists what an MCP server of a kind offers.
 func askServer(k serverKind) asking {
 	return func(r *Reconciler, ctx context.Context, o client.Object, before store.Entry, memory *ask.Share) (answer, error) {
-		a := answer{entry: entry.New(o, before), next: r.ServerPeriod}
+		a := answer{entry: kinds.New(o, before), next: r.ServerPeriod}
 		at, err := k.endpoint(ctx, r, o, &a.entry)
 		var found *ask.Discovery
 		if err == nil {
@@ -371,5 +371,5 @@ func clip(text string, limit int) string {
 
 // askNobody stores what an object says. kagent's Agent is one: kagent runs it.
 func (r *Reconciler) askNobody(_ context.Context, o client.Object, _ store.Entry, _ *ask.Share) (answer, error) {
-	return answer{entry: entry.New(o, store.Entry{}), replace: true, next: r.ServerPeriod}, nil
+	return answer{entry: kinds.New(o, store.Entry{}), replace: true, next: r.ServerPeriod}, nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/ask"
-	"github.com/armature-dev/armature/catalog/entry"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	functionsapi "github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -32,7 +32,7 @@ func (r *Reconciler) judgeLock(ctx context.Context, o client.Object, before stor
 	if want == "" {
 		return lock{}, nil
 	}
-	server := entry.ToolServer(o)
+	server := kinds.ToolServer(o)
 	is, refused, err := lockOf(ctx, server, items, memory)
 	switch {
 	case err != nil:

@@ -26,7 +26,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/armature-dev/armature/catalog/access/reviews"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/catalog/store/database"
@@ -76,7 +75,7 @@ func newWorldIn(t *testing.T, address string) *world {
 	w.kube = kube
 	w.store, err = database.Open(t.Context(), w.file)
 	w.must(err)
-	guard, err := reviews.Kubernetes(plane.Admin.Config)
+	guard, err := serve.Kubernetes(plane.Admin.Config)
 	w.must(err)
 	s := &serve.Server{Store: w.store, Access: guard, Poll: 20 * time.Millisecond, Beat: 300 * time.Millisecond, Now: func() time.Time { return now }}
 	s.Log = logr.New(sink{w})

@@ -13,11 +13,10 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
-	"github.com/armature-dev/armature/catalog/access/reviews"
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/console"
 	"github.com/armature-dev/armature/catalog/controller"
-	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/functions/multi"
@@ -79,16 +78,16 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 	if c.serve.Address != "0" {
 		cfg = rest.CopyConfig(cfg)
 		cfg.UserAgent = ask.UserAgent()
-		guard, err := reviews.Kubernetes(cfg)
+		guard, err := serve.Kubernetes(cfg)
 		if err != nil {
 			return err
 		}
 		if c.oidc != "" {
-			settings, err := login.Read(c.oidc)
+			settings, err := access.ReadLogin(c.oidc)
 			if err != nil {
 				return usageError{err}
 			}
-			guard.Login = &login.Login{Config: settings, Store: s}
+			guard.Login = &access.Login{Config: settings, Store: s}
 		}
 		cluster, err := console.NewCluster(cfg, console.ClusterOptions{Namespaces: o.Namespaces, Log: o.Log})
 		if err != nil {

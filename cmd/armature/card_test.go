@@ -10,7 +10,7 @@ import (
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 
 	"github.com/armature-dev/armature/catalog/api"
-	"github.com/armature-dev/armature/catalog/cardkeys"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/functions/a2a"
 	"github.com/armature-dev/armature/render"
 )
@@ -63,9 +63,9 @@ func TestCardSign(t *testing.T) {
 		t.Fatal(err)
 	}
 	write("apps/agents.yaml", cardPackage)
-	verdict := func(card string) cardkeys.Verdict {
+	verdict := func(card string) kinds.Verdict {
 		t.Helper()
-		keys, err := cardkeys.Read(map[string][]byte{"ci.pub": public})
+		keys, err := kinds.ReadCardKeys(map[string][]byte{"ci.pub": public})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/armature-dev/armature/catalog/client"
-	"github.com/armature-dev/armature/catalog/entry"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/krm"
@@ -343,7 +343,7 @@ func readManifests(cmd *cobra.Command, s store.Store, file string) error {
 		for i := 0; err == nil && i < len(list.Items); i++ {
 			var e store.Entry
 			var ok bool
-			if e, ok, err = entry.Of(&list.Items[i]); err == nil && ok {
+			if e, ok, err = kinds.Of(&list.Items[i]); err == nil && ok {
 				_, err = s.Replace(cmd.Context(), e)
 			}
 		}

@@ -28,8 +28,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/console"
-	"github.com/armature-dev/armature/catalog/entry"
-	"github.com/armature-dev/armature/catalog/login"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/multi"
@@ -73,7 +72,7 @@ func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port
 	ctrllog.SetLogger(log)
 	klog.SetLogger(log)
 	s := store.NewMemory()
-	l := &login.Login{Store: s}
+	l := &access.Login{Store: s}
 	guard, err := access.Own(config, l)
 	if err != nil {
 		return err
@@ -190,7 +189,7 @@ func keepFilled(ctx context.Context, s store.Store, objects dynamic.Interface, n
 // fillCatalog fills the store with what the resources of the catalog say by themselves. A kind that the
 // cluster lacks, or that may not be listed, has no entries.
 func fillCatalog(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string) error {
-	for _, kind := range entry.Kinds() {
+	for _, kind := range kinds.Kinds() {
 		_, err := s.Sweep(ctx, kind.Resource, func() (map[string]bool, error) { return fillKind(ctx, s, objects, namespace, kind) })
 		if err != nil {
 			return err
@@ -200,7 +199,7 @@ func fillCatalog(ctx context.Context, s store.Store, objects dynamic.Interface, 
 }
 
 // fillKind gives the UIDs of the objects that there are.
-func fillKind(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string, kind entry.Kind) (map[string]bool, error) {
+func fillKind(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string, kind kinds.Kind) (map[string]bool, error) {
 	there := map[string]bool{}
 	options := metav1.ListOptions{Limit: 500}
 	for {
@@ -212,7 +211,7 @@ func fillKind(ctx context.Context, s store.Store, objects dynamic.Interface, nam
 			return nil, fmt.Errorf("listing %s: %w", kind.Resource, err)
 		}
 		for i := range list.Items {
-			e, ok, err := entry.Of(&list.Items[i])
+			e, ok, err := kinds.Of(&list.Items[i])
 			if err != nil {
 				return nil, err
 			}

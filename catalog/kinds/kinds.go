@@ -1,7 +1,7 @@
 // Package entry is what the objects of the catalog's kinds say by themselves: their
 // spec, and the last good answer in their status. It makes no
 // request and needs no cluster, so that commands read manifests with it.
-package entry
+package kinds
 
 import (
 	"fmt"

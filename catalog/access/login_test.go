@@ -1,4 +1,4 @@
-package login_test
+package access_test
 
 import (
 	"crypto/rand"
@@ -21,7 +21,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/armature-dev/armature/catalog/login"
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -98,7 +98,7 @@ func signed(t *testing.T, key any, claims map[string]any) string {
 // site has a Login and a page that shows who has a session.
 type site struct {
 	*httptest.Server
-	login *login.Login
+	login *access.Login
 	store store.Store
 	now   time.Time
 	why   string // of the last failure
@@ -112,19 +112,19 @@ func newSite(t *testing.T, issuer string, more ...string) *site {
 	mux := http.NewServeMux()
 	s.Server = httptest.NewServer(mux)
 	t.Cleanup(s.Close)
-	s.login = &login.Login{Now: func() time.Time { return time.Now().Add(s.now.Sub(time.Time{})) },
+	s.login = &access.Login{Now: func() time.Time { return time.Now().Add(s.now.Sub(time.Time{})) },
 		Failed: func(w http.ResponseWriter, _ *http.Request, why string, err error) {
 			s.why, s.err = why, err
 			http.Error(w, why, http.StatusForbidden)
 		}}
 	var err error
-	if s.login.Config, err = login.Read(settings(t, append([]string{"issuer: " + issuer, "clientID: armature", "url: " + s.URL, "groupsClaim: groups"}, more...)...)); err != nil {
+	if s.login.Config, err = access.ReadLogin(settings(t, append([]string{"issuer: " + issuer, "clientID: armature", "url: " + s.URL, "groupsClaim: groups"}, more...)...)); err != nil {
 		t.Fatal(err)
 	}
 	s.store = store.NewMemory()
 	s.login.Store = s.store
-	mux.HandleFunc("GET "+login.Path, s.login.Begin)
-	mux.HandleFunc("GET "+login.Callback, s.login.End)
+	mux.HandleFunc("GET "+access.LoginPath, s.login.Begin)
+	mux.HandleFunc("GET "+access.LoginCallback, s.login.End)
 	mux.HandleFunc("POST /logout", func(_ http.ResponseWriter, r *http.Request) {
 		if err := s.login.Logout(httptest.NewRecorder(), r); err != nil {
 			t.Error(err)
@@ -191,7 +191,7 @@ func (p *person) get(path string) string {
 // begin a login, and give what the provider is asked.
 func (p *person) begin(i *issuer, next string) url.Values {
 	p.t.Helper()
-	at, err := url.Parse(p.get(login.Path + "?next=" + url.QueryEscape(next)))
+	at, err := url.Parse(p.get(access.LoginPath + "?next=" + url.QueryEscape(next)))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func (p *person) begin(i *issuer, next string) url.Values {
 // end it, as the provider sends the browser back.
 func (p *person) end(q url.Values) string {
 	p.t.Helper()
-	return p.get(login.Callback + "?" + url.Values{"code": {"code"}, "state": {q.Get("state")}}.Encode())
+	return p.get(access.LoginCallback + "?" + url.Values{"code": {"code"}, "state": {q.Get("state")}}.Encode())
 }
 
 func (p *person) cookie(name string) string {
@@ -231,7 +231,7 @@ func TestLogin(t *testing.T) {
 	p := newPerson(t, s)
 	q := p.begin(i, "/agents?q=x")
 	if q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" || q.Get("nonce") == "" || len(q.Get("state")) < 20 || q.Get("response_type") != "code" ||
-		q.Get("redirect_uri") != s.URL+login.Callback || !strings.Contains(q.Get("scope"), "openid") {
+		q.Get("redirect_uri") != s.URL+access.LoginCallback || !strings.Contains(q.Get("scope"), "openid") {
 		t.Errorf("the provider is asked %v", q)
 	}
 	i.token = func(_ http.ResponseWriter, form url.Values) bool {
@@ -281,7 +281,7 @@ func TestCookies(t *testing.T) {
 	s := newSite(t, i.URL)
 	s.login.Config.URL = "https://console.example"
 	answer := httptest.NewRecorder()
-	s.login.Begin(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, login.Path, nil))
+	s.login.Begin(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, access.LoginPath, nil))
 	granted := httptest.NewRecorder()
 	if err := s.login.Grant(granted, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), store.Session{Name: "anna", Expires: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
@@ -340,7 +340,7 @@ func TestLoginIsBoundToTheBrowser(t *testing.T) {
 			p := newPerson(t, s)
 			q := url.Values{"code": {"code"}, "state": {p.begin(i, "/").Get("state")}}
 			change(q)
-			got := p.get(login.Callback + "?" + q.Encode())
+			got := p.get(access.LoginCallback + "?" + q.Encode())
 			if p.cookie("armature-session") != "" || strings.Contains(got, "<script") {
 				t.Errorf("%q", got)
 			}
@@ -456,7 +456,7 @@ func TestHostileAnswers(t *testing.T) {
 		i := newIssuer(t)
 		s := newSite(t, i.URL)
 		i.Close()
-		if got := newPerson(t, s).get(login.Path); !strings.Contains(got, "does not answer") {
+		if got := newPerson(t, s).get(access.LoginPath); !strings.Contains(got, "does not answer") {
 			t.Errorf("%q", got)
 		}
 	})
@@ -498,7 +498,7 @@ func TestLocal(t *testing.T) {
 		"//evil.example": "/", "/\\evil.example": "/", "/\t/evil.example": "/", "/\n/evil.example": "/", "https://evil.example/": "/", "javascript:alert(1)": "/",
 		"http:/evil.example": "/", "\\\\evil.example": "/", "/%2F/evil.example": "/%2F/evil.example", "/a\x00": "/", "///evil.example": "/", "/a\\..\\b": "/",
 	} {
-		if got := login.Local(next); got != want {
+		if got := access.LocalPath(next); got != want {
 			t.Errorf("%q leads to %q, want %q", next, got, want)
 		}
 	}
@@ -512,7 +512,7 @@ func TestLocal(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	good := []string{"issuer: https://login.example", "clientID: armature", "url: https://console.example/"}
-	if c, err := login.Read(settings(t, good...)); err != nil || c.URL != "https://console.example" {
+	if c, err := access.ReadLogin(settings(t, good...)); err != nil || c.URL != "https://console.example" {
 		t.Errorf("%v %v", c.URL, err)
 	}
 	for problem, lines := range map[string][]string{
@@ -526,7 +526,7 @@ func TestSettings(t *testing.T) {
 		"clientSecretFile: ":   append(slices.Clone(good), "clientSecretFile: none"),
 		"caFile: ":             append(slices.Clone(good), "caFile: oidc.yaml"),
 	} {
-		if _, err := login.Read(settings(t, lines...)); err == nil || !strings.Contains(err.Error(), problem) {
+		if _, err := access.ReadLogin(settings(t, lines...)); err == nil || !strings.Contains(err.Error(), problem) {
 			t.Errorf("%s: %v", problem, err)
 		}
 	}

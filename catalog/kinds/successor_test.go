@@ -1,11 +1,11 @@
-package entry_test
+package kinds_test
 
 import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/armature-dev/armature/catalog/entry"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -13,7 +13,7 @@ import (
 func TestSuccessor(t *testing.T) {
 	of := func(kind string, spec map[string]any, condition, status string) store.Entry {
 		t.Helper()
-		e, ok, err := entry.Of(&unstructured.Unstructured{Object: map[string]any{
+		e, ok, err := kinds.Of(&unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "api.kagent.dev/v1alpha3", "kind": kind, "metadata": map[string]any{"name": "weather", "namespace": "team1"}, "spec": spec,
 			"status": map[string]any{"conditions": []any{map[string]any{"type": condition, "status": status, "message": "why"}}},
 		}})

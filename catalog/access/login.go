@@ -1,6 +1,4 @@
-// Package login signs people in by OpenID Connect, with the code flow, PKCE, state and nonce.
-// A person who signed in has a session on the server, and a cookie with its secret.
-package login
+package access
 
 import (
 	"context"
@@ -24,9 +22,11 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// Login signs people in. Its handlers are mounted at Path and Callback.
+// Login signs people in by OpenID Connect, with the code flow, PKCE, state and nonce. A person who
+// signed in has a session on the server, and a cookie with its secret. Its handlers are mounted at
+// LoginPath and LoginCallback.
 type Login struct {
-	Config Config
+	Config LoginConfig
 	Store  store.Store
 	// Now is the time; nil is time.Now.
 	Now func() time.Time
@@ -37,11 +37,11 @@ type Login struct {
 	provider *oidc.Provider // nil until it answered
 }
 
-// Path begins a login; its parameter next is the path to go on to. The provider returns to
-// Callback.
+// LoginPath begins a login; its parameter next is the path to go on to. The provider returns to
+// LoginCallback.
 const (
-	Path     = "/login/oidc"
-	Callback = "/login/callback"
+	LoginPath     = "/login/oidc"
+	LoginCallback = "/login/callback"
 )
 
 // maxSession is how long a session lasts at most. It ends with the ID token.
@@ -66,9 +66,9 @@ func (l *Login) now() time.Time {
 	return l.Now()
 }
 
-// Local gives a path of this server to go on to; anything else is the home page. Browsers
+// LocalPath gives a path of this server to go on to; anything else is the home page. Browsers
 // skip tabs and line ends in addresses, and take a backslash for a slash.
-func Local(next string) string {
+func LocalPath(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.Contains(next, `\`) ||
 		strings.ContainsFunc(next, func(r rune) bool { return r < ' ' || r == 0x7f }) {
@@ -92,7 +92,7 @@ func (l *Login) oauth(ctx context.Context) (*oidc.Provider, *oauth2.Config, erro
 		l.mu.Unlock()
 	}
 	return provider, &oauth2.Config{ClientID: l.Config.ClientID, ClientSecret: l.Config.secret, Endpoint: provider.Endpoint(),
-		RedirectURL: l.Config.URL + Callback, Scopes: l.Config.scopes()}, nil
+		RedirectURL: l.Config.URL + LoginCallback, Scopes: l.Config.scopes()}, nil
 }
 
 // Begin sends a browser to the provider.
@@ -104,7 +104,7 @@ func (l *Login) Begin(w http.ResponseWriter, r *http.Request) {
 		l.Failed(w, r, "The OpenID provider does not answer.", err)
 		return
 	}
-	p := pending{rand.Text(), rand.Text(), oauth2.GenerateVerifier(), Local(r.URL.Query().Get("next"))}
+	p := pending{rand.Text(), rand.Text(), oauth2.GenerateVerifier(), LocalPath(r.URL.Query().Get("next"))}
 	text, err := json.Marshal(p)
 	if err != nil {
 		l.Failed(w, r, "The console cannot answer now.", err)
@@ -149,7 +149,7 @@ func (l *Login) End(w http.ResponseWriter, r *http.Request) {
 		l.Failed(w, r, "The OpenID provider's answer cannot be used. Sign in again.", err)
 		return
 	}
-	http.Redirect(w, r, Local(p.Next), http.StatusSeeOther)
+	http.Redirect(w, r, LocalPath(p.Next), http.StatusSeeOther)
 }
 
 var errorCode = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_]{1,64}$`) })

@@ -1,11 +1,11 @@
-package entry_test
+package kinds_test
 
 import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/armature-dev/armature/catalog/entry"
+	"github.com/armature-dev/armature/catalog/kinds"
 )
 
 // The scheme is built once and not for each object.
@@ -16,7 +16,7 @@ func TestSchemeIsShared(t *testing.T) {
 	}}
 	// A scheme takes several thousand.
 	if n := testing.AllocsPerRun(10, func() {
-		if _, _, err := entry.Of(server); err != nil {
+		if _, _, err := kinds.Of(server); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 1000 {

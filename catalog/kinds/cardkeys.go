@@ -1,7 +1,4 @@
-// Package cardkeys verifies the signatures of agent cards with the keys that the operator of
-// the catalog has configured. A card never decides which key verifies it: its jku is not
-// read, and its kid only says which key to try first.
-package cardkeys
+package kinds
 
 import (
 	"bytes"
@@ -38,8 +35,10 @@ const (
 // algorithms that signatures may have.
 var algorithms = []jose.SignatureAlgorithm{jose.ES256, jose.EdDSA, jose.RS256, jose.PS256}
 
-// Keys of issuers of cards. The zero Keys knows none.
-type Keys struct{ issuers []issuer }
+// CardKeys verify the signatures of agent cards. The operator of the catalog configures them. A card
+// never decides which key verifies it: its jku is not read, and its kid only says which key to try
+// first. The zero value has no keys.
+type CardKeys struct{ issuers []issuer }
 
 type issuer struct {
 	name      string
@@ -47,11 +46,11 @@ type issuer struct {
 	keys      []jose.JSONWebKey
 }
 
-// Read reads keys by the names of their files. NAME.json is a JSON Web Key Set and NAME.pub a
+// ReadCardKeys reads keys by the names of their files. NAME.json is a JSON Web Key Set and NAME.pub a
 // public key in PEM, of the issuer NAME. NAMESPACE.NAME.json and NAMESPACE.NAME.pub verify
 // the cards of one namespace alone. A file that cannot be read is an error, and the keys of
 // the others are given all the same.
-func Read(files map[string][]byte) (k Keys, err error) {
+func ReadCardKeys(files map[string][]byte) (k CardKeys, err error) {
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		i, problem := readIssuer(file, files[file])
 		if problem != nil {
@@ -129,7 +128,7 @@ type Verdict struct {
 }
 
 // Verify gives the verdict on a card, as it was answered, of a namespace.
-func (k Keys) Verify(card []byte, namespace string) Verdict {
+func (k CardKeys) Verify(card []byte, namespace string) Verdict {
 	invalid := func(reason string) Verdict { return Verdict{api.Signature{Verdict: api.SignatureInvalid}, reason} }
 	signatures, err := a2a.Signatures(card)
 	switch {
@@ -193,7 +192,7 @@ func servedElsewhere(card []byte, namespace string) string {
 }
 
 // verify one signature of a card.
-func (k Keys) verify(s a2a.Signature, payload []byte, namespace string) (verdict api.Signature, reason string) {
+func (k CardKeys) verify(s a2a.Signature, payload []byte, namespace string) (verdict api.Signature, reason string) {
 	compact := bytes.Join([][]byte{[]byte(s.Protected), []byte(base64.RawURLEncoding.EncodeToString(payload)), []byte(s.Signature)}, []byte("."))
 	parsed, err := jose.ParseSignedCompact(string(compact), algorithms)
 	if err != nil || len(parsed.Signatures) != 1 {
@@ -219,7 +218,7 @@ func (k Keys) verify(s a2a.Signature, payload []byte, namespace string) (verdict
 
 // of gives the issuers whose keys verify the cards of a namespace, those first that have a
 // key of the name.
-func (k Keys) of(namespace, kid string) []issuer {
+func (k CardKeys) of(namespace, kid string) []issuer {
 	all := slices.Clone(k.issuers)
 	all = slices.DeleteFunc(all, func(i issuer) bool { return i.namespace != "" && i.namespace != namespace })
 	named := func(i issuer) int {

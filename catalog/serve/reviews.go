@@ -1,6 +1,4 @@
-// Package reviews asks Kubernetes about callers that are not this process: who a token is of,
-// and what they may do. Commands do not link it: its filters are those of an API server.
-package reviews
+package serve
 
 import (
 	"fmt"
@@ -19,7 +17,7 @@ import (
 // tokenTTL is how long an answer of Kubernetes about a token is cached.
 const tokenTTL = 30 * time.Second
 
-// Kubernetes checks tokens by TokenReview and rights by SubjectAccessReview.
+// Kubernetes returns an Access that checks tokens by TokenReview and rights by SubjectAccessReview.
 func Kubernetes(cfg *rest.Config) (access.Access, error) {
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

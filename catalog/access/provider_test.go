@@ -1,4 +1,4 @@
-package login_test
+package access_test
 
 import (
 	"encoding/base64"
@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/armature-dev/armature/catalog/login"
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/e2e/openid"
 )
 
@@ -30,13 +30,13 @@ func TestRealProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(t, issuer, "usernameClaim: email", "scopes: [groups]", "clientSecretFile: "+secret)
-	provider.Start(t, s.URL+login.Callback)
+	provider.Start(t, s.URL+access.LoginCallback)
 	p := newPerson(t, s)
 	p.CheckRedirect = nil // it goes to the provider, too
 	form := regexp.MustCompile(`name="id" value="([^"]+)"`)
 	sign := func(password string) string {
 		t.Helper()
-		page := p.get(login.Path + "?next=/agents")
+		page := p.get(access.LoginPath + "?next=/agents")
 		id := form.FindStringSubmatch(page)
 		if id == nil {
 			t.Fatalf("no form in %q: %v", page, s.err)

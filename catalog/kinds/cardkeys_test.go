@@ -1,4 +1,4 @@
-package cardkeys
+package kinds
 
 import (
 	"crypto"
@@ -74,9 +74,9 @@ func elliptic256(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-func read(t *testing.T, files map[string][]byte) Keys {
+func read(t *testing.T, files map[string][]byte) CardKeys {
 	t.Helper()
-	keys, err := Read(files)
+	keys, err := ReadCardKeys(files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s: reason %q of %s", name, got.Reason, got.Verdict)
 		}
 	}
-	if got := (Keys{}).Verify([]byte(ours), "team1"); got.Verdict != api.SignatureUnknownKey {
+	if got := (CardKeys{}).Verify([]byte(ours), "team1"); got.Verdict != api.SignatureUnknownKey {
 		t.Errorf("without keys: %+v", got)
 	}
 }
@@ -287,7 +287,7 @@ func TestRefusesKeys(t *testing.T) {
 		"no name":           {".json", good},
 		"a name of 3 parts": {"a.b.c.json", good},
 	} {
-		keys, err := Read(map[string][]byte{test.file: test.text, "good.json": good})
+		keys, err := ReadCardKeys(map[string][]byte{test.file: test.text, "good.json": good})
 		if err == nil || !strings.Contains(err.Error(), test.file) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -1,4 +1,4 @@
-package login
+package access
 
 import (
 	"context"
@@ -20,9 +20,9 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// Config of the OpenID provider, as a file has it. The fields about claims mean what the
+// LoginConfig of the OpenID provider, as a file has it. The fields about claims mean what the
 // flags of the API server with these names mean, so that the same person has the same name.
-type Config struct {
+type LoginConfig struct {
 	// Issuer is the provider's address, such as https://login.example.com.
 	Issuer string `json:"issuer"`
 	// ClientID of the console at the provider.
@@ -51,16 +51,16 @@ type Config struct {
 	roots  *x509.CertPool
 }
 
-// Read a Config from a file. Files that it names are relative to it. Unknown fields are errors.
-func Read(file string) (Config, error) {
-	c, err := read(file)
+// ReadLogin reads a LoginConfig from a file. Files that it names are relative to it. Unknown fields are errors.
+func ReadLogin(file string) (LoginConfig, error) {
+	c, err := readLogin(file)
 	if err != nil {
-		return Config{}, fmt.Errorf("reading the OpenID provider's settings: %s: %w", file, err)
+		return LoginConfig{}, fmt.Errorf("reading the OpenID provider's settings: %s: %w", file, err)
 	}
 	return c, nil
 }
 
-func read(file string) (c Config, err error) {
+func readLogin(file string) (c LoginConfig, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return c, err
@@ -111,9 +111,9 @@ func read(file string) (c Config, err error) {
 	return c, nil
 }
 
-func (c *Config) secure() bool { return strings.HasPrefix(c.URL, "https:") }
+func (c *LoginConfig) secure() bool { return strings.HasPrefix(c.URL, "https:") }
 
-func (c *Config) scopes() []string {
+func (c *LoginConfig) scopes() []string {
 	return append([]string{oidc.ScopeOpenID, "profile", "email"}, c.Scopes...)
 }
 
@@ -154,7 +154,7 @@ type refused string
 func (r refused) Error() string { return "login: " + string(r) }
 
 // person is whom claims name.
-func (c *Config) person(claims map[string]any) (v store.Session, err error) {
+func (c *LoginConfig) person(claims map[string]any) (v store.Session, err error) {
 	claim := c.UsernameClaim
 	if claim == "" {
 		claim = "sub"
