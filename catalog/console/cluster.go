@@ -28,6 +28,7 @@ import (
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/process"
@@ -40,7 +41,7 @@ type Cluster struct {
 	own       access.Access // the console's own rights
 	cache     cache.Cache
 	live      client.Client
-	objects   *reader
+	objects   *facts.Reader
 	discovery discovery.DiscoveryInterface
 	log       logr.Logger
 	changes   atomic.Int64
@@ -97,7 +98,7 @@ func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 		c.live, err = client.New(cfg, client.Options{Scheme: scheme})
 	}
 	if err == nil {
-		c.objects, err = newReader(cfg)
+		c.objects, err = facts.NewReader(cfg)
 	}
 	if err == nil {
 		c.discovery, err = discovery.NewDiscoveryClientForConfig(cfg)

@@ -284,7 +284,7 @@ func (c *Cluster) readKind(ctx context.Context, kind schema.GroupVersionResource
 		objects = append(objects, u)
 		return nil
 	})
-	if errors.Is(err, errSpent) || errors.Is(err, errTooLarge) { // the page shows what was read until then
+	if errors.Is(err, facts.ErrSpent) || errors.Is(err, facts.ErrTooLarge) { // the page shows what was read until then
 		c.log.Info("not all objects of a namespace are read", "namespace", namespace, "resource", kind.Resource, "reason", err.Error())
 		err = nil
 	}

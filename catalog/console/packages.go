@@ -89,7 +89,7 @@ func (v *Visit) packages() ([]packageView, error) {
 	if err != nil {
 		return nil, err
 	}
-	stocks := c.look(v.Context(), versionsOf(list.Items))
+	stocks := c.look(v.Context(), facts.VersionsOf(list.Items))
 	places := map[string][]string{}
 	for _, namespace := range namespacesOf(visible) {
 		if s := stocks[namespace]; s != nil {
@@ -176,12 +176,12 @@ func (c *Cluster) added(ctx context.Context, p packageView, like objectView) (ma
 			text += len(a.What) + len(a.Value) + len(a.Was) + len(a.Text)
 		}
 		if text > maxRenderedText || len(added) == maxRendered {
-			return errSpent
+			return facts.ErrSpent
 		}
 		added[u.GetName()] = parts
 		return nil
 	})
-	if errors.Is(err, errSpent) || errors.Is(err, errTooLarge) { // what was read until then is shown
+	if errors.Is(err, facts.ErrSpent) || errors.Is(err, facts.ErrTooLarge) { // what was read until then is shown
 		c.log.Info("what rendering added is not shown of all objects", "package", p.Name, "namespace", p.Namespace, "kind", like.GroupKind.String(), "reason", err.Error())
 		err = nil
 	}

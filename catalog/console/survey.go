@@ -269,7 +269,7 @@ func (c *Cluster) inventories(ctx context.Context, namespace string, s *stock, l
 		if err := json.Unmarshal(raw, &cm); err != nil {
 			return err
 		}
-		if !isWhole(raw) {
+		if !facts.IsWhole(raw) {
 			return nil // it stays unread
 		}
 		c.survey.unpacking.Lock()
@@ -321,7 +321,7 @@ func (c *Cluster) readPlace(ctx context.Context, of string, at place, version st
 			return nil
 		}
 		u.SetGroupVersionKind(m.GroupVersionKind)
-		if !isWhole(raw) {
+		if !facts.IsWhole(raw) {
 			s.objects[id] = liveState{State: Unknown, Word: "Not read", Message: "it is too large to check"}
 			return nil
 		}
@@ -331,11 +331,11 @@ func (c *Cluster) readPlace(ctx context.Context, of string, at place, version st
 	switch {
 	case err == nil:
 		return ""
-	case errors.Is(err, errSpent), ctx.Err() != nil:
+	case errors.Is(err, facts.ErrSpent), ctx.Err() != nil:
 		return notAll(of)
 	case apierrors.IsForbidden(err):
 		return "the console cannot list " + s.resources[at.GroupKind]
-	case !errors.Is(err, errTooLarge):
+	case !errors.Is(err, facts.ErrTooLarge):
 		c.log.Error(err, "looking at packages", "resource", s.resources[at.GroupKind], "namespace", at.Namespace)
 	}
 	return "the console cannot read all " + s.resources[at.GroupKind] + " here: " + err.Error()

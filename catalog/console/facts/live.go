@@ -1,5 +1,5 @@
-// Package facts reads what pages show from live objects of a cluster and from the schemas of
-// tools. It is pure.
+// Package facts reads what pages show: from live objects of a cluster, one after the other, and
+// from the schemas of tools. Only Reader asks the cluster.
 package facts
 
 import (

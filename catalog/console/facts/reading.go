@@ -1,4 +1,4 @@
-package console
+package facts
 
 import (
 	"bytes"
@@ -27,26 +27,26 @@ const (
 
 // Reasons for which a list is not read to its end.
 var (
-	errTooLarge = fmt.Errorf("one of them has more than %d MiB", maxObject>>20)
-	errSpent    = errors.New("they are more or larger than the console reads of one namespace")
+	ErrTooLarge = fmt.Errorf("one of them has more than %d MiB", maxObject>>20)
+	ErrSpent    = errors.New("they are more or larger than the console reads of one namespace")
 )
 
-// reader reads objects of any kind that tenants write, one after the other, so that neither their
+// Reader reads objects of any kind that tenants write, one after the other, so that neither their
 // size nor their number decides how much memory the console takes.
-type reader struct {
+type Reader struct {
 	objects *rest.RESTClient
 	memory  *semaphore.Weighted // of objects that are decoded
 }
 
-// newReader returns a reader of a cluster.
-func newReader(cfg *rest.Config) (*reader, error) {
+// NewReader returns a reader of a cluster.
+func NewReader(cfg *rest.Config) (*Reader, error) {
 	cfg = rest.CopyConfig(cfg)
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	cfg.APIPath, cfg.GroupVersion, cfg.QPS = "/", &schema.GroupVersion{}, -1 // the API server's own fairness
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	objects, err := rest.RESTClientFor(cfg)
-	return &reader{objects, semaphore.NewWeighted(maxDecoding)}, err
+	return &Reader{objects, semaphore.NewWeighted(maxDecoding)}, err
 }
 
 // allowance counts the bytes that may still be read of an object, and of all objects.
@@ -59,9 +59,9 @@ type allowance struct {
 func (a *allowance) Read(p []byte) (int, error) {
 	switch {
 	case *a.all <= 0:
-		return 0, errSpent
+		return 0, ErrSpent
 	case a.object <= 0:
-		return 0, errTooLarge
+		return 0, ErrTooLarge
 	}
 	n, err := a.Reader.Read(p[:min(int64(len(p)), a.object)])
 	a.object -= int64(n)
@@ -71,7 +71,7 @@ func (a *allowance) Read(p []byte) (int, error) {
 
 // Each reads the objects of a list, one after the other, until all bytes are spent. An object is
 // there while it is visited, and no two are decoded that take more than maxDecoding together.
-func (r *reader) Each(ctx context.Context, resource schema.GroupVersionResource, namespace, selector string, all *int64, visit func(raw []byte) error) error {
+func (r *Reader) Each(ctx context.Context, resource schema.GroupVersionResource, namespace, selector string, all *int64, visit func(raw []byte) error) error {
 	next := ""
 	for {
 		request := r.objects.Get().SetHeader("Accept", "application/json").Param("labelSelector", selector).Param("limit", fmt.Sprint(maxAsked))
@@ -96,7 +96,7 @@ func (r *reader) Each(ctx context.Context, resource schema.GroupVersionResource,
 }
 
 // page reads one page of a list, and says how to go on.
-func (r *reader) page(ctx context.Context, body *allowance, visit func(raw []byte) error) (next string, err error) {
+func (r *Reader) page(ctx context.Context, body *allowance, visit func(raw []byte) error) (next string, err error) {
 	list := json.NewDecoder(body)
 	open := func(want json.Delim) (bool, error) {
 		got, err := list.Token()
@@ -149,7 +149,7 @@ func (r *reader) page(ctx context.Context, body *allowance, visit func(raw []byt
 
 // decoding waits until there is memory for an object, and visits it. Of one that takes too much
 // of it, the name and the namespace are visited.
-func (r *reader) decoding(ctx context.Context, raw []byte, visit func(raw []byte) error) error {
+func (r *Reader) decoding(ctx context.Context, raw []byte, visit func(raw []byte) error) error {
 	takes := decodingCost(raw)
 	if takes > maxDecoding {
 		var named struct {
@@ -195,11 +195,11 @@ func decodingCost(raw []byte) (takes int64) {
 	return takes
 }
 
-// isWhole reports whether an object is more than its name.
-func isWhole(raw []byte) bool { return bytes.Contains(raw, []byte(`"uid":`)) }
+// IsWhole reports whether an object is more than its name.
+func IsWhole(raw []byte) bool { return bytes.Contains(raw, []byte(`"uid":`)) }
 
-// versionsOf returns each namespace a number that changes with its objects; it is never zero.
-func versionsOf(all []metav1.PartialObjectMetadata) map[string]uint64 {
+// VersionsOf returns each namespace a number that changes with its objects; it is never zero.
+func VersionsOf(all []metav1.PartialObjectMetadata) map[string]uint64 {
 	out := map[string]uint64{}
 	for i := range all {
 		sum := fnv.New64a()
