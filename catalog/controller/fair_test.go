@@ -92,20 +92,6 @@ func TestSilentServersDelayTheirOwnNamespace(t *testing.T) {
 	})
 }
 
-// Namespaces with work take turns.
-func TestNamespacesTakeTurns(t *testing.T) {
-	request := func(namespace, name string) reconcile.Request {
-		return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}
-	}
-	var got []string
-	for _, r := range controller.InTurns(4, request("a", "1"), request("a", "2"), request("a", "3"), request("b", "1"), request("c", "1"), request("b", "2")) {
-		got = append(got, r.Namespace+r.Name)
-	}
-	if want := "a1 b1 c1 a2 b2 a3"; strings.Join(got, " ") != want {
-		t.Errorf("got %v, want %s", got, want)
-	}
-}
-
 // How long a server may be waited for is bounded, whatever a tenant writes.
 func TestTimeoutIsBounded(t *testing.T) {
 	for want, set := range map[time.Duration]time.Duration{30 * time.Second: 0, 10 * time.Second: 10 * time.Second, time.Minute: 5 * time.Minute} {

@@ -236,15 +236,15 @@ func listAll(ctx context.Context, live client.Reader, namespaces []string, l cli
 // setup says what wakes a reconcile: the object itself, and for cards the pods
 // that they select.
 func (r *Reconciler) setup(mgr ctrl.Manager, k Kind, concurrency int) error {
-	turns := newTurns(concurrency)
+	fair := managers.NewFairness(concurrency)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ReplaceAll(k.Resource, ".", "-")).
 		For(k.New(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, NewQueue: turns.queue, RateLimiter: retries(), SkipNameValidation: ptr.To(true)})
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, NewQueue: fair.Queue, RateLimiter: retries(), SkipNameValidation: ptr.To(true)})
 	if k.selectsPods {
 		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(cardsOf(k, r.Client)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	}
-	return b.Complete(turns.share(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	return b.Complete(fair.Share(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		return r.Reconcile(ctx, k, request)
 	}))
 }

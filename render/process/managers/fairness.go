@@ -1,0 +1,89 @@
+package managers
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Fairness shares the workers of one controller between namespaces: each namespace has at most a
+// quarter of them at once. A namespace whose servers never answer delays itself only. A request
+// without a worker leaves the queue until another one of its namespace ends, so that many requests
+// do not keep those of other namespaces behind them.
+type Fairness struct {
+	most int
+
+	mu      sync.Mutex
+	again   func(reconcile.Request) // adds to the queue
+	working map[string]int
+	waiting map[string][]reconcile.Request
+}
+
+// NewFairness returns the Fairness of a controller with this many workers.
+func NewFairness(workers int) *Fairness {
+	return &Fairness{most: max(1, workers/4), working: map[string]int{}, waiting: map[string][]reconcile.Request{}}
+}
+
+// Queue is the NewQueue of the controller's options.
+func (f *Fairness) Queue(
+	name string, limiter workqueue.TypedRateLimiter[reconcile.Request],
+) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	config := workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name}
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.again = q.Add
+	return q
+}
+
+// Share returns a reconciler whose requests wait while their namespace has all of its workers.
+func (f *Fairness) Share(next reconcile.Func) reconcile.Func {
+	return func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+		if !f.begin(request) {
+			return reconcile.Result{}, nil // end adds it again
+		}
+		defer f.end(request)
+		return next(ctx, request)
+	}
+}
+
+func (f *Fairness) begin(request reconcile.Request) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := request.Namespace
+	at := slices.Index(f.waiting[n], request)
+	if f.working[n] >= f.most {
+		if at < 0 {
+			f.waiting[n] = append(f.waiting[n], request)
+		}
+		return false
+	}
+	if at >= 0 {
+		f.waiting[n] = slices.Delete(f.waiting[n], at, at+1)
+	}
+	f.working[n]++
+	return true
+}
+
+func (f *Fairness) end(request reconcile.Request) {
+	n := request.Namespace
+	f.mu.Lock()
+	if f.working[n]--; f.working[n] == 0 {
+		delete(f.working, n)
+	}
+	var next []reconcile.Request
+	if w := f.waiting[n]; len(w) > 0 {
+		next, f.waiting[n] = w[:1:1], w[1:]
+	}
+	if len(f.waiting[n]) == 0 {
+		delete(f.waiting, n)
+	}
+	again := f.again
+	f.mu.Unlock()
+	for _, r := range next {
+		again(r)
+	}
+}
