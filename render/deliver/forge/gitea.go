@@ -17,46 +17,45 @@ import (
 // tea is a repository on Gitea or Forgejo.
 type tea struct{ remote }
 
-func openGitea(at remote) (Forge, error) { return &tea{at}, nil }
+func openGitea(at remote) (server, error) { return &tea{at}, nil }
 
 // client of the server, whose requests all have one context.
 func (t *tea) client(ctx context.Context) *gitea.Client {
-	options := []gitea.ClientOption{gitea.SetContext(ctx), gitea.SetHTTPClient(&http.Client{Transport: t.transport}), gitea.SetGiteaVersion(""), gitea.SetUserAgent("armature"), gitea.SetToken(t.login.Token)}
-	client, err := gitea.NewClient(t.api.String(), options...)
+	client, err := gitea.NewClient(t.api.String(), gitea.SetContext(ctx), gitea.SetGiteaVersion(""),
+		gitea.SetHTTPClient(&http.Client{Transport: t.transport}), gitea.SetUserAgent("armature"),
+		gitea.SetToken(t.login.Token))
 	if err != nil {
 		panic(err) // of the version alone, which is not queried for
 	}
 	return client
 }
 
-// MayPush asks for the permission of a user, which an administrator of the repository may.
+// MayPush requests the permission of a user, which needs an administrator of the repository.
 func (t *tea) MayPush(ctx context.Context, user string) (bool, error) {
-	if !userName().MatchString(user) {
-		return false, nil
-	}
 	level, _, err := t.client(ctx).CollaboratorPermission(t.owner, t.name, user)
-	if errors.Is(err, ErrNotFound) {
-		return false, nil
-	} else if err != nil {
+	if err != nil {
 		return false, err
 	}
-	return slices.Contains([]gitea.AccessMode{gitea.AccessModeWrite, gitea.AccessModeAdmin, gitea.AccessModeOwner}, level.Permission), nil
+	push := []gitea.AccessMode{gitea.AccessModeWrite, gitea.AccessModeAdmin, gitea.AccessModeOwner}
+	return slices.Contains(push, level.Permission), nil
 }
 
 // SetStatus of a commit.
 func (t *tea) SetStatus(ctx context.Context, s Status) error {
-	if !fullCommit.MatchString(s.Commit) {
-		return fmt.Errorf("%q is not a commit in full", s.Commit)
-	}
 	client := t.client(ctx)
-	state := cmp.Or(map[State]gitea.StatusState{Queued: gitea.StatusPending, Running: gitea.StatusPending, Success: gitea.StatusSuccess, Skipped: gitea.StatusSuccess, Failure: gitea.StatusFailure}[s.State], gitea.StatusError)
-	want := gitea.CreateStatusOption{State: state, TargetURL: s.URL, Description: line(s.Description, 255), Context: s.Context}
+	state := cmp.Or(map[State]gitea.StatusState{
+		Queued: gitea.StatusPending, Running: gitea.StatusPending, Success: gitea.StatusSuccess,
+		Skipped: gitea.StatusSuccess, Failure: gitea.StatusFailure,
+	}[s.State], gitea.StatusError)
+	want := gitea.CreateStatusOption{
+		State: state, TargetURL: s.URL, Description: line(s.Description, 255), Context: s.Context,
+	}
 	all, _, err := client.GetCombinedStatus(t.owner, t.name, s.Commit)
 	if err != nil {
 		return err
 	}
 	for _, is := range all.Statuses {
-		if is.Context == s.Context && is.State == state && is.Description == want.Description && is.TargetURL == s.URL {
+		if want == (gitea.CreateStatusOption{State: is.State, TargetURL: is.TargetURL, Description: is.Description, Context: is.Context}) {
 			return nil
 		}
 	}
@@ -64,100 +63,133 @@ func (t *tea) SetStatus(ctx context.Context, s Status) error {
 	return err
 }
 
-// Comment updates the comment in place.
-func (t *tea) Comment(ctx context.Context, number int, part, body string) error {
-	client := t.client(ctx)
-	me, _, err := client.GetMyUserInfo()
+func (t *tea) me(ctx context.Context) (*gitea.User, error) {
+	me, _, err := t.client(ctx).GetMyUserInfo()
 	if err != nil {
-		return fmt.Errorf("looking up the account of the credential: %w", err)
+		return nil, fmt.Errorf("looking up the account of the credential: %w", err)
 	}
-	return comments{
-		most: 65_000,
-		list: func(page int) (found []comment, more bool, err error) {
-			all, _, err := client.ListIssueComments(t.owner, t.name, int64(number), gitea.ListIssueCommentOptions{ListOptions: gitea.ListOptions{Page: page, PageSize: 50}})
-			if err != nil {
-				return nil, false, err
-			}
-			for _, c := range all {
-				found = append(found, comment{id: c.ID, mine: c.Poster != nil && c.Poster.ID == me.ID, body: c.Body})
-			}
-			return found, len(all) > 0, nil
-		},
-		add: func(body string) error {
-			_, _, err := client.CreateIssueComment(t.owner, t.name, int64(number), gitea.CreateIssueCommentOption{Body: body})
-			return err
-		},
-		edit: func(c comment, body string) error {
-			_, _, err := client.EditIssueComment(t.owner, t.name, c.id, gitea.EditIssueCommentOption{Body: body})
-			return err
-		},
-		remove: func(c comment) error {
-			_, err := client.DeleteIssueComment(t.owner, t.name, c.id)
-			return err
-		},
-	}.put(part, body)
+	return me, nil
 }
 
-func (t *tea) pull(p *gitea.PullRequest) *PullRequest {
-	out := &PullRequest{Number: int(p.Index), URL: p.HTMLURL, Title: p.Title, Body: p.Body, Fork: true, Open: p.State == gitea.StateOpen, Merged: p.HasMerged}
+// Account of the credential.
+func (t *tea) Account(ctx context.Context) (string, error) {
+	me, err := t.me(ctx)
+	if err != nil {
+		return "", err
+	}
+	return me.UserName, nil
+}
+
+func (t *tea) mine(ctx context.Context) (func(comment) bool, error) {
+	me, err := t.me(ctx)
+	return func(c comment) bool { return c.author == me.ID }, err
+}
+
+// comments leaves out the author of one that was moved here from another server, since that is
+// the account that moved it.
+func (t *tea) comments(ctx context.Context, number, page int) (found []comment, next, last int, err error) {
+	options := gitea.ListIssueCommentOptions{ListOptions: gitea.ListOptions{Page: page, PageSize: 50}}
+	all, _, err := t.client(ctx).ListIssueComments(t.owner, t.name, int64(number), options)
+	for _, c := range all {
+		one := comment{Comment: Comment{Body: c.Body, Edited: isEdited(c.Created, c.Updated)}, id: c.ID}
+		if c.Poster != nil {
+			one.author = c.Poster.ID
+			if c.OriginalAuthor == "" && c.OriginalAuthorID == 0 {
+				one.Author = c.Poster.UserName
+			}
+		}
+		found = append(found, one)
+	}
+	return found, page + 1, 0, err
+}
+
+func (t *tea) putComment(ctx context.Context, number int, id int64, body string) (err error) {
+	client := t.client(ctx)
+	switch {
+	case id == 0:
+		_, _, err = client.CreateIssueComment(t.owner, t.name, int64(number), gitea.CreateIssueCommentOption{Body: body})
+	case body == "":
+		_, err = client.DeleteIssueComment(t.owner, t.name, id)
+	default:
+		_, _, err = client.EditIssueComment(t.owner, t.name, id, gitea.EditIssueCommentOption{Body: body})
+	}
+	return err
+}
+
+func (t *tea) pull(p *gitea.PullRequest, err error) (*PullRequest, error) {
+	if err != nil {
+		return nil, err
+	}
+	out := &PullRequest{
+		Number: int(p.Index), URL: p.HTMLURL, Title: p.Title, Body: p.Body,
+		Fork: true, Open: p.State == gitea.StateOpen, Merged: p.HasMerged,
+	}
 	if p.Poster != nil {
 		out.Author = p.Poster.UserName
 	}
 	if p.Head != nil && p.Base != nil {
-		out.Head, out.Commit, out.Base, out.Fork = p.Head.Ref, p.Head.Sha, p.Base.Ref, p.Head.RepoID != p.Base.RepoID
+		out.Head, out.Commit, out.Base = p.Head.Ref, p.Head.Sha, p.Base.Ref
+		out.Fork = p.Head.RepoID != p.Base.RepoID
 	}
 	for _, l := range p.Labels {
 		out.Labels = append(out.Labels, l.Name)
 	}
-	return out
+	return out, nil
 }
 
 // PullRequest by its number.
 func (t *tea) PullRequest(ctx context.Context, number int) (*PullRequest, error) {
 	p, _, err := t.client(ctx).GetPullRequest(t.owner, t.name, int64(number))
-	if err != nil {
-		return nil, err
-	}
-	return t.pull(p), nil
+	return t.pull(p, err)
 }
 
-// PullRequests from a branch, which Gitea has no query for.
-func (t *tea) PullRequests(ctx context.Context, head string) (out []PullRequest, err error) {
+// pulls reads pages until enough pull requests are found that are to be returned.
+func (t *tea) pulls(ctx context.Context, options gitea.ListPullRequestsOptions, keep func(*PullRequest) bool) (out []PullRequest, err error) {
 	client := t.client(ctx)
-	for page := 1; page <= maxPages; page++ {
-		all, _, err := client.ListRepoPullRequests(t.owner, t.name, gitea.ListPullRequestsOptions{State: gitea.StateAll, Sort: "recentupdate", ListOptions: gitea.ListOptions{Page: page, PageSize: 50}})
+	for page := 1; page <= maxPages && len(out) < mostIncoming; page++ {
+		options.ListOptions = gitea.ListOptions{Page: page, PageSize: 50}
+		all, _, err := client.ListRepoPullRequests(t.owner, t.name, options)
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range all {
-			if found := t.pull(p); found.Head == head && !found.Fork {
+			if found, _ := t.pull(p, nil); keep(found) {
 				out = append(out, *found)
 			}
 		}
-		if len(all) == 0 || len(out) >= 100 {
+		if len(all) == 0 || len(all) < 50 && options.State == gitea.StateOpen {
 			break
 		}
 	}
 	slices.SortFunc(out, func(a, b PullRequest) int { return b.Number - a.Number })
-	return out[:min(len(out), 100)], nil
+	return out[:min(len(out), mostIncoming)], nil
 }
 
-// Propose a pull request.
-func (t *tea) Propose(ctx context.Context, p Proposal) (*PullRequest, bool, error) {
-	client := t.client(ctx)
-	return propose(ctx, t, p, func() (*PullRequest, error) {
-		made, _, err := client.CreatePullRequest(t.owner, t.name, gitea.CreatePullRequestOption{Head: p.Head, Base: p.Base, Title: p.Title, Body: p.Body})
-		if err != nil {
-			return nil, err
-		}
-		return t.pull(made), nil
-	}, func(number int) error {
-		_, _, err := client.EditPullRequest(t.owner, t.name, int64(number), gitea.EditPullRequestOption{Title: p.Title, Body: &p.Body})
-		return err
-	})
+// PullRequests from a branch, for which Gitea has no query.
+func (t *tea) PullRequests(ctx context.Context, head string) (out []PullRequest, err error) {
+	options := gitea.ListPullRequestsOptions{State: gitea.StateAll, Sort: "recentupdate"}
+	return t.pulls(ctx, options, func(p *PullRequest) bool { return p.Head == head && !p.Fork })
 }
 
-// Commit with the contents API. The blob of each file is the lease.
+// OpenPullRequests of the repository.
+func (t *tea) OpenPullRequests(ctx context.Context) (out []PullRequest, err error) {
+	options := gitea.ListPullRequestsOptions{State: gitea.StateOpen}
+	return t.pulls(ctx, options, func(*PullRequest) bool { return true })
+}
+
+func (t *tea) create(ctx context.Context, p Proposal) (*PullRequest, error) {
+	want := gitea.CreatePullRequestOption{Head: p.Head, Base: p.Base, Title: p.Title, Body: p.Body}
+	made, _, err := t.client(ctx).CreatePullRequest(t.owner, t.name, want)
+	return t.pull(made, err)
+}
+
+func (t *tea) edit(ctx context.Context, number int, p Proposal) error {
+	text := gitea.EditPullRequestOption{Title: p.Title, Body: &p.Body}
+	_, _, err := t.client(ctx).EditPullRequest(t.owner, t.name, int64(number), text)
+	return err
+}
+
+// Commit calls the contents API. The blob of each file is the lease.
 func (t *tea) Commit(ctx context.Context, c Commit) (string, error) {
 	client := t.client(ctx)
 	was := c.Head
@@ -183,7 +215,8 @@ func (t *tea) Commit(ctx context.Context, c Commit) (string, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
-		change := &gitea.ChangeFileOperation{Operation: "update", Path: name, Content: base64.StdEncoding.EncodeToString(c.Files[name])}
+		text := base64.StdEncoding.EncodeToString(c.Files[name])
+		change := &gitea.ChangeFileOperation{Operation: "update", Path: name, Content: text}
 		file, _, err := client.GetContents(t.owner, t.name, c.Head, name)
 		switch {
 		case errors.Is(err, ErrNotFound):
@@ -205,14 +238,13 @@ func (t *tea) Commit(ctx context.Context, c Commit) (string, error) {
 	return made.Commit.SHA, nil
 }
 
-// Wrote goes by the author, since Gitea signs only where its administrator set that up.
+// Wrote compares the author, since Gitea signs only where its administrator set that up.
 func (t *tea) Wrote(ctx context.Context, sha string) (bool, error) {
-	client := t.client(ctx)
-	me, _, err := client.GetMyUserInfo()
+	me, err := t.me(ctx)
 	if err != nil {
-		return false, fmt.Errorf("looking up the account of the credential: %w", err)
+		return false, err
 	}
-	c, _, err := client.GetSingleCommit(t.owner, t.name, sha)
+	c, _, err := t.client(ctx).GetSingleCommit(t.owner, t.name, sha)
 	if err != nil {
 		return false, err
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -22,31 +23,11 @@ import (
 // hub is a repository on GitHub or GitHub Enterprise Server.
 type hub struct {
 	remote
-	key *rsa.PrivateKey // of the App; nil for a token
+	key     *rsa.PrivateKey // of the App; nil for a token
+	clients map[right]*github.Client
 }
 
-func openGitHub(at remote) (Forge, error) {
-	h := &hub{remote: at}
-	if at.login.App == nil {
-		return h, nil
-	}
-	block, _ := pem.Decode(at.login.App.Key)
-	if block == nil {
-		return nil, errors.New("the key of the GitHub App is not in PEM")
-	}
-	key, err := x509.ParsePKCS1PrivateKey(block.Bytes)
-	if err != nil {
-		other, failed := x509.ParsePKCS8PrivateKey(block.Bytes)
-		ok := false
-		if key, ok = other.(*rsa.PrivateKey); failed != nil || !ok {
-			return nil, errors.New("the key of the GitHub App is not an RSA private key")
-		}
-	}
-	h.key = key
-	return h, nil
-}
-
-// right that a request needs, with the permission of an App for it.
+// right that a request needs. An App has a token for each.
 type right string
 
 const (
@@ -58,34 +39,68 @@ const (
 	setFiles  right = "contents write"
 )
 
-func (r right) permissions() *github.InstallationPermissions {
+// permissions of an App for the rights.
+func permissions() map[right]*github.InstallationPermissions {
 	read, write := github.Ptr("read"), github.Ptr("write")
 	return map[right]*github.InstallationPermissions{
 		seePeople: {Metadata: read}, seePulls: {PullRequests: read}, seeFiles: {Contents: read},
 		setChecks: {Checks: write}, setPulls: {PullRequests: write}, setFiles: {Contents: write},
-	}[r]
+	}
 }
 
-// client with a token.
-func (h *hub) client(text string) (*github.Client, error) {
-	base := h.api.String()
-	return github.NewClient(github.WithTransport(h.transport), github.WithURLs(&base, &base), github.WithAuthToken(text), github.WithUserAgent("armature"), github.WithDisableRateLimitCheck())
-}
-
-// with a right, which an App gets for this repository alone.
-func (h *hub) with(ctx context.Context, need right) (*github.Client, error) {
-	text := h.login.Token
-	if h.key != nil {
+func openGitHub(at remote) (server, error) {
+	h := &hub{remote: at, clients: map[right]*github.Client{}}
+	if at.login.App != nil {
+		block, _ := pem.Decode(at.login.App.Key)
+		if block == nil {
+			return nil, errors.New("the key of the GitHub App is not in PEM")
+		}
 		var err error
-		if text, err = h.installed(ctx, need); err != nil {
-			return nil, fmt.Errorf("making a token of GitHub App %d for %s: %w", h.login.App.ID, h.path, err)
+		if h.key, err = x509.ParsePKCS1PrivateKey(block.Bytes); err != nil {
+			other, _ := x509.ParsePKCS8PrivateKey(block.Bytes)
+			var ok bool
+			if h.key, ok = other.(*rsa.PrivateKey); !ok {
+				return nil, errors.New("the key of the GitHub App is not an RSA private key")
+			}
 		}
 	}
-	return h.client(text)
+	for need := range permissions() {
+		var err error
+		h.clients[need], err = h.client(func(ctx context.Context) (string, error) { return h.installed(ctx, need) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
 }
 
-// installed is a token with a right, the one of before as long as it lives.
+// client sends each request with a token.
+func (h *hub) client(token func(context.Context) (string, error)) (*github.Client, error) {
+	base := h.api.String()
+	return github.NewClient(github.WithTransport(authorized{h.transport, token}), github.WithURLs(&base, &base),
+		github.WithUserAgent("armature"), github.WithDisableRateLimitCheck())
+}
+
+type authorized struct {
+	*transport
+	token func(context.Context) (string, error)
+}
+
+func (a authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+	text, err := a.token(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+text)
+	return a.transport.RoundTrip(r)
+}
+
+// installed returns the token, or one of the App with a right for this repository alone.
 func (h *hub) installed(ctx context.Context, need right) (string, error) {
+	if h.key == nil {
+		return h.login.Token, nil
+	}
 	name := h.path + " " + string(need)
 	h.account.mu.Lock()
 	known := h.account.tokens[name]
@@ -95,7 +110,7 @@ func (h *hub) installed(ctx context.Context, need right) (string, error) {
 	}
 	made, err := h.token(ctx, need)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("making a token of GitHub App %d for %s: %w", h.login.App.ID, h.path, err)
 	}
 	h.account.mu.Lock()
 	defer h.account.mu.Unlock()
@@ -104,11 +119,11 @@ func (h *hub) installed(ctx context.Context, need right) (string, error) {
 	return made.text, nil
 }
 
-// GitToken is a token of a GitHub App that reads a repository by Git's protocol, or writes it.
-// Its user is x-access-token.
+// GitToken returns a token of a GitHub App that reads a repository by Git's protocol, or writes
+// it. Its user is x-access-token.
 func (c *Clients) GitToken(ctx context.Context, repository string, login Credential, write bool) (string, error) {
-	f, err := c.Open(GitHub, repository, login)
-	h, ok := f.(*hub)
+	r, err := c.open(GitHub, repository, login)
+	h, ok := r.server.(*hub)
 	if err != nil || !ok || h.key == nil {
 		return "", cmp.Or(err, errors.New("the credential is not a GitHub App"))
 	}
@@ -126,11 +141,15 @@ func (h *hub) token(ctx context.Context, need right) (made token, err error) {
 		return made, err
 	}
 	now := time.Now()
-	text, err := jwt.Signed(signer).Claims(jwt.Claims{Issuer: fmt.Sprint(app.ID), IssuedAt: jwt.NewNumericDate(now.Add(-time.Minute)), Expiry: jwt.NewNumericDate(now.Add(8 * time.Minute))}).Serialize()
+	text, err := jwt.Signed(signer).Claims(jwt.Claims{
+		Issuer:   fmt.Sprint(app.ID),
+		IssuedAt: jwt.NewNumericDate(now.Add(-time.Minute)),
+		Expiry:   jwt.NewNumericDate(now.Add(8 * time.Minute)),
+	}).Serialize()
 	if err != nil {
 		return made, err
 	}
-	client, err := h.client(text)
+	client, err := h.client(func(context.Context) (string, error) { return text, nil })
 	if err != nil {
 		return made, err
 	}
@@ -142,7 +161,8 @@ func (h *hub) token(ctx context.Context, need right) (made token, err error) {
 		}
 		installation = found.GetID()
 	}
-	got, _, err := client.Apps.CreateInstallationToken(context.WithValue(ctx, asking{}, true), installation, &github.InstallationTokenOptions{Repositories: []string{h.name}, Permissions: need.permissions()})
+	got, _, err := client.Apps.CreateInstallationToken(context.WithValue(ctx, asking{}, true), installation,
+		&github.InstallationTokenOptions{Repositories: []string{h.name}, Permissions: permissions()[need]})
 	if err != nil {
 		return made, err
 	}
@@ -152,47 +172,32 @@ func (h *hub) token(ctx context.Context, need right) (made token, err error) {
 	return token{got.GetToken(), got.GetExpiresAt().Time}, nil
 }
 
-// MayPush asks for the role of a user, where a team's counts too.
+// MayPush requests the role of a user, which includes those of teams.
 func (h *hub) MayPush(ctx context.Context, user string) (bool, error) {
-	if !userName().MatchString(user) {
-		return false, nil
-	}
-	client, err := h.with(ctx, seePeople)
-	if err != nil {
-		return false, err
-	}
-	level, _, err := client.Repositories.GetPermissionLevel(ctx, h.owner, h.name, user)
-	if errors.Is(err, ErrNotFound) {
-		return false, nil
-	}
+	level, _, err := h.clients[seePeople].Repositories.GetPermissionLevel(ctx, h.owner, h.name, user)
 	return slices.Contains([]string{"admin", "maintain", "write"}, level.GetPermission()), err
 }
 
-// SetStatus as a check run for an App, and as a commit status for a token.
+// SetStatus sets a check run for an App, and a commit status for a token.
 func (h *hub) SetStatus(ctx context.Context, s Status) error {
-	if !fullCommit.MatchString(s.Commit) {
-		return fmt.Errorf("%q is not a commit in full", s.Commit)
-	}
-	client, err := h.with(ctx, setChecks)
-	if err != nil {
-		return err
-	}
 	if h.key != nil {
-		return h.check(ctx, client, s)
+		return h.check(ctx, s)
 	}
-	state := map[State]string{Queued: "pending", Running: "pending", Success: "success", Skipped: "success", Failure: "failure", Error: "error", Cancelled: "error"}[s.State]
-	want := github.RepoStatus{State: &state, Context: &s.Context, Description: github.Ptr(line(s.Description, 140))}
-	if s.URL != "" {
-		want.TargetURL = &s.URL
-	}
+	state := cmp.Or(map[State]string{
+		Queued: "pending", Running: "pending", Success: "success", Skipped: "success", Failure: "failure",
+	}[s.State], "error")
+	text := line(s.Description, 140)
+	want := github.RepoStatus{State: &state, Context: &s.Context, Description: &text, TargetURL: optional(s.URL)}
+	repositories := h.clients[setChecks].Repositories
 	options := &github.ListOptions{PerPage: 100}
 	for range maxPages {
-		all, answer, err := client.Repositories.GetCombinedStatus(ctx, h.owner, h.name, s.Commit, options)
+		all, answer, err := repositories.GetCombinedStatus(ctx, h.owner, h.name, s.Commit, options)
 		if err != nil {
 			return err
 		}
 		for _, is := range all.Statuses {
-			if strings.EqualFold(is.GetContext(), s.Context) && is.GetState() == state && is.GetDescription() == want.GetDescription() && is.GetTargetURL() == s.URL {
+			same := is.GetState() == state && is.GetDescription() == text && is.GetTargetURL() == s.URL
+			if same && strings.EqualFold(is.GetContext(), s.Context) {
 				return nil
 			}
 		}
@@ -200,31 +205,42 @@ func (h *hub) SetStatus(ctx context.Context, s Status) error {
 			break
 		}
 	}
-	_, _, err = client.Repositories.CreateStatus(ctx, h.owner, h.name, s.Commit, want)
+	_, _, err := repositories.CreateStatus(ctx, h.owner, h.name, s.Commit, want)
 	return err
+}
+
+// optional returns nil for an empty text, which GitHub refuses.
+func optional(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
 }
 
 // maxOutput of a check run's summary, in bytes, and maxAnnotations of a request.
 const maxOutput, maxAnnotations = 65_000, 50
 
-// check brings the check run of an attempt up to date. The older ones of the context that are
-// not completed are cancelled, because a check that stays in progress blocks a merge.
-func (h *hub) check(ctx context.Context, client *github.Client, s Status) error {
-	status, conclusion := "completed", cmp.Or(map[State]string{Success: "success", Skipped: "skipped", Cancelled: "cancelled"}[s.State], "failure")
+// check brings the check run of an attempt up to date. It cancels the older ones of the context
+// that are not completed, because a check that stays in progress blocks a merge.
+func (h *hub) check(ctx context.Context, s Status) error {
+	status, conclusion := "completed", cmp.Or(map[State]string{
+		Success: "success", Skipped: "skipped", Cancelled: "cancelled"}[s.State], "failure")
 	if !s.State.Done() {
 		status, conclusion = map[State]string{Queued: "queued", Running: "in_progress"}[s.State], ""
 	}
 	title := line(cmp.Or(s.Description, string(s.State)), 255)
 	summary := cut(cmp.Or(s.Summary, title), maxOutput)
-	mine, open, err := h.checks(ctx, client, s)
+	mine, open, err := h.checks(ctx, s)
 	if err != nil {
 		return err
 	}
 	var notes []*github.CheckRunAnnotation
 	for _, a := range s.Annotations {
 		at := max(a.Line, 1)
-		notes = append(notes, &github.CheckRunAnnotation{Path: github.Ptr(strings.TrimPrefix(a.Path, "./")), StartLine: &at, EndLine: &at,
-			AnnotationLevel: github.Ptr("failure"), Message: github.Ptr(cut(a.Message, 60_000))})
+		notes = append(notes, &github.CheckRunAnnotation{
+			Path: github.Ptr(strings.TrimPrefix(a.Path, "./")), StartLine: &at, EndLine: &at,
+			AnnotationLevel: github.Ptr("failure"), Message: github.Ptr(cut(a.Message, 60_000)),
+		})
 	}
 	output := func() *github.CheckRunOutput {
 		n := min(len(notes), maxAnnotations)
@@ -232,54 +248,55 @@ func (h *hub) check(ctx context.Context, client *github.Client, s Status) error 
 		notes = notes[n:]
 		return out
 	}
-	optional := func(text string) *string {
-		if text == "" {
-			return nil // an empty one is refused
-		}
-		return &text
-	}
-	equal := false
+	client := h.clients[setChecks].Checks
+	equal := mine == nil
 	if mine == nil {
-		mine, _, err = client.Checks.CreateCheckRun(ctx, h.owner, h.name, github.CreateCheckRunOptions{Name: s.Context, HeadSHA: s.Commit, ExternalID: &s.ID,
-			DetailsURL: optional(s.URL), Status: &status, Conclusion: optional(conclusion), Output: output()})
+		mine, _, err = client.CreateCheckRun(ctx, h.owner, h.name, github.CreateCheckRunOptions{
+			Name: s.Context, HeadSHA: s.Commit, ExternalID: &s.ID, DetailsURL: optional(s.URL),
+			Status: &status, Conclusion: optional(conclusion), Output: output(),
+		})
 		if err != nil {
 			return err
 		}
-		equal = true
 	} else {
 		out := mine.GetOutput()
 		notes = notes[min(len(notes), out.GetAnnotationsCount()):] // the requests append them
-		equal = mine.GetStatus() == status && mine.GetConclusion() == conclusion && out.GetTitle() == title && out.GetSummary() == summary && (s.URL == "" || mine.GetDetailsURL() == s.URL)
+		equal = mine.GetStatus() == status && mine.GetConclusion() == conclusion && out.GetTitle() == title &&
+			out.GetSummary() == summary && (s.URL == "" || mine.GetDetailsURL() == s.URL)
 		equal = equal || mine.GetStatus() == "completed" && !s.State.Done() // it comes late
 	}
-	for !equal || len(notes) > 0 {
-		_, _, err := client.Checks.UpdateCheckRun(ctx, h.owner, h.name, mine.GetID(), github.UpdateCheckRunOptions{Name: s.Context,
-			DetailsURL: optional(s.URL), Status: &status, Conclusion: optional(conclusion), Output: output()})
-		if err != nil {
+	update := github.UpdateCheckRunOptions{
+		Name: s.Context, DetailsURL: optional(s.URL), Status: &status, Conclusion: optional(conclusion),
+	}
+	for ; !equal || len(notes) > 0; equal = true {
+		update.Output = output()
+		if _, _, err := client.UpdateCheckRun(ctx, h.owner, h.name, mine.GetID(), update); err != nil {
 			return err
 		}
-		equal = true
+	}
+	by := "Superseded by " + s.ID
+	update = github.UpdateCheckRunOptions{
+		Name: s.Context, Status: github.Ptr("completed"), Conclusion: github.Ptr("cancelled"),
+		Output: &github.CheckRunOutput{Title: &by, Summary: &by},
 	}
 	for _, id := range open {
 		if id > mine.GetID() {
 			continue
 		}
-		by := "Superseded by " + s.ID
-		_, _, err := client.Checks.UpdateCheckRun(ctx, h.owner, h.name, id, github.UpdateCheckRunOptions{Name: s.Context, Status: github.Ptr("completed"), Conclusion: github.Ptr("cancelled"),
-			Output: &github.CheckRunOutput{Title: &by, Summary: &by}})
-		if err != nil {
+		if _, _, err := client.UpdateCheckRun(ctx, h.owner, h.name, id, update); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checks of the context on the commit: the newest of the attempt, and those of other attempts
-// that are not completed.
-func (h *hub) checks(ctx context.Context, client *github.Client, s Status) (mine *github.CheckRun, open []int64, err error) {
-	options := &github.ListCheckRunsOptions{CheckName: &s.Context, Filter: github.Ptr("all"), AppID: &h.login.App.ID, ListOptions: github.ListOptions{PerPage: 100}}
+// checks returns the newest check run of the attempt, and those of other attempts of the context
+// on the commit that are not completed.
+func (h *hub) checks(ctx context.Context, s Status) (mine *github.CheckRun, open []int64, err error) {
+	options := &github.ListCheckRunsOptions{CheckName: &s.Context, Filter: github.Ptr("all"), AppID: &h.login.App.ID,
+		ListOptions: github.ListOptions{PerPage: 100}}
 	for range maxPages {
-		all, answer, err := client.Checks.ListCheckRunsForRef(ctx, h.owner, h.name, s.Commit, options)
+		all, answer, err := h.clients[setChecks].Checks.ListCheckRunsForRef(ctx, h.owner, h.name, s.Commit, options)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -297,12 +314,16 @@ func (h *hub) checks(ctx context.Context, client *github.Client, s Status) (mine
 	return mine, open, nil
 }
 
-// query in GraphQL; into gets the data.
-func (h *hub) query(ctx context.Context, client *github.Client, text string, variables map[string]any, into any) error {
+// query sends a query in GraphQL, and decodes its data.
+func (h *hub) query(ctx context.Context, need right, text string, variables map[string]any, into any) error {
 	path := "graphql"
 	if h.api.Path != "/" {
 		path = "/api/graphql"
 	}
+	if !strings.HasPrefix(text, "mutation") {
+		ctx = context.WithValue(ctx, asking{}, true)
+	}
+	client := h.clients[need]
 	request, err := client.NewRequest(ctx, "POST", path, map[string]any{"query": text, "variables": variables})
 	if err != nil {
 		return err
@@ -315,17 +336,15 @@ func (h *hub) query(ctx context.Context, client *github.Client, text string, var
 		return err
 	}
 	first := answer.Errors[0]
-	kind := map[string]error{"STALE_DATA": ErrMoved, "NOT_FOUND": ErrNotFound, "FORBIDDEN": ErrUnauthorized}[first.Type]
 	if first.Type == "RATE_LIMITED" {
-		h.account.mu.Lock()
-		defer h.account.mu.Unlock()
-		return &LimitedError{h.api.Host, h.account.until}
+		return h.account.limited(h.api.Host)
 	}
+	kind := map[string]error{"STALE_DATA": ErrMoved, "NOT_FOUND": ErrNotFound, "FORBIDDEN": ErrUnauthorized}[first.Type]
 	return &answerError{h.api.Host, first.Type, shown([]byte(first.Message)), cmp.Or(kind, ErrRefused)}
 }
 
-// me is the login name of the credential, which an App has with [bot] at its end.
-func (h *hub) me(ctx context.Context, client *github.Client) (string, error) {
+// me returns the login name of the credential, which an App has with [bot] at its end.
+func (h *hub) me(ctx context.Context, need right) (string, error) {
 	h.account.mu.Lock()
 	known := h.account.login
 	h.account.mu.Unlock()
@@ -333,7 +352,7 @@ func (h *hub) me(ctx context.Context, client *github.Client) (string, error) {
 		return known, nil
 	}
 	var data struct{ Viewer struct{ Login string } }
-	if err := h.query(context.WithValue(ctx, asking{}, true), client, "query { viewer { login } }", nil, &data); err != nil {
+	if err := h.query(ctx, need, "query { viewer { login } }", nil, &data); err != nil {
 		return "", fmt.Errorf("looking up the account of the credential: %w", err)
 	}
 	if data.Viewer.Login == "" {
@@ -345,190 +364,203 @@ func (h *hub) me(ctx context.Context, client *github.Client) (string, error) {
 	return h.account.login, nil
 }
 
+// Account of the credential.
+func (h *hub) Account(ctx context.Context) (string, error) {
+	login, err := h.me(ctx, seePulls)
+	if err == nil && h.login.App != nil {
+		login = strings.TrimSuffix(login, "[bot]") + "[bot]"
+	}
+	return login, err
+}
+
 // isMe reports whether a user is the account of a login name.
-func isMe(u *github.User, login string) bool {
-	return strings.EqualFold(u.GetLogin(), login) || u.GetType() == "Bot" && strings.EqualFold(u.GetLogin(), login+"[bot]")
+func isMe(user string, bot bool, login string) bool {
+	return strings.EqualFold(user, login) || bot && strings.EqualFold(user, login+"[bot]")
 }
 
-// Comment updates the comment in place.
-func (h *hub) Comment(ctx context.Context, number int, part, body string) error {
-	client, err := h.with(ctx, setPulls)
-	if err != nil {
-		return err
-	}
-	login, err := h.me(ctx, client)
-	if err != nil {
-		return err
-	}
-	return comments{
-		most: 65_000,
-		list: func(page int) (found []comment, more bool, err error) {
-			all, answer, err := client.Issues.ListComments(ctx, h.owner, h.name, number, &github.IssueListCommentsOptions{ListOptions: github.ListOptions{Page: page, PerPage: 100}})
-			if err != nil {
-				return nil, false, err
-			}
-			for _, c := range all {
-				found = append(found, comment{id: c.GetID(), mine: isMe(c.User, login), body: c.GetBody()})
-			}
-			return found, answer.NextPage != 0, nil
-		},
-		add: func(body string) error {
-			_, _, err := client.Issues.CreateComment(ctx, h.owner, h.name, number, &github.IssueComment{Body: &body})
-			return err
-		},
-		edit: func(c comment, body string) error {
-			_, _, err := client.Issues.EditComment(ctx, h.owner, h.name, c.id, &github.IssueComment{Body: &body})
-			return err
-		},
-		remove: func(c comment) error {
-			_, err := client.Issues.DeleteComment(ctx, h.owner, h.name, c.id)
-			return err
-		},
-	}.put(part, body)
+func (h *hub) mine(ctx context.Context) (func(comment) bool, error) {
+	login, err := h.me(ctx, setPulls)
+	return func(c comment) bool { return isMe(c.Author, c.bot, login) }, err
 }
 
-func (h *hub) pull(p *github.PullRequest) *PullRequest {
-	out := &PullRequest{Number: p.GetNumber(), URL: p.GetHTMLURL(), Title: p.GetTitle(), Body: p.GetBody(), Author: p.GetUser().GetLogin(),
-		Head: p.GetHead().GetRef(), Commit: p.GetHead().GetSHA(), Base: p.GetBase().GetRef(), Open: p.GetState() == "open", Merged: p.GetMerged() || p.MergedAt != nil,
-		Fork: p.GetHead().GetRepo().GetID() == 0 || p.GetHead().GetRepo().GetID() != p.GetBase().GetRepo().GetID()}
+func (h *hub) comments(ctx context.Context, number, page int) (found []comment, next, last int, err error) {
+	options := &github.IssueListCommentsOptions{ListOptions: github.ListOptions{Page: page, PerPage: mostIncoming}}
+	all, answer, err := h.clients[seePulls].Issues.ListComments(ctx, h.owner, h.name, number, options)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	for _, c := range all {
+		edited := isEdited(c.GetCreatedAt().Time, c.GetUpdatedAt().Time)
+		found = append(found, comment{Comment: Comment{c.GetUser().GetLogin(), c.GetBody(), edited},
+			id: c.GetID(), bot: c.GetUser().GetType() == "Bot"})
+	}
+	return found, answer.NextPage, answer.LastPage, nil
+}
+
+func (h *hub) putComment(ctx context.Context, number int, id int64, body string) (err error) {
+	issues, text := h.clients[setPulls].Issues, &github.IssueComment{Body: &body}
+	switch {
+	case id == 0:
+		_, _, err = issues.CreateComment(ctx, h.owner, h.name, number, text)
+	case body == "":
+		_, err = issues.DeleteComment(ctx, h.owner, h.name, id)
+	default:
+		_, _, err = issues.EditComment(ctx, h.owner, h.name, id, text)
+	}
+	return err
+}
+
+func (h *hub) pull(p *github.PullRequest, err error) (*PullRequest, error) {
+	if err != nil {
+		return nil, err
+	}
+	head, base := p.GetHead(), p.GetBase()
+	out := &PullRequest{
+		Number: p.GetNumber(), URL: p.GetHTMLURL(), Title: p.GetTitle(), Body: p.GetBody(), Author: p.GetUser().GetLogin(),
+		Head: head.GetRef(), Commit: head.GetSHA(), Base: base.GetRef(),
+		Fork: head.GetRepo().GetID() == 0 || head.GetRepo().GetID() != base.GetRepo().GetID(),
+		Open: p.GetState() == "open", Merged: p.GetMerged() || p.MergedAt != nil,
+	}
 	for _, l := range p.Labels {
 		out.Labels = append(out.Labels, l.GetName())
 	}
-	return out
+	return out, nil
 }
 
 // PullRequest by its number.
 func (h *hub) PullRequest(ctx context.Context, number int) (*PullRequest, error) {
-	client, err := h.with(ctx, seePulls)
-	if err != nil {
-		return nil, err
-	}
-	p, _, err := client.PullRequests.Get(ctx, h.owner, h.name, number)
-	if err != nil {
-		return nil, err
-	}
-	return h.pull(p), nil
+	p, _, err := h.clients[seePulls].PullRequests.Get(ctx, h.owner, h.name, number)
+	return h.pull(p, err)
 }
 
-// PullRequests from a branch.
-func (h *hub) PullRequests(ctx context.Context, head string) (out []PullRequest, err error) {
-	client, err := h.with(ctx, seePulls)
-	if err != nil {
-		return nil, err
-	}
-	all, _, err := client.PullRequests.List(ctx, h.owner, h.name, &github.PullRequestListOptions{State: "all", Head: h.owner + ":" + head, Sort: "created", Direction: "desc", ListOptions: github.ListOptions{PerPage: 100}})
+func (h *hub) pulls(ctx context.Context, options github.PullRequestListOptions) (out []PullRequest, err error) {
+	options.Sort, options.Direction, options.PerPage = "created", "desc", mostIncoming
+	all, _, err := h.clients[seePulls].PullRequests.List(ctx, h.owner, h.name, &options)
 	for _, p := range all {
-		out = append(out, *h.pull(p))
+		found, _ := h.pull(p, nil)
+		out = append(out, *found)
 	}
 	return out, err
 }
 
-// Propose a pull request.
-func (h *hub) Propose(ctx context.Context, p Proposal) (*PullRequest, bool, error) {
-	client, err := h.with(ctx, setPulls)
-	if err != nil {
-		return nil, false, err
-	}
-	return propose(ctx, h, p, func() (*PullRequest, error) {
-		made, _, err := client.PullRequests.Create(ctx, h.owner, h.name, &github.NewPullRequest{Title: &p.Title, Body: &p.Body, Head: &p.Head, Base: &p.Base})
-		if err != nil {
-			return nil, err
-		}
-		return h.pull(made), nil
-	}, func(number int) error {
-		_, _, err := client.PullRequests.Edit(ctx, h.owner, h.name, number, &github.PullRequest{Title: &p.Title, Body: &p.Body})
-		return err
-	})
+// PullRequests from a branch.
+func (h *hub) PullRequests(ctx context.Context, head string) ([]PullRequest, error) {
+	return h.pulls(ctx, github.PullRequestListOptions{State: "all", Head: h.owner + ":" + head})
 }
 
-// Commit with createCommitOnBranch, whose commits GitHub signs.
-func (h *hub) Commit(ctx context.Context, c Commit) (string, error) {
-	client, err := h.with(ctx, setFiles)
-	if err != nil {
-		return "", err
-	}
-	was, sha := c.Head, ""
+// OpenPullRequests of the repository.
+func (h *hub) OpenPullRequests(ctx context.Context) ([]PullRequest, error) {
+	return h.pulls(ctx, github.PullRequestListOptions{State: "open"})
+}
+
+func (h *hub) create(ctx context.Context, p Proposal) (*PullRequest, error) {
+	want := &github.NewPullRequest{Title: &p.Title, Body: &p.Body, Head: &p.Head, Base: &p.Base}
+	made, _, err := h.clients[setPulls].PullRequests.Create(ctx, h.owner, h.name, want)
+	return h.pull(made, err)
+}
+
+func (h *hub) edit(ctx context.Context, number int, p Proposal) error {
+	text := &github.PullRequest{Title: &p.Title, Body: &p.Body}
+	_, _, err := h.clients[setPulls].PullRequests.Edit(ctx, h.owner, h.name, number, text)
+	return err
+}
+
+const (
+	repositoryID         = "query($owner: String!, $name: String!) { repository(owner: $owner, name: $name) { id } }"
+	createCommitOnBranch = "mutation($input: CreateCommitOnBranchInput!) { createCommitOnBranch(input: $input) { commit { oid } } }"
+	updateRefs           = "mutation($input: UpdateRefsInput!) { updateRefs(input: $input) { clientMutationId } }"
+)
+
+// Commit calls createCommitOnBranch, whose commits GitHub signs.
+func (h *hub) Commit(ctx context.Context, c Commit) (sha string, err error) {
+	git := h.clients[setFiles].Git
+	was := c.Head
 	if c.Base != "" && c.Replaces != "" && c.Replaces != c.Head {
 		was = c.Replaces
-		sha, err = h.replace(ctx, client, c)
+		sha, err = h.replace(ctx, c)
 	} else {
 		if c.Base != "" && c.Replaces == "" {
-			_, _, err := client.Git.CreateRef(ctx, h.owner, h.name, github.CreateRef{Ref: "refs/heads/" + c.Branch, SHA: c.Head})
+			_, _, err := git.CreateRef(ctx, h.owner, h.name, github.CreateRef{Ref: "refs/heads/" + c.Branch, SHA: c.Head})
 			if err != nil && !errors.Is(err, ErrRefused) { // one that exists has to be at Head
 				return "", fmt.Errorf("making the branch %s: %w", c.Branch, err)
 			}
 		}
-		type file struct {
-			Path     string `json:"path"`
-			Contents string `json:"contents"`
-		}
-		var files []file
-		for _, name := range slices.Sorted(maps.Keys(c.Files)) {
-			files = append(files, file{name, base64.StdEncoding.EncodeToString(c.Files[name])})
-		}
-		headline, body, _ := strings.Cut(c.Message, "\n")
-		var data struct {
-			CreateCommitOnBranch struct{ Commit struct{ Oid string } }
-		}
-		err = h.query(ctx, client, "mutation($input: CreateCommitOnBranchInput!) { createCommitOnBranch(input: $input) { commit { oid } } }", map[string]any{"input": map[string]any{
-			"branch":          map[string]any{"repositoryNameWithOwner": h.path, "branchName": c.Branch},
-			"expectedHeadOid": c.Head, "fileChanges": map[string]any{"additions": files},
-			"message": map[string]any{"headline": headline, "body": strings.TrimSpace(body)},
-		}}, &data)
-		sha = data.CreateCommitOnBranch.Commit.Oid
+		sha, err = h.add(ctx, c)
 	}
 	if err != nil {
 		return "", moved(err, was, func() (string, error) {
-			ref, _, err := client.Git.GetRef(ctx, h.owner, h.name, "heads/"+c.Branch)
+			ref, _, err := git.GetRef(ctx, h.owner, h.name, "heads/"+c.Branch)
 			return ref.GetObject().GetSHA(), err
 		})
 	}
 	return sha, nil
 }
 
+// add a commit to a branch.
+func (h *hub) add(ctx context.Context, c Commit) (string, error) {
+	var files []map[string]string
+	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
+		files = append(files, map[string]string{"path": name, "contents": base64.StdEncoding.EncodeToString(c.Files[name])})
+	}
+	headline, body, _ := strings.Cut(c.Message, "\n")
+	var data struct {
+		CreateCommitOnBranch struct{ Commit struct{ Oid string } }
+	}
+	err := h.query(ctx, setFiles, createCommitOnBranch, map[string]any{"input": map[string]any{
+		"branch":          map[string]any{"repositoryNameWithOwner": h.path, "branchName": c.Branch},
+		"expectedHeadOid": c.Head, "fileChanges": map[string]any{"additions": files},
+		"message": map[string]any{"headline": headline, "body": strings.TrimSpace(body)},
+	}}, &data)
+	return data.CreateCommitOnBranch.Commit.Oid, err
+}
+
 // replace what a branch is at by a commit on top of another one, in one step, so that a pull
 // request of the branch is never without a difference, which would close it.
-func (h *hub) replace(ctx context.Context, client *github.Client, c Commit) (string, error) {
-	head, _, err := client.Git.GetCommit(ctx, h.owner, h.name, c.Head)
+func (h *hub) replace(ctx context.Context, c Commit) (string, error) {
+	git := h.clients[setFiles].Git
+	head, _, err := git.GetCommit(ctx, h.owner, h.name, c.Head)
 	if err != nil {
 		return "", err
 	}
 	var entries []*github.TreeEntry
 	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
-		entries = append(entries, &github.TreeEntry{Path: &name, Mode: github.Ptr("100644"), Type: github.Ptr("blob"), Content: github.Ptr(string(c.Files[name]))})
+		entries = append(entries, &github.TreeEntry{
+			Path: &name, Mode: github.Ptr("100644"), Type: github.Ptr("blob"), Content: github.Ptr(string(c.Files[name])),
+		})
 	}
-	tree, _, err := client.Git.CreateTree(ctx, h.owner, h.name, head.GetTree().GetSHA(), entries)
+	tree, _, err := git.CreateTree(ctx, h.owner, h.name, head.GetTree().GetSHA(), entries)
 	if err != nil {
 		return "", err
 	}
-	made, _, err := client.Git.CreateCommit(ctx, h.owner, h.name, github.Commit{Message: &c.Message, Tree: tree, Parents: []*github.Commit{{SHA: &c.Head}}}, nil)
+	want := github.Commit{Message: &c.Message, Tree: tree, Parents: []*github.Commit{{SHA: &c.Head}}}
+	made, _, err := git.CreateCommit(ctx, h.owner, h.name, want, nil)
 	if err != nil {
 		return "", err
 	}
 	var data struct{ Repository struct{ ID string } }
-	err = h.query(context.WithValue(ctx, asking{}, true), client, "query($owner: String!, $name: String!) { repository(owner: $owner, name: $name) { id } }", map[string]any{"owner": h.owner, "name": h.name}, &data)
+	err = h.query(ctx, setFiles, repositoryID, map[string]any{"owner": h.owner, "name": h.name}, &data)
 	if err != nil {
 		return "", err
 	}
-	return made.GetSHA(), h.query(ctx, client, "mutation($input: UpdateRefsInput!) { updateRefs(input: $input) { clientMutationId } }", map[string]any{"input": map[string]any{
+	return made.GetSHA(), h.query(ctx, setFiles, updateRefs, map[string]any{"input": map[string]any{
 		"repositoryId": data.Repository.ID,
-		"refUpdates":   []map[string]any{{"name": "refs/heads/" + c.Branch, "beforeOid": c.Replaces, "afterOid": made.GetSHA(), "force": true}},
+		"refUpdates": []map[string]any{{
+			"name": "refs/heads/" + c.Branch, "beforeOid": c.Replaces, "afterOid": made.GetSHA(), "force": true,
+		}},
 	}}, &struct{}{})
 }
 
 // Wrote reports whether the account wrote a commit that GitHub signed.
 func (h *hub) Wrote(ctx context.Context, sha string) (bool, error) {
-	client, err := h.with(ctx, seeFiles)
+	login, err := h.me(ctx, seeFiles)
 	if err != nil {
 		return false, err
 	}
-	login, err := h.me(ctx, client)
+	options := &github.ListOptions{PerPage: 1}
+	c, _, err := h.clients[seeFiles].Repositories.GetCommit(ctx, h.owner, h.name, sha, options)
 	if err != nil {
 		return false, err
 	}
-	c, _, err := client.Repositories.GetCommit(ctx, h.owner, h.name, sha, &github.ListOptions{PerPage: 1})
-	if err != nil {
-		return false, err
-	}
-	return isMe(c.Author, login) && c.GetCommit().GetVerification().GetVerified(), nil
+	by := isMe(c.GetAuthor().GetLogin(), c.GetAuthor().GetType() == "Bot", login)
+	return by && c.GetCommit().GetVerification().GetVerified(), nil
 }

@@ -184,7 +184,7 @@ func find(all []map[string]any, key string, value any) map[string]any {
 
 func (h *hubServer) answer(w http.ResponseWriter, r *http.Request, operation string, params map[string]string, in map[string]any) (int, any) {
 	needs := map[string]string{"repos/get-collaborator-permission-level": "metadata read", "checks/list-for-ref": "checks write", "checks/create": "checks write", "checks/update": "checks write",
-		"issues/list-comments": "pull_requests write", "issues/create-comment": "pull_requests write", "issues/update-comment": "pull_requests write", "issues/delete-comment": "pull_requests write",
+		"issues/list-comments": "pull_requests read", "issues/create-comment": "pull_requests write", "issues/update-comment": "pull_requests write", "issues/delete-comment": "pull_requests write",
 		"pulls/get": "pull_requests read", "pulls/list": "pull_requests read", "pulls/create": "pull_requests write", "pulls/update": "pull_requests write",
 		"git/create-ref": "contents write", "git/get-ref": "contents write", "git/get-commit": "contents write", "git/create-tree": "contents write", "git/create-commit": "contents write", "repos/get-commit": "contents read"}
 	if need := needs[operation]; need != "" && !h.may(r, need) {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -24,18 +25,18 @@ import (
 )
 
 const (
-	// maxAnswer is how much a forge may answer, in bytes, and maxTime how long it may take.
+	// maxAnswer is the length of an answer in bytes, and maxTime how long it may take.
 	maxAnswer, maxTime = 8 << 20, 30 * time.Second
-	// maxDecoding is what one answer and those of one namespace may take once they are
-	// decoded, and maxAnswers all of them at once. The installation gives the controller 1 GiB.
+	// maxDecoding is the memory of one decoded answer and of those of one namespace, and maxAnswers
+	// that of all of them at once. The controller has 1 GiB.
 	maxDecoding, maxAnswers = 64 << 20, 128 << 20
-	// maxValues of any list or object: nothing longer is asked for.
+	// maxValues of any list or object: nothing longer is requested.
 	maxValues = 1000
-	// maxRequests of one credential are under way at once.
+	// maxRequests of one credential run at once.
 	maxRequests = 8
 	// maxTries of a request that a limit or a failing server did not answer.
 	maxTries = 3
-	// maxWait for a limit, also where the deadline is later.
+	// maxWait for a limit, also if the deadline is later.
 	maxWait = 2 * time.Minute
 	// longestLimit is the longest time that a server may announce.
 	longestLimit = time.Hour
@@ -43,17 +44,17 @@ const (
 	maxAccounts = 1000
 )
 
-// account is what is remembered of one credential on one host.
+// account is the state of one credential on one host.
 type account struct {
 	slots  chan struct{}
-	writes *rate.Limiter // nil where the server counts all requests alike
+	writes *rate.Limiter // nil if the server counts all requests alike
 
-	mu      sync.Mutex
-	used    time.Time
-	until   time.Time        // when the server answers again
-	strikes int              // limits in a row that named no time
-	tokens  map[string]token // of an App, by repository and right
-	login   string
+	mu       sync.Mutex
+	used     time.Time
+	until    time.Time        // when the server answers again
+	attempts int              // limits in a row that named no time
+	tokens   map[string]token // of an App, by repository and right
+	login    string
 }
 
 // token of an installation.
@@ -62,30 +63,26 @@ type token struct {
 	expires time.Time
 }
 
-// account of a credential on a host.
+// account returns that of a credential on a host.
 func (c *Clients) account(kind, host string, login Credential) *account {
-	hash := sha256.New()
-	for _, part := range []string{kind, host, login.User, login.Token} {
-		fmt.Fprintf(hash, "%d %s", len(part), part)
-	}
+	parts := []any{kind, host, login.User, login.Token}
 	if a := login.App; a != nil {
-		fmt.Fprintf(hash, "%d %d %s", a.ID, a.Installation, a.Key)
+		parts = append(parts, strconv.FormatInt(a.ID, 10), strconv.FormatInt(a.Installation, 10), string(a.Key))
 	}
-	key := [sha256.Size]byte(hash.Sum(nil))
+	key := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.accounts == nil {
+		c.accounts = make(map[[sha256.Size]byte]*account)
+		c.memory = answers.NewBudget(maxAnswers, maxDecoding)
+	}
 	now := time.Now()
 	if len(c.accounts) >= maxAccounts {
-		for key, a := range c.accounts {
+		maps.DeleteFunc(c.accounts, func(_ [sha256.Size]byte, a *account) bool {
 			a.mu.Lock()
-			if now.Sub(a.used) > longestLimit {
-				delete(c.accounts, key)
-			}
-			a.mu.Unlock()
-		}
-	}
-	if c.memory == nil {
-		c.memory = answers.NewBudget(maxAnswers, maxDecoding)
+			defer a.mu.Unlock()
+			return now.Sub(a.used) > longestLimit
+		})
 	}
 	a := c.accounts[key]
 	if a == nil {
@@ -93,15 +90,19 @@ func (c *Clients) account(kind, host string, login Credential) *account {
 		if kind == GitHub { // 80 that create content in a minute, 500 in an hour
 			a.writes = rate.NewLimiter(rate.Every(8*time.Second), 40)
 		}
-		if c.accounts == nil {
-			c.accounts = make(map[[sha256.Size]byte]*account)
-		}
 		c.accounts[key] = a
 	}
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.used = now
-	a.mu.Unlock()
 	return a
+}
+
+// limited returns the error of a request that a limit does not let through.
+func (a *account) limited(host string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &LimitedError{host, a.until}
 }
 
 // wait until the server takes a request.
@@ -135,45 +136,43 @@ func (a *account) wait(ctx context.Context, host string, write bool) error {
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	clock := time.NewTimer(d)
-	defer clock.Stop()
 	select {
-	case <-clock.C:
-		return nil
+	case <-time.After(max(d, 0)):
+		return ctx.Err()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// learn what an answer says about limits. limited reports that the request was not answered
+// learn reads what an answer says about limits. limited reports that the request was not answered
 // because of one.
 func (a *account) learn(r *http.Response, body []byte) (limited bool) {
-	remaining := cmp.Or(r.Header.Get("X-RateLimit-Remaining"), r.Header.Get("RateLimit-Remaining"))
+	header := func(name string) string {
+		return cmp.Or(r.Header.Get("X-RateLimit-"+name), r.Header.Get("RateLimit-"+name))
+	}
+	after, exhausted := r.Header.Get("Retry-After"), header("Remaining") == "0"
 	limited = r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusForbidden &&
-		(r.Header.Get("Retry-After") != "" || remaining == "0" || bytes.Contains(bytes.ToLower(body), []byte("rate limit")))
+		(after != "" || exhausted || bytes.Contains(bytes.ToLower(body), []byte("rate limit")))
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !limited && remaining != "0" {
+	if !limited && !exhausted {
 		if r.StatusCode < 300 {
-			a.strikes = 0
+			a.attempts = 0
 		}
 		return false
 	}
 	now := time.Now()
 	var until time.Time
-	after := r.Header.Get("Retry-After")
+	reset, failed := strconv.ParseInt(header("Reset"), 10, 64)
 	if seconds, err := strconv.Atoi(after); err == nil {
 		until = now.Add(time.Duration(min(max(seconds, 1), int(longestLimit/time.Second))) * time.Second)
 	} else if at, err := http.ParseTime(after); err == nil {
 		until = at
-	} else if reset, err := strconv.ParseInt(cmp.Or(r.Header.Get("X-RateLimit-Reset"), r.Header.Get("RateLimit-Reset")), 10, 64); err == nil && remaining == "0" {
+	} else if failed == nil && exhausted {
 		until = time.Unix(reset, 0)
 	} else if limited { // at least a minute, and longer each time
-		until = now.Add(time.Minute << min(a.strikes, 5))
-		a.strikes++
+		until = now.Add(time.Minute << min(a.attempts, 5))
+		a.attempts++
 	}
 	if latest := now.Add(longestLimit); until.After(latest) {
 		until = latest
@@ -184,7 +183,7 @@ func (a *account) learn(r *http.Response, body []byte) (limited bool) {
 	return limited
 }
 
-// transport sends requests of one account to one host alone.
+// transport sends the requests of one account, to one host only.
 type transport struct {
 	http.RoundTripper
 	scheme, host string
@@ -194,20 +193,18 @@ type transport struct {
 }
 
 // RoundTrip waits for the limits, reads the whole answer, and returns one that is not a success
-// as an error. What decoding the answer takes is counted before, and until its body is closed.
+// as an error. The memory for decoding the answer is taken before, and until its body is closed.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Host != t.host || r.URL.Scheme != t.scheme {
+		return nil, fmt.Errorf("%s is not the server of the repository: nothing was sent to it", r.URL.Host)
+	}
 	var body []byte
 	if r.Body != nil {
 		var err error
 		if body, err = io.ReadAll(r.Body); err != nil {
 			return nil, err
 		}
-		if err := r.Body.Close(); err != nil {
-			return nil, err
-		}
-	}
-	if r.URL.Host != t.host || r.URL.Scheme != t.scheme {
-		return nil, fmt.Errorf("%s is not the server of the repository: nothing was sent to it", r.URL.Host)
+		_ = r.Body.Close() // all of it was read
 	}
 	ctx := r.Context()
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -217,37 +214,35 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		memory := t.memory.Share(t.login.Namespace)
 		answer, text, err := t.once(r, body, memory)
-		if err != nil || answer.StatusCode/100 != 2 {
-			memory.Release()
+		if err == nil && answer.StatusCode/100 == 2 {
+			t.account.learn(answer, text)
+			context.AfterFunc(ctx, memory.Release)
+			answer.Body = &decoded{answer.Body, memory}
+			return answer, nil
 		}
-		limited := err == nil && t.account.learn(answer, text)
+		memory.Release()
+		failing := err != nil && !errors.Is(err, answers.ErrTooLarge) || err == nil && answer.StatusCode >= 500
 		switch {
-		case limited && try == maxTries:
-			t.account.mu.Lock()
-			defer t.account.mu.Unlock()
-			return nil, &LimitedError{t.host, t.account.until}
-		case limited:
-			continue
-		case reads && try < maxTries && ctx.Err() == nil && (err != nil && !errors.Is(err, answers.ErrTooLarge) || err == nil && answer.StatusCode >= 500):
+		case err == nil && t.account.learn(answer, text):
+			if try == maxTries {
+				return nil, t.account.limited(t.host)
+			}
+		case reads && failing && try < maxTries && ctx.Err() == nil:
 			if err := sleep(ctx, time.Duration(try)*200*time.Millisecond); err != nil {
 				return nil, err
 			}
-			continue
 		case err != nil:
 			return nil, err
-		case answer.StatusCode/100 != 2:
+		default:
 			return nil, t.refusal(answer, text)
 		}
-		context.AfterFunc(ctx, memory.Release)
-		answer.Body = &decoded{answer.Body, memory}
-		return answer, nil
 	}
 }
 
 // asking marks the context of a POST that changes nothing, as queries in GraphQL are.
 type asking struct{}
 
-// decoded is an answer whose memory is given back when it was read.
+// decoded is an answer whose memory is released when it was read.
 type decoded struct {
 	io.ReadCloser
 	memory *answers.Share
@@ -265,16 +260,20 @@ func (t *transport) once(r *http.Request, body []byte, memory *answers.Share) (*
 	case <-r.Context().Done():
 		return nil, nil, r.Context().Err()
 	}
-	ctx, cancel := context.WithTimeoutCause(r.Context(), maxTime, fmt.Errorf("%s did not answer within %s", t.host, maxTime))
+	late := fmt.Errorf("%s did not answer within %s", t.host, maxTime)
+	ctx, cancel := context.WithTimeoutCause(r.Context(), maxTime, late)
 	defer cancel()
 	send := r.Clone(ctx)
-	if body != nil {
+	if len(body) > 0 {
 		send.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	answer, err := t.RoundTripper.RoundTrip(send)
+	var text []byte
 	if err == nil {
-		var text []byte
-		metered := &answers.Metered{Reader: answer.Body, Context: ctx, Memory: memory, Decoding: new(atomic.Int64), Most: maxDecoding, Longest: maxValues}
+		metered := &answers.Metered{
+			Reader: answer.Body, Context: ctx, Memory: memory,
+			Decoding: new(atomic.Int64), Most: maxDecoding, Longest: maxValues,
+		}
 		text, err = io.ReadAll(io.LimitReader(metered, maxAnswer+1))
 		if closed := answer.Body.Close(); err == nil {
 			err = closed
@@ -282,19 +281,18 @@ func (t *transport) once(r *http.Request, body []byte, memory *answers.Share) (*
 		if len(text) > maxAnswer {
 			err = answers.ErrTooLarge
 		}
-		if errors.Is(err, answers.ErrTooLarge) {
-			return nil, nil, fmt.Errorf("the answer of %s is refused: %w", t.host, err)
-		}
-		text = t.withoutSecrets(send, text)
-		answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
-		if err == nil {
-			return answer, text, nil
-		}
 	}
-	if ctx.Err() != nil && r.Context().Err() == nil {
-		err = context.Cause(ctx)
+	switch {
+	case errors.Is(err, answers.ErrTooLarge):
+		return nil, nil, fmt.Errorf("the answer of %s is refused: %w", t.host, err)
+	case err != nil && ctx.Err() != nil && r.Context().Err() == nil:
+		return nil, nil, late
+	case err != nil:
+		return nil, nil, err
 	}
-	return nil, nil, err
+	text = t.withoutSecrets(send, text)
+	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	return answer, text, nil
 }
 
 // answerError is an answer that is not a success.
@@ -316,7 +314,7 @@ func (e *answerError) Error() string {
 
 func (e *answerError) Unwrap() error { return e.kind }
 
-// withoutSecrets is a text of the server without what was sent to it, which it may repeat.
+// withoutSecrets removes from a text of the server the credentials that were sent to it.
 func (t *transport) withoutSecrets(sent *http.Request, text []byte) []byte {
 	words := []string{t.login.Token}
 	for _, name := range []string{"Authorization", "Private-Token"} {
@@ -324,7 +322,8 @@ func (t *transport) withoutSecrets(sent *http.Request, text []byte) []byte {
 	}
 	for _, word := range words {
 		escaped, _ := json.Marshal(word) // of a string, which does not fail
-		for _, form := range []string{word, string(escaped[1 : len(escaped)-1]), strings.ReplaceAll(word, "/", `\/`)} {
+		forms := []string{word, string(escaped[1 : len(escaped)-1]), strings.ReplaceAll(word, "/", `\/`)}
+		for _, form := range forms {
 			if len(form) > 6 { // "Bearer" is none
 				text = bytes.ReplaceAll(text, []byte(form), []byte("…"))
 			}
@@ -333,22 +332,19 @@ func (t *transport) withoutSecrets(sent *http.Request, text []byte) []byte {
 	return text
 }
 
-// refusal is the error of an answer.
+// refusal returns the error of an answer.
 func (t *transport) refusal(r *http.Response, body []byte) error {
-	e := &answerError{host: r.Request.URL.Host, status: strconv.Itoa(r.StatusCode) + " " + http.StatusText(r.StatusCode)}
-	var known struct {
-		Message json.RawMessage
-		Errors  json.RawMessage
-	}
-	text := body
+	status := fmt.Sprintf("%d %s", r.StatusCode, http.StatusText(r.StatusCode))
+	e := &answerError{host: r.Request.URL.Host, status: status}
+	var known struct{ Message, Errors json.RawMessage }
 	if json.Unmarshal(body, &known) == nil && known.Message != nil {
-		text = append(known.Message, known.Errors...)
 		var message string
 		if json.Unmarshal(known.Message, &message) == nil {
-			text = append([]byte(message), known.Errors...)
+			known.Message = []byte(message)
 		}
+		body = append(known.Message, known.Errors...)
 	}
-	e.text = shown(t.withoutSecrets(r.Request, text)) // once more, as it was unescaped
+	e.text = shown(t.withoutSecrets(r.Request, body)) // once more, as it was unescaped
 	switch r.StatusCode {
 	case http.StatusUnauthorized:
 		e.kind = ErrUnauthorized
@@ -361,7 +357,8 @@ func (t *transport) refusal(r *http.Response, body []byte) error {
 		}
 	case http.StatusNotFound, http.StatusGone:
 		e.kind = ErrNotFound
-	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusLocked:
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusConflict, http.StatusUnprocessableEntity,
+		http.StatusLocked:
 		e.kind = ErrRefused
 	}
 	if r.StatusCode/100 == 3 {
@@ -373,7 +370,7 @@ func (t *transport) refusal(r *http.Response, body []byte) error {
 	return e
 }
 
-// shown is the beginning of a text of a server, on one line.
+// shown returns the beginning of a text of a server, on one line.
 func shown(text []byte) string {
 	return krm.Printable(strings.Join(strings.Fields(string(text[:min(len(text), 300)])), " "))
 }

@@ -1,0 +1,237 @@
+package forge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// repository is the Forge of all kinds of servers: it checks what callers put into addresses and
+// queries, and does what is the same on all of them.
+type repository struct {
+	server
+	kind       string
+	maxComment int // bytes
+}
+
+// server is what differs between the kinds of servers. The exported methods are those of Forge.
+type server interface {
+	MayPush(ctx context.Context, user string) (bool, error)
+	SetStatus(ctx context.Context, s Status) error
+	PullRequest(ctx context.Context, number int) (*PullRequest, error)
+	PullRequests(ctx context.Context, head string) ([]PullRequest, error)
+	OpenPullRequests(ctx context.Context) ([]PullRequest, error)
+	Commit(ctx context.Context, c Commit) (sha string, err error)
+	Account(ctx context.Context) (string, error)
+	Wrote(ctx context.Context, sha string) (bool, error)
+
+	// create and edit a pull request.
+	create(ctx context.Context, p Proposal) (*PullRequest, error)
+	edit(ctx context.Context, number int, p Proposal) error
+	// comments lists a page of comments, from 1. next is the following page, and last the last
+	// one where pages begin with the oldest comment; 0 for none.
+	comments(ctx context.Context, number, page int) (found []comment, next, last int, err error)
+	// mine returns a function that reports whether this account wrote a comment.
+	mine(ctx context.Context) (func(comment) bool, error)
+	// putComment creates a comment if id is 0, deletes it if body is empty, and edits it otherwise.
+	putComment(ctx context.Context, number int, id int64, body string) error
+}
+
+// comment as a server lists it.
+type comment struct {
+	Comment
+	id, author int64
+	bot        bool
+}
+
+const (
+	mostIncoming = 100 // pull requests or comments that are read
+	maxPages     = 40  // of anything that a server lists
+)
+
+var (
+	fullCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	userName   = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:._-]{0,127}(\[bot\])?$`)
+	})
+	markerForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9/._:-]{1,200}$`)
+	})
+)
+
+// By reports whether a pull request was opened by an account, as Account names it.
+func (p PullRequest) By(account string) bool {
+	return account != "" && strings.EqualFold(p.Author, account)
+}
+
+// MayPush reports false for a user that the server does not know.
+func (r repository) MayPush(ctx context.Context, user string) (bool, error) {
+	if !userName().MatchString(user) {
+		return false, nil
+	}
+	may, err := r.server.MayPush(ctx, user)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return may, err
+}
+
+// SetStatus of a commit.
+func (r repository) SetStatus(ctx context.Context, s Status) error {
+	if !fullCommit.MatchString(s.Commit) {
+		return fmt.Errorf("%q is not a commit in full", s.Commit)
+	}
+	return r.server.SetStatus(ctx, s)
+}
+
+// Propose finds the open pull request, and creates or changes it.
+func (r repository) Propose(ctx context.Context, p Proposal) (*PullRequest, bool, error) {
+	find := func() (*PullRequest, error) {
+		all, err := r.PullRequests(ctx, p.Head)
+		for _, one := range all {
+			if one.Open && one.Base == p.Base && !one.Fork {
+				return &one, nil
+			}
+		}
+		return nil, err
+	}
+	open, err := find()
+	if err != nil {
+		return nil, false, fmt.Errorf("looking for an open pull request: %w", err)
+	}
+	if open == nil {
+		made, failed := r.create(ctx, p)
+		if failed == nil {
+			return made, true, nil
+		}
+		// It may exist since: another writer was faster, or an answer was lost.
+		if open, err = find(); err != nil || open == nil {
+			return nil, false, fmt.Errorf("opening a pull request: %w", failed)
+		}
+	}
+	if !p.Refresh || open.Title == p.Title && strings.TrimSpace(open.Body) == strings.TrimSpace(p.Body) {
+		return open, false, nil
+	}
+	if err := r.edit(ctx, open.Number, p); err != nil {
+		return nil, false, fmt.Errorf("changing the text of the pull request: %w", err)
+	}
+	return open, false, nil
+}
+
+// Comments reads the last two pages where the first one has the oldest.
+func (r repository) Comments(ctx context.Context, number int) (out []Comment, err error) {
+	all, _, last, err := r.comments(ctx, number, 1)
+	for page := max(2, last-1); err == nil && page <= last; page++ {
+		var more []comment
+		if more, _, _, err = r.comments(ctx, number, page); page == last-1 {
+			all = nil // of the first page, which is older
+		}
+		all = append(all, more...)
+	}
+	if r.kind != GitLab { // which lists the newest first
+		slices.Reverse(all)
+	}
+	for _, c := range all[:min(len(all), mostIncoming)] {
+		out = append(out, c.Comment)
+	}
+	return out, err
+}
+
+func isEdited(created, updated time.Time) bool { return created.IsZero() || !created.Equal(updated) }
+
+// Comment puts a part into the one comment of this account. Other parts stay.
+func (r repository) Comment(ctx context.Context, number int, part, body string) error {
+	if !markerForm().MatchString(part) {
+		return fmt.Errorf("%q cannot mark a comment", part)
+	}
+	const first, prefix, suffix = "<!-- armature -->", "<!-- armature: ", " -->"
+	mine, err := r.mine(ctx)
+	if err != nil {
+		return err
+	}
+	var ours []comment
+	seen := make(map[int64]bool) // a server may have one page only, whatever it is asked for
+	for page, count := 1, 0; page > 0 && page <= maxPages; count = len(seen) {
+		found, next, _, err := r.comments(ctx, number, page)
+		if err != nil {
+			return fmt.Errorf("listing the comments: %w", err)
+		}
+		for _, f := range found {
+			f.Body = strings.ReplaceAll(f.Body, "\r", "")
+			if !seen[f.id] && mine(f) && strings.HasPrefix(f.Body, first+"\n") {
+				ours = append(ours, f)
+			}
+			seen[f.id] = true
+		}
+		if page = next; len(seen) == count {
+			break
+		}
+	}
+
+	parts, at := make(map[string]string), ""
+	if len(ours) > 0 {
+		for text := range strings.Lines(ours[0].Body) {
+			if name, ok := strings.CutPrefix(strings.TrimSpace(text), prefix); ok {
+				at = strings.TrimSuffix(name, suffix)
+			} else if at != "" {
+				parts[at] += text
+			}
+		}
+	}
+	// A part cannot begin another one.
+	parts[part] = strings.ReplaceAll(body, prefix, prefix[:len(prefix)-2]+"; ")
+	want := first + "\n"
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		if text := strings.TrimSpace(parts[name]); text != "" {
+			text = cut(text, r.maxComment/len(parts)-len(prefix)-250)
+			want += fmt.Sprintf("\n%s%s%s\n\n%s\n", prefix, name, suffix, text)
+		}
+	}
+
+	if want == first+"\n" {
+		want = "" // without a part, it is deleted
+	} else if len(ours) == 0 {
+		ours = append(ours, comment{}) // which has no ID yet
+	}
+	for i, c := range ours {
+		if i > 0 {
+			want = "" // two writers may both have added one
+		} else if c.id != 0 && want != "" && strings.TrimSpace(c.Body) == strings.TrimSpace(want) {
+			continue
+		}
+		if err := r.putComment(ctx, number, c.id, want); err != nil {
+			return fmt.Errorf("writing the comment: %w", err)
+		}
+	}
+	return nil
+}
+
+// moved adds ErrMoved to the refusal of a commit if its branch is not at was any longer.
+func moved(refused error, was string, tip func() (string, error)) error {
+	if !errors.Is(refused, ErrRefused) && !errors.Is(refused, ErrNotFound) {
+		return refused
+	}
+	if now, err := tip(); err == nil && now != was {
+		return fmt.Errorf("%w: %w", ErrMoved, refused)
+	}
+	return refused
+}
+
+// cut a text to a number of bytes at a character.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
+}
+
+// line of a text for a description.
+func line(text string, most int) string {
+	return cut(strings.Join(strings.Fields(text), " "), most)
+}
