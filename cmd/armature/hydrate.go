@@ -13,6 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/forge"
+	"github.com/armature-dev/armature/render/deliver/gitrun"
 	"github.com/armature-dev/armature/render/deliver/hydrate"
 )
 
@@ -195,7 +196,7 @@ func proposalTo(ctx context.Context, to *hydrate.Branch, into, kind string) (*hy
 // forgeOf the remote origin of a clone, with the token of the environment. flag needs it.
 func forgeOf(ctx context.Context, clone, kind, flag string) (forge.Forge, error) {
 	names, variables := forge.Names()
-	remote, err := hydrate.OriginURL(ctx, clone)
+	remote, err := gitrun.OriginURL(ctx, clone)
 	if err != nil {
 		return nil, err
 	}
@@ -216,9 +217,9 @@ func (h *hydration) target(ctx context.Context, r cli.Revision) (*hydrate.Branch
 	to := &hydrate.Branch{Folder: r.Repository, Name: h.branch, Commit: r.Commit, Push: h.push}
 	var err error
 	if h.repo != "" {
-		to.URL, err = hydrate.PublicURL(h.repo)
+		to.URL, err = gitrun.PublicURL(h.repo)
 	} else {
-		to.URL, err = hydrate.OriginURL(ctx, r.Repository)
+		to.URL, err = gitrun.OriginURL(ctx, r.Repository)
 	}
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
-	"github.com/armature-dev/armature/render/deliver/hydrate"
+	"github.com/armature-dev/armature/render/deliver/gitrun"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/verify"
@@ -203,7 +203,7 @@ func (p *push) metadata(cmd *cobra.Command, path string, inputs []render.File) (
 		}
 	}
 	if p.source != "" {
-		if meta.Source, err = hydrate.PublicURL(p.source); err != nil { // as CI has it from git config
+		if meta.Source, err = gitrun.PublicURL(p.source); err != nil { // as CI has it from git config
 			return meta, err
 		}
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/render/deliver/gitrun"
-	"github.com/armature-dev/armature/render/deliver/hydrate"
 )
 
 // Origin is the remote origin of a clone, to push to, with the login that the git program has
@@ -49,7 +48,7 @@ func Repository(ctx context.Context, clone, address string) (r gitremote.Reposit
 		return r, nil
 	}
 	if endpoint.User != "" { // or errors would repeat it, and it may be a token
-		if r.URL, err = hydrate.PublicURL(address); err != nil {
+		if r.URL, err = gitrun.PublicURL(address); err != nil {
 			return r, err
 		}
 		r.Auth = &githttp.BasicAuth{Username: endpoint.User, Password: endpoint.Password}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -85,19 +84,12 @@ func line(out []byte) string { return strings.TrimSuffix(string(out), "\n") }
 // empty. Its complaint becomes the error.
 func RunGit(ctx context.Context, top string, stdin io.Reader, args ...string) ([]byte, error) {
 	cmd := gitrun.Command(ctx, top, args...)
-	var stderr bytes.Buffer
-	cmd.Stdin, cmd.Stderr = stdin, &stderr
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
+	cmd.Stdin = stdin
+	out, err := gitrun.Output(ctx, cmd)
+	if ctx.Err() != nil {
 		return nil, ErrInterrupted
-	case errors.As(err, &exit):
-		return nil, fmt.Errorf("git %s: %s", args[0], strings.TrimSpace(stderr.String()))
-	case err != nil:
-		return nil, gitrun.Fault(ctx, err)
 	}
-	return out, nil
+	return out, err
 }
 
 // blob is a file of a revision.

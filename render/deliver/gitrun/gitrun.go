@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -86,6 +87,62 @@ func Command(ctx context.Context, top string, args ...string) *exec.Cmd {
 	cmd.Dir = top
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), placing), "GIT_NO_LAZY_FETCH=1")
 	return cmd
+}
+
+// Error is a command of git that failed.
+type Error struct {
+	*exec.ExitError
+	text string
+}
+
+func (e *Error) Error() string { return e.text }
+
+// Output runs a Command and returns what it prints. The message of git becomes an *Error,
+// without the logins of URLs.
+func Output(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && ctx.Err() == nil:
+		words := strings.Split(strings.TrimSpace(stderr.String()), "://")
+		for i := 1; i < len(words); i++ {
+			end := strings.IndexAny(words[i]+" ", "/ \n'\"")
+			words[i] = words[i][strings.LastIndex(words[i][:end], "@")+1:]
+		}
+		at := slices.Index(cmd.Args, "core.fsmonitor=false") + 1
+		for cmd.Args[at] == "-c" {
+			at += 2
+		}
+		return nil, &Error{exit, fmt.Sprintf("git %s: %s", cmd.Args[at], strings.Join(words, "://"))}
+	case err != nil:
+		return nil, Fault(ctx, err)
+	}
+	return out, nil
+}
+
+// OriginURL returns the URL of the remote origin of a clone, without a login; "" for none.
+func OriginURL(ctx context.Context, clone string) (string, error) {
+	out, err := Output(ctx, Command(ctx, clone, "config", "--default=", "--get", "remote.origin.url"))
+	if err != nil {
+		return "", err
+	}
+	return PublicURL(strings.TrimSpace(string(out)))
+}
+
+// PublicURL leaves out of a repository's URL what may be a secret. It fails if it cannot tell.
+func PublicURL(address string) (string, error) {
+	if !strings.Contains(address, "://") {
+		return address, nil // git@host:path, or a folder
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", errors.New("the URL of the source repository cannot be read, and may hold a login: " +
+			"name another with --repo or --source")
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String(), nil
 }
 
 // placing reports whether a variable is about one repository, as those of a hook are. Git

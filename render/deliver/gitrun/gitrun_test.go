@@ -154,3 +154,18 @@ func TestNobodyElseStartsGit(t *testing.T) {
 		}
 	}
 }
+
+func TestPublicURL(t *testing.T) {
+	for given, want := range map[string]string{
+		"https://user:token@host/x.git?a=b#c": "https://host/x.git",
+		"git@host:x.git":                      "git@host:x.git",
+		"/srv/git/x":                          "/srv/git/x",
+	} {
+		if got, err := gitrun.PublicURL(given); err != nil || got != want {
+			t.Errorf("%s: %q, %v", given, got, err)
+		}
+	}
+	if got, err := gitrun.PublicURL("https://user:to%zzken@host/x"); err == nil || strings.Contains(err.Error(), "ken") {
+		t.Errorf("%q, %v", got, err)
+	}
+}

@@ -8,7 +8,6 @@
 package hydrate
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -74,26 +73,26 @@ const (
 // is rendered.
 func (b *Branch) Check(ctx context.Context, paths ...string) error {
 	var failed *multierror.Error
-	switch _, err := b.git().run(ctx, "", "check-ref-format", "refs/heads/"+b.Name); {
-	case ctx.Err() != nil:
-		return err
-	case strings.HasPrefix(b.Name, "refs/"), strings.HasPrefix(b.Name, "-"), b.Name == "HEAD", err != nil:
-		failed = multierror.Append(failed, fmt.Errorf("%q is not a valid branch: use a name such as environments/prod", b.Name))
-	}
-	if b.URL == "" || strings.HasPrefix(b.URL, "-") || strings.ContainsFunc(b.URL, isControl) {
-		failed = multierror.Append(failed, errors.New("the URL of the source is empty, starts with - or has control characters"))
-	}
-	for i, p := range paths {
-		switch {
-		case p == "" || p == ".":
-			failed = multierror.Append(failed, errors.New("a package at the root of the repository would mix with the metadata of the branch: put it into a folder"))
-		case strings.ContainsFunc(p, isControl):
-			failed = multierror.Append(failed, fmt.Errorf("the path %q has control characters", p))
+	report := func(wrong bool, text string, args ...any) {
+		if wrong {
+			failed = multierror.Append(failed, fmt.Errorf(text, args...))
 		}
+	}
+	_, err := git{folder: b.Folder}.run(ctx, "", "check-ref-format", "refs/heads/"+b.Name)
+	if ctx.Err() != nil {
+		return err
+	}
+	report(err != nil || b.Name == "HEAD" || strings.HasPrefix(b.Name, "refs/") || strings.HasPrefix(b.Name, "-"),
+		"%q is not a valid branch: use a name such as environments/prod", b.Name)
+	report(b.URL == "" || strings.HasPrefix(b.URL, "-") || strings.ContainsFunc(b.URL, isControl),
+		"the URL of the source is empty, starts with - or has control characters")
+	for i, p := range paths {
+		report(p == "" || p == ".", "a package at the root of the repository would mix with the metadata of the branch: "+
+			"put it into a folder")
+		report(strings.ContainsFunc(p, isControl), "the path %q has control characters", p)
 		for _, other := range paths[:i] {
-			if p == other || strings.HasPrefix(p, other+"/") || strings.HasPrefix(other, p+"/") {
-				failed = multierror.Append(failed, fmt.Errorf("%s and %s overlap: their objects would be on the branch twice", other, p))
-			}
+			report(p == other || strings.HasPrefix(p, other+"/") || strings.HasPrefix(other, p+"/"),
+				"%s and %s overlap: their objects would be on the branch twice", other, p)
 		}
 	}
 	return failed.ErrorOrNil()
@@ -101,11 +100,11 @@ func (b *Branch) Check(ctx context.Context, paths ...string) error {
 
 func isControl(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }
 
-// Write brings the branch up to date with packages by at most one commit, which replaces the
-// branch only if no other writer has changed it; otherwise Write starts again from what it is then.
-// Where no manifest changes there is no commit, but a note on the last one. Packages of the same
-// source that an earlier Write made, and whose folder the source no longer has, are removed.
-// Files that no Write made are never touched: where one is in the way, Write fails.
+// Write updates the branch with packages by at most one commit, and only if no other writer has
+// changed the branch; otherwise it starts again from the new state. If no manifest differs, it
+// writes no commit, but a note on the last one. It removes the packages of the same source that an
+// earlier Write made and whose folder the source no longer has. It never changes files that no
+// Write made: if one is in the way, it fails.
 func (b *Branch) Write(ctx context.Context, packages []Package) (Result, error) {
 	var paths []string
 	for _, p := range packages {
@@ -125,7 +124,7 @@ func (b *Branch) Write(ctx context.Context, packages []Package) (Result, error) 
 		return Result{}, err
 	}
 	defer os.RemoveAll(scratch)
-	w := &writing{Branch: b, git: b.git(), scratch: scratch, packages: packages}
+	w := &writing{Branch: b, git: git{b.Folder, filepath.Join(scratch, "index")}, scratch: scratch, packages: packages}
 	if err := w.prepare(ctx); err != nil {
 		return Result{}, err
 	}
@@ -145,7 +144,8 @@ func (b *Branch) Write(ctx context.Context, packages []Package) (Result, error) 
 			return result, nil
 		}
 		if ctx.Err() != nil {
-			return Result{}, fmt.Errorf("interrupted while the branch %s was written: it has its old commit or the new one\n  hint: run the command again", b.Name)
+			return Result{}, fmt.Errorf("interrupted while the branch %s was written: it has its old commit or the new one\n"+
+				"  hint: run the command again", b.Name)
 		}
 		now, tipsErr := w.tips(ctx)
 		if tipsErr != nil {
@@ -192,7 +192,7 @@ func (w *writing) prepare(ctx context.Context) (err error) {
 	for _, p := range w.packages {
 		contents = append(contents, p.Manifest)
 	}
-	if w.manifests, err = w.store(ctx, contents); err != nil {
+	if w.manifests, err = w.store(ctx, contents...); err != nil {
 		return err
 	}
 	out, err := w.git.run(ctx, "", "ls-tree", "-r", "-d", "-z", "--name-only", "--full-tree", w.Commit)
@@ -208,8 +208,7 @@ func (w *writing) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// notCheckedOut fails where a working tree has the branch, which would no longer be as the
-// branch is.
+// notCheckedOut fails if a working tree has the branch, since the working tree would stay as it is.
 func (w *writing) notCheckedOut(ctx context.Context) error {
 	out, err := w.git.run(ctx, "", "worktree", "list", "--porcelain")
 	if err != nil {
@@ -217,31 +216,11 @@ func (w *writing) notCheckedOut(ctx context.Context) error {
 	}
 	for line := range strings.Lines(string(out)) {
 		if strings.TrimSuffix(line, "\n") == "branch refs/heads/"+w.Name {
-			return fmt.Errorf("the branch %s is checked out: name a branch that has rendered manifests only", w.Name)
+			return fmt.Errorf("the branch %s is checked out: "+
+				"name a branch that has rendered manifests only", w.Name)
 		}
 	}
 	return nil
-}
-
-// store writes blobs and gives their IDs.
-func (w *writing) store(ctx context.Context, contents [][]byte) ([]string, error) {
-	var names strings.Builder
-	for i, data := range contents {
-		name := filepath.Join(w.scratch, fmt.Sprintf("blob-%d", i))
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			return nil, err
-		}
-		fmt.Fprintln(&names, name)
-	}
-	out, err := w.git.run(ctx, names.String(), "hash-object", "-w", "--no-filters", "--stdin-paths")
-	if err != nil {
-		return nil, err
-	}
-	ids := strings.Fields(string(out))
-	if len(ids) != len(contents) {
-		return nil, fmt.Errorf("git hash-object answers %d IDs for %d files", len(ids), len(contents))
-	}
-	return ids, nil
 }
 
 // change is what is published; "" leaves a reference unchanged.
@@ -261,7 +240,7 @@ func (w *writing) plan(ctx context.Context, at tips) (next change, result Result
 		return next, result, err
 	}
 	var failed *multierror.Error
-	failed = multierror.Append(failed, w.ownedRoot(ctx, branch))
+	failed = multierror.Append(failed, w.owned(ctx, branch, "."))
 	var changed []int
 	for i, p := range w.packages {
 		failed = multierror.Append(failed, w.owned(ctx, branch, p.Path))
@@ -277,11 +256,11 @@ func (w *writing) plan(ctx context.Context, at tips) (next change, result Result
 	}
 	result.Commit = at.start
 	if len(result.Written)+len(result.Removed) > 0 {
-		tree, err := w.tree(ctx, at.start, branch, changed, result.Removed)
+		edits, err := w.edits(ctx, branch, changed, result.Removed)
 		if err != nil {
 			return next, result, err
 		}
-		if result.Commit, err = w.commit(ctx, tree, at.start, w.dry.message(w.URL), w.sign); err != nil {
+		if result.Commit, err = w.commit(ctx, at.start, edits, w.dry.message(w.URL), w.sign); err != nil {
 			return next, result, err
 		}
 	}
@@ -292,8 +271,8 @@ func (w *writing) plan(ctx context.Context, at tips) (next change, result Result
 	return next, result, err
 }
 
-// newer fails where the branch was rendered from a commit that comes after this one, as where
-// an earlier job of CI ends last; and where the branch is one that people write.
+// newer fails if the branch was rendered from a commit that comes after this one, because an
+// earlier job of CI ends last, or if the branch is one that people write.
 func (w *writing) newer(ctx context.Context, at tips, branch, notes tree) error {
 	if at.start == "" {
 		return nil
@@ -301,15 +280,16 @@ func (w *writing) newer(ctx context.Context, at tips, branch, notes tree) error 
 	if is, err := w.git.yes(ctx, "merge-base", "--is-ancestor", w.Commit, at.start); err != nil {
 		return err
 	} else if is {
-		return fmt.Errorf("the branch %s contains the commit that is rendered: name a branch that has rendered manifests only", w.Name)
+		return fmt.Errorf("the branch %s contains the commit that is rendered: "+
+			"name a branch that has rendered manifests only", w.Name)
 	}
 	was, err := w.noted(ctx, notes, at.start)
 	if err != nil {
 		return err
 	}
 	if was == "" {
-		about, err := w.metadataOf(ctx, branch[metadata])
-		if err != nil {
+		var about hydratorMetadata
+		if err := w.readJSON(ctx, branch[metadata], &about); err != nil {
 			return err
 		}
 		was = about.DrySHA
@@ -323,18 +303,24 @@ func (w *writing) newer(ctx context.Context, at tips, branch, notes tree) error 
 	if is, err := w.git.yes(ctx, "merge-base", "--is-ancestor", w.Commit, was); err != nil || !is {
 		return err
 	}
-	return fmt.Errorf("the branch %s was rendered from %.12s, which comes after %.12s\n  hint: render the newer commit; to go back, revert it in the source", w.Name, was, w.Commit)
+	return fmt.Errorf("the branch %s was rendered from %.12s, which comes after %.12s\n"+
+		"  hint: render the newer commit; to go back, revert it in the source", w.Name, was, w.Commit)
 }
 
-// owned fails where Write would replace what it did not write.
+// owned fails if Write would replace what it did not write in a folder; "." is the root, where
+// other hydrators may write, too.
 func (w *writing) owned(ctx context.Context, branch tree, folder string) error {
 	for parent := folder; parent != "."; parent = path.Dir(parent) {
 		if _, ok := branch[parent]; ok {
 			return fmt.Errorf("%s is a file on the branch %s, and a folder in the source", parent, w.Name)
 		}
 	}
+	names := []string{manifest, readme, metadata}
+	if folder == "." {
+		names = []string{metadata}
+	}
 	var found []string
-	for _, name := range [...]string{manifest, readme, metadata} {
+	for _, name := range names {
 		file := path.Join(folder, name)
 		if branch.hasFolder(file) {
 			return fmt.Errorf("%s is a folder on the branch %s: remove it, or choose another branch", file, w.Name)
@@ -346,40 +332,26 @@ func (w *writing) owned(ctx context.Context, branch tree, folder string) error {
 	if len(found) == 0 {
 		return nil
 	}
-	about, err := w.metadataOf(ctx, branch[path.Join(folder, metadata)])
-	switch {
-	case err != nil:
+	var about hydratorMetadata
+	if err := w.readJSON(ctx, branch[path.Join(folder, metadata)], &about); err != nil {
 		return err
-	case !about.ours():
-		return fmt.Errorf("%s on the branch %s was not written by armature hydrate, and is not replaced\n  hint: remove it from the branch, or choose another branch", strings.Join(found, ", "), w.Name)
+	}
+	ours, writer, what := about.ours(), command, folder+" on the branch "+w.Name
+	if folder == "." {
+		ours, writer, what = isHash(about.DrySHA), "a hydrator", "the branch "+w.Name
+	}
+	switch {
+	case !ours:
+		return fmt.Errorf("%s on the branch %s was not written by %s, and is not replaced\n"+
+			"  hint: remove it from the branch, or choose another branch", strings.Join(found, ", "), w.Name, writer)
 	case about.RepoURL != w.URL:
-		return fmt.Errorf("%s on the branch %s is from %s, not from %s\n  hint: choose another branch; if that is the same repository, name it with --repo", folder, w.Name, about.RepoURL, w.URL)
+		return fmt.Errorf("%s is from %s, not from %s\n"+
+			"  hint: choose another branch; if that is the same repository, name it with --repo", what, about.RepoURL, w.URL)
 	}
 	return nil
 }
 
-// ownedRoot is owned for the files at the root.
-func (w *writing) ownedRoot(ctx context.Context, branch tree) error {
-	if branch.hasFolder(metadata) || branch.hasFolder(attributes) {
-		return fmt.Errorf("the branch %s has a folder named %s or %s: choose another branch", w.Name, metadata, attributes)
-	}
-	file, ok := branch[metadata]
-	if !ok {
-		return nil
-	}
-	about, err := w.metadataOf(ctx, file)
-	switch {
-	case err != nil:
-		return err
-	case !isHash(about.DrySHA):
-		return fmt.Errorf("%s on the branch %s was not written by a hydrator, and is not replaced\n  hint: remove it from the branch, or choose another branch", metadata, w.Name)
-	case about.RepoURL != w.URL:
-		return fmt.Errorf("the branch %s is from %s, not from %s\n  hint: choose another branch; if that is the same repository, name it with --repo", w.Name, about.RepoURL, w.URL)
-	}
-	return nil
-}
-
-// gone gives the packages that an earlier Write made from this source, and that the source no
+// gone returns the packages that an earlier Write made from this source, and that the source no
 // longer has.
 func (w *writing) gone(ctx context.Context, branch tree) (gone []string, err error) {
 	for file, entry := range branch {
@@ -387,8 +359,8 @@ func (w *writing) gone(ctx context.Context, branch tree) (gone []string, err err
 		if path.Base(file) != metadata || folder == "." || w.folders[folder] {
 			continue
 		}
-		about, err := w.metadataOf(ctx, entry)
-		if err != nil {
+		var about hydratorMetadata
+		if err := w.readJSON(ctx, entry, &about); err != nil {
 			return nil, err
 		}
 		if about.ours() && about.RepoURL == w.URL {
@@ -399,28 +371,29 @@ func (w *writing) gone(ctx context.Context, branch tree) (gone []string, err err
 	return gone, nil
 }
 
-// tree writes the tree of the branch with changed packages, and without those that were removed.
-func (w *writing) tree(ctx context.Context, start string, branch tree, changed []int, gone []string) (string, error) {
+// edits returns the changes of the branch: packages that differ, and those that are removed.
+func (w *writing) edits(ctx context.Context, branch tree, changed []int, gone []string) (string, error) {
 	files := []string{metadata}
 	contents := [][]byte{w.dry.root(w.URL).encode()}
 	if _, ok := branch[attributes]; !ok {
 		files, contents = append(files, attributes), append(contents, []byte(gitAttributes))
 	}
-	var edits bytes.Buffer
-	put := func(id, file string) { fmt.Fprintf(&edits, "100644 %s\t%s\x00", id, file) }
 	for _, i := range changed {
-		p := w.packages[i]
-		about := w.about(p.Path)
-		files = append(files, path.Join(p.Path, metadata), path.Join(p.Path, readme))
-		contents = append(contents, about.encode(), w.dry.readme(about))
-		put(w.manifests[i], path.Join(p.Path, manifest))
+		folder := w.packages[i].Path
+		about := w.about(folder)
+		files = append(files, path.Join(folder, metadata), path.Join(folder, readme))
+		contents = append(contents, about.encode(), about.readme())
 	}
-	ids, err := w.store(ctx, contents)
+	ids, err := w.store(ctx, contents...)
 	if err != nil {
 		return "", err
 	}
+	for _, i := range changed {
+		files, ids = append(files, path.Join(w.packages[i].Path, manifest)), append(ids, w.manifests[i])
+	}
+	var edits strings.Builder
 	for i, file := range files {
-		put(ids[i], file)
+		fmt.Fprintf(&edits, "100644 %s\t%s\x00", ids[i], file)
 	}
 	for _, folder := range gone {
 		for _, name := range [...]string{manifest, readme, metadata} {
@@ -429,7 +402,7 @@ func (w *writing) tree(ctx context.Context, start string, branch tree, changed [
 			}
 		}
 	}
-	return w.edit(ctx, start, edits.String())
+	return edits.String(), nil
 }
 
 // about is the hydrator.metadata of a package.

@@ -440,18 +440,3 @@ func TestSigned(t *testing.T) {
 	c.git("config", "user.signingkey", key+".missing")
 	c.refused(c.branch(prod), "git commit-tree", "a")
 }
-
-func TestPublicURL(t *testing.T) {
-	for given, want := range map[string]string{
-		"https://user:token@host/x.git?a=b#c": "https://host/x.git",
-		"git@host:x.git":                      "git@host:x.git",
-		"/srv/git/x":                          "/srv/git/x",
-	} {
-		if got, err := hydrate.PublicURL(given); err != nil || got != want {
-			t.Errorf("%s: %q, %v", given, got, err)
-		}
-	}
-	if got, err := hydrate.PublicURL("https://user:to%zzken@host/x"); err == nil || strings.Contains(err.Error(), "ken") {
-		t.Errorf("%q, %v", got, err)
-	}
-}

@@ -24,15 +24,14 @@ const command = "armature hydrate"
 // gitAttributes hides in forges what only describes the rest. Argo CD ends it without a line feed.
 const gitAttributes = "**/README.md linguist-generated=true\n**/hydrator.metadata linguist-generated=true"
 
-// Manifest gives the content of manifest.yaml for rendered files: the objects in their order,
-// as Argo CD's hydrator encodes them, with sorted keys and without comments. Objects that stay
-// in their package (host.Local) are left out. It is empty where nothing is left.
-func Manifest(files []render.File) ([]byte, error) {
+// Manifest returns the content of manifest.yaml for rendered files: the objects in their order,
+// as Argo CD's hydrator encodes them, with sorted keys and without comments. It leaves out objects
+// that stay in their package (host.Local), and is empty if no object is left.
+func Manifest(files []render.File) (_ []byte, failed error) {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
 	objects := 0
-	var failed error
 	for _, f := range files {
 		render.Objects(f, func(o *krm.Object) {
 			if host.Local(o) || failed != nil {
@@ -52,16 +51,11 @@ func Manifest(files []render.File) ([]byte, error) {
 			objects++
 		})
 	}
-	if failed != nil {
+	if failed != nil || objects == 0 {
 		return nil, failed
 	}
-	if objects == 0 {
-		return nil, nil
-	}
-	if err := enc.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	failed = enc.Close()
+	return out.Bytes(), failed
 }
 
 // hydratorMetadata is a hydrator.metadata: the root's has no commands, and a package's has
@@ -82,6 +76,7 @@ type reference struct {
 	Commit referenced `json:"commit"`
 }
 
+// referenced is the commit that a reference names.
 type referenced struct {
 	Author  string `json:"author,omitempty"` // RFC 5322
 	Date    string `json:"date,omitempty"`   // RFC 3339
@@ -129,7 +124,8 @@ func (b *Branch) readCommit(ctx context.Context) (d dryCommit, err error) {
 	if !isHash(b.Commit) {
 		return d, fmt.Errorf("%q is not the hash of a commit", b.Commit)
 	}
-	out, err := b.git().run(ctx, "", "log", "-1", "--no-color", "--no-show-signature", "--no-notes", "--encoding=UTF-8", "--format=%an%x00%ae%x00%aI%x00%B", b.Commit)
+	out, err := git{folder: b.Folder}.run(ctx, "", "log", "-1", "--no-color", "--no-show-signature", "--no-notes",
+		"--encoding=UTF-8", "--format=%an%x00%ae%x00%aI%x00%B", b.Commit)
 	if err != nil {
 		return d, err
 	}
@@ -141,7 +137,8 @@ func (b *Branch) readCommit(ctx context.Context) (d dryCommit, err error) {
 	if err != nil {
 		return d, fmt.Errorf("the date of %s: %w", b.Commit, err)
 	}
-	d = dryCommit{hash: b.Commit, author: mail.Address{Name: parts[0], Address: parts[1]}, date: at.UTC().Format(time.RFC3339)}
+	by := mail.Address{Name: parts[0], Address: parts[1]}
+	d = dryCommit{hash: b.Commit, author: by, date: at.UTC().Format(time.RFC3339)}
 	subject, body, _ := strings.Cut(strings.TrimRight(parts[3], "\n"), "\n\n")
 	d.subject = strings.ReplaceAll(subject, "\n", " ")
 	d.references, d.body = readTrailers(body)
@@ -153,7 +150,7 @@ const trailer = "Argocd-reference-commit-"
 
 var shortHash = krm.Pattern(`^[0-9a-f]{5,40}$`)
 
-// readTrailers gives the commit that the trailers of a message name, and the message without
+// readTrailers returns the commit that the trailers of a message name, and the message without
 // them. Invalid ones stay in it; of two the last counts.
 func readTrailers(body string) ([]reference, string) {
 	var rest strings.Builder
@@ -210,7 +207,7 @@ func (c *referenced) take(line string) bool {
 // root is the hydrator.metadata of the branch.
 func (d dryCommit) root(source string) hydratorMetadata {
 	return hydratorMetadata{
-		RepoURL: source, DrySHA: d.hash, Author: d.author.Name + " <" + d.author.Address + ">", Date: d.date,
+		RepoURL: source, DrySHA: d.hash, Date: d.date, Author: d.author.Name + " <" + d.author.Address + ">",
 		Subject: d.subject, Body: d.body, References: d.references,
 	}
 }
@@ -230,8 +227,8 @@ func (d dryCommit) message(source string) string {
 	}
 	fmt.Fprintf(&out, "Co-authored-by: %s <%s>\n", d.author.Name, d.author.Address)
 	put := func(name, value string) { fmt.Fprintf(&out, "%s%s: %s\n", trailer, name, value) }
-	if author := d.author.String(); validAddress(author) {
-		put("author", author)
+	if _, err := mail.ParseAddress(d.author.String()); err == nil {
+		put("author", d.author.String())
 	}
 	if shortHash().MatchString(d.hash) {
 		put("sha", d.hash)
@@ -249,22 +246,16 @@ func (d dryCommit) message(source string) string {
 	return out.String()
 }
 
-func validAddress(s string) bool {
-	_, err := mail.ParseAddress(s)
-	return err == nil
-}
-
-// readme says for people how a manifest.yaml was made.
-func (d dryCommit) readme(about hydratorMetadata) []byte {
-	var out bytes.Buffer
-	fmt.Fprintf(&out, "# Rendered manifests\n\n`manifest.yaml` is rendered: change its source, not this branch. These commands render it again:\n\n")
-	fmt.Fprintf(&out, "```shell\ngit clone %s source\ncd source\ngit checkout %s\n%s\n```\n", quote(about.RepoURL), about.DrySHA, about.Commands[0])
-	return out.Bytes()
+// readme describes how the manifest.yaml of a package was made.
+func (m hydratorMetadata) readme() []byte {
+	return fmt.Appendf(nil, "# Rendered manifests\n\n"+
+		"`manifest.yaml` is rendered: change its source, not this branch. These commands render it again:\n\n"+
+		"```shell\ngit clone %s source\ncd source\ngit checkout %s\n%s\n```\n", quote(m.RepoURL), m.DrySHA, m.Commands[0])
 }
 
 var plain = krm.Pattern(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
-// quote gives a word as a shell reads it. A path that begins like a flag gets ./ before it.
+// quote returns a word as a shell reads it. A path that begins like a flag gets ./ before it.
 func quote(word string) string {
 	if strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") {
 		word = "./" + word

@@ -1,15 +1,12 @@
 package hydrate
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,152 +19,108 @@ import (
 // networkTime is how long one conversation with the remote may take.
 const networkTime = 5 * time.Minute
 
-// git runs the git program in a clone.
-type git struct {
-	folder   string
-	settings []string // in place of the user's, each after -c
-	env      []string // beside the process's
-}
+// git runs the git program in a clone, with an index of its own if that is not empty.
+type git struct{ folder, index string }
 
-func (b *Branch) git() git { return git{folder: b.Folder} }
-
-// run gives what git prints. Its complaint becomes the error, without logins of URLs.
+// run returns what git prints.
 func (g git) run(ctx context.Context, stdin string, args ...string) ([]byte, error) {
-	cmd := gitrun.Command(ctx, g.folder, slices.Concat(g.settings, args)...)
-	cmd.Env = append(cmd.Env, g.env...)
+	settings := []string{"-c", "core.splitIndex=false", "-c", "index.sparse=false", "-c", "core.untrackedCache=false"}
+	cmd := gitrun.Command(ctx, g.folder, append(settings, args...)...)
+	if g.index != "" {
+		cmd.Env = append(cmd.Env, "GIT_INDEX_FILE="+g.index)
+	}
 	cmd.Stdin = strings.NewReader(stdin)
-	// git removes its lock files when it is interrupted, and not when it is killed.
+	// git removes its lock files when it is interrupted, but not when it is killed.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("git %s: %w", args[0], context.Cause(ctx))
-	case errors.As(err, &exit):
-		return nil, fmt.Errorf("git %s: %s: %w", args[0], withoutLogins(strings.TrimSpace(stderr.String())), err)
-	case err != nil:
-		return nil, gitrun.Fault(ctx, err)
-	}
-	return out, nil
+	return gitrun.Output(ctx, cmd)
 }
 
-// yes runs a git command whose exit status 0 means yes and 1 means no. For commands that look for
+// yes runs a command whose exit status 0 means yes and 1 means no. For commands that look for
 // objects, 128 means no, too.
 func (g git) yes(ctx context.Context, args ...string) (bool, error) {
 	_, err := g.run(ctx, "", args...)
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && (exit.ExitCode() == 1 || exit.ExitCode() == 128 && args[0] != "merge-base") {
+	var failed *gitrun.Error
+	if errors.As(err, &failed) && (failed.ExitCode() == 1 || failed.ExitCode() == 128 && args[0] != "merge-base") {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// network is run for a conversation with the remote.
+// network runs a conversation with the remote.
 func (g git) network(ctx context.Context, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, networkTime, fmt.Errorf("the remote took more than %s", networkTime))
+	late := fmt.Errorf("the remote took more than %s", networkTime)
+	ctx, cancel := context.WithTimeoutCause(ctx, networkTime, late)
 	defer cancel()
 	return g.run(ctx, "", args...)
 }
 
-// withoutLogins leaves out what is before the @ of URLs in a text.
-func withoutLogins(text string) string {
-	words := strings.Split(text, "://")
-	for i := 1; i < len(words); i++ {
-		end := strings.IndexAny(words[i], "/ \n'\"")
-		if end < 0 {
-			end = len(words[i])
-		}
-		if at := strings.LastIndex(words[i][:end], "@"); at >= 0 {
-			words[i] = words[i][at+1:]
-		}
-	}
-	return strings.Join(words, "://")
-}
-
-// OriginURL gives the URL of the remote origin of a clone, without a login; "" for none.
-func OriginURL(ctx context.Context, folder string) (string, error) {
-	out, err := git{folder: folder}.run(ctx, "", "config", "--default=", "--get", "remote."+origin+".url")
-	if err != nil {
-		return "", err
-	}
-	return PublicURL(strings.TrimSpace(string(out)))
-}
-
-// PublicURL leaves out of a repository's URL what may be a secret. It fails where it cannot
-// tell.
-func PublicURL(given string) (string, error) {
-	if !strings.Contains(given, "://") {
-		return given, nil // git@host:path, or a folder
-	}
-	u, err := url.Parse(given)
-	if err != nil {
-		return "", errors.New("the URL of the source repository cannot be read, and may hold a login: name another with --repo or --source")
-	}
-	u.User, u.RawQuery, u.Fragment = nil, "", ""
-	return u.String(), nil
-}
-
-// tips are hashes that references have; "" where one does not exist.
+// tips are hashes that references have; "" for one that does not exist.
 type tips struct {
 	branch, notes string
-	// start is the commit that the next one follows: the branch's. Where it does not exist yet,
-	// it is the clone's copy of the remote's, or for x-next that of x, as GitOps Promoter
-	// expects; "" for a branch without history.
+	// start is the commit that the next one follows: the branch's. If the branch does not exist
+	// yet, it is that of the clone's copy of the remote's branch, or for x-next that of x, as
+	// GitOps Promoter expects; "" for a branch without history.
 	start string
 }
 
 // tips reads the references, of the remote with all objects behind them.
 func (w *writing) tips(ctx context.Context) (at tips, err error) {
-	local, remote := "refs/heads/", "refs/remotes/"+origin+"/"
-	candidates := []string{local + w.Name, remote + w.Name}
-	active, isNext := strings.CutSuffix(w.Name, "-next")
-	if isNext {
-		candidates = append(candidates, local+active, remote+active)
+	names := []string{notesRef}
+	for _, branch := range slices.Compact([]string{w.Name, strings.TrimSuffix(w.Name, "-next")}) {
+		if names = append(names, "refs/heads/"+branch); !w.Push {
+			names = append(names, "refs/remotes/"+origin+"/"+branch)
+		}
+	}
+	choose := func(found map[string]string) (needed map[string]string) {
+		at = tips{branch: found[names[1]], notes: found[notesRef]}
+		needed = map[string]string{notesRef: at.notes}
+		for _, name := range names[1:] {
+			if at.start == "" && found[name] != "" {
+				at.start, needed[name] = found[name], found[name]
+			}
+		}
+		return needed
 	}
 	if w.Push {
-		candidates = []string{local + w.Name}
-		if isNext {
-			candidates = append(candidates, local+active)
+		err = w.remote(ctx, names, choose)
+		return at, err
+	}
+	list := []string{"for-each-ref", "--format=%(objectname)%09%(refname)"}
+	out, err := w.git.run(ctx, "", append(list, names...)...)
+	if err == nil {
+		choose(references(out))
+	}
+	return at, err
+}
+
+// references reads lines of a hash and a name.
+func references(out []byte) map[string]string {
+	found := make(map[string]string)
+	for line := range strings.Lines(string(out)) {
+		if id, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); ok && isHash(id) {
+			found[name] = id
 		}
 	}
+	return found
+}
+
+// remote reads references of the remote, and fetches the ones that choose returns.
+func (w *writing) remote(ctx context.Context, names []string, choose func(map[string]string) map[string]string) error {
 	for range 3 {
-		var out []byte
-		if w.Push {
-			out, err = w.git.network(ctx, append([]string{"ls-remote", "--quiet", origin, notesRef}, candidates...)...)
-		} else {
-			out, err = w.git.run(ctx, "", append([]string{"for-each-ref", "--format=%(objectname)%09%(refname)", notesRef}, candidates...)...)
-		}
+		out, err := w.git.network(ctx, append([]string{"ls-remote", "--quiet", origin}, names...)...)
 		if err != nil {
-			return at, err
+			return err
 		}
-		found := make(map[string]string)
-		for line := range strings.Lines(string(out)) {
-			if id, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); ok && isHash(id) {
-				found[name] = id
-			}
-		}
-		at = tips{branch: found[local+w.Name], notes: found[notesRef]}
-		var from string
-		for _, name := range candidates {
-			if at.start == "" && found[name] != "" {
-				at.start, from = found[name], name
-			}
-		}
-		if !w.Push {
-			return at, nil
-		}
-		if here, err := w.fetch(ctx, map[string]string{from: at.start, notesRef: at.notes}); err != nil || here {
-			return at, err
+		if here, err := w.fetch(ctx, choose(references(out))); err != nil || here {
+			return err
 		}
 	}
-	return at, fmt.Errorf("the branch %s of %s changes faster than it can be fetched", w.Name, origin)
+	return fmt.Errorf("the branch %s of %s changes faster than it can be fetched", w.Name, origin)
 }
 
 // fetch brings the objects of references of the remote, with all that they lead to. It reports
-// whether they are here, which they are not where a reference has moved meanwhile.
+// false if a reference has moved meanwhile.
 func (w *writing) fetch(ctx context.Context, refs map[string]string) (here bool, err error) {
 	check := []string{"rev-list", "--objects", "--quiet", "--missing=allow-promisor"}
 	var names []string
@@ -180,11 +133,12 @@ func (w *writing) fetch(ctx context.Context, refs map[string]string) (here bool,
 		return true, nil
 	}
 	check = append(check, "--not", "--all")
-	// A commit alone is not enough: a fetch that was interrupted may have left it without its files.
+	// A commit alone is not enough: an interrupted fetch may have left it without its files.
 	if here, err = w.git.yes(ctx, check...); err != nil || here {
 		return here, err
 	}
-	args := []string{"fetch", "--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--no-auto-gc", "--recurse-submodules=no", "--refmap=", origin}
+	args := []string{"fetch", "--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--no-auto-gc",
+		"--recurse-submodules=no", "--refmap=", origin}
 	if _, err := w.git.network(ctx, append(args, names...)...); err != nil {
 		return false, err
 	}
@@ -194,21 +148,23 @@ func (w *writing) fetch(ctx context.Context, refs map[string]string) (here bool,
 // publish moves all references or none, and only from the hashes that they were read with.
 func (w *writing) publish(ctx context.Context, before tips, next change) error {
 	var edits strings.Builder
-	args, refspecs := []string{"push", "--quiet", "--atomic", "--no-follow-tags", "--recurse-submodules=no"}, []string{}
-	for _, ref := range [...]struct{ name, next, before string }{{"refs/heads/" + w.Name, next.branch, before.branch}, {notesRef, next.notes, before.notes}} {
+	args := []string{"push", "--quiet", "--atomic", "--no-follow-tags", "--recurse-submodules=no"}
+	var refspecs []string
+	for _, ref := range [...]struct{ name, next, before string }{
+		{"refs/heads/" + w.Name, next.branch, before.branch}, {notesRef, next.notes, before.notes},
+	} {
 		if ref.next != "" {
 			fmt.Fprintf(&edits, "update %s %s %s\n", ref.name, ref.next, cmp.Or(ref.before, zeros(ref.next)))
 			args = append(args, "--force-with-lease="+ref.name+":"+ref.before)
 			refspecs = append(refspecs, ref.next+":"+ref.name)
 		}
 	}
-	if len(refspecs) == 0 {
-		return nil
-	}
 	var err error
-	if w.Push {
+	switch {
+	case len(refspecs) == 0:
+	case w.Push:
 		_, err = w.git.network(ctx, append(append(args, origin), refspecs...)...)
-	} else { // It takes milliseconds, and ends as one.
+	default: // It takes milliseconds, and is not interrupted.
 		_, err = w.git.run(context.WithoutCancel(ctx), edits.String(), "update-ref", "-m", command, "--stdin")
 	}
 	return err
@@ -247,67 +203,60 @@ func (w *writing) readTree(ctx context.Context, commit string) (tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	for line := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
-		about, name, ok := strings.Cut(line, "\t")
-		fields := strings.Fields(about)
-		if !ok || len(fields) != 4 {
-			continue // of an empty tree
+	for line := range strings.SplitSeq(string(out), "\x00") {
+		about, name, _ := strings.Cut(line, "\t")
+		if fields := strings.Fields(about); len(fields) == 4 {
+			size, _ := strconv.ParseInt(fields[3], 10, 64) // "-" for a submodule
+			files[name] = entry{fields[0], fields[2], size}
 		}
-		size, _ := strconv.ParseInt(fields[3], 10, 64) // "-" for a submodule
-		files[name] = entry{fields[0], fields[2], size}
 	}
 	return files, nil
 }
 
-// metadataOf reads a hydrator.metadata. It is empty where the file is something else.
-func (w *writing) metadataOf(ctx context.Context, e entry) (m hydratorMetadata, err error) {
-	err = w.readJSON(ctx, e, &m)
-	return m, err
-}
-
-// readJSON reads a blob into a value, which it leaves alone where the blob is something else.
+// readJSON decodes a blob. It leaves the value alone if the blob is something else.
 func (w *writing) readJSON(ctx context.Context, e entry, into any) error {
 	if !e.regular() || e.size > maxMetadata {
 		return nil
 	}
 	out, err := w.git.run(ctx, "", "cat-file", "blob", e.id)
-	if err != nil {
-		return err
-	}
-	if json.Valid(out) {
+	if err == nil && json.Valid(out) {
 		_ = json.Unmarshal(out, into) // of another shape: fields that do not fit stay empty
 	}
-	return nil
+	return err
 }
 
-// edit gives the tree of a commit after edits in the form of git update-index --index-info.
-func (w *writing) edit(ctx context.Context, commit, edits string) (string, error) {
-	index := filepath.Join(w.scratch, "index")
-	if err := os.Remove(index); err != nil && !errors.Is(err, os.ErrNotExist) {
+// store writes blobs and returns their IDs.
+func (w *writing) store(ctx context.Context, contents ...[]byte) ([]string, error) {
+	var names strings.Builder
+	for i, data := range contents {
+		name := filepath.Join(w.scratch, fmt.Sprintf("blob-%d", i))
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(&names, name)
+	}
+	out, err := w.git.run(ctx, names.String(), "hash-object", "-w", "--no-filters", "--stdin-paths")
+	ids := strings.Fields(string(out))
+	if err == nil && len(ids) != len(contents) {
+		err = fmt.Errorf("git hash-object answers %d IDs for %d files", len(ids), len(contents))
+	}
+	return ids, err
+}
+
+// commit writes a commit on top of another one, "" for none, with edits in the form of git
+// update-index --index-info.
+func (w *writing) commit(ctx context.Context, parent, edits, message string, sign bool) (string, error) {
+	if _, err := w.git.run(ctx, "", "read-tree", cmp.Or(parent, "--empty")); err != nil {
 		return "", err
 	}
-	g := git{folder: w.Folder, env: []string{"GIT_INDEX_FILE=" + index},
-		settings: []string{"-c", "core.splitIndex=false", "-c", "index.sparse=false", "-c", "core.untrackedCache=false"}}
-	steps := []struct {
-		stdin string
-		args  []string
-	}{{"", []string{"read-tree", commit}}, {edits, []string{"update-index", "-z", "--index-info"}}, {"", []string{"write-tree"}}}
-	if commit == "" {
-		steps = steps[1:]
+	if _, err := w.git.run(ctx, edits, "update-index", "-z", "--index-info"); err != nil {
+		return "", err
 	}
-	var out []byte
-	for _, s := range steps {
-		var err error
-		if out, err = g.run(ctx, s.stdin, s.args...); err != nil {
-			return "", err
-		}
+	tree, err := w.git.run(ctx, "", "write-tree")
+	if err != nil {
+		return "", err
 	}
-	return strings.TrimSpace(string(out)), nil
-}
-
-// commit writes a commit that follows another one, "" for none.
-func (w *writing) commit(ctx context.Context, tree, parent, message string, sign bool) (string, error) {
-	args := []string{"commit-tree", tree, "-F", "-"}
+	args := []string{"commit-tree", strings.TrimSpace(string(tree)), "-F", "-"}
 	if parent != "" {
 		args = append(args, "-p", parent)
 	}
@@ -318,11 +267,11 @@ func (w *writing) commit(ctx context.Context, tree, parent, message string, sign
 	return strings.TrimSpace(string(out)), err
 }
 
-// noted gives the commit that a note on a commit names, "" without one.
+// noted returns the commit that the note on a commit names, "" without one.
 func (w *writing) noted(ctx context.Context, notes tree, commit string) (string, error) {
+	var note noteContent
 	for file, e := range notes {
 		if strings.ReplaceAll(file, "/", "") == commit {
-			var note noteContent
 			err := w.readJSON(ctx, e, &note)
 			return note.DrySHA, err
 		}
@@ -330,16 +279,12 @@ func (w *writing) noted(ctx context.Context, notes tree, commit string) (string,
 	return "", nil
 }
 
-// note gives the commit of the notes with one on a commit, "" where it is there.
+// note returns the commit of the notes with one on a commit, or "" if it has it already.
 func (w *writing) note(ctx context.Context, parent string, notes tree, commit string) (string, error) {
 	if was, err := w.noted(ctx, notes, commit); err != nil || was == w.Commit {
 		return "", err
 	}
-	text, err := json.Marshal(noteContent{w.Commit})
-	if err != nil {
-		return "", err
-	}
-	ids, err := w.store(ctx, [][]byte{append(text, '\n')})
+	ids, err := w.store(ctx, fmt.Appendf(nil, "{\"drySha\":%q}\n", w.Commit))
 	if err != nil {
 		return "", err
 	}
@@ -354,9 +299,5 @@ func (w *writing) note(ctx context.Context, parent string, notes tree, commit st
 		name = commit[:2] + "/" + commit[2:]
 	}
 	fmt.Fprintf(&edits, "100644 %s\t%s\x00", ids[0], name)
-	tree, err := w.edit(ctx, parent, edits.String())
-	if err != nil {
-		return "", err
-	}
-	return w.commit(ctx, tree, parent, "Note by "+command+"\n", false)
+	return w.commit(ctx, parent, edits.String(), "Note by "+command+"\n", false)
 }

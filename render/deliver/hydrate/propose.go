@@ -17,19 +17,21 @@ type Proposal struct {
 	Forge       forge.Forge
 }
 
-// Propose opens a pull request that merges a commit of the branch, which is pushed, and gives
-// its URL. One that is open already gets the Title and the Body,
-// if they are set. If there is nothing to
-// merge, the URL is "".
+// Propose opens a pull request that merges a commit of the branch, which is pushed, and returns
+// its URL. If one is open already, it sets the Title and the Body of that, unless they are empty.
+// If there is nothing to merge, the URL is "".
 func (b *Branch) Propose(ctx context.Context, commit string, p Proposal) (address string, opened bool, err error) {
 	if merged, err := b.merged(ctx, commit, p.Base); err != nil || merged {
 		return "", false, err
 	}
 	refresh := p.Title != ""
 	if !refresh {
-		p.Title, p.Body = "Hydrate "+p.Base, "`armature hydrate` renders this branch. `hydrator.metadata` names the commit that it was rendered from."
+		p.Title = "Hydrate " + p.Base
+		p.Body = "`armature hydrate` renders this branch. `hydrator.metadata` names the commit that it was rendered from."
 	}
-	made, opened, err := p.Forge.Propose(ctx, forge.Proposal{Head: b.Name, Base: p.Base, Title: p.Title, Body: p.Body, Refresh: refresh})
+	made, opened, err := p.Forge.Propose(ctx, forge.Proposal{
+		Head: b.Name, Base: p.Base, Title: p.Title, Body: p.Body, Refresh: refresh,
+	})
 	if err != nil {
 		return "", false, err
 	}
@@ -38,30 +40,24 @@ func (b *Branch) Propose(ctx context.Context, commit string, p Proposal) (addres
 
 // merged reports whether a branch of the remote has all that a commit has.
 func (b *Branch) merged(ctx context.Context, commit, base string) (bool, error) {
-	w := &writing{Branch: b, git: b.git()}
-	ref := "refs/heads/" + base
-	for range 3 {
-		out, err := w.git.network(ctx, "ls-remote", "--quiet", origin, ref)
-		if err != nil {
-			return false, err
-		}
-		id, _, _ := strings.Cut(string(out), "\t")
-		if !isHash(id) {
-			return false, fmt.Errorf("the branch %s does not exist on %s, so nothing can be merged into it", base, origin)
-		}
-		if here, err := w.fetch(ctx, map[string]string{ref: id}); err != nil {
-			return false, err
-		} else if !here {
-			continue
-		}
-		trees, err := w.git.run(ctx, "", "rev-parse", id+"^{tree}", commit+"^{tree}")
-		if err != nil {
-			return false, err
-		}
-		if both := strings.Fields(string(trees)); len(both) == 2 && both[0] == both[1] {
-			return true, nil
-		}
-		return w.git.yes(ctx, "merge-base", "--is-ancestor", commit, id)
+	w := &writing{Branch: b, git: git{folder: b.Folder}}
+	ref, id := "refs/heads/"+base, ""
+	err := w.remote(ctx, []string{ref}, func(found map[string]string) map[string]string {
+		id = found[ref]
+		return map[string]string{ref: id}
+	})
+	if err != nil {
+		return false, err
 	}
-	return false, fmt.Errorf("the branch %s of %s changes faster than it can be fetched", base, origin)
+	if id == "" {
+		return false, fmt.Errorf("the branch %s does not exist on %s, so nothing can be merged into it", base, origin)
+	}
+	trees, err := w.git.run(ctx, "", "rev-parse", id+"^{tree}", commit+"^{tree}")
+	if err != nil {
+		return false, err
+	}
+	if both := strings.Fields(string(trees)); len(both) == 2 && both[0] == both[1] {
+		return true, nil
+	}
+	return w.git.yes(ctx, "merge-base", "--is-ancestor", commit, id)
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/gitrun"
-	"github.com/armature-dev/armature/render/deliver/hydrate"
 )
 
 // Commit says which Git commit a package is from, as Flux writes it:
@@ -77,7 +76,7 @@ func origin(repo *git.Repository) (string, error) {
 	if err != nil || len(remote.Config().URLs) == 0 {
 		return "", nil
 	}
-	return hydrate.PublicURL(remote.Config().URLs[0])
+	return gitrun.PublicURL(remote.Config().URLs[0])
 }
 
 // changed reports whether a file differs from the commit's, or is missing.
