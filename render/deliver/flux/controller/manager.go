@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/predicates"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -63,8 +67,9 @@ type Options struct {
 	VerifyTimeout time.Duration
 }
 
-// waiting is how many packages for each that is rendered may wait for registries.
-const waiting = 8
+// waiting is how many packages may wait for registries for each one that is rendered. A namespace
+// has a quarter of them.
+const waiting = 32
 
 // Scheme knows RenderedSource; Flux's kinds are read without Go types.
 func Scheme() (*runtime.Scheme, error) {
@@ -106,7 +111,10 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 		return fmt.Errorf("setting up RenderedSources: %w", err)
 	}
 	base := Reconciler{
-		Store: store, Limits: archive.DefaultLimits, Build: fingerprint, VerifyTimeout: o.VerifyTimeout, fetcher: newFetcher(o.Hosts), metrics: measured, CrossNamespace: o.CrossNamespace,
+		Store: store, Limits: archive.DefaultLimits, Build: fingerprint, VerifyTimeout: o.VerifyTimeout,
+		CrossNamespace: o.CrossNamespace, fetcher: newFetcher(o.Hosts), metrics: measured,
+		renders: semaphore.NewWeighted(int64(o.Concurrency)),
+		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	}
 	if o.Dial != nil {
 		base.Registries = oci.TransportTo(o.Dial)
@@ -118,7 +126,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 		}
 		r, o := base, o
 		o.Namespaces = allowed
-		if err := r.run(ctx, cfg, o, scheme, direct, denied); !errors.Is(err, errGranted) {
+		if err := r.run(ctx, cfg, o, direct, denied); !errors.Is(err, errGranted) {
 			return err
 		}
 		o.Log.Info("starting again, with the namespaces that were granted")
@@ -126,8 +134,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 }
 
 // run until ctx ends, or the controller has got the rights in a namespace that was denied.
-func (r *Reconciler) run(ctx context.Context, cfg *rest.Config, o Options, scheme *runtime.Scheme, direct client.Client, denied []string) error {
-	options := managers.Options(o.Options, scheme, "armature-sources")
+func (r *Reconciler) run(ctx context.Context, cfg *rest.Config, o Options, direct client.Client, denied []string) error {
+	options := managers.Options(o.Options, direct.Scheme(), "armature-sources")
 	options.Cache.DefaultTransform = slim
 	options.Client = client.Options{Cache: &client.CacheOptions{Unstructured: true}}
 	mgr, err := ctrl.NewManager(cfg, options)
@@ -135,8 +143,6 @@ func (r *Reconciler) run(ctx context.Context, cfg *rest.Config, o Options, schem
 		return fmt.Errorf("setting up RenderedSources: %w", err)
 	}
 	r.Client, r.Live, r.Events = mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(program)
-	r.slots = make(chan struct{}, o.Concurrency)
-	r.backoff = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
 	var serving atomic.Bool
 	if err := multi.Errors(
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.lead(ctx, mgr, o, &serving) })),
@@ -160,20 +166,15 @@ func (r *Reconciler) lead(ctx context.Context, mgr ctrl.Manager, o Options, serv
 	if err != nil {
 		return fmt.Errorf("serving archives: %w", err)
 	}
-	host := o.AdvertisedAddress
-	if host == "" {
-		host = l.Addr().String()
-	}
+	host := cmp.Or(o.AdvertisedAddress, l.Addr().String())
 	r.Base = "http://" + host
 	o.Log.Info("serving archives", "address", l.Addr().String(), "advertised", host)
-	done := make(chan error, 1)
-	go func() { done <- r.Store.server(l).Start(ctx) }()
+	all, both := errgroup.WithContext(ctx)
+	all.Go(func() error { return r.Store.server(l).Start(both) })
+	all.Go(func() error { return r.follow(both, mgr, o) })
 	serving.Store(true)
-	if err := r.follow(ctx, mgr, o); err != nil && ctx.Err() == nil {
-		return err
-	}
-	if err := <-done; err != nil {
-		return fmt.Errorf("serving archives: %w", err)
+	if err := all.Wait(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("publishing RenderedSources: %w", err)
 	}
 	return nil
 }
@@ -181,15 +182,14 @@ func (r *Reconciler) lead(ctx context.Context, mgr ctrl.Manager, o Options, serv
 // crdPeriod is how often a kind that the cluster lacks is looked for.
 const crdPeriod = 5 * time.Second
 
-// follow RenderedSources as soon as the kinds that they need exist, and each kind
-// of source as soon as that exists. It returns when all are followed.
+// follow RenderedSources as soon as the kinds that they need exist, and each kind of source as soon
+// as that exists. It returns when all are followed.
 func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	for _, kind := range []schema.GroupVersionKind{api.GroupVersion.WithKind(api.Kind), FluxSources.WithKind(externalArtifact)} {
-		if err := await(ctx, mgr, kind); err != nil {
-			return err
-		}
+	rendered, published := api.GroupVersion.WithKind(api.Kind), FluxSources.WithKind(externalArtifact)
+	if err := await(ctx, mgr, rendered, published); err != nil {
+		return err
 	}
-	if err := sweep(ctx, mgr.GetAPIReader(), r.Store, o.Namespaces); err != nil {
+	if err := r.sweep(ctx, o.Namespaces); err != nil {
 		return err
 	}
 	c, err := r.setup(mgr, waiting*o.Concurrency)
@@ -203,7 +203,8 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) er
 		go func() {
 			err := await(ctx, mgr, FluxSources.WithKind(kind))
 			if err == nil {
-				err = c.Watch(source.Kind[client.Object](mgr.GetCache(), newSource(kind), handler.EnqueueRequestsFromMapFunc(r.renderedFrom), predicate.Funcs{UpdateFunc: artifactChanged}))
+				err = c.Watch(source.Kind[client.Object](mgr.GetCache(), newSource(kind),
+					handler.EnqueueRequestsFromMapFunc(r.renderedFrom), predicate.Funcs{UpdateFunc: artifactChanged}))
 			}
 			if err != nil && ctx.Err() == nil {
 				o.Log.Error(err, "this kind of source is not watched: its changes are seen at each interval", "kind", kind)
@@ -213,63 +214,62 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) er
 	return nil
 }
 
-func await(ctx context.Context, mgr ctrl.Manager, kind schema.GroupVersionKind) error {
+// await kinds that the cluster may lack.
+func await(ctx context.Context, mgr ctrl.Manager, kinds ...schema.GroupVersionKind) error {
 	reported := false
 	return wait.PollUntilContextCancel(ctx, crdPeriod, true, func(context.Context) (bool, error) {
-		_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
-		if err != nil && !reported {
-			mgr.GetLogger().Info("waiting for a kind that the cluster lacks", "kind", kind.GroupKind().String(), "why", err.Error())
-			reported = true
+		for _, kind := range kinds {
+			_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+			if err != nil && !reported {
+				mgr.GetLogger().Info("waiting for a kind that the cluster lacks", "kind", kind.GroupKind().String(), "why", err.Error())
+			}
+			if reported = err != nil; reported {
+				return false, nil
+			}
 		}
-		return err == nil, nil
+		return true, nil
 	})
 }
 
-// sweep archives of RenderedSources that went while nobody looked.
-func sweep(ctx context.Context, live client.Reader, s *Store, namespaces []string) error {
+// sweep archives of RenderedSources that were deleted while no controller ran.
+func (r *Reconciler) sweep(ctx context.Context, namespaces []string) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
 	exists := map[types.NamespacedName]bool{}
 	for _, n := range namespaces {
 		var all api.RenderedSourceList
-		if err := live.List(ctx, &all, client.InNamespace(n)); err != nil {
+		if err := r.Live.List(ctx, &all, client.InNamespace(n)); err != nil {
 			return fmt.Errorf("listing RenderedSources: %w", err)
 		}
 		for i := range all.Items {
 			exists[client.ObjectKeyFromObject(&all.Items[i])] = true
 		}
 	}
-	return s.Sweep(func(namespace, name string) bool {
+	return r.Store.Sweep(func(namespace, name string) bool {
 		return exists[types.NamespacedName{Namespace: namespace, Name: name}]
 	})
 }
 
-// setup says what wakes a reconcile: the object itself, what it publishes and what
-// it renders.
+// setup says what triggers a reconcile: the object itself, what it publishes and what it renders.
 func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) (controller.Controller, error) {
+	fair := managers.NewFairness(concurrency)
+	requested := predicate.Or(predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{})
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("renderedsource").
-		For(&api.RenderedSource{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: asked})).
+		For(&api.RenderedSource{}, builder.WithPredicates(requested)).
 		Owns(newSource(externalArtifact)).
-		Watches(newSource(externalArtifact), handler.EnqueueRequestsFromMapFunc(r.renderedFrom), builder.WithPredicates(predicate.Funcs{UpdateFunc: artifactChanged})).
+		Watches(newSource(externalArtifact), handler.EnqueueRequestsFromMapFunc(r.renderedFrom),
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: artifactChanged})).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: concurrency,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-			SkipNameValidation:      ptr.To(true),
+			MaxConcurrentReconciles: concurrency, NewQueue: fair.Queue, SkipNameValidation: ptr.To(true),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
-		Build(r)
+		Build(fair.Share(r.Reconcile))
 	if err != nil {
 		return nil, fmt.Errorf("setting up the controller: %w", err)
 	}
 	return c, nil
-}
-
-// asked reports whether a RenderedSource has changed in what its author sets.
-func asked(e event.UpdateEvent) bool {
-	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
-		e.ObjectOld.GetAnnotations()[requestedAt] != e.ObjectNew.GetAnnotations()[requestedAt] ||
-		e.ObjectNew.GetDeletionTimestamp() != nil
 }
 
 // artifactChanged reports whether a source has another artifact.
@@ -284,7 +284,7 @@ func artifactChanged(e event.UpdateEvent) bool {
 	return !equality.Semantic.DeepEqual(a, b)
 }
 
-// renderedFrom names the RenderedSources of a source.
+// renderedFrom returns the RenderedSources of a source.
 func (r *Reconciler) renderedFrom(ctx context.Context, o client.Object) (out []reconcile.Request) {
 	namespace := o.GetNamespace()
 	if r.CrossNamespace {
@@ -304,7 +304,7 @@ func (r *Reconciler) renderedFrom(ctx context.Context, o client.Object) (out []r
 	return out
 }
 
-// slim keeps of a source its artifact.
+// slim removes from a cached source all but its artifact.
 func slim(in any) (any, error) {
 	if u, ok := in.(*unstructured.Unstructured); ok && u.GetKind() != externalArtifact {
 		artifact, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "artifact")

@@ -3,39 +3,42 @@ package controller
 import (
 	"sync"
 
+	fluxmetrics "github.com/fluxcd/pkg/runtime/metrics"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/armature-dev/armature/render/deliver/flux/api"
 	"github.com/armature-dev/armature/render/process"
 )
 
-// metrics of RenderedSources, beside those of controller-runtime. The first has
-// the name and labels that dashboards of Flux read.
+// metrics of RenderedSources, beside those of controller-runtime.
 type metrics struct {
-	durations *prometheus.HistogramVec
-	attempts  *prometheus.CounterVec
-	size      *prometheus.GaugeVec
+	flux     *fluxmetrics.Recorder // durations, which dashboards of Flux read
+	attempts *prometheus.CounterVec
+	size     *prometheus.GaugeVec
 }
 
-// newMetrics registers them. A second controller in a process counts with the first.
+// newMetrics registers the metrics. A second controller in a process counts with the first.
 var newMetrics = sync.OnceValues(func() (*metrics, error) {
 	m := &metrics{
-		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "gotk_reconcile_duration_seconds", Help: "The duration in seconds of a GitOps Toolkit resource reconciliation.",
-			Buckets: prometheus.ExponentialBuckets(10e-3, 3, 10)}, []string{"kind", "name", "namespace"}),
+		flux: fluxmetrics.NewRecorder(),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "armature_rendered_source_attempts_total", Help: "Reconciliations of RenderedSources, by the reason of their condition Ready."}, []string{"name", "namespace", "reason"}),
+			Name: "armature_rendered_source_attempts_total",
+			Help: "Reconciliations of RenderedSources, by the reason of their condition Ready.",
+		}, []string{"name", "namespace", "reason"}),
 		size: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "armature_rendered_source_archive_bytes", Help: "Size of the published archive."}, []string{"name", "namespace"}),
+			Name: "armature_rendered_source_archive_bytes", Help: "Size of the published archive.",
+		}, []string{"name", "namespace"}),
 	}
-	return m, process.Register(m.durations, m.attempts, m.size)
+	return m, process.Register(append(m.flux.Collectors(), m.attempts, m.size)...)
 })
 
-func (m *metrics) attempted(source *api.RenderedSource, failed *failure) {
-	reason := reasonSucceeded
-	if failed != nil {
-		reason = failed.reason
-	}
+// reference names a RenderedSource for Flux's metrics.
+func reference(namespace, name string) corev1.ObjectReference {
+	return corev1.ObjectReference{Kind: api.Kind, Namespace: namespace, Name: name}
+}
+
+func (m *metrics) attempted(source *api.RenderedSource, reason string) {
 	m.attempts.WithLabelValues(source.Name, source.Namespace, reason).Inc()
 	if source.Status.Artifact != nil {
 		m.size.WithLabelValues(source.Name, source.Namespace).Set(float64(source.Status.Artifact.Size))
@@ -43,8 +46,8 @@ func (m *metrics) attempted(source *api.RenderedSource, failed *failure) {
 }
 
 func (m *metrics) forget(namespace, name string) {
+	m.flux.DeleteDuration(reference(namespace, name))
 	labels := prometheus.Labels{"name": name, "namespace": namespace}
-	m.durations.DeletePartialMatch(labels)
 	m.attempts.DeletePartialMatch(labels)
 	m.size.DeletePartialMatch(labels)
 }

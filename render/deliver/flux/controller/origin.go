@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fluxcd/pkg/apis/meta"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,38 +37,27 @@ const ociRepository = "OCIRepository"
 // sourceKinds that a RenderedSource may refer to.
 var sourceKinds = []string{"GitRepository", ociRepository, "Bucket", externalArtifact}
 
-// fluxArtifact is status.artifact of Flux's sources (RFC-0012).
-type fluxArtifact struct {
-	Digest         string            `json:"digest"`
-	Path           string            `json:"path"`
-	URL            string            `json:"url"`
-	Revision       string            `json:"revision"`
-	LastUpdateTime metav1.Time       `json:"lastUpdateTime"`
-	Size           *int64            `json:"size,omitempty"`
-	Metadata       map[string]string `json:"metadata,omitempty"`
-}
-
 func newSource(kind string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(FluxSources.WithKind(kind))
 	return o
 }
 
-// artifactOf reads status.artifact, nil if the source has none.
-func artifactOf(source *unstructured.Unstructured) (*fluxArtifact, error) {
+// artifactOf reads status.artifact. It returns nil if the source has none.
+func artifactOf(source *unstructured.Unstructured) (*meta.Artifact, error) {
 	value, ok, err := unstructured.NestedMap(source.Object, "status", "artifact")
 	if err != nil || !ok {
 		return nil, err
 	}
-	a := &fluxArtifact{}
+	a := &meta.Artifact{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(value, a); err != nil {
 		return nil, fmt.Errorf("reading status.artifact of %s %s: %w", source.GetKind(), source.GetName(), err)
 	}
 	return a, nil
 }
 
-// cycle fails where a RenderedSource renders, itself or by way of others, what it
-// publishes: each render would be a new revision for the next one, for ever.
+// cycle fails if a RenderedSource renders what it publishes, by itself or through others: each
+// render would be a new revision for the next one, forever.
 func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *failure {
 	own := client.ObjectKeyFromObject(source)
 	chain := []client.ObjectKey{own}
@@ -77,16 +66,13 @@ func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *fai
 		if key == own {
 			var names []string
 			for _, k := range append(chain, key) {
-				if k.Namespace == own.Namespace {
-					names = append(names, k.Name)
-				} else {
-					names = append(names, k.String())
-				}
+				names = append(names, strings.TrimPrefix(k.String(), own.Namespace+"/"))
 			}
-			return &failure{reasonCycle, true, fmt.Errorf("%s: a RenderedSource cannot render what it publishes: refer to another source", strings.Join(names, " → "))}
+			return &failure{reasonCycle, true, fmt.Errorf("%s: a RenderedSource cannot render what it publishes: "+
+				"refer to another source", strings.Join(names, " → "))}
 		}
 		if slices.Contains(chain, key) || key.Namespace != at.Namespace && !r.CrossNamespace {
-			return nil // a cycle of others, who report it, or a reference that is refused
+			return nil // a cycle of others, which is reported there, or a reference that is refused
 		}
 		chain = append(chain, key)
 		at = &api.RenderedSource{}
@@ -101,19 +87,12 @@ func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *fai
 	return nil
 }
 
-// errHost is an address that is not that of a source-controller.
-var errHost = errors.New("archives are not fetched from this host")
-
-// errPath is an address that is not that of the source's own archives.
-var errPath = errors.New("not the address of an archive of this source")
-
 // archiveFile is the name of an archive's file: a revision or a digest.
 var archiveFile = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// fetcher gets archives from the hosts that serve those of Flux.
+// fetcher downloads archives from the hosts that serve those of Flux.
 type fetcher struct {
-	// hosts are names, or names with a port.
-	hosts  []string
+	hosts  []string // names, or names with a port
 	client *http.Client
 }
 
@@ -122,16 +101,15 @@ func newFetcher(hosts []string) *fetcher {
 		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 30 * time.Second, IdleConnTimeout: time.Minute,
 		DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
 	}
-	f := &fetcher{client: &http.Client{Transport: transport, Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return errors.New("a redirect is not followed")
-	}}}
+	noRedirect := func(*http.Request, []*http.Request) error { return errors.New("a redirect is not followed") }
+	f := &fetcher{client: &http.Client{Transport: transport, Timeout: time.Minute, CheckRedirect: noRedirect}}
 	for _, h := range hosts {
 		f.hosts = append(f.hosts, canonicalHost(h))
 	}
 	return f
 }
 
-// canonicalHost writes host:port without the dot that may end a name.
+// canonicalHost writes host:port in lower case, without the dot that may end a name.
 func canonicalHost(host string) string {
 	name, port, found := strings.Cut(strings.ToLower(host), ":")
 	name = strings.TrimSuffix(name, ".")
@@ -141,22 +119,24 @@ func canonicalHost(host string) string {
 	return name
 }
 
-// check that an address is one of a source's archives, as the source-controller lays them
-// out: http://HOST/KIND/NAMESPACE/NAME/FILE. Whoever may write the status of a source could
-// name an archive of another namespace, so no other spelling is taken.
+// check that an address is one of a source's archives, as the source-controller lays them out:
+// http://HOST/KIND/NAMESPACE/NAME/FILE. A person who may write the status of a source could name
+// an archive of another namespace, so no other spelling is accepted.
 func (f *fetcher) check(address, kind string, source client.ObjectKey) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("status.artifact.url of %s %s: %w", kind, source, errPath)
+		return fmt.Errorf("status.artifact.url of %s %s: not the address of an archive of this source", kind, source)
 	}
 	host := canonicalHost(u.Host)
 	name, _, _ := strings.Cut(host, ":")
 	if !slices.Contains(f.hosts, host) && !slices.Contains(f.hosts, name) {
-		return fmt.Errorf("status.artifact.url of %s %s: %q: %w: the operator allows hosts with --source-hosts", kind, source, u.Host, errHost)
+		return fmt.Errorf("status.artifact.url of %s %s: %q: archives are not fetched from this host: "+
+			"the operator allows hosts with --source-hosts", kind, source, u.Host)
 	}
 	folder := u.Scheme + "://" + u.Host + "/" + path.Join(strings.ToLower(kind), source.Namespace, source.Name) + "/"
 	if file, ok := strings.CutPrefix(address, folder); !ok || !archiveFile.MatchString(file) {
-		return fmt.Errorf("status.artifact.url of %s %s: %w, which is %sFILE: let Flux's controllers alone write the status of sources", kind, source, errPath, folder)
+		return fmt.Errorf("status.artifact.url of %s %s: not the address of an archive of this source, which is %sFILE: "+
+			"let Flux's controllers alone write the status of sources", kind, source, folder)
 	}
 	return nil
 }
@@ -176,15 +156,15 @@ func (f *fetcher) get(ctx context.Context, address string, limit int64) ([]byte,
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("fetching the source's archive from %s: %s", request.URL.Host, response.Status)
 	}
-	if response.ContentLength > limit {
-		return nil, fmt.Errorf("the source's archive has %d bytes: %w of %d: leave out files with spec.ignore of the source", response.ContentLength, archive.ErrLimit, limit)
+	var data []byte
+	if response.ContentLength <= limit {
+		if data, err = io.ReadAll(io.LimitReader(response.Body, limit+1)); err != nil {
+			return nil, fmt.Errorf("fetching the source's archive: %w", err)
+		}
 	}
-	data, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
-	if err != nil {
-		return nil, fmt.Errorf("fetching the source's archive: %w", err)
-	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("the source's archive has more than %d bytes: %w: leave out files with spec.ignore of the source", limit, archive.ErrLimit)
+	if size := max(response.ContentLength, int64(len(data))); size > limit {
+		return nil, fmt.Errorf("the source's archive has at least %d bytes: %w of %d: "+
+			"leave out files with spec.ignore of the source", size, archive.ErrLimit, limit)
 	}
 	return data, nil
 }

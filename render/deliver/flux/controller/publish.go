@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
+	"github.com/fluxcd/pkg/apis/meta"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,9 +28,11 @@ const (
 	originRevision = "org.opencontainers.image.revision"
 )
 
-// publish points the ExternalArtifact of the RenderedSource's name to an archive
-// that is stored. It writes only what differs.
-func (r *Reconciler) publish(ctx context.Context, source *api.RenderedSource, a *api.Artifact, origin *fluxArtifact) *failure {
+// publish points the ExternalArtifact of the RenderedSource's name to an archive that is stored,
+// and removes the archives that it replaces. It writes only what differs.
+func (r *Reconciler) publish(
+	ctx context.Context, source *api.RenderedSource, a *api.Artifact, origin *meta.Artifact,
+) *failure {
 	fail := func(err error) *failure {
 		return &failure{reasonPublish, false, fmt.Errorf("publishing ExternalArtifact %s: %w", source.Name, err)}
 	}
@@ -53,13 +57,19 @@ func (r *Reconciler) publish(ctx context.Context, source *api.RenderedSource, a 
 			return fail(err)
 		}
 	}
-	if err := publishStatus(ctx, r.Client, source, published, a, origin); err != nil {
+	if err := r.publishStatus(ctx, published, a, origin); err != nil {
 		return fail(err)
+	}
+	source.Status.Artifact = a
+	if err := r.Store.Collect(source.Namespace, source.Name, a.Digest, time.Now(), previousFor); err != nil {
+		return &failure{reasonStorage, false, err}
 	}
 	return nil
 }
 
-func publishStatus(ctx context.Context, c client.Client, source *api.RenderedSource, published *unstructured.Unstructured, a *api.Artifact, origin *fluxArtifact) error {
+func (r *Reconciler) publishStatus(
+	ctx context.Context, published *unstructured.Unstructured, a *api.Artifact, origin *meta.Artifact,
+) error {
 	have, err := artifactOf(published)
 	if err == nil && have != nil && have.Revision == a.Revision && have.Digest == a.Digest && !have.LastUpdateTime.IsZero() {
 		a.LastUpdateTime = have.LastUpdateTime // written before a crash
@@ -71,16 +81,17 @@ func publishStatus(ctx context.Context, c client.Client, source *api.RenderedSou
 	if metadata[originRevision] == "" {
 		metadata[originRevision] = origin.Revision
 	}
-	artifact := fluxArtifact{
-		Digest: a.Digest, Path: archivePath(source.Namespace, source.Name, a.Digest), URL: a.URL, Revision: a.Revision,
-		LastUpdateTime: a.LastUpdateTime, Size: ptr.To(a.Size), Metadata: metadata,
+	artifact := meta.Artifact{
+		Digest: a.Digest, Path: archivePath(published.GetNamespace(), published.GetName(), a.Digest), URL: a.URL,
+		Revision: a.Revision, LastUpdateTime: a.LastUpdateTime, Size: ptr.To(a.Size), Metadata: metadata,
 	}
 	condition := metav1.Condition{
-		Type: readyCondition, Status: metav1.ConditionTrue, Reason: reasonSucceeded, ObservedGeneration: published.GetGeneration(),
+		Type: meta.ReadyCondition, Status: metav1.ConditionTrue, Reason: meta.SucceededReason,
 		Message: "stored artifact of revision " + a.Revision, LastTransitionTime: a.LastUpdateTime,
+		ObservedGeneration: published.GetGeneration(),
 	}
 	value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&struct {
-		Artifact   fluxArtifact       `json:"artifact"`
+		Artifact   meta.Artifact      `json:"artifact"`
 		Conditions []metav1.Condition `json:"conditions"`
 	}{artifact, []metav1.Condition{condition}})
 	if err != nil {
@@ -90,17 +101,17 @@ func publishStatus(ctx context.Context, c client.Client, source *api.RenderedSou
 		return nil
 	}
 	status := newSource(externalArtifact)
-	status.SetNamespace(source.Namespace)
-	status.SetName(source.Name)
+	status.SetNamespace(published.GetNamespace())
+	status.SetName(published.GetName())
 	status.SetUID(published.GetUID())
 	status.Object["status"] = value
-	return c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(status), client.FieldOwner(program), client.ForceOwnership)
+	return r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(status), client.FieldOwner(program), client.ForceOwnership)
 }
 
 // errForeign is an ExternalArtifact with another owner.
 var errForeign = errors.New("has another owner")
 
-// publishedOf is the ExternalArtifact of a RenderedSource, nil where it does not exist.
+// publishedOf returns the ExternalArtifact of a RenderedSource, or nil if it does not exist.
 func publishedOf(ctx context.Context, live client.Reader, source *api.RenderedSource) (*unstructured.Unstructured, error) {
 	o := newSource(externalArtifact)
 	err := live.Get(ctx, client.ObjectKeyFromObject(source), o)
@@ -139,7 +150,7 @@ func containsObject(have, want *unstructured.Unstructured) bool {
 // withdraw deletes the ExternalArtifact, unless it has another owner.
 func (r *Reconciler) withdraw(ctx context.Context, source *api.RenderedSource) error {
 	o, err := publishedOf(ctx, r.Live, source)
-	if errors.Is(err, errForeign) || meta.IsNoMatchError(err) || err == nil && o == nil {
+	if errors.Is(err, errForeign) || apimeta.IsNoMatchError(err) || err == nil && o == nil {
 		return nil
 	}
 	if err == nil {

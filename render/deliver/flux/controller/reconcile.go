@@ -1,15 +1,13 @@
-// Package controller publishes what RenderedSources render as ExternalArtifacts
-// of Flux (RFC-0012). It fetches the archive of a source, renders it in memory,
-// stores the result under the name of its digest and then points the
-// ExternalArtifact to it, so that whatever fails or dies on the way leaves the
-// last good artifact in place. It holds no lock while it waits for the network.
+// Package controller publishes what RenderedSources render as ExternalArtifacts of Flux
+// (RFC-0012). It fetches the archive of a source, renders it in memory, stores the result under
+// the name of its digest, and then points the ExternalArtifact to it. A failure or a crash
+// therefore leaves the last good artifact in place. It holds no lock while it waits for the
+// network.
 package controller
 
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,10 +15,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fluxcd/pkg/apis/meta"
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -35,20 +35,11 @@ import (
 	"github.com/armature-dev/armature/render/deliver/flux/build"
 )
 
-// program introduces itself with this name.
+// program is the name of this program in requests and objects.
 const program = "armature-controller"
 
-// requestedAt is Flux's annotation that asks for a reconciliation at once.
-const requestedAt = "reconcile.fluxcd.io/requestedAt"
-
-// Types and reasons of conditions, as Flux has them.
+// Reasons of conditions, beside those of Flux.
 const (
-	readyCondition       = "Ready"
-	reconcilingCondition = "Reconciling"
-	stalledCondition     = "Stalled"
-
-	reasonSucceeded     = "Succeeded"
-	reasonRetry         = "ProgressingWithRetry"
 	reasonAccessDenied  = "AccessDenied"
 	reasonSource        = "SourceNotReady"
 	reasonFetch         = "FetchFailed"
@@ -62,24 +53,22 @@ const (
 	reasonCycle         = "CyclicSource"
 )
 
-// How soon a failure that may pass is tried again: doubled each time.
 const (
-	firstRetry = time.Second
-	lastRetry  = 5 * time.Minute
+	// firstRetry and lastRetry bound the backoff of a failure that may pass.
+	firstRetry, lastRetry = time.Second, 5 * time.Minute
+	// attemptTimeout of all requests of one reconciliation.
+	attemptTimeout = 3 * time.Minute
+	// previousFor is how long the archive before the published one is kept.
+	previousFor = 10 * time.Minute
+	// defaultInterval is that of the CRD.
+	defaultInterval = 10 * time.Minute
 )
-
-// attemptTimeout of all requests that one reconciliation makes.
-const attemptTimeout = 3 * time.Minute
-
-// previousFor is how long the archive before the published one is kept.
-const previousFor = 10 * time.Minute
 
 // Reconciler publishes RenderedSources.
 type Reconciler struct {
 	// Client reads sources from the cache, and writes.
 	Client client.Client
-	// Live reads what this controller writes, which in a cache may be a moment old:
-	// a decision on that would be written a second time.
+	// Live reads what this controller writes, since a stale cache would lead to a second write.
 	Live   client.Reader
 	Store  *Store
 	Events events.EventRecorder
@@ -99,9 +88,8 @@ type Reconciler struct {
 
 	fetcher *fetcher
 	metrics *metrics
-	// slots are for fetching and rendering, which take memory and CPU. Waiting for
-	// registries takes none.
-	slots   chan struct{}
+	// renders bounds fetching and rendering, which take memory. Waiting for registries does not.
+	renders *semaphore.Weighted
 	backoff workqueue.TypedRateLimiter[reconcile.Request]
 }
 
@@ -130,9 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	begun := time.Now()
-	defer func() {
-		r.metrics.durations.WithLabelValues(api.Kind, source.Name, source.Namespace).Observe(time.Since(begun).Seconds())
-	}()
+	defer func() { r.metrics.flux.RecordDuration(reference(source.Namespace, source.Name), begun) }()
 	if !controllerutil.ContainsFinalizer(source, keys.FinalizerSource) {
 		before := source.DeepCopy()
 		controllerutil.AddFinalizer(source, keys.FinalizerSource)
@@ -150,7 +136,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	interval, err := time.ParseDuration(source.Spec.Interval)
 	if err != nil || interval <= 0 {
-		interval = 10 * time.Minute // which the CRD has as default
+		interval = defaultInterval
 	}
 	if failed != nil && !failed.stalled {
 		return reconcile.Result{RequeueAfter: min(interval, r.backoff.When(request))}, nil
@@ -159,15 +145,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: interval}, nil
 }
 
-// forget what is kept of an object that was deleted.
+// forget removes the state of an object that was deleted.
 func (r *Reconciler) forget(request reconcile.Request) error {
 	r.backoff.Forget(request)
 	r.metrics.forget(request.Namespace, request.Name)
 	return r.Store.Remove(request.Namespace, request.Name)
 }
 
-// finalize withdraws the ExternalArtifact before its archives go. Consumers keep
-// what they applied.
+// finalize deletes the ExternalArtifact before its archives. Consumers keep what they applied.
 func (r *Reconciler) finalize(ctx context.Context, source *api.RenderedSource, request reconcile.Request) error {
 	if !controllerutil.ContainsFinalizer(source, keys.FinalizerSource) {
 		return nil
@@ -184,7 +169,7 @@ func (r *Reconciler) finalize(ctx context.Context, source *api.RenderedSource, r
 	return client.IgnoreNotFound(err)
 }
 
-// attempt to bring what is published up to date. It changes status.artifact when
+// attempt publishes what the source and the spec lead to now. It changes status.artifact when
 // that has been published, and nothing else of the object.
 func (r *Reconciler) attempt(ctx context.Context, source *api.RenderedSource) *failure {
 	origin, failed := r.origin(ctx, source)
@@ -197,13 +182,11 @@ func (r *Reconciler) attempt(ctx context.Context, source *api.RenderedSource) *f
 	}
 	inputs := inputsOf(r.Build, source, origin, demanded)
 	last := source.Status.Artifact
-	asked := source.Annotations[requestedAt] != source.Status.LastHandledReconcileAt
-	if last != nil && last.Inputs == inputs && !asked && r.Store.Holds(source.Namespace, source.Name, last.Digest, last.Size) {
+	requested := source.Annotations[meta.ReconcileRequestAnnotation] != source.Status.LastHandledReconcileAt
+	if last != nil && last.Inputs == inputs && !requested &&
+		r.Store.Holds(source.Namespace, source.Name, last.Digest, last.Size) {
 		last.URL = r.url(source, last.Digest)
-		if failed := r.publish(ctx, source, last, origin); failed != nil {
-			return failed
-		}
-		return collect(r.Store, source, last)
+		return r.publish(ctx, source, last, origin)
 	}
 	next, failed := r.render(ctx, source, origin, demanded)
 	if failed != nil {
@@ -213,11 +196,7 @@ func (r *Reconciler) attempt(ctx context.Context, source *api.RenderedSource) *f
 	if last != nil && last.Revision == next.Revision {
 		next.LastUpdateTime = last.LastUpdateTime
 	}
-	if failed := r.publish(ctx, source, next, origin); failed != nil {
-		return failed
-	}
-	source.Status.Artifact = next
-	return collect(r.Store, source, next)
+	return r.publish(ctx, source, next, origin)
 }
 
 func originKey(source *api.RenderedSource) client.ObjectKey {
@@ -225,31 +204,35 @@ func originKey(source *api.RenderedSource) client.ObjectKey {
 	return client.ObjectKey{Namespace: cmp.Or(ref.Namespace, source.Namespace), Name: ref.Name}
 }
 
-// origin is the artifact to render.
-func (r *Reconciler) origin(ctx context.Context, source *api.RenderedSource) (*fluxArtifact, *failure) {
+// origin returns the artifact to render.
+func (r *Reconciler) origin(ctx context.Context, source *api.RenderedSource) (*meta.Artifact, *failure) {
 	ref, key := source.Spec.SourceRef, originKey(source)
 	if key.Namespace != source.Namespace && !r.CrossNamespace {
-		return nil, &failure{reasonAccessDenied, true, fmt.Errorf("%s %s is in another namespace: a RenderedSource may only refer to its own, unless the operator sets --no-cross-namespace-refs=false", ref.Kind, key)}
+		return nil, &failure{reasonAccessDenied, true, fmt.Errorf("%s %s is in another namespace: "+
+			"a RenderedSource may only refer to its own, unless the operator sets --no-cross-namespace-refs=false", ref.Kind, key)}
 	}
 	if failed := r.cycle(ctx, source); failed != nil {
 		return nil, failed
 	}
+	unready := func(text string, args ...any) (*meta.Artifact, *failure) {
+		return nil, &failure{reasonSource, false, fmt.Errorf(text, args...)}
+	}
 	o := newSource(ref.Kind)
 	err := r.Client.Get(ctx, key, o)
 	switch {
-	case meta.IsNoMatchError(err):
-		return nil, &failure{reasonSource, false, fmt.Errorf("the cluster has no %s: install Flux's source-controller", ref.Kind)}
+	case apimeta.IsNoMatchError(err):
+		return unready("the cluster has no %s: install Flux's source-controller", ref.Kind)
 	case apierrors.IsNotFound(err):
-		return nil, &failure{reasonSource, false, fmt.Errorf("%s %s does not exist", ref.Kind, ref.Name)}
+		return unready("%s %s does not exist", ref.Kind, ref.Name)
 	case err != nil:
-		return nil, &failure{reasonSource, false, fmt.Errorf("reading %s %s: %w", ref.Kind, ref.Name, err)}
+		return unready("reading %s %s: %w", ref.Kind, ref.Name, err)
 	}
 	artifact, err := artifactOf(o)
 	switch {
 	case err != nil:
 		return nil, &failure{reasonSource, true, err}
 	case artifact == nil:
-		return nil, &failure{reasonSource, false, fmt.Errorf("%s %s has no artifact yet", ref.Kind, ref.Name)}
+		return unready("%s %s has no artifact yet", ref.Kind, ref.Name)
 	}
 	if err := r.fetcher.check(artifact.URL, ref.Kind, key); err != nil {
 		return nil, &failure{reasonAccessDenied, true, err}
@@ -257,8 +240,8 @@ func (r *Reconciler) origin(ctx context.Context, source *api.RenderedSource) (*f
 	return artifact, nil
 }
 
-// inputsOf is a digest of all that a render depends on.
-func inputsOf(program string, source *api.RenderedSource, origin *fluxArtifact, d demands) string {
+// inputsOf returns a digest of all that a render depends on.
+func inputsOf(program string, source *api.RenderedSource, origin *meta.Artifact, d demands) string {
 	all := []string{program, origin.Digest, origin.Revision, source.Spec.Path, source.Spec.Config}
 	if d.digest != "" {
 		all = append(all, d.digest)
@@ -267,12 +250,13 @@ func inputsOf(program string, source *api.RenderedSource, origin *fluxArtifact, 
 	if err != nil {
 		panic(err) // strings can be written as JSON
 	}
-	sum := sha256.Sum256(text)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return archive.Digest(text)
 }
 
 // render fetches, renders, verifies and stores.
-func (r *Reconciler) render(ctx context.Context, source *api.RenderedSource, origin *fluxArtifact, d demands) (*api.Artifact, *failure) {
+func (r *Reconciler) render(
+	ctx context.Context, source *api.RenderedSource, origin *meta.Artifact, d demands,
+) (*api.Artifact, *failure) {
 	if failed := r.verifyOrigin(ctx, source, origin, d); failed != nil {
 		return nil, failed
 	}
@@ -280,7 +264,7 @@ func (r *Reconciler) render(ctx context.Context, source *api.RenderedSource, ori
 	if failed != nil {
 		return nil, failed
 	}
-	if failed := verifyImages(ctx, r.VerifyTimeout, origin, made.Images, d); failed != nil {
+	if failed := r.verifyImages(ctx, origin, made.Images, d); failed != nil {
 		return nil, failed
 	}
 	digest := archive.Digest(packed)
@@ -294,14 +278,14 @@ func (r *Reconciler) render(ctx context.Context, source *api.RenderedSource, ori
 	}, nil
 }
 
-// build fetches, renders and packs, in one of the slots.
-func (r *Reconciler) build(ctx context.Context, source *api.RenderedSource, origin *fluxArtifact, images bool) (made build.Result, packed []byte, failed *failure) {
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-ctx.Done():
-		return made, nil, &failure{reasonFetch, false, fmt.Errorf("no worker was free in time: %w", ctx.Err())}
+// build fetches, renders and packs, as one of a few at once.
+func (r *Reconciler) build(
+	ctx context.Context, source *api.RenderedSource, origin *meta.Artifact, images bool,
+) (made build.Result, packed []byte, failed *failure) {
+	if err := r.renders.Acquire(ctx, 1); err != nil {
+		return made, nil, &failure{reasonFetch, false, fmt.Errorf("no worker was free in time: %w", err)}
 	}
+	defer r.renders.Release(1)
 	data, err := r.fetcher.get(ctx, origin.URL, r.Limits.Archive)
 	switch {
 	case errors.Is(err, archive.ErrLimit):
@@ -312,7 +296,8 @@ func (r *Reconciler) build(ctx context.Context, source *api.RenderedSource, orig
 	files, err := archive.Open(data, origin.Digest, r.Limits)
 	if err != nil {
 		// A source that moves on while it is fetched has another digest a moment later.
-		return made, nil, &failure{reasonInvalidSource, !errors.Is(err, archive.ErrDigest), fmt.Errorf("the archive of %s: %w", origin.Revision, err)}
+		err = fmt.Errorf("the archive of %s: %w", origin.Revision, err)
+		return made, nil, &failure{reasonInvalidSource, !errors.Is(err, archive.ErrDigest), err}
 	}
 	made = build.Run(files, build.Options{Path: source.Spec.Path, Config: source.Spec.Config, Images: images})
 	if krm.Failed(made.Findings) {
@@ -331,15 +316,7 @@ func (r *Reconciler) url(source *api.RenderedSource, digest string) string {
 	return r.Base + "/" + archivePath(source.Namespace, source.Name, digest)
 }
 
-// collect removes the archives that the published one replaces.
-func collect(s *Store, source *api.RenderedSource, published *api.Artifact) *failure {
-	if err := s.Collect(source.Namespace, source.Name, published.Digest, time.Now(), previousFor); err != nil {
-		return &failure{reasonStorage, false, err}
-	}
-	return nil
-}
-
-// summary has the errors of a render, as many as a condition shows well.
+// summary lists the errors of a render, as many as a condition shows well.
 func summary(revision string, findings []krm.Finding) string {
 	var texts []string
 	for _, f := range findings {
@@ -350,7 +327,7 @@ func summary(revision string, findings []krm.Finding) string {
 	return list(revision+" does not render", texts)
 }
 
-// list has as many of texts as a condition shows well, below a title.
+// list lists as many texts as a condition shows well, below a title.
 func list(title string, texts []string) string {
 	var b strings.Builder
 	b.WriteString(title)
@@ -374,44 +351,48 @@ func list(title string, texts []string) string {
 func (r *Reconciler) report(source, before *api.RenderedSource, failed *failure) {
 	s := &source.Status
 	s.ObservedGeneration = source.Generation
-	s.LastHandledReconcileAt = source.Annotations[requestedAt]
+	s.LastHandledReconcileAt = source.Annotations[meta.ReconcileRequestAnnotation]
 	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: source.Generation})
+		apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: source.Generation,
+		})
 	}
+	was := apimeta.FindStatusCondition(before.Status.Conditions, meta.ReadyCondition)
 	if failed == nil || failed.stalled {
-		meta.RemoveStatusCondition(&s.Conditions, reconcilingCondition)
+		apimeta.RemoveStatusCondition(&s.Conditions, meta.ReconcilingCondition)
 	}
 	if failed == nil || !failed.stalled {
-		meta.RemoveStatusCondition(&s.Conditions, stalledCondition)
+		apimeta.RemoveStatusCondition(&s.Conditions, meta.StalledCondition)
 	}
-	r.metrics.attempted(source, failed)
 	if failed == nil {
+		r.metrics.attempted(source, meta.SucceededReason)
 		message := fmt.Sprintf("published %s of %s", krm.Count(int(s.Artifact.Objects), "object"), s.Artifact.OriginRevision)
-		set(readyCondition, metav1.ConditionTrue, reasonSucceeded, message)
-		if before.Status.Artifact == nil || before.Status.Artifact.Revision != s.Artifact.Revision || !meta.IsStatusConditionTrue(before.Status.Conditions, readyCondition) {
-			emit(r.Events, source, corev1.EventTypeNormal, reasonSucceeded, message)
+		set(meta.ReadyCondition, metav1.ConditionTrue, meta.SucceededReason, message)
+		if old := before.Status.Artifact; old == nil || old.Revision != s.Artifact.Revision || was == nil || was.Status != "True" {
+			r.emit(source, corev1.EventTypeNormal, meta.SucceededReason, message)
 		}
 		return
 	}
+	r.metrics.attempted(source, failed.reason)
 	message := failed.err.Error()
 	if s.Artifact != nil {
 		message += "\n" + s.Artifact.OriginRevision + " stays published"
 	}
-	set(readyCondition, metav1.ConditionFalse, failed.reason, message)
+	set(meta.ReadyCondition, metav1.ConditionFalse, failed.reason, message)
 	if failed.stalled {
-		set(stalledCondition, metav1.ConditionTrue, failed.reason, message)
+		set(meta.StalledCondition, metav1.ConditionTrue, failed.reason, message)
 	} else {
-		set(reconcilingCondition, metav1.ConditionTrue, reasonRetry, message)
+		set(meta.ReconcilingCondition, metav1.ConditionTrue, meta.ProgressingWithRetryReason, message)
 	}
-	if c := meta.FindStatusCondition(before.Status.Conditions, readyCondition); c == nil || c.Reason != failed.reason || c.Message != message {
-		emit(r.Events, source, corev1.EventTypeWarning, failed.reason, message)
+	if was == nil || was.Reason != failed.reason || was.Message != message {
+		r.emit(source, corev1.EventTypeWarning, failed.reason, message)
 	}
 }
 
 // emit reports to users. The API takes 1 KiB.
-func emit(to events.EventRecorder, source *api.RenderedSource, kind, reason, message string) {
+func (r *Reconciler) emit(source *api.RenderedSource, kind, reason, message string) {
 	if len(message) > 1000 {
 		message = strings.ToValidUTF8(message[:1000], "") + "…"
 	}
-	to.Eventf(source, nil, kind, reason, "Render", "%s", message)
+	r.Events.Eventf(source, nil, kind, reason, "Render", "%s", message)
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/armature-dev/armature/render/deliver/flux/api"
 )
 
-// followed are the resources that are listed and watched. Without a right to one of them
-// in one namespace, a cache of several namespaces would never be complete, and nobody's
-// packages would be rendered.
+// followed are the resources that are listed and watched. Without a right to one of them in one
+// namespace, a cache of several namespaces would never be complete, and no package of any
+// namespace would be rendered.
 var followed = []schema.GroupResource{
 	{Group: api.GroupVersion.Group, Resource: "renderedsources"},
 	{Group: FluxSources.Group, Resource: "externalartifacts"},
@@ -55,13 +55,14 @@ func divide(ctx context.Context, c client.Client, namespaces []string) (allowed,
 	return allowed, denied, nil
 }
 
-// lacking is the first right that the controller does not have in a namespace, "" if it
-// has all.
+// lacking returns the first right that the controller does not have in a namespace, "" for none.
 func lacking(ctx context.Context, c client.Client, namespace string) (string, error) {
 	for _, r := range followed {
 		for _, verb := range []string{"list", "watch"} {
 			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: r.Group, Resource: r.Resource},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Namespace: namespace, Verb: verb, Group: r.Group, Resource: r.Resource,
+				},
 			}}
 			if err := c.Create(ctx, review); err != nil {
 				return "", fmt.Errorf("asking for the rights in namespace %s: %w", namespace, err)
@@ -89,7 +90,8 @@ func (r *Reconciler) awaitRights(ctx context.Context, direct client.Client, deni
 				return false, errGranted
 			case err == nil:
 				if reported[n] != missing {
-					log.Error(errors.New(missing), "a namespace is left out: apply its Role, as armature install --scope namespaced --watch prints it", "namespace", n)
+					log.Error(errors.New(missing), "a namespace is left out: apply its Role, "+
+						"as armature install --scope namespaced --watch prints it", "namespace", n)
 					reported[n] = missing
 				}
 				r.deny(ctx, direct, n, missing)
@@ -116,7 +118,8 @@ func (r *Reconciler) deny(ctx context.Context, direct client.Client, namespace, 
 			continue
 		}
 		before := source.DeepCopy()
-		r.report(source, before, &failure{reasonAccessDenied, false, fmt.Errorf("the controller %s: its operator applies the Role for this namespace", missing)})
+		err := fmt.Errorf("the controller %s: its operator applies the Role for this namespace", missing)
+		r.report(source, before, &failure{reasonAccessDenied, false, err})
 		if !equality.Semantic.DeepEqual(before.Status, source.Status) {
 			_ = direct.Status().Patch(ctx, source, client.MergeFrom(before))
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-var served = regexp.MustCompile(`^/externalartifact/[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/[0-9a-f]{64}\.tar\.gz$`)
+var served = regexp.MustCompile(`^/externalartifact(/[a-z0-9]([a-z0-9.-]*[a-z0-9])?){2}/[0-9a-f]{64}\.tar\.gz$`)
 
 // ServeHTTP serves archives: whole files by their name, nothing else. Their names
 // contain their digests, so they never change.
@@ -39,12 +39,11 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 const maxConnections = 256
 
 func (s *Store) server(l net.Listener) *manager.Server {
-	return &manager.Server{Name: "archives", Listener: process.Bounded(l, maxConnections), ShutdownTimeout: ptr.To(5 * time.Second), Server: &http.Server{
-		Handler:           s,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      5 * time.Minute,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
-	}}
+	return &manager.Server{
+		Name: "archives", Listener: process.Bounded(l, maxConnections), ShutdownTimeout: ptr.To(5 * time.Second),
+		Server: &http.Server{
+			Handler: s, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+			WriteTimeout: 5 * time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		},
+	}
 }

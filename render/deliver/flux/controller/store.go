@@ -14,16 +14,17 @@ import (
 	"github.com/armature-dev/armature/render/archive"
 )
 
-// Store keeps archives as files: externalartifact/NAMESPACE/NAME/HASH.tar.gz. It
-// never leads out of its folder, and a file with its final name is whole.
+// Store keeps archives as files: externalartifact/NAMESPACE/NAME/HASH.tar.gz. It never leaves its
+// folder, and a file with its final name is complete.
 type Store struct{ root *os.Root }
 
 // OpenStore opens the store in a folder, which it makes if it is missing.
 func OpenStore(dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("opening the store of archives: %w", err)
+	err := os.MkdirAll(dir, 0o700)
+	var root *os.Root
+	if err == nil {
+		root, err = os.OpenRoot(dir)
 	}
-	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("opening the store of archives: %w", err)
 	}
@@ -45,7 +46,7 @@ func archivePath(namespace, name, digest string) string {
 
 const unfinished = ".part"
 
-// Put stores an archive. A crash leaves it there or not there, never half of it.
+// Put stores an archive. After a crash, all of it is there or nothing.
 func (s *Store) Put(namespace, name, digest string, data []byte) (err error) {
 	file, folder := archivePath(namespace, name, digest), objectFolder(namespace, name)
 	defer func() {
@@ -74,8 +75,7 @@ func (s *Store) Put(namespace, name, digest string, data []byte) (err error) {
 	return multi.Errors(d.Sync(), d.Close())
 }
 
-// Holds reports whether the store has an archive with exactly the bytes of its
-// digest.
+// Holds reports whether the store has an archive with exactly the bytes of its digest.
 func (s *Store) Holds(namespace, name, digest string, size int64) bool {
 	f, err := s.root.Open(archivePath(namespace, name, digest))
 	if err != nil {
@@ -86,9 +86,9 @@ func (s *Store) Holds(namespace, name, digest string, size int64) bool {
 	return err == nil && archive.Check(data, digest) == nil
 }
 
-// Collect removes archives of an object that are not needed: all but the one that
-// is published and the one before it, which a consumer may be fetching. That one
-// goes when the published one is older than ttl.
+// Collect removes archives of an object that are not needed: all but the one that is published
+// and the one before it, which a consumer may be fetching, until the published one is older than
+// ttl.
 func (s *Store) Collect(namespace, name, published string, now time.Time, ttl time.Duration) error {
 	folder := objectFolder(namespace, name)
 	entries, err := fs.ReadDir(s.root.FS(), folder)

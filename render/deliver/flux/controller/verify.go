@@ -2,13 +2,13 @@ package controller
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
-	"time"
 
+	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/archive"
 	"github.com/armature-dev/armature/render/deliver/flux/api"
 	"github.com/armature-dev/armature/render/deliver/flux/build"
 	"github.com/armature-dev/armature/render/deliver/oci"
@@ -25,15 +26,15 @@ import (
 // policyKey of a ConfigMap has the VerifyPolicy.
 const policyKey = "policy.yaml"
 
-// demands are the policies of a RenderedSource; nil demands nothing.
+// demands are the policies of a RenderedSource; nil requires nothing.
 type demands struct {
 	origin, images *sign.Policy
 	// digest is that of the policies and their files, "" without one.
 	digest string
 }
 
-// demands reads the policies. They are in ConfigMaps, so that this needs no right on
-// Secrets: whatever they name is public.
+// demands reads the policies. They are in ConfigMaps, because all that they name is public, so
+// that the controller needs no right on Secrets.
 func (r *Reconciler) demands(ctx context.Context, source *api.RenderedSource) (d demands, failed *failure) {
 	v := source.Spec.Verify
 	if v == nil {
@@ -42,7 +43,8 @@ func (r *Reconciler) demands(ctx context.Context, source *api.RenderedSource) (d
 	var of [2]string
 	if v.Origin != nil {
 		if source.Spec.SourceRef.Kind != ociRepository { // the CRD says so, too
-			return d, &failure{reasonPolicy, true, fmt.Errorf("spec.verify.origin is for an OCIRepository, not for a %s", source.Spec.SourceRef.Kind)}
+			err := fmt.Errorf("spec.verify.origin is for an OCIRepository, not for a %s", source.Spec.SourceRef.Kind)
+			return d, &failure{reasonPolicy, true, err}
 		}
 		if d.origin, of[0], failed = r.policy(ctx, source, v.Origin); failed != nil {
 			return d, failed
@@ -58,30 +60,30 @@ func (r *Reconciler) demands(ctx context.Context, source *api.RenderedSource) (d
 	return d, nil
 }
 
-// policy reads one, and gives a digest of all that it depends on.
-func (r *Reconciler) policy(ctx context.Context, source *api.RenderedSource, ref *api.PolicyReference) (*sign.Policy, string, *failure) {
+// policy reads one policy, and returns a digest of all that it depends on.
+func (r *Reconciler) policy(
+	ctx context.Context, source *api.RenderedSource, ref *api.PolicyReference,
+) (*sign.Policy, string, *failure) {
 	if ref.Namespace != "" && ref.Namespace != source.Namespace {
-		return nil, "", &failure{reasonAccessDenied, true, fmt.Errorf("ConfigMap %s/%s is in another namespace: a RenderedSource may only refer to its own", ref.Namespace, ref.Name)}
+		return nil, "", &failure{reasonAccessDenied, true, fmt.Errorf("ConfigMap %s/%s is in another namespace: "+
+			"a RenderedSource may only refer to its own", ref.Namespace, ref.Name)}
 	}
 	// It is not watched, so that a failure is tried again.
 	fail := func(err error) (*sign.Policy, string, *failure) {
 		return nil, "", &failure{reasonPolicy, false, fmt.Errorf("ConfigMap %s: %w", ref.Name, err)}
 	}
 	var from corev1.ConfigMap
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: source.Namespace, Name: ref.Name}, &from)
-	switch {
-	case apierrors.IsNotFound(err):
+	key := client.ObjectKey{Namespace: source.Namespace, Name: ref.Name}
+	if err := r.Live.Get(ctx, key, &from); apierrors.IsNotFound(err) {
 		return fail(errors.New("it does not exist"))
-	case err != nil:
+	} else if err != nil {
 		return fail(err)
 	}
 	files := make(map[string][]byte, len(from.Data)+len(from.BinaryData))
 	for name, text := range from.Data {
 		files[name] = []byte(text)
 	}
-	for name, data := range from.BinaryData {
-		files[name] = data
-	}
+	maps.Copy(files, from.BinaryData)
 	text, ok := files[policyKey]
 	if !ok {
 		return fail(fmt.Errorf("it has no key %s with a VerifyPolicy", policyKey))
@@ -95,19 +97,22 @@ func (r *Reconciler) policy(ctx context.Context, source *api.RenderedSource, ref
 	if err != nil {
 		panic(err) // bytes can be written as JSON
 	}
-	return &p, fmt.Sprintf("sha256:%x", sha256.Sum256(all)), nil
+	return &p, archive.Digest(all), nil
 }
 
-// verifyOrigin demands a signature of what an OCIRepository has fetched: of the digest in
-// its revision, in the repository of its URL. That its archive has the content of that
-// artifact is the word of the source-controller, which checks digests.
-func (r *Reconciler) verifyOrigin(ctx context.Context, source *api.RenderedSource, origin *fluxArtifact, d demands) *failure {
+// verifyOrigin requires a signature of what an OCIRepository has fetched: of the digest in its
+// revision, in the repository of its URL. It trusts the source-controller, which checks digests,
+// that the archive has the content of that artifact.
+func (r *Reconciler) verifyOrigin(
+	ctx context.Context, source *api.RenderedSource, origin *meta.Artifact, d demands,
+) *failure {
 	if d.origin == nil {
 		return nil
 	}
 	repository := newSource(ociRepository)
 	if err := r.Live.Get(ctx, originKey(source), repository); err != nil {
-		return &failure{reasonSource, false, fmt.Errorf("reading %s %s: %w", ociRepository, source.Spec.SourceRef.Name, err)}
+		err = fmt.Errorf("reading %s %s: %w", ociRepository, source.Spec.SourceRef.Name, err)
+		return &failure{reasonSource, false, err}
 	}
 	url, _, err := unstructured.NestedString(repository.Object, "spec", "url")
 	p := *d.origin
@@ -125,7 +130,7 @@ func (r *Reconciler) verifyOrigin(ctx context.Context, source *api.RenderedSourc
 	ctx, cancel := context.WithTimeout(ctx, r.VerifyTimeout)
 	defer cancel()
 	if _, err := sign.Verify(ctx, artifact, p); err != nil {
-		return &failure{reasonVerify, false, errors.New(list(origin.Revision+" is not verified", []string{oneLine(err)}))}
+		return unverified(origin, false, oneLine(err))
 	}
 	return nil
 }
@@ -143,8 +148,8 @@ func digestOf(url, digest string, plainHTTP bool) (name.Digest, error) {
 	return artifact, nil
 }
 
-// verifyImages demands signatures of all images that are to run.
-func verifyImages(ctx context.Context, timeout time.Duration, origin *fluxArtifact, images []build.Image, d demands) *failure {
+// verifyImages requires signatures of all images that are to run.
+func (r *Reconciler) verifyImages(ctx context.Context, origin *meta.Artifact, images []build.Image, d demands) *failure {
 	if d.images == nil {
 		return nil
 	}
@@ -152,22 +157,26 @@ func verifyImages(ctx context.Context, timeout time.Duration, origin *fluxArtifa
 	for _, i := range images {
 		all = append(all, sign.Image{Image: i.Image, Place: i.Place.String()})
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, r.VerifyTimeout)
 	defer cancel()
-	refused := sign.VerifyImages(ctx, all, *d.images)
-	if len(refused) == 0 {
-		return nil
-	}
 	var texts []string
 	stalled := true
-	for _, err := range refused {
-		stalled = stalled && (errors.Is(err, sign.ErrNoDigest) || errors.Is(err, sign.ErrNotJudged)) // a signature may still come
+	for _, err := range sign.VerifyImages(ctx, all, *d.images) {
+		// A signature may still come.
+		stalled = stalled && (errors.Is(err, sign.ErrNoDigest) || errors.Is(err, sign.ErrNotJudged))
 		texts = append(texts, oneLine(err))
 	}
+	if len(texts) == 0 {
+		return nil
+	}
+	return unverified(origin, stalled, texts...)
+}
+
+func unverified(origin *meta.Artifact, stalled bool, texts ...string) *failure {
 	return &failure{reasonVerify, stalled, errors.New(list(origin.Revision+" is not verified", texts))}
 }
 
-// oneLine gives an error, which may repeat what a registry answered, as one line.
+// oneLine returns an error, which may repeat what a registry answered, as one line.
 func oneLine(err error) string {
 	var parts []string
 	for line := range strings.Lines(err.Error()) {
