@@ -1,7 +1,6 @@
-// Package build renders a folder of a source into the files of an artifact. It is
-// pure: files go in, and files or findings come out. It is neither part of the
-// engine, which kustomize's library would make slow to start, nor of the
-// controller, so that it can be tested without one.
+// Package build renders a folder of a source into the files of an artifact. It is pure: files go
+// in, and files or findings come out. It is not part of the engine, because kustomize's library is
+// slow to start, and not of the controller, so that it can be tested without one.
 package build
 
 import (
@@ -80,8 +79,11 @@ func problem(rule, file, message, hint string) krm.Finding {
 }
 
 func (b *builder) run() (r Result) {
+	report := func(rule, file, message, hint string) {
+		r.Findings = append(r.Findings, problem(rule, file, message, hint))
+	}
 	if strings.HasPrefix(b.folder, "../") || b.folder == ".." {
-		r.Findings = append(r.Findings, problem("source/path", "", fmt.Sprintf("the path %q leads out of the source", b.folder), "name a folder inside the source"))
+		report("source/path", "", fmt.Sprintf("the path %q leads out of the source", b.folder), "name a folder inside the source")
 		return r
 	}
 	var inputs []render.File
@@ -100,7 +102,7 @@ func (b *builder) run() (r Result) {
 	r.Stats = rendered.Stats
 	r.Findings = append(r.Findings, b.locate(inputs, rendered.Findings)...)
 	if err != nil {
-		r.Findings = append(r.Findings, problem("source/render", "", err.Error(), ""))
+		report("source/render", "", err.Error(), "")
 	}
 	if krm.Failed(r.Findings) {
 		return r
@@ -109,7 +111,7 @@ func (b *builder) run() (r Result) {
 	for _, f := range rendered.Files {
 		text, objects, err := host.ForCluster(f)
 		if err != nil {
-			r.Findings = append(r.Findings, problem("source/render", f.Path, err.Error(), ""))
+			report("source/render", f.Path, err.Error(), "")
 			continue
 		}
 		if objects == 0 {
@@ -127,25 +129,27 @@ func (b *builder) run() (r Result) {
 	}
 	b.locateImages(inputs, r.Images)
 	if r.Objects == 0 {
-		r.Findings = append(r.Findings, problem("source/empty", "", fmt.Sprintf("no Kubernetes object is left of the folder %s", b.folder),
-			"an empty artifact would delete everything that the last one applied: correct spec.path, or delete the RenderedSource"))
+		report("source/empty", "", fmt.Sprintf("no Kubernetes object is left of the folder %s", b.folder),
+			"an empty artifact would delete everything that the last one applied: correct spec.path, or delete the RenderedSource")
 		return r
 	}
 	found, _, err := verify.Run(render.Source{Files: rendered.Files}, b.opt)
 	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Severity != krm.Error })
 	if r.Findings = append(r.Findings, b.locate(inputs, found)...); err != nil {
-		r.Findings = append(r.Findings, problem("source/render", "", err.Error(), ""))
+		report("source/render", "", err.Error(), "")
 	}
 	return r
 }
 
-// images adds those of a file to the result. What cannot be read is an error: it might run one.
+// images adds the images of a file to the result. An object that cannot be read is an error, since
+// it might run one.
 func (b *builder) images(r *Result, f render.File) (findings []krm.Finding) {
 	own, _ := images.Rows(b.opt.Config) // the render has reported what is wrong with them
 	render.Objects(f, func(o *krm.Object) {
 		value, err := o.Value()
 		if err != nil {
-			findings = append(findings, o.Finding(krm.Error, "source/render", krm.Node{}, "looking for images: "+err.Error(), ""))
+			text := "looking for images: " + err.Error()
+			findings = append(findings, o.Finding(krm.Error, "source/render", krm.Node{}, text, ""))
 			return
 		}
 		for _, image := range images.Judged(value, own...) {
@@ -155,8 +159,8 @@ func (b *builder) images(r *Result, f render.File) (findings []krm.Finding) {
 	return findings
 }
 
-// locateImages names the files of the source, and the line of an image that it names. An
-// image that the render has added has no line.
+// locateImages sets the files of the source, and the lines of images. An image that the render has
+// added has no line.
 func (b *builder) locateImages(inputs []render.File, images []Image) {
 	for i := range images {
 		at := &images[i].Place
@@ -184,7 +188,8 @@ func (b *builder) plain() (inputs []render.File, findings []krm.Finding) {
 			findings = append(findings, problem("source/kustomization", file, "the folder above it has no kustomization, so this one is not built",
 				"add a kustomization.yaml to "+b.folder+", or name this folder in spec.path"))
 		case base == "Chart.yaml":
-			findings = append(findings, problem("source/helm-chart", file, "a Helm chart is not rendered here", "use a HelmRelease, or commit the output of helm template"))
+			findings = append(findings, problem("source/helm-chart", file, "a Helm chart is not rendered here",
+				"use a HelmRelease, or commit the output of helm template"))
 		case relative == render.ConfigFile || relative == render.MisnamedConfig || relative == render.LockFile:
 		case render.IsManifest(file):
 			_, beyond := limit(file, b.files[file])
@@ -193,12 +198,13 @@ func (b *builder) plain() (inputs []render.File, findings []krm.Finding) {
 		}
 	}
 	if !exists {
-		findings = append(findings, problem("source/path", "", fmt.Sprintf("the source has no folder %s", b.folder), "correct spec.path"))
+		text := fmt.Sprintf("the source has no folder %s", b.folder)
+		findings = append(findings, problem("source/path", "", text, "correct spec.path"))
 	}
 	return inputs, findings
 }
 
-// relative gives the path of a file below the folder.
+// relative returns the path of a file below the folder.
 func (b *builder) relative(file string) (string, bool) {
 	if b.folder == "." {
 		return file, true
@@ -206,8 +212,7 @@ func (b *builder) relative(file string) (string, bool) {
 	return strings.CutPrefix(file, b.folder+"/")
 }
 
-// hidden reports whether a file is in a folder whose name starts with a dot, as
-// those of Git and of forges do.
+// hidden reports whether a file is in a folder whose name starts with a dot.
 func hidden(file string) bool {
 	return strings.HasPrefix(file, ".") && strings.Contains(file, "/") || strings.Contains(path.Dir(file), "/.")
 }
@@ -258,7 +263,7 @@ func (b *builder) settings() (findings []krm.Finding) {
 	return findings
 }
 
-// locate names files in findings as the source does.
+// locate replaces the files in findings by those of the source.
 func (b *builder) locate(inputs []render.File, findings []krm.Finding) []krm.Finding {
 	if b.origins != nil {
 		return b.trace(findings)

@@ -1,7 +1,8 @@
 package build
 
 import (
-	"encoding/json"
+	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -29,15 +30,12 @@ import (
 // have the next two as bases are two to the power of their number.
 const maxVisits = 500
 
-// kustomizing is held while kustomize works: its schema of Kubernetes is global.
-// It reads from memory only, so the lock never waits for a network.
+// kustomizing is held while kustomize works: its schema of Kubernetes is global. Kustomize reads
+// from memory only, so the lock never waits for a network.
 var kustomizing sync.Mutex
 
-// origin is where the source has an object of a built kustomization.
-type origin struct {
-	file       string
-	kind, name string // as kustomize gives them
-}
+// origin is the place of an object of a built kustomization in the source.
+type origin struct{ file, kind, name string }
 
 // Kustomize builds the kustomization of a folder as Run does: a file for each object.
 func Kustomize(files map[string][]byte, folder string) ([]render.File, []krm.Finding) {
@@ -45,20 +43,20 @@ func Kustomize(files map[string][]byte, folder string) ([]render.File, []krm.Fin
 	return b.kustomize(b.kustomization(folder))
 }
 
-// kustomize builds a kustomization, after it has made sure that it needs nothing
-// from outside the source, and gives a file for each object.
+// kustomize builds a kustomization, after it has made sure that it needs nothing from outside the
+// source, and returns a file for each object.
 func (b *builder) kustomize(file string) (inputs []render.File, findings []krm.Finding) {
 	w := walk{builder: b, folders: map[string]bool{}}
 	top := w.visit(file, nil)
 	if krm.Failed(w.findings) || top == nil {
 		return nil, w.findings
 	}
-	text, findings := b.outermost(top, file)
-	if krm.Failed(findings) {
-		return nil, findings
-	}
 	disk := filesys.MakeFsInMemory()
-	if err := disk.WriteFile(path.Join("/", b.folder, referencesFile), references()); err != nil {
+	text, err := b.outermost(top, file)
+	if err == nil {
+		err = disk.WriteFile(path.Join("/", b.folder, referencesFile), references())
+	}
+	if err != nil {
 		return nil, []krm.Finding{problem("source/kustomize", file, err.Error(), "")}
 	}
 	var left []krm.Finding // what a build may read as a file, and not as YAML
@@ -79,12 +77,13 @@ func (b *builder) kustomize(file string) (inputs []render.File, findings []krm.F
 	objects, err := runKustomize(disk, path.Join("/", b.folder))
 	if err != nil {
 		message := strings.ReplaceAll(err.Error(), "'/", "'")
-		return nil, append(left, problem("source/kustomize", file, krm.Printable(message), "kustomize build "+b.folder+" shows the same"))
+		hint := "kustomize build " + b.folder + " shows the same"
+		return nil, append(left, problem("source/kustomize", file, krm.Printable(message), hint))
 	}
 	return b.collect(objects)
 }
 
-// runKustomize gives an error where the library panics, which input can make it do.
+// runKustomize returns an error if the library panics, which input can make it do.
 func runKustomize(disk filesys.FileSystem, folder string) (objects resmap.ResMap, err error) {
 	kustomizing.Lock()
 	defer kustomizing.Unlock()
@@ -97,9 +96,9 @@ func runKustomize(disk filesys.FileSystem, folder string) (objects resmap.ResMap
 	return krusty.MakeKustomizer(options).Run(disk, folder)
 }
 
-// outermost prepares the outermost kustomization: objects say where they are
-// from, and Armature, which runs afterwards, is not one of its transformers.
-func (b *builder) outermost(k *types.Kustomization, file string) (text []byte, findings []krm.Finding) {
+// outermost prepares the outermost kustomization: objects get annotations with their origin, and
+// Armature, which runs afterwards, is not one of its transformers.
+func (b *builder) outermost(k *types.Kustomization, file string) ([]byte, error) {
 	k.Transformers = slices.DeleteFunc(k.Transformers, func(entry string) bool {
 		name := path.Join(path.Dir(file), entry)
 		if !isRenderConfig(b.files[name]) {
@@ -114,19 +113,14 @@ func (b *builder) outermost(k *types.Kustomization, file string) (text []byte, f
 	if !slices.Contains(k.BuildMetadata, types.OriginAnnotations) {
 		k.BuildMetadata = append(k.BuildMetadata, types.OriginAnnotations)
 	}
-	text, err := syaml.Marshal(k)
-	if err != nil {
-		return nil, []krm.Finding{problem("source/kustomize", file, err.Error(), "")}
-	}
-	return text, nil
+	return syaml.Marshal(k)
 }
 
 // referencesFile is beside the outermost kustomization while it is built.
 const referencesFile = "armature-name-references.yaml"
 
-// references lets kustomize follow the names that custom resources refer to. As
-// its transformer Armature does that itself; here it runs after kustomize, which
-// has forgotten the names by then.
+// references lets kustomize follow the names that custom resources refer to. As its transformer,
+// Armature does that itself; here it runs after kustomize, when the original names are lost.
 func references() []byte {
 	var b strings.Builder
 	b.WriteString("nameReference:\n")
@@ -146,7 +140,7 @@ func isRenderConfig(data []byte) (is bool) {
 	return is
 }
 
-// collect gives each object a file of its own, named after it.
+// collect writes each object to a file of its own, named after it.
 func (b *builder) collect(objects resmap.ResMap) (inputs []render.File, findings []krm.Finding) {
 	b.origins = map[string]origin{}
 	for _, o := range objects.Resources() {
@@ -159,20 +153,16 @@ func (b *builder) collect(objects resmap.ResMap) (inputs []render.File, findings
 			text, err = o.AsYAML()
 		}
 		if err != nil {
-			return nil, []krm.Finding{problem("source/kustomize", "", fmt.Sprintf("reading %s %s: %v", o.GetKind(), o.GetName(), err), "")}
+			text := fmt.Sprintf("reading %s %s: %v", o.GetKind(), o.GetName(), err)
+			return nil, []krm.Finding{problem("source/kustomize", "", text, "")}
 		}
 		name := fileName(o.GetKind(), o.GetNamespace(), o.GetName(), o.GetGvk().Group)
 		for n := 2; b.origins[name] != (origin{}); n++ {
 			name = fileName(o.GetKind(), o.GetNamespace(), o.GetName(), o.GetGvk().Group, strconv.Itoa(n))
 		}
-		at := origin{kind: o.GetKind(), name: o.GetName()}
-		switch {
-		case from != nil && from.Path != "":
-			at.file = path.Join(b.folder, from.Path)
-		case from != nil && from.ConfiguredIn != "":
-			at.file = path.Join(b.folder, from.ConfiguredIn)
-		default:
-			at.file = b.kustomization(b.folder)
+		at := origin{b.kustomization(b.folder), o.GetKind(), o.GetName()}
+		if from != nil && cmp.Or(from.Path, from.ConfiguredIn) != "" {
+			at.file = path.Join(b.folder, cmp.Or(from.Path, from.ConfiguredIn))
 		}
 		b.origins[name] = at
 		inputs = append(inputs, render.File{Path: name, Data: text})
@@ -183,16 +173,15 @@ func (b *builder) collect(objects resmap.ResMap) (inputs []render.File, findings
 
 var notInNames = regexp.MustCompile(`[^a-z0-9.-]+`)
 
-// fileName joins what names an object, of at most 200 characters, so that any
-// file system takes it.
+// fileName joins the words that name an object, at most 200 characters, so that any file system
+// accepts it.
 func fileName(parts ...string) string {
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	name := notInNames.ReplaceAllString(strings.ToLower(strings.Join(parts, "_")), "_")
 	return name[:min(len(name), 200)] + ".yaml"
 }
 
-// trace names in findings the files that the source has, instead of those that
-// were made for the objects of a kustomization.
+// trace replaces the files of objects in findings by those that the source has.
 func (b *builder) trace(findings []krm.Finding) []krm.Finding {
 	findings = slices.Clone(findings)
 	for i := range findings {
@@ -218,9 +207,9 @@ func (b *builder) traceText(text string) string {
 	})
 }
 
-// lineOf finds the line of a field in the file that its author wrote: of the
-// object whose name has most in common with the one that kustomize gave it. A
-// field that a patch brought is at the deepest value above it.
+// lineOf returns the line of a field in the file that its author wrote: of the object whose name
+// is the longest part of the name that kustomize wrote. A field of a patch is at the deepest value
+// above it.
 func (b *builder) lineOf(at origin, field string) (line int) {
 	longest := -1
 	render.Objects(render.File{Path: at.file, Data: b.files[at.file]}, func(o *krm.Object) {
@@ -263,16 +252,14 @@ func (w *walk) report(file, message, hint string) {
 func (w *walk) visit(file string, above []string) *types.Kustomization {
 	folder := path.Dir(file)
 	if slices.Contains(above, folder) {
-		w.report(file, "the kustomization is its own base: "+strings.Join(append(above, folder), " → "), "remove one of these references")
+		chain := strings.Join(append(above, folder), " → ")
+		w.report(file, "the kustomization is its own base: "+chain, "remove one of these references")
 		return nil
 	}
-	if w.visits++; w.visits > maxVisits {
-		if w.visits == maxVisits+1 {
-			w.report(file, fmt.Sprintf("the build has more than %d bases", maxVisits), "refer to each base once")
-		}
-		return nil
+	if w.visits++; w.visits == maxVisits+1 {
+		w.report(file, fmt.Sprintf("the build has more than %d bases", maxVisits), "refer to each base once")
 	}
-	if !w.limited(file) {
+	if w.visits > maxVisits || !w.limited(file) {
 		return nil
 	}
 	k := &types.Kustomization{}
@@ -286,7 +273,7 @@ func (w *walk) visit(file string, above []string) *types.Kustomization {
 	}
 	k.FixKustomization()
 	w.folders[folder] = true
-	w.checkStrings(file, k)
+	w.local(file, w.files[file], free)
 	if len(k.HelmCharts) > 0 {
 		w.report(file, "helmCharts are not rendered here", "use a HelmRelease, or commit the output of helm template")
 	}
@@ -306,7 +293,8 @@ var yamlLine = regexp.MustCompile(`line (\d+)`)
 func (w *walk) entry(file, entry string, above []string) {
 	// What has none of these is never a remote base to kustomize.
 	if strings.ContainsAny(entry, ":@?") || strings.HasPrefix(strings.ToLower(entry), "github.com/") {
-		w.report(file, fmt.Sprintf("%q is a remote base, which is not fetched", krm.Shown(entry)), "put its files into the source")
+		text := fmt.Sprintf("%q is a remote base, which is not fetched", krm.Shown(entry))
+		w.report(file, text, "put its files into the source")
 		return
 	}
 	name := path.Join(path.Dir(file), entry)
@@ -318,7 +306,8 @@ func (w *walk) entry(file, entry string, above []string) {
 	}
 	base := w.kustomization(name)
 	if path.IsAbs(entry) || strings.HasPrefix(name, "..") || base == "" {
-		w.report(file, fmt.Sprintf("the source has neither a file %q nor a folder of that name with a kustomization", entry), "correct the reference")
+		text := fmt.Sprintf("the source has neither a file %q nor a folder of that name with a kustomization", entry)
+		w.report(file, text, "correct the reference")
 		return
 	}
 	w.visit(base, above)
@@ -330,13 +319,13 @@ func (w *walk) limited(file string) bool {
 	values, beyond := limit(file, w.files[file])
 	w.findings = append(w.findings, beyond...)
 	if w.values += values; before <= maxBuilt && w.values > maxBuilt {
-		w.findings = append(w.findings, problem("source/limit", file, fmt.Sprintf("with this file the build reads more than %d values", maxBuilt), "build the package in parts"))
+		text := fmt.Sprintf("with this file the build reads more than %d values", maxBuilt)
+		w.findings = append(w.findings, problem("source/limit", file, text, "build the package in parts"))
 	}
 	return len(beyond) == 0 && w.values <= maxBuilt
 }
 
-// syntax reports what cannot be read in a file of resources, with its line, which
-// kustomize does not give.
+// syntax reports what cannot be read in a file of resources, with its line, which kustomize omits.
 func (w *walk) syntax(name string, data []byte) {
 	render.EachDocument(data, func(d krm.Document, item bool, line int) {
 		var o krm.Object
@@ -346,8 +335,8 @@ func (w *walk) syntax(name string, data []byte) {
 	})
 }
 
-// plugin checks the configuration of a generator, transformer or validator: of
-// kustomize's own, and without URLs, which it would fetch.
+// plugin checks the configuration of a generator, transformer or validator: of kustomize's own,
+// and without URLs, which it would fetch.
 func (w *walk) plugin(file, entry string, outermost bool) {
 	text, where := []byte(entry), file
 	if data, ok := w.files[path.Join(path.Dir(file), entry)]; ok {
@@ -359,7 +348,7 @@ func (w *walk) plugin(file, entry string, outermost bool) {
 			return // Armature itself, which runs afterwards
 		}
 	}
-	nodes, err := (&kio.ByteReader{Reader: strings.NewReader(string(text)), OmitReaderAnnotations: true}).Read()
+	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(text), OmitReaderAnnotations: true}).Read()
 	for _, n := range nodes {
 		if err == nil && n.YNode().Kind != yaml.MappingNode {
 			err = fmt.Errorf("%q is neither a file of the source nor a configuration", krm.Shown(entry))
@@ -372,76 +361,51 @@ func (w *walk) plugin(file, entry string, outermost bool) {
 		}
 	}
 	if err != nil {
-		w.report(where, krm.Printable(err.Error()), "name a file with the configuration of one of kustomize's own plugins; armature.yaml belongs into the outermost kustomization")
+		w.report(where, krm.Printable(err.Error()), "name a file with the configuration of one of kustomize's own plugins; "+
+			"armature.yaml belongs into the outermost kustomization")
 		return
 	}
-	for _, n := range nodes {
-		eachString(n.YNode(), map[*yaml.Node]bool{}, func(text string) {
-			if remote(text) {
-				w.report(where, fmt.Sprintf("the plugin's configuration names %q, which is not fetched", krm.Shown(text)), "put the file into the source")
-			}
-		})
-	}
+	w.local(where, text, nil)
 }
 
-// free are the fields of a kustomization whose strings are values, and never
-// files.
-var free = []string{"commonAnnotations", "commonLabels", "labels", "metadata", "literals", "options", "generatorOptions", "patch", "sourceValue"}
+// free are the fields of a kustomization whose strings are values and never files, and those whose
+// entries are checked on their own.
+var free = []string{
+	"commonAnnotations", "commonLabels", "labels", "metadata", "literals", "options", "generatorOptions", "patch", "sourceValue",
+	"resources", "bases", "components", "generators", "transformers", "validators",
+}
 
-// checkStrings refuses URLs in each field of a kustomization that may name a file.
-func (w *walk) checkStrings(file string, k *types.Kustomization) {
-	short := *k
-	short.Resources, short.Components = nil, nil // entry checks them
-	short.Generators, short.Transformers, short.Validators = nil, nil, nil
-	data, err := json.Marshal(short)
-	var value any
-	if err == nil {
-		err = json.Unmarshal(data, &value)
-	}
+// local reports the URLs in all fields of a file but the free ones: kustomize would fetch them.
+func (w *walk) local(file string, data []byte, free []string) {
+	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(data), OmitReaderAnnotations: true}).Read()
 	if err != nil {
-		w.report(file, err.Error(), "correct the kustomization")
+		w.report(file, krm.Printable(err.Error()), "correct the kustomization")
 		return
 	}
-	var visit func(any)
-	visit = func(value any) {
-		switch v := value.(type) {
-		case map[string]any:
-			for _, key := range slices.Sorted(maps.Keys(v)) {
-				if !slices.Contains(free, key) {
-					visit(v[key])
-				}
-			}
-		case []any:
-			for _, item := range v {
-				visit(item)
-			}
-		case string:
-			if remote(v) {
-				w.report(file, fmt.Sprintf("%q is not fetched", krm.Shown(v)), "put the file into the source")
+	seen := map[*yaml.Node]bool{} // an alias may repeat a node any number of times
+	var visit func(*yaml.Node)
+	visit = func(n *yaml.Node) {
+		if n == nil || seen[n] {
+			return
+		}
+		seen[n] = true
+		if n.Kind == yaml.ScalarNode && remote(n.Value) {
+			w.report(file, fmt.Sprintf("%q is not fetched", krm.Shown(n.Value)), "put the file into the source")
+		}
+		visit(n.Alias)
+		for i, child := range n.Content {
+			if n.Kind != yaml.MappingNode || i%2 == 0 || !slices.Contains(free, n.Content[i-1].Value) {
+				visit(child)
 			}
 		}
 	}
-	visit(value)
-}
-
-// eachString visits the scalars of a document, each once however often an alias
-// repeats it.
-func eachString(n *yaml.Node, seen map[*yaml.Node]bool, visit func(string)) {
-	if n == nil || seen[n] {
-		return
-	}
-	seen[n] = true
-	if n.Kind == yaml.ScalarNode {
-		visit(n.Value)
-	}
-	eachString(n.Alias, seen, visit)
-	for _, child := range n.Content {
-		eachString(child, seen, visit)
+	for _, n := range nodes {
+		visit(n.YNode())
 	}
 }
 
-// remote reports whether kustomize would fetch a file: from an URL, alone or
-// behind the key of a generated file.
+// remote reports whether kustomize would fetch a file: a URL, alone or behind the key of a
+// generated file.
 func remote(text string) bool {
 	_, behind, _ := strings.Cut(text, "=")
 	for _, s := range []string{text, behind} {

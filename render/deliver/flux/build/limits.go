@@ -10,8 +10,8 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Limits of YAML and JSON, before anything reads it: what reads it keeps some hundred
-// bytes for each value.
+// Limits of YAML and JSON, which are checked before a parser runs: it needs some hundred bytes for
+// each value.
 const (
 	maxFile     = 16 << 20  // bytes of a file
 	maxDocument = 3 << 20   // bytes of a document; the API server takes no request beyond that
@@ -55,8 +55,8 @@ func limit(file string, data []byte) (values int, findings []krm.Finding) {
 	return values, nil
 }
 
-// count gives no fewer values than a document has: each follows one of these characters,
-// which texts have as well. at is where there are too many, -1 for nowhere.
+// count returns at least the number of values of a document: each follows one of these characters,
+// which texts have as well. at is the place where there are too many, -1 for none.
 func count(text []byte) (values, at int) {
 	depth := 0
 	for i, c := range text {
