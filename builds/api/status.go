@@ -81,6 +81,8 @@ const (
 	ReasonRegistryRefused  = "RegistryRefused"
 	ReasonSBOMInvalid      = "SBOMInvalid"
 	ReasonAttestKeyMissing = "AttestKeyMissing"
+	// The controller has no namespace for isolated runs.
+	ReasonBuildNamespaceMissing = "BuildNamespaceMissing"
 	// The controller attests by its identity, and has no token or no trusted root.
 	ReasonAttestIdentityMissing = "AttestIdentityMissing"
 
@@ -104,7 +106,7 @@ const (
 	ReasonForkRestricted = "ForkRestricted"
 	// A step that signs is outside of the platform's templates.
 	ReasonPlatformStep = "PlatformStep"
-	// A template with attest: true, or its step, is not the platform's.
+	// A template with attest: true or isolate: true, or its step, is not the platform's.
 	ReasonNotPlatform = "NotFromPlatform"
 
 	ReasonSourceSecretNotFound = "SpecSourceSecretRefNotFound"

@@ -12,8 +12,8 @@ import (
 
 // Platform and tenant are two people. Whoever may write an AgentBuild chooses the
 // source, the image's name and what a template leaves open; what the steps hand to
-// each other, and everything about a template with attest: true, belongs to the
-// platform. docs/threat-model.md says what each rule is for.
+// each other, and everything about a template with attest: true or isolate: true, belongs to
+// the platform. docs/threat-model.md says what each rule is for.
 
 // attestingSteps are the shipped step ConfigMaps that sign or write provenance.
 // They are run for a platform's template only: named by a build, they would vouch
@@ -43,7 +43,7 @@ const ChainsSigned = "chains.tekton.dev/signed"
 // checkRoles refuses what a build may not decide.
 func checkRoles(in Input, spec derived, steps []step) faults {
 	found := append(checkAttestingSteps(in), checkHanded(in, steps)...)
-	if in.Template.Attest {
+	if in.Template.Isolates() {
 		found = slices.Concat(found, checkFromPlatform(in, steps), checkLocked(in, spec))
 	}
 	return found
@@ -128,15 +128,19 @@ func imageName(in Input) string {
 	return ""
 }
 
-// checkFromPlatform refuses an attested template or its steps from elsewhere than the
-// controller's namespace.
+// checkFromPlatform refuses a template whose runs are isolated, or its steps, from elsewhere than
+// the controller's namespace.
 func checkFromPlatform(in Input, steps []step) (found faults) {
-	hint := fmt.Sprintf("a template with attest: true and its steps count in namespace %q only; remove attest, or use the platform's mode", in.Platform)
+	what := "attest"
+	if !in.Template.Attest {
+		what = "isolate"
+	}
+	hint := fmt.Sprintf("a template with %s: true and its steps count in namespace %q only; remove %[1]s, or use the platform's mode", what, in.Platform)
 	elsewhere := func(d *recipe.Document, field string) {
 		found.add(d.At(field).Fault(api.ReasonNotPlatform, "is not the platform's", hint))
 	}
 	if !in.fromPlatform(in.Template.Doc) {
-		elsewhere(in.Template.Doc, "attest")
+		elsewhere(in.Template.Doc, what)
 	}
 	for _, s := range steps {
 		if !in.fromPlatform(s.file.Doc) {
@@ -150,7 +154,7 @@ func checkFromPlatform(in Input, steps []step) (found faults) {
 	return found
 }
 
-// checkLocked refuses every change of an attested template that it does not open
+// checkLocked refuses every change of a template whose runs are isolated that it does not open
 // by name, and volumes that outlive the run or that others write.
 func checkLocked(in Input, known derived) (found faults) {
 	spec, template, mode := in.Build.Spec, in.Template, modeOf(in.Build)
@@ -161,7 +165,7 @@ func checkLocked(in Input, known derived) (found faults) {
 	if limit == 0 {
 		found.bad(in, api.ReasonLocked, "spec.timeout", fmt.Sprintf("is missing, and neither mode %s nor the controller has a timeout", mode), "set it")
 	}
-	if spec.BuildOutput == nil {
+	if spec.BuildOutput == nil && template.Attest {
 		found.bad(in, api.ReasonLocked, "spec.buildOutput", fmt.Sprintf("is missing, and mode %s attests the image that it names", mode), "add it")
 	}
 	if keepsWorkspace(spec) {

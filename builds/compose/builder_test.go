@@ -40,7 +40,7 @@ func TestBuilders(t *testing.T) {
 		"dev-external": {"": "push buildpack-build", "kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build", "buildkit": "push buildpack-build", "buildpacks": "buildpack-build"},
 		"dev-local":    {"": "buildkit-build", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "buildkit-build"},
 		"preprod":      {"": "push", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
-		"prod":         {"": "push", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
+		"prod":         {"": "push", "buildkit": "push"},
 	}
 	for mode, builders := range tests {
 		for builder, want := range builders {
@@ -156,7 +156,7 @@ func TestBuilderOfABuild(t *testing.T) {
 		"with one that others have too":     {"  mode: preprod\n  pipeline: {parameters: [{name: PLAIN_HTTP, value: 'true'}, {name: kaniko-flags, array: [--insecure]}]}\n", nil, "kaniko-build", "spec.pipeline.parameters[1]"},
 		"one that others have too":          {"  mode: preprod\n  pipeline: {parameters: [{name: PLAIN_HTTP, value: 'true'}]}\n", nil, "buildkit-build push", ""},
 		"a parameter of buildah's step":     {"  mode: dev-local\n  pipeline: {parameters: [{name: TLS_VERIFY, value: 'false'}]}\n", nil, "buildah-build", "TLS_VERIFY"},
-		"a step of kaniko's":                {"  mode: prod\n  pipeline: {steps: [{name: kaniko-build}]}\n", nil, "kaniko-build", "spec.pipeline.steps[0]: kaniko-build is a step of it"},
+		"a step of kaniko's":                {"  mode: preprod\n  pipeline: {steps: [{name: kaniko-build}]}\n", nil, "kaniko-build", "spec.pipeline.steps[0]: kaniko-build is a step of it"},
 		"its parameter":                     {"  mode: dev-local\n  pipeline: {steps: [{name: dockerfile-check}, {name: kaniko-build, parameters: [{name: kaniko-flags, array: [--insecure]}]}]}\n", nil, "kaniko-build", "spec.pipeline.steps[1]"},
 		"a step that is switched off":       {"  mode: dev\n  pipeline: {steps: [{name: kaniko-build, enabled: false}]}\n", nil, "buildpack-build", "kaniko-build is a step of it"},
 		"a step of BuildKit's":              {"  mode: prod\n  pipeline: {steps: [{name: buildkit-build, parameters: [{name: PLAIN_HTTP, value: 'true'}]}]}\n", nil, "buildkit-build push", ""},

@@ -11,13 +11,8 @@ import (
 const maxCacheTag = 108
 
 // takesCache reports whether builds of a template may use a cache. A writer of the cache
-// decides what is built, so a template that attests has to enable it.
-func takesCache(t *recipe.Template) bool {
-	if t.Cache == nil {
-		return !t.Attest
-	}
-	return *t.Cache
-}
+// decides what is built, so isolated runs have none.
+func takesCache(t *recipe.Template) bool { return !t.Isolates() && (t.Cache == nil || *t.Cache) }
 
 // registryCache is the image in a registry that holds the layers of a build, empty for
 // none. The task that builds writes to it, and has no login to push with.

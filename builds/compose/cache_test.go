@@ -101,14 +101,16 @@ func TestCacheTags(t *testing.T) {
 	}
 }
 
-// A template that attests takes a cache if it says so, and no step is given one by default
-// because of the name of a parameter.
+// A template whose runs are isolated takes no cache, and no step is given one by default because of
+// the name of a parameter.
 func TestCacheOfATemplate(t *testing.T) {
 	const step = "params: [{name: cache, default: none}, {name: cache-mode, default: max}]\nsteps: [{name: say, image: a, command: [a, $(params.cache)]}]\n"
 	for what, c := range map[string]struct{ template, step, spec, cache, problem string }{
 		"attests":                {"attest: true\n", step, "", "", ""},
 		"attests, build asks":    {"attest: true\n", step, "  cache: {registry: other.local/cache}\n", "", "takes no cache"},
-		"attests with cache":     {"attest: true\ncache: true\n", step, "  cache: {registry: other.local/cache}\n", "other.local/cache", ""},
+		"attests with cache":     {"attest: true\ncache: true\n", step, "", "", "a writer of the cache decides what is built"},
+		"isolates":               {"isolate: true\n", step, "", "", ""},
+		"isolates, build asks":   {"isolate: true\n", step, "  cache: {registry: other.local/cache}\n", "", "takes no cache"},
 		"plain":                  {"", step, "", "registry.local:5000/weather:default.weather-cache", ""},
 		"refuses":                {"cache: false\n", step, "", "", ""},
 		"another cache":          {"", strings.Replace(step, ", {name: cache-mode, default: max}", "", 1), "", "", ""},

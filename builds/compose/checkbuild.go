@@ -79,6 +79,7 @@ func checkBuilder(in Input) (found faults) {
 	case len(offered) == 0:
 		found.bad(in, api.ReasonInvalidBuild, "spec.builder", fmt.Sprintf("the template %s offers no choice of builders", template.Doc.From),
 			"remove it, or use another mode")
+	case template.Isolates() && slices.Contains(recipe.Unisolated, builder): // checkIsolated says why not
 	case !slices.Contains(offered, builder):
 		found.bad(in, api.ReasonInvalidBuild, "spec.builder", fmt.Sprintf("the template %s has no builder %q", template.Doc.From, builder),
 			"use one of "+strings.Join(offered, ", "))

@@ -17,7 +17,7 @@ import (
 func TestPodsWithoutInitContainers(t *testing.T) {
 	ran := map[string]bool{}
 	for _, mode := range []string{"dev\n  builder: kaniko", "dev\n  builder: buildkit", "dev\n  builder: buildpacks", "dev-local\n  builder: buildah", "dev-external\n  builder: kaniko",
-		"buildpack-dev", "preprod\n  builder: buildkit", "prod\n  builder: kaniko"} {
+		"buildpack-dev", "preprod\n  builder: buildkit", "prod"} {
 		build := strings.Replace(good, "mode: own", "mode: "+mode, 1)
 		if strings.HasPrefix(mode, "dev-external") {
 			build += "    imageRepoCredentials: {name: login}\n"

@@ -44,8 +44,8 @@ type Settings struct {
 	// PlainHTTPHosts are those, with or without a port, that a Git login is sent to
 	// over http as well; all others get it over https and ssh alone.
 	PlainHTTPHosts []string
-	// BuildNamespace of the platform is where the runs of attested templates are created;
-	// empty means the build's own namespace.
+	// BuildNamespace of the platform is where the runs of templates that isolate are created;
+	// empty means that there are none in a cluster.
 	BuildNamespace string
 	// CreateServiceAccount makes ServiceAccountName, without any rights, for
 	// builds that name none.

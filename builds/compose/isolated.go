@@ -15,16 +15,17 @@ import (
 	"github.com/armature-dev/armature/builds/tekton"
 )
 
-// A run of an attested template is isolated: it is in a namespace of the platform where no
-// tenant has rights. What cannot be touched there need not be checked. Nothing in it but copies of
-// the Secrets that the build names comes from the build's namespace.
+// A run of a template with attest: true or isolate: true is isolated: it is in a namespace of the
+// platform where no tenant has rights. What cannot be touched there need not be checked. Nothing
+// in it but copies of the Secrets that the build names comes from the build's namespace.
 
 // BuildAccount is the ServiceAccount of all isolated runs. It has no rights, no Secrets and no
 // token.
 const BuildAccount = "armature-build"
 
-// isolated reports whether a run is created in the platform's build namespace.
-func isolated(in Input) bool { return in.Settings.BuildNamespace != "" && in.Template.Attest }
+// isolated reports whether a run is created in the platform's build namespace. Without a cluster
+// there may be none.
+func isolated(in Input) bool { return in.Settings.BuildNamespace != "" && in.Template.Isolates() }
 
 // Instance names a controller among those that share a build namespace, by the namespace that
 // it is in.
@@ -36,7 +37,7 @@ func (s Settings) Instance(namespace string) string {
 }
 
 func accountName(in Input) string {
-	if isolated(in) {
+	if in.Template.Isolates() {
 		return BuildAccount
 	}
 	return cmp.Or(in.Build.Spec.ServiceAccountName, in.Settings.ServiceAccountName)
@@ -94,18 +95,23 @@ func copies(in Input, needs []Need) (out []Copy) {
 // checkIsolated returns a fault for each field of the build or the template that an isolated run
 // must not have.
 func checkIsolated(in Input, builder string, o ordered) (found faults) {
-	if !isolated(in) {
+	if !in.Template.Isolates() {
 		return nil
 	}
-	if slices.Contains([]string{"kaniko", "buildah"}, builder) {
-		found.bad(in, api.ReasonLocked, "spec.builder", fmt.Sprintf("%s runs the Dockerfile in the container that reports the digest, so that mode %s cannot attest what it builds", builder, modeOf(in.Build)),
+	mode := modeOf(in.Build)
+	if in.Platform != "" && in.Settings.BuildNamespace == "" {
+		found.bad(in, api.ReasonBuildNamespaceMissing, "spec.mode", fmt.Sprintf("runs of mode %s are in a namespace of the platform, and the controller has none for them", mode),
+			"let the platform set buildNamespace in the values of `armature install` or of the chart (--build-namespace of the controller), or use another mode")
+	}
+	if slices.Contains(recipe.Unisolated, builder) {
+		found.bad(in, api.ReasonLocked, "spec.builder", fmt.Sprintf("%s runs the Dockerfile in the container that reports the digest, so that mode %s cannot attest what it builds", builder, mode),
 			"use buildkit")
 	}
 	if in.Build.Spec.ServiceAccountName != "" {
-		found.bad(in, api.ReasonLocked, "spec.serviceAccountName", fmt.Sprintf("runs of mode %s are in namespace %s, with the ServiceAccount %s", modeOf(in.Build), in.Settings.BuildNamespace, BuildAccount), "remove it")
+		found.bad(in, api.ReasonLocked, "spec.serviceAccountName", fmt.Sprintf("runs of mode %s are in a namespace of the platform, with the ServiceAccount %s", mode, BuildAccount), "remove it")
 	}
 	if p := in.Build.Spec.Pod; p != nil && p.SecurityContext != nil {
-		found.bad(in, api.ReasonLocked, "spec.pod.securityContext", fmt.Sprintf("runs of mode %s are in namespace %s, whose pods the platform's template describes", modeOf(in.Build), in.Settings.BuildNamespace), "remove it")
+		found.bad(in, api.ReasonLocked, "spec.pod.securityContext", fmt.Sprintf("runs of mode %s are in a namespace of the platform, whose template describes their pods", mode), "remove it")
 	}
 	for task := range tekton.Tasks(&o.pipeline.Spec) {
 		if task.TaskSpec == nil {
@@ -114,7 +120,7 @@ func checkIsolated(in Input, builder string, o ordered) (found faults) {
 		spec := task.TaskSpec.TaskSpec
 		spec.Volumes = slices.DeleteFunc(slices.Clone(spec.Volumes), func(v corev1.Volume) bool { return v.Name == recipe.Secrets })
 		for _, name := range slices.Concat(forbiddenOf(&spec), configMapsOf(&spec)) {
-			found.bad(in, api.ReasonLocked, "spec.mode", fmt.Sprintf("step %q has %s, and namespace %s has nothing but copies of the Secrets that the build names", task.Name, name, in.Settings.BuildNamespace),
+			found.bad(in, api.ReasonLocked, "spec.mode", fmt.Sprintf("step %q has %s, and the namespace of isolated runs has nothing but copies of the Secrets that the build names", task.Name, name),
 				"let the step take what it needs as a workspace or a parameter")
 		}
 	}

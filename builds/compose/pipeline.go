@@ -182,9 +182,6 @@ func order(in Input, spec derived, steps []step, p tektonv1.PipelineSpec) (o ord
 		run.Spec.TaskRunTemplate.PodTemplate.NodeSelector = nodesOf(one[0], run.Spec.TaskRunTemplate.PodTemplate.NodeSelector)
 	}
 	run.Spec.TaskRunSpecs = taskRunSpecs(b, steps, p.Tasks)
-	if in.Template.Attest && run.Spec.TaskRunTemplate.ServiceAccountName == "" {
-		run.Spec.TaskRunTemplate.ServiceAccountName = "default" // else Tekton's defaults decide
-	}
 	limit, found := timeout(in)
 	if limit > 0 {
 		run.Spec.Timeouts = &tektonv1.TimeoutFields{Pipeline: &metav1.Duration{Duration: limit}}

@@ -79,7 +79,7 @@ func staysApart(t *recipe.Template, head, next tektonv1.PipelineTask) bool {
 	if !tekton.MakesContainers(&head.TaskSpec.TaskSpec) {
 		return false
 	}
-	return t.Attest || slices.ContainsFunc(next.Workspaces, func(w tektonv1.WorkspacePipelineTaskBinding) bool {
+	return t.Isolates() || slices.ContainsFunc(next.Workspaces, func(w tektonv1.WorkspacePipelineTaskBinding) bool {
 		return tekton.BoundTo(&head, w.Name) == tektonv1.WorkspacePipelineTaskBinding{}
 	})
 }

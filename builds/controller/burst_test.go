@@ -106,7 +106,7 @@ var programFolder string
 // spawn the controller as a process of its own.
 func (w *world) spawn(file string, flags ...string) *exec.Cmd {
 	w.Helper()
-	cmd := exec.Command(file, append(flags, "--namespace", systemNamespace, "--watch-namespaces", w.namespace, "--leader-elect=false",
+	cmd := exec.Command(file, append(flags, "--namespace", systemNamespace, "--build-namespace", w.options.Settings.BuildNamespace, "--watch-namespaces", w.namespace, "--leader-elect=false",
 		"--metrics-address", "0", "--health-address", "0", "--qps", "1000", "--log-level", "error")...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+shared.Get(w.TB).Admin.Kubeconfig)
 	cmd.Stderr = os.Stderr

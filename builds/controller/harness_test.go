@@ -138,7 +138,7 @@ type world struct {
 
 var worlds atomic.Int32
 
-// newWorld gives a test a namespace of its own. No controller runs yet.
+// newWorld gives a test a namespace of its own, and one for isolated runs. No controller runs yet.
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	return newWorldOn(t, shared.Get(t))
@@ -163,6 +163,10 @@ func newWorldOn(t testing.TB, plane *controlplane.ControlPlane) *world {
 		LogLines: 20, Dial: (&net.Dialer{}).DialContext,
 	}
 	w.must(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
+	isolated := w.namespace + "-isolated"
+	w.options.Settings.BuildNamespace = isolated
+	w.must(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: isolated}}))
+	w.must(c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: isolated, Name: compose.BuildAccount}}))
 	return w
 }
 
@@ -230,7 +234,7 @@ func (w *world) build(name string) *api.AgentBuild {
 	return b
 }
 
-// runs of the namespace, oldest attempt first.
+// runs of the namespace and those that are isolated, oldest attempt first.
 func (w *world) runs() []tektonv1.PipelineRun {
 	w.Helper()
 	var list tektonv1.PipelineRunList

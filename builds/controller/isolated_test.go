@@ -25,15 +25,6 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// isolate creates the build namespace of the platform, where attested runs are.
-func (w *world) isolate() *world {
-	w.Helper()
-	w.options.Settings.BuildNamespace = w.namespace + "-isolated"
-	w.must(w.Client.Create(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-isolated"}}))
-	w.must(w.Client.Create(w.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace + "-isolated", Name: compose.BuildAccount}}))
-	return w
-}
-
 // withLogins is a build that is sold with a login of each kind.
 func (w *world) withLogins(s *shop) func(*api.AgentBuild) {
 	w.Helper()
@@ -82,7 +73,7 @@ func (w *world) copies(run *tektonv1.PipelineRun) (out []corev1.Secret) {
 func TestIsolated(t *testing.T) {
 	for _, objects := range []bool{false, true} {
 		t.Run(fmt.Sprintf("pipeline objects %v", objects), func(t *testing.T) {
-			w, s := newWorld(t).isolate(), newShop(t, true)
+			w, s := newWorld(t), newShop(t, true)
 			w.options.Settings.PipelineObjects = objects
 			w.start()
 			w.create("weather", w.withLogins(s))
@@ -150,9 +141,59 @@ func (w *world) remains(build string) (names string) {
 	return names
 }
 
+// isolating is a mode of the platform's own, which isolates and does not attest.
+func (w *world) isolating() (mode string) {
+	w.Helper()
+	mode = "isolating-" + w.namespace
+	for name, data := range map[string]map[string]string{
+		"pipeline-template-" + mode: {"template.yaml": "isolate: true\nopen: {labels: [team]}\nglobalParameters: [{name: pipeline-timeout, value: 5m}]\nsteps: [{name: only, configMap: step-" + mode + "}]"},
+		"step-" + mode:              {"task-spec.yaml": "steps: [{name: say, image: busybox, command: [echo]}]"},
+	} {
+		w.must(w.Client.Create(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: name}, Data: data}))
+	}
+	return mode
+}
+
+// A template with isolate: true has its runs where those of attested ones are, with what it opens,
+// and their images are not attested.
+func TestIsolateAlone(t *testing.T) {
+	w := newWorld(t)
+	mode := w.isolating()
+	w.start()
+	w.create("weather", kept, func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.Labels = mode, map[string]string{"team": "a"} })
+	run := w.run(1)
+	if run.Namespace != w.options.Settings.BuildNamespace || run.Labels["team"] != "a" || run.Annotations[keys.AnnotationRunDigest] != "" {
+		t.Errorf("run %s/%s with labels %v, annotations %v", run.Namespace, run.Name, run.Labels, run.Annotations)
+	}
+	w.succeed(run)
+	if b := w.phase("weather", api.PhaseSucceeded); b.Status.BuiltImage == "" || b.Status.Attestation != nil || condition(b, api.ConditionAttested).Type != "" {
+		t.Errorf("status %+v", b.Status)
+	}
+	w.create("labelled", func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.Labels = mode, map[string]string{"other": "a"} })
+	if b := w.phase("labelled", api.PhaseFailed); condition(b, api.ConditionReady).Reason != api.ReasonLocked || w.remains("labelled") != "" {
+		t.Errorf("status %+v", b.Status)
+	}
+}
+
+// Without a namespace for them, builds of modes that isolate are refused.
+func TestNoBuildNamespace(t *testing.T) {
+	w := newWorld(t)
+	modes := []string{"prod", w.isolating()}
+	w.options.Settings.BuildNamespace = ""
+	w.start()
+	for i, mode := range modes {
+		name := fmt.Sprintf("weather%d", i)
+		w.create(name, func(b *api.AgentBuild) { b.Spec.Mode = mode })
+		b := w.phase(name, api.PhaseFailed)
+		if c := condition(b, api.ConditionReady); c.Reason != api.ReasonBuildNamespaceMissing || !strings.Contains(c.Message, "hint: let the platform set buildNamespace") || w.remains(name) != "" {
+			t.Errorf("%+v, runs %s", c, w.remains(name))
+		}
+	}
+}
+
 // What an isolated run must not have is refused, and nothing is started.
 func TestIsolatedRefuses(t *testing.T) {
-	w, s := newWorld(t).isolate(), newShop(t, true)
+	w, s := newWorld(t), newShop(t, true)
 	w.start()
 	for name, c := range map[string]struct {
 		edit func(*api.AgentBuildSpec)
@@ -183,7 +224,7 @@ func TestIsolatedRefuses(t *testing.T) {
 
 // An admin of the tenant's namespace cannot make a run that counts, lose one, or take another's.
 func TestIsolatedFromAdmin(t *testing.T) {
-	w, s := newWorld(t).isolate(), newShop(t, true)
+	w, s := newWorld(t), newShop(t, true)
 	stop := w.start()
 	b := w.create("weather", w.withLogins(s))
 	run := w.released("weather")
@@ -236,7 +277,7 @@ func (w *world) strip(name string) {
 // Two namespaces have builds of one name, and neither has the other's run or Secrets. An object
 // under the name of a run is not taken for the run.
 func TestIsolatedNames(t *testing.T) {
-	w, s := newWorld(t).isolate(), newShop(t, true)
+	w, s := newWorld(t), newShop(t, true)
 	other := newWorldBeside(w)
 	w.options.Namespaces = append(w.options.Namespaces, other.namespace)
 	stop := w.start()
@@ -316,7 +357,7 @@ func TestIsolatedKilled(t *testing.T) {
 	for n := range int32(15) {
 		for _, before := range []bool{true, false} {
 			t.Run(fmt.Sprintf("write %d before %v", n+1, before), func(t *testing.T) {
-				w, s := newWorld(t).isolate(), newShop(t, true)
+				w, s := newWorld(t), newShop(t, true)
 				build := w.withLogins(s)
 				died := w.startKilled(n+1, before)
 				w.create("weather", build)
@@ -383,7 +424,7 @@ func (w *world) begun() *tektonv1.PipelineRun {
 
 // A Secret that cannot be copied holds the build, leaves no run, and is tried again.
 func TestIsolatedQuota(t *testing.T) {
-	w, s := newWorld(t).isolate(), newShop(t, true)
+	w, s := newWorld(t), newShop(t, true)
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Settings.BuildNamespace, Name: "none"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/secrets": {}}}}
 	w.must(w.Client.Create(t.Context(), quota))

@@ -43,52 +43,44 @@ func attestedMode(b *api.AgentBuild) { b.Spec.Mode, b.Spec.CleanupAfterBuild = "
 // adopted under any name: not from another build's run, and not with a proof that
 // was made for that.
 func TestForgedRunIsNotAdopted(t *testing.T) {
-	for _, mode := range []string{"dev", "prod"} {
-		t.Run(mode, func(t *testing.T) {
-			w := newWorld(t)
-			edit := attestedMode
-			if mode == "dev" {
-				edit = kept
-			}
-			stop := w.start()
-			w.create("weather", edit)
-			first := w.run(1)
-			w.phase("weather", api.PhaseBuilding)
-			stop()
-			// The same build again: its run will have the same name, number and annotations.
-			b := w.build("weather")
-			w.change(b, func(b *api.AgentBuild) { b.Finalizers = nil })
-			w.must(w.Client.Delete(t.Context(), b))
-			w.must(w.Client.Delete(t.Context(), first))
-			b = w.create("weather", edit)
-			same := hostile(copyOf(first, b))
-			w.must(w.Client.Create(t.Context(), same))
-			other := hostile(copyOf(first, b))
-			other.Name += "-2"
-			other.Annotations[keys.AnnotationNumber] = "2"
-			w.must(w.Client.Create(t.Context(), other))
-			for _, run := range w.runs() {
-				w.succeed(&run)
-			}
+	w := newWorld(t)
+	stop := w.start()
+	w.create("weather", kept)
+	first := w.run(1)
+	w.phase("weather", api.PhaseBuilding)
+	stop()
+	// The same build again: its run will have the same name, number and annotations.
+	b := w.build("weather")
+	w.change(b, func(b *api.AgentBuild) { b.Finalizers = nil })
+	w.must(w.Client.Delete(t.Context(), b))
+	w.must(w.Client.Delete(t.Context(), first))
+	b = w.create("weather", kept)
+	same := hostile(copyOf(first, b))
+	w.must(w.Client.Create(t.Context(), same))
+	other := hostile(copyOf(first, b))
+	other.Name += "-2"
+	other.Annotations[keys.AnnotationNumber] = "2"
+	w.must(w.Client.Create(t.Context(), other))
+	for _, run := range w.runs() {
+		w.succeed(&run)
+	}
 
-			w.start()
-			got := w.phase("weather", api.PhaseFailed)
-			if c := condition(got, api.ConditionRunExists); c.Reason != api.ReasonRunForeign || c.Status != metav1.ConditionFalse {
-				t.Errorf("condition %+v", c)
-			}
-			if s := got.Status; s.BuiltImage != "" || s.PipelineRunName != "" {
-				t.Errorf("status speaks of a forged run: %+v", s)
-			}
-			// Without them the build goes on, with a run of its own.
-			for _, run := range []*tektonv1.PipelineRun{same, other} {
-				w.must(w.Client.Delete(t.Context(), run))
-			}
-			own := w.run(1)
-			got = w.phase("weather", api.PhaseBuilding)
-			if got.Status.PipelineRunUID != own.UID {
-				t.Errorf("status has run %s, the build made %s", got.Status.PipelineRunUID, own.UID)
-			}
-		})
+	w.start()
+	got := w.phase("weather", api.PhaseFailed)
+	if c := condition(got, api.ConditionRunExists); c.Reason != api.ReasonRunForeign || c.Status != metav1.ConditionFalse {
+		t.Errorf("condition %+v", c)
+	}
+	if s := got.Status; s.BuiltImage != "" || s.PipelineRunName != "" {
+		t.Errorf("status speaks of a forged run: %+v", s)
+	}
+	// Without them the build goes on, with a run of its own.
+	for _, run := range []*tektonv1.PipelineRun{same, other} {
+		w.must(w.Client.Delete(t.Context(), run))
+	}
+	own := w.run(1)
+	got = w.phase("weather", api.PhaseBuilding)
+	if got.Status.PipelineRunUID != own.UID {
+		t.Errorf("status has run %s, the build made %s", got.Status.PipelineRunUID, own.UID)
 	}
 }
 
@@ -209,23 +201,5 @@ func TestKilledBeforeAnswer(t *testing.T) {
 				return ""
 			})
 		})
-	}
-}
-
-// While the controller is dead, a tenant puts a pipeline of its own in the place
-// of an attested run, with everything else copied: it is not adopted.
-func TestReplacedWhileDead(t *testing.T) {
-	w := newWorld(t)
-	b := w.create("weather", attestedMode)
-	w.killedAfterCreate()
-	run := w.run(1)
-	w.must(w.Client.Delete(t.Context(), run))
-	forged := hostile(copyOf(run, b))
-	w.must(w.Client.Create(t.Context(), forged))
-	w.succeed(forged)
-	w.start()
-	got := w.phase("weather", api.PhaseFailed)
-	if c := condition(got, api.ConditionRunExists); c.Reason != api.ReasonRunForeign || got.Status.BuiltImage != "" {
-		t.Errorf("builtImage %q, condition %+v", got.Status.BuiltImage, c)
 	}
 }

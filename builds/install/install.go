@@ -64,8 +64,8 @@ type Options struct {
 	// Group is the API group of AgentBuild.
 	Group string `json:"apiGroup,omitempty"`
 	Queue
-	// BuildNamespace is made for the runs of templates with attest: true; empty leaves them in the
-	// builds' own.
+	// BuildNamespace is made for the runs of templates with attest: true or isolate: true; empty is
+	// armature-builds in scope cluster, and none in scope namespaced, where such builds are refused.
 	BuildNamespace string `json:"buildNamespace,omitempty"`
 	// AttestKey signs attested builds: a Secret or a key of a KMS; empty is the default.
 	AttestKey string  `json:"attestKey,omitempty"`
@@ -153,8 +153,8 @@ func (i Options) Manifests() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("printing the manifests: %w", err)
 	}
-	if i.BuildNamespace != "" {
-		isolated, err := i.placed("install/isolated/role.yaml", i.BuildNamespace)
+	if builds := i.buildNamespace(); builds != "" {
+		isolated, err := i.placed("install/isolated/role.yaml", builds)
 		if err != nil {
 			return nil, err
 		}
@@ -167,6 +167,13 @@ func (i Options) Manifests() ([]byte, error) {
 	return append(text, roles...), err
 }
 
+func (i Options) buildNamespace() string {
+	if i.BuildNamespace == "" && i.Scope == "cluster" {
+		return "armature-builds"
+	}
+	return i.BuildNamespace
+}
+
 // Check finds values that would make manifests which cannot work.
 func (i Options) Check() error {
 	if i.Scope != "cluster" && i.Scope != "namespaced" {
@@ -176,8 +183,8 @@ func (i Options) Check() error {
 		return errors.New("--watch-namespaces requires --scope namespaced: scope cluster watches all namespaces")
 	}
 	own := append([]string{i.Namespace}, i.Watch...)
-	if slices.Contains(own, i.BuildNamespace) {
-		return fmt.Errorf("buildNamespace %s: name a namespace of its own, where no tenant has rights", i.BuildNamespace)
+	if slices.Contains(own, i.buildNamespace()) {
+		return fmt.Errorf("buildNamespace %s: name a namespace of its own, where no tenant has rights", i.buildNamespace())
 	}
 	if i.BuildNamespace != "" && len(validation.IsDNS1123Label(i.BuildNamespace)) > 0 {
 		return fmt.Errorf("buildNamespace %q is not a valid namespace: use lower-case letters, digits and '-'", i.BuildNamespace)
@@ -205,9 +212,6 @@ func (i Options) Check() error {
 	}
 	if i.Queue.Name != "" && (i.Queue.MaxRunning > 0 || i.Queue.MaxRunningPerNamespace > 0) {
 		return errors.New("queueName and maxRunning: the quota of Kueue limits the runs; use one of the two")
-	}
-	if i.Queue.Name != "" && i.BuildNamespace != "" {
-		return errors.New("queueName and buildNamespace: Kueue admits runs in the builds' own namespaces; use one of the two")
 	}
 	if i.Queue.Name != "" && len(validation.IsDNS1123Label(i.Queue.Name)) > 0 {
 		return fmt.Errorf("queueName %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", i.Queue.Name)
@@ -242,7 +246,7 @@ func (i Options) overlay() map[string]any {
 		{"max-running", strconv.Itoa(i.Queue.MaxRunning), "0"},
 		{"max-running-per-namespace", strconv.Itoa(i.Queue.MaxRunningPerNamespace), "0"},
 		{"queue-name", i.Queue.Name, ""},
-		{"build-namespace", i.BuildNamespace, ""},
+		{"build-namespace", i.buildNamespace(), ""},
 		{"attest-key", i.AttestKey, ""},
 		{"api-group", i.Group, api.DefaultGroup},
 	} {

@@ -61,12 +61,12 @@ type Definitions struct {
 func (l *Library) Find(ctx context.Context, b *api.AgentBuild) (Definitions, error) {
 	namespaces := l.namespaces(b)
 	name := recipe.TemplateName(b.Spec.Mode)
-	// What the platform attests is the platform's, whatever the build names.
+	// What the platform isolates is the platform's, whatever the build names.
 	found, err := l.get(ctx, b, []string{l.Namespace}, name, true)
 	if err != nil {
 		return Definitions{}, err
 	}
-	if found != nil && (found.template == nil || found.template.Attest) {
+	if found != nil && (found.template == nil || found.template.Isolates()) {
 		namespaces = []string{l.Namespace}
 	}
 	found, err = l.get(ctx, b, namespaces, name, true)

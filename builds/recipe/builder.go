@@ -13,12 +13,16 @@ import (
 // and other rows refer to what the last row of the chosen one reports by
 // $(builder.results.NAME), and wait for it by $(builder) in runAfter.
 
-// Builders that the template offers, in the order of its steps.
+// Unisolated builders run the Dockerfile in the container that reports the digest.
+var Unisolated = []string{"kaniko", "buildah"}
+
+// Builders that the template offers, in the order of its steps; none of Unisolated where it
+// isolates.
 func (t *Template) Builders() []string {
 	var out []string
 	for _, row := range t.Steps {
 		for _, b := range row.Builders {
-			if !slices.Contains(out, b) {
+			if !slices.Contains(out, b) && !(t.Isolates() && slices.Contains(Unisolated, b)) {
 				out = append(out, b)
 			}
 		}

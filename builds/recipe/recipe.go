@@ -86,17 +86,20 @@ type Template struct {
 	// Builder of builds that do not choose one, out of the builders of the steps. If
 	// omitted, it is buildkit if a step has that.
 	Builder string `json:"builder,omitempty"`
-	// Cache false refuses builds that name a cache. Omitted, they may, unless Attest is set.
+	// Cache false refuses builds that name a cache. Omitted, they may, unless the runs are isolated.
 	Cache *bool `json:"cache,omitempty"`
 
 	// Attest makes this a template of the platform: it counts in the controller's
-	// namespace only, builds change what Open names and nothing else, and its
-	// steps may sign. Omitted, false.
+	// namespace only, builds change what Open names and nothing else, its steps may
+	// sign, and its runs are isolated in a namespace of the platform. Omitted, false.
 	Attest bool `json:"attest,omitempty"`
-	// Open names what a build may change of an attested template. Omitted, nothing.
+	// Isolate isolates the runs as Attest does, under the same rules; nothing is attested.
+	// Omitted, false.
+	Isolate bool `json:"isolate,omitempty"`
+	// Open names what a build may change of a template with Attest or Isolate. Omitted, nothing.
 	Open Open `json:"open,omitempty"`
 	// VerifySource names a ConfigMap in the controller's namespace, whose policy the
-	// commit of each build has to satisfy; it goes with Attest. Omitted, builds may
+	// commit of each build has to satisfy; it goes with Attest or Isolate. Omitted, builds may
 	// demand that by themselves.
 	VerifySource string `json:"verifySource,omitempty"`
 
@@ -160,7 +163,10 @@ type Row struct {
 	refers bool // to the builder
 }
 
-// Open names what a build may change of a template with attest: true.
+// Isolates reports whether the template's runs are isolated, so that nothing of it is the build's.
+func (t *Template) Isolates() bool { return t.Attest || t.Isolate }
+
+// Open names what a build may change of a template whose runs are isolated.
 type Open struct {
 	// Parameters that spec.pipeline.parameters or a step's parameters may set.
 	// Omitted, none.
@@ -302,16 +308,19 @@ func (t *Template) checkSources(bad func(field, message, hint string)) {
 	}
 }
 
-// checkOpen judges what a template says of attest, open and verifySource.
+// checkOpen judges what a template says of attest, isolate, open, verifySource and cache.
 func (t *Template) checkOpen(bad func(field, message, hint string)) {
-	if !t.Attest {
+	if !t.Isolates() {
 		if len(t.Open.Parameters)+len(t.Open.Steps)+len(t.Open.Labels)+len(t.Open.Annotations) > 0 {
-			bad("open", "has no effect without attest: true", "add attest: true, or remove open")
+			bad("open", "has no effect without attest: true or isolate: true", "add one of them, or remove open")
 		}
 		if t.VerifySource != "" {
-			bad("verifySource", "has no effect without attest: true", "add attest: true, or let builds set spec.source.verify")
+			bad("verifySource", "has no effect without attest: true or isolate: true", "add one of them, or let builds set spec.source.verify")
 		}
 		return
+	}
+	if t.Cache != nil && *t.Cache {
+		bad("cache", "cannot be true with attest: true or isolate: true, because a writer of the cache decides what is built", "remove it")
 	}
 	for i, name := range t.Open.Parameters {
 		at := fmt.Sprintf("open.parameters[%d]", i)

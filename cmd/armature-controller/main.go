@@ -146,7 +146,7 @@ func command() *cobra.Command {
 	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until Tekton Chains has annotated it as signed")
 	f.Int64Var(&o.LogLines, "log-lines", 20, "number of last log lines of a failed step that status keeps; 0 keeps none")
 	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
-	f.StringVar(&o.Settings.BuildNamespace, "build-namespace", "", "namespace of the platform, where no tenant has rights, for the runs of templates with attest: true; empty leaves them in the builds' own")
+	f.StringVar(&o.Settings.BuildNamespace, "build-namespace", "", "namespace of the platform, where no tenant has rights, for the runs of templates with attest: true or isolate: true; empty refuses such builds")
 	f.StringVar(&o.Settings.ServiceAccountName, "build-service-account", "", "ServiceAccount of builds that set none; empty leaves it to Tekton")
 	f.BoolVar(&o.Settings.CreateServiceAccount, "create-build-service-account", false, "create that ServiceAccount, without any rights, if it is missing")
 	f.DurationVar(&o.Settings.Timeout, "build-timeout", 0, "timeout of builds and templates without one; 0 leaves it to Tekton")
@@ -171,8 +171,6 @@ func check(o controller.Options) error {
 		return fmt.Errorf("--build-namespace %q is not a valid namespace: use lower-case letters, digits and '-'", s.BuildNamespace)
 	case s.BuildNamespace != "" && (s.BuildNamespace == o.Namespace || slices.Contains(o.Namespaces, s.BuildNamespace)):
 		return fmt.Errorf("--build-namespace %s: name a namespace of its own, which is neither the controller's nor watched", s.BuildNamespace)
-	case s.BuildNamespace != "" && o.QueueName != "":
-		return errors.New("--build-namespace and --queue-name: Kueue admits runs in the build's own namespace; use one of the two")
 	case s.CreateServiceAccount && s.ServiceAccountName == "":
 		return errors.New("--create-build-service-account requires --build-service-account, which names it")
 	case s.Timeout < 0:

@@ -67,6 +67,13 @@ release goes, and the objects of users with them.
 {{- end -}}
 
 {{/*
+armature.builds is the namespace of isolated runs, empty for none.
+*/}}
+{{- define "armature.builds" -}}
+{{- .buildNamespace | default (ternary "armature-builds" "" (eq .mode "cluster")) -}}
+{{- end -}}
+
+{{/*
 armature.deployment changes a Deployment as the values want it, and prints
 nothing.
 */}}
@@ -102,8 +109,8 @@ nothing.
 {{- if $v.queueName -}}
 {{- $_ := set $c "args" (append $c.args (printf "--queue-name=%s" $v.queueName)) -}}
 {{- end -}}
-{{- if $v.buildNamespace -}}
-{{- $_ := set $c "args" (append $c.args (printf "--build-namespace=%s" $v.buildNamespace)) -}}
+{{- with include "armature.builds" $v -}}
+{{- $_ := set $c "args" (append $c.args (printf "--build-namespace=%s" .)) -}}
 {{- end -}}
 {{- if $v.attestKey -}}
 {{- $_ := set $c "args" (append $c.args (printf "--attest-key=%s" $v.attestKey)) -}}
