@@ -23,10 +23,10 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-var pairs = flag.Bool("pairs", false, "compose each pair of changes for TestDigest, too")
+var pairs = flag.Bool("pairs", false, "compose each change with each builder and each pair of changes for TestDigest, too")
 
 // TestDigest prints a digest of what each shipped mode composes to, or refuses, with each
-// builder and each change of the build, of what is known of it, and of the settings. A change
+// builder, and with each change of the build, of what is known of it, and of the settings. A change
 // that is not meant to change what is composed leaves it as it is.
 func TestDigest(t *testing.T) {
 	library, err := manifest.Shipped()
@@ -62,6 +62,9 @@ func TestDigest(t *testing.T) {
 		}
 		for _, builder := range append(template.Builders(), "") {
 			one(builder)
+			if builder != "" && !*pairs {
+				continue
+			}
 			for i, change := range changes {
 				one(builder, change)
 				if *pairs && builder == "" {
@@ -72,7 +75,7 @@ func TestDigest(t *testing.T) {
 			}
 		}
 	}
-	if composed < 500 || refused < 100 {
+	if composed < 100 || refused < 20 {
 		t.Errorf("only %d inputs were composed, and %d refused", composed, refused)
 	}
 	t.Logf("%d composed, %d refused: %x", composed, refused, sum.Sum(nil))

@@ -23,11 +23,13 @@ import (
 // Library holds template and step ConfigMaps by name.
 type Library struct {
 	ConfigMaps map[string]recipe.ConfigMap
+	// Verdicts spares builds of one shape the validation of each; nil validates all.
+	Verdicts *compose.Verdicts
 }
 
 // Shipped is the library that armature brings.
 func Shipped() (*Library, error) {
-	lib := &Library{}
+	lib := &Library{Verdicts: &compose.Verdicts{}}
 	for _, dir := range []string{"modes", "steps"} {
 		if err := lib.add(templates.Files, dir, "shipped "); err != nil {
 			return nil, err
@@ -141,7 +143,7 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 	for _, name := range compose.UsedSteps(build.AgentBuild, template, steps) {
 		problems = append(problems, faults[name])
 	}
-	out, err := compose.Pipeline(compose.Input{Build: build.AgentBuild, Place: build.Place, Template: template, Steps: steps, Settings: settings})
+	out, err := compose.Pipeline(compose.Input{Build: build.AgentBuild, Place: build.Place, Template: template, Steps: steps, Settings: settings, Verdicts: l.Verdicts})
 	if err := findings.Join(append(problems, err)...); err != nil {
 		return nil, build.located(err)
 	}

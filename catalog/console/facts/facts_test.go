@@ -175,13 +175,13 @@ func TestLargeRecords(t *testing.T) {
 		}
 	}
 	u := deployment()
-	set := ""
+	var set strings.Builder
 	for i := range 100_000 {
-		set += fmt.Sprintf(`,"f:%x":{}`, i)
+		fmt.Fprintf(&set, `,"f:%x":{}`, i)
 	}
 	u.SetManagedFields([]metav1.ManagedFieldsEntry{
-		{Manager: "armature", Operation: "Apply", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{` + set[1:] + `}}`)}},
-		{Manager: "somebody", Operation: "Update", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{` + set[1:] + `}}`)}},
+		{Manager: "armature", Operation: "Apply", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{` + set.String()[1:] + `}}`)}},
+		{Manager: "somebody", Operation: "Update", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{` + set.String()[1:] + `}}`)}},
 	})
 	measure("fields of a manager", func() int { return len(DriftOf(u)) })
 }
