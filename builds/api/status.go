@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,6 +86,8 @@ const (
 	ReasonBuildNamespaceMissing = "BuildNamespaceMissing"
 	// The controller attests by its identity, and has no token or no trusted root.
 	ReasonAttestIdentityMissing = "AttestIdentityMissing"
+	// The registry has no statement of the platform that confirms what status says of an image.
+	ReasonNotAttested = "NotAttested"
 
 	ReasonMissingParameters  = "MissingParameterValues"
 	ReasonUndefinedParameter = "UndefinedParameter"
@@ -255,6 +258,15 @@ type AgentBuildStatus struct {
 	// Ignored inputs changed during a run while onChange was Ignore.
 	// +optional
 	Ignored *Inputs `json:"ignored,omitempty"`
+}
+
+// Claim says, for people, what status has of the attestation of builtImage. It proves nothing: the
+// statement in the registry does.
+func (b *AgentBuild) Claim() string {
+	if a := b.Status.Attestation; a != nil && a.Image == b.Status.BuiltImage {
+		return fmt.Sprintf("SLSA level %d, %s (claimed by status, not verified)", a.Level, a.ProvenanceDigest)
+	}
+	return "unattested"
 }
 
 // Over reports whether nothing more is to come of the build by itself: it is done,

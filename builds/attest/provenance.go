@@ -9,6 +9,7 @@ import (
 	"time"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/bases"
@@ -35,6 +36,8 @@ type internalParameters struct {
 	compose.Materials
 	// RunDigest is of the whole PipelineRun's spec as it was composed.
 	RunDigest string `json:"runDigest"`
+	// BuildUID tells the AgentBuild from others that had its name before or after it.
+	BuildUID types.UID `json:"buildUID"`
 }
 
 // provenance of a run. Its times are the run's, so that it is the same whenever it
@@ -69,7 +72,7 @@ func (i *inspection) provenance() (_ sign.Provenance, err error) {
 		BuildDefinition: sign.BuildDefinition{
 			BuildType:            keys.AgentBuildType,
 			ExternalParameters:   externalParameters{agentBuild{i.Build.Namespace, i.Build.Name, i.ordered}},
-			InternalParameters:   internalParameters{materials, i.Run.Annotations[keys.AnnotationRunDigest]},
+			InternalParameters:   internalParameters{materials, i.Run.Annotations[keys.AnnotationRunDigest], i.Build.UID},
 			ResolvedDependencies: slices.Concat([]sign.ResourceDescriptor{source}, i.stepImages(), baseImages),
 		},
 		RunDetails: sign.RunDetails{

@@ -1,11 +1,18 @@
 package sign
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // PredicateType is that of SLSA provenance v1.
@@ -126,4 +133,42 @@ func NewProvenance(r Render) Provenance {
 			ResourceDescriptor{Name: name, Digest: map[string]string{"sha256": r.Inputs[name]}})
 	}
 	return p
+}
+
+// Stated is a provenance that was attested.
+type Stated struct {
+	Provenance
+	// Digest of the predicate as it was signed: "sha256:" and 64 hexadecimal digits.
+	Digest string
+}
+
+// Provenances returns all provenance of an artifact that a key or an identity of the policy
+// signed. It asks what Verify asks, and ignores what the policy demands beside that. An artifact
+// without any is an error.
+func Provenances(ctx context.Context, artifact name.Digest, p Policy) (all []Stated, err error) {
+	ctx, cancel := context.WithTimeout(ctx, MaxTime)
+	defer cancel()
+	trusted, e, err := p.open(ctx, artifact)
+	if err != nil {
+		return nil, err
+	}
+	var failed []error
+	for _, t := range trusted {
+		statements, err := t.attested(ctx, e, PredicateType)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", t.who, err))
+		}
+		for _, s := range statements {
+			stated := Stated{Digest: fmt.Sprintf("sha256:%x", sha256.Sum256(s.Predicate))}
+			if err := json.Unmarshal(s.Predicate, &stated.Provenance); err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w", s.place, err))
+				continue
+			}
+			all = append(all, stated)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no provenance that is trusted: %w", artifact, multi.Errors(failed...))
+	}
+	return all, nil
 }

@@ -95,9 +95,10 @@ type loaded struct {
 	rekor       *client.Rekor
 	stamps      *sign.TimestampAuthority
 	keep        Keep
-	// own vouches for what the identity of cert signed, with any certificate; nil where
-	// there is no trusted root.
-	own *trust
+	// policy accepts what the identity of cert signed, with any certificate, and own is the one
+	// way to satisfy it; nil where there is no trusted root.
+	policy *Policy
+	own    *trust
 }
 
 // Session loads the key once, for all that is to be signed with it.
@@ -199,11 +200,16 @@ func (s Signer) keyless(ctx context.Context) (*loaded, error) {
 	l.keep = s.Keep
 	cert, err := x509.ParseCertificate(raw)
 	if err == nil {
-		l.own, err = s.own(ctx, cert)
+		l.policy, err = s.policyOf(cert)
+	}
+	var ways []trust
+	if err == nil {
+		ways, err = l.policy.trusted(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the certificate of %s: %w", url, err)
 	}
+	l.own = &ways[0]
 	return l, nil
 }
 
@@ -256,8 +262,8 @@ func CheckRoot(text []byte) error {
 	return nil
 }
 
-// own trusts whom a certificate was issued to, by the signer's trusted root.
-func (s Signer) own(ctx context.Context, cert *x509.Certificate) (*trust, error) {
+// policyOf accepts what the identity of a certificate signs, by the signer's trusted root.
+func (s Signer) policyOf(cert *x509.Certificate) (*Policy, error) {
 	who, err := certificate.SummarizeCertificate(cert)
 	if err != nil {
 		return nil, err
@@ -267,15 +273,28 @@ func (s Signer) own(ctx context.Context, cert *x509.Certificate) (*trust, error)
 		return nil, fmt.Errorf("reading the trusted root: %w", err)
 	}
 	const file = "trusted_root.json"
-	all, err := Policy{
+	return &Policy{
 		Identities:  []Identity{{Subject: who.SubjectAlternativeName, Issuer: who.Issuer}},
 		TrustedRoot: file, Files: map[string][]byte{file: s.TrustedRoot},
 		IgnoreTlog: s.Rekor == "", IgnoreSCT: len(from.CTLogs()) == 0,
-	}.trusted(ctx)
-	if err != nil {
-		return nil, err
+	}, nil
+}
+
+// Policy returns the policy that accepts what the session signs, and nothing else. For an
+// identity the signer needs a trusted root.
+func (s *Session) Policy(ctx context.Context) (Policy, error) {
+	if s.key.policy != nil {
+		return *s.key.policy, nil
 	}
-	return &all[0], nil
+	if s.key.cert != nil {
+		return Policy{}, errors.New("without a trusted root nothing vouches for the certificate")
+	}
+	const file = "cosign.pub"
+	public, err := s.key.certificate(ctx)
+	if err != nil {
+		return Policy{}, &KeyError{err}
+	}
+	return Policy{Keys: []string{file}, Files: map[string][]byte{file: public}, IgnoreTlog: s.key.rekor == nil}, nil
 }
 
 func (s Signer) token(ctx context.Context) (string, error) {

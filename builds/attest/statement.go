@@ -1,0 +1,109 @@
+package attest
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+// What the status of an AgentBuild says about an image proves nothing, because whoever may write
+// status may write anything there. The statement that the registry has proves it.
+
+// Statement is what the platform attested about an image of a build. The zero Statement is that of
+// an image that is not attested.
+type Statement struct {
+	// Digest of the provenance, as status.attestation.provenanceDigest has it.
+	Digest string
+	// Repository, in the form of gitrepo, and Commit of the source.
+	Repository, Commit string
+	// Finished is when the run ended.
+	Finished time.Time
+	// Current reports whether the run was of the spec as it is now.
+	Current bool
+}
+
+// ImageOf parses an image that status names. It has to be the repository that spec.buildOutput
+// names, and a digest. The error is a *krm.Finding.
+func ImageOf(build *api.AgentBuild, image string, options ...name.Option) (name.Digest, error) {
+	at, err := name.NewDigest(image, options...)
+	if err != nil {
+		return at, notAttested(build, "status.builtImage is not an image with a digest")
+	}
+	if want := compose.Image(build); want != "" {
+		ordered, err := name.ParseReference(want, options...)
+		if err != nil || ordered.Context().Name() != at.Context().Name() {
+			return at, notAttested(build, "status.builtImage is an image of %s, and spec.buildOutput names %s", at.Context(), want)
+		}
+	}
+	return at, nil
+}
+
+// Find returns the newest statement about a build of this namespace, name and UID, of those of its
+// current spec if there are any. The provenances have to be about the image and signed by the
+// platform. The error is a *krm.Finding.
+func Find(build *api.AgentBuild, of []sign.Stated) (found Statement, err error) {
+	var other string
+	for _, p := range of {
+		s, why := statementOf(build, p)
+		switch {
+		case why != "":
+			other = why
+		case found.Digest == "", s.Current && !found.Current, s.Current == found.Current && s.Finished.After(found.Finished):
+			found = s
+		}
+	}
+	if found.Digest == "" {
+		return found, notAttested(build, "the platform attested the image as that of %s", other)
+	}
+	return found, nil
+}
+
+// statementOf a provenance; other says what it is about if it is not about the build.
+func statementOf(build *api.AgentBuild, p sign.Stated) (s Statement, other string) {
+	var external externalParameters
+	var internal struct {
+		BuildUID types.UID `json:"buildUID"`
+	}
+	made := p.BuildDefinition
+	if made.BuildType != keys.AgentBuildType || remarshal(made.ExternalParameters, &external) != nil || remarshal(made.InternalParameters, &internal) != nil ||
+		len(made.ResolvedDependencies) == 0 || p.RunDetails.Metadata == nil || p.RunDetails.Metadata.FinishedOn == nil {
+		return s, "something that is not an AgentBuild"
+	}
+	switch of := external.AgentBuild; {
+	case of.Namespace != build.Namespace || of.Name != build.Name:
+		return s, fmt.Sprintf("AgentBuild %s/%s", of.Namespace, of.Name)
+	case internal.BuildUID == "" || internal.BuildUID != build.UID:
+		return s, fmt.Sprintf("another AgentBuild of this name, with the UID %s", internal.BuildUID)
+	}
+	source, noted := made.ResolvedDependencies[0], sign.SourceAnnotations{}
+	if s.Commit = source.Digest["gitCommit"]; !commitForm.MatchString(s.Commit) || remarshal(source.Annotations, &noted) != nil {
+		return s, "an AgentBuild without a commit"
+	}
+	then, _ := compose.InputHashes(&api.AgentBuild{Spec: external.AgentBuild.Spec}, recipe.NoTemplate(), nil)
+	now, _ := compose.InputHashes(build, recipe.NoTemplate(), nil)
+	s.Digest, s.Repository, s.Finished, s.Current = p.Digest, noted.Repository, *p.RunDetails.Metadata.FinishedOn, then == now
+	return s, ""
+}
+
+func remarshal(from, to any) error {
+	text, err := json.Marshal(from)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, to)
+}
+
+// notAttested refuses what status says.
+func notAttested(build *api.AgentBuild, format string, args ...any) error {
+	return compose.Place(build).Fault(api.ReasonNotAttested, fmt.Sprintf(format, args...),
+		"look at the audit log for who writes the status of AgentBuilds, then "+rerun)
+}
