@@ -91,6 +91,9 @@ func TestImageUpdate(t *testing.T) {
 	allowed := filepath.Join(t.TempDir(), "allowed")
 	w.must(os.WriteFile(allowed, append([]byte("bot@example.com "), ssh.MarshalAuthorizedKey(signer.PublicKey())...), 0o600))
 	apps.git("-c", "gpg.ssh.allowedSignersFile="+allowed, "verify-commit", "main")
+	if message := apps.git("log", "-1", "--format=%B", "main"); !strings.Contains(message, "Armature-Attestation: unattested") {
+		t.Error(message)
+	}
 	lock := apps.git("show", "main:armature.lock")
 	if !strings.Contains(lock, "sha256:"+strings.Repeat("1", 64)) || !strings.Contains(lock, "commit: "+source.git("rev-parse", "main")) {
 		t.Errorf("%s", lock)

@@ -194,7 +194,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return err
 	}
 	forges := &forge.Clients{Dial: o.Dial}
-	if err := imageupdate.Setup(mgr, imageupdate.Options{Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner}); err != nil {
+	if err := imageupdate.Setup(mgr, imageupdate.Options{Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner,
+		Statement: attester.NewVerifier(r.attester, r.observer.library).Statement}); err != nil {
 		return err
 	}
 	if err := report.Setup(mgr, report.Options{Forges: forges, Group: o.Settings.Group, FieldOwner: fieldOwner}); err != nil {

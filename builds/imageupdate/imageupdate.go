@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	buildapi "github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/builds/writeback"
@@ -49,6 +50,9 @@ type Options struct {
 	PlainHTTP []string
 	// FieldOwner of what the controller writes.
 	FieldOwner string
+	// Statement returns what the platform attested about an image of a build; see
+	// attester.Verifier. Required.
+	Statement func(ctx context.Context, build *buildapi.AgentBuild, image string) (attest.Statement, error)
 }
 
 const (
@@ -235,12 +239,17 @@ func (r *reconciler) builds(ctx context.Context, u *api.ImageUpdate) (found map[
 // invalid is what the author of an ImageUpdate has to correct.
 type invalid struct{ error }
 
+// refused is an image that is not written because status says more about it than the registry.
+type refused struct{ error }
+
 // outcome of an update in the condition. It gives the error of what is tried again at once.
 func (r *reconciler) outcome(u *api.ImageUpdate, failed error) (again error) {
-	var refused *gitremote.RefusedError
+	var rule *gitremote.RefusedError
 	var foreign *writeback.ForeignError
 	switch {
-	case errors.As(failed, &refused), errors.Is(failed, forge.ErrRefused):
+	case errors.As(failed, new(refused)):
+		r.report(u, metav1.ConditionFalse, api.ReasonNotAttested, failed.Error())
+	case errors.As(failed, &rule), errors.Is(failed, forge.ErrRefused):
 		hint := ""
 		if u.Spec.Policy != "pullRequest" {
 			hint = "\n  hint: if the branch is protected, set policy: pullRequest"

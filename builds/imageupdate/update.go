@@ -9,12 +9,12 @@ import (
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing/transport"
-	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	buildapi "github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/git"
 	"github.com/armature-dev/armature/builds/gitremote"
@@ -22,6 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/registry"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
@@ -52,6 +53,7 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 	if _, err := to.Remote.References(ctx); err != nil && !errors.Is(err, transport.ErrEmptyRemoteRepository) {
 		return err
 	}
+	to.Attested = r.statements(ctx, u, builds)
 	select {
 	case r.writing <- struct{}{}:
 		defer func() { <-r.writing }()
@@ -98,7 +100,43 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 	if err != nil {
 		return err
 	}
-	return r.record(ctx, u, to, pulls, result)
+	if err := r.record(ctx, u, to, pulls, result); err != nil {
+		return err
+	}
+	for _, h := range result.Held {
+		if h.Unconfirmed != nil && !errors.As(h.Unconfirmed, new(*krm.Finding)) {
+			return h.Unconfirmed // the registry may answer the next time
+		}
+	}
+	for _, h := range result.Held {
+		if h.Unconfirmed != nil {
+			return refused{fmt.Errorf("%s of build %s is not written: %w", h.Image, h.Name, h.Unconfirmed)}
+		}
+	}
+	return nil
+}
+
+// statements returns what asks for the statement about an image of a build. Registries are asked
+// at once, before others wait for the writer; of images that status has as written only if they are
+// to be written again.
+func (r *reconciler) statements(ctx context.Context, u *api.ImageUpdate, builds map[string]*buildapi.AgentBuild) func(context.Context, writeback.Built) (attest.Statement, error) {
+	type answer struct {
+		attest.Statement
+		error
+	}
+	known := make(map[string]answer) // by build and image
+	for name, b := range builds {
+		if image := b.Status.BuiltImage; !slices.Contains(u.Status.Written, image) {
+			found, err := r.options.Statement(ctx, b, image)
+			known[name+" "+image] = answer{found, err}
+		}
+	}
+	return func(ctx context.Context, b writeback.Built) (attest.Statement, error) {
+		if a, ok := known[b.Name+" "+b.Image]; ok {
+			return a.Statement, a.error
+		}
+		return r.options.Statement(ctx, builds[b.Name], b.Image)
+	}
 }
 
 // record what was written in status, and open the pull request of it.
@@ -228,7 +266,7 @@ func (r *reconciler) verifier(ctx context.Context, u *api.ImageUpdate, builds ma
 	}
 	policy.Transport = oci.TransportTo(r.options.Dial)
 	return func(ctx context.Context, b writeback.Built) error {
-		image, err := name.NewDigest(b.Image)
+		image, err := attest.ImageOf(builds[b.Name], b.Image)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package writeback
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -123,9 +124,7 @@ func message(lock string, changed []Built) string {
 	out.WriteString("\n")
 	for _, b := range changed {
 		fmt.Fprintf(&out, "%s: %s\nArmature-Run: %s\nArmature-Source: %s@%s\n", trailer, b.key(), b.Run, b.Repository, b.Commit)
-		if b.Attestation != "" {
-			fmt.Fprintf(&out, "Armature-Attestation: %s\n", b.Attestation)
-		}
+		fmt.Fprintf(&out, "Armature-Attestation: %s\n", cmp.Or(b.Attestation, "unattested"))
 	}
 	return out.String()
 }

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,9 +21,12 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage/filesystem"
+	"github.com/google/go-containerregistry/pkg/name"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	buildapi "github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
@@ -36,9 +40,10 @@ type Built struct {
 	api.LockedBuild
 	// Repository of the source, in the form of gitrepo.
 	Repository string
-	// Run is the PipelineRun that built it.
+	// Run is the PipelineRun that built it, as status has it.
 	Run string
-	// Attestation is the digest of its provenance; empty if it has none.
+	// Attestation is the digest of its verified provenance; empty if it is unattested. Write sets
+	// it, by Update.Attested.
 	Attestation string
 	// Finished is when the run ended.
 	Finished time.Time
@@ -50,8 +55,8 @@ func (b Built) key() string { return b.Namespace + "/" + b.Name }
 // digest of the image.
 func (b Built) digest() string { return b.Image[strings.LastIndex(b.Image, "@")+1:] }
 
-// Of an AgentBuild that is ready: the image of its spec is built, and attested where its
-// mode demands it. ok is false for every other one, and for those of pull requests.
+// Of an AgentBuild that is ready, as its status says. ok is false for every other one, and for
+// those of pull requests.
 func Of(b *buildapi.AgentBuild) (built Built, ok bool) {
 	s := b.Status
 	if !meta.IsStatusConditionTrue(s.Conditions, buildapi.ConditionReady) || !strings.Contains(s.BuiltImage, "@sha256:") ||
@@ -64,9 +69,6 @@ func Of(b *buildapi.AgentBuild) (built Built, ok bool) {
 	}
 	built = Built{Repository: repository.String(), Run: s.PipelineRunName, Finished: s.CompletionTime.Time,
 		LockedBuild: api.LockedBuild{Namespace: b.Namespace, Name: b.Name, Image: s.BuiltImage, Commit: s.Source.Git.CommitSHA}}
-	if s.Attestation != nil && s.Attestation.Image == s.BuiltImage {
-		built.Attestation = s.Attestation.ProvenanceDigest
-	}
 	return built, true
 }
 
@@ -87,6 +89,9 @@ type Update struct {
 	Name, Email string
 	// Sign a commit; nil leaves it unsigned. The same commit gets the same signature.
 	Sign Signer
+	// Attested returns the verified statement about an image of a build, the zero Statement if it
+	// is unattested; nil is unattested for all. An error keeps the image from being written.
+	Attested func(ctx context.Context, b Built) (attest.Statement, error)
 	// Verify an image before it is written; nil accepts all.
 	Verify func(ctx context.Context, b Built) error
 	// Descends reports whether the commit of a build has another commit in its history.
@@ -103,6 +108,9 @@ type Held struct {
 	api.LockedBuild
 	// Why, for people.
 	Why string
+	// Unconfirmed is what Attested or the check of status failed with, nil if it is held back for
+	// another reason. No Accept overrides it.
+	Unconfirmed error
 }
 
 // Result of a write-back.
@@ -273,6 +281,13 @@ func (u *Update) choose(ctx context.Context, result *Result, states []state, bui
 		if now.Image == b.Image {
 			continue
 		}
+		if err := u.confirm(ctx, &b); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			result.Held = append(result.Held, Held{b.LockedBuild, err.Error(), err})
+			continue
+		}
 		why, err := u.holds(ctx, states, b, now)
 		if err != nil {
 			return err
@@ -286,11 +301,36 @@ func (u *Update) choose(ctx context.Context, result *Result, states []state, bui
 			}
 		}
 		if why != "" {
-			result.Held = append(result.Held, Held{b.LockedBuild, why})
+			result.Held = append(result.Held, Held{b.LockedBuild, why, nil})
 			continue
 		}
 		result.Changed = append(result.Changed, b)
 	}
+	return nil
+}
+
+var fullCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+
+// confirm what status says of an image: its form, and by the verified statement the rest.
+func (u *Update) confirm(ctx context.Context, b *Built) error {
+	fault := func(message string) error {
+		at := krm.Place{Object: krm.Ref{Kind: buildapi.Kind, Namespace: b.Namespace, Name: b.Name}}
+		return at.Fault(buildapi.ReasonNotAttested, message, "start again with `armature build rerun`")
+	}
+	if _, err := name.NewDigest(b.Image); err != nil || !fullCommit.MatchString(b.Commit) || len(validation.IsDNS1123Subdomain(b.Run)) > 0 {
+		return fault("its status has an image, a commit or a run that the controller does not write")
+	}
+	if b.Attestation = ""; u.Attested == nil {
+		return nil
+	}
+	found, err := u.Attested(ctx, *b)
+	switch {
+	case err != nil || found.Digest == "":
+		return err
+	case !found.Current:
+		return fault("the image is attested as one of another spec")
+	}
+	b.Attestation, b.Repository, b.Commit, b.Finished = found.Digest, found.Repository, found.Commit, found.Finished
 	return nil
 }
 
@@ -307,6 +347,15 @@ func (u *Update) holds(ctx context.Context, states []state, b Built, now api.Loc
 	}
 	if slices.Contains(u.Written, b.Image) && !slices.ContainsFunc(states, func(s state) bool { return s.builds[b.key()].Image == b.Image }) {
 		return "it was in the lock, and the history of the branch no longer has it", nil
+	}
+	if b.Attestation != "" && now.Image != "" {
+		was, err := u.Attested(ctx, Built{LockedBuild: now})
+		if err != nil && ctx.Err() != nil {
+			return "", err
+		}
+		if err == nil && b.Finished.Before(was.Finished) {
+			return "the image in the lock was built after it", nil
+		}
 	}
 	if now.Commit == "" || now.Commit == b.Commit || u.Descends == nil {
 		return "", nil

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/functions/api"
@@ -128,7 +129,6 @@ func (r *repository) write(u *writeback.Update, built ...writeback.Built) writeb
 // built is an image by one digit, which is also its commit's.
 func built(name string, digit int) writeback.Built {
 	return writeback.Built{Repository: "https://git.example/acme/" + name, Run: fmt.Sprintf("%s-%d", name, digit), Finished: time.Unix(1_700_000_000+int64(digit), 0),
-		Attestation: "sha256:" + strings.Repeat("a", 64),
 		LockedBuild: api.LockedBuild{Namespace: "team1", Name: name, Image: fmt.Sprintf("registry.example/%s@sha256:%064x", name, digit), Commit: fmt.Sprintf("%040x", digit)}}
 }
 
@@ -155,7 +155,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("it changed %s", files)
 	}
 	message := r.run(r.bare, "log", "-1", "--format=%B%an <%ae> %cI", "main")
-	has(t, message, "Pin 2 builds in apps/armature.lock\n", "Armature-Build: team1/search\nArmature-Run: search-2\n", "Armature-Attestation: sha256:aa", "Armature <bot@example.com> 2023-11-14T22:13:22")
+	has(t, message, "Pin 2 builds in apps/armature.lock\n", "Armature-Build: team1/search\nArmature-Run: search-2\n", "Armature-Attestation: unattested", "Armature <bot@example.com> 2023-11-14T22:13:22")
 	if trailers := r.run(r.bare, "log", "-1", "--format=%(trailers:key=Armature-Source,valueonly)", "main"); !strings.Contains(trailers, "https://git.example/acme/weather@"+built("weather", 1).Commit) {
 		t.Errorf("git reads the trailers as %q", trailers)
 	}
@@ -168,6 +168,71 @@ func TestWrite(t *testing.T) {
 		t.Errorf("%d lines changed:\n%s", n, changes)
 	}
 	r.run(r.bare, "-c", "gpg.ssh.allowedSignersFile="+r.allowed, "verify-commit", "main")
+}
+
+// Of an image that the platform attested, everything is written as the statement has it and nothing
+// as status has it. What the statements do not confirm is not written, whatever is accepted.
+func TestStatements(t *testing.T) {
+	r := newRepository(t)
+	statements := make(map[string]attest.Statement)
+	for digit := 1; digit <= 4; digit++ {
+		statements[built("weather", digit).Image] = attest.Statement{Digest: "sha256:" + strings.Repeat(fmt.Sprint(digit), 64), Repository: "https://git.example/acme/true",
+			Commit: strings.Repeat("c", 40), Finished: time.Unix(1_700_000_100+int64(digit), 0), Current: digit != 4}
+	}
+	refusal := errors.New("nobody attested it")
+	update := func(accept ...int) *writeback.Update {
+		u := r.update()
+		for _, digit := range accept {
+			u.Accept = append(u.Accept, fmt.Sprintf("sha256:%064x", digit))
+		}
+		u.Attested = func(_ context.Context, b writeback.Built) (attest.Statement, error) {
+			if s, ok := statements[b.Image]; ok || b.Name == "dev" {
+				return s, nil
+			}
+			return attest.Statement{}, refusal
+		}
+		return u
+	}
+	r.write(update(), built("weather", 2), built("dev", 9))
+	has(t, r.run(r.bare, "log", "-1", "--format=%B%cI", "main"), "Armature-Source: https://git.example/acme/true@"+strings.Repeat("c", 40)+"\nArmature-Attestation: sha256:2222",
+		"Armature-Attestation: unattested\n", time.Unix(1_700_000_102, 0).UTC().Format("2006-01-02T15:04:05"))
+	has(t, r.lock(), "commit: "+strings.Repeat("c", 40))
+	head := r.run(r.bare, "rev-parse", "main")
+	forged := func(digit int, edit func(*writeback.Built)) writeback.Built {
+		b := built("weather", digit)
+		edit(&b)
+		return b
+	}
+	for what, c := range map[string]struct {
+		built writeback.Built
+		why   string
+	}{
+		"no statement":            {built("weather", 5), "nobody attested it"},
+		"a statement of old":      {built("weather", 4), "another spec"},
+		"a trailer in the run":    {forged(3, func(b *writeback.Built) { b.Run += "\nArmature-Attestation: sha256:1" }), "that the controller does not write"},
+		"a trailer in the commit": {forged(3, func(b *writeback.Built) { b.Commit += "\nArmature-Attestation: sha256:1" }), "that the controller does not write"},
+		"a trailer in the image":  {forged(3, func(b *writeback.Built) { b.Image += "\nArmature-Attestation: sha256:1" }), "that the controller does not write"},
+	} {
+		result := r.write(update(3, 4, 5), c.built, built("dev", 9))
+		if result.New || len(result.Held) != 1 || result.Held[0].Unconfirmed == nil || !strings.Contains(result.Held[0].Why, c.why) {
+			t.Errorf("%s: %+v", what, result)
+		}
+	}
+	// An older statement about the same build is true, and replays an older image.
+	if result := r.write(update(), built("weather", 1)); result.New || len(result.Held) != 1 || result.Held[0].Unconfirmed != nil {
+		t.Errorf("%+v", result)
+	} else {
+		has(t, result.Held[0].Why, "the image in the lock was built after it")
+	}
+	if now := r.run(r.bare, "rev-parse", "main"); now != head {
+		t.Errorf("main has %s", r.run(r.bare, "log", "-1", "--format=%B", "main"))
+	}
+	if result := r.write(update(1), built("weather", 1)); !result.New {
+		t.Errorf("accepted: %+v", result)
+	}
+	if result := r.write(update(), built("weather", 3)); !result.New {
+		t.Errorf("a newer one: %+v", result)
+	}
 }
 
 // serve the repository by HTTP.

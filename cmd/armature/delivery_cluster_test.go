@@ -290,6 +290,17 @@ spec:
 		if _, err := os.Stat(filepath.Join(folder, "armature.lock")); (err == nil) != (c.why == "") {
 			t.Errorf("team %q: the lock: %v", c.team, err)
 		}
+		if c.why != "" {
+			continue
+		}
+		// The policy accepts the image, and not that it is what status says it is.
+		build.Status.Attestation = &api.Attestation{Image: image.String(), Level: 3}
+		if err := d.Status().Update(t.Context(), build); err != nil {
+			t.Fatal(err)
+		}
+		if _, errs := d.run(t, 1, "pin-builds", folder, "-n", "team1", "--verify-policy", policy); !strings.Contains(errs, "the platform attested the image as that of something that is not an AgentBuild") {
+			t.Errorf("a claim of status: %s", errs)
+		}
 	}
 }
 
@@ -392,9 +403,20 @@ func TestPinCommits(t *testing.T) {
 	}
 	finish("1")
 	out, errs := pinned(0, "--branch", "main")
-	if !strings.Contains(out, "build team1/weather\n  + "+image("1")) || !strings.Contains(errs, "main: pushed ") {
+	if !strings.Contains(out, "build team1/weather\n  + "+image("1")) || !strings.Contains(errs, "main: pushed ") || !strings.Contains(errs, "armature: unattested, by the status of the AgentBuild alone: team1/weather\n") {
 		t.Errorf("%s%s", out, errs)
 	}
+	if message := git(bare, "log", "-1", "--format=%B", "main"); !strings.Contains(message, "\nArmature-Attestation: unattested") {
+		t.Error(message)
+	}
+	build.Status.BuiltImage = "registry.evil/weather:v1@sha256:" + strings.Repeat("9", 64)
+	if err := d.Status().Update(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs := pinned(1, "--branch", "main"); !strings.Contains(errs, "status.builtImage is an image of registry.evil/weather, and spec.buildOutput names registry.example/weather:v1") {
+		t.Error(errs)
+	}
+	finish("1")
 	if status := git(work, "status", "--porcelain"); status != "" {
 		t.Errorf("the working tree: %s", status)
 	}
@@ -490,8 +512,8 @@ spec:
 		t.Fatal(err)
 	}
 	out, _ := d.run(t, 3, "status", "weather", "-n", "team1")
-	for _, want := range []string{"from build forecast to Deployment/weather\n", "commit     Done      " + strings.Repeat("c", 40) + " refs/heads/main\n", "image      Done      " + image("2") + "\n",
-		"workload   Waiting   Deployment/weather of package apps\n", "it stops at workload: it has " + image("1") + "\n  hint: render and apply the branch; put the image into the lock first: armature pin-builds PATH -n team1\n"} {
+	for _, want := range []string{"from build forecast to Deployment/weather\n", "commit        Done      " + strings.Repeat("c", 40) + " refs/heads/main\n", "image         Done      " + image("2") + "\n", "attestation   Done      unattested\n",
+		"workload      Waiting   Deployment/weather of package apps\n", "it stops at workload: it has " + image("1") + "\n  hint: render and apply the branch; put the image into the lock first: armature pin-builds PATH -n team1\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
@@ -502,7 +524,7 @@ spec:
 	if out, _ := d.run(t, 3, "status", "-n", "team1"); strings.Contains(out, "from build") {
 		t.Errorf("without a name: %s", out)
 	}
-	build.Status.Attestation = &api.Attestation{Level: 2, ProvenanceDigest: "sha256:" + strings.Repeat("5", 64)}
+	build.Status.Attestation = &api.Attestation{Image: image("2"), Level: 2, ProvenanceDigest: "sha256:" + strings.Repeat("5", 64)}
 	build.Status.Conditions = []metav1.Condition{{Type: api.ConditionAttested, Status: metav1.ConditionTrue, Reason: "Attested", LastTransitionTime: now}}
 	if err := d.Status().Update(t.Context(), build); err != nil {
 		t.Fatal(err)

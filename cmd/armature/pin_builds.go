@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	buildapi "github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/builds/writeback"
@@ -26,6 +27,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/hydrate"
 	"github.com/armature-dev/armature/render/deliver/pin"
+	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/source"
 )
 
@@ -53,7 +55,9 @@ func pinBuildsCommand() *cobra.Command {
 		Short: "Write the images of finished AgentBuilds to armature.lock",
 		Long: `Pin-builds writes the images of the finished AgentBuilds of a namespace to armature.lock.
 PATH is a package or a lock. Only the entries of builds change. With --key or
---verify-policy, the images must be signed.
+--verify-policy, the images must be signed, and an attestation that the status of an AgentBuild
+claims must be of this AgentBuild. Without them, nothing of the status is verified, and the commit
+calls the images unattested.
 
 With --branch, pin-builds commits the lock to that branch of the remote origin, changes only
 the lines of builds, and leaves the working tree alone. With --pull-request BASE, it commits
@@ -155,6 +159,10 @@ func (p *buildPinning) write(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
+	statements, err := p.statements(list)
+	if err != nil {
+		return err
+	}
 	after.Builds = nil
 	if !p.All {
 		after.Builds = slices.DeleteFunc(slices.Clone(before.Builds), func(b api.LockedBuild) bool { return b.Namespace == c.Namespace })
@@ -173,8 +181,21 @@ func (p *buildPinning) write(cmd *cobra.Command, path string) error {
 		return err
 	}
 	var refused error
-	for _, b := range after.Builds {
-		refused = multi.Errors(refused, verify(cmd.Context(), b.Image))
+	var unattested []string
+	for i := range after.Builds {
+		b := &after.Builds[i]
+		found := attest.Statement{}
+		err := verify(cmd.Context(), b.Image)
+		if err == nil {
+			found, err = statements(cmd.Context(), writeback.Built{LockedBuild: *b})
+		}
+		refused = multi.Errors(refused, err)
+		if b.Commit != "" && found.Commit != "" {
+			b.Commit = found.Commit
+		}
+		if found.Digest == "" && !slices.Contains(before.Builds, *b) {
+			unattested = append(unattested, b.Namespace+"/"+b.Name)
+		}
 	}
 	if refused != nil {
 		return refused
@@ -183,6 +204,7 @@ func (p *buildPinning) write(cmd *cobra.Command, path string) error {
 	if err := printPins(cmd.OutOrStdout(), p.format, changes); err != nil {
 		return err
 	}
+	noteUnattested(cmd, unattested)
 	namespace := " -n " + c.Namespace
 	if p.All {
 		namespace = " -A"
@@ -217,6 +239,45 @@ func (p *buildPinning) verifier() (func(context.Context, string) error, error) {
 		}
 		return check(ctx, digest)
 	}, nil
+}
+
+// statements returns what finds the verified statement about an image of a listed build. Whose
+// count, the policy says; without one there is none.
+func (p *buildPinning) statements(list *buildapi.AgentBuildList) (func(context.Context, writeback.Built) (attest.Statement, error), error) {
+	var policy sign.Policy
+	if p.Given() {
+		var err error
+		if policy, err = p.Read(&p.Registry); err != nil {
+			return nil, err
+		}
+	}
+	return func(ctx context.Context, of writeback.Built) (none attest.Statement, _ error) {
+		at := slices.IndexFunc(list.Items, func(b buildapi.AgentBuild) bool { return b.Namespace == of.Namespace && b.Name == of.Name })
+		if at < 0 {
+			return none, nil // the lock has it of another namespace
+		}
+		b := &list.Items[at]
+		image, err := attest.ImageOf(b, of.Image)
+		if err != nil || !p.Given() {
+			return none, err
+		}
+		all, err := sign.Provenances(ctx, image, policy)
+		found := none
+		if err == nil {
+			found, err = attest.Find(b, all)
+		}
+		if err != nil && b.Status.Attestation == nil {
+			return none, nil // another builder may have attested it, which the policy judges
+		}
+		return found, err
+	}, nil
+}
+
+// noteUnattested says which images nobody attested.
+func noteUnattested(cmd *cobra.Command, builds []string) {
+	if len(builds) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "armature: unattested, by the status of the AgentBuild alone: %s\n  hint: use --verify-policy, which says whose attestations count\n", krm.Printable(strings.Join(builds, ", ")))
+	}
 }
 
 // commit writes the images of builds to the remote origin. Working tree, index and
@@ -264,6 +325,9 @@ func (p *buildPinning) commit(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if u.Attested, err = p.statements(list); err != nil {
+		return err
+	}
 	var built []writeback.Built
 	for i := range list.Items {
 		if b, ok := writeback.Of(&list.Items[i]); ok {
@@ -278,10 +342,13 @@ func (p *buildPinning) commit(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := p.printCommit(cmd, u, len(built), result); err != nil || proposal == nil || result.Commit == "" {
-		return err
+	if err = p.printCommit(cmd, u, len(built), result); err == nil && proposal != nil && result.Commit != "" {
+		err = p.propose(cmd, to, *proposal, result)
 	}
-	return p.propose(cmd, to, *proposal, result)
+	for _, h := range result.Held {
+		err = multi.Errors(err, h.Unconfirmed)
+	}
+	return err
 }
 
 // update of a package: where its lock is, and who writes it.
@@ -344,8 +411,12 @@ func (p *buildPinning) identify(ctx context.Context, clone string, u *writeback.
 // printCommit says what was written and what was not.
 func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, builds int, result writeback.Result) error {
 	changes := []pin.Change{}
+	var unattested []string
 	for _, b := range result.Changed {
 		changes = append(changes, pin.Change{Build: b.Namespace + "/" + b.Name, Is: b.Image})
+		if b.Attestation == "" {
+			unattested = append(unattested, b.Namespace+"/"+b.Name)
+		}
 	}
 	type heldBack struct {
 		Build string `json:"build"`
@@ -367,9 +438,13 @@ func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, buil
 	if u.Proposal != "" {
 		to = u.Proposal
 	}
-	for _, h := range held {
+	for i, h := range held {
+		if result.Held[i].Unconfirmed != nil {
+			continue // an error of the command
+		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "armature: build %s is held back: %s\n  hint: build a newer commit, or use --accept %s\n", h.Build, krm.Printable(h.Why), h.Image[strings.LastIndex(h.Image, "@")+1:])
 	}
+	noteUnattested(cmd, unattested)
 	switch {
 	case result.New:
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: pushed %.12s with %s\n", to, result.Commit, krm.Count(len(changes), "image"))

@@ -117,7 +117,8 @@ type ImageUpdateSpec struct {
 	SigningKey *SecretReference `json:"signingKey,omitempty"`
 	// Verify names a ConfigMap of this namespace. Its key policy.yaml has a VerifyPolicy
 	// that each image must satisfy before it is written. Its other keys are the files that
-	// the policy names. If omitted, every image of a build that is Ready is written.
+	// the policy names. If omitted, every image of a build that is Ready is written; the commit
+	// calls images of modes that are not attested unattested.
 	// +optional
 	Verify *ConfigMapReference `json:"verify,omitempty"`
 	// Accept are digests that are written although they are held back, because a person
@@ -176,6 +177,9 @@ const (
 	ReasonSuspended = "Suspended"
 	// ReasonRefused: the server does not accept the push, as for a protected branch.
 	ReasonRefused = "PushRefused"
+	// ReasonNotAttested: the registry has no statement of the platform that confirms the status
+	// of a build, so that its image is not written.
+	ReasonNotAttested = "NotAttested"
 	// ReasonForeign: somebody else committed to the branch of the pull request.
 	ReasonForeign = "BranchNotOurs"
 	// ReasonInvalid: the spec, a Secret or the policy has to be corrected.
