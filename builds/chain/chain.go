@@ -134,7 +134,7 @@ func UpdateOf(b *api.AgentBuild, all []updates.ImageUpdate) *updates.ImageUpdate
 func Of(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Chain {
 	c := Chain{Namespace: w.Namespace, Workload: w.Kind + "/" + w.Name, Build: b.Name}
 	c.Links = append(c.Links, commit(b), run(b), image(b))
-	if attested := meta.FindStatusCondition(b.Status.Conditions, api.ConditionAttested); attested != nil {
+	if attested := meta.FindStatusCondition(b.Status.Conditions, api.ConditionAttested); attested != nil || b.Status.BuiltImage != "" {
 		c.Links = append(c.Links, attestation(b, attested))
 	}
 	if u != nil {
@@ -197,15 +197,16 @@ func image(b *api.AgentBuild) Link {
 	return l
 }
 
+// attestation as status claims it. c is nil for a mode that is not attested.
 func attestation(b *api.AgentBuild, c *metav1.Condition) Link {
 	l := Link{Name: "attestation", State: Done}
-	if a := b.Status.Attestation; a != nil {
-		l.What = fmt.Sprintf("SLSA level %d, %s", a.Level, a.ProvenanceDigest)
+	if c == nil || b.Status.Attestation != nil {
+		l.What = b.Claim()
 	}
-	switch c.Status {
-	case metav1.ConditionTrue:
+	switch {
+	case c == nil || c.Status == metav1.ConditionTrue:
 		return l
-	case metav1.ConditionFalse:
+	case c.Status == metav1.ConditionFalse:
 		l.State = Failed
 	default:
 		l.State = Waiting
@@ -218,7 +219,9 @@ func lock(b *api.AgentBuild, u *updates.ImageUpdate) Link {
 	l := Link{Name: "lock", State: Done, What: strings.TrimSpace(cmp.Or(u.Status.PullRequest, u.Status.Commit) + " " + u.Spec.Branch)}
 	for _, h := range u.Status.Held {
 		if h.Build == b.Name && h.Image == b.Status.BuiltImage {
-			l.State, l.Why = Failed, "held back: "+h.Why+"\n  hint: build a newer commit, or list its digest in spec.accept of ImageUpdate "+u.Name
+			if l.State, l.Why = Failed, "held back: "+h.Why; !strings.Contains(h.Why, "\n  hint: ") {
+				l.Why += "\n  hint: build a newer commit, or list its digest in spec.accept of ImageUpdate " + u.Name
+			}
 			return l
 		}
 	}
@@ -228,7 +231,7 @@ func lock(b *api.AgentBuild, u *updates.ImageUpdate) Link {
 		l.State, l.Why = Waiting, "ImageUpdate "+u.Name+" has not been reconciled yet"
 	case ready.Reason == updates.ReasonProposed:
 		l.State, l.Why = Waiting, "the pull request is open\n  hint: merge it: "+u.Status.PullRequest
-	case ready.Status != metav1.ConditionTrue && ready.Reason != updates.ReasonHeldBack:
+	case ready.Status != metav1.ConditionTrue && ready.Reason != updates.ReasonHeldBack && ready.Reason != updates.ReasonNotAttested:
 		l.State, l.Why = Failed, "ImageUpdate "+u.Name+": "+ready.Message
 	}
 	return l

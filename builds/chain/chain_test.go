@@ -74,6 +74,35 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// What status says of an attestation is a claim, and an image without one is unattested.
+func TestClaim(t *testing.T) {
+	b := &api.AgentBuild{Status: api.AgentBuildStatus{Phase: api.PhaseSucceeded, BuiltImage: newer}}
+	what := func() string {
+		for _, l := range Of(Workload{}, b, nil).Links {
+			if l.Name == "attestation" {
+				return l.What
+			}
+		}
+		return "no link"
+	}
+	if got := what(); got != "unattested" {
+		t.Error(got)
+	}
+	b.Status.Conditions = []metav1.Condition{{Type: api.ConditionAttested, Status: metav1.ConditionTrue}}
+	b.Status.Attestation = &api.Attestation{Image: older, Level: 3, ProvenanceDigest: "sha256:5"}
+	if got := what(); got != "unattested" {
+		t.Errorf("the attestation of another image: %s", got)
+	}
+	b.Status.Attestation.Image = newer
+	if got := what(); got != "SLSA level 3, sha256:5 (claimed by status, not verified)" {
+		t.Error(got)
+	}
+	b.Status = api.AgentBuildStatus{Phase: api.PhaseBuilding}
+	if got := what(); got != "no link" {
+		t.Errorf("before the first image: %s", got)
+	}
+}
+
 // The build of a workload is that of its image, or of its name.
 func TestBuildOf(t *testing.T) {
 	build := func(namespace, name, image string) api.AgentBuild {

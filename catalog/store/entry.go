@@ -126,7 +126,7 @@ type Build struct {
 	Commit     string `json:"commit,omitempty"`
 	Repository string `json:"repository,omitempty"`
 	// Builder and Level are those of the image's provenance, and Provenance is where the
-	// registry has it; "" and 0 if the build is not attested.
+	// registry has it, as the status of the build claims; "" and 0 if it claims none.
 	Builder    string `json:"builder,omitempty"`
 	Level      int64  `json:"level,omitempty"`
 	Provenance string `json:"provenance,omitempty"`

@@ -65,7 +65,9 @@ func describe(out io.Writer, b *api.AgentBuild, tasks []api.TaskStatus) error {
 	}
 	row("Phase", string(s.Phase))
 	row("Message", strings.ReplaceAll(s.Message, "\n", "\n\t"))
-	row("Image", s.BuiltImage)
+	if row("Image", s.BuiltImage); s.BuiltImage != "" {
+		row("Attestation", b.Claim())
+	}
 	for _, p := range s.Platforms {
 		row(p.Platform, p.Digest)
 	}

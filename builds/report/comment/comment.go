@@ -29,7 +29,7 @@ func Build(b *api.AgentBuild) string {
 	if s.Phase != api.PhaseFailed || d == nil {
 		fmt.Fprintf(&out, "### Build %s\n\n%s\n", code(name), code(s.Message))
 		if s.Phase == api.PhaseSucceeded && s.BuiltImage != "" {
-			fmt.Fprintf(&out, "\nImage %s\n", code(s.BuiltImage))
+			fmt.Fprintf(&out, "\nImage %s, %s\n", code(s.BuiltImage), code(b.Claim()))
 		}
 		return out.String()
 	}
