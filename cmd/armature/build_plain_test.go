@@ -32,6 +32,9 @@ func TestBuildDescribeIsPlain(t *testing.T) {
 		"log":      func(b *api.AgentBuild) { b.Status.FailureDetails = &api.FailureDetails{LogTail: []string{hostile}} },
 		"revision": func(b *api.AgentBuild) { b.Spec.Source.SourceRevision = hostile },
 		"reason":   func(b *api.AgentBuild) { b.Status.Tasks = []api.TaskStatus{{Name: "only", Reason: hostile}} },
+		"attestation": func(b *api.AgentBuild) {
+			b.Status.BuiltImage, b.Status.Attestation = "x", &api.Attestation{Image: "x", ProvenanceDigest: hostile}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"}}

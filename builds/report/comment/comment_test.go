@@ -27,7 +27,12 @@ func TestHostileContent(t *testing.T) {
 	if quiet || !strings.Contains(packages, "and 51 more") || !strings.Contains(packages, "101 errors, 0 warnings") {
 		t.Errorf("%v %.300s", quiet, packages)
 	}
-	for name, text := range map[string]string{"build": Build(b), "package": packages} {
+	claims := &api.AgentBuild{Status: api.AgentBuildStatus{Phase: api.PhaseSucceeded, BuiltImage: hostile, Attestation: &api.Attestation{Image: hostile, Level: 3, ProvenanceDigest: hostile}}}
+	claimed := Build(claims)
+	if claims.Status.Attestation = nil; !strings.Contains(claimed, "claimed by status, not verified") || !strings.Contains(Build(claims), "`unattested`") {
+		t.Errorf("%s\n%s", claimed, Build(claims))
+	}
+	for name, text := range map[string]string{"build": Build(b), "package": packages, "claims": claimed} {
 		if len(text) > 100_000 {
 			t.Errorf("%s: %d bytes", name, len(text))
 		}
