@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/answers"
 	"github.com/armature-dev/armature/render/version"
@@ -62,17 +61,43 @@ func meter(ctx context.Context, answer io.Reader, memory *Share, decoding *atomi
 // items.
 var ErrTooLarge = answers.ErrTooLarge
 
-// Refusals that we make of a server's answer.
+// Refusals of what a server answers.
 var (
-	errOtherHost = errors.New("it redirects to another host")
-	errForbidden = errors.New("the catalog may not contact this address")
+	errOtherHost = Failed("it redirects to another host")
+	errForbidden = Failed("the catalog may not contact this address")
 )
 
-// StatusError is an HTTP status other than success.
-type StatusError int
+// Failure is why an agent or a tool server could not be asked, each time in the same words. It
+// does not quote the server, whose answer may contain anything, such as the credentials that it
+// was sent.
+type Failure struct {
+	Reason string
+	// Status is the HTTP status that the server answered; 0 for any other failure.
+	Status int
+	err    error
+}
 
-func (e StatusError) Error() string {
-	return strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", int(e), http.StatusText(int(e))))
+func (f *Failure) Error() string { return f.Reason }
+
+func (f *Failure) Unwrap() error { return f.err }
+
+// Failed returns a failure for a reason.
+func Failed(format string, args ...any) *Failure {
+	return &Failure{Reason: fmt.Sprintf(format, args...)}
+}
+
+// FailureOf returns the failure that an error is, or a failure for what went wrong in the network.
+func FailureOf(err error) *Failure {
+	var failure *Failure
+	if errors.As(err, &failure) {
+		return failure
+	}
+	return &Failure{Reason: reason(err), err: err}
+}
+
+// answered returns the failure of an HTTP status other than success.
+func answered(status int) *Failure {
+	return &Failure{Reason: strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", status, http.StatusText(status))), Status: status}
 }
 
 // Transport is for untrusted servers: no proxy, no compression that could blow
@@ -101,8 +126,13 @@ func sameHost(request *http.Request, via []*http.Request) error {
 }
 
 // Get reads at most limit bytes of JSON at a URL. What decoding it takes counts until
-// the caller settles it.
+// the caller settles it. Its error is a *Failure.
 func Get(ctx context.Context, transport http.RoundTripper, url string, limit int64, memory *Share, decoding *atomic.Int64) (data []byte, err error) {
+	defer func() {
+		if err != nil {
+			err = FailureOf(err)
+		}
+	}()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("the URL cannot be requested: %w", err)
@@ -115,7 +145,7 @@ func Get(ctx context.Context, transport http.RoundTripper, url string, limit int
 	}
 	defer func() { err = multi.Errors(err, response.Body.Close()) }()
 	if response.StatusCode != http.StatusOK {
-		return nil, StatusError(response.StatusCode)
+		return nil, answered(response.StatusCode)
 	}
 	data, err = io.ReadAll(io.LimitReader(meter(ctx, response.Body, memory, decoding), limit+1))
 	if err == nil && int64(len(data)) > limit {
@@ -130,35 +160,22 @@ const Program = "armature-catalog"
 // UserAgent names the program and its version in every request.
 func UserAgent() string { return version.UserAgent(Program) }
 
-// Reason says why a server could not be asked, each time in the same words. It
-// does not quote the server, whose answer may have anything, such as the
-// credentials that we sent.
-func Reason(err error) string {
-	var status StatusError
+func reason(err error) string {
 	var timeout net.Error
 	var certificate *tls.CertificateVerificationError
-	var card *kinds.CardError
-	var dns *net.DNSError
-	var missing *MissingError
-	for _, known := range []error{ErrTooLarge, errOtherHost, errForbidden, answers.ErrBusy} {
+	for _, known := range []error{ErrTooLarge, answers.ErrBusy} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
 	}
 	switch {
-	case errors.As(err, &missing):
-		return missing.Error()
-	case errors.As(err, &card):
-		return card.Error()
-	case errors.As(err, &status):
-		return status.Error()
 	case errors.As(err, &certificate):
 		return "its TLS certificate is not trusted: " + certificateReason(certificate.Err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return "it did not answer in time"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"
-	case errors.As(err, &dns):
+	case errors.As(err, new(*net.DNSError)):
 		return "its host name is not known"
 	}
 	return "the connection failed or was interrupted"
@@ -178,8 +195,3 @@ func certificateReason(err error) string {
 	}
 	return "it is invalid"
 }
-
-// MissingError is a thing in the cluster that has to be there first.
-type MissingError struct{ What string }
-
-func (e *MissingError) Error() string { return e.What }

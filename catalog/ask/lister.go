@@ -8,7 +8,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api/kagent"
-	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/tools"
 )
@@ -30,10 +29,10 @@ func (l *Lister) List(ctx context.Context, o client.Object, stateless string) (f
 	switch o := o.(type) {
 	case *kagent.RemoteMCPServer:
 		if at, err = RemoteEndpoint(ctx, nil, o); err != nil {
-			return nil, "", errors.New(Reason(err))
+			return nil, "", err
 		}
 	case *kagent.MCPServer:
-		at.URL = kinds.ServiceOf(o)
+		at.URL = o.URL()
 	}
 	at.ToolsAlone, at.Stateless = true, stateless
 	ask := func() (*Discovery, error) {
@@ -42,15 +41,12 @@ func (l *Lister) List(ctx context.Context, o client.Object, stateless string) (f
 		return Discover(ctx, l.dial, at, memory)
 	}
 	d, err := ask()
-	if stateless != "" && (errors.As(err, new(*MissingError)) || errors.As(err, new(StatusError))) {
-		at.Stateless = "" // it may speak another version by now
+	if failure := (*Failure)(nil); stateless != "" && errors.As(err, &failure) && failure.err == nil {
+		at.Stateless = "" // it answered, and may speak another version by now
 		d, err = ask()
 	}
-	if errors.Is(err, ErrTooLarge) {
-		return nil, "", ErrTooLarge
-	}
 	if err != nil {
-		return nil, "", errors.New(Reason(err))
+		return nil, "", err
 	}
 	found, err = definitions(d.Items)
 	return found, d.Info.ProtocolVersion, err

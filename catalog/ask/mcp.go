@@ -60,14 +60,14 @@ type Discovery struct {
 	memory *Share
 }
 
-// Discover asks an MCP server for its tools, resources and prompts.
-// memory is held for what it answers.
+// Discover asks an MCP server for its tools, resources and prompts. memory is held for what it
+// answers. Its error is a *Failure.
 func Discover(ctx context.Context, dial Dial, at Endpoint, memory *Share) (found *Discovery, err error) {
 	ctx, cancel := context.WithTimeout(ctx, at.Timeout)
 	defer cancel()
 	base, err := url.Parse(at.URL)
 	if err != nil {
-		return nil, &MissingError{"its URL cannot be read"}
+		return nil, Failed("its URL cannot be read")
 	}
 	guard := &guard{
 		next: Transport(dial, at.Roots, at.Host), base: base, headers: at.Headers, keep: !at.Terminate, silence: at.Silence, memory: memory, stateless: at.Stateless,
@@ -273,7 +273,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, g.note(err)
 	}
 	if response.StatusCode >= 400 && request.Method == http.MethodPost {
-		_ = g.note(StatusError(response.StatusCode))
+		_ = g.note(answered(response.StatusCode))
 	}
 	counted := meter(request.Context(), response.Body, g.memory, &g.decoding)
 	response.Body = &body{Reader: counted, Closer: response.Body, guard: g}
@@ -307,21 +307,20 @@ func (g *guard) note(err error) error {
 	return err
 }
 
-// explain replaces the SDK's error by what the network did, where that is known.
+// explain replaces the SDK's error by what the network did, if that is known.
 func (g *guard) explain(ctx context.Context, err error) error {
-	if err == nil || errors.As(err, new(*MissingError)) {
-		return err
+	noted := g.problem.Load()
+	switch {
+	case err == nil:
+		return nil
+	case noted != nil && !errors.Is(*noted, context.Canceled):
+		return FailureOf(*noted)
+	case ctx.Err() != nil:
+		return FailureOf(ctx.Err())
+	case errors.Is(err, ErrTooLarge), errors.Is(err, answers.ErrBusy):
+		return FailureOf(err)
 	}
-	if noted := g.problem.Load(); noted != nil && !errors.Is(*noted, context.Canceled) {
-		return *noted
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if errors.Is(err, ErrTooLarge) || errors.Is(err, answers.ErrBusy) {
-		return err
-	}
-	return &MissingError{"it does not follow the MCP protocol"}
+	return Failed("it does not follow the MCP protocol")
 }
 
 // body counts what is read of a response, and gives up on silence.
@@ -358,7 +357,7 @@ func RemoteEndpoint(ctx context.Context, live client.Reader, s *kagent.RemoteMCP
 	}
 	at.Silence = min(max(0, s.Spec.SseReadTimeout.Duration), maxTimeout)
 	if base, err := url.Parse(s.Spec.URL); err != nil || base.Host == "" || base.User != nil || base.Scheme != "http" && base.Scheme != "https" {
-		return at, &MissingError{"spec.url is not an http or https URL without user and password"}
+		return at, Failed("spec.url is not an http or https URL without user and password")
 	}
 	for _, h := range s.Spec.HeadersFrom {
 		value := h.Value
@@ -372,7 +371,7 @@ func RemoteEndpoint(ctx context.Context, live client.Reader, s *kagent.RemoteMCP
 			}
 		}
 		if !validHeader(h.Name, value) {
-			return at, &MissingError{fmt.Sprintf("header %q: its name or value is not valid in HTTP", h.Name)}
+			return at, Failed("header %q: its name or value is not valid in HTTP", h.Name)
 		}
 		at.Headers.Set(h.Name, value)
 	}
@@ -387,7 +386,7 @@ func RemoteEndpoint(ctx context.Context, live client.Reader, s *kagent.RemoteMCP
 			at.Roots = x509.NewCertPool()
 		}
 		if !at.Roots.AppendCertsFromPEM([]byte(pem)) {
-			return at, &MissingError{fmt.Sprintf("Secret %s holds no certificate under %s", secret, key)}
+			return at, Failed("Secret %s holds no certificate under %s", secret, key)
 		}
 	}
 	return at, nil
@@ -417,7 +416,7 @@ func validHeader(name, value string) bool {
 // valueFrom a key of a Secret or ConfigMap.
 func valueFrom(ctx context.Context, live client.Reader, namespace string, from kagent.ValueSource) (string, error) {
 	if live == nil {
-		return "", &MissingError{fmt.Sprintf("it needs %s %s, which is in the cluster", from.Type, from.Name)}
+		return "", Failed("it needs %s %s, which is in the cluster", from.Type, from.Name)
 	}
 	key := client.ObjectKey{Namespace: namespace, Name: from.Name}
 	var value string
@@ -436,13 +435,13 @@ func valueFrom(ctx context.Context, live client.Reader, namespace string, from k
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", &MissingError{fmt.Sprintf("%s %s is missing", from.Type, from.Name)}
+		return "", Failed("%s %s is missing", from.Type, from.Name)
 	case apierrors.IsForbidden(err):
-		return "", &MissingError{fmt.Sprintf("the catalog may not read %s %s", from.Type, from.Name)}
+		return "", Failed("the catalog may not read %s %s", from.Type, from.Name)
 	case err != nil:
 		return "", fmt.Errorf("reading %s %s/%s: %w", from.Type, namespace, from.Name, err)
 	case !found:
-		return "", &MissingError{fmt.Sprintf("%s %s has no key %s", from.Type, from.Name, from.Key)}
+		return "", Failed("%s %s has no key %s", from.Type, from.Name, from.Key)
 	}
 	return strings.TrimSpace(value), nil
 }

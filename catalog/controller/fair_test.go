@@ -21,6 +21,7 @@ import (
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/controller"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
 	"github.com/armature-dev/armature/render/process"
@@ -186,14 +187,14 @@ func TestLargeAnswersShareMemory(t *testing.T) {
 	}
 }
 
-func kindOf(t *testing.T, resource string) controller.Kind {
-	for _, k := range controller.Kinds() {
+func kindOf(t *testing.T, resource string) kinds.Kind {
+	for _, k := range kinds.All() {
 		if k.Resource == resource {
 			return k
 		}
 	}
 	t.Fatalf("no kind %s", resource)
-	return controller.Kind{}
+	return kinds.Kind{}
 }
 
 // meter counts the bytes that open connections have read.

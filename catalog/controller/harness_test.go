@@ -26,6 +26,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/controller"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
@@ -112,7 +113,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { w.must(w.store.Close()) })
 	w.logTo = logr.Discard()
 	w.r = (&controller.Reconciler{
-		Client: counted, Live: counted, Store: w.store, Dial: w.network.dial, CardTimeout: 30 * time.Second, Now: w.now,
+		Asker: kinds.Asker{Client: counted, Live: counted, Store: w.store, Dial: w.network.dial, CardTimeout: 30 * time.Second, Now: w.now},
 	}).Init()
 	w.must(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
 	return w
@@ -163,7 +164,7 @@ func (w *world) startWith(o controller.Options) (stop func()) {
 // sync reconciles one object once, and returns when it is due next.
 func (w *world) sync(resource, name string) time.Duration {
 	w.Helper()
-	for _, k := range controller.Kinds() {
+	for _, k := range kinds.All() {
 		if k.Resource == resource {
 			result, err := w.r.Reconcile(w.Context(), k, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: w.namespace, Name: name}})
 			w.must(err)

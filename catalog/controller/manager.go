@@ -55,7 +55,7 @@ type Options struct {
 	Dial ask.Dial
 	// Roots are trusted with agents' certificates; nil is the system's.
 	Roots *x509.CertPool
-	// CardKeys is that of Reconciler.
+	// CardKeys is that of kinds.Asker.
 	CardKeys string
 }
 
@@ -89,10 +89,10 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the catalog: %w", err)
 	}
-	r := (&Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Events: mgr.GetEventRecorder(ask.Program),
+	r := (&Reconciler{Events: mgr.GetEventRecorder(ask.Program), Asker: kinds.Asker{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store,
 		Dial: o.Dial, Roots: o.Roots, ServerPeriod: o.ServerPeriod, CardKeys: o.CardKeys,
-	}).Init()
+	}}).Init()
 	if err := process.Register(r.metrics.collectors()...); err != nil {
 		return err
 	}
@@ -118,14 +118,14 @@ const (
 // be listed or swept keeps no other from being followed, and is tried again.
 func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	var group sync.WaitGroup
-	for _, k := range Kinds() {
+	for _, k := range kinds.All() {
 		group.Go(func() { r.followKind(ctx, mgr, k, o) })
 	}
 	group.Wait()
 	return nil
 }
 
-func (r *Reconciler) followKind(ctx context.Context, mgr ctrl.Manager, k Kind, o Options) {
+func (r *Reconciler) followKind(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, o Options) {
 	log := ctrl.LoggerFrom(ctx).WithValues("resource", k.Resource)
 	started, patience := false, firstFollow
 	for ctx.Err() == nil { // it ends, and a cache that was filling with it
@@ -149,7 +149,7 @@ func (r *Reconciler) followKind(ctx context.Context, mgr ctrl.Manager, k Kind, o
 
 // followOnce starts the controller of a kind, then sweeps what vanished while
 // nobody watched. found is whether there is such a kind.
-func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k Kind, o Options, started *bool) (found bool, err error) {
+func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, o Options, started *bool) (found bool, err error) {
 	defer func() { r.metrics.followed(k.Resource, found, err) }()
 	_, err = mgr.GetRESTMapper().RESTMapping(k.GVK.GroupKind(), k.GVK.Version)
 	if meta.IsNoMatchError(err) {
@@ -172,9 +172,9 @@ func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k Kind, o
 // while it waits for them logs that as an error. Before them comes a look at what
 // they will list: controller-runtime's caches wait for each other, so one that
 // cannot fill would keep every other controller from starting.
-func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k Kind, o Options) error {
-	watched, lists := []client.Object{k.New()}, []client.ObjectList{k.list()}
-	if k.selectsPods {
+func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, o Options) error {
+	watched, lists := []client.Object{k.New()}, []client.ObjectList{listOf(k)}
+	if k.SelectsPods {
 		watched, lists = append(watched, &corev1.Pod{}), append(lists, &corev1.PodList{})
 	}
 	for _, l := range lists {
@@ -191,10 +191,10 @@ func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k Kind, o Opti
 }
 
 // sweep the entries of objects that are gone.
-func (r *Reconciler) sweep(ctx context.Context, k Kind, o Options) error {
+func (r *Reconciler) sweep(ctx context.Context, k kinds.Kind, o Options) error {
 	gone, err := r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) {
 		// Metadata alone, from the API server: the cache may be a moment behind.
-		l := k.list()
+		l := listOf(k)
 		if err := listAll(ctx, r.Live, o.Namespaces, l); err != nil {
 			return nil, err
 		}
@@ -212,6 +212,13 @@ func (r *Reconciler) sweep(ctx context.Context, k Kind, o Options) error {
 		ctrl.LoggerFrom(ctx).Info("swept entries of objects that are gone", "resource", k.Resource, "entries", gone)
 	}
 	return err
+}
+
+// listOf returns an empty list of the metadata of a kind's objects.
+func listOf(k kinds.Kind) client.ObjectList {
+	l := &metav1.PartialObjectMetadataList{}
+	l.SetGroupVersionKind(k.ListKind())
+	return l
 }
 
 // listAll of the namespaces that are looked after.
@@ -235,13 +242,13 @@ func listAll(ctx context.Context, live client.Reader, namespaces []string, l cli
 
 // setup says what wakes a reconcile: the object itself, and for cards the pods
 // that they select.
-func (r *Reconciler) setup(mgr ctrl.Manager, k Kind, concurrency int) error {
+func (r *Reconciler) setup(mgr ctrl.Manager, k kinds.Kind, concurrency int) error {
 	fair := managers.NewFairness(concurrency)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ReplaceAll(k.Resource, ".", "-")).
 		For(k.New(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, NewQueue: fair.Queue, RateLimiter: retries(), SkipNameValidation: ptr.To(true)})
-	if k.selectsPods {
+	if k.SelectsPods {
 		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(cardsOf(k, r.Client)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	}
 	return b.Complete(fair.Share(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -266,14 +273,14 @@ func specChanged(e event.UpdateEvent) bool {
 func podChanged(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*corev1.Pod)
 	after, ok2 := e.ObjectNew.(*corev1.Pod)
-	return !ok1 || !ok2 || podReady(before) != podReady(after) || before.Status.PodIP != after.Status.PodIP || !maps.Equal(before.Labels, after.Labels)
+	return !ok1 || !ok2 || kinds.PodReady(before) != kinds.PodReady(after) || before.Status.PodIP != after.Status.PodIP || !maps.Equal(before.Labels, after.Labels)
 }
 
 // cardsOf a pod: those of its namespace whose selector picks it. A card with a
 // targetRef is asked by its workload's selector, which only its sync knows.
-func cardsOf(k Kind, cache client.Client) handler.MapFunc {
+func cardsOf(k kinds.Kind, cache client.Client) handler.MapFunc {
 	return func(ctx context.Context, pod client.Object) (out []reconcile.Request) {
-		empty, err := cache.Scheme().New(k.listKind())
+		empty, err := cache.Scheme().New(k.ListKind())
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "listing cards", "resource", k.Resource)
 			return nil
@@ -282,7 +289,7 @@ func cardsOf(k Kind, cache client.Client) handler.MapFunc {
 		err = cache.List(ctx, cards, client.InNamespace(pod.GetNamespace()), client.UnsafeDisableDeepCopy)
 		if err == nil {
 			err = meta.EachListItem(cards, func(card runtime.Object) error {
-				o := card.(kinds.Object)
+				o := card.(client.Object)
 				spec, status := kinds.CardOf(o)
 				selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
 				if err == nil && (selector.Matches(labels.Set(pod.GetLabels())) || spec.TargetRef != nil || asked(status, pod.GetName())) {

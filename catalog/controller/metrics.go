@@ -42,16 +42,14 @@ func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.asks, m.seconds, m.writes, m.follows, m.entries}
 }
 
-func (m *metrics) asked(resource string, a answer, took time.Duration) {
+func (m *metrics) asked(resource string, failed bool, took time.Duration) {
 	result := "good"
-	if a.err != nil {
+	if failed {
 		result = "failed"
 	}
 	m.asks.WithLabelValues(resource, result).Inc()
 	m.seconds.WithLabelValues(resource).Observe(took.Seconds())
 }
-
-func (m *metrics) wrote(resource string) { m.writes.WithLabelValues(resource).Inc() }
 
 func (m *metrics) followed(resource string, found bool, err error) {
 	switch {

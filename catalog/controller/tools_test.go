@@ -18,8 +18,8 @@ import (
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/controller"
-	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
+	functionsapi "github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/tools"
 )
@@ -46,7 +46,7 @@ func (w *world) lockTools(name string) string {
 	}
 	var s kagent.RemoteMCPServer
 	w.must(w.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, &s))
-	locked, err := tools.Lock(kinds.ToolServer(&s), offered)
+	locked, err := tools.Lock(functionsapi.ToolServer{Group: "kagent.dev", Kind: "RemoteMCPServer", Namespace: w.namespace, Name: name}, offered)
 	w.must(err)
 	s.Annotations = map[string]string{keys.ToolsDigest: locked.Digest}
 	w.must(w.Update(w.Context(), &s))

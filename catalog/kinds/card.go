@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 
 	strict "sigs.k8s.io/json"
 
+	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -37,10 +37,10 @@ type skill struct {
 	Tags        []string `json:"tags"`
 }
 
-// CardError says what is wrong with a card.
-type CardError struct{ problem string }
-
-func (e *CardError) Error() string { return "not a valid agent card: " + e.problem }
+// invalid returns the failure of a card that is not valid.
+func invalid(format string, args ...any) error {
+	return ask.Failed("not a valid agent card: "+format, args...)
+}
 
 // maxSkills of one card.
 const maxSkills = 1000
@@ -51,43 +51,43 @@ const maxSkills = 1000
 func ReadCard(data []byte) (*Card, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 || data[0] != '{' {
-		return nil, &CardError{"it is not a JSON object"}
+		return nil, invalid("it is not a JSON object")
 	}
 	var any map[string]any
 	twice, err := strict.UnmarshalStrict(data, &any, strict.DisallowDuplicateFields)
 	switch {
 	case err != nil:
-		return nil, &CardError{"it is not a JSON object"}
+		return nil, invalid("it is not a JSON object")
 	case len(twice) > 0:
-		return nil, &CardError{"it has two fields of one name"}
+		return nil, invalid("it has two fields of one name")
 	}
 	c := &Card{}
 	if err := strict.UnmarshalCaseSensitivePreserveInts(data, c); err != nil {
-		return nil, &CardError{"its fields are not those of A2A"}
+		return nil, invalid("its fields are not those of A2A")
 	}
 	switch {
 	case c.Name == "":
-		return nil, &CardError{"it has no name"}
+		return nil, invalid("it has no name")
 	case len(c.Skills) > maxSkills:
-		return nil, &CardError{fmt.Sprintf("it has more than %d skills", maxSkills)}
+		return nil, invalid("it has more than %d skills", maxSkills)
 	}
 	c.skills = make([]skill, len(c.Skills))
 	for i, text := range c.Skills {
 		s := &c.skills[i]
 		if err := strict.UnmarshalCaseSensitivePreserveInts(text, s); err != nil {
-			return nil, &CardError{"its fields are not those of A2A"}
+			return nil, invalid("its fields are not those of A2A")
 		}
 		if s.Name == "" && s.ID == "" {
-			return nil, &CardError{fmt.Sprintf("skill %d has neither name nor id", i+1)}
+			return nil, invalid("skill %d has neither name nor id", i+1)
 		}
 	}
 	if c.Document, err = json.Marshal(any); err != nil {
-		return nil, &CardError{"it is not a JSON object"}
+		return nil, invalid("it is not a JSON object")
 	}
 	return c, nil
 }
 
-// Fill an entry with what the card says.
+// Fill writes what the card says into an entry.
 func (c *Card) Fill(e *store.Entry) {
 	e.Title, e.Description, e.Version, e.URL, e.Provider = c.Name, c.Description, c.Version, c.URL, c.Provider.Organization
 	if c.URL == "" && len(c.Interfaces) > 0 {

@@ -1,30 +1,40 @@
-// Package entry is what the objects of the catalog's kinds say by themselves: their
-// spec, and the last good answer in their status. It makes no
-// request and needs no cluster, so that commands read manifests with it.
+// Package kinds has the kinds of objects that the catalog follows, one file for each: how an
+// object is read, how the agent or tool server behind it is asked, what is written into its
+// status, and which rights all that takes.
+//
+// Reading an object makes no request and needs no cluster, so that commands read manifests.
 package kinds
 
 import (
+	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
-	publishedapi "github.com/armature-dev/armature/catalog/api/published"
+	"github.com/armature-dev/armature/catalog/api/published"
+	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Object of the catalog: a type of catalog/api, or *unstructured.Unstructured.
-type Object interface {
-	metav1.Object
-	runtime.Object
+// All returns the kinds of the catalog. Their roles, and what the console lists, follow from
+// them.
+func All() []Kind {
+	return []Kind{
+		agentCard(), publishedCard(), remoteServer(), server(),
+		agent(), agentOfKagent1(), remoteServerOfKagent1(),
+	}
 }
 
 // Kind is a kind of objects that the catalog follows.
@@ -32,65 +42,186 @@ type Kind struct {
 	// Resource is its name in the API, such as agentcards.kagenti.io.
 	Resource string
 	GVK      schema.GroupVersionKind
-	// New makes an object of the kind.
-	New func() Object
-	// read notes what an object says by itself.
-	read func(*store.Entry, Object)
+	// New returns an empty object of the kind.
+	New func() client.Object
+	// SelectsPods reports whether objects of the kind select the pods to ask.
+	SelectsPods bool
+	// rights are those that asking takes, beside reading the objects and writing their status.
+	rights []Right
+
+	// read notes in an entry what an object says by itself.
+	read func(*store.Entry, client.Object)
+	// ask notes in an answer what the agent or server of an object says. An *ask.Failure becomes
+	// the state of the entry, any other error is the API server's. It is nil for objects whose
+	// agents and servers kagent asks.
+	ask func(ctx context.Context, by *Asker, o client.Object, a *Answer, memory *ask.Share) error
+	// report puts an answer into the status of an object. It is nil where ask is.
+	report func(o client.Object, a *Answer, now time.Time)
 }
 
-// GVR is its resource with the version that is read.
+// Right to use a resource of the API server.
+type Right struct {
+	Group, Resource string
+	Verbs           []string
+	// For says what takes the right.
+	For string
+}
+
+// Rights returns the rights to read the objects of the kind, to ask, and to report.
+func (k Kind) Rights() []Right {
+	name, group, _ := strings.Cut(k.Resource, ".")
+	all := []Right{{group, name, []string{"get", "list", "watch"}, k.GVK.Kind + " of " + k.GVK.GroupVersion().String()}}
+	if k.report != nil {
+		all = append(all, Right{group, name + "/status", []string{"patch"}, ""})
+	}
+	return append(all, k.rights...)
+}
+
+// GVR returns the resource of the kind in the version that is read.
 func (k Kind) GVR() schema.GroupVersionResource {
 	name, _, _ := strings.Cut(k.Resource, ".")
 	return k.GVK.GroupVersion().WithResource(name)
 }
 
-// successor is the version of kagent 1.0, whose types the catalog does not know.
-var successor = schema.GroupVersion{Group: "api.kagent.dev", Version: "v1alpha3"}
-
-// Kinds of the catalog. This is their only list: Kinds of catalog/controller says how
-// their agents and servers are asked.
-func Kinds() []Kind {
-	return []Kind{
-		{"agentcards.kagenti.io", api.GroupVersion.WithKind("AgentCard"), func() Object { return &api.AgentCard{} }, fromCard},
-		{"agentcards.agent.kagenti.dev", publishedapi.GroupVersion.WithKind("AgentCard"), func() Object { return &publishedapi.AgentCard{} }, fromCard},
-		{"remotemcpservers.kagent.dev", kagent.V1alpha2.WithKind("RemoteMCPServer"), func() Object { return &kagent.RemoteMCPServer{} }, fromRemoteServer},
-		{"mcpservers.kagent.dev", kagent.V1alpha1.WithKind("MCPServer"), func() Object { return &kagent.MCPServer{} }, fromServer},
-		untyped("agents.kagent.dev", kagent.V1alpha2.WithKind("Agent"), fromAgent),
-		untyped("agents.api.kagent.dev", successor.WithKind("Agent"), fromSuccessor),
-		untyped("remotemcpservers.api.kagent.dev", successor.WithKind("RemoteMCPServer"), fromSuccessorServer),
-	}
+// ListKind returns the kind of a list of objects.
+func (k Kind) ListKind() schema.GroupVersionKind {
+	return k.GVK.GroupVersion().WithKind(k.GVK.Kind + "List")
 }
 
-// untyped is a kind whose type is kagent's own.
-func untyped(resource string, gvk schema.GroupVersionKind, read func(*store.Entry, Object)) Kind {
-	return Kind{resource, gvk, func() Object {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(gvk)
-		return u
-	}, read}
+// Asker asks agents and servers.
+type Asker struct {
+	// Client reads from the caches and writes to the API server.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Store of the catalog.
+	Store store.Store
+	// Dial opens connections to agents and servers.
+	Dial ask.Dial
+	// Roots are trusted with agents' certificates; nil is the system's.
+	Roots *x509.CertPool
+	// ServerPeriod is how often MCP servers are asked.
+	ServerPeriod time.Duration
+	// CardTimeout bounds the fetch of one card.
+	CardTimeout time.Duration
+	// CardKeys is a folder with the keys that verify agent cards, as ReadCardKeys reads them; "" is
+	// none.
+	CardKeys string
+	// Now returns the time.
+	Now func() time.Time
+
+	cardKeys keyFolder
 }
 
-// kindOf gives the row of a kind.
-func kindOf(gk schema.GroupKind) (Kind, bool) {
-	kinds := Kinds()
-	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.GVK.GroupKind() == gk })
-	if i < 0 {
-		return Kind{}, false
+// Answer is what asking for one object found.
+type Answer struct {
+	Entry store.Entry
+	// Complete reports whether the entry's items are all there are; otherwise those stored before
+	// remain.
+	Complete bool
+	// Failure is why not all went well; nil if all did.
+	Failure *ask.Failure
+	// Next is when to ask again while all goes well; zero is never.
+	Next time.Duration
+	// Lock compares the tools of a server with the lock of its package.
+	Lock Lock
+
+	kind  Kind
+	cards []fetched
+}
+
+// Ask asks the agent or server of an object. before is what the catalog knows, without items. memory
+// is held for the answer until it is stored.
+func (k Kind) Ask(ctx context.Context, by *Asker, o client.Object, before store.Entry, memory *ask.Share) (*Answer, error) {
+	if k.ask == nil {
+		return &Answer{Entry: k.Entry(o, store.Entry{}), Complete: true, Next: by.ServerPeriod}, nil
 	}
-	return kinds[i], true
+	a := &Answer{kind: k, Entry: k.Entry(o, before)}
+	err := k.ask(ctx, by, o, a, memory)
+	if failure := (*ask.Failure)(nil); errors.As(err, &failure) {
+		a.fail(failure)
+		return a, nil
+	}
+	return a, err
+}
+
+// fail keeps the last good answer and says what went wrong.
+func (a *Answer) fail(failure *ask.Failure) {
+	a.Failure = failure
+	a.Entry.Health, a.Entry.Message = store.Failing, failure.Reason
+}
+
+// Report puts an answer into the status of an object, and reports whether the kind has one.
+func (k Kind) Report(o client.Object, a *Answer, now time.Time) bool {
+	if k.report == nil {
+		return false
+	}
+	k.report(o, a, now)
+	return true
+}
+
+// Entry returns what the catalog knows of an object before the first request: what it knew
+// before, or what the object itself says.
+func (k Kind) Entry(o client.Object, before store.Entry) store.Entry {
+	e, gvk := before, o.GetObjectKind().GroupVersionKind()
+	if gvk.Empty() { // objects from a cache do not say
+		gvk = k.GVK
+	}
+	e.Key = store.Key{Resource: k.Resource, Namespace: o.GetNamespace(), Name: o.GetName()}
+	e.UID, e.APIVersion, e.Kind = string(o.GetUID()), gvk.GroupVersion().String(), gvk.Kind
+	e.Generation, e.Labels, e.Created = o.GetGeneration(), o.GetLabels(), o.GetCreationTimestamp().UTC()
+	e.PublishedURL = o.GetAnnotations()[keys.PublishedURL]
+	if before.UID == "" {
+		e.Health = store.Unknown
+		k.read(&e, o)
+	}
+	return e
+}
+
+// Of returns what an object of the catalog's kinds says by itself: its spec, and the last good
+// answer in its status. ok is false for other kinds.
+func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
+	all, gvk := All(), u.GroupVersionKind()
+	at := slices.IndexFunc(all, func(k Kind) bool { return k.GVK.GroupKind() == gvk.GroupKind() })
+	if at < 0 {
+		return e, false, nil
+	}
+	k := all[at]
+	o := k.New()
+	if _, untyped := o.(*unstructured.Unstructured); untyped {
+		o = u
+	} else {
+		ours := gvk.Group != kagent.Group // of kagent's the catalog knows some fields alone
+		if gvk.Version != k.GVK.Version {
+			err = fmt.Errorf("its apiVersion %s is unknown: use %s", u.GetAPIVersion(), k.GVK.GroupVersion())
+		} else {
+			err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, o, ours)
+		}
+		if err != nil {
+			return e, true, fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+	}
+	e = k.Entry(o, store.Entry{})
+	if e.UID == "" {
+		e.UID = e.Resource + "/" + e.Namespace + "/" + e.Name
+	}
+	return e, true, nil
 }
 
 // AddToScheme adds the kinds of the catalog, but for those whose types are kagent's own.
 func AddToScheme(scheme *runtime.Scheme) error {
-	err := multi.Errors(api.AddToScheme(scheme), publishedapi.AddToScheme(scheme), kagent.AddToScheme(scheme))
+	err := multi.Errors(api.AddToScheme(scheme), published.AddToScheme(scheme), kagent.AddToScheme(scheme))
 	if err != nil {
 		return fmt.Errorf("building the scheme: %w", err)
 	}
 	return nil
 }
 
-// buildScheme builds the scheme of these kinds once. It is shared: do not add to it.
-var buildScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
-	scheme := runtime.NewScheme()
-	return scheme, AddToScheme(scheme)
-})
+// untyped returns an empty object of a kind whose type is kagent's own.
+func untyped(gvk schema.GroupVersionKind) func() client.Object {
+	return func() client.Object {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(gvk)
+		return u
+	}
+}

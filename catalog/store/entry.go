@@ -166,6 +166,35 @@ func Self(e Entry) Item {
 // Names are the texts by which an item is found first.
 func (i Item) Names() string { return strings.Join([]string{i.Name, splitName(i.Name), i.Title}, " ") }
 
+// countItems counts items by kind; nil for none.
+func countItems(items []Item) (counts map[string]int) {
+	for _, i := range items {
+		if counts == nil {
+			counts = map[string]int{}
+		}
+		counts[i.Kind]++
+	}
+	return counts
+}
+
+// Offers describes the items of an entry, such as "2 skills, 1 tool"; "" for none.
+func Offers(e Entry) string {
+	counts := e.Counts
+	if len(e.Items) > 0 {
+		counts = countItems(e.Items)
+	}
+	var parts []string
+	for _, kind := range []string{Skill, Tool, Resource, Prompt} {
+		switch n := counts[kind]; {
+		case n == 1:
+			parts = append(parts, "1 "+kind)
+		case n > 1:
+			parts = append(parts, fmt.Sprintf("%d %ss", n, kind))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 // Row is an entry as a store keeps it.
 type Row struct {
 	Entry Entry
@@ -188,13 +217,7 @@ func NewRow(e Entry, items bool) (Row, error) {
 			return r, fmt.Errorf("items of %s/%s: %w", e.Namespace, e.Name, err)
 		}
 		r.ItemsHash = hash(text)
-		e.Counts = nil
-		for _, item := range e.Items {
-			if e.Counts == nil {
-				e.Counts = map[string]int{}
-			}
-			e.Counts[item.Kind]++
-		}
+		e.Counts = countItems(e.Items)
 	}
 	e.Items, e.Revision = nil, 0
 	var err error

@@ -4,7 +4,10 @@
 package kagent
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -52,6 +55,12 @@ type MCPServer struct {
 		// Conditions: Discovered is the catalog's, all others are kagent's.
 		Conditions []metav1.Condition `json:"conditions,omitempty"`
 	} `json:"status,omitempty"`
+}
+
+// URL returns where the server listens in the cluster.
+func (s *MCPServer) URL() string {
+	port, path := cmp.Or(s.Spec.Deployment.Port, 3000), cmp.Or(s.Spec.HTTPTransport.TargetPath, "/mcp")
+	return fmt.Sprintf("http://%s.%s.svc:%d/%s", s.Name, s.Namespace, port, strings.TrimPrefix(path, "/"))
 }
 
 // MCPServerList is what a list request answers.

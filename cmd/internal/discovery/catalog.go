@@ -20,7 +20,6 @@ import (
 	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/deliver/objects"
 )
 
@@ -220,7 +219,7 @@ func (c *catalog) table(answer any, entries []store.Entry) cli.Listing {
 		Empty:   "nothing found" + cli.Where(c.query.Namespace),
 	}
 	for _, e := range entries {
-		l.Rows = append(l.Rows, []string{e.Namespace, e.Name, e.Kind, short(e.Title), string(e.Health), offers(e), answered(e), e.Version, e.URL, e.Resource, e.Message})
+		l.Rows = append(l.Rows, []string{e.Namespace, e.Name, e.Kind, short(e.Title), string(e.Health), store.Offers(e), answered(e), e.Version, e.URL, e.Resource, e.Message})
 		l.Names = append(l.Names, e.Namespace+"/"+e.Name)
 	}
 	return l
@@ -243,16 +242,6 @@ func (c *catalog) hits(hits []store.Hit) cli.Listing {
 		l.Names = append(l.Names, in)
 	}
 	return l
-}
-
-func offers(e store.Entry) string {
-	var parts []string
-	for _, kind := range []string{store.Skill, store.Tool, store.Resource, store.Prompt} {
-		if n := e.Counts[kind]; n > 0 {
-			parts = append(parts, krm.Count(n, kind))
-		}
-	}
-	return strings.Join(parts, ", ")
 }
 
 func answered(e store.Entry) string {

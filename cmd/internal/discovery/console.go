@@ -189,7 +189,7 @@ func keepFilled(ctx context.Context, s store.Store, objects dynamic.Interface, n
 // fillCatalog fills the store with what the resources of the catalog say by themselves. A kind that the
 // cluster lacks, or that may not be listed, has no entries.
 func fillCatalog(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string) error {
-	for _, kind := range kinds.Kinds() {
+	for _, kind := range kinds.All() {
 		_, err := s.Sweep(ctx, kind.Resource, func() (map[string]bool, error) { return fillKind(ctx, s, objects, namespace, kind) })
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-package controller
+package kinds
 
 import (
 	"context"
@@ -6,56 +6,55 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/ask"
-	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	functionsapi "github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/tools"
 )
 
-// lock is how what a server offers compares with the lock of its package.
-type lock struct {
-	state   store.ToolLock
-	message string
+// Lock is how the tools of a server compare with the lock of its package.
+type Lock struct {
+	State   store.ToolLock
+	Message string
 }
 
-// judgeLock compares tools with the digest that a render wrote onto the object. The tools
-// that the catalog had before say which of them changed.
-func (r *Reconciler) judgeLock(ctx context.Context, o client.Object, before store.Entry, items []store.Item, memory *ask.Share) (lock, error) {
+// storeTimeout bounds what is read of the store: one that hangs must not occupy a worker forever.
+const storeTimeout = 30 * time.Second
+
+// judgeLock compares tools with the digest that a render wrote onto the object. The tools that
+// the catalog had before say which of them changed.
+func (by *Asker) judgeLock(ctx context.Context, o client.Object, a *Answer, items []store.Item, memory *ask.Share) (Lock, error) {
 	want := o.GetAnnotations()[keys.ToolsDigest]
 	if want == "" {
-		return lock{}, nil
+		return Lock{}, nil
 	}
-	server := kinds.ToolServer(o)
+	server := functionsapi.ToolServer{Group: a.kind.GVK.Group, Kind: a.kind.GVK.Kind, Namespace: o.GetNamespace(), Name: o.GetName()}
 	is, refused, err := lockOf(ctx, server, items, memory)
 	switch {
 	case err != nil:
-		return lock{}, err
+		return Lock{}, ask.FailureOf(err)
 	case refused != "":
-		return lock{store.ToolsDrifted, refused}, nil
+		return Lock{store.ToolsDrifted, refused}, nil
 	case is.Digest == want:
-		return lock{store.ToolsLocked, "the server offers the tools of the lock, " + want}, nil
+		return Lock{store.ToolsLocked, "the server offers the tools of the lock, " + want}, nil
 	}
 	message := drifted(is.Digest)
-	if before.ToolLock == store.ToolsLocked {
+	if a.Entry.ToolLock == store.ToolsLocked {
 		storing, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
-		if known, err := r.Store.Get(storing, before.Key); err == nil {
+		if known, err := by.Store.Get(storing, a.Entry.Key); err == nil {
 			if was, refused, err := lockOf(ctx, server, known.Items, memory); err == nil && refused == "" {
 				message += changed(was, is)
 			}
 		}
 	}
-	return lock{store.ToolsDrifted, message}, nil
+	return Lock{store.ToolsDrifted, message}, nil
 }
 
-// lockOf gives what a lock has of tools, or why they cannot be locked. It reads one tool at a
+// lockOf returns what a lock has of tools, or why they cannot be locked. It reads one tool at a
 // time, whose memory counts meanwhile.
 func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.Item, memory *ask.Share) (locked functionsapi.LockedToolServer, refused string, err error) {
 	locked.ToolServer = server
@@ -116,27 +115,3 @@ func changed(was, is functionsapi.LockedToolServer) (text string) {
 
 // maxNamed is how many tools a message names.
 const maxNamed = 10
-
-// lockCondition states whether a server offers the tools of the lock. An object that no
-// lock knows has no such condition. The verdict on the last good answer stays while a server
-// does not answer.
-func lockCondition(list *[]metav1.Condition, o client.Object, a answer, now time.Time) {
-	if o.GetAnnotations()[keys.ToolsDigest] == "" {
-		meta.RemoveStatusCondition(list, api.ConditionToolsLocked)
-		return
-	}
-	if !a.replace {
-		return
-	}
-	c := metav1.Condition{
-		Type: api.ConditionToolsLocked, ObservedGeneration: o.GetGeneration(), LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
-		Status: metav1.ConditionTrue, Reason: string(a.lock.state), Message: a.lock.message,
-	}
-	if a.lock.state == store.ToolsDrifted {
-		c.Status = metav1.ConditionFalse
-		if before := meta.FindStatusCondition(*list, c.Type); before != nil && strings.HasPrefix(before.Message, c.Message) {
-			c.Message = before.Message // which names the tools
-		}
-	}
-	meta.SetStatusCondition(list, c)
-}

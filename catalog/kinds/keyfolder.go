@@ -1,4 +1,4 @@
-package controller
+package kinds
 
 import (
 	"context"
@@ -11,9 +11,8 @@ import (
 	"sync"
 	"time"
 
-	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/functions/multi"
 )
 
@@ -27,21 +26,21 @@ const (
 // keyFolder has the keys of a folder, which changes when the ConfigMap behind it does.
 type keyFolder struct {
 	mu   sync.Mutex
-	keys kinds.CardKeys
+	keys CardKeys
 	read time.Time
 	last string // what was wrong
 }
 
-// now gives the keys of a folder. What is wrong with a file is logged once, and the other
+// now returns the keys of a folder. What is wrong with a file is logged once, and the other
 // files count.
-func (k *keyFolder) now(ctx context.Context, folder string) kinds.CardKeys {
+func (k *keyFolder) now(ctx context.Context, folder string) CardKeys {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if folder == "" || !k.read.IsZero() && time.Since(k.read) < keyPeriod {
 		return k.keys
 	}
 	files, err := keyFiles(folder)
-	keys, unread := kinds.ReadCardKeys(files)
+	keys, unread := ReadCardKeys(files)
 	k.keys, k.read = keys, time.Now()
 	err = multi.Errors(err, unread)
 	text := ""
@@ -49,7 +48,7 @@ func (k *keyFolder) now(ctx context.Context, folder string) kinds.CardKeys {
 		text = err.Error()
 	}
 	if text != "" && text != k.last {
-		ctrl.LoggerFrom(ctx).Error(err, "reading the keys of agent cards", "folder", folder)
+		log.FromContext(ctx).Error(err, "reading the keys of agent cards", "folder", folder)
 	}
 	k.last = text
 	return k.keys

@@ -1,13 +1,13 @@
-package controller
+package kinds
 
 import (
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -26,8 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api"
+	"github.com/armature-dev/armature/catalog/api/published"
 	"github.com/armature-dev/armature/catalog/ask"
-	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -47,56 +47,127 @@ const (
 	maxStatusBytes = 512 << 10
 )
 
+// agentCard is AgentCard in the group of source 001.
+func agentCard() Kind {
+	return cardKind("agentcards.kagenti.io", api.GroupVersion, func() client.Object { return &api.AgentCard{} })
+}
+
+// publishedCard is AgentCard in the group in which the kagenti operator publishes it.
+func publishedCard() Kind {
+	return cardKind("agentcards.agent.kagenti.dev", published.GroupVersion, func() client.Object { return &published.AgentCard{} })
+}
+
+func cardKind(resource string, gv schema.GroupVersion, empty func() client.Object) Kind {
+	read := []string{"get", "list"}
+	return Kind{
+		Resource: resource, GVK: gv.WithKind("AgentCard"), New: empty, SelectsPods: true,
+		read: readAgentCard, ask: askAgent, report: reportAgentCard,
+		rights: []Right{
+			{"", "pods", []string{"get", "list", "watch"}, "whom to ask for cards"},
+			{"apps", "deployments", read, "workloads that an AgentCard refers to, which the console shows"},
+			{"apps", "statefulsets", read, ""}, {"apps", "daemonsets", read, ""},
+			{"apps", "replicasets", []string{"get"}, ""},
+			{"batch", "jobs", read, ""}, {"batch", "cronjobs", read, ""},
+		},
+	}
+}
+
+// CardOf returns the parts of an AgentCard of either group.
+func CardOf(o client.Object) (*api.AgentCardSpec, *api.AgentCardStatus) {
+	if c, ok := o.(*published.AgentCard); ok {
+		return &c.Spec, &c.Status
+	}
+	c := o.(*api.AgentCard)
+	return &c.Spec, &c.Status
+}
+
+func readAgentCard(e *store.Entry, object client.Object) {
+	spec, status := CardOf(object)
+	e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
+	good := false
+	for _, c := range status.Cards {
+		i := store.Instance{Pod: c.PodName, URL: c.URL, Status: c.FetchStatus, Signature: c.Verdict, SignedBy: c.SignedBy}
+		if c.LastFetchTime != nil {
+			i.Fetched = c.LastFetchTime.UTC()
+			if e.Fetched.Before(i.Fetched) {
+				e.Fetched = i.Fetched
+			}
+		}
+		e.Instances = append(e.Instances, i)
+		if c.Card == nil || good {
+			continue
+		}
+		if card, err := ReadCard(c.Card.Raw); err == nil {
+			card.Fill(e)
+			good = true
+		}
+	}
+	if signed := meta.FindStatusCondition(status.Conditions, api.ConditionSigned); signed != nil {
+		e.Signature = signed.Reason
+		if len(e.Instances) > 0 && signed.Status == metav1.ConditionTrue {
+			e.SignedBy = e.Instances[0].SignedBy
+		}
+	}
+	describe(e, spec.Metadata)
+	if !good && spec.Metadata != nil {
+		e.Title = cmp.Or(spec.Metadata.Name, e.Title)
+	}
+	e.Message = status.Message
+	if h, ok := map[api.Phase]store.Health{api.PhaseActive: store.Healthy, api.PhaseDegraded: store.Degraded, api.PhaseFailed: store.Failing}[status.Phase]; ok {
+		e.Health = h
+	}
+}
+
+// describe describes an agent by its AgentCard where its own card is silent.
+func describe(e *store.Entry, m *api.CardMetadata) {
+	if m == nil {
+		return
+	}
+	e.Title = cmp.Or(e.Title, m.Name)
+	e.Description = cmp.Or(e.Description, m.Description)
+	e.Tags = m.Tags
+}
+
 // askAgent fetches the cards of all ready pods that an AgentCard selects.
-func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store.Entry, memory *ask.Share) (answer, error) {
-	spec, status := kinds.CardOf(o)
-	a := answer{entry: kinds.New(o, before), next: period(spec)}
-	pods, err := readyPods(ctx, r.Client, r.Live, o.GetNamespace(), spec)
-	if problem := (*ask.MissingError)(nil); errors.As(err, &problem) {
-		a.fail(problem)
-		a.write = cardStatus(o, *status, a, nil, r.now())
-		return a, nil
-	}
+func askAgent(ctx context.Context, by *Asker, o client.Object, a *Answer, memory *ask.Share) error {
+	spec, _ := CardOf(o)
+	a.Next = period(spec)
+	pods, err := by.readyPods(ctx, o.GetNamespace(), spec)
 	if err != nil {
-		return a, err
+		return err
 	}
-	got := r.fetchAll(ctx, spec, pods, before, memory)
-	a.entry.Instances, a.entry.Images = nil, images(pods)
-	if worst, ok := worstVerdict(got); ok {
-		a.entry.Signature, a.entry.SignedBy = worst.Verdict, worst.SignedBy
+	before := a.Entry
+	a.cards = by.fetchAll(ctx, spec, pods, before, memory)
+	a.Entry.Instances, a.Entry.Images = nil, images(pods)
+	if worst, ok := worstVerdict(a.cards); ok {
+		a.Entry.Signature, a.Entry.SignedBy = worst.Verdict, worst.SignedBy
 	}
-	good := -1
-	for i, f := range got {
-		a.entry.Instances = append(a.entry.Instances, f.Instance)
-		if f.card != nil && good < 0 {
-			good = i
-		}
+	for _, f := range a.cards {
+		a.Entry.Instances = append(a.Entry.Instances, f.Instance)
 	}
-	failed := slices.IndexFunc(got, func(f fetched) bool { return f.card == nil })
+	good := slices.IndexFunc(a.cards, func(f fetched) bool { return f.card != nil })
+	bad := slices.IndexFunc(a.cards, func(f fetched) bool { return f.card == nil })
 	switch {
-	case len(got) == 0:
-		a.entry.Health, a.entry.Message = store.Unknown, "no selected pod is ready"
+	case len(a.cards) == 0:
+		a.Entry.Health, a.Entry.Message = store.Unknown, "no selected pod is ready"
 	case good < 0:
-		a.fail(got[0].err)
+		a.fail(a.cards[0].failure)
 	default:
-		got[good].card.Fill(&a.entry)
-		kinds.Describe(&a.entry, spec.Metadata)
-		a.replace = true
-		a.entry.Fetched = r.now()
-		a.entry.Health, a.entry.Message = store.Healthy, ""
-		if failed >= 0 {
-			a.entry.Health = store.Degraded
-			a.entry.Message = fmt.Sprintf("pod %s: %s", got[failed].Pod, ask.Reason(got[failed].err))
-			a.err = got[failed].err
+		a.cards[good].card.Fill(&a.Entry)
+		describe(&a.Entry, spec.Metadata)
+		a.Complete = true
+		a.Entry.Fetched = by.Now()
+		a.Entry.Health, a.Entry.Message = store.Healthy, ""
+		if bad >= 0 {
+			a.Failure = a.cards[bad].failure
+			a.Entry.Health = store.Degraded
+			a.Entry.Message = fmt.Sprintf("pod %s: %s", a.cards[bad].Pod, a.Failure.Reason)
 		}
 	}
-	if !slices.Equal(a.entry.Images, before.Images) {
-		if a.entry.Builds, err = buildsOf(ctx, r.Live, a.entry); err != nil {
-			return a, err
-		}
+	if !slices.Equal(a.Entry.Images, before.Images) {
+		a.Entry.Builds, err = buildsOf(ctx, by.Live, a.Entry)
 	}
-	a.write = cardStatus(o, *status, a, got, r.now())
-	return a, nil
+	return err
 }
 
 func period(spec *api.AgentCardSpec) time.Duration {
@@ -110,20 +181,20 @@ func period(spec *api.AgentCardSpec) time.Duration {
 type fetched struct {
 	store.Instance
 	ip   string
-	card *kinds.Card
+	card *Card
 	// verdict is on the card, as it was answered.
-	verdict kinds.Verdict
-	err     error
+	verdict Verdict
+	failure *ask.Failure // nil where there is a card
 }
 
 // fetchAll asks the pods, a few at once, within one time-out for each.
-func (r *Reconciler) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []corev1.Pod, before store.Entry, memory *ask.Share) []fetched {
+func (by *Asker) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []corev1.Pod, before store.Entry, memory *ask.Share) []fetched {
 	out := make([]fetched, len(pods))
 	var group errgroup.Group
 	group.SetLimit(8)
 	for i := range pods {
 		group.Go(func() error {
-			out[i] = r.fetch(ctx, spec, &pods[i], memory)
+			out[i] = by.fetch(ctx, spec, &pods[i], memory)
 			if old := slices.IndexFunc(before.Instances, func(o store.Instance) bool { return o.Pod == pods[i].Name }); old >= 0 && out[i].card == nil {
 				out[i].Version = before.Instances[old].Version
 				out[i].Instance.Signature, out[i].Instance.SignedBy = before.Instances[old].Signature, before.Instances[old].SignedBy
@@ -138,8 +209,8 @@ func (r *Reconciler) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods
 	return out
 }
 
-func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *corev1.Pod, memory *ask.Share) fetched {
-	ctx, cancel := context.WithTimeout(ctx, r.CardTimeout)
+func (by *Asker) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *corev1.Pod, memory *ask.Share) fetched {
+	ctx, cancel := context.WithTimeout(ctx, by.CardTimeout)
 	defer cancel()
 	scheme, port, paths := "http", int32(defaultPort), defaultPaths
 	if e := spec.Endpoint; e != nil {
@@ -153,45 +224,49 @@ func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *co
 	}
 	base := scheme + "://" + net.JoinHostPort(pod.Status.PodIP, fmt.Sprint(port))
 	f := fetched{Instance: store.Instance{Pod: pod.Name, URL: base}, ip: pod.Status.PodIP}
-	transport := ask.Transport(r.Dial, r.Roots, "")
+	transport := ask.Transport(by.Dial, by.Roots, "")
 	defer transport.CloseIdleConnections()
 	for _, path := range paths {
 		var data []byte
 		var decoding atomic.Int64
-		if data, f.err = ask.Get(ctx, transport, base+path, maxCard, memory, &decoding); f.err == nil {
-			f.card, f.err = kinds.ReadCard(data)
+		var err error
+		if data, err = ask.Get(ctx, transport, base+path, maxCard, memory, &decoding); err == nil {
+			f.card, err = ReadCard(data)
 		}
-		if f.err == nil {
-			f.verdict = r.cardKeys.now(ctx, r.CardKeys).Verify(data, pod.Namespace)
+		if err == nil {
+			f.failure = nil
+			f.verdict = by.cardKeys.now(ctx, by.CardKeys).Verify(data, pod.Namespace)
 		}
 		memory.Settle(decoding.Load() / 4 * 3) // the card stays
-		var status ask.StatusError
-		if !errors.As(f.err, &status) || status != 404 {
+		if err != nil {
+			f.failure = ask.FailureOf(err)
+		}
+		if f.failure == nil || f.failure.Status != http.StatusNotFound {
 			break
 		}
 	}
-	if f.err != nil {
-		f.Status = ask.Reason(f.err)
+	if f.failure != nil {
+		f.Status = f.failure.Reason
 		return f
 	}
-	f.Status, f.Version, f.Fetched = api.FetchSuccess, f.card.Version, r.now()
+	f.Status, f.Version, f.Fetched = api.FetchSuccess, f.card.Version, by.Now()
 	f.Instance.Signature, f.Instance.SignedBy = f.verdict.Verdict, f.verdict.SignedBy
 	return f
 }
 
-// readyPods are those that a card selects, by name.
-func readyPods(ctx context.Context, cache, live client.Reader, namespace string, spec *api.AgentCardSpec) ([]corev1.Pod, error) {
-	selector, err := selectorOf(ctx, live, namespace, spec)
+// readyPods returns the ready pods that a card selects, by name.
+func (by *Asker) readyPods(ctx context.Context, namespace string, spec *api.AgentCardSpec) ([]corev1.Pod, error) {
+	selector, err := selectorOf(ctx, by.Live, namespace, spec)
 	if err != nil {
 		return nil, err
 	}
 	var list corev1.PodList
-	if err := cache.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := by.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	var ready []corev1.Pod
 	for i := range list.Items {
-		if podReady(&list.Items[i]) {
+		if PodReady(&list.Items[i]) {
 			ready = append(ready, list.Items[i])
 		}
 	}
@@ -199,7 +274,8 @@ func readyPods(ctx context.Context, cache, live client.Reader, namespace string,
 	return ready, nil
 }
 
-func podReady(pod *corev1.Pod) bool {
+// PodReady reports whether a pod can be asked.
+func PodReady(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.PodIP != "" && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
@@ -215,11 +291,11 @@ func selectorOf(ctx context.Context, live client.Reader, namespace string, spec 
 		}
 	}
 	if own == nil || len(own.MatchLabels)+len(own.MatchExpressions) == 0 {
-		return nil, &ask.MissingError{What: "the AgentCard selects no pods: set spec.selector.matchLabels or spec.targetRef"}
+		return nil, ask.Failed("the AgentCard selects no pods: set spec.selector.matchLabels or spec.targetRef")
 	}
 	selector, err := metav1.LabelSelectorAsSelector(own)
 	if err != nil {
-		return nil, &ask.MissingError{What: "spec.selector cannot be read: " + err.Error()}
+		return nil, ask.Failed("spec.selector cannot be read: %v", err)
 	}
 	return selector, nil
 }
@@ -229,16 +305,16 @@ func selectorOf(ctx context.Context, live client.Reader, namespace string, spec 
 func targetSelector(ctx context.Context, live client.Reader, namespace string, ref *api.TargetRef) (*metav1.LabelSelector, error) {
 	gv, err := schema.ParseGroupVersion(cmp.Or(ref.APIVersion, "apps/v1"))
 	if err != nil {
-		return nil, &ask.MissingError{What: fmt.Sprintf("spec.targetRef.apiVersion %q cannot be read", ref.APIVersion)}
+		return nil, ask.Failed("spec.targetRef.apiVersion %q cannot be read", ref.APIVersion)
 	}
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gv.WithKind(ref.Kind))
 	err = live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, u)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return nil, &ask.MissingError{What: fmt.Sprintf("%s %s is missing", ref.Kind, ref.Name)}
+		return nil, ask.Failed("%s %s is missing", ref.Kind, ref.Name)
 	case apierrors.IsForbidden(err):
-		return nil, &ask.MissingError{What: fmt.Sprintf("the catalog may not read %s %s: grant it get on that kind", ref.Kind, ref.Name)}
+		return nil, ask.Failed("the catalog may not read %s %s: grant it get on that kind", ref.Kind, ref.Name)
 	case err != nil:
 		return nil, fmt.Errorf("reading %s %s/%s: %w", ref.Kind, namespace, ref.Name, err)
 	}
@@ -257,24 +333,7 @@ func targetSelector(ctx context.Context, live client.Reader, namespace string, r
 			return &metav1.LabelSelector{MatchLabels: l}, nil
 		}
 	}
-	return nil, &ask.MissingError{What: fmt.Sprintf("%s %s has no pod selector and no labels on its pod template", ref.Kind, ref.Name)}
-}
-
-// noteImages in the entry of a server: those of the Deployment that kagent makes of an
-// MCPServer, and the builds that made them.
-func (r *Reconciler) noteImages(ctx context.Context, e *store.Entry) error {
-	before := e.Images
-	pods, err := readyPods(ctx, r.Client, r.Live, e.Namespace, &api.AgentCardSpec{TargetRef: &api.TargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name}})
-	if errors.As(err, new(*ask.MissingError)) {
-		return nil // kagent has not made it yet
-	}
-	if err != nil {
-		return err
-	}
-	if e.Images = images(pods); !slices.Equal(e.Images, before) {
-		e.Builds, err = buildsOf(ctx, r.Live, *e)
-	}
-	return err
+	return nil, ask.Failed("%s %s has no pod selector and no labels on its pod template", ref.Kind, ref.Name)
 }
 
 // images by digest that the pods run, without doubles.
@@ -323,51 +382,41 @@ func buildsOf(ctx context.Context, live client.Reader, e store.Entry) (builds []
 	return builds, nil
 }
 
-// cardStatus gives the write of what a sync found, or nil where the status says
-// it already.
-func cardStatus(o client.Object, old api.AgentCardStatus, a answer, got []fetched, now time.Time) func() {
-	want := *old.DeepCopy()
-	want.ObservedGeneration = o.GetGeneration()
-	want.DiscoveredPods, want.SyncErrors = int32(len(got)), 0
-	want.Message = a.entry.Message
-	want.Phase = map[store.Health]api.Phase{store.Healthy: api.PhaseActive, store.Degraded: api.PhaseDegraded, store.Failing: api.PhaseFailed, store.Unknown: api.PhasePending}[a.entry.Health]
-	if len(got) > 0 {
-		want.Cards = nil
+// reportAgentCard writes what a sync found into the status of an AgentCard.
+func reportAgentCard(o client.Object, a *Answer, now time.Time) {
+	_, status := CardOf(o)
+	old := *status.DeepCopy()
+	status.ObservedGeneration = o.GetGeneration()
+	status.DiscoveredPods, status.SyncErrors = int32(len(a.cards)), 0
+	status.Message = a.Entry.Message
+	status.Phase = map[store.Health]api.Phase{
+		store.Healthy: api.PhaseActive, store.Degraded: api.PhaseDegraded, store.Failing: api.PhaseFailed, store.Unknown: api.PhasePending,
+	}[a.Entry.Health]
+	if len(a.cards) > 0 {
+		status.Cards = nil
 	}
 	left := maxStatusBytes
-	for i, f := range got {
+	for i, f := range a.cards {
 		if f.card == nil {
-			want.SyncErrors++
+			status.SyncErrors++
 		}
 		if i < maxStatusCards {
-			want.Cards = append(want.Cards, fetchedCard(f, old.Cards, now, &left))
+			status.Cards = append(status.Cards, fetchedCard(f, old.Cards, now, &left))
 		}
 	}
-	if kinds.Published(o) && len(want.Cards) > 0 {
-		want.Card, want.Protocol = want.Cards[0].Card, "a2a"
+	if _, ok := o.(*published.AgentCard); ok && len(status.Cards) > 0 {
+		status.Card, status.Protocol = status.Cards[0].Card, "a2a"
 	}
-	condition(&want.Conditions, api.ConditionDiscovered, o.GetGeneration(), a, now)
-	if worst, ok := worstVerdict(got); ok {
-		signed := metav1.Condition{Type: api.ConditionSigned, Status: metav1.ConditionFalse, Reason: worst.Verdict, Message: worst.Reason, ObservedGeneration: o.GetGeneration(), LastTransitionTime: metav1.NewTime(now).Rfc3339Copy()}
-		if worst.Verdict == api.SignatureValid {
-			signed.Status, signed.Message = metav1.ConditionTrue, "signed by "+worst.SignedBy
-		}
-		meta.SetStatusCondition(&want.Conditions, signed)
-	}
-	if equality.Semantic.DeepEqual(want, old) {
-		return nil
-	}
-	at := metav1.NewTime(now).Rfc3339Copy()
-	want.LastSyncTime = &at
-	return func() {
-		_, status := kinds.CardOf(o)
-		*status = want
+	a.conditions(&status.Conditions, api.ConditionDiscovered, o, now)
+	if !equality.Semantic.DeepEqual(*status, old) {
+		at := metav1.NewTime(now).Rfc3339Copy()
+		status.LastSyncTime = &at
 	}
 }
 
 // worstVerdict is the verdict on the cards of several pods; ok is false where no pod has
 // answered with a card.
-func worstVerdict(got []fetched) (worst kinds.Verdict, ok bool) {
+func worstVerdict(got []fetched) (worst Verdict, ok bool) {
 	order := []string{api.SignatureInvalid, api.SignatureUnknownKey, api.SignatureUnsigned, api.SignatureValid}
 	for _, f := range got {
 		if f.card != nil && (!ok || slices.Index(order, f.verdict.Verdict) < slices.Index(order, worst.Verdict)) {
