@@ -68,8 +68,9 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 	f := filter{get("q"), get("namespace"), get("kind"), get("health"), get("skill"), get("tag")}
 	data.Filter = f
 	q := store.Query{Scope: scope, Type: kind, Namespace: f.Namespace, Resource: f.Kind, Health: store.Health(f.Health), Skill: f.Skill, Tag: f.Tag, Text: f.Q, Limit: pageSize}
-	if q.After, err = afterKey(get("after")); err != nil {
-		return nil, err
+	var ok bool
+	if q.After, ok = store.ParseKey(get("after")); !ok {
+		return nil, &Problem{400, "This page of the list does not exist.", "Begin with its first page."}
 	}
 	if f.Q != "" {
 		q.Limit = 2 * pageSize
@@ -88,8 +89,8 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 		data.Total = total
 		if len(entries) > pageSize {
 			entries = entries[:pageSize]
-			last, next := entries[pageSize-1].Key, v.URL.Query()
-			next.Set("after", last.Namespace+"/"+last.Name+"/"+last.Resource)
+			next := v.URL.Query()
+			next.Set("after", entries[pageSize-1].Key.Cursor())
 			data.Next = data.Path + "?" + next.Encode()
 		}
 		for _, e := range entries {
@@ -126,11 +127,8 @@ func found(hits []store.Hit) (rows []row) {
 
 // choices are the namespaces and resources in which the caller may see something of a type.
 func choices(v *Visit, scope store.Scope, of store.Type) (namespaces, kinds []string, err error) {
-	places, err := v.Console.Store.Places(v.Context())
+	places, err := v.Console.Store.Places(v.Context(), of)
 	for resource, in := range places {
-		if strings.Contains(resource, "mcpservers.") != (of == store.Server) {
-			continue
-		}
 		for _, namespace := range in {
 			if scope.Allows(store.Key{Resource: resource, Namespace: namespace}) {
 				namespaces, kinds = append(namespaces, namespace), append(kinds, resource)
@@ -140,17 +138,6 @@ func choices(v *Visit, scope store.Scope, of store.Type) (namespaces, kinds []st
 	slices.Sort(namespaces)
 	slices.Sort(kinds)
 	return slices.Compact(namespaces), slices.Compact(kinds), err
-}
-
-func afterKey(text string) (store.Key, error) {
-	if text == "" {
-		return store.Key{}, nil
-	}
-	parts := strings.Split(text, "/")
-	if len(parts) != 3 {
-		return store.Key{}, &Problem{400, "This page of the list does not exist.", "Begin with its first page."}
-	}
-	return store.Key{Namespace: parts[0], Name: parts[1], Resource: parts[2]}, nil
 }
 
 // Chips are the filters that are set and have no field of their own, each with the address

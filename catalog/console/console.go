@@ -226,7 +226,7 @@ func (v *Visit) Scope(places map[string][]string) (store.Scope, error) {
 
 // Catalog is what the caller may see of the catalog.
 func (v *Visit) Catalog() (store.Scope, error) {
-	places, err := v.Console.Store.Places(v.Context())
+	places, err := v.Console.Store.Places(v.Context(), "")
 	if err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) er
 
 func (r *Reconciler) followKind(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, o Options) {
 	log := ctrl.LoggerFrom(ctx).WithValues("resource", k.Resource)
-	started, patience := false, firstFollow
+	started, limiter := false, workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstFollow, lastFollow)
 	for ctx.Err() == nil { // it ends, and a cache that was filling with it
 		found, err := r.followOnce(ctx, mgr, k, o, &started)
 		if ctx.Err() != nil || err == nil && found {
@@ -135,10 +135,10 @@ func (r *Reconciler) followKind(ctx context.Context, mgr ctrl.Manager, k kinds.K
 		}
 		wait := crdPeriod
 		if err != nil {
-			wait, patience = patience, min(2*patience, lastFollow)
+			wait = limiter.When(k.Resource)
 			log.Error(err, "this kind cannot be watched; the catalog serves the entries that it has", "again", wait.String())
 		} else {
-			patience = firstFollow
+			limiter.Forget(k.Resource)
 		}
 		select {
 		case <-ctx.Done():

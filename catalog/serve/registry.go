@@ -128,7 +128,7 @@ func (g registry) list(r *http.Request) (any, error) {
 				continue
 			}
 			if len(out.Servers) == limit { // there is at least one more
-				out.Metadata.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(cursor(q.After)))
+				out.Metadata.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(q.After.Cursor()))
 				return out, nil
 			}
 			out.Servers, out.Metadata.Count, q.After = append(out.Servers, found), out.Metadata.Count+1, e.Key
@@ -197,13 +197,11 @@ func checkDeleted(text string) error {
 // registryCursor is the key after which a page begins.
 func registryCursor(text string) (store.Key, error) {
 	decoded, err := base64.RawURLEncoding.DecodeString(text)
-	if err == nil {
-		var key store.Key
-		if key, err = parseCursor(string(decoded)); err == nil {
-			return key, nil
-		}
+	key, ok := store.ParseKey(string(decoded))
+	if err != nil || !ok {
+		return key, &problem{http.StatusBadRequest, "cursor: use nextCursor of the previous page"}
 	}
-	return store.Key{}, &problem{http.StatusBadRequest, "cursor: use nextCursor of the previous page"}
+	return key, nil
 }
 
 // registryName is the name of a server in the registry: the resource in reverse order, the

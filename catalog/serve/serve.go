@@ -167,7 +167,7 @@ func (s *Server) scope(r *http.Request) (store.Scope, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	places, err := s.Store.Places(ctx)
+	places, err := s.Store.Places(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -375,19 +375,14 @@ func nextPage(entries []store.Entry, q store.Query) string {
 	if len(entries) < q.Limit {
 		return ""
 	}
-	return cursor(entries[len(entries)-1].Key)
+	return entries[len(entries)-1].Key.Cursor()
 }
-
-func cursor(k store.Key) string { return k.Namespace + "/" + k.Name + "/" + k.Resource }
 
 // parseCursor parses the next value of a page; "" is the first page.
 func parseCursor(text string) (store.Key, error) {
-	if text == "" {
-		return store.Key{}, nil
+	key, ok := store.ParseKey(text)
+	if !ok {
+		return key, &problem{http.StatusBadRequest, "after: use the next value of the previous page"}
 	}
-	parts := strings.Split(text, "/")
-	if len(parts) != 3 {
-		return store.Key{}, &problem{http.StatusBadRequest, "after: use the next value of the previous page"}
-	}
-	return store.Key{Namespace: parts[0], Name: parts[1], Resource: parts[2]}, nil
+	return key, nil
 }

@@ -51,6 +51,18 @@ type Key struct {
 	Name      string `json:"name"`
 }
 
+// Cursor returns the key as ParseKey reads it, in the order of lists.
+func (k Key) Cursor() string { return k.Namespace + "/" + k.Name + "/" + k.Resource }
+
+// ParseKey reads what Cursor returned. The empty text is no key, and ok.
+func ParseKey(text string) (k Key, ok bool) {
+	parts := strings.Split(text, "/")
+	if text == "" || len(parts) != 3 {
+		return k, text == ""
+	}
+	return Key{Namespace: parts[0], Name: parts[1], Resource: parts[2]}, true
+}
+
 // Entry is one agent or tool server.
 type Entry struct {
 	Key

@@ -109,16 +109,7 @@ func (m *Memory) put(e Entry, items bool) (changed bool, err error) {
 	return true, nil
 }
 
-// Touch as a Store.
-func (m *Memory) Touch(_ context.Context, uid string, at time.Time) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r := m.byUID[uid]; r != nil {
-		r.touch(at)
-	}
-	return nil
-}
-
+// touch notes that the source confirmed an unchanged entry, to the minute.
 func (r *record) touch(at time.Time) {
 	if !at.IsZero() && r.Fetched <= at.Add(-time.Minute).UnixMilli() {
 		r.Fetched = at.UnixMilli()
@@ -172,15 +163,10 @@ func (m *Memory) Sweep(_ context.Context, resource string, current func() (map[s
 
 // has reports whether a query picks an entry.
 func (q Query) has(r *record) bool {
-	return q.Scope.Allows(r.Entry.Key) && q.named(r.Entry.Key, r.Entry.Type) && (q.Health == "" || q.Health == r.Entry.Health) &&
+	return q.Scope.Allows(r.Entry.Key) && q.Names(r.Entry.Key, r.Entry.Type) && (q.Health == "" || q.Health == r.Entry.Health) &&
 		(!q.Drifted || r.Entry.ToolLock == ToolsDrifted) &&
 		(q.Skill == "" || slices.ContainsFunc(r.items[1:], func(i item) bool { return i.kind == Skill && each(q.Skill, exactly, i.names) })) &&
 		(q.Tag == "" || each(q.Tag, exactly, r.items[0].tags))
-}
-
-// named reports whether a query picks what has a name.
-func (q Query) named(key Key, of Type) bool {
-	return (q.Type == "" || q.Type == of) && (q.Resource == "" || q.Resource == key.Resource) && (q.Namespace == "" || q.Namespace == key.Namespace)
 }
 
 // each reports whether a text has words, and each of them is among others.
@@ -319,12 +305,14 @@ func (m *Memory) Search(_ context.Context, q Query) (hits []Hit, err error) {
 }
 
 // Places as a Store.
-func (m *Memory) Places(context.Context) (map[string][]string, error) {
+func (m *Memory) Places(_ context.Context, of Type) (map[string][]string, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	out := map[string][]string{}
-	for key := range m.byKey {
-		out[key.Resource] = append(out[key.Resource], key.Namespace)
+	for key, r := range m.byKey {
+		if of == "" || of == r.Entry.Type {
+			out[key.Resource] = append(out[key.Resource], key.Namespace)
+		}
 	}
 	for resource, in := range out {
 		slices.Sort(in)
@@ -386,7 +374,7 @@ func (m *Memory) Changes(_ context.Context, after Position, q Query) (changes []
 		}
 	}
 	for _, c := range m.gone {
-		if c.Revision > after.Revision && q.Scope.Allows(c.Key) && q.named(c.Key, c.Type) {
+		if c.Revision > after.Revision && q.Scope.Allows(c.Key) && q.Names(c.Key, c.Type) {
 			changes = append(changes, c)
 		}
 	}

@@ -53,6 +53,12 @@ type Query struct {
 	Latest bool
 }
 
+// Names reports whether a query picks what has a key and a type.
+func (q Query) Names(key Key, of Type) bool {
+	return (q.Type == "" || q.Type == of) && (q.Resource == "" || q.Resource == key.Resource) &&
+		(q.Namespace == "" || q.Namespace == key.Namespace)
+}
+
 // Most is how long an answer may be.
 func (q Query) Most() int {
 	if q.Limit <= 0 {

@@ -17,8 +17,6 @@ type Store interface {
 	Upsert(ctx context.Context, e Entry) (changed bool, err error)
 	// Replace writes an entry and all its items at once.
 	Replace(ctx context.Context, e Entry) (changed bool, err error)
-	// Touch records that the source confirmed an unchanged entry, to the minute.
-	Touch(ctx context.Context, uid string, at time.Time) error
 	// Delete the entry of an object that was deleted.
 	Delete(ctx context.Context, key Key) error
 	// Sweep deletes the entries of a resource whose UID is not among those that current
@@ -38,8 +36,8 @@ type Store interface {
 	// Search for words in names, titles, descriptions, tags and skills, best match first: what
 	// is named so, then what has the words in its names, its tags, its description.
 	Search(ctx context.Context, q Query) ([]Hit, error)
-	// Places are the namespaces with entries, by resource.
-	Places(ctx context.Context) (map[string][]string, error)
+	// Places are the namespaces with entries of a type, by resource; "" is any type.
+	Places(ctx context.Context, of Type) (map[string][]string, error)
 	// Tally counts the entries that a query picks, by health; Skill and Tag do not matter.
 	Tally(ctx context.Context, q Query) (map[Health]int, error)
 	// Counts of entries, and how many items they have together.

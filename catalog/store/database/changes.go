@@ -19,23 +19,25 @@ func (s *Store) Changes(ctx context.Context, after store.Position, q store.Query
 	if !after.Known(latest) {
 		return nil, latest, store.ErrExpired
 	}
-	where, args := conditions(q, s.postgres)
-	entries, err := list(ctx, s.reader(), scanEntry, "SELECT "+columns+" FROM entry WHERE entry.revision > ? AND entry.revision <= ? AND "+where+" ORDER BY entry.revision", append([]any{after.Revision, latest.Revision}, args...)...)
+	args := arguments{after.Revision, latest.Revision}
+	where := args.conditions(q, s.read.postgres)
+	entries, err := list(ctx, s.read, scanEntry,
+		"SELECT "+columns+" FROM entry WHERE entry.revision > $1 AND entry.revision <= $2 AND "+where+" ORDER BY entry.revision", args...)
 	if err != nil {
 		return nil, latest, fmt.Errorf("reading changes: %w", err)
 	}
 	for i := range entries {
 		changes = append(changes, store.Change{Revision: entries[i].Revision, Key: entries[i].Key, Type: entries[i].Type, Entry: &entries[i]})
 	}
-	gone, err := list(ctx, s.reader(), func(rows *sql.Rows) (store.Change, error) {
+	gone, err := list(ctx, s.read, func(rows *sql.Rows) (store.Change, error) {
 		c := store.Change{Deleted: true}
 		return c, rows.Scan(&c.Revision, &c.Resource, &c.Type, &c.Namespace, &c.Name)
-	}, "SELECT revision, resource, type, namespace, name FROM gone WHERE revision > ? AND revision <= ? ORDER BY revision", after.Revision, latest.Revision)
+	}, "SELECT revision, resource, type, namespace, name FROM gone WHERE revision > $1 AND revision <= $2 ORDER BY revision", after.Revision, latest.Revision)
 	if err != nil {
 		return nil, latest, fmt.Errorf("reading deletions: %w", err)
 	}
 	for _, c := range gone {
-		if q.Scope.Allows(c.Key) && (q.Type == "" || q.Type == c.Type) && (q.Resource == "" || q.Resource == c.Resource) && (q.Namespace == "" || q.Namespace == c.Namespace) {
+		if q.Scope.Allows(c.Key) && q.Names(c.Key, c.Type) {
 			changes = append(changes, c)
 		}
 	}
@@ -48,7 +50,7 @@ func (s *Store) Changes(ctx context.Context, after store.Position, q store.Query
 // was behind, and their revisions are then assigned again.
 func (s *Store) Position(ctx context.Context) (latest store.Position, err error) {
 	id := "identity.id"
-	if s.postgres {
+	if s.read.postgres {
 		id = "identity.id || '.' || to_hex((extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint)"
 	}
 	if err = s.read.QueryRowContext(ctx, "SELECT "+id+", revision.latest FROM identity, revision").Scan(&latest.Store, &latest.Revision); err != nil {

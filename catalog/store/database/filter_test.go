@@ -97,13 +97,13 @@ func TestFilters(t *testing.T) {
 		if tally, err = s.Tally(t.Context(), store.Query{Scope: store.Everything()}); err != nil || tally[store.Healthy] != 3 {
 			t.Errorf("tally after a change %v: %v", tally, err)
 		}
-		if places, err := s.Places(t.Context()); err != nil || !cmp.Equal(places, map[string][]string{cards: {"team1", "team2"}}) {
+		if places, err := s.Places(t.Context(), ""); err != nil || !cmp.Equal(places, map[string][]string{cards: {"team1", "team2"}}) {
 			t.Errorf("places %v: %v", places, err)
 		}
 		if err := s.Delete(t.Context(), b.Key); err != nil {
 			t.Fatal(err)
 		}
-		if places, err := s.Places(t.Context()); err != nil || !cmp.Equal(places, map[string][]string{cards: {"team1"}}) {
+		if places, err := s.Places(t.Context(), ""); err != nil || !cmp.Equal(places, map[string][]string{cards: {"team1"}}) {
 			t.Errorf("places after a deletion %v: %v", places, err)
 		}
 		if tally, err := s.Tally(t.Context(), store.Query{Scope: store.Scope{}}); err != nil || len(tally) > 0 {

@@ -26,41 +26,42 @@ func lookup(s store.Scope) func(resource, namespace string) bool {
 	}
 }
 
-// within is a scope as a condition on entry. It covers much of the store or little: SQLite has
-// no statistics, and would sort all of it rather than read an index in the order of the answer.
+// within returns a scope as a condition on entry. It covers much of the store or little: SQLite
+// has no statistics, and would sort all of it rather than read an index in the order of the answer.
 // The plus keeps it from that.
-func within(s store.Scope, postgres bool) (string, []any) {
+func (a *arguments) within(s store.Scope, postgres bool) string {
 	if s["*"].All {
-		return "TRUE", nil
+		return "TRUE"
 	}
-	resourceColumn, namespaceColumn := "+entry.resource", "+entry.namespace"
+	plus := "+"
 	if postgres {
-		resourceColumn, namespaceColumn = "entry.resource", "entry.namespace"
+		plus = ""
 	}
 	var parts []string
-	var args []any
 	for _, resource := range slices.Sorted(maps.Keys(s)) {
 		n := s[resource]
-		switch {
-		case n.All:
-			parts, args = append(parts, resourceColumn+" = ?"), append(args, resource)
-		case len(n.Names) > 0:
-			parts = append(parts, resourceColumn+" = ? AND "+namespaceColumn+" IN (?"+strings.Repeat(", ?", len(n.Names)-1)+")")
-			args = append(args, resource)
-			for _, name := range n.Names {
-				args = append(args, name)
-			}
+		if !n.All && len(n.Names) == 0 {
+			continue
 		}
+		part := plus + "entry.resource = " + a.add(resource)
+		if !n.All {
+			var names []string
+			for _, name := range n.Names {
+				names = append(names, a.add(name))
+			}
+			part += " AND " + plus + "entry.namespace IN (" + strings.Join(names, ", ") + ")"
+		}
+		parts = append(parts, part)
 	}
 	if len(parts) == 0 {
-		return "FALSE", nil
+		return "FALSE"
 	}
-	return "(" + strings.Join(parts, " OR ") + ")", args
+	return "(" + strings.Join(parts, " OR ") + ")"
 }
 
-// conditions are a query as a condition on entry.
-func conditions(q store.Query, postgres bool) (string, []any) {
-	text, args := within(q.Scope, postgres)
+// conditions returns a query as a condition on entry.
+func (a *arguments) conditions(q store.Query, postgres bool) string {
+	text := a.within(q.Scope, postgres)
 	for _, c := range []struct {
 		words, field, weight string
 		kinds                [2]string // of the items that are looked at
@@ -73,24 +74,24 @@ func conditions(q store.Query, postgres bool) (string, []any) {
 		case len(words) == 0:
 			text += " AND FALSE"
 		case postgres:
-			text += " AND entry.uid IN (SELECT uid FROM item WHERE kind IN (?, ?) AND words @@ to_tsquery('simple', ?))"
-			args = append(args, c.kinds[0], c.kinds[1], strings.Join(words, ":"+c.weight+" & ")+":"+c.weight)
+			text += " AND entry.uid IN (SELECT uid FROM item WHERE kind IN (" + a.add(c.kinds[0]) + ", " + a.add(c.kinds[1]) + ")" +
+				" AND words @@ to_tsquery('simple', " + a.add(strings.Join(words, ":"+c.weight+" & ")+":"+c.weight) + "))"
 		default:
-			text += " AND +entry.uid IN (SELECT item.uid FROM words CROSS JOIN item INDEXED BY item_entry ON item.id = words.rowid WHERE words MATCH ?)"
-			args = append(args, "{"+c.field+`} : ("`+strings.Join(words, `" AND "`)+`") AND scope : (`+kindToken(c.kinds[0])+" OR "+kindToken(c.kinds[1])+")")
+			match := "{" + c.field + `} : ("` + strings.Join(words, `" AND "`) + `") AND scope : (` + kindToken(c.kinds[0]) + " OR " + kindToken(c.kinds[1]) + ")"
+			text += " AND +entry.uid IN (SELECT item.uid FROM words CROSS JOIN item INDEXED BY item_entry ON item.id = words.rowid WHERE words MATCH " + a.add(match) + ")"
 		}
 	}
 	if q.Drifted {
 		text += " AND entry.tool_lock = '" + string(store.ToolsDrifted) + "'"
 	}
 	for _, c := range []struct{ column, value string }{
-		{"entry.type", string(q.Type)}, {"entry.resource", q.Resource}, {"entry.namespace", q.Namespace}, {"entry.health", string(q.Health)},
+		{"type", string(q.Type)}, {"resource", q.Resource}, {"namespace", q.Namespace}, {"health", string(q.Health)},
 	} {
 		if c.value != "" {
-			text, args = text+" AND "+c.column+" = ?", append(args, c.value)
+			text += " AND entry." + c.column + " = " + a.add(c.value)
 		}
 	}
-	return text, args
+	return text
 }
 
 const columns = "entry.body, entry.fetched, entry.revision"
@@ -98,23 +99,29 @@ const columns = "entry.body, entry.fetched, entry.revision"
 // List the entries that a query picks, by namespace and name, without items.
 // More are there when the answer is as long as the limit.
 func (s *Store) List(ctx context.Context, q store.Query) ([]store.Entry, error) {
-	where, args := conditions(q, s.postgres)
+	var args arguments
+	where := args.conditions(q, s.read.postgres)
 	order := "entry.namespace, entry.name, entry.resource"
 	if q.Latest {
 		order = "entry.revision DESC"
 	}
 	if q.After != (store.Key{}) {
-		where += " AND (entry.namespace, entry.name, entry.resource) > (?, ?, ?)"
-		args = append(args, q.After.Namespace, q.After.Name, q.After.Resource)
+		where += " AND (entry.namespace, entry.name, entry.resource) > " + args.key(q.After)
 	}
-	entries, err := list(ctx, s.reader(), scanEntry, "SELECT "+columns+" FROM entry WHERE "+where+" ORDER BY "+order+" LIMIT ?", append(args, q.Most())...)
+	query := "SELECT " + columns + " FROM entry WHERE " + where + " ORDER BY " + order + " LIMIT " + args.add(q.Most())
+	entries, err := list(ctx, s.read, scanEntry, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("listing the catalog: %w", err)
 	}
 	return entries, nil
 }
 
-// Get one entry with its items, or ErrNotFound.
+// key returns a key in the order of lists.
+func (a *arguments) key(k store.Key) string {
+	return "(" + a.add(k.Namespace) + ", " + a.add(k.Name) + ", " + a.add(k.Resource) + ")"
+}
+
+// Get returns one entry with its items, or ErrNotFound.
 func (s *Store) Get(ctx context.Context, key store.Key) (store.Entry, error) {
 	return s.get(ctx, key, true)
 }
@@ -125,33 +132,31 @@ func (s *Store) Summary(ctx context.Context, key store.Key) (store.Entry, error)
 }
 
 func (s *Store) get(ctx context.Context, key store.Key, items bool) (e store.Entry, err error) {
-	defer func() {
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			err = fmt.Errorf("reading %s %s/%s from the catalog: %w", key.Resource, key.Namespace, key.Name, err)
-		}
-	}()
 	// One transaction, so that an entry is never shown with another one's items.
-	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: s.postgres, Isolation: map[bool]sql.IsolationLevel{true: sql.LevelRepeatableRead}[s.postgres]})
-	if err != nil {
-		return e, err
+	options := &sql.TxOptions{}
+	if s.read.postgres {
+		options = &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
 	}
-	defer func() {
-		if end := tx.Rollback(); err == nil {
-			err = end
+	err = s.read.transact(ctx, options, func(tx session) error {
+		found, err := list(ctx, tx, scanEntry, "SELECT "+columns+" FROM entry WHERE resource = $1 AND namespace = $2 AND name = $3", key.Resource, key.Namespace, key.Name)
+		if err == nil && len(found) == 0 {
+			err = store.ErrNotFound
 		}
-	}()
-	in := session{tx, s.postgres}
-	found, err := list(ctx, in, scanEntry, "SELECT "+columns+" FROM entry WHERE resource = ? AND namespace = ? AND name = ?", key.Resource, key.Namespace, key.Name)
+		if err != nil {
+			return err
+		}
+		if e = found[0]; items {
+			e.Items, err = list(ctx, tx, scanItem, "SELECT body FROM item WHERE uid = $1 AND position >= 0 ORDER BY position", e.UID)
+		}
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Entry{}, store.ErrNotFound
+	}
 	if err != nil {
-		return e, err
+		return store.Entry{}, fmt.Errorf("reading %s %s/%s from the catalog: %w", key.Resource, key.Namespace, key.Name, err)
 	}
-	if len(found) == 0 {
-		return e, store.ErrNotFound
-	}
-	if e = found[0]; items {
-		e.Items, err = list(ctx, in, scanItem, "SELECT body FROM item WHERE uid = ? AND position >= 0 ORDER BY position", e.UID)
-	}
-	return e, err
+	return e, nil
 }
 
 // group is how many entries of a resource, a namespace and a type are in a state.
@@ -167,7 +172,7 @@ type group struct {
 // whoever asks, and shared: do not change them.
 func (s *Store) groups(ctx context.Context) ([]group, error) {
 	out, err := s.memo.remember(ctx, s, func() ([]group, error) {
-		return list(ctx, s.reader(), func(rows *sql.Rows) (g group, err error) {
+		return list(ctx, s.read, func(rows *sql.Rows) (g group, err error) {
 			return g, rows.Scan(&g.resource, &g.namespace, &g.of, &g.health, &g.lock, &g.entries)
 		}, "SELECT resource, namespace, type, health, tool_lock, COUNT(*) FROM entry GROUP BY resource, namespace, type, health, tool_lock ORDER BY resource, namespace")
 	})
@@ -177,11 +182,14 @@ func (s *Store) groups(ctx context.Context) ([]group, error) {
 	return out, nil
 }
 
-// Places are the namespaces with entries, by resource.
-func (s *Store) Places(ctx context.Context) (map[string][]string, error) {
+// Places returns the namespaces with entries of a type, by resource.
+func (s *Store) Places(ctx context.Context, of store.Type) (map[string][]string, error) {
 	groups, err := s.groups(ctx)
 	out := map[string][]string{}
 	for _, g := range groups {
+		if of != "" && of != g.of {
+			continue
+		}
 		if in := out[g.resource]; len(in) == 0 || in[len(in)-1] != g.namespace {
 			out[g.resource] = append(in, g.namespace)
 		}
@@ -195,8 +203,8 @@ func (s *Store) Tally(ctx context.Context, q store.Query) (map[store.Health]int,
 	allows := lookup(q.Scope)
 	out := map[store.Health]int{}
 	for _, g := range groups {
-		if (q.Type == "" || q.Type == g.of) && (q.Resource == "" || q.Resource == g.resource) && (q.Namespace == "" || q.Namespace == g.namespace) &&
-			(q.Health == "" || q.Health == g.health) && (!q.Drifted || g.lock == store.ToolsDrifted) && allows(g.resource, g.namespace) {
+		if q.Names(store.Key{Resource: g.resource, Namespace: g.namespace}, g.of) && (q.Health == "" || q.Health == g.health) &&
+			(!q.Drifted || g.lock == store.ToolsDrifted) && allows(g.resource, g.namespace) {
 			out[g.health] += g.entries
 		}
 	}
@@ -216,17 +224,12 @@ func (s *Store) Page(ctx context.Context, q store.Query) (entries []store.Entry,
 		return entries, total, err
 	}
 	// What the search index found is read once, for both.
-	where, args := conditions(q, s.postgres)
-	entries, err = list(ctx, s.reader(), func(rows *sql.Rows) (e store.Entry, err error) {
-		var body []byte
-		var fetched, revision int64
-		if err := rows.Scan(&body, &fetched, &revision, &total); err != nil {
-			return e, err
-		}
-		return store.Decode(body, fetched, revision)
-	}, "WITH hit AS (SELECT entry.uid, entry.namespace, entry.name, entry.resource FROM entry WHERE "+where+") SELECT "+columns+", (SELECT COUNT(*) FROM hit)"+`
-FROM hit JOIN entry ON entry.uid = hit.uid WHERE (hit.namespace, hit.name, hit.resource) > (?, ?, ?) ORDER BY hit.namespace, hit.name, hit.resource LIMIT ?`,
-		append(args, q.After.Namespace, q.After.Name, q.After.Resource, q.Most())...)
+	var args arguments
+	query := "WITH hit AS (SELECT entry.uid, entry.namespace, entry.name, entry.resource FROM entry WHERE " + args.conditions(q, s.read.postgres) + `)
+SELECT ` + columns + `, (SELECT COUNT(*) FROM hit)
+FROM hit JOIN entry ON entry.uid = hit.uid WHERE (hit.namespace, hit.name, hit.resource) > ` + args.key(q.After) + `
+ORDER BY hit.namespace, hit.name, hit.resource LIMIT ` + args.add(q.Most())
+	entries, err = list(ctx, s.read, func(rows *sql.Rows) (store.Entry, error) { return scanEntryAnd(rows, &total) }, query, args...)
 	if err != nil {
 		return nil, 0, fmt.Errorf("listing the catalog: %w", err)
 	}
@@ -235,7 +238,7 @@ FROM hit JOIN entry ON entry.uid = hit.uid WHERE (hit.namespace, hit.name, hit.r
 
 // Counts of entries, and how many items they have together.
 func (s *Store) Counts(ctx context.Context) (counts []store.Count, items int, err error) {
-	counts, err = list(ctx, s.reader(), func(rows *sql.Rows) (c store.Count, err error) {
+	counts, err = list(ctx, s.read, func(rows *sql.Rows) (c store.Count, err error) {
 		return c, rows.Scan(&c.Resource, &c.Health, &c.Entries)
 	},
 		"SELECT resource, health, COUNT(*) FROM entry GROUP BY resource, health ORDER BY resource, health")
@@ -248,10 +251,13 @@ func (s *Store) Counts(ctx context.Context) (counts []store.Count, items int, er
 	return counts, items, nil
 }
 
-func scanEntry(rows *sql.Rows) (e store.Entry, err error) {
+func scanEntry(rows *sql.Rows) (store.Entry, error) { return scanEntryAnd(rows) }
+
+// scanEntryAnd reads the columns of an entry, and what is after them.
+func scanEntryAnd(rows *sql.Rows, more ...any) (e store.Entry, err error) {
 	var body []byte
 	var fetched, revision int64
-	if err := rows.Scan(&body, &fetched, &revision); err != nil {
+	if err := rows.Scan(append([]any{&body, &fetched, &revision}, more...)...); err != nil {
 		return e, err
 	}
 	return store.Decode(body, fetched, revision)

@@ -24,44 +24,43 @@ func (s *Store) Search(ctx context.Context, q store.Query) ([]store.Hit, error) 
 	if len(words) == 0 || len(q.Scope) == 0 {
 		return nil, nil
 	}
-	find := sqliteSearch
-	if s.postgres {
-		find = postgresSearch
+	var args arguments
+	find := args.sqliteSearch
+	if s.read.postgres {
+		find = args.postgresSearch
 	}
-	query, args := find(q, words)
-	hits, err := list(ctx, s.reader(), scanHit, query, args...)
+	query := find(q, words)
+	hits, err := list(ctx, s.read, scanHit, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("searching the catalog: %w", err)
 	}
 	return hits, nil
 }
 
-// sqliteSearch asks for each rank by itself: bm25 would count all matches of each
-// word, which takes ten times as long where thousands match.
-func sqliteSearch(q store.Query, words []string) (query string, values []any) {
-	where, args := conditions(q, false)
-	// What the index does not know has to hold before matches are counted, or
-	// those of others would leave no room.
-	picked, picks := "", []any(nil)
+// sqliteSearch asks for each rank by itself: bm25 would count all matches of each word, which
+// takes ten times as long if thousands match.
+func (a *arguments) sqliteSearch(q store.Query, words []string) string {
+	where := a.conditions(q, false)
+	// What the index does not know has to hold before matches are counted, or those of others would
+	// leave no room.
+	picked := ""
 	if !indexed(q) {
-		picked, picks = " CROSS JOIN item ON item.id = words.rowid CROSS JOIN entry ON entry.uid = item.uid AND "+where, args
+		picked = " CROSS JOIN item ON item.id = words.rowid CROSS JOIN entry ON entry.uid = item.uid AND " + where
 	}
-	rank := "SELECT * FROM (SELECT words.rowid AS id, %d AS score FROM words" + picked + " WHERE words MATCH ? LIMIT ?)"
-	limit := max(ranked, q.Most())
-	values = []any{strings.TrimSpace(strings.ToLower(q.Text))}
-	for _, match := range matches(q, words) {
-		values = append(append(values, picks...), match, limit)
+	limit := a.add(max(ranked, q.Most()))
+	var ranks []string
+	for i, match := range matches(q, words) {
+		ranks = append(ranks, fmt.Sprintf("SELECT * FROM (SELECT words.rowid AS id, %d AS score FROM words%s WHERE words MATCH %s LIMIT %s)", 3-i, picked, a.add(match), limit))
 	}
-	values = append(append(values, args...), q.Most())
 	const order = "score DESC, LENGTH(item.name), entry.namespace, entry.name, item.position"
 	// Bodies are read of what is answered alone.
 	return `
 SELECT ` + columns + `, item.position, item.body, best.score AS score FROM (
-  SELECT item.id AS id, found.score + (LOWER(item.name) = ?) AS score FROM (
-    SELECT id, MAX(score) AS score FROM (` + fmt.Sprintf(rank+" UNION ALL "+rank+" UNION ALL "+rank, 3, 2, 1) + `) GROUP BY id
+  SELECT item.id AS id, found.score + (LOWER(item.name) = ` + a.add(strings.TrimSpace(strings.ToLower(q.Text))) + `) AS score FROM (
+    SELECT id, MAX(score) AS score FROM (` + strings.Join(ranks, " UNION ALL ") + `) GROUP BY id
   ) AS found JOIN item ON item.id = found.id JOIN entry ON entry.uid = item.uid
-  WHERE ` + where + ` ORDER BY ` + order + ` LIMIT ?
-) AS best JOIN item ON item.id = best.id JOIN entry ON entry.uid = item.uid ORDER BY ` + order, values
+  WHERE ` + where + ` ORDER BY ` + order + ` LIMIT ` + a.add(q.Most()) + `
+) AS best JOIN item ON item.id = best.id JOIN entry ON entry.uid = item.uid ORDER BY ` + order
 }
 
 // indexed reports whether SQLite's search index alone knows what q asks for.
@@ -93,7 +92,7 @@ func matches(q store.Query, words []string) (out [3]string) {
 	return out
 }
 
-func postgresSearch(q store.Query, words []string) (query string, values []any) {
+func (a *arguments) postgresSearch(q store.Query, words []string) string {
 	match, named := make([]string, 0, len(words)), make([]string, 0, len(words))
 	for _, w := range words {
 		prefix := ":*"
@@ -103,19 +102,20 @@ func postgresSearch(q store.Query, words []string) (query string, values []any) 
 		match = append(match, strings.TrimSuffix(w+prefix, ":"))
 		named = append(named, w+prefix+"A")
 	}
-	where, args := conditions(q, true)
+	where := a.conditions(q, true)
 	if q.Kind != "" {
-		where, args = where+" AND item.kind = ?", append(args, q.Kind)
+		where += " AND item.kind = " + a.add(q.Kind)
 	}
-	one := "SELECT item.id, ts_rank('{0, 0.1, 0.4, 1}', item.words, to_tsquery('simple', ?)) AS score FROM item JOIN entry ON entry.uid = item.uid WHERE item.words @@ to_tsquery('simple', ?) AND " + where + " LIMIT ?"
-	all := strings.Join(match, " & ")
-	values = append(append([]any{all, strings.Join(named, " & ")}, args...), ranked)
-	values = append(append(append(values, all, all), args...), ranked, q.Most())
+	all, limit := a.add(strings.Join(match, " & ")), a.add(ranked)
+	rank := func(match string) string {
+		return "(SELECT item.id, ts_rank('{0, 0.1, 0.4, 1}', item.words, to_tsquery('simple', " + all + ")) AS score FROM item JOIN entry ON entry.uid = item.uid" +
+			" WHERE item.words @@ to_tsquery('simple', " + match + ") AND " + where + " LIMIT " + limit + ")"
+	}
 	return `
 SELECT ` + columns + `, item.position, item.body, found.score FROM (
-  SELECT id, MAX(score) AS score FROM ((` + one + `) UNION ALL (` + one + `)) AS matches GROUP BY id
+  SELECT id, MAX(score) AS score FROM (` + rank(a.add(strings.Join(named, " & "))) + ` UNION ALL ` + rank(all) + `) AS matches GROUP BY id
 ) AS found JOIN item ON item.id = found.id JOIN entry ON entry.uid = item.uid
-ORDER BY found.score DESC, entry.namespace, entry.name, item.position LIMIT ?`, values
+ORDER BY found.score DESC, entry.namespace, entry.name, item.position LIMIT ` + a.add(q.Most())
 }
 
 // scopeTokens is how many namespaces the search index is asked for at most;
@@ -155,13 +155,9 @@ func scopeToken(resource, namespace string) string {
 func kindToken(kind string) string { return "scope0k" + hex.EncodeToString([]byte(kind)) }
 
 func scanHit(rows *sql.Rows) (h store.Hit, err error) {
-	var body, item []byte
-	var fetched, revision int64
 	var position int
-	if err := rows.Scan(&body, &fetched, &revision, &position, &item, &h.Score); err != nil {
-		return h, err
-	}
-	if h.Entry, err = store.Decode(body, fetched, revision); err != nil {
+	var item []byte
+	if h.Entry, err = scanEntryAnd(rows, &position, &item, &h.Score); err != nil {
 		return h, err
 	}
 	h.Entry.Document, h.Entry.Instances = nil, nil

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/armature-dev/armature/catalog/store"
-	"github.com/armature-dev/armature/functions/multi"
 )
 
-// The store has the hash of a session's secret, so that a copy of the store opens no session.
+// sessionID is the hash of a session's secret: the store has no secret, so that a copy of it opens
+// no session.
 func sessionID(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
@@ -26,33 +26,31 @@ func (s *Store) BeginSession(ctx context.Context, secret string, v store.Session
 	if err != nil {
 		return fmt.Errorf("beginning a session: %w", err)
 	}
-	begin, err := s.write.BeginTx(ctx, nil)
+	const oldest = "DELETE FROM session WHERE id IN (SELECT id FROM session "
+	err = s.write.transact(ctx, nil, func(tx session) error {
+		err := tx.exec(ctx, "DELETE FROM session WHERE expires <= $1", now.Unix())
+		if err == nil {
+			err = tx.exec(ctx, oldest+"WHERE name = $1 ORDER BY expires DESC, id LIMIT $2 OFFSET $3)", v.Name, store.MaxSessions, store.MaxOwnSessions-1)
+		}
+		if err == nil {
+			err = tx.exec(ctx, oldest+"ORDER BY expires DESC, id LIMIT $1 OFFSET $2)", store.MaxSessions, store.MaxSessions-1)
+		}
+		if err == nil {
+			err = tx.exec(ctx, "INSERT INTO session (id, name, expires, body) VALUES ($1, $2, $3, $4)", sessionID(secret), v.Name, v.Expires.Unix(), body)
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("beginning a session: %w", err)
 	}
-	tx := session{begin, s.postgres}
-	const oldest = "DELETE FROM session WHERE id IN (SELECT id FROM session "
-	for _, q := range []struct {
-		query string
-		args  []any
-	}{
-		{"DELETE FROM session WHERE expires <= ?", []any{now.Unix()}},
-		{oldest + "WHERE name = ? ORDER BY expires DESC, id LIMIT ? OFFSET ?)", []any{v.Name, store.MaxSessions, store.MaxOwnSessions - 1}},
-		{oldest + "ORDER BY expires DESC, id LIMIT ? OFFSET ?)", []any{store.MaxSessions, store.MaxSessions - 1}},
-		{"INSERT INTO session (id, name, expires, body) VALUES (?, ?, ?, ?)", []any{sessionID(secret), v.Name, v.Expires.Unix(), body}},
-	} {
-		if err := tx.exec(ctx, q.query, q.args...); err != nil {
-			return multi.Errors(fmt.Errorf("beginning a session: %w", err), begin.Rollback())
-		}
-	}
-	return begin.Commit()
+	return nil
 }
 
-// FindSession gives the session of a secret. The error is ErrNotFound where it does not exist,
-// or is over.
+// FindSession returns the session of a secret. The error is ErrNotFound if it does not exist, or
+// is over.
 func (s *Store) FindSession(ctx context.Context, secret string, now time.Time) (v store.Session, err error) {
 	var body []byte
-	err = s.reader().row(ctx, "SELECT body FROM session WHERE id = ? AND expires > ?", sessionID(secret), now.Unix()).Scan(&body)
+	err = s.read.QueryRowContext(ctx, "SELECT body FROM session WHERE id = $1 AND expires > $2", sessionID(secret), now.Unix()).Scan(&body)
 	if errors.Is(err, sql.ErrNoRows) {
 		return v, store.ErrNotFound
 	}
@@ -65,9 +63,9 @@ func (s *Store) FindSession(ctx context.Context, secret string, now time.Time) (
 	return v, nil
 }
 
-// EndSession of a secret; one that does not exist is over already.
+// EndSession ends the session of a secret; one that does not exist is over already.
 func (s *Store) EndSession(ctx context.Context, secret string) error {
-	if err := (session{s.write, s.postgres}).exec(ctx, "DELETE FROM session WHERE id = ?", sessionID(secret)); err != nil {
+	if err := s.write.exec(ctx, "DELETE FROM session WHERE id = $1", sessionID(secret)); err != nil {
 		return fmt.Errorf("ending a session: %w", err)
 	}
 	return nil

@@ -1,8 +1,9 @@
 // Package database keeps the catalog in SQLite or PostgreSQL.
 //
-// Every write is one transaction and one upsert keyed by the object's UID; an
-// older generation than the stored one is ignored. No network is asked inside
-// a transaction.
+// Both understand the same statements, with placeholders from $1, but for the search index and for
+// what their planners have to be told. Every write is one transaction and one upsert keyed by the
+// object's UID; an older generation than the stored one is ignored. No network is asked inside a
+// transaction.
 package database
 
 import (
@@ -11,7 +12,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,26 +29,37 @@ import (
 
 // Store is safe for concurrent use. Several processes may share one.
 type Store struct {
-	read, write *sql.DB
-	postgres    bool
+	read, write session
 	memo        memo
 }
 
-// Open the store at address: postgres://…, or a file's path for SQLite.
-// It is brought to this version's schema; a newer schema is an error. A PostgreSQL
-// that cannot be reached is not: each call fails until it can be, and Ping reports it.
+// session is a pool of connections or a transaction, of either database.
+type session struct {
+	querier
+	postgres bool
+}
+
+type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Open opens the store at address: postgres://…, or a file's path for SQLite. It brings the
+// store to this version's schema; a newer schema is an error. A PostgreSQL that cannot be
+// reached is not: each call fails until it can be, and Ping reports it.
 func Open(ctx context.Context, address string) (*Store, error) {
 	s, err := connect(address)
 	if err != nil {
 		return nil, err
 	}
-	if s.postgres {
+	if s.read.postgres {
 		err = s.Ping(ctx) // the first connection migrates
 		if unreachable(err) {
 			err = nil
 		}
 	} else {
-		err = migrate(ctx, s.write, false)
+		err = migrate(ctx, s.write)
 	}
 	if err != nil {
 		return nil, multi.Errors(err, s.Close())
@@ -71,7 +85,7 @@ func connect(address string) (*Store, error) {
 		}
 		db := sql.OpenDB(&migrating{Connector: stdlib.GetConnector(*config)})
 		db.SetMaxOpenConns(8)
-		return &Store{read: db, write: db, postgres: true}, nil
+		return &Store{read: session{db, true}, write: session{db, true}}, nil
 	}
 	// The write-ahead log lets readers go on beside the one writer; FULL waits for
 	// the disk, so what was acknowledged survives a power cut.
@@ -87,62 +101,31 @@ func connect(address string) (*Store, error) {
 		return nil, fmt.Errorf("opening SQLite %s: %w", address, err)
 	}
 	read.SetMaxOpenConns(4)
-	return &Store{read: read, write: write}, nil
+	return &Store{read: session{read, false}, write: session{write, false}}, nil
 }
 
-// Close the store.
+// Close closes the store.
 func (s *Store) Close() error {
 	if s.read == s.write {
-		return s.write.Close()
+		return s.write.pool().Close()
 	}
-	return multi.Errors(s.read.Close(), s.write.Close())
+	return multi.Errors(s.read.pool().Close(), s.write.pool().Close())
 }
 
 // Ping asks whether the store answers.
-func (s *Store) Ping(ctx context.Context) error { return s.read.PingContext(ctx) }
+func (s *Store) Ping(ctx context.Context) error { return s.read.pool().PingContext(ctx) }
 
-// session is a pool of connections or a transaction, of either database. Queries have
-// the placeholder ?, whichever it is.
-type session struct {
-	querier
-	postgres bool
-}
-
-type querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-func (s *Store) reader() session { return session{s.read, s.postgres} }
-
-// bind numbers the placeholders as the database expects them.
-func (s session) bind(query string) string {
-	if !s.postgres {
-		return query
-	}
-	var out strings.Builder
-	for i, part := range strings.Split(query, "?") {
-		if i > 0 {
-			fmt.Fprintf(&out, "$%d", i)
-		}
-		out.WriteString(part)
-	}
-	return out.String()
-}
+// pool returns the connections of a session that is no transaction.
+func (s session) pool() *sql.DB { return s.querier.(*sql.DB) }
 
 func (s session) exec(ctx context.Context, query string, args ...any) error {
-	_, err := s.ExecContext(ctx, s.bind(query), args...)
+	_, err := s.ExecContext(ctx, query, args...)
 	return err
 }
 
-func (s session) row(ctx context.Context, query string, args ...any) *sql.Row {
-	return s.QueryRowContext(ctx, s.bind(query), args...)
-}
-
-// list what one reads of each row.
+// list returns what one reads of each row.
 func list[T any](ctx context.Context, s session, one func(*sql.Rows) (T, error), query string, args ...any) (out []T, err error) {
-	rows, err := s.QueryContext(ctx, s.bind(query), args...)
+	rows, err := s.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -157,26 +140,43 @@ func list[T any](ctx context.Context, s session, one func(*sql.Rows) (T, error),
 	return out, rows.Err()
 }
 
-// transact runs do in one transaction with the catalog's next revision. The
-// revision's row serialises writers, so revisions commit in their order and a
-// watcher misses none.
-func (s *Store) transact(ctx context.Context, do func(tx session, revision int64) error) error {
-	tx, err := s.write.BeginTx(ctx, nil)
+func scanText(rows *sql.Rows) (text string, err error) { return text, rows.Scan(&text) }
+
+// arguments of a statement. Its placeholders are numbered, so that one may be used twice.
+type arguments []any
+
+// add returns the placeholder of a value.
+func (a *arguments) add(v any) string {
+	*a = append(*a, v)
+	return "$" + strconv.Itoa(len(*a))
+}
+
+// transact runs do in one transaction, which is undone if do fails.
+func (s session) transact(ctx context.Context, options *sql.TxOptions, do func(tx session) error) error {
+	tx, err := s.pool().BeginTx(ctx, options)
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
 	}
-	var revision int64
-	err = tx.QueryRowContext(ctx, "UPDATE revision SET latest = latest + 1 RETURNING latest").Scan(&revision)
-	if err == nil {
-		err = do(session{tx, s.postgres}, revision)
-	}
-	if errors.Is(err, errUnchanged) {
-		return tx.Rollback()
-	}
-	if err != nil {
+	if err := do(session{tx, s.postgres}); err != nil {
 		return multi.Errors(err, tx.Rollback())
 	}
 	return tx.Commit()
+}
+
+// change runs do in one transaction with the catalog's next revision. The revision's row
+// serialises writers, so revisions commit in their order and a watcher misses none.
+func (s *Store) change(ctx context.Context, do func(tx session, revision int64) error) error {
+	err := s.write.transact(ctx, nil, func(tx session) error {
+		var revision int64
+		if err := tx.QueryRowContext(ctx, "UPDATE revision SET latest = latest + 1 RETURNING latest").Scan(&revision); err != nil {
+			return err
+		}
+		return do(tx, revision)
+	})
+	if errors.Is(err, errUnchanged) {
+		return nil
+	}
+	return err
 }
 
 var errUnchanged = errors.New("nothing changed")
@@ -197,10 +197,10 @@ func (s *Store) put(ctx context.Context, e store.Entry, items bool) (changed boo
 	if err != nil {
 		return false, err
 	}
-	if _, same, err := compare(ctx, s.reader(), row, items); err == nil && same {
-		return false, s.Touch(ctx, e.UID, e.Fetched) // most answers are the same as before: no lock for them
+	if _, same, err := compare(ctx, s.read, row, items); err == nil && same {
+		return false, s.touch(ctx, e.UID, e.Fetched) // most answers are the same as before: no lock for them
 	}
-	err = s.transact(ctx, func(tx session, revision int64) error {
+	err = s.change(ctx, func(tx session, revision int64) error {
 		itemsHash, same, err := compare(ctx, tx, row, items)
 		if err != nil {
 			return err
@@ -225,7 +225,7 @@ func (s *Store) put(ctx context.Context, e store.Entry, items bool) (changed boo
 func compare(ctx context.Context, s session, row store.Row, items bool) (itemsHash string, same bool, err error) {
 	var generation int64
 	var content string
-	err = s.row(ctx, "SELECT generation, hash, items_hash FROM entry WHERE uid = ?", row.Entry.UID).Scan(&generation, &content, &itemsHash)
+	err = s.QueryRowContext(ctx, "SELECT generation, hash, items_hash FROM entry WHERE uid = $1", row.Entry.UID).Scan(&generation, &content, &itemsHash)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", false, nil
 	}
@@ -236,53 +236,55 @@ func compare(ctx context.Context, s session, row store.Row, items bool) (itemsHa
 // putRow writes what is known to differ.
 func putRow(ctx context.Context, tx session, row store.Row, revision int64, items bool) error {
 	e := row.Entry
-	// An object that was made again under the same name has another UID.
-	if err := remove(ctx, tx, "resource = ? AND namespace = ? AND name = ? AND uid <> ?", e.Resource, e.Namespace, e.Name, e.UID); err != nil {
-		return err
+	// An object that was created again under the same name has another UID.
+	replaced, err := list(ctx, tx, scanText, "SELECT uid FROM entry WHERE resource = $1 AND namespace = $2 AND name = $3 AND uid <> $4",
+		e.Resource, e.Namespace, e.Name, e.UID)
+	for _, uid := range replaced {
+		if err == nil {
+			err = remove(ctx, tx, uid)
+		}
 	}
-	err := tx.exec(ctx, `
+	if err == nil {
+		err = tx.exec(ctx, `
 INSERT INTO entry (uid, resource, type, namespace, name, generation, health, tool_lock, fetched, hash, items_hash, revision, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (uid) DO UPDATE SET generation = excluded.generation, health = excluded.health, tool_lock = excluded.tool_lock, fetched = excluded.fetched,
-  hash = excluded.hash, items_hash = excluded.items_hash, revision = excluded.revision, body = excluded.body
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+ON CONFLICT (uid) DO UPDATE SET generation = excluded.generation, health = excluded.health, tool_lock = excluded.tool_lock,
+  fetched = excluded.fetched, hash = excluded.hash, items_hash = excluded.items_hash, revision = excluded.revision, body = excluded.body
 WHERE excluded.generation >= entry.generation`,
-		e.UID, e.Resource, string(e.Type), e.Namespace, e.Name, e.Generation, string(e.Health), string(e.ToolLock), row.Fetched, row.Hash, row.ItemsHash, revision, row.Body)
+			e.UID, e.Resource, string(e.Type), e.Namespace, e.Name, e.Generation, string(e.Health), string(e.ToolLock), row.Fetched, row.Hash, row.ItemsHash, revision, row.Body)
+	}
 	if err != nil {
 		return err
 	}
-	if err := dropItems(ctx, tx, "uid = ? AND position < 0", e.UID); err != nil {
+	put := []store.Item{store.Self(e)}
+	last := -1
+	if items {
+		put, last = append(put, e.Items...), math.MaxInt32
+	}
+	if err := dropItems(ctx, tx, e.UID, last); err != nil {
 		return err
 	}
-	if err := putItem(ctx, tx, e, -1, store.Self(e)); err != nil {
-		return err
-	}
-	if !items {
-		return nil
-	}
-	if err := dropItems(ctx, tx, "uid = ? AND position >= 0", e.UID); err != nil {
-		return err
-	}
-	for i, item := range e.Items {
-		if err := putItem(ctx, tx, e, i, item); err != nil {
+	for i, item := range put {
+		if err := putItem(ctx, tx, e, i-1, item); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Touch records that the source confirmed an unchanged entry. To spare the disk
-// it writes when the noted time is a minute old or more.
-func (s *Store) Touch(ctx context.Context, uid string, at time.Time) error {
+// touch records that the source confirmed an unchanged entry. To spare the disk it writes when
+// the noted time is a minute old or more.
+func (s *Store) touch(ctx context.Context, uid string, at time.Time) error {
 	if at.IsZero() {
 		return nil
 	}
 	var fetched int64
-	err := s.reader().row(ctx, "SELECT fetched FROM entry WHERE uid = ?", uid).Scan(&fetched)
+	err := s.read.QueryRowContext(ctx, "SELECT fetched FROM entry WHERE uid = $1", uid).Scan(&fetched)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && fetched > at.Add(-time.Minute).UnixMilli() {
 		return nil
 	}
 	if err == nil {
-		err = session{s.write, s.postgres}.exec(ctx, "UPDATE entry SET fetched = ? WHERE uid = ?", at.UnixMilli(), uid)
+		err = s.write.exec(ctx, "UPDATE entry SET fetched = $1 WHERE uid = $2", at.UnixMilli(), uid)
 	}
 	if err != nil {
 		return fmt.Errorf("noting an answer: %w", err)
@@ -290,10 +292,18 @@ func (s *Store) Touch(ctx context.Context, uid string, at time.Time) error {
 	return nil
 }
 
-// Delete the entry of an object that was deleted.
+// Delete deletes the entry of an object that was deleted.
 func (s *Store) Delete(ctx context.Context, key store.Key) error {
-	err := s.transact(ctx, func(tx session, revision int64) error {
-		return bury(ctx, tx, revision, "resource = ? AND namespace = ? AND name = ?", key.Resource, key.Namespace, key.Name)
+	err := s.change(ctx, func(tx session, revision int64) error {
+		var uid string
+		err := tx.QueryRowContext(ctx, "SELECT uid FROM entry WHERE resource = $1 AND namespace = $2 AND name = $3", key.Resource, key.Namespace, key.Name).Scan(&uid)
+		if errors.Is(err, sql.ErrNoRows) {
+			return errUnchanged
+		}
+		if err != nil {
+			return err
+		}
+		return bury(ctx, tx, revision, uid)
 	})
 	if err != nil {
 		return fmt.Errorf("deleting %s %s/%s from the catalog: %w", key.Resource, key.Namespace, key.Name, err)
@@ -301,61 +311,58 @@ func (s *Store) Delete(ctx context.Context, key store.Key) error {
 	return nil
 }
 
-// Sweep deletes the entries of a resource whose UID is not among those that
-// current gives: their objects were deleted while no controller ran. current is called after the
-// entries are read, so that an entry that is stored meanwhile stays.
+// Sweep deletes the entries of a resource whose UID is not among those that current returns: their
+// objects were deleted while no controller ran. current is called after the entries are read, so
+// that an entry that is stored meanwhile stays.
 func (s *Store) Sweep(ctx context.Context, resource string, current func() (map[string]bool, error)) (gone int, err error) {
-	uids, err := list(ctx, s.reader(), func(rows *sql.Rows) (uid string, err error) { return uid, rows.Scan(&uid) }, "SELECT uid FROM entry WHERE resource = ?", resource)
-	if err != nil {
-		return 0, fmt.Errorf("sweeping %s: %w", resource, err)
-	}
-	keep, err := current()
-	if err != nil {
-		return 0, fmt.Errorf("sweeping %s: %w", resource, err)
+	uids, err := list(ctx, s.read, scanText, "SELECT uid FROM entry WHERE resource = $1", resource)
+	var keep map[string]bool
+	if err == nil {
+		keep, err = current()
 	}
 	for _, uid := range uids {
-		if keep[uid] {
-			continue
+		if err == nil && !keep[uid] {
+			err = s.change(ctx, func(tx session, revision int64) error { return bury(ctx, tx, revision, uid) })
+			gone++
 		}
-		err := s.transact(ctx, func(tx session, revision int64) error { return bury(ctx, tx, revision, "uid = ?", uid) })
-		if err != nil {
-			return gone, fmt.Errorf("sweeping %s: %w", resource, err)
-		}
-		gone++
+	}
+	if err != nil {
+		return 0, fmt.Errorf("sweeping %s: %w", resource, err)
 	}
 	return gone, nil
 }
 
-// bury deletes entries and remembers their names for watchers.
-func bury(ctx context.Context, tx session, revision int64, where string, args ...any) error {
-	result, err := tx.ExecContext(ctx, tx.bind("INSERT INTO gone (revision, resource, type, namespace, name) SELECT ?, resource, type, namespace, name FROM entry WHERE "+where),
-		append([]any{revision}, args...)...)
+// bury deletes an entry and remembers its name for watchers.
+func bury(ctx context.Context, tx session, revision int64, uid string) error {
+	result, err := tx.ExecContext(ctx, "INSERT INTO gone (revision, resource, type, namespace, name) SELECT $1, resource, type, namespace, name FROM entry WHERE uid = $2", revision, uid)
 	if err != nil {
 		return err
 	}
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
 		return multi.Errors(err, errUnchanged)
 	}
-	if err := tx.exec(ctx, "DELETE FROM gone WHERE revision < ?", revision-store.KeptDeletions); err != nil {
+	if err := tx.exec(ctx, "DELETE FROM gone WHERE revision < $1", revision-store.KeptDeletions); err != nil {
 		return err
 	}
-	return remove(ctx, tx, where, args...)
+	return remove(ctx, tx, uid)
 }
 
-func remove(ctx context.Context, tx session, where string, args ...any) error {
-	if err := dropItems(ctx, tx, "uid IN (SELECT uid FROM entry WHERE "+where+")", args...); err != nil {
+func remove(ctx context.Context, tx session, uid string) error {
+	if err := dropItems(ctx, tx, uid, math.MaxInt32); err != nil {
 		return err
 	}
-	return tx.exec(ctx, "DELETE FROM entry WHERE "+where, args...)
+	return tx.exec(ctx, "DELETE FROM entry WHERE uid = $1", uid)
 }
 
-func dropItems(ctx context.Context, tx session, where string, args ...any) error {
+// dropItems deletes the items of an entry up to a position, which begins with -1 for the entry
+// itself.
+func dropItems(ctx context.Context, tx session, uid string, last int) error {
 	if !tx.postgres {
-		if err := tx.exec(ctx, "DELETE FROM words WHERE rowid IN (SELECT id FROM item WHERE "+where+")", args...); err != nil {
+		if err := tx.exec(ctx, "DELETE FROM words WHERE rowid IN (SELECT id FROM item WHERE uid = $1 AND position <= $2)", uid, last); err != nil {
 			return err
 		}
 	}
-	return tx.exec(ctx, "DELETE FROM item WHERE "+where, args...)
+	return tx.exec(ctx, "DELETE FROM item WHERE uid = $1 AND position <= $2", uid, last)
 }
 
 func putItem(ctx context.Context, tx session, e store.Entry, position int, item store.Item) error {
@@ -366,11 +373,11 @@ func putItem(ctx context.Context, tx session, e store.Entry, position int, item 
 	names := item.Names()
 	tags := strings.Join(item.Tags, " ")
 	if tx.postgres {
-		return tx.exec(ctx, `INSERT INTO item (uid, position, kind, name, body, words) VALUES (?, ?, ?, ?, ?,
-setweight(to_tsvector('simple', ?), 'A') || setweight(to_tsvector('simple', ?), 'B') || setweight(to_tsvector('simple', ?), 'C'))`,
+		return tx.exec(ctx, `INSERT INTO item (uid, position, kind, name, body, words) VALUES ($1, $2, $3, $4, $5,
+setweight(to_tsvector('simple', $6), 'A') || setweight(to_tsvector('simple', $7), 'B') || setweight(to_tsvector('simple', $8), 'C'))`,
 			e.UID, position, item.Kind, item.Name, body, names, tags, item.Description)
 	}
-	result, err := tx.ExecContext(ctx, "INSERT INTO item (uid, position, kind, name, body) VALUES (?, ?, ?, ?, ?)", e.UID, position, item.Kind, item.Name, body)
+	result, err := tx.ExecContext(ctx, "INSERT INTO item (uid, position, kind, name, body) VALUES ($1, $2, $3, $4, $5)", e.UID, position, item.Kind, item.Name, body)
 	if err != nil {
 		return err
 	}
@@ -378,6 +385,6 @@ setweight(to_tsvector('simple', ?), 'A') || setweight(to_tsvector('simple', ?), 
 	if err != nil {
 		return err
 	}
-	return tx.exec(ctx, "INSERT INTO words (rowid, names, tags, description, scope) VALUES (?, ?, ?, ?, ?)",
+	return tx.exec(ctx, "INSERT INTO words (rowid, names, tags, description, scope) VALUES ($1, $2, $3, $4, $5)",
 		id, names, tags, item.Description, scopeToken(e.Resource, "")+" "+scopeToken(e.Resource, e.Namespace)+" "+kindToken(item.Kind))
 }
