@@ -24,7 +24,7 @@ bench-catalog: controlplane ## Print what 1,000 agents and 200 tool servers cost
 	$(GO) test -run '^$$' -bench Console -benchtime 20x ./builds/graph
 
 .PHONY: generate-catalog
-generate-catalog: ## Write the deep copies and CRDs of the catalog's kinds
+generate-catalog: ## Write the CRDs of the catalog's kinds
 	$(GO) generate ./catalog/...
 
 # make bench prints what the catalog costs as well.

@@ -2,7 +2,6 @@
 // 001, "Pillar 2: AgentCard CR"). The same spec is published as
 // agent.kagenti.dev/v1alpha1: see the package published beside this one.
 //
-// +kubebuilder:object:generate=true
 // +groupName=kagenti.io
 // +versionName=v1alpha1
 package api
@@ -27,7 +26,6 @@ func AddToScheme(scheme *runtime.Scheme) error {
 // AgentCard registers the agents in a set of pods with the catalog: what they can do and
 // how to reach them.
 //
-// +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=acard,categories=armature
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.cards[0].card.name`
@@ -47,8 +45,6 @@ type AgentCard struct {
 }
 
 // AgentCardList is a list of them.
-//
-// +kubebuilder:object:root=true
 type AgentCardList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`

@@ -1,4 +1,3 @@
 package api
 
-//go:generate go tool controller-gen object paths=.
 //go:generate go tool controller-gen crd:crdVersions=v1 paths=. paths=./published output:crd:dir=../../templates/crds/catalog

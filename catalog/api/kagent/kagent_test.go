@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/randfill"
 
+	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/api/published"
 )
@@ -17,6 +18,7 @@ import (
 func TestCopies(t *testing.T) {
 	fill := randfill.New().NilChance(0).NumElements(1, 2)
 	for _, o := range []runtime.Object{
+		&api.AgentCard{}, &api.AgentCardList{},
 		&kagent.MCPServer{}, &kagent.MCPServerList{}, &kagent.RemoteMCPServer{}, &kagent.RemoteMCPServerList{}, &published.AgentCard{}, &published.AgentCardList{},
 	} {
 		fill.Fill(o)
