@@ -5,7 +5,7 @@
 // An object, such as an AgentCard, takes this way:
 //
 //	controller  watches the objects, and asks what each names when that is due, with a quarter of
-//	            the workers for each namespace (turns.go)
+//	            the workers for each namespace
 //	kinds       has a file for each kind of object: how it is read and asked, what is written into
 //	            its status, and which rights that takes; the roles follow from them
 //	ask         asks agents and servers, which are not trusted: with limits of bytes, memory, depth

@@ -66,7 +66,7 @@ func (l *Login) now() time.Time {
 	return l.Now()
 }
 
-// LocalPath gives a path of this server to go on to; anything else is the home page. Browsers
+// LocalPath returns a path of this server to go on to; anything else is the home page. Browsers
 // skip tabs and line ends in addresses, and take a backslash for a slash.
 func LocalPath(next string) string {
 	u, err := url.Parse(next)
@@ -77,7 +77,7 @@ func LocalPath(next string) string {
 	return next
 }
 
-// oauth gives the provider, which is asked when it is needed, and what is asked of it.
+// oauth returns the provider, which is asked when it is needed, and what is asked of it.
 func (l *Login) oauth(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
 	l.mu.Lock()
 	provider := l.provider
@@ -154,7 +154,7 @@ func (l *Login) End(w http.ResponseWriter, r *http.Request) {
 
 var errorCode = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_]{1,64}$`) })
 
-// redeem the code of a login.
+// redeem exchanges the code of a login for a session.
 func (l *Login) redeem(ctx context.Context, code string, p pending) (store.Session, error) {
 	provider, config, err := l.oauth(ctx)
 	if err != nil {
@@ -208,7 +208,7 @@ func (l *Login) Grant(w http.ResponseWriter, r *http.Request, session store.Sess
 // Provider reports whether there is an OpenID provider.
 func (l *Login) Provider() bool { return l.Config.Issuer != "" }
 
-// Once gives a secret for an address, and what takes it from there: it begins a session for the
+// Once returns a secret for an address, and what takes it from there: it begins a session for the
 // first who has it, and for nobody else.
 func (l *Login) Once(session store.Session) (secret string, take http.HandlerFunc) {
 	secret = rand.Text()
@@ -227,7 +227,7 @@ func (l *Login) Once(session store.Session) (secret string, take http.HandlerFun
 	}
 }
 
-// Who has the session of a request. The error is store.ErrNotFound where it has none.
+// Who returns the session of a request. The error is store.ErrNotFound if it has none.
 func (l *Login) Who(r *http.Request) (store.Session, error) {
 	c, err := r.Cookie(l.name(sessionCookie))
 	if err != nil || len(c.Value) > 64 {
@@ -256,7 +256,7 @@ func (l *Login) end(r *http.Request) error {
 	return l.Store.EndSession(r.Context(), c.Value)
 }
 
-// pending is the login that this browser began.
+// pending returns the login that this browser began.
 func (l *Login) pending(r *http.Request) (p pending, ok bool) {
 	c, err := r.Cookie(l.name(pendingCookie))
 	if err != nil {
@@ -274,7 +274,8 @@ const (
 	pendingCookie = "armature-login"
 )
 
-// name of a cookie. One with the prefix is taken by browsers of this host alone, over TLS.
+// name returns the name of a cookie. One with the prefix is taken by browsers of this host alone,
+// over TLS.
 func (l *Login) name(cookie string) string {
 	if l.Config.secure() {
 		return "__Host-" + cookie
@@ -282,8 +283,8 @@ func (l *Login) name(cookie string) string {
 	return cookie
 }
 
-// set a cookie for a time; a negative one deletes it. The provider's redirect brings it along
-// only if it is Lax.
+// set sets a cookie for a time; a negative one deletes it. The provider's redirect brings it
+// along only if it is Lax.
 func (l *Login) set(w http.ResponseWriter, cookie, value string, lasts time.Duration) {
 	age := max(int(lasts.Seconds()), 1)
 	if lasts < 0 {

@@ -20,8 +20,9 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// LoginConfig of the OpenID provider, as a file has it. The fields about claims mean what the
-// flags of the API server with these names mean, so that the same person has the same name.
+// LoginConfig is the configuration of the OpenID provider in a file. The fields about claims mean
+// what the flags of the API server with these names mean, so that the same person has the same
+// name.
 type LoginConfig struct {
 	// Issuer is the provider's address, such as https://login.example.com.
 	Issuer string `json:"issuer"`
@@ -51,7 +52,8 @@ type LoginConfig struct {
 	roots  *x509.CertPool
 }
 
-// ReadLogin reads a LoginConfig from a file. Files that it names are relative to it. Unknown fields are errors.
+// ReadLogin reads a LoginConfig from a file. Files that it names are relative to it. Unknown
+// fields are errors.
 func ReadLogin(file string) (LoginConfig, error) {
 	c, err := readLogin(file)
 	if err != nil {
@@ -153,7 +155,7 @@ type refused string
 
 func (r refused) Error() string { return "login: " + string(r) }
 
-// person is whom claims name.
+// person returns whom claims name.
 func (c *LoginConfig) person(claims map[string]any) (v store.Session, err error) {
 	claim := c.UsernameClaim
 	if claim == "" {
@@ -188,7 +190,7 @@ func (c *LoginConfig) person(claims map[string]any) (v store.Session, err error)
 	return v, nil
 }
 
-// texts of a claim that is a text, a list of texts, or omitted.
+// texts returns the texts of a claim that is a text, a list of texts, or omitted.
 func texts(claim any) ([]string, error) {
 	switch v := claim.(type) {
 	case nil:

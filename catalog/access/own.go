@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Own rights are those of the account that a configuration signs in as, whoever the caller is:
-// they are asked for by SelfSubjectAccessReview. Only sessions of l are let in.
+// Own returns an Access with the rights of the account that a configuration signs in as, whoever
+// the caller is: it asks by SelfSubjectAccessReview. Only sessions of l are let in.
 func Own(cfg *rest.Config, l *Login) (Access, error) {
 	c, err := authorizationclient.NewForConfig(cfg)
 	if err != nil {
@@ -33,7 +33,7 @@ type own struct {
 	answers *cache.LRUExpireCache
 }
 
-// Authorize as authorizer.UnconditionalAuthorizer.
+// Authorize implements authorizer.UnconditionalAuthorizer.
 func (o own) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	attributes := authorizationv1.ResourceAttributes{Verb: a.GetVerb(), Group: a.GetAPIGroup(), Version: a.GetAPIVersion(), Resource: a.GetResource(),
 		Subresource: a.GetSubresource(), Namespace: a.GetNamespace(), Name: a.GetName()}
@@ -66,8 +66,8 @@ func decision(allowed bool) authorizer.Decision {
 	return authorizer.DecisionNoOpinion
 }
 
-// Whoami is the name by which Kubernetes knows the account that a configuration signs in as; "you"
-// where it does not say.
+// Whoami returns the name by which Kubernetes knows the account that a configuration signs in as;
+// "you" where it does not say.
 func Whoami(ctx context.Context, cfg *rest.Config) (string, error) {
 	c, err := authenticationclient.NewForConfig(cfg)
 	if err != nil {

@@ -2,8 +2,8 @@ package access
 
 import "sync"
 
-// Places bound what is open at the same time: of all accounts, and of each, so that one leaves
-// places to others.
+// Places limits what is open at the same time, of all accounts and of each, so that one account
+// leaves places to others.
 type Places struct {
 	all, each int
 
@@ -12,7 +12,7 @@ type Places struct {
 	by   map[string]int
 }
 
-// NewPlaces are as many for all, and of these for each.
+// NewPlaces returns places for all accounts together and for each.
 func NewPlaces(all, each int) *Places { return &Places{all: all, each: each, by: map[string]int{}} }
 
 // Enter takes a place for an account; nil where there is none.

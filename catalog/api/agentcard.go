@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion of AgentCard as source 001 has it.
+// GroupVersion is that of AgentCard in source 001.
 var GroupVersion = schema.GroupVersion{Group: "kagenti.io", Version: "v1alpha1"}
 
 // AddToScheme registers AgentCard.
@@ -44,7 +44,7 @@ type AgentCard struct {
 	Status AgentCardStatus `json:"status,omitempty"`
 }
 
-// AgentCardList is a list of them.
+// AgentCardList is a list of AgentCards.
 type AgentCardList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`

@@ -46,13 +46,13 @@ type (
 	Share = answers.Share
 )
 
-// NewBudget of the catalog.
+// NewBudget returns the budget of the catalog.
 func NewBudget() *Budget { return answers.NewBudget(maxAnswers, maxNamespace) }
 
-// DecodingCost is what decoding a text takes.
+// DecodingCost returns what decoding a text takes.
 func DecodingCost(text []byte) int64 { return answers.Cost(text) }
 
-// meter what an answer takes.
+// meter counts what an answer takes.
 func meter(ctx context.Context, answer io.Reader, memory *Share, decoding *atomic.Int64) io.Reader {
 	return &answers.Metered{Reader: answer, Context: ctx, Memory: memory, Decoding: decoding, Most: MaxDecoding}
 }

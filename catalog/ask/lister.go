@@ -19,10 +19,10 @@ type Lister struct {
 	memory *Budget
 }
 
-// NewLister makes a lister. dial opens connections.
+// NewLister returns a lister. dial opens connections.
 func NewLister(dial Dial) *Lister { return &Lister{dial: dial, memory: NewBudget()} }
 
-// List gives the tools of a server, and the version of MCP that it spoke. stateless is a
+// List returns the tools of a server, and the version of MCP that it spoke. stateless is a
 // version without sessions that it is known to speak, which saves a request; "" for none.
 func (l *Lister) List(ctx context.Context, o client.Object, stateless string) (found []tools.Definition, protocol string, err error) {
 	at := Endpoint{Timeout: 30 * time.Second, Terminate: true}

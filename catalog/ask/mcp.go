@@ -43,7 +43,7 @@ type Endpoint struct {
 	Timeout     time.Duration
 	Silence     time.Duration // how long nothing may come; zero is the timeout
 	Terminate   bool
-	Description string // that the resource gives, before the server's own
+	Description string // of the resource, before the server's own
 	ToolsAlone  bool   // no resources and prompts
 	Stateless   string // version of MCP without sessions that the server spoke last, "" if it is not known
 }
@@ -123,7 +123,7 @@ func (d *Discovery) list(ctx context.Context, session *mcp.ClientSession, toolsA
 	return err
 }
 
-// tools gives those of all pages, and notes what the pages say of keeping them.
+// tools returns those of all pages, and notes what the pages say of keeping them.
 func (d *Discovery) tools(ctx context.Context, session *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
 	return func(yield func(*mcp.Tool, error) bool) {
 		ask := &mcp.ListToolsParams{}
@@ -156,8 +156,8 @@ func (d *Discovery) tools(ctx context.Context, session *mcp.ClientSession) iter.
 // changes in between is not seen.
 const maxFresh = 10 * time.Minute
 
-// collect all pages of one kind, where the server offers it, in the order of their names: servers need not
-// keep an order of their own, and a new order does not count as a change.
+// collect reads all pages of one kind, if the server offers it, and sorts the items by name:
+// servers need not keep an order of their own, and a new order does not count as a change.
 func collect[T any](ctx context.Context, d *Discovery, kind string, offered bool, pages iter.Seq2[*T, error], item func(*T) store.Item) error {
 	if !offered {
 		return nil
@@ -348,8 +348,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// RemoteEndpoint is the one that a RemoteMCPServer names. Its Secrets and ConfigMaps
-// are read from the API server, and none is kept.
+// RemoteEndpoint returns the one that a RemoteMCPServer names. Its Secrets and ConfigMaps are
+// read from the API server, and none is kept.
 func RemoteEndpoint(ctx context.Context, live client.Reader, s *kagent.RemoteMCPServer) (Endpoint, error) {
 	at := Endpoint{URL: s.Spec.URL, SSE: s.Spec.Protocol == kagent.SSE, Headers: http.Header{}, Timeout: 30 * time.Second, Terminate: s.Spec.TerminateOnClose == nil || *s.Spec.TerminateOnClose}
 	if t := s.Spec.Timeout.Duration; t > 0 {
@@ -395,7 +395,7 @@ func RemoteEndpoint(ctx context.Context, live client.Reader, s *kagent.RemoteMCP
 // maxTimeout bounds what a RemoteMCPServer may ask for: a worker waits for it.
 const maxTimeout = time.Minute
 
-// parts of a Secret's value that must not show up anywhere: the whole, and what
+// parts returns the parts of a Secret's value that must not show up anywhere: the whole, and what
 // follows a scheme such as Bearer.
 func parts(value string) (out []string) {
 	if value != "" {
@@ -413,7 +413,7 @@ func validHeader(name, value string) bool {
 		!slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection"}, http.CanonicalHeaderKey(name))
 }
 
-// valueFrom a key of a Secret or ConfigMap.
+// valueFrom reads a key of a Secret or ConfigMap.
 func valueFrom(ctx context.Context, live client.Reader, namespace string, from kagent.ValueSource) (string, error) {
 	if live == nil {
 		return "", Failed("it needs %s %s, which is in the cluster", from.Type, from.Name)

@@ -22,7 +22,7 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-// Server of a catalog.
+// Server is a catalog's server.
 type Server struct {
 	// Address such as https://localhost:8443.
 	Address string
@@ -45,7 +45,7 @@ type Client struct {
 	warned map[string]bool
 }
 
-// Connect to the server. warn gets each of its warnings once.
+// Connect connects to the server. warn gets each of its warnings once.
 func (s Server) Connect(warn func(text string)) (*Client, error) {
 	base, err := url.Parse(s.Address)
 	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
@@ -66,7 +66,7 @@ func (s Server) Connect(warn func(text string)) (*Client, error) {
 	return &Client{base: base, http: web, warn: warn, warned: map[string]bool{}}, nil
 }
 
-// credentials are those of the kubeconfig that end in a token.
+// credentials sets the token of a file, or the credentials of the kubeconfig that end in a token.
 func (s Server) credentials(config *rest.Config) error {
 	if s.TokenFile != "" {
 		text, err := os.ReadFile(s.TokenFile)
@@ -133,7 +133,7 @@ func (c *Client) ask(ctx context.Context, path string, parameters url.Values, an
 // maxAnswer in bytes: a thousand entries with a card each.
 const maxAnswer = 256 << 20
 
-// repeat what the catalog warns of, such as that its store is away.
+// repeat repeats the warnings of the catalog, such as that its store does not answer.
 func (c *Client) repeat(h http.Header) {
 	warnings, _ := utilnet.ParseWarningHeaders(h.Values("Warning")) // an invalid warning is not repeated
 	for _, w := range warnings {
@@ -159,12 +159,12 @@ func (c *Client) List(ctx context.Context, q store.Query) (out []store.Entry, er
 	}
 }
 
-// Get gives one entry.
+// Get returns one entry.
 func (c *Client) Get(ctx context.Context, key store.Key) (e store.Entry, err error) {
 	return e, c.ask(ctx, "api/v1/entries/"+url.PathEscape(key.Resource)+"/"+url.PathEscape(key.Namespace)+"/"+url.PathEscape(key.Name), url.Values{}, &e)
 }
 
-// Search gives the hits of a query.
+// Search returns the hits of a query.
 func (c *Client) Search(ctx context.Context, q store.Query) ([]store.Hit, error) {
 	var found store.HitList
 	err := c.ask(ctx, "api/v1/search", url.Values{"q": {q.Text}, "kind": {q.Kind}, "type": {string(q.Type)}, "namespace": {q.Namespace}, "limit": {strconv.Itoa(q.Limit)}}, &found)

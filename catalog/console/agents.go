@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// pageSize of lists.
+// pageSize is how many rows a page of a list has.
 const pageSize = 50
 
 // listData is a list of agents or tool servers.
@@ -32,16 +32,16 @@ type row struct {
 	Found []store.Item
 }
 
-// State of the entry.
+// State returns the state of the entry.
 func (r row) State() State { return stateOf(r.Health) }
 
 // Drifted reports whether its tools differ from the lock.
 func (r row) Drifted() bool { return r.ToolLock == store.ToolsDrifted }
 
-// Label is what people call the entry.
+// Label returns the name of the entry for people.
 func (r row) Label() string { return cmp.Or(r.Title, r.Name) }
 
-// Path of its page.
+// Path returns the path of its page.
 func (r row) Path() string { return entryPath(r.Key) }
 
 // Offers counts what it has.
@@ -125,7 +125,7 @@ func found(hits []store.Hit) (rows []row) {
 	return rows
 }
 
-// choices are the namespaces and resources in which the caller may see something of a type.
+// choices returns the namespaces and resources in which the caller may see something of a type.
 func choices(v *Visit, scope store.Scope, of store.Type) (namespaces, kinds []string, err error) {
 	places, err := v.Console.Store.Places(v.Context(), of)
 	for resource, in := range places {
@@ -140,7 +140,7 @@ func choices(v *Visit, scope store.Scope, of store.Type) (namespaces, kinds []st
 	return slices.Compact(namespaces), slices.Compact(kinds), err
 }
 
-// Chips are the filters that are set and have no field of their own, each with the address
+// Chips returns the filters that are set and have no field of their own, each with the address
 // without it.
 func (d listData) Chips() (out [][2]string) {
 	for _, c := range [][2]string{{"skill", d.Filter.Skill}, {"tag", d.Filter.Tag}} {

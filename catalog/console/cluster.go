@@ -128,7 +128,7 @@ func brief(in any) (any, error) {
 	return o, nil
 }
 
-// kinds that are watched, by their resource.
+// kinds returns what is watched, by resource.
 func (c *Cluster) kinds() map[string]struct {
 	object client.Object
 	list   client.ObjectList
@@ -150,7 +150,7 @@ func (c *Cluster) kinds() map[string]struct {
 	}
 }
 
-// places are the namespaces to list: "" is all of them.
+// places returns the namespaces to list: "" is all of them.
 func (c *Cluster) places() []string {
 	if len(c.namespaces) == 0 {
 		return []string{metav1.NamespaceAll}
@@ -158,7 +158,7 @@ func (c *Cluster) places() []string {
 	return c.namespaces
 }
 
-// Builds is the resource of AgentBuilds.
+// Builds returns the resource of AgentBuilds.
 func (c *Cluster) Builds() string { return "agentbuilds." + c.group }
 
 // again is how long a kind is left alone that the cluster lacks, or that may not be listed.
@@ -198,7 +198,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return err
 }
 
-// watch one kind from now on.
+// watch watches one kind from now on.
 func (c *Cluster) watch(ctx context.Context, resource string, object client.Object) error {
 	informer, err := c.cache.GetInformer(ctx, object)
 	if err != nil {
@@ -220,7 +220,7 @@ func (c *Cluster) watch(ctx context.Context, resource string, object client.Obje
 	return nil
 }
 
-// version changes with what is watched.
+// version returns a number that changes with what is watched.
 func (c *Cluster) version() int64 {
 	if c == nil {
 		return 0
@@ -239,7 +239,7 @@ func (c *Cluster) Watches(resource string) bool {
 	return c.watched[resource]
 }
 
-// list what is watched of a resource. The objects are shared: do not change them.
+// list lists what is watched of a resource. The objects are shared: do not change them.
 func (c *Cluster) list(ctx context.Context, resource string, into client.ObjectList, options ...client.ListOption) error {
 	if !c.Watches(resource) {
 		return nil
@@ -250,7 +250,8 @@ func (c *Cluster) list(ctx context.Context, resource string, into client.ObjectL
 	return nil
 }
 
-// builds that the caller may list, by namespace and name. They are shared: do not change them.
+// builds returns the builds that the caller may list, by namespace and name. They are shared: do
+// not change them.
 func (v *Visit) builds(options ...client.ListOption) ([]*api.AgentBuild, error) {
 	c := v.Console.Cluster
 	if c == nil {
@@ -263,7 +264,7 @@ func (v *Visit) builds(options ...client.ListOption) ([]*api.AgentBuild, error) 
 	return mine(v, c.Builds(), list.Items)
 }
 
-// ImageUpdates that the caller may list.
+// ImageUpdates returns the ImageUpdates that the caller may list.
 func (v *Visit) ImageUpdates(options ...client.ListOption) ([]updates.ImageUpdate, error) {
 	var list updates.ImageUpdateList
 	if err := v.Console.Cluster.list(v.Context(), updatesResource, &list, options...); err != nil {
@@ -273,7 +274,7 @@ func (v *Visit) ImageUpdates(options ...client.ListOption) ([]updates.ImageUpdat
 	return values(all), err
 }
 
-// mine are the objects that the caller may list, by namespace and name.
+// mine returns the objects that the caller may list, by namespace and name.
 func mine[T any, P interface {
 	*T
 	metav1.Object

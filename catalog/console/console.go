@@ -76,7 +76,7 @@ var sections = []struct{ Path, Name, Icon string }{
 	{"/packages", "Packages", "package"},
 }
 
-// Handler of the pages and of what they load.
+// Handler returns the handler of the pages and of what they load.
 func (c *Console) Handler() http.Handler {
 	c.Poll, c.Beat = cmp.Or(c.Poll, time.Second), cmp.Or(c.Beat, 15*time.Second)
 	if c.Now == nil {
@@ -193,7 +193,7 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.Message }
 
-// refuse gives the page of an error: internal ones are logged, not shown.
+// refuse returns the page of an error: internal ones are logged, not shown.
 func (c *Console) refuse(r *http.Request, err error) *Page {
 	var unknown access.Unknown
 	var problem *Problem
@@ -219,12 +219,12 @@ type Visit struct {
 	User    user.Info
 }
 
-// Scope is what the caller may list of the given namespaces of each resource.
+// Scope returns what the caller may list of the given namespaces of each resource.
 func (v *Visit) Scope(places map[string][]string) (store.Scope, error) {
 	return v.Console.Access.Scope(v.Context(), v.User, places)
 }
 
-// Catalog is what the caller may see of the catalog.
+// Catalog returns what the caller may see of the catalog.
 func (v *Visit) Catalog() (store.Scope, error) {
 	places, err := v.Console.Store.Places(v.Context(), "")
 	if err != nil {

@@ -56,7 +56,7 @@ type reach struct {
 	EgressKnown  bool
 }
 
-// Remedy is what to do where it does not answer.
+// Remedy returns what to do where it does not answer.
 func (d entryData) Remedy() string {
 	if d.Health == store.Unknown || d.Health == store.Healthy && !d.Drifted() {
 		return ""
@@ -64,7 +64,7 @@ func (d entryData) Remedy() string {
 	return remedy(d.Entry)
 }
 
-// SignatureState is that of the signature of its card.
+// SignatureState returns that of the signature of its card.
 func (d entryData) SignatureState() State {
 	switch d.Signature {
 	case "Valid":
@@ -77,12 +77,12 @@ func (d entryData) SignatureState() State {
 	return Unknown
 }
 
-// linkState is the state of a link of the chain.
+// linkState returns the state of a link of the chain.
 func linkState(s chain.State) State {
 	return map[chain.State]State{chain.Done: Healthy, chain.Waiting: Queued, chain.Failed: Failing}[s]
 }
 
-// entryPage is the page of an agent or tool server.
+// entryPage returns the page of an agent or tool server.
 func entryPage(v *Visit) (*Page, error) {
 	key := store.Key{Resource: v.PathValue("resource"), Namespace: v.PathValue("namespace"), Name: v.PathValue("name")}
 	scope, err := v.Scope(map[string][]string{key.Resource: {key.Namespace}})
@@ -154,7 +154,7 @@ func (d *entryData) readCluster(v *Visit) error {
 	return nil
 }
 
-// follow the agent from the commit to its pods.
+// follow follows the agent from the commit to its pods.
 func (d *entryData) follow(live view, builds []api.AgentBuild, writes []updates.ImageUpdate) {
 	var w chain.Workload
 	var b *api.AgentBuild
@@ -203,7 +203,8 @@ func (d *entryData) follow(live view, builds []api.AgentBuild, writes []updates.
 	}
 }
 
-// workloadOf an agent: the one whose pods answered, or else the one of its name.
+// workloadOf returns the workload of an agent: the one whose pods answered, or else the one of
+// its name.
 func workloadOf(e store.Entry, live *status.Live) *unstructured.Unstructured {
 	var named *unstructured.Unstructured
 	for _, w := range live.Workloads {
@@ -291,7 +292,7 @@ func (c *Cluster) readKind(ctx context.Context, kind schema.GroupVersionResource
 	return objects, err
 }
 
-// live is what the caller may list of a namespace.
+// live returns what the caller may list of a namespace.
 func (v *Visit) live(namespace string) (out view, err error) {
 	places := map[string][]string{}
 	for kind := range viewKinds {

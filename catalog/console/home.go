@@ -158,7 +158,7 @@ func home(v *Visit) (*Page, error) {
 	}}, nil
 }
 
-// summary is the overall state in a sentence.
+// summary returns the overall state in a sentence.
 func summary(tiles []tile, wrong, unknown int) homeData {
 	out := homeData{Healthy, "Everything is as it should be.", tiles}
 	total := 0
@@ -205,7 +205,7 @@ func noun(e store.Entry) string {
 	return "agent"
 }
 
-// entryPath is the page of an agent or tool server.
+// entryPath returns the page of an agent or tool server.
 func entryPath(k store.Key) string { return path("entries", k.Resource, k.Namespace, k.Name) }
 
 func entryFinding(e store.Entry) finding {
@@ -220,7 +220,7 @@ func entryFinding(e store.Entry) finding {
 // toolsDrifted says what is wrong with a server that offers other tools than its lock has.
 const toolsDrifted = "its tools differ from armature.lock"
 
-// remedy is what to do about an entry that does not answer, or whose tools drifted.
+// remedy returns what to do about an entry that does not answer, or whose tools drifted.
 func remedy(e store.Entry) string {
 	switch {
 	case e.Health == store.Healthy:

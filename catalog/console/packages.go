@@ -38,10 +38,10 @@ type packageView struct {
 	contents *contents // nil where it is not read yet
 }
 
-// Path of its page.
+// Path returns the path of its page.
 func (p packageView) Path() string { return path("packages", p.Namespace, p.Name) }
 
-// Drifts are the objects with fields that others set.
+// Drifts returns the objects with fields that others set.
 func (p packageView) Drifts() (out []objectView) {
 	for _, o := range p.Objects {
 		if len(o.Drift) > 0 {
@@ -74,7 +74,7 @@ type liveState struct {
 	Rendered bool
 }
 
-// packages that the caller may see, with the objects that they may list.
+// packages returns the packages that the caller may see, with the objects that they may list.
 func (v *Visit) packages() ([]packageView, error) {
 	c := v.Console.Cluster
 	if !c.Watches(configMapsResource) {
@@ -127,8 +127,8 @@ func (v *Visit) packages() ([]packageView, error) {
 	return out, nil
 }
 
-// rendered are the objects of a package that say what rendering added. Each kind of them is listed
-// once for all who look.
+// rendered returns the objects of a package that say what rendering added. Each kind of them is
+// listed once for all who look.
 func (v *Visit) rendered(p packageView) (out []renderedView, err error) {
 	c := v.Console.Cluster
 	for _, o := range p.Objects {
@@ -153,8 +153,8 @@ func (v *Visit) rendered(p packageView) (out []renderedView, err error) {
 	return out, nil
 }
 
-// added is what rendering added to the objects of a package, of the kind and namespace of one of
-// them, by name.
+// added returns what rendering added to the objects of a package, of the kind and namespace of
+// one of them, by name.
 func (c *Cluster) added(ctx context.Context, p packageView, like objectView) (map[string][]facts.Added, error) {
 	served := c.served()
 	m, err := served.RESTMapping(like.GroupKind, like.Version)
@@ -196,7 +196,7 @@ const (
 	maxRenderedText  = 512 << 10
 )
 
-// namespacesOf some objects, each once.
+// namespacesOf returns the namespaces of objects, each once.
 func namespacesOf(all []metav1.PartialObjectMetadata) []string {
 	seen := map[string]bool{}
 	for i := range all {

@@ -27,7 +27,7 @@ type Page struct {
 	Parts []Part
 }
 
-// Part of a page. Its ID is unique in the page and stays the same.
+// Part is a part of a page. Its ID is unique in the page and stays the same.
 type Part struct {
 	ID string
 	// Template that prints it, with Data.
@@ -38,7 +38,7 @@ type Part struct {
 //go:embed templates
 var templateFiles embed.FS
 
-// parse the templates, for which it is now.
+// parse parses the templates, for which it is now.
 func parse(now func() time.Time) *template.Template {
 	return template.Must(template.New("").Funcs(funcs(now)).ParseFS(templateFiles, "templates/*.html"))
 }
@@ -49,7 +49,7 @@ type printed struct {
 	HTML     template.HTML
 }
 
-// print the parts of a page.
+// print prints the parts of a page.
 func (c *Console) print(p *Page) ([]printed, error) {
 	var out []printed
 	for _, part := range p.Parts {

@@ -11,7 +11,7 @@ type need struct {
 	Has bool
 }
 
-// needs of the console. Each may be taken away: the console then does without.
+// needs returns the rights of the console. Each may be taken away: the console then does without.
 func (c *Cluster) needs() []need {
 	return []need{
 		{Verbs: "list, watch", verb: "list", Resource: c.Builds(), For: "the list of builds and their pages", Without: "There are no builds."},

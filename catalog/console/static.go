@@ -61,7 +61,7 @@ var loaded = sync.OnceValue(func() map[string]staticFile {
 	return out
 })
 
-// asset is where a file is. The address changes with its content, so that a browser keeps
+// asset returns where a file is. The address changes with its content, so that a browser keeps
 // what it has.
 func asset(name string) string { return "/static/" + loaded()[name].hash + "/" + name }
 

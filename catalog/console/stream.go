@@ -23,7 +23,7 @@ const (
 	streamPatience = 30 * time.Second
 )
 
-// streams of open pages.
+// streams are the streams of open pages.
 type streams struct {
 	open *access.Places
 
@@ -58,7 +58,7 @@ type captureKey struct{}
 // captured is a page that is built for a stream.
 type captured struct{ page *Page }
 
-// build the page at an address for the caller of a stream.
+// build builds the page at an address for the caller of a stream.
 func (c *Console) build(r *http.Request, at *url.URL) *Page {
 	var into captured
 	request := r.Clone(context.WithValue(r.Context(), captureKey{}, &into))
@@ -127,7 +127,7 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream of one open page.
+// stream is the stream of one open page.
 type stream struct {
 	console *Console
 	request *http.Request
@@ -148,7 +148,7 @@ func (s *stream) send(text string) error {
 	return s.control.Flush()
 }
 
-// run until the reader disconnects or may no longer see the page.
+// run runs until the reader disconnects or may no longer see the page.
 func (s *stream) run() {
 	ticker := time.NewTicker(s.console.Poll)
 	defer ticker.Stop()
@@ -179,7 +179,7 @@ func (s *stream) run() {
 // lines are those of an event's data, which CR would end, too.
 var lines = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
-// look at the page again and send what changed. It reports whether to go on.
+// look builds the page again and sends what changed. It reports whether to go on.
 func (s *stream) look() bool {
 	c := s.console
 	select {

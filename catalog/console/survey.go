@@ -59,13 +59,13 @@ type stock struct {
 	text   int
 }
 
-// place of objects.
+// place is where objects are.
 type place struct {
 	schema.GroupKind
 	Namespace string
 }
 
-// contents of a package.
+// contents are those of a package.
 type contents struct {
 	Complete, Deleting bool
 	Entries            []apply.Entry // in order
@@ -88,7 +88,7 @@ const (
 	firstWait     = 3 * time.Second  // of a page, for the first survey
 )
 
-// look gives the last survey, and begins another one of the namespaces where that is old. Pages
+// look returns the last survey, and begins another one of the namespaces where that is old. Pages
 // wait for the first one alone.
 func (c *Cluster) look(ctx context.Context, versions map[string]uint64) map[string]*stock {
 	s := &c.survey
@@ -114,7 +114,7 @@ func (c *Cluster) look(ctx context.Context, versions map[string]uint64) map[stri
 	return maps.Clone(s.stocks)
 }
 
-// due are the namespaces to look at, those first that took little time before.
+// due returns the namespaces to look at, those first that took little time before.
 func (s *survey) due(versions map[string]uint64) (due []string) {
 	for namespace, version := range versions {
 		have := s.stocks[namespace]
@@ -132,7 +132,7 @@ func (s *survey) due(versions map[string]uint64) (due []string) {
 	return due
 }
 
-// take a survey of some namespaces.
+// take surveys some namespaces.
 func (c *Cluster) take(ctx context.Context, due []string, versions map[string]uint64) {
 	s := &c.survey
 	defer func() {
@@ -164,7 +164,7 @@ func (c *Cluster) take(ctx context.Context, due []string, versions map[string]ui
 	})
 }
 
-// survive does what a goroutine is for: a panic there is logged, and does not end the console.
+// survive runs what a goroutine is for: a panic there is logged, and does not end the console.
 func (c *Cluster) survive(what string, do func()) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -174,7 +174,8 @@ func (c *Cluster) survive(what string, do func()) {
 	do()
 }
 
-// served are the kinds that the cluster serves, asked for once for all kinds that inventories name.
+// served returns the kinds that the cluster serves, asked for once for all kinds that inventories
+// name.
 func (c *Cluster) served() meta.RESTMapper {
 	s := &c.survey
 	s.mu.Lock()
@@ -197,7 +198,7 @@ func (c *Cluster) served() meta.RESTMapper {
 	return kinds
 }
 
-// keep a stock. What all packages name together is bounded, too.
+// keep stores a stock. What all packages name together is bounded, too.
 func (c *Cluster) keep(namespace string, found *stock) {
 	s := &c.survey
 	s.mu.Lock()
@@ -228,8 +229,8 @@ func (s *stock) entries() (n int) {
 	return n
 }
 
-// stockOf a namespace: its inventories, and one list for each kind and namespace that they name, of
-// the objects that carry the labels of its packages.
+// stockOf reads a namespace: its inventories, and one list for each kind and namespace that they
+// name, of the objects that carry the labels of its packages.
 func (c *Cluster) stockOf(ctx context.Context, namespace string, version uint64, served meta.RESTMapper) *stock {
 	began := time.Now()
 	s := &stock{version: version, packages: map[types.UID]*contents{}, objects: map[apply.ID]liveState{}, resources: map[schema.GroupKind]string{}, looked: map[place]string{}}
@@ -261,7 +262,7 @@ func (c *Cluster) stockOf(ctx context.Context, namespace string, version uint64,
 	return s
 }
 
-// inventories of a namespace.
+// inventories reads the inventories of a namespace.
 func (c *Cluster) inventories(ctx context.Context, namespace string, s *stock, left *int64) error {
 	entries := 0
 	return c.objects.Each(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), namespace, keys.LabelInventory, left, func(raw []byte) error {
@@ -345,7 +346,7 @@ func notAll(namespace string) string {
 	return "the objects of the packages of namespace " + namespace + " are more or larger than the console reads"
 }
 
-// note how an object was found, briefly where much was noted before.
+// note notes how an object was found, briefly if much was noted before.
 func (s *stock) note(id apply.ID, is liveState) {
 	for _, d := range is.Drift {
 		s.text += len(d.Manager) + len(d.Field) + len(d.Value)
@@ -360,7 +361,7 @@ func (s *stock) note(id apply.ID, is liveState) {
 	s.objects[id] = is
 }
 
-// stateOfObject is how a live object is.
+// stateOfObject returns how a live object is.
 func stateOfObject(u *unstructured.Unstructured) liveState {
 	h := health.Checks(nil).Of(u)
 	s := liveState{State: Building, Word: facts.Clip(40, h.Status), Message: facts.Clip(300, h.Message), Drift: facts.DriftOf(u), Rendered: facts.Rendered(u)}
@@ -379,7 +380,7 @@ func stateOfObject(u *unstructured.Unstructured) liveState {
 	return s
 }
 
-// state of an object of a package.
+// state returns the state of an object of a package.
 func (s *stock) state(e apply.Entry) liveState {
 	is, found := s.objects[e.ID]
 	refused := s.looked[place{e.GroupKind, e.Namespace}]

@@ -13,8 +13,8 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// funcs of the templates. What others wrote passes name or text, which show characters
-// that change the direction of text, or that nobody sees, as codes.
+// funcs returns the functions of the templates. What others wrote passes name or text, which show
+// characters that change the direction of text, or that nobody sees, as codes.
 func funcs(now func() time.Time) template.FuncMap {
 	return template.FuncMap{
 		"name": name, "text": text, "clip": clip, "short": short, "icon": icon, "asset": asset,
@@ -24,7 +24,7 @@ func funcs(now func() time.Time) template.FuncMap {
 	}
 }
 
-// name is a name that may be wrapped after its separators, and nowhere else. Its direction
+// name returns a name that may be wrapped after its separators, and nowhere else. Its direction
 // does not change what is around it.
 func name(s string) template.HTML {
 	var out strings.Builder
@@ -43,13 +43,13 @@ func name(s string) template.HTML {
 	return template.HTML(strings.TrimSuffix(out.String(), "<wbr>") + "</bdi>") //nolint:gosec // each part is escaped
 }
 
-// text is what others wrote in several lines.
+// text returns what others wrote in several lines.
 func text(s string) string { return krm.Plain(s) }
 
-// clip is the beginning of a text that others wrote, in one line.
+// clip returns the beginning of a text that others wrote, in one line.
 func clip(length int, s string) string { return facts.Clip(length, s) }
 
-// short is a digest or commit by its first digits, and an image with such a digest.
+// short returns a digest or commit by its first digits, and an image with such a digest.
 func short(s string) string {
 	const digits = 12
 	before, digest, found := strings.Cut(s, "@")
@@ -89,7 +89,7 @@ func valueText(s string) template.HTML {
 	return template.HTML(strings.Join(out, " ")) //nolint:gosec // each word is escaped
 }
 
-// prose is a text in which commands are between backticks.
+// prose returns a text in which commands are between backticks.
 func prose(s string) template.HTML {
 	var out strings.Builder
 	for i, part := range strings.Split(krm.Plain(s), "`") {
@@ -103,7 +103,7 @@ func prose(s string) template.HTML {
 	return template.HTML(out.String()) //nolint:gosec // each part is escaped
 }
 
-// account is a user's name as people say it.
+// account returns a user's name as people say it.
 func account(user string) string {
 	if rest, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
 		return krm.Printable(strings.Replace(rest, ":", "/", 1))
@@ -111,7 +111,7 @@ func account(user string) string {
 	return krm.Printable(user)
 }
 
-// link is an address that a browser may go to; "" for any other.
+// link returns an address that a browser may go to; "" for any other.
 func link(s string) string { return facts.Link(s) }
 
 // path joins the segments of an address of this server.
@@ -133,7 +133,7 @@ func plural(n int, one string) string {
 	return count(n) + " " + one + "s"
 }
 
-// count gives 12,345.
+// count formats a number as 12,345.
 func count(n int) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {
@@ -142,7 +142,7 @@ func count(n int) string {
 	return digits
 }
 
-// since is a time as an age, with the time itself for who points at it.
+// since returns a time as an age, with the time itself for who points at it.
 func since(at, now time.Time) template.HTML {
 	if at.IsZero() {
 		return "never"
@@ -155,7 +155,7 @@ func since(at, now time.Time) template.HTML {
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2 January 2006, 15:04:05 UTC"), age)) //nolint:gosec // no text of others
 }
 
-// rough is a duration in its largest unit.
+// rough returns a duration in its largest unit.
 func rough(d time.Duration) string {
 	switch {
 	case d < 2*time.Hour:
@@ -166,7 +166,7 @@ func rough(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
-// took is how long something lasted.
+// took returns how long something lasted.
 func took(d time.Duration) string { return duration.HumanDuration(d) }
 
 // State is how a thing is, as an icon, a colour and a word show it.
@@ -213,7 +213,7 @@ var icons = map[string]template.HTML{
 	"commit":    `<circle cx="8" cy="8" r="2.75"/><path d="M1.5 8h3.75M10.75 8h3.75"/>`,
 }
 
-// icon is a drawing beside a word, which screen readers pass over.
+// icon returns a drawing beside a word, which screen readers pass over.
 func icon(name string) template.HTML {
 	return `<svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" focusable="false">` + icons[name] + `</svg>`
 }

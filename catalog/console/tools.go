@@ -31,7 +31,7 @@ type toolGroup struct {
 	Tools []toolForm
 }
 
-// forms of the tools among items.
+// forms returns the forms of the tools among items.
 func forms(items []store.Item) (out []toolForm) {
 	for i, item := range items {
 		f := toolForm{Item: item, ID: fmt.Sprintf("tool-%d", i), Raw: facts.Pretty(item.Document)}
@@ -53,7 +53,7 @@ func forms(items []store.Item) (out []toolForm) {
 	return out
 }
 
-// Groups are the tools by the beginning of their names, up to _ or -, where at least two
+// Groups returns the tools by the beginning of their names, up to _ or -, where at least two
 // begin so; all others are one group without a name.
 func (d entryData) Groups() []toolGroup {
 	begin := func(t toolForm) string {
@@ -84,7 +84,7 @@ func (d entryData) Groups() []toolGroup {
 	return out
 }
 
-// BoundBy are the agents that are bound to a tool.
+// BoundBy returns the agents that are bound to a tool.
 func (d entryData) BoundBy(tool string) (out []binding) {
 	for _, b := range d.UsedBy {
 		if len(b.Tools) == 0 || slices.Contains(b.Tools, tool) {
@@ -108,11 +108,10 @@ type binding struct {
 	Tools []string
 }
 
-// AgentPath is the page of the agent, and Path that of what it may call, if the catalog
-// has pages of its kind.
+// AgentPath returns the path of the page of the agent.
 func (b binding) AgentPath() string { return entryPath(b.Agent) }
 
-// Path of the page of what may be called.
+// Path returns the path of the page of what may be called.
 func (b binding) Path() string {
 	resource := map[string]string{"RemoteMCPServer": "remotemcpservers.kagent.dev", "MCPServer": "mcpservers.kagent.dev", "Agent": agentsResource}[b.Kind]
 	if resource == "" {
@@ -125,7 +124,7 @@ func (b binding) serves(e store.Entry) bool {
 	return b.Kind == e.Kind && b.Namespace == e.Namespace && b.Name == e.Name
 }
 
-// bindings of the agents that the caller may list.
+// bindings returns the bindings of the agents that the caller may list.
 func (v *Visit) bindings() (out []binding, err error) {
 	var list unstructured.UnstructuredList
 	list.SetGroupVersionKind(agentKind.GroupVersion().WithKind("AgentList"))

@@ -41,7 +41,7 @@ import (
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
-// Options of a catalog controller.
+// Options configures a catalog controller.
 type Options struct {
 	process.Options
 	// Store to fill.
@@ -72,7 +72,7 @@ var buildScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	return scheme, nil
 })
 
-// Run the controller until ctx ends.
+// Run runs the controller until ctx ends.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Concurrency == 0 {
 		o.Concurrency = 32
@@ -114,8 +114,8 @@ const (
 	lastFollow  = 30 * time.Second
 )
 
-// follow each kind as soon as its CRD is there, until ctx ends. One that cannot
-// be listed or swept keeps no other from being followed, and is tried again.
+// follow watches each kind as soon as its CRD exists, until ctx ends. One that cannot be listed
+// or swept keeps no other from being followed, and is tried again.
 func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	var group sync.WaitGroup
 	for _, k := range kinds.All() {
@@ -168,10 +168,10 @@ func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k kinds.K
 	return true, err
 }
 
-// start the controller of a kind. The caches come first: a controller that ends
-// while it waits for them logs that as an error. Before them comes a look at what
-// they will list: controller-runtime's caches wait for each other, so one that
-// cannot fill would keep every other controller from starting.
+// start starts the controller of a kind. The caches come first: a controller that ends while it
+// waits for them logs that as an error. Before them comes a look at what they will list:
+// controller-runtime's caches wait for each other, so one that cannot fill would keep every other
+// controller from starting.
 func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, o Options) error {
 	watched, lists := []client.Object{k.New()}, []client.ObjectList{listOf(k)}
 	if k.SelectsPods {
@@ -190,7 +190,7 @@ func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, 
 	return r.setup(mgr, k, o.Concurrency)
 }
 
-// sweep the entries of objects that are gone.
+// sweep deletes the entries of objects that no longer exist.
 func (r *Reconciler) sweep(ctx context.Context, k kinds.Kind, o Options) error {
 	gone, err := r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) {
 		// Metadata alone, from the API server: the cache may be a moment behind.
@@ -221,7 +221,7 @@ func listOf(k kinds.Kind) client.ObjectList {
 	return l
 }
 
-// listAll of the namespaces that are looked after.
+// listAll lists the objects of the watched namespaces.
 func listAll(ctx context.Context, live client.Reader, namespaces []string, l client.ObjectList, how ...client.ListOption) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
@@ -240,8 +240,8 @@ func listAll(ctx context.Context, live client.Reader, namespaces []string, l cli
 	return meta.SetList(l, items)
 }
 
-// setup says what wakes a reconcile: the object itself, and for cards the pods
-// that they select.
+// setup sets up the controller of a kind. A reconcile is triggered by the object itself, and for
+// cards the pods that they select.
 func (r *Reconciler) setup(mgr ctrl.Manager, k kinds.Kind, concurrency int) error {
 	fair := managers.NewFairness(concurrency)
 	b := ctrl.NewControllerManagedBy(mgr).
@@ -256,8 +256,8 @@ func (r *Reconciler) setup(mgr ctrl.Manager, k kinds.Kind, concurrency int) erro
 	}))
 }
 
-// retries of what could not be reconciled, such as while the store does not
-// answer: soon enough after it is back.
+// retries returns the rate limiter of what could not be reconciled, such as while the store does
+// not answer: soon enough after it is back.
 func retries() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, lastFollow)
 }
@@ -276,7 +276,7 @@ func podChanged(e event.UpdateEvent) bool {
 	return !ok1 || !ok2 || kinds.PodReady(before) != kinds.PodReady(after) || before.Status.PodIP != after.Status.PodIP || !maps.Equal(before.Labels, after.Labels)
 }
 
-// cardsOf a pod: those of its namespace whose selector picks it. A card with a
+// cardsOf maps a pod to the cards of its namespace whose selector selects it. A card with a
 // targetRef is asked by its workload's selector, which only its sync knows.
 func cardsOf(k kinds.Kind, cache client.Client) handler.MapFunc {
 	return func(ctx context.Context, pod client.Object) (out []reconcile.Request) {
@@ -310,7 +310,7 @@ func asked(status *api.AgentCardStatus, pod string) bool {
 	return slices.ContainsFunc(status.Cards, func(c api.FetchedCard) bool { return c.PodName == pod })
 }
 
-// slimPod keeps of a pod what says whom to ask.
+// slimPod keeps the fields of a pod that say whom to ask.
 func slimPod(in any) (any, error) {
 	pod, ok := in.(*corev1.Pod)
 	if !ok {

@@ -64,7 +64,7 @@ func (r *Reconciler) Init() *Reconciler {
 	return r
 }
 
-// Reconcile one object of a kind.
+// Reconcile reconciles one object of a kind.
 func (r *Reconciler) Reconcile(ctx context.Context, k kinds.Kind, request reconcile.Request) (reconcile.Result, error) {
 	key := store.Key{Resource: k.Resource, Namespace: request.Namespace, Name: request.Name}
 	o := k.New()
@@ -101,8 +101,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, k kinds.Kind, request reconc
 	return reconcile.Result{RequeueAfter: r.after(key, a)}, nil
 }
 
-// known is what the catalog knows of an object: what is stored, else what its
-// status reports, which is stored at once.
+// known returns what the catalog knows of an object: what is stored, else what its status
+// reports, which is stored at once.
 func known(ctx context.Context, s store.Store, k kinds.Kind, key store.Key, o client.Object) (store.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -118,7 +118,7 @@ func known(ctx context.Context, s store.Store, k kinds.Kind, key store.Key, o cl
 	return e, err
 }
 
-// keep what was answered.
+// keep stores what was answered.
 func (r *Reconciler) keep(ctx context.Context, a *kinds.Answer, before store.Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -133,8 +133,8 @@ func (r *Reconciler) keep(ctx context.Context, a *kinds.Answer, before store.Ent
 	return err
 }
 
-// after is when to ask again: after the period, or sooner and then ever later
-// for one that fails. Jitter spreads those that began at once.
+// after returns when to ask again: after the period, or sooner and then ever later for one that
+// fails. Jitter spreads those that began at once.
 func (r *Reconciler) after(key store.Key, a *kinds.Answer) time.Duration {
 	if a.Failure == nil {
 		r.backoff.Forget(key)

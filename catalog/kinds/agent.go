@@ -16,7 +16,7 @@ import (
 // kagent1 is the version of kagent 1.0, whose types the catalog does not know.
 var kagent1 = schema.GroupVersion{Group: "api.kagent.dev", Version: "v1alpha3"}
 
-// agent is kagent's Agent, which kagent runs and asks.
+// agent returns kagent's Agent, which kagent runs and asks.
 func agent() Kind {
 	gvk := kagent.V1alpha2.WithKind("Agent")
 	return Kind{Resource: "agents.kagent.dev", GVK: gvk, New: untyped(gvk), read: readAgent}
@@ -44,8 +44,8 @@ func readAgent(e *store.Entry, o client.Object) {
 	readCondition(e, u, "Ready")
 }
 
-// agentOfKagent1 is the Agent of kagent 1.0, which runs on Agent Substrate: it has no Service,
-// and its callers name it to kagent's gateway.
+// agentOfKagent1 returns the Agent of kagent 1.0, which runs on Agent Substrate: it has no
+// Service, and its callers name it to kagent's gateway.
 func agentOfKagent1() Kind {
 	gvk := kagent1.WithKind("Agent")
 	return Kind{Resource: "agents.api.kagent.dev", GVK: gvk, New: untyped(gvk), read: func(e *store.Entry, o client.Object) {

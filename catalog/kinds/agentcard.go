@@ -47,12 +47,12 @@ const (
 	maxStatusBytes = 512 << 10
 )
 
-// agentCard is AgentCard in the group of source 001.
+// agentCard returns AgentCard in the group of source 001.
 func agentCard() Kind {
 	return cardKind("agentcards.kagenti.io", api.GroupVersion, func() client.Object { return &api.AgentCard{} })
 }
 
-// publishedCard is AgentCard in the group in which the kagenti operator publishes it.
+// publishedCard returns AgentCard in the group in which the kagenti operator publishes it.
 func publishedCard() Kind {
 	return cardKind("agentcards.agent.kagenti.dev", published.GroupVersion, func() client.Object { return &published.AgentCard{} })
 }
@@ -281,7 +281,7 @@ func PodReady(pod *corev1.Pod) bool {
 	})
 }
 
-// selectorOf a card: its own, or that of the workload it refers to.
+// selectorOf returns the selector of a card: its own, or that of the workload it refers to.
 func selectorOf(ctx context.Context, live client.Reader, namespace string, spec *api.AgentCardSpec) (labels.Selector, error) {
 	own := spec.Selector
 	if ref := spec.TargetRef; ref != nil {
@@ -300,8 +300,8 @@ func selectorOf(ctx context.Context, live client.Reader, namespace string, spec 
 	return selector, nil
 }
 
-// targetSelector is how a workload of any kind selects its pods. Without a
-// selector it is the labels of its pod template.
+// targetSelector returns how a workload of any kind selects its pods. Without a selector it is
+// the labels of its pod template.
 func targetSelector(ctx context.Context, live client.Reader, namespace string, ref *api.TargetRef) (*metav1.LabelSelector, error) {
 	gv, err := schema.ParseGroupVersion(cmp.Or(ref.APIVersion, "apps/v1"))
 	if err != nil {
@@ -336,7 +336,7 @@ func targetSelector(ctx context.Context, live client.Reader, namespace string, r
 	return nil, ask.Failed("%s %s has no pod selector and no labels on its pod template", ref.Kind, ref.Name)
 }
 
-// images by digest that the pods run, without doubles.
+// images returns the digests of the images that the pods run, without duplicates.
 func images(pods []corev1.Pod) (out []string) {
 	for _, pod := range pods {
 		for _, c := range pod.Status.ContainerStatuses {
@@ -352,7 +352,7 @@ func images(pods []corev1.Pod) (out []string) {
 // buildList is the list of AgentBuilds, which record where an image came from.
 var buildList = schema.GroupVersionKind{Group: "agent.kagenti.dev", Version: "v1alpha1", Kind: "AgentBuildList"}
 
-// buildsOf are the AgentBuilds that made the images of an entry.
+// buildsOf returns the AgentBuilds that made the images of an entry.
 func buildsOf(ctx context.Context, live client.Reader, e store.Entry) (builds []store.Build, err error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(buildList)
@@ -414,7 +414,7 @@ func reportAgentCard(o client.Object, a *Answer, now time.Time) {
 	}
 }
 
-// worstVerdict is the verdict on the cards of several pods; ok is false where no pod has
+// worstVerdict returns the verdict on the cards of several pods; ok is false where no pod has
 // answered with a card.
 func worstVerdict(got []fetched) (worst Verdict, ok bool) {
 	order := []string{api.SignatureInvalid, api.SignatureUnknownKey, api.SignatureUnsigned, api.SignatureValid}
@@ -426,7 +426,7 @@ func worstVerdict(got []fetched) (worst Verdict, ok bool) {
 	return worst, ok
 }
 
-// fetchedCard of one pod; times stay as they are while nothing changes.
+// fetchedCard returns what a status has of one pod; times stay as they are while nothing changes.
 func fetchedCard(f fetched, old []api.FetchedCard, now time.Time, left *int) api.FetchedCard {
 	out := api.FetchedCard{PodName: f.Pod, PodIP: f.ip, URL: f.URL, FetchStatus: f.Status}
 	var before api.FetchedCard

@@ -42,7 +42,7 @@ func invalid(format string, args ...any) error {
 	return ask.Failed("not a valid agent card: "+format, args...)
 }
 
-// maxSkills of one card.
+// maxSkills is how many skills one card may have.
 const maxSkills = 1000
 
 // ReadCard reads and checks a card. 001's "Minimal Example" passes, although A2A

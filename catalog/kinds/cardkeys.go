@@ -35,9 +35,9 @@ const (
 // algorithms that signatures may have.
 var algorithms = []jose.SignatureAlgorithm{jose.ES256, jose.EdDSA, jose.RS256, jose.PS256}
 
-// CardKeys verify the signatures of agent cards. The operator of the catalog configures them. A card
-// never decides which key verifies it: its jku is not read, and its kid only says which key to try
-// first. The zero value has no keys.
+// CardKeys verify the signatures of agent cards. The operator of the catalog configures them. A
+// card never decides which key verifies it: its jku is not read, and its kid only says which key
+// to try first. The zero value has no keys.
 type CardKeys struct{ issuers []issuer }
 
 type issuer struct {
@@ -46,10 +46,10 @@ type issuer struct {
 	keys      []jose.JSONWebKey
 }
 
-// ReadCardKeys reads keys by the names of their files. NAME.json is a JSON Web Key Set and NAME.pub a
-// public key in PEM, of the issuer NAME. NAMESPACE.NAME.json and NAMESPACE.NAME.pub verify
-// the cards of one namespace alone. A file that cannot be read is an error, and the keys of
-// the others are given all the same.
+// ReadCardKeys reads keys by the names of their files. NAME.json is a JSON Web Key Set and
+// NAME.pub a public key in PEM, of the issuer NAME. NAMESPACE.NAME.json and NAMESPACE.NAME.pub
+// verify the cards of one namespace alone. A file that cannot be read is an error, and the keys
+// of the others are given all the same.
 func ReadCardKeys(files map[string][]byte) (k CardKeys, err error) {
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		i, problem := readIssuer(file, files[file])
@@ -127,7 +127,7 @@ type Verdict struct {
 	Reason string
 }
 
-// Verify gives the verdict on a card, as it was answered, of a namespace.
+// Verify returns the verdict on a card, as it was answered, of a namespace.
 func (k CardKeys) Verify(card []byte, namespace string) Verdict {
 	invalid := func(reason string) Verdict { return Verdict{api.Signature{Verdict: api.SignatureInvalid}, reason} }
 	signatures, err := a2a.Signatures(card)
@@ -159,8 +159,8 @@ func (k CardKeys) Verify(card []byte, namespace string) Verdict {
 	return unknown
 }
 
-// servedElsewhere is another namespace that the addresses of a card are in, by the names that
-// Services have in a cluster: who serves a copy of a signed card is not who it is about.
+// servedElsewhere returns another namespace that the addresses of a card are in, by the names
+// that Services have in a cluster: who serves a copy of a signed card is not who it is about.
 func servedElsewhere(card []byte, namespace string) string {
 	var c struct {
 		URL        string `json:"url"`
@@ -191,7 +191,7 @@ func servedElsewhere(card []byte, namespace string) string {
 	return ""
 }
 
-// verify one signature of a card.
+// verify verifies one signature of a card.
 func (k CardKeys) verify(s a2a.Signature, payload []byte, namespace string) (verdict api.Signature, reason string) {
 	compact := bytes.Join([][]byte{[]byte(s.Protected), []byte(base64.RawURLEncoding.EncodeToString(payload)), []byte(s.Signature)}, []byte("."))
 	parsed, err := jose.ParseSignedCompact(string(compact), algorithms)
@@ -216,8 +216,8 @@ func (k CardKeys) verify(s a2a.Signature, payload []byte, namespace string) (ver
 	return verdict, reason
 }
 
-// of gives the issuers whose keys verify the cards of a namespace, those first that have a
-// key of the name.
+// of returns the issuers whose keys verify the cards of a namespace, those first that have a key
+// of the name.
 func (k CardKeys) of(namespace, kid string) []issuer {
 	all := slices.Clone(k.issuers)
 	all = slices.DeleteFunc(all, func(i issuer) bool { return i.namespace != "" && i.namespace != namespace })

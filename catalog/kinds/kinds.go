@@ -59,7 +59,7 @@ type Kind struct {
 	report func(o client.Object, a *Answer, now time.Time)
 }
 
-// Right to use a resource of the API server.
+// Right is a right to use a resource of the API server.
 type Right struct {
 	Group, Resource string
 	Verbs           []string
@@ -130,8 +130,8 @@ type Answer struct {
 	cards []fetched
 }
 
-// Ask asks the agent or server of an object. before is what the catalog knows, without items. memory
-// is held for the answer until it is stored.
+// Ask asks the agent or server of an object. before is what the catalog knows, without items.
+// memory is held for the answer until it is stored.
 func (k Kind) Ask(ctx context.Context, by *Asker, o client.Object, before store.Entry, memory *ask.Share) (*Answer, error) {
 	if k.ask == nil {
 		return &Answer{Entry: k.Entry(o, store.Entry{}), Complete: true, Next: by.ServerPeriod}, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// server is kagent's MCPServer, a server of tools that runs in the cluster.
+// server returns kagent's MCPServer, a server of tools that runs in the cluster.
 func server() Kind {
 	return Kind{
 		Resource: "mcpservers.kagent.dev", GVK: kagent.V1alpha1.WithKind("MCPServer"),

@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// remoteServer is kagent's RemoteMCPServer, which names a server of tools by its URL.
+// remoteServer returns kagent's RemoteMCPServer, which names a server of tools by its URL.
 func remoteServer() Kind {
 	return Kind{
 		Resource: "remotemcpservers.kagent.dev", GVK: kagent.V1alpha2.WithKind("RemoteMCPServer"),
@@ -55,7 +55,7 @@ func reportRemoteServer(object client.Object, a *Answer, now time.Time) {
 	a.conditions(&o.Status.Conditions, kagent.ConditionAccepted, o, now)
 }
 
-// remoteServerOfKagent1 is the RemoteMCPServer of kagent 1.0, which kagent asks for its tools.
+// remoteServerOfKagent1 returns the RemoteMCPServer of kagent 1.0, which kagent asks for its tools.
 func remoteServerOfKagent1() Kind {
 	gvk := kagent1.WithKind("RemoteMCPServer")
 	return Kind{Resource: "remotemcpservers.api.kagent.dev", GVK: gvk, New: untyped(gvk), read: func(e *store.Entry, o client.Object) {

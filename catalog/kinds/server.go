@@ -47,7 +47,7 @@ func readServerCondition(e *store.Entry, c *metav1.Condition) {
 	e.Message = c.Message
 }
 
-// protocol of an MCP server, which speaks server-sent events or streams.
+// protocol returns the protocol of an MCP server, which speaks server-sent events or streams.
 func protocol(sse bool) string {
 	if sse {
 		return "mcp+sse"

@@ -47,9 +47,8 @@ type ListOutput struct {
 	Next   string `json:"next,omitempty" jsonschema:"there is more: list again with this as after"`
 }
 
-// mcp is the catalog as an MCP server, so that an agent can look for agents and
-// tools with the client that it has. No session is kept: each request carries
-// its caller's token.
+// mcp returns the catalog as an MCP server, so that an agent can look for agents and tools with
+// the client that it has. No session is kept: each request carries its caller's token.
 func (s *Server) mcp() http.Handler {
 	server := mcp.NewServer(&mcp.Implementation{Name: "armature-catalog", Version: "v1"}, &mcp.ServerOptions{
 		Instructions: "Find agents and tools that run in this cluster, with their skills and addresses. " + notice,

@@ -37,7 +37,7 @@ const (
 	maxServers    = 100
 )
 
-// registryServer is server.json.
+// registryServer is the registry's server.json.
 type registryServer struct {
 	Schema      string           `json:"$schema"`
 	Name        string           `json:"name"`
@@ -60,7 +60,7 @@ type registryOfficial struct {
 }
 
 // registryDetails are the fields of an entry that the catalog adds to server.json, by the names
-// that its own API gives them.
+// of its own API.
 var registryDetails = []string{"resource", "namespace", "name", "health", "message", "fetched", "counts", "images", "builds", "toolLock"}
 
 type registryAnswer struct {
@@ -161,7 +161,7 @@ func (g registry) version(r *http.Request) (any, error) {
 
 var errServerNotFound = &problem{http.StatusNotFound, "Server not found"}
 
-// find gives the server of a name that the caller may see.
+// find returns the server of a name that the caller may see.
 func (g registry) find(r *http.Request) (none registryAnswer, _ error) {
 	if err := allow(r, "include_deleted"); err != nil {
 		return none, err
@@ -194,7 +194,7 @@ func checkDeleted(text string) error {
 	return nil
 }
 
-// registryCursor is the key after which a page begins.
+// registryCursor returns the key after which a page begins.
 func registryCursor(text string) (store.Key, error) {
 	decoded, err := base64.RawURLEncoding.DecodeString(text)
 	key, ok := store.ParseKey(string(decoded))
@@ -204,7 +204,7 @@ func registryCursor(text string) (store.Key, error) {
 	return key, nil
 }
 
-// registryName is the name of a server in the registry: the resource in reverse order, the
+// registryName returns the name of a server in the registry: the resource in reverse order, the
 // namespace, and the object's name, as dev.kagent.remotemcpservers.team1/office.
 func registryName(k store.Key) string {
 	parts := strings.Split(k.Resource, ".")
@@ -212,7 +212,7 @@ func registryName(k store.Key) string {
 	return strings.Join(parts, ".") + "." + k.Namespace + "/" + k.Name
 }
 
-// registryKey is the inverse of registryName.
+// registryKey returns the inverse of registryName.
 func registryKey(name string) (store.Key, bool) {
 	space, object, ok := strings.Cut(name, "/")
 	parts := strings.Split(space, ".")
@@ -224,8 +224,8 @@ func registryKey(name string) (store.Key, bool) {
 	return store.Key{Resource: strings.Join(resource, "."), Namespace: namespace, Name: object}, true
 }
 
-// registryEntry gives a server as the registry lists it. ok is false for one whose name is
-// too long for a registry.
+// registryEntry returns a server as the registry lists it. ok is false for one whose name is too
+// long for a registry.
 func registryEntry(e store.Entry) (out registryAnswer, ok bool) {
 	name := registryName(e.Key)
 	if len(name) > maxServerName {
@@ -272,7 +272,7 @@ func (a registryAnswer) has(version string) bool {
 	return version == "latest" || version == a.Server.Version
 }
 
-// registryText is text of a server, on one line and short, without characters that are not
+// registryText returns text of a server, on one line and short, without characters that are not
 // printed.
 func registryText(text string) string {
 	clean := []rune(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " "))
@@ -282,7 +282,7 @@ func registryText(text string) string {
 	return string(clean)
 }
 
-// registryVersion is what a server reports as its version, if that names one version.
+// registryVersion returns what a server reports as its version, if that names one version.
 func registryVersion(text string) string {
 	if text == "" || text == "latest" || len(text) > maxVersion || strings.ContainsAny(text, "^~<>=*| /") || registryText(text) != text {
 		return unknownVersion

@@ -51,7 +51,7 @@ type Server struct {
 //go:embed openapi.json
 var openAPI []byte
 
-// Handler of all that the catalog serves.
+// Handler returns the handler of all that the catalog serves.
 func (s *Server) Handler() http.Handler {
 	s.Poll, s.Beat = cmp.Or(s.Poll, time.Second), cmp.Or(s.Beat, 15*time.Second)
 	if s.Now == nil {
@@ -91,7 +91,7 @@ func harden(next http.Handler) http.Handler {
 // maxConnections of a catalog: each open page and each watch has one.
 const maxConnections = 2500
 
-// Options of a listening server.
+// Options configures a listening server.
 type Options struct {
 	// Address to listen on, such as :8443.
 	Address string
@@ -159,7 +159,7 @@ type problem struct {
 
 func (p *problem) Error() string { return p.message }
 
-// scope of a request's caller.
+// scope returns the scope of a request's caller.
 func (s *Server) scope(r *http.Request) (store.Scope, error) {
 	who, err := s.Access.Caller(r)
 	if err != nil {
@@ -180,7 +180,7 @@ func withScope(ctx context.Context, scope store.Scope) context.Context {
 	return context.WithValue(ctx, scopeKey{}, scope)
 }
 
-// scopeOf a request; without one nothing is seen.
+// scopeOf returns the scope of a request; without one nothing is seen.
 func scopeOf(ctx context.Context) store.Scope {
 	scope, _ := ctx.Value(scopeKey{}).(store.Scope)
 	return scope
@@ -199,7 +199,7 @@ func (s *Server) guarded(next http.HandlerFunc, refuse func(http.ResponseWriter,
 	})
 }
 
-// api is a handler whose answer is JSON.
+// api returns a handler whose answer is JSON.
 func (s *Server) api(answer func(r *http.Request) (body any, err error)) http.Handler {
 	return s.guarded(func(w http.ResponseWriter, r *http.Request) {
 		body, err := answer(r)
@@ -221,15 +221,15 @@ func (s *Server) refuseAPI(w http.ResponseWriter, r *http.Request, err error) {
 	s.write(w, p.status, map[string]string{"error": p.message})
 }
 
-// retryLater says when to ask again, where the store or Kubernetes does not answer, or an account has
-// too many watches.
+// retryLater says when to ask again, where the store or Kubernetes does not answer, or an account
+// has too many watches.
 func retryLater(w http.ResponseWriter, p *problem) {
 	if p.status == http.StatusServiceUnavailable || p.status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "5")
 	}
 }
 
-// problem is the part of an error that the caller may see; where is the requested path.
+// problem returns the part of an error that the caller may see; where is the requested path.
 func (s *Server) problem(ctx context.Context, where string, err error) *problem {
 	var p *problem
 	var unknown access.Unknown
@@ -278,7 +278,7 @@ func (s *Server) list(r *http.Request) (any, error) {
 // patience is how long the store may take for an answer.
 const patience = 5 * time.Second
 
-// within that time, ask the store.
+// within asks the store within that time.
 func within[In, Out any](ctx context.Context, ask func(context.Context, In) (Out, error), in In) (Out, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -296,7 +296,7 @@ func pathKey(r *http.Request) store.Key {
 	return store.Key{Resource: r.PathValue("resource"), Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
 }
 
-// visibleEntry gives an entry that the caller may see. Any other does not exist for them.
+// visibleEntry returns an entry that the caller may see. Any other does not exist for them.
 func visibleEntry(ctx context.Context, from store.Store, key store.Key) (store.Entry, error) {
 	if !scopeOf(ctx).Allows(key) {
 		return store.Entry{}, store.ErrNotFound

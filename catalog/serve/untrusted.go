@@ -43,8 +43,8 @@ func markHit(h store.Hit) (map[string]any, error) {
 	return out, nil
 }
 
-// mark gives v as an object whose fields, but for own, are under "untrusted" and
-// free of invisible characters.
+// mark returns v as an object whose fields, but for own, are under "untrusted" and free of
+// invisible characters.
 func mark(v any, own []string) (map[string]any, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -48,7 +48,7 @@ const (
 	maxAccountWatches = 50
 )
 
-// enter takes a place among the watches, of the account that asks.
+// enter takes a place among the watches for the account that asks.
 func (s *Server) enter(r *http.Request) (leave func(), err error) {
 	who, err := s.Access.Caller(r)
 	if err != nil {
@@ -77,8 +77,8 @@ func watchQuery(r *http.Request) (q store.Query, after store.Position, err error
 	return q, after, nil
 }
 
-// stream until the caller disconnects or loses access. While the store or Kubernetes
-// does not answer, it waits.
+// stream streams changes until the caller disconnects or loses access. While the store or
+// Kubernetes does not answer, it waits.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, after store.Position) error {
 	flush := http.NewResponseController(w)
 	ticker := time.NewTicker(s.Poll)
@@ -132,7 +132,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, a
 	}
 }
 
-// news after a position; each beat checks the caller's rights again.
+// news returns the changes after a position; each beat checks the caller's rights again.
 func (s *Server) news(r *http.Request, q *store.Query, after store.Position, allowed *time.Time) ([]store.Change, store.Position, error) {
 	if time.Since(*allowed) > s.Beat {
 		scope, err := s.scope(r)

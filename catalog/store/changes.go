@@ -24,7 +24,7 @@ type Position struct {
 	Revision int64
 }
 
-// String is the position as ParsePosition reads it.
+// String returns the position as ParsePosition reads it.
 func (p Position) String() string {
 	if p.Store == "" {
 		return strconv.FormatInt(p.Revision, 10)

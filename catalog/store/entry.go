@@ -76,7 +76,7 @@ type Entry struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 	Created    time.Time         `json:"created,omitzero"`
 
-	// Title for people; Name where the agent gives none.
+	// Title for people; Name if the agent has none.
 	Title       string `json:"title,omitempty"`
 	Description string `json:"description,omitempty"`
 	Version     string `json:"version,omitempty"`
@@ -105,7 +105,7 @@ type Entry struct {
 	// Images by digest that the agent's containers run.
 	Images []string `json:"images,omitempty"`
 	Builds []Build  `json:"builds,omitempty"`
-	// Document is the agent's card, or the description that a server gives of itself.
+	// Document is the agent's card, or a server's description of itself.
 	Document json.RawMessage `json:"document,omitempty"`
 	// Items are what it offers. List and Search leave them out.
 	Items []Item `json:"items,omitempty"`
@@ -163,7 +163,7 @@ type Item struct {
 	Document json.RawMessage `json:"document,omitempty"`
 }
 
-// Self is the item by which an entry itself is found.
+// Self returns the item by which an entry itself is found.
 func Self(e Entry) Item {
 	tags := append([]string{e.Provider, e.Kind}, e.Tags...)
 	for key, value := range e.Labels {
@@ -175,7 +175,7 @@ func Self(e Entry) Item {
 	return Item{Kind: string(e.Type), Name: e.Name, Title: e.Title, Description: e.Description, Tags: tags}
 }
 
-// Names are the texts by which an item is found first.
+// Names returns the texts by which an item is found first.
 func (i Item) Names() string { return strings.Join([]string{i.Name, splitName(i.Name), i.Title}, " ") }
 
 // countItems counts items by kind; nil for none.
@@ -266,8 +266,8 @@ func hash(text []byte) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// splitName makes the words of getForecast, get_forecast and get-forecast
-// findable one by one.
+// splitName separates the words of getForecast, get_forecast and get-forecast, so that each is
+// found.
 func splitName(name string) string {
 	var out strings.Builder
 	lower := false

@@ -28,7 +28,7 @@ type Memory struct {
 	sessions map[string]Session
 }
 
-// NewMemory is empty.
+// NewMemory returns an empty store.
 func NewMemory() *Memory {
 	return &Memory{latest: Position{Store: rand.Text()}, byKey: map[Key]*record{}, byUID: map[string]*record{}, sessions: map[string]Session{}}
 }
@@ -52,7 +52,7 @@ func newItem(i Item) (item, error) {
 	return item{i.Kind, i.Name, body, folded(i.Names()), folded(strings.Join(i.Tags, " ")), folded(i.Description)}, err
 }
 
-// folded are the words of a text in small letters without marks.
+// folded returns the words of a text in small letters without marks.
 func folded(text string) []string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Mn, r) {
@@ -63,12 +63,12 @@ func folded(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) })
 }
 
-// Upsert as a Store.
+// Upsert implements Store.
 func (m *Memory) Upsert(_ context.Context, e Entry) (changed bool, err error) {
 	return m.put(e, false)
 }
 
-// Replace as a Store.
+// Replace implements Store.
 func (m *Memory) Replace(_ context.Context, e Entry) (changed bool, err error) {
 	return m.put(e, true)
 }
@@ -116,7 +116,7 @@ func (r *record) touch(at time.Time) {
 	}
 }
 
-// Delete as a Store.
+// Delete implements Store.
 func (m *Memory) Delete(_ context.Context, key Key) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,7 +124,7 @@ func (m *Memory) Delete(_ context.Context, key Key) error {
 	return nil
 }
 
-// bury an entry, and remember its name for watchers.
+// bury deletes an entry and remembers its name for watchers.
 func (m *Memory) bury(r *record) {
 	if r == nil {
 		return
@@ -136,7 +136,7 @@ func (m *Memory) bury(r *record) {
 	m.gone = m.gone[max(0, len(m.gone)-KeptDeletions):]
 }
 
-// Sweep as a Store.
+// Sweep implements Store.
 func (m *Memory) Sweep(_ context.Context, resource string, current func() (map[string]bool, error)) (gone int, err error) {
 	m.mu.RLock()
 	var uids []string
@@ -169,7 +169,7 @@ func (q Query) has(r *record) bool {
 		(q.Tag == "" || each(q.Tag, exactly, r.items[0].tags))
 }
 
-// each reports whether a text has words, and each of them is among others.
+// each reports whether a text has words, and each of them matches one of others.
 func each(text string, is func(word, of string) bool, among ...[]string) bool {
 	words := folded(strings.Join(Words(text), " "))
 	for _, w := range words {
@@ -191,7 +191,7 @@ func (k Key) compare(other Key) int {
 	return cmp.Or(strings.Compare(k.Namespace, other.Namespace), strings.Compare(k.Name, other.Name), strings.Compare(k.Resource, other.Resource))
 }
 
-// picked are the entries of a query, by namespace and name.
+// picked returns the entries of a query, by namespace and name.
 func (m *Memory) picked(q Query) (out []*record) {
 	for _, r := range m.byKey {
 		if q.has(r) {
@@ -202,13 +202,13 @@ func (m *Memory) picked(q Query) (out []*record) {
 	return out
 }
 
-// List as a Store.
+// List implements Store.
 func (m *Memory) List(ctx context.Context, q Query) ([]Entry, error) {
 	entries, _, err := m.Page(ctx, q)
 	return entries, err
 }
 
-// Page as a Store.
+// Page implements Store.
 func (m *Memory) Page(_ context.Context, q Query) (entries []Entry, total int, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -230,10 +230,10 @@ func (m *Memory) Page(_ context.Context, q Query) (entries []Entry, total int, e
 	return entries, total, nil
 }
 
-// Get as a Store.
+// Get implements Store.
 func (m *Memory) Get(ctx context.Context, key Key) (Entry, error) { return m.get(key, true) }
 
-// Summary as a Store.
+// Summary implements Store.
 func (m *Memory) Summary(ctx context.Context, key Key) (Entry, error) { return m.get(key, false) }
 
 func (m *Memory) get(key Key, items bool) (e Entry, err error) {
@@ -254,7 +254,7 @@ func (m *Memory) get(key Key, items bool) (e Entry, err error) {
 	return e, err
 }
 
-// Search as a Store.
+// Search implements Store.
 func (m *Memory) Search(_ context.Context, q Query) (hits []Hit, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -304,7 +304,7 @@ func (m *Memory) Search(_ context.Context, q Query) (hits []Hit, err error) {
 	return hits, nil
 }
 
-// Places as a Store.
+// Places implements Store.
 func (m *Memory) Places(_ context.Context, of Type) (map[string][]string, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -321,7 +321,7 @@ func (m *Memory) Places(_ context.Context, of Type) (map[string][]string, error)
 	return out, nil
 }
 
-// Tally as a Store.
+// Tally implements Store.
 func (m *Memory) Tally(_ context.Context, q Query) (map[Health]int, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -335,7 +335,7 @@ func (m *Memory) Tally(_ context.Context, q Query) (map[Health]int, error) {
 	return out, nil
 }
 
-// Counts as a Store.
+// Counts implements Store.
 func (m *Memory) Counts(context.Context) (counts []Count, items int, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -354,7 +354,7 @@ func (m *Memory) Counts(context.Context) (counts []Count, items int, err error) 
 	return counts, items, nil
 }
 
-// Changes as a Store.
+// Changes implements Store.
 func (m *Memory) Changes(_ context.Context, after Position, q Query) (changes []Change, latest Position, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -382,14 +382,14 @@ func (m *Memory) Changes(_ context.Context, after Position, q Query) (changes []
 	return changes, m.latest, nil
 }
 
-// Position as a Store.
+// Position implements Store.
 func (m *Memory) Position(context.Context) (Position, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.latest, nil
 }
 
-// BeginSession as a Store.
+// BeginSession implements Store.
 func (m *Memory) BeginSession(_ context.Context, secret string, v Session, now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -400,7 +400,7 @@ func (m *Memory) BeginSession(_ context.Context, secret string, v Session, now t
 	return nil
 }
 
-// makeRoom for one of so many sessions.
+// makeRoom deletes the oldest sessions, so that one more fits.
 func (m *Memory) makeRoom(most int, of func(Session) bool) {
 	var secrets []string
 	for secret, s := range m.sessions {
@@ -414,7 +414,7 @@ func (m *Memory) makeRoom(most int, of func(Session) bool) {
 	}
 }
 
-// FindSession as a Store.
+// FindSession implements Store.
 func (m *Memory) FindSession(_ context.Context, secret string, now time.Time) (Session, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -424,7 +424,7 @@ func (m *Memory) FindSession(_ context.Context, secret string, now time.Time) (S
 	return Session{}, ErrNotFound
 }
 
-// EndSession as a Store.
+// EndSession implements Store.
 func (m *Memory) EndSession(_ context.Context, secret string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -432,8 +432,8 @@ func (m *Memory) EndSession(_ context.Context, secret string) error {
 	return nil
 }
 
-// Ping as a Store.
+// Ping implements Store.
 func (m *Memory) Ping(context.Context) error { return nil }
 
-// Close as a Store.
+// Close implements Store.
 func (m *Memory) Close() error { return nil }

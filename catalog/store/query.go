@@ -6,14 +6,13 @@ import "slices"
 // value sees nothing.
 type Scope map[string]Namespaces
 
-// Namespaces of a resource that a caller may list.
+// Namespaces are those of a resource that a caller may list.
 type Namespaces struct {
 	All   bool
 	Names []string
 }
 
-// Everything is the scope of all that a store has, for callers that no rights
-// limit.
+// Everything returns the scope of all that a store has, for callers that no rights limit.
 func Everything() Scope { return Scope{"*": {All: true}} }
 
 // Allows reports whether the scope covers an entry.
@@ -59,7 +58,7 @@ func (q Query) Names(key Key, of Type) bool {
 		(q.Namespace == "" || q.Namespace == key.Namespace)
 }
 
-// Most is how long an answer may be.
+// Most returns how long an answer may be.
 func (q Query) Most() int {
 	if q.Limit <= 0 {
 		return 100

@@ -2,7 +2,7 @@ package store
 
 import "time"
 
-// Session of a person who signed in. It has no credential.
+// Session is the session of a person who signed in. It has no credential.
 type Session struct {
 	Name    string    `json:"name"`
 	Groups  []string  `json:"groups,omitempty"`

@@ -24,28 +24,28 @@ type Store interface {
 	// entries are read, so that an entry that is stored meanwhile stays.
 	Sweep(ctx context.Context, resource string, current func() (map[string]bool, error)) (gone int, err error)
 
-	// List the entries that a query picks, by namespace and name, without items. More are
+	// List lists the entries that a query picks, by namespace and name, without items. More are
 	// there when the answer is as long as the limit.
 	List(ctx context.Context, q Query) ([]Entry, error)
-	// Page is List with how many entries the query picks, on this page and all others.
+	// Page returns List with how many entries the query picks, on this page and all others.
 	Page(ctx context.Context, q Query) (entries []Entry, total int, err error)
 	// Get one entry with its items, or ErrNotFound.
 	Get(ctx context.Context, key Key) (Entry, error)
 	// Summary returns one entry without its items, or ErrNotFound.
 	Summary(ctx context.Context, key Key) (Entry, error)
-	// Search for words in names, titles, descriptions, tags and skills, best match first: what
-	// is named so, then what has the words in its names, its tags, its description.
+	// Search searches for words in names, titles, descriptions, tags and skills, best match
+	// first: what is named so, then what has the words in its names, its tags, its description.
 	Search(ctx context.Context, q Query) ([]Hit, error)
 	// Places are the namespaces with entries of a type, by resource; "" is any type.
 	Places(ctx context.Context, of Type) (map[string][]string, error)
 	// Tally counts the entries that a query picks, by health; Skill and Tag do not matter.
 	Tally(ctx context.Context, q Query) (map[Health]int, error)
-	// Counts of entries, and how many items they have together.
+	// Counts returns the counts of entries, and how many items they have together.
 	Counts(ctx context.Context) (counts []Count, items int, err error)
 
-	// Changes after a position, oldest first, as far as a query picks them. latest is the
-	// position to go on from. An entry that changed twice is there once. After a position that
-	// is too old, or another store's, it is ErrExpired.
+	// Changes returns the changes after a position, oldest first, as far as a query picks them.
+	// latest is the position to go on from. An entry that changed twice is there once. After a
+	// position that is too old, or another store's, it is ErrExpired.
 	Changes(ctx context.Context, after Position, q Query) (changes []Change, latest Position, err error)
 	// Position of the latest change.
 	Position(ctx context.Context) (latest Position, err error)

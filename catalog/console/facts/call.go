@@ -19,7 +19,7 @@ import (
 // Snippet is a command or configuration to copy.
 type Snippet struct{ ID, Title, Text string }
 
-// Link is an address that a browser may go to: what agents say may be anything.
+// Link returns an address that a browser may go to: what agents say may be anything.
 func Link(s string) string {
 	if u, err := url.Parse(s); err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil {
 		return s
@@ -27,7 +27,7 @@ func Link(s string) string {
 	return ""
 }
 
-// Origin is where the forge shows the file that an object was made from, where kustomize
+// Origin returns where the forge shows the file that an object was made from, where kustomize
 // noted that.
 func Origin(o *unstructured.Unstructured) string {
 	var from struct{ Path, Repo, Ref string }
@@ -37,7 +37,7 @@ func Origin(o *unstructured.Unstructured) string {
 	return ForgeLink(from.Repo, "blob", cmp.Or(from.Ref, "HEAD"), from.Path)
 }
 
-// ForgeLink is where a forge shows a commit, a file (blob) or a folder (tree); "" where the
+// ForgeLink returns where a forge shows a commit, a file (blob) or a folder (tree); "" where the
 // repository has no address that a browser may go to.
 func ForgeLink(repository, kind, ref, file string) string {
 	repository = strings.TrimSuffix(strings.TrimSuffix(repository, "/"), ".git")
@@ -69,11 +69,12 @@ func ForgeLink(repository, kind, ref, file string) string {
 
 var commitID = krm.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
-// dockerfile is the place that begins why a build failed: a file, its line, and the instruction there.
+// dockerfile is the place that begins why a build failed: a file, its line, and the instruction
+// there.
 var dockerfile = krm.Pattern(`(?:^|\s)((?:[\w.@+-]+/)*[\w.@+-]*(?:Dockerfile|Containerfile)[\w.@+-]*):(\d+): `)
 
-// SourceLine is where the forge shows the line of a Dockerfile that a message names, in a folder
-// of a repository at a commit, and the file with its line; "" where it names none.
+// SourceLine returns where the forge shows the line of a Dockerfile that a message names, in a
+// folder of a repository at a commit, and the file with its line; "" where it names none.
 func SourceLine(message, repository, commit, folder string) (link, place string) {
 	found := dockerfile().FindStringSubmatch(message)
 	if found == nil || slices.Contains(strings.Split(found[1], "/"), "..") {
@@ -131,7 +132,7 @@ func ServerSnippets(e store.Entry) []Snippet {
 	return append(out, Snippet{"call-find", "Find it with the command line", "armature catalog get " + quote(e.Namespace+"/"+e.Name)})
 }
 
-// quote a word for a shell, whatever others wrote into it.
+// quote quotes a word for a shell, whatever others wrote into it.
 func quote(s string) string {
 	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:/@%+=") == "" {
 		return s

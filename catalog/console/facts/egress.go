@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Egress is where the pods of a workload may connect to, by the NetworkPolicies that
-// select them; nil means anywhere.
+// Egress returns where the pods of a workload may connect to, by the NetworkPolicies that select
+// them; nil means anywhere.
 func Egress(o *unstructured.Unstructured, policies []networkingv1.NetworkPolicy) (out []string) {
 	pods, _, _ := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels")
 	limited := false
@@ -33,7 +33,7 @@ func Egress(o *unstructured.Unstructured, policies []networkingv1.NetworkPolicy)
 	return slices.Compact(out)
 }
 
-// peers of a rule, each with its ports.
+// peers returns the peers of a rule, each with its ports.
 func peers(rule networkingv1.NetworkPolicyEgressRule) (out []string) {
 	var ports []string
 	for _, p := range rule.Ports {

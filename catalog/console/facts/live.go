@@ -26,12 +26,12 @@ type Drift struct {
 	At                    time.Time
 }
 
-// maxDrift fields of an object are shown.
+// maxDrift is how many fields of an object are shown.
 const maxDrift = 20
 
-// DriftOf gives the fields outside of metadata and status that a person or program set by
-// an update, beside what was applied. Kubernetes' own controllers, and what writes
-// subresources such as scale, are left out.
+// DriftOf returns the fields outside of metadata and status that a person or program set by an
+// update, beside what was applied. Kubernetes' own controllers, and what writes subresources such
+// as scale, are left out.
 func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 	if fields.Of(u, fields.Ours) == nil {
 		return nil
@@ -67,7 +67,7 @@ func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 	return out
 }
 
-// at is the value at a path; nil where there is none.
+// at returns the value at a path; nil where there is none.
 func at(v any, p fieldpath.Path) any {
 	for _, e := range p {
 		switch {
@@ -138,7 +138,7 @@ func readRecord(text, by string, into any) (tooLarge []Added, ok bool) {
 	return nil, json.Unmarshal([]byte(text), into) == nil
 }
 
-// injectedBy are the parts of a pod that inject's record names, at most maxAdded.
+// injectedBy returns the parts of a pod that inject's record names, at most maxAdded.
 func injectedBy(text string, pod, meta map[string]any) (out []Added) {
 	var injected struct {
 		InitContainers, Volumes, PodAnnotations, Mounts []string
@@ -179,7 +179,7 @@ func injectedBy(text string, pod, meta map[string]any) (out []Added) {
 	return out
 }
 
-// changedBy are the fields that the record of the other functions names, at most maxAdded.
+// changedBy returns the fields that the record of the other functions names, at most maxAdded.
 func changedBy(text string) (out []Added) {
 	var changed struct {
 		Changes []struct {
@@ -213,7 +213,7 @@ const (
 	maxAddedName = 1 << 10
 )
 
-// clip the name of a part.
+// clip shortens the name of a part.
 func clip(text string) string {
 	if len(text) <= maxAddedName {
 		return text
@@ -221,7 +221,7 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:maxAddedName], "") + "…"
 }
 
-// item of a list of mappings, by a key that its items have; nil where there is none.
+// item returns an item of a list of mappings, by a key that its items have; nil if there is none.
 func item(list any, key, value string) any {
 	all, _ := list.([]any)
 	for _, one := range all {
@@ -232,7 +232,7 @@ func item(list any, key, value string) any {
 	return nil
 }
 
-// yamlOf a part of an object, as much as is shown of it; "" for none.
+// yamlOf returns a part of an object as YAML, as much as is shown of it; "" for none.
 func yamlOf(part any) string {
 	if part == nil {
 		return ""
@@ -248,8 +248,8 @@ func yamlOf(part any) string {
 	return strings.TrimSuffix(string(text), "\n")
 }
 
-// fit gives as much of a part as has left bytes, so that printing it takes no more than
-// what is shown.
+// fit returns as much of a part as has left bytes, so that printing it takes no more than what is
+// shown.
 func fit(part any, left *int) any {
 	const least = 4 // bytes of a value and what is around it
 	*left -= least

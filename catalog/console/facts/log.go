@@ -13,7 +13,8 @@ type Block struct {
 	Frames int
 }
 
-// minFrames of a stack trace are folded. Fewer are read as fast as they are opened.
+// minFrames is how many frames of a stack trace are folded. Fewer are read as fast as they are
+// opened.
 const minFrames = 4
 
 // What frames of stack traces look like: those of Java, JavaScript and .NET, of Python, Go and
@@ -24,7 +25,8 @@ var (
 	prefix = krm.Pattern(`^#\d+ (\d+\.\d+ )?`)
 )
 
-// Blocks of a log. What names an error, before or after its frames, is outside of them.
+// Blocks returns the blocks of a log. What names an error, before or after its frames, is outside
+// of them.
 func Blocks(lines []string) (out []Block) {
 	plain := 0 // where the lines begin that are not in a block yet
 	flush := func(to int) {
@@ -47,7 +49,7 @@ func Blocks(lines []string) (out []Block) {
 	return out
 }
 
-// frames is how many lines at the beginning are of one stack trace.
+// frames returns how many lines at the beginning are of one stack trace.
 func frames(lines []string) int {
 	at := func(i int) string {
 		if i >= len(lines) {

@@ -174,7 +174,7 @@ func (r *Reader) decoding(ctx context.Context, raw []byte, visit func(raw []byte
 	return visit(raw)
 }
 
-// decodingCost is the memory that decoding an object takes at most: each byte is copied, and
+// decodingCost returns the memory that decoding an object takes at most: each byte is copied, and
 // objects, lists and values take more than they are long.
 func decodingCost(raw []byte) (takes int64) {
 	takes = 3 * int64(len(raw))

@@ -69,7 +69,7 @@ func params(s map[string]any, depth int, left *int) (out []Param) {
 	return out
 }
 
-// typeOf a schema in a few words.
+// typeOf returns the type of a schema in a few words.
 func typeOf(s map[string]any) string {
 	var words []string
 	switch t := s["type"].(type) {

@@ -8,7 +8,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Clip is the beginning of a text that others wrote, in one line.
+// Clip returns the beginning of a text that others wrote, in one line.
 func Clip(length int, s string) string {
 	s = strings.Join(strings.Fields(krm.Plain(s)), " ")
 	if utf8.RuneCountInString(s) <= length {
@@ -17,7 +17,7 @@ func Clip(length int, s string) string {
 	return strings.TrimRight(string([]rune(s)[:length]), " ,.;:") + "…"
 }
 
-// Shown is a value in a line.
+// Shown returns a value in a line.
 func Shown(v any) string {
 	if s, ok := v.(string); ok {
 		return Clip(200, s)

@@ -9,9 +9,9 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// Changes after a position, oldest first, as far as a query picks them. latest
-// is the position to go on from. An entry that changed twice is there once.
-// After a position that is too old, or another store's, it is ErrExpired.
+// Changes returns the changes after a position, oldest first, as far as a query picks them.
+// latest is the position to go on from. An entry that changed twice is there once. After a
+// position that is too old, or another store's, it is ErrExpired.
 func (s *Store) Changes(ctx context.Context, after store.Position, q store.Query) (changes []store.Change, latest store.Position, err error) {
 	if latest, err = s.Position(ctx); err != nil || latest == after {
 		return nil, latest, err
@@ -45,9 +45,9 @@ func (s *Store) Changes(ctx context.Context, after store.Position, q store.Query
 	return changes, latest, nil
 }
 
-// Position of the store's latest change. A restarted PostgreSQL is another store:
-// its last acknowledged changes may be lost, as after a fail-over to a replica that
-// was behind, and their revisions are then assigned again.
+// Position returns the position of the store's latest change. A restarted PostgreSQL is another
+// store: its last acknowledged changes may be lost, as after a fail-over to a replica that was
+// behind, and their revisions are then assigned again.
 func (s *Store) Position(ctx context.Context) (latest store.Position, err error) {
 	id := "identity.id"
 	if s.read.postgres {

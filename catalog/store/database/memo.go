@@ -7,14 +7,14 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// memo has what every page asks for of the latest revision.
+// memo caches what every page asks for, of the latest revision.
 type memo struct {
 	mu     sync.Mutex
 	at     store.Position
 	groups []group
 }
 
-// remember asks once for each revision.
+// remember calls ask once for each revision.
 func (m *memo) remember(ctx context.Context, s *Store, ask func() ([]group, error)) ([]group, error) {
 	at, err := s.Position(ctx)
 	if err != nil {

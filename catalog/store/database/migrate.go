@@ -17,7 +17,7 @@ type migration struct{ both, sqlite, postgres []string }
 // never released.
 const first = 5
 
-// migrations in their order. What has been released is never edited: append.
+// migrations returns the migrations in their order. What has been released is never edited: append.
 func migrations() []migration {
 	return []migration{{
 		sqlite: []string{

@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// lookup is store.Scope.Allows for many entries.
+// lookup returns store.Scope.Allows for many entries.
 func lookup(s store.Scope) func(resource, namespace string) bool {
 	names := map[[2]string]bool{}
 	for resource, n := range s {
@@ -96,8 +96,8 @@ func (a *arguments) conditions(q store.Query, postgres bool) string {
 
 const columns = "entry.body, entry.fetched, entry.revision"
 
-// List the entries that a query picks, by namespace and name, without items.
-// More are there when the answer is as long as the limit.
+// List lists the entries that a query picks, by namespace and name, without items. More are there
+// when the answer is as long as the limit.
 func (s *Store) List(ctx context.Context, q store.Query) ([]store.Entry, error) {
 	var args arguments
 	where := args.conditions(q, s.read.postgres)
@@ -168,8 +168,8 @@ type group struct {
 	entries             int
 }
 
-// groups of all entries, by resource and namespace. They are read once for each revision, for
-// whoever asks, and shared: do not change them.
+// groups returns the groups of all entries, by resource and namespace. They are read once for
+// each revision, for whoever asks, and shared: do not change them.
 func (s *Store) groups(ctx context.Context) ([]group, error) {
 	out, err := s.memo.remember(ctx, s, func() ([]group, error) {
 		return list(ctx, s.read, func(rows *sql.Rows) (g group, err error) {
@@ -211,7 +211,7 @@ func (s *Store) Tally(ctx context.Context, q store.Query) (map[store.Health]int,
 	return out, err
 }
 
-// Page is List with how many entries the query picks, on this page and all others.
+// Page returns List with how many entries the query picks, on this page and all others.
 func (s *Store) Page(ctx context.Context, q store.Query) (entries []store.Entry, total int, err error) {
 	if q.Skill == "" && q.Tag == "" {
 		tally, err := s.Tally(ctx, q)
@@ -236,7 +236,7 @@ ORDER BY hit.namespace, hit.name, hit.resource LIMIT ` + args.add(q.Most())
 	return entries, total, nil
 }
 
-// Counts of entries, and how many items they have together.
+// Counts returns the counts of entries, and how many items they have together.
 func (s *Store) Counts(ctx context.Context) (counts []store.Count, items int, err error) {
 	counts, err = list(ctx, s.read, func(rows *sql.Rows) (c store.Count, err error) {
 		return c, rows.Scan(&c.Resource, &c.Health, &c.Entries)

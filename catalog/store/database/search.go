@@ -16,9 +16,8 @@ import (
 // things than this have in common says little about any of them.
 const ranked = 100
 
-// Search for words in names, titles, descriptions, tags and skills, best match
-// first: what is named so, then what has the words in its names, its tags, its
-// description.
+// Search searches for words in names, titles, descriptions, tags and skills, best match first:
+// what is named so, then what has the words in its names, its tags, its description.
 func (s *Store) Search(ctx context.Context, q store.Query) ([]store.Hit, error) {
 	words := store.Words(q.Text)
 	if len(words) == 0 || len(q.Scope) == 0 {
@@ -68,8 +67,7 @@ func indexed(q store.Query) bool {
 	return q.Type == "" && q.Resource == "" && q.Namespace == "" && q.Health == "" && q.Skill == "" && q.Tag == "" && (tokens(q.Scope) != nil || q.Scope["*"].All)
 }
 
-// matches are the expressions of SQLite's search index for words, best rank
-// first.
+// matches returns the expressions of SQLite's search index for words, best rank first.
 func matches(q store.Query, words []string) (out [3]string) {
 	terms := make([]string, 0, len(words))
 	for _, w := range words {
@@ -122,7 +120,7 @@ ORDER BY found.score DESC, entry.namespace, entry.name, item.position LIMIT ` + 
 // with more, rights are checked on what was found.
 const scopeTokens = 200
 
-// tokens of the scope in the search index; nil means all.
+// tokens returns the tokens of the scope in the search index; nil means all.
 func tokens(s store.Scope) (out []string) {
 	if s["*"].All {
 		return nil
@@ -143,8 +141,8 @@ func tokens(s store.Scope) (out []string) {
 	return out
 }
 
-// scopeToken is one word that no text contains. The "e" of a whole resource and
-// the "n" of a namespace keep them apart.
+// scopeToken returns one word that no text contains. The "e" of a whole resource and the "n" of a
+// namespace keep them apart.
 func scopeToken(resource, namespace string) string {
 	if namespace == "" {
 		return "scope0e" + hex.EncodeToString([]byte(resource))

@@ -13,8 +13,8 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// sessionID is the hash of a session's secret: the store has no secret, so that a copy of it opens
-// no session.
+// sessionID returns the hash of a session's secret: the store has no secret, so that a copy of it
+// opens no session.
 func sessionID(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])

@@ -123,7 +123,7 @@ func (s session) exec(ctx context.Context, query string, args ...any) error {
 	return err
 }
 
-// list returns what one reads of each row.
+// list returns what one reads from each row.
 func list[T any](ctx context.Context, s session, one func(*sql.Rows) (T, error), query string, args ...any) (out []T, err error) {
 	rows, err := s.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -142,7 +142,7 @@ func list[T any](ctx context.Context, s session, one func(*sql.Rows) (T, error),
 
 func scanText(rows *sql.Rows) (text string, err error) { return text, rows.Scan(&text) }
 
-// arguments of a statement. Its placeholders are numbered, so that one may be used twice.
+// arguments are those of a statement. Its placeholders are numbered, so that one may be used twice.
 type arguments []any
 
 // add returns the placeholder of a value.
@@ -220,8 +220,8 @@ func (s *Store) put(ctx context.Context, e store.Entry, items bool) (changed boo
 	return changed, nil
 }
 
-// compare a row with the stored one. The same is also what an older generation
-// would write.
+// compare compares a row with the stored one. The same is also what an older generation would
+// write.
 func compare(ctx context.Context, s session, row store.Row, items bool) (itemsHash string, same bool, err error) {
 	var generation int64
 	var content string

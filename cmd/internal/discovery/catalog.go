@@ -23,7 +23,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/objects"
 )
 
-// CatalogCommand is `armature catalog`: which agents and tools there are.
+// CatalogCommand returns `armature catalog`, which lists agents and tools.
 func CatalogCommand() *cobra.Command {
 	c := &catalog{}
 	cmd := &cobra.Command{
@@ -64,7 +64,7 @@ type catalogEntries interface {
 	Search(context.Context, store.Query) ([]store.Hit, error)
 }
 
-// ask a server, or a store of what manifests say.
+// ask asks a server, or a store of what manifests say.
 func (c *catalog) ask(cmd *cobra.Command, question func(catalogEntries) error) error {
 	switch {
 	case len(c.files) > 0 && cmd.Flags().Changed("server"):
@@ -148,7 +148,7 @@ func (c *catalog) getCommand() *cobra.Command {
 	return cmd
 }
 
-// find the one entry that the arguments name.
+// find finds the one entry that the arguments name.
 func (c *catalog) find(ctx context.Context, s catalogEntries, a []string) (store.Entry, error) {
 	namespace, name, ok := strings.Cut(a[0], "/")
 	if !ok {
@@ -210,7 +210,7 @@ func (c *catalog) searchCommand() *cobra.Command {
 	return cmd
 }
 
-// table of entries; answer is what programs get.
+// table returns a table of entries; answer is what programs get.
 func (c *catalog) table(answer any, entries []store.Entry) cli.Listing {
 	l := cli.Listing{
 		Columns: []string{"NAMESPACE", "NAME", "KIND", "TITLE", "HEALTH", "OFFERS", "ANSWERED"},

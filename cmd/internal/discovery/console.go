@@ -186,8 +186,8 @@ func keepFilled(ctx context.Context, s store.Store, objects dynamic.Interface, n
 	}
 }
 
-// fillCatalog fills the store with what the resources of the catalog say by themselves. A kind that the
-// cluster lacks, or that may not be listed, has no entries.
+// fillCatalog fills the store with what the resources of the catalog say by themselves. A kind
+// that the cluster lacks, or that may not be listed, has no entries.
 func fillCatalog(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string) error {
 	for _, kind := range kinds.All() {
 		_, err := s.Sweep(ctx, kind.Resource, func() (map[string]bool, error) { return fillKind(ctx, s, objects, namespace, kind) })
@@ -198,7 +198,7 @@ func fillCatalog(ctx context.Context, s store.Store, objects dynamic.Interface, 
 	return nil
 }
 
-// fillKind gives the UIDs of the objects that there are.
+// fillKind returns the UIDs of the objects that there are.
 func fillKind(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string, kind kinds.Kind) (map[string]bool, error) {
 	there := map[string]bool{}
 	options := metav1.ListOptions{Limit: 500}
