@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +28,7 @@ import (
 	"github.com/armature-dev/armature/builds/report/comment"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/forge"
+	"github.com/armature-dev/armature/render/process/managers"
 )
 
 // Options of the controller.
@@ -41,12 +41,11 @@ type Options struct {
 }
 
 const (
-	// workers report at once, and those of one namespace, each for maxTime at most.
-	workers, workersOfOne = 8, 2
-	maxTime               = time.Minute
-	// maxInvalid is the time after which a Secret, or what a forge refused, is tried again.
+	// workers report at once, each for maxTime at most.
+	workers, maxTime = 8, time.Minute
+	// maxInvalid is the time after which a wrong Secret or a refusal of a forge is retried.
 	maxInvalid = 2 * time.Minute
-	// maxLeave is how long a forge that does not answer holds a build that is being deleted.
+	// maxLeave is how long a forge that does not answer delays the deletion of a build.
 	maxLeave = 5 * time.Minute
 )
 
@@ -55,59 +54,38 @@ type reconciler struct {
 	live    client.Reader
 	events  events.EventRecorder
 	options Options
-
-	mu      sync.Mutex
-	running map[string]int // by namespace
 }
 
 // Setup adds the controller to a manager whose cache has AgentBuilds.
 func Setup(mgr ctrl.Manager, o Options) error {
-	r := &reconciler{Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), options: o, running: make(map[string]int)}
+	r := &reconciler{mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(o.FieldOwner), o}
+	fair := managers.NewFairness(workers)
 	concerned := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		b := o.(*api.AgentBuild)
 		return b.Spec.Report != nil || b.Status.Report != nil
 	})
-	err := ctrl.NewControllerManagedBy(mgr).Named("report").For(&api.AgentBuild{}, builder.WithPredicates(concerned)).WithOptions(controller.Options{
-		MaxConcurrentReconciles: workers,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, 5*time.Minute),
-		SkipNameValidation:      ptr.To(true),
-	}).Complete(r)
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("report").
+		For(&api.AgentBuild{}, builder.WithPredicates(concerned)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers, NewQueue: fair.Queue, SkipNameValidation: ptr.To(true),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, 5*time.Minute),
+		}).
+		Complete(fair.Share(r.Reconcile))
 	if err != nil {
 		return fmt.Errorf("setting up the reports: %w", err)
 	}
 	return nil
 }
 
-// take a worker of a namespace: a slow forge of one tenant leaves workers to the others.
-func (r *reconciler) take(namespace string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.running[namespace] == workersOfOne {
-		return false
-	}
-	r.running[namespace]++
-	return true
-}
-
-func (r *reconciler) leave(namespace string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.running[namespace]--; r.running[namespace] == 0 {
-		delete(r.running, namespace)
-	}
-}
-
-// Reconcile shows the state of a build. What a build passes through meanwhile is not shown.
+// Reconcile reports the current state of a build. It may skip states in between.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	if !r.take(request.Namespace) {
-		return reconcile.Result{RequeueAfter: time.Second}, nil
-	}
-	defer r.leave(request.Namespace)
 	var b api.AgentBuild
 	if err := r.Get(ctx, request.NamespacedName, &b); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("the forge did not answer within %s", maxTime))
+	late := fmt.Errorf("the forge did not answer within %s", maxTime)
+	limited, cancel := context.WithTimeoutCause(ctx, maxTime, late)
 	defer cancel()
 	gone := !b.DeletionTimestamp.IsZero()
 	var err error
@@ -170,7 +148,7 @@ func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 	if len(send) == 0 {
 		return nil
 	}
-	f, err := r.open(ctx, b)
+	f, err := Forge(ctx, r.live, r.options.Forges, b)
 	if err != nil {
 		return err
 	}
@@ -245,15 +223,20 @@ func (r *reconciler) finish(ctx context.Context, b *api.AgentBuild) error {
 	if b.Spec.Report == nil || !unfinished(last) {
 		return nil
 	}
-	f, err := r.open(ctx, b)
+	f, err := Forge(ctx, r.live, r.options.Forges, b)
 	if err != nil {
 		return err
 	}
-	return f.SetStatus(ctx, forge.Status{Commit: last.Commit, Context: Context(b), ID: last.Run, State: forge.Cancelled, Description: "the build was deleted"})
+	return f.SetStatus(ctx, forge.Status{
+		Commit: last.Commit, Context: Context(b), ID: last.Run, State: forge.Cancelled, Description: "the build was deleted",
+	})
 }
 
-// open the forge of a build's repository.
-func (r *reconciler) open(ctx context.Context, b *api.AgentBuild) (forge.Forge, error) {
+// Forge opens the forge of a build's repository, with the credentials of spec.report.
+func Forge(ctx context.Context, live client.Reader, forges *forge.Clients, b *api.AgentBuild) (forge.Forge, error) {
+	if b.Spec.Report == nil {
+		return nil, invalid{errors.New("spec.report is not set")}
+	}
 	kind := cmp.Or(b.Spec.Report.Kind, forge.Of(b.Spec.Source.SourceRepository))
 	if kind == "" {
 		names, _ := forge.Names()
@@ -261,13 +244,14 @@ func (r *reconciler) open(ctx context.Context, b *api.AgentBuild) (forge.Forge, 
 	}
 	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Report.Credentials.Name}
 	var secret corev1.Secret
-	switch err := r.live.Get(ctx, key, &secret); {
+	switch err := live.Get(ctx, key, &secret); {
 	case apierrors.IsNotFound(err):
 		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s does not exist", key)}
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
 	case !compose.PurposeGit.Fits(secret.Type, secret.Labels):
-		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s is not marked for this\n  hint: label it %s=%s", key, keys.LabelCredentials, compose.PurposeGit)}
+		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s is not marked for this\n"+
+			"  hint: label it %s=%s", key, keys.LabelCredentials, compose.PurposeGit)}
 	}
 	data, unfit := gitremote.TakeForAPI(&secret, b.Spec.Source.SourceRepository)
 	if unfit != nil {
@@ -277,7 +261,7 @@ func (r *reconciler) open(ctx context.Context, b *api.AgentBuild) (forge.Forge, 
 	if err != nil {
 		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s: %w", key, err)}
 	}
-	f, err := r.options.Forges.Open(kind, b.Spec.Source.SourceRepository, login)
+	f, err := forges.Open(kind, b.Spec.Source.SourceRepository, login)
 	if err != nil {
 		return nil, invalid{fmt.Errorf("spec.report: %w", err)}
 	}
@@ -291,7 +275,8 @@ func (r *reconciler) record(ctx context.Context, b *api.AgentBuild, report *api.
 	}
 	before := b.DeepCopy()
 	b.Status.Report = report
-	return client.IgnoreNotFound(r.Status().Patch(ctx, b, client.MergeFrom(before), client.FieldOwner(r.options.FieldOwner)))
+	err := r.Status().Patch(ctx, b, client.MergeFrom(before), client.FieldOwner(r.options.FieldOwner))
+	return client.IgnoreNotFound(err)
 }
 
 // hold a build until its status is finished.
@@ -309,5 +294,6 @@ func (r *reconciler) finalizer(ctx context.Context, b *api.AgentBuild, change fu
 	if !change(b, api.ReportFinalizer(r.options.Group)) {
 		return nil
 	}
-	return r.Patch(ctx, b, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(r.options.FieldOwner))
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	return r.Patch(ctx, b, patch, client.FieldOwner(r.options.FieldOwner))
 }

@@ -1,7 +1,6 @@
 package trigger
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/builds/report"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -24,31 +22,6 @@ import (
 // derived, and for the commit that Git and the forge both name at that moment. From then on the
 // derived build is the memory of the answer: it names the commit in full, and another commit is
 // another question.
-
-// forgeOf a build.
-func (t *Triggers) forgeOf(ctx context.Context, b *api.AgentBuild) (forge.Forge, error) {
-	shown := b.Spec.Report
-	if shown == nil {
-		return nil, errors.New("spec.report is not set")
-	}
-	kind := cmp.Or(shown.Kind, forge.Of(b.Spec.Source.SourceRepository))
-	if kind == "" {
-		return nil, fmt.Errorf("spec.report.kind: name the kind of server of %s", b.Spec.Source.SourceRepository)
-	}
-	secret, err := login(ctx, t.live, types.NamespacedName{Namespace: b.Namespace, Name: shown.Credentials.Name})
-	if err != nil {
-		return nil, err
-	}
-	data, unfit := gitremote.TakeForAPI(secret, b.Spec.Source.SourceRepository)
-	if unfit != nil {
-		return nil, unfit
-	}
-	credential, err := forge.CredentialOf(b.Namespace, data)
-	if err != nil {
-		return nil, fmt.Errorf("Secret %s: %w", shown.Credentials.Name, err)
-	}
-	return t.Forges.Open(kind, b.Spec.Source.SourceRepository, credential)
-}
 
 // pulls derives the builds of the pull requests that are open, and shows on each what became of
 // it.
@@ -66,7 +39,7 @@ func (t *Triggers) pulls(ctx context.Context, r *remote, b *api.AgentBuild, deri
 		}
 		return multi.Errors(errs...)
 	}
-	f, err := t.forgeOf(ctx, b)
+	f, err := report.Forge(ctx, t.live, t.Forges, b)
 	if err != nil {
 		t.event(b, "ForgeFailed", "pull requests are not built: %v", err)
 		return err
