@@ -60,6 +60,7 @@ type reconciler struct {
 func Setup(mgr ctrl.Manager, o Options) error {
 	r := &reconciler{mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(o.FieldOwner), o}
 	fair := managers.NewFairness(workers)
+	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, 5*time.Minute)
 	concerned := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		b := o.(*api.AgentBuild)
 		return b.Spec.Report != nil || b.Status.Report != nil
@@ -68,8 +69,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Named("report").
 		For(&api.AgentBuild{}, builder.WithPredicates(concerned)).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, NewQueue: fair.Queue, SkipNameValidation: ptr.To(true),
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, 5*time.Minute),
+			MaxConcurrentReconciles: workers, NewQueue: fair.Queue, RateLimiter: retries, SkipNameValidation: ptr.To(true),
 		}).
 		Complete(fair.Share(r.Reconcile))
 	if err != nil {
@@ -228,7 +228,8 @@ func (r *reconciler) finish(ctx context.Context, b *api.AgentBuild) error {
 		return err
 	}
 	return f.SetStatus(ctx, forge.Status{
-		Commit: last.Commit, Context: Context(b), ID: last.Run, State: forge.Cancelled, Description: "the build was deleted",
+		Commit: last.Commit, Context: Context(b), ID: last.Run, State: forge.Cancelled,
+		Description: "the build was deleted",
 	})
 }
 
@@ -240,7 +241,8 @@ func Forge(ctx context.Context, live client.Reader, forges *forge.Clients, b *ap
 	kind := cmp.Or(b.Spec.Report.Kind, forge.Of(b.Spec.Source.SourceRepository))
 	if kind == "" {
 		names, _ := forge.Names()
-		return nil, invalid{fmt.Errorf("spec.report.kind: name the kind of server of the repository: %s", strings.Join(names, ", "))}
+		err := fmt.Errorf("spec.report.kind: name the kind of server of the repository: %s", strings.Join(names, ", "))
+		return nil, invalid{err}
 	}
 	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Report.Credentials.Name}
 	var secret corev1.Secret

@@ -34,21 +34,30 @@ func Context(b *api.AgentBuild) string {
 // Of the last run of a build: the status of its commit. ok is false where there is none.
 func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 	st := b.Status
-	if c := meta.FindStatusCondition(st.Conditions, api.ConditionRunExists); b.Spec.Source.PullRequest != nil && st.ObservedGeneration == b.Generation && c != nil && c.Status == metav1.ConditionFalse {
+	exists := meta.FindStatusCondition(st.Conditions, api.ConditionRunExists)
+	held := exists != nil && exists.Status == metav1.ConditionFalse && st.ObservedGeneration == b.Generation
+	if held && b.Spec.Source.PullRequest != nil {
 		// Nothing runs, and the pull request says why.
-		s = forge.Status{Commit: b.Spec.Source.SourceRevision, Context: Context(b), ID: "held", State: forge.Failure, Description: krm.Plain(st.Message)}
+		s = forge.Status{
+			Commit: b.Spec.Source.SourceRevision, Context: Context(b), ID: "held", State: forge.Failure,
+			Description: krm.Plain(st.Message),
+		}
 		switch {
 		case st.Phase == api.PhaseFailed:
 			return s, true
-		case c.Reason == api.ReasonQueued:
+		case exists.Reason == api.ReasonQueued:
 			s.State, s.ID = forge.Queued, "queued"
 			return s, true
 		}
 	}
-	if st.Source == nil || st.Source.Git.CommitSHA == "" || st.PipelineRunName == "" || !meta.IsStatusConditionTrue(st.Conditions, api.ConditionRunExists) {
+	if st.Source == nil || st.Source.Git.CommitSHA == "" || st.PipelineRunName == "" ||
+		exists == nil || exists.Status != metav1.ConditionTrue {
 		return s, false
 	}
-	s = forge.Status{Commit: st.Source.Git.CommitSHA, Ref: st.Source.Git.Ref, Context: Context(b), ID: st.PipelineRunName, State: forge.Running, Description: krm.Plain(st.Message)}
+	s = forge.Status{
+		Commit: st.Source.Git.CommitSHA, Ref: st.Source.Git.Ref, Context: Context(b), ID: st.PipelineRunName,
+		State: forge.Running, Description: krm.Plain(st.Message),
+	}
 	switch st.Phase {
 	case api.PhasePending:
 		s.State = forge.Queued
@@ -96,7 +105,9 @@ func skipped(b *api.AgentBuild, annotation string) (s forge.Status, ok bool) {
 	if text, ok := strings.CutPrefix(why, waits); ok {
 		state, why = forge.Queued, text
 	}
-	s = forge.Status{Commit: commit, Context: Context(b), State: state, ID: skippedID(commit), Description: krm.Plain(why)}
+	s = forge.Status{
+		Commit: commit, Context: Context(b), State: state, ID: skippedID(commit), Description: krm.Plain(why),
+	}
 	if src := b.Status.Source; src != nil {
 		s.Ref = src.Git.Ref
 		ok = src.Git.CommitSHA != commit // one that was built after all
@@ -120,7 +131,9 @@ func plan(b *api.AgentBuild, annotation string) (send []forge.Status) {
 		if !ok {
 			why = krm.Plain(b.Status.Message)
 		}
-		send = append(send, forge.Status{Commit: last.Commit, Context: Context(b), ID: last.Run, State: forge.Cancelled, Description: why})
+		send = append(send, forge.Status{
+			Commit: last.Commit, Context: Context(b), ID: last.Run, State: forge.Cancelled, Description: why,
+		})
 	}
 	if s, is := skipped(b, annotation); is && last.Skipped != s.Commit {
 		send = append(send, s)
@@ -139,7 +152,8 @@ func unfinished(r *api.ReportStatus) bool {
 
 // sum of a status.
 func sum(s forge.Status) string {
-	hash := sha256.Sum256(fmt.Appendf(nil, "%q", []any{s.Commit, s.Context, s.State, s.Description, s.URL, s.ID, s.Summary, s.Annotations}))
+	all := []any{s.Commit, s.Context, s.State, s.Description, s.URL, s.ID, s.Summary, s.Annotations}
+	hash := sha256.Sum256(fmt.Appendf(nil, "%q", all))
 	return hex.EncodeToString(hash[:16])
 }
 
@@ -159,7 +173,8 @@ func annotations(folder string, d *api.FailureDetails) (found []forge.Annotation
 		name := path.Join(folder, file)
 		at, err := strconv.Atoi(line)
 		key := name + ":" + line
-		if err != nil || at == 0 || seen[key] || len(found) == maxAnnotations || strings.HasPrefix(name, "../") || path.IsAbs(name) {
+		outside := strings.HasPrefix(name, "../") || path.IsAbs(name)
+		if err != nil || at == 0 || seen[key] || len(found) == maxAnnotations || outside {
 			return
 		}
 		seen[key] = true

@@ -49,7 +49,8 @@ func Build(b *api.AgentBuild) string {
 		}
 		fmt.Fprintf(&out, "The last lines%s:\n\n%s\n", at, fenced(d.LogTail))
 	}
-	fmt.Fprintf(&out, "Run %s, commit %s. To build it again: %s\n", code(s.PipelineRunName), code(commit), code(fmt.Sprintf("armature build rerun %s -n %s", b.Name, b.Namespace)))
+	again := fmt.Sprintf("armature build rerun %s -n %s", b.Name, b.Namespace)
+	fmt.Fprintf(&out, "Run %s, commit %s. To build it again: %s\n", code(s.PipelineRunName), code(commit), code(again))
 	return out.String()
 }
 
@@ -85,7 +86,8 @@ func Package(name string, findings []krm.Finding, changes *compare.Report) (body
 		var text strings.Builder
 		if err := changes.Write(&text, "markdown"); err != nil || text.Len() > maxText {
 			text.Reset()
-			fmt.Fprintf(&text, "### What this changes\n\n%s\n\nThe list is too long for a comment: see %s\n", code(changes.Summary()), code("armature diff --against"))
+			fmt.Fprintf(&text, "### What this changes\n\n%s\n\nThe list is too long for a comment: see %s\n",
+				code(changes.Summary()), code("armature diff --against"))
 		}
 		out.WriteString("\n" + text.String())
 	}

@@ -102,7 +102,8 @@ func CredentialOf(namespace string, data map[string][]byte) (c Credential, err e
 		if c.App.ID, err = strconv.ParseInt(text("githubAppID"), 10, 64); err != nil {
 			return c, errors.New("githubAppID is not a number")
 		}
-		if c.App.Installation, err = strconv.ParseInt(cmp.Or(text("githubAppInstallationID"), "0"), 10, 64); err != nil {
+		installation := cmp.Or(text("githubAppInstallationID"), "0")
+		if c.App.Installation, err = strconv.ParseInt(installation, 10, 64); err != nil {
 			return c, errors.New("githubAppInstallationID is not a number")
 		}
 		return c, nil
@@ -201,12 +202,14 @@ func locate(repository string) (scheme, host, path string, err error) {
 	case u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()):
 		scheme = "http"
 	case u.Scheme != "https":
-		return "", "", "", fmt.Errorf("the remote origin has the scheme %s, and a token is sent by https only", u.Scheme)
+		err := fmt.Errorf("the remote origin has the scheme %s, and a token is sent by https only", u.Scheme)
+		return "", "", "", err
 	}
 	path = strings.TrimSuffix(strings.Trim(u.Path, "/"), ".git")
 	owner, name, _ := strings.Cut(path, "/")
 	if owner == "" || name == "" || strings.Contains(path, "..") || strings.ContainsFunc(path, unicode.IsControl) {
-		return "", "", "", fmt.Errorf("the remote origin has the path %q, and not that of a repository of a forge", u.Path)
+		err := fmt.Errorf("the remote origin has the path %q, and not that of a repository of a forge", u.Path)
+		return "", "", "", err
 	}
 	return scheme, strings.ToLower(host), path, nil
 }

@@ -55,7 +55,8 @@ func (t *tea) SetStatus(ctx context.Context, s Status) error {
 		return err
 	}
 	for _, is := range all.Statuses {
-		if want == (gitea.CreateStatusOption{State: is.State, TargetURL: is.TargetURL, Description: is.Description, Context: is.Context}) {
+		same := is.Context == want.Context && is.State == state && is.Description == want.Description
+		if same && is.TargetURL == want.TargetURL {
 			return nil
 		}
 	}
@@ -104,10 +105,10 @@ func (t *tea) comments(ctx context.Context, number, page int) (found []comment, 
 }
 
 func (t *tea) putComment(ctx context.Context, number int, id int64, body string) (err error) {
-	client := t.client(ctx)
+	client, text := t.client(ctx), gitea.CreateIssueCommentOption{Body: body}
 	switch {
 	case id == 0:
-		_, _, err = client.CreateIssueComment(t.owner, t.name, int64(number), gitea.CreateIssueCommentOption{Body: body})
+		_, _, err = client.CreateIssueComment(t.owner, t.name, int64(number), text)
 	case body == "":
 		_, err = client.DeleteIssueComment(t.owner, t.name, id)
 	default:
@@ -144,7 +145,9 @@ func (t *tea) PullRequest(ctx context.Context, number int) (*PullRequest, error)
 }
 
 // pulls reads pages until enough pull requests are found that are to be returned.
-func (t *tea) pulls(ctx context.Context, options gitea.ListPullRequestsOptions, keep func(*PullRequest) bool) (out []PullRequest, err error) {
+func (t *tea) pulls(
+	ctx context.Context, options gitea.ListPullRequestsOptions, keep func(*PullRequest) bool,
+) (out []PullRequest, err error) {
 	client := t.client(ctx)
 	for page := 1; page <= maxPages && len(out) < mostIncoming; page++ {
 		options.ListOptions = gitea.ListOptions{Page: page, PageSize: 50}

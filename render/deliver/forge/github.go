@@ -136,7 +136,8 @@ func (c *Clients) GitToken(ctx context.Context, repository string, login Credent
 // token of the App's installation.
 func (h *hub) token(ctx context.Context, need right) (made token, err error) {
 	app := h.login.App
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: h.key}, (&jose.SignerOptions{}).WithType("JWT"))
+	key := jose.SigningKey{Algorithm: jose.RS256, Key: h.key}
+	signer, err := jose.NewSigner(key, (&jose.SignerOptions{}).WithType("JWT"))
 	if err != nil {
 		return made, err
 	}
@@ -167,7 +168,8 @@ func (h *hub) token(ctx context.Context, need right) (made token, err error) {
 		return made, err
 	}
 	if len(got.Repositories) != 1 || !strings.EqualFold(got.Repositories[0].GetFullName(), h.path) {
-		return made, fmt.Errorf("%w: the installation %d does not include this repository", ErrUnauthorized, installation)
+		err := fmt.Errorf("%w: the installation %d does not include this repository", ErrUnauthorized, installation)
+		return made, err
 	}
 	return token{got.GetToken(), got.GetExpiresAt().Time}, nil
 }
@@ -416,8 +418,8 @@ func (h *hub) pull(p *github.PullRequest, err error) (*PullRequest, error) {
 	}
 	head, base := p.GetHead(), p.GetBase()
 	out := &PullRequest{
-		Number: p.GetNumber(), URL: p.GetHTMLURL(), Title: p.GetTitle(), Body: p.GetBody(), Author: p.GetUser().GetLogin(),
-		Head: head.GetRef(), Commit: head.GetSHA(), Base: base.GetRef(),
+		Number: p.GetNumber(), URL: p.GetHTMLURL(), Title: p.GetTitle(), Body: p.GetBody(),
+		Author: p.GetUser().GetLogin(), Head: head.GetRef(), Commit: head.GetSHA(), Base: base.GetRef(),
 		Fork: head.GetRepo().GetID() == 0 || head.GetRepo().GetID() != base.GetRepo().GetID(),
 		Open: p.GetState() == "open", Merged: p.GetMerged() || p.MergedAt != nil,
 	}
@@ -467,8 +469,9 @@ func (h *hub) edit(ctx context.Context, number int, p Proposal) error {
 
 const (
 	repositoryID         = "query($owner: String!, $name: String!) { repository(owner: $owner, name: $name) { id } }"
-	createCommitOnBranch = "mutation($input: CreateCommitOnBranchInput!) { createCommitOnBranch(input: $input) { commit { oid } } }"
-	updateRefs           = "mutation($input: UpdateRefsInput!) { updateRefs(input: $input) { clientMutationId } }"
+	createCommitOnBranch = "mutation($input: CreateCommitOnBranchInput!) " +
+		"{ createCommitOnBranch(input: $input) { commit { oid } } }"
+	updateRefs = "mutation($input: UpdateRefsInput!) { updateRefs(input: $input) { clientMutationId } }"
 )
 
 // Commit calls createCommitOnBranch, whose commits GitHub signs.
@@ -480,7 +483,8 @@ func (h *hub) Commit(ctx context.Context, c Commit) (sha string, err error) {
 		sha, err = h.replace(ctx, c)
 	} else {
 		if c.Base != "" && c.Replaces == "" {
-			_, _, err := git.CreateRef(ctx, h.owner, h.name, github.CreateRef{Ref: "refs/heads/" + c.Branch, SHA: c.Head})
+			ref := github.CreateRef{Ref: "refs/heads/" + c.Branch, SHA: c.Head}
+			_, _, err := git.CreateRef(ctx, h.owner, h.name, ref)
 			if err != nil && !errors.Is(err, ErrRefused) { // one that exists has to be at Head
 				return "", fmt.Errorf("making the branch %s: %w", c.Branch, err)
 			}
@@ -500,7 +504,8 @@ func (h *hub) Commit(ctx context.Context, c Commit) (sha string, err error) {
 func (h *hub) add(ctx context.Context, c Commit) (string, error) {
 	var files []map[string]string
 	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
-		files = append(files, map[string]string{"path": name, "contents": base64.StdEncoding.EncodeToString(c.Files[name])})
+		text := base64.StdEncoding.EncodeToString(c.Files[name])
+		files = append(files, map[string]string{"path": name, "contents": text})
 	}
 	headline, body, _ := strings.Cut(c.Message, "\n")
 	var data struct {
@@ -525,7 +530,8 @@ func (h *hub) replace(ctx context.Context, c Commit) (string, error) {
 	var entries []*github.TreeEntry
 	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
 		entries = append(entries, &github.TreeEntry{
-			Path: &name, Mode: github.Ptr("100644"), Type: github.Ptr("blob"), Content: github.Ptr(string(c.Files[name])),
+			Path: &name, Content: github.Ptr(string(c.Files[name])),
+			Mode: github.Ptr("100644"), Type: github.Ptr("blob"),
 		})
 	}
 	tree, _, err := git.CreateTree(ctx, h.owner, h.name, head.GetTree().GetSHA(), entries)

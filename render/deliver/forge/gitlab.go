@@ -131,7 +131,8 @@ func (l *lab) putComment(ctx context.Context, number int, id int64, body string)
 	case body == "":
 		_, err = notes.DeleteMergeRequestNote(l.path, at, id, with)
 	default:
-		_, _, err = notes.UpdateMergeRequestNote(l.path, at, id, &gitlab.UpdateMergeRequestNoteOptions{Body: &body}, with)
+		text := &gitlab.UpdateMergeRequestNoteOptions{Body: &body}
+		_, _, err = notes.UpdateMergeRequestNote(l.path, at, id, text, with)
 	}
 	return err
 }

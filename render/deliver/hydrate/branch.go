@@ -87,8 +87,8 @@ func (b *Branch) Check(ctx context.Context, paths ...string) error {
 	report(b.URL == "" || strings.HasPrefix(b.URL, "-") || strings.ContainsFunc(b.URL, isControl),
 		"the URL of the source is empty, starts with - or has control characters")
 	for i, p := range paths {
-		report(p == "" || p == ".", "a package at the root of the repository would mix with the metadata of the branch: "+
-			"put it into a folder")
+		report(p == "" || p == ".", "a package at the root of the repository would mix with the metadata "+
+			"of the branch: put it into a folder")
 		report(strings.ContainsFunc(p, isControl), "the path %q has control characters", p)
 		for _, other := range paths[:i] {
 			report(p == other || strings.HasPrefix(p, other+"/") || strings.HasPrefix(other, p+"/"),
@@ -110,7 +110,8 @@ func (b *Branch) Write(ctx context.Context, packages []Package) (Result, error) 
 	for _, p := range packages {
 		paths = append(paths, p.Path)
 		if len(p.Manifest) == 0 {
-			return Result{}, fmt.Errorf("%s renders no objects, and an empty branch would delete the running objects", p.Path)
+			err := fmt.Errorf("%s renders no objects, and an empty branch would delete the running objects", p.Path)
+			return Result{}, err
 		}
 	}
 	if len(packages) == 0 {
@@ -144,8 +145,8 @@ func (b *Branch) Write(ctx context.Context, packages []Package) (Result, error) 
 			return result, nil
 		}
 		if ctx.Err() != nil {
-			return Result{}, fmt.Errorf("interrupted while the branch %s was written: it has its old commit or the new one\n"+
-				"  hint: run the command again", b.Name)
+			return Result{}, fmt.Errorf("interrupted while the branch %s was written: "+
+				"it has its old commit or the new one\n  hint: run the command again", b.Name)
 		}
 		now, tipsErr := w.tips(ctx)
 		if tipsErr != nil {
@@ -345,8 +346,8 @@ func (w *writing) owned(ctx context.Context, branch tree, folder string) error {
 		return fmt.Errorf("%s on the branch %s was not written by %s, and is not replaced\n"+
 			"  hint: remove it from the branch, or choose another branch", strings.Join(found, ", "), w.Name, writer)
 	case about.RepoURL != w.URL:
-		return fmt.Errorf("%s is from %s, not from %s\n"+
-			"  hint: choose another branch; if that is the same repository, name it with --repo", what, about.RepoURL, w.URL)
+		return fmt.Errorf("%s is from %s, not from %s\n  hint: choose another branch; "+
+			"if that is the same repository, name it with --repo", what, about.RepoURL, w.URL)
 	}
 	return nil
 }

@@ -250,7 +250,8 @@ func (d dryCommit) message(source string) string {
 func (m hydratorMetadata) readme() []byte {
 	return fmt.Appendf(nil, "# Rendered manifests\n\n"+
 		"`manifest.yaml` is rendered: change its source, not this branch. These commands render it again:\n\n"+
-		"```shell\ngit clone %s source\ncd source\ngit checkout %s\n%s\n```\n", quote(m.RepoURL), m.DrySHA, m.Commands[0])
+		"```shell\ngit clone %s source\ncd source\ngit checkout %s\n%s\n```\n",
+		quote(m.RepoURL), m.DrySHA, m.Commands[0])
 }
 
 var plain = krm.Pattern(`^[A-Za-z0-9_@%+=:,./-]+$`)

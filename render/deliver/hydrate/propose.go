@@ -27,7 +27,8 @@ func (b *Branch) Propose(ctx context.Context, commit string, p Proposal) (addres
 	refresh := p.Title != ""
 	if !refresh {
 		p.Title = "Hydrate " + p.Base
-		p.Body = "`armature hydrate` renders this branch. `hydrator.metadata` names the commit that it was rendered from."
+		p.Body = "`armature hydrate` renders this branch. " +
+			"`hydrator.metadata` names the commit that it was rendered from."
 	}
 	made, opened, err := p.Forge.Propose(ctx, forge.Proposal{
 		Head: b.Name, Base: p.Base, Title: p.Title, Body: p.Body, Refresh: refresh,

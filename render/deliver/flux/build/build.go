@@ -83,7 +83,8 @@ func (b *builder) run() (r Result) {
 		r.Findings = append(r.Findings, problem(rule, file, message, hint))
 	}
 	if strings.HasPrefix(b.folder, "../") || b.folder == ".." {
-		report("source/path", "", fmt.Sprintf("the path %q leads out of the source", b.folder), "name a folder inside the source")
+		message := fmt.Sprintf("the path %q leads out of the source", b.folder)
+		report("source/path", "", message, "name a folder inside the source")
 		return r
 	}
 	var inputs []render.File
@@ -130,7 +131,8 @@ func (b *builder) run() (r Result) {
 	b.locateImages(inputs, r.Images)
 	if r.Objects == 0 {
 		report("source/empty", "", fmt.Sprintf("no Kubernetes object is left of the folder %s", b.folder),
-			"an empty artifact would delete everything that the last one applied: correct spec.path, or delete the RenderedSource")
+			"an empty artifact would delete everything that the last one applied: "+
+				"correct spec.path, or delete the RenderedSource")
 		return r
 	}
 	found, _, err := verify.Run(render.Source{Files: rendered.Files}, b.opt)
@@ -185,7 +187,8 @@ func (b *builder) plain() (inputs []render.File, findings []krm.Finding) {
 		switch base := path.Base(file); {
 		case hidden(relative):
 		case slices.Contains(konfig.RecognizedKustomizationFileNames(), base):
-			findings = append(findings, problem("source/kustomization", file, "the folder above it has no kustomization, so this one is not built",
+			findings = append(findings, problem("source/kustomization", file,
+				"the folder above it has no kustomization, so this one is not built",
 				"add a kustomization.yaml to "+b.folder+", or name this folder in spec.path"))
 		case base == "Chart.yaml":
 			findings = append(findings, problem("source/helm-chart", file, "a Helm chart is not rendered here",
@@ -242,7 +245,8 @@ func (b *builder) settings() (findings []krm.Finding) {
 	}
 	data, ok := b.files[file]
 	if !ok && b.config != "" {
-		return []krm.Finding{problem("config/invalid", file, "the source does not have this file", "correct spec.config")}
+		f := problem("config/invalid", file, "the source does not have this file", "correct spec.config")
+		return []krm.Finding{f}
 	}
 	lock := path.Join(b.folder, render.LockFile)
 	for _, name := range []string{file, lock} {

@@ -361,8 +361,8 @@ func (w *walk) plugin(file, entry string, outermost bool) {
 		}
 	}
 	if err != nil {
-		w.report(where, krm.Printable(err.Error()), "name a file with the configuration of one of kustomize's own plugins; "+
-			"armature.yaml belongs into the outermost kustomization")
+		w.report(where, krm.Printable(err.Error()), "name a file with the configuration of one of kustomize's "+
+			"own plugins; armature.yaml belongs into the outermost kustomization")
 		return
 	}
 	w.local(where, text, nil)
@@ -371,8 +371,8 @@ func (w *walk) plugin(file, entry string, outermost bool) {
 // free are the fields of a kustomization whose strings are values and never files, and those whose
 // entries are checked on their own.
 var free = []string{
-	"commonAnnotations", "commonLabels", "labels", "metadata", "literals", "options", "generatorOptions", "patch", "sourceValue",
-	"resources", "bases", "components", "generators", "transformers", "validators",
+	"commonAnnotations", "commonLabels", "labels", "metadata", "literals", "options", "generatorOptions", "patch",
+	"sourceValue", "resources", "bases", "components", "generators", "transformers", "validators",
 }
 
 // local reports the URLs in all fields of a file but the free ones: kustomize would fetch them.

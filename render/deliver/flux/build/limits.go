@@ -39,7 +39,8 @@ func limit(file string, data []byte) (values int, findings []krm.Finding) {
 		}
 		n, at := count(text)
 		if at >= 0 {
-			return refuse(line(at), "the document has more than %d values, or %d levels of flow collections", maxValues, maxNesting)
+			return refuse(line(at), "the document has more than %d values, or %d levels of flow collections",
+				maxValues, maxNesting)
 		}
 		values += n
 		if bytes.IndexByte(text, '&') >= 0 && bytes.IndexByte(text, '*') >= 0 {

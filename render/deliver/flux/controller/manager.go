@@ -134,7 +134,9 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 }
 
 // run until ctx ends, or the controller has got the rights in a namespace that was denied.
-func (r *Reconciler) run(ctx context.Context, cfg *rest.Config, o Options, direct client.Client, denied []string) error {
+func (r *Reconciler) run(
+	ctx context.Context, cfg *rest.Config, o Options, direct client.Client, denied []string,
+) error {
 	options := managers.Options(o.Options, direct.Scheme(), "armature-sources")
 	options.Cache.DefaultTransform = slim
 	options.Client = client.Options{Cache: &client.CacheOptions{Unstructured: true}}
@@ -144,9 +146,11 @@ func (r *Reconciler) run(ctx context.Context, cfg *rest.Config, o Options, direc
 	}
 	r.Client, r.Live, r.Events = mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(program)
 	var serving atomic.Bool
+	lead := func(ctx context.Context) error { return r.lead(ctx, mgr, o, &serving) }
+	rights := func(ctx context.Context) error { return r.awaitRights(ctx, direct, denied, o.Log) }
 	if err := multi.Errors(
-		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.lead(ctx, mgr, o, &serving) })),
-		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.awaitRights(ctx, direct, denied, o.Log) })),
+		mgr.Add(manager.RunnableFunc(lead)),
+		mgr.Add(manager.RunnableFunc(rights)),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("archives", func(*http.Request) error {
 			if !serving.Load() {
@@ -207,7 +211,8 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) er
 					handler.EnqueueRequestsFromMapFunc(r.renderedFrom), predicate.Funcs{UpdateFunc: artifactChanged}))
 			}
 			if err != nil && ctx.Err() == nil {
-				o.Log.Error(err, "this kind of source is not watched: its changes are seen at each interval", "kind", kind)
+				o.Log.Error(err, "this kind of source is not watched: its changes are seen at each interval",
+					"kind", kind)
 			}
 		}()
 	}
@@ -221,7 +226,8 @@ func await(ctx context.Context, mgr ctrl.Manager, kinds ...schema.GroupVersionKi
 		for _, kind := range kinds {
 			_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
 			if err != nil && !reported {
-				mgr.GetLogger().Info("waiting for a kind that the cluster lacks", "kind", kind.GroupKind().String(), "why", err.Error())
+				mgr.GetLogger().Info("waiting for a kind that the cluster lacks",
+					"kind", kind.GroupKind().String(), "why", err.Error())
 			}
 			if reported = err != nil; reported {
 				return false, nil
@@ -292,7 +298,8 @@ func (r *Reconciler) renderedFrom(ctx context.Context, o client.Object) (out []r
 	}
 	var all api.RenderedSourceList
 	if err := r.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing the RenderedSources of a source", "source", client.ObjectKeyFromObject(o))
+		key := client.ObjectKeyFromObject(o)
+		ctrl.LoggerFrom(ctx).Error(err, "listing the RenderedSources of a source", "source", key)
 		return nil
 	}
 	kind := o.GetObjectKind().GroupVersionKind().Kind

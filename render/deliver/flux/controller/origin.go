@@ -135,8 +135,8 @@ func (f *fetcher) check(address, kind string, source client.ObjectKey) error {
 	}
 	folder := u.Scheme + "://" + u.Host + "/" + path.Join(strings.ToLower(kind), source.Namespace, source.Name) + "/"
 	if file, ok := strings.CutPrefix(address, folder); !ok || !archiveFile.MatchString(file) {
-		return fmt.Errorf("status.artifact.url of %s %s: not the address of an archive of this source, which is %sFILE: "+
-			"let Flux's controllers alone write the status of sources", kind, source, folder)
+		return fmt.Errorf("status.artifact.url of %s %s: not the address of an archive of this source, "+
+			"which is %sFILE: let Flux's controllers alone write the status of sources", kind, source, folder)
 	}
 	return nil
 }

@@ -53,7 +53,8 @@ func (r *Reconciler) publish(
 	case !containsObject(published, want):
 		want.SetUID(published.GetUID()) // of the one that was looked at, and no other
 		published = want.DeepCopy()
-		if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(published), client.FieldOwner(program), client.ForceOwnership); err != nil {
+		apply := client.ApplyConfigurationFromUnstructured(published)
+		if err := r.Client.Apply(ctx, apply, client.FieldOwner(program), client.ForceOwnership); err != nil {
 			return fail(err)
 		}
 	}
@@ -71,7 +72,8 @@ func (r *Reconciler) publishStatus(
 	ctx context.Context, published *unstructured.Unstructured, a *api.Artifact, origin *meta.Artifact,
 ) error {
 	have, err := artifactOf(published)
-	if err == nil && have != nil && have.Revision == a.Revision && have.Digest == a.Digest && !have.LastUpdateTime.IsZero() {
+	same := err == nil && have != nil && have.Revision == a.Revision && have.Digest == a.Digest
+	if same && !have.LastUpdateTime.IsZero() {
 		a.LastUpdateTime = have.LastUpdateTime // written before a crash
 	}
 	metadata := maps.Clone(origin.Metadata)
@@ -105,14 +107,17 @@ func (r *Reconciler) publishStatus(
 	status.SetName(published.GetName())
 	status.SetUID(published.GetUID())
 	status.Object["status"] = value
-	return r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(status), client.FieldOwner(program), client.ForceOwnership)
+	apply := client.ApplyConfigurationFromUnstructured(status)
+	return r.Client.Status().Apply(ctx, apply, client.FieldOwner(program), client.ForceOwnership)
 }
 
 // errForeign is an ExternalArtifact with another owner.
 var errForeign = errors.New("has another owner")
 
 // publishedOf returns the ExternalArtifact of a RenderedSource, or nil if it does not exist.
-func publishedOf(ctx context.Context, live client.Reader, source *api.RenderedSource) (*unstructured.Unstructured, error) {
+func publishedOf(
+	ctx context.Context, live client.Reader, source *api.RenderedSource,
+) (*unstructured.Unstructured, error) {
 	o := newSource(externalArtifact)
 	err := live.Get(ctx, client.ObjectKeyFromObject(source), o)
 	switch {
@@ -121,7 +126,8 @@ func publishedOf(ctx context.Context, live client.Reader, source *api.RenderedSo
 	case err != nil:
 		return nil, err
 	case !metav1.IsControlledBy(o, source):
-		return nil, fmt.Errorf("the ExternalArtifact %s %w: rename the RenderedSource, or delete that object", source.Name, errForeign)
+		return nil, fmt.Errorf("the ExternalArtifact %s %w: rename the RenderedSource, or delete that object",
+			source.Name, errForeign)
 	}
 	return o, nil
 }

@@ -122,7 +122,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if !controllerutil.ContainsFinalizer(source, keys.FinalizerSource) {
 		before := source.DeepCopy()
 		controllerutil.AddFinalizer(source, keys.FinalizerSource)
-		if err := r.Client.Patch(ctx, source, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := r.Client.Patch(ctx, source, patch); err != nil {
 			return reconcile.Result{}, fmt.Errorf("adding the finalizer: %w", err)
 		}
 	}
@@ -208,8 +209,8 @@ func originKey(source *api.RenderedSource) client.ObjectKey {
 func (r *Reconciler) origin(ctx context.Context, source *api.RenderedSource) (*meta.Artifact, *failure) {
 	ref, key := source.Spec.SourceRef, originKey(source)
 	if key.Namespace != source.Namespace && !r.CrossNamespace {
-		return nil, &failure{reasonAccessDenied, true, fmt.Errorf("%s %s is in another namespace: "+
-			"a RenderedSource may only refer to its own, unless the operator sets --no-cross-namespace-refs=false", ref.Kind, key)}
+		return nil, &failure{reasonAccessDenied, true, fmt.Errorf("%s %s is in another namespace: a RenderedSource "+
+			"may only refer to its own, unless the operator sets --no-cross-namespace-refs=false", ref.Kind, key)}
 	}
 	if failed := r.cycle(ctx, source); failed != nil {
 		return nil, failed
@@ -366,9 +367,11 @@ func (r *Reconciler) report(source, before *api.RenderedSource, failed *failure)
 	}
 	if failed == nil {
 		r.metrics.attempted(source, meta.SucceededReason)
-		message := fmt.Sprintf("published %s of %s", krm.Count(int(s.Artifact.Objects), "object"), s.Artifact.OriginRevision)
+		objects := krm.Count(int(s.Artifact.Objects), "object")
+		message := fmt.Sprintf("published %s of %s", objects, s.Artifact.OriginRevision)
 		set(meta.ReadyCondition, metav1.ConditionTrue, meta.SucceededReason, message)
-		if old := before.Status.Artifact; old == nil || old.Revision != s.Artifact.Revision || was == nil || was.Status != "True" {
+		old := before.Status.Artifact
+		if old == nil || old.Revision != s.Artifact.Revision || was == nil || was.Status != metav1.ConditionTrue {
 			r.emit(source, corev1.EventTypeNormal, meta.SucceededReason, message)
 		}
 		return

@@ -149,7 +149,9 @@ func digestOf(url, digest string, plainHTTP bool) (name.Digest, error) {
 }
 
 // verifyImages requires signatures of all images that are to run.
-func (r *Reconciler) verifyImages(ctx context.Context, origin *meta.Artifact, images []build.Image, d demands) *failure {
+func (r *Reconciler) verifyImages(
+	ctx context.Context, origin *meta.Artifact, images []build.Image, d demands,
+) *failure {
 	if d.images == nil {
 		return nil
 	}
