@@ -84,8 +84,10 @@ func (h *History) read(pack io.Reader, enough func(plumbing.Hash) bool) error {
 	return nil
 }
 
-// add the object of a header, if it is a commit or a tag, and give its hash.
-func (h *History) add(scanner *packfile.Scanner, header *packfile.ObjectHeader, at map[int64]plumbing.Hash) (none plumbing.Hash, _ error) {
+// add the object of a header, if it is a commit or a tag, and return its hash.
+func (h *History) add(
+	scanner *packfile.Scanner, header *packfile.ObjectHeader, at map[int64]plumbing.Hash,
+) (none plumbing.Hash, _ error) {
 	kind, base := header.Type, object{}
 	switch kind {
 	case plumbing.CommitObject, plumbing.TagObject:
@@ -181,7 +183,7 @@ func (h *History) Reaches(tip, commit plumbing.Hash) (distance int, ok bool) {
 	return 0, false
 }
 
-// Commit gives a commit as Git stores it; nil where it was not read.
+// Commit returns a commit as Git stores it, or nil if it was not read.
 func (h *History) Commit(hash plumbing.Hash) []byte {
 	if o := h.objects[hash]; o.kind == plumbing.CommitObject {
 		return o.data

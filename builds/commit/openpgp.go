@@ -103,7 +103,8 @@ func (p *Policy) openPGPSigner(armored string, payload []byte, now time.Time) (s
 		return "", fmt.Errorf("its OpenPGP signature uses the hash %s", signature.Hash)
 	}
 	config := &packet.Config{Time: func() time.Time { return now }}
-	_, owner, err := openpgp.VerifyDetachedSignatureAndHash(p.openPGP, bytes.NewReader(payload), bytes.NewReader(body), openPGPHashes, config)
+	_, owner, err := openpgp.VerifyDetachedSignatureAndHash(
+		p.openPGP, bytes.NewReader(payload), bytes.NewReader(body), openPGPHashes, config)
 	switch {
 	case errors.Is(err, pgperrors.ErrKeyRevoked):
 		return "", fmt.Errorf("it is signed by the OpenPGP key %s, which is revoked", id)

@@ -122,7 +122,8 @@ func readTime(text string) (time.Time, error) {
 // checkKey refuses keys that are too weak, and certificates.
 func checkKey(key ssh.PublicKey) error {
 	switch key.Type() {
-	case ssh.KeyAlgoED25519, ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521:
+	case ssh.KeyAlgoED25519, ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256,
+		ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521:
 		return nil
 	case ssh.KeyAlgoRSA:
 		if crypto, ok := key.(ssh.CryptoPublicKey); ok {
@@ -170,5 +171,6 @@ func (p *Policy) sshSigner(armored string, payload []byte, now time.Time) (strin
 			return s.principals + " " + fingerprint, nil
 		}
 	}
-	return "", fmt.Errorf("it is signed by the SSH key %s of %s, which the policy does not allow at this time", fingerprint, allowed[0].principals)
+	return "", fmt.Errorf("it is signed by the SSH key %s of %s, which the policy does not allow at this time",
+		fingerprint, allowed[0].principals)
 }

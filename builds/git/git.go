@@ -1,6 +1,6 @@
-// Package git finds the commit of a build's revision, and whether the policies for its
-// source accept it. Git servers are strangers: each is asked beside the reconciles, and
-// what it may answer is bounded in size and time.
+// Package git finds the commit of a build's revision, and whether the policies for its source
+// accept it. Git servers are not trusted: requests run outside of the reconciles, and answers are
+// bounded in size and time.
 package git
 
 import (
@@ -74,11 +74,12 @@ type Resolver struct {
 	live      client.Reader // of the API server
 }
 
-// NewResolver gives a resolver that reads Secrets and policies with live, and calls wake
+// NewResolver returns a resolver that reads Secrets and policies with live, and calls wake
 // with each build whose answer has arrived.
 func NewResolver(live client.Reader, dial gitremote.Dial, wake func(types.NamespacedName)) *Resolver {
-	return &Resolver{live: live, dial: dial,
-		questions: turns.Questions[Commit]{Wake: wake, Timeout: serverTimeout, Most: mostServers, MostOfOne: mostServersOfOne}}
+	return &Resolver{live: live, dial: dial, questions: turns.Questions[Commit]{
+		Wake: wake, Timeout: serverTimeout, Most: mostServers, MostOfOne: mostServersOfOne,
+	}}
 }
 
 // Forget a build that is gone.
@@ -100,15 +101,16 @@ func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
 		asWas = secretVersion{secret.Name, secret.UID, secret.ResourceVersion}
 		key += "\n" + string(asWas.uid) + asWas.version
 	}
-	// What a question that waits keeps is small: it reads Secret and policies when its
-	// turn comes. Where they have changed, it is another question, which the build asks next.
+	// A waiting question keeps little in memory: it reads Secret and policies when its turn comes.
+	// If they have changed, it is another question, which the build asks next.
 	own := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name}}
 	own.Spec.Source.RepoUser = b.Spec.Source.RepoUser
 	q.Policies = slices.Clone(q.Policies)
 	for i := range q.Policies {
 		q.Policies[i].files = nil
 	}
-	answer, err := r.questions.Get(client.ObjectKeyFromObject(b), key, fresh, func(ctx context.Context) (Commit, error) {
+	build := client.ObjectKeyFromObject(b)
+	answer, err := r.questions.Get(build, key, fresh, func(ctx context.Context) (Commit, error) {
 		secret, err := asWas.read(ctx, r.live, b.Namespace)
 		if err != nil {
 			return Commit{}, err
@@ -164,7 +166,9 @@ const (
 
 // ask a server: list the references of the repository, pick the revision's, and verify
 // its commit.
-func ask(ctx context.Context, dial gitremote.Dial, b *api.AgentBuild, q Question, secret *corev1.Secret) (Commit, error) {
+func ask(
+	ctx context.Context, dial gitremote.Dial, b *api.AgentBuild, q Question, secret *corev1.Secret,
+) (Commit, error) {
 	repository, err := gitrepo.Parse(q.Repository)
 	if err != nil {
 		return Commit{}, compose.Place(b).At(repositoryField).Fault(api.ReasonInvalidBuild, err.Error(), gitrepo.Hint)
@@ -196,13 +200,14 @@ func ask(ctx context.Context, dial gitremote.Dial, b *api.AgentBuild, q Question
 			return Commit{}, noRevision(b, shown, q.Revision, server.Refs)
 		}
 	}
-	if out.Verified, err = server.verify(ctx, b, shown, out.SHA, q.Policies, time.Now()); err != nil && !errors.As(err, new(*krm.Finding)) {
+	out.Verified, err = server.verify(ctx, b, shown, out.SHA, q.Policies, time.Now())
+	if err != nil && !errors.As(err, new(*krm.Finding)) {
 		return Commit{}, later(err)
 	}
 	return out, err
 }
 
-// connectFault is what a user has to do about a server that could not be asked; nil where
+// connectFault returns what a user has to do about a server that could not be reached, or nil if
 // it may answer later.
 func connectFault(b *api.AgentBuild, shown string, secret *corev1.Secret, err error) error {
 	bad := func(reason, field, message, hint string) error {
@@ -210,24 +215,36 @@ func connectFault(b *api.AgentBuild, shown string, secret *corev1.Secret, err er
 	}
 	switch {
 	case errors.Is(err, gitremote.ErrRefsTooLarge):
-		return bad(api.ReasonRevisionNotFound, revisionField, fmt.Sprintf("%s has too many references: %v", shown, gitremote.ErrRefsTooLarge), "write a full commit SHA, which is not looked up unless a policy checks it")
+		return bad(api.ReasonRevisionNotFound, revisionField,
+			fmt.Sprintf("%s has too many references: %v", shown, gitremote.ErrRefsTooLarge),
+			"write a full commit SHA, which is not looked up unless a policy checks it")
 	case errors.Is(err, gitremote.ErrForbiddenAddress):
-		return bad(api.ReasonInvalidBuild, repositoryField, shown+" has an address that builds may not ask", "use another server, or let the operator allow the network in --git-allow-network of the controller")
+		return bad(api.ReasonInvalidBuild, repositoryField, shown+" has an address that builds may not ask",
+			"use another server, or let the operator allow the network in --git-allow-network of the controller")
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return bad(api.ReasonRevisionNotFound, repositoryField, shown+" is an empty repository", "push a commit first")
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed),
 		strings.Contains(err.Error(), "unable to authenticate"):
 		if secret == nil {
-			return bad(api.ReasonRepositoryPrivate, repositoryField, shown+" is private or does not exist: the server requires a login", "correct the URL, or name a Secret in "+credentialsField)
+			return bad(api.ReasonRepositoryPrivate, repositoryField,
+				shown+" is private or does not exist: the server requires a login",
+				"correct the URL, or name a Secret in "+credentialsField)
 		}
-		return bad(api.ReasonGitAuthInvalid, credentialsField, fmt.Sprintf("%s refuses the login of Secret %s", shown, secret.Name), "renew the Secret, or set spec.source.repoUser")
+		return bad(api.ReasonGitAuthInvalid, credentialsField,
+			fmt.Sprintf("%s refuses the login of Secret %s", shown, secret.Name),
+			"renew the Secret, or set spec.source.repoUser")
 	case errors.Is(err, transport.ErrRepositoryNotFound):
 		if secret == nil {
-			return bad(api.ReasonRepositoryNotFound, repositoryField, shown+" does not exist or is private", "correct the URL, or name a Secret in "+credentialsField)
+			return bad(api.ReasonRepositoryNotFound, repositoryField, shown+" does not exist or is private",
+				"correct the URL, or name a Secret in "+credentialsField)
 		}
-		return bad(api.ReasonGitAuthInvalid, repositoryField, fmt.Sprintf("%s does not exist, or Secret %s may not read it", shown, secret.Name), "correct the URL or the Secret")
+		return bad(api.ReasonGitAuthInvalid, repositoryField,
+			fmt.Sprintf("%s does not exist, or Secret %s may not read it", shown, secret.Name),
+			"correct the URL or the Secret")
 	case knownhosts.IsHostKeyChanged(err), knownhosts.IsHostUnknown(err), strings.Contains(err.Error(), "knownhosts:"):
-		return bad(api.ReasonGitAuthInvalid, credentialsField, fmt.Sprintf("the host key of %s is not the one in the Secret's known_hosts", shown), "put the server's key there, as ssh-keyscan prints it")
+		return bad(api.ReasonGitAuthInvalid, credentialsField,
+			fmt.Sprintf("the host key of %s is not the one in the Secret's known_hosts", shown),
+			"put the server's key there, as ssh-keyscan prints it")
 	}
 	return nil
 }
@@ -245,14 +262,15 @@ func noRevision(b *api.AgentBuild, shown, revision string, refs *packp.AdvRefs) 
 	} else if branch := headOf(refs); branch != "" && len(branch) <= maxShownRef {
 		hint += "; the default branch is " + krm.Printable(strings.TrimPrefix(branch, "refs/heads/"))
 	}
-	return compose.Place(b).At(revisionField).Fault(api.ReasonRevisionNotFound, fmt.Sprintf("%s has no revision %q", shown, revision), hint)
+	message := fmt.Sprintf("%s has no revision %q", shown, revision)
+	return compose.Place(b).At(revisionField).Fault(api.ReasonRevisionNotFound, message, hint)
 }
 
 // maxShownRef bounds a name of the server's that is repeated, in bytes.
 const maxShownRef = 100
 
-// similar is the branch or tag that differs from a revision by a slip of the pen, the first
-// by name; main and master are taken for each other.
+// similar returns the branch or tag that differs from a revision by a typing error, the first by
+// name. It takes main and master for each other.
 func similar(revision string, refs *packp.AdvRefs) (name string) {
 	other := map[string]string{"main": "master", "master": "main"}[revision]
 	for ref := range refs.References {
@@ -260,7 +278,8 @@ func similar(revision string, refs *packp.AdvRefs) (name string) {
 		if !branch {
 			short = strings.TrimPrefix(ref, "refs/tags/")
 		}
-		if len(short) > maxShownRef || short == ref || !(short == other || strings.EqualFold(short, revision) || krm.Near(short, revision)) {
+		near := short == other || strings.EqualFold(short, revision) || krm.Near(short, revision)
+		if len(short) > maxShownRef || short == ref || !near {
 			continue
 		}
 		if name == "" || short < name {
@@ -270,7 +289,7 @@ func similar(revision string, refs *packp.AdvRefs) (name string) {
 	return krm.Printable(name)
 }
 
-// headOf is the full name of the default branch, as far as the server says.
+// headOf returns the full name of the default branch, "" if the server does not say.
 func headOf(refs *packp.AdvRefs) (branch string) {
 	for _, target := range refs.Capabilities.Get(capability.SymRef) {
 		if name, is := strings.CutPrefix(target, "HEAD:"); is {
@@ -297,7 +316,9 @@ func pick(refs *packp.AdvRefs, revision string) Commit {
 		hash, ok := refs.References[name]
 		return hash, ok
 	}
-	for _, name := range []string{revision + "^{}", revision, "refs/heads/" + revision, "refs/tags/" + revision + "^{}", "refs/tags/" + revision} {
+	for _, name := range []string{
+		revision + "^{}", revision, "refs/heads/" + revision, "refs/tags/" + revision + "^{}", "refs/tags/" + revision,
+	} {
 		if hash, ok := find(name); ok {
 			out := Commit{SHA: hash.String()}
 			if branch, is := strings.CutPrefix(name, "refs/heads/"); is {

@@ -11,9 +11,12 @@ import (
 )
 
 // login returns the credentials of a Secret. Findings and errors have none of its text.
-func login(b *api.AgentBuild, endpoint *transport.Endpoint, secret *corev1.Secret) (transport.AuthMethod, *krm.Finding) {
+func login(
+	b *api.AgentBuild, endpoint *transport.Endpoint, secret *corev1.Secret,
+) (transport.AuthMethod, *krm.Finding) {
+	at := compose.Place(b).At(credentialsField)
 	if secret == nil && endpoint.Protocol == "ssh" {
-		return nil, compose.Place(b).At("spec.source.sourceCredentials").Fault(api.ReasonRepositoryPrivate, "a repository over SSH needs a Secret",
+		return nil, at.Fault(api.ReasonRepositoryPrivate, "a repository over SSH needs a Secret",
 			"name a Secret of type kubernetes.io/ssh-auth with known_hosts")
 	}
 	if secret == nil {
@@ -21,7 +24,8 @@ func login(b *api.AgentBuild, endpoint *transport.Endpoint, secret *corev1.Secre
 	}
 	auth, unfit := gitremote.Login(endpoint, b.Spec.Source.RepoUser, secret.Name, secret.Data)
 	if unfit != nil {
-		return nil, compose.Place(b).At("spec.source.sourceCredentials.name").Fault(api.ReasonSecretInvalid, unfit.Message, unfit.Hint)
+		at = compose.Place(b).At(credentialsField + ".name")
+		return nil, at.Fault(api.ReasonSecretInvalid, unfit.Message, unfit.Hint)
 	}
 	return auth, nil
 }

@@ -25,11 +25,10 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// A host of Git repositories gives out every commit by its SHA: those of forks, of pull
-// requests, and those that were taken back. So a full SHA says nothing about who let the
-// commit in. Where a policy judges the commit, the controller asks for the history itself,
-// before the run is created: the run is made for that commit, and the clone step can
-// check out no other.
+// A host of Git repositories serves every commit by its SHA: those of forks, of pull requests, and
+// those that were removed from a branch. A full SHA therefore does not show who accepted the
+// commit. If a policy judges the commit, the controller reads the history itself before it creates
+// the run: the run is made for that commit, and the clone step can check out no other.
 //
 // The server is asked for what a branch has and the commit has not ("want" the branch,
 // "have" the commit), without trees and files: a few commits where the commit is the
@@ -59,10 +58,12 @@ type Policy struct {
 // and that of its spec. template is empty where the template names none.
 func Policies(b *api.AgentBuild, platform, template string) (out []Policy) {
 	if template != "" {
-		out = append(out, Policy{Key: types.NamespacedName{Namespace: platform, Name: template}, field: "spec.mode", Platform: true})
+		key := types.NamespacedName{Namespace: platform, Name: template}
+		out = append(out, Policy{Key: key, field: "spec.mode", Platform: true})
 	}
 	if ref := b.Spec.Source.Verify; ref != nil {
-		out = append(out, Policy{Key: types.NamespacedName{Namespace: b.Namespace, Name: ref.Name}, field: "spec.source.verify.name"})
+		key := types.NamespacedName{Namespace: b.Namespace, Name: ref.Name}
+		out = append(out, Policy{Key: key, field: "spec.source.verify.name"})
 	}
 	return out
 }
@@ -102,7 +103,8 @@ func ReadFiles(ctx context.Context, live client.Reader, key types.NamespacedName
 
 // unfit is a policy that cannot be used, for its author.
 func (p Policy) unfit(b *api.AgentBuild, err error) error {
-	return compose.Place(b).At(p.field).Fault(api.ReasonSourcePolicy, fmt.Sprintf("the policy for the source, ConfigMap %s, cannot be used: %v", p.Key, err),
+	return compose.Place(b).At(p.field).Fault(api.ReasonSourcePolicy,
+		fmt.Sprintf("the policy for the source, ConfigMap %s, cannot be used: %v", p.Key, err),
 		"see docs/builds-attest.md, Verified sources; the build continues automatically")
 }
 
@@ -118,20 +120,25 @@ type server struct{ *gitremote.Conversation }
 
 // verify a commit against each policy. A *krm.Finding is for the user; other
 // errors may pass.
-func (s *server) verify(ctx context.Context, b *api.AgentBuild, shown, sha string, policies []Policy, now time.Time) (out []api.SourceVerification, _ error) {
+func (s *server) verify(
+	ctx context.Context, b *api.AgentBuild, shown, sha string, policies []Policy, now time.Time,
+) (out []api.SourceVerification, _ error) {
 	if len(policies) == 0 {
 		return nil, nil
 	}
+	at := compose.Place(b).At(revisionField)
 	if !plumbing.IsHash(sha) {
-		return nil, compose.Place(b).At(revisionField).Fault(api.ReasonNotReachable, fmt.Sprintf("%s is a commit of SHA-256, which a policy cannot check", sha), "use a repository with SHA-1")
+		return nil, at.Fault(api.ReasonNotReachable,
+			fmt.Sprintf("%s is a commit of SHA-256, which a policy cannot check", sha), "use a repository with SHA-1")
 	}
 	history, hash := &commit.History{}, plumbing.NewHash(sha)
 	for _, p := range policies {
 		refuse := func(reason, message, hint string) error {
-			return compose.Place(b).At(revisionField).Fault(reason, fmt.Sprintf("%s: commit %s %s (policy %s)", shown, sha, message, p.Key), hint)
+			return at.Fault(reason, fmt.Sprintf("%s: commit %s %s (policy %s)", shown, sha, message, p.Key), hint)
 		}
 		tooLarge := func() error {
-			return refuse(api.ReasonHistoryTooLarge, fmt.Sprintf("is too far from the policy's branches and tags: at most %d MiB of history are searched", commit.MaxPack>>20),
+			const text = "is too far from the policy's branches and tags: at most %d MiB of history are searched"
+			return refuse(api.ReasonHistoryTooLarge, fmt.Sprintf(text, commit.MaxPack>>20),
 				"build the head of a branch or a tag of the policy, or name fewer of them there")
 		}
 		policy, err := commit.ParsePolicy(p.files)
@@ -148,7 +155,9 @@ func (s *server) verify(ctx context.Context, b *api.AgentBuild, shown, sha strin
 			return nil, refuse(api.ReasonNotReachable, "is not reachable from "+policyRefs(policy),
 				"merge it there first; a commit of a fork or of a pull request is not built under this policy")
 		}
-		verified := api.SourceVerification{Policy: p.Key.String(), PolicyDigest: p.Digest, Platform: p.Platform, Ref: found.name}
+		verified := api.SourceVerification{
+			Policy: p.Key.String(), PolicyDigest: p.Digest, Platform: p.Platform, Ref: found.name,
+		}
 		if policy.DemandsSignature() {
 			object, err := s.object(ctx, history, *found, hash)
 			if errors.Is(err, commit.ErrTooLarge) {
@@ -157,7 +166,8 @@ func (s *server) verify(ctx context.Context, b *api.AgentBuild, shown, sha strin
 				return nil, err
 			}
 			if verified.Signer, err = policy.Signer(object, now); err != nil {
-				return nil, refuse(api.ReasonNotSigned, "does not have a signature that the policy accepts: "+err.Error(),
+				return nil, refuse(api.ReasonNotSigned,
+					"does not have a signature that the policy accepts: "+err.Error(),
 					"sign it with a key that the policy allows, as with git commit -S")
 			}
 			verified.Signer = krm.Plain(verified.Signer)
@@ -189,7 +199,9 @@ type tip struct {
 
 // find a branch or tag of the policy that the commit is reachable from; nil if it is not
 // reachable from any.
-func (s *server) find(ctx context.Context, history *commit.History, policy *commit.Policy, sha plumbing.Hash) (*tip, error) {
+func (s *server) find(
+	ctx context.Context, history *commit.History, policy *commit.Policy, sha plumbing.Hash,
+) (*tip, error) {
 	var tips []tip
 	for name, hash := range s.Refs.References {
 		if !policy.Covers(name) {
@@ -242,7 +254,7 @@ func (s *server) find(ctx context.Context, history *commit.History, policy *comm
 }
 
 // object of a commit that is in the history of a branch or tag. It is asked for by way of
-// these: not every server gives out a commit by its SHA.
+// these: not every server sends a commit by its SHA.
 func (s *server) object(ctx context.Context, history *commit.History, from tip, sha plumbing.Hash) ([]byte, error) {
 	if object := history.Commit(sha); object != nil {
 		return object, nil

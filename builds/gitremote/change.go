@@ -25,14 +25,14 @@ import (
 type Change struct {
 	// Message of the commit.
 	Message string
-	// Paths that differ from the older commit. Known is false if the server does not give
-	// that commit any more, or too much differs, and then Paths is empty.
+	// Paths that differ from the older commit. Known is false if the server no longer has that
+	// commit, or too much differs, and then Paths is empty.
 	Paths []string
 	Known bool
 }
 
 // maxBetween is how many commits there may be between two for their difference, on a server
-// that gives commits only as the history of a branch.
+// that sends commits only as the history of a branch.
 const maxBetween = 100
 
 // Change reads the message of a commit, and what differs from an older one; an empty older
@@ -74,7 +74,7 @@ func (r Repository) Change(ctx context.Context, newer, older string) (out Change
 		return out, nil
 	}
 	before, err := object.GetCommit(objects, plumbing.NewHash(older))
-	// Not every server gives a commit by its hash.
+	// Not every server sends a commit by its hash.
 	for _, from := range []struct {
 		sha   string
 		depth int
@@ -100,7 +100,9 @@ const (
 // difference between two trees, by the paths of files. What both have under one hash is not
 // looked at. A tree may name another one many times, so that a small pack has more paths than
 // can be listed: known is false beyond the bounds, and paths is empty then.
-func difference(ctx context.Context, objects storer.EncodedObjectStorer, was, is plumbing.Hash) (paths []string, known bool, err error) {
+func difference(
+	ctx context.Context, objects storer.EncodedObjectStorer, was, is plumbing.Hash,
+) (paths []string, known bool, err error) {
 	w := walk{objects: objects, entries: maxEntries, bytes: maxPaths}
 	switch err := w.compare(ctx, "", was, is); {
 	case errors.Is(err, errMany):

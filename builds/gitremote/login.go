@@ -24,7 +24,9 @@ func (e *LoginError) Error() string { return e.Message + "\n  hint: " + e.Hint }
 // Login of a repository from the data of a Secret: ssh-privatekey and known_hosts for SSH,
 // otherwise token or password. user is that of the token; if empty, it is the Secret's
 // username or git.
-func Login(endpoint *transport.Endpoint, user, secret string, data map[string][]byte) (transport.AuthMethod, *LoginError) {
+func Login(
+	endpoint *transport.Endpoint, user, secret string, data map[string][]byte,
+) (transport.AuthMethod, *LoginError) {
 	if endpoint.Protocol == "ssh" {
 		key, hosts := data[corev1.SSHAuthPrivateKey], data["known_hosts"]
 		if len(key) == 0 || len(hosts) == 0 {
@@ -33,11 +35,13 @@ func Login(endpoint *transport.Endpoint, user, secret string, data map[string][]
 		}
 		auth, err := ssh.NewPublicKeys(cmp.Or(endpoint.User, "git"), key, "")
 		if err != nil {
-			return nil, &LoginError{fmt.Sprintf("the ssh-privatekey of Secret %s cannot be read", secret), "use a private key without a passphrase"}
+			return nil, &LoginError{fmt.Sprintf("the ssh-privatekey of Secret %s cannot be read", secret),
+				"use a private key without a passphrase"}
 		}
 		known, err := hostKeys(hosts)
 		if err != nil {
-			return nil, &LoginError{fmt.Sprintf("the known_hosts of Secret %s cannot be read", secret), "use the output of ssh-keyscan"}
+			return nil, &LoginError{fmt.Sprintf("the known_hosts of Secret %s cannot be read", secret),
+				"use the output of ssh-keyscan"}
 		}
 		auth.HostKeyCallback = known.HostKeyCallback()
 		auth.HostKeyAlgorithms = known.HostKeyAlgorithms(endpoint.Host + ":" + strconv.Itoa(cmp.Or(endpoint.Port, 22)))
@@ -48,7 +52,8 @@ func Login(endpoint *transport.Endpoint, user, secret string, data map[string][]
 		return nil, &LoginError{fmt.Sprintf("Secret %s has neither a password nor a token", secret),
 			"put the token under token, or use a Secret of type kubernetes.io/basic-auth"}
 	}
-	return &http.BasicAuth{Username: cmp.Or(user, strings.TrimSpace(string(data[corev1.BasicAuthUsernameKey])), "git"), Password: password}, nil
+	user = cmp.Or(user, strings.TrimSpace(string(data[corev1.BasicAuthUsernameKey])), "git")
+	return &http.BasicAuth{Username: user, Password: password}, nil
 }
 
 // Token of a Secret's data, or else its password; empty for none.

@@ -91,24 +91,31 @@ func (r Repository) talk(ctx context.Context, program string, limit int64) (*Con
 		if err != nil {
 			return nil, err
 		}
-		return overPipes(limit, client.Close, func() (process, error) { return sshProcess(client, program, endpoint.Path) })
+		return overPipes(limit, client.Close, func() (process, error) {
+			return sshProcess(client, program, endpoint.Path)
+		})
 	case r.Dial == nil && (endpoint.Protocol == "ssh" || endpoint.Protocol == "file"):
-		return overPipes(limit, func() error { return nil }, func() (process, error) { return localProcess(ctx, endpoint, program) })
+		return overPipes(limit, func() error { return nil }, func() (process, error) {
+			return localProcess(ctx, endpoint, program)
+		})
 	}
 	return nil, fmt.Errorf("%s: the protocol %s is not supported: use https or ssh", r.URL, endpoint.Protocol)
 }
 
-func (r Repository) overHTTP(ctx context.Context, endpoint *transport.Endpoint, program string, limit int64) (_ *Conversation, err error) {
+func (r Repository) overHTTP(
+	ctx context.Context, endpoint *transport.Endpoint, program string, limit int64,
+) (_ *Conversation, err error) {
 	client := githttp.NewClient(httpClient(r.Dial, limit))
 	if program == transport.ReceivePackServiceName {
 		session, err := client.NewReceivePackSession(endpoint, r.Auth)
 		if err != nil {
 			return nil, err
 		}
-		c := &Conversation{close: session.Close, receive: func(ctx context.Context, request *packp.ReferenceUpdateRequest) error {
+		receive := func(ctx context.Context, request *packp.ReferenceUpdateRequest) error {
 			_, err := session.ReceivePack(ctx, request)
 			return err
-		}}
+		}
+		c := &Conversation{close: session.Close, receive: receive}
 		c.Refs, err = session.AdvertisedReferencesContext(ctx)
 		return c, err
 	}
@@ -116,13 +123,14 @@ func (r Repository) overHTTP(ctx context.Context, endpoint *transport.Endpoint, 
 	if err != nil {
 		return nil, err
 	}
-	c := &Conversation{close: session.Close, upload: func(ctx context.Context, request *packp.UploadPackRequest) (io.ReadCloser, error) {
+	upload := func(ctx context.Context, request *packp.UploadPackRequest) (io.ReadCloser, error) {
 		response, err := session.UploadPack(ctx, request)
 		if err != nil {
 			return nil, err
 		}
 		return response, nil
-	}}
+	}
+	c := &Conversation{close: session.Close, upload: upload}
 	c.Refs, err = session.AdvertisedReferencesContext(ctx)
 	return c, err
 }
@@ -225,13 +233,15 @@ func (r Repository) References(ctx context.Context) (map[string]plumbing.Hash, e
 }
 
 // Fetch what references of the remote lead to, without files if the server can leave them
-// out; Files brings those that are needed. It gives the hashes of the references; one that
+// out; Files brings those that are needed. It returns the hashes of the references; one that
 // the remote does not have is left out.
 func (r Repository) Fetch(ctx context.Context, into storer.Storer, names ...string) (map[string]plumbing.Hash, error) {
 	var found map[string]plumbing.Hash
 	err := r.fetch(ctx, into, func(refs *packp.AdvRefs, request *packp.UploadPackRequest) {
 		found = make(map[string]plumbing.Hash)
-		if can := refs.Capabilities; can.Supports(capability.Filter) && (can.Supports(capability.AllowReachableSHA1InWant) || can.Supports("allow-any-sha1-in-want")) {
+		can := refs.Capabilities
+		byHash := can.Supports(capability.AllowReachableSHA1InWant) || can.Supports("allow-any-sha1-in-want")
+		if byHash && can.Supports(capability.Filter) {
 			_ = request.Capabilities.Set(capability.Filter)
 			request.Filter = packp.FilterBlobNone()
 		}
@@ -256,19 +266,22 @@ func (r Repository) Files(ctx context.Context, into storer.Storer, hashes []plum
 	})
 }
 
-func (r Repository) fetch(ctx context.Context, into storer.Storer, want func(*packp.AdvRefs, *packp.UploadPackRequest)) error {
+func (r Repository) fetch(
+	ctx context.Context, into storer.Storer, want func(*packp.AdvRefs, *packp.UploadPackRequest),
+) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return again(func() ([]plumbing.Hash, error) { return r.fetchOnce(ctx, into, want) })
 }
 
 // again reads a server once more as long as it no longer has what it listed a moment ago,
-// because a branch was replaced meanwhile. once gives what it asked for.
+// because a branch was replaced meanwhile. once returns what it asked for.
 func again(once func() ([]plumbing.Hash, error)) error {
 	var before []plumbing.Hash
 	for try := 1; ; try++ {
 		asked, err := once()
-		if err == nil || !strings.Contains(err.Error(), "not our ref") || slices.Equal(asked, before) || try == maxReads {
+		replaced := err != nil && strings.Contains(err.Error(), "not our ref") && !slices.Equal(asked, before)
+		if !replaced || try == maxReads {
 			return err
 		}
 		before = asked
@@ -278,13 +291,16 @@ func again(once func() ([]plumbing.Hash, error)) error {
 // maxReads of a server whose branches are replaced all the time.
 const maxReads = 5
 
-func (r Repository) fetchOnce(ctx context.Context, into storer.Storer, want func(*packp.AdvRefs, *packp.UploadPackRequest)) (asked []plumbing.Hash, err error) {
+func (r Repository) fetchOnce(
+	ctx context.Context, into storer.Storer, want func(*packp.AdvRefs, *packp.UploadPackRequest),
+) (asked []plumbing.Hash, err error) {
 	c, err := r.talk(ctx, transport.UploadPackServiceName, cmp.Or(r.Limit, MaxFetch))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = multi.Errors(err, c.close()) }()
-	if c.Refs.Capabilities.Supports("object-format") && !strings.EqualFold(strings.Join(c.Refs.Capabilities.Get("object-format"), ""), "sha1") {
+	format := strings.Join(c.Refs.Capabilities.Get("object-format"), "")
+	if c.Refs.Capabilities.Supports("object-format") && !strings.EqualFold(format, "sha1") {
 		return nil, errNoSHA1
 	}
 	request := packp.NewUploadPackRequest()
@@ -306,7 +322,8 @@ func (r Repository) fetchOnce(ctx context.Context, into storer.Storer, want func
 	}
 	err = store(ctx, into, objects, most, share)
 	if errors.Is(err, commit.ErrTooLarge) {
-		err = fmt.Errorf("%s: its history has more than %d MiB or %d objects, or a file of more than %d MiB", r.URL, cmp.Or(r.Limit, MaxFetch)>>20, most, maxObject>>20)
+		err = fmt.Errorf("%s: its history has more than %d MiB or %d objects, or a file of more than %d MiB",
+			r.URL, cmp.Or(r.Limit, MaxFetch)>>20, most, maxObject>>20)
 	}
 	return request.Wants, multi.Errors(err, objects.Close())
 }
@@ -331,7 +348,9 @@ var packs = semaphore.NewWeighted(maxPacks)
 // store the objects of a pack, which may be most in number. It looks through the pack first:
 // go-git keeps something of each object in memory, and unpacks what deltas build upon,
 // whatever size it has. Where share is not nil, the memory is taken of it.
-func store(ctx context.Context, into storer.Storer, objects io.Reader, most uint32, share *semaphore.Weighted) (err error) {
+func store(
+	ctx context.Context, into storer.Storer, objects io.Reader, most uint32, share *semaphore.Weighted,
+) (err error) {
 	objects = &interruptible{ctx, objects}
 	var head [12]byte
 	if _, err := io.ReadFull(objects, head[:]); err != nil {
@@ -429,7 +448,10 @@ func (b *beginning) Write(p []byte) (int, error) {
 // Push objects of a storage and move a branch from one commit to another; the zero hash is
 // none. The server compares the old one as it moves the branch. The errors are ErrMoved, a
 // *RefusedError, or what may pass.
-func (r Repository) Push(ctx context.Context, from storer.EncodedObjectStorer, objects []plumbing.Hash, branch string, before, after plumbing.Hash) error {
+func (r Repository) Push(
+	ctx context.Context, from storer.EncodedObjectStorer, objects []plumbing.Hash, branch string,
+	before, after plumbing.Hash,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c, err := r.talk(ctx, transport.ReceivePackServiceName, MaxFetch)
@@ -501,7 +523,8 @@ func (r Repository) descendsOnce(ctx context.Context, to, from plumbing.Hash) ([
 		request.Wants = []plumbing.Hash{to}
 	}
 	if len(request.Wants) > maxTips {
-		return nil, false, multi.Errors(fmt.Errorf("%s has more than %d branches and tags, and sends no commit by its hash", r.URL, maxTips), c.Close())
+		err := fmt.Errorf("%s has more than %d branches and tags, and sends no commit by its hash", r.URL, maxTips)
+		return nil, false, multi.Errors(err, c.Close())
 	}
 	plumbing.HashesSort(request.Wants) // as they are compared with those of the next time
 	request.Haves = []plumbing.Hash{from}
@@ -531,7 +554,9 @@ func (c *Conversation) Request() *packp.UploadPackRequest {
 }
 
 // History reads what a request brings, until enough returns true.
-func (c *Conversation) History(ctx context.Context, into *commit.History, request *packp.UploadPackRequest, enough func(plumbing.Hash) bool) error {
+func (c *Conversation) History(
+	ctx context.Context, into *commit.History, request *packp.UploadPackRequest, enough func(plumbing.Hash) bool,
+) error {
 	pack, err := c.upload(ctx, request)
 	if err != nil {
 		return err

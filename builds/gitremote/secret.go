@@ -42,7 +42,8 @@ func TakeForAPI(secret *corev1.Secret, address string) (map[string][]byte, *Logi
 func mayHave(secret *corev1.Secret, address string) (*transport.Endpoint, *LoginError) {
 	endpoint, err := transport.NewEndpoint(address)
 	if err != nil || endpoint.Host == "" {
-		return nil, &LoginError{"the repository has no host that a login could be sent to", "write it like https://host/path"}
+		return nil, &LoginError{"the repository has no host that a login could be sent to",
+			"write it like https://host/path"}
 	}
 	var hosts []string
 	for name, value := range secret.Annotations {
@@ -50,12 +51,16 @@ func mayHave(secret *corev1.Secret, address string) (*transport.Endpoint, *Login
 			hosts = append(hosts, hostIn(value))
 		}
 	}
-	hint := fmt.Sprintf("if it is for that host: kubectl annotate secret %s -n %s %s0=https://%s", secret.Name, secret.Namespace, hostAnnotation, hostOf(endpoint))
+	host := hostOf(endpoint)
+	hint := fmt.Sprintf("if it is for that host: kubectl annotate secret %s -n %s %s0=https://%s",
+		secret.Name, secret.Namespace, hostAnnotation, host)
 	switch {
 	case len(hosts) == 0:
-		return nil, &LoginError{fmt.Sprintf("Secret %s names no host that it is for, and is not sent to %s", secret.Name, hostOf(endpoint)), hint}
+		text := fmt.Sprintf("Secret %s names no host that it is for, and is not sent to %s", secret.Name, host)
+		return nil, &LoginError{text, hint}
 	case !names(hosts, endpoint):
-		return nil, &LoginError{fmt.Sprintf("Secret %s is not for %s, but for the hosts that its annotations %sN name", secret.Name, hostOf(endpoint), hostAnnotation), hint}
+		return nil, &LoginError{fmt.Sprintf("Secret %s is not for %s, but for the hosts that its annotations %sN name",
+			secret.Name, host, hostAnnotation), hint}
 	}
 	return endpoint, nil
 }
@@ -81,6 +86,7 @@ func hostOf(e *transport.Endpoint) string {
 // ports of it.
 func names(hosts []string, e *transport.Endpoint) bool {
 	return slices.ContainsFunc(hosts, func(host string) bool {
-		return host != "" && (strings.EqualFold(strings.Trim(host, "[]"), strings.Trim(e.Host, "[]")) || strings.EqualFold(host, hostOf(e)))
+		allPorts := strings.EqualFold(strings.Trim(host, "[]"), strings.Trim(e.Host, "[]"))
+		return host != "" && (allPorts || strings.EqualFold(host, hostOf(e)))
 	})
 }

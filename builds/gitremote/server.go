@@ -95,7 +95,9 @@ func (r *atMost) Read(p []byte) (int, error) {
 }
 
 // sshClient connects, with the deadline of ctx, and reads at most limit bytes.
-func sshClient(ctx context.Context, dial Dial, endpoint *transport.Endpoint, auth transport.AuthMethod, limit int64) (*ssh.Client, error) {
+func sshClient(
+	ctx context.Context, dial Dial, endpoint *transport.Endpoint, auth transport.AuthMethod, limit int64,
+) (*ssh.Client, error) {
 	login, ok := auth.(gitssh.AuthMethod)
 	if !ok {
 		return nil, transport.ErrInvalidAuthMethod
@@ -114,7 +116,8 @@ func sshClient(ctx context.Context, dial Dial, endpoint *transport.Endpoint, aut
 			return nil, multi.Errors(err, conn.Close())
 		}
 	}
-	handshake, channels, requests, err := ssh.NewClientConn(&boundedConn{conn, atMost{conn, limit, ErrRefsTooLarge}}, address, config)
+	bounded := &boundedConn{conn, atMost{conn, limit, ErrRefsTooLarge}}
+	handshake, channels, requests, err := ssh.NewClientConn(bounded, address, config)
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -189,7 +192,8 @@ func openPack(from process, err error) (*pack, error) {
 
 // upload asks for objects, of at most limit bytes. Closing the answer ends the session.
 func (p *pack) upload(request *packp.UploadPackRequest, limit int64) (io.ReadCloser, error) {
-	err := multi.Errors(request.UploadRequest.Encode(p.in), request.UploadHaves.Encode(p.in, false), pktline.NewEncoder(p.in).EncodeString("done\n"), p.in.Close())
+	err := multi.Errors(request.UploadRequest.Encode(p.in), request.UploadHaves.Encode(p.in, false),
+		pktline.NewEncoder(p.in).EncodeString("done\n"), p.in.Close())
 	if err != nil {
 		return nil, multi.Errors(err, p.close())
 	}
@@ -211,7 +215,10 @@ func (c closer) Close() error { return c() }
 // that the key may not read it.
 func noRepository(text string) bool {
 	text = strings.ToLower(text)
-	for _, words := range []string{"not found", "does not appear to be a git repository", "does not exist", "could not be found", "not a git repository", "access denied"} {
+	for _, words := range []string{
+		"not found", "does not appear to be a git repository", "does not exist", "could not be found",
+		"not a git repository", "access denied",
+	} {
 		if strings.Contains(text, words) {
 			return true
 		}

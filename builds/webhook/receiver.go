@@ -37,7 +37,7 @@ type Receiver struct {
 	memory *semaphore.Weighted
 }
 
-// NewCounts gives the metric of deliveries.
+// NewCounts returns the metric of deliveries.
 func NewCounts() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "armature_webhook_deliveries_total",
 		Help: "Deliveries of webhooks, by verdict: accepted, ignored (not about a branch, a tag or a pull request), refused (wrong signature or path), too_large, busy."}, []string{"verdict"})
