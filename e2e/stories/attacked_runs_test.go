@@ -2,276 +2,296 @@ package stories
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"slices"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// A tenant, with the rights of one, attacks the runs of attested builds: it takes one's
-// place, edits another, and makes a TaskRun before Tekton does. Somebody who may create pods
-// puts links into what BuildKit built. Each of these builds fails with a condition or at the
-// step that refuses it, and nothing is signed. What the API server or Tekton refuses
-// changes nothing: that run goes on, and is attested once. All but the one of BuildKit are
-// builds with kaniko, which waits for the tests.
-func TestAttackedRuns(t *testing.T) {
-	t.Parallel()
-	s := newStory(t, nil)
-	s.installed(t)
-	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
-	s.attestKey(t)
-	tenant := s.asTenant(t)
-	repository := func(build string) string { return s.info.HostRegistry + "/" + s.namespace + "/" + build }
-	_, busybox, _ := strings.Cut(s.info.Images["busybox"], "@")
-	other, err := remote.Image(reference(t, s.info.HostRegistry+"/armature/busybox@"+busybox))
-	must(t, err)
-	mode := s.briefProd(t)
-	names := []string{"planted", "replaced", "edited", "relinked", "resisting"}
-	for _, name := range names {
-		builder := "kaniko"
-		if name == "relinked" {
-			builder = "buildkit"
-		}
-		must(t, remote.Write(reference(t, repository(name)+":v1"), other))
-		// Tests wait for the story, so that the run is under way while it is attacked.
-		tenant.apply(t, strings.NewReplacer("MODE", mode, "NAME", name, "BUILDER", builder).Replace(`
+// attested orders a build of an attested mode, whose tests are a command.
+func (s *story) attested(t *testing.T, mode, name, tests string) {
+	t.Helper()
+	s.apply(t, strings.NewReplacer("MODE", mode, "NAME", name, "TESTS", tests).Replace(`
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
 metadata: {name: NAME}
 spec:
   mode: MODE
-  builder: BUILDER
   cleanupAfterBuild: false
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
   pod: {resources: {requests: {cpu: 50m, memory: 64Mi}}}
   pipeline:
     parameters:
     - {name: TEST_IMAGE, value: "docker.io/library/busybox:1.37.0"}
-    - {name: TEST_COMMAND, value: "until wget -q -O /dev/null http://${registry}/v2/${namespace}/gate/manifests/open; do sleep 1; done"}
+    - {name: TEST_COMMAND, value: "TESTS"}
+    - {name: PLAIN_HTTP, value: "true"}
   buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}]
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}
 `))
-	}
-	tenant.plant(t, tenant.runOf(t, "planted"), s.info.Images["busybox"], s.info.Registry+"/"+s.namespace+"/planted:v1", busybox)
-	replaced := tenant.replace(t, tenant.runOf(t, "replaced"), s.info.Images["busybox"], busybox)
-	edited := tenant.runOf(t, "edited")
-	before := edited.DeepCopy()
-	edited.Annotations[keys.AnnotationCommit] = strings.Repeat("b", 40)
-	must(t, tenant.Patch(t.Context(), edited, client.MergeFrom(before)))
+}
 
-	foreign := func(name, reason string) {
-		t.Helper()
-		build := s.refused(t, name)
-		if c := meta.FindStatusCondition(build.Status.Conditions, api.ConditionReady); c.Reason != reason || build.Status.BuiltImage != "" || build.Status.Attestation != nil {
-			t.Errorf("%s: image %q, condition %+v, want reason %s", name, build.Status.BuiltImage, c, reason)
+// gated waits until the story opens the gate, so that a run is under way while it is attacked.
+const gated = "until wget -q -O /dev/null http://${registry}/v2/${namespace}/gate/manifests/open; do sleep 1; done"
+
+// other image, which nobody built, and its digest.
+func (s *story) other(t *testing.T) (v1.Image, string) {
+	t.Helper()
+	_, digest, _ := strings.Cut(s.info.Images["busybox"], "@")
+	image, err := remote.Image(reference(t, s.info.HostRegistry+"/armature/busybox@"+digest))
+	must(t, err)
+	return image, digest
+}
+
+// A tenant with every right in its own namespace attacks its attested builds and those of
+// another one. All that the runs consist of is out of its reach. A run of its own with all that a
+// real one says does not count, nor does what it writes into the status of a build, nor what its
+// namespace has of the names that runs use. What it pushes to the build's tag meanwhile is not
+// signed. More builds than it may run at once wait, and the other's build goes on.
+func TestAttackedRuns(t *testing.T) {
+	t.Parallel()
+	s, other := newStory(t, nil), newStory(t, nil)
+	s.installed(t)
+	s.attestKey(t)
+	for _, team := range []*story{s, other} {
+		team.push(t, "testdata/hello", "public/"+team.namespace+".git")
+	}
+	limit := `{"metadata": {"annotations": {"` + keys.AnnotationMaxRunning + `": "2"}}}`
+	must(t, s.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}, client.RawPatch("application/merge-patch+json", []byte(limit))))
+	image, busybox := s.other(t)
+	mode := s.briefProd(t)
+	tenant := s.asTenant(t)
+	tenant.apply(t, `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: `+compose.BuildAccount+`}
+imagePullSecrets: [{name: none}]
+---
+apiVersion: v1
+kind: LimitRange
+metadata: {name: tiny}
+spec: {limits: [{type: Container, max: {memory: 1Mi}}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: pipeline-template-`+mode+`}
+data: {template.yaml: "steps: []"}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: nothing}
+spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
+`)
+	repository := func(build string) string { return s.info.HostRegistry + "/" + s.namespace + "/" + build }
+	tenant.attested(t, mode, "weather", gated)
+	run := s.runOf(t, "weather")
+	tenant.attested(t, mode, "moved", gated)
+	s.runOf(t, "moved")
+	tenant.attested(t, mode, "waiting", gated)
+	other.attested(t, mode, "weather", "true")
+	theirs := other.runOf(t, "weather")
+
+	tenant.outOfReach(t, s.testing(t, run), run, other)
+	forged := tenant.forge(t, run, theirs.Name, busybox)
+	must(t, remote.Write(reference(t, repository("weather")+":forged"), image))
+	status, err := json.Marshal(map[string]any{"status": map[string]any{
+		"phase": api.PhaseSucceeded, "builtImage": s.info.Registry + "/" + s.namespace + "/weather@" + busybox,
+		"pipelineRunNamespace": s.namespace, "pipelineRunName": forged.Name, "pipelineRunUID": forged.UID,
+	}})
+	must(t, err)
+	weather := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "weather"}}
+	must(t, tenant.Status().Patch(t.Context(), weather, client.RawPatch("application/merge-patch+json", status)))
+
+	// The other tenant's build ends while all of this one's wait.
+	if a := other.succeeded(t, "weather").Status.Attestation; a == nil || a.RunUID != theirs.UID {
+		t.Errorf("the other tenant's build is attested as %+v", a)
+	}
+	if waiting := s.phaseOf(t, "waiting"); waiting != api.PhasePending {
+		t.Errorf("the third build is %q, and two may run", waiting)
+	}
+	over := make(chan struct{})
+	go func() { // until the build has ended
+		for ; ; time.Sleep(200 * time.Millisecond) {
+			select {
+			case <-over:
+				return
+			default:
+				_ = remote.Write(reference(t, repository("moved")+":v1"), image)
+			}
 		}
+	}()
+	must(t, remote.Write(reference(t, repository("gate")+":open"), image))
+	moved := s.finished(t, "moved")
+	close(over)
+	if c := meta.FindStatusCondition(moved.Status.Conditions, api.ConditionAttested); moved.Status.Phase != api.PhaseFailed || c == nil || c.Reason != api.ReasonImageMismatch || moved.Status.BuiltImage != "" {
+		t.Errorf("moved: phase %s, image %q, condition %+v", moved.Status.Phase, moved.Status.BuiltImage, c)
 	}
-	foreign("edited", api.ReasonRunForeign)
-	must(t, tenant.Delete(t.Context(), edited))
-	foreign("replaced", api.ReasonRunDeleted)
+	s.unsigned(t, repository("moved"), busybox)
 
-	run := tenant.runOf(t, "resisting")
-	tenant.inVain(t, run)
-	s.unsigned(t, repository("resisting"), busybox)
-	s.relink(t, tenant.runOf(t, "relinked"), s.info.Images["busybox"])
-	must(t, remote.Write(reference(t, repository("gate")+":open"), other))
-
-	build := s.succeeded(t, "resisting")
+	build := s.succeeded(t, "weather")
 	_, digest, _ := strings.Cut(build.Status.BuiltImage, "@")
-	if c := meta.FindStatusCondition(build.Status.Conditions, api.ConditionAttested); c == nil || c.Status != metav1.ConditionTrue || build.Status.Attestation == nil || build.Status.Attestation.RunUID != run.UID {
-		t.Errorf("the run that resisted is not attested: %+v, %+v", c, build.Status.Attestation)
+	if a := build.Status.Attestation; a == nil || a.RunUID != run.UID || digest == busybox || build.RunKey() != client.ObjectKeyFromObject(run) {
+		t.Errorf("weather: run %s, image %s, attested as %+v", build.RunKey(), build.Status.BuiltImage, a)
 	}
-	if n := s.bundles(t, repository("resisting"), digest); n != 3 { // its signature, its provenance and the verdict of its tests
-		t.Errorf("the run that resisted has %d bundles, want 3", n)
+	if n := s.bundles(t, repository("weather"), digest); n != 3 { // its signature, its provenance and the verdict of its tests
+		t.Errorf("weather has %d bundles, want 3", n)
 	}
-
-	relinked := s.finished(t, "relinked")
-	s.failed(t, relinked, "push", "push")
-	if tail := logTail(relinked); !strings.Contains(tail, "is not a regular file") || relinked.Status.BuiltImage != "" || relinked.Status.Attestation != nil {
-		t.Errorf("relinked: image %q, attestation %+v, and the last log lines are:\n%s", relinked.Status.BuiltImage, relinked.Status.Attestation, tail)
+	if n := s.bundles(t, repository("weather"), busybox); n != 0 {
+		t.Errorf("what was forged has %d bundles", n)
 	}
-	if now := digestOf(t, repository("relinked")+":v1"); now != busybox {
-		t.Errorf("relinked: the tag is %s, want %s", now, busybox)
-	}
-
-	planted := s.finished(t, "planted")
-	c := meta.FindStatusCondition(planted.Status.Conditions, api.ConditionAttested)
-	if planted.Status.Phase != api.PhaseFailed || c == nil || c.Status != metav1.ConditionFalse || c.Reason != api.ReasonNotAsOrdered || !strings.Contains(c.Message, "kaniko-build") {
-		t.Errorf("planted: phase %s, condition %+v", planted.Status.Phase, c)
-	}
-	eventually(t, 10*time.Minute, "the run that took another's place succeeds", func(ctx context.Context) error {
-		var copied tektonv1.PipelineRun
-		if err := s.Get(ctx, replaced, &copied); err != nil || copied.IsSuccessful() {
-			return err
-		}
-		return fmt.Errorf("it is %+v", copied.Status.Conditions)
-	})
-	foreign("replaced", api.ReasonRunDeleted)
-	foreign("planted", api.ReasonNotAsOrdered)
-	for _, name := range names[:4] {
-		s.unsigned(t, repository(name), busybox, digestOf(t, repository(name)+":v1"))
-	}
+	s.succeeded(t, "waiting")
 }
 
-// plant a TaskRun under the name that Tekton would give to the one that builds: it reports
-// an image that the tenant has pushed to the build's tag.
-func (s *story) plant(t *testing.T, run *tektonv1.PipelineRun, program, image, digest string) {
+// testing waits for the tests of a run, and returns their pod.
+func (s *story) testing(t *testing.T, run *tektonv1.PipelineRun) *corev1.Pod {
 	t.Helper()
-	// Tekton makes the volume of a run when it has no TaskRun yet.
-	eventually(t, 5*time.Minute, "the run clones", func(ctx context.Context) error {
-		return s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: run.Name + "-github-clone"}, &tektonv1.TaskRun{})
-	})
-	labels := map[string]string{"tekton.dev/pipelineTask": "kaniko-build", "tekton.dev/memberOf": "tasks", "tekton.dev/pipelineRun": run.Name, "tekton.dev/pipelineRunUID": string(run.UID)}
-	for key, value := range run.Labels {
-		labels[key] = value
-	}
-	must(t, s.Create(t.Context(), &tektonv1.TaskRun{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: run.Name + "-kaniko-build", Labels: labels, OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "tekton.dev/v1", Kind: "PipelineRun", Name: run.Name, UID: run.UID, Controller: new(true)}}},
-		Spec: tektonv1.TaskRunSpec{TaskSpec: &tektonv1.TaskSpec{
-			Results: []tektonv1.TaskResult{{Name: "IMAGE_URL"}, {Name: "IMAGE_DIGEST"}},
-			Steps:   []tektonv1.Step{forgery(program, map[string]string{"IMAGE_URL": image, "IMAGE_DIGEST": digest})},
-		}},
-	}))
-}
-
-// relink puts links in the place of all that a run's BuildKit left for push, from a pod that
-// mounts the run's volume.
-func (s *story) relink(t *testing.T, run *tektonv1.PipelineRun, program string) {
-	t.Helper()
-	task := &tektonv1.TaskRun{}
-	eventually(t, 10*time.Minute, "BuildKit leaves an image", func(ctx context.Context) error {
-		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: run.Name + "-buildkit-build"}, task); err != nil || task.IsSuccessful() {
-			return err
-		}
-		return fmt.Errorf("it is %+v", task.Status.Conditions)
-	})
-	at := slices.IndexFunc(task.Spec.Workspaces, func(w tektonv1.WorkspaceBinding) bool { return w.PersistentVolumeClaim != nil })
-	if at < 0 {
-		t.Fatalf("BuildKit has no volume among %+v", task.Spec.Workspaces)
-	}
-	const script = `set -eu; cd /volume/.armature-layout/blobs/sha256; for blob in *; do ln -s /etc/passwd /volume/link; mv -f /volume/link "$blob"; done`
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "relink"},
-		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever,
-			Containers: []corev1.Container{{Name: "agent", Image: program, Command: []string{"sh", "-c", script},
-				VolumeMounts: []corev1.VolumeMount{{Name: "volume", MountPath: "/volume"}}}},
-			Volumes: []corev1.Volume{{Name: "volume", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: task.Spec.Workspaces[at].PersistentVolumeClaim}}},
-		},
-	}
-	must(t, s.Create(t.Context(), pod))
-	eventually(t, 5*time.Minute, "the links are made", func(ctx context.Context) error {
-		if err := s.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil || pod.Status.Phase == corev1.PodSucceeded {
-			return err
-		}
-		return fmt.Errorf("the pod is %s: %+v", pod.Status.Phase, pod.Status.ContainerStatuses)
-	})
-}
-
-// replace a run by one of the same name, labels, annotations and owner, whose pipeline
-// reports another image.
-func (s *story) replace(t *testing.T, run *tektonv1.PipelineRun, program, digest string) client.ObjectKey {
-	t.Helper()
-	copied := &tektonv1.PipelineRun{
-		ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name, Labels: run.Labels, Annotations: run.Annotations, OwnerReferences: run.OwnerReferences},
-		Spec: tektonv1.PipelineRunSpec{PipelineSpec: &tektonv1.PipelineSpec{
-			Tasks: []tektonv1.PipelineTask{{Name: "kaniko-build", TaskSpec: &tektonv1.EmbeddedTask{TaskSpec: tektonv1.TaskSpec{
-				Results: []tektonv1.TaskResult{{Name: "IMAGE_DIGEST"}}, Steps: []tektonv1.Step{forgery(program, map[string]string{"IMAGE_DIGEST": digest})},
-			}}}},
-			Results: []tektonv1.PipelineResult{{Name: "IMAGE_DIGEST", Value: *tektonv1.NewStructuredValues("$(tasks.kaniko-build.results.IMAGE_DIGEST)")}},
-		}},
-	}
-	must(t, s.Delete(t.Context(), run))
-	eventually(t, 5*time.Minute, "the name of the run is free", func(ctx context.Context) error { return s.Create(ctx, copied.DeepCopy()) })
-	return client.ObjectKeyFromObject(run)
-}
-
-// forgery is a step that reports what it likes.
-func forgery(program string, results map[string]string) tektonv1.Step {
-	script := "#!/bin/sh\n"
-	for name, value := range results {
-		script += fmt.Sprintf("printf %%s '%s' > $(results.%s.path)\n", value, name)
-	}
-	return tektonv1.Step{Name: "build-and-push", Image: program, Script: script}
-}
-
-// inVain tries what the API server and Tekton refuse to a tenant while a run goes on, and
-// what has no effect.
-func (s *story) inVain(t *testing.T, run *tektonv1.PipelineRun) {
-	t.Helper()
-	task := &tektonv1.TaskRun{}
+	pod := &corev1.Pod{}
 	eventually(t, 10*time.Minute, "the tests run", func(ctx context.Context) error {
-		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: run.Name + "-tests"}, task); err != nil {
-			return err
-		}
-		if task.Status.PodName == "" {
-			return fmt.Errorf("they have no pod")
-		}
-		return nil
+		return s.Get(ctx, client.ObjectKey{Namespace: run.Namespace, Name: run.Name + "-tests-pod"}, pod)
 	})
-	pod, build := &corev1.Pod{}, &api.AgentBuild{}
-	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: task.Status.PodName}, pod))
-	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "resisting"}, build))
+	return pod
+}
 
-	for what, edit := range map[string]func(*tektonv1.PipelineRunSpec){
-		"a command": func(spec *tektonv1.PipelineRunSpec) {
-			spec.PipelineSpec.Tasks[0].TaskSpec.Steps[0].Command = []string{"true"}
-		},
-		"a parameter":       func(spec *tektonv1.PipelineRunSpec) { spec.Params[0].Value = *tektonv1.NewStructuredValues("other") },
-		"a ServiceAccount":  func(spec *tektonv1.PipelineRunSpec) { spec.TaskRunTemplate.ServiceAccountName = "tenant" },
-		"the list of tasks": func(spec *tektonv1.PipelineRunSpec) { spec.PipelineSpec.Tasks = spec.PipelineSpec.Tasks[1:] },
-	} {
-		before := &tektonv1.PipelineRun{}
-		must(t, s.Get(t.Context(), client.ObjectKeyFromObject(run), before))
-		changed := before.DeepCopy()
-		edit(&changed.Spec)
-		if err := s.Patch(t.Context(), changed, client.MergeFrom(before)); err == nil || !strings.Contains(err.Error(), "PipelineRun has started") {
-			t.Errorf("%s of the run is changed: %v", what, err)
-		}
-	}
-	changed := task.DeepCopy()
-	changed.Spec.TaskSpec.Steps[0].Command = []string{"true"}
-	if err := s.Patch(t.Context(), changed, client.MergeFrom(task)); err == nil || !strings.Contains(err.Error(), "TaskRun has started") {
-		t.Errorf("the command of a TaskRun is changed: %v", err)
-	}
+func (s *story) phaseOf(t *testing.T, build string) api.Phase {
+	t.Helper()
+	var b api.AgentBuild
+	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: build}, &b))
+	return b.Status.Phase
+}
 
-	status := client.RawPatch("application/merge-patch+json", []byte(`{"status": {"results": [{"name": "IMAGE_DIGEST", "type": "string", "value": "`+forgedDigest+`"}]}}`))
-	image := client.RawPatch("application/merge-patch+json", []byte(`{"status": {"builtImage": "elsewhere.example/x@`+forgedDigest+`"}}`))
-	phase := client.RawPatch("application/merge-patch+json", []byte(`{"status": {"phase": "Succeeded"}}`))
-	secret := &corev1.Secret{}
+// outOfReach tries to read and change what a run consists of, what signs it, and another
+// tenant's objects: the API server refuses all of it.
+func (s *story) outOfReach(t *testing.T, pod *corev1.Pod, run *tektonv1.PipelineRun, other *story) {
+	t.Helper()
+	ctx, builds := t.Context(), metav1.ObjectMeta{Namespace: run.Namespace, Name: "own"}
+	patch := func(text string) client.Patch { return client.RawPatch("application/merge-patch+json", []byte(text)) }
+	label := patch(`{"metadata": {"labels": {"sidecar.example/inject": "please"}}}`)
+	result := patch(`{"status": {"results": [{"name": "IMAGE_DIGEST", "type": "string", "value": "` + forgedDigest + `"}]}}`)
+	task := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name + "-tests"}}
+	pods := s.logs.CoreV1().Pods(run.Namespace)
+	_, token := s.logs.CoreV1().ServiceAccounts(run.Namespace).CreateToken(ctx, compose.BuildAccount, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	_, log := pods.GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+	exec := s.logs.CoreV1().RESTClient().Post().Namespace(run.Namespace).Resource("pods").Name(pod.Name).SubResource("exec").Param("command", "true").Param("stdout", "true").Do(ctx).Error()
 	for what, attempt := range map[string]error{
-		"the status of the run":         s.Status().Patch(t.Context(), run.DeepCopy(), status),
-		"the status of a TaskRun":       s.Status().Patch(t.Context(), task.DeepCopy(), status),
-		"the status of the build":       s.Status().Patch(t.Context(), build.DeepCopy(), image),
-		"the status of a pod":           s.Status().Patch(t.Context(), pod.DeepCopy(), phase),
-		"a pod":                         s.Patch(t.Context(), pod.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"activeDeadlineSeconds": 1}}`))),
-		"a pod's container to debug":    s.SubResource("ephemeralcontainers").Update(t.Context(), pod.DeepCopy()),
-		"a pod of its own":              s.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "own"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "b"}}}}),
-		"the key that signs":            s.Get(t.Context(), client.ObjectKey{Namespace: "armature-system", Name: "armature-attest-key"}, secret),
-		"the key of the runs' proofs":   s.Get(t.Context(), client.ObjectKey{Namespace: "armature-system", Name: "armature-run-key"}, secret),
-		"a template of the platform's":  s.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "armature-system", Name: "pipeline-template-own"}}),
-		"a build in another namespace":  s.Create(t.Context(), &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "own"}}),
-		"what builds in another's name": s.Create(t.Context(), &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "armature-system", Name: "own"}}),
+		"reading the run":              s.Get(ctx, client.ObjectKeyFromObject(run), &tektonv1.PipelineRun{}),
+		"a label of the run":           s.Patch(ctx, run.DeepCopy(), label),
+		"the status of the run":        s.Status().Patch(ctx, run.DeepCopy(), result),
+		"deleting the run":             s.Delete(ctx, run.DeepCopy()),
+		"a run beside it":              s.Create(ctx, &tektonv1.PipelineRun{ObjectMeta: builds}),
+		"a TaskRun of it":              s.Create(ctx, &tektonv1.TaskRun{ObjectMeta: builds}),
+		"the status of a TaskRun":      s.Status().Patch(ctx, task.DeepCopy(), result),
+		"deleting a TaskRun":           s.Delete(ctx, task.DeepCopy()),
+		"a pod beside its pods":        s.Create(ctx, &corev1.Pod{ObjectMeta: builds}),
+		"a label of a pod":             s.Patch(ctx, pod.DeepCopy(), label),
+		"the status of a pod":          s.Status().Patch(ctx, pod.DeepCopy(), patch(`{"status": {"phase": "Succeeded"}}`)),
+		"a container to debug a pod":   s.SubResource("ephemeralcontainers").Update(ctx, pod.DeepCopy()),
+		"exec in a pod":                exec,
+		"the log of a pod":             log,
+		"its volumes":                  s.List(ctx, &corev1.PersistentVolumeClaimList{}, client.InNamespace(run.Namespace)),
+		"the copies of Secrets":        s.List(ctx, &corev1.SecretList{}, client.InNamespace(run.Namespace)),
+		"a Secret of a copy's name":    s.Create(ctx, &corev1.Secret{ObjectMeta: builds}),
+		"its ServiceAccount":           s.Create(ctx, &corev1.ServiceAccount{ObjectMeta: builds}),
+		"a token of its account":       token,
+		"a quota":                      s.Create(ctx, &corev1.ResourceQuota{ObjectMeta: builds}),
+		"a policy for its network":     s.Create(ctx, &networkingv1.NetworkPolicy{ObjectMeta: builds}),
+		"the namespace":                s.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: run.Namespace}}),
+		"the key that signs":           s.Get(ctx, client.ObjectKey{Namespace: s.platform, Name: "armature-attest-key"}, &corev1.Secret{}),
+		"a template of the platform's": s.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.platform, Name: "own"}}),
+		"the build of another tenant":  s.Delete(ctx, &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: other.namespace, Name: "weather"}}),
+		"a Secret of another tenant":   s.List(ctx, &corev1.SecretList{}, client.InNamespace(other.namespace)),
 	} {
 		if !apierrors.IsForbidden(attempt) {
 			t.Errorf("%s is not out of the tenant's reach: %v", what, attempt)
 		}
 	}
+}
 
-	// Chains would take this for its own; the controller does not read it.
-	signed := client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"annotations": {"chains.tekton.dev/signed": "true"}}}`))
-	must(t, s.Patch(t.Context(), run.DeepCopy(), signed))
+// forge a run in the tenant's namespace, with the name of another tenant's run and with all that
+// one of its own says, which has succeeded and reports a digest.
+func (s *story) forge(t *testing.T, run *tektonv1.PipelineRun, name, digest string) *tektonv1.PipelineRun {
+	t.Helper()
+	build := &api.AgentBuild{}
+	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: run.Annotations[keys.AnnotationBuild]}, build))
+	forged := &tektonv1.PipelineRun{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, Labels: maps.Clone(run.Labels), Annotations: maps.Clone(run.Annotations), OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: api.GroupVersion(api.DefaultGroup).String(), Kind: api.Kind, Name: build.Name, UID: build.UID, Controller: new(true)}}},
+		Spec: *run.Spec.DeepCopy(),
+	}
+	must(t, s.Create(t.Context(), forged))
+	eventually(t, time.Minute, "the forged run has succeeded", func(ctx context.Context) error {
+		if err := s.Get(ctx, client.ObjectKeyFromObject(forged), forged); err != nil {
+			return err
+		}
+		before := forged.DeepCopy()
+		now := metav1.Now()
+		forged.Status.StartTime, forged.Status.CompletionTime = &now, &now
+		forged.Status.MarkSucceeded("Succeeded", "all is well")
+		forged.Status.Results = []tektonv1.PipelineRunResult{{Name: "IMAGE_DIGEST", Value: *tektonv1.NewStructuredValues(digest)}}
+		if err := s.Status().Patch(ctx, forged, client.MergeFrom(before)); err != nil {
+			return err
+		}
+		if !forged.IsSuccessful() {
+			return fmt.Errorf("it is %+v", forged.Status.Conditions)
+		}
+		return nil
+	})
+	return forged
+}
+
+// A tenant strips the finalizers of its builds and deletes its namespace in the middle of an
+// attested build, and the namespace is created again, with a build of the same name. The run of
+// the one before goes without an attestation, and the new build has a run of its own.
+func TestRecreatedNamespace(t *testing.T) {
+	t.Parallel()
+	s := newStory(t, nil)
+	s.installed(t)
+	s.attestKey(t)
+	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
+	mode := s.briefProd(t)
+	tenant := s.asTenant(t)
+	tenant.attested(t, mode, "weather", gated)
+	first := s.runOf(t, "weather")
+	s.testing(t, first)
+
+	namespace := &corev1.Namespace{}
+	must(t, s.Get(t.Context(), client.ObjectKey{Name: s.namespace}, namespace))
+	build := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "weather"}}
+	must(t, tenant.Patch(t.Context(), build, client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"finalizers": null}}`))))
+	must(t, tenant.Delete(t.Context(), build))
+	must(t, tenant.Delete(t.Context(), namespace.DeepCopy()))
+	eventually(t, 5*time.Minute, "the namespace is gone", func(ctx context.Context) error {
+		if err := s.Get(ctx, client.ObjectKeyFromObject(namespace), &corev1.Namespace{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+	must(t, s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace, Labels: namespace.Labels}}))
+	s.attested(t, mode, "weather", "true")
+	second := s.succeeded(t, "weather")
+	if a := second.Status.Attestation; a == nil || a.RunUID == first.UID || a.RunUID != second.Status.PipelineRunUID {
+		t.Errorf("the run before was %s, and the build is attested as %+v", first.UID, a)
+	}
+	eventually(t, 2*time.Minute, "the first run is gone", func(ctx context.Context) error {
+		runs, err := s.isolated(ctx)
+		if err != nil || len(runs) != 1 || runs[0].UID != second.Status.PipelineRunUID {
+			return fmt.Errorf("%d runs: %v", len(runs), err)
+		}
+		return nil
+	})
 }

@@ -43,7 +43,7 @@ func TestCollidingSpecs(t *testing.T) {
 		return build
 	}
 	must(t, tenant.Create(t.Context(), read("ordered")))
-	first := tenant.runOf(t, "collision")
+	first := s.runOf(t, "collision")
 	build := &api.AgentBuild{}
 	must(t, tenant.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "collision"}, build))
 	before := build.DeepCopy()

@@ -11,33 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// sourceRights of a tenant that may write the status of Flux's sources, as Flux's role for
-// editors lets it, beside those that docs/threat-model.md gives to one.
-const sourceRights = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: sources}
-rules:
-- apiGroups: [source.toolkit.fluxcd.io]
-  resources: [gitrepositories, gitrepositories/status]
-  verbs: ["*"]
-- apiGroups: [armature.dev]
-  resources: [renderedsources]
-  verbs: ["*"]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: sources}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: sources}
-subjects: [{kind: ServiceAccount, name: tenant, namespace: "${namespace}"}]
-`
-
 // foreignArchiveIsRefused lets a tenant of another namespace name the story's archive in the
 // status of a source of its own: it gets neither the content nor the digest.
 func (f *fluxStory) foreignArchiveIsRefused(t *testing.T) {
 	t.Helper()
 	other := newStory(t, nil)
-	other.apply(t, sourceRights)
 	tenant := other.asTenant(t)
 	victim, err := f.object(t.Context(), "source.toolkit.fluxcd.io", "v1", "GitRepository", "fleet")
 	must(t, err)

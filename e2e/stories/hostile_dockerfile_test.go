@@ -68,7 +68,7 @@ spec:
 	if !strings.Contains(loot, "planted-canary") || !strings.Contains(loot, "buildkitd") {
 		t.Fatalf("the search finds neither its own canary nor the daemon, so that it proves nothing:\n%.2000s", loot)
 	}
-	tests := s.logOf(t, "tests", "step-test")
+	tests := s.logOf(t, build, "tests", "step-test")
 	if !strings.Contains(tests, "planted-canary") {
 		t.Fatalf("the tests do not find their own canary, so that their search proves nothing:\n%.2000s", tests)
 	}
@@ -87,8 +87,7 @@ spec:
 		t.Errorf("the tests changed what is built: %q", agent)
 	}
 	s.onlyWhatWasBuilt(t, build, repository)
-	s.onlyTheirLogins(t)
-	s.securityContexts(t)
+	s.onlyTheirLogins(t, build)
 	_, digest, _ := strings.Cut(build.Status.BuiltImage, "@")
 	want := []string{"buildkit-build/base-image oci://" + s.info.Registry + "/armature/busybox:latest " + digestOf(t, s.info.HostRegistry+"/armature/busybox:latest")}
 	if got := baseImages(t, reference(t, repository+"@"+digest).(name.Digest)); !slices.Equal(got, want) {
@@ -96,15 +95,23 @@ spec:
 	}
 }
 
-// logOf a container of a task's one pod.
-func (s *story) logOf(t *testing.T, task, container string) string {
+// podsOf a build's run, which it left, by their task.
+func (s *story) podsOf(t *testing.T, build *api.AgentBuild) map[string]corev1.Pod {
 	t.Helper()
-	var pods corev1.PodList
-	must(t, s.List(t.Context(), &pods, client.InNamespace(s.namespace), client.MatchingLabels{"tekton.dev/pipelineTask": task}))
-	if len(pods.Items) != 1 {
-		t.Fatalf("task %s has %d pods", task, len(pods.Items))
+	var list corev1.PodList
+	must(t, s.List(t.Context(), &list, client.InNamespace(build.RunKey().Namespace), client.MatchingLabels{"tekton.dev/pipelineRun": build.Status.PipelineRunName}))
+	pods := map[string]corev1.Pod{}
+	for _, pod := range list.Items {
+		pods[pod.Labels["tekton.dev/pipelineTask"]] = pod
 	}
-	text, err := s.log(t.Context(), pods.Items[0].Name, container)
+	return pods
+}
+
+// logOf a container of a task of a build.
+func (s *story) logOf(t *testing.T, build *api.AgentBuild, task, container string) string {
+	t.Helper()
+	pod := s.podsOf(t, build)[task]
+	text, err := s.logIn(t.Context(), pod.Namespace, pod.Name, container)
 	must(t, err)
 	return text
 }
@@ -154,29 +161,24 @@ func (s *story) onlyWhatWasBuilt(t *testing.T, build *api.AgentBuild, repository
 }
 
 // onlyTheirLogins fails unless clone and push alone have a login, and no pod has a token.
-func (s *story) onlyTheirLogins(t *testing.T) {
+func (s *story) onlyTheirLogins(t *testing.T, build *api.AgentBuild) {
 	t.Helper()
-	var pods corev1.PodList
-	must(t, s.List(t.Context(), &pods, client.InNamespace(s.namespace), client.HasLabels{"tekton.dev/taskRun"}))
-	if len(pods.Items) == 0 {
-		t.Fatal("the run left no pods to look at")
-	}
 	var pushed []string
-	logins := map[string][]string{} // containers by the Secret that they mount
-	for _, pod := range pods.Items {
+	logins := map[string][]string{} // containers by the purpose of the Secret that they mount
+	for task, pod := range s.podsOf(t, build) {
 		secrets := map[string]string{}
 		for _, volume := range pod.Spec.Volumes {
 			if volume.Secret != nil {
-				secrets[volume.Name] = volume.Secret.SecretName
+				secrets[volume.Name], _, _ = strings.Cut(volume.Secret.SecretName, "-")
 			}
 		}
 		for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			for _, mount := range container.VolumeMounts {
 				if secret := secrets[mount.Name]; secret != "" {
-					logins[secret] = append(logins[secret], pod.Labels["tekton.dev/pipelineTask"]+"/"+container.Name)
+					logins[secret] = append(logins[secret], task+"/"+container.Name)
 				}
 			}
-			if pod.Labels["tekton.dev/pipelineTask"] == "push" && container.Name == "step-push" {
+			if task == "push" && container.Name == "step-push" {
 				pushed = append(pushed, container.Image)
 			}
 		}
@@ -191,7 +193,7 @@ func (s *story) onlyTheirLogins(t *testing.T) {
 			}
 		}
 	}
-	if want := map[string][]string{"git-login": {"github-clone/step-clone"}, "registry-login": {"push/step-push"}}; !maps.EqualFunc(logins, want, slices.Equal) {
+	if want := map[string][]string{"git": {"github-clone/step-clone"}, "registry": {"push/step-push"}}; !maps.EqualFunc(logins, want, slices.Equal) {
 		t.Errorf("containers with a login are %v, want %v", logins, want)
 	}
 	// It is the program of the controller that was installed, by --image.

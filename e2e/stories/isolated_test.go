@@ -3,8 +3,6 @@ package stories
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -16,31 +14,22 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 )
 
-// A team's namespace enforces Pod Security restricted. Its attested build runs in a namespace of
-// the platform, with a copy of the team's login that goes with the run, and nothing of the run is
-// in the team's namespace. (No other story runs meanwhile: this installation has a namespace for
-// builds, and the others' has none.)
+// A team's namespace enforces Pod Security restricted and has room for no run and no pod. Its
+// attested build runs in the platform's namespace, with a copy of the team's login that goes with
+// the run, and nothing of the run is in the team's namespace.
 func TestIsolatedRuns(t *testing.T) {
+	t.Parallel()
 	s := newStory(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
-	s.withoutInstallation(t)
-	s.platform = s.namespace + "-home"
-	builds := s.namespace + "-builds"
-	values := filepath.Join(t.TempDir(), "values.yaml")
-	must(t, os.WriteFile(values, []byte("{mode: namespaced, buildNamespace: "+builds+"}"), 0o600))
-	s.install(t, s.platform, "--values="+values, "--watch-namespaces="+s.namespace)
-	t.Cleanup(func() {
-		for _, namespace := range []string{s.platform, builds} {
-			if err := s.Delete(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	pair := newKey(t)
-	must(t, s.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.platform, Name: "armature-attest-key"},
-		Data: map[string][]byte{"cosign.key": pair.PrivateBytes, "cosign.pub": pair.PublicBytes, "cosign.password": []byte(keyPassword)}}))
+	s.installed(t)
+	s.attestKey(t)
 	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
 	s.secret(t, "login", corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: s.registryLogin(t)})
 	s.apply(t, `
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: nothing}
+spec: {hard: {pods: "0", count/pipelineruns.tekton.dev: "0", requests.storage: "0"}}
+---
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
 metadata: {name: isolated}
@@ -57,17 +46,25 @@ spec:
   cleanupAfterBuild: false
 `)
 	build := s.succeeded(t, "isolated")
-	if a := build.Status.Attestation; a == nil || a.Image != build.Status.BuiltImage || build.Status.PipelineRunNamespace != builds {
-		t.Fatalf("it is not attested of a run in %s: %+v", builds, build.Status)
+	if a := build.Status.Attestation; a == nil || a.Image != build.Status.BuiltImage || a.Level != 3 || build.Status.PipelineRunNamespace != buildNamespace {
+		t.Fatalf("it is not attested at level 3 of a run in %s: %+v", buildNamespace, build.Status)
 	}
-	run := &tektonv1.PipelineRun{}
-	must(t, s.Get(t.Context(), build.RunKey(), run))
+	run := s.runOf(t, "isolated")
 	if got := run.Spec.TaskRunTemplate.ServiceAccountName; got != compose.BuildAccount {
 		t.Errorf("the run has the ServiceAccount %q", got)
 	}
-	copies := s.copies(t, builds)
-	if len(copies) != 1 || len(copies[0].Data) != 1 || !metav1.IsControlledBy(&copies[0], run) {
-		t.Errorf("the copies are %v", copies)
+	copies := func(ctx context.Context) (of []corev1.Secret, err error) {
+		var all corev1.SecretList
+		err = s.List(ctx, &all, client.InNamespace(buildNamespace))
+		for _, secret := range all.Items {
+			if metav1.IsControlledBy(&secret, run) {
+				of = append(of, secret)
+			}
+		}
+		return of, err
+	}
+	if have, err := copies(t.Context()); err != nil || len(have) != 1 || len(have[0].Data) != 1 {
+		t.Errorf("%v: the copies are %v", err, have)
 	}
 	var pods corev1.PodList
 	must(t, s.List(t.Context(), &pods, client.InNamespace(s.namespace)))
@@ -78,20 +75,11 @@ spec:
 	}
 	must(t, s.Delete(t.Context(), build))
 	eventually(t, 2*time.Minute, "nothing of the run is left", func(ctx context.Context) error {
-		if err := s.List(ctx, &runs, client.InNamespace(builds)); err != nil {
-			return err
-		}
-		if n := len(runs.Items) + len(s.copies(t, builds)); n != 0 {
-			return fmt.Errorf("%d runs and Secrets", n)
+		left, err := s.isolated(ctx)
+		secrets, also := copies(ctx)
+		if err != nil || also != nil || len(left)+len(secrets) != 0 {
+			return fmt.Errorf("%d runs, %d Secrets, %v, %v", len(left), len(secrets), err, also)
 		}
 		return nil
 	})
-}
-
-// copies are the Secrets that the controller made in a namespace.
-func (s *story) copies(t *testing.T, namespace string) []corev1.Secret {
-	t.Helper()
-	var all corev1.SecretList
-	must(t, s.List(t.Context(), &all, client.InNamespace(namespace), client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy}))
-	return all.Items
 }

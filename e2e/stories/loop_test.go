@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +50,7 @@ type loop struct {
 // A push becomes a running pod and nobody types a command in between: the forge's webhook, the
 // run, the attested digest, which the policy accepts, the signed commit, without which the
 // forge refuses a push, and then what CI does: render and apply. A revert brings the old image
-// back and stays; what is newer goes on.
+// back and stays; what is newer goes on. A status that somebody wrote changes nothing.
 func TestFromPushToPod(t *testing.T) {
 	t.Parallel()
 	l := &loop{story: newStory(t, nil), apps: t.TempDir()}
@@ -72,7 +73,7 @@ metadata: {name: images}
 spec:
   keys: [cosign.pub]
   insecureIgnoreTlog: true
-  builds: {builders: [{id: "BUILDER", level: 2}], minimumLevel: 2, sources: [{repository: "`+l.forge.URL+`/owner/hello", branches: [main]}]}
+  builds: {builders: [{id: "BUILDER", level: 3}], minimumLevel: 3, sources: [{repository: "`+l.forge.URL+`/owner/hello", branches: [main]}]}
 `, "BUILDER", attest.BuilderID(mode), 1)}}))
 	l.apply(t, strings.NewReplacer("MODE", mode, "FORGE", l.forge.URL).Replace(`
 apiVersion: agent.kagenti.dev/v1alpha1
@@ -126,6 +127,25 @@ spec:
 
 	l.pushHello(t, "echo third >/dev/null")
 	l.rolledOut(t, second)
+	l.forgedStatus(t)
+}
+
+// forgedStatus writes into the status of the build, as an admin of its namespace may, that the run
+// has built and attested another image: nothing is committed.
+func (l *loop) forgedStatus(t *testing.T) {
+	t.Helper()
+	image, digest := l.other(t)
+	must(t, remote.Write(reference(t, l.info.HostRegistry+"/"+l.namespace+"/hello:v1"), image))
+	git(t, l.apps, "pull", "--quiet")
+	head, forged := git(t, l.apps, "rev-parse", "HEAD"), l.info.Registry+"/"+l.namespace+"/hello:v1@"+digest
+	build := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "hello"}}
+	must(t, l.asTenant(t).Status().Patch(t.Context(), build, client.RawPatch("application/merge-patch+json", []byte(`{"status": {"builtImage": "`+forged+`", "attestation": {"image": "`+forged+`"}}}`))))
+	for began := time.Now(); time.Since(began) < *held; time.Sleep(time.Second) {
+		git(t, l.apps, "pull", "--quiet")
+		if now := git(t, l.apps, "rev-parse", "HEAD"); now != head {
+			t.Fatalf("a forged status went from commit %s to %s:\n%s", head, now, git(t, l.apps, "show", now))
+		}
+	}
 }
 
 // startForge starts Gitea in the network of the cluster, on the address of its node, and lets
@@ -298,7 +318,7 @@ func (l *loop) rolledOut(t *testing.T, before string) (image string) {
 			run = s.PipelineRunName
 			stage("run " + run)
 		}
-		if s := build.Status; s.Phase == api.PhaseFailed {
+		if s := build.Status; s.Phase == api.PhaseFailed && s.PipelineRunName != "" { // or the controller has not heard of the template yet
 			t.Fatalf("build hello: %s\n%s", s.Message, logTail(build))
 		}
 		if s := build.Status; s.Phase != api.PhaseSucceeded || s.BuiltImage == before {

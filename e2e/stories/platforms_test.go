@@ -120,8 +120,8 @@ spec:
 	}
 	repository := s.info.HostRegistry + "/" + s.namespace + "/hello"
 	_, index, _ := strings.Cut(build.Status.BuiltImage, "@")
-	policy := sign.Policy{Keys: []string{public}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 2, SBOM: true,
-		Builders: []sign.TrustedBuilder{{ID: a.BuilderID, Level: 2}}, Sources: []sign.Source{{Repository: build.Spec.Source.SourceRepository}}}}
+	policy := sign.Policy{Keys: []string{public}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 3, SBOM: true,
+		Builders: []sign.TrustedBuilder{{ID: a.BuilderID, Level: int(a.Level)}}, Sources: []sign.Source{{Repository: build.Spec.Source.SourceRepository}}}}
 	types := map[string][]string{index: {"slsaprovenance1"}}
 	for _, p := range a.Platforms {
 		types[p.Digest] = []string{"slsaprovenance1", "spdxjson"}

@@ -24,7 +24,7 @@ func TestRefusedBuilds(t *testing.T) {
 	s := newStory(t, nil)
 	s.installed(t)
 	// The server still has the first commit, and gives it out to whoever knows it.
-	unreachable := s.push(t, "testdata/forger", "public/"+s.namespace+".git")
+	unreachable := s.push(t, "testdata/frontend", "public/"+s.namespace+".git")
 	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
 	s.attestKey(t)
 	verified := s.fromMain(t)
@@ -68,6 +68,12 @@ data: {task-spec.yaml: "steps: [{name: say, image: docker.io/library/busybox:1.3
 		"step-never":              {`mode: prod, pipeline: {steps: [{name: tests, whenExpressions: [{input: a, operator: in, values: [b]}]}]}`, api.ReasonLocked, "spec.pipeline.steps[0].whenExpressions"},
 		"own-volume":              {`mode: prod, pipeline: {workspaces: [{name: source, persistentVolumeClaim: {name: mine}}]}`, api.ReasonLocked, "spec.pipeline.workspaces[0]"},
 		"poisoned-cache":          {`mode: prod, builder: buildkit, cache: {registry: "${registry}/${namespace}/cache"}`, api.ReasonInvalidBuild, "spec.cache"},
+		"kept-volume":             {`mode: prod, workspace: {keep: true}`, api.ReasonLocked, "spec.workspace.keep"},
+		"own-account":             {`mode: prod, serviceAccountName: default`, api.ReasonLocked, "spec.serviceAccountName"},
+		"own-user":                {`mode: prod, pod: {securityContext: {runAsUser: 0}}`, api.ReasonLocked, "spec.pod.securityContext"},
+		"kaniko":                  {`mode: prod, builder: kaniko`, api.ReasonLocked, "spec.builder"},
+		"buildah":                 {`mode: prod, builder: buildah`, api.ReasonLocked, "spec.builder"},
+		"foreign-secret":          {`mode: prod, secrets: [{id: key, name: armature-attest-key}]`, api.ReasonSecretNotFound, "spec.secrets[0].name"},
 		"signed-by-annotation":    {`mode: prod, annotations: {chains.tekton.dev/signed: "true"}`, api.ReasonLocked, "spec.annotations[chains.tekton.dev/signed]"},
 		"label-of-pods":           {`mode: prod, labels: {sidecar.example/inject: "true"}`, api.ReasonLocked, "spec.labels[sidecar.example/inject]"},
 		"annotation-of-pods":      {`mode: prod, annotations: {sidecar.example/image: evil}`, api.ReasonLocked, "spec.annotations[sidecar.example/image]"},
@@ -108,7 +114,9 @@ spec: {source: {sourceRepository: "REPOSITORY", sourceRevision: REVISION}, build
 	}
 	var runs tektonv1.PipelineRunList
 	must(t, s.List(t.Context(), &runs, client.InNamespace(s.namespace)))
-	for _, run := range runs.Items {
+	isolated, err := s.isolated(t.Context())
+	must(t, err)
+	for _, run := range append(runs.Items, isolated...) {
 		t.Errorf("run %s was started", run.Name)
 	}
 }

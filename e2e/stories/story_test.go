@@ -18,6 +18,7 @@ import (
 	"github.com/fluxcd/pkg/ssa"
 	ssautil "github.com/fluxcd/pkg/ssa/utils"
 	"github.com/go-logr/logr"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/buildtest"
 	"github.com/armature-dev/armature/e2e/cluster"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 func TestMain(m *testing.M) {
@@ -265,9 +267,13 @@ func logTail(build *api.AgentBuild) string {
 	return strings.Join(build.Status.FailureDetails.LogTail, "\n")
 }
 
-// log is what a container has written so far.
+// log is what a container in the story's namespace has written so far.
 func (s *story) log(ctx context.Context, pod, container string) (string, error) {
-	text, err := s.logs.CoreV1().Pods(s.namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
+	return s.logIn(ctx, s.namespace, pod, container)
+}
+
+func (s *story) logIn(ctx context.Context, namespace, pod, container string) (string, error) {
+	text, err := s.logs.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
 	return string(text), err
 }
 
@@ -283,16 +289,41 @@ func (s *story) says(t testing.TB, pod, want string) {
 	})
 }
 
+// buildNamespace is where runs of attested modes are.
+const buildNamespace = "armature-builds"
+
+// isolated runs of the story's builds.
+func (s *story) isolated(ctx context.Context) (runs []tektonv1.PipelineRun, err error) {
+	var all tektonv1.PipelineRunList
+	err = s.List(ctx, &all, client.InNamespace(buildNamespace))
+	for _, run := range all.Items {
+		if run.Annotations[keys.AnnotationBuildNamespace] == s.namespace {
+			runs = append(runs, run)
+		}
+	}
+	return runs, err
+}
+
 // tellWhatHappened is for the reader of a failed test.
 func (s *story) tellWhatHappened(t testing.TB) {
-	for _, args := range [][]string{
-		{"get", "agentbuilds,pipelineruns,taskruns,pods", "--ignore-not-found"},
-		{"get", "events", "--sort-by=.lastTimestamp"},
-		{"logs", "--selector=tekton.dev/pipelineRun", "--all-containers", "--prefix", "--tail=15", "--ignore-errors"},
-	} {
-		args = append([]string{"--kubeconfig", os.Getenv("E2E_KUBECONFIG"), "--namespace", s.namespace}, args...)
+	tell := func(namespace string, args ...string) {
+		args = append([]string{"--kubeconfig", os.Getenv("E2E_KUBECONFIG"), "--namespace", namespace}, args...)
 		out, _ := exec.Command("kubectl", args...).CombinedOutput()
-		t.Logf("%s\n%s", strings.Join(args[4:], " "), out)
+		t.Logf("%s\n%s", strings.Join(args[3:], " "), out)
+	}
+	tell(s.namespace, "get", "agentbuilds,pipelineruns,taskruns,pods", "--ignore-not-found")
+	tell(s.namespace, "get", "events", "--sort-by=.lastTimestamp")
+	places := [][]string{{s.namespace, "--selector=tekton.dev/pipelineRun"}}
+	runs, err := s.isolated(context.Background())
+	if err != nil {
+		t.Log(err)
+	}
+	for _, run := range runs {
+		places = append(places, []string{run.Namespace, "--selector=tekton.dev/pipelineRun=" + run.Name})
+		tell(run.Namespace, "get", "taskruns,pods", places[len(places)-1][1])
+	}
+	for _, place := range places {
+		tell(place[0], "logs", place[1], "--all-containers", "--prefix", "--tail=15", "--ignore-errors")
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,37 +13,32 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// tenantRights are the objects that docs/threat-model.md prints for a tenant.
-var tenantRights = regexp.MustCompile("(?s)```yaml\n(apiVersion: v1\nkind: ServiceAccount\n.*?)```")
-
-// asTenant is the story as a tenant sees it: with a ServiceAccount of its own, and the
-// rights that docs/threat-model.md gives to one, word for word.
+// asTenant is the story as an admin of its namespace sees it, who has every right there and none
+// elsewhere.
 func (s *story) asTenant(t *testing.T) *story {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/threat-model.md")
+	user := "admin-of-" + s.namespace
+	s.apply(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: tenant}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: `+user+`}]
+`)
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("E2E_KUBECONFIG"))
 	must(t, err)
-	rights := tenantRights.FindSubmatch(text)
-	if rights == nil {
-		t.Fatal("docs/threat-model.md prints no rights of a tenant")
-	}
-	s.apply(t, strings.ReplaceAll(string(rights[1]), "namespace: team", "namespace: "+s.namespace))
-	token, err := s.logs.CoreV1().ServiceAccounts(s.namespace).CreateToken(t.Context(), "tenant", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	must(t, err)
-	admin, err := clientcmd.BuildConfigFromFlags("", os.Getenv("E2E_KUBECONFIG"))
-	must(t, err)
-	config := rest.AnonymousClientConfig(admin)
-	config.BearerToken, config.QPS, config.Burst = token.Status.Token, 100, 200
+	config.Impersonate.UserName, config.QPS, config.Burst = user, 100, 200
 	tenant := *s
 	tenant.Client, err = client.New(config, client.Options{Scheme: s.Scheme(), Mapper: s.RESTMapper()})
+	must(t, err)
+	tenant.logs, err = kubernetes.NewForConfig(config)
 	must(t, err)
 	eventually(t, time.Minute, "the tenant's rights count", func(ctx context.Context) error {
 		return tenant.List(ctx, &api.AgentBuildList{}, client.InNamespace(s.namespace))

@@ -50,9 +50,10 @@ spec:
 	if err := s.List(t.Context(), &api.AgentBuildList{}); !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		t.Errorf("AgentBuilds can still be listed: %v", err)
 	}
-	err := s.Get(t.Context(), client.ObjectKey{Name: "armature-system"}, &corev1.Namespace{})
-	if !apierrors.IsNotFound(err) {
-		t.Errorf("the controller's namespace is still there: %v", err)
+	for _, namespace := range []string{"armature-system", buildNamespace} {
+		if err := s.Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{}); !apierrors.IsNotFound(err) {
+			t.Errorf("namespace %s is still there: %v", namespace, err)
+		}
 	}
 	for _, pod := range before {
 		s.stillRuns(t, pod)
