@@ -129,9 +129,8 @@ test-e2e:
 		printf '\n*** THE STORIES ON A REAL CLUSTER WERE NOT RUN: %s ***\n\n' "$$why"; \
 	fi
 
-# Kubernetes 1.29 has no admission policies (1.30), with which three tests refuse runs, and does
-# not count changes of a pod (1.33): docs/threat-model.md says what that leaves.
-LATER := TestDenied$$|TestMetricsProbesAndLogs$$|TestQueueDenied$$|TestForgedIsNotAttested/a_pod.s_image_changed_and_put_back
+# Kubernetes 1.29 has no admission policies (1.30), with which three tests refuse runs.
+LATER := TestDenied$$|TestMetricsProbesAndLogs$$|TestQueueDenied$$
 
 .PHONY: e2e-matrix
 e2e-matrix: controlplane oldest-kube ## Run what needs an API server with the oldest supported Kubernetes, and the stories with the oldest Tekton
