@@ -92,7 +92,7 @@ cluster-programs: cluster-packages controlplane cosigns
 	@e2e/build.sh pause pause .
 	@e2e/build.sh coredns dns .
 	@e2e/build.sh csi csi .
-	@e2e/build.sh sidecars sidecars .
+	@e2e/build.sh fakesidecars fakesidecars .
 	@e2e/build.sh tekton $(TEKTON) tool
 	@for module in kaniko buildkit lifecycle anchore oras flux; do e2e/build.sh $$module $$module tool || exit; done
 	@e2e/spire/source.sh

@@ -16,8 +16,8 @@ import (
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // Package is a package of manifests on its way through the functions. It is
@@ -74,7 +74,7 @@ func NewPackage(s Settings) *Package {
 		p.shared.Config, p.shared.Place = &s.Config.Spec, &s.Config.Origin
 	}
 	var findings []krm.Finding
-	p.shared.Identity, findings = identity.NewWorkloads(profile.All(), s.Config, p.shared.Index)
+	p.shared.Identity, findings = identity.NewWorkloads(sidecars.All(), s.Config, p.shared.Index)
 	p.report.Add(findings...)
 	p.report.Add(rules.CheckConfig(s.Config)...)
 	p.shared.Images, findings = images.Rows(s.Config)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/explain"
 )
@@ -64,7 +64,7 @@ spec:
 
 func renderAuthBridge(t *testing.T, text string) ([]krm.Finding, string) {
 	t.Helper()
-	profile := profile.AuthBridge
+	profile := sidecars.AuthBridge
 	config := &api.RenderConfig{}
 	config.Spec.Profile = &profile
 	src := render.Source{Files: []render.File{{Path: "agent.yaml", Data: []byte(text)}}}
@@ -133,7 +133,7 @@ func TestAgentRuntimeRenders(t *testing.T) {
 // TestExplainOverwritten: explain names what overwrites an author's PORT, and what
 // gives a workload its ServiceAccount.
 func TestExplainOverwritten(t *testing.T) {
-	profile := profile.AuthBridge
+	profile := sidecars.AuthBridge
 	config := &api.RenderConfig{}
 	config.Spec.Profile = &profile
 	manifest := strings.Replace(runtimeAgent, "          # CONTAINER\n", "          env:\n            - name: PORT\n              value: \"8000\"\n", 1)

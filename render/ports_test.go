@@ -9,7 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -56,7 +56,7 @@ spec:
 // TestPortRemedies follows the hints about ports until nothing is found any more:
 // they name annotations, and together they are enough, in every profile.
 func TestPortRemedies(t *testing.T) {
-	for _, profile := range []string{profile.Kagenti, profile.Rossoctl, profile.Published, profile.AuthBridge} {
+	for _, profile := range []string{sidecars.Kagenti, sidecars.Rossoctl, sidecars.Published, sidecars.AuthBridge} {
 		t.Run(profile, func(t *testing.T) { followPortRemedies(t, profile) })
 	}
 }

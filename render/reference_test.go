@@ -20,7 +20,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -231,7 +231,7 @@ func child(m map[string]any, key string) map[string]any {
 
 // reference injects into decoded documents.
 func reference(documents []any, config *api.RenderConfig) (done []any, err error) {
-	base, _ := profile.All().Base(config)
+	base, _ := sidecars.All().Base(config)
 	for _, d := range documents {
 		m, ok := d.(map[string]any)
 		if !ok {
@@ -302,9 +302,9 @@ func referenceInject(m map[string]any, base *identity.Settings) error {
 			return errors.New("a container that is not a mapping")
 		}
 		mounts, env := inject.AppendTraceMount(nil, &s), []byte(nil)
-		if variable, file := profile.CloudFile(&s); variable != "" {
-			mounts = append(mounts, "- {name: armature-identity, mountPath: "+profile.MountPath+", readOnly: true}\n"+
-				"- {name: armature-shared, mountPath: "+profile.TokenPath+", readOnly: true}\n"...)
+		if variable, file := sidecars.CloudFile(&s); variable != "" {
+			mounts = append(mounts, "- {name: armature-identity, mountPath: "+sidecars.MountPath+", readOnly: true}\n"+
+				"- {name: armature-shared, mountPath: "+sidecars.TokenPath+", readOnly: true}\n"...)
 			env = append(env, "- {name: "+variable+", value: "+file+"}\n"...)
 		}
 		if s.Trace.Enabled {
@@ -328,7 +328,7 @@ func referenceInject(m map[string]any, base *identity.Settings) error {
 	if text(spec["serviceAccountName"]) == "" && s.SPIFFE.Enabled && s.Subject.Kind != "Pod" {
 		spec["serviceAccountName"] = s.Subject.Name
 	}
-	items, _ := profile.AppendVolumes(nil, &s)
+	items, _ := sidecars.AppendVolumes(nil, &s)
 	return join(spec, "volumes", items, false)
 }
 

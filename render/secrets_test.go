@@ -10,7 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/lint"
@@ -58,7 +58,7 @@ func leaves(t *testing.T, kind reflect.Type, text string, visit func(path string
 					v.Set(reflect.MakeMap(v.Type()))
 					key := "key"
 					if v.Type().Elem() == reflect.TypeFor[*api.ComponentSpec]() {
-						key = profile.AuthProxy
+						key = sidecars.AuthProxy
 					}
 					v.SetMapIndex(reflect.ValueOf(key).Convert(v.Type().Key()), x)
 				}
@@ -126,7 +126,7 @@ stringData: {password: ` + secretMarker + `}
 		return fmt.Sprintf(workload, "", `"web:v1"`) + string(text) + "\n"
 	}
 	target := api.TargetRef{Kind: "Deployment", Name: "web"}
-	authBridge := profile.AuthBridge
+	authBridge := sidecars.AuthBridge
 	for _, value := range secretValues {
 		leaves(t, reflect.TypeFor[api.TokenExchangeSpec](), value, func(path string, spec any) {
 			if x := spec.(*api.TokenExchangeSpec); !strings.HasPrefix(path, ".targetRef") {
@@ -165,7 +165,7 @@ stringData: {password: ` + secretMarker + `}
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range profile.All().AnnotationNames() {
+		for _, name := range sidecars.All().AnnotationNames() {
 			check(t, name, nil, fmt.Sprintf(workload, `"kagenti.io/`+name+`": `+string(quoted), `"web:v1"`))
 		}
 		check(t, "image", nil, fmt.Sprintf(workload, "", quoted))

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/source"
 )
@@ -17,8 +17,8 @@ func TestSource001InEachProfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range profile.All().Names() {
-		if name == profile.Rossoctl { // which has other labels
+	for _, name := range sidecars.All().Names() {
+		if name == sidecars.Rossoctl { // which has other labels
 			continue
 		}
 		r, err := render.Run(src, render.Options{Config: config(t, `{profile: `+name+`}`)})
@@ -33,13 +33,13 @@ func TestSource001InEachProfile(t *testing.T) {
 		}
 		text := strings.Join(needless, "\n")
 		switch {
-		case name != profile.AuthBridge && text != "":
+		case name != sidecars.AuthBridge && text != "":
 			t.Errorf("%s: %s", name, text)
-		case name == profile.AuthBridge && (len(needless) != 2 || !strings.Contains(text, "adminCredentialsSecret") || !strings.Contains(text, "clientNameTemplate")):
+		case name == sidecars.AuthBridge && (len(needless) != 2 || !strings.Contains(text, "adminCredentialsSecret") || !strings.Contains(text, "clientNameTemplate")):
 			t.Errorf("AuthBridge: %s", text)
 		}
 		for _, f := range r.Files {
-			if name == profile.AuthBridge && strings.Contains(string(f.Data), "KEYCLOAK_ADMIN") {
+			if name == sidecars.AuthBridge && strings.Contains(string(f.Data), "KEYCLOAK_ADMIN") {
 				t.Errorf("%s names the administrator's credentials", f.Path)
 			}
 		}

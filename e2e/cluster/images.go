@@ -136,7 +136,7 @@ func step(name, standsFor string, debian []string, programs map[string]string) i
 func sidecar(name string) image {
 	return image{
 		name: "sidecar-" + name, shell: true,
-		programs: map[string]string{"/sidecar": "sidecars", "/usr/bin/python": "sidecars"},
+		programs: map[string]string{"/sidecar": "fakesidecars", "/usr/bin/python": "fakesidecars"},
 		config:   v1.Config{Env: []string{searchPath}, Entrypoint: []string{"/sidecar", name}},
 	}
 }

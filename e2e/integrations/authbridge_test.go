@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/e2e/controlplane"
-	"github.com/armature-dev/armature/e2e/sidecars/authbridge"
+	"github.com/armature-dev/armature/e2e/fakesidecars/authbridge"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/lint"

@@ -9,7 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 const issuer = `identity: {inbound: {validation: {issuer: "https://keycloak.example.com/realms/agents", jwksUrl: "https://keycloak.example.com/keys"}}}`
@@ -27,13 +27,13 @@ func TestAuthBridgeKeys(t *testing.T) {
 		"profile: authbridge, components: {client-registration: {enabled: false}}": "error identity/other-profile spec.components.client-registration",
 		"profile: authbridge, components: {auth-proxy: {enabled: false}}":          "error identity/other-profile spec.components.auth-proxy",
 	} {
-		_, findings := profile.All().Base(decode[api.RenderConfig](t, "spec: {"+spec+", "+issuer+"}"))
+		_, findings := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {"+spec+", "+issuer+"}"))
 		errors := slices.DeleteFunc(brief(findings), func(f string) bool { return !strings.HasPrefix(f, "error") })
 		if !slices.Equal(errors, []string{want}) {
 			t.Errorf("%s: %q, want %q", spec, errors, want)
 		}
 	}
-	base, findings := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: authbridge, "+issuer+"}"))
+	base, findings := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: authbridge, "+issuer+"}"))
 	if len(findings) > 0 {
 		t.Fatal(findings)
 	}
@@ -64,7 +64,7 @@ func TestAuthBridgeKeys(t *testing.T) {
 // TestAgentRuntime: an AgentRuntime wins over the configuration, and says what it
 // cannot be rendered to.
 func TestAgentRuntime(t *testing.T) {
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: authbridge, "+issuer+"}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: authbridge, "+issuer+"}"))
 	resolve := func(spec string) (identity.Settings, []string) {
 		w := weatherAgent()
 		w.Runtime = decode[api.AgentRuntime](t, "spec: {type: agent, targetRef: {apiVersion: apps/v1, kind: Deployment, name: weather-agent}, "+spec+"}")
@@ -72,13 +72,13 @@ func TestAgentRuntime(t *testing.T) {
 		return s, brief(findings)
 	}
 	s, findings := resolve("authBridgeMode: lite, mtlsMode: strict, egressEnforcement: none, identity: {spiffe: {trustDomain: example.com}, allowedAudiences: [a]}")
-	got := []any{s.AuthBridge.Mode, s.AuthBridge.MTLS, s.On(profile.ProxyInit), s.SPIFFE.TrustDomain, s.AuthBridge.AllowedAudiences, findings}
+	got := []any{s.AuthBridge.Mode, s.AuthBridge.MTLS, s.On(sidecars.ProxyInit), s.SPIFFE.TrustDomain, s.AuthBridge.AllowedAudiences, findings}
 	if diff := cmp.Diff([]any{"lite", "strict", false, "example.com", []string{"a"}, []string(nil)}, got); diff != "" {
 		t.Error(diff)
 	}
 	// Envoy gets its traffic from iptables whatever the resource says.
-	if s, findings = resolve("authBridgeMode: envoy-sidecar, egressEnforcement: none"); len(findings) > 0 || !s.On(profile.ProxyInit) || s.AuthBridge.MTLS != "disabled" {
-		t.Errorf("envoy-sidecar: %v, proxy-init %v, mTLS %s", findings, s.On(profile.ProxyInit), s.AuthBridge.MTLS)
+	if s, findings = resolve("authBridgeMode: envoy-sidecar, egressEnforcement: none"); len(findings) > 0 || !s.On(sidecars.ProxyInit) || s.AuthBridge.MTLS != "disabled" {
+		t.Errorf("envoy-sidecar: %v, proxy-init %v, mTLS %s", findings, s.On(sidecars.ProxyInit), s.AuthBridge.MTLS)
 	}
 	for spec, want := range map[string]string{
 		"authBridgeMode: waypoint":                            "error identity/no-waypoint spec.authBridgeMode",
@@ -103,13 +103,13 @@ func TestAuthBridgeIssuer(t *testing.T) {
 		", identity: {clientRegistration: {keycloak: {realm: agents}}}":                                                                          {"warning identity/internal-issuer spec.identity.inbound.validation.issuer"},
 		", identity: {clientRegistration: {keycloak: {realm: agents}}, inbound: {validation: {issuer: 'https://kc.example.com/realms/agents'}}}": nil,
 	} {
-		_, findings := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: authbridge"+spec+"}"))
+		_, findings := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: authbridge"+spec+"}"))
 		got := slices.DeleteFunc(brief(findings), func(f string) bool { return !strings.Contains(f, "internal-issuer") })
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", spec, got, want)
 		}
 	}
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: authbridge, authbridge: {clientAuth: client-secret}}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: authbridge, authbridge: {clientAuth: client-secret}}"))
 	w := weatherAgent()
 	w.Namespace = ""
 	_, findings := identity.Resolve(&base, w, nil, nil, nil)
@@ -124,7 +124,7 @@ func TestAuthBridgeIssuer(t *testing.T) {
 
 // TestAuthBridgeName: the names of ConfigMaps fit a label and stay apart.
 func TestAuthBridgeName(t *testing.T) {
-	long, configMap := strings.Repeat("a", 62), profile.All().Named(profile.AuthBridge).ConfigMap
+	long, configMap := strings.Repeat("a", 62), sidecars.All().Named(sidecars.AuthBridge).ConfigMap
 	if got := configMap("weather"); got != "authbridge-config-weather" {
 		t.Error(got)
 	}

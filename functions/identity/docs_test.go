@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 func read(t *testing.T, file string) string {
@@ -22,8 +22,8 @@ func read(t *testing.T, file string) string {
 // TestAnnotationsAreDocumented: the table has each annotation that is read.
 func TestAnnotationsAreDocumented(t *testing.T) {
 	text := read(t, "configuration.md")
-	for _, name := range profile.All().AnnotationNames() {
-		for _, component := range profile.All().Sidecars() {
+	for _, name := range sidecars.All().AnnotationNames() {
+		for _, component := range sidecars.All().Sidecars() {
 			if suffix, found := strings.CutPrefix(name, component); found {
 				name = "<component>" + suffix
 			}
@@ -61,7 +61,7 @@ func TestConfigurationIsDocumented(t *testing.T) {
 func TestExampleIsGood(t *testing.T) {
 	_, rest, _ := strings.Cut(read(t, "configuration.md"), "```yaml\n")
 	example, _, _ := strings.Cut(rest, "```")
-	if _, findings := profile.All().Base(decode[api.RenderConfig](t, example)); len(findings) > 0 {
+	if _, findings := sidecars.All().Base(decode[api.RenderConfig](t, example)); len(findings) > 0 {
 		t.Error(findings)
 	}
 }

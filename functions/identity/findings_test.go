@@ -9,7 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 func TestIdentityFindings(t *testing.T) {
@@ -71,7 +71,7 @@ func TestIdentityFindings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			te := decode[api.TokenExchange](t, "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata: {name: x}\nspec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.spec+"}")
 			te.Origin = api.Origin{File: "cr.yaml", Line: 1, Text: text{func(field string) int { return len(field) }, has(test.spec)}}
-			base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
+			base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 			_, findings := identity.Resolve(&base, weatherAgent(), te, nil, nil)
 			if diff := cmp.Diff(test.want, brief(findings)); diff != "" {
 				t.Error(diff)
@@ -90,7 +90,7 @@ func TestIdentityFindings(t *testing.T) {
 			// The same in RenderConfig, whose paths lie deeper.
 			config := decode[api.RenderConfig](t, "spec: {profile: kagenti, identity: {"+test.spec+"}}")
 			config.Origin.Text = text{func(string) int { return 0 }, has(test.spec)}
-			_, findings = profile.All().Base(config)
+			_, findings = sidecars.All().Base(config)
 			deeper := make([]string, 0, len(test.want))
 			for _, want := range test.want {
 				deeper = append(deeper, strings.Replace(want, " spec.", " spec.identity.", 1))
@@ -130,12 +130,12 @@ func TestTraceFindings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at := decode[api.AgentTrace](t, "apiVersion: kagenti.io/v1alpha1\nkind: AgentTrace\nmetadata: {name: x}\nspec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.spec+"}")
 			at.Origin = api.Origin{File: "trace.yaml", Line: 7}
-			base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
+			base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 			_, findings := identity.Resolve(&base, weatherAgent(), nil, at, nil)
 			if diff := cmp.Diff(test.want, brief(findings)); diff != "" {
 				t.Error(diff)
 			}
-			_, findings = profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, trace: {"+test.spec+"}}"))
+			_, findings = sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, trace: {"+test.spec+"}}"))
 			if len(findings) != len(test.want) {
 				t.Errorf("in RenderConfig: %v", findings)
 			}
@@ -151,7 +151,7 @@ func TestNoPasswords(t *testing.T) {
 		"identity: {clientRegistration: {keycloak: {url: 'http://admin:hunter2@idp'}}}",
 		"trace: {exporters: [{type: otlp, endpoint: 'admin:hunter2@collector:4317'}]}",
 	} {
-		_, findings := profile.All().Base(decode[api.RenderConfig](t, "spec: {"+spec+"}"))
+		_, findings := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {"+spec+"}"))
 		if !krm.Failed(findings) {
 			t.Errorf("nothing is wrong with %s", spec)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 func weatherAgent() identity.Workload {
@@ -46,7 +46,7 @@ func TestProfiles(t *testing.T) {
 		{"rossoctl", "rossoctl.io", "/shared"},
 		{"kagenti-published", "kagenti.io", "/opt"},
 	} {
-		base, findings := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: "+test.profile+"}"))
+		base, findings := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: "+test.profile+"}"))
 		if len(findings) > 0 {
 			t.Errorf("%s: %v", test.profile, findings)
 		}
@@ -54,7 +54,7 @@ func TestProfiles(t *testing.T) {
 			t.Errorf("%s: prefix %s, token in %s", test.profile, base.Prefix, base.SPIFFE.TokenDir)
 		}
 	}
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: rossoctl, labelPrefix: example.com}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: rossoctl, labelPrefix: example.com}"))
 	if base.Prefix != "example.com" {
 		t.Errorf("prefix %s", base.Prefix)
 	}
@@ -65,7 +65,7 @@ func TestProfiles(t *testing.T) {
 func TestPrecedence(t *testing.T) {
 	cfg := decode[api.RenderConfig](t, "spec: {profile: kagenti, identity: {inbound: {port: 8001, targetPort: 9001}, spiffe: {audience: config}}}")
 	te := decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: weather-agent}, inbound: {port: 8002}, spiffe: {trustDomain: cr}}")
-	base, _ := profile.All().Base(cfg)
+	base, _ := sidecars.All().Base(cfg)
 	s, findings := identity.Resolve(&base, weatherAgent(), te, nil, []identity.Annotation{{Key: "kagenti.io/inbound-port", Value: "8003"}})
 	if len(findings) > 0 {
 		t.Error(findings)
@@ -93,7 +93,7 @@ func TestPrecedence(t *testing.T) {
 // TestDerivedURLs: what follows from the realm follows the realm, until someone
 // says otherwise.
 func TestDerivedURLs(t *testing.T) {
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, `spec: {profile: kagenti, identity: {inbound: {validation: {issuer: "https://idp.example.com/realms/x"}}}}`))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, `spec: {profile: kagenti, identity: {inbound: {validation: {issuer: "https://idp.example.com/realms/x"}}}}`))
 	te := decode[api.TokenExchange](t, `spec: {targetRef: {kind: Deployment, name: weather-agent}, clientRegistration: {keycloak: {url: "http://kc:8080/", realm: prod}}}`)
 	s, _ := identity.Resolve(&base, weatherAgent(), te, nil, nil)
 	if s.Inbound.Issuer != "https://idp.example.com/realms/x" {
@@ -115,7 +115,7 @@ func TestDerivedURLs(t *testing.T) {
 func TestComponents(t *testing.T) {
 	all := func(s *identity.Settings) string {
 		var on []string
-		for _, name := range profile.All().Sidecars() {
+		for _, name := range sidecars.All().Sidecars() {
 			if s.On(name) {
 				on = append(on, name)
 			}
@@ -152,7 +152,7 @@ func TestComponents(t *testing.T) {
 		"CR back on": {config: "profile: kagenti, identity: {outbound: {enabled: false}, spiffe: {enabled: false}}", te: "outbound: {enabled: true}, spiffe: {enabled: true}", want: every},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {"+cmp.Or(test.config, "profile: kagenti")+"}"))
+			base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {"+cmp.Or(test.config, "profile: kagenti")+"}"))
 			var te *api.TokenExchange
 			if test.te != "" {
 				te = decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.te+"}")
@@ -166,7 +166,7 @@ func TestComponents(t *testing.T) {
 			if got := all(&s); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
-			if s.SPIFFE.Enabled != s.On(profile.SpiffeHelper) || s.Outbound.Intercept != s.On(profile.ProxyInit) {
+			if s.SPIFFE.Enabled != s.On(sidecars.SpiffeHelper) || s.Outbound.Intercept != s.On(sidecars.ProxyInit) {
 				t.Error("a switch and its component disagree")
 			}
 		})
@@ -205,12 +205,12 @@ func TestAnnotations(t *testing.T) {
 		"outbound":        {"outbound-ports-exclude", "5432, 6379,8080", nil, func(s *identity.Settings) any { return fmt.Sprint(s.Outbound.ExcludePorts) }, "[8080 5432 6379]"},
 		"inbound":         {"inbound-ports-exclude", "9464", nil, func(s *identity.Settings) any { return fmt.Sprint(s.Outbound.ExcludeInboundPorts) }, "[9464]"},
 		"paths":           {"inbound-bypass-paths", "/metrics", nil, func(s *identity.Settings) any { return s.Inbound.BypassPaths[4] }, "/metrics"},
-		"image":           {"envoy-proxy-image", "example.com/envoy@sha256:0", nil, func(s *identity.Settings) any { return s.Component(profile.EnvoyProxy).Image }, "example.com/envoy@sha256:0"},
-		"pull policy":     {"envoy-proxy-image-pull-policy", "Always", nil, func(s *identity.Settings) any { return s.Component(profile.EnvoyProxy).ImagePullPolicy }, "Always"},
-		"cpu request":     {"auth-proxy-cpu-request", "0.2", nil, func(s *identity.Settings) any { return s.Component(profile.AuthProxy).CPURequest }, "0.2"},
-		"memory request":  {"auth-proxy-memory-request", "128Mi", nil, func(s *identity.Settings) any { return s.Component(profile.AuthProxy).MemoryRequest }, "128Mi"},
-		"cpu limit":       {"spiffe-helper-cpu-limit", "250m", nil, func(s *identity.Settings) any { return s.Component(profile.SpiffeHelper).CPULimit }, "250m"},
-		"no memory limit": {"client-registration-memory-limit", "", nil, func(s *identity.Settings) any { return s.Component(profile.ClientRegistration).MemoryLimit }, ""},
+		"image":           {"envoy-proxy-image", "example.com/envoy@sha256:0", nil, func(s *identity.Settings) any { return s.Component(sidecars.EnvoyProxy).Image }, "example.com/envoy@sha256:0"},
+		"pull policy":     {"envoy-proxy-image-pull-policy", "Always", nil, func(s *identity.Settings) any { return s.Component(sidecars.EnvoyProxy).ImagePullPolicy }, "Always"},
+		"cpu request":     {"auth-proxy-cpu-request", "0.2", nil, func(s *identity.Settings) any { return s.Component(sidecars.AuthProxy).CPURequest }, "0.2"},
+		"memory request":  {"auth-proxy-memory-request", "128Mi", nil, func(s *identity.Settings) any { return s.Component(sidecars.AuthProxy).MemoryRequest }, "128Mi"},
+		"cpu limit":       {"spiffe-helper-cpu-limit", "250m", nil, func(s *identity.Settings) any { return s.Component(sidecars.SpiffeHelper).CPULimit }, "250m"},
+		"no memory limit": {"client-registration-memory-limit", "", nil, func(s *identity.Settings) any { return s.Component(sidecars.ClientRegistration).MemoryLimit }, ""},
 
 		"not a number":    {"target-port", "http", []string{"error identity/bad-annotation"}, nil, nil},
 		"not a port":      {"target-port", "70000", []string{"error identity/bad-port"}, nil, nil},
@@ -229,7 +229,7 @@ func TestAnnotations(t *testing.T) {
 		"another's label": {"inject", "enabled", nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
+			base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 			s, findings := identity.Resolve(&base, weatherAgent(), nil, nil, []identity.Annotation{
 				{Key: "kagenti.io/" + test.key, Value: test.value, Field: "spec.template.metadata.annotations", Line: 12},
 			})
@@ -257,7 +257,7 @@ func TestAnnotations(t *testing.T) {
 // TestBlame: a contradiction is reported once, for the input that introduces it.
 func TestBlame(t *testing.T) {
 	cfg := decode[api.RenderConfig](t, "spec: {profile: kagenti, identity: {inbound: {port: 8500}}, trace: {integration: {prometheus: {enabled: true, port: 9999}}}}")
-	base, findings := profile.All().Base(cfg)
+	base, findings := sidecars.All().Base(cfg)
 	if len(findings) > 0 {
 		t.Error(findings)
 	}
@@ -276,7 +276,7 @@ func TestBlame(t *testing.T) {
 		t.Error(diff)
 	}
 	// An error in the configuration is not reported again for each workload.
-	base, findings = profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, identity: {inbound: {port: 8081}}, trace: {integration: {prometheus: {enabled: true, port: 9090}}}}"))
+	base, findings = sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, identity: {inbound: {port: 8081}}, trace: {integration: {prometheus: {enabled: true, port: 9090}}}}"))
 	if diff := gocmp.Diff([]string{
 		"error identity/port-clash spec.identity.inbound.targetPort",
 		"warning identity/port-clash spec.trace.integration.prometheus.port",
@@ -291,7 +291,7 @@ func TestBlame(t *testing.T) {
 
 // TestProbes: the root is where agents take requests, and stays closed.
 func TestProbes(t *testing.T) {
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	w := weatherAgent()
 	w.Probes = []identity.Probe{{Path: "/health"}, {Path: "/health?full=1"}, {Path: "/readyz"}}
 	if _, findings := identity.Resolve(&base, w, nil, nil, nil); len(findings) > 0 {
@@ -323,7 +323,7 @@ func TestProbes(t *testing.T) {
 // TestBaseIsNotShared: what one workload adds to a list must not reach another.
 // The lists have room behind their end, as decoded ones do.
 func TestBaseIsNotShared(t *testing.T) {
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	base.Outbound.ExcludePorts = append(make([]int, 0, 8), 8080)
 	base.Outbound.ExcludeInboundPorts = make([]int, 0, 8)
 	base.Inbound.BypassPaths = append(make([]string, 0, 8), "/healthz")
@@ -369,7 +369,7 @@ func TestShortName(t *testing.T) {
 	}
 	w := weatherAgent()
 	w.Name = long
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, trace: {}}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, trace: {}}"))
 	if _, findings := identity.Resolve(&base, w, nil, nil, nil); len(findings) != 2 || findings[0].Rule != "identity/name-shortened" {
 		t.Errorf("%v", findings)
 	}
@@ -377,7 +377,7 @@ func TestShortName(t *testing.T) {
 
 // TestResolveAllocates holds the common case to the settings themselves.
 func TestResolveAllocates(t *testing.T) {
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, trace: {}}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, trace: {}}"))
 	w := weatherAgent()
 	if n := testing.AllocsPerRun(100, func() { identity.Resolve(&base, w, nil, nil, nil) }); n > 1 {
 		t.Errorf("%v allocations", n)
@@ -385,7 +385,7 @@ func TestResolveAllocates(t *testing.T) {
 }
 
 func BenchmarkResolve(b *testing.B) {
-	base, _ := profile.All().Base(decode[api.RenderConfig](b, "spec: {profile: kagenti}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](b, "spec: {profile: kagenti}"))
 	w := weatherAgent()
 	b.ReportAllocs()
 	for b.Loop() {

@@ -7,12 +7,12 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // TestInjectedPorts: what an author's container must not listen on.
 func TestInjectedPorts(t *testing.T) {
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	w := weatherAgent()
 	ports := func() string {
 		s, _ := identity.Resolve(&base, w, nil, nil, nil)

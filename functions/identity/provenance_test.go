@@ -7,7 +7,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // fields gives the paths of all scalars and lists of a specification.
@@ -29,7 +29,7 @@ func fields(r reflect.Type, at string) (all []string) {
 // TestEverySettingIsExplained: whatever a TokenExchange, an AgentTrace, a
 // RenderConfig or an annotation can say has its entry.
 func TestEverySettingIsExplained(t *testing.T) {
-	s, findings := profile.All().Base(decode[api.RenderConfig](t, `
+	s, findings := sidecars.All().Base(decode[api.RenderConfig](t, `
 spec:
   profile: kagenti
   identity:
@@ -65,7 +65,7 @@ spec:
 		}
 		want = append(want, f)
 	}
-	for _, c := range profile.All().Sidecars() {
+	for _, c := range sidecars.All().Sidecars() {
 		if !s.Profile.HasSidecar(c) {
 			continue
 		}
@@ -84,7 +84,7 @@ spec:
 // TestAlterAltersOneSetting: each setting comes out with another value, and no
 // other one does, but for URLs that follow from it.
 func TestAlterAltersOneSetting(t *testing.T) {
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	for _, x := range base.All() {
 		altered := x.Alter(base)
 		changed := 0
@@ -106,7 +106,7 @@ func TestLaterInputsWin(t *testing.T) {
 			return strings.Contains(strings.Join(names, " "), field)
 		}}}
 	}
-	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	in := identity.Inputs{
 		Config:        has("armature.yaml", "spec.identity.inbound.port", "spec.identity.inbound.targetPort", "spec.identity.tokenExchange.issuer", "spec.components.auth-proxy.image"),
 		TokenExchange: has("exchange.yaml", "spec.inbound.targetPort", "spec.clientRegistration.keycloak.realm"),

@@ -9,7 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // This file is what AuthBridge asks of the agent's containers, as of rossoctl/cortex da955ea.
@@ -23,7 +23,7 @@ const noProxy = "127.0.0.1,localhost"
 // authBridge appends the variables by which an application finds its port and the
 // forward proxy, and records them. A variable that the author set stays.
 func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings, pod krm.PodTemplate) []byte {
-	if !s.On(profile.AuthBridgeProxy) {
+	if !s.On(sidecars.AuthBridgeProxy) {
 		return env
 	}
 	name, own := c.Get("name").Text(), c.Get("env")
@@ -54,7 +54,7 @@ func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings, pod kr
 // movesAgent reports whether a container is the agent's, and listens where the
 // variable PORT says.
 func movesAgent(c krm.Node, s *identity.Settings, pod krm.PodTemplate) bool {
-	return s.On(profile.AuthBridgeProxy) && s.Inbound.Enabled && c.Get("name").Text() == identity.AgentContainer(pod).Get("name").Text()
+	return s.On(sidecars.AuthBridgeProxy) && s.Inbound.Enabled && c.Get("name").Text() == identity.AgentContainer(pod).Get("name").Text()
 }
 
 // overwritePort gives the author's variable PORT the value of the agent's new port.
@@ -83,7 +83,7 @@ func authBridgeValue(variable, value string) bool {
 // checkAuthBridge finds what keeps an agent from moving to another port, and its
 // requests from the forward proxy.
 func checkAuthBridge(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (findings []krm.Finding) {
-	if !s.On(profile.AuthBridgeProxy) {
+	if !s.On(sidecars.AuthBridgeProxy) {
 		return nil
 	}
 	if s.Inbound.Enabled {

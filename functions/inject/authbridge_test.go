@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/armature-dev/armature/e2e/sidecars/authbridge"
+	"github.com/armature-dev/armature/e2e/fakesidecars/authbridge"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // bridged renders the profile authbridge with more settings, for a workload with
@@ -74,7 +74,7 @@ func TestAuthBridgeModes(t *testing.T) {
 				container := p.containers[name]
 				image, _, _ := strings.Cut(container.Image[strings.LastIndexByte(container.Image, '/')+1:], ":")
 				got.Images = append(got.Images, image)
-				if name == profile.ProxyInit {
+				if name == sidecars.ProxyInit {
 					continue
 				}
 				for _, port := range container.Ports {

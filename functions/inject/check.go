@@ -11,7 +11,7 @@ import (
 	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // Check finds what would break a workload that is to be injected: names and
@@ -27,9 +27,9 @@ func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 		return findings
 	}
 	spec := pod.Spec()
-	if n := spec.Get("hostNetwork"); n.Is("true") && s.On(profile.ProxyInit) {
+	if n := spec.Get("hostNetwork"); n.Is("true") && s.On(sidecars.ProxyInit) {
 		hint := fmt.Sprintf("drop hostNetwork, or annotate %s/proxy-init: disabled", s.Prefix)
-		if s.Profile.FollowsPorts && s.On(profile.EnvoyProxy) { // which gets no traffic otherwise
+		if s.Profile.FollowsPorts && s.On(sidecars.EnvoyProxy) { // which gets no traffic otherwise
 			hint = fmt.Sprintf("drop hostNetwork, or take the mode %s and annotate %s/proxy-init: disabled", identity.ModeProxySidecar, s.Prefix)
 		}
 		report(krm.Error, "host-network", n, "proxy-init would redirect the traffic of the whole node", hint)
@@ -73,7 +73,7 @@ func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 		if own := ownTelemetry(c); s.Trace.Enabled && own.Exists() {
 			report(krm.Info, "own-telemetry", own, fmt.Sprintf("the application sets %s itself, so that its SDK does not read %s", own.Get("name").Text(), agenttrace.ConfigFile), "")
 		}
-		if uid := c.Get("securityContext", "runAsUser"); (s.On(profile.EnvoyProxy) || s.On(profile.AuthBridgeProxy) && s.Outbound.Intercept) && uid.Is(proxyUID) {
+		if uid := c.Get("securityContext", "runAsUser"); (s.On(sidecars.EnvoyProxy) || s.On(sidecars.AuthBridgeProxy) && s.Outbound.Intercept) && uid.Is(proxyUID) {
 			report(krm.Warning, "proxy-user", uid, "the application runs as the proxy's user, so none of its traffic is intercepted",
 				"give it another runAsUser")
 		}
@@ -84,11 +84,11 @@ func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 // checkVolumes finds the author's volumes that have the name of an injected one.
 // Those that the sidecars can use they share.
 func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
-	reserved := profile.ReservedVolumes()
+	reserved := sidecars.ReservedVolumes()
 	for v := range spec.Get("volumes").Items() {
 		name := v.Get("name")
 		text := name.Text()
-		shared := profile.Shares(s, text)
+		shared := sidecars.Shares(s, text)
 		switch {
 		case slices.Contains(reserved, text):
 			findings = append(findings, o.Finding(krm.Error, "inject/reserved-volume", name, fmt.Sprintf("%q is the name of an injected volume", text),
@@ -142,7 +142,7 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 			}
 		})
 	}
-	if s.On(profile.AuthProxy) && len(declared) > 0 && !slices.Contains(declared, s.Inbound.TargetPort) && !krm.Failed(findings) {
+	if s.On(sidecars.AuthProxy) && len(declared) > 0 && !slices.Contains(declared, s.Inbound.TargetPort) && !krm.Failed(findings) {
 		findings = append(findings, o.Finding(krm.Warning, "inject/target-port", spec.Get("containers"),
 			fmt.Sprintf("auth-proxy forwards to port %d, which no container declares", s.Inbound.TargetPort),
 			fmt.Sprintf("annotate %s: \"%d\"", s.TargetPortAnnotation(), declared[0])))
@@ -214,7 +214,7 @@ func hookPort(c, port krm.Node) int {
 
 // guards reports whether a proxy takes what arrives at a port of the pod.
 func guards(s *identity.Settings, port int) bool {
-	if s.On(profile.EnvoyProxy) && s.Outbound.Intercept {
+	if s.On(sidecars.EnvoyProxy) && s.Outbound.Intercept {
 		return !slices.Contains(s.Outbound.ExcludeInboundPorts, port)
 	}
 	return port == s.Inbound.Port
@@ -226,7 +226,7 @@ func portRemedy(s *identity.Settings, l identity.Listener, declared *[]int) stri
 	switch {
 	case l.Annotation() == "":
 		return fmt.Sprintf("move the application to another port, because this one is built into the injected program; or do without that program: annotate %s/%s: disabled", s.Prefix, l.Component)
-	case l.Name == profile.AuthProxy && !slices.Contains(*declared, s.Inbound.TargetPort): // which is free for it
+	case l.Name == sidecars.AuthProxy && !slices.Contains(*declared, s.Inbound.TargetPort): // which is free for it
 		*declared = append(*declared, s.Inbound.TargetPort)
 		return fmt.Sprintf("annotate %s: \"%d\" and %s: \"%d\"", s.TargetPortAnnotation(), l.Port, l.Annotation(), s.Inbound.TargetPort)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // Where the identity provider is a cloud, the application itself asks it for
@@ -18,15 +18,15 @@ import (
 // cloudMounts are the mounts of an application container by path, with the volumes.
 func cloudMounts(s *identity.Settings) [2]struct{ path, volume string } {
 	return [...]struct{ path, volume string }{
-		{profile.MountPath, profile.ConfigVolume},
-		{profile.TokenPath, profile.SVIDVolume(s)},
+		{sidecars.MountPath, sidecars.ConfigVolume},
+		{sidecars.TokenPath, sidecars.SVIDVolume(s)},
 	}
 }
 
 // cloud adds to the record what a container gets, and gives it as entries of
 // volumeMounts and env. A variable that the author set stays.
 func (r *record) cloud(c krm.Node, s *identity.Settings) (mounts, env []byte) {
-	variable, file := profile.CloudFile(s)
+	variable, file := sidecars.CloudFile(s)
 	if variable == "" {
 		return nil, nil
 	}
@@ -56,7 +56,7 @@ func note(in *map[string][]string, container, value string) {
 
 // checkCloud finds what keeps an application from the credentials of the cloud.
 func checkCloud(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
-	variable, file := profile.CloudFile(s)
+	variable, file := sidecars.CloudFile(s)
 	if variable == "" {
 		return nil
 	}
@@ -90,7 +90,7 @@ func itemNamed(list krm.Node, name string) krm.Node {
 // the value that it got.
 func (r *record) set(container string, variable krm.Node) bool {
 	name, value := variable.Get("name").Text(), variable.Get("value").Text()
-	return r.has(r.Env, container, name) && (strings.HasPrefix(value, profile.MountPath+"/") || value == agenttrace.ConfigFile || authBridgeValue(name, value))
+	return r.has(r.Env, container, name) && (strings.HasPrefix(value, sidecars.MountPath+"/") || value == agenttrace.ConfigFile || authBridgeValue(name, value))
 }
 
 // has looks a value up under its container. A container that the record does not

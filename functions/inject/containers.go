@@ -5,7 +5,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // AppendContainer appends a sidecar of the workload's profile as an item of the pod's
@@ -41,7 +41,7 @@ func AppendTraceMount(dst []byte, s *identity.Settings) []byte {
 	if !s.Trace.Enabled {
 		return dst
 	}
-	return append(dst, "- name: "+profile.TraceVolume+"\n  mountPath: "+agenttrace.MountPath+"\n  readOnly: true\n"...)
+	return append(dst, "- name: "+sidecars.TraceVolume+"\n  mountPath: "+agenttrace.MountPath+"\n  readOnly: true\n"...)
 }
 
 // telemetry appends the variable by which an SDK finds its configuration, unless the

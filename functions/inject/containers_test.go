@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
@@ -27,7 +27,7 @@ func weatherAgent() identity.Workload {
 
 // kagenti is the configuration of the profile of source 001.
 func kagenti() *api.RenderConfig {
-	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti), Trace: &api.TraceSpec{}}}
+	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti), Trace: &api.TraceSpec{}}}
 }
 
 // config is that of the profile of source 001, unless the specification has another one.
@@ -42,7 +42,7 @@ func config(t *testing.T, spec string) *api.RenderConfig {
 
 func settings(t *testing.T, cfg *api.RenderConfig, change func(*identity.Workload)) *identity.Settings {
 	t.Helper()
-	base, findings := profile.All().Base(cfg)
+	base, findings := sidecars.All().Base(cfg)
 	if krm.Failed(findings) {
 		t.Fatal(findings)
 	}
@@ -80,7 +80,7 @@ func render(t *testing.T, s *identity.Settings) pod {
 		p.containers[name] = list[0]
 	}
 	var volumes []corev1.Volume
-	text, declared := profile.AppendVolumes(nil, s)
+	text, declared := sidecars.AppendVolumes(nil, s)
 	if err := yaml.UnmarshalStrict(text, &volumes); err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
@@ -466,9 +466,9 @@ func TestExcludedPorts(t *testing.T) {
 }
 
 func TestReservedNames(t *testing.T) {
-	reserved := append(profile.ReservedVolumes(), identity.SharedVolume, identity.SVIDVolume)
-	for _, of := range profile.All().Names() {
-		_, names := profile.AppendVolumes(nil, settings(t, config(t, "  profile: "+of+"\n"), nil))
+	reserved := append(sidecars.ReservedVolumes(), identity.SharedVolume, identity.SVIDVolume)
+	for _, of := range sidecars.All().Names() {
+		_, names := sidecars.AppendVolumes(nil, settings(t, config(t, "  profile: "+of+"\n"), nil))
 		for _, name := range names {
 			if !slices.Contains(reserved, name) {
 				t.Errorf("the volume %s of profile %s is not reserved", name, of)
@@ -485,7 +485,7 @@ func FuzzContainers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, x string) {
 		x = strings.ToValidUTF8(x, "")
-		base, _ := profile.All().Base(kagenti())
+		base, _ := sidecars.All().Base(kagenti())
 		s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 		s.Subject.Name, s.Subject.Kind, s.Subject.Namespace, s.Subject.ServiceAccount = x, x, x, x
 		s.SPIFFE.SocketPath, s.SPIFFE.TrustDomain = "/a/"+x, x
@@ -503,7 +503,7 @@ func FuzzContainers(f *testing.F) {
 			}
 		}
 		var volumes []corev1.Volume
-		items, _ := profile.AppendVolumes(nil, &s)
+		items, _ := sidecars.AppendVolumes(nil, &s)
 		if err := yaml.UnmarshalStrict(items, &volumes); err != nil || len(volumes) != 4 {
 			t.Errorf("%d volumes, %v", len(volumes), err)
 		}
@@ -511,7 +511,7 @@ func FuzzContainers(f *testing.F) {
 }
 
 func BenchmarkContainers(b *testing.B) {
-	base, _ := profile.All().Base(kagenti())
+	base, _ := sidecars.All().Base(kagenti())
 	s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 	var dst []byte
 	b.ReportAllocs()
@@ -520,7 +520,7 @@ func BenchmarkContainers(b *testing.B) {
 		for i := range s.Profile.Sidecars {
 			dst = AppendContainer(dst, &s, &s.Profile.Sidecars[i])
 		}
-		dst, _ = profile.AppendVolumes(dst, &s)
+		dst, _ = sidecars.AppendVolumes(dst, &s)
 	}
 	b.SetBytes(int64(len(dst)))
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
@@ -100,8 +100,8 @@ func (s *state) run(u *contract.Unit) {
 				"set imagePullSecrets in the pod template for private images, or serviceAccountName to an account that has what the agent needs")
 		}
 	}
-	if settings.On(profile.AuthProxy) && profile.Unpublished(settings.Component(profile.AuthProxy).Image) {
-		report(krm.Warning, "unpublished-image", fmt.Sprintf("%q was never published", settings.Component(profile.AuthProxy).Image), profile.UnpublishedRemedy)
+	if settings.On(sidecars.AuthProxy) && sidecars.Unpublished(settings.Component(sidecars.AuthProxy).Image) {
+		report(krm.Warning, "unpublished-image", fmt.Sprintf("%q was never published", settings.Component(sidecars.AuthProxy).Image), sidecars.UnpublishedRemedy)
 	}
 }
 

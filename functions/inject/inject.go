@@ -11,7 +11,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/functions/skills"
 )
 
@@ -87,7 +87,7 @@ func (in *Injector) compose(s *identity.Settings) *parts {
 				initNames = append(initNames, x.Name)
 			}
 		}
-		p.volumes.Text, volumes = profile.AppendVolumes(nil, s)
+		p.volumes.Text, volumes = sidecars.AppendVolumes(nil, s)
 		p.mount.Text = AppendTraceMount(nil, s)
 	}
 	if k := in.skills; k != nil {

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // TestPodSecurity asks Kubernetes' own evaluator. All but proxy-init pass
@@ -31,7 +31,7 @@ func TestPodSecurity(t *testing.T) {
 		for _, c := range render(t, s).containers {
 			pod.InitContainers = append(pod.InitContainers, c)
 		}
-		volumes, _ := profile.AppendVolumes(nil, s)
+		volumes, _ := sidecars.AppendVolumes(nil, s)
 		if err := yaml.UnmarshalStrict(volumes, &pod.Volumes); err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // TestAuthorVolumes: every sidecar that shares credentials mounts the author's
@@ -28,16 +28,16 @@ func TestAuthorVolumes(t *testing.T) {
 			}
 		}
 		for _, want := range []struct{ container, path, volume string }{
-			{profile.SpiffeHelper, s.SPIFFE.TokenDir, svid},
-			{profile.ClientRegistration, "/shared", "shared-data"},
-			{profile.ClientRegistration, "/opt", svid},
-			{profile.EnvoyProxy, "/shared", "shared-data"},
+			{sidecars.SpiffeHelper, s.SPIFFE.TokenDir, svid},
+			{sidecars.ClientRegistration, "/shared", "shared-data"},
+			{sidecars.ClientRegistration, "/opt", svid},
+			{sidecars.EnvoyProxy, "/shared", "shared-data"},
 		} {
 			if got := mounts[want.container][want.path]; got != want.volume {
 				t.Errorf("%s: %s has %q at %s, and not %s", of, want.container, got, want.path, want.volume)
 			}
 		}
-		_, declared := profile.AppendVolumes(nil, s)
+		_, declared := sidecars.AppendVolumes(nil, s)
 		for _, name := range declared {
 			if name == "armature-shared" || name == identity.SharedVolume || name == identity.SVIDVolume {
 				t.Errorf("%s: %s is declared again", of, name)

@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/functions/skills"
 )
 
@@ -120,7 +120,7 @@ func needs(s *identity.Settings) (calls []call) {
 	if s.TraceOnly {
 		return calls
 	}
-	if s.Registration.Enabled && s.On(profile.ClientRegistration) {
+	if s.Registration.Enabled && s.On(sidecars.ClientRegistration) {
 		switch s.Registration.Provider {
 		case "aws":
 			add(cmp.Or(s.Registration.AWS.STSEndpoint, "https://sts."+s.Registration.AWS.Region+".amazonaws.com"))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // makers are kinds that make a Secret or ConfigMap in the cluster, under the
@@ -35,7 +35,7 @@ func (p *Package) Collect(o *krm.Object) {
 	switch o.Kind {
 	case "ConfigMap":
 		facts.add(o.Get("data"), o.Get("binaryData"))
-		facts.guarded = guardedPort(o.Get("data", profile.AuthBridgeYAML).Text())
+		facts.guarded = guardedPort(o.Get("data", sidecars.AuthBridgeYAML).Text())
 	case "Secret":
 		facts.add(o.Get("data"), o.Get("stringData"))
 	case "Namespace":
@@ -177,7 +177,7 @@ func newPod(o *krm.Object, template krm.PodTemplate) *pod {
 	for key, value := range template.Template.Get("metadata", "labels").Fields() {
 		p.labels[key] = value.Text()
 	}
-	if p.injected && template.Spec().Get("volumes").Named("name", profile.SocketVolume).Exists() {
+	if p.injected && template.Spec().Get("volumes").Named("name", sidecars.SocketVolume).Exists() {
 		p.account = cmp.Or(template.Spec().Get("serviceAccountName").Text(), template.Spec().Get("serviceAccount").Text(), defaultAccount)
 	}
 	switch o.Kind { // and those that a controller sets
@@ -199,10 +199,10 @@ func newPod(o *krm.Object, template krm.PodTemplate) *pod {
 			}
 		}
 	}
-	if p.redirects == profile.AuthBridgeProxy {
-		p.config = template.Spec().Get("volumes").Named("name", profile.ConfigVolume).Get("configMap", "name").Text()
+	if p.redirects == sidecars.AuthBridgeProxy {
+		p.config = template.Spec().Get("volumes").Named("name", sidecars.ConfigVolume).Get("configMap", "name").Text()
 	}
-	if !slices.ContainsFunc(p.containers, func(c container) bool { return c.name == profile.ProxyInit }) {
+	if !slices.ContainsFunc(p.containers, func(c container) bool { return c.name == sidecars.ProxyInit }) {
 		p.redirects, p.proxyUID = "", ""
 	}
 	return p
@@ -210,15 +210,15 @@ func newPod(o *krm.Object, template krm.PodTemplate) *pod {
 
 func (p *pod) proxies(c *container) {
 	switch c.name {
-	case profile.AuthProxy:
+	case sidecars.AuthProxy:
 		p.authProxy = c.port("auth-proxy")
-	case profile.ProxyInit:
+	case sidecars.ProxyInit:
 		for number := range strings.SplitSeq(c.node.Get("env").Named("name", "INBOUND_PORTS_EXCLUDE").Get("value").Text(), ",") {
 			if port, err := strconv.Atoi(number); err == nil {
 				p.open = append(p.open, port)
 			}
 		}
-	case profile.EnvoyProxy, profile.AuthBridgeProxy:
+	case sidecars.EnvoyProxy, sidecars.AuthBridgeProxy:
 		p.inbound = c.port("envoy-inbound")
 		p.redirects, p.proxyUID = c.name, c.node.Get("securityContext", "runAsUser").Text()
 	}
@@ -335,7 +335,7 @@ func unquoted(s string) string {
 
 // component reports whether a container is one of those that are injected.
 func component(name string) bool {
-	return slices.Contains(profile.All().Sidecars(), name)
+	return slices.Contains(sidecars.All().Sidecars(), name)
 }
 
 // more says how many more places there are: "" or " (and 3 more)".

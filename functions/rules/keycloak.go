@@ -5,7 +5,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // keycloakAdminRule finds credentials with which a pod could take over a realm.
@@ -17,7 +17,7 @@ const adminPassword = "KEYCLOAK_ADMIN_PASSWORD"
 // needsKeycloakAdmin reports whether the profile has a client-registration, which
 // cannot work without those credentials.
 func needsKeycloakAdmin(config *api.RenderConfig) bool {
-	return profile.All().Configured(config).HasSidecar(profile.ClientRegistration)
+	return sidecars.All().Configured(config).HasSidecar(sidecars.ClientRegistration)
 }
 
 // keycloakAdmin reports a Secret once for the namespace that holds it, whether the
@@ -26,7 +26,7 @@ func keycloakAdmin(c *checker) {
 	report := func(at krm.Node, secret string) {
 		c.once(krm.Home(c.Namespace)+"/"+secret, at,
 			"the Secret, in a namespace of agents, has the credentials of Keycloak's administrator",
-			"let SPIFFE identify the client (spec.profile: "+profile.AuthBridge+"), or keep the credentials in the namespace of a program that registers clients for others")
+			"let SPIFFE identify the client (spec.profile: "+sidecars.AuthBridge+"), or keep the credentials in the namespace of a program that registers clients for others")
 	}
 	if c.Kind == "Secret" || c.Kind == "SealedSecret" {
 		for _, data := range [...]krm.Node{c.Get("data"), c.Get("stringData"), c.Get("spec", "encryptedData")} {
@@ -64,7 +64,7 @@ func (p *Package) isAgent(pod *pod) bool {
 		return true
 	}
 	for _, x := range pod.containers {
-		if x.name == profile.AuthBridgeProxy || x.name == profile.ClientRegistration {
+		if x.name == sidecars.AuthBridgeProxy || x.name == sidecars.ClientRegistration {
 			return true
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // number is a port as the API server reads it; what is not a number stays a text.
@@ -86,7 +86,7 @@ func reservedName(c *checker) {
 	}
 	for v := range c.pod.Spec().Get("volumes").Items() {
 		// The published names are too common to be reported.
-		if name := v.Get("name"); strings.HasPrefix(name.Text(), "armature-") && slices.Contains(profile.ReservedVolumes(), name.Text()) {
+		if name := v.Get("name"); strings.HasPrefix(name.Text(), "armature-") && slices.Contains(sidecars.ReservedVolumes(), name.Text()) {
 			c.report(name, fmt.Sprintf("%q is the name of an injected volume, but nothing was injected by a render", name.Text()), "rename it")
 		}
 	}
@@ -173,9 +173,9 @@ func proxyUser(c *checker) {
 	}
 }
 
-// sidecars are programs that run until they are stopped, by the name of
+// longRunning are programs that run until they are stopped, by the name of
 // their container or image.
-var sidecars = []string{
+var longRunning = []string{
 	"asya-sidecar", "auth-proxy", "aws-otel-collector", "client-registration", "cloud-sql-proxy", "cloudsql-proxy", "consul-dataplane", "daprd",
 	"datadog-agent", "envoy", "envoy-proxy", "filebeat", "fluent-bit", "fluentd", "istio-proxy", "kuma-sidecar", "linkerd-proxy", "oauth2-proxy",
 	"opentelemetry-collector", "opentelemetry-collector-contrib", "otel-agent", "otel-collector", "otelcol", "promtail", "spiffe-helper", "vault-agent",
@@ -191,7 +191,7 @@ func jobSidecar(c *checker) {
 	}
 	for n := range list.Items() {
 		name, image := n.Get("name").Text(), repository(n.Get("image").Text())
-		if slices.Contains(sidecars, name) || slices.Contains(sidecars, path.Base(image)) {
+		if slices.Contains(longRunning, name) || slices.Contains(longRunning, path.Base(image)) {
 			c.report(n.Get("name"), fmt.Sprintf("%s keeps running after the others, so the %s never finishes", name, c.Kind),
 				"move it to initContainers with restartPolicy: Always (Kubernetes 1.29 and later)")
 		}

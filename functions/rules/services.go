@@ -9,7 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // bypassAuthProxy looks at where the ports of a Service end, and at the list of ports that
@@ -42,9 +42,9 @@ func (p *Package) past(pod *pod, number int) (proxy, hint string) {
 	guarded := p.guarded(pod)
 	switch {
 	case pod.authProxy != 0 && number != pod.authProxy && number != pod.inbound:
-		return profile.AuthProxy, fmt.Sprintf("set targetPort: auth-proxy (%d)", pod.authProxy)
+		return sidecars.AuthProxy, fmt.Sprintf("set targetPort: auth-proxy (%d)", pod.authProxy)
 	case pod.authProxy == 0 && pod.inbound != 0 && slices.Contains(pod.open, number):
-		return profile.EnvoyProxy, fmt.Sprintf("remove %d from excludeInboundPorts", number)
+		return sidecars.EnvoyProxy, fmt.Sprintf("remove %d from excludeInboundPorts", number)
 	case guarded != 0 && guarded != number:
 		return "AuthBridge", fmt.Sprintf("set targetPort: %d, where AuthBridge checks tokens", guarded)
 	}

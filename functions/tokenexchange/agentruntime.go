@@ -7,7 +7,7 @@ import (
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // runtimes are the AgentRuntimes of a package.
@@ -58,7 +58,7 @@ func (r *runtimes) run(u *contract.Unit) {
 	u.Consumed = false
 	u.Report(krm.Warning, "agent-runtime/profile", o.Get("kind"),
 		fmt.Sprintf("an AgentRuntime configures AuthBridge, which the profile %s does not have", r.pkg.Identity.Profile().Name),
-		"set spec.profile: "+profile.AuthBridge+" in the RenderConfig, or leave the workload to Kagenti's operator")
+		"set spec.profile: "+sidecars.AuthBridge+" in the RenderConfig, or leave the workload to Kagenti's operator")
 }
 
 // of gives the AgentRuntime of a workload as its author wrote it, nil for none.

@@ -10,13 +10,13 @@ import (
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // AppendConfigMap appends the workload's ConfigMap as a YAML document without
 // separators.
 func AppendConfigMap(dst []byte, s *identity.Settings) []byte {
-	return s.AppendConfigMap(dst, identity.TokenExchangeConfigMap, profile.AppendData)
+	return s.AppendConfigMap(dst, identity.TokenExchangeConfigMap, sidecars.AppendData)
 }
 
 //go:embed README.md

@@ -8,7 +8,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // config finds the keys of ConfigMaps and Secrets whose values differ.
@@ -57,7 +57,7 @@ func (c *comparison) files(w *Workload, o *krm.Object, pod krm.PodTemplate) {
 	}
 	u := usage{c: c, namespace: w.Object.Namespace, atStart: make(map[string]bool), mounted: make(map[string]bool)}
 	spec := pod.Spec()
-	components, injected := profile.All().Sidecars(), inject.Injected(o)
+	components, injected := sidecars.All().Sidecars(), inject.Injected(o)
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for container := range spec.Get(list).Items() {
 			u.reads(u.atStart, krm.EnvironmentReferences(container))
@@ -92,7 +92,7 @@ func (u *usage) changed(to map[string]bool, kind, name, only string) {
 	for k, v := range u.c.changedKeys[key{"", kind, u.namespace, name, ""}] {
 		switch name := kind + " " + name + ": " + k; {
 		case only != "" && only != k:
-		case u.component && profile.NeedsRestart(k, v.was, v.is):
+		case u.component && sidecars.NeedsRestart(k, v.was, v.is):
 			u.atStart[name] = true
 		default:
 			to[name] = true

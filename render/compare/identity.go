@@ -7,7 +7,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // identity names what others know a workload by, and whom it may talk to as
@@ -25,13 +25,13 @@ func (c *comparison) identity(s *side, i *item) map[string]string {
 		facts["SPIFFE ID"] = spiffeID(&x)
 		facts["JWT audience"] = x.SPIFFE.Audience
 	}
-	if x.On(profile.ClientRegistration) {
+	if x.On(sidecars.ClientRegistration) {
 		facts["client"] = client(&x)
 	}
 	if x.Inbound.Enabled {
 		facts["inbound"] = inbound(&x)
 	}
-	if x.On(profile.EnvoyProxy) && x.Outbound.TokenExchange {
+	if x.On(sidecars.EnvoyProxy) && x.Outbound.TokenExchange {
 		for n, r := range x.Outbound.Rules {
 			facts[fmt.Sprintf("route %d", n+1)] = r.Host + " -> " + target(&r)
 		}

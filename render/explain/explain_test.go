@@ -13,13 +13,13 @@ import (
 	"github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/explain"
 )
 
 // kagenti is the configuration of the profile of source 001.
-var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti), Trace: &api.TraceSpec{}}}
+var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti), Trace: &api.TraceSpec{}}}
 
 // explanationOf explains a file of an archive.
 func explanationOf(t *testing.T, archive, file string, pick explain.Selection) (explain.Explanation, error) {

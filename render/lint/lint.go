@@ -12,8 +12,8 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -30,7 +30,7 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 	if err != nil {
 		return nil, stats, err
 	}
-	settings, _ := profile.All().Base(opt.Config)
+	settings, _ := sidecars.All().Base(opt.Config)
 	l := linter{
 		src: src, opt: &opt, rules: rules.New(opt.Config, settings.Prefix),
 		shapes: make(map[string]bool), contested: make(map[string]bool), reported: make(map[place]*unit),

@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/migrate"
@@ -95,7 +95,7 @@ func TestMigrate(t *testing.T) {
 }
 
 // kagenti is the configuration of the profile that has what the first webhook injected.
-var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti), Trace: &api.TraceSpec{}}}
+var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti), Trace: &api.TraceSpec{}}}
 
 func migrated(t *testing.T, src render.Source, harness []byte) (map[string][]byte, []migrate.Report, []krm.Finding) {
 	t.Helper()

@@ -9,7 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -86,7 +86,7 @@ func (m *migration) rendered(opt render.Options) (map[krm.Ref]identity.Settings,
 			src.Files = append(src.Files, f)
 		}
 	}
-	after := sidecars{containers: make(map[krm.Ref]map[string]foreign.Container), config: make(map[string]string)}
+	after := containersAfter{containers: make(map[krm.Ref]map[string]foreign.Container), config: make(map[string]string)}
 	findings, _, err := render.Stream(src, render.Options{
 		Config: opt.Config, Lock: opt.Lock, Functions: opt.Functions, Version: opt.Version, Workers: 1, Beside: true,
 		Observe: func(u *contract.Unit) {
@@ -107,8 +107,8 @@ func (m *migration) rendered(opt render.Options) (map[krm.Ref]identity.Settings,
 	return settings, findings, err
 }
 
-// sidecars are what a render gives to the workloads that the webhook had injected.
-type sidecars struct {
+// containersAfter are what a render gives to the workloads that the webhook had injected.
+type containersAfter struct {
 	containers map[krm.Ref]map[string]foreign.Container
 	config     map[string]string // by namespace, ConfigMap and key
 }
@@ -116,7 +116,7 @@ type sidecars struct {
 func configKey(namespace, name, key string) string { return namespace + " " + name + " " + key }
 
 // add reads a rendered file.
-func (s *sidecars) add(f render.File, removed map[krm.Ref][]foreign.Container) {
+func (s *containersAfter) add(f render.File, removed map[krm.Ref][]foreign.Container) {
 	render.Objects(f, func(o *krm.Object) {
 		if o.Kind == "ConfigMap" {
 			for key, value := range o.Get("data").Fields() {
@@ -144,7 +144,7 @@ func (s *sidecars) add(f render.File, removed map[krm.Ref][]foreign.Container) {
 
 // lost compares the containers that are taken out of a workload with those that a render
 // puts in.
-func (s *sidecars) lost(workload krm.Ref, removed map[krm.Ref][]foreign.Container) (all []Lost) {
+func (s *containersAfter) lost(workload krm.Ref, removed map[krm.Ref][]foreign.Container) (all []Lost) {
 	for _, was := range removed[workload] {
 		is, there := s.containers[workload][was.Name]
 		if !there {
@@ -179,7 +179,7 @@ func keepPorts(s identity.Settings, declared []int) (kept []foreign.Annotation) 
 	if len(declared) == 0 || slices.ContainsFunc(s.InjectedPorts(), fixed) {
 		return nil
 	}
-	if s.On(profile.AuthProxy) && !slices.Contains(declared, s.Inbound.TargetPort) {
+	if s.On(sidecars.AuthProxy) && !slices.Contains(declared, s.Inbound.TargetPort) {
 		add(s.TargetPortAnnotation(), declared[0], "auth-proxy forwards to it, since the application declares it")
 		s.Inbound.TargetPort = declared[0]
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/compare"
 	"github.com/armature-dev/armature/render/explain"
@@ -24,7 +24,7 @@ import (
 )
 
 // kagenti is the configuration of the profile of source 001.
-var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti), Trace: &api.TraceSpec{}}}
+var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti), Trace: &api.TraceSpec{}}}
 
 // explained renders files and prints the page of the first.
 func explained(t testing.TB, files ...render.File) string {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -32,7 +32,7 @@ func NextStep(cmd *cobra.Command, folder string) error {
 // unlabelled returns the workloads of a source that say neither that they are to be injected
 // nor that they are not, each with its file and line, and the label by which they say so.
 func (m *Manifests) unlabelled(src render.Source, opt render.Options) (workloads []string, label string, err error) {
-	settings, _ := profile.All().Base(opt.Config)
+	settings, _ := sidecars.All().Base(opt.Config)
 	label = settings.Prefix + "/inject"
 	for _, f := range src.Files {
 		if f.AsIs || !render.IsManifest(f.Path) {

@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
@@ -50,7 +50,7 @@ type component struct{ there, ready bool }
 // it is in each of them.
 func components(pods []*corev1.Pod) map[string]component {
 	found := make(map[string]component)
-	for _, name := range profile.All().Sidecars() {
+	for _, name := range sidecars.All().Sidecars() {
 		x := component{ready: len(pods) > 0}
 		for _, p := range pods {
 			x.there = x.there || slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool { return c.Name == name })
@@ -83,7 +83,7 @@ func templateMounts(w *unstructured.Unstructured, configMap string) bool {
 
 // tokenExchange is 001's status of a TokenExchange, for the workload it targets.
 func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*corev1.Pod) TokenExchange {
-	p := cmp.Or(profileOf(w), profile.All().Named(profile.Kagenti))
+	p := cmp.Or(profileOf(w), sidecars.All().Named(sidecars.Kagenti))
 	t := TokenExchange{Target: w.GetKind() + "/" + w.GetName()}
 	t.ConfigMapName = p.ConfigMapName(w.GetName())
 	cm, resource := l.configMap(w, t.ConfigMapName)
@@ -91,23 +91,23 @@ func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*corev1.Pod) T
 	configured := slices.DeleteFunc(running(pods), func(p *corev1.Pod) bool { return !mounts(&p.Spec, t.ConfigMapName) })
 	t.ConfiguredPods = len(configured)
 	c := components(configured)
-	inbound := c[profile.AuthProxy]
+	inbound := c[sidecars.AuthProxy]
 	if !inbound.there {
-		inbound = c[profile.EnvoyProxy] // the published generation
+		inbound = c[sidecars.EnvoyProxy] // the published generation
 	}
 	if !inbound.there {
-		inbound = c[profile.AuthBridgeProxy]
+		inbound = c[sidecars.AuthBridgeProxy]
 	}
 	t.IdentityStatus = &api.IdentityStatus{
-		SPIFFEEnabled: c[profile.SpiffeHelper].there, IDPRegistered: c[profile.ClientRegistration].ready,
-		InboundProxyReady: inbound.ready, OutboundProxyReady: c[profile.EnvoyProxy].ready,
+		SPIFFEEnabled: c[sidecars.SpiffeHelper].there, IDPRegistered: c[sidecars.ClientRegistration].ready,
+		InboundProxyReady: inbound.ready, OutboundProxyReady: c[sidecars.EnvoyProxy].ready,
 	}
-	if !p.HasSidecar(profile.SpiffeHelper) { // one proxy both ways, which holds the identity; nothing in the pod registers
+	if !p.HasSidecar(sidecars.SpiffeHelper) { // one proxy both ways, which holds the identity; nothing in the pod registers
 		t.IdentityStatus = &api.IdentityStatus{
 			SPIFFEEnabled: inbound.there && slices.ContainsFunc(configured, hasSVIDs), InboundProxyReady: inbound.ready, OutboundProxyReady: inbound.ready,
 		}
 	}
-	switch why := trouble(configured, profile.All().Sidecars()); {
+	switch why := trouble(configured, sidecars.All().Sidecars()); {
 	case cm == nil:
 		t.Phase, t.Message = Failed, "the ConfigMap "+t.ConfigMapName+" is missing: apply the package again"
 	case why != "":
@@ -125,8 +125,8 @@ func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*corev1.Pod) T
 // profileOf gives the first profile whose ConfigMap the pods of a workload have, nil for
 // none.
 func profileOf(w *unstructured.Unstructured) *identity.Profile {
-	for _, name := range profile.All().Names() {
-		if p := profile.All().Named(name); templateMounts(w, p.ConfigMapName(w.GetName())) {
+	for _, name := range sidecars.All().Names() {
+		if p := sidecars.All().Named(name); templateMounts(w, p.ConfigMapName(w.GetName())) {
 			return p
 		}
 	}
@@ -159,7 +159,7 @@ func trouble(pods []*corev1.Pod, names []string) string {
 
 func waiting(c map[string]component) string {
 	var names []string
-	for _, name := range profile.All().Sidecars() {
+	for _, name := range sidecars.All().Sidecars() {
 		if x := c[name]; x.there && !x.ready {
 			names = append(names, name)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 func weatherAgent() identity.Workload {
@@ -38,7 +38,7 @@ func settings(t *testing.T, spec string) *identity.Settings {
 			t.Fatal(err)
 		}
 	}
-	base, _ := profile.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
+	base, _ := sidecars.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
 	s, findings := identity.Resolve(&base, weatherAgent(), nil, at, nil)
 	if krm.Failed(findings) {
 		t.Fatal(findings)
@@ -264,7 +264,7 @@ func FuzzAttributes(f *testing.F) {
 		if !scalar.Portable(x) {
 			return // an error finding: identity/dollar
 		}
-		base, _ := profile.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
+		base, _ := sidecars.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
 		s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 		s.Trace.Attributes = []identity.Attribute{{Name: "key", Value: x}, {Name: "k" + x, Value: x}}
 		s.Trace.MLflow = identity.MLflow{Enabled: true, TrackingURI: x, ExperimentName: x}
@@ -288,7 +288,7 @@ func FuzzAttributes(f *testing.F) {
 }
 
 func BenchmarkAppendConfigMap(b *testing.B) {
-	base, _ := profile.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
+	base, _ := sidecars.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
 	s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 	var dst []byte
 	b.ReportAllocs()

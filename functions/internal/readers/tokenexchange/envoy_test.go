@@ -29,7 +29,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // parseEnvoy decodes envoy.yaml as Envoy does and runs its validation, on the
@@ -94,7 +94,7 @@ func TestEnvoy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settings(t, kagenti(), test.te)
-			bootstrap := parseEnvoy(t, file(t, s, profile.EnvoyYAML))
+			bootstrap := parseEnvoy(t, file(t, s, sidecars.EnvoyYAML))
 			listeners := bootstrap.GetStaticResources().GetListeners()
 			if len(listeners) != 2 {
 				t.Fatalf("%d listeners", len(listeners))
@@ -143,14 +143,14 @@ func TestRequiredScopes(t *testing.T) {
       issuer: https://idp.example.com/realms/x
       jwksUrl: https://idp.example.com:8443/certs
       requiredScopes: ["agent:invoke", "a.b"]`)
-	base, _ := profile.All().Base(kagenti())
+	base, _ := sidecars.All().Base(kagenti())
 	w := weatherAgent()
 	w.Probes = []identity.Probe{{Path: "/health?full=1"}, {Path: "/"}}
 	s, findings := identity.Resolve(&base, w, te, nil, nil)
 	if krm.Failed(findings) {
 		t.Fatal(findings)
 	}
-	bootstrap := parseEnvoy(t, file(t, &s, profile.EnvoyYAML))
+	bootstrap := parseEnvoy(t, file(t, &s, sidecars.EnvoyYAML))
 	if got, want := string(file(t, &s, "BYPASS_INBOUND_PATHS")), "/.well-known/*,/healthz,/readyz,/livez,/health"; got != want {
 		t.Errorf("BYPASS_INBOUND_PATHS = %s, want %s", got, want)
 	}
@@ -277,7 +277,7 @@ func TestRoutes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := settings(t, kagenti(), exchange(t, test.te))
 			var got []route
-			if err := yaml.UnmarshalStrict(file(t, s, profile.RoutesYAML), &got); err != nil {
+			if err := yaml.UnmarshalStrict(file(t, s, sidecars.RoutesYAML), &got); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {

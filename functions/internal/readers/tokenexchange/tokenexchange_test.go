@@ -23,7 +23,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
@@ -35,13 +35,13 @@ func weatherAgent() identity.Workload {
 
 // kagenti is the configuration of the profile of source 001.
 func kagenti() *api.RenderConfig {
-	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(profile.Kagenti), Trace: &api.TraceSpec{}}}
+	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti), Trace: &api.TraceSpec{}}}
 }
 
 // settings are those of the weather agent under cfg and te, which may be nil.
 func settings(t *testing.T, cfg *api.RenderConfig, te *api.TokenExchange) *identity.Settings {
 	t.Helper()
-	base, findings := profile.All().Base(cfg)
+	base, findings := sidecars.All().Base(cfg)
 	s, more := identity.Resolve(&base, weatherAgent(), te, nil, nil)
 	if findings = append(findings, more...); krm.Failed(findings) {
 		t.Fatal(findings)
@@ -161,7 +161,7 @@ func TestHelperConf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settings(t, kagenti(), exchange(t, test.te))
-			got := parseHelperConf(t, file(t, s, profile.HelperConf))
+			got := parseHelperConf(t, file(t, s, sidecars.HelperConf))
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -185,7 +185,7 @@ services = sts-endpoint
 sts =
   endpoint_url = https://sts.example.com
 `
-	if diff := cmp.Diff(want, string(file(t, s, profile.AWSConfig))); diff != "" {
+	if diff := cmp.Diff(want, string(file(t, s, sidecars.AWSConfig))); diff != "" {
 		t.Error(diff)
 	}
 	s = settings(t, kagenti(), exchange(t, `spec:
@@ -197,7 +197,7 @@ sts =
       serviceAccountEmail: weather@project.iam.gserviceaccount.com
       projectId: project`))
 	var got map[string]any
-	if err := json.Unmarshal(file(t, s, profile.GCPCredentials), &got); err != nil {
+	if err := json.Unmarshal(file(t, s, sidecars.GCPCredentials), &got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]any{
@@ -261,7 +261,7 @@ func TestConfigMap(t *testing.T) {
 }
 
 func TestConfigMapWithoutNamespace(t *testing.T) {
-	base, _ := profile.All().Base(kagenti())
+	base, _ := sidecars.All().Base(kagenti())
 	w := weatherAgent()
 	w.Namespace = ""
 	s, _ := identity.Resolve(&base, w, nil, nil, nil)
@@ -278,7 +278,7 @@ func FuzzConfigMap(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, x string) {
 		x = strings.ToValidUTF8(x, "")
-		base, _ := profile.All().Base(kagenti())
+		base, _ := sidecars.All().Base(kagenti())
 		s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 		s.SPIFFE.SocketPath, s.SPIFFE.Audience, s.SPIFFE.TokenDir = x, x, x
 		s.Registration.URL, s.Registration.Realm = x, x
@@ -320,7 +320,7 @@ func FuzzConfigMap(f *testing.F) {
 }
 
 func BenchmarkAppendConfigMap(b *testing.B) {
-	base, _ := profile.All().Base(kagenti())
+	base, _ := sidecars.All().Base(kagenti())
 	s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 	var dst []byte
 	b.ReportAllocs()

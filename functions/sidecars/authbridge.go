@@ -1,4 +1,4 @@
-package profile
+package sidecars
 
 import (
 	"crypto/sha256"

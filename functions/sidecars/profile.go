@@ -1,7 +1,7 @@
-// Package profile has the generations of the platform and their sidecars. A profile is
+// Package sidecars has the generations of the platform and their sidecars. A profile is
 // a value in a file of its own. So is a sidecar, with its container, mounts, ports and
 // what it reads of the workload's ConfigMap.
-package profile
+package sidecars
 
 import (
 	"sync"

@@ -31,7 +31,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 
-	"github.com/armature-dev/armature/e2e/sidecars/authbridge"
+	"github.com/armature-dev/armature/e2e/fakesidecars/authbridge"
 	"github.com/armature-dev/armature/functions/multi"
 )
 
