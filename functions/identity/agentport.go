@@ -10,11 +10,8 @@ import (
 // that the author gives the agent with the variable PORT.
 func agentPorts(pod krm.PodTemplate) (ports []int, env int) {
 	for c := range pod.Spec().Get("containers").Items() {
-		for p := range c.Get("ports").Items() {
-			if protocol := p.Get("protocol"); protocol.Is("UDP") || protocol.Is("SCTP") {
-				continue
-			}
-			if port, ok := p.Get("containerPort").Int(); ok && port > 0 && port < 1<<16 { // others are errors of the function inject
+		for _, port := range tcpPorts(c) {
+			if port > 0 { // others are errors of the function inject
 				ports = append(ports, port)
 			}
 		}
@@ -43,10 +40,8 @@ func AgentContainer(pod krm.PodTemplate) (agent krm.Node) {
 		if !agent.Exists() {
 			agent = c
 		}
-		for p := range c.Get("ports").Items() {
-			if protocol := p.Get("protocol"); !protocol.Is("UDP") && !protocol.Is("SCTP") {
-				return c
-			}
+		for range tcpPorts(c) {
+			return c
 		}
 	}
 	return agent

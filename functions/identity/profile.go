@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/internal/block"
 )
 
 // MaxSidecars is how many sidecars a profile has at most.
@@ -20,16 +21,28 @@ type Sidecar struct {
 	// registers the workload's client.
 	Ends, Guards, Registers bool
 
-	// Container appends the fields between its image and its mounts.
-	Container func(dst []byte, s *Settings) []byte
+	// Container returns what the container has beside its image, ports, resources and
+	// mounts.
+	Container func(s *Settings) Container
 	// Mounts are those of the container, nil for none. A volume that a sidecar mounts
 	// is one of the pod.
 	Mounts func(s *Settings) []Mount
-	// Ports appends what listens because of it, nil for none.
-	Ports func(dst []Listener, s *Settings) []Listener
-	// Files and Values append its part of the workload's ConfigMap, nil for none: the
+	// Ports are the ports on which something listens because of the sidecar, nil for
+	// none. Nothing listens on a port whose number is 0. The container's ports, the
+	// clashes and the free ports follow from them.
+	Ports func(s *Settings) []Port
+	// Files and Values are its part of the workload's ConfigMap, nil for none: the
 	// files of all sidecars come before the values of all.
-	Files, Values func(dst []byte, s *Settings) []byte
+	Files, Values func(s *Settings) []block.Node
+}
+
+// Container is what a sidecar's container has by itself. Each part may be absent.
+type Container struct {
+	// Program is the field command or args.
+	Program            block.Node
+	Env                []block.Node
+	Startup, Readiness block.Node
+	Security           block.Node
 }
 
 // Mount is a volume in a container.

@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,7 +102,6 @@ func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	settled := s
 	settled.settle()
 	c.contradictions(&settled)
-	checkMetrics(c, &settled)
 	checkResources(c, &s, nil, nil)
 	return s, c.findings
 }
@@ -262,8 +262,17 @@ func (s *Settings) contradict(c *Checker, w Workload, settled *Settings) []krm.F
 	settled.SPIFFE.Enabled = settled.SPIFFE.Enabled && w.SPIFFE
 	settled.settle()
 	c.contradictions(settled)
-	checkMetrics(c, settled)
 	return c.findings
+}
+
+// contradictions finds settings of which each is right and that are wrong together. s has
+// been settled.
+func (c *Checker) contradictions(s *Settings) {
+	c.portClashes(s)
+	if s.Profile.Rules.Contradictions != nil {
+		s.Profile.Rules.Contradictions(c, s)
+	}
+	c.metricsClash(s)
 }
 
 // settle computes the settings that follow from the given ones, so that a
@@ -296,4 +305,16 @@ func (s *Settings) deriveURLs() {
 	if s.Derived.TokenURL {
 		s.Outbound.TokenURL = realm + "/protocol/openid-connect/token"
 	}
+}
+
+// portOf returns the port of a URL, given or implied by the scheme; 0 for other schemes.
+func portOf(raw string) int {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return 0
+	}
+	if n, err := strconv.Atoi(u.Port()); err == nil {
+		return n
+	}
+	return map[string]int{"http": 80, "https": 443}[u.Scheme]
 }

@@ -6,7 +6,6 @@ import (
 	pathpkg "path"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
@@ -59,7 +58,7 @@ func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 		}
 	}
 	findings = append(findings, checkVolumes(o, spec, s)...)
-	findings = append(findings, checkPorts(o, spec, s)...)
+	findings = append(findings, identity.CheckPorts(o, pod, s)...)
 	findings = append(findings, checkHooks(o, spec, s)...)
 	findings = append(findings, checkCloud(o, spec, s)...)
 	findings = append(findings, checkAuthBridge(o, pod, s)...)
@@ -102,76 +101,6 @@ func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings 
 		}
 	}
 	return findings
-}
-
-// checkPorts compares the TCP ports of the author's containers with those that
-// the sidecars listen on. All of them share the pod's network.
-func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
-	var few [8]int // most pods have no more ports
-	declared := few[:0]
-	ports := func(visit func(at krm.Node, port int, ok bool)) {
-		for _, list := range [...]string{"initContainers", "containers"} {
-			for c := range spec.Get(list).Items() {
-				for p := range c.Get("ports").Items() {
-					if protocol := p.Get("protocol"); protocol.Is("UDP") || protocol.Is("SCTP") {
-						continue // which have ports of their own
-					}
-					n := p.Get("containerPort")
-					port, ok := n.Int()
-					visit(n, port, ok && port > 0 && port < 1<<16)
-				}
-			}
-		}
-	}
-	ports(func(at krm.Node, port int, ok bool) {
-		if ok {
-			declared = append(declared, port)
-		} else if f, unreadable := unreadablePort(o, at, s); unreadable {
-			findings = append(findings, f)
-		}
-	})
-	taken := s.InjectedPorts()
-	clash := func(port int) int {
-		return slices.IndexFunc(taken, func(l identity.Listener) bool { return l.Port == port })
-	}
-	if slices.ContainsFunc(declared, func(port int) bool { return clash(port) >= 0 }) {
-		ports(func(at krm.Node, port int, ok bool) {
-			if i := clash(port); ok && i >= 0 {
-				findings = append(findings, o.Finding(krm.Error, "inject/port-clash", at,
-					fmt.Sprintf("port %d belongs to %s", port, taken[i].Name), portRemedy(s, taken[i], &declared)))
-			}
-		})
-	}
-	if s.On(sidecars.AuthProxy) && len(declared) > 0 && !slices.Contains(declared, s.Inbound.TargetPort) && !krm.Failed(findings) {
-		findings = append(findings, o.Finding(krm.Warning, "inject/target-port", spec.Get("containers"),
-			fmt.Sprintf("auth-proxy forwards to port %d, which no container declares", s.Inbound.TargetPort),
-			fmt.Sprintf("annotate %s: \"%d\"", s.TargetPortAnnotation(), declared[0])))
-	}
-	return findings
-}
-
-// unreadablePort finds a containerPort that is not a port. A variable that somebody replaces after
-// the render is none where annotations name the ports in its place.
-func unreadablePort(o *krm.Object, at krm.Node, s *identity.Settings) (f krm.Finding, found bool) {
-	target, inbound := s.Prefix+"/"+identity.TargetPort, s.Prefix+"/"+identity.InboundPort
-	hint := "write a number without quotes"
-	if _, number := at.Int(); number {
-		hint = "write a number from 1 to 65535"
-	}
-	if strings.Contains(at.Text(), "$") || strings.Contains(at.Text(), "{{") {
-		_, named := o.Annotation(target)
-		if s.Profile.FollowsPorts {
-			_, both := o.Annotation(inbound)
-			named = named && both
-			hint = fmt.Sprintf("a render reads it before Flux or another program replaces the variable: write the number, or annotate %s with the port of the agent's requests and %s with the one on which it is to listen", inbound, target)
-		} else {
-			hint = fmt.Sprintf("a render reads it before Flux or another program replaces the variable: write the number, or annotate %s", target)
-		}
-		if named {
-			return krm.Finding{}, false
-		}
-	}
-	return o.Finding(krm.Error, "inject/unreadable-port", at, fmt.Sprintf("%q is not a number from 1 to 65535", krm.Shown(at.Text())), hint), true
 }
 
 // checkHooks finds lifecycle hooks by HTTP that lead through a proxy which demands a token
@@ -218,19 +147,4 @@ func guards(s *identity.Settings, port int) bool {
 		return !slices.Contains(s.Outbound.ExcludeInboundPorts, port)
 	}
 	return port == s.Inbound.Port
-}
-
-// portRemedy says how an application keeps a port that it declares. A port that
-// it gives away counts as declared from then on.
-func portRemedy(s *identity.Settings, l identity.Listener, declared *[]int) string {
-	switch {
-	case l.Annotation() == "":
-		return fmt.Sprintf("move the application to another port, because this one is built into the injected program; or do without that program: annotate %s/%s: disabled", s.Prefix, l.Component)
-	case l.Name == sidecars.AuthProxy && !slices.Contains(*declared, s.Inbound.TargetPort): // which is free for it
-		*declared = append(*declared, s.Inbound.TargetPort)
-		return fmt.Sprintf("annotate %s: \"%d\" and %s: \"%d\"", s.TargetPortAnnotation(), l.Port, l.Annotation(), s.Inbound.TargetPort)
-	}
-	free := s.FreePort(l.Port, *declared)
-	*declared = append(*declared, free)
-	return fmt.Sprintf("annotate %s: \"%d\"", l.Annotation(), free)
 }

@@ -3,37 +3,9 @@ package inject
 import (
 	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
-
-// AppendContainer appends a sidecar of the workload's profile as an item of the pod's
-// init containers, at zero indentation.
-func AppendContainer(dst []byte, s *identity.Settings, x *identity.Sidecar) []byte {
-	c := s.Component(x.Name)
-	dst = append(append(dst, "- name: "...), x.Name...)
-	dst = append(dst, "\n  image: "...)
-	dst = scalar.AppendYAML(dst, c.Image)
-	dst = append(append(dst, "\n  imagePullPolicy: "...), c.ImagePullPolicy...)
-	dst = append(dst, '\n')
-	if !x.Ends {
-		dst = append(dst, "  restartPolicy: Always\n"...)
-	}
-	dst = x.Container(dst, s)
-	if x.Mounts == nil {
-		return dst
-	}
-	dst = append(dst, "  volumeMounts:\n"...)
-	for _, m := range x.Mounts(s) {
-		dst = append(append(append(dst, "  - name: "...), m.Volume...), "\n    mountPath: "...)
-		dst = append(scalar.AppendPath(dst, m.Path), '\n')
-		if m.ReadOnly {
-			dst = append(dst, "    readOnly: true\n"...)
-		}
-	}
-	return dst
-}
 
 // AppendTraceMount appends the item of volumeMounts that an application
 // container gets, if any.

@@ -70,7 +70,7 @@ func render(t *testing.T, s *identity.Settings) pod {
 			continue
 		}
 		var list []corev1.Container
-		text := AppendContainer(nil, s, &x)
+		text := sidecars.AppendContainer(nil, s, &x)
 		if err := yaml.UnmarshalStrict(text, &list); err != nil {
 			t.Fatalf("%s: %v in\n%s", name, err, text)
 		}
@@ -494,7 +494,7 @@ func FuzzContainers(f *testing.F) {
 			name := sidecar.Name
 			s.Components[i].Image = x
 			var list []corev1.Container
-			text := AppendContainer(nil, &s, &sidecar)
+			text := sidecars.AppendContainer(nil, &s, &sidecar)
 			if err := yaml.UnmarshalStrict(text, &list); err != nil {
 				t.Fatalf("%v in\n%s", err, text)
 			}
@@ -518,7 +518,7 @@ func BenchmarkContainers(b *testing.B) {
 	for b.Loop() {
 		dst = dst[:0]
 		for i := range s.Profile.Sidecars {
-			dst = AppendContainer(dst, &s, &s.Profile.Sidecars[i])
+			dst = sidecars.AppendContainer(dst, &s, &s.Profile.Sidecars[i])
 		}
 		dst, _ = sidecars.AppendVolumes(dst, &s)
 	}

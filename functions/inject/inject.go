@@ -83,7 +83,7 @@ func (in *Injector) compose(s *identity.Settings) *parts {
 	if s != nil {
 		for i := range s.Profile.Sidecars {
 			if x := &s.Profile.Sidecars[i]; s.Components[i].Enabled {
-				p.initContainers.Text = AppendContainer(p.initContainers.Text, s, x)
+				p.initContainers.Text = sidecars.AppendContainer(p.initContainers.Text, s, x)
 				initNames = append(initNames, x.Name)
 			}
 		}

@@ -19,7 +19,7 @@ func TestAuthorVolumes(t *testing.T) {
 		for _, x := range s.Profile.Sidecars {
 			name := x.Name
 			var list []corev1.Container
-			if err := yaml.UnmarshalStrict(AppendContainer(nil, s, &x), &list); err != nil {
+			if err := yaml.UnmarshalStrict(sidecars.AppendContainer(nil, s, &x), &list); err != nil {
 				t.Fatal(err)
 			}
 			mounts[name] = make(map[string]string)

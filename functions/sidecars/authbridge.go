@@ -25,7 +25,7 @@ const (
 func authBridge() identity.Profile {
 	return identity.Profile{
 		Name: AuthBridge, Prefix: keys.LabelPrefix, TokenDir: "/opt", FollowsPorts: true, AgentRuntimes: true,
-		Sidecars: []identity.Sidecar{proxyInit(appendBridgeInit), bridgeEnvoy(), authBridgeProxy()},
+		Sidecars: []identity.Sidecar{proxyInit(bridgeInit), bridgeEnvoy(), authBridgeProxy()},
 		Defaults: map[string]any{
 			"components.proxy-init.image":                   cortex + "proxy-init" + cortexTag,
 			"components.envoy-proxy.image":                  cortex + "authbridge-envoy" + cortexTag,

@@ -3,8 +3,12 @@ package sidecars
 import (
 	"path"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/internal/block"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
 // AuthBridgeProxy is the pod's proxy both ways. Ports, users, paths and names are those
@@ -35,38 +39,63 @@ const (
 func authBridgeProxy() identity.Sidecar {
 	return identity.Sidecar{
 		Name: AuthBridgeProxy, Guards: true,
-		Default:   identity.Component{Enabled: true, Image: fullImage, ImagePullPolicy: "IfNotPresent", CPURequest: "100m", MemoryRequest: "128Mi", CPULimit: "300m", MemoryLimit: "384Mi"},
-		Container: appendAuthBridgeProxy,
-		Mounts:    bridgeMounts,
-		Ports: func(dst []identity.Listener, s *identity.Settings) []identity.Listener {
-			if s.Inbound.Enabled {
-				dst = append(dst,
-					identity.Listener{Port: s.Inbound.Port, Name: "AuthBridge's reverse proxy", Field: identity.ReversePort, Key: identity.InboundPort, Declared: true},
-					identity.Listener{Port: s.Inbound.TargetPort, Name: "the agent", Field: identity.AgentPort, Key: identity.TargetPort, Agent: true})
-			}
-			if s.Outbound.Enabled {
-				dst = append(dst,
-					identity.Listener{Port: s.AuthBridge.ForwardPort, Name: "AuthBridge's forward proxy", Field: "outbound"},
-					identity.Listener{Port: transparentPort, Name: "AuthBridge's transparent proxy", Field: "outbound"})
-			}
-			return bridgeListeners(dst, s)
+		Default: component(fullImage, "100m", "128Mi", "300m", "384Mi"),
+		// It is healthy once it has its SPIFFE identity and its listeners, and ready
+		// once each of its plugins is.
+		Container: func(s *identity.Settings) identity.Container {
+			return bridgeContainer(s, httpGet("/healthz", "bridge-health"))
 		},
-		Files: appendBridgeYAML,
+		Mounts: bridgeMounts,
+		Ports: func(s *identity.Settings) []identity.Port {
+			return append(proxyPorts(s), bridgePorts()...)
+		},
+		Files: func(s *identity.Settings) []block.Node { return []block.Node{bridgeConfig(s)} },
 	}
 }
 
-// bridgeEnvoy is envoy-proxy in the mode envoy-sidecar.
+// bridgeEnvoy is envoy-proxy in the mode envoy-sidecar: Envoy and, beside it, the processor
+// that judges each request.
 func bridgeEnvoy() identity.Sidecar {
 	x := envoyProxy()
-	x.Container, x.Values = appendBridgeEnvoy, nil
+	x.Values = nil
+	x.Container = func(s *identity.Settings) identity.Container { return bridgeContainer(s, tcpSocket("envoy-inbound")) }
 	x.Mounts = func(s *identity.Settings) []identity.Mount {
 		return append(bridgeMounts(s), readOnly(ConfigVolume, "/etc/envoy"))
 	}
-	x.Ports = func(dst []identity.Listener, s *identity.Settings) []identity.Listener {
-		return envoyListeners(bridgeListeners(dst, s), s)
-	}
-	x.Files = func(dst []byte, s *identity.Settings) []byte { return appendEnvoyYAML(appendBridgeYAML(dst, s), s) }
+	x.Ports = func(s *identity.Settings) []identity.Port { return append(envoyPorts(s), bridgePorts()...) }
+	x.Files = func(s *identity.Settings) []block.Node { return []block.Node{bridgeConfig(s), envoyConfig(s)} }
 	return x
+}
+
+// proxyPorts are those of the modes proxy-sidecar and lite.
+func proxyPorts(s *identity.Settings) (ports []identity.Port) {
+	if s.Inbound.Enabled {
+		name := "reverse-proxy"
+		if slices.Contains(s.AuthBridge.Ports, s.Inbound.Port) { // the agent's container declares it
+			name = ""
+		}
+		ports = append(ports,
+			identity.Port{
+				Number: s.Inbound.Port, ContainerPort: name, Name: "AuthBridge's reverse proxy",
+				Field: identity.ReversePort, Key: identity.InboundPort, Declared: true,
+			},
+			portOfAgent(s))
+	}
+	if s.Outbound.Enabled {
+		ports = append(ports,
+			identity.Port{Number: s.AuthBridge.ForwardPort, Name: "AuthBridge's forward proxy", Field: "outbound"},
+			identity.Port{Number: transparentPort, Name: "AuthBridge's transparent proxy", Field: "outbound"})
+	}
+	return ports
+}
+
+// bridgePorts are those of each mode.
+func bridgePorts() []identity.Port {
+	return []identity.Port{
+		{Number: bridgeHealthPort, ContainerPort: "bridge-health", Name: "AuthBridge's health check", Field: "outbound"},
+		{Number: bridgeStatsPort, ContainerPort: "bridge-stats", Name: "AuthBridge's statistics", Field: "outbound"},
+		{Number: bridgeSessionPort, Name: "AuthBridge's sessions", Field: "outbound"},
+	}
 }
 
 func bridgeMounts(s *identity.Settings) []identity.Mount {
@@ -80,60 +109,226 @@ func bridgeMounts(s *identity.Settings) []identity.Mount {
 	return mounts
 }
 
-func bridgeListeners(dst []identity.Listener, _ *identity.Settings) []identity.Listener {
-	return append(dst,
-		identity.Listener{Port: bridgeHealthPort, Name: "AuthBridge's health check", Field: "outbound"},
-		identity.Listener{Port: bridgeStatsPort, Name: "AuthBridge's statistics", Field: "outbound"},
-		identity.Listener{Port: bridgeSessionPort, Name: "AuthBridge's sessions", Field: "outbound"})
-}
-
-// appendAuthBridgeProxy appends the container of the modes proxy-sidecar and lite. The reverse
-// proxy's port is the agent's, which the agent's container declares.
-func appendAuthBridgeProxy(dst []byte, s *identity.Settings) []byte {
-	w := writer{dst, s}
-	w.text("  args:\n  - --config\n  - /etc/authbridge/config.yaml\n  ports:\n")
-	if s.Inbound.Enabled && !slices.Contains(s.AuthBridge.Ports, s.Inbound.Port) {
-		w.port("reverse-proxy", s.Inbound.Port)
+// bridgeContainer is the container in each mode. config.yaml refers to its variables.
+func bridgeContainer(s *identity.Settings, healthy block.Node) identity.Container {
+	c := identity.Container{
+		Program:   words("args", "--config", "/etc/authbridge/config.yaml"),
+		Startup:   startup(healthy),
+		Readiness: block.Map("readinessProbe", httpGet("/readyz", "bridge-health")),
+		Security:  proxySecurity(s),
 	}
-	w.bridgePorts()
-	w.bridgeEnv()
-	// It is healthy once it has its SPIFFE identity and its listeners, and ready
-	// once each of its plugins is.
-	w.text("  startupProbe:\n    httpGet:\n      path: /healthz\n      port: bridge-health\n")
-	w.probe()
-	return w.bridgeEnd(s.Component(AuthBridgeProxy))
-}
-
-// appendBridgeEnvoy appends the container of the mode envoy-sidecar: Envoy and, beside
-// it, the processor that judges each request.
-func appendBridgeEnvoy(dst []byte, s *identity.Settings) []byte {
-	w := writer{dst, s}
-	w.text("  args:\n  - --config\n  - /etc/authbridge/config.yaml\n  ports:\n")
-	w.envoyPorts()
-	w.bridgePorts()
-	w.bridgeEnv()
-	w.text("  startupProbe:\n    tcpSocket:\n      port: envoy-inbound\n")
-	w.probe()
-	return w.bridgeEnd(s.Component(EnvoyProxy))
-}
-
-func (w *writer) bridgePorts() {
-	w.port("bridge-health", bridgeHealthPort)
-	w.port("bridge-stats", bridgeStatsPort)
-}
-
-// bridgeEnv appends the variables that config.yaml refers to.
-func (w *writer) bridgeEnv() {
-	if w.s.SPIFFE.Enabled {
-		w.text("  env:\n")
-		w.field("POD_NAMESPACE", "metadata.namespace")
-		w.field("POD_SERVICE_ACCOUNT", "spec.serviceAccountName")
+	if s.SPIFFE.Enabled {
+		c.Env = podIdentity()
 	}
+	return c
 }
 
-func (w *writer) bridgeEnd(c *identity.Component) []byte {
-	w.text("  readinessProbe:\n    httpGet:\n      path: /readyz\n      port: bridge-health\n")
-	w.resources(c)
-	w.proxySecurity()
-	return w.dst
+// AuthBridgeYAML is the key of AuthBridge's configuration. Its pipeline is reloaded when
+// it changes; see NeedsRestart.
+const AuthBridgeYAML = "config.yaml"
+
+// bridgeConfig returns AuthBridge's configuration as rossoctl/cortex da955ea reads it. The
+// program replaces ${NAME} by variables of its environment before it reads YAML.
+func bridgeConfig(s *identity.Settings) block.Node {
+	mode := identity.ModeProxySidecar // lite is another image of it
+	if s.On(EnvoyProxy) {
+		mode = identity.ModeEnvoySidecar
+	}
+	return block.Document(AuthBridgeYAML,
+		block.Plain("mode", mode),
+		block.Map("listener", bridgeListener(s)...),
+		block.Map("pipeline",
+			block.Map("inbound", bridgeInbound(s)),
+			block.Map("outbound", bridgeOutbound(s))),
+		block.Map("session",
+			block.Bool("enabled", true),
+			block.Plain("ttl", "30m"),
+			block.Int("max_events", 500),
+			block.Int("max_sessions", 100)),
+		block.Map("stats", address("address", "", bridgeStatsPort)),
+		block.If(s.AuthBridge.MTLS != "disabled", block.Map("mtls", block.Plain("mode", s.AuthBridge.MTLS))),
+		block.If(s.SPIFFE.Enabled, block.Map("spiffe",
+			literal("socket", "unix://"+s.SPIFFE.SocketPath),
+			block.Bool("mirror_files", true),
+			block.Plain("mirror_dir", "/opt"))),
+		block.Map("tls_bridge", block.Plain("mode", "disabled")))
+}
+
+// literal returns a string in which AuthBridge replaces nothing by a variable.
+func literal(key, text string) block.Node { return block.Plain(key, quoted(text)) }
+
+func quoted(text string) string {
+	return strings.ReplaceAll(string(scalar.AppendYAML(nil, text)), "$", `\x24`)
+}
+
+func literals(key string, texts []string) block.Node {
+	items := make([]block.Node, 0, len(texts))
+	for _, text := range texts {
+		items = append(items, literal("", text))
+	}
+	return block.List(key, items...)
+}
+
+func address(key, host string, port int) block.Node {
+	return block.Text(key, host+":"+strconv.Itoa(port))
+}
+
+// bridgeListener returns the addresses. What nobody but the pod may use is on loopback: the
+// forward proxy acts with the agent's identity, and the sessions hold conversations.
+func bridgeListener(s *identity.Settings) (fields []block.Node) {
+	if s.On(EnvoyProxy) {
+		fields = append(fields, address("ext_proc_addr", "127.0.0.1", extProcPort))
+	} else {
+		var roles []string
+		if s.Inbound.Enabled {
+			roles = append(roles, "reverse")
+		}
+		if s.Outbound.Enabled {
+			roles = append(roles, "forward")
+		}
+		fields = append(fields, block.Plain("roles", "["+strings.Join(roles, ", ")+"]"))
+		if s.Inbound.Enabled {
+			fields = append(fields,
+				address("reverse_proxy_addr", "", s.Inbound.Port),
+				address("reverse_proxy_backend", "http://127.0.0.1", s.Inbound.TargetPort))
+		}
+		if s.Outbound.Enabled {
+			fields = append(fields,
+				address("forward_proxy_addr", "127.0.0.1", s.AuthBridge.ForwardPort),
+				address("transparent_proxy_addr", "127.0.0.1", transparentPort))
+		}
+	}
+	return append(fields, address("session_api_addr", "127.0.0.1", bridgeSessionPort), literals("skip_hosts", telemetryHosts(s)))
+}
+
+// telemetryHosts are the hosts that get no tokens, and would fill the sessions. AuthBridge
+// does not start with a host that has a colon, as IPv6 addresses do.
+func telemetryHosts(s *identity.Settings) (hosts []string) {
+	var endpoints []string
+	for i := range s.Trace.Exporters {
+		endpoints = append(endpoints, s.Trace.Exporters[i].Endpoint)
+	}
+	if s.Trace.MLflow.Enabled {
+		endpoints = append(endpoints, s.Trace.MLflow.TrackingURI)
+	}
+	for _, endpoint := range endpoints {
+		if host := hostOf(endpoint); host != "" && !strings.Contains(host, ":") {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}
+
+// exchangePlugin is the name of AuthBridge's plugin.
+const exchangePlugin = "token-exchange"
+
+// plugins returns the only plugin of a pipeline.
+func plugins(name string, config ...block.Node) block.Node {
+	return block.List("plugins", block.Map("",
+		block.Plain("name", name),
+		block.Plain("on_error", "enforce"),
+		block.Map("config", config...)))
+}
+
+// spiffeID is the workload's SPIFFE ID. Its namespace and account are the pod's, whatever
+// namespace a host sets for the workload after the render.
+func spiffeID(key string, s *identity.Settings) block.Node {
+	trust := strings.Trim(quoted(s.SPIFFE.TrustDomain), `"`)
+	return block.Plain(key, `"spiffe://`+trust+`/ns/${POD_NAMESPACE}/sa/${POD_SERVICE_ACCOUNT}"`)
+}
+
+func bridgeInbound(s *identity.Settings) block.Node {
+	if !s.Inbound.Enabled || !s.Inbound.Validate {
+		return block.Plain("plugins", "[]")
+	}
+
+	audience := block.Plain("audience_file", "/shared/client-id.txt")
+	switch {
+	case !s.SelfAudience():
+		audience = literal("audience", s.Inbound.Audience)
+	case s.AuthBridge.ClientAuth == identity.FederatedJWT:
+		audience = spiffeID("audience", s)
+	}
+	return plugins("jwt-validation",
+		literal("issuer", s.Inbound.Issuer),
+		literal("jwks_url", s.Inbound.JWKSURL),
+		audience,
+		literals("allowed_audiences", s.AuthBridge.AllowedAudiences),
+		literals("bypass_paths", bridgePaths(s)))
+}
+
+// bridgePaths are the patterns of the paths that need no token.
+func bridgePaths(s *identity.Settings) (paths []string) {
+	add := func(p string) {
+		if !slices.Contains(paths, p) {
+			paths = append(paths, p)
+		}
+	}
+	for _, p := range s.Inbound.BypassPaths {
+		add(bypassPattern(p))
+	}
+	for _, p := range s.Declared.ProbePaths {
+		if open, ok := identity.OpenProbe(p); ok {
+			add(open)
+		}
+	}
+	if len(paths) == 0 {
+		return []string{noPath} // without the key, AuthBridge opens paths of its own
+	}
+	return paths
+}
+
+func bridgeOutbound(s *identity.Settings) block.Node {
+	if !s.Outbound.TokenExchange {
+		return block.Plain("plugins", "[]")
+	}
+
+	client := block.Map("identity",
+		block.Plain("type", "client-secret"),
+		block.Plain("client_id_file", "/shared/client-id.txt"),
+		block.Plain("client_secret_file", "/shared/client-secret.txt"))
+	if s.AuthBridge.ClientAuth == identity.FederatedJWT {
+		client = block.Map("identity",
+			block.Plain("type", "spiffe"),
+			spiffeID("client_id", s),
+			literal("jwt_audience", s.SPIFFE.Audience))
+	}
+	return plugins(exchangePlugin,
+		block.Plain("provider", "keycloak"),
+		literal("token_url", s.Outbound.TokenURL),
+		block.Plain("default_policy", "passthrough"),
+		// CONNECT and intercepted connections never have a token: deny would cut off the
+		// HTTPS of each host with a rule, and of all hosts where there is a default target.
+		block.Plain("no_token_policy", "allow"),
+		client,
+		block.Map("routes", block.Plain("file", "/etc/authproxy/routes.yaml"), bridgeRules(s)))
+}
+
+// bridgeRules are the routes in the order in which they are tried. A default target is the
+// last of them, behind Keycloak itself.
+func bridgeRules(s *identity.Settings) block.Node {
+	var rules []block.Node
+	exchange := func(host, tokenURL string, t *identity.Target) {
+		rules = append(rules, block.Map("",
+			literal("host", host),
+			literal("target_audience", t.Audience),
+			literal("token_scopes", strings.Join(t.Scopes, " ")),
+			block.If(tokenURL != "", literal("token_url", tokenURL)),
+			block.Plain("action", "exchange")))
+	}
+	direct := func(host string) {
+		rules = append(rules, block.Map("", literal("host", host), block.Plain("action", "passthrough")))
+	}
+	for i := range s.Outbound.Rules {
+		if r := &s.Outbound.Rules[i]; r.Passthrough {
+			direct(r.Host)
+		} else {
+			exchange(r.Host, r.TokenURL, &r.Target)
+		}
+	}
+	if s.Outbound.Default.Audience != "" {
+		direct(hostOf(s.Registration.URL))
+		exchange("**", "", &s.Outbound.Default)
+	}
+	return block.List("rules", rules...)
 }

@@ -1,9 +1,12 @@
 package sidecars
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/internal/block"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
@@ -15,108 +18,79 @@ const authProxyRepository = repository + "auth-proxy"
 func authProxy() identity.Sidecar {
 	return identity.Sidecar{
 		Name:      AuthProxy,
-		Default:   identity.Component{Enabled: true, Image: authProxyRepository + imageTag, ImagePullPolicy: "IfNotPresent", CPURequest: "50m", MemoryRequest: "64Mi", CPULimit: "200m", MemoryLimit: "256Mi"},
-		Container: appendAuthProxy,
+		Default:   component(authProxyRepository+imageTag, "50m", "64Mi", "200m", "256Mi"),
+		Container: authProxyContainer,
 		Mounts:    func(*identity.Settings) []identity.Mount { return []identity.Mount{readOnly(ConfigVolume, MountPath)} },
-		Ports: func(dst []identity.Listener, s *identity.Settings) []identity.Listener {
-			return append(dst,
-				identity.Listener{Port: s.Inbound.Port, Name: AuthProxy, Field: identity.ReversePort, Key: identity.InboundPort},
-				identity.Listener{Port: s.Inbound.TargetPort, Name: "the agent", Field: identity.AgentPort, Key: identity.TargetPort, Agent: true})
-		},
-		Values: func(dst []byte, s *identity.Settings) []byte {
-			dst = append(appendInboundValues(dst, s), "  LISTEN_PORT: \""...)
-			dst = scalar.AppendInt(dst, s.Inbound.Port)
-			dst = append(dst, "\"\n  TARGET_SERVICE_URL: \"http://127.0.0.1:"...)
-			dst = scalar.AppendInt(dst, s.Inbound.TargetPort)
-			return append(dst, "\"\n"...)
-		},
-	}
-}
-
-func appendAuthProxy(dst []byte, s *identity.Settings) []byte {
-	w := writer{dst, s}
-	w.text("  ports:\n  - name: auth-proxy\n    containerPort: ")
-	w.dst = scalar.AppendInt(w.dst, s.Inbound.Port)
-	w.text("\n  env:\n")
-	w.configured("LISTEN_PORT")
-	w.configured("TARGET_SERVICE_URL")
-	if s.Inbound.Validate {
-		w.self()
-		w.configured("ISSUER")
-		w.configured("JWKS_URL")
-		w.audience("AUDIENCE")
-		if len(s.Inbound.RequiredScopes) > 0 {
-			w.configured("REQUIRED_SCOPES")
-		}
-		w.configured("BYPASS_INBOUND_PATHS")
-	}
-	// Where Envoy is in front of it, a probe from outside would be sent to an
-	// Envoy that starts only afterwards.
-	if !s.Outbound.Intercept {
-		w.text("  startupProbe:\n    tcpSocket:\n      port: auth-proxy\n")
-		w.probe()
-	}
-	w.resources(s.Component(AuthProxy))
-	w.proxySecurity()
-	return w.dst
-}
-
-// appendInboundValues appends what says which tokens are accepted.
-func appendInboundValues(dst []byte, s *identity.Settings) []byte {
-	if !s.Inbound.Enabled || !s.Inbound.Validate {
-		return dst
-	}
-	dst = appendValue(dst, "ISSUER", s.Inbound.Issuer)
-	dst = appendValue(dst, "JWKS_URL", s.Inbound.JWKSURL)
-	if s.Inbound.Audience != "self" && s.Inbound.Audience != "any" {
-		dst = appendValue(dst, "EXPECTED_AUDIENCE", s.Inbound.Audience)
-	}
-	if len(s.Inbound.RequiredScopes) > 0 {
-		dst = append(dst, "  REQUIRED_SCOPES: \""...)
-		dst = append(appendJoined(dst, s.Inbound.RequiredScopes, ' '), '"', '\n')
-	}
-	dst = append(dst, "  BYPASS_INBOUND_PATHS: \""...)
-	dst = appendJoined(dst, s.Inbound.BypassPaths, ',')
-	comma := len(s.Inbound.BypassPaths) > 0
-	for _, p := range s.Declared.ProbePaths {
-		if open, ok := identity.OpenProbe(p); ok {
-			if comma {
-				dst = append(dst, ',')
+		Ports: func(s *identity.Settings) []identity.Port {
+			return []identity.Port{
+				{Number: s.Inbound.Port, ContainerPort: "auth-proxy", Name: AuthProxy, Field: identity.ReversePort, Key: identity.InboundPort},
+				portOfAgent(s),
 			}
-			dst, comma = scalar.AppendInner(dst, open), true
-		}
+		},
+		Values: func(s *identity.Settings) []block.Node {
+			return append(inboundValues(s),
+				block.Text("LISTEN_PORT", strconv.Itoa(s.Inbound.Port)),
+				block.Text("TARGET_SERVICE_URL", fmt.Sprintf("http://127.0.0.1:%d", s.Inbound.TargetPort)))
+		},
 	}
-	dst = append(dst, '"', '\n')
-	return dst
 }
 
-// audience appends a variable with the audience that inbound tokens have to
-// be for.
-func (w *writer) audience(name string) {
-	s := w.s
+func authProxyContainer(s *identity.Settings) identity.Container {
+	env := []block.Node{configured(s, "LISTEN_PORT"), configured(s, "TARGET_SERVICE_URL")}
+	if s.Inbound.Validate {
+		env = append(env, tokenVariables(s, "AUDIENCE")...)
+		env = append(env,
+			block.If(len(s.Inbound.RequiredScopes) > 0, configured(s, "REQUIRED_SCOPES")),
+			configured(s, "BYPASS_INBOUND_PATHS"))
+	}
+	return identity.Container{
+		Env: env,
+		// Where Envoy is in front of it, a probe from outside would be sent to an
+		// Envoy that starts only afterwards.
+		Startup:  block.If(!s.Outbound.Intercept, startup(tcpSocket("auth-proxy"))),
+		Security: proxySecurity(s),
+	}
+}
+
+// inboundValues are the values that say which tokens are accepted.
+func inboundValues(s *identity.Settings) []block.Node {
+	if !s.Inbound.Enabled || !s.Inbound.Validate {
+		return nil
+	}
+
+	open := s.Inbound.BypassPaths[:len(s.Inbound.BypassPaths):len(s.Inbound.BypassPaths)]
+	for _, p := range s.Declared.ProbePaths {
+		if path, ok := identity.OpenProbe(p); ok {
+			open = append(open, path)
+		}
+	}
+	audience, scopes := s.Inbound.Audience, s.Inbound.RequiredScopes
+	return []block.Node{
+		block.Text("ISSUER", s.Inbound.Issuer),
+		block.Text("JWKS_URL", s.Inbound.JWKSURL),
+		block.If(audience != "self" && audience != "any", block.Text("EXPECTED_AUDIENCE", audience)),
+		block.If(len(scopes) > 0, block.Text("REQUIRED_SCOPES", strings.Join(scopes, " "))),
+		block.Text("BYPASS_INBOUND_PATHS", strings.Join(open, ",")),
+	}
+}
+
+// tokenVariables are the variables that say which tokens are accepted, with the name of the
+// one that has the audience. Kubernetes expands the variables before it in its value.
+func tokenVariables(s *identity.Settings, name string) (env []block.Node) {
+	var audience block.Node
 	switch {
 	case s.Inbound.Audience == "any":
 	case !s.SelfAudience():
-		w.optional(name, "EXPECTED_AUDIENCE")
+		audience = valueFrom(name, "configMapKeyRef", configMapName(s), block.Plain("key", "EXPECTED_AUDIENCE"), block.Bool("optional", true))
 	case s.SPIFFE.Enabled:
-		w.text("  - name: ", name, "\n    value: \"spiffe://")
-		w.dst = scalar.AppendEnvInner(w.dst, s.SPIFFE.TrustDomain)
-		w.text("/ns/$(POD_NAMESPACE)/sa/$(POD_SERVICE_ACCOUNT)\"\n")
+		env = podIdentity()
+		id := scalar.AppendEnvInner([]byte("spiffe://"), s.SPIFFE.TrustDomain)
+		audience = expanded(name, append(id, "/ns/$(POD_NAMESPACE)/sa/$(POD_SERVICE_ACCOUNT)"...))
 	default:
-		w.text("  - name: ", name, "\n    value: \"$(CLIENT_NAME)\"\n")
+		env = clientName(s)
+		audience = expanded(name, []byte("$(CLIENT_NAME)"))
 	}
-}
-
-// self appends the variables that audience refers to.
-func (w *writer) self() {
-	switch s := w.s; {
-	case !s.SelfAudience():
-	case s.SPIFFE.Enabled:
-		w.field("POD_NAMESPACE", "metadata.namespace")
-		w.field("POD_SERVICE_ACCOUNT", "spec.serviceAccountName")
-	default:
-		w.clientName()
-	}
+	return append(env, configured(s, "ISSUER"), configured(s, "JWKS_URL"), audience)
 }
 
 // Unpublished reports whether an image is the default profile's auth-proxy, of

@@ -5,7 +5,7 @@ import (
 	"reflect"
 
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/internal/scalar"
+	"github.com/armature-dev/armature/functions/internal/block"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -62,30 +62,22 @@ const MountPath = "/etc/armature/identity"
 // what is mounted over a directory of the application's image hides its files.
 const TokenPath = "/etc/armature/tokens"
 
-// AppendData appends the data of the workload's ConfigMap.
+// AppendData appends the data of the workload's ConfigMap: the files of all sidecars, and
+// then the values that the programs read as variables.
 func AppendData(dst []byte, s *identity.Settings) []byte {
-	start := len(dst)
-	dst = append(dst, "data:\n"...)
-	empty := len(dst)
+	var data []block.Node
 	for i := range s.Profile.Sidecars {
 		if x := &s.Profile.Sidecars[i]; s.Components[i].Enabled && x.Files != nil {
-			dst = x.Files(dst, s)
+			data = append(data, x.Files(s)...)
 		}
 	}
 	for i := range s.Profile.Sidecars {
 		if x := &s.Profile.Sidecars[i]; s.Components[i].Enabled && x.Values != nil {
-			dst = x.Values(dst, s)
+			data = append(data, x.Values(s)...)
 		}
 	}
-	if len(dst) == empty {
-		return append(dst[:start], "data: {}\n"...)
+	if len(data) == 0 {
+		return append(dst, "data: {}\n"...)
 	}
-	return dst
-}
-
-// appendValue appends what the programs read as an environment variable, which the
-// containers take from this key.
-func appendValue(dst []byte, key, value string) []byte {
-	dst = append(append(append(dst, "  "...), key...), ": "...)
-	return append(scalar.AppendYAML(dst, value), '\n')
+	return block.Append(dst, 0, block.Map("data", data...))
 }

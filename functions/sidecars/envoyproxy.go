@@ -2,11 +2,13 @@ package sidecars
 
 import (
 	_ "embed"
+	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/internal/scalar"
+	"github.com/armature-dev/armature/functions/internal/block"
 )
 
 // EnvoyProxy is Envoy with the token processor beside it.
@@ -25,8 +27,8 @@ const (
 func envoyProxy() identity.Sidecar {
 	return identity.Sidecar{
 		Name: EnvoyProxy, Guards: true,
-		Default:   identity.Component{Enabled: true, Image: repository + processorImage + imageTag, ImagePullPolicy: "IfNotPresent", CPURequest: "50m", MemoryRequest: "64Mi", CPULimit: "200m", MemoryLimit: "256Mi"},
-		Container: appendEnvoyProxy,
+		Default:   component(repository+processorImage+imageTag, "50m", "64Mi", "200m", "256Mi"),
+		Container: envoyContainer,
 		Mounts: func(s *identity.Settings) []identity.Mount {
 			mounts := []identity.Mount{readOnly(ConfigVolume, "/etc/envoy"), readOnly(ConfigVolume, "/etc/authproxy"), readOnly(sharedName(s), "/shared")}
 			if ownSVIDVolume(s) {
@@ -34,179 +36,112 @@ func envoyProxy() identity.Sidecar {
 			}
 			return mounts
 		},
-		Ports: envoyListeners,
-		Files: func(dst []byte, s *identity.Settings) []byte {
-			return appendRoutes(append(appendEnvoyYAML(dst, s), "  "+RoutesYAML+": |\n"...), s)
-		},
-		Values: func(dst []byte, s *identity.Settings) []byte {
-			if !s.On(AuthProxy) { // which has appended them
-				dst = appendInboundValues(dst, s)
+		Ports: envoyPorts,
+		Files: func(s *identity.Settings) []block.Node { return []block.Node{envoyConfig(s), routes(s)} },
+		Values: func(s *identity.Settings) (values []block.Node) {
+			if !s.On(AuthProxy) { // which has them otherwise
+				values = inboundValues(s)
 			}
-			dst = appendValue(dst, "TOKEN_URL", s.Outbound.TokenURL)
+			values = append(values, block.Text("TOKEN_URL", s.Outbound.TokenURL))
 			if !s.Outbound.TokenExchange {
-				return appendValue(dst, "DEFAULT_OUTBOUND_POLICY", "passthrough")
+				return append(values, block.Text("DEFAULT_OUTBOUND_POLICY", "passthrough"))
 			}
-			dst = appendValue(dst, "DEFAULT_OUTBOUND_POLICY", "exchange")
-			dst = appendValue(dst, "TARGET_AUDIENCE", s.Outbound.Default.Audience)
-			dst = append(dst, "  TARGET_SCOPES: \""...)
-			return append(appendJoined(dst, s.Outbound.Default.Scopes, ' '), '"', '\n')
+			return append(values,
+				block.Text("DEFAULT_OUTBOUND_POLICY", "exchange"),
+				block.Text("TARGET_AUDIENCE", s.Outbound.Default.Audience),
+				block.Text("TARGET_SCOPES", strings.Join(s.Outbound.Default.Scopes, " ")))
 		},
 	}
 }
 
-func envoyListeners(dst []identity.Listener, s *identity.Settings) []identity.Listener {
-	port, inbound := identity.Interception+"proxyPort", identity.Interception+"inboundProxyPort"
-	return append(dst,
-		identity.Listener{Port: envoyAdminPort, Name: "Envoy's administration", Field: port},
-		identity.Listener{Port: extProcPort, Name: "the token processor beside Envoy", Field: port},
-		identity.Listener{Port: s.Outbound.ProxyPort, Name: "Envoy's outbound listener", Field: port, Key: identity.ProxyPort},
-		identity.Listener{Port: s.Outbound.InboundProxyPort, Name: "Envoy's inbound listener", Field: inbound, Key: identity.InboundProxyPort})
+func envoyPorts(s *identity.Settings) []identity.Port {
+	out, in := identity.Interception+"proxyPort", identity.Interception+"inboundProxyPort"
+	return []identity.Port{
+		{Number: s.Outbound.ProxyPort, ContainerPort: "envoy-outbound", Name: "Envoy's outbound listener", Field: out, Key: identity.ProxyPort},
+		{Number: s.Outbound.InboundProxyPort, ContainerPort: "envoy-inbound", Name: "Envoy's inbound listener", Field: in, Key: identity.InboundProxyPort},
+		{Number: envoyAdminPort, ContainerPort: "envoy-admin", Name: "Envoy's administration", Field: out},
+		{Number: extProcPort, ContainerPort: "ext-proc", Name: "the token processor beside Envoy", Field: out},
+	}
 }
 
-func (w *writer) envoyPorts() {
-	w.port("envoy-outbound", w.s.Outbound.ProxyPort)
-	w.port("envoy-inbound", w.s.Outbound.InboundProxyPort)
-	w.port("envoy-admin", envoyAdminPort)
-	w.port("ext-proc", extProcPort)
-}
-
-func appendEnvoyProxy(dst []byte, s *identity.Settings) []byte {
-	w := writer{dst, s}
-	w.text("  ports:\n")
-	w.envoyPorts()
-	w.text("  env:\n")
-	w.configured("TOKEN_URL")
-	w.configured("DEFAULT_OUTBOUND_POLICY")
+func envoyContainer(s *identity.Settings) identity.Container {
+	env := []block.Node{configured(s, "TOKEN_URL"), configured(s, "DEFAULT_OUTBOUND_POLICY")}
 	if s.Outbound.TokenExchange {
-		w.configured("TARGET_AUDIENCE")
-		w.configured("TARGET_SCOPES")
+		env = append(env, configured(s, "TARGET_AUDIENCE"), configured(s, "TARGET_SCOPES"))
 	}
 	if s.Inbound.Enabled && s.Inbound.Validate {
-		w.self()
-		w.configured("ISSUER")
-		w.configured("JWKS_URL")
-		w.audience("EXPECTED_AUDIENCE")
-		w.configured("BYPASS_INBOUND_PATHS")
+		env = append(env, tokenVariables(s, "EXPECTED_AUDIENCE")...)
+		env = append(env, configured(s, "BYPASS_INBOUND_PATHS"))
 	}
-	w.env("CLIENT_ID_FILE", "/shared/client-id.txt")
-	w.env("CLIENT_SECRET_FILE", "/shared/client-secret.txt")
-	w.env("ROUTES_CONFIG_PATH", "/etc/authproxy/routes.yaml")
-	w.text("  startupProbe:\n    tcpSocket:\n      port: envoy-inbound\n")
-	w.probe()
-	w.resources(s.Component(EnvoyProxy))
-	w.proxySecurity()
-	return w.dst
-}
-
-func appendEnvoyYAML(dst []byte, s *identity.Settings) []byte {
-	return envoyTemplate().appendTo(append(dst, "  "+EnvoyYAML+": |\n"...), s)
+	return identity.Container{
+		Env: append(env,
+			variable("CLIENT_ID_FILE", "/shared/client-id.txt"),
+			variable("CLIENT_SECRET_FILE", "/shared/client-secret.txt"),
+			variable("ROUTES_CONFIG_PATH", "/etc/authproxy/routes.yaml")),
+		Startup:  startup(tcpSocket("envoy-inbound")),
+		Security: proxySecurity(s),
+	}
 }
 
 //go:embed envoy.yaml
 var envoyYAML string
 
-// template is envoy.yaml, whose lines begin with indent, in the parts between
-// what depends on the workload.
-type template struct {
-	indent string
-	// The parts end before the outbound port, the inbound port, the filters and
-	// the cluster that demand scopes; tail is the rest.
-	outbound, inbound, filters, cluster, tail string
-}
-
-const blockIndent = "    "
-
-// envoyTemplate is split once. It is a block scalar in the ConfigMap's data.
-var envoyTemplate = sync.OnceValue(func() template { return split(envoyYAML, blockIndent) })
-
-func split(text, indent string) template {
-	text = indent + strings.ReplaceAll(text, "\n", "\n"+indent)
-	t := template{indent: indent}
-	t.outbound, text, _ = strings.Cut(text, "{{ProxyPort}}")
-	t.inbound, text, _ = strings.Cut(text, "{{InboundProxyPort}}")
-	// These two are placeholders of whole lines, including their indentation.
-	t.filters, text, _ = strings.Cut(text, indent+"{{ScopeFilters}}")
-	t.cluster, t.tail, _ = strings.Cut(indent+text, indent+"{{ScopeCluster}}")
-	return t
-}
-
-func (t template) appendTo(dst []byte, s *identity.Settings) []byte {
-	dst = append(dst, t.outbound...)
-	dst = scalar.AppendInt(dst, s.Outbound.ProxyPort)
-	dst = append(dst, t.inbound...)
-	dst = scalar.AppendInt(dst, s.Outbound.InboundProxyPort)
-	dst = append(dst, t.filters...)
-	scopes := s.Inbound.Enabled && s.Inbound.Validate && len(s.Inbound.RequiredScopes) > 0
-	if scopes {
-		dst = appendScopeFilters(dst, s, t.indent)
+// envoyConfig returns Envoy's configuration: envoy.yaml, with what depends on the workload.
+func envoyConfig(s *identity.Settings) block.Node {
+	var filters, cluster string
+	if s.Inbound.Enabled && s.Inbound.Validate && len(s.Inbound.RequiredScopes) > 0 {
+		filters = string(block.Append(nil, 10, scopeFilters(s)...))
+		cluster = string(block.Append(nil, 2, issuerCluster(s)))
 	}
-	dst = append(dst, t.cluster...)
-	if scopes {
-		dst = appendScopeCluster(dst, s, t.indent)
-	}
-	return append(dst, t.tail...)
+	return block.File(EnvoyYAML, strings.NewReplacer(
+		"{{ProxyPort}}", strconv.Itoa(s.Outbound.ProxyPort),
+		"{{InboundProxyPort}}", strconv.Itoa(s.Outbound.InboundProxyPort),
+		"{{ScopeFilters}}", filters,
+		"{{ScopeCluster}}", cluster,
+	).Replace(envoyYAML))
 }
 
-// appendRoutes writes the token processor's routes: first match wins. Behind
-// the author's rules come the hosts that must not get tokens, then the default.
-func appendRoutes(dst []byte, s *identity.Settings) []byte {
+// routes returns the token processor's routes, of which the first that matches counts: the
+// author's rules, the hosts that must not get tokens, and the default.
+func routes(s *identity.Settings) block.Node {
 	if !s.Outbound.TokenExchange {
-		return append(dst, blockIndent+"[]\n"...)
+		return block.File(RoutesYAML, "[]\n")
+	}
+
+	var all []block.Node
+	route := func(host string, t *identity.Target, more block.Node) {
+		all = append(all, block.Map("",
+			block.Text("host", host),
+			block.Text("target_audience", t.Audience),
+			block.Text("token_scopes", strings.Join(t.Scopes, " ")),
+			more))
+	}
+	direct := func(host string) {
+		if host != "" {
+			all = append(all, block.Map("", block.Text("host", host), block.Bool("passthrough", true)))
+		}
 	}
 	for i := range s.Outbound.Rules {
-		r := &s.Outbound.Rules[i]
-		dst = append(dst, blockIndent+"- host: "...)
-		dst = scalar.AppendYAML(dst, r.Host)
-		if r.Passthrough {
-			dst = append(dst, "\n"+blockIndent+"  passthrough: true\n"...)
-			continue
-		}
-		dst = appendTarget(dst, &r.Target)
-		if r.TokenURL != "" {
-			dst = append(dst, blockIndent+"  token_url: "...)
-			dst = append(scalar.AppendYAML(dst, r.TokenURL), '\n')
-		}
-	}
-	direct := func(endpoint string) {
-		if host := hostOf(endpoint); host != "" {
-			dst = append(dst, blockIndent+"- host: "...)
-			dst = scalar.AppendYAML(dst, host)
-			dst = append(dst, "\n"+blockIndent+"  passthrough: true\n"...)
+		if r := &s.Outbound.Rules[i]; r.Passthrough {
+			all = append(all, block.Map("", block.Text("host", r.Host), block.Bool("passthrough", true)))
+		} else {
+			route(r.Host, &r.Target, block.If(r.TokenURL != "", block.Text("token_url", r.TokenURL)))
 		}
 	}
 	if s.Registration.Provider == "keycloak" {
-		direct(s.Registration.URL)
+		direct(hostOf(s.Registration.URL))
 	}
 	for i := range s.Trace.Exporters {
-		direct(s.Trace.Exporters[i].Endpoint)
+		direct(hostOf(s.Trace.Exporters[i].Endpoint))
 	}
 	if s.Trace.MLflow.Enabled {
-		direct(s.Trace.MLflow.TrackingURI)
+		direct(hostOf(s.Trace.MLflow.TrackingURI))
 	}
-	dst = append(dst, blockIndent+"- host: \"**\""...)
-	return appendTarget(dst, &s.Outbound.Default)
+	route("**", &s.Outbound.Default, block.Node{})
+	return block.Document(RoutesYAML, all...)
 }
 
-func appendTarget(dst []byte, t *identity.Target) []byte {
-	dst = append(dst, "\n"+blockIndent+"  target_audience: "...)
-	dst = scalar.AppendYAML(dst, t.Audience)
-	dst = append(dst, "\n"+blockIndent+"  token_scopes: \""...)
-	return append(appendJoined(dst, t.Scopes, ' '), '"', '\n')
-}
-
-// appendJoined appends scopes or paths inside quotes. What is not escaped has
-// been checked to need none; the rest is.
-func appendJoined(dst []byte, items []string, separator byte) []byte {
-	for i, item := range items {
-		if i > 0 {
-			dst = append(dst, separator)
-		}
-		dst = scalar.AppendInner(dst, item)
-	}
-	return dst
-}
-
-// hostOf gives the host of host:port or a URL, without brackets.
+// hostOf returns the host of host:port or a URL, without brackets.
 func hostOf(endpoint string) string {
 	if _, rest, found := strings.Cut(endpoint, "://"); found {
 		endpoint = rest
@@ -222,4 +157,109 @@ func hostOf(endpoint string) string {
 		endpoint = endpoint[:i]
 	}
 	return endpoint
+}
+
+// Required scopes are demanded by Envoy itself, because no published program
+// looks at a token's scopes. Behind the token processor, which has refused bad
+// tokens already, Envoy verifies the token once more in order to read its claims
+// and lets a request pass only with all scopes, or on a path that needs no token.
+
+const (
+	envoyType   = "type.googleapis.com/envoy.extensions."
+	jwtFilter   = "envoy.filters.http.jwt_authn"
+	tlsProtocol = "envoy.transport_sockets.tls"
+)
+
+// scopeFilters are the HTTP filters of the inbound listener.
+func scopeFilters(s *identity.Settings) []block.Node {
+	free := bypassPatterns(s)
+	regex := func(pattern string) block.Node { return block.Map("safe_regex", block.Text("regex", pattern)) }
+
+	var rules, paths, scopes []block.Node
+	for _, pattern := range free {
+		rules = append(rules, block.Map("", block.Map("match", regex(pattern))))
+		paths = append(paths, block.Map("", block.Map("url_path", block.Map("path", regex(pattern)))))
+	}
+	rules = append(rules, block.Map("", block.Plain("match", "{prefix: /}"), block.Plain("requires", "{provider_name: issuer}")))
+	for _, scope := range s.Inbound.RequiredScopes {
+		scopes = append(scopes, block.Map("", block.Map("metadata",
+			block.Plain("filter", jwtFilter),
+			block.Plain("path", "[{key: claims}, {key: scope}]"),
+			block.Map("value", block.Map("string_match", regex("(.* )?"+regexp.QuoteMeta(scope)+"( .*)?"))))))
+	}
+
+	filter := func(name, kind string, config ...block.Node) block.Node {
+		return block.Map("", block.Plain("name", name),
+			block.Map("typed_config", append([]block.Node{block.Plain(`"@type"`, envoyType+kind)}, config...)...))
+	}
+	provider := block.Map("issuer",
+		block.Text("issuer", s.Inbound.Issuer),
+		block.Bool("forward", true),
+		block.Plain("payload_in_metadata", "claims"),
+		block.Map("remote_jwks",
+			block.Map("http_uri", block.Text("uri", s.Inbound.JWKSURL), block.Plain("cluster", "issuer"), block.Plain("timeout", "5s")),
+			block.Plain("cache_duration", "300s")))
+	anyone := block.List("principals", block.Map("", block.Bool("any", true)))
+	policies := block.Map("policies",
+		block.Map("scopes", anyone, block.List("permissions", block.Map("", block.Map("and_rules", block.List("rules", scopes...))))),
+		block.If(len(free) > 0, block.Map("free", anyone, block.List("permissions", paths...))))
+	return []block.Node{
+		filter(jwtFilter, "filters.http.jwt_authn.v3.JwtAuthentication", block.Map("providers", provider), block.List("rules", rules...)),
+		filter("envoy.filters.http.rbac", "filters.http.rbac.v3.RBAC", block.Map("rules", block.Plain("action", "ALLOW"), policies)),
+	}
+}
+
+// bypassPatterns are the paths that need no token, as regular expressions.
+func bypassPatterns(s *identity.Settings) []string {
+	patterns := make([]string, 0, len(s.Inbound.BypassPaths)+len(s.Declared.ProbePaths))
+	for _, p := range s.Inbound.BypassPaths {
+		patterns = append(patterns, globPattern(p))
+	}
+	for _, p := range s.Declared.ProbePaths {
+		if open, ok := identity.OpenProbe(p); ok {
+			patterns = append(patterns, regexp.QuoteMeta(open))
+		}
+	}
+	return patterns
+}
+
+// globPattern is the regular expression of a pattern of Go's path.Match, which
+// the token processor takes. Its classes and escapes are taken literally, so
+// that Envoy never lets more pass than the token processor does.
+func globPattern(glob string) string {
+	return strings.NewReplacer(`\*`, "[^/]*", `\?`, "[^/]").Replace(regexp.QuoteMeta(glob))
+}
+
+// issuerCluster is the cluster that the issuer's keys come from.
+func issuerCluster(s *identity.Settings) block.Node {
+	host, port, tls := "", 80, false
+	if u, err := url.Parse(s.Inbound.JWKSURL); err == nil {
+		host, tls = u.Hostname(), u.Scheme == "https"
+		if tls {
+			port = 443
+		}
+		if n, err := strconv.Atoi(u.Port()); err == nil {
+			port = n
+		}
+	}
+
+	address := block.Map("address", block.Map("socket_address", block.Int("port_value", port), block.Text("address", host)))
+	endpoint := block.Map("", block.Map("endpoint", address))
+	names := block.Map("", block.Plain("san_type", "DNS"), block.Map("matcher", block.Text("exact", host)))
+	return block.Map("",
+		block.Plain("name", "issuer"),
+		block.Plain("type", "STRICT_DNS"),
+		block.Plain("dns_lookup_family", "V4_PREFERRED"),
+		block.Plain("connect_timeout", "5s"),
+		block.Map("load_assignment",
+			block.Plain("cluster_name", "issuer"),
+			block.List("endpoints", block.Map("", block.List("lb_endpoints", endpoint)))),
+		block.If(tls, block.Map("transport_socket",
+			block.Plain("name", tlsProtocol),
+			block.Map("typed_config",
+				block.Plain(`"@type"`, envoyType+"transport_sockets.tls.v3.UpstreamTlsContext"),
+				block.Text("sni", host),
+				block.Map("common_tls_context", block.Map("validation_context",
+					block.Plain("trusted_ca", "{filename: /etc/ssl/certs/ca-certificates.crt}"),
+					block.List("match_typed_subject_alt_names", names)))))))
 }

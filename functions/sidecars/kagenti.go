@@ -16,7 +16,7 @@ func kagenti() identity.Profile {
 	return identity.Profile{
 		Name: Kagenti, Prefix: keys.LabelPrefix, TokenDir: "/shared", SharedVolume: ownSharedVolume,
 		Sidecars: []identity.Sidecar{
-			proxyInit(appendProxyInit), spiffeHelper(), clientRegistration(), authProxy(), envoyProxy(),
+			proxyInit(kagentiInit), spiffeHelper(), clientRegistration(), authProxy(), envoyProxy(),
 		},
 		Lacks: []identity.Lack{{Path: "authbridge"}, {Path: "outbound.noProxy", Needless: true}},
 		Rules: identity.Rules{Settle: settleKagenti, Contradictions: contradictions},

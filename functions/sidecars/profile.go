@@ -34,3 +34,16 @@ const (
 	// client-registration and envoy-with-processor are separate images.
 	imageTag = ":v0.4.0-alpha.10"
 )
+
+// component returns the default of a sidecar, with its requests and limits.
+func component(image, cpuRequest, memoryRequest, cpuLimit, memoryLimit string) identity.Component {
+	return identity.Component{
+		Enabled: true, Image: image, ImagePullPolicy: "IfNotPresent",
+		CPURequest: cpuRequest, MemoryRequest: memoryRequest, CPULimit: cpuLimit, MemoryLimit: memoryLimit,
+	}
+}
+
+// portOfAgent is the port of the agent behind a proxy.
+func portOfAgent(s *identity.Settings) identity.Port {
+	return identity.Port{Number: s.Inbound.TargetPort, Name: "the agent", Field: identity.AgentPort, Key: identity.TargetPort, Agent: true}
+}

@@ -1,54 +1,66 @@
 package sidecars
 
 import (
+	"slices"
+	"strconv"
+	"strings"
+
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/internal/scalar"
+	"github.com/armature-dev/armature/functions/internal/block"
 )
 
 // ProxyInit redirects the pod's traffic with iptables, and ends.
 const ProxyInit = "proxy-init"
 
-func proxyInit(container func([]byte, *identity.Settings) []byte) identity.Sidecar {
+func proxyInit(container func(*identity.Settings) identity.Container) identity.Sidecar {
 	return identity.Sidecar{
 		Name: ProxyInit, Ends: true, Container: container,
-		Default: identity.Component{Enabled: true, Image: repository + "proxy-init" + imageTag, ImagePullPolicy: "IfNotPresent", CPURequest: "10m", MemoryRequest: "10Mi", CPULimit: "100m", MemoryLimit: "64Mi"},
+		Default: component(repository+"proxy-init"+imageTag, "10m", "10Mi", "100m", "64Mi"),
 	}
 }
 
-// appendRedirect is the container, with more capabilities and with the port, 0 for
-// none, at which the kubelet asks for health before Envoy is up. Its program is the
-// published init-iptables.sh, which needs root, NET_ADMIN and a writable /run.
-func appendRedirect(dst []byte, s *identity.Settings, capabilities string, health int) []byte {
-	w := writer{dst, s}
-	w.text("  env:\n")
-	w.envInt("PROXY_PORT", s.Outbound.ProxyPort)
-	w.envInt("INBOUND_PROXY_PORT", s.Outbound.InboundProxyPort)
-	w.envInt("PROXY_UID", s.Outbound.ProxyUID)
-	w.text("  - name: OUTBOUND_PORTS_EXCLUDE\n    value: \"")
-	w.outboundExcludes()
-	w.text("\"\n  - name: INBOUND_PORTS_EXCLUDE\n    value: \"")
+// redirects returns the container that leads traffic to Envoy. health is the port, 0 for
+// none, that the kubelet probes before Envoy is up. The program is the published
+// init-iptables.sh, which needs root, NET_ADMIN and a writable /run. Its published images
+// need NET_RAW as well.
+func redirects(s *identity.Settings, raw bool, health int) identity.Container {
+	in := s.Outbound.ExcludeInboundPorts
 	if health > 0 {
-		w.dst = scalar.AppendInt(w.dst, health)
+		in = slices.Concat([]int{health}, in)
 	}
-	for i, port := range s.Outbound.ExcludeInboundPorts {
-		if i > 0 || health > 0 {
-			w.text(",")
-		}
-		w.dst = scalar.AppendInt(w.dst, port)
+	return identity.Container{
+		Env: []block.Node{
+			intVariable("PROXY_PORT", s.Outbound.ProxyPort),
+			intVariable("INBOUND_PROXY_PORT", s.Outbound.InboundProxyPort),
+			intVariable("PROXY_UID", s.Outbound.ProxyUID),
+			variable("OUTBOUND_PORTS_EXCLUDE", commas(outboundExcludes(s))),
+			variable("INBOUND_PORTS_EXCLUDE", commas(in)),
+			field("POD_IP", "status.podIP"),
+		},
+		Security: netAdmin(raw),
 	}
-	w.text("\"\n")
-	w.field("POD_IP", "status.podIP")
-	return w.initSecurity(capabilities)
 }
 
-// appendProxyInit and appendProxyInitRaw are the container of Envoy's profiles: what
-// was published needs NET_RAW as well.
-func appendProxyInit(dst []byte, s *identity.Settings) []byte {
-	return appendRedirect(dst, s, "", helperHealth(s))
+func kagentiInit(s *identity.Settings) identity.Container {
+	return redirects(s, false, helperHealth(s))
 }
 
-func appendProxyInitRaw(dst []byte, s *identity.Settings) []byte {
-	return appendRedirect(dst, s, rawSockets, helperHealth(s))
+func publishedInit(s *identity.Settings) identity.Container {
+	return redirects(s, true, helperHealth(s))
+}
+
+func bridgeInit(s *identity.Settings) identity.Container {
+	if s.On(EnvoyProxy) {
+		return redirects(s, true, bridgeHealthPort)
+	}
+	return identity.Container{
+		Env: []block.Node{
+			variable("MODE", "enforce-redirect"),
+			intVariable("PROXY_UID", s.Outbound.ProxyUID),
+			intVariable("TRANSPARENT_PORT", transparentPort),
+		},
+		Security: netAdmin(true),
+	}
 }
 
 // helperHealth is the port of spiffe-helper's health check.
@@ -59,43 +71,33 @@ func helperHealth(s *identity.Settings) int {
 	return 0
 }
 
-// appendBridgeInit is the container of the profile authbridge.
-func appendBridgeInit(dst []byte, s *identity.Settings) []byte {
-	if s.On(EnvoyProxy) {
-		return appendRedirect(dst, s, rawSockets, bridgeHealthPort)
+func netAdmin(raw bool) block.Node {
+	capabilities := block.Map("capabilities", words("add", "NET_ADMIN"))
+	if raw {
+		capabilities = block.Map("capabilities", words("add", "NET_ADMIN", "NET_RAW"), words("drop", "ALL"))
 	}
-	w := writer{dst, s}
-	w.text("  env:\n")
-	w.env("MODE", "enforce-redirect")
-	w.envInt("PROXY_UID", s.Outbound.ProxyUID)
-	w.envInt("TRANSPARENT_PORT", transparentPort)
-	return w.initSecurity(rawSockets)
+	return block.Map("securityContext",
+		block.Int("runAsUser", 0),
+		block.Bool("runAsNonRoot", false),
+		block.Bool("allowPrivilegeEscalation", false),
+		capabilities,
+		runtimeDefault())
 }
 
-const rawSockets = "      - NET_RAW\n      drop:\n      - ALL\n"
-
-// initSecurity appends the end of proxy-init.
-func (w *writer) initSecurity(capabilities string) []byte {
-	w.resources(w.s.Component(ProxyInit))
-	w.text(initSecurity, "      add:\n      - NET_ADMIN\n", capabilities, "    seccompProfile:\n      type: RuntimeDefault\n")
-	return w.dst
+// outboundExcludes are the ports that leave the pod directly: client-registration talks to
+// Keycloak before Envoy is up.
+func outboundExcludes(s *identity.Settings) []int {
+	port, ports := s.Registration.Port, s.Outbound.ExcludePorts
+	if s.On(ClientRegistration) && s.Registration.Provider == "keycloak" && port > 0 && !slices.Contains(ports, port) {
+		return append(slices.Clone(ports), port)
+	}
+	return ports
 }
 
-func (w *writer) outboundExcludes() {
-	s := w.s
-	listed := false
-	for i, port := range s.Outbound.ExcludePorts {
-		if i > 0 {
-			w.text(",")
-		}
-		w.dst = scalar.AppendInt(w.dst, port)
-		listed = listed || port == s.Registration.Port
+func commas(ports []int) string {
+	texts := make([]string, 0, len(ports))
+	for _, port := range ports {
+		texts = append(texts, strconv.Itoa(port))
 	}
-	// client-registration talks to Keycloak before Envoy is up.
-	if s.On(ClientRegistration) && s.Registration.Provider == "keycloak" && !listed && s.Registration.Port > 0 {
-		if len(s.Outbound.ExcludePorts) > 0 {
-			w.text(",")
-		}
-		w.dst = scalar.AppendInt(w.dst, s.Registration.Port)
-	}
+	return strings.Join(texts, ",")
 }

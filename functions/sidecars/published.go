@@ -8,7 +8,7 @@ import "github.com/armature-dev/armature/functions/identity"
 func published() identity.Profile {
 	p := kagenti()
 	p.Name, p.TokenDir, p.SharedVolume, p.Rules.Settle = Published, "/opt", identity.SharedVolume, settlePublished
-	p.Sidecars[0] = proxyInit(appendProxyInitRaw)
+	p.Sidecars[0] = proxyInit(publishedInit)
 	p.Defaults = map[string]any{
 		"components.auth-proxy.enabled":     false,
 		"spiffe.socketPath":                 "/spiffe-workload-api/spire-agent.sock",

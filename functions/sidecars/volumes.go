@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/internal/block"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
@@ -33,7 +34,7 @@ func ReservedVolumes() []string {
 }
 
 // AppendVolumes appends the volumes that the sidecars mount and the author did not
-// declare, and the tracing settings, as items of the pod's volumes. It gives their
+// declare, and the tracing settings, as items of the pod's volumes. It returns their
 // names.
 func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []string) {
 	var few [12]string
@@ -45,38 +46,26 @@ func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []stri
 			}
 		}
 	}
-	add := func(name, source string) {
-		dst, names = append(dst, "- name: "+name+"\n"+source...), append(names, name)
+	add := func(needed bool, name, kind string, source ...block.Node) {
+		if needed {
+			dst, names = block.AppendItem(dst, 0, block.Plain("name", name), block.Map(kind, source...)), append(names, name)
+		}
 	}
-	configMap := func(of identity.Object) string {
-		return "  configMap:\n    name: " + string(s.AppendName(nil, of)) + "\n"
+	memory := func(needed bool, name string) { // credentials go with the pod
+		add(needed, name, "emptyDir", block.Plain("medium", "Memory"), block.Plain("sizeLimit", "4Mi"))
 	}
-	if slices.Contains(mounted, ConfigVolume) {
-		add(ConfigVolume, configMap(identity.TokenExchangeConfigMap))
-	}
-	if slices.Contains(mounted, routesVolume) { // routes of the namespace, where its owners have some
-		add(routesVolume, "  configMap:\n    name: authproxy-routes\n    optional: true\n")
-	}
-	if slices.Contains(mounted, clientVolume) {
-		add(clientVolume, "  secret:\n    secretName: "+string(scalar.AppendPlain(nil, s.AuthBridge.Secret))+"\n")
-	}
-	const memory = "  emptyDir:\n    medium: Memory\n    sizeLimit: 4Mi\n" // credentials go with the pod
-	if needsShared(s) && !s.Declared.Volumes.Shared {
-		add(sharedName(s), memory)
-	}
-	if ownSVIDVolume(s) && !s.Declared.Volumes.SVID {
-		add(identity.SVIDVolume, memory)
-	}
-	switch {
-	case !s.SPIFFE.Enabled:
-	case s.SPIFFE.SocketVolume == "hostPath":
-		add(SocketVolume, "  hostPath:\n    path: "+string(scalar.AppendYAML(nil, path.Dir(s.SPIFFE.SocketPath)))+"\n    type: Directory\n")
-	default:
-		add(SocketVolume, "  csi:\n    driver: csi.spiffe.io\n    readOnly: true\n")
-	}
-	if s.Trace.Enabled {
-		add(TraceVolume, configMap(identity.TraceConfigMap))
-	}
+
+	add(slices.Contains(mounted, ConfigVolume), ConfigVolume, "configMap", configMapName(s))
+	// The routes of the namespace, if its owners have some.
+	add(slices.Contains(mounted, routesVolume), routesVolume, "configMap", block.Plain("name", "authproxy-routes"), block.Bool("optional", true))
+	add(slices.Contains(mounted, clientVolume), clientVolume, "secret", block.Plain("secretName", string(scalar.AppendPlain(nil, s.AuthBridge.Secret))))
+	memory(needsShared(s) && !s.Declared.Volumes.Shared, sharedName(s))
+	memory(ownSVIDVolume(s) && !s.Declared.Volumes.SVID, identity.SVIDVolume)
+
+	host := s.SPIFFE.SocketVolume == "hostPath"
+	add(s.SPIFFE.Enabled && host, SocketVolume, "hostPath", block.Text("path", path.Dir(s.SPIFFE.SocketPath)), block.Plain("type", "Directory"))
+	add(s.SPIFFE.Enabled && !host, SocketVolume, "csi", block.Plain("driver", "csi.spiffe.io"), block.Bool("readOnly", true))
+	add(s.Trace.Enabled, TraceVolume, "configMap", block.Plain("name", string(s.AppendName(nil, identity.TraceConfigMap))))
 	return dst, names
 }
 

@@ -175,7 +175,7 @@ func keepPorts(s identity.Settings, declared []int) (kept []foreign.Annotation) 
 	add := func(key string, port int, reason string) {
 		kept = append(kept, foreign.Annotation{Key: key, Value: fmt.Sprint(port), Reason: reason})
 	}
-	fixed := func(l identity.Listener) bool { return l.Annotation() == "" && slices.Contains(declared, l.Port) }
+	fixed := func(p identity.Port) bool { return p.Annotation() == "" && slices.Contains(declared, p.Number) }
 	if len(declared) == 0 || slices.ContainsFunc(s.InjectedPorts(), fixed) {
 		return nil
 	}
@@ -183,13 +183,13 @@ func keepPorts(s identity.Settings, declared []int) (kept []foreign.Annotation) 
 		add(s.TargetPortAnnotation(), declared[0], "auth-proxy forwards to it, since the application declares it")
 		s.Inbound.TargetPort = declared[0]
 	}
-	for _, l := range s.InjectedPorts() {
-		if l.Annotation() == "" || !slices.Contains(declared, l.Port) {
+	for _, p := range s.InjectedPorts() {
+		if p.Annotation() == "" || !slices.Contains(declared, p.Number) {
 			continue
 		}
-		free := s.FreePort(l.Port, declared)
+		free := s.FreePort(p.Number, declared)
 		declared = append(declared, free)
-		add(l.Annotation(), free, fmt.Sprintf("%s listens on it, since %d is the application's", l.Name, l.Port))
+		add(p.Annotation(), free, fmt.Sprintf("%s listens on it, since %d is the application's", p.Name, p.Number))
 	}
 	slices.SortFunc(kept, func(a, b foreign.Annotation) int { return strings.Compare(a.Key, b.Key) })
 	return kept

@@ -17,8 +17,8 @@ func TestInjectedPorts(t *testing.T) {
 	ports := func() string {
 		s, _ := identity.Resolve(&base, w, nil, nil, nil)
 		var out []string
-		for _, l := range s.InjectedPorts() {
-			out = append(out, fmt.Sprint(l.Port))
+		for _, p := range s.InjectedPorts() {
+			out = append(out, fmt.Sprint(p.Number))
 		}
 		return strings.Join(out, " ")
 	}

@@ -1,0 +1,141 @@
+// Package block writes YAML in block style from typed values.
+package block
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/internal/scalar"
+)
+
+// Node is a value of YAML, with its key if it is a field of a mapping. The zero Node is
+// not written.
+type Node struct {
+	key   string
+	kind  kind
+	text  string
+	nodes []Node
+}
+
+type kind int
+
+const (
+	absent kind = iota
+	plain       // text as it is
+	quoted      // text in double quotes
+	env         // text in double quotes, with what Kubernetes would expand escaped
+	mapping     // nodes are fields
+	list        // nodes are items
+	file        // text is that of a literal block
+	document    // nodes are the fields of a document in a literal block
+)
+
+// Plain returns a scalar that is written as it is.
+func Plain(key, text string) Node { return Node{key: key, kind: plain, text: text} }
+
+// Text returns a string in double quotes.
+func Text(key, text string) Node { return Node{key: key, kind: quoted, text: text} }
+
+// Env returns the value of an environment variable in which Kubernetes expands nothing.
+func Env(key, text string) Node { return Node{key: key, kind: env, text: text} }
+
+// Int returns a whole number.
+func Int(key string, n int) Node { return Plain(key, strconv.Itoa(n)) }
+
+// Bool returns a boolean.
+func Bool(key string, b bool) Node { return Plain(key, strconv.FormatBool(b)) }
+
+// Map returns a mapping, which is not written without fields. One that is an item of a list
+// has the key "".
+func Map(key string, fields ...Node) Node { return Node{key: key, kind: mapping, nodes: fields} }
+
+// List returns a list of mappings or scalars, which is not written without items.
+func List(key string, items ...Node) Node { return Node{key: key, kind: list, nodes: items} }
+
+// File returns a string as a literal block.
+func File(key, text string) Node { return Node{key: key, kind: file, text: text} }
+
+// Texts returns a list of strings in double quotes.
+func Texts(key string, items []string) Node {
+	n := List(key)
+	for _, item := range items {
+		n.nodes = append(n.nodes, Text("", item))
+	}
+	return n
+}
+
+// Document returns a YAML document as a literal block: the fields of a mapping, or the items
+// of a list.
+func Document(key string, nodes ...Node) Node { return Node{key: key, kind: document, nodes: nodes} }
+
+// If returns a node under a condition, and none otherwise.
+func If(condition bool, n Node) Node {
+	if !condition {
+		return Node{}
+	}
+	return n
+}
+
+// Append appends the fields of a mapping, each at the given indentation.
+func Append(dst []byte, indent int, fields ...Node) []byte {
+	for i := range fields {
+		dst = fields[i].append(dst, indent)
+	}
+	return dst
+}
+
+// AppendItem appends a mapping as an item of a list.
+func AppendItem(dst []byte, indent int, fields ...Node) []byte {
+	n := Map("", fields...)
+	return n.append(dst, indent)
+}
+
+func (n *Node) append(dst []byte, indent int) []byte {
+	if n.kind == absent || (n.kind == mapping || n.kind == list) && len(n.nodes) == 0 {
+		return dst
+	}
+	dst = pad(dst, indent)
+	switch {
+	case n.key != "":
+		dst = append(append(dst, n.key...), ':')
+	case n.kind == mapping: // its first field is on the line of the dash
+		start := len(dst)
+		dst = Append(dst, indent+2, n.nodes...)
+		dst = append(dst[:start], dst[start+indent:]...)
+		dst[start] = '-'
+		return dst
+	default:
+		dst = append(dst, '-')
+	}
+	switch n.kind {
+	case mapping, list:
+		inner := indent
+		if n.kind == mapping {
+			inner += 2
+		}
+		return Append(append(dst, '\n'), inner, n.nodes...)
+	case document:
+		return Append(append(dst, " |\n"...), indent+2, n.nodes...)
+	case file:
+		dst = append(dst, " |\n"...)
+		for line := range strings.Lines(n.text) {
+			dst = append(pad(dst, indent+2), line...)
+		}
+		return dst
+	case quoted:
+		dst = scalar.AppendYAML(append(dst, ' '), n.text)
+	case env:
+		dst = scalar.AppendEnv(append(dst, ' '), n.text)
+	default:
+		dst = append(append(dst, ' '), n.text...)
+	}
+	return append(dst, '\n')
+}
+
+func pad(dst []byte, indent int) []byte {
+	const spaces = "                                                                "
+	for ; indent > len(spaces); indent -= len(spaces) {
+		dst = append(dst, spaces...)
+	}
+	return append(dst, spaces[:indent]...)
+}
