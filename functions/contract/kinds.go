@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -60,7 +61,7 @@ type Group struct {
 
 // Groups of 001, one named after the label prefix, and of the published agents.
 var (
-	Pillars = []Group{{Name: "kagenti.io"}, {}}
+	Pillars = []Group{{Name: keys.LabelPrefix}, {}}
 	Agents  = []Group{{Name: "agent.kagenti.dev"}, {Name: "agent.rossoctl.dev"}}
 )
 

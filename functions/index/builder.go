@@ -1,6 +1,9 @@
 package index
 
-import "github.com/armature-dev/armature/functions/krm"
+import (
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/workload"
+)
 
 // Builder fills an index.
 type Builder struct {
@@ -32,7 +35,7 @@ func (b *Builder) Enter(e Entry) ID {
 	switch {
 	case e.Kind == "ConfigMap" && !e.Generated:
 		x.configMaps++
-	case IsWorkload(e.Kind):
+	case workload.Is(e.Kind):
 		x.workloads[e.Kind]++
 	}
 	return id

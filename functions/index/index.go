@@ -207,15 +207,6 @@ func (x *Index) WorkloadKinds() iter.Seq[string] {
 	}
 }
 
-// IsWorkload reports whether Kubernetes runs pods for objects of a kind.
-func IsWorkload(kind string) bool {
-	switch kind {
-	case "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicaSet", "Pod":
-		return true
-	}
-	return false
-}
-
 // SharedFolders counts the folders that two files have in common, from the root.
 func SharedFolders(a, b string) (depth int) {
 	as, bs := strings.Split(path.Dir(a), "/"), strings.Split(path.Dir(b), "/")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/workload"
 )
 
 // Targets gives the objects that a reference of o may mean: those of the name in
@@ -56,7 +57,7 @@ func (x *Index) Suggest(ref api.TargetRef, namespace string) string {
 			near = append(near, fmt.Sprintf("%s has it in %s: use the same namespace", e.Place(), where))
 		case k.Name == ref.Name && k.Kind == ref.Kind:
 			near = append(near, fmt.Sprintf("%s has it with apiVersion %s", e.Place(), e.APIVersion))
-		case k.Name == ref.Name && IsWorkload(k.Kind):
+		case k.Name == ref.Name && workload.Is(k.Kind):
 			near = append(near, fmt.Sprintf("%s is a %s of that name", e.Place(), k.Kind))
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/functions/tokenexchange"
+	"github.com/armature-dev/armature/functions/workload"
 )
 
 //go:embed README.md
@@ -147,7 +148,7 @@ func hash(settings *identity.Settings) string {
 func (s *state) unsure() (unsure []index.ID) {
 	x := s.pkg.Index
 	for id, e := range x.All() {
-		if index.IsWorkload(e.Kind) && x.Shares(id) {
+		if workload.Is(e.Kind) && x.Shares(id) {
 			for range s.others(id) {
 				unsure = append(unsure, id)
 				break

@@ -10,13 +10,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
 const (
 	port       = 8080
-	configHash = "kagent.dev/config-hash"
+	configHash = keys.Kagent + "/config-hash"
 )
 
 // agent expands an Agent.

@@ -9,11 +9,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-const group = "kagent.dev"
+const group = keys.Kagent
 
 // model gives what the agent needs of a model, nil after a finding. The key of
 // the model stays in its Secret.

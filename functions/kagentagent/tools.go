@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -155,7 +156,7 @@ func serviceEndpoint(e *expander, namespace, name, at string) (s endpoint, found
 		return s, false
 	}
 	number := 0
-	if text, given := o.Annotation("kagent.dev/mcp-service-port"); given {
+	if text, given := o.Annotation(keys.Kagent + "/mcp-service-port"); given {
 		number, _ = strconv.Atoi(text)
 	} else if ports := service.Spec.Ports; len(ports) == 1 {
 		number = ports[0].Port
@@ -170,12 +171,12 @@ func serviceEndpoint(e *expander, namespace, name, at string) (s endpoint, found
 		e.error("port", at, fmt.Sprintf("%s does not say which of its ports speaks MCP", o.Ref), "annotate it kagent.dev/mcp-service-port, or give one port appProtocol: mcp")
 		return s, false
 	}
-	path, given := o.Annotation("kagent.dev/mcp-service-path")
+	path, given := o.Annotation(keys.Kagent + "/mcp-service-path")
 	if !given {
 		path = "/mcp"
 	}
 	s = endpoint{url: address(o.Name, o.Namespace, number) + path, inside: true}
-	if protocol, _ := o.Annotation("kagent.dev/mcp-service-protocol"); protocol == "SSE" {
+	if protocol, _ := o.Annotation(keys.Kagent + "/mcp-service-protocol"); protocol == "SSE" {
 		s.protocol = protocol
 	}
 	return s, true

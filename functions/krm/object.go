@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"github.com/armature-dev/armature/functions/workload"
 )
 
 // Origin says where the author wrote an object.
@@ -272,27 +274,15 @@ func (p PodTemplate) Annotation(key string) (string, bool) {
 	return entry(p.Template.Get("metadata", "annotations"), key)
 }
 
-// podTemplates are the places where the kinds we know, and those that imitate
-// them, keep their pods.
-var podTemplates = []struct {
-	path string
-	keys []string
-}{
-	{"spec.template", []string{"spec", "template"}},
-	{"spec.jobTemplate.spec.template", []string{"spec", "jobTemplate", "spec", "template"}},
-	{"spec.podTemplate", []string{"spec", "podTemplate"}},
-}
-
-// PodTemplate gives the pod template of a workload: Deployment, StatefulSet,
-// DaemonSet, ReplicaSet, Job, CronJob, Pod, and every other kind that has
-// containers at one of the same places.
+// PodTemplate returns the pod template of a workload, which is of a kind of functions/workload
+// or has containers at one of the same places.
 func (o *Object) PodTemplate() (PodTemplate, bool) {
 	if o.Kind == "Pod" && o.APIVersion == "v1" {
 		return PodTemplate{Template: o.Root()}, o.Get("spec", "containers").IsList()
 	}
-	t := &o.tree
-	for i := 0; i < len(podTemplates) && t.pod == 0; i++ {
-		if n := o.Get(podTemplates[i].keys...); n.Get("spec", "containers").IsList() {
+	t, templates := &o.tree, workload.Templates()
+	for i := 0; i < len(templates) && t.pod == 0; i++ {
+		if n := o.Get(templates[i].Keys...); n.Get("spec", "containers").IsList() {
 			t.pod, t.podAt = n.i, int8(i)
 		}
 	}
@@ -302,7 +292,7 @@ func (o *Object) PodTemplate() (PodTemplate, bool) {
 	if t.pod < 0 {
 		return PodTemplate{}, false
 	}
-	return PodTemplate{Template: Node{o, t.pod, true}, Path: podTemplates[t.podAt].path}, true
+	return PodTemplate{Template: Node{o, t.pod, true}, Path: templates[t.podAt].Path}, true
 }
 
 // Contains reports whether the object contains a text.

@@ -59,7 +59,7 @@ type tree struct {
 	nodes []node
 	// Places that every function asks for: 0 as long as nobody has, -1 for none.
 	metadata, annotations int32
-	pod                   int32 // of the pod template, at podTemplates[podAt]
+	pod                   int32 // of the pod template, at workload.Templates()[podAt]
 	podAt                 int8
 }
 

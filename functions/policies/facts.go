@@ -9,6 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
+	kinds "github.com/armature-dev/armature/functions/workload"
 )
 
 // facts are what objects of the package say that policies follow from.
@@ -121,12 +122,12 @@ type registration struct {
 	} `json:"spec"`
 }
 
-// unsure gives the objects that have to be seen whole.
+// unsure returns the objects that have to be seen whole.
 func (s *state) unsure() (ids []index.ID) {
 	for id, e := range s.pkg.Index.All() {
 		switch {
 		case e.Generated && !e.Made && s.madeAgain(e):
-		case e.Made, index.IsWorkload(e.Kind), e.Kind == "Service" && e.APIVersion == "v1":
+		case e.Made, kinds.Is(e.Kind), e.Kind == "Service" && e.APIVersion == "v1":
 			ids = append(ids, id)
 		case e.Group() == "gateway.networking.k8s.io" && (e.Kind == "Gateway" || e.Kind == "HTTPRoute"),
 			e.Group() == "agentgateway.dev" && (e.Kind == "AgentgatewayBackend" || e.Kind == "AgentgatewayPolicy"),
@@ -243,7 +244,7 @@ func addressVariable(name string) bool {
 	return slices.ContainsFunc([]string{"_URL", "_ENDPOINT", "_API_BASE"}, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
-// sorted gives facts of a kind in the order of their names, so that nothing depends on the
+// sorted returns facts of a kind in the order of their names, so that nothing depends on the
 // order of files.
 func sorted[T interface{ ref() krm.Ref }](of map[index.ID]T) []T {
 	return slices.SortedFunc(maps.Values(of), func(a, b T) int { return strings.Compare(key(a.ref()), key(b.ref())) })

@@ -12,6 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
+	"github.com/armature-dev/armature/functions/workload"
 )
 
 // number is a port as the API server reads it; what is not a number stays a text.
@@ -182,7 +183,7 @@ var longRunning = []string{
 }
 
 func jobSidecar(c *checker) {
-	if c.Kind != "Job" && c.Kind != "CronJob" {
+	if !workload.Ends(c.Kind) {
 		return
 	}
 	list := c.pod.Spec().Get("containers")

@@ -11,6 +11,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/workload"
 )
 
 const (
@@ -72,7 +73,8 @@ func bridgeConfigMap(workload string) string {
 func settleBridge(s *identity.Settings) {
 	b, init, bridge, envoy := &s.AuthBridge, s.Component(ProxyInit), s.Component(AuthBridgeProxy), s.Component(EnvoyProxy)
 	inEnvoy := b.Mode == identity.ModeEnvoySidecar
-	if job := s.Subject.Kind == "Job" || s.Subject.Kind == "CronJob"; job && len(b.Ports) == 0 && b.EnvPort == 0 && s.Inbound.Port == 0 && s.Inbound.TargetPort == 0 {
+	noPort := len(b.Ports) == 0 && b.EnvPort == 0 && s.Inbound.Port == 0 && s.Inbound.TargetPort == 0
+	if workload.Ends(s.Subject.Kind) && noPort {
 		s.Inbound.Enabled = false // nobody calls it
 	}
 	some := s.Inbound.Enabled || s.Outbound.Enabled

@@ -26,7 +26,7 @@ func kagenti() identity.Profile {
 // rossoctl is the same with another prefix.
 func rossoctl() identity.Profile {
 	p := kagenti()
-	p.Name, p.Prefix = Rossoctl, "rossoctl.io"
+	p.Name, p.Prefix = Rossoctl, keys.RossoctlPrefix
 	return p
 }
 

@@ -5,12 +5,13 @@ import (
 	"slices"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Groups of kagent: that of 0.x, where MCPServer has stayed, and that of 1.0.
 const (
-	group0 = "kagent.dev"
+	group0 = keys.Kagent
 	group1 = "api.kagent.dev"
 )
 

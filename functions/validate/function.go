@@ -5,15 +5,14 @@ package validate
 import (
 	_ "embed"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
-	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/workload"
 )
 
 //go:embed README.md
@@ -114,30 +113,20 @@ func (s *state) unreadLabels(u *contract.Unit) {
 func (s *state) withoutContainers(u *contract.Unit, label krm.Node) {
 	o := u.Object
 	message, hint, at := "has no pod template", "remove the label", label
-	if index.IsWorkload(o.Kind) {
+	if kind := workload.Find(o.Kind); kind != nil {
 		hint = "give it a pod template with containers, or remove the label"
-	}
-	for _, spec := range [...][]string{{"spec", "jobTemplate", "spec", "template", "spec"}, {"spec", "template", "spec"}, {"spec"}} {
-		pod := o.Get(spec...)
-		if !index.IsWorkload(o.Kind) || !pod.IsMap() || len(spec) == 1 && o.Kind != "Pod" {
-			continue
-		}
-		message, at = strings.Join(spec, ".")+" has no list of containers", pod
-		hint = "write a list containers there, or remove the label " + label.Key()
-		for key := range pod.Fields() {
-			if krm.Near(key, "containers") {
-				at, hint = pod.Get(key), "did you mean containers?"
+		path := strings.TrimPrefix(kind.Template+".spec", ".")
+		if pod := o.Get(strings.Split(path, ".")...); pod.IsMap() {
+			message, at = path+" has no list of containers", pod
+			hint = "write a list containers there, or remove the label " + label.Key()
+			for key := range pod.Fields() {
+				if krm.Near(key, "containers") {
+					at, hint = pod.Get(key), "did you mean containers?"
+				}
 			}
 		}
-		break
 	}
 	u.Report(krm.Error, "validate/nothing-to-inject", at, fmt.Sprintf("%s asks for injection, but %s", o.Ref, message), hint)
-}
-
-// workloads are the kinds of Kubernetes that run pods, with their API versions.
-var workloads = map[string]string{
-	"Pod": "v1", "ReplicationController": "v1", "Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1",
-	"ReplicaSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1",
 }
 
 // wrongKind reports a workload without a name, and one of a kind or an API version that no API
@@ -145,23 +134,25 @@ var workloads = map[string]string{
 func (s *state) wrongKind(u *contract.Unit) {
 	o := u.Object
 	pod, template := o.PodTemplate()
-	right, known := workloads[o.Kind]
-	if group, _, _ := strings.Cut(o.APIVersion, "/"); !strings.Contains(group, ".") && o.APIVersion != right {
-		kind := krm.Nearest(o.Kind, slices.Sorted(maps.Keys(workloads)))
+	kind := workload.Find(o.Kind)
+	group, _, _ := strings.Cut(o.APIVersion, "/")
+	if !strings.Contains(group, ".") && (kind == nil || o.APIVersion != kind.APIVersion) {
+		meant := workload.Find(krm.Nearest(o.Kind, workload.Names()))
 		message := fmt.Sprintf("Kubernetes has no %s of %s", o.Kind, o.APIVersion)
 		switch {
-		case known:
-			u.Report(krm.Error, "validate/no-kind", o.Get("apiVersion"), message, "write apiVersion: "+right)
-		case kind != "":
-			u.Report(krm.Error, "validate/no-kind", o.Get("kind"), message, fmt.Sprintf("did you mean %s of %s?", kind, workloads[kind]))
+		case kind != nil:
+			u.Report(krm.Error, "validate/no-kind", o.Get("apiVersion"), message, "write apiVersion: "+kind.APIVersion)
+		case meant != nil:
+			u.Report(krm.Error, "validate/no-kind", o.Get("kind"), message,
+				fmt.Sprintf("did you mean %s of %s?", meant.Name, meant.APIVersion))
 		case template && pod.Path != "" && o.Kind != "PodTemplate":
 			u.Report(krm.Error, "validate/no-kind", o.Get("kind"), message,
-				"correct it: the kinds with a pod template are "+strings.Join(slices.Sorted(maps.Keys(workloads)), ", "))
+				"correct it: the kinds with a pod template are "+strings.Join(workload.Names(), ", "))
 		}
 	}
 	metadata := o.Get("metadata")
 	nameless := func(f krm.Finding) bool { return f.Rule == "inject/no-name" }
-	if known && template && o.Name == "" && metadata.Get("generateName").Text() == "" && !slices.ContainsFunc(u.Findings, nameless) {
+	if kind != nil && template && o.Name == "" && metadata.Get("generateName").Text() == "" && !slices.ContainsFunc(u.Findings, nameless) {
 		u.Report(krm.Error, "validate/no-name", metadata, o.Kind+" has no name, which the API server requires", "write metadata.name")
 	}
 }
@@ -185,7 +176,10 @@ func stem(prefix string) string {
 }
 
 // profileLabels are the labels of the profiles that opt in or out.
-var profileLabels = [...]string{keys.LabelPrefix + "/inject", keys.LabelPrefix + "/injection", "rossoctl.io/inject", "rossoctl.io/injection"}
+var profileLabels = [...]string{
+	keys.LabelPrefix + "/inject", keys.LabelPrefix + "/injection",
+	keys.RossoctlPrefix + "/inject", keys.RossoctlPrefix + "/injection",
+}
 
 // unreadKind finds custom resources that look like those that are read, and are not.
 func (s *state) unreadKind(u *contract.Unit) {

@@ -18,6 +18,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/tools"
+	"github.com/armature-dev/armature/functions/workload"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -261,7 +262,7 @@ func (c *comparison) inPlace(w *Workload, was, is *item, podPath string) {
 	}
 	w.Fields = changed
 	for _, f := range changed {
-		if immutable(is.ref.Kind, f) {
+		if workload.Immutable(is.ref.Kind, f) {
 			w.Effect, w.Note = Replaced, "the API server refuses a change of "+f+": delete it first"
 			return
 		}
@@ -280,18 +281,6 @@ func (c *comparison) inPlace(w *Workload, was, is *item, podPath string) {
 	case is.read().Get("spec", "paused").Is("true"):
 		w.Note = "once it is no longer paused"
 	}
-}
-
-// immutable reports whether the API server refuses to change a field.
-func immutable(kind, field string) bool {
-	fields := map[string][]string{
-		"Job":         {"spec.template", "spec.selector", "spec.completionMode"},
-		"Deployment":  {"spec.selector"},
-		"DaemonSet":   {"spec.selector"},
-		"ReplicaSet":  {"spec.selector"},
-		"StatefulSet": {"spec.selector", "spec.serviceName", "spec.podManagementPolicy", "spec.volumeClaimTemplates"},
-	}
-	return slices.ContainsFunc(fields[kind], func(of string) bool { return render.Inside(field, of) })
 }
 
 func differences(before, after map[string]string) (found []Difference) {

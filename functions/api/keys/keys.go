@@ -15,6 +15,10 @@ const (
 	// workloads opt in and are configured; spec.labelPrefix of the RenderConfig
 	// sets another one.
 	LabelPrefix = "kagenti.io"
+	// RossoctlPrefix is the prefix of the profile rossoctl.
+	RossoctlPrefix = "rossoctl.io"
+	// Kagent is the API group of kagent, and the prefix of its annotations.
+	Kagent = "kagent.dev"
 )
 
 // Annotations and marks of manifests.

@@ -20,14 +20,14 @@ type Node struct {
 type kind int
 
 const (
-	absent kind = iota
-	plain       // text as it is
-	quoted      // text in double quotes
-	env         // text in double quotes, with what Kubernetes would expand escaped
-	mapping     // nodes are fields
-	list        // nodes are items
-	file        // text is that of a literal block
-	document    // nodes are the fields of a document in a literal block
+	absent   kind = iota
+	plain         // text as it is
+	quoted        // text in double quotes
+	env           // text in double quotes, with what Kubernetes would expand escaped
+	mapping       // nodes are fields
+	list          // nodes are items
+	file          // text is that of a literal block
+	document      // nodes are the fields of a document in a literal block
 )
 
 // Plain returns a scalar that is written as it is.

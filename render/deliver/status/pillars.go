@@ -16,6 +16,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/sidecars"
+	kinds "github.com/armature-dev/armature/functions/workload"
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
@@ -141,7 +142,7 @@ func hasSVIDs(p *corev1.Pod) bool {
 // phaseWithoutPods is Active where there should be none: scaled to zero, or
 // between two runs.
 func phaseWithoutPods(w *unstructured.Unstructured) string {
-	if number(w, ".spec.replicas", 1) == 0 || w.GetKind() == "Job" || w.GetKind() == "CronJob" {
+	if number(w, ".spec.replicas", 1) == 0 || kinds.Ends(w.GetKind()) {
 		return Active
 	}
 	return Pending

@@ -1,0 +1,91 @@
+// Package workload has the table of the kinds whose objects run pods.
+package workload
+
+import (
+	"slices"
+	"strings"
+)
+
+// Kind is a kind of Kubernetes whose objects run pods.
+type Kind struct {
+	Name, APIVersion string
+	// Template is the path of the pod template, "" if the object is a pod itself.
+	Template string
+	// Immutable are the fields that the API server refuses to change, beside those of a
+	// Pod.
+	Immutable []string
+	// Ends reports whether the pods end by themselves.
+	Ends bool
+}
+
+const (
+	template    = "spec.template"
+	jobTemplate = "spec.jobTemplate.spec.template"
+)
+
+var kinds = []Kind{
+	{"Deployment", "apps/v1", template, []string{"spec.selector"}, false},
+	{"StatefulSet", "apps/v1", template,
+		[]string{"spec.selector", "spec.serviceName", "spec.podManagementPolicy", "spec.volumeClaimTemplates"}, false},
+	{"DaemonSet", "apps/v1", template, []string{"spec.selector"}, false},
+	{"ReplicaSet", "apps/v1", template, []string{"spec.selector"}, false},
+	{"ReplicationController", "v1", template, nil, false},
+	{"Job", "batch/v1", template, []string{"spec.template", "spec.selector", "spec.completionMode"}, true},
+	{"CronJob", "batch/v1", jobTemplate, nil, true},
+	{"Pod", "v1", "", nil, false},
+}
+
+// Template is a place of pod templates.
+type Template struct {
+	Path string
+	Keys []string
+}
+
+// Templates are the places of pod templates in the kinds of the table and in kinds of other
+// projects.
+func Templates() []Template { return templates }
+
+var templates = []Template{
+	{template, []string{"spec", "template"}},
+	{jobTemplate, []string{"spec", "jobTemplate", "spec", "template"}},
+	{"spec.podTemplate", []string{"spec", "podTemplate"}},
+}
+
+// Find returns the row of a kind, nil for a kind that the table does not have.
+func Find(name string) *Kind {
+	for i := range kinds {
+		if kinds[i].Name == name {
+			return &kinds[i]
+		}
+	}
+	return nil
+}
+
+// Is reports whether Kubernetes runs pods for objects of a kind.
+func Is(name string) bool { return Find(name) != nil }
+
+// Ends reports whether the pods of a kind end by themselves.
+func Ends(name string) bool {
+	k := Find(name)
+	return k != nil && k.Ends
+}
+
+// Immutable reports whether the API server refuses to change a field, such as
+// spec.selector.matchLabels, of an object of a kind.
+func Immutable(name, field string) bool {
+	k := Find(name)
+	return k != nil && slices.ContainsFunc(k.Immutable, func(of string) bool {
+		rest, inside := strings.CutPrefix(field, of)
+		return inside && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
+}
+
+// Names returns the names of the kinds in alphabetical order.
+func Names() []string {
+	names := make([]string, 0, len(kinds))
+	for _, k := range kinds {
+		names = append(names, k.Name)
+	}
+	slices.Sort(names)
+	return names
+}
