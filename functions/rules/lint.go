@@ -25,30 +25,20 @@ type Rule struct {
 	// Summary says in a line what it finds. docs/reference/lint.md has a section for each.
 	Summary string
 
-	check func(*checker)
+	// check is a func(*checker) of a rendered object, a func(*authored) of an object as its
+	// author wrote it, a func(Contest) of a field that two functions set, or a
+	// func(*Package, Unbuilt) of a kustomization.
+	check any
 }
 
 // Off is the severity of a rule that is switched off.
 const Off krm.Severity = "off"
 
-// ContestedField is the rule that Check does not judge: it needs the package as
-// it is between two functions, which the engine has.
-const ContestedField = "contested-field"
-
-// KustomizeBuild is the rule on kustomizations that Check does not judge either.
-const KustomizeBuild = "kustomize-build"
-
-// MissingTool and UnlockedTools are the rules on the tools that agents bind. Check does not
-// judge them either: agents leave the output of a render.
+// ContestedField is the rule on fields that two functions set. It needs the package as it is
+// between the functions, and KustomizeBuild needs kustomize.
 const (
-	MissingTool   = "missing-tool"
-	UnlockedTools = "unlocked-tools"
-)
-
-// UnknownImage and UnpinnedSource are rules on what authors wrote, for the same reason.
-const (
-	UnknownImage   = "unknown-image"
-	UnpinnedSource = "unpinned-source"
+	ContestedField = "contested-field"
+	KustomizeBuild = "kustomize-build"
 )
 
 // Rules are all checks, in the order of docs/reference/lint.md.
@@ -72,14 +62,14 @@ func Rules() []Rule {
 		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have", danglingReference},
 		{"latest-image", krm.Warning, "an image without a tag, or with the tag latest", latestImage},
 		{keycloakAdminRule, krm.Error, "an agent's namespace that holds the credentials of Keycloak's administrator", keycloakAdmin},
-		{KustomizeBuild, krm.Warning, "a kustomization that does not build, so that its objects are not checked", nil},
+		{KustomizeBuild, krm.Warning, "a kustomization that does not build, so that its objects are not checked", kustomizeBuild},
 		{"unpinned-image", krm.Info, "an image without a digest", unpinnedImage},
-		{UnknownImage, krm.Warning, "a field of an unknown kind that looks like an image, which no digest is written into", nil},
-		{UnpinnedSource, krm.Warning, "a skill or plugin from Git without a full commit, from a bucket without a version, or without a digest", nil},
-		{MissingTool, krm.Error, "a tool that an agent binds, and that is not among its server's tools in the lock", nil},
-		{UnlockedTools, krm.Warning, "a tool server that an agent binds, and that the lock does not have", nil},
+		{"unknown-image", krm.Warning, "a field of an unknown kind that looks like an image, which no digest is written into", unknownImage},
+		{"unpinned-source", krm.Warning, "a skill or plugin from Git without a full commit, from a bucket without a version, or without a digest", unpinnedSource},
+		{"missing-tool", krm.Error, "a tool that an agent binds, and that is not among its server's tools in the lock", missingTool},
+		{"unlocked-tools", krm.Warning, "a tool server that an agent binds, and that the lock does not have", unlockedTools},
 		{"duplicate-target", krm.Error, "two objects that scale or guard one workload", duplicateTarget},
-		{ContestedField, krm.Info, "a field that two functions set to different values", nil},
+		{ContestedField, krm.Info, "a field that two functions set to different values", contestedField},
 	}
 }
 
@@ -123,6 +113,8 @@ type Package struct {
 	rules  []Rule // that are on
 	prefix string
 	images []images.Row // that the configuration names
+	// configured are the rules whose severity the configuration sets.
+	configured map[string]bool
 
 	collected collected
 
@@ -180,14 +172,14 @@ type namespace struct {
 // wrong with it. prefix is that of labels and annotations.
 func New(config *api.RenderConfig, prefix string) *Package {
 	images, _ := images.Rows(config)
-	p := (&Package{prefix: prefix, images: images, reported: make(map[string]bool)}).Next()
+	p := (&Package{prefix: prefix, images: images, configured: make(map[string]bool), reported: make(map[string]bool)}).Next()
 	for _, r := range Rules() {
 		if r.Name == keycloakAdminRule && needsKeycloakAdmin(config) {
 			r.Severity = krm.Warning
 		}
 		if config != nil {
 			if severity, ok := config.Spec.Lint[r.Name]; ok {
-				r.Severity = krm.Severity(severity)
+				r.Severity, p.configured[r.Name] = krm.Severity(severity), severity != ""
 			}
 		}
 		if r.Severity != Off {
@@ -201,7 +193,8 @@ func New(config *api.RenderConfig, prefix string) *Package {
 // kustomizations builds. What is reported once is reported once for all of them.
 func (p *Package) Next() *Package {
 	return &Package{
-		rules: p.rules, prefix: p.prefix, images: p.images, unread: p.unread, reported: p.reported, Evaluate: p.Evaluate, Schema: p.Schema,
+		rules: p.rules, prefix: p.prefix, images: p.images, configured: p.configured, unread: p.unread, reported: p.reported,
+		Evaluate: p.Evaluate, Schema: p.Schema,
 		collected: collected{
 			objects: make(map[id]*object), namespaces: make(map[string]namespace),
 			byLabel: make(map[label][]*pod), scalers: make(map[id][]krm.Ref), guards: make(map[*pod]krm.Ref),
@@ -217,7 +210,7 @@ func (p *Package) Beside(others ...*Package) { p.beside = append(p.beside, other
 // reference can be held to lead nowhere.
 func (p *Package) Open() { p.open = true }
 
-// Severity gives the severity of a rule as configured: Off where it is.
+// Severity returns the severity of a rule as configured, and Off for one that is off.
 func (p *Package) Severity(name string) krm.Severity {
 	for _, r := range p.rules {
 		if r.Name == name {
@@ -356,8 +349,8 @@ func (p *Package) Check(o *krm.Object, author Author) []krm.Finding {
 		}
 	}
 	for _, c.rule = range p.rules {
-		if c.rule.check != nil && !slices.Contains(c.ignored, c.rule.Name) {
-			c.rule.check(&c)
+		if check, ok := c.rule.check.(func(*checker)); ok && !slices.Contains(c.ignored, c.rule.Name) {
+			check(&c)
 		}
 	}
 	return c.findings

@@ -143,7 +143,7 @@ type builder struct {
 
 	objects, bytes int
 	read           map[string]bool // files of the source
-	skipped        []krm.Finding   // what was left out
+	skipped        []rules.Unbuilt // what was left out
 	patches        []patch
 	refused        error // why a file was not given, which kustomize may not pass on
 }
@@ -248,9 +248,7 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 		if i := bytes.Index(data, []byte(what)); i >= 0 {
 			line += bytes.Count(data[:i], []byte("\n"))
 		}
-		b.skipped = append(b.skipped, krm.Finding{Rule: "lint/" + rules.KustomizeBuild, Place: krm.Place{File: file, Line: line},
-			Message: fmt.Sprintf("%s %s, so its objects are not checked", what, why),
-			Hint:    "lint what kustomize prints: kustomize build … | armature lint -"})
+		b.skipped = append(b.skipped, rules.Unbuilt{Place: krm.Place{File: file, Line: line}, Part: what, Why: why})
 	}
 	for field, value := range fields {
 		list, _ := value.([]any)

@@ -2,7 +2,6 @@ package lint
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -12,20 +11,21 @@ import (
 )
 
 // contests finds fields that one function sets and a later one changes, each
-// pair of functions and kind of field once for the package. Only the files that
-// changed has are looked at: a function that changes what is there leaves a record.
-func contests(src render.Source, opt render.Options, severity krm.Severity, changed map[string]bool) (findings []krm.Finding, err error) {
-	if severity == rules.Off || len(changed) == 0 {
+// pair of functions and kind of field once for the package. Only the files in
+// l.contested are looked at: a function that changes what is there leaves a record.
+func (l *linter) contests() (findings []krm.Finding, err error) {
+	if l.rules.Severity(rules.ContestedField) == rules.Off || len(l.contested) == 0 {
 		return nil, nil
 	}
-	s, err := render.NewStages(src, opt)
+	s, err := render.NewStages(l.src, *l.opt)
 	if err != nil {
 		return nil, err
 	}
+
 	functions := s.Rows()
 	counts := make(map[string]int)
-	for i := range src.Files {
-		if path := src.Files[i].Path; !changed[path] && !changed[render.FileBeside(path)] {
+	for i := range l.src.Files {
+		if path := l.src.Files[i].Path; !l.contested[path] && !l.contested[render.FileBeside(path)] {
 			continue
 		}
 		f, err := s.File(i)
@@ -33,18 +33,16 @@ func contests(src render.Source, opt render.Options, severity krm.Severity, chan
 			return nil, err
 		}
 		for _, c := range changes(f) {
+			key := functions[c.first].Name + " " + functions[c.second].Name + " " + c.field
 			if c.pins() {
 				continue
 			}
-			key := functions[c.first].Name + " " + functions[c.second].Name + " " + c.field
-			if counts[key]++; counts[key] > 1 {
-				continue
+			if counts[key]++; counts[key] == 1 {
+				findings = append(findings, l.rules.Contested(rules.Contest{
+					Place: krm.Place{File: c.file, Line: c.line, Field: c.field, Object: c.ref},
+					First: functions[c.first].Name, Second: functions[c.second].Name, Was: c.was, Is: c.is,
+				})...)
 			}
-			findings = append(findings, krm.Finding{
-				Rule: "lint/" + rules.ContestedField, Severity: severity, Place: krm.Place{File: c.file, Line: c.line, Field: c.field, Object: c.ref},
-				Message: fmt.Sprintf("%s sets it to %s, and %s to %s, which takes effect", functions[c.first].Name, c.was, functions[c.second].Name, c.is),
-				Hint:    "no action is needed if that is intended; `armature functions` lists them in their order",
-			})
 		}
 	}
 	return findings, nil

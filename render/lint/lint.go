@@ -50,7 +50,7 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 		return nil, stats, err
 	}
 	findings = append(findings, authored...)
-	contested, err := contests(src, opt, l.rules.Severity(rules.ContestedField), l.contested)
+	contested, err := l.contests()
 	findings = append(dropReported(findings), contested...)
 	krm.SortFindings(findings)
 	return findings, stats, err
@@ -122,6 +122,23 @@ func (l *linter) check(u *unit) (findings []krm.Finding) {
 		}
 	})
 	return findings
+}
+
+// authored judges what authors wrote.
+func (l *linter) authored() (findings []krm.Finding, err error) {
+	for _, f := range l.src.Files {
+		if f.AsIs || !render.IsManifest(f.Path) || l.opt.Excludes(f.Path) {
+			continue
+		}
+		data, err := l.src.Content(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		render.Objects(render.File{Path: f.Path, Data: data}, func(o *krm.Object) {
+			findings = append(findings, l.rules.CheckAuthored(o, l.opt.Lock)...)
+		})
+	}
+	return findings, nil
 }
 
 // overwritten notes the file of an object that functions overwrote fields of.

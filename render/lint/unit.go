@@ -78,47 +78,29 @@ func (l *linter) units(files []render.File) (units []*unit, findings []krm.Findi
 	return append(units, plain...), findings, nil
 }
 
-// missingFile is what kustomize says of a file that a kustomization names.
-var missingFile = krm.Pattern(`(?:open|lstat|stat) ([^:']+): no such file or directory`)
-
-// build gives what a kustomization builds, or a finding that says why it does not.
+// build returns what a kustomization builds, or a finding that says why it does not.
 func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []krm.Finding) {
-	severity := l.rules.Severity(rules.KustomizeBuild)
-	failed := func(message, hint string) (*unit, []krm.Finding) {
-		if severity == rules.Off {
-			return nil, nil
-		}
-		return nil, []krm.Finding{{Rule: "lint/" + rules.KustomizeBuild, Severity: severity, Place: krm.Place{File: k.file, Line: 1}, Message: message, Hint: hint}}
-	}
+	at := krm.Place{File: k.file, Line: 1}
 	if k.component {
-		return failed("no kustomization of the package uses the component: its files are not checked", "lint a folder that has a kustomization with this component")
+		return nil, l.rules.Unbuilt(rules.Unbuilt{Place: at, Component: true})
 	}
+
 	u := &unit{rules: l.rules.Next(), root: k.file, builder: &builder{root: l.src.Folder, manifests: rendered}}
 	var err error
 	if u.objects, err = u.build(k); err != nil {
 		message := strings.NewReplacer(l.src.Folder+"/", "", l.src.Folder, ".").Replace(err.Error())
-		if first, rest, several := strings.Cut(message, "\n"); several { // quotes a patch
-			message = first + " … " + rest[strings.LastIndex(rest, "\n")+1:]
-		}
-		if m := missingFile().FindStringSubmatch(message); m != nil && severity != rules.Off {
-			if c := l.opt.Config; c == nil || c.Spec.Lint[rules.KustomizeBuild] == "" {
-				severity = krm.Error
-			}
-			return failed("it names "+m[1]+", which does not exist", "add the file, or remove its name from the kustomization")
-		}
-		return failed("kustomize does not build it, so its files are not checked: "+krm.Shown(message), "correct it, or lint what `kustomize build` prints with the flags that it needs")
+		return nil, l.rules.Unbuilt(rules.Unbuilt{Place: at, Err: message})
 	}
 	if len(u.skipped) > 0 {
 		u.rules.Open()
 	}
 	u.each(u.rules.Collect)
-	for i := range u.skipped {
-		u.skipped[i].Severity = severity
+
+	var findings []krm.Finding
+	for _, part := range u.skipped {
+		findings = append(findings, l.rules.Unbuilt(part)...)
 	}
-	if severity == rules.Off {
-		u.skipped = nil
-	}
-	return u, u.skipped
+	return u, findings
 }
 
 // relate lets units refer to what is applied beside them. Roots that build one file
