@@ -2,6 +2,7 @@ package functions_test
 
 import (
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,6 @@ func TestImports(t *testing.T) {
 		module + "render/explain", module + "render/verify", module + "render/migrate"}
 	leaf := []string{module + "functions/krm", module + "functions/api", module + "templates"}
 	core := []string{module + "functions/..."}
-	shared := []string{module + "functions/contract"} // with index, expand and identity below it
 	index := []string{module + "functions/index"}
 	bans := []struct {
 		packages []string
@@ -46,13 +46,6 @@ func TestImports(t *testing.T) {
 		{index, module + "functions/identity", "the index says what there is, and not what it means"},
 		{index, module + "functions/contract", "functions get the index, which knows no function"},
 	}
-	for _, folder := range []string{"agent", "kagentagent", "asyncactor", "inject", "tokenexchange", "agenttrace", "agentcard", "overcommit", "pinimages", "policies", "validate"} {
-		bans = append(bans, struct {
-			packages []string
-			prefix   string
-			reason   string
-		}{shared, module + "functions/" + folder, "what functions share knows none of them"})
-	}
 	dependencies := make(map[string][]string)
 	for _, ban := range bans {
 		key := strings.Join(ban.packages, " ")
@@ -69,6 +62,33 @@ func TestImports(t *testing.T) {
 		for _, d := range dependencies[key] {
 			if d == ban.prefix || strings.HasPrefix(d, strings.TrimSuffix(ban.prefix, "/")+"/") {
 				t.Errorf("%s imports %s: %s", key, d, ban.reason)
+			}
+		}
+	}
+}
+
+// TestFunctionsApart: what is below functions imports no function, so that a function's state
+// and text are its own. What two functions need is a package below them.
+func TestFunctionsApart(t *testing.T) {
+	const module = "github.com/armature-dev/armature/functions/"
+	files, err := filepath.Glob("*/README.md")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("functions: %v, %v", files, err)
+	}
+	own := make(map[string]bool)
+	for _, file := range files {
+		own[module+filepath.Dir(file)] = true
+	}
+
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		for _, imported := range words[1:] {
+			if own[imported] && strings.HasPrefix(words[0], module) {
+				t.Errorf("%s imports %s, which is a function", words[0], imported)
 			}
 		}
 	}

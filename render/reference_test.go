@@ -321,7 +321,7 @@ func referenceInject(m map[string]any, base *identity.Settings) error {
 		if !s.Components[i].Enabled {
 			continue
 		}
-		if err := join(spec, "initContainers", inject.AppendContainer(nil, &s, &x), true); err != nil {
+		if err := join(spec, "initContainers", sidecars.AppendContainer(nil, &s, &x), true); err != nil {
 			return err
 		}
 	}

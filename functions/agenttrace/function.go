@@ -1,3 +1,5 @@
+// Package agenttrace renders the ConfigMap <workload>-trace, which the application containers
+// see at sidecars.TraceMountPath.
 package agenttrace
 
 import (
@@ -7,6 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 //go:embed README.md
@@ -29,7 +32,7 @@ func Function() contract.Function {
 func begin(p *contract.Package) contract.Steps {
 	return contract.Targeted[api.AgentTrace]{
 		ConfigMap: contract.ConfigMap{
-			Of: function, Name: (*identity.Settings).TraceName, Append: AppendConfigMap,
+			Of: function, Name: (*identity.Settings).TraceName, Append: sidecars.AppendTraceConfigMap,
 			Needed: func(s *identity.Settings) bool { return s.Trace.Enabled },
 		},
 		Parts: func(at *api.AgentTrace) (*api.Origin, api.TargetRef) { return &at.Origin, at.Spec.TargetRef },

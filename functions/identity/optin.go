@@ -3,6 +3,7 @@ package identity
 import (
 	"fmt"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -111,4 +112,9 @@ func NamespaceOptsOut(ns *krm.Object, prefix string) (out bool, at krm.Node, fin
 		out, label = off, n
 	}
 	return out, label, findings
+}
+
+// Injected reports whether an object carries the record of an injection.
+func Injected(o *krm.Object) bool {
+	return o.Get("metadata", "annotations", keys.Injected).Exists()
 }

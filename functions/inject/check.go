@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -65,12 +64,12 @@ func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 	proxyUID := strconv.Itoa(s.Outbound.ProxyUID)
 	for c := range spec.Get("containers").Items() {
 		for m := range c.Get("volumeMounts").Items() {
-			if path := m.Get("mountPath"); path.Is(agenttrace.MountPath) && s.Trace.Enabled {
+			if path := m.Get("mountPath"); path.Is(sidecars.TraceMountPath) && s.Trace.Enabled {
 				report(krm.Error, "reserved-mount", path, "the tracing settings are mounted here", "mount yours elsewhere")
 			}
 		}
 		if own := ownTelemetry(c); s.Trace.Enabled && own.Exists() {
-			report(krm.Info, "own-telemetry", own, fmt.Sprintf("the application sets %s itself, so that its SDK does not read %s", own.Get("name").Text(), agenttrace.ConfigFile), "")
+			report(krm.Info, "own-telemetry", own, fmt.Sprintf("the application sets %s itself, so that its SDK does not read %s", own.Get("name").Text(), sidecars.TraceConfigFile), "")
 		}
 		if uid := c.Get("securityContext", "runAsUser"); (s.On(sidecars.EnvoyProxy) || s.On(sidecars.AuthBridgeProxy) && s.Outbound.Intercept) && uid.Is(proxyUID) {
 			report(krm.Warning, "proxy-user", uid, "the application runs as the proxy's user, so none of its traffic is intercepted",

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -90,7 +89,7 @@ func itemNamed(list krm.Node, name string) krm.Node {
 // the value that it got.
 func (r *record) set(container string, variable krm.Node) bool {
 	name, value := variable.Get("name").Text(), variable.Get("value").Text()
-	return r.has(r.Env, container, name) && (strings.HasPrefix(value, sidecars.MountPath+"/") || value == agenttrace.ConfigFile || authBridgeValue(name, value))
+	return r.has(r.Env, container, name) && (strings.HasPrefix(value, sidecars.MountPath+"/") || value == sidecars.TraceConfigFile || authBridgeValue(name, value))
 }
 
 // has looks a value up under its container. A container that the record does not

@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -13,7 +12,7 @@ func AppendTraceMount(dst []byte, s *identity.Settings) []byte {
 	if !s.Trace.Enabled {
 		return dst
 	}
-	return append(dst, "- name: "+sidecars.TraceVolume+"\n  mountPath: "+agenttrace.MountPath+"\n  readOnly: true\n"...)
+	return append(dst, "- name: "+sidecars.TraceVolume+"\n  mountPath: "+sidecars.TraceMountPath+"\n  readOnly: true\n"...)
 }
 
 // telemetry appends the variable by which an SDK finds its configuration, unless the
@@ -22,8 +21,8 @@ func (r *record) telemetry(env []byte, c krm.Node, s *identity.Settings) []byte 
 	if !s.Trace.Enabled || ownTelemetry(c).Exists() {
 		return env
 	}
-	r.variable(c.Get("name").Text(), agenttrace.ConfigVariable)
-	return append(env, "- name: "+agenttrace.ConfigVariable+"\n  value: "+agenttrace.ConfigFile+"\n"...)
+	r.variable(c.Get("name").Text(), sidecars.TraceConfigVariable)
+	return append(env, "- name: "+sidecars.TraceConfigVariable+"\n  value: "+sidecars.TraceConfigFile+"\n"...)
 }
 
 // ownTelemetry returns a variable of the author that an SDK would not read beside a
@@ -31,7 +30,7 @@ func (r *record) telemetry(env []byte, c krm.Node, s *identity.Settings) []byte 
 func ownTelemetry(c krm.Node) (own krm.Node) {
 	for v := range c.Get("env").Items() {
 		switch v.Get("name").Text() {
-		case agenttrace.ConfigVariable, "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT":
+		case sidecars.TraceConfigVariable, "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT":
 			return v
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
-	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
 func weatherAgent() identity.Workload {
@@ -93,7 +92,7 @@ func render(t *testing.T, s *identity.Settings) pod {
 		t.Errorf("AppendVolumes: %s", diff)
 	}
 	cm := corev1.ConfigMap{}
-	text = tokenexchange.AppendConfigMap(nil, s)
+	text = sidecars.AppendConfigMap(nil, s)
 	if err := yaml.UnmarshalStrict(text, &cm); err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}

@@ -11,14 +11,12 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
-	"github.com/armature-dev/armature/functions/tokenexchange"
 	"github.com/armature-dev/armature/functions/workload"
 )
 
@@ -133,10 +131,10 @@ var account = contract.ConfigMap{Of: function, Append: func(dst []byte, s *ident
 func hash(settings *identity.Settings) string {
 	var text []byte
 	if !settings.TraceOnly {
-		text = tokenexchange.AppendConfigMap(text, settings)
+		text = sidecars.AppendConfigMap(text, settings)
 	}
 	if settings.Trace.Enabled {
-		text = agenttrace.AppendConfigMap(text, settings)
+		text = sidecars.AppendTraceConfigMap(text, settings)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // record is the content of keys.Injected.
@@ -190,11 +190,6 @@ func appendJSONString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// Injected reports whether an object carries a record.
-func Injected(o *krm.Object) bool {
-	return o.Get("metadata", "annotations", keys.Injected).Exists()
-}
-
 // Uninject takes out of o what its record says was put in, by edits that wait
 // to be applied. It says whether there was a record, and whether the text ended
 // without a line feed. An original text that the record keeps is returned; the
@@ -303,7 +298,7 @@ func (x *removal) container(c krm.Node) {
 	name, mounts := c.Get("name").Text(), c.Get("volumeMounts")
 	ours := func(m krm.Node) bool {
 		path := m.Get("mountPath")
-		return path.Is(agenttrace.MountPath) && slices.Contains(x.r.Volumes, m.Get("name").Text()) || x.r.has(x.r.Paths, name, path.Text())
+		return path.Is(sidecars.TraceMountPath) && slices.Contains(x.r.Volumes, m.Get("name").Text()) || x.r.has(x.r.Paths, name, path.Text())
 	}
 	renamed := !slices.Contains(x.r.Mounts, name) // by the author
 	if renamed && mounts.Len() > 0 && all(mounts, ours) {

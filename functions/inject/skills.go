@@ -9,12 +9,10 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
-	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
-	"github.com/armature-dev/armature/functions/kagentagent"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/skills"
 )
@@ -43,17 +41,12 @@ func skillMountsOf(p *contract.Package) *skillMounts {
 	}
 	switch {
 	case c.Mount == nil || *c.Mount == "image":
-	case FetchesSkills(p.Config):
-		m.init = kagentagent.Image(p.Config, skills.Container)
+	case skills.Fetches(p.Config):
+		m.init = skills.KagentImage(p.Config.Kagent, "", skills.Container)
 	default:
 		p.Misconfigured("config/skills", "spec.skills.mount", fmt.Sprintf("%q is not a way to mount skills", krm.Shown(*c.Mount)), `write "image", or "init" for clusters without image volumes`)
 	}
 	return m
-}
-
-// FetchesSkills reports whether pods fetch their skills themselves.
-func FetchesSkills(config *api.RenderConfigSpec) bool {
-	return config.Skills != nil && config.Skills.Mount != nil && *config.Skills.Mount == "init"
 }
 
 // mounted are the skills of a workload, as text.

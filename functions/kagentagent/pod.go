@@ -19,7 +19,7 @@ import (
 // of the author. The selector's cannot be changed.
 func (e *expander) labelSet() map[string]string {
 	own := map[string]string{"app.kubernetes.io/name": e.Name, "app.kubernetes.io/part-of": "kagent"}
-	return merged(own, e.settings.labels, e.spec.Labels, e.selector())
+	return merged(own, e.settings.spec.Labels, e.spec.Labels, e.selector())
 }
 
 // merged are the entries of maps. Where two have the same key, the last one wins.

@@ -12,6 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
+	fetch "github.com/armature-dev/armature/functions/skills"
 )
 
 // Defaults of the published charts.
@@ -25,21 +26,17 @@ const generation = "0.10"
 
 // settings are those of kagent's controller.
 type settings struct {
-	registry, tag string
-	controller    string
-	proxy         *url.URL // nil for none
-	account       string   // of agents that name none, "" for one each
-	labels        map[string]string
-	index         *index.Index
+	spec       *api.KagentSpec
+	controller string
+	proxy      *url.URL // nil for none
+	account    string   // of agents that name none, "" for one each
+	index      *index.Index
 }
 
 // settingsOf reads the configuration. What is wrong with it fails the render.
 func settingsOf(p *contract.Package) *settings {
-	s := &settings{controller: defaultController, index: p.Index}
-	c := p.Config.Kagent
-	if c == nil {
-		c = &api.KagentSpec{}
-	}
+	c := cmp.Or(p.Config.Kagent, &api.KagentSpec{})
+	s := &settings{spec: c, controller: defaultController, index: p.Index}
 	fail := func(field, message, hint string) {
 		p.Misconfigured("config/kagent", "spec.kagent."+field, message, hint)
 	}
@@ -47,7 +44,6 @@ func settingsOf(p *contract.Package) *settings {
 		fail("version", fmt.Sprintf("kagent %q is not rendered: only %s is", krm.Shown(*c.Version), generation),
 			"upgrade kagent to 0.10, and remove this line; armature migrate --kagent-harness leads to 1.0")
 	}
-	s.images(c)
 	give(map[*string]*string{&s.controller: c.ControllerURL, &s.account: c.ServiceAccountName})
 	if image := s.image("", "app"); !identity.IsImage(image) || strings.Contains(image, "//") {
 		fail("imageRegistry", fmt.Sprintf("%q is not an image", krm.Shown(image)), "write the registry as host or host:port, and imageTag as a tag")
@@ -60,14 +56,7 @@ func settingsOf(p *contract.Package) *settings {
 			s.proxy = u
 		}
 	}
-	s.labels = c.Labels
 	return s
-}
-
-// images reads what says where kagent's images are.
-func (s *settings) images(c *api.KagentSpec) {
-	s.tag, s.registry = "0.10.0-rc3", "ghcr.io"
-	give(map[*string]*string{&s.registry: c.ImageRegistry, &s.tag: c.ImageTag})
 }
 
 // give replaces texts by those that are set.
@@ -79,16 +68,9 @@ func give(values map[*string]*string) {
 	}
 }
 
-// Image gives one of kagent's images, from where a configuration says.
-func Image(config *api.RenderConfigSpec, name string) string {
-	s := &settings{}
-	s.images(cmp.Or(config.Kagent, &api.KagentSpec{}))
-	return s.image("", name)
-}
-
-// image gives one of kagent's images.
+// image returns one of kagent's images.
 func (s *settings) image(registry, name string) string {
-	return cmp.Or(registry, s.registry) + "/kagent-dev/kagent/" + name + ":" + s.tag
+	return fetch.KagentImage(s.spec, registry, name)
 }
 
 // through gives how an address is called: by the proxy where there is one. The

@@ -13,7 +13,6 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/functions/skills"
@@ -47,7 +46,7 @@ func (s *state) egress(u *contract.Unit, w *workload) {
 	if u.Injected() {
 		calls = slices.Concat(calls, needs(u.Settings()))
 	}
-	if pod, ok := u.Object.PodTemplate(); ok && inject.FetchesSkills(s.pkg.Config) {
+	if pod, ok := u.Object.PodTemplate(); ok && skills.Fetches(s.pkg.Config) {
 		mounted, _ := skills.Of(u.Object, pod)
 		for _, k := range mounted {
 			calls = append(slices.Clone(calls), call{url: skills.Registry(k.Ref)})

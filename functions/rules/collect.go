@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
@@ -173,7 +173,7 @@ type port struct {
 }
 
 func newPod(o *krm.Object, template krm.PodTemplate) *pod {
-	p := &pod{ref: o.Ref, labels: make(map[string]string), injected: inject.Injected(o)}
+	p := &pod{ref: o.Ref, labels: make(map[string]string), injected: identity.Injected(o)}
 	for key, value := range template.Template.Get("metadata", "labels").Fields() {
 		p.labels[key] = value.Text()
 	}

@@ -62,9 +62,15 @@ const MountPath = "/etc/armature/identity"
 // what is mounted over a directory of the application's image hides its files.
 const TokenPath = "/etc/armature/tokens"
 
-// AppendData appends the data of the workload's ConfigMap: the files of all sidecars, and
-// then the values that the programs read as variables.
-func AppendData(dst []byte, s *identity.Settings) []byte {
+// AppendConfigMap appends the ConfigMap of the workload's sidecars as a YAML document without
+// separators.
+func AppendConfigMap(dst []byte, s *identity.Settings) []byte {
+	return s.AppendConfigMap(dst, identity.TokenExchangeConfigMap, appendData)
+}
+
+// appendData appends the files of all sidecars, and then the values that the programs read as
+// variables.
+func appendData(dst []byte, s *identity.Settings) []byte {
 	var data []block.Node
 	for i := range s.Profile.Sidecars {
 		if x := &s.Profile.Sidecars[i]; s.Components[i].Enabled && x.Files != nil {

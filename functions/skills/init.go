@@ -1,5 +1,11 @@
 package skills
 
+import (
+	"cmp"
+
+	"github.com/armature-dev/armature/functions/api"
+)
+
 // Names of the init container and of the volume with its configuration.
 const (
 	Container    = "skills-init"
@@ -7,6 +13,28 @@ const (
 	// ConfigFile is the file that it reads in that volume.
 	ConfigFile = "config.json"
 )
+
+// Fetches reports whether pods fetch their skills themselves.
+func Fetches(config *api.RenderConfigSpec) bool {
+	return config.Skills != nil && config.Skills.Mount != nil && *config.Skills.Mount == "init"
+}
+
+// KagentImage returns one of kagent's images, from the registry and with the tag of a
+// configuration, which may be nil. registry overrides that of the configuration.
+func KagentImage(config *api.KagentSpec, registry, name string) string {
+	tag := ""
+	if config != nil {
+		registry, tag = cmp.Or(registry, text(config.ImageRegistry)), text(config.ImageTag)
+	}
+	return cmp.Or(registry, "ghcr.io") + "/kagent-dev/kagent/" + name + ":" + cmp.Or(tag, "0.10.0-rc3")
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
 
 // Source is an image that the init container copies to a folder.
 type Source struct {

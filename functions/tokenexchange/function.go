@@ -13,12 +13,6 @@ import (
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
-// AppendConfigMap appends the workload's ConfigMap as a YAML document without
-// separators.
-func AppendConfigMap(dst []byte, s *identity.Settings) []byte {
-	return s.AppendConfigMap(dst, identity.TokenExchangeConfigMap, sidecars.AppendData)
-}
-
 //go:embed README.md
 var page string
 
@@ -45,7 +39,7 @@ const runtimeKind = "AgentRuntime"
 func begin(p *contract.Package) contract.Steps {
 	runtimes := agentRuntimes(p)
 	steps := contract.Targeted[api.TokenExchange]{
-		ConfigMap: contract.ConfigMap{Of: function, Sidecars: true, Name: (*identity.Settings).TokenExchangeName, Append: AppendConfigMap, Beside: runtimes.of},
+		ConfigMap: contract.ConfigMap{Of: function, Sidecars: true, Name: (*identity.Settings).TokenExchangeName, Append: sidecars.AppendConfigMap, Beside: runtimes.of},
 		Parts:     func(te *api.TokenExchange) (*api.Origin, api.TargetRef) { return &te.Origin, te.Spec.TargetRef },
 		Use:       p.Identity.UseTokenExchange,
 		Judge:     func(o *krm.Object, te *api.TokenExchange) []krm.Finding { return p.Identity.Judge(o, te, nil) },

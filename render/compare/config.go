@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
@@ -57,7 +57,7 @@ func (c *comparison) files(w *Workload, o *krm.Object, pod krm.PodTemplate) {
 	}
 	u := usage{c: c, namespace: w.Object.Namespace, atStart: make(map[string]bool), mounted: make(map[string]bool)}
 	spec := pod.Spec()
-	components, injected := sidecars.All().Sidecars(), inject.Injected(o)
+	components, injected := sidecars.All().Sidecars(), identity.Injected(o)
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for container := range spec.Get(list).Items() {
 			u.reads(u.atStart, krm.EnvironmentReferences(container))

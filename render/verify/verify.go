@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
@@ -94,7 +94,7 @@ func objects(file string, data []byte) (map[krm.Ref]found, error) {
 		made, _ := o.Annotation(keys.RenderedFor)
 		kind, name, _ := strings.Cut(made, "/")
 		of := krm.Ref{Kind: kind, Namespace: o.Namespace, Name: name}
-		all[o.Ref] = found{at, o.Ref, line, value, inject.Injected(o), local, of}
+		all[o.Ref] = found{at, o.Ref, line, value, identity.Injected(o), local, of}
 	})
 	return all, failed
 }

@@ -21,6 +21,7 @@ type kind int
 
 const (
 	absent   kind = iota
+	null          // only the key
 	plain         // text as it is
 	quoted        // text in double quotes
 	env           // text in double quotes, with what Kubernetes would expand escaped
@@ -32,6 +33,9 @@ const (
 
 // Plain returns a scalar that is written as it is.
 func Plain(key, text string) Node { return Node{key: key, kind: plain, text: text} }
+
+// Null returns a field without a value.
+func Null(key string) Node { return Node{key: key, kind: null} }
 
 // Text returns a string in double quotes.
 func Text(key, text string) Node { return Node{key: key, kind: quoted, text: text} }
@@ -114,6 +118,7 @@ func (n *Node) append(dst []byte, indent int) []byte {
 			inner += 2
 		}
 		return Append(append(dst, '\n'), inner, n.nodes...)
+	case null:
 	case document:
 		return Append(append(dst, " |\n"...), indent+2, n.nodes...)
 	case file:

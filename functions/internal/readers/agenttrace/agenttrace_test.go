@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
@@ -48,7 +47,7 @@ func settings(t *testing.T, spec string) *identity.Settings {
 
 func configMap(t *testing.T, s *identity.Settings) *corev1.ConfigMap {
 	t.Helper()
-	text := agenttrace.AppendConfigMap(nil, s)
+	text := sidecars.AppendTraceConfigMap(nil, s)
 	cm := &corev1.ConfigMap{}
 	if err := yaml.UnmarshalStrict(text, cm); err != nil {
 		t.Fatalf("%v in\n%s", err, text)
@@ -293,7 +292,7 @@ func BenchmarkAppendConfigMap(b *testing.B) {
 	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		dst = agenttrace.AppendConfigMap(dst[:0], &s)
+		dst = sidecars.AppendTraceConfigMap(dst[:0], &s)
 	}
 	b.SetBytes(int64(len(dst)))
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
-	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
 func weatherAgent() identity.Workload {
@@ -225,7 +224,7 @@ func configMap(t *testing.T, text []byte) *corev1.ConfigMap {
 // file is the value of a key of the ConfigMap: a file, as a program sees it.
 func file(t *testing.T, s *identity.Settings, name string) []byte {
 	t.Helper()
-	text, ok := configMap(t, tokenexchange.AppendConfigMap(nil, s)).Data[name]
+	text, ok := configMap(t, sidecars.AppendConfigMap(nil, s)).Data[name]
 	if !ok {
 		t.Fatalf("the ConfigMap has no %s", name)
 	}
@@ -234,7 +233,7 @@ func file(t *testing.T, s *identity.Settings, name string) []byte {
 
 func TestConfigMap(t *testing.T) {
 	s := settings(t, kagenti(), nil)
-	cm := configMap(t, tokenexchange.AppendConfigMap(nil, s))
+	cm := configMap(t, sidecars.AppendConfigMap(nil, s))
 	if cm.Kind != "ConfigMap" || cm.APIVersion != "v1" || cm.Name != "weather-agent-token-exchange" || cm.Namespace != "default" {
 		t.Errorf("%s %s %s/%s", cm.APIVersion, cm.Kind, cm.Namespace, cm.Name)
 	}
@@ -265,7 +264,7 @@ func TestConfigMapWithoutNamespace(t *testing.T) {
 	w := weatherAgent()
 	w.Namespace = ""
 	s, _ := identity.Resolve(&base, w, nil, nil, nil)
-	if text := string(tokenexchange.AppendConfigMap(nil, &s)); strings.Contains(text, "namespace:") {
+	if text := string(sidecars.AppendConfigMap(nil, &s)); strings.Contains(text, "namespace:") {
 		t.Error("a workload without a namespace got a ConfigMap with one")
 	}
 }
@@ -289,7 +288,7 @@ func FuzzConfigMap(f *testing.F) {
 		s.Outbound.Rules = []identity.Rule{{Host: x, TokenURL: x, Target: identity.Target{Audience: x, Scopes: []string{x}}}}
 		s.Subject.Name, s.Subject.Namespace, s.Subject.Kind = x, x, x
 
-		cm := configMap(t, tokenexchange.AppendConfigMap(nil, &s))
+		cm := configMap(t, sidecars.AppendConfigMap(nil, &s))
 		if x != "" && cm.Namespace != x {
 			t.Errorf("namespace %q became %q", x, cm.Namespace)
 		}
@@ -325,7 +324,7 @@ func BenchmarkAppendConfigMap(b *testing.B) {
 	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		dst = tokenexchange.AppendConfigMap(dst[:0], &s)
+		dst = sidecars.AppendConfigMap(dst[:0], &s)
 	}
 	b.SetBytes(int64(len(dst)))
 }
