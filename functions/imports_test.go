@@ -71,7 +71,7 @@ func TestImports(t *testing.T) {
 // and text are its own. What two functions need is a package below them.
 func TestFunctionsApart(t *testing.T) {
 	const module = "github.com/armature-dev/armature/functions/"
-	files, err := filepath.Glob("*/README.md")
+	files, err := filepath.Glob("*/function.go")
 	if err != nil || len(files) < 10 {
 		t.Fatalf("functions: %v, %v", files, err)
 	}

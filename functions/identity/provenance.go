@@ -183,7 +183,7 @@ func (x *setting) alter(s *Settings) {
 	case *int:
 		*at += 7
 	case *string:
-		*at = another(*at, append(slices.Clone(x.oneOf), x.other)...)
+		*at = another(*at, x.oneOf...)
 	case *[]int:
 		ports := make([]int, max(1, len(*at)))
 		copy(ports, *at)
@@ -202,9 +202,24 @@ func (x *setting) alter(s *Settings) {
 	}
 }
 
-// another gives a value that differs, one of the given if there are any.
+// another returns a value that differs, one of the given values if there are any, and
+// otherwise of the same form.
 func another(value string, given ...string) string {
-	for _, a := range append(given, "altered", "altered-too") {
+	form := "altered"
+	_, number := strconv.ParseFloat(value, 64)
+	switch {
+	case strings.Contains(value, "://"):
+		form = "https://altered.example:7"
+	case strings.HasPrefix(value, "/"):
+		form = "/altered/agent.sock"
+	case strings.HasSuffix(value, "Mi"):
+		form = "7Mi"
+	case strings.HasSuffix(value, "0m"):
+		form = "7m"
+	case number == nil:
+		form = "0.7"
+	}
+	for _, a := range append(slices.Clone(given), form, "altered-too") {
 		if a != value && a != "" {
 			return a
 		}
@@ -238,7 +253,7 @@ func eachRule(s *Settings) (all []Setting) {
 		add("passthrough", strconv.FormatBool(r.Passthrough), func(r *Rule) { r.Passthrough = !r.Passthrough })
 		add("target.audience", r.Target.Audience, func(r *Rule) { r.Target.Audience = "altered" })
 		add("target.scopes", strings.Join(r.Target.Scopes, " "), func(r *Rule) { r.Target.Scopes = []string{"altered"} })
-		add("tokenUrl", r.TokenURL, func(r *Rule) { r.TokenURL = anotherURL })
+		add("tokenUrl", r.TokenURL, func(r *Rule) { r.TokenURL = "https://altered.example:7" })
 	}
 	return all
 }
