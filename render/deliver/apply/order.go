@@ -145,27 +145,3 @@ func (s *Step) ownRank() rank {
 	}
 	return rank{stage: postHooks}
 }
-
-// rankPruned orders pruned objects by the dependencies of the live objects, in reverse.
-// Dependencies that cannot be read, or that close a cycle, are ignored. A delete prunes the
-// namespace of the inventory last.
-func (p *Plan) rankPruned() {
-	steps := make(map[ID]*Step)
-	for _, s := range p.Steps {
-		if s.want.author == nil {
-			steps[s.ID] = s
-		}
-	}
-	for _, s := range steps {
-		if all, err := parseDependencies(s.seen.live.GetAnnotations()[dependsOn]); err == nil && s.Action == Prune && stageOf(s.GroupKind) > 0 {
-			s.want.depends = slices.DeleteFunc(all, func(id ID) bool { return id == s.ID || steps[id] == nil || steps[id].Action != Prune })
-		}
-	}
-	rankAll(steps)
-	for _, s := range steps {
-		s.rank = rank{pruned - s.rank.stage, -s.rank.wave}
-		if s.ID == p.Package.ownNamespace() && p.deletes {
-			s.rank = rank{stage: home}
-		}
-	}
-}

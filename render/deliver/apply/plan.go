@@ -252,33 +252,3 @@ func (p *Plan) decide(s *Step, changes bool) (Action, string) {
 	}
 	return Change, taking(s.dry.taken)
 }
-
-// decidePrune is pure: what to do about an object that the inventory has and the
-// package no longer has. An object that somebody else made under the same name has
-// another UID, or no label of ours, and survives.
-func (p *Plan) decidePrune(s *Step) (Action, string) {
-	policy, err := policyOf(s.seen.live)
-	uid := p.old.Entries[s.ID].UID
-	switch {
-	case owner(s.seen.live) != p.Package:
-		return Skip, "not pruned: it no longer has the labels of this package"
-	case uid != "" && uid != s.seen.live.GetUID():
-		return Skip, "not pruned: another client deleted and recreated it"
-	case uid == "" && fields.Of(s.seen.live, fields.Ours) == nil:
-		return Skip, "not pruned: it was not made by armature"
-	case err != nil:
-		return Skip, "not pruned: " + err.Error()
-	case policy.keep:
-		return Skip, "not pruned: its annotations keep it"
-	case s.ID == p.Package.ownNamespace() && !p.deletes:
-		s.after.ours = true
-		return Skip, "not pruned: it contains the inventory of this package, so `armature delete` deletes it"
-	case len(s.seen.held) > 0:
-		held := s.seen.held
-		if len(held) > 3 {
-			held = append(held[:3:3], fmt.Sprintf("and %d more", len(held)-3))
-		}
-		return Refused, fmt.Sprintf("pruning it would delete objects of other packages: %s; allow that with --allow prune-shared", strings.Join(held, ", "))
-	}
-	return Prune, ""
-}
