@@ -90,7 +90,7 @@ func NewPackage(s Settings) *Package {
 	return p
 }
 
-// Rows gives the functions of the names, in the order of the render; no names
+// Rows returns the functions of the names, in the order of the render; no names
 // give all of them. A name that no function has is an error.
 func (p *Package) Rows(names []string) (rows []Row, err error) {
 	for _, name := range names {
@@ -198,7 +198,7 @@ func (p *Package) CollectObject(o *krm.Object) {
 	}
 }
 
-// collectKind gives an object to the function that reads its kind.
+// collectKind passes an object to the function that reads its kind.
 func (p *Package) collectKind(o *krm.Object) {
 	kind, read := p.shared.Kinds.Find(o.APIVersion, o.Kind)
 	if !read {

@@ -11,7 +11,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Files gives the files of the package that functions read beside manifests.
+// Files returns the files of the package that functions read beside manifests.
 func (p *Package) Files() iter.Seq[*contract.File] {
 	return func(yield func(*contract.File) bool) {
 		for i := range p.rows {
@@ -47,7 +47,7 @@ func (p *Package) Resolve(run []Row) []krm.Finding {
 	return p.report.Findings()
 }
 
-// ReadWith gives the custom resources that expand what they read of other objects
+// ReadWith returns the custom resources that expand what they read of other objects
 // of the package. read is as for Look.
 func (p *Package) ReadWith(read func(ids map[Place]index.ID, visit func(index.ID, *krm.Object))) {
 	p.Expansions.Read = func(id index.ID) (found *krm.Object) {
@@ -57,7 +57,7 @@ func (p *Package) ReadWith(read func(ids map[Place]index.ID, visit func(index.ID
 	}
 }
 
-// Undo gives the annotation in which a function keeps what it put into an object during
+// Undo returns the annotation in which a function keeps what it put into an object during
 // an earlier render, and how to take that out; nothing where the object has none.
 func (p *Package) Undo(o *krm.Object) (record krm.Node, undo contract.Undo) {
 	for i := range p.rows {
@@ -80,7 +80,7 @@ func (p *Package) FromInput(rendered string) bool {
 	return p.shared.Kinds.Input(kind)
 }
 
-// Expands gives the function that expands an object of a kind.
+// Expands returns the function that expands an object of a kind.
 func (p *Package) Expands(ref krm.Ref) (f contract.Function, expands bool) {
 	kind, read := p.shared.Kinds.Find(ref.APIVersion, ref.Kind)
 	if !read || kind.Use != contract.Expands {
@@ -89,11 +89,11 @@ func (p *Package) Expands(ref krm.Ref) (f contract.Function, expands bool) {
 	return p.rows[kind.Row].Function, true
 }
 
-// SharedKinds gives the kinds of custom resources that decide about objects of
+// SharedKinds returns the kinds of custom resources that decide about objects of
 // other files.
 func (p *Package) SharedKinds() []string { return p.shared.Kinds.Shared() }
 
-// Look gives functions the objects that they have to see before the second pass,
+// Look passes to functions the objects that they have to see before the second pass,
 // though the index knows their names only. read reads objects of the package
 // again and visits those that are found.
 func (p *Package) Look(read func(ids map[Place]index.ID, visit func(index.ID, *krm.Object))) {
@@ -144,7 +144,7 @@ func (r *Row) Run(u *contract.Unit) {
 	}
 }
 
-// Finish gives the findings that only the whole package shows, after its last
+// Finish returns the findings that only the whole package shows, after its last
 // object.
 func (p *Package) Finish() (findings []krm.Finding) {
 	for i := range p.rows {

@@ -22,7 +22,7 @@ import (
 // leaves the bytes of rendered files alone.
 const Generation = "v0.1.0"
 
-// Table gives all functions in the order of the render: expansion first; policy
+// Table returns all functions in the order of the render: expansion first; policy
 // once every container exists; pinning after it; judgement last, on what will
 // leave. It is the only list of functions.
 func Table() []contract.Function {
@@ -41,7 +41,7 @@ func Table() []contract.Function {
 	}
 }
 
-// Names gives the names of all functions in the order of the render.
+// Names returns the names of all functions in the order of the render.
 func Names() (names []string) {
 	for _, f := range Table() {
 		names = append(names, f.Name)
@@ -49,7 +49,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Lookup gives the function of a name.
+// Lookup returns the function of a name.
 func Lookup(name string) (contract.Function, bool) {
 	table := Table()
 	i := slices.IndexFunc(table, func(f contract.Function) bool { return f.Name == name })

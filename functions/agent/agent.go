@@ -214,7 +214,7 @@ func (e *expander) image() string {
 	return ""
 }
 
-// labels gives the pods the author's labels, but for those that the template
+// labels copies the author's labels to the pods, but for those that the template
 // says otherwise, and the one that selects them.
 func (e *expander) labels() {
 	metadata := ensure(e.template, "metadata")

@@ -43,7 +43,7 @@ func chosen(config *api.RenderConfigSpec) *generation {
 	return nil
 }
 
-// generationOf gives the generation of a package. One that does not exist fails
+// generationOf returns the generation of a package. One that does not exist fails
 // the render.
 func generationOf(p *contract.Package) *generation {
 	g := chosen(p.Config)

@@ -50,7 +50,7 @@ func fields(n *yaml.RNode) (names []string) {
 	return names
 }
 
-// set gives a mapping's field a string.
+// set sets a field of a mapping to a string.
 func set(n *yaml.RNode, key, value string) {
 	scalar := &yaml.Node{Kind: yaml.ScalarNode, Tag: yaml.NodeTagString, Value: value}
 	put(n, key, scalar)
@@ -65,7 +65,7 @@ func put(n *yaml.RNode, key string, value *yaml.Node) {
 	n.YNode().Content = append(n.YNode().Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: yaml.NodeTagString, Value: key}, value)
 }
 
-// ensure gives the mapping in a field, which it makes where there is none.
+// ensure returns the mapping in a field, which it makes where there is none.
 func ensure(n *yaml.RNode, key string) *yaml.RNode {
 	if have := lookup(n, key); have != nil && have.YNode().Kind == yaml.MappingNode {
 		return have

@@ -182,7 +182,7 @@ func (i *AsyaImage) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(i))
 }
 
-// Parts gives the parts of an image that is a mapping; mapping is false for text.
+// Parts returns the parts of an image that is a mapping; mapping is false for text.
 func (i AsyaImage) Parts() (p AsyaImageParts, mapping bool, err error) {
 	if !strings.HasPrefix(string(i), "{") {
 		return p, false, nil

@@ -48,7 +48,7 @@ func (s ToolServer) Compare(other ToolServer) int {
 	return cmp.Or(strings.Compare(s.Namespace, other.Namespace), strings.Compare(s.Name, other.Name), strings.Compare(s.Kind, other.Kind), strings.Compare(s.Group, other.Group))
 }
 
-// String gives the kind with the namespace and name, if there is one.
+// String returns the kind with the namespace and name, if there is one.
 func (s ToolServer) String() string {
 	if s.Namespace == "" {
 		return s.Kind + " " + s.Name

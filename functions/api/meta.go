@@ -52,14 +52,14 @@ type Origin struct {
 
 // Text is an object as its author wrote it.
 type Text interface {
-	// LineOf gives the line of a field path such as spec.inbound.port, or of the
+	// LineOf returns the line of a field path such as spec.inbound.port, or of the
 	// nearest field above it that is written; 0 where there is none.
 	LineOf(field string) int
 	// Has reports whether a field path is written.
 	Has(field string) bool
 }
 
-// LineOf gives the line of a field path, or that of the object where no other is
+// LineOf returns the line of a field path, or that of the object where no other is
 // known.
 func (o Origin) LineOf(field string) int {
 	if o.Text != nil {

@@ -282,7 +282,7 @@ func checkTransport(e *expander) {
 	}
 }
 
-// rabbitFaults completes the configuration of a broker, and gives what is wrong with it.
+// rabbitFaults completes the configuration of a broker, and returns what is wrong with it.
 func rabbitFaults(_ *expander, c *api.AsyaTransportConfig) []fault {
 	c.Port, c.Username, c.VHost = cmp.Or(c.Port, 5672), cmp.Or(c.Username, "guest"), cmp.Or(c.VHost, "/")
 	if c.Cluster == nil {

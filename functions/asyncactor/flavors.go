@@ -88,7 +88,7 @@ func takeFlavors(e *expander) (ok bool) {
 	return true
 }
 
-// readFlavor gives the data of a flavor. What is wrong with it is reported for the first
+// readFlavor returns the data of a flavor. What is wrong with it is reported for the first
 // actor that has it.
 func readFlavor(e *expander, name, at string) (data map[string]any, ok bool) {
 	o := e.Find(flavorGroup, flavorKind, "", name)
@@ -123,7 +123,7 @@ type merger struct {
 	flavor string            // that is merged
 }
 
-// merge adds fields to others, and gives the paths of those that are there already.
+// merge adds fields to others, and returns the paths of those that are there already.
 func (m *merger) merge(fields, into map[string]any, below string) (conflicts []string) {
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		path := below + key
@@ -176,7 +176,7 @@ func (e *expander) has(field string) bool {
 	return true
 }
 
-// flavorOf gives the flavor that a field is from, or the first of a list's; "" for one
+// flavorOf returns the flavor that a field is from, or the first of a list's; "" for one
 // of the actor.
 func (e *expander) flavorOf(field string) string {
 	path, _, _ := strings.Cut(strings.TrimPrefix(field, "spec."), "[")

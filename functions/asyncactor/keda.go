@@ -106,7 +106,7 @@ var formulaWords = []string{"and", "or", "not", "in", "if", "else", "true", "fal
 // are members of or called by, and a let before a name.
 var formulaTokens = krm.Pattern("\"(?:\\\\.|[^\"\\\\])*\"?|'(?:\\\\.|[^'\\\\])*'?|`[^`]*`?|" + `\p{Nd}[\pL\p{Nd}_.]*|(\blet\s+)?(\.\s*)?([\pL_$][\pL\p{Nd}_$]*)(\s*\()?`)
 
-// unknownNames gives the names in a formula that no trigger has, each once: what is
+// unknownNames returns the names in a formula that no trigger has, each once: what is
 // neither called, nor bound by let, nor a member of something.
 func unknownNames(formula string, triggers ...string) (unknown []string) {
 	known := slices.Concat(triggers, formulaWords)

@@ -116,7 +116,7 @@ func queueURL(e *expander) string {
 	return fmt.Sprintf("https://sqs.%s.amazonaws.com/%s/%s", c.Region, c.AccountID, e.queueName())
 }
 
-// addTriggerAuthentication lets KEDA look at the queue, and gives its name, "" for
+// addTriggerAuthentication lets KEDA look at the queue, and returns its name, "" for
 // none. It refers to Secrets, and never holds one.
 func addTriggerAuthentication(e *expander) string {
 	c := &e.transport.config

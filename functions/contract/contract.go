@@ -50,7 +50,7 @@ type Migration struct {
 	Fields []foreign.Rule
 	// Finish makes last changes to a manifest.
 	Finish func(manifest *yaml.RNode, prefix string) error
-	// Beside gives one more manifest for a resource.
+	// Beside returns one more manifest for a resource.
 	Beside func(o *krm.Object, prefix string) []byte
 	// Notes says what happens to a resource beside moving fields. config may be nil.
 	Notes func(o *krm.Object, config *api.RenderConfigSpec, prefix string) []foreign.Field
@@ -91,18 +91,18 @@ type Steps struct {
 	Expand func(*expand.Resource)
 	// Resolve settles references, defaults and conflicts.
 	Resolve func()
-	// Unsure gives objects of other kinds that the function has to see whole, because
+	// Unsure returns objects of other kinds that the function has to see whole, because
 	// the index has only their names. Look receives them.
 	Unsure func() []index.ID
 	Look   func(index.ID, *krm.Object)
 	// Run takes an object of the package.
 	Run func(*Unit)
-	// Finish gives the findings that only the whole package shows.
+	// Finish returns the findings that only the whole package shows.
 	Finish func() []krm.Finding
-	// BuiltImage gives the image of a finished AgentBuild, with its digest. One
+	// BuiltImage returns the image of a finished AgentBuild, with its digest. One
 	// function at most knows them.
 	BuiltImage func(namespace, name string) (image string, found bool)
-	// Pinned gives an image with the digest that a lock has of it, or unchanged. One function
+	// Pinned returns an image with the digest that a lock has of it, or unchanged. One function
 	// at most knows them.
 	Pinned func(image string) string
 	// SignCard puts the signatures that a lock has into the text of an agent card. known is
@@ -128,7 +128,7 @@ type Package struct {
 	Place  *api.Origin
 	// Lock is the lock beside the package, nil for none.
 	Lock *api.ImageLock
-	// Pinned gives an image with the digest that the lock has of it, or unchanged. Functions
+	// Pinned returns an image with the digest that the lock has of it, or unchanged. Functions
 	// may call it in the second pass.
 	Pinned func(image string) string
 	// Images are the fields with images that the configuration names.

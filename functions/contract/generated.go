@@ -45,10 +45,10 @@ type ConfigMap struct {
 	Sidecars bool
 	// Needed reports whether a workload gets it, nil for all.
 	Needed func(*identity.Settings) bool
-	// Name gives the name of the ConfigMap, Append its text.
+	// Name returns the name of the ConfigMap, Append its text.
 	Name   func(*identity.Settings) string
 	Append func([]byte, *identity.Settings) []byte
-	// Beside gives another custom resource that a workload's ConfigMap is made from,
+	// Beside returns another custom resource that a workload's ConfigMap is made from,
 	// nil for none. A nil Beside gives none.
 	Beside func(index.ID) *krm.Object
 }
@@ -110,7 +110,7 @@ func (u *Unit) generate(c *ConfigMap, annotations []byte) {
 	u.Generated = append(u.Generated, g)
 }
 
-// phase gives the lines of the workload's annotations by which Helm and Argo CD create
+// phase returns the lines of the workload's annotations by which Helm and Argo CD create
 // an object before or after the rest of a release, or keep it when the release goes. Its
 // ConfigMaps have to be there at the same time: a pod does not start without them.
 func (u *Unit) phase() (lines []byte) {

@@ -112,7 +112,7 @@ func NewKinds(table []Function, prefix string) *Kinds {
 	return k
 }
 
-// Find gives the kind that a function reads. Its version may be unknown.
+// Find returns the kind that a function reads. Its version may be unknown.
 func (k *Kinds) Find(apiVersion, name string) (Owned, bool) {
 	for _, kind := range k.byName[name] {
 		for _, g := range kind.Groups {
@@ -159,7 +159,7 @@ func (k *Kinds) Own(name string) (hint string, own bool) {
 	return "", false
 }
 
-// InGroup gives the kinds of an apiVersion's group, if nobody else defines kinds
+// InGroup returns the kinds of an apiVersion's group, if nobody else defines kinds
 // in it.
 func (k *Kinds) InGroup(apiVersion string) (names []string) {
 	if group, _, _ := strings.Cut(apiVersion, "/"); !k.closed[group] {
@@ -181,7 +181,7 @@ func (k *Kinds) Input(name string) bool {
 	return slices.ContainsFunc(k.byName[name], func(kind Owned) bool { return kind.Use == Input })
 }
 
-// Shared gives the names of the shared kinds.
+// Shared returns the names of the shared kinds.
 func (k *Kinds) Shared() (names []string) {
 	for _, kind := range k.all {
 		if kind.Shared {

@@ -74,18 +74,18 @@ type Targeted[T any] struct {
 	// ConfigMap is what a workload gets; its Of is the function's name. Without Append
 	// there is none.
 	ConfigMap ConfigMap
-	// Parts gives the place of a custom resource, to be filled in, and the workload
+	// Parts returns the place of a custom resource, to be filled in, and the workload
 	// that it names.
 	Parts func(*T) (*api.Origin, api.TargetRef)
 	// Elsewhere says that the workload may be in another package.
 	Elsewhere bool
-	// Use gives a workload the settings of its custom resource.
+	// Use sets for a workload the settings of its custom resource.
 	Use func(index.ID, *T)
-	// Judge gives the errors in a custom resource whose workload was not found.
+	// Judge returns the errors in a custom resource whose workload was not found.
 	Judge func(*krm.Object, *T) []krm.Finding
 }
 
-// Steps gives the steps of the function for a package. Two custom resources for one
+// Steps returns the steps of the function for a package. Two custom resources for one
 // workload are an error.
 func (f Targeted[T]) Steps(p *Package) Steps {
 	type resource struct {
@@ -125,7 +125,7 @@ type owners struct {
 	of        map[index.ID]*krm.Object
 }
 
-// claim gives a workload its custom resource. A second one is an error.
+// claim assigns a custom resource to its workload. A second one is an error.
 func (own owners) claim(target index.ID, o *krm.Object) bool {
 	if other := own.of[target]; other != nil {
 		own.pkg.Report.Add(o.Finding(krm.Error, own.configMap.Of+"/two-for-one", o.Get("spec", "targetRef"),

@@ -125,15 +125,15 @@ func (u *Unit) Settle() bool {
 // infrastructure, or the tracing settings alone.
 func (u *Unit) Injected() bool { return u.identity.Injected }
 
-// Settings gives the effective settings of a workload that is injected.
+// Settings returns the effective settings of a workload that is injected.
 func (u *Unit) Settings() *identity.Settings { return &u.identity.Settings }
 
-// Inputs gives what they were merged from.
+// Inputs returns what they were merged from.
 func (u *Unit) Inputs() identity.Inputs {
 	return u.pkg.Identity.Inputs(&u.identity, u.Object.Origin.File)
 }
 
-// Kind gives the kind of the object, if the function in a row of the table reads
+// Kind returns the kind of the object, if the function in a row of the table reads
 // it.
 func (u *Unit) Kind(row int) (kind *Kind, read bool) {
 	return u.kind.Kind, u.kind.Kind != nil && u.kind.Row == row

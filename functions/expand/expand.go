@@ -37,10 +37,10 @@ type Resource struct {
 	// ConfigMap; nil where the package does not have it.
 	Read func(kind, namespace, name string) *krm.Object
 
-	// BuiltImage gives the image that an AgentBuild has made, with its digest, as
+	// BuiltImage returns the image that an AgentBuild has made, with its digest, as
 	// the lock has it.
 	BuiltImage func(namespace, name string) (image string, found bool)
-	// Pinned gives an image with the digest that the lock has of it.
+	// Pinned returns an image with the digest that the lock has of it.
 	Pinned func(image string) string
 	// SignCard puts the signatures of the lock into the text of an agent card. known is
 	// false where the lock has signatures, and none of this card.
@@ -87,7 +87,7 @@ func Annotations(from ...map[string]string) map[string]string {
 	return annotations
 }
 
-// Find gives the custom resource of a kind in a namespace whose file is nearest,
+// Find returns the custom resource of a kind in a namespace whose file is nearest,
 // nil where the package has none.
 func (r *Resource) Find(group, kind, namespace, name string) *krm.Object {
 	o := r.Lookup(group, kind, namespace, name)

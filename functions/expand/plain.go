@@ -11,7 +11,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Plain gives the objects that a custom resource generates, as manifests of
+// Plain returns the objects that a custom resource generates, as manifests of
 // their own: nothing in them says what they were made from. finish makes last
 // changes to each; nil makes none.
 func (s *Set) Plain(o *krm.Object, finish func(*yaml.RNode) error) (texts [][]byte, err error) {

@@ -113,7 +113,7 @@ func byName(a, b *resource) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// claim gives a resource what it claims, unless another has it.
+// claim reserves for a resource what it claims, unless another has it.
 func (s *Set) claim(r *resource, in *Resource) {
 	for _, what := range in.Claims {
 		other := s.claimed[what]
@@ -219,7 +219,7 @@ func (s *Set) Made(k index.Key) *krm.Object {
 	return nil
 }
 
-// Texts gives the texts of the objects that a custom resource, or one that an
+// Texts returns the texts of the objects that a custom resource, or one that an
 // object remembers, generates. expanded is false where its function does not run.
 func (s *Set) Texts(o *krm.Object) (texts [][]byte, expanded bool) {
 	if r := s.at[placeOf(o)]; r != nil {

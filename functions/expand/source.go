@@ -56,7 +56,7 @@ func (s *Set) CollectSources(generated *krm.Object, reads Reads) {
 	}
 }
 
-// moved gives a resource the namespace, and its own one the name, that a host
+// moved sets on a resource the namespace, and its own one the name, that a host
 // has given the object that remembers it.
 func moved(data []byte, to *krm.Object, own bool) []byte {
 	tree, err := yaml.Parse(string(data))
@@ -78,7 +78,7 @@ func moved(data []byte, to *krm.Object, own bool) []byte {
 	return out
 }
 
-// ResolveSources gives the package the custom resources that only generated
+// ResolveSources adds to the package the custom resources that only generated
 // objects remember. collect takes one, as if an author had written it.
 func (s *Set) ResolveSources(collect func(*krm.Object)) {
 	slices.SortStableFunc(s.sources, func(a, b source) int { // one that made the object first
@@ -108,7 +108,7 @@ func (s *Set) ResolveSources(collect func(*krm.Object)) {
 	}
 }
 
-// StandsIn gives the texts of the objects that take the place of a generated
+// StandsIn returns the texts of the objects that take the place of a generated
 // one, because a host dropped the custom resource that it remembers.
 func (s *Set) StandsIn(o *krm.Object) (texts [][]byte, found bool) {
 	r := s.at[placeOf(o)]
@@ -118,7 +118,7 @@ func (s *Set) StandsIn(o *krm.Object) (texts [][]byte, found bool) {
 	return r.texts, true
 }
 
-// Remembered gives, as YAML, the custom resources that only a generated object
+// Remembered returns, as YAML, the custom resources that only a generated object
 // remembers, for a package that is given back as its author wrote it. Where
 // several objects remember one, the first gives it back.
 func (s *Set) Remembered(o *krm.Object) (texts [][]byte, err error) {

@@ -363,7 +363,7 @@ func (c *Cleaning) overcommit(o *krm.Object, pod krm.PodTemplate) error {
 	return nil
 }
 
-// optIn gives the labels of a workload that was injected, unless it or its pods say
+// optIn returns the labels of a workload that was injected, unless it or its pods say
 // whether they are to be, and so for a SPIFFE identity that its sidecars did without.
 func (c *Cleaning) optIn(o *krm.Object, pod krm.PodTemplate, prefix string) (labels []Annotation) {
 	says := func(labels ...string) bool {
@@ -381,7 +381,7 @@ func (c *Cleaning) optIn(o *krm.Object, pod krm.PodTemplate, prefix string) (lab
 	return labels
 }
 
-// Owner gives the controller that made an object.
+// Owner returns the controller that made an object.
 func Owner(o *krm.Object) (owner krm.Ref, owned bool) {
 	for n := range o.Get("metadata", "ownerReferences").Items() {
 		return krm.Ref{APIVersion: n.Get("apiVersion").Text(), Kind: n.Get("kind").Text(), Namespace: o.Namespace, Name: n.Get("name").Text()}, true

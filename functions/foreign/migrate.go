@@ -45,7 +45,7 @@ func (r Rule) destination(path string) string {
 	return to
 }
 
-// MovedTo gives the rules for fields that go to one place.
+// MovedTo returns the rules for fields that go to one place.
 func MovedTo(to string, paths ...string) (rules []Rule) {
 	for _, path := range paths {
 		rules = append(rules, Rule{Path: path, Fate: Moved, To: to})
@@ -112,7 +112,7 @@ func Fields(o *krm.Object, expands bool, rules []Rule, done []Field) ([]Field, e
 	return fields, nil
 }
 
-// longest gives the rule with the longest path at or above a field.
+// longest returns the rule with the longest path at or above a field.
 func longest(table []Rule, path string) (best Rule, found bool) {
 	path = index().ReplaceAllString(path, "")
 	for _, r := range table {

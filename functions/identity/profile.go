@@ -121,7 +121,7 @@ type Profiles struct {
 	table    []setting
 }
 
-// NewProfiles gives the profiles with the settings of all of them.
+// NewProfiles returns the profiles with the settings of all of them.
 func NewProfiles(all ...Profile) *Profiles {
 	p := &Profiles{all: all, table: slices.Clone(bridgeSettings)}
 	for i := range all {
@@ -137,7 +137,7 @@ func NewProfiles(all ...Profile) *Profiles {
 	return p
 }
 
-// Names gives the names of the profiles.
+// Names returns the names of the profiles.
 func (p *Profiles) Names() (names []string) {
 	for i := range p.all {
 		names = append(names, p.all[i].Name)
@@ -145,7 +145,7 @@ func (p *Profiles) Names() (names []string) {
 	return names
 }
 
-// Named gives the profile of a name, and the default one for another name.
+// Named returns the profile of a name, and the default one for another name.
 func (p *Profiles) Named(name string) *Profile {
 	i := slices.IndexFunc(p.all, func(x Profile) bool { return x.Name == name })
 	if i < 0 {
@@ -154,7 +154,7 @@ func (p *Profiles) Named(name string) *Profile {
 	return &p.all[i]
 }
 
-// Configured gives the profile of a configuration, which may be nil.
+// Configured returns the profile of a configuration, which may be nil.
 func (p *Profiles) Configured(config *api.RenderConfig) *Profile {
 	if config == nil || config.Spec.Profile == nil {
 		return p.Named("")
@@ -162,7 +162,7 @@ func (p *Profiles) Configured(config *api.RenderConfig) *Profile {
 	return p.Named(*config.Spec.Profile)
 }
 
-// Sidecars gives the names of the sidecars of all profiles in the order in which they
+// Sidecars returns the names of the sidecars of all profiles in the order in which they
 // start.
 func (p *Profiles) Sidecars() []string { return p.sidecars }
 
@@ -203,7 +203,7 @@ func (p *Profile) ConfigMapName(workload string) string {
 	return ShortName(workload, tokenExchangeSuffix)
 }
 
-// Component gives the component of a name, nil where the profile has no such sidecar.
+// Component returns the component of a name, nil where the profile has no such sidecar.
 func (s *Settings) Component(name string) *Component {
 	for i := range s.Profile.Sidecars {
 		if s.Profile.Sidecars[i].Name == name {

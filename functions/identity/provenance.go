@@ -18,10 +18,10 @@ type Setting struct {
 	Name string
 	// Value is the effective one, as people write it.
 	Value string
-	// Alter gives settings in which this one is another, so that what depends on
+	// Alter returns settings in which this one is another, so that what depends on
 	// it comes out different.
 	Alter func(Settings) Settings
-	// Clear gives settings without it, where it is a list that has items: what is there
+	// Clear returns settings without it, where it is a list that has items: what is there
 	// because of them goes. nil elsewhere.
 	Clear func(Settings) Settings
 
@@ -68,7 +68,7 @@ type Inputs struct {
 	Settings *Settings
 }
 
-// Explain gives where each setting comes from. Nothing of it is worked out
+// Explain returns where each setting comes from. Nothing of it is worked out
 // during a render.
 func (in *Inputs) Explain() []Provenance {
 	var all []Provenance
@@ -126,7 +126,7 @@ func (by Input) field(name string) string {
 	return "spec." + name
 }
 
-// All gives every setting of the profile.
+// All returns every setting of the profile.
 func (s *Settings) All() (all []Setting) {
 	rows, profile := s.Profile.all.table, s.Profile
 	for i := range rows {
@@ -174,7 +174,7 @@ func (x *setting) explained(s *Settings) Setting {
 	return e
 }
 
-// alter gives the setting another value. Each item of a list becomes another, and an
+// alter sets another value. Each item of a list becomes another, and an
 // empty list gets one.
 func (x *setting) alter(s *Settings) {
 	switch at := x.at(s).(type) {
@@ -270,7 +270,7 @@ func eachAttribute(s *Settings) (all []Setting) {
 	return all
 }
 
-// allExporters gives the exporters as one setting.
+// allExporters returns the exporters as one setting.
 func allExporters(s *Settings) []Setting {
 	var words []string
 	for _, e := range s.Trace.Exporters {

@@ -51,7 +51,7 @@ type Annotation struct {
 	Line  int
 }
 
-// Base gives the settings that every workload starts from: 001's defaults as
+// Base returns the settings that every workload starts from: 001's defaults as
 // the profile and the configuration change them. cfg may be nil.
 func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	if cfg == nil {
@@ -106,7 +106,7 @@ func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	return s, c.findings
 }
 
-// Resolve gives the settings of one workload: base < te and at < annotations.
+// Resolve returns the settings of one workload: base < te and at < annotations.
 // te and at may be nil, and the cost is that of copying base where there are
 // neither CRs nor annotations. The result shares slices with base.
 func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace, annotations []Annotation) (Settings, []krm.Finding) {
@@ -255,7 +255,7 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace, 
 	return append(findings, here.findings...)
 }
 
-// contradict gives what contradicts itself in s as the workload would get it, which
+// contradict returns what contradicts itself in s as the workload would get it, which
 // it writes to settled.
 func (s *Settings) contradict(c *Checker, w Workload, settled *Settings) []krm.Finding {
 	*settled = *s

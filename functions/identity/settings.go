@@ -296,7 +296,7 @@ func (s *Settings) any(is func(*Sidecar) bool) bool {
 	return false
 }
 
-// OpenProbe gives the path of a probe that may pass without a token. The root
+// OpenProbe returns the path of a probe that may pass without a token. The root
 // may not: it is where agents take their requests. Neither may what would be
 // read as a pattern or as two paths.
 func OpenProbe(path string) (string, bool) {

@@ -288,7 +288,7 @@ const (
 
 const googleIAM = "//iam.googleapis.com/"
 
-// completeProvider gives a workload identity provider its full resource name, which
+// completeProvider sets a workload identity provider to its full resource name, which
 // is the audience too unless that is set.
 func completeProvider(s *Settings) {
 	g := &s.Registration.GCP

@@ -61,16 +61,16 @@ func (w *Workloads) ReadNamespaces() (findings []krm.Finding) {
 	return findings
 }
 
-// UseTokenExchange gives a workload its TokenExchange.
+// UseTokenExchange sets the TokenExchange of a workload.
 func (w *Workloads) UseTokenExchange(id index.ID, te *api.TokenExchange) { w.exchanges[id] = te }
 
-// UseAgentTrace gives a workload its AgentTrace.
+// UseAgentTrace sets the AgentTrace of a workload.
 func (w *Workloads) UseAgentTrace(id index.ID, at *api.AgentTrace) { w.traces[id] = at }
 
-// UseAgentRuntime gives a workload its AgentRuntime.
+// UseAgentRuntime sets the AgentRuntime of a workload.
 func (w *Workloads) UseAgentRuntime(id index.ID, ar *api.AgentRuntime) { w.runtimes[id] = ar }
 
-// AgentRuntime gives a workload's AgentRuntime, nil for none.
+// AgentRuntime returns a workload's AgentRuntime, nil for none.
 func (w *Workloads) AgentRuntime(id index.ID) *api.AgentRuntime { return w.runtimes[id] }
 
 // Profile is the one of the configuration.
@@ -204,7 +204,7 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 	return findings
 }
 
-// Inputs gives what the settings of a workload, which is in a file, were merged
+// Inputs returns what the settings of a workload, which is in a file, were merged
 // from.
 func (w *Workloads) Inputs(e *Effective, file string) Inputs {
 	settings := e.Settings

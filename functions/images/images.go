@@ -99,7 +99,7 @@ type Field struct {
 	Known bool
 }
 
-// Fields gives the fields of an object with images that run, and with artifacts that are
+// Fields returns the fields of an object with images that run, and with artifacts that are
 // written as images are. Those that only look like images, and those with variables, are
 // not among them. own are rows of a RenderConfig.
 func Fields(o *krm.Object, own ...Row) (fields []Field) {
@@ -209,7 +209,7 @@ var table = sync.OnceValue(func() (rows []Row) {
 //go:embed table.yaml
 var tableText []byte
 
-// In gives what an object, as plain Go values, names of images: the references, and what
+// In returns what an object, as plain Go values, names of images: the references, and what
 // decides over images and cannot be judged. An object may contain others.
 func In(object any, own ...Row) []Image {
 	w := walk{own: own}
@@ -217,7 +217,7 @@ func In(object any, own ...Row) []Image {
 	return w.found
 }
 
-// Judged gives what In gives, and each object of a kind that the table does not have, for
+// Judged returns what In gives, and each object of a kind that the table does not have, for
 // policies that refuse those. Rows of a RenderConfig make no kind known: the author of the
 // package writes them, not the one of the policy.
 func Judged(object any, own ...Row) []Image {

@@ -22,7 +22,7 @@ func NewBuilder(files int) *Builder {
 	}}
 }
 
-// Index gives what is known so far, and will know what is entered later.
+// Index returns what is known so far, and will know what is entered later.
 func (b *Builder) Index() *Index { return &b.index }
 
 // Enter adds an object.

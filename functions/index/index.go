@@ -17,7 +17,7 @@ import (
 // Key is the name of an object in the package.
 type Key struct{ Kind, Namespace, Name string }
 
-// KeyOf gives the key of a reference.
+// KeyOf returns the key of a reference.
 func KeyOf(r krm.Ref) Key { return Key{r.Kind, r.Namespace, r.Name} }
 
 // ID is the number of an entry. The zero ID is not an entry.
@@ -73,10 +73,10 @@ type Index struct {
 // Has reports whether the package has an object of the key.
 func (x *Index) Has(k Key) bool { return x.first[k] != 0 }
 
-// Entry gives an entry, which must not be changed.
+// Entry returns an entry, which must not be changed.
 func (x *Index) Entry(id ID) *Entry { return &x.entries[id] }
 
-// Named gives the entries of a key, the one that was entered last first.
+// Named returns the entries of a key, the one that was entered last first.
 func (x *Index) Named(k Key) iter.Seq2[ID, *Entry] {
 	return func(yield func(ID, *Entry) bool) {
 		for id := x.first[k]; id != 0; id = x.entries[id].next {
@@ -87,7 +87,7 @@ func (x *Index) Named(k Key) iter.Seq2[ID, *Entry] {
 	}
 }
 
-// Find gives the entry of an object by its name and place.
+// Find returns the entry of an object by its name and place.
 func (x *Index) Find(o *krm.Object) ID {
 	for id := x.first[KeyOf(o.Ref)]; id != 0; id = x.entries[id].next {
 		if e := &x.entries[id]; int(e.Line) == o.Origin.Line && e.File == o.Origin.File {
@@ -97,7 +97,7 @@ func (x *Index) Find(o *krm.Object) ID {
 	return 0
 }
 
-// Nearest gives the entries of a key that share the longest path with a file.
+// Nearest returns the entries of a key that share the longest path with a file.
 // matches chooses among them; nil takes all.
 func (x *Index) Nearest(k Key, file string, matches func(*Entry) bool) (found []ID) {
 	best := -1
@@ -117,7 +117,7 @@ func (x *Index) Nearest(k Key, file string, matches func(*Entry) bool) (found []
 	return found
 }
 
-// Renamed gives the entries that had the key before kustomize changed their
+// Renamed returns the entries that had the key before kustomize changed their
 // names in the overlay that o is of.
 func (x *Index) Renamed(k Key, o *krm.Object) iter.Seq2[ID, *Entry] {
 	return func(yield func(ID, *Entry) bool) {
@@ -129,7 +129,7 @@ func (x *Index) Renamed(k Key, o *krm.Object) iter.Seq2[ID, *Entry] {
 	}
 }
 
-// Authored gives the place, "file:line", of an object that an author wrote under
+// Authored returns the place, "file:line", of an object that an author wrote under
 // a name that a generated one needs; of several, the one nearest to file.
 func (x *Index) Authored(k Key, file string) (place string, found bool) {
 	for _, id := range x.Nearest(k, file, func(e *Entry) bool { return !e.Generated }) {
@@ -145,7 +145,7 @@ func (x *Index) HasAuthoredConfigMaps() bool { return x.configMaps > 0 }
 // that the objects that it generates are missing.
 func (x *Index) Broken(namespace, name string) bool { return x.broken[Key{"", namespace, name}] }
 
-// Namespace gives the Namespace of an object, the one in the nearest file; nil
+// Namespace returns the Namespace of an object, the one in the nearest file; nil
 // where the package has none. Without a namespace an object is in default.
 func (x *Index) Namespace(o *krm.Object) (nearest *krm.Object) {
 	best := -1
@@ -157,7 +157,7 @@ func (x *Index) Namespace(o *krm.Object) (nearest *krm.Object) {
 	return nearest
 }
 
-// Namespaces gives all Namespaces of the package, in no order.
+// Namespaces returns all Namespaces of the package, in no order.
 func (x *Index) Namespaces() iter.Seq[*krm.Object] {
 	return func(yield func(*krm.Object) bool) {
 		for _, all := range x.namespaces {
@@ -170,7 +170,7 @@ func (x *Index) Namespaces() iter.Seq[*krm.Object] {
 	}
 }
 
-// All gives all entries.
+// All returns all entries.
 func (x *Index) All() iter.Seq2[ID, *Entry] {
 	return func(yield func(ID, *Entry) bool) {
 		for id := 1; id < len(x.entries); id++ {
@@ -196,7 +196,7 @@ func (x *Index) Shares(id ID) bool {
 	return false
 }
 
-// WorkloadKinds gives the kinds of workloads that the package has.
+// WorkloadKinds returns the kinds of workloads that the package has.
 func (x *Index) WorkloadKinds() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for kind := range x.workloads {
@@ -216,7 +216,7 @@ func SharedFolders(a, b string) (depth int) {
 	return depth
 }
 
-// PreviousNames gives the names that an item had before kustomize changed them.
+// PreviousNames returns the names that an item had before kustomize changed them.
 // kustomize changes references only after its transformers, and Armature is one.
 func PreviousNames(o *krm.Object) []string {
 	names, ok := o.Annotation("internal.config.kubernetes.io/previousNames")

@@ -9,7 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/workload"
 )
 
-// Targets gives the objects that a reference of o may mean: those of the name in
+// Targets returns the objects that a reference of o may mean: those of the name in
 // the namespace of o whose files are nearest, or those that had the name before
 // kustomize changed it. What an earlier render made of a custom resource that
 // this render expands again does not count.
@@ -43,7 +43,7 @@ func (x *Index) outdated(old *Entry) bool {
 }
 
 // Suggest says what the author may have meant by a reference to an object that
-// does not exist. It gives nothing where the package has nothing like it.
+// does not exist. It returns nothing where the package has nothing like it.
 func (x *Index) Suggest(ref api.TargetRef, namespace string) string {
 	var near []string
 	for k, id := range x.first {

@@ -57,7 +57,7 @@ func movesAgent(c krm.Node, s *identity.Settings, pod krm.PodTemplate) bool {
 	return s.On(sidecars.AuthBridgeProxy) && s.Inbound.Enabled && c.Get("name").Text() == identity.AgentContainer(pod).Get("name").Text()
 }
 
-// overwritePort gives the author's variable PORT the value of the agent's new port.
+// overwritePort sets the author's variable PORT to the agent's new port.
 func (r *record) overwritePort(o *krm.Object, port krm.Node, container string, s *identity.Settings) error {
 	value, target := port.Get("value"), strconv.Itoa(s.Inbound.TargetPort)
 	if from := port.Get("valueFrom"); from.Exists() {

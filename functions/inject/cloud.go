@@ -22,7 +22,7 @@ func cloudMounts(s *identity.Settings) [2]struct{ path, volume string } {
 	}
 }
 
-// cloud adds to the record what a container gets, and gives it as entries of
+// cloud adds to the record what a container gets, and returns it as entries of
 // volumeMounts and env. A variable that the author set stays.
 func (r *record) cloud(c krm.Node, s *identity.Settings) (mounts, env []byte) {
 	variable, file := sidecars.CloudFile(s)

@@ -140,7 +140,7 @@ func hash(settings *identity.Settings) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// unsure gives the workloads whose ConfigMaps would have the names of another
+// unsure returns the workloads whose ConfigMaps would have the names of another
 // workload's: of another kind, or of the same one in the same folder. Folders side
 // by side may hold one workload for several clusters.
 func (s *state) unsure() (unsure []index.ID) {
@@ -156,7 +156,7 @@ func (s *state) unsure() (unsure []index.ID) {
 	return unsure
 }
 
-// others gives the workloads that share the names of a workload's ConfigMaps.
+// others returns the workloads that share the names of a workload's ConfigMaps.
 func (s *state) others(id index.ID) func(yield func(index.ID, *index.Entry) bool) {
 	x := s.pkg.Index
 	e := x.Entry(id)

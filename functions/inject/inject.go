@@ -46,7 +46,7 @@ type parts struct {
 // placeholder is the name of the workload in common parts.
 const placeholder = "armature0name0placeholder"
 
-// parts gives what the settings ask for. Workloads that have no settings of
+// parts returns what the settings ask for. Workloads that have no settings of
 // their own share it, but for their name.
 func (in *Injector) parts(s *identity.Settings) *parts {
 	if s == nil || !s.Common || in.skills != nil {

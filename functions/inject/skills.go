@@ -56,8 +56,8 @@ type mounted struct {
 	config                string // of the init container, in quotes
 }
 
-// of gives the skills of a workload, nil for none, and what keeps it from them. pinned gives
-// images their digests.
+// of returns the skills of a workload, nil for none, and what keeps it from them. pinned adds
+// digests to images.
 func (m *skillMounts) of(o *krm.Object, pinned func(string) string) (*mounted, []krm.Finding) {
 	pod, ok := o.PodTemplate()
 	if !ok {

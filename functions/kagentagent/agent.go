@@ -201,7 +201,7 @@ func (e *expander) json(value any) string {
 	return string(text)
 }
 
-// agentCard gives agent-card.json. d is nil for a BYO agent.
+// agentCard returns agent-card.json. d is nil for a BYO agent.
 func agentCard(e *expander, d *declarative) string {
 	skills := []cardSkill{}
 	if d != nil && d.A2AConfig != nil {
@@ -264,7 +264,7 @@ func address(name, namespace string, port int) string {
 // identifier is a name as Python takes it.
 func identifier(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// fileNames gives the files of the configuration in the order of their checksum.
+// fileNames returns the files of the configuration in the order of their checksum.
 func fileNames(e *expander) (names []string) {
 	for _, name := range []string{"config.json", "agent-card.json", sandboxFile} {
 		if _, has := e.files[name]; has {

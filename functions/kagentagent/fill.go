@@ -8,7 +8,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// fill gives a value of the package's ConfigMaps. For any other it gives the
+// fill returns a value of the package's ConfigMaps. For any other it gives the
 // placeholder of a value that is filled in when the pod starts, so that no
 // Secret's gets into a manifest.
 func (e *expander) fill(from valueSource, field string) string {
@@ -29,7 +29,7 @@ func (e *expander) fill(from valueSource, field string) string {
 	return "$(" + name + ")" // which Flux does not replace, as it would ${NAME}
 }
 
-// headers gives the headers of a tool; later ones win.
+// headers returns the headers of a tool; later ones win.
 func (e *expander) headers(field string, lists ...[]header) object {
 	all := make(object)
 	for _, list := range lists {
@@ -68,7 +68,7 @@ for name in sys.argv[1:]:
 // only: Kubernetes cannot tell that it is not root.
 const pythonUser = 1001
 
-// fillContainer gives the init container that runs the script: kagent's Python
+// fillContainer returns the init container that runs the script: kagent's Python
 // image, as Pod Security level restricted demands. It runs as the user that the
 // agent's contexts name, but never as root.
 func fillContainer(e *expander, resources any) object {

@@ -39,7 +39,7 @@ func (o ordered) MarshalJSON() ([]byte, error) {
 
 func (o *ordered) add(key string, value any) { *o = append(*o, pair{key, value}) }
 
-// get gives the value of a field, nil where there is none.
+// get returns the value of a field, nil where there is none.
 func (o ordered) get(key string) any {
 	for _, p := range o {
 		if p.key == key {

@@ -16,7 +16,7 @@ import (
 
 const group = keys.Kagent
 
-// model gives what the agent needs of a model, nil after a finding. The key of
+// model returns what the agent needs of a model, nil after a finding. The key of
 // the model stays in its Secret.
 func (e *expander) model(name, at string) *modelUse {
 	name = cmp.Or(name, defaultModel)

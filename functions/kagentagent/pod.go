@@ -38,7 +38,7 @@ func (e *expander) selector() map[string]string {
 }
 
 // optIn are the labels of the resource by which its workload opts in. kagent
-// gives no object the labels of the resource.
+// adds the labels of the resource to no object.
 func (e *expander) optIn() map[string]string {
 	labels := make(map[string]string)
 	for _, name := range []string{"inject", "spiffe", "spire"} {

@@ -66,7 +66,7 @@ func readSource(e *expander, source promptSource, at string, texts map[string]st
 	}
 }
 
-// texts gives the data of a ConfigMap.
+// texts returns the data of a ConfigMap.
 func (e *expander) texts(o *krm.Object, rule, at string) map[string]string {
 	var content struct {
 		Data map[string]string `json:"data"`
@@ -81,7 +81,7 @@ func (e *expander) texts(o *krm.Object, rule, at string) map[string]string {
 	return content.Data
 }
 
-// skillNames gives the folders of the agent's skills.
+// skillNames returns the folders of the agent's skills.
 func skillNames(e *expander) (names []string) {
 	if s := e.agent.Spec.Skills; s != nil {
 		for _, image := range s.Refs {

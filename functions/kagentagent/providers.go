@@ -76,7 +76,7 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// configOf gives what config.json has of settings: the fields that are set, and
+// configOf returns what config.json has of settings: the fields that are set, and
 // those whose tag says always. A number is text in the resource.
 func configOf(settings reflect.Value) (config ordered) {
 	if settings.IsNil() {
@@ -207,7 +207,7 @@ func useSAP(m *modelSpec, u *modelUse) {
 
 var dnsLabel = krm.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// caFile gives the name of the volume with a CA, where it is mounted, and the
+// caFile returns the name of the volume with a CA, where it is mounted, and the
 // path of the certificate. A Secret whose name cannot name a volume is
 // replaced by a checksum of it.
 func (t *tlsConfig) caFile() (volume, folder, file string) {

@@ -73,7 +73,7 @@ func (s *settings) image(registry, name string) string {
 	return fetch.KagentImage(s.spec, registry, name)
 }
 
-// through gives how an address is called: by the proxy where there is one. The
+// through returns how an address is called: by the proxy where there is one. The
 // proxy knows the host by a header.
 func (s *settings) through(address string, headers object) string {
 	u, err := url.Parse(address)

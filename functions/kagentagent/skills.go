@@ -131,7 +131,7 @@ func (r *s3Ref) folder() string {
 	return base
 }
 
-// sshHost gives the host whose key has to be known before a clone by SSH, nil
+// sshHost returns the host whose key has to be known before a clone by SSH, nil
 // for other addresses.
 func sshHost(address string) ordered {
 	host, port := "", ""
@@ -153,7 +153,7 @@ func sshHost(address string) ordered {
 	return entry
 }
 
-// skillsContainer gives the init container that fetches skills, with the volumes
+// skillsContainer returns the init container that fetches skills, with the volumes
 // that it shares with the agent.
 func skillsContainer(e *expander) (container object, volumes []any) {
 	s := e.agent.Spec.Skills

@@ -27,7 +27,7 @@ const Successor = "api.kagent.dev/v1alpha3"
 type Succession struct {
 	// Harness is a Harness of 1.0, whose name and spec each Harness gets.
 	Harness *krm.Object
-	// Pin gives an image with its digest, where that is known.
+	// Pin returns an image with its digest, where that is known.
 	Pin func(image string) string
 
 	spec   map[string]any    // of Harness
@@ -81,7 +81,7 @@ type Succeeded struct {
 
 const noEquivalent = "kagent 1.0 has no equivalent"
 
-// Convert gives what becomes of an object of kagent 0.x. ok is false for any other, which stays
+// Convert returns what becomes of an object of kagent 0.x. ok is false for any other, which stays
 // as it is.
 func (s *Succession) Convert(o *krm.Object) (done Succeeded, ok bool, err error) {
 	if o.Group() != group {
@@ -263,7 +263,7 @@ func (c *conversion) agent() {
 	c.add("Agent", c.o.Name, map[string]any{"templateRef": map[string]any{"name": c.o.Name}, "harnessRef": map[string]any{"name": c.harness(harness)}})
 }
 
-// harness gives the name of the Harness with a spec, which is written where it is new.
+// harness returns the name of the Harness with a spec, which is written where it is new.
 func (c *conversion) harness(spec map[string]any) string {
 	text, err := json.Marshal(spec)
 	c.err = multi.Errors(c.err, err)
@@ -306,7 +306,7 @@ func (c *conversion) byo(spec *agentSpec, harness map[string]any) *deploymentSpe
 	return d
 }
 
-// pinned gives an image with its digest, which kagent 1.0 demands.
+// pinned returns an image with its digest, which kagent 1.0 demands.
 func (c *conversion) pinned(image, at string) string {
 	image = c.Pin(image)
 	if !digested().MatchString(image) {
@@ -372,7 +372,7 @@ func (c *conversion) declarative(d *declarative, template, harness map[string]an
 // maxBound are the tools that one binding may name.
 const maxBound = 50
 
-// tool gives the bindings of a tool. Approval is of a whole binding in 1.0, so that the tools
+// tool returns the bindings of a tool. Approval is of a whole binding in 1.0, so that the tools
 // that need it are bound apart from the others.
 func (c *conversion) tool(t *tool, at string) (bindings []any) {
 	if len(t.HeadersFrom) > 0 {
@@ -438,7 +438,7 @@ func (c *conversion) environment(d *deploymentSpec, at string, harness map[strin
 	}
 }
 
-// skills gives sources that cannot change.
+// skills returns sources that cannot change.
 func (c *conversion) skills(s *skills) (all []any) {
 	const at = "spec.skills"
 	for i, ref := range s.Refs {

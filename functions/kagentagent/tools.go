@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// toolsOf gives the servers and agents that the agent may call.
+// toolsOf returns the servers and agents that the agent may call.
 func toolsOf(e *expander, tools []tool) (http, sse, remote []ordered) {
 	for i, t := range tools {
 		at := fmt.Sprintf("spec.declarative.tools[%d]", i)
@@ -46,7 +46,7 @@ func toolsOf(e *expander, tools []tool) (http, sse, remote []ordered) {
 	return http, sse, remote
 }
 
-// toolNames gives the names of the tools of servers.
+// toolNames returns the names of the tools of servers.
 func toolNames(servers []ordered) (names []string) {
 	for _, s := range servers {
 		of, _ := s.get("tools").([]string)
@@ -64,7 +64,7 @@ type endpoint struct {
 	inside                       bool // of the cluster, so that a proxy is asked
 }
 
-// serverParams gives the parameters of an MCP server.
+// serverParams returns the parameters of an MCP server.
 func serverParams(e *expander, t tool, at string) (params ordered, streaming bool) {
 	s, found := endpointOf(e, t.McpServer, at+".mcpServer")
 	if !found {
@@ -132,7 +132,7 @@ func endpointOf(e *expander, ref *reference, at string) (s endpoint, found bool)
 	return s, true
 }
 
-// serviceEndpoint gives how a Service is reached whose annotations say what it speaks.
+// serviceEndpoint returns how a Service is reached whose annotations say what it speaks.
 func serviceEndpoint(e *expander, namespace, name, at string) (s endpoint, found bool) {
 	o := e.Read("Service", namespace, name)
 	if o == nil {
@@ -212,7 +212,7 @@ func (e *expander) seconds(duration, at string) float64 {
 	return d.Seconds()
 }
 
-// remoteAgent gives how to reach another agent.
+// remoteAgent returns how to reach another agent.
 func remoteAgent(e *expander, t tool, at string) ordered {
 	namespace := cmp.Or(t.Agent.Namespace, e.Namespace)
 	if t.Agent.Kind != "" && t.Agent.Kind != "Agent" {

@@ -91,7 +91,7 @@ func scalarText(value string) string {
 	return value
 }
 
-// steps gives the way to a node as a record has it. Items are known by their
+// steps returns the way to a node as a record has it. Items are known by their
 // name, because others may be inserted before them.
 func steps(n Node) []string {
 	if !n.in || n.i == 0 {
@@ -104,7 +104,7 @@ func steps(n Node) []string {
 	return append(steps(parent), n.Key())
 }
 
-// follow is the inverse of steps. It gives the deepest node that is there, and
+// follow is the inverse of steps. It returns the deepest node that is there, and
 // how many steps are left.
 func (o *Object) follow(at []string) (n Node, missing int) {
 	n = o.Root()
@@ -121,7 +121,7 @@ func (o *Object) follow(at []string) (n Node, missing int) {
 	return n, 0
 }
 
-// ParentOf gives what a node is in. known says that Changes can name it: items of lists have
+// ParentOf returns what a node is in. known says that Changes can name it: items of lists have
 // names of their own.
 func ParentOf(n Node) (in Node, known bool) {
 	in = Node{n.o, n.node().parent, true}
@@ -198,7 +198,7 @@ func (c *Changes) apply(o *Object, original string) error {
 }
 
 // replaceFields replaces the fields of a mapping that are there, notes what the
-// record has to hold, and gives the fields that have to be inserted. A host's
+// record has to hold, and returns the fields that have to be inserted. A host's
 // spelling of a value says nothing of its author's, and is not kept.
 func (o *Object) replaceFields(ch *change, hosted bool) (insert []byte, err error) {
 	n, missing := o.follow(ch.At)
@@ -240,7 +240,7 @@ func spell(text string) string {
 	return string(quoted)
 }
 
-// replaceScalar replaces a value with one line and gives the previous text, ""
+// replaceScalar replaces a value with one line and returns the previous text, ""
 // where there was none.
 func (o *Object) replaceScalar(n Node, value string) (was string, err error) {
 	d := n.node()

@@ -8,7 +8,7 @@ import (
 )
 
 // valid checks the bytes that no YAML may hold, and those that the scanner
-// does not want to meet. It gives the offset of the first such byte, or -1.
+// does not want to meet. It returns the offset of the first such byte, or -1.
 func valid(b []byte) (at int, reason string) {
 	var all uint64
 	i := 0
@@ -94,7 +94,7 @@ func controls(x uint64) uint64 {
 	return ^((x | tops) - ' '*ones) & (((x ^ '\n'*ones) | tops) - ones) &^ x
 }
 
-// controlByte gives the first control character of b[from:to] that is not welcome.
+// controlByte returns the first control character of b[from:to] that is not welcome.
 func controlByte(b []byte, from, to int) (at int, reason string) {
 	for at := from; at < to; at++ {
 		switch c := b[at]; {

@@ -86,7 +86,7 @@ func (o *Object) FollowsFrom(decoding []Finding, field string) bool {
 	return len(decoding) > 0 && !o.Has(field)
 }
 
-// JSON gives the object, without its waiting edits, as JSON.
+// JSON returns the object, without its waiting edits, as JSON.
 func (o *Object) JSON() ([]byte, error) {
 	n, err := o.Parse()
 	if err != nil {
@@ -95,7 +95,7 @@ func (o *Object) JSON() ([]byte, error) {
 	return n.MarshalJSON()
 }
 
-// Parse gives the object, without its waiting edits, as kyaml reads it.
+// Parse returns the object, without its waiting edits, as kyaml reads it.
 func (o *Object) Parse() (*yaml.RNode, error) {
 	text := o.tree.src[o.start:o.end]
 	if o.item && !o.rewritten {
@@ -105,7 +105,7 @@ func (o *Object) Parse() (*yaml.RNode, error) {
 	return yaml.Parse(string(text))
 }
 
-// Value gives the object as plain Go values.
+// Value returns the object as plain Go values.
 func (o *Object) Value() (value any, err error) {
 	data, err := o.JSON()
 	if err != nil {
@@ -237,7 +237,7 @@ func (o *Object) Has(path string) bool {
 	return all
 }
 
-// LineOf gives the line of a field path such as spec.rules[2].host, or of the
+// LineOf returns the line of a field path such as spec.rules[2].host, or of the
 // deepest value on the way to it.
 func (o *Object) LineOf(path string) int {
 	if n := o.At(path); n.Exists() {

@@ -65,7 +65,7 @@ func FirstStart(src []byte) int {
 	return start
 }
 
-// markerLine gives the start of the next line that begins with "---", -1 for
+// markerLine returns the start of the next line that begins with "---", -1 for
 // none. The line at the position counts. One of three bytes is enough to look at.
 func markerLine(src []byte, at int) int {
 	for p := uint(at) + 2; p < uint(len(src)); p += 3 {
@@ -319,7 +319,7 @@ func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool)
 	return spans, from, to, true
 }
 
-// withBlanks gives items the lines of spaces that follow them, which would
+// withBlanks adds to items the lines of spaces that follow them, which would
 // become part of a block scalar if another item came in between.
 func withBlanks(src []byte, items []Document, end int) {
 	for i := range items {

@@ -53,7 +53,7 @@ func (o *Object) Insert(parent Node, keys []string, entries Entries, atStart boo
 	return note, o.insert(n, missing, &entries, atStart && len(missing) == 0)
 }
 
-// Plan gives what Insert notes for fields at the same place.
+// Plan returns what Insert notes for fields at the same place.
 func (o *Object) Plan(parent Node, keys []string) Insertion { return o.plan(parent, keys, false) }
 
 func (o *Object) plan(parent Node, keys []string, items bool) (note Insertion) {
@@ -369,7 +369,7 @@ func (o *Object) Restore(n Node, was string) {
 
 func (o *Object) cut(from, to int) { o.edits = append(o.edits, edit{at: from, end: to}) }
 
-// Canonicalize drops all edits and gives the object the block-style text that
+// Canonicalize drops all edits and sets the object to the block-style text that
 // kyaml makes of it, in which every edit has a safe place.
 func (o *Object) Canonicalize(why string) error {
 	text := o.Bytes()

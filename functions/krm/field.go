@@ -9,7 +9,7 @@ import (
 )
 
 // ReplaceField writes another key and value, YAML on one line, in the place of a field
-// of a mapping, whatever its value is. It gives the text that was there, for
+// of a mapping, whatever its value is. It returns the text that was there, for
 // RestoreField.
 func (o *Object) ReplaceField(n Node, key, value string) (was string, err error) {
 	field, err := o.fieldOf(n)
@@ -76,7 +76,7 @@ func (o *Object) fieldOf(n Node) (f fieldText, err error) {
 	return f, nil
 }
 
-// dedented gives the text with as many spaces fewer before its further lines as
+// dedented returns the text with as many spaces fewer before its further lines as
 // there are before its key.
 func (f *fieldText) dedented() (string, error) {
 	first, rest, more := strings.Cut(f.text, "\n")

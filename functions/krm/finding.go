@@ -31,7 +31,7 @@ type Ref struct {
 	Name       string `json:"name,omitempty"`
 }
 
-// String gives Kind namespace/name, or Kind name where there is no namespace.
+// String returns Kind namespace/name, or Kind name where there is no namespace.
 func (r Ref) String() string {
 	if r.Namespace == "" {
 		return r.Kind + " " + r.Name
@@ -88,7 +88,7 @@ func (p Place) Fault(rule, message, hint string) *Finding {
 	return &Finding{Rule: rule, Severity: Error, Message: message, Hint: hint, Place: p}
 }
 
-// String gives file and line, the object, and its key and line: what is before
+// String returns file and line, the object, and its key and line: what is before
 // the field in a finding.
 func (p Place) String() string {
 	var b strings.Builder
@@ -118,7 +118,7 @@ func (p Place) String() string {
 // Error makes a pointer to a finding an error, for what stops at the first one.
 func (f *Finding) Error() string { return f.String() }
 
-// String gives the place, the problem and, on a second line, the
+// String returns the place, the problem and, on a second line, the
 // remedy. Control characters, which a name may hold, are escaped: they would
 // reach a terminal, or look like a line of their own in a log.
 func (f Finding) String() string {

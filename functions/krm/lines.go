@@ -49,7 +49,7 @@ func stepsTo(n Node) (steps []step) {
 	return append(stepsTo(parent), step{n.Key(), -1})
 }
 
-// in gives the entry's key, or the item itself, and its value.
+// in returns the entry's key, or the item itself, and its value.
 func (s step) in(collection *yaml.Node) (entry, value *yaml.Node) {
 	switch {
 	case collection.Kind == yaml.SequenceNode && s.index >= 0 && s.index < len(collection.Content):

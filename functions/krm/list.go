@@ -86,7 +86,7 @@ func (o *Object) ReadList(src []byte, d Document, dash bool) error {
 	return nil
 }
 
-// plainJSON gives a JSON text in which every value is at the same place, and
+// plainJSON returns a JSON text in which every value is at the same place, and
 // which the scanner reads: what follows an escape that YAML does not have is other
 // text, and a colon follows its key at once.
 func plainJSON(text []byte) (plain []byte, ok bool) {

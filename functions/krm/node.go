@@ -146,7 +146,7 @@ func (n Node) Len() (count int) {
 	return count
 }
 
-// Named gives the item of a sequence of mappings whose field has the value.
+// Named returns the item of a sequence of mappings whose field has the value.
 func (n Node) Named(field, value string) Node {
 	for item := range n.Items() {
 		if item.Get(field).Is(value) {
@@ -177,7 +177,7 @@ func (n Node) Is(text string) bool {
 	return n.Text() == text
 }
 
-// simple gives the text of a scalar whose value equals its source text.
+// simple returns the text of a scalar whose value equals its source text.
 func (n Node) simple() ([]byte, bool) {
 	d := n.node()
 	if d.kind != scalarNode {
@@ -255,7 +255,7 @@ func decode(raw []byte) string {
 	return v.V.Value
 }
 
-// Int gives a whole number, as the API server reads a plain scalar.
+// Int returns a whole number, as the API server reads a plain scalar.
 func (n Node) Int() (int, bool) {
 	if !n.IsScalar() || n.node().style != plainStyle {
 		return 0, false
@@ -307,10 +307,10 @@ func (n Node) Path() string {
 	return key
 }
 
-// lineStart gives the start of the line that contains p.
+// lineStart returns the start of the line that contains p.
 func (t *tree) lineStart(p int) int { return bytes.LastIndexByte(t.src[:p], '\n') + 1 }
 
-// lineEnd gives the start of the line after the one that contains p.
+// lineEnd returns the start of the line after the one that contains p.
 func (t *tree) lineEnd(p int) int {
 	if i := bytes.IndexByte(t.src[p:], '\n'); i >= 0 {
 		return p + i + 1
@@ -344,7 +344,7 @@ func (n Node) In(other *Object) (found Node, exact bool) {
 	return found, true
 }
 
-// ItemName gives the field, and its value, by which an item of a list is known
+// ItemName returns the field, and its value, by which an item of a list is known
 // among the others: mountPath, which distinguishes two mounts of one volume, or
 // name. Both are empty where it has neither.
 func (n Node) ItemName() (field, name string) {
@@ -356,7 +356,7 @@ func (n Node) ItemName() (field, name string) {
 	return "", ""
 }
 
-// indexOf gives the place of an item in its list.
+// indexOf returns the place of an item in its list.
 func indexOf(item Node) (index int) {
 	nodes := item.o.tree.nodes
 	for c := nodes[nodes[item.i].parent].first; c != item.i; c = nodes[c].next {
@@ -365,7 +365,7 @@ func indexOf(item Node) (index int) {
 	return index
 }
 
-// ItemAt gives an item of a list; the zero Node where there are not that many.
+// ItemAt returns an item of a list; the zero Node where there are not that many.
 func ItemAt(list Node, index int) Node {
 	for item := range list.Items() {
 		if index == 0 {

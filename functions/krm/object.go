@@ -64,7 +64,7 @@ type lineCut struct{ line, gone int }
 
 // Read reads the object in src[d.Start:d.End] into o, reusing its memory. Where
 // dash is set the text is an item of a list. A document that holds no mapping,
-// or no kind, gives isObject false and no error.
+// or no kind, returns isObject false and no error.
 //
 // The error names what is wrong with the YAML, with its line in the file.
 func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObject bool, err error) {
@@ -106,7 +106,7 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 	return o.Kind != "" && o.APIVersion != "", nil
 }
 
-// takeHostFile gives an item the file that its host names. It has no line: lines of the
+// takeHostFile sets the file of an item to the one that its host names. It has no line: lines of the
 // list that the host passes are not lines of the file.
 func (o *Object) takeHostFile() {
 	if !o.item {
@@ -144,7 +144,7 @@ func (o *Object) ReadMade(text []byte, from *Object) (isObject bool, err error) 
 	return isObject, err
 }
 
-// Clone gives a copy, without edits, that outlives the text that o was read from.
+// Clone returns a copy, without edits, that outlives the text that o was read from.
 func (o *Object) Clone() *Object {
 	c := new(Object)
 	text := bytes.Clone(o.Bytes())
@@ -188,7 +188,7 @@ func (o *Object) Get(keys ...string) Node {
 	return o.remembered(&t.annotations, metadata, "annotations").Get(keys[2:]...)
 }
 
-// remembered gives a value that is looked for once.
+// remembered returns a value that is looked for once.
 func (o *Object) remembered(place *int32, in Node, key string) Node {
 	if *place == 0 {
 		*place = -1
@@ -228,7 +228,7 @@ func (o *Object) Unended() bool {
 // Rewritten says whether the text went through kyaml, and why.
 func (o *Object) Rewritten() (why string, rewritten bool) { return o.why, o.rewritten }
 
-// Annotation gives an annotation of the object.
+// Annotation returns an annotation of the object.
 func (o *Object) Annotation(key string) (string, bool) {
 	return entry(o.Get("metadata", "annotations"), key)
 }
@@ -264,12 +264,12 @@ type PodTemplate struct {
 // Spec is the pod's spec.
 func (p PodTemplate) Spec() Node { return p.Template.Get("spec") }
 
-// Label gives a label of the pod template.
+// Label returns a label of the pod template.
 func (p PodTemplate) Label(key string) (string, bool) {
 	return entry(p.Template.Get("metadata", "labels"), key)
 }
 
-// Annotation gives an annotation of the pod template.
+// Annotation returns an annotation of the pod template.
 func (p PodTemplate) Annotation(key string) (string, bool) {
 	return entry(p.Template.Get("metadata", "annotations"), key)
 }

@@ -15,7 +15,7 @@ import (
 // small as text only.
 const maxNodes = 200_000
 
-// rewrite gives the object the text that kyaml makes of it, in the block style
+// rewrite sets the object to the text that kyaml makes of it, in the block style
 // that the scanner is certain of. Where it is not, the object can be read as
 // JSON, and leaves unchanged or not at all.
 func (o *Object) rewrite(text []byte) error {
@@ -148,7 +148,7 @@ func expandedSize(n *yaml.Node, known map[*yaml.Node]int, open map[*yaml.Node]bo
 	return size, n.Line
 }
 
-// beyond gives the line of a value that is deeper than maxDepth levels once
+// beyond returns the line of a value that is deeper than maxDepth levels once
 // aliases are replaced, 0 for none: the time that writing a document takes grows
 // with the square of its depth. seen are the levels that values were met at.
 func beyond(n *yaml.Node, level int, seen map[*yaml.Node]int) (line int) {
@@ -170,7 +170,7 @@ func beyond(n *yaml.Node, level int, seen map[*yaml.Node]int) (line int) {
 	return 0
 }
 
-// DuplicateKey gives the first key that occurs twice in one mapping, and the line
+// DuplicateKey returns the first key that occurs twice in one mapping, and the line
 // of its second place; "" where there is none.
 func DuplicateKey(n *yaml.Node) (line int, key string) {
 	if n.Kind == yaml.MappingNode {
@@ -191,7 +191,7 @@ func DuplicateKey(n *yaml.Node) (line int, key string) {
 	return 0, ""
 }
 
-// EmptyKey gives the line of the first key that is null and has no text, which
+// EmptyKey returns the line of the first key that is null and has no text, which
 // kyaml would write as an empty string; 0 where there is none.
 func EmptyKey(n *yaml.Node) (line int) {
 	for i, c := range n.Content {
@@ -205,7 +205,7 @@ func EmptyKey(n *yaml.Node) (line int) {
 	return 0
 }
 
-// bareTag gives the line of the first value that has a tag without a name, 0 where
+// bareTag returns the line of the first value that has a tag without a name, 0 where
 // none has.
 func bareTag(n *yaml.Node, lines [][]byte) (line int) {
 	number, text := 0, []rune(nil) // of the line that was looked at last

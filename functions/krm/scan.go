@@ -185,7 +185,7 @@ func (s *scanner) find(p int) (pos, col int) {
 	return s.end, -1
 }
 
-// rest demands that nothing but a comment follows a value, and gives the next line.
+// rest demands that nothing but a comment follows a value, and returns the next line.
 func (s *scanner) rest(p int) int {
 	q := s.in.skipSpaces(p)
 	switch {
@@ -216,7 +216,7 @@ func (s *scanner) block(p, col int, i int32, parentCol int) int {
 	return next
 }
 
-// key gives the end of the mapping key at p, or 0 where p starts no key.
+// key returns the end of the mapping key at p, or 0 where p starts no key.
 func (s *scanner) key(p int) int {
 	if !letter(s.src[p]) {
 		if end, known := s.oddKey(p); known {
@@ -299,7 +299,7 @@ func (s *scanner) oddKey(p int) (end int, known bool) {
 	return 0, false
 }
 
-// escaped gives up at a key in double quotes that writes a letter as a number:
+// escaped returns up at a key in double quotes that writes a letter as a number:
 // everything that looks for a key compares what is written. No other escape is of
 // a character that such a key has.
 func (s *scanner) escaped(p, end int) bool {

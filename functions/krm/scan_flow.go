@@ -2,7 +2,7 @@ package krm
 
 import "bytes"
 
-// flow reads the flow collection or flow scalar at p and gives the position
+// flow reads the flow collection or flow scalar at p and returns the position
 // after it.
 func (s *scanner) flow(p int, i int32, depth int) int {
 	if depth > maxDepth {
@@ -82,7 +82,7 @@ func (s *scanner) flowSpace(p int) int {
 	return p
 }
 
-// flowKey gives the end of the key at p, which its colon must follow at once.
+// flowKey returns the end of the key at p, which its colon must follow at once.
 func (s *scanner) flowKey(p int) int {
 	end, quoted := 0, s.src[p] == '"' || s.src[p] == '\''
 	if quoted {
@@ -117,7 +117,7 @@ func (s *scanner) flowScalar(p int, i int32) int {
 	return end
 }
 
-// flowPlain gives the end of a plain scalar inside brackets. It takes fewer
+// flowPlain returns the end of a plain scalar inside brackets. It takes fewer
 // characters than YAML does.
 func (s *scanner) flowPlain(p int) int {
 	q := p

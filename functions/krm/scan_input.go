@@ -41,7 +41,7 @@ func (in input) lineAfter(p int) int {
 	return len(in)
 }
 
-// stop gives the next place, or len(in), where plain text may end: at a colon, a
+// stop returns the next place, or len(in), where plain text may end: at a colon, a
 // number sign or a line feed. It stops at some other characters as well.
 func (in input) stop(p int) int {
 	for ; p+8 <= len(in); p += 8 {

@@ -70,7 +70,7 @@ func (s *scanner) plain(p int, i int32, parentCol int) int {
 	}
 }
 
-// plainLine gives the end of the plain text at p and the start of the next line.
+// plainLine returns the end of the plain text at p and the start of the next line.
 func (s *scanner) plainLine(p int) (end, next int) {
 	src := s.src[:s.end]
 	q := s.in.stop(p)
@@ -98,7 +98,7 @@ func (s *scanner) plainLine(p int) (end, next int) {
 	return end, s.in.lineAfter(q)
 }
 
-// quoted gives the end of the quoted scalar at p, just past its closing quote.
+// quoted returns the end of the quoted scalar at p, just past its closing quote.
 // Where oneLine is set, a scalar that goes on over lines gives 0.
 func (s *scanner) quoted(p int, oneLine bool) int {
 	src := s.src[:s.end]

@@ -7,9 +7,9 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
-// SharedItems gives the items of a list that share text by an anchor with
+// SharedItems returns the items of a list that share text by an anchor with
 // another item, or with the rest of the list, as they are without anchors and
-// aliases, by their place among the n items. It gives none for a list that kyaml
+// aliases, by their place among the n items. It returns none for a list that kyaml
 // does not read, or with an item that Read would refuse.
 func SharedItems(list []byte, n int) map[int][]byte {
 	if !mayAlias(list) {

@@ -136,7 +136,7 @@ func (s *state) summary() []krm.Finding {
 	}}
 }
 
-// run gives a workload the requests of its class, injected containers included,
+// run sets on a workload the requests of its class, injected containers included,
 // whether or not it opted in to the injection.
 func (s *state) run(u *contract.Unit) {
 	if !s.policy.Active() && len(s.overcommits)+len(s.classes) > 0 {

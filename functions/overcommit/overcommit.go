@@ -166,7 +166,7 @@ func (r *resolver) class(c *api.OvercommitClass) {
 	}
 }
 
-// Remembered gives the class that an earlier render applied to an object, from
+// Remembered returns the class that an earlier render applied to an object, from
 // the annotations of its pods; nil where it applied none.
 func Remembered(o *krm.Object) *Class {
 	if !krm.ChangedBy(o, function) {

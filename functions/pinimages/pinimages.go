@@ -101,7 +101,7 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 // Empty reports whether the lock knows no image and no tool server.
 func (l *Lock) Empty() bool { return len(l.images)+len(l.tools) == 0 }
 
-// Image gives an image with its digest. An image that has one, and an image
+// Image returns an image with its digest. An image that has one, and an image
 // that the lock does not know, come back as they are.
 func (l *Lock) Image(image string) string {
 	if found, ok := l.images[image]; ok {
@@ -128,7 +128,7 @@ func (l *Lock) SignCard(card []byte) (signed []byte, known bool, err error) {
 	return signed, true, err
 }
 
-// Built gives the image of a finished AgentBuild, with its digest.
+// Built returns the image of a finished AgentBuild, with its digest.
 func (l *Lock) Built(namespace, name string) (image string, found bool) {
 	b, found := l.builds[build{namespace, name}]
 	return b.value, found

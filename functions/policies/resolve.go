@@ -57,7 +57,7 @@ func pods(from, namespace string, labels map[string]string) peer {
 	return p
 }
 
-// ofAddress gives the peers of an address of the configuration.
+// ofAddress returns the peers of an address of the configuration.
 func ofAddress(from string, a *api.AddressSpec) (peers []peer) {
 	for _, cidr := range a.CIDRs {
 		peers = append(peers, peer{IPBlock: &ipBlock{cidr}})
@@ -124,7 +124,7 @@ func (s *state) resolve(from object, text string) (d destination, local bool, pr
 	return d, false, fmt.Sprintf("the address of %s is not known", krm.Shown(host))
 }
 
-// inCluster gives the Service that a name in the cluster's DNS means.
+// inCluster returns the Service that a name in the cluster's DNS means.
 func inCluster(host, from string) (name, namespace string, ok bool) {
 	parts := strings.Split(host, ".")
 	switch {

@@ -55,7 +55,7 @@ func literals(names map[string]bool) string {
 	return "[" + strings.Join(out, ", ") + "]"
 }
 
-// leadsTo gives what a path at a gateway may lead to.
+// leadsTo returns what a path at a gateway may lead to.
 func (s *state) leadsTo(g *gateway, path string) (found []targetRef) {
 	longest := -1
 	for _, r := range sorted(s.facts.routes) {

@@ -277,7 +277,7 @@ func (p *pod) matches(want map[string]string) bool {
 	return len(want) > 0
 }
 
-// selected gives the pods of a namespace that have all labels of a selector. An
+// selected returns the pods of a namespace that have all labels of a selector. An
 // empty selector selects none.
 func (p *Package) selected(namespace string, selector krm.Node) (found []*pod) {
 	want := wanted(selector)

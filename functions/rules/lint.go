@@ -73,7 +73,7 @@ func Rules() []Rule {
 	}
 }
 
-// Lookup gives the rule of a name.
+// Lookup returns the rule of a name.
 func Lookup(name string) (Rule, bool) {
 	rules := Rules()
 	i := slices.IndexFunc(rules, func(r Rule) bool { return r.Name == name })
@@ -234,7 +234,7 @@ type checker struct {
 	findings []krm.Finding
 }
 
-// Author gives what the author wrote of a value of an object that is checked. It is
+// Author returns what the author wrote of a value of an object that is checked. It is
 // called where there is something to report.
 type Author func(at krm.Node) Authored
 
@@ -325,7 +325,7 @@ func (c *checker) once(key string, at krm.Node, message, hint string) {
 	}
 }
 
-// Ignored gives the rules that an object is exempted from.
+// Ignored returns the rules that an object is exempted from.
 func Ignored(o *krm.Object) (names []string) {
 	ignore, _ := o.Annotation(keys.LintIgnore)
 	for name := range strings.SplitSeq(ignore, ",") {

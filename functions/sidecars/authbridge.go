@@ -111,7 +111,7 @@ func settleBridge(s *identity.Settings) {
 	}
 }
 
-// assignPorts gives the proxies of proxy-sidecar and lite the ports that nobody has
+// assignPorts returns the proxies of proxy-sidecar and lite the ports that nobody has
 // set: the reverse proxy takes the agent's, which goes to the next free one unless the
 // author has moved it already.
 func assignPorts(s *identity.Settings) {

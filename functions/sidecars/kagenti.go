@@ -161,7 +161,7 @@ func sound(raw string) bool {
 // endpoint's issuer.
 func keysBeside(tokenURL string) string { return strings.TrimSuffix(tokenURL, "/token") + "/certs" }
 
-// authority gives the host and port of a URL.
+// authority returns the host and port of a URL.
 func authority(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {

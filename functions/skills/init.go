@@ -71,7 +71,7 @@ func (i *Init) PullSecret(name string, source map[string]any) {
 	i.Mount("pull-secret-"+name, "/docker-secrets/"+name, map[string]any{"secret": source})
 }
 
-// Container gives the init container.
+// Container returns the init container.
 func (i *Init) Container(image string, resources any) map[string]any {
 	return map[string]any{"name": Container, "image": image, "volumeMounts": i.mounts, "resources": resources}
 }

@@ -31,7 +31,7 @@ func ValidName(name string) bool { return len(name) <= 64 && nameForm().MatchStr
 // maxName is how long the name of an annotation may be, without its prefix.
 const maxName = 63
 
-// Check gives what is wrong with a skill, and the remedy.
+// Check returns what is wrong with a skill, and the remedy.
 func Check(name, ref string) (problem, hint string) {
 	image, scheme := strings.CutPrefix(ref, images.Scheme)
 	switch {
@@ -51,7 +51,7 @@ func Folder(image string) string {
 	return name
 }
 
-// Of gives the skills in the annotations of a workload and of its pods, in the order in which
+// Of returns the skills in the annotations of a workload and of its pods, in the order in which
 // they are written.
 func Of(o *krm.Object, pod krm.PodTemplate) (all []Skill, findings []krm.Finding) {
 	if !o.Contains(keys.SkillPrefix) {

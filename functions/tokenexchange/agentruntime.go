@@ -61,7 +61,7 @@ func (r *runtimes) run(u *contract.Unit) {
 		"set spec.profile: "+sidecars.AuthBridge+" in the RenderConfig, or leave the workload to Kagenti's operator")
 }
 
-// of gives the AgentRuntime of a workload as its author wrote it, nil for none.
+// of returns the AgentRuntime of a workload as its author wrote it, nil for none.
 func (r *runtimes) of(id index.ID) *krm.Object {
 	if ar := r.pkg.Identity.AgentRuntime(id); ar != nil {
 		o, _ := ar.Origin.Text.(*krm.Object)

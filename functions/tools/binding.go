@@ -15,7 +15,7 @@ const (
 	group1 = "api.kagent.dev"
 )
 
-// ServerOf gives the tool server that an object is.
+// ServerOf returns the tool server that an object is.
 func ServerOf(o *krm.Object) (server api.ToolServer, ok bool) {
 	server = api.ToolServer{Group: o.Group(), Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
 	return server, server.Name != "" && (server.Kind == "RemoteMCPServer" && (server.Group == group0 || server.Group == group1) || server.Kind == "MCPServer" && server.Group == group0)
@@ -29,7 +29,7 @@ type Binding struct {
 	Tools []krm.Node
 }
 
-// Bindings gives the tool servers that an agent of kagent binds. A Service of 0.x is not one
+// Bindings returns the tool servers that an agent of kagent binds. A Service of 0.x is not one
 // of them: nothing but the cluster says what it offers.
 func Bindings(o *krm.Object) (found []Binding) {
 	switch {
@@ -70,7 +70,7 @@ func bind(found []Binding, server api.ToolServer, at, names krm.Node) []Binding 
 	return append(found, b)
 }
 
-// Find gives the entry of a lock for a server. A manifest may leave the namespace to
+// Find returns the entry of a lock for a server. A manifest may leave the namespace to
 // kubectl -n, where another one names it.
 func Find(locked []api.LockedToolServer, server api.ToolServer) (found api.LockedToolServer, ok bool) {
 	i := slices.IndexFunc(locked, func(l api.LockedToolServer) bool { return Same(l.ToolServer, server) })

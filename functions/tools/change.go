@@ -74,7 +74,7 @@ func (s Side) digests() (map[tool]string, map[tool]Definition) {
 	return digests, definitions
 }
 
-// Compare gives the changes between two sides, by server and tool. The digests say which
+// Compare returns the changes between two sides, by server and tool. The digests say which
 // tools differ, and the definitions in what.
 func Compare(before, after Side) (changes []Change) {
 	was, hadText := before.digests()
@@ -141,7 +141,7 @@ func orDefault(value string, usual bool) string {
 	return Visible(value)
 }
 
-// required gives the names in required of a schema.
+// required returns the names in required of a schema.
 func required(schema any) (names []string) {
 	object, _ := schema.(map[string]any)
 	list, _ := object["required"].([]any)
@@ -153,7 +153,7 @@ func required(schema any) (names []string) {
 	return names
 }
 
-// values gives the single values of a definition by their paths.
+// values returns the single values of a definition by their paths.
 func values(d Definition) map[string]string {
 	all := make(map[string]string)
 	add := func(path, text string) {
@@ -199,7 +199,7 @@ func flatten(all map[string]string, path string, value any) {
 	}
 }
 
-// list gives a list of single values in one line.
+// list returns a list of single values in one line.
 func list(items []any) (string, bool) {
 	var texts []string
 	for _, item := range items {
@@ -253,7 +253,7 @@ func Words(before, after string) string {
 // step is words that both have, followed by those that one of them has.
 type step struct{ same, removed, added []string }
 
-// steps gives a shortest way from one list of words to another.
+// steps returns a shortest way from one list of words to another.
 func steps(a, b []string) (all []step) {
 	if len(a) > maxWords || len(b) > maxWords {
 		return []step{{nil, a, b}}

@@ -65,7 +65,7 @@ func digest(value any) (string, error) {
 // object with the digest of each tool under its name.
 func SetDigest(digests map[string]string) (string, error) { return digest(digests) }
 
-// Lock gives the entries of a lock for what a server offers. The definitions have passed
+// Lock returns the entries of a lock for what a server offers. The definitions have passed
 // Check.
 func Lock(server api.ToolServer, offered []Definition) (api.LockedToolServer, error) {
 	locked := api.LockedToolServer{ToolServer: server}
@@ -196,7 +196,7 @@ func (c *checker) data(path string, value any, depth int) {
 	}
 }
 
-// Hidden gives the characters of a text that people do not see and models read: those that
+// Hidden returns the characters of a text that people do not see and models read: those that
 // have no width, change the direction of writing or are tags, and control characters. Each
 // is given once, in order.
 func Hidden(text string) (found []rune) {

@@ -18,7 +18,7 @@ type objects struct {
 	all  []*krm.Object
 }
 
-// of gives the objects of a file.
+// of returns the objects of a file.
 func (s *objects) of(file string, read func(file string) ([]byte, error)) []*krm.Object {
 	if file != s.file {
 		s.file, s.all = file, nil

@@ -94,7 +94,7 @@ func eachString(field string, value any, visit func(field, text string)) {
 	}
 }
 
-// roots gives the kustomizations that no other one builds upon, and the files that
+// roots returns the kustomizations that no other one builds upon, and the files that
 // any one names. Of those that build upon each other in a circle one is a root.
 func roots(all map[string]*kustomization) (found []*kustomization, named map[string]bool) {
 	named = make(map[string]bool)
@@ -148,7 +148,7 @@ type builder struct {
 	refused        error // why a file was not given, which kustomize may not pass on
 }
 
-// build gives what kustomize builds of a kustomization, each object with the file that
+// build returns what kustomize builds of a kustomization, each object with the file that
 // it comes from, which is below ../ where that is outside of the source.
 func (b *builder) build(k *kustomization) (objects []render.File, err error) {
 	defer func() {
@@ -184,7 +184,7 @@ func (b *builder) build(k *kustomization) (objects []render.File, err error) {
 	return objects, nil
 }
 
-// inSource gives the path of a file in the source.
+// inSource returns the path of a file in the source.
 func (b *builder) inSource(name string) string {
 	if relative, err := filepath.Rel(b.root, name); err == nil {
 		name = filepath.ToSlash(relative)
@@ -192,7 +192,7 @@ func (b *builder) inSource(name string) string {
 	return name
 }
 
-// ReadFile gives what kustomize reads.
+// ReadFile returns what kustomize reads.
 func (b *builder) ReadFile(name string) ([]byte, error) {
 	data, err := b.readFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && b.refused == nil {
@@ -236,7 +236,7 @@ var (
 	helmField = regexp.MustCompile(`(?i)^helm`)
 )
 
-// kustomization gives a kustomization without what has to be fetched or started,
+// kustomization returns a kustomization without what has to be fetched or started,
 // and with a record of where objects come from.
 func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) {
 	var fields map[string]any

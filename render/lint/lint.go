@@ -91,7 +91,7 @@ type place struct {
 	line              int
 }
 
-// unread gives the rules the text of files that the render could not read.
+// unread passes to the rules the text of files that the render could not read.
 func (l *linter) unread(findings []krm.Finding) {
 	seen := make(map[string]bool)
 	for _, f := range findings {
@@ -105,7 +105,7 @@ func (l *linter) unread(findings []krm.Finding) {
 	}
 }
 
-// check gives the findings on the objects of a unit. Two kustomizations may build
+// check returns the findings on the objects of a unit. Two kustomizations may build
 // one file: what is found at a place in both is reported once.
 func (l *linter) check(u *unit) (findings []krm.Finding) {
 	u.each(func(o *krm.Object) {

@@ -35,7 +35,7 @@ func ParseRatio(text string) (Ratio, error) {
 	return Ratio{r.Num().Int64()}, nil
 }
 
-// String gives the four decimals that the annotation has.
+// String returns the four decimals that the annotation has.
 func (r Ratio) String() string {
 	return fmt.Sprintf("%d.%04d", r.parts/ratioParts, r.parts%ratioParts)
 }
@@ -43,7 +43,7 @@ func (r Ratio) String() string {
 // Whole reports whether requests stay as they are.
 func (r Ratio) Whole() bool { return r.parts == ratioParts }
 
-// CPU gives limit times ratio, cut off behind whole thousandths of a core, the
+// CPU returns limit times ratio, cut off behind whole thousandths of a core, the
 // way Kubernetes writes them: "500m", "2", "1k".
 //
 // Source: 003, "Overcommit Calculation".
@@ -55,7 +55,7 @@ func CPU(limit string, ratio Ratio) (string, error) {
 	return formatDecimal(ratio.of(v.Mul(v, big.NewRat(1000, 1))), -1), nil
 }
 
-// Memory gives limit times ratio, cut off behind whole bytes, the way Kubernetes
+// Memory returns limit times ratio, cut off behind whole bytes, the way Kubernetes
 // writes them with binary suffixes: "512Mi", "858993459".
 func Memory(limit string, ratio Ratio) (string, error) {
 	v, err := Parse(limit)

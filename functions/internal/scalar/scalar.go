@@ -214,7 +214,7 @@ func digit(c byte) bool { return c >= '0' && c <= '9' }
 // AppendInt appends n in decimal.
 func AppendInt(dst []byte, n int) []byte { return strconv.AppendInt(dst, int64(n), 10) }
 
-// Int gives the whole number that a plain YAML scalar is to the API server:
+// Int returns the whole number that a plain YAML scalar is to the API server:
 // decimal, octal, hexadecimal or binary, with underscores between the digits, or
 // a float that is whole.
 func Int(s string) (int, bool) {
