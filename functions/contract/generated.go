@@ -13,28 +13,20 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Generated is a YAML document that belongs behind an object. Most of them are
-// alike but for two names, and are not written before they have their place.
-type Generated struct {
-	text            []byte
-	block           *krm.Block
-	name, namespace string
-}
+// Generated is a YAML document that belongs behind an object.
+type Generated struct{ text []byte }
 
-// Document is a generated document of its own.
-func Document(text []byte) Generated { return Generated{text: text} }
+// Document returns a generated document of its own.
+func Document(text []byte) Generated { return Generated{text} }
 
 // Append writes the document's lines with n more spaces before each, and with
 // a line ending of the caller's.
 func (g *Generated) Append(dst []byte, n int, eol string) []byte {
-	if g.block != nil {
-		return g.block.Append(dst, n, eol, g.name, g.namespace)
-	}
 	return krm.AppendIndented(dst, g.text, n, eol)
 }
 
 // Text is the document alone.
-func (g *Generated) Text() []byte { return g.Append(nil, 0, "\n") }
+func (g *Generated) Text() []byte { return g.text }
 
 // ConfigMap is how a function writes the ConfigMap of a workload.
 type ConfigMap struct {
@@ -102,12 +94,12 @@ func (u *Unit) GenerateAccount(account *ConfigMap) bool {
 
 // generate composes an object, with more lines of annotations.
 func (u *Unit) generate(c *ConfigMap, annotations []byte) {
-	g := u.configMap(c)
+	text := c.Append(nil, u.Settings())
 	if annotations = append(u.phase(), annotations...); len(annotations) > 0 {
 		lead := []byte("  annotations:\n")
-		g = Document(bytes.Replace(g.Text(), lead, append(lead, annotations...), 1))
+		text = bytes.Replace(text, lead, append(lead, annotations...), 1)
 	}
-	u.Generated = append(u.Generated, g)
+	u.Generated = append(u.Generated, Document(text))
 }
 
 // phase returns the lines of the workload's annotations by which Helm and Argo CD create
@@ -148,46 +140,6 @@ func (u *Unit) taken(name func() string) bool {
 			fmt.Sprintf("its ConfigMap %s already exists in %s", name(), place), "rename that object")
 	}
 	return taken
-}
-
-// common is what distinguishes the ConfigMaps of workloads without settings of
-// their own, besides their name and namespace.
-type common struct {
-	of, kind, probes   string
-	namespaced, spiffe bool
-}
-
-// maxCommon bounds the memory for them.
-const maxCommon = 256
-
-const (
-	namePlaceholder      = "armature0name0placeholder"
-	namespacePlaceholder = "armature0namespace0placeholder"
-)
-
-// configMap composes a ConfigMap. If the rest was composed before, it only fills
-// in the names.
-func (u *Unit) configMap(c *ConfigMap) Generated {
-	s := u.Settings()
-	namespaced := s.Subject.Namespace != ""
-	if !s.Common || namespaced && !scalar.Plain(s.Subject.Namespace) {
-		return Document(c.Append(nil, s))
-	}
-	k := common{c.Of, s.Subject.Kind, strings.Join(s.Declared.ProbePaths, " "), namespaced, s.SPIFFE.Enabled}
-	block := u.common[k]
-	if block == nil {
-		model := *s
-		model.Subject.Name = namePlaceholder
-		if namespaced {
-			model.Subject.Namespace = namespacePlaceholder
-		}
-		block = krm.NewBlock(c.Append(nil, &model), namePlaceholder, namespacePlaceholder)
-		if u.common == nil || len(u.common) >= maxCommon {
-			u.common = make(map[common]*krm.Block)
-		}
-		u.common[k] = block
-	}
-	return Generated{block: block, name: s.Subject.Name, namespace: s.Subject.Namespace}
 }
 
 // sourceJSON is the resource with the name that its workload has by now, and

@@ -40,7 +40,6 @@ type Unit struct {
 	pkg      *Package
 	kind     Owned // zero for an object that no function reads
 	identity identity.Effective
-	common   map[common]*krm.Block
 	settled  krm.Object // what functions after the injection see
 	text     []byte     // of it
 }

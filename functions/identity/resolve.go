@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -128,8 +127,6 @@ func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at
 		*s = w.Alter(*s)
 		s.deriveURLs()
 	}
-	s.Common = !s.Profile.FollowsPorts && w.Alter == nil && te == nil && at == nil && len(annotations) == 0 && !Shortened(w.Name, tokenExchangeSuffix) && scalar.Plain(w.Name) &&
-		!strings.Contains(s.Registration.ClientName, "ServiceAccount") && !strings.Contains(s.Registration.ClientName, "WorkloadKind")
 	s.SPIFFE.Enabled = s.SPIFFE.Enabled && w.SPIFFE
 	s.settle()
 	for _, p := range w.Probes {

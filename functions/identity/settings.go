@@ -15,11 +15,6 @@ type Settings struct {
 	// Prefix is the label and annotation prefix, "kagenti.io" by default.
 	Prefix string
 
-	// Common says that no custom resource and no annotation is about the
-	// workload: in what the pod gets only the name is its own, and in its
-	// ConfigMaps the name, namespace, kind and probe paths are.
-	Common bool
-
 	// Components are those of the profile's sidecars, in their order.
 	Components [MaxSidecars]Component
 

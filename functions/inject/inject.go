@@ -24,74 +24,37 @@ type Injector struct {
 	NoOriginal bool
 
 	skills  *mounted // of the workload, nil for none
-	common  map[shape]*parts
 	scratch []byte
 	record  record
-}
-
-// shape distinguishes common parts.
-type shape struct {
-	spiffe  bool
-	volumes identity.Volumes
 }
 
 // parts is what an injected pod gets.
 type parts struct {
 	// initContainers come before the author's own.
-	initContainers, volumes, mount krm.Entries
+	initContainers, volumes, mount []byte
 
 	names []byte // of containers and volumes, as the record has them
 }
 
-// placeholder is the name of the workload in common parts.
-const placeholder = "armature0name0placeholder"
-
-// parts returns what the settings ask for. Workloads that have no settings of
-// their own share it, but for their name.
-func (in *Injector) parts(s *identity.Settings) *parts {
-	if s == nil || !s.Common || in.skills != nil {
-		return in.compose(s)
-	}
-	k := shape{s.SPIFFE.Enabled, s.Declared.Volumes}
-	p := in.common[k]
-	if p == nil {
-		model := *s
-		model.Subject.Name = placeholder
-		p = in.compose(&model)
-		for _, e := range [...]*krm.Entries{&p.initContainers, &p.volumes, &p.mount} {
-			if len(e.Text) > 0 {
-				e.Text, e.Block = nil, krm.NewBlock(e.Text, placeholder)
-			}
-		}
-		if in.common == nil {
-			in.common = make(map[shape]*parts)
-		}
-		in.common[k] = p
-	}
-	for _, e := range [...]*krm.Entries{&p.initContainers, &p.volumes, &p.mount} {
-		e.Name = s.Subject.Name
-	}
-	return p
-}
-
+// compose returns what the settings ask for.
 func (in *Injector) compose(s *identity.Settings) *parts {
 	p := &parts{}
 	var initNames, volumes []string
 	if k := in.skills; k != nil && k.init != nil { // before proxy-init redirects what it fetches
-		p.initContainers.Text, initNames = k.init, []string{skills.Container}
+		p.initContainers, initNames = k.init, []string{skills.Container}
 	}
 	if s != nil {
 		for i := range s.Profile.Sidecars {
 			if x := &s.Profile.Sidecars[i]; s.Components[i].Enabled {
-				p.initContainers.Text = sidecars.AppendContainer(p.initContainers.Text, s, x)
+				p.initContainers = sidecars.AppendContainer(p.initContainers, s, x)
 				initNames = append(initNames, x.Name)
 			}
 		}
-		p.volumes.Text, volumes = sidecars.AppendVolumes(nil, s)
-		p.mount.Text = AppendTraceMount(nil, s)
+		p.volumes, volumes = sidecars.AppendVolumes(nil, s)
+		p.mount = AppendTraceMount(nil, s)
 	}
 	if k := in.skills; k != nil {
-		p.volumes.Text, volumes = append(p.volumes.Text, k.volumes...), append(volumes, k.names...)
+		p.volumes, volumes = append(p.volumes, k.volumes...), append(volumes, k.names...)
 	}
 	p.names = appendNames(nil, initNames, volumes)
 	return p
@@ -129,18 +92,18 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	if !ok {
 		return fmt.Errorf("%s has no pod template", o.Ref)
 	}
-	p := in.parts(s)
+	p := in.compose(s)
 	r := &in.record
 	*r = record{
 		Version: in.Version, Original: original, Unended: o.Unended(), names: p.names,
 		Mounts: r.Mounts[:0], Created: r.Created[:0], Fields: r.Fields[:0],
 	}
 	spec := pod.Spec()
-	put := func(parent krm.Node, keys []string, name string, entries krm.Entries, first bool) error {
-		if len(entries.Text) == 0 && entries.Block == nil {
+	put := func(parent krm.Node, keys []string, name string, text []byte, first bool) error {
+		if len(text) == 0 {
 			return nil
 		}
-		done, err := o.Insert(parent, keys, entries, first)
+		done, err := o.Insert(parent, keys, krm.Entries{Text: text}, first)
 		r.note(done, "", name)
 		return err
 	}
@@ -176,7 +139,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 		} else if metadata.Len() == 0 {
 			r.note(krm.Insertion{Was: o.Plan(pod.Template, metadataKey).Was}, "", "podMetadata")
 		}
-		if err := put(pod.Template, podAnnotationsKey, name, krm.Entries{Text: bytes.Clone(in.scratch)}, false); err != nil {
+		if err := put(pod.Template, podAnnotationsKey, name, bytes.Clone(in.scratch), false); err != nil {
 			return err
 		}
 		in.scratch = in.scratch[:0]
@@ -195,7 +158,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 }
 
 // container adds mounts and variables to a container of the author's.
-func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod krm.PodTemplate, mount krm.Entries, k *mounted) error {
+func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod krm.PodTemplate, mount []byte, k *mounted) error {
 	name := c.Get("name").Text()
 	var mounts, env []byte
 	if s != nil {
@@ -209,13 +172,13 @@ func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod 
 		}
 	}
 	if len(mounts) > 0 {
-		mount = krm.Entries{Text: mounts}
+		mount = mounts
 		if s != nil {
-			mount.Text = append(AppendTraceMount(nil, s), mounts...)
+			mount = append(AppendTraceMount(nil, s), mounts...)
 		}
 	}
-	if len(mount.Text) > 0 || mount.Block != nil {
-		done, err := o.Insert(c, volumeMountsKey, mount, false)
+	if len(mount) > 0 {
+		done, err := o.Insert(c, volumeMountsKey, krm.Entries{Text: mount}, false)
 		if r.note(done, containerPath, name); err != nil {
 			return err
 		}
