@@ -69,7 +69,8 @@ func NewPackage(s Settings) *Package {
 	}
 	p := &Package{builder: index.NewBuilder(s.Files)}
 	p.Expansions = expand.NewSet(p.builder, &p.report)
-	p.shared = contract.Package{Version: s.Version, Config: &api.RenderConfigSpec{}, Lock: s.Lock, Closed: s.Closed, Index: p.builder.Index(), Report: &p.report}
+	p.shared = contract.Package{Version: s.Version, Config: &api.RenderConfigSpec{}, Lock: s.Lock,
+		Closed: s.Closed, Index: p.builder.Index(), Report: &p.report}
 	if s.Config != nil {
 		p.shared.Config, p.shared.Place = &s.Config.Spec, &s.Config.Origin
 	}
@@ -81,7 +82,8 @@ func NewPackage(s Settings) *Package {
 	p.report.Add(findings...)
 	p.shared.Kinds = contract.NewKinds(table, p.shared.Prefix())
 	for i, f := range table {
-		row := Row{Function: f, steps: f.New(&p.shared), set: p.Expansions, keep: p.shared.KeepCustomResources(), place: i}
+		row := Row{Function: f, steps: f.New(&p.shared), set: p.Expansions,
+			keep: p.shared.KeepCustomResources(), place: i}
 		if row.steps.Expand != nil {
 			row.maker = &expand.Maker{Function: f.Name, Expand: row.steps.Expand}
 		}
@@ -95,7 +97,8 @@ func NewPackage(s Settings) *Package {
 func (p *Package) Rows(names []string) (rows []Row, err error) {
 	for _, name := range names {
 		if !slices.ContainsFunc(p.rows, func(r Row) bool { return r.Name == name }) {
-			return nil, fmt.Errorf("function %q does not exist: choose from %s", name, strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("function %q does not exist: choose from %s", name,
+				strings.Join(Names(), ", "))
 		}
 	}
 	for _, r := range p.rows {
@@ -120,25 +123,29 @@ func (p *Package) reads(apiVersion, kind string) bool {
 
 // CollectHead notes a document of the first pass by the head that HeadOf gave, if
 // that says all that others need to know of it. It reads into look.
-func (p *Package) CollectHead(look *krm.Object, src []byte, d krm.Document, head *krm.Head, item bool, origin krm.Origin) (noted bool) {
+func (p *Package) CollectHead(look *krm.Object, src []byte, d krm.Document, head *krm.Head, item bool,
+	origin krm.Origin) (noted bool) {
 	if item {
 		return p.collectItemHead(look, src, d, origin)
 	}
 	if head == nil || head.Kind == "" || head.Name == "" || p.reads(head.APIVersion, head.Kind) {
 		return false
 	}
-	if head.Rendered || head.Kind == "ConfigMap" && bytes.Contains(src[d.Start:d.End], []byte(keys.RenderedFor)) {
+	if head.Rendered || head.Kind == "ConfigMap" &&
+		bytes.Contains(src[d.Start:d.End], []byte(keys.RenderedFor)) {
 		return false
 	}
 	p.builder.Enter(index.Entry{
-		Key: index.Key{Kind: head.Kind, Namespace: head.Namespace, Name: head.Name}, APIVersion: head.APIVersion, File: origin.File, Line: int32(origin.Line),
+		Key:        index.Key{Kind: head.Kind, Namespace: head.Namespace, Name: head.Name},
+		APIVersion: head.APIVersion, File: origin.File, Line: int32(origin.Line),
 	})
 	return true
 }
 
 // collectItemHead is for the items of lists. Annotations of hosts record their
 // origin and their previous names.
-func (p *Package) collectItemHead(look *krm.Object, src []byte, item krm.Document, origin krm.Origin) (noted bool) {
+func (p *Package) collectItemHead(look *krm.Object, src []byte, item krm.Document,
+	origin krm.Origin) (noted bool) {
 	head, ok := krm.HeadOfItem(src, item)
 	if !ok {
 		return false
@@ -146,7 +153,8 @@ func (p *Package) collectItemHead(look *krm.Object, src []byte, item krm.Documen
 	if isObject, err := look.Read(src, head, true, origin); err != nil || !isObject || look.Name == "" {
 		return false
 	}
-	if _, rewritten := look.Rewritten(); rewritten || p.reads(look.APIVersion, look.Kind) || look.Contains(keys.Own) {
+	if _, rewritten := look.Rewritten(); rewritten || p.reads(look.APIVersion, look.Kind) ||
+		look.Contains(keys.Own) {
 		return false
 	}
 	p.CollectObject(look)
@@ -166,7 +174,8 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 func (p *Package) CollectObject(o *krm.Object) {
 	if o.Name == "" {
 		if p.reads(o.APIVersion, o.Kind) {
-			f := o.Finding(krm.Error, "package/no-name", o.Get("metadata"), fmt.Sprintf("the %s has no metadata.name", o.Kind), "name it")
+			f := o.Finding(krm.Error, "package/no-name", o.Get("metadata"),
+				fmt.Sprintf("the %s has no metadata.name", o.Kind), "name it")
 			f.Field = "metadata.name"
 			p.report.Add(f)
 		}

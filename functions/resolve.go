@@ -52,7 +52,8 @@ func (p *Package) Resolve(run []Row) []krm.Finding {
 func (p *Package) ReadWith(read func(ids map[Place]index.ID, visit func(index.ID, *krm.Object))) {
 	p.Expansions.Read = func(id index.ID) (found *krm.Object) {
 		e := p.shared.Index.Entry(id)
-		read(map[Place]index.ID{{krm.Origin{File: e.File, Line: int(e.Line)}, e.Ref()}: id}, func(_ index.ID, o *krm.Object) { found = o.Clone() })
+		read(map[Place]index.ID{{krm.Origin{File: e.File, Line: int(e.Line)}, e.Ref()}: id},
+			func(_ index.ID, o *krm.Object) { found = o.Clone() })
 		return found
 	}
 }

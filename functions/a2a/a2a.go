@@ -66,7 +66,8 @@ func Payload(card []byte) ([]byte, error) {
 	}
 	delete(fields, "signatures")
 	if number, inexact := inexactInteger(card); inexact {
-		return nil, fmt.Errorf("the card has the integer %.40s, which canonical JSON would round: write it as a string", number)
+		return nil, fmt.Errorf(
+			"the card has the integer %.40s, which canonical JSON would round: write it as a string", number)
 	}
 	if _, current := fields["supportedInterfaces"]; current {
 		agentCard.drop(fields)
@@ -130,7 +131,10 @@ func (m message) drop(fields map[string]any) {
 			}
 		}
 	}
-	maps.DeleteFunc(fields, func(name string, value any) bool { return slices.Contains(m.defaults, name) && isDefault(name, value) })
+	maps.DeleteFunc(fields, func(name string, value any) bool {
+		return slices.Contains(m.defaults, name) &&
+			isDefault(name, value)
+	})
 }
 
 func isDefault(name string, value any) bool {
@@ -140,18 +144,23 @@ func isDefault(name string, value any) bool {
 	case bool:
 		return !v && slices.Contains([]string{"pkceRequired", "required"}, name)
 	case []any:
-		return len(v) == 0 && slices.Contains([]string{"examples", "extensions", "inputModes", "list", "outputModes", "securityRequirements"}, name)
+		return len(v) == 0 &&
+			slices.Contains([]string{"examples", "extensions", "inputModes", "list", "outputModes",
+				"securityRequirements"}, name)
 	case map[string]any:
 		return len(v) == 0 && slices.Contains([]string{"schemes", "scopes", "securitySchemes"}, name)
 	case string:
-		return v == "" && slices.Contains([]string{"authorizationUrl", "bearerFormat", "description", "oauth2MetadataUrl", "refreshUrl", "tenant", "tokenUrl", "uri"}, name)
+		return v == "" &&
+			slices.Contains([]string{"authorizationUrl", "bearerFormat", "description", "oauth2MetadataUrl",
+				"refreshUrl", "tenant", "tokenUrl", "uri"}, name)
 	}
 	return false
 }
 
 var (
-	requirement = message{defaults: []string{"schemes"}, values: map[string]message{"schemes": {defaults: []string{"list"}}}}
-	flows       = message{within: map[string]message{
+	requirement = message{defaults: []string{"schemes"},
+		values: map[string]message{"schemes": {defaults: []string{"list"}}}}
+	flows = message{within: map[string]message{
 		"authorizationCode": {defaults: []string{"refreshUrl", "pkceRequired"}},
 		"clientCredentials": {defaults: []string{"refreshUrl"}},
 		"implicit":          {defaults: []string{"authorizationUrl", "refreshUrl", "scopes"}},
@@ -159,9 +168,10 @@ var (
 		"deviceCode":        {defaults: []string{"refreshUrl"}},
 	}}
 	scheme = message{within: map[string]message{
-		"apiKeySecurityScheme":        {defaults: []string{"description"}},
-		"httpAuthSecurityScheme":      {defaults: []string{"description", "bearerFormat"}},
-		"oauth2SecurityScheme":        {defaults: []string{"description", "oauth2MetadataUrl"}, within: map[string]message{"flows": flows}},
+		"apiKeySecurityScheme":   {defaults: []string{"description"}},
+		"httpAuthSecurityScheme": {defaults: []string{"description", "bearerFormat"}},
+		"oauth2SecurityScheme": {defaults: []string{"description", "oauth2MetadataUrl"},
+			within: map[string]message{"flows": flows}},
 		"openIdConnectSecurityScheme": {defaults: []string{"description"}},
 		"mtlsSecurityScheme":          {defaults: []string{"description"}},
 	}}
@@ -170,7 +180,8 @@ var (
 		within: map[string]message{
 			"supportedInterfaces":  {defaults: []string{"tenant"}},
 			"securityRequirements": requirement,
-			"capabilities":         {defaults: []string{"extensions"}, within: map[string]message{"extensions": {defaults: []string{"uri", "description", "required"}}}},
+			"capabilities": {defaults: []string{"extensions"},
+				within: map[string]message{"extensions": {defaults: []string{"uri", "description", "required"}}}},
 			"skills": {defaults: []string{"examples", "inputModes", "outputModes", "securityRequirements"},
 				within: map[string]message{"securityRequirements": requirement}},
 		},

@@ -38,9 +38,11 @@ func Expand(r *expand.Resource, g *generation) {
 	ports := e.servicePorts()
 	account := e.serviceAccount()
 	e.add("apps/v1", "Deployment", r.Name, e.annotations(), deployment{
-		Spec: deploymentSpec{Replicas: e.agent.Spec.Replicas, Selector: selector{e.selector()}, Template: e.template.YNode()},
+		Spec: deploymentSpec{Replicas: e.agent.Spec.Replicas, Selector: selector{e.selector()},
+			Template: e.template.YNode()},
 	})
-	e.add("v1", "Service", g.service(r.Name), nil, service{serviceSpec{Selector: map[string]string{nameLabel: e.Name}, Ports: ports}})
+	e.add("v1", "Service", g.service(r.Name), nil,
+		service{serviceSpec{Selector: map[string]string{nameLabel: e.Name}, Ports: ports}})
 	e.rbac(account)
 	if e.asksFor("network-policy") {
 		e.networkPolicy(ports)
@@ -97,7 +99,8 @@ func (e *expander) add(apiVersion, kind, name string, annotations map[string]str
 	if kind == "Deployment" {
 		maps.Copy(labels, e.optIn())
 	}
-	e.Add(expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Labels: labels, Annotations: annotations, Body: body})
+	e.Add(expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Labels: labels,
+		Annotations: annotations, Body: body})
 }
 
 // authorLabels are the labels of every object: the author's, but for those that
@@ -136,15 +139,18 @@ func (e *expander) readTemplate() (ok bool) {
 	at := "spec.podTemplateSpec"
 	e.template = lookup(tree, "spec", "podTemplateSpec")
 	if e.template == nil || e.template.YNode().Kind != yaml.MappingNode {
-		e.error("no-pod-template", at, "an Agent needs a pod template", "set spec.podTemplateSpec.spec.containers")
+		e.error("no-pod-template", at, "an Agent needs a pod template",
+			"set spec.podTemplateSpec.spec.containers")
 		return false
 	}
 	if lookup(e.template, "containers") != nil { // the short form of 001
-		e.template = yaml.NewRNode(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{yaml.NewScalarRNode("spec").YNode(), e.template.YNode()}})
+		e.template = yaml.NewRNode(&yaml.Node{Kind: yaml.MappingNode,
+			Content: []*yaml.Node{yaml.NewScalarRNode("spec").YNode(), e.template.YNode()}})
 	}
 	for _, field := range fields(e.template) {
 		if field != "metadata" && field != "spec" {
-			e.error("field", at+"."+field, "a pod template has no such field", "remove or correct it: it has metadata and spec")
+			e.error("field", at+"."+field, "a pod template has no such field",
+				"remove or correct it: it has metadata and spec")
 		}
 	}
 	e.spec = lookup(e.template, "spec")
@@ -169,12 +175,14 @@ func (e *expander) images() {
 		have := text(c, "image")
 		if image != "" && (i == 0 || Placeholder(have)) {
 			if !Placeholder(have) && have != image {
-				e.Report(krm.Info, "agent/image-replaced", fmt.Sprintf("spec.podTemplateSpec.spec.containers[%d].image", i),
+				e.Report(krm.Info, "agent/image-replaced",
+					fmt.Sprintf("spec.podTemplateSpec.spec.containers[%d].image", i),
 					fmt.Sprintf("%s is replaced by %s of %s", have, image, e.imageField()), "")
 			}
 			set(c, "image", image)
 		} else if Placeholder(have) && e.agent.Spec.ImageSource == nil {
-			e.error("no-image", "spec", fmt.Sprintf("the container %s has no image", text(c, "name")), "set spec.imageSource.image or spec.imageSource.buildRef")
+			e.error("no-image", "spec", fmt.Sprintf("the container %s has no image", text(c, "name")),
+				"set spec.imageSource.image or spec.imageSource.buildRef")
 		}
 	}
 }
@@ -203,7 +211,8 @@ func (e *expander) image() string {
 		if image, found := e.BuiltImage(e.Namespace, source.BuildRef.Name); found {
 			return image
 		}
-		e.error("build-unresolved", at+".buildRef", fmt.Sprintf("the image of the AgentBuild %s is not known", source.BuildRef.Name),
+		e.error("build-unresolved", at+".buildRef",
+			fmt.Sprintf("the image of the AgentBuild %s is not known", source.BuildRef.Name),
 			"run `armature pin-builds` once the build is done")
 	case Placeholder(source.Image):
 		e.error("no-image", at, "neither image nor buildRef", "set one of them")
@@ -243,7 +252,8 @@ func (e *expander) annotations() map[string]string {
 		if problem, hint := skills.Check(key[len(keys.SkillPrefix):], s.Ref); problem != "" {
 			e.error("skill", field, problem, hint)
 		} else if _, twice := annotations[key]; twice {
-			e.error("skill", field, fmt.Sprintf("a second skill is named %q", key[len(keys.SkillPrefix):]), "remove it, or set another name")
+			e.error("skill", field, fmt.Sprintf("a second skill is named %q", key[len(keys.SkillPrefix):]),
+				"remove it, or set another name")
 		}
 		annotations[key] = s.Ref
 	}
@@ -257,7 +267,8 @@ func (e *expander) asksFor(feature string) bool {
 		value = e.agent.Annotations[key]
 	}
 	if value != "" && value != "enabled" && value != "disabled" {
-		e.error("annotation", "metadata.annotations", fmt.Sprintf("the annotation %s takes enabled or disabled, not %q", key, value), "correct the value")
+		e.error("annotation", "metadata.annotations",
+			fmt.Sprintf("the annotation %s takes enabled or disabled, not %q", key, value), "correct the value")
 	}
 	return value == "enabled"
 }

@@ -17,12 +17,15 @@ const function = "agent"
 func Function() contract.Function {
 	groups := append(contract.Agents[:2:2], contract.Pillars...)
 	return contract.Function{
-		Name:    function,
-		Summary: "expand Agent (agent.kagenti.dev) into Deployment, Service, ServiceAccount and least-privilege RBAC",
-		Page:    page,
+		Name: function,
+		Summary: "expand Agent (agent.kagenti.dev) into Deployment, Service, ServiceAccount and " +
+			"least-privilege RBAC",
+		Page: page,
 		Kinds: []contract.Kind{
-			{Name: "Agent", Groups: groups, Versions: []string{"v1alpha1"}, Use: contract.Expands, Fields: api.Agent{}, Config: "spec.kagenti"},
-			{Name: "AgentBuild", Groups: contract.Agents, Versions: []string{"v1alpha1"}, Use: contract.Elsewhere},
+			{Name: "Agent", Groups: groups, Versions: []string{"v1alpha1"}, Use: contract.Expands,
+				Fields: api.Agent{}, Config: "spec.kagenti"},
+			{Name: "AgentBuild", Groups: contract.Agents, Versions: []string{"v1alpha1"},
+				Use: contract.Elsewhere},
 		},
 		Migration: contract.Migration{Fields: moves, Finish: finish, Notes: notes, Beside: card},
 		New: func(p *contract.Package) contract.Steps {

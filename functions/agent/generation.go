@@ -51,14 +51,16 @@ func generationOf(p *contract.Package) *generation {
 		return g
 	}
 	p.Misconfigured("config/kagenti", "spec.kagenti.generation",
-		fmt.Sprintf("%q is not a supported generation of Kagenti's Agents", krm.Shown(*p.Config.Kagenti.Generation)), `write "document" or "operator"`)
+		fmt.Sprintf("%q is not a supported generation of Kagenti's Agents",
+			krm.Shown(*p.Config.Kagenti.Generation)), `write "document" or "operator"`)
 	return &document
 }
 
 // checkGeneration reports the fields that the generation does not know.
 func (e *expander) checkGeneration() {
 	if e.agent.Spec.Image != "" && !e.generation.completes {
-		e.error("generation", "spec.image", "image is not supported in generation "+e.generation.name+" of Kagenti's Agents",
+		e.error("generation", "spec.image",
+			"image is not supported in generation "+e.generation.name+" of Kagenti's Agents",
 			"write spec.imageSource.image, or set spec.kagenti.generation: operator in armature.yaml")
 	}
 }
@@ -74,11 +76,14 @@ func (e *expander) complete() {
 	}
 	e.cache(containers)
 	if lookup(e.spec, "securityContext") == nil {
-		put(e.spec, "securityContext", encode(podSecurity{RunAsNonRoot: true, RunAsUser: 1000, FSGroup: 1000, Seccomp: seccomp{"RuntimeDefault"}}))
+		put(e.spec, "securityContext",
+			encode(podSecurity{RunAsNonRoot: true, RunAsUser: 1000, FSGroup: 1000,
+				Seccomp: seccomp{"RuntimeDefault"}}))
 	}
 	for _, c := range containers {
 		if lookup(c, "securityContext") == nil {
-			put(c, "securityContext", encode(security{ReadOnlyRootFilesystem: true, Capabilities: capabilities{[]string{"ALL"}}}))
+			put(c, "securityContext",
+				encode(security{ReadOnlyRootFilesystem: true, Capabilities: capabilities{[]string{"ALL"}}}))
 		}
 	}
 }

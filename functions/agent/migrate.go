@@ -16,10 +16,13 @@ var moves = []foreign.Rule{
 	{Path: "spec.labels", Fate: foreign.Moved, To: "metadata.labels of the objects and of the pods"},
 	{Path: "spec.annotations", Fate: foreign.Moved, To: "metadata.annotations of the Deployment"},
 	{Path: "spec.image", Fate: foreign.Moved, To: "Deployment spec.template.spec.containers[0].image"},
-	{Path: "spec.imageSource.image", Fate: foreign.Moved, To: "Deployment spec.template.spec.containers[0].image"},
-	{Path: "spec.imageSource.buildRef", Fate: foreign.Moved, To: "Deployment spec.template.spec.containers[0].image, as the lock has it"},
+	{Path: "spec.imageSource.image", Fate: foreign.Moved,
+		To: "Deployment spec.template.spec.containers[0].image"},
+	{Path: "spec.imageSource.buildRef", Fate: foreign.Moved,
+		To: "Deployment spec.template.spec.containers[0].image, as the lock has it"},
 	{Path: "spec.servicePorts", Fate: foreign.Moved, To: "Service spec.ports…"},
-	{Path: "spec.skills", Fate: foreign.Moved, To: "Deployment metadata.annotations[" + keys.SkillPrefix + "…], which a render mounts"},
+	{Path: "spec.skills", Fate: foreign.Moved, To: "Deployment metadata.annotations[" + keys.SkillPrefix +
+		"…], which a render mounts"},
 	{Path: "spec.podTemplateSpec", Fate: foreign.Moved, To: "Deployment spec.template.spec…"},
 	{Path: "spec.podTemplateSpec.spec", Fate: foreign.Moved, To: "Deployment spec.template.spec…"},
 	{Path: "spec.podTemplateSpec.metadata", Fate: foreign.Moved, To: "Deployment spec.template.metadata…"},
@@ -31,7 +34,8 @@ func finish(tree *yaml.RNode, prefix string) error {
 	if tree.GetKind() != "Deployment" || tree.GetLabels()[prefix+"/inject"] != "" {
 		return nil
 	}
-	return tree.PipeE(yaml.Lookup("metadata", "labels"), yaml.SetField(prefix+"/inject", yaml.NewScalarRNode("enabled")))
+	return tree.PipeE(yaml.Lookup("metadata", "labels"),
+		yaml.SetField(prefix+"/inject", yaml.NewScalarRNode("enabled")))
 }
 
 // notes says what the migration of an Agent does beside moving fields.
@@ -45,23 +49,30 @@ func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []
 		image := c.Get("image")
 		for _, source := range []string{"imageSource", "image"} {
 			if image.Exists() && o.Get("spec", source).Exists() && (first || Placeholder(image.Text())) {
-				notes = append(notes, foreign.Field{Path: image.Path(), Fate: foreign.Dropped, Reason: "spec." + source + " sets the image"})
+				notes = append(notes,
+					foreign.Field{Path: image.Path(), Fate: foreign.Dropped, Reason: "spec." + source +
+						" sets the image"})
 			}
 		}
 		first = false
 	}
 	label := prefix + "/inject"
 	if !o.Get("metadata", "labels", label).Exists() && !o.Get("spec", "labels", label).Exists() {
-		notes = append(notes, foreign.Field{Path: "Deployment metadata.labels[" + label + "]", Fate: foreign.Added, Reason: "an Agent has the platform's identity; remove the label if it should not"})
+		notes = append(notes,
+			foreign.Field{Path: "Deployment metadata.labels[" + label + "]", Fate: foreign.Added,
+				Reason: "an Agent has the platform's identity; remove the label if it should not"})
 	}
 	g := chosen(config)
-	other := "spec.kagenti.generation: operator in armature.yaml names it " + operator.service(o.Name) + ", as Kagenti's operator does since December 2025"
+	other := "spec.kagenti.generation: operator in armature.yaml names it " + operator.service(o.Name) +
+		", as Kagenti's operator does since December 2025"
 	if g == &operator {
 		other = "spec.kagenti.generation: document in armature.yaml names it " + document.service(o.Name)
 	}
 	notes = append(notes, foreign.Field{Path: "Service " + g.service(o.Name), Fate: foreign.Added,
-		Reason: "the name in generation " + g.name + ", since the input has no objects that a controller made of the Agent; " + other})
-	return append(notes, foreign.Field{Path: "AgentCard " + o.Name + "-card", Fate: foreign.Added, Reason: "keeps the agent known to discovery"})
+		Reason: "the name in generation " + g.name +
+			", since the input has no objects that a controller made of the Agent; " + other})
+	return append(notes, foreign.Field{Path: "AgentCard " + o.Name + "-card", Fate: foreign.Added,
+		Reason: "keeps the agent known to discovery"})
 }
 
 // card is an AgentCard, by which the agent stays known to discovery.
@@ -70,5 +81,6 @@ func card(o *krm.Object, prefix string) []byte {
 	if o.Namespace != "" {
 		text += "  namespace: " + o.Namespace + "\n"
 	}
-	return []byte(text + "spec:\n  selector:\n    matchLabels:\n      app.kubernetes.io/name: " + o.Name + "\n  syncPeriod: 30s\n")
+	return []byte(text + "spec:\n  selector:\n    matchLabels:\n      app.kubernetes.io/name: " + o.Name +
+		"\n  syncPeriod: 30s\n")
 }

@@ -62,7 +62,8 @@ func put(n *yaml.RNode, key string, value *yaml.Node) {
 		*field.Value.YNode() = *value
 		return
 	}
-	n.YNode().Content = append(n.YNode().Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: yaml.NodeTagString, Value: key}, value)
+	n.YNode().Content = append(n.YNode().Content,
+		&yaml.Node{Kind: yaml.ScalarNode, Tag: yaml.NodeTagString, Value: key}, value)
 }
 
 // ensure returns the mapping in a field, which it makes where there is none.

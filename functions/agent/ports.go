@@ -11,7 +11,8 @@ import (
 func (e *expander) servicePorts() []api.ServicePort {
 	ports := e.agent.Spec.ServicePorts
 	if len(ports) == 0 && e.generation.completes { // the operator does not look at the containers
-		return []api.ServicePort{{Name: "http", Protocol: "TCP", Port: e.generation.port, TargetPort: e.generation.port}}
+		return []api.ServicePort{{Name: "http", Protocol: "TCP", Port: e.generation.port,
+			TargetPort: e.generation.port}}
 	}
 	if len(ports) == 0 {
 		port := e.generation.port

@@ -66,7 +66,8 @@ func (e *expander) rbac(account string) {
 		return
 	}
 	if e.Namespace == "" {
-		e.Report(krm.Warning, "agent/no-namespace", "metadata", "no Role is generated for the ConfigMaps and Secrets that it names, because a RoleBinding needs the namespace of its ServiceAccount",
+		e.Report(krm.Warning, "agent/no-namespace", "metadata", "no Role is generated for the ConfigMaps "+
+			"and Secrets that it names, because a RoleBinding needs the namespace of its ServiceAccount",
 			"set metadata.namespace, if the agent reads them through the API")
 		return
 	}

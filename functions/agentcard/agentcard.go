@@ -38,26 +38,34 @@ func Check(card *api.AgentCard) []krm.Finding {
 		c.error("agentcard/no-target", "spec", "the card has neither a selector nor a targetRef",
 			"set spec.selector.matchLabels, or spec.targetRef")
 	case spec.Selector != nil && spec.TargetRef != nil:
-		c.error("agentcard/two-targets", "spec.targetRef", "the card has a selector and a targetRef", "keep one of them")
+		c.error("agentcard/two-targets", "spec.targetRef", "the card has a selector and a targetRef",
+			"keep one of them")
 	case spec.TargetRef != nil && (spec.TargetRef.Kind == "" || spec.TargetRef.Name == ""):
 		c.error("agentcard/no-target", "spec.targetRef", "the reference needs kind and name", "set both")
 	case spec.Selector != nil:
 		c.selector(spec.Selector)
 	}
 	if e := spec.Endpoint; e != nil {
-		if e.Path != nil && (!strings.HasPrefix(*e.Path, "/") || strings.IndexFunc(*e.Path, func(r rune) bool { return r <= ' ' || r == 0x7f }) >= 0) {
-			c.error("agentcard/bad-path", "spec.endpoint.path", fmt.Sprintf("%q is not a path", krm.Shown(*e.Path)), "begin with /, without spaces")
+		if e.Path != nil &&
+			(!strings.HasPrefix(*e.Path, "/") ||
+				strings.IndexFunc(*e.Path, func(r rune) bool { return r <= ' ' || r == 0x7f }) >= 0) {
+			c.error("agentcard/bad-path", "spec.endpoint.path",
+				fmt.Sprintf("%q is not a path", krm.Shown(*e.Path)), "begin with /, without spaces")
 		}
 		if e.Port != nil && (*e.Port < 1 || *e.Port > 65535) {
-			c.error("agentcard/bad-port", "spec.endpoint.port", fmt.Sprintf("%d is not a port", *e.Port), "use 1 to 65535")
+			c.error("agentcard/bad-port", "spec.endpoint.port", fmt.Sprintf("%d is not a port", *e.Port),
+				"use 1 to 65535")
 		}
 		if e.Scheme != nil && *e.Scheme != "http" && *e.Scheme != "https" {
-			c.error("agentcard/unknown-value", "spec.endpoint.scheme", fmt.Sprintf("%q is not supported", krm.Shown(*e.Scheme)), "use http or https")
+			c.error("agentcard/unknown-value", "spec.endpoint.scheme",
+				fmt.Sprintf("%q is not supported", krm.Shown(*e.Scheme)), "use http or https")
 		}
 	}
 	if spec.SyncPeriod != nil {
 		if d, err := time.ParseDuration(*spec.SyncPeriod); err != nil || d < time.Second {
-			c.error("agentcard/bad-period", "spec.syncPeriod", fmt.Sprintf("%q is not a duration of at least a second", krm.Shown(*spec.SyncPeriod)), "write it as 30s or 5m")
+			c.error("agentcard/bad-period", "spec.syncPeriod",
+				fmt.Sprintf("%q is not a duration of at least a second", krm.Shown(*spec.SyncPeriod)),
+				"write it as 30s or 5m")
 		}
 	}
 	return c.findings
@@ -73,14 +81,16 @@ func (c *checker) error(rule, field, message, hint string) {
 	f := krm.Finding{
 		Rule: rule, Severity: krm.Error, Message: message, Hint: hint,
 		Place: krm.Place{File: o.File, Line: o.LineOf(field), Field: field,
-			Object: krm.Ref{APIVersion: c.card.APIVersion, Kind: c.card.Kind, Namespace: c.card.Namespace, Name: c.card.Name}},
+			Object: krm.Ref{APIVersion: c.card.APIVersion, Kind: c.card.Kind, Namespace: c.card.Namespace,
+				Name: c.card.Name}},
 	}
 	c.findings = append(c.findings, f)
 }
 
 func (c *checker) selector(s *api.LabelSelector) {
 	if len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
-		c.error("agentcard/selector-empty", "spec.selector", "an empty selector selects every pod of the namespace",
+		c.error("agentcard/selector-empty", "spec.selector",
+			"an empty selector selects every pod of the namespace",
 			"set spec.selector.matchLabels")
 	}
 	for i, e := range s.MatchExpressions {
@@ -92,10 +102,12 @@ func (c *checker) selector(s *api.LabelSelector) {
 			}
 		case "Exists", "DoesNotExist":
 			if len(e.Values) > 0 {
-				c.error("agentcard/bad-selector", field+".values", e.Operator+" takes no values", "leave values out")
+				c.error("agentcard/bad-selector", field+".values", e.Operator+" takes no values",
+					"leave values out")
 			}
 		default:
-			c.error("agentcard/bad-selector", field+".operator", fmt.Sprintf("%q is not supported", krm.Shown(e.Operator)),
+			c.error("agentcard/bad-selector", field+".operator",
+				fmt.Sprintf("%q is not supported", krm.Shown(e.Operator)),
 				"use In, NotIn, Exists or DoesNotExist")
 		}
 		if e.Key == "" {
@@ -106,7 +118,8 @@ func (c *checker) selector(s *api.LabelSelector) {
 		return
 	}
 	if key, impossible := contradiction(s); impossible {
-		c.error("agentcard/selector-impossible", "spec.selector", "no value of the label "+key+" can match", "remove one of the conditions on it")
+		c.error("agentcard/selector-impossible", "spec.selector", "no value of the label "+key+" can match",
+			"remove one of the conditions on it")
 	}
 }
 
@@ -126,7 +139,8 @@ func contradiction(s *api.LabelSelector) (key string, impossible bool) {
 		}
 		for _, e := range s.MatchExpressions {
 			if e.Key == key {
-				candidates, only.MatchExpressions = append(candidates, e.Values...), append(only.MatchExpressions, e)
+				candidates, only.MatchExpressions = append(candidates, e.Values...),
+					append(only.MatchExpressions, e)
 			}
 		}
 		absent := func(string) (string, bool) { return "", false }
@@ -178,7 +192,8 @@ func AppendConfigMap(dst []byte, card *api.AgentCard) []byte {
 		dst = append(dst, "\n  namespace: "...)
 		dst = scalar.AppendPlain(dst, card.Namespace)
 	}
-	dst = append(dst, "\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
+	dst = append(dst,
+		"\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
 	dst = scalar.AppendPlain(dst, "AgentCard/"+card.Name)
 	dst = append(dst, "\ndata:\n  card.json: |\n"...)
 	dst = AppendCard(append(dst, "    "...), card)

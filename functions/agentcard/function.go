@@ -22,7 +22,8 @@ func Function() contract.Function {
 		Summary: "compile the static part of AgentCard for discovery",
 		Page:    page,
 		Kinds: []contract.Kind{{
-			Name: "AgentCard", Groups: append(contract.Pillars[:2:2], contract.Agents...), Versions: []string{"v1alpha1"}, Own: true,
+			Name: "AgentCard", Groups: append(contract.Pillars[:2:2], contract.Agents...),
+			Versions: []string{"v1alpha1"}, Own: true,
 		}},
 		New: begin,
 	}
@@ -99,9 +100,11 @@ func (s *state) match(namespace string, pod krm.PodTemplate) {
 func (s *state) finish() (findings []krm.Finding) {
 	for _, c := range s.selecting {
 		if !s.matched[c] {
-			findings = append(findings, c.object.Finding(krm.Warning, function+"/no-target", c.object.Get("spec", "selector"),
-				fmt.Sprintf("no workload of the package in the namespace of AgentCard %s has these pod labels", c.object.Name),
-				"correct the labels, unless the workload is deployed from elsewhere"))
+			findings = append(findings,
+				c.object.Finding(krm.Warning, function+"/no-target", c.object.Get("spec", "selector"),
+					fmt.Sprintf("no workload of the package in the namespace of AgentCard %s has these pod labels",
+						c.object.Name),
+					"correct the labels, unless the workload is deployed from elsewhere"))
 		}
 	}
 	return findings

@@ -23,7 +23,8 @@ func Function() contract.Function {
 		Name:    function,
 		Summary: "compile AgentTrace into the ConfigMap that the application reads for tracing",
 		Page:    page,
-		Kinds:   []contract.Kind{{Name: "AgentTrace", Groups: contract.Pillars, Versions: []string{"v1alpha1"}, Own: true}},
+		Kinds: []contract.Kind{{Name: "AgentTrace", Groups: contract.Pillars,
+			Versions: []string{"v1alpha1"}, Own: true}},
 		Reasons: contract.Settings,
 		New:     begin,
 	}

@@ -75,7 +75,8 @@ func (e *expander) error(rule, field, message, hint string) {
 }
 
 // add adds an object of a component with a spec, and the labels of all of them.
-func (e *expander) add(component, apiVersion, kind, name string, annotations map[string]string, spec fields) {
+func (e *expander) add(component, apiVersion, kind, name string, annotations map[string]string,
+	spec fields) {
 	labels := map[string]string{}
 	for key, value := range e.actor.Labels {
 		if component == "actor" || !strings.HasPrefix(key, e.Prefix+"/") { // those opt the workload in
@@ -85,7 +86,8 @@ func (e *expander) add(component, apiVersion, kind, name string, annotations map
 	labels["app.kubernetes.io/name"] = e.Name
 	labels["app.kubernetes.io/component"] = component
 	labels["app.kubernetes.io/part-of"] = "asya"
-	o := expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Labels: labels, Annotations: annotations}
+	o := expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Labels: labels,
+		Annotations: annotations}
 	if spec != nil {
 		o.Body = object("spec", spec).node()
 	}
@@ -93,10 +95,13 @@ func (e *expander) add(component, apiVersion, kind, name string, annotations map
 }
 
 // addShared adds an object that the actors of a namespace have together.
-func (e *expander) addShared(component, apiVersion, kind, name string, annotations map[string]string, body fields) {
+func (e *expander) addShared(component, apiVersion, kind, name string, annotations map[string]string,
+	body fields) {
 	e.Add(expand.Object{
-		APIVersion: apiVersion, Kind: kind, Name: name, Shared: true, Annotations: annotations, Body: body.node(),
-		Labels: map[string]string{"app.kubernetes.io/name": name, "app.kubernetes.io/component": component, "app.kubernetes.io/part-of": "asya"},
+		APIVersion: apiVersion, Kind: kind, Name: name, Shared: true, Annotations: annotations,
+		Body: body.node(),
+		Labels: map[string]string{"app.kubernetes.io/name": name, "app.kubernetes.io/component": component,
+			"app.kubernetes.io/part-of": "asya"},
 	})
 }
 
@@ -106,7 +111,8 @@ func (e *expander) selector() map[string]string {
 	if e.generation.short {
 		return map[string]string{"app.kubernetes.io/name": e.Name}
 	}
-	return map[string]string{"app": e.Name, "asya.sh/asya": e.Name, "asya.sh/workload": strings.ToLower(e.kind())}
+	return map[string]string{"app": e.Name, "asya.sh/asya": e.Name,
+		"asya.sh/workload": strings.ToLower(e.kind())}
 }
 
 func (e *expander) kind() string {
@@ -139,7 +145,8 @@ func addWorkload(e *expander) {
 		service = e.Name
 	}
 	e.add("actor", "apps/v1", e.kind(), e.Name, expand.Annotations(e.actor.Annotations),
-		object("replicas", replicas, "serviceName", service, "selector", object("matchLabels", e.selector()), "template", e.template.YNode()))
+		object("replicas", replicas, "serviceName", service, "selector", object("matchLabels", e.selector()),
+			"template", e.template.YNode()))
 	if service != nil { // the headless one that a StatefulSet names
 		e.add("service", "v1", "Service", e.Name, nil, object("clusterIP", "None", "selector", e.selector()))
 	}
@@ -154,15 +161,18 @@ func completeRuntime(e *expander) {
 	}
 	extend(c, "env", env...)
 	mounts := []fields{object("name", socketVolume, "mountPath", socketDir)}
-	if !slices.ContainsFunc(elements(c, "volumeMounts"), func(m *yaml.RNode) bool { return scalarOf(m, "mountPath") == "/tmp" }) {
+	if !slices.ContainsFunc(elements(c, "volumeMounts"),
+		func(m *yaml.RNode) bool { return scalarOf(m, "mountPath") == "/tmp" }) {
 		mounts = append(mounts, object("name", tmpVolume, "mountPath", "/tmp"))
 	}
-	mounts = append(mounts, object("name", Runtime, "mountPath", scriptPath, "subPath", scriptName, "readOnly", true))
+	mounts = append(mounts, object("name", Runtime, "mountPath", scriptPath, "subPath", scriptName,
+		"readOnly", true))
 	extend(c, "volumeMounts", mounts...)
 	probe := func(name string, delay, period, timeout, failures int) {
 		if lookup(c, name) == nil {
 			put(c, name, object("exec", object("command", []string{"sh", "-c", "test -S " + socket}),
-				"initialDelaySeconds", delay, "periodSeconds", period, "timeoutSeconds", timeout, "failureThreshold", failures))
+				"initialDelaySeconds", delay, "periodSeconds", period, "timeoutSeconds", timeout,
+				"failureThreshold", failures))
 		}
 	}
 	probe("startupProbe", 3, 2, 3, 150)
@@ -174,9 +184,11 @@ func completeRuntime(e *expander) {
 func addSidecar(e *expander) {
 	spec := e.actor.Spec.Sidecar
 	image, policy := sidecarImage(e)
-	mounts := []fields{object("name", socketVolume, "mountPath", socketDir), object("name", tmpVolume, "mountPath", "/tmp")}
+	mounts := []fields{object("name", socketVolume, "mountPath", socketDir),
+		object("name", tmpVolume, "mountPath", "/tmp")}
 	extend(lookup(e.template, "spec"), "containers",
-		object("name", Sidecar, "image", image, "imagePullPolicy", policy, "env", sidecarEnv(e), "resources", given(spec.Resources), "volumeMounts", mounts))
+		object("name", Sidecar, "image", image, "imagePullPolicy", policy, "env", sidecarEnv(e), "resources",
+			given(spec.Resources), "volumeMounts", mounts))
 }
 
 // sidecarImage is the actor's, the configuration's or the generation's, and the policy
@@ -205,7 +217,8 @@ func sidecarEnv(e *expander) (env []any) {
 	if e.endActor() {
 		ends = "true"
 	}
-	all := variables("ASYA_LOG_LEVEL", "info", "ASYA_GATEWAY_URL", gateway(e), "ASYA_ACTOR_NAME", e.Name, "ASYA_NAMESPACE", e.Namespace,
+	all := variables("ASYA_LOG_LEVEL", "info", "ASYA_GATEWAY_URL", gateway(e), "ASYA_ACTOR_NAME", e.Name,
+		"ASYA_NAMESPACE", e.Namespace,
 		g.success.variable, g.success.actor, g.failure.variable, g.failure.actor, "ASYA_IS_END_ACTOR", ends)
 	all = append(all, variable(g.timeout, e.timeout()))
 	all = append(all, resiliencyEnv(e)...)
@@ -251,13 +264,15 @@ func completePod(e *expander) {
 		object("name", tmpVolume, "emptyDir", fields{}),
 		object("name", Runtime, "configMap", object("name", Runtime, "defaultMode", 0o755)))
 	if e.actor.Spec.Timeout.GracefulShutdown != nil || lookup(spec, "terminationGracePeriodSeconds") == nil {
-		put(spec, "terminationGracePeriodSeconds", value(e.actor.Spec.Timeout.GracefulShutdown, defaultShutdown))
+		put(spec, "terminationGracePeriodSeconds",
+			value(e.actor.Spec.Timeout.GracefulShutdown, defaultShutdown))
 	}
 	if e.transport.config.ActorRoleARN != "" {
 		put(spec, "serviceAccountName", e.accountName())
 	}
 	if lookup(e.template, "metadata") == nil { // it comes first
-		e.template.YNode().Content = append([]*yaml.Node{encode("metadata"), fields{}.node()}, e.template.YNode().Content...)
+		e.template.YNode().Content = append([]*yaml.Node{encode("metadata"), fields{}.node()},
+			e.template.YNode().Content...)
 	}
 	metadata := lookup(e.template, "metadata")
 	if lookup(metadata, "labels") == nil {
@@ -274,7 +289,8 @@ func completePod(e *expander) {
 	put(labels, "asya.sh/actor", e.Name)
 	for _, key := range slices.Sorted(maps.Keys(e.actor.Labels)) { // of the actor's flow, team and so on
 		prefix, _, _ := strings.Cut(key, "/")
-		if prefix != "app.kubernetes.io" && prefix != "crossplane.io" && prefix != e.Prefix && key != "asya.sh/actor" {
+		if prefix != "app.kubernetes.io" && prefix != "crossplane.io" && prefix != e.Prefix &&
+			key != "asya.sh/actor" {
 			put(labels, key, e.actor.Labels[key])
 		}
 	}
@@ -287,7 +303,9 @@ func addRuntimeConfigMap(e *expander) {
 		script = *e.generation.script
 	}
 	e.addShared(Runtime, "v1", "ConfigMap", Runtime, nil,
-		object("data", object(scriptName, &yaml.Node{Kind: yaml.ScalarNode, Tag: yaml.NodeTagString, Style: yaml.LiteralStyle, Value: script})))
+		object("data", object(scriptName,
+			&yaml.Node{Kind: yaml.ScalarNode, Tag: yaml.NodeTagString, Style: yaml.LiteralStyle,
+				Value: script})))
 }
 
 func (e *expander) accountName() string { return "asya-" + e.Name }
@@ -295,6 +313,7 @@ func (e *expander) accountName() string { return "asya-" + e.Name }
 // addServiceAccount carries the IAM role (IRSA), for SQS on EKS.
 func addServiceAccount(e *expander) {
 	if role := e.transport.config.ActorRoleARN; role != "" {
-		e.add("serviceaccount", "v1", "ServiceAccount", e.accountName(), map[string]string{"eks.amazonaws.com/role-arn": role}, nil)
+		e.add("serviceaccount", "v1", "ServiceAccount", e.accountName(),
+			map[string]string{"eks.amazonaws.com/role-arn": role}, nil)
 	}
 }

@@ -32,7 +32,8 @@ func check(e *expander) {
 	checkResiliency(e)
 	checkStates(e)
 	if k := e.kind(); k != "Deployment" && k != "StatefulSet" {
-		e.error("workload-kind", "spec.workload.kind", fmt.Sprintf("an AsyncActor cannot be a %s", k), "write Deployment or StatefulSet")
+		e.error("workload-kind", "spec.workload.kind", fmt.Sprintf("an AsyncActor cannot be a %s", k),
+			"write Deployment or StatefulSet")
 	}
 	readTransport(e)
 	if e.transport != nil {
@@ -56,13 +57,16 @@ func readTemplate(e *expander) {
 		return
 	}
 	template := lookup(tree, "spec", "workload", "template")
-	if template == nil || template.YNode().Kind != yaml.MappingNode || len(elements(template, "spec", "containers")) == 0 {
-		e.error("no-template", templateAt, "an AsyncActor needs a pod template with containers", "set spec.workload.template.spec.containers, with one named asya-runtime")
+	if template == nil || template.YNode().Kind != yaml.MappingNode ||
+		len(elements(template, "spec", "containers")) == 0 {
+		e.error("no-template", templateAt, "an AsyncActor needs a pod template with containers",
+			"set spec.workload.template.spec.containers, with one named asya-runtime")
 		return
 	}
 	for key := range e.actor.Spec.Workload.Template {
 		if key != "metadata" && key != "spec" {
-			e.error("field", templateAt+"."+key, "a pod template has no such field", "remove or correct it: it has metadata and spec")
+			e.error("field", templateAt+"."+key, "a pod template has no such field",
+				"remove or correct it: it has metadata and spec")
 		}
 	}
 	e.template = template
@@ -92,36 +96,46 @@ func checkContainers(e *expander) {
 			}
 			switch name := scalarOf(c, "name"); {
 			case e.generation.short && at != e.generation.podAt && strings.HasPrefix(name, "asya-"):
-				e.error("reserved-container", at+".name", "names of containers that begin with asya- are those of Asya", "rename it")
+				e.error("reserved-container", at+".name",
+					"names of containers that begin with asya- are those of Asya", "rename it")
 			case name == Sidecar:
-				e.error("reserved-container", at+".name", "asya-sidecar is the name of the container that is added", "rename it")
+				e.error("reserved-container", at+".name",
+					"asya-sidecar is the name of the container that is added", "rename it")
 			case name == Runtime && list == "containers":
 				if found++; found > 1 {
-					e.error("two-runtimes", at+".name", "a second container is named asya-runtime", "keep one; it is the one that holds the handler")
+					e.error("two-runtimes", at+".name", "a second container is named asya-runtime",
+						"keep one; it is the one that holds the handler")
 				}
 				checkRuntime(e, c, at)
 			}
 		}
 	}
 	if found == 0 {
-		e.error("no-runtime", templateAt+".spec.containers", "no container is named asya-runtime", "name the one that holds the handler asya-runtime")
+		e.error("no-runtime", templateAt+".spec.containers", "no container is named asya-runtime",
+			"name the one that holds the handler asya-runtime")
 	}
 }
 
 func checkRuntime(e *expander, c *yaml.RNode, at string) {
 	if lookup(c, "command") != nil {
-		e.error("command", at+".command", "asya-runtime starts the runtime script, so that it has no command of its own",
-			"remove it; set spec.workload.pythonExecutable to choose Python, and the variable ASYA_HANDLER to choose what runs")
+		e.error("command", at+".command",
+			"asya-runtime starts the runtime script, so that it has no command of its own",
+			"remove it; set spec.workload.pythonExecutable to choose Python, and the variable ASYA_HANDLER "+
+				"to choose what runs")
 	}
 	for i, v := range elements(c, "env") {
 		name := scalarOf(v, "name")
-		if name == "ASYA_SOCKET_DIR" || name == "ASYA_ENABLE_VALIDATION" && e.endActor() || name == stateMounts && len(e.actor.Spec.StateProxy) > 0 {
-			e.error("reserved-variable", fmt.Sprintf("%s.env[%d]", at, i), name+" is set by what is added", "remove it")
+		if name == "ASYA_SOCKET_DIR" || name == "ASYA_ENABLE_VALIDATION" && e.endActor() ||
+			name == stateMounts && len(e.actor.Spec.StateProxy) > 0 {
+			e.error("reserved-variable", fmt.Sprintf("%s.env[%d]", at, i), name+" is set by what is added",
+				"remove it")
 		}
 	}
 	for i, m := range elements(c, "volumeMounts") {
-		if path := scalarOf(m, "mountPath"); path == socketDir || path == scriptPath || path == stateDir && len(e.actor.Spec.StateProxy) > 0 {
-			e.error("reserved-mount", fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i), path+" is mounted by what is added", "mount yours elsewhere")
+		if path := scalarOf(m, "mountPath"); path == socketDir || path == scriptPath || path == stateDir &&
+			len(e.actor.Spec.StateProxy) > 0 {
+			e.error("reserved-mount", fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
+				path+" is mounted by what is added", "mount yours elsewhere")
 		}
 	}
 }
@@ -130,13 +144,17 @@ func checkRuntime(e *expander, c *yaml.RNode, at string) {
 func checkPods(e *expander) {
 	for i, v := range elements(e.template, "spec", "volumes") {
 		if name := scalarOf(v, "name"); slices.Contains(reservedVolumes(e), name) {
-			e.error("reserved-volume", fmt.Sprintf("%s.volumes[%d].name", e.generation.podAt, i), fmt.Sprintf("%q is the name of a volume that is added", name), "rename it")
+			e.error("reserved-volume", fmt.Sprintf("%s.volumes[%d].name", e.generation.podAt, i),
+				fmt.Sprintf("%q is the name of a volume that is added", name), "rename it")
 		}
 	}
 	selector := e.selector()
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
-		if have := lookup(e.template, "metadata", "labels"); have != nil && lookup(have, key) != nil && scalarOf(have, key) != selector[key] {
-			e.error("reserved-label", templateAt+".metadata.labels", fmt.Sprintf("the label %s selects the pods: it is %s, not %s", key, selector[key], scalarOf(have, key)), "remove it, or choose another key")
+		if have := lookup(e.template, "metadata", "labels"); have != nil && lookup(have, key) != nil &&
+			scalarOf(have, key) != selector[key] {
+			e.error("reserved-label", templateAt+".metadata.labels",
+				fmt.Sprintf("the label %s selects the pods: it is %s, not %s", key, selector[key],
+					scalarOf(have, key)), "remove it, or choose another key")
 		}
 	}
 }
@@ -161,7 +179,8 @@ func checkNumbers(e *expander) {
 		{"spec.replicas", spec.Replicas, 0},
 	} {
 		if n.value != nil && *n.value < n.least {
-			e.error("out-of-range", n.field, fmt.Sprintf("%d is less than %d", *n.value, n.least), fmt.Sprintf("write %d or more", n.least))
+			e.error("out-of-range", n.field, fmt.Sprintf("%d is less than %d", *n.value, n.least),
+				fmt.Sprintf("write %d or more", n.least))
 		}
 	}
 	checkPullPolicy(e, "spec.sidecar.imagePullPolicy", spec.Sidecar.ImagePullPolicy)
@@ -169,7 +188,8 @@ func checkNumbers(e *expander) {
 
 func checkPullPolicy(e *expander, field, p string) {
 	if p != "" && p != "Always" && p != "IfNotPresent" && p != "Never" {
-		e.error("pull-policy", field, fmt.Sprintf("%q is not a policy", krm.Shown(p)), "write Always, IfNotPresent or Never")
+		e.error("pull-policy", field, fmt.Sprintf("%q is not a policy", krm.Shown(p)),
+			"write Always, IfNotPresent or Never")
 	}
 }
 
@@ -184,13 +204,19 @@ func readTransport(e *expander) {
 	names := strings.Join(slices.Sorted(maps.Keys(e.config.Transports)), ", ")
 	switch {
 	case name == "":
-		e.error("no-transport", "spec.transport", "no transport", "name one of spec.asya.transports in the configuration")
+		e.error("no-transport", "spec.transport", "no transport",
+			"name one of spec.asya.transports in the configuration")
 	case !known && names == "":
-		e.error("unknown-transport", "spec.transport", fmt.Sprintf("the configuration has no transport %q, nor any other", name), "add spec.asya.transports."+name+" to armature.yaml: {enabled: true, type: rabbitmq, config: {…}}")
+		e.error("unknown-transport", "spec.transport",
+			fmt.Sprintf("the configuration has no transport %q, nor any other", name),
+			"add spec.asya.transports."+name+" to armature.yaml: {enabled: true, type: rabbitmq, config: {…}}")
 	case !known:
-		e.error("unknown-transport", "spec.transport", fmt.Sprintf("the configuration has no transport %q", name), "choose from "+names)
+		e.error("unknown-transport", "spec.transport",
+			fmt.Sprintf("the configuration has no transport %q", name), "choose from "+names)
 	case !t.Enabled:
-		e.error("transport-disabled", "spec.transport", fmt.Sprintf("the transport %q is disabled in the configuration", name), "set spec.asya.transports."+name+".enabled: true in armature.yaml")
+		e.error("transport-disabled", "spec.transport",
+			fmt.Sprintf("the transport %q is disabled in the configuration", name),
+			"set spec.asya.transports."+name+".enabled: true in armature.yaml")
 	case t.Type != rabbitMQ && t.Type != sqs:
 		e.misconfigured("type", fmt.Sprintf("%q is not a type of transport", t.Type), "rabbitmq or sqs")
 	default:
@@ -203,7 +229,8 @@ func readTransport(e *expander) {
 func checkComposition(e *expander) {
 	other := func(field, kind string) {
 		if kind != "" && kind != e.transport.kind {
-			e.error("composition", field, fmt.Sprintf("the Composition is that of %s, and the transport %s is of type %s", krm.Shown(kind), e.actor.Spec.Transport, e.transport.kind),
+			e.error("composition", field, fmt.Sprintf("the Composition is that of %s, and the transport %s "+
+				"is of type %s", krm.Shown(kind), e.actor.Spec.Transport, e.transport.kind),
 				"remove it, or enable a transport of that type in armature.yaml")
 		}
 	}
@@ -230,7 +257,9 @@ func platformTransport(e *expander) (found bool) {
 		}
 	}
 	if len(enabled) != 1 {
-		e.error("platform-transport", "spec", fmt.Sprintf("actors of generation %s use the one transport that is enabled, and there are %d: %s", e.generation.name, len(enabled), strings.Join(enabled, ", ")),
+		e.error("platform-transport", "spec", fmt.Sprintf("actors of generation %s use the one transport "+
+			"that is enabled, and there are %d: %s", e.generation.name, len(enabled),
+			strings.Join(enabled, ", ")),
 			"enable one of spec.asya.transports in armature.yaml")
 		return false
 	}
@@ -241,7 +270,8 @@ func platformTransport(e *expander) (found bool) {
 // misconfigured reports a mistake in the configuration of the actor's transport.
 func (e *expander) misconfigured(field, message, want string) {
 	e.error("transport-config", "spec.transport", message,
-		fmt.Sprintf("in armature.yaml, spec.asya.transports.%s.%s: write %s", e.actor.Spec.Transport, field, want))
+		fmt.Sprintf("in armature.yaml, spec.asya.transports.%s.%s: write %s", e.actor.Spec.Transport, field,
+			want))
 }
 
 // fault is a mistake in the configuration of a transport, where wrong says so.
@@ -258,24 +288,32 @@ func checkTransport(e *expander) {
 	}
 	all := faults(e, c)
 	for _, s := range e.transport.secrets() {
-		all = append(all, fault{s.ref.Name == "" || s.ref.Key == "", "config", "a reference to a Secret needs name and key", "both"})
+		all = append(all, fault{s.ref.Name == "" || s.ref.Key == "", "config", "a reference to a Secret " +
+			"needs name and key", "both"})
 	}
 	policy, dlq := c.Queues.DeletionPolicy, c.Queues.DLQ
-	badDLQ := value(dlq.MaxRetryCount, 1) < 1 || value(dlq.RetentionDays, 1) < 1 || value(dlq.RetentionDays, 1) > 14
+	badDLQ := value(dlq.MaxRetryCount, 1) < 1 || value(dlq.RetentionDays, 1) < 1 ||
+		value(dlq.RetentionDays, 1) > 14
 	all = append(all,
-		fault{policy != "" && policy != "delete" && policy != "retain", "config.queues.deletionPolicy", fmt.Sprintf("%q is not a policy", policy), "delete or retain"},
-		fault{badDLQ, "config.queues.dlq", "a number that a dead-letter queue does not take", "maxRetryCount of 1 or more, and retentionDays from 1 to 14"})
+		fault{policy != "" && policy != "delete" && policy != "retain", "config.queues.deletionPolicy",
+			fmt.Sprintf("%q is not a policy", policy), "delete or retain"},
+		fault{badDLQ, "config.queues.dlq", "a number that a dead-letter queue does not take",
+			"maxRetryCount of 1 or more, and retentionDays from 1 to 14"})
 	for _, f := range all {
 		if f.wrong {
 			e.misconfigured(f.field, f.message, f.want)
 		}
 	}
 	if c.Queues.ForceRecreate {
-		e.Report(krm.Warning, "async-actor/force-recreate", "spec.transport", "forceRecreate has no effect: a render never deletes queues, as the operator did not",
-			fmt.Sprintf("remove spec.asya.transports.%s.config.queues.forceRecreate from armature.yaml", e.actor.Spec.Transport))
+		e.Report(krm.Warning, "async-actor/force-recreate", "spec.transport",
+			"forceRecreate has no effect: a render never deletes queues, as the operator did not",
+			fmt.Sprintf("remove spec.asya.transports.%s.config.queues.forceRecreate from armature.yaml",
+				e.actor.Spec.Transport))
 	}
 	if e.Namespace == "" {
-		e.error("no-namespace", "metadata", "the queue is named after the actor's namespace, which the manifest does not say", "set metadata.namespace")
+		e.error("no-namespace", "metadata",
+			"the queue is named after the actor's namespace, which the manifest does not say",
+			"set metadata.namespace")
 	}
 	if e.transport.kind == sqs {
 		checkSQSNames(e, c)
@@ -288,13 +326,18 @@ func rabbitFaults(_ *expander, c *api.AsyaTransportConfig) []fault {
 	if c.Cluster == nil {
 		c.Cluster = clusterOf(c.Host)
 	}
-	ofSQS := c.Region != "" || c.AccountID != "" || c.ActorRoleARN != "" || c.Endpoint != "" || c.VisibilityTimeout != 0 || c.WaitTimeSeconds != 0 || c.Credentials != nil || c.Tags != nil
+	ofSQS := c.Region != "" || c.AccountID != "" || c.ActorRoleARN != "" || c.Endpoint != "" ||
+		c.VisibilityTimeout != 0 || c.WaitTimeSeconds != 0 || c.Credentials != nil || c.Tags != nil
 	nowhere := c.Host != "" && (c.Cluster == nil || c.Cluster.Name == "") && value(c.Queues.AutoCreate, true)
 	return []fault{
-		{ofSQS, "config", "a transport of type rabbitmq has settings of sqs", "host, port, username, passwordSecretRef, exchange, vhost, rabbitmqClusterReference and queues only"},
+		{ofSQS, "config", "a transport of type rabbitmq has settings of sqs",
+			"host, port, username, passwordSecretRef, exchange, vhost, rabbitmqClusterReference and queues only"},
 		{c.Host == "", "config.host", "no host of RabbitMQ", "the name of its Service"},
-		{c.Port < 0 || c.Port > 65535, "config.port", fmt.Sprintf("%d is not a port", c.Port), "a port from 1 to 65535"},
-		{nowhere, "config.rabbitmqClusterReference", fmt.Sprintf("%s does not say in which RabbitmqCluster to create the queue", c.Host), "{name: …, namespace: …}, or queues: {autoCreate: false}"},
+		{c.Port < 0 || c.Port > 65535, "config.port", fmt.Sprintf("%d is not a port", c.Port),
+			"a port from 1 to 65535"},
+		{nowhere, "config.rabbitmqClusterReference",
+			fmt.Sprintf("%s does not say in which RabbitmqCluster to create the queue", c.Host),
+			"{name: …, namespace: …}, or queues: {autoCreate: false}"},
 	}
 }
 
@@ -305,15 +348,25 @@ var (
 )
 
 func sqsFaults(e *expander, c *api.AsyaTransportConfig) []fault {
-	ofRabbitMQ := c.Host != "" || c.Port != 0 || c.Username != "" || c.PasswordSecretRef != nil || c.Exchange != "" || c.VHost != "" || c.Cluster != nil
+	ofRabbitMQ := c.Host != "" || c.Port != 0 || c.Username != "" || c.PasswordSecretRef != nil ||
+		c.Exchange != "" || c.VHost != "" || c.Cluster != nil
 	return []fault{
-		{ofRabbitMQ, "config", "a transport of type sqs has settings of rabbitmq", "region, accountId, actorRoleArn, endpoint, visibilityTimeout, waitTimeSeconds, credentials, tags and queues only"},
+		{ofRabbitMQ, "config", "a transport of type sqs has settings of rabbitmq",
+			"region, accountId, actorRoleArn, endpoint, visibilityTimeout, waitTimeSeconds, credentials, " +
+				"tags and queues only"},
 		{c.Region == "", "config.region", "no AWS region", "one such as eu-central-1"},
-		{c.AccountID != "" && !accountID().MatchString(c.AccountID), "config.accountId", fmt.Sprintf("%q is not an AWS account", c.AccountID), "its twelve digits, in quotes"},
-		{c.ActorRoleARN != "" && !roleARN().MatchString(c.ActorRoleARN), "config.actorRoleArn", fmt.Sprintf("%q is not a role", c.ActorRoleARN), "arn:aws:iam::<account>:role/<name>"},
-		{c.VisibilityTimeout < 0 || c.WaitTimeSeconds < 0 || c.WaitTimeSeconds > 20 || e.visibility() > 43200, "config", "a time that SQS does not take", "visibilityTimeout up to 43200 and waitTimeSeconds up to 20"},
-		{c.Credentials != nil && (c.Credentials.AccessKeyID == nil || c.Credentials.SecretAccessKey == nil), "config.credentials", "credentials need accessKeyIdSecretRef and secretAccessKeySecretRef", "both"},
-		{c.Queues.DLQ.Enabled && c.AccountID == "", "config.accountId", "a queue names its dead-letter queue by the AWS account", "its twelve digits, in quotes, or queues.dlq.enabled: false"},
+		{c.AccountID != "" && !accountID().MatchString(c.AccountID), "config.accountId",
+			fmt.Sprintf("%q is not an AWS account", c.AccountID), "its twelve digits, in quotes"},
+		{c.ActorRoleARN != "" && !roleARN().MatchString(c.ActorRoleARN), "config.actorRoleArn",
+			fmt.Sprintf("%q is not a role", c.ActorRoleARN), "arn:aws:iam::<account>:role/<name>"},
+		{c.VisibilityTimeout < 0 || c.WaitTimeSeconds < 0 || c.WaitTimeSeconds > 20 || e.visibility() > 43200,
+			"config", "a time that SQS does not take",
+			"visibilityTimeout up to 43200 and waitTimeSeconds up to 20"},
+		{c.Credentials != nil && (c.Credentials.AccessKeyID == nil || c.Credentials.SecretAccessKey == nil),
+			"config.credentials", "credentials need accessKeyIdSecretRef and secretAccessKeySecretRef", "both"},
+		{c.Queues.DLQ.Enabled && c.AccountID == "", "config.accountId",
+			"a queue names its dead-letter queue by the AWS account",
+			"its twelve digits, in quotes, or queues.dlq.enabled: false"},
 	}
 }
 
@@ -321,12 +374,16 @@ func sqsFaults(e *expander, c *api.AsyaTransportConfig) []fault {
 func checkSQSNames(e *expander, c *api.AsyaTransportConfig) {
 	name := e.queueName()
 	if name == e.sqsDLQ() {
-		e.error("queue-name", "metadata.name", fmt.Sprintf("%s is the name of the dead-letter queue", name), "rename the actor")
+		e.error("queue-name", "metadata.name", fmt.Sprintf("%s is the name of the dead-letter queue", name),
+			"rename the actor")
 	}
 	if len(name) > maxSQSQueue || !sqsName().MatchString(name) {
-		e.error("queue-name", "metadata.name", fmt.Sprintf("SQS takes no queue named %s: at most %d letters, digits, - and _", name, maxSQSQueue), "shorten the name, or take the dots out of it")
+		e.error("queue-name", "metadata.name", fmt.Sprintf("SQS takes no queue named %s: at most %d "+
+			"letters, digits, - and _", name, maxSQSQueue), "shorten the name, or take the dots out of it")
 	}
 	if account := lookup(e.template, "spec", "serviceAccountName"); account != nil && c.ActorRoleARN != "" {
-		e.error("service-account", templateAt+".spec.serviceAccountName", "the role of the transport is bound to a ServiceAccount of its own, "+e.accountName(), "remove it, or take actorRoleArn out of the configuration")
+		e.error("service-account", templateAt+".spec.serviceAccountName",
+			"the role of the transport is bound to a ServiceAccount of its own, "+e.accountName(),
+			"remove it, or take actorRoleArn out of the configuration")
 	}
 }

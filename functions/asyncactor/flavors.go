@@ -42,7 +42,9 @@ func takeFlavors(e *expander) (ok bool) {
 		return true
 	}
 	if len(names) > maxFlavors {
-		e.error("flavor", "spec.flavors", fmt.Sprintf("an actor has at most %d flavors, and this one %d", maxFlavors, len(names)), "merge some of them")
+		e.error("flavor", "spec.flavors",
+			fmt.Sprintf("an actor has at most %d flavors, and this one %d", maxFlavors, len(names)),
+			"merge some of them")
 		return false
 	}
 	ok = true
@@ -60,7 +62,8 @@ func takeFlavors(e *expander) (ok bool) {
 		}
 		m.flavor = name
 		for _, path := range m.merge(data, m.spec, "") {
-			e.error("flavor", at, fmt.Sprintf("the flavors %s and %s both set %s", krm.Shown(m.from[path]), krm.Shown(name), path), "take it out of one of them")
+			e.error("flavor", at, fmt.Sprintf("the flavors %s and %s both set %s", krm.Shown(m.from[path]),
+				krm.Shown(name), path), "take it out of one of them")
 		}
 	}
 	author, err := e.Value()
@@ -72,7 +75,8 @@ func takeFlavors(e *expander) (ok bool) {
 	for field, value := range written {
 		if value != nil {
 			m.spec[field] = value
-			maps.DeleteFunc(m.from, func(path, _ string) bool { return path == field || strings.HasPrefix(path, field+".") })
+			maps.DeleteFunc(m.from,
+				func(path, _ string) bool { return path == field || strings.HasPrefix(path, field+".") })
 		}
 	}
 	data, err := json.Marshal(m.spec)
@@ -96,7 +100,8 @@ func readFlavor(e *expander, name, at string) (data map[string]any, ok bool) {
 		o = e.Find(flavorGroup, flavorKind, e.Namespace, name)
 	}
 	if o == nil {
-		e.error("no-flavor", at, fmt.Sprintf("the package has no %s %s", flavorKind, krm.Shown(name)), "correct the name, or add it to the package")
+		e.error("no-flavor", at, fmt.Sprintf("the package has no %s %s", flavorKind, krm.Shown(name)),
+			"correct the name, or add it to the package")
 		return nil, false
 	}
 	var f flavor
@@ -106,7 +111,9 @@ func readFlavor(e *expander, name, at string) (data map[string]any, ok bool) {
 	data, _ = whole["data"].(map[string]any)
 	for _, field := range notOfFlavors {
 		if _, set := data[field]; set {
-			findings = append(findings, o.Finding(krm.Warning, "async-actor/flavor", o.At("data."+field), field+" has no effect in a flavor", "remove it: the actor says it"))
+			findings = append(findings,
+				o.Finding(krm.Warning, "async-actor/flavor", o.At("data."+field),
+					field+" has no effect in a flavor", "remove it: the actor says it"))
 			delete(data, field)
 		}
 	}

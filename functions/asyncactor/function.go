@@ -18,13 +18,16 @@ const function = "async-actor"
 // Function expands AsyncActors.
 func Function() contract.Function {
 	return contract.Function{
-		Name:    function,
-		Summary: "expand AsyncActor (asya.sh) into its workload with sidecar and script, queue and scaling by KEDA",
-		Page:    page,
+		Name: function,
+		Summary: "expand AsyncActor (asya.sh) into its workload with sidecar and script, queue and " +
+			"scaling by KEDA",
+		Page: page,
 		Kinds: []contract.Kind{{
-			Name: "AsyncActor", Groups: []contract.Group{{Name: "asya.sh"}}, Versions: []string{"v1alpha1"}, Use: contract.Expands, Fields: api.AsyncActor{}, Config: "spec.asya", Own: true,
+			Name: "AsyncActor", Groups: []contract.Group{{Name: "asya.sh"}}, Versions: []string{"v1alpha1"},
+			Use: contract.Expands, Fields: api.AsyncActor{}, Config: "spec.asya", Own: true,
 		}, {
-			Name: flavorKind, Groups: []contract.Group{{Name: flavorGroup, Open: true}}, Versions: flavorVersions, Use: contract.Refers, Shared: true, Cluster: true,
+			Name: flavorKind, Groups: []contract.Group{{Name: flavorGroup, Open: true}},
+			Versions: flavorVersions, Use: contract.Refers, Shared: true, Cluster: true,
 		}},
 		Migration: contract.Migration{Fields: moves},
 		New:       begin,
@@ -67,8 +70,10 @@ func (s *state) script(text []byte) {
 		problem = "does not fit a ConfigMap"
 	}
 	if problem != "" {
-		s.pkg.Misconfigured("config/runtime-script", "spec.asya.runtimeScriptFile", krm.Shown(*s.config.RuntimeScriptFile)+" "+problem,
-			"correct the path, which is relative to the package; where a host passes manifests only, write the text to spec.asya.runtimeScript")
+		s.pkg.Misconfigured("config/runtime-script", "spec.asya.runtimeScriptFile",
+			krm.Shown(*s.config.RuntimeScriptFile)+" "+problem,
+			"correct the path, which is relative to the package; where a host passes manifests only, write "+
+				"the text to spec.asya.runtimeScript")
 	}
 	script := string(text)
 	s.config.RuntimeScript, s.config.RuntimeScriptFile = &script, nil

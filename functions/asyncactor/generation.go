@@ -64,14 +64,19 @@ type release [3]int
 // generations are that of the Asya operator, with the names of queues that do not collide
 // across namespaces, and the newest.
 var generations = [...]generation{{
-	name: "0.2", first: release{0, 2, 0}, last: release{0, 5, 0}, image: "asya-sidecar:latest", script: &framedScript, form: longForm,
-	ends:    ends{variableOf{"ASYA_ACTOR_HAPPY_END", happyEnd}, variableOf{"ASYA_ACTOR_ERROR_END", errorEnd}, []string{happyEnd, errorEnd}},
+	name: "0.2", first: release{0, 2, 0}, last: release{0, 5, 0}, image: "asya-sidecar:latest",
+	script: &framedScript, form: longForm,
+	ends: ends{variableOf{"ASYA_ACTOR_HAPPY_END", happyEnd},
+		variableOf{"ASYA_ACTOR_ERROR_END", errorEnd}, []string{happyEnd, errorEnd}},
 	timeout: "ASYA_RUNTIME_TIMEOUT", sqsDLQ: "asya-dlq",
 }, {
-	name: "next", first: release{0, 5, 6}, image: publishedSidecar + ":latest", script: &httpScript, form: shortForm,
-	ends:    ends{variableOf{"ASYA_ACTOR_SINK", sink}, variableOf{"ASYA_ACTOR_SUMP", sump}, []string{sink, sump, happyEnd, errorEnd}},
-	timeout: "ASYA_RESILIENCY_ACTOR_TIMEOUT", resiliency: []string{"ASYA_RESILIENCY_POLICIES", "ASYA_RESILIENCY_RULES"},
-	sqsDLQ: "asya-%s-dlq", short: true,
+	name: "next", first: release{0, 5, 6}, image: publishedSidecar + ":latest", script: &httpScript,
+	form: shortForm,
+	ends: ends{variableOf{"ASYA_ACTOR_SINK", sink}, variableOf{"ASYA_ACTOR_SUMP", sump},
+		[]string{sink, sump, happyEnd, errorEnd}},
+	timeout:    "ASYA_RESILIENCY_ACTOR_TIMEOUT",
+	resiliency: []string{"ASYA_RESILIENCY_POLICIES", "ASYA_RESILIENCY_RULES"},
+	sqsDLQ:     "asya-%s-dlq", short: true,
 }}
 
 // publishedSidecar is where Asya publishes the sidecar's images.
@@ -79,7 +84,8 @@ const publishedSidecar = "ghcr.io/deliveryhero/asya-sidecar"
 
 // knows reports whether its sidecar reads a variable that not all generations read.
 func (g *generation) knows(variable string) bool {
-	return slices.Contains(append([]string{g.timeout, g.success.variable, g.failure.variable}, g.resiliency...), variable)
+	return slices.Contains(append([]string{g.timeout, g.success.variable, g.failure.variable},
+		g.resiliency...), variable)
 }
 
 var sidecarRelease = krm.Pattern(`/asya-sidecar:v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+@].*)?$`)
@@ -99,7 +105,8 @@ func (g *generation) suits(image string, named bool) bool {
 	if named && r[0] >= 1 {
 		return true
 	}
-	return slices.Compare(r[:], g.first[:]) >= 0 && (g.last == release{} || slices.Compare(r[:], g.last[:]) <= 0)
+	return slices.Compare(r[:], g.first[:]) >= 0 &&
+		(g.last == release{} || slices.Compare(r[:], g.last[:]) <= 0)
 }
 
 // releases says which releases of the sidecar belong to it.
@@ -123,15 +130,20 @@ func generationOf(p *contract.Package, c *api.AsyaSpec) *generation {
 	}
 	i := slices.IndexFunc(generations[:], func(g generation) bool { return g.name == *c.Generation })
 	if i < 0 {
-		fail("generation", fmt.Sprintf("%q is not a generation of Asya that is rendered", krm.Shown(*c.Generation)),
-			fmt.Sprintf(`write "0.2" for releases %s, or "next" for %s`, generations[0].releases(), generations[1].releases()))
+		fail("generation",
+			fmt.Sprintf("%q is not a generation of Asya that is rendered", krm.Shown(*c.Generation)),
+			fmt.Sprintf(`write "0.2" for releases %s, or "next" for %s`, generations[0].releases(),
+				generations[1].releases()))
 		return g
 	}
 	g = &generations[i]
 	checkImage(g, c, fail)
 	for _, name := range slices.Sorted(maps.Keys(c.Transports)) {
-		if q := c.Transports[name].Config.Queues; g.short && c.Transports[name].Type == rabbitMQ && (q.AutoCreate != nil && *q.AutoCreate || q.DeletionPolicy != "") {
-			fail("transports."+name+".config.queues", "the sidecar of generation "+g.name+" declares its queue itself", "remove autoCreate and deletionPolicy")
+		if q := c.Transports[name].Config.Queues; g.short && c.Transports[name].Type == rabbitMQ &&
+			(q.AutoCreate != nil && *q.AutoCreate || q.DeletionPolicy != "") {
+			fail("transports."+name+".config.queues",
+				"the sidecar of generation "+g.name+" declares its queue itself",
+				"remove autoCreate and deletionPolicy")
 		}
 	}
 	return g
@@ -139,7 +151,8 @@ func generationOf(p *contract.Package, c *api.AsyaSpec) *generation {
 
 func checkImage(g *generation, c *api.AsyaSpec, fail func(field, message, hint string)) {
 	if image := text(c.SidecarImage); !g.suits(image, c.Generation != nil) {
-		fail("sidecarImage", fmt.Sprintf("%s is not a sidecar of generation %s", krm.Shown(image), g.name), g.remedy(c))
+		fail("sidecarImage", fmt.Sprintf("%s is not a sidecar of generation %s", krm.Shown(image), g.name),
+			g.remedy(c))
 	}
 }
 
@@ -149,7 +162,8 @@ func (g *generation) remedy(c *api.AsyaSpec) string {
 	if c.Generation == nil {
 		other = "set spec.asya.generation to that of an own tag"
 	}
-	return fmt.Sprintf("the releases of generation %s are %s: choose one of them, or %s", g.name, g.releases(), other)
+	return fmt.Sprintf("the releases of generation %s are %s: choose one of them, or %s", g.name,
+		g.releases(), other)
 }
 
 // checkGeneration reports what the actor has and its generation does not know.
@@ -162,7 +176,8 @@ func checkGeneration(e *expander) {
 	}
 	check := func(has bool, of *generation, field, what string) {
 		if has && of != g {
-			e.error("generation", field, fmt.Sprintf("%s is not rendered for generation %s of Asya", what, g.name),
+			e.error("generation", field,
+				fmt.Sprintf("%s is not rendered for generation %s of Asya", what, g.name),
 				fmt.Sprintf("remove it, or set spec.asya.generation: %q in armature.yaml", of.name))
 		}
 	}
@@ -176,17 +191,22 @@ func checkGeneration(e *expander) {
 		at := fmt.Sprintf("spec.sidecar.env[%d]", i)
 		check(other.knows(name) && !g.knows(name), other, at, krm.Shown(name))
 		if strings.HasPrefix(name, "ASYA_RESILIENCY_") && !g.knows(name) && !other.knows(name) {
-			e.error("generation", at, fmt.Sprintf("no sidecar of generation %s or %s of Asya reads %s", operator.name, newest.name, krm.Shown(name)), "remove it, or write spec.resiliency.policies and rules for generation next")
+			e.error("generation", at,
+				fmt.Sprintf("no sidecar of generation %s or %s of Asya reads %s", operator.name, newest.name,
+					krm.Shown(name)), "remove it, or write spec.resiliency.policies and rules for generation next")
 		}
 	}
 	parts, mapping, err := spec.Sidecar.Image.Parts()
 	check(mapping && err == nil, newest, "spec.sidecar.image", "an image in parts")
 	if err != nil {
-		e.error("field", "spec.sidecar.image", "not an image", "write repository, tag and pullPolicy, each as text")
+		e.error("field", "spec.sidecar.image", "not an image",
+			"write repository, tag and pullPolicy, each as text")
 	} else if g.short {
 		checkPullPolicy(e, "spec.sidecar.image.pullPolicy", parts.PullPolicy)
 	}
 	if image, _ := sidecarImage(e); spec.Sidecar.Image != "" && !g.suits(image, e.config.Generation != nil) {
-		e.error("generation", "spec.sidecar.image", fmt.Sprintf("%s is not a sidecar of generation %s of Asya", krm.Shown(image), g.name), g.remedy(e.config))
+		e.error("generation", "spec.sidecar.image",
+			fmt.Sprintf("%s is not a sidecar of generation %s of Asya", krm.Shown(image), g.name),
+			g.remedy(e.config))
 	}
 }

@@ -22,17 +22,21 @@ func checkScaling(e *expander) {
 	a := e.actor.Spec.Scaling.Advanced
 	const at = "spec.scaling.advanced"
 	if min, max := e.bounds(); min > max && !e.FollowsFrom(e.Misread, "spec.scaling") {
-		e.error("min-above-max", "spec.scaling.min"+e.generation.bound, fmt.Sprintf("%d is more than max%s, %d", min, e.generation.bound, max), "lower it, or raise max"+e.generation.bound)
+		e.error("min-above-max", "spec.scaling.min"+e.generation.bound,
+			fmt.Sprintf("%d is more than max%s, %d", min, e.generation.bound, max),
+			"lower it, or raise max"+e.generation.bound)
 	}
 	if a != nil && a.MetricType != "" && a.MetricType != "AverageValue" && a.MetricType != "Value" {
-		e.error("metric-type", at+".metricType", fmt.Sprintf("KEDA does not know %q", a.MetricType), "write AverageValue or Value")
+		e.error("metric-type", at+".metricType", fmt.Sprintf("KEDA does not know %q", a.MetricType),
+			"write AverageValue or Value")
 	}
 	if !e.scales() {
 		return
 	}
 	checkTriggers(e)
 	if len(e.Name) > maxScaled {
-		e.error("name-length", "metadata.name", fmt.Sprintf("KEDA names an autoscaler keda-hpa-%s, which has %d characters, and takes 63", e.Name, len(e.Name)+len("keda-hpa-")),
+		e.error("name-length", "metadata.name", fmt.Sprintf("KEDA names an autoscaler keda-hpa-%s, which "+
+			"has %d characters, and takes 63", e.Name, len(e.Name)+len("keda-hpa-")),
 			fmt.Sprintf("shorten the name to %d characters, or disable scaling", maxScaled))
 	}
 	if a == nil {
@@ -40,23 +44,32 @@ func checkScaling(e *expander) {
 	}
 	if a.Formula == "" {
 		if a.Target != "" || a.ActivationTarget != "" || a.MetricType != "" {
-			e.error("formula", at, "target, activationTarget and metricType belong to a formula, and there is none", "write spec.scaling.advanced.formula, such as "+triggerName+", or remove them")
+			e.error("formula", at,
+				"target, activationTarget and metricType belong to a formula, and there is none",
+				"write spec.scaling.advanced.formula, such as "+triggerName+", or remove them")
 		}
 		return
 	}
 	if target, err := strconv.ParseFloat(a.Target, 64); err != nil || target <= 0 || math.IsInf(target, 0) {
-		e.error("formula", at+".target", "KEDA scales by a formula only towards a target above zero", `write a number in quotes, such as "5"`)
+		e.error("formula", at+".target", "KEDA scales by a formula only towards a target above zero",
+			`write a number in quotes, such as "5"`)
 	}
-	if n, err := strconv.ParseFloat(a.ActivationTarget, 64); a.ActivationTarget != "" && (err != nil || n < 0 || math.IsInf(n, 0)) {
-		e.error("formula", at+".activationTarget", "not a number of zero or more", `write a number in quotes, such as "1"`)
+	if n, err := strconv.ParseFloat(a.ActivationTarget, 64); a.ActivationTarget != "" &&
+		(err != nil || n < 0 || math.IsInf(n, 0)) {
+		e.error("formula", at+".activationTarget", "not a number of zero or more",
+			`write a number in quotes, such as "1"`)
 	}
 	known := triggerNames(e)
 	if names := unknownNames(a.Formula, known...); len(names) == 0 {
 		return
 	} else if have := strings.Join(known, ", "); len(known) == 1 {
-		e.error("formula", at+".formula", fmt.Sprintf("the formula reads %s, and the only trigger is %s", strings.Join(names, ", "), have), "write the length of the queue as "+triggerName)
+		e.error("formula", at+".formula",
+			fmt.Sprintf("the formula reads %s, and the only trigger is %s", strings.Join(names, ", "), have),
+			"write the length of the queue as "+triggerName)
 	} else {
-		e.error("formula", at+".formula", fmt.Sprintf("the formula reads %s, and the triggers are %s", krm.Shown(strings.Join(names, ", ")), have), "write the length of the queue as "+triggerName+", and of the others their names")
+		e.error("formula", at+".formula",
+			fmt.Sprintf("the formula reads %s, and the triggers are %s", krm.Shown(strings.Join(names, ", ")),
+				have), "write the length of the queue as "+triggerName+", and of the others their names")
 	}
 }
 
@@ -85,26 +98,36 @@ func checkTriggers(e *expander) {
 		switch a := e.actor.Spec.Scaling.Advanced; {
 		case t.Name == "":
 		case slices.Contains(taken, t.Name):
-			e.error("trigger", at+".name", fmt.Sprintf("a second trigger is named %s", krm.Shown(t.Name)), "rename it: "+triggerName+" is the trigger of the actor's queue")
+			e.error("trigger", at+".name", fmt.Sprintf("a second trigger is named %s", krm.Shown(t.Name)),
+				"rename it: "+triggerName+" is the trigger of the actor's queue")
 		case a != nil && a.Formula != "" && !identifier().MatchString(t.Name):
-			e.error("trigger", at+".name", fmt.Sprintf("a formula cannot read %q", krm.Shown(t.Name)), "write letters, digits and _")
+			e.error("trigger", at+".name", fmt.Sprintf("a formula cannot read %q", krm.Shown(t.Name)),
+				"write letters, digits and _")
 		}
 		taken = append(taken, t.Name)
-		if t.MetricType != "" && !slices.Contains([]string{"AverageValue", "Value", "Utilization"}, t.MetricType) {
-			e.error("metric-type", at+".metricType", fmt.Sprintf("KEDA does not know %q", krm.Shown(t.MetricType)), "write AverageValue, Value or Utilization")
+		if t.MetricType != "" && !slices.Contains([]string{"AverageValue", "Value", "Utilization"},
+			t.MetricType) {
+			e.error("metric-type", at+".metricType",
+				fmt.Sprintf("KEDA does not know %q", krm.Shown(t.MetricType)),
+				"write AverageValue, Value or Utilization")
 		}
-		if r := t.AuthenticationRef; r != nil && (r.Name == "" || r.Kind != "" && r.Kind != "TriggerAuthentication" && r.Kind != "ClusterTriggerAuthentication") {
-			e.error("trigger", at+".authenticationRef", "not a reference to what KEDA logs in with", "write name, and kind: TriggerAuthentication or ClusterTriggerAuthentication")
+		if r := t.AuthenticationRef; r != nil &&
+			(r.Name == "" || r.Kind != "" && r.Kind != "TriggerAuthentication" &&
+				r.Kind != "ClusterTriggerAuthentication") {
+			e.error("trigger", at+".authenticationRef", "not a reference to what KEDA logs in with",
+				"write name, and kind: TriggerAuthentication or ClusterTriggerAuthentication")
 		}
 	}
 }
 
 // formulaWords are the words of KEDA's expression language that are not names.
-var formulaWords = []string{"and", "or", "not", "in", "if", "else", "true", "false", "nil", "matches", "contains", "startsWith", "endsWith", "let"}
+var formulaWords = []string{"and", "or", "not", "in", "if", "else", "true", "false", "nil", "matches",
+	"contains", "startsWith", "endsWith", "let"}
 
 // formulaTokens matches texts, numbers with their exponent or base, names with what they
 // are members of or called by, and a let before a name.
-var formulaTokens = krm.Pattern("\"(?:\\\\.|[^\"\\\\])*\"?|'(?:\\\\.|[^'\\\\])*'?|`[^`]*`?|" + `\p{Nd}[\pL\p{Nd}_.]*|(\blet\s+)?(\.\s*)?([\pL_$][\pL\p{Nd}_$]*)(\s*\()?`)
+var formulaTokens = krm.Pattern("\"(?:\\\\.|[^\"\\\\])*\"?|'(?:\\\\.|[^'\\\\])*'?|`[^`]*`?|" +
+	`\p{Nd}[\pL\p{Nd}_.]*|(\blet\s+)?(\.\s*)?([\pL_$][\pL\p{Nd}_$]*)(\s*\()?`)
 
 // unknownNames returns the names in a formula that no trigger has, each once: what is
 // neither called, nor bound by let, nor a member of something.
@@ -115,7 +138,8 @@ func unknownNames(formula string, triggers ...string) (unknown []string) {
 		switch {
 		case let:
 			known = append(known, name)
-		case name != "" && !member && !called && !slices.Contains(known, name) && !slices.Contains(unknown, name):
+		case name != "" && !member && !called && !slices.Contains(known, name) &&
+			!slices.Contains(unknown, name):
 			unknown = append(unknown, name)
 		}
 	}

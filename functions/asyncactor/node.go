@@ -29,7 +29,8 @@ func object(pairs ...any) (f fields) {
 // given is a value that object writes where somebody has set it: nil for one that
 // is zero or empty.
 func given(value any) any {
-	if v := reflect.ValueOf(value); v.IsZero() || (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0 {
+	if v := reflect.ValueOf(value); v.IsZero() || (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) &&
+		v.Len() == 0 {
 		return nil
 	}
 	return value

@@ -49,7 +49,8 @@ func addSQSQueue(e *expander) {
 	var redrive any
 	if c.Queues.DLQ.Enabled {
 		redrive = fmt.Sprintf(`{"deadLetterTargetArn":"arn:%s:sqs:%s:%s:%s","maxReceiveCount":%d}`,
-			partition(c.Region), c.Region, c.AccountID, e.sqsDLQ(), value(c.Queues.DLQ.MaxRetryCount, defaultRetries))
+			partition(c.Region), c.Region, c.AccountID, e.sqsDLQ(),
+			value(c.Queues.DLQ.MaxRetryCount, defaultRetries))
 	}
 	tags := map[string]string{"asya.sh/actor": e.Name}
 	if e.Namespace != "" {
@@ -57,7 +58,8 @@ func addSQSQueue(e *expander) {
 	}
 	maps.Copy(tags, c.Tags)
 	e.add("queue", sqsVersion, "Queue", "asya-"+e.Name, annotations,
-		object("queueName", e.queueName(), "visibilityTimeout", fmt.Sprint(e.visibility()), "redrivePolicy", redrive, "tags", tags))
+		object("queueName", e.queueName(), "visibilityTimeout", fmt.Sprint(e.visibility()), "redrivePolicy",
+			redrive, "tags", tags))
 	if c.Queues.DLQ.Enabled {
 		addSharedDLQ(e)
 	}
@@ -84,9 +86,11 @@ func addSharedDLQ(e *expander) {
 	tags := map[string]string{"asya.sh/type": "dlq"}
 	maps.Copy(tags, c.Tags)
 	const day = 24 * 60 * 60
-	spec := object("queueName", e.sqsDLQ(), "messageRetentionPeriod", fmt.Sprint(value(c.Queues.DLQ.RetentionDays, defaultRetention)*day), "tags", tags)
+	spec := object("queueName", e.sqsDLQ(), "messageRetentionPeriod",
+		fmt.Sprint(value(c.Queues.DLQ.RetentionDays, defaultRetention)*day), "tags", tags)
 	e.addShared(deadLetters, sqsVersion, "Queue", "asya-dead-letters",
-		map[string]string{onUpdate: "IfNotPresent", "services.k8s.aws/deletion-policy": "retain"}, object("spec", spec))
+		map[string]string{onUpdate: "IfNotPresent", "services.k8s.aws/deletion-policy": "retain"},
+		object("spec", spec))
 }
 
 const rabbitVersion = "rabbitmq.com/v1beta1"
@@ -101,7 +105,8 @@ func addRabbitQueue(e *expander) {
 		retain = "retain"
 	}
 	declared := func(name string, arguments fields) fields {
-		return object("name", name, "vhost", c.VHost, "durable", true, "autoDelete", false, "rabbitmqClusterReference", cluster,
+		return object("name", name, "vhost", c.VHost, "durable", true, "autoDelete", false,
+			"rabbitmqClusterReference", cluster,
 			"arguments", given(arguments), "deletionPolicy", retain)
 	}
 	if !e.generation.short {
@@ -112,8 +117,10 @@ func addRabbitQueue(e *expander) {
 		e.add("queue", rabbitVersion, "Queue", "asya-"+e.Name, annotations, declared(name, arguments))
 		// The sidecar sends to the exchange with the actor's name as the key. Without
 		// the binding its messages reach nobody.
-		e.add("queue", rabbitVersion, "Binding", "asya-"+e.Name, nil, object("source", cmp.Or(c.Exchange, defaultExchange), "destination", name,
-			"destinationType", "queue", "routingKey", e.Name, "vhost", c.VHost, "rabbitmqClusterReference", cluster))
+		e.add("queue", rabbitVersion, "Binding", "asya-"+e.Name, nil,
+			object("source", cmp.Or(c.Exchange, defaultExchange), "destination", name,
+				"destinationType", "queue", "routingKey", e.Name, "vhost", c.VHost, "rabbitmqClusterReference",
+				cluster))
 	}
 	if !c.Queues.DLQ.Enabled {
 		return
@@ -121,7 +128,9 @@ func addRabbitQueue(e *expander) {
 	e.Claim(fmt.Sprintf("queue %s of transport %s", dlq, e.actor.Spec.Transport))
 	e.add(deadLetters, rabbitVersion, "Queue", "asya-"+e.Name+"-dlq", annotations, declared(dlq, nil))
 	if e.generation.short { // an argument, which the sidecar's own declaration would not match
-		e.add("queue", rabbitVersion, "Policy", "asya-"+e.Name, nil, object("name", name, "pattern", "^"+regexp.QuoteMeta(name)+"$", "applyTo", "queues",
-			"definition", object("dead-letter-exchange", "", "dead-letter-routing-key", dlq), "vhost", c.VHost, "rabbitmqClusterReference", cluster))
+		e.add("queue", rabbitVersion, "Policy", "asya-"+e.Name, nil,
+			object("name", name, "pattern", "^"+regexp.QuoteMeta(name)+"$", "applyTo", "queues",
+				"definition", object("dead-letter-exchange", "", "dead-letter-routing-key", dlq), "vhost", c.VHost,
+				"rabbitmqClusterReference", cluster))
 	}
 }

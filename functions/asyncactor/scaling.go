@@ -22,8 +22,10 @@ type form struct {
 }
 
 var (
-	longForm  = form{podAt: templateAt + ".spec", bound: "Replicas", min: 0, max: 50, polling: 10, cooldown: 60}
-	shortForm = form{podAt: "spec", bound: "ReplicaCount", enabled: true, min: 0, max: 10, polling: 30, cooldown: 300}
+	longForm = form{podAt: templateAt + ".spec", bound: "Replicas", min: 0, max: 50, polling: 10,
+		cooldown: 60}
+	shortForm = form{podAt: "spec", bound: "ReplicaCount", enabled: true, min: 0, max: 10, polling: 30,
+		cooldown: 300}
 )
 
 // scales reports whether KEDA owns the replicas.
@@ -50,7 +52,8 @@ func addScaledObject(e *expander) {
 	least, most := e.bounds()
 	e.add("scaling", kedaVersion, "ScaledObject", e.Name, nil, object("scaleTargetRef", target,
 		"minReplicaCount", least, "maxReplicaCount", most,
-		"pollingInterval", value(s.PollingInterval, e.generation.polling), "cooldownPeriod", value(s.CooldownPeriod, e.generation.cooldown),
+		"pollingInterval", value(s.PollingInterval, e.generation.polling), "cooldownPeriod",
+		value(s.CooldownPeriod, e.generation.cooldown),
 		"advanced", advanced(s.Advanced), "triggers", triggers(e, auth)))
 }
 
@@ -61,8 +64,10 @@ func advanced(a *api.AsyaAdvanced) fields {
 		return object("type", kind, "value", count, "periodSeconds", 60)
 	}
 	behavior := object(
-		"scaleDown", object("stabilizationWindowSeconds", 300, "selectPolicy", "Max", "policies", []fields{policy("Pods", 1)}),
-		"scaleUp", object("stabilizationWindowSeconds", 0, "selectPolicy", "Max", "policies", []fields{policy("Pods", 10), policy("Percent", 100)}))
+		"scaleDown", object("stabilizationWindowSeconds", 300, "selectPolicy", "Max", "policies",
+			[]fields{policy("Pods", 1)}),
+		"scaleUp", object("stabilizationWindowSeconds", 0, "selectPolicy", "Max", "policies",
+			[]fields{policy("Pods", 10), policy("Percent", 100)}))
 	if a == nil {
 		a = &api.AsyaAdvanced{}
 	}
@@ -84,21 +89,25 @@ func triggers(e *expander, auth string) (all []fields) {
 	kind, metadata := "rabbitmq", fields(nil)
 	if e.transport.kind == sqs {
 		kind = "aws-sqs-queue"
-		metadata = object("queueURL", queueURL(e), "queueLength", length, "awsRegion", c.Region, "awsEndpoint", given(c.Endpoint))
+		metadata = object("queueURL", queueURL(e), "queueLength", length, "awsRegion", c.Region,
+			"awsEndpoint", given(c.Endpoint))
 	} else {
 		host := fmt.Sprintf("amqp://%s:%d", c.Host, c.Port)
 		if c.PasswordSecretRef == nil { // KEDA takes a username only with a password, but for this
 			host = fmt.Sprintf("amqp://%s@%s:%d", url.PathEscape(c.Username), c.Host, c.Port)
 		}
-		metadata = object("host", host, "vhostName", c.VHost, "queueName", e.queueName(), "protocol", "amqp", "mode", "QueueLength", "value", length)
+		metadata = object("host", host, "vhostName", c.VHost, "queueName", e.queueName(), "protocol", "amqp",
+			"mode", "QueueLength", "value", length)
 	}
-	all = append(all, object("name", given(name), "type", kind, "metadata", metadata, "authenticationRef", given(object("name", given(auth)))))
+	all = append(all, object("name", given(name), "type", kind, "metadata", metadata, "authenticationRef",
+		given(object("name", given(auth)))))
 	for _, t := range s.AdditionalTriggers {
 		var ref fields
 		if r := t.AuthenticationRef; r != nil {
 			ref = object("name", r.Name, "kind", given(r.Kind))
 		}
-		all = append(all, object("name", given(t.Name), "type", t.Type, "metadata", t.Metadata, "authenticationRef", given(ref),
+		all = append(all, object("name", given(t.Name), "type", t.Type, "metadata", t.Metadata,
+			"authenticationRef", given(ref),
 			"metricType", given(t.MetricType), "useCachedMetrics", given(t.UseCachedMetrics)))
 	}
 	return all
@@ -129,7 +138,9 @@ func addTriggerAuthentication(e *expander) string {
 	case e.transport.kind == rabbitMQ && c.PasswordSecretRef == nil:
 		return ""
 	case e.transport.kind == rabbitMQ:
-		spec = object("env", []fields{object("parameter", "username", "name", "ASYA_RABBITMQ_USERNAME", "containerName", Sidecar)})
+		spec = object("env",
+			[]fields{object("parameter", "username", "name", "ASYA_RABBITMQ_USERNAME", "containerName",
+				Sidecar)})
 	case len(secrets) == 0 && c.ActorRoleARN != "":
 		spec = object("podIdentity", object("provider", "aws", "identityOwner", "workload"))
 	case len(secrets) == 0:

@@ -11,8 +11,10 @@ import (
 // shortFields are the fields below spec of actors without spec.workload.
 var shortFields = []string{
 	"initContainers", "sidecars", "tracing",
-	"actor", "flavors", "image", "handler", "imagePullPolicy", "env", "resources", "volumeMounts", "secretRefs", "pythonExecutable", "replicas",
-	"tolerations", "nodeSelector", "volumes", "resiliency", "stateProxy", "scaling.minReplicaCount", "scaling.maxReplicaCount", "scaling.additionalTriggers",
+	"actor", "flavors", "image", "handler", "imagePullPolicy", "env", "resources", "volumeMounts",
+	"secretRefs", "pythonExecutable", "replicas",
+	"tolerations", "nodeSelector", "volumes", "resiliency", "stateProxy", "scaling.minReplicaCount",
+	"scaling.maxReplicaCount", "scaling.additionalTriggers",
 }
 
 // readShort makes the pod template of an actor that says its container's fields
@@ -21,21 +23,27 @@ var shortFields = []string{
 func readShort(e *expander) {
 	spec := &e.actor.Spec
 	spec.Workload.Replicas, spec.Workload.PythonExecutable = spec.Replicas, spec.PythonExecutable
-	spec.Scaling.MinReplicas, spec.Scaling.MaxReplicas = spec.Scaling.MinReplicaCount, spec.Scaling.MaxReplicaCount
+	spec.Scaling.MinReplicas, spec.Scaling.MaxReplicas = spec.Scaling.MinReplicaCount,
+		spec.Scaling.MaxReplicaCount
 	if e.has("spec.workload") {
 		return // reported
 	}
 	for _, f := range [...]struct{ name, value string }{{"image", spec.Image}, {"handler", spec.Handler}} {
 		if f.value == "" && !e.FollowsFrom(e.Misread, "spec."+f.name) {
-			e.error("required", "spec."+f.name, fmt.Sprintf("an AsyncActor without spec.workload needs %s", f.name), "write spec.image and spec.handler")
+			e.error("required", "spec."+f.name,
+				fmt.Sprintf("an AsyncActor without spec.workload needs %s", f.name),
+				"write spec.image and spec.handler")
 		}
 	}
 	if spec.Actor != "" && spec.Actor != e.Name {
-		e.error("actor-name", "spec.actor", fmt.Sprintf("the actor %s is in a resource of another name, %s", spec.Actor, e.Name), "name both the same: the objects are named after the resource")
+		e.error("actor-name", "spec.actor",
+			fmt.Sprintf("the actor %s is in a resource of another name, %s", spec.Actor, e.Name),
+			"name both the same: the objects are named after the resource")
 	}
 	for _, field := range []string{"minReplicas", "maxReplicas"} {
 		if e.has("spec.scaling." + field) {
-			e.error("field", "spec.scaling."+field, "an AsyncActor without spec.workload has no such field", "write "+field[:3]+"ReplicaCount")
+			e.error("field", "spec.scaling."+field, "an AsyncActor without spec.workload has no such field",
+				"write "+field[:3]+"ReplicaCount")
 		}
 	}
 	env := make([]any, 0, len(spec.Env)+1)
@@ -48,13 +56,16 @@ func readShort(e *expander) {
 			env = append(env, secretVariable(key.EnvVar, ref.SecretName, key.Key))
 		}
 	}
-	containers := []any{object("name", Runtime, "image", spec.Image, "imagePullPolicy", given(spec.ImagePullPolicy), "env", env,
+	containers := []any{object("name", Runtime, "image", spec.Image, "imagePullPolicy",
+		given(spec.ImagePullPolicy), "env", env,
 		"resources", given(spec.Resources), "volumeMounts", given(spec.VolumeMounts))}
 	for _, more := range spec.Sidecars {
 		containers = append(containers, more)
 	}
-	e.template = yaml.NewRNode(object("spec", object("initContainers", given(spec.InitContainers), "containers", containers,
-		"volumes", given(spec.Volumes), "nodeSelector", given(spec.NodeSelector), "tolerations", given(spec.Tolerations))).node())
+	e.template = yaml.NewRNode(
+		object("spec", object("initContainers", given(spec.InitContainers), "containers", containers,
+			"volumes", given(spec.Volumes), "nodeSelector", given(spec.NodeSelector), "tolerations",
+			given(spec.Tolerations))).node())
 }
 
 // timeout is the time for one message, as the sidecar reads it.

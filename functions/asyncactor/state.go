@@ -28,7 +28,8 @@ func checkStates(e *expander) {
 		s := &e.actor.Spec.StateProxy[i]
 		at := fmt.Sprintf("spec.stateProxy[%d]", i)
 		if !dnsLabel().MatchString(s.Name) || len(connector+s.Name) > 63 {
-			e.error("state", at+".name", fmt.Sprintf("%q does not name a container %s<name>", krm.Shown(s.Name), connector),
+			e.error("state", at+".name", fmt.Sprintf("%q does not name a container %s<name>", krm.Shown(s.Name),
+				connector),
 				fmt.Sprintf("write at most %d lower-case letters, digits and -", 63-len(connector)))
 		} else if names[s.Name] {
 			e.error("state", at+".name", fmt.Sprintf("a second store is named %s", s.Name), "rename one of them")
@@ -39,19 +40,24 @@ func checkStates(e *expander) {
 			directory = s.Name
 		}
 		if !path.IsAbs(clean) || clean == "/" || strings.ContainsAny(clean, ":;") {
-			e.error("state", at+".mount.path", fmt.Sprintf("%q is not the path of a store", krm.Shown(s.Mount.Path)), "write an absolute path without : and ;, such as /state/"+directory)
+			e.error("state", at+".mount.path",
+				fmt.Sprintf("%q is not the path of a store", krm.Shown(s.Mount.Path)),
+				"write an absolute path without : and ;, such as /state/"+directory)
 		} else if paths[clean] {
-			e.error("state", at+".mount.path", fmt.Sprintf("a second store is at %s", krm.Shown(clean)), "choose another path for one of them")
+			e.error("state", at+".mount.path", fmt.Sprintf("a second store is at %s", krm.Shown(clean)),
+				"choose another path for one of them")
 		}
 		paths[clean] = true
 		if m := s.WriteMode; m != "" && m != "buffered" && m != "passthrough" {
-			e.error("state", at+".writeMode", fmt.Sprintf("%q is not a way to write", krm.Shown(m)), "write buffered or passthrough")
+			e.error("state", at+".writeMode", fmt.Sprintf("%q is not a way to write", krm.Shown(m)),
+				"write buffered or passthrough")
 		}
 		checkPullPolicy(e, at+".connector.imagePullPolicy", s.Connector.ImagePullPolicy)
 		e.CheckImage(function, at+".connector.image", s.Connector.Image)
 		for j, v := range s.Connector.Env {
 			if v["name"] == "CONNECTOR_SOCKET" {
-				e.error("reserved-variable", fmt.Sprintf("%s.connector.env[%d]", at, j), "CONNECTOR_SOCKET is set by what is added", "remove it")
+				e.error("reserved-variable", fmt.Sprintf("%s.connector.env[%d]", at, j),
+					"CONNECTOR_SOCKET is set by what is added", "remove it")
 			}
 		}
 	}
@@ -68,13 +74,17 @@ func addStates(e *expander) {
 	pod := lookup(e.template, "spec")
 	for i := range all {
 		s := &all[i]
-		mounts = append(mounts, fmt.Sprintf("%s:%s:write=%s", s.Name, path.Clean(s.Mount.Path), cmp.Or(s.WriteMode, "buffered")))
+		mounts = append(mounts,
+			fmt.Sprintf("%s:%s:write=%s", s.Name, path.Clean(s.Mount.Path), cmp.Or(s.WriteMode, "buffered")))
 		env := []any{variable("CONNECTOR_SOCKET", stateDir+"/"+s.Name+".sock")}
 		for _, v := range s.Connector.Env {
 			env = append(env, v)
 		}
-		extend(pod, "containers", object("name", connector+s.Name, "image", s.Connector.Image, "imagePullPolicy", cmp.Or(s.Connector.ImagePullPolicy, "IfNotPresent"), "env", env,
-			"resources", given(s.Connector.Resources), "volumeMounts", []fields{object("name", stateVolume, "mountPath", stateDir)}))
+		extend(pod, "containers",
+			object("name", connector+s.Name, "image", s.Connector.Image, "imagePullPolicy",
+				cmp.Or(s.Connector.ImagePullPolicy, "IfNotPresent"), "env", env,
+				"resources", given(s.Connector.Resources), "volumeMounts",
+				[]fields{object("name", stateVolume, "mountPath", stateDir)}))
 	}
 	runtime := e.runtimeContainer()
 	extend(runtime, "env", variable(stateMounts, strings.Join(mounts, ";")))

@@ -44,7 +44,8 @@ func (t *transport) secrets() (all []secret) {
 func (t *transport) env(e *expander) (env []fields) {
 	c := &t.config
 	if t.kind == rabbitMQ {
-		env = variables("ASYA_TRANSPORT", t.kind, "ASYA_RABBITMQ_HOST", c.Host, "ASYA_RABBITMQ_PORT", fmt.Sprint(c.Port),
+		env = variables("ASYA_TRANSPORT", t.kind, "ASYA_RABBITMQ_HOST", c.Host, "ASYA_RABBITMQ_PORT",
+			fmt.Sprint(c.Port),
 			"ASYA_RABBITMQ_USERNAME", c.Username, "ASYA_RABBITMQ_EXCHANGE", c.Exchange)
 	} else {
 		wait := ""

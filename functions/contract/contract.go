@@ -148,7 +148,8 @@ type Package struct {
 // Misconfigured reports what is wrong with a field of the configuration, such as
 // spec.asya.generation, which fails the render.
 func (p *Package) Misconfigured(rule, field, message, hint string) {
-	f := krm.Finding{Rule: rule, Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{Field: field}}
+	f := krm.Finding{Rule: rule, Severity: krm.Error, Message: message, Hint: hint,
+		Place: krm.Place{Field: field}}
 	if p.Place != nil {
 		f.File, f.Line = p.Place.File, p.Place.LineOf(field)
 	}

@@ -61,7 +61,8 @@ func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 		}
 		source, err := sourceJSON(from, u.Object.Name)
 		if err != nil {
-			u.Findings = append(u.Findings, from.Finding(krm.Error, "package/source", krm.Node{}, err.Error(), ""))
+			u.Findings = append(u.Findings, from.Finding(krm.Error, "package/source", krm.Node{}, err.Error(),
+				""))
 			return
 		}
 		sources = append(sources, strings.TrimSpace(string(source)))
@@ -85,7 +86,8 @@ func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 // author wrote one of that name, which the workload has then. It reports whether it did.
 func (u *Unit) GenerateAccount(account *ConfigMap) bool {
 	s := u.Settings()
-	_, authored := u.pkg.Index.Authored(index.Key{Kind: "ServiceAccount", Namespace: s.Subject.Namespace, Name: s.Subject.ServiceAccount}, u.Object.Origin.File)
+	_, authored := u.pkg.Index.Authored(index.Key{Kind: "ServiceAccount", Namespace: s.Subject.Namespace,
+		Name: s.Subject.ServiceAccount}, u.Object.Origin.File)
 	if !authored {
 		u.generate(account, nil)
 	}
@@ -134,7 +136,8 @@ func (u *Unit) taken(name func() string) bool {
 	if !u.pkg.Index.HasAuthoredConfigMaps() {
 		return false
 	}
-	place, taken := u.pkg.Index.Authored(index.Key{Kind: "ConfigMap", Namespace: u.Object.Namespace, Name: name()}, u.Object.Origin.File)
+	place, taken := u.pkg.Index.Authored(index.Key{Kind: "ConfigMap", Namespace: u.Object.Namespace,
+		Name: name()}, u.Object.Origin.File)
 	if taken {
 		u.Report(krm.Error, "package/name-taken", u.Object.Get("metadata", "name"),
 			fmt.Sprintf("its ConfigMap %s already exists in %s", name(), place), "rename that object")

@@ -151,7 +151,8 @@ func (k *Kinds) Own(name string) (hint string, own bool) {
 		}
 		for _, g := range kind.Groups {
 			if g.Name == "" {
-				return "write apiVersion: " + k.prefix + "/" + kind.Versions[0] + ", or set spec.profile or spec.labelPrefix in the configuration", true
+				return "write apiVersion: " + k.prefix + "/" + kind.Versions[0] +
+					", or set spec.profile or spec.labelPrefix in the configuration", true
 			}
 		}
 		return "write apiVersion: " + kind.Groups[0].Name + "/" + kind.Versions[0], true
@@ -195,7 +196,8 @@ func (k *Kinds) Shared() (names []string) {
 func (k *Kind) CheckVersion(o *krm.Object) (f krm.Finding, known bool) {
 	if _, version, _ := strings.Cut(o.APIVersion, "/"); !slices.Contains(k.Versions, version) {
 		return o.Finding(krm.Error, "package/unknown-version", o.Get("apiVersion"),
-			fmt.Sprintf("%s has no version %q", k.Name, version), "write "+strings.Join(k.Versions, " or ")), false
+				fmt.Sprintf("%s has no version %q", k.Name, version), "write "+strings.Join(k.Versions, " or ")),
+			false
 	}
 	return krm.Finding{}, true
 }

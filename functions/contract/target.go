@@ -14,7 +14,8 @@ import (
 // in the same namespace whose file is nearest. Where there is none, or more than
 // one, a finding says so. One that may be in another package is only a warning, unless the
 // package is closed or has something like it.
-func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef, elsewhere bool) (index.ID, bool) {
+func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef,
+	elsewhere bool) (index.ID, bool) {
 	severity := krm.Error
 	report := func(rule, message, hint string) (index.ID, bool) {
 		f := o.Finding(severity, function+"/"+rule, o.At("spec.targetRef"), message, hint)
@@ -23,7 +24,8 @@ func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef, else
 		return 0, false
 	}
 	if ref.Kind == "" || ref.Name == "" {
-		return report("target-ref", "targetRef needs a kind and a name", "name the workload: {apiVersion: apps/v1, kind: Deployment, name: …}")
+		return report("target-ref", "targetRef needs a kind and a name",
+			"name the workload: {apiVersion: apps/v1, kind: Deployment, name: …}")
 	}
 	found := p.Index.Targets(o, ref)
 	switch len(found) {
@@ -53,7 +55,9 @@ func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef, else
 		}
 		return report("no-target", message, hint)
 	}
-	return report("two-targets", fmt.Sprintf("%s %s is in %s and in %s", ref.Kind, ref.Name, p.Index.Entry(found[0]).Place(), p.Index.Entry(found[1]).Place()),
+	return report("two-targets",
+		fmt.Sprintf("%s %s is in %s and in %s", ref.Kind, ref.Name, p.Index.Entry(found[0]).Place(),
+			p.Index.Entry(found[1]).Place()),
 		"render the two folders apart, or move the resource next to the workload it means")
 }
 
@@ -65,7 +69,8 @@ func (p *Package) workloadHint(r krm.Ref) string {
 			return fmt.Sprintf("name the %s %s", kind, r.Name)
 		}
 	}
-	return "name a workload: a Deployment, StatefulSet, DaemonSet, Job, CronJob, or another kind with a pod template"
+	return "name a workload: a Deployment, StatefulSet, DaemonSet, Job, CronJob, or another kind with a " +
+		"pod template"
 }
 
 // Targeted is a function whose custom resources each name one workload in
@@ -129,7 +134,8 @@ type owners struct {
 func (own owners) claim(target index.ID, o *krm.Object) bool {
 	if other := own.of[target]; other != nil {
 		own.pkg.Report.Add(o.Finding(krm.Error, own.configMap.Of+"/two-for-one", o.Get("spec", "targetRef"),
-			fmt.Sprintf("the %s %s (%s:%d) targets the same workload", other.Kind, other.Name, other.Origin.File, other.Origin.Line),
+			fmt.Sprintf("the %s %s (%s:%d) targets the same workload", other.Kind, other.Name,
+				other.Origin.File, other.Origin.Line),
 			"merge the two into one"))
 		return false
 	}
@@ -141,7 +147,8 @@ func (own owners) claim(target index.ID, o *krm.Object) bool {
 // sidecars, these are all off, and it has no custom resource to remember.
 func (own owners) unread(u *Unit, from *krm.Object) bool {
 	c := own.configMap
-	return c.Sidecars && from == nil && (c.Beside == nil || c.Beside(u.ID()) == nil) && !u.Settings().HasSidecars()
+	return c.Sidecars && from == nil && (c.Beside == nil || c.Beside(u.ID()) == nil) &&
+		!u.Settings().HasSidecars()
 }
 
 // run generates the ConfigMap of an injected workload, or says that the custom
@@ -158,13 +165,16 @@ func (own owners) run(u *Unit) {
 		return
 	}
 	if _, ok := u.Object.PodTemplate(); !ok {
-		u.Findings = append(u.Findings, from.Finding(krm.Error, c.Of+"/no-pod-template", from.Get("spec", "targetRef"),
-			fmt.Sprintf("%s (%s:%d) has no pod template with containers, so this has no effect", u.Object.Ref, u.Object.Origin.File, u.Object.Origin.Line), u.pkg.workloadHint(u.Object.Ref)))
+		u.Findings = append(u.Findings,
+			from.Finding(krm.Error, c.Of+"/no-pod-template", from.Get("spec", "targetRef"),
+				fmt.Sprintf("%s (%s:%d) has no pod template with containers, so this has no effect", u.Object.Ref,
+					u.Object.Origin.File, u.Object.Origin.Line), u.pkg.workloadHint(u.Object.Ref)))
 		return
 	}
 	if what, hint, refuses := u.pkg.Identity.Refuses(&u.identity, !c.Sidecars); refuses {
 		o := u.Object
-		u.Findings = append(u.Findings, from.Finding(krm.Warning, c.Of+"/target-not-injected", from.Get("spec", "targetRef"),
-			fmt.Sprintf("%s (%s:%d) %s, so this has no effect", o.Ref, o.Origin.File, o.Origin.Line, what), hint))
+		u.Findings = append(u.Findings,
+			from.Finding(krm.Warning, c.Of+"/target-not-injected", from.Get("spec", "targetRef"),
+				fmt.Sprintf("%s (%s:%d) %s, so this has no effect", o.Ref, o.Origin.File, o.Origin.Line, what), hint))
 	}
 }

@@ -68,7 +68,8 @@ func (u *Unit) Start(p *Package, o, before *krm.Object) {
 			reason = "because of " + why
 		}
 		u.Report(krm.Error, "package/list-layout", o.Get("items"),
-			fmt.Sprintf("the items of this %s cannot be rendered one by one, %s", o.Kind, reason), "write its items as documents of their own")
+			fmt.Sprintf("the items of this %s cannot be rendered one by one, %s", o.Kind, reason),
+			"write its items as documents of their own")
 	}
 }
 

@@ -79,7 +79,8 @@ func Annotations(from ...map[string]string) map[string]string {
 	annotations := make(map[string]string)
 	for _, m := range from {
 		for key, value := range m {
-			if !krm.HostAnnotation(key) && key != krm.LocalConfig && !strings.HasPrefix(key, "kubectl.kubernetes.io/") && !strings.HasPrefix(key, keys.Own) {
+			if !krm.HostAnnotation(key) && key != krm.LocalConfig &&
+				!strings.HasPrefix(key, "kubectl.kubernetes.io/") && !strings.HasPrefix(key, keys.Own) {
 				annotations[key] = value
 			}
 		}
@@ -117,14 +118,16 @@ func (r *Resource) Report(severity krm.Severity, rule, field, message, hint stri
 // CheckImage reports a value that is not an image.
 func (r *Resource) CheckImage(function, field, image string) {
 	if !identity.IsImage(image) {
-		r.Report(krm.Error, function+"/bad-image", field, fmt.Sprintf("%q is not an image", krm.Shown(image)), "write it as registry/name:tag or registry/name@sha256:…")
+		r.Report(krm.Error, function+"/bad-image", field, fmt.Sprintf("%q is not an image", krm.Shown(image)),
+			"write it as registry/name:tag or registry/name@sha256:…")
 	}
 }
 
 // CheckReplicas reports a number of replicas below zero; nil is unset.
 func (r *Resource) CheckReplicas(function, field string, n *int) {
 	if n != nil && *n < 0 {
-		r.Report(krm.Error, function+"/out-of-range", field, fmt.Sprintf("%d is less than 0", *n), "write 0 or more")
+		r.Report(krm.Error, function+"/out-of-range", field, fmt.Sprintf("%d is less than 0", *n),
+			"write 0 or more")
 	}
 }
 
@@ -144,21 +147,25 @@ var (
 // server refuses.
 func (r *Resource) checkNames() {
 	refused := func(what, name, hint string) {
-		r.Report(krm.Error, "package/bad-name", "metadata.name", fmt.Sprintf("the API server refuses %s %q, which is named after the %s", what, name, r.Kind), hint)
+		r.Report(krm.Error, "package/bad-name", "metadata.name",
+			fmt.Sprintf("the API server refuses %s %q, which is named after the %s", what, name, r.Kind), hint)
 	}
 	for _, o := range r.Objects {
 		longest := identity.MaxName - max(0, len(o.Name)-len(r.Name))
 		switch {
 		case o.Kind == "Service" && !serviceName().MatchString(o.Name):
-			refused("the Service", o.Name, fmt.Sprintf("begin with a letter, and use at most %d lower-case letters, digits and dashes", longest))
+			refused("the Service", o.Name, fmt.Sprintf("begin with a letter, and use at most %d lower-case "+
+				"letters, digits and dashes", longest))
 			return
 		case !identity.ValidName(o.Name):
-			refused("the "+o.Kind, o.Name, "use lower-case letters, digits and dashes, with a letter or digit at both ends")
+			refused("the "+o.Kind, o.Name,
+				"use lower-case letters, digits and dashes, with a letter or digit at both ends")
 			return
 		}
 		for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
 			if value := o.Labels[key]; !labelValue().MatchString(value) && strings.Contains(value, r.Name) {
-				refused("the label "+key, value, fmt.Sprintf("use at most %d characters", identity.MaxName-(len(value)-len(r.Name))))
+				refused("the label "+key, value,
+					fmt.Sprintf("use at most %d characters", identity.MaxName-(len(value)-len(r.Name))))
 				return
 			}
 		}
@@ -196,7 +203,8 @@ func (r *Resource) Text() ([][]byte, error) {
 
 func (r *Resource) append(dst []byte, o *Object, source string) ([]byte, error) {
 	pair := func(indent, key, value string) {
-		dst = append(append(append(scalar.AppendPlain(append(dst, indent...), key), ": "...), scalar.AppendPlain(nil, value)...), '\n')
+		dst = append(append(append(scalar.AppendPlain(append(dst, indent...), key), ": "...),
+			scalar.AppendPlain(nil, value)...), '\n')
 	}
 	pair("", "apiVersion", o.APIVersion)
 	pair("", "kind", o.Kind)
@@ -267,9 +275,11 @@ func (r *Resource) source() (string, error) {
 		return "", err
 	}
 	if len(data) > maxSource {
-		return "", fmt.Errorf("%s has %d bytes as JSON, and the annotation that records it holds %d: move long texts to ConfigMaps", r.Ref, len(data), maxSource)
+		return "", fmt.Errorf("%s has %d bytes as JSON, and the annotation that records it holds %d: move "+
+			"long texts to ConfigMaps", r.Ref, len(data), maxSource)
 	}
-	return strings.ReplaceAll(string(data), "'", "''"), nil // AppendJSON has escaped all else that a reader of YAML could stumble over
+	// AppendJSON has escaped all else that a reader of YAML could stumble over
+	return strings.ReplaceAll(string(data), "'", "''"), nil
 }
 
 // forget drops what is not the author's: the status, and the books of hosts.
@@ -295,7 +305,8 @@ func AppendJSON(dst []byte, n *yaml.Node) ([]byte, error) {
 	case n.Kind == yaml.MappingNode:
 		dst = append(dst, '{')
 		fields := slices.Collect(slices.Chunk(n.Content, 2))
-		slices.SortStableFunc(fields, func(a, b []*yaml.Node) int { return strings.Compare(a[0].Value, b[0].Value) })
+		slices.SortStableFunc(fields,
+			func(a, b []*yaml.Node) int { return strings.Compare(a[0].Value, b[0].Value) })
 		for i, f := range fields {
 			if i > 0 {
 				dst = append(dst, ',')

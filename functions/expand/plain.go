@@ -21,7 +21,8 @@ func (s *Set) Plain(o *krm.Object, finish func(*yaml.RNode) error) (texts [][]by
 		if err != nil {
 			return nil, err
 		}
-		err = multi.Errors(tree.PipeE(yaml.ClearAnnotation(keys.RenderedFor)), tree.PipeE(yaml.ClearAnnotation(keys.Source)), yaml.ClearEmptyAnnotations(tree))
+		err = multi.Errors(tree.PipeE(yaml.ClearAnnotation(keys.RenderedFor)),
+			tree.PipeE(yaml.ClearAnnotation(keys.Source)), yaml.ClearEmptyAnnotations(tree))
 		if err == nil && tree.GetLabels()[identity.ManagedBy] == "armature" {
 			err = tree.PipeE(yaml.Lookup("metadata", "labels"), yaml.Clear(identity.ManagedBy))
 		}

@@ -86,9 +86,11 @@ func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Ma
 			s.expanded[index.Key{Kind: r.Kind, Namespace: r.Namespace, Name: r.was}] = true
 		}
 		s.at[r.at] = r
-		in := &Resource{Object: r.Object, Prefix: prefix, Config: config, Lookup: s.lookup(r), Read: s.read(r), BuiltImage: lock.BuiltImage, Pinned: lock.Pinned, SignCard: lock.SignCard}
+		in := &Resource{Object: r.Object, Prefix: prefix, Config: config, Lookup: s.lookup(r),
+			Read: s.read(r), BuiltImage: lock.BuiltImage, Pinned: lock.Pinned, SignCard: lock.SignCard}
 		if r.Name == "" {
-			in.Report(krm.Error, "package/no-name", "metadata", fmt.Sprintf("the %s has no metadata.name, after which its objects are named", r.Kind), "name it")
+			in.Report(krm.Error, "package/no-name", "metadata",
+				fmt.Sprintf("the %s has no metadata.name, after which its objects are named", r.Kind), "name it")
 		} else {
 			if r.maker.Expand(in); !in.Failed() {
 				in.checkNames()
@@ -110,7 +112,8 @@ func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Ma
 
 // byName orders resources, so that no object depends on the order of files.
 func byName(a, b *resource) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.Name, b.Name))
 }
 
 // claim reserves for a resource what it claims, unless another has it.
@@ -122,7 +125,8 @@ func (s *Set) claim(r *resource, in *Resource) {
 			s.claimed[what] = r
 		case other.Ref != r.Ref:
 			in.Report(krm.Error, "package/claimed", "metadata.name",
-				fmt.Sprintf("the %s is also generated for %s (%s:%d)", what, other.Ref, other.Origin.File, other.Origin.Line), "rename one of the two")
+				fmt.Sprintf("the %s is also generated for %s (%s:%d)", what, other.Ref, other.Origin.File,
+					other.Origin.Line), "rename one of the two")
 		}
 	}
 }
@@ -136,7 +140,9 @@ func (s *Set) lookup(from *resource) func(group, kind, namespace, name string) *
 			if r.Kind != kind || r.Group() != group || r.Namespace != namespace {
 				continue
 			}
-			if r.Name != name && !(slices.Contains(index.PreviousNames(r.Object), name) && index.Affixes(r.Object) == index.Affixes(from.Object)) {
+			if r.Name != name &&
+				!(slices.Contains(index.PreviousNames(r.Object), name) &&
+					index.Affixes(r.Object) == index.Affixes(from.Object)) {
 				continue
 			}
 			if depth := index.SharedFolders(r.Origin.File, from.Origin.File); depth > best {
@@ -152,7 +158,8 @@ func (s *Set) lookup(from *resource) func(group, kind, namespace, name string) *
 func (s *Set) read(from *resource) func(kind, namespace, name string) *krm.Object {
 	return func(kind, namespace, name string) *krm.Object {
 		k := index.Key{Kind: kind, Namespace: namespace, Name: name}
-		ids := s.index.Nearest(k, from.Origin.File, func(e *index.Entry) bool { return e.APIVersion == "v1" && !e.Made })
+		ids := s.index.Nearest(k, from.Origin.File,
+			func(e *index.Entry) bool { return e.APIVersion == "v1" && !e.Made })
 		for id := range s.index.Renamed(k, from.Object) {
 			ids = append(ids, id)
 		}
@@ -178,19 +185,22 @@ func (s *Set) enter(r *resource, in *Resource) {
 			continue // has it
 		}
 		r.texts = append(r.texts, texts[i])
-		if other := s.madeBy[k]; other != nil && (other.APIVersion != r.APIVersion || other.Kind != r.Kind || other.Name != r.Name) {
+		if other := s.madeBy[k]; other != nil && (other.APIVersion != r.APIVersion || other.Kind != r.Kind ||
+			other.Name != r.Name) {
 			owner, taken = fmt.Sprintf("%s (%s:%d)", other.Ref, other.Origin.File, other.Origin.Line), true
 		}
 		if taken {
 			in.Report(krm.Error, "package/name-taken", "metadata.name",
-				fmt.Sprintf("the %s %s that the %s generates already exists in %s", o.Kind, o.Name, r.Ref, owner), "rename or remove one of the two")
+				fmt.Sprintf("the %s %s that the %s generates already exists in %s", o.Kind, o.Name, r.Ref, owner),
+				"rename or remove one of the two")
 			continue
 		}
 		s.madeBy[k] = r
 		if o.Shared {
 			s.expanded[k] = true
 		}
-		id := s.builder.Enter(index.Entry{Key: k, APIVersion: o.APIVersion, File: r.Origin.File, Line: int32(r.Origin.Line), Generated: true, Made: true})
+		id := s.builder.Enter(index.Entry{Key: k, APIVersion: o.APIVersion, File: r.Origin.File,
+			Line: int32(r.Origin.Line), Generated: true, Made: true})
 		rest, named := strings.CutPrefix(o.Name, r.Name)
 		if named && r.remembered {
 			s.expanded[index.Key{Kind: o.Kind, Namespace: r.Namespace, Name: r.was + rest}] = true
@@ -212,7 +222,8 @@ func (s *Set) Made(k index.Key) *krm.Object {
 	}
 	for _, text := range r.texts {
 		o := new(krm.Object)
-		if isObject, err := o.ReadMade(text, r.Object); err == nil && isObject && o.Kind == k.Kind && o.Name == k.Name {
+		if isObject, err := o.ReadMade(text, r.Object); err == nil && isObject && o.Kind == k.Kind &&
+			o.Name == k.Name {
 			return o
 		}
 	}

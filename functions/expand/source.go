@@ -99,7 +99,8 @@ func (s *Set) ResolveSources(collect func(*krm.Object)) {
 			collect(from.Object)
 			continue
 		}
-		s.builder.Enter(index.Entry{Key: k, APIVersion: from.APIVersion, File: from.Origin.File, Line: int32(from.Origin.Line)})
+		s.builder.Enter(index.Entry{Key: k, APIVersion: from.APIVersion, File: from.Origin.File,
+			Line: int32(from.Origin.Line)})
 		known := len(s.resources)
 		if collect(from.Object); len(s.resources) > known && from.own {
 			r := s.resources[known]

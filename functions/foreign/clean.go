@@ -13,12 +13,15 @@ import (
 // webhookContainers and webhookVolumes are what the published kagenti webhook
 // puts into pods. A container counts where its image is the platform's too.
 var (
-	webhookContainers = []string{"proxy-init", "spiffe-helper", "client-registration", "kagenti-client-registration", "auth-proxy", "envoy-proxy", "authbridge-proxy"}
-	webhookVolumes    = []string{"shared-data", "svid-output", "spire-agent-socket", "spiffe-helper-config", "envoy-config", "authproxy-routes", "authproxy-routes-config"}
-	webhookImages     = []string{"kagenti", "rossoctl", "spiffe-helper"}
+	webhookContainers = []string{"proxy-init", "spiffe-helper", "client-registration",
+		"kagenti-client-registration", "auth-proxy", "envoy-proxy", "authbridge-proxy"}
+	webhookVolumes = []string{"shared-data", "svid-output", "spire-agent-socket", "spiffe-helper-config",
+		"envoy-config", "authproxy-routes", "authproxy-routes-config"}
+	webhookImages = []string{"kagenti", "rossoctl", "spiffe-helper"}
 	// sidecarImages are the names of the platform's sidecars in any registry, such as
 	// that of the machine that built them.
-	sidecarImages = []string{"proxy-init", "spiffe-helper", "client-registration", "auth-proxy", "envoy-with-processor", "authbridge", "authbridge-envoy", "authbridge-lite", "authbridge-unified"}
+	sidecarImages = []string{"proxy-init", "spiffe-helper", "client-registration", "auth-proxy",
+		"envoy-with-processor", "authbridge", "authbridge-envoy", "authbridge-lite", "authbridge-unified"}
 )
 
 const overcommitPrefix = "overcommit.inditex.dev/"
@@ -53,7 +56,8 @@ type Container struct {
 
 // ContainerOf reads a container.
 func ContainerOf(n krm.Node) Container {
-	c := Container{Name: strings.TrimPrefix(n.Get("name").Text(), "kagenti-"), Path: n.Path(), Settings: make(map[string]string)}
+	c := Container{Name: strings.TrimPrefix(n.Get("name").Text(), "kagenti-"), Path: n.Path(),
+		Settings: make(map[string]string)}
 	c.Settings["image"] = n.Get("image").Text()
 	for _, list := range [...]string{"command", "args"} {
 		for item := range n.Get(list).Items() {
@@ -135,7 +139,8 @@ type Annotation struct{ Key, Value, Reason string }
 func (c *Cleaning) add(o *krm.Object, to string, entries []Annotation) error {
 	var text []byte
 	for _, a := range entries {
-		c.Fields = append(c.Fields, Field{Path: "metadata." + to + "[" + a.Key + "]", Fate: Added, Reason: a.Reason})
+		c.Fields = append(c.Fields,
+			Field{Path: "metadata." + to + "[" + a.Key + "]", Fate: Added, Reason: a.Reason})
 		value := a.Value
 		if to == "annotations" {
 			value = strconv.Quote(value)
@@ -199,8 +204,10 @@ func (c *Cleaning) metadata(o *krm.Object) error {
 // Injected reports whether the webhook put a container of this name and image
 // into a pod.
 func Injected(name, image string) bool {
-	theirs := slices.ContainsFunc(webhookImages, func(part string) bool { return strings.Contains(image, part) })
-	return (theirs || slices.Contains(sidecarImages, imageName(image))) && slices.Contains(webhookContainers, name)
+	theirs := slices.ContainsFunc(webhookImages,
+		func(part string) bool { return strings.Contains(image, part) })
+	return (theirs || slices.Contains(sidecarImages, imageName(image))) &&
+		slices.Contains(webhookContainers, name)
 }
 
 // imageName is the last part of an image's repository.
@@ -225,8 +232,10 @@ func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate, prefix string) (i
 		return false, nil
 	}
 	spec := pod.Spec()
-	mounted, removed := make(map[string]bool), make(map[string]bool) // volumes of those that stay, and of those that go
-	var reads []string                                               // ConfigMaps and Secrets of those that go
+	// volumes of those that stay, and of those that go
+	mounted, removed := make(map[string]bool), make(map[string]bool)
+	// ConfigMaps and Secrets of those that go
+	var reads []string
 	var foreign []krm.Node
 	applies := false // something is left
 	for _, list := range []string{"initContainers", "containers"} {
@@ -251,12 +260,14 @@ func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate, prefix string) (i
 	}
 	if injected && optedOut(o, pod, prefix) {
 		c.Findings = append(c.Findings, o.Finding(krm.Warning, "migrate/opted-out", spec,
-			"the workload has identity containers and opts out of injection: they stay as they are", "label it "+prefix+"/inject: enabled, and migrate again, to have a render inject them"))
+			"the workload has identity containers and opts out of injection: they stay as they are",
+			"label it "+prefix+"/inject: enabled, and migrate again, to have a render inject them"))
 		return false, nil
 	}
 	if injected && !applies {
 		c.Findings = append(c.Findings, o.Finding(krm.Warning, "migrate/only-sidecars", spec,
-			"all containers belong to the platform, and none is an application: they stay as they are", "delete the workload if it was a separate proxy: the sidecars of each workload replace it"))
+			"all containers belong to the platform, and none is an application: they stay as they are",
+			"delete the workload if it was a separate proxy: the sidecars of each workload replace it"))
 		return false, nil
 	}
 	c.unknown(o, foreign, injected)
@@ -284,7 +295,8 @@ func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate, prefix string) (i
 		slices.Sort(reads)
 		c.Findings = append(c.Findings, o.Finding(krm.Info, "migrate/left-configuration", spec,
 			"the removed containers read "+strings.Join(slices.Compact(reads), ", "),
-			"write their settings as a TokenExchange, or as spec.identity in armature.yaml, and delete the objects that nothing else reads"))
+			"write their settings as a TokenExchange, or as spec.identity in armature.yaml, and delete the "+
+				"objects that nothing else reads"))
 	}
 	return true, c.remove(o, spec.Get("volumes"), left)
 }
@@ -306,10 +318,12 @@ func (c *Cleaning) unknown(o *krm.Object, containers []krm.Node, injected bool) 
 		severity, what, hint := krm.Warning, "kept", "rename it, or remove it manually"
 		if injected {
 			severity, what = krm.Error, "it can neither be removed with the others nor stay"
-			hint = "rename the container if it is yours; if it is the platform's container with your own image, remove it manually"
+			hint = "rename the container if it is yours; if it is the platform's container with your own " +
+				"image, remove it manually"
 		}
 		c.Findings = append(c.Findings, o.Finding(severity, "migrate/unknown-container", name,
-			fmt.Sprintf("%s has the name of an injected container, but another image: %s", name.Text(), what), hint))
+			fmt.Sprintf("%s has the name of an injected container, but another image: %s", name.Text(), what),
+			hint))
 	}
 }
 
@@ -373,10 +387,12 @@ func (c *Cleaning) optIn(o *krm.Object, pod krm.PodTemplate, prefix string) (lab
 		})
 	}
 	if !says(prefix + "/inject") {
-		labels = append(labels, Annotation{prefix + "/inject", "enabled", "the workload was injected, and a render injects it again"})
+		labels = append(labels, Annotation{prefix + "/inject", "enabled", "the workload was injected, and " +
+			"a render injects it again"})
 	}
 	if c.noSPIFFE() && !says(prefix+"/spiffe", prefix+"/spire") {
-		labels = append(labels, Annotation{prefix + "/spiffe", "disabled", "the injected containers did not use SPIRE"})
+		labels = append(labels, Annotation{prefix + "/spiffe", "disabled", "the injected containers did " +
+			"not use SPIRE"})
 	}
 	return labels
 }
@@ -384,7 +400,8 @@ func (c *Cleaning) optIn(o *krm.Object, pod krm.PodTemplate, prefix string) (lab
 // Owner returns the controller that made an object.
 func Owner(o *krm.Object) (owner krm.Ref, owned bool) {
 	for n := range o.Get("metadata", "ownerReferences").Items() {
-		return krm.Ref{APIVersion: n.Get("apiVersion").Text(), Kind: n.Get("kind").Text(), Namespace: o.Namespace, Name: n.Get("name").Text()}, true
+		return krm.Ref{APIVersion: n.Get("apiVersion").Text(), Kind: n.Get("kind").Text(),
+			Namespace: o.Namespace, Name: n.Get("name").Text()}, true
 	}
 	return krm.Ref{}, false
 }

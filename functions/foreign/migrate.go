@@ -63,14 +63,16 @@ var metadata = []Rule{
 	{"metadata.managedFields", Dropped, "", clusters}, {"metadata.selfLink", Dropped, "", clusters},
 	{"metadata.ownerReferences", Dropped, "", "the owner is migrated, or creates the object again"},
 	{"metadata.finalizers", Dropped, "", "the controller that clears it is gone"},
-	{"metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]", Dropped, "", "kubectl's books"},
+	{"metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]", Dropped, "",
+		"kubectl's books"},
 	{"metadata.annotations[deployment.kubernetes.io/revision]", Dropped, "", clusters},
 	{"status", Dropped, "", "observed, not declared"},
 }
 
 // custom are the rules for the resources that expand.
 var custom = []Rule{
-	{"apiVersion", Moved, "the apiVersion of each object", ""}, {"kind", Moved, "the kind of each object", ""},
+	{"apiVersion", Moved, "the apiVersion of each object", ""},
+	{"kind", Moved, "the kind of each object", ""},
 	{"metadata.name", Moved, "the names of the objects", ""}, {"metadata.namespace", Kept, "", ""},
 	{"metadata.labels", Moved, "metadata.labels of the objects and of the pods", ""},
 	{"metadata.annotations", Moved, "metadata.annotations of the workload", ""},
@@ -90,7 +92,8 @@ func Fields(o *krm.Object, expands bool, rules []Rule, done []Field) ([]Field, e
 	var fields []Field
 	var lost []string
 	leaves(o.Root(), "", func(path string) {
-		if i := slices.IndexFunc(done, func(f Field) bool { return f.Fate == Dropped && below(path, f.Path) }); i >= 0 {
+		if i := slices.IndexFunc(done,
+			func(f Field) bool { return f.Fate == Dropped && below(path, f.Path) }); i >= 0 {
 			fields = append(fields, Field{path, Dropped, "", done[i].Reason, done[i].Path})
 			return
 		}

@@ -33,7 +33,8 @@ func (c *Checker) annotations(s *Settings, all []Annotation) {
 			continue
 		}
 		switch x := &rows[i]; {
-		case !profile.Has(x.path) && strings.HasSuffix(x.path, ".enabled") && (a.Value == "disabled" || a.Value == "false"):
+		case !profile.Has(x.path) && strings.HasSuffix(x.path, ".enabled") &&
+			(a.Value == "disabled" || a.Value == "false"):
 			needless, first = append(needless, field), cmp.Or(first, c.origin)
 		case !profile.Has(x.path) && strings.HasPrefix(x.path, components):
 			c.OtherProfile(s, field, name)
@@ -66,11 +67,13 @@ func (x *setting) annotate(c *Checker, s *Settings, field, text string) {
 		case "enabled", "true":
 			*at = true
 		default:
-			c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is neither enabled nor disabled", krm.Shown(text)), "use enabled or disabled")
+			c.Error("identity/bad-annotation", field,
+				fmt.Sprintf("%q is neither enabled nor disabled", krm.Shown(text)), "use enabled or disabled")
 		}
 	case *int:
 		if n, err := strconv.Atoi(strings.TrimSpace(text)); err != nil {
-			c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is not a number", krm.Shown(text)), "write a number in quotes")
+			c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is not a number", krm.Shown(text)),
+				"write a number in quotes")
 		} else {
 			x.put(c, s, field, n)
 		}
@@ -79,7 +82,8 @@ func (x *setting) annotate(c *Checker, s *Settings, field, text string) {
 		for _, item := range items {
 			n, err := strconv.Atoi(item)
 			if err != nil {
-				c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is not a port", krm.Shown(item)), "separate port numbers with commas")
+				c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is not a port", krm.Shown(item)),
+					"separate port numbers with commas")
 				continue
 			}
 			x.number(c, field, n)
@@ -103,7 +107,8 @@ func (c *Checker) unknown(s *Settings, name, field string) {
 	best := krm.Nearest(name, s.Profile.all.AnnotationNames())
 	hint := "did you mean " + best + "?"
 	if best == "" {
-		if !slices.ContainsFunc(s.Profile.all.sidecars, func(x string) bool { return strings.HasPrefix(name, x+"-") }) {
+		if !slices.ContainsFunc(s.Profile.all.sidecars,
+			func(x string) bool { return strings.HasPrefix(name, x+"-") }) {
 			return
 		}
 		hint = "see docs/configuration.md, Annotations, for those that are"

@@ -24,7 +24,8 @@ func written(set map[string]any, spec reflect.Value, path string) {
 		set[path] = nil
 		for i := range spec.NumField() {
 			value := spec.Field(i)
-			if kind := value.Kind(); (kind == reflect.Pointer || kind == reflect.Slice || kind == reflect.Map) && value.IsNil() {
+			if kind := value.Kind(); (kind == reflect.Pointer || kind == reflect.Slice ||
+				kind == reflect.Map) && value.IsNil() {
 				continue // before its path costs anything
 			}
 			name, _, _ := strings.Cut(spec.Type().Field(i).Tag.Get("json"), ",")
@@ -58,7 +59,8 @@ func (c *Checker) merge(s *Settings, spec any, path string) {
 		case lacks.Needless:
 			needless = append(needless, lacks.Path)
 		case lacks.Means != "":
-			c.Warning("identity/other-profile", lacks.Path, lacks.Means, "remove it, or set spec.profile to one that has it")
+			c.Warning("identity/other-profile", lacks.Path, lacks.Means,
+				"remove it, or set spec.profile to one that has it")
 		default:
 			c.OtherProfile(s, lacks.Path, lacks.Path)
 		}
@@ -94,7 +96,8 @@ func (c *Checker) merge(s *Settings, spec any, path string) {
 
 // imply adds what other fields say of those that are not set.
 func imply(set map[string]any) {
-	const registration, sampling, scopes = "clientRegistration.", "trace.sampling.", "outbound.tokenExchange.defaultTarget.scopes"
+	const registration, sampling, scopes = "clientRegistration.", "trace.sampling.",
+		"outbound.tokenExchange.defaultTarget.scopes"
 	if set[registration+"provider"] == nil {
 		var blocks []string
 		for _, provider := range [...]string{"keycloak", "aws", "gcp"} {
@@ -119,11 +122,15 @@ func imply(set map[string]any) {
 
 // incomplete finds settings that lack another one, in the input that has them.
 func (c *Checker) incomplete(s *Settings, set map[string]any) {
-	if _, found := set["trace.sampling"]; found && strings.HasSuffix(s.Trace.SamplerType, "probabilistic") && s.Trace.SamplerRate == "" {
-		c.Error("identity/sampling-rate", "trace.sampling.rate", "probabilistic sampling needs a rate", "set sampling.rate, from 0 to 1")
+	if _, found := set["trace.sampling"]; found &&
+		strings.HasSuffix(s.Trace.SamplerType, "probabilistic") && s.Trace.SamplerRate == "" {
+		c.Error("identity/sampling-rate", "trace.sampling.rate", "probabilistic sampling needs a rate",
+			"set sampling.rate, from 0 to 1")
 	}
-	if _, found := set["trace.integration.mlflow"]; found && s.Trace.MLflow.Enabled && s.Trace.MLflow.TrackingURI == "" {
-		c.Error("identity/mlflow-incomplete", "trace.integration.mlflow.trackingUri", "MLflow is enabled without a tracking server", "set integration.mlflow.trackingUri")
+	if _, found := set["trace.integration.mlflow"]; found && s.Trace.MLflow.Enabled &&
+		s.Trace.MLflow.TrackingURI == "" {
+		c.Error("identity/mlflow-incomplete", "trace.integration.mlflow.trackingUri",
+			"MLflow is enabled without a tracking server", "set integration.mlflow.trackingUri")
 	}
 }
 
@@ -274,9 +281,11 @@ func readExporter(c *Checker, field string, x *api.ExporterSpec) Exporter {
 		}
 		e.Insecure = *x.Insecure
 	}
-	if e.Type == "jaeger" && (strings.HasSuffix(e.Endpoint, ":14250") || strings.HasSuffix(e.Endpoint, ":14268")) {
+	if e.Type == "jaeger" &&
+		(strings.HasSuffix(e.Endpoint, ":14250") || strings.HasSuffix(e.Endpoint, ":14268")) {
 		c.Warning("identity/jaeger-port", field+".endpoint",
-			"OpenTelemetry no longer has an exporter for Jaeger's own protocol: otel-config.yaml sends OTLP to port 4317 of this host",
+			"OpenTelemetry no longer has an exporter for Jaeger's own protocol: otel-config.yaml sends OTLP "+
+				"to port 4317 of this host",
 			"use Jaeger's OTLP port: 4317 with grpc, 4318 with http/protobuf")
 	}
 	return e

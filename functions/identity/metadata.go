@@ -44,7 +44,8 @@ func (s *Settings) AppendMetadata(dst []byte, of Object) []byte {
 		dst = append(dst, "\n  namespace: "...)
 		dst = scalar.AppendPlain(dst, s.Subject.Namespace)
 	}
-	dst = append(dst, "\n  labels:\n    "+ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
+	dst = append(dst,
+		"\n  labels:\n    "+ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
 	if scalar.Plain(s.Subject.Kind) && scalar.Plain(s.Subject.Name) {
 		dst = append(append(append(dst, s.Subject.Kind...), '/'), s.Subject.Name...)
 		return append(dst, '\n')

@@ -27,7 +27,8 @@ type OptIn struct {
 //
 // Source: 001 "Key Design Decisions"; the labels on pod templates and the alias
 // are those of published manifests.
-func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe, asked bool) (OptIn, []krm.Finding) {
+func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
+	asked bool) (OptIn, []krm.Finding) {
 	var findings []krm.Finding
 	read := func(names ...string) (value string) {
 		var first krm.Node
@@ -44,14 +45,17 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe, ask
 				switch {
 				case !n.IsScalar():
 					findings = append(findings, o.Finding(krm.Error, "inject/label-value", n,
-						fmt.Sprintf("the label %s takes enabled or disabled, and no collection or null", name), "correct the value or remove the label"))
+						fmt.Sprintf("the label %s takes enabled or disabled, and no collection or null", name),
+						"correct the value or remove the label"))
 				case !n.Is(text):
 					text = n.Text()
 					findings = append(findings, o.Finding(krm.Error, "inject/label-value", n,
-						fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, text), "correct the value or remove the label"))
+						fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, text),
+						"correct the value or remove the label"))
 				case value != "" && value != text:
 					findings = append(findings, o.Finding(krm.Error, "inject/label-conflict", n,
-						fmt.Sprintf("is %s, but line %d has %s", text, first.Line(), value), "keep one of the two labels"))
+						fmt.Sprintf("is %s, but line %d has %s", text, first.Line(), value),
+						"keep one of the two labels"))
 				default:
 					value, first = text, n
 				}
@@ -65,7 +69,9 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe, ask
 	for _, labels := range []krm.Node{o.Get("metadata", "labels"), pod.Template.Get("metadata", "labels")} {
 		if !labels.IsMap() && !labels.IsNull() && o.Contains(prefix+"/inject") {
 			findings = append(findings, o.Finding(krm.Error, "inject/labels-type", labels,
-				"the labels are not a mapping, so nothing reads them", fmt.Sprintf("write them as %s/inject: enabled, without a dash or quotes around the whole", prefix)))
+				"the labels are not a mapping, so nothing reads them",
+				fmt.Sprintf("write them as %s/inject: enabled, without a dash or quotes around the whole",
+					prefix)))
 			if pod.Path == "" {
 				break // a Pod is its own template
 			}
@@ -77,9 +83,10 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe, ask
 	}
 	spiffe := read(prefix+"/spiffe", prefix+"/spire")
 	if requireSpiffe && spiffe == "" && !asked {
-		findings = append(findings, o.Finding(krm.Info, "inject/spiffe-label-missing", o.Get("metadata", "labels"),
-			fmt.Sprintf("not injected: the configuration requires the label %s/spiffe as well", prefix),
-			fmt.Sprintf("add %s/spiffe: enabled", prefix)))
+		findings = append(findings,
+			o.Finding(krm.Info, "inject/spiffe-label-missing", o.Get("metadata", "labels"),
+				fmt.Sprintf("not injected: the configuration requires the label %s/spiffe as well", prefix),
+				fmt.Sprintf("add %s/spiffe: enabled", prefix)))
 		return OptIn{NoSPIFFELabel: true}, findings
 	}
 	return OptIn{Inject: true, Spiffe: spiffe != "disabled"}, findings
@@ -102,7 +109,8 @@ func NamespaceOptsOut(ns *krm.Object, prefix string) (out bool, at krm.Node, fin
 		case "enabled", "true":
 		default:
 			findings = append(findings, ns.Finding(krm.Error, "inject/label-value", n,
-				fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, n.Text()), "correct the value or remove the label"))
+				fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, n.Text()),
+				"correct the value or remove the label"))
 			continue
 		}
 		if label.Exists() && off != out {

@@ -78,7 +78,8 @@ func (s *Settings) TargetPortAnnotation() string { return s.Prefix + "/" + Targe
 func (s *Settings) FreePort(from int, declared []int) int {
 	taken := s.ports()
 	for port := from; ; port = port%65535 + 1 {
-		if !slices.Contains(declared, port) && !slices.ContainsFunc(taken, func(p Port) bool { return p.Number == port }) {
+		if !slices.Contains(declared, port) &&
+			!slices.ContainsFunc(taken, func(p Port) bool { return p.Number == port }) {
 			return port
 		}
 	}
@@ -143,7 +144,8 @@ func CheckPorts(o *krm.Object, pod krm.PodTemplate, s *Settings) (findings []krm
 	for n, at := range nodes {
 		if i := slices.IndexFunc(taken, func(p Port) bool { return p.Number == declared[n] }); i >= 0 {
 			findings = append(findings, o.Finding(krm.Error, "inject/port-clash", at,
-				fmt.Sprintf("port %d belongs to %s", declared[n], taken[i].Name), portRemedy(taken[i], s, &declared)))
+				fmt.Sprintf("port %d belongs to %s", declared[n], taken[i].Name),
+				portRemedy(taken[i], s, &declared)))
 		}
 	}
 
@@ -189,12 +191,15 @@ func unreadablePort(o *krm.Object, at krm.Node, s *Settings) (f krm.Finding, fou
 	if strings.Contains(at.Text(), "$") || strings.Contains(at.Text(), "{{") {
 		target, inbound := s.TargetPortAnnotation(), s.Prefix+"/"+InboundPort
 		_, named := o.Annotation(target)
-		hint = "a render reads it before Flux or another program replaces the variable: write the number, or annotate " + target
+		hint = "a render reads it before Flux or another program replaces the variable: write the number, " +
+			"or annotate " + target
 		if s.Profile.FollowsPorts {
 			_, both := o.Annotation(inbound)
 			named = named && both
-			hint = fmt.Sprintf("a render reads it before Flux or another program replaces the variable: write the number, "+
-				"or annotate %s with the port of the agent's requests and %s with the one on which it is to listen", inbound, target)
+			hint = fmt.Sprintf(
+				"a render reads it before Flux or another program replaces the variable: write the number, "+
+					"or annotate %s with the port of the agent's requests and %s with the one on which it is to "+
+					"listen", inbound, target)
 		}
 		if named {
 			return krm.Finding{}, false
@@ -210,11 +215,13 @@ func portRemedy(p Port, s *Settings, declared *[]int) string {
 	target := s.Inbound.TargetPort
 	switch {
 	case p.Annotation() == "":
-		return fmt.Sprintf("move the application to another port, because this one is built into the injected program; "+
-			"or do without that program: annotate %s/%s: disabled", s.Prefix, p.Component)
+		return fmt.Sprintf(
+			"move the application to another port, because this one is built into the injected program; "+
+				"or do without that program: annotate %s/%s: disabled", s.Prefix, p.Component)
 	case p.Key == InboundPort && !slices.Contains(*declared, target): // which is free for it
 		*declared = append(*declared, target)
-		return fmt.Sprintf("annotate %s: \"%d\" and %s: \"%d\"", s.TargetPortAnnotation(), p.Number, p.Annotation(), target)
+		return fmt.Sprintf("annotate %s: \"%d\" and %s: \"%d\"", s.TargetPortAnnotation(), p.Number,
+			p.Annotation(), target)
 	}
 	free := s.FreePort(p.Number, *declared)
 	*declared = append(*declared, free)

@@ -101,7 +101,8 @@ func (in *Inputs) find(p *Provenance, x Setting) {
 		by     Input
 		origin *api.Origin
 		fields []string
-	}{{by, resource, fields}, {ByAgentRuntime, in.AgentRuntime, []string{x.row.also.runtime}}, {ByRenderConfig, in.Config, fields}} {
+	}{{by, resource, fields}, {ByAgentRuntime, in.AgentRuntime, []string{x.row.also.runtime}},
+		{ByRenderConfig, in.Config, fields}} {
 		for _, name := range of.fields {
 			if field := of.by.field(name); name != "" && of.origin != nil && of.origin.Has(field) {
 				p.By, p.File, p.Line, p.Field = of.by, of.origin.File, of.origin.LineOf(field), field
@@ -120,7 +121,8 @@ func (by Input) field(name string) string {
 		return name
 	case by != ByRenderConfig:
 		return "spec." + strings.TrimPrefix(name, "trace.")
-	case slices.Contains([]string{"spiffe", "clientRegistration", "inbound", "outbound", "tokenExchange"}, section):
+	case slices.Contains([]string{"spiffe", "clientRegistration", "inbound", "outbound", "tokenExchange"},
+		section):
 		return "spec.identity." + name
 	}
 	return "spec." + name
@@ -237,12 +239,13 @@ func altered(alter func(*Settings)) func(Settings) Settings {
 func eachRule(s *Settings) (all []Setting) {
 	for i, r := range s.Outbound.Rules {
 		add := func(field, value string, alter func(*Rule)) {
-			all = append(all, Setting{Name: indexed("outbound.tokenExchange.destinationRules", i) + "." + field, Value: value, Alter: altered(func(s *Settings) {
-				if i < len(s.Outbound.Rules) {
-					s.Outbound.Rules = slices.Clone(s.Outbound.Rules)
-					alter(&s.Outbound.Rules[i])
-				}
-			})})
+			all = append(all, Setting{Name: indexed("outbound.tokenExchange.destinationRules", i) + "." + field,
+				Value: value, Alter: altered(func(s *Settings) {
+					if i < len(s.Outbound.Rules) {
+						s.Outbound.Rules = slices.Clone(s.Outbound.Rules)
+						alter(&s.Outbound.Rules[i])
+					}
+				})})
 		}
 		add("match.host", r.Host, func(r *Rule) { r.Host = "altered.example" })
 		all[len(all)-1].Clear = altered(func(s *Settings) {
@@ -252,7 +255,8 @@ func eachRule(s *Settings) (all []Setting) {
 		})
 		add("passthrough", strconv.FormatBool(r.Passthrough), func(r *Rule) { r.Passthrough = !r.Passthrough })
 		add("target.audience", r.Target.Audience, func(r *Rule) { r.Target.Audience = "altered" })
-		add("target.scopes", strings.Join(r.Target.Scopes, " "), func(r *Rule) { r.Target.Scopes = []string{"altered"} })
+		add("target.scopes", strings.Join(r.Target.Scopes, " "),
+			func(r *Rule) { r.Target.Scopes = []string{"altered"} })
 		add("tokenUrl", r.TokenURL, func(r *Rule) { r.TokenURL = "https://altered.example:7" })
 	}
 	return all
@@ -260,12 +264,13 @@ func eachRule(s *Settings) (all []Setting) {
 
 func eachAttribute(s *Settings) (all []Setting) {
 	for i, a := range s.Trace.Attributes {
-		all = append(all, Setting{Name: "trace.resourceAttributes[" + a.Name + "]", Value: a.Value, Alter: altered(func(s *Settings) {
-			if i < len(s.Trace.Attributes) {
-				s.Trace.Attributes = slices.Clone(s.Trace.Attributes)
-				s.Trace.Attributes[i].Value = "altered"
-			}
-		})})
+		all = append(all, Setting{Name: "trace.resourceAttributes[" + a.Name + "]", Value: a.Value,
+			Alter: altered(func(s *Settings) {
+				if i < len(s.Trace.Attributes) {
+					s.Trace.Attributes = slices.Clone(s.Trace.Attributes)
+					s.Trace.Attributes[i].Value = "altered"
+				}
+			})})
 	}
 	return all
 }
@@ -276,12 +281,14 @@ func allExporters(s *Settings) []Setting {
 	for _, e := range s.Trace.Exporters {
 		words = append(words, strings.TrimSpace(e.Type+" "+e.Endpoint))
 	}
-	return []Setting{{Name: "trace.exporters", Value: strings.Join(words, ", "), Alter: altered(func(s *Settings) {
-		s.Trace.Exporters = slices.Clone(s.Trace.Exporters)
-		for i := range s.Trace.Exporters {
-			e := &s.Trace.Exporters[i]
-			e.Endpoint, e.Insecure = "altered.example:7", !e.Insecure
-			e.Protocol, e.Compression = another(e.Protocol, "grpc", "http/protobuf"), another(e.Compression, "none", "gzip")
-		}
-	})}}
+	return []Setting{{Name: "trace.exporters", Value: strings.Join(words, ", "),
+		Alter: altered(func(s *Settings) {
+			s.Trace.Exporters = slices.Clone(s.Trace.Exporters)
+			for i := range s.Trace.Exporters {
+				e := &s.Trace.Exporters[i]
+				e.Endpoint, e.Insecure = "altered.example:7", !e.Insecure
+				e.Protocol, e.Compression = another(e.Protocol, "grpc", "http/protobuf"),
+					another(e.Compression, "none", "gzip")
+			}
+		})}}
 }

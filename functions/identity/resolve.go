@@ -108,14 +108,16 @@ func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 // Resolve returns the settings of one workload: base < te and at < annotations.
 // te and at may be nil, and the cost is that of copying base where there are
 // neither CRs nor annotations. The result shares slices with base.
-func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace, annotations []Annotation) (Settings, []krm.Finding) {
+func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace,
+	annotations []Annotation) (Settings, []krm.Finding) {
 	s := new(Settings)
 	findings := s.resolve(base, w, te, at, annotations)
 	return *s, findings
 }
 
 // resolve is Resolve in place.
-func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace, annotations []Annotation) (findings []krm.Finding) {
+func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace,
+	annotations []Annotation) (findings []krm.Finding) {
 	*s = *base
 	s.Subject = Subject{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
 	s.Declared, s.TraceOnly = Declared{Volumes: w.Volumes}, w.TraceOnly
@@ -156,8 +158,10 @@ func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at
 // kubectl creates objects in the order of the file.
 func (s *Settings) account(w Workload) []krm.Finding {
 	s.Subject.ServiceAccount = cmp.Or(w.ServiceAccount, "default")
-	identified := s.SPIFFE.Enabled || s.any(func(x *Sidecar) bool { return x.Registers }) && strings.Contains(s.Registration.ClientName, "ServiceAccount")
-	s.Subject.OwnAccount = w.ServiceAccount == "" && identified && s.Subject.Name != "default" && s.Subject.Kind != "Pod"
+	identified := s.SPIFFE.Enabled || s.any(func(x *Sidecar) bool { return x.Registers }) &&
+		strings.Contains(s.Registration.ClientName, "ServiceAccount")
+	s.Subject.OwnAccount = w.ServiceAccount == "" && identified && s.Subject.Name != "default" &&
+		s.Subject.Kind != "Pod"
 	if !s.Subject.OwnAccount {
 		return nil
 	}
@@ -167,7 +171,8 @@ func (s *Settings) account(w Workload) []krm.Finding {
 	s.Subject.ServiceAccount = ShortName(s.Subject.Name, "")
 	c := w.checker()
 	c.Add(krm.Info, "identity/name-shortened", "metadata.name",
-		"the ServiceAccount of this workload is named "+s.Subject.ServiceAccount+", because "+s.Subject.Name+" has more than 63 characters", "")
+		"the ServiceAccount of this workload is named "+s.Subject.ServiceAccount+
+			", because "+s.Subject.Name+" has more than 63 characters", "")
 	return c.findings
 }
 
@@ -189,7 +194,9 @@ func refusedProbes(s *Settings, w Workload) []krm.Finding {
 		if c == nil {
 			c = w.checker()
 		}
-		c.Warning("identity/probe-refused", "", "the kubelet's probe of "+strconv.Quote(p)+" has no token and will be refused; the path is not opened automatically, because the agent may receive its requests there",
+		c.Warning("identity/probe-refused", "",
+			"the kubelet's probe of "+strconv.Quote(p)+" has no token and will be refused; the path is not "+
+				"opened automatically, because the agent may receive its requests there",
 			"probe a separate path, such as /healthz, or open this path with the annotation "+s.Prefix+"/"+InboundBypassPaths)
 	}
 	if c == nil {
@@ -200,14 +207,16 @@ func refusedProbes(s *Settings, w Workload) []krm.Finding {
 
 // merge is the part of Resolve that costs something: the inputs, a later one of
 // which wins.
-func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace, annotations []Annotation) (findings []krm.Finding) {
+func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
+	annotations []Annotation) (findings []krm.Finding) {
 	// Each contradiction is reported once, for the input that introduces it: Base
 	// has reported those of the configuration.
 	settled := new(Settings)
 	known := s.contradict(&Checker{origin: &api.Origin{}}, w, settled)
 	introduced := func(c *Checker) {
 		for _, f := range s.contradict(&Checker{origin: c.origin, object: c.object, By: c.By}, w, settled) {
-			if slices.ContainsFunc(known, func(t krm.Finding) bool { return t.Rule == f.Rule && t.Message == f.Message }) {
+			if slices.ContainsFunc(known,
+				func(t krm.Finding) bool { return t.Rule == f.Rule && t.Message == f.Message }) {
 				continue
 			}
 			known = append(known, f)
@@ -216,14 +225,17 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace, 
 				f.Field = "metadata.annotations"
 			case at != nil && f.Field == ByAgentTrace.field(metricsPort):
 				// The port is in the AgentTrace, whatever it clashes with.
-				f.File, f.Line, f.Object = at.Origin.File, at.Origin.LineOf(f.Field), krm.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace, Name: at.Name}
+				f.File, f.Line, f.Object = at.Origin.File, at.Origin.LineOf(f.Field),
+					krm.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace, Name: at.Name}
 			}
 			c.findings = append(c.findings, f)
 		}
 		findings = append(findings, c.findings...)
 	}
 	input := func(by Input, origin *api.Origin, of api.TypeMeta, meta api.ObjectMeta, spec any, path string) {
-		c := &Checker{origin: origin, By: by, object: krm.Ref{APIVersion: of.APIVersion, Kind: of.Kind, Namespace: meta.Namespace, Name: meta.Name}}
+		c := &Checker{origin: origin, By: by,
+			object: krm.Ref{APIVersion: of.APIVersion, Kind: of.Kind, Namespace: meta.Namespace,
+				Name: meta.Name}}
 		c.merge(s, spec, path)
 		s.deriveURLs()
 		introduced(c)

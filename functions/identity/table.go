@@ -179,7 +179,8 @@ var identitySettings = []setting{
 			"realm, with a warning"},
 	{path: "inbound.validation.jwksUrl", at: func(s *Settings) any { return &s.Inbound.JWKSURL },
 		text: checkURL, derived: func(s *Settings) *bool { return &s.Derived.JWKS }, shown: "the realm's",
-		means: "as reached from the pod. Set without `issuer`, it leaves `issuer` at the realm, with a warning"},
+		means: "as reached from the pod. Set without `issuer`, it leaves `issuer` at the realm, with a " +
+			"warning"},
 	{path: "inbound.validation.audience", at: func(s *Settings) any { return &s.Inbound.Audience },
 		standard: "self",
 		means:    "`self`: the workload's SPIFFE ID, or its client name without SPIFFE. `any`: not checked"},
@@ -245,7 +246,8 @@ var traceSettings = []setting{
 		means: "`always_on`, `always_off`, `probabilistic`, `parentbased_probabilistic`"},
 	{path: "trace.sampling.rate", at: func(s *Settings) any { return &s.Trace.SamplerRate }, text: checkRate,
 		then: completeRate, means: "0 to 1"},
-	{path: "trace.genai.enabled", at: func(s *Settings) any { return &s.Trace.GenAI.Enabled }, standard: false},
+	{path: "trace.genai.enabled", at: func(s *Settings) any { return &s.Trace.GenAI.Enabled },
+		standard: false},
 	{path: "trace.genai.capturePrompts", at: func(s *Settings) any { return &s.Trace.GenAI.Prompts },
 		standard: false, means: "with `genai.enabled`"},
 	{path: "trace.genai.captureCompletions", at: func(s *Settings) any { return &s.Trace.GenAI.Completions },
@@ -292,7 +294,8 @@ const googleIAM = "//iam.googleapis.com/"
 // is the audience too unless that is set.
 func completeProvider(s *Settings) {
 	g := &s.Registration.GCP
-	g.ProviderResource = googleIAM + strings.TrimPrefix(strings.TrimPrefix(g.ProviderResource, "https:"), googleIAM)
+	g.ProviderResource = googleIAM + strings.TrimPrefix(strings.TrimPrefix(g.ProviderResource, "https:"),
+		googleIAM)
 	g.Audience = g.ProviderResource
 }
 

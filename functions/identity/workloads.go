@@ -30,7 +30,8 @@ type Workloads struct {
 }
 
 // NewWorkloads prepares the workloads of a package. config may be nil.
-func NewWorkloads(profiles *Profiles, config *api.RenderConfig, ix *index.Index) (*Workloads, []krm.Finding) {
+func NewWorkloads(profiles *Profiles, config *api.RenderConfig,
+	ix *index.Index) (*Workloads, []krm.Finding) {
 	w := &Workloads{
 		index: ix, optOuts: make(map[*krm.Object]string),
 		exchanges: make(map[index.ID]*api.TokenExchange), traces: make(map[index.ID]*api.AgentTrace),
@@ -84,7 +85,8 @@ func (w *Workloads) asked(id index.ID) bool {
 
 // JudgeRuntime reports the errors in an AgentRuntime whose workload was not found.
 func (w *Workloads) JudgeRuntime(o *krm.Object, ar *api.AgentRuntime) []krm.Finding {
-	_, findings := Resolve(&w.base, Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true, Runtime: ar}, nil, nil, nil)
+	_, findings := Resolve(&w.base,
+		Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true, Runtime: ar}, nil, nil, nil)
 	return slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Object != o.Ref })
 }
 
@@ -134,7 +136,8 @@ type Effective struct {
 
 // Identify works out what a workload gets. alter changes what was asked for; see
 // Workload.Alter. The findings are appended to those given.
-func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, alter func(Settings) Settings, findings []krm.Finding) []krm.Finding {
+func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate,
+	alter func(Settings) Settings, findings []krm.Finding) []krm.Finding {
 	report := func(severity krm.Severity, rule string, at krm.Node, message, hint string) {
 		findings = append(findings, o.Finding(severity, rule, at, message, hint))
 	}
@@ -159,12 +162,13 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 	}
 	workload := Workload{
 		APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name,
-		ServiceAccount: cmp.Or(pod.Spec().Get("serviceAccountName").Text(), pod.Spec().Get("serviceAccount").Text()),
-		SPIFFE:         opt.Spiffe,
-		Probes:         probes(pod),
-		Volumes:        authorVolumes(pod),
-		TraceOnly:      e.alone,
-		File:           o.Origin.File, Line: o.Origin.Line,
+		ServiceAccount: cmp.Or(pod.Spec().Get("serviceAccountName").Text(),
+			pod.Spec().Get("serviceAccount").Text()),
+		SPIFFE:    opt.Spiffe,
+		Probes:    probes(pod),
+		Volumes:   authorVolumes(pod),
+		TraceOnly: e.alone,
+		File:      o.Origin.File, Line: o.Origin.Line,
 		Runtime: w.runtimes[e.ID],
 		Alter:   alter,
 	}
@@ -179,25 +183,34 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 		return findings
 	}
 	if strings.Contains(o.Kind, "/") {
-		report(krm.Error, "inject/bad-name", o.Get("kind"), fmt.Sprintf("the API server refuses the kind %q", o.Kind), "write the kind only, without its group")
+		report(krm.Error, "inject/bad-name", o.Get("kind"),
+			fmt.Sprintf("the API server refuses the kind %q", o.Kind), "write the kind only, without its group")
 		return findings
 	}
 	for _, key := range [...]string{"name", "namespace"} {
 		// A value that starts with a letter and is not a YAML boolean is a string.
 		if n := o.Get("metadata", key); n.IsScalar() && !scalar.Plain(n.Text()) && !n.IsText() {
-			report(krm.Error, "inject/no-text", n, fmt.Sprintf("the %s %s is not a string for the API server, but a number or a boolean", key, n.Text()), "put it between quotes")
+			report(krm.Error, "inject/no-text", n, fmt.Sprintf("the %s %s is not a string for the API "+
+				"server, but a number or a boolean", key, n.Text()), "put it between quotes")
 			return findings
-		} else if n.IsScalar() && (!ValidName(n.Text()) || key == "namespace" && (len(n.Text()) > 63 || strings.Contains(n.Text(), "."))) {
-			report(krm.Error, "inject/bad-name", n, fmt.Sprintf("the API server refuses the %s %q", key, n.Text()), remedy(n.Text(), "use lower-case letters, digits and dashes, with a letter or digit at both ends"))
+		} else if n.IsScalar() &&
+			(!ValidName(n.Text()) || key == "namespace" &&
+				(len(n.Text()) > 63 || strings.Contains(n.Text(), "."))) {
+			report(krm.Error, "inject/bad-name", n,
+				fmt.Sprintf("the API server refuses the %s %q", key, n.Text()),
+				remedy(n.Text(), "use lower-case letters, digits and dashes, with a letter or digit at both ends"))
 			return findings
 		}
 	}
 	if o.Kind == "CronJob" && len(o.Name) > 52 {
-		report(krm.Error, "inject/bad-name", o.Get("metadata", "name"), fmt.Sprintf("the API server refuses the name %q of a CronJob, which has more than 52 characters", o.Name), "shorten it: its Jobs are named after it")
+		report(krm.Error, "inject/bad-name", o.Get("metadata", "name"),
+			fmt.Sprintf("the API server refuses the name %q of a CronJob, which has more than 52 characters",
+				o.Name), "shorten it: its Jobs are named after it")
 		return findings
 	}
 	if o.Name == "" {
-		report(krm.Error, "inject/no-name", o.Get("metadata"), "the workload has no metadata.name, after which its ConfigMaps are named", "write metadata.name")
+		report(krm.Error, "inject/no-name", o.Get("metadata"),
+			"the workload has no metadata.name, after which its ConfigMaps are named", "write metadata.name")
 		return findings
 	}
 	e.Injected = true
@@ -231,11 +244,13 @@ func (w *Workloads) Refuses(e *Effective, trace bool) (what, hint string, refuse
 	prefix := w.base.Prefix
 	switch {
 	case e.namespace != nil:
-		return fmt.Sprintf("is in the Namespace %s, which opts out (%s)", e.namespace.Name, w.optOuts[e.namespace]), "change the label of the Namespace, or remove this object", true
+		return fmt.Sprintf("is in the Namespace %s, which opts out (%s)", e.namespace.Name,
+			w.optOuts[e.namespace]), "change the label of the Namespace, or remove this object", true
 	case e.labels.Refused:
 		return "opts out", fmt.Sprintf("label it %s/inject: enabled, or remove this", prefix), true
 	case e.labels.NoSPIFFELabel:
-		return fmt.Sprintf("lacks the label %s/spiffe", prefix), fmt.Sprintf("label it %s/spiffe: enabled as well", prefix), true
+		return fmt.Sprintf("lacks the label %s/spiffe", prefix),
+			fmt.Sprintf("label it %s/spiffe: enabled as well", prefix), true
 	}
 	hint = fmt.Sprintf("label it %s/inject: enabled", prefix)
 	if w.requireSpiffe {
@@ -287,7 +302,8 @@ func probes(pod krm.PodTemplate) (found []Probe) {
 			} else if http.IsMap() {
 				found = append(found, Probe{"/", ProbedPort(c, http)})
 			}
-			if health := (Probe{grpcHealth, ProbedPort(c, grpc)}); grpc.IsMap() && !slices.Contains(found, health) {
+			if health := (Probe{grpcHealth, ProbedPort(c, grpc)}); grpc.IsMap() &&
+				!slices.Contains(found, health) {
 				found = append(found, health)
 			}
 		}

@@ -126,7 +126,8 @@ func Fields(o *krm.Object, own ...Row) (fields []Field) {
 			return nil // what the object is read for reports it
 		}
 		for _, i := range In(value, own...) {
-			if at := i.At(o); !i.Guessed && i.Problem == "" && (i.Is == IsImage || i.Is.artifact()) && strings.TrimPrefix(at.Text(), Scheme) == i.Ref {
+			if at := i.At(o); !i.Guessed && i.Problem == "" && (i.Is == IsImage || i.Is.artifact()) &&
+				strings.TrimPrefix(at.Text(), Scheme) == i.Ref {
 				add(at)
 			}
 		}
@@ -173,12 +174,16 @@ func Rows(config *api.RenderConfig) (rows []Row, findings []krm.Finding) {
 		}
 		field := fmt.Sprintf("spec.images[%d]", n)
 		report := func(message, hint string) {
-			findings = append(findings, krm.Finding{Rule: "config/images", Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{
-				File: config.Origin.File, Line: config.Origin.LineOf(field), Field: field, Object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}}})
+			findings = append(findings,
+				krm.Finding{Rule: "config/images", Severity: krm.Error, Message: message, Hint: hint,
+					Place: krm.Place{
+						File: config.Origin.File, Line: config.Origin.LineOf(field), Field: field,
+						Object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}}})
 		}
 		switch source := r.Is == IsCommit || r.Is == IsVersion; {
 		case f.Group == "" || f.Kind == "" || f.Path == "":
-			report("a field needs group, kind and path", "write them as in {group: example.com, kind: Fleet, path: spec.runner.image}")
+			report("a field needs group, kind and path",
+				"write them as in {group: example.com, kind: Fleet, path: spec.runner.image}")
 		case !slices.Contains(Types(), string(r.Is)):
 			report(fmt.Sprintf("%q is not a type of a field", f.Is), "write "+strings.Join(Types(), ", "))
 		case source && !strings.Contains(f.Path, "."):
@@ -281,7 +286,8 @@ func (w *walk) enter(object map[string]any) {
 		group = ""
 	}
 	now := inside{group: group, kind: kind, guesses: !OfKubernetes(group)}
-	if _, isObject := object["metadata"].(map[string]any); (isObject || len(w.steps) == 0) && !known(group, kind) {
+	if _, isObject := object["metadata"].(map[string]any); (isObject || len(w.steps) == 0) &&
+		!known(group, kind) {
 		w.unknown = append(w.unknown, Image{Group: group, Kind: kind, Field: fieldPath(w.steps), Unknown: true,
 			Problem: "the policy refuses unknown kinds"})
 	}
@@ -291,14 +297,16 @@ func (w *walk) enter(object map[string]any) {
 	for _, rows := range [...][]Row{table(), w.own} {
 		for _, r := range rows {
 			switch {
-			case r.Group != "*" && r.Group != group || r.Kind != "" && r.Kind != kind || r.Is == isNothing && !own:
+			case r.Group != "*" && r.Group != group || r.Kind != "" && r.Kind != kind || r.Is == isNothing &&
+				!own:
 			case r.Path != "":
 				now.rows = append(now.rows, r)
 			case r.Is == isNothing:
 				w.in = inside{group: group, kind: kind}
 				return
 			default:
-				w.found = append(w.found, Image{Group: group, Kind: kind, Field: fieldPath(w.steps), Problem: r.Why})
+				w.found = append(w.found,
+					Image{Group: group, Kind: kind, Field: fieldPath(w.steps), Problem: r.Why})
 			}
 		}
 	}
@@ -311,10 +319,13 @@ func OfKubernetes(group string) bool { return slices.Contains(kubernetes[:], gro
 
 var kubernetes = [...]string{
 	"", "apps", "batch", "autoscaling", "policy", "extensions",
-	"rbac.authorization.k8s.io", "networking.k8s.io", "gateway.networking.k8s.io", "storage.k8s.io", "apiextensions.k8s.io",
+	"rbac.authorization.k8s.io", "networking.k8s.io", "gateway.networking.k8s.io", "storage.k8s.io",
+	"apiextensions.k8s.io",
 	"admissionregistration.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
-	"certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io", "flowcontrol.apiserver.k8s.io",
-	"internal.apiserver.k8s.io", "node.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storagemigration.k8s.io",
+	"certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
+	"flowcontrol.apiserver.k8s.io",
+	"internal.apiserver.k8s.io", "node.k8s.io", "resource.k8s.io", "scheduling.k8s.io",
+	"storagemigration.k8s.io",
 	"snapshot.storage.k8s.io", "metrics.k8s.io", "policy.networking.k8s.io",
 }
 
@@ -416,8 +427,9 @@ func (w *walk) looksLikeImage() bool {
 }
 
 // reference is what distribution's grammar takes for the reference to an image.
-var reference = krm.Pattern(`^((\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*` +
-	`(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?(@[a-z0-9]+:[0-9a-f]+)?$`)
+var reference = krm.Pattern(
+	`^((\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*` +
+		`(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?(@[a-z0-9]+:[0-9a-f]+)?$`)
 
 // guess takes what may be an image.
 func (w *walk) guess(value any) {

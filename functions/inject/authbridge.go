@@ -30,7 +30,8 @@ func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings, pod kr
 	add := func(variable, value string) {
 		for v := range own.Items() {
 			// A program may read a variable of the author in either case.
-			if set := v.Get("name").Text(); set == variable || variable != "PORT" && strings.EqualFold(set, variable) {
+			if set := v.Get("name").Text(); set == variable || variable != "PORT" &&
+				strings.EqualFold(set, variable) {
 				return
 			}
 		}
@@ -54,7 +55,8 @@ func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings, pod kr
 // movesAgent reports whether a container is the agent's, and listens where the
 // variable PORT says.
 func movesAgent(c krm.Node, s *identity.Settings, pod krm.PodTemplate) bool {
-	return s.On(sidecars.AuthBridgeProxy) && s.Inbound.Enabled && c.Get("name").Text() == identity.AgentContainer(pod).Get("name").Text()
+	return s.On(sidecars.AuthBridgeProxy) && s.Inbound.Enabled &&
+		c.Get("name").Text() == identity.AgentContainer(pod).Get("name").Text()
 }
 
 // overwritePort sets the author's variable PORT to the agent's new port.
@@ -96,11 +98,14 @@ func checkAuthBridge(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (
 		for v := range c.Get("env").Items() {
 			if name := v.Get("name").Text(); slices.Contains(proxyVariables, strings.ToUpper(name)) {
 				findings = append(findings, o.Finding(krm.Warning, "inject/own-proxy", v.Get("name"),
-					fmt.Sprintf("the application sets %s itself, so that its requests do not pass AuthBridge's forward proxy and their tokens are not exchanged", name), "leave the variable out"))
+					fmt.Sprintf("the application sets %s itself, so that its requests do not pass AuthBridge's "+
+						"forward proxy and their tokens are not exchanged", name), "leave the variable out"))
 			}
 			if value := v.Get("value"); s.AuthBridge.MTLS == "strict" && plainEgress(value.Text()) {
 				findings = append(findings, o.Finding(krm.Warning, "inject/strict-egress", value,
-					"with mtls: strict, AuthBridge's forward proxy speaks TLS with the workload's SVID to each host of a plain HTTP request: only an agent with AuthBridge answers, and from others the application gets status 502",
+					"with mtls: strict, AuthBridge's forward proxy speaks TLS with the workload's SVID to each "+
+						"host of a plain HTTP request: only an agent with AuthBridge answers, and from others the "+
+						"application gets status 502",
 					"call the host by HTTPS, or set authbridge.mtls to permissive"))
 			}
 		}
@@ -111,7 +116,8 @@ func checkAuthBridge(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (
 // plainEgress reports whether a value is the URL of a plain HTTP server in another pod.
 func plainEgress(value string) bool {
 	u, err := url.Parse(value)
-	return err == nil && u.Scheme == "http" && !slices.Contains([]string{"", "127.0.0.1", "localhost"}, u.Hostname())
+	return err == nil && u.Scheme == "http" && !slices.Contains([]string{"", "127.0.0.1", "localhost"},
+		u.Hostname())
 }
 
 // checkProtocols finds ports and probes of the reverse proxy's port that never get through
@@ -122,13 +128,16 @@ func checkProtocols(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (f
 		findings = append(findings, o.Finding(krm.Error, "inject/"+rule, at, message, hint))
 	}
 	unspoken := func(at krm.Node, what, protocol string) {
-		report("http-only", at, fmt.Sprintf("%s speaks %s on port %d, where AuthBridge's reverse proxy listens, which speaks HTTP/1.1 alone in the mode %s", what, protocol, s.Inbound.Port, s.AuthBridge.Mode),
+		report("http-only", at, fmt.Sprintf("%s speaks %s on port %d, where AuthBridge's reverse proxy "+
+			"listens, which speaks HTTP/1.1 alone in the mode %s", what, protocol, s.Inbound.Port,
+			s.AuthBridge.Mode),
 			fmt.Sprintf(remedy, s.Prefix))
 	}
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for c := range pod.Spec().Get(list).Items() {
 			for p := range c.Get("ports").Items() {
-				if port, ok := p.Get("containerPort").Int(); ok && port == s.Inbound.Port && !p.Get("protocol").Is("UDP") && !p.Get("protocol").Is("SCTP") {
+				if port, ok := p.Get("containerPort").Int(); ok && port == s.Inbound.Port &&
+					!p.Get("protocol").Is("UDP") && !p.Get("protocol").Is("SCTP") {
 					if protocol := namedProtocol(p.Get("name").Text()); protocol != "" {
 						unspoken(p.Get("name"), "by its name the application", protocol)
 					}
@@ -143,7 +152,8 @@ func checkProtocols(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (f
 				case http.Get("scheme").Is("HTTPS"):
 					unspoken(http.Get("scheme"), "the probe", "HTTPS")
 				case s.AuthBridge.MTLS == "strict":
-					report("strict-probe", http, "with mtls: strict, AuthBridge closes the kubelet's connection, because it has no SVID: the probe never succeeds",
+					report("strict-probe", http, "with mtls: strict, AuthBridge closes the kubelet's "+
+						"connection, because it has no SVID: the probe never succeeds",
 						"set authbridge.mtls to permissive, or probe by exec or another port")
 				}
 			}
@@ -167,15 +177,22 @@ func checkAgentPort(o *krm.Object, agent krm.Node, s *identity.Settings) (findin
 	}
 	if value := identity.PortVariable(agent).Get("value"); value.IsScalar() {
 		if n, err := strconv.Atoi(value.Text()); err == nil && (n < 1 || n > 65535) {
-			findings = append(findings, o.Finding(krm.Error, "inject/own-port", value, fmt.Sprintf("PORT is %d, which is not a port", n), "use 1 to 65535"))
+			findings = append(findings,
+				o.Finding(krm.Error, "inject/own-port", value, fmt.Sprintf("PORT is %d, which is not a port", n),
+					"use 1 to 65535"))
 		}
 	}
-	elsewhere := fmt.Sprintf("or leave the port to the agent: annotate %s/inbound-port: \"%d\", and lead Services to that port", s.Prefix, s.Inbound.TargetPort)
+	elsewhere := fmt.Sprintf(
+		"or leave the port to the agent: annotate %s/inbound-port: \"%d\", and lead Services to that port",
+		s.Prefix, s.Inbound.TargetPort)
 	for v := range agent.Get("env").Items() {
-		if name, value := v.Get("name").Text(), v.Get("value"); name != "PORT" && fixesPort(name, value.Text(), in) {
+		if name, value := v.Get("name").Text(), v.Get("value"); name != "PORT" &&
+			fixesPort(name, value.Text(), in) {
 			findings = append(findings, o.Finding(krm.Warning, "inject/port-in-variable", value,
-				fmt.Sprintf("the variable %s has the port %s, which AuthBridge takes: an agent that listens where it says ends with \"address already in use\"", name, in),
-				fmt.Sprintf("write %d in place of %s, or put a variable PORT before it and write $(PORT); %s", s.Inbound.TargetPort, in, elsewhere)))
+				fmt.Sprintf("the variable %s has the port %s, which AuthBridge takes: an agent that listens "+
+					"where it says ends with \"address already in use\"", name, in),
+				fmt.Sprintf("write %d in place of %s, or put a variable PORT before it and write $(PORT); %s",
+					s.Inbound.TargetPort, in, elsewhere)))
 		}
 	}
 	for _, list := range [...]string{"command", "args"} {
@@ -183,14 +200,17 @@ func checkAgentPort(o *krm.Object, agent krm.Node, s *identity.Settings) (findin
 			if namesPort(word.Text(), in) {
 				findings = append(findings, o.Finding(krm.Error, "inject/port-in-arguments", word,
 					fmt.Sprintf("the command line sets the port %s, which AuthBridge takes", in),
-					fmt.Sprintf("write $(PORT) in place of %s, which Kubernetes replaces by %d; %s", in, s.Inbound.TargetPort, elsewhere)))
+					fmt.Sprintf("write $(PORT) in place of %s, which Kubernetes replaces by %d; %s", in,
+						s.Inbound.TargetPort, elsewhere)))
 			}
 		}
 	}
 	if s.AuthBridge.Moved && len(findings) == 0 && !readsPort(agent, strconv.Itoa(s.Inbound.TargetPort)) {
 		findings = append(findings, o.Finding(krm.Warning, "inject/port-of-image", agent,
-			fmt.Sprintf("the agent has to listen on the port in its variable PORT, %d, because AuthBridge takes %s: the manifest does not show that its image does", s.Inbound.TargetPort, in),
-			fmt.Sprintf("if the image reads PORT, set the variable to %s to say so; if not, write $(PORT) into command or args, %s", in, elsewhere)))
+			fmt.Sprintf("the agent has to listen on the port in its variable PORT, %d, because AuthBridge "+
+				"takes %s: the manifest does not show that its image does", s.Inbound.TargetPort, in),
+			fmt.Sprintf("if the image reads PORT, set the variable to %s to say so; if not, write $(PORT) "+
+				"into command or args, %s", in, elsewhere)))
 	}
 	return findings
 }
@@ -199,7 +219,8 @@ func checkAgentPort(o *krm.Object, agent krm.Node, s *identity.Settings) (findin
 // PORT says: it has the variable, or names it or its value.
 func readsPort(agent krm.Node, port string) bool {
 	named := func(text string) bool {
-		return strings.Contains(text, "$(PORT)") || strings.Contains(text, "$PORT") || strings.Contains(text, "${PORT") || namesPort(text, port)
+		return strings.Contains(text, "$(PORT)") || strings.Contains(text, "$PORT") ||
+			strings.Contains(text, "${PORT") || namesPort(text, port)
 	}
 	for _, list := range [...]string{"command", "args"} {
 		for word := range agent.Get(list).Items() {
@@ -223,19 +244,24 @@ func fixesPort(name, value, port string) bool {
 		return strings.Contains(strings.ToUpper(name), "PORT")
 	}
 	_, host, url := strings.Cut(value, "://")
-	return namesPort(value, port) && !(url && slices.ContainsFunc([]string{"127.0.0.1", "localhost", "[::1]", "$"}, func(own string) bool { return strings.HasPrefix(host, own) }))
+	return namesPort(value, port) &&
+		!(url && slices.ContainsFunc([]string{"127.0.0.1", "localhost", "[::1]", "$"},
+			func(own string) bool { return strings.HasPrefix(host, own) }))
 }
 
 // namesPort reports whether a word of a command line, or one of a script in it, is a
 // port or ends with one to listen on: 8080, :8080, 0.0.0.0:8080, --port=8080.
 func namesPort(line, port string) bool {
-	return slices.ContainsFunc(strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n;&|()'\"", r) }), func(word string) bool {
-		rest, found := strings.CutSuffix(word, port)
-		host, address := strings.CutSuffix(rest, ":")
-		if !found || !address {
-			return found && (rest == "" || strings.HasSuffix(rest, "="))
-		}
-		host = host[strings.LastIndexAny(host, "=/")+1:]
-		return strings.HasPrefix(host, "$") || slices.Contains([]string{"", "0.0.0.0", "127.0.0.1", "localhost", "*", "+", "[::]", "[::1]"}, host)
-	})
+	return slices.ContainsFunc(
+		strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n;&|()'\"", r) }),
+		func(word string) bool {
+			rest, found := strings.CutSuffix(word, port)
+			host, address := strings.CutSuffix(rest, ":")
+			if !found || !address {
+				return found && (rest == "" || strings.HasSuffix(rest, "="))
+			}
+			host = host[strings.LastIndexAny(host, "=/")+1:]
+			return strings.HasPrefix(host, "$") ||
+				slices.Contains([]string{"", "0.0.0.0", "127.0.0.1", "localhost", "*", "+", "[::]", "[::1]"}, host)
+		})
 }

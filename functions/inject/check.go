@@ -21,20 +21,23 @@ func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 	}
 	pod, ok := o.PodTemplate()
 	if !ok {
-		report(krm.Error, "no-pod-template", krm.Node{}, fmt.Sprintf("%s asks for injection but has no pod template", o.Ref), "remove the label")
+		report(krm.Error, "no-pod-template", krm.Node{},
+			fmt.Sprintf("%s asks for injection but has no pod template", o.Ref), "remove the label")
 		return findings
 	}
 	spec := pod.Spec()
 	if n := spec.Get("hostNetwork"); n.Is("true") && s.On(sidecars.ProxyInit) {
 		hint := fmt.Sprintf("drop hostNetwork, or annotate %s/proxy-init: disabled", s.Prefix)
 		if s.Profile.FollowsPorts && s.On(sidecars.EnvoyProxy) { // which gets no traffic otherwise
-			hint = fmt.Sprintf("drop hostNetwork, or take the mode %s and annotate %s/proxy-init: disabled", identity.ModeProxySidecar, s.Prefix)
+			hint = fmt.Sprintf("drop hostNetwork, or take the mode %s and annotate %s/proxy-init: disabled",
+				identity.ModeProxySidecar, s.Prefix)
 		}
 		report(krm.Error, "host-network", n, "proxy-init would redirect the traffic of the whole node", hint)
 	}
 	for _, n := range [...]krm.Node{spec.Get("os", "name"), spec.Get("nodeSelector", "kubernetes.io/os")} {
 		if n.Is("windows") && s.HasSidecars() {
-			report(krm.Error, "windows", n, "the sidecars are Linux programs, and the pod runs on Windows", "opt the workload out")
+			report(krm.Error, "windows", n, "the sidecars are Linux programs, and the pod runs on Windows",
+				"opt the workload out")
 		}
 	}
 	var few [8]string // most pods have no more containers
@@ -44,14 +47,17 @@ func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 			name := c.Get("name")
 			switch text := name.Text(); {
 			case text == "":
-				report(krm.Error, "container-name", c, "a container without a name", "name it: Kubernetes demands it")
+				report(krm.Error, "container-name", c, "a container without a name",
+					"name it: Kubernetes demands it")
 			case slices.Contains(seen, text):
-				report(krm.Error, "container-name", name, fmt.Sprintf("a second container is named %q", text), "rename one of the two")
+				report(krm.Error, "container-name", name, fmt.Sprintf("a second container is named %q", text),
+					"rename one of the two")
 			default:
 				seen = append(seen, text)
 			}
 			if !s.TraceOnly && s.Component(name.Text()) != nil {
-				report(krm.Error, "reserved-container", name, fmt.Sprintf("%q is the name of an injected container", name.Text()),
+				report(krm.Error, "reserved-container", name,
+					fmt.Sprintf("%q is the name of an injected container", name.Text()),
 					"rename it; if another tool injected it, take that out first (armature migrate)")
 			}
 		}
@@ -65,14 +71,18 @@ func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 	for c := range spec.Get("containers").Items() {
 		for m := range c.Get("volumeMounts").Items() {
 			if path := m.Get("mountPath"); path.Is(sidecars.TraceMountPath) && s.Trace.Enabled {
-				report(krm.Error, "reserved-mount", path, "the tracing settings are mounted here", "mount yours elsewhere")
+				report(krm.Error, "reserved-mount", path, "the tracing settings are mounted here",
+					"mount yours elsewhere")
 			}
 		}
 		if own := ownTelemetry(c); s.Trace.Enabled && own.Exists() {
-			report(krm.Info, "own-telemetry", own, fmt.Sprintf("the application sets %s itself, so that its SDK does not read %s", own.Get("name").Text(), sidecars.TraceConfigFile), "")
+			report(krm.Info, "own-telemetry", own, fmt.Sprintf("the application sets %s itself, so that its "+
+				"SDK does not read %s", own.Get("name").Text(), sidecars.TraceConfigFile), "")
 		}
-		if uid := c.Get("securityContext", "runAsUser"); (s.On(sidecars.EnvoyProxy) || s.On(sidecars.AuthBridgeProxy) && s.Outbound.Intercept) && uid.Is(proxyUID) {
-			report(krm.Warning, "proxy-user", uid, "the application runs as the proxy's user, so none of its traffic is intercepted",
+		if uid := c.Get("securityContext", "runAsUser"); (s.On(sidecars.EnvoyProxy) ||
+			s.On(sidecars.AuthBridgeProxy) && s.Outbound.Intercept) && uid.Is(proxyUID) {
+			report(krm.Warning, "proxy-user", uid,
+				"the application runs as the proxy's user, so none of its traffic is intercepted",
 				"give it another runAsUser")
 		}
 	}
@@ -89,14 +99,20 @@ func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings 
 		shared := sidecars.Shares(s, text)
 		switch {
 		case slices.Contains(reserved, text):
-			findings = append(findings, o.Finding(krm.Error, "inject/reserved-volume", name, fmt.Sprintf("%q is the name of an injected volume", text),
-				"rename it; if another tool injected it, take that out first (armature migrate)"))
+			findings = append(findings,
+				o.Finding(krm.Error, "inject/reserved-volume", name,
+					fmt.Sprintf("%q is the name of an injected volume", text),
+					"rename it; if another tool injected it, take that out first (armature migrate)"))
 		case shared && !identity.IsEmptyDir(v):
-			findings = append(findings, o.Finding(krm.Error, "inject/reserved-volume", name, fmt.Sprintf("the sidecars share the volume %q, and this one is not an emptyDir", name.Text()),
-				"make it an emptyDir, or rename it"))
+			findings = append(findings,
+				o.Finding(krm.Error, "inject/reserved-volume", name,
+					fmt.Sprintf("the sidecars share the volume %q, and this one is not an emptyDir", name.Text()),
+					"make it an emptyDir, or rename it"))
 		case shared && !v.Get("emptyDir", "medium").Is("Memory"):
-			findings = append(findings, o.Finding(krm.Info, "inject/shared-volume", name, fmt.Sprintf("the sidecars write the client's ID, its secret and tokens to your volume %q, which is on the node's disk", name.Text()),
-				"set emptyDir.medium: Memory, so that they stay in memory"))
+			findings = append(findings,
+				o.Finding(krm.Info, "inject/shared-volume", name, fmt.Sprintf("the sidecars write the "+
+					"client's ID, its secret and tokens to your volume %q, which is on the node's disk", name.Text()),
+					"set emptyDir.medium: Memory, so that they stay in memory"))
 		}
 	}
 	return findings
@@ -113,19 +129,23 @@ func checkHooks(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 			name     string
 			severity krm.Severity
 			effect   string
-		}{{"postStart", krm.Error, "kills the container, again and again"}, {"preStop", krm.Warning, "stops the container at once"}} {
+		}{{"postStart", krm.Error, "kills the container, again and again"},
+			{"preStop", krm.Warning, "stops the container at once"}} {
 			http := c.Get("lifecycle", hook.name, "httpGet")
 			if !http.IsMap() || http.Get("host").IsScalar() || !guards(s, hookPort(c, http.Get("port"))) {
 				continue
 			}
 			path := cmp.Or(http.Get("path").Text(), "/")
 			if open, ok := identity.OpenProbe(path); ok && slices.Contains(s.Declared.ProbePaths, path) ||
-				slices.ContainsFunc(s.Inbound.BypassPaths, func(p string) bool { match, _ := pathpkg.Match(p, open); return match }) {
+				slices.ContainsFunc(s.Inbound.BypassPaths,
+					func(p string) bool { match, _ := pathpkg.Match(p, open); return match }) {
 				continue
 			}
 			findings = append(findings, o.Finding(hook.severity, "inject/hook-refused", http,
-				fmt.Sprintf("the kubelet has no token, so that the proxy refuses its request for %q, and the kubelet %s", krm.Shown(path), hook.effect),
-				fmt.Sprintf("let the hook run a program (exec), or open the path to everybody with the annotation %s/%s", s.Prefix, identity.InboundBypassPaths)))
+				fmt.Sprintf("the kubelet has no token, so that the proxy refuses its request for %q, and the "+
+					"kubelet %s", krm.Shown(path), hook.effect),
+				fmt.Sprintf("let the hook run a program (exec), or open the path to everybody with the "+
+					"annotation %s/%s", s.Prefix, identity.InboundBypassPaths)))
 		}
 	}
 	return findings

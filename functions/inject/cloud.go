@@ -63,13 +63,16 @@ func checkCloud(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 		for m := range c.Get("volumeMounts").Items() {
 			for _, ours := range cloudMounts(s) {
 				if path := m.Get("mountPath"); path.Is(ours.path) {
-					findings = append(findings, o.Finding(krm.Error, "inject/reserved-mount", path, "the credentials of the identity provider are mounted here", "mount yours elsewhere"))
+					findings = append(findings,
+						o.Finding(krm.Error, "inject/reserved-mount", path,
+							"the credentials of the identity provider are mounted here", "mount yours elsewhere"))
 				}
 			}
 		}
 		if own := itemNamed(c.Get("env"), variable); own.Exists() && !own.Get("value").Is(file) {
 			findings = append(findings, o.Finding(krm.Info, "inject/own-credentials", own,
-				fmt.Sprintf("the application sets %s itself, and does not use the identity of this workload", variable),
+				fmt.Sprintf("the application sets %s itself, and does not use the identity of this workload",
+					variable),
 				fmt.Sprintf("leave the variable out, or set it to %s", file)))
 		}
 	}
@@ -89,7 +92,9 @@ func itemNamed(list krm.Node, name string) krm.Node {
 // the value that it got.
 func (r *record) set(container string, variable krm.Node) bool {
 	name, value := variable.Get("name").Text(), variable.Get("value").Text()
-	return r.has(r.Env, container, name) && (strings.HasPrefix(value, sidecars.MountPath+"/") || value == sidecars.TraceConfigFile || authBridgeValue(name, value))
+	return r.has(r.Env, container, name) &&
+		(strings.HasPrefix(value, sidecars.MountPath+"/") || value == sidecars.TraceConfigFile ||
+			authBridgeValue(name, value))
 }
 
 // has looks a value up under its container. A container that the record does not

@@ -12,7 +12,8 @@ func AppendTraceMount(dst []byte, s *identity.Settings) []byte {
 	if !s.Trace.Enabled {
 		return dst
 	}
-	return append(dst, "- name: "+sidecars.TraceVolume+"\n  mountPath: "+sidecars.TraceMountPath+"\n  readOnly: true\n"...)
+	return append(dst,
+		"- name: "+sidecars.TraceVolume+"\n  mountPath: "+sidecars.TraceMountPath+"\n  readOnly: true\n"...)
 }
 
 // telemetry appends the variable by which an SDK finds its configuration, unless the

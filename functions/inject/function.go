@@ -95,12 +95,16 @@ func (s *state) run(u *contract.Unit) {
 	}
 	if settings.Subject.OwnAccount && u.GenerateAccount(&account) {
 		if pod, _ := u.Object.PodTemplate(); pod.Spec().Get("imagePullSecrets").Len() == 0 {
-			report(krm.Info, "new-account", fmt.Sprintf("the new ServiceAccount %s has neither the pull secrets nor the RoleBindings of default", settings.Subject.ServiceAccount),
-				"set imagePullSecrets in the pod template for private images, or serviceAccountName to an account that has what the agent needs")
+			report(krm.Info, "new-account", fmt.Sprintf("the new ServiceAccount %s has neither the pull "+
+				"secrets nor the RoleBindings of default", settings.Subject.ServiceAccount),
+				"set imagePullSecrets in the pod template for private images, or serviceAccountName to an "+
+					"account that has what the agent needs")
 		}
 	}
 	if settings.On(sidecars.AuthProxy) && sidecars.Unpublished(settings.Component(sidecars.AuthProxy).Image) {
-		report(krm.Warning, "unpublished-image", fmt.Sprintf("%q was never published", settings.Component(sidecars.AuthProxy).Image), sidecars.UnpublishedRemedy)
+		report(krm.Warning, "unpublished-image",
+			fmt.Sprintf("%q was never published", settings.Component(sidecars.AuthProxy).Image),
+			sidecars.UnpublishedRemedy)
 	}
 }
 
@@ -124,7 +128,8 @@ func (s *state) finish() (found []krm.Finding) {
 
 // account is the ServiceAccount of a workload whose author names none.
 var account = contract.ConfigMap{Of: function, Append: func(dst []byte, s *identity.Settings) []byte {
-	return s.AppendMetadata(append(dst, "apiVersion: v1\nkind: ServiceAccount\n"...), identity.OwnServiceAccount)
+	return s.AppendMetadata(append(dst, "apiVersion: v1\nkind: ServiceAccount\n"...),
+		identity.OwnServiceAccount)
 }}
 
 // hash is that of the ConfigMaps of a workload.
@@ -189,7 +194,8 @@ func (s *state) reportNamesakes(u *contract.Unit) {
 		if !s.namesakes[other] {
 			continue
 		}
-		message, hint := fmt.Sprintf("its ConfigMaps have the names of those of the %s %s (%s)", e.Kind, e.Name, e.Place()), "rename one of the two"
+		message, hint := fmt.Sprintf("its ConfigMaps have the names of those of the %s %s (%s)", e.Kind,
+			e.Name, e.Place()), "rename one of the two"
 		if e.Kind == u.Object.Kind {
 			message, hint = fmt.Sprintf("%s is also in %s", u.Object.Ref, e.Place()), "remove one of the two"
 		}

@@ -87,7 +87,8 @@ func (in *Injector) Inject(o *krm.Object, s *identity.Settings, annotations ...A
 	return in.edit(o, s, original, annotations)
 }
 
-func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, annotations []Annotation) error {
+func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string,
+	annotations []Annotation) error {
 	pod, ok := o.PodTemplate()
 	if !ok {
 		return fmt.Errorf("%s has no pod template", o.Ref)
@@ -119,7 +120,8 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 		return err
 	}
 	if s != nil && s.Subject.OwnAccount {
-		if err := r.setField(o, spec, spec.Get(accountField), field{At: accountField, Value: s.Subject.ServiceAccount}, accountField); err != nil {
+		if err := r.setField(o, spec, spec.Get(accountField),
+			field{At: accountField, Value: s.Subject.ServiceAccount}, accountField); err != nil {
 			return err
 		}
 	}
@@ -158,7 +160,8 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 }
 
 // container adds mounts and variables to a container of the author's.
-func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod krm.PodTemplate, mount []byte, k *mounted) error {
+func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod krm.PodTemplate,
+	mount []byte, k *mounted) error {
 	name := c.Get("name").Text()
 	var mounts, env []byte
 	if s != nil {

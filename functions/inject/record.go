@@ -203,10 +203,12 @@ func Uninject(o *krm.Object) (was bool, original []byte, unended bool, err error
 	decoder := json.NewDecoder(bytes.NewReader([]byte(marker.Text())))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&r); err != nil {
-		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation and what was injected", keys.Injected, err)
+		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from "+
+			"Git, or remove the annotation and what was injected", keys.Injected, err)
 	}
 	if original, err = krm.Unpack(r.Original); err != nil {
-		return true, nil, false, fmt.Errorf("the annotation %s holds a damaged original: %w", keys.Injected, err)
+		return true, nil, false, fmt.Errorf("the annotation %s holds a damaged original: %w", keys.Injected,
+			err)
 	}
 	err = remove(o, &r)
 	if errors.Is(err, krm.ErrUncertain) {
@@ -298,7 +300,8 @@ func (x *removal) container(c krm.Node) {
 	name, mounts := c.Get("name").Text(), c.Get("volumeMounts")
 	ours := func(m krm.Node) bool {
 		path := m.Get("mountPath")
-		return path.Is(sidecars.TraceMountPath) && slices.Contains(x.r.Volumes, m.Get("name").Text()) || x.r.has(x.r.Paths, name, path.Text())
+		return path.Is(sidecars.TraceMountPath) && slices.Contains(x.r.Volumes, m.Get("name").Text()) ||
+			x.r.has(x.r.Paths, name, path.Text())
 	}
 	renamed := !slices.Contains(x.r.Mounts, name) // by the author
 	if renamed && mounts.Len() > 0 && all(mounts, ours) {
@@ -306,7 +309,8 @@ func (x *removal) container(c krm.Node) {
 	} else {
 		x.cut(c, "volumeMounts", containerPath+name, ours)
 	}
-	x.reset(identity.PortVariable(c).Get("value"), func(f *field) bool { return f.At == envPath+name || renamed && f.At != accountField })
+	x.reset(identity.PortVariable(c).Get("value"),
+		func(f *field) bool { return f.At == envPath+name || renamed && f.At != accountField })
 	if len(x.r.Env) == 0 {
 		return
 	}

@@ -35,8 +35,11 @@ func skillMountsOf(p *contract.Package) *skillMounts {
 		return m
 	}
 	if c.Path != nil {
-		if m.path = *c.Path; !path.IsAbs(m.path) || path.Clean(m.path) != m.path || m.path == "/" || strings.ContainsAny(m.path, ":$\n") {
-			p.Misconfigured("config/skills", "spec.skills.path", fmt.Sprintf("%q is not the path of a folder in a container", krm.Shown(m.path)), "write it as /skills, without a slash at the end")
+		if m.path = *c.Path; !path.IsAbs(m.path) || path.Clean(m.path) != m.path || m.path == "/" ||
+			strings.ContainsAny(m.path, ":$\n") {
+			p.Misconfigured("config/skills", "spec.skills.path",
+				fmt.Sprintf("%q is not the path of a folder in a container", krm.Shown(m.path)),
+				"write it as /skills, without a slash at the end")
 		}
 	}
 	switch {
@@ -44,7 +47,9 @@ func skillMountsOf(p *contract.Package) *skillMounts {
 	case skills.Fetches(p.Config):
 		m.init = skills.KagentImage(p.Config.Kagent, "", skills.Container)
 	default:
-		p.Misconfigured("config/skills", "spec.skills.mount", fmt.Sprintf("%q is not a way to mount skills", krm.Shown(*c.Mount)), `write "image", or "init" for clusters without image volumes`)
+		p.Misconfigured("config/skills", "spec.skills.mount",
+			fmt.Sprintf("%q is not a way to mount skills", krm.Shown(*c.Mount)),
+			`write "image", or "init" for clusters without image volumes`)
 	}
 	return m
 }
@@ -70,7 +75,8 @@ func (m *skillMounts) of(o *krm.Object, pinned func(string) string) (*mounted, [
 	k := &mounted{}
 	add := func(volume, folder string) {
 		k.names, k.paths = append(k.names, volume), append(k.paths, folder)
-		k.mounts = append(scalar.AppendPath(append(k.mounts, "- name: "+volume+"\n  mountPath: "...), folder), "\n  readOnly: true\n"...)
+		k.mounts = append(scalar.AppendPath(append(k.mounts, "- name: "+volume+"\n  mountPath: "...), folder),
+			"\n  readOnly: true\n"...)
 	}
 	var sources []skills.Source
 	for _, s := range all {
@@ -84,7 +90,9 @@ func (m *skillMounts) of(o *krm.Object, pinned func(string) string) (*mounted, [
 		}
 		volume := identity.ShortName("skill-"+s.Name, "")
 		add(volume, folder)
-		k.volumes = append(scalar.AppendYAML(append(k.volumes, "- name: "+volume+"\n  image:\n    reference: "...), image), "\n    pullPolicy: IfNotPresent\n"...)
+		k.volumes = append(
+			scalar.AppendYAML(append(k.volumes, "- name: "+volume+"\n  image:\n    reference: "...), image),
+			"\n    pullPolicy: IfNotPresent\n"...)
 	}
 	if m.init != "" {
 		add(skillsVolume, m.path)
@@ -100,8 +108,10 @@ const fetcher = 65532
 // fetch adds the init container. It passes the level restricted of Pod Security, and reads its
 // configuration from an annotation of the pod.
 func (k *mounted) fetch(pod krm.PodTemplate, m *skillMounts, sources []skills.Source) {
-	file := map[string]any{"path": skills.ConfigFile, "fieldRef": map[string]any{"fieldPath": "metadata.annotations['" + keys.SkillsInit + "']"}}
-	init := skills.Begin(skillsVolume, m.path, map[string]any{"downwardAPI": map[string]any{"items": []any{file}}})
+	file := map[string]any{"path": skills.ConfigFile,
+		"fieldRef": map[string]any{"fieldPath": "metadata.annotations['" + keys.SkillsInit + "']"}}
+	init := skills.Begin(skillsVolume, m.path,
+		map[string]any{"downwardAPI": map[string]any{"items": []any{file}}})
 	var logins []string
 	for s := range pod.Spec().Get("imagePullSecrets").Items() {
 		if name := s.Get("name").Text(); name != "" && !slices.Contains(logins, name) {
@@ -110,12 +120,14 @@ func (k *mounted) fetch(pod krm.PodTemplate, m *skillMounts, sources []skills.So
 		}
 	}
 	container := init.Container(m.init, map[string]any{
-		"requests": map[string]any{"cpu": "10m", "memory": "64Mi"}, "limits": map[string]any{"cpu": "1", "memory": "256Mi"},
+		"requests": map[string]any{"cpu": "10m", "memory": "64Mi"},
+		"limits":   map[string]any{"cpu": "1", "memory": "256Mi"},
 	})
 	container["imagePullPolicy"] = "IfNotPresent"
 	container["securityContext"] = map[string]any{
 		"allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": fetcher, "runAsGroup": fetcher,
-		"capabilities": map[string]any{"drop": []string{"ALL"}}, "seccompProfile": map[string]any{"type": "RuntimeDefault"},
+		"capabilities":   map[string]any{"drop": []string{"ALL"}},
+		"seccompProfile": map[string]any{"type": "RuntimeDefault"},
 	}
 	k.init, k.volumes, k.names = items(container), items(init.Volumes...), nil
 	for _, v := range init.Volumes {
@@ -137,11 +149,13 @@ func items(values ...any) (text []byte) {
 		var n yaml.Node
 		err := n.Encode(v)
 		if err == nil {
-			i := 2 * slices.IndexFunc(slices.Collect(slices.Chunk(n.Content, 2)), func(field []*yaml.Node) bool { return field[0].Value == "name" })
+			i := 2 * slices.IndexFunc(slices.Collect(slices.Chunk(n.Content, 2)),
+				func(field []*yaml.Node) bool { return field[0].Value == "name" })
 			n.Content = slices.Concat(n.Content[i:i+2], n.Content[:i], n.Content[i+2:]) // the name first
 			var item []byte
 			item, err = krm.BlockStyle(yaml.NewRNode(&n))
-			text = append(text, "- "+strings.ReplaceAll(strings.TrimSuffix(string(item), "\n"), "\n", "\n  ")+"\n"...)
+			text = append(text, "- "+strings.ReplaceAll(strings.TrimSuffix(string(item), "\n"), "\n",
+				"\n  ")+"\n"...)
 		}
 		if err != nil {
 			panic(err) // maps of strings always encode
@@ -164,12 +178,14 @@ func (k *mounted) check(o *krm.Object, pod krm.PodTemplate, root string) (findin
 		for c := range pod.Spec().Get(list).Items() {
 			name := c.Get("name")
 			if k.init != nil && name.Is(skills.Container) {
-				report(name, fmt.Sprintf("%q is the name of the container that fetches skills", skills.Container), "rename it")
+				report(name, fmt.Sprintf("%q is the name of the container that fetches skills", skills.Container),
+					"rename it")
 			}
 			for at := range c.Get("volumeMounts").Items() {
 				where := path.Clean(at.Get("mountPath").Text())
 				if list == "containers" && (where == root || strings.HasPrefix(where, root+"/")) {
-					report(at.Get("mountPath"), fmt.Sprintf("skills are mounted in %s", root), "mount yours elsewhere, or set spec.skills.path of the RenderConfig")
+					report(at.Get("mountPath"), fmt.Sprintf("skills are mounted in %s", root),
+						"mount yours elsewhere, or set spec.skills.path of the RenderConfig")
 				}
 			}
 		}

@@ -14,7 +14,8 @@ import (
 
 // Transform returns the canonical form of a JSON text. A text that has two readings is
 // an error: an object with two fields of one name, invalid UTF-8, half a surrogate
-// pair, and a number that no double holds. Numbers are doubles, as the scheme demands: integers beyond 2^53 are rounded.
+// pair, and a number that no double holds. Numbers are doubles, as the scheme demands: integers beyond
+// 2^53 are rounded.
 func Transform(text []byte) ([]byte, error) {
 	value := jsontext.Value(bytes.Clone(text))
 	if err := value.Canonicalize(); err != nil {

@@ -28,12 +28,16 @@ func (s *settings) agent(r *expand.Resource) {
 	}
 	spec := &e.agent.Spec
 	switch {
-	case spec.Type == "BYO" && spec.BYO != nil && spec.BYO.Deployment != nil && spec.BYO.Deployment.Image != "":
+	case spec.Type == "BYO" && spec.BYO != nil && spec.BYO.Deployment != nil &&
+		spec.BYO.Deployment.Image != "":
 		e.spec, e.at = spec.BYO.Deployment, "spec.byo.deployment"
 		if e.spec.ImageRegistry != "" {
-			e.error("field", e.at+".imageRegistry", "only a Declarative agent has an imageRegistry", "write it into image")
+			e.error("field", e.at+".imageRegistry", "only a Declarative agent has an imageRegistry",
+				"write it into image")
 		}
-		e.files = map[string]string{"config.json": e.json(ordered{{"model", nil}, {"description", spec.Description}, {"instruction", ""}}), "agent-card.json": agentCard(e, nil)}
+		e.files = map[string]string{"config.json": e.json(
+			ordered{{"model", nil}, {"description", spec.Description}, {"instruction", ""}}),
+			"agent-card.json": agentCard(e, nil)}
 		if spec.Sandbox != nil {
 			e.files[sandboxFile] = sandboxSettings(e)
 		}
@@ -48,9 +52,12 @@ func (s *settings) agent(r *expand.Resource) {
 			e.error("field", e.at, "only a BYO agent has image, cmd, args and workingDir", "remove them")
 		}
 		declare(e, spec.Declarative)
-	case e.FollowsFrom(e.Misread, "spec") && (spec.Type == "Declarative" || spec.Type == ""): // spec.declarative may be what is written wrong
+	// spec.declarative may be what is written wrong
+	case e.FollowsFrom(e.Misread, "spec") && (spec.Type == "Declarative" || spec.Type == ""):
 	default:
-		e.error("type", "spec.type", "neither a Declarative agent with spec.declarative nor a BYO agent with spec.byo", "correct spec.type")
+		e.error("type", "spec.type",
+			"neither a Declarative agent with spec.declarative nor a BYO agent with spec.byo",
+			"correct spec.type")
 	}
 	if e.spec != nil {
 		e.check()
@@ -72,9 +79,10 @@ type expander struct {
 	env    []any
 	filled []any // environment whose values go into the files at start
 
-	skillsConfig    string            // of the init container, "" for none
-	skills          map[string]string // images of skills, as annotations: what verifies images finds them there
-	isolated        bool              // runs code in a sandbox
+	skillsConfig string // of the init container, "" for none
+	// images of skills, as annotations: what verifies images finds them there
+	skills          map[string]string
+	isolated        bool // runs code in a sandbox
 	volumes, mounts []any
 }
 
@@ -95,7 +103,8 @@ func (e *expander) check() {
 	for i, c := range e.spec.ExtraContainers {
 		name, _ := c["name"].(string)
 		if name == "" || name == "kagent" || seen[name] {
-			e.error("container", fmt.Sprintf("%s.extraContainers[%d].name", e.at, i), "a further container needs a name of its own, and not kagent", "rename it")
+			e.error("container", fmt.Sprintf("%s.extraContainers[%d].name", e.at, i),
+				"a further container needs a name of its own, and not kagent", "rename it")
 		}
 		seen[name] = true
 	}
@@ -108,16 +117,20 @@ func (e *expander) check() {
 func declare(e *expander, d *declarative) {
 	const at = "spec.declarative"
 	if d.Runtime != "" && d.Runtime != "python" && d.Runtime != "go" {
-		e.error("runtime", at+".runtime", fmt.Sprintf("%q is not a runtime", krm.Shown(d.Runtime)), "write python or go")
+		e.error("runtime", at+".runtime", fmt.Sprintf("%q is not a runtime", krm.Shown(d.Runtime)),
+			"write python or go")
 	}
 	instruction := d.SystemMessage
 	if d.SystemMessageFrom != nil {
 		if instruction != "" {
-			e.error("two-messages", at+".systemMessageFrom", "both systemMessage and systemMessageFrom", "keep one of them")
+			e.error("two-messages", at+".systemMessageFrom", "both systemMessage and systemMessageFrom",
+				"keep one of them")
 		}
 		instruction = e.fill(*d.SystemMessageFrom, at+".systemMessageFrom")
 		if d.PromptTemplate != nil && len(e.filled) > 0 {
-			e.error("unsupported", at+".promptTemplate", "a template is rendered from texts of the package only: nothing is read from Secrets", "write the message into systemMessage, or add its ConfigMap to the package")
+			e.error("unsupported", at+".promptTemplate",
+				"a template is rendered from texts of the package only: nothing is read from Secrets",
+				"write the message into systemMessage, or add its ConfigMap to the package")
 		}
 	}
 	model := e.model(d.ModelConfig, at+".modelConfig")
@@ -128,7 +141,8 @@ func declare(e *expander, d *declarative) {
 	if d.PromptTemplate != nil && len(d.PromptTemplate.DataSources) > 0 && !e.Failed() {
 		instruction = promptOf(e, d, instruction, toolNames(http), toolNames(sse))
 	}
-	config := ordered{{"model", model.config}, {"description", e.agent.Spec.Description}, {"instruction", instruction}}
+	config := ordered{{"model", model.config}, {"description", e.agent.Spec.Description},
+		{"instruction", instruction}}
 	config.set("http_tools", http)
 	config.set("sse_tools", sse)
 	config.set("remote_agents", remote)
@@ -152,7 +166,8 @@ func remember(e *expander, config *ordered, d *declarative, model *modelUse) {
 		memory := ordered{}
 		memory.set("ttl_days", m.TTLDays)
 		if m.ModelConfig == "" {
-			e.error("no-model", at+".memory.modelConfig", "memory needs a model for its vectors", "name a ModelConfig")
+			e.error("no-model", at+".memory.modelConfig", "memory needs a model for its vectors",
+				"name a ModelConfig")
 		} else if use := e.model(m.ModelConfig, at+".memory.modelConfig"); use != nil {
 			embedding := ordered{{"provider", use.typ}, {"model", use.name}}
 			if url := use.config.get("base_url"); url != nil {
@@ -174,7 +189,8 @@ func remember(e *expander, config *ordered, d *declarative, model *modelUse) {
 	all := ordered{}
 	if c := d.Context.Compaction; c != nil {
 		five, two := 5, 2
-		compaction := ordered{{"compaction_interval", *cmp.Or(c.CompactionInterval, &five)}, {"overlap_size", *cmp.Or(c.OverlapSize, &two)}}
+		compaction := ordered{{"compaction_interval", *cmp.Or(c.CompactionInterval, &five)},
+			{"overlap_size", *cmp.Or(c.OverlapSize, &two)}}
 		if s := c.Summarizer; s != nil {
 			use := model
 			if s.ModelConfig != "" && s.ModelConfig != d.ModelConfig {
@@ -215,7 +231,8 @@ func agentCard(e *expander, d *declarative) string {
 		return ordered{{"url", url}, {"protocolBinding", "JSONRPC"}, {"protocolVersion", version}}
 	}
 	spec := &e.agent.Spec
-	card := ordered{{"defaultInputModes", modes}, {"defaultOutputModes", modes}, {"description", spec.Description}}
+	card := ordered{{"defaultInputModes", modes}, {"defaultOutputModes", modes},
+		{"description", spec.Description}}
 	card.set("documentationUrl", spec.DocumentationURL)
 	card.set("iconUrl", spec.IconURL)
 	card.add("name", identifier(e.Name))
@@ -232,7 +249,8 @@ func agentCard(e *expander, d *declarative) string {
 	case err != nil:
 		e.error("field", "spec", err.Error(), "")
 	case !known:
-		e.Report(krm.Warning, "kagent-agent/card", "", "the lock has no signature of this agent's card", "run `armature card sign`")
+		e.Report(krm.Warning, "kagent-agent/card", "", "the lock has no signature of this agent's card",
+			"run `armature card sign`")
 	}
 	return string(signed)
 }

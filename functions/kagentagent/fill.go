@@ -20,12 +20,14 @@ func (e *expander) fill(from valueSource, field string) string {
 	if o := e.Read("ConfigMap", e.Namespace, from.Name); o != nil && from.Type == "ConfigMap" {
 		value, found := e.texts(o, "value-source", field)[from.Key]
 		if !found && !e.Failed() {
-			e.error("value-source", field, fmt.Sprintf("%s has no text %q", o.Ref, krm.Shown(from.Key)), "correct the key, or add it to the ConfigMap")
+			e.error("value-source", field, fmt.Sprintf("%s has no text %q", o.Ref, krm.Shown(from.Key)),
+				"correct the key, or add it to the ConfigMap")
 		}
 		return value
 	}
 	name := fmt.Sprintf("ARMATURE_VALUE_%d", len(e.filled))
-	e.filled = append(e.filled, object{"name": name, "valueFrom": object{ref: object{"name": from.Name, "key": from.Key}}})
+	e.filled = append(e.filled,
+		object{"name": name, "valueFrom": object{ref: object{"name": from.Name, "key": from.Key}}})
 	return "$(" + name + ")" // which Flux does not replace, as it would ${NAME}
 }
 
@@ -87,9 +89,10 @@ func fillContainer(e *expander, resources any) object {
 		}
 	}
 	return object{
-		"name": "config", "image": e.pythonImage(), "imagePullPolicy": pullPolicy(e.spec.ImagePullPolicy), "resources": resources,
-		"command": append([]string{"python3", "-c", fillScript}, slices.Sorted(maps.Keys(e.files))...),
-		"env":     e.filled, "securityContext": security,
+		"name": "config", "image": e.pythonImage(), "imagePullPolicy": pullPolicy(e.spec.ImagePullPolicy),
+		"resources": resources,
+		"command":   append([]string{"python3", "-c", fillScript}, slices.Sorted(maps.Keys(e.files))...),
+		"env":       e.filled, "securityContext": security,
 		"volumeMounts": []any{
 			object{"name": "config-template", "mountPath": "/config-template", "readOnly": true},
 			object{"name": "config", "mountPath": "/config"},

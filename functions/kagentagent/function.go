@@ -16,12 +16,14 @@ const function = "kagent-agent"
 func Function() contract.Function {
 	groups := []contract.Group{{Name: group, Open: true}}
 	kind := func(name, version string, use contract.Use, fields any) contract.Kind {
-		return contract.Kind{Name: name, Groups: groups, Versions: []string{version}, Use: use, Fields: fields, Config: "spec.kagent", Shared: name != "Agent"}
+		return contract.Kind{Name: name, Groups: groups, Versions: []string{version}, Use: use,
+			Fields: fields, Config: "spec.kagent", Shared: name != "Agent"}
 	}
 	return contract.Function{
-		Name:    function,
-		Summary: "expand kagent's Agent, ModelConfig and MCPServer, with references in place of the values of Secrets",
-		Page:    page,
+		Name: function,
+		Summary: "expand kagent's Agent, ModelConfig and MCPServer, with references in place of the " +
+			"values of Secrets",
+		Page: page,
 		Kinds: []contract.Kind{
 			kind("Agent", "v1alpha2", contract.Expands, agent{}),
 			kind("ModelConfig", "v1alpha2", contract.Expands, modelConfig{}),

@@ -52,7 +52,8 @@ func (o ordered) get(key string) any {
 // set adds a value that is not empty, and no number below zero.
 func (o *ordered) set(key string, value any) {
 	v := reflect.ValueOf(value)
-	if !v.IsZero() && !((v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0) && !(v.CanInt() && v.Int() < 0) {
+	if !v.IsZero() && !((v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0) &&
+		!(v.CanInt() && v.Int() < 0) {
 		o.add(key, value)
 	}
 }

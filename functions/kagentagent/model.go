@@ -22,14 +22,17 @@ func (e *expander) model(name, at string) *modelUse {
 	name = cmp.Or(name, defaultModel)
 	if ns, rest, found := strings.Cut(name, "/"); found {
 		if ns != e.Namespace {
-			e.error("no-model", at, "a ModelConfig is in the namespace of its agent, which alone can read its Secret", "name one of that namespace")
+			e.error("no-model", at,
+				"a ModelConfig is in the namespace of its agent, which alone can read its Secret",
+				"name one of that namespace")
 			return nil
 		}
 		name = rest
 	}
 	o := e.Find(group, "ModelConfig", e.Namespace, name)
 	if o == nil {
-		e.error("no-model", at, fmt.Sprintf("the package has no ModelConfig %s", name), "add it to the package: the agent's configuration is made from it")
+		e.error("no-model", at, fmt.Sprintf("the package has no ModelConfig %s", name),
+			"add it to the package: the agent's configuration is made from it")
 		return nil
 	}
 	var m modelConfig
@@ -42,7 +45,8 @@ func (e *expander) model(name, at string) *modelUse {
 	}
 	u := &modelUse{typ: p.typ, name: m.Spec.Model}
 	if p.goOnly && !e.goRuntime() {
-		e.error("runtime", at, fmt.Sprintf("models of %s need the runtime go", p.name), "set spec.declarative.runtime: go")
+		e.error("runtime", at, fmt.Sprintf("models of %s need the runtime go", p.name),
+			"set spec.declarative.runtime: go")
 	}
 	u.mountCA(m.Spec.TLS)
 	u.key(&m.Spec, p.key)
@@ -68,16 +72,19 @@ func (e *expander) take(u *modelUse, at string) {
 		case i < 0:
 			e.env = append(e.env, v)
 		case fmt.Sprint(e.env[i]) != fmt.Sprint(v):
-			e.error("two-models", at, fmt.Sprintf("two models of the agent need different values of %s", v["name"]), "give both the same Secret, or choose models of different providers")
+			e.error("two-models", at, fmt.Sprintf("two models of the agent need different values of %s",
+				v["name"]), "give both the same Secret, or choose models of different providers")
 		}
 	}
 	for i, v := range u.volumes {
-		j := slices.IndexFunc(e.volumes, func(have any) bool { return have.(object)["name"] == v.(object)["name"] })
+		j := slices.IndexFunc(e.volumes,
+			func(have any) bool { return have.(object)["name"] == v.(object)["name"] })
 		switch {
 		case j < 0:
 			e.volumes, e.mounts = append(e.volumes, v), append(e.mounts, u.mounts[i])
 		case fmt.Sprint(e.volumes[j]) != fmt.Sprint(v):
-			e.error("two-models", at, fmt.Sprintf("two models of the agent need different Secrets as %s", v.(object)["name"]), "give both the same Secret")
+			e.error("two-models", at, fmt.Sprintf("two models of the agent need different Secrets as %s",
+				v.(object)["name"]), "give both the same Secret")
 		}
 	}
 }
@@ -98,7 +105,8 @@ func (s *settings) modelConfig(r *expand.Resource) {
 		for _, p := range providers {
 			names = append(names, p.name)
 		}
-		fail("unsupported", "spec.provider", fmt.Sprintf("the provider %q is not expanded", krm.Shown(m.Spec.Provider)),
+		fail("unsupported", "spec.provider",
+			fmt.Sprintf("the provider %q is not expanded", krm.Shown(m.Spec.Provider)),
 			"choose from "+strings.Join(names, ", ")+", or use a BYO agent")
 		return
 	}
@@ -106,10 +114,12 @@ func (s *settings) modelConfig(r *expand.Resource) {
 		fail("no-model", "spec.model", "a ModelConfig names its model", "set spec.model")
 	}
 	if m.Spec.APIKeySecret != "" && m.Spec.APIKeySecretKey == "" && !p.keyless {
-		fail("api-key", "spec.apiKeySecretKey", "apiKeySecret without apiKeySecretKey", "set it to the key in the Secret")
+		fail("api-key", "spec.apiKeySecretKey", "apiKeySecret without apiKeySecretKey",
+			"set it to the key in the Secret")
 	}
 	if m.Spec.APIKeySecret == "" && m.Spec.APIKeySecretKey != "" {
-		fail("api-key", "spec.apiKeySecret", "apiKeySecretKey without apiKeySecret", "set it to the name of the Secret")
+		fail("api-key", "spec.apiKeySecret", "apiKeySecretKey without apiKeySecret",
+			"set it to the name of the Secret")
 	}
 	if m.Spec.APIKeySecret != "" && m.Spec.APIKeyPassthrough {
 		fail("api-key", "spec.apiKeyPassthrough", "both apiKeySecret and apiKeyPassthrough", "keep one of them")
@@ -120,7 +130,8 @@ func (s *settings) modelConfig(r *expand.Resource) {
 			continue
 		}
 		if other.name != p.name {
-			fail("provider", "spec", fmt.Sprintf("settings of %s, but the provider is another", other.name), "correct spec.provider")
+			fail("provider", "spec", fmt.Sprintf("settings of %s, but the provider is another", other.name),
+				"correct spec.provider")
 		}
 		checkNumbers(other.field(), settings.Elem(), fail)
 	}
@@ -129,25 +140,31 @@ func (s *settings) modelConfig(r *expand.Resource) {
 	}
 	m.Spec.TLS.check(fail)
 	if t := m.Spec.OpenAI; t != nil && t.TokenExchange != nil {
-		if x := t.TokenExchange; x.Type != "GDCHServiceAccount" || x.GDCHServiceAccount == nil || x.GDCHServiceAccount.Audience == "" {
-			fail("exchange", "spec.openAI.tokenExchange", "a token exchange needs type GDCHServiceAccount and gdchServiceAccount.audience", "set both")
+		if x := t.TokenExchange; x.Type != "GDCHServiceAccount" || x.GDCHServiceAccount == nil ||
+			x.GDCHServiceAccount.Audience == "" {
+			fail("exchange", "spec.openAI.tokenExchange",
+				"a token exchange needs type GDCHServiceAccount and gdchServiceAccount.audience", "set both")
 		}
 		if m.Spec.APIKeySecret == "" {
-			fail("exchange", "spec.apiKeySecret", "a token exchange needs the Secret with the service account", "set apiKeySecret and apiKeySecretKey")
+			fail("exchange", "spec.apiKeySecret", "a token exchange needs the Secret with the service account",
+				"set apiKeySecret and apiKeySecretKey")
 		}
 	}
 	if f := m.Spec.Foundry; f != nil && f.Endpoint == "" {
 		fail("endpoint", "spec.foundry.endpoint", "no endpoint", "set it: an endpointFrom is not read")
 	}
 	if a := m.Spec.AzureOpenAI; a != nil && a.AzureADToken != "" {
-		r.Report(krm.Warning, "kagent-agent/token", "spec.azureOpenAI.azureAdToken", "the token is in the manifest, and in the Deployment of each agent that names this model",
+		r.Report(krm.Warning, "kagent-agent/token", "spec.azureOpenAI.azureAdToken",
+			"the token is in the manifest, and in the Deployment of each agent that names this model",
 			"remove it, and give the agents AZURE_AD_TOKEN from a Secret in spec.declarative.deployment.env")
 	}
-	for field, v := range map[string]*vertex{"spec.geminiVertexAI": m.Spec.GeminiVertexAI, "spec.anthropicVertexAI": m.Spec.AnthropicVertexAI} {
+	for field, v := range map[string]*vertex{"spec.geminiVertexAI": m.Spec.GeminiVertexAI,
+		"spec.anthropicVertexAI": m.Spec.AnthropicVertexAI} {
 		if v == nil {
 			continue
 		}
-		for _, name := range []string{"temperature", "topP", "topK", "stopSequences", "maxOutputTokens", "candidateCount", "responseMimeType", "maxTokens"} {
+		for _, name := range []string{"temperature", "topP", "topK", "stopSequences", "maxOutputTokens",
+			"candidateCount", "responseMimeType", "maxTokens"} {
 			if r.Has(field + "." + name) {
 				r.Report(krm.Info, "kagent-agent/ignored", field+"."+name, "kagent ignores this field", "")
 			}
@@ -164,7 +181,8 @@ func checkNumbers(at string, settings reflect.Value, fail func(rule, field, mess
 		}
 		value := settings.Field(i).String()
 		if f, err := strconv.ParseFloat(value, 64); err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-			fail("number", at+"."+jsonName(field), fmt.Sprintf("%q is not a number", krm.Shown(value)), `write it as "0.7"`)
+			fail("number", at+"."+jsonName(field), fmt.Sprintf("%q is not a number", krm.Shown(value)),
+				`write it as "0.7"`)
 		}
 	}
 }

@@ -59,9 +59,11 @@ func (e *expander) description() map[string]string {
 
 // build adds the objects.
 func build(e *expander) {
-	account, annotations := cmp.Or(e.spec.ServiceAccountName, e.account), expand.Annotations(e.agent.Annotations)
+	account, annotations := cmp.Or(e.spec.ServiceAccountName, e.account),
+		expand.Annotations(e.agent.Annotations)
 	if e.spec.ServiceAccountName != "" && e.spec.ServiceAccountConfig != nil {
-		e.error("two-accounts", e.at+".serviceAccountConfig", "both serviceAccountName and serviceAccountConfig", "keep one of them")
+		e.error("two-accounts", e.at+".serviceAccountConfig",
+			"both serviceAccountName and serviceAccountConfig", "keep one of them")
 	}
 	if account == "" || account == e.Name {
 		account = e.Name
@@ -69,26 +71,32 @@ func build(e *expander) {
 		if c == nil {
 			c = &accountConfig{}
 		}
-		e.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: e.Name, Labels: merged(e.labelSet(), c.Labels), Annotations: merged(annotations, c.Annotations)})
+		e.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: e.Name,
+			Labels: merged(e.labelSet(), c.Labels), Annotations: merged(annotations, c.Annotations)})
 	}
 	if e.files != nil {
-		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name, Labels: e.labelSet(), Annotations: annotations, Body: object{"data": e.files}})
+		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name, Labels: e.labelSet(),
+			Annotations: annotations, Body: object{"data": e.files}})
 	}
 	if e.skillsConfig != "" {
-		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name + skillsSuffix, Labels: e.labelSet(), Annotations: e.skills, Body: object{"data": object{fetch.ConfigFile: e.skillsConfig}}})
+		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name + skillsSuffix,
+			Labels: e.labelSet(), Annotations: e.skills,
+			Body: object{"data": object{fetch.ConfigFile: e.skillsConfig}}})
 	}
 	e.Add(expand.Object{
 		APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name, Body: object{"spec": deployment(e, account)},
-		Labels: merged(e.labelSet(), e.optIn()), Annotations: merged(annotations, e.description(), e.spec.DeploymentAnnotations),
+		Labels:      merged(e.labelSet(), e.optIn()),
+		Annotations: merged(annotations, e.description(), e.spec.DeploymentAnnotations),
 	})
 	http := object{"name": "http", "port": port, "targetPort": port}
 	d := e.agent.Spec.Declarative
 	if card := d != nil && d.A2AConfig != nil; card || e.agent.Spec.Type == "BYO" {
 		http["appProtocol"] = "kgateway.dev/a2a"
 	}
-	e.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: e.Name, Labels: e.labelSet(), Annotations: annotations, Body: object{"spec": object{
-		"selector": e.selector(), "ports": []any{http},
-	}}})
+	e.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: e.Name, Labels: e.labelSet(),
+		Annotations: annotations, Body: object{"spec": object{
+			"selector": e.selector(), "ports": []any{http},
+		}}})
 }
 
 func deployment(e *expander, account string) object {
@@ -108,7 +116,8 @@ func deployment(e *expander, account string) object {
 	}
 	spec := object{
 		"selector": object{"matchLabels": e.selector()},
-		"strategy": object{"type": "RollingUpdate", "rollingUpdate": object{"maxSurge": 1, "maxUnavailable": 0}},
+		"strategy": object{"type": "RollingUpdate",
+			"rollingUpdate": object{"maxSurge": 1, "maxUnavailable": 0}},
 		"template": object{"metadata": metadata, "spec": podOf(e, account)},
 	}
 	set(spec, object{"replicas": e.spec.Replicas})
@@ -136,9 +145,12 @@ func podOf(e *expander, account string) object {
 		inits, volumes = append(inits, init), append(volumes, more...)
 		mounts = append(mounts, object{"name": "kagent-skills", "mountPath": "/skills", "readOnly": true})
 	}
-	token := object{"serviceAccountToken": object{"audience": "kagent", "expirationSeconds": 3600, "path": "kagent-token"}}
-	pod["volumes"] = append(volumes, object{"name": "kagent-token", "projected": object{"sources": []any{token}}})
-	container["volumeMounts"] = append(mounts, object{"name": "kagent-token", "mountPath": "/var/run/secrets/tokens"})
+	token := object{"serviceAccountToken": object{"audience": "kagent", "expirationSeconds": 3600,
+		"path": "kagent-token"}}
+	pod["volumes"] = append(volumes,
+		object{"name": "kagent-token", "projected": object{"sources": []any{token}}})
+	container["volumeMounts"] = append(mounts,
+		object{"name": "kagent-token", "mountPath": "/var/run/secrets/tokens"})
 	containers := []any{container}
 	for _, c := range e.spec.ExtraContainers {
 		containers = append(containers, c)
@@ -215,7 +227,8 @@ func pullPolicy(author string) string { return cmp.Or(author, "IfNotPresent") }
 
 // defaultResources are those of containers that say none.
 func defaultResources() object {
-	return object{"requests": object{"cpu": "100m", "memory": "384Mi"}, "limits": object{"cpu": "2", "memory": "1Gi"}}
+	return object{"requests": object{"cpu": "100m", "memory": "384Mi"},
+		"limits": object{"cpu": "2", "memory": "1Gi"}}
 }
 
 func containerOf(e *expander) object {
@@ -224,7 +237,8 @@ func containerOf(e *expander) object {
 		controller = override
 	}
 	env := append(append(append([]any{}, e.spec.Env...), e.env...),
-		object{"name": "KAGENT_NAMESPACE", "valueFrom": object{"fieldRef": object{"fieldPath": "metadata.namespace"}}},
+		object{"name": "KAGENT_NAMESPACE",
+			"valueFrom": object{"fieldRef": object{"fieldPath": "metadata.namespace"}}},
 		object{"name": "KAGENT_NAME", "value": e.Name},
 		object{"name": "KAGENT_URL", "value": controller})
 	if e.skillsConfig != "" {
@@ -233,7 +247,8 @@ func containerOf(e *expander) object {
 	if e.files[sandboxFile] != "" {
 		env = append(env, object{"name": "KAGENT_SRT_SETTINGS_PATH", "value": "/config/" + sandboxFile})
 	}
-	probe := object{"httpGet": object{"path": "/.well-known/agent-card.json", "port": "http"}, "initialDelaySeconds": 15, "periodSeconds": 15, "timeoutSeconds": 15}
+	probe := object{"httpGet": object{"path": "/.well-known/agent-card.json", "port": "http"},
+		"initialDelaySeconds": 15, "periodSeconds": 15, "timeoutSeconds": 15}
 	if e.goRuntime() {
 		probe["initialDelaySeconds"], probe["periodSeconds"], probe["timeoutSeconds"] = 1, 1, 5
 	}
@@ -248,7 +263,8 @@ func containerOf(e *expander) object {
 	if e.spec.WorkingDir != "" {
 		c["workingDir"] = e.spec.WorkingDir
 	}
-	set(c, object{"command": command(e.spec.Cmd), "args": e.spec.Args, "envFrom": e.spec.EnvFrom, "resources": e.spec.Resources, "securityContext": e.securityContext()})
+	set(c, object{"command": command(e.spec.Cmd), "args": e.spec.Args, "envFrom": e.spec.EnvFrom,
+		"resources": e.spec.Resources, "securityContext": e.securityContext()})
 	return c
 }
 

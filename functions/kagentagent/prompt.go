@@ -39,7 +39,8 @@ func promptOf(e *expander, d *declarative, message string, tools ...[]string) st
 		err = t.list(tree.Root, t.fields)
 	}
 	if err != nil {
-		e.error("prompt", "spec.declarative.systemMessage", err.Error(), "correct the template, or write its text without one")
+		e.error("prompt", "spec.declarative.systemMessage", err.Error(),
+			"correct the template, or write its text without one")
 		return ""
 	}
 	return t.out.String()
@@ -53,13 +54,15 @@ func readSource(e *expander, source promptSource, at string, texts map[string]st
 	}
 	o := e.Read("ConfigMap", e.Namespace, source.Name)
 	if o == nil {
-		e.error("prompt", at, fmt.Sprintf("the package has no ConfigMap %s", krm.Shown(source.Name)), "add it to the package: the agent's instruction is made from it")
+		e.error("prompt", at, fmt.Sprintf("the package has no ConfigMap %s", krm.Shown(source.Name)),
+			"add it to the package: the agent's instruction is made from it")
 		return
 	}
 	name := cmp.Or(source.Alias, source.Name)
 	for key, text := range e.texts(o, "prompt", at) {
 		if _, twice := texts[name+"/"+key]; twice {
-			e.error("prompt", at, fmt.Sprintf("a second text %s/%s", krm.Shown(name), krm.Shown(key)), "give one of the sources an alias")
+			e.error("prompt", at, fmt.Sprintf("a second text %s/%s", krm.Shown(name), krm.Shown(key)),
+				"give one of the sources an alias")
 			return
 		}
 		texts[name+"/"+key] = text
@@ -156,7 +159,9 @@ func (t *prompter) branch(b *parse.BranchNode, dot any) error {
 	case err != nil:
 		return err
 	case b.NodeType == parse.NodeRange && (!isList || t.ranging):
-		return fmt.Errorf("%s: only a range over .ToolNames or .SkillNames, and not inside another, is expanded", krm.Shown(b.Pipe.String()))
+		return fmt.Errorf(
+			"%s: only a range over .ToolNames or .SkillNames, and not inside another, is expanded",
+			krm.Shown(b.Pipe.String()))
 	case isList && len(list) == 0 || value == "":
 		return t.list(b.ElseList, dot)
 	case b.NodeType == parse.NodeWith:
@@ -176,7 +181,8 @@ func (t *prompter) branch(b *parse.BranchNode, dot any) error {
 
 // value is that of an action: a field, the dot, or an included text.
 func (t *prompter) value(p *parse.PipeNode, dot any) (any, error) {
-	other := fmt.Errorf("%s is not expanded: only fields such as .AgentName, and include", krm.Shown(p.String()))
+	other := fmt.Errorf("%s is not expanded: only fields such as .AgentName, and include",
+		krm.Shown(p.String()))
 	if len(p.Decl) > 0 || len(p.Cmds) != 1 {
 		return nil, other
 	}

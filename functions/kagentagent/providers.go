@@ -36,12 +36,14 @@ type provider struct {
 // providers are sorted by name. A ModelConfig that names none is OpenAI's.
 var providers = []provider{
 	{name: "Anthropic", typ: "anthropic", key: "ANTHROPIC_API_KEY"},
-	{name: "AnthropicVertexAI", typ: "gemini_anthropic", required: true, use: func(m *modelSpec, u *modelUse) { useVertex(m, u, m.AnthropicVertexAI, "") }},
+	{name: "AnthropicVertexAI", typ: "gemini_anthropic", required: true,
+		use: func(m *modelSpec, u *modelUse) { useVertex(m, u, m.AnthropicVertexAI, "") }},
 	{name: "AzureOpenAI", typ: "azure_openai", key: "AZURE_OPENAI_API_KEY", required: true, use: useAzure},
 	{name: "Bedrock", typ: "bedrock", required: true, keyless: true, use: useBedrock},
 	{name: "Foundry", typ: "foundry", key: "FOUNDRY_API_KEY", required: true, goOnly: true, use: useFoundry},
 	{name: "Gemini", typ: "gemini", key: "GOOGLE_API_KEY"},
-	{name: "GeminiVertexAI", typ: "gemini_vertex_ai", required: true, use: func(m *modelSpec, u *modelUse) { useVertex(m, u, m.GeminiVertexAI, "true") }},
+	{name: "GeminiVertexAI", typ: "gemini_vertex_ai", required: true,
+		use: func(m *modelSpec, u *modelUse) { useVertex(m, u, m.GeminiVertexAI, "true") }},
 	{name: "Ollama", typ: "ollama", required: true, use: useOllama},
 	{name: "OpenAI", typ: "openai", use: useOpenAI},
 	{name: "SAPAICore", typ: "sap_ai_core", required: true, keyless: true, use: useSAP},
@@ -141,7 +143,8 @@ func useOpenAI(m *modelSpec, u *modelUse) {
 		u.key(m, "OPENAI_API_KEY")
 	} else if t.GDCHServiceAccount != nil { // its Secret is a file, not a variable
 		u.config.add("token_exchange", ordered{{"type", t.Type}, {"gdch_service_account", ordered{
-			{"service_account_path", "/gdch-creds/" + m.APIKeySecretKey}, {"audience", t.GDCHServiceAccount.Audience},
+			{"service_account_path", "/gdch-creds/" + m.APIKeySecretKey},
+			{"audience", t.GDCHServiceAccount.Audience},
 		}}})
 		u.mount("gdch-creds", m.APIKeySecret, "/gdch-creds", true)
 	}
@@ -161,7 +164,8 @@ func useAzure(m *modelSpec, u *modelUse) {
 
 func useFoundry(m *modelSpec, u *modelUse) {
 	s := m.Foundry
-	u.azure = ordered{{"endpoint", s.Endpoint}, {"deployment", s.Deployment}, {"api_version", cmp.Or(s.APIVersion, "2024-10-21")}}
+	u.azure = ordered{{"endpoint", s.Endpoint}, {"deployment", s.Deployment},
+		{"api_version", cmp.Or(s.APIVersion, "2024-10-21")}}
 	for i, name := range []string{"FOUNDRY_ENDPOINT", "FOUNDRY_DEPLOYMENT", "FOUNDRY_API_VERSION"} {
 		u.value(name, u.azure[i].value.(string))
 	}
@@ -191,7 +195,8 @@ func useVertex(m *modelSpec, u *modelUse, s *vertex, gemini string) {
 func useBedrock(m *modelSpec, u *modelUse) {
 	u.value("AWS_REGION", m.Bedrock.Region)
 	if m.APIKeySecret != "" && !m.APIKeyPassthrough {
-		for _, name := range []string{"AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} {
+		for _, name := range []string{"AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID",
+			"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} {
 			u.secret(name, m, name, true)
 		}
 	}
@@ -250,6 +255,7 @@ func (t *tlsConfig) check(fail func(rule, field, message, hint string)) {
 	case t.DisableSystemCAs && !t.DisableVerify && t.CACertSecretRef == "":
 		fail("tls", "spec.tls.disableSystemCAs", "no CA is trusted", "set caCertSecretRef and caCertSecretKey")
 	case t.CACertSecretKey != "" && strings.ContainsAny(t.CACertSecretKey, "/\\"):
-		fail("tls", "spec.tls.caCertSecretKey", "a path is not a key of a Secret", "set the key alone, "+krm.Shown("ca.crt"))
+		fail("tls", "spec.tls.caCertSecretKey", "a path is not a key of a Secret",
+			"set the key alone, "+krm.Shown("ca.crt"))
 	}
 }

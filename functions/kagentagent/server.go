@@ -37,14 +37,17 @@ func (s *settings) server(r *expand.Resource) {
 	d := &m.Spec.Deployment
 	image := cmp.Or(d.Image, commandImages[d.Cmd])
 	if image == "" {
-		fail("no-image", "spec.deployment", "no image", "set spec.deployment.image, or run the server with uvx or npx")
+		fail("no-image", "spec.deployment", "no image",
+			"set spec.deployment.image, or run the server with uvx or npx")
 	}
 	d.Port = cmp.Or(d.Port, defaultServerPort)
 	if d.Port < 1 || d.Port > 65535 {
-		fail("port", "spec.deployment.port", fmt.Sprintf("%d is not a port", d.Port), "set it to the port of the server")
+		fail("port", "spec.deployment.port", fmt.Sprintf("%d is not a port", d.Port),
+			"set it to the port of the server")
 	}
 	if d.ServiceAccount != nil && d.ServiceAccountName != "" {
-		fail("two-accounts", "spec.deployment.serviceAccount", "both serviceAccount and serviceAccountName", "keep one of them")
+		fail("two-accounts", "spec.deployment.serviceAccount", "both serviceAccount and serviceAccountName",
+			"keep one of them")
 	}
 	r.CheckReplicas(function, "spec.deployment.replicas", d.Replicas)
 	if d.Image != "" {
@@ -54,7 +57,8 @@ func (s *settings) server(r *expand.Resource) {
 	target := object{"name": r.Name}
 	switch {
 	case stdio && d.Cmd == "":
-		fail("no-command", "spec.deployment.cmd", "a server on standard streams needs a command", "set spec.deployment.cmd")
+		fail("no-command", "spec.deployment.cmd", "a server on standard streams needs a command",
+			"set spec.deployment.cmd")
 	case stdio:
 		run := object{"cmd": d.Cmd, "args": d.Args}
 		if values := plainValues(d.Env); len(values) > 0 {
@@ -62,19 +66,23 @@ func (s *settings) server(r *expand.Resource) {
 		}
 		target["stdio"] = run
 	case m.Spec.TransportType != "http":
-		fail("transport", "spec.transportType", fmt.Sprintf("%q is not a transport", m.Spec.TransportType), "use stdio or http")
+		fail("transport", "spec.transportType", fmt.Sprintf("%q is not a transport", m.Spec.TransportType),
+			"use stdio or http")
 	case m.Spec.HTTPTransport == nil || m.Spec.HTTPTransport.TargetPort == 0:
-		fail("transport", "spec.httpTransport.targetPort", "no target port", "set it to the port on which the server listens")
+		fail("transport", "spec.httpTransport.targetPort", "no target port",
+			"set it to the port on which the server listens")
 	default:
 		if m.Spec.HTTPTransport.TargetPort != d.Port {
 			r.Report(krm.Warning, "kagent-agent/port", "spec.httpTransport.targetPort",
-				fmt.Sprintf("the server listens on %d, and its Service leads to %d, where nothing listens", m.Spec.HTTPTransport.TargetPort, d.Port),
+				fmt.Sprintf("the server listens on %d, and its Service leads to %d, where nothing listens",
+					m.Spec.HTTPTransport.TargetPort, d.Port),
 				"set spec.deployment.port to the same: a server of the transport http has no gateway before it")
 		}
 		if m.Spec.HTTPTransport.TLS != nil {
 			r.Report(krm.Info, "kagent-agent/ignored", "spec.httpTransport.tls", "kmcp ignores this field", "")
 		}
-		target["sse"] = object{"host": "localhost", "port": m.Spec.HTTPTransport.TargetPort, "path": m.Spec.HTTPTransport.Path}
+		target["sse"] = object{"host": "localhost", "port": m.Spec.HTTPTransport.TargetPort,
+			"path": m.Spec.HTTPTransport.Path}
 	}
 	env := environment(r, d.Env)
 	if r.Failed() {
@@ -98,9 +106,11 @@ func (s *settings) buildServer(r *expand.Resource, m *mcpServer, image, config s
 		if c == nil {
 			c = &accountConfig{}
 		}
-		r.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: r.Name, Labels: merged(labels, c.Labels), Annotations: c.Annotations})
+		r.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: r.Name,
+			Labels: merged(labels, c.Labels), Annotations: c.Annotations})
 	}
-	r.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: r.Name, Labels: labels, Body: object{"data": map[string]string{"local.yaml": config}}})
+	r.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: r.Name, Labels: labels,
+		Body: object{"data": map[string]string{"local.yaml": config}}})
 	sum := sha256.Sum256([]byte(config))
 	metadata := object{
 		"labels":      merged(labels, d.Labels, selector),
@@ -111,11 +121,14 @@ func (s *settings) buildServer(r *expand.Resource, m *mcpServer, image, config s
 		"template": object{"metadata": metadata, "spec": serverPod(r.Name, &m.Spec, image, env)},
 	}
 	set(spec, object{"replicas": d.Replicas})
-	r.Add(expand.Object{APIVersion: "apps/v1", Kind: "Deployment", Name: r.Name, Labels: labels, Body: object{"spec": spec}})
-	http := object{"name": "http", "protocol": "TCP", "port": d.Port, "targetPort": d.Port, "appProtocol": "kgateway.dev/mcp"}
-	r.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: r.Name, Labels: labels, Body: object{"spec": object{
-		"selector": selector, "ports": []any{http},
-	}}})
+	r.Add(expand.Object{APIVersion: "apps/v1", Kind: "Deployment", Name: r.Name, Labels: labels,
+		Body: object{"spec": spec}})
+	http := object{"name": "http", "protocol": "TCP", "port": d.Port, "targetPort": d.Port,
+		"appProtocol": "kgateway.dev/mcp"}
+	r.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: r.Name, Labels: labels,
+		Body: object{"spec": object{
+			"selector": selector, "ports": []any{http},
+		}}})
 }
 
 // gateway is the configuration of the agentgateway.
@@ -133,7 +146,8 @@ func serverPod(name string, m *mcpSpec, image string, env []any) object {
 	d := &m.Deployment
 	mounts := []any{object{"name": "config", "mountPath": "/config"}}
 	volumes := []any{object{"name": "config", "configMap": object{"name": name}}}
-	container := object{"name": "mcp-server", "image": image, "imagePullPolicy": pullPolicy(d.ImagePullPolicy)}
+	container := object{"name": "mcp-server", "image": image,
+		"imagePullPolicy": pullPolicy(d.ImagePullPolicy)}
 	pod := object{"serviceAccountName": cmp.Or(d.ServiceAccountName, name)}
 	set(container, object{"resources": d.Resources, "securityContext": d.SecurityContext})
 	d.complete(pod)
@@ -152,14 +166,17 @@ func serverPod(name string, m *mcpSpec, image string, env []any) object {
 			set(init, object{"securityContext": c.SecurityContext, "resources": c.Resources})
 		}
 		pod["initContainers"] = []any{init}
-		mounts, volumes = append(mounts, binary), append(volumes, object{"name": "binary", "emptyDir": object{}})
-		container["command"], container["args"] = []string{"/adapterbin/agentgateway"}, []string{"-f", "/config/local.yaml"}
+		mounts, volumes = append(mounts, binary),
+			append(volumes, object{"name": "binary", "emptyDir": object{}})
+		container["command"], container["args"] = []string{"/adapterbin/agentgateway"},
+			[]string{"-f", "/config/local.yaml"}
 	} else {
 		set(container, object{"command": command(d.Cmd), "args": d.Args})
 	}
 	for _, ref := range d.ConfigMapRefs {
 		volumes = append(volumes, object{"name": "cm-" + ref.Name, "configMap": object{"name": ref.Name}})
-		mounts = append(mounts, object{"name": "cm-" + ref.Name, "mountPath": "/configmaps/" + ref.Name, "readOnly": true})
+		mounts = append(mounts, object{"name": "cm-" + ref.Name, "mountPath": "/configmaps/" + ref.Name,
+			"readOnly": true})
 	}
 	var from []any
 	for _, ref := range d.SecretRefs {
@@ -195,7 +212,8 @@ func environment(r *expand.Resource, env map[string]any) (list []any) {
 		value, hasValue := plain[name]
 		from, hasSource := o["valueFrom"]
 		if hasValue == hasSource {
-			r.Report(krm.Error, "kagent-agent/env", "spec.deployment.env."+name, "a variable needs either a value or valueFrom", "correct it")
+			r.Report(krm.Error, "kagent-agent/env", "spec.deployment.env."+name,
+				"a variable needs either a value or valueFrom", "correct it")
 		} else if hasValue {
 			list = append(list, object{"name": name, "value": value})
 		} else {

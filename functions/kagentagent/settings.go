@@ -46,12 +46,14 @@ func settingsOf(p *contract.Package) *settings {
 	}
 	give(map[*string]*string{&s.controller: c.ControllerURL, &s.account: c.ServiceAccountName})
 	if image := s.image("", "app"); !identity.IsImage(image) || strings.Contains(image, "//") {
-		fail("imageRegistry", fmt.Sprintf("%q is not an image", krm.Shown(image)), "write the registry as host or host:port, and imageTag as a tag")
+		fail("imageRegistry", fmt.Sprintf("%q is not an image", krm.Shown(image)),
+			"write the registry as host or host:port, and imageTag as a tag")
 	}
 	if c.ProxyURL != nil && *c.ProxyURL != "" {
 		u, err := url.Parse(*c.ProxyURL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-			fail("proxyURL", fmt.Sprintf("%q is not the URL of a proxy", krm.Shown(*c.ProxyURL)), "write it as http://host:port")
+			fail("proxyURL", fmt.Sprintf("%q is not the URL of a proxy", krm.Shown(*c.ProxyURL)),
+				"write it as http://host:port")
 		} else {
 			s.proxy = u
 		}

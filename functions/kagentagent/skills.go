@@ -38,7 +38,8 @@ func writeSkills(e *expander, s *skills) {
 	seen := make(map[string]bool)
 	folder := func(name, field string) string {
 		if !skillName().MatchString(name) || name == "." || name == ".." || seen[name] {
-			e.error("skills", field, fmt.Sprintf("%q is not a folder of its own", krm.Shown(name)), "name the skill with letters, digits, . _ and -")
+			e.error("skills", field, fmt.Sprintf("%q is not a folder of its own", krm.Shown(name)),
+				"name the skill with letters, digits, . _ and -")
 		}
 		seen[name] = true
 		return "/skills/" + name
@@ -53,14 +54,16 @@ func writeSkills(e *expander, s *skills) {
 			e.error("skills", field, "no url", "set it to the URL of the repository")
 		}
 		if sub != "" && !filepath.IsLocal(sub) {
-			e.error("skills", field+".path", fmt.Sprintf("%q leaves the repository", krm.Shown(ref.Path)), "write it relative to the repository, without ..")
+			e.error("skills", field+".path", fmt.Sprintf("%q leaves the repository", krm.Shown(ref.Path)),
+				"write it relative to the repository, without ..")
 		}
 		revision := cmp.Or(ref.Ref, "main")
 		entry := ordered{{"url", ref.URL}, {"ref", revision}, {"dest", folder(ref.folder(), field)}}
 		entry.set("full", commitID().MatchString(revision))
 		entry.set("subPath", sub)
 		git = append(git, entry)
-		if host := sshHost(ref.URL); s.GitAuthSecretRef != nil && host != nil && !slices.ContainsFunc(hosts, func(h ordered) bool { return fmt.Sprint(h) == fmt.Sprint(host) }) {
+		if host := sshHost(ref.URL); s.GitAuthSecretRef != nil && host != nil &&
+			!slices.ContainsFunc(hosts, func(h ordered) bool { return fmt.Sprint(h) == fmt.Sprint(host) }) {
 			hosts = append(hosts, host)
 		}
 	}
@@ -78,7 +81,8 @@ func writeSkills(e *expander, s *skills) {
 	for i, ref := range s.S3Refs {
 		field := fmt.Sprintf("%s.s3Refs[%d]", at, i)
 		if !strings.HasPrefix(ref.URI, "s3://") {
-			e.error("skills", field+".uri", fmt.Sprintf("%q is not in S3", krm.Shown(ref.URI)), "write it as s3://bucket/key")
+			e.error("skills", field+".uri", fmt.Sprintf("%q is not in S3", krm.Shown(ref.URI)),
+				"write it as s3://bucket/key")
 		}
 		entry := ordered{{"uri", ref.URI}, {"dest", folder(ref.folder(), field)}}
 		entry.set("region", ref.Region)
@@ -140,7 +144,8 @@ func sshHost(address string) ordered {
 			return nil
 		}
 		host, port = u.Hostname(), u.Port()
-	} else if match := scpLike().FindStringSubmatch(address); match != nil && !strings.Contains(address, "://") {
+	} else if match := scpLike().FindStringSubmatch(address); match != nil &&
+		!strings.Contains(address, "://") {
 		host = match[1]
 	}
 	if !hostName().MatchString(host) {
@@ -157,7 +162,8 @@ func sshHost(address string) ordered {
 // that it shares with the agent.
 func skillsContainer(e *expander) (container object, volumes []any) {
 	s := e.agent.Spec.Skills
-	init := fetch.Begin("kagent-skills", "/skills", object{"configMap": object{"name": e.Name + skillsSuffix}})
+	init := fetch.Begin("kagent-skills", "/skills",
+		object{"configMap": object{"name": e.Name + skillsSuffix}})
 	if s.GitAuthSecretRef != nil {
 		init.Mount("git-auth", "/git-auth", object{"secret": object{"secretName": s.GitAuthSecretRef.Name}})
 	}

@@ -54,11 +54,13 @@ func (s *Succession) Begin() error {
 	image, _ := workload["image"].(string)
 	switch {
 	case s.Harness.APIVersion != Successor || s.Harness.Kind != "Harness" || s.Harness.Name == "":
-		return fmt.Errorf("it is %s of %s: give a Harness of %s with a name", s.Harness.Kind, s.Harness.APIVersion, Successor)
+		return fmt.Errorf("it is %s of %s: give a Harness of %s with a name", s.Harness.Kind,
+			s.Harness.APIVersion, Successor)
 	case s.spec["kagent"] == nil || s.spec["byo"] != nil || s.spec["codex"] != nil || s.spec["claude"] != nil:
 		return fmt.Errorf("it does not run kagent's own harness: set spec.kagent, and no other")
 	case !digested().MatchString(image):
-		return fmt.Errorf("spec.workload.image %q has no digest, which kagent 1.0 demands: write it as registry/name@sha256:…", image)
+		return fmt.Errorf("spec.workload.image %q has no digest, which kagent 1.0 demands: write it as "+
+			"registry/name@sha256:…", image)
 	case s.spec["substrate"] == nil:
 		return fmt.Errorf("it has no spec.substrate: name the WorkerPool and the location of snapshots")
 	}
@@ -101,7 +103,8 @@ func (s *Succession) Convert(o *krm.Object) (done Succeeded, ok bool, err error)
 	case "AgentHarness":
 		reason = noEquivalent + ": it provisioned coding agents with channels"
 	case "SandboxAgent":
-		reason = noEquivalent + ", because every agent of 1.0 runs in a sandbox: write it as an Agent of kagent.dev first"
+		reason = noEquivalent +
+			", because every agent of 1.0 runs in a sandbox: write it as an Agent of kagent.dev first"
 	case "Memory":
 		reason = noEquivalent + ": set spec.kagent.memory of the Harness"
 	default: // MCPServer is kmcp's, and stays
@@ -162,7 +165,8 @@ func (c *conversion) add(kind, name string, spec any) {
 			}
 		}
 	}
-	text, err := yaml.Marshal(map[string]any{"apiVersion": Successor, "kind": kind, "metadata": metadata, "spec": spec})
+	text, err := yaml.Marshal(map[string]any{"apiVersion": Successor, "kind": kind, "metadata": metadata,
+		"spec": spec})
 	c.err = multi.Errors(c.err, err)
 	c.texts = append(c.texts, text)
 }
@@ -170,7 +174,9 @@ func (c *conversion) add(kind, name string, spec any) {
 // decode reads the object of a version. Anything else is a finding.
 func (c *conversion) decode(version string, into any) bool {
 	if c.o.APIVersion != group+"/"+version {
-		c.report(krm.Error, "apiVersion", fmt.Sprintf("%s of %s is not what kagent 0.10 serves", c.o.Kind, c.o.APIVersion), "convert it to "+group+"/"+version+" first")
+		c.report(krm.Error, "apiVersion",
+			fmt.Sprintf("%s of %s is not what kagent 0.10 serves", c.o.Kind, c.o.APIVersion),
+			"convert it to "+group+"/"+version+" first")
 		return false
 	}
 	c.findings = append(c.findings, c.o.Decode("migrate/kagent", into)...)
@@ -214,10 +220,12 @@ func (c *conversion) toolServer() {
 		from, spec["protocol"] = in.Spec.Config.SSE, "SSE"
 	}
 	if from == nil {
-		c.report(krm.Error, "spec.config", "kagent 1.0 reaches tool servers over HTTP alone", "run the program with kmcp's MCPServer, and write a RemoteMCPServer for it")
+		c.report(krm.Error, "spec.config", "kagent 1.0 reaches tool servers over HTTP alone",
+			"run the program with kmcp's MCPServer, and write a RemoteMCPServer for it")
 		return
 	}
-	at := map[any]string{"SSE": "spec.config.sse.", "STREAMABLE_HTTP": "spec.config.streamableHttp."}[spec["protocol"]]
+	at := map[any]string{"SSE": "spec.config.sse.",
+		"STREAMABLE_HTTP": "spec.config.streamableHttp."}[spec["protocol"]]
 	for key, value := range from {
 		switch key {
 		case "url", "headersFrom", "timeout", "sseReadTimeout", "terminateOnClose":
@@ -245,7 +253,8 @@ func (c *conversion) agent() {
 	case spec.Type == "BYO":
 		deployment, at = c.byo(spec, harness), "spec.byo.deployment"
 	case d == nil:
-		c.report(krm.Error, "spec", "neither a Declarative agent with spec.declarative nor a BYO agent", "correct spec.type")
+		c.report(krm.Error, "spec", "neither a Declarative agent with spec.declarative nor a BYO agent",
+			"correct spec.type")
 	default:
 		deployment = d.Deployment
 		c.declarative(d, template, harness)
@@ -260,7 +269,9 @@ func (c *conversion) agent() {
 		return
 	}
 	c.add("AgentTemplate", c.o.Name, template)
-	c.add("Agent", c.o.Name, map[string]any{"templateRef": map[string]any{"name": c.o.Name}, "harnessRef": map[string]any{"name": c.harness(harness)}})
+	c.add("Agent", c.o.Name,
+		map[string]any{"templateRef": map[string]any{"name": c.o.Name},
+			"harnessRef": map[string]any{"name": c.harness(harness)}})
 }
 
 // harness returns the name of the Harness with a spec, which is written where it is new.
@@ -294,7 +305,8 @@ func (c *conversion) byo(spec *agentSpec, harness map[string]any) *deploymentSpe
 	}
 	image := c.pinned(d.Image, "spec.byo.deployment.image")
 	if d.Cmd == "" {
-		c.report(krm.Error, "spec.byo.deployment", "kagent 1.0 demands the command of a BYO agent", "set spec.byo.deployment.cmd to the entrypoint of the image")
+		c.report(krm.Error, "spec.byo.deployment", "kagent 1.0 demands the command of a BYO agent",
+			"set spec.byo.deployment.cmd to the entrypoint of the image")
 	}
 	workload := map[string]any{"image": image, "command": []string{d.Cmd}}
 	if len(d.Args) > 0 {
@@ -302,7 +314,8 @@ func (c *conversion) byo(spec *agentSpec, harness map[string]any) *deploymentSpe
 	}
 	delete(harness, "kagent")
 	harness["byo"], harness["workload"] = map[string]any{}, workload
-	c.report(krm.Warning, "spec.byo", "kagent 1.0 speaks A2A with a BYO image by a contract of its own", "check that the image keeps it")
+	c.report(krm.Warning, "spec.byo", "kagent 1.0 speaks A2A with a BYO image by a contract of its own",
+		"check that the image keeps it")
 	return d
 }
 
@@ -310,7 +323,8 @@ func (c *conversion) byo(spec *agentSpec, harness map[string]any) *deploymentSpe
 func (c *conversion) pinned(image, at string) string {
 	image = c.Pin(image)
 	if !digested().MatchString(image) {
-		c.report(krm.Error, at, fmt.Sprintf("%s has no digest, which kagent 1.0 demands", krm.Shown(image)), "run `armature pin`, or write the digest")
+		c.report(krm.Error, at, fmt.Sprintf("%s has no digest, which kagent 1.0 demands", krm.Shown(image)),
+			"run `armature pin`, or write the digest")
 	}
 	return image
 }
@@ -323,7 +337,8 @@ func (c *conversion) declarative(d *declarative, template, harness map[string]an
 	}
 	if from := d.SystemMessageFrom; from != nil {
 		if from.Type != "ConfigMap" {
-			c.report(krm.Error, at+".systemMessageFrom.type", "kagent 1.0 reads prompts from ConfigMaps alone", "move the prompt to a ConfigMap")
+			c.report(krm.Error, at+".systemMessageFrom.type", "kagent 1.0 reads prompts from ConfigMaps alone",
+				"move the prompt to a ConfigMap")
 		}
 		template["systemPromptFrom"] = map[string]any{"name": from.Name, "key": from.Key}
 	}
@@ -331,7 +346,8 @@ func (c *conversion) declarative(d *declarative, template, harness map[string]an
 		var sources []any
 		for i, source := range p.DataSources {
 			if source.Kind != "" && source.Kind != "ConfigMap" {
-				c.report(krm.Error, fmt.Sprintf("%s.promptTemplate.dataSources[%d].kind", at, i), "kagent 1.0 reads prompts from ConfigMaps alone", "move the text to a ConfigMap")
+				c.report(krm.Error, fmt.Sprintf("%s.promptTemplate.dataSources[%d].kind", at, i),
+					"kagent 1.0 reads prompts from ConfigMaps alone", "move the text to a ConfigMap")
 			}
 			one := map[string]any{"name": source.Name}
 			if source.Alias != "" {
@@ -355,14 +371,16 @@ func (c *conversion) declarative(d *declarative, template, harness map[string]an
 		harness["kagent"] = own
 	}
 	if d.Context != nil {
-		c.lose(at+".context", "the published mapping has no equivalent", "set spec.kagent.compaction of the Harness, if that version of kagent has it")
+		c.lose(at+".context", "the published mapping has no equivalent",
+			"set spec.kagent.compaction of the Harness, if that version of kagent has it")
 	}
 	var tools []any
 	for i := range d.Tools {
 		tools = append(tools, c.tool(&d.Tools[i], fmt.Sprintf("%s.tools[%d]", at, i))...)
 	}
 	if len(tools) > 50 {
-		c.report(krm.Error, at+".tools", fmt.Sprintf("they become %d bindings, and kagent 1.0 takes 50", len(tools)), "bind fewer tools")
+		c.report(krm.Error, at+".tools",
+			fmt.Sprintf("they become %d bindings, and kagent 1.0 takes 50", len(tools)), "bind fewer tools")
 	}
 	if tools != nil {
 		template["tools"] = tools
@@ -383,10 +401,12 @@ func (c *conversion) tool(t *tool, at string) (bindings []any) {
 		a := t.Agent
 		namespace := cmp.Or(a.Namespace, c.o.Namespace)
 		if namespace != c.o.Namespace {
-			c.report(krm.Error, at+".agent.namespace", "a sub-agent is in the namespace of its caller in kagent 1.0", "move it, or call it over A2A")
+			c.report(krm.Error, at+".agent.namespace",
+				"a sub-agent is in the namespace of its caller in kagent 1.0", "move it, or call it over A2A")
 		}
 		return []any{map[string]any{"subAgent": map[string]any{
-			"name": a.Name, "description": cmp.Or(c.agents[namespace+"/"+a.Name], "The agent "+a.Name+"."), "templateRef": map[string]any{"name": a.Name},
+			"name": a.Name, "description": cmp.Or(c.agents[namespace+"/"+a.Name], "The agent "+a.Name+"."),
+			"templateRef": map[string]any{"name": a.Name},
 		}}}
 	case t.McpServer == nil:
 		c.report(krm.Error, at, "neither mcpServer nor agent", "set one of them")
@@ -394,16 +414,21 @@ func (c *conversion) tool(t *tool, at string) (bindings []any) {
 	}
 	m := t.McpServer
 	if m.Namespace != "" && m.Namespace != c.o.Namespace {
-		c.report(krm.Error, at+".mcpServer.namespace", "a server is in the namespace of the AgentTemplate in kagent 1.0", "write a RemoteMCPServer in this namespace")
+		c.report(krm.Error, at+".mcpServer.namespace",
+			"a server is in the namespace of the AgentTemplate in kagent 1.0",
+			"write a RemoteMCPServer in this namespace")
 	}
 	if m.Kind != "RemoteMCPServer" && m.Kind != "ToolServer" {
-		c.report(krm.Warning, at+".mcpServer.kind", fmt.Sprintf("kagent 1.0 binds a RemoteMCPServer, and this is %s %s", cmp.Or(m.Kind, "MCPServer"), m.Name), "write a RemoteMCPServer of this name with the address of its Service")
+		c.report(krm.Warning, at+".mcpServer.kind", fmt.Sprintf("kagent 1.0 binds a RemoteMCPServer, and "+
+			"this is %s %s", cmp.Or(m.Kind, "MCPServer"), m.Name),
+			"write a RemoteMCPServer of this name with the address of its Service")
 	}
 	if len(m.AllowedHeaders) > 0 {
 		c.lose(at+".mcpServer.allowedHeaders", "a binding has no headers", "set them on the RemoteMCPServer")
 	}
 	server := map[string]any{"kind": "RemoteMCPServer", "name": m.Name}
-	free := slices.DeleteFunc(slices.Clone(m.ToolNames), func(name string) bool { return slices.Contains(m.RequireApproval, name) })
+	free := slices.DeleteFunc(slices.Clone(m.ToolNames),
+		func(name string) bool { return slices.Contains(m.RequireApproval, name) })
 	bind := func(names []string, approval bool) {
 		for some := range slices.Chunk(names, maxBound) {
 			b := map[string]any{"server": server, "tools": some}
@@ -428,7 +453,8 @@ func (c *conversion) environment(d *deploymentSpec, at string, harness map[strin
 	for i, item := range d.Env {
 		v, _ := item.(map[string]any)
 		if _, from := v["valueFrom"]; from {
-			c.lose(fmt.Sprintf("%s[%d]", at, i), "1.0 gives a process no Secrets, but requests to a host", "set a credentialRef with the URL and header in the Harness")
+			c.lose(fmt.Sprintf("%s[%d]", at, i), "1.0 gives a process no Secrets, but requests to a host",
+				"set a credentialRef with the URL and header in the Harness")
 			continue
 		}
 		env = append(env, map[string]any{"name": v["name"], "value": cmp.Or(v["value"], any(""))})
@@ -442,11 +468,15 @@ func (c *conversion) environment(d *deploymentSpec, at string, harness map[strin
 func (c *conversion) skills(s *skills) (all []any) {
 	const at = "spec.skills"
 	for i, ref := range s.Refs {
-		all = append(all, map[string]any{"name": fetch.Folder(ref), "source": map[string]any{"oci": c.pinned(ref, fmt.Sprintf("%s.refs[%d]", at, i))}})
+		all = append(all,
+			map[string]any{"name": fetch.Folder(ref),
+				"source": map[string]any{"oci": c.pinned(ref, fmt.Sprintf("%s.refs[%d]", at, i))}})
 	}
 	for i, ref := range s.GitRefs {
 		if !fullCommit().MatchString(ref.Ref) {
-			c.report(krm.Error, fmt.Sprintf("%s.gitRefs[%d].ref", at, i), fmt.Sprintf("%q is not a full commit, which kagent 1.0 demands", krm.Shown(cmp.Or(ref.Ref, "main"))), "write the commit that the agent runs with")
+			c.report(krm.Error, fmt.Sprintf("%s.gitRefs[%d].ref", at, i),
+				fmt.Sprintf("%q is not a full commit, which kagent 1.0 demands",
+					krm.Shown(cmp.Or(ref.Ref, "main"))), "write the commit that the agent runs with")
 		}
 		source := map[string]any{"git": map[string]any{"url": ref.URL, "commit": ref.Ref}}
 		if ref.Path != "" {
@@ -455,7 +485,9 @@ func (c *conversion) skills(s *skills) (all []any) {
 		all = append(all, map[string]any{"name": ref.folder(), "source": source})
 	}
 	for i := range s.S3Refs {
-		c.report(krm.Error, fmt.Sprintf("%s.s3Refs[%d]", at, i), "kagent 1.0 demands the endpoint and the version of an object", "write the skill by hand as source.bucket.s3, and remove it here")
+		c.report(krm.Error, fmt.Sprintf("%s.s3Refs[%d]", at, i),
+			"kagent 1.0 demands the endpoint and the version of an object",
+			"write the skill by hand as source.bucket.s3, and remove it here")
 	}
 	return all
 }
@@ -473,12 +505,16 @@ var succession = slices.Concat(
 	foreign.MovedTo("Harness spec.kagent.memory", "spec.declarative.memory"),
 	foreign.MovedTo("AgentTemplate spec.skills", "spec.skills.refs", "spec.skills.gitRefs"),
 	foreign.MovedTo("Harness spec.env", "spec.declarative.deployment.env", "spec.byo.deployment.env"),
-	foreign.MovedTo("Harness spec.workload", "spec.byo.deployment.image", "spec.byo.deployment.cmd", "spec.byo.deployment.args"),
+	foreign.MovedTo("Harness spec.workload", "spec.byo.deployment.image", "spec.byo.deployment.cmd",
+		"spec.byo.deployment.args"),
 	lost("the Harness says the runtime and its image", "spec.declarative.runtime"),
-	lost("agents run on Agent Substrate, and not as Deployments", "spec.declarative.deployment", "spec.byo.deployment"),
+	lost("agents run on Agent Substrate, and not as Deployments", "spec.declarative.deployment",
+		"spec.byo.deployment"),
 	lost("A2A is always on", "spec.declarative.a2aConfig"),
-	lost("the card is made of the template's name and description", "spec.iconUrl", "spec.documentationUrl", "spec.version", "spec.provider"),
-	lost("v1alpha3 has no equivalent", "spec.declarative.stream", "spec.declarative.executeCodeBlocks", "spec.declarative.shareTools", "spec.declarative.context"),
+	lost("the card is made of the template's name and description", "spec.iconUrl", "spec.documentationUrl",
+		"spec.version", "spec.provider"),
+	lost("v1alpha3 has no equivalent", "spec.declarative.stream", "spec.declarative.executeCodeBlocks",
+		"spec.declarative.shareTools", "spec.declarative.context"),
 	lost("references stay in a namespace", "spec.allowedNamespaces"),
 	lost("egress is denied but to what the agent binds: write an EgressPolicy for more", "spec.sandbox"),
 	lost("skills are fetched by Agent Substrate: see credentialRef of a git source", "spec.skills"),
@@ -486,7 +522,8 @@ var succession = slices.Concat(
 
 func lost(reason string, paths ...string) (rules []foreign.Rule) {
 	for _, path := range paths {
-		rules = append(rules, foreign.Rule{Path: path, Fate: foreign.Dropped, Reason: noEquivalent + ": " + reason})
+		rules = append(rules,
+			foreign.Rule{Path: path, Fate: foreign.Dropped, Reason: noEquivalent + ": " + reason})
 	}
 	return rules
 }

@@ -29,7 +29,9 @@ func toolsOf(e *expander, tools []tool) (http, sse, remote []ordered) {
 			entry.set("require_approval", t.McpServer.RequireApproval)
 			for _, name := range t.McpServer.RequireApproval {
 				if !slices.Contains(t.McpServer.ToolNames, name) {
-					e.error("approval", at+".mcpServer.requireApproval", fmt.Sprintf("%q is not one of the toolNames", krm.Shown(name)), "add it there, or remove it here")
+					e.error("approval", at+".mcpServer.requireApproval",
+						fmt.Sprintf("%q is not one of the toolNames", krm.Shown(name)),
+						"add it there, or remove it here")
 				}
 			}
 			if streaming {
@@ -40,7 +42,8 @@ func toolsOf(e *expander, tools []tool) (http, sse, remote []ordered) {
 		case t.Agent != nil && t.Type == "Agent":
 			remote = append(remote, remoteAgent(e, t, at))
 		default:
-			e.error("tool", at, "neither an MCP server nor an agent", "set type and mcpServer, or type: Agent and agent")
+			e.error("tool", at, "neither an MCP server nor an agent",
+				"set type and mcpServer, or type: Agent and agent")
 		}
 	}
 	return http, sse, remote
@@ -96,12 +99,15 @@ func endpointOf(e *expander, ref *reference, at string) (s endpoint, found bool)
 		return serviceEndpoint(e, namespace, ref.Name, at)
 	}
 	if kind != "MCPServer" && kind != "RemoteMCPServer" {
-		e.error("unsupported", at+".kind", fmt.Sprintf("a tool of the kind %q is not expanded", krm.Shown(kind)), "name an MCPServer, a RemoteMCPServer or a Service")
+		e.error("unsupported", at+".kind",
+			fmt.Sprintf("a tool of the kind %q is not expanded", krm.Shown(kind)),
+			"name an MCPServer, a RemoteMCPServer or a Service")
 		return s, false
 	}
 	o := e.Find(group, kind, namespace, ref.Name)
 	if o == nil {
-		e.error("no-tool", at, fmt.Sprintf("the package has no %s %s", kind, ref.Name), "correct the name, or add it to the package")
+		e.error("no-tool", at, fmt.Sprintf("the package has no %s %s", kind, ref.Name),
+			"correct the name, or add it to the package")
 		return s, false
 	}
 	if kind == "MCPServer" {
@@ -117,11 +123,15 @@ func endpointOf(e *expander, ref *reference, at string) (s endpoint, found bool)
 	}
 	yes := true
 	s = endpoint{
-		url: m.Spec.URL, protocol: m.Spec.Protocol, timeout: cmp.Or(m.Spec.Timeout, "30s"), read: m.Spec.SSEReadTimeout,
-		headers: m.Spec.HeadersFrom, terminate: cmp.Or(m.Spec.TerminateOnClose, &yes), tls: m.Spec.TLS, inside: e.inside(m.Spec.URL, e.Namespace, namespace),
+		url: m.Spec.URL, protocol: m.Spec.Protocol, timeout: cmp.Or(m.Spec.Timeout, "30s"),
+		read:    m.Spec.SSEReadTimeout,
+		headers: m.Spec.HeadersFrom, terminate: cmp.Or(m.Spec.TerminateOnClose, &yes), tls: m.Spec.TLS,
+		inside: e.inside(m.Spec.URL, e.Namespace, namespace),
 	}
 	if s.protocol != "" && s.protocol != "SSE" && s.protocol != "STREAMABLE_HTTP" {
-		e.error("protocol", at, fmt.Sprintf("%s %s has the protocol %q", kind, ref.Name, krm.Shown(s.protocol)), "use SSE or STREAMABLE_HTTP")
+		e.error("protocol", at,
+			fmt.Sprintf("%s %s has the protocol %q", kind, ref.Name, krm.Shown(s.protocol)),
+			"use SSE or STREAMABLE_HTTP")
 	}
 	m.Spec.TLS.check(func(rule, field, message, hint string) {
 		e.error(rule, at, fmt.Sprintf("%s %s: %s: %s", kind, ref.Name, field, message), hint)
@@ -136,7 +146,8 @@ func endpointOf(e *expander, ref *reference, at string) (s endpoint, found bool)
 func serviceEndpoint(e *expander, namespace, name, at string) (s endpoint, found bool) {
 	o := e.Read("Service", namespace, name)
 	if o == nil {
-		e.error("no-tool", at, fmt.Sprintf("the package has no Service %s", name), "correct the name, or describe the server with a RemoteMCPServer")
+		e.error("no-tool", at, fmt.Sprintf("the package has no Service %s", name),
+			"correct the name, or describe the server with a RemoteMCPServer")
 		return s, false
 	}
 	var service struct {
@@ -168,7 +179,8 @@ func serviceEndpoint(e *expander, namespace, name, at string) (s endpoint, found
 		}
 	}
 	if number < 1 || number > 65535 {
-		e.error("port", at, fmt.Sprintf("%s does not say which of its ports speaks MCP", o.Ref), "annotate it kagent.dev/mcp-service-port, or give one port appProtocol: mcp")
+		e.error("port", at, fmt.Sprintf("%s does not say which of its ports speaks MCP", o.Ref),
+			"annotate it kagent.dev/mcp-service-port, or give one port appProtocol: mcp")
 		return s, false
 	}
 	path, given := o.Annotation(keys.Kagent + "/mcp-service-path")
@@ -187,12 +199,15 @@ func checkForeign(e *expander, o *krm.Object, m *remoteServer, at string) {
 	e.checkAllowed(o, at)
 	for _, h := range m.Spec.HeadersFrom {
 		if h.ValueFrom != nil {
-			e.error("foreign-secret", at, fmt.Sprintf("%s takes the header %s from its own namespace, where the agent's pod cannot read", o.Ref, krm.Shown(h.Name)),
-				"give the tool a header of that name in headersFrom, from the agent's namespace, and remove it there")
+			e.error("foreign-secret", at, fmt.Sprintf("%s takes the header %s from its own namespace, where "+
+				"the agent's pod cannot read", o.Ref, krm.Shown(h.Name)),
+				"give the tool a header of that name in headersFrom, from the agent's namespace, and remove "+
+					"it there")
 		}
 	}
 	if m.Spec.TLS != nil && m.Spec.TLS.CACertSecretRef != "" {
-		e.error("foreign-secret", at, fmt.Sprintf("%s has its CA in its own namespace, where the agent's pod cannot read", o.Ref), "describe the server in the agent's namespace as well")
+		e.error("foreign-secret", at, fmt.Sprintf("%s has its CA in its own namespace, where the agent's "+
+			"pod cannot read", o.Ref), "describe the server in the agent's namespace as well")
 	}
 }
 
@@ -200,14 +215,16 @@ func checkForeign(e *expander, o *krm.Object, m *remoteServer, at string) {
 // of this one call it.
 func (e *expander) checkAllowed(o *krm.Object, at string) {
 	if from := o.Get("spec", "allowedNamespaces", "from"); !from.Is("All") && !from.Is("Selector") {
-		e.error("not-allowed", at, fmt.Sprintf("%s does not allow other namespaces", o.Ref), "set spec.allowedNamespaces.from: All there")
+		e.error("not-allowed", at, fmt.Sprintf("%s does not allow other namespaces", o.Ref),
+			"set spec.allowedNamespaces.from: All there")
 	}
 }
 
 func (e *expander) seconds(duration, at string) float64 {
 	d, err := time.ParseDuration(duration)
 	if err != nil {
-		e.error("timeout", at, fmt.Sprintf("%q is not a duration", krm.Shown(duration)), "write it as 30s or 5m")
+		e.error("timeout", at, fmt.Sprintf("%q is not a duration", krm.Shown(duration)),
+			"write it as 30s or 5m")
 	}
 	return d.Seconds()
 }
@@ -216,7 +233,8 @@ func (e *expander) seconds(duration, at string) float64 {
 func remoteAgent(e *expander, t tool, at string) ordered {
 	namespace := cmp.Or(t.Agent.Namespace, e.Namespace)
 	if t.Agent.Kind != "" && t.Agent.Kind != "Agent" {
-		e.error("unsupported", at+".agent.kind", fmt.Sprintf("a tool of the kind %q is not expanded", krm.Shown(t.Agent.Kind)), "name an Agent")
+		e.error("unsupported", at+".agent.kind",
+			fmt.Sprintf("a tool of the kind %q is not expanded", krm.Shown(t.Agent.Kind)), "name an Agent")
 		return nil
 	}
 	if namespace == e.Namespace && t.Agent.Name == e.Name {
@@ -225,7 +243,8 @@ func remoteAgent(e *expander, t tool, at string) ordered {
 	}
 	o := e.Find(group, "Agent", namespace, t.Agent.Name)
 	if o == nil {
-		e.error("no-tool", at+".agent", fmt.Sprintf("the package has no Agent %s", t.Agent.Name), "correct the name, or add it to the package")
+		e.error("no-tool", at+".agent", fmt.Sprintf("the package has no Agent %s", t.Agent.Name),
+			"correct the name, or add it to the package")
 		return nil
 	}
 	if namespace != e.Namespace {

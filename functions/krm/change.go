@@ -183,7 +183,8 @@ func (c *Changes) apply(o *Object, original string) error {
 	if err != nil {
 		return fmt.Errorf("recording the changes of %s: %w", o.Ref, err)
 	}
-	inserts[annotations] = fmt.Appendf(inserts[annotations], "%s: '%s'\n", keys.Changed, bytes.ReplaceAll(record, []byte("'"), []byte("''")))
+	inserts[annotations] = fmt.Appendf(inserts[annotations], "%s: '%s'\n", keys.Changed,
+		bytes.ReplaceAll(record, []byte("'"), []byte("''")))
 	for i, text := range inserts {
 		if len(text) == 0 {
 			continue
@@ -258,7 +259,8 @@ func (o *Object) replaceScalar(n Node, value string) (was string, err error) {
 		value = " " + value
 	case o.tree.nodes[d.parent].style == flowStyle:
 		o.inFlow = true
-		if d.keyEnd > d.keyStart && o.tree.src[d.keyStart] == '"' && !json.Valid([]byte(value)) { // JSON stays JSON
+		// JSON stays JSON
+		if d.keyEnd > d.keyStart && o.tree.src[d.keyStart] == '"' && !json.Valid([]byte(value)) {
 			quoted, err := json.Marshal(scalarText(value))
 			if err != nil {
 				return "", err
@@ -314,7 +316,8 @@ func Revert(o *Object) (was bool, original []byte, unended bool, err error) {
 	decoder := json.NewDecoder(strings.NewReader(marker.Text()))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&r); err != nil {
-		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation", keys.Changed, err)
+		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from "+
+			"Git, or remove the annotation", keys.Changed, err)
 	}
 	if original, err = Unpack(r.Original); err != nil {
 		return true, nil, false, fmt.Errorf("the annotation %s holds a damaged original: %w", keys.Changed, err)

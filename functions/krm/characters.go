@@ -85,7 +85,8 @@ func utf16Text(text []byte) bool {
 		return false
 	}
 	mark := string(text[:2])
-	return mark == "\xff\xfe" || mark == "\xfe\xff" || (text[0] == 0) != (text[1] == 0) && (text[0] == 0) == (text[2] == 0) && (text[1] == 0) == (text[3] == 0)
+	return mark == "\xff\xfe" || mark == "\xfe\xff" || (text[0] == 0) != (text[1] == 0) &&
+		(text[0] == 0) == (text[2] == 0) && (text[1] == 0) == (text[3] == 0)
 }
 
 // controls has the top bit of those bytes set that are below a space and no line

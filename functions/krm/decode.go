@@ -31,7 +31,8 @@ func (o *Object) Decode(rule string, into any) (findings []Finding) {
 		switch {
 		case errors.As(err, &wrong):
 			findings = append(findings, o.Finding(Error, rule, o.At(wrong.Field),
-				fmt.Sprintf("%s where %s should be", found(wrong.Value), article(wrong.Type.String())), "correct the value"))
+				fmt.Sprintf("%s where %s should be", found(wrong.Value), article(wrong.Type.String())),
+				"correct the value"))
 			if !drop(tree.YNode(), wrong.Field) {
 				return findings
 			}
@@ -41,7 +42,9 @@ func (o *Object) Decode(rule string, into any) (findings []Finding) {
 		}
 		for _, e := range strict {
 			path := fieldOf(e)
-			findings = append(findings, o.Finding(Error, rule, o.At(path), fmt.Sprintf("%s has no such field", o.Kind), UnknownField(into, path, ignoredByMistake)))
+			findings = append(findings,
+				o.Finding(Error, rule, o.At(path), fmt.Sprintf("%s has no such field", o.Kind),
+					UnknownField(into, path, ignoredByMistake)))
 		}
 		return findings
 	}

@@ -224,7 +224,8 @@ func HeadOfItem(src []byte, item Document) (head Document, ok bool) {
 	col := dash + 2
 	metadata := false
 	for p := nextLine(text, 0); p < len(text); p = nextLine(text, p) {
-		if len(text)-p <= col || text[p+col] <= ' ' || text[p+col] == '-' || len(bytes.TrimLeft(text[p:p+col], " ")) > 0 {
+		if len(text)-p <= col || text[p+col] <= ' ' || text[p+col] == '-' ||
+			len(bytes.TrimLeft(text[p:p+col], " ")) > 0 {
 			continue
 		}
 		if metadata {
@@ -262,7 +263,8 @@ func headScalar(value []byte) (string, bool) {
 
 // oddScalar are the characters that may give a scalar a special meaning.
 var oddScalar = [256]bool{
-	'"': true, '\'': true, '\\': true, '&': true, '*': true, '!': true, '|': true, '>': true, '{': true, '}': true,
+	'"': true, '\'': true, '\\': true, '&': true, '*': true, '!': true, '|': true, '>': true, '{': true,
+	'}': true,
 	'[': true, ']': true, '%': true, '@': true, '`': true, ':': true,
 }
 

@@ -115,7 +115,8 @@ func (e *TypeError) Error() string { return e.At.Path() + " is " + e.What }
 func (o *Object) LayoutFinding(rule string, err error) Finding {
 	var wrong *TypeError
 	if errors.As(err, &wrong) {
-		return o.Finding(Error, rule, wrong.At, "it is "+wrong.What, "`kubectl explain` shows the type of each field")
+		return o.Finding(Error, rule, wrong.At, "it is "+wrong.What,
+			"`kubectl explain` shows the type of each field")
 	}
 	hint := "write the object in block style, with each value on one line"
 	if o.frozen != "" && o.item {
@@ -316,7 +317,8 @@ func (o *Object) Remove(collection Node, remove func(Node) bool) (empty bool, er
 		case d.style == blockStyle:
 			from, to := t.lineStart(int(n.keyStart)), t.lineEnd(int(max(n.end, n.keyEnd)))
 			switch before := bytes.TrimLeft(t.src[from:n.keyStart], " "); {
-			case slices.ContainsFunc(o.edits, func(e edit) bool { return e.end == int(n.keyStart) && t.lineStart(e.at) < e.at }):
+			case slices.ContainsFunc(o.edits,
+				func(e edit) bool { return e.end == int(n.keyStart) && t.lineStart(e.at) < e.at }):
 				return false, ErrUncertain // it has taken the place of the one before
 			case len(before) == 0:
 				cut(from, to)
@@ -433,7 +435,8 @@ func (o *Object) splice(dst []byte) []byte {
 		cursor = max(cursor, e.end)
 		// Lines cut from the end of a text without a last line feed take the
 		// line feed before them along.
-		if e.end == o.end && e.end > e.at && i == len(o.edits)-1 && src[e.end-1] != '\n' && bytes.HasSuffix(dst, []byte(o.eol)) {
+		if e.end == o.end && e.end > e.at && i == len(o.edits)-1 && src[e.end-1] != '\n' &&
+			bytes.HasSuffix(dst, []byte(o.eol)) {
 			if col := bytes.LastIndexByte(src[:e.at], '\n'); col+1 == e.at {
 				dst = dst[:len(dst)-len(o.eol)]
 			}

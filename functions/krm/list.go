@@ -51,7 +51,8 @@ func ListItems(src []byte, d Document, dash bool, head *Head) (l ItemList, ok bo
 		n := item.node()
 		span := Document{Start: int(n.start), End: int(n.end)}
 		if !l.Flow {
-			span = Document{Start: o.tree.lineStart(int(n.keyStart)), End: o.tree.lineEnd(int(max(n.end, n.keyEnd)))}
+			span = Document{Start: o.tree.lineStart(int(n.keyStart)),
+				End: o.tree.lineEnd(int(max(n.end, n.keyEnd)))}
 			if len(bytes.TrimLeft(src[span.Start:n.keyStart], " ")) > 0 {
 				return ItemList{}, false
 			}

@@ -114,7 +114,8 @@ func jsonFields(t reflect.Type, into map[string]reflect.Type) map[string]reflect
 }
 
 // ignoredByMistake is the hint about a field that resembles none.
-const ignoredByMistake = "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"
+const ignoredByMistake = "remove or correct it: unknown fields are errors, so that nothing is ignored " +
+	"by mistake"
 
 // UnknownField returns the hint about a field that a value does not have: the field that was
 // probably meant, or else what is given.
@@ -143,7 +144,8 @@ func UnmarshalStrict(data []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(data, into)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
 		field := embedded().ReplaceAllString(wrong.Field, "")
-		err = fmt.Errorf("%s: %s where %s should be\n  hint: correct the value", field, found(wrong.Value), article(wrong.Type.String()))
+		err = fmt.Errorf("%s: %s where %s should be\n  hint: correct the value", field, found(wrong.Value),
+			article(wrong.Type.String()))
 	}
 	for _, e := range strict {
 		problem := e.Error()

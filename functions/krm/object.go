@@ -70,7 +70,8 @@ type lineCut struct{ line, gone int }
 func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObject bool, err error) {
 	*o = Object{
 		Origin: origin, start: d.Start, end: d.End, item: dash, moved: origin.Kept,
-		tree: tree{src: src, nodes: o.tree.nodes}, edits: o.edits[:0], text: o.text[:0], eol: "\n", cuts: o.cuts[:0],
+		tree: tree{src: src, nodes: o.tree.nodes}, edits: o.edits[:0], text: o.text[:0], eol: "\n",
+		cuts: o.cuts[:0],
 	}
 	at, reason := valid(src[d.Start:d.End])
 	switch reason {

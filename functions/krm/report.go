@@ -40,7 +40,8 @@ func (r *Report) Misread(o *Object, findings []Finding) {
 func (r *Report) WithoutEchoes(findings []Finding) []Finding {
 	return slices.DeleteFunc(findings, func(f Finding) bool {
 		return slices.ContainsFunc(r.misread, func(m misread) bool {
-			return f.Object == m.Ref && f.File == m.Origin.File && !slices.Contains(m.findings, f) && m.FollowsFrom(m.findings, f.Field)
+			return f.Object == m.Ref && f.File == m.Origin.File && !slices.Contains(m.findings, f) &&
+				m.FollowsFrom(m.findings, f.Field)
 		})
 	})
 }

@@ -95,7 +95,8 @@ func (o *Object) rewrite(text []byte) error {
 // more than its text, such as a merge, may have them.
 func noObject(n *yaml.Node) bool {
 	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
-		if key := n.Content[i]; key.Tag != yaml.NodeTagString || key.Value == "apiVersion" || key.Value == "kind" {
+		if key := n.Content[i]; key.Tag != yaml.NodeTagString || key.Value == "apiVersion" ||
+			key.Value == "kind" {
 			return false
 		}
 	}
@@ -195,7 +196,8 @@ func DuplicateKey(n *yaml.Node) (line int, key string) {
 // kyaml would write as an empty string; 0 where there is none.
 func EmptyKey(n *yaml.Node) (line int) {
 	for i, c := range n.Content {
-		if n.Kind == yaml.MappingNode && i%2 == 0 && c.Kind == yaml.ScalarNode && c.Value == "" && c.Tag == yaml.NodeTagNull {
+		if n.Kind == yaml.MappingNode && i%2 == 0 && c.Kind == yaml.ScalarNode && c.Value == "" &&
+			c.Tag == yaml.NodeTagNull {
 			return c.Line
 		}
 		if line := EmptyKey(c); line > 0 {
@@ -215,7 +217,8 @@ func bareTag(n *yaml.Node, lines [][]byte) (line int) {
 			if n.Line != number {
 				number, text = n.Line, []rune(string(lines[n.Line-1]))
 			}
-			if at := n.Column - 1; at >= 0 && at < len(text) && text[at] == '!' && (at+1 == len(text) || text[at+1] == ' ' || text[at+1] == '\t') {
+			if at := n.Column - 1; at >= 0 && at < len(text) && text[at] == '!' &&
+				(at+1 == len(text) || text[at+1] == ' ' || text[at+1] == '\t') {
 				return n.Line
 			}
 		}

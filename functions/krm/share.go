@@ -20,7 +20,8 @@ func SharedItems(list []byte, n int) map[int][]byte {
 	if yaml.Unmarshal(plain, &document) != nil || len(document.Content) != 1 {
 		return nil
 	}
-	if size, _ := expandedSize(&document, map[*yaml.Node]int{}, map[*yaml.Node]bool{}); size > maxNodes || beyond(&document, 0, make(map[*yaml.Node]int)) > 0 {
+	if size, _ := expandedSize(&document, map[*yaml.Node]int{}, map[*yaml.Node]bool{}); size > maxNodes ||
+		beyond(&document, 0, make(map[*yaml.Node]int)) > 0 {
 		return nil
 	}
 	_, twice := DuplicateKey(&document)
@@ -61,7 +62,8 @@ func mayAlias(text []byte) bool {
 			return false
 		}
 		at += star
-		if (at == 0 || strings.IndexByte(" \t\n[,{", text[at-1]) >= 0) && at+1 < len(text) && strings.IndexByte(" \t\r\n,[]{}*", text[at+1]) < 0 {
+		if (at == 0 || strings.IndexByte(" \t\n[,{", text[at-1]) >= 0) && at+1 < len(text) &&
+			strings.IndexByte(" \t\r\n,[]{}*", text[at+1]) < 0 {
 			return true
 		}
 	}

@@ -27,8 +27,10 @@ func Function() contract.Function {
 		Name:    function,
 		Summary: "lower requests to a part of the limits, by OvercommitClasses",
 		Page:    page,
-		Kinds:   []contract.Kind{{Name: "Overcommit", Groups: group, Versions: versions, Own: true, Shared: true}, {Name: "OvercommitClass", Groups: group, Versions: versions, Own: true, Shared: true}},
-		New:     begin,
+		Kinds: []contract.Kind{{Name: "Overcommit", Groups: group, Versions: versions, Own: true,
+			Shared: true}, {Name: "OvercommitClass", Groups: group, Versions: versions, Own: true,
+			Shared: true}},
+		New: begin,
 	}
 }
 
@@ -54,7 +56,8 @@ const (
 )
 
 func begin(p *contract.Package) contract.Steps {
-	s := &state{pkg: p, remembered: make(map[index.Key]*Class), applied: make(map[string]int), other: make(map[string]int)}
+	s := &state{pkg: p, remembered: make(map[index.Key]*Class), applied: make(map[string]int),
+		other: make(map[string]int)}
 	return contract.Steps{
 		Collect: s.collect, Rendered: s.rendered, Resolve: s.resolve, Run: s.run, Finish: s.summary,
 	}
@@ -102,7 +105,8 @@ func (s *state) unknown(o *krm.Object, label krm.Node) krm.Finding {
 	if names := s.policy.Names(); len(names) > 0 {
 		hint = "choose from " + strings.Join(names, ", ") + ", or add the class"
 	}
-	return o.Finding(krm.Error, "overcommit/unknown-class", label, fmt.Sprintf("OvercommitClass %q does not exist", label.Text()), hint)
+	return o.Finding(krm.Error, "overcommit/unknown-class", label,
+		fmt.Sprintf("OvercommitClass %q does not exist", label.Text()), hint)
 }
 
 func (s *state) count(of map[string]int, what string) {
@@ -145,7 +149,8 @@ func (s *state) run(u *contract.Unit) {
 	o := u.Object
 	var class *Class
 	if !s.policy.Active() { // a host may have dropped the classes since an earlier render
-		if class = Remembered(u.Before); class == nil { // the workload takes the place of one that was generated
+		// the workload takes the place of one that was generated
+		if class = Remembered(u.Before); class == nil {
 			class = s.remembered[index.KeyOf(o.Ref)]
 		}
 		if class == nil {
@@ -195,7 +200,8 @@ func (s *state) class(u *contract.Unit, pod krm.PodTemplate) (class *Class, ok b
 		return class, ok
 	}
 	if n := u.Object.Get("metadata", "labels", key); n.Exists() {
-		u.Report(krm.Warning, "overcommit/label-not-on-pods", n, "the label counts on pods only, and they do not have it", "move it to the pod template's labels")
+		u.Report(krm.Warning, "overcommit/label-not-on-pods", n,
+			"the label counts on pods only, and they do not have it", "move it to the pod template's labels")
 	}
 	if ns := s.pkg.Index.Namespace(u.Object); ns != nil {
 		if n := ns.Get("metadata", "labels", key); n.Exists() {

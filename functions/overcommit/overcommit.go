@@ -79,7 +79,8 @@ func Resolve(overcommits []*api.Overcommit, classes []*api.OvercommitClass) (Pol
 		c := classes[0]
 		r.report(krm.Warning, "overcommit/no-overcommit", "", ref(&c.TypeMeta, &c.ObjectMeta), &c.Origin,
 			"no class applies: the package has no Overcommit named cluster, which turns overcommit on",
-			"add one: {apiVersion: overcommit.inditex.dev/v1alpha1, kind: Overcommit, metadata: {name: cluster}, spec: {overcommitLabel: …}}")
+			"add one: {apiVersion: overcommit.inditex.dev/v1alpha1, kind: Overcommit, metadata: {name: "+
+				"cluster}, spec: {overcommitLabel: …}}")
 	}
 	return r.policy, r.findings
 }
@@ -89,7 +90,8 @@ type resolver struct {
 	findings []krm.Finding
 }
 
-func (r *resolver) report(severity krm.Severity, rule, field string, object krm.Ref, at *api.Origin, message, hint string) {
+func (r *resolver) report(severity krm.Severity, rule, field string, object krm.Ref, at *api.Origin,
+	message, hint string) {
 	f := krm.Finding{Rule: rule, Severity: severity, Message: message, Hint: hint,
 		Place: krm.Place{File: at.File, Line: at.Line, Field: field, Object: object}}
 	if field != "" {
@@ -103,7 +105,8 @@ func ref(t *api.TypeMeta, m *api.ObjectMeta) krm.Ref {
 }
 
 // label is the syntax of a label's key: an optional DNS prefix and a name.
-var label = krm.Pattern(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+var label = krm.Pattern(
+	`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
 func (r *resolver) overcommit(o *api.Overcommit) {
 	fail := func(rule, field, message, hint string) {
@@ -111,14 +114,19 @@ func (r *resolver) overcommit(o *api.Overcommit) {
 	}
 	switch key := o.Spec.OvercommitLabel; {
 	case o.Name != Singleton:
-		fail("overcommit/not-cluster", "metadata.name", fmt.Sprintf("there is only one Overcommit, and its name is cluster, not %q", o.Name), "name it cluster")
+		fail("overcommit/not-cluster", "metadata.name",
+			fmt.Sprintf("there is only one Overcommit, and its name is cluster, not %q", o.Name),
+			"name it cluster")
 	case r.policy.Label != "":
-		fail("overcommit/two-overcommits", "metadata.name", fmt.Sprintf("a second Overcommit: the first is %s:%d", r.policy.File, r.policy.Line),
+		fail("overcommit/two-overcommits", "metadata.name",
+			fmt.Sprintf("a second Overcommit: the first is %s:%d", r.policy.File, r.policy.Line),
 			"keep one; render folders for different clusters apart")
 	case key == "":
-		fail("overcommit/no-label", "spec.overcommitLabel", "no key of the label by which a class is chosen", "set spec.overcommitLabel, for example to inditex.com/overcommit-class")
+		fail("overcommit/no-label", "spec.overcommitLabel", "no key of the label by which a class is chosen",
+			"set spec.overcommitLabel, for example to inditex.com/overcommit-class")
 	case len(key) > 253+64 || !label().MatchString(key):
-		fail("overcommit/bad-label", "spec.overcommitLabel", fmt.Sprintf("%q is not a label key", key), "write it as inditex.com/overcommit-class")
+		fail("overcommit/bad-label", "spec.overcommitLabel", fmt.Sprintf("%q is not a label key", key),
+			"write it as inditex.com/overcommit-class")
 	default:
 		r.policy.Label, r.policy.File, r.policy.Line = key, o.Origin.File, o.Origin.Line
 	}
@@ -131,12 +139,14 @@ func (r *resolver) class(c *api.OvercommitClass) {
 	class := &Class{Name: c.Name, File: c.Origin.File, Line: c.Origin.Line, isDefault: c.Spec.IsDefault}
 	ratio := func(field string, n *api.Number) (ratio quantity.Ratio) {
 		if n == nil {
-			fail("overcommit/no-ratio", field, "the ratio of requests to limits is missing", "set it; 1 leaves the requests as they are")
+			fail("overcommit/no-ratio", field, "the ratio of requests to limits is missing",
+				"set it; 1 leaves the requests as they are")
 			return quantity.Whole
 		}
 		ratio, err := quantity.ParseRatio(string(*n))
 		if err != nil {
-			fail("overcommit/bad-ratio", field, err.Error(), "write a number from 0.0001 to 1 with at most four decimals")
+			fail("overcommit/bad-ratio", field, err.Error(),
+				"write a number from 0.0001 to 1 with at most four decimals")
 			return quantity.Whole
 		}
 		return ratio
@@ -144,22 +154,28 @@ func (r *resolver) class(c *api.OvercommitClass) {
 	class.CPU = ratio("spec.cpuOvercommit", c.Spec.CPUOvercommit)
 	class.Memory = ratio("spec.memoryOvercommit", c.Spec.MemoryOvercommit)
 	if pattern := c.Spec.ExcludedNamespaces; len(pattern) > maxPattern {
-		fail("overcommit/bad-pattern", "spec.excludedNamespaces", fmt.Sprintf("%d characters are more than %d", len(pattern), maxPattern), "shorten the regular expression")
+		fail("overcommit/bad-pattern", "spec.excludedNamespaces",
+			fmt.Sprintf("%d characters are more than %d", len(pattern), maxPattern),
+			"shorten the regular expression")
 	} else if pattern != "" {
 		var err error
 		if class.excluded, err = regexp.Compile(pattern); err != nil {
-			fail("overcommit/bad-pattern", "spec.excludedNamespaces", fmt.Sprintf("no regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: ")),
+			fail("overcommit/bad-pattern", "spec.excludedNamespaces",
+				fmt.Sprintf("no regular expression: %s",
+					strings.TrimPrefix(err.Error(), "error parsing regexp: ")),
 				"correct it; the syntax is RE2's")
 		}
 	}
 	if other, taken := r.policy.classes[c.Name]; taken {
-		fail("overcommit/two-classes", "metadata.name", fmt.Sprintf("a second class %s: the first is %s:%d", c.Name, other.File, other.Line),
+		fail("overcommit/two-classes", "metadata.name",
+			fmt.Sprintf("a second class %s: the first is %s:%d", c.Name, other.File, other.Line),
 			"rename one; render folders for different clusters apart")
 		return
 	}
 	r.policy.classes[c.Name] = class
 	if other := r.policy.defaultClass; class.isDefault && other != nil {
-		fail("overcommit/two-defaults", "spec.isDefault", fmt.Sprintf("a second default class: the first is %s (%s:%d)", other.Name, other.File, other.Line),
+		fail("overcommit/two-defaults", "spec.isDefault",
+			fmt.Sprintf("a second default class: the first is %s (%s:%d)", other.Name, other.File, other.Line),
 			"leave isDefault to one class")
 	} else if class.isDefault {
 		r.policy.defaultClass = class
@@ -191,7 +207,8 @@ func Remembered(o *krm.Object) *Class {
 // that the class is about; a pod without one stays as it is.
 //
 // Source: 003, "Resource Management". Requests at ratio 1 stay as they are.
-func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate, changes *krm.Changes) (limited bool, findings []krm.Finding) {
+func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate,
+	changes *krm.Changes) (limited bool, findings []krm.Finding) {
 	for _, list := range [...]string{"initContainers", "containers"} {
 		seen := make(map[string]bool)
 		for container := range pod.Spec().Get(list).Items() {
@@ -201,7 +218,9 @@ func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate, changes *krm.Changes) 
 				continue
 			}
 			if !name.IsScalar() || seen[name.Text()] {
-				findings = append(findings, o.Finding(krm.Error, "overcommit/container-name", container, "a container without a name of its own", "name it: Kubernetes demands it"))
+				findings = append(findings,
+					o.Finding(krm.Error, "overcommit/container-name", container,
+						"a container without a name of its own", "name it: Kubernetes demands it"))
 				continue
 			}
 			seen[name.Text()] = true
@@ -224,21 +243,25 @@ func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate, changes *krm.Changes) 
 }
 
 // request notes one request of a container, where there is a limit.
-func (c *Class) request(o *krm.Object, container krm.Node, name string, ratio quantity.Ratio, of func(string, quantity.Ratio) (string, error), changes *krm.Changes) (limited bool, findings []krm.Finding) {
+func (c *Class) request(o *krm.Object, container krm.Node, name string, ratio quantity.Ratio,
+	of func(string, quantity.Ratio) (string, error), changes *krm.Changes) (limited bool,
+	findings []krm.Finding) {
 	limit := container.Get("resources", "limits", name)
 	if limit.IsNull() {
 		return false, nil
 	}
 	request, err := of(limit.Text(), ratio)
 	if err != nil {
-		return true, []krm.Finding{o.Finding(krm.Error, "overcommit/bad-limit", limit, err.Error(), "write a quantity, such as 500m or 512Mi")}
+		return true, []krm.Finding{o.Finding(krm.Error, "overcommit/bad-limit", limit, err.Error(),
+			"write a quantity, such as 500m or 512Mi")}
 	}
 	if ratio.Whole() {
 		return true, nil
 	}
 	if request == "0" && limit.Text() != "0" {
 		findings = append(findings, o.Finding(krm.Warning, "overcommit/nothing-requested", limit,
-			fmt.Sprintf("%s of %s is less than the smallest unit: nothing is requested", ratio, limit.Text()), "raise the limit, or choose another class"))
+			fmt.Sprintf("%s of %s is less than the smallest unit: nothing is requested", ratio, limit.Text()),
+			"raise the limit, or choose another class"))
 	}
 	changes.Set(function, container, []string{"resources", "requests"}, name, request)
 	return true, findings

@@ -26,7 +26,8 @@ func Function() contract.Function {
 		Summary: "pin images, and the tools of tool servers, to the digests of the lock",
 		Page:    page,
 		Kinds: []contract.Kind{{
-			Name: "ImageLock", Groups: []contract.Group{{Name: keys.Group, Open: true}}, Versions: []string{"v1alpha1"}, Use: contract.Stays, Shared: true,
+			Name: "ImageLock", Groups: []contract.Group{{Name: keys.Group, Open: true}},
+			Versions: []string{"v1alpha1"}, Use: contract.Stays, Shared: true,
 		}},
 		Reasons: contract.Lock,
 		New:     begin,
@@ -44,7 +45,8 @@ func begin(p *contract.Package) contract.Steps {
 	if p.Lock != nil {
 		p.Report.Add(s.lock.Add(p.Lock)...)
 	}
-	return contract.Steps{Collect: s.collect, Run: s.run, BuiltImage: s.lock.Built, Pinned: s.lock.Image, SignCard: s.lock.SignCard}
+	return contract.Steps{Collect: s.collect, Run: s.run, BuiltImage: s.lock.Built, Pinned: s.lock.Image,
+		SignCard: s.lock.SignCard}
 }
 
 func (s *state) collect(o *krm.Object) {
@@ -64,9 +66,11 @@ func (s *state) run(u *contract.Unit) {
 	}
 	if server, ok := tools.ServerOf(u.Object); ok && len(s.lock.tools) > 0 {
 		if locked, known := s.lock.tools[server]; known {
-			u.Changes.Set(function, u.Object.Root(), []string{"metadata", "annotations"}, keys.ToolsDigest, locked.value)
+			u.Changes.Set(function, u.Object.Root(), []string{"metadata", "annotations"}, keys.ToolsDigest,
+				locked.value)
 		} else {
-			u.Report(krm.Warning, function+"/not-locked", u.Object.Get("metadata", "name"), "the lock has no tools of "+server.String(), "run `armature tools pin`")
+			u.Report(krm.Warning, function+"/not-locked", u.Object.Get("metadata", "name"),
+				"the lock has no tools of "+server.String(), "run `armature tools pin`")
 		}
 	}
 	var unlocked []string // skills: an annotation and a volume have the same image
@@ -81,9 +85,11 @@ func (s *state) run(u *contract.Unit) {
 			if strings.HasPrefix(at.Key(), keys.SkillPrefix) {
 				unlocked = append(unlocked, image)
 			}
-			u.Report(krm.Warning, function+"/not-locked", at.Node, fmt.Sprintf("the lock has no digest of %s", image), "run `armature pin`")
+			u.Report(krm.Warning, function+"/not-locked", at.Node,
+				fmt.Sprintf("the lock has no digest of %s", image), "run `armature pin`")
 		case !at.Known:
-			u.Report(krm.Warning, function+"/not-locked", at.Node, fmt.Sprintf("%s is in an item of a list without a name, so its digest is not written", image),
+			u.Report(krm.Warning, function+"/not-locked", at.Node,
+				fmt.Sprintf("%s is in an item of a list without a name, so its digest is not written", image),
 				"give the item a name, or write "+pinned)
 		default:
 			u.Changes.Set(function, at.In, nil, at.Key(), at.Dress(strings.TrimSuffix(at.Text(), image)+pinned))

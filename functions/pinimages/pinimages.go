@@ -34,12 +34,14 @@ var (
 // contradict what is known, are findings.
 func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 	report := func(field, message string) {
-		f := krm.Finding{Rule: "pin-images/lock", Severity: krm.Error, Message: message, Hint: "run `armature pin` to rewrite the lock",
+		f := krm.Finding{Rule: "pin-images/lock", Severity: krm.Error, Message: message,
+			Hint:  "run `armature pin` to rewrite the lock",
 			Place: krm.Place{File: lock.Origin.File, Line: lock.Origin.LineOf(field), Field: field}}
 		findings = append(findings, f)
 	}
 	if l.images == nil {
-		l.images, l.builds, l.tools, l.cards = make(map[string]locked), make(map[build]locked), make(map[api.ToolServer]locked), make(map[string][]a2a.Signature)
+		l.images, l.builds, l.tools, l.cards = make(map[string]locked), make(map[build]locked),
+			make(map[api.ToolServer]locked), make(map[string][]a2a.Signature)
 	}
 	place := fmt.Sprintf("%s:%d", lock.Origin.File, lock.Origin.Line)
 	for i, image := range lock.Spec.Images {
@@ -49,7 +51,8 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		case !imageForm().MatchString(image.Image):
 			report(field+".image", fmt.Sprintf("%q is not an image without a digest", krm.Shown(image.Image)))
 		case !digestForm().MatchString(image.Digest):
-			report(field+".digest", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 hexadecimal digits", krm.Shown(image.Digest)))
+			report(field+".digest", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
+				"hexadecimal digits", krm.Shown(image.Digest)))
 		case known && other.value != image.Digest:
 			report(field, fmt.Sprintf("%s has another digest in %s", image.Image, other.place))
 		default:
@@ -65,7 +68,8 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		case !builtForm().MatchString(b.Image):
 			report(field+".image", fmt.Sprintf("%q is not an image with a digest", krm.Shown(b.Image)))
 		case known && other.value != b.Image:
-			report(field, fmt.Sprintf("the build %s/%s has another image in %s", b.Namespace, b.Name, other.place))
+			report(field, fmt.Sprintf("the build %s/%s has another image in %s", b.Namespace, b.Name,
+				other.place))
 		default:
 			l.builds[build{b.Namespace, b.Name}] = locked{b.Image, place}
 		}
@@ -77,7 +81,8 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		case t.Name == "" || t.Kind == "":
 			report(field, "a tool server without a kind or a name")
 		case !digestForm().MatchString(t.Digest):
-			report(field+".digest", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 hexadecimal digits", krm.Shown(t.Digest)))
+			report(field+".digest", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
+				"hexadecimal digits", krm.Shown(t.Digest)))
 		case known && other.value != t.Digest:
 			report(field, fmt.Sprintf("%s has other tools in %s", t.ToolServer, other.place))
 		default:
@@ -88,11 +93,13 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		field := fmt.Sprintf("spec.cards[%d]", i)
 		switch {
 		case !digestForm().MatchString(c.Payload):
-			report(field+".payload", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 hexadecimal digits", krm.Shown(c.Payload)))
+			report(field+".payload", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
+				"hexadecimal digits", krm.Shown(c.Payload)))
 		case !base64Form().MatchString(c.Protected) || !base64Form().MatchString(c.Signature):
 			report(field, "protected and signature are not in base64url")
 		default:
-			l.cards[c.Payload] = append(l.cards[c.Payload], a2a.Signature{Protected: c.Protected, Signature: c.Signature})
+			l.cards[c.Payload] = append(l.cards[c.Payload],
+				a2a.Signature{Protected: c.Protected, Signature: c.Signature})
 		}
 	}
 	return findings

@@ -29,8 +29,10 @@ type facts struct {
 
 func newFacts() facts {
 	return facts{
-		known: map[index.ID]bool{}, workloads: map[index.ID]*workload{}, services: map[index.ID]*service{}, gateways: map[index.ID]*gateway{}, routes: map[index.ID]*route{},
-		backends: map[index.ID]*backend{}, registered: map[index.ID]*registration{}, guards: map[index.ID]*registration{}, configs: map[string]string{}, sources: map[string]string{},
+		known: map[index.ID]bool{}, workloads: map[index.ID]*workload{}, services: map[index.ID]*service{},
+		gateways: map[index.ID]*gateway{}, routes: map[index.ID]*route{},
+		backends: map[index.ID]*backend{}, registered: map[index.ID]*registration{},
+		guards: map[index.ID]*registration{}, configs: map[string]string{}, sources: map[string]string{},
 	}
 }
 
@@ -130,7 +132,8 @@ func (s *state) unsure() (ids []index.ID) {
 		case e.Made, kinds.Is(e.Kind), e.Kind == "Service" && e.APIVersion == "v1":
 			ids = append(ids, id)
 		case e.Group() == "gateway.networking.k8s.io" && (e.Kind == "Gateway" || e.Kind == "HTTPRoute"),
-			e.Group() == "agentgateway.dev" && (e.Kind == "AgentgatewayBackend" || e.Kind == "AgentgatewayPolicy"),
+			e.Group() == "agentgateway.dev" &&
+				(e.Kind == "AgentgatewayBackend" || e.Kind == "AgentgatewayPolicy"),
 			e.Group() == "mcp.kuadrant.io" && e.Kind == "MCPServerRegistration":
 			if !e.Generated {
 				ids = append(ids, id)
@@ -166,7 +169,8 @@ func (s *state) look(id index.ID, o *krm.Object) {
 			}
 		}
 	}
-	at := object{krm.Ref{APIVersion: strings.Clone(o.APIVersion), Kind: strings.Clone(o.Kind), Namespace: strings.Clone(o.Namespace), Name: strings.Clone(o.Name)}, o.Origin.File}
+	at := object{krm.Ref{APIVersion: strings.Clone(o.APIVersion), Kind: strings.Clone(o.Kind),
+		Namespace: strings.Clone(o.Namespace), Name: strings.Clone(o.Name)}, o.Origin.File}
 	if pod, ok := o.PodTemplate(); ok {
 		f.known[id], f.workloads[id] = true, newWorkload(at, o, pod, strings.Clone(made))
 		return
@@ -203,7 +207,8 @@ func (s *state) look(id index.ID, o *krm.Object) {
 
 func newWorkload(at object, o *krm.Object, pod krm.PodTemplate, made string) *workload {
 	w := &workload{object: at, ports: map[string]int{}, madeBy: made}
-	w.labels, w.selector = texts(pod.Template.Get("metadata", "labels")), texts(o.Get("spec", "selector", "matchLabels"))
+	w.labels, w.selector = texts(pod.Template.Get("metadata", "labels")),
+		texts(o.Get("spec", "selector", "matchLabels"))
 	if len(w.selector) == 0 {
 		w.selector = w.labels
 	}
@@ -241,13 +246,15 @@ func texts(n krm.Node) map[string]string {
 
 // addressVariable reports whether a variable of a name has an address, with a scheme or not.
 func addressVariable(name string) bool {
-	return slices.ContainsFunc([]string{"_URL", "_ENDPOINT", "_API_BASE"}, func(end string) bool { return strings.HasSuffix(name, end) })
+	return slices.ContainsFunc([]string{"_URL", "_ENDPOINT", "_API_BASE"},
+		func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
 // sorted returns facts of a kind in the order of their names, so that nothing depends on the
 // order of files.
 func sorted[T interface{ ref() krm.Ref }](of map[index.ID]T) []T {
-	return slices.SortedFunc(maps.Values(of), func(a, b T) int { return strings.Compare(key(a.ref()), key(b.ref())) })
+	return slices.SortedFunc(maps.Values(of),
+		func(a, b T) int { return strings.Compare(key(a.ref()), key(b.ref())) })
 }
 
 func (o *object) ref() krm.Ref { return o.Ref }

@@ -86,19 +86,23 @@ func modeOf(p *contract.Package, field string, value *string) mode {
 	if value == nil || *value == string(report) || *value == string(enforce) {
 		return mode(deref(value))
 	}
-	misconfigured(p, field, fmt.Sprintf("%q is neither report nor enforce", krm.Shown(*value)), "write report, and enforce once the findings are right")
+	misconfigured(p, field, fmt.Sprintf("%q is neither report nor enforce", krm.Shown(*value)),
+		"write report, and enforce once the findings are right")
 	return off
 }
 
 // check an address of the configuration.
 func check(p *contract.Package, field string, a *api.AddressSpec) {
-	if a == nil || (len(a.CIDRs) == 0) == (a.Namespace == nil || len(a.Pods) == 0) || len(a.CIDRs) > 0 && (a.Namespace != nil || a.Pods != nil) {
-		misconfigured(p, field, "an address is either cidrs, or a namespace and the labels of pods in it", "set one of the two")
+	if a == nil || (len(a.CIDRs) == 0) == (a.Namespace == nil || len(a.Pods) == 0) || len(a.CIDRs) > 0 &&
+		(a.Namespace != nil || a.Pods != nil) {
+		misconfigured(p, field, "an address is either cidrs, or a namespace and the labels of pods in it",
+			"set one of the two")
 		return
 	}
 	for _, c := range a.CIDRs {
 		if prefix, err := netip.ParsePrefix(c); err != nil || prefix.Masked() != prefix {
-			misconfigured(p, field, fmt.Sprintf("%q is not a network", krm.Shown(c)), "write it as 203.0.113.0/24")
+			misconfigured(p, field, fmt.Sprintf("%q is not a network", krm.Shown(c)),
+				"write it as 203.0.113.0/24")
 		}
 	}
 	if a.Port != nil && (*a.Port < 1 || *a.Port > 65535) {
@@ -155,8 +159,11 @@ type derived struct {
 // give a policy: as an object behind that of the unit, or as a finding.
 func (s *state) give(u *contract.Unit, m mode, d derived) {
 	rule := function + "/" + strings.ToLower(d.kind)
-	if place, taken := s.pkg.Index.Authored(index.Key{Kind: d.kind, Namespace: u.Object.Namespace, Name: d.name}, u.Object.Origin.File); taken {
-		u.Report(krm.Warning, function+"/name-taken", krm.Node{}, fmt.Sprintf("its %s %s is not written, because %s has an object of that name", d.kind, d.name, place), "rename that object")
+	if place, taken := s.pkg.Index.Authored(index.Key{Kind: d.kind, Namespace: u.Object.Namespace,
+		Name: d.name}, u.Object.Origin.File); taken {
+		u.Report(krm.Warning, function+"/name-taken", krm.Node{},
+			fmt.Sprintf("its %s %s is not written, because %s has an object of that name", d.kind, d.name,
+				place), "rename that object")
 		return
 	}
 	if m == report {
@@ -164,7 +171,8 @@ func (s *state) give(u *contract.Unit, m mode, d derived) {
 		if d.kind == "NetworkPolicy" {
 			field = "network"
 		}
-		u.Report(krm.Info, rule, krm.Node{}, fmt.Sprintf("%s %s would allow %s", d.kind, d.name, d.says), "set spec.policies."+field+": enforce to write it")
+		u.Report(krm.Info, rule, krm.Node{}, fmt.Sprintf("%s %s would allow %s", d.kind, d.name, d.says),
+			"set spec.policies."+field+": enforce to write it")
 		return
 	}
 	text, err := d.text(u.Object)
@@ -189,7 +197,8 @@ func (d derived) text(of *krm.Object) ([]byte, error) {
 	if of.Namespace != "" {
 		text = scalar.AppendPlain(append(text, "\n  namespace: "...), of.Namespace)
 	}
-	text = append(text, "\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
+	text = append(text,
+		"\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
 	text = append(scalar.AppendPlain(text, of.Kind+"/"+of.Name), '\n')
 	return append(text, spec...), nil
 }

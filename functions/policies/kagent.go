@@ -50,7 +50,8 @@ type call struct{ url, problem string }
 // modelHosts are where the models of a provider are, if their configuration has no URL. The
 // others have it in a variable of the pod.
 var modelHosts = map[string]string{
-	"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com", "gemini": "https://generativelanguage.googleapis.com",
+	"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com",
+	"gemini":       "https://generativelanguage.googleapis.com",
 	"azure_openai": "", "ollama": "",
 }
 
@@ -98,7 +99,8 @@ func (m *modelConfig) hosts() (calls []call) {
 	case kind == "bedrock" && m.Region != "":
 		calls = []call{{url: "https://bedrock-runtime." + m.Region + ".amazonaws.com"}}
 	case !known:
-		calls = []call{{problem: fmt.Sprintf("the address of models of the provider %q is not known", krm.Shown(kind))}}
+		calls = []call{{problem: fmt.Sprintf("the address of models of the provider %q is not known",
+			krm.Shown(kind))}}
 	}
 	return calls
 }
@@ -131,7 +133,8 @@ func skillHosts(source string) (calls []call) {
 		calls = append(calls, call{url: g.URL})
 	}
 	for _, o := range named.S3Refs {
-		calls = append(calls, call{problem: fmt.Sprintf("the address of the bucket of %q is not known", krm.Shown(o.URI))})
+		calls = append(calls,
+			call{problem: fmt.Sprintf("the address of the bucket of %q is not known", krm.Shown(o.URI))})
 	}
 	return calls
 }

@@ -38,8 +38,10 @@ func (s *state) egress(u *contract.Unit, w *workload) {
 	calls, known := s.plan().calls[w]
 	if !known {
 		if u.Injected() {
-			u.Report(krm.Info, function+"/unknown-calls", krm.Node{}, "the package does not declare what this agent calls: no NetworkPolicy is derived for it",
-				"name its tool servers in the annotation "+keys.Tools+", and the rest in "+keys.Calls+"; empty values mean that it calls nothing")
+			u.Report(krm.Info, function+"/unknown-calls", krm.Node{},
+				"the package does not declare what this agent calls: no NetworkPolicy is derived for it",
+				"name its tool servers in the annotation "+keys.Tools+", and the rest in "+keys.Calls+
+					"; empty values mean that it calls nothing")
 		}
 		return
 	}
@@ -87,15 +89,18 @@ func (s *state) egress(u *contract.Unit, w *workload) {
 		}
 	}
 	s.give(u, s.network, derived{networking, "NetworkPolicy", identity.ShortName(w.Name, "-egress"),
-		networkPolicy{PodSelector: selector{w.selector}, PolicyTypes: []string{"Egress"}, Egress: rules(byPeer)}, "egress to " + list(says)})
+		networkPolicy{PodSelector: selector{w.selector}, PolicyTypes: []string{"Egress"},
+			Egress: rules(byPeer)}, "egress to " + list(says)})
 }
 
 // dns is what resolves names, by UDP and, for long answers, by TCP.
 func (s *state) dns(w *workload) []destination {
 	kubeSystem := "kube-system"
-	a := cmp.Or(s.spec.DNS, &api.AddressSpec{Namespace: &kubeSystem, Pods: map[string]string{"k8s-app": "kube-dns"}})
+	a := cmp.Or(s.spec.DNS,
+		&api.AddressSpec{Namespace: &kubeSystem, Pods: map[string]string{"k8s-app": "kube-dns"}})
 	peers, number := ofAddress(w.Namespace, a), cmp.Or(deref(a.Port), 53)
-	return []destination{{peers: peers, says: "DNS", port: port{"UDP", number}}, {peers: peers, says: "DNS", port: port{"TCP", number}}}
+	return []destination{{peers: peers, says: "DNS", port: port{"UDP", number}},
+		{peers: peers, says: "DNS", port: port{"TCP", number}}}
 }
 
 // needs are what the sidecars and the application of an injected workload call by its
@@ -166,7 +171,8 @@ func (s *state) ingress(u *contract.Unit, svc *service) {
 		}
 	}
 	s.give(u, s.network, derived{networking, "NetworkPolicy", identity.ShortName(svc.Name, "-tools"),
-		networkPolicy{PodSelector: selector{svc.Spec.Selector}, PolicyTypes: []string{"Ingress"}, Ingress: rules(byPeer)}, "ingress from " + list(says)})
+		networkPolicy{PodSelector: selector{svc.Spec.Selector}, PolicyTypes: []string{"Ingress"},
+			Ingress: rules(byPeer)}, "ingress from " + list(says)})
 }
 
 // routed adds to the callers of a Service the gateways that routes of the package lead to it
@@ -179,19 +185,23 @@ func (s *state) routed(svc *service, callers map[port][]peer) (problems []string
 					continue
 				}
 				if s.registered(r) {
-					problems = append(problems, fmt.Sprintf("the broker of the gateway of %s queries it too, and its pods are not known", r.Ref))
+					problems = append(problems, fmt.Sprintf("the broker of the gateway of %s queries it too, "+
+						"and its pods are not known", r.Ref))
 				}
 				d, _, problem := s.throughService(svc.object, svc, destination{port: port{"TCP", b.Port}})
 				if problem != "" {
 					problems = append(problems, problem)
 				}
 				for _, parent := range r.Spec.ParentRefs {
-					g := s.facts.gateways[s.nearest("Gateway", cmp.Or(parent.Namespace, r.Namespace), parent.Name, r.file)]
+					g := s.facts.gateways[s.nearest("Gateway", cmp.Or(parent.Namespace, r.Namespace), parent.Name,
+						r.file)]
 					if g == nil {
-						problems = append(problems, fmt.Sprintf("%s leads to it from the Gateway %s, which the package does not have", r.Ref, parent.Name))
+						problems = append(problems, fmt.Sprintf("%s leads to it from the Gateway %s, which the "+
+							"package does not have", r.Ref, parent.Name))
 						continue
 					}
-					callers[d.port] = append(slices.Clone(callers[d.port]), pods(svc.Namespace, g.Namespace, gatewayPods(g)))
+					callers[d.port] = append(slices.Clone(callers[d.port]),
+						pods(svc.Namespace, g.Namespace, gatewayPods(g)))
 				}
 			}
 		}
@@ -203,7 +213,8 @@ func (s *state) routed(svc *service, callers map[port][]peer) (problems []string
 func rules(byPeer map[string]*rule) (all []rule) {
 	for _, key := range slices.Sorted(maps.Keys(byPeer)) {
 		r := *byPeer[key]
-		slices.SortFunc(r.Ports, func(a, b port) int { return cmp.Or(a.Port-b.Port, strings.Compare(a.Protocol, b.Protocol)) })
+		slices.SortFunc(r.Ports,
+			func(a, b port) int { return cmp.Or(a.Port-b.Port, strings.Compare(a.Protocol, b.Protocol)) })
 		r.Ports = slices.Compact(r.Ports)
 		all = append(all, r)
 	}

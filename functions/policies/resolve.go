@@ -116,7 +116,8 @@ func (s *state) resolve(from object, text string) (d destination, local bool, pr
 			return s.throughService(from, s.facts.services[id], d)
 		}
 		for _, gatewayName := range []string{name, strings.TrimSuffix(name, "-istio")} {
-			if id := s.nearest("Gateway", namespace, gatewayName, from.file); id != 0 && s.facts.gateways[id] != nil {
+			if id := s.nearest("Gateway", namespace, gatewayName, from.file); id != 0 &&
+				s.facts.gateways[id] != nil {
 				return s.throughGateway(from, s.facts.gateways[id], d), false, ""
 			}
 		}
@@ -137,7 +138,8 @@ func inCluster(host, from string) (name, namespace string, ok bool) {
 }
 
 func (s *state) nearest(kind, namespace, name, file string) index.ID {
-	for _, id := range s.pkg.Index.Nearest(index.Key{Kind: kind, Namespace: namespace, Name: name}, file, nil) {
+	for _, id := range s.pkg.Index.Nearest(index.Key{Kind: kind, Namespace: namespace, Name: name}, file,
+		nil) {
 		if s.facts.known[id] {
 			return id
 		}
@@ -146,7 +148,8 @@ func (s *state) nearest(kind, namespace, name, file string) index.ID {
 }
 
 // throughService ends at the pods of a Service, on the port of the pods.
-func (s *state) throughService(from object, svc *service, d destination) (_ destination, local bool, problem string) {
+func (s *state) throughService(from object, svc *service,
+	d destination) (_ destination, local bool, problem string) {
 	d.service = svc
 	if svc.Spec.Type == "ExternalName" || len(svc.Spec.Selector) == 0 {
 		return d, false, fmt.Sprintf("%s selects no pods, so its addresses are not known", svc.Ref)
@@ -167,12 +170,14 @@ func (s *state) throughService(from object, svc *service, d destination) (_ dest
 		case string:
 			var found []int
 			for _, w := range s.facts.workloads {
-				if n, named := w.ports[target]; named && w.Namespace == svc.Namespace && selects(svc.Spec.Selector, w.labels) && !slices.Contains(found, n) {
+				if n, named := w.ports[target]; named && w.Namespace == svc.Namespace &&
+					selects(svc.Spec.Selector, w.labels) && !slices.Contains(found, n) {
 					found = append(found, n)
 				}
 			}
 			if len(found) != 1 {
-				return d, false, fmt.Sprintf("%s leads to the port %q, which the package does not have once", svc.Ref, krm.Shown(target))
+				return d, false, fmt.Sprintf("%s leads to the port %q, which the package does not have once",
+					svc.Ref, krm.Shown(target))
 			}
 			d.port.Port = found[0]
 		}
@@ -226,7 +231,8 @@ type passage struct {
 
 // bind finds what each workload is bound to.
 func (s *state) bind() *plan {
-	p := &plan{calls: map[*workload][]call{}, callers: map[*service]map[port][]peer{}, through: map[*gateway][]passage{}}
+	p := &plan{calls: map[*workload][]call{}, callers: map[*service]map[port][]peer{},
+		through: map[*gateway][]passage{}}
 	for _, w := range sorted(s.facts.workloads) {
 		bindings, calls, known := s.bindings(w)
 		if !known {

@@ -59,7 +59,8 @@ func literals(names map[string]bool) string {
 func (s *state) leadsTo(g *gateway, path string) (found []targetRef) {
 	longest := -1
 	for _, r := range sorted(s.facts.routes) {
-		if !slices.ContainsFunc(r.Spec.ParentRefs, func(p targetRef) bool { return p.is("Gateway", r.Namespace, g.Ref) }) {
+		if !slices.ContainsFunc(r.Spec.ParentRefs,
+			func(p targetRef) bool { return p.is("Gateway", r.Namespace, g.Ref) }) {
 			continue
 		}
 		for _, rule := range r.Spec.Rules {
@@ -69,7 +70,8 @@ func (s *state) leadsTo(g *gateway, path string) (found []targetRef) {
 			}
 			for _, m := range rule.Matches {
 				value := strings.TrimSuffix(m.Path.Value, "/")
-				if m.Path.Type != "RegularExpression" && (path == value || m.Path.Type != "Exact" && strings.HasPrefix(path+"/", value+"/")) {
+				if m.Path.Type != "RegularExpression" &&
+					(path == value || m.Path.Type != "Exact" && strings.HasPrefix(path+"/", value+"/")) {
 					length = max(length, len(value))
 				}
 			}
@@ -109,7 +111,8 @@ func (s *state) behindGateways(p *plan) {
 		}
 		for _, passage := range passages {
 			for _, b := range sorted(s.facts.backends) {
-				if !slices.ContainsFunc(s.leadsTo(g, passage.path), func(t targetRef) bool { return t.is("AgentgatewayBackend", "", b.Ref) }) || b.Spec.MCP == nil {
+				if !slices.ContainsFunc(s.leadsTo(g, passage.path),
+					func(t targetRef) bool { return t.is("AgentgatewayBackend", "", b.Ref) }) || b.Spec.MCP == nil {
 					continue
 				}
 				for _, t := range b.Spec.MCP.Targets {
@@ -130,7 +133,8 @@ func (s *state) agentgateway(u *contract.Unit, b *backend) {
 	bound := false
 	for _, g := range sorted(s.facts.gateways) {
 		for _, p := range s.plan().through[g] {
-			if !slices.ContainsFunc(s.leadsTo(g, p.path), func(t targetRef) bool { return t.is("AgentgatewayBackend", "", b.Ref) }) {
+			if !slices.ContainsFunc(s.leadsTo(g, p.path),
+				func(t targetRef) bool { return t.is("AgentgatewayBackend", "", b.Ref) }) {
 				continue
 			}
 			bound = true
@@ -156,10 +160,14 @@ func (s *state) agentgateway(u *contract.Unit, b *backend) {
 		}
 		expressions, says = append(expressions, expression), append(says, a.says(target))
 	}
-	s.give(u, s.tools, derived{"agentgateway.dev/v1alpha1", "AgentgatewayPolicy", identity.ShortName(b.Name, "-tools"), map[string]any{
-		"targetRefs": []any{map[string]any{"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": b.Name}},
-		"backend":    map[string]any{"mcp": map[string]any{"authorization": map[string]any{"action": "Allow", "policy": map[string]any{"matchExpressions": expressions}}}},
-	}, list(says)})
+	s.give(u, s.tools,
+		derived{"agentgateway.dev/v1alpha1", "AgentgatewayPolicy", identity.ShortName(b.Name, "-tools"),
+			map[string]any{
+				"targetRefs": []any{map[string]any{"group": "agentgateway.dev", "kind": "AgentgatewayBackend",
+					"name": b.Name}},
+				"backend": map[string]any{"mcp": map[string]any{"authorization": map[string]any{"action": "Allow",
+					"policy": map[string]any{"matchExpressions": expressions}}}},
+			}, list(says)})
 }
 
 // allow tools, by the names that agents know, at the targets of a backend. With several
@@ -174,7 +182,8 @@ func (b *backend) allow(byTarget map[string]*allowed, tools []string) (problems 
 	targets := b.Spec.MCP.Targets
 	for _, t := range targets {
 		if t.Static == nil {
-			return []string{fmt.Sprintf("the names of the servers that %s selects by labels are not known", b.Ref)}
+			return []string{fmt.Sprintf("the names of the servers that %s selects by labels are not known",
+				b.Ref)}
 		}
 		if tools == nil {
 			of(t.Name).all = true
@@ -186,12 +195,14 @@ func (b *backend) allow(byTarget map[string]*allowed, tools []string) (problems 
 			target = targets[0].Name
 		}
 		for _, t := range targets {
-			if rest, ok := strings.CutPrefix(tool, t.Name+"_"); ok && rest != "" && len(targets) > 1 && len(t.Name) >= len(target) {
+			if rest, ok := strings.CutPrefix(tool, t.Name+"_"); ok && rest != "" && len(targets) > 1 &&
+				len(t.Name) >= len(target) {
 				target, name = t.Name, rest
 			}
 		}
 		if target == "" {
-			problems = append(problems, fmt.Sprintf("the server of the tool %q at %s is not known", krm.Shown(tool), b.Ref))
+			problems = append(problems,
+				fmt.Sprintf("the server of the tool %q at %s is not known", krm.Shown(tool), b.Ref))
 			continue
 		}
 		of(target).add(name)
@@ -203,8 +214,11 @@ func (b *backend) allow(byTarget map[string]*allowed, tools []string) (problems 
 func (s *state) guarded(u *contract.Unit, of krm.Ref, kind string) bool {
 	for _, g := range sorted(s.facts.guards) {
 		refs := append(slices.Clone(g.Spec.TargetRefs), g.Spec.TargetRef)
-		if g.Kind == kind && slices.ContainsFunc(refs, func(t targetRef) bool { return t.Name != "" && t.is(of.Kind, g.Namespace, of) }) {
-			u.Report(krm.Warning, function+"/two-policies", krm.Node{}, fmt.Sprintf("%s is about %s already: no policy is derived for it", g.Ref, of),
+		if g.Kind == kind &&
+			slices.ContainsFunc(refs,
+				func(t targetRef) bool { return t.Name != "" && t.is(of.Kind, g.Namespace, of) }) {
+			u.Report(krm.Warning, function+"/two-policies", krm.Node{},
+				fmt.Sprintf("%s is about %s already: no policy is derived for it", g.Ref, of),
 				"allow the tools there, or remove it")
 			return true
 		}

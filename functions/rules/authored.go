@@ -87,7 +87,8 @@ func (a *authored) bindings(visit func(b tools.Binding, locked api.LockedToolSer
 func unlockedTools(a *authored) {
 	a.bindings(func(b tools.Binding, _ api.LockedToolServer, known bool) {
 		if !known {
-			a.report(b.At, fmt.Sprintf("the lock has no tools of %s, so they may change unnoticed", b.Server), "run `armature tools pin`")
+			a.report(b.At, fmt.Sprintf("the lock has no tools of %s, so they may change unnoticed", b.Server),
+				"run `armature tools pin`")
 		}
 	})
 }
@@ -106,8 +107,11 @@ func missingTool(a *authored) {
 func unknownImage(a *authored) {
 	for _, i := range a.artifacts {
 		if i.Guessed && i.LooksQualified() {
-			a.artifact(i, fmt.Sprintf("%q looks like an image in a field of an unknown kind: no digest is written into it", krm.Shown(i.Ref)),
-				fmt.Sprintf("write its digest, or add {group: %q, kind: %s, path: %s} to spec.images of the RenderConfig", i.Group, i.Kind, i.Path()))
+			a.artifact(i, fmt.Sprintf(
+				"%q looks like an image in a field of an unknown kind: no digest is written into it",
+				krm.Shown(i.Ref)),
+				fmt.Sprintf("write its digest, or add {group: %q, kind: %s, path: %s} to spec.images of the "+
+					"RenderConfig", i.Group, i.Kind, i.Path()))
 		}
 	}
 }
@@ -119,17 +123,22 @@ func unpinnedSource(a *authored) {
 		case i.Is == images.IsCommit && i.Ref == "":
 			a.artifact(i, "it is from Git, and names no commit", "name the commit in full")
 		case i.Is == images.IsCommit:
-			a.artifact(i, fmt.Sprintf("%q is not a full commit: its content may change", krm.Shown(i.Ref)), "name the commit in full: 40 hexadecimal digits")
+			a.artifact(i, fmt.Sprintf("%q is not a full commit: its content may change", krm.Shown(i.Ref)),
+				"name the commit in full: 40 hexadecimal digits")
 		case i.Is == images.IsVersion:
 			a.artifact(i, "it is from a bucket, and names no version", "name the version of the object")
-		case i.Is != images.IsArtifact && i.Is != images.IsSkill, !strings.HasSuffix(i.Field, "]"), a.pins(i.Ref): // of others, the rendered field is judged
+		// of others, the rendered field is judged
+		case i.Is != images.IsArtifact && i.Is != images.IsSkill, !strings.HasSuffix(i.Field, "]"),
+			a.pins(i.Ref):
 		default:
-			a.artifact(i, fmt.Sprintf("%q has no digest", krm.Shown(i.Ref)), "run `armature pin`, or write its digest behind it, as NAME@sha256:…")
+			a.artifact(i, fmt.Sprintf("%q has no digest", krm.Shown(i.Ref)),
+				"run `armature pin`, or write its digest behind it, as NAME@sha256:…")
 		}
 	}
 }
 
 // pins reports whether the lock pins an image.
 func (a *authored) pins(image string) bool {
-	return a.lock != nil && slices.ContainsFunc(a.lock.Spec.Images, func(x api.LockedImage) bool { return x.Image == image })
+	return a.lock != nil &&
+		slices.ContainsFunc(a.lock.Spec.Images, func(x api.LockedImage) bool { return x.Image == image })
 }

@@ -17,8 +17,9 @@ var makers = map[string]struct {
 	makes string
 	names [][]string
 }{
-	"ExternalSecret":    {"Secret", [][]string{{"spec", "target", "name"}, {"metadata", "name"}}},
-	"SealedSecret":      {"Secret", [][]string{{"spec", "template", "metadata", "name"}, {"metadata", "name"}}},
+	"ExternalSecret": {"Secret", [][]string{{"spec", "target", "name"}, {"metadata", "name"}}},
+	"SealedSecret": {"Secret",
+		[][]string{{"spec", "template", "metadata", "name"}, {"metadata", "name"}}},
 	"Certificate":       {"Secret", [][]string{{"spec", "secretName"}}},
 	"VaultStaticSecret": {"Secret", [][]string{{"spec", "destination", "name"}}},
 	"Bundle":            {"ConfigMap", [][]string{{"metadata", "name"}}},
@@ -84,7 +85,8 @@ func (p *Package) Link() {
 	for _, pod := range p.collected.pods {
 		for i := range pod.containers {
 			image := pod.containers[i].image
-			if p.collected.images[image]++; pod.injected && component(pod.containers[i].name) && !strings.Contains(image, "@sha256:") {
+			if p.collected.images[image]++; pod.injected && component(pod.containers[i].name) &&
+				!strings.Contains(image, "@sha256:") {
 				p.collected.added[image] = true
 			}
 			pod.containers[i].node = krm.Node{} // the object's memory is used again
@@ -134,7 +136,8 @@ func readNamespace(o *krm.Object) (ns namespace) {
 // scaled is the workload that an autoscaler is for.
 func scaled(o *krm.Object) id {
 	ref := o.Get("spec", "scaleTargetRef")
-	return id{cmp.Or(ref.Get("kind").Text(), "Deployment"), o.Namespace, ref.Get("name").Text()} // a ScaledObject's default
+	// a ScaledObject's default
+	return id{cmp.Or(ref.Get("kind").Text(), "Deployment"), o.Namespace, ref.Get("name").Text()}
 }
 
 // pod is what a pod template contains.
@@ -178,7 +181,8 @@ func newPod(o *krm.Object, template krm.PodTemplate) *pod {
 		p.labels[key] = value.Text()
 	}
 	if p.injected && template.Spec().Get("volumes").Named("name", sidecars.SocketVolume).Exists() {
-		p.account = cmp.Or(template.Spec().Get("serviceAccountName").Text(), template.Spec().Get("serviceAccount").Text(), defaultAccount)
+		p.account = cmp.Or(template.Spec().Get("serviceAccountName").Text(),
+			template.Spec().Get("serviceAccount").Text(), defaultAccount)
 	}
 	switch o.Kind { // and those that a controller sets
 	case "StatefulSet":
@@ -188,7 +192,8 @@ func newPod(o *krm.Object, template krm.PodTemplate) *pod {
 	}
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for n := range template.Spec().Get(list).Items() {
-			c := container{name: n.Get("name").Text(), image: n.Get("image").Text(), node: n, runs: list == "containers" || n.Get("restartPolicy").Is("Always")}
+			c := container{name: n.Get("name").Text(), image: n.Get("image").Text(), node: n,
+				runs: list == "containers" || n.Get("restartPolicy").Is("Always")}
 			for x := range n.Get("ports").Items() {
 				number, _ := x.Get("containerPort").Int()
 				c.ports = append(c.ports, port{x.Get("name").Text(), protocol(x), number})
@@ -200,7 +205,8 @@ func newPod(o *krm.Object, template krm.PodTemplate) *pod {
 		}
 	}
 	if p.redirects == sidecars.AuthBridgeProxy {
-		p.config = template.Spec().Get("volumes").Named("name", sidecars.ConfigVolume).Get("configMap", "name").Text()
+		p.config = template.Spec().Get("volumes").Named("name", sidecars.ConfigVolume).Get("configMap",
+			"name").Text()
 	}
 	if !slices.ContainsFunc(p.containers, func(c container) bool { return c.name == sidecars.ProxyInit }) {
 		p.redirects, p.proxyUID = "", ""
@@ -213,7 +219,8 @@ func (p *pod) proxies(c *container) {
 	case sidecars.AuthProxy:
 		p.authProxy = c.port("auth-proxy")
 	case sidecars.ProxyInit:
-		for number := range strings.SplitSeq(c.node.Get("env").Named("name", "INBOUND_PORTS_EXCLUDE").Get("value").Text(), ",") {
+		for number := range strings.SplitSeq(
+			c.node.Get("env").Named("name", "INBOUND_PORTS_EXCLUDE").Get("value").Text(), ",") {
 			if port, err := strconv.Atoi(number); err == nil {
 				p.open = append(p.open, port)
 			}
@@ -246,7 +253,8 @@ const (
 // anyOrdinal puts * in the place of the number at the end of the name of a
 // StatefulSet's pod or claim; other names stay.
 func anyOrdinal(name string) string {
-	if front := strings.TrimRight(name, "0123456789"); len(front) < len(name) && strings.HasSuffix(front, "-") {
+	if front := strings.TrimRight(name, "0123456789"); len(front) < len(name) &&
+		strings.HasSuffix(front, "-") {
 		return front + "*"
 	}
 	return name

@@ -26,7 +26,8 @@ func keycloakAdmin(c *checker) {
 	report := func(at krm.Node, secret string) {
 		c.once(krm.Home(c.Namespace)+"/"+secret, at,
 			"the Secret, in a namespace of agents, has the credentials of Keycloak's administrator",
-			"let SPIFFE identify the client (spec.profile: "+sidecars.AuthBridge+"), or keep the credentials in the namespace of a program that registers clients for others")
+			"let SPIFFE identify the client (spec.profile: "+sidecars.AuthBridge+
+				"), or keep the credentials in the namespace of a program that registers clients for others")
 	}
 	if c.Kind == "Secret" || c.Kind == "SealedSecret" {
 		for _, data := range [...]krm.Node{c.Get("data"), c.Get("stringData"), c.Get("spec", "encryptedData")} {
@@ -40,7 +41,8 @@ func keycloakAdmin(c *checker) {
 	}
 	for _, x := range c.facts.containers {
 		for v := range x.node.Get("env").Items() {
-			if ref := v.Get("valueFrom", "secretKeyRef"); ref.Get("key").Is(adminPassword) || v.Get("name").Is(adminPassword) && ref.Exists() {
+			if ref := v.Get("valueFrom", "secretKeyRef"); ref.Get("key").Is(adminPassword) ||
+				v.Get("name").Is(adminPassword) && ref.Exists() {
 				report(ref.Get("name"), ref.Get("name").Text())
 			}
 		}

@@ -44,30 +44,50 @@ const (
 // Rules are all checks, in the order of docs/reference/lint.md.
 func Rules() []Rule {
 	return []Rule{
-		{"invalid-field", krm.Error, "a field that the API server does not know, or whose value it refuses", invalidField},
-		{"selector-mismatch", krm.Error, "a workload whose selector does not match the labels of its own pods", selectorMismatch},
-		{"missing-port", krm.Error, "a probe or a Service that names a port that no container has", missingPort},
-		{"port-clash", krm.Error, "two containers of a pod listen on one port, or two ports of a Service are the same", portClash},
-		{"reserved-name", krm.Warning, "a container or volume has a name that injected ones need", reservedName},
-		{"double-injection", krm.Error, "an injected workload that another injector would inject too", doubleInjection},
-		{"proxy-user", krm.Error, "an application that runs as the proxy's user, whose traffic is not intercepted", proxyUser},
-		{"shared-identity", krm.Warning, "two agents with the ServiceAccount default, and so with one SPIFFE ID", sharedIdentity},
+		{"invalid-field", krm.Error, "a field that the API server does not know, or whose value it refuses",
+			invalidField},
+		{"selector-mismatch", krm.Error,
+			"a workload whose selector does not match the labels of its own pods", selectorMismatch},
+		{"missing-port", krm.Error, "a probe or a Service that names a port that no container has",
+			missingPort},
+		{"port-clash", krm.Error,
+			"two containers of a pod listen on one port, or two ports of a Service are the same", portClash},
+		{"reserved-name", krm.Warning, "a container or volume has a name that injected ones need",
+			reservedName},
+		{"double-injection", krm.Error, "an injected workload that another injector would inject too",
+			doubleInjection},
+		{"proxy-user", krm.Error,
+			"an application that runs as the proxy's user, whose traffic is not intercepted", proxyUser},
+		{"shared-identity", krm.Warning,
+			"two agents with the ServiceAccount default, and so with one SPIFFE ID", sharedIdentity},
 		{"pod-security", krm.Error, "a pod that the Pod Security level of its namespace refuses", podSecurity},
-		{"job-sidecar", krm.Warning, "a sidecar as an ordinary container, which keeps a Job from finishing", jobSidecar},
+		{"job-sidecar", krm.Warning, "a sidecar as an ordinary container, which keeps a Job from finishing",
+			jobSidecar},
 		{"missing-key", krm.Error, "a key that a ConfigMap or Secret of the package does not have", missingKey},
 		{"missing-configmap", krm.Warning, "a ConfigMap that the package does not have", missingConfigMap},
 		{"missing-secret", Off, "a Secret that the package does not have", missingSecret},
-		{"bypass-auth-proxy", krm.Warning, "a port of the application that requests reach without the proxy that checks tokens", bypassAuthProxy},
-		{"http-only", krm.Error, "a Service that announces another protocol than HTTP/1.1 for the port of AuthBridge's reverse proxy", httpOnly},
-		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have", danglingReference},
+		{"bypass-auth-proxy", krm.Warning,
+			"a port of the application that requests reach without the proxy that checks tokens",
+			bypassAuthProxy},
+		{"http-only", krm.Error, "a Service that announces another protocol than HTTP/1.1 for the port of " +
+			"AuthBridge's reverse proxy", httpOnly},
+		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have",
+			danglingReference},
 		{"latest-image", krm.Warning, "an image without a tag, or with the tag latest", latestImage},
-		{keycloakAdminRule, krm.Error, "an agent's namespace that holds the credentials of Keycloak's administrator", keycloakAdmin},
-		{KustomizeBuild, krm.Warning, "a kustomization that does not build, so that its objects are not checked", kustomizeBuild},
+		{keycloakAdminRule, krm.Error,
+			"an agent's namespace that holds the credentials of Keycloak's administrator", keycloakAdmin},
+		{KustomizeBuild, krm.Warning,
+			"a kustomization that does not build, so that its objects are not checked", kustomizeBuild},
 		{"unpinned-image", krm.Info, "an image without a digest", unpinnedImage},
-		{"unknown-image", krm.Warning, "a field of an unknown kind that looks like an image, which no digest is written into", unknownImage},
-		{"unpinned-source", krm.Warning, "a skill or plugin from Git without a full commit, from a bucket without a version, or without a digest", unpinnedSource},
-		{"missing-tool", krm.Error, "a tool that an agent binds, and that is not among its server's tools in the lock", missingTool},
-		{"unlocked-tools", krm.Warning, "a tool server that an agent binds, and that the lock does not have", unlockedTools},
+		{"unknown-image", krm.Warning,
+			"a field of an unknown kind that looks like an image, which no digest is written into",
+			unknownImage},
+		{"unpinned-source", krm.Warning, "a skill or plugin from Git without a full commit, from a bucket " +
+			"without a version, or without a digest", unpinnedSource},
+		{"missing-tool", krm.Error,
+			"a tool that an agent binds, and that is not among its server's tools in the lock", missingTool},
+		{"unlocked-tools", krm.Warning, "a tool server that an agent binds, and that the lock does not have",
+			unlockedTools},
 		{"duplicate-target", krm.Error, "two objects that scale or guard one workload", duplicateTarget},
 		{ContestedField, krm.Info, "a field that two functions set to different values", contestedField},
 	}
@@ -91,7 +111,8 @@ func CheckConfig(config *api.RenderConfig) (findings []krm.Finding) {
 	report := func(name, message, hint string) {
 		f := krm.Finding{
 			Rule: "config/lint", Severity: krm.Error, Message: message, Hint: hint,
-			Place: krm.Place{File: config.Origin.File, Line: config.Origin.LineOf("spec.lint." + name), Field: "spec.lint." + name,
+			Place: krm.Place{File: config.Origin.File, Line: config.Origin.LineOf("spec.lint." + name),
+				Field:  "spec.lint." + name,
 				Object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}},
 		}
 		findings = append(findings, f)
@@ -100,7 +121,8 @@ func CheckConfig(config *api.RenderConfig) (findings []krm.Finding) {
 		severity := config.Spec.Lint[name]
 		if _, ok := Lookup(name); !ok {
 			report(name, fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules")
-		} else if !slices.Contains([]krm.Severity{Off, krm.Info, krm.Warning, krm.Error}, krm.Severity(severity)) {
+		} else if !slices.Contains([]krm.Severity{Off, krm.Info, krm.Warning, krm.Error},
+			krm.Severity(severity)) {
 			report(name, fmt.Sprintf("%q is not a severity", severity), "write off, info, warning or error")
 		}
 	}
@@ -172,7 +194,8 @@ type namespace struct {
 // wrong with it. prefix is that of labels and annotations.
 func New(config *api.RenderConfig, prefix string) *Package {
 	images, _ := images.Rows(config)
-	p := (&Package{prefix: prefix, images: images, configured: make(map[string]bool), reported: make(map[string]bool)}).Next()
+	p := (&Package{prefix: prefix, images: images, configured: make(map[string]bool),
+		reported: make(map[string]bool)}).Next()
 	for _, r := range Rules() {
 		if r.Name == keycloakAdminRule && needsKeycloakAdmin(config) {
 			r.Severity = krm.Warning
@@ -193,12 +216,14 @@ func New(config *api.RenderConfig, prefix string) *Package {
 // kustomizations builds. What is reported once is reported once for all of them.
 func (p *Package) Next() *Package {
 	return &Package{
-		rules: p.rules, prefix: p.prefix, images: p.images, configured: p.configured, unread: p.unread, reported: p.reported,
+		rules: p.rules, prefix: p.prefix, images: p.images, configured: p.configured, unread: p.unread,
+		reported: p.reported,
 		Evaluate: p.Evaluate, Schema: p.Schema,
 		collected: collected{
 			objects: make(map[id]*object), namespaces: make(map[string]namespace),
 			byLabel: make(map[label][]*pod), scalers: make(map[id][]krm.Ref), guards: make(map[*pod]krm.Ref),
-			nodePorts: make(map[string][]krm.Ref), images: make(map[string]int), added: make(map[string]bool), unresolved: make(map[id]int),
+			nodePorts: make(map[string][]krm.Ref), images: make(map[string]int), added: make(map[string]bool),
+			unresolved: make(map[id]int),
 		},
 	}
 }
@@ -343,7 +368,9 @@ func (p *Package) Check(o *krm.Object, author Author) []krm.Finding {
 	if ignore := o.Get("metadata", "annotations", keys.LintIgnore); ignore.Exists() {
 		for _, name := range Ignored(o) {
 			if _, ok := Lookup(name); !ok {
-				c.findings = append(c.findings, o.Finding(krm.Error, "lint/unknown-rule", ignore, fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules"))
+				c.findings = append(c.findings,
+					o.Finding(krm.Error, "lint/unknown-rule", ignore,
+						fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules"))
 			}
 			c.ignored = append(c.ignored, name)
 		}

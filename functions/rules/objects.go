@@ -26,7 +26,8 @@ func selectorMismatch(c *checker) {
 		return
 	}
 	selector, labels := c.Get("spec", "selector"), c.pod.Template.Get("metadata", "labels")
-	const hint = "write the same label in spec.selector and in the pod template: the API server refuses the object"
+	const hint = "write the same label in spec.selector and in the pod template: the API server refuses " +
+		"the object"
 	for key, want := range selector.Get("matchLabels").Fields() {
 		switch is := labels.Get(key); {
 		case placeholder(want.Text()) || placeholder(is.Text()) || is.Is(want.Text()):
@@ -42,7 +43,8 @@ func selectorMismatch(c *checker) {
 			among = among || is.Is(value.Text()) || placeholder(value.Text()) || placeholder(is.Text())
 		}
 		operator := e.Get("operator")
-		if operator.Is("In") && !among || operator.Is("Exists") && !is.Exists() || operator.Is("DoesNotExist") && is.Exists() {
+		if operator.Is("In") && !among || operator.Is("Exists") && !is.Exists() ||
+			operator.Is("DoesNotExist") && is.Exists() {
 			c.report(e, "the labels of the pod template do not satisfy it", hint)
 		}
 	}
@@ -50,7 +52,8 @@ func selectorMismatch(c *checker) {
 
 // missingPort finds names of ports. A number needs no declaration.
 func missingPort(c *checker) {
-	if c.isPod && !(c.Group() == "apps" && c.Get("spec", "selector").Len() == 0) { // else a patch, which has not all ports
+	// else a patch, which has not all ports
+	if c.isPod && !(c.Group() == "apps" && c.Get("spec", "selector").Len() == 0) {
 		for i := range c.facts.containers {
 			for _, at := range probePorts(c.facts.containers[i].node) {
 				c.probePort(&c.facts.containers[i], at)
@@ -71,20 +74,23 @@ func missingPort(c *checker) {
 					names = append(names, x.portNames()...)
 				}
 			}
-			c.report(target, fmt.Sprintf("%s has no container port named %s", pods[0].ref, target.Text()), hintPort(target.Text(), names))
+			c.report(target, fmt.Sprintf("%s has no container port named %s", pods[0].ref, target.Text()),
+				hintPort(target.Text(), names))
 		}
 	}
 }
 
 func (c *checker) probePort(x *container, at krm.Node) {
 	if named(at) && !slices.Contains(x.portNames(), at.Text()) {
-		c.report(at, fmt.Sprintf("the container %s has no port named %s", x.name, at.Text()), hintPort(at.Text(), x.portNames()))
+		c.report(at, fmt.Sprintf("the container %s has no port named %s", x.name, at.Text()),
+			hintPort(at.Text(), x.portNames()))
 	}
 }
 
 // probePorts returns the ports that the kubelet asks of a container.
 func probePorts(container krm.Node) (ports []krm.Node) {
-	for _, probe := range [...]krm.Node{container.Get("livenessProbe"), container.Get("readinessProbe"), container.Get("startupProbe"),
+	for _, probe := range [...]krm.Node{container.Get("livenessProbe"), container.Get("readinessProbe"),
+		container.Get("startupProbe"),
 		container.Get("lifecycle", "postStart"), container.Get("lifecycle", "preStop")} {
 		ports = append(ports, probe.Get("httpGet", "port"), probe.Get("tcpSocket", "port"))
 	}

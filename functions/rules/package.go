@@ -19,7 +19,9 @@ func (p *Package) Contested(c Contest) (findings []krm.Finding) {
 	for _, r := range p.rules {
 		if check, ok := r.check.(func(Contest) (message, hint string)); ok {
 			message, hint := check(c)
-			findings = append(findings, krm.Finding{Rule: "lint/" + r.Name, Severity: r.Severity, Place: c.Place, Message: message, Hint: hint})
+			findings = append(findings,
+				krm.Finding{Rule: "lint/" + r.Name, Severity: r.Severity, Place: c.Place, Message: message,
+					Hint: hint})
 		}
 	}
 	return findings
@@ -66,10 +68,12 @@ func kustomizeBuild(p *Package, u Unbuilt) krm.Finding {
 		return krm.Finding{Message: fmt.Sprintf("%s %s, so its objects are not checked", u.Part, u.Why),
 			Hint: "lint what kustomize prints: kustomize build … | armature lint -"}
 	case u.Component:
-		return krm.Finding{Message: "no kustomization of the package uses the component: its files are not checked",
+		return krm.Finding{Message: "no kustomization of the package uses the component: its files are " +
+			"not checked",
 			Hint: "lint a folder that has a kustomization with this component"}
 	case missing != nil:
-		f := krm.Finding{Message: "it names " + missing[1] + ", which does not exist", Hint: "add the file, or remove its name from the kustomization"}
+		f := krm.Finding{Message: "it names " + missing[1] + ", which does not exist",
+			Hint: "add the file, or remove its name from the kustomization"}
 		if !p.configured[KustomizeBuild] {
 			f.Severity = krm.Error
 		}
@@ -80,6 +84,7 @@ func kustomizeBuild(p *Package, u Unbuilt) krm.Finding {
 	if first, rest, several := strings.Cut(message, "\n"); several { // quotes a patch
 		message = first + " … " + rest[strings.LastIndex(rest, "\n")+1:]
 	}
-	return krm.Finding{Message: "kustomize does not build it, so its files are not checked: " + krm.Shown(message),
+	return krm.Finding{Message: "kustomize does not build it, so its files are not checked: " +
+		krm.Shown(message),
 		Hint: "correct it, or lint what `kustomize build` prints with the flags that it needs"}
 }

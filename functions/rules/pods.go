@@ -38,18 +38,23 @@ func portClash(c *checker) {
 				key := use{number(p.Get("containerPort")), protocol(p)}
 				entry := own{key, number(p.Get("hostPort"))}
 				if listed[entry] {
-					c.report(p.Get("containerPort"), fmt.Sprintf("%s lists port %s/%s twice, and server-side apply refuses that", x.name, key.number, key.protocol), "remove one of the two entries, and name the other one in Services and probes")
+					c.report(p.Get("containerPort"), fmt.Sprintf("%s lists port %s/%s twice, and server-side "+
+						"apply refuses that", x.name, key.number, key.protocol),
+						"remove one of the two entries, and name the other one in Services and probes")
 				}
 				listed[entry] = true
 				if other, taken := owner[key]; taken && x.runs && other != x.name {
-					c.report(p.Get("containerPort"), fmt.Sprintf("%s listens on port %s of the pod, and so does %s", x.name, key.number, other), "give one of the two another port: the containers of a pod share its network")
+					c.report(p.Get("containerPort"),
+						fmt.Sprintf("%s listens on port %s of the pod, and so does %s", x.name, key.number, other),
+						"give one of the two another port: the containers of a pod share its network")
 				} else if x.runs {
 					owner[key] = x.name
 				}
 				if h := p.Get("hostPort"); h.IsScalar() && !h.Is("0") {
 					key := use{number(h), protocol(p)}
 					if other, taken := host[key]; taken {
-						c.report(h, fmt.Sprintf("%s takes port %s of the node, and so does %s", x.name, key.number, other), "give one of the two another hostPort")
+						c.report(h, fmt.Sprintf("%s takes port %s of the node, and so does %s", x.name, key.number,
+							other), "give one of the two another hostPort")
 					}
 					host[key] = x.name
 				}
@@ -62,13 +67,15 @@ func portClash(c *checker) {
 	for p := range c.Get("spec", "ports").Items() {
 		key := use{number(p.Get("port")), protocol(p)}
 		if _, taken := owner[key]; taken {
-			c.report(p.Get("port"), fmt.Sprintf("the Service has port %s/%s twice", key.number, key.protocol), "remove one of the two")
+			c.report(p.Get("port"), fmt.Sprintf("the Service has port %s/%s twice", key.number, key.protocol),
+				"remove one of the two")
 		}
 		owner[key] = c.Name
 		if n := p.Get("nodePort"); n.IsScalar() {
 			for _, other := range c.collected.nodePorts[number(n)+"/"+protocol(p)] {
 				if other != c.Ref {
-					c.report(n, fmt.Sprintf("%s has this nodePort too", other), "give one of the two another nodePort, or leave it to the cluster")
+					c.report(n, fmt.Sprintf("%s has this nodePort too", other),
+						"give one of the two another nodePort, or leave it to the cluster")
 				}
 			}
 		}
@@ -81,14 +88,18 @@ func reservedName(c *checker) {
 	}
 	for _, x := range c.facts.containers {
 		if component(x.name) {
-			c.report(x.node.Get("name"), fmt.Sprintf("%q is the name of an injected container, but nothing was injected by a render", x.name),
+			c.report(x.node.Get("name"), fmt.Sprintf("%q is the name of an injected container, but nothing "+
+				"was injected by a render", x.name),
 				"rename it; if a webhook injected it, `armature migrate` removes it")
 		}
 	}
 	for v := range c.pod.Spec().Get("volumes").Items() {
 		// The published names are too common to be reported.
-		if name := v.Get("name"); strings.HasPrefix(name.Text(), "armature-") && slices.Contains(sidecars.ReservedVolumes(), name.Text()) {
-			c.report(name, fmt.Sprintf("%q is the name of an injected volume, but nothing was injected by a render", name.Text()), "rename it")
+		if name := v.Get("name"); strings.HasPrefix(name.Text(), "armature-") &&
+			slices.Contains(sidecars.ReservedVolumes(), name.Text()) {
+			c.report(name, fmt.Sprintf(
+				"%q is the name of an injected volume, but nothing was injected by a render", name.Text()),
+				"rename it")
 		}
 	}
 }
@@ -124,7 +135,8 @@ func meshSwitch(metadata krm.Node) (at krm.Node, on bool) {
 func meshOff(metadata krm.Node, key string) bool {
 	for _, x := range meshSwitches {
 		for _, of := range [...]string{"labels", "annotations"} {
-			if n := metadata.Get(of, x.key); x.key == key && n.IsScalar() && slices.Contains(strings.Fields(x.off), n.Text()) {
+			if n := metadata.Get(of, x.key); x.key == key && n.IsScalar() &&
+				slices.Contains(strings.Fields(x.off), n.Text()) {
 				return true
 			}
 		}
@@ -136,21 +148,27 @@ func doubleInjection(c *checker) {
 	if !c.isPod || c.facts.redirects == "" {
 		return
 	}
-	const hint = "leave traffic to one of them: switch the mesh off for this pod (sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled, consul.hashicorp.com/connect-inject: \"false\", kuma.io/sidecar-injection: disabled), or annotate <prefix>/proxy-init: disabled"
+	const hint = "leave traffic to one of them: switch the mesh off for this pod " +
+		"(sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled, " +
+		"consul.hashicorp.com/connect-inject: \"false\", kuma.io/sidecar-injection: disabled), or " +
+		"annotate <prefix>/proxy-init: disabled"
 	remedy := strings.ReplaceAll(hint, "<prefix>", c.prefix)
 	for _, x := range c.facts.containers {
 		if slices.Contains(meshProxies, x.name) {
-			c.report(x.node.Get("name"), fmt.Sprintf("%s redirects the pod's traffic, and so does %s", x.name, c.facts.redirects), remedy)
+			c.report(x.node.Get("name"), fmt.Sprintf("%s redirects the pod's traffic, and so does %s", x.name,
+				c.facts.redirects), remedy)
 			return
 		}
 	}
 	metadata := c.pod.Template.Get("metadata")
 	if n, on := meshSwitch(metadata); on {
-		c.report(n, fmt.Sprintf("%s: %s makes a mesh redirect the pod's traffic too", n.Key(), n.Text()), remedy)
+		c.report(n, fmt.Sprintf("%s: %s makes a mesh redirect the pod's traffic too", n.Key(), n.Text()),
+			remedy)
 		return
 	}
 	if ns := c.collected.namespaces[krm.Home(c.Namespace)]; ns.mesh != "" && !meshOff(metadata, ns.by) {
-		c.report(c.Get("metadata", "namespace"), fmt.Sprintf("the Namespace %s is labelled %s, so a mesh redirects the pod's traffic too", cmp.Or(c.Namespace, "default"), ns.mesh), remedy)
+		c.report(c.Get("metadata", "namespace"), fmt.Sprintf("the Namespace %s is labelled %s, so a mesh "+
+			"redirects the pod's traffic too", cmp.Or(c.Namespace, "default"), ns.mesh), remedy)
 	}
 }
 
@@ -168,7 +186,8 @@ func proxyUser(c *checker) {
 			uid = ofPod
 		}
 		if uid.Is(c.facts.proxyUID) {
-			c.report(uid, fmt.Sprintf("%s runs as user %s, the proxy's, so none of its traffic is intercepted", x.name, c.facts.proxyUID),
+			c.report(uid, fmt.Sprintf("%s runs as user %s, the proxy's, so none of its traffic is intercepted",
+				x.name, c.facts.proxyUID),
 				fmt.Sprintf("give it another runAsUser, or annotate %s/proxy-uid with a free one", c.prefix))
 		}
 	}
@@ -177,9 +196,12 @@ func proxyUser(c *checker) {
 // longRunning are programs that run until they are stopped, by the name of
 // their container or image.
 var longRunning = []string{
-	"asya-sidecar", "auth-proxy", "aws-otel-collector", "client-registration", "cloud-sql-proxy", "cloudsql-proxy", "consul-dataplane", "daprd",
-	"datadog-agent", "envoy", "envoy-proxy", "filebeat", "fluent-bit", "fluentd", "istio-proxy", "kuma-sidecar", "linkerd-proxy", "oauth2-proxy",
-	"opentelemetry-collector", "opentelemetry-collector-contrib", "otel-agent", "otel-collector", "otelcol", "promtail", "spiffe-helper", "vault-agent",
+	"asya-sidecar", "auth-proxy", "aws-otel-collector", "client-registration", "cloud-sql-proxy",
+	"cloudsql-proxy", "consul-dataplane", "daprd",
+	"datadog-agent", "envoy", "envoy-proxy", "filebeat", "fluent-bit", "fluentd", "istio-proxy",
+	"kuma-sidecar", "linkerd-proxy", "oauth2-proxy",
+	"opentelemetry-collector", "opentelemetry-collector-contrib", "otel-agent", "otel-collector", "otelcol",
+	"promtail", "spiffe-helper", "vault-agent",
 }
 
 func jobSidecar(c *checker) {
@@ -193,7 +215,8 @@ func jobSidecar(c *checker) {
 	for n := range list.Items() {
 		name, image := n.Get("name").Text(), repository(n.Get("image").Text())
 		if slices.Contains(longRunning, name) || slices.Contains(longRunning, path.Base(image)) {
-			c.report(n.Get("name"), fmt.Sprintf("%s keeps running after the others, so the %s never finishes", name, c.Kind),
+			c.report(n.Get("name"), fmt.Sprintf("%s keeps running after the others, so the %s never finishes",
+				name, c.Kind),
 				"move it to initContainers with restartPolicy: Always (Kubernetes 1.29 and later)")
 		}
 	}
@@ -215,9 +238,12 @@ func podSecurity(c *checker) {
 		return
 	}
 	for _, v := range c.Evaluate(level, c.Object, c.pod) {
-		hint := fmt.Sprintf("change it, or relax the label pod-security.kubernetes.io/enforce of the Namespace %s", namespace)
+		hint := fmt.Sprintf(
+			"change it, or relax the label pod-security.kubernetes.io/enforce of the Namespace %s", namespace)
 		if v.Container == "proxy-init" && c.facts.injected {
-			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: leave it out, with spec.outbound.trafficInterception.enabled: false in a TokenExchange or the annotation %s/proxy-init: disabled, or enforce privileged in the Namespace %s", c.prefix, namespace)
+			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: leave it out, with "+
+				"spec.outbound.trafficInterception.enabled: false in a TokenExchange or the annotation "+
+				"%s/proxy-init: disabled, or enforce privileged in the Namespace %s", c.prefix, namespace)
 		}
 		c.report(v.At, fmt.Sprintf("the Namespace %s enforces %s: %s", namespace, level, v.Message), hint)
 	}
@@ -254,7 +280,8 @@ func sharedIdentity(c *checker) {
 		return
 	}
 	for _, other := range c.collected.pods {
-		if other.account == defaultAccount && krm.Home(other.ref.Namespace) == krm.Home(c.Namespace) && other.ref != c.Ref {
+		if other.account == defaultAccount && krm.Home(other.ref.Namespace) == krm.Home(c.Namespace) &&
+			other.ref != c.Ref {
 			at := c.pod.Spec().Get("serviceAccountName")
 			if !at.Exists() {
 				at = c.pod.Spec().Get("serviceAccount")
@@ -263,20 +290,24 @@ func sharedIdentity(c *checker) {
 			if c.Kind == "Pod" {
 				hint = "name a ServiceAccount that no other agent uses"
 			}
-			c.report(at, fmt.Sprintf("%s has the ServiceAccount %s too, and therefore the same SPIFFE ID: servers cannot distinguish the two", other.ref, defaultAccount), hint)
+			c.report(at, fmt.Sprintf("%s has the ServiceAccount %s too, and therefore the same SPIFFE ID: "+
+				"servers cannot distinguish the two", other.ref, defaultAccount), hint)
 			return
 		}
 	}
 }
 
 func floating(image string) bool {
-	return !strings.Contains(image, "@") && (repository(image) == image || strings.HasSuffix(image, ":latest"))
+	return !strings.Contains(image, "@") &&
+		(repository(image) == image || strings.HasSuffix(image, ":latest"))
 }
 
 func latestImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if floating(image) {
-			c.once(image, at, fmt.Sprintf("%q may refer to another image at each start%s", krm.Shown(image), more(c.collected.images[image], "container")), "name a version, and run `armature pin` for its digest")
+			c.once(image, at, fmt.Sprintf("%q may refer to another image at each start%s", krm.Shown(image),
+				more(c.collected.images[image], "container")),
+				"name a version, and run `armature pin` for its digest")
 		}
 	})
 }
@@ -291,9 +322,12 @@ func unpinnedImage(c *checker) {
 			for _, image := range slices.Sorted(maps.Keys(c.collected.added)) {
 				added = append(added, krm.Shown(image))
 			}
-			c.once("added", at, fmt.Sprintf("%s of injected containers without a digest: %s", krm.Count(len(added), "image"), strings.Join(added, ", ")), hint)
+			c.once("added", at,
+				fmt.Sprintf("%s of injected containers without a digest: %s", krm.Count(len(added), "image"),
+					strings.Join(added, ", ")), hint)
 		default:
-			c.once(image, at, fmt.Sprintf("%q has no digest%s", krm.Shown(image), more(c.collected.images[image], "container")), hint)
+			c.once(image, at, fmt.Sprintf("%q has no digest%s", krm.Shown(image),
+				more(c.collected.images[image], "container")), hint)
 		}
 	})
 }

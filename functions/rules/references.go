@@ -22,7 +22,8 @@ func missingKey(c *checker) {
 		}
 		for _, at := range r.Keys {
 			if !facts.keys[at.Text()] {
-				c.report(at, fmt.Sprintf("the %s %s has no key %q", r.Kind, r.Name.Text(), at.Text()), hintKeys(facts))
+				c.report(at, fmt.Sprintf("the %s %s has no key %q", r.Kind, r.Name.Text(), at.Text()),
+					hintKeys(facts))
 			}
 		}
 	}
@@ -36,11 +37,13 @@ func hintKeys(facts *object) string {
 }
 
 func missingConfigMap(c *checker) {
-	c.missing("ConfigMap", "add it to the package; if a controller in the cluster creates it, switch the rule off with spec.lint.missing-configmap or the annotation "+keys.LintIgnore)
+	c.missing("ConfigMap", "add it to the package; if a controller in the cluster creates it, switch "+
+		"the rule off with spec.lint.missing-configmap or the annotation "+keys.LintIgnore)
 }
 
 func missingSecret(c *checker) {
-	c.missing("Secret", "create it in the cluster, or add the object that creates it: pods wait until it exists")
+	c.missing("Secret",
+		"create it in the cluster, or add the object that creates it: pods wait until it exists")
 }
 
 func (c *checker) missing(kind, hint string) {
@@ -56,7 +59,9 @@ func (c *checker) missing(kind, hint string) {
 		if !identity.ValidName(name) { // and perhaps what is in one
 			called = "of this name"
 		}
-		c.once(c.Namespace+"/"+name, r.Name, fmt.Sprintf("the package has no %s %s%s", kind, called, more(c.collected.unresolved[key(kind, c.Namespace, name)], "reference")), hint)
+		c.once(c.Namespace+"/"+name, r.Name,
+			fmt.Sprintf("the package has no %s %s%s", kind, called,
+				more(c.collected.unresolved[key(kind, c.Namespace, name)], "reference")), hint)
 	}
 }
 
@@ -70,7 +75,8 @@ func danglingReference(c *checker) {
 	case "RoleBinding", "ClusterRoleBinding":
 		c.binding()
 	case "HorizontalPodAutoscaler", "ScaledObject":
-		if target := scaled(c.Object); target.name != "" && !c.found(target.kind, target.namespace, target.name) {
+		if target := scaled(c.Object); target.name != "" &&
+			!c.found(target.kind, target.namespace, target.name) {
 			c.dangling(c.Get("spec", "scaleTargetRef", "name"), target.kind, c.Namespace, target.name)
 		}
 		for t := range c.Get("spec", "triggers").Items() {
@@ -80,7 +86,8 @@ func danglingReference(c *checker) {
 		}
 	case "PodDisruptionBudget":
 		if labels := c.Get("spec", "selector", "matchLabels"); labels.Len() > 0 && c.selectsNone(labels) {
-			c.report(labels, "selects no pod of the package", "correct the labels: they are those of the pod template")
+			c.report(labels, "selects no pod of the package",
+				"correct the labels: they are those of the pod template")
 		}
 	case "Ingress":
 		c.ingress()
@@ -106,7 +113,8 @@ func (c *checker) found(kind, namespace, name string) bool {
 	}
 	claim, ordinal := strings.CutSuffix(anyOrdinal(name), "-*")
 	for _, p := range append(c.beside, c.Package) {
-		if p.has(kind, namespace, name) || kind == "PersistentVolumeClaim" && ordinal && p.has(claimTemplate, namespace, claim) {
+		if p.has(kind, namespace, name) || kind == "PersistentVolumeClaim" && ordinal &&
+			p.has(claimTemplate, namespace, claim) {
 			return true
 		}
 	}
@@ -147,7 +155,8 @@ func (c *checker) podReferences() {
 		}
 		for m := range x.node.Get("volumeMounts").Items() {
 			if name := m.Get("name"); !declared[name.Text()] {
-				c.report(name, fmt.Sprintf("the pod has no volume %s", name.Text()), "declare it among the pod's volumes, or correct the name")
+				c.report(name, fmt.Sprintf("the pod has no volume %s", name.Text()),
+					"declare it among the pod's volumes, or correct the name")
 			}
 		}
 	}
@@ -162,7 +171,8 @@ func (c *checker) service() {
 		return
 	}
 	if c.selectsNone(selector) {
-		c.report(selector, "selects no pod of the package", "correct the labels: they are those of the pod template")
+		c.report(selector, "selects no pod of the package",
+			"correct the labels: they are those of the pod template")
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 // bypassAuthProxy looks at where the ports of a Service end, and at the list of ports that
 // iptables leave alone.
 func bypassAuthProxy(c *checker) {
-	if c.isPod && c.facts.inbound != 0 && c.facts.authProxy == 0 { // with auth-proxy, the render has its own finding
+	// with auth-proxy, the render has its own finding
+	if c.isPod && c.facts.inbound != 0 && c.facts.authProxy == 0 {
 		c.openAgent()
 	}
 	if c.Kind != "Service" {
@@ -30,7 +31,8 @@ func bypassAuthProxy(c *checker) {
 				continue
 			}
 			c.report(at, fmt.Sprintf("leads to port %d of %s in %s, past %s", number, owner, pod.ref, proxy),
-				fmt.Sprintf("%s; if the port is meant to be open, such as one for metrics, annotate the Service %s: bypass-auth-proxy", hint, keys.LintIgnore))
+				fmt.Sprintf("%s; if the port is meant to be open, such as one for metrics, annotate the "+
+					"Service %s: bypass-auth-proxy", hint, keys.LintIgnore))
 			break
 		}
 	}
@@ -53,7 +55,8 @@ func (p *Package) past(pod *pod, number int) (proxy, hint string) {
 
 // guarded is the port that AuthBridge's reverse proxy takes from the agent of a pod, 0 for none.
 func (p *Package) guarded(pod *pod) int {
-	if facts := p.collected.objects[key("ConfigMap", pod.ref.Namespace, pod.config)]; pod.config != "" && facts != nil {
+	if facts := p.collected.objects[key("ConfigMap", pod.ref.Namespace, pod.config)]; pod.config != "" &&
+		facts != nil {
 		return facts.guarded
 	}
 	return 0
@@ -67,15 +70,18 @@ func httpOnly(c *checker) {
 	pods := c.selected(c.Namespace, c.Get("spec", "selector"))
 	for p := range c.Get("spec", "ports").Items() {
 		protocol := map[string]string{
-			"grpc": "gRPC", "https": "HTTPS", "http2": "HTTP/2", "h2c": "HTTP/2", "kubernetes.io/h2c": "HTTP/2", "kubernetes.io/wss": "WebSocket over TLS",
+			"grpc": "gRPC", "https": "HTTPS", "http2": "HTTP/2", "h2c": "HTTP/2", "kubernetes.io/h2c": "HTTP/2",
+			"kubernetes.io/wss": "WebSocket over TLS",
 		}[strings.ToLower(p.Get("appProtocol").Text())]
 		if protocol == "" {
 			continue
 		}
 		for _, pod := range pods {
 			if _, number, _ := pod.reached(p); number != 0 && number == c.guarded(pod) {
-				c.report(p.Get("appProtocol"), fmt.Sprintf("announces %s for port %d of %s, where AuthBridge's reverse proxy listens, which speaks HTTP/1.1 alone", protocol, number, pod.ref),
-					fmt.Sprintf("annotate the workload %s/authbridge-mode: envoy-sidecar, or use another port", c.prefix))
+				c.report(p.Get("appProtocol"), fmt.Sprintf("announces %s for port %d of %s, where "+
+					"AuthBridge's reverse proxy listens, which speaks HTTP/1.1 alone", protocol, number, pod.ref),
+					fmt.Sprintf("annotate the workload %s/authbridge-mode: envoy-sidecar, or use another port",
+						c.prefix))
 				break
 			}
 		}
@@ -104,8 +110,11 @@ func (c *checker) openAgent() {
 		at := p.Get("containerPort")
 		if number, ok := at.Int(); ok && protocol(p) == "TCP" {
 			if slices.Contains(c.facts.open, number) {
-				c.report(at, fmt.Sprintf("excludeInboundPorts has port %d of %s, which is then open to requests without a token", number, agent.Get("name").Text()),
-					fmt.Sprintf("remove it from excludeInboundPorts; if it is meant to be open, annotate the workload %s: bypass-auth-proxy", keys.LintIgnore))
+				c.report(at, fmt.Sprintf(
+					"excludeInboundPorts has port %d of %s, which is then open to requests without a token", number,
+					agent.Get("name").Text()),
+					fmt.Sprintf("remove it from excludeInboundPorts; if it is meant to be open, annotate the "+
+						"workload %s: bypass-auth-proxy", keys.LintIgnore))
 			}
 			return // others are for metrics and the like
 		}
@@ -132,7 +141,8 @@ func duplicateTarget(c *checker) {
 	case "HorizontalPodAutoscaler", "ScaledObject":
 		target := scaled(c.Object)
 		if first := c.collected.scalers[target][0]; first != c.Ref {
-			c.report(c.Get("spec", "scaleTargetRef"), fmt.Sprintf("%s scales %s %s already", first, target.kind, target.name),
+			c.report(c.Get("spec", "scaleTargetRef"),
+				fmt.Sprintf("%s scales %s %s already", first, target.kind, target.name),
 				"keep one: two autoscalers undo each other's work, and a ScaledObject creates an autoscaler")
 		}
 	case "PodDisruptionBudget":
@@ -143,7 +153,8 @@ func duplicateTarget(c *checker) {
 				first, c.collected.guards[pod] = c.Ref, c.Ref
 			}
 			if first != c.Ref {
-				c.report(labels, fmt.Sprintf("%s guards %s already", first, pod.ref), "keep one: pods with two PodDisruptionBudgets cannot be evicted")
+				c.report(labels, fmt.Sprintf("%s guards %s already", first, pod.ref),
+					"keep one: pods with two PodDisruptionBudgets cannot be evicted")
 				return
 			}
 		}

@@ -28,15 +28,16 @@ func authBridge() identity.Profile {
 		Name: AuthBridge, Prefix: keys.LabelPrefix, TokenDir: "/opt", FollowsPorts: true, AgentRuntimes: true,
 		Sidecars: []identity.Sidecar{proxyInit(bridgeInit), bridgeEnvoy(), authBridgeProxy()},
 		Defaults: map[string]any{
-			"components.proxy-init.image":                   cortex + "proxy-init" + cortexTag,
-			"components.envoy-proxy.image":                  cortex + "authbridge-envoy" + cortexTag,
-			"spiffe.socketPath":                             "/spiffe-workload-api/spire-agent.sock",
-			"spiffe.audience":                               "", // the issuer
-			"clientRegistration.keycloak.url":               bridgeKeycloak,
-			"clientRegistration.keycloak.realm":             bridgeRealm,
-			"inbound.port":                                  0, // the agent's
-			"inbound.targetPort":                            0,
-			"inbound.validation.bypassPaths":                []string{"/.well-known/*", "/healthz", "/readyz", "/livez", "/metrics"},
+			"components.proxy-init.image":       cortex + "proxy-init" + cortexTag,
+			"components.envoy-proxy.image":      cortex + "authbridge-envoy" + cortexTag,
+			"spiffe.socketPath":                 "/spiffe-workload-api/spire-agent.sock",
+			"spiffe.audience":                   "", // the issuer
+			"clientRegistration.keycloak.url":   bridgeKeycloak,
+			"clientRegistration.keycloak.realm": bridgeRealm,
+			"inbound.port":                      0, // the agent's
+			"inbound.targetPort":                0,
+			"inbound.validation.bypassPaths": []string{"/.well-known/*", "/healthz", "/readyz",
+				"/livez", "/metrics"},
 			"outbound.tokenExchange.defaultTarget.audience": "", // tokens are left alone
 		},
 		Lacks: []identity.Lack{
@@ -45,14 +46,19 @@ func authBridge() identity.Profile {
 			{Path: "clientRegistration.keycloak.adminCredentialsSecret", Needless: true},
 			{Path: "clientRegistration.keycloak.clientNameTemplate", Needless: true},
 			{Path: "clientRegistration.keycloak.tokenExchangeEnabled", Needless: true},
-			{Path: "inbound.validation.requiredScopes", Means: "AuthBridge does not check scopes: it accepts any token for the agent"},
+			{Path: "inbound.validation.requiredScopes",
+				Means: "AuthBridge does not check scopes: it accepts any token for the agent"},
 		},
 		ConfigMap: bridgeConfigMap,
 		Rules: identity.Rules{
-			Settle: settleBridge, Given: givenToBridge, Unread: unreadByBridge, Merged: mergedForBridge, Contradictions: bridgeContradictions,
-			Probe:      probesBridge,
-			Incomplete: func(s *identity.Settings) bool { return s.AuthBridge.Secret == "" && needsClientSecret(s) },
-			Complete:   unnamedSecret,
+			Settle: settleBridge, Given: givenToBridge, Unread: unreadByBridge, Merged: mergedForBridge,
+			Contradictions: bridgeContradictions,
+			Probe:          probesBridge,
+			Incomplete: func(s *identity.Settings) bool {
+				return s.AuthBridge.Secret == "" &&
+					needsClientSecret(s)
+			},
+			Complete: unnamedSecret,
 		},
 	}
 }
@@ -71,7 +77,8 @@ func bridgeConfigMap(workload string) string {
 // settleBridge turns off what has nothing to do in the mode, and computes ports and
 // the name of the Secret.
 func settleBridge(s *identity.Settings) {
-	b, init, bridge, envoy := &s.AuthBridge, s.Component(ProxyInit), s.Component(AuthBridgeProxy), s.Component(EnvoyProxy)
+	b, init, bridge, envoy := &s.AuthBridge, s.Component(ProxyInit), s.Component(AuthBridgeProxy),
+		s.Component(EnvoyProxy)
 	inEnvoy := b.Mode == identity.ModeEnvoySidecar
 	noPort := len(b.Ports) == 0 && b.EnvPort == 0 && s.Inbound.Port == 0 && s.Inbound.TargetPort == 0
 	if workload.Ends(s.Subject.Kind) && noPort {
@@ -98,7 +105,8 @@ func settleBridge(s *identity.Settings) {
 			b.MTLS = "permissive"
 		}
 	}
-	s.SPIFFE.Enabled = s.SPIFFE.Enabled && proxy && (b.ClientAuth == identity.FederatedJWT || b.MTLS != "disabled")
+	s.SPIFFE.Enabled = s.SPIFFE.Enabled && proxy &&
+		(b.ClientAuth == identity.FederatedJWT || b.MTLS != "disabled")
 	if s.SPIFFE.Audience == "" {
 		s.SPIFFE.Audience = s.Inbound.Issuer // by which Keycloak knows itself
 	}
@@ -167,7 +175,8 @@ func clientSecretOf(namespace, workload string) string {
 
 // unnamedSecret reports that the Secret of the workload's client has no name.
 func unnamedSecret(c *identity.Checker, s *identity.Settings) {
-	c.Error("identity/client-secret", "metadata.namespace", "the name of the Secret with the client's credentials depends on the namespace, and the workload has none",
+	c.Error("identity/client-secret", "metadata.namespace", "the name of the Secret with the client's "+
+		"credentials depends on the namespace, and the workload has none",
 		"set metadata.namespace, or the Secret's name with the annotation "+s.Prefix+"/"+identity.ClientSecretName)
 }
 
@@ -182,7 +191,8 @@ func givenToBridge(c *identity.Checker, s *identity.Settings, set map[string]any
 		c.OtherProfile(s, provider, provider)
 	}
 	if set[audience] == "any" {
-		c.Error("identity/other-profile", audience, "AuthBridge accepts no token without a known audience", "write self, or an audience")
+		c.Error("identity/other-profile", audience, "AuthBridge accepts no token without a known audience",
+			"write self, or an audience")
 	}
 }
 
@@ -191,20 +201,27 @@ func givenByRuntime(c *identity.Checker, s *identity.Settings, set map[string]an
 	const mode, egress = "authBridgeMode", "egressEnforcement"
 	c.OneOf("type", set["type"].(string), "agent", "tool")
 	if set["targetRef.apiVersion"] == "" {
-		c.Error("identity/target-ref", "targetRef", "an AgentRuntime's targetRef needs an apiVersion", "write it as apps/v1")
+		c.Error("identity/target-ref", "targetRef", "an AgentRuntime's targetRef needs an apiVersion",
+			"write it as apps/v1")
 	}
 	if set[mode] == "waypoint" {
-		c.Error("identity/no-waypoint", mode, "a waypoint is a separate Deployment, and the agent gets no sidecar", "remove the AgentRuntime, or take the mode "+identity.ModeProxySidecar)
+		c.Error("identity/no-waypoint", mode,
+			"a waypoint is a separate Deployment, and the agent gets no sidecar",
+			"remove the AgentRuntime, or take the mode "+identity.ModeProxySidecar)
 		delete(set, mode)
 	}
 	if e, found := set[egress].(string); found {
 		c.OneOf(egress, e, "enforce-redirect", "none")
 		// Envoy gets its traffic from iptables whatever this says.
-		set[egress] = e == "enforce-redirect" || set[mode] == identity.ModeEnvoySidecar || set[mode] == nil && s.AuthBridge.Mode == identity.ModeEnvoySidecar
+		set[egress] = e == "enforce-redirect" || set[mode] == identity.ModeEnvoySidecar || set[mode] == nil &&
+			s.AuthBridge.Mode == identity.ModeEnvoySidecar
 	}
-	for _, only := range [...]struct{ field, takes string }{{"tlsBridgeMode", "disabled"}, {"inboundInterception", "reverse-proxy"}} {
+	for _, only := range [...]struct{ field, takes string }{{"tlsBridgeMode", "disabled"},
+		{"inboundInterception", "reverse-proxy"}} {
 		if value, found := set[only.field].(string); found && value != only.takes {
-			c.Error("identity/not-rendered", only.field, fmt.Sprintf("%q is not supported: it needs objects that Kagenti's operator creates in the cluster", krm.Shown(value)),
+			c.Error("identity/not-rendered", only.field,
+				fmt.Sprintf("%q is not supported: it needs objects that Kagenti's operator creates in the cluster",
+					krm.Shown(value)),
 				"set it to "+only.takes+", or leave this workload to the operator")
 		}
 	}
@@ -234,9 +251,11 @@ func mergedForBridge(c *identity.Checker, s *identity.Settings, set map[string]a
 	switch b := &s.AuthBridge; {
 	case b.MTLS == "" || b.MTLS == "disabled":
 	case b.Mode == identity.ModeEnvoySidecar:
-		c.Error("identity/no-mtls", field, "AuthBridge has no mTLS in the mode "+identity.ModeEnvoySidecar, "set it to disabled, or take another mode")
+		c.Error("identity/no-mtls", field, "AuthBridge has no mTLS in the mode "+identity.ModeEnvoySidecar,
+			"set it to disabled, or take another mode")
 	case !s.SPIFFE.Enabled:
-		c.Error("identity/no-mtls", field, "mTLS needs the workload's SPIFFE identity, and SPIFFE is off", "set it to disabled, or turn SPIFFE on")
+		c.Error("identity/no-mtls", field, "mTLS needs the workload's SPIFFE identity, and SPIFFE is off",
+			"set it to disabled, or turn SPIFFE on")
 	}
 }
 
@@ -264,7 +283,8 @@ func checkBypassPaths(c *identity.Checker, s *identity.Settings) {
 	for i, pattern := range s.Inbound.BypassPaths {
 		if clean := bypassPattern(pattern); clean == "/*" || clean == "/**" {
 			c.Error("identity/bad-path", fmt.Sprintf("inbound.validation.bypassPaths[%d]", i),
-				fmt.Sprintf("AuthBridge does not start with the pattern %q, which is too broad", krm.Shown(pattern)), "name the paths that need no token, such as /docs or /static/*")
+				fmt.Sprintf("AuthBridge does not start with the pattern %q, which is too broad",
+					krm.Shown(pattern)), "name the paths that need no token, such as /docs or /static/*")
 		}
 	}
 }
@@ -281,15 +301,18 @@ func checkRoutes(c *identity.Checker, s *identity.Settings) {
 		}
 		if leavesCluster(r.Host) {
 			c.Warning("identity/https-rule", fmt.Sprintf(rules+"match.host", i),
-				fmt.Sprintf("AuthBridge exchanges the tokens of plain HTTP alone: HTTPS requests to %s keep the token that the agent sends", krm.Shown(r.Host)),
+				fmt.Sprintf("AuthBridge exchanges the tokens of plain HTTP alone: HTTPS requests to %s keep "+
+					"the token that the agent sends", krm.Shown(r.Host)),
 				"let the agent call the host by plain HTTP, or set passthrough: true")
 		}
 		// The proxy caches a token by the caller's token and the audience.
 		if j := slices.IndexFunc(all[:i], func(x identity.Rule) bool {
-			return !x.Passthrough && x.Target.Audience == r.Target.Audience && (x.TokenURL != r.TokenURL || !slices.Equal(x.Target.Scopes, r.Target.Scopes))
+			return !x.Passthrough && x.Target.Audience == r.Target.Audience &&
+				(x.TokenURL != r.TokenURL || !slices.Equal(x.Target.Scopes, r.Target.Scopes))
 		}); j >= 0 {
 			c.Warning("identity/shared-token", fmt.Sprintf(rules+"target.audience", i),
-				fmt.Sprintf("AuthBridge uses one token for each audience, so %s and %s get each other's scopes", krm.Shown(all[j].Host), krm.Shown(r.Host)),
+				fmt.Sprintf("AuthBridge uses one token for each audience, so %s and %s get each other's scopes",
+					krm.Shown(all[j].Host), krm.Shown(r.Host)),
 				"give both rules the same scopes and tokenUrl, or each an audience of its own")
 		}
 	}
@@ -320,15 +343,19 @@ func bridgeContradictions(c *identity.Checker, s *identity.Settings) {
 		checkRoutes(c, s)
 	}
 	if s.On(EnvoyProxy) && !s.Outbound.Intercept {
-		c.Error("identity/proxy-unused", identity.Interception+"enabled", "no traffic is redirected to Envoy, so the tokens of inbound requests are not checked",
+		c.Error("identity/proxy-unused", identity.Interception+"enabled",
+			"no traffic is redirected to Envoy, so the tokens of inbound requests are not checked",
 			"let proxy-init intercept traffic, or take the mode "+identity.ModeProxySidecar)
 	}
 	keycloak := &s.Registration
-	if !sound(s.SPIFFE.Audience) || s.AuthBridge.ClientAuth != identity.FederatedJWT || !s.SPIFFE.Enabled || !s.Outbound.TokenExchange || !s.Derived.Issuer || s.SPIFFE.Audience != s.Inbound.Issuer ||
+	if !sound(s.SPIFFE.Audience) || s.AuthBridge.ClientAuth != identity.FederatedJWT || !s.SPIFFE.Enabled ||
+		!s.Outbound.TokenExchange || !s.Derived.Issuer || s.SPIFFE.Audience != s.Inbound.Issuer ||
 		keycloak.URL == bridgeKeycloak && keycloak.Realm == bridgeRealm {
 		return
 	}
 	c.Warning("identity/internal-issuer", "inbound.validation.issuer",
-		fmt.Sprintf("the workload presents itself to Keycloak with a token for %s, the address by which pods reach it: Keycloak accepts only its own issuer, which is its public URL", krm.Shown(s.SPIFFE.Audience)),
+		fmt.Sprintf("the workload presents itself to Keycloak with a token for %s, the address by which "+
+			"pods reach it: Keycloak accepts only its own issuer, which is its public URL",
+			krm.Shown(s.SPIFFE.Audience)),
 		"set inbound.validation.issuer to the iss of the tokens")
 }

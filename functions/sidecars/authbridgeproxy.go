@@ -58,7 +58,10 @@ func authBridgeProxy() identity.Sidecar {
 func bridgeEnvoy() identity.Sidecar {
 	x := envoyProxy()
 	x.Values = nil
-	x.Container = func(s *identity.Settings) identity.Container { return bridgeContainer(s, tcpSocket("envoy-inbound")) }
+	x.Container = func(s *identity.Settings) identity.Container {
+		return bridgeContainer(s,
+			tcpSocket("envoy-inbound"))
+	}
 	x.Mounts = func(s *identity.Settings) []identity.Mount {
 		return append(bridgeMounts(s), readOnly(ConfigVolume, "/etc/envoy"))
 	}
@@ -83,7 +86,8 @@ func proxyPorts(s *identity.Settings) (ports []identity.Port) {
 	}
 	if s.Outbound.Enabled {
 		ports = append(ports,
-			identity.Port{Number: s.AuthBridge.ForwardPort, Name: "AuthBridge's forward proxy", Field: "outbound"},
+			identity.Port{Number: s.AuthBridge.ForwardPort, Name: "AuthBridge's forward proxy",
+				Field: "outbound"},
 			identity.Port{Number: transparentPort, Name: "AuthBridge's transparent proxy", Field: "outbound"})
 	}
 	return ports
@@ -92,19 +96,23 @@ func proxyPorts(s *identity.Settings) (ports []identity.Port) {
 // bridgePorts are those of each mode.
 func bridgePorts() []identity.Port {
 	return []identity.Port{
-		{Number: bridgeHealthPort, ContainerPort: "bridge-health", Name: "AuthBridge's health check", Field: "outbound"},
-		{Number: bridgeStatsPort, ContainerPort: "bridge-stats", Name: "AuthBridge's statistics", Field: "outbound"},
+		{Number: bridgeHealthPort, ContainerPort: "bridge-health", Name: "AuthBridge's health check",
+			Field: "outbound"},
+		{Number: bridgeStatsPort, ContainerPort: "bridge-stats", Name: "AuthBridge's statistics",
+			Field: "outbound"},
 		{Number: bridgeSessionPort, Name: "AuthBridge's sessions", Field: "outbound"},
 	}
 }
 
 func bridgeMounts(s *identity.Settings) []identity.Mount {
-	mounts := []identity.Mount{readOnly(ConfigVolume, "/etc/authbridge"), readOnly(routesVolume, "/etc/authproxy")}
+	mounts := []identity.Mount{readOnly(ConfigVolume, "/etc/authbridge"),
+		readOnly(routesVolume, "/etc/authproxy")}
 	if needsClientSecret(s) {
 		mounts = append(mounts, readOnly(clientVolume, "/shared"))
 	}
 	if s.SPIFFE.Enabled {
-		mounts = append(mounts, readOnly(SocketVolume, path.Dir(s.SPIFFE.SocketPath)), writable(identity.SVIDVolume, "/opt"))
+		mounts = append(mounts, readOnly(SocketVolume, path.Dir(s.SPIFFE.SocketPath)),
+			writable(identity.SVIDVolume, "/opt"))
 	}
 	return mounts
 }
@@ -198,7 +206,8 @@ func bridgeListener(s *identity.Settings) (fields []block.Node) {
 				address("transparent_proxy_addr", "127.0.0.1", transparentPort))
 		}
 	}
-	return append(fields, address("session_api_addr", "127.0.0.1", bridgeSessionPort), literals("skip_hosts", telemetryHosts(s)))
+	return append(fields, address("session_api_addr", "127.0.0.1", bridgeSessionPort),
+		literals("skip_hosts", telemetryHosts(s)))
 }
 
 // telemetryHosts are the hosts that get no tokens, and would fill the sessions. AuthBridge

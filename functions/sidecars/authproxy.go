@@ -20,10 +20,14 @@ func authProxy() identity.Sidecar {
 		Name:      AuthProxy,
 		Default:   component(authProxyRepository+imageTag, "50m", "64Mi", "200m", "256Mi"),
 		Container: authProxyContainer,
-		Mounts:    func(*identity.Settings) []identity.Mount { return []identity.Mount{readOnly(ConfigVolume, MountPath)} },
+		Mounts: func(*identity.Settings) []identity.Mount {
+			return []identity.Mount{readOnly(ConfigVolume,
+				MountPath)}
+		},
 		Ports: func(s *identity.Settings) []identity.Port {
 			return []identity.Port{
-				{Number: s.Inbound.Port, ContainerPort: "auth-proxy", Name: AuthProxy, Field: identity.ReversePort, Key: identity.InboundPort},
+				{Number: s.Inbound.Port, ContainerPort: "auth-proxy", Name: AuthProxy,
+					Field: identity.ReversePort, Key: identity.InboundPort},
 				portOfAgent(s),
 			}
 		},
@@ -81,7 +85,8 @@ func tokenVariables(s *identity.Settings, name string) (env []block.Node) {
 	switch {
 	case s.Inbound.Audience == "any":
 	case !s.SelfAudience():
-		audience = valueFrom(name, "configMapKeyRef", configMapName(s), block.Plain("key", "EXPECTED_AUDIENCE"), block.Bool("optional", true))
+		audience = valueFrom(name, "configMapKeyRef", configMapName(s),
+			block.Plain("key", "EXPECTED_AUDIENCE"), block.Bool("optional", true))
 	case s.SPIFFE.Enabled:
 		env = podIdentity()
 		id := scalar.AppendEnvInner([]byte("spiffe://"), s.SPIFFE.TrustDomain)
@@ -101,4 +106,5 @@ func Unpublished(image string) bool {
 }
 
 // UnpublishedRemedy says what to do about an Unpublished image.
-const UnpublishedRemedy = "set spec.profile: " + AuthBridge + ", whose images exist, or build one and set spec.components." + AuthProxy + ".image"
+const UnpublishedRemedy = "set spec.profile: " + AuthBridge +
+	", whose images exist, or build one and set spec.components." + AuthProxy + ".image"

@@ -86,7 +86,8 @@ func registrationContainer(s *identity.Settings) identity.Container {
 	}
 
 	return identity.Container{
-		Program:  block.List("command", block.Plain("", "/bin/sh"), block.Plain("", "-ec"), block.File("", script)),
+		Program: block.List("command", block.Plain("", "/bin/sh"), block.Plain("", "-ec"),
+			block.File("", script)),
 		Env:      env,
 		Startup:  startup(block.Map("exec", words("command", "/bin/sh", "-c", test))),
 		Security: helperSecurity(),
@@ -221,7 +222,8 @@ func gcpCredentials(s *identity.Settings) string {
 	}
 	if g.ServiceAccountEmail != "" {
 		lines = append(lines, `"service_account_impersonation_url": `+
-			quoted("https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/"+g.ServiceAccountEmail+":generateAccessToken"))
+			quoted("https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/"+
+				g.ServiceAccountEmail+":generateAccessToken"))
 	}
 	if g.ProjectID != "" {
 		lines = append(lines, `"quota_project_id": `+quoted(g.ProjectID))

@@ -39,7 +39,8 @@ func containerPorts(s *identity.Settings, x *identity.Sidecar) block.Node {
 	var ports []block.Node
 	for _, p := range x.Ports(s) {
 		if p.ContainerPort != "" && p.Number > 0 {
-			ports = append(ports, block.Map("", block.Plain("name", p.ContainerPort), block.Int("containerPort", p.Number)))
+			ports = append(ports,
+				block.Map("", block.Plain("name", p.ContainerPort), block.Int("containerPort", p.Number)))
 		}
 	}
 	return block.List("ports", ports...)
@@ -80,7 +81,8 @@ func quantity(key, q string) block.Node {
 	if q == "" {
 		return block.Node{}
 	}
-	if last := q[len(q)-1]; (last == 'm' || last == 'i') && q[0] >= '0' && q[0] <= '9' && !strings.ContainsAny(q, " :#\"\\\n") {
+	if last := q[len(q)-1]; (last == 'm' || last == 'i') && q[0] >= '0' && q[0] <= '9' &&
+		!strings.ContainsAny(q, " :#\"\\\n") {
 		return block.Plain(key, q)
 	}
 	return block.Text(key, q)
@@ -125,13 +127,15 @@ func field(name, path string) block.Node {
 
 // podIdentity returns the variables with the pod's part of its SPIFFE ID.
 func podIdentity() []block.Node {
-	return []block.Node{field("POD_NAMESPACE", "metadata.namespace"), field("POD_SERVICE_ACCOUNT", "spec.serviceAccountName")}
+	return []block.Node{field("POD_NAMESPACE", "metadata.namespace"),
+		field("POD_SERVICE_ACCOUNT", "spec.serviceAccountName")}
 }
 
 // startup returns a startup probe that asks every two seconds for five minutes. The next
 // container starts when it succeeds.
 func startup(handler block.Node) block.Node {
-	return block.Map("startupProbe", handler, block.Int("periodSeconds", 2), block.Int("failureThreshold", 150))
+	return block.Map("startupProbe", handler, block.Int("periodSeconds", 2),
+		block.Int("failureThreshold", 150))
 }
 
 // httpGet and tcpSocket ask a port by its name.

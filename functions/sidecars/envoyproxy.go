@@ -30,7 +30,8 @@ func envoyProxy() identity.Sidecar {
 		Default:   component(repository+processorImage+imageTag, "50m", "64Mi", "200m", "256Mi"),
 		Container: envoyContainer,
 		Mounts: func(s *identity.Settings) []identity.Mount {
-			mounts := []identity.Mount{readOnly(ConfigVolume, "/etc/envoy"), readOnly(ConfigVolume, "/etc/authproxy"), readOnly(sharedName(s), "/shared")}
+			mounts := []identity.Mount{readOnly(ConfigVolume, "/etc/envoy"),
+				readOnly(ConfigVolume, "/etc/authproxy"), readOnly(sharedName(s), "/shared")}
 			if ownSVIDVolume(s) {
 				mounts = append(mounts, readOnly(identity.SVIDVolume, "/opt"))
 			}
@@ -57,8 +58,10 @@ func envoyProxy() identity.Sidecar {
 func envoyPorts(s *identity.Settings) []identity.Port {
 	out, in := identity.Interception+"proxyPort", identity.Interception+"inboundProxyPort"
 	return []identity.Port{
-		{Number: s.Outbound.ProxyPort, ContainerPort: "envoy-outbound", Name: "Envoy's outbound listener", Field: out, Key: identity.ProxyPort},
-		{Number: s.Outbound.InboundProxyPort, ContainerPort: "envoy-inbound", Name: "Envoy's inbound listener", Field: in, Key: identity.InboundProxyPort},
+		{Number: s.Outbound.ProxyPort, ContainerPort: "envoy-outbound", Name: "Envoy's outbound listener",
+			Field: out, Key: identity.ProxyPort},
+		{Number: s.Outbound.InboundProxyPort, ContainerPort: "envoy-inbound",
+			Name: "Envoy's inbound listener", Field: in, Key: identity.InboundProxyPort},
 		{Number: envoyAdminPort, ContainerPort: "envoy-admin", Name: "Envoy's administration", Field: out},
 		{Number: extProcPort, ContainerPort: "ext-proc", Name: "the token processor beside Envoy", Field: out},
 	}
@@ -180,7 +183,9 @@ func scopeFilters(s *identity.Settings) []block.Node {
 		rules = append(rules, block.Map("", block.Map("match", regex(pattern))))
 		paths = append(paths, block.Map("", block.Map("url_path", block.Map("path", regex(pattern)))))
 	}
-	rules = append(rules, block.Map("", block.Plain("match", "{prefix: /}"), block.Plain("requires", "{provider_name: issuer}")))
+	rules = append(rules,
+		block.Map("", block.Plain("match", "{prefix: /}"),
+			block.Plain("requires", "{provider_name: issuer}")))
 	for _, scope := range s.Inbound.RequiredScopes {
 		scopes = append(scopes, block.Map("", block.Map("metadata",
 			block.Plain("filter", jwtFilter),
@@ -197,15 +202,19 @@ func scopeFilters(s *identity.Settings) []block.Node {
 		block.Bool("forward", true),
 		block.Plain("payload_in_metadata", "claims"),
 		block.Map("remote_jwks",
-			block.Map("http_uri", block.Text("uri", s.Inbound.JWKSURL), block.Plain("cluster", "issuer"), block.Plain("timeout", "5s")),
+			block.Map("http_uri", block.Text("uri", s.Inbound.JWKSURL), block.Plain("cluster", "issuer"),
+				block.Plain("timeout", "5s")),
 			block.Plain("cache_duration", "300s")))
 	anyone := block.List("principals", block.Map("", block.Bool("any", true)))
 	policies := block.Map("policies",
-		block.Map("scopes", anyone, block.List("permissions", block.Map("", block.Map("and_rules", block.List("rules", scopes...))))),
+		block.Map("scopes", anyone,
+			block.List("permissions", block.Map("", block.Map("and_rules", block.List("rules", scopes...))))),
 		block.If(len(free) > 0, block.Map("free", anyone, block.List("permissions", paths...))))
 	return []block.Node{
-		filter(jwtFilter, "filters.http.jwt_authn.v3.JwtAuthentication", block.Map("providers", provider), block.List("rules", rules...)),
-		filter("envoy.filters.http.rbac", "filters.http.rbac.v3.RBAC", block.Map("rules", block.Plain("action", "ALLOW"), policies)),
+		filter(jwtFilter, "filters.http.jwt_authn.v3.JwtAuthentication", block.Map("providers", provider),
+			block.List("rules", rules...)),
+		filter("envoy.filters.http.rbac", "filters.http.rbac.v3.RBAC",
+			block.Map("rules", block.Plain("action", "ALLOW"), policies)),
 	}
 }
 
@@ -243,7 +252,8 @@ func issuerCluster(s *identity.Settings) block.Node {
 		}
 	}
 
-	address := block.Map("address", block.Map("socket_address", block.Int("port_value", port), block.Text("address", host)))
+	address := block.Map("address",
+		block.Map("socket_address", block.Int("port_value", port), block.Text("address", host)))
 	endpoint := block.Map("", block.Map("endpoint", address))
 	names := block.Map("", block.Plain("san_type", "DNS"), block.Map("matcher", block.Text("exact", host)))
 	return block.Map("",

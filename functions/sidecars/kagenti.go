@@ -69,23 +69,28 @@ func contradictions(c *identity.Checker, s *identity.Settings) {
 			"envoy-proxy gets no traffic, because proxy-init does not redirect any to it",
 			"turn envoy-proxy off too, or let proxy-init intercept traffic")
 	}
-	if s.On(EnvoyProxy) && s.Outbound.TokenExchange && (!s.On(ClientRegistration) || s.Registration.Provider != "keycloak") {
+	if s.On(EnvoyProxy) && s.Outbound.TokenExchange &&
+		(!s.On(ClientRegistration) || s.Registration.Provider != "keycloak") {
 		c.Warning("identity/no-client", "outbound.tokenExchange",
 			"token exchange is enabled, but nothing registers the client that exchanges tokens",
-			"let client-registration register with Keycloak, turn token exchange off, or set CLIENT_ID and CLIENT_SECRET of envoy-proxy yourself")
+			"let client-registration register with Keycloak, turn token exchange off, or set CLIENT_ID and "+
+				"CLIENT_SECRET of envoy-proxy yourself")
 	}
 	if s.On(EnvoyProxy) && s.Outbound.TokenExchange && s.Outbound.Default.Audience == "" {
 		c.Error("identity/target-missing", "outbound.tokenExchange.defaultTarget.audience",
-			"token exchange needs an audience for destinations that no rule matches", "set defaultTarget.audience")
+			"token exchange needs an audience for destinations that no rule matches",
+			"set defaultTarget.audience")
 	}
 	if s.On(ClientRegistration) && s.Registration.Provider == "keycloak" && s.Outbound.Intercept &&
-		s.Registration.Port > 0 && !slices.Contains(s.Outbound.ExcludePorts, s.Registration.Port) { // of a bad URL there is an error
+		// of a bad URL there is an error
+		s.Registration.Port > 0 && !slices.Contains(s.Outbound.ExcludePorts, s.Registration.Port) {
 		severity, why := krm.Info, ""
 		if strings.HasPrefix(s.Registration.URL, "http://") {
 			severity, why = krm.Warning, "; tokens of other plain HTTP traffic to it are not exchanged"
 		}
 		c.Add(severity, "identity/idp-port-excluded", identity.Interception+"excludePorts",
-			fmt.Sprintf("port %d leaves the pod directly, because client-registration reaches Keycloak there before Envoy is up%s", s.Registration.Port, why),
+			fmt.Sprintf("port %d leaves the pod directly, because client-registration reaches Keycloak "+
+				"there before Envoy is up%s", s.Registration.Port, why),
 			fmt.Sprintf("list %d in excludePorts to accept this", s.Registration.Port))
 	}
 }
@@ -106,7 +111,8 @@ func checkProvider(c *identity.Checker, s *identity.Settings) {
 		missing(s.Registration.AWS.RoleARN, "aws.roleArn", "the IAM role to act as")
 		missing(s.Registration.AWS.Region, "aws.region", "a region")
 	case "gcp":
-		missing(s.Registration.GCP.ProviderResource, "gcp.workloadIdentityProvider", "a workload identity provider")
+		missing(s.Registration.GCP.ProviderResource, "gcp.workloadIdentityProvider",
+			"a workload identity provider")
 	}
 	if s.Registration.Provider != "keycloak" && !s.SPIFFE.Enabled {
 		c.Error("identity/provider-needs-spiffe", "clientRegistration.provider",
@@ -131,23 +137,31 @@ func checkIssuer(c *identity.Checker, s *identity.Settings, public bool) {
 			field = at
 		}
 		c.Warning("identity/jwks-of-keycloak", field,
-			fmt.Sprintf("tokens of %s are checked with the keys of the cluster's Keycloak, %s", krm.Shown(s.Inbound.Issuer), krm.Shown(s.Inbound.JWKSURL)),
-			"set "+validation+"jwksUrl, as the pod reaches it; to the same URL if the issuer is another name of this Keycloak")
+			fmt.Sprintf("tokens of %s are checked with the keys of the cluster's Keycloak, %s",
+				krm.Shown(s.Inbound.Issuer), krm.Shown(s.Inbound.JWKSURL)),
+			"set "+validation+"jwksUrl, as the pod reaches it; to the same URL if the issuer is another "+
+				"name of this Keycloak")
 	case s.Derived.Issuer && !s.Derived.JWKS:
 		c.Warning("identity/issuer-of-keycloak", validation+"jwksUrl",
-			fmt.Sprintf("the keys are those of %s, and only tokens of the cluster's Keycloak, %s, are accepted", krm.Shown(s.Inbound.JWKSURL), krm.Shown(s.Inbound.Issuer)),
+			fmt.Sprintf("the keys are those of %s, and only tokens of the cluster's Keycloak, %s, are accepted",
+				krm.Shown(s.Inbound.JWKSURL), krm.Shown(s.Inbound.Issuer)),
 			"set "+validation+"issuer to the iss of the tokens")
 	}
 	const tokenURL = "outbound.tokenExchange.tokenUrl"
-	if beside := keysBeside(s.Outbound.TokenURL); s.On(EnvoyProxy) && strings.Contains(s.Component(EnvoyProxy).Image, processorImage) &&
-		strings.HasPrefix(beside, "http") && sound(beside) && authority(beside) != authority(s.Inbound.JWKSURL) {
+	if beside := keysBeside(s.Outbound.TokenURL); s.On(EnvoyProxy) &&
+		strings.Contains(s.Component(EnvoyProxy).Image, processorImage) &&
+		strings.HasPrefix(beside, "http") && sound(beside) &&
+		authority(beside) != authority(s.Inbound.JWKSURL) {
 		field := validation + "jwksUrl"
 		if s.Derived.JWKS {
 			field = tokenURL
 		}
 		c.Warning("identity/keys-beside-token-url", field,
-			fmt.Sprintf("the token processor beside Envoy checks tokens with the keys at %s, which it derives from tokenUrl: it does not read jwksUrl, %s", krm.Shown(beside), krm.Shown(s.Inbound.JWKSURL)),
-			"set "+tokenURL+" to the token endpoint of the server of jwksUrl; a destination rule may have its own tokenUrl")
+			fmt.Sprintf("the token processor beside Envoy checks tokens with the keys at %s, which it "+
+				"derives from tokenUrl: it does not read jwksUrl, %s", krm.Shown(beside),
+				krm.Shown(s.Inbound.JWKSURL)),
+			"set "+tokenURL+" to the token endpoint of the server of jwksUrl; a destination rule may have "+
+				"its own tokenUrl")
 	}
 }
 

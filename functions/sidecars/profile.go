@@ -45,5 +45,6 @@ func component(image, cpuRequest, memoryRequest, cpuLimit, memoryLimit string) i
 
 // portOfAgent is the port of the agent behind a proxy.
 func portOfAgent(s *identity.Settings) identity.Port {
-	return identity.Port{Number: s.Inbound.TargetPort, Name: "the agent", Field: identity.AgentPort, Key: identity.TargetPort, Agent: true}
+	return identity.Port{Number: s.Inbound.TargetPort, Name: "the agent", Field: identity.AgentPort,
+		Key: identity.TargetPort, Agent: true}
 }

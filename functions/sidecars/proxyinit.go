@@ -88,7 +88,8 @@ func netAdmin(raw bool) block.Node {
 // Keycloak before Envoy is up.
 func outboundExcludes(s *identity.Settings) []int {
 	port, ports := s.Registration.Port, s.Outbound.ExcludePorts
-	if s.On(ClientRegistration) && s.Registration.Provider == "keycloak" && port > 0 && !slices.Contains(ports, port) {
+	if s.On(ClientRegistration) && s.Registration.Provider == "keycloak" && port > 0 &&
+		!slices.Contains(ports, port) {
 		return append(slices.Clone(ports), port)
 	}
 	return ports

@@ -7,7 +7,8 @@ import "github.com/armature-dev/armature/functions/identity"
 // on the way out.
 func published() identity.Profile {
 	p := kagenti()
-	p.Name, p.TokenDir, p.SharedVolume, p.Rules.Settle = Published, "/opt", identity.SharedVolume, settlePublished
+	p.Name, p.TokenDir, p.SharedVolume, p.Rules.Settle = Published, "/opt", identity.SharedVolume,
+		settlePublished
 	p.Sidecars[0] = proxyInit(publishedInit)
 	p.Defaults = map[string]any{
 		"components.auth-proxy.enabled":     false,

@@ -31,9 +31,13 @@ func spiffeHelper() identity.Sidecar {
 			}
 		},
 		Ports: func(s *identity.Settings) []identity.Port {
-			return []identity.Port{{Number: s.SPIFFE.HealthPort, ContainerPort: "spiffe-health", Name: "spiffe-helper's health check", Field: "spiffe"}}
+			return []identity.Port{{Number: s.SPIFFE.HealthPort, ContainerPort: "spiffe-health",
+				Name: "spiffe-helper's health check", Field: "spiffe"}}
 		},
-		Files: func(s *identity.Settings) []block.Node { return []block.Node{block.File(HelperConf, helperConf(s))} },
+		Files: func(s *identity.Settings) []block.Node {
+			return []block.Node{block.File(HelperConf,
+				helperConf(s))}
+		},
 	}
 }
 

@@ -123,7 +123,8 @@ func appendPercent(dst []byte, s string) []byte {
 
 // otelConfig returns the tracing part of an OpenTelemetry configuration, format 1.0.
 func otelConfig(s *identity.Settings) []block.Node {
-	attributes := []block.Node{block.Map("", block.Plain("name", "service.name"), otelText("value", serviceName(s)))}
+	attributes := []block.Node{block.Map("", block.Plain("name", "service.name"),
+		otelText("value", serviceName(s)))}
 	for _, a := range s.Trace.Attributes {
 		if a.Name != "service.name" {
 			attributes = append(attributes, block.Map("", otelText("name", a.Name), otelText("value", a.Value)))
@@ -142,7 +143,8 @@ func otelConfig(s *identity.Settings) []block.Node {
 	return []block.Node{
 		block.Text("file_format", "1.0"),
 		block.Map("resource", block.List("attributes", attributes...)),
-		block.Map("propagator", block.List("composite", block.Map("", block.Null("tracecontext")), block.Map("", block.Null("baggage")))),
+		block.Map("propagator", block.List("composite", block.Map("", block.Null("tracecontext")),
+			block.Map("", block.Null("baggage")))),
 		block.Map("tracer_provider", processors, block.Map("sampler", sampler(&s.Trace))),
 	}
 }

@@ -48,7 +48,8 @@ func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []stri
 	}
 	add := func(needed bool, name, kind string, source ...block.Node) {
 		if needed {
-			dst, names = block.AppendItem(dst, 0, block.Plain("name", name), block.Map(kind, source...)), append(names, name)
+			dst, names = block.AppendItem(dst, 0, block.Plain("name", name), block.Map(kind, source...)),
+				append(names, name)
 		}
 	}
 	memory := func(needed bool, name string) { // credentials go with the pod
@@ -57,15 +58,20 @@ func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []stri
 
 	add(slices.Contains(mounted, ConfigVolume), ConfigVolume, "configMap", configMapName(s))
 	// The routes of the namespace, if its owners have some.
-	add(slices.Contains(mounted, routesVolume), routesVolume, "configMap", block.Plain("name", "authproxy-routes"), block.Bool("optional", true))
-	add(slices.Contains(mounted, clientVolume), clientVolume, "secret", block.Plain("secretName", string(scalar.AppendPlain(nil, s.AuthBridge.Secret))))
+	add(slices.Contains(mounted, routesVolume), routesVolume, "configMap",
+		block.Plain("name", "authproxy-routes"), block.Bool("optional", true))
+	add(slices.Contains(mounted, clientVolume), clientVolume, "secret",
+		block.Plain("secretName", string(scalar.AppendPlain(nil, s.AuthBridge.Secret))))
 	memory(needsShared(s) && !s.Declared.Volumes.Shared, sharedName(s))
 	memory(ownSVIDVolume(s) && !s.Declared.Volumes.SVID, identity.SVIDVolume)
 
 	host := s.SPIFFE.SocketVolume == "hostPath"
-	add(s.SPIFFE.Enabled && host, SocketVolume, "hostPath", block.Text("path", path.Dir(s.SPIFFE.SocketPath)), block.Plain("type", "Directory"))
-	add(s.SPIFFE.Enabled && !host, SocketVolume, "csi", block.Plain("driver", "csi.spiffe.io"), block.Bool("readOnly", true))
-	add(s.Trace.Enabled, TraceVolume, "configMap", block.Plain("name", string(s.AppendName(nil, identity.TraceConfigMap))))
+	add(s.SPIFFE.Enabled && host, SocketVolume, "hostPath",
+		block.Text("path", path.Dir(s.SPIFFE.SocketPath)), block.Plain("type", "Directory"))
+	add(s.SPIFFE.Enabled && !host, SocketVolume, "csi", block.Plain("driver", "csi.spiffe.io"),
+		block.Bool("readOnly", true))
+	add(s.Trace.Enabled, TraceVolume, "configMap",
+		block.Plain("name", string(s.AppendName(nil, identity.TraceConfigMap))))
 	return dst, names
 }
 

@@ -36,9 +36,12 @@ func Check(name, ref string) (problem, hint string) {
 	image, scheme := strings.CutPrefix(ref, images.Scheme)
 	switch {
 	case !ValidName(name) || len(name) > maxName:
-		return fmt.Sprintf("%q is not the name of a skill", krm.Shown(name)), fmt.Sprintf("name it as its SKILL.md does: at most %d lower-case letters, digits and single hyphens between them", maxName)
+		return fmt.Sprintf("%q is not the name of a skill", krm.Shown(name)),
+			fmt.Sprintf("name it as its SKILL.md does: at most %d lower-case letters, digits and single "+
+				"hyphens between them", maxName)
 	case !scheme || !identity.IsImage(image) || strings.Contains(image, "$"):
-		return fmt.Sprintf("%q is not the reference of a skill", krm.Shown(ref)), "write it as oci://registry/repository:tag"
+		return fmt.Sprintf("%q is not the reference of a skill", krm.Shown(ref)),
+			"write it as oci://registry/repository:tag"
 	}
 	return "", ""
 }
@@ -58,14 +61,19 @@ func Of(o *krm.Object, pod krm.PodTemplate) (all []Skill, findings []krm.Finding
 		return nil, nil
 	}
 	seen := make(map[string]Skill)
-	for _, annotations := range [...]krm.Node{o.Get("metadata", "annotations"), pod.Template.Get("metadata", "annotations")} {
+	for _, annotations := range [...]krm.Node{o.Get("metadata", "annotations"),
+		pod.Template.Get("metadata", "annotations")} {
 		for at := range annotations.Prefixed(keys.SkillPrefix) {
-			s := Skill{Name: strings.TrimPrefix(at.Key(), keys.SkillPrefix), Ref: strings.TrimPrefix(at.Text(), images.Scheme), At: at}
+			s := Skill{Name: strings.TrimPrefix(at.Key(), keys.SkillPrefix),
+				Ref: strings.TrimPrefix(at.Text(), images.Scheme), At: at}
 			first, twice := seen[s.Name]
 			if problem, hint := Check(s.Name, at.Text()); problem != "" {
 				findings = append(findings, o.Finding(krm.Error, "inject/skill", at, problem, hint))
 			} else if twice && first.Ref != s.Ref {
-				findings = append(findings, o.Finding(krm.Error, "inject/skill", at, fmt.Sprintf("the skill %s is %s here, and %s in line %d", s.Name, s.Ref, first.Ref, first.At.Line()), "keep one of the two"))
+				findings = append(findings,
+					o.Finding(krm.Error, "inject/skill", at,
+						fmt.Sprintf("the skill %s is %s here, and %s in line %d", s.Name, s.Ref, first.Ref,
+							first.At.Line()), "keep one of the two"))
 			} else if !twice {
 				seen[s.Name] = s
 				all = append(all, s)

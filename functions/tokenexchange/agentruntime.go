@@ -21,7 +21,10 @@ func agentRuntimes(p *contract.Package) *runtimes {
 	r := &runtimes{pkg: p, used: make(map[krm.Origin]bool)}
 	r.steps = contract.Targeted[api.AgentRuntime]{
 		ConfigMap: contract.ConfigMap{Of: "agent-runtime", Sidecars: true},
-		Parts:     func(ar *api.AgentRuntime) (*api.Origin, api.TargetRef) { return &ar.Origin, ar.Spec.TargetRef },
+		Parts: func(ar *api.AgentRuntime) (*api.Origin, api.TargetRef) {
+			return &ar.Origin,
+				ar.Spec.TargetRef
+		},
 		Elsewhere: true,
 		Use: func(id index.ID, ar *api.AgentRuntime) {
 			p.Identity.UseAgentRuntime(id, ar)
@@ -57,8 +60,10 @@ func (r *runtimes) run(u *contract.Unit) {
 	}
 	u.Consumed = false
 	u.Report(krm.Warning, "agent-runtime/profile", o.Get("kind"),
-		fmt.Sprintf("an AgentRuntime configures AuthBridge, which the profile %s does not have", r.pkg.Identity.Profile().Name),
-		"set spec.profile: "+sidecars.AuthBridge+" in the RenderConfig, or leave the workload to Kagenti's operator")
+		fmt.Sprintf("an AgentRuntime configures AuthBridge, which the profile %s does not have",
+			r.pkg.Identity.Profile().Name),
+		"set spec.profile: "+sidecars.AuthBridge+" in the RenderConfig, or leave the workload to "+
+			"Kagenti's operator")
 }
 
 // of returns the AgentRuntime of a workload as its author wrote it, nil for none.

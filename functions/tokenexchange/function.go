@@ -39,10 +39,18 @@ const runtimeKind = "AgentRuntime"
 func begin(p *contract.Package) contract.Steps {
 	runtimes := agentRuntimes(p)
 	steps := contract.Targeted[api.TokenExchange]{
-		ConfigMap: contract.ConfigMap{Of: function, Sidecars: true, Name: (*identity.Settings).TokenExchangeName, Append: sidecars.AppendConfigMap, Beside: runtimes.of},
-		Parts:     func(te *api.TokenExchange) (*api.Origin, api.TargetRef) { return &te.Origin, te.Spec.TargetRef },
-		Use:       p.Identity.UseTokenExchange,
-		Judge:     func(o *krm.Object, te *api.TokenExchange) []krm.Finding { return p.Identity.Judge(o, te, nil) },
+		ConfigMap: contract.ConfigMap{Of: function, Sidecars: true,
+			Name: (*identity.Settings).TokenExchangeName, Append: sidecars.AppendConfigMap,
+			Beside: runtimes.of},
+		Parts: func(te *api.TokenExchange) (*api.Origin, api.TargetRef) {
+			return &te.Origin,
+				te.Spec.TargetRef
+		},
+		Use: p.Identity.UseTokenExchange,
+		Judge: func(o *krm.Object, te *api.TokenExchange) []krm.Finding {
+			return p.Identity.Judge(o, te,
+				nil)
+		},
 	}.Steps(p)
 	collect, resolve, run := steps.Collect, steps.Resolve, steps.Run
 	steps.Collect = func(o *krm.Object) {

@@ -18,7 +18,9 @@ const (
 // ServerOf returns the tool server that an object is.
 func ServerOf(o *krm.Object) (server api.ToolServer, ok bool) {
 	server = api.ToolServer{Group: o.Group(), Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
-	return server, server.Name != "" && (server.Kind == "RemoteMCPServer" && (server.Group == group0 || server.Group == group1) || server.Kind == "MCPServer" && server.Group == group0)
+	return server, server.Name != "" &&
+		(server.Kind == "RemoteMCPServer" && (server.Group == group0 || server.Group == group1) ||
+			server.Kind == "MCPServer" && server.Group == group0)
 }
 
 // Binding is a server that an agent binds tools of.
@@ -36,7 +38,8 @@ func Bindings(o *krm.Object) (found []Binding) {
 	case o.Group() == group0 && o.Kind == "Agent":
 		for t := range o.Get("spec", "declarative", "tools").Items() {
 			ref := t.Get("mcpServer")
-			server := api.ToolServer{Group: group0, Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"), Namespace: cmp.Or(ref.Get("namespace").Text(), o.Namespace), Name: ref.Get("name").Text()}
+			server := api.ToolServer{Group: group0, Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"),
+				Namespace: cmp.Or(ref.Get("namespace").Text(), o.Namespace), Name: ref.Get("name").Text()}
 			found = bind(found, server, ref.Get("name"), ref.Get("toolNames"))
 		}
 	case o.Group() == group1 && (o.Kind == "Agent" || o.Kind == "AgentTemplate"):
@@ -46,7 +49,8 @@ func Bindings(o *krm.Object) (found []Binding) {
 		}
 		for t := range template.Get("tools").Items() {
 			ref := t.Get("mcp", "server")
-			server := api.ToolServer{Group: group1, Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"), Namespace: o.Namespace, Name: ref.Get("name").Text()}
+			server := api.ToolServer{Group: group1, Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"),
+				Namespace: o.Namespace, Name: ref.Get("name").Text()}
 			if server.Kind == "MCPServer" {
 				server.Group = group0
 			}

@@ -118,7 +118,8 @@ func (c *Change) fields(was, is Definition) {
 		invisible = append(append(invisible, Hidden(path)...), Hidden(now)...)
 		hint, isHint := strings.CutPrefix(path, "annotations.")
 		if usual, known := hints[hint]; isHint && (known || strings.HasSuffix(hint, "Hint")) {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("%s was %s and is %s", Visible(hint), orDefault(old, usual), orDefault(now, usual)))
+			c.Warnings = append(c.Warnings,
+				fmt.Sprintf("%s was %s and is %s", Visible(hint), orDefault(old, usual), orDefault(now, usual)))
 		}
 	}
 	if c.Effect == Changed {
@@ -130,7 +131,8 @@ func (c *Change) fields(was, is Definition) {
 	}
 	if len(invisible) > 0 {
 		slices.Sort(invisible)
-		c.Warnings = append(c.Warnings, "invisible characters that models read: "+Runes(slices.Compact(invisible)))
+		c.Warnings = append(c.Warnings,
+			"invisible characters that models read: "+Runes(slices.Compact(invisible)))
 	}
 }
 
@@ -245,7 +247,8 @@ func Words(before, after string) string {
 	}
 	mark("", "", was[len(was)-back:])
 	if len(a)+len(b) == 0 { // white space alone
-		return fmt.Sprintf("[-%s-] {+%s+}", clip(fmt.Sprintf("%q", before), maxShown), clip(fmt.Sprintf("%q", after), maxShown))
+		return fmt.Sprintf("[-%s-] {+%s+}", clip(fmt.Sprintf("%q", before), maxShown),
+			clip(fmt.Sprintf("%q", after), maxShown))
 	}
 	return clip(strings.Join(out, " "), maxShown)
 }
@@ -305,7 +308,8 @@ func (c *Change) Lines() (lines []string) {
 
 // Headline names a tool and what becomes of it: "~ search".
 func (c *Change) Headline() string {
-	return map[string]string{Added: "+", Removed: "-", Changed: "~"}[c.Effect] + " " + cmp.Or(clip(Visible(c.Tool), maxName), "the server")
+	return map[string]string{Added: "+", Removed: "-", Changed: "~"}[c.Effect] + " " +
+		cmp.Or(clip(Visible(c.Tool), maxName), "the server")
 }
 
 // Text writes changes for people.

@@ -28,7 +28,8 @@ type Definition struct {
 }
 
 // hints are the annotations of the specification that are true or false, with their defaults.
-var hints = map[string]bool{"readOnlyHint": false, "idempotentHint": false, "destructiveHint": true, "openWorldHint": true}
+var hints = map[string]bool{"readOnlyHint": false, "idempotentHint": false, "destructiveHint": true,
+	"openWorldHint": true}
 
 // Read reads the JSON of a tool. An annotation with its default value counts as omitted:
 // programs differ on whether they write it.
@@ -109,7 +110,8 @@ func Check(offered []Definition) (problems []Problem) {
 		const name = "name"
 		switch {
 		case d.Name == "" || len(d.Name) > maxName:
-			c.report(name, fmt.Sprintf("a tool's name has 1 to %d bytes", maxName), "rename the tool on the server")
+			c.report(name, fmt.Sprintf("a tool's name has 1 to %d bytes", maxName),
+				"rename the tool on the server")
 		case len(Hidden(d.Name)) > 0:
 			c.report(name, "it has invisible characters: "+Runes(Hidden(d.Name)), "rename the tool on the server")
 		case seen[d.Name]:
@@ -140,13 +142,15 @@ func (c *checker) schema(path string, value any, depth int) {
 		return
 	}
 	if depth > maxDepth {
-		c.report(path, fmt.Sprintf("it is more than %d levels deep", maxDepth), "simplify the schema on the server")
+		c.report(path, fmt.Sprintf("it is more than %d levels deep", maxDepth),
+			"simplify the schema on the server")
 		return
 	}
 	switch value := value.(type) {
 	case map[string]any:
 		if len(value) > maxMembers {
-			c.report(path, fmt.Sprintf("it has %d members, and %d at most can be locked", len(value), maxMembers), "simplify the schema on the server")
+			c.report(path, fmt.Sprintf("it has %d members, and %d at most can be locked", len(value),
+				maxMembers), "simplify the schema on the server")
 			return
 		}
 		for _, key := range slices.Sorted(maps.Keys(value)) {
@@ -154,7 +158,9 @@ func (c *checker) schema(path string, value any, depth int) {
 			to, isText := value[key].(string)
 			switch {
 			case isText && (key == "$ref" || key == "$dynamicRef") && !strings.HasPrefix(to, "#"):
-				c.report(at, fmt.Sprintf("it refers to %s, which may change without the definition and is not fetched", clip(Visible(to), 200)),
+				c.report(at, fmt.Sprintf(
+					"it refers to %s, which may change without the definition and is not fetched",
+					clip(Visible(to), 200)),
 					"put that schema below $defs on the server, and refer to it as #/$defs/NAME")
 			case key == "enum", key == "const", key == "default", key == "examples":
 				c.data(at, value[key], depth+1)
@@ -177,13 +183,15 @@ func (c *checker) data(path string, value any, depth int) {
 		return
 	}
 	if depth > maxDepth {
-		c.report(path, fmt.Sprintf("it is more than %d levels deep", maxDepth), "simplify the schema on the server")
+		c.report(path, fmt.Sprintf("it is more than %d levels deep", maxDepth),
+			"simplify the schema on the server")
 		return
 	}
 	switch value := value.(type) {
 	case map[string]any:
 		if len(value) > maxMembers {
-			c.report(path, fmt.Sprintf("it has %d members, and %d at most can be locked", len(value), maxMembers), "simplify the schema on the server")
+			c.report(path, fmt.Sprintf("it has %d members, and %d at most can be locked", len(value),
+				maxMembers), "simplify the schema on the server")
 			return
 		}
 		for key, item := range value {
@@ -213,7 +221,8 @@ func hidden(r rune) bool {
 	switch {
 	case r == '\n', r == '\t', r == '\r':
 		return false
-	case r == 0x034F, r == 0x115F, r == 0x1160, r == 0x3164, r == 0xFFA0, r == 0x2028, r == 0x2029: // fillers, separators
+	// fillers, separators
+	case r == 0x034F, r == 0x115F, r == 0x1160, r == 0x3164, r == 0xFFA0, r == 0x2028, r == 0x2029:
 		return true
 	case 0xE0000 <= r && r <= 0xE0FFF: // tags, and variation selectors that stand for bytes
 		return true

@@ -37,7 +37,8 @@ func Format(servers []Server) ([]byte, error) {
 	servers = slices.Clone(servers)
 	slices.SortFunc(servers, func(a, b Server) int { return a.ToolServer.Compare(b.ToolServer) })
 	for i := range servers {
-		servers[i].Tools = slices.SortedFunc(slices.Values(servers[i].Tools), func(a, b Definition) int { return strings.Compare(a.Name, b.Name) })
+		servers[i].Tools = slices.SortedFunc(slices.Values(servers[i].Tools),
+			func(a, b Definition) int { return strings.Compare(a.Name, b.Name) })
 	}
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
@@ -68,7 +69,8 @@ func Format(servers []Server) ([]byte, error) {
 // reads in them has to be what was locked.
 func Parse(data []byte, name string, lock *api.ImageLock) ([]Server, []krm.Finding) {
 	fail := func(message string) []krm.Finding {
-		return []krm.Finding{{Rule: rule, Severity: krm.Error, Place: krm.Place{File: name}, Message: message, Hint: "run `armature tools pin` to write it again"}}
+		return []krm.Finding{{Rule: rule, Severity: krm.Error, Place: krm.Place{File: name}, Message: message,
+			Hint: "run `armature tools pin` to write it again"}}
 	}
 	var f file
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -88,7 +90,11 @@ func Parse(data []byte, name string, lock *api.ImageLock) ([]Server, []krm.Findi
 		if err != nil {
 			return nil, fail(s.ToolServer.String() + ": " + err.Error())
 		}
-		if !slices.ContainsFunc(locked, func(l api.LockedToolServer) bool { return l.ToolServer == s.ToolServer && l.Digest == is.Digest }) {
+		if !slices.ContainsFunc(locked,
+			func(l api.LockedToolServer) bool {
+				return l.ToolServer == s.ToolServer &&
+					l.Digest == is.Digest
+			}) {
 			return nil, fail(fmt.Sprintf("its tools of %s differ from armature.lock", s.ToolServer))
 		}
 	}

@@ -39,7 +39,9 @@ func begin(p *contract.Package) contract.Steps {
 		s.unreadKind(u)
 		s.wrongKind(u)
 		if o := u.Object; o.Kind == "Agent" && o.APIVersion == "api.kagent.dev/v1alpha3" {
-			u.Report(krm.Info, "validate/substrate", o.Get("kind"), "nothing is injected: kagent 1.0 runs this agent on Agent Substrate, not in a pod of the package", "")
+			u.Report(krm.Info, "validate/substrate", o.Get("kind"),
+				"nothing is injected: kagent 1.0 runs this agent on Agent Substrate, not in a pod of the package",
+				"")
 		}
 		if u.Object.Contains(stem(p.Prefix())) || u.Object.Contains("/inj") {
 			s.unreadLabels(u)
@@ -52,14 +54,16 @@ func (s *state) unreadLabels(u *contract.Unit) {
 	o := u.Object
 	opt, prefix := s.pkg.Prefix()+"/inject", s.pkg.Prefix()+"/"
 	if n := o.Get("metadata", "annotations", opt); n.Exists() {
-		u.Report(krm.Warning, "validate/not-a-label", n, "opting in requires a label; this annotation has no effect", "move it to metadata.labels")
+		u.Report(krm.Warning, "validate/not-a-label", n,
+			"opting in requires a label; this annotation has no effect", "move it to metadata.labels")
 	}
 	own := o.Get("metadata", "labels")
 	unread := func(n krm.Node, hint string) {
 		u.Report(krm.Warning, "validate/unread-label", n, "nothing reads this label here", hint)
 	}
 	if n := own.Get(opt); n.Exists() && o.Kind == "Namespace" {
-		u.Report(krm.Error, "validate/namespace-label", n, "this label is for workloads, and not for Namespaces",
+		u.Report(krm.Error, "validate/namespace-label", n,
+			"this label is for workloads, and not for Namespaces",
 			fmt.Sprintf("write %sinjection: disabled to keep the workloads of the Namespace from being injected", prefix))
 		return
 	}
@@ -67,7 +71,8 @@ func (s *state) unreadLabels(u *contract.Unit) {
 		unread(n, "move it to metadata.labels of the CronJob, or of the pod template")
 	}
 	pod, workload := o.PodTemplate()
-	if template := pod.Template.Get("metadata", "labels", opt); workload && !own.Get(opt).Exists() && !template.Exists() {
+	if template := pod.Template.Get("metadata", "labels", opt); workload && !own.Get(opt).Exists() &&
+		!template.Exists() {
 		// The label exists, so it is not misspelt.
 		for _, at := range [...]krm.Node{o.Get("metadata"), pod.Template.Get("metadata")} {
 			for key, n := range at.Get("labels").Fields() {
@@ -77,7 +82,8 @@ func (s *state) unreadLabels(u *contract.Unit) {
 			}
 			for key, n := range at.Get("annotations").Fields() {
 				if meansInject(key, s.pkg.Prefix()) {
-					u.Report(krm.Warning, "validate/not-a-label", n, "nothing reads this annotation", "opting in requires a label: did you mean "+opt+"?")
+					u.Report(krm.Warning, "validate/not-a-label", n, "nothing reads this annotation",
+						"opting in requires a label: did you mean "+opt+"?")
 				}
 			}
 			if pod.Path == "" {
@@ -97,7 +103,8 @@ func (s *state) unreadLabels(u *contract.Unit) {
 		}
 		for _, label := range profileLabels {
 			if n := labels.Get(label); n.Exists() && !strings.HasPrefix(label, prefix) {
-				unread(n, fmt.Sprintf("write %s%s, or set spec.profile or spec.labelPrefix in the configuration", prefix, path.Base(label)))
+				unread(n, fmt.Sprintf("write %s%s, or set spec.profile or spec.labelPrefix in the configuration",
+					prefix, path.Base(label)))
 			}
 		}
 		if pod.Path == "" {
@@ -126,7 +133,8 @@ func (s *state) withoutContainers(u *contract.Unit, label krm.Node) {
 			}
 		}
 	}
-	u.Report(krm.Error, "validate/nothing-to-inject", at, fmt.Sprintf("%s asks for injection, but %s", o.Ref, message), hint)
+	u.Report(krm.Error, "validate/nothing-to-inject", at,
+		fmt.Sprintf("%s asks for injection, but %s", o.Ref, message), hint)
 }
 
 // wrongKind reports a workload without a name, and one of a kind or an API version that no API
@@ -141,7 +149,8 @@ func (s *state) wrongKind(u *contract.Unit) {
 		message := fmt.Sprintf("Kubernetes has no %s of %s", o.Kind, o.APIVersion)
 		switch {
 		case kind != nil:
-			u.Report(krm.Error, "validate/no-kind", o.Get("apiVersion"), message, "write apiVersion: "+kind.APIVersion)
+			u.Report(krm.Error, "validate/no-kind", o.Get("apiVersion"), message,
+				"write apiVersion: "+kind.APIVersion)
 		case meant != nil:
 			u.Report(krm.Error, "validate/no-kind", o.Get("kind"), message,
 				fmt.Sprintf("did you mean %s of %s?", meant.Name, meant.APIVersion))
@@ -152,8 +161,10 @@ func (s *state) wrongKind(u *contract.Unit) {
 	}
 	metadata := o.Get("metadata")
 	nameless := func(f krm.Finding) bool { return f.Rule == "inject/no-name" }
-	if kind != nil && template && o.Name == "" && metadata.Get("generateName").Text() == "" && !slices.ContainsFunc(u.Findings, nameless) {
-		u.Report(krm.Error, "validate/no-name", metadata, o.Kind+" has no name, which the API server requires", "write metadata.name")
+	if kind != nil && template && o.Name == "" && metadata.Get("generateName").Text() == "" &&
+		!slices.ContainsFunc(u.Findings, nameless) {
+		u.Report(krm.Error, "validate/no-name", metadata,
+			o.Kind+" has no name, which the API server requires", "write metadata.name")
 	}
 }
 
@@ -185,7 +196,8 @@ var profileLabels = [...]string{
 func (s *state) unreadKind(u *contract.Unit) {
 	o, kinds := u.Object, s.pkg.Kinds
 	unread := func(hint string) {
-		u.Report(krm.Warning, "validate/unread-kind", o.Get("kind"), fmt.Sprintf("nothing reads %s of %s", o.Kind, o.APIVersion), hint)
+		u.Report(krm.Warning, "validate/unread-kind", o.Get("kind"),
+			fmt.Sprintf("nothing reads %s of %s", o.Kind, o.APIVersion), hint)
 	}
 	if o.Kind == "RenderConfig" {
 		s.secondConfig(u)
@@ -199,7 +211,8 @@ func (s *state) unreadKind(u *contract.Unit) {
 		return
 	}
 	known := kinds.InGroup(o.APIVersion)
-	if len(known) == 0 || slices.Contains(known, o.Kind) || slices.Contains(known, strings.TrimSuffix(o.Kind, "List")) {
+	if len(known) == 0 || slices.Contains(known, o.Kind) ||
+		slices.Contains(known, strings.TrimSuffix(o.Kind, "List")) {
 		return
 	}
 	unread("known are " + strings.Join(known, ", "))
@@ -214,7 +227,8 @@ func (s *state) secondConfig(u *contract.Unit) {
 	}
 	message := "a configuration below the folder that is rendered, which has none itself"
 	if s.pkg.Place != nil {
-		message = fmt.Sprintf("a second configuration: %s:%d is that of the folder that is rendered", s.pkg.Place.File, s.pkg.Place.Line)
+		message = fmt.Sprintf("a second configuration: %s:%d is that of the folder that is rendered",
+			s.pkg.Place.File, s.pkg.Place.Line)
 	}
 	u.Report(krm.Error, "validate/inner-config", krm.Node{}, message,
 		"keep one, or render "+path.Dir(file)+" by itself and exclude it here by spec.exclude")

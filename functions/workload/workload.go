@@ -26,7 +26,8 @@ const (
 var kinds = []Kind{
 	{"Deployment", "apps/v1", template, []string{"spec.selector"}, false},
 	{"StatefulSet", "apps/v1", template,
-		[]string{"spec.selector", "spec.serviceName", "spec.podManagementPolicy", "spec.volumeClaimTemplates"}, false},
+		[]string{"spec.selector", "spec.serviceName", "spec.podManagementPolicy",
+			"spec.volumeClaimTemplates"}, false},
 	{"DaemonSet", "apps/v1", template, []string{"spec.selector"}, false},
 	{"ReplicaSet", "apps/v1", template, []string{"spec.selector"}, false},
 	{"ReplicationController", "v1", template, nil, false},

@@ -106,7 +106,8 @@ func (p patch) sets(o *krm.Object, at krm.Node) rules.Authored {
 	var by rules.Authored
 	render.Objects(render.File{Path: p.file, Data: p.text}, func(merge *krm.Object) {
 		merge.Origin.Line += p.line - 1
-		if n, exact := at.In(merge); exact && merge.Kind == o.Kind && n.Text() == at.Text() && by.Object == nil {
+		if n, exact := at.In(merge); exact && merge.Kind == o.Kind && n.Text() == at.Text() &&
+			by.Object == nil {
 			by.Object = merge
 		}
 	})
@@ -124,7 +125,8 @@ func (p patch) sets(o *krm.Object, at krm.Node) rules.Authored {
 			continue
 		}
 		set := strings.TrimSuffix(operation.Path.Value, "-")
-		if strings.HasPrefix(pointer, strings.TrimSuffix(set, "/")+"/") && (operation.Value.Kind != yaml.ScalarNode || operation.Value.Value == at.Text()) {
+		if strings.HasPrefix(pointer, strings.TrimSuffix(set, "/")+"/") &&
+			(operation.Value.Kind != yaml.ScalarNode || operation.Value.Value == at.Text()) {
 			return rules.Authored{Place: &krm.Place{File: p.file, Line: p.line + operation.Path.Line - 1}}
 		}
 	}

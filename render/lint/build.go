@@ -66,11 +66,13 @@ func kustomizations(src render.Source, opt *render.Options) (map[string]*kustomi
 }
 
 // pathFields are the fields of a kustomization, in lower case, that name files and folders.
-var pathFields = []string{"resources", "bases", "components", "crds", "configurations", "generators", "transformers", "validators",
+var pathFields = []string{"resources", "bases", "components", "crds", "configurations", "generators",
+	"transformers", "validators",
 	"files", "envs", "env", "path", "patchesstrategicmerge"}
 
 // freeText are the fields of a kustomization whose values never name a file.
-var freeText = []string{"literals", "labels", "annotations", "commonlabels", "commonannotations", "pairs", "images", "options", "patch", "metadata", "vars"}
+var freeText = []string{"literals", "labels", "annotations", "commonlabels", "commonannotations", "pairs",
+	"images", "options", "patch", "metadata", "vars"}
 
 // eachString calls visit for each text of a kustomization that may name a file,
 // with the field that it is in. A generator's KEY=FILE names the file.
@@ -157,12 +159,14 @@ func (b *builder) build(k *kustomization) (objects []render.File, err error) {
 		}
 	}()
 	b.FileSystem, b.asIs, b.read = filesys.MakeFsOnDisk(), make(map[string]bool), make(map[string]bool)
-	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil { // kustomize prints warnings on deprecated fields
+	// kustomize prints warnings on deprecated fields
+	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
 		defer func(stderr *os.File) { os.Stderr = stderr; null.Close() }(os.Stderr)
 		os.Stderr = null
 	}
 	folder := path.Dir(k.file)
-	m, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(b, filepath.Join(b.root, filepath.FromSlash(folder)))
+	m, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(b,
+		filepath.Join(b.root, filepath.FromSlash(folder)))
 	if err = cmp.Or(b.refused, err); err != nil {
 		return nil, err
 	}
@@ -221,7 +225,9 @@ func (b *builder) readFile(name string) ([]byte, error) {
 	b.objects += 1 + bytes.Count(data, []byte("\n---"))
 	b.bytes += len(data)
 	if b.objects > maxBuiltObjects || b.bytes > maxBuiltBytes {
-		return nil, fmt.Errorf("more than %d documents or %d MiB to build: lint what `kustomize build` prints", maxBuiltObjects, maxBuiltBytes>>20)
+		return nil, fmt.Errorf(
+			"more than %d documents or %d MiB to build: lint what `kustomize build` prints", maxBuiltObjects,
+			maxBuiltBytes>>20)
 	}
 	if render.IsKustomization(file) {
 		return b.kustomization(name, file, data)
@@ -248,7 +254,8 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 		if i := bytes.Index(data, []byte(what)); i >= 0 {
 			line += bytes.Count(data[:i], []byte("\n"))
 		}
-		b.skipped = append(b.skipped, rules.Unbuilt{Place: krm.Place{File: file, Line: line}, Part: what, Why: why})
+		b.skipped = append(b.skipped, rules.Unbuilt{Place: krm.Place{File: file, Line: line}, Part: what,
+			Why: why})
 	}
 	for field, value := range fields {
 		list, _ := value.([]any)
@@ -310,7 +317,8 @@ func (b *builder) plugin(folder string, item any) (ours bool, err error) {
 	data := []byte(text)
 	if !strings.Contains(text, "\n") {
 		name := filepath.Join(folder, filepath.FromSlash(text))
-		if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() || info.Size() > maxBuiltBytes || remote.MatchString(text) {
+		if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() ||
+			info.Size() > maxBuiltBytes || remote.MatchString(text) {
 			return false, fmt.Errorf("%s is not a file that configures a plugin", text)
 		}
 		if data, err = os.ReadFile(name); err != nil {
@@ -337,14 +345,16 @@ func isConfig(data []byte) bool {
 		return false
 	}
 	var fields map[string]any
-	return json.Unmarshal(text, &fields) == nil && fields["apiVersion"] == api.RenderV1alpha1 && fields["kind"] == "RenderConfig"
+	return json.Unmarshal(text, &fields) == nil && fields["apiVersion"] == api.RenderV1alpha1 &&
+		fields["kind"] == "RenderConfig"
 }
 
 // notePatches keeps the patches of a kustomization, to name the one that sets a field.
 func (b *builder) notePatches(file string, data []byte, fields map[string]any) {
 	note := func(text string) {
 		if name := path.Join(path.Dir(file), text); !strings.Contains(text, "\n") {
-			if read, err := os.ReadFile(filepath.Join(b.root, filepath.FromSlash(name))); err == nil && len(read) <= maxBuiltBytes {
+			if read, err := os.ReadFile(filepath.Join(b.root, filepath.FromSlash(name))); err == nil &&
+				len(read) <= maxBuiltBytes {
 				b.patches = append(b.patches, patch{name, 1, read})
 			}
 			return

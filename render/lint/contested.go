@@ -75,7 +75,8 @@ func changes(f render.Staged) (found []change) {
 		before, setter := make(map[string]string), make(map[string]int)
 		for i, text := range v.Texts {
 			var o krm.Object
-			if isObject, err := o.Read(text, krm.Document{End: len(text)}, v.Listed[i], krm.Origin{}); err != nil || !isObject {
+			if isObject, err := o.Read(text, krm.Document{End: len(text)}, v.Listed[i],
+				krm.Origin{}); err != nil || !isObject {
 				continue
 			}
 			function := v.Functions[i]
@@ -97,7 +98,8 @@ func changes(f render.Staged) (found []change) {
 		}
 	}
 	slices.SortFunc(found, func(a, b change) int {
-		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.ref.Name, b.ref.Name), cmp.Compare(a.field, b.field))
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.ref.Name, b.ref.Name),
+			cmp.Compare(a.field, b.field))
 	})
 	return found
 }

@@ -69,7 +69,8 @@ func dropReported(findings []krm.Finding) []krm.Finding {
 		}
 	}
 	return slices.DeleteFunc(findings, func(f krm.Finding) bool {
-		return f.Rule == "inject/proxy-user" && reported[f.Object] || f.Rule == "lint/invalid-field" && refused[f.Place]
+		return f.Rule == "inject/proxy-user" && reported[f.Object] || f.Rule == "lint/invalid-field" &&
+			refused[f.Place]
 	})
 }
 

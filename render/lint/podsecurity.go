@@ -35,7 +35,8 @@ func evaluate(level string, o *krm.Object, template krm.PodTemplate) (found []ru
 	}
 	reported := make(map[string]bool) // reasons, of the pod itself
 	ask := func(spec *corev1.PodSpec, container string, in krm.Node) {
-		for _, r := range evaluator.EvaluatePod(psapi.LevelVersion{Level: psapi.Level(level), Version: psapi.LatestVersion()}, &pod.ObjectMeta, spec) {
+		for _, r := range evaluator.EvaluatePod(psapi.LevelVersion{Level: psapi.Level(level),
+			Version: psapi.LatestVersion()}, &pod.ObjectMeta, spec) {
 			if r.Allowed || reported[r.ForbiddenReason] {
 				continue
 			}
@@ -44,7 +45,8 @@ func evaluate(level string, o *krm.Object, template krm.PodTemplate) (found []ru
 			if r.ForbiddenDetail != "" {
 				message += " (" + r.ForbiddenDetail + ")"
 			}
-			found = append(found, rules.Violation{Container: container, At: violated(in, r.ForbiddenDetail), Message: message})
+			found = append(found, rules.Violation{Container: container, At: violated(in, r.ForbiddenDetail),
+				Message: message})
 		}
 	}
 	none := pod.Spec

@@ -86,7 +86,8 @@ func (d *decoding) value(n krm.Node, t reflect.Type) {
 		d.special(n, t)
 	case t == reflect.TypeFor[[]byte]():
 		if d.is(n, n.IsText(), "a string") && !base64Text(n.Text()) {
-			d.report(n, "it is not base64", "encode it, or write it as it is: under stringData of a Secret, or data of a ConfigMap")
+			d.report(n, "it is not base64",
+				"encode it, or write it as it is: under stringData of a Secret, or data of a ConfigMap")
 		}
 	case t.Kind() == reflect.Struct:
 		if d.is(n, n.IsMap(), "a mapping") {
@@ -206,7 +207,8 @@ func (d *decoding) special(n krm.Node, t reflect.Type) {
 			d.report(n, fmt.Sprintf("%q is not a quantity", krm.Shown(n.Text())), hint)
 		}
 	case reflect.TypeFor[intstr.IntOrString]():
-		if !d.is(n, n.IsScalar() && (n.IsText() || json.Unmarshal([]byte(literal(n)), into) == nil), "a whole number or a string") {
+		if !d.is(n, n.IsScalar() && (n.IsText() || json.Unmarshal([]byte(literal(n)), into) == nil),
+			"a whole number or a string") {
 			return
 		}
 		if n.IsText() {
@@ -214,7 +216,8 @@ func (d *decoding) special(n krm.Node, t reflect.Type) {
 		} else {
 			d.port(n, int64(into.(*intstr.IntOrString).IntValue()))
 		}
-	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime](), reflect.TypeFor[metav1.Duration]():
+	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime](),
+		reflect.TypeFor[metav1.Duration]():
 		d.is(n, n.IsScalar() && json.Unmarshal([]byte(literal(n)), into) == nil, "a "+strings.ToLower(t.Name()))
 	}
 }
@@ -222,7 +225,8 @@ func (d *decoding) special(n krm.Node, t reflect.Type) {
 var almostQuantity = regexp.MustCompile(`^([0-9.]+) ?([kKmMgGtT])[iI]?[bB]?$`)
 
 // ports are the fields that hold one, and the smallest number that each may have.
-var ports = map[string]int64{"containerPort": 1, "port": 1, "targetPort": 0, "hostPort": 0, "nodePort": 0, "healthCheckNodePort": 0, "number": 0, "endPort": 0}
+var ports = map[string]int64{"containerPort": 1, "port": 1, "targetPort": 0, "hostPort": 0, "nodePort": 0,
+	"healthCheckNodePort": 0, "number": 0, "endPort": 0}
 
 func (d *decoding) port(n krm.Node, number int64) {
 	if least, is := ports[n.Key()]; is && (number < least || number > 65535) {
@@ -232,13 +236,16 @@ func (d *decoding) port(n krm.Node, number int64) {
 
 // words are the values of types that have a few.
 var words = map[reflect.Type][]string{
-	reflect.TypeFor[corev1.PullPolicy]():                    {"Always", "IfNotPresent", "Never"},
-	reflect.TypeFor[corev1.RestartPolicy]():                 {"Always", "OnFailure", "Never"},
-	reflect.TypeFor[corev1.Protocol]():                      {"TCP", "UDP", "SCTP"},
-	reflect.TypeFor[corev1.URIScheme]():                     {"HTTP", "HTTPS"},
-	reflect.TypeFor[corev1.ServiceType]():                   {"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"},
-	reflect.TypeFor[corev1.DNSPolicy]():                     {"ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"},
-	reflect.TypeFor[corev1.PersistentVolumeAccessMode]():    {"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"},
+	reflect.TypeFor[corev1.PullPolicy]():    {"Always", "IfNotPresent", "Never"},
+	reflect.TypeFor[corev1.RestartPolicy](): {"Always", "OnFailure", "Never"},
+	reflect.TypeFor[corev1.Protocol]():      {"TCP", "UDP", "SCTP"},
+	reflect.TypeFor[corev1.URIScheme]():     {"HTTP", "HTTPS"},
+	reflect.TypeFor[corev1.ServiceType](): {"ClusterIP", "NodePort", "LoadBalancer",
+		"ExternalName"},
+	reflect.TypeFor[corev1.DNSPolicy](): {"ClusterFirst", "ClusterFirstWithHostNet",
+		"Default", "None"},
+	reflect.TypeFor[corev1.PersistentVolumeAccessMode](): {"ReadWriteOnce", "ReadOnlyMany",
+		"ReadWriteMany", "ReadWriteOncePod"},
 	reflect.TypeFor[corev1.TaintEffect]():                   {"NoSchedule", "PreferNoSchedule", "NoExecute"},
 	reflect.TypeFor[corev1.UnsatisfiableConstraintAction](): {"DoNotSchedule", "ScheduleAnyway"},
 	reflect.TypeFor[metav1.LabelSelectorOperator]():         {"In", "NotIn", "Exists", "DoesNotExist"},

@@ -72,7 +72,8 @@ func (l *linter) units(files []render.File) (units []*unit, findings []krm.Findi
 			several[o.Ref] = append(several[o.Ref], first, file)
 		}
 	})
-	loose := &unit{rules: l.rules, files: slices.DeleteFunc(unbuilt, func(f render.File) bool { return named[f.Path] })}
+	loose := &unit{rules: l.rules,
+		files: slices.DeleteFunc(unbuilt, func(f render.File) bool { return named[f.Path] })}
 	plain := append(l.variants(loose, several), loose)
 	l.relate(units, plain)
 	return append(units, plain...), findings, nil
@@ -85,7 +86,8 @@ func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []k
 		return nil, l.rules.Unbuilt(rules.Unbuilt{Place: at, Component: true})
 	}
 
-	u := &unit{rules: l.rules.Next(), root: k.file, builder: &builder{root: l.src.Folder, manifests: rendered}}
+	u := &unit{rules: l.rules.Next(), root: k.file,
+		builder: &builder{root: l.src.Folder, manifests: rendered}}
 	var err error
 	if u.objects, err = u.build(k); err != nil {
 		message := strings.NewReplacer(l.src.Folder+"/", "", l.src.Folder, ".").Replace(err.Error())

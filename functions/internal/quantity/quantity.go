@@ -89,7 +89,8 @@ const maxDigits = 64
 // Parse reads a Kubernetes quantity that is not negative: digits with an
 // optional fraction, and a suffix or a decimal exponent.
 func Parse(text string) (*big.Rat, error) {
-	end := strings.IndexFunc(strings.TrimPrefix(text, "+"), func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
+	end := strings.IndexFunc(strings.TrimPrefix(text, "+"),
+		func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
 	number, suffix := strings.TrimPrefix(text, "+"), ""
 	if end >= 0 {
 		number, suffix = number[:end], number[end:]
@@ -118,7 +119,8 @@ func parseSuffix(suffix string) (*big.Rat, error) {
 			return nil, fmt.Errorf("%q is not a suffix (m, k, M, G, Ki, Mi, Gi, e3, …)", suffix)
 		}
 		var err error
-		if s.exponent, err = strconv.ParseInt(suffix[1:], 10, 64); err != nil || s.exponent < -maxDigits || s.exponent > maxDigits {
+		if s.exponent, err = strconv.ParseInt(suffix[1:], 10, 64); err != nil || s.exponent < -maxDigits ||
+			s.exponent > maxDigits {
 			return nil, fmt.Errorf("%q is not an exponent between -%d and %d", suffix, maxDigits, maxDigits)
 		}
 		s.base = 10

@@ -78,7 +78,8 @@ func Portable(s string) bool {
 		}
 		mark := s[i]
 		if s = s[i+1:]; mark == '{' {
-			if end := strings.IndexByte(s, '}'); (letter(s[0]) || s[0] == '_') && (end < 0 || strings.Contains(s[:end], "${")) {
+			if end := strings.IndexByte(s, '}'); (letter(s[0]) || s[0] == '_') &&
+				(end < 0 || strings.Contains(s[:end], "${")) {
 				return false
 			}
 			continue
