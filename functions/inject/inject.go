@@ -33,30 +33,28 @@ type parts struct {
 	// initContainers come before the author's own.
 	initContainers, volumes, mount []byte
 
-	names []byte // of containers and volumes, as the record has them
+	containerNames, volumeNames []string
 }
 
 // compose returns what the settings ask for.
 func (in *Injector) compose(s *identity.Settings) *parts {
 	p := &parts{}
-	var initNames, volumes []string
 	if k := in.skills; k != nil && k.init != nil { // before proxy-init redirects what it fetches
-		p.initContainers, initNames = k.init, []string{skills.Container}
+		p.initContainers, p.containerNames = k.init, []string{skills.Container}
 	}
 	if s != nil {
 		for i := range s.Profile.Sidecars {
 			if x := &s.Profile.Sidecars[i]; s.Components[i].Enabled {
 				p.initContainers = sidecars.AppendContainer(p.initContainers, s, x)
-				initNames = append(initNames, x.Name)
+				p.containerNames = append(p.containerNames, x.Name)
 			}
 		}
-		p.volumes, volumes = sidecars.AppendVolumes(nil, s)
+		p.volumes, p.volumeNames = sidecars.AppendVolumes(nil, s)
 		p.mount = AppendTraceMount(nil, s)
 	}
 	if k := in.skills; k != nil {
-		p.volumes, volumes = append(p.volumes, k.volumes...), append(volumes, k.names...)
+		p.volumes, p.volumeNames = append(p.volumes, k.volumes...), append(p.volumeNames, k.names...)
 	}
-	p.names = appendNames(nil, initNames, volumes)
 	return p
 }
 
@@ -96,7 +94,8 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string,
 	p := in.compose(s)
 	r := &in.record
 	*r = record{
-		Version: in.Version, Original: original, Unended: o.Unended(), names: p.names,
+		Version: in.Version, Original: original, Unended: o.Unended(),
+		InitContainers: p.containerNames, Volumes: p.volumeNames,
 		Mounts: r.Mounts[:0], Created: r.Created[:0], Fields: r.Fields[:0],
 	}
 	spec := pod.Spec()

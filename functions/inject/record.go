@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
@@ -43,8 +42,6 @@ type record struct {
 	// Original is the author's text, gzip in base64, where the layout had to be
 	// rewritten to place an edit safely.
 	Original string `json:"original,omitempty"`
-
-	names []byte // InitContainers and Volumes as appendNames wrote them
 }
 
 // field is one that was set: serviceAccountName of the pod, or the value of the
@@ -93,101 +90,19 @@ const (
 
 // appendQuoted writes the record as the inside of a single-quoted YAML scalar.
 func (r *record) appendQuoted(dst []byte) []byte {
+	text := bytes.NewBuffer(dst)
 	from := len(dst)
-	dst = r.appendJSON(dst)
+	encoder := json.NewEncoder(text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(r); err != nil {
+		panic(err) // strings always marshal
+	}
+
+	dst = bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 	if bytes.IndexByte(dst[from:], '\'') < 0 {
 		return dst
 	}
 	return append(dst[:from], bytes.ReplaceAll(dst[from:], []byte("'"), []byte("''"))...)
-}
-
-// appendJSON writes the record as it is read back by encoding/json, without
-// the cost of reflection for each of many workloads.
-func (r *record) appendJSON(b []byte) []byte {
-	b = append(b, `{"version":`...)
-	b = append(strconv.AppendQuote(b, r.Version), r.names...)
-	b = appendList(b, "mounts", r.Mounts)
-	b = appendMap(b, "paths", r.Paths)
-	b = appendMap(b, "env", r.Env)
-	b = appendFields(b, r.Fields)
-	b = appendList(b, "podAnnotations", r.PodAnnotations)
-	b = appendList(b, "created", r.Created)
-	b = appendMap(b, "emptied", r.Emptied)
-	if r.Unended {
-		b = append(b, `,"unended":true`...)
-	}
-	if r.Original != "" {
-		b = append(b, `,"original":`...)
-		b = appendJSONString(b, r.Original)
-	}
-	return append(b, '}')
-}
-
-func appendMap[T string | []string](b []byte, key string, values map[string]T) []byte {
-	if len(values) == 0 {
-		return b
-	}
-	text, err := json.Marshal(values)
-	if err != nil {
-		panic(err) // a map of strings always marshals
-	}
-	return append(append(append(append(b, `,"`...), key...), `":`...), text...)
-}
-
-// appendNames writes what all workloads of a kind have in common.
-func appendNames(b []byte, initContainers, volumes []string) []byte {
-	return appendList(appendList(b, "initContainers", initContainers), "volumes", volumes)
-}
-
-func appendList(b []byte, key string, values []string) []byte {
-	if len(values) == 0 {
-		return b
-	}
-	b = append(b, `,"`...)
-	b = append(b, key...)
-	b = append(b, `":[`...)
-	for i, v := range values {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendJSONString(b, v)
-	}
-	return append(b, ']')
-}
-
-func appendFields(b []byte, fields []field) []byte {
-	for i, f := range fields {
-		if i == 0 {
-			b = append(b, `,"fields":[`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = appendJSONString(append(b, `{"at":`...), f.At)
-		b = appendJSONString(append(b, `,"value":`...), f.Value)
-		if f.Was != "" {
-			b = appendJSONString(append(b, `,"was":`...), f.Was)
-		}
-		b = append(b, '}')
-	}
-	if len(fields) > 0 {
-		b = append(b, ']')
-	}
-	return b
-}
-
-func appendJSONString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
-			quoted, err := json.Marshal(s)
-			if err != nil {
-				panic(err) // a string always marshals
-			}
-			return append(b, quoted...)
-		}
-	}
-	b = append(b, '"')
-	b = append(b, s...)
-	return append(b, '"')
 }
 
 // Uninject takes out of o what its record says was put in, by edits that wait
