@@ -9,6 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/tekton"
 )
 
 // given is the value of a parameter of the composed run, empty for none.
@@ -79,6 +80,49 @@ func TestCacheOfBuildpacks(t *testing.T) {
 		if cache := given(out, "buildpacks-cache"); cache != c.cache {
 			t.Errorf("%s: the cache is %q, want %q", what, cache, c.cache)
 		}
+	}
+}
+
+// An isolated run has no cache, whoever asks for one, and no volume that was there before it or
+// is there after it.
+func TestIsolatedVolumes(t *testing.T) {
+	const step = "params: [{name: cache, default: none}, {name: cache-mode, default: max}]\nsteps: [{name: say, image: a, command: [a, $(params.cache)]}]\n"
+	settings := compose.Settings{BuildNamespace: "armature-builds", RuntimeClass: "gvisor"}
+	for _, c := range []struct{ template, spec, problem string }{
+		{"attest: true\n", "", ""},
+		{"attest: true\n", "  cache: {registry: other.local/cache}\n", "takes no cache"},
+		{"attest: true\n", "  cache: {mode: max}\n", "takes no cache"},
+		{"attest: true\n", "  pipeline: {workspaces: [{name: source, persistentVolumeClaim: {name: mine}}]}\n", "spec.pipeline.workspaces[0]"},
+		{"attest: true\n", "  workspace: {keep: true}\n", "spec.workspace.keep"},
+		{"attest: true\ncache: true\n", "", "a writer of the cache decides what is built"},
+	} {
+		out, err := plan(t, []byte(good+"  timeout: 5m\n"+c.spec), fstest.MapFS{
+			"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML, c.template+"steps: [{name: only, configMap: own-step}]\n"),
+			"step.yaml":     configMap("own-step", recipe.StepKey, step),
+		}, settings)
+		if (err == nil) != (c.problem == "") || err != nil && !strings.Contains(err.Error(), c.problem) {
+			t.Errorf("%s%s: the error is %v, want %q", c.template, c.spec, err, c.problem)
+		} else if err == nil && given(out, "cache") != "" {
+			t.Errorf("the cache is %s", given(out, "cache"))
+		}
+	}
+	out, err := plan(t, []byte(strings.Replace(good, "mode: own", "mode: prod\n  builder: buildkit", 1)+"    imageRepoCredentials: {name: login}\n"), nil, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range out.Run.Spec.Workspaces {
+		if w.PersistentVolumeClaim != nil || w.ConfigMap != nil || w.CSI != nil || w.Projected != nil {
+			t.Errorf("workspace %s is not the run's own: %+v", w.Name, w)
+		}
+	}
+	if pod := out.Run.Spec.TaskRunTemplate.PodTemplate; pod.RuntimeClassName == nil || *pod.RuntimeClassName != "gvisor" || len(pod.Volumes) > 0 {
+		t.Errorf("pods are %+v", pod)
+	}
+	if strings.Contains(tekton.JSON(out.Pipeline), `"persistentVolumeClaim"`) || len(out.Apply) > 0 {
+		t.Errorf("a claim is in the pipeline, or %d objects are applied before it", len(out.Apply))
+	}
+	if out, err = plan(t, []byte(strings.Replace(good, "mode: own", "mode: dev", 1)), nil, settings); err != nil || out.Run.Spec.TaskRunTemplate.PodTemplate.RuntimeClassName != nil {
+		t.Errorf("a run of mode dev has the RuntimeClass of isolated ones, or %v", err)
 	}
 }
 

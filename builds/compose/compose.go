@@ -47,6 +47,8 @@ type Settings struct {
 	// BuildNamespace of the platform is where the runs of templates that isolate are created;
 	// empty means that there are none in a cluster.
 	BuildNamespace string
+	// RuntimeClass of the pods of isolated runs; empty leaves it to the cluster.
+	RuntimeClass string
 	// CreateServiceAccount makes ServiceAccountName, without any rights, for
 	// builds that name none.
 	CreateServiceAccount bool

@@ -178,6 +178,9 @@ func order(in Input, spec derived, steps []step, p tektonv1.PipelineSpec) (o ord
 		ServiceAccountName: accountName(in),
 		PodTemplate:        podTemplate(b.Spec),
 	}
+	if s := in.Settings; isolated(in) && s.RuntimeClass != "" {
+		run.Spec.TaskRunTemplate.PodTemplate.RuntimeClassName = &s.RuntimeClass
+	}
 	if one := b.Spec.Platforms; len(one) == 1 && nativeNodes(b) { // all pods share a volume
 		run.Spec.TaskRunTemplate.PodTemplate.NodeSelector = nodesOf(one[0], run.Spec.TaskRunTemplate.PodTemplate.NodeSelector)
 	}

@@ -15,6 +15,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +23,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/builds/turns"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -212,6 +214,7 @@ func TestIsolatedRefuses(t *testing.T) {
 		"configmap": {func(b *api.AgentBuildSpec) {
 			b.Pipeline = &api.PipelineSpec{Workspaces: []api.WorkspaceBinding{{Name: "shared-workspace", ConfigMap: &corev1.LocalObjectReference{Name: "mine"}}}}
 		}, "spec.pipeline.workspaces[0]"},
+		"cache": {func(b *api.AgentBuildSpec) { b.Cache = &api.BuildCache{Registry: "registry.local/mine"} }, "takes no cache"},
 		"label": {func(b *api.AgentBuildSpec) { b.Labels = map[string]string{"tekton.dev/pipelineTask": "x"} }, "spec.labels"},
 	} {
 		w.create(name, s.sold, func(b *api.AgentBuild) { c.edit(&b.Spec) })
@@ -442,4 +445,53 @@ func TestIsolatedQuota(t *testing.T) {
 	}
 	w.must(w.Client.Delete(t.Context(), quota))
 	w.released("weather")
+}
+
+// A namespace has so many isolated runs at once, whatever another one has, and a controller that
+// starts counts those that there are. A build that asks for more than all may have is refused.
+func TestIsolatedLimits(t *testing.T) {
+	w, s := newWorld(t), newShop(t, true)
+	other := newWorldBeside(w)
+	w.options.Namespaces = append(w.options.Namespaces, other.namespace)
+	w.options.Isolated = turns.Limits{Runs: 1, Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("16")}}
+	stop := w.start()
+	w.create("first", s.sold)
+	first := w.released("first")
+	w.phase("first", api.PhaseBuilding)
+	if text := first.Annotations[keys.AnnotationRequests]; !strings.Contains(text, `"cpu":`) {
+		t.Errorf("the run does not say what it requests: %q", text)
+	}
+	w.create("second", s.sold)
+	w.queued("second", inLine)
+	w.create("dev")
+	w.runOf("dev")
+	other.create("second", s.sold)
+	other.phase("second", api.PhaseBuilding)
+	stop()
+	w.start()
+	w.create("large", s.sold, func(b *api.AgentBuild) {
+		b.Spec.Pod = &api.PodSettings{Resources: &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("17")}}}
+	})
+	if b := w.phase("large", api.PhaseFailed); !strings.Contains(b.Status.Message, "spec.pod.resources") || !strings.Contains(b.Status.Message, "of cpu, of 16 that all runs") {
+		t.Errorf("%s", b.Status.Message)
+	}
+	w.never("the second one begins beside the first", func() string { return w.remainsIn(w.namespace, "second") })
+	w.succeed(first)
+	w.eventually("the second one begins", func() string {
+		if w.remainsIn(w.namespace, "second") == "" {
+			return "no run"
+		}
+		return ""
+	})
+}
+
+// remainsIn says which isolated runs of a namespace's build there are; "" for none.
+func (w *world) remainsIn(namespace, build string) (names string) {
+	w.Helper()
+	for _, r := range w.runs() {
+		if r.Annotations[keys.AnnotationBuildNamespace] == namespace && r.Annotations[keys.AnnotationBuild] == build {
+			names += " " + r.Name
+		}
+	}
+	return names
 }

@@ -191,3 +191,79 @@ func (w *world) workload(name, kind string) (found map[string]any) {
 	})
 	return found
 }
+
+// Kueue admits isolated runs by the LocalQueue in the build namespace that has the name of the
+// tenant's namespace, whatever the tenant says; what waits or has ended leaves no Workload.
+func TestKueueIsolated(t *testing.T) {
+	programs.Peer(t, "kueue")
+	plane := controlplane.Start(t)
+	w, s := newWorldOn(t, plane), newShop(t, true)
+	w.must(furnish(plane))
+	runKueue(t, plane)
+	other := newWorldBeside(w)
+	builds := w.options.Settings.BuildNamespace
+	w.apply(`apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: default}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: builds}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu, memory, ephemeral-storage]
+    flavors:
+    - name: default
+      resources:
+      - {name: cpu, nominalQuota: 3}
+      - {name: memory, nominalQuota: 1Ti}
+      - {name: ephemeral-storage, nominalQuota: 1Ti}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {namespace: $NAMESPACE-isolated, name: $NAMESPACE}
+spec: {clusterQueue: builds}`)
+	w.options.QueueName = "builds"
+	w.options.Namespaces = []string{w.namespace, other.namespace}
+	w.start()
+	workloads := func() (names []string) {
+		list := &unstructured.UnstructuredList{}
+		list.SetAPIVersion("kueue.x-k8s.io/v1beta2")
+		list.SetKind("Workload")
+		w.must(w.List(t.Context(), list, client.InNamespace(builds)))
+		for _, o := range list.Items {
+			names = append(names, o.GetName())
+		}
+		return names
+	}
+
+	large := func(b *api.AgentBuild) {
+		s.sold(b)
+		b.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "mine"}
+		b.Spec.Pod = &api.PodSettings{Resources: &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}
+	}
+	w.create("first", large, kept)
+	first := w.released("first")
+	w.create("second", large)
+	w.queued("second", "waits for LocalQueue "+w.namespace+" of Kueue in namespace "+builds+": couldn't assign flavors to pod set run: insufficient unused quota for cpu")
+	other.create("elsewhere", large)
+	other.queued("elsewhere", "waits for LocalQueue "+other.namespace+" of Kueue in namespace "+builds+": LocalQueue "+other.namespace+" doesn't exist")
+	if names := workloads(); len(names) != 3 || first.Namespace != builds {
+		t.Errorf("Workloads %v, and the run is in %s", names, first.Namespace)
+	}
+	other.strip("elsewhere")
+	w.must(w.Client.Delete(t.Context(), w.build("second")))
+	w.eventually("what waited is gone", func() string {
+		if names := workloads(); len(names) != 1 || names[0] != first.Name {
+			return strings.Join(names, " ")
+		}
+		return ""
+	})
+	w.succeed(first)
+	w.create("third", large)
+	w.released("third")
+	w.must(w.Client.Delete(t.Context(), w.build("first")))
+	w.must(w.Client.Delete(t.Context(), w.build("third")))
+	w.eventually("no Workload is left", func() string { return strings.Join(workloads(), " ") })
+}

@@ -84,6 +84,8 @@ type Options struct {
 	// in one namespace; further builds wait in a queue. Zero is unlimited. If one is set, an
 	// annotation of a Namespace may lower its limit.
 	MaxRunning, MaxRunningPerNamespace int
+	// Isolated limits the isolated runs of each namespace of builds.
+	Isolated turns.Limits
 	// QueueName is the LocalQueue of Kueue that admits the runs of builds without the label
 	// kueue.x-k8s.io/queue-name; empty asks Kueue for none.
 	QueueName string
@@ -217,11 +219,11 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs.Store, logs kubernetes.Interface, wake func(types.NamespacedName)) *Reconciler {
 	cached, live := mgr.GetClient(), mgr.GetAPIReader()
 	failures := &failure.Reader{Live: live, Logs: logs, LogLines: o.LogLines}
-	texts := &library.Library{Cache: cached, Live: live, Namespace: o.Namespace, Watched: o.watches}
+	texts := &library.Library{Cache: cached, Live: live, Namespace: o.Namespace, Watched: func(namespace string) bool { return watches(o, namespace) }}
 	metrics := newMetrics(cached)
 	var admission *queue.Kueue
 	if o.QueueName != "" {
-		admission = &queue.Kueue{QueueName: o.QueueName, Cache: mgr.GetCache(), Client: cached, FieldOwner: fieldOwner}
+		admission = &queue.Kueue{QueueName: o.QueueName, Runs: store, Cache: mgr.GetCache(), Client: cached, FieldOwner: fieldOwner}
 	}
 	signs := attester.New(ctx, o.Attest, o.Namespace, o.Settings.PlainHTTPHosts, store, o.Dial, wake)
 	return &Reconciler{
@@ -233,7 +235,7 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 			settings: o.Settings, namespace: o.Namespace, verdicts: &compose.Verdicts{}, attester: signs, kueue: admission, live: live, runs: store, metrics: metrics,
 			needs:   needs{cache: cached, live: live, library: texts, plainHTTP: o.Settings.PlainHTTPHosts},
 			sources: sources{git: git.NewResolver(live, o.Dial, wake), live: live, library: texts, namespace: o.Namespace},
-			queue:   &queue.Queue{Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf, Wake: wake},
+			queue:   &queue.Queue{Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Isolated: o.Isolated, Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf, Wake: wake},
 			pushes:  registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),
 			objects: ssa.NewResourceManager(cached, nil, ssa.Owner{Field: fieldOwner, Group: keys.Group}),
 		},
@@ -245,7 +247,7 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 // defaultRebuildRate is how many runs a changed template or step starts a minute.
 const defaultRebuildRate = 10
 
-func (o Options) watches(namespace string) bool {
+func watches(o Options, namespace string) bool {
 	return len(o.Namespaces) == 0 || namespace == o.Namespace || slices.Contains(o.Namespaces, namespace)
 }
 
@@ -287,7 +289,7 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan e
 		}
 	}
 	if r.kueue != nil {
-		if err := mgr.GetFieldIndexer().IndexField(ctx, queue.NewWorkload(), runs.OwnerIndex, runs.OwnerOf); err != nil {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, queue.NewWorkload(), runs.OwnerIndex, r.runs.IndexOf); err != nil {
 			return fmt.Errorf("indexing the Workloads of Kueue, which --queue-name asks to admit runs: %w", err)
 		}
 		c.Watches(queue.NewWorkload(), r.runEvents())
@@ -384,6 +386,9 @@ func keepLittle(c *cache.Options, o Options) {
 		ours.Namespaces[o.Settings.BuildNamespace] = cache.Config{}
 	}
 	c.ByObject = map[client.Object]cache.ByObject{&runs.PipelineRun{}: ours}
+	if o.QueueName != "" {
+		c.ByObject[queue.NewWorkload()] = cache.ByObject{Namespaces: ours.Namespaces}
+	}
 	if len(o.Namespaces) > 0 {
 		shared := maps.Clone(c.DefaultNamespaces)
 		shared[o.Namespace] = cache.Config{}

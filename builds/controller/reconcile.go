@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -53,6 +54,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.sweepGone(ctx, request.NamespacedName)
 	case !s.build.DeletionTimestamp.IsZero():
 		r.starter.leave(ctx, request.NamespacedName)
+		if err := r.kueue.Settle(ctx, s.build, nil, ""); err != nil {
+			return reconcile.Result{}, err
+		}
 		return reconcile.Result{}, r.finalize(ctx, s.build)
 	}
 	if wait, err := r.runs.Sweep(ctx, request.NamespacedName, s.build.UID); wait || err != nil {
@@ -134,7 +138,9 @@ func (r *Reconciler) sweepGone(ctx context.Context, build types.NamespacedName) 
 	}
 	err := r.runs.Live.Get(ctx, build, &api.AgentBuild{})
 	if apierrors.IsNotFound(err) {
-		_, err = r.runs.Sweep(ctx, build, "")
+		if _, err = r.runs.Sweep(ctx, build, ""); err == nil {
+			err = r.kueue.Settle(ctx, &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: build.Namespace, Name: build.Name}}, nil, "")
+		}
 	}
 	return err
 }

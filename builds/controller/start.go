@@ -185,7 +185,8 @@ func (r *starter) admit(ctx context.Context, build *api.AgentBuild, out *compose
 	if r.kueue != nil {
 		return r.kueue.Admit(ctx, build, out)
 	}
-	return r.queue.Join(ctx, build)
+	message, err = r.queue.Join(ctx, build, out)
+	return message, heldBy(err)
 }
 
 // create the run, once, with copies of the Secrets that it reads if it is isolated.

@@ -64,9 +64,7 @@ type Options struct {
 	// Group is the API group of AgentBuild.
 	Group string `json:"apiGroup,omitempty"`
 	Queue
-	// BuildNamespace is made for the runs of templates with attest: true or isolate: true; empty is
-	// armature-builds in scope cluster, and none in scope namespaced, where such builds are refused.
-	BuildNamespace string `json:"buildNamespace,omitempty"`
+	Isolation
 	// AttestKey signs attested builds: a Secret or a key of a KMS; empty is the default.
 	AttestKey string  `json:"attestKey,omitempty"`
 	Keyless   Keyless `json:"keyless,omitempty"`
@@ -186,8 +184,8 @@ func (i Options) Check() error {
 	if slices.Contains(own, i.buildNamespace()) {
 		return fmt.Errorf("buildNamespace %s: name a namespace of its own, where no tenant has rights", i.buildNamespace())
 	}
-	if i.BuildNamespace != "" && len(validation.IsDNS1123Label(i.BuildNamespace)) > 0 {
-		return fmt.Errorf("buildNamespace %q is not a valid namespace: use lower-case letters, digits and '-'", i.BuildNamespace)
+	if err := i.Isolation.check(i.buildNamespace()); err != nil {
+		return err
 	}
 	for _, n := range own {
 		if len(validation.IsDNS1123Label(n)) > 0 {
@@ -247,6 +245,8 @@ func (i Options) overlay() map[string]any {
 		{"max-running-per-namespace", strconv.Itoa(i.Queue.MaxRunningPerNamespace), "0"},
 		{"queue-name", i.Queue.Name, ""},
 		{"build-namespace", i.buildNamespace(), ""},
+		{"build-runtime-class", i.BuildRuntimeClass, ""},
+		{"max-isolated-per-namespace", i.MaxIsolatedPerNamespace, ""},
 		{"attest-key", i.AttestKey, ""},
 		{"api-group", i.Group, api.DefaultGroup},
 	} {
@@ -328,6 +328,9 @@ func (i Options) placed(file, namespace string) (out []byte, _ error) {
 		object := map[string]any{}
 		if err := yaml.Unmarshal(doc, &object); err != nil {
 			return nil, fmt.Errorf("decoding the shipped role: %w", err)
+		}
+		if spec, ok := object["spec"].(map[string]any); ok && object["kind"] == "NetworkPolicy" && len(i.BuildEgress) > 0 {
+			spec["egress"] = i.BuildEgress
 		}
 		field := "namespace"
 		if object["kind"] == "Namespace" {

@@ -22,6 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Kueue admits whole runs: before a run is created there is a Workload of its name, with
@@ -29,8 +30,11 @@ import (
 // pod of it. The Workload is finished with the run, and deleted with it, or when its run
 // is not wanted any more.
 type Kueue struct {
-	// QueueName is the LocalQueue of builds without the label.
+	// QueueName is the LocalQueue of builds without the label. An isolated run has the one in the
+	// build namespace that has the name of the build's, whatever the tenant says.
 	QueueName string
+	// Runs says which Workloads are of isolated runs.
+	Runs *runs.Store
 	// Cache of Workloads.
 	Cache client.Reader
 	// Client writes to the API server, as FieldOwner.
@@ -72,6 +76,10 @@ func conditionsOf(w *unstructured.Unstructured) []metav1.Condition {
 func (k *Kueue) Admit(ctx context.Context, b *api.AgentBuild, out *compose.Output) (message string, err error) {
 	queueName := cmp.Or(b.Labels[QueueLabel], k.QueueName)
 	message = fmt.Sprintf("waits for LocalQueue %s of Kueue", queueName)
+	if k.Runs.IsIsolated(out.Run) {
+		queueName = b.Namespace
+		message = fmt.Sprintf("waits for LocalQueue %s of Kueue in namespace %s", queueName, out.Run.Namespace)
+	}
 	w := NewWorkload()
 	err = k.Cache.Get(ctx, client.ObjectKeyFromObject(out.Run), w)
 	conditions := conditionsOf(w)
@@ -85,7 +93,7 @@ func (k *Kueue) Admit(ctx context.Context, b *api.AgentBuild, out *compose.Outpu
 		}
 	case err != nil:
 		return "", fmt.Errorf("reading Workload %s: %w", out.Run.Name, err)
-	case !metav1.IsControlledBy(w, b):
+	case !k.isOf(w, b):
 		message = fmt.Sprintf("waits: a Workload %s exists that is not this build's\n  hint: delete it", w.GetName())
 	case meta.IsStatusConditionTrue(conditions, workloadEvicted):
 		return message, k.delete(ctx, w) // the next one waits for its turn
@@ -96,6 +104,14 @@ func (k *Kueue) Admit(ctx context.Context, b *api.AgentBuild, out *compose.Outpu
 		message += ": " + c.Message
 	}
 	return message, nil
+}
+
+// isOf reports whether a Workload is of a build's run. No tenant writes in the build namespace.
+func (k *Kueue) isOf(w *unstructured.Unstructured, b *api.AgentBuild) bool {
+	if k.Runs.IsIsolated(w) {
+		return w.GetAnnotations()[keys.AnnotationBuildUID] == string(b.UID)
+	}
+	return metav1.IsControlledBy(w, b)
 }
 
 // workload of a composed run.
@@ -111,6 +127,10 @@ func workload(b *api.AgentBuild, out *compose.Output, queueName string) (*unstru
 	w.SetNamespace(out.Run.Namespace)
 	w.SetName(out.Run.Name)
 	w.SetOwnerReferences(out.Run.OwnerReferences)
+	if out.Run.Namespace != b.Namespace {
+		w.SetLabels(map[string]string{compose.LabelManagedBy: compose.ManagedBy, keys.LabelInstance: out.Run.Labels[keys.LabelInstance]})
+		w.SetAnnotations(map[string]string{keys.AnnotationBuildNamespace: b.Namespace, keys.AnnotationBuild: b.Name, keys.AnnotationBuildUID: string(b.UID)})
+	}
 	w.Object["spec"] = map[string]any{
 		"queueName": queueName,
 		"priority":  int64(b.Spec.Priority),
@@ -220,22 +240,31 @@ func plus(sum corev1.ResourceList, containers ...corev1.ResourceRequirements) co
 }
 
 // Settle the Workloads of a build: the one of a run that has ended is finished, and those
-// without a run are deleted, except that of the run that waits.
+// without a run are deleted, except that of the run that waits, and so are those of isolated runs
+// of another build that had its name.
 func (k *Kueue) Settle(ctx context.Context, build *api.AgentBuild, known []runs.Run, waits string) error {
 	if k == nil {
 		return nil
 	}
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(NewWorkload().GroupVersionKind())
-	if err := k.Cache.List(ctx, list, client.InNamespace(build.Namespace), client.MatchingFields{runs.OwnerIndex: string(build.UID)}); err != nil {
-		return fmt.Errorf("listing the Workloads of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
+	places := map[string]string{build.Namespace: string(build.UID)}
+	if k.Runs.BuildNamespace != "" {
+		places[k.Runs.BuildNamespace] = client.ObjectKeyFromObject(build).String()
 	}
-	for i := range list.Items {
-		w := &list.Items[i]
+	var all []unstructured.Unstructured
+	for namespace, index := range places {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(NewWorkload().GroupVersionKind())
+		if err := k.Cache.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{runs.OwnerIndex: index}); err != nil {
+			return fmt.Errorf("listing the Workloads of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
+		}
+		all = append(all, list.Items...)
+	}
+	for i := range all {
+		w := &all[i]
 		at := slices.IndexFunc(known, func(r runs.Run) bool { return r.Name == w.GetName() })
 		var err error
 		switch {
-		case at < 0 && w.GetName() != waits:
+		case at < 0 && w.GetName() != waits, !k.isOf(w, build):
 			err = k.delete(ctx, w)
 		case at >= 0 && known[at].Done() && !meta.IsStatusConditionTrue(conditionsOf(w), workloadFinished):
 			err = k.finish(ctx, w, known[at])
@@ -287,7 +316,7 @@ func (k *Kueue) Evicted(ctx context.Context, b *api.AgentBuild, run *runs.Run) (
 		return nil, client.IgnoreNotFound(err)
 	}
 	c := meta.FindStatusCondition(conditionsOf(w), workloadEvicted)
-	if c == nil || c.Status != metav1.ConditionTrue || !metav1.IsControlledBy(w, b) {
+	if c == nil || c.Status != metav1.ConditionTrue || !k.isOf(w, b) {
 		return nil, nil
 	}
 	return &runs.Lost{Reason: api.ReasonEvicted, Cause: api.CauseEvicted, Message: "evicted by Kueue: " + c.Message}, nil

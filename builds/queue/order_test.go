@@ -4,18 +4,24 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"knative.dev/pkg/apis"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/turns"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // line is a queue over caches that a test fills.
@@ -31,7 +37,7 @@ func newLine(t *testing.T, max, perNamespace int) *line {
 	l := &line{T: t}
 	l.Queue = &Queue{Max: max, PerNamespace: perNamespace, Cache: l, Live: l,
 		UsesSlot: func(context.Context, *runs.PipelineRun) bool { return true },
-		BuildOf:  (&runs.Store{}).BuildOf,
+		BuildOf:  (&runs.Store{BuildNamespace: "builds", Instance: "ours"}).BuildOf,
 		Wake:     func(b types.NamespacedName) { l.woken = append(l.woken, b.String()) }}
 	return l
 }
@@ -78,8 +84,12 @@ func (l *line) build(namespace, name string, age int, priority int32) *api.Agent
 
 // joins reports whether a build has a slot; else its status says that it waits.
 func (l *line) joins(b *api.AgentBuild) bool {
+	return l.joinsWith(b, &compose.Output{Run: &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace}}})
+}
+
+func (l *line) joinsWith(b *api.AgentBuild, out *compose.Output) bool {
 	l.Helper()
-	message, err := l.Join(l.Context(), b)
+	message, err := l.Join(l.Context(), b, out)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -219,6 +229,54 @@ func TestQueueRestart(t *testing.T) {
 	}
 	if l.joins(l.build("a", "young", 1, 1000)) || l.joins(l.builds[1]) {
 		t.Error("a build has the slot of another namespace, whose turn it is")
+	}
+}
+
+// isolated is a composed run in the build namespace that requests so much.
+func (l *line) isolated(b *api.AgentBuild, cpu string) *compose.Output {
+	run := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "builds", Name: b.Namespace + b.Name, Labels: map[string]string{keys.LabelInstance: "ours"},
+		Annotations: map[string]string{keys.AnnotationBuildNamespace: b.Namespace, keys.AnnotationBuild: b.Name}}}
+	steps := []tektonv1.Step{{ComputeResources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}
+	task := tektonv1.PipelineTask{Name: "build", TaskSpec: &tektonv1.EmbeddedTask{TaskSpec: tektonv1.TaskSpec{Steps: steps}}}
+	return &compose.Output{Run: run, Pipeline: &tektonv1.Pipeline{Spec: tektonv1.PipelineSpec{Tasks: []tektonv1.PipelineTask{task}}}}
+}
+
+// The isolated runs of a namespace have so many slots and requests together, whatever another
+// namespace has, and what runs is counted by a controller that starts.
+func TestQueueIsolated(t *testing.T) {
+	l := newLine(t, 0, 0)
+	var err error
+	if l.Isolated, err = turns.ParseLimits("runs=3,cpu=4"); err != nil {
+		t.Fatal(err)
+	}
+	var got []bool
+	var all []*compose.Output
+	for i, c := range []struct{ namespace, cpu string }{{"a", "1500m"}, {"a", "2"}, {"a", "1"}, {"a", "100m"}, {"b", "4"}, {"b", "1m"}} {
+		b := l.build(c.namespace, fmt.Sprint(i), 60-i, 0)
+		all = append(all, l.isolated(b, c.cpu))
+		got = append(got, l.joinsWith(b, all[i]))
+	}
+	// What asks for little does not pass by what waits already.
+	if diff := cmp.Diff([]bool{true, true, false, false, true, false}, got); diff != "" {
+		t.Errorf("slots (-want +got):\n%s", diff)
+	}
+	if !l.joins(l.build("a", "dev", 1, 0)) {
+		t.Error("a run in its build's own namespace has to wait")
+	}
+	for _, i := range []int{0, 1, 4} {
+		l.seen = append(l.seen, &runs.PipelineRun{ObjectMeta: all[i].Run.ObjectMeta})
+	}
+	l.Queue = &Queue{Isolated: l.Isolated, Cache: l, Live: l, UsesSlot: l.UsesSlot, BuildOf: l.BuildOf, Wake: l.Wake}
+	if l.joinsWith(l.builds[2], all[2]) {
+		t.Error("a controller that starts does not know what runs")
+	}
+	l.ends(l.seen[0])
+	if !l.joinsWith(l.builds[2], all[2]) || !l.joinsWith(l.builds[3], all[3]) || l.joinsWith(l.builds[5], all[5]) {
+		t.Error("what a run had is not the next one's, or another namespace's")
+	}
+	large := l.build("c", "large", 1, 0)
+	if _, err := l.Join(t.Context(), large, l.isolated(large, "5")); err == nil || !strings.Contains(err.Error(), "requests 5 of cpu, of 4 that all runs") {
+		t.Errorf("a run that never fits: %v", err)
 	}
 }
 

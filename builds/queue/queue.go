@@ -5,12 +5,15 @@ package queue
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +25,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/tekton"
 	"github.com/armature-dev/armature/builds/turns"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
@@ -44,6 +49,8 @@ import (
 type Queue struct {
 	// Max of the cluster and PerNamespace; zero is unlimited.
 	Max, PerNamespace int
+	// Isolated limits the isolated runs of each namespace.
+	Isolated turns.Limits
 	// Cache of runs and builds, and Live, which reads from the API server.
 	Cache, Live client.Reader
 	// UsesSlot reports whether a run under way is one of ours, and BuildOf whose it is.
@@ -55,6 +62,7 @@ type Queue struct {
 	requests turns.Group                        // for the limits of namespaces
 	mu       sync.Mutex                         // never held while a server is asked
 	granted  map[types.NamespacedName]time.Time // by build, while the cache does not show its run
+	wants    map[types.NamespacedName]want      // of builds that wait or were granted a slot
 	limits   map[string]limit
 	served   map[string]time.Time // when a namespace was last granted a slot; nil before the first
 }
@@ -64,6 +72,27 @@ type limit struct {
 	max     int
 	problem string
 	read    time.Time
+}
+
+// want is what a run takes of the limits of its namespace.
+type want struct {
+	isolated bool
+	requests corev1.ResourceList // of an isolated run
+}
+
+// use is what the runs of a namespace take together.
+type use struct {
+	runs     int
+	isolated int64
+	requests corev1.ResourceList
+}
+
+func (u use) with(w want) use {
+	u.runs++
+	if w.isolated {
+		u.isolated, u.requests = u.isolated+1, plus(maps.Clone(u.requests), corev1.ResourceRequirements{Requests: w.requests})
+	}
+	return u
 }
 
 const (
@@ -113,13 +142,23 @@ var Leaves = predicate.Funcs{
 }
 
 // Limited reports whether there are limits.
-func (q *Queue) Limited() bool { return q.Max > 0 || q.PerNamespace > 0 }
+func (q *Queue) Limited() bool { return q.Max > 0 || q.PerNamespace > 0 || q.Isolated.Any() }
 
-// Join the queue. The message says what the build waits for; it is empty when the run
-// may be created.
-func (q *Queue) Join(ctx context.Context, b *api.AgentBuild) (message string, err error) {
-	if !q.Limited() {
+// Join the queue with a composed run. The message says what the build waits for; it is empty
+// when the run may be created. An isolated run notes what it requests, which the cache of runs
+// shows later.
+func (q *Queue) Join(ctx context.Context, b *api.AgentBuild, out *compose.Output) (message string, err error) {
+	w := want{isolated: out.Run.Namespace != b.Namespace}
+	if !q.Limited() || !w.isolated && q.Max == 0 && q.PerNamespace == 0 {
 		return "", nil
+	}
+	if w.isolated {
+		w.requests = requests(out)
+		out.Run.Annotations[keys.AnnotationRequests] = tekton.JSON(w.requests)
+		if over := q.Isolated.Exceeded(1, w.requests); over != "" {
+			return "", compose.Place(b).At("spec.pod.resources").Fault(api.ReasonInvalidBuild,
+				fmt.Sprintf("the run requests %s that all runs of mode %s of a namespace have together", over, cmp.Or(b.Spec.Mode, "dev")), "request less, or let the platform raise maxIsolatedPerNamespace")
+		}
 	}
 	if err := q.readLimit(ctx, b.Namespace); err != nil {
 		return "", err
@@ -127,6 +166,10 @@ func (q *Queue) Join(ctx context.Context, b *api.AgentBuild) (message string, er
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	build := client.ObjectKeyFromObject(b)
+	if q.wants == nil {
+		q.wants = map[types.NamespacedName]want{}
+	}
+	q.wants[build] = w
 	next, err := q.next(ctx, b)
 	switch {
 	case err != nil:
@@ -146,12 +189,12 @@ func (q *Queue) Join(ctx context.Context, b *api.AgentBuild) (message string, er
 // next are the builds that may begin now. self waits, whatever the cache shows; it may
 // be nil.
 func (q *Queue) next(ctx context.Context, self *api.AgentBuild) ([]types.NamespacedName, error) {
-	running, busy, err := q.running(ctx)
+	used, busy, err := q.used(ctx)
 	total := 0
-	for _, n := range running {
-		total += n
+	for _, u := range used {
+		total += u.runs
 	}
-	if err != nil || q.Max > 0 && total >= q.Max || self != nil && !q.hasRoom(self.Namespace, running) {
+	if err != nil || q.Max > 0 && total >= q.Max || self != nil && !q.hasRoom(client.ObjectKeyFromObject(self), used) {
 		return nil, err
 	}
 	waiting, err := q.waiting(ctx)
@@ -174,11 +217,11 @@ func (q *Queue) next(ctx context.Context, self *api.AgentBuild) ([]types.Namespa
 	}
 	var out []types.NamespacedName
 	for ; q.Max == 0 || total < q.Max; total++ {
-		build, ok := order.Next(func(namespace string) bool { return q.hasRoom(namespace, running) })
+		build, ok := order.Next(func(namespace string) bool { return q.hasRoom(order.First(namespace), used) })
 		if !ok {
 			break
 		}
-		running[build.Namespace]++
+		used[build.Namespace] = used[build.Namespace].with(q.wants[build])
 		out = append(out, build)
 	}
 	return out, nil
@@ -219,24 +262,32 @@ func (q *Queue) order(a, b *api.AgentBuild) int {
 		cmp.Compare(b.Spec.Priority, a.Spec.Priority), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// hasRoom reports whether a namespace may be granted one more slot of its own. A limit that
-// is not known is read by the build that is next.
-func (q *Queue) hasRoom(namespace string, running map[string]int) bool {
-	l, known := q.limits[namespace]
-	return !known || l.problem == "" && (l.max == 0 || running[namespace] < l.max)
+// hasRoom reports whether a build may be granted one more slot of its namespace. A limit that
+// is not known is read by the build that is next, and so is what its run takes.
+func (q *Queue) hasRoom(build types.NamespacedName, used map[string]use) bool {
+	l, u := q.limits[build.Namespace], used[build.Namespace]
+	w := q.wants[build]
+	with := u.with(w)
+	return l.problem == "" && (l.max == 0 || u.runs < l.max) && (!w.isolated || q.Isolated.Exceeded(with.isolated, with.requests) == "")
 }
 
-// running counts the slots that are used, by namespace and by build.
-func (q *Queue) running(ctx context.Context) (map[string]int, map[types.NamespacedName]bool, error) {
+// used counts what the runs under way take, by namespace, and the builds that have one.
+func (q *Queue) used(ctx context.Context) (map[string]use, map[types.NamespacedName]bool, error) {
 	var list runs.PipelineRunList
 	if err := q.Cache.List(ctx, &list, client.MatchingFields{Index: usesSlot}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("listing the runs under way: %w", err)
 	}
-	running, busy := map[string]int{}, map[types.NamespacedName]bool{}
+	used, busy := map[string]use{}, map[types.NamespacedName]bool{}
 	for i := range list.Items {
 		run := &list.Items[i]
 		if build, ok := q.BuildOf(run); ok && q.UsesSlot(ctx, run) {
-			running[build.Namespace]++
+			w := want{isolated: run.Namespace != build.Namespace}
+			if text := run.Annotations[keys.AnnotationRequests]; w.isolated && text != "" {
+				if err := json.Unmarshal([]byte(text), &w.requests); err != nil {
+					return nil, nil, fmt.Errorf("reading what run %s requests: %w", run.Name, err)
+				}
+			}
+			used[build.Namespace] = used[build.Namespace].with(w)
 			busy[build] = true
 		}
 	}
@@ -245,10 +296,10 @@ func (q *Queue) running(ctx context.Context) (map[string]int, map[types.Namespac
 			delete(q.granted, build)
 			continue
 		}
-		running[build.Namespace]++
+		used[build.Namespace] = used[build.Namespace].with(q.wants[build])
 		busy[build] = true
 	}
-	return running, busy, nil
+	return used, busy, nil
 }
 
 // Leave removes a build from the queue. If it was granted a slot that it did not use,
@@ -257,6 +308,7 @@ func (q *Queue) Leave(ctx context.Context, build types.NamespacedName) {
 	q.mu.Lock()
 	unused := !q.granted[build].IsZero()
 	delete(q.granted, build)
+	delete(q.wants, build)
 	q.mu.Unlock()
 	if unused {
 		q.wakeNext(ctx, build)

@@ -100,7 +100,7 @@ func Slim(in any) (any, error) {
 	}
 	pr.ManagedFields = nil
 	annotations := map[string]string{}
-	for _, key := range append(slices.Clone(compose.RunAnnotations), ChainsSigned, keys.AnnotationLost, keys.AnnotationHeld) {
+	for _, key := range append(slices.Clone(compose.RunAnnotations), ChainsSigned, keys.AnnotationLost, keys.AnnotationHeld, keys.AnnotationRequests) {
 		if v, ok := pr.Annotations[key]; ok {
 			annotations[key] = v
 		}

@@ -22,6 +22,9 @@ func (q *Queue[T]) Add(namespace string, item T) {
 	q.waiting[namespace] = append(q.waiting[namespace], item)
 }
 
+// First item of a namespace that waits.
+func (q *Queue[T]) First(namespace string) T { return q.waiting[namespace][0] }
+
 // Next item, of the first namespace that may have one.
 func (q *Queue[T]) Next(may func(namespace string) bool) (item T, ok bool) {
 	i := slices.IndexFunc(q.order, may)

@@ -24,6 +24,7 @@ import (
 	"github.com/armature-dev/armature/builds/controller"
 	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/pins"
+	"github.com/armature-dev/armature/builds/turns"
 	"github.com/armature-dev/armature/catalog/ask"
 	catalog "github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -57,7 +58,7 @@ func command() *cobra.Command {
 	var a attestOptions
 	var c catalogOptions
 	var s sourcesOptions
-	var level, pinned string
+	var level, pinned, limits string
 	var names, networks []string
 	cmd := &cobra.Command{
 		Use:           "armature-controller",
@@ -79,6 +80,10 @@ func command() *cobra.Command {
 			if err := check(o); err != nil {
 				return usageError{err}
 			}
+			var err error
+			if o.Isolated, err = turns.ParseLimits(limits); err != nil {
+				return usageError{fmt.Errorf("--max-isolated-per-namespace %w", err)}
+			}
 			if err := a.set(cmd.Flags(), &o.Attest); err != nil {
 				return usageError{err}
 			}
@@ -87,7 +92,6 @@ func command() *cobra.Command {
 					return usageError{err}
 				}
 			}
-			var err error
 			if o.Settings.ImagePins, err = pins.Load(pinned, cmd.Flags().Changed("image-pins"), templates.StepLock()); err != nil {
 				return err
 			}
@@ -146,7 +150,9 @@ func command() *cobra.Command {
 	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until Tekton Chains has annotated it as signed")
 	f.Int64Var(&o.LogLines, "log-lines", 20, "number of last log lines of a failed step that status keeps; 0 keeps none")
 	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
-	f.StringVar(&o.Settings.BuildNamespace, "build-namespace", "", "namespace of the platform, where no tenant has rights, for the runs of templates with attest: true or isolate: true; empty refuses such builds")
+	f.StringVar(&o.Settings.BuildNamespace, "build-namespace", "", "namespace of the platform, where no tenant has rights, for the runs of templates with attest: true or isolate: true; with --queue-name, each has the LocalQueue there that has the name of its build's namespace; empty refuses such builds")
+	f.StringVar(&o.Settings.RuntimeClass, "build-runtime-class", "", "RuntimeClass of the pods of isolated runs; empty leaves it to the cluster")
+	f.StringVar(&limits, "max-isolated-per-namespace", "runs=8,cpu=16,memory=32Gi", "maximum of isolated runs under way at once for each namespace of builds, and of what they request together; 0 is unlimited; with --queue-name, Kueue's quota is instead")
 	f.StringVar(&o.Settings.ServiceAccountName, "build-service-account", "", "ServiceAccount of builds that set none; empty leaves it to Tekton")
 	f.BoolVar(&o.Settings.CreateServiceAccount, "create-build-service-account", false, "create that ServiceAccount, without any rights, if it is missing")
 	f.DurationVar(&o.Settings.Timeout, "build-timeout", 0, "timeout of builds and templates without one; 0 leaves it to Tekton")
@@ -171,6 +177,8 @@ func check(o controller.Options) error {
 		return fmt.Errorf("--build-namespace %q is not a valid namespace: use lower-case letters, digits and '-'", s.BuildNamespace)
 	case s.BuildNamespace != "" && (s.BuildNamespace == o.Namespace || slices.Contains(o.Namespaces, s.BuildNamespace)):
 		return fmt.Errorf("--build-namespace %s: name a namespace of its own, which is neither the controller's nor watched", s.BuildNamespace)
+	case s.RuntimeClass != "" && len(validation.IsDNS1123Subdomain(s.RuntimeClass)) > 0:
+		return fmt.Errorf("--build-runtime-class %q is not the name of a RuntimeClass", s.RuntimeClass)
 	case s.CreateServiceAccount && s.ServiceAccountName == "":
 		return errors.New("--create-build-service-account requires --build-service-account, which names it")
 	case s.Timeout < 0:

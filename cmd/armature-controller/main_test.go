@@ -28,6 +28,8 @@ func TestUsage(t *testing.T) {
 		"--namespace=a --queue-name=builds --max-running=1":                                                    "use one of the two",
 		"--namespace=a --log-lines=-1":                                                                         "0 or more",
 		"--namespace=a --image-mirror=https://mirror/hub":                                                      "without a scheme",
+		"--namespace=a --max-isolated-per-namespace=few":                                                       `--max-isolated-per-namespace "few": write it like runs=8`,
+		"--namespace=a --build-runtime-class=G_visor":                                                          "is not the name of a RuntimeClass",
 		"--namespace=a --log-level=loud":                                                                       "use debug",
 		"push-layout --layout=a --digest=b":                                                                    "--image are required",
 		"--namespace=a --controllers=sources":                                                                  "requires --artifact-dir",

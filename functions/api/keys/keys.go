@@ -93,6 +93,8 @@ const (
 	// AnnotationBuildNamespace and AnnotationBuildUID of such a run are of its build.
 	AnnotationBuildNamespace = Own + "build-namespace"
 	AnnotationBuildUID       = Own + "build-uid"
+	// AnnotationRequests has what the tasks of such a run request at once, as JSON.
+	AnnotationRequests = Own + "requests"
 	// AnnotationHeld marks such a run that may not begin yet, because what it needs is not
 	// copied.
 	AnnotationHeld     = Own + "held"

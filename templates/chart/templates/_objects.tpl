@@ -58,6 +58,10 @@ release goes, and the objects of users with them.
 {{- range get $o "subjects" | default list -}}
 {{- $_ := set . "namespace" $release -}}
 {{- end -}}
+{{- if and (eq $o.kind "NetworkPolicy") .root.Values.buildEgress (eq $namespace (include "armature.builds" .root.Values)) -}}
+{{- include "armature.egress" (dict "shipped" $o.spec.egress "rules" .root.Values.buildEgress) -}}
+{{- $_ := set $o.spec "egress" .root.Values.buildEgress -}}
+{{- end -}}
 {{- if eq $o.kind "Deployment" -}}
 {{- include "armature.deployment" (dict "root" .root "object" $o) -}}
 {{- end }}
@@ -71,6 +75,49 @@ armature.builds is the namespace of isolated runs, empty for none.
 */}}
 {{- define "armature.builds" -}}
 {{- .buildNamespace | default (ternary "armature-builds" "" (eq .mode "cluster")) -}}
+{{- end -}}
+
+{{/*
+armature.egress fails where rules, but for DNS, have an address that the shipped ones leave
+out, and prints nothing. Of IPv6 it compares the first 32 bits.
+*/}}
+{{- define "armature.egress" -}}
+{{- $shipped := .shipped -}}
+{{- range .rules -}}
+{{- $dns := not (empty .ports) -}}
+{{- range .ports -}}
+{{- if or (ne (toString .port) "53") .endPort -}}{{- $dns = false -}}{{- end -}}
+{{- end -}}
+{{- range ternary (list) .to $dns -}}
+{{- with .ipBlock -}}
+{{- $block := . -}}
+{{- range $shipped -}}{{- range .to -}}{{- range dig "ipBlock" "except" (list) . -}}
+{{- $secret := . -}}
+{{- $bits := min 32 (last (splitList "/" $secret)) (last (splitList "/" $block.cidr)) -}}
+{{- if and (eq (contains ":" $secret) (contains ":" $block.cidr)) (not (has $secret $block.except)) -}}
+{{- if eq (include "armature.network" (dict "cidr" $secret "bits" $bits)) (include "armature.network" (dict "cidr" $block.cidr "bits" $bits)) -}}
+{{- fail (printf "buildEgress has %s, where clouds tell a machine its secrets: name a smaller network than %s, or add it to except" $secret $block.cidr) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}{{- end -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+armature.network prints the first bits, 32 at most, of the address of a CIDR.
+*/}}
+{{- define "armature.network" -}}
+{{- $address := first (splitList "/" .cidr) -}}
+{{- $n := 0 -}}
+{{- if contains ":" $address -}}
+{{- range slice (append (splitList ":" $address) "") 0 2 -}}{{- $n = add (mul $n 65536) (int64 (printf "0x%s" (default "0" .))) -}}{{- end -}}
+{{- else -}}
+{{- range splitList "." $address -}}{{- $n = add (mul $n 256) (int64 .) -}}{{- end -}}
+{{- end -}}
+{{- range until (int (sub 32 .bits)) -}}{{- $n = div $n 2 -}}{{- end -}}
+{{- $n -}}
 {{- end -}}
 
 {{/*
@@ -111,6 +158,12 @@ nothing.
 {{- end -}}
 {{- with include "armature.builds" $v -}}
 {{- $_ := set $c "args" (append $c.args (printf "--build-namespace=%s" .)) -}}
+{{- end -}}
+{{- if $v.buildRuntimeClass -}}
+{{- $_ := set $c "args" (append $c.args (printf "--build-runtime-class=%s" $v.buildRuntimeClass)) -}}
+{{- end -}}
+{{- if $v.maxIsolatedPerNamespace -}}
+{{- $_ := set $c "args" (append $c.args (printf "--max-isolated-per-namespace=%s" $v.maxIsolatedPerNamespace)) -}}
 {{- end -}}
 {{- if $v.attestKey -}}
 {{- $_ := set $c "args" (append $c.args (printf "--attest-key=%s" $v.attestKey)) -}}
