@@ -126,7 +126,7 @@ func command() *cobra.Command {
 			return together(ctrl.SetupSignalHandler(), tasks)
 		},
 	}
-	cmd.AddCommand(pushCommand(), basesCommand(), packCommand(), unpackCommand(), forwardCommand())
+	cmd.AddCommand(pushCommand(), basesCommand(), packCommand(), unpackCommand(), forwardCommand(), connectCommand())
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := cmd.Flags()

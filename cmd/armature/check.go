@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,11 +16,13 @@ import (
 	"github.com/armature-dev/armature/render/needs"
 )
 
+// probe is the word of --cluster with which check makes pods.
+const probe = "probe"
+
 func checkCommand() *cobra.Command {
 	var m cli.Manifests
 	var k cli.Cluster
-	var format string
-	var compare bool
+	var format, cluster string
 	cmd := &cobra.Command{
 		Use:   "check PATH|-",
 		Short: "Print what a package needs from a cluster, and what is missing",
@@ -28,18 +31,34 @@ Kubernetes, CSI drivers, addresses of Keycloak, kinds, Pod Security, Secrets, re
 
 With --cluster, it compares each need with a cluster without changing the cluster: ok,
 missing or unknown, with a remedy. The exit status is 1 if something is missing or could
-not be read. Needs that the Kubernetes API does not report stay unknown and do not count.`,
+not be read. Needs that the Kubernetes API does not report stay unknown and do not count.
+Without PATH, it compares what attested builds need: who may write in the namespace of
+their runs, for one. With --cluster=probe, it also starts two pods there, to find out
+whether NetworkPolicies are enforced, and removes them.`,
 		Example: `  armature check apps/
   armature check apps/ --cluster -n team1
+  armature check --cluster=probe
   armature check apps/ --cluster -o json`,
-		Args: cli.Args(cobra.ExactArgs(1)),
+		Args: cli.Args(func(cmd *cobra.Command, given []string) error {
+			if cluster != "" {
+				return cobra.MaximumNArgs(1)(cmd, given)
+			}
+			return cobra.ExactArgs(1)(cmd, given)
+		}),
 		RunE: func(cmd *cobra.Command, given []string) error {
+			compare := cluster != ""
 			if f := cmd.Flags(); !compare && (f.Changed("kubeconfig") || f.Changed("context") || f.Changed("namespace")) {
 				return cli.Usagef("--kubeconfig, --context and --namespace require --cluster")
 			}
-			all, err := needsOf(cmd, &m, given[0])
-			if err != nil {
-				return err
+			all := needs.Builds()
+			if len(given) > 0 {
+				var err error
+				if all, err = needsOf(cmd, &m, given[0]); err != nil {
+					return err
+				}
+			}
+			if builds := needs.Builds(); cluster == probe && !slices.ContainsFunc(all, func(n needs.Need) bool { return n.Kind == needs.Enforced }) {
+				all = append(all, builds[len(builds)-1])
 			}
 			if compare {
 				config, namespace, err := k.Rest()
@@ -49,13 +68,21 @@ not be read. Needs that the Kubernetes API does not report stay unknown and do n
 				if _, err := cli.Interruptibly(cmd.Context(), func() (any, error) { return nil, preflight.Compare(cmd.Context(), config, namespace, all) }); err != nil {
 					return err
 				}
+				if cluster == probe { // not interruptibly: it ends with the context, once it has removed the pods
+					if err := preflight.Probe(cmd.Context(), config, all); cmd.Context().Err() != nil {
+						return fmt.Errorf("interrupted: %w", err)
+					} else if err != nil {
+						return err
+					}
+				}
 			}
 			return printNeeds(cmd, format, all)
 		},
 	}
 	m.Flags(cmd, "PATH")
 	k.Flags(cmd)
-	cmd.Flags().BoolVar(&compare, "cluster", false, "compare with a cluster")
+	cli.WordFlag(cmd, &cluster, "cluster", "", "", "read: compare with a cluster; probe: also make two pods there for a moment, to find out whether NetworkPolicies are enforced", "comparison", "read", probe)
+	cmd.Flags().Lookup("cluster").NoOptDefVal = "read"
 	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd
 }
@@ -103,7 +130,10 @@ func printNeeds(cmd *cobra.Command, format string, all []needs.Need) (err error)
 		if n.Found != "" {
 			fmt.Fprintf(&text, " (%s)", cli.OneLine(n.Found))
 		}
-		fmt.Fprintf(&text, "\n  for: %s\n", cli.OneLine(strings.Join(n.For, ", ")))
+		text.WriteByte('\n')
+		if len(n.For) > 0 {
+			fmt.Fprintf(&text, "  for: %s\n", cli.OneLine(strings.Join(n.For, ", ")))
+		}
 		if n.Status != needs.OK {
 			fmt.Fprintf(&text, "  hint: %s\n", cli.OneLine(n.Remedy))
 		}

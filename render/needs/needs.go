@@ -37,11 +37,14 @@ const (
 	Tekton         Kind = "Tekton"
 	Controller     Kind = "Controller"
 	AttestKey      Kind = "AttestKey"
+	BuildNamespace Kind = "BuildNamespace"
+	Writers        Kind = "Writers"
+	Enforced       Kind = "Enforced"
 	Requests       Kind = "Requests"
 	Readable       Kind = "Readable"
 )
 
-var order = []Kind{Version, CSIDriver, Issuer, Keycloak, API, PodSecurity, ServiceAccount, Secret, Tekton, Controller, AttestKey, Requests, Readable}
+var order = []Kind{Version, CSIDriver, Issuer, Keycloak, API, PodSecurity, ServiceAccount, Secret, Tekton, Controller, AttestKey, BuildNamespace, Writers, Enforced, Requests, Readable}
 
 // Status is what a cluster has of a need.
 type Status string
@@ -219,11 +222,10 @@ func (c *collector) object(o *krm.Object) {
 
 // build needs what the controller of AgentBuilds does.
 func (c *collector) build(o *krm.Object) {
-	c.add(Need{Kind: Tekton, Name: "tekton.dev/v1", Need: "Tekton Pipelines, which runs builds", Remedy: "install Tekton Pipelines: no build starts without it"}, o)
-	c.add(Need{Kind: Controller, Name: "armature-controller", Need: "Armature's controller, which turns AgentBuilds into runs", Remedy: "armature install | kubectl apply -f -"}, o)
-	if o.Get("spec", "mode").Is("prod") {
-		c.add(Need{Kind: AttestKey, Name: "armature-attest-key", Need: "a key with which the controller attests builds of mode prod",
-			Remedy: "cosign generate-key-pair k8s://armature-system/armature-attest-key"}, o)
+	for _, n := range Builds() {
+		if !slices.Contains(attested, n.Kind) || o.Get("spec", "mode").Is("prod") {
+			c.add(n, o)
+		}
 	}
 	for _, login := range [...]struct {
 		what, remedy string
@@ -235,6 +237,25 @@ func (c *collector) build(o *krm.Object) {
 		if name := login.name.Text(); name != "" && !c.has["Secret "+o.Namespace+"/"+name] {
 			c.add(Need{Kind: Secret, Namespace: o.Namespace, Name: name, Need: "Secret " + name + " in " + InNamespace(o.Namespace) + ", the login for " + login.what, Remedy: login.remedy}, o)
 		}
+	}
+}
+
+// attested are the needs of builds of mode prod alone.
+var attested = []Kind{AttestKey, BuildNamespace, Writers, Enforced}
+
+// Builds are the needs of attested builds, whichever they are.
+func Builds() []Need {
+	return []Need{
+		{Kind: Tekton, Name: "tekton.dev/v1", Need: "Tekton Pipelines, which runs builds", Remedy: "install Tekton Pipelines: no build starts without it"},
+		{Kind: Controller, Name: "armature-controller", Need: "Armature's controller, which turns AgentBuilds into runs", Remedy: "armature install | kubectl apply -f -"},
+		{Kind: AttestKey, Name: "armature-attest-key", Need: "a key with which the controller attests builds of mode prod",
+			Remedy: "cosign generate-key-pair k8s://armature-system/armature-attest-key"},
+		{Kind: BuildNamespace, Name: "armature-builds", Need: "a namespace for the runs of builds of mode prod, as armature install makes it",
+			Remedy: "apply what armature install prints, with buildNamespace in its values, and remove what others added"},
+		{Kind: Writers, Name: "armature-builds", Need: "nobody but the platform writes in that namespace",
+			Remedy: "see that each of them is an administrator of the platform"},
+		{Kind: Enforced, Name: "armature-builds", Need: "a network that enforces the NetworkPolicies of that namespace",
+			Remedy: "armature check --cluster=probe starts two pods there, of which one connects to the other"},
 	}
 }
 

@@ -132,7 +132,7 @@ spec:
   source: {sourceCredentials: {name: git}}
   buildOutput: {imageRepoCredentials: {name: push}}
 `
-	want := []string{"API  agent.kagenti.dev/v1alpha1 AgentBuild", "Secret team1 git", "Secret team1 push", "Tekton  tekton.dev/v1", "Controller  armature-controller", "AttestKey  armature-attest-key"}
+	want := []string{"API  agent.kagenti.dev/v1alpha1 AgentBuild", "Secret team1 git", "Secret team1 push", "Tekton  tekton.dev/v1", "Controller  armature-controller", "AttestKey  armature-attest-key", "BuildNamespace  armature-builds", "Writers  armature-builds", "Enforced  armature-builds"}
 	if got := of(build); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

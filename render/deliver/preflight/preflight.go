@@ -124,6 +124,8 @@ func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err er
 		return c.running(ctx, n)
 	case needs.AttestKey:
 		return c.attestKey(ctx, n)
+	case needs.BuildNamespace, needs.Writers, needs.Enforced:
+		return c.isolation(ctx, n)
 	case needs.Requests:
 		return c.quota(ctx, n, namespace)
 	case needs.Secret:

@@ -1,0 +1,128 @@
+package isolation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// Rights of a namespace: its Roles and RoleBindings, and those of the cluster.
+type Rights struct {
+	Roles           []rbacv1.Role
+	ClusterRoles    []rbacv1.ClusterRole
+	Bindings        []rbacv1.RoleBinding
+	ClusterBindings []rbacv1.ClusterRoleBinding
+}
+
+// Writer may change what isolated runs consist of.
+type Writer struct {
+	Subject string // such as "User jane" or "ServiceAccount team1/default"
+	By      string // the binding
+	May     string // one of the things that it may do
+	// Here says that a binding of the namespace grants it, or one of the cluster to a whole group
+	// that everybody is in. Otherwise the subject may write in all namespaces: whether it is
+	// an administrator, no object says.
+	Here bool
+}
+
+func (w Writer) String() string { return fmt.Sprintf("%s may %s, by %s", w.Subject, w.May, w.By) }
+
+// Writers lists who else than the platform may write in a namespace. The platform's own are the
+// ServiceAccount of the controller, as "ServiceAccount namespace/name", those of the namespaces
+// of Kubernetes and Tekton, and what Kubernetes makes itself.
+func Writers(r Rights, namespace, controller string, trusted ...string) (writers []Writer) {
+	rules := map[string][]rbacv1.PolicyRule{}
+	for _, role := range r.Roles {
+		rules["Role "+role.Name] = role.Rules
+	}
+	for _, role := range r.ClusterRoles {
+		rules["ClusterRole "+role.Name] = role.Rules
+	}
+	add := func(ref rbacv1.RoleRef, subjects []rbacv1.Subject, binding string, here bool) {
+		may := writes(rules[ref.Kind+" "+ref.Name])
+		if may == "" {
+			return
+		}
+		for _, s := range subjects {
+			name, own := s.Kind+" "+s.Name, false
+			switch s.Kind {
+			case rbacv1.ServiceAccountKind:
+				if s.Namespace == "" {
+					s.Namespace = namespace
+				}
+				name = s.Kind + " " + s.Namespace + "/" + s.Name
+				own = name == controller || slices.Contains(trusted, s.Namespace)
+			case rbacv1.UserKind:
+				own = strings.HasPrefix(s.Name, "system:") && s.Name != "system:anonymous" && !strings.HasPrefix(s.Name, "system:serviceaccount:")
+			case rbacv1.GroupKind:
+				of, is := strings.CutPrefix(s.Name, "system:serviceaccounts:")
+				own = s.Name == "system:masters" || s.Name == "system:nodes" || is && slices.Contains(trusted, of)
+			}
+			everybody := s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, "system:") || s.Name == "system:anonymous"
+			if w := (Writer{name, binding, may, here || everybody}); !own {
+				writers = append(writers, w)
+			}
+		}
+	}
+	for _, b := range r.Bindings {
+		add(b.RoleRef, b.Subjects, "RoleBinding "+b.Name, true)
+	}
+	for _, b := range r.ClusterBindings {
+		add(b.RoleRef, b.Subjects, "ClusterRoleBinding "+b.Name, false)
+	}
+	slices.SortFunc(writers, func(a, b Writer) int { return strings.Compare(a.String(), b.String()) })
+	return writers
+}
+
+var (
+	changes = []string{"create", "update", "patch", "delete", "deletecollection"}
+	// deciding are the resources that say what a run is, or run beside it, by API group, and the
+	// verbs that change them. Some clients start a process in a pod by get.
+	deciding = map[string]map[string][]string{
+		"": {"pods": changes, "secrets": changes, "configmaps": changes, "serviceaccounts": append([]string{"impersonate"}, changes...), "persistentvolumeclaims": changes,
+			"replicationcontrollers": changes, "pods/exec": {"create", "get"}, "pods/attach": {"create", "get"}, "pods/portforward": {"create", "get"},
+			"pods/ephemeralcontainers": changes, "serviceaccounts/token": {"create"}, "users": {"impersonate"}, "groups": {"impersonate"}},
+		"tekton.dev":                {"pipelineruns": changes, "taskruns": changes, "pipelineruns/status": changes, "taskruns/status": changes, "customruns": changes, "pipelines": changes},
+		"apps":                      {"deployments": changes, "statefulsets": changes, "daemonsets": changes, "replicasets": changes},
+		"batch":                     {"jobs": changes, "cronjobs": changes},
+		"networking.k8s.io":         {"networkpolicies": changes},
+		"rbac.authorization.k8s.io": {"roles": {"escalate", "bind"}, "clusterroles": {"escalate", "bind"}, "rolebindings": changes},
+	}
+)
+
+// writes names one of the changes that rules allow, the first of those of pods; "" for none.
+func writes(rules []rbacv1.PolicyRule) string {
+	var found []string
+	for _, rule := range rules {
+		for group, resources := range deciding {
+			if !names(rule.APIGroups, group) {
+				continue
+			}
+			for resource, verbs := range resources {
+				if at := slices.IndexFunc(verbs, func(verb string) bool { return names(rule.Verbs, verb) }); at >= 0 && covers(rule.Resources, resource) {
+					found = append(found, verbs[at]+" "+resource)
+				}
+			}
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	if slices.Contains(found, "create pods") {
+		return "create pods"
+	}
+	return slices.Min(found)
+}
+
+// names reports whether a list of a rule has a word.
+func names(list []string, word string) bool {
+	return slices.Contains(list, word) || slices.Contains(list, "*")
+}
+
+// covers reports whether the resources of a rule include one; */exec is that of any resource.
+func covers(list []string, resource string) bool {
+	_, sub, ok := strings.Cut(resource, "/")
+	return names(list, resource) || ok && slices.Contains(list, "*/"+sub)
+}

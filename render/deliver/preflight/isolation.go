@@ -1,0 +1,99 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/isolation"
+	"github.com/armature-dev/armature/render/needs"
+)
+
+// isolation compares the namespace of attested runs with the one that is shipped, and says who may
+// write there.
+func (c *cluster) isolation(ctx context.Context, n *needs.Need) (string, error) {
+	d, err := c.controller(ctx)
+	if err != nil {
+		return "", err
+	}
+	name, _ := flag(d, "build-namespace")
+	if name == "" {
+		n.Status, n.Remedy = needs.Missing, "set buildNamespace in the values of armature install"
+		return "the controller has no --build-namespace", nil
+	}
+	n.Name = name
+	switch n.Kind {
+	case needs.Writers:
+		return c.writers(ctx, n, d)
+	case needs.Enforced:
+		n.Status = needs.Unknown
+		return "namespace " + name + ", and the Kubernetes API does not report it", nil
+	}
+	get, list := metav1.GetOptions{}, metav1.ListOptions{}
+	var o isolation.Objects
+	if o.Namespace, err = c.CoreV1().Namespaces().Get(ctx, name, get); err != nil {
+		return "", err
+	}
+	if o.Account, err = c.CoreV1().ServiceAccounts(name).Get(ctx, isolation.Account, get); apierrors.IsNotFound(err) {
+		o.Account = nil
+	} else if err != nil {
+		return "", err
+	}
+	policies, err := c.NetworkingV1().NetworkPolicies(name).List(ctx, list)
+	if err != nil {
+		return "", err
+	}
+	o.Policies = policies.Items
+	if faults := isolation.Faults(o); len(faults) > 0 {
+		n.Status = needs.Missing
+		return "namespace " + name + ": " + strings.Join(faults, "; "), nil
+	}
+	return "namespace " + name, nil
+}
+
+// writers in the namespace of attested runs, beside the platform.
+func (c *cluster) writers(ctx context.Context, n *needs.Need, d *appsv1.Deployment) (string, error) {
+	list := metav1.ListOptions{}
+	rbac := c.RbacV1()
+	roles, err := rbac.Roles(n.Name).List(ctx, list)
+	if err != nil {
+		return "", err
+	}
+	clusterRoles, err := rbac.ClusterRoles().List(ctx, list)
+	if err != nil {
+		return "", err
+	}
+	bindings, err := rbac.RoleBindings(n.Name).List(ctx, list)
+	if err != nil {
+		return "", err
+	}
+	clusterBindings, err := rbac.ClusterRoleBindings().List(ctx, list)
+	if err != nil {
+		return "", err
+	}
+	account := "ServiceAccount " + d.Namespace + "/" + d.Spec.Template.Spec.ServiceAccountName
+	found := isolation.Writers(isolation.Rights{Roles: roles.Items, ClusterRoles: clusterRoles.Items, Bindings: bindings.Items, ClusterBindings: clusterBindings.Items},
+		n.Name, account, "kube-system", tektonNamespace)
+	var here, everywhere []string
+	for _, w := range found {
+		if w.Here {
+			here = append(here, w.String())
+		} else {
+			everywhere = append(everywhere, w.String())
+		}
+	}
+	switch {
+	case len(here) > 0:
+		n.Status, n.Remedy = needs.Missing, "delete these bindings: whoever writes in namespace "+n.Name+" decides what is attested"
+		return strings.Join(append(here, everywhere...), "; "), nil
+	case len(everywhere) > 0:
+		n.Status = needs.Unknown
+		return fmt.Sprintf("%s in all namespaces: %s", krm.Count(len(everywhere), "writer"), strings.Join(everywhere, "; ")), nil
+	}
+	return "", nil
+}
