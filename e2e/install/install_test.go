@@ -249,9 +249,9 @@ func chartOf(t *testing.T, version string) string {
 // another image those of `armature install --image`.
 func TestKustomizeBases(t *testing.T) {
 	kustomize, program := programs.Peer(t, "kustomize"), armature(t, "")
-	for _, mode := range []string{"cluster", "namespaced"} {
+	for mode, base := range map[string]string{"cluster": "isolated", "namespaced": "namespaced"} {
 		want := objects(t, program, "install", "--scope", mode, "--catalog", "--sources")
-		got := objects(t, kustomize, "build", "templates/install/"+mode)
+		got := objects(t, kustomize, "build", "templates/install/"+base)
 		maps.Copy(got, objects(t, kustomize, "build", "templates/install/catalog/"+mode))
 		maps.Copy(got, objects(t, kustomize, "build", "templates/install/sources/"+mode))
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -259,7 +259,7 @@ func TestKustomizeBases(t *testing.T) {
 		}
 
 		want = objects(t, program, "install", "--scope", mode, "--catalog", "--image", "registry.example:5000/platform/controller:v9")
-		got = objects(t, kustomize, "build", overlay(t, `resources: [BASE/`+mode+`, BASE/catalog/`+mode+`]
+		got = objects(t, kustomize, "build", overlay(t, `resources: [BASE/`+base+`, BASE/catalog/`+mode+`]
 images: [{name: ghcr.io/armature-dev/armature-controller, newName: registry.example:5000/platform/controller, newTag: v9}]
 `))
 		if diff := cmp.Diff(want, got); diff != "" {
