@@ -257,6 +257,9 @@ func (i Options) overlay() map[string]any {
 	resources, names := []string{"../install/" + i.Scope}, []string{"armature-controller"}
 	if i.Catalog.Install {
 		resources, names = append(resources, "../install/catalog/"+i.Scope), append(names, "armature-catalog")
+		if builds := i.buildNamespace(); builds != "" {
+			patch("armature-catalog", "add", "/spec/template/spec/containers/0/args/-", "--build-namespace="+builds)
+		}
 	}
 	if i.Sources.Install {
 		resources, names = append(resources, "../install/sources/"+i.Scope), append(names, "armature-sources")

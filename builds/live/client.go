@@ -38,6 +38,11 @@ type Client struct {
 	Namespace string
 	// Group of AgentBuild.
 	Group string
+	// BuildNamespace has the isolated runs, which are found by their annotations. If it is empty,
+	// the status of a build says where its run is: for whoever reads with rights of their own.
+	BuildNamespace string
+	// Door leads to isolated runs that may not be read where they are; nil for none.
+	Door func() (*Door, error)
 }
 
 // Connect to a cluster. Requests are sent as fast as the API server's own fairness permits.
@@ -50,7 +55,7 @@ func Connect(config *rest.Config, namespace, group string) (*Client, error) {
 	if err := multi.Errors(err1, err2, err3); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	return &Client{objects, pods, tekton, namespace, group}, nil
+	return &Client{Interface: objects, pods: pods, tekton: tekton, Namespace: namespace, Group: group}, nil
 }
 
 var (
@@ -168,29 +173,29 @@ func (c *Client) Edit(ctx context.Context, b *api.AgentBuild, patch Patch) error
 	return nil
 }
 
-// taskRuns of the build's last run, by the name of their task.
-func (c *Client) taskRuns(ctx context.Context, b *api.AgentBuild) ([]tektonv1.TaskRun, error) {
-	_, tasks, err := c.LastRun(ctx, b)
-	return tasks, err
-}
-
 // LastRun of a build and its tasks, by the name of their task in the order in which the run
 // lists them. It is nil where it was cleaned up: status still has the tasks.
 func (c *Client) LastRun(ctx context.Context, b *api.AgentBuild) (*tektonv1.PipelineRun, []tektonv1.TaskRun, error) {
-	key, name := b.RunKey(), b.Status.PipelineRunName
+	namespace, name := c.Place(b), b.Status.PipelineRunName
+	if namespace == c.BuildNamespace {
+		var err error
+		if name, err = newest(ctx, c, b); err != nil {
+			return nil, nil, fmt.Errorf("looking for the run of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+		}
+	}
 	if name == "" {
 		return nil, nil, nil
 	}
 	run := &tektonv1.PipelineRun{}
-	if err := c.read(ctx, pipelineRuns, key.Namespace, name, run); apierrors.IsNotFound(err) {
+	if err := c.read(ctx, pipelineRuns, namespace, name, run); apierrors.IsNotFound(err) {
 		return nil, nil, nil
 	} else if err != nil {
-		return nil, nil, fmt.Errorf("reading run %s: %w", name, elsewhere(b, err))
+		return nil, nil, fmt.Errorf("reading run %s: %w", name, err)
 	}
 	if !isOf(run, b) {
 		return nil, nil, nil
 	}
-	found, err := c.Resource(taskRuns).Namespace(key.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{pipeline.PipelineRunLabelKey: name}.String()})
+	found, err := c.Resource(taskRuns).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{pipeline.PipelineRunLabelKey: name}.String()})
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing the tasks of run %s: %w", name, err)
 	}
@@ -210,30 +215,30 @@ func (c *Client) LastRun(ctx context.Context, b *api.AgentBuild) (*tektonv1.Pipe
 	return run, tasks, nil
 }
 
+// Place is the namespace of the build's last run.
+func (c *Client) Place(b *api.AgentBuild) string {
+	if c.BuildNamespace != "" && b.Status.PipelineRunNamespace != "" {
+		return c.BuildNamespace
+	}
+	return b.RunKey().Namespace
+}
+
 // isOf reports whether an object in another namespace than a build says that it is of a run of the
 // build. Who may write a build's status could name any run.
 func isOf(o metav1.Object, b *api.AgentBuild) bool {
-	return o.GetNamespace() == b.Namespace || o.GetAnnotations()[keys.AnnotationBuildUID] == string(b.UID)
-}
-
-// elsewhere adds to a refusal what helps where a build's run is in the platform's namespace.
-func elsewhere(b *api.AgentBuild, err error) error {
-	if namespace := b.Status.PipelineRunNamespace; namespace != "" && apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w\n  hint: runs of this mode are in the platform's namespace %s: the console shows them to whoever may read logs in namespace %s", err, namespace, b.Namespace)
-	}
-	return err
+	a := o.GetAnnotations()
+	return o.GetNamespace() == b.Namespace || a[keys.AnnotationBuildUID] == string(b.UID) && a[keys.AnnotationBuildNamespace] == b.Namespace && a[keys.AnnotationBuild] == b.Name
 }
 
 // Tasks of the build's last run. The status of a finished run has all of them, including
 // skipped ones.
-func (c *Client) Tasks(ctx context.Context, b *api.AgentBuild) ([]api.TaskStatus, error) {
+func (c *Client) Tasks(ctx context.Context, b *api.AgentBuild) (tasks []api.TaskStatus, err error) {
 	if len(b.Status.Tasks) > 0 {
 		return b.Status.Tasks, nil
 	}
-	runs, err := c.taskRuns(ctx, b)
-	var tasks []api.TaskStatus
-	for i := range runs {
-		tasks = append(tasks, statusOf(&runs[i]))
+	run, err := c.Run(ctx, b)
+	for _, t := range run.Tasks {
+		tasks = append(tasks, t.TaskStatus)
 	}
 	return tasks, err
 }

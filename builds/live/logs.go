@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -24,8 +24,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 )
@@ -46,11 +44,7 @@ type LogOptions struct {
 // Logs prints each step's log of a build's last run once; if it follows, it waits for those to
 // come.
 func (c *Client) Logs(ctx context.Context, name string, opt LogOptions) error {
-	return c.logs(ctx, c.pods, name, opt)
-}
-
-func (c *Client) logs(ctx context.Context, pods rest.Interface, name string, opt LogOptions) error {
-	p := &stepLogs{LogOptions: opt, ctx: ctx, pods: pods, printed: map[string]bool{}}
+	p := &stepLogs{LogOptions: opt, ctx: ctx, printed: map[string]bool{}}
 	follow := opt.Follow
 	for first := true; ; first = false {
 		b, err := c.Get(ctx, name)
@@ -64,12 +58,15 @@ func (c *Client) logs(ctx context.Context, pods rest.Interface, name string, opt
 		if b.Status.PipelineRunName == "" && (over || !follow) {
 			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name, krm.Plain(b.Status.Message))
 		}
-		tasks, err := c.taskRuns(ctx, b)
+		run, err := c.Run(ctx, b)
 		if err != nil {
 			return err
 		}
-		for i := range tasks {
-			p.task(b.Status.PipelineRunName, tasks[i].Name, &tasks[i])
+		p.read = func(pod, container string, options url.Values) (io.ReadCloser, error) {
+			return c.log(ctx, b, pod, container, options)
+		}
+		for _, task := range run.Tasks {
+			p.task(run.Name, task)
 		}
 		if first {
 			p.since = b.Status.LastBuildTime
@@ -81,7 +78,7 @@ func (c *Client) logs(ctx context.Context, pods rest.Interface, name string, opt
 			}
 		}
 		if over || !follow {
-			return p.end(b, len(tasks) == 0)
+			return p.end(b, len(run.Tasks) == 0)
 		}
 	}
 }
@@ -90,17 +87,20 @@ func (c *Client) logs(ctx context.Context, pods rest.Interface, name string, opt
 // also reports a task that ends at once, and one whose run is deleted at once.
 func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 	ctx := p.ctx
-	if p.watch != nil && p.watched != b.RunKey().Namespace { // the build had no run yet
+	if p.watch != nil && p.watched != c.Place(b) { // the build had no run yet
 		p.watch.Stop()
 		p.watch = nil
 	}
 	if p.watch == nil {
-		of := labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}
-		tasks, err := c.Resource(taskRuns).Namespace(b.RunKey().Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: of.String()})
-		if err != nil {
-			return fmt.Errorf("watching the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, elsewhere(b, err))
+		tasks, err := c.Resource(taskRuns).Namespace(c.Place(b)).Watch(ctx, metav1.ListOptions{LabelSelector: selector(b, c.Place(b))})
+		door, refused := doorTo(c, b, err)
+		switch {
+		case door != nil, apierrors.IsForbidden(err) && b.Status.PipelineRunName == "": // it is asked again, or where the run will be
+			tasks = watch.NewFake()
+		case refused != nil:
+			return fmt.Errorf("watching the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, refused)
 		}
-		p.watch, p.watched = tasks, b.RunKey().Namespace
+		p.watch, p.watched = tasks, c.Place(b)
 	}
 	for {
 		select {
@@ -121,7 +121,8 @@ func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 				return fmt.Errorf("reading task %s: %w", u.GetName(), err)
 			}
 			if isOf(task, b) && !task.CreationTimestamp.Before(p.since) { // else it is of a run before
-				p.task(task.Labels[pipeline.PipelineRunLabelKey], task.Labels[pipeline.PipelineTaskLabelKey], task)
+				task.Name = task.Labels[pipeline.PipelineTaskLabelKey]
+				p.task(task.Labels[pipeline.PipelineRunLabelKey], begun(task))
 			}
 		}
 	}
@@ -130,7 +131,7 @@ func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 type stepLogs struct {
 	LogOptions
 	ctx  context.Context
-	pods rest.Interface
+	read func(pod, container string, options url.Values) (io.ReadCloser, error)
 
 	since   *metav1.Time    // when the run that is followed first was created
 	printed map[string]bool // tasks by run, and containers by pod
@@ -144,36 +145,38 @@ type stepLogs struct {
 
 // task prints the steps that have begun and were not printed yet. Steps that run
 // are printed side by side, since the next may be over before the first.
-func (p *stepLogs) task(run, name string, task *tektonv1.TaskRun) {
-	if p.Task != "" && p.Task != name {
+func (p *stepLogs) task(run string, task Task) {
+	if p.Task != "" && p.Task != task.Name {
 		return
 	}
-	for _, step := range task.Status.Steps {
-		key := task.Status.PodName + "/" + step.Container
-		if p.printed[key] || step.Running == nil && step.Terminated == nil {
+	for _, step := range task.Steps {
+		key := task.Pod + "/" + step.Container
+		if p.printed[key] || step.State == "Pending" {
 			continue
 		}
-		p.printed[key], p.printed[run+"/"+name] = true, true
-		title := name + "/" + step.Name
-		logs := p.pods.Get().Namespace(task.Namespace).Resource("pods").Name(task.Status.PodName).SubResource("log").Param("container", step.Container)
+		p.printed[key], p.printed[run+"/"+task.Name] = true, true
+		options, read := url.Values{}, p.read
 		if p.Tail >= 0 {
-			logs.Param("tailLines", strconv.FormatInt(p.Tail, 10))
+			options.Set("tailLines", strconv.FormatInt(p.Tail, 10))
 		}
 		if p.Since > 0 {
-			logs.Param("sinceSeconds", strconv.FormatInt(int64((p.Since+time.Second-1)/time.Second), 10))
+			options.Set("sinceSeconds", strconv.FormatInt(int64((p.Since+time.Second-1)/time.Second), 10))
 		}
-		if p.Follow && step.Terminated == nil {
-			logs.Param("follow", "true")
-			p.streams.Go(func() { p.print(title, logs) })
+		if p.Follow && step.State == "Running" {
+			options.Set("follow", "true")
+		}
+		open := func() (io.ReadCloser, error) { return read(task.Pod, step.Container, options) }
+		if title := task.Name + "/" + step.Name; options.Has("follow") {
+			p.streams.Go(func() { p.print(title, open) })
 		} else {
-			p.print(title, logs)
+			p.print(title, open)
 		}
 	}
 }
 
 // print one step's log, a line at a time.
-func (p *stepLogs) print(title string, logs *rest.Request) {
-	stream, err := logs.Stream(p.ctx)
+func (p *stepLogs) print(title string, open func() (io.ReadCloser, error)) {
+	stream, err := open()
 	if apierrors.IsNotFound(err) {
 		p.say(p.Err, title, "the log is gone")
 		return

@@ -3,9 +3,11 @@ package live
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -43,14 +45,22 @@ func TestBuildLogsLongLine(t *testing.T) {
 	task.Status.PodName = "pod"
 	task.Status.Steps = []tektonv1.StepState{{Name: "list", Container: "step-list",
 		ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
-	p := &stepLogs{LogOptions: LogOptions{Out: &out, Tail: -1}, ctx: t.Context(), pods: pods, printed: map[string]bool{}}
-	p.task("run", "sbom", task)
+	p := reading(t, pods, &out)
+	task.Name = "sbom"
+	p.task("run", begun(task))
 	if p.failed != nil {
 		t.Fatal(p.failed)
 	}
 	if want := "[sbom/list] first\n[sbom/list] " + long + "\n[sbom/list] last\n"; out.String() != want {
 		t.Errorf("%d bytes were printed, want %d", out.Len(), len(want))
 	}
+}
+
+// reading prints the logs that a server has.
+func reading(t *testing.T, pods rest.Interface, out io.Writer) *stepLogs {
+	return &stepLogs{LogOptions: LogOptions{Out: out, Tail: -1}, ctx: t.Context(), printed: map[string]bool{}, read: func(pod, container string, options url.Values) (io.ReadCloser, error) {
+		return (&Client{pods: pods}).StepLog(t.Context(), "team1", pod, container, options)
+	}}
 }
 
 // podLogs serves the logs of containers. One that runs is served until it ends.
@@ -163,9 +173,10 @@ func TestBuildLogsFollow(t *testing.T) {
 	var out, errs controlplane.Output
 	connected, err := Connect(plane.Admin.Config, "team1", api.DefaultGroup)
 	must(err)
+	connected.pods = pods
 	done := make(chan error, 1)
 	go func() {
-		done <- connected.logs(t.Context(), pods, "weather", LogOptions{Out: &out, Err: &errs, Follow: true, Tail: -1})
+		done <- connected.Logs(t.Context(), "weather", LogOptions{Out: &out, Err: &errs, Follow: true, Tail: -1})
 	}()
 
 	long := task(first, "long", running)
@@ -234,8 +245,8 @@ func TestBuildLogsArePlain(t *testing.T) {
 	task := &tektonv1.TaskRun{}
 	task.Status.PodName = "pod"
 	task.Status.Steps = []tektonv1.StepState{{Name: "say", Container: "step-say", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
-	p := &stepLogs{LogOptions: LogOptions{Out: &out, Tail: -1}, ctx: t.Context(), pods: pods, printed: map[string]bool{}}
-	p.task("run", "only", task)
+	p := reading(t, pods, &out)
+	p.task("run", begun(task))
 	if p.failed != nil {
 		t.Fatal(p.failed)
 	}

@@ -3,7 +3,9 @@ package live
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -150,7 +152,7 @@ func (r *Reader) WholeLog(ctx context.Context, namespace, pod string, step Step)
 }
 
 func (r *Reader) readLog(ctx context.Context, namespace, pod, container string, lines, size int) (Text, error) {
-	log, err := r.StepLog(ctx, namespace, pod, container, int64(lines)+1)
+	log, err := r.StepLog(ctx, namespace, pod, container, url.Values{"tailLines": {strconv.Itoa(lines + 1)}})
 	if err != nil {
 		return Text{}, err
 	}

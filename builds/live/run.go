@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -38,22 +39,24 @@ type View struct {
 type Task struct {
 	api.TaskStatus
 	// After are the tasks that it waits for, When the conditions that it runs under.
-	After, When []string
+	After, When []string `json:"-"`
 	// Finally is true for a task that runs after all others.
-	Finally bool
+	Finally bool `json:"-"`
 	// Pod that runs its steps; empty before it has one.
-	Pod   string
-	Steps []Step
+	Pod   string `json:"pod,omitempty"`
+	Steps []Step `json:"steps,omitempty"`
 }
 
 // Step of a task.
 type Step struct {
-	Name, Container string
+	Name      string `json:"name"`
+	Container string `json:"container"`
 	// State is Pending, Running, Succeeded or Failed.
-	State    string
-	ExitCode int32
+	State    string `json:"state"`
+	ExitCode int32  `json:"exitCode,omitempty"`
 	// Start and End are zero where they are still to come.
-	Start, End time.Time
+	Start time.Time `json:"start,omitzero"`
+	End   time.Time `json:"end,omitzero"`
 }
 
 // Took is how long a task took; zero while it runs.
@@ -119,13 +122,19 @@ func taskOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskR
 		t.State = "Skipped"
 	}
 	if at := slices.IndexFunc(tasks, func(r tektonv1.TaskRun) bool { return r.Name == name }); at >= 0 {
-		t.TaskStatus, t.Pod = statusOf(&tasks[at]), tasks[at].Status.PodName
-		for _, s := range tasks[at].Status.Steps {
-			t.Steps = append(t.Steps, stepOf(s))
-		}
+		t = begun(&tasks[at])
 	}
 	if at := slices.IndexFunc(b.Status.Tasks, func(s api.TaskStatus) bool { return s.Name == name }); at >= 0 && b.Status.PipelineRunUID == run.UID {
 		t.TaskStatus = b.Status.Tasks[at]
+	}
+	return t
+}
+
+// begun is a task that has a TaskRun.
+func begun(run *tektonv1.TaskRun) Task {
+	t := Task{TaskStatus: statusOf(run), Pod: run.Status.PodName}
+	for _, s := range run.Status.Steps {
+		t.Steps = append(t.Steps, stepOf(s))
 	}
 	return t
 }
@@ -250,36 +259,63 @@ const (
 	maxRunsBytes = 16 << 20
 )
 
-// Runs of a build that there still are, newest first.
+// Runs of a build that there still are where its last run is, newest first.
 func (c *Client) Runs(ctx context.Context, b *api.AgentBuild) ([]runs.Run, error) {
+	var all runs.PipelineRunList
+	for more := true; more && len(all.Items) < maxRuns; {
+		page, err := c.runsAfter(ctx, b, all.Continue)
+		if err != nil {
+			return nil, fmt.Errorf("reading the runs of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+		}
+		all.Items, all.Continue, more = append(all.Items, page.Items...), page.Continue, page.Continue != ""
+	}
+	if c.Place(b) == b.Namespace {
+		return runs.OwnedBy(b, &all), nil
+	}
 	var out []runs.Run
-	for _, namespace := range slices.Compact([]string{b.RunKey().Namespace, b.Namespace}) {
-		var all runs.PipelineRunList
-		for more := true; more && len(all.Items) < maxRuns; {
-			page, err := c.runsAfter(ctx, b, namespace, all.Continue)
-			if err != nil {
-				return nil, fmt.Errorf("reading the runs of AgentBuild %s/%s: %w", b.Namespace, b.Name, elsewhere(b, err))
-			}
-			all.Items, all.Continue, more = append(all.Items, page.Items...), page.Continue, page.Continue != ""
-		}
-		if namespace == b.Namespace {
-			out = append(out, runs.OwnedBy(b, &all)...)
-			continue
-		}
-		for i := range all.Items {
-			if isOf(&all.Items[i], b) {
-				out = append(out, runs.Read(&all.Items[i]))
-			}
+	for i := range all.Items {
+		if isOf(&all.Items[i], b) {
+			out = append(out, runs.Read(&all.Items[i]))
 		}
 	}
 	runs.Sort(out)
 	return out, nil
 }
 
+// newest is the name of a build's last run, by what all of them say about themselves; "" for none.
+func newest(ctx context.Context, c *Client, b *api.AgentBuild) (string, error) {
+	var list metav1.PartialObjectMetadataList
+	raw, err := c.tekton.Get().Namespace(c.Place(b)).Resource("pipelineruns").Param("labelSelector", selector(b, c.Place(b))).
+		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json").DoRaw(ctx)
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	var all []runs.Run
+	for _, one := range list.Items {
+		if isOf(&one, b) {
+			all = append(all, runs.Read(&runs.PipelineRun{ObjectMeta: one.ObjectMeta}))
+		}
+	}
+	if err != nil || len(all) == 0 {
+		return "", err
+	}
+	runs.Sort(all)
+	return all[0].Name, nil
+}
+
+// selector of a build's runs in a namespace and of their tasks. In the platform's there may be
+// many builds of a name.
+func selector(b *api.AgentBuild, namespace string) string {
+	of := labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}
+	if namespace != b.Namespace {
+		of[keys.AnnotationBuildUID] = string(b.UID)
+	}
+	return of.String()
+}
+
 // runsAfter reads the next few runs of a build, because one may have more than a megabyte.
-func (c *Client) runsAfter(ctx context.Context, b *api.AgentBuild, namespace, next string) (page runs.PipelineRunList, err error) {
-	request := c.tekton.Get().Namespace(namespace).Resource("pipelineruns").Param("limit", fmt.Sprint(runsPage)).
-		Param("labelSelector", labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}.String())
+func (c *Client) runsAfter(ctx context.Context, b *api.AgentBuild, next string) (page runs.PipelineRunList, err error) {
+	request := c.tekton.Get().Namespace(c.Place(b)).Resource("pipelineruns").Param("limit", fmt.Sprint(runsPage)).Param("labelSelector", selector(b, c.Place(b)))
 	if next != "" {
 		request.Param("continue", next)
 	}
@@ -291,10 +327,13 @@ func (c *Client) runsAfter(ctx context.Context, b *api.AgentBuild, namespace, ne
 	return page, json.NewDecoder(io.LimitReader(raw, maxRunsBytes)).Decode(&page)
 }
 
-// StepLog reads the log of a container, the last lines of it.
-func (c *Client) StepLog(ctx context.Context, namespace, pod, container string, lines int64) (io.ReadCloser, error) {
-	return c.pods.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("log").
-		Param("container", container).Param("tailLines", fmt.Sprint(lines)).Stream(ctx)
+// StepLog reads the log of a container, with the options that the API has for that.
+func (c *Client) StepLog(ctx context.Context, namespace, pod, container string, options url.Values) (io.ReadCloser, error) {
+	request := c.pods.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("log").Param("container", container)
+	for name := range options {
+		request.Param(name, options.Get(name))
+	}
+	return request.Stream(ctx)
 }
 
 // Record an event about a build: who did what with it by which program.

@@ -62,7 +62,7 @@ func (s Server) Connect(warn func(text string)) (*Client, error) {
 	}
 	// A redirect elsewhere must not take the token along.
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	web := &http.Client{Transport: transport, Timeout: time.Minute, CheckRedirect: refuse}
+	web := &http.Client{Transport: transport, CheckRedirect: refuse}
 	return &Client{base: base, http: web, warn: warn, warned: map[string]bool{}}, nil
 }
 
@@ -91,6 +91,38 @@ func (s Server) credentials(config *rest.Config) error {
 }
 
 func (c *Client) ask(ctx context.Context, path string, parameters url.Values, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	response, err := c.send(ctx, path, parameters)
+	if err != nil {
+		return err
+	}
+	c.repeat(response.Header)
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err == nil && len(data) > maxAnswer {
+		err = fmt.Errorf("its answer is larger than %d MiB", maxAnswer>>20)
+	}
+	if err := multi.Errors(err, response.Body.Close()); err != nil {
+		return fmt.Errorf("asking the catalog: %w", err)
+	}
+	if err := json.Unmarshal(data, answer); err != nil {
+		return fmt.Errorf("reading the catalog's answer: %w", err)
+	}
+	return nil
+}
+
+// Open an answer of the server, which may take as long as the caller reads. What does not exist is
+// store.ErrNotFound.
+func (c *Client) Open(ctx context.Context, path string, parameters url.Values) (io.ReadCloser, error) {
+	response, err := c.send(ctx, path, parameters)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+// send a request; err says why the server refuses it.
+func (c *Client) send(ctx context.Context, path string, parameters url.Values) (*http.Response, error) {
 	at := c.base.JoinPath(path)
 	for name, values := range parameters {
 		if values[0] == "" {
@@ -100,34 +132,25 @@ func (c *Client) ask(ctx context.Context, path string, parameters url.Values, an
 	at.RawQuery = parameters.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
-		return fmt.Errorf("asking the catalog: %w", err)
+		return nil, fmt.Errorf("asking the catalog: %w", err)
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return fmt.Errorf("asking the catalog: %w", err)
+		return nil, fmt.Errorf("asking the catalog: %w", err)
 	}
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	if err == nil && len(data) > maxAnswer {
-		err = fmt.Errorf("its answer is larger than %d MiB", maxAnswer>>20)
+	if response.StatusCode == http.StatusOK {
+		return response, nil
 	}
-	if err := multi.Errors(err, response.Body.Close()); err != nil {
-		return fmt.Errorf("asking the catalog: %w", err)
+	data, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // the status says enough
+	_ = response.Body.Close()
+	var problem struct{ Error string }
+	if json.Unmarshal(data, &problem) != nil || problem.Error == "" {
+		problem.Error = response.Status
 	}
-	c.repeat(response.Header)
-	if response.StatusCode != http.StatusOK {
-		var problem struct{ Error string }
-		if json.Unmarshal(data, &problem) != nil || problem.Error == "" {
-			problem.Error = response.Status
-		}
-		if response.StatusCode == http.StatusNotFound && problem.Error == store.ErrNotFound.Error() {
-			return store.ErrNotFound
-		}
-		return fmt.Errorf("the catalog answers: %s", problem.Error)
+	if response.StatusCode == http.StatusNotFound && problem.Error == store.ErrNotFound.Error() {
+		return nil, store.ErrNotFound
 	}
-	if err := json.Unmarshal(data, answer); err != nil {
-		return fmt.Errorf("reading the catalog's answer: %w", err)
-	}
-	return nil
+	return nil, fmt.Errorf("the catalog answers: %s", problem.Error)
 }
 
 // maxAnswer in bytes: a thousand entries with a card each.

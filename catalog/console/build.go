@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +18,7 @@ import (
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/catalog/console/door"
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 )
@@ -119,18 +119,13 @@ func buildPage(v *Visit) (*Page, error) {
 // build that the caller may list; any other does not exist for them.
 func (v *Visit) build(namespace, name string) (*api.AgentBuild, error) {
 	c := v.Console.Cluster
-	if c == nil || len(c.namespaces) > 0 && !slices.Contains(c.namespaces, namespace) {
+	if c == nil || !c.Watches(c.Builds()) {
 		return nil, store.ErrNotFound
 	}
-	all, err := v.builds(client.InNamespace(namespace))
-	if err != nil {
-		return nil, err
+	if ok, err := v.May(c.Builds(), namespace); err != nil || !ok {
+		return nil, cmp.Or(err, store.ErrNotFound)
 	}
-	at := slices.IndexFunc(all, func(b *api.AgentBuild) bool { return b.Name == name })
-	if at < 0 {
-		return nil, store.ErrNotFound
-	}
-	return all[at], nil
+	return c.build(v.Context(), namespace, name)
 }
 
 func (v *Visit) buildData(b *api.AgentBuild) (buildData, error) {
@@ -169,10 +164,16 @@ func causeOfBuild(b *api.AgentBuild) *causeData {
 	return d
 }
 
-// may reports whether the caller may do something in a build's namespace.
-func (v *Visit) may(b *api.AgentBuild, verb string, resources ...string) (bool, error) {
+// mayRead reports whether the caller may read what there is of a build's last run: resources where it
+// is, or the logs of the build where its run is the platform's.
+func (v *Visit) mayRead(b *api.AgentBuild, resources ...string) (bool, error) {
+	c := v.Console.Cluster
+	place := c.builds.Place(b)
+	if place == c.builds.BuildNamespace {
+		return door.MayLog(v.Context(), v.Console.Access, v.User, c.group, b.Namespace, b.Name)
+	}
 	for _, resource := range resources {
-		ok, err := v.Console.Access.May(v.Context(), v.User, verb, resource, b.Namespace, "")
+		ok, err := v.Console.Access.May(v.Context(), v.User, "get", resource, place, "")
 		if err != nil || !ok {
 			return false, err
 		}
@@ -182,7 +183,7 @@ func (v *Visit) may(b *api.AgentBuild, verb string, resources ...string) (bool, 
 
 // view of a build's last run, of what its status has where the caller may not read runs.
 func (v *Visit) view(b *api.AgentBuild) (live.View, bool, error) {
-	ok, err := v.may(b, "get", "pipelineruns.tekton.dev", "taskruns.tekton.dev")
+	ok, err := v.mayRead(b, "pipelineruns.tekton.dev", "taskruns.tekton.dev")
 	if err != nil {
 		return live.View{}, false, err
 	}
@@ -197,7 +198,7 @@ func (v *Visit) view(b *api.AgentBuild) (live.View, bool, error) {
 	return view, true, err
 }
 
-// earlier runs of a build, newest first.
+// earlier runs of a build where its last one is, newest first.
 func (v *Visit) earlier(b *api.AgentBuild) (rows []runRow, err error) {
 	found, err := v.Console.Cluster.builds.History(v.Context(), b)
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) { // the console's own rights, or no Tekton

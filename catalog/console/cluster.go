@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,6 +31,7 @@ import (
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/process"
@@ -59,7 +62,10 @@ type ClusterOptions struct {
 	Namespaces []string
 	// Group of AgentBuild; empty means the default.
 	Group string
-	Log   logr.Logger
+	// BuildNamespace has the isolated runs of builds. If it is empty, the status of a build says
+	// where they are, and a caller needs the rights to read them there.
+	BuildNamespace string
+	Log            logr.Logger
 }
 
 // The resources whose rights decide what is shown beside the catalog. That of AgentBuilds
@@ -105,6 +111,9 @@ func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 	}
 	if err == nil {
 		c.builds, err = live.NewReader(cfg, c.group)
+	}
+	if err == nil {
+		c.builds.BuildNamespace = o.BuildNamespace
 	}
 	if err == nil {
 		c.own, err = access.Own(cfg, nil)
@@ -248,6 +257,22 @@ func (c *Cluster) list(ctx context.Context, resource string, into client.ObjectL
 		return fmt.Errorf("reading %s: %w", resource, err)
 	}
 	return nil
+}
+
+// build returns a copy of a build that is watched.
+func (c *Cluster) build(ctx context.Context, namespace, name string) (*api.AgentBuild, error) {
+	switch {
+	case len(c.namespaces) > 0 && !slices.Contains(c.namespaces, namespace):
+		return nil, store.ErrNotFound
+	case !c.Watches(c.Builds()):
+		return nil, errors.New("builds are not watched")
+	}
+	b := &api.AgentBuild{}
+	err := c.cache.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, b)
+	if apierrors.IsNotFound(err) {
+		err = store.ErrNotFound
+	}
+	return b, err
 }
 
 // builds returns the builds that the caller may list, by namespace and name. They are shared: do

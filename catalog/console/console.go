@@ -22,6 +22,8 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/console/door"
+	"github.com/armature-dev/armature/catalog/console/static"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -101,7 +103,7 @@ func (c *Console) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", c.pages)
 	mux.HandleFunc("GET /events", c.events)
-	mux.HandleFunc("GET /static/", serveStatic)
+	mux.HandleFunc("GET /static/", static.Serve)
 	mux.HandleFunc("GET /login", func(w http.ResponseWriter, r *http.Request) {
 		c.write(w, r, nil, c.signIn(http.StatusOK, "", r.URL.Query().Get("next")))
 	})
@@ -116,6 +118,9 @@ func (c *Console) Handler() http.Handler {
 			mux.HandleFunc("GET "+access.LoginPath, l.Begin)
 			mux.HandleFunc("GET "+access.LoginCallback, l.End)
 		}
+	}
+	if c.Cluster != nil && c.Cluster.builds.BuildNamespace != "" {
+		(&door.Door{Access: c.Access, Runs: c.Cluster.builds, Build: c.Cluster.build, Beat: c.Beat, Log: c.Log}).Mount(mux)
 	}
 	if c.Cluster != nil {
 		mux.HandleFunc("GET /builds/{namespace}/{name}/log/{task}/{step}", c.logFile)

@@ -56,13 +56,13 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 	if f := b.Status.FailureDetails; f != nil && f.Task == d.Task {
 		d.Tail = f.LogTail
 	}
-	ok, err := v.may(b, "get", "pods/log")
+	ok, err := v.mayRead(b, "pods/log")
 	at := slices.IndexFunc(d.Tasks, func(t live.Task) bool { return t.Name == d.Task })
 	switch {
 	case err != nil:
 		return nil, err
 	case !ok:
-		d.Why, d.Tasks = "You may not read the logs of pods in this namespace.", nil
+		d.Why, d.Tasks = v.noRight(b).Message, nil
 		return d, nil
 	case at < 0:
 		if d.Task != "" && b.Over() {
@@ -77,7 +77,7 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 		}
 		s := stepLog{Step: step, Folded: step.State == "Succeeded" && !(asked != "" && len(d.Tasks[at].Steps) == 1)}
 		if step.State != "Pending" {
-			text, err := v.Console.Cluster.builds.Log(v.Context(), b.RunKey().Namespace, d.Tasks[at].Pod, step)
+			text, err := v.Console.Cluster.builds.Log(v.Context(), v.Console.Cluster.builds.Place(b), d.Tasks[at].Pod, step)
 			if err != nil && v.Context().Err() != nil {
 				return nil, err
 			}
@@ -87,6 +87,15 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 		d.Steps = append(d.Steps, s)
 	}
 	return d, nil
+}
+
+// noRight is for a caller who may not read the logs of a build.
+func (v *Visit) noRight(b *api.AgentBuild) *Problem {
+	what, place := "pods/log", v.Console.Cluster.builds.Place(b)
+	if place == v.Console.Cluster.builds.BuildNamespace {
+		what, place = "agentbuilds/log", b.Namespace
+	}
+	return &Problem{http.StatusForbidden, "You may not read the logs in " + place + ".", "Ask for the right to get " + what + " in " + place + "."}
 }
 
 // noLog says why there is no log; "" for nil.
@@ -131,9 +140,9 @@ func (c *Console) logText(r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ok, err := v.may(b, "get", "pods/log")
+	ok, err := v.mayRead(b, "pods/log")
 	if err == nil && !ok {
-		err = &Problem{http.StatusForbidden, "You may not read the logs of pods in this namespace.", "Ask for the right to get pods/log in " + b.Namespace + "."}
+		err = v.noRight(b)
 	}
 	if err != nil {
 		return "", err
@@ -147,7 +156,7 @@ func (c *Console) logText(r *http.Request) (string, error) {
 			if t.Name != r.PathValue("task") || s.Name != r.PathValue("step") || t.Pod == "" {
 				continue
 			}
-			text, err := c.Cluster.builds.WholeLog(ctx, b.RunKey().Namespace, t.Pod, s)
+			text, err := c.Cluster.builds.WholeLog(ctx, c.Cluster.builds.Place(b), t.Pod, s)
 			if why := c.noLog(err); why != "" {
 				return "", &Problem{http.StatusNotFound, why, "The page of the build has the part that its status keeps."}
 			}

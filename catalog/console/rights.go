@@ -7,13 +7,14 @@ type need struct {
 	For             string
 	// Without it, this is what people notice.
 	Without string
-	// Has is whether the console has it where it watches.
-	Has bool
+	// Has is whether the console has it where it watches, or in the one namespace that it is for.
+	Has       bool
+	namespace string
 }
 
 // needs returns the rights of the console. Each may be taken away: the console then does without.
 func (c *Cluster) needs() []need {
-	return []need{
+	needs := []need{
 		{Verbs: "list, watch", verb: "list", Resource: c.Builds(), For: "the list of builds and their pages", Without: "There are no builds."},
 		{Verbs: "patch", verb: "patch", Resource: c.Builds(), For: "Retry and Cancel, for callers who may patch the build themselves", Without: "Nobody can retry or cancel a build here: the console is read-only."},
 		{Verbs: "create", verb: "create", Resource: "events.events.k8s.io", For: "an event for each Retry and Cancel, with the user", Without: "Nobody can retry or cancel a build here: the console requires the event."},
@@ -26,6 +27,11 @@ func (c *Cluster) needs() []need {
 		{Verbs: "list", verb: "list", Resource: "pods", For: "which pods run, and why others do not", Without: "Agents do not say which pods they have."},
 		{Verbs: "create", verb: "create", Resource: "subjectaccessreviews.authorization.k8s.io", For: "what each caller may see", Without: "Nobody sees anything."},
 	}
+	if in := c.builds.BuildNamespace; in != "" {
+		needs = append(needs, need{Verbs: "get", verb: "get", Resource: "pods/log", namespace: in, For: "logs of runs in " + in + ", for callers who may get agentbuilds/log of their build",
+			Without: "Failed builds of attested modes show the last lines that their status has."})
+	}
+	return needs
 }
 
 // rightsData is what the console itself may do.
@@ -44,7 +50,11 @@ func rightsPage(v *Visit) (*Page, error) {
 	data := rightsData{Namespaces: c.namespaces, Needs: c.needs()}
 	for i, n := range data.Needs {
 		has := true
-		for _, namespace := range c.places() {
+		places := c.places()
+		if n.namespace != "" {
+			places = []string{n.namespace}
+		}
+		for _, namespace := range places {
 			ok, err := c.own.May(v.Context(), v.User, n.verb, n.Resource, namespace, "")
 			if err != nil {
 				return nil, err

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/static"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -17,7 +18,7 @@ import (
 // characters that change the direction of text, or that nobody sees, as codes.
 func funcs(now func() time.Time) template.FuncMap {
 	return template.FuncMap{
-		"name": name, "text": text, "clip": clip, "short": short, "icon": icon, "asset": asset,
+		"name": name, "text": text, "clip": clip, "short": short, "icon": icon, "asset": static.Path,
 		"link": link, "plural": plural, "pill": func(state State, words string) pill { return pill{state, words} },
 		"since": func(at time.Time) template.HTML { return since(at, now()) },
 		"took":  took, "count": count, "linkState": linkState, "value": valueText, "account": account, "prose": prose, "causeOf": func(why string) [2]string { w, fix := cause(why); return [2]string{w, fix} }, "slice": func(all ...string) []string { return all },

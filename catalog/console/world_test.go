@@ -62,6 +62,9 @@ const (
 	agents  = "agents.kagent.dev"
 )
 
+// platform is the namespace of isolated runs.
+const platform = "platform-builds"
+
 // now is when tests look at the fleet.
 var now = fleet.Written
 
@@ -136,7 +139,7 @@ func worldOf(t testing.TB, address string, cfg *rest.Config, namespaces ...strin
 	ctrl.SetLogger(logr.Discard())
 	w.log = logr.New(funcr.New(w.logged.line, funcr.Options{}).GetSink())
 	if cfg != nil {
-		w.cluster, err = console.NewCluster(cfg, console.ClusterOptions{Namespaces: namespaces, Log: w.log})
+		w.cluster, err = console.NewCluster(cfg, console.ClusterOptions{Namespaces: namespaces, BuildNamespace: platform, Log: w.log})
 		w.must(err)
 	}
 	w.login = &access.Login{Store: w.store}

@@ -326,7 +326,7 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 	w.must(json.Unmarshal([]byte(body), &doc))
-	if len(doc.Paths) != 5 {
+	if len(doc.Paths) != 7 {
 		t.Errorf("paths: %v", doc.Paths)
 	}
 	token := w.token("all", "*")

@@ -49,7 +49,7 @@ func (c *catalogOptions) flags(f *pflag.FlagSet) {
 }
 
 // run serves and fills the catalog until ctx ends.
-func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller.Options) (err error) {
+func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, buildNamespace string, o controller.Options) (err error) {
 	address := c.store
 	if c.storeFile != "" {
 		text, err := os.ReadFile(c.storeFile)
@@ -89,7 +89,7 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 			}
 			guard.Login = &access.Login{Config: settings, Store: s}
 		}
-		cluster, err := console.NewCluster(cfg, console.ClusterOptions{Namespaces: o.Namespaces, Log: o.Log})
+		cluster, err := console.NewCluster(cfg, console.ClusterOptions{Namespaces: o.Namespaces, BuildNamespace: buildNamespace, Log: o.Log})
 		if err != nil {
 			return err
 		}

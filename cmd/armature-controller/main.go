@@ -117,7 +117,7 @@ func command() *cobra.Command {
 			}
 			if slices.Contains(names, "catalog") {
 				options := catalog.Options{Options: beside(builds, o.Options)}
-				tasks = append(tasks, func(ctx context.Context) error { return c.run(ctx, cfg, options) })
+				tasks = append(tasks, func(ctx context.Context) error { return c.run(ctx, cfg, o.Settings.BuildNamespace, options) })
 			}
 			if slices.Contains(names, "sources") {
 				options := s.options(beside(len(names) > 1, o.Options), o.Dial)

@@ -2,14 +2,21 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -25,6 +32,31 @@ func connect(cmd *cobra.Command, k *cli.Cluster) (*live.Client, error) {
 		return nil, err
 	}
 	return live.Connect(config, namespace, group)
+}
+
+// doorUsage of the flag with a catalog's address, whose default is in ARMATURE_CATALOG.
+const doorUsage = "address of the catalog, whose console shows runs that you may not read yourself, such as https://localhost:8443"
+
+func knownCatalog() *cli.Catalog { return &cli.Catalog{Address: os.Getenv("ARMATURE_CATALOG")} }
+
+// doorAt a catalog; nil where its address is not known.
+func doorAt(cmd *cobra.Command, k *cli.Cluster, at *cli.Catalog) func() (*live.Door, error) {
+	if at.Address == "" {
+		return nil
+	}
+	return sync.OnceValues(func() (*live.Door, error) {
+		console, err := at.Connect(cmd, k.Loader().ClientConfig)
+		if err != nil {
+			return nil, err
+		}
+		return &live.Door{Open: func(ctx context.Context, path string, parameters url.Values) (io.ReadCloser, error) {
+			body, err := console.Open(ctx, path, parameters)
+			if errors.Is(err, store.ErrNotFound) {
+				err = apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, path)
+			}
+			return body, err
+		}}, nil
+	})
 }
 
 // named runs a command on the AgentBuild that its only argument names.

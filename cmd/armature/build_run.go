@@ -49,7 +49,7 @@ accepts it as a build of the platform.`,
 				if c, err = connect(cmd, &k); err != nil {
 					return err
 				}
-				group = c.Group
+				group, c.Door = c.Group, doorAt(cmd, &k, knownCatalog())
 			}
 			var builds []manifest.Build
 			for _, file := range given {

@@ -128,6 +128,7 @@ func TestHelmChart(t *testing.T) {
 		"isolated, with settings": {"platform", `{buildNamespace: isolated, queueName: builds, buildRuntimeClass: gvisor, maxIsolatedPerNamespace: 'runs=2,cpu=4', catalog: {enabled: true}, buildEgress: [
 			{to: [{ipBlock: {cidr: 10.0.8.0/24}}, {ipBlock: {cidr: 128.0.0.0/1, except: [169.254.0.0/16, 168.63.129.16/32, 192.0.0.0/24]}}, {ipBlock: {cidr: '2606:4700::/32'}}], ports: [{port: 443}]},
 			{to: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}}, {ipBlock: {cidr: 169.254.20.10/32}}], ports: [{port: 53, protocol: UDP}]}]}`},
+		"isolated, with a catalog":    {"platform", "{buildNamespace: isolated, catalog: {enabled: true, storeSecret: postgres}}"},
 		"isolated, namespaced":        {"platform", "{buildNamespace: isolated, mode: namespaced, watch: [team1]}"},
 		"namespaced":                  {"platform", "{mode: namespaced}"},
 		"namespaced for others":       {"platform", "{mode: namespaced, watch: [team1, platform, team2, team1]}"},

@@ -25,7 +25,6 @@ import (
 	catalogapi "github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/ask"
-	catalogclient "github.com/armature-dev/armature/catalog/client"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -40,16 +39,13 @@ import (
 // or the catalog that has asked them in the cluster.
 type ToolServers struct {
 	Cluster
-	catalog, tokenFile, ca string
+	catalog Catalog
 }
 
 // Flags of a command that asks tool servers.
 func (t *ToolServers) Flags(cmd *cobra.Command) {
 	t.Cluster.LoginFlags(cmd)
-	f := cmd.Flags()
-	f.StringVar(&t.catalog, "catalog-server", "", "address of a catalog that has queried the tool servers, such as https://localhost:8443 (default: query each server)")
-	f.StringVar(&t.tokenFile, "token-file", "", "file with a Kubernetes token; empty uses the kubeconfig's")
-	f.StringVar(&t.ca, "certificate-authority", "", "PEM file of the authority that signed the catalog's certificate")
+	t.catalog.Flags(cmd.Flags(), "catalog-server", "address of a catalog that has queried the tool servers, such as https://localhost:8443 (default: query each server)")
 }
 
 // ToolsFile is the file of the definitions beside a lock.
@@ -190,7 +186,7 @@ var errNotDescribed = errors.New("the package has no such object")
 
 // source is who answers for the servers.
 func (t *ToolServers) source(cmd *cobra.Command, kubeconfig func() (*rest.Config, error), lock *api.ImageLock) (asking, error) {
-	if t.catalog != "" {
+	if t.catalog.Address != "" {
 		return t.fromCatalog(cmd, kubeconfig)
 	}
 	spoken := make(map[api.ToolServer]string)
@@ -218,11 +214,7 @@ const firstStateless = "2026-07-28"
 
 // fromCatalog asks a catalog for what it has found.
 func (t *ToolServers) fromCatalog(cmd *cobra.Command, kubeconfig func() (*rest.Config, error)) (asking, error) {
-	server := catalogclient.Server{Address: t.catalog, CA: t.ca, TokenFile: t.tokenFile, Kubeconfig: kubeconfig}
-	c, err := server.Connect(func(warning string) { fmt.Fprintln(cmd.ErrOrStderr(), "Warning:", OneLine(warning)) })
-	if errors.Is(err, catalogclient.ErrAddress) {
-		return nil, Usagef("--catalog-server %q: %w", t.catalog, err)
-	}
+	c, err := t.catalog.Connect(cmd, kubeconfig)
 	if err != nil {
 		return nil, err
 	}

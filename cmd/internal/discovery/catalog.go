@@ -4,7 +4,6 @@ package discovery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/armature-dev/armature/catalog/client"
 	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/cmd/internal/cli"
@@ -25,7 +23,7 @@ import (
 
 // CatalogCommand returns `armature catalog`, which lists agents and tools.
 func CatalogCommand() *cobra.Command {
-	c := &catalog{}
+	c := &catalog{server: cli.Catalog{Address: os.Getenv("ARMATURE_CATALOG")}}
 	cmd := &cobra.Command{
 		Use:   "catalog",
 		Short: "List and search running agents and tools",
@@ -39,9 +37,7 @@ manifests instead, and queries no server.`,
   kubectl get agentcards,remotemcpservers -A -o yaml | armature catalog list -f -`,
 	}
 	f := cmd.PersistentFlags()
-	f.StringVar(&c.server, "server", os.Getenv("ARMATURE_CATALOG"), "address of the catalog, such as https://localhost:8443")
-	f.StringVar(&c.tokenFile, "token-file", "", "file with a Kubernetes token; empty uses the kubeconfig's")
-	f.StringVar(&c.ca, "certificate-authority", "", "PEM file of the authority that signed the catalog's certificate")
+	c.server.Flags(f, "server", "address of the catalog, such as https://localhost:8443")
 	f.StringSliceVarP(&c.files, "filename", "f", nil, "manifests to read instead: files, folders, or - for standard input")
 	cli.Group(cmd, c.listCommand(), c.getCommand(), c.searchCommand())
 	return cmd
@@ -50,11 +46,11 @@ manifests instead, and queries no server.`,
 // catalog is what the flags say.
 type catalog struct {
 	cli.Cluster
-	server, tokenFile, ca string
-	files                 []string
-	query                 store.Query
-	limit                 int
-	format                string
+	server cli.Catalog
+	files  []string
+	query  store.Query
+	limit  int
+	format string
 }
 
 // catalogEntries are those of a server, or of a store of our own.
@@ -76,7 +72,7 @@ func (c *catalog) ask(cmd *cobra.Command, question func(catalogEntries) error) e
 			return err
 		}
 		return question(offline{s})
-	case c.server == "":
+	case c.server.Address == "":
 		return cli.Usagef("name a catalog: --server https://…, or -f with manifests")
 	}
 	namespace, err := c.InNamespace()
@@ -84,11 +80,7 @@ func (c *catalog) ask(cmd *cobra.Command, question func(catalogEntries) error) e
 		return err
 	}
 	c.query.Namespace = namespace
-	server := client.Server{Address: c.server, CA: c.ca, TokenFile: c.tokenFile, Kubeconfig: c.Loader().ClientConfig}
-	s, err := server.Connect(func(warning string) { fmt.Fprintln(cmd.ErrOrStderr(), "Warning:", cli.OneLine(warning)) })
-	if errors.Is(err, client.ErrAddress) {
-		err = cli.Usagef("--server %q: %w", c.server, err)
-	}
+	s, err := c.server.Connect(cmd, c.Loader().ClientConfig)
 	if err != nil {
 		return err
 	}

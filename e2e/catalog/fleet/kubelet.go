@@ -20,7 +20,8 @@ import (
 // Kubelet serves the logs of the fleet's pods to the API server, as that of their node would.
 type Kubelet struct {
 	mu   sync.Mutex
-	logs map[string]string // by pod/container
+	logs map[string]string        // by pod/container
+	held map[string]chan struct{} // logs that are followed until they end
 }
 
 // node is the name of the node.
@@ -40,7 +41,7 @@ func startKubelet(ctx context.Context, c client.Client) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serving logs: %w", err)
 	}
-	k := &Kubelet{logs: map[string]string{}}
+	k := &Kubelet{logs: map[string]string{}, held: map[string]chan struct{}{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.serve)
 	go func() { _ = (&http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}).Serve(listener) }()
@@ -61,10 +62,20 @@ func (k *Kubelet) Log(pod, container, text string) {
 	k.logs[pod+"/"+container] = text
 }
 
+// Hold lets whoever follows a container wait for more, until end is called once.
+func (k *Kubelet) Hold(pod, container string) (end func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	more := make(chan struct{})
+	k.held[pod+"/"+container] = more
+	return func() { close(more) }
+}
+
 // serve a log, or its last lines.
 func (k *Kubelet) serve(w http.ResponseWriter, r *http.Request) {
 	k.mu.Lock()
 	text, ok := k.logs[r.PathValue("pod")+"/"+r.PathValue("container")]
+	more := k.held[r.PathValue("pod")+"/"+r.PathValue("container")]
 	k.mu.Unlock()
 	if !ok {
 		http.Error(w, "the container has no log", http.StatusNotFound)
@@ -75,4 +86,11 @@ func (k *Kubelet) serve(w http.ResponseWriter, r *http.Request) {
 		text = strings.Join(lines[max(0, len(lines)-most):], "")
 	}
 	_, _ = w.Write([]byte(text)) // the API server may have disconnected
+	if more != nil && r.URL.Query().Get("follow") == "true" {
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-more:
+		case <-r.Context().Done():
+		}
+	}
 }

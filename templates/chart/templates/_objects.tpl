@@ -179,7 +179,11 @@ nothing.
 {{- if ne $v.apiGroup "agent.kagenti.dev" -}}
 {{- $_ := set $c "args" (append $c.args (printf "--api-group=%s" $v.apiGroup)) -}}
 {{- end -}}
-{{- else if and (eq $o.metadata.name "armature-catalog") $v.catalog.storeSecret -}}
+{{- else if eq $o.metadata.name "armature-catalog" -}}
+{{- with include "armature.builds" $v -}}
+{{- $_ := set $c "args" (append $c.args (printf "--build-namespace=%s" .)) -}}
+{{- end -}}
+{{- if $v.catalog.storeSecret -}}
 {{- $args := list -}}
 {{- range $c.args -}}
 {{- $args = append $args (ternary "--catalog-store-file=/etc/catalog/address" . (hasPrefix "--catalog-store=" .)) -}}
@@ -197,5 +201,6 @@ nothing.
 {{- $_ := set $o.spec.template.spec "volumes" $volumes -}}
 {{- $_ := set $o.spec "replicas" 2 -}}
 {{- $_ := set $o.spec "strategy" (dict "type" "RollingUpdate") -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}

@@ -1,4 +1,5 @@
-package console
+// Package static serves the files that pages load.
+package static
 
 import (
 	"bytes"
@@ -15,11 +16,11 @@ import (
 	"github.com/armature-dev/armature/render/page/design"
 )
 
-//go:embed static
-var staticFiles embed.FS
+//go:embed console.css console.js icon.svg vendor
+var files embed.FS
 
 // assets are the files that pages load, by their name: each with the files that it is
-// made of. static/vendor/package.json pins where those of others come from.
+// made of. vendor/package.json pins where those of others come from.
 var assets = map[string][]string{
 	"console.css": {"vendor/sizes.min.css", "vendor/fonts.min.css", "console.css"},
 	"console.js":  {"vendor/htmx.min.js", "vendor/hx-sse.min.js", "console.js"},
@@ -27,22 +28,22 @@ var assets = map[string][]string{
 	"icon.svg":    {"icon.svg"},
 }
 
-type staticFile struct {
+type asset struct {
 	hash string
 	data []byte
 }
 
 // loaded reads them when the first page is asked for. The style sheet names the font by
 // its address.
-var loaded = sync.OnceValue(func() map[string]staticFile {
-	out := map[string]staticFile{}
+var loaded = sync.OnceValue(func() map[string]asset {
+	out := map[string]asset{}
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(assets))) { // the font first
 		var data []byte
 		if name == "console.css" {
 			data = []byte(design.Tokens)
 		}
 		for i, file := range assets[name] {
-			text, err := staticFiles.ReadFile("static/" + file)
+			text, err := files.ReadFile(file)
 			if err != nil {
 				panic(err) // it is not embedded
 			}
@@ -56,16 +57,17 @@ var loaded = sync.OnceValue(func() map[string]staticFile {
 		}
 		sum := fnv.New64a()
 		_, _ = sum.Write(data) // it takes all
-		out[name] = staticFile{fmt.Sprintf("%016x", sum.Sum64()), data}
+		out[name] = asset{fmt.Sprintf("%016x", sum.Sum64()), data}
 	}
 	return out
 })
 
-// asset returns where a file is. The address changes with its content, so that a browser keeps
+// Path returns where a file is. The address changes with its content, so that a browser keeps
 // what it has.
-func asset(name string) string { return "/static/" + loaded()[name].hash + "/" + name }
+func Path(name string) string { return "/static/" + loaded()[name].hash + "/" + name }
 
-func serveStatic(w http.ResponseWriter, r *http.Request) {
+// Serve a file at its path.
+func Serve(w http.ResponseWriter, r *http.Request) {
 	hash, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/static/"), "/")
 	file, ok := loaded()[name]
 	if !ok || hash != file.hash {
