@@ -180,8 +180,7 @@ type AgentBuildStatus struct {
 	// +optional
 	PipelineRunNamespace string `json:"pipelineRunNamespace,omitempty"`
 
-	// PipelineRunUID of the last run, as the API server returned it. A run with another
-	// UID is not the build's, regardless of its name, owner and annotations.
+	// PipelineRunUID of the last run, as the API server returned it.
 	// +optional
 	PipelineRunUID types.UID `json:"pipelineRunUID,omitempty"`
 
@@ -303,7 +302,8 @@ type Attestation struct {
 	Image string `json:"image"`
 	// BuilderID is runDetails.builder.id of the provenance.
 	BuilderID string `json:"builderID"`
-	// Level is the SLSA build level that the controller claims.
+	// Level is the SLSA build level that the controller claims: 3, or 2 where the container that
+	// runs the author's code reports the digest.
 	Level int32 `json:"level"`
 	// Signature is the reference by digest of the Sigstore bundle with the image's
 	// signature.
@@ -334,8 +334,7 @@ type Attestation struct {
 	// the controller has no policy.
 	// +optional
 	Policy *PolicyVerdict `json:"policy,omitempty"`
-	// Signer is who signed. It is omitted if an earlier release signed with the
-	// platform's key.
+	// Signer is who signed.
 	// +optional
 	Signer *AttestationSigner `json:"signer,omitempty"`
 }

@@ -60,20 +60,7 @@ func refusal(t *testing.T, o *attest.Observed) *krm.Finding {
 	return found
 }
 
-// A run that notes 16 digits of the spec's hash is not vouched for, and its hint says how to
-// go on.
-func TestShortDigest(t *testing.T) {
-	o := observe(t, false)
-	if hash := o.Run.Annotations[keys.AnnotationSpec]; len(hash) != 64 {
-		t.Errorf("the run has the hash %q of its spec, want 64 digits", hash)
-	}
-	o.Run.Annotations[keys.AnnotationSpec] = o.Run.Annotations[keys.AnnotationSpec][:16]
-	if found := refusal(t, o); found == nil || found.Rule != api.ReasonSpecChanged || !strings.Contains(found.Hint, "armature build rerun") {
-		t.Errorf("refused with %v", found)
-	}
-}
-
-// A run of a release that took repositories without a canonical form is not vouched for.
+// A run of a repository without a canonical form is not vouched for.
 func TestRepositoryWithoutCanonicalForm(t *testing.T) {
 	o := observe(t, false)
 	rewrite := func(v any) {
@@ -84,7 +71,6 @@ func TestRepositoryWithoutCanonicalForm(t *testing.T) {
 	}
 	rewrite(&o.Run)
 	rewrite(&o.TaskRuns)
-	rewrite(&o.Pods)
 	o.Run.Annotations[keys.AnnotationRunDigest] = compose.RunDigest(&o.Run.Spec)
 	if found := refusal(t, o); found == nil || found.Rule != api.ReasonNotAsOrdered || !strings.Contains(found.Message, "a repository without a canonical form") {
 		t.Errorf("refused with %v", found)

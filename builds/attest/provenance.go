@@ -43,10 +43,6 @@ type internalParameters struct {
 // provenance of a run. Its times are the run's, so that it is the same whenever it
 // is made.
 func (i *inspection) provenance() (_ sign.Provenance, err error) {
-	var materials compose.Materials
-	if err := json.Unmarshal([]byte(i.Run.Annotations[keys.AnnotationMaterials]), &materials); err != nil || materials.Template.Digest == "" {
-		return sign.Provenance{}, refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say which template it was composed from", i.Run.Name)
-	}
 	at := slices.IndexFunc(i.Run.Spec.Params, func(p tektonv1.Param) bool { return p.Name == "repo-clone-url" })
 	if at < 0 {
 		return sign.Provenance{}, refuse(api.ReasonResultInvalid, wrongStep, "no step of run %s takes the parameter repo-clone-url, so that its source is not known", i.Run.Name)
@@ -72,7 +68,7 @@ func (i *inspection) provenance() (_ sign.Provenance, err error) {
 		BuildDefinition: sign.BuildDefinition{
 			BuildType:            keys.AgentBuildType,
 			ExternalParameters:   externalParameters{agentBuild{i.Build.Namespace, i.Build.Name, i.ordered}},
-			InternalParameters:   internalParameters{materials, i.Run.Annotations[keys.AnnotationRunDigest], i.Build.UID},
+			InternalParameters:   internalParameters{i.materials, i.Run.Annotations[keys.AnnotationRunDigest], i.Build.UID},
 			ResolvedDependencies: slices.Concat([]sign.ResourceDescriptor{source}, i.stepImages(), baseImages),
 		},
 		RunDetails: sign.RunDetails{
@@ -91,7 +87,7 @@ func (i *inspection) verifiedSource(noted *sign.SourceAnnotations) error {
 	}
 	var verified []api.SourceVerification
 	if err := json.Unmarshal([]byte(text), &verified); err != nil {
-		return refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say how its commit was verified", i.Run.Name)
+		return refuse(api.ReasonNotAsOrdered, changed, "run %s does not say how its commit was verified", i.Run.Name)
 	}
 	if at := slices.IndexFunc(verified, func(v api.SourceVerification) bool { return v.Platform }); at >= 0 {
 		v := verified[at]
@@ -110,25 +106,29 @@ func BuilderID(mode string) string {
 	return keys.Builders + cmp.Or(mode, "dev")
 }
 
-// stepImages are the images of what ran in the pods, Tekton's own among them, by the digest that the kubelet
-// says; one whose digest it does not know is left out.
+// stepImages are the images of the containers of steps and sidecars, by the digest that the kubelet
+// reports; one whose digest it does not know is left out.
 func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 	for _, t := range i.tasks {
-		if t.run == nil {
-			continue
+		spec := cmp.Or(t.run.Status.TaskSpec, &t.ordered.TaskSpec.TaskSpec) // in the first, parameters have their values
+		template := cmp.Or(spec.StepTemplate, &tektonv1.StepTemplate{})
+		names := map[string]string{} // of images, by the container
+		for _, s := range spec.Steps {
+			names["step-"+s.Name] = cmp.Or(s.Image, template.Image)
 		}
-		for _, c := range slices.Concat(t.pod.Spec.InitContainers, t.pod.Spec.Containers) {
-			state := t.state(c.Name)
-			if state == nil {
-				continue
+		for _, s := range spec.Sidecars {
+			names["sidecar-"+s.Name] = s.Image
+		}
+		add := func(container, id string) {
+			if _, hex, _ := strings.Cut(id, "sha256:"); digestForm.MatchString("sha256:" + hex) {
+				out = append(out, sign.ResourceDescriptor{Name: t.ordered.Name + "/" + strings.TrimPrefix(container, "step-"), URI: names[container], Digest: map[string]string{"sha256": hex}})
 			}
-			id := state.ImageID
-			if _, digest, ok := strings.Cut(id, "@"); ok {
-				id = digest
-			}
-			if hex, ok := strings.CutPrefix(id, "sha256:"); ok && digestForm.MatchString(id) {
-				out = append(out, sign.ResourceDescriptor{Name: t.ordered.Name + "/" + strings.TrimPrefix(c.Name, stepPrefix), URI: c.Image, Digest: map[string]string{"sha256": hex}})
-			}
+		}
+		for _, s := range t.run.Status.Steps {
+			add(s.Container, s.ImageID)
+		}
+		for _, s := range t.run.Status.Sidecars {
+			add(s.Container, s.ImageID)
 		}
 	}
 	return out
@@ -139,11 +139,10 @@ func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 // kubelet reports.
 func (i *inspection) baseImages() (out []sign.ResourceDescriptor, _ error) {
 	for _, t := range i.tasks {
-		reports := slices.ContainsFunc(t.ordered.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return r.Name == bases.Result })
-		if t.run == nil || !reports {
+		if !t.declares(bases.Result) {
 			continue
 		}
-		images, err := bases.Parse(t.results[bases.Result].StringVal)
+		images, err := bases.Parse(t.result(bases.Result))
 		switch {
 		case errors.Is(err, bases.ErrTooMany):
 			return nil, refuse(api.ReasonResultInvalid, "build what has so many in images of its own, and use those", "task %s cannot report the base images: %v", t.ordered.Name, err)

@@ -27,22 +27,17 @@ type SBOM struct {
 // findBills finds what steps reported of bills of materials, at most one for each image.
 func (i *inspection) findBills() error {
 	for _, t := range i.tasks {
-		if t.run == nil {
+		if !t.declares(sbomResult) {
 			continue
 		}
-		for _, declared := range t.ordered.TaskSpec.Results {
-			if declared.Name != sbomResult {
-				continue
-			}
-			bill := Bill{Digest: trimmed(t.results[sbomResult]), Of: i.platformOf(t)}
-			if slices.ContainsFunc(i.bills, func(b Bill) bool { return b.Of == bill.Of }) {
-				return refuse(api.ReasonResultInvalid, wrongStep, "two tasks give the result %s of one image, and at most one may", sbomResult)
-			}
-			if !digestForm.MatchString(bill.Digest) {
-				return refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not a digest", sbomResult)
-			}
-			i.bills = append(i.bills, bill)
+		bill := Bill{Digest: t.result(sbomResult), Of: i.platformOf(t)}
+		if slices.ContainsFunc(i.bills, func(b Bill) bool { return b.Of == bill.Of }) {
+			return refuse(api.ReasonResultInvalid, wrongStep, "two tasks give the result %s of one image, and at most one may", sbomResult)
 		}
+		if !digestForm.MatchString(bill.Digest) {
+			return refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not a digest", sbomResult)
+		}
+		i.bills = append(i.bills, bill)
 	}
 	return nil
 }

@@ -3,21 +3,18 @@ package attest
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	"github.com/tektoncd/pipeline/pkg/result"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // A step of the platform's template that declares the result TEST_RESULT is a test. Its
-// verdict is what the kubelet reports of its containers: they all ended with 0, as those of
-// every attested run, and the result is PASSED, WARNED or FAILED.
+// verdict is what Tekton reports of its containers: PASSED, WARNED or FAILED.
 //
 // Containers of a pod share the folder of results, and each reports what is there when it
 // ends. A container that runs an author's code can write a verdict before the platform's own
@@ -42,11 +39,10 @@ type Test struct {
 // findTests finds the verdicts that steps report.
 func (i *inspection) findTests() error {
 	for _, t := range i.tasks {
-		declares := slices.ContainsFunc(t.ordered.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return r.Name == testResult })
-		if t.run == nil || !declares {
+		if !t.declares(testResult) {
 			continue
 		}
-		verdict := trimmed(t.results[testResult])
+		verdict := t.result(testResult)
 		if !slices.Contains(sign.Verdicts, verdict) {
 			return refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not one of %s", testResult, t.ordered.Name, strings.Join(sign.Verdicts, ", "))
 		}
@@ -69,16 +65,22 @@ func (i *inspection) findTests() error {
 
 // checkVerdict compares a verdict with what each container of the task reported.
 func (t *task) checkVerdict(verdict string) error {
-	written, err := t.written()
-	if err != nil {
-		return err
-	}
-	for _, w := range written {
-		switch {
-		case w.ResultType == result.TaskRunResultType && w.Key == testResult && strings.TrimSpace(w.Value) != verdict:
-			return refuse(api.ReasonResultsForged, wrongStep, "containers of task %s report different verdicts", t.ordered.Name)
-		case w.ResultType == result.InternalTektonResultType && w.Key == "ExitCode" && w.Value != "0" && verdict != sign.Failed:
-			return refuse(api.ReasonResultInvalid, wrongStep, "container %s of task %s failed, and the verdict is %s", w.container, t.ordered.Name, verdict)
+	for _, step := range t.run.Status.Steps {
+		ended := step.Terminated
+		if ended == nil {
+			continue
+		}
+		if ended.ExitCode != 0 && verdict != sign.Failed {
+			return refuse(api.ReasonResultInvalid, wrongStep, "container %s of task %s failed, and the verdict is %s", step.Container, t.ordered.Name, verdict)
+		}
+		var written []struct{ Key, Value string }
+		if ended.Message != "" && json.Unmarshal([]byte(ended.Message), &written) != nil {
+			return refuse(api.ReasonResultInvalid, wrongStep, "what container %s of task %s reports cannot be read", step.Container, t.ordered.Name)
+		}
+		for _, w := range written {
+			if w.Key == testResult && strings.TrimSpace(w.Value) != verdict {
+				return refuse(api.ReasonResultsForged, wrongStep, "containers of task %s report different verdicts", t.ordered.Name)
+			}
 		}
 	}
 	return nil
@@ -87,16 +89,12 @@ func (t *task) checkVerdict(verdict string) error {
 // describe how a test ran: by which definition of the platform, in which run, with which
 // parameters.
 func (i *inspection) describe(t *task, test *Test) error {
-	var materials compose.Materials
-	if err := json.Unmarshal([]byte(i.Run.Annotations[keys.AnnotationMaterials]), &materials); err != nil {
-		return refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say which template and steps it was composed from", i.Run.Name)
-	}
-	from, known := materials.Steps[t.ordered.Name]
+	from, known := i.materials.Steps[t.ordered.Name]
 	if !known {
-		from, known = materials.Steps[test.Step]
+		from, known = i.materials.Steps[test.Step]
 	}
 	if !known {
-		return refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say what task %s was composed from", i.Run.Name, t.ordered.Name)
+		return refuse(api.ReasonNotAsOrdered, changed, "run %s does not say what task %s was composed from", i.Run.Name, t.ordered.Name)
 	}
 	how := sign.TestAnnotations{Run: string(i.Run.UID), ConfigMap: from.ConfigMap, Parameters: map[string]string{}}
 	for _, declared := range t.ordered.TaskSpec.Params {
@@ -104,7 +102,7 @@ func (i *inspection) describe(t *task, test *Test) error {
 			how.Parameters[declared.Name] = parameterText(*declared.Default)
 		}
 	}
-	for _, p := range t.run.Spec.Params { // checkTasks compares them with those that were ordered
+	for _, p := range t.run.Spec.Params {
 		how.Parameters[p.Name] = parameterText(p.Value)
 	}
 	test.how = sign.ResourceDescriptor{Name: test.Step, Digest: map[string]string{"sha256": strings.TrimPrefix(from.Digest, "sha256:")}, Annotations: how}
@@ -115,7 +113,11 @@ func parameterText(v tektonv1.ParamValue) string {
 	if v.Type == tektonv1.ParamTypeString || v.Type == "" {
 		return v.StringVal
 	}
-	return canonical(v)
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("attest: marshalling a parameter: %v", err))
+	}
+	return string(text)
 }
 
 // TestResult is what the tests say of an image with a digest: the whole image, or that of a

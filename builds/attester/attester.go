@@ -76,8 +76,6 @@ const (
 	// most and mostOfOne bound the attempts at once: of all, and of one
 	// namespace. One with a bill of materials of maxSBOM takes about 100 MiB of memory.
 	most, mostOfOne = 6, 2
-	// maxChildren of a run that are looked at.
-	maxChildren = 128
 )
 
 // Attester attests runs.
@@ -166,7 +164,7 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 	if err != nil {
 		return none, a.signingFault(ctx, p.build, p.artifact, err)
 	}
-	out := api.Attestation{RunUID: run, Image: p.built.Image + "@" + p.built.Digest, BuilderID: p.built.Provenance.RunDetails.Builder.ID, Level: attest.Level}
+	out := api.Attestation{RunUID: run, Image: p.built.Image + "@" + p.built.Digest, BuilderID: p.built.Provenance.RunDetails.Builder.ID, Level: p.built.Level}
 	bills := map[string]string{} // digests of documents by that of the image
 	for _, b := range p.built.Bills {
 		read, err := p.readBill(ctx, b)

@@ -200,7 +200,14 @@ func checkLocked(in Input, known derived) (found faults) {
 		if w.Name == pullCredentials && w.Secret != nil {
 			continue // a login for base images gives no step another input or output
 		}
-		bad(fmt.Sprintf("spec.pipeline.workspaces[%d]", i), "workspaces")
+		what := "workspaces"
+		switch {
+		case w.PersistentVolumeClaim != nil:
+			what = fmt.Sprintf("out the claim %s, which is not in the namespace of its runs", w.PersistentVolumeClaim.Name)
+		case w.ConfigMap != nil:
+			what = fmt.Sprintf("out the ConfigMap %s, which is not in the namespace of its runs", w.ConfigMap.Name)
+		}
+		bad(fmt.Sprintf("spec.pipeline.workspaces[%d]", i), what)
 	}
 	for i, s := range spec.Pipeline.Steps {
 		at := fmt.Sprintf("spec.pipeline.steps[%d]", i)

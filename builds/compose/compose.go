@@ -155,7 +155,7 @@ const (
 // RunAnnotations are all annotations that a run gets from us, beside its build's.
 var RunAnnotations = []string{keys.AnnotationBuild, keys.AnnotationSpec, keys.AnnotationTemplate, keys.AnnotationCommit, keys.AnnotationAttempt, keys.AnnotationRerun, keys.AnnotationTrigger,
 	keys.AnnotationNumber, keys.AnnotationImage, keys.AnnotationSource, keys.AnnotationMaterials, keys.AnnotationRunDigest,
-	keys.AnnotationPipelineDigest, keys.AnnotationRef, keys.AnnotationVerified, keys.AnnotationProof, keys.AnnotationBuildNamespace, keys.AnnotationBuildUID}
+	keys.AnnotationPipelineDigest, keys.AnnotationRef, keys.AnnotationVerified, keys.AnnotationBuildNamespace, keys.AnnotationBuildUID}
 
 // Pipeline composes a build. The error lists all that is wrong at once, as
 // findings.Of has it. There is no output for a step that recipe.ReadStep refused, either.

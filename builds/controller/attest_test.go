@@ -27,7 +27,6 @@ import (
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -238,8 +237,8 @@ func (s *shop) policy(t testing.TB, builder string) sign.Policy {
 	if err := os.WriteFile(public, attestKey.pair().PublicBytes, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return sign.Policy{Keys: []string{public}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 2, SBOM: true,
-		Builders: []sign.TrustedBuilder{{ID: builder, Level: 2}}, Sources: []sign.Source{{Repository: "https://github.com/org/weather"}}}}
+	return sign.Policy{Keys: []string{public}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 3, SBOM: true,
+		Builders: []sign.TrustedBuilder{{ID: builder, Level: 3}}, Sources: []sign.Source{{Repository: "https://github.com/org/weather"}}}}
 }
 
 // sold makes a build of mode prod whose image goes to a registry.
@@ -252,10 +251,9 @@ func (s *shop) sold(b *api.AgentBuild) {
 type ended struct {
 	run      *tektonv1.PipelineRun
 	taskRuns map[string]*tektonv1.TaskRun // by task
-	pods     map[string]*corev1.Pod
 }
 
-// play a run to its end as Tekton and the kubelet do; edit changes what is left of it,
+// play a run to its end as Tekton does; edit changes what is left of it,
 // before the run says that it succeeded.
 func (w *world) play(run *tektonv1.PipelineRun, digest string, edit ...func(*ended)) {
 	w.Helper()
@@ -265,10 +263,6 @@ func (w *world) play(run *tektonv1.PipelineRun, digest string, edit ...func(*end
 // playParts plays a run for several platforms, whose images have those digests.
 func (w *world) playParts(run *tektonv1.PipelineRun, digest string, parts []string, edit ...func(*ended)) {
 	w.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: "default"}}
-	if err := w.Client.Create(w.Context(), account); err != nil && !apierrors.IsAlreadyExists(err) {
-		w.Fatal(err)
-	}
 	fresh := &tektonv1.PipelineRun{}
 	w.must(w.Get(w.Context(), client.ObjectKeyFromObject(run), fresh))
 	pipeline := fresh.Spec.PipelineSpec
@@ -277,28 +271,18 @@ func (w *world) playParts(run *tektonv1.PipelineRun, digest string, parts []stri
 		w.must(w.Get(w.Context(), client.ObjectKey{Namespace: run.Namespace, Name: ref.Name}, &object))
 		pipeline = &object.Spec
 	}
-	played := attesttest.Succeed(fresh, pipeline, digest, parts...)
-	left := &ended{run: fresh, taskRuns: map[string]*tektonv1.TaskRun{}, pods: map[string]*corev1.Pod{}}
-	for _, tr := range played.TaskRuns {
-		pod, status := played.Pods[tr.UID], tr.Status
+	left := &ended{fresh, attesttest.Succeed(fresh, pipeline, digest, parts...)}
+	for _, tr := range left.taskRuns {
+		status := tr.Status
 		tr.UID, tr.CreationTimestamp = "", metav1.Time{}
 		w.must(w.Client.Create(w.Context(), tr))
 		tr.Status = status
-		podStatus := pod.Status
-		pod.UID, pod.CreationTimestamp, pod.OwnerReferences[0].UID = "", metav1.Time{}, tr.UID
-		w.must(w.Client.Create(w.Context(), pod))
-		pod.Status = podStatus
-		task := tr.Labels["tekton.dev/pipelineTask"]
-		left.taskRuns[task], left.pods[task] = tr, pod
 	}
 	for _, e := range edit {
 		e(left)
 	}
-	for task, tr := range left.taskRuns {
+	for _, tr := range left.taskRuns {
 		w.must(w.Status().Update(w.Context(), tr))
-		if pod := left.pods[task]; pod != nil {
-			w.must(w.Status().Update(w.Context(), pod))
-		}
 	}
 	w.must(w.Status().Update(w.Context(), left.run))
 }
@@ -338,7 +322,7 @@ func TestAttested(t *testing.T) {
 			b = w.phase("weather", api.PhaseSucceeded)
 			image := s.host + "/weather:v1@" + digest
 			a := b.Status.Attestation
-			if b.Status.BuiltImage != image || a == nil || a.Image != image || a.RunUID != run.UID || a.SBOMDigest != attesttest.DigestOf(attesttest.SBOM(digest)) || a.Level != 2 || a.BuilderID != "https://armature.dev/builders/prod" {
+			if b.Status.BuiltImage != image || a == nil || a.Image != image || a.RunUID != run.UID || a.SBOMDigest != attesttest.DigestOf(attesttest.SBOM(digest)) || a.Level != 3 || a.BuilderID != "https://armature.dev/builders/prod" {
 				t.Fatalf("builtImage %s, attestation %+v", b.Status.BuiltImage, a)
 			}
 			for ref, kind := range map[string]string{a.Signature: "https://sigstore.dev/cosign/sign/v1", a.Provenance: sign.PredicateType, a.SBOM: sign.SPDXType} {
@@ -373,7 +357,7 @@ func TestAttested(t *testing.T) {
 			for change, edit := range map[string]func(*sign.Builds){
 				"builder": func(b *sign.Builds) { b.Builders[0].ID += "2" },
 				"level": func(b *sign.Builds) {
-					b.MinimumLevel = 3
+					b.Builders[0].Level = 2
 					b.Builders = append(b.Builders, sign.TrustedBuilder{ID: "x", Level: 3})
 				},
 				"source": func(b *sign.Builds) { b.Sources[0].Repository += "2" },
@@ -396,14 +380,16 @@ func TestAttested(t *testing.T) {
 	}
 }
 
-// What a tenant forges on the API server or in the registry is refused for good, with
+// What a step reports wrongly, or a tenant forges in the registry, is refused for good, with
 // a condition that says what, and nothing is signed.
 func TestForgedIsNotAttested(t *testing.T) {
 	const other = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
-	forge := func(list []tektonv1.TaskRunResult) {
-		for i := range list {
-			if list[i].Name == "IMAGE_DIGEST" {
-				list[i].Value = *tektonv1.NewStructuredValues(other)
+	report := func(name, value string) func(*world, *shop, *ended) {
+		return func(_ *world, _ *shop, e *ended) {
+			for i := range e.run.Status.Results {
+				if r := &e.run.Status.Results[i]; strings.HasSuffix(r.Name, name) {
+					r.Value = *tektonv1.NewStructuredValues(value)
+				}
 			}
 		}
 	}
@@ -411,52 +397,23 @@ func TestForgedIsNotAttested(t *testing.T) {
 		edit   func(*world, *shop, *ended)
 		reason string
 	}{
-		"a TaskRun's result": {func(_ *world, _ *shop, e *ended) { forge(e.taskRuns["push"].Status.Results) }, api.ReasonResultsForged},
-		"the run's result": {func(_ *world, _ *shop, e *ended) {
-			for i := range e.run.Status.Results {
-				if r := &e.run.Status.Results[i]; strings.HasSuffix(r.Name, "IMAGE_DIGEST") {
-					r.Value = *tektonv1.NewStructuredValues(other)
-				}
-			}
-		}, api.ReasonResultsForged},
-		"a TaskRun's verdict": {func(_ *world, _ *shop, e *ended) { e.verdict(sign.Failed, true, false) }, api.ReasonResultsForged},
+		"another digest than was pushed": {report("IMAGE_DIGEST", other), api.ReasonImageMismatch},
+		"no digest":                      {report("IMAGE_DIGEST", "latest"), api.ReasonResultInvalid},
+		"another commit":                 {report("CHAINS-GIT_COMMIT", strings.Repeat("b", 40)), api.ReasonResultInvalid},
 		"a verdict that an earlier container left": {func(_ *world, _ *shop, e *ended) {
-			e.verdict(sign.Failed, true, true)
-			e.pods["tests"].Status.ContainerStatuses[0].State.Terminated.Message = `[{"key":"TEST_RESULT","value":"PASSED","type":1}]`
+			e.verdict(sign.Failed)
+			e.taskRuns["tests"].Status.Steps[0].Terminated.Message = `[{"key":"TEST_RESULT","value":"PASSED","type":1}]`
 		}, api.ReasonResultsForged},
-		"no verdict": {func(_ *world, _ *shop, e *ended) { e.verdict("SUCCESS", true, true) }, api.ReasonResultInvalid},
-		"another pipeline's TaskRun": {func(w *world, _ *shop, e *ended) {
-			tr := e.taskRuns["tests"]
-			before := tr.DeepCopy()
-			tr.Spec.TaskSpec.Steps[0].Script = "true"
-			status := tr.Status
-			w.must(w.Patch(w.Context(), tr, client.MergeFrom(before)))
-			tr.Status = status
-		}, api.ReasonNotAsOrdered},
-		"an old pod": {func(w *world, _ *shop, e *ended) {
-			pod := e.pods["push"]
-			w.must(w.Client.Delete(w.Context(), pod, client.GracePeriodSeconds(0)))
-			pod.ResourceVersion, pod.UID, pod.OwnerReferences[0].UID = "", "", "11111111-2222-3333-4444-555555555555"
-			status := pod.Status
-			w.must(w.Client.Create(w.Context(), pod))
-			pod.Status = status
-		}, api.ReasonNotAsOrdered},
-		"a pod's image changed and put back": {func(w *world, _ *shop, e *ended) {
-			pod := e.pods["push"]
-			status := pod.Status
-			for _, image := range []string{"evil", pod.Spec.Containers[0].Image} {
-				before := pod.DeepCopy()
-				pod.Spec.Containers[0].Image = image
-				w.must(w.Patch(w.Context(), pod, client.MergeFrom(before)))
-			}
-			pod.Status = status
-		}, api.ReasonNotAsOrdered},
-		"a pod that is gone": {func(w *world, _ *shop, e *ended) {
-			w.must(w.Client.Delete(w.Context(), e.pods["tests"], client.GracePeriodSeconds(0)))
-			delete(e.pods, "tests")
-		}, api.ReasonNotAsOrdered},
-		"a success before the end": {func(_ *world, _ *shop, e *ended) {
-			e.pods["vulnerability-scan"].Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+		"no verdict": {func(_ *world, _ *shop, e *ended) { e.verdict("SUCCESS") }, api.ReasonResultInvalid},
+		"a TaskRun that is gone": {func(w *world, _ *shop, e *ended) {
+			w.must(w.Client.Delete(w.Context(), e.taskRuns["tests"]))
+			delete(e.taskRuns, "tests")
+		}, api.ReasonRunForeign},
+		"a run that was changed": {func(w *world, _ *shop, e *ended) {
+			status := e.run.Status
+			e.run.Spec.Params[0].Value = *tektonv1.NewStructuredValues("evil")
+			w.must(w.Update(w.Context(), e.run))
+			e.run.Status = status
 		}, api.ReasonNotAsOrdered},
 		"another image at the tag": {func(w *world, s *shop, _ *ended) { s.push(w, "weather:v1") }, api.ReasonImageMismatch},
 		"an image at another tag": {func(w *world, s *shop, _ *ended) {
@@ -504,19 +461,14 @@ func TestForgedIsNotAttested(t *testing.T) {
 	}
 }
 
-// verdict of the step tests, in its pod, as the kubelet wrote it, and in the TaskRun.
-func (e *ended) verdict(verdict string, byPod, byTaskRun bool) {
-	results := e.taskRuns["tests"].Status.Results
-	for i := range results {
-		if r := &results[i]; r.Name == "TEST_RESULT" {
-			states := e.pods["tests"].Status.ContainerStatuses
-			last := states[len(states)-1].State.Terminated
-			if byPod {
-				last.Message = strings.ReplaceAll(last.Message, r.Value.StringVal, verdict)
-			}
-			if byTaskRun {
-				r.Value = *tektonv1.NewStructuredValues(verdict)
-			}
+// verdict of the step tests, as its last container wrote it.
+func (e *ended) verdict(verdict string) {
+	status := &e.taskRuns["tests"].Status
+	for i := range status.Results {
+		if r := &status.Results[i]; r.Name == "TEST_RESULT" {
+			last := status.Steps[len(status.Steps)-1].Terminated
+			last.Message = strings.ReplaceAll(last.Message, r.Value.StringVal, verdict)
+			r.Value = *tektonv1.NewStructuredValues(verdict)
 		}
 	}
 }
@@ -529,7 +481,7 @@ func TestFailedTestIsAttested(t *testing.T) {
 	w.create("weather", s.sold)
 	run := w.run(1)
 	digest := s.push(t, "weather:v1")
-	w.play(run, digest, func(e *ended) { e.verdict(sign.Failed, true, true) })
+	w.play(run, digest, func(e *ended) { e.verdict(sign.Failed) })
 	a := w.phase("weather", api.PhaseSucceeded).Status.Attestation
 	if len(a.Tests) != 1 || a.Tests[0].Result != sign.Failed {
 		t.Errorf("tests %+v", a.Tests)

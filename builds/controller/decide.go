@@ -2,7 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -249,17 +248,12 @@ func knownInputs(s *seen) *api.Inputs {
 }
 
 // knownCommit is the commit of the last run. It is empty if the template names another
-// source now, and if an earlier release recorded only 16 digits of the source: the ref of
-// the commit is attested.
+// source now.
 func knownCommit(s *seen, known *api.Inputs) string {
-	commit := known.Commit
-	if source := s.build.Status.Source; commit == "" && source != nil {
-		commit = source.Git.CommitSHA // written before inputs recorded it
-	}
-	if known.SourceHash != "" && known.SourceHash != s.want.SourceHash {
+	if known.SourceHash != s.want.SourceHash {
 		return ""
 	}
-	return commit
+	return known.Commit
 }
 
 // knownRef is the ref of the last run, if that was made of the commit.
@@ -305,11 +299,11 @@ func whyStart(s *seen, known *api.Inputs) api.Trigger {
 		return api.TriggerConfig
 	case ignored(s):
 		return ""
-	case !sameHash(known.SpecHash, s.want.SpecHash):
+	case known.SpecHash != s.want.SpecHash:
 		return api.TriggerConfig
 	case known.Rerun != s.want.Rerun:
 		return api.TriggerManual
-	case s.want.TemplateHash != "" && !sameHash(known.TemplateHash, s.want.TemplateHash) && s.build.Spec.OnTemplateChange != api.TemplateIgnore:
+	case s.want.TemplateHash != "" && known.TemplateHash != s.want.TemplateHash && s.build.Spec.OnTemplateChange != api.TemplateIgnore:
 		return api.TriggerTemplate
 	}
 	return ""
@@ -318,15 +312,8 @@ func whyStart(s *seen, known *api.Inputs) api.Trigger {
 // ignored reports whether today's inputs were set aside while a run was under way.
 func ignored(s *seen) bool {
 	i := s.build.Status.Ignored
-	return i != nil && sameHash(i.SpecHash, s.want.SpecHash) && i.Rerun == s.want.Rerun &&
-		(sameHash(i.TemplateHash, s.want.TemplateHash) || s.want.TemplateHash == "")
-}
-
-// sameHash compares a hash of compose.InputHashes with one that was recorded. Earlier releases
-// recorded 16 digits of it. They suffice to see that a finished build need not be repeated;
-// no attestation depends on them.
-func sameHash(noted, now string) bool {
-	return noted == now || len(noted) == 16 && strings.HasPrefix(now, noted)
+	return i != nil && i.SpecHash == s.want.SpecHash && i.Rerun == s.want.Rerun &&
+		(i.TemplateHash == s.want.TemplateHash || s.want.TemplateHash == "")
 }
 
 // prunable lists the finished runs beyond the limits, and when the next one

@@ -81,9 +81,6 @@ func furnish(plane *controlplane.ControlPlane) error {
 	if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}}); err != nil {
 		return err
 	}
-	if err := c.Create(ctx, runKey(systemNamespace)); err != nil {
-		return err
-	}
 	if err := c.Create(ctx, attestKey.secret()); err != nil {
 		return err
 	}
@@ -94,11 +91,6 @@ func furnish(plane *controlplane.ControlPlane) error {
 		}
 	}
 	return nil
-}
-
-// runKey is the Secret that the manifests bring without data.
-func runKey(namespace string) *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "armature-run-key"}}
 }
 
 func shippedConfigMaps() []*corev1.ConfigMap {

@@ -171,6 +171,12 @@ func TestIsolateAlone(t *testing.T) {
 	if b := w.phase("weather", api.PhaseSucceeded); b.Status.BuiltImage == "" || b.Status.Attestation != nil || condition(b, api.ConditionAttested).Type != "" {
 		t.Errorf("status %+v", b.Status)
 	}
+	w.own("pipeline-template-mine", "template.yaml", "isolate: true\nsteps: [{name: only, configMap: own-step}]")
+	w.own("own-step", "task-spec.yaml", "steps: [{name: say, image: busybox, command: [echo]}]")
+	w.create("own", func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.Timeout = "mine", &metav1.Duration{Duration: time.Minute} })
+	if b := w.phase("own", api.PhaseFailed); condition(b, api.ConditionReady).Reason != api.ReasonNotPlatform || w.remains("own") != "" {
+		t.Errorf("a tenant's template that isolates: %+v", b.Status)
+	}
 	w.create("labelled", func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.Labels = mode, map[string]string{"other": "a"} })
 	if b := w.phase("labelled", api.PhaseFailed); condition(b, api.ConditionReady).Reason != api.ReasonLocked || w.remains("labelled") != "" {
 		t.Errorf("status %+v", b.Status)
@@ -210,10 +216,10 @@ func TestIsolatedRefuses(t *testing.T) {
 		"buildah": {func(b *api.AgentBuildSpec) { b.Builder = "buildah" }, "buildah runs the Dockerfile in the container that reports the digest"},
 		"claim": {func(b *api.AgentBuildSpec) {
 			b.Pipeline = &api.PipelineSpec{Workspaces: []api.WorkspaceBinding{{Name: "shared-workspace", PersistentVolumeClaim: &corev1.LocalObjectReference{Name: "mine"}}}}
-		}, "spec.pipeline.workspaces[0]"},
+		}, "spec.pipeline.workspaces[0]: mode prod locks out the claim mine"},
 		"configmap": {func(b *api.AgentBuildSpec) {
 			b.Pipeline = &api.PipelineSpec{Workspaces: []api.WorkspaceBinding{{Name: "shared-workspace", ConfigMap: &corev1.LocalObjectReference{Name: "mine"}}}}
-		}, "spec.pipeline.workspaces[0]"},
+		}, "spec.pipeline.workspaces[0]: mode prod locks out the ConfigMap mine"},
 		"cache": {func(b *api.AgentBuildSpec) { b.Cache = &api.BuildCache{Registry: "registry.local/mine"} }, "takes no cache"},
 		"label": {func(b *api.AgentBuildSpec) { b.Labels = map[string]string{"tekton.dev/pipelineTask": "x"} }, "spec.labels"},
 	} {
@@ -233,12 +239,18 @@ func TestIsolatedFromAdmin(t *testing.T) {
 	run := w.released("weather")
 	w.phase("weather", api.PhaseBuilding)
 
-	// A run of the admin's own, with all that ours says, has ended with an image of its choice.
-	foreign := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "forged", Labels: maps.Clone(run.Labels), Annotations: maps.Clone(run.Annotations),
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: api.GroupVersion(api.DefaultGroup).String(), Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: new(true)}}}, Spec: run.Spec}
-	foreign.Annotations[keys.AnnotationNumber] = "2"
-	w.must(w.Client.Create(t.Context(), foreign))
-	w.succeed(foreign)
+	// Runs of the admin's own, with all that ours says or all but the digest, have ended with an image
+	// of its choice.
+	var foreign *tektonv1.PipelineRun
+	for _, name := range []string{"plain", "forged"} {
+		foreign = &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: maps.Clone(run.Labels), Annotations: maps.Clone(run.Annotations),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: api.GroupVersion(api.DefaultGroup).String(), Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: new(true)}}}, Spec: run.Spec}
+		if foreign.Annotations[keys.AnnotationNumber] = "2"; name == "plain" {
+			delete(foreign.Annotations, keys.AnnotationRunDigest)
+		}
+		w.must(w.Client.Create(t.Context(), foreign))
+		w.succeed(foreign)
+	}
 	// Nor does it help to say in the build's status that it is the one.
 	forged := w.build("weather")
 	forged.Status.PipelineRunNamespace, forged.Status.PipelineRunName, forged.Status.PipelineRunUID = w.namespace, "forged", foreign.UID
@@ -249,7 +261,7 @@ func TestIsolatedFromAdmin(t *testing.T) {
 		}
 		return ""
 	})
-	w.must(w.Client.Delete(t.Context(), foreign))
+	w.must(w.DeleteAllOf(t.Context(), &tektonv1.PipelineRun{}, client.InNamespace(w.namespace)))
 
 	// Recreated under its name, the build has nothing of the one before.
 	stop()
@@ -354,62 +366,68 @@ func (w *world) startKilled(n int32, before bool) (done <-chan error) {
 	return over
 }
 
-// A controller that dies before or after any of its writes, and a second one that goes on, make
-// one run and one statement of each kind, and no Secret is left without its run.
+// A controller that dies before or after any of its writes makes one run and one statement of each
+// kind, with a second one that goes on or that works beside it, and no Secret is left without its
+// run.
 func TestIsolatedKilled(t *testing.T) {
 	for n := range int32(15) {
 		for _, before := range []bool{true, false} {
-			t.Run(fmt.Sprintf("write %d before %v", n+1, before), func(t *testing.T) {
-				w, s := newWorld(t), newShop(t, true)
-				build := w.withLogins(s)
-				died := w.startKilled(n+1, before)
-				w.create("weather", build)
-				digest, played, deleted, uid := s.push(t, "weather:v1"), false, false, ""
-				second := func() {}
-				w.eventually("the build came and went", func() string {
-					select {
-					case <-died:
-						died, second = nil, w.start()
-					default:
-					}
-					b := &api.AgentBuild{}
-					err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "weather"}, b)
-					switch {
-					case apierrors.IsNotFound(err):
-						if died == nil || w.remains("weather") == "" {
-							return w.remains("weather")
-						}
-						return "deleted"
-					case err != nil:
-						return err.Error()
-					case !played:
-						if run := w.begun(); run != nil {
-							w.play(run, digest)
-							played, uid = true, string(run.UID)
-							if len(w.copies(run)) != 2 {
-								t.Errorf("%d copies", len(w.copies(run)))
-							}
-						}
-						return "not played"
-					case b.Status.Phase == api.PhaseSucceeded && !deleted:
-						if all := w.runs(); len(all) != 1 || string(all[0].UID) != uid {
-							t.Errorf("%d runs", len(all))
-						}
-						w.must(w.Client.Delete(t.Context(), b))
-						deleted = true
-					}
-					return fmt.Sprintf("%s: %s", b.Status.Phase, b.Status.Message)
-				})
-				second()
-				s.once(t, "weather", digest)
-				var secrets corev1.SecretList
-				w.must(w.List(t.Context(), &secrets, client.InNamespace(w.options.Settings.BuildNamespace)))
-				for _, secret := range secrets.Items { // which the cluster collects
-					if len(secret.OwnerReferences) != 1 {
-						t.Errorf("Secret %s has no owner", secret.Name)
-					}
+			for _, beside := range []bool{false, true} {
+				t.Run(fmt.Sprintf("write %d before %v beside %v", n+1, before, beside), func(t *testing.T) { isolatedKilled(newWorld(t), n+1, before, beside) })
+			}
+		}
+	}
+}
+
+func isolatedKilled(w *world, n int32, before, beside bool) {
+	t, s := w.TB, newShop(w.TB, true)
+	build := w.withLogins(s)
+	died, second := w.startKilled(n, before), func() {}
+	if beside {
+		second = w.start()
+	}
+	w.create("weather", build)
+	digest, played, deleted, uid := s.push(t, "weather:v1"), false, false, ""
+	w.eventually("the build came and went", func() string {
+		select {
+		case <-died:
+			if died = nil; !beside {
+				second = w.start()
+			}
+		default:
+		}
+		b := &api.AgentBuild{}
+		err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "weather"}, b)
+		switch {
+		case apierrors.IsNotFound(err):
+			return w.remains("weather")
+		case err != nil:
+			return err.Error()
+		case !played:
+			if run := w.begun(); run != nil {
+				w.play(run, digest)
+				played, uid = true, string(run.UID)
+				if len(w.copies(run)) != 2 {
+					t.Errorf("%d copies", len(w.copies(run)))
 				}
-			})
+			}
+			return "not played"
+		case b.Status.Phase == api.PhaseSucceeded && !deleted:
+			if all := w.runs(); len(all) != 1 || string(all[0].UID) != uid {
+				t.Errorf("%d runs", len(all))
+			}
+			w.must(w.Client.Delete(t.Context(), b))
+			deleted = true
+		}
+		return fmt.Sprintf("%s: %s", b.Status.Phase, b.Status.Message)
+	})
+	second()
+	s.once(t, "weather", digest)
+	var secrets corev1.SecretList
+	w.must(w.List(t.Context(), &secrets, client.InNamespace(w.options.Settings.BuildNamespace)))
+	for _, secret := range secrets.Items { // which the cluster collects
+		if len(secret.OwnerReferences) != 1 {
+			t.Errorf("Secret %s has no owner", secret.Name)
 		}
 	}
 }

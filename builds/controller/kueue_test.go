@@ -75,7 +75,6 @@ func TestKueue(t *testing.T) {
 	role, err := os.ReadFile(filepath.Join("..", "..", "templates", "install", "cluster", "role.yaml"))
 	w.must(err)
 	w.apply(string(role))
-	w.must(w.Patch(t.Context(), runKey(systemNamespace), client.RawPatch(types.MergePatchType, []byte(`{"stringData":{"key":"`+strings.Repeat("k", 32)+`"}}`))))
 	access, err := plane.ServiceAccount(t.Context(), systemNamespace, "armature-controller")
 	w.must(err)
 	forbidden := &controlplane.Forbidden{}

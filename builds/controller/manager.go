@@ -167,9 +167,6 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return fmt.Errorf("setting up the client: %w", err)
 	}
 	store := &runs.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), BuildNamespace: o.Settings.BuildNamespace, Instance: o.Settings.Instance(o.Namespace)}
-	if store.Key, err = runs.ReadKey(ctx, direct, o.Namespace); err != nil {
-		return err
-	}
 	if store.Tekton, err = tektonClient(cfg, mgr); err != nil {
 		return err
 	}
@@ -239,7 +236,7 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 			pushes:  registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),
 			objects: ssa.NewResourceManager(cached, nil, ssa.Owner{Field: fieldOwner, Group: keys.Group}),
 		},
-		reporter: reporter{client: cached, group: o.Settings.Group, failures: failures, events: mgr.GetEventRecorder(fieldOwner), metrics: metrics, runs: store},
+		reporter: reporter{client: cached, group: o.Settings.Group, failures: failures, events: mgr.GetEventRecorder(fieldOwner), metrics: metrics},
 		attester: signs, client: cached, group: o.Settings.Group, runs: store, kueue: admission, waitForChains: o.WaitForChains,
 	}
 }

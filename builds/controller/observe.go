@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,6 +78,11 @@ func (o *observer) observe(ctx context.Context, key types.NamespacedName) (*seen
 	}
 	if err := o.readInputs(ctx, s); err != nil {
 		return s, err
+	}
+	if s.template != nil && s.template.Isolates() { // of the tenant's runs, only one from before is waited for
+		s.runs = slices.DeleteFunc(s.runs, func(r runs.Run) bool {
+			return !o.runs.IsIsolated(r) && (r.Done() || r.Inputs.SpecHash == s.want.SpecHash)
+		})
 	}
 	if whyStart(s, knownInputs(s)) == api.TriggerTemplate {
 		s.waits = !o.rebuilds.MayStart(key, s.now)

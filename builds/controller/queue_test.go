@@ -300,7 +300,6 @@ func TestQueueCopiedRun(t *testing.T) {
 func TestQueueHandover(t *testing.T) {
 	w := newWorld(t)
 	w.options.Namespace = w.namespace // a lease of its own
-	w.must(w.Client.Create(t.Context(), runKey(w.namespace)))
 	w.own("pipeline-template-own", "template.yaml", followsTemplate)
 	w.own("own-step", "task-spec.yaml", followsStep)
 	own := func(b *api.AgentBuild) { b.Spec.Mode = "own" }

@@ -129,7 +129,7 @@ func TestShippedRBAC(t *testing.T) {
 	}
 }
 
-// tenant with every right in the world's namespace tries to read the keys of the
+// tenant with every right in the world's namespace tries to read the key of the
 // controller.
 func (w *world) tenant(plane *controlplane.ControlPlane) (user string) {
 	w.Helper()
@@ -148,10 +148,8 @@ func (w *world) tenant(plane *controlplane.ControlPlane) (user string) {
 		}
 		return ""
 	})
-	for _, name := range []string{"armature-attest-key", "armature-run-key"} {
-		if err := c.Get(w.Context(), client.ObjectKey{Namespace: systemNamespace, Name: name}, &corev1.Secret{}); !apierrors.IsForbidden(err) {
-			w.Errorf("a tenant reads %s: %v", name, err)
-		}
+	if err := c.Get(w.Context(), client.ObjectKey{Namespace: systemNamespace, Name: "armature-attest-key"}, &corev1.Secret{}); !apierrors.IsForbidden(err) {
+		w.Errorf("a tenant reads the key: %v", err)
 	}
 	return "system:serviceaccount:" + w.namespace + ":tenant"
 }
@@ -167,12 +165,11 @@ func (w *world) auditSecrets(plane *controlplane.ControlPlane, tenant string, re
 	denied := 0
 	for _, r := range requests {
 		key := r.Namespace + "/" + r.Name
-		ours := key == systemNamespace+"/armature-attest-key" || key == systemNamespace+"/armature-run-key"
+		ours := key == systemNamespace+"/armature-attest-key"
 		switch {
 		case r.User == itself && r.Namespace == w.options.Settings.BuildNamespace && (r.Verb == "create" || r.Verb == "get" && r.Name != ""): // copies
 		case r.User == itself && r.Verb == "get" && r.Name != "":
 			reads[key]++
-		case r.User == itself && r.Verb == "patch" && key == systemNamespace+"/armature-run-key": // it fills its own
 		case r.User == itself:
 			w.Errorf("the controller did %+v", r)
 		case r.User == tenant && ours && r.Code == http.StatusForbidden:
@@ -181,14 +178,14 @@ func (w *world) auditSecrets(plane *controlplane.ControlPlane, tenant string, re
 			w.Errorf("somebody else did %+v", r)
 		}
 	}
-	if denied != 2 {
-		w.Errorf("%d of the tenant's attempts are in the log", denied)
+	if denied != 1 {
+		w.Errorf("%d of the tenant's attempts are in the log, want 1", denied)
 	}
 	if (reads[systemNamespace+"/armature-attest-key"] > 0) != readsKey || reads[w.namespace+"/login"] == 0 {
 		w.Errorf("the log lacks what the controller has to read, or has more: %v", reads)
 	}
 	for key := range reads {
-		if !slices.Contains([]string{systemNamespace + "/armature-attest-key", systemNamespace + "/armature-run-key", w.namespace + "/login"}, key) {
+		if !slices.Contains([]string{systemNamespace + "/armature-attest-key", w.namespace + "/login"}, key) {
 			w.Errorf("the controller read %s, which no build names", key)
 		}
 	}

@@ -125,7 +125,6 @@ func (r *Reconciler) again(ctx context.Context, s *seen, err error) (reconcile.R
 // forget a build that is gone.
 func (r *Reconciler) forget(ctx context.Context, build types.NamespacedName) {
 	r.starter.forget(ctx, build)
-	r.runs.Forget(build)
 	r.observer.rebuilds.Leave(build)
 	r.attester.Forget(build)
 }

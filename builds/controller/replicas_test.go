@@ -32,7 +32,6 @@ func TestTwoReplicas(t *testing.T) {
 func TestLeaderElection(t *testing.T) {
 	w := newWorld(t)
 	w.options.Namespace = w.namespace // a lease of its own
-	w.must(w.Client.Create(t.Context(), runKey(w.namespace)))
 	w.own("pipeline-template-own", "template.yaml", "steps: [{name: only, configMap: own-step}]")
 	w.own("own-step", "task-spec.yaml", "steps: [{name: say, image: busybox, command: [echo]}]")
 	own := func(b *api.AgentBuild) { b.Spec.Mode = "own" }

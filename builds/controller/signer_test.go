@@ -185,7 +185,7 @@ func (w *world) keyless() (a *signtest.Authority, token string) {
 func (w *world) identityPolicy() sign.Policy {
 	return sign.Policy{IgnoreTlog: true, IgnoreSCT: true, TrustedRoot: w.options.Attest.Keyless.TrustedRoot, Identities: []sign.Identity{
 		{Subject: signtest.Identity(systemNamespace, "armature-controller"), Issuer: signtest.Issuer}},
-		Builds: &sign.Builds{MinimumLevel: 2, SBOM: true, Builders: []sign.TrustedBuilder{{ID: prodBuilder, Level: 2}}}}
+		Builds: &sign.Builds{MinimumLevel: 3, SBOM: true, Builders: []sign.TrustedBuilder{{ID: prodBuilder, Level: 3}}}}
 }
 
 // A build is attested by the controller's identity: whoever demands it and its issuer

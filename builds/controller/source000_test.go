@@ -32,7 +32,6 @@ func TestSource000ExtensionPoints(t *testing.T) {
 	w := newWorld(t)
 	w.options.Namespace = "kagenti-system"
 	w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kagenti-system"}}))
-	w.must(w.Client.Create(t.Context(), runKey("kagenti-system")))
 	for _, name := range []string{"custom-step.yaml", "custom-template.yaml"} {
 		cm := &corev1.ConfigMap{}
 		w.must(yaml.UnmarshalStrict(w.printed(name), cm))

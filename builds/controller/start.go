@@ -191,7 +191,7 @@ func (r *starter) admit(ctx context.Context, build *api.AgentBuild, out *compose
 
 // create the run, once, with copies of the Secrets that it reads if it is isolated.
 func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.Output, secrets map[string]*corev1.Secret) (outcome, error) {
-	uid, err := r.runs.Create(ctx, s.build, out)
+	uid, err := r.runs.Create(ctx, out)
 	switch {
 	case err == nil:
 		if err := r.release(ctx, s.build, out, uid, secrets); err != nil {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/failure"
-	"github.com/armature-dev/armature/builds/runs"
 )
 
 // reporter writes the status of builds, with its events and metrics.
@@ -28,7 +27,6 @@ type reporter struct {
 	failures *failure.Reader
 	events   events.EventRecorder
 	metrics  *metrics
-	runs     *runs.Store
 }
 
 // write the status that shows v, if it differs from the current one.
@@ -57,7 +55,6 @@ func (r *reporter) write(ctx context.Context, s *seen, v view) error {
 	if err := r.patch(ctx, s, want); err != nil {
 		return fmt.Errorf("writing the status of AgentBuild %s/%s: %w", s.build.Namespace, s.build.Name, err)
 	}
-	r.runs.Forget(client.ObjectKeyFromObject(s.build)) // its UID is in status, if it has a run
 	r.announce(s, v, reason, old)
 	return nil
 }

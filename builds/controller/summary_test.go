@@ -31,8 +31,8 @@ spec:
   keys: [cosign.pub]
   insecureIgnoreTlog: true
   builds:
-    builders: [{id: "` + builder + `", level: 2}]
-    minimumLevel: 2
+    builders: [{id: "` + builder + `", level: 3}]
+    minimumLevel: 3
     sources: [{repository: "https://github.com/org/weather"}]
     sbom: true
 `}}
@@ -96,7 +96,7 @@ func (s *shop) checkSummary(t *testing.T, digest, policy string) {
 		t.Fatal(err)
 	}
 	if got.Verifier.ID != "https://armature.dev/armature" || got.ResourceURI != s.host+"/weather@"+digest || got.VerificationResult != "PASSED" ||
-		len(got.VerifiedLevels) != 1 || got.VerifiedLevels[0] != "SLSA_BUILD_LEVEL_2" ||
+		len(got.VerifiedLevels) != 1 || got.VerifiedLevels[0] != "SLSA_BUILD_LEVEL_3" ||
 		got.Policy.URI != "urn:armature:verify-policy:production" || "sha256:"+got.Policy.Digest["sha256"] != policy {
 		t.Errorf("summary %+v", got)
 	}

@@ -24,11 +24,11 @@ import (
 // ReasonNotLocal is the rule of findings about what runs on a cluster alone.
 const ReasonNotLocal = "NotLocal"
 
-// Where a pod of Tekton has what its steps share.
+// Where a pod of Tekton has what its steps share, and where a container has its script.
 const (
 	resultsDir   = "/tekton/results"
 	homeDir      = "/tekton/home"
-	scriptsDir   = "/tekton/scripts"
+	scriptsDir   = "/armature/scripts"
 	workspaceDir = "/workspace"
 )
 

@@ -41,8 +41,7 @@ func (r Run) exact(name string) string {
 func (r Run) Cloned() string { return r.exact("CHAINS-GIT_COMMIT") }
 
 // Image by digest, and its platforms, from the run's results. Steps write those,
-// so the name is the one that was ordered, and an attested run names the commit that
-// was ordered. The error says why there is no image.
+// so the name is the one that was ordered. The error says why there is no image.
 func (r Run) Image() (string, []api.PlatformStatus, error) {
 	digest := r.result("IMAGE_DIGEST")
 	image := r.result("IMAGE_URL")
@@ -64,9 +63,6 @@ func (r Run) Image() (string, []api.PlatformStatus, error) {
 			return "", nil, errors.New("the result IMAGE_URL names another repository than spec.buildOutput")
 		}
 		image = ordered
-	}
-	if cloned := r.Cloned(); r.Attested() && cloned != r.Commit {
-		return "", nil, fmt.Errorf("the result CHAINS-GIT_COMMIT is not the commit %s", r.Commit)
 	}
 	var platforms []api.PlatformStatus
 	if text := r.result(compose.PlatformDigests); text != "" {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sync"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,32 +27,25 @@ type Store struct {
 	Live client.Reader
 	// Tekton is a client of tekton.dev/v1, for runs with their specs.
 	Tekton rest.Interface
-	// Key proves which runs are ours.
-	Key Key
 	// BuildNamespace has the isolated runs of Instance; empty means that there are none.
 	BuildNamespace, Instance string
-
-	created sync.Map // build by name -> UID of the run that was created and that status does not know yet
 }
 
-// Cached runs of a build that count, newest first. They are the cache's own: do not
-// change them.
+// Cached runs of a build, newest first: those that are isolated, and those that it owns in its own
+// namespace, where none is attested. They are the cache's own: do not change them.
 func (s *Store) Cached(ctx context.Context, build *api.AgentBuild) ([]Run, error) {
 	var list PipelineRunList
 	err := s.Client.List(ctx, &list, client.InNamespace(build.Namespace), client.MatchingFields{OwnerIndex: string(build.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
 	}
-	out, err := s.counting(ctx, build, OwnedBy(build, &list))
-	if err != nil {
-		return nil, err
-	}
+	out := slices.DeleteFunc(OwnedBy(build, &list), Run.Attested)
 	isolated, err := s.isolated(ctx, client.ObjectKeyFromObject(build))
 	if err != nil {
 		return nil, err
 	}
 	for _, run := range isolated {
-		if s.isOf(run, build) && !run.Held() {
+		if s.IsOf(run, build) && !run.Held() {
 			out = append(out, run)
 		}
 	}
@@ -103,19 +95,14 @@ func (s *Store) IsIsolated(o metav1.Object) bool {
 	return s.BuildNamespace != "" && o.GetNamespace() == s.BuildNamespace && o.GetLabels()[keys.LabelInstance] == s.Instance
 }
 
-// isOf reports whether a run is an isolated one of a build.
-func (s *Store) isOf(run metav1.Object, build *api.AgentBuild) bool {
+// IsOf reports whether a run is an isolated one of a build.
+func (s *Store) IsOf(run metav1.Object, build *api.AgentBuild) bool {
 	return s.IsIsolated(run) && buildOf(run) == client.ObjectKeyFromObject(build) && run.GetAnnotations()[keys.AnnotationBuildUID] == string(build.UID)
 }
 
 func buildOf(isolated metav1.Object) types.NamespacedName {
 	a := isolated.GetAnnotations()
 	return types.NamespacedName{Namespace: a[keys.AnnotationBuildNamespace], Name: a[keys.AnnotationBuild]}
-}
-
-// IsOurs reports whether a run is one that the controller made for a build.
-func (s *Store) IsOurs(run metav1.Object, build *api.AgentBuild) bool {
-	return s.isOf(run, build) || metav1.IsControlledBy(run, build) && s.Key.Proven(run, build.UID)
 }
 
 // BuildOf is the build that a run says it is of, or that another object is owned by; ok is false
@@ -139,76 +126,25 @@ func (s *Store) IndexOf(o client.Object) []string {
 	return OwnerOf(o)
 }
 
-// Owned returns the runs in the API server that name the build as their owner, including
-// those that somebody else created.
-func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) ([]Run, error) {
-	var list PipelineRunList
-	err := s.Live.List(ctx, &list, client.InNamespace(build.Namespace), client.MatchingLabels{
-		compose.LabelManagedBy: compose.ManagedBy,
-		keys.LabelBuild:        compose.LabelValue(build.Name),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
-	}
-	out := OwnedBy(build, &list)
-	if s.BuildNamespace == "" {
-		return out, nil
-	}
-	list = PipelineRunList{}
-	if err := s.Live.List(ctx, &list, client.InNamespace(s.BuildNamespace), client.MatchingLabels{
-		keys.LabelInstance: s.Instance, keys.LabelBuild: compose.LabelValue(build.Name),
-	}); err != nil {
-		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
-	}
-	for i := range list.Items {
-		if buildOf(&list.Items[i]) == client.ObjectKeyFromObject(build) {
-			out = append(out, Read(&list.Items[i]))
+// Owned returns the runs of the build that the API server has, and in its own namespace those that
+// somebody else made for it.
+func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ error) {
+	for _, namespace := range []string{build.Namespace, s.BuildNamespace} {
+		if namespace == "" {
+			continue
+		}
+		var list PipelineRunList
+		err := s.Live.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(build.Name)})
+		if err != nil {
+			return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
+		}
+		for i := range list.Items {
+			if s.isOurs(&list.Items[i], build) {
+				out = append(out, Read(&list.Items[i]))
+			}
 		}
 	}
 	return out, nil
-}
-
-// counting keeps of the runs that a build owns those that count.
-func (s *Store) counting(ctx context.Context, build *api.AgentBuild, owned []Run) ([]Run, error) {
-	var out []Run
-	for _, run := range owned {
-		known := build.Status.PipelineRunUID
-		if isUnproven(build, run) {
-			if err := s.adopt(ctx, build, run); err != nil {
-				return nil, err
-			}
-			out = append(out, run)
-			continue
-		}
-		switch {
-		case !s.Key.Proven(run, build.UID):
-			continue
-		case run.Number == build.Status.RunNumber && known != "" && run.UID != known:
-			continue
-		case run.Number > build.Status.RunNumber && run.Attested():
-			if ok, err := s.made(ctx, build, run); err != nil {
-				return nil, err
-			} else if !ok {
-				continue
-			}
-		}
-		out = append(out, run)
-	}
-	return out, nil
-}
-
-// adopt gives a run of an earlier release its proof, exactly as it was seen.
-func (s *Store) adopt(ctx context.Context, build *api.AgentBuild, run Run) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": run.UID, "resourceVersion": run.ResourceVersion, "annotations": map[string]string{keys.AnnotationProof: s.Key.Prove(run, build.UID)},
-	}})
-	if err != nil {
-		return fmt.Errorf("taking over run %s: %w", run.Name, err)
-	}
-	if _, err := s.Patch(ctx, client.ObjectKeyFromObject(run), patch); err != nil {
-		return fmt.Errorf("taking over run %s, which an earlier release made: %w", run.Name, err)
-	}
-	return nil
 }
 
 // Patch a run, which gives its new resource version.
@@ -217,36 +153,6 @@ func (s *Store) Patch(ctx context.Context, key types.NamespacedName, patch []byt
 	err = s.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
 	return target.ResourceVersion, err
 }
-
-// made reports whether a run that status does not know yet is what Create made.
-func (s *Store) made(ctx context.Context, build *api.AgentBuild, run Run) (bool, error) {
-	key := client.ObjectKeyFromObject(build)
-	if uid, ok := s.created.Load(key); ok && uid == run.UID {
-		return true, nil
-	}
-	whole, err := s.Whole(ctx, client.ObjectKeyFromObject(run))
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if whole.UID != run.UID || !asOrdered(whole) || !s.Key.Proven(whole, build.UID) {
-		return false, nil
-	}
-	s.created.Store(key, run.UID)
-	return true, nil
-}
-
-// asOrdered reports whether a run's spec is the one that was composed.
-func asOrdered(run *tektonv1.PipelineRun) bool {
-	want := run.Annotations[keys.AnnotationRunDigest]
-	return want != "" && compose.RunDigest(&run.Spec) == want
-}
-
-// Forget the UID of the run that was created for a build: status knows it, or the build
-// is gone.
-func (s *Store) Forget(build types.NamespacedName) { s.created.Delete(build) }
 
 // Whole reads a run with its spec, which the cache does not have.
 func (s *Store) Whole(ctx context.Context, key types.NamespacedName) (*tektonv1.PipelineRun, error) {
@@ -282,14 +188,10 @@ const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadata;g=
 // Create a run. The error is that of the API server. An answer that got lost leads to
 // AlreadyExists, and then Existing says whether the run is the one that was to be created.
 // A run that has to be held does not begin before Release.
-func (s *Store) Create(ctx context.Context, build *api.AgentBuild, out *compose.Output) (types.UID, error) {
+func (s *Store) Create(ctx context.Context, out *compose.Output) (types.UID, error) {
 	run := out.Run
-	if s.IsIsolated(run) {
-		if out.Held() {
-			run.Annotations[keys.AnnotationHeld], run.Spec.Status = "true", tektonv1.PipelineRunSpecStatusPending
-		}
-	} else {
-		run.Annotations[keys.AnnotationProof] = s.Key.Prove(run, build.UID)
+	if out.Held() {
+		run.Annotations[keys.AnnotationHeld], run.Spec.Status = "true", tektonv1.PipelineRunSpecStatusPending
 	}
 	body, err := out.RunJSON()
 	if err != nil {
@@ -299,9 +201,6 @@ func (s *Store) Create(ctx context.Context, build *api.AgentBuild, out *compose.
 	answer := &metav1.PartialObjectMetadata{}
 	err = s.Tekton.Post().Namespace(run.Namespace).Resource("pipelineruns").SetHeader("Content-Type", runtime.ContentTypeJSON).
 		SetHeader("Accept", metadataOnly).Body(body).Do(ctx).Into(answer)
-	if err == nil && !s.IsIsolated(run) {
-		s.created.Store(client.ObjectKeyFromObject(build), answer.UID)
-	}
 	return answer.UID, err
 }
 
@@ -347,28 +246,27 @@ func (s *Store) give(ctx context.Context, o client.Object, run types.UID) error 
 	return s.Client.Create(ctx, o)
 }
 
-// Existing is the run that has the name of a composed one, if it is ours and of the same content;
-// nil if it is not.
+// Existing is the run that has the name of a composed one, if it is the build's and of the same
+// content; nil if it is not.
 func (s *Store) Existing(ctx context.Context, build *api.AgentBuild, run *tektonv1.PipelineRun) (*Run, error) {
 	have := &PipelineRun{}
 	if err := s.Live.Get(ctx, client.ObjectKeyFromObject(run), have); err != nil {
 		return nil, fmt.Errorf("reading run %s, which exists already: %w", run.Name, err)
 	}
-	counted := []Run{Read(have)}
-	if !s.isOf(have, build) {
-		var err error
-		if counted, err = s.counting(ctx, build, OwnedBy(build, &PipelineRunList{Items: []PipelineRun{*have}})); err != nil {
-			return nil, err
-		}
-	}
-	// Its name is a short hash: what the run was made of is compared in full.
-	same := !slices.ContainsFunc(compose.RunAnnotations, func(key string) bool {
-		return key != keys.AnnotationTrigger && key != keys.AnnotationProof && have.Annotations[key] != run.Annotations[key]
+	// Its name is a hash: what the run was made of is compared in full.
+	differs := slices.ContainsFunc(compose.RunAnnotations, func(key string) bool {
+		return key != keys.AnnotationTrigger && have.Annotations[key] != run.Annotations[key]
 	})
-	if len(counted) == 0 || !same || have.Labels[compose.LabelManagedBy] != compose.ManagedBy {
+	if differs || have.Labels[compose.LabelManagedBy] != compose.ManagedBy || !s.isOurs(have, build) {
 		return nil, nil
 	}
-	return &counted[0], nil
+	found := Read(have)
+	return &found, nil
+}
+
+// isOurs reports whether a run is an isolated one of a build, or its own where it is.
+func (s *Store) isOurs(run metav1.Object, build *api.AgentBuild) bool {
+	return s.IsOf(run, build) || run.GetNamespace() == build.Namespace && metav1.IsControlledBy(run, build)
 }
 
 // Cancel a run gracefully: its finally tasks still run. The same write records the pod
@@ -422,32 +320,25 @@ func (s *Store) Missing(ctx context.Context, build *api.AgentBuild) (reason stri
 		return "", fmt.Errorf("looking for run %s: %w", key, err)
 	case err != nil || known != "" && have.UID != known:
 		return api.ReasonRunDeleted, nil
-	case !s.IsOurs(have, build) || have.Labels[compose.LabelManagedBy] != compose.ManagedBy:
+	case !s.isOurs(have, build) || have.Labels[compose.LabelManagedBy] != compose.ManagedBy:
 		return api.ReasonRunForeign, nil
 	}
 	return "", nil
 }
 
 // UsesSlot reports whether a run under way uses a slot of the queue. A tenant could make
-// copies of runs that we made, and keep others waiting with them: a run that its build's
+// copies of runs in its namespace, and keep others waiting with them: a run that its build's
 // status has left behind, or knows under another UID, is a copy. Copies of the runs of
 // deleted builds are deleted by the cluster.
 func (s *Store) UsesSlot(ctx context.Context, run *PipelineRun) bool {
 	if s.IsIsolated(run) {
 		return true
 	}
-	owner := metav1.GetControllerOf(run)
-	if owner == nil || owner.Kind != api.Kind {
+	key, ok := s.BuildOf(run)
+	build := &api.AgentBuild{}
+	if !ok || s.Client.Get(ctx, key, build, client.UnsafeDisableDeepCopy) != nil || !metav1.IsControlledBy(run, build) {
 		return false
 	}
-	build, read := &api.AgentBuild{}, Read(run)
-	if err := s.Client.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: owner.Name}, build, client.UnsafeDisableDeepCopy); err != nil || build.UID != owner.UID {
-		return s.Key.Proven(run, owner.UID)
-	}
-	if isUnproven(build, read) {
-		return true
-	}
-	status := build.Status
-	current := read.Number > status.RunNumber || read.Number == status.RunNumber && (status.PipelineRunUID == "" || status.PipelineRunUID == run.UID)
-	return current && s.Key.Proven(run, owner.UID)
+	status, number := build.Status, Read(run).Number
+	return number > status.RunNumber || number == status.RunNumber && (status.PipelineRunUID == "" || status.PipelineRunUID == run.UID)
 }

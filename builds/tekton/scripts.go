@@ -9,8 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Tekton writes the scripts of a pod to files in an init container, place-scripts, and
-// each init container takes the kubelet a second or more. A shell takes its script as an
+// Tekton writes the scripts of a pod to files in an init container, and each of those takes the kubelet a second or more. A shell takes its script as an
 // argument just as well.
 
 // shebang of a script that a shell runs, without options.

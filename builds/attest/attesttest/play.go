@@ -1,8 +1,8 @@
-// Package attesttest plays Tekton and the kubelet for tests: it makes the TaskRuns
-// and pods that a run would have left.
+// Package attesttest plays Tekton for tests: it makes the TaskRuns that a run would have left.
 package attesttest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	"github.com/tektoncd/pipeline/pkg/substitution"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"knative.dev/pkg/apis"
 
@@ -23,13 +24,6 @@ import (
 	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
-
-// Played is what a run left.
-type Played struct {
-	TaskRuns []*tektonv1.TaskRun
-	// Pods by the UID of the TaskRun.
-	Pods map[types.UID]*corev1.Pod
-}
 
 // SBOM is a bill of materials (SPDX) of an image with a digest, as the step sbom makes it.
 func SBOM(digest string) []byte {
@@ -47,12 +41,12 @@ var BaseImage = "docker.io/library/python:3.13.5-slim@" + DigestOf([]byte("pytho
 func DigestOf(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(content)) }
 
 // Succeed ends a run whose image has a digest, and whose bill of materials is SBOM. For several
-// platforms that is an index, and parts are the digests of their images. Objects get
-// UIDs that follow from their names.
-func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest string, parts ...string) Played {
+// platforms that is an index, and parts are the digests of their images. The TaskRuns are by the
+// task.
+func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest string, parts ...string) map[string]*tektonv1.TaskRun {
 	begun := run.CreationTimestamp.Time
 	now := metav1.NewTime(begun.Add(time.Minute))
-	out := Played{Pods: map[types.UID]*corev1.Pod{}}
+	out := map[string]*tektonv1.TaskRun{}
 	results := map[string]string{
 		"IMAGE_URL": run.Annotations[keys.AnnotationImage], "IMAGE_DIGEST": digest,
 		"commit": run.Annotations[keys.AnnotationCommit], "CHAINS-GIT_COMMIT": run.Annotations[keys.AnnotationCommit],
@@ -69,16 +63,11 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		}
 	}
 	platforms := strings.Split(texts["params.platforms"], ",")
-	switch {
-	case platforms[0] == "":
-	case len(platforms) == 1:
-		results[compose.PlatformDigests] = platforms[0] + "=" + digest
-	default:
-		var each []string
-		for i, platform := range platforms {
-			each = append(each, platform+"="+parts[i])
-		}
-		results[compose.PlatformDigests] = strings.Join(each, ",")
+	if len(platforms) == 1 { // the image itself
+		parts = []string{digest}
+	}
+	for i, platform := range platforms {
+		results[compose.PlatformDigests] += strings.Repeat(",", min(i, 1)) + platform + "=" + parts[i]
 	}
 	run.Status.ChildReferences = nil
 	for _, t := range slices.Concat(pipeline.Tasks, pipeline.Finally) {
@@ -86,12 +75,9 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		tr := &tektonv1.TaskRun{
 			ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(begun),
 				Labels:          map[string]string{"tekton.dev/pipelineTask": t.Name, "tekton.dev/pipelineRun": run.Name},
-				OwnerReferences: []metav1.OwnerReference{owner("tekton.dev/v1", "PipelineRun", run.Name, run.UID)}},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "PipelineRun", Name: run.Name, UID: run.UID, Controller: new(true)}}},
 			Spec: tektonv1.TaskRunSpec{TaskSpec: t.TaskSpec.TaskSpec.DeepCopy(), Retries: t.Retries, Timeout: &metav1.Duration{Duration: time.Hour}},
 		}
-		settings := run.DeepCopy().GetTaskRunSpec(t.Name)
-		tr.Spec.ServiceAccountName, tr.Spec.PodTemplate = settings.ServiceAccountName, settings.PodTemplate
-		tr.Spec.ComputeResources, tr.Spec.SidecarSpecs, tr.Spec.StepSpecs = settings.ComputeResources, settings.SidecarSpecs, settings.StepSpecs
 		own := map[string]string{}
 		for _, p := range t.Params {
 			p := *p.DeepCopy()
@@ -104,22 +90,11 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 				own["params."+p.Name] = p.Default.StringVal
 			}
 		}
-		tr.Spec.Workspaces = bindings(run, t)
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: name + "-pod", UID: types.UID("uid-" + name + "-pod"), CreationTimestamp: metav1.NewTime(begun),
-				OwnerReferences: []metav1.OwnerReference{owner("tekton.dev/v1", "TaskRun", name, tr.UID)}},
-			Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
-		}
 		var written []result.RunResult
 		for _, r := range t.TaskSpec.Results {
 			value, ok := results[r.Name]
 			if at := slices.Index(platforms, own["params."+recipe.Platform]); at >= 0 && len(platforms) > 1 { // its own image
-				switch r.Name {
-				case "layout-digest":
-					value = parts[at]
-				case "SBOM_DIGEST":
-					value = DigestOf(SBOM(parts[at]))
-				}
+				value = cmp.Or(map[string]string{"layout-digest": parts[at], "SBOM_DIGEST": DigestOf(SBOM(parts[at]))}[r.Name], value)
 			}
 			if !ok {
 				value = "some " + r.Name
@@ -128,21 +103,24 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 			written = append(written, result.RunResult{Key: r.Name, Value: value, ResultType: result.TaskRunResultType})
 			tr.Status.Results = append(tr.Status.Results, tektonv1.TaskRunResult{Name: r.Name, Type: tektonv1.ResultsTypeString, Value: *tektonv1.NewStructuredValues(value)})
 		}
-		pod.Spec = PodOf(tr)
-		for i, c := range pod.Spec.Containers[:len(t.TaskSpec.Steps)] {
+		for i, step := range t.TaskSpec.Steps {
 			state := corev1.ContainerStateTerminated{FinishedAt: now, StartedAt: metav1.NewTime(begun)}
 			if i == len(t.TaskSpec.Steps)-1 && len(written) > 0 {
-				state.Message = text(written)
+				message, _ := json.Marshal(written) // texts always marshal
+				state.Message = string(message)
 			}
-			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image,
-				ImageID: "registry.example/step@sha256:" + strings.Repeat(fmt.Sprint(i+1), 64), State: corev1.ContainerState{Terminated: &state}})
+			tr.Status.Steps = append(tr.Status.Steps, tektonv1.StepState{Name: step.Name, Container: "step-" + step.Name,
+				ImageID: "registry.example/step@sha256:" + strings.Repeat(fmt.Sprint(i+1), 64), ContainerState: corev1.ContainerState{Terminated: &state}})
 		}
-		tr.Status.PodName, tr.Status.StartTime, tr.Status.CompletionTime = pod.Name, &metav1.Time{Time: begun}, &now
+		tr.Status.TaskSpec = t.TaskSpec.TaskSpec.DeepCopy()
+		for i := range tr.Status.TaskSpec.Steps {
+			step := &tr.Status.TaskSpec.Steps[i]
+			step.Image = substitution.ApplyReplacements(step.Image, own)
+		}
+		tr.Status.PodName, tr.Status.StartTime, tr.Status.CompletionTime = name+"-pod", &metav1.Time{Time: begun}, &now
 		tr.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionTrue, Reason: "Succeeded"})
-		run.Status.ChildReferences = append(run.Status.ChildReferences, tektonv1.ChildStatusReference{Name: name, PipelineTaskName: t.Name})
-		run.Status.ChildReferences[len(run.Status.ChildReferences)-1].Kind = "TaskRun"
-		out.TaskRuns = append(out.TaskRuns, tr)
-		out.Pods[tr.UID] = pod
+		run.Status.ChildReferences = append(run.Status.ChildReferences, tektonv1.ChildStatusReference{TypeMeta: runtime.TypeMeta{Kind: "TaskRun"}, Name: name, PipelineTaskName: t.Name})
+		out[t.Name] = tr
 	}
 	for _, r := range pipeline.Results {
 		run.Status.Results = append(run.Status.Results, tektonv1.PipelineRunResult{Name: r.Name, Value: *tektonv1.NewStructuredValues(substitution.ApplyReplacements(r.Value.StringVal, texts))})
@@ -150,35 +128,4 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 	run.Status.StartTime, run.Status.CompletionTime = &metav1.Time{Time: begun}, &now
 	run.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionTrue, Reason: "Succeeded"})
 	return out
-}
-
-func bindings(run *tektonv1.PipelineRun, t tektonv1.PipelineTask) (out []tektonv1.WorkspaceBinding) {
-	for _, w := range t.Workspaces {
-		for _, b := range run.Spec.Workspaces {
-			if b.Name != w.Workspace {
-				continue
-			}
-			b = *b.DeepCopy()
-			if b.VolumeClaimTemplate != nil {
-				b.VolumeClaimTemplate = nil
-				b.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim(b.Name, run.UID)}
-			}
-			b.Name = w.Name
-			out = append(out, b)
-		}
-	}
-	return out
-}
-
-func owner(apiVersion, kind, name string, uid types.UID) metav1.OwnerReference {
-	yes := true
-	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: uid, Controller: &yes}
-}
-
-func text(v any) string {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return string(data)
 }

@@ -124,8 +124,6 @@ const (
 	// AnnotationSignatures holds the signatures of such a run that were made and may not be
 	// published yet, in JSON, where a key signs each time with another one.
 	AnnotationSignatures = Own + "signatures"
-	// AnnotationProof holds what only the controller can make of the others.
-	AnnotationProof = Own + "proof"
 	// AnnotationLost says in JSON which pod of a run was lost, where the controller stopped
 	// the run for that.
 	AnnotationLost = Own + "lost-pod"
