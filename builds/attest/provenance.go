@@ -73,7 +73,7 @@ func (i *inspection) provenance() (_ sign.Provenance, err error) {
 		},
 		RunDetails: sign.RunDetails{
 			Builder:  sign.Builder{ID: BuilderID(i.ordered.Mode)},
-			Metadata: &sign.Metadata{InvocationID: string(i.Run.UID), StartedOn: rounded(started), FinishedOn: rounded(finished)},
+			Metadata: &sign.Metadata{InvocationID: string(i.Run.UID), StartedOn: new(started.Truncate(time.Second)), FinishedOn: new(finished.Truncate(time.Second))},
 		},
 	}, nil
 }
@@ -94,11 +94,6 @@ func (i *inspection) verifiedSource(noted *sign.SourceAnnotations) error {
 		noted.SourceRefs, noted.Policy, noted.PolicyDigest, noted.Signer = []string{v.Ref}, v.Policy, v.PolicyDigest, v.Signer
 	}
 	return nil
-}
-
-func rounded(t time.Time) *time.Time {
-	t = t.Truncate(time.Second)
-	return &t
 }
 
 // BuilderID of a mode, as its provenance has it in runDetails.builder.id.

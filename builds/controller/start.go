@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -228,13 +230,9 @@ func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compo
 	}
 	var owned []client.Object
 	for _, c := range out.Copies {
-		secret := &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, Immutable: new(true), Data: map[string][]byte{}}
+		secret := &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, Immutable: new(true), Data: maps.Clone(secrets[c.From].Data)}
+		maps.DeleteFunc(secret.Data, func(key string, _ []byte) bool { return !slices.Contains(c.Keys, key) })
 		secret.Name, secret.Labels = c.To, map[string]string{compose.LabelManagedBy: compose.ManagedBy, keys.LabelInstance: out.Run.Labels[keys.LabelInstance]}
-		for _, key := range c.Keys {
-			if value, is := secrets[c.From].Data[key]; is {
-				secret.Data[key] = value
-			}
-		}
 		owned = append(owned, secret)
 		log.FromContext(ctx).Info("a run gets a copy of a Secret", "run", out.Run.Name, "secret", c.From, "resourceVersion", secrets[c.From].ResourceVersion)
 	}

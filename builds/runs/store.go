@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -129,10 +130,7 @@ func (s *Store) IndexOf(o client.Object) []string {
 // Owned returns the runs of the build that the API server has, and in its own namespace those that
 // somebody else made for it.
 func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ error) {
-	for _, namespace := range []string{build.Namespace, s.BuildNamespace} {
-		if namespace == "" {
-			continue
-		}
+	for _, namespace := range slices.Compact([]string{build.Namespace, cmp.Or(s.BuildNamespace, build.Namespace)}) {
 		var list PipelineRunList
 		err := s.Live.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(build.Name)})
 		if err != nil {
