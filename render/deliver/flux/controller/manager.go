@@ -193,7 +193,7 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) er
 	if err := await(ctx, mgr, rendered, published); err != nil {
 		return err
 	}
-	if err := r.sweep(ctx, o.Namespaces); err != nil {
+	if err := sweep(ctx, r.Live, r.Store, o.Namespaces); err != nil {
 		return err
 	}
 	c, err := r.setup(mgr, waiting*o.Concurrency)
@@ -238,21 +238,21 @@ func await(ctx context.Context, mgr ctrl.Manager, kinds ...schema.GroupVersionKi
 }
 
 // sweep archives of RenderedSources that were deleted while no controller ran.
-func (r *Reconciler) sweep(ctx context.Context, namespaces []string) error {
+func sweep(ctx context.Context, live client.Reader, s *Store, namespaces []string) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
 	exists := map[types.NamespacedName]bool{}
 	for _, n := range namespaces {
 		var all api.RenderedSourceList
-		if err := r.Live.List(ctx, &all, client.InNamespace(n)); err != nil {
+		if err := live.List(ctx, &all, client.InNamespace(n)); err != nil {
 			return fmt.Errorf("listing RenderedSources: %w", err)
 		}
 		for i := range all.Items {
 			exists[client.ObjectKeyFromObject(&all.Items[i])] = true
 		}
 	}
-	return r.Store.Sweep(func(namespace, name string) bool {
+	return s.Sweep(func(namespace, name string) bool {
 		return exists[types.NamespacedName{Namespace: namespace, Name: name}]
 	})
 }

@@ -58,7 +58,7 @@ func (r *Reconciler) publish(
 			return fail(err)
 		}
 	}
-	if err := r.publishStatus(ctx, published, a, origin); err != nil {
+	if err := publishStatus(ctx, r.Client, published, a, origin); err != nil {
 		return fail(err)
 	}
 	source.Status.Artifact = a
@@ -68,8 +68,8 @@ func (r *Reconciler) publish(
 	return nil
 }
 
-func (r *Reconciler) publishStatus(
-	ctx context.Context, published *unstructured.Unstructured, a *api.Artifact, origin *meta.Artifact,
+func publishStatus(
+	ctx context.Context, c client.Client, published *unstructured.Unstructured, a *api.Artifact, origin *meta.Artifact,
 ) error {
 	have, err := artifactOf(published)
 	same := err == nil && have != nil && have.Revision == a.Revision && have.Digest == a.Digest
@@ -108,7 +108,7 @@ func (r *Reconciler) publishStatus(
 	status.SetUID(published.GetUID())
 	status.Object["status"] = value
 	apply := client.ApplyConfigurationFromUnstructured(status)
-	return r.Client.Status().Apply(ctx, apply, client.FieldOwner(program), client.ForceOwnership)
+	return c.Status().Apply(ctx, apply, client.FieldOwner(program), client.ForceOwnership)
 }
 
 // errForeign is an ExternalArtifact with another owner.

@@ -265,7 +265,7 @@ func (r *Reconciler) render(
 	if failed != nil {
 		return nil, failed
 	}
-	if failed := r.verifyImages(ctx, origin, made.Images, d); failed != nil {
+	if failed := verifyImages(ctx, r.VerifyTimeout, origin, made.Images, d); failed != nil {
 		return nil, failed
 	}
 	digest := archive.Digest(packed)
@@ -372,7 +372,7 @@ func (r *Reconciler) report(source, before *api.RenderedSource, failed *failure)
 		set(meta.ReadyCondition, metav1.ConditionTrue, meta.SucceededReason, message)
 		old := before.Status.Artifact
 		if old == nil || old.Revision != s.Artifact.Revision || was == nil || was.Status != metav1.ConditionTrue {
-			r.emit(source, corev1.EventTypeNormal, meta.SucceededReason, message)
+			emit(r.Events, source, corev1.EventTypeNormal, meta.SucceededReason, message)
 		}
 		return
 	}
@@ -388,14 +388,14 @@ func (r *Reconciler) report(source, before *api.RenderedSource, failed *failure)
 		set(meta.ReconcilingCondition, metav1.ConditionTrue, meta.ProgressingWithRetryReason, message)
 	}
 	if was == nil || was.Reason != failed.reason || was.Message != message {
-		r.emit(source, corev1.EventTypeWarning, failed.reason, message)
+		emit(r.Events, source, corev1.EventTypeWarning, failed.reason, message)
 	}
 }
 
 // emit reports to users. The API takes 1 KiB.
-func (r *Reconciler) emit(source *api.RenderedSource, kind, reason, message string) {
+func emit(to events.EventRecorder, source *api.RenderedSource, kind, reason, message string) {
 	if len(message) > 1000 {
 		message = strings.ToValidUTF8(message[:1000], "") + "…"
 	}
-	r.Events.Eventf(source, nil, kind, reason, "Render", "%s", message)
+	to.Eventf(source, nil, kind, reason, "Render", "%s", message)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -149,8 +150,8 @@ func digestOf(url, digest string, plainHTTP bool) (name.Digest, error) {
 }
 
 // verifyImages requires signatures of all images that are to run.
-func (r *Reconciler) verifyImages(
-	ctx context.Context, origin *meta.Artifact, images []build.Image, d demands,
+func verifyImages(
+	ctx context.Context, timeout time.Duration, origin *meta.Artifact, images []build.Image, d demands,
 ) *failure {
 	if d.images == nil {
 		return nil
@@ -159,7 +160,7 @@ func (r *Reconciler) verifyImages(
 	for _, i := range images {
 		all = append(all, sign.Image{Image: i.Image, Place: i.Place.String()})
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.VerifyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var texts []string
 	stalled := true
