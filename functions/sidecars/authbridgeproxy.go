@@ -43,7 +43,7 @@ func authBridgeProxy() identity.Sidecar {
 		// It is healthy once it has its SPIFFE identity and its listeners, and ready
 		// once each of its plugins is.
 		Container: func(s *identity.Settings) identity.Container {
-			return bridgeContainer(s, httpGet("/healthz", "bridge-health"))
+			return bridgeContainer(s, healthy)
 		},
 		Mounts: bridgeMounts,
 		Ports: func(s *identity.Settings) []identity.Port {
@@ -59,8 +59,7 @@ func bridgeEnvoy() identity.Sidecar {
 	x := envoyProxy()
 	x.Values = nil
 	x.Container = func(s *identity.Settings) identity.Container {
-		return bridgeContainer(s,
-			tcpSocket("envoy-inbound"))
+		return bridgeContainer(s, envoyUp)
 	}
 	x.Mounts = func(s *identity.Settings) []identity.Mount {
 		return append(bridgeMounts(s), readOnly(ConfigVolume, "/etc/envoy"))
@@ -117,16 +116,25 @@ func bridgeMounts(s *identity.Settings) []identity.Mount {
 	return mounts
 }
 
+// What is the same in the containers and configurations of all workloads.
+var (
+	bridgeArgs = words("args", "--config", "/etc/authbridge/config.yaml")
+	healthy    = startup(httpGet("/healthz", "bridge-health"))
+	envoyUp    = startup(tcpSocket("envoy-inbound"))
+	ready      = block.Map("readinessProbe", httpGet("/readyz", "bridge-health"))
+
+	bridgeSession = block.Map("session",
+		block.Bool("enabled", true), block.Plain("ttl", "30m"), block.Int("max_events", 500), block.Int("max_sessions", 100))
+	bridgeStats = block.Map("stats", address("address", "", bridgeStatsPort))
+	tlsBridge   = block.Map("tls_bridge", block.Plain("mode", "disabled"))
+	noPlugins   = block.Plain("plugins", "[]")
+)
+
 // bridgeContainer is the container in each mode. config.yaml refers to its variables.
-func bridgeContainer(s *identity.Settings, healthy block.Node) identity.Container {
-	c := identity.Container{
-		Program:   words("args", "--config", "/etc/authbridge/config.yaml"),
-		Startup:   startup(healthy),
-		Readiness: block.Map("readinessProbe", httpGet("/readyz", "bridge-health")),
-		Security:  proxySecurity(s),
-	}
+func bridgeContainer(s *identity.Settings, started block.Node) identity.Container {
+	c := identity.Container{Program: bridgeArgs, Startup: started, Readiness: ready, Security: proxySecurity(s)}
 	if s.SPIFFE.Enabled {
-		c.Env = podIdentity()
+		c.Env = podIdentity
 	}
 	return c
 }
@@ -148,18 +156,14 @@ func bridgeConfig(s *identity.Settings) block.Node {
 		block.Map("pipeline",
 			block.Map("inbound", bridgeInbound(s)),
 			block.Map("outbound", bridgeOutbound(s))),
-		block.Map("session",
-			block.Bool("enabled", true),
-			block.Plain("ttl", "30m"),
-			block.Int("max_events", 500),
-			block.Int("max_sessions", 100)),
-		block.Map("stats", address("address", "", bridgeStatsPort)),
+		bridgeSession,
+		bridgeStats,
 		block.If(s.AuthBridge.MTLS != "disabled", block.Map("mtls", block.Plain("mode", s.AuthBridge.MTLS))),
 		block.If(s.SPIFFE.Enabled, block.Map("spiffe",
 			literal("socket", "unix://"+s.SPIFFE.SocketPath),
 			block.Bool("mirror_files", true),
 			block.Plain("mirror_dir", "/opt"))),
-		block.Map("tls_bridge", block.Plain("mode", "disabled")))
+		tlsBridge)
 }
 
 // literal returns a string in which AuthBridge replaces nothing by a variable.
@@ -248,7 +252,7 @@ func spiffeID(key string, s *identity.Settings) block.Node {
 
 func bridgeInbound(s *identity.Settings) block.Node {
 	if !s.Inbound.Enabled || !s.Inbound.Validate {
-		return block.Plain("plugins", "[]")
+		return noPlugins
 	}
 
 	audience := block.Plain("audience_file", "/shared/client-id.txt")
@@ -289,7 +293,7 @@ func bridgePaths(s *identity.Settings) (paths []string) {
 
 func bridgeOutbound(s *identity.Settings) block.Node {
 	if !s.Outbound.TokenExchange {
-		return block.Plain("plugins", "[]")
+		return noPlugins
 	}
 
 	client := block.Map("identity",

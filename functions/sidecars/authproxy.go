@@ -88,7 +88,7 @@ func tokenVariables(s *identity.Settings, name string) (env []block.Node) {
 		audience = valueFrom(name, "configMapKeyRef", configMapName(s),
 			block.Plain("key", "EXPECTED_AUDIENCE"), block.Bool("optional", true))
 	case s.SPIFFE.Enabled:
-		env = podIdentity()
+		env = podIdentity
 		id := scalar.AppendEnvInner([]byte("spiffe://"), s.SPIFFE.TrustDomain)
 		audience = expanded(name, append(id, "/ns/$(POD_NAMESPACE)/sa/$(POD_SERVICE_ACCOUNT)"...))
 	default:

@@ -90,7 +90,7 @@ func registrationContainer(s *identity.Settings) identity.Container {
 			block.File("", script)),
 		Env:      env,
 		Startup:  startup(block.Map("exec", words("command", "/bin/sh", "-c", test))),
-		Security: helperSecurity(),
+		Security: helperSecurity,
 	}
 }
 

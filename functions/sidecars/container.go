@@ -125,10 +125,9 @@ func field(name, path string) block.Node {
 	return valueFrom(name, "fieldRef", block.Plain("fieldPath", path))
 }
 
-// podIdentity returns the variables with the pod's part of its SPIFFE ID.
-func podIdentity() []block.Node {
-	return []block.Node{field("POD_NAMESPACE", "metadata.namespace"),
-		field("POD_SERVICE_ACCOUNT", "spec.serviceAccountName")}
+// podIdentity are the variables with the pod's part of its SPIFFE ID.
+var podIdentity = []block.Node{
+	field("POD_NAMESPACE", "metadata.namespace"), field("POD_SERVICE_ACCOUNT", "spec.serviceAccountName"),
 }
 
 // startup returns a startup probe that asks every two seconds for five minutes. The next
@@ -170,11 +169,17 @@ func restricted(user int, more ...block.Node) block.Node {
 		})...)
 }
 
-func helperSecurity() block.Node {
-	return restricted(identity.HelperUID, block.Bool("readOnlyRootFilesystem", true))
-}
+var (
+	helperSecurity  = restricted(identity.HelperUID, block.Bool("readOnlyRootFilesystem", true))
+	defaultSecurity = restricted(identity.DefaultProxyUID)
+)
 
-func proxySecurity(s *identity.Settings) block.Node { return restricted(s.Outbound.ProxyUID) }
+func proxySecurity(s *identity.Settings) block.Node {
+	if s.Outbound.ProxyUID == identity.DefaultProxyUID {
+		return defaultSecurity
+	}
+	return restricted(s.Outbound.ProxyUID)
+}
 
 func runtimeDefault() block.Node {
 	return block.Map("seccompProfile", block.Plain("type", "RuntimeDefault"))

@@ -20,7 +20,7 @@ func spiffeHelper() identity.Sidecar {
 			return identity.Container{
 				Program:  words("args", "-config", "/etc/spiffe-helper/helper.conf"),
 				Startup:  startup(httpGet("/ready", "spiffe-health")),
-				Security: helperSecurity(),
+				Security: helperSecurity,
 			}
 		},
 		Mounts: func(s *identity.Settings) []identity.Mount {

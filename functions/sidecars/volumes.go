@@ -46,34 +46,49 @@ func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []stri
 			}
 		}
 	}
-	add := func(needed bool, name, kind string, source ...block.Node) {
-		if needed {
-			dst, names = block.AppendItem(dst, 0, block.Plain("name", name), block.Map(kind, source...)),
-				append(names, name)
-		}
-	}
-	memory := func(needed bool, name string) { // credentials go with the pod
-		add(needed, name, "emptyDir", block.Plain("medium", "Memory"), block.Plain("sizeLimit", "4Mi"))
+	add := func(name string, source block.Node) {
+		dst, names = block.AppendItem(dst, 0, block.Plain("name", name), source), append(names, name)
 	}
 
-	add(slices.Contains(mounted, ConfigVolume), ConfigVolume, "configMap", configMapName(s))
-	// The routes of the namespace, if its owners have some.
-	add(slices.Contains(mounted, routesVolume), routesVolume, "configMap",
-		block.Plain("name", "authproxy-routes"), block.Bool("optional", true))
-	add(slices.Contains(mounted, clientVolume), clientVolume, "secret",
-		block.Plain("secretName", string(scalar.AppendPlain(nil, s.AuthBridge.Secret))))
-	memory(needsShared(s) && !s.Declared.Volumes.Shared, sharedName(s))
-	memory(ownSVIDVolume(s) && !s.Declared.Volumes.SVID, identity.SVIDVolume)
-
-	host := s.SPIFFE.SocketVolume == "hostPath"
-	add(s.SPIFFE.Enabled && host, SocketVolume, "hostPath",
-		block.Text("path", path.Dir(s.SPIFFE.SocketPath)), block.Plain("type", "Directory"))
-	add(s.SPIFFE.Enabled && !host, SocketVolume, "csi", block.Plain("driver", "csi.spiffe.io"),
-		block.Bool("readOnly", true))
-	add(s.Trace.Enabled, TraceVolume, "configMap",
-		block.Plain("name", string(s.AppendName(nil, identity.TraceConfigMap))))
+	if slices.Contains(mounted, ConfigVolume) {
+		add(ConfigVolume, block.Map("configMap", configMapName(s)))
+	}
+	if slices.Contains(mounted, routesVolume) {
+		add(routesVolume, namespaceRoutes)
+	}
+	if slices.Contains(mounted, clientVolume) {
+		secret := string(scalar.AppendPlain(nil, s.AuthBridge.Secret))
+		add(clientVolume, block.Map("secret", block.Plain("secretName", secret)))
+	}
+	if needsShared(s) && !s.Declared.Volumes.Shared {
+		add(sharedName(s), inMemory)
+	}
+	if ownSVIDVolume(s) && !s.Declared.Volumes.SVID {
+		add(identity.SVIDVolume, inMemory)
+	}
+	switch {
+	case !s.SPIFFE.Enabled:
+	case s.SPIFFE.SocketVolume == "hostPath":
+		socket := path.Dir(s.SPIFFE.SocketPath)
+		add(SocketVolume, block.Map("hostPath", block.Text("path", socket), block.Plain("type", "Directory")))
+	default:
+		add(SocketVolume, spiffeCSI)
+	}
+	if s.Trace.Enabled {
+		name := string(s.AppendName(nil, identity.TraceConfigMap))
+		add(TraceVolume, block.Map("configMap", block.Plain("name", name)))
+	}
 	return dst, names
 }
+
+// What volumes of all workloads are.
+var (
+	// namespaceRoutes are the routes of the namespace, if its owners have some.
+	namespaceRoutes = block.Map("configMap", block.Plain("name", "authproxy-routes"), block.Bool("optional", true))
+	// inMemory is for credentials, which go with the pod.
+	inMemory  = block.Map("emptyDir", block.Plain("medium", "Memory"), block.Plain("sizeLimit", "4Mi"))
+	spiffeCSI = block.Map("csi", block.Plain("driver", "csi.spiffe.io"), block.Bool("readOnly", true))
+)
 
 func readOnly(volume, path string) identity.Mount {
 	return identity.Mount{Volume: volume, Path: path, ReadOnly: true}

@@ -83,32 +83,44 @@ func If(condition bool, n Node) Node {
 // Append appends the fields of a mapping, each at the given indentation.
 func Append(dst []byte, indent int, fields ...Node) []byte {
 	for i := range fields {
-		dst = fields[i].append(dst, indent)
+		dst = fields[i].append(dst, indent, false)
 	}
 	return dst
 }
 
 // AppendItem appends a mapping as an item of a list.
 func AppendItem(dst []byte, indent int, fields ...Node) []byte {
-	n := Map("", fields...)
-	return n.append(dst, indent)
+	first := true // whose line has the dash
+	for i := range fields {
+		if !fields[i].absent() {
+			dst = fields[i].append(dst, indent+2, first)
+			first = false
+		}
+	}
+	return dst
 }
 
-func (n *Node) append(dst []byte, indent int) []byte {
-	if n.kind == absent || (n.kind == mapping || n.kind == list) && len(n.nodes) == 0 {
+// absent reports whether a node is not written.
+func (n *Node) absent() bool {
+	return n.kind == absent || (n.kind == mapping || n.kind == list) && len(n.nodes) == 0
+}
+
+// append appends the node at an indentation, two less with a dash.
+func (n *Node) append(dst []byte, indent int, dash bool) []byte {
+	if n.absent() {
 		return dst
 	}
-	dst = pad(dst, indent)
-	switch {
-	case n.key != "":
+	if n.key == "" && n.kind == mapping {
+		return AppendItem(dst, indent, n.nodes...)
+	}
+	if dash {
+		dst = append(pad(dst, indent-2), "- "...)
+	} else {
+		dst = pad(dst, indent)
+	}
+	if n.key != "" {
 		dst = append(append(dst, n.key...), ':')
-	case n.kind == mapping: // its first field is on the line of the dash
-		start := len(dst)
-		dst = Append(dst, indent+2, n.nodes...)
-		dst = append(dst[:start], dst[start+indent:]...)
-		dst[start] = '-'
-		return dst
-	default:
+	} else {
 		dst = append(dst, '-')
 	}
 	switch n.kind {
