@@ -49,18 +49,16 @@ func (p Port) Annotation() string {
 func (s *Settings) ports() []Port {
 	ports := make([]Port, 0, 8)
 	for i := range s.Profile.Sidecars {
-		x := &s.Profile.Sidecars[i]
+		x, from := &s.Profile.Sidecars[i], len(ports)
 		if x.Ports == nil || !s.Components[i].Enabled {
 			continue
 		}
-		for _, p := range x.Ports(s) {
-			if p.Number <= 0 {
-				continue
-			}
-			p.prefix, p.Component = s.Prefix, x.Name
-			ports = append(ports, p)
+		ports = x.Ports(ports, s)
+		for j := from; j < len(ports); j++ {
+			ports[j].prefix, ports[j].Component = s.Prefix, x.Name
 		}
 	}
+	ports = slices.DeleteFunc(ports, func(p Port) bool { return p.Number <= 0 })
 	slices.SortStableFunc(ports, func(a, b Port) int { return min(1, len(a.Key)) - min(1, len(b.Key)) })
 	return ports
 }

@@ -27,10 +27,10 @@ type Sidecar struct {
 	// Mounts are those of the container, nil for none. A volume that a sidecar mounts
 	// is one of the pod.
 	Mounts func(s *Settings) []Mount
-	// Ports are the ports on which something listens because of the sidecar, nil for
+	// Ports appends the ports on which something listens because of the sidecar, nil for
 	// none. Nothing listens on a port whose number is 0. The container's ports, the
 	// clashes and the free ports follow from them.
-	Ports func(s *Settings) []Port
+	Ports func(dst []Port, s *Settings) []Port
 	// Files and Values are its part of the workload's ConfigMap, nil for none: the
 	// files of all sidecars come before the values of all.
 	Files, Values func(s *Settings) []block.Node

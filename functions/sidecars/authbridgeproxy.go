@@ -46,8 +46,8 @@ func authBridgeProxy() identity.Sidecar {
 			return bridgeContainer(s, healthy)
 		},
 		Mounts: bridgeMounts,
-		Ports: func(s *identity.Settings) []identity.Port {
-			return append(proxyPorts(s), bridgePorts()...)
+		Ports: func(dst []identity.Port, s *identity.Settings) []identity.Port {
+			return bridgePorts(proxyPorts(dst, s))
 		},
 		Files: func(s *identity.Settings) []block.Node { return []block.Node{bridgeConfig(s)} },
 	}
@@ -64,13 +64,15 @@ func bridgeEnvoy() identity.Sidecar {
 	x.Mounts = func(s *identity.Settings) []identity.Mount {
 		return append(bridgeMounts(s), readOnly(ConfigVolume, "/etc/envoy"))
 	}
-	x.Ports = func(s *identity.Settings) []identity.Port { return append(envoyPorts(s), bridgePorts()...) }
+	x.Ports = func(dst []identity.Port, s *identity.Settings) []identity.Port {
+		return bridgePorts(envoyPorts(dst, s))
+	}
 	x.Files = func(s *identity.Settings) []block.Node { return []block.Node{bridgeConfig(s), envoyConfig(s)} }
 	return x
 }
 
 // proxyPorts are those of the modes proxy-sidecar and lite.
-func proxyPorts(s *identity.Settings) (ports []identity.Port) {
+func proxyPorts(ports []identity.Port, s *identity.Settings) []identity.Port {
 	if s.Inbound.Enabled {
 		name := "reverse-proxy"
 		if slices.Contains(s.AuthBridge.Ports, s.Inbound.Port) { // the agent's container declares it
@@ -93,14 +95,13 @@ func proxyPorts(s *identity.Settings) (ports []identity.Port) {
 }
 
 // bridgePorts are those of each mode.
-func bridgePorts() []identity.Port {
-	return []identity.Port{
-		{Number: bridgeHealthPort, ContainerPort: "bridge-health", Name: "AuthBridge's health check",
+func bridgePorts(dst []identity.Port) []identity.Port {
+	return append(dst,
+		identity.Port{Number: bridgeHealthPort, ContainerPort: "bridge-health", Name: "AuthBridge's health check",
 			Field: "outbound"},
-		{Number: bridgeStatsPort, ContainerPort: "bridge-stats", Name: "AuthBridge's statistics",
+		identity.Port{Number: bridgeStatsPort, ContainerPort: "bridge-stats", Name: "AuthBridge's statistics",
 			Field: "outbound"},
-		{Number: bridgeSessionPort, Name: "AuthBridge's sessions", Field: "outbound"},
-	}
+		identity.Port{Number: bridgeSessionPort, Name: "AuthBridge's sessions", Field: "outbound"})
 }
 
 func bridgeMounts(s *identity.Settings) []identity.Mount {

@@ -24,12 +24,11 @@ func authProxy() identity.Sidecar {
 			return []identity.Mount{readOnly(ConfigVolume,
 				MountPath)}
 		},
-		Ports: func(s *identity.Settings) []identity.Port {
-			return []identity.Port{
-				{Number: s.Inbound.Port, ContainerPort: "auth-proxy", Name: AuthProxy,
+		Ports: func(dst []identity.Port, s *identity.Settings) []identity.Port {
+			return append(dst,
+				identity.Port{Number: s.Inbound.Port, ContainerPort: "auth-proxy", Name: AuthProxy,
 					Field: identity.ReversePort, Key: identity.InboundPort},
-				portOfAgent(s),
-			}
+				portOfAgent(s))
 		},
 		Values: func(s *identity.Settings) []block.Node {
 			return append(inboundValues(s),

@@ -37,7 +37,7 @@ func containerPorts(s *identity.Settings, x *identity.Sidecar) block.Node {
 	}
 
 	var ports []block.Node
-	for _, p := range x.Ports(s) {
+	for _, p := range x.Ports(make([]identity.Port, 0, 8), s) {
 		if p.ContainerPort != "" && p.Number > 0 {
 			ports = append(ports,
 				block.Map("", block.Plain("name", p.ContainerPort), block.Int("containerPort", p.Number)))

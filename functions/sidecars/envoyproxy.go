@@ -55,16 +55,16 @@ func envoyProxy() identity.Sidecar {
 	}
 }
 
-func envoyPorts(s *identity.Settings) []identity.Port {
+func envoyPorts(dst []identity.Port, s *identity.Settings) []identity.Port {
 	out, in := identity.Interception+"proxyPort", identity.Interception+"inboundProxyPort"
-	return []identity.Port{
-		{Number: s.Outbound.ProxyPort, ContainerPort: "envoy-outbound", Name: "Envoy's outbound listener",
+	return append(dst,
+		identity.Port{Number: s.Outbound.ProxyPort, ContainerPort: "envoy-outbound", Name: "Envoy's outbound listener",
 			Field: out, Key: identity.ProxyPort},
-		{Number: s.Outbound.InboundProxyPort, ContainerPort: "envoy-inbound",
+		identity.Port{Number: s.Outbound.InboundProxyPort, ContainerPort: "envoy-inbound",
 			Name: "Envoy's inbound listener", Field: in, Key: identity.InboundProxyPort},
-		{Number: envoyAdminPort, ContainerPort: "envoy-admin", Name: "Envoy's administration", Field: out},
-		{Number: extProcPort, ContainerPort: "ext-proc", Name: "the token processor beside Envoy", Field: out},
-	}
+		identity.Port{Number: envoyAdminPort, ContainerPort: "envoy-admin", Name: "Envoy's administration", Field: out},
+		identity.Port{Number: extProcPort, ContainerPort: "ext-proc", Name: "the token processor beside Envoy",
+			Field: out})
 }
 
 func envoyContainer(s *identity.Settings) identity.Container {

@@ -29,7 +29,7 @@ func TestPorts(t *testing.T) {
 				text := string(sidecars.AppendContainer(nil, &s, &x))
 				wanted := 0
 				if x.Ports != nil {
-					for _, p := range x.Ports(&s) {
+					for _, p := range x.Ports(nil, &s) {
 						if p.ContainerPort == "" || p.Number == 0 {
 							continue
 						}
