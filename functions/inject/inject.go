@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
@@ -36,6 +37,9 @@ type parts struct {
 	containerNames, volumeNames []string
 }
 
+// usualText is about as long as the containers of a workload.
+const usualText = 3 << 10
+
 // compose returns what the settings ask for.
 func (in *Injector) compose(s *identity.Settings) *parts {
 	p := &parts{}
@@ -43,6 +47,7 @@ func (in *Injector) compose(s *identity.Settings) *parts {
 		p.initContainers, p.containerNames = k.init, []string{skills.Container}
 	}
 	if s != nil {
+		p.initContainers = slices.Grow(p.initContainers, usualText)
 		for i := range s.Profile.Sidecars {
 			if x := &s.Profile.Sidecars[i]; s.Components[i].Enabled {
 				p.initContainers = sidecars.AppendContainer(p.initContainers, s, x)
