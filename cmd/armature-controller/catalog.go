@@ -89,7 +89,7 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, buildNamespa
 			}
 			guard.Login = &access.Login{Config: settings, Store: s}
 		}
-		cluster, err := console.NewCluster(cfg, console.ClusterOptions{Namespaces: o.Namespaces, BuildNamespace: buildNamespace, Log: o.Log})
+		cluster, err := console.NewCluster(cfg, console.ClusterOptions{Namespaces: o.Namespaces, BuildNamespace: isolatedRuns(buildNamespace, o.Namespaces), Log: o.Log})
 		if err != nil {
 			return err
 		}
@@ -98,6 +98,15 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, buildNamespa
 		tasks = append(tasks, cluster.Run, func(ctx context.Context) error { return server.Run(ctx, c.serve) })
 	}
 	return together(ctx, tasks)
+}
+
+// isolatedRuns is the namespace whose runs the console shows: unless it is named, the one that is made where
+// all namespaces are watched.
+func isolatedRuns(named string, watched []string) string {
+	if named == "" && len(watched) == 0 {
+		return "armature-builds"
+	}
+	return named
 }
 
 // together runs tasks until ctx ends or one of them does.

@@ -77,3 +77,16 @@ func TestGitDial(t *testing.T) {
 		t.Errorf("an allowed network: %v", err)
 	}
 }
+
+// The console shows the runs of the namespace that the kustomize bases make, whose catalog has no flag for it.
+func TestIsolatedRuns(t *testing.T) {
+	for _, c := range []struct {
+		named   string
+		watched []string
+		want    string
+	}{{"", nil, "armature-builds"}, {"other", nil, "other"}, {"", []string{"team1"}, ""}, {"other", []string{"team1"}, "other"}} {
+		if got := isolatedRuns(c.named, c.watched); got != c.want {
+			t.Errorf("%q, %v: %q, want %q", c.named, c.watched, got, c.want)
+		}
+	}
+}
