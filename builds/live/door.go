@@ -40,8 +40,9 @@ func doorTo(c *Client, b *api.AgentBuild, err error) (*Door, error) {
 		return nil, err
 	}
 	if c.Door == nil {
-		return nil, fmt.Errorf("%w\n  hint: the run is in the platform's namespace %s: name the console with --catalog-server or ARMATURE_CATALOG, which shows it to whoever may get agentbuilds/log in namespace %s, or ask for the right to read runs and logs of pods in %s",
-			err, namespace, b.Namespace, namespace)
+		return nil, fmt.Errorf("%w\n  hint: the run is in the platform's namespace %s: "+
+			"name the console with --catalog-server or ARMATURE_CATALOG, which shows it to whoever may get agentbuilds/log "+
+			"in namespace %s, or ask for the right to read runs and logs of pods in %s", err, namespace, b.Namespace, namespace)
 	}
 	return c.Door()
 }
@@ -82,7 +83,9 @@ func DoorPath(namespace, name string) string {
 }
 
 // log reads a container's log, through the door where it may not be read otherwise.
-func (c *Client) log(ctx context.Context, b *api.AgentBuild, pod, container string, options url.Values) (io.ReadCloser, error) {
+func (c *Client) log(
+	ctx context.Context, b *api.AgentBuild, pod, container string, options url.Values,
+) (io.ReadCloser, error) {
 	log, err := c.StepLog(ctx, c.Place(b), pod, container, options)
 	door, err := doorTo(c, b, err)
 	if err != nil || door == nil {
@@ -128,12 +131,15 @@ func (p *pieces) Read(into []byte) (int, error) {
 }
 
 // OpenLog reads the log of a container whose pod is of a run of the build; any other is NotFound.
-func (r *Reader) OpenLog(ctx context.Context, b *api.AgentBuild, pod, container string, options url.Values) (io.ReadCloser, error) {
+func (r *Reader) OpenLog(
+	ctx context.Context, b *api.AgentBuild, pod, container string, options url.Values,
+) (io.ReadCloser, error) {
 	leave, err := r.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found, err := r.Resource(taskRuns).Namespace(r.Place(b)).List(ctx, metav1.ListOptions{LabelSelector: selector(b, r.Place(b))})
+	of := metav1.ListOptions{LabelSelector: selector(b, r.Place(b))}
+	found, err := r.Resource(taskRuns).Namespace(r.Place(b)).List(ctx, of)
 	leave()
 	if err != nil {
 		return nil, fmt.Errorf("listing the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
@@ -142,8 +148,9 @@ func (r *Reader) OpenLog(ctx context.Context, b *api.AgentBuild, pod, container 
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), &list); err != nil {
 		return nil, fmt.Errorf("reading the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 	}
+	step := func(s tektonv1.StepState) bool { return s.Container == container }
 	if !slices.ContainsFunc(list.Items, func(t tektonv1.TaskRun) bool {
-		return isOf(&t, b) && t.Status.PodName == pod && slices.ContainsFunc(t.Status.Steps, func(s tektonv1.StepState) bool { return s.Container == container })
+		return isOf(&t, b) && t.Status.PodName == pod && slices.ContainsFunc(t.Status.Steps, step)
 	}) {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, pod)
 	}

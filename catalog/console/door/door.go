@@ -87,7 +87,8 @@ func (d *Door) answer(to func(w http.ResponseWriter, r *http.Request) error) htt
 			}
 			why = &refused{http.StatusServiceUnavailable, "the console cannot answer now"}
 			if apierrors.IsForbidden(err) {
-				why.text = "the console itself may not read runs in " + d.Runs.BuildNamespace + ": its page of rights says what is missing"
+				why.text = "the console itself may not read runs in " + d.Runs.BuildNamespace +
+					": its page of rights says what is missing"
 			}
 		}
 		if why.status == http.StatusServiceUnavailable || why.status == http.StatusTooManyRequests {
@@ -114,14 +115,16 @@ func (d *Door) enter(r *http.Request, parameters ...string) (*api.AgentBuild, us
 	if ok, err := MayLog(r.Context(), d.Access, who, d.Runs.Group, namespace, name); err != nil {
 		return nil, nil, err
 	} else if !ok {
-		return nil, nil, &refused{http.StatusForbidden, "you may not read the logs of this build: ask for the right to get agentbuilds/log in namespace " + namespace}
+		return nil, nil, &refused{http.StatusForbidden,
+			"you may not read the logs of this build: ask for the right to get agentbuilds/log in namespace " + namespace}
 	}
 	b, err := d.Build(r.Context(), namespace, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, nil, err
 	}
 	if err != nil || b.UID != types.UID(query.Get("uid")) {
-		return nil, nil, &refused{http.StatusNotFound, "there is no build of this name and UID: it was deleted, or created again"}
+		return nil, nil, &refused{http.StatusNotFound,
+			"there is no build of this name and UID: it was deleted, or created again"}
 	}
 	b.Status.PipelineRunNamespace = d.Runs.BuildNamespace
 	return b, who, nil
@@ -133,7 +136,8 @@ func (d *Door) run(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	run, err := live.Share(r.Context(), d.Runs, "run/"+string(b.UID), time.Second, func(ctx context.Context) (live.Run, error) { return d.Runs.Run(ctx, b) })
+	read := func(ctx context.Context) (live.Run, error) { return d.Runs.Run(ctx, b) }
+	run, err := live.Share(r.Context(), d.Runs, "run/"+string(b.UID), time.Second, read)
 	if err != nil {
 		return err
 	}
