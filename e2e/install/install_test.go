@@ -253,14 +253,14 @@ func TestKustomizeBases(t *testing.T) {
 	for mode, base := range map[string]string{"cluster": "isolated", "namespaced": "namespaced"} {
 		want := objects(t, program, "install", "--scope", mode, "--catalog", "--sources")
 		got := objects(t, kustomize, "build", "templates/install/"+base)
-		maps.Copy(got, objects(t, kustomize, "build", "templates/install/catalog/"+mode))
+		maps.Copy(got, objects(t, kustomize, "build", "templates/install/catalog/"+base))
 		maps.Copy(got, objects(t, kustomize, "build", "templates/install/sources/"+mode))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-install +kustomize):\n%s", mode, diff)
 		}
 
 		want = objects(t, program, "install", "--scope", mode, "--catalog", "--image", "registry.example:5000/platform/controller:v9")
-		got = objects(t, kustomize, "build", overlay(t, `resources: [BASE/`+base+`, BASE/catalog/`+mode+`]
+		got = objects(t, kustomize, "build", overlay(t, `resources: [BASE/`+base+`, BASE/catalog/`+base+`]
 images: [{name: ghcr.io/armature-dev/armature-controller, newName: registry.example:5000/platform/controller, newTag: v9}]
 `))
 		if diff := cmp.Diff(want, got); diff != "" {
