@@ -81,7 +81,7 @@ MEMORY := TestMemoryOf|TestHostileTenantMemory|TestHostileGitServersTakeNoMemory
 
 .PHONY: bounds
 bounds: controlplane ## Print how much memory hostile input takes, beside the limits of the containers
-	@set -o pipefail; ARMATURE_TEST_SERVERS=required $(GO) test -count=1 -v -run '^($(MEMORY))' ./builds/controller ./builds/gitremote ./catalog/... ./render/deliver/... \
+	@set -o pipefail; ARMATURE_TEST_SERVERS=required $(GO) test -count=1 -v -run '^($(MEMORY))' ./builds/controller ./builds/source/gitremote ./catalog/... ./render/deliver/... \
 		| grep -E '^(FAIL|--- FAIL|panic)|MiB'
 
 .PHONY: deps

@@ -98,11 +98,11 @@ func TestFunctionsApart(t *testing.T) {
 // clock or environment; of time, compose takes durations only, and commit is given it.
 func TestPureCores(t *testing.T) {
 	for of, bans := range map[string][]string{
-		"render":         {"os", "net", "net/http", "time", "math/rand/v2"},
-		"builds/compose": {"os", "net", "net/http", "math/rand/v2"},
-		"builds/recipe":  {"os", "net", "net/http", "math/rand/v2"},
-		"builds/tekton":  {"os", "net", "net/http", "math/rand/v2"},
-		"builds/commit":  {"os", "net", "net/http", "math/rand/v2"},
+		"render":                {"os", "net", "net/http", "time", "math/rand/v2"},
+		"builds/compose":        {"os", "net", "net/http", "math/rand/v2"},
+		"builds/compose/recipe": {"os", "net", "net/http", "math/rand/v2"},
+		"builds/compose/tekton": {"os", "net", "net/http", "math/rand/v2"},
+		"builds/source/commit":  {"os", "net", "net/http", "math/rand/v2"},
 	} {
 		out, err := exec.Command("go", "list", "-f", "{{range .Imports}}{{.}}\n{{end}}", "github.com/armature-dev/armature/"+of).Output()
 		if err != nil {

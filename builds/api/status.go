@@ -59,7 +59,7 @@ const (
 	ReasonRunDenied     = "PipelineRunDenied"
 	ReasonRunForeign    = "PipelineRunNotOurs"
 
-	// Why a step failed, as builds/cause reads it from what the step printed last.
+	// Why a step failed, as builds/failure/cause reads it from what the step printed last.
 	ReasonBaseImageNotFound    = "BaseImageNotFound"
 	ReasonBuilderUnavailable   = "BuilderUnavailable"
 	ReasonBuildpacksFailed     = "BuildpacksFailed"

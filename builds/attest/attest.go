@@ -21,8 +21,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/recipe"
-	"github.com/armature-dev/armature/builds/tekton"
+	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/deliver/sign"

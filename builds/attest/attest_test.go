@@ -17,7 +17,7 @@ import (
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/templates"

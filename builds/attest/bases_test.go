@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
-	"github.com/armature-dev/armature/builds/bases"
+	"github.com/armature-dev/armature/builds/registry/bases"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/bases"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/registry/bases"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/gitrepo"

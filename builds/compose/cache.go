@@ -4,7 +4,7 @@ import (
 	"cmp"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/compose/recipe"
 )
 
 // maxCacheTag leaves room for a platform or a builder in the 128 characters of a tag.

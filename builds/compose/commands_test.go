@@ -9,7 +9,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/compose/recipe"
 )
 
 // Tekton adds an init container to a pod for scripts, and one for working directories in

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 

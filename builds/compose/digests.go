@@ -8,8 +8,8 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
-	"github.com/armature-dev/armature/builds/recipe"
-	"github.com/armature-dev/armature/builds/tekton"
+	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/tekton"
 )
 
 // Material is a ConfigMap that a run of an attested template was composed from.

@@ -16,9 +16,9 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/manifest"
-	"github.com/armature-dev/armature/builds/recipe"
-	"github.com/armature-dev/armature/builds/tree"
+	"github.com/armature-dev/armature/builds/compose/manifest"
+	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/source/tree"
 )
 
 // pipelineRun plays a run: volumes are folders, and containers are run one by one by

@@ -6,8 +6,8 @@ import (
 	"testing/fstest"
 
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/recipe"
-	"github.com/armature-dev/armature/builds/tekton"
+	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/manifest"
-	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/compose/manifest"
+	"github.com/armature-dev/armature/builds/compose/recipe"
 )
 
 var update = flag.Bool("update", false, "write the expected parts of testdata/*.txtar")

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/recipe"
-	"github.com/armature-dev/armature/builds/tekton"
+	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/tekton"
 )
 
 // What a build takes of its template and steps, and the hashes that say whether it changed.

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/recipe"
-	"github.com/armature-dev/armature/builds/tekton"
+	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/functions/krm"
 )
 

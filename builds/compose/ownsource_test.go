@@ -11,7 +11,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/compose/recipe"
 )
 
 // In the modes that test, no container that runs code of the repository mounts the volume

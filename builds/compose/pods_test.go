@@ -14,8 +14,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/manifest"
-	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/compose/manifest"
+	"github.com/armature-dev/armature/builds/compose/recipe"
 )
 
 // pods lists the tasks of a pipeline, each with its steps.

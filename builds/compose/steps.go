@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/functions/krm"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/armature-dev/armature/builds/library"
+	"github.com/armature-dev/armature/builds/controller/library"
 )
 
 // down is a cache that cannot be read.

@@ -11,10 +11,10 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/builds/failure"
-	"github.com/armature-dev/armature/builds/findings"
-	"github.com/armature-dev/armature/builds/git"
-	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/failure/findings"
+	"github.com/armature-dev/armature/builds/source/git"
 )
 
 // ending is how a run ended, according to its TaskRuns and pods.

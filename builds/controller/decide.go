@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/queue"
-	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/controller/queue"
+	"github.com/armature-dev/armature/builds/controller/runs"
 )
 
 // order is what is to be done about a build, decided from what was seen alone. What comes

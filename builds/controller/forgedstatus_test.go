@@ -15,7 +15,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 

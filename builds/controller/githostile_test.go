@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/source/gitremote"
 )
 
 // A Git server that accepts and never answers delays the builds of its namespace,

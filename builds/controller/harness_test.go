@@ -29,9 +29,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/buildtest"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/builds/controller/buildtest"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/process"

@@ -23,7 +23,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
-	"github.com/armature-dev/armature/builds/turns"
+	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 

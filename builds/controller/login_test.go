@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 

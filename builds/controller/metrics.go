@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/queue"
-	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/controller/queue"
+	"github.com/armature-dev/armature/builds/controller/runs"
 )
 
 // metrics that the controller adds to those of controller-runtime, which count

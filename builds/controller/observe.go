@@ -13,12 +13,12 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/controller/library"
+	"github.com/armature-dev/armature/builds/controller/queue"
+	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/failure"
-	"github.com/armature-dev/armature/builds/library"
-	"github.com/armature-dev/armature/builds/queue"
-	"github.com/armature-dev/armature/builds/recipe"
-	"github.com/armature-dev/armature/builds/runs"
-	"github.com/armature-dev/armature/builds/turns"
 )
 
 // seen is everything that a decision about one build looks at.

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/attester"
-	"github.com/armature-dev/armature/builds/runs"
-	"github.com/armature-dev/armature/builds/turns"
+	"github.com/armature-dev/armature/builds/attest/attester"
+	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/functions/krm"
 )
 

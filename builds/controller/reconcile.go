@@ -17,10 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/attester"
-	"github.com/armature-dev/armature/builds/queue"
-	"github.com/armature-dev/armature/builds/runs"
-	"github.com/armature-dev/armature/builds/turns"
+	"github.com/armature-dev/armature/builds/attest/attester"
+	"github.com/armature-dev/armature/builds/controller/queue"
+	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/builds/controller/turns"
 )
 
 // Reconciler brings AgentBuilds and their runs together. Each of its steps has what it

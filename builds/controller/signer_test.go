@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/attester"
+	"github.com/armature-dev/armature/builds/attest/attester"
 	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/deliver/sign/signtest"
 )

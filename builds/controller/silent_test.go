@@ -13,7 +13,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 )
 
 // Namespaces whose Git servers take a question and never answer do not hold up the write-backs of

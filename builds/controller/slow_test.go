@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/compose/recipe"
 )
 
 // A ConfigMap that the API server does not hand out delays its own builds, though

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/cause"
-	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/builds/failure/cause"
 	"github.com/armature-dev/armature/functions/krm"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/cause"
+	"github.com/armature-dev/armature/builds/failure/cause"
 )
 
 // The lifecycle of buildpacks writes in colours, which hide nothing and are not kept; what

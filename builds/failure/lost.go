@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/controller/runs"
 )
 
 // Tekton does not notice each pod that it loses: a pod that the kubelet evicts has

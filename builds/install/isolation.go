@@ -7,7 +7,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/armature-dev/armature/builds/turns"
+	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/render/deliver/isolation"
 )
 

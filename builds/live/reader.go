@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/controller/runs"
 )
 
 // Reader reads what pages show. Who asks for the same within a moment shares one answer, so

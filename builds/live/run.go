@@ -19,9 +19,9 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/graph"
-	"github.com/armature-dev/armature/builds/recipe"
-	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/builds/live/graph"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 

@@ -25,8 +25,8 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/armature-dev/armature/builds/cause"
-	"github.com/armature-dev/armature/builds/relay"
+	"github.com/armature-dev/armature/builds/failure/cause"
+	"github.com/armature-dev/armature/builds/local/relay"
 )
 
 // Bounds of the output of a step, in bytes, and how many last lines of each stream an error has.

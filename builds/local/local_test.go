@@ -34,7 +34,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/manifest"
+	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/e2e/programs"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/tektoncd/pipeline/pkg/container"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/armature-dev/armature/builds/findings"
+	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/krm"
 )
 

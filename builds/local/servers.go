@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 
-	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/controller/runs"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 

@@ -19,7 +19,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/turns"
+	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )

@@ -24,8 +24,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/report/comment"
+	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/process/managers"

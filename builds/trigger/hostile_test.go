@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/gitremote"
-	"github.com/armature-dev/armature/builds/webhook"
+	"github.com/armature-dev/armature/builds/source/gitremote"
+	"github.com/armature-dev/armature/builds/trigger/webhook"
 	"github.com/armature-dev/armature/render/deliver/forge"
 )
 

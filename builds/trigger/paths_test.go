@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/source/gitremote"
 )
 
 const commitOlder = "fedcba9876543210fedcba9876543210fedcba98"

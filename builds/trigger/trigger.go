@@ -26,9 +26,9 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/report"
-	"github.com/armature-dev/armature/builds/webhook"
+	"github.com/armature-dev/armature/builds/source/gitremote"
+	"github.com/armature-dev/armature/builds/trigger/webhook"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/render/deliver/forge"
 )

@@ -27,7 +27,7 @@ import (
 
 	buildapi "github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
-	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"

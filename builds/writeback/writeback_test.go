@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/armature-dev/armature/builds/attest"
-	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/multi"

@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/chain"
-	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/builds/live"
-	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/live/chain"
+	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/catalog/console/door"
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"

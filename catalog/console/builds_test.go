@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/manifest"
+	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/store"
 )

@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	updates "github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/builds/live"
+	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"

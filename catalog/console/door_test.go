@@ -26,8 +26,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/live"
-	"github.com/armature-dev/armature/builds/manifest"
 	catalogclient "github.com/armature-dev/armature/catalog/client"
 	"github.com/armature-dev/armature/functions/api/keys"
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/armature-dev/armature/builds/attester"
+	"github.com/armature-dev/armature/builds/attest/attester"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/armature-dev/armature/builds/bases"
+	"github.com/armature-dev/armature/builds/registry/bases"
 )
 
 // basesCommand is what the last container of buildkit-build-step runs.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/armature-dev/armature/builds/relay"
+	"github.com/armature-dev/armature/builds/local/relay"
 )
 
 // forwardCommand passes connections on, for builds on a machine whose BuildKit has a loopback

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/source/gitremote"
 )
 
 // A call that cannot work is refused before anything is asked of a cluster.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/armature-dev/armature/builds/layout"
+	"github.com/armature-dev/armature/builds/registry/layout"
 )
 
 // pushCommand is what push-step runs. It is in this program because its image is

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/render/deliver/flux/controller"
 	"github.com/armature-dev/armature/render/process"
 )

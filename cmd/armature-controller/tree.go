@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/armature-dev/armature/builds/tree"
+	"github.com/armature-dev/armature/builds/source/tree"
 )
 
 // packCommand is what pack-source-step runs.

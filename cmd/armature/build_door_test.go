@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/buildtest"
+	"github.com/armature-dev/armature/builds/controller/buildtest"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 

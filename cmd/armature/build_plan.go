@@ -6,11 +6,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/findings"
-	"github.com/armature-dev/armature/builds/graph"
+	"github.com/armature-dev/armature/builds/compose/manifest"
+	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/builds/install"
-	"github.com/armature-dev/armature/builds/manifest"
-	"github.com/armature-dev/armature/builds/pins"
+	"github.com/armature-dev/armature/builds/live/graph"
+	"github.com/armature-dev/armature/builds/registry/pins"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/templates"
 )

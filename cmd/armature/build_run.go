@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/live"
-	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/cmd/internal/localbuild"
 	"github.com/armature-dev/armature/functions/krm"

@@ -27,10 +27,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/buildtest"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/graph"
-	"github.com/armature-dev/armature/builds/manifest"
+	"github.com/armature-dev/armature/builds/compose/manifest"
+	"github.com/armature-dev/armature/builds/controller/buildtest"
+	"github.com/armature-dev/armature/builds/live/graph"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/page"

@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/buildtest"
-	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	"github.com/armature-dev/armature/builds/controller/buildtest"
+	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/page"
 )

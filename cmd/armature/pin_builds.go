@@ -16,8 +16,8 @@ import (
 
 	buildapi "github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
-	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api"

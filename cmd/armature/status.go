@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/armature-dev/armature/builds/chain"
+	"github.com/armature-dev/armature/builds/live/chain"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/render/deliver/status"
 )

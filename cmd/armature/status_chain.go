@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	buildapi "github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/chain"
-	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	"github.com/armature-dev/armature/builds/live/chain"
+	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/render/deliver/status"
 )
 

@@ -72,7 +72,7 @@ func TestOutputs(t *testing.T) {
 				commands(t, name, m[2], used)
 			case "mermaid":
 				if name != "docs/builds.md" {
-					t.Errorf("%s has a drawing that no test compares, as builds/graph does that of docs/builds.md", name)
+					t.Errorf("%s has a drawing that no test compares, as builds/live/graph does that of docs/builds.md", name)
 				}
 			case "yaml", "python", "dockerfile":
 			default:

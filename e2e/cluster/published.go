@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 
-	"github.com/armature-dev/armature/builds/relay"
+	"github.com/armature-dev/armature/builds/local/relay"
 )
 
 // published are the servers that can be reached from the machine's own network too,

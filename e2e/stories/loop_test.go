@@ -28,7 +28,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
-	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/e2e/cluster"
 	"github.com/armature-dev/armature/e2e/gitea"
 )

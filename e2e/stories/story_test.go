@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/buildtest"
+	"github.com/armature-dev/armature/builds/controller/buildtest"
 	"github.com/armature-dev/armature/e2e/cluster"
 	"github.com/armature-dev/armature/functions/api/keys"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"github.com/armature-dev/armature/builds/findings"
+	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/krm"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 
-	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/render/deliver/gitrun"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/local"
-	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/local"
-	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"

@@ -14,7 +14,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/manifest"
+	"github.com/armature-dev/armature/builds/compose/manifest"
 )
 
 // Run makes what Tekton and a kubelet leave of a build: its run, in which the tasks before one

@@ -1,0 +1,229 @@
+// Package attester attests what a run of an attested mode has built. Such a run that
+// succeeded is not the end: the attester looks at all that the run left, asks the registry
+// what is under the image's name, signs the image, its bill of materials and its
+// provenance as the platform, and only then is the build Ready. Registries are strangers
+// like Git servers, so that this happens in a queue of its own, and no reconcile waits for
+// it.
+//
+// Nothing is remembered between the end of a run and status.attestation. A controller that
+// is killed in between begins again: what is there already stays, and the same run has
+// the same statement and the same signature, which an ECDSA key at hand makes again and
+// which is kept with the run for others.
+package attester
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attest"
+	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/builds/controller/turns"
+	"github.com/armature-dev/armature/builds/registry"
+	"github.com/armature-dev/armature/builds/source/gitremote"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+// Options say who attests.
+type Options struct {
+	// Key names the Secret in the controller's namespace with the key that attests, as
+	// cosign makes it, or a key of a KMS, such as awskms:///alias/attest, whose program is on
+	// the PATH (sign.KMSProgram). Empty means the Secret armature-attest-key.
+	Key string
+	// Keyless makes the identity of the controller attest instead of a key; nil leaves it
+	// at Key.
+	Keyless *Keyless
+	// SummaryPolicy names the ConfigMap in the controller's namespace with the VerifyPolicy
+	// by which attested images get a verification summary; empty means that none does.
+	SummaryPolicy string
+}
+
+// Keyless is how the controller signs by the identity of its workload. All fields are
+// required.
+type Keyless struct {
+	// Token is a file with an OpenID token for the audience sigstore. It is read for each
+	// run, and may be replaced at any time.
+	Token string
+	// TrustedRoot is a file with a trusted root of Sigstore in JSON, which vouches for the
+	// authorities at Fulcio and Timestamps. It is read for each run.
+	TrustedRoot string
+	// Fulcio issues certificates to the identity, and Timestamps (RFC 3161) says that a
+	// signature was made while its certificate was valid. They are URLs.
+	Fulcio, Timestamps string
+}
+
+// DefaultKey is the Secret whose key attests, where Options name none.
+const DefaultKey = "armature-attest-key"
+
+const (
+	// timeout bounds one attempt: three or four signatures of an image, as many for
+	// each of its platforms, and the reading around them. What an attempt has attached, the
+	// next one finds.
+	timeout = 3 * time.Minute
+	// most and mostOfOne bound the attempts at once: of all, and of one
+	// namespace. One with a bill of materials of maxSBOM takes about 100 MiB of memory.
+	most, mostOfOne = 6, 2
+)
+
+// Attester attests runs.
+type Attester struct {
+	options   Options
+	namespace string // of the controller
+	plainHTTP []string
+	live      client.Reader // of the API server
+	runs      *runs.Store
+	transport http.RoundTripper // to registries
+	questions turns.Questions[api.Attestation]
+	kms       atomic.Pointer[sign.KMSKey] // nil until it signs, and after it failed
+}
+
+// New gives an attester that works until ctx ends, and calls wake with each build whose
+// attempt has ended. plainHTTP are hosts of registries that are asked without TLS.
+func New(ctx context.Context, o Options, namespace string, plainHTTP []string, store *runs.Store, dial gitremote.Dial, wake func(types.NamespacedName)) *Attester {
+	o.Key = cmp.Or(o.Key, DefaultKey)
+	return &Attester{options: o, namespace: namespace, plainHTTP: plainHTTP, live: store.Live, runs: store, transport: oci.TransportTo(dial),
+		questions: turns.Questions[api.Attestation]{Wake: wake, Timeout: timeout, Most: most, MostOfOne: mostOfOne, Over: ctx}}
+}
+
+// Forget a build that is gone.
+func (a *Attester) Forget(build types.NamespacedName) { a.questions.Forget(build) }
+
+// Ready looks before a run whether it could be attested. The problem is that the
+// platform has not given the key for it.
+func (a *Attester) Ready(ctx context.Context, build *api.AgentBuild) (problem *krm.Finding, err error) {
+	_, problem, err = a.signer(ctx, build)
+	return problem, err
+}
+
+// Attest a run that succeeded, or look what came of it. A *krm.Finding is final for this
+// run; a *turns.NotYet is not.
+func (a *Attester) Attest(build *api.AgentBuild, run *runs.Run) (api.Attestation, error) {
+	key, uid := client.ObjectKeyFromObject(build), build.UID
+	runKey, runUID := client.ObjectKeyFromObject(run), run.UID // what a question that waits keeps is small
+	return a.questions.Get(key, string(runUID), false, func(ctx context.Context) (api.Attestation, error) {
+		return a.attempt(ctx, key, uid, runKey, runUID)
+	})
+}
+
+// attempt to attest a run: gather, check, sign. A *krm.Finding is final for this run;
+// every other error may pass.
+func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build types.UID, run types.NamespacedName, uid types.UID) (api.Attestation, error) {
+	var none api.Attestation
+	observed, err := a.observe(ctx, key, build, run, uid)
+	if err != nil {
+		return none, err
+	}
+	built, err := attest.Check(*observed)
+	if err != nil {
+		return none, err
+	}
+	to, problem, err := a.signer(ctx, observed.Build)
+	if err != nil {
+		return none, err
+	}
+	if problem != nil {
+		return none, errors.New(problem.Error()) // the platform can still give one
+	}
+	if to.Keychain, err = registry.Login(ctx, a.live, observed.Build); err != nil {
+		return none, err
+	}
+	to.Transport, to.Keep = a.transport, a.keepOn(observed.Run)
+	policy, err := a.summaryPolicy(ctx, to)
+	if err != nil {
+		return none, err
+	}
+	pushed, err := findImages(ctx, observed.Build, built, access{keychain: to.Keychain, transport: to.Transport, plainHTTP: a.plainHTTP})
+	if err != nil {
+		return none, err
+	}
+	return a.sign(ctx, pushed, uid, to, policy)
+}
+
+// sign what a run pushed, and judge it by the policy, which may be nil.
+func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.Signer, policy *sign.Policy) (api.Attestation, error) {
+	var none api.Attestation
+	for _, b := range p.built.Bills { // all of them are right before anything is signed
+		if _, err := p.readBill(ctx, b); err != nil {
+			return none, err
+		}
+	}
+	session, err := a.open(ctx, to)
+	if err != nil {
+		return none, a.signingFault(ctx, p.build, p.artifact, err)
+	}
+	out := api.Attestation{RunUID: run, Image: p.built.Image + "@" + p.built.Digest, BuilderID: p.built.Provenance.RunDetails.Builder.ID, Level: p.built.Level}
+	bills := map[string]string{} // digests of documents by that of the image
+	for _, b := range p.built.Bills {
+		read, err := p.readBill(ctx, b)
+		if err != nil {
+			return none, err
+		}
+		if out.SBOM, err = session.Attest(ctx, read.of, read.kind, read.document); err != nil {
+			return none, a.signingFault(ctx, p.build, p.artifact, err)
+		}
+		bills[read.of.DigestStr()] = b.Digest
+	}
+	for _, image := range p.images() { // the whole image is the last one
+		if out.Signature, err = session.Sign(ctx, image); err != nil {
+			return none, a.signingFault(ctx, p.build, p.artifact, err)
+		}
+		if out.Provenance, err = session.Attest(ctx, image, sign.PredicateType, p.built.Provenance); err != nil {
+			return none, a.signingFault(ctx, p.build, p.artifact, err)
+		}
+		if tested := p.built.TestResult(image.DigestStr()); tested != nil {
+			if _, err := session.Attest(ctx, image, sign.TestResultType, tested); err != nil {
+				return none, a.signingFault(ctx, p.build, p.artifact, err)
+			}
+		}
+	}
+	if out.Policy, err = a.summarize(ctx, p, session, policy); err != nil {
+		return none, err
+	}
+	by, err := session.By(ctx)
+	if err != nil {
+		return none, a.signingFault(ctx, p.build, p.artifact, err)
+	}
+	out.Signer = &api.AttestationSigner{PublicKey: by.PublicKey, Identity: by.Identity, Issuer: by.Issuer}
+	if err := describe(&out, p.built, bills); err != nil {
+		return none, err
+	}
+	return out, nil
+}
+
+// describe adds to an attestation what was attested. bills are the digests of the bills of
+// materials by those of the images that they describe.
+func describe(out *api.Attestation, built *attest.Built, bills map[string]string) error {
+	text, err := json.Marshal(built.Provenance)
+	if err != nil {
+		return fmt.Errorf("marshalling a provenance: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	out.ProvenanceDigest = "sha256:" + hex.EncodeToString(sum[:])
+	for _, t := range built.Tests {
+		out.Tests = append(out.Tests, api.TestVerdict{Step: t.Step, Digest: t.Of, Result: t.Verdict})
+	}
+	for _, p := range built.Platforms {
+		out.Platforms = append(out.Platforms, api.PlatformAttestation{Platform: p.Platform, Digest: p.Digest, SBOMDigest: bills[p.Digest]})
+	}
+	if len(bills) != 1 { // each platform has its own
+		out.SBOM = ""
+		return nil
+	}
+	for _, digest := range bills {
+		out.SBOMDigest = digest
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package attester
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/source/git"
+	"github.com/armature-dev/armature/builds/source/gitremote"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+// A platform may name a VerifyPolicy. Once an image is attested, the controller judges it
+// by that policy as a consumer would, by what the registry has, and attaches a verification
+// summary (VSA) to an image that is accepted. Consumers then need to know the controller's
+// key and the policy's digest, and neither builders nor sources.
+//
+// The policy is read before anything is signed, so that an invalid policy is reported
+// first. An image that the policy refuses stays attested: its provenance is still true.
+
+// policyFile of the policy's ConfigMap has the VerifyPolicy; the other keys are the files
+// that it names.
+const policyFile = "policy.yaml"
+
+// maxRefusal is how much status keeps of why an image is refused, in bytes.
+const maxRefusal = 1024
+
+// summaryPolicy reads the platform's policy; nil if there is none. An error is temporary:
+// the platform can still write a policy.
+func (a *Attester) summaryPolicy(ctx context.Context, to sign.Signer) (*sign.Policy, error) {
+	if a.options.SummaryPolicy == "" {
+		return nil, nil
+	}
+	key := types.NamespacedName{Namespace: a.namespace, Name: a.options.SummaryPolicy}
+	fail := func(err error) (*sign.Policy, error) {
+		return nil, fmt.Errorf("the policy for summaries, ConfigMap %s: %w", key, err)
+	}
+	files, err := git.ReadFiles(ctx, a.live, key)
+	if err != nil {
+		return fail(err)
+	}
+	text, ok := files[policyFile]
+	if !ok {
+		return fail(fmt.Errorf("it has no key %s with a VerifyPolicy", policyFile))
+	}
+	p, err := sign.ParsePolicy(text, files)
+	if err != nil {
+		return fail(err)
+	}
+	if p.Name == "" {
+		return fail(errors.New("a summary names the policy: give it a metadata.name"))
+	}
+	p.Keychain, p.PlainHTTP, p.Transport = to.Keychain, to.PlainHTTP, to.Transport
+	return &p, nil
+}
+
+// summarize judges what was attested by the policy, and attaches a summary to each image
+// that it accepts. The first refusal ends it; nil: there is no policy.
+func (a *Attester) summarize(ctx context.Context, p *pushed, session *sign.Session, policy *sign.Policy) (verdict *api.PolicyVerdict, err error) {
+	if policy == nil {
+		return nil, nil
+	}
+	for _, image := range p.images() {
+		if verdict, err = a.judge(ctx, p, session, image, policy); err != nil || verdict.Refusal != "" {
+			return verdict, err
+		}
+	}
+	return verdict, nil
+}
+
+func (a *Attester) judge(ctx context.Context, p *pushed, session *sign.Session, image name.Digest, policy *sign.Policy) (*api.PolicyVerdict, error) {
+	out := &api.PolicyVerdict{Policy: a.namespace + "/" + a.options.SummaryPolicy, PolicyDigest: policy.Digest}
+	verified, err := sign.Verify(ctx, image, *policy)
+	if err != nil {
+		if mayPass(ctx, err) {
+			return nil, registryFault(p.build, image, err)
+		}
+		out.Refusal = refusalText(err)
+		return out, nil
+	}
+	summary, err := sign.NewSummary(verified, *policy)
+	if err != nil {
+		return nil, fmt.Errorf("the policy for summaries, ConfigMap %s: %w", out.Policy, err)
+	}
+	if out.Summary, err = session.Attest(ctx, image, sign.SummaryType, summary); err != nil {
+		return nil, a.signingFault(ctx, p.build, image, err)
+	}
+	return out, nil
+}
+
+// refusalText is for status. What a registry says is left out: the tenant chose the server.
+func refusalText(err error) string {
+	text := krm.Plain(err.Error())
+	if answer := (*transport.Error)(nil); errors.As(err, &answer) {
+		text = fmt.Sprintf("something that is attached to it leads nowhere: the registry answers %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+	}
+	return strings.ToValidUTF8(text[:min(len(text), maxRefusal)], "")
+}
+
+// mayPass reports whether a verdict is missing because a registry did not answer. An answer
+// that something does not exist is a verdict: a user who may push can attach references that
+// lead nowhere.
+func mayPass(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, gitremote.ErrForbiddenAddress) {
+		return true
+	}
+	if answer := (*transport.Error)(nil); errors.As(err, &answer) {
+		switch answer.StatusCode {
+		case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+			return true
+		}
+		return answer.StatusCode >= http.StatusInternalServerError
+	}
+	var broken net.Error
+	return errors.As(err, &broken)
+}

@@ -1,0 +1,143 @@
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/failure/findings"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// TestKind is the kind of the files that `armature build test` reads, of keys.V1alpha1.
+const TestKind = "BuildTest"
+
+// Test is a step or a build that runs on this machine, and what is expected of it.
+type Test struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              TestSpec `json:"spec"`
+
+	// Place of the test, and Build that runs for it.
+	Place krm.Place `json:"-"`
+	Build Build     `json:"-"`
+}
+
+// TestSpec has either a step or a build.
+type TestSpec struct {
+	// Step is the name of a step ConfigMap, which runs alone.
+	Step string `json:"step,omitempty"`
+	// Parameters of the step, by name.
+	Parameters map[string]string `json:"parameters,omitempty"`
+	// Build is the spec of an AgentBuild, whose source and buildOutput may be left out.
+	Build map[string]any `json:"build,omitempty"`
+	// Source is a folder, relative to the file: what the step finds in its workspace, or
+	// what the build clones. Default: nothing.
+	Source string `json:"source,omitempty"`
+	// Secrets by name: folders, relative to the file, with a file for each key.
+	Secrets map[string]string `json:"secrets,omitempty"`
+	// Expect is what has to come of it.
+	Expect Expectation `json:"expect"`
+}
+
+// Expectation of a test.
+type Expectation struct {
+	// Result is Succeeded (the default) or Failed.
+	Result string `json:"result,omitempty"`
+	// Results of the step by name; those of a build by TASK.NAME.
+	Results map[string]string `json:"results,omitempty"`
+	// Logs are parts of what steps write, each of one line.
+	Logs []string `json:"logs,omitempty"`
+}
+
+// Tests reads the tests of a file; other documents are passed over. A file without any is an
+// error.
+func Tests(file string, data []byte, group string) ([]Test, error) {
+	docs, err := split(file, data)
+	if err != nil {
+		return nil, err
+	}
+	var out []Test
+	var problems []error
+	for _, d := range docs {
+		if d.kind.Kind != TestKind {
+			continue
+		}
+		test, err := readTest(d, group)
+		out, problems = append(out, test), append(problems, err)
+	}
+	if len(out) == 0 {
+		return nil, krm.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no "+TestKind, "use a file with kind: "+TestKind)
+	}
+	return out, findings.Join(problems...)
+}
+
+func readTest(d document, group string) (t Test, err error) {
+	bad := func(field, message, hint string) (Test, error) {
+		return t, d.at(field).Fault(api.ReasonInvalidBuild, message, hint)
+	}
+	if d.kind.APIVersion != keys.V1alpha1 {
+		return bad("apiVersion", fmt.Sprintf("is %q", d.kind.APIVersion), "use "+keys.V1alpha1)
+	}
+	if err := d.doubled(); err != nil {
+		return t, err
+	}
+	if err := yaml.UnmarshalStrict(d.text, &t); err != nil {
+		return bad("", strings.ReplaceAll(err.Error(), "\n", " "), "see `armature build test --help`")
+	}
+	t.Place = d.at("")
+	spec := &t.Spec
+	switch {
+	case t.Name == "":
+		return bad("metadata.name", "is missing", "name the test")
+	case (spec.Step == "") == (spec.Build == nil):
+		return bad("spec", "needs either step or build", "set one of the two")
+	case spec.Build != nil && spec.Parameters != nil:
+		return bad("spec.parameters", "is of a step", "set spec.build.pipeline.parameters")
+	case !slices.Contains([]string{"", "Succeeded", "Failed"}, spec.Expect.Result):
+		return bad("spec.expect.result", fmt.Sprintf("is %q", spec.Expect.Result), "use Succeeded or Failed")
+	}
+	spec.Expect.Result = cmp.Or(spec.Expect.Result, "Succeeded")
+	for _, folder := range append(slices.Collect(maps.Values(spec.Secrets)), spec.Source) {
+		if filepath.IsAbs(folder) {
+			return bad("spec", fmt.Sprintf("the folder %q is absolute", folder), "name it relative to the file")
+		}
+	}
+	of := spec.Build
+	if spec.Step != "" {
+		parameters := []any{}
+		for _, name := range slices.Sorted(maps.Keys(spec.Parameters)) {
+			parameters = append(parameters, map[string]any{"name": name, "value": spec.Parameters[name]})
+		}
+		of = map[string]any{"mode": "custom", "pipeline": map[string]any{
+			"steps": []any{map[string]any{"name": "step", "configMap": spec.Step}}, "parameters": parameters}}
+	}
+	// What a test leaves out, which nothing reads.
+	for field, value := range map[string]any{
+		"source":      map[string]any{"sourceRepository": "https://git.invalid/source.git", "sourceRevision": "main"},
+		"buildOutput": map[string]any{"imageRegistry": "registry.invalid", "image": "test", "imageTag": "test"},
+	} {
+		if of[field] == nil {
+			of[field] = value
+		}
+	}
+	text, err := yaml.Marshal(map[string]any{"apiVersion": api.GroupVersion(group).String(), "kind": api.Kind,
+		"metadata": map[string]any{"name": t.Name, "namespace": cmp.Or(t.Namespace, "default")}, "spec": of})
+	if err != nil {
+		return t, err
+	}
+	builds, err := Builds(d.file+" ("+t.Name+")", text, group)
+	if err != nil {
+		return t, err
+	}
+	t.Build = builds[0]
+	return t, nil
+}

@@ -1,0 +1,171 @@
+package manifest
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/failure/findings"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/templates"
+)
+
+// Library holds template and step ConfigMaps by name.
+type Library struct {
+	ConfigMaps map[string]recipe.ConfigMap
+	// Verdicts spares builds of one shape the validation of each; nil validates all.
+	Verdicts *compose.Verdicts
+}
+
+// Shipped is the library that armature brings.
+func Shipped() (*Library, error) {
+	lib := &Library{Verdicts: &compose.Verdicts{}}
+	for _, dir := range []string{"modes", "steps"} {
+		if err := lib.add(templates.Files, dir, "shipped "); err != nil {
+			return nil, err
+		}
+	}
+	return lib, nil
+}
+
+// AddDir adds the ConfigMaps of the YAML and JSON files below a folder; they win
+// over those that the library had under the same names. Two in the folder with
+// one name are an error.
+func (l *Library) AddDir(folder fs.FS, name string) error {
+	return l.add(folder, ".", strings.TrimSuffix(name, "/")+"/")
+}
+
+func (l *Library) add(folder fs.FS, root, prefix string) error {
+	added := map[string]krm.Place{}
+	var problems []error
+	err := fs.WalkDir(folder, root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if ext := path.Ext(file); entry.IsDir() || ext != ".yaml" && ext != ".yml" && ext != ".json" {
+			return nil
+		}
+		f, err := folder.Open(file)
+		if err != nil {
+			return err
+		}
+		data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+		if err := multi.Errors(err, f.Close()); err != nil {
+			return err
+		}
+		docs, err := split(prefix+file, data)
+		if err != nil {
+			problems = append(problems, err)
+			return nil
+		}
+		for _, d := range docs {
+			if d.kind.Kind != "ConfigMap" || d.kind.APIVersion != "v1" {
+				continue
+			}
+			if err := d.doubled(); err != nil {
+				problems = append(problems, err)
+				continue
+			}
+			var cm corev1.ConfigMap
+			if err := yaml.UnmarshalStrict(d.text, &cm); err != nil {
+				problems = append(problems, d.at("").Fault(api.ReasonInvalidTemplate, strings.ReplaceAll(err.Error(), "\n", " "), "fix the ConfigMap"))
+				continue
+			}
+			if before, twice := added[cm.Name]; twice {
+				problems = append(problems, d.at("").At("metadata.name").Fault(api.ReasonInvalidTemplate,
+					fmt.Sprintf("ConfigMap %q is also in %s", cm.Name, before), "keep one of the two, or give the folder of one namespace"))
+				continue
+			}
+			added[cm.Name] = d.at("")
+			if l.ConfigMaps == nil {
+				l.ConfigMaps = map[string]recipe.ConfigMap{}
+			}
+			l.ConfigMaps[cm.Name] = recipe.ConfigMap{Namespace: cm.Namespace, Name: cm.Name, File: d.file, Line: d.root.Line, Labels: cm.Labels, Data: cm.Data}
+		}
+		return nil
+	})
+	if err != nil {
+		problems = append(problems, fmt.Errorf("reading %s: %w", prefix, err))
+	}
+	return findings.Join(problems...)
+}
+
+// Names of the ConfigMaps whose names begin with prefix, sorted.
+func (l *Library) Names(prefix string) []string {
+	var out []string
+	for name := range l.ConfigMaps {
+		if strings.HasPrefix(name, prefix) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// find a ConfigMap for a build, as the controller does: one of the namespace that
+// spec.pipeline.namespace names counts if it is shared.
+func (l *Library) find(b *api.AgentBuild, name string) (recipe.ConfigMap, bool) {
+	cm, ok := l.ConfigMaps[name]
+	foreign := b.Spec.Pipeline != nil && cm.Namespace != "" && cm.Namespace == b.Spec.Pipeline.Namespace &&
+		cm.Namespace != api.DefaultNamespace && b.Namespace != "" && cm.Namespace != b.Namespace
+	return cm, ok && (!foreign || cm.SharedWith(b.Namespace))
+}
+
+// Compose a build from the library.
+func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Output, error) {
+	name := recipe.TemplateName(build.Spec.Mode)
+	cm, ok := l.find(build.AgentBuild, name)
+	if !ok {
+		return nil, build.doc.at("spec.mode").Fault(api.ReasonTemplateNotFound,
+			fmt.Sprintf("template ConfigMap %q does not exist", name), "use one of "+strings.Join(l.modes(), ", ")+", or add it with --templates"+recipe.ShareHint(build.AgentBuild))
+	}
+	template, err := recipe.ReadTemplate(cm)
+	if template == nil {
+		return nil, err
+	}
+	problems := []error{err}
+	steps, faults := map[string]*recipe.Step{}, map[string]error{}
+	for _, name := range compose.StepNames(build.AgentBuild, template) {
+		if cm, ok := l.find(build.AgentBuild, name); ok { // else composition names who asked for it
+			steps[name], faults[name] = recipe.ReadStep(cm)
+		}
+	}
+	for _, name := range compose.UsedSteps(build.AgentBuild, template, steps) {
+		problems = append(problems, faults[name])
+	}
+	out, err := compose.Pipeline(compose.Input{Build: build.AgentBuild, Place: build.Place, Template: template, Steps: steps, Settings: settings, Verdicts: l.Verdicts})
+	if err := findings.Join(append(problems, err)...); err != nil {
+		return nil, build.located(err)
+	}
+	return out, nil
+}
+
+// located gives the problems of the build itself their lines.
+func (b Build) located(err error) error {
+	var problems []error
+	for _, f := range findings.Of(err) {
+		if f.At("") == b.Place && f.Field != "" {
+			f.Place = b.doc.at(f.Field)
+		}
+		problems = append(problems, f)
+	}
+	return findings.Join(problems...)
+}
+
+func (l *Library) modes() []string {
+	var out []string
+	for _, name := range l.Names(recipe.TemplatePrefix) {
+		out = append(out, strings.TrimPrefix(name, recipe.TemplatePrefix))
+	}
+	return out
+}

@@ -1,0 +1,60 @@
+package manifest_test
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/compose/manifest"
+	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// A template and a step of the namespace that spec.pipeline.namespace names count once
+// they name the build's namespace in a label.
+func TestConfigMapsOfOtherNamespaces(t *testing.T) {
+	const build = `apiVersion: agent.kagenti.dev/v1alpha1
+kind: AgentBuild
+metadata: {name: weather, namespace: team}
+spec:
+  mode: own
+  source: {sourceRepository: github.com/org/weather}
+  pipeline: {namespace: other}
+`
+	builds, err := manifest.Builds("build.yaml", []byte(build), api.DefaultGroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	composed := func(namespace, labels string) error {
+		folder := fstest.MapFS{}
+		for name, data := range map[string]string{
+			"pipeline-template-own": recipe.TemplateKeyYAML + `: "steps: [{name: only, configMap: own-step}]"`,
+			"own-step":              recipe.StepKey + `: "steps: [{name: a, image: busybox:1.37.0, command: [a]}]"`,
+		} {
+			folder[name+".yaml"] = &fstest.MapFile{Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name +
+				", namespace: " + namespace + ", labels: {" + labels + "}}\ndata: {" + data + "}\n")}
+		}
+		library := &manifest.Library{}
+		if err := library.AddDir(folder, "folder"); err != nil {
+			return err
+		}
+		_, err := library.Compose(builds[0], compose.Settings{})
+		return err
+	}
+	for where, in := range map[string]struct{ namespace, labels string }{
+		"its own":      {"team", ""},
+		"the platform": {api.DefaultNamespace, ""},
+		"shared":       {"other", keys.SharePrefix + "team: \"true\""},
+	} {
+		if err := composed(in.namespace, in.labels); err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
+	}
+	for where, labels := range map[string]string{"not shared": "", "shared with another": keys.SharePrefix + "teams: \"true\"", "withdrawn": keys.SharePrefix + "team: \"false\""} {
+		if err := composed("other", labels); err == nil || !strings.Contains(err.Error(), "does not exist") || !strings.Contains(err.Error(), keys.SharePrefix+"team") {
+			t.Errorf("%s: %v", where, err)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package manifest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/failure/findings"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Lint checks the templates and steps among only, with the whole library behind
+// them. ConfigMaps that are neither are passed over.
+func (l *Library) Lint(only map[string]recipe.ConfigMap) (checked int, warnings []string, err error) {
+	var problems []error
+	for _, name := range slices.Sorted(maps.Keys(only)) {
+		cm := only[name]
+		switch {
+		case isTemplate(cm):
+			checked++
+			more, err := l.lintTemplate(cm)
+			problems, warnings = append(problems, err), append(warnings, more...)
+		case isStep(cm):
+			checked++
+			step, err := recipe.ReadStep(cm)
+			problems = append(problems, err)
+			warnings = append(warnings, lintStep(cm, step)...)
+		}
+	}
+	return checked, warnings, findings.Join(problems...)
+}
+
+// isTemplate also goes by the name: without the key the controller refuses it.
+func isTemplate(cm recipe.ConfigMap) bool {
+	_, isYAML := cm.Data[recipe.TemplateKeyYAML]
+	_, isJSON := cm.Data[recipe.TemplateKeyJSON]
+	return isYAML || isJSON || strings.HasPrefix(cm.Name, recipe.TemplatePrefix)
+}
+
+// isStep also accepts a key that is nearly right.
+func isStep(cm recipe.ConfigMap) bool {
+	for key := range cm.Data {
+		if strings.HasPrefix(strings.ToLower(strings.ReplaceAll(key, "_", "-")), "task-spec") {
+			return true
+		}
+	}
+	return false
+}
+
+// HasBuilds reports whether a template or a step is among the ConfigMaps.
+func (l *Library) HasBuilds() bool {
+	for _, cm := range l.ConfigMaps {
+		if isTemplate(cm) || isStep(cm) {
+			return true
+		}
+	}
+	return false
+}
+
+// lintTemplate composes the template with a build that sets every field, for each
+// builder that it offers. A step's own problems are reported with the step.
+func (l *Library) lintTemplate(cm recipe.ConfigMap) (warnings []string, err error) {
+	template, err := recipe.ReadTemplate(cm)
+	if template == nil || err != nil {
+		return nil, err
+	}
+	builders := template.Builders()
+	if len(builders) == 0 {
+		builders = []string{""}
+	}
+	var problems []error
+	for _, builder := range builders {
+		more, err := l.lintWith(template, builder, strings.TrimPrefix(cm.Name, recipe.TemplatePrefix))
+		problems = append(problems, err)
+		for _, w := range more {
+			if !slices.Contains(warnings, w) {
+				warnings = append(warnings, w)
+			}
+		}
+	}
+	return warnings, findings.Join(problems...)
+}
+
+func (l *Library) lintWith(template *recipe.Template, builder, mode string) (warnings []string, err error) {
+	value := "lint"
+	build := &api.AgentBuild{
+		ObjectMeta: metav1.ObjectMeta{Name: "lint", Namespace: "lint"},
+		Spec: api.AgentBuildSpec{
+			Mode:    mode,
+			Builder: builder,
+			Source: api.SourceSpec{SourceRepository: "git.example.com/org/repo", SourceRevision: "main", SourceSubfolder: "agent",
+				RepoUser: "lint", SourceCredentials: &corev1.LocalObjectReference{Name: "git-login"}},
+			BuildOutput: &api.BuildOutput{ImageRegistry: "registry.example.com", Image: "lint", ImageTag: "v1",
+				ImageRepoCredentials: &corev1.LocalObjectReference{Name: "registry-login"}},
+			Pipeline: &api.PipelineSpec{},
+		},
+	}
+	steps := map[string]*recipe.Step{}
+	declared := map[string]bool{}
+	for _, name := range compose.StepNames(build, template) {
+		if cm, ok := l.ConfigMaps[name]; ok {
+			steps[name], _ = recipe.ReadStep(cm) // reported with the step itself
+			for _, p := range steps[name].Task.Params {
+				declared[p.Name] = true
+			}
+		}
+	}
+	// The build sets every parameter that the template requires.
+	demanded := append([]string(nil), template.RequiredParameters...)
+	for _, s := range template.Steps {
+		demanded = append(demanded, s.RequiredParameters...)
+	}
+	for _, name := range demanded {
+		if declared[name] && !recipe.FromSpec(name) {
+			build.Spec.Pipeline.Parameters = append(build.Spec.Pipeline.Parameters, api.Parameter{Name: name, Value: &value})
+			declared[name] = false
+		}
+	}
+	out, err := compose.Pipeline(compose.Input{Build: build, Place: krm.Place{Object: krm.Ref{Kind: "a build with all fields"}}, Template: template, Steps: steps})
+	if out != nil {
+		warnings = out.Warnings
+	}
+	return warnings, err
+}
+
+// lintStep warns of what works and will hurt.
+func lintStep(cm recipe.ConfigMap, step *recipe.Step) []string {
+	var out []string
+	warn := func(format string, a ...any) { out = append(out, cm.String()+": "+fmt.Sprintf(format, a...)) }
+	shared := step.Task.StepTemplate
+	for i, s := range step.Task.Steps {
+		title := s.Name
+		if title == "" {
+			title = fmt.Sprint(i)
+		}
+		if ref, err := name.ParseReference(s.Image); err == nil && ref.Identifier() == "latest" {
+			warn("step %s: image %s may change at any time: set a version", title, s.Image)
+		}
+		if len(s.ComputeResources.Requests) == 0 && (shared == nil || len(shared.ComputeResources.Requests) == 0) {
+			warn("step %s: requests no resources, so the scheduler cannot plan for it", title)
+		}
+		if c := s.SecurityContext; c != nil && c.Privileged != nil && *c.Privileged {
+			warn("step %s: is privileged, which a restricted namespace refuses", title)
+		}
+	}
+	return out
+}

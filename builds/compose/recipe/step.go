@@ -1,0 +1,139 @@
+package recipe
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"knative.dev/pkg/apis"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/failure/findings"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// ReadStep reads the TaskSpec of a step ConfigMap, strictly, and lets Tekton
+// judge it. With an error too there is a Step, so that the rest of a build
+// can be judged in the same go.
+func ReadStep(cm ConfigMap) (*Step, error) {
+	body, ok := cm.Data[StepKey]
+	doc, broken := cm.document(StepKey, body), &Step{Doc: cm.document(StepKey, ""), Broken: true}
+	if !ok {
+		return broken, findings.Join(cm.Place().Fault(api.ReasonInvalidStep,
+			"has no key task-spec.yaml", "put the step's Tekton TaskSpec under task-spec.yaml"))
+	}
+	var file struct {
+		APIVersion        string `json:"apiVersion,omitempty"`
+		Kind              string `json:"kind,omitempty"`
+		tektonv1.TaskSpec `json:",inline"`
+	}
+	found, ok := decode(doc, &file, api.ReasonInvalidStep)
+	if !ok {
+		return broken, findings.Error(found)
+	}
+	if file.Kind != "" && file.Kind != "TaskSpec" {
+		found = append(found, doc.At("kind").Fault(api.ReasonInvalidStep,
+			fmt.Sprintf("is %q, not TaskSpec", file.Kind), "store the content of spec: of the Task, with or without kind: TaskSpec"))
+	}
+	if file.APIVersion != "" && !strings.HasPrefix(file.APIVersion, "tekton.dev/") {
+		found = append(found, doc.At("apiVersion").Fault(api.ReasonInvalidStep,
+			fmt.Sprintf("is %q", file.APIVersion), "use tekton.dev/v1, or leave apiVersion and kind out"))
+	}
+	step := &Step{Task: file.TaskSpec, Doc: doc, RefersToTasks: tekton.RefersToTasks(file.TaskSpec)}
+	if len(found) == 0 {
+		found = step.check()
+	}
+	if len(found) > 0 {
+		return broken, findings.Error(found)
+	}
+	return step, nil
+}
+
+// ControllerImage as the image of a step is the controller's own.
+const ControllerImage = "$(controller.image)"
+
+// OfController reports whether the controller's image runs all of a step.
+func (s *Step) OfController() bool {
+	return !slices.ContainsFunc(s.Task.Steps, func(step tektonv1.Step) bool { return step.Image != ControllerImage })
+}
+
+// check judges one step by itself: with Tekton's own rules, and for
+// variables in places where Tekton does not look.
+func (s *Step) check() (found []*krm.Finding) {
+	bad := func(path, message, hint string) {
+		found = append(found, s.Doc.At(path).Fault(api.ReasonInvalidStep, message, hint))
+	}
+	task := s.Task.DeepCopy()
+	task.SetDefaults(context.Background())
+	for _, e := range task.Validate(context.Background()).WrappedErrors() {
+		first := ""
+		if len(e.Paths) > 0 {
+			first = e.Paths[0]
+		}
+		found = append(found, s.Doc.At(first).At(strings.Join(e.Paths, ", ")).Fault(api.ReasonInvalidStep, Sentence(e), "Tekton refuses this; change the step there"))
+	}
+	parts := []struct {
+		path  string
+		value any
+	}{{"steps", task.Steps}, {"stepTemplate", task.StepTemplate}, {"sidecars", task.Sidecars}, {"volumes", task.Volumes}, {"workspaces", task.Workspaces}}
+	result := func(name string) bool {
+		reported := func(f *krm.Finding) bool { return strings.Contains(f.Message, "results."+name) } // by Tekton
+		return slices.ContainsFunc(found, reported) || tekton.Reports(task, name)
+	}
+	for _, part := range parts {
+		text := tekton.JSON(part.value)
+		for _, reference := range []struct {
+			form          *regexp.Regexp
+			known         func(name string) bool
+			message, hint string
+		}{
+			{ParamReference(), func(name string) bool { return knowsParam(task.Params, name) }, "refers to $(params.%s), which is not declared", "declare it under params:"},
+			{workspaceReference(), func(name string) bool { return tekton.HasWorkspace(task, name) }, "refers to the workspace %q, which is not declared", "declare it under workspaces:"},
+			{resultReference(), result, "writes the result %q, which is not declared", "declare it under results:"},
+		} {
+			reported := map[string]bool{}
+			for _, m := range reference.form.FindAllStringSubmatch(text, -1) {
+				if name := strings.Join(m[1:], ""); !reported[name] && !reference.known(name) {
+					reported[name] = true
+					bad(part.path, fmt.Sprintf(reference.message, name), reference.hint)
+				}
+			}
+		}
+	}
+	tekton.EachImage(task, func(image *string, _ string) {
+		if *image == ControllerImage {
+			*image = ""
+		}
+	})
+	if tekton.Contains(task, ControllerImage) {
+		bad("steps", "refers to "+ControllerImage+" in a place that is not the image of a step", "write it as the whole image, or name an image")
+	}
+	return found
+}
+
+// Sentence of what Tekton refuses.
+func Sentence(e *apis.FieldError) string {
+	text := e.Message
+	if e.Details != "" {
+		text += " (" + strings.Join(strings.Fields(e.Details), " ") + ")"
+	}
+	return text
+}
+
+var (
+	// ParamReference matches $(params.NAME) in JSON, with the name in one of two groups.
+	ParamReference     = krm.Pattern(`\$\(params(?:\.([_a-zA-Z][_a-zA-Z0-9.-]*)|\[(?:\\"|')([^"'\\]+)(?:\\"|')\])`)
+	workspaceReference = krm.Pattern(`\$\(workspaces\.([_a-zA-Z0-9-]+)\.(?:path|bound|claim|volume)\)`)
+	resultReference    = krm.Pattern(`\$\(results\.([_a-zA-Z0-9.-]+)\.path\)`)
+)
+
+// knowsParam reports whether name, or name without an object's key, is declared.
+func knowsParam(params tektonv1.ParamSpecs, name string) bool {
+	return slices.ContainsFunc(params, func(p tektonv1.ParamSpec) bool {
+		return p.Name == name || (p.Type == tektonv1.ParamTypeObject && strings.HasPrefix(name, p.Name+"."))
+	})
+}

@@ -1,0 +1,352 @@
+// Package library finds the templates and steps of builds in ConfigMaps, and remembers them
+// as long as they do not change.
+package library
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/controller/turns"
+	"github.com/armature-dev/armature/builds/failure/findings"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Library holds the templates and steps that were read, by what the metadata watch
+// says is their newest version, so that 3,000 builds of one template read it
+// once. Of an invalid one it holds the problem alone.
+type Library struct {
+	// Cache has the metadata of ConfigMaps, and Live reads from the API server.
+	Cache, Live client.Reader
+	// Namespace of the platform, whose ConfigMaps every build may use.
+	Namespace string
+	// Watched reports whether the cache has a namespace.
+	Watched func(namespace string) bool
+
+	requests turns.Group
+	mu       sync.Mutex // never held while a server is asked
+	read     map[textKey]*text
+	sought   map[types.NamespacedName]map[string]bool // by build: what its last reconcile looked for
+}
+
+// Definitions are the template and the steps of a build.
+type Definitions struct {
+	// Template is nil where Problem says why.
+	Template *recipe.Template
+	// Steps by the name of their ConfigMap, as far as they were found.
+	Steps map[string]*recipe.Step
+	// Complete: every step that is used was found.
+	Complete bool
+	// Problem is what a user must fix, or nil.
+	Problem error
+}
+
+// Find the template and the steps of a build. The error is for faults that may pass by
+// themselves.
+func (l *Library) Find(ctx context.Context, b *api.AgentBuild) (Definitions, error) {
+	namespaces := l.namespaces(b)
+	name := recipe.TemplateName(b.Spec.Mode)
+	// What the platform isolates is the platform's, whatever the build names.
+	found, err := l.get(ctx, b, []string{l.Namespace}, name, true)
+	if err != nil {
+		return Definitions{}, err
+	}
+	if found != nil && (found.template == nil || found.template.Isolates()) {
+		namespaces = []string{l.Namespace}
+	}
+	found, err = l.get(ctx, b, namespaces, name, true)
+	if err != nil {
+		return Definitions{}, err
+	}
+	if found == nil {
+		return Definitions{Problem: compose.Place(b).At("spec.mode").Fault(api.ReasonTemplateNotFound,
+			fmt.Sprintf("template ConfigMap %q with the key %s does not exist in the namespaces %v", name, recipe.TemplateKeyYAML, namespaces),
+			l.otherModes(ctx, b)+recipe.ShareHint(b))}, nil
+	}
+	if found.template == nil {
+		return Definitions{Problem: found.err}, nil
+	}
+	out := Definitions{Template: found.template, Steps: map[string]*recipe.Step{}, Complete: true}
+	problems, faults := []error{found.err}, map[string]error{}
+	for _, name := range compose.StepNames(b, out.Template) {
+		step, err := l.get(ctx, b, namespaces, name, false)
+		if err != nil {
+			return Definitions{}, err
+		}
+		if step != nil {
+			out.Steps[name], faults[name] = step.step, step.err
+		}
+	}
+	for _, name := range compose.UsedSteps(b, out.Template, out.Steps) {
+		if _, exists := out.Steps[name]; !exists {
+			out.Complete = false // composition names it, if a run is due
+		}
+		problems = append(problems, faults[name])
+	}
+	out.Problem = findings.Join(problems...)
+	return out, nil
+}
+
+// maxModes are named to who looks for one that does not exist.
+const maxModes = 20
+
+// otherModes is the remedy for a mode without a template: the modes of the platform and
+// of the build's own namespace.
+func (l *Library) otherModes(ctx context.Context, b *api.AgentBuild) string {
+	var modes []string
+	for _, namespace := range []string{l.Namespace, b.Namespace} {
+		list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}}
+		if !l.Watched(namespace) || l.Cache.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy) != nil {
+			continue
+		}
+		for i := range list.Items {
+			if mode, ok := strings.CutPrefix(list.Items[i].Name, recipe.TemplatePrefix); ok {
+				modes = append(modes, mode)
+			}
+		}
+	}
+	slices.Sort(modes)
+	modes = slices.Compact(modes)
+	if len(modes) == 0 {
+		return "install the shipped templates with `armature install`, or correct spec.pipeline.namespace"
+	}
+	hint := "use one of " + strings.Join(modes[:min(len(modes), maxModes)], ", ")
+	if near := krm.Nearest(b.Spec.Mode, modes); near != "" {
+		hint = "did you mean " + near + "? Or " + hint
+	}
+	return hint + ", or create the ConfigMap"
+}
+
+// namespaces where the ConfigMaps of a build are sought, in this order.
+func (l *Library) namespaces(b *api.AgentBuild) (out []string) {
+	candidates := []string{l.Namespace, b.Namespace}
+	if b.Spec.Pipeline != nil {
+		candidates = append([]string{b.Spec.Pipeline.Namespace}, candidates...)
+	}
+	for _, namespace := range candidates {
+		if namespace != "" && !slices.Contains(out, namespace) {
+			out = append(out, namespace)
+		}
+	}
+	return out
+}
+
+// textKey: a ConfigMap that is named as a template and as a step is read as both.
+type textKey struct {
+	types.NamespacedName
+	template bool
+}
+
+type text struct {
+	version  string
+	labels   map[string]string // that share the ConfigMap
+	template *recipe.Template
+	step     *recipe.Step
+	err      error
+	// absent: the ConfigMap has no key of a template or step.
+	absent bool
+	memory int
+	used   time.Time
+}
+
+const (
+	// maxTexts bounds the memory of what is kept, by the upper bound that compose gives.
+	maxTexts = 64 << 20
+	// textKeeps is how long a text is kept that nobody uses.
+	textKeeps = time.Hour
+	// memoryOfText is what a text takes beside its content.
+	memoryOfText = 4 << 10
+)
+
+// get the first ConfigMap of that name that the build may use, or nil when there is
+// none. One that may not be read ends the search with a problem: another of the name
+// further on is not the one that was meant.
+func (l *Library) get(ctx context.Context, b *api.AgentBuild, namespaces []string, name string, isTemplate bool) (*text, error) {
+	l.Note(client.ObjectKeyFromObject(b), name)
+	for _, namespace := range namespaces {
+		key := textKey{types.NamespacedName{Namespace: namespace, Name: name}, isTemplate}
+		found, err := l.text(ctx, b, key)
+		switch {
+		case apierrors.IsNotFound(err):
+			l.forget(key)
+		case apierrors.IsForbidden(err):
+			return forbidden(recipe.ConfigMap{Namespace: namespace, Name: name}, err), nil
+		case err != nil:
+			return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
+		case l.mayUse(b, namespace, found.labels) && (!found.absent || namespace == b.Namespace):
+			return found, nil
+		}
+	}
+	return nil, nil
+}
+
+// mayUse reports whether a build may use ConfigMaps with such labels of a namespace: its
+// own, the platform's, or one that shares it. Of others nothing is reported, not even
+// that they exist.
+func (l *Library) mayUse(b *api.AgentBuild, namespace string, labels map[string]string) bool {
+	return namespace == b.Namespace || namespace == l.Namespace || recipe.ConfigMap{Labels: labels}.SharedWith(b.Namespace)
+}
+
+// text of a ConfigMap as it is now. One that the build may not use is not read.
+func (l *Library) text(ctx context.Context, b *api.AgentBuild, key textKey) (*text, error) {
+	version, labels, err := l.textVersion(ctx, key.NamespacedName)
+	if err != nil || !l.mayUse(b, key.Namespace, labels) {
+		return &text{labels: labels}, err
+	}
+	if have := l.kept(key); have != nil && have.version == version {
+		return have, nil
+	}
+	return turns.Do(ctx, &l.requests, fmt.Sprintf("ConfigMap %s %s %v", key, version, key.template), func(ctx context.Context) (*text, error) {
+		found, err := l.readText(ctx, key)
+		if err == nil { // nobody may wait for it any more, and the next reconcile needs it
+			l.keep(key, found, time.Now())
+		}
+		return found, err
+	})
+}
+
+// textVersion returns the version of a ConfigMap, and the labels that share it, from the
+// metadata watch. In a namespace that is not watched it asks the API server.
+func (l *Library) textVersion(ctx context.Context, key types.NamespacedName) (string, map[string]string, error) {
+	if l.Watched(key.Namespace) {
+		meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
+		err := l.Cache.Get(ctx, key, meta, client.UnsafeDisableDeepCopy)
+		return meta.ResourceVersion, meta.Labels, err
+	}
+	meta, err := turns.Do(ctx, &l.requests, "version of ConfigMap "+key.String(), func(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
+		meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
+		return meta, l.Live.Get(ctx, key, meta)
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	return meta.ResourceVersion, meta.Labels, nil
+}
+
+func (l *Library) readText(ctx context.Context, key textKey) (*text, error) {
+	var cm corev1.ConfigMap
+	if err := l.Live.Get(ctx, key.NamespacedName, &cm); err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(cm.Labels, NotShared)
+	fresh, from := &text{version: cm.ResourceVersion, labels: cm.Labels}, recipe.ConfigMap{Namespace: key.Namespace, Name: key.Name, Data: cm.Data}
+	if key.template {
+		fresh.absent = cm.Data[recipe.TemplateKeyYAML] == "" && cm.Data[recipe.TemplateKeyJSON] == ""
+		if fresh.template, fresh.err = recipe.ReadTemplate(from); fresh.err != nil {
+			fresh.template = nil
+		} else {
+			fresh.memory = fresh.template.Memory()
+		}
+		return fresh, nil
+	}
+	fresh.absent = cm.Data[recipe.StepKey] == ""
+	if fresh.step, fresh.err = recipe.ReadStep(from); fresh.err == nil {
+		fresh.memory = fresh.step.Memory()
+	}
+	return fresh, nil
+}
+
+// NotShared reports whether a label does not share a ConfigMap.
+func NotShared(label, _ string) bool { return !strings.HasPrefix(label, keys.SharePrefix) }
+
+func (l *Library) kept(key textKey) *text {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	have := l.read[key]
+	if have != nil {
+		have.used = time.Now()
+	}
+	return have
+}
+
+func (l *Library) forget(key textKey) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.read, key)
+}
+
+// keep what was read. Where that is too much, the namespace that has most gives up what
+// it used longest ago: what a tenant reads costs others nothing.
+func (l *Library) keep(key textKey, fresh *text, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.read == nil {
+		l.read = map[textKey]*text{}
+	}
+	fresh.used = now
+	l.read[key] = fresh
+	total, of := 0, map[string]int{}
+	for key, have := range l.read {
+		if now.Sub(have.used) > textKeeps {
+			delete(l.read, key)
+			continue
+		}
+		total += have.memory + memoryOfText
+		of[key.Namespace] += have.memory + memoryOfText
+	}
+	for total > maxTexts {
+		var oldest textKey
+		for key, have := range l.read {
+			before := l.read[oldest]
+			if before == nil || cmp.Or(cmp.Compare(of[oldest.Namespace], of[key.Namespace]), have.used.Compare(before.used)) < 0 {
+				oldest = key
+			}
+		}
+		gone := l.read[oldest].memory + memoryOfText
+		total, of[oldest.Namespace] = total-gone, of[oldest.Namespace]-gone
+		delete(l.read, oldest)
+	}
+}
+
+// forbidden is a ConfigMap that RBAC hides.
+func forbidden(from recipe.ConfigMap, err error) *text {
+	return &text{err: from.Place().Fault(api.ReasonTemplateForbidden, "the controller may not read it: "+err.Error(),
+		"grant the controller's ServiceAccount get on configmaps there, or correct spec.pipeline.namespace; the build then continues by itself")}
+}
+
+// Seekers are the builds whose last reconcile looked for a ConfigMap of that name.
+func (l *Library) Seekers(name string) (out []types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for build, names := range l.sought {
+		if names[name] {
+			out = append(out, build)
+		}
+	}
+	return out
+}
+
+// Note that a build looks for the ConfigMap.
+func (l *Library) Note(build types.NamespacedName, name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sought[build] == nil {
+		if l.sought == nil {
+			l.sought = map[types.NamespacedName]map[string]bool{}
+		}
+		l.sought[build] = map[string]bool{}
+	}
+	l.sought[build][name] = true
+}
+
+// Begin a list of what a build looks for; without a list the build is gone.
+func (l *Library) Begin(build types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.sought, build)
+}

@@ -1,0 +1,323 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// Kueue admits whole runs: before a run is created there is a Workload of its name, with
+// what its tasks request, and the run is created once that is admitted. Kueue knows no
+// pod of it. The Workload is finished with the run, and deleted with it, or when its run
+// is not wanted any more.
+type Kueue struct {
+	// QueueName is the LocalQueue of builds without the label. An isolated run has the one in the
+	// build namespace that has the name of the build's, whatever the tenant says.
+	QueueName string
+	// Runs says which Workloads are of isolated runs.
+	Runs *runs.Store
+	// Cache of Workloads.
+	Cache client.Reader
+	// Client writes to the API server, as FieldOwner.
+	Client     client.Client
+	FieldOwner string
+}
+
+// QueueLabel of a build names its LocalQueue, as Kueue has it for every kind.
+const QueueLabel = "kueue.x-k8s.io/queue-name"
+
+// Conditions of a Workload.
+const (
+	workloadReserved = "QuotaReserved"
+	workloadAdmitted = "Admitted"
+	workloadEvicted  = "Evicted"
+	workloadFinished = "Finished"
+)
+
+// NewWorkload is a Workload of Kueue without content.
+func NewWorkload() *unstructured.Unstructured {
+	w := &unstructured.Unstructured{}
+	w.SetGroupVersionKind(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta2", Kind: "Workload"})
+	return w
+}
+
+// conditionsOf returns the conditions of a Workload; nil if they cannot be read.
+func conditionsOf(w *unstructured.Unstructured) []metav1.Condition {
+	var read struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(w.Object, &read)
+	return read.Status.Conditions
+}
+
+// Admit a composed run. The message says what it waits for; it is empty once the run may
+// be created.
+func (k *Kueue) Admit(ctx context.Context, b *api.AgentBuild, out *compose.Output) (message string, err error) {
+	queueName := cmp.Or(b.Labels[QueueLabel], k.QueueName)
+	message = fmt.Sprintf("waits for LocalQueue %s of Kueue", queueName)
+	if k.Runs.IsIsolated(out.Run) {
+		queueName = b.Namespace
+		message = fmt.Sprintf("waits for LocalQueue %s of Kueue in namespace %s", queueName, out.Run.Namespace)
+	}
+	w := NewWorkload()
+	err = k.Cache.Get(ctx, client.ObjectKeyFromObject(out.Run), w)
+	conditions := conditionsOf(w)
+	switch {
+	case apierrors.IsNotFound(err):
+		if w, err = workload(b, out, queueName); err == nil {
+			err = k.Client.Create(ctx, w)
+		}
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return "", fmt.Errorf("creating Workload %s: %w", w.GetName(), err)
+		}
+	case err != nil:
+		return "", fmt.Errorf("reading Workload %s: %w", out.Run.Name, err)
+	case !k.isOf(w, b):
+		message = fmt.Sprintf("waits: a Workload %s exists that is not this build's\n  hint: delete it", w.GetName())
+	case meta.IsStatusConditionTrue(conditions, workloadEvicted):
+		return message, k.delete(ctx, w) // the next one waits for its turn
+	case meta.IsStatusConditionTrue(conditions, workloadAdmitted):
+		return "", nil
+	}
+	if c := meta.FindStatusCondition(conditions, workloadReserved); c != nil && c.Message != "" {
+		message += ": " + c.Message
+	}
+	return message, nil
+}
+
+// isOf reports whether a Workload is of a build's run. No tenant writes in the build namespace.
+func (k *Kueue) isOf(w *unstructured.Unstructured, b *api.AgentBuild) bool {
+	if k.Runs.IsIsolated(w) {
+		return w.GetAnnotations()[keys.AnnotationBuildUID] == string(b.UID)
+	}
+	return metav1.IsControlledBy(w, b)
+}
+
+// workload of a composed run.
+func workload(b *api.AgentBuild, out *compose.Output, queueName string) (*unstructured.Unstructured, error) {
+	var template corev1.PodTemplateSpec
+	template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	template.Spec.Containers = []corev1.Container{{Name: "tasks", Image: "tasks", Resources: corev1.ResourceRequirements{Requests: requests(out)}}}
+	pods, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&template)
+	if err != nil {
+		return nil, fmt.Errorf("converting the requests of run %s: %w", out.Run.Name, err)
+	}
+	w := NewWorkload()
+	w.SetNamespace(out.Run.Namespace)
+	w.SetName(out.Run.Name)
+	w.SetOwnerReferences(out.Run.OwnerReferences)
+	if out.Run.Namespace != b.Namespace {
+		w.SetLabels(map[string]string{compose.LabelManagedBy: compose.ManagedBy, keys.LabelInstance: out.Run.Labels[keys.LabelInstance]})
+		w.SetAnnotations(map[string]string{keys.AnnotationBuildNamespace: b.Namespace, keys.AnnotationBuild: b.Name, keys.AnnotationBuildUID: string(b.UID)})
+	}
+	w.Object["spec"] = map[string]any{
+		"queueName": queueName,
+		"priority":  int64(b.Spec.Priority),
+		"podSets":   []any{map[string]any{"name": "run", "count": int64(1), "template": pods}},
+	}
+	return w, nil
+}
+
+// requests are what the pods of a run request at once, at most: tasks that begin at the
+// same step of the pipeline's order add up. Tasks that follow each other do not, nor do
+// alternatives, whose conditions compare an input with different values, such as the
+// builders of mode dev.
+func requests(out *compose.Output) corev1.ResourceList {
+	overrides := map[string]tektonv1.PipelineTaskRunSpec{}
+	for _, row := range out.Run.Spec.TaskRunSpecs {
+		overrides[row.PipelineTaskName] = row
+	}
+	type choice struct {
+		depth int
+		input string
+	}
+	choices := map[choice]map[string]corev1.ResourceList{} // by the value of the input
+	add := func(task tektonv1.PipelineTask, depth int) {
+		c, value := choice{depth: depth}, ""
+		if len(task.When) > 0 {
+			c.input, value = task.When[0].CEL+task.When[0].Input, fmt.Sprint(task.When[0].Operator, task.When[0].Values)
+		}
+		if choices[c] == nil {
+			choices[c] = map[string]corev1.ResourceList{}
+		}
+		choices[c][value] = plus(choices[c][value], ofTask(task, overrides[task.Name])...)
+	}
+	tasks, depths := out.Pipeline.Spec.Tasks, map[string]int{}
+	for range tasks {
+		for _, task := range tasks {
+			for _, before := range task.Deps() {
+				depths[task.Name] = max(depths[task.Name], depths[before]+1)
+			}
+		}
+	}
+	for _, task := range tasks {
+		add(task, depths[task.Name])
+	}
+	for _, task := range out.Pipeline.Spec.Finally {
+		add(task, len(tasks))
+	}
+	sums := map[int]corev1.ResourceList{}
+	for c, values := range choices {
+		sums[c.depth] = plus(sums[c.depth], corev1.ResourceRequirements{Requests: most(maps.Values(values))})
+	}
+	return most(maps.Values(sums))
+}
+
+// most of each resource.
+func most(lists iter.Seq[corev1.ResourceList]) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for list := range lists {
+		for name, amount := range list {
+			if have := out[name]; have.Cmp(amount) < 0 {
+				out[name] = amount
+			}
+		}
+	}
+	return out
+}
+
+// ofTask are the resources of the containers of a task's pod.
+func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) (out []corev1.ResourceRequirements) {
+	if task.TaskSpec == nil {
+		return nil
+	}
+	if row.ComputeResources != nil { // of all steps together
+		out = append(out, *row.ComputeResources)
+	} else {
+		for _, step := range task.TaskSpec.Steps {
+			out = append(out, step.ComputeResources)
+		}
+	}
+	for _, sidecar := range task.TaskSpec.Sidecars {
+		resources := sidecar.ComputeResources
+		for _, own := range row.SidecarSpecs {
+			if own.Name == sidecar.Name {
+				resources = own.ComputeResources
+			}
+		}
+		out = append(out, resources)
+	}
+	return out
+}
+
+// plus adds requests to a sum. A limit without a request is one, as in a cluster.
+func plus(sum corev1.ResourceList, containers ...corev1.ResourceRequirements) corev1.ResourceList {
+	if sum == nil {
+		sum = corev1.ResourceList{}
+	}
+	for _, c := range containers {
+		requested := corev1.ResourceList{}
+		maps.Copy(requested, c.Limits)
+		maps.Copy(requested, c.Requests)
+		for name, amount := range requested {
+			total := sum[name]
+			total.Add(amount)
+			sum[name] = total
+		}
+	}
+	return sum
+}
+
+// Settle the Workloads of a build: the one of a run that has ended is finished, and those
+// without a run are deleted, except that of the run that waits, and so are those of isolated runs
+// of another build that had its name.
+func (k *Kueue) Settle(ctx context.Context, build *api.AgentBuild, known []runs.Run, waits string) error {
+	if k == nil {
+		return nil
+	}
+	places := map[string]string{build.Namespace: string(build.UID)}
+	if k.Runs.BuildNamespace != "" {
+		places[k.Runs.BuildNamespace] = client.ObjectKeyFromObject(build).String()
+	}
+	var all []unstructured.Unstructured
+	for namespace, index := range places {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(NewWorkload().GroupVersionKind())
+		if err := k.Cache.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{runs.OwnerIndex: index}); err != nil {
+			return fmt.Errorf("listing the Workloads of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
+		}
+		all = append(all, list.Items...)
+	}
+	for i := range all {
+		w := &all[i]
+		at := slices.IndexFunc(known, func(r runs.Run) bool { return r.Name == w.GetName() })
+		var err error
+		switch {
+		case at < 0 && w.GetName() != waits, !k.isOf(w, build):
+			err = k.delete(ctx, w)
+		case at >= 0 && known[at].Done() && !meta.IsStatusConditionTrue(conditionsOf(w), workloadFinished):
+			err = k.finish(ctx, w, known[at])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish the Workload of a run that has ended, which frees its quota.
+func (k *Kueue) finish(ctx context.Context, w *unstructured.Unstructured, run runs.Run) error {
+	reason := "Failed"
+	if run.Succeeded() {
+		reason = "Succeeded"
+	}
+	ended := NewWorkload()
+	ended.SetNamespace(w.GetNamespace())
+	ended.SetName(w.GetName())
+	ended.SetUID(w.GetUID())
+	ended.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+		"type": workloadFinished, "status": "True", "reason": reason, "message": fmt.Sprintf("run %s has ended", run.Name),
+		"lastTransitionTime": run.Finished().UTC().Format(time.RFC3339),
+	}}}
+	err := k.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(ended), client.FieldOwner(k.FieldOwner), client.ForceOwnership)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("finishing Workload %s: %w", w.GetName(), err)
+	}
+	return nil
+}
+
+func (k *Kueue) delete(ctx context.Context, w *unstructured.Unstructured) error {
+	uid := w.GetUID()
+	if err := k.Client.Delete(ctx, w, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting Workload %s: %w", w.GetName(), err)
+	}
+	return nil
+}
+
+// Evicted says why Kueue takes back the quota of a build's run that is under way; nil where
+// it does not. The run is stopped, and spec.retries decides as after any other eviction.
+func (k *Kueue) Evicted(ctx context.Context, b *api.AgentBuild, run *runs.Run) (*runs.Lost, error) {
+	if k == nil {
+		return nil, nil
+	}
+	w := NewWorkload()
+	if err := k.Cache.Get(ctx, client.ObjectKeyFromObject(run), w); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	c := meta.FindStatusCondition(conditionsOf(w), workloadEvicted)
+	if c == nil || c.Status != metav1.ConditionTrue || !k.isOf(w, b) {
+		return nil, nil
+	}
+	return &runs.Lost{Reason: api.ReasonEvicted, Cause: api.CauseEvicted, Message: "evicted by Kueue: " + c.Message}, nil
+}

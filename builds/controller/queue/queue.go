@@ -1,0 +1,418 @@
+// Package queue decides when the run of a build may be created: by limits of the operator, or
+// as Kueue admits it.
+package queue
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/builds/controller/turns"
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// Queue keeps builds waiting where the operator limits how many runs there are at once: a
+// build needs a slot before its run is created. The caches show who has one: a run that
+// has not ended uses a slot, and a build whose status says Queued waits for one.
+//
+//   - A build joins once nothing else keeps its run from being created: it composes,
+//     its Secrets are there, its commit is known. Until then it holds up nobody.
+//   - Inside a namespace the higher spec.priority goes first, then the older build.
+//     Namespaces take turns: the one that was served longest ago is next.
+//   - The watch lags behind our creates. Slots are granted one after the other, and
+//     each is remembered until the cache shows its run.
+//   - When a run ends, or a build leaves the queue, the builds that are next are
+//     reconciled again.
+//
+// Where Kueue is asked, it admits runs instead.
+type Queue struct {
+	// Max of the cluster and PerNamespace; zero is unlimited.
+	Max, PerNamespace int
+	// Isolated limits the isolated runs of each namespace.
+	Isolated turns.Limits
+	// Cache of runs and builds, and Live, which reads from the API server.
+	Cache, Live client.Reader
+	// UsesSlot reports whether a run under way is one of ours, and BuildOf whose it is.
+	UsesSlot func(context.Context, *runs.PipelineRun) bool
+	BuildOf  func(metav1.Object) (types.NamespacedName, bool)
+	// Wake a build that may start now, or whose limit has changed.
+	Wake func(types.NamespacedName)
+
+	requests turns.Group                        // for the limits of namespaces
+	mu       sync.Mutex                         // never held while a server is asked
+	granted  map[types.NamespacedName]time.Time // by build, while the cache does not show its run
+	wants    map[types.NamespacedName]want      // of builds that wait or were granted a slot
+	limits   map[string]limit
+	served   map[string]time.Time // when a namespace was last granted a slot; nil before the first
+}
+
+// limit of one namespace; zero is unlimited. With a problem no run starts there.
+type limit struct {
+	max     int
+	problem string
+	read    time.Time
+}
+
+// want is what a run takes of the limits of its namespace.
+type want struct {
+	isolated bool
+	requests corev1.ResourceList // of an isolated run
+}
+
+// use is what the runs of a namespace take together.
+type use struct {
+	runs     int
+	isolated int64
+	requests corev1.ResourceList
+}
+
+func (u use) with(w want) use {
+	u.runs++
+	if w.isolated {
+		u.isolated, u.requests = u.isolated+1, plus(maps.Clone(u.requests), corev1.ResourceRequirements{Requests: w.requests})
+	}
+	return u
+}
+
+const (
+	// queueTick is how often the limits of namespaces with builds that wait are read, and
+	// what was lost is looked for.
+	queueTick = 5 * time.Second
+	// limitKeeps is how long a namespace's annotation is not read again.
+	limitKeeps = 4 * time.Second
+	// grantTimeout is when a create without an answer has failed for good.
+	grantTimeout = 90 * time.Second
+)
+
+// Index finds the runs that use a slot, and the builds that wait for one. It is made with
+// IndexOf.
+const Index = "queue"
+
+// Values of the index.
+const usesSlot, waitsForSlot = "uses", "waits"
+
+// IndexOf a run or build.
+func IndexOf(o client.Object) []string {
+	switch o := o.(type) {
+	case *runs.PipelineRun:
+		if !runs.Read(o).Done() {
+			return []string{usesSlot}
+		}
+	case *api.AgentBuild:
+		if Waits(o.Status) && o.DeletionTimestamp.IsZero() {
+			return []string{waitsForSlot}
+		}
+	}
+	return nil
+}
+
+// Waits reports whether status says that the build waits in the queue.
+func Waits(status api.AgentBuildStatus) bool {
+	ready := meta.FindStatusCondition(status.Conditions, api.ConditionReady)
+	return status.Phase == api.PhasePending && ready != nil && ready.Reason == api.ReasonQueued
+}
+
+// Leaves are the events after which a slot may be free, or another build is next.
+var Leaves = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	UpdateFunc:  func(e event.UpdateEvent) bool { return IndexOf(e.ObjectOld) != nil && IndexOf(e.ObjectNew) == nil },
+	DeleteFunc:  func(e event.DeleteEvent) bool { return IndexOf(e.Object) != nil },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// Limited reports whether there are limits.
+func (q *Queue) Limited() bool { return q.Max > 0 || q.PerNamespace > 0 || q.Isolated.Any() }
+
+// Join the queue with a composed run. The message says what the build waits for; it is empty
+// when the run may be created. An isolated run notes what it requests, which the cache of runs
+// shows later.
+func (q *Queue) Join(ctx context.Context, b *api.AgentBuild, out *compose.Output) (message string, err error) {
+	w := want{isolated: out.Run.Namespace != b.Namespace}
+	if !q.Limited() || !w.isolated && q.Max == 0 && q.PerNamespace == 0 {
+		return "", nil
+	}
+	if w.isolated {
+		w.requests = requests(out)
+		out.Run.Annotations[keys.AnnotationRequests] = tekton.JSON(w.requests)
+		if over := q.Isolated.Exceeded(1, w.requests); over != "" {
+			return "", compose.Place(b).At("spec.pod.resources").Fault(api.ReasonInvalidBuild,
+				fmt.Sprintf("the run requests %s that all runs of mode %s of a namespace have together", over, cmp.Or(b.Spec.Mode, "dev")), "request less, or let the platform raise maxIsolatedPerNamespace")
+		}
+	}
+	if err := q.readLimit(ctx, b.Namespace); err != nil {
+		return "", err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	build := client.ObjectKeyFromObject(b)
+	if q.wants == nil {
+		q.wants = map[types.NamespacedName]want{}
+	}
+	q.wants[build] = w
+	next, err := q.next(ctx, b)
+	switch {
+	case err != nil:
+		return "", err
+	case !q.granted[build].IsZero():
+		return "", nil
+	case slices.Contains(next, build):
+		if q.granted == nil {
+			q.granted = map[types.NamespacedName]time.Time{}
+		}
+		q.granted[build], q.served[b.Namespace] = time.Now(), time.Now()
+		return "", nil
+	}
+	return cmp.Or(q.limits[b.Namespace].problem, "waits until other builds end"), nil
+}
+
+// next are the builds that may begin now. self waits, whatever the cache shows; it may
+// be nil.
+func (q *Queue) next(ctx context.Context, self *api.AgentBuild) ([]types.NamespacedName, error) {
+	used, busy, err := q.used(ctx)
+	total := 0
+	for _, u := range used {
+		total += u.runs
+	}
+	if err != nil || q.Max > 0 && total >= q.Max || self != nil && !q.hasRoom(client.ObjectKeyFromObject(self), used) {
+		return nil, err
+	}
+	waiting, err := q.waiting(ctx)
+	if err == nil && q.served == nil {
+		err = q.readServed(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	waiting = slices.DeleteFunc(waiting, func(b *api.AgentBuild) bool {
+		return busy[client.ObjectKeyFromObject(b)] || self != nil && b.UID == self.UID
+	})
+	if self != nil {
+		waiting = append(waiting, self)
+	}
+	slices.SortFunc(waiting, q.order)
+	var order turns.Queue[types.NamespacedName]
+	for _, b := range waiting {
+		order.Add(b.Namespace, client.ObjectKeyFromObject(b))
+	}
+	var out []types.NamespacedName
+	for ; q.Max == 0 || total < q.Max; total++ {
+		build, ok := order.Next(func(namespace string) bool { return q.hasRoom(order.First(namespace), used) })
+		if !ok {
+			break
+		}
+		used[build.Namespace] = used[build.Namespace].with(q.wants[build])
+		out = append(out, build)
+	}
+	return out, nil
+}
+
+// waiting are the builds whose status says so. They are the cache's own: not to be
+// changed.
+func (q *Queue) waiting(ctx context.Context, options ...client.ListOption) (out []*api.AgentBuild, _ error) {
+	var list api.AgentBuildList
+	if err := q.Cache.List(ctx, &list, append(options, client.MatchingFields{Index: waitsForSlot}, client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil, fmt.Errorf("listing the builds that wait: %w", err)
+	}
+	for i := range list.Items {
+		out = append(out, &list.Items[i])
+	}
+	return out, nil
+}
+
+// readServed reads when namespaces had their turns, before this controller started.
+func (q *Queue) readServed(ctx context.Context) error {
+	var list api.AgentBuildList
+	if err := q.Cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing the builds: %w", err)
+	}
+	q.served = map[string]time.Time{}
+	for _, b := range list.Items {
+		if at := b.Status.LastBuildTime; at != nil && at.After(q.served[b.Namespace]) {
+			q.served[b.Namespace] = at.Time
+		}
+	}
+	return nil
+}
+
+// order in which the queue looks at builds: those of a namespace among each other, and
+// the namespaces.
+func (q *Queue) order(a, b *api.AgentBuild) int {
+	return cmp.Or(q.served[a.Namespace].Compare(q.served[b.Namespace]), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(b.Spec.Priority, a.Spec.Priority), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// hasRoom reports whether a build may be granted one more slot of its namespace. A limit that
+// is not known is read by the build that is next, and so is what its run takes.
+func (q *Queue) hasRoom(build types.NamespacedName, used map[string]use) bool {
+	l, u := q.limits[build.Namespace], used[build.Namespace]
+	w := q.wants[build]
+	with := u.with(w)
+	return l.problem == "" && (l.max == 0 || u.runs < l.max) && (!w.isolated || q.Isolated.Exceeded(with.isolated, with.requests) == "")
+}
+
+// used counts what the runs under way take, by namespace, and the builds that have one.
+func (q *Queue) used(ctx context.Context) (map[string]use, map[types.NamespacedName]bool, error) {
+	var list runs.PipelineRunList
+	if err := q.Cache.List(ctx, &list, client.MatchingFields{Index: usesSlot}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, fmt.Errorf("listing the runs under way: %w", err)
+	}
+	used, busy := map[string]use{}, map[types.NamespacedName]bool{}
+	for i := range list.Items {
+		run := &list.Items[i]
+		if build, ok := q.BuildOf(run); ok && q.UsesSlot(ctx, run) {
+			w := want{isolated: run.Namespace != build.Namespace}
+			if text := run.Annotations[keys.AnnotationRequests]; w.isolated && text != "" {
+				if err := json.Unmarshal([]byte(text), &w.requests); err != nil {
+					return nil, nil, fmt.Errorf("reading what run %s requests: %w", run.Name, err)
+				}
+			}
+			used[build.Namespace] = used[build.Namespace].with(w)
+			busy[build] = true
+		}
+	}
+	for build, at := range q.granted {
+		if busy[build] || time.Since(at) > grantTimeout {
+			delete(q.granted, build)
+			continue
+		}
+		used[build.Namespace] = used[build.Namespace].with(q.wants[build])
+		busy[build] = true
+	}
+	return used, busy, nil
+}
+
+// Leave removes a build from the queue. If it was granted a slot that it did not use,
+// another build gets it.
+func (q *Queue) Leave(ctx context.Context, build types.NamespacedName) {
+	q.mu.Lock()
+	unused := !q.granted[build].IsZero()
+	delete(q.granted, build)
+	delete(q.wants, build)
+	q.mu.Unlock()
+	if unused {
+		q.wakeNext(ctx, build)
+	}
+}
+
+// NextRequests are the builds to reconcile, since they may begin now.
+func (q *Queue) NextRequests(ctx context.Context, _ client.Object) (out []reconcile.Request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	next, err := q.next(ctx, nil)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "the next builds of the queue are not known; looking for them again")
+	}
+	for _, build := range next {
+		out = append(out, reconcile.Request{NamespacedName: build})
+	}
+	return out
+}
+
+// wakeNext wakes the builds that may begin now but one, which just gave up.
+func (q *Queue) wakeNext(ctx context.Context, but types.NamespacedName) {
+	for _, request := range q.NextRequests(ctx, nil) {
+		if request.NamespacedName != but {
+			q.Wake(request.NamespacedName)
+		}
+	}
+}
+
+// Watch reads limits that may have changed, and looks for slots that are not used, until
+// ctx ends.
+func (q *Queue) Watch(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(queueTick):
+		}
+		waiting, err := q.waiting(ctx)
+		for _, b := range waiting {
+			err = cmp.Or(err, q.readLimit(ctx, b.Namespace))
+		}
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "the limit of a namespace may be out of date")
+		}
+		q.wakeNext(ctx, types.NamespacedName{})
+	}
+}
+
+// readLimit of a namespace, unless it was read a moment ago. One that was read
+// before stays where the API server does not answer. Where it changed, the builds that
+// wait there are reconciled again.
+func (q *Queue) readLimit(ctx context.Context, namespace string) error {
+	q.mu.Lock()
+	have, known := q.limits[namespace]
+	q.mu.Unlock()
+	if known && time.Since(have.read) < limitKeeps {
+		return nil
+	}
+	fresh, err := turns.Do(ctx, &q.requests, namespace, func(ctx context.Context) (limit, error) {
+		have := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+		if err := q.Live.Get(ctx, types.NamespacedName{Name: namespace}, have); err != nil {
+			return limit{}, err
+		}
+		text, set := have.Annotations[keys.AnnotationMaxRunning]
+		return q.limitOf(namespace, text, set), nil
+	})
+	switch {
+	case err != nil && known && !apierrors.IsForbidden(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading the limit of Namespace %s: %w", namespace, err)
+	}
+	q.mu.Lock()
+	if q.limits == nil {
+		q.limits = map[string]limit{}
+	}
+	q.limits[namespace] = fresh
+	q.mu.Unlock()
+	if !known || fresh.max == have.max && fresh.problem == have.problem {
+		return nil
+	}
+	waiting, err := q.waiting(ctx, client.InNamespace(namespace))
+	for _, b := range waiting {
+		q.Wake(client.ObjectKeyFromObject(b))
+	}
+	return err
+}
+
+// limitOf a namespace, from its annotation: it may lower the flag's limit, and
+// never raises it. A text that is not a limit stops the namespace, since nobody
+// knows which limit was meant.
+func (q *Queue) limitOf(namespace, text string, set bool) limit {
+	l := limit{max: q.PerNamespace, read: time.Now()}
+	if !set {
+		return l
+	}
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil || n == 0 {
+		l.problem = fmt.Sprintf("waits: the annotation %s of Namespace %s is %q\n  hint: set a whole number from 1, or remove the annotation", keys.AnnotationMaxRunning, namespace, text[:min(len(text), 40)])
+		return l
+	}
+	if l.max == 0 || int(n) < l.max {
+		l.max = int(n)
+	}
+	return l
+}

@@ -1,0 +1,242 @@
+// Package gitremote talks to Git servers in Git's own protocol. A server is a stranger: what it
+// may answer is bounded in size and time. go-git's own client bounds neither, dials whatever
+// address it is given, and compares the hash that a push replaces with what was fetched
+// earlier instead of leaving that to the server; of its parts are the messages and packs.
+package gitremote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing/format/pktline"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/armature-dev/armature/builds/source/commit"
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// Dial opens connections to Git servers, and refuses the addresses that tenants
+// may not have asked.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// ErrForbiddenAddress is what a Dial refuses an address with.
+var ErrForbiddenAddress = errors.New("the address may not be contacted")
+
+const (
+	// maxRefs is how much a Git server may answer, in bytes; it is room for about
+	// 100,000 references.
+	maxRefs = 8 << 20
+	// maxGitError of what it says of an error is read.
+	maxGitError = 64 << 10
+)
+
+// ErrRefsTooLarge ends an answer that goes on and on.
+var ErrRefsTooLarge = fmt.Errorf("the answer has more than %d MiB", maxRefs>>20)
+
+// httpClient reads at most objects bytes of an answer with objects.
+func httpClient(dial Dial, objects int64) *http.Client {
+	return &http.Client{Transport: &bounded{&http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dial, DisableKeepAlives: true, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: maxGitError,
+	}, objects}}
+}
+
+// bounded reads at most maxRefs of each answer, or objects bytes of one with objects.
+type bounded struct {
+	http.RoundTripper
+	objects int64
+}
+
+func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := b.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	body := response.Body
+	limit, after := int64(maxRefs), ErrRefsTooLarge
+	if r.Method == http.MethodPost {
+		limit, after = b.objects, commit.ErrTooLarge
+	}
+	if response.StatusCode >= http.StatusBadRequest {
+		limit, after = maxGitError, io.EOF
+	}
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{&atMost{body, limit, after}, body}
+	return response, nil
+}
+
+// atMost reads left bytes, then ends with after.
+type atMost struct {
+	from  io.Reader
+	left  int64
+	after error
+}
+
+func (r *atMost) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		return 0, r.after
+	}
+	n, err := r.from.Read(p[:min(int64(len(p)), r.left)])
+	r.left -= int64(n)
+	return n, err
+}
+
+// sshClient connects, with the deadline of ctx, and reads at most limit bytes.
+func sshClient(
+	ctx context.Context, dial Dial, endpoint *transport.Endpoint, auth transport.AuthMethod, limit int64,
+) (*ssh.Client, error) {
+	login, ok := auth.(gitssh.AuthMethod)
+	if !ok {
+		return nil, transport.ErrInvalidAuthMethod
+	}
+	config, err := login.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	address := net.JoinHostPort(endpoint.Host, strconv.Itoa(cmp.Or(endpoint.Port, gitssh.DefaultPort)))
+	conn, err := dial(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if deadline, has := ctx.Deadline(); has {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return nil, multi.Errors(err, conn.Close())
+		}
+	}
+	bounded := &boundedConn{conn, atMost{conn, limit, ErrRefsTooLarge}}
+	handshake, channels, requests, err := ssh.NewClientConn(bounded, address, config)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return ssh.NewClient(handshake, channels, requests), nil
+}
+
+// process is a program of Git on the server's side, or on this machine.
+type process struct {
+	in    io.WriteCloser
+	out   io.Reader
+	head  *head        // of what it complains of
+	wait  func() error // until it has ended
+	close func() error
+}
+
+func sshProcess(client *ssh.Client, program, path string) (p process, err error) {
+	session, err := client.NewSession()
+	if err != nil {
+		return p, err
+	}
+	p = process{head: &head{}, wait: session.Wait, close: session.Close}
+	session.Stderr = p.head
+	p.in, err = session.StdinPipe()
+	if err == nil {
+		p.out, err = session.StdoutPipe()
+	}
+	if err == nil {
+		err = session.Start(remoteCommand(program, path))
+	}
+	if err != nil {
+		_ = session.Close()
+	}
+	return p, err
+}
+
+// remoteCommand is a program of Git with a path, for a shell.
+func remoteCommand(program, path string) string {
+	return program + " '" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
+// pack is git-upload-pack or git-receive-pack that has advertised its references.
+type pack struct {
+	process
+	refs *packp.AdvRefs
+}
+
+func openPack(from process, err error) (*pack, error) {
+	if err != nil {
+		return nil, err
+	}
+	p := &pack{from, packp.NewAdvRefs()}
+	switch err := p.refs.Decode(&atMost{p.out, maxRefs, ErrRefsTooLarge}); {
+	case errors.Is(err, ErrRefsTooLarge):
+		_ = p.close()
+		return nil, err
+	case errors.Is(err, packp.ErrEmptyAdvRefs), err == nil && p.refs.IsEmpty():
+		_ = p.close()
+		return nil, transport.ErrEmptyRemoteRepository
+	case err != nil:
+		_, _ = p.in.Close(), p.wait() // for what it complains of
+		_ = p.close()
+		if text := strings.TrimSpace(string(p.head.text)); noRepository(text) {
+			return nil, transport.ErrRepositoryNotFound
+		} else if text != "" {
+			return nil, errors.New(text)
+		}
+		return nil, err
+	}
+	return p, nil
+}
+
+// upload asks for objects, of at most limit bytes. Closing the answer ends the session.
+func (p *pack) upload(request *packp.UploadPackRequest, limit int64) (io.ReadCloser, error) {
+	err := multi.Errors(request.UploadRequest.Encode(p.in), request.UploadHaves.Encode(p.in, false),
+		pktline.NewEncoder(p.in).EncodeString("done\n"), p.in.Close())
+	if err != nil {
+		return nil, multi.Errors(err, p.close())
+	}
+	response := packp.NewUploadPackResponse(request)
+	if err := response.Decode(struct {
+		io.Reader
+		io.Closer
+	}{&atMost{p.out, limit, commit.ErrTooLarge}, closer(p.close)}); err != nil {
+		return nil, multi.Errors(err, p.close())
+	}
+	return response, nil
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
+
+// noRepository reports whether a server says over SSH that the repository does not exist, or
+// that the key may not read it.
+func noRepository(text string) bool {
+	text = strings.ToLower(text)
+	for _, words := range []string{
+		"not found", "does not appear to be a git repository", "does not exist", "could not be found",
+		"not a git repository", "access denied",
+	} {
+		if strings.Contains(text, words) {
+			return true
+		}
+	}
+	return false
+}
+
+type boundedConn struct {
+	net.Conn
+	in atMost
+}
+
+func (c *boundedConn) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+// head keeps the first words of a stream.
+type head struct{ text []byte }
+
+func (h *head) Write(p []byte) (int, error) {
+	h.text = append(h.text, p[:min(len(p), 1024-len(h.text))]...)
+	return len(p), nil
+}

@@ -1,0 +1,324 @@
+// Package imageupdate reconciles ImageUpdates: what builds/writeback writes for a command,
+// it writes whenever a build of the namespace has finished.
+package imageupdate
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	buildapi "github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attest"
+	"github.com/armature-dev/armature/builds/source/gitremote"
+	"github.com/armature-dev/armature/builds/writeback"
+	"github.com/armature-dev/armature/builds/writeback/imageupdate/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/forge"
+)
+
+// Options of the controller.
+type Options struct {
+	// Dial opens connections to Git servers and registries; see gitremote.Dial.
+	Dial gitremote.Dial
+	// Forges are asked for pull requests and commits.
+	Forges *forge.Clients
+	// PlainHTTP lists hosts that a login is sent to over http as well.
+	PlainHTTP []string
+	// FieldOwner of what the controller writes.
+	FieldOwner string
+	// Statement returns what the platform attested about an image of a build; see
+	// attester.Verifier. Required.
+	Statement func(ctx context.Context, build *buildapi.AgentBuild, image string) (attest.Statement, error)
+}
+
+const (
+	// workers are at work at once, one for a namespace. writers of them read and write: a
+	// history may take memory and disk. A server that does not answer takes no writer.
+	workers, writers = 16, 2
+	// maxSilence of a server in the middle of an answer.
+	maxSilence = 20 * time.Second
+	// maxHistory of a repository, in bytes of packs.
+	maxHistory = 64 << 20
+	// maxTime of one write-back, with all its conversations.
+	maxTime = 2 * time.Minute
+	// maxInvalid is the time after which a Secret or a policy is read again.
+	maxInvalid = 30 * time.Second
+	// maxListed bounds the lists of status, and maxText each text in it, in bytes.
+	maxListed, maxText = 100, 1024
+)
+
+type reconciler struct {
+	client.Client
+	live    client.Reader
+	events  events.EventRecorder
+	options Options
+	busy    busy
+	writing chan struct{} // those who write
+}
+
+// Setup adds the controller to a manager whose cache has AgentBuilds. It does nothing on a
+// cluster that does not know ImageUpdate.
+func Setup(mgr ctrl.Manager, o Options) error {
+	if _, err := mgr.GetRESTMapper().RESTMapping(api.GroupVersion.WithKind(api.Kind).GroupKind(), api.GroupVersion.Version); meta.IsNoMatchError(err) {
+		mgr.GetLogger().Info("the cluster has no ImageUpdate, so no image is written back: apply the CRDs of this release")
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("looking for ImageUpdate: %w", err)
+	}
+	r := &reconciler{Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), options: o, writing: make(chan struct{}, writers)}
+	r.options.Dial = impatient(o.Dial, maxSilence)
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("imageupdate").
+		For(&api.ImageUpdate{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&buildapi.AgentBuild{}, handler.EnqueueRequestsFromMapFunc(r.updatesOf), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				before, after := e.ObjectOld.(*buildapi.AgentBuild), e.ObjectNew.(*buildapi.AgentBuild)
+				was, wasReady := writeback.Of(before)
+				is, isReady := writeback.Of(after)
+				return wasReady != isReady || was.Image != is.Image || was.Commit != is.Commit
+			},
+			DeleteFunc: func(event.DeleteEvent) bool { return false }, // what is in the lock stays
+		})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, 5*time.Minute),
+			SkipNameValidation:      ptr.To(true),
+		}).Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the controller of ImageUpdates: %w", err)
+	}
+	return nil
+}
+
+// updatesOf a build: those of its namespace that name it, or all builds.
+func (r *reconciler) updatesOf(ctx context.Context, o client.Object) (out []reconcile.Request) {
+	var all api.ImageUpdateList
+	if err := r.List(ctx, &all, client.InNamespace(o.GetNamespace())); err != nil {
+		return nil // of the cache, which does not fail
+	}
+	for _, u := range all.Items {
+		if covers(&u, o.GetName()) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&u)})
+		}
+	}
+	return out
+}
+
+func covers(u *api.ImageUpdate, build string) bool {
+	return len(u.Spec.Builds) == 0 || slices.Contains(u.Spec.Builds, build)
+}
+
+// busy are the branches that are being written, and how many of a namespace: a slow server
+// of one tenant leaves a worker to the others.
+type busy struct {
+	sync.Mutex
+	of map[string]bool
+}
+
+// take what names a namespace and a branch, or neither.
+func (b *busy) take(names ...string) (release func(), ok bool) {
+	b.Lock()
+	defer b.Unlock()
+	for _, name := range names {
+		if b.of[name] {
+			return nil, false
+		}
+	}
+	if b.of == nil {
+		b.of = make(map[string]bool)
+	}
+	for _, name := range names {
+		b.of[name] = true
+	}
+	return func() {
+		b.Lock()
+		defer b.Unlock()
+		for _, name := range names {
+			delete(b.of, name)
+		}
+	}, true
+}
+
+// Reconcile one ImageUpdate.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var u api.ImageUpdate
+	if err := r.Get(ctx, request.NamespacedName, &u); err != nil || u.DeletionTimestamp != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	before := u.DeepCopy()
+	u.Status.ObservedGeneration = u.Generation
+	if u.Spec.Suspend {
+		r.report(&u, metav1.ConditionFalse, api.ReasonSuspended, "spec.suspend is true")
+		return reconcile.Result{}, r.patch(ctx, before, &u)
+	}
+	builds, set, err := r.builds(ctx, &u)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	interval, err := time.ParseDuration(u.Spec.Interval)
+	if err != nil || interval <= 0 {
+		interval = 10 * time.Minute
+	}
+	ready := meta.FindStatusCondition(before.Status.Conditions, api.ConditionReady)
+	if last := before.Status.LastChecked; last != nil && ready != nil && ready.Reason != api.ReasonFailed && ready.Reason != api.ReasonInvalid && before.Status.Set == set &&
+		before.Status.ObservedGeneration == u.Generation && time.Since(last.Time) < interval {
+		return reconcile.Result{RequeueAfter: interval - time.Since(last.Time) + time.Second}, nil
+	}
+	release, ok := r.busy.take("namespace "+u.Namespace, "branch "+u.Spec.Repository+" "+u.Spec.Branch)
+	if !ok {
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	}
+	defer release()
+	limited, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("it took more than %s", maxTime))
+	defer cancel()
+	failed := r.update(limited, &u, builds)
+	if ctx.Err() != nil {
+		return reconcile.Result{}, ctx.Err()
+	}
+	if failed != nil && limited.Err() != nil {
+		failed = context.Cause(limited)
+	}
+	again := r.outcome(&u, failed)
+	if again == nil {
+		now := metav1.Now()
+		u.Status.Set, u.Status.LastChecked = set, &now
+	}
+	if err := r.patch(ctx, before, &u); err != nil || again != nil {
+		return reconcile.Result{}, multi.Errors(err, again)
+	}
+	if ready := meta.FindStatusCondition(u.Status.Conditions, api.ConditionReady); ready.Reason == api.ReasonInvalid {
+		interval = min(interval, maxInvalid) // a Secret or a policy is not watched
+	}
+	return reconcile.Result{RequeueAfter: interval}, nil
+}
+
+// builds that are finished, by name, and the digest of what is written of them.
+func (r *reconciler) builds(ctx context.Context, u *api.ImageUpdate) (found map[string]*buildapi.AgentBuild, set string, err error) {
+	var all buildapi.AgentBuildList
+	if err := r.List(ctx, &all, client.InNamespace(u.Namespace)); err != nil {
+		return nil, "", err
+	}
+	found = make(map[string]*buildapi.AgentBuild)
+	var lines []string
+	for i := range all.Items {
+		b := &all.Items[i]
+		if built, ready := writeback.Of(b); ready && covers(u, b.Name) {
+			found[b.Name] = b
+			lines = append(lines, built.Name+" "+built.Image+" "+built.Commit)
+		}
+	}
+	slices.Sort(lines)
+	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
+	return found, "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+// invalid is what the author of an ImageUpdate has to correct.
+type invalid struct{ error }
+
+// refused is an image that is not written because status says more about it than the registry.
+type refused struct{ error }
+
+// outcome of an update in the condition. It gives the error of what is tried again at once.
+func (r *reconciler) outcome(u *api.ImageUpdate, failed error) (again error) {
+	var rule *gitremote.RefusedError
+	var foreign *writeback.ForeignError
+	switch {
+	case errors.As(failed, new(refused)):
+		r.report(u, metav1.ConditionFalse, api.ReasonNotAttested, failed.Error())
+	case errors.As(failed, &rule), errors.Is(failed, forge.ErrRefused):
+		hint := ""
+		if u.Spec.Policy != "pullRequest" {
+			hint = "\n  hint: if the branch is protected, set policy: pullRequest"
+		}
+		r.report(u, metav1.ConditionFalse, api.ReasonRefused, failed.Error()+hint)
+	case errors.As(failed, &foreign):
+		r.report(u, metav1.ConditionFalse, api.ReasonForeign, failed.Error())
+	case errors.As(failed, new(invalid)), errors.Is(failed, writeback.ErrNoBranch), errors.Is(failed, gitremote.ErrForbiddenAddress),
+		errors.Is(failed, forge.ErrUnauthorized), errors.Is(failed, forge.ErrNotFound):
+		r.report(u, metav1.ConditionFalse, api.ReasonInvalid, failed.Error())
+	case failed != nil:
+		r.report(u, metav1.ConditionFalse, api.ReasonFailed, failed.Error())
+		return failed
+	case len(u.Status.Held) > 0:
+		h := u.Status.Held[0]
+		text := fmt.Sprintf("%s of build %s is held back: %s\n  hint: build a newer commit, or list its digest in spec.accept", h.Image, h.Build, h.Why)
+		if more := len(u.Status.Held) - 1; more > 0 {
+			text = fmt.Sprintf("%s (and %d more, in status.held)", text, more)
+		}
+		r.report(u, metav1.ConditionFalse, api.ReasonHeldBack, text)
+	case u.Status.PullRequest != "":
+		r.report(u, metav1.ConditionTrue, api.ReasonProposed, "the pull request "+u.Status.PullRequest+" has the images")
+	default:
+		r.report(u, metav1.ConditionTrue, api.ReasonUpToDate, "the lock has the image of each finished build")
+	}
+	return nil
+}
+
+// report sets the condition, and an event where it changes.
+func (r *reconciler) report(u *api.ImageUpdate, status metav1.ConditionStatus, reason, message string) {
+	message = shorten(message)
+	changed := meta.SetStatusCondition(&u.Status.Conditions, metav1.Condition{
+		Type: api.ConditionReady, Status: status, Reason: reason, Message: message, ObservedGeneration: u.Generation})
+	if changed {
+		kind := corev1.EventTypeNormal
+		if status != metav1.ConditionTrue {
+			kind = corev1.EventTypeWarning
+		}
+		r.events.Eventf(u, nil, kind, reason, "WriteBack", "%s", message)
+	}
+}
+
+// shorten a text that servers and policies had a hand in.
+func shorten(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = krm.Plain(line)
+	}
+	text = strings.Join(lines, "\n")
+	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
+}
+
+// patch the status where it has changed.
+func (r *reconciler) patch(ctx context.Context, before, after *api.ImageUpdate) error {
+	err := r.Status().Patch(ctx, after, client.MergeFrom(before), client.FieldOwner(r.options.FieldOwner))
+	return client.IgnoreNotFound(err)
+}
+
+// secret that an ImageUpdate names, for a purpose.
+func (r *reconciler) secret(ctx context.Context, namespace, name, field string, fits func(*corev1.Secret) bool, label string) (*corev1.Secret, error) {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	var secret corev1.Secret
+	switch err := r.live.Get(ctx, key, &secret); {
+	case apierrors.IsNotFound(err):
+		return nil, invalid{fmt.Errorf("%s: Secret %s does not exist", field, key)}
+	case err != nil:
+		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
+	case !fits(&secret):
+		return nil, invalid{fmt.Errorf("%s: Secret %s is not marked for this\n  hint: label it %s", field, key, label)}
+	}
+	return &secret, nil
+}

@@ -1,0 +1,284 @@
+package imageupdate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	buildapi "github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attest"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/registry"
+	"github.com/armature-dev/armature/builds/source/git"
+	"github.com/armature-dev/armature/builds/source/gitremote"
+	"github.com/armature-dev/armature/builds/writeback"
+	"github.com/armature-dev/armature/builds/writeback/imageupdate/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/forge"
+	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/gitrepo"
+)
+
+// update the branch, and the status by what came of it.
+func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[string]*buildapi.AgentBuild) error {
+	to := &writeback.Update{Branch: u.Spec.Branch, Path: cmp.Or(u.Spec.Path, "armature.lock"), Accept: u.Spec.Accept}
+	if u.Spec.Author != nil {
+		to.Name, to.Email = u.Spec.Author.Name, u.Spec.Author.Email
+	}
+	var pulls forge.Forge
+	if u.Spec.Policy == "pullRequest" {
+		to.Proposal = "armature/pin/" + u.Namespace + "/" + u.Name
+	} else {
+		to.Written = u.Status.Written
+	}
+	if err := to.Check(); err != nil {
+		return invalid{err}
+	}
+	var login forge.Credential
+	var err error
+	if to.Remote, login, err = r.remote(ctx, u.Namespace, "spec.credentials", u.Spec.Repository, u.Spec.Credentials.Name, u.Spec.Via != "api"); err != nil {
+		return err
+	}
+	// A silent server is found out before others wait for it.
+	if _, err := to.Remote.References(ctx); err != nil && !errors.Is(err, transport.ErrEmptyRemoteRepository) {
+		return err
+	}
+	to.Attested = r.statements(ctx, u, builds)
+	select {
+	case r.writing <- struct{}{}:
+		defer func() { <-r.writing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if to.Proposal != "" || u.Spec.Via == "api" {
+		if pulls, err = r.forge(u, login); err != nil {
+			return err
+		}
+	}
+	if u.Spec.Via == "api" {
+		to.API = pulls
+	}
+	if to.Proposal != "" {
+		if to.Rejected, err = writeback.Rejected(ctx, pulls, to.Proposal, to.Branch); err != nil {
+			return err
+		}
+	}
+	if to.Sign, err = r.signer(ctx, u); err != nil {
+		return err
+	}
+	if to.Verify, err = r.verifier(ctx, u, builds); err != nil {
+		return err
+	}
+	to.Descends = func(ctx context.Context, b writeback.Built, older string) (bool, error) {
+		login := ""
+		if s := builds[b.Name].Spec.Source.SourceCredentials; s != nil {
+			login = s.Name
+		}
+		source, _, err := r.remote(ctx, b.Namespace, "spec.source.sourceCredentials of AgentBuild "+b.Name, b.Repository, login, false)
+		if err != nil {
+			return false, err
+		}
+		return source.Descends(ctx, b.Commit, older)
+	}
+	var built []writeback.Built
+	for _, b := range builds {
+		if done, ready := writeback.Of(b); ready {
+			built = append(built, done)
+		}
+	}
+	result, err := to.Write(ctx, built)
+	if err != nil {
+		return err
+	}
+	if err := r.record(ctx, u, to, pulls, result); err != nil {
+		return err
+	}
+	for _, h := range result.Held {
+		if h.Unconfirmed != nil && !errors.As(h.Unconfirmed, new(*krm.Finding)) {
+			return h.Unconfirmed // the registry may answer the next time
+		}
+	}
+	for _, h := range result.Held {
+		if h.Unconfirmed != nil {
+			return refused{fmt.Errorf("%s of build %s is not written: %w", h.Image, h.Name, h.Unconfirmed)}
+		}
+	}
+	return nil
+}
+
+// statements returns what asks for the statement about an image of a build. Registries are asked
+// at once, before others wait for the writer; of images that status has as written only if they are
+// to be written again.
+func (r *reconciler) statements(ctx context.Context, u *api.ImageUpdate, builds map[string]*buildapi.AgentBuild) func(context.Context, writeback.Built) (attest.Statement, error) {
+	type answer struct {
+		attest.Statement
+		error
+	}
+	known := make(map[string]answer) // by build and image
+	for name, b := range builds {
+		if image := b.Status.BuiltImage; !slices.Contains(u.Status.Written, image) {
+			found, err := r.options.Statement(ctx, b, image)
+			known[name+" "+image] = answer{found, err}
+		}
+	}
+	return func(ctx context.Context, b writeback.Built) (attest.Statement, error) {
+		if a, ok := known[b.Name+" "+b.Image]; ok {
+			return a.Statement, a.error
+		}
+		return r.options.Statement(ctx, builds[b.Name], b.Image)
+	}
+}
+
+// record what was written in status, and open the pull request of it.
+func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeback.Update, pulls forge.Forge, result writeback.Result) error {
+	u.Status.Held = nil
+	for _, h := range result.Held[:min(len(result.Held), maxListed)] {
+		u.Status.Held = append(u.Status.Held, api.HeldImage{Build: h.Name, Image: h.Image, Why: shorten(h.Why)})
+	}
+	u.Status.PullRequest = ""
+	if result.Commit == "" {
+		return nil
+	}
+	u.Status.Commit = result.Commit
+	if to.Proposal == "" {
+		for _, b := range result.Changed {
+			u.Status.Written = append(slices.DeleteFunc(u.Status.Written, func(s string) bool { return s == b.Image }), b.Image)
+		}
+		u.Status.Written = u.Status.Written[max(0, len(u.Status.Written)-maxListed):]
+		return nil
+	}
+	title, body := result.Text()
+	made, _, err := pulls.Propose(ctx, forge.Proposal{Head: to.Proposal, Base: to.Branch, Title: title, Body: body, Refresh: true})
+	if err != nil {
+		return fmt.Errorf("the branch %s was written, but no pull request was opened: %w", to.Proposal, err)
+	}
+	u.Status.PullRequest = shorten(made.URL)
+	return nil
+}
+
+// remote is a repository with the login of a Secret; an empty name is none. write is for a
+// login that is made for one purpose.
+func (r *reconciler) remote(ctx context.Context, namespace, field, address, secret string, write bool) (to gitremote.Repository, login forge.Credential, err error) {
+	parsed, err := gitrepo.Parse(address)
+	if err != nil {
+		return to, login, invalid{fmt.Errorf("%w\n  hint: %s", err, gitrepo.Hint)}
+	}
+	to = gitremote.Repository{URL: parsed.String(), Limit: maxHistory, Dial: r.options.Dial}
+	endpoint, err := transport.NewEndpoint(to.URL)
+	if err != nil || secret == "" {
+		return to, login, err
+	}
+	taken, err := r.secret(ctx, namespace, secret, field, func(s *corev1.Secret) bool { return compose.PurposeGit.Fits(s.Type, s.Labels) },
+		keys.LabelCredentials+"="+string(compose.PurposeGit)+", or use one of type kubernetes.io/basic-auth or kubernetes.io/ssh-auth")
+	if err != nil {
+		return to, login, err
+	}
+	data, unfit := gitremote.Take(taken, to.URL, r.options.PlainHTTP)
+	if unfit != nil {
+		return to, login, invalid{fmt.Errorf("%s: %w", field, unfit)}
+	}
+	if login, err = forge.CredentialOf(namespace, data); err == nil && login.App != nil {
+		token, err := r.options.Forges.GitToken(ctx, to.URL, login, write)
+		if err != nil {
+			return to, login, err
+		}
+		data = map[string][]byte{corev1.BasicAuthUsernameKey: []byte("x-access-token"), corev1.BasicAuthPasswordKey: []byte(token)}
+	}
+	auth, unfit := gitremote.Login(endpoint, "", secret, data)
+	if unfit != nil {
+		return to, login, invalid{fmt.Errorf("%s: %w", field, unfit)}
+	}
+	to.Auth = auth
+	return to, login, nil
+}
+
+// forge of the repository.
+func (r *reconciler) forge(u *api.ImageUpdate, login forge.Credential) (forge.Forge, error) {
+	kind := cmp.Or(u.Spec.Forge, forge.Of(u.Spec.Repository))
+	if kind == "" {
+		names, _ := forge.Names()
+		return nil, invalid{fmt.Errorf("spec.forge: name the kind of server of %s: %s", u.Spec.Repository, strings.Join(names, ", "))}
+	}
+	if login.Token == "" && login.App == nil {
+		return nil, invalid{fmt.Errorf("spec.credentials: Secret %s has no token, which the API of the forge needs", u.Spec.Credentials.Name)}
+	}
+	f, err := r.options.Forges.Open(kind, u.Spec.Repository, login)
+	if err != nil {
+		return nil, invalid{err}
+	}
+	return f, nil
+}
+
+// signer of the commits; nil for none.
+func (r *reconciler) signer(ctx context.Context, u *api.ImageUpdate) (writeback.Signer, error) {
+	if u.Spec.SigningKey == nil {
+		return nil, nil
+	}
+	secret, err := r.secret(ctx, u.Namespace, u.Spec.SigningKey.Name, "spec.signingKey", func(s *corev1.Secret) bool { return compose.PurposeSigning.Fits(s.Type, s.Labels) },
+		keys.LabelCredentials+"="+string(compose.PurposeSigning))
+	if err != nil {
+		return nil, err
+	}
+	key, passphrase := secret.Data["identity"], secret.Data["password"]
+	if len(key) == 0 {
+		key, passphrase = secret.Data["git.asc"], secret.Data["passphrase"]
+	}
+	if len(key) == 0 {
+		return nil, invalid{fmt.Errorf("spec.signingKey: Secret %s has neither identity nor git.asc", u.Spec.SigningKey.Name)}
+	}
+	sign, err := writeback.ReadSigner(key, passphrase)
+	if err != nil {
+		return nil, invalid{fmt.Errorf("spec.signingKey: Secret %s: %w", u.Spec.SigningKey.Name, err)}
+	}
+	return sign, nil
+}
+
+// verifier of images by the policy; nil for none. A private registry is asked with the login
+// that the build pushes with.
+func (r *reconciler) verifier(ctx context.Context, u *api.ImageUpdate, builds map[string]*buildapi.AgentBuild) (func(context.Context, writeback.Built) error, error) {
+	if u.Spec.Verify == nil {
+		return nil, nil
+	}
+	key := types.NamespacedName{Namespace: u.Namespace, Name: u.Spec.Verify.Name}
+	files, err := git.ReadFiles(ctx, r.live, key)
+	if apierrors.IsNotFound(err) {
+		return nil, invalid{fmt.Errorf("spec.verify: ConfigMap %s does not exist", key)}
+	} else if err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
+	}
+	text, ok := files["policy.yaml"]
+	if !ok {
+		return nil, invalid{fmt.Errorf("spec.verify: ConfigMap %s has no key policy.yaml with a VerifyPolicy", key)}
+	}
+	policy, err := sign.ParsePolicy(text, files)
+	if err != nil {
+		return nil, invalid{fmt.Errorf("spec.verify: ConfigMap %s: %w", key, err)}
+	}
+	policy.Transport = oci.TransportTo(r.options.Dial)
+	return func(ctx context.Context, b writeback.Built) error {
+		image, err := attest.ImageOf(builds[b.Name], b.Image)
+		if err != nil {
+			return err
+		}
+		judged := policy
+		judged.PlainHTTP = registry.IsPlainHTTP(r.options.PlainHTTP, image.RegistryStr())
+		if judged.Keychain, err = registry.Login(ctx, r.live, builds[b.Name]); err != nil {
+			return err
+		}
+		_, err = sign.Verify(ctx, image, judged)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return errors.New("its registry does not answer in time")
+		}
+		return err
+	}, nil
+}
