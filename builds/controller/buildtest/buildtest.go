@@ -23,7 +23,7 @@ func Install(plane *controlplane.ControlPlane) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := plane.InstallCRDs(filepath.Join("..", "..", "..", "templates", "crds"), filepath.Join(tekton, "config", "300-crds")); err != nil {
+	if err := plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds"), filepath.Join(tekton, "config", "300-crds")); err != nil {
 		return nil, err
 	}
 	return Client(plane.Admin.Config)
