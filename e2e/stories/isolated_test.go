@@ -3,6 +3,9 @@ package stories
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,6 +75,17 @@ spec:
 	must(t, s.List(t.Context(), &runs, client.InNamespace(s.namespace)))
 	if len(pods.Items)+len(runs.Items) != 0 {
 		t.Errorf("the team's namespace has %d pods and %d runs", len(pods.Items), len(runs.Items))
+	}
+	// The network of this cluster enforces no policy, which the probe finds out. It leaves no pod.
+	cmd := exec.CommandContext(t.Context(), "armature", "check", "--cluster=probe", "--kubeconfig", os.Getenv("E2E_KUBECONFIG"))
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "not enforced: in namespace "+buildNamespace) {
+		t.Errorf("the probe: %v\n%s", err, out)
+	}
+	must(t, s.List(t.Context(), &pods, client.InNamespace(buildNamespace)))
+	for _, pod := range pods.Items {
+		if pod.Labels["tekton.dev/pipelineRun"] == "" {
+			t.Errorf("the probe leaves pod %s", pod.Name)
+		}
 	}
 	must(t, s.Delete(t.Context(), build))
 	eventually(t, 2*time.Minute, "nothing of the run is left", func(ctx context.Context) error {
