@@ -12,6 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/index"
@@ -74,7 +75,7 @@ func NewPackage(s Settings) *Package {
 	if s.Config != nil {
 		p.shared.Config, p.shared.Place = &s.Config.Spec, &s.Config.Origin
 	}
-	var findings []krm.Finding
+	var findings []finding.Finding
 	p.shared.Identity, findings = identity.NewWorkloads(sidecars.All(), s.Config, p.shared.Index)
 	p.report.Add(findings...)
 	p.report.Add(rules.CheckConfig(s.Config)...)
@@ -174,7 +175,7 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 func (p *Package) CollectObject(o *krm.Object) {
 	if o.Name == "" {
 		if p.reads(o.APIVersion, o.Kind) {
-			f := o.Finding(krm.Error, "package/no-name", o.Get("metadata"),
+			f := o.Finding(finding.Error, "package/no-name", o.Get("metadata"),
 				fmt.Sprintf("the %s has no metadata.name", o.Kind), "name it")
 			f.Field = "metadata.name"
 			p.report.Add(f)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -25,7 +26,7 @@ func (p *Package) Files() iter.Seq[*contract.File] {
 // Resolve ends the first pass: it expands the custom resources of the functions
 // that run, and settles what each function collected. Its findings are those of
 // the configuration and of all custom resources.
-func (p *Package) Resolve(run []Row) []krm.Finding {
+func (p *Package) Resolve(run []Row) []finding.Finding {
 	p.Expansions.ResolveSources(p.collectKind)
 	runs := func(m *expand.Maker) bool {
 		return slices.ContainsFunc(run, func(r Row) bool { return r.Name == m.Function })
@@ -82,7 +83,7 @@ func (p *Package) FromInput(rendered string) bool {
 }
 
 // Expands returns the function that expands an object of a kind.
-func (p *Package) Expands(ref krm.Ref) (f contract.Function, expands bool) {
+func (p *Package) Expands(ref finding.Ref) (f contract.Function, expands bool) {
 	kind, read := p.shared.Kinds.Find(ref.APIVersion, ref.Kind)
 	if !read || kind.Use != contract.Expands {
 		return contract.Function{}, false
@@ -121,7 +122,7 @@ func (p *Package) Look(read func(ids map[Place]index.ID, visit func(index.ID, *k
 // Place identifies an object of the package.
 type Place struct {
 	krm.Origin
-	krm.Ref
+	finding.Ref
 }
 
 // Start begins the second pass of an object. before is the object with what an
@@ -147,7 +148,7 @@ func (r *Row) Run(u *contract.Unit) {
 
 // Finish returns the findings that only the whole package shows, after its last
 // object.
-func (p *Package) Finish() (findings []krm.Finding) {
+func (p *Package) Finish() (findings []finding.Finding) {
 	for i := range p.rows {
 		if finish := p.rows[i].steps.Finish; finish != nil {
 			findings = append(findings, finish()...)
@@ -158,6 +159,6 @@ func (p *Package) Finish() (findings []krm.Finding) {
 
 // WithoutEchoes drops the findings about custom resources that may only follow
 // from what is wrong with the same resource's fields.
-func (p *Package) WithoutEchoes(findings []krm.Finding) []krm.Finding {
+func (p *Package) WithoutEchoes(findings []finding.Finding) []finding.Finding {
 	return p.report.WithoutEchoes(findings)
 }

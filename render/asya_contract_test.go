@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 )
@@ -130,7 +131,7 @@ spec:
 		t.Fatal(findings)
 	}
 	r, err := render.Run(render.Source{Files: []render.File{{Path: "actor.yaml", Data: []byte(actor)}}}, render.Options{Config: parsed})
-	if err != nil || krm.Failed(r.Findings) {
+	if err != nil || finding.Failed(r.Findings) {
 		t.Fatal(err, r.Findings)
 	}
 	objects := make(map[string]*yaml.RNode)

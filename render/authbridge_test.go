@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/explain"
@@ -62,7 +62,7 @@ spec:
       targetPort: 8000
 `
 
-func renderAuthBridge(t *testing.T, text string) ([]krm.Finding, string) {
+func renderAuthBridge(t *testing.T, text string) ([]finding.Finding, string) {
 	t.Helper()
 	profile := sidecars.AuthBridge
 	config := &api.RenderConfig{}
@@ -72,7 +72,7 @@ func renderAuthBridge(t *testing.T, text string) ([]krm.Finding, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if krm.Failed(result.Findings) {
+	if finding.Failed(result.Findings) {
 		return result.Findings, ""
 	}
 	return result.Findings, string(result.Files[0].Data)
@@ -102,14 +102,14 @@ func TestAgentRuntimeRenders(t *testing.T) {
 			manifest := strings.Replace(runtimeAgent, "          # CONTAINER\n", c.container, 1)
 			findings, text := renderAuthBridge(t, manifest)
 			if c.refused == "" {
-				if krm.Failed(findings) || !strings.Contains(text, "name: authbridge-proxy") {
+				if finding.Failed(findings) || !strings.Contains(text, "name: authbridge-proxy") {
 					t.Fatal(findings)
 				}
 				return
 			}
 			var hint string
 			for _, f := range findings {
-				if f.Severity == krm.Error {
+				if f.Severity == finding.Error {
 					hint += f.Hint
 				}
 			}
@@ -119,11 +119,11 @@ func TestAgentRuntimeRenders(t *testing.T) {
 				t.Fatalf("one change each, of the command line and of the annotations, in %q", hint)
 			}
 			moved := strings.Replace(manifest, c.refused, strings.Replace(c.refused, write[2], write[1], 1), 1)
-			if findings, text = renderAuthBridge(t, moved); krm.Failed(findings) || !strings.Contains(text, "value: \"8001\"") {
+			if findings, text = renderAuthBridge(t, moved); finding.Failed(findings) || !strings.Contains(text, "value: \"8001\"") {
 				t.Errorf("with $(PORT): %v", findings)
 			}
 			left := strings.Replace(manifest, "  name: weather\n  namespace: team1\n  labels:\n", "  name: weather\n  namespace: team1\n  annotations:\n    "+annotate[0][1]+"\n  labels:\n", 1)
-			if findings, text = renderAuthBridge(t, left); krm.Failed(findings) || !strings.Contains(text, `reverse_proxy_addr: ":8001"`) || !strings.Contains(text, `reverse_proxy_backend: "http://127.0.0.1:8000"`) {
+			if findings, text = renderAuthBridge(t, left); finding.Failed(findings) || !strings.Contains(text, `reverse_proxy_addr: ":8001"`) || !strings.Contains(text, `reverse_proxy_backend: "http://127.0.0.1:8000"`) {
 				t.Errorf("with %s: %v", annotate[0][1], findings)
 			}
 		})

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	workloads "github.com/armature-dev/armature/e2e/bench/workload"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/source"
@@ -30,7 +30,7 @@ func corpus(b *testing.B, n int) (files []render.File, size int) {
 // stream renders with one worker and throws the result away.
 func stream(b *testing.B, src render.Source) {
 	findings, stats, err := render.Stream(src, render.Options{Workers: 1}, func(string, []byte) error { return nil })
-	if err != nil || krm.Failed(findings) || stats.Workloads == 0 {
+	if err != nil || finding.Failed(findings) || stats.Workloads == 0 {
 		b.Fatal(findings, stats, err)
 	}
 }
@@ -62,7 +62,7 @@ func BenchmarkStream(b *testing.B) {
 		var spool source.Spool
 		src := render.Source{Files: []render.File{{Path: "-", Data: all.Bytes()}}}
 		findings, stats, err := render.Stream(src, render.Options{Workers: 1, Pieces: true}, spool.Write)
-		if err != nil || krm.Failed(findings) || stats.Workloads != n {
+		if err != nil || finding.Failed(findings) || stats.Workloads != n {
 			b.Fatal(findings, stats, err)
 		}
 		if _, err := spool.WriteTo(io.Discard); err != nil {
@@ -137,7 +137,7 @@ func BenchmarkResourceList(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, findings, stats, err := in.Render(render.Options{}); err != nil || krm.Failed(findings) || stats.Workloads != 1000 {
+		if _, findings, stats, err := in.Render(render.Options{}); err != nil || finding.Failed(findings) || stats.Workloads != 1000 {
 			b.Fatal(findings, stats, err)
 		}
 	}

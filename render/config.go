@@ -8,6 +8,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -19,9 +20,9 @@ const MisnamedConfig = "armature.yml"
 
 // Misnamed returns the finding about a misnamed configuration. Both reports whether
 // armature.yaml is beside it.
-func Misnamed(file string, both bool) krm.Finding {
-	f := krm.Finding{Rule: "config/name", Severity: krm.Error, Message: "nothing reads this file: the configuration is " + ConfigFile,
-		Hint: "rename it to " + ConfigFile, Place: krm.Place{File: file, Line: 1}}
+func Misnamed(file string, both bool) finding.Finding {
+	f := finding.Finding{Rule: "config/name", Severity: finding.Error, Message: "nothing reads this file: the configuration is " + ConfigFile,
+		Hint: "rename it to " + ConfigFile, Place: finding.Place{File: file, Line: 1}}
 	if both {
 		f.Message += ", which is beside it"
 		f.Hint = "move its settings to " + ConfigFile + ", and remove it"
@@ -31,7 +32,7 @@ func Misnamed(file string, both bool) krm.Finding {
 
 // ReadConfig reads a RenderConfig. Unknown fields, and every other kind of
 // object, are errors.
-func ReadConfig(data []byte, file string) (*api.RenderConfig, []krm.Finding) {
+func ReadConfig(data []byte, file string) (*api.RenderConfig, []finding.Finding) {
 	found, findings := only(data, file, "config/invalid", "configuration", "RenderConfig", "write apiVersion: "+api.RenderV1alpha1+" and kind: RenderConfig")
 	if found == nil {
 		return nil, findings
@@ -42,9 +43,9 @@ func ReadConfig(data []byte, file string) (*api.RenderConfig, []krm.Finding) {
 
 // only reads the one object of a file. thing names the file in messages, kind is the expected
 // kind, and remedy the hint for an object of another kind.
-func only(data []byte, file, rule, thing, kind, remedy string) (*krm.Object, []krm.Finding) {
-	finding := func(line int, message, hint string) []krm.Finding {
-		return []krm.Finding{{Rule: rule, Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{File: file, Line: line}}}
+func only(data []byte, file, rule, thing, kind, remedy string) (*krm.Object, []finding.Finding) {
+	f := func(line int, message, hint string) []finding.Finding {
+		return []finding.Finding{{Rule: rule, Severity: finding.Error, Message: message, Hint: hint, Place: finding.Place{File: file, Line: line}}}
 	}
 	start := "start with apiVersion: " + api.RenderV1alpha1 + " and kind: " + kind
 	var found *krm.Object
@@ -54,25 +55,25 @@ func only(data []byte, file, rule, thing, kind, remedy string) (*krm.Object, []k
 		isObject, err := o.Read(data, d, false, krm.Origin{File: file, Line: line + bytes.Count(data[d.Lead:d.Start], []byte{'\n'})})
 		line += bytes.Count(data[d.Lead:d.End], []byte{'\n'})
 		if syntax := (*krm.SyntaxError)(nil); errors.As(err, &syntax) {
-			return nil, finding(syntax.Line, syntax.Message, cmp.Or(syntax.Hint, syntaxHint(data[d.Start:d.End])))
+			return nil, f(syntax.Line, syntax.Message, cmp.Or(syntax.Hint, syntaxHint(data[d.Start:d.End])))
 		}
 		switch {
 		case !isObject && !o.Root().Exists():
 		case !isObject:
 			if len(bytes.TrimSpace(data[d.Start:d.End])) > 0 && !o.Root().IsNull() {
-				return nil, finding(o.Origin.Line, "no Kubernetes object: apiVersion or kind is missing", start)
+				return nil, f(o.Origin.Line, "no Kubernetes object: apiVersion or kind is missing", start)
 			}
 		case found != nil:
-			return nil, finding(o.Origin.Line, "a second "+thing, "keep one "+kind+" in the file")
+			return nil, f(o.Origin.Line, "a second "+thing, "keep one "+kind+" in the file")
 		default:
 			found = o
 		}
 	}
 	if found == nil {
-		return nil, finding(1, "the "+thing+" is empty", "remove the file, or "+start)
+		return nil, f(1, "the "+thing+" is empty", "remove the file, or "+start)
 	}
 	if found.APIVersion != api.RenderV1alpha1 || found.Kind != kind {
-		return nil, []krm.Finding{found.Finding(krm.Error, rule, found.Get("kind"), fmt.Sprintf("%s %s is not a %s", found.APIVersion, found.Kind, thing), remedy)}
+		return nil, []finding.Finding{found.Finding(finding.Error, rule, found.Get("kind"), fmt.Sprintf("%s %s is not a %s", found.APIVersion, found.Kind, thing), remedy)}
 	}
 	return found, nil
 }

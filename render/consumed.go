@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -18,7 +19,7 @@ const (
 
 // appendConsumed writes a custom resource that was input as comments, so that
 // the rendered file still shows it, can be rendered again, and gives it back.
-func appendConsumed(dst, text []byte, ref krm.Ref) []byte {
+func appendConsumed(dst, text []byte, ref finding.Ref) []byte {
 	eol := lineEnding(text)
 	dst = append(dst, consumedMark...)
 	dst = append(dst, ref.Kind+" "+ref.Name...)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 )
@@ -85,7 +86,7 @@ func TestConsumedLayouts(t *testing.T) {
 	c := config(t, small)
 	for _, l := range consumedLayouts() {
 		result, problem := checkRenderAs(t, l.file, []byte(l.text), c)
-		if problem == "" && krm.Failed(result.Findings) {
+		if problem == "" && finding.Failed(result.Findings) {
 			problem = fmt.Sprint(result.Findings)
 		}
 		out := rendered(result, l.file)
@@ -157,7 +158,7 @@ func TestConsumedJSONFile(t *testing.T) {
 		return src
 	}
 	first, err := render.Run(source(author), render.Options{Config: c})
-	if err != nil || krm.Failed(first.Findings) {
+	if err != nil || finding.Failed(first.Findings) {
 		t.Fatal(err, first.Findings)
 	}
 	once := make(map[string]string)
@@ -182,7 +183,7 @@ func TestConsumedJSONFile(t *testing.T) {
 		t.Errorf("the AgentCard has no effect:\n%s", made)
 	}
 	second, err := render.Run(source(once), render.Options{Config: c})
-	if err != nil || krm.Failed(second.Findings) {
+	if err != nil || finding.Failed(second.Findings) {
 		t.Fatal(err, second.Findings)
 	}
 	for _, f := range second.Files {
@@ -206,7 +207,7 @@ func TestConsumedJSONFile(t *testing.T) {
 func TestConsumedListsEdited(t *testing.T) {
 	c := config(t, small)
 	const head = `{"apiVersion": "v1", "kind": "List", "items": [`
-	run := func(text string) (string, []krm.Finding) {
+	run := func(text string) (string, []finding.Finding) {
 		t.Helper()
 		result, err := render.Run(render.Source{Files: []render.File{{Path: "x.json", Data: []byte(text)}}}, render.Options{Config: c})
 		if err != nil {
@@ -214,11 +215,11 @@ func TestConsumedListsEdited(t *testing.T) {
 		}
 		return string(rendered(result, "x.json")), result.Findings
 	}
-	if _, findings := run(head + consumedExchange + ", " + consumedTrace + "]}\n"); !krm.Failed(findings) {
+	if _, findings := run(head + consumedExchange + ", " + consumedTrace + "]}\n"); !finding.Failed(findings) {
 		t.Error("two resources without their workload")
 	}
 	rendered, findings := run(head + consumedExchange + ", " + consumedWorkload + ", " + consumedTrace + "]}\n")
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		t.Fatal(findings)
 	}
 	for name, test := range map[string]struct{ from, to, want string }{
@@ -239,17 +240,17 @@ func TestConsumedListsEdited(t *testing.T) {
 		case err != nil:
 			t.Errorf("%s: %v", name, err)
 		case test.want == "gone":
-			if krm.Failed(findings) || strings.Contains(undone, `"kind": "TokenExchange"`) || !json.Valid([]byte(undone)) {
+			if finding.Failed(findings) || strings.Contains(undone, `"kind": "TokenExchange"`) || !json.Valid([]byte(undone)) {
 				t.Errorf("%s: %v\n%s", name, findings, undone)
 			}
 		case test.want == "":
-			if !krm.Failed(findings) {
+			if !finding.Failed(findings) {
 				t.Errorf("%s: no error, but\n%s", name, undone)
 			}
-		case krm.Failed(findings) || undone != test.want:
+		case finding.Failed(findings) || undone != test.want:
 			t.Errorf("%s: %v\n%s\nwant\n%s", name, findings, undone, test.want)
 		}
-		if _, findings := run(edited); krm.Failed(findings) != (test.want == "") {
+		if _, findings := run(edited); finding.Failed(findings) != (test.want == "") {
 			t.Errorf("%s, rendered: %v", name, findings)
 		}
 	}
@@ -270,13 +271,13 @@ func TestConsumedLines(t *testing.T) {
 	for _, items := range []string{multiline + ",\n" + consumedWorkload, consumedWorkload + ",\n" + multiline} {
 		for _, layout := range []string{"apiVersion: v1\nkind: List\nitems: [\n%s,\n%s]\n", "items: [\n%s,\n%s]\napiVersion: v1\nkind: List\n"} {
 			first := run(fmt.Sprintf(layout, items, bystander))
-			if krm.Failed(first.Findings) {
+			if finding.Failed(first.Findings) {
 				t.Fatal(first.Findings)
 			}
 			text := strings.Replace(string(rendered(first, "x.yaml")), bystander, strings.Replace(bystander, `"s"`, `"s", "labels": {"kagenti.io/inject": "enabled"}`, 1), 1)
 			line := 1 + strings.Count(text[:strings.Index(text, `"Service"`)], "\n")
 			second := run(text)
-			if !slices.ContainsFunc(second.Findings, func(f krm.Finding) bool { return f.Object.Kind == "Service" && f.Line == line }) {
+			if !slices.ContainsFunc(second.Findings, func(f finding.Finding) bool { return f.Object.Kind == "Service" && f.Line == line }) {
 				t.Errorf("line %d is not among %v of\n%s", line, second.Findings, text)
 			}
 		}

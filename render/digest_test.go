@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	workloads "github.com/armature-dev/armature/e2e/bench/workload"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/source"
@@ -50,7 +51,7 @@ func examples(t *testing.T) (packages []render.Source) {
 			folder = filepath.Dir(inner[0])
 		}
 		src, findings, err := source.Tree(folder, "", nil)
-		if err != nil || krm.Failed(findings) {
+		if err != nil || finding.Failed(findings) {
 			t.Fatal(e.Name(), findings, err)
 		}
 		packages = append(packages, src)
@@ -107,8 +108,8 @@ func digest(t *testing.T, packages []render.Source, workers int) string {
 		}
 		opt := render.Options{Version: "v0.0.0", Workers: workers}
 		if config != nil {
-			var findings []krm.Finding
-			if opt.Config, findings = render.ReadConfig(config, render.ConfigFile); krm.Failed(findings) {
+			var findings []finding.Finding
+			if opt.Config, findings = render.ReadConfig(config, render.ConfigFile); finding.Failed(findings) {
 				t.Fatal(findings)
 			}
 		}
@@ -120,7 +121,7 @@ func digest(t *testing.T, packages []render.Source, workers int) string {
 		if err != nil || stats.Files == 0 {
 			t.Fatal(stats, err)
 		}
-		if krm.Failed(findings) {
+		if finding.Failed(findings) {
 			t.Error(findings)
 		}
 		close(files)

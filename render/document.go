@@ -9,6 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 )
@@ -96,7 +97,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		return nil, stays
 	}
 	if note := o.Get("metadata", "annotations", keys.Consumed); strings.HasPrefix(note.Text(), "{") {
-		w.findings = append(w.findings, o.Finding(krm.Error, "package/list-layout", note,
+		w.findings = append(w.findings, o.Finding(finding.Error, "package/list-layout", note,
 			"the consumed custom resources that it keeps cannot be restored, because it was changed", "restore the file from Git, or write the resources again and remove the annotation"))
 		return nil, stays
 	}
@@ -117,7 +118,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 			return nil, dropped
 		}
 		if !known && !w.pkg.FromInput(rendered.Text()) {
-			w.findings = append(w.findings, o.Finding(krm.Warning, "package/orphan", rendered,
+			w.findings = append(w.findings, o.Finding(finding.Warning, "package/orphan", rendered,
 				"rendered for a workload that the package does not have", "delete it, or render it together with its workload"))
 		}
 	}
@@ -127,12 +128,12 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 			if strings.Contains(err.Error(), keys.Changed) {
 				record = w.object.Get("metadata", "annotations", keys.Changed)
 			}
-			w.findings = append(w.findings, w.object.Finding(krm.Error, "package/record", record, err.Error(), ""))
+			w.findings = append(w.findings, w.object.Finding(finding.Error, "package/record", record, err.Error(), ""))
 			return nil, stays
 		}
 	}
 	if w.opt.Hosted && w.opt.Config == nil && !w.undo && o.Kind == "RenderConfig" && o.Group() == keys.Group {
-		w.findings = append(w.findings, o.Finding(krm.Error, "config/not-passed", krm.Node{}, "this configuration is an item and not the functionConfig, so that nothing reads it",
+		w.findings = append(w.findings, o.Finding(finding.Error, "config/not-passed", krm.Node{}, "this configuration is an item and not the functionConfig, so that nothing reads it",
 			"pass it: configPath in the Kptfile, or kpt fn eval --fn-config FILE"))
 	}
 	u.NoOriginal = w.opt.Hosted
@@ -149,7 +150,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 // somebody meant it to be an object, which would pass without what it asks for.
 func (w *worker) incomplete(o *krm.Object) {
 	if strings.HasSuffix(o.Kind, "List") && o.Get("items").IsList() && !w.undo && w.pkg.MentionsOptIn(o) {
-		w.findings = append(w.findings, o.Finding(krm.Error, "package/list-layout", o.Get("items"),
+		w.findings = append(w.findings, o.Finding(finding.Error, "package/list-layout", o.Get("items"),
 			"the items of this List, which has no apiVersion, cannot be rendered one by one", "write its items as documents of their own"))
 		return
 	}
@@ -160,7 +161,7 @@ func (w *worker) incomplete(o *krm.Object) {
 	if o.Kind == "" {
 		what, missing = "the document", "kind"
 	}
-	w.findings = append(w.findings, o.Finding(krm.Error, "package/incomplete", o.Get("metadata", "name"),
+	w.findings = append(w.findings, o.Finding(finding.Error, "package/incomplete", o.Get("metadata", "name"),
 		fmt.Sprintf("%s %s has no %s, so it is not a Kubernetes object", what, o.Name, missing), "write its "+missing+", or leave the file out with spec.exclude in armature.yaml"))
 }
 
@@ -188,7 +189,7 @@ func (w *worker) expand(from *krm.Object, texts [][]byte) {
 	for _, text := range texts {
 		o, u := &w.expanded.object, &w.expanded.unit
 		if isObject, err := o.ReadMade(text, from); err != nil || !isObject {
-			w.findings = append(w.findings, from.Finding(krm.Error, "package/layout", krm.Node{},
+			w.findings = append(w.findings, from.Finding(finding.Error, "package/layout", krm.Node{},
 				fmt.Sprintf("the object generated from it is not valid: %v", err), ""))
 			return
 		}

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/armature-dev/armature/functions"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 type engine struct {
@@ -25,7 +25,7 @@ type engine struct {
 	lists map[int][]parted // of files in memory
 
 	mu       sync.Mutex
-	findings []krm.Finding
+	findings []finding.Finding
 	stats    Stats
 	failed   error
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
@@ -47,7 +48,7 @@ func renderItems(t *testing.T, opt render.Options, items ...string) (out []strin
 		t.Fatal(err)
 	}
 	data, findings, _, err := list.Render(opt)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
 	return itemsOf(t, data)
@@ -123,7 +124,7 @@ func TestExpansionUninjected(t *testing.T) {
 		t.Fatal(err)
 	}
 	data, findings, _, err := list.Run(render.Options{}, render.Uninject)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
 	items := itemsOf(t, data)
@@ -141,14 +142,14 @@ func TestExpansionOfEmptyAnnotations(t *testing.T) {
 		t.Fatal(err)
 	}
 	rendered, findings, _, err := list.Render(render.Options{})
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
 	if list, err = host.ReadList(rendered); err != nil {
 		t.Fatal(err)
 	}
 	data, findings, _, err := list.Run(render.Options{}, render.Uninject)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
 	if !strings.Contains(string(data), strings.ReplaceAll("\nmetadata:\n  annotations:\n    {}\n", "\n", "\n  ")) || strings.Contains(string(data), "armature.dev/") {
@@ -205,14 +206,14 @@ func TestExpansionOfJSON(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			source := render.Source{Files: []render.File{{Path: name, Data: []byte(src)}}}
 			result, err := render.Run(source, render.Options{})
-			if err != nil || krm.Failed(result.Findings) {
+			if err != nil || finding.Failed(result.Findings) {
 				t.Fatal(err, result.Findings)
 			}
 			if result.Stats.Workloads != 1 || result.Stats.Generated != 6 {
 				t.Error(result.Stats)
 			}
 			again, err := render.Run(render.Source{Files: result.Files}, render.Options{})
-			if err != nil || krm.Failed(again.Findings) {
+			if err != nil || finding.Failed(again.Findings) {
 				t.Fatal(err, again.Findings)
 			}
 			if diff := cmp.Diff(sorted(result.Files), sorted(again.Files)); diff != "" {

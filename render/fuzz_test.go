@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	yaml3 "go.yaml.in/yaml/v3"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 )
@@ -134,5 +134,5 @@ func runList(t *testing.T, src []byte) (out []byte, failed bool) {
 	if err != nil {
 		return nil, true
 	}
-	return out, krm.Failed(findings)
+	return out, finding.Failed(findings)
 }

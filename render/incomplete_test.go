@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -21,7 +21,7 @@ func TestIncompleteObjects(t *testing.T) {
 		for _, f := range r.Findings {
 			if f.Rule == "package/incomplete" {
 				got = append(got, f.Message)
-				if f.File != "app.yaml" || f.Line == 0 || f.Hint == "" || f.Severity != krm.Error {
+				if f.File != "app.yaml" || f.Line == 0 || f.Hint == "" || f.Severity != finding.Error {
 					t.Errorf("only objects %t: %+v", only, f)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/internal/room"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
@@ -128,7 +129,7 @@ func (w *worker) localOnly(o *krm.Object) {
 	}
 	lines := fmt.Sprintf("%s: %s\n%s: \"true\"\n", keys.Consumed, quoted, krm.LocalConfig)
 	if _, err := o.Insert(metadata, annotations, krm.Entries{Text: []byte(lines)}, false); err != nil {
-		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", metadata, err.Error(), "write the object in block style"))
+		w.findings = append(w.findings, o.Finding(finding.Error, "package/layout", metadata, err.Error(), "write the object in block style"))
 	}
 }
 
@@ -214,7 +215,7 @@ func (w *worker) appendFlowItems(dst []byte, l list, file string, lineOf func(in
 	if len(made.kept) > 0 {
 		dst = w.keepItems(dst, start, &l, made.kept, file, line)
 	}
-	if !krm.Failed(w.findings[findings:]) {
+	if !finding.Failed(w.findings[findings:]) {
 		w.checkFlowList(dst[start:], &l, file, line)
 	}
 	return dst
@@ -233,7 +234,7 @@ func (w *worker) keepItems(dst []byte, start int, l *list, items []keptItem, fil
 		}
 	}
 	if err != nil {
-		w.findings = append(w.findings, krm.Finding{Rule: "package/layout", Severity: krm.Error, Place: krm.Place{File: file, Line: line},
+		w.findings = append(w.findings, finding.Finding{Rule: "package/layout", Severity: finding.Error, Place: finding.Place{File: file, Line: line},
 			Message: fmt.Sprintf("the list cannot keep its consumed custom resources: %v", err), Hint: "write the list in block style"})
 		return dst
 	}
@@ -251,7 +252,7 @@ func (w *worker) checkFlowList(text []byte, l *list, file string, line int) {
 		err = errors.New("it is not JSON")
 	}
 	if err != nil {
-		w.findings = append(w.findings, krm.Finding{Rule: "package/layout", Severity: krm.Error, Place: krm.Place{File: file, Line: line},
+		w.findings = append(w.findings, finding.Finding{Rule: "package/layout", Severity: finding.Error, Place: finding.Place{File: file, Line: line},
 			Message: fmt.Sprintf("the rendered list cannot be read: %v", err), Hint: "write the list in block style"})
 	}
 }
@@ -287,7 +288,7 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 			json, err = n.MarshalJSON()
 		}
 		if err != nil {
-			w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", krm.Node{}, err.Error(), ""))
+			w.findings = append(w.findings, o.Finding(finding.Error, "package/layout", krm.Node{}, err.Error(), ""))
 			return dst
 		}
 		dst = append(append(dst, made.next(between)...), bytes.TrimSpace(json)...)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -133,7 +133,7 @@ func TestLayouts(t *testing.T) {
 		if problem != "" {
 			t.Errorf("%s: %s\ninput:\n%s", l.name, problem, l.text)
 		}
-		if failed := krm.Failed(result.Findings); failed != l.refused {
+		if failed := finding.Failed(result.Findings); failed != l.refused {
 			t.Errorf("%s: refused is %t: %v\ninput:\n%s", l.name, failed, result.Findings, l.text)
 		} else if !failed && result.Stats.Workloads == 0 {
 			t.Errorf("%s: nothing was injected\ninput:\n%s", l.name, l.text)
@@ -162,7 +162,7 @@ func TestJSONRequests(t *testing.T) {
 			return render.Source{Files: []render.File{{Path: "o.json", Data: []byte(policy)}, {Path: "p.json", Data: data}}}
 		}
 		result, err := render.Run(files([]byte(pod)), render.Options{})
-		if err != nil || krm.Failed(result.Findings) {
+		if err != nil || finding.Failed(result.Findings) {
 			t.Errorf("%s: %v %v", requests, err, result.Findings)
 			continue
 		}
@@ -225,7 +225,7 @@ spec:
 	c := config(t, `{profile: kagenti, trace: {enabled: true}, rollout: hash, components: {spiffe-helper: {enabled: false}, client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`)
 	for _, text := range []string{text, strings.ReplaceAll(text, "\n", "\r\n"), "apiVersion: v1\nkind: List\nitems:\n- " + strings.TrimSuffix(strings.ReplaceAll(text, "\n", "\n  "), "  ")} {
 		result, problem := checkRenderAs(t, "x.yaml", []byte(text), c)
-		if problem != "" || krm.Failed(result.Findings) || result.Stats.Workloads != 1 {
+		if problem != "" || finding.Failed(result.Findings) || result.Stats.Workloads != 1 {
 			t.Fatalf("%s %v %+v\n%s", problem, result.Findings, result.Stats, text)
 		}
 		out := string(rendered(result, "x.yaml"))

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/armature-dev/armature/functions"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/testdata/labels"
 )
 
@@ -41,7 +41,7 @@ metadata:
 	render := func(text string) string {
 		t.Helper()
 		r, err := Run(Source{Files: []File{{Path: "a.yaml", Data: []byte(text)}}}, opt)
-		if err != nil || krm.Failed(r.Findings) || len(r.Files) != 1 {
+		if err != nil || finding.Failed(r.Findings) || len(r.Files) != 1 {
 			t.Fatal(r.Findings, err)
 		}
 		return string(r.Files[0].Data)
@@ -69,7 +69,7 @@ metadata:
 
 	two := strings.Replace(source, "---\n", "---\n"+strings.Replace(source[:strings.Index(source, "---\n")], "team\n", "team-2\n", 1)+"---\n", 1)
 	r, err := Run(Source{Files: []File{{Path: "a.yaml", Data: []byte(two)}}}, opt)
-	if err != nil || !krm.Failed(r.Findings) || r.Findings[0].Rule != "labels/two-of-a-namespace" {
+	if err != nil || !finding.Failed(r.Findings) || r.Findings[0].Rule != "labels/two-of-a-namespace" {
 		t.Error("two CommonLabels:", r.Findings, err)
 	}
 }

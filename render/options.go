@@ -9,7 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // File is one file of a package.
@@ -140,7 +140,7 @@ func (s Source) Kustomization() string {
 type Result struct {
 	// Files are the rendered files; empty where a finding is an error.
 	Files    []File
-	Findings []krm.Finding
+	Findings []finding.Finding
 	Stats    Stats
 }
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -35,12 +35,12 @@ func TestOvercommitRoundTrip(t *testing.T) {
 		src := render.Source{Files: []render.File{{Path: "class.yaml", Data: []byte(halves)}, {Path: "x.yaml", Data: []byte(file)}}}
 		opt := render.Options{Config: config(t, small)}
 		first, err := render.Run(src, opt)
-		if err != nil || krm.Failed(first.Findings) {
+		if err != nil || finding.Failed(first.Findings) {
 			t.Fatalf("seed %d: %v %v\n%s", seed, err, first.Findings, file)
 		}
 		again := render.Source{Files: first.Files}
 		second, err := render.Run(again, opt)
-		if err != nil || krm.Failed(second.Findings) {
+		if err != nil || finding.Failed(second.Findings) {
 			t.Fatalf("seed %d: the second render: %v %v\n%s", seed, err, second.Findings, first.Files[1].Data)
 		}
 		for i, f := range second.Files {
@@ -55,7 +55,7 @@ func TestOvercommitRoundTrip(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil || krm.Failed(findings) {
+		if err != nil || finding.Failed(findings) {
 			t.Fatalf("seed %d: uninject: %v %v", seed, err, findings)
 		}
 		changed += strings.Count(string(first.Files[1].Data), "armature.dev/changed")

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 )
@@ -101,7 +101,7 @@ spec:
 					annotations = append(slices.DeleteFunc(annotations, func(b string) bool { return strings.HasPrefix(b, key+":") }), a)
 				}
 			}
-			if found == 0 && krm.Failed(result.Findings) {
+			if found == 0 && finding.Failed(result.Findings) {
 				t.Fatalf("the ports %q with the annotations %q: %s", ports, annotations, result.Findings)
 			}
 			if found == 0 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
@@ -46,7 +47,7 @@ func checkRenderAs(t *testing.T, file string, src []byte, config *api.RenderConf
 	if err != nil {
 		return first, "render: " + err.Error()
 	}
-	if krm.Failed(first.Findings) {
+	if finding.Failed(first.Findings) {
 		if len(first.Files) > 0 {
 			return first, "an error finding, and yet there is output"
 		}
@@ -57,7 +58,7 @@ func checkRenderAs(t *testing.T, file string, src []byte, config *api.RenderConf
 		return first, "JSON does not stay JSON:\n" + string(out)
 	}
 	second, err := render.Run(source(out), render.Options{Config: config})
-	if err != nil || krm.Failed(second.Findings) {
+	if err != nil || finding.Failed(second.Findings) {
 		return first, fmt.Sprintf("the second render fails: %v %v\n%s", err, second.Findings, out)
 	}
 	if again := rendered(second, file); again != nil && !bytes.Equal(again, out) {
@@ -84,7 +85,7 @@ func uninject(file string, data []byte, config *api.RenderConfig) (undone []byte
 		render.Source{Files: []render.File{{Path: file, Data: data}}},
 		render.Options{Config: config, Workers: 1},
 		func(_ string, data []byte) error { undone = bytes.Clone(data); return nil })
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		return nil, fmt.Sprintf("uninject fails: %v %v\n%s", err, findings, data)
 	}
 	return undone, ""

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 )
@@ -85,7 +86,7 @@ spec:
 func streamed(t *testing.T, stream string) string {
 	t.Helper()
 	r, err := render.Run(render.Source{Files: []render.File{{Path: "all.yaml", Data: []byte(stream)}}}, render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
-	if err != nil || krm.Failed(r.Findings) || len(r.Files) != 1 {
+	if err != nil || finding.Failed(r.Findings) || len(r.Files) != 1 {
 		t.Fatalf("%v, findings %v, %d files", err, r.Findings, len(r.Files))
 	}
 	return string(r.Files[0].Data)

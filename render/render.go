@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/armature-dev/armature/functions"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // Run renders a source in memory. An error says that the source could not be
@@ -27,7 +27,7 @@ func Run(src Source, opt Options) (Result, error) {
 		}
 		return nil
 	})
-	if err != nil || krm.Failed(r.Findings) {
+	if err != nil || finding.Failed(r.Findings) {
 		r.Files = nil
 	}
 	return r, err
@@ -35,7 +35,7 @@ func Run(src Source, opt Options) (Result, error) {
 
 // Stream renders a source file by file, so that memory stays bounded however
 // large the package is.
-func Stream(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) {
+func Stream(src Source, opt Options, sink Sink) ([]finding.Finding, Stats, error) {
 	e, err := newEngine(src, opt, sink)
 	if err != nil {
 		return nil, Stats{}, err
@@ -45,7 +45,7 @@ func Stream(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) {
 
 // Uninject gives a rendered source back as its author wrote it: without what
 // was injected and generated, and with the custom resources that were consumed.
-func Uninject(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) {
+func Uninject(src Source, opt Options, sink Sink) ([]finding.Finding, Stats, error) {
 	e, err := newEngine(src, opt, sink)
 	if err != nil {
 		return nil, Stats{}, err
@@ -63,7 +63,7 @@ func newEngine(src Source, opt Options, sink Sink) (*engine, error) {
 	return &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: pkg}, nil
 }
 
-func (e *engine) run() ([]krm.Finding, Stats, error) {
+func (e *engine) run() ([]finding.Finding, Stats, error) {
 	if err := e.collect(); err != nil {
 		return nil, Stats{}, err
 	}
@@ -76,12 +76,12 @@ func (e *engine) run() ([]krm.Finding, Stats, error) {
 	if !e.undo {
 		e.findings = e.pkg.WithoutEchoes(append(e.findings, e.pkg.Finish()...))
 	}
-	krm.SortFindings(e.findings)
+	finding.Sort(e.findings)
 	return e.findings, e.stats, nil
 }
 
 // resolve ends the first pass for the functions that run.
-func (e *engine) resolve(rows []functions.Row) []krm.Finding {
+func (e *engine) resolve(rows []functions.Row) []finding.Finding {
 	e.pkg.ReadWith(e.find)
 	findings := e.pkg.Resolve(rows)
 	e.pkg.Look(e.find)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
@@ -145,7 +146,7 @@ type testCase struct {
 	opt      render.Options
 	style    map[string]string // of each file
 	kept     []txtar.File
-	findings []krm.Finding
+	findings []finding.Finding
 }
 
 func (c *testCase) config(data []byte) *api.RenderConfig {
@@ -228,8 +229,8 @@ func (c *testCase) render(opt render.Options, silent bool) map[string]string {
 	if !silent {
 		c.findings = append(append(c.findings, findings...), result.Findings...)
 	}
-	if krm.Failed(c.findings) || krm.Failed(result.Findings) {
-		if len(result.Files) > 0 && krm.Failed(result.Findings) {
+	if finding.Failed(c.findings) || finding.Failed(result.Findings) {
+		if len(result.Files) > 0 && finding.Failed(result.Findings) {
 			c.Error("an error finding, and yet there is output")
 		}
 		c.kept = append(c.kept, c.found()...)
@@ -278,7 +279,7 @@ func (c *testCase) uninject() map[string]string {
 		}
 		return nil
 	})
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		c.Fatalf("uninject: %v %v", err, findings)
 	}
 	return m

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 )
@@ -21,7 +22,7 @@ import (
 type share struct{ documents, workloads, rewritten int }
 
 func (s *share) add(r render.Result) {
-	if krm.Failed(r.Findings) {
+	if finding.Failed(r.Findings) {
 		return
 	}
 	s.documents += r.Stats.Documents
@@ -37,7 +38,7 @@ func (s share) String() string {
 func config(t testing.TB, spec string) *api.RenderConfig {
 	t.Helper()
 	c, findings := render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata: {name: c}\nspec: "+spec+"\n"), "armature.yaml")
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		t.Fatal(findings)
 	}
 	return c
@@ -68,7 +69,7 @@ func TestGeneratedManifests(t *testing.T) {
 		if problem != "" {
 			t.Errorf("seed %d: %s\ninput:\n%s", seed, problem, file)
 		}
-		if krm.Failed(result.Findings) {
+		if finding.Failed(result.Findings) {
 			t.Errorf("seed %d: %v\n%s", seed, result.Findings, file)
 			continue
 		}
@@ -128,7 +129,7 @@ func TestRealManifests(t *testing.T) {
 				t.Errorf("%s: %s", strings.TrimPrefix(path, root), problem)
 			}
 			switch {
-			case krm.Failed(result.Findings):
+			case finding.Failed(result.Findings):
 				refused++
 				t.Logf("%s: refused: %v", strings.TrimPrefix(path, root), firstError(result.Findings))
 			case result.Stats.Workloads < added:
@@ -146,8 +147,8 @@ func TestRealManifests(t *testing.T) {
 	t.Logf("real: %v; %d files refused", all, refused)
 }
 
-func firstError(findings []krm.Finding) krm.Finding {
-	return findings[slices.IndexFunc(findings, func(f krm.Finding) bool { return f.Severity == krm.Error })]
+func firstError(findings []finding.Finding) finding.Finding {
+	return findings[slices.IndexFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error })]
 }
 
 // distinct numbers the names that the API's own test data gives to everything.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
@@ -181,7 +181,7 @@ stringData: {password: ` + secretMarker + `}
 		text := fmt.Sprintf(workload, "", `"web:v1"`) + "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata: {name: r}\nspec:\n  targetRef: {kind: Deployment, name: web}\n  " + fmt.Sprintf(spec, secretMarker) + "\n"
 		check(t, spec, nil, text)
 		result, err := render.Run(render.Source{Files: []render.File{{Path: "x.yaml", Data: []byte(text)}}}, render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
-		if err != nil || !krm.Failed(result.Findings) {
+		if err != nil || !finding.Failed(result.Findings) {
 			t.Errorf("%s is not an error: %v %v", spec, err, result.Findings)
 		}
 	}

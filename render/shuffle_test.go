@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 )
@@ -33,8 +34,8 @@ func TestOrderOfFiles(t *testing.T) {
 			switch {
 			case f.Name == "armature.yaml" && name == "async-actor":
 				text := strings.Replace(string(f.Data), "    runtimeScriptFile: src/asya_runtime.py\n", "", 1)
-				var findings []krm.Finding
-				if opt.Config, findings = render.ReadConfig([]byte(text), f.Name); krm.Failed(findings) {
+				var findings []finding.Finding
+				if opt.Config, findings = render.ReadConfig([]byte(text), f.Name); finding.Failed(findings) {
 					t.Fatal(findings)
 				}
 			case f.Name == "armature.yaml" || strings.HasPrefix(f.Name, "want/") || !strings.HasSuffix(f.Name, ".yaml"):
@@ -49,7 +50,7 @@ func TestOrderOfFiles(t *testing.T) {
 			src.Files = append(src.Files, render.File{Path: string(rune('a'+i/26)) + string(rune('a'+i%26)) + ".yaml", Data: []byte(strings.TrimSuffix(documents[at], "\n") + "\n")})
 		}
 		result, err := render.Run(src, opt)
-		if err != nil || krm.Failed(result.Findings) {
+		if err != nil || finding.Failed(result.Findings) {
 			t.Fatal(err, result.Findings)
 		}
 		var all []string

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/source"
@@ -22,7 +22,7 @@ func TestSource001InEachProfile(t *testing.T) {
 			continue
 		}
 		r, err := render.Run(src, render.Options{Config: config(t, `{profile: `+name+`}`)})
-		if err != nil || krm.Failed(r.Findings) || r.Stats.Workloads != 1 {
+		if err != nil || finding.Failed(r.Findings) || r.Stats.Workloads != 1 {
 			t.Errorf("%s: %v %v", name, err, r.Findings)
 		}
 		var needless []string

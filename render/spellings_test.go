@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // spelt is an opted-in workload, with marks around what a spelling replaces.
@@ -109,7 +109,7 @@ func TestSpellings(t *testing.T) {
 			if problem != "" {
 				t.Errorf("%s, %s: %s\ninput:\n%s", name, layout, problem, text)
 			}
-			if failed := krm.Failed(result.Findings); result.Stats.Workloads == 0 && !failed || failed && name == "odd key" && layout != "escaped items" {
+			if failed := finding.Failed(result.Findings); result.Stats.Workloads == 0 && !failed || failed && name == "odd key" && layout != "escaped items" {
 				t.Errorf("%s, %s: passed over without a finding, or refused without need: %v\ninput:\n%s", name, layout, result.Findings, text)
 			}
 		}

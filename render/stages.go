@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -54,7 +55,7 @@ func (s *Stages) SharedKinds() []string { return s.engine.pkg.SharedKinds() }
 func (s *Stages) Touches(i int) bool { return !s.engine.asIs(&s.engine.src.Files[i]) }
 
 // Findings are those about the whole package, and those of the last render.
-func (s *Stages) Findings() []krm.Finding {
+func (s *Stages) Findings() []finding.Finding {
 	return append(slices.Clone(s.engine.findings), s.worker.findings...)
 }
 
@@ -115,20 +116,20 @@ type Versions struct {
 }
 
 // RefOf gives the name of an object, by its first lines where they are certain.
-func RefOf(text []byte, d krm.Document, item bool) (krm.Ref, bool) {
+func RefOf(text []byte, d krm.Document, item bool) (finding.Ref, bool) {
 	if head, ok := krm.ReadHead(text[d.Start:d.End]); ok && !item && head.Name != "" && head.Kind != "" {
-		return krm.Ref{APIVersion: head.APIVersion, Kind: head.Kind, Namespace: head.Namespace, Name: head.Name}, true
+		return finding.Ref{APIVersion: head.APIVersion, Kind: head.Kind, Namespace: head.Namespace, Name: head.Name}, true
 	}
 	var o krm.Object
 	if isObject, err := o.Read(text, d, item, krm.Origin{}); err != nil || !isObject {
-		return krm.Ref{}, false
+		return finding.Ref{}, false
 	}
 	return o.Ref, true
 }
 
 // EachObject visits the objects of a rendered file, with the line that each
 // starts on; listed says that one is an item of a list.
-func EachObject(data []byte, visit func(d krm.Document, listed bool, line int, ref krm.Ref)) {
+func EachObject(data []byte, visit func(d krm.Document, listed bool, line int, ref finding.Ref)) {
 	EachDocument(data, func(d krm.Document, item bool, line int) {
 		if ref, ok := RefOf(data, d, item); ok {
 			visit(d, item, line, ref)
@@ -137,13 +138,13 @@ func EachObject(data []byte, visit func(d krm.Document, listed bool, line int, r
 }
 
 // Versions gathers the objects of a file. Most are the same after most functions.
-func (f Staged) Versions() map[krm.Ref]*Versions {
-	all := make(map[krm.Ref]*Versions)
+func (f Staged) Versions() map[finding.Ref]*Versions {
+	all := make(map[finding.Ref]*Versions)
 	for n, text := range f.Texts {
 		if n > 0 && bytes.Equal(text, f.Texts[n-1]) {
 			continue
 		}
-		EachObject(text, func(d krm.Document, listed bool, line int, ref krm.Ref) {
+		EachObject(text, func(d krm.Document, listed bool, line int, ref finding.Ref) {
 			own := text[d.Start:d.End]
 			v := all[ref]
 			if v == nil {

@@ -12,7 +12,7 @@ import (
 
 	kubeyaml "k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/source"
@@ -102,10 +102,10 @@ func TestKubectlReadsStreams(t *testing.T) {
 			}
 			src.Files = append(src.Files, render.File{Path: file, Data: []byte(text)})
 		}
-		stream := func(src render.Source, do func(render.Source, render.Options, render.Sink) ([]krm.Finding, render.Stats, error)) []byte {
+		stream := func(src render.Source, do func(render.Source, render.Options, render.Sink) ([]finding.Finding, render.Stats, error)) []byte {
 			var spool source.Spool
 			findings, _, err := do(src, render.Options{Workers: 1, Pieces: true}, spool.Write)
-			if err != nil || krm.Failed(findings) {
+			if err != nil || finding.Failed(findings) {
 				t.Fatalf("%s: %v %v", name, err, findings)
 			}
 			var b bytes.Buffer
@@ -165,7 +165,7 @@ func TestHostedFindings(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, findings, _, err := list.Render(render.Options{})
-		if err != nil || !krm.Failed(findings) {
+		if err != nil || !finding.Failed(findings) {
 			t.Fatalf("%v: two containers of one name, and two Pods of one name, are not an error: %v", err, findings)
 		}
 		for _, f := range findings {
@@ -194,14 +194,14 @@ func TestConfigurationAmongItems(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, findings, _, err := list.Render(render.Options{})
-		if err != nil || krm.Failed(findings) != failed {
+		if err != nil || finding.Failed(findings) != failed {
 			t.Errorf("with %q: %v, %v", passed, findings, err)
 		}
-		refused := slices.IndexFunc(findings, func(f krm.Finding) bool { return f.Rule == "config/not-passed" })
+		refused := slices.IndexFunc(findings, func(f finding.Finding) bool { return f.Rule == "config/not-passed" })
 		if failed && (refused < 0 || findings[refused].File != "armature.yaml" || !strings.Contains(findings[refused].Hint, "--fn-config")) {
 			t.Errorf("%v", findings)
 		}
-		if _, findings, _, err := list.Run(render.Options{}, render.Uninject); err != nil || krm.Failed(findings) {
+		if _, findings, _, err := list.Run(render.Options{}, render.Uninject); err != nil || finding.Failed(findings) {
 			t.Errorf("uninject with %q: %v, %v", passed, findings, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -55,8 +56,8 @@ func lineEnding(src []byte) string {
 const SyntaxRule = "package/syntax"
 
 // SyntaxFinding is about text that cannot be read, with the error of reading it.
-func SyntaxFinding(err error, text []byte) krm.Finding {
-	f := krm.Finding{Rule: SyntaxRule, Severity: krm.Error, Message: err.Error(), Hint: syntaxHint(text)}
+func SyntaxFinding(err error, text []byte) finding.Finding {
+	f := finding.Finding{Rule: SyntaxRule, Severity: finding.Error, Message: err.Error(), Hint: syntaxHint(text)}
 	var at *krm.SyntaxError
 	if errors.As(err, &at) {
 		f.File, f.Line, f.Message, f.Hint = at.File, at.Line, at.Message, cmp.Or(at.Hint, f.Hint)
@@ -67,7 +68,7 @@ func SyntaxFinding(err error, text []byte) krm.Finding {
 	switch {
 	case f.Hint != correct:
 	case path.Ext(f.File) == ".json" && noManifest(text):
-		f.Severity, f.Hint = krm.Warning, "if it is not a manifest, leave the file out with spec.exclude in armature.yaml; otherwise correct the JSON"
+		f.Severity, f.Hint = finding.Warning, "if it is not a manifest, leave the file out with spec.exclude in armature.yaml; otherwise correct the JSON"
 	default:
 		f.Hint = remedyFor(f.Message)
 	}

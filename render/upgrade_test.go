@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/source"
 	"github.com/armature-dev/armature/render/verify"
@@ -27,14 +27,14 @@ func TestUpgrade(t *testing.T) {
 	options := render.Options{Config: config}
 	tree := func(folder string) render.Source {
 		src, findings, err := source.Tree(filepath.Join("testdata/upgrade", folder), "", nil)
-		if err != nil || krm.Failed(findings) {
+		if err != nil || finding.Failed(findings) {
 			t.Fatal(err, findings)
 		}
 		return src
 	}
 	rendered := func(folder string) map[string]string {
 		result, err := render.Run(tree(folder), options)
-		if err != nil || krm.Failed(result.Findings) || result.Stats.Workloads != 2 {
+		if err != nil || finding.Failed(result.Findings) || result.Stats.Workloads != 2 {
 			t.Fatal(err, result.Stats, result.Findings)
 		}
 		files := map[string]string{}
@@ -72,7 +72,7 @@ func TestUpgrade(t *testing.T) {
 	}
 
 	found, _, err := verify.Run(tree("rendered"), options)
-	if err != nil || len(found) != 6 || !krm.Failed(found) || !strings.Contains(found[2].Hint, "render again") {
+	if err != nil || len(found) != 6 || !finding.Failed(found) || !strings.Contains(found[2].Hint, "render again") {
 		t.Errorf("verify of what an earlier release rendered: %v, %v", err, found)
 	}
 }

@@ -2,13 +2,14 @@ package render
 
 import (
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
 // worker renders one file after the other and keeps its memory between them.
 type worker struct {
 	*engine
-	findings []krm.Finding
+	findings []finding.Finding
 	stats    Stats
 	buffers  buffers
 	file     output
@@ -65,7 +66,7 @@ func (w *worker) appendObject(dst []byte, o *krm.Object) []byte {
 	from := len(dst)
 	dst = o.Append(dst)
 	if err := o.Check(dst[from:], &w.buffers.check); err != nil {
-		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style"))
+		w.findings = append(w.findings, o.Finding(finding.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style"))
 	}
 	return dst
 }

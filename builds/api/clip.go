@@ -3,7 +3,7 @@ package api
 import (
 	"strings"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // MaxMessage of a condition or a status, in bytes; the API server refuses a
@@ -11,10 +11,10 @@ import (
 const MaxMessage = 4096
 
 // Clip bounds a text to MaxMessage and makes it plain: much of it was written by strangers.
-func Clip(text string) string {
-	text = krm.Plain(text)
-	if len(text) <= MaxMessage {
-		return text
+func Clip(content string) string {
+	content = text.Plain(content)
+	if len(content) <= MaxMessage {
+		return content
 	}
-	return strings.ToValidUTF8(text[:MaxMessage-3], "") + "…"
+	return strings.ToValidUTF8(content[:MaxMessage-3], "") + "…"
 }

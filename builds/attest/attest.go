@@ -24,7 +24,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
@@ -97,7 +97,7 @@ func level(p *tektonv1.PipelineSpec) int32 {
 
 // refuse says why a run is not vouched for. It is final for that run.
 func refuse(reason, hint, format string, args ...any) error {
-	return krm.Place{}.Fault(reason, fmt.Sprintf(format, args...), hint)
+	return finding.Place{}.Fault(reason, fmt.Sprintf(format, args...), hint)
 }
 
 const (
@@ -144,14 +144,14 @@ func (t *task) result(name string) string {
 func (t *task) declares(name string) bool { return tekton.Reports(&t.ordered.TaskSpec.TaskSpec, name) }
 
 // Check what was observed. The error is a refusal, which is final for the run: a
-// *krm.Finding whose rule is one of the api.Reason constants.
+// *finding.Finding whose rule is one of the api.Reason constants.
 func Check(o Observed) (*Built, error) {
 	i := &inspection{Observed: o}
 	var provenance sign.Provenance
 	for _, look := range []func() error{i.checkRun, i.findPipeline, i.checkResults, i.findTests,
 		func() (err error) { provenance, err = i.provenance(); return err }} {
 		err := look()
-		var refusal *krm.Finding
+		var refusal *finding.Finding
 		if errors.As(err, &refusal) {
 			refusal.Place = compose.Place(o.Build)
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -253,7 +253,7 @@ func TestRefusals(t *testing.T) {
 			f := fixture{observe(t, false)}
 			c.do(f)
 			built, err := attest.Check(*f.Observed)
-			var refusal *krm.Finding
+			var refusal *finding.Finding
 			if !errors.As(err, &refusal) || built != nil {
 				t.Fatalf("it is attested: %v, %v", built, err)
 			}
@@ -304,11 +304,11 @@ func TestLevel(t *testing.T) {
 func TestChangedPipeline(t *testing.T) {
 	o := observe(t, true)
 	o.Pipeline.Tasks[0].TaskSpec.Steps[0].Script = "evil"
-	if _, err := attest.Check(*o); !errors.As(err, new(*krm.Finding)) || !strings.Contains(err.Error(), "Pipeline") {
+	if _, err := attest.Check(*o); !errors.As(err, new(*finding.Finding)) || !strings.Contains(err.Error(), "Pipeline") {
 		t.Errorf("refused with %v", err)
 	}
 	o.Pipeline = nil
-	if _, err := attest.Check(*o); !errors.As(err, new(*krm.Finding)) {
+	if _, err := attest.Check(*o); !errors.As(err, new(*finding.Finding)) {
 		t.Errorf("refused with %v", err)
 	}
 }

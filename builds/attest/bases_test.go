@@ -11,7 +11,7 @@ import (
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
 	"github.com/armature-dev/armature/builds/registry/bases"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
@@ -65,7 +65,7 @@ func TestForgedBaseImages(t *testing.T) {
 			f := fixture{observe(t, false)}
 			f.report("buildkit-build", bases.Result, c.value)
 			built, err := attest.Check(*f.Observed)
-			var refusal *krm.Finding
+			var refusal *finding.Finding
 			if built != nil || !errors.As(err, &refusal) || refusal.Rule != api.ReasonResultInvalid || !strings.Contains(refusal.Message, c.says) || len(refusal.Message) > 400 {
 				t.Errorf("the refusal is %v, want %q", err, c.says)
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // Two specs whose hashes begin with the same 64 bits are two specs: a run that was composed from
@@ -50,10 +50,10 @@ func TestCollidingSpecs(t *testing.T) {
 }
 
 // refusal of what is observed; nil where it is vouched for.
-func refusal(t *testing.T, o *attest.Observed) *krm.Finding {
+func refusal(t *testing.T, o *attest.Observed) *finding.Finding {
 	t.Helper()
 	_, err := attest.Check(*o)
-	var found *krm.Finding
+	var found *finding.Finding
 	if err != nil && !errors.As(err, &found) {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // An image of one platform is vouched for, if that is what was ordered.
@@ -33,7 +33,7 @@ func TestPlatform(t *testing.T) {
 			o := observe(t, false, arm64)
 			fixture{o}.report("push", "PLATFORM_DIGESTS", reported)
 			_, err := attest.Check(*o)
-			var refusal *krm.Finding
+			var refusal *finding.Finding
 			if !errors.As(err, &refusal) || refusal.Rule != api.ReasonResultInvalid || !strings.Contains(refusal.Message, "PLATFORM_DIGESTS is not the digest of linux/arm64") {
 				t.Errorf("the refusal is %v", err)
 			}
@@ -85,7 +85,7 @@ func TestForgedPlatforms(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			f := fixture{observe(t, false, twoPlatforms)}
 			forge(f)
-			var refusal *krm.Finding
+			var refusal *finding.Finding
 			if _, err := attest.Check(*f.Observed); !errors.As(err, &refusal) || refusal.Rule != api.ReasonResultInvalid {
 				t.Errorf("the refusal is %v, want %s", err, api.ReasonResultInvalid)
 			}

@@ -32,7 +32,7 @@ type Statement struct {
 }
 
 // ImageOf parses an image that status names. It has to be the repository that spec.buildOutput
-// names, and a digest. The error is a *krm.Finding.
+// names, and a digest. The error is a *finding.Finding.
 func ImageOf(build *api.AgentBuild, image string, options ...name.Option) (name.Digest, error) {
 	at, err := name.NewDigest(image, options...)
 	if err != nil {
@@ -49,7 +49,7 @@ func ImageOf(build *api.AgentBuild, image string, options ...name.Option) (name.
 
 // Find returns the newest statement about a build of this namespace, name and UID, of those of its
 // current spec if there are any. The provenances have to be about the image and signed by the
-// platform. The error is a *krm.Finding.
+// platform. The error is a *finding.Finding.
 func Find(build *api.AgentBuild, of []sign.Stated) (found Statement, err error) {
 	var other string
 	for _, p := range of {

@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
@@ -84,7 +84,7 @@ func TestForgedTestResults(t *testing.T) {
 			o := observe(t, false)
 			c.forge(fixture{o})
 			built, err := attest.Check(*o)
-			var refusal *krm.Finding
+			var refusal *finding.Finding
 			if !errors.As(err, &refusal) || refusal.Rule != c.reason {
 				t.Fatalf("%v, tests %+v", err, built)
 			}

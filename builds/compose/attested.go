@@ -7,7 +7,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Platform and tenant are two people. Whoever may write an AgentBuild chooses the
@@ -21,8 +21,8 @@ import (
 var attestingSteps = []string{"cosign-sign-step", "slsa-provenance-step"}
 
 var (
-	taskResult      = krm.Pattern(`\$\(tasks\.[a-z0-9-]+\.results\.`)
-	wholeTaskResult = krm.Pattern(`^\$\(tasks\.[a-z0-9-]+\.results\.[^()]+\)$`)
+	taskResult      = text.Pattern(`\$\(tasks\.[a-z0-9-]+\.results\.`)
+	wholeTaskResult = text.Pattern(`^\$\(tasks\.[a-z0-9-]+\.results\.[^()]+\)$`)
 )
 
 // overridable is a parameter that has a result as its default, and is still the build's

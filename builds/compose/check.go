@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // maxRunBytes is the largest run that Tekton survives with room to spare: its
@@ -212,7 +212,7 @@ func (v *Verdicts) once(key string, judge func() bool) {
 	v.ok[key] = true
 }
 
-var taskPath = krm.Pattern(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)
+var taskPath = text.Pattern(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)
 
 // translated are Tekton's findings with the places where the user wrote it.
 func translated(in Input, steps []step, refused *apis.FieldError, p *tektonv1.Pipeline, faulty map[string]bool) (found faults) {

@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
@@ -165,7 +165,7 @@ func loginAddresses(in Input, steps []step) iter.Seq2[string, string] {
 }
 
 // password in a Git URL, as the rule of spec.source.sourceRepository has it.
-var password = krm.Pattern(`^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@`)
+var password = text.Pattern(`^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@`)
 
 // imageFault says why an image cannot be pushed under that name.
 func imageFault(image string) error {
@@ -181,4 +181,4 @@ func imageFault(image string) error {
 
 // repositoryForm is the name of a repository as OCI's distribution specification has it. The
 // library takes dot segments and empty parts, too, which servers read differently.
-var repositoryForm = krm.Pattern(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+var repositoryForm = text.Pattern(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)

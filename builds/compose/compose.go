@@ -19,7 +19,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // Settings are what the operator of a controller decides for all builds.
@@ -61,7 +61,7 @@ type Input struct {
 	Build *api.AgentBuild
 	// Place of the build, such as its file and line. The zero Place means its kind
 	// and name.
-	Place    krm.Place
+	Place    finding.Place
 	Template *recipe.Template
 	// Steps by ConfigMap name; StepNames says which are needed.
 	Steps    map[string]*recipe.Step
@@ -223,24 +223,24 @@ func Pipeline(in Input) (*Output, error) {
 }
 
 // Place of a build, where the fields of its spec are found.
-func Place(b *api.AgentBuild) krm.Place {
-	return krm.Place{Object: krm.Ref{Kind: api.Kind, Namespace: b.Namespace, Name: b.Name}}
+func Place(b *api.AgentBuild) finding.Place {
+	return finding.Place{Object: finding.Ref{Kind: api.Kind, Namespace: b.Namespace, Name: b.Name}}
 }
 
 // fault is something wrong with a build, and the pipeline task that it is about; empty for
 // none.
 type fault struct {
-	*krm.Finding
+	*finding.Finding
 	task string
 }
 
 // faults are all that is wrong, so that a user sees all of it at once.
 type faults []fault
 
-func (f *faults) add(found *krm.Finding) { *f = append(*f, fault{Finding: found}) }
+func (f *faults) add(found *finding.Finding) { *f = append(*f, fault{Finding: found}) }
 
 // of notes a problem of a pipeline task.
-func (f *faults) of(task string, found *krm.Finding) { *f = append(*f, fault{found, task}) }
+func (f *faults) of(task string, found *finding.Finding) { *f = append(*f, fault{found, task}) }
 
 // bad notes a problem of the AgentBuild itself.
 func (f *faults) bad(in Input, reason, field, message, hint string) {
@@ -249,7 +249,7 @@ func (f *faults) bad(in Input, reason, field, message, hint string) {
 
 // err lists them; nil for none.
 func (f faults) err() error {
-	var all []*krm.Finding
+	var all []*finding.Finding
 	for _, one := range f {
 		all = append(all, one.Finding)
 	}

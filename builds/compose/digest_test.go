@@ -20,7 +20,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/failure/findings"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 var pairs = flag.Bool("pairs", false, "compose each change with each builder and each pair of changes for TestDigest, too")
@@ -228,7 +228,7 @@ var changes = []func(*compose.Input){
 	},
 	func(in *compose.Input) { in.SecretKeys = map[string][]string{"push-login": {"password"}, "npm": nil} },
 	func(in *compose.Input) { in.Platform = "armature-system" },
-	func(in *compose.Input) { in.Place = krm.Place{File: "build.yaml", Line: 3} },
+	func(in *compose.Input) { in.Place = finding.Place{File: "build.yaml", Line: 3} },
 	func(in *compose.Input) { in.Settings.PipelineObjects = true },
 	func(in *compose.Input) {
 		in.Settings.ServiceAccountName, in.Settings.CreateServiceAccount = "builder", true

@@ -11,10 +11,11 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
-var soleParam = krm.Pattern(`^\$\(params\.([_a-zA-Z][_a-zA-Z0-9.-]*)\)$`)
+var soleParam = text.Pattern(`^\$\(params\.([_a-zA-Z][_a-zA-Z0-9.-]*)\)$`)
 
 // ControllerRepository is where releases publish the controller's image.
 const ControllerRepository = "ghcr.io/armature-dev/armature-controller"
@@ -65,7 +66,7 @@ func mapImages(settings Settings, doc *recipe.Document, task *tektonv1.PipelineT
 }
 
 // image as the cluster shall pull it. References that hold a variable stay.
-func (s Settings) image(image string, place krm.Place) (string, *krm.Finding) {
+func (s Settings) image(image string, place finding.Place) (string, *finding.Finding) {
 	if image == "" || recipe.ParamReference().MatchString(image) || wholeReference().MatchString(image) {
 		return image, nil
 	}
@@ -87,7 +88,7 @@ func (s Settings) image(image string, place krm.Place) (string, *krm.Finding) {
 		}
 		repository = mirror + "/" + registry + "/" + ref.Context().RepositoryStr()
 		if CheckMirror(mirror) != nil {
-			return image, krm.Place{Field: "the image mirror"}.Fault(api.ReasonInvalidBuild, fmt.Sprintf("%q is not a registry or path in one", mirror), "write it as host/path, without a scheme")
+			return image, finding.Place{Field: "the image mirror"}.Fault(api.ReasonInvalidBuild, fmt.Sprintf("%q is not a registry or path in one", mirror), "write it as host/path, without a scheme")
 		}
 	}
 	return repository + end, nil

@@ -7,7 +7,8 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // A build may list its whole pipeline itself, and leave out steps of the
@@ -17,7 +18,7 @@ import (
 // what refers to it is dropped with a warning: the step's own default holds, the
 // step runs unconditionally, and its source is the shared one.
 
-var taskReference = krm.Pattern(`\$\(tasks\.([a-z0-9-]+)\.`)
+var taskReference = text.Pattern(`\$\(tasks\.([a-z0-9-]+)\.`)
 
 // withoutLeftOut are the rows and their template without what refers to one of its
 // steps that the build's own list leaves out.
@@ -33,7 +34,7 @@ func withoutLeftOut(in Input, rows []step) (_ []step, _ *recipe.Template, warnin
 		delete(out, s.row.Name)
 	}
 	// dropped names the step that a value refers to, where it is left out.
-	dropped := func(value any, place krm.Place) bool {
+	dropped := func(value any, place finding.Place) bool {
 		for _, m := range taskReference().FindAllStringSubmatch(tekton.JSON(value), -1) {
 			if out[m[1]] {
 				warnings = append(warnings, fmt.Sprintf("%s: %s: refers to step %q, which spec.pipeline.steps leaves out, so it is dropped", place, place.Field, m[1]))

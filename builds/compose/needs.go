@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // Need is an object in the build's namespace that a run cannot do without.
@@ -21,7 +21,7 @@ type Need struct {
 	Kind string // Secret, ConfigMap, ServiceAccount or PersistentVolumeClaim
 	Name string
 	// Place is the field that asks for it.
-	Place krm.Place
+	Place finding.Place
 	// Reason of the condition when it is missing.
 	Reason string
 	// Purpose of a Secret that is a login; empty for all else.
@@ -60,7 +60,7 @@ func (p Purpose) Fits(kind corev1.SecretType, labels map[string]string) bool {
 
 // Unfit is the problem that the Secret, of the type that it has, is not meant for
 // its purpose.
-func (n Need) Unfit(kind string) *krm.Finding {
+func (n Need) Unfit(kind string) *finding.Finding {
 	var types []string
 	for _, t := range n.Purpose.types() {
 		types = append(types, string(t))
@@ -74,7 +74,7 @@ func (n Need) Unfit(kind string) *krm.Finding {
 }
 
 // Missing is the problem that the need is not met.
-func (n Need) Missing(namespace string) *krm.Finding {
+func (n Need) Missing(namespace string) *finding.Finding {
 	hints := map[string]string{
 		"Secret":                "create the Secret, or correct the name",
 		"ConfigMap":             "create the ConfigMap, or correct the name",

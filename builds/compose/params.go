@@ -11,7 +11,8 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 func valueOf(p api.Parameter) tektonv1.ParamValue {
@@ -115,7 +116,7 @@ const maxValueBytes = 32 * 1024
 
 // checkValue refuses an object without the keys that the step declares, and a text that no
 // container could be started with.
-func checkValue(s step, declared tektonv1.ParamSpec, value tektonv1.ParamValue, place krm.Place) (found faults) {
+func checkValue(s step, declared tektonv1.ParamSpec, value tektonv1.ParamValue, place finding.Place) (found faults) {
 	for _, key := range sortedKeys(declared.Properties) {
 		_, has := value.ObjectVal[key]
 		if declared.Default != nil && !has {
@@ -169,7 +170,7 @@ func fromBuild(in Input, s step, name string) (given *api.Parameter, field strin
 }
 
 // lookup a value for a parameter of a step above the step's own default.
-func lookup(in Input, spec derived, s step, name string) (value tektonv1.ParamValue, place krm.Place, ok bool) {
+func lookup(in Input, spec derived, s step, name string) (value tektonv1.ParamValue, place finding.Place, ok bool) {
 	build, real := in.Build.Spec, recipe.Canonical(name)
 	resolved := in.Commit != "" && real == "revision"
 	if isFork(in.Build) && slices.Contains(cacheParameters, real) {
@@ -234,7 +235,7 @@ func requireParameters(in Input, spec derived, s step) (found faults) {
 	return found
 }
 
-func missing(in Input, s step, name string, place krm.Place, because string) *krm.Finding {
+func missing(in Input, s step, name string, place finding.Place, because string) *finding.Finding {
 	hint := fmt.Sprintf("set it in spec.pipeline.parameters or in the step's parameters of %s", in.Place)
 	if field := recipe.Field(name); field != "" {
 		hint = fmt.Sprintf("set %s of %s", strings.TrimSuffix(field, ".name"), in.Place)
@@ -287,7 +288,7 @@ func checkUserParameters(in Input, spec derived, steps []step) (found faults) {
 	return found
 }
 
-var wholeReference = krm.Pattern(`^\$\([^()]+\)$`)
+var wholeReference = text.Pattern(`^\$\([^()]+\)$`)
 
 // reference to a pipeline parameter in the form that its type requires.
 func reference(name string, kind tektonv1.ParamType) tektonv1.ParamValue {

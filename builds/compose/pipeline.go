@@ -17,7 +17,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // The workspaces that every build can have without binding them.
@@ -397,7 +397,7 @@ func timeout(in Input) (limit time.Duration, found faults) {
 	if spec.Timeout != nil {
 		return spec.Timeout.Duration, nil
 	}
-	parsed := func(text string, place krm.Place, reason string) (time.Duration, faults) {
+	parsed := func(text string, place finding.Place, reason string) (time.Duration, faults) {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
 			found.add(place.Fault(reason, fmt.Sprintf("%q is not a positive duration", text), "write it like 20m or 1h30m"))

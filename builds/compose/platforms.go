@@ -12,7 +12,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // spec.platforms: a step with the parameter platform makes the image of one. For
@@ -264,7 +264,7 @@ func lookingAtEach(steps []step, s step) tektonv1.PipelineTask {
 	return task
 }
 
-var anyTaskResult = krm.Pattern(`\$\(tasks\.([a-z0-9-]+)\.results[.\[][^()]+\)`)
+var anyTaskResult = text.Pattern(`\$\(tasks\.([a-z0-9-]+)\.results[.\[][^()]+\)`)
 
 // nodesOf a platform, among those that selector names already.
 func nodesOf(platform string, selector map[string]string) map[string]string {

@@ -18,7 +18,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/failure/findings"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // values of a task's parameters.
@@ -217,7 +217,7 @@ func TestLookingAtOneOfSeveral(t *testing.T) {
 				"look.yaml":     configMap("look-step", recipe.StepKey, c.step),
 			}, compose.Settings{})
 			if c.taken == "" {
-				if !slices.ContainsFunc(findings.Of(err), func(f *krm.Finding) bool {
+				if !slices.ContainsFunc(findings.Of(err), func(f *finding.Finding) bool {
 					return f.Place.Field == "spec.platforms" && strings.Contains(f.String(), `step "look" takes the digest of one image`)
 				}) {
 					t.Errorf("the error is %v", err)
@@ -264,7 +264,7 @@ func TestPlatformsRefused(t *testing.T) {
 	for what, c := range tests {
 		t.Run(what, func(t *testing.T) {
 			_, err := plan(t, withSpec(c.spec), nil, compose.Settings{})
-			if !slices.ContainsFunc(findings.Of(err), func(f *krm.Finding) bool { return f.Place.Field == c.field && strings.Contains(f.String(), c.want) }) {
+			if !slices.ContainsFunc(findings.Of(err), func(f *finding.Finding) bool { return f.Place.Field == c.field && strings.Contains(f.String(), c.want) }) {
 				t.Errorf("the error is %v, want one at %s with %q", err, c.field, c.want)
 			}
 		})
@@ -299,7 +299,7 @@ func TestPlatformsRefusedByComposition(t *testing.T) {
 			}
 			c.change(&builds[0].Spec)
 			_, err = library.Compose(builds[0], compose.Settings{})
-			if !slices.ContainsFunc(findings.Of(err), func(f *krm.Finding) bool { return f.Place.Field == c.field && strings.Contains(f.String(), c.want) }) {
+			if !slices.ContainsFunc(findings.Of(err), func(f *finding.Finding) bool { return f.Place.Field == c.field && strings.Contains(f.String(), c.want) }) {
 				t.Errorf("the error is %v, want one at %s with %q", err, c.field, c.want)
 			}
 		})

@@ -11,14 +11,14 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // step is one enabled step on its way to a pipeline task.
 type step struct {
 	row recipe.Row
 	// place of the template or the build that asks for it.
-	place krm.Place
+	place finding.Place
 	// user is what the build sets for it, at field; nil for nothing.
 	user  *api.Step
 	field string

@@ -12,7 +12,7 @@ import (
 	"github.com/armature-dev/armature/builds/attest/attester"
 	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/builds/controller/turns"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // outcome is what came of acting on an order.
@@ -30,7 +30,7 @@ type outcome struct {
 
 	// Of attesting a run one is set; none while it is under way.
 	attested *api.Attestation
-	refused  *krm.Finding
+	refused  *finding.Finding
 	retried  error
 	// retrying is what an earlier attempt was reported with, which holds until the next
 	// one ends.
@@ -86,7 +86,7 @@ func after(o order, done outcome) view {
 func attestRun(a *attester.Attester, build *api.AgentBuild, run *runs.Run) outcome {
 	answer, err := a.Attest(build, run)
 	var later *turns.NotYet
-	var problem *krm.Finding
+	var problem *finding.Finding
 	switch {
 	case errors.As(err, &later):
 		return outcome{again: later.Again, retried: later.Cause, retrying: lastAttempt(build.Status, run.UID)}

@@ -33,7 +33,7 @@ import (
 	"github.com/armature-dev/armature/builds/source/git"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // starter composes runs and creates them.
@@ -479,7 +479,7 @@ func (c *sources) resolve(ctx context.Context, s *seen, a attempt, in *compose.I
 
 // heldBy is a finding that holds the build, or another error as it is.
 func heldBy(err error) error {
-	if problem := (*krm.Finding)(nil); errors.As(err, &problem) {
+	if problem := (*finding.Finding)(nil); errors.As(err, &problem) {
 		return &held{problem}
 	}
 	return err

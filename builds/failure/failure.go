@@ -20,7 +20,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/builds/failure/cause"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Reader reads what became of the tasks of a run, and of their pods.
@@ -241,7 +241,7 @@ var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // linesOf a log, without its colours and what else steers a terminal; nil for none.
 func linesOf(log []byte) []string {
-	text := strings.TrimRight(krm.Plain(string(colour.ReplaceAll(log, nil))), "\n")
+	text := strings.TrimRight(text.Plain(string(colour.ReplaceAll(log, nil))), "\n")
 	if text == "" {
 		return nil
 	}

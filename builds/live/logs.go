@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // LogOptions say which lines of logs are printed, and where.
@@ -56,7 +56,7 @@ func (c *Client) Logs(ctx context.Context, name string, opt LogOptions) error {
 			over = false // status is of the previous spec
 		}
 		if b.Status.PipelineRunName == "" && (over || !follow) {
-			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name, krm.Plain(b.Status.Message))
+			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name, text.Plain(b.Status.Message))
 		}
 		run, err := c.Run(ctx, b)
 		if err != nil {
@@ -206,7 +206,7 @@ func (p *stepLogs) print(title string, open func() (io.ReadCloser, error)) {
 func (p *stepLogs) say(out io.Writer, title, line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintf(out, "[%s] %s\n", title, krm.Plain(line))
+	fmt.Fprintf(out, "[%s] %s\n", title, text.Plain(line))
 }
 
 // end waits for the steps that are followed, and reports which logs were deleted

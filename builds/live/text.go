@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Text is the end of a log, as a page shows it.
@@ -23,16 +23,16 @@ type Text struct {
 const maxLine = 8 << 10
 
 // ansi are the sequences that steer a terminal: CSI, OSC up to its end, and the short ones.
-var ansi = krm.Pattern(`\x1b(\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(\x07|\x1b\\)?|[ -/]*[0-~])`)
+var ansi = text.Pattern(`\x1b(\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(\x07|\x1b\\)?|[ -/]*[0-~])`)
 
 // Clean is a line of a log without what steers a terminal. What a carriage return overwrote is
 // left out, as on a terminal; any other control character is shown as a code.
 func Clean(line []byte) string {
-	text := strings.TrimRight(ansi().ReplaceAllString(string(line), ""), "\r\n")
-	if at := strings.LastIndexByte(text, '\r'); at >= 0 {
-		text = text[at+1:]
+	content := strings.TrimRight(ansi().ReplaceAllString(string(line), ""), "\r\n")
+	if at := strings.LastIndexByte(content, '\r'); at >= 0 {
+		content = content[at+1:]
 	}
-	return krm.Plain(text)
+	return text.Plain(content)
 }
 
 // ReadText reads the last lines of a log, at most so many and so many bytes, from a reader that
@@ -44,7 +44,7 @@ func ReadText(log io.Reader, lines, size, limit int) (Text, error) {
 	for bytesRead < limit {
 		line, err := reader.ReadSlice('\n')
 		bytesRead += len(line)
-		text := ""
+		content := ""
 		if len(line) > 0 {
 			long := errors.Is(err, bufio.ErrBufferFull)
 			if long {
@@ -52,24 +52,24 @@ func ReadText(log io.Reader, lines, size, limit int) (Text, error) {
 					line = line[:len(line)-1]
 				}
 			}
-			text = Clean(bytes.TrimRight(line, "\r\n"))
+			content = Clean(bytes.TrimRight(line, "\r\n"))
 			for errors.Is(err, bufio.ErrBufferFull) && bytesRead < limit {
 				var more []byte
 				more, err = reader.ReadSlice('\n')
 				bytesRead += len(more)
 			}
 			if long {
-				text += " … (the rest of this line is not shown)"
+				content += " … (the rest of this line is not shown)"
 			}
-			t.Lines = append(t.Lines, text)
-			for kept += len(text) + 1; len(t.Lines) > lines || kept > size && len(t.Lines) > 1; skipped++ {
+			t.Lines = append(t.Lines, content)
+			for kept += len(content) + 1; len(t.Lines) > lines || kept > size && len(t.Lines) > 1; skipped++ {
 				kept -= len(t.Lines[0]) + 1
 				t.Lines = t.Lines[1:]
 			}
 		}
 		if errors.Is(err, io.EOF) {
 			if skipped > 0 {
-				t.Cut = fmt.Sprintf("the last %s", krm.Count(len(t.Lines), "line"))
+				t.Cut = fmt.Sprintf("the last %s", text.Count(len(t.Lines), "line"))
 			}
 			return t, nil
 		}

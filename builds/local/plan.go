@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/armature-dev/armature/builds/failure/findings"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // ReasonNotLocal is the rule of findings about what runs on a cluster alone.
@@ -69,8 +69,8 @@ func planOf(run *tektonv1.PipelineRun, spec *tektonv1.PipelineSpec) (*plan, erro
 			p.volumes = append(p.volumes, binding.Name)
 		}
 	}
-	var found []*krm.Finding
-	place := krm.Place{Object: krm.Ref{Kind: "PipelineRun", Namespace: run.Namespace, Name: run.Name}}
+	var found []*finding.Finding
+	place := finding.Place{Object: finding.Ref{Kind: "PipelineRun", Namespace: run.Namespace, Name: run.Name}}
 	refuse := func(at, what, hint string) {
 		found = append(found, place.At(at).Fault(ReasonNotLocal, what+" cannot run without a cluster", hint))
 	}

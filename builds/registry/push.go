@@ -51,7 +51,7 @@ func NewPushes(ctx context.Context, live client.Reader, plainHTTP []string, dial
 // Forget a build that is gone.
 func (p *Pushes) Forget(build types.NamespacedName) { p.questions.Forget(build) }
 
-// Check that the login of a build may push. The error is a *krm.Finding if the registry
+// Check that the login of a build may push. The error is a *finding.Finding if the registry
 // refuses it, and a *turns.NotYet while it is asked. A build without a login is not checked.
 func (p *Pushes) Check(build *api.AgentBuild) error {
 	out := build.Spec.BuildOutput

@@ -17,7 +17,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/report/comment"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/forge"
 )
 
@@ -40,7 +40,7 @@ func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 		// Nothing runs, and the pull request says why.
 		s = forge.Status{
 			Commit: b.Spec.Source.SourceRevision, Context: Context(b), ID: "held", State: forge.Failure,
-			Description: krm.Plain(st.Message),
+			Description: text.Plain(st.Message),
 		}
 		switch {
 		case st.Phase == api.PhaseFailed:
@@ -56,7 +56,7 @@ func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 	}
 	s = forge.Status{
 		Commit: st.Source.Git.CommitSHA, Ref: st.Source.Git.Ref, Context: Context(b), ID: st.PipelineRunName,
-		State: forge.Running, Description: krm.Plain(st.Message),
+		State: forge.Running, Description: text.Plain(st.Message),
 	}
 	switch st.Phase {
 	case api.PhasePending:
@@ -74,7 +74,7 @@ func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 			if d.Cause != "" {
 				s.State = forge.Error
 			}
-			s.Description = krm.Plain(cmp.Or(d.Message, st.Message))
+			s.Description = text.Plain(cmp.Or(d.Message, st.Message))
 			s.Summary, s.Annotations = comment.Build(b), annotations(b.Spec.Source.SourceSubfolder, d)
 		}
 	}
@@ -106,7 +106,7 @@ func skipped(b *api.AgentBuild, annotation string) (s forge.Status, ok bool) {
 		state, why = forge.Queued, text
 	}
 	s = forge.Status{
-		Commit: commit, Context: Context(b), State: state, ID: skippedID(commit), Description: krm.Plain(why),
+		Commit: commit, Context: Context(b), State: state, ID: skippedID(commit), Description: text.Plain(why),
 	}
 	if src := b.Status.Source; src != nil {
 		s.Ref = src.Git.Ref
@@ -129,7 +129,7 @@ func plan(b *api.AgentBuild, annotation string) (send []forge.Status) {
 	if unfinished(last) && (!ok || now.Commit != last.Commit) {
 		why := "another commit is built"
 		if !ok {
-			why = krm.Plain(b.Status.Message)
+			why = text.Plain(b.Status.Message)
 		}
 		send = append(send, forge.Status{
 			Commit: last.Commit, Context: Context(b), ID: last.Run, State: forge.Cancelled, Description: why,
@@ -169,7 +169,7 @@ const maxAnnotations = 20
 // annotations of the lines that a failure names, as paths of the repository.
 func annotations(folder string, d *api.FailureDetails) (found []forge.Annotation) {
 	seen := make(map[string]bool)
-	add := func(file, line, text string) {
+	add := func(file, line, content string) {
 		name := path.Join(folder, file)
 		at, err := strconv.Atoi(line)
 		key := name + ":" + line
@@ -178,7 +178,7 @@ func annotations(folder string, d *api.FailureDetails) (found []forge.Annotation
 			return
 		}
 		seen[key] = true
-		found = append(found, forge.Annotation{Path: name, Line: at, Message: krm.Plain(text)})
+		found = append(found, forge.Annotation{Path: name, Line: at, Message: text.Plain(content)})
 	}
 	if m := place.FindStringSubmatch(d.Message); m != nil {
 		add(m[1], m[2], d.Message)

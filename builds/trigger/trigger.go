@@ -30,8 +30,8 @@ import (
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/trigger/webhook"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/gitrepo"
 	"github.com/armature-dev/armature/render/process"
@@ -275,7 +275,7 @@ func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.
 	defer cancel()
 	err := t.answer(limited, q, builds)
 	if err != nil && ctx.Err() == nil {
-		t.Log.Info("asking a Git server for moved branches", "namespace", q.namespace, "repository", q.repository, "problem", krm.Printable(err.Error()))
+		t.Log.Info("asking a Git server for moved branches", "namespace", q.namespace, "repository", q.repository, "problem", text.Printable(err.Error()))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -420,7 +420,7 @@ func (t *Triggers) annotate(ctx context.Context, b *api.AgentBuild, name, value 
 
 // event of a build; the texts are Git's, which may be of any length.
 func (t *Triggers) event(b *api.AgentBuild, reason, format string, args ...any) {
-	text := krm.Printable(fmt.Sprintf(format, args...))
+	text := text.Printable(fmt.Sprintf(format, args...))
 	t.events.Eventf(b, nil, corev1.EventTypeNormal, reason, "Trigger", "%s", strings.ToValidUTF8(text[:min(len(text), 1000)], ""))
 }
 
@@ -442,7 +442,7 @@ func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedN
 		defer cancel()
 		var err error
 		if change, err = r.Change(limited, commit, older); err != nil && ctx.Err() == nil {
-			t.Log.Info("reading a commit, which is built because it cannot be checked", "build", build, "problem", krm.Printable(err.Error()))
+			t.Log.Info("reading a commit, which is built because it cannot be checked", "build", build, "problem", text.Printable(err.Error()))
 		}
 		r.changes[[2]string{commit, older}] = change
 	}
@@ -455,7 +455,7 @@ func skipOf(change gitremote.Change, older string, paths []string) *skip {
 	case change.Known && ownWrite(change.Paths):
 		return &skip{"it changes the lock alone", true}
 	case change.Known && len(paths) > 0 && !covers(paths, change.Paths):
-		return &skip{fmt.Sprintf("none of the %s that differ from %.12s is in the paths of spec.trigger", krm.Count(len(change.Paths), "path"), older), true}
+		return &skip{fmt.Sprintf("none of the %s that differ from %.12s is in the paths of spec.trigger", text.Count(len(change.Paths), "path"), older), true}
 	}
 	for _, word := range []string{"[skip ci]", "[ci skip]", "[skip tkn]", "[tkn skip]"} {
 		if strings.Contains(change.Message, word) {

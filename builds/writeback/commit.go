@@ -20,6 +20,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/pin"
 )
@@ -234,7 +235,7 @@ func payloadOf(c *object.Commit) ([]byte, error) {
 
 // proposed looks at the branch of a pull request. same reports that it brings this lock to
 // head already. A commit of somebody else is a *ForeignError.
-func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash, text []byte) (same bool, err error) {
+func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash, content []byte) (same bool, err error) {
 	if tip.IsZero() {
 		return false, nil
 	}
@@ -251,7 +252,7 @@ func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash
 	}
 	// Ours is one commit on top of what the branch was once, which changes images in the lock.
 	foreign := func(c *object.Commit) error {
-		return &ForeignError{u.Proposal, c.Hash.String(), krm.Plain(c.Author.Name)}
+		return &ForeignError{u.Proposal, c.Hash.String(), text.Plain(c.Author.Name)}
 	}
 	if len(at.ParentHashes) != 1 {
 		return false, foreign(at)
@@ -280,7 +281,7 @@ func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash
 		return false, err
 	}
 	has, err := c.read(blob)
-	return bytes.Equal(has, text), err
+	return bytes.Equal(has, content), err
 }
 
 // ours reports whether a commit has the author that this Update gives its commits, and the

@@ -17,7 +17,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
 )
@@ -199,7 +199,7 @@ func (c *clone) read(hash plumbing.Hash) (_ []byte, err error) {
 func parse(text []byte, file string) (api.ImageLockSpec, error) {
 	lock, findings := render.ReadLock(text, file)
 	for _, f := range findings {
-		if f.Severity == krm.Error {
+		if f.Severity == finding.Error {
 			return api.ImageLockSpec{}, errors.New(f.Error())
 		}
 	}

@@ -29,8 +29,9 @@ import (
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/gitrepo"
 )
@@ -149,7 +150,7 @@ func (u *Update) Check() error {
 	var failed []error
 	for _, name := range []string{u.Branch, cmp.Or(u.Proposal, "x")} {
 		if err := plumbing.NewBranchReferenceName(name).Validate(); err != nil || strings.HasPrefix(name, "-") || strings.HasPrefix(name, "refs/") {
-			failed = append(failed, fmt.Errorf("%q is not a valid branch: use a name such as main", krm.Shown(name)))
+			failed = append(failed, fmt.Errorf("%q is not a valid branch: use a name such as main", text.Shown(name)))
 		}
 	}
 	if u.Proposal == u.Branch {
@@ -157,10 +158,10 @@ func (u *Update) Check() error {
 	}
 	if clean := path.Clean(u.Path); clean != u.Path || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") || clean == "." || strings.ContainsFunc(clean, isControl) ||
 		slices.ContainsFunc(strings.Split(strings.ToLower(clean), "/"), func(s string) bool { return s == ".git" }) {
-		failed = append(failed, fmt.Errorf("%q is not the path of a lock in the repository: use one such as apps/armature.lock", krm.Shown(u.Path)))
+		failed = append(failed, fmt.Errorf("%q is not the path of a lock in the repository: use one such as apps/armature.lock", text.Shown(u.Path)))
 	}
 	if u.API == nil && (u.Name == "" || !strings.Contains(u.Email, "@") || strings.ContainsAny(u.Name+u.Email, "<>") || strings.ContainsFunc(u.Name+u.Email, isControl)) {
-		failed = append(failed, fmt.Errorf("%q is not a valid author: use a name and an address, as in Armature <armature@example.com>", krm.Shown(u.Name+" <"+u.Email+">")))
+		failed = append(failed, fmt.Errorf("%q is not a valid author: use a name and an address, as in Armature <armature@example.com>", text.Shown(u.Name+" <"+u.Email+">")))
 	}
 	return multi.Errors(failed...)
 }
@@ -314,7 +315,7 @@ var fullCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 // confirm what status says of an image: its form, and by the verified statement the rest.
 func (u *Update) confirm(ctx context.Context, b *Built) error {
 	fault := func(message string) error {
-		at := krm.Place{Object: krm.Ref{Kind: buildapi.Kind, Namespace: b.Namespace, Name: b.Name}}
+		at := finding.Place{Object: finding.Ref{Kind: buildapi.Kind, Namespace: b.Namespace, Name: b.Name}}
 		return at.Fault(buildapi.ReasonNotAttested, message, "start again with `armature build rerun`")
 	}
 	if _, err := name.NewDigest(b.Image); err != nil || !fullCommit.MatchString(b.Commit) || len(validation.IsDNS1123Subdomain(b.Run)) > 0 {

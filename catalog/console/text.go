@@ -11,14 +11,14 @@ import (
 
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/console/static"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // funcs returns the functions of the templates. What others wrote passes name or text, which show
 // characters that change the direction of text, or that nobody sees, as codes.
 func funcs(now func() time.Time) template.FuncMap {
 	return template.FuncMap{
-		"name": name, "text": text, "clip": clip, "short": short, "icon": icon, "asset": static.Path,
+		"name": name, "text": textOf, "clip": clip, "short": short, "icon": icon, "asset": static.Path,
 		"link": link, "plural": plural, "pill": func(state State, words string) pill { return pill{state, words} },
 		"since": func(at time.Time) template.HTML { return since(at, now()) },
 		"took":  took, "count": count, "linkState": linkState, "value": valueText, "account": account, "prose": prose, "causeOf": func(why string) [2]string { w, fix := cause(why); return [2]string{w, fix} }, "slice": func(all ...string) []string { return all },
@@ -30,7 +30,7 @@ func funcs(now func() time.Time) template.FuncMap {
 func name(s string) template.HTML {
 	var out strings.Builder
 	out.WriteString("<bdi>")
-	for part := range strings.SplitAfterSeq(krm.Printable(s), "/") {
+	for part := range strings.SplitAfterSeq(text.Printable(s), "/") {
 		for {
 			at := strings.IndexAny(part, "/.-_:@")
 			if at < 0 || at == len(part)-1 {
@@ -45,7 +45,7 @@ func name(s string) template.HTML {
 }
 
 // text returns what others wrote in several lines.
-func text(s string) string { return krm.Plain(s) }
+func textOf(s string) string { return text.Plain(s) }
 
 // clip returns the beginning of a text that others wrote, in one line.
 func clip(length int, s string) string { return facts.Clip(length, s) }
@@ -82,7 +82,7 @@ func valueText(s string) template.HTML {
 		case link(word) != "":
 			out = append(out, `<a href="`+template.HTMLEscapeString(word)+`" rel="noreferrer">`+string(name(word))+`</a>`)
 		case digits != word:
-			out = append(out, `<code title="`+template.HTMLEscapeString(krm.Printable(word))+`">`+string(name(digits))+`</code>`)
+			out = append(out, `<code title="`+template.HTMLEscapeString(text.Printable(word))+`">`+string(name(digits))+`</code>`)
 		default:
 			out = append(out, string(name(word)))
 		}
@@ -93,7 +93,7 @@ func valueText(s string) template.HTML {
 // prose returns a text in which commands are between backticks.
 func prose(s string) template.HTML {
 	var out strings.Builder
-	for i, part := range strings.Split(krm.Plain(s), "`") {
+	for i, part := range strings.Split(text.Plain(s), "`") {
 		if i%2 == 1 {
 			part = "<code>" + template.HTMLEscapeString(part) + "</code>"
 		} else {
@@ -107,9 +107,9 @@ func prose(s string) template.HTML {
 // account returns a user's name as people say it.
 func account(user string) string {
 	if rest, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
-		return krm.Printable(strings.Replace(rest, ":", "/", 1))
+		return text.Printable(strings.Replace(rest, ":", "/", 1))
 	}
-	return krm.Printable(user)
+	return text.Printable(user)
 }
 
 // link returns an address that a browser may go to; "" for any other.

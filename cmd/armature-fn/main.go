@@ -15,7 +15,7 @@ import (
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/source"
@@ -124,9 +124,9 @@ func list(names []string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 // report shows warnings and errors; hosts show the rest from the results.
-func report(findings []krm.Finding, stderr io.Writer) int {
-	shown := slices.DeleteFunc(slices.Clone(findings), func(f krm.Finding) bool { return f.Severity == krm.Info })
-	if err := host.WriteFindings(stderr, "text", shown); err != nil || krm.Failed(findings) {
+func report(findings []finding.Finding, stderr io.Writer) int {
+	shown := slices.DeleteFunc(slices.Clone(findings), func(f finding.Finding) bool { return f.Severity == finding.Info })
+	if err := host.WriteFindings(stderr, "text", shown); err != nil || finding.Failed(findings) {
 		return 1
 	}
 	return 0
@@ -149,19 +149,19 @@ func tree(root string, stdout, stderr io.Writer) int {
 }
 
 // generate renders a package and lists its files.
-func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]krm.Finding, error) {
+func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]finding.Finding, error) {
 	if _, err := os.Stat(root); err != nil {
 		return nil, err
 	}
 	opt, findings, err := settings(folder)
 	*files = append(*files, besides(opt, findings)...)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		return findings, err
 	}
-	var found []krm.Finding
+	var found []finding.Finding
 	opt.Config, found, err = withParameters(opt.Config, os.Getenv("ARGOCD_APP_PARAMETERS"))
 	findings = append(findings, found...)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		return findings, err
 	}
 	src, found, err := source.Tree(root, "", opt.Excludes)
@@ -189,7 +189,7 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]kr
 		return spool.Write(file, text)
 	})
 	findings = append(findings, found...)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		return findings, err
 	}
 	if objects == 0 {
@@ -204,17 +204,17 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]kr
 }
 
 // settings reads the configuration and the lock in a folder.
-func settings(folder string) (opt render.Options, findings []krm.Finding, err error) {
+func settings(folder string) (opt render.Options, findings []finding.Finding, err error) {
 	if opt.Config, findings, err = source.FindConfig("", folder, ""); err != nil {
 		return opt, findings, err
 	}
-	var found []krm.Finding
+	var found []finding.Finding
 	opt.Lock, found, err = source.FindLock("", folder)
 	return opt, append(findings, found...), err
 }
 
 // besides names the files that settings reads, and those that its findings are about.
-func besides(opt render.Options, findings []krm.Finding) (files []render.File) {
+func besides(opt render.Options, findings []finding.Finding) (files []render.File) {
 	if opt.Config != nil {
 		files = append(files, render.File{Path: opt.Config.Origin.File})
 	}
@@ -239,7 +239,7 @@ func release(folder string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 // postRender renders a release with the configuration in a folder.
-func postRender(folder string, stdin io.Reader) (out []byte, findings []krm.Finding, err error) {
+func postRender(folder string, stdin io.Reader) (out []byte, findings []finding.Finding, err error) {
 	if info, err := os.Stat(folder); err != nil {
 		return nil, nil, err
 	} else if !info.IsDir() {
@@ -247,7 +247,7 @@ func postRender(folder string, stdin io.Reader) (out []byte, findings []krm.Find
 	}
 	opt, findings, err := settings(folder)
 	findings = host.From(folder, besides(opt, findings), findings)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		return nil, findings, err
 	}
 	src, err := source.ReadStream(stdin)
@@ -261,7 +261,7 @@ func postRender(folder string, stdin io.Reader) (out []byte, findings []krm.Find
 // withParameters changes the configuration by the parameters of an Argo CD
 // application: those that are announced in plugin.yaml, named as in the
 // RenderConfig's spec.
-func withParameters(config *api.RenderConfig, parameters string) (*api.RenderConfig, []krm.Finding, error) {
+func withParameters(config *api.RenderConfig, parameters string) (*api.RenderConfig, []finding.Finding, error) {
 	if parameters == "" || parameters == "null" {
 		return config, nil, nil
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/apply"
 	"github.com/armature-dev/armature/render/deliver/health"
 )
@@ -82,7 +82,7 @@ its images only if the policy says how they must be built.`,
 			if err := k.CheckTools(cmd.Context(), objects); err != nil {
 				return err
 			}
-			planning := cli.Begin(cmd.ErrOrStderr(), false, "comparing "+krm.Count(len(objects), "object")+" with the cluster")
+			planning := cli.Begin(cmd.ErrOrStderr(), false, "comparing "+text.Count(len(objects), "object")+" with the cluster")
 			defer planning.End()
 			if dryRun {
 				plan, err := c.Plan(cmd.Context(), id, objects, opt)

@@ -18,7 +18,7 @@ import (
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // connect to the AgentBuilds of a cluster.
@@ -87,10 +87,10 @@ func missing(ctx context.Context, c *live.Client, name string, err error) error 
 	for _, b := range list.Items {
 		names = append(names, b.Name)
 	}
-	if near := krm.Nearest(name, names); near != "" {
+	if near := text.Nearest(name, names); near != "" {
 		return fmt.Errorf("%w\n  hint: did you mean %s?", err, near)
 	}
-	return fmt.Errorf("%w\n  hint: it may have been deleted, with its runs; namespace %s has %s: `armature build list -A` shows all", err, c.Namespace, krm.Count(len(names), "other build"))
+	return fmt.Errorf("%w\n  hint: it may have been deleted, with its runs; namespace %s has %s: `armature build list -A` shows all", err, c.Namespace, text.Count(len(names), "other build"))
 }
 
 // completeBuilds offers the names of AgentBuilds.

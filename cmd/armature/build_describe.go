@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 func buildDescribeCommand() *cobra.Command {
@@ -51,8 +51,8 @@ func buildDescribeCommand() *cobra.Command {
 
 // describe a build in plain text: much of its status was written by strangers.
 func describe(out io.Writer, b *api.AgentBuild, tasks []api.TaskStatus) error {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 4, 2, ' ', 0)
+	var body strings.Builder
+	table := tabwriter.NewWriter(&body, 0, 4, 2, ' ', 0)
 	row := func(key, value string) {
 		if value != "" {
 			fmt.Fprintf(table, "%s:\t%s\n", key, value)
@@ -111,9 +111,9 @@ func describe(out io.Writer, b *api.AgentBuild, tasks []api.TaskStatus) error {
 		return err
 	}
 	if d := s.FailureDetails; d != nil && len(d.LogTail) > 0 {
-		fmt.Fprintf(&text, "\nLast lines of the log:\n  %s\n", strings.Join(d.LogTail, "\n  "))
+		fmt.Fprintf(&body, "\nLast lines of the log:\n  %s\n", strings.Join(d.LogTail, "\n  "))
 	}
-	_, err := io.WriteString(out, krm.Plain(text.String()))
+	_, err := io.WriteString(out, text.Plain(body.String()))
 	return err
 }
 

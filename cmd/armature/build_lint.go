@@ -12,7 +12,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 func buildLintCommand() *cobra.Command {
@@ -55,9 +55,9 @@ build that sets every parameter. Templates of a folder may use the shipped steps
 				return err
 			}
 			if strict && len(warnings) > 0 {
-				return errors.New(krm.Count(len(warnings), "warning"))
+				return errors.New(text.Count(len(warnings), "warning"))
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s checked, all good\n", krm.Count(checked, "ConfigMap"))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s checked, all good\n", text.Count(checked, "ConfigMap"))
 			return nil
 		},
 	}

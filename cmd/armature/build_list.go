@@ -9,7 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 func buildListCommand() *cobra.Command {
@@ -46,9 +46,9 @@ func buildListCommand() *cobra.Command {
 				if b.Status.Source != nil {
 					commit = b.Status.Source.Git.CommitSHA
 				}
-				l.Rows = append(l.Rows, []string{b.Namespace, b.Name, krm.Plain(b.Spec.Mode), string(b.Status.Phase), ready(b),
-					krm.Plain(b.Status.BuiltImage), duration.HumanDuration(time.Since(b.CreationTimestamp.Time)),
-					b.Status.PipelineRunName, krm.Plain(b.Spec.Source.SourceRepository), krm.Plain(commit), krm.Plain(b.Status.Message)})
+				l.Rows = append(l.Rows, []string{b.Namespace, b.Name, text.Plain(b.Spec.Mode), string(b.Status.Phase), ready(b),
+					text.Plain(b.Status.BuiltImage), duration.HumanDuration(time.Since(b.CreationTimestamp.Time)),
+					b.Status.PipelineRunName, text.Plain(b.Spec.Source.SourceRepository), text.Plain(commit), text.Plain(b.Status.Message)})
 				l.Names = append(l.Names, "agentbuild."+c.Group+"/"+b.Name)
 			}
 			return l.Print(cmd, format)
@@ -63,7 +63,7 @@ func buildListCommand() *cobra.Command {
 // ready is why a build is ready or not, as the column of kubectl.
 func ready(b *api.AgentBuild) string {
 	if c := meta.FindStatusCondition(b.Status.Conditions, api.ConditionReady); c != nil {
-		return krm.Plain(c.Reason)
+		return text.Plain(c.Reason)
 	}
 	return ""
 }

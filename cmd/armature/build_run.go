@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/cmd/internal/localbuild"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 func buildRunCommand() *cobra.Command {
@@ -130,10 +130,10 @@ func await(ctx context.Context, cmd *cobra.Command, c *live.Client, b *api.Agent
 				if d := took(t); d != "" {
 					line += " in " + d
 				}
-				lines = append(lines, krm.Printable(line))
+				lines = append(lines, text.Printable(line))
 			}
 		}
-		if line := fmt.Sprintf("%s %s: %s", name, now.Status.Phase, krm.Plain(now.Status.Message)); line != last {
+		if line := fmt.Sprintf("%s %s: %s", name, now.Status.Phase, text.Plain(now.Status.Message)); line != last {
 			last = line
 			lines = append(lines, line)
 		}

@@ -16,7 +16,9 @@ import (
 	"github.com/armature-dev/armature/functions/a2a"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/pin"
 	"github.com/armature-dev/armature/render/deliver/sign"
@@ -99,8 +101,8 @@ func (s *cardSigning) packageCards(cmd *cobra.Command, path string) error {
 		return err
 	}
 	var cards []packagedCard
-	if !krm.Failed(findings) {
-		var found []krm.Finding
+	if !finding.Failed(findings) {
+		var found []finding.Finding
 		if cards, found, err = cardsOf(shown.Reading("rendering", src), opt); err != nil {
 			return err
 		}
@@ -136,7 +138,7 @@ func (s *cardSigning) packageCards(cmd *cobra.Command, path string) error {
 			return fmt.Errorf("writing %s: %w", file, err)
 		}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s, %d signed now\n", file, krm.Count(len(cards), "agent card"), signed)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s, %d signed now\n", file, text.Count(len(cards), "agent card"), signed)
 	return nil
 }
 
@@ -147,10 +149,10 @@ type packagedCard struct {
 }
 
 // cardsOf gives the cards of what a render makes, each once.
-func cardsOf(src render.Source, opt render.Options) (cards []packagedCard, findings []krm.Finding, err error) {
+func cardsOf(src render.Source, opt render.Options) (cards []packagedCard, findings []finding.Finding, err error) {
 	opt.ObjectsOnly = true
 	result, err := render.Run(src, opt)
-	if err != nil || krm.Failed(result.Findings) {
+	if err != nil || finding.Failed(result.Findings) {
 		return nil, result.Findings, err
 	}
 	known := make(map[string]bool)
@@ -161,7 +163,7 @@ func cardsOf(src render.Source, opt render.Options) (cards []packagedCard, findi
 				return
 			}
 			if !o.Get("metadata", "annotations", keys.RenderedFor).Exists() {
-				findings = append(findings, o.Finding(krm.Info, "card/authored", at, "this agent card is not signed, because it is not generated", "sign its file: armature card sign FILE.json"))
+				findings = append(findings, o.Finding(finding.Info, "card/authored", at, "this agent card is not signed, because it is not generated", "sign its file: armature card sign FILE.json"))
 				return
 			}
 			card := packagedCard{}
@@ -171,7 +173,7 @@ func cardsOf(src render.Source, opt render.Options) (cards []packagedCard, findi
 				problem = json.Unmarshal(card.payload, &head)
 			}
 			if problem != nil {
-				findings = append(findings, o.Finding(krm.Error, "card/payload", at, "this agent card cannot be signed: "+problem.Error(), "correct the card"))
+				findings = append(findings, o.Finding(finding.Error, "card/payload", at, "this agent card cannot be signed: "+problem.Error(), "correct the card"))
 				return
 			}
 			card.name = head.Name

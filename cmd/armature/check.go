@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/preflight"
 	"github.com/armature-dev/armature/render/needs"
@@ -96,7 +98,7 @@ func needsOf(cmd *cobra.Command, m *cli.Manifests, given string) ([]needs.Need, 
 		return nil, fmt.Errorf("%s has to be built first\n  hint: kustomize build … | armature check -", file)
 	}
 	var r render.Result
-	if !krm.Failed(findings) {
+	if !finding.Failed(findings) {
 		opt.ObjectsOnly = true
 		if r, err = render.Run(cli.InterruptibleSource(cmd, src), opt); err != nil {
 			return nil, err
@@ -116,7 +118,7 @@ func needsOf(cmd *cobra.Command, m *cli.Manifests, given string) ([]needs.Need, 
 }
 
 func printNeeds(cmd *cobra.Command, format string, all []needs.Need) (err error) {
-	var text strings.Builder
+	var body strings.Builder
 	counts := map[needs.Status]int{}
 	for i := range all {
 		n := &all[i]
@@ -124,18 +126,18 @@ func printNeeds(cmd *cobra.Command, format string, all []needs.Need) (err error)
 			err = cli.ErrFindings
 		}
 		if n.Status != "" {
-			fmt.Fprintf(&text, "%s: ", n.Status)
+			fmt.Fprintf(&body, "%s: ", n.Status)
 		}
-		fmt.Fprintf(&text, "%s", cli.OneLine(n.Need))
+		fmt.Fprintf(&body, "%s", cli.OneLine(n.Need))
 		if n.Found != "" {
-			fmt.Fprintf(&text, " (%s)", cli.OneLine(n.Found))
+			fmt.Fprintf(&body, " (%s)", cli.OneLine(n.Found))
 		}
-		text.WriteByte('\n')
+		body.WriteByte('\n')
 		if len(n.For) > 0 {
-			fmt.Fprintf(&text, "  for: %s\n", cli.OneLine(strings.Join(n.For, ", ")))
+			fmt.Fprintf(&body, "  for: %s\n", cli.OneLine(strings.Join(n.For, ", ")))
 		}
 		if n.Status != needs.OK {
-			fmt.Fprintf(&text, "  hint: %s\n", cli.OneLine(n.Remedy))
+			fmt.Fprintf(&body, "  hint: %s\n", cli.OneLine(n.Remedy))
 		}
 	}
 	if format != "text" {
@@ -144,10 +146,10 @@ func printNeeds(cmd *cobra.Command, format string, all []needs.Need) (err error)
 		}
 		return err
 	}
-	if _, failed := io.WriteString(cmd.OutOrStdout(), text.String()); failed != nil {
+	if _, failed := io.WriteString(cmd.OutOrStdout(), body.String()); failed != nil {
 		return failed
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s", krm.Count(len(all), "need"))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s", text.Count(len(all), "need"))
 	if len(counts) > 0 && counts[""] == 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), ": %d ok, %d missing, %d unknown", counts[needs.OK], counts[needs.Missing], counts[needs.Unknown])
 	}

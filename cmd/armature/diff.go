@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/compare"
@@ -151,13 +151,13 @@ func (d *revisionDiff) run(cmd *cobra.Command, path, format string) (differs boo
 
 // derived prints the findings about policies that one side has and the other has not: what
 // policies would allow that are only reported.
-func (d *revisionDiff) derived(cmd *cobra.Command, before, after []krm.Finding) error {
-	print := func(title string, of, but []krm.Finding) error {
+func (d *revisionDiff) derived(cmd *cobra.Command, before, after []finding.Finding) error {
+	print := func(title string, of, but []finding.Finding) error {
 		known := map[string]bool{}
 		for _, f := range but {
 			known[f.Object.String()+f.Message] = true
 		}
-		of = slices.DeleteFunc(slices.Clone(of), func(f krm.Finding) bool {
+		of = slices.DeleteFunc(slices.Clone(of), func(f finding.Finding) bool {
 			return !strings.HasPrefix(f.Rule, "policies/") || known[f.Object.String()+f.Message]
 		})
 		if len(of) == 0 {
@@ -170,7 +170,7 @@ func (d *revisionDiff) derived(cmd *cobra.Command, before, after []krm.Finding) 
 }
 
 // compare both sides. before and after are what each of them reports.
-func (d *revisionDiff) compare(cmd *cobra.Command, path string) (report compare.Report, before, after []krm.Finding, err error) {
+func (d *revisionDiff) compare(cmd *cobra.Command, path string) (report compare.Report, before, after []finding.Finding, err error) {
 	d.Format = "text"
 	old, before, was, err := d.render(cmd, path, d.against)
 	if err != nil {
@@ -196,7 +196,7 @@ func side(ref string) string {
 
 // render renders the package as a revision has it, or as the working tree has it
 // where none is named. A package that is not found there is empty.
-func (d *revisionDiff) render(cmd *cobra.Command, path, ref string) (p compare.Package, findings []krm.Finding, found bool, err error) {
+func (d *revisionDiff) render(cmd *cobra.Command, path, ref string) (p compare.Package, findings []finding.Finding, found bool, err error) {
 	in := d.Input
 	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
 	defer shown.End()
@@ -227,8 +227,8 @@ func (d *revisionDiff) render(cmd *cobra.Command, path, ref string) (p compare.P
 	if err != nil || !found {
 		return p, nil, false, err
 	}
-	if !krm.Failed(findings) {
-		var more []krm.Finding
+	if !finding.Failed(findings) {
+		var more []finding.Finding
 		if p, more, err = compare.Render(cli.InterruptibleSource(cmd, shown.Reading("rendering "+side(ref), src)), opt); err != nil {
 			return p, nil, false, err
 		}
@@ -246,7 +246,7 @@ func (d *revisionDiff) render(cmd *cobra.Command, path, ref string) (p compare.P
 		}
 	}
 	shown.End()
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s does not render:\n", side(ref))
 		if in.Quiet = true; ref != "" {
 			in.Folder = "" // the folder of a revision is nobody's

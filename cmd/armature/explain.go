@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/explain"
 	"github.com/armature-dev/armature/render/page"
 	"github.com/armature-dev/armature/render/source"
@@ -61,8 +61,8 @@ brackets: data[envoy.yaml].`,
 				return err
 			}
 			var explained explain.Explanation
-			if !krm.Failed(findings) {
-				var found []krm.Finding
+			if !finding.Failed(findings) {
+				var found []finding.Finding
 				src = shown.Reading("explaining", cli.InterruptibleSource(cmd, src))
 				if explained, found, err = explain.File(src, opt, file, pick); err != nil {
 					return err
@@ -70,7 +70,7 @@ brackets: data[envoy.yaml].`,
 				findings = append(findings, found...)
 			}
 			shown.End()
-			if krm.Failed(findings) {
+			if finding.Failed(findings) {
 				in.Quiet = true
 				return in.Report(cmd, findings)
 			}

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/gitrun"
@@ -25,7 +26,7 @@ type hydration struct {
 	into, forge  string // the pull request
 	images       cli.ImageGate
 
-	found []krm.Finding // of all packages, with files as they are found from the working folder
+	found []finding.Finding // of all packages, with files as they are found from the working folder
 }
 
 func hydrateCommand() *cobra.Command {
@@ -143,7 +144,7 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 		return err
 	}
 	if !h.Quiet {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s written, %d unchanged, %d removed\n", h.branch, krm.Count(len(result.Written), "package"), len(rendered)-len(result.Written), len(result.Removed))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s written, %d unchanged, %d removed\n", h.branch, text.Count(len(result.Written), "package"), len(rendered)-len(result.Written), len(result.Removed))
 	}
 	if _, err := fmt.Fprintln(cmd.OutOrStdout(), result.Commit); err != nil || proposal == nil {
 		return err
@@ -157,9 +158,9 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 	}
 	switch {
 	case opened:
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: opened the pull request %s\n", h.branch, krm.Printable(address))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: opened the pull request %s\n", h.branch, text.Printable(address))
 	case address != "":
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s is open\n", h.branch, krm.Printable(address))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s is open\n", h.branch, text.Printable(address))
 	default:
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s has all changes already\n", h.branch, h.into)
 	}
@@ -292,7 +293,7 @@ func (h *hydration) render(cmd *cobra.Command, dir string, r cli.Revision) (p hy
 		return p, fmt.Errorf("%s has to be built first\n  hint: let CI commit the result of kustomize build, or let Argo CD's own kustomize build it (kustomize.buildOptions: --enable-alpha-plugins --enable-exec)", file)
 	}
 	var result render.Result
-	if !krm.Failed(findings) {
+	if !finding.Failed(findings) {
 		opt.ObjectsOnly = true
 		if result, err = render.Run(cli.InterruptibleSource(cmd, shown.Reading("rendering "+dir, src)), opt); err != nil {
 			return p, err

@@ -9,8 +9,9 @@ import (
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/lint"
@@ -72,7 +73,7 @@ usage.`,
 }
 
 // lintPackage gives what lint finds.
-func lintPackage(cmd *cobra.Command, in *cli.Input, path string) (findings []krm.Finding, stats render.Stats, err error) {
+func lintPackage(cmd *cobra.Command, in *cli.Input, path string) (findings []finding.Finding, stats render.Stats, err error) {
 	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
 	defer shown.End()
 	src, opt, findings, err := in.Open(cmd, path, "")
@@ -84,8 +85,8 @@ func lintPackage(cmd *cobra.Command, in *cli.Input, path string) (findings []krm
 	} else if list != nil {
 		opt.Config, findings = list.Config, append(findings, list.Findings...)
 	}
-	refused := func(f krm.Finding) bool {
-		return f.Severity == krm.Error && f.Rule != source.LinkRule && f.Rule != source.ChartRule
+	refused := func(f finding.Finding) bool {
+		return f.Severity == finding.Error && f.Rule != source.LinkRule && f.Rule != source.ChartRule
 	}
 	if !slices.ContainsFunc(findings, refused) { // what a link or a chart hides does not keep the rest from being judged
 		found, counted, err := lint.Run(cli.InterruptibleSource(cmd, shown.Reading("lint", src)), opt)
@@ -93,20 +94,20 @@ func lintPackage(cmd *cobra.Command, in *cli.Input, path string) (findings []krm
 			return nil, stats, err
 		}
 		findings, stats = append(findings, found...), counted
-		if stats.Documents == 0 && !krm.Failed(findings) {
+		if stats.Documents == 0 && !finding.Failed(findings) {
 			return nil, stats, cli.ErrNoManifests(path)
 		}
 	}
 	return findings, stats, nil
 }
 
-func reportLint(cmd *cobra.Command, format, color string, quiet bool, findings []krm.Finding, stats render.Stats) error {
-	seen := make(map[krm.Severity]int)
+func reportLint(cmd *cobra.Command, format, color string, quiet bool, findings []finding.Finding, stats render.Stats) error {
+	seen := make(map[finding.Severity]int)
 	for _, f := range findings {
 		seen[f.Severity]++
 	}
 	if quiet {
-		findings = slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Severity == krm.Info })
+		findings = slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Info })
 	}
 	out := cmd.OutOrStdout()
 	if format == "text" && cli.Colored(out, color) {
@@ -121,10 +122,10 @@ func reportLint(cmd *cobra.Command, format, color string, quiet bool, findings [
 		return err
 	}
 	if !quiet {
-		fmt.Fprintf(cmd.ErrOrStderr(), "linted %s: %s, %s, %d for information\n", krm.Count(stats.Documents, "document"),
-			krm.Count(seen[krm.Error], "error"), krm.Count(seen[krm.Warning], "warning"), seen[krm.Info])
+		fmt.Fprintf(cmd.ErrOrStderr(), "linted %s: %s, %s, %d for information\n", text.Count(stats.Documents, "document"),
+			text.Count(seen[finding.Error], "error"), text.Count(seen[finding.Warning], "warning"), seen[finding.Info])
 	}
-	if seen[krm.Error] > 0 {
+	if seen[finding.Error] > 0 {
 		return cli.ErrFindings
 	}
 	return nil

@@ -11,8 +11,9 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/export"
 	"github.com/armature-dev/armature/render/migrate"
 	"github.com/armature-dev/armature/render/source"
@@ -109,7 +110,7 @@ func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format
 	if err != nil {
 		return err
 	}
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		shown.End()
 		return in.Report(cmd, findings)
 	}
@@ -133,7 +134,7 @@ func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format
 		sink = to.Write
 	}
 	var reports []migrate.Report
-	var found []krm.Finding
+	var found []finding.Finding
 	src, sink = shown.Reading("migrating", src), cli.Interruptible(cmd.Context(), sink)
 	if harness == "" {
 		reports, found, err = migrate.Run(src, opt, sink)
@@ -169,12 +170,12 @@ func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format
 		return err
 	}
 	if in.Talks() {
-		done := krm.Count(len(reports), "object") + " would be migrated: nothing was written, set --write"
+		done := text.Count(len(reports), "object") + " would be migrated: nothing was written, set --write"
 		switch {
 		case len(reports) == 0:
 			done = "nothing to migrate: " + path + " has no objects of other platforms and no additions of webhooks"
 		case write:
-			done = krm.Count(len(reports), "object") + " migrated"
+			done = text.Count(len(reports), "object") + " migrated"
 		}
 		fmt.Fprintln(cmd.ErrOrStderr(), done)
 	}

@@ -25,7 +25,7 @@ import (
 
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/programs"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/migrate"
 )
 
@@ -212,7 +212,7 @@ func (l *leaving) settle(t *testing.T, asks bool) {
 
 // running is what restarts a workload when it changes: the template of its pods,
 // or a Pod's containers and identity.
-func (l *leaving) running(t *testing.T, namespace string, workload krm.Ref) map[string]any {
+func (l *leaving) running(t *testing.T, namespace string, workload finding.Ref) map[string]any {
 	t.Helper()
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(workload.APIVersion)
@@ -245,7 +245,7 @@ func TestMigrateFromCluster(t *testing.T) {
 			if err := json.Unmarshal([]byte(l.armature(t, "", "migrate", "--from-cluster", "--report", "json", "-n", namespace)), &reports); err != nil {
 				t.Fatal(err)
 			}
-			rolls, before := make(map[string]bool), make(map[krm.Ref]map[string]any)
+			rolls, before := make(map[string]bool), make(map[finding.Ref]map[string]any)
 			for _, r := range reports {
 				for _, roll := range r.Rolls {
 					rolls[roll.Workload.Kind+" "+roll.Workload.Name] = roll.Rolls

@@ -11,7 +11,8 @@ import (
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/pin"
@@ -90,7 +91,7 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		shown.End()
 		return p.Report(cmd, findings)
 	}
@@ -127,9 +128,9 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 // writeLock writes a lock that changed, after what belongs to it, or with check fails: command
 // writes it.
 func writeLock(cmd *cobra.Command, file string, before *api.ImageLock, after api.ImageLockSpec, changed, check bool, command string, first func() error) error {
-	size := krm.Count(len(after.Images), "image") + ", " + krm.Count(len(after.Builds), "build")
+	size := text.Count(len(after.Images), "image") + ", " + text.Count(len(after.Builds), "build")
 	if len(after.Tools) > 0 {
-		size += ", " + krm.Count(len(after.Tools), "tool server")
+		size += ", " + text.Count(len(after.Tools), "tool server")
 	}
 	switch {
 	case !changed && (before != nil || check):
@@ -165,7 +166,7 @@ func (p *pinning) resolve(cmd *cobra.Command, found pin.Found, before []api.Lock
 	shown := cli.Begin(cmd.ErrOrStderr(), false, "resolving")
 	defer shown.End()
 	shown.Show(func() string {
-		return fmt.Sprintf("resolving: %d of %s", resolved.Load(), krm.Count(len(found.Open), "image"))
+		return fmt.Sprintf("resolving: %d of %s", resolved.Load(), text.Count(len(found.Open), "image"))
 	})
 	return pin.Resolve(cmd.Context(), found, before, p.platform, opt, func() { resolved.Add(1) })
 }

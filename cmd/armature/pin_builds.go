@@ -21,8 +21,8 @@ import (
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/hydrate"
@@ -276,7 +276,7 @@ func (p *buildPinning) statements(list *buildapi.AgentBuildList) (func(context.C
 // noteUnattested says which images nobody attested.
 func noteUnattested(cmd *cobra.Command, builds []string) {
 	if len(builds) > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "armature: unattested, by the status of the AgentBuild alone: %s\n  hint: use --verify-policy, which says whose attestations count\n", krm.Printable(strings.Join(builds, ", ")))
+		fmt.Fprintf(cmd.ErrOrStderr(), "armature: unattested, by the status of the AgentBuild alone: %s\n  hint: use --verify-policy, which says whose attestations count\n", text.Printable(strings.Join(builds, ", ")))
 	}
 }
 
@@ -442,16 +442,16 @@ func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, buil
 		if result.Held[i].Unconfirmed != nil {
 			continue // an error of the command
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "armature: build %s is held back: %s\n  hint: build a newer commit, or use --accept %s\n", h.Build, krm.Printable(h.Why), h.Image[strings.LastIndex(h.Image, "@")+1:])
+		fmt.Fprintf(cmd.ErrOrStderr(), "armature: build %s is held back: %s\n  hint: build a newer commit, or use --accept %s\n", h.Build, text.Printable(h.Why), h.Image[strings.LastIndex(h.Image, "@")+1:])
 	}
 	noteUnattested(cmd, unattested)
 	switch {
 	case result.New:
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: pushed %.12s with %s\n", to, result.Commit, krm.Count(len(changes), "image"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: pushed %.12s with %s\n", to, result.Commit, text.Count(len(changes), "image"))
 	case result.Commit != "":
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %.12s has %s already\n", to, result.Commit, krm.Count(len(changes), "image"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %.12s has %s already\n", to, result.Commit, text.Count(len(changes), "image"))
 	default:
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s is up to date with %s\n", u.Branch, u.Path, krm.Count(builds, "finished build"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s is up to date with %s\n", u.Branch, u.Path, text.Count(builds, "finished build"))
 	}
 	return nil
 }
@@ -472,7 +472,7 @@ func (p *buildPinning) propose(cmd *cobra.Command, to *hydrate.Branch, proposal 
 		if opened {
 			word = "was opened"
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s %s\n", to.Name, krm.Printable(address), word)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s %s\n", to.Name, text.Printable(address), word)
 	}
 	return nil
 }

@@ -12,8 +12,9 @@ import (
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/needs"
@@ -63,7 +64,7 @@ difference, and fails if there is one.`,
 				return err
 			}
 			do := gate.Before(cmd.Context(), &in.Place, render.Stream)
-			return transform(cmd, args[0], &in, &out, "%s injected, %s generated", func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
+			return transform(cmd, args[0], &in, &out, "%s injected, %s generated", func(src render.Source, opt render.Options, sink render.Sink) ([]finding.Finding, render.Stats, error) {
 				opt.Functions, opt.Closed = names, closed
 				var untouched cli.Untouched
 				untouched.Watch(&opt)
@@ -184,13 +185,13 @@ func (out *output) command(path string) string {
 
 // outdated prints how a folder differs from what a render writes now, and reports each
 // of its files that does.
-func outdated(cmd *cobra.Command, path, command string, c *source.Comparison) (findings []krm.Finding, err error) {
+func outdated(cmd *cobra.Command, path, command string, c *source.Comparison) (findings []finding.Finding, err error) {
 	differences, err := c.Differences()
 	for _, d := range differences {
 		if _, err := cmd.OutOrStdout().Write(d.Text); err != nil {
 			return nil, err
 		}
-		findings = append(findings, krm.Finding{Rule: "render/outdated", Severity: krm.Error, Place: krm.Place{File: d.File, Line: 1},
+		findings = append(findings, finding.Finding{Rule: "render/outdated", Severity: finding.Error, Place: finding.Place{File: d.File, Line: 1},
 			Message: "it differs from a new render of " + path, Hint: "run " + command + " and commit the result"})
 	}
 	return findings, err
@@ -245,7 +246,7 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	if err != nil {
 		return err
 	}
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		shown.End()
 		return in.Report(cmd, findings)
 	}
@@ -280,11 +281,11 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	found, stats, err := do(src, opt, cli.Interruptible(cmd.Context(), sink))
 	shown.End()
 	findings = append(findings, found...)
-	if cmd.Name() == "render" && !out.inPlace && err == nil && !krm.Failed(findings) && manifests.Load() == 0 {
+	if cmd.Name() == "render" && !out.inPlace && err == nil && !finding.Failed(findings) && manifests.Load() == 0 {
 		err = fmt.Errorf("%s holds no manifests: %s stays as it is\n  hint: name the folder with the manifests, or remove %s if the package is gone", path, folder, folder)
 	}
 	if compared, ok := to.(*source.Comparison); ok {
-		if err == nil && !krm.Failed(findings) {
+		if err == nil && !finding.Failed(findings) {
 			found, err = outdated(cmd, path, out.command(path), compared)
 			findings = append(findings, found...)
 		}
@@ -307,12 +308,12 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	if err != nil {
 		return fmt.Errorf("writing to %s: %w", folder, err)
 	}
-	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %s written, %d unchanged, %d removed", folder, krm.Count(written, "file"), rendered.Files()-written, removed))
+	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %s written, %d unchanged, %d removed", folder, text.Count(written, "file"), rendered.Files()-written, removed))
 	in.SayNeeds(cmd, &brief, path, stats)
 	return nil
 }
 
-func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src render.Source, opt render.Options, findings []krm.Finding, shown *cli.Activity, do cli.Transformation) error {
+func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src render.Source, opt render.Options, findings []finding.Finding, shown *cli.Activity, do cli.Transformation) error {
 	if list, err := resourceList(src, opt, in.Config); err != nil {
 		return err
 	} else if list != nil {
@@ -322,7 +323,7 @@ func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src r
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		opt.ObjectsOnly = true
 		if file := in.Kustomization(src); file != "" && cmd.Name() == "render" {
-			findings = append(findings, krm.Finding{Rule: "package/kustomization", Severity: krm.Warning, Place: krm.Place{File: file},
+			findings = append(findings, finding.Finding{Rule: "package/kustomization", Severity: finding.Warning, Place: finding.Place{File: file},
 				Message: "the output has the files of the folder, not the result of this kustomization",
 				Hint:    "run kustomize build, with armature.yaml as a transformer (armature init --for kustomize)"})
 		}
@@ -366,5 +367,5 @@ func summary(cmd *cobra.Command, in *cli.Input, done string, stats render.Stats,
 	if !in.Talks() {
 		return
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), done+" from %s%s\n", krm.Count(stats.Workloads, "workload"), krm.Count(stats.Generated, "object"), krm.Count(stats.Documents, "document"), rest)
+	fmt.Fprintf(cmd.ErrOrStderr(), done+" from %s%s\n", text.Count(stats.Workloads, "workload"), text.Count(stats.Generated, "object"), text.Count(stats.Documents, "document"), rest)
 }

@@ -12,7 +12,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/report/comment"
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/compare"
 	"github.com/armature-dev/armature/render/deliver/forge"
 )
@@ -81,7 +82,7 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	case err != nil:
 		return err
 	case name != "":
-		return fmt.Errorf("%s differs from commit %.12s, which would get the status\n  hint: commit it, or check the pull request out into an empty folder", krm.Printable(name), at.Commit)
+		return fmt.Errorf("%s differs from commit %.12s, which would get the status\n  hint: commit it, or check the pull request out into an empty folder", text.Printable(name), at.Commit)
 	}
 	f, err := forgeOf(ctx, at.Repository, r.forge, "report")
 	if err != nil {
@@ -126,7 +127,7 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	}
 	if p.Commit != at.Commit { // it was pushed to since, or another commit is checked out
 		return fmt.Errorf("pull request %d is at commit %.12s, but %.12s is checked out: only a commit that was checked gets a status\n"+
-			"  hint: check out the head of the pull request; actions/checkout does so with ref: ${{ github.event.pull_request.head.sha }}", number, krm.Printable(p.Commit), at.Commit)
+			"  hint: check out the head of the pull request; actions/checkout does so with ref: ${{ github.event.pull_request.head.sha }}", number, text.Printable(p.Commit), at.Commit)
 	}
 	part := "package/" + unsafeInPart.ReplaceAllString(name, "-")
 	part = part[:min(len(part), 200)]
@@ -134,7 +135,7 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	if changes != nil {
 		status.Description += "; " + changes.Summary()
 	}
-	failed := krm.Failed(findings)
+	failed := finding.Failed(findings)
 	if failed {
 		status.State = forge.Failure
 	}
@@ -145,7 +146,7 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 		return fmt.Errorf("commenting on pull request %d: %w", number, err)
 	}
 	if !r.Quiet {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", krm.Printable(p.URL), status.Description)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", text.Printable(p.URL), status.Description)
 	}
 	if failed {
 		return cli.ErrFindings

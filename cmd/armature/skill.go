@@ -11,7 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/deliver/skill"
@@ -65,7 +65,7 @@ digests of the files, and the Git commit. The tag moves last.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "pushed the skill %s, %s, to %s\n", s.Name, krm.Count(len(s.Files()), "file"), given[1])
+			fmt.Fprintf(cmd.ErrOrStderr(), "pushed the skill %s, %s, to %s\n", s.Name, text.Count(len(s.Files()), "file"), given[1])
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), ref)
 			return err
 		},
@@ -139,7 +139,7 @@ reference with the digest that it checked.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "verified the skill %s: %s\n", s.Name, krm.Shown(s.Description))
+			fmt.Fprintf(cmd.ErrOrStderr(), "verified the skill %s: %s\n", s.Name, text.Shown(s.Description))
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), image)
 			return err
 		},

@@ -12,7 +12,8 @@ import (
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/pin"
@@ -42,15 +43,15 @@ type toolSides struct {
 
 // open asks the tool servers that a package names. Nothing is asked if there is an error
 // among the findings.
-func (s *toolSides) open(cmd *cobra.Command, path string, in *cli.Manifests, servers *cli.ToolServers) (findings []krm.Finding, err error) {
+func (s *toolSides) open(cmd *cobra.Command, path string, in *cli.Manifests, servers *cli.ToolServers) (findings []finding.Finding, err error) {
 	src, opt, findings, err := in.Open(cmd, path, "")
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		return findings, err
 	}
 	kubeconfig := func() (*rest.Config, error) { return servers.Loader().ClientConfig() }
 	offered, locked, found, err := servers.Ask(cmd, src, opt, kubeconfig)
 	findings = append(findings, found...)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		return findings, err
 	}
 	folder := in.Folder
@@ -154,17 +155,17 @@ armature.lock, shows each difference word by word, and fails if there is one.`,
 			if _, err := fmt.Fprint(cmd.OutOrStdout(), tools.Text(s.changes)); err != nil {
 				return err
 			}
-			place := krm.Place{File: cmp.Or(in.Lock, render.LockFile)}
+			place := finding.Place{File: cmp.Or(in.Lock, render.LockFile)}
 			for _, of := range changed(s.changes) {
 				place.Object = of
-				findings = append(findings, krm.Finding{Rule: "verify/tools", Severity: krm.Error, Place: place, Message: "the tools of the server differ from the lock",
+				findings = append(findings, finding.Finding{Rule: "verify/tools", Severity: finding.Error, Place: place, Message: "the tools of the server differ from the lock",
 					Hint: "review the change, then run `armature tools pin` and commit armature.lock"})
 			}
 			if err := in.Report(cmd, findings); err != nil {
 				return err
 			}
 			if in.Talks() {
-				fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s offer the tools of %s\n", krm.Count(len(s.after.Locked), "tool server"), place.File)
+				fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s offer the tools of %s\n", text.Count(len(s.after.Locked), "tool server"), place.File)
 			}
 			return nil
 		},
@@ -175,9 +176,9 @@ armature.lock, shows each difference word by word, and fails if there is one.`,
 }
 
 // changed returns the servers of changes, each once.
-func changed(changes []tools.Change) (servers []krm.Ref) {
+func changed(changes []tools.Change) (servers []finding.Ref) {
 	for _, c := range changes {
-		ref := krm.Ref{Kind: c.Server.Kind, Namespace: c.Server.Namespace, Name: c.Server.Name}
+		ref := finding.Ref{Kind: c.Server.Kind, Namespace: c.Server.Namespace, Name: c.Server.Name}
 		if !slices.Contains(servers, ref) {
 			servers = append(servers, ref)
 		}

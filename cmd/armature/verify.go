@@ -8,7 +8,8 @@ import (
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/verify"
@@ -49,16 +50,16 @@ func verifyManifests(cmd *cobra.Command, path string, in *cli.Input, required bo
 		return err
 	}
 	var stats render.Stats
-	if !krm.Failed(findings) {
-		var found []krm.Finding
+	if !finding.Failed(findings) {
+		var found []finding.Finding
 		if found, stats, err = verifySource(cli.InterruptibleSource(cmd, shown.Reading("verify", src)), opt, in.Config); err != nil {
 			return err
 		}
 		findings = append(findings, found...)
 	}
 	shown.End()
-	if required && stats.Workloads == 0 && !krm.Failed(findings) {
-		findings = append(findings, krm.Finding{Rule: "verify/no-workload", Severity: krm.Error, Place: krm.Place{File: path}, Message: "no workload opted in",
+	if required && stats.Workloads == 0 && !finding.Failed(findings) {
+		findings = append(findings, finding.Finding{Rule: "verify/no-workload", Severity: finding.Error, Place: finding.Place{File: path}, Message: "no workload opted in",
 			Hint: "give a workload the label " + keys.LabelPrefix + "/inject: enabled, or that of the configured prefix"})
 	}
 	if err := in.Report(cmd, findings); err != nil {
@@ -67,15 +68,15 @@ func verifyManifests(cmd *cobra.Command, path string, in *cli.Input, required bo
 	switch {
 	case !in.Talks():
 	case stats.Workloads == 0:
-		fmt.Fprintf(cmd.ErrOrStderr(), "verified: no workload opted in; %s are as rendered\n", krm.Count(stats.Documents, "document"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "verified: no workload opted in; %s are as rendered\n", text.Count(stats.Documents, "document"))
 	default:
-		fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n", krm.Count(stats.Workloads, "workload"), krm.Count(stats.Documents, "document"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n", text.Count(stats.Workloads, "workload"), text.Count(stats.Documents, "document"))
 	}
 	return nil
 }
 
 // verifySource compares with a fresh render, of a ResourceList by its own configuration.
-func verifySource(src render.Source, opt render.Options, named string) ([]krm.Finding, render.Stats, error) {
+func verifySource(src render.Source, opt render.Options, named string) ([]finding.Finding, render.Stats, error) {
 	list, err := resourceList(src, opt, named)
 	if err != nil {
 		return nil, render.Stats{}, err

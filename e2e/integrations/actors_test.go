@@ -24,7 +24,7 @@ import (
 
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/source"
 )
@@ -144,7 +144,7 @@ func renderedArchive(t *testing.T, archive *txtar.Archive) []*unstructured.Unstr
 	opt.ObjectsOnly, opt.Workers = true, 1
 	var spool source.Spool
 	findings, _, err := render.Stream(src, opt, spool.Write)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
 	var stream bytes.Buffer

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/e2e/controlplane"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/source"
 	"github.com/armature-dev/armature/templates"
@@ -46,7 +46,7 @@ func rendered(t *testing.T, example string) []*unstructured.Unstructured {
 	}
 	var spool source.Spool
 	findings, _, err := render.Stream(src, render.Options{ObjectsOnly: true, Workers: 1}, spool.Write)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
 	var stream bytes.Buffer

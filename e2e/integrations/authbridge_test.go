@@ -14,7 +14,7 @@ import (
 
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/fakesidecars/authbridge"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/lint"
 	"github.com/armature-dev/armature/render/source"
@@ -39,7 +39,7 @@ func authBridge(t *testing.T, old, new string) map[string]*unstructured.Unstruct
 	}
 	var spool source.Spool
 	findings, _, err = render.Stream(src, render.Options{ObjectsOnly: true, Workers: 1, Config: config}, spool.Write)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
 	linted, _, err := lint.Run(src, render.Options{Config: config})
@@ -47,7 +47,7 @@ func authBridge(t *testing.T, old, new string) map[string]*unstructured.Unstruct
 		t.Fatal(err)
 	}
 	for _, f := range linted {
-		if f.Severity != krm.Info && f.Rule != "lint/pod-security" { // which is what the API server is asked
+		if f.Severity != finding.Info && f.Rule != "lint/pod-security" { // which is what the API server is asked
 			t.Errorf("lint: %s", f)
 		}
 	}

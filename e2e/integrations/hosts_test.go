@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/deliver/flux/build"
 )
@@ -113,7 +114,7 @@ func TestSameObjectsThroughEveryHost(t *testing.T) {
 				files["armature.yaml"] = []byte(config)
 			}
 			r := build.Run(files, build.Options{})
-			if krm.Failed(r.Findings) {
+			if finding.Failed(r.Findings) {
 				t.Fatal(r.Findings)
 			}
 			var all []string

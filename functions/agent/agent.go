@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/skills"
 )
 
@@ -81,7 +81,7 @@ type serviceSpec struct {
 }
 
 func (e *expander) error(rule, field, message, hint string) {
-	e.Report(krm.Error, "agent/"+rule, field, message, hint)
+	e.Report(finding.Error, "agent/"+rule, field, message, hint)
 }
 
 // selector is the Deployment's. The operator selected by all labels of an Agent.
@@ -172,16 +172,16 @@ func Placeholder(image string) bool {
 func (e *expander) images() {
 	image := e.image()
 	for i, c := range elements(e.spec, "containers") {
-		have := text(c, "image")
+		have := textOf(c, "image")
 		if image != "" && (i == 0 || Placeholder(have)) {
 			if !Placeholder(have) && have != image {
-				e.Report(krm.Info, "agent/image-replaced",
+				e.Report(finding.Info, "agent/image-replaced",
 					fmt.Sprintf("spec.podTemplateSpec.spec.containers[%d].image", i),
 					fmt.Sprintf("%s is replaced by %s of %s", have, image, e.imageField()), "")
 			}
 			set(c, "image", image)
 		} else if Placeholder(have) && e.agent.Spec.ImageSource == nil {
-			e.error("no-image", "spec", fmt.Sprintf("the container %s has no image", text(c, "name")),
+			e.error("no-image", "spec", fmt.Sprintf("the container %s has no image", textOf(c, "name")),
 				"set spec.imageSource.image or spec.imageSource.buildRef")
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // generation is the release of the operator whose objects an Agent becomes.
@@ -52,7 +52,7 @@ func generationOf(p *contract.Package) *generation {
 	}
 	p.Misconfigured("config/kagenti", "spec.kagenti.generation",
 		fmt.Sprintf("%q is not a supported generation of Kagenti's Agents",
-			krm.Shown(*p.Config.Kagenti.Generation)), `write "document" or "operator"`)
+			text.Shown(*p.Config.Kagenti.Generation)), `write "document" or "operator"`)
 	return &document
 }
 
@@ -95,14 +95,14 @@ func (e *expander) cache(containers []*yaml.RNode) {
 	mounted := false
 	for _, c := range containers {
 		for _, m := range elements(c, "volumeMounts") {
-			mounted = mounted || text(m, "name") == cacheVolume
+			mounted = mounted || textOf(m, "name") == cacheVolume
 		}
 	}
 	if !mounted {
 		extend(containers[0], "volumeMounts", volumeMount{cacheVolume, "/app/.cache"})
 	}
 	for _, v := range elements(e.spec, "volumes") {
-		if text(v, "name") == cacheVolume {
+		if textOf(v, "name") == cacheVolume {
 			return
 		}
 	}

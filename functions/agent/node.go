@@ -23,7 +23,7 @@ func lookup(n *yaml.RNode, keys ...string) *yaml.RNode {
 }
 
 // text is a scalar's.
-func text(n *yaml.RNode, keys ...string) string {
+func textOf(n *yaml.RNode, keys ...string) string {
 	n = lookup(n, keys...)
 	if n == nil || n.YNode().Kind != yaml.ScalarNode || n.YNode().Tag == yaml.NodeTagNull {
 		return ""

@@ -18,7 +18,7 @@ func (e *expander) servicePorts() []api.ServicePort {
 		port := e.generation.port
 		for _, c := range elements(e.spec, "containers") {
 			if declared := elements(c, "ports"); len(declared) > 0 {
-				if n, ok := scalar.Int(text(declared[0], "containerPort")); ok {
+				if n, ok := scalar.Int(textOf(declared[0], "containerPort")); ok {
 					port = n
 				}
 				break

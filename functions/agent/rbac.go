@@ -6,13 +6,13 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // serviceAccount is the one that the pods run as: the author's, or one of the
 // agent's own.
 func (e *expander) serviceAccount() string {
-	if name := text(e.spec, "serviceAccountName"); name != "" {
+	if name := textOf(e.spec, "serviceAccountName"); name != "" {
 		return name
 	}
 	set(e.spec, "serviceAccountName", e.Name)
@@ -66,7 +66,7 @@ func (e *expander) rbac(account string) {
 		return
 	}
 	if e.Namespace == "" {
-		e.Report(krm.Warning, "agent/no-namespace", "metadata", "no Role is generated for the ConfigMaps "+
+		e.Report(finding.Warning, "agent/no-namespace", "metadata", "no Role is generated for the ConfigMaps "+
 			"and Secrets that it names, because a RoleBinding needs the namespace of its ServiceAccount",
 			"set metadata.namespace, if the agent reads them through the API")
 		return
@@ -83,7 +83,7 @@ func (e *expander) rbac(account string) {
 // a pod name.
 func references(spec *yaml.RNode, configMaps, secrets map[string]bool) {
 	note := func(names map[string]bool, n *yaml.RNode, key string) {
-		if name := text(n, key); name != "" {
+		if name := textOf(n, key); name != "" {
 			names[name] = true
 		}
 	}

@@ -12,9 +12,10 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Defaults of 001, "Pillar 2: AgentCard CR".
@@ -30,7 +31,7 @@ func Name(card string) string { return identity.ShortName(card, "-discovery") }
 
 // Check finds what is wrong with a card by itself. Whether its selector or
 // target finds a workload is for the one who knows them all; see Matches.
-func Check(card *api.AgentCard) []krm.Finding {
+func Check(card *api.AgentCard) []finding.Finding {
 	c := &checker{card: card}
 	spec := &card.Spec
 	switch {
@@ -50,7 +51,7 @@ func Check(card *api.AgentCard) []krm.Finding {
 			(!strings.HasPrefix(*e.Path, "/") ||
 				strings.IndexFunc(*e.Path, func(r rune) bool { return r <= ' ' || r == 0x7f }) >= 0) {
 			c.error("agentcard/bad-path", "spec.endpoint.path",
-				fmt.Sprintf("%q is not a path", krm.Shown(*e.Path)), "begin with /, without spaces")
+				fmt.Sprintf("%q is not a path", text.Shown(*e.Path)), "begin with /, without spaces")
 		}
 		if e.Port != nil && (*e.Port < 1 || *e.Port > 65535) {
 			c.error("agentcard/bad-port", "spec.endpoint.port", fmt.Sprintf("%d is not a port", *e.Port),
@@ -58,13 +59,13 @@ func Check(card *api.AgentCard) []krm.Finding {
 		}
 		if e.Scheme != nil && *e.Scheme != "http" && *e.Scheme != "https" {
 			c.error("agentcard/unknown-value", "spec.endpoint.scheme",
-				fmt.Sprintf("%q is not supported", krm.Shown(*e.Scheme)), "use http or https")
+				fmt.Sprintf("%q is not supported", text.Shown(*e.Scheme)), "use http or https")
 		}
 	}
 	if spec.SyncPeriod != nil {
 		if d, err := time.ParseDuration(*spec.SyncPeriod); err != nil || d < time.Second {
 			c.error("agentcard/bad-period", "spec.syncPeriod",
-				fmt.Sprintf("%q is not a duration of at least a second", krm.Shown(*spec.SyncPeriod)),
+				fmt.Sprintf("%q is not a duration of at least a second", text.Shown(*spec.SyncPeriod)),
 				"write it as 30s or 5m")
 		}
 	}
@@ -73,15 +74,15 @@ func Check(card *api.AgentCard) []krm.Finding {
 
 type checker struct {
 	card     *api.AgentCard
-	findings []krm.Finding
+	findings []finding.Finding
 }
 
 func (c *checker) error(rule, field, message, hint string) {
 	o := &c.card.Origin
-	f := krm.Finding{
-		Rule: rule, Severity: krm.Error, Message: message, Hint: hint,
-		Place: krm.Place{File: o.File, Line: o.LineOf(field), Field: field,
-			Object: krm.Ref{APIVersion: c.card.APIVersion, Kind: c.card.Kind, Namespace: c.card.Namespace,
+	f := finding.Finding{
+		Rule: rule, Severity: finding.Error, Message: message, Hint: hint,
+		Place: finding.Place{File: o.File, Line: o.LineOf(field), Field: field,
+			Object: finding.Ref{APIVersion: c.card.APIVersion, Kind: c.card.Kind, Namespace: c.card.Namespace,
 				Name: c.card.Name}},
 	}
 	c.findings = append(c.findings, f)
@@ -107,7 +108,7 @@ func (c *checker) selector(s *api.LabelSelector) {
 			}
 		default:
 			c.error("agentcard/bad-selector", field+".operator",
-				fmt.Sprintf("%q is not supported", krm.Shown(e.Operator)),
+				fmt.Sprintf("%q is not supported", text.Shown(e.Operator)),
 				"use In, NotIn, Exists or DoesNotExist")
 		}
 		if e.Key == "" {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -97,11 +98,11 @@ func (s *state) match(namespace string, pod krm.PodTemplate) {
 	}
 }
 
-func (s *state) finish() (findings []krm.Finding) {
+func (s *state) finish() (findings []finding.Finding) {
 	for _, c := range s.selecting {
 		if !s.matched[c] {
 			findings = append(findings,
-				c.object.Finding(krm.Warning, function+"/no-target", c.object.Get("spec", "selector"),
+				c.object.Finding(finding.Warning, function+"/no-target", c.object.Get("spec", "selector"),
 					fmt.Sprintf("no workload of the package in the namespace of AgentCard %s has these pod labels",
 						c.object.Name),
 					"correct the labels, unless the workload is deployed from elsewhere"))

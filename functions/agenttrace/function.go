@@ -7,6 +7,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -38,6 +39,6 @@ func begin(p *contract.Package) contract.Steps {
 		},
 		Parts: func(at *api.AgentTrace) (*api.Origin, api.TargetRef) { return &at.Origin, at.Spec.TargetRef },
 		Use:   p.Identity.UseAgentTrace,
-		Judge: func(o *krm.Object, at *api.AgentTrace) []krm.Finding { return p.Identity.Judge(o, nil, at) },
+		Judge: func(o *krm.Object, at *api.AgentTrace) []finding.Finding { return p.Identity.Judge(o, nil, at) },
 	}.Steps(p)
 }

@@ -13,7 +13,9 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Names of 004, "Sidecar Injection" and "Runtime ConfigMap Injection".
@@ -69,9 +71,9 @@ type expander struct {
 
 func (e *expander) error(rule, field, message, hint string) {
 	if flavor := e.flavorOf(field); flavor != "" {
-		message += ", by the flavor " + krm.Shown(flavor)
+		message += ", by the flavor " + text.Shown(flavor)
 	}
-	e.Report(krm.Error, "async-actor/"+rule, field, message, hint)
+	e.Report(finding.Error, "async-actor/"+rule, field, message, hint)
 }
 
 // add adds an object of a component with a spec, and the labels of all of them.
@@ -129,7 +131,7 @@ func value[T any](p *T, fallback T) T {
 	return *p
 }
 
-func text(p *string) string { return value(p, "") }
+func textOf(p *string) string { return value(p, "") }
 
 // addWorkload is the Deployment or StatefulSet.
 func addWorkload(e *expander) {
@@ -298,7 +300,7 @@ func completePod(e *expander) {
 
 // addRuntimeConfigMap holds the script. All actors of a namespace share it.
 func addRuntimeConfigMap(e *expander) {
-	script := text(e.config.RuntimeScript)
+	script := textOf(e.config.RuntimeScript)
 	if script == "" {
 		script = *e.generation.script
 	}

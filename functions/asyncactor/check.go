@@ -10,7 +10,8 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 const (
@@ -188,7 +189,7 @@ func checkNumbers(e *expander) {
 
 func checkPullPolicy(e *expander, field, p string) {
 	if p != "" && p != "Always" && p != "IfNotPresent" && p != "Never" {
-		e.error("pull-policy", field, fmt.Sprintf("%q is not a policy", krm.Shown(p)),
+		e.error("pull-policy", field, fmt.Sprintf("%q is not a policy", text.Shown(p)),
 			"write Always, IfNotPresent or Never")
 	}
 }
@@ -230,7 +231,7 @@ func checkComposition(e *expander) {
 	other := func(field, kind string) {
 		if kind != "" && kind != e.transport.kind {
 			e.error("composition", field, fmt.Sprintf("the Composition is that of %s, and the transport %s "+
-				"is of type %s", krm.Shown(kind), e.actor.Spec.Transport, e.transport.kind),
+				"is of type %s", text.Shown(kind), e.actor.Spec.Transport, e.transport.kind),
 				"remove it, or enable a transport of that type in armature.yaml")
 		}
 	}
@@ -305,7 +306,7 @@ func checkTransport(e *expander) {
 		}
 	}
 	if c.Queues.ForceRecreate {
-		e.Report(krm.Warning, "async-actor/force-recreate", "spec.transport",
+		e.Report(finding.Warning, "async-actor/force-recreate", "spec.transport",
 			"forceRecreate has no effect: a render never deletes queues, as the operator did not",
 			fmt.Sprintf("remove spec.asya.transports.%s.config.queues.forceRecreate from armature.yaml",
 				e.actor.Spec.Transport))
@@ -342,9 +343,9 @@ func rabbitFaults(_ *expander, c *api.AsyaTransportConfig) []fault {
 }
 
 var (
-	roleARN   = krm.Pattern(`^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$`)
-	accountID = krm.Pattern(`^[0-9]{12}$`)
-	sqsName   = krm.Pattern(`^[A-Za-z0-9_-]+$`)
+	roleARN   = text.Pattern(`^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$`)
+	accountID = text.Pattern(`^[0-9]{12}$`)
+	sqsName   = text.Pattern(`^[A-Za-z0-9_-]+$`)
 )
 
 func sqsFaults(e *expander, c *api.AsyaTransportConfig) []fault {

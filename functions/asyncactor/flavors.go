@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // A flavor is a part of the spec of actors that a platform has named: the data of
@@ -52,7 +53,7 @@ func takeFlavors(e *expander) (ok bool) {
 	for i, name := range names {
 		at := fmt.Sprintf("spec.flavors[%d]", i)
 		if slices.Contains(names[:i], name) {
-			e.error("flavor", at, fmt.Sprintf("%s is there twice", krm.Shown(name)), "remove one")
+			e.error("flavor", at, fmt.Sprintf("%s is there twice", text.Shown(name)), "remove one")
 			continue
 		}
 		data, read := readFlavor(e, name, at)
@@ -62,8 +63,8 @@ func takeFlavors(e *expander) (ok bool) {
 		}
 		m.flavor = name
 		for _, path := range m.merge(data, m.spec, "") {
-			e.error("flavor", at, fmt.Sprintf("the flavors %s and %s both set %s", krm.Shown(m.from[path]),
-				krm.Shown(name), path), "take it out of one of them")
+			e.error("flavor", at, fmt.Sprintf("the flavors %s and %s both set %s", text.Shown(m.from[path]),
+				text.Shown(name), path), "take it out of one of them")
 		}
 	}
 	author, err := e.Value()
@@ -100,7 +101,7 @@ func readFlavor(e *expander, name, at string) (data map[string]any, ok bool) {
 		o = e.Find(flavorGroup, flavorKind, e.Namespace, name)
 	}
 	if o == nil {
-		e.error("no-flavor", at, fmt.Sprintf("the package has no %s %s", flavorKind, krm.Shown(name)),
+		e.error("no-flavor", at, fmt.Sprintf("the package has no %s %s", flavorKind, text.Shown(name)),
 			"correct the name, or add it to the package")
 		return nil, false
 	}
@@ -112,7 +113,7 @@ func readFlavor(e *expander, name, at string) (data map[string]any, ok bool) {
 	for _, field := range notOfFlavors {
 		if _, set := data[field]; set {
 			findings = append(findings,
-				o.Finding(krm.Warning, "async-actor/flavor", o.At("data."+field),
+				o.Finding(finding.Warning, "async-actor/flavor", o.At("data."+field),
 					field+" has no effect in a flavor", "remove it: the actor says it"))
 			delete(data, field)
 		}
@@ -121,7 +122,7 @@ func readFlavor(e *expander, name, at string) (data map[string]any, ok bool) {
 		e.judged[o] = true
 		e.Findings = append(e.Findings, findings...)
 	}
-	return data, err == nil && !krm.Failed(findings)
+	return data, err == nil && !finding.Failed(findings)
 }
 
 type merger struct {

@@ -8,6 +8,7 @@ import (
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 //go:embed README.md
@@ -57,24 +58,24 @@ func begin(p *contract.Package) contract.Steps {
 const maxScript = 1<<20 - 8<<10
 
 // script takes the text of the runtime script that the configuration names.
-func (s *state) script(text []byte) {
+func (s *state) script(content []byte) {
 	problem := ""
 	switch {
 	case s.config.RuntimeScript != nil:
 		problem = "is named beside a runtimeScript: keep one of them"
-	case text == nil:
+	case content == nil:
 		problem = "is not a file of the package"
-	case !utf8.Valid(text):
+	case !utf8.Valid(content):
 		problem = "is not text"
-	case len(text) > maxScript:
+	case len(content) > maxScript:
 		problem = "does not fit a ConfigMap"
 	}
 	if problem != "" {
 		s.pkg.Misconfigured("config/runtime-script", "spec.asya.runtimeScriptFile",
-			krm.Shown(*s.config.RuntimeScriptFile)+" "+problem,
+			text.Shown(*s.config.RuntimeScriptFile)+" "+problem,
 			"correct the path, which is relative to the package; where a host passes manifests only, write "+
 				"the text to spec.asya.runtimeScript")
 	}
-	script := string(text)
+	script := string(content)
 	s.config.RuntimeScript, s.config.RuntimeScriptFile = &script, nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // The runtime scripts, by the protocol that the sidecar uses over a Unix socket: frames of
@@ -88,7 +88,7 @@ func (g *generation) knows(variable string) bool {
 		g.resiliency...), variable)
 }
 
-var sidecarRelease = krm.Pattern(`/asya-sidecar:v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+@].*)?$`)
+var sidecarRelease = text.Pattern(`/asya-sidecar:v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+@].*)?$`)
 
 // suits reports whether a sidecar image is of the generation, as far as its tag
 // says. No release of Asya has a version from 1.0.0 on: such a tag is somebody's own,
@@ -131,7 +131,7 @@ func generationOf(p *contract.Package, c *api.AsyaSpec) *generation {
 	i := slices.IndexFunc(generations[:], func(g generation) bool { return g.name == *c.Generation })
 	if i < 0 {
 		fail("generation",
-			fmt.Sprintf("%q is not a generation of Asya that is rendered", krm.Shown(*c.Generation)),
+			fmt.Sprintf("%q is not a generation of Asya that is rendered", text.Shown(*c.Generation)),
 			fmt.Sprintf(`write "0.2" for releases %s, or "next" for %s`, generations[0].releases(),
 				generations[1].releases()))
 		return g
@@ -150,8 +150,8 @@ func generationOf(p *contract.Package, c *api.AsyaSpec) *generation {
 }
 
 func checkImage(g *generation, c *api.AsyaSpec, fail func(field, message, hint string)) {
-	if image := text(c.SidecarImage); !g.suits(image, c.Generation != nil) {
-		fail("sidecarImage", fmt.Sprintf("%s is not a sidecar of generation %s", krm.Shown(image), g.name),
+	if image := textOf(c.SidecarImage); !g.suits(image, c.Generation != nil) {
+		fail("sidecarImage", fmt.Sprintf("%s is not a sidecar of generation %s", text.Shown(image), g.name),
 			g.remedy(c))
 	}
 }
@@ -189,11 +189,11 @@ func checkGeneration(e *expander) {
 	for i, v := range spec.Sidecar.Env {
 		name, _ := v["name"].(string)
 		at := fmt.Sprintf("spec.sidecar.env[%d]", i)
-		check(other.knows(name) && !g.knows(name), other, at, krm.Shown(name))
+		check(other.knows(name) && !g.knows(name), other, at, text.Shown(name))
 		if strings.HasPrefix(name, "ASYA_RESILIENCY_") && !g.knows(name) && !other.knows(name) {
 			e.error("generation", at,
 				fmt.Sprintf("no sidecar of generation %s or %s of Asya reads %s", operator.name, newest.name,
-					krm.Shown(name)), "remove it, or write spec.resiliency.policies and rules for generation next")
+					text.Shown(name)), "remove it, or write spec.resiliency.policies and rules for generation next")
 		}
 	}
 	parts, mapping, err := spec.Sidecar.Image.Parts()
@@ -206,7 +206,7 @@ func checkGeneration(e *expander) {
 	}
 	if image, _ := sidecarImage(e); spec.Sidecar.Image != "" && !g.suits(image, e.config.Generation != nil) {
 		e.error("generation", "spec.sidecar.image",
-			fmt.Sprintf("%s is not a sidecar of generation %s of Asya", krm.Shown(image), g.name),
+			fmt.Sprintf("%s is not a sidecar of generation %s of Asya", text.Shown(image), g.name),
 			g.remedy(e.config))
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // triggerName is the trigger's in formulas.
@@ -68,12 +68,12 @@ func checkScaling(e *expander) {
 			"write the length of the queue as "+triggerName)
 	} else {
 		e.error("formula", at+".formula",
-			fmt.Sprintf("the formula reads %s, and the triggers are %s", krm.Shown(strings.Join(names, ", ")),
+			fmt.Sprintf("the formula reads %s, and the triggers are %s", text.Shown(strings.Join(names, ", ")),
 				have), "write the length of the queue as "+triggerName+", and of the others their names")
 	}
 }
 
-var identifier = krm.Pattern(`^[A-Za-z_$][A-Za-z0-9_$]*$`)
+var identifier = text.Pattern(`^[A-Za-z_$][A-Za-z0-9_$]*$`)
 
 // triggerNames are those that a formula can read. KEDA gives it no processor and no
 // memory.
@@ -98,17 +98,17 @@ func checkTriggers(e *expander) {
 		switch a := e.actor.Spec.Scaling.Advanced; {
 		case t.Name == "":
 		case slices.Contains(taken, t.Name):
-			e.error("trigger", at+".name", fmt.Sprintf("a second trigger is named %s", krm.Shown(t.Name)),
+			e.error("trigger", at+".name", fmt.Sprintf("a second trigger is named %s", text.Shown(t.Name)),
 				"rename it: "+triggerName+" is the trigger of the actor's queue")
 		case a != nil && a.Formula != "" && !identifier().MatchString(t.Name):
-			e.error("trigger", at+".name", fmt.Sprintf("a formula cannot read %q", krm.Shown(t.Name)),
+			e.error("trigger", at+".name", fmt.Sprintf("a formula cannot read %q", text.Shown(t.Name)),
 				"write letters, digits and _")
 		}
 		taken = append(taken, t.Name)
 		if t.MetricType != "" && !slices.Contains([]string{"AverageValue", "Value", "Utilization"},
 			t.MetricType) {
 			e.error("metric-type", at+".metricType",
-				fmt.Sprintf("KEDA does not know %q", krm.Shown(t.MetricType)),
+				fmt.Sprintf("KEDA does not know %q", text.Shown(t.MetricType)),
 				"write AverageValue, Value or Utilization")
 		}
 		if r := t.AuthenticationRef; r != nil &&
@@ -126,7 +126,7 @@ var formulaWords = []string{"and", "or", "not", "in", "if", "else", "true", "fal
 
 // formulaTokens matches texts, numbers with their exponent or base, names with what they
 // are members of or called by, and a let before a name.
-var formulaTokens = krm.Pattern("\"(?:\\\\.|[^\"\\\\])*\"?|'(?:\\\\.|[^'\\\\])*'?|`[^`]*`?|" +
+var formulaTokens = text.Pattern("\"(?:\\\\.|[^\"\\\\])*\"?|'(?:\\\\.|[^'\\\\])*'?|`[^`]*`?|" +
 	`\p{Nd}[\pL\p{Nd}_.]*|(\blet\s+)?(\.\s*)?([\pL_$][\pL\p{Nd}_$]*)(\s*\()?`)
 
 // unknownNames returns the names in a formula that no trigger has, each once: what is

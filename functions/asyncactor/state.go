@@ -6,7 +6,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // A store of spec.stateProxy is read and written by a connector, a container of its
@@ -19,7 +19,7 @@ const (
 	stateMounts = "ASYA_STATE_PROXY_MOUNTS"
 )
 
-var dnsLabel = krm.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+var dnsLabel = text.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
 // checkStates finds what is wrong with the stores, and what their connectors need.
 func checkStates(e *expander) {
@@ -28,7 +28,7 @@ func checkStates(e *expander) {
 		s := &e.actor.Spec.StateProxy[i]
 		at := fmt.Sprintf("spec.stateProxy[%d]", i)
 		if !dnsLabel().MatchString(s.Name) || len(connector+s.Name) > 63 {
-			e.error("state", at+".name", fmt.Sprintf("%q does not name a container %s<name>", krm.Shown(s.Name),
+			e.error("state", at+".name", fmt.Sprintf("%q does not name a container %s<name>", text.Shown(s.Name),
 				connector),
 				fmt.Sprintf("write at most %d lower-case letters, digits and -", 63-len(connector)))
 		} else if names[s.Name] {
@@ -41,15 +41,15 @@ func checkStates(e *expander) {
 		}
 		if !path.IsAbs(clean) || clean == "/" || strings.ContainsAny(clean, ":;") {
 			e.error("state", at+".mount.path",
-				fmt.Sprintf("%q is not the path of a store", krm.Shown(s.Mount.Path)),
+				fmt.Sprintf("%q is not the path of a store", text.Shown(s.Mount.Path)),
 				"write an absolute path without : and ;, such as /state/"+directory)
 		} else if paths[clean] {
-			e.error("state", at+".mount.path", fmt.Sprintf("a second store is at %s", krm.Shown(clean)),
+			e.error("state", at+".mount.path", fmt.Sprintf("a second store is at %s", text.Shown(clean)),
 				"choose another path for one of them")
 		}
 		paths[clean] = true
 		if m := s.WriteMode; m != "" && m != "buffered" && m != "passthrough" {
-			e.error("state", at+".writeMode", fmt.Sprintf("%q is not a way to write", krm.Shown(m)),
+			e.error("state", at+".writeMode", fmt.Sprintf("%q is not a way to write", text.Shown(m)),
 				"write buffered or passthrough")
 		}
 		checkPullPolicy(e, at+".connector.imagePullPolicy", s.Connector.ImagePullPolicy)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/images"
@@ -98,7 +99,7 @@ type Steps struct {
 	// Run takes an object of the package.
 	Run func(*Unit)
 	// Finish returns the findings that only the whole package shows.
-	Finish func() []krm.Finding
+	Finish func() []finding.Finding
 	// BuiltImage returns the image of a finished AgentBuild, with its digest. One
 	// function at most knows them.
 	BuiltImage func(namespace, name string) (image string, found bool)
@@ -148,8 +149,8 @@ type Package struct {
 // Misconfigured reports what is wrong with a field of the configuration, such as
 // spec.asya.generation, which fails the render.
 func (p *Package) Misconfigured(rule, field, message, hint string) {
-	f := krm.Finding{Rule: rule, Severity: krm.Error, Message: message, Hint: hint,
-		Place: krm.Place{Field: field}}
+	f := finding.Finding{Rule: rule, Severity: finding.Error, Message: message, Hint: hint,
+		Place: finding.Place{Field: field}}
 	if p.Place != nil {
 		f.File, f.Line = p.Place.File, p.Place.LineOf(field)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/internal/scalar"
@@ -61,7 +62,7 @@ func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 		}
 		source, err := sourceJSON(from, u.Object.Name)
 		if err != nil {
-			u.Findings = append(u.Findings, from.Finding(krm.Error, "package/source", krm.Node{}, err.Error(),
+			u.Findings = append(u.Findings, from.Finding(finding.Error, "package/source", krm.Node{}, err.Error(),
 				""))
 			return
 		}
@@ -139,7 +140,7 @@ func (u *Unit) taken(name func() string) bool {
 	place, taken := u.pkg.Index.Authored(index.Key{Kind: "ConfigMap", Namespace: u.Object.Namespace,
 		Name: name()}, u.Object.Origin.File)
 	if taken {
-		u.Report(krm.Error, "package/name-taken", u.Object.Get("metadata", "name"),
+		u.Report(finding.Error, "package/name-taken", u.Object.Get("metadata", "name"),
 			fmt.Sprintf("its ConfigMap %s already exists in %s", name(), place), "rename that object")
 	}
 	return taken

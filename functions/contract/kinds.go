@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -193,11 +194,11 @@ func (k *Kinds) Shared() (names []string) {
 }
 
 // CheckVersion finds an unknown version of a kind.
-func (k *Kind) CheckVersion(o *krm.Object) (f krm.Finding, known bool) {
+func (k *Kind) CheckVersion(o *krm.Object) (f finding.Finding, known bool) {
 	if _, version, _ := strings.Cut(o.APIVersion, "/"); !slices.Contains(k.Versions, version) {
-		return o.Finding(krm.Error, "package/unknown-version", o.Get("apiVersion"),
+		return o.Finding(finding.Error, "package/unknown-version", o.Get("apiVersion"),
 				fmt.Sprintf("%s has no version %q", k.Name, version), "write "+strings.Join(k.Versions, " or ")),
 			false
 	}
-	return krm.Finding{}, true
+	return finding.Finding{}, true
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -16,7 +17,7 @@ import (
 // package is closed or has something like it.
 func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef,
 	elsewhere bool) (index.ID, bool) {
-	severity := krm.Error
+	severity := finding.Error
 	report := func(rule, message, hint string) (index.ID, bool) {
 		f := o.Finding(severity, function+"/"+rule, o.At("spec.targetRef"), message, hint)
 		f.Field = "spec.targetRef"
@@ -46,7 +47,7 @@ func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef,
 		case p.Closed:
 			hint = "correct the name, add the workload to the package, or render without --closed"
 		default:
-			severity = krm.Warning
+			severity = finding.Warning
 			message += ": it is assumed to be in another package"
 			hint = "correct the name if it is wrong; `armature render --closed` makes this an error"
 		}
@@ -63,7 +64,7 @@ func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef,
 
 // workloadHint says what a targetRef should name in place of an object that runs
 // no pods.
-func (p *Package) workloadHint(r krm.Ref) string {
+func (p *Package) workloadHint(r finding.Ref) string {
 	for _, kind := range slices.Sorted(p.Index.WorkloadKinds()) {
 		if kind != r.Kind && p.Index.Has(index.Key{Kind: kind, Namespace: r.Namespace, Name: r.Name}) {
 			return fmt.Sprintf("name the %s %s", kind, r.Name)
@@ -87,7 +88,7 @@ type Targeted[T any] struct {
 	// Use sets for a workload the settings of its custom resource.
 	Use func(index.ID, *T)
 	// Judge returns the errors in a custom resource whose workload was not found.
-	Judge func(*krm.Object, *T) []krm.Finding
+	Judge func(*krm.Object, *T) []finding.Finding
 }
 
 // Steps returns the steps of the function for a package. Two custom resources for one
@@ -133,7 +134,7 @@ type owners struct {
 // claim assigns a custom resource to its workload. A second one is an error.
 func (own owners) claim(target index.ID, o *krm.Object) bool {
 	if other := own.of[target]; other != nil {
-		own.pkg.Report.Add(o.Finding(krm.Error, own.configMap.Of+"/two-for-one", o.Get("spec", "targetRef"),
+		own.pkg.Report.Add(o.Finding(finding.Error, own.configMap.Of+"/two-for-one", o.Get("spec", "targetRef"),
 			fmt.Sprintf("the %s %s (%s:%d) targets the same workload", other.Kind, other.Name,
 				other.Origin.File, other.Origin.Line),
 			"merge the two into one"))
@@ -166,7 +167,7 @@ func (own owners) run(u *Unit) {
 	}
 	if _, ok := u.Object.PodTemplate(); !ok {
 		u.Findings = append(u.Findings,
-			from.Finding(krm.Error, c.Of+"/no-pod-template", from.Get("spec", "targetRef"),
+			from.Finding(finding.Error, c.Of+"/no-pod-template", from.Get("spec", "targetRef"),
 				fmt.Sprintf("%s (%s:%d) has no pod template with containers, so this has no effect", u.Object.Ref,
 					u.Object.Origin.File, u.Object.Origin.Line), u.pkg.workloadHint(u.Object.Ref)))
 		return
@@ -174,7 +175,7 @@ func (own owners) run(u *Unit) {
 	if what, hint, refuses := u.pkg.Identity.Refuses(&u.identity, !c.Sidecars); refuses {
 		o := u.Object
 		u.Findings = append(u.Findings,
-			from.Finding(krm.Warning, c.Of+"/target-not-injected", from.Get("spec", "targetRef"),
+			from.Finding(finding.Warning, c.Of+"/target-not-injected", from.Get("spec", "targetRef"),
 				fmt.Sprintf("%s (%s:%d) %s, so this has no effect", o.Ref, o.Origin.File, o.Origin.Line, what), hint))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
@@ -22,7 +23,7 @@ type Unit struct {
 	// function.
 	Changes krm.Changes
 	// Findings are about this object.
-	Findings []krm.Finding
+	Findings []finding.Finding
 	// Generated are the documents that belong behind the object.
 	Generated []Generated
 	// Consumed says that the object was input and leaves the output.
@@ -67,7 +68,7 @@ func (u *Unit) Start(p *Package, o, before *krm.Object) {
 		if why, _ := o.Rewritten(); why != "" {
 			reason = "because of " + why
 		}
-		u.Report(krm.Error, "package/list-layout", o.Get("items"),
+		u.Report(finding.Error, "package/list-layout", o.Get("items"),
 			fmt.Sprintf("the items of this %s cannot be rendered one by one, %s", o.Kind, reason),
 			"write its items as documents of their own")
 	}
@@ -76,7 +77,7 @@ func (u *Unit) Start(p *Package, o, before *krm.Object) {
 // Finish makes the changes that functions noted, after the last of them. The
 // engine calls it.
 func (u *Unit) Finish() {
-	if krm.Failed(u.Findings) {
+	if finding.Failed(u.Findings) {
 		return
 	}
 	if err := u.Changes.Apply(u.Object); err != nil {
@@ -89,7 +90,7 @@ func (u *Unit) Finish() {
 }
 
 // Report adds a finding about a value of the object.
-func (u *Unit) Report(severity krm.Severity, rule string, at krm.Node, message, hint string) {
+func (u *Unit) Report(severity finding.Severity, rule string, at krm.Node, message, hint string) {
 	u.Findings = append(u.Findings, u.Object.Finding(severity, rule, at, message, hint))
 }
 
@@ -102,7 +103,7 @@ func (u *Unit) ReportRewritten(rule, why string) {
 	if !u.NoOriginal {
 		message += "; `armature uninject` restores the original"
 	}
-	u.Report(krm.Info, rule, krm.Node{}, message, "")
+	u.Report(finding.Info, rule, krm.Node{}, message, "")
 }
 
 // Settle applies the edits that wait, so that a function sees every container,
@@ -114,7 +115,7 @@ func (u *Unit) Settle() bool {
 	}
 	var err error
 	if u.text, err = u.settled.Settle(u.Object, u.text); err != nil {
-		u.Report(krm.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style")
+		u.Report(finding.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style")
 		return false
 	}
 	u.Object = &u.settled

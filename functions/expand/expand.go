@@ -13,10 +13,12 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Resource is a custom resource on its way to its objects. A function that
@@ -48,9 +50,9 @@ type Resource struct {
 
 	// Objects and Findings are the result.
 	Objects  []Object
-	Findings []krm.Finding
+	Findings []finding.Finding
 	// Misread are those of Decode. Findings that may only follow from them are not reported.
-	Misread []krm.Finding
+	Misread []finding.Finding
 	// Used are the resources that Find gave, each once. A host may drop them
 	// after a render, so they are remembered together with this one.
 	Used []*krm.Object
@@ -104,12 +106,12 @@ func (r *Resource) Find(group, kind, namespace, name string) *krm.Object {
 func (r *Resource) Decode(rule string, into any) (ok bool) {
 	r.Misread = r.Object.Decode(rule, into)
 	r.Findings = append(r.Findings, r.Misread...)
-	return !slices.ContainsFunc(r.Misread, func(f krm.Finding) bool { return f.Field == "" })
+	return !slices.ContainsFunc(r.Misread, func(f finding.Finding) bool { return f.Field == "" })
 }
 
 // Report adds a finding about a field such as spec.imageSource.image, or about
 // the deepest value on the way to it.
-func (r *Resource) Report(severity krm.Severity, rule, field, message, hint string) {
+func (r *Resource) Report(severity finding.Severity, rule, field, message, hint string) {
 	f := r.Finding(severity, rule, r.At(field), message, hint)
 	f.Field = field
 	r.Findings = append(r.Findings, f)
@@ -118,7 +120,7 @@ func (r *Resource) Report(severity krm.Severity, rule, field, message, hint stri
 // CheckImage reports a value that is not an image.
 func (r *Resource) CheckImage(function, field, image string) {
 	if !identity.IsImage(image) {
-		r.Report(krm.Error, function+"/bad-image", field, fmt.Sprintf("%q is not an image", krm.Shown(image)),
+		r.Report(finding.Error, function+"/bad-image", field, fmt.Sprintf("%q is not an image", text.Shown(image)),
 			"write it as registry/name:tag or registry/name@sha256:…")
 	}
 }
@@ -126,28 +128,28 @@ func (r *Resource) CheckImage(function, field, image string) {
 // CheckReplicas reports a number of replicas below zero; nil is unset.
 func (r *Resource) CheckReplicas(function, field string, n *int) {
 	if n != nil && *n < 0 {
-		r.Report(krm.Error, function+"/out-of-range", field, fmt.Sprintf("%d is less than 0", *n),
+		r.Report(finding.Error, function+"/out-of-range", field, fmt.Sprintf("%d is less than 0", *n),
 			"write 0 or more")
 	}
 }
 
 // Failed reports whether a finding is an error.
-func (r *Resource) Failed() bool { return krm.Failed(r.Findings) }
+func (r *Resource) Failed() bool { return finding.Failed(r.Findings) }
 
 // Add adds an object.
 func (r *Resource) Add(o Object) { r.Objects = append(r.Objects, o) }
 
 // serviceName and labelValue are what the API server takes: DNS-1035 for the one.
 var (
-	serviceName = krm.Pattern(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	labelValue  = krm.Pattern(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
+	serviceName = text.Pattern(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	labelValue  = text.Pattern(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
 )
 
 // checkNames finds names of the resource after which objects would be named that the API
 // server refuses.
 func (r *Resource) checkNames() {
 	refused := func(what, name, hint string) {
-		r.Report(krm.Error, "package/bad-name", "metadata.name",
+		r.Report(finding.Error, "package/bad-name", "metadata.name",
 			fmt.Sprintf("the API server refuses %s %q, which is named after the %s", what, name, r.Kind), hint)
 	}
 	for _, o := range r.Objects {

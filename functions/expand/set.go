@@ -8,6 +8,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -64,7 +65,7 @@ type resource struct {
 
 type place struct {
 	krm.Origin
-	krm.Ref
+	finding.Ref
 }
 
 func placeOf(o *krm.Object) place { return place{o.Origin, o.Ref} }
@@ -89,7 +90,7 @@ func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Ma
 		in := &Resource{Object: r.Object, Prefix: prefix, Config: config, Lookup: s.lookup(r),
 			Read: s.read(r), BuiltImage: lock.BuiltImage, Pinned: lock.Pinned, SignCard: lock.SignCard}
 		if r.Name == "" {
-			in.Report(krm.Error, "package/no-name", "metadata",
+			in.Report(finding.Error, "package/no-name", "metadata",
 				fmt.Sprintf("the %s has no metadata.name, after which its objects are named", r.Kind), "name it")
 		} else {
 			if r.maker.Expand(in); !in.Failed() {
@@ -124,7 +125,7 @@ func (s *Set) claim(r *resource, in *Resource) {
 		case other == nil:
 			s.claimed[what] = r
 		case other.Ref != r.Ref:
-			in.Report(krm.Error, "package/claimed", "metadata.name",
+			in.Report(finding.Error, "package/claimed", "metadata.name",
 				fmt.Sprintf("the %s is also generated for %s (%s:%d)", what, other.Ref, other.Origin.File,
 					other.Origin.Line), "rename one of the two")
 		}
@@ -175,7 +176,7 @@ func (s *Set) read(from *resource) func(kind, namespace, name string) *krm.Objec
 func (s *Set) enter(r *resource, in *Resource) {
 	texts, err := in.Text()
 	if err != nil {
-		in.Report(krm.Error, "package/source", "", err.Error(), "")
+		in.Report(finding.Error, "package/source", "", err.Error(), "")
 		return
 	}
 	for i, o := range in.Objects {
@@ -190,7 +191,7 @@ func (s *Set) enter(r *resource, in *Resource) {
 			owner, taken = fmt.Sprintf("%s (%s:%d)", other.Ref, other.Origin.File, other.Origin.Line), true
 		}
 		if taken {
-			in.Report(krm.Error, "package/name-taken", "metadata.name",
+			in.Report(finding.Error, "package/name-taken", "metadata.name",
 				fmt.Sprintf("the %s %s that the %s generates already exists in %s", o.Kind, o.Name, r.Ref, owner),
 				"rename or remove one of the two")
 			continue

@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // webhookContainers and webhookVolumes are what the published kagenti webhook
@@ -40,7 +42,7 @@ type Cleaning struct {
 	// Ports are the TCP ports that the author's containers declare.
 	Ports []int
 	// Findings are about what could not be decided.
-	Findings []krm.Finding
+	Findings []finding.Finding
 	// Removed are the injected containers.
 	Removed []Container
 }
@@ -259,13 +261,13 @@ func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate, prefix string) (i
 		}
 	}
 	if injected && optedOut(o, pod, prefix) {
-		c.Findings = append(c.Findings, o.Finding(krm.Warning, "migrate/opted-out", spec,
+		c.Findings = append(c.Findings, o.Finding(finding.Warning, "migrate/opted-out", spec,
 			"the workload has identity containers and opts out of injection: they stay as they are",
 			"label it "+prefix+"/inject: enabled, and migrate again, to have a render inject them"))
 		return false, nil
 	}
 	if injected && !applies {
-		c.Findings = append(c.Findings, o.Finding(krm.Warning, "migrate/only-sidecars", spec,
+		c.Findings = append(c.Findings, o.Finding(finding.Warning, "migrate/only-sidecars", spec,
 			"all containers belong to the platform, and none is an application: they stay as they are",
 			"delete the workload if it was a separate proxy: the sidecars of each workload replace it"))
 		return false, nil
@@ -293,7 +295,7 @@ func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate, prefix string) (i
 	}
 	if len(reads) > 0 {
 		slices.Sort(reads)
-		c.Findings = append(c.Findings, o.Finding(krm.Info, "migrate/left-configuration", spec,
+		c.Findings = append(c.Findings, o.Finding(finding.Info, "migrate/left-configuration", spec,
 			"the removed containers read "+strings.Join(slices.Compact(reads), ", "),
 			"write their settings as a TokenExchange, or as spec.identity in armature.yaml, and delete the "+
 				"objects that nothing else reads"))
@@ -315,9 +317,9 @@ func optedOut(o *krm.Object, pod krm.PodTemplate, prefix string) bool {
 // that keeps one of two halves does not work.
 func (c *Cleaning) unknown(o *krm.Object, containers []krm.Node, injected bool) {
 	for _, name := range containers {
-		severity, what, hint := krm.Warning, "kept", "rename it, or remove it manually"
+		severity, what, hint := finding.Warning, "kept", "rename it, or remove it manually"
 		if injected {
-			severity, what = krm.Error, "it can neither be removed with the others nor stay"
+			severity, what = finding.Error, "it can neither be removed with the others nor stay"
 			hint = "rename the container if it is yours; if it is the platform's container with your own " +
 				"image, remove it manually"
 		}
@@ -344,7 +346,7 @@ func appendPorts(ports []int, container krm.Node) []int {
 func appendReads(reads []string, references []krm.Reference) []string {
 	for _, r := range references {
 		if name := r.Name.Text(); name != "" {
-			reads = append(reads, r.Kind+" "+krm.Shown(name))
+			reads = append(reads, r.Kind+" "+text.Shown(name))
 		}
 	}
 	return reads
@@ -398,10 +400,10 @@ func (c *Cleaning) optIn(o *krm.Object, pod krm.PodTemplate, prefix string) (lab
 }
 
 // Owner returns the controller that made an object.
-func Owner(o *krm.Object) (owner krm.Ref, owned bool) {
+func Owner(o *krm.Object) (owner finding.Ref, owned bool) {
 	for n := range o.Get("metadata", "ownerReferences").Items() {
-		return krm.Ref{APIVersion: n.Get("apiVersion").Text(), Kind: n.Get("kind").Text(),
+		return finding.Ref{APIVersion: n.Get("apiVersion").Text(), Kind: n.Get("kind").Text(),
 			Namespace: o.Namespace, Name: n.Get("name").Text()}, true
 	}
-	return krm.Ref{}, false
+	return finding.Ref{}, false
 }

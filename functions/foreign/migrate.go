@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Fates of a field.
@@ -126,7 +127,7 @@ func longest(table []Rule, path string) (best Rule, found bool) {
 	return best, found
 }
 
-var index = krm.Pattern(`\[\d+\]`)
+var index = text.Pattern(`\[\d+\]`)
 
 // below reports whether a field is another one, or inside it.
 func below(path, above string) bool {

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 func (c *Checker) annotations(s *Settings, all []Annotation) {
@@ -52,27 +52,27 @@ func (c *Checker) annotations(s *Settings, all []Annotation) {
 }
 
 // annotate takes the value of an annotation. A list is added to the one before.
-func (x *setting) annotate(c *Checker, s *Settings, field, text string) {
+func (x *setting) annotate(c *Checker, s *Settings, field, content string) {
 	var items []string
-	for item := range strings.SplitSeq(text, ",") {
+	for item := range strings.SplitSeq(content, ",") {
 		if item = strings.TrimSpace(item); item != "" {
 			items = append(items, item)
 		}
 	}
 	switch at := x.at(s).(type) {
 	case *bool:
-		switch text {
+		switch content {
 		case "disabled", "false":
 			*at = false
 		case "enabled", "true":
 			*at = true
 		default:
 			c.Error("identity/bad-annotation", field,
-				fmt.Sprintf("%q is neither enabled nor disabled", krm.Shown(text)), "use enabled or disabled")
+				fmt.Sprintf("%q is neither enabled nor disabled", text.Shown(content)), "use enabled or disabled")
 		}
 	case *int:
-		if n, err := strconv.Atoi(strings.TrimSpace(text)); err != nil {
-			c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is not a number", krm.Shown(text)),
+		if n, err := strconv.Atoi(strings.TrimSpace(content)); err != nil {
+			c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is not a number", text.Shown(content)),
 				"write a number in quotes")
 		} else {
 			x.put(c, s, field, n)
@@ -82,7 +82,7 @@ func (x *setting) annotate(c *Checker, s *Settings, field, text string) {
 		for _, item := range items {
 			n, err := strconv.Atoi(item)
 			if err != nil {
-				c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is not a port", krm.Shown(item)),
+				c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is not a port", text.Shown(item)),
 					"separate port numbers with commas")
 				continue
 			}
@@ -97,14 +97,14 @@ func (x *setting) annotate(c *Checker, s *Settings, field, text string) {
 		}
 		*at = append(slices.Clone(*at), items...)
 	default:
-		x.put(c, s, field, text)
+		x.put(c, s, field, content)
 	}
 }
 
 // unknown warns of an annotation that is close to one of ours. Others share
 // the prefix, and theirs are theirs.
 func (c *Checker) unknown(s *Settings, name, field string) {
-	best := krm.Nearest(name, s.Profile.all.AnnotationNames())
+	best := text.Nearest(name, s.Profile.all.AnnotationNames())
 	hint := "did you mean " + best + "?"
 	if best == "" {
 		if !slices.ContainsFunc(s.Profile.all.sidecars,

@@ -9,37 +9,38 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/internal/quantity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Checker collects what is wrong with values of one object.
 type Checker struct {
 	origin *api.Origin
-	object krm.Ref
+	object finding.Ref
 	// By is the kind of input. It says where the object has the field of a setting.
 	By       Input
-	findings []krm.Finding
+	findings []finding.Finding
 }
 
 // Add reports what is wrong with the value of a setting.
-func (c *Checker) Add(severity krm.Severity, rule, field, message, hint string) {
+func (c *Checker) Add(severity finding.Severity, rule, field, message, hint string) {
 	field = c.By.field(field)
-	c.findings = append(c.findings, krm.Finding{
+	c.findings = append(c.findings, finding.Finding{
 		Rule: rule, Severity: severity, Message: message, Hint: hint,
-		Place: krm.Place{File: c.origin.File, Line: c.origin.LineOf(field), Field: field, Object: c.object},
+		Place: finding.Place{File: c.origin.File, Line: c.origin.LineOf(field), Field: field, Object: c.object},
 	})
 }
 
 // Error reports an error.
 func (c *Checker) Error(rule, field, message, hint string) {
-	c.Add(krm.Error, rule, field, message, hint)
+	c.Add(finding.Error, rule, field, message, hint)
 }
 
 // Warning reports a warning.
 func (c *Checker) Warning(rule, field, message, hint string) {
-	c.Add(krm.Warning, rule, field, message, hint)
+	c.Add(finding.Warning, rule, field, message, hint)
 }
 
 // OtherProfile reports a key that the profile does not have.
@@ -57,7 +58,7 @@ func (c *Checker) needless(s *Settings, fields []string) {
 	if s.Profile.Rules.Unread != nil {
 		what += " in the mode " + s.AuthBridge.Mode
 	}
-	c.Add(krm.Info, "identity/needless", fields[0],
+	c.Add(finding.Info, "identity/needless", fields[0],
 		fmt.Sprintf("the profile %s does not need %s", what, strings.Join(fields, ", ")), "")
 }
 
@@ -67,7 +68,7 @@ func (c *Checker) Has(field string) bool { return c.origin.Has(c.By.field(field)
 // OneOf reports a value that is not among the allowed ones.
 func (c *Checker) OneOf(field, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		c.Error("identity/unknown-value", field, fmt.Sprintf("%q is not supported", krm.Shown(value)),
+		c.Error("identity/unknown-value", field, fmt.Sprintf("%q is not supported", text.Shown(value)),
 			"use one of: "+strings.Join(allowed, ", "))
 	}
 }
@@ -177,7 +178,7 @@ func checkTrustDomain(c *Checker, field, value string) {
 	for _, r := range value {
 		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-' && r != '_' {
 			c.Error("identity/bad-trust-domain", field,
-				fmt.Sprintf("%q is not a SPIFFE trust domain", krm.Shown(value)),
+				fmt.Sprintf("%q is not a SPIFFE trust domain", text.Shown(value)),
 				"use lower-case letters, digits, dots, dashes and underscores, without spiffe://")
 			return
 		}
@@ -196,7 +197,7 @@ func checkSocket(c *Checker, field, value string) {
 	switch {
 	case !path.IsAbs(p), p != path.Clean(p), strings.Contains(p, ":"):
 		c.Error("identity/bad-socket", field,
-			fmt.Sprintf("%q is not the absolute path of a socket", krm.Shown(value)),
+			fmt.Sprintf("%q is not the absolute path of a socket", text.Shown(value)),
 			"write it as /run/spire/agent-sockets/agent.sock or unix:///run/spire/agent-sockets/agent.sock")
 	case dir == "/", dir == "/etc", dir == "/run", dir == "/tmp", dir == "/shared", dir == "/opt",
 		dir == "/dev", dir == "/proc", dir == "/sys":
@@ -208,7 +209,7 @@ func checkSocket(c *Checker, field, value string) {
 
 func checkRealm(c *Checker, field, value string) {
 	if checkText(c, field, value) && strings.ContainsAny(value, "/?#%\\ ") {
-		c.Error("identity/bad-realm", field, fmt.Sprintf("%q is not a realm's name", krm.Shown(value)),
+		c.Error("identity/bad-realm", field, fmt.Sprintf("%q is not a realm's name", text.Shown(value)),
 			"write the name only, without the URL")
 	}
 }
@@ -229,7 +230,7 @@ func checkSecretName(c *Checker, field, value string) {
 
 func checkPrefix(c *Checker, field, value string) bool {
 	if !ValidName(value) {
-		c.Error("identity/bad-prefix", field, fmt.Sprintf("%q is not a label prefix", krm.Shown(value)),
+		c.Error("identity/bad-prefix", field, fmt.Sprintf("%q is not a label prefix", text.Shown(value)),
 			"write it as kagenti.io")
 		return false
 	}
@@ -268,7 +269,7 @@ func checkClientName(c *Checker, field, value string) {
 		if !closed || !slices.Contains(ClientNameVariables(), strings.TrimPrefix(name, ".")) ||
 			!strings.HasPrefix(name, ".") {
 			c.Error("identity/bad-client-name", field,
-				fmt.Sprintf("%q holds an unknown placeholder", krm.Shown(value)),
+				fmt.Sprintf("%q holds an unknown placeholder", text.Shown(value)),
 				"use {{."+strings.Join(ClientNameVariables(), "}}, {{.")+"}}")
 			return
 		}
@@ -287,7 +288,7 @@ func checkRoleARN(c *Checker, field, value string) {
 	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" || !strings.HasPrefix(parts[5], "role/") ||
 		strings.ContainsAny(value, " \n\r\t") {
 		c.Error("identity/bad-role-arn", field,
-			fmt.Sprintf("%q is not the ARN of an IAM role", krm.Shown(value)),
+			fmt.Sprintf("%q is not the ARN of an IAM role", text.Shown(value)),
 			"write it as arn:aws:iam::123456789012:role/name")
 	}
 }
@@ -299,7 +300,7 @@ func checkGCPProvider(c *Checker, field, value string) {
 		parts[4] != "workloadIdentityPools" || parts[6] != "providers" || slices.Contains(parts, "") ||
 		strings.ContainsAny(name, " \n\r\t\"") {
 		c.Error("identity/bad-provider-name", field,
-			fmt.Sprintf("%q is not a workload identity provider", krm.Shown(value)),
+			fmt.Sprintf("%q is not a workload identity provider", text.Shown(value)),
 			"write it as projects/123/locations/global/workloadIdentityPools/pool/providers/provider")
 	}
 }
@@ -309,7 +310,7 @@ func checkScope(c *Checker, field, scope string) {
 	if scope == "" ||
 		strings.IndexFunc(scope,
 			func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) >= 0 {
-		c.Error("identity/bad-scope", field, fmt.Sprintf("%q is not an OAuth scope", krm.Shown(scope)),
+		c.Error("identity/bad-scope", field, fmt.Sprintf("%q is not an OAuth scope", text.Shown(scope)),
 			"use printable ASCII without spaces, quotes and backslashes, one scope per item")
 	}
 }
@@ -319,18 +320,18 @@ func checkBypassPath(c *Checker, field, p string) {
 		return
 	}
 	if _, err := path.Match(p, "/"); err != nil || p[0] != '/' || strings.Contains(p, ",") {
-		c.Error("identity/bad-path", field, fmt.Sprintf("%q is not a path pattern", krm.Shown(p)),
+		c.Error("identity/bad-path", field, fmt.Sprintf("%q is not a path pattern", text.Shown(p)),
 			"begin with /, use * for anything but /, and no commas")
 	} else if strings.Contains(p, "**") {
 		c.Warning("identity/bad-path", field, fmt.Sprintf("** in %q is the same as *, which does not "+
-			"match a slash", krm.Shown(p)),
+			"match a slash", text.Shown(p)),
 			"write a pattern for each level, such as /static/* and /static/*/*")
 	}
 }
 
 func checkPath(c *Checker, field, p string) {
 	if checkText(c, field, p) && p[0] != '/' {
-		c.Error("identity/bad-path", field, fmt.Sprintf("%q is not a path", krm.Shown(p)), "begin with /")
+		c.Error("identity/bad-path", field, fmt.Sprintf("%q is not a path", text.Shown(p)), "begin with /")
 	}
 }
 
@@ -341,36 +342,36 @@ func checkHost(c *Checker, field, host string) {
 	colons := strings.Count(host, ":")
 	switch {
 	case strings.Contains(host, "/") || strings.ContainsAny(host, " @"):
-		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a host", krm.Shown(host)),
+		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a host", text.Shown(host)),
 			"write the host only, without scheme and path")
 	case colons == 1:
 		c.Error("identity/bad-host", field,
-			fmt.Sprintf("%q holds a port, and hosts are matched without ports", krm.Shown(host)),
+			fmt.Sprintf("%q holds a port, and hosts are matched without ports", text.Shown(host)),
 			"leave the port out")
 	case strings.Count(host, "{") != strings.Count(host, "}") ||
 		strings.Count(host, "[") != strings.Count(host, "]") || strings.HasSuffix(host, `\`):
-		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a complete pattern", krm.Shown(host)),
+		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a complete pattern", text.Shown(host)),
 			"close each brace and bracket")
 	}
 }
 
 func checkNoProxy(c *Checker, field, host string) {
 	if checkText(c, field, host) && strings.ContainsAny(host, ` ,"\$`) {
-		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a host of NO_PROXY", krm.Shown(host)),
+		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a host of NO_PROXY", text.Shown(host)),
 			"write a host, a domain such as .example.com, or a range of addresses")
 	}
 }
 
 func checkRate(c *Checker, field, value string) {
 	if f, err := strconv.ParseFloat(value, 64); err != nil || !(f >= 0 && f <= 1) {
-		c.Error("identity/sampling-rate", field, krm.Shown(value)+" is not a share of traces",
+		c.Error("identity/sampling-rate", field, text.Shown(value)+" is not a share of traces",
 			"use a number from 0 to 1")
 	}
 }
 
 func checkImage(c *Checker, field, value string) {
 	if checkText(c, field, value) && !IsImage(value) {
-		c.Error("identity/bad-image", field, fmt.Sprintf("%q is not an image", krm.Shown(value)),
+		c.Error("identity/bad-image", field, fmt.Sprintf("%q is not an image", text.Shown(value)),
 			"write it as registry/name:tag or registry/name@sha256:…")
 	}
 }
@@ -381,7 +382,7 @@ func IsImage(text string) bool { return text != "" && !strings.ContainsAny(text,
 
 func checkQuantity(c *Checker, field, value string) {
 	if _, err := quantity.Parse(value); value != "" && err != nil {
-		c.Error("identity/bad-quantity", field, fmt.Sprintf("%q is not a quantity", krm.Shown(value)),
+		c.Error("identity/bad-quantity", field, fmt.Sprintf("%q is not a quantity", text.Shown(value)),
 			"write it as 100m or 64Mi")
 	}
 }
@@ -425,7 +426,7 @@ func checkExclude(c *Checker, globs []string) {
 	for i, g := range globs {
 		_, err := path.Match(strings.ReplaceAll(g, "**", "*"), "")
 		if err != nil || g == "" || g[0] == '/' || strings.HasPrefix(g, "./") || strings.HasPrefix(g, "../") {
-			c.Error("identity/bad-glob", indexed("exclude", i), fmt.Sprintf("%q matches no file", krm.Shown(g)),
+			c.Error("identity/bad-glob", indexed("exclude", i), fmt.Sprintf("%q matches no file", text.Shown(g)),
 				"write a path relative to the package, where * matches anything but /, and ** any folders: "+
 					"charts/**")
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
@@ -80,7 +80,7 @@ func TestIdentityFindings(t *testing.T) {
 				if f.File != "cr.yaml" || f.Line != len(f.Field) || f.Object.Kind != "TokenExchange" {
 					t.Errorf("the finding is at %s:%d, of %v", f.File, f.Line, f.Object)
 				}
-				if f.Severity != krm.Info && f.Hint == "" {
+				if f.Severity != finding.Info && f.Hint == "" {
 					t.Errorf("%s says no remedy", f.Rule)
 				}
 				if f.Rule == "identity/control-character" && strings.Contains(f.Message, "http://x") {
@@ -152,7 +152,7 @@ func TestNoPasswords(t *testing.T) {
 		"trace: {exporters: [{type: otlp, endpoint: 'admin:hunter2@collector:4317'}]}",
 	} {
 		_, findings := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {"+spec+"}"))
-		if !krm.Failed(findings) {
+		if !finding.Failed(findings) {
 			t.Errorf("nothing is wrong with %s", spec)
 		}
 		for _, f := range findings {

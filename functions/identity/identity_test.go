@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
@@ -32,7 +32,7 @@ func decode[T any](t testing.TB, text string) *T {
 }
 
 // brief is what a table says of findings: severity, rule and field.
-func brief(findings []krm.Finding) []string {
+func brief(findings []finding.Finding) []string {
 	var out []string
 	for _, f := range findings {
 		out = append(out, fmt.Sprintf("%s %s %s", f.Severity, f.Rule, f.Field))
@@ -160,7 +160,7 @@ func TestComponents(t *testing.T) {
 			w := weatherAgent()
 			w.SPIFFE = !test.spiffeOff
 			s, findings := identity.Resolve(&base, w, te, nil, test.annotations)
-			if krm.Failed(findings) {
+			if finding.Failed(findings) {
 				t.Error(findings)
 			}
 			if got := all(&s); got != test.want {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -28,8 +29,8 @@ type OptIn struct {
 // Source: 001 "Key Design Decisions"; the labels on pod templates and the alias
 // are those of published manifests.
 func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
-	asked bool) (OptIn, []krm.Finding) {
-	var findings []krm.Finding
+	asked bool) (OptIn, []finding.Finding) {
+	var findings []finding.Finding
 	read := func(names ...string) (value string) {
 		var first krm.Node
 		for _, labels := range []krm.Node{o.Get("metadata", "labels"), pod.Template.Get("metadata", "labels")} {
@@ -44,16 +45,16 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
 				}
 				switch {
 				case !n.IsScalar():
-					findings = append(findings, o.Finding(krm.Error, "inject/label-value", n,
+					findings = append(findings, o.Finding(finding.Error, "inject/label-value", n,
 						fmt.Sprintf("the label %s takes enabled or disabled, and no collection or null", name),
 						"correct the value or remove the label"))
 				case !n.Is(text):
 					text = n.Text()
-					findings = append(findings, o.Finding(krm.Error, "inject/label-value", n,
+					findings = append(findings, o.Finding(finding.Error, "inject/label-value", n,
 						fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, text),
 						"correct the value or remove the label"))
 				case value != "" && value != text:
-					findings = append(findings, o.Finding(krm.Error, "inject/label-conflict", n,
+					findings = append(findings, o.Finding(finding.Error, "inject/label-conflict", n,
 						fmt.Sprintf("is %s, but line %d has %s", text, first.Line(), value),
 						"keep one of the two labels"))
 				default:
@@ -68,7 +69,7 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
 	}
 	for _, labels := range []krm.Node{o.Get("metadata", "labels"), pod.Template.Get("metadata", "labels")} {
 		if !labels.IsMap() && !labels.IsNull() && o.Contains(prefix+"/inject") {
-			findings = append(findings, o.Finding(krm.Error, "inject/labels-type", labels,
+			findings = append(findings, o.Finding(finding.Error, "inject/labels-type", labels,
 				"the labels are not a mapping, so nothing reads them",
 				fmt.Sprintf("write them as %s/inject: enabled, without a dash or quotes around the whole",
 					prefix)))
@@ -84,7 +85,7 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
 	spiffe := read(prefix+"/spiffe", prefix+"/spire")
 	if requireSpiffe && spiffe == "" && !asked {
 		findings = append(findings,
-			o.Finding(krm.Info, "inject/spiffe-label-missing", o.Get("metadata", "labels"),
+			o.Finding(finding.Info, "inject/spiffe-label-missing", o.Get("metadata", "labels"),
 				fmt.Sprintf("not injected: the configuration requires the label %s/spiffe as well", prefix),
 				fmt.Sprintf("add %s/spiffe: enabled", prefix)))
 		return OptIn{NoSPIFFELabel: true}, findings
@@ -94,7 +95,7 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
 
 // NamespaceOptsOut reads the labels of a Namespace: <prefix>/injection
 // "disabled" or "false" (001), or the published kagenti-enabled "false".
-func NamespaceOptsOut(ns *krm.Object, prefix string) (out bool, at krm.Node, findings []krm.Finding) {
+func NamespaceOptsOut(ns *krm.Object, prefix string) (out bool, at krm.Node, findings []finding.Finding) {
 	labels := ns.Get("metadata", "labels")
 	var label krm.Node
 	for _, name := range []string{prefix + "/injection", "kagenti-enabled"} {
@@ -108,13 +109,13 @@ func NamespaceOptsOut(ns *krm.Object, prefix string) (out bool, at krm.Node, fin
 			off = true
 		case "enabled", "true":
 		default:
-			findings = append(findings, ns.Finding(krm.Error, "inject/label-value", n,
+			findings = append(findings, ns.Finding(finding.Error, "inject/label-value", n,
 				fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, n.Text()),
 				"correct the value or remove the label"))
 			continue
 		}
 		if label.Exists() && off != out {
-			findings = append(findings, ns.Finding(krm.Error, "inject/label-conflict", n,
+			findings = append(findings, ns.Finding(finding.Error, "inject/label-conflict", n,
 				fmt.Sprintf("contradicts %s in line %d", label.Key(), label.Line()), "keep one of the two labels"))
 		}
 		out, label = off, n

@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // The containers of a pod share its network. A sidecar declares its ports in Sidecar.Ports.
@@ -122,7 +124,7 @@ func (c *Checker) metricsClash(s *Settings) {
 
 // CheckPorts compares the TCP ports that the author's containers declare with those of the
 // sidecars.
-func CheckPorts(o *krm.Object, pod krm.PodTemplate, s *Settings) (findings []krm.Finding) {
+func CheckPorts(o *krm.Object, pod krm.PodTemplate, s *Settings) (findings []finding.Finding) {
 	var few [8]int // most pods have no more ports
 	var fewNodes [8]krm.Node
 	declared, nodes := few[:0], fewNodes[:0]
@@ -141,18 +143,18 @@ func CheckPorts(o *krm.Object, pod krm.PodTemplate, s *Settings) (findings []krm
 	taken := s.InjectedPorts()
 	for n, at := range nodes {
 		if i := slices.IndexFunc(taken, func(p Port) bool { return p.Number == declared[n] }); i >= 0 {
-			findings = append(findings, o.Finding(krm.Error, "inject/port-clash", at,
+			findings = append(findings, o.Finding(finding.Error, "inject/port-clash", at,
 				fmt.Sprintf("port %d belongs to %s", declared[n], taken[i].Name),
 				portRemedy(taken[i], s, &declared)))
 		}
 	}
 
-	if len(declared) == 0 || s.Profile.FollowsPorts || krm.Failed(findings) {
+	if len(declared) == 0 || s.Profile.FollowsPorts || finding.Failed(findings) {
 		return findings
 	}
 	for _, p := range s.ports() {
 		if p.Agent && !slices.Contains(declared, p.Number) {
-			findings = append(findings, o.Finding(krm.Warning, "inject/target-port", pod.Spec().Get("containers"),
+			findings = append(findings, o.Finding(finding.Warning, "inject/target-port", pod.Spec().Get("containers"),
 				fmt.Sprintf("%s forwards to port %d, which no container declares", p.Component, p.Number),
 				fmt.Sprintf("annotate %s: \"%d\"", p.Annotation(), declared[0])))
 		}
@@ -181,7 +183,7 @@ func tcpPorts(container krm.Node) iter.Seq2[krm.Node, int] {
 
 // unreadablePort finds a containerPort that is not a port. A variable that another program
 // replaces after the render is accepted if annotations name the ports instead.
-func unreadablePort(o *krm.Object, at krm.Node, s *Settings) (f krm.Finding, found bool) {
+func unreadablePort(o *krm.Object, at krm.Node, s *Settings) (f finding.Finding, found bool) {
 	hint := "write a number without quotes"
 	if _, number := at.Int(); number {
 		hint = "write a number from 1 to 65535"
@@ -200,11 +202,11 @@ func unreadablePort(o *krm.Object, at krm.Node, s *Settings) (f krm.Finding, fou
 					"listen", inbound, target)
 		}
 		if named {
-			return krm.Finding{}, false
+			return finding.Finding{}, false
 		}
 	}
-	message := fmt.Sprintf("%q is not a number from 1 to 65535", krm.Shown(at.Text()))
-	return o.Finding(krm.Error, "inject/unreadable-port", at, message, hint), true
+	message := fmt.Sprintf("%q is not a number from 1 to 65535", text.Shown(at.Text()))
+	return o.Finding(finding.Error, "inject/unreadable-port", at, message, hint), true
 }
 
 // portRemedy says how an application keeps a port that it declares. A port that

@@ -9,7 +9,8 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Workload is what Resolve has to know of a workload.
@@ -52,13 +53,13 @@ type Annotation struct {
 
 // Base returns the settings that every workload starts from: 001's defaults as
 // the profile and the configuration change them. cfg may be nil.
-func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
+func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []finding.Finding) {
 	if cfg == nil {
 		cfg = &api.RenderConfig{}
 	}
 	c := &Checker{
 		origin: &cfg.Origin, By: ByRenderConfig,
-		object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: cfg.Name},
+		object: finding.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: cfg.Name},
 	}
 	choose := func(field string, value *string, of ...string) string {
 		if value == nil {
@@ -82,7 +83,7 @@ func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 		switch at := components + name; {
 		case !slices.Contains(p.sidecars, name):
 			hint := "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"
-			if near := krm.Nearest(name, p.sidecars); near != "" {
+			if near := text.Nearest(name, p.sidecars); near != "" {
 				hint = "did you mean " + near + "?"
 			}
 			c.Error("config/field", at, "RenderConfig has no such field", hint)
@@ -109,7 +110,7 @@ func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 // te and at may be nil, and the cost is that of copying base where there are
 // neither CRs nor annotations. The result shares slices with base.
 func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace,
-	annotations []Annotation) (Settings, []krm.Finding) {
+	annotations []Annotation) (Settings, []finding.Finding) {
 	s := new(Settings)
 	findings := s.resolve(base, w, te, at, annotations)
 	return *s, findings
@@ -117,7 +118,7 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 
 // resolve is Resolve in place.
 func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace,
-	annotations []Annotation) (findings []krm.Finding) {
+	annotations []Annotation) (findings []finding.Finding) {
 	*s = *base
 	s.Subject = Subject{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
 	s.Declared, s.TraceOnly = Declared{Volumes: w.Volumes}, w.TraceOnly
@@ -156,7 +157,7 @@ func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at
 // client's may be: workloads that share one are one and the same to all others. A Pod
 // gets none, because the API server refuses it before its ServiceAccount is there, and
 // kubectl creates objects in the order of the file.
-func (s *Settings) account(w Workload) []krm.Finding {
+func (s *Settings) account(w Workload) []finding.Finding {
 	s.Subject.ServiceAccount = cmp.Or(w.ServiceAccount, "default")
 	identified := s.SPIFFE.Enabled || s.any(func(x *Sidecar) bool { return x.Registers }) &&
 		strings.Contains(s.Registration.ClientName, "ServiceAccount")
@@ -170,7 +171,7 @@ func (s *Settings) account(w Workload) []krm.Finding {
 	}
 	s.Subject.ServiceAccount = ShortName(s.Subject.Name, "")
 	c := w.checker()
-	c.Add(krm.Info, "identity/name-shortened", "metadata.name",
+	c.Add(finding.Info, "identity/name-shortened", "metadata.name",
 		"the ServiceAccount of this workload is named "+s.Subject.ServiceAccount+
 			", because "+s.Subject.Name+" has more than 63 characters", "")
 	return c.findings
@@ -180,12 +181,12 @@ func (s *Settings) account(w Workload) []krm.Finding {
 func (w Workload) checker() *Checker {
 	return &Checker{
 		origin: &api.Origin{File: w.File, Line: w.Line}, By: ByAnnotation,
-		object: krm.Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name},
+		object: finding.Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name},
 	}
 }
 
 // refusedProbes warns of probes that a proxy will answer with 401.
-func refusedProbes(s *Settings, w Workload) []krm.Finding {
+func refusedProbes(s *Settings, w Workload) []finding.Finding {
 	var c *Checker
 	for _, p := range s.Declared.ProbePaths {
 		if _, open := OpenProbe(p); open || slices.Contains(s.Inbound.BypassPaths, p) {
@@ -208,7 +209,7 @@ func refusedProbes(s *Settings, w Workload) []krm.Finding {
 // merge is the part of Resolve that costs something: the inputs, a later one of
 // which wins.
 func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
-	annotations []Annotation) (findings []krm.Finding) {
+	annotations []Annotation) (findings []finding.Finding) {
 	// Each contradiction is reported once, for the input that introduces it: Base
 	// has reported those of the configuration.
 	settled := new(Settings)
@@ -216,7 +217,7 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 	introduced := func(c *Checker) {
 		for _, f := range s.contradict(&Checker{origin: c.origin, object: c.object, By: c.By}, w, settled) {
 			if slices.ContainsFunc(known,
-				func(t krm.Finding) bool { return t.Rule == f.Rule && t.Message == f.Message }) {
+				func(t finding.Finding) bool { return t.Rule == f.Rule && t.Message == f.Message }) {
 				continue
 			}
 			known = append(known, f)
@@ -226,7 +227,7 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 			case at != nil && f.Field == ByAgentTrace.field(metricsPort):
 				// The port is in the AgentTrace, whatever it clashes with.
 				f.File, f.Line, f.Object = at.Origin.File, at.Origin.LineOf(f.Field),
-					krm.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace, Name: at.Name}
+					finding.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace, Name: at.Name}
 			}
 			c.findings = append(c.findings, f)
 		}
@@ -234,7 +235,7 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 	}
 	input := func(by Input, origin *api.Origin, of api.TypeMeta, meta api.ObjectMeta, spec any, path string) {
 		c := &Checker{origin: origin, By: by,
-			object: krm.Ref{APIVersion: of.APIVersion, Kind: of.Kind, Namespace: meta.Namespace,
+			object: finding.Ref{APIVersion: of.APIVersion, Kind: of.Kind, Namespace: meta.Namespace,
 				Name: meta.Name}}
 		c.merge(s, spec, path)
 		s.deriveURLs()
@@ -258,7 +259,7 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 		checkResources(here, s, &before, annotations)
 	}
 	for _, name := range s.shortened() {
-		here.Add(krm.Info, "identity/name-shortened", "metadata.name",
+		here.Add(finding.Info, "identity/name-shortened", "metadata.name",
 			"the ConfigMap of this workload is named "+name[0]+", because "+name[1]+" has more than 63 characters", "")
 	}
 	return append(findings, here.findings...)
@@ -266,7 +267,7 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 
 // contradict returns what contradicts itself in s as the workload would get it, which
 // it writes to settled.
-func (s *Settings) contradict(c *Checker, w Workload, settled *Settings) []krm.Finding {
+func (s *Settings) contradict(c *Checker, w Workload, settled *Settings) []finding.Finding {
 	*settled = *s
 	settled.SPIFFE.Enabled = settled.SPIFFE.Enabled && w.SPIFFE
 	settled.settle()

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
@@ -31,7 +32,7 @@ type Workloads struct {
 
 // NewWorkloads prepares the workloads of a package. config may be nil.
 func NewWorkloads(profiles *Profiles, config *api.RenderConfig,
-	ix *index.Index) (*Workloads, []krm.Finding) {
+	ix *index.Index) (*Workloads, []finding.Finding) {
 	w := &Workloads{
 		index: ix, optOuts: make(map[*krm.Object]string),
 		exchanges: make(map[index.ID]*api.TokenExchange), traces: make(map[index.ID]*api.AgentTrace),
@@ -41,7 +42,7 @@ func NewWorkloads(profiles *Profiles, config *api.RenderConfig,
 		w.config = &config.Origin
 		w.requireSpiffe = config.Spec.RequireSpiffeLabel != nil && *config.Spec.RequireSpiffeLabel
 	}
-	var findings []krm.Finding
+	var findings []finding.Finding
 	w.base, findings = profiles.Base(config)
 	return w, findings
 }
@@ -51,7 +52,7 @@ func (w *Workloads) Prefix() string { return w.base.Prefix }
 
 // ReadNamespaces learns which Namespaces keep their workloads from being
 // injected, once the index knows all of them.
-func (w *Workloads) ReadNamespaces() (findings []krm.Finding) {
+func (w *Workloads) ReadNamespaces() (findings []finding.Finding) {
 	for ns := range w.index.Namespaces() {
 		out, at, found := NamespaceOptsOut(ns, w.base.Prefix)
 		findings = append(findings, found...)
@@ -84,17 +85,17 @@ func (w *Workloads) asked(id index.ID) bool {
 }
 
 // JudgeRuntime reports the errors in an AgentRuntime whose workload was not found.
-func (w *Workloads) JudgeRuntime(o *krm.Object, ar *api.AgentRuntime) []krm.Finding {
+func (w *Workloads) JudgeRuntime(o *krm.Object, ar *api.AgentRuntime) []finding.Finding {
 	_, findings := Resolve(&w.base,
 		Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true, Runtime: ar}, nil, nil, nil)
-	return slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Object != o.Ref })
+	return slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Object != o.Ref })
 }
 
 // Judge reports the errors in a custom resource whose workload was not found.
 // Otherwise both are judged together. One of te and at is nil.
-func (w *Workloads) Judge(o *krm.Object, te *api.TokenExchange, at *api.AgentTrace) []krm.Finding {
+func (w *Workloads) Judge(o *krm.Object, te *api.TokenExchange, at *api.AgentTrace) []finding.Finding {
 	_, findings := Resolve(&w.base, Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true}, te, at, nil)
-	return slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Object != o.Ref })
+	return slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Object != o.Ref })
 }
 
 // Concerns reports whether an object may be a workload that opts in, or one that
@@ -137,8 +138,8 @@ type Effective struct {
 // Identify works out what a workload gets. alter changes what was asked for; see
 // Workload.Alter. The findings are appended to those given.
 func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate,
-	alter func(Settings) Settings, findings []krm.Finding) []krm.Finding {
-	report := func(severity krm.Severity, rule string, at krm.Node, message, hint string) {
+	alter func(Settings) Settings, findings []finding.Finding) []finding.Finding {
+	report := func(severity finding.Severity, rule string, at krm.Node, message, hint string) {
 		findings = append(findings, o.Finding(severity, rule, at, message, hint))
 	}
 	e.ID = w.index.Find(o)
@@ -147,7 +148,7 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate,
 	ns := w.index.Namespace(o)
 	label, out := w.optOuts[ns]
 	if out && opt.Inject {
-		report(krm.Info, "inject/namespace-opts-out", o.Get("metadata", "namespace"),
+		report(finding.Info, "inject/namespace-opts-out", o.Get("metadata", "namespace"),
 			fmt.Sprintf("not injected: the Namespace %s opts out (%s)", ns.Name, label), "")
 	}
 	e.labels, e.alone, e.namespace = opt, out || !opt.Inject, nil
@@ -183,33 +184,33 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate,
 		return findings
 	}
 	if strings.Contains(o.Kind, "/") {
-		report(krm.Error, "inject/bad-name", o.Get("kind"),
+		report(finding.Error, "inject/bad-name", o.Get("kind"),
 			fmt.Sprintf("the API server refuses the kind %q", o.Kind), "write the kind only, without its group")
 		return findings
 	}
 	for _, key := range [...]string{"name", "namespace"} {
 		// A value that starts with a letter and is not a YAML boolean is a string.
 		if n := o.Get("metadata", key); n.IsScalar() && !scalar.Plain(n.Text()) && !n.IsText() {
-			report(krm.Error, "inject/no-text", n, fmt.Sprintf("the %s %s is not a string for the API "+
+			report(finding.Error, "inject/no-text", n, fmt.Sprintf("the %s %s is not a string for the API "+
 				"server, but a number or a boolean", key, n.Text()), "put it between quotes")
 			return findings
 		} else if n.IsScalar() &&
 			(!ValidName(n.Text()) || key == "namespace" &&
 				(len(n.Text()) > 63 || strings.Contains(n.Text(), "."))) {
-			report(krm.Error, "inject/bad-name", n,
+			report(finding.Error, "inject/bad-name", n,
 				fmt.Sprintf("the API server refuses the %s %q", key, n.Text()),
 				remedy(n.Text(), "use lower-case letters, digits and dashes, with a letter or digit at both ends"))
 			return findings
 		}
 	}
 	if o.Kind == "CronJob" && len(o.Name) > 52 {
-		report(krm.Error, "inject/bad-name", o.Get("metadata", "name"),
+		report(finding.Error, "inject/bad-name", o.Get("metadata", "name"),
 			fmt.Sprintf("the API server refuses the name %q of a CronJob, which has more than 52 characters",
 				o.Name), "shorten it: its Jobs are named after it")
 		return findings
 	}
 	if o.Name == "" {
-		report(krm.Error, "inject/no-name", o.Get("metadata"),
+		report(finding.Error, "inject/no-name", o.Get("metadata"),
 			"the workload has no metadata.name, after which its ConfigMaps are named", "write metadata.name")
 		return findings
 	}

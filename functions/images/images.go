@@ -14,7 +14,9 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Image is an image that an object names.
@@ -59,12 +61,12 @@ func (i Image) Skill() string {
 	return ""
 }
 
-var commitForm = krm.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var commitForm = text.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // Path is the field without indices, as rows and exemptions name it.
 func (i Image) Path() string { return indices().ReplaceAllString(i.Field, "") }
 
-var indices = krm.Pattern(`\[[0-9]+\]`)
+var indices = text.Pattern(`\[[0-9]+\]`)
 
 // LooksQualified reports whether a reference has more than a word, so that hardly anything
 // else is written like it.
@@ -163,7 +165,7 @@ func Types() []string {
 // Rows are the rows of spec.images of a RenderConfig, and what is wrong with them. They
 // come after the table: a field that it knows stays what it is, and no row takes a field
 // out of a judgement.
-func Rows(config *api.RenderConfig) (rows []Row, findings []krm.Finding) {
+func Rows(config *api.RenderConfig) (rows []Row, findings []finding.Finding) {
 	if config == nil {
 		return nil, nil
 	}
@@ -175,10 +177,10 @@ func Rows(config *api.RenderConfig) (rows []Row, findings []krm.Finding) {
 		field := fmt.Sprintf("spec.images[%d]", n)
 		report := func(message, hint string) {
 			findings = append(findings,
-				krm.Finding{Rule: "config/images", Severity: krm.Error, Message: message, Hint: hint,
-					Place: krm.Place{
+				finding.Finding{Rule: "config/images", Severity: finding.Error, Message: message, Hint: hint,
+					Place: finding.Place{
 						File: config.Origin.File, Line: config.Origin.LineOf(field), Field: field,
-						Object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}}})
+						Object: finding.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}}})
 		}
 		switch source := r.Is == IsCommit || r.Is == IsVersion; {
 		case f.Group == "" || f.Kind == "" || f.Path == "":
@@ -427,7 +429,7 @@ func (w *walk) looksLikeImage() bool {
 }
 
 // reference is what distribution's grammar takes for the reference to an image.
-var reference = krm.Pattern(
+var reference = text.Pattern(
 	`^((\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*` +
 		`(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?(@[a-z0-9]+:[0-9a-f]+)?$`)
 

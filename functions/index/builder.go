@@ -1,6 +1,7 @@
 package index
 
 import (
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/workload"
 )
@@ -43,7 +44,7 @@ func (b *Builder) Enter(e Entry) ID {
 
 // EnterNamespace adds a Namespace, which outlives the text of its file.
 func (b *Builder) EnterNamespace(ns *krm.Object) {
-	name := krm.Home(ns.Name)
+	name := finding.Home(ns.Name)
 	b.index.namespaces[name] = append(b.index.namespaces[name], ns)
 }
 

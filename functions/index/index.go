@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -18,7 +19,7 @@ import (
 type Key struct{ Kind, Namespace, Name string }
 
 // KeyOf returns the key of a reference.
-func KeyOf(r krm.Ref) Key { return Key{r.Kind, r.Namespace, r.Name} }
+func KeyOf(r finding.Ref) Key { return Key{r.Kind, r.Namespace, r.Name} }
 
 // ID is the number of an entry. The zero ID is not an entry.
 type ID int32
@@ -46,8 +47,8 @@ func group(apiVersion string) string {
 }
 
 // Ref names the object.
-func (e *Entry) Ref() krm.Ref {
-	return krm.Ref{APIVersion: e.APIVersion, Kind: e.Kind, Namespace: e.Namespace, Name: e.Name}
+func (e *Entry) Ref() finding.Ref {
+	return finding.Ref{APIVersion: e.APIVersion, Kind: e.Kind, Namespace: e.Namespace, Name: e.Name}
 }
 
 // Place is "file:line".
@@ -149,7 +150,7 @@ func (x *Index) Broken(namespace, name string) bool { return x.broken[Key{"", na
 // where the package has none. Without a namespace an object is in default.
 func (x *Index) Namespace(o *krm.Object) (nearest *krm.Object) {
 	best := -1
-	for _, ns := range x.namespaces[krm.Home(o.Namespace)] {
+	for _, ns := range x.namespaces[finding.Home(o.Namespace)] {
 		if depth := SharedFolders(ns.Origin.File, o.Origin.File); depth > best {
 			best, nearest = depth, ns
 		}

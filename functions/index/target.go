@@ -6,6 +6,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/functions/workload"
 )
 
@@ -78,5 +79,5 @@ func (x *Index) Misspelt(kind, namespace, name string) string {
 		}
 	}
 	slices.Sort(names)
-	return krm.Nearest(name, names)
+	return text.Nearest(name, names)
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -84,7 +85,7 @@ func authBridgeValue(variable, value string) bool {
 
 // checkAuthBridge finds what keeps an agent from moving to another port, and its
 // requests from the forward proxy.
-func checkAuthBridge(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (findings []krm.Finding) {
+func checkAuthBridge(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (findings []finding.Finding) {
 	if !s.On(sidecars.AuthBridgeProxy) {
 		return nil
 	}
@@ -97,12 +98,12 @@ func checkAuthBridge(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (
 	for c := range pod.Spec().Get("containers").Items() {
 		for v := range c.Get("env").Items() {
 			if name := v.Get("name").Text(); slices.Contains(proxyVariables, strings.ToUpper(name)) {
-				findings = append(findings, o.Finding(krm.Warning, "inject/own-proxy", v.Get("name"),
+				findings = append(findings, o.Finding(finding.Warning, "inject/own-proxy", v.Get("name"),
 					fmt.Sprintf("the application sets %s itself, so that its requests do not pass AuthBridge's "+
 						"forward proxy and their tokens are not exchanged", name), "leave the variable out"))
 			}
 			if value := v.Get("value"); s.AuthBridge.MTLS == "strict" && plainEgress(value.Text()) {
-				findings = append(findings, o.Finding(krm.Warning, "inject/strict-egress", value,
+				findings = append(findings, o.Finding(finding.Warning, "inject/strict-egress", value,
 					"with mtls: strict, AuthBridge's forward proxy speaks TLS with the workload's SVID to each "+
 						"host of a plain HTTP request: only an agent with AuthBridge answers, and from others the "+
 						"application gets status 502",
@@ -122,10 +123,10 @@ func plainEgress(value string) bool {
 
 // checkProtocols finds ports and probes of the reverse proxy's port that never get through
 // it: it speaks HTTP/1.1 alone, and with mtls: strict to nobody without an SVID.
-func checkProtocols(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (findings []krm.Finding) {
+func checkProtocols(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (findings []finding.Finding) {
 	const remedy = "annotate %s/authbridge-mode: envoy-sidecar, or use another port"
 	report := func(rule string, at krm.Node, message, hint string) {
-		findings = append(findings, o.Finding(krm.Error, "inject/"+rule, at, message, hint))
+		findings = append(findings, o.Finding(finding.Error, "inject/"+rule, at, message, hint))
 	}
 	unspoken := func(at krm.Node, what, protocol string) {
 		report("http-only", at, fmt.Sprintf("%s speaks %s on port %d, where AuthBridge's reverse proxy "+
@@ -169,16 +170,16 @@ func namedProtocol(name string) string {
 }
 
 // checkAgentPort finds an agent that goes on listening where the reverse proxy does.
-func checkAgentPort(o *krm.Object, agent krm.Node, s *identity.Settings) (findings []krm.Finding) {
+func checkAgentPort(o *krm.Object, agent krm.Node, s *identity.Settings) (findings []finding.Finding) {
 	in := strconv.Itoa(s.Inbound.Port)
 	if own := identity.PortVariable(agent); own.Get("value").Exists() && own.Get("valueFrom").Exists() {
-		findings = append(findings, o.Finding(krm.Error, "inject/own-port", own,
+		findings = append(findings, o.Finding(finding.Error, "inject/own-port", own,
 			"the variable PORT has both a value and a valueFrom", "remove the one that does not count"))
 	}
 	if value := identity.PortVariable(agent).Get("value"); value.IsScalar() {
 		if n, err := strconv.Atoi(value.Text()); err == nil && (n < 1 || n > 65535) {
 			findings = append(findings,
-				o.Finding(krm.Error, "inject/own-port", value, fmt.Sprintf("PORT is %d, which is not a port", n),
+				o.Finding(finding.Error, "inject/own-port", value, fmt.Sprintf("PORT is %d, which is not a port", n),
 					"use 1 to 65535"))
 		}
 	}
@@ -188,7 +189,7 @@ func checkAgentPort(o *krm.Object, agent krm.Node, s *identity.Settings) (findin
 	for v := range agent.Get("env").Items() {
 		if name, value := v.Get("name").Text(), v.Get("value"); name != "PORT" &&
 			fixesPort(name, value.Text(), in) {
-			findings = append(findings, o.Finding(krm.Warning, "inject/port-in-variable", value,
+			findings = append(findings, o.Finding(finding.Warning, "inject/port-in-variable", value,
 				fmt.Sprintf("the variable %s has the port %s, which AuthBridge takes: an agent that listens "+
 					"where it says ends with \"address already in use\"", name, in),
 				fmt.Sprintf("write %d in place of %s, or put a variable PORT before it and write $(PORT); %s",
@@ -198,7 +199,7 @@ func checkAgentPort(o *krm.Object, agent krm.Node, s *identity.Settings) (findin
 	for _, list := range [...]string{"command", "args"} {
 		for word := range agent.Get(list).Items() {
 			if namesPort(word.Text(), in) {
-				findings = append(findings, o.Finding(krm.Error, "inject/port-in-arguments", word,
+				findings = append(findings, o.Finding(finding.Error, "inject/port-in-arguments", word,
 					fmt.Sprintf("the command line sets the port %s, which AuthBridge takes", in),
 					fmt.Sprintf("write $(PORT) in place of %s, which Kubernetes replaces by %d; %s", in,
 						s.Inbound.TargetPort, elsewhere)))
@@ -206,7 +207,7 @@ func checkAgentPort(o *krm.Object, agent krm.Node, s *identity.Settings) (findin
 		}
 	}
 	if s.AuthBridge.Moved && len(findings) == 0 && !readsPort(agent, strconv.Itoa(s.Inbound.TargetPort)) {
-		findings = append(findings, o.Finding(krm.Warning, "inject/port-of-image", agent,
+		findings = append(findings, o.Finding(finding.Warning, "inject/port-of-image", agent,
 			fmt.Sprintf("the agent has to listen on the port in its variable PORT, %d, because AuthBridge "+
 				"takes %s: the manifest does not show that its image does", s.Inbound.TargetPort, in),
 			fmt.Sprintf("if the image reads PORT, set the variable to %s to say so; if not, write $(PORT) "+

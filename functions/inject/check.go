@@ -7,21 +7,23 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Check finds what would break a workload that is to be injected: names and
 // ports that the sidecars take, the host's network.
-func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
-	var findings []krm.Finding
-	report := func(severity krm.Severity, rule string, at krm.Node, message, hint string) {
+func Check(o *krm.Object, s *identity.Settings) []finding.Finding {
+	var findings []finding.Finding
+	report := func(severity finding.Severity, rule string, at krm.Node, message, hint string) {
 		findings = append(findings, o.Finding(severity, "inject/"+rule, at, message, hint))
 	}
 	pod, ok := o.PodTemplate()
 	if !ok {
-		report(krm.Error, "no-pod-template", krm.Node{},
+		report(finding.Error, "no-pod-template", krm.Node{},
 			fmt.Sprintf("%s asks for injection but has no pod template", o.Ref), "remove the label")
 		return findings
 	}
@@ -32,11 +34,11 @@ func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 			hint = fmt.Sprintf("drop hostNetwork, or take the mode %s and annotate %s/proxy-init: disabled",
 				identity.ModeProxySidecar, s.Prefix)
 		}
-		report(krm.Error, "host-network", n, "proxy-init would redirect the traffic of the whole node", hint)
+		report(finding.Error, "host-network", n, "proxy-init would redirect the traffic of the whole node", hint)
 	}
 	for _, n := range [...]krm.Node{spec.Get("os", "name"), spec.Get("nodeSelector", "kubernetes.io/os")} {
 		if n.Is("windows") && s.HasSidecars() {
-			report(krm.Error, "windows", n, "the sidecars are Linux programs, and the pod runs on Windows",
+			report(finding.Error, "windows", n, "the sidecars are Linux programs, and the pod runs on Windows",
 				"opt the workload out")
 		}
 	}
@@ -47,16 +49,16 @@ func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 			name := c.Get("name")
 			switch text := name.Text(); {
 			case text == "":
-				report(krm.Error, "container-name", c, "a container without a name",
+				report(finding.Error, "container-name", c, "a container without a name",
 					"name it: Kubernetes demands it")
 			case slices.Contains(seen, text):
-				report(krm.Error, "container-name", name, fmt.Sprintf("a second container is named %q", text),
+				report(finding.Error, "container-name", name, fmt.Sprintf("a second container is named %q", text),
 					"rename one of the two")
 			default:
 				seen = append(seen, text)
 			}
 			if !s.TraceOnly && s.Component(name.Text()) != nil {
-				report(krm.Error, "reserved-container", name,
+				report(finding.Error, "reserved-container", name,
 					fmt.Sprintf("%q is the name of an injected container", name.Text()),
 					"rename it; if another tool injected it, take that out first (armature migrate)")
 			}
@@ -71,17 +73,17 @@ func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 	for c := range spec.Get("containers").Items() {
 		for m := range c.Get("volumeMounts").Items() {
 			if path := m.Get("mountPath"); path.Is(sidecars.TraceMountPath) && s.Trace.Enabled {
-				report(krm.Error, "reserved-mount", path, "the tracing settings are mounted here",
+				report(finding.Error, "reserved-mount", path, "the tracing settings are mounted here",
 					"mount yours elsewhere")
 			}
 		}
 		if own := ownTelemetry(c); s.Trace.Enabled && own.Exists() {
-			report(krm.Info, "own-telemetry", own, fmt.Sprintf("the application sets %s itself, so that its "+
+			report(finding.Info, "own-telemetry", own, fmt.Sprintf("the application sets %s itself, so that its "+
 				"SDK does not read %s", own.Get("name").Text(), sidecars.TraceConfigFile), "")
 		}
 		if uid := c.Get("securityContext", "runAsUser"); (s.On(sidecars.EnvoyProxy) ||
 			s.On(sidecars.AuthBridgeProxy) && s.Outbound.Intercept) && uid.Is(proxyUID) {
-			report(krm.Warning, "proxy-user", uid,
+			report(finding.Warning, "proxy-user", uid,
 				"the application runs as the proxy's user, so none of its traffic is intercepted",
 				"give it another runAsUser")
 		}
@@ -91,7 +93,7 @@ func Check(o *krm.Object, s *identity.Settings) []krm.Finding {
 
 // checkVolumes finds the author's volumes that have the name of an injected one.
 // Those that the sidecars can use they share.
-func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
+func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []finding.Finding) {
 	reserved := sidecars.ReservedVolumes()
 	for v := range spec.Get("volumes").Items() {
 		name := v.Get("name")
@@ -100,17 +102,17 @@ func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings 
 		switch {
 		case slices.Contains(reserved, text):
 			findings = append(findings,
-				o.Finding(krm.Error, "inject/reserved-volume", name,
+				o.Finding(finding.Error, "inject/reserved-volume", name,
 					fmt.Sprintf("%q is the name of an injected volume", text),
 					"rename it; if another tool injected it, take that out first (armature migrate)"))
 		case shared && !identity.IsEmptyDir(v):
 			findings = append(findings,
-				o.Finding(krm.Error, "inject/reserved-volume", name,
+				o.Finding(finding.Error, "inject/reserved-volume", name,
 					fmt.Sprintf("the sidecars share the volume %q, and this one is not an emptyDir", name.Text()),
 					"make it an emptyDir, or rename it"))
 		case shared && !v.Get("emptyDir", "medium").Is("Memory"):
 			findings = append(findings,
-				o.Finding(krm.Info, "inject/shared-volume", name, fmt.Sprintf("the sidecars write the "+
+				o.Finding(finding.Info, "inject/shared-volume", name, fmt.Sprintf("the sidecars write the "+
 					"client's ID, its secret and tokens to your volume %q, which is on the node's disk", name.Text()),
 					"set emptyDir.medium: Memory, so that they stay in memory"))
 		}
@@ -120,17 +122,17 @@ func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings 
 
 // checkHooks finds lifecycle hooks by HTTP that lead through a proxy which demands a token
 // of them. Their paths are not opened by themselves, because a hook changes something.
-func checkHooks(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
+func checkHooks(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []finding.Finding) {
 	if !s.ValidatesInbound() {
 		return nil
 	}
 	for c := range spec.Get("containers").Items() {
 		for _, hook := range [...]struct {
 			name     string
-			severity krm.Severity
+			severity finding.Severity
 			effect   string
-		}{{"postStart", krm.Error, "kills the container, again and again"},
-			{"preStop", krm.Warning, "stops the container at once"}} {
+		}{{"postStart", finding.Error, "kills the container, again and again"},
+			{"preStop", finding.Warning, "stops the container at once"}} {
 			http := c.Get("lifecycle", hook.name, "httpGet")
 			if !http.IsMap() || http.Get("host").IsScalar() || !guards(s, hookPort(c, http.Get("port"))) {
 				continue
@@ -143,7 +145,7 @@ func checkHooks(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 			}
 			findings = append(findings, o.Finding(hook.severity, "inject/hook-refused", http,
 				fmt.Sprintf("the kubelet has no token, so that the proxy refuses its request for %q, and the "+
-					"kubelet %s", krm.Shown(path), hook.effect),
+					"kubelet %s", text.Shown(path), hook.effect),
 				fmt.Sprintf("let the hook run a program (exec), or open the path to everybody with the "+
 					"annotation %s/%s", s.Prefix, identity.InboundBypassPaths)))
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -54,7 +55,7 @@ func note(in *map[string][]string, container, value string) {
 }
 
 // checkCloud finds what keeps an application from the credentials of the cloud.
-func checkCloud(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
+func checkCloud(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []finding.Finding) {
 	variable, file := sidecars.CloudFile(s)
 	if variable == "" {
 		return nil
@@ -64,13 +65,13 @@ func checkCloud(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 			for _, ours := range cloudMounts(s) {
 				if path := m.Get("mountPath"); path.Is(ours.path) {
 					findings = append(findings,
-						o.Finding(krm.Error, "inject/reserved-mount", path,
+						o.Finding(finding.Error, "inject/reserved-mount", path,
 							"the credentials of the identity provider are mounted here", "mount yours elsewhere"))
 				}
 			}
 		}
 		if own := itemNamed(c.Get("env"), variable); own.Exists() && !own.Get("value").Is(file) {
-			findings = append(findings, o.Finding(krm.Info, "inject/own-credentials", own,
+			findings = append(findings, o.Finding(finding.Info, "inject/own-credentials", own,
 				fmt.Sprintf("the application sets %s itself, and does not use the identity of this workload",
 					variable),
 				fmt.Sprintf("leave the variable out, or set it to %s", file)))

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
@@ -42,7 +42,7 @@ func config(t *testing.T, spec string) *api.RenderConfig {
 func settings(t *testing.T, cfg *api.RenderConfig, change func(*identity.Workload)) *identity.Settings {
 	t.Helper()
 	base, findings := sidecars.All().Base(cfg)
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		t.Fatal(findings)
 	}
 	w := weatherAgent()

@@ -13,10 +13,12 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/functions/workload"
 )
 
@@ -45,7 +47,7 @@ type state struct {
 	namesakes map[index.ID]bool // workloads that share a name, by whether they are injected
 
 	mu   sync.Mutex
-	once []krm.Finding // those that are reported once for the package, by rule
+	once []finding.Finding // those that are reported once for the package, by rule
 }
 
 func begin(p *contract.Package) contract.Steps {
@@ -57,7 +59,7 @@ func begin(p *contract.Package) contract.Steps {
 func (s *state) run(u *contract.Unit) {
 	mounted, findings := s.skills.of(u.Object, s.pkg.Pinned)
 	u.Findings = append(u.Findings, findings...)
-	if krm.Failed(findings) || !u.Injected() && mounted == nil {
+	if finding.Failed(findings) || !u.Injected() && mounted == nil {
 		return
 	}
 	var settings *identity.Settings // nil for skills alone
@@ -67,7 +69,7 @@ func (s *state) run(u *contract.Unit) {
 		settings = u.Settings()
 		findings := Check(u.Object, settings)
 		u.Findings = append(u.Findings, findings...)
-		if krm.Failed(findings) {
+		if finding.Failed(findings) {
 			return
 		}
 	}
@@ -88,29 +90,29 @@ func (s *state) run(u *contract.Unit) {
 	if settings == nil {
 		return
 	}
-	report := func(severity krm.Severity, rule, message, hint string) {
+	report := func(severity finding.Severity, rule, message, hint string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.once = append(s.once, u.Object.Finding(severity, function+"/"+rule, krm.Node{}, message, hint))
 	}
 	if settings.Subject.OwnAccount && u.GenerateAccount(&account) {
 		if pod, _ := u.Object.PodTemplate(); pod.Spec().Get("imagePullSecrets").Len() == 0 {
-			report(krm.Info, "new-account", fmt.Sprintf("the new ServiceAccount %s has neither the pull "+
+			report(finding.Info, "new-account", fmt.Sprintf("the new ServiceAccount %s has neither the pull "+
 				"secrets nor the RoleBindings of default", settings.Subject.ServiceAccount),
 				"set imagePullSecrets in the pod template for private images, or serviceAccountName to an "+
 					"account that has what the agent needs")
 		}
 	}
 	if settings.On(sidecars.AuthProxy) && sidecars.Unpublished(settings.Component(sidecars.AuthProxy).Image) {
-		report(krm.Warning, "unpublished-image",
+		report(finding.Warning, "unpublished-image",
 			fmt.Sprintf("%q was never published", settings.Component(sidecars.AuthProxy).Image),
 			sidecars.UnpublishedRemedy)
 	}
 }
 
 // finish reports the first finding of each rule, with how many more there are.
-func (s *state) finish() (found []krm.Finding) {
-	slices.SortFunc(s.once, func(a, b krm.Finding) int {
+func (s *state) finish() (found []finding.Finding) {
+	slices.SortFunc(s.once, func(a, b finding.Finding) int {
 		return cmp.Or(strings.Compare(a.Rule, b.Rule), strings.Compare(a.File, b.File), a.Line-b.Line)
 	})
 	for i := 0; i < len(s.once); {
@@ -119,7 +121,7 @@ func (s *state) finish() (found []krm.Finding) {
 			n++
 		}
 		if n > 0 {
-			first.Message += ": of this and " + krm.Count(n, "more workload")
+			first.Message += ": of this and " + text.Count(n, "more workload")
 		}
 		found = append(found, first)
 	}
@@ -199,6 +201,6 @@ func (s *state) reportNamesakes(u *contract.Unit) {
 		if e.Kind == u.Object.Kind {
 			message, hint = fmt.Sprintf("%s is also in %s", u.Object.Ref, e.Place()), "remove one of the two"
 		}
-		u.Report(krm.Error, "inject/two-of-a-name", u.Object.Get("metadata", "name"), message, hint)
+		u.Report(finding.Error, "inject/two-of-a-name", u.Object.Get("metadata", "name"), message, hint)
 	}
 }

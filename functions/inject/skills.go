@@ -11,10 +11,12 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/skills"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // skillMounts says how the workloads of a package get their skills.
@@ -38,7 +40,7 @@ func skillMountsOf(p *contract.Package) *skillMounts {
 		if m.path = *c.Path; !path.IsAbs(m.path) || path.Clean(m.path) != m.path || m.path == "/" ||
 			strings.ContainsAny(m.path, ":$\n") {
 			p.Misconfigured("config/skills", "spec.skills.path",
-				fmt.Sprintf("%q is not the path of a folder in a container", krm.Shown(m.path)),
+				fmt.Sprintf("%q is not the path of a folder in a container", text.Shown(m.path)),
 				"write it as /skills, without a slash at the end")
 		}
 	}
@@ -48,7 +50,7 @@ func skillMountsOf(p *contract.Package) *skillMounts {
 		m.init = skills.KagentImage(p.Config.Kagent, "", skills.Container)
 	default:
 		p.Misconfigured("config/skills", "spec.skills.mount",
-			fmt.Sprintf("%q is not a way to mount skills", krm.Shown(*c.Mount)),
+			fmt.Sprintf("%q is not a way to mount skills", text.Shown(*c.Mount)),
 			`write "image", or "init" for clusters without image volumes`)
 	}
 	return m
@@ -63,13 +65,13 @@ type mounted struct {
 
 // of returns the skills of a workload, nil for none, and what keeps it from them. pinned adds
 // digests to images.
-func (m *skillMounts) of(o *krm.Object, pinned func(string) string) (*mounted, []krm.Finding) {
+func (m *skillMounts) of(o *krm.Object, pinned func(string) string) (*mounted, []finding.Finding) {
 	pod, ok := o.PodTemplate()
 	if !ok {
 		return nil, nil
 	}
 	all, findings := skills.Of(o, pod)
-	if len(all) == 0 || krm.Failed(findings) {
+	if len(all) == 0 || finding.Failed(findings) {
 		return nil, findings
 	}
 	k := &mounted{}
@@ -165,9 +167,9 @@ func items(values ...any) (text []byte) {
 }
 
 // check finds the author's names and mounts that are those of the skills.
-func (k *mounted) check(o *krm.Object, pod krm.PodTemplate, root string) (findings []krm.Finding) {
+func (k *mounted) check(o *krm.Object, pod krm.PodTemplate, root string) (findings []finding.Finding) {
 	report := func(at krm.Node, message, hint string) {
-		findings = append(findings, o.Finding(krm.Error, "inject/skill-clash", at, message, hint))
+		findings = append(findings, o.Finding(finding.Error, "inject/skill-clash", at, message, hint))
 	}
 	for v := range pod.Spec().Get("volumes").Items() {
 		if name := v.Get("name"); slices.Contains(k.names, name.Text()) {

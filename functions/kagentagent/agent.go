@@ -12,7 +12,8 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 const (
@@ -87,7 +88,7 @@ type expander struct {
 }
 
 func (e *expander) error(rule, field, message, hint string) {
-	e.Report(krm.Error, "kagent-agent/"+rule, field, message, hint)
+	e.Report(finding.Error, "kagent-agent/"+rule, field, message, hint)
 }
 
 // check reports what is wrong with the pod.
@@ -117,7 +118,7 @@ func (e *expander) check() {
 func declare(e *expander, d *declarative) {
 	const at = "spec.declarative"
 	if d.Runtime != "" && d.Runtime != "python" && d.Runtime != "go" {
-		e.error("runtime", at+".runtime", fmt.Sprintf("%q is not a runtime", krm.Shown(d.Runtime)),
+		e.error("runtime", at+".runtime", fmt.Sprintf("%q is not a runtime", text.Shown(d.Runtime)),
 			"write python or go")
 	}
 	instruction := d.SystemMessage
@@ -249,7 +250,7 @@ func agentCard(e *expander, d *declarative) string {
 	case err != nil:
 		e.error("field", "spec", err.Error(), "")
 	case !known:
-		e.Report(krm.Warning, "kagent-agent/card", "", "the lock has no signature of this agent's card",
+		e.Report(finding.Warning, "kagent-agent/card", "", "the lock has no signature of this agent's card",
 			"run `armature card sign`")
 	}
 	return string(signed)

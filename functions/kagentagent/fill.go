@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // fill returns a value of the package's ConfigMaps. For any other it gives the
@@ -20,7 +20,7 @@ func (e *expander) fill(from valueSource, field string) string {
 	if o := e.Read("ConfigMap", e.Namespace, from.Name); o != nil && from.Type == "ConfigMap" {
 		value, found := e.texts(o, "value-source", field)[from.Key]
 		if !found && !e.Failed() {
-			e.error("value-source", field, fmt.Sprintf("%s has no text %q", o.Ref, krm.Shown(from.Key)),
+			e.error("value-source", field, fmt.Sprintf("%s has no text %q", o.Ref, text.Shown(from.Key)),
 				"correct the key, or add it to the ConfigMap")
 		}
 		return value

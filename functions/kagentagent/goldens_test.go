@@ -15,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -76,7 +77,7 @@ func judge(t *testing.T, input, output string) (verdict string, reasons []string
 		t.Fatal(err)
 	}
 	have, findings := translate(t, &in)
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		for _, f := range findings {
 			reasons = append(reasons, f.Field+": "+f.Message)
 		}
@@ -107,13 +108,13 @@ func judge(t *testing.T, input, output string) (verdict string, reasons []string
 }
 
 // translate expands the agent of an input.
-func translate(t *testing.T, in *published) (made []map[string]any, findings []krm.Finding) {
+func translate(t *testing.T, in *published) (made []map[string]any, findings []finding.Finding) {
 	tag := "dev"
 	config := &api.RenderConfigSpec{Kagent: &api.KagentSpec{ImageTag: &tag, ProxyURL: &in.ProxyURL, ServiceAccountName: &in.DefaultServiceAccountName}}
 	var report krm.Report
 	s := settingsOf(&contract.Package{Config: config, Report: &report, Index: index.NewBuilder(1).Index()})
 	var target *krm.Object
-	objects := make(map[krm.Ref]*krm.Object)
+	objects := make(map[finding.Ref]*krm.Object)
 	for _, value := range in.Objects {
 		if spec, ok := value["spec"].(map[string]any); ok {
 			if d, ok := spec["declarative"].(map[string]any); ok && in.repair {
@@ -156,7 +157,7 @@ func translate(t *testing.T, in *published) (made []map[string]any, findings []k
 		Read:     func(kind, namespace, name string) *krm.Object { return lookup("", kind, namespace, name) }}
 	s.agent(r)
 	findings = append(report.Findings(), r.Findings...)
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		return nil, findings
 	}
 	texts, err := r.Text()

@@ -11,7 +11,8 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 const group = keys.Kagent
@@ -36,7 +37,7 @@ func (e *expander) model(name, at string) *modelUse {
 		return nil
 	}
 	var m modelConfig
-	if krm.Failed(o.Decode("kagent-agent/field", &m)) {
+	if finding.Failed(o.Decode("kagent-agent/field", &m)) {
 		return nil // its own expansion reports it
 	}
 	p, known := providerOf(&m.Spec)
@@ -97,7 +98,7 @@ func (s *settings) modelConfig(r *expand.Resource) {
 		return
 	}
 	fail := func(rule, field, message, hint string) {
-		r.Report(krm.Error, "kagent-agent/"+rule, field, message, hint)
+		r.Report(finding.Error, "kagent-agent/"+rule, field, message, hint)
 	}
 	p, known := providerOf(&m.Spec)
 	if !known {
@@ -106,7 +107,7 @@ func (s *settings) modelConfig(r *expand.Resource) {
 			names = append(names, p.name)
 		}
 		fail("unsupported", "spec.provider",
-			fmt.Sprintf("the provider %q is not expanded", krm.Shown(m.Spec.Provider)),
+			fmt.Sprintf("the provider %q is not expanded", text.Shown(m.Spec.Provider)),
 			"choose from "+strings.Join(names, ", ")+", or use a BYO agent")
 		return
 	}
@@ -154,7 +155,7 @@ func (s *settings) modelConfig(r *expand.Resource) {
 		fail("endpoint", "spec.foundry.endpoint", "no endpoint", "set it: an endpointFrom is not read")
 	}
 	if a := m.Spec.AzureOpenAI; a != nil && a.AzureADToken != "" {
-		r.Report(krm.Warning, "kagent-agent/token", "spec.azureOpenAI.azureAdToken",
+		r.Report(finding.Warning, "kagent-agent/token", "spec.azureOpenAI.azureAdToken",
 			"the token is in the manifest, and in the Deployment of each agent that names this model",
 			"remove it, and give the agents AZURE_AD_TOKEN from a Secret in spec.declarative.deployment.env")
 	}
@@ -166,7 +167,7 @@ func (s *settings) modelConfig(r *expand.Resource) {
 		for _, name := range []string{"temperature", "topP", "topK", "stopSequences", "maxOutputTokens",
 			"candidateCount", "responseMimeType", "maxTokens"} {
 			if r.Has(field + "." + name) {
-				r.Report(krm.Info, "kagent-agent/ignored", field+"."+name, "kagent ignores this field", "")
+				r.Report(finding.Info, "kagent-agent/ignored", field+"."+name, "kagent ignores this field", "")
 			}
 		}
 	}
@@ -181,7 +182,7 @@ func checkNumbers(at string, settings reflect.Value, fail func(rule, field, mess
 		}
 		value := settings.Field(i).String()
 		if f, err := strconv.ParseFloat(value, 64); err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-			fail("number", at+"."+jsonName(field), fmt.Sprintf("%q is not a number", krm.Shown(value)),
+			fail("number", at+"."+jsonName(field), fmt.Sprintf("%q is not a number", text.Shown(value)),
 				`write it as "0.7"`)
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // made expands the agent "a" of a list of manifests, as the configuration says.
-func made(t *testing.T, proxy string, manifests ...string) (objects map[string]map[string]any, findings []krm.Finding) {
+func made(t *testing.T, proxy string, manifests ...string) (objects map[string]map[string]any, findings []finding.Finding) {
 	in := published{TargetObject: "a", ProxyURL: proxy}
 	for _, text := range manifests {
 		o := make(map[string]any)

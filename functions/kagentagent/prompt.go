@@ -11,6 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/krm"
 	fetch "github.com/armature-dev/armature/functions/skills"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // maxPrompt is what a prompt may have: it has to fit a ConfigMap.
@@ -54,18 +55,18 @@ func readSource(e *expander, source promptSource, at string, texts map[string]st
 	}
 	o := e.Read("ConfigMap", e.Namespace, source.Name)
 	if o == nil {
-		e.error("prompt", at, fmt.Sprintf("the package has no ConfigMap %s", krm.Shown(source.Name)),
+		e.error("prompt", at, fmt.Sprintf("the package has no ConfigMap %s", text.Shown(source.Name)),
 			"add it to the package: the agent's instruction is made from it")
 		return
 	}
 	name := cmp.Or(source.Alias, source.Name)
-	for key, text := range e.texts(o, "prompt", at) {
+	for key, content := range e.texts(o, "prompt", at) {
 		if _, twice := texts[name+"/"+key]; twice {
-			e.error("prompt", at, fmt.Sprintf("a second text %s/%s", krm.Shown(name), krm.Shown(key)),
+			e.error("prompt", at, fmt.Sprintf("a second text %s/%s", text.Shown(name), text.Shown(key)),
 				"give one of the sources an alias")
 			return
 		}
-		texts[name+"/"+key] = text
+		texts[name+"/"+key] = content
 	}
 }
 
@@ -148,7 +149,7 @@ func (t *prompter) node(n parse.Node, dot any) error {
 	case *parse.RangeNode:
 		return t.branch(&n.BranchNode, dot)
 	}
-	return fmt.Errorf("%s is not expanded", krm.Shown(n.String()))
+	return fmt.Errorf("%s is not expanded", text.Shown(n.String()))
 }
 
 // branch executes an if, a with or a range.
@@ -161,7 +162,7 @@ func (t *prompter) branch(b *parse.BranchNode, dot any) error {
 	case b.NodeType == parse.NodeRange && (!isList || t.ranging):
 		return fmt.Errorf(
 			"%s: only a range over .ToolNames or .SkillNames, and not inside another, is expanded",
-			krm.Shown(b.Pipe.String()))
+			text.Shown(b.Pipe.String()))
 	case isList && len(list) == 0 || value == "":
 		return t.list(b.ElseList, dot)
 	case b.NodeType == parse.NodeWith:
@@ -182,7 +183,7 @@ func (t *prompter) branch(b *parse.BranchNode, dot any) error {
 // value is that of an action: a field, the dot, or an included text.
 func (t *prompter) value(p *parse.PipeNode, dot any) (any, error) {
 	other := fmt.Errorf("%s is not expanded: only fields such as .AgentName, and include",
-		krm.Shown(p.String()))
+		text.Shown(p.String()))
 	if len(p.Decl) > 0 || len(p.Cmds) != 1 {
 		return nil, other
 	}
@@ -196,11 +197,11 @@ func (t *prompter) value(p *parse.PipeNode, dot any) (any, error) {
 		if !ok {
 			return nil, other
 		}
-		text, found := t.texts[name.Text]
+		content, found := t.texts[name.Text]
 		if !found {
-			return nil, fmt.Errorf("the data sources have no text %q", krm.Shown(name.Text))
+			return nil, fmt.Errorf("the data sources have no text %q", text.Shown(name.Text))
 		}
-		return text, nil
+		return content, nil
 	case *parse.DotNode:
 		if _, all := dot.(map[string]any); !all && len(args) == 1 {
 			return dot, nil
@@ -220,7 +221,7 @@ func (t *prompter) value(p *parse.PipeNode, dot any) (any, error) {
 func (t *prompter) field(fields map[string]any, name string) (any, error) {
 	value, found := fields[name]
 	if !found {
-		return nil, fmt.Errorf("a prompt has no field %q", krm.Shown(name))
+		return nil, fmt.Errorf("a prompt has no field %q", text.Shown(name))
 	}
 	return value, nil
 }

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // modelUse is what an agent needs of a model: its part of config.json, and what
@@ -210,7 +210,7 @@ func useSAP(m *modelSpec, u *modelUse) {
 	}
 }
 
-var dnsLabel = krm.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+var dnsLabel = text.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
 // caFile returns the name of the volume with a CA, where it is mounted, and the
 // path of the certificate. A Secret whose name cannot name a volume is
@@ -256,6 +256,6 @@ func (t *tlsConfig) check(fail func(rule, field, message, hint string)) {
 		fail("tls", "spec.tls.disableSystemCAs", "no CA is trusted", "set caCertSecretRef and caCertSecretKey")
 	case t.CACertSecretKey != "" && strings.ContainsAny(t.CACertSecretKey, "/\\"):
 		fail("tls", "spec.tls.caCertSecretKey", "a path is not a key of a Secret",
-			"set the key alone, "+krm.Shown("ca.crt"))
+			"set the key alone, "+text.Shown("ca.crt"))
 	}
 }

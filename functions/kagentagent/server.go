@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/expand"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 const (
@@ -32,7 +32,7 @@ func (s *settings) server(r *expand.Resource) {
 		return
 	}
 	fail := func(rule, field, message, hint string) {
-		r.Report(krm.Error, "kagent-agent/"+rule, field, message, hint)
+		r.Report(finding.Error, "kagent-agent/"+rule, field, message, hint)
 	}
 	d := &m.Spec.Deployment
 	image := cmp.Or(d.Image, commandImages[d.Cmd])
@@ -73,13 +73,13 @@ func (s *settings) server(r *expand.Resource) {
 			"set it to the port on which the server listens")
 	default:
 		if m.Spec.HTTPTransport.TargetPort != d.Port {
-			r.Report(krm.Warning, "kagent-agent/port", "spec.httpTransport.targetPort",
+			r.Report(finding.Warning, "kagent-agent/port", "spec.httpTransport.targetPort",
 				fmt.Sprintf("the server listens on %d, and its Service leads to %d, where nothing listens",
 					m.Spec.HTTPTransport.TargetPort, d.Port),
 				"set spec.deployment.port to the same: a server of the transport http has no gateway before it")
 		}
 		if m.Spec.HTTPTransport.TLS != nil {
-			r.Report(krm.Info, "kagent-agent/ignored", "spec.httpTransport.tls", "kmcp ignores this field", "")
+			r.Report(finding.Info, "kagent-agent/ignored", "spec.httpTransport.tls", "kmcp ignores this field", "")
 		}
 		target["sse"] = object{"host": "localhost", "port": m.Spec.HTTPTransport.TargetPort,
 			"path": m.Spec.HTTPTransport.Path}
@@ -212,7 +212,7 @@ func environment(r *expand.Resource, env map[string]any) (list []any) {
 		value, hasValue := plain[name]
 		from, hasSource := o["valueFrom"]
 		if hasValue == hasSource {
-			r.Report(krm.Error, "kagent-agent/env", "spec.deployment.env."+name,
+			r.Report(finding.Error, "kagent-agent/env", "spec.deployment.env."+name,
 				"a variable needs either a value or valueFrom", "correct it")
 		} else if hasValue {
 			list = append(list, object{"name": name, "value": value})

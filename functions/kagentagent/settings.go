@@ -11,8 +11,8 @@ import (
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
-	"github.com/armature-dev/armature/functions/krm"
 	fetch "github.com/armature-dev/armature/functions/skills"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Defaults of the published charts.
@@ -41,18 +41,18 @@ func settingsOf(p *contract.Package) *settings {
 		p.Misconfigured("config/kagent", "spec.kagent."+field, message, hint)
 	}
 	if c.Version != nil && *c.Version != generation {
-		fail("version", fmt.Sprintf("kagent %q is not rendered: only %s is", krm.Shown(*c.Version), generation),
+		fail("version", fmt.Sprintf("kagent %q is not rendered: only %s is", text.Shown(*c.Version), generation),
 			"upgrade kagent to 0.10, and remove this line; armature migrate --kagent-harness leads to 1.0")
 	}
 	give(map[*string]*string{&s.controller: c.ControllerURL, &s.account: c.ServiceAccountName})
 	if image := s.image("", "app"); !identity.IsImage(image) || strings.Contains(image, "//") {
-		fail("imageRegistry", fmt.Sprintf("%q is not an image", krm.Shown(image)),
+		fail("imageRegistry", fmt.Sprintf("%q is not an image", text.Shown(image)),
 			"write the registry as host or host:port, and imageTag as a tag")
 	}
 	if c.ProxyURL != nil && *c.ProxyURL != "" {
 		u, err := url.Parse(*c.ProxyURL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-			fail("proxyURL", fmt.Sprintf("%q is not the URL of a proxy", krm.Shown(*c.ProxyURL)),
+			fail("proxyURL", fmt.Sprintf("%q is not the URL of a proxy", text.Shown(*c.ProxyURL)),
 				"write it as http://host:port")
 		} else {
 			s.proxy = u

@@ -11,20 +11,20 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/images"
-	"github.com/armature-dev/armature/functions/krm"
 	fetch "github.com/armature-dev/armature/functions/skills"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // skillsSuffix is that of the ConfigMap with the configuration of skills-init.
 const skillsSuffix = "-skills-init"
 
 var (
-	commitID  = krm.Pattern(`^[0-9a-fA-F]{40}$`)
-	skillName = krm.Pattern(`^[A-Za-z0-9._-]+$`)
-	hostName  = krm.Pattern(`^[A-Za-z0-9.-]+$`)
-	scpLike   = krm.Pattern(`^(?:[^@/]+@)?([^:/]+):.+$`)
+	commitID  = text.Pattern(`^[0-9a-fA-F]{40}$`)
+	skillName = text.Pattern(`^[A-Za-z0-9._-]+$`)
+	hostName  = text.Pattern(`^[A-Za-z0-9.-]+$`)
+	scpLike   = text.Pattern(`^(?:[^@/]+@)?([^:/]+):.+$`)
 
-	annotationName = krm.Pattern(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+	annotationName = text.Pattern(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 )
 
 // writeSkills writes the configuration of the init container that fetches skills.
@@ -38,7 +38,7 @@ func writeSkills(e *expander, s *skills) {
 	seen := make(map[string]bool)
 	folder := func(name, field string) string {
 		if !skillName().MatchString(name) || name == "." || name == ".." || seen[name] {
-			e.error("skills", field, fmt.Sprintf("%q is not a folder of its own", krm.Shown(name)),
+			e.error("skills", field, fmt.Sprintf("%q is not a folder of its own", text.Shown(name)),
 				"name the skill with letters, digits, . _ and -")
 		}
 		seen[name] = true
@@ -54,7 +54,7 @@ func writeSkills(e *expander, s *skills) {
 			e.error("skills", field, "no url", "set it to the URL of the repository")
 		}
 		if sub != "" && !filepath.IsLocal(sub) {
-			e.error("skills", field+".path", fmt.Sprintf("%q leaves the repository", krm.Shown(ref.Path)),
+			e.error("skills", field+".path", fmt.Sprintf("%q leaves the repository", text.Shown(ref.Path)),
 				"write it relative to the repository, without ..")
 		}
 		revision := cmp.Or(ref.Ref, "main")
@@ -81,7 +81,7 @@ func writeSkills(e *expander, s *skills) {
 	for i, ref := range s.S3Refs {
 		field := fmt.Sprintf("%s.s3Refs[%d]", at, i)
 		if !strings.HasPrefix(ref.URI, "s3://") {
-			e.error("skills", field+".uri", fmt.Sprintf("%q is not in S3", krm.Shown(ref.URI)),
+			e.error("skills", field+".uri", fmt.Sprintf("%q is not in S3", text.Shown(ref.URI)),
 				"write it as s3://bucket/key")
 		}
 		entry := ordered{{"uri", ref.URI}, {"dest", folder(ref.folder(), field)}}

@@ -11,11 +11,13 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 	fetch "github.com/armature-dev/armature/functions/skills"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Successor is the apiVersion of kagent 1.0.
@@ -37,8 +39,8 @@ type Succession struct {
 
 // What kagent 1.0 accepts as an image and as a commit.
 var (
-	digested   = krm.Pattern(`^[^\s@]+@sha256:[0-9a-f]{64}$`)
-	fullCommit = krm.Pattern(`^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$`)
+	digested   = text.Pattern(`^[^\s@]+@sha256:[0-9a-f]{64}$`)
+	fullCommit = text.Pattern(`^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$`)
 )
 
 // Begin reads the Harness.
@@ -78,7 +80,7 @@ func (s *Succession) Collect(o *krm.Object) {
 type Succeeded struct {
 	Texts    [][]byte
 	Fields   []foreign.Field
-	Findings []krm.Finding
+	Findings []finding.Finding
 }
 
 const noEquivalent = "kagent 1.0 has no equivalent"
@@ -116,7 +118,7 @@ func (s *Succession) Convert(o *krm.Object) (done Succeeded, ok bool, err error)
 		}
 	}
 	done = Succeeded{Texts: c.texts, Findings: c.findings}
-	if krm.Failed(c.findings) || c.err != nil {
+	if finding.Failed(c.findings) || c.err != nil {
 		return done, true, c.err
 	}
 	done.Fields, err = foreign.Fields(o, reason == "", rules, c.fields)
@@ -129,7 +131,7 @@ type conversion struct {
 	o        *krm.Object
 	texts    [][]byte
 	fields   []foreign.Field // that were dropped
-	findings []krm.Finding
+	findings []finding.Finding
 	err      error
 }
 
@@ -140,10 +142,10 @@ func (c *conversion) drop(path, reason string) {
 // lose drops a field that has to be looked at, because the agent may need it.
 func (c *conversion) lose(path, reason, hint string) {
 	c.drop(path, reason)
-	c.report(krm.Warning, path, reason, hint)
+	c.report(finding.Warning, path, reason, hint)
 }
 
-func (c *conversion) report(severity krm.Severity, path, message, hint string) {
+func (c *conversion) report(severity finding.Severity, path, message, hint string) {
 	f := c.o.Finding(severity, "migrate/kagent", c.o.At(path), message, hint)
 	f.Field = path
 	c.findings = append(c.findings, f)
@@ -174,13 +176,13 @@ func (c *conversion) add(kind, name string, spec any) {
 // decode reads the object of a version. Anything else is a finding.
 func (c *conversion) decode(version string, into any) bool {
 	if c.o.APIVersion != group+"/"+version {
-		c.report(krm.Error, "apiVersion",
+		c.report(finding.Error, "apiVersion",
 			fmt.Sprintf("%s of %s is not what kagent 0.10 serves", c.o.Kind, c.o.APIVersion),
 			"convert it to "+group+"/"+version+" first")
 		return false
 	}
 	c.findings = append(c.findings, c.o.Decode("migrate/kagent", into)...)
-	return !krm.Failed(c.findings)
+	return !finding.Failed(c.findings)
 }
 
 // renamed keeps the fields of an object, under another apiVersion.
@@ -220,7 +222,7 @@ func (c *conversion) toolServer() {
 		from, spec["protocol"] = in.Spec.Config.SSE, "SSE"
 	}
 	if from == nil {
-		c.report(krm.Error, "spec.config", "kagent 1.0 reaches tool servers over HTTP alone",
+		c.report(finding.Error, "spec.config", "kagent 1.0 reaches tool servers over HTTP alone",
 			"run the program with kmcp's MCPServer, and write a RemoteMCPServer for it")
 		return
 	}
@@ -253,7 +255,7 @@ func (c *conversion) agent() {
 	case spec.Type == "BYO":
 		deployment, at = c.byo(spec, harness), "spec.byo.deployment"
 	case d == nil:
-		c.report(krm.Error, "spec", "neither a Declarative agent with spec.declarative nor a BYO agent",
+		c.report(finding.Error, "spec", "neither a Declarative agent with spec.declarative nor a BYO agent",
 			"correct spec.type")
 	default:
 		deployment = d.Deployment
@@ -265,7 +267,7 @@ func (c *conversion) agent() {
 	if spec.Skills != nil {
 		template["skills"] = c.skills(spec.Skills)
 	}
-	if krm.Failed(c.findings) {
+	if finding.Failed(c.findings) {
 		return
 	}
 	c.add("AgentTemplate", c.o.Name, template)
@@ -300,12 +302,12 @@ func (c *conversion) byo(spec *agentSpec, harness map[string]any) *deploymentSpe
 		d = spec.BYO.Deployment
 	}
 	if d == nil || d.Image == "" {
-		c.report(krm.Error, "spec.byo", "a BYO agent needs an image", "set spec.byo.deployment.image")
+		c.report(finding.Error, "spec.byo", "a BYO agent needs an image", "set spec.byo.deployment.image")
 		return nil
 	}
 	image := c.pinned(d.Image, "spec.byo.deployment.image")
 	if d.Cmd == "" {
-		c.report(krm.Error, "spec.byo.deployment", "kagent 1.0 demands the command of a BYO agent",
+		c.report(finding.Error, "spec.byo.deployment", "kagent 1.0 demands the command of a BYO agent",
 			"set spec.byo.deployment.cmd to the entrypoint of the image")
 	}
 	workload := map[string]any{"image": image, "command": []string{d.Cmd}}
@@ -314,7 +316,7 @@ func (c *conversion) byo(spec *agentSpec, harness map[string]any) *deploymentSpe
 	}
 	delete(harness, "kagent")
 	harness["byo"], harness["workload"] = map[string]any{}, workload
-	c.report(krm.Warning, "spec.byo", "kagent 1.0 speaks A2A with a BYO image by a contract of its own",
+	c.report(finding.Warning, "spec.byo", "kagent 1.0 speaks A2A with a BYO image by a contract of its own",
 		"check that the image keeps it")
 	return d
 }
@@ -323,7 +325,7 @@ func (c *conversion) byo(spec *agentSpec, harness map[string]any) *deploymentSpe
 func (c *conversion) pinned(image, at string) string {
 	image = c.Pin(image)
 	if !digested().MatchString(image) {
-		c.report(krm.Error, at, fmt.Sprintf("%s has no digest, which kagent 1.0 demands", krm.Shown(image)),
+		c.report(finding.Error, at, fmt.Sprintf("%s has no digest, which kagent 1.0 demands", text.Shown(image)),
 			"run `armature pin`, or write the digest")
 	}
 	return image
@@ -337,7 +339,7 @@ func (c *conversion) declarative(d *declarative, template, harness map[string]an
 	}
 	if from := d.SystemMessageFrom; from != nil {
 		if from.Type != "ConfigMap" {
-			c.report(krm.Error, at+".systemMessageFrom.type", "kagent 1.0 reads prompts from ConfigMaps alone",
+			c.report(finding.Error, at+".systemMessageFrom.type", "kagent 1.0 reads prompts from ConfigMaps alone",
 				"move the prompt to a ConfigMap")
 		}
 		template["systemPromptFrom"] = map[string]any{"name": from.Name, "key": from.Key}
@@ -346,7 +348,7 @@ func (c *conversion) declarative(d *declarative, template, harness map[string]an
 		var sources []any
 		for i, source := range p.DataSources {
 			if source.Kind != "" && source.Kind != "ConfigMap" {
-				c.report(krm.Error, fmt.Sprintf("%s.promptTemplate.dataSources[%d].kind", at, i),
+				c.report(finding.Error, fmt.Sprintf("%s.promptTemplate.dataSources[%d].kind", at, i),
 					"kagent 1.0 reads prompts from ConfigMaps alone", "move the text to a ConfigMap")
 			}
 			one := map[string]any{"name": source.Name}
@@ -379,7 +381,7 @@ func (c *conversion) declarative(d *declarative, template, harness map[string]an
 		tools = append(tools, c.tool(&d.Tools[i], fmt.Sprintf("%s.tools[%d]", at, i))...)
 	}
 	if len(tools) > 50 {
-		c.report(krm.Error, at+".tools",
+		c.report(finding.Error, at+".tools",
 			fmt.Sprintf("they become %d bindings, and kagent 1.0 takes 50", len(tools)), "bind fewer tools")
 	}
 	if tools != nil {
@@ -401,7 +403,7 @@ func (c *conversion) tool(t *tool, at string) (bindings []any) {
 		a := t.Agent
 		namespace := cmp.Or(a.Namespace, c.o.Namespace)
 		if namespace != c.o.Namespace {
-			c.report(krm.Error, at+".agent.namespace",
+			c.report(finding.Error, at+".agent.namespace",
 				"a sub-agent is in the namespace of its caller in kagent 1.0", "move it, or call it over A2A")
 		}
 		return []any{map[string]any{"subAgent": map[string]any{
@@ -409,17 +411,17 @@ func (c *conversion) tool(t *tool, at string) (bindings []any) {
 			"templateRef": map[string]any{"name": a.Name},
 		}}}
 	case t.McpServer == nil:
-		c.report(krm.Error, at, "neither mcpServer nor agent", "set one of them")
+		c.report(finding.Error, at, "neither mcpServer nor agent", "set one of them")
 		return nil
 	}
 	m := t.McpServer
 	if m.Namespace != "" && m.Namespace != c.o.Namespace {
-		c.report(krm.Error, at+".mcpServer.namespace",
+		c.report(finding.Error, at+".mcpServer.namespace",
 			"a server is in the namespace of the AgentTemplate in kagent 1.0",
 			"write a RemoteMCPServer in this namespace")
 	}
 	if m.Kind != "RemoteMCPServer" && m.Kind != "ToolServer" {
-		c.report(krm.Warning, at+".mcpServer.kind", fmt.Sprintf("kagent 1.0 binds a RemoteMCPServer, and "+
+		c.report(finding.Warning, at+".mcpServer.kind", fmt.Sprintf("kagent 1.0 binds a RemoteMCPServer, and "+
 			"this is %s %s", cmp.Or(m.Kind, "MCPServer"), m.Name),
 			"write a RemoteMCPServer of this name with the address of its Service")
 	}
@@ -474,9 +476,9 @@ func (c *conversion) skills(s *skills) (all []any) {
 	}
 	for i, ref := range s.GitRefs {
 		if !fullCommit().MatchString(ref.Ref) {
-			c.report(krm.Error, fmt.Sprintf("%s.gitRefs[%d].ref", at, i),
+			c.report(finding.Error, fmt.Sprintf("%s.gitRefs[%d].ref", at, i),
 				fmt.Sprintf("%q is not a full commit, which kagent 1.0 demands",
-					krm.Shown(cmp.Or(ref.Ref, "main"))), "write the commit that the agent runs with")
+					text.Shown(cmp.Or(ref.Ref, "main"))), "write the commit that the agent runs with")
 		}
 		source := map[string]any{"git": map[string]any{"url": ref.URL, "commit": ref.Ref}}
 		if ref.Path != "" {
@@ -485,7 +487,7 @@ func (c *conversion) skills(s *skills) (all []any) {
 		all = append(all, map[string]any{"name": ref.folder(), "source": source})
 	}
 	for i := range s.S3Refs {
-		c.report(krm.Error, fmt.Sprintf("%s.s3Refs[%d]", at, i),
+		c.report(finding.Error, fmt.Sprintf("%s.s3Refs[%d]", at, i),
 			"kagent 1.0 demands the endpoint and the version of an object",
 			"write the skill by hand as source.bucket.s3, and remove it here")
 	}

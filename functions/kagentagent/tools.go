@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // toolsOf returns the servers and agents that the agent may call.
@@ -30,7 +32,7 @@ func toolsOf(e *expander, tools []tool) (http, sse, remote []ordered) {
 			for _, name := range t.McpServer.RequireApproval {
 				if !slices.Contains(t.McpServer.ToolNames, name) {
 					e.error("approval", at+".mcpServer.requireApproval",
-						fmt.Sprintf("%q is not one of the toolNames", krm.Shown(name)),
+						fmt.Sprintf("%q is not one of the toolNames", text.Shown(name)),
 						"add it there, or remove it here")
 				}
 			}
@@ -100,7 +102,7 @@ func endpointOf(e *expander, ref *reference, at string) (s endpoint, found bool)
 	}
 	if kind != "MCPServer" && kind != "RemoteMCPServer" {
 		e.error("unsupported", at+".kind",
-			fmt.Sprintf("a tool of the kind %q is not expanded", krm.Shown(kind)),
+			fmt.Sprintf("a tool of the kind %q is not expanded", text.Shown(kind)),
 			"name an MCPServer, a RemoteMCPServer or a Service")
 		return s, false
 	}
@@ -117,7 +119,7 @@ func endpointOf(e *expander, ref *reference, at string) (s endpoint, found bool)
 		return endpoint{url: address, timeout: cmp.Or(m.Spec.Timeout, "30s"), inside: true}, true
 	}
 	var m remoteServer
-	if findings := o.Decode("kagent-agent/field", &m); krm.Failed(findings) {
+	if findings := o.Decode("kagent-agent/field", &m); finding.Failed(findings) {
 		e.Findings = append(e.Findings, findings...)
 		return s, false
 	}
@@ -130,7 +132,7 @@ func endpointOf(e *expander, ref *reference, at string) (s endpoint, found bool)
 	}
 	if s.protocol != "" && s.protocol != "SSE" && s.protocol != "STREAMABLE_HTTP" {
 		e.error("protocol", at,
-			fmt.Sprintf("%s %s has the protocol %q", kind, ref.Name, krm.Shown(s.protocol)),
+			fmt.Sprintf("%s %s has the protocol %q", kind, ref.Name, text.Shown(s.protocol)),
 			"use SSE or STREAMABLE_HTTP")
 	}
 	m.Spec.TLS.check(func(rule, field, message, hint string) {
@@ -200,7 +202,7 @@ func checkForeign(e *expander, o *krm.Object, m *remoteServer, at string) {
 	for _, h := range m.Spec.HeadersFrom {
 		if h.ValueFrom != nil {
 			e.error("foreign-secret", at, fmt.Sprintf("%s takes the header %s from its own namespace, where "+
-				"the agent's pod cannot read", o.Ref, krm.Shown(h.Name)),
+				"the agent's pod cannot read", o.Ref, text.Shown(h.Name)),
 				"give the tool a header of that name in headersFrom, from the agent's namespace, and remove "+
 					"it there")
 		}
@@ -223,7 +225,7 @@ func (e *expander) checkAllowed(o *krm.Object, at string) {
 func (e *expander) seconds(duration, at string) float64 {
 	d, err := time.ParseDuration(duration)
 	if err != nil {
-		e.error("timeout", at, fmt.Sprintf("%q is not a duration", krm.Shown(duration)),
+		e.error("timeout", at, fmt.Sprintf("%q is not a duration", text.Shown(duration)),
 			"write it as 30s or 5m")
 	}
 	return d.Seconds()
@@ -234,7 +236,7 @@ func remoteAgent(e *expander, t tool, at string) ordered {
 	namespace := cmp.Or(t.Agent.Namespace, e.Namespace)
 	if t.Agent.Kind != "" && t.Agent.Kind != "Agent" {
 		e.error("unsupported", at+".agent.kind",
-			fmt.Sprintf("a tool of the kind %q is not expanded", krm.Shown(t.Agent.Kind)), "name an Agent")
+			fmt.Sprintf("a tool of the kind %q is not expanded", text.Shown(t.Agent.Kind)), "name an Agent")
 		return nil
 	}
 	if namespace == e.Namespace && t.Agent.Name == e.Name {

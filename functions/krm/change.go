@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Changes sets scalar fields of one object: requests, images, annotations of
@@ -227,7 +228,7 @@ func (o *Object) replaceFields(ch *change, hosted bool) (insert []byte, err erro
 	return insert, nil
 }
 
-var plainText = Pattern(`^[A-Za-z0-9][-A-Za-z0-9._/@:]*[A-Za-z0-9]$|^[A-Za-z0-9]$`)
+var plainText = text.Pattern(`^[A-Za-z0-9][-A-Za-z0-9._/@:]*[A-Za-z0-9]$|^[A-Za-z0-9]$`)
 
 // spell writes a string plainly where that is certain, and quoted elsewhere.
 func spell(text string) string {

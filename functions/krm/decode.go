@@ -11,26 +11,29 @@ import (
 
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Decode reads the object into a Go value with JSON tags. Unknown fields and
 // wrong types are findings of the rule, each with the line of its field; the
 // rest of the object is read all the same.
-func (o *Object) Decode(rule string, into any) (findings []Finding) {
+func (o *Object) Decode(rule string, into any) (findings []finding.Finding) {
 	tree, err := o.Parse()
 	if err != nil {
-		return []Finding{o.Finding(Error, rule, Node{}, withoutValues(err.Error()), "")}
+		return []finding.Finding{o.Finding(finding.Error, rule, Node{}, withoutValues(err.Error()), "")}
 	}
 	for {
 		data, err := tree.MarshalJSON()
 		if err != nil {
-			return append(findings, o.Finding(Error, rule, Node{}, withoutValues(err.Error()), ""))
+			return append(findings, o.Finding(finding.Error, rule, Node{}, withoutValues(err.Error()), ""))
 		}
 		strict, err := kjson.UnmarshalStrict(data, into)
 		var wrong *json.UnmarshalTypeError
 		switch {
 		case errors.As(err, &wrong):
-			findings = append(findings, o.Finding(Error, rule, o.At(wrong.Field),
+			findings = append(findings, o.Finding(finding.Error, rule, o.At(wrong.Field),
 				fmt.Sprintf("%s where %s should be", found(wrong.Value), article(wrong.Type.String())),
 				"correct the value"))
 			if !drop(tree.YNode(), wrong.Field) {
@@ -38,13 +41,13 @@ func (o *Object) Decode(rule string, into any) (findings []Finding) {
 			}
 			continue // it hides what else is wrong
 		case err != nil:
-			findings = append(findings, o.Finding(Error, rule, Node{}, withoutValues(err.Error()), ""))
+			findings = append(findings, o.Finding(finding.Error, rule, Node{}, withoutValues(err.Error()), ""))
 		}
 		for _, e := range strict {
 			path := fieldOf(e)
 			findings = append(findings,
-				o.Finding(Error, rule, o.At(path), fmt.Sprintf("%s has no such field", o.Kind),
-					UnknownField(into, path, ignoredByMistake)))
+				o.Finding(finding.Error, rule, o.At(path), fmt.Sprintf("%s has no such field", o.Kind),
+					text.UnknownField(into, path, ignoredByMistake)))
 		}
 		return findings
 	}
@@ -55,7 +58,7 @@ func (o *Object) Decode(rule string, into any) (findings []Finding) {
 func drop(n *yaml.Node, path string) bool {
 	var within *yaml.Node
 	at := 0
-	for _, step := range fieldStep().FindAllString(path, -1) {
+	for _, step := range text.FieldSteps(path) {
 		i := 0
 		for n.Kind == yaml.MappingNode && i < len(n.Content) && n.Content[i].Value != step {
 			i += 2
@@ -76,7 +79,7 @@ func drop(n *yaml.Node, path string) bool {
 // FollowsFrom reports whether what is wrong with a field may only be so because
 // of what Decode found: the field was not read, holds one that was not, or is
 // missing and perhaps written wrong.
-func (o *Object) FollowsFrom(decoding []Finding, field string) bool {
+func (o *Object) FollowsFrom(decoding []finding.Finding, field string) bool {
 	within := func(inner, outer string) bool {
 		rest, ok := strings.CutPrefix(inner, outer)
 		return ok && outer != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
@@ -205,14 +208,11 @@ func article(goType string) string {
 	return "a mapping"
 }
 
-// fieldStep is a step of a field path: a key, or in brackets an index or a key.
-var fieldStep = Pattern(`\[[^\]]*\]|[^.\[\]]+`)
-
 // walk finds the deepest value on a field path such as spec.rules[2].host. Keys that
 // contain dots are in brackets. all reports whether the whole path is there.
 func (o *Object) walk(path string) (deepest Node, all bool) {
 	n := o.Root()
-	for _, step := range fieldStep().FindAllString(path, -1) {
+	for _, step := range text.FieldSteps(path) {
 		key := strings.Trim(step, "[]")
 		next := n.Get(key)
 		if i, err := strconv.Atoi(key); err == nil && n.IsList() {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // edit replaces tree.src[at:end] by Object.text[from:to].
@@ -112,17 +114,17 @@ type TypeError struct {
 func (e *TypeError) Error() string { return e.At.Path() + " is " + e.What }
 
 // LayoutFinding starts a finding about an edit that failed with err.
-func (o *Object) LayoutFinding(rule string, err error) Finding {
+func (o *Object) LayoutFinding(rule string, err error) finding.Finding {
 	var wrong *TypeError
 	if errors.As(err, &wrong) {
-		return o.Finding(Error, rule, wrong.At, "it is "+wrong.What,
+		return o.Finding(finding.Error, rule, wrong.At, "it is "+wrong.What,
 			"`kubectl explain` shows the type of each field")
 	}
 	hint := "write the object in block style, with each value on one line"
 	if o.frozen != "" && o.item {
 		hint = "write the shared text out in each place"
 	}
-	return o.Finding(Error, rule, Node{}, err.Error(), hint)
+	return o.Finding(finding.Error, rule, Node{}, err.Error(), hint)
 }
 
 // insert adds entries, below the keys that are missing, to a collection that is there.

@@ -1,3 +1,6 @@
+// Package krm is the contract between the render engine and its functions: objects that remember
+// where their author wrote them, the pod template of any workload kind, and edits that touch only
+// the bytes they change.
 package krm
 
 import (
@@ -5,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/workload"
 )
 
@@ -33,7 +37,7 @@ const (
 // are collected and applied by Append; until then the lens shows the object as
 // it was read.
 type Object struct {
-	Ref
+	finding.Ref
 	Origin Origin
 
 	tree       tree
@@ -240,7 +244,7 @@ func entry(m Node, key string) (string, bool) {
 }
 
 // Finding starts a finding about a value of the object.
-func (o *Object) Finding(severity Severity, rule string, at Node, message, hint string) Finding {
+func (o *Object) Finding(severity finding.Severity, rule string, at Node, message, hint string) finding.Finding {
 	line := o.Origin.Line
 	if at.Exists() {
 		line = at.Line()
@@ -248,9 +252,9 @@ func (o *Object) Finding(severity Severity, rule string, at Node, message, hint 
 	if o.unlined {
 		line = 0
 	}
-	return Finding{
+	return finding.Finding{
 		Rule: rule, Severity: severity, Message: message, Hint: hint,
-		Place: Place{File: o.Origin.File, Line: line, Field: at.Path(), Object: o.Ref},
+		Place: finding.Place{File: o.Origin.File, Line: line, Field: at.Path(), Object: o.Ref},
 	}
 }
 

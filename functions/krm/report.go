@@ -1,24 +1,28 @@
 package krm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/armature-dev/armature/functions/finding"
+)
 
 // Report gathers what is found in a package as a whole. The zero Report is empty.
 type Report struct {
-	findings []Finding
+	findings []finding.Finding
 	misread  []misread
 }
 
 // misread is a custom resource, and what its decoding found.
 type misread struct {
 	*Object
-	findings []Finding
+	findings []finding.Finding
 }
 
 // Add adds findings.
-func (r *Report) Add(findings ...Finding) { r.findings = append(r.findings, findings...) }
+func (r *Report) Add(findings ...finding.Finding) { r.findings = append(r.findings, findings...) }
 
 // Findings are those that were added.
-func (r *Report) Findings() []Finding { return r.findings }
+func (r *Report) Findings() []finding.Finding { return r.findings }
 
 // Decode reads an object into a Go value with JSON tags. Errors in it
 // is added under a rule.
@@ -31,14 +35,14 @@ func (r *Report) Decode(o *Object, rule string, into any) {
 
 // Misread notes what the decoding of an object found, so that WithoutEchoes
 // knows it.
-func (r *Report) Misread(o *Object, findings []Finding) {
+func (r *Report) Misread(o *Object, findings []finding.Finding) {
 	r.misread = append(r.misread, misread{o, findings})
 }
 
 // WithoutEchoes drops the findings about custom resources that may only follow
 // from what is wrong with the same resource's fields.
-func (r *Report) WithoutEchoes(findings []Finding) []Finding {
-	return slices.DeleteFunc(findings, func(f Finding) bool {
+func (r *Report) WithoutEchoes(findings []finding.Finding) []finding.Finding {
+	return slices.DeleteFunc(findings, func(f finding.Finding) bool {
 		return slices.ContainsFunc(r.misread, func(m misread) bool {
 			return f.Object == m.Ref && f.File == m.Origin.File && !slices.Contains(m.findings, f) &&
 				m.FollowsFrom(m.findings, f.Field)

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // maxNodes bounds what aliases may expand to: a "billion laughs" document is
@@ -232,7 +233,7 @@ func bareTag(n *yaml.Node, lines [][]byte) (line int) {
 	return find(n)
 }
 
-var yamlLine = Pattern(`^(?:yaml: )?(?:line (\d+): )?`)
+var yamlLine = text.Pattern(`^(?:yaml: )?(?:line (\d+): )?`)
 
 // parseError moves the line of an error of the YAML library into the file.
 func (o *Object) parseError(err error) error {
@@ -250,7 +251,7 @@ func (o *Object) parseError(err error) error {
 	return o.parseErrorAt(max(line, 1), message)
 }
 
-var quotedValue = Pattern("`[^`]*`")
+var quotedValue = text.Pattern("`[^`]*`")
 
 // withoutValues takes the values out of an error of the YAML library, which may
 // be secret.

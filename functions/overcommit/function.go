@@ -10,8 +10,10 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 //go:embed README.md
@@ -84,7 +86,7 @@ func (s *state) rendered(o *krm.Object) {
 }
 
 func (s *state) resolve() {
-	var findings []krm.Finding
+	var findings []finding.Finding
 	s.policy, findings = Resolve(s.overcommits, s.classes)
 	if s.policy.Active() {
 		for ns := range s.pkg.Index.Namespaces() {
@@ -94,18 +96,18 @@ func (s *state) resolve() {
 				}
 			}
 		}
-		s.failed = krm.Failed(findings)
+		s.failed = finding.Failed(findings)
 	}
 	s.pkg.Report.Add(findings...)
 }
 
 // unknown is the finding about a label that names no class.
-func (s *state) unknown(o *krm.Object, label krm.Node) krm.Finding {
+func (s *state) unknown(o *krm.Object, label krm.Node) finding.Finding {
 	hint := "the package has no OvercommitClass: add the class"
 	if names := s.policy.Names(); len(names) > 0 {
 		hint = "choose from " + strings.Join(names, ", ") + ", or add the class"
 	}
-	return o.Finding(krm.Error, "overcommit/unknown-class", label,
+	return o.Finding(finding.Error, "overcommit/unknown-class", label,
 		fmt.Sprintf("OvercommitClass %q does not exist", label.Text()), hint)
 }
 
@@ -116,7 +118,7 @@ func (s *state) count(of map[string]int, what string) {
 }
 
 // summary says how many workloads each class changed.
-func (s *state) summary() []krm.Finding {
+func (s *state) summary() []finding.Finding {
 	total := 0
 	var parts []string
 	for _, class := range s.policy.Names() {
@@ -132,11 +134,11 @@ func (s *state) summary() []krm.Finding {
 	if total == 0 || s.failed || !s.policy.Active() {
 		return nil
 	}
-	return []krm.Finding{{
-		Rule: "overcommit/summary", Severity: krm.Info,
-		Message: fmt.Sprintf("overcommit of %s: %s", krm.Count(total, "workload"), strings.Join(parts, ", ")),
-		Place: krm.Place{File: s.policy.File, Line: s.policy.Line,
-			Object: krm.Ref{APIVersion: s.overcommits[0].APIVersion, Kind: "Overcommit", Name: Singleton}},
+	return []finding.Finding{{
+		Rule: "overcommit/summary", Severity: finding.Info,
+		Message: fmt.Sprintf("overcommit of %s: %s", text.Count(total, "workload"), strings.Join(parts, ", ")),
+		Place: finding.Place{File: s.policy.File, Line: s.policy.Line,
+			Object: finding.Ref{APIVersion: s.overcommits[0].APIVersion, Kind: "Overcommit", Name: Singleton}},
 	}}
 }
 
@@ -200,7 +202,7 @@ func (s *state) class(u *contract.Unit, pod krm.PodTemplate) (class *Class, ok b
 		return class, ok
 	}
 	if n := u.Object.Get("metadata", "labels", key); n.Exists() {
-		u.Report(krm.Warning, "overcommit/label-not-on-pods", n,
+		u.Report(finding.Warning, "overcommit/label-not-on-pods", n,
 			"the label counts on pods only, and they do not have it", "move it to the pod template's labels")
 	}
 	if ns := s.pkg.Index.Namespace(u.Object); ns != nil {

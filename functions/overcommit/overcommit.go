@@ -12,8 +12,10 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/internal/quantity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Annotations of pods whose requests follow from a class.
@@ -67,7 +69,7 @@ func (p *Policy) Names() []string { return slices.Sorted(maps.Keys(p.classes)) }
 const maxPattern = 512
 
 // Resolve checks the objects and makes a policy of them.
-func Resolve(overcommits []*api.Overcommit, classes []*api.OvercommitClass) (Policy, []krm.Finding) {
+func Resolve(overcommits []*api.Overcommit, classes []*api.OvercommitClass) (Policy, []finding.Finding) {
 	r := resolver{policy: Policy{classes: make(map[string]*Class)}}
 	for _, o := range overcommits {
 		r.overcommit(o)
@@ -77,7 +79,7 @@ func Resolve(overcommits []*api.Overcommit, classes []*api.OvercommitClass) (Pol
 	}
 	if len(classes) > 0 && len(overcommits) == 0 {
 		c := classes[0]
-		r.report(krm.Warning, "overcommit/no-overcommit", "", ref(&c.TypeMeta, &c.ObjectMeta), &c.Origin,
+		r.report(finding.Warning, "overcommit/no-overcommit", "", ref(&c.TypeMeta, &c.ObjectMeta), &c.Origin,
 			"no class applies: the package has no Overcommit named cluster, which turns overcommit on",
 			"add one: {apiVersion: overcommit.inditex.dev/v1alpha1, kind: Overcommit, metadata: {name: "+
 				"cluster}, spec: {overcommitLabel: …}}")
@@ -87,30 +89,30 @@ func Resolve(overcommits []*api.Overcommit, classes []*api.OvercommitClass) (Pol
 
 type resolver struct {
 	policy   Policy
-	findings []krm.Finding
+	findings []finding.Finding
 }
 
-func (r *resolver) report(severity krm.Severity, rule, field string, object krm.Ref, at *api.Origin,
+func (r *resolver) report(severity finding.Severity, rule, field string, object finding.Ref, at *api.Origin,
 	message, hint string) {
-	f := krm.Finding{Rule: rule, Severity: severity, Message: message, Hint: hint,
-		Place: krm.Place{File: at.File, Line: at.Line, Field: field, Object: object}}
+	f := finding.Finding{Rule: rule, Severity: severity, Message: message, Hint: hint,
+		Place: finding.Place{File: at.File, Line: at.Line, Field: field, Object: object}}
 	if field != "" {
 		f.Line = at.LineOf(field)
 	}
 	r.findings = append(r.findings, f)
 }
 
-func ref(t *api.TypeMeta, m *api.ObjectMeta) krm.Ref {
-	return krm.Ref{APIVersion: t.APIVersion, Kind: t.Kind, Name: m.Name}
+func ref(t *api.TypeMeta, m *api.ObjectMeta) finding.Ref {
+	return finding.Ref{APIVersion: t.APIVersion, Kind: t.Kind, Name: m.Name}
 }
 
 // label is the syntax of a label's key: an optional DNS prefix and a name.
-var label = krm.Pattern(
+var label = text.Pattern(
 	`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
 func (r *resolver) overcommit(o *api.Overcommit) {
 	fail := func(rule, field, message, hint string) {
-		r.report(krm.Error, rule, field, ref(&o.TypeMeta, &o.ObjectMeta), &o.Origin, message, hint)
+		r.report(finding.Error, rule, field, ref(&o.TypeMeta, &o.ObjectMeta), &o.Origin, message, hint)
 	}
 	switch key := o.Spec.OvercommitLabel; {
 	case o.Name != Singleton:
@@ -134,7 +136,7 @@ func (r *resolver) overcommit(o *api.Overcommit) {
 
 func (r *resolver) class(c *api.OvercommitClass) {
 	fail := func(rule, field, message, hint string) {
-		r.report(krm.Error, rule, field, ref(&c.TypeMeta, &c.ObjectMeta), &c.Origin, message, hint)
+		r.report(finding.Error, rule, field, ref(&c.TypeMeta, &c.ObjectMeta), &c.Origin, message, hint)
 	}
 	class := &Class{Name: c.Name, File: c.Origin.File, Line: c.Origin.Line, isDefault: c.Spec.IsDefault}
 	ratio := func(field string, n *api.Number) (ratio quantity.Ratio) {
@@ -208,7 +210,7 @@ func Remembered(o *krm.Object) *Class {
 //
 // Source: 003, "Resource Management". Requests at ratio 1 stay as they are.
 func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate,
-	changes *krm.Changes) (limited bool, findings []krm.Finding) {
+	changes *krm.Changes) (limited bool, findings []finding.Finding) {
 	for _, list := range [...]string{"initContainers", "containers"} {
 		seen := make(map[string]bool)
 		for container := range pod.Spec().Get(list).Items() {
@@ -219,7 +221,7 @@ func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate,
 			}
 			if !name.IsScalar() || seen[name.Text()] {
 				findings = append(findings,
-					o.Finding(krm.Error, "overcommit/container-name", container,
+					o.Finding(finding.Error, "overcommit/container-name", container,
 						"a container without a name of its own", "name it: Kubernetes demands it"))
 				continue
 			}
@@ -231,7 +233,7 @@ func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate,
 			limited = limited || cpu || memory
 		}
 	}
-	if !limited || krm.Failed(findings) {
+	if !limited || finding.Failed(findings) {
 		return limited, findings
 	}
 	for _, a := range [...]struct{ key, value string }{
@@ -245,21 +247,21 @@ func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate,
 // request notes one request of a container, where there is a limit.
 func (c *Class) request(o *krm.Object, container krm.Node, name string, ratio quantity.Ratio,
 	of func(string, quantity.Ratio) (string, error), changes *krm.Changes) (limited bool,
-	findings []krm.Finding) {
+	findings []finding.Finding) {
 	limit := container.Get("resources", "limits", name)
 	if limit.IsNull() {
 		return false, nil
 	}
 	request, err := of(limit.Text(), ratio)
 	if err != nil {
-		return true, []krm.Finding{o.Finding(krm.Error, "overcommit/bad-limit", limit, err.Error(),
+		return true, []finding.Finding{o.Finding(finding.Error, "overcommit/bad-limit", limit, err.Error(),
 			"write a quantity, such as 500m or 512Mi")}
 	}
 	if ratio.Whole() {
 		return true, nil
 	}
 	if request == "0" && limit.Text() != "0" {
-		findings = append(findings, o.Finding(krm.Warning, "overcommit/nothing-requested", limit,
+		findings = append(findings, o.Finding(finding.Warning, "overcommit/nothing-requested", limit,
 			fmt.Sprintf("%s of %s is less than the smallest unit: nothing is requested", ratio, limit.Text()),
 			"raise the limit, or choose another class"))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/tools"
@@ -51,7 +52,7 @@ func begin(p *contract.Package) contract.Steps {
 
 func (s *state) collect(o *krm.Object) {
 	lock := api.ImageLock{Origin: contract.OriginOf(o)}
-	if findings := o.Decode(function+"/field", &lock); krm.Failed(findings) {
+	if findings := o.Decode(function+"/field", &lock); finding.Failed(findings) {
 		s.pkg.Report.Add(findings...)
 		return
 	}
@@ -69,7 +70,7 @@ func (s *state) run(u *contract.Unit) {
 			u.Changes.Set(function, u.Object.Root(), []string{"metadata", "annotations"}, keys.ToolsDigest,
 				locked.value)
 		} else {
-			u.Report(krm.Warning, function+"/not-locked", u.Object.Get("metadata", "name"),
+			u.Report(finding.Warning, function+"/not-locked", u.Object.Get("metadata", "name"),
 				"the lock has no tools of "+server.String(), "run `armature tools pin`")
 		}
 	}
@@ -85,10 +86,10 @@ func (s *state) run(u *contract.Unit) {
 			if strings.HasPrefix(at.Key(), keys.SkillPrefix) {
 				unlocked = append(unlocked, image)
 			}
-			u.Report(krm.Warning, function+"/not-locked", at.Node,
+			u.Report(finding.Warning, function+"/not-locked", at.Node,
 				fmt.Sprintf("the lock has no digest of %s", image), "run `armature pin`")
 		case !at.Known:
-			u.Report(krm.Warning, function+"/not-locked", at.Node,
+			u.Report(finding.Warning, function+"/not-locked", at.Node,
 				fmt.Sprintf("%s is in an item of a list without a name, so its digest is not written", image),
 				"give the item a name, or write "+pinned)
 		default:

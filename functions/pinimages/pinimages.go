@@ -7,7 +7,8 @@ import (
 
 	"github.com/armature-dev/armature/functions/a2a"
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Lock is the content of all ImageLocks of a package. The zero Lock is empty.
@@ -24,19 +25,19 @@ type build struct{ namespace, name string }
 type locked struct{ value, place string }
 
 var (
-	digestForm = krm.Pattern(`^sha256:[0-9a-f]{64}$`)
-	imageForm  = krm.Pattern(`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`)
-	base64Form = krm.Pattern(`^[A-Za-z0-9_-]+$`)
-	builtForm  = krm.Pattern(`^[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}$`)
+	digestForm = text.Pattern(`^sha256:[0-9a-f]{64}$`)
+	imageForm  = text.Pattern(`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`)
+	base64Form = text.Pattern(`^[A-Za-z0-9_-]+$`)
+	builtForm  = text.Pattern(`^[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}$`)
 )
 
 // Add takes an ImageLock in. Entries that make no sense, and those that
 // contradict what is known, are findings.
-func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
+func (l *Lock) Add(lock *api.ImageLock) (findings []finding.Finding) {
 	report := func(field, message string) {
-		f := krm.Finding{Rule: "pin-images/lock", Severity: krm.Error, Message: message,
+		f := finding.Finding{Rule: "pin-images/lock", Severity: finding.Error, Message: message,
 			Hint:  "run `armature pin` to rewrite the lock",
-			Place: krm.Place{File: lock.Origin.File, Line: lock.Origin.LineOf(field), Field: field}}
+			Place: finding.Place{File: lock.Origin.File, Line: lock.Origin.LineOf(field), Field: field}}
 		findings = append(findings, f)
 	}
 	if l.images == nil {
@@ -49,10 +50,10 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		other, known := l.images[image.Image]
 		switch {
 		case !imageForm().MatchString(image.Image):
-			report(field+".image", fmt.Sprintf("%q is not an image without a digest", krm.Shown(image.Image)))
+			report(field+".image", fmt.Sprintf("%q is not an image without a digest", text.Shown(image.Image)))
 		case !digestForm().MatchString(image.Digest):
 			report(field+".digest", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
-				"hexadecimal digits", krm.Shown(image.Digest)))
+				"hexadecimal digits", text.Shown(image.Digest)))
 		case known && other.value != image.Digest:
 			report(field, fmt.Sprintf("%s has another digest in %s", image.Image, other.place))
 		default:
@@ -66,7 +67,7 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		case b.Name == "":
 			report(field+".name", "a build without a name")
 		case !builtForm().MatchString(b.Image):
-			report(field+".image", fmt.Sprintf("%q is not an image with a digest", krm.Shown(b.Image)))
+			report(field+".image", fmt.Sprintf("%q is not an image with a digest", text.Shown(b.Image)))
 		case known && other.value != b.Image:
 			report(field, fmt.Sprintf("the build %s/%s has another image in %s", b.Namespace, b.Name,
 				other.place))
@@ -82,7 +83,7 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 			report(field, "a tool server without a kind or a name")
 		case !digestForm().MatchString(t.Digest):
 			report(field+".digest", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
-				"hexadecimal digits", krm.Shown(t.Digest)))
+				"hexadecimal digits", text.Shown(t.Digest)))
 		case known && other.value != t.Digest:
 			report(field, fmt.Sprintf("%s has other tools in %s", t.ToolServer, other.place))
 		default:
@@ -94,7 +95,7 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		switch {
 		case !digestForm().MatchString(c.Payload):
 			report(field+".payload", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
-				"hexadecimal digits", krm.Shown(c.Payload)))
+				"hexadecimal digits", text.Shown(c.Payload)))
 		case !base64Form().MatchString(c.Protected) || !base64Form().MatchString(c.Signature):
 			report(field, "protected and signature are not in base64url")
 		default:

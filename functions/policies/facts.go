@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 	kinds "github.com/armature-dev/armature/functions/workload"
@@ -37,7 +38,7 @@ func newFacts() facts {
 }
 
 type object struct {
-	krm.Ref
+	finding.Ref
 	file string
 }
 
@@ -169,7 +170,7 @@ func (s *state) look(id index.ID, o *krm.Object) {
 			}
 		}
 	}
-	at := object{krm.Ref{APIVersion: strings.Clone(o.APIVersion), Kind: strings.Clone(o.Kind),
+	at := object{finding.Ref{APIVersion: strings.Clone(o.APIVersion), Kind: strings.Clone(o.Kind),
 		Namespace: strings.Clone(o.Namespace), Name: strings.Clone(o.Name)}, o.Origin.File}
 	if pod, ok := o.PodTemplate(); ok {
 		f.known[id], f.workloads[id] = true, newWorkload(at, o, pod, strings.Clone(made))
@@ -252,11 +253,11 @@ func addressVariable(name string) bool {
 
 // sorted returns facts of a kind in the order of their names, so that nothing depends on the
 // order of files.
-func sorted[T interface{ ref() krm.Ref }](of map[index.ID]T) []T {
+func sorted[T interface{ ref() finding.Ref }](of map[index.ID]T) []T {
 	return slices.SortedFunc(maps.Values(of),
 		func(a, b T) int { return strings.Compare(key(a.ref()), key(b.ref())) })
 }
 
-func (o *object) ref() krm.Ref { return o.Ref }
+func (o *object) ref() finding.Ref { return o.Ref }
 
-func key(r krm.Ref) string { return r.Kind + " " + r.Namespace + " " + r.Name }
+func key(r finding.Ref) string { return r.Kind + " " + r.Namespace + " " + r.Name }

@@ -18,10 +18,12 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 //go:embed README.md
@@ -86,7 +88,7 @@ func modeOf(p *contract.Package, field string, value *string) mode {
 	if value == nil || *value == string(report) || *value == string(enforce) {
 		return mode(deref(value))
 	}
-	misconfigured(p, field, fmt.Sprintf("%q is neither report nor enforce", krm.Shown(*value)),
+	misconfigured(p, field, fmt.Sprintf("%q is neither report nor enforce", text.Shown(*value)),
 		"write report, and enforce once the findings are right")
 	return off
 }
@@ -101,7 +103,7 @@ func check(p *contract.Package, field string, a *api.AddressSpec) {
 	}
 	for _, c := range a.CIDRs {
 		if prefix, err := netip.ParsePrefix(c); err != nil || prefix.Masked() != prefix {
-			misconfigured(p, field, fmt.Sprintf("%q is not a network", krm.Shown(c)),
+			misconfigured(p, field, fmt.Sprintf("%q is not a network", text.Shown(c)),
 				"write it as 203.0.113.0/24")
 		}
 	}
@@ -161,7 +163,7 @@ func (s *state) give(u *contract.Unit, m mode, d derived) {
 	rule := function + "/" + strings.ToLower(d.kind)
 	if place, taken := s.pkg.Index.Authored(index.Key{Kind: d.kind, Namespace: u.Object.Namespace,
 		Name: d.name}, u.Object.Origin.File); taken {
-		u.Report(krm.Warning, function+"/name-taken", krm.Node{},
+		u.Report(finding.Warning, function+"/name-taken", krm.Node{},
 			fmt.Sprintf("its %s %s is not written, because %s has an object of that name", d.kind, d.name,
 				place), "rename that object")
 		return
@@ -171,13 +173,13 @@ func (s *state) give(u *contract.Unit, m mode, d derived) {
 		if d.kind == "NetworkPolicy" {
 			field = "network"
 		}
-		u.Report(krm.Info, rule, krm.Node{}, fmt.Sprintf("%s %s would allow %s", d.kind, d.name, d.says),
+		u.Report(finding.Info, rule, krm.Node{}, fmt.Sprintf("%s %s would allow %s", d.kind, d.name, d.says),
 			"set spec.policies."+field+": enforce to write it")
 		return
 	}
 	text, err := d.text(u.Object)
 	if err != nil {
-		u.Report(krm.Error, rule, krm.Node{}, err.Error(), "")
+		u.Report(finding.Error, rule, krm.Node{}, err.Error(), "")
 		return
 	}
 	u.Generated = append(u.Generated, contract.Document(text))
@@ -207,7 +209,7 @@ func (d derived) text(of *krm.Object) ([]byte, error) {
 func unknown(u *contract.Unit, problems []string) {
 	slices.Sort(problems)
 	for _, problem := range slices.Compact(problems) {
-		u.Report(krm.Warning, function+"/unknown-address", krm.Node{}, problem+": no policy is derived for it",
+		u.Report(finding.Warning, function+"/unknown-address", krm.Node{}, problem+": no policy is derived for it",
 			"set its address in spec.policies.addresses of armature.yaml, or add its Service to the package")
 	}
 }

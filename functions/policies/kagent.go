@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/skills"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // What an agent of kagent calls is in the config.json that its pods read, in the variables of
@@ -100,7 +100,7 @@ func (m *modelConfig) hosts() (calls []call) {
 		calls = []call{{url: "https://bedrock-runtime." + m.Region + ".amazonaws.com"}}
 	case !known:
 		calls = []call{{problem: fmt.Sprintf("the address of models of the provider %q is not known",
-			krm.Shown(kind))}}
+			text.Shown(kind))}}
 	}
 	return calls
 }
@@ -134,7 +134,7 @@ func skillHosts(source string) (calls []call) {
 	}
 	for _, o := range named.S3Refs {
 		calls = append(calls,
-			call{problem: fmt.Sprintf("the address of the bucket of %q is not known", krm.Shown(o.URI))})
+			call{problem: fmt.Sprintf("the address of the bucket of %q is not known", text.Shown(o.URI))})
 	}
 	return calls
 }

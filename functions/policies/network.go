@@ -12,6 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -38,7 +39,7 @@ func (s *state) egress(u *contract.Unit, w *workload) {
 	calls, known := s.plan().calls[w]
 	if !known {
 		if u.Injected() {
-			u.Report(krm.Info, function+"/unknown-calls", krm.Node{},
+			u.Report(finding.Info, function+"/unknown-calls", krm.Node{},
 				"the package does not declare what this agent calls: no NetworkPolicy is derived for it",
 				"name its tool servers in the annotation "+keys.Tools+", and the rest in "+keys.Calls+
 					"; empty values mean that it calls nothing")
@@ -80,10 +81,10 @@ func (s *state) egress(u *contract.Unit, w *workload) {
 	for _, d := range ends {
 		says = append(says, d.says)
 		for _, p := range d.peers {
-			r := byPeer[text(p)]
+			r := byPeer[textOf(p)]
 			if r == nil {
 				r = &rule{To: []peer{p}}
-				byPeer[text(p)] = r
+				byPeer[textOf(p)] = r
 			}
 			r.Ports = append(r.Ports, d.port)
 		}
@@ -161,10 +162,10 @@ func (s *state) ingress(u *contract.Unit, svc *service) {
 	var says []string
 	for at, peers := range callers {
 		for _, p := range peers {
-			r := byPeer[text(p)]
+			r := byPeer[textOf(p)]
 			if r == nil {
 				r = &rule{From: []peer{p}}
-				byPeer[text(p)] = r
+				byPeer[textOf(p)] = r
 			}
 			r.Ports = append(r.Ports, at)
 			says = append(says, fmt.Sprintf("pods %s port %d", labelText(p.PodSelector.MatchLabels), at.Port))
@@ -222,7 +223,7 @@ func rules(byPeer map[string]*rule) (all []rule) {
 }
 
 // text of a peer, to compare and order by.
-func text(p peer) string {
+func textOf(p peer) string {
 	data, err := yaml.Marshal(p)
 	if err != nil {
 		panic(fmt.Sprintf("policies: marshalling a peer: %v", err))

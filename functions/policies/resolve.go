@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/index"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // peer is the other end of a rule, as NetworkPolicies have it.
@@ -72,20 +72,20 @@ var defaultPorts = map[string]int{"http": 80, "https": 443, "ws": 80, "wss": 443
 
 // resolve a URL or host:port that an object calls. local reports that the call does not leave
 // the pod. problem says why the address is not known.
-func (s *state) resolve(from object, text string) (d destination, local bool, problem string) {
-	at := text
+func (s *state) resolve(from object, content string) (d destination, local bool, problem string) {
+	at := content
 	if !strings.Contains(at, "://") {
 		at = "tcp://" + at
 	}
 	u, err := url.Parse(at)
-	if err != nil || u.Hostname() == "" || strings.Contains(text, "$(") || strings.Contains(text, "${") {
-		return d, false, fmt.Sprintf("%q is not a URL whose host can be read", krm.Shown(text))
+	if err != nil || u.Hostname() == "" || strings.Contains(content, "$(") || strings.Contains(content, "${") {
+		return d, false, fmt.Sprintf("%q is not a URL whose host can be read", text.Shown(content))
 	}
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 	number := defaultPorts[u.Scheme]
 	if u.Port() != "" {
 		if number, err = strconv.Atoi(u.Port()); err != nil || number < 1 || number > 65535 {
-			return d, false, fmt.Sprintf("%q has no valid port", krm.Shown(text))
+			return d, false, fmt.Sprintf("%q has no valid port", text.Shown(content))
 		}
 	}
 	d = destination{port: port{"TCP", number}, says: fmt.Sprintf("%s port %d", host, number), path: u.Path}
@@ -94,7 +94,7 @@ func (s *state) resolve(from object, text string) (d destination, local bool, pr
 		return d, true, ""
 	}
 	if number == 0 {
-		return d, false, fmt.Sprintf("%q does not say its port", krm.Shown(text))
+		return d, false, fmt.Sprintf("%q does not say its port", text.Shown(content))
 	}
 	for _, g := range sorted(s.facts.gateways) {
 		for _, l := range g.Spec.Listeners {
@@ -122,7 +122,7 @@ func (s *state) resolve(from object, text string) (d destination, local bool, pr
 			}
 		}
 	}
-	return d, false, fmt.Sprintf("the address of %s is not known", krm.Shown(host))
+	return d, false, fmt.Sprintf("the address of %s is not known", text.Shown(host))
 }
 
 // inCluster returns the Service that a name in the cluster's DNS means.
@@ -177,7 +177,7 @@ func (s *state) throughService(from object, svc *service,
 			}
 			if len(found) != 1 {
 				return d, false, fmt.Sprintf("%s leads to the port %q, which the package does not have once",
-					svc.Ref, krm.Shown(target))
+					svc.Ref, text.Shown(target))
 			}
 			d.port.Port = found[0]
 		}

@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Gateways of MCP let through the tools that agents of the package are bound to at them. They
@@ -93,7 +95,7 @@ func (s *state) leadsTo(g *gateway, path string) (found []targetRef) {
 }
 
 // is reports whether a reference of an object in a namespace means another object.
-func (t targetRef) is(kind, namespace string, r krm.Ref) bool {
+func (t targetRef) is(kind, namespace string, r finding.Ref) bool {
 	if t.Namespace != "" {
 		namespace = t.Namespace
 	}
@@ -202,7 +204,7 @@ func (b *backend) allow(byTarget map[string]*allowed, tools []string) (problems 
 		}
 		if target == "" {
 			problems = append(problems,
-				fmt.Sprintf("the server of the tool %q at %s is not known", krm.Shown(tool), b.Ref))
+				fmt.Sprintf("the server of the tool %q at %s is not known", text.Shown(tool), b.Ref))
 			continue
 		}
 		of(target).add(name)
@@ -211,13 +213,13 @@ func (b *backend) allow(byTarget map[string]*allowed, tools []string) (problems 
 }
 
 // guarded reports a policy that somebody wrote for an object, beside which none is derived.
-func (s *state) guarded(u *contract.Unit, of krm.Ref, kind string) bool {
+func (s *state) guarded(u *contract.Unit, of finding.Ref, kind string) bool {
 	for _, g := range sorted(s.facts.guards) {
 		refs := append(slices.Clone(g.Spec.TargetRefs), g.Spec.TargetRef)
 		if g.Kind == kind &&
 			slices.ContainsFunc(refs,
 				func(t targetRef) bool { return t.Name != "" && t.is(of.Kind, g.Namespace, of) }) {
-			u.Report(krm.Warning, function+"/two-policies", krm.Node{},
+			u.Report(finding.Warning, function+"/two-policies", krm.Node{},
 				fmt.Sprintf("%s is about %s already: no policy is derived for it", g.Ref, of),
 				"allow the tools there, or remove it")
 			return true

@@ -6,8 +6,10 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/functions/tools"
 )
 
@@ -20,11 +22,11 @@ type authored struct {
 
 	artifacts []images.Image
 	rule      Rule
-	findings  []krm.Finding
+	findings  []finding.Finding
 }
 
 // CheckAuthored judges an object as its author wrote it. lock may be nil.
-func (p *Package) CheckAuthored(o *krm.Object, lock *api.ImageLock) []krm.Finding {
+func (p *Package) CheckAuthored(o *krm.Object, lock *api.ImageLock) []finding.Finding {
 	a := authored{Package: p, Object: o, lock: lock}
 	a.artifacts = a.unpinned()
 
@@ -109,7 +111,7 @@ func unknownImage(a *authored) {
 		if i.Guessed && i.LooksQualified() {
 			a.artifact(i, fmt.Sprintf(
 				"%q looks like an image in a field of an unknown kind: no digest is written into it",
-				krm.Shown(i.Ref)),
+				text.Shown(i.Ref)),
 				fmt.Sprintf("write its digest, or add {group: %q, kind: %s, path: %s} to spec.images of the "+
 					"RenderConfig", i.Group, i.Kind, i.Path()))
 		}
@@ -123,7 +125,7 @@ func unpinnedSource(a *authored) {
 		case i.Is == images.IsCommit && i.Ref == "":
 			a.artifact(i, "it is from Git, and names no commit", "name the commit in full")
 		case i.Is == images.IsCommit:
-			a.artifact(i, fmt.Sprintf("%q is not a full commit: its content may change", krm.Shown(i.Ref)),
+			a.artifact(i, fmt.Sprintf("%q is not a full commit: its content may change", text.Shown(i.Ref)),
 				"name the commit in full: 40 hexadecimal digits")
 		case i.Is == images.IsVersion:
 			a.artifact(i, "it is from a bucket, and names no version", "name the version of the object")
@@ -131,7 +133,7 @@ func unpinnedSource(a *authored) {
 		case i.Is != images.IsArtifact && i.Is != images.IsSkill, !strings.HasSuffix(i.Field, "]"),
 			a.pins(i.Ref):
 		default:
-			a.artifact(i, fmt.Sprintf("%q has no digest", krm.Shown(i.Ref)),
+			a.artifact(i, fmt.Sprintf("%q has no digest", text.Shown(i.Ref)),
 				"run `armature pin`, or write its digest behind it, as NAME@sha256:…")
 		}
 	}

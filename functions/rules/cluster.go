@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // clusterWide are the kinds that others name without a namespace; one that their
@@ -16,7 +16,7 @@ func key(kind, namespace, name string) id {
 	if clusterWide[kind] {
 		namespace = ""
 	}
-	return id{kind, krm.Home(namespace), name}
+	return id{kind, finding.Home(namespace), name}
 }
 
 // clusterRoles are those of every cluster beside system:*.

@@ -6,9 +6,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // makers are kinds that make a Secret or ConfigMap in the cluster, under the
@@ -40,7 +42,7 @@ func (p *Package) Collect(o *krm.Object) {
 	case "Secret":
 		facts.add(o.Get("data"), o.Get("stringData"))
 	case "Namespace":
-		p.collected.namespaces[krm.Home(o.Name)] = readNamespace(o)
+		p.collected.namespaces[finding.Home(o.Name)] = readNamespace(o)
 	case "HorizontalPodAutoscaler", "ScaledObject":
 		target := scaled(o)
 		p.collected.scalers[target] = append(p.collected.scalers[target], o.Ref)
@@ -72,7 +74,7 @@ func (p *Package) Collect(o *krm.Object) {
 	pod := newPod(o, template)
 	p.collected.pods = append(p.collected.pods, pod)
 	for key, value := range pod.labels {
-		l := label{krm.Home(o.Namespace), key, value}
+		l := label{finding.Home(o.Namespace), key, value}
 		p.collected.byLabel[l] = append(p.collected.byLabel[l], pod)
 	}
 	for _, r := range template.References() {
@@ -142,7 +144,7 @@ func scaled(o *krm.Object) id {
 
 // pod is what a pod template contains.
 type pod struct {
-	ref        krm.Ref
+	ref        finding.Ref
 	labels     map[string]string
 	containers []container
 	injected   bool
@@ -290,7 +292,7 @@ func (p *pod) matches(want map[string]string) bool {
 func (p *Package) selected(namespace string, selector krm.Node) (found []*pod) {
 	want := wanted(selector)
 	for key, value := range want {
-		for _, candidate := range p.collected.byLabel[label{krm.Home(namespace), key, value}] {
+		for _, candidate := range p.collected.byLabel[label{finding.Home(namespace), key, value}] {
 			if candidate.matches(want) {
 				found = append(found, candidate)
 			}
@@ -351,5 +353,5 @@ func more(n int, what string) string {
 	if n <= 1 {
 		return ""
 	}
-	return " (and " + krm.Count(n-1, "more "+what) + ")"
+	return " (and " + text.Count(n-1, "more "+what) + ")"
 }

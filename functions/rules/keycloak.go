@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
@@ -24,7 +25,7 @@ func needsKeycloakAdmin(config *api.RenderConfig) bool {
 // package has it or a pod refers to it.
 func keycloakAdmin(c *checker) {
 	report := func(at krm.Node, secret string) {
-		c.once(krm.Home(c.Namespace)+"/"+secret, at,
+		c.once(finding.Home(c.Namespace)+"/"+secret, at,
 			"the Secret, in a namespace of agents, has the credentials of Keycloak's administrator",
 			"let SPIFFE identify the client (spec.profile: "+sidecars.AuthBridge+
 				"), or keep the credentials in the namespace of a program that registers clients for others")
@@ -52,7 +53,7 @@ func keycloakAdmin(c *checker) {
 // hasAgent reports whether the package has an agent in a namespace.
 func (p *Package) hasAgent(namespace string) bool {
 	for _, pod := range p.collected.pods {
-		if krm.Home(pod.ref.Namespace) == krm.Home(namespace) && p.isAgent(pod) {
+		if finding.Home(pod.ref.Namespace) == finding.Home(namespace) && p.isAgent(pod) {
 			return true
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // TestKeycloakAdminSeverity: what is an error where SPIFFE identifies clients is a
@@ -20,14 +20,14 @@ func TestKeycloakAdminSeverity(t *testing.T) {
 	}
 	for _, test := range []struct {
 		config *api.RenderConfig
-		want   krm.Severity
+		want   finding.Severity
 	}{
-		{nil, krm.Error},
-		{config("kagenti"), krm.Warning},
-		{config("kagenti-published"), krm.Warning},
-		{config("authbridge"), krm.Error},
-		{config("kagenti", "error"), krm.Error},
-		{config("authbridge", "info"), krm.Info},
+		{nil, finding.Error},
+		{config("kagenti"), finding.Warning},
+		{config("kagenti-published"), finding.Warning},
+		{config("authbridge"), finding.Error},
+		{config("kagenti", "error"), finding.Error},
+		{config("authbridge", "info"), finding.Info},
 	} {
 		if got := New(test.config, "kagenti.io").Severity(keycloakAdminRule); got != test.want {
 			t.Errorf("%+v: %s, want %s", test.config, got, test.want)

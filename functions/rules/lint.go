@@ -12,6 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -21,7 +22,7 @@ type Rule struct {
 	// Name is the key in spec.lint of the RenderConfig and, behind "lint/", the rule of findings.
 	Name string
 	// Severity is the default's; Off switches a rule off.
-	Severity krm.Severity
+	Severity finding.Severity
 	// Summary says in a line what it finds. docs/reference/lint.md has a section for each.
 	Summary string
 
@@ -32,7 +33,7 @@ type Rule struct {
 }
 
 // Off is the severity of a rule that is switched off.
-const Off krm.Severity = "off"
+const Off finding.Severity = "off"
 
 // ContestedField is the rule on fields that two functions set. It needs the package as it is
 // between the functions, and KustomizeBuild needs kustomize.
@@ -44,52 +45,52 @@ const (
 // Rules are all checks, in the order of docs/reference/lint.md.
 func Rules() []Rule {
 	return []Rule{
-		{"invalid-field", krm.Error, "a field that the API server does not know, or whose value it refuses",
+		{"invalid-field", finding.Error, "a field that the API server does not know, or whose value it refuses",
 			invalidField},
-		{"selector-mismatch", krm.Error,
+		{"selector-mismatch", finding.Error,
 			"a workload whose selector does not match the labels of its own pods", selectorMismatch},
-		{"missing-port", krm.Error, "a probe or a Service that names a port that no container has",
+		{"missing-port", finding.Error, "a probe or a Service that names a port that no container has",
 			missingPort},
-		{"port-clash", krm.Error,
+		{"port-clash", finding.Error,
 			"two containers of a pod listen on one port, or two ports of a Service are the same", portClash},
-		{"reserved-name", krm.Warning, "a container or volume has a name that injected ones need",
+		{"reserved-name", finding.Warning, "a container or volume has a name that injected ones need",
 			reservedName},
-		{"double-injection", krm.Error, "an injected workload that another injector would inject too",
+		{"double-injection", finding.Error, "an injected workload that another injector would inject too",
 			doubleInjection},
-		{"proxy-user", krm.Error,
+		{"proxy-user", finding.Error,
 			"an application that runs as the proxy's user, whose traffic is not intercepted", proxyUser},
-		{"shared-identity", krm.Warning,
+		{"shared-identity", finding.Warning,
 			"two agents with the ServiceAccount default, and so with one SPIFFE ID", sharedIdentity},
-		{"pod-security", krm.Error, "a pod that the Pod Security level of its namespace refuses", podSecurity},
-		{"job-sidecar", krm.Warning, "a sidecar as an ordinary container, which keeps a Job from finishing",
+		{"pod-security", finding.Error, "a pod that the Pod Security level of its namespace refuses", podSecurity},
+		{"job-sidecar", finding.Warning, "a sidecar as an ordinary container, which keeps a Job from finishing",
 			jobSidecar},
-		{"missing-key", krm.Error, "a key that a ConfigMap or Secret of the package does not have", missingKey},
-		{"missing-configmap", krm.Warning, "a ConfigMap that the package does not have", missingConfigMap},
+		{"missing-key", finding.Error, "a key that a ConfigMap or Secret of the package does not have", missingKey},
+		{"missing-configmap", finding.Warning, "a ConfigMap that the package does not have", missingConfigMap},
 		{"missing-secret", Off, "a Secret that the package does not have", missingSecret},
-		{"bypass-auth-proxy", krm.Warning,
+		{"bypass-auth-proxy", finding.Warning,
 			"a port of the application that requests reach without the proxy that checks tokens",
 			bypassAuthProxy},
-		{"http-only", krm.Error, "a Service that announces another protocol than HTTP/1.1 for the port of " +
+		{"http-only", finding.Error, "a Service that announces another protocol than HTTP/1.1 for the port of " +
 			"AuthBridge's reverse proxy", httpOnly},
-		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have",
+		{"dangling-reference", finding.Warning, "a reference to an object that the package does not have",
 			danglingReference},
-		{"latest-image", krm.Warning, "an image without a tag, or with the tag latest", latestImage},
-		{keycloakAdminRule, krm.Error,
+		{"latest-image", finding.Warning, "an image without a tag, or with the tag latest", latestImage},
+		{keycloakAdminRule, finding.Error,
 			"an agent's namespace that holds the credentials of Keycloak's administrator", keycloakAdmin},
-		{KustomizeBuild, krm.Warning,
+		{KustomizeBuild, finding.Warning,
 			"a kustomization that does not build, so that its objects are not checked", kustomizeBuild},
-		{"unpinned-image", krm.Info, "an image without a digest", unpinnedImage},
-		{"unknown-image", krm.Warning,
+		{"unpinned-image", finding.Info, "an image without a digest", unpinnedImage},
+		{"unknown-image", finding.Warning,
 			"a field of an unknown kind that looks like an image, which no digest is written into",
 			unknownImage},
-		{"unpinned-source", krm.Warning, "a skill or plugin from Git without a full commit, from a bucket " +
+		{"unpinned-source", finding.Warning, "a skill or plugin from Git without a full commit, from a bucket " +
 			"without a version, or without a digest", unpinnedSource},
-		{"missing-tool", krm.Error,
+		{"missing-tool", finding.Error,
 			"a tool that an agent binds, and that is not among its server's tools in the lock", missingTool},
-		{"unlocked-tools", krm.Warning, "a tool server that an agent binds, and that the lock does not have",
+		{"unlocked-tools", finding.Warning, "a tool server that an agent binds, and that the lock does not have",
 			unlockedTools},
-		{"duplicate-target", krm.Error, "two objects that scale or guard one workload", duplicateTarget},
-		{ContestedField, krm.Info, "a field that two functions set to different values", contestedField},
+		{"duplicate-target", finding.Error, "two objects that scale or guard one workload", duplicateTarget},
+		{ContestedField, finding.Info, "a field that two functions set to different values", contestedField},
 	}
 }
 
@@ -104,16 +105,16 @@ func Lookup(name string) (Rule, bool) {
 }
 
 // CheckConfig finds rules and severities in spec.lint that do not exist.
-func CheckConfig(config *api.RenderConfig) (findings []krm.Finding) {
+func CheckConfig(config *api.RenderConfig) (findings []finding.Finding) {
 	if config == nil {
 		return nil
 	}
 	report := func(name, message, hint string) {
-		f := krm.Finding{
-			Rule: "config/lint", Severity: krm.Error, Message: message, Hint: hint,
-			Place: krm.Place{File: config.Origin.File, Line: config.Origin.LineOf("spec.lint." + name),
+		f := finding.Finding{
+			Rule: "config/lint", Severity: finding.Error, Message: message, Hint: hint,
+			Place: finding.Place{File: config.Origin.File, Line: config.Origin.LineOf("spec.lint." + name),
 				Field:  "spec.lint." + name,
-				Object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}},
+				Object: finding.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}},
 		}
 		findings = append(findings, f)
 	}
@@ -121,8 +122,8 @@ func CheckConfig(config *api.RenderConfig) (findings []krm.Finding) {
 		severity := config.Spec.Lint[name]
 		if _, ok := Lookup(name); !ok {
 			report(name, fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules")
-		} else if !slices.Contains([]krm.Severity{Off, krm.Info, krm.Warning, krm.Error},
-			krm.Severity(severity)) {
+		} else if !slices.Contains([]finding.Severity{Off, finding.Info, finding.Warning, finding.Error},
+			finding.Severity(severity)) {
 			report(name, fmt.Sprintf("%q is not a severity", severity), "write off, info, warning or error")
 		}
 	}
@@ -159,9 +160,9 @@ type collected struct {
 	namespaces map[string]namespace
 	pods       []*pod
 	byLabel    map[label][]*pod
-	scalers    map[id][]krm.Ref
-	guards     map[*pod]krm.Ref // the first PodDisruptionBudget
-	nodePorts  map[string][]krm.Ref
+	scalers    map[id][]finding.Ref
+	guards     map[*pod]finding.Ref // the first PodDisruptionBudget
+	nodePorts  map[string][]finding.Ref
 	images     map[string]int
 	added      map[string]bool // images without a digest of injected containers
 	unresolved map[id]int      // references to what the package does not have
@@ -198,11 +199,11 @@ func New(config *api.RenderConfig, prefix string) *Package {
 		reported: make(map[string]bool)}).Next()
 	for _, r := range Rules() {
 		if r.Name == keycloakAdminRule && needsKeycloakAdmin(config) {
-			r.Severity = krm.Warning
+			r.Severity = finding.Warning
 		}
 		if config != nil {
 			if severity, ok := config.Spec.Lint[r.Name]; ok {
-				r.Severity, p.configured[r.Name] = krm.Severity(severity), severity != ""
+				r.Severity, p.configured[r.Name] = finding.Severity(severity), severity != ""
 			}
 		}
 		if r.Severity != Off {
@@ -221,8 +222,8 @@ func (p *Package) Next() *Package {
 		Evaluate: p.Evaluate, Schema: p.Schema,
 		collected: collected{
 			objects: make(map[id]*object), namespaces: make(map[string]namespace),
-			byLabel: make(map[label][]*pod), scalers: make(map[id][]krm.Ref), guards: make(map[*pod]krm.Ref),
-			nodePorts: make(map[string][]krm.Ref), images: make(map[string]int), added: make(map[string]bool),
+			byLabel: make(map[label][]*pod), scalers: make(map[id][]finding.Ref), guards: make(map[*pod]finding.Ref),
+			nodePorts: make(map[string][]finding.Ref), images: make(map[string]int), added: make(map[string]bool),
 			unresolved: make(map[id]int),
 		},
 	}
@@ -236,7 +237,7 @@ func (p *Package) Beside(others ...*Package) { p.beside = append(p.beside, other
 func (p *Package) Open() { p.open = true }
 
 // Severity returns the severity of a rule as configured, and Off for one that is off.
-func (p *Package) Severity(name string) krm.Severity {
+func (p *Package) Severity(name string) finding.Severity {
 	for _, r := range p.rules {
 		if r.Name == name {
 			return r.Severity
@@ -256,7 +257,7 @@ type checker struct {
 	ignored []string
 
 	rule     Rule
-	findings []krm.Finding
+	findings []finding.Finding
 }
 
 // Author returns what the author wrote of a value of an object that is checked. It is
@@ -270,7 +271,7 @@ type Authored struct {
 	// Generated says that the checked object was generated for Object.
 	Generated bool
 	// Place is where a patch of another form sets the value, in the place of Object.
-	Place *krm.Place
+	Place *finding.Place
 }
 
 // report adds a finding of the rule at hand, at its place in the author's file.
@@ -296,7 +297,7 @@ func (c *checker) report(at krm.Node, message, hint string) {
 
 // ledBy adds to the hint of a finding on a generated object what it was made
 // for, and the author's field that leads to it where one has its value.
-func (c *checker) ledBy(f *krm.Finding, author *krm.Object, at krm.Node) string {
+func (c *checker) ledBy(f *finding.Finding, author *krm.Object, at krm.Node) string {
 	why := "the object is generated for " + author.Ref.String()
 	if n, ok := sole(author.Get("spec"), at); ok {
 		f.Line = author.Finding(f.Severity, f.Rule, n, "", "").Line
@@ -360,7 +361,7 @@ func Ignored(o *krm.Object) (names []string) {
 }
 
 // Check judges an object as it was rendered.
-func (p *Package) Check(o *krm.Object, author Author) []krm.Finding {
+func (p *Package) Check(o *krm.Object, author Author) []finding.Finding {
 	c := checker{Package: p, Object: o, author: author}
 	if c.pod, c.isPod = o.PodTemplate(); c.isPod {
 		c.facts = newPod(o, c.pod)
@@ -369,7 +370,7 @@ func (p *Package) Check(o *krm.Object, author Author) []krm.Finding {
 		for _, name := range Ignored(o) {
 			if _, ok := Lookup(name); !ok {
 				c.findings = append(c.findings,
-					o.Finding(krm.Error, "lint/unknown-rule", ignore,
+					o.Finding(finding.Error, "lint/unknown-rule", ignore,
 						fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules"))
 			}
 			c.ignored = append(c.ignored, name)

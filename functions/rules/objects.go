@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 func invalidField(c *checker) {
@@ -34,7 +35,7 @@ func selectorMismatch(c *checker) {
 		case !is.Exists():
 			c.report(want, "the pod template has no label "+key, hint)
 		default:
-			c.report(want, fmt.Sprintf("the pod template has %s: %s", key, krm.Shown(is.Text())), hint)
+			c.report(want, fmt.Sprintf("the pod template has %s: %s", key, text.Shown(is.Text())), hint)
 		}
 	}
 	for e := range selector.Get("matchExpressions").Items() {
@@ -112,7 +113,7 @@ func (x *container) portNames() (names []string) {
 }
 
 func hintPort(name string, names []string) string {
-	if near := krm.Nearest(name, names); near != "" {
+	if near := text.Nearest(name, names); near != "" {
 		return "did you mean " + near + "?"
 	}
 	if len(names) == 0 {

@@ -4,23 +4,24 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Contest is a field that one function sets and a later one changes.
 type Contest struct {
-	Place         krm.Place
+	Place         finding.Place
 	First, Second string // the functions
 	Was, Is       string // the values that they set
 }
 
 // Contested reports a field that two functions set.
-func (p *Package) Contested(c Contest) (findings []krm.Finding) {
+func (p *Package) Contested(c Contest) (findings []finding.Finding) {
 	for _, r := range p.rules {
 		if check, ok := r.check.(func(Contest) (message, hint string)); ok {
 			message, hint := check(c)
 			findings = append(findings,
-				krm.Finding{Rule: "lint/" + r.Name, Severity: r.Severity, Place: c.Place, Message: message,
+				finding.Finding{Rule: "lint/" + r.Name, Severity: r.Severity, Place: c.Place, Message: message,
 					Hint: hint})
 		}
 	}
@@ -34,7 +35,7 @@ func contestedField(c Contest) (message, hint string) {
 
 // Unbuilt is a kustomization that does not build, or a part of it that is left out.
 type Unbuilt struct {
-	Place krm.Place
+	Place finding.Place
 	// Part and Why say what is left out.
 	Part, Why string
 	// Component says that it is a component that no kustomization of the package uses.
@@ -44,9 +45,9 @@ type Unbuilt struct {
 }
 
 // Unbuilt reports a kustomization whose objects are not checked.
-func (p *Package) Unbuilt(u Unbuilt) (findings []krm.Finding) {
+func (p *Package) Unbuilt(u Unbuilt) (findings []finding.Finding) {
 	for _, r := range p.rules {
-		if check, ok := r.check.(func(*Package, Unbuilt) krm.Finding); ok {
+		if check, ok := r.check.(func(*Package, Unbuilt) finding.Finding); ok {
 			f := check(p, u)
 			f.Rule, f.Place = "lint/"+r.Name, u.Place
 			if f.Severity == "" {
@@ -59,23 +60,23 @@ func (p *Package) Unbuilt(u Unbuilt) (findings []krm.Finding) {
 }
 
 // missingFile matches what kustomize reports for a file that a kustomization names.
-var missingFile = krm.Pattern(`(?:open|lstat|stat) ([^:']+): no such file or directory`)
+var missingFile = text.Pattern(`(?:open|lstat|stat) ([^:']+): no such file or directory`)
 
-func kustomizeBuild(p *Package, u Unbuilt) krm.Finding {
+func kustomizeBuild(p *Package, u Unbuilt) finding.Finding {
 	missing := missingFile().FindStringSubmatch(u.Err)
 	switch {
 	case u.Part != "":
-		return krm.Finding{Message: fmt.Sprintf("%s %s, so its objects are not checked", u.Part, u.Why),
+		return finding.Finding{Message: fmt.Sprintf("%s %s, so its objects are not checked", u.Part, u.Why),
 			Hint: "lint what kustomize prints: kustomize build … | armature lint -"}
 	case u.Component:
-		return krm.Finding{Message: "no kustomization of the package uses the component: its files are " +
+		return finding.Finding{Message: "no kustomization of the package uses the component: its files are " +
 			"not checked",
 			Hint: "lint a folder that has a kustomization with this component"}
 	case missing != nil:
-		f := krm.Finding{Message: "it names " + missing[1] + ", which does not exist",
+		f := finding.Finding{Message: "it names " + missing[1] + ", which does not exist",
 			Hint: "add the file, or remove its name from the kustomization"}
 		if !p.configured[KustomizeBuild] {
-			f.Severity = krm.Error
+			f.Severity = finding.Error
 		}
 		return f
 	}
@@ -84,7 +85,7 @@ func kustomizeBuild(p *Package, u Unbuilt) krm.Finding {
 	if first, rest, several := strings.Cut(message, "\n"); several { // quotes a patch
 		message = first + " … " + rest[strings.LastIndex(rest, "\n")+1:]
 	}
-	return krm.Finding{Message: "kustomize does not build it, so its files are not checked: " +
-		krm.Shown(message),
+	return finding.Finding{Message: "kustomize does not build it, so its files are not checked: " +
+		text.Shown(message),
 		Hint: "correct it, or lint what `kustomize build` prints with the flags that it needs"}
 }

@@ -9,9 +9,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/functions/workload"
 )
 
@@ -166,7 +168,7 @@ func doubleInjection(c *checker) {
 			remedy)
 		return
 	}
-	if ns := c.collected.namespaces[krm.Home(c.Namespace)]; ns.mesh != "" && !meshOff(metadata, ns.by) {
+	if ns := c.collected.namespaces[finding.Home(c.Namespace)]; ns.mesh != "" && !meshOff(metadata, ns.by) {
 		c.report(c.Get("metadata", "namespace"), fmt.Sprintf("the Namespace %s is labelled %s, so a mesh "+
 			"redirects the pod's traffic too", cmp.Or(c.Namespace, "default"), ns.mesh), remedy)
 	}
@@ -232,7 +234,7 @@ type Violation struct {
 
 // podSecurity holds a pod against the level that its namespace enforces.
 func podSecurity(c *checker) {
-	level := c.collected.namespaces[krm.Home(c.Namespace)].enforce
+	level := c.collected.namespaces[finding.Home(c.Namespace)].enforce
 	namespace := cmp.Or(c.Namespace, "default")
 	if !c.isPod || c.Evaluate == nil || level != "baseline" && level != "restricted" {
 		return
@@ -280,7 +282,7 @@ func sharedIdentity(c *checker) {
 		return
 	}
 	for _, other := range c.collected.pods {
-		if other.account == defaultAccount && krm.Home(other.ref.Namespace) == krm.Home(c.Namespace) &&
+		if other.account == defaultAccount && finding.Home(other.ref.Namespace) == finding.Home(c.Namespace) &&
 			other.ref != c.Ref {
 			at := c.pod.Spec().Get("serviceAccountName")
 			if !at.Exists() {
@@ -305,7 +307,7 @@ func floating(image string) bool {
 func latestImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if floating(image) {
-			c.once(image, at, fmt.Sprintf("%q may refer to another image at each start%s", krm.Shown(image),
+			c.once(image, at, fmt.Sprintf("%q may refer to another image at each start%s", text.Shown(image),
 				more(c.collected.images[image], "container")),
 				"name a version, and run `armature pin` for its digest")
 		}
@@ -320,13 +322,13 @@ func unpinnedImage(c *checker) {
 		case c.collected.added[image]: // one command pins them all
 			var added []string
 			for _, image := range slices.Sorted(maps.Keys(c.collected.added)) {
-				added = append(added, krm.Shown(image))
+				added = append(added, text.Shown(image))
 			}
 			c.once("added", at,
-				fmt.Sprintf("%s of injected containers without a digest: %s", krm.Count(len(added), "image"),
+				fmt.Sprintf("%s of injected containers without a digest: %s", text.Count(len(added), "image"),
 					strings.Join(added, ", ")), hint)
 		default:
-			c.once(image, at, fmt.Sprintf("%q has no digest%s", krm.Shown(image),
+			c.once(image, at, fmt.Sprintf("%q has no digest%s", text.Shown(image),
 				more(c.collected.images[image], "container")), hint)
 		}
 	})

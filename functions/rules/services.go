@@ -10,6 +10,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // bypassAuthProxy looks at where the ports of a Service end, and at the list of ports that
@@ -122,7 +123,7 @@ func (c *checker) openAgent() {
 }
 
 // reverseProxy is where AuthBridge's configuration has the port that it takes from the agent.
-var reverseProxy = krm.Pattern(`(?m)^  reverse_proxy_addr: ":([0-9]+)"$`)
+var reverseProxy = text.Pattern(`(?m)^  reverse_proxy_addr: ":([0-9]+)"$`)
 
 // guardedPort reads the port at which AuthBridge checks tokens, 0 for none.
 func guardedPort(config string) int {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/functions/workload"
 )
 
@@ -221,7 +221,7 @@ func givenByRuntime(c *identity.Checker, s *identity.Settings, set map[string]an
 		if value, found := set[only.field].(string); found && value != only.takes {
 			c.Error("identity/not-rendered", only.field,
 				fmt.Sprintf("%q is not supported: it needs objects that Kagenti's operator creates in the cluster",
-					krm.Shown(value)),
+					text.Shown(value)),
 				"set it to "+only.takes+", or leave this workload to the operator")
 		}
 	}
@@ -284,7 +284,7 @@ func checkBypassPaths(c *identity.Checker, s *identity.Settings) {
 		if clean := bypassPattern(pattern); clean == "/*" || clean == "/**" {
 			c.Error("identity/bad-path", fmt.Sprintf("inbound.validation.bypassPaths[%d]", i),
 				fmt.Sprintf("AuthBridge does not start with the pattern %q, which is too broad",
-					krm.Shown(pattern)), "name the paths that need no token, such as /docs or /static/*")
+					text.Shown(pattern)), "name the paths that need no token, such as /docs or /static/*")
 		}
 	}
 }
@@ -302,7 +302,7 @@ func checkRoutes(c *identity.Checker, s *identity.Settings) {
 		if leavesCluster(r.Host) {
 			c.Warning("identity/https-rule", fmt.Sprintf(rules+"match.host", i),
 				fmt.Sprintf("AuthBridge exchanges the tokens of plain HTTP alone: HTTPS requests to %s keep "+
-					"the token that the agent sends", krm.Shown(r.Host)),
+					"the token that the agent sends", text.Shown(r.Host)),
 				"let the agent call the host by plain HTTP, or set passthrough: true")
 		}
 		// The proxy caches a token by the caller's token and the audience.
@@ -312,7 +312,7 @@ func checkRoutes(c *identity.Checker, s *identity.Settings) {
 		}); j >= 0 {
 			c.Warning("identity/shared-token", fmt.Sprintf(rules+"target.audience", i),
 				fmt.Sprintf("AuthBridge uses one token for each audience, so %s and %s get each other's scopes",
-					krm.Shown(all[j].Host), krm.Shown(r.Host)),
+					text.Shown(all[j].Host), text.Shown(r.Host)),
 				"give both rules the same scopes and tokenUrl, or each an audience of its own")
 		}
 	}
@@ -356,6 +356,6 @@ func bridgeContradictions(c *identity.Checker, s *identity.Settings) {
 	c.Warning("identity/internal-issuer", "inbound.validation.issuer",
 		fmt.Sprintf("the workload presents itself to Keycloak with a token for %s, the address by which "+
 			"pods reach it: Keycloak accepts only its own issuer, which is its public URL",
-			krm.Shown(s.SPIFFE.Audience)),
+			text.Shown(s.SPIFFE.Audience)),
 		"set inbound.validation.issuer to the iss of the tokens")
 }

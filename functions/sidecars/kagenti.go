@@ -7,8 +7,9 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // kagenti is source 001.
@@ -84,9 +85,9 @@ func contradictions(c *identity.Checker, s *identity.Settings) {
 	if s.On(ClientRegistration) && s.Registration.Provider == "keycloak" && s.Outbound.Intercept &&
 		// of a bad URL there is an error
 		s.Registration.Port > 0 && !slices.Contains(s.Outbound.ExcludePorts, s.Registration.Port) {
-		severity, why := krm.Info, ""
+		severity, why := finding.Info, ""
 		if strings.HasPrefix(s.Registration.URL, "http://") {
-			severity, why = krm.Warning, "; tokens of other plain HTTP traffic to it are not exchanged"
+			severity, why = finding.Warning, "; tokens of other plain HTTP traffic to it are not exchanged"
 		}
 		c.Add(severity, "identity/idp-port-excluded", identity.Interception+"excludePorts",
 			fmt.Sprintf("port %d leaves the pod directly, because client-registration reaches Keycloak "+
@@ -138,13 +139,13 @@ func checkIssuer(c *identity.Checker, s *identity.Settings, public bool) {
 		}
 		c.Warning("identity/jwks-of-keycloak", field,
 			fmt.Sprintf("tokens of %s are checked with the keys of the cluster's Keycloak, %s",
-				krm.Shown(s.Inbound.Issuer), krm.Shown(s.Inbound.JWKSURL)),
+				text.Shown(s.Inbound.Issuer), text.Shown(s.Inbound.JWKSURL)),
 			"set "+validation+"jwksUrl, as the pod reaches it; to the same URL if the issuer is another "+
 				"name of this Keycloak")
 	case s.Derived.Issuer && !s.Derived.JWKS:
 		c.Warning("identity/issuer-of-keycloak", validation+"jwksUrl",
 			fmt.Sprintf("the keys are those of %s, and only tokens of the cluster's Keycloak, %s, are accepted",
-				krm.Shown(s.Inbound.JWKSURL), krm.Shown(s.Inbound.Issuer)),
+				text.Shown(s.Inbound.JWKSURL), text.Shown(s.Inbound.Issuer)),
 			"set "+validation+"issuer to the iss of the tokens")
 	}
 	const tokenURL = "outbound.tokenExchange.tokenUrl"
@@ -158,8 +159,8 @@ func checkIssuer(c *identity.Checker, s *identity.Settings, public bool) {
 		}
 		c.Warning("identity/keys-beside-token-url", field,
 			fmt.Sprintf("the token processor beside Envoy checks tokens with the keys at %s, which it "+
-				"derives from tokenUrl: it does not read jwksUrl, %s", krm.Shown(beside),
-				krm.Shown(s.Inbound.JWKSURL)),
+				"derives from tokenUrl: it does not read jwksUrl, %s", text.Shown(beside),
+				text.Shown(s.Inbound.JWKSURL)),
 			"set "+tokenURL+" to the token endpoint of the server of jwksUrl; a destination rule may have "+
 				"its own tokenUrl")
 	}

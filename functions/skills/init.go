@@ -24,12 +24,12 @@ func Fetches(config *api.RenderConfigSpec) bool {
 func KagentImage(config *api.KagentSpec, registry, name string) string {
 	tag := ""
 	if config != nil {
-		registry, tag = cmp.Or(registry, text(config.ImageRegistry)), text(config.ImageTag)
+		registry, tag = cmp.Or(registry, textOf(config.ImageRegistry)), textOf(config.ImageTag)
 	}
 	return cmp.Or(registry, "ghcr.io") + "/kagent-dev/kagent/" + name + ":" + cmp.Or(tag, "0.10.0-rc3")
 }
 
-func text(s *string) string {
+func textOf(s *string) string {
 	if s == nil {
 		return ""
 	}

@@ -8,9 +8,11 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Skill is one that a workload names.
@@ -23,7 +25,7 @@ type Skill struct {
 	At krm.Node
 }
 
-var nameForm = krm.Pattern(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+var nameForm = text.Pattern(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // ValidName reports whether a skill may have a name.
 func ValidName(name string) bool { return len(name) <= 64 && nameForm().MatchString(name) }
@@ -36,11 +38,11 @@ func Check(name, ref string) (problem, hint string) {
 	image, scheme := strings.CutPrefix(ref, images.Scheme)
 	switch {
 	case !ValidName(name) || len(name) > maxName:
-		return fmt.Sprintf("%q is not the name of a skill", krm.Shown(name)),
+		return fmt.Sprintf("%q is not the name of a skill", text.Shown(name)),
 			fmt.Sprintf("name it as its SKILL.md does: at most %d lower-case letters, digits and single "+
 				"hyphens between them", maxName)
 	case !scheme || !identity.IsImage(image) || strings.Contains(image, "$"):
-		return fmt.Sprintf("%q is not the reference of a skill", krm.Shown(ref)),
+		return fmt.Sprintf("%q is not the reference of a skill", text.Shown(ref)),
 			"write it as oci://registry/repository:tag"
 	}
 	return "", ""
@@ -56,7 +58,7 @@ func Folder(image string) string {
 
 // Of returns the skills in the annotations of a workload and of its pods, in the order in which
 // they are written.
-func Of(o *krm.Object, pod krm.PodTemplate) (all []Skill, findings []krm.Finding) {
+func Of(o *krm.Object, pod krm.PodTemplate) (all []Skill, findings []finding.Finding) {
 	if !o.Contains(keys.SkillPrefix) {
 		return nil, nil
 	}
@@ -68,10 +70,10 @@ func Of(o *krm.Object, pod krm.PodTemplate) (all []Skill, findings []krm.Finding
 				Ref: strings.TrimPrefix(at.Text(), images.Scheme), At: at}
 			first, twice := seen[s.Name]
 			if problem, hint := Check(s.Name, at.Text()); problem != "" {
-				findings = append(findings, o.Finding(krm.Error, "inject/skill", at, problem, hint))
+				findings = append(findings, o.Finding(finding.Error, "inject/skill", at, problem, hint))
 			} else if twice && first.Ref != s.Ref {
 				findings = append(findings,
-					o.Finding(krm.Error, "inject/skill", at,
+					o.Finding(finding.Error, "inject/skill", at,
 						fmt.Sprintf("the skill %s is %s here, and %s in line %d", s.Name, s.Ref, first.Ref,
 							first.At.Line()), "keep one of the two"))
 			} else if !twice {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -59,7 +60,7 @@ func (r *runtimes) run(u *contract.Unit) {
 		return
 	}
 	u.Consumed = false
-	u.Report(krm.Warning, "agent-runtime/profile", o.Get("kind"),
+	u.Report(finding.Warning, "agent-runtime/profile", o.Get("kind"),
 		fmt.Sprintf("an AgentRuntime configures AuthBridge, which the profile %s does not have",
 			r.pkg.Identity.Profile().Name),
 		"set spec.profile: "+sidecars.AuthBridge+" in the RenderConfig, or leave the workload to "+

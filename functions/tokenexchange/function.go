@@ -8,6 +8,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -47,7 +48,7 @@ func begin(p *contract.Package) contract.Steps {
 				te.Spec.TargetRef
 		},
 		Use: p.Identity.UseTokenExchange,
-		Judge: func(o *krm.Object, te *api.TokenExchange) []krm.Finding {
+		Judge: func(o *krm.Object, te *api.TokenExchange) []finding.Finding {
 			return p.Identity.Judge(o, te,
 				nil)
 		},

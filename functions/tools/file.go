@@ -10,7 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // File is the name of the definitions beside armature.lock.
@@ -67,9 +67,9 @@ func Format(servers []Server) ([]byte, error) {
 
 // Parse reads definitions, and reports where they are not those of a lock: what a person
 // reads in them has to be what was locked.
-func Parse(data []byte, name string, lock *api.ImageLock) ([]Server, []krm.Finding) {
-	fail := func(message string) []krm.Finding {
-		return []krm.Finding{{Rule: rule, Severity: krm.Error, Place: krm.Place{File: name}, Message: message,
+func Parse(data []byte, name string, lock *api.ImageLock) ([]Server, []finding.Finding) {
+	fail := func(message string) []finding.Finding {
+		return []finding.Finding{{Rule: rule, Severity: finding.Error, Place: finding.Place{File: name}, Message: message,
 			Hint: "run `armature tools pin` to write it again"}}
 	}
 	var f file

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/tools"
 )
 
@@ -250,7 +250,7 @@ func TestFile(t *testing.T) {
 		"another kind":  strings.Replace(string(text), "ToolDefinitions", "Tools", 1),
 		"no JSON":       "x",
 	} {
-		if _, findings := tools.Parse([]byte(edited), tools.File, lock); !krm.Failed(findings) {
+		if _, findings := tools.Parse([]byte(edited), tools.File, lock); !finding.Failed(findings) {
 			t.Errorf("%s: %v", what, findings)
 		}
 	}

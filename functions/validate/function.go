@@ -11,7 +11,9 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/functions/workload"
 )
 
@@ -39,7 +41,7 @@ func begin(p *contract.Package) contract.Steps {
 		s.unreadKind(u)
 		s.wrongKind(u)
 		if o := u.Object; o.Kind == "Agent" && o.APIVersion == "api.kagent.dev/v1alpha3" {
-			u.Report(krm.Info, "validate/substrate", o.Get("kind"),
+			u.Report(finding.Info, "validate/substrate", o.Get("kind"),
 				"nothing is injected: kagent 1.0 runs this agent on Agent Substrate, not in a pod of the package",
 				"")
 		}
@@ -54,15 +56,15 @@ func (s *state) unreadLabels(u *contract.Unit) {
 	o := u.Object
 	opt, prefix := s.pkg.Prefix()+"/inject", s.pkg.Prefix()+"/"
 	if n := o.Get("metadata", "annotations", opt); n.Exists() {
-		u.Report(krm.Warning, "validate/not-a-label", n,
+		u.Report(finding.Warning, "validate/not-a-label", n,
 			"opting in requires a label; this annotation has no effect", "move it to metadata.labels")
 	}
 	own := o.Get("metadata", "labels")
 	unread := func(n krm.Node, hint string) {
-		u.Report(krm.Warning, "validate/unread-label", n, "nothing reads this label here", hint)
+		u.Report(finding.Warning, "validate/unread-label", n, "nothing reads this label here", hint)
 	}
 	if n := own.Get(opt); n.Exists() && o.Kind == "Namespace" {
-		u.Report(krm.Error, "validate/namespace-label", n,
+		u.Report(finding.Error, "validate/namespace-label", n,
 			"this label is for workloads, and not for Namespaces",
 			fmt.Sprintf("write %sinjection: disabled to keep the workloads of the Namespace from being injected", prefix))
 		return
@@ -82,7 +84,7 @@ func (s *state) unreadLabels(u *contract.Unit) {
 			}
 			for key, n := range at.Get("annotations").Fields() {
 				if meansInject(key, s.pkg.Prefix()) {
-					u.Report(krm.Warning, "validate/not-a-label", n, "nothing reads this annotation",
+					u.Report(finding.Warning, "validate/not-a-label", n, "nothing reads this annotation",
 						"opting in requires a label: did you mean "+opt+"?")
 				}
 			}
@@ -97,7 +99,7 @@ func (s *state) unreadLabels(u *contract.Unit) {
 			switch {
 			case workload && name == "injection":
 				unread(n, "did you mean "+opt+"?")
-			case o.Kind == "Namespace" && krm.Near(name, "injection"):
+			case o.Kind == "Namespace" && text.Near(name, "injection"):
 				unread(n, "did you mean "+prefix+"injection?")
 			}
 		}
@@ -127,13 +129,13 @@ func (s *state) withoutContainers(u *contract.Unit, label krm.Node) {
 			message, at = path+" has no list of containers", pod
 			hint = "write a list containers there, or remove the label " + label.Key()
 			for key := range pod.Fields() {
-				if krm.Near(key, "containers") {
+				if text.Near(key, "containers") {
 					at, hint = pod.Get(key), "did you mean containers?"
 				}
 			}
 		}
 	}
-	u.Report(krm.Error, "validate/nothing-to-inject", at,
+	u.Report(finding.Error, "validate/nothing-to-inject", at,
 		fmt.Sprintf("%s asks for injection, but %s", o.Ref, message), hint)
 }
 
@@ -145,25 +147,25 @@ func (s *state) wrongKind(u *contract.Unit) {
 	kind := workload.Find(o.Kind)
 	group, _, _ := strings.Cut(o.APIVersion, "/")
 	if !strings.Contains(group, ".") && (kind == nil || o.APIVersion != kind.APIVersion) {
-		meant := workload.Find(krm.Nearest(o.Kind, workload.Names()))
+		meant := workload.Find(text.Nearest(o.Kind, workload.Names()))
 		message := fmt.Sprintf("Kubernetes has no %s of %s", o.Kind, o.APIVersion)
 		switch {
 		case kind != nil:
-			u.Report(krm.Error, "validate/no-kind", o.Get("apiVersion"), message,
+			u.Report(finding.Error, "validate/no-kind", o.Get("apiVersion"), message,
 				"write apiVersion: "+kind.APIVersion)
 		case meant != nil:
-			u.Report(krm.Error, "validate/no-kind", o.Get("kind"), message,
+			u.Report(finding.Error, "validate/no-kind", o.Get("kind"), message,
 				fmt.Sprintf("did you mean %s of %s?", meant.Name, meant.APIVersion))
 		case template && pod.Path != "" && o.Kind != "PodTemplate":
-			u.Report(krm.Error, "validate/no-kind", o.Get("kind"), message,
+			u.Report(finding.Error, "validate/no-kind", o.Get("kind"), message,
 				"correct it: the kinds with a pod template are "+strings.Join(workload.Names(), ", "))
 		}
 	}
 	metadata := o.Get("metadata")
-	nameless := func(f krm.Finding) bool { return f.Rule == "inject/no-name" }
+	nameless := func(f finding.Finding) bool { return f.Rule == "inject/no-name" }
 	if kind != nil && template && o.Name == "" && metadata.Get("generateName").Text() == "" &&
 		!slices.ContainsFunc(u.Findings, nameless) {
-		u.Report(krm.Error, "validate/no-name", metadata,
+		u.Report(finding.Error, "validate/no-name", metadata,
 			o.Kind+" has no name, which the API server requires", "write metadata.name")
 	}
 }
@@ -176,8 +178,8 @@ func meansInject(key, prefix string) bool {
 	if key == prefix+"/enabled" || key == keys.Group+"/inject" {
 		return true
 	}
-	return ok && (name == "inject" || krm.Near(name, "inject")) &&
-		(domain == prefix && name != "inject" || domain == stem(prefix) || krm.Near(domain, prefix))
+	return ok && (name == "inject" || text.Near(name, "inject")) &&
+		(domain == prefix && name != "inject" || domain == stem(prefix) || text.Near(domain, prefix))
 }
 
 // stem of a prefix is its first label: kagenti of kagenti.io.
@@ -196,7 +198,7 @@ var profileLabels = [...]string{
 func (s *state) unreadKind(u *contract.Unit) {
 	o, kinds := u.Object, s.pkg.Kinds
 	unread := func(hint string) {
-		u.Report(krm.Warning, "validate/unread-kind", o.Get("kind"),
+		u.Report(finding.Warning, "validate/unread-kind", o.Get("kind"),
 			fmt.Sprintf("nothing reads %s of %s", o.Kind, o.APIVersion), hint)
 	}
 	if o.Kind == "RenderConfig" {
@@ -230,6 +232,6 @@ func (s *state) secondConfig(u *contract.Unit) {
 		message = fmt.Sprintf("a second configuration: %s:%d is that of the folder that is rendered",
 			s.pkg.Place.File, s.pkg.Place.Line)
 	}
-	u.Report(krm.Error, "validate/inner-config", krm.Node{}, message,
+	u.Report(finding.Error, "validate/inner-config", krm.Node{}, message,
 		"keep one, or render "+path.Dir(file)+" by itself and exclude it here by spec.exclude")
 }

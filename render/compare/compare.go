@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/tools"
@@ -35,11 +36,11 @@ type Package struct {
 // clusters say.
 type Place struct {
 	File   string
-	Object krm.Ref
+	Object finding.Ref
 }
 
 // Render gives a side. Nothing is left of it where a finding is an error.
-func Render(src render.Source, opt render.Options) (Package, []krm.Finding, error) {
+func Render(src render.Source, opt render.Options) (Package, []finding.Finding, error) {
 	p := Package{Settings: make(map[Place]identity.Settings)}
 	opt.ObjectsOnly = true
 	opt.Observe = func(u *contract.Unit) {
@@ -77,8 +78,8 @@ type Report struct {
 
 // Workload is one whose pods, files, identity, permissions or images differ.
 type Workload struct {
-	Object krm.Ref `json:"object"`
-	Effect Effect  `json:"effect"`
+	Object finding.Ref `json:"object"`
+	Effect Effect      `json:"effect"`
 	// Note says when the effect comes about, where that is not at once.
 	Note string `json:"note,omitempty"`
 	// Fields of the pod template, or of the object, that differ.
@@ -106,9 +107,9 @@ type Difference struct {
 
 // Object is any object other than a workload.
 type Object struct {
-	Object krm.Ref `json:"object"`
-	Effect Effect  `json:"effect"`
-	Sides  Sides   `json:"-"`
+	Object finding.Ref `json:"object"`
+	Effect Effect      `json:"effect"`
+	Sides  Sides       `json:"-"`
 }
 
 // Sides are an object before and after, nil where it is not there.
@@ -123,7 +124,7 @@ type key struct{ group, kind, namespace, name, file string }
 
 // item is an object of one side.
 type item struct {
-	ref  krm.Ref
+	ref  finding.Ref
 	file string
 	text []byte
 	item bool
@@ -141,7 +142,7 @@ type side struct {
 func newSide(p Package) *side {
 	s := &side{items: make(map[key]*item), pkg: p}
 	for _, f := range p.Files {
-		render.EachObject(f.Data, func(d krm.Document, listed bool, _ int, ref krm.Ref) {
+		render.EachObject(f.Data, func(d krm.Document, listed bool, _ int, ref finding.Ref) {
 			k := key{(&krm.Object{Ref: ref}).Group(), ref.Kind, ref.Namespace, ref.Name, ""}
 			if s.items[k] != nil {
 				k.file = f.Path
@@ -196,7 +197,7 @@ func Packages(before, after Package) Report {
 	return r
 }
 
-func byRef(a, b krm.Ref) int {
+func byRef(a, b finding.Ref) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.APIVersion, b.APIVersion))
 }
 

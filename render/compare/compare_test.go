@@ -11,7 +11,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	workloads "github.com/armature-dev/armature/e2e/bench/workload"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/compare"
 )
@@ -19,7 +19,7 @@ import (
 func rendered(t testing.TB, src render.Source, opt render.Options) compare.Package {
 	t.Helper()
 	p, findings, err := compare.Render(src, opt)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
 	return p
@@ -34,7 +34,7 @@ func side(t *testing.T, a *txtar.Archive, folder string) compare.Package {
 		name, in := strings.CutPrefix(f.Name, folder+"/")
 		switch {
 		case in && name == render.ConfigFile:
-			var findings []krm.Finding
+			var findings []finding.Finding
 			if opt.Config, findings = render.ReadConfig(f.Data, name); len(findings) > 0 {
 				t.Fatal(findings)
 			}

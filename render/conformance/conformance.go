@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Answer is what a function did with its input.
@@ -215,7 +216,7 @@ func (s *suite) checks() []Check {
 		{"empty list", s.empty, func(*trial) string { return "" }, "it accepts an empty list", "do nothing if there are no items"},
 		{"unknown kinds", s.unknown, foreign, "it does not change fields of unknown kinds", "look at apiVersion and kind before you change or remove an item"},
 		{"odd YAML", s.odd, lost, "it accepts comments, anchors, strings of many lines and flow style", "read YAML with a library, and keep unknown fields"},
-		{"large list", s.large, lost, krm.Count(large, "item"), "read all of standard input"},
+		{"large list", s.large, lost, text.Count(large, "item"), "read all of standard input"},
 	} {
 		checks = append(checks, over(p.name, []*trial{p.t}, func(t *trial) (string, bool) {
 			switch {

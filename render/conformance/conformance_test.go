@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/verify"
@@ -212,7 +212,7 @@ func ours(name string) does {
 			return Answer{Stderr: []byte(err.Error()), Exit: 1}, nil
 		}
 		a := Answer{Stdout: out}
-		if krm.Failed(findings) {
+		if finding.Failed(findings) {
 			a.Exit = 1
 		}
 		return a, nil

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // list is a ResourceList that was read.
@@ -39,7 +40,7 @@ type ref struct {
 }
 
 func (r ref) String() string {
-	return krm.Printable(strings.Trim(r.Kind+" "+strings.Trim(r.Namespace+"/"+r.Name, "/"), " "))
+	return text.Printable(strings.Trim(r.Kind+" "+strings.Trim(r.Namespace+"/"+r.Name, "/"), " "))
 }
 
 type result struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/krm"
 )
 
 // causes tries every setting of the workloads and notes where the render differs.
@@ -25,7 +25,7 @@ func (e *explainer) causes(objects []*explained) error {
 		return err
 	}
 	workloads := workloads(e.inputs, objects)
-	provenance := make(map[krm.Ref]map[string]identity.Provenance)
+	provenance := make(map[finding.Ref]map[string]identity.Provenance)
 	settings := make(map[string]identity.Setting)
 	var order []string
 	for ref, in := range e.inputs {
@@ -164,13 +164,13 @@ func (e *explainer) compareUnexplained(x *explained, was, other *values, p ident
 }
 
 // workloads gives the one that each object is, or was made for.
-func workloads(inputs map[krm.Ref]identity.Inputs, objects []*explained) []krm.Ref {
+func workloads(inputs map[finding.Ref]identity.Inputs, objects []*explained) []finding.Ref {
 	type maker struct{ namespace, title string }
-	makers := make(map[maker]krm.Ref, len(inputs))
+	makers := make(map[maker]finding.Ref, len(inputs))
 	for ref := range inputs {
 		makers[maker{ref.Namespace, ref.Kind + "/" + ref.Name}] = ref
 	}
-	of := make([]krm.Ref, len(objects))
+	of := make([]finding.Ref, len(objects))
 	for i, x := range objects {
 		if _, ok := inputs[x.Ref]; ok {
 			of[i] = x.Ref

@@ -15,6 +15,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
@@ -33,8 +34,8 @@ type Line struct {
 	Line int    `json:"line" yaml:"line"`
 	Text string `json:"text" yaml:"text"`
 	// Object and Field are what the line sets; empty for comments and separators.
-	Object krm.Ref `json:"object,omitzero" yaml:"object,omitempty"`
-	Field  string  `json:"field,omitempty" yaml:"field,omitempty"`
+	Object finding.Ref `json:"object,omitzero" yaml:"object,omitempty"`
+	Field  string      `json:"field,omitempty" yaml:"field,omitempty"`
 	// Function wrote the line; "author" where the author did.
 	Function string `json:"function" yaml:"function"`
 	// Source is the line of the author's file, 0 where a function wrote it.
@@ -57,12 +58,12 @@ var ErrNotInPackage = errors.New("no manifest of the package")
 
 // File renders one file of a source and reports who set each of its lines. Nothing
 // is explained where a finding is an error.
-func File(src render.Source, opt render.Options, file string, pick Selection) (Explanation, []krm.Finding, error) {
+func File(src render.Source, opt render.Options, file string, pick Selection) (Explanation, []finding.Finding, error) {
 	i := slices.IndexFunc(src.Files, func(f render.File) bool { return f.Path == file })
 	if i < 0 || !render.IsManifest(file) {
 		return Explanation{}, nil, fmt.Errorf("%s: %w", file, ErrNotInPackage)
 	}
-	e := explainer{variants: variants{index: i, all: src, opt: opt}, pick: pick, inputs: make(map[krm.Ref]identity.Inputs)}
+	e := explainer{variants: variants{index: i, all: src, opt: opt}, pick: pick, inputs: make(map[finding.Ref]identity.Inputs)}
 	opt.Observe = e.watch
 	var err error
 	if e.variants.stages, err = render.NewStages(src, opt); err != nil {
@@ -84,12 +85,12 @@ type explainer struct {
 	// lines are those of the file. One more follows for each value that shares a
 	// line with others, in flow style.
 	lines  []Line
-	height int                         // of the file
-	shared map[int]bool                // lines with several values, in flow style
-	inputs map[krm.Ref]identity.Inputs // of injected workloads
+	height int                             // of the file
+	shared map[int]bool                    // lines with several values, in flow style
+	inputs map[finding.Ref]identity.Inputs // of injected workloads
 }
 
-func (e *explainer) explain() (Explanation, []krm.Finding, error) {
+func (e *explainer) explain() (Explanation, []finding.Finding, error) {
 	file := e.variants.all.Files[e.variants.index].Path
 	source, err := e.variants.all.Content(file)
 	if err != nil {
@@ -106,8 +107,8 @@ func (e *explainer) explain() (Explanation, []krm.Finding, error) {
 		return Explanation{}, nil, err
 	}
 	findings := e.variants.stages.Findings()
-	if krm.Failed(findings) {
-		krm.SortFindings(findings)
+	if finding.Failed(findings) {
+		finding.Sort(findings)
 		return Explanation{}, findings, nil
 	}
 	e.rendered = staged.Texts[len(staged.Texts)-1]
@@ -195,7 +196,7 @@ func blank(text []byte, from, to int) {
 
 // PlaceOf gives where a cause is set: "armature.yaml:7", or "default".
 func PlaceOf(p identity.Provenance) string {
-	return cmp.Or(krm.Place{File: p.File, Line: p.Line}.String(), "default")
+	return cmp.Or(finding.Place{File: p.File, Line: p.Line}.String(), "default")
 }
 
 // Reason gives the causes of a line for people: "inject: inbound.port

@@ -12,7 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/explain"
@@ -29,7 +29,7 @@ func explanationOf(t *testing.T, archive, file string, pick explain.Selection) (
 	var src render.Source
 	for _, f := range a.Files {
 		if f.Name == render.ConfigFile {
-			var findings []krm.Finding
+			var findings []finding.Finding
 			if opt.Config, findings = render.ReadConfig(f.Data, f.Name); len(findings) > 0 {
 				t.Fatal(findings)
 			}
@@ -38,7 +38,7 @@ func explanationOf(t *testing.T, archive, file string, pick explain.Selection) (
 		src.Files = append(src.Files, render.File{Path: f.Name, Data: f.Data})
 	}
 	e, findings, err := explain.File(src, opt, file, pick)
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		t.Fatal(findings)
 	}
 	return e, err
@@ -338,7 +338,7 @@ func TestExplainIsWhatRenderGives(t *testing.T) {
 		src.Files = append(src.Files, render.File{Path: f.Name, Data: f.Data})
 	}
 	r, err := render.Run(src, render.Options{Config: kagenti})
-	if err != nil || krm.Failed(r.Findings) {
+	if err != nil || finding.Failed(r.Findings) {
 		t.Fatal(err, r.Findings)
 	}
 	for _, from := range []render.Source{src, {Files: r.Files}} {

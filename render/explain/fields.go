@@ -12,6 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
@@ -24,9 +25,9 @@ const maxTries = 256
 // fields explains what resources that expand lead to by their single fields, and by
 // those of the configuration: it alters one after the other, adds those that are
 // left out, and notes where the render differs.
-func (e *explainer) fields(objects []*explained, baseline map[krm.Ref]*values, candidates []candidate, open []bool) error {
+func (e *explainer) fields(objects []*explained, baseline map[finding.Ref]*values, candidates []candidate, open []bool) error {
 	tries := 0
-	compare := func(p identity.Provenance, tried map[krm.Ref]*values) {
+	compare := func(p identity.Provenance, tried map[finding.Ref]*values) {
 		for _, x := range objects {
 			e.compareField(x, baseline[x.Ref], tried[x.Ref], p, open)
 		}
@@ -71,7 +72,7 @@ func (e *explainer) fields(objects []*explained, baseline map[krm.Ref]*values, c
 
 // configuration tries the fields of the configuration that say what resources
 // expand to.
-func (e *explainer) configuration(sections []string, tries int, compare func(identity.Provenance, map[krm.Ref]*values)) error {
+func (e *explainer) configuration(sections []string, tries int, compare func(identity.Provenance, map[finding.Ref]*values)) error {
 	file, o := render.ConfigFile, new(krm.Object)
 	if e.variants.opt.Config != nil {
 		author, written := e.variants.opt.Config.Origin.Text.(*krm.Object)
@@ -89,7 +90,7 @@ func (e *explainer) configuration(sections []string, tries int, compare func(ide
 		tried, rendered, err := e.variants.first(t.texts, func(text []byte) (*render.Stages, error) {
 			opt := e.variants.opt
 			config, findings := render.ReadConfig(text, file)
-			if krm.Failed(findings) || config == nil {
+			if finding.Failed(findings) || config == nil {
 				return nil, nil
 			}
 			opt.Config = config

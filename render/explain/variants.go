@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
@@ -23,7 +24,7 @@ type variants struct {
 }
 
 // tried renders the file with other settings and gives the scalars of its objects.
-func (v *variants) tried(alter func(identity.Settings) identity.Settings) (map[krm.Ref]*values, error) {
+func (v *variants) tried(alter func(identity.Settings) identity.Settings) (map[finding.Ref]*values, error) {
 	text, err := v.stages.Render(v.index, alter)
 	if err != nil {
 		return nil, err
@@ -32,20 +33,20 @@ func (v *variants) tried(alter func(identity.Settings) identity.Settings) (map[k
 }
 
 // first gives what the file becomes with the first of several texts that renders.
-func (v *variants) first(texts iter.Seq[[]byte], stages func([]byte) (*render.Stages, error)) (found map[krm.Ref]*values, rendered bool, err error) {
+func (v *variants) first(texts iter.Seq[[]byte], stages func([]byte) (*render.Stages, error)) (found map[finding.Ref]*values, rendered bool, err error) {
 	for text := range texts {
 		s, err := stages(text)
 		if err != nil {
 			return nil, false, err
 		}
-		if s == nil || krm.Failed(s.Findings()) {
+		if s == nil || finding.Failed(s.Findings()) {
 			continue
 		}
 		out, err := s.Render(v.index, nil)
 		if err != nil {
 			return nil, false, err
 		}
-		if !krm.Failed(s.Findings()) {
+		if !finding.Failed(s.Findings()) {
 			return v.valuesOf(out), true, nil
 		}
 	}
@@ -53,7 +54,7 @@ func (v *variants) first(texts iter.Seq[[]byte], stages func([]byte) (*render.St
 }
 
 // without renders the file in a package that lacks a resource.
-func (v *variants) without(c candidate) (map[krm.Ref]*values, error) {
+func (v *variants) without(c candidate) (map[finding.Ref]*values, error) {
 	data, err := v.all.Content(v.all.Files[c.file].Path)
 	if err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func (v *variants) stagesOf(src render.Source, opt render.Options) (*render.Stag
 	return s, nil
 }
 
-func (v *variants) candidates(rendered map[krm.Ref]*values) (found []candidate, err error) {
+func (v *variants) candidates(rendered map[finding.Ref]*values) (found []candidate, err error) {
 	for i, f := range v.all.Files {
 		if !v.stages.Touches(i) {
 			continue
@@ -104,7 +105,7 @@ func (v *variants) candidates(rendered map[krm.Ref]*values) (found []candidate, 
 		if !own && !slices.ContainsFunc(v.stages.SharedKinds(), func(kind string) bool { return bytes.Contains(data, []byte("kind: "+kind)) }) {
 			continue
 		}
-		render.EachObject(data, func(d krm.Document, listed bool, line int, ref krm.Ref) {
+		render.EachObject(data, func(d krm.Document, listed bool, line int, ref finding.Ref) {
 			_, stays := rendered[ref]
 			if !listed && len(found) < maxResources && (own && !stays || slices.Contains(v.stages.SharedKinds(), ref.Kind)) {
 				found = append(found, candidate{i, line, ref, d.Start, d.End})
@@ -115,7 +116,7 @@ func (v *variants) candidates(rendered map[krm.Ref]*values) (found []candidate, 
 }
 
 // kindOf gives the kind of a resource that expands, or that such a one refers to.
-func (v *variants) kindOf(ref krm.Ref) (contract.Kind, bool) {
+func (v *variants) kindOf(ref finding.Ref) (contract.Kind, bool) {
 	group := (&krm.Object{Ref: ref}).Group()
 	for _, row := range v.stages.Rows() {
 		for _, k := range row.Kinds {
@@ -130,12 +131,12 @@ func (v *variants) kindOf(ref krm.Ref) (contract.Kind, bool) {
 
 // valuesOf gives the scalars of a file's objects. An object that is as in the first
 // file that it saw is not read again, and has the same values.
-func (v *variants) valuesOf(text []byte) map[krm.Ref]*values {
+func (v *variants) valuesOf(text []byte) map[finding.Ref]*values {
 	first := v.known == nil
 	if first {
 		v.known = make(map[string]*values)
 	}
-	all := make(map[krm.Ref]*values)
+	all := make(map[finding.Ref]*values)
 	render.EachDocument(text, func(d krm.Document, item bool, line int) {
 		if found, ok := v.known[string(text[d.Start:d.End])]; ok {
 			all[found.ref] = found
@@ -157,13 +158,13 @@ func (v *variants) valuesOf(text []byte) map[krm.Ref]*values {
 // candidate is a custom resource of the package.
 type candidate struct {
 	file, line int
-	ref        krm.Ref
+	ref        finding.Ref
 	start, end int
 }
 
 // values are the scalars of one object by their fields; nil has none.
 type values struct {
-	ref    krm.Ref
+	ref    finding.Ref
 	fields map[string]string
 }
 

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Repository of Git. Two are the same to Git if they are equal; the zero value is none.
@@ -24,15 +24,15 @@ const Hint = "write it like https://host/path, ssh://git@host/path or git@host:p
 const maxLength = 2048
 
 var (
-	hostForm = krm.Pattern(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
-	userForm = krm.Pattern(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
-	scpForm  = krm.Pattern(`^([^@/:]*)@([^@/:]+):([^:]*)$`)
-	digits   = krm.Pattern(`^[0-9]+$`)
+	hostForm = text.Pattern(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
+	userForm = text.Pattern(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
+	scpForm  = text.Pattern(`^([^@/:]*)@([^@/:]+):([^:]*)$`)
+	digits   = text.Pattern(`^[0-9]+$`)
 	// encoded is a percent-encoded space or a byte of a character beyond ASCII. All others
 	// that a path may have are written as themselves.
-	encoded = krm.Pattern(`%(20|[89A-Fa-f][0-9A-Fa-f])`)
+	encoded = text.Pattern(`%(20|[89A-Fa-f][0-9A-Fa-f])`)
 	// segment of a path, without what is encoded: the characters of RFC 3986 but '@'.
-	segment = krm.Pattern(`^[A-Za-z0-9._~!$&'()*+,;=:-]+$`)
+	segment = text.Pattern(`^[A-Za-z0-9._~!$&'()*+,;=:-]+$`)
 )
 
 // ports that a scheme implies.

@@ -7,14 +7,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/host"
 )
 
 // GitLab distinguishes old findings from new ones by their fingerprints: a finding keeps its
 // own when lines above it come or go, and no two have the same.
 func TestCodeQualityFingerprints(t *testing.T) {
-	fingerprints := func(findings ...krm.Finding) (all []string) {
+	fingerprints := func(findings ...finding.Finding) (all []string) {
 		var out bytes.Buffer
 		if err := host.WriteFindings(&out, "gitlab", findings); err != nil {
 			t.Fatal(err)
@@ -28,8 +28,8 @@ func TestCodeQualityFingerprints(t *testing.T) {
 		}
 		return all
 	}
-	finding := krm.Finding{Rule: "inject/port-clash", Severity: krm.Error, Message: "port 8080 is also in b.yaml:7",
-		Place: krm.Place{File: "a.yaml", Line: 3, Object: krm.Ref{Kind: "Deployment", Name: "a"}}}
+	finding := finding.Finding{Rule: "inject/port-clash", Severity: finding.Error, Message: "port 8080 is also in b.yaml:7",
+		Place: finding.Place{File: "a.yaml", Line: 3, Object: finding.Ref{Kind: "Deployment", Name: "a"}}}
 	moved, other := finding, finding
 	moved.Line, moved.Message = 5, "port 8080 is also in b.yaml:9"
 	other.Object.Name = "b"

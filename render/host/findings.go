@@ -16,7 +16,8 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -26,7 +27,7 @@ func Formats() []string { return []string{"text", "json", "sarif", "github", "gi
 // WriteFindings writes findings as text for people, as JSON, as SARIF 2.1.0 for
 // code scanning, as GitHub workflow commands that annotate a pull request, or as
 // GitLab's Code Quality report.
-func WriteFindings(w io.Writer, format string, findings []krm.Finding) error {
+func WriteFindings(w io.Writer, format string, findings []finding.Finding) error {
 	switch format {
 	case "text":
 		for _, f := range findings {
@@ -37,7 +38,7 @@ func WriteFindings(w io.Writer, format string, findings []krm.Finding) error {
 		return nil
 	case "json":
 		if findings == nil {
-			findings = []krm.Finding{}
+			findings = []finding.Finding{}
 		}
 		return writeJSON(w, findings)
 	case "sarif":
@@ -56,7 +57,7 @@ func WriteFindings(w io.Writer, format string, findings []krm.Finding) error {
 }
 
 // place is a line of a file, as messages name other objects.
-var place = krm.Pattern(`(\(?)([^\s():]+):(\d+)\b`)
+var place = text.Pattern(`(\(?)([^\s():]+):(\d+)\b`)
 
 // namesPlace reports whether a text may have a place, which most have not: the
 // pattern takes longer than all else that is done to a finding.
@@ -72,7 +73,7 @@ func namesPlace(text string) bool {
 // From names the files of a package as they are found from another folder than
 // its root: folder leads from there to the root. Files are those of the package;
 // others, such as a configuration that was named, stay.
-func From(folder string, files []render.File, findings []krm.Finding) []krm.Finding {
+func From(folder string, files []render.File, findings []finding.Finding) []finding.Finding {
 	own := make(map[string]bool, len(files))
 	for _, f := range files {
 		own[f.Path] = true
@@ -103,7 +104,7 @@ func From(folder string, files []render.File, findings []krm.Finding) []krm.Find
 
 // withoutLines takes the lines of a host's stream, which its author has never
 // seen, out of findings. The file is what the host says, or none.
-func withoutLines(findings []krm.Finding) {
+func withoutLines(findings []finding.Finding) {
 	without := func(text string) string {
 		text = inStream().ReplaceAllString(text, "")
 		return place().ReplaceAllStringFunc(text, func(p string) string {
@@ -126,7 +127,7 @@ func withoutLines(findings []krm.Finding) {
 }
 
 // inStream is the place of an item that the host gives no file for.
-var inStream = krm.Pattern(` \(-:\d+\)|(?: in|:)? -:\d+\b`)
+var inStream = text.Pattern(` \(-:\d+\)|(?: in|:)? -:\d+\b`)
 
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
@@ -136,7 +137,7 @@ func writeJSON(w io.Writer, v any) error {
 }
 
 // textOf is a finding without its place in a file, its hint behind a word.
-func textOf(f krm.Finding, hint string) string {
+func textOf(f finding.Finding, hint string) string {
 	text := f.Message
 	if f.Field != "" {
 		text = f.Field + ": " + text
@@ -148,8 +149,8 @@ func textOf(f krm.Finding, hint string) string {
 }
 
 // workflowCommand escapes as GitHub's workflow commands demand.
-func workflowCommand(f krm.Finding) string {
-	level := map[krm.Severity]string{krm.Error: "error", krm.Warning: "warning", krm.Info: "notice"}[f.Severity]
+func workflowCommand(f finding.Finding) string {
+	level := map[finding.Severity]string{finding.Error: "error", finding.Warning: "warning", finding.Info: "notice"}[f.Severity]
 	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 	return fmt.Sprintf("::%s file=%s,line=%d,title=%s::%s\n",
@@ -159,8 +160,8 @@ func workflowCommand(f krm.Finding) string {
 type object map[string]any
 
 // sarif follows the schema of SARIF 2.1.0.
-func sarif(findings []krm.Finding) object {
-	level := map[krm.Severity]string{krm.Error: "error", krm.Warning: "warning", krm.Info: "note"}
+func sarif(findings []finding.Finding) object {
+	level := map[finding.Severity]string{finding.Error: "error", finding.Warning: "warning", finding.Info: "note"}
 	results := []object{}
 	rules := []object{}
 	index := make(map[string]int)
@@ -193,8 +194,8 @@ func sarif(findings []krm.Finding) object {
 // fingerprint has no line number, so that a finding that moves is not a new one;
 // the second of two that are alike has another one. Every entry needs a path: it is
 // "." for what has none.
-func codeQuality(findings []krm.Finding) []object {
-	severity := map[krm.Severity]string{krm.Error: "critical", krm.Warning: "minor", krm.Info: "info"}
+func codeQuality(findings []finding.Finding) []object {
+	severity := map[finding.Severity]string{finding.Error: "critical", finding.Warning: "minor", finding.Info: "info"}
 	entries := []object{}
 	alike := make(map[string]int)
 	for _, f := range findings {
@@ -228,7 +229,7 @@ type resourceRef struct {
 	Namespace  string `yaml:"namespace,omitempty"`
 }
 
-func results(findings []krm.Finding) ([]byte, error) {
+func results(findings []finding.Finding) ([]byte, error) {
 	list := make([]result, 0, len(findings))
 	for _, f := range findings {
 		r := result{Message: f.Message, Severity: string(f.Severity), Tags: map[string]string{"rule": f.Rule}}

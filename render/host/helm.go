@@ -6,7 +6,7 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -19,7 +19,7 @@ const nothing = "# This release has no objects.\n"
 // is annotated config.kubernetes.io/local-config. Findings name templates of the chart; with
 // an error among them out is nil. A stream without objects gives a comment, but if none of
 // its objects is for a cluster, that is an error: Helm would delete the release's.
-func Helm(stream []byte, opt render.Options) (out []byte, findings []krm.Finding, err error) {
+func Helm(stream []byte, opt render.Options) (out []byte, findings []finding.Finding, err error) {
 	in := render.File{Path: "-", Data: stream}
 	passed, _ := locals(stream)
 	opt.ObjectsOnly, opt.Workers = true, 1
@@ -32,7 +32,7 @@ func Helm(stream []byte, opt render.Options) (out []byte, findings []krm.Finding
 		return nil, nil, err
 	}
 	nameTemplates(stream, findings)
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		return nil, findings, nil
 	}
 	// Documents without objects, such as what is left of a custom resource, go as well: Helm
@@ -51,7 +51,7 @@ func Helm(stream []byte, opt render.Options) (out []byte, findings []krm.Finding
 
 // nameTemplates puts the chart's templates in the places of findings. Their lines are
 // those of a stream that nobody has seen.
-func nameTemplates(stream []byte, findings []krm.Finding) {
+func nameTemplates(stream []byte, findings []finding.Finding) {
 	if len(findings) == 0 {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
@@ -71,7 +72,7 @@ func TestHelm(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || krm.Failed(findings) {
+			if err != nil || finding.Failed(findings) {
 				t.Fatal(err, findings)
 			}
 			if strings.TrimSpace(string(out)) == "" {
@@ -105,11 +106,11 @@ func TestHelmNamesTemplates(t *testing.T) {
 		"Helm 4": annotated(service, "web/templates/a.yaml") + "---\n" + annotated(bad, "web/templates/agent.yaml") + "---\n" + annotated(strings.ReplaceAll(service, "web", "z"), "web/templates/z.yaml"),
 	} {
 		out, findings, err := host.Helm([]byte(stream), render.Options{})
-		if err != nil || out != nil || !krm.Failed(findings) {
+		if err != nil || out != nil || !finding.Failed(findings) {
 			t.Fatalf("%s: %v, output %q, findings %v; want an error among the findings and no output", name, err, out, findings)
 		}
 		for _, f := range findings {
-			if f.Severity == krm.Error && !strings.HasPrefix(f.String(), "web/templates/agent.yaml: Deployment agent") {
+			if f.Severity == finding.Error && !strings.HasPrefix(f.String(), "web/templates/agent.yaml: Deployment agent") {
 				t.Errorf("%s: %s", name, f)
 			}
 		}

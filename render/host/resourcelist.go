@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 )
@@ -45,7 +46,7 @@ type List struct {
 	// Config is the functionConfig, nil where the host passes none.
 	Config *api.RenderConfig
 	// Findings are about the functionConfig.
-	Findings []krm.Finding
+	Findings []finding.Finding
 }
 
 // listFields are those of a ResourceList.
@@ -124,7 +125,7 @@ func ReadList(data []byte) (*List, error) {
 		l.data = withoutResults(data)
 	}
 	l.Config, l.Findings, err = functionConfig(frame.Field("functionConfig"))
-	if err == nil && krm.Failed(l.Findings) { // nobody looks at the items then, which go back as they are
+	if err == nil && finding.Failed(l.Findings) { // nobody looks at the items then, which go back as they are
 		err = checkItems(l.data)
 	}
 	return l, err
@@ -156,7 +157,7 @@ func plainKeys(n *yaml.Node) {
 	}
 }
 
-func functionConfig(field *yaml.MapNode) (*api.RenderConfig, []krm.Finding, error) {
+func functionConfig(field *yaml.MapNode) (*api.RenderConfig, []finding.Finding, error) {
 	if field.IsNilOrEmpty() {
 		return nil, nil, nil
 	}
@@ -177,7 +178,7 @@ func functionConfig(field *yaml.MapNode) (*api.RenderConfig, []krm.Finding, erro
 // WithSettings changes a configuration, nil for the defaults, by plain settings
 // of a RenderConfig's spec: the form that kpt makes of a function's configMap,
 // and Argo CD of parameters. from names their origin in findings.
-func WithSettings(config *api.RenderConfig, settings map[string]string, from string) (*api.RenderConfig, []krm.Finding, error) {
+func WithSettings(config *api.RenderConfig, settings map[string]string, from string) (*api.RenderConfig, []finding.Finding, error) {
 	if config == nil {
 		config = &api.RenderConfig{Origin: api.Origin{File: from}}
 	}
@@ -193,10 +194,10 @@ func WithSettings(config *api.RenderConfig, settings map[string]string, from str
 		return nil, nil, fmt.Errorf("reading %s: %w", from, err)
 	}
 	strict, err := kjson.UnmarshalStrict(data, &config.Spec)
-	var findings []krm.Finding
+	var findings []finding.Finding
 	for _, e := range append(strict, err) {
 		if e != nil {
-			findings = append(findings, krm.Finding{Rule: "config/field", Severity: krm.Error, Place: krm.Place{File: from}, Message: e.Error(),
+			findings = append(findings, finding.Finding{Rule: "config/field", Severity: finding.Error, Place: finding.Place{File: from}, Message: e.Error(),
 				Hint: "only the plain settings of a RenderConfig's spec can be given here"})
 		}
 	}
@@ -205,18 +206,18 @@ func WithSettings(config *api.RenderConfig, settings map[string]string, from str
 
 // Render runs the functions over the items. With an error among the findings
 // the items are the input's. Either way the findings are in the results.
-func (l *List) Render(opt render.Options) (out []byte, findings []krm.Finding, stats render.Stats, err error) {
+func (l *List) Render(opt render.Options) (out []byte, findings []finding.Finding, stats render.Stats, err error) {
 	return l.Run(opt, render.Stream)
 }
 
 // Run passes the items through Stream, Uninject or anything of their shape.
-func (l *List) Run(opt render.Options, do func(render.Source, render.Options, render.Sink) ([]krm.Finding, render.Stats, error)) (out []byte, findings []krm.Finding, stats render.Stats, err error) {
+func (l *List) Run(opt render.Options, do func(render.Source, render.Options, render.Sink) ([]finding.Finding, render.Stats, error)) (out []byte, findings []finding.Finding, stats render.Stats, err error) {
 	out = l.data
 	opt.Workers, opt.Config, opt.Hosted = 1, l.Config, true
 	findings = l.Findings
-	if !krm.Failed(findings) {
+	if !finding.Failed(findings) {
 		src := render.Source{Files: []render.File{{Path: "-", Data: l.data}}}
-		var found []krm.Finding
+		var found []finding.Finding
 		found, stats, err = do(src, opt, func(_ string, data []byte) error {
 			out = data
 			return nil
@@ -232,7 +233,7 @@ func (l *List) Run(opt render.Options, do func(render.Source, render.Options, re
 		withoutLines(found)
 		findings = append(findings, found...)
 	}
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		out = l.data
 		if _, err := yaml.Parse(string(out)); err != nil { // echoed, it would not be a list
 			return nil, nil, stats, fmt.Errorf("reading the ResourceList: %w", err)

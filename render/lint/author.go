@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/render"
@@ -127,7 +128,7 @@ func (p patch) sets(o *krm.Object, at krm.Node) rules.Authored {
 		set := strings.TrimSuffix(operation.Path.Value, "-")
 		if strings.HasPrefix(pointer, strings.TrimSuffix(set, "/")+"/") &&
 			(operation.Value.Kind != yaml.ScalarNode || operation.Value.Value == at.Text()) {
-			return rules.Authored{Place: &krm.Place{File: p.file, Line: p.line + operation.Path.Line - 1}}
+			return rules.Authored{Place: &finding.Place{File: p.file, Line: p.line + operation.Path.Line - 1}}
 		}
 	}
 	return rules.Authored{}

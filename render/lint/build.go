@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/render"
 )
@@ -254,7 +254,7 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 		if i := bytes.Index(data, []byte(what)); i >= 0 {
 			line += bytes.Count(data[:i], []byte("\n"))
 		}
-		b.skipped = append(b.skipped, rules.Unbuilt{Place: krm.Place{File: file, Line: line}, Part: what,
+		b.skipped = append(b.skipped, rules.Unbuilt{Place: finding.Place{File: file, Line: line}, Part: what,
 			Why: why})
 	}
 	for field, value := range fields {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -27,7 +27,7 @@ func TestChanges(t *testing.T) {
 			got = append(got, c)
 		}
 	}
-	want := []change{{krm.Ref{APIVersion: "v1", Kind: "Pod", Name: "web"}, "web.yaml", 1, "spec.containers[app].cpu", 0, 2, "50m", "20m"}}
+	want := []change{{finding.Ref{APIVersion: "v1", Kind: "Pod", Name: "web"}, "web.yaml", 1, "spec.containers[app].cpu", 0, 2, "50m", "20m"}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(change{})); diff != "" {
 		t.Error(diff)
 	}

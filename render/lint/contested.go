@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/render"
@@ -13,7 +14,7 @@ import (
 // contests finds fields that one function sets and a later one changes, each
 // pair of functions and kind of field once for the package. Only the files in
 // l.contested are looked at: a function that changes what is there leaves a record.
-func (l *linter) contests() (findings []krm.Finding, err error) {
+func (l *linter) contests() (findings []finding.Finding, err error) {
 	if l.rules.Severity(rules.ContestedField) == rules.Off || len(l.contested) == 0 {
 		return nil, nil
 	}
@@ -39,7 +40,7 @@ func (l *linter) contests() (findings []krm.Finding, err error) {
 			}
 			if counts[key]++; counts[key] == 1 {
 				findings = append(findings, l.rules.Contested(rules.Contest{
-					Place: krm.Place{File: c.file, Line: c.line, Field: c.field, Object: c.ref},
+					Place: finding.Place{File: c.file, Line: c.line, Field: c.field, Object: c.ref},
 					First: functions[c.first].Name, Second: functions[c.second].Name, Was: c.was, Is: c.is,
 				})...)
 			}
@@ -51,7 +52,7 @@ func (l *linter) contests() (findings []krm.Finding, err error) {
 // change is a field that the function first set and the function second, both
 // indices of the pipeline, changed.
 type change struct {
-	ref           krm.Ref
+	ref           finding.Ref
 	file          string
 	line          int
 	field         string

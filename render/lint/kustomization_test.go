@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/lint"
 	"github.com/armature-dev/armature/render/source"
@@ -15,7 +15,7 @@ import (
 const lonelyPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {serviceAccountName: nobody, containers: [{name: app, image: 'app@sha256:1'}]}\n"
 
 // lintedFolder gives what lint finds in files of a folder of its own, by rule.
-func lintedFolder(t *testing.T, files map[string]string) map[string][]krm.Finding {
+func lintedFolder(t *testing.T, files map[string]string) map[string][]finding.Finding {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range files {
@@ -29,7 +29,7 @@ func lintedFolder(t *testing.T, files map[string]string) map[string][]krm.Findin
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := make(map[string][]krm.Finding)
+	found := make(map[string][]finding.Finding)
 	for _, f := range findings {
 		found[strings.TrimPrefix(f.Rule, "lint/")] = append(found[strings.TrimPrefix(f.Rule, "lint/")], f)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -20,7 +21,7 @@ import (
 // Run renders a source in memory and judges what came out by the rules of
 // spec.lint. Its findings, which name the author's lines, join those of the
 // render. Objects that a render refuses are checked as their author wrote them.
-func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
+func Run(src render.Source, opt render.Options) ([]finding.Finding, render.Stats, error) {
 	opt.Workers, opt.ObjectsOnly, opt.Beside = 1, true, true
 	var files []render.File
 	findings, stats, err := render.Stream(src, opt, func(file string, data []byte) error {
@@ -52,23 +53,23 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 	findings = append(findings, authored...)
 	contested, err := l.contests()
 	findings = append(dropReported(findings), contested...)
-	krm.SortFindings(findings)
+	finding.Sort(findings)
 	return findings, stats, err
 }
 
 // dropReported drops render findings that a lint rule reports more precisely, and what
 // invalid-field finds at a place where the render reports an error.
-func dropReported(findings []krm.Finding) []krm.Finding {
-	reported, refused := make(map[krm.Ref]bool), make(map[krm.Place]bool)
+func dropReported(findings []finding.Finding) []finding.Finding {
+	reported, refused := make(map[finding.Ref]bool), make(map[finding.Place]bool)
 	for _, f := range findings {
 		switch {
 		case f.Rule == "lint/proxy-user":
 			reported[f.Object] = true
-		case f.Severity == krm.Error && !strings.HasPrefix(f.Rule, "lint/"):
+		case f.Severity == finding.Error && !strings.HasPrefix(f.Rule, "lint/"):
 			refused[f.Place] = true
 		}
 	}
-	return slices.DeleteFunc(findings, func(f krm.Finding) bool {
+	return slices.DeleteFunc(findings, func(f finding.Finding) bool {
 		return f.Rule == "inject/proxy-user" && reported[f.Object] || f.Rule == "lint/invalid-field" &&
 			refused[f.Place]
 	})
@@ -93,7 +94,7 @@ type place struct {
 }
 
 // unread passes to the rules the text of files that the render could not read.
-func (l *linter) unread(findings []krm.Finding) {
+func (l *linter) unread(findings []finding.Finding) {
 	seen := make(map[string]bool)
 	for _, f := range findings {
 		if f.Rule != render.SyntaxRule || seen[f.File] {
@@ -108,7 +109,7 @@ func (l *linter) unread(findings []krm.Finding) {
 
 // check returns the findings on the objects of a unit. Two kustomizations may build
 // one file: what is found at a place in both is reported once.
-func (l *linter) check(u *unit) (findings []krm.Finding) {
+func (l *linter) check(u *unit) (findings []finding.Finding) {
 	u.each(func(o *krm.Object) {
 		for _, f := range u.rules.Check(o, func(at krm.Node) rules.Authored { return l.author(u, o, at) }) {
 			at := place{f.Rule, f.File, f.Field, f.Line}
@@ -126,7 +127,7 @@ func (l *linter) check(u *unit) (findings []krm.Finding) {
 }
 
 // authored judges what authors wrote.
-func (l *linter) authored() (findings []krm.Finding, err error) {
+func (l *linter) authored() (findings []finding.Finding, err error) {
 	for _, f := range l.src.Files {
 		if f.AsIs || !render.IsManifest(f.Path) || l.opt.Excludes(f.Path) {
 			continue

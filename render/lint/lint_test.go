@@ -13,7 +13,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/armature-dev/armature/e2e/bench/workload"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/lint"
@@ -21,7 +21,7 @@ import (
 )
 
 // linted gives what lint says of the files of an archive below a folder.
-func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, findings []krm.Finding) {
+func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, findings []finding.Finding) {
 	t.Helper()
 	opt := render.Options{}
 	root := t.TempDir()
@@ -31,12 +31,12 @@ func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, f
 		case !in:
 		case name == render.ConfigFile:
 			opt.Config, findings = render.ReadConfig(f.Data, name)
-			if krm.Failed(findings) {
+			if finding.Failed(findings) {
 				t.Fatal(findings)
 			}
 		case name == render.LockFile:
 			opt.Lock, findings = render.ReadLock(f.Data, name)
-			if krm.Failed(findings) {
+			if finding.Failed(findings) {
 				t.Fatal(findings)
 			}
 		default:
@@ -171,7 +171,7 @@ func TestLintConfiguration(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			config, findings := render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: "+test.config+"\n"), "armature.yaml")
-			if krm.Failed(findings) {
+			if finding.Failed(findings) {
 				t.Fatal(findings)
 			}
 			findings, _, err := lint.Run(render.Source{Files: []render.File{{Path: "web.yaml", Data: []byte(test.pod)}}}, render.Options{Config: config})

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // schema compares objects of built-in kinds with the types of k8s.io/api, by the rules of the
@@ -143,7 +144,7 @@ func (d *decoding) meant(name string, fields map[string]reflect.Type) string {
 	if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) }); i >= 0 {
 		return "did you mean " + names[i] + "?"
 	}
-	if near := krm.Nearest(name, names); near != "" {
+	if near := text.Nearest(name, names); near != "" {
 		return "did you mean " + near + "?"
 	}
 	for i := len(d.around) - 2; i > 0; i-- {
@@ -204,7 +205,7 @@ func (d *decoding) special(n krm.Node, t reflect.Type) {
 			if m := almostQuantity.FindStringSubmatch(n.Text()); m != nil {
 				hint = "did you mean " + m[1] + strings.ToUpper(m[2]) + "i?"
 			}
-			d.report(n, fmt.Sprintf("%q is not a quantity", krm.Shown(n.Text())), hint)
+			d.report(n, fmt.Sprintf("%q is not a quantity", text.Shown(n.Text())), hint)
 		}
 	case reflect.TypeFor[intstr.IntOrString]():
 		if !d.is(n, n.IsScalar() && (n.IsText() || json.Unmarshal([]byte(literal(n)), into) == nil),
@@ -256,17 +257,17 @@ var words = map[reflect.Type][]string{
 }
 
 func (d *decoding) word(n krm.Node, t reflect.Type) {
-	all, text := words[t], n.Text()
-	if len(all) == 0 || text == "" || slices.Contains(all, text) {
+	all, content := words[t], n.Text()
+	if len(all) == 0 || content == "" || slices.Contains(all, content) {
 		return
 	}
 	hint := "write one of " + strings.Join(all, ", ")
-	if i := slices.IndexFunc(all, func(w string) bool { return strings.EqualFold(w, text) }); i >= 0 {
+	if i := slices.IndexFunc(all, func(w string) bool { return strings.EqualFold(w, content) }); i >= 0 {
 		hint = "did you mean " + all[i] + "?"
-	} else if near := krm.Nearest(text, all); near != "" {
+	} else if near := text.Nearest(content, all); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	d.report(n, fmt.Sprintf("%q is not one of its values", krm.Shown(text)), hint)
+	d.report(n, fmt.Sprintf("%q is not one of its values", text.Shown(content)), hint)
 }
 
 // literal returns a scalar as JSON, read as the API server's clients read YAML; "" of anything else.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/render"
@@ -30,7 +31,7 @@ func (u *unit) each(visit func(*krm.Object)) {
 // units divides what was rendered. Files that a kustomization names are judged as it
 // builds them, and all others as they are. What does not build is not judged, but
 // may be referred to.
-func (l *linter) units(files []render.File) (units []*unit, findings []krm.Finding, err error) {
+func (l *linter) units(files []render.File) (units []*unit, findings []finding.Finding, err error) {
 	all, err := kustomizations(l.src, l.opt)
 	if err != nil {
 		return nil, nil, err
@@ -58,7 +59,7 @@ func (l *linter) units(files []render.File) (units []*unit, findings []krm.Findi
 		}
 	}
 	each(built, l.overwritten)
-	holders, several := make(map[krm.Ref]string), make(map[krm.Ref][]string)
+	holders, several := make(map[finding.Ref]string), make(map[finding.Ref][]string)
 	each(unbuilt, func(o *krm.Object) {
 		l.overwritten(o)
 		l.rules.Collect(o)
@@ -80,8 +81,8 @@ func (l *linter) units(files []render.File) (units []*unit, findings []krm.Findi
 }
 
 // build returns what a kustomization builds, or a finding that says why it does not.
-func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []krm.Finding) {
-	at := krm.Place{File: k.file, Line: 1}
+func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []finding.Finding) {
+	at := finding.Place{File: k.file, Line: 1}
 	if k.component {
 		return nil, l.rules.Unbuilt(rules.Unbuilt{Place: at, Component: true})
 	}
@@ -98,7 +99,7 @@ func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []k
 	}
 	u.each(u.rules.Collect)
 
-	var findings []krm.Finding
+	var findings []finding.Finding
 	for _, part := range u.skipped {
 		findings = append(findings, l.rules.Unbuilt(part)...)
 	}
@@ -137,7 +138,7 @@ func (u *unit) overlaps(other *unit) bool {
 // variants takes files out of a unit that cannot be applied with the others: those in
 // folders, or files of one folder, that have the same object as one beside them, such
 // as the releases of a program. Each is judged alone, and may refer to all.
-func (l *linter) variants(of *unit, holders map[krm.Ref][]string) (units []*unit) {
+func (l *linter) variants(of *unit, holders map[finding.Ref][]string) (units []*unit) {
 	members := make(map[string]*unit)
 	for _, files := range holders {
 		slices.Sort(files)

@@ -16,9 +16,11 @@ import (
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/kagentagent"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -27,13 +29,13 @@ import (
 // the objects that they generate. What admission webhooks put into workloads is
 // removed, and so is what a cluster adds to an export of its objects. The reports name
 // every field of every object that changes. Files without one pass as they are.
-func Run(src render.Source, opt render.Options, sink render.Sink) ([]Report, []krm.Finding, error) {
+func Run(src render.Source, opt render.Options, sink render.Sink) ([]Report, []finding.Finding, error) {
 	pkg := functions.NewPackage(functions.Settings{Version: opt.Version, Config: opt.Config, Lock: opt.Lock, Files: len(src.Files)})
 	rows, err := pkg.Rows(opt.Functions)
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &migration{src: src, pkg: pkg, live: make(map[krm.Ref]*live), ports: make(map[krm.Ref][]int), removed: make(map[krm.Ref][]foreign.Container)}
+	m := &migration{src: src, pkg: pkg, live: make(map[finding.Ref]*live), ports: make(map[finding.Ref][]int), removed: make(map[finding.Ref][]foreign.Container)}
 	if opt.Config != nil {
 		m.config = &opt.Config.Spec
 	}
@@ -41,15 +43,15 @@ func Run(src render.Source, opt render.Options, sink render.Sink) ([]Report, []k
 		return nil, nil, err
 	}
 	m.findings = append(m.findings, m.pkg.Resolve(rows)...)
-	if krm.Failed(m.findings) {
-		krm.SortFindings(m.findings)
+	if finding.Failed(m.findings) {
+		finding.Sort(m.findings)
 		return nil, m.findings, nil
 	}
 	m.known = slices.Clip(m.findings)
 	if err := m.files(); err != nil {
 		return nil, nil, err
 	}
-	if !krm.Failed(m.findings) {
+	if !finding.Failed(m.findings) {
 		if err := m.try(opt); err != nil {
 			return nil, nil, err
 		}
@@ -58,9 +60,9 @@ func Run(src render.Source, opt render.Options, sink render.Sink) ([]Report, []k
 }
 
 // finish writes all files, if nothing failed.
-func (m *migration) finish(sink render.Sink) (_ []Report, _ []krm.Finding, err error) {
-	krm.SortFindings(m.findings)
-	if krm.Failed(m.findings) {
+func (m *migration) finish(sink render.Sink) (_ []Report, _ []finding.Finding, err error) {
+	finding.Sort(m.findings)
+	if finding.Failed(m.findings) {
 		return nil, m.findings, nil
 	}
 	for i, f := range m.src.Files {
@@ -93,16 +95,16 @@ type migration struct {
 	src      render.Source
 	config   *api.RenderConfigSpec // nil for the defaults
 	pkg      *functions.Package
-	live     map[krm.Ref]*live // objects that a controller made from custom resources
-	owners   []krm.Ref         // the custom resources
+	live     map[finding.Ref]*live // objects that a controller made from custom resources
+	owners   []finding.Ref         // the custom resources
 	reports  []Report
-	findings []krm.Finding
-	known    []krm.Finding                    // of the whole package, before the first file
-	out      map[int][]byte                   // files that change, by their place; nil where nothing is left
-	ports    map[krm.Ref][]int                // that the containers of workloads declare
-	keep     map[krm.Ref][]foreign.Annotation // that they need, so that they keep those
-	removed  map[krm.Ref][]foreign.Container  // that the webhook had injected
-	stay     map[krm.Ref]krm.Finding          // workloads that would not render, and why
+	findings []finding.Finding
+	known    []finding.Finding                    // of the whole package, before the first file
+	out      map[int][]byte                       // files that change, by their place; nil where nothing is left
+	ports    map[finding.Ref][]int                // that the containers of workloads declare
+	keep     map[finding.Ref][]foreign.Annotation // that they need, so that they keep those
+	removed  map[finding.Ref][]foreign.Container  // that the webhook had injected
+	stay     map[finding.Ref]finding.Finding      // workloads that would not render, and why
 
 	succession *kagentagent.Succession // to kagent 1.0; nil for plain manifests
 }
@@ -110,7 +112,7 @@ type migration struct {
 // live is an object of a cluster that a custom resource's controller made.
 type live struct {
 	*krm.Object
-	owner krm.Ref
+	owner finding.Ref
 }
 
 // each visits all objects. It passes the items of lists as documents of their own.
@@ -199,7 +201,7 @@ func (m *migration) file(i int) error {
 		return err
 	case !changed:
 	case path.Ext(f.Path) == ".json":
-		m.findings = append(m.findings, krm.Finding{Rule: "migrate/json", Severity: krm.Error, Place: krm.Place{File: f.Path},
+		m.findings = append(m.findings, finding.Finding{Rule: "migrate/json", Severity: finding.Error, Place: finding.Place{File: f.Path},
 			Message: "the result does not fit a JSON file", Hint: "convert it to YAML first"})
 	case len(bytes.TrimSpace(out)) == 0:
 		m.out[i] = nil
@@ -221,7 +223,7 @@ func appendDocument(dst, text []byte) []byte {
 
 // object gives what becomes of an object.
 func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different bool, err error) {
-	report := Report{File: o.Origin.File, Line: o.Origin.Line, Object: o.Ref, Becomes: []krm.Ref{}}
+	report := Report{File: o.Origin.File, Line: o.Origin.Line, Object: o.Ref, Becomes: []finding.Ref{}}
 	if m.succession != nil {
 		return m.succeed(o, report)
 	}
@@ -264,7 +266,7 @@ func (m *migration) custom(o *krm.Object, function contract.Function, report Rep
 			running = running || workload
 		}
 	}
-	slices.SortFunc(report.Becomes, func(a, b krm.Ref) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(report.Becomes, func(a, b finding.Ref) int { return strings.Compare(a.String(), b.String()) })
 	var notes []foreign.Field
 	if !running {
 		if texts, notes, err = m.manifests(o, &function.Migration); err != nil {
@@ -289,7 +291,7 @@ func (m *migration) custom(o *krm.Object, function contract.Function, report Rep
 }
 
 // expands reports whether a function expands objects of a kind.
-func (m *migration) expands(ref krm.Ref) bool {
+func (m *migration) expands(ref finding.Ref) bool {
 	_, expands := m.pkg.Expands(ref)
 	return expands
 }
@@ -340,11 +342,11 @@ func (m *migration) roll(made *krm.Object) (Roll, bool) {
 // selectorOf gives the labels by which a workload selects its pods, as JSON; "" for none.
 func selectorOf(o *krm.Object) string {
 	selector, _ := valueAt(o, "spec", "selector").(map[string]any)
-	text, err := json.Marshal(selector)
+	content, err := json.Marshal(selector)
 	if err != nil || len(selector) == 0 {
 		return ""
 	}
-	return krm.Shown(string(text))
+	return text.Shown(string(content))
 }
 
 // valueAt gives the value of a field of an object, nil where there is none.
@@ -376,7 +378,7 @@ func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]
 		}
 	}
 	if why, stays := m.stay[o.Ref]; stays {
-		m.findings = append(m.findings, o.Finding(krm.Warning, "migrate/not-rendered", krm.Node{},
+		m.findings = append(m.findings, o.Finding(finding.Warning, "migrate/not-rendered", krm.Node{},
 			"stays as it runs, with its sidecars, since it would not render: "+why.Message, why.Hint))
 		return [][]byte{o.Append(nil)}, item || m.live[o.Ref] != nil, nil
 	}

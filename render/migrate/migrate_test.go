@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -54,7 +55,7 @@ func TestMigrate(t *testing.T) {
 			}
 			out, reports, findings := migrated(t, src, harness)
 			for _, f := range src.Files {
-				if data, ok := out[f.Path]; !ok && !krm.Failed(findings) {
+				if data, ok := out[f.Path]; !ok && !finding.Failed(findings) {
 					kept = append(kept, txtar.File{Name: "want/" + f.Path, Data: []byte("(gone)\n")})
 				} else if ok && !bytes.Equal(data, f.Data) {
 					kept = append(kept, txtar.File{Name: "want/" + f.Path, Data: data})
@@ -73,7 +74,7 @@ func TestMigrate(t *testing.T) {
 			if problems.Len() > 0 {
 				kept = append(kept, txtar.File{Name: "findings", Data: problems.Bytes()})
 			}
-			if !krm.Failed(findings) {
+			if !finding.Failed(findings) {
 				everyField(t, src, out, reports)
 				again(t, src, out, harness)
 				for file, data := range out {
@@ -97,7 +98,7 @@ func TestMigrate(t *testing.T) {
 // kagenti is the configuration of the profile that has what the first webhook injected.
 var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti), Trace: &api.TraceSpec{}}}
 
-func migrated(t *testing.T, src render.Source, harness []byte) (map[string][]byte, []migrate.Report, []krm.Finding) {
+func migrated(t *testing.T, src render.Source, harness []byte) (map[string][]byte, []migrate.Report, []finding.Finding) {
 	t.Helper()
 	out := make(map[string][]byte)
 	sink := func(file string, data []byte) error {
@@ -124,7 +125,7 @@ func again(t *testing.T, src render.Source, out map[string][]byte, harness []byt
 			second.Files = append(second.Files, render.File{Path: f.Path, Data: data})
 		}
 	}
-	if _, reports, findings := migrated(t, second, harness); len(reports) > 0 || krm.Failed(findings) {
+	if _, reports, findings := migrated(t, second, harness); len(reports) > 0 || finding.Failed(findings) {
 		t.Errorf("migrated a second time: %v %v", reports, findings)
 	}
 }
@@ -173,8 +174,8 @@ func everyField(t *testing.T, src render.Source, out map[string][]byte, reports 
 	}
 }
 
-func objectsOf(t *testing.T, files []render.File) map[krm.Ref]any {
-	all := make(map[krm.Ref]any)
+func objectsOf(t *testing.T, files []render.File) map[finding.Ref]any {
+	all := make(map[finding.Ref]any)
 	for _, f := range files {
 		for d := range krm.Documents(f.Data) {
 			var value map[string]any
@@ -189,7 +190,7 @@ func objectsOf(t *testing.T, files []render.File) map[krm.Ref]any {
 				o, _ := item.(map[string]any)
 				m, _ := o["metadata"].(map[string]any)
 				text := func(v any) string { s, _ := v.(string); return s }
-				all[krm.Ref{APIVersion: text(o["apiVersion"]), Kind: text(o["kind"]), Namespace: text(m["namespace"]), Name: text(m["name"])}] = o
+				all[finding.Ref{APIVersion: text(o["apiVersion"]), Kind: text(o["kind"]), Namespace: text(m["namespace"]), Name: text(m["name"])}] = o
 			}
 		}
 	}
@@ -245,7 +246,7 @@ func TestPublished(t *testing.T) {
 			for _, f := range findings {
 				t.Log(f)
 			}
-			if krm.Failed(findings) {
+			if finding.Failed(findings) {
 				if len(out) > 0 {
 					t.Error("written in spite of errors")
 				}
@@ -261,7 +262,7 @@ func TestPublished(t *testing.T) {
 func roundTrip(t *testing.T, data []byte) (rendered []byte) {
 	t.Helper()
 	r, err := render.Run(render.Source{Files: []render.File{{Path: "a.yaml", Data: data}}}, render.Options{Config: kagenti})
-	if err != nil || krm.Failed(r.Findings) {
+	if err != nil || finding.Failed(r.Findings) {
 		t.Fatalf("what was migrated does not render: %v %v\n%s", err, r.Findings, data)
 	}
 	var undone []byte
@@ -269,7 +270,7 @@ func roundTrip(t *testing.T, data []byte) (rendered []byte) {
 		undone = bytes.Clone(data)
 		return nil
 	})
-	if err != nil || krm.Failed(findings) || !bytes.Equal(undone, data) {
+	if err != nil || finding.Failed(findings) || !bytes.Equal(undone, data) {
 		t.Fatalf("uninject does not give back what was migrated: %v %v\n%s", err, findings, undone)
 	}
 	return r.Files[0].Data

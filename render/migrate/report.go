@@ -6,17 +6,18 @@ import (
 	"io"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/foreign"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Report is about one object of the input.
 type Report struct {
-	File   string  `json:"file,omitempty"`
-	Line   int     `json:"line,omitempty"`
-	Object krm.Ref `json:"object"`
+	File   string      `json:"file,omitempty"`
+	Line   int         `json:"line,omitempty"`
+	Object finding.Ref `json:"object"`
 	// Becomes are the objects that take its place; none, where it is dropped.
-	Becomes []krm.Ref `json:"becomes"`
+	Becomes []finding.Ref `json:"becomes"`
 	// Fields are all its fields that hold a value.
 	Fields []foreign.Field `json:"fields"`
 	// Lost is what sidecars were given that the next render does not give them.
@@ -27,9 +28,9 @@ type Report struct {
 
 // Roll says whether applying the migrated manifests restarts a workload.
 type Roll struct {
-	Workload krm.Ref `json:"workload"`
-	Rolls    bool    `json:"rolls"`
-	Why      string  `json:"why"`
+	Workload finding.Ref `json:"workload"`
+	Rolls    bool        `json:"rolls"`
+	Why      string      `json:"why"`
 }
 
 // Lost is what an injected container was given and the rendered one is not. Settings are
@@ -70,7 +71,7 @@ func writeText(w io.Writer, reports []Report) error {
 	for _, r := range reports {
 		fmt.Fprintf(&b, "%s: %s %s\n", place(r), r.Object, becomes(r))
 		if reason, same := leftOut(r); same {
-			fmt.Fprintf(&b, "  %-7s all %s (%s)\n", foreign.Dropped, krm.Count(len(r.Fields), "field"), reason)
+			fmt.Fprintf(&b, "  %-7s all %s (%s)\n", foreign.Dropped, text.Count(len(r.Fields), "field"), reason)
 			continue
 		}
 		kept := 0
@@ -82,7 +83,7 @@ func writeText(w io.Writer, reports []Report) error {
 			fmt.Fprintf(&b, "  %-7s %s%s\n", f.Fate, f.Path, why(f))
 		}
 		if kept > 0 {
-			fmt.Fprintf(&b, "  %-7s %s\n", foreign.Kept, krm.Count(kept, "field"))
+			fmt.Fprintf(&b, "  %-7s %s\n", foreign.Kept, text.Count(kept, "field"))
 		}
 		for _, l := range r.Lost {
 			fmt.Fprintf(&b, "  lost    %s (%s)\n", l, remedy)
@@ -113,7 +114,7 @@ func writeMarkdown(w io.Writer, reports []Report) error {
 			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Path, f.Fate, strings.ReplaceAll(f.To+f.Reason, "|", "\\|"))
 		}
 		if kept > 0 {
-			fmt.Fprintf(&b, "| %s | kept | |\n", krm.Count(kept, "field"))
+			fmt.Fprintf(&b, "| %s | kept | |\n", text.Count(kept, "field"))
 		}
 		for _, l := range r.Lost {
 			fmt.Fprintf(&b, "| %s | lost | %s |\n", strings.ReplaceAll(l.String(), "|", "\\|"), remedy)

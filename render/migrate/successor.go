@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/kagentagent"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/pinimages"
@@ -12,7 +13,7 @@ import (
 
 // ToSuccessor takes resources of kagent 0.x to those of 1.0. harness is the text of a Harness
 // of 1.0, which says where and with which image agents run. All other objects stay.
-func ToSuccessor(src render.Source, opt render.Options, harness []byte, sink render.Sink) ([]Report, []krm.Finding, error) {
+func ToSuccessor(src render.Source, opt render.Options, harness []byte, sink render.Sink) ([]Report, []finding.Finding, error) {
 	h := new(krm.Object)
 	if is, err := h.Read(bytes.Clone(harness), krm.Document{End: len(harness)}, false, krm.Origin{}); err != nil || !is {
 		return nil, nil, fmt.Errorf("reading the Harness: it is not one YAML document with an object: %w", err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
@@ -23,7 +24,7 @@ func (m *migration) try(opt render.Options) error {
 	if err != nil {
 		return err
 	}
-	m.keep = make(map[krm.Ref][]foreign.Annotation)
+	m.keep = make(map[finding.Ref][]foreign.Annotation)
 	for _, f := range findings {
 		s, injected := settings[f.Object]
 		if injected && (f.Rule == "inject/port-clash" || f.Rule == "inject/target-port") {
@@ -31,24 +32,24 @@ func (m *migration) try(opt render.Options) error {
 		}
 	}
 	if len(m.keep) > 0 {
-		if findings, err = m.again(opt); err != nil || krm.Failed(m.findings) {
+		if findings, err = m.again(opt); err != nil || finding.Failed(m.findings) {
 			return err
 		}
 	}
-	m.stay = make(map[krm.Ref]krm.Finding)
+	m.stay = make(map[finding.Ref]finding.Finding)
 	for _, f := range findings {
-		if _, first := m.stay[f.Object]; f.Severity == krm.Error && m.removed[f.Object] != nil && !first {
+		if _, first := m.stay[f.Object]; f.Severity == finding.Error && m.removed[f.Object] != nil && !first {
 			m.stay[f.Object] = f
 		}
 	}
 	if len(m.stay) > 0 {
-		m.removed = make(map[krm.Ref][]foreign.Container)
-		if findings, err = m.again(opt); err != nil || krm.Failed(m.findings) {
+		m.removed = make(map[finding.Ref][]foreign.Container)
+		if findings, err = m.again(opt); err != nil || finding.Failed(m.findings) {
 			return err
 		}
 	}
 	for _, f := range findings {
-		if i := slices.IndexFunc(m.reports, func(r Report) bool { return concerns(r, f) }); f.Severity == krm.Error && i >= 0 {
+		if i := slices.IndexFunc(m.reports, func(r Report) bool { return concerns(r, f) }); f.Severity == finding.Error && i >= 0 {
 			f.File, f.Line = m.reports[i].File, m.reports[i].Line // the finding's are of a text that nobody has
 			f.Message = "its migrated form does not render: " + f.Message
 			m.findings = append(m.findings, f)
@@ -58,8 +59,8 @@ func (m *migration) try(opt render.Options) error {
 }
 
 // again migrates all files with what is known now, and renders them.
-func (m *migration) again(opt render.Options) (findings []krm.Finding, err error) {
-	if err := m.files(); err != nil || krm.Failed(m.findings) {
+func (m *migration) again(opt render.Options) (findings []finding.Finding, err error) {
+	if err := m.files(); err != nil || finding.Failed(m.findings) {
 		return nil, err
 	}
 	_, findings, err = m.rendered(opt)
@@ -68,14 +69,14 @@ func (m *migration) again(opt render.Options) (findings []krm.Finding, err error
 
 // concerns reports whether a finding is about an object that a report is about, or
 // about one that it becomes.
-func concerns(r Report, f krm.Finding) bool {
+func concerns(r Report, f finding.Finding) bool {
 	return f.Object == r.Object || slices.Contains(r.Becomes, f.Object)
 }
 
 // rendered renders the package as it is migrated, and gives the identity settings
 // of the workloads that declare ports.
-func (m *migration) rendered(opt render.Options) (map[krm.Ref]identity.Settings, []krm.Finding, error) {
-	settings := make(map[krm.Ref]identity.Settings)
+func (m *migration) rendered(opt render.Options) (map[finding.Ref]identity.Settings, []finding.Finding, error) {
+	settings := make(map[finding.Ref]identity.Settings)
 	src := render.Source{Read: m.src.Read}
 	for i, f := range m.src.Files {
 		data, changed := m.out[i]
@@ -86,7 +87,7 @@ func (m *migration) rendered(opt render.Options) (map[krm.Ref]identity.Settings,
 			src.Files = append(src.Files, f)
 		}
 	}
-	after := containersAfter{containers: make(map[krm.Ref]map[string]foreign.Container), config: make(map[string]string)}
+	after := containersAfter{containers: make(map[finding.Ref]map[string]foreign.Container), config: make(map[string]string)}
 	findings, _, err := render.Stream(src, render.Options{
 		Config: opt.Config, Lock: opt.Lock, Functions: opt.Functions, Version: opt.Version, Workers: 1, Beside: true,
 		Observe: func(u *contract.Unit) {
@@ -109,14 +110,14 @@ func (m *migration) rendered(opt render.Options) (map[krm.Ref]identity.Settings,
 
 // containersAfter are what a render gives to the workloads that the webhook had injected.
 type containersAfter struct {
-	containers map[krm.Ref]map[string]foreign.Container
+	containers map[finding.Ref]map[string]foreign.Container
 	config     map[string]string // by namespace, ConfigMap and key
 }
 
 func configKey(namespace, name, key string) string { return namespace + " " + name + " " + key }
 
 // add reads a rendered file.
-func (s *containersAfter) add(f render.File, removed map[krm.Ref][]foreign.Container) {
+func (s *containersAfter) add(f render.File, removed map[finding.Ref][]foreign.Container) {
 	render.Objects(f, func(o *krm.Object) {
 		if o.Kind == "ConfigMap" {
 			for key, value := range o.Get("data").Fields() {
@@ -144,7 +145,7 @@ func (s *containersAfter) add(f render.File, removed map[krm.Ref][]foreign.Conta
 
 // lost compares the containers that are taken out of a workload with those that a render
 // puts in.
-func (s *containersAfter) lost(workload krm.Ref, removed map[krm.Ref][]foreign.Container) (all []Lost) {
+func (s *containersAfter) lost(workload finding.Ref, removed map[finding.Ref][]foreign.Container) (all []Lost) {
 	for _, was := range removed[workload] {
 		is, there := s.containers[workload][was.Name]
 		if !there {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -61,7 +61,7 @@ func (b *Brief) String() string {
 		}
 	}
 	if secrets > 0 {
-		words = append(words, krm.Count(secrets, "Secret"))
+		words = append(words, text.Count(secrets, "Secret"))
 	}
 	return strings.Join(words, ", ")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/armature-dev/armature/e2e/browser"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/compare"
 	"github.com/armature-dev/armature/render/explain"
@@ -47,13 +47,13 @@ func examples(t testing.TB, change *strings.Replacer, folders ...string) (src re
 func pages(t testing.TB) (explained, changes []byte) {
 	t.Helper()
 	e, findings, err := explain.File(examples(t, strings.NewReplacer(), "weather-agent-prod"), render.Options{Config: kagenti}, "weather-agent-prod/deployment.yaml", explain.Selection{})
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
 	var sides []compare.Package
 	for _, change := range []*strings.Replacer{strings.NewReplacer(), strings.NewReplacer("weather:historical", "weather:forecast", "digest-agent:v1", "digest-agent:v2", "report-agent:v3", "report-agent:v4")} {
 		p, findings, err := compare.Render(examples(t, change, "weather-agent-prod", "nightly-cronjob", "report-job"), render.Options{Config: kagenti})
-		if err != nil || krm.Failed(findings) {
+		if err != nil || finding.Failed(findings) {
 			t.Fatal(err, findings)
 		}
 		sides = append(sides, p)
@@ -171,7 +171,7 @@ func TestManyWorkloadsInABrowser(t *testing.T) {
 	var e explain.Explanation
 	for i := range 1000 {
 		for n := range 60 {
-			e.Lines = append(e.Lines, explain.Line{Line: len(e.Lines) + 1, Text: "      - name: SETTING", Object: krm.Ref{Kind: "Deployment", Namespace: "team", Name: fmt.Sprint("web-", i)},
+			e.Lines = append(e.Lines, explain.Line{Line: len(e.Lines) + 1, Text: "      - name: SETTING", Object: finding.Ref{Kind: "Deployment", Namespace: "team", Name: fmt.Sprint("web-", i)},
 				Field: "spec", Function: []string{"inject", explain.Author}[n/5%2]})
 		}
 	}

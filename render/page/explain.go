@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/explain"
 )
@@ -94,7 +94,7 @@ func class(function string) string {
 type assembly struct {
 	page  *explanation
 	at    *object
-	ref   krm.Ref       // of the object
+	ref   finding.Ref   // of the object
 	above *explain.Line // the line before, of the same object
 	why   string        // its reason
 }
@@ -102,12 +102,12 @@ type assembly struct {
 // add takes the next line. A separator begins an object, and so does another one
 // without a separator, as in a list.
 func (x *assembly) add(l *explain.Line) {
-	other := l.Object != krm.Ref{} && x.ref != krm.Ref{} && l.Object != x.ref
+	other := l.Object != finding.Ref{} && x.ref != finding.Ref{} && l.Object != x.ref
 	if x.at == nil || other || strings.HasPrefix(l.Text, "---") {
 		x.end()
 		x.at = &object{ID: len(x.page.Objects) + 1}
 	}
-	if l.Object != (krm.Ref{}) {
+	if l.Object != (finding.Ref{}) {
 		x.ref = l.Object
 		x.at.Name = l.Object.String()
 	}
@@ -171,7 +171,7 @@ func (x *assembly) end() {
 		}
 	}
 	x.page.Objects = append(x.page.Objects, *x.at)
-	x.at, x.above, x.ref = nil, nil, krm.Ref{}
+	x.at, x.above, x.ref = nil, nil, finding.Ref{}
 }
 
 // lastApplied is kubectl's copy of an object, a Secret's values included.

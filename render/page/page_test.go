@@ -14,8 +14,8 @@ import (
 
 	"github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/compare"
@@ -30,7 +30,7 @@ var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars
 func explained(t testing.TB, files ...render.File) string {
 	t.Helper()
 	e, findings, err := explain.File(render.Source{Files: files}, render.Options{Config: kagenti}, files[0].Path, explain.Selection{})
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
 	return printed(t, func(w io.Writer) error { return page.Explain(w, e) })
@@ -42,10 +42,10 @@ func compared(t testing.TB, before, after string) string {
 	t.Helper()
 	var sides [2]compare.Package
 	for i, text := range []string{before, after} {
-		var findings []krm.Finding
+		var findings []finding.Finding
 		var err error
 		sides[i], findings, err = compare.Render(render.Source{Files: []render.File{{Path: "a.yaml", Data: []byte(text)}}}, render.Options{Config: kagenti})
-		if err != nil || krm.Failed(findings) {
+		if err != nil || finding.Failed(findings) {
 			t.Fatal(err, findings)
 		}
 	}
@@ -282,7 +282,7 @@ func TestManyWorkloads(t *testing.T) {
 	var e explain.Explanation
 	for i := range 1000 {
 		for n := range 400 {
-			e.Lines = append(e.Lines, explain.Line{Line: len(e.Lines) + 1, Text: "      - name: SETTING_OF_A_SIDECAR", Object: krm.Ref{Kind: "Deployment", Name: fmt.Sprint("web-", i)},
+			e.Lines = append(e.Lines, explain.Line{Line: len(e.Lines) + 1, Text: "      - name: SETTING_OF_A_SIDECAR", Object: finding.Ref{Kind: "Deployment", Name: fmt.Sprint("web-", i)},
 				Field: "spec", Function: []string{"inject", explain.Author}[n/5%2], Because: []identity.Provenance{{Setting: fmt.Sprint("outbound.setting", n/3), By: identity.ByDefault}}})
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 )
@@ -17,7 +17,7 @@ import (
 // armature.yaml from the package's folder upwards, as Nearest finds it. A folder that was
 // rendered has the configuration of its package. No file means the defaults; a named one
 // has to be there.
-func FindConfig(named, root, top string) (*api.RenderConfig, []krm.Finding, error) {
+func FindConfig(named, root, top string) (*api.RenderConfig, []finding.Finding, error) {
 	if named != "" {
 		return find(named, named, true, "configuration", render.ReadConfig)
 	}
@@ -35,7 +35,7 @@ func FindConfig(named, root, top string) (*api.RenderConfig, []krm.Finding, erro
 	shown := shownFrom(root, file)
 	if _, err := os.Lstat(misnamed); err == nil {
 		_, err := os.Lstat(file)
-		return nil, []krm.Finding{render.Misnamed(shownFrom(root, misnamed), err == nil)}, nil
+		return nil, []finding.Finding{render.Misnamed(shownFrom(root, misnamed), err == nil)}, nil
 	}
 	return find(file, shown, false, "configuration", render.ReadConfig)
 }
@@ -136,14 +136,14 @@ func physical(folder string) (string, error) {
 // FindLock reads the lock of a package: the named file, or armature.lock at the
 // root of the folder. No file at the root means no lock; a named one has to be
 // there.
-func FindLock(named, root string) (*api.ImageLock, []krm.Finding, error) {
+func FindLock(named, root string) (*api.ImageLock, []finding.Finding, error) {
 	file, shown := fileOf(named, root, render.LockFile)
 	return find(file, shown, named != "", "lock", render.ReadLock)
 }
 
 // FindTools reads the definitions of tools beside a lock. Without the file, or the lock,
 // nobody knows them.
-func FindTools(root string, lock *api.ImageLock) ([]tools.Server, []krm.Finding, error) {
+func FindTools(root string, lock *api.ImageLock) ([]tools.Server, []finding.Finding, error) {
 	if lock == nil {
 		return nil, nil, nil
 	}
@@ -151,7 +151,7 @@ func FindTools(root string, lock *api.ImageLock) ([]tools.Server, []krm.Finding,
 	if info, err := os.Stat(file); err == nil && info.Size() > tools.MaxFile {
 		return nil, nil, fmt.Errorf("reading %s: it has more than %d MiB", file, tools.MaxFile>>20)
 	}
-	found, findings, err := find(file, tools.File, false, "definitions of tools", func(data []byte, file string) (*[]tools.Server, []krm.Finding) {
+	found, findings, err := find(file, tools.File, false, "definitions of tools", func(data []byte, file string) (*[]tools.Server, []finding.Finding) {
 		servers, findings := tools.Parse(data, file, lock)
 		return &servers, findings
 	})
@@ -170,7 +170,7 @@ func fileOf(named, root, usual string) (file, shown string) {
 }
 
 // find reads what a package has beside its manifests.
-func find[T any](file, shown string, required bool, what string, read func(data []byte, file string) (*T, []krm.Finding)) (*T, []krm.Finding, error) {
+func find[T any](file, shown string, required bool, what string, read func(data []byte, file string) (*T, []finding.Finding)) (*T, []finding.Finding, error) {
 	data, err := os.ReadFile(file)
 	switch {
 	case !required && errors.Is(err, fs.ErrNotExist):

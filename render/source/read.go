@@ -16,7 +16,7 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/internal/room"
 )
@@ -95,7 +95,7 @@ const ChartRule = "package/helm-chart"
 // that the output goes to. A link that leads nowhere or out of the folder is an
 // error finding, unless excluded, which may be nil, reports true for its path. Patches that a kustomization names and the templates
 // of Helm charts are text, not objects: they pass as they are.
-func Tree(root, skip string, excluded func(file string) bool) (render.Source, []krm.Finding, error) {
+func Tree(root, skip string, excluded func(file string) bool) (render.Source, []finding.Finding, error) {
 	info, err := os.Stat(root)
 	if err != nil {
 		return render.Source{}, nil, err
@@ -137,7 +137,7 @@ type tree struct {
 	excluded   func(file string) bool
 	files      []render.File
 	asIs       map[string]bool
-	findings   []krm.Finding
+	findings   []finding.Finding
 }
 
 func (t *tree) visit(name string, d fs.DirEntry, err error) error {
@@ -154,14 +154,14 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 		}
 		if pkg := RenderedFrom(name); relative != "." && pkg != "" {
 			if filepath.IsLocal(path.Join(relative, filepath.ToSlash(pkg))) {
-				t.findings = append(t.findings, krm.Finding{Rule: "package/rendered", Severity: krm.Info, Place: krm.Place{File: relative},
+				t.findings = append(t.findings, finding.Finding{Rule: "package/rendered", Severity: finding.Info, Place: finding.Place{File: relative},
 					Message: "a render of this package wrote the folder: left out"})
 				return fs.SkipDir
 			}
 		}
 		chart := path.Join(relative, "Chart.yaml")
 		if _, err := os.Stat(filepath.Join(name, "Chart.yaml")); err == nil && (t.excluded == nil || !t.excluded(chart)) {
-			t.findings = append(t.findings, krm.Finding{Rule: ChartRule, Severity: krm.Error, Place: krm.Place{File: chart, Line: 1},
+			t.findings = append(t.findings, finding.Finding{Rule: ChartRule, Severity: finding.Error, Place: finding.Place{File: chart, Line: 1},
 				Message: "this is a Helm chart, whose templates are not manifests",
 				Hint:    "render them first, as by helm template NAME CHART | armature render -, or leave the chart out with spec.exclude in armature.yaml"})
 		}
@@ -171,7 +171,7 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 		return t.link(name, relative)
 	}
 	if !d.Type().IsRegular() {
-		t.findings = append(t.findings, krm.Finding{Rule: "package/not-a-file", Severity: krm.Warning, Place: krm.Place{File: relative}, Message: "neither file nor folder: left out"})
+		t.findings = append(t.findings, finding.Finding{Rule: "package/not-a-file", Severity: finding.Warning, Place: finding.Place{File: relative}, Message: "neither file nor folder: left out"})
 		return nil
 	}
 	if d.Name() == ListFile {
@@ -222,7 +222,7 @@ func isTemplate(root, relative string) bool {
 func (t *tree) link(name, relative string) error {
 	refuse := func(message, hint string) error {
 		if t.excluded == nil || !t.excluded(relative) {
-			t.findings = append(t.findings, krm.Finding{Rule: LinkRule, Severity: krm.Error, Place: krm.Place{File: relative, Line: 1},
+			t.findings = append(t.findings, finding.Finding{Rule: LinkRule, Severity: finding.Error, Place: finding.Place{File: relative, Line: 1},
 				Message: message, Hint: hint + ", or leave the link out with spec.exclude in armature.yaml"})
 		}
 		return nil
@@ -247,7 +247,7 @@ func (t *tree) link(name, relative string) error {
 		t.files = append(t.files, render.File{Path: relative})
 		return nil
 	}
-	t.findings = append(t.findings, krm.Finding{Rule: LinkRule, Severity: krm.Warning, Place: krm.Place{File: relative}, Message: "a link to a folder is not followed"})
+	t.findings = append(t.findings, finding.Finding{Rule: LinkRule, Severity: finding.Warning, Place: finding.Place{File: relative}, Message: "a link to a folder is not followed"})
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
@@ -21,8 +22,8 @@ import (
 // not rendered, or one that differs from what a render makes of it, is an
 // error. Order and style of the YAML do not count, so that it works on what
 // other tools made of a render.
-func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
-	v := verification{src: src, left: make(map[krm.Ref]found), unrendered: make(map[krm.Ref]bool)}
+func Run(src render.Source, opt render.Options) ([]finding.Finding, render.Stats, error) {
+	v := verification{src: src, left: make(map[finding.Ref]found), unrendered: make(map[finding.Ref]bool)}
 	sink := func(file string, rendered []byte) error {
 		if rendered == nil {
 			return nil // its objects are elsewhere in the render
@@ -34,21 +35,21 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 		return v.compare(file, data, rendered)
 	}
 	findings, stats, err := render.Stream(src, opt, sink)
-	if err == nil && !krm.Failed(findings) {
+	if err == nil && !finding.Failed(findings) {
 		err = v.finish()
 		if err == nil && stats.Workloads == 0 {
 			err = v.nothing()
 		}
 	}
 	findings = append(findings, v.findings...)
-	krm.SortFindings(findings)
+	finding.Sort(findings)
 	return findings, stats, err
 }
 
 // List leaves the items of a ResourceList as they are, and finds what differs from
 // a fresh render.
-func List(l *host.List, opt render.Options) (out []byte, findings []krm.Finding, stats render.Stats, err error) {
-	return l.Run(opt, func(src render.Source, opt render.Options, _ render.Sink) ([]krm.Finding, render.Stats, error) {
+func List(l *host.List, opt render.Options) (out []byte, findings []finding.Finding, stats render.Stats, err error) {
+	return l.Run(opt, func(src render.Source, opt render.Options, _ render.Sink) ([]finding.Finding, render.Stats, error) {
 		return Run(src, opt)
 	})
 }
@@ -58,26 +59,26 @@ type verification struct {
 	src render.Source
 
 	mu       sync.Mutex
-	findings []krm.Finding
-	missing  []found           // objects that a file should have
-	left     map[krm.Ref]found // objects that a file should not have
+	findings []finding.Finding
+	missing  []found               // objects that a file should have
+	left     map[finding.Ref]found // objects that a file should not have
 
-	unrendered map[krm.Ref]bool // workloads, by kind, namespace and name
+	unrendered map[finding.Ref]bool // workloads, by kind, namespace and name
 }
 
 type found struct {
 	file     string
-	ref      krm.Ref
+	ref      finding.Ref
 	line     int
 	value    any
 	injected bool
-	local    bool    // stays in the package, and never gets into a cluster
-	of       krm.Ref // the workload that it was rendered for: kind, namespace and name
+	local    bool        // stays in the package, and never gets into a cluster
+	of       finding.Ref // the workload that it was rendered for: kind, namespace and name
 }
 
 // objects decodes all objects of a file.
-func objects(file string, data []byte) (map[krm.Ref]found, error) {
-	all := make(map[krm.Ref]found)
+func objects(file string, data []byte) (map[finding.Ref]found, error) {
+	all := make(map[finding.Ref]found)
 	var failed error
 	render.Objects(render.File{Path: file, Data: data}, func(o *krm.Object) { // the render reports others
 		value, err := o.Value()
@@ -93,7 +94,7 @@ func objects(file string, data []byte) (map[krm.Ref]found, error) {
 		}
 		made, _ := o.Annotation(keys.RenderedFor)
 		kind, name, _ := strings.Cut(made, "/")
-		of := krm.Ref{Kind: kind, Namespace: o.Namespace, Name: name}
+		of := finding.Ref{Kind: kind, Namespace: o.Namespace, Name: name}
 		all[o.Ref] = found{at, o.Ref, line, value, identity.Injected(o), local, of}
 	})
 	return all, failed
@@ -102,8 +103,8 @@ func objects(file string, data []byte) (map[krm.Ref]found, error) {
 const remedy = "run `armature render`; kustomize skips functions silently without --enable-alpha-plugins --enable-exec, and kpt one whose condition is false"
 
 func (v *verification) report(rule string, at found, field, message, hint string) {
-	v.findings = append(v.findings, krm.Finding{Rule: "verify/" + rule, Severity: krm.Error, Message: message, Hint: hint,
-		Place: krm.Place{File: at.file, Line: at.line, Field: field, Object: at.ref}})
+	v.findings = append(v.findings, finding.Finding{Rule: "verify/" + rule, Severity: finding.Error, Message: message, Hint: hint,
+		Place: finding.Place{File: at.file, Line: at.line, Field: field, Object: at.ref}})
 }
 
 func (v *verification) compare(file string, data, rendered []byte) error {
@@ -134,7 +135,7 @@ func (v *verification) compare(file string, data, rendered []byte) error {
 
 func (v *verification) judge(have, want found) {
 	if want.injected && !have.injected {
-		v.unrendered[krm.Ref{Kind: have.ref.Kind, Namespace: have.ref.Namespace, Name: have.ref.Name}] = true
+		v.unrendered[finding.Ref{Kind: have.ref.Kind, Namespace: have.ref.Namespace, Name: have.ref.Name}] = true
 		v.report("not-rendered", have, "", fmt.Sprintf("%s opted in, but was not rendered", have.ref), remedy)
 	} else if path, differ := difference("", have.value, want.value); differ {
 		v.report("differs", have, path, fmt.Sprintf("%s differs from a fresh render", have.ref), "render again, and change the source instead of the rendered file")
@@ -144,7 +145,7 @@ func (v *verification) judge(have, want found) {
 // finish looks for missing objects in other files: kpt, for one, keeps
 // generated objects in files of their own.
 func (v *verification) finish() error {
-	elsewhere := make(map[krm.Ref]found)
+	elsewhere := make(map[finding.Ref]found)
 	if len(v.missing) > 0 && len(v.src.Files) > 1 {
 		err := v.manifests(func(file string, data []byte) (more bool, err error) {
 			all, err := objects(file, data)

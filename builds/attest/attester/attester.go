@@ -32,7 +32,7 @@ import (
 	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/registry"
 	"github.com/armature-dev/armature/builds/source/gitremote"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
@@ -103,12 +103,12 @@ func (a *Attester) Forget(build types.NamespacedName) { a.questions.Forget(build
 
 // Ready looks before a run whether it could be attested. The problem is that the
 // platform has not given the key for it.
-func (a *Attester) Ready(ctx context.Context, build *api.AgentBuild) (problem *krm.Finding, err error) {
+func (a *Attester) Ready(ctx context.Context, build *api.AgentBuild) (problem *finding.Finding, err error) {
 	_, problem, err = a.signer(ctx, build)
 	return problem, err
 }
 
-// Attest a run that succeeded, or look what came of it. A *krm.Finding is final for this
+// Attest a run that succeeded, or look what came of it. A *finding.Finding is final for this
 // run; a *turns.NotYet is not.
 func (a *Attester) Attest(build *api.AgentBuild, run *runs.Run) (api.Attestation, error) {
 	key, uid := client.ObjectKeyFromObject(build), build.UID
@@ -118,7 +118,7 @@ func (a *Attester) Attest(build *api.AgentBuild, run *runs.Run) (api.Attestation
 	})
 }
 
-// attempt to attest a run: gather, check, sign. A *krm.Finding is final for this run;
+// attempt to attest a run: gather, check, sign. A *finding.Finding is final for this run;
 // every other error may pass.
 func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build types.UID, run types.NamespacedName, uid types.UID) (api.Attestation, error) {
 	var none api.Attestation

@@ -19,7 +19,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // The bill of materials of a run is a blob beside its image. It is read only by the digest
@@ -77,7 +77,7 @@ func (p *pushed) readBill(ctx context.Context, reported attest.Bill) (*bill, err
 	return out, nil
 }
 
-func invalidSBOM(build *api.AgentBuild, format string, args ...any) *krm.Finding {
+func invalidSBOM(build *api.AgentBuild, format string, args ...any) *finding.Finding {
 	return compose.Place(build).Fault(api.ReasonSBOMInvalid, "the SBOM: "+fmt.Sprintf(format, args...),
 		"see docs/builds-attest.md for what a step has to leave, then start again with `armature build rerun`")
 }

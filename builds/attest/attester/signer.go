@@ -22,7 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
@@ -37,9 +37,9 @@ const keyField, passwordField = "cosign.key", "cosign.password"
 
 // signer gives what attests a build, not opened yet. The problem says what the platform
 // has to do first. Neither a KMS nor anybody else but the API server is asked.
-func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign.Signer, _ *krm.Finding, _ error) {
+func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign.Signer, _ *finding.Finding, _ error) {
 	reason := api.ReasonAttestKeyMissing
-	missing := func(hint, format string, args ...any) *krm.Finding {
+	missing := func(hint, format string, args ...any) *finding.Finding {
 		return compose.Place(build).At("spec.mode").Fault(reason,
 			fmt.Sprintf("mode %s is attested by the controller, and ", cmp.Or(build.Spec.Mode, "dev"))+fmt.Sprintf(format, args...), hint)
 	}

@@ -58,7 +58,7 @@ func NewVerifier(a *Attester, l *library.Library) *Verifier {
 
 // Statement about an image of a build: the zero Statement if the mode of the build is not
 // attested. Where the mode is attested, an image without a statement about this build is refused.
-// A *krm.Finding is a refusal; every other error may pass.
+// A *finding.Finding is a refusal; every other error may pass.
 func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild, image string) (none attest.Statement, _ error) {
 	a := v.attester
 	at, err := attest.ImageOf(build, image)

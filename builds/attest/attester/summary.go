@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/source/git"
 	"github.com/armature-dev/armature/builds/source/gitremote"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
@@ -99,7 +99,7 @@ func (a *Attester) judge(ctx context.Context, p *pushed, session *sign.Session, 
 
 // refusalText is for status. What a registry says is left out: the tenant chose the server.
 func refusalText(err error) string {
-	text := krm.Plain(err.Error())
+	text := text.Plain(err.Error())
 	if answer := (*transport.Error)(nil); errors.As(err, &answer) {
 		text = fmt.Sprintf("something that is attached to it leads nowhere: the registry answers %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
 	}

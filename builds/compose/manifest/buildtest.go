@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // TestKind is the kind of the files that `armature build test` reads, of keys.V1alpha1.
@@ -27,8 +27,8 @@ type Test struct {
 	Spec              TestSpec `json:"spec"`
 
 	// Place of the test, and Build that runs for it.
-	Place krm.Place `json:"-"`
-	Build Build     `json:"-"`
+	Place finding.Place `json:"-"`
+	Build Build         `json:"-"`
 }
 
 // TestSpec has either a step or a build.
@@ -75,7 +75,7 @@ func Tests(file string, data []byte, group string) ([]Test, error) {
 		out, problems = append(out, test), append(problems, err)
 	}
 	if len(out) == 0 {
-		return nil, krm.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no "+TestKind, "use a file with kind: "+TestKind)
+		return nil, finding.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no "+TestKind, "use a file with kind: "+TestKind)
 	}
 	return out, findings.Join(problems...)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/failure/findings"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/templates"
 )
@@ -46,7 +46,7 @@ func (l *Library) AddDir(folder fs.FS, name string) error {
 }
 
 func (l *Library) add(folder fs.FS, root, prefix string) error {
-	added := map[string]krm.Place{}
+	added := map[string]finding.Place{}
 	var problems []error
 	err := fs.WalkDir(folder, root, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {

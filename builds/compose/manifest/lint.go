@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/failure/findings"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // Lint checks the templates and steps among only, with the whole library behind
@@ -124,7 +124,7 @@ func (l *Library) lintWith(template *recipe.Template, builder, mode string) (war
 			declared[name] = false
 		}
 	}
-	out, err := compose.Pipeline(compose.Input{Build: build, Place: krm.Place{Object: krm.Ref{Kind: "a build with all fields"}}, Template: template, Steps: steps})
+	out, err := compose.Pipeline(compose.Input{Build: build, Place: finding.Place{Object: finding.Ref{Kind: "a build with all fields"}}, Template: template, Steps: steps})
 	if out != nil {
 		warnings = out.Warnings
 	}

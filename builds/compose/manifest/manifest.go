@@ -24,7 +24,9 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/failure/findings"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // maxFile is the largest file that is read: a larger one is not a manifest.
@@ -34,7 +36,7 @@ const maxFile = 8 << 20
 type Build struct {
 	*api.AgentBuild
 	// Place is the file and the line of the document.
-	Place krm.Place
+	Place finding.Place
 
 	doc document
 }
@@ -77,12 +79,12 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 		out = append(out, Build{AgentBuild: build, Place: d.at(""), doc: d})
 	}
 	if len(out) == 0 && len(problems) == 0 {
-		return nil, krm.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no AgentBuild", "use a file with kind: AgentBuild")
+		return nil, finding.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no AgentBuild", "use a file with kind: AgentBuild")
 	}
 	return out, findings.Join(problems...)
 }
 
-func (d document) at(fieldPath string) krm.Place {
+func (d document) at(fieldPath string) finding.Place {
 	line, node := d.root.Line, d.root
 	for _, part := range strings.FieldsFunc(fieldPath, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
 		next, at := step(node, part)
@@ -91,7 +93,7 @@ func (d document) at(fieldPath string) krm.Place {
 		}
 		node, line = next, at
 	}
-	return krm.Place{File: d.file, Line: line, Field: fieldPath}
+	return finding.Place{File: d.file, Line: line, Field: fieldPath}
 }
 
 func step(node *yamlv3.Node, part string) (*yamlv3.Node, int) {
@@ -119,7 +121,7 @@ func step(node *yamlv3.Node, part string) (*yamlv3.Node, int) {
 // of their own. What is behind text that is not YAML is not read.
 func split(file string, data []byte) (out []document, err error) {
 	bad := func(line int, message, hint string) ([]document, error) {
-		return out, krm.Place{File: file, Line: line}.Fault(api.ReasonInvalidBuild, message, hint)
+		return out, finding.Place{File: file, Line: line}.Fault(api.ReasonInvalidBuild, message, hint)
 	}
 	if len(data) > maxFile {
 		return bad(0, fmt.Sprintf("has %d MiB, which is too large for a manifest", len(data)>>20), "give a smaller file")
@@ -137,7 +139,7 @@ func split(file string, data []byte) (out []document, err error) {
 			return bad(line, "cannot be read: "+message, "fix the YAML; tabs and unclosed quotes are common causes")
 		}
 		objects := root.Content
-		if items, _ := step(objects[0], "items"); strings.HasSuffix(text(objects[0], "kind"), "List") && items != nil && items.Kind == yamlv3.SequenceNode {
+		if items, _ := step(objects[0], "items"); strings.HasSuffix(textOf(objects[0], "kind"), "List") && items != nil && items.Kind == yamlv3.SequenceNode {
 			objects = items.Content
 		}
 		for _, object := range objects {
@@ -147,7 +149,7 @@ func split(file string, data []byte) (out []document, err error) {
 			if object.Kind != yamlv3.MappingNode {
 				return bad(object.Line, "is not an object", "begin it with apiVersion: and kind:")
 			}
-			d := document{file: file, kind: metav1.TypeMeta{APIVersion: text(object, "apiVersion"), Kind: text(object, "kind")}, root: object}
+			d := document{file: file, kind: metav1.TypeMeta{APIVersion: textOf(object, "apiVersion"), Kind: textOf(object, "kind")}, root: object}
 			if d.text, err = yamlv3.Marshal(object); err != nil {
 				return bad(object.Line, "cannot be read: "+err.Error(), "fix the YAML")
 			}
@@ -157,14 +159,14 @@ func split(file string, data []byte) (out []document, err error) {
 }
 
 // text of a field, "" for none.
-func text(object *yamlv3.Node, field string) string {
+func textOf(object *yamlv3.Node, field string) string {
 	if value, _ := step(object, field); value != nil {
 		return value.Value
 	}
 	return ""
 }
 
-var yamlLine = krm.Pattern(`^line (\d+): `)
+var yamlLine = text.Pattern(`^line (\d+): `)
 
 // read decodes one AgentBuild with defaults, or returns all errors.
 func (s *schema) read(d document) (*api.AgentBuild, error) {
@@ -183,7 +185,7 @@ func (s *schema) read(d document) (*api.AgentBuild, error) {
 	problems = append(problems, d.metadata(object)...)
 	pruned := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), s.Structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, unknown := range pruned {
-		bad(unknown, "is not a known field", krm.UnknownField(api.AgentBuild{}, unknown, "correct the spelling or remove it"))
+		bad(unknown, "is not a known field", text.UnknownField(api.AgentBuild{}, unknown, "correct the spelling or remove it"))
 	}
 	for _, f := range s.judge(object) {
 		bad(f.path, f.message, f.hint)
@@ -218,7 +220,7 @@ func (d document) metadata(object map[string]any) []error {
 	}
 	for _, u := range unknown {
 		if at, ok := u.(interface{ FieldPath() string }); ok {
-			bad("metadata."+at.FieldPath(), "is not a known field", krm.UnknownField(meta, at.FieldPath(), "correct the spelling or remove it"))
+			bad("metadata."+at.FieldPath(), "is not a known field", text.UnknownField(meta, at.FieldPath(), "correct the spelling or remove it"))
 		}
 	}
 	switch {
@@ -245,5 +247,5 @@ func (d document) doubled() error {
 	if key == "" {
 		return nil
 	}
-	return krm.Place{File: d.file, Line: line}.Fault(api.ReasonInvalidBuild, fmt.Sprintf("key %q occurs twice", key), "keep one of the two")
+	return finding.Place{File: d.file, Line: line}.Fault(api.ReasonInvalidBuild, fmt.Sprintf("key %q occurs twice", key), "keep one of the two")
 }

@@ -16,7 +16,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -110,7 +110,7 @@ func faultOf(e *field.Error, mistyped bool) (fault, bool) {
 }
 
 // wrongType matches what the API server reports about a value of the wrong type.
-var wrongType = krm.Pattern(`^must be of type (\w+): "(\w+)"$`)
+var wrongType = text.Pattern(`^must be of type (\w+): "(\w+)"$`)
 
 // article puts a or an before the name of a JSON type, except null.
 func article(kind string) string {

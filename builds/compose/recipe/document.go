@@ -10,7 +10,8 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Tenants write templates and steps, and the controller keeps what it parsed of them. A
@@ -57,7 +58,7 @@ func (t *Template) Memory() int { return t.Doc.memory() }
 func (s *Step) Memory() int { return s.Doc.memory() }
 
 // At is the place of a field such as "steps[1].image", or of the document.
-func (d *Document) At(path string) krm.Place {
+func (d *Document) At(path string) finding.Place {
 	where := d.From.Place().At(path)
 	where.Key, where.KeyLine = d.key, d.line(path)
 	return where
@@ -125,9 +126,9 @@ func (o *outline) of(n *yamlv3.Node) (out []field) {
 
 // decode reads doc into a value and reports unknown fields, doubled keys and
 // wrong types with their lines. It is false when nothing can be read.
-func decode(doc *Document, into any, reason string) (found []*krm.Finding, ok bool) {
-	refused := func(place krm.Place, message, hint string) ([]*krm.Finding, bool) {
-		return []*krm.Finding{place.Fault(reason, message, hint)}, false
+func decode(doc *Document, into any, reason string) (found []*finding.Finding, ok bool) {
+	refused := func(place finding.Place, message, hint string) ([]*finding.Finding, bool) {
+		return []*finding.Finding{place.Fault(reason, message, hint)}, false
 	}
 	if problem := tooLarge(doc.Body); problem != "" {
 		return refused(doc.At(""), problem, "divide the step, or move scripts to the repository or the image")
@@ -179,14 +180,14 @@ func decode(doc *Document, into any, reason string) (found []*krm.Finding, ok bo
 		if at, ok := u.(interface{ FieldPath() string }); ok {
 			field = at.FieldPath()
 		}
-		found = append(found, doc.At(field).Fault(reason, "is not a known field", krm.UnknownField(into, field, "correct the spelling or remove it")))
+		found = append(found, doc.At(field).Fault(reason, "is not a known field", text.UnknownField(into, field, "correct the spelling or remove it")))
 	}
 	return found, true
 }
 
 var (
-	yamlLine = krm.Pattern(`^line (\d+): `)
-	anyLine  = krm.Pattern(`line (\d+)`)
+	yamlLine = text.Pattern(`^line (\d+): `)
+	anyLine  = text.Pattern(`line (\d+)`)
 	// wrongType cuts the decoder's sentence: value, field, Go type.
-	wrongType = krm.Pattern(`cannot unmarshal (.+) into Go struct field [^.]*\.(\S+) of type (\S+)`)
+	wrongType = text.Pattern(`cannot unmarshal (.+) into Go struct field [^.]*\.(\S+) of type (\S+)`)
 )

@@ -14,7 +14,8 @@ import (
 	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // ConfigMap is what composition reads of one: its data, and its place for
@@ -51,8 +52,8 @@ func (c ConfigMap) document(key, body string) *Document {
 }
 
 // Place of the ConfigMap.
-func (c ConfigMap) Place() krm.Place {
-	return krm.Place{File: c.File, Line: c.Line, Object: krm.Ref{APIVersion: "v1", Kind: "ConfigMap", Namespace: c.Namespace, Name: c.Name}}
+func (c ConfigMap) Place() finding.Place {
+	return finding.Place{File: c.File, Line: c.Line, Object: finding.Ref{APIVersion: "v1", Kind: "ConfigMap", Namespace: c.Namespace, Name: c.Name}}
 }
 
 func (c ConfigMap) String() string { return c.Place().String() }
@@ -345,4 +346,4 @@ func (t *Template) checkOpen(bad func(field, message, hint string)) {
 	}
 }
 
-var dnsLabel = krm.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+var dnsLabel = text.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)

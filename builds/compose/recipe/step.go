@@ -13,7 +13,8 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/builds/failure/findings"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // ReadStep reads the TaskSpec of a step ConfigMap, strictly, and lets Tekton
@@ -63,7 +64,7 @@ func (s *Step) OfController() bool {
 
 // check judges one step by itself: with Tekton's own rules, and for
 // variables in places where Tekton does not look.
-func (s *Step) check() (found []*krm.Finding) {
+func (s *Step) check() (found []*finding.Finding) {
 	bad := func(path, message, hint string) {
 		found = append(found, s.Doc.At(path).Fault(api.ReasonInvalidStep, message, hint))
 	}
@@ -81,7 +82,7 @@ func (s *Step) check() (found []*krm.Finding) {
 		value any
 	}{{"steps", task.Steps}, {"stepTemplate", task.StepTemplate}, {"sidecars", task.Sidecars}, {"volumes", task.Volumes}, {"workspaces", task.Workspaces}}
 	result := func(name string) bool {
-		reported := func(f *krm.Finding) bool { return strings.Contains(f.Message, "results."+name) } // by Tekton
+		reported := func(f *finding.Finding) bool { return strings.Contains(f.Message, "results."+name) } // by Tekton
 		return slices.ContainsFunc(found, reported) || tekton.Reports(task, name)
 	}
 	for _, part := range parts {
@@ -126,9 +127,9 @@ func Sentence(e *apis.FieldError) string {
 
 var (
 	// ParamReference matches $(params.NAME) in JSON, with the name in one of two groups.
-	ParamReference     = krm.Pattern(`\$\(params(?:\.([_a-zA-Z][_a-zA-Z0-9.-]*)|\[(?:\\"|')([^"'\\]+)(?:\\"|')\])`)
-	workspaceReference = krm.Pattern(`\$\(workspaces\.([_a-zA-Z0-9-]+)\.(?:path|bound|claim|volume)\)`)
-	resultReference    = krm.Pattern(`\$\(results\.([_a-zA-Z0-9.-]+)\.path\)`)
+	ParamReference     = text.Pattern(`\$\(params(?:\.([_a-zA-Z][_a-zA-Z0-9.-]*)|\[(?:\\"|')([^"'\\]+)(?:\\"|')\])`)
+	workspaceReference = text.Pattern(`\$\(workspaces\.([_a-zA-Z0-9-]+)\.(?:path|bound|claim|volume)\)`)
+	resultReference    = text.Pattern(`\$\(results\.([_a-zA-Z0-9.-]+)\.path\)`)
 )
 
 // knowsParam reports whether name, or name without an object's key, is declared.

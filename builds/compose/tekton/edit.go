@@ -12,7 +12,7 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Tasks of a pipeline, to be read and changed.
@@ -78,7 +78,7 @@ func JSON(v any) string {
 	return string(data)
 }
 
-var taskVariable = krm.Pattern(`\$\(tasks\.([a-z0-9-]+)\.([^()]+)\)`)
+var taskVariable = text.Pattern(`\$\(tasks\.([a-z0-9-]+)\.([^()]+)\)`)
 
 // Retarget returns a task that waits for and refers to other tasks: to those that of gives
 // for each, separated by commas where it gives several. It shares its spec with task.

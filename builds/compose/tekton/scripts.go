@@ -6,14 +6,14 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Tekton writes the scripts of a pod to files in an init container, and each of those takes the kubelet a second or more. A shell takes its script as an
 // argument just as well.
 
 // shebang of a script that a shell runs, without options.
-var shebang = krm.Pattern(`^#!(/\S*/(?:sh|bash))\n`)
+var shebang = text.Pattern(`^#!(/\S*/(?:sh|bash))\n`)
 
 // maxScriptBytes is far below the 128 KiB that Linux takes as one argument, so that there
 // is room for the paths that Tekton puts in.
@@ -63,7 +63,7 @@ func command(script, name string) []string {
 }
 
 // resultPath is the variable for the file of a result, which Tekton replaces.
-var resultPath = krm.Pattern(`^results\.[A-Za-z0-9_-]+\.path$`)
+var resultPath = text.Pattern(`^results\.[A-Za-z0-9_-]+\.path$`)
 
 // notInName reports whether a character ends the name of a variable.
 func notInName(r rune) bool {

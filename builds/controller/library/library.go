@@ -24,7 +24,7 @@ import (
 	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Library holds the templates and steps that were read, by what the metadata watch
@@ -40,7 +40,7 @@ type Library struct {
 
 	requests turns.Group
 	mu       sync.Mutex // never held while a server is asked
-	read     map[textKey]*text
+	read     map[textKey]*textOf
 	sought   map[types.NamespacedName]map[string]bool // by build: what its last reconcile looked for
 }
 
@@ -126,7 +126,7 @@ func (l *Library) otherModes(ctx context.Context, b *api.AgentBuild) string {
 		return "install the shipped templates with `armature install`, or correct spec.pipeline.namespace"
 	}
 	hint := "use one of " + strings.Join(modes[:min(len(modes), maxModes)], ", ")
-	if near := krm.Nearest(b.Spec.Mode, modes); near != "" {
+	if near := text.Nearest(b.Spec.Mode, modes); near != "" {
 		hint = "did you mean " + near + "? Or " + hint
 	}
 	return hint + ", or create the ConfigMap"
@@ -152,7 +152,7 @@ type textKey struct {
 	template bool
 }
 
-type text struct {
+type textOf struct {
 	version  string
 	labels   map[string]string // that share the ConfigMap
 	template *recipe.Template
@@ -176,7 +176,7 @@ const (
 // get the first ConfigMap of that name that the build may use, or nil when there is
 // none. One that may not be read ends the search with a problem: another of the name
 // further on is not the one that was meant.
-func (l *Library) get(ctx context.Context, b *api.AgentBuild, namespaces []string, name string, isTemplate bool) (*text, error) {
+func (l *Library) get(ctx context.Context, b *api.AgentBuild, namespaces []string, name string, isTemplate bool) (*textOf, error) {
 	l.Note(client.ObjectKeyFromObject(b), name)
 	for _, namespace := range namespaces {
 		key := textKey{types.NamespacedName{Namespace: namespace, Name: name}, isTemplate}
@@ -203,15 +203,15 @@ func (l *Library) mayUse(b *api.AgentBuild, namespace string, labels map[string]
 }
 
 // text of a ConfigMap as it is now. One that the build may not use is not read.
-func (l *Library) text(ctx context.Context, b *api.AgentBuild, key textKey) (*text, error) {
+func (l *Library) text(ctx context.Context, b *api.AgentBuild, key textKey) (*textOf, error) {
 	version, labels, err := l.textVersion(ctx, key.NamespacedName)
 	if err != nil || !l.mayUse(b, key.Namespace, labels) {
-		return &text{labels: labels}, err
+		return &textOf{labels: labels}, err
 	}
 	if have := l.kept(key); have != nil && have.version == version {
 		return have, nil
 	}
-	return turns.Do(ctx, &l.requests, fmt.Sprintf("ConfigMap %s %s %v", key, version, key.template), func(ctx context.Context) (*text, error) {
+	return turns.Do(ctx, &l.requests, fmt.Sprintf("ConfigMap %s %s %v", key, version, key.template), func(ctx context.Context) (*textOf, error) {
 		found, err := l.readText(ctx, key)
 		if err == nil { // nobody may wait for it any more, and the next reconcile needs it
 			l.keep(key, found, time.Now())
@@ -238,13 +238,13 @@ func (l *Library) textVersion(ctx context.Context, key types.NamespacedName) (st
 	return meta.ResourceVersion, meta.Labels, nil
 }
 
-func (l *Library) readText(ctx context.Context, key textKey) (*text, error) {
+func (l *Library) readText(ctx context.Context, key textKey) (*textOf, error) {
 	var cm corev1.ConfigMap
 	if err := l.Live.Get(ctx, key.NamespacedName, &cm); err != nil {
 		return nil, err
 	}
 	maps.DeleteFunc(cm.Labels, NotShared)
-	fresh, from := &text{version: cm.ResourceVersion, labels: cm.Labels}, recipe.ConfigMap{Namespace: key.Namespace, Name: key.Name, Data: cm.Data}
+	fresh, from := &textOf{version: cm.ResourceVersion, labels: cm.Labels}, recipe.ConfigMap{Namespace: key.Namespace, Name: key.Name, Data: cm.Data}
 	if key.template {
 		fresh.absent = cm.Data[recipe.TemplateKeyYAML] == "" && cm.Data[recipe.TemplateKeyJSON] == ""
 		if fresh.template, fresh.err = recipe.ReadTemplate(from); fresh.err != nil {
@@ -264,7 +264,7 @@ func (l *Library) readText(ctx context.Context, key textKey) (*text, error) {
 // NotShared reports whether a label does not share a ConfigMap.
 func NotShared(label, _ string) bool { return !strings.HasPrefix(label, keys.SharePrefix) }
 
-func (l *Library) kept(key textKey) *text {
+func (l *Library) kept(key textKey) *textOf {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	have := l.read[key]
@@ -282,11 +282,11 @@ func (l *Library) forget(key textKey) {
 
 // keep what was read. Where that is too much, the namespace that has most gives up what
 // it used longest ago: what a tenant reads costs others nothing.
-func (l *Library) keep(key textKey, fresh *text, now time.Time) {
+func (l *Library) keep(key textKey, fresh *textOf, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.read == nil {
-		l.read = map[textKey]*text{}
+		l.read = map[textKey]*textOf{}
 	}
 	fresh.used = now
 	l.read[key] = fresh
@@ -314,8 +314,8 @@ func (l *Library) keep(key textKey, fresh *text, now time.Time) {
 }
 
 // forbidden is a ConfigMap that RBAC hides.
-func forbidden(from recipe.ConfigMap, err error) *text {
-	return &text{err: from.Place().Fault(api.ReasonTemplateForbidden, "the controller may not read it: "+err.Error(),
+func forbidden(from recipe.ConfigMap, err error) *textOf {
+	return &textOf{err: from.Place().Fault(api.ReasonTemplateForbidden, "the controller may not read it: "+err.Error(),
 		"grant the controller's ServiceAccount get on configmaps there, or correct spec.pipeline.namespace; the build then continues by itself")}
 }
 

@@ -18,11 +18,11 @@ func TestTextsAreEvicted(t *testing.T) {
 	library, now := &Library{}, time.Now()
 	key := func(namespace string, i int) textKey { return textKey{NamespacedName: named(namespace, i)} }
 	for i := range 30 {
-		library.keep(key("platform", i), &text{memory: 200 << 10}, now.Add(-time.Duration(i)*time.Second))
+		library.keep(key("platform", i), &textOf{memory: 200 << 10}, now.Add(-time.Duration(i)*time.Second))
 	}
 	const many = 500
 	for i := range many {
-		library.keep(key("hostile", i), &text{memory: 2 << 20}, now.Add(time.Duration(i)*time.Millisecond))
+		library.keep(key("hostile", i), &textOf{memory: 2 << 20}, now.Add(time.Duration(i)*time.Millisecond))
 	}
 	total := 0
 	for _, have := range library.read {
@@ -39,7 +39,7 @@ func TestTextsAreEvicted(t *testing.T) {
 	if library.kept(key("hostile", many-1)) == nil || library.kept(key("hostile", 0)) != nil {
 		t.Error("not the oldest text is gone")
 	}
-	library.keep(key("team", 0), &text{}, time.Now().Add(2*textKeeps))
+	library.keep(key("team", 0), &textOf{}, time.Now().Add(2*textKeeps))
 	if len(library.read) != 1 {
 		t.Errorf("%d texts are kept that nobody uses", len(library.read)-1)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // Questions asks servers that are not trusted to answer soon, such as Git servers and
@@ -84,7 +84,7 @@ func (e *NotYet) Error() string {
 	return "the server has not answered yet"
 }
 
-// Get the answer to a question of a build. The error is a *krm.Finding
+// Get the answer to a question of a build. The error is a *finding.Finding
 // when the user must act, and a *NotYet when the build is to look again. With
 // fresh set, only an answer that the build itself asked for is used. A build has one
 // question: another one replaces it. What ask refers to is kept until it was called.
@@ -107,7 +107,7 @@ func (q *Questions[T]) Get(build types.NamespacedName, question string, fresh bo
 		return none, &NotYet{Waited: waited, Again: max(recheck, waited)}
 	}
 	q.leave(build, nil)
-	if call.err == nil || errors.As(call.err, new(*krm.Finding)) {
+	if call.err == nil || errors.As(call.err, new(*finding.Finding)) {
 		delete(q.failing, build)
 		return call.answer, call.err
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // most and mostOfOne are the bounds of the tests.
@@ -162,8 +162,8 @@ func TestFailuresWaitLonger(t *testing.T) {
 			t.Fatalf("%v: %+v, want %s", err, later, want)
 		}
 	}
-	var problem *krm.Finding
-	if err := ask(krm.Place{}.Fault(api.ReasonRevisionNotFound, "no such revision", "")); !errors.As(err, &problem) {
+	var problem *finding.Finding
+	if err := ask(finding.Place{}.Fault(api.ReasonRevisionNotFound, "no such revision", "")); !errors.As(err, &problem) {
 		t.Fatal(err)
 	}
 	if len(a.failing) != 0 {

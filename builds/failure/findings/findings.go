@@ -10,34 +10,34 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
-// Of err, which may be nil, a *krm.Finding, or many joined ones. All are
+// Of err, which may be nil, a *finding.Finding, or many joined ones. All are
 // errors, and the rule of each is the reason of the condition, one of the
 // api.Reason constants. An error of another kind becomes a finding without a
 // place and a rule.
-func Of(err error) []*krm.Finding {
+func Of(err error) []*finding.Finding {
 	if err == nil {
 		return nil
 	}
 	if many, ok := err.(*multierror.Error); ok {
-		var out []*krm.Finding
+		var out []*finding.Finding
 		for _, e := range many.Errors {
 			out = append(out, Of(e)...)
 		}
 		return out
 	}
-	var one *krm.Finding
+	var one *finding.Finding
 	if errors.As(err, &one) {
-		return []*krm.Finding{one}
+		return []*finding.Finding{one}
 	}
-	return []*krm.Finding{krm.Place{}.Fault("", err.Error(), "")}
+	return []*finding.Finding{finding.Place{}.Fault("", err.Error(), "")}
 }
 
 // Join errors into one that lists all their findings.
 func Join(errs ...error) error {
-	var all []*krm.Finding
+	var all []*finding.Finding
 	for _, err := range errs {
 		all = append(all, Of(err)...)
 	}
@@ -48,11 +48,11 @@ func Join(errs ...error) error {
 const most = 100
 
 // Error lists the findings in a stable order without repetitions. It is nil without any.
-func Error(found []*krm.Finding) error {
+func Error(found []*finding.Finding) error {
 	if len(found) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(found, func(a, b *krm.Finding) int { return comparePlaces(a.Place, b.Place) })
+	slices.SortStableFunc(found, func(a, b *finding.Finding) int { return comparePlaces(a.Place, b.Place) })
 	all := &multierror.Error{ErrorFormat: format}
 	seen := map[string]bool{}
 	for _, f := range found[:min(len(found), most)] {
@@ -66,8 +66,8 @@ func Error(found []*krm.Finding) error {
 
 // comparePlaces orders by file, line, object, key and its line. What has no place
 // comes last: the reason of a condition is that of the first finding.
-func comparePlaces(a, b krm.Place) int {
-	nowhere := func(p krm.Place) int {
+func comparePlaces(a, b finding.Place) int {
+	nowhere := func(p finding.Place) int {
 		if p.File == "" && p.Object.Kind == "" {
 			return 1
 		}

@@ -11,7 +11,7 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Pipeline is what is drawn of one pipeline.
@@ -39,21 +39,21 @@ type Task struct {
 
 // Of reads a pipeline. Name is the build's.
 func Of(name string, p *tektonv1.Pipeline) Pipeline {
-	out := Pipeline{Name: krm.Printable(name)}
+	out := Pipeline{Name: text.Printable(name)}
 	for i, list := range [][]tektonv1.PipelineTask{p.Spec.Tasks, p.Spec.Finally} {
 		for _, t := range list {
-			task := Task{Name: krm.Printable(t.Name), Finally: i == 1}
+			task := Task{Name: text.Printable(t.Name), Finally: i == 1}
 			for _, name := range dependencies(t) {
-				task.After = append(task.After, krm.Printable(name))
+				task.After = append(task.After, text.Printable(name))
 			}
 			for _, w := range t.When {
-				task.When = append(task.When, krm.Printable(fmt.Sprintf("%s %s %s", w.Input, w.Operator, strings.Join(w.Values, "|"))))
+				task.When = append(task.When, text.Printable(fmt.Sprintf("%s %s %s", w.Input, w.Operator, strings.Join(w.Values, "|"))))
 			}
 			out.Tasks = append(out.Tasks, task)
 		}
 	}
 	for _, r := range p.Spec.Results {
-		out.Results = append(out.Results, krm.Printable(r.Name+" = "+r.Value.StringVal))
+		out.Results = append(out.Results, text.Printable(r.Name+" = "+r.Value.StringVal))
 	}
 	out.connect()
 	return out
@@ -190,7 +190,7 @@ func Formats() []string { return []string{"text", "mermaid"} }
 
 // Write draws pipelines in one of the Formats: one drawing for all of them.
 func Write(w io.Writer, format string, pipelines []Pipeline) error {
-	draw, ok := map[string]func(*strings.Builder, []Pipeline){"text": text, "mermaid": mermaid}[format]
+	draw, ok := map[string]func(*strings.Builder, []Pipeline){"text": textOf, "mermaid": mermaid}[format]
 	if !ok {
 		return fmt.Errorf("unknown format %q: choose from %s", format, strings.Join(Formats(), ", "))
 	}
@@ -201,7 +201,7 @@ func Write(w io.Writer, format string, pipelines []Pipeline) error {
 }
 
 // text has a line for each task, in the order of the pipeline.
-func text(b *strings.Builder, pipelines []Pipeline) {
+func textOf(b *strings.Builder, pipelines []Pipeline) {
 	for i := range pipelines {
 		p := &pipelines[i]
 		if len(pipelines) > 1 {

@@ -13,7 +13,8 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	render "github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Load reads a file of pins. Unless the file was given, the images are pinned by the lock of
@@ -44,8 +45,8 @@ func Read(file string, data []byte) (map[string]string, error) {
 	} else {
 		err = yaml.UnmarshalStrict(data, &pins)
 	}
-	var found []*krm.Finding
-	place := krm.Place{File: file}
+	var found []*finding.Finding
+	place := finding.Place{File: file}
 	if err != nil {
 		found = append(found, place.Fault(api.ReasonInvalidBuild, strings.ReplaceAll(err.Error(), "\n", " "), hint))
 	}
@@ -75,4 +76,4 @@ func locked(data []byte) (map[string]string, error) {
 	return pins, nil
 }
 
-var digest = krm.Pattern(`^sha256:[0-9a-f]{64}$`)
+var digest = text.Pattern(`^sha256:[0-9a-f]{64}$`)

@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/compare"
 )
 
@@ -57,12 +58,12 @@ func Build(b *api.AgentBuild) string {
 // Package says in Markdown what lint found in a package, and what a change of it means. changes
 // is nil where the two sides could not be compared. quiet reports that there is nothing that a
 // reviewer has to know.
-func Package(name string, findings []krm.Finding, changes *compare.Report) (body string, quiet bool) {
+func Package(name string, findings []finding.Finding, changes *compare.Report) (body string, quiet bool) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "### Package %s\n\n", code(name))
-	var shown []krm.Finding
+	var shown []finding.Finding
 	for _, f := range findings {
-		if f.Severity != krm.Info {
+		if f.Severity != finding.Info {
 			shown = append(shown, f)
 		}
 	}
@@ -95,21 +96,21 @@ func Package(name string, findings []krm.Finding, changes *compare.Report) (body
 }
 
 // Counts of findings, in one line.
-func Counts(findings []krm.Finding) string {
-	count := make(map[krm.Severity]int)
+func Counts(findings []finding.Finding) string {
+	count := make(map[finding.Severity]int)
 	for _, f := range findings {
 		count[f.Severity]++
 	}
-	return krm.Count(count[krm.Error], "error") + ", " + krm.Count(count[krm.Warning], "warning")
+	return text.Count(count[finding.Error], "error") + ", " + text.Count(count[finding.Warning], "warning")
 }
 
 // code shows a text as it is: in a code span nothing mentions a person, links or loads.
-func code(text string) string {
-	text = strings.Join(strings.Fields(krm.Printable(strings.TrimSpace(text))), " ")
-	if len(text) > 1000 {
-		text = strings.ToValidUTF8(text[:1000], "") + "…"
+func code(content string) string {
+	content = strings.Join(strings.Fields(text.Printable(strings.TrimSpace(content))), " ")
+	if len(content) > 1000 {
+		content = strings.ToValidUTF8(content[:1000], "") + "…"
 	}
-	return "`" + strings.NewReplacer("|", `\|`, "`", "'").Replace(text) + "`"
+	return "`" + strings.NewReplacer("|", `\|`, "`", "'").Replace(content) + "`"
 }
 
 var backticks = regexp.MustCompile("`+")
@@ -117,19 +118,19 @@ var backticks = regexp.MustCompile("`+")
 // fenced puts lines into a block whose fence is longer than any in them. Each has a mark before
 // it: other bots read a line that begins with a slash as a command of ours.
 func fenced(lines []string) string {
-	var text strings.Builder
+	var content strings.Builder
 	for _, line := range lines {
-		if text.Len()+len(line) > maxText/2 {
-			text.WriteString("…\n")
+		if content.Len()+len(line) > maxText/2 {
+			content.WriteString("…\n")
 			break
 		}
-		text.WriteString("| " + krm.Printable(line) + "\n")
+		content.WriteString("| " + text.Printable(line) + "\n")
 	}
 	fence := "```"
-	for _, run := range backticks.FindAllString(text.String(), -1) {
+	for _, run := range backticks.FindAllString(content.String(), -1) {
 		if len(run) >= len(fence) {
 			fence = run + "`"
 		}
 	}
-	return fence + "\n" + text.String() + fence + "\n"
+	return fence + "\n" + content.String() + fence + "\n"
 }

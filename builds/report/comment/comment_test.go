@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/compare"
 )
 
@@ -18,10 +18,10 @@ func TestHostileContent(t *testing.T) {
 	b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"}}
 	b.Status.Phase, b.Status.Source = api.PhaseFailed, &api.SourceStatus{Git: api.GitStatus{CommitSHA: "1234"}}
 	b.Status.FailureDetails = &api.FailureDetails{Reason: "Failed", Message: hostile + "\n" + hostile, Step: "s`t", LogTail: []string{hostile, "````", "x", "`````"}}
-	finding := krm.Finding{Rule: "x", Severity: krm.Error, Message: hostile, Hint: hostile, Place: krm.Place{File: "a|b.yaml"}}
-	findings := []krm.Finding{finding}
+	found := finding.Finding{Rule: "x", Severity: finding.Error, Message: hostile, Hint: hostile, Place: finding.Place{File: "a|b.yaml"}}
+	findings := []finding.Finding{found}
 	for range 100 {
-		findings = append(findings, finding)
+		findings = append(findings, found)
 	}
 	packages, quiet := Package("apps/`"+hostile, findings, nil)
 	if quiet || !strings.Contains(packages, "and 51 more") || !strings.Contains(packages, "101 errors, 0 warnings") {
@@ -81,11 +81,11 @@ func outsideCode(text string) string {
 }
 
 func TestPackage(t *testing.T) {
-	body, quiet := Package("apps", []krm.Finding{{Severity: krm.Info, Message: "x"}}, &compare.Report{})
+	body, quiet := Package("apps", []finding.Finding{{Severity: finding.Info, Message: "x"}}, &compare.Report{})
 	if !quiet || !strings.Contains(body, "Lint: 0 errors, 0 warnings") || !strings.Contains(body, "nothing changes") {
 		t.Errorf("%v %s", quiet, body)
 	}
-	changes := &compare.Report{Workloads: []compare.Workload{{Object: krm.Ref{Kind: "Deployment", Name: "web"}, Effect: compare.Rolls, Fields: []string{"@a #1 https://x [y](z)"}}}}
+	changes := &compare.Report{Workloads: []compare.Workload{{Object: finding.Ref{Kind: "Deployment", Name: "web"}, Effect: compare.Rolls, Fields: []string{"@a #1 https://x [y](z)"}}}}
 	body, quiet = Package("apps", nil, changes)
 	if quiet || !strings.Contains(body, "**rolls**") || strings.Contains(body, "@a") || strings.Contains(body, "#1") || strings.Contains(body, "https://") || strings.Contains(body, "](z)") {
 		t.Errorf("%v %s", quiet, body)

@@ -26,7 +26,8 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/source/gitremote"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
@@ -126,7 +127,7 @@ func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
 		}
 		return ask(ctx, r.dial, own, again, secret)
 	})
-	var problem *krm.Finding
+	var problem *finding.Finding
 	if errors.As(err, &problem) { // asked for another build, perhaps
 		mine := *problem
 		mine.Place = compose.Place(b).At(mine.Field)
@@ -201,7 +202,7 @@ func ask(
 		}
 	}
 	out.Verified, err = server.verify(ctx, b, shown, out.SHA, q.Policies, time.Now())
-	if err != nil && !errors.As(err, new(*krm.Finding)) {
+	if err != nil && !errors.As(err, new(*finding.Finding)) {
 		return Commit{}, later(err)
 	}
 	return out, err
@@ -260,7 +261,7 @@ func noRevision(b *api.AgentBuild, shown, revision string, refs *packp.AdvRefs) 
 	if meant := similar(revision, refs); meant != "" {
 		hint = fmt.Sprintf("did you mean %s?", meant)
 	} else if branch := headOf(refs); branch != "" && len(branch) <= maxShownRef {
-		hint += "; the default branch is " + krm.Printable(strings.TrimPrefix(branch, "refs/heads/"))
+		hint += "; the default branch is " + text.Printable(strings.TrimPrefix(branch, "refs/heads/"))
 	}
 	message := fmt.Sprintf("%s has no revision %q", shown, revision)
 	return compose.Place(b).At(revisionField).Fault(api.ReasonRevisionNotFound, message, hint)
@@ -278,7 +279,7 @@ func similar(revision string, refs *packp.AdvRefs) (name string) {
 		if !branch {
 			short = strings.TrimPrefix(ref, "refs/tags/")
 		}
-		near := short == other || strings.EqualFold(short, revision) || krm.Near(short, revision)
+		near := short == other || strings.EqualFold(short, revision) || text.Near(short, revision)
 		if len(short) > maxShownRef || short == ref || !near {
 			continue
 		}
@@ -286,7 +287,7 @@ func similar(revision string, refs *packp.AdvRefs) (name string) {
 			name = short
 		}
 	}
-	return krm.Printable(name)
+	return text.Printable(name)
 }
 
 // headOf returns the full name of the default branch, "" if the server does not say.

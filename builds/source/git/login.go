@@ -7,13 +7,13 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/source/gitremote"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // login returns the credentials of a Secret. Findings and errors have none of its text.
 func login(
 	b *api.AgentBuild, endpoint *transport.Endpoint, secret *corev1.Secret,
-) (transport.AuthMethod, *krm.Finding) {
+) (transport.AuthMethod, *finding.Finding) {
 	at := compose.Place(b).At(credentialsField)
 	if secret == nil && endpoint.Protocol == "ssh" {
 		return nil, at.Fault(api.ReasonRepositoryPrivate, "a repository over SSH needs a Secret",

@@ -22,7 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/source/commit"
 	"github.com/armature-dev/armature/builds/source/gitremote"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // A host of Git repositories serves every commit by its SHA: those of forks, of pull requests, and
@@ -68,7 +68,7 @@ func Policies(b *api.AgentBuild, platform, template string) (out []Policy) {
 	return out
 }
 
-// ReadPolicies reads policies from the API server, each time. A *krm.Finding is for the
+// ReadPolicies reads policies from the API server, each time. A *finding.Finding is for the
 // author of the policy.
 func ReadPolicies(ctx context.Context, live client.Reader, b *api.AgentBuild, policies []Policy) ([]Policy, error) {
 	out := slices.Clone(policies)
@@ -118,7 +118,7 @@ func (c Commit) Satisfies(policies []Policy) bool {
 // server answers about the commits of a repository.
 type server struct{ *gitremote.Conversation }
 
-// verify a commit against each policy. A *krm.Finding is for the user; other
+// verify a commit against each policy. A *finding.Finding is for the user; other
 // errors may pass.
 func (s *server) verify(
 	ctx context.Context, b *api.AgentBuild, shown, sha string, policies []Policy, now time.Time,
@@ -170,7 +170,7 @@ func (s *server) verify(
 					"does not have a signature that the policy accepts: "+err.Error(),
 					"sign it with a key that the policy allows, as with git commit -S")
 			}
-			verified.Signer = krm.Plain(verified.Signer)
+			verified.Signer = text.Plain(verified.Signer)
 		}
 		out = append(out, verified)
 	}

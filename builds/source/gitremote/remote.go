@@ -25,8 +25,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/armature-dev/armature/builds/source/commit"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/gitrun"
 )
 
@@ -487,8 +487,8 @@ func (r Repository) Push(
 	case after:
 		return nil
 	case before:
-		text := strings.TrimSpace(string(progress.text))
-		return &RefusedError{krm.Plain(strings.TrimSpace(pushErr.Error() + "\n" + text))}
+		content := strings.TrimSpace(string(progress.text))
+		return &RefusedError{text.Plain(strings.TrimSpace(pushErr.Error() + "\n" + content))}
 	}
 	return ErrMoved
 }

@@ -35,8 +35,8 @@ import (
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/builds/writeback/imageupdate/api"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/forge"
 )
 
@@ -293,13 +293,13 @@ func (r *reconciler) report(u *api.ImageUpdate, status metav1.ConditionStatus, r
 }
 
 // shorten a text that servers and policies had a hand in.
-func shorten(text string) string {
-	lines := strings.Split(text, "\n")
+func shorten(content string) string {
+	lines := strings.Split(content, "\n")
 	for i, line := range lines {
-		lines[i] = krm.Plain(line)
+		lines[i] = text.Plain(line)
 	}
-	text = strings.Join(lines, "\n")
-	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
+	content = strings.Join(lines, "\n")
+	return strings.ToValidUTF8(content[:min(len(content), maxText)], "")
 }
 
 // patch the status where it has changed.

@@ -22,7 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
@@ -104,7 +104,7 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 		return err
 	}
 	for _, h := range result.Held {
-		if h.Unconfirmed != nil && !errors.As(h.Unconfirmed, new(*krm.Finding)) {
+		if h.Unconfirmed != nil && !errors.As(h.Unconfirmed, new(*finding.Finding)) {
 			return h.Unconfirmed // the registry may answer the next time
 		}
 	}

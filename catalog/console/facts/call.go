@@ -13,6 +13,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/forge"
 )
 
@@ -67,11 +68,11 @@ func ForgeLink(repository, kind, ref, file string) string {
 	return repository + between + strings.Join(escaped, "/")
 }
 
-var commitID = krm.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var commitID = text.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // dockerfile is the place that begins why a build failed: a file, its line, and the instruction
 // there.
-var dockerfile = krm.Pattern(`(?:^|\s)((?:[\w.@+-]+/)*[\w.@+-]*(?:Dockerfile|Containerfile)[\w.@+-]*):(\d+): `)
+var dockerfile = text.Pattern(`(?:^|\s)((?:[\w.@+-]+/)*[\w.@+-]*(?:Dockerfile|Containerfile)[\w.@+-]*):(\d+): `)
 
 // SourceLine returns where the forge shows the line of a Dockerfile that a message names, in a
 // folder of a repository at a commit, and the file with its line; "" where it names none.

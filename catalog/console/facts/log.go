@@ -3,7 +3,7 @@ package facts
 import (
 	"strings"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Block is a piece of a log: lines as they are, or the frames of a stack trace.
@@ -20,9 +20,9 @@ const minFrames = 4
 // What frames of stack traces look like: those of Java, JavaScript and .NET, of Python, Go and
 // Rust. A call of Go is before the line with its file. BuildKit puts its step before each line.
 var (
-	frame  = krm.Pattern(`^\s+at \S|^\s*\.{3} \d+ more|^\s+File "|^\s+\S+\.go:\d+( |$)|^\s+\d+: `)
-	goCall = krm.Pattern(`^(created by )?\S+[\w)](\(.*\)| in goroutine \d+)$`)
-	prefix = krm.Pattern(`^#\d+ (\d+\.\d+ )?`)
+	frame  = text.Pattern(`^\s+at \S|^\s*\.{3} \d+ more|^\s+File "|^\s+\S+\.go:\d+( |$)|^\s+\d+: `)
+	goCall = text.Pattern(`^(created by )?\S+[\w)](\(.*\)| in goroutine \d+)$`)
+	prefix = text.Pattern(`^#\d+ (\d+\.\d+ )?`)
 )
 
 // Blocks returns the blocks of a log. What names an error, before or after its frames, is outside

@@ -5,12 +5,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Clip returns the beginning of a text that others wrote, in one line.
 func Clip(length int, s string) string {
-	s = strings.Join(strings.Fields(krm.Plain(s)), " ")
+	s = strings.Join(strings.Fields(text.Plain(s)), " ")
 	if utf8.RuneCountInString(s) <= length {
 		return s
 	}

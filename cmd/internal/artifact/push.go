@@ -16,7 +16,8 @@ import (
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/gitrun"
@@ -91,8 +92,8 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 		return err
 	}
 	var files []render.File
-	if !krm.Failed(findings) {
-		var found []krm.Finding
+	if !finding.Failed(findings) {
+		var found []finding.Finding
 		if files, found, err = p.render(shown.Reading("rendering", src), opt); err != nil {
 			return err
 		}
@@ -133,15 +134,15 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 
 // weight of an artifact: "3 files, 12 KiB,".
 func weight(r oci.Result) string {
-	return fmt.Sprintf("%s, %d KiB,", krm.Count(r.Files, "file"), (r.Bytes+1023)>>10)
+	return fmt.Sprintf("%s, %d KiB,", text.Count(r.Files, "file"), (r.Bytes+1023)>>10)
 }
 
 // render gives the files that are pushed. They are rendered, and have been
 // verified to be as a fresh render makes them.
-func (p *push) render(src render.Source, opt render.Options) ([]render.File, []krm.Finding, error) {
+func (p *push) render(src render.Source, opt render.Options) ([]render.File, []finding.Finding, error) {
 	if p.rendered {
 		found, _, err := verify.Run(src, opt)
-		if err != nil || krm.Failed(found) {
+		if err != nil || finding.Failed(found) {
 			return nil, found, err
 		}
 		files, err := load(src)
@@ -155,13 +156,13 @@ func (p *push) render(src render.Source, opt render.Options) ([]render.File, []k
 	}
 	opt.ObjectsOnly = true
 	result, err := render.Run(src, opt)
-	if err != nil || krm.Failed(result.Findings) {
+	if err != nil || finding.Failed(result.Findings) {
 		return nil, result.Findings, err
 	}
 	files := slices.DeleteFunc(result.Files, func(f render.File) bool { return len(bytes.TrimSpace(f.Data)) == 0 })
 	nameStdin(files)
 	found, _, err := verify.Run(render.Source{Files: files}, opt)
-	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Severity != krm.Error })
+	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Severity != finding.Error })
 	return files, append(result.Findings, found...), err
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Run gives the exit status: 0 done, 1 findings or failure, 2 usage, 3 something is in
@@ -137,7 +137,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	given := unknown.GetSpecifiedName()
-	if near := krm.Nearest(given, names); near != "" {
+	if near := text.Nearest(given, names); near != "" {
 		return Usagef("%w, did you mean --%s?", err, near)
 	}
 	return Usage(err)

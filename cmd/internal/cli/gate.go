@@ -9,15 +9,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/images"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/objects"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // Transformation is render.Stream or render.Uninject.
-type Transformation func(render.Source, render.Options, render.Sink) ([]krm.Finding, render.Stats, error)
+type Transformation func(render.Source, render.Options, render.Sink) ([]finding.Finding, render.Stats, error)
 
 // ImageGate is --verify-images: nothing is written unless a policy accepts every image
 // that would run.
@@ -45,7 +45,7 @@ func (g *ImageGate) Before(ctx context.Context, at *Place, do Transformation) Tr
 	if g.Policy == nil {
 		return do
 	}
-	return func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
+	return func(src render.Source, opt render.Options, sink render.Sink) ([]finding.Finding, render.Stats, error) {
 		var mu sync.Mutex
 		var files []render.File
 		found, stats, err := do(src, opt, func(file string, data []byte) error {
@@ -58,7 +58,7 @@ func (g *ImageGate) Before(ctx context.Context, at *Place, do Transformation) Tr
 			files = append(files, render.File{Path: file, Data: bytes.Clone(data)})
 			return ctx.Err()
 		})
-		if err != nil || krm.Failed(found) {
+		if err != nil || finding.Failed(found) {
 			return found, stats, err
 		}
 		if err := g.Pass(ctx, at, src, files, opt.Config); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
@@ -32,7 +33,7 @@ type Place struct {
 
 // list records the files of a package, and those that findings are about, such as what is
 // left out of it. A configuration or lock from a flag is not one of them.
-func (at *Place) list(src render.Source, about []krm.Finding, found *api.RenderConfig, config, lock string) {
+func (at *Place) list(src render.Source, about []finding.Finding, found *api.RenderConfig, config, lock string) {
 	at.files = slices.Clip(src.Files)
 	for _, f := range about {
 		if f.File != "" && f.File != config {
@@ -62,7 +63,7 @@ func (at *Place) from() string {
 
 // Locate names files in findings as they are found from the working folder, and
 // not from the package's.
-func (at *Place) Locate(findings []krm.Finding) []krm.Finding {
+func (at *Place) Locate(findings []finding.Finding) []finding.Finding {
 	if at.Folder == "" {
 		return findings
 	}
@@ -110,7 +111,7 @@ func RootOf(given string) (string, error) {
 
 // Open reads the configuration and the lock, and lists the files but those of the folder
 // skip, which the output goes to.
-func (m *Manifests) Open(cmd *cobra.Command, given, skip string) (src render.Source, opt render.Options, findings []krm.Finding, err error) {
+func (m *Manifests) Open(cmd *cobra.Command, given, skip string) (src render.Source, opt render.Options, findings []finding.Finding, err error) {
 	root, err := RootOf(given)
 	if err != nil {
 		return src, opt, nil, err
@@ -162,7 +163,7 @@ func (m *Manifests) own(src render.Source, root string) {
 }
 
 // OpenObjects is Open for a command that delivers objects: a host's list of them is refused.
-func (m *Manifests) OpenObjects(cmd *cobra.Command, given string) (src render.Source, opt render.Options, findings []krm.Finding, err error) {
+func (m *Manifests) OpenObjects(cmd *cobra.Command, given string) (src render.Source, opt render.Options, findings []finding.Finding, err error) {
 	src, opt, findings, err = m.Open(cmd, given, "")
 	if err == nil && given == "-" && host.IsResourceList(src.Files[0].Data) {
 		err = errors.New("standard input is a ResourceList, which is for functions\n  hint: unwrap it first, with `kpt fn sink` for one")
@@ -171,7 +172,7 @@ func (m *Manifests) OpenObjects(cmd *cobra.Command, given string) (src render.So
 }
 
 // Report writes findings and fails if one of them is an error.
-func (m *Manifests) Report(cmd *cobra.Command, findings []krm.Finding) error {
+func (m *Manifests) Report(cmd *cobra.Command, findings []finding.Finding) error {
 	return (&Input{Manifests: *m, Format: "text"}).Report(cmd, findings)
 }
 
@@ -199,10 +200,10 @@ func (in *Input) Flags(cmd *cobra.Command) {
 }
 
 // Report writes the findings and fails where one of them is an error.
-func (in *Input) Report(cmd *cobra.Command, findings []krm.Finding) error {
-	failed := krm.Failed(findings)
+func (in *Input) Report(cmd *cobra.Command, findings []finding.Finding) error {
+	failed := finding.Failed(findings)
 	if in.Quiet {
-		findings = slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Severity != krm.Error })
+		findings = slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Severity != finding.Error })
 	}
 	findings = in.Locate(findings)
 	if in.file != "" {
@@ -262,7 +263,7 @@ func InterruptibleSource(cmd *cobra.Command, src render.Source) render.Source {
 type Untouched struct {
 	mu    sync.Mutex
 	label string
-	found []krm.Finding
+	found []finding.Finding
 }
 
 // Watch makes a render report its workloads.
@@ -281,15 +282,15 @@ func (t *Untouched) see(u *contract.Unit) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.found = append(t.found, o.Finding(krm.Info, "render/nothing-injected", krm.Node{}, "", ""))
+	t.found = append(t.found, o.Finding(finding.Info, "render/nothing-injected", krm.Node{}, "", ""))
 }
 
 // Finding names the workloads, if there are any.
-func (t *Untouched) Finding() []krm.Finding {
+func (t *Untouched) Finding() []finding.Finding {
 	if len(t.found) == 0 {
 		return nil
 	}
-	krm.SortFindings(t.found)
+	finding.Sort(t.found)
 	const most = 5
 	var names []string
 	for _, f := range t.found[:min(most, len(t.found))] {
@@ -302,6 +303,6 @@ func (t *Untouched) Finding() []krm.Finding {
 	first := t.found[0]
 	first.Message = "no workload opts in to injection: the package has " + text
 	first.Hint = "write the label " + t.label + ": enabled in the metadata of each agent"
-	first.Object = krm.Ref{}
-	return []krm.Finding{first}
+	first.Object = finding.Ref{}
+	return []finding.Finding{first}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render/source"
 )
@@ -20,7 +20,7 @@ func PrintError(err error) { fmt.Fprint(os.Stderr, Harmless(message(err))) }
 // begins with the place of each problem.
 func message(err error) string {
 	switch err.(type) {
-	case *multierror.Error, *krm.Finding:
+	case *multierror.Error, *finding.Finding:
 		return explanation(err)
 	}
 	return "armature: " + explanation(err)

@@ -8,12 +8,12 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/armature-dev/armature/builds/failure/findings"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // Each error has its own lines, and no words are lost.
 func TestExplanation(t *testing.T) {
-	placed := krm.Place{File: "a.yaml", Line: 3, Field: "spec.x"}.Fault("Rule", "is wrong", "drop it")
+	placed := finding.Place{File: "a.yaml", Line: 3, Field: "spec.x"}.Fault("Rule", "is wrong", "drop it")
 	for _, c := range []struct {
 		name string
 		err  error

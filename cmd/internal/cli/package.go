@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/images"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/apply"
@@ -109,14 +109,14 @@ func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error
 		return nil, fmt.Errorf("%s has to be built first\n  hint: kustomize build … | armature apply - --name …", file)
 	}
 	opt.ObjectsOnly, opt.Workers = true, 1
-	if p.rendered && !krm.Failed(findings) {
+	if p.rendered && !finding.Failed(findings) {
 		found, _, err := verify.Run(src, opt)
 		if err != nil {
 			return nil, err
 		}
 		findings = append(findings, found...)
 	}
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		shown.End()
 		return nil, p.Report(cmd, findings)
 	}
@@ -172,7 +172,7 @@ func (p *Package) pulled(cmd *cobra.Command, given string, policy *sign.Policy) 
 		return nil, err
 	}
 	shown.End()
-	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Rule != "verify/not-rendered" })
+	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Rule != "verify/not-rendered" })
 	if err := p.Report(cmd, append(findings, found...)); err != nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/apply"
 )
 
@@ -30,9 +30,9 @@ func Confirmation(cmd *cobra.Command, yes, stdinTaken bool) func(*apply.Plan) er
 			fmt.Fprintf(w, "%s: %s\n", s.Action, s.Title())
 		}
 		if stdinTaken || !IsTerminal(cmd.InOrStdin()) {
-			return fmt.Errorf("nothing was done: %s would be deleted, and there is no terminal for confirmation\n  hint: pass --yes", krm.Count(len(destructive), "object"))
+			return fmt.Errorf("nothing was done: %s would be deleted, and there is no terminal for confirmation\n  hint: pass --yes", text.Count(len(destructive), "object"))
 		}
-		fmt.Fprintf(w, "Delete %s? [y/N] ", krm.Count(len(destructive), "object"))
+		fmt.Fprintf(w, "Delete %s? [y/N] ", text.Count(len(destructive), "object"))
 		answer, err := bufio.NewReader(interruptibleReader{cmd.Context(), cmd.InOrStdin()}).ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("nothing was done: %w", err)

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -154,7 +154,7 @@ func (a *Activity) Reading(doing string, src render.Source) render.Source {
 		return read(file, buf)
 	}
 	a.Show(func() string {
-		return fmt.Sprintf("%s: %d of %s", doing, min(int(n.Load()), total), krm.Count(total, "file"))
+		return fmt.Sprintf("%s: %d of %s", doing, min(int(n.Load()), total), text.Count(total, "file"))
 	})
 	return src
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/gitrun"
@@ -172,7 +172,7 @@ func FileOf(ctx context.Context, file, ref, stage string) (string, error) {
 }
 
 // OpenRevision is Open of a package as a revision has it, which it extracts to stage.
-func (m *Manifests) OpenRevision(cmd *cobra.Command, r Revision, stage string) (src render.Source, opt render.Options, findings []krm.Finding, found bool, err error) {
+func (m *Manifests) OpenRevision(cmd *cobra.Command, r Revision, stage string) (src render.Source, opt render.Options, findings []finding.Finding, found bool, err error) {
 	if found, err = r.extract(cmd.Context(), stage); err != nil || !found {
 		return src, opt, nil, false, err
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/tools"
@@ -54,15 +55,15 @@ func ToolsFile(lock string) string { return filepath.Join(filepath.Dir(lock), to
 // named is a tool server of a package, and where the package names it.
 type named struct {
 	server api.ToolServer
-	place  krm.Place
+	place  finding.Place
 	object client.Object // nil where an agent binds a server that is not in the package
 }
 
 // Ask gives the tools of all servers that a package names. Nothing counts where one of the
 // findings is an error. kubeconfig is for the token of the catalog.
-func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source, opt render.Options, kubeconfig func() (*rest.Config, error)) (offered []tools.Server, locked []api.LockedToolServer, findings []krm.Finding, err error) {
+func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source, opt render.Options, kubeconfig func() (*rest.Config, error)) (offered []tools.Server, locked []api.LockedToolServer, findings []finding.Finding, err error) {
 	servers, findings, err := toolServers(src, opt)
-	if err != nil || krm.Failed(findings) {
+	if err != nil || finding.Failed(findings) {
 		return nil, nil, findings, err
 	}
 	ask, err := t.source(cmd, kubeconfig, opt.Lock)
@@ -93,7 +94,7 @@ func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source, opt render.Opti
 		findings = append(findings, a.findings...)
 		offered, locked = append(offered, tools.Server{ToolServer: servers[i].server, Tools: a.offered}), append(locked, a.locked)
 	}
-	krm.SortFindings(findings)
+	finding.Sort(findings)
 	return offered, locked, findings, nil
 }
 
@@ -101,7 +102,7 @@ func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source, opt render.Opti
 type answer struct {
 	offered  []tools.Definition
 	locked   api.LockedToolServer
-	findings []krm.Finding
+	findings []finding.Finding
 }
 
 // asking asks one server.
@@ -111,7 +112,7 @@ func (s named) ask(ctx context.Context, asked asking) (a answer) {
 	report := func(field, message, hint string) {
 		place := s.place
 		place.Field = field
-		a.findings = append(a.findings, krm.Finding{Rule: "pin-images/tools", Severity: krm.Error, Place: place, Message: message, Hint: hint})
+		a.findings = append(a.findings, finding.Finding{Rule: "pin-images/tools", Severity: finding.Error, Place: place, Message: message, Hint: hint})
 	}
 	found, protocol, err := asked(ctx, s)
 	if err != nil {
@@ -136,7 +137,7 @@ func (s named) ask(ctx context.Context, asked asking) (a answer) {
 }
 
 // toolServers gives the servers that a package describes, and those that its agents bind.
-func toolServers(src render.Source, opt render.Options) (all []named, findings []krm.Finding, err error) {
+func toolServers(src render.Source, opt render.Options) (all []named, findings []finding.Finding, err error) {
 	var bound []named
 	for _, f := range src.Files {
 		if f.AsIs || !render.IsManifest(f.Path) || opt.Excludes(f.Path) {
@@ -148,15 +149,15 @@ func toolServers(src render.Source, opt render.Options) (all []named, findings [
 		}
 		render.Objects(render.File{Path: f.Path, Data: data}, func(o *krm.Object) {
 			if server, ok := tools.ServerOf(o); ok {
-				s := named{server: server, place: o.Finding(krm.Error, "", o.Get("spec"), "", "").Place}
+				s := named{server: server, place: o.Finding(finding.Error, "", o.Get("spec"), "", "").Place}
 				var failed error
 				if s.object, failed = typed(o); failed != nil {
-					findings = append(findings, o.Finding(krm.Error, "pin-images/tools", krm.Node{}, failed.Error(), ""))
+					findings = append(findings, o.Finding(finding.Error, "pin-images/tools", krm.Node{}, failed.Error(), ""))
 				}
 				all = append(all, s)
 			}
 			for _, b := range tools.Bindings(o) {
-				bound = append(bound, named{server: b.Server, place: o.Finding(krm.Error, "", b.At, "", "").Place})
+				bound = append(bound, named{server: b.Server, place: o.Finding(finding.Error, "", b.At, "", "").Place})
 			}
 		})
 	}

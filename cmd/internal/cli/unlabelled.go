@@ -8,6 +8,7 @@ import (
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -23,7 +24,7 @@ func NextStep(cmd *cobra.Command, folder string) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "not labelled: %s\n", w)
 	}
 	if more := len(workloads) - 10; more > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "not labelled: %s\n", krm.Count(more, "more workload"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "not labelled: %s\n", text.Count(more, "more workload"))
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "next: label each agent %s: enabled, then run armature render %s -d FOLDER, and armature check %[2]s\n", label, folder)
 	return err

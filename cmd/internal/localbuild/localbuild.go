@@ -34,8 +34,8 @@ import (
 	"github.com/armature-dev/armature/builds/local"
 	"github.com/armature-dev/armature/builds/registry/pins"
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/gitrun"
 	"github.com/armature-dev/armature/templates"
 )
@@ -224,12 +224,12 @@ func (l *Build) build(ctx context.Context, cmd *cobra.Command, daemon *local.Dae
 	if errors.As(err, &step) {
 		if !l.logs {
 			for _, line := range step.Last[max(0, len(step.Last)-shownLines):] {
-				fmt.Fprintf(cmd.OutOrStdout(), "[%s : %s] %s\n", step.Task, step.Step, krm.Printable(line))
+				fmt.Fprintf(cmd.OutOrStdout(), "[%s : %s] %s\n", step.Task, step.Step, text.Printable(line))
 			}
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "agentbuild %s was not built: %s\n", b.Name, krm.Printable(step.Error()))
+		fmt.Fprintf(cmd.ErrOrStderr(), "agentbuild %s was not built: %s\n", b.Name, text.Printable(step.Error()))
 		if why := cause.Of(step.Step, step.Last); why.Reason != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "  %s: %s\n", why.Reason, krm.Printable(why.String()))
+			fmt.Fprintf(cmd.ErrOrStderr(), "  %s: %s\n", why.Reason, text.Printable(why.String()))
 		}
 		return cli.ErrFindings
 	}
@@ -460,7 +460,7 @@ func (p *progress) report(e local.Event) {
 		return
 	}
 	p.activity.End()
-	fmt.Fprintln(p.cmd.OutOrStdout(), krm.Printable(line))
+	fmt.Fprintln(p.cmd.OutOrStdout(), text.Printable(line))
 	p.activity = cli.Begin(p.cmd.ErrOrStderr(), false, "building "+p.build)
 }
 

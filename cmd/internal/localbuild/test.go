@@ -17,8 +17,8 @@ import (
 	"github.com/armature-dev/armature/builds/local"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // TestCommand is `armature build test`.
@@ -84,11 +84,11 @@ compares its results and its output with the expectations in the file:
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s %s (%s)\n", word, t.Name, time.Since(began).Round(10*time.Millisecond))
 				for _, line := range wrong {
-					fmt.Fprintln(cmd.OutOrStdout(), "     "+krm.Printable(line))
+					fmt.Fprintln(cmd.OutOrStdout(), "     "+text.Printable(line))
 				}
 			}
 			if failed > 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s failed\n", failed, krm.Count(len(tests), "test"))
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s failed\n", failed, text.Count(len(tests), "test"))
 				return cli.ErrFindings
 			}
 			return nil
@@ -130,7 +130,7 @@ func (l *Build) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemo
 				last = last[1:]
 			}
 			if l.logs {
-				fmt.Fprintln(cmd.OutOrStdout(), krm.Printable(line))
+				fmt.Fprintln(cmd.OutOrStdout(), text.Printable(line))
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/conformance"
 )
 
@@ -80,15 +80,15 @@ skipped, with the observation and a hint. The exit status is 1 if a check failed
 }
 
 func show(cmd *cobra.Command, format string, checks []conformance.Check) (err error) {
-	var text strings.Builder
+	var content strings.Builder
 	counts := make(map[conformance.Status]int)
 	for _, c := range checks {
 		if counts[c.Status]++; c.Status == conformance.Failed {
 			err = cli.ErrFindings
 		}
-		fmt.Fprintf(&text, "%s: %s: %s\n", c.Status, c.Name, cli.OneLine(c.Seen))
+		fmt.Fprintf(&content, "%s: %s: %s\n", c.Status, c.Name, cli.OneLine(c.Seen))
 		if c.Hint != "" {
-			fmt.Fprintf(&text, "  hint: %s\n", c.Hint)
+			fmt.Fprintf(&content, "  hint: %s\n", c.Hint)
 		}
 	}
 	if format != "text" {
@@ -97,10 +97,10 @@ func show(cmd *cobra.Command, format string, checks []conformance.Check) (err er
 		}
 		return err
 	}
-	if _, failed := io.WriteString(cmd.OutOrStdout(), text.String()); failed != nil {
+	if _, failed := io.WriteString(cmd.OutOrStdout(), content.String()); failed != nil {
 		return failed
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d ok, %d failed, %d skipped\n", krm.Count(len(checks), "check"),
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d ok, %d failed, %d skipped\n", text.Count(len(checks), "check"),
 		counts[conformance.OK], counts[conformance.Failed], counts[conformance.Skipped])
 	return err
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 type verdict string
@@ -190,7 +190,7 @@ var (
 
 // verdict judges a finding. What it says of an object has to hold in what kustomize
 // builds, or in the author's file where no kustomization builds it.
-func (j *judge) verdict(f krm.Finding) (verdict, string) {
+func (j *judge) verdict(f finding.Finding) (verdict, string) {
 	if f.Rule == "lint/kustomize-build" {
 		return j.unbuilt(f)
 	}
@@ -214,7 +214,7 @@ func (j *judge) verdict(f krm.Finding) (verdict, string) {
 	return found, reason
 }
 
-func (j *judge) judgeObject(o object, whole []object, f krm.Finding) (verdict, string) {
+func (j *judge) judgeObject(o object, whole []object, f finding.Finding) (verdict, string) {
 	switch strings.TrimPrefix(f.Rule, "lint/") {
 	case "latest-image", "unpinned-image":
 		return judgeImage(o, f)
@@ -241,7 +241,7 @@ func (j *judge) names(folder, file string) bool {
 }
 
 // unbuilt judges a finding that kustomize does not build something.
-func (j *judge) unbuilt(f krm.Finding) (verdict, string) {
+func (j *judge) unbuilt(f finding.Finding) (verdict, string) {
 	text, err := os.ReadFile(filepath.Join(j.root, f.File))
 	switch m := leftOut.FindStringSubmatch(f.Message); {
 	case err != nil:
@@ -264,7 +264,7 @@ func (j *judge) unbuilt(f krm.Finding) (verdict, string) {
 	return right, ""
 }
 
-func judgeImage(o object, f krm.Finding) (verdict, string) {
+func judgeImage(o object, f finding.Finding) (verdict, string) {
 	m := quoted.FindStringSubmatch(f.Message)
 	if m == nil {
 		return undecided, "no image"
@@ -291,7 +291,7 @@ func judgeImage(o object, f krm.Finding) (verdict, string) {
 
 // judgeUnknown holds where the object has the text in a field whose name ends in image, and the
 // text has a registry, a tag or a digest.
-func judgeUnknown(o object, f krm.Finding) (verdict, string) {
+func judgeUnknown(o object, f finding.Finding) (verdict, string) {
 	m := quoted.FindStringSubmatch(f.Message)
 	name := f.Field[strings.LastIndexByte(f.Field, '.')+1:]
 	switch {
@@ -305,7 +305,7 @@ func judgeUnknown(o object, f krm.Finding) (verdict, string) {
 	return right, ""
 }
 
-func judgePod(o object, whole []object, f krm.Finding) (verdict, string) {
+func judgePod(o object, whole []object, f finding.Finding) (verdict, string) {
 	m := enforces.FindStringSubmatch(f.Message)
 	template, ok := o.pod()
 	if m == nil || !ok {
@@ -350,7 +350,7 @@ func mentions(value any, text string) bool {
 	return false
 }
 
-func (j *judge) judgeReference(o object, whole []object, f krm.Finding) (verdict, string) {
+func (j *judge) judgeReference(o object, whole []object, f finding.Finding) (verdict, string) {
 	if m := lacks.FindStringSubmatch(f.Message); m != nil {
 		kind, name, namespace := m[1], m[2], m[3]
 		if !mentions(map[string]any(o), name) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/lint"
@@ -125,7 +125,7 @@ func moduleFolder(t *testing.T, module string, download bool) string {
 }
 
 // findings gives those of lint's rules.
-func (j *judge) findings(t *testing.T) (found []krm.Finding) {
+func (j *judge) findings(t *testing.T) (found []finding.Finding) {
 	t.Helper()
 	src, _, err := source.Tree(j.root, "", nil)
 	if err != nil {
@@ -152,7 +152,7 @@ type handVerdict struct {
 	used    bool
 }
 
-func key(module string, f krm.Finding) string {
+func key(module string, f finding.Finding) string {
 	message, _, _ := strings.Cut(f.Message, " (and ")
 	return strings.Join([]string{module, f.File, strings.TrimPrefix(f.Rule, "lint/"), f.Object.String(), message}, "\t")
 }
@@ -178,7 +178,7 @@ func readVerdicts(t *testing.T) handVerdicts {
 }
 
 // of gives the verdict on a finding that kustomize cannot decide.
-func (all handVerdicts) of(t *testing.T, module string, f krm.Finding, why string) (verdict, string) {
+func (all handVerdicts) of(t *testing.T, module string, f finding.Finding, why string) (verdict, string) {
 	t.Helper()
 	v := all[key(module, f)]
 	if v == nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -55,7 +56,7 @@ func (s *state) collect(o *krm.Object) {
 	var value CommonLabels
 	s.pkg.Report.Decode(o, function+"/field", &value)
 	if _, taken := s.byName[o.Namespace]; taken {
-		s.pkg.Report.Add(o.Finding(krm.Error, function+"/two-of-a-namespace", o.Get("metadata"),
+		s.pkg.Report.Add(o.Finding(finding.Error, function+"/two-of-a-namespace", o.Get("metadata"),
 			fmt.Sprintf("the namespace %q has two CommonLabels", o.Namespace), "merge them into one"))
 		return
 	}

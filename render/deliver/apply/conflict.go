@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
@@ -83,7 +83,7 @@ func (p *Plan) mayForce(s *Step) bool {
 
 // unchangeable are the API server's words for a field that cannot change. Only
 // some of them come with a reason of their own.
-var unchangeable = krm.Pattern(`(?i)\bis immutable\b|\bimmutable field\b|may not change once set|cannot change roleRef|updates to statefulset spec for fields other than|may not be changed|cannot be changed`)
+var unchangeable = text.Pattern(`(?i)\bis immutable\b|\bimmutable field\b|may not change once set|cannot change roleRef|updates to statefulset spec for fields other than|may not be changed|cannot be changed`)
 
 // immutable reports whether the API server refused to change a field. No other
 // invalid object counts: to recreate that would delete it for nothing.

@@ -30,11 +30,11 @@ func (s *Step) Diff() (string, error) {
 			return "", err
 		}
 	}
-	old, err := text(before)
+	old, err := textOf(before)
 	if err != nil {
 		return "", err
 	}
-	changed, err := text(after)
+	changed, err := textOf(after)
 	if err != nil {
 		return "", err
 	}
@@ -56,7 +56,7 @@ func mask(before, after *unstructured.Unstructured) error {
 	return ssa.SanitizeUnstructuredData(before, after)
 }
 
-func text(u *unstructured.Unstructured) ([]byte, error) {
+func textOf(u *unstructured.Unstructured) ([]byte, error) {
 	if u == nil {
 		return nil, nil
 	}

@@ -32,7 +32,7 @@ func TestMask(t *testing.T) {
 		}
 		var both strings.Builder
 		for _, u := range []*unstructured.Unstructured{c.before, c.after} {
-			data, err := text(u)
+			data, err := textOf(u)
 			if err != nil {
 				t.Fatal(err)
 			}

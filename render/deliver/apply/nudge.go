@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
@@ -33,7 +33,7 @@ func nudge(ctx context.Context, c *Cluster, p *Plan) {
 		case err != nil:
 			p.opt.tell("warning: pods in %s that mount a changed ConfigMap were not nudged and see it later: %v", namespace, err)
 		case n > 0:
-			p.opt.tell("nudged %s in %s that mount a changed ConfigMap", krm.Count(n, "pod"), namespace)
+			p.opt.tell("nudged %s in %s that mount a changed ConfigMap", text.Count(n, "pod"), namespace)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/answers"
 )
 
@@ -371,6 +371,6 @@ func (t *transport) refusal(r *http.Response, body []byte) error {
 }
 
 // shown returns the beginning of a text of a server, on one line.
-func shown(text []byte) string {
-	return krm.Printable(strings.Join(strings.Fields(string(text[:min(len(text), 300)])), " "))
+func shown(content []byte) string {
+	return text.Printable(strings.Join(strings.Fields(string(content[:min(len(content), 300)])), " "))
 }

@@ -14,6 +14,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 )
@@ -107,7 +108,7 @@ func (m hydratorMetadata) ours() bool {
 	return len(m.Commands) == 1 && strings.HasPrefix(m.Commands[0], command+" ")
 }
 
-var hash = krm.Pattern(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
+var hash = text.Pattern(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
 
 func isHash(s string) bool { return hash().MatchString(s) }
 
@@ -148,7 +149,7 @@ func (b *Branch) readCommit(ctx context.Context) (d dryCommit, err error) {
 // trailer begins a trailer by which CI names the commit that a commit of manifests is for.
 const trailer = "Argocd-reference-commit-"
 
-var shortHash = krm.Pattern(`^[0-9a-f]{5,40}$`)
+var shortHash = text.Pattern(`^[0-9a-f]{5,40}$`)
 
 // readTrailers returns the commit that the trailers of a message name, and the message without
 // them. Invalid ones stay in it; of two the last counts.
@@ -254,7 +255,7 @@ func (m hydratorMetadata) readme() []byte {
 		quote(m.RepoURL), m.DrySHA, m.Commands[0])
 }
 
-var plain = krm.Pattern(`^[A-Za-z0-9_@%+=:,./-]+$`)
+var plain = text.Pattern(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
 // quote returns a word as a shell reads it. A path that begins like a flag gets ./ before it.
 func quote(word string) string {

@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/images"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/apply"
 	"github.com/armature-dev/armature/render/deliver/flux/build"
@@ -79,7 +79,7 @@ func (j *judgement) kustomization(f render.File) {
 	}
 	built, findings := build.Kustomize(j.all, path.Dir(f.Path))
 	for _, found := range findings {
-		if found.Severity == krm.Error {
+		if found.Severity == finding.Error {
 			j.problem(f.Path, found.Place.String()+": "+found.Message)
 			return
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // maxResolve is how long an image may take to resolve, the judgement of it included.
@@ -103,7 +103,7 @@ type Tagged struct {
 }
 
 // attached are the tags under which cosign keeps signatures and attestations.
-var attached = krm.Pattern(`^sha256-[0-9a-f]{64}(\.(sig|att|sbom))?$`)
+var attached = text.Pattern(`^sha256-[0-9a-f]{64}(\.(sig|att|sbom))?$`)
 
 // List gives the rendered packages of a repository, by tag. Images of other
 // kinds, and what cosign keeps beside artifacts, are left out.

@@ -20,10 +20,12 @@ import (
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/pinimages"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/oci"
@@ -40,12 +42,12 @@ type Found struct {
 
 // Images gives the images that run of what a render makes, and those of build
 // steps on request.
-func Images(src render.Source, opt render.Options, builds []api.LockedBuild, steps bool) (all Found, findings []krm.Finding, err error) {
+func Images(src render.Source, opt render.Options, builds []api.LockedBuild, steps bool) (all Found, findings []finding.Finding, err error) {
 	opt.Lock = &api.ImageLock{Spec: api.ImageLockSpec{Builds: builds}}
 	opt.Functions = slices.DeleteFunc(functions.Names(), func(name string) bool { return name == pinimages.Function().Name })
 	opt.ObjectsOnly = true
 	result, err := render.Run(src, opt)
-	if err != nil || krm.Failed(result.Findings) {
+	if err != nil || finding.Failed(result.Findings) {
 		return Found{}, result.Findings, err
 	}
 	found := make(map[string]bool)
@@ -83,14 +85,14 @@ func hasPods(o *krm.Object) bool {
 
 // unknown reports fields that look like images of kinds that nobody knows: no digest is
 // written into them.
-func unknown(o *krm.Object, rows []images.Row) (findings []krm.Finding) {
+func unknown(o *krm.Object, rows []images.Row) (findings []finding.Finding) {
 	value, err := o.Value()
 	if err != nil {
 		return nil // the render has written it
 	}
 	for _, i := range images.In(value, rows...) {
 		if i.Guessed && !i.Pinned() {
-			findings = append(findings, o.Finding(krm.Warning, "pin-images/unknown-image", i.At(o), fmt.Sprintf("%q may be an image, and no digest is written into this field", krm.Shown(i.Ref)),
+			findings = append(findings, o.Finding(finding.Warning, "pin-images/unknown-image", i.At(o), fmt.Sprintf("%q may be an image, and no digest is written into this field", text.Shown(i.Ref)),
 				fmt.Sprintf("if it is one, add {group: %q, kind: %s, path: %s} to spec.images of the RenderConfig", i.Group, i.Kind, i.Path())))
 		}
 	}
@@ -156,7 +158,7 @@ func Resolve(ctx context.Context, found Found, before []api.LockedImage, platfor
 		return nil, err
 	}
 	if n := len(slices.DeleteFunc(slices.Clone(failed), func(err error) bool { return err == nil })); n > 1 {
-		failed = append(failed, fmt.Errorf("%d of %s cannot be resolved: the lock stays as it was\n  hint: see whether this machine reaches the registry and is logged in to it", n, krm.Count(len(failed), "image")))
+		failed = append(failed, fmt.Errorf("%d of %s cannot be resolved: the lock stays as it was\n  hint: see whether this machine reaches the registry and is logged in to it", n, text.Count(len(failed), "image")))
 	}
 	return locked, multierror.Append(nil, failed...).ErrorOrNil()
 }

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/isolation"
 	"github.com/armature-dev/armature/render/needs"
 )
@@ -93,7 +93,7 @@ func (c *cluster) writers(ctx context.Context, n *needs.Need, d *appsv1.Deployme
 		return strings.Join(append(here, everywhere...), "; "), nil
 	case len(everywhere) > 0:
 		n.Status = needs.Unknown
-		return fmt.Sprintf("%s in all namespaces: %s", krm.Count(len(everywhere), "writer"), strings.Join(everywhere, "; ")), nil
+		return fmt.Sprintf("%s in all namespaces: %s", text.Count(len(everywhere), "writer"), strings.Join(everywhere, "; ")), nil
 	}
 	return "", nil
 }

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
@@ -200,7 +200,7 @@ func judgeAge(run *Metadata, most time.Duration, now time.Time) error {
 }
 
 // digestForm is a digest as templates and images have it.
-var digestForm = krm.Pattern(`^sha256:[0-9a-f]{64}$`)
+var digestForm = text.Pattern(`^sha256:[0-9a-f]{64}$`)
 
 // judgeTemplate compares the template that an AgentBuild's provenance names.
 func (b *Builds) judgeTemplate(made BuildDefinition) error {

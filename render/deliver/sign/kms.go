@@ -18,7 +18,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 	"github.com/sigstore/sigstore/pkg/signature/kms/cliplugin/common"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // A key of a KMS is used by a program on the PATH, so that no cloud's client is in ours:
@@ -34,7 +34,7 @@ const (
 	kmsWords = 1 << 10
 )
 
-var kmsForm = krm.Pattern(`^([a-z0-9][a-z0-9._-]*)://(.+)$`)
+var kmsForm = text.Pattern(`^([a-z0-9][a-z0-9._-]*)://(.+)$`)
 
 // KMSProgram gives the program that has to be on the PATH for a key of a KMS, and "" for a
 // key that is named in another way.

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
@@ -40,7 +40,7 @@ const (
 )
 
 // commitForm is a commit of Git, SHA-1 or SHA-256.
-var commitForm = krm.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var commitForm = text.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // workflowTypes are the build types of GitHub's workflows, whose builder writes the external
 // parameter workflow itself.

@@ -25,9 +25,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"sigs.k8s.io/yaml"
 
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/skills"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -99,7 +99,7 @@ func Read(folder string) (s *Skill, err error) {
 		return nil, fmt.Errorf("%s has no %s: it is not a skill", folder, Manifest)
 	}
 	if base := filepath.Base(absolute); s.Name != base {
-		return nil, fmt.Errorf("%s: the name %q is not the folder's, %q: rename one of the two", Manifest, krm.Shown(s.Name), krm.Shown(base))
+		return nil, fmt.Errorf("%s: the name %q is not the folder's, %q: rename one of the two", Manifest, text.Shown(s.Name), text.Shown(base))
 	}
 	s.files = files
 	return s, nil
@@ -156,18 +156,18 @@ func readAll(root *os.Root) (files []file, err error) {
 func checkName(name string) error {
 	hidden := strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) })
 	if hidden || !utf8.ValidString(name) || strings.Contains("/"+name, "/.wh") {
-		return fmt.Errorf("%q: a name of an image's file has no control characters and backslashes, is valid UTF-8, and does not start with .wh", krm.Shown(name))
+		return fmt.Errorf("%q: a name of an image's file has no control characters and backslashes, is valid UTF-8, and does not start with .wh", text.Shown(name))
 	}
 	return nil
 }
 
 // parse reads the front matter, as agentskills.io specifies it.
-func parse(text []byte) (*Skill, error) {
-	if len(text) > maxHead {
+func parse(content []byte) (*Skill, error) {
+	if len(content) > maxHead {
 		return nil, fmt.Errorf("more than %d bytes", maxHead)
 	}
-	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
-	rest, begins := bytes.CutPrefix(text, []byte("---\n"))
+	content = bytes.ReplaceAll(content, []byte("\r\n"), []byte("\n"))
+	rest, begins := bytes.CutPrefix(content, []byte("---\n"))
 	head, _, ends := bytes.Cut(rest, []byte("\n---\n"))
 	if !ends {
 		head, ends = bytes.CutSuffix(rest, []byte("\n---"))
@@ -181,7 +181,7 @@ func parse(text []byte) (*Skill, error) {
 	}
 	switch {
 	case !skills.ValidName(s.Name):
-		return nil, fmt.Errorf("the name %q: at most 64 lower-case letters, digits and single hyphens between them", krm.Shown(s.Name))
+		return nil, fmt.Errorf("the name %q: at most 64 lower-case letters, digits and single hyphens between them", text.Shown(s.Name))
 	case strings.TrimSpace(s.Description) == "" || utf8.RuneCountInString(s.Description) > 1024:
 		return nil, errors.New("the description has 1 to 1,024 characters")
 	case utf8.RuneCountInString(s.Compatibility) > 500:

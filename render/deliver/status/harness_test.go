@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/status"
@@ -126,18 +127,18 @@ const kagenti = "\n    profile: kagenti\n    trace: {enabled: true}"
 func (w *world) apply(config, manifests string) map[string]*unstructured.Unstructured {
 	w.Helper()
 	read, findings := render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: "+config+"\n"), "armature.yaml")
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		w.Fatal(findings)
 	}
 	src := render.Source{Files: []render.File{{Path: "app.yaml", Data: []byte(strings.ReplaceAll(manifests, "NS", w.namespace))}}}
 	r, err := render.Run(src, render.Options{Config: read})
 	w.must(err)
-	if krm.Failed(r.Findings) {
+	if finding.Failed(r.Findings) {
 		w.Fatal(r.Findings)
 	}
 	made := make(map[string]*unstructured.Unstructured)
 	for _, f := range r.Files {
-		render.EachObject(f.Data, func(d krm.Document, _ bool, _ int, _ krm.Ref) {
+		render.EachObject(f.Data, func(d krm.Document, _ bool, _ int, _ finding.Ref) {
 			o := w.create(string(f.Data[d.Start:d.End]))
 			made[o.GetKind()+"/"+o.GetName()] = o
 		})

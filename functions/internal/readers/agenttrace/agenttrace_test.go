@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
@@ -39,7 +39,7 @@ func settings(t *testing.T, spec string) *identity.Settings {
 	}
 	base, _ := sidecars.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
 	s, findings := identity.Resolve(&base, weatherAgent(), nil, at, nil)
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		t.Fatal(findings)
 	}
 	return &s

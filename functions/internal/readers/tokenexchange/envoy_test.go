@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
@@ -147,7 +147,7 @@ func TestRequiredScopes(t *testing.T) {
 	w := weatherAgent()
 	w.Probes = []identity.Probe{{Path: "/health?full=1"}, {Path: "/"}}
 	s, findings := identity.Resolve(&base, w, te, nil, nil)
-	if krm.Failed(findings) {
+	if finding.Failed(findings) {
 		t.Fatal(findings)
 	}
 	bootstrap := parseEnvoy(t, file(t, &s, sidecars.EnvoyYAML))

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
@@ -42,7 +42,7 @@ func settings(t *testing.T, cfg *api.RenderConfig, te *api.TokenExchange) *ident
 	t.Helper()
 	base, findings := sidecars.All().Base(cfg)
 	s, more := identity.Resolve(&base, weatherAgent(), te, nil, nil)
-	if findings = append(findings, more...); krm.Failed(findings) {
+	if findings = append(findings, more...); finding.Failed(findings) {
 		t.Fatal(findings)
 	}
 	return &s

@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/kustomize/api/konfig"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
@@ -37,7 +38,7 @@ type Result struct {
 	// Files of the artifact, by path; nil where a finding is an error.
 	Files map[string][]byte
 	// Findings name files relative to the source's root.
-	Findings []krm.Finding
+	Findings []finding.Finding
 	// Objects is the number of Kubernetes objects in Files.
 	Objects int
 	// Images are what the objects in Files name of them, where they are asked for.
@@ -48,7 +49,7 @@ type Result struct {
 // Image is an image, and a place where the source names it or an object that runs it.
 type Image struct {
 	images.Image
-	Place krm.Place
+	Place finding.Place
 }
 
 // Run renders a folder of a source. files are those of the source, by their path
@@ -57,7 +58,7 @@ type Image struct {
 func Run(files map[string][]byte, o Options) (r Result) {
 	b := builder{files: files, folder: path.Clean("./" + o.Path), config: o.Config, withImages: o.Images}
 	r = b.run()
-	if krm.Failed(r.Findings) {
+	if finding.Failed(r.Findings) {
 		r.Files, r.Images, r.Objects = nil, nil, 0
 	}
 	return r
@@ -74,8 +75,8 @@ type builder struct {
 }
 
 // problem is a finding about a file of the source.
-func problem(rule, file, message, hint string) krm.Finding {
-	return krm.Finding{Rule: rule, Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{File: file}}
+func problem(rule, file, message, hint string) finding.Finding {
+	return finding.Finding{Rule: rule, Severity: finding.Error, Message: message, Hint: hint, Place: finding.Place{File: file}}
 }
 
 func (b *builder) run() (r Result) {
@@ -93,10 +94,10 @@ func (b *builder) run() (r Result) {
 	} else {
 		inputs, r.Findings = b.plain()
 	}
-	if krm.Failed(r.Findings) {
+	if finding.Failed(r.Findings) {
 		return r
 	}
-	if r.Findings = append(r.Findings, b.settings()...); krm.Failed(r.Findings) {
+	if r.Findings = append(r.Findings, b.settings()...); finding.Failed(r.Findings) {
 		return r
 	}
 	rendered, err := render.Run(render.Source{Files: inputs}, b.opt)
@@ -105,7 +106,7 @@ func (b *builder) run() (r Result) {
 	if err != nil {
 		report("source/render", "", err.Error(), "")
 	}
-	if krm.Failed(r.Findings) {
+	if finding.Failed(r.Findings) {
 		return r
 	}
 	r.Files = make(map[string][]byte, len(rendered.Files))
@@ -136,7 +137,7 @@ func (b *builder) run() (r Result) {
 		return r
 	}
 	found, _, err := verify.Run(render.Source{Files: rendered.Files}, b.opt)
-	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Severity != krm.Error })
+	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Severity != finding.Error })
 	if r.Findings = append(r.Findings, b.locate(inputs, found)...); err != nil {
 		report("source/render", "", err.Error(), "")
 	}
@@ -145,17 +146,17 @@ func (b *builder) run() (r Result) {
 
 // images adds the images of a file to the result. An object that cannot be read is an error, since
 // it might run one.
-func (b *builder) images(r *Result, f render.File) (findings []krm.Finding) {
+func (b *builder) images(r *Result, f render.File) (findings []finding.Finding) {
 	own, _ := images.Rows(b.opt.Config) // the render has reported what is wrong with them
 	render.Objects(f, func(o *krm.Object) {
 		value, err := o.Value()
 		if err != nil {
 			text := "looking for images: " + err.Error()
-			findings = append(findings, o.Finding(krm.Error, "source/render", krm.Node{}, text, ""))
+			findings = append(findings, o.Finding(finding.Error, "source/render", krm.Node{}, text, ""))
 			return
 		}
 		for _, image := range images.Judged(value, own...) {
-			r.Images = append(r.Images, Image{image, o.Finding(krm.Error, "", krm.Node{}, "", "").Place})
+			r.Images = append(r.Images, Image{image, o.Finding(finding.Error, "", krm.Node{}, "", "").Place})
 		}
 	})
 	return findings
@@ -167,7 +168,7 @@ func (b *builder) locateImages(inputs []render.File, images []Image) {
 	for i := range images {
 		at := &images[i].Place
 		at.Line = 0
-		*at = b.locate(inputs, []krm.Finding{{Place: *at}})[0].Place
+		*at = b.locate(inputs, []finding.Finding{{Place: *at}})[0].Place
 		at.Line = 0
 		if before, _, ok := bytes.Cut(b.files[at.File], []byte(images[i].Ref)); ok && images[i].Ref != "" {
 			at.Line = 1 + bytes.Count(before, []byte("\n"))
@@ -176,7 +177,7 @@ func (b *builder) locateImages(inputs []render.File, images []Image) {
 }
 
 // plain lists the manifests of a folder without a kustomization.
-func (b *builder) plain() (inputs []render.File, findings []krm.Finding) {
+func (b *builder) plain() (inputs []render.File, findings []finding.Finding) {
 	exists := false
 	for _, file := range slices.Sorted(maps.Keys(b.files)) {
 		relative, inside := b.relative(file)
@@ -230,14 +231,14 @@ func (b *builder) kustomization(folder string) string {
 	return ""
 }
 
-func (b *builder) settings() (findings []krm.Finding) {
+func (b *builder) settings() (findings []finding.Finding) {
 	b.opt.ObjectsOnly = true
 	file := path.Clean(b.config)
 	for at := b.folder; b.config == ""; at = path.Dir(at) {
 		file = path.Join(at, render.ConfigFile)
 		_, found := b.files[file]
 		if misnamed := path.Join(at, render.MisnamedConfig); b.files[misnamed] != nil {
-			return []krm.Finding{render.Misnamed(misnamed, found)}
+			return []finding.Finding{render.Misnamed(misnamed, found)}
 		}
 		if found || at == "." {
 			break
@@ -246,7 +247,7 @@ func (b *builder) settings() (findings []krm.Finding) {
 	data, ok := b.files[file]
 	if !ok && b.config != "" {
 		f := problem("config/invalid", file, "the source does not have this file", "correct spec.config")
-		return []krm.Finding{f}
+		return []finding.Finding{f}
 	}
 	lock := path.Join(b.folder, render.LockFile)
 	for _, name := range []string{file, lock} {
@@ -260,7 +261,7 @@ func (b *builder) settings() (findings []krm.Finding) {
 		b.opt.Config, findings = render.ReadConfig(data, file)
 	}
 	if data, ok := b.files[lock]; ok {
-		var found []krm.Finding
+		var found []finding.Finding
 		b.opt.Lock, found = render.ReadLock(data, lock)
 		findings = append(findings, found...)
 	}
@@ -268,7 +269,7 @@ func (b *builder) settings() (findings []krm.Finding) {
 }
 
 // locate replaces the files in findings by those of the source.
-func (b *builder) locate(inputs []render.File, findings []krm.Finding) []krm.Finding {
+func (b *builder) locate(inputs []render.File, findings []finding.Finding) []finding.Finding {
 	if b.origins != nil {
 		return b.trace(findings)
 	}

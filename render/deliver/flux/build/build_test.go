@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -69,7 +69,7 @@ func TestPlainFolder(t *testing.T) {
 	in := files("-- apps/web/deploy.yaml --\n" + deployment + "-- apps/web/armature.yaml --\n" + config +
 		"-- apps/web/sub/settings.yaml --\n" + configMap + "-- apps/web/README.md --\nhello\n-- apps/web/.github/x.yaml --\na: b\n-- apps/other/deploy.yaml --\n: [\n")
 	r := Run(in, Options{Path: "apps/web"})
-	if krm.Failed(r.Findings) {
+	if finding.Failed(r.Findings) {
 		t.Fatal(r.Findings)
 	}
 	if diff := cmp.Diff([]string{"deploy.yaml", "sub/settings.yaml"}, slices.Sorted(maps.Keys(r.Files))); diff != "" {
@@ -96,7 +96,7 @@ func TestKustomization(t *testing.T) {
 	in := files("-- base/kustomization.yaml --\nresources: [deploy.yaml]\n-- base/deploy.yaml --\n" + deployment +
 		"-- prod/kustomization.yaml --\nnamePrefix: prod-\nresources: [../base]\ntransformers: [armature.yaml]\nconfigMapGenerator:\n- name: settings\n  literals: [url=https://example.com]\n-- prod/armature.yaml --\n" + config)
 	r := Run(in, Options{Path: "prod"})
-	if krm.Failed(r.Findings) {
+	if finding.Failed(r.Findings) {
 		t.Fatal(r.Findings)
 	}
 	text := string(r.Files["deployment_prod-web_apps.yaml"])
@@ -123,7 +123,7 @@ func TestLocalConfig(t *testing.T) {
 	in := files("-- alone.yaml --\n" + local + "-- several.yaml --\n" + local + "---\n" + configMap +
 		"-- list.yaml --\napiVersion: v1\nkind: List\nitems:\n- " + strings.TrimSpace(item) + "\n- {apiVersion: v1, kind: Namespace, metadata: {name: kept}}\n")
 	r := Run(in, Options{})
-	if krm.Failed(r.Findings) {
+	if finding.Failed(r.Findings) {
 		t.Fatal(r.Findings)
 	}
 	all := ""
@@ -170,7 +170,7 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Run(files(c.in), Options{Path: c.path, Config: c.config})
-			if !krm.Failed(r.Findings) || r.Files != nil || r.Objects != 0 {
+			if !finding.Failed(r.Findings) || r.Files != nil || r.Objects != 0 {
 				t.Fatalf("not refused: %v, %d files", r.Findings, len(r.Files))
 			}
 			all := ""
@@ -199,7 +199,7 @@ func TestExponentialBases(t *testing.T) {
 	}
 	begun := time.Now()
 	r := Run(in, Options{Path: "la/x"})
-	if !krm.Failed(r.Findings) || !strings.Contains(r.Findings[0].Message, "more than 500 bases") {
+	if !finding.Failed(r.Findings) || !strings.Contains(r.Findings[0].Message, "more than 500 bases") {
 		t.Errorf("%.300v", r.Findings)
 	}
 	t.Log(time.Since(begun))
@@ -228,7 +228,7 @@ func TestRenderedSourceInPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := Run(map[string][]byte{"flux.yaml": text}, Options{})
-	if krm.Failed(r.Findings) || r.Objects != 3 {
+	if finding.Failed(r.Findings) || r.Objects != 3 {
 		t.Errorf("%d objects, want 3: %v", r.Objects, r.Findings)
 	}
 }
@@ -252,7 +252,7 @@ func TestExamples(t *testing.T) {
 	}
 	for _, folder := range []string{"weather-agent", "weather-agent-prod", "kustomize"} {
 		r := Run(in, Options{Path: folder})
-		if krm.Failed(r.Findings) || r.Stats.Workloads == 0 {
+		if finding.Failed(r.Findings) || r.Stats.Workloads == 0 {
 			t.Errorf("%s: %d workloads, %v", folder, r.Stats.Workloads, r.Findings)
 		}
 	}

@@ -22,7 +22,9 @@ import (
 	syaml "sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -38,32 +40,32 @@ var kustomizing sync.Mutex
 type origin struct{ file, kind, name string }
 
 // Kustomize builds the kustomization of a folder as Run does: a file for each object.
-func Kustomize(files map[string][]byte, folder string) ([]render.File, []krm.Finding) {
+func Kustomize(files map[string][]byte, folder string) ([]render.File, []finding.Finding) {
 	b := builder{files: files, folder: folder}
 	return b.kustomize(b.kustomization(folder))
 }
 
 // kustomize builds a kustomization, after it has made sure that it needs nothing from outside the
 // source, and returns a file for each object.
-func (b *builder) kustomize(file string) (inputs []render.File, findings []krm.Finding) {
+func (b *builder) kustomize(file string) (inputs []render.File, findings []finding.Finding) {
 	w := walk{builder: b, folders: map[string]bool{}}
 	top := w.visit(file, nil)
-	if krm.Failed(w.findings) || top == nil {
+	if finding.Failed(w.findings) || top == nil {
 		return nil, w.findings
 	}
 	disk := filesys.MakeFsInMemory()
-	text, err := b.outermost(top, file)
+	content, err := b.outermost(top, file)
 	if err == nil {
 		err = disk.WriteFile(path.Join("/", b.folder, referencesFile), references())
 	}
 	if err != nil {
-		return nil, []krm.Finding{problem("source/kustomize", file, err.Error(), "")}
+		return nil, []finding.Finding{problem("source/kustomize", file, err.Error(), "")}
 	}
-	var left []krm.Finding // what a build may read as a file, and not as YAML
+	var left []finding.Finding // what a build may read as a file, and not as YAML
 	for _, name := range slices.Sorted(maps.Keys(b.files)) {
 		data := b.files[name]
 		if name == file {
-			data = text
+			data = content
 		}
 		if w.reads(name) && path.Base(name) != referencesFile {
 			if _, beyond := limit(name, data); len(beyond) > 0 {
@@ -78,7 +80,7 @@ func (b *builder) kustomize(file string) (inputs []render.File, findings []krm.F
 	if err != nil {
 		message := strings.ReplaceAll(err.Error(), "'/", "'")
 		hint := "kustomize build " + b.folder + " shows the same"
-		return nil, append(left, problem("source/kustomize", file, krm.Printable(message), hint))
+		return nil, append(left, problem("source/kustomize", file, text.Printable(message), hint))
 	}
 	return b.collect(objects)
 }
@@ -141,7 +143,7 @@ func isRenderConfig(data []byte) (is bool) {
 }
 
 // collect writes each object to a file of its own, named after it.
-func (b *builder) collect(objects resmap.ResMap) (inputs []render.File, findings []krm.Finding) {
+func (b *builder) collect(objects resmap.ResMap) (inputs []render.File, findings []finding.Finding) {
 	b.origins = map[string]origin{}
 	for _, o := range objects.Resources() {
 		from, err := o.GetOrigin()
@@ -154,7 +156,7 @@ func (b *builder) collect(objects resmap.ResMap) (inputs []render.File, findings
 		}
 		if err != nil {
 			text := fmt.Sprintf("reading %s %s: %v", o.GetKind(), o.GetName(), err)
-			return nil, []krm.Finding{problem("source/kustomize", "", text, "")}
+			return nil, []finding.Finding{problem("source/kustomize", "", text, "")}
 		}
 		name := fileName(o.GetKind(), o.GetNamespace(), o.GetName(), o.GetGvk().Group)
 		for n := 2; b.origins[name] != (origin{}); n++ {
@@ -182,7 +184,7 @@ func fileName(parts ...string) string {
 }
 
 // trace replaces the files of objects in findings by those that the source has.
-func (b *builder) trace(findings []krm.Finding) []krm.Finding {
+func (b *builder) trace(findings []finding.Finding) []finding.Finding {
 	findings = slices.Clone(findings)
 	for i := range findings {
 		f := &findings[i]
@@ -228,7 +230,7 @@ type walk struct {
 	folders  map[string]bool // roots of kustomizations
 	visits   int
 	values   int // that kustomize reads
-	findings []krm.Finding
+	findings []finding.Finding
 }
 
 // reads reports whether a build may read a file: kustomize reads files at or
@@ -264,7 +266,7 @@ func (w *walk) visit(file string, above []string) *types.Kustomization {
 	}
 	k := &types.Kustomization{}
 	if err := k.Unmarshal(w.files[file]); err != nil {
-		f := problem("source/kustomization", file, krm.Printable(err.Error()), "correct the kustomization")
+		f := problem("source/kustomization", file, text.Printable(err.Error()), "correct the kustomization")
 		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 			f.Line, _ = strconv.Atoi(m[1])
 		}
@@ -293,7 +295,7 @@ var yamlLine = regexp.MustCompile(`line (\d+)`)
 func (w *walk) entry(file, entry string, above []string) {
 	// What has none of these is never a remote base to kustomize.
 	if strings.ContainsAny(entry, ":@?") || strings.HasPrefix(strings.ToLower(entry), "github.com/") {
-		text := fmt.Sprintf("%q is a remote base, which is not fetched", krm.Shown(entry))
+		text := fmt.Sprintf("%q is a remote base, which is not fetched", text.Shown(entry))
 		w.report(file, text, "put its files into the source")
 		return
 	}
@@ -338,9 +340,9 @@ func (w *walk) syntax(name string, data []byte) {
 // plugin checks the configuration of a generator, transformer or validator: of kustomize's own,
 // and without URLs, which it would fetch.
 func (w *walk) plugin(file, entry string, outermost bool) {
-	text, where := []byte(entry), file
+	content, where := []byte(entry), file
 	if data, ok := w.files[path.Join(path.Dir(file), entry)]; ok {
-		text, where = data, path.Join(path.Dir(file), entry)
+		content, where = data, path.Join(path.Dir(file), entry)
 		if !w.limited(where) {
 			return
 		}
@@ -348,10 +350,10 @@ func (w *walk) plugin(file, entry string, outermost bool) {
 			return // Armature itself, which runs afterwards
 		}
 	}
-	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(text), OmitReaderAnnotations: true}).Read()
+	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(content), OmitReaderAnnotations: true}).Read()
 	for _, n := range nodes {
 		if err == nil && n.YNode().Kind != yaml.MappingNode {
-			err = fmt.Errorf("%q is neither a file of the source nor a configuration", krm.Shown(entry))
+			err = fmt.Errorf("%q is neither a file of the source nor a configuration", text.Shown(entry))
 		}
 		if err != nil {
 			break
@@ -361,11 +363,11 @@ func (w *walk) plugin(file, entry string, outermost bool) {
 		}
 	}
 	if err != nil {
-		w.report(where, krm.Printable(err.Error()), "name a file with the configuration of one of kustomize's "+
+		w.report(where, text.Printable(err.Error()), "name a file with the configuration of one of kustomize's "+
 			"own plugins; armature.yaml belongs into the outermost kustomization")
 		return
 	}
-	w.local(where, text, nil)
+	w.local(where, content, nil)
 }
 
 // free are the fields of a kustomization whose strings are values and never files, and those whose
@@ -379,7 +381,7 @@ var free = []string{
 func (w *walk) local(file string, data []byte, free []string) {
 	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(data), OmitReaderAnnotations: true}).Read()
 	if err != nil {
-		w.report(file, krm.Printable(err.Error()), "correct the kustomization")
+		w.report(file, text.Printable(err.Error()), "correct the kustomization")
 		return
 	}
 	seen := map[*yaml.Node]bool{} // an alias may repeat a node any number of times
@@ -390,7 +392,7 @@ func (w *walk) local(file string, data []byte, free []string) {
 		}
 		seen[n] = true
 		if n.Kind == yaml.ScalarNode && remote(n.Value) {
-			w.report(file, fmt.Sprintf("%q is not fetched", krm.Shown(n.Value)), "put the file into the source")
+			w.report(file, fmt.Sprintf("%q is not fetched", text.Shown(n.Value)), "put the file into the source")
 		}
 		visit(n.Alias)
 		for i, child := range n.Content {

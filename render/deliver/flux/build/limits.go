@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -22,11 +23,11 @@ const (
 
 // limit reports the first document of a file that is beyond the limits, and counts the
 // values of all of them.
-func limit(file string, data []byte) (values int, findings []krm.Finding) {
-	refuse := func(line int, text string, args ...any) (int, []krm.Finding) {
+func limit(file string, data []byte) (values int, findings []finding.Finding) {
+	refuse := func(line int, text string, args ...any) (int, []finding.Finding) {
 		f := problem("source/limit", file, fmt.Sprintf(text, args...), "split it, or leave it out of the source")
 		f.Line = line
-		return values, []krm.Finding{f}
+		return values, []finding.Finding{f}
 	}
 	if len(data) > maxFile {
 		return refuse(0, "the file has %d bytes, more than %d", len(data), maxFile)

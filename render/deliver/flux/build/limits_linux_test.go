@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
 // large packages are what takes most memory of its bytes, and what their finding has; ""
@@ -90,7 +90,7 @@ func TestLimits(t *testing.T) {
 			for _, f := range r.Findings {
 				all += f.String() + "\n"
 			}
-			if krm.Failed(r.Findings) != (c.want != "") || !strings.Contains(all, c.want) {
+			if finding.Failed(r.Findings) != (c.want != "") || !strings.Contains(all, c.want) {
 				t.Errorf("findings lack %q: %.500s", c.want, all)
 			}
 		})

@@ -29,7 +29,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/archive"
 	"github.com/armature-dev/armature/render/deliver/flux/api"
 	"github.com/armature-dev/armature/render/deliver/flux/build"
@@ -301,7 +302,7 @@ func (r *Reconciler) build(
 		return made, nil, &failure{reasonInvalidSource, !errors.Is(err, archive.ErrDigest), err}
 	}
 	made = build.Run(files, build.Options{Path: source.Spec.Path, Config: source.Spec.Config, Images: images})
-	if krm.Failed(made.Findings) {
+	if finding.Failed(made.Findings) {
 		return made, nil, &failure{reasonRender, true, errors.New(summary(origin.Revision, made.Findings))}
 	}
 	packed, err = archive.Write(made.Files)
@@ -318,10 +319,10 @@ func (r *Reconciler) url(source *api.RenderedSource, digest string) string {
 }
 
 // summary lists the errors of a render, as many as a condition shows well.
-func summary(revision string, findings []krm.Finding) string {
+func summary(revision string, findings []finding.Finding) string {
 	var texts []string
 	for _, f := range findings {
-		if f.Severity == krm.Error {
+		if f.Severity == finding.Error {
 			texts = append(texts, f.String())
 		}
 	}
@@ -367,7 +368,7 @@ func (r *Reconciler) report(source, before *api.RenderedSource, failed *failure)
 	}
 	if failed == nil {
 		r.metrics.attempted(source, meta.SucceededReason)
-		objects := krm.Count(int(s.Artifact.Objects), "object")
+		objects := text.Count(int(s.Artifact.Objects), "object")
 		message := fmt.Sprintf("published %s of %s", objects, s.Artifact.OriginRevision)
 		set(meta.ReadyCondition, metav1.ConditionTrue, meta.SucceededReason, message)
 		old := before.Status.Artifact

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/archive"
 	"github.com/armature-dev/armature/render/deliver/flux/api"
 	"github.com/armature-dev/armature/render/deliver/flux/build"
@@ -183,7 +183,7 @@ func unverified(origin *meta.Artifact, stalled bool, texts ...string) *failure {
 func oneLine(err error) string {
 	var parts []string
 	for line := range strings.Lines(err.Error()) {
-		parts = append(parts, krm.Printable(strings.TrimSpace(line)))
+		parts = append(parts, text.Printable(strings.TrimSpace(line)))
 	}
 	return strings.Join(parts, "; ")
 }

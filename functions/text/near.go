@@ -1,24 +1,22 @@
-package krm
+package text
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
-
-	kjson "sigs.k8s.io/json"
 )
 
 // Near reports whether a name is another one with a slip of the pen, or with two where the
+
 // name has six letters or more.
+
 func Near(name, other string) bool {
 	return name != other && editDistance(name, other, tooFar(name)) < tooFar(name)
 }
 
 // tooFar is the number of slips that make another name.
+
 func tooFar(name string) int {
 	if len(name) < 6 {
 		return 2
@@ -27,6 +25,7 @@ func tooFar(name string) int {
 }
 
 // Nearest is the first of the names with the fewest slips of the pen that are Near; "" for none.
+
 func Nearest(name string, names []string) (nearest string) {
 	distance := tooFar(name)
 	for _, other := range names {
@@ -38,7 +37,9 @@ func Nearest(name string, names []string) (nearest string) {
 }
 
 // editDistance counts letters that are missing, too many, replaced, or swapped with their
+
 // neighbour (optimal string alignment). It is at most limit.
+
 func editDistance(a, b string, limit int) int {
 	if d := len(a) - len(b); d >= limit || -d >= limit {
 		return limit
@@ -69,9 +70,11 @@ func editDistance(a, b string, limit int) int {
 }
 
 // nearestField returns the field of a type whose JSON name is nearest to the last name of a
+
 // path such as spec.images[0].nmae, or "".
+
 func nearestField(t reflect.Type, path string) string {
-	steps := fieldStep().FindAllString(path, -1)
+	steps := FieldSteps(path)
 	for i, step := range steps {
 		for t.Kind() == reflect.Pointer {
 			t = t.Elem()
@@ -95,6 +98,7 @@ func nearestField(t reflect.Type, path string) string {
 }
 
 // jsonFields adds the fields of a struct by their JSON names, with those of embedded structs.
+
 func jsonFields(t reflect.Type, into map[string]reflect.Type) map[string]reflect.Type {
 	for i := range t.NumField() {
 		field := t.Field(i)
@@ -114,11 +118,11 @@ func jsonFields(t reflect.Type, into map[string]reflect.Type) map[string]reflect
 }
 
 // ignoredByMistake is the hint about a field that resembles none.
-const ignoredByMistake = "remove or correct it: unknown fields are errors, so that nothing is ignored " +
-	"by mistake"
 
 // UnknownField returns the hint about a field that a value does not have: the field that was
+
 // probably meant, or else what is given.
+
 func UnknownField(of any, path, otherwise string) string {
 	if near := nearestField(reflect.TypeOf(of), path); near != "" {
 		return "did you mean " + near + "?"
@@ -127,32 +131,16 @@ func UnknownField(of any, path, otherwise string) string {
 }
 
 // fieldOf is the path of the field that a strict error is about.
-func fieldOf(strict error) string {
-	var field kjson.FieldError
-	if errors.As(strict, &field) {
-		return field.FieldPath()
-	}
-	return ""
-}
 
 // embedded finds the names of embedded structs in a path of JSON fields.
-var embedded = Pattern(`\b[A-Z]\w*\.`)
 
 // UnmarshalStrict reads JSON into a value. A field that it does not have is an error with a
+
 // remedy.
-func UnmarshalStrict(data []byte, into any) error {
-	strict, err := kjson.UnmarshalStrict(data, into)
-	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		field := embedded().ReplaceAllString(wrong.Field, "")
-		err = fmt.Errorf("%s: %s where %s should be\n  hint: correct the value", field, found(wrong.Value),
-			article(wrong.Type.String()))
-	}
-	for _, e := range strict {
-		problem := e.Error()
-		if path := fieldOf(e); path != "" {
-			problem = path + ": no such field\n  hint: " + UnknownField(into, path, ignoredByMistake)
-		}
-		err = errors.Join(err, errors.New(problem))
-	}
-	return err
-}
+
+// fieldStep is a step of a field path: a key, or in brackets an index or a key.
+var fieldStep = Pattern(`\[[^\]]*\]|[^.\[\]]+`)
+
+// FieldSteps returns the steps of a field path such as spec.rules[2].host: keys, and indices or
+// keys in brackets.
+func FieldSteps(path string) []string { return fieldStep().FindAllString(path, -1) }

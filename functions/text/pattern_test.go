@@ -1,4 +1,4 @@
-package krm_test
+package text_test
 
 import (
 	"io/fs"
@@ -18,14 +18,14 @@ func TestPatterns(t *testing.T) {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		text, err := os.ReadFile(path)
+		source, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		if path != filepath.Join("..", "krm", "pattern.go") && strings.Contains(string(text), "regexp.MustCompile(") {
-			t.Errorf("%s compiles a pattern as programs start: use krm.Pattern", path)
+		if path != filepath.Join("..", "text", "text.go") && strings.Contains(string(source), "regexp.MustCompile(") {
+			t.Errorf("%s compiles a pattern as programs start: use text.Pattern", path)
 		}
-		for _, m := range pattern.FindAllStringSubmatch(string(text), -1) {
+		for _, m := range pattern.FindAllStringSubmatch(string(source), -1) {
 			found++
 			expression, err := strconv.Unquote(m[1])
 			if err == nil {

@@ -1,22 +1,21 @@
-// Package krm is the contract between the render engine and its functions:
-// objects that remember where their author wrote them, the pod template of any
-// workload kind, edits that touch only the bytes they change, and findings.
-package krm
+// Package finding is what people read of a render: findings with their place and their remedy.
+package finding
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Severity ranks a finding with the names of the KRM Functions Specification.
+
 type Severity string
 
 // An Error stops the render; a Warning or an Info accompanies the output.
+
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
@@ -24,6 +23,7 @@ const (
 )
 
 // Ref names an object of the package.
+
 type Ref struct {
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
@@ -32,6 +32,7 @@ type Ref struct {
 }
 
 // String returns Kind namespace/name, or Kind name where there is no namespace.
+
 func (r Ref) String() string {
 	if r.Namespace == "" {
 		return r.Kind + " " + r.Name
@@ -40,6 +41,7 @@ func (r Ref) String() string {
 }
 
 // Home makes one of a namespace that is left out and the one that kubectl takes then.
+
 func Home(namespace string) string {
 	if namespace == "default" {
 		return ""
@@ -48,7 +50,9 @@ func Home(namespace string) string {
 }
 
 // Finding is one thing the author should know: a skip, a default, a conflict
+
 // or a mistake, with its place and its remedy.
+
 type Finding struct {
 	// Rule is the stable name of the check, function first: "inject/port-clash".
 	Rule     string   `json:"rule"`
@@ -61,7 +65,9 @@ type Finding struct {
 }
 
 // Place is where a finding is: in a file, in an object, or in both. The zero Place
+
 // says that nothing is known.
+
 type Place struct {
 	// File is relative to the root of the package; "-" is standard input.
 	File string `json:"file,omitempty"`
@@ -78,22 +84,26 @@ type Place struct {
 }
 
 // At is the place with another field.
+
 func (p Place) At(field string) Place {
 	p.Field = field
 	return p
 }
 
 // Fault is an error at the place.
+
 func (p Place) Fault(rule, message, hint string) *Finding {
 	return &Finding{Rule: rule, Severity: Error, Message: message, Hint: hint, Place: p}
 }
 
 // String returns file and line, the object, and its key and line: what is before
+
 // the field in a finding.
+
 func (p Place) String() string {
 	var b strings.Builder
 	if p.File != "" {
-		b.WriteString(Printable(p.File))
+		b.WriteString(text.Printable(p.File))
 		if p.Line > 0 {
 			fmt.Fprintf(&b, ":%d", p.Line)
 		}
@@ -104,10 +114,10 @@ func (p Place) String() string {
 	if b.Len() > 0 {
 		b.WriteString(": ")
 	}
-	b.WriteString(Printable(strings.TrimSuffix(p.Object.String(), " ")))
+	b.WriteString(text.Printable(strings.TrimSuffix(p.Object.String(), " ")))
 	if p.Key != "" {
 		b.WriteString(", ")
-		b.WriteString(Printable(p.Key))
+		b.WriteString(text.Printable(p.Key))
 		if p.KeyLine > 0 {
 			fmt.Fprintf(&b, ":%d", p.KeyLine)
 		}
@@ -116,11 +126,15 @@ func (p Place) String() string {
 }
 
 // Error makes a pointer to a finding an error, for what stops at the first one.
+
 func (f *Finding) Error() string { return f.String() }
 
 // String returns the place, the problem and, on a second line, the
+
 // remedy. Control characters, which a name may hold, are escaped: they would
+
 // reach a terminal, or look like a line of their own in a log.
+
 func (f Finding) String() string {
 	var b strings.Builder
 	at := f.Place
@@ -132,81 +146,44 @@ func (f Finding) String() string {
 		b.WriteString(": ")
 	}
 	if f.Field != "" {
-		b.WriteString(Printable(f.Field))
+		b.WriteString(text.Printable(f.Field))
 		b.WriteString(": ")
 	}
-	b.WriteString(Printable(f.Message))
+	b.WriteString(text.Printable(f.Message))
 	if f.Hint != "" {
 		b.WriteString("\n  hint: ")
-		b.WriteString(Printable(f.Hint))
+		b.WriteString(text.Printable(f.Hint))
 	}
 	return b.String()
 }
 
 // Printable escapes the characters of a text that steer a terminal, end a line or
+
 // change the direction of writing.
-func Printable(text string) string {
-	return escaped(text, func(r rune) bool { return r == utf8.RuneError || unprintable(r) })
-}
 
 // Plain is Printable for text of several lines that a stranger wrote, such as a log or a
+
 // server's answer: lines and tabs stay, and a line may end in CR LF.
-func Plain(text string) string {
-	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\r\n", "\n")
-	return escaped(text, func(r rune) bool { return r != '\n' && r != '\t' && unprintable(r) })
-}
-
-func unprintable(r rune) bool { return !unicode.IsPrint(r) && r != '\u00a0' && r != '\u3000' }
-
-func escaped(text string, odd func(rune) bool) string {
-	if strings.IndexFunc(text, odd) < 0 {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		if odd(r) {
-			quoted := strconv.QuoteRuneToASCII(r)
-			b.WriteString(quoted[1 : len(quoted)-1])
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
 
 // Shown is an author's value as a finding may quote it. What may be a secret is
+
 // left out: what is before the host of a URL or an image, and what is behind a
+
 // question mark or a number sign.
-func Shown(value string) string {
-	rest := ""
-	if i := strings.IndexAny(value, "?#"); i >= 0 {
-		value, rest = value[:i], "…"
-	}
-	if name, digest, found := strings.Cut(value, "@sha256:"); found {
-		value, rest = name, "@sha256:"+digest+rest
-	}
-	if i := strings.LastIndexByte(value, '@'); i >= 0 {
-		value = "…" + value[i:]
-	}
-	return value + rest
-}
 
 // Count says how many there are of a thing: "1 file", "2 files".
-func Count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
 
 // Failed reports whether any finding is an error.
+
 func Failed(fs []Finding) bool {
 	return slices.ContainsFunc(fs, func(f Finding) bool { return f.Severity == Error })
 }
 
-// SortFindings orders findings by place, then rule, so that output never
+// Sort orders findings by place, then rule, so that output never
+
 // depends on the order in which files were worked on.
-func SortFindings(fs []Finding) {
+
+func Sort(fs []Finding) {
 	slices.SortStableFunc(fs, func(a, b Finding) int {
 		return cmp.Or(
 			cmp.Compare(a.File, b.File),

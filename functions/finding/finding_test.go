@@ -1,8 +1,7 @@
-package krm
+package finding
 
 import "testing"
 
-// TestFindingString: a finding is one line and its hint, whatever its names hold.
 func TestFindingString(t *testing.T) {
 	web := Ref{APIVersion: "v1", Kind: "Pod", Namespace: "team", Name: "web"}
 	for want, f := range map[string]Finding{
@@ -18,32 +17,6 @@ func TestFindingString(t *testing.T) {
 	} {
 		if got := f.String(); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
-		}
-	}
-}
-
-func TestShown(t *testing.T) {
-	for value, want := range map[string]string{
-		"":                                     "",
-		"many":                                 "many",
-		"web:v1":                               "web:v1",
-		"http://user:word@host:80/path":        "…@host:80/path",
-		"user:w@rd@registry/web":               "…@registry/web",
-		"registry/web:v1@sha256:00":            "registry/web:v1@sha256:00",
-		"user:word@registry/web@sha256:00":     "…@registry/web@sha256:00",
-		"https://host/path?token=word&a=b@c":   "https://host/path…",
-		"https://u:p@host/path#token=word?a=b": "…@host/path…",
-	} {
-		if have := Shown(value); have != want {
-			t.Errorf("%q is shown as %q, want %q", value, have, want)
-		}
-	}
-}
-
-func TestCount(t *testing.T) {
-	for n, want := range map[int]string{0: "0 files", 1: "1 file", 2: "2 files"} {
-		if got := Count(n, "file"); got != want {
-			t.Errorf("have %q, want %q", got, want)
 		}
 	}
 }

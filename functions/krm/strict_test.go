@@ -8,23 +8,11 @@ import (
 )
 
 // A letter that is missing, too many, wrong, or swapped with its neighbour is one slip, and
+
 // two are near.
-func TestNear(t *testing.T) {
-	for name, want := range map[string]bool{
-		"inject": false, "inejct": true, "injct": true, "injject": true, "imject": true, "niejct": true, "niejtc": false, "tcejni": false, "": false,
-	} {
-		if got := krm.Near(name, "inject"); got != want {
-			t.Errorf("%s is near inject: %v", name, got)
-		}
-	}
-	for name, want := range map[string]string{"wbe": "web", "wop": "", "weathr": "weather", "web": "web", "": ""} {
-		if got := krm.Nearest(name, []string{"weather", "shop", "web"}); got != want {
-			t.Errorf("the nearest of %q is %q, want %q", name, got, want)
-		}
-	}
-}
 
 // A field that a type does not have is an error with the nearest field of the struct that it is in.
+
 func TestUnmarshalStrict(t *testing.T) {
 	type Embedded struct {
 		Limit int `json:"limit"`

@@ -1,0 +1,67 @@
+// Package text has what is said of names and numbers in messages: text that is safe to print,
+// counts, the name that was probably meant, and patterns.
+package text
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+func Printable(s string) string {
+	return escaped(s, func(r rune) bool { return r == utf8.RuneError || unprintable(r) })
+}
+
+func Plain(s string) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\r\n", "\n")
+	return escaped(s, func(r rune) bool { return r != '\n' && r != '\t' && unprintable(r) })
+}
+
+func unprintable(r rune) bool { return !unicode.IsPrint(r) && r != '\u00a0' && r != '\u3000' }
+
+func escaped(s string, odd func(rune) bool) string {
+	if strings.IndexFunc(s, odd) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if odd(r) {
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func Shown(value string) string {
+	rest := ""
+	if i := strings.IndexAny(value, "?#"); i >= 0 {
+		value, rest = value[:i], "…"
+	}
+	if name, digest, found := strings.Cut(value, "@sha256:"); found {
+		value, rest = name, "@sha256:"+digest+rest
+	}
+	if i := strings.LastIndexByte(value, '@'); i >= 0 {
+		value = "…" + value[i:]
+	}
+	return value + rest
+}
+
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// Pattern returns a regular expression that is compiled when it is first used. Most
+// renders use few of them, and armature-fn starts for each package.
+func Pattern(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
