@@ -524,7 +524,7 @@ spec:
 	if out, _ := d.run(t, 3, "status", "-n", "team1"); strings.Contains(out, "from build") {
 		t.Errorf("without a name: %s", out)
 	}
-	build.Status.Attestation = &api.Attestation{Image: image("2"), Level: 2, ProvenanceDigest: "sha256:" + strings.Repeat("5", 64)}
+	build.Status.Attestation = &api.Attestation{Image: image("2"), Level: 3, ProvenanceDigest: "sha256:" + strings.Repeat("5", 64)}
 	build.Status.Conditions = []metav1.Condition{{Type: api.ConditionAttested, Status: metav1.ConditionTrue, Reason: "Attested", LastTransitionTime: now}}
 	if err := d.Status().Update(t.Context(), build); err != nil {
 		t.Fatal(err)
