@@ -228,7 +228,7 @@ func (s *story) briefProd(t *testing.T) string {
 }
 
 // adapted makes a mode of the platform's own of a shipped one, until the story ends.
-func (s *story) adapted(t *testing.T, mode, name string, edit func(template string) string) string {
+func (s *story) adapted(t testing.TB, mode, name string, edit func(template string) string) string {
 	t.Helper()
 	shipped, own := &corev1.ConfigMap{}, &corev1.ConfigMap{}
 	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.platform, Name: "pipeline-template-" + mode}, shipped))
