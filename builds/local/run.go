@@ -196,7 +196,7 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output, opt Options) (res
 	if r.network = pb.NetMode_HOST; !d.allows(ctx, allowed) {
 		allowed, r.network = nil, pb.NetMode_UNSET
 	}
-	defer func() { err = multi.Errors(err, d.prune(context.WithoutCancel(ctx), folder+r.id+"/")) }()
+	defer func() { err = multi.Errors(err, d.clear(context.WithoutCancel(ctx), folder+r.id+"/")) }()
 	var sources map[string]fsutil.FS
 	if opt.Source != "" {
 		files, err := fsutil.NewFS(opt.Source)
@@ -684,6 +684,24 @@ func (d *Daemon) Prune(ctx context.Context) (int64, error) {
 	return bytes, d.prune(ctx, folder)
 }
 
+// clear removes the folders of a run that has ended. A container that was given up while it
+// started uses them for a moment more.
+func (d *Daemon) clear(ctx context.Context, prefix string) error {
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		if err := d.prune(ctx, prefix); err != nil {
+			return err
+		}
+		left, err := d.folders(ctx, prefix)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		if time.Since(began) > answers {
+			return fmt.Errorf("%d folders of the run stay in BuildKit, because containers use them\n  hint: armature build prune --local", len(left))
+		}
+	}
+}
+
+// prune removes the folders with a prefix that no container uses.
 func (d *Daemon) prune(ctx context.Context, prefix string) error {
 	ctx, cancel := context.WithTimeout(ctx, answers)
 	defer cancel()
