@@ -11,8 +11,8 @@ package attest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,7 +24,6 @@ import (
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
@@ -71,21 +70,9 @@ type Bill struct {
 	Of string
 }
 
-// level returns the level of SLSA's Build track that a run of a pipeline meets:
-//
-//   - L1, provenance exists: it is made of every attested run, and attached to its image.
-//   - L2, hosted and authentic: the controller signs it, with a key that neither a tenant nor
-//     a step reaches. What is in it comes from the order, from Tekton and from the kubelet; the
-//     digest is compared with the registry.
-//   - L3, unforgeable: no container of the run has the key, or a token. The digest is reported by
-//     a step of the platform that pushes what another task built, so that no program of the
-//     author's is in the container that reports it. Where one is, the level is 2.
-//   - L3, isolated: the run is where no tenant has rights, nothing in it outlives it, and it takes
-//     no cache: compose refuses volumes, Secrets and caches that would. One build reaches another
-//     neither through the cluster's API nor, where NetworkPolicies are enforced, over the network.
-//
-// Trusted are the API server, Tekton, the nodes, admission for the whole cluster, and the template
-// with what it opens.
+// level returns the level of SLSA's Build track that a run of a pipeline meets, which
+// docs/threat-model.md has requirement by requirement: 3 where a step of the platform pushes what another
+// task built, so that no program of the author's is in the container that reports the digest; else 2.
 func level(p *tektonv1.PipelineSpec) int32 {
 	for task := range tekton.Tasks(p) {
 		if tekton.Reports(&task.TaskSpec.TaskSpec, "IMAGE_DIGEST") && !recipe.Declares(task.TaskSpec.Params, tekton.LayoutDigest) {
@@ -96,8 +83,8 @@ func level(p *tektonv1.PipelineSpec) int32 {
 }
 
 // refuse says why a run is not vouched for. It is final for that run.
-func refuse(reason, hint, format string, args ...any) error {
-	return finding.Place{}.Fault(reason, fmt.Sprintf(format, args...), hint)
+func (i *inspection) refuse(reason, hint, format string, args ...any) error {
+	return compose.Place(i.Build).Fault(reason, fmt.Sprintf(format, args...), hint)
 }
 
 const (
@@ -106,21 +93,15 @@ const (
 	wrongStep = "a step of the template does not report what it has to: see docs/builds-operate.md on steps, then " + rerun
 )
 
-// inspection is the state while one run is looked at.
+// inspection is the state while one run is looked at, and what was found until now.
 type inspection struct {
 	Observed
+	Built
 	// ordered is the spec that the run was composed from, as far as it shapes a run: the one
 	// whose SHA-256 the controller noted on the run when it made it.
 	ordered   api.AgentBuildSpec
-	pipeline  tektonv1.PipelineSpec
 	materials compose.Materials
 	tasks     []*task // that ran, in the pipeline's order
-	image     string
-	digest    string
-	// platforms of an index, nil for one image
-	platforms []api.PlatformStatus
-	bills     []Bill
-	tests     []Test
 	commit    string
 }
 
@@ -130,36 +111,37 @@ type task struct {
 	run     *tektonv1.TaskRun
 }
 
-// result that a task reported, "" for none.
-func (t *task) result(name string) string {
-	for _, r := range t.run.Status.Results {
-		if r.Name == name {
-			return strings.TrimSpace(r.Value.StringVal)
+// reports iterates over the tasks that have a result, with what each reported, "" for nothing.
+func (i *inspection) reports(result string) iter.Seq2[*task, string] {
+	return func(yield func(*task, string) bool) {
+		for _, t := range i.tasks {
+			if !tekton.Reports(&t.ordered.TaskSpec.TaskSpec, result) {
+				continue
+			}
+			var value string
+			for _, r := range t.run.Status.Results {
+				if r.Name == result {
+					value = strings.TrimSpace(r.Value.StringVal)
+				}
+			}
+			if !yield(t, value) {
+				return
+			}
 		}
 	}
-	return ""
 }
-
-// declares reports whether a task has a result.
-func (t *task) declares(name string) bool { return tekton.Reports(&t.ordered.TaskSpec.TaskSpec, name) }
 
 // Check what was observed. The error is a refusal, which is final for the run: a
 // *finding.Finding whose rule is one of the api.Reason constants.
 func Check(o Observed) (*Built, error) {
 	i := &inspection{Observed: o}
-	var provenance sign.Provenance
-	for _, look := range []func() error{i.checkRun, i.findPipeline, i.checkResults, i.findTests,
-		func() (err error) { provenance, err = i.provenance(); return err }} {
-		err := look()
-		var refusal *finding.Finding
-		if errors.As(err, &refusal) {
-			refusal.Place = compose.Place(o.Build)
-		}
-		if err != nil {
+	for _, look := range []func() error{i.checkRun, i.findPipeline, i.checkResults, i.findBills, i.findTests, i.makeProvenance} {
+		if err := look(); err != nil {
 			return nil, err
 		}
 	}
-	return &Built{Image: i.image, Digest: i.digest, Platforms: i.platforms, Bills: i.bills, Tests: i.tests, Level: level(&i.pipeline), Provenance: provenance}, nil
+	i.Level = level(i.Pipeline)
+	return &i.Built, nil
 }
 
 // checkRun makes sure that the run is made of the spec as it is, as it was ordered, and over.
@@ -167,27 +149,27 @@ func (i *inspection) checkRun() error {
 	run, build := i.Run, i.Build
 	now, _ := compose.InputHashes(build, recipe.NoTemplate(), nil)
 	if run.Annotations[keys.AnnotationSpec] != now {
-		return refuse(api.ReasonSpecChanged, rerun, "the spec changed while run %s was under way, and the run is of the one before", run.Name)
+		return i.refuse(api.ReasonSpecChanged, rerun, "the spec changed while run %s was under way, and the run is of the one before", run.Name)
 	}
 	i.ordered = compose.Shape(build)
 	if want := run.Annotations[keys.AnnotationRunDigest]; want == "" || compose.RunDigest(&run.Spec) != want {
-		return refuse(api.ReasonNotAsOrdered, changed, "the spec of run %s is not the one that was composed", run.Name)
+		return i.refuse(api.ReasonNotAsOrdered, changed, "the spec of run %s is not the one that was composed", run.Name)
 	}
 	if run.Spec.Status != "" {
-		return refuse(api.ReasonNotAsOrdered, rerun, "run %s was asked to stop (%s)", run.Name, run.Spec.Status)
+		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s was asked to stop (%s)", run.Name, run.Spec.Status)
 	}
 	if c := run.Status.GetCondition("Succeeded"); !c.IsTrue() || run.Status.CompletionTime == nil || run.Status.StartTime == nil {
-		return refuse(api.ReasonNotAsOrdered, changed, "run %s did not succeed", run.Name)
+		return i.refuse(api.ReasonNotAsOrdered, changed, "run %s did not succeed", run.Name)
 	}
-	i.image, i.commit = run.Annotations[keys.AnnotationImage], run.Annotations[keys.AnnotationCommit]
-	if want := compose.Image(build); i.image == "" || i.image != want {
-		return refuse(api.ReasonNotAsOrdered, rerun, "run %s builds %q, and spec.buildOutput names %q", run.Name, i.image, want)
+	i.Image, i.commit = run.Annotations[keys.AnnotationImage], run.Annotations[keys.AnnotationCommit]
+	if want := compose.Image(build); i.Image == "" || i.Image != want {
+		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s builds %q, and spec.buildOutput names %q", run.Name, i.Image, want)
 	}
 	if !commitForm.MatchString(i.commit) {
-		return refuse(api.ReasonNotAsOrdered, rerun, "run %s was not made for one commit", run.Name)
+		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s was not made for one commit", run.Name)
 	}
 	if err := json.Unmarshal([]byte(run.Annotations[keys.AnnotationMaterials]), &i.materials); err != nil || i.materials.Template.Digest == "" {
-		return refuse(api.ReasonNotAsOrdered, changed, "run %s does not say which template it was composed from", run.Name)
+		return i.refuse(api.ReasonNotAsOrdered, changed, "run %s does not say which template it was composed from", run.Name)
 	}
 	return nil
 }
@@ -201,15 +183,11 @@ var (
 // it refers to, which has a digest of its own.
 func (i *inspection) findPipeline() error {
 	if i.Run.Spec.PipelineSpec != nil {
-		i.pipeline = *i.Run.Spec.PipelineSpec
-	} else {
-		want := i.Run.Annotations[keys.AnnotationPipelineDigest]
-		if i.Pipeline == nil || want == "" || compose.PipelineDigest(i.Pipeline) != want {
-			return refuse(api.ReasonNotAsOrdered, changed, "the Pipeline that run %s refers to is not the one that was composed", i.Run.Name)
-		}
-		i.pipeline = *i.Pipeline
+		i.Pipeline = i.Run.Spec.PipelineSpec
+	} else if want := i.Run.Annotations[keys.AnnotationPipelineDigest]; i.Pipeline == nil || want == "" || compose.PipelineDigest(i.Pipeline) != want {
+		return i.refuse(api.ReasonNotAsOrdered, changed, "the Pipeline that run %s refers to is not the one that was composed", i.Run.Name)
 	}
-	for ordered := range tekton.Tasks(&i.pipeline) {
+	for ordered := range tekton.Tasks(i.Pipeline) {
 		if run := i.TaskRuns[ordered.Name]; run != nil {
 			i.tasks = append(i.tasks, &task{*ordered, run})
 		}
@@ -228,19 +206,58 @@ func (i *inspection) checkResults() error {
 		}
 	}
 	if len(of["IMAGE_DIGEST"]) != 1 {
-		return refuse(api.ReasonResultInvalid, wrongStep, "%d tasks gave the result IMAGE_DIGEST, and one has to", len(of["IMAGE_DIGEST"]))
+		return i.refuse(api.ReasonResultInvalid, wrongStep, "%d tasks gave the result IMAGE_DIGEST, and one has to", len(of["IMAGE_DIGEST"]))
 	}
-	if i.digest = of["IMAGE_DIGEST"][0]; !digestForm.MatchString(i.digest) {
-		return refuse(api.ReasonResultInvalid, wrongStep, "the result IMAGE_DIGEST is not a digest")
+	if i.Digest = of["IMAGE_DIGEST"][0]; !digestForm.MatchString(i.Digest) {
+		return i.refuse(api.ReasonResultInvalid, wrongStep, "the result IMAGE_DIGEST is not a digest")
 	}
-	if slices.ContainsFunc(of["IMAGE_URL"], func(url string) bool { return url != i.image }) {
-		return refuse(api.ReasonResultInvalid, wrongStep, "the result IMAGE_URL is not %s, which spec.buildOutput names", i.image)
-	}
-	if err := i.checkPlatforms(of[compose.PlatformDigests]); err != nil {
-		return err
+	if slices.ContainsFunc(of["IMAGE_URL"], func(url string) bool { return url != i.Image }) {
+		return i.refuse(api.ReasonResultInvalid, wrongStep, "the result IMAGE_URL is not %s, which spec.buildOutput names", i.Image)
 	}
 	if commits := of["CHAINS-GIT_COMMIT"]; len(commits) != 1 || commits[0] != i.commit {
-		return refuse(api.ReasonResultInvalid, wrongStep, "the result CHAINS-GIT_COMMIT is not the commit %s", i.commit)
+		return i.refuse(api.ReasonResultInvalid, wrongStep, "the result CHAINS-GIT_COMMIT is not the commit %s", i.commit)
 	}
-	return i.findBills()
+	return i.checkPlatforms(of[compose.PlatformDigests])
+}
+
+// checkPlatforms compares what was pushed with spec.platforms: one is the image itself,
+// several are an index of other images. That the index has those is for the caller
+// to find out.
+func (i *inspection) checkPlatforms(reported []string) error {
+	want := i.ordered.Platforms
+	if len(want) == 0 {
+		return nil
+	}
+	var have []api.PlatformStatus
+	if len(reported) == 1 {
+		have, _ = api.ReadPlatforms(reported[0])
+	}
+	ok := slices.EqualFunc(have, want, func(p api.PlatformStatus, platform string) bool { return p.Platform == platform })
+	if len(want) == 1 {
+		ok = ok && have[0].Digest == i.Digest
+	} else {
+		digests := map[string]bool{i.Digest: true}
+		for _, p := range have {
+			ok = ok && !digests[p.Digest]
+			digests[p.Digest] = true
+		}
+		i.Platforms = have
+	}
+	if !ok {
+		return i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not the digest of %s", compose.PlatformDigests, strings.Join(want, ", "))
+	}
+	return nil
+}
+
+// platformOf a task of a run for several platforms: the image that it looks at or makes; zero for a
+// task of none.
+func (i *inspection) platformOf(t *task) (none api.PlatformStatus) {
+	for _, p := range t.ordered.Params {
+		for _, platform := range i.Platforms {
+			if p.Name == recipe.Platform && p.Value.StringVal == platform.Platform {
+				return platform
+			}
+		}
+	}
+	return none
 }

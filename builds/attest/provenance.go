@@ -40,20 +40,20 @@ type internalParameters struct {
 	BuildUID types.UID `json:"buildUID"`
 }
 
-// provenance of a run. Its times are the run's, so that it is the same whenever it
+// makeProvenance of a run. Its times are the run's, so that it is the same whenever it
 // is made.
-func (i *inspection) provenance() (_ sign.Provenance, err error) {
+func (i *inspection) makeProvenance() error {
 	at := slices.IndexFunc(i.Run.Spec.Params, func(p tektonv1.Param) bool { return p.Name == "repo-clone-url" })
 	if at < 0 {
-		return sign.Provenance{}, refuse(api.ReasonResultInvalid, wrongStep, "no step of run %s takes the parameter repo-clone-url, so that its source is not known", i.Run.Name)
+		return i.refuse(api.ReasonResultInvalid, wrongStep, "no step of run %s takes the parameter repo-clone-url, so that its source is not known", i.Run.Name)
 	}
 	url := i.Run.Spec.Params[at].Value.StringVal
 	if repository, err := gitrepo.Parse(url); err != nil || repository.String() != url {
-		return sign.Provenance{}, refuse(api.ReasonNotAsOrdered, rerun, "run %s takes a repository without a canonical form", i.Run.Name)
+		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s takes a repository without a canonical form", i.Run.Name)
 	}
 	noted := sign.SourceAnnotations{Repository: url, Ref: i.Run.Annotations[keys.AnnotationRef]}
 	if err := i.verifiedSource(&noted); err != nil {
-		return sign.Provenance{}, err
+		return err
 	}
 	source := sign.ResourceDescriptor{Name: "source", URI: "git+" + url, Digest: map[string]string{"gitCommit": i.commit}, Annotations: noted}
 	if noted.Ref != "" {
@@ -61,10 +61,10 @@ func (i *inspection) provenance() (_ sign.Provenance, err error) {
 	}
 	baseImages, err := i.baseImages()
 	if err != nil {
-		return sign.Provenance{}, err
+		return err
 	}
 	started, finished := i.Run.Status.StartTime.UTC(), i.Run.Status.CompletionTime.UTC()
-	return sign.Provenance{
+	i.Provenance = sign.Provenance{
 		BuildDefinition: sign.BuildDefinition{
 			BuildType:            keys.AgentBuildType,
 			ExternalParameters:   externalParameters{agentBuild{i.Build.Namespace, i.Build.Name, i.ordered}},
@@ -75,7 +75,8 @@ func (i *inspection) provenance() (_ sign.Provenance, err error) {
 			Builder:  sign.Builder{ID: BuilderID(i.ordered.Mode)},
 			Metadata: &sign.Metadata{InvocationID: string(i.Run.UID), StartedOn: new(started.Truncate(time.Second)), FinishedOn: new(finished.Truncate(time.Second))},
 		},
-	}, nil
+	}
+	return nil
 }
 
 // verifiedSource adds to the annotations of the source what the platform's policy found before
@@ -87,7 +88,7 @@ func (i *inspection) verifiedSource(noted *sign.SourceAnnotations) error {
 	}
 	var verified []api.SourceVerification
 	if err := json.Unmarshal([]byte(text), &verified); err != nil {
-		return refuse(api.ReasonNotAsOrdered, changed, "run %s does not say how its commit was verified", i.Run.Name)
+		return i.refuse(api.ReasonNotAsOrdered, changed, "run %s does not say how its commit was verified", i.Run.Name)
 	}
 	if at := slices.IndexFunc(verified, func(v api.SourceVerification) bool { return v.Platform }); at >= 0 {
 		v := verified[at]
@@ -133,16 +134,13 @@ func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 // builders, which may have run a hostile Dockerfile, so they are separate from what the
 // kubelet reports.
 func (i *inspection) baseImages() (out []sign.ResourceDescriptor, _ error) {
-	for _, t := range i.tasks {
-		if !t.declares(bases.Result) {
-			continue
-		}
-		images, err := bases.Parse(t.result(bases.Result))
+	for t, text := range i.reports(bases.Result) {
+		images, err := bases.Parse(text)
 		switch {
 		case errors.Is(err, bases.ErrTooMany):
-			return nil, refuse(api.ReasonResultInvalid, "build what has so many in images of its own, and use those", "task %s cannot report the base images: %v", t.ordered.Name, err)
+			return nil, i.refuse(api.ReasonResultInvalid, "build what has so many in images of its own, and use those", "task %s cannot report the base images: %v", t.ordered.Name, err)
 		case err != nil:
-			return nil, refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not a list of base images", bases.Result, t.ordered.Name)
+			return nil, i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not a list of base images", bases.Result, t.ordered.Name)
 		}
 		for _, image := range images {
 			out = append(out, sign.ResourceDescriptor{Name: t.ordered.Name + "/base-image", URI: "oci://" + image.Name,

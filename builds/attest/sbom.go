@@ -26,18 +26,15 @@ type SBOM struct {
 
 // findBills finds what steps reported of bills of materials, at most one for each image.
 func (i *inspection) findBills() error {
-	for _, t := range i.tasks {
-		if !t.declares(sbomResult) {
-			continue
-		}
-		bill := Bill{Digest: t.result(sbomResult), Of: i.platformOf(t)}
-		if slices.ContainsFunc(i.bills, func(b Bill) bool { return b.Of == bill.Of }) {
-			return refuse(api.ReasonResultInvalid, wrongStep, "two tasks give the result %s of one image, and at most one may", sbomResult)
+	for t, digest := range i.reports(sbomResult) {
+		bill := Bill{Digest: digest, Of: i.platformOf(t).Digest}
+		if slices.ContainsFunc(i.Bills, func(b Bill) bool { return b.Of == bill.Of }) {
+			return i.refuse(api.ReasonResultInvalid, wrongStep, "two tasks give the result %s of one image, and at most one may", sbomResult)
 		}
 		if !digestForm.MatchString(bill.Digest) {
-			return refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not a digest", sbomResult)
+			return i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not a digest", sbomResult)
 		}
-		i.bills = append(i.bills, bill)
+		i.Bills = append(i.Bills, bill)
 	}
 	return nil
 }

@@ -70,9 +70,7 @@ func Find(build *api.AgentBuild, of []sign.Stated) (found Statement, err error) 
 // statementOf a provenance; other says what it is about if it is not about the build.
 func statementOf(build *api.AgentBuild, p sign.Stated) (s Statement, other string) {
 	var external externalParameters
-	var internal struct {
-		BuildUID types.UID `json:"buildUID"`
-	}
+	var internal struct{ BuildUID types.UID }
 	made := p.BuildDefinition
 	if made.BuildType != keys.AgentBuildType || remarshal(made.ExternalParameters, &external) != nil || remarshal(made.InternalParameters, &internal) != nil ||
 		len(made.ResolvedDependencies) == 0 || p.RunDetails.Metadata == nil || p.RunDetails.Metadata.FinishedOn == nil {

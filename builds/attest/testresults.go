@@ -37,48 +37,41 @@ type Test struct {
 
 // findTests finds the verdicts that steps report.
 func (i *inspection) findTests() error {
-	for _, t := range i.tasks {
-		if !t.declares(testResult) {
-			continue
-		}
-		verdict := t.result(testResult)
+	for t, verdict := range i.reports(testResult) {
 		if !slices.Contains(sign.Verdicts, verdict) {
-			return refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not one of %s", testResult, t.ordered.Name, strings.Join(sign.Verdicts, ", "))
+			return i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not one of %s", testResult, t.ordered.Name, strings.Join(sign.Verdicts, ", "))
 		}
-		if err := t.checkVerdict(verdict); err != nil {
+		if err := i.checkVerdict(t, verdict); err != nil {
 			return err
 		}
-		test := Test{Step: t.ordered.Name, Of: i.platformOf(t), Verdict: verdict}
-		for _, p := range i.platforms {
-			if p.Digest == test.Of {
-				test.Step = strings.TrimSuffix(test.Step, "-"+strings.ReplaceAll(p.Platform, "/", "-"))
-			}
-		}
+		of := i.platformOf(t)
+		test := Test{Of: of.Digest, Verdict: verdict}
+		test.Step = strings.TrimSuffix(t.ordered.Name, "-"+strings.ReplaceAll(of.Platform, "/", "-"))
 		if err := i.describe(t, &test); err != nil {
 			return err
 		}
-		i.tests = append(i.tests, test)
+		i.Tests = append(i.Tests, test)
 	}
 	return nil
 }
 
 // checkVerdict compares a verdict with what each container of the task reported.
-func (t *task) checkVerdict(verdict string) error {
+func (i *inspection) checkVerdict(t *task, verdict string) error {
 	for _, step := range t.run.Status.Steps {
 		ended := step.Terminated
 		if ended == nil {
 			continue
 		}
 		if ended.ExitCode != 0 && verdict != sign.Failed {
-			return refuse(api.ReasonResultInvalid, wrongStep, "container %s of task %s failed, and the verdict is %s", step.Container, t.ordered.Name, verdict)
+			return i.refuse(api.ReasonResultInvalid, wrongStep, "container %s of task %s failed, and the verdict is %s", step.Container, t.ordered.Name, verdict)
 		}
 		var written []struct{ Key, Value string }
 		if ended.Message != "" && json.Unmarshal([]byte(ended.Message), &written) != nil {
-			return refuse(api.ReasonResultInvalid, wrongStep, "what container %s of task %s reports cannot be read", step.Container, t.ordered.Name)
+			return i.refuse(api.ReasonResultInvalid, wrongStep, "what container %s of task %s reports cannot be read", step.Container, t.ordered.Name)
 		}
 		for _, w := range written {
 			if w.Key == testResult && strings.TrimSpace(w.Value) != verdict {
-				return refuse(api.ReasonResultsForged, wrongStep, "containers of task %s report different verdicts", t.ordered.Name)
+				return i.refuse(api.ReasonResultsForged, wrongStep, "containers of task %s report different verdicts", t.ordered.Name)
 			}
 		}
 	}
@@ -93,7 +86,7 @@ func (i *inspection) describe(t *task, test *Test) error {
 		from, known = i.materials.Steps[test.Step]
 	}
 	if !known {
-		return refuse(api.ReasonNotAsOrdered, changed, "run %s does not say what task %s was composed from", i.Run.Name, t.ordered.Name)
+		return i.refuse(api.ReasonNotAsOrdered, changed, "run %s does not say what task %s was composed from", i.Run.Name, t.ordered.Name)
 	}
 	how := sign.TestAnnotations{Run: string(i.Run.UID), ConfigMap: from.ConfigMap, Parameters: map[string]string{}}
 	for _, declared := range t.ordered.TaskSpec.Params {
