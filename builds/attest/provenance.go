@@ -52,8 +52,14 @@ func (i *inspection) makeProvenance() error {
 		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s takes a repository without a canonical form", i.Run.Name)
 	}
 	noted := sign.SourceAnnotations{Repository: url, Ref: i.Run.Annotations[keys.AnnotationRef]}
-	if err := i.verifiedSource(&noted); err != nil {
-		return err
+	var verified []api.SourceVerification
+	if text := i.Run.Annotations[keys.AnnotationVerified]; text != "" && json.Unmarshal([]byte(text), &verified) != nil {
+		return i.refuse(api.ReasonNotAsOrdered, changed, "run %s does not say how its commit was verified", i.Run.Name)
+	}
+	// A policy of the tenant's proves nothing to others.
+	if at := slices.IndexFunc(verified, func(v api.SourceVerification) bool { return v.Platform }); at >= 0 {
+		v := verified[at]
+		noted.SourceRefs, noted.Policy, noted.PolicyDigest, noted.Signer = []string{v.Ref}, v.Policy, v.PolicyDigest, v.Signer
 	}
 	source := sign.ResourceDescriptor{Name: "source", URI: "git+" + url, Digest: map[string]string{"gitCommit": i.commit}, Annotations: noted}
 	if noted.Ref != "" {
@@ -75,24 +81,6 @@ func (i *inspection) makeProvenance() error {
 			Builder:  sign.Builder{ID: BuilderID(i.ordered.Mode)},
 			Metadata: &sign.Metadata{InvocationID: string(i.Run.UID), StartedOn: new(started.Truncate(time.Second)), FinishedOn: new(finished.Truncate(time.Second))},
 		},
-	}
-	return nil
-}
-
-// verifiedSource adds to the annotations of the source what the platform's policy found before
-// the run. A policy of the tenant's proves nothing to others.
-func (i *inspection) verifiedSource(noted *sign.SourceAnnotations) error {
-	text := i.Run.Annotations[keys.AnnotationVerified]
-	if text == "" {
-		return nil
-	}
-	var verified []api.SourceVerification
-	if err := json.Unmarshal([]byte(text), &verified); err != nil {
-		return i.refuse(api.ReasonNotAsOrdered, changed, "run %s does not say how its commit was verified", i.Run.Name)
-	}
-	if at := slices.IndexFunc(verified, func(v api.SourceVerification) bool { return v.Platform }); at >= 0 {
-		v := verified[at]
-		noted.SourceRefs, noted.Policy, noted.PolicyDigest, noted.Signer = []string{v.Ref}, v.Policy, v.PolicyDigest, v.Signer
 	}
 	return nil
 }

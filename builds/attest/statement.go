@@ -1,7 +1,6 @@
 package attest
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -72,7 +71,7 @@ func statementOf(build *api.AgentBuild, p sign.Stated) (s Statement, other strin
 	var external externalParameters
 	var internal struct{ BuildUID types.UID }
 	made := p.BuildDefinition
-	if made.BuildType != keys.AgentBuildType || remarshal(made.ExternalParameters, &external) != nil || remarshal(made.InternalParameters, &internal) != nil ||
+	if made.BuildType != keys.AgentBuildType || !sign.Decode(made.ExternalParameters, &external) || !sign.Decode(made.InternalParameters, &internal) ||
 		len(made.ResolvedDependencies) == 0 || p.RunDetails.Metadata == nil || p.RunDetails.Metadata.FinishedOn == nil {
 		return s, "something that is not an AgentBuild"
 	}
@@ -83,21 +82,13 @@ func statementOf(build *api.AgentBuild, p sign.Stated) (s Statement, other strin
 		return s, fmt.Sprintf("another AgentBuild of this name, with the UID %s", internal.BuildUID)
 	}
 	source, noted := made.ResolvedDependencies[0], sign.SourceAnnotations{}
-	if s.Commit = source.Digest["gitCommit"]; !commitForm.MatchString(s.Commit) || remarshal(source.Annotations, &noted) != nil {
+	if s.Commit = source.Digest["gitCommit"]; !commitForm.MatchString(s.Commit) || !sign.Decode(source.Annotations, &noted) {
 		return s, "an AgentBuild without a commit"
 	}
 	then, _ := compose.InputHashes(&api.AgentBuild{Spec: external.AgentBuild.Spec}, recipe.NoTemplate(), nil)
 	now, _ := compose.InputHashes(build, recipe.NoTemplate(), nil)
 	s.Digest, s.Repository, s.Finished, s.Current = p.Digest, noted.Repository, *p.RunDetails.Metadata.FinishedOn, then == now
 	return s, ""
-}
-
-func remarshal(from, to any) error {
-	text, err := json.Marshal(from)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, to)
 }
 
 // notAttested refuses what status says.

@@ -3,6 +3,7 @@ package attest
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -128,12 +129,9 @@ func (b *Built) TestResult(digest string) *sign.TestResult {
 	}
 	of := [3][]string{}
 	all := 0
-	for step, verdict := range worst {
-		of[verdict] = append(of[verdict], step)
-		all = max(all, verdict)
-	}
-	for _, names := range of {
-		slices.Sort(names)
+	for _, step := range slices.Sorted(maps.Keys(worst)) {
+		of[worst[step]] = append(of[worst[step]], step)
+		all = max(all, worst[step])
 	}
 	slices.SortStableFunc(r.Configuration, func(a, b sign.ResourceDescriptor) int { return cmp.Compare(a.Name, b.Name) })
 	r.Result, r.PassedTests, r.WarnedTests, r.FailedTests = sign.Verdicts[all], of[0], of[1], of[2]

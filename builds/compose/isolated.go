@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -119,22 +118,17 @@ func checkIsolated(in Input, builder string, o ordered) (found faults) {
 		}
 		spec := task.TaskSpec.TaskSpec
 		spec.Volumes = slices.DeleteFunc(slices.Clone(spec.Volumes), func(v corev1.Volume) bool { return v.Name == recipe.Secrets })
-		for _, name := range slices.Concat(forbiddenOf(&spec), configMapsOf(&spec)) {
+		names, text := forbiddenOf(&spec), tekton.JSON(spec)
+		if strings.Contains(text, `"configMap":`) {
+			names = append(names, "a ConfigMap as a volume")
+		}
+		if strings.Contains(text, `"configMapKeyRef":`) || strings.Contains(text, `"configMapRef":`) {
+			names = append(names, "a ConfigMap in its environment")
+		}
+		for _, name := range names {
 			found.bad(in, api.ReasonLocked, "spec.mode", fmt.Sprintf("step %q has %s, and the namespace of isolated runs has nothing but copies of the Secrets that the build names", task.Name, name),
 				"let the step take what it needs as a workspace or a parameter")
 		}
 	}
 	return found
-}
-
-// configMapsOf a task are its references to ConfigMaps.
-func configMapsOf(task *tektonv1.TaskSpec) (names []string) {
-	text := tekton.JSON(task)
-	for key, what := range map[string]string{"configMap": "a ConfigMap as a volume", "configMapKeyRef": "a ConfigMap in its environment", "configMapRef": "a ConfigMap in its environment"} {
-		if strings.Contains(text, `"`+key+`":`) && !slices.Contains(names, what) {
-			names = append(names, what)
-		}
-	}
-	slices.Sort(names)
-	return names
 }

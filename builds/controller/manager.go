@@ -116,7 +116,7 @@ func newScheme(group string) (*runtime.Scheme, error) {
 	tekton := tektonv1.SchemeGroupVersion
 	scheme.AddKnownTypeWithName(tekton.WithKind("PipelineRun"), &runs.PipelineRun{})
 	scheme.AddKnownTypeWithName(tekton.WithKind("PipelineRunList"), &runs.PipelineRunList{})
-	scheme.AddKnownTypes(tekton, &tektonv1.TaskRun{}, &tektonv1.TaskRunList{})
+	scheme.AddKnownTypes(tekton, &tektonv1.TaskRun{}, &tektonv1.TaskRunList{}, &tektonv1.Pipeline{})
 	metav1.AddToGroupVersion(scheme, tekton)
 	return scheme, nil
 }

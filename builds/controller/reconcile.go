@@ -18,6 +18,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest/attester"
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/builds/controller/turns"
@@ -84,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	for _, old := range o.prune {
-		if r.waitForChains && old.Annotations[runs.ChainsSigned] == "" {
+		if r.waitForChains && old.Annotations[compose.ChainsSigned] == "" {
 			continue // Chains still has to sign it
 		}
 		if err := r.runs.Delete(ctx, old); err != nil {

@@ -154,12 +154,11 @@ func (r *starter) checkAccount(ctx context.Context, build *api.AgentBuild, name 
 // checkAttester adds to what is missing that the platform could not attest the run.
 func (r *starter) checkAttester(ctx context.Context, s *seen, missing error) error {
 	if compose.Attests(s.build, s.template) {
-		problem, err := r.attester.Ready(ctx, s.build)
-		if err != nil {
+		err := r.attester.Ready(ctx, s.build)
+		if errors.As(err, new(*finding.Finding)) {
+			missing = findings.Join(missing, err)
+		} else if err != nil {
 			return err
-		}
-		if problem != nil {
-			missing = findings.Join(missing, problem)
 		}
 	}
 	if missing != nil {
@@ -237,11 +236,7 @@ func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compo
 		log.FromContext(ctx).Info("a run gets a copy of a Secret", "run", out.Run.Name, "secret", c.From, "resourceVersion", secrets[c.From].ResourceVersion)
 	}
 	if out.Run.Spec.PipelineRef != nil {
-		pipeline, err := unstructuredOf(out.Pipeline)
-		if err != nil {
-			return err
-		}
-		owned = append(owned, pipeline)
+		owned = append(owned, out.Pipeline.DeepCopy())
 	}
 	err := r.runs.Release(ctx, client.ObjectKeyFromObject(out.Run), uid, owned...)
 	if err == nil {

@@ -15,7 +15,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,11 +22,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/registry"
@@ -101,11 +104,11 @@ func New(ctx context.Context, o Options, namespace string, plainHTTP []string, s
 // Forget a build that is gone.
 func (a *Attester) Forget(build types.NamespacedName) { a.questions.Forget(build) }
 
-// Ready looks before a run whether it could be attested. The problem is that the
+// Ready looks before a run whether it could be attested. A *finding.Finding is that the
 // platform has not given the key for it.
-func (a *Attester) Ready(ctx context.Context, build *api.AgentBuild) (problem *finding.Finding, err error) {
-	_, problem, err = a.signer(ctx, build)
-	return problem, err
+func (a *Attester) Ready(ctx context.Context, build *api.AgentBuild) error {
+	_, err := a.signer(ctx, build)
+	return err
 }
 
 // Attest a run that succeeded, or look what came of it. A *finding.Finding is final for this
@@ -120,8 +123,7 @@ func (a *Attester) Attest(build *api.AgentBuild, run *runs.Run) (api.Attestation
 
 // attempt to attest a run: gather, check, sign. A *finding.Finding is final for this run;
 // every other error may pass.
-func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build types.UID, run types.NamespacedName, uid types.UID) (api.Attestation, error) {
-	var none api.Attestation
+func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build types.UID, run types.NamespacedName, uid types.UID) (none api.Attestation, _ error) {
 	observed, err := a.observe(ctx, key, build, run, uid)
 	if err != nil {
 		return none, err
@@ -130,12 +132,11 @@ func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build 
 	if err != nil {
 		return none, err
 	}
-	to, problem, err := a.signer(ctx, observed.Build)
-	if err != nil {
+	to, err := a.signer(ctx, observed.Build)
+	if errors.As(err, new(*finding.Finding)) {
+		return none, errors.New(err.Error()) // the platform can still give one
+	} else if err != nil {
 		return none, err
-	}
-	if problem != nil {
-		return none, errors.New(problem.Error()) // the platform can still give one
 	}
 	if to.Keychain, err = registry.Login(ctx, a.live, observed.Build); err != nil {
 		return none, err
@@ -145,7 +146,7 @@ func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build 
 	if err != nil {
 		return none, err
 	}
-	pushed, err := findImages(ctx, observed.Build, built, access{keychain: to.Keychain, transport: to.Transport, plainHTTP: a.plainHTTP})
+	pushed, err := a.findImages(ctx, observed.Build, built, to.Keychain)
 	if err != nil {
 		return none, err
 	}
@@ -153,10 +154,9 @@ func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build 
 }
 
 // sign what a run pushed, and judge it by the policy, which may be nil.
-func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.Signer, policy *sign.Policy) (api.Attestation, error) {
-	var none api.Attestation
+func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.Signer, policy *sign.Policy) (none api.Attestation, _ error) {
 	for _, b := range p.built.Bills { // all of them are right before anything is signed
-		if _, err := p.readBill(ctx, b); err != nil {
+		if _, _, err := p.readBill(ctx, b); err != nil {
 			return none, err
 		}
 	}
@@ -167,14 +167,14 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 	out := api.Attestation{RunUID: run, Image: p.built.Image + "@" + p.built.Digest, BuilderID: p.built.Provenance.RunDetails.Builder.ID, Level: p.built.Level}
 	bills := map[string]string{} // digests of documents by that of the image
 	for _, b := range p.built.Bills {
-		read, err := p.readBill(ctx, b)
+		read, document, err := p.readBill(ctx, b)
 		if err != nil {
 			return none, err
 		}
-		if out.SBOM, err = session.Attest(ctx, read.of, read.kind, read.document); err != nil {
+		if out.SBOM, err = session.Attest(ctx, p.artifact.Context().Digest(read.Of), read.Type, document); err != nil {
 			return none, a.signingFault(ctx, p.build, p.artifact, err)
 		}
-		bills[read.of.DigestStr()] = b.Digest
+		bills[read.Of], out.SBOMDigest = b.Digest, b.Digest
 	}
 	for _, image := range p.images() { // the whole image is the last one
 		if out.Signature, err = session.Sign(ctx, image); err != nil {
@@ -197,33 +197,57 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 		return none, a.signingFault(ctx, p.build, p.artifact, err)
 	}
 	out.Signer = &api.AttestationSigner{PublicKey: by.PublicKey, Identity: by.Identity, Issuer: by.Issuer}
-	if err := describe(&out, p.built, bills); err != nil {
-		return none, err
+	text, err := json.Marshal(p.built.Provenance)
+	if err != nil {
+		return none, fmt.Errorf("marshalling a provenance: %w", err)
+	}
+	out.ProvenanceDigest = fmt.Sprintf("sha256:%x", sha256.Sum256(text))
+	for _, t := range p.built.Tests {
+		out.Tests = append(out.Tests, api.TestVerdict{Step: t.Step, Digest: t.Of, Result: t.Verdict})
+	}
+	for _, part := range p.built.Platforms {
+		out.Platforms = append(out.Platforms, api.PlatformAttestation{Platform: part.Platform, Digest: part.Digest, SBOMDigest: bills[part.Digest]})
+	}
+	if len(bills) > 1 { // each platform has its own
+		out.SBOM, out.SBOMDigest = "", ""
 	}
 	return out, nil
 }
 
-// describe adds to an attestation what was attested. bills are the digests of the bills of
-// materials by those of the images that they describe.
-func describe(out *api.Attestation, built *attest.Built, bills map[string]string) error {
-	text, err := json.Marshal(built.Provenance)
-	if err != nil {
-		return fmt.Errorf("marshalling a provenance: %w", err)
+// observe reads from the API server what concerns a run.
+func (a *Attester) observe(ctx context.Context, key types.NamespacedName, uid types.UID, runKey types.NamespacedName, runUID types.UID) (*attest.Observed, error) {
+	build := &api.AgentBuild{}
+	if err := a.live.Get(ctx, key, build); err != nil || build.UID != uid {
+		return nil, fmt.Errorf("reading AgentBuild %s: %w", key, cmp.Or(err, errors.New("it is another one now")))
 	}
-	sum := sha256.Sum256(text)
-	out.ProvenanceDigest = "sha256:" + hex.EncodeToString(sum[:])
-	for _, t := range built.Tests {
-		out.Tests = append(out.Tests, api.TestVerdict{Step: t.Step, Digest: t.Of, Result: t.Verdict})
+	foreign := func(format string, args ...any) error {
+		return compose.Place(build).Fault(api.ReasonRunForeign, fmt.Sprintf(format, args...), "start again with `armature build rerun`")
 	}
-	for _, p := range built.Platforms {
-		out.Platforms = append(out.Platforms, api.PlatformAttestation{Platform: p.Platform, Digest: p.Digest, SBOMDigest: bills[p.Digest]})
+	run, err := a.runs.Whole(ctx, runKey)
+	if apierrors.IsNotFound(err) {
+		return nil, foreign("run %s was deleted before it was attested", runKey.Name)
+	} else if err != nil {
+		return nil, err
 	}
-	if len(bills) != 1 { // each platform has its own
-		out.SBOM = ""
-		return nil
+	if run.UID != runUID || !a.runs.IsOf(run, build) {
+		return nil, foreign("run %s is not the isolated run of UID %s that was made for this build", run.Name, runUID)
 	}
-	for _, digest := range bills {
-		out.SBOMDigest = digest
+	o := &attest.Observed{Build: build, Run: run, TaskRuns: map[string]*tektonv1.TaskRun{}}
+	if ref := run.Spec.PipelineRef; ref != nil && run.Spec.PipelineSpec == nil {
+		if o.Pipeline, err = a.runs.Pipeline(ctx, types.NamespacedName{Namespace: run.Namespace, Name: ref.Name}); err != nil {
+			return nil, err
+		}
 	}
-	return nil
+	for _, child := range run.Status.ChildReferences {
+		task := &tektonv1.TaskRun{}
+		err := a.live.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: child.Name}, task)
+		switch {
+		case err != nil && !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("reading TaskRun %s: %w", child.Name, err)
+		case err != nil || !metav1.IsControlledBy(task, run):
+			return nil, foreign("TaskRun %s of run %s was deleted before it was attested", child.Name, run.Name)
+		}
+		o.TaskRuns[child.PipelineTaskName] = task
+	}
+	return o, nil
 }

@@ -1,13 +1,16 @@
 package attester
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -24,27 +27,15 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// access is how to reach the registry of a build.
-type access struct {
-	keychain  authn.Keychain
-	transport http.RoundTripper
-	plainHTTP []string
-}
-
-// options of a request whose answer has at most the size that sign.Bounded allows.
-func (r access) options(ctx context.Context) []remote.Option {
-	reach := oci.Options{Keychain: r.keychain}
-	return append(reach.Remote(ctx), remote.WithTransport(sign.Bounded(r.transport)))
-}
-
 // pushed is what a run built, as the registry has it.
 type pushed struct {
 	build    *api.AgentBuild
 	built    *attest.Built
-	access   access
 	artifact name.Digest
 	// parts are the images of an index, nil for one image.
 	parts []name.Digest
+	// options of requests, whose answers have at most the size that sign.Bounded allows.
+	options []remote.Option
 }
 
 // images that are signed. An index is the last, so that its images are signed once it is.
@@ -52,69 +43,54 @@ type pushed struct {
 func (p *pushed) images() []name.Digest { return append(slices.Clone(p.parts), p.artifact) }
 
 // findImages looks for what a run built under the name that was ordered: exactly the digest
-// that the run reported, and for an index exactly the images that it reported.
-func findImages(ctx context.Context, build *api.AgentBuild, built *attest.Built, r access) (*pushed, error) {
-	artifact, err := findImage(ctx, build, built, r)
-	if err != nil {
-		return nil, err
+// that the run reported, and for an index exactly the images that it reported, each for its platform.
+func (a *Attester) findImages(ctx context.Context, build *api.AgentBuild, built *attest.Built, login authn.Keychain) (*pushed, error) {
+	const shared = "look who else pushes to this tag, give each build a tag of its own, then start again with `armature build rerun`"
+	mismatch := func(field, hint, format string, args ...any) error {
+		return compose.Place(build).At(field).Fault(api.ReasonImageMismatch, fmt.Sprintf(format, args...), hint)
 	}
-	parts, err := findParts(ctx, build, built, artifact, r)
-	if err != nil {
-		return nil, err
-	}
-	return &pushed{build: build, built: built, access: r, artifact: artifact, parts: parts}, nil
-}
-
-func findImage(ctx context.Context, build *api.AgentBuild, built *attest.Built, r access) (name.Digest, error) {
-	mismatch := func(format string, args ...any) error {
-		return compose.Place(build).At("spec.buildOutput").Fault(api.ReasonImageMismatch, fmt.Sprintf(format, args...),
-			"look who else pushes to this tag, give each build a tag of its own, then start again with `armature build rerun`")
-	}
-	var options []name.Option
 	tag, err := name.NewTag(built.Image)
-	if err == nil && registry.IsPlainHTTP(r.plainHTTP, tag.RegistryStr()) {
-		options = append(options, name.Insecure)
-		tag, err = name.NewTag(built.Image, options...)
+	if err == nil {
+		tag, err = name.NewTag(built.Image, a.reach(tag).Names()...)
 	}
 	if err != nil {
-		return name.Digest{}, mismatch("%s is not an image with a tag", built.Image)
+		return nil, mismatch("spec.buildOutput", shared, "%s is not an image with a tag", built.Image)
 	}
-	reach := oci.Options{Keychain: r.keychain}
-	found, err := remote.Head(tag, append(reach.Remote(ctx), remote.WithTransport(r.transport))...)
+	options := append(oci.Options{Keychain: login}.Remote(ctx), remote.WithTransport(sign.Bounded(a.transport)))
+	found, err := remote.Head(tag, options...)
 	if answer := (*transport.Error)(nil); errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
-		return name.Digest{}, mismatch("the registry has no image %s, and the run reported %s", tag, built.Digest)
+		return nil, mismatch("spec.buildOutput", shared, "the registry has no image %s, and the run reported %s", tag, built.Digest)
 	}
 	if err != nil {
-		return name.Digest{}, registryFault(build, tag, err)
+		return nil, registryFault(build, tag, err)
 	}
 	if found.Digest.String() != built.Digest || !(found.MediaType.IsImage() || found.MediaType.IsIndex()) {
-		return name.Digest{}, mismatch("%s is %s (%s) in the registry, and the run built %s", tag, found.Digest, found.MediaType, built.Digest)
+		return nil, mismatch("spec.buildOutput", shared, "%s is %s (%s) in the registry, and the run built %s", tag, found.Digest, found.MediaType, built.Digest)
 	}
-	return tag.Context().Digest(built.Digest), nil
-}
-
-// findParts gives the images of an index, nil for one image: exactly those that the
-// run reported, each for its platform.
-func findParts(ctx context.Context, build *api.AgentBuild, built *attest.Built, artifact name.Digest, r access) (parts []name.Digest, _ error) {
+	p := &pushed{build: build, built: built, artifact: tag.Context().Digest(built.Digest), options: options}
 	if len(built.Platforms) == 0 {
-		return nil, nil
+		return p, nil
 	}
-	listed, err := listImages(artifact, r.options(ctx))
+	listed, err := listImages(p.artifact, options)
 	if err != nil {
-		return nil, registryFault(build, artifact, err)
+		return nil, registryFault(build, p.artifact, err)
 	}
 	same := slices.EqualFunc(listed, built.Platforms, func(d v1.Descriptor, p api.PlatformStatus) bool {
 		return d.Platform != nil && d.Platform.String() == p.Platform && d.Digest.String() == p.Digest
 	})
 	if !same {
-		return nil, compose.Place(build).At("spec.platforms").Fault(api.ReasonImageMismatch,
-			fmt.Sprintf("%s does not list the images of %s that the run reported, and those alone", artifact, strings.Join(build.Spec.Platforms, ", ")),
-			"look who changed the step that pushes, then start again with `armature build rerun`")
+		return nil, mismatch("spec.platforms", "look who changed the step that pushes, then start again with `armature build rerun`",
+			"%s does not list the images of %s that the run reported, and those alone", p.artifact, strings.Join(build.Spec.Platforms, ", "))
 	}
-	for _, p := range built.Platforms {
-		parts = append(parts, artifact.Context().Digest(p.Digest))
+	for _, platform := range built.Platforms {
+		p.parts = append(p.parts, p.artifact.Context().Digest(platform.Digest))
 	}
-	return parts, nil
+	return p, nil
+}
+
+// reach a registry with TLS, or without.
+func (a *Attester) reach(at name.Reference) oci.Options {
+	return oci.Options{PlainHTTP: registry.IsPlainHTTP(a.plainHTTP, at.Context().RegistryStr())}
 }
 
 // listImages of an index, nil for one image.
@@ -147,9 +123,73 @@ func registryFault(build *api.AgentBuild, ref name.Reference, err error) error {
 	if !errors.As(err, &answer) {
 		return fmt.Errorf("asking the registry of %s: %w", ref, err)
 	}
-	switch answer.StatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden:
+	if answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden {
 		return fmt.Errorf("the registry of %s answers %d: the login in spec.buildOutput.imageRepoCredentials has to be one that may push and pull", ref, answer.StatusCode)
 	}
 	return fmt.Errorf("the registry of %s answers %d %s", ref, answer.StatusCode, http.StatusText(answer.StatusCode))
+}
+
+// The bill of materials of a run is a blob beside its image. It is read only by the digest
+// that the step reported: tags, and what refers to the image, can be changed by all who may
+// push.
+
+const (
+	// maxSBOM is of a bill of materials, in bytes. It is held in memory several times
+	// while it is signed and read back.
+	maxSBOM = 8 << 20
+	// sbomTimeout bounds the reading of one.
+	sbomTimeout = time.Minute
+)
+
+// readBill reads a bill of materials that the run reported, and its document.
+func (p *pushed) readBill(ctx context.Context, reported attest.Bill) (_ *attest.SBOM, document json.RawMessage, _ error) {
+	invalid := func(format string, args ...any) error {
+		return compose.Place(p.build).Fault(api.ReasonSBOMInvalid, "the SBOM: "+fmt.Sprintf(format, args...),
+			"see docs/builds-attest.md for what a step has to leave, then start again with `armature build rerun`")
+	}
+	ctx, cancel := context.WithTimeout(ctx, sbomTimeout)
+	defer cancel()
+	options := append(slices.Clip(p.options), remote.WithContext(ctx))
+	at := p.artifact.Context().Digest(reported.Digest)
+	document, err := readBlob(at, options)
+	var answer *transport.Error
+	switch {
+	case len(document) > maxSBOM:
+		return nil, nil, invalid("%s has more than %d MiB", at, maxSBOM>>20)
+	case errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
+		return nil, nil, invalid("the registry does not have %s, which the run reported", at)
+	case err != nil:
+		return nil, nil, registryFault(p.build, at, err)
+	}
+	read, err := attest.ReadSBOM(document)
+	if err != nil {
+		return nil, nil, invalid("%s: %v", at, err)
+	}
+	if want := cmp.Or(reported.Of, p.built.Digest); read.Of == want {
+		return read, document, nil
+	} else if reported.Of != "" {
+		return nil, nil, invalid("%s describes the image %s, and has to describe that of its platform, %s", at, read.Of, want)
+	}
+	parts, err := listImages(p.artifact, options)
+	if err != nil {
+		return nil, nil, registryFault(p.build, p.artifact, err)
+	}
+	if !slices.ContainsFunc(parts, func(d v1.Descriptor) bool { return d.Digest.String() == read.Of }) {
+		return nil, nil, invalid("%s describes the image %s, and the run built %s", at, read.Of, p.built.Digest)
+	}
+	return read, document, nil
+}
+
+// readBlob reads a blob of at most maxSBOM bytes and one, which has to have its digest if it is not longer.
+func readBlob(at name.Digest, options []remote.Option) ([]byte, error) {
+	blob, err := remote.Layer(at, options...)
+	if err != nil {
+		return nil, err
+	}
+	content, err := blob.Compressed() // as it was sent; compares what comes with the digest
+	if err != nil {
+		return nil, err
+	}
+	defer content.Close()
+	return io.ReadAll(io.LimitReader(content, maxSBOM+1))
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
@@ -35,11 +34,11 @@ import (
 // Fields of the key's Secret, as cosign makes them.
 const keyField, passwordField = "cosign.key", "cosign.password"
 
-// signer gives what attests a build, not opened yet. The problem says what the platform
+// signer gives what attests a build, not opened yet. A *finding.Finding says what the platform
 // has to do first. Neither a KMS nor anybody else but the API server is asked.
-func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign.Signer, _ *finding.Finding, _ error) {
+func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign.Signer, _ error) {
 	reason := api.ReasonAttestKeyMissing
-	missing := func(hint, format string, args ...any) *finding.Finding {
+	missing := func(hint, format string, args ...any) error {
 		return compose.Place(build).At("spec.mode").Fault(reason,
 			fmt.Sprintf("mode %s is attested by the controller, and ", cmp.Or(build.Spec.Mode, "dev"))+fmt.Sprintf(format, args...), hint)
 	}
@@ -47,37 +46,37 @@ func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign
 		reason = api.ReasonAttestIdentityMissing
 		const hint = "let the platform install the controller with an identity, as docs/builds-attest.md says"
 		if token, err := os.ReadFile(k.Token); err != nil || len(bytes.TrimSpace(token)) == 0 {
-			return none, missing(hint, "its identity token is missing: the file %s is not there, or is empty", k.Token), nil
+			return none, missing(hint, "its identity token is missing: the file %s is not there, or is empty", k.Token)
 		}
 		vouches, err := os.ReadFile(k.TrustedRoot)
 		if err == nil {
 			err = sign.CheckRoot(vouches)
 		}
 		if err != nil {
-			return none, missing(hint, "the trusted root of its identity cannot be used: %v", err), nil
+			return none, missing(hint, "the trusted root of its identity cannot be used: %v", err)
 		}
-		return sign.Signer{IdentityToken: k.Token, Fulcio: k.Fulcio, Timestamps: k.Timestamps, TrustedRoot: vouches}, nil, nil
+		return sign.Signer{IdentityToken: k.Token, Fulcio: k.Fulcio, Timestamps: k.Timestamps, TrustedRoot: vouches}, nil
 	}
 	if program := sign.KMSProgram(a.options.Key); program != "" {
 		if _, err := exec.LookPath(program); err != nil {
 			return none, missing("let the platform run the controller from an image that has it, as docs/builds-attest.md says",
-				"the program %s for its KMS is not on its PATH", program), nil
+				"the program %s for its KMS is not on its PATH", program)
 		}
-		return sign.Signer{Key: a.options.Key}, nil, nil
+		return sign.Signer{Key: a.options.Key}, nil
 	}
 	key := types.NamespacedName{Namespace: a.namespace, Name: a.options.Key}
 	hint := fmt.Sprintf("let the platform make the key: cosign generate-key-pair k8s://%s", key)
 	secret := &corev1.Secret{}
 	switch err := a.live.Get(ctx, key, secret); {
 	case apierrors.IsNotFound(err):
-		return none, missing(hint, "the Secret %s with its key does not exist", key), nil
+		return none, missing(hint, "the Secret %s with its key does not exist", key)
 	case err != nil:
-		return none, nil, fmt.Errorf("reading the Secret %s: %w", key, err)
+		return none, fmt.Errorf("reading the Secret %s: %w", key, err)
 	case len(secret.Data[keyField]) == 0:
-		return none, missing(hint, "the Secret %s lacks %s", key, keyField), nil
+		return none, missing(hint, "the Secret %s lacks %s", key, keyField)
 	}
 	password := append([]byte{}, secret.Data[passwordField]...)
-	return sign.Signer{PrivateKey: secret.Data[keyField], Password: func() ([]byte, error) { return password, nil }}, nil, nil
+	return sign.Signer{PrivateKey: secret.Data[keyField], Password: func() ([]byte, error) { return password, nil }}, nil
 }
 
 // open makes ready to sign. The public half of a KMS's key is read once, and again after
@@ -141,13 +140,9 @@ func (a *Attester) keepOn(run *tektonv1.PipelineRun) sign.Keep {
 			if err != nil {
 				return nil, &keepFault{fmt.Errorf("keeping a signature: %w", err)}
 			}
-			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			now, err := a.runs.Patch(ctx, client.ObjectKeyFromObject(run), map[string]any{"metadata": map[string]any{
 				"uid": run.UID, "resourceVersion": version, "annotations": map[string]string{keys.AnnotationSignatures: string(with)},
 			}})
-			var now string
-			if err == nil {
-				now, err = a.runs.Patch(ctx, client.ObjectKeyFromObject(run), patch)
-			}
 			if err == nil {
 				version, text = now, string(with)
 				return made, nil

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -32,8 +31,7 @@ const (
 type Verifier struct {
 	attester *Attester
 	library  *library.Library
-	known    *lru.Cache // statementKey -> attest.Statement
-	own      atomic.Pointer[ownPolicy]
+	known    *lru.Cache // statementKey -> attest.Statement, digest of a signer -> the sign.Policy that accepts it
 }
 
 // statementKey has all that an answer depends on. Its build is part of it, so that no tenant gets
@@ -43,12 +41,6 @@ type statementKey struct {
 	image  string
 	build  types.UID
 	spec   string
-}
-
-// ownPolicy accepts what a signer signs.
-type ownPolicy struct {
-	signer [sha256.Size]byte
-	sign.Policy
 }
 
 // NewVerifier returns a verifier of what an attester attests, for builds of the templates of a library.
@@ -62,8 +54,8 @@ func NewVerifier(a *Attester, l *library.Library) *Verifier {
 func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild, image string) (none attest.Statement, _ error) {
 	a := v.attester
 	at, err := attest.ImageOf(build, image)
-	if err == nil && registry.IsPlainHTTP(a.plainHTTP, at.RegistryStr()) {
-		at, err = attest.ImageOf(build, image, name.Insecure)
+	if err == nil {
+		at, err = attest.ImageOf(build, image, a.reach(at).Names()...)
 	}
 	if err != nil {
 		return none, err
@@ -79,17 +71,16 @@ func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild, image s
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	policy, err := v.policy(ctx, build, at)
+	judged, signer, err := v.policy(ctx, build, at)
 	if err != nil {
 		return none, err
 	}
 	spec, _ := compose.InputHashes(build, recipe.NoTemplate(), nil)
-	key := statementKey{policy.signer, at.String(), build.UID, spec}
+	key := statementKey{signer, at.String(), build.UID, spec}
 	if known, ok := v.known.Get(key); ok {
 		return known.(attest.Statement), nil
 	}
-	judged := policy.Policy
-	judged.PlainHTTP, judged.Transport = registry.IsPlainHTTP(a.plainHTTP, at.RegistryStr()), a.transport
+	judged.PlainHTTP, judged.Transport = a.reach(at).PlainHTTP, a.transport
 	if judged.Keychain, err = registry.Login(ctx, a.live, build); err != nil {
 		return none, err
 	}
@@ -107,31 +98,28 @@ func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild, image s
 	return out, err
 }
 
-// policy accepts what the attester signs. Its key is read each time; the rest is remembered.
-func (v *Verifier) policy(ctx context.Context, build *api.AgentBuild, at name.Digest) (*ownPolicy, error) {
-	to, problem, err := v.attester.signer(ctx, build)
+// policy accepts what the attester signs. Its key is read each time; the rest is remembered by
+// the digest of the signer.
+func (v *Verifier) policy(ctx context.Context, build *api.AgentBuild, at name.Digest) (policy sign.Policy, signer [sha256.Size]byte, err error) {
+	to, err := v.attester.signer(ctx, build)
 	if err != nil {
-		return nil, err
-	} else if problem != nil {
-		return nil, problem
+		return policy, signer, err
 	}
 	text, err := json.Marshal([][]byte{[]byte(to.Key), to.PrivateKey, to.TrustedRoot})
 	if err != nil {
-		return nil, err
+		return policy, signer, err
 	}
-	signer := sha256.Sum256(text)
-	if known := v.own.Load(); known != nil && known.signer == signer {
-		return known, nil
+	signer = sha256.Sum256(text)
+	if known, ok := v.known.Get(signer); ok {
+		return known.(sign.Policy), signer, nil
 	}
 	session, err := v.attester.open(ctx, to)
-	if err != nil {
-		return nil, v.attester.signingFault(ctx, build, at, err)
+	if err == nil {
+		policy, err = session.Policy(ctx)
 	}
-	policy, err := session.Policy(ctx)
 	if err != nil {
-		return nil, v.attester.signingFault(ctx, build, at, err)
+		return policy, signer, v.attester.signingFault(ctx, build, at, err)
 	}
-	known := &ownPolicy{signer, policy}
-	v.own.Store(known)
-	return known, nil
+	v.known.Add(signer, policy)
+	return policy, signer, nil
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -41,23 +41,20 @@ func (a *Attester) summaryPolicy(ctx context.Context, to sign.Signer) (*sign.Pol
 		return nil, nil
 	}
 	key := types.NamespacedName{Namespace: a.namespace, Name: a.options.SummaryPolicy}
-	fail := func(err error) (*sign.Policy, error) {
-		return nil, fmt.Errorf("the policy for summaries, ConfigMap %s: %w", key, err)
-	}
 	files, err := git.ReadFiles(ctx, a.live, key)
-	if err != nil {
-		return fail(err)
-	}
 	text, ok := files[policyFile]
-	if !ok {
-		return fail(fmt.Errorf("it has no key %s with a VerifyPolicy", policyFile))
+	if err == nil && !ok {
+		err = fmt.Errorf("it has no key %s with a VerifyPolicy", policyFile)
 	}
-	p, err := sign.ParsePolicy(text, files)
+	var p sign.Policy
+	if err == nil {
+		p, err = sign.ParsePolicy(text, files)
+	}
+	if err == nil && p.Name == "" {
+		err = errors.New("a summary names the policy: give it a metadata.name")
+	}
 	if err != nil {
-		return fail(err)
-	}
-	if p.Name == "" {
-		return fail(errors.New("a summary names the policy: give it a metadata.name"))
+		return nil, fmt.Errorf("the policy for summaries, ConfigMap %s: %w", key, err)
 	}
 	p.Keychain, p.PlainHTTP, p.Transport = to.Keychain, to.PlainHTTP, to.Transport
 	return &p, nil
@@ -65,34 +62,26 @@ func (a *Attester) summaryPolicy(ctx context.Context, to sign.Signer) (*sign.Pol
 
 // summarize judges what was attested by the policy, and attaches a summary to each image
 // that it accepts. The first refusal ends it; nil: there is no policy.
-func (a *Attester) summarize(ctx context.Context, p *pushed, session *sign.Session, policy *sign.Policy) (verdict *api.PolicyVerdict, err error) {
+func (a *Attester) summarize(ctx context.Context, p *pushed, session *sign.Session, policy *sign.Policy) (out *api.PolicyVerdict, _ error) {
 	if policy == nil {
 		return nil, nil
 	}
 	for _, image := range p.images() {
-		if verdict, err = a.judge(ctx, p, session, image, policy); err != nil || verdict.Refusal != "" {
-			return verdict, err
-		}
-	}
-	return verdict, nil
-}
-
-func (a *Attester) judge(ctx context.Context, p *pushed, session *sign.Session, image name.Digest, policy *sign.Policy) (*api.PolicyVerdict, error) {
-	out := &api.PolicyVerdict{Policy: a.namespace + "/" + a.options.SummaryPolicy, PolicyDigest: policy.Digest}
-	verified, err := sign.Verify(ctx, image, *policy)
-	if err != nil {
-		if mayPass(ctx, err) {
+		out = &api.PolicyVerdict{Policy: a.namespace + "/" + a.options.SummaryPolicy, PolicyDigest: policy.Digest}
+		verified, err := sign.Verify(ctx, image, *policy)
+		if err != nil && mayPass(ctx, err) {
 			return nil, registryFault(p.build, image, err)
+		} else if err != nil {
+			out.Refusal = refusalText(err)
+			return out, nil
 		}
-		out.Refusal = refusalText(err)
-		return out, nil
-	}
-	summary, err := sign.NewSummary(verified, *policy)
-	if err != nil {
-		return nil, fmt.Errorf("the policy for summaries, ConfigMap %s: %w", out.Policy, err)
-	}
-	if out.Summary, err = session.Attest(ctx, image, sign.SummaryType, summary); err != nil {
-		return nil, a.signingFault(ctx, p.build, image, err)
+		summary, err := sign.NewSummary(verified, *policy)
+		if err != nil {
+			return nil, fmt.Errorf("the policy for summaries, ConfigMap %s: %w", out.Policy, err)
+		}
+		if out.Summary, err = session.Attest(ctx, image, sign.SummaryType, summary); err != nil {
+			return nil, a.signingFault(ctx, p.build, image, err)
+		}
 	}
 	return out, nil
 }
@@ -114,11 +103,8 @@ func mayPass(ctx context.Context, err error) bool {
 		return true
 	}
 	if answer := (*transport.Error)(nil); errors.As(err, &answer) {
-		switch answer.StatusCode {
-		case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
-			return true
-		}
-		return answer.StatusCode >= http.StatusInternalServerError
+		return answer.StatusCode >= http.StatusInternalServerError ||
+			slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests}, answer.StatusCode)
 	}
 	var broken net.Error
 	return errors.As(err, &broken)

@@ -4,7 +4,6 @@ package attesttest
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/builds/registry/bases"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
@@ -76,28 +76,25 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 			ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(begun),
 				Labels:          map[string]string{"tekton.dev/pipelineTask": t.Name, "tekton.dev/pipelineRun": run.Name},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "PipelineRun", Name: run.Name, UID: run.UID, Controller: new(true)}}},
-			Spec: tektonv1.TaskRunSpec{TaskSpec: t.TaskSpec.TaskSpec.DeepCopy(), Retries: t.Retries, Timeout: &metav1.Duration{Duration: time.Hour}},
+			Spec: tektonv1.TaskRunSpec{TaskSpec: t.TaskSpec.TaskSpec.DeepCopy()},
 		}
 		own := map[string]string{}
+		for _, p := range t.TaskSpec.Params {
+			if p.Default != nil {
+				own["params."+p.Name] = p.Default.StringVal
+			}
+		}
 		for _, p := range t.Params {
 			p := *p.DeepCopy()
 			p.Value.ApplyReplacements(texts, arrays, nil)
 			tr.Spec.Params = append(tr.Spec.Params, p)
 			own["params."+p.Name] = p.Value.StringVal
 		}
-		for _, p := range t.TaskSpec.Params {
-			if _, given := own["params."+p.Name]; !given && p.Default != nil {
-				own["params."+p.Name] = p.Default.StringVal
-			}
-		}
 		var written []result.RunResult
 		for _, r := range t.TaskSpec.Results {
-			value, ok := results[r.Name]
+			value := cmp.Or(results[r.Name], "some "+r.Name)
 			if at := slices.Index(platforms, own["params."+recipe.Platform]); at >= 0 && len(platforms) > 1 { // its own image
 				value = cmp.Or(map[string]string{"layout-digest": parts[at], "SBOM_DIGEST": DigestOf(SBOM(parts[at]))}[r.Name], value)
-			}
-			if !ok {
-				value = "some " + r.Name
 			}
 			texts["tasks."+t.Name+".results."+r.Name] = value
 			written = append(written, result.RunResult{Key: r.Name, Value: value, ResultType: result.TaskRunResultType})
@@ -106,8 +103,7 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		for i, step := range t.TaskSpec.Steps {
 			state := corev1.ContainerStateTerminated{FinishedAt: now, StartedAt: metav1.NewTime(begun)}
 			if i == len(t.TaskSpec.Steps)-1 && len(written) > 0 {
-				message, _ := json.Marshal(written) // texts always marshal
-				state.Message = string(message)
+				state.Message = tekton.JSON(written)
 			}
 			tr.Status.Steps = append(tr.Status.Steps, tektonv1.StepState{Name: step.Name, Container: "step-" + step.Name,
 				ImageID: "registry.example/step@sha256:" + strings.Repeat(fmt.Sprint(i+1), 64), ContainerState: corev1.ContainerState{Terminated: &state}})

@@ -5,17 +5,20 @@ package runs
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -42,19 +45,15 @@ type runStatus struct {
 	StartTime       *metav1.Time                 `json:"startTime,omitempty"`
 	CompletionTime  *metav1.Time                 `json:"completionTime,omitempty"`
 	Results         []tektonv1.PipelineRunResult `json:"results,omitempty"`
-	ChildReferences []childReference             `json:"childReferences,omitempty"`
-	SkippedTasks    []skippedTask                `json:"skippedTasks,omitempty"`
-}
-
-type childReference struct {
-	Kind             string `json:"kind,omitempty"`
-	Name             string `json:"name,omitempty"`
-	PipelineTaskName string `json:"pipelineTaskName,omitempty"`
-}
-
-type skippedTask struct {
-	Name   string                  `json:"name"`
-	Reason tektonv1.SkippingReason `json:"reason"`
+	ChildReferences []struct {
+		Kind             string `json:"kind,omitempty"`
+		Name             string `json:"name,omitempty"`
+		PipelineTaskName string `json:"pipelineTaskName,omitempty"`
+	} `json:"childReferences,omitempty"`
+	SkippedTasks []struct {
+		Name   string                  `json:"name"`
+		Reason tektonv1.SkippingReason `json:"reason"`
+	} `json:"skippedTasks,omitempty"`
 }
 
 // PipelineRunList is what the API server answers to a list.
@@ -63,9 +62,6 @@ type PipelineRunList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []PipelineRun `json:"items"`
 }
-
-// ChainsSigned is the annotation by which Tekton Chains marks a run that it signed.
-const ChainsSigned = compose.ChainsSigned
 
 // DeepCopyObject makes a PipelineRun a runtime.Object.
 func (r *PipelineRun) DeepCopyObject() runtime.Object {
@@ -100,7 +96,7 @@ func Slim(in any) (any, error) {
 	}
 	pr.ManagedFields = nil
 	annotations := map[string]string{}
-	for _, key := range append(slices.Clone(compose.RunAnnotations), ChainsSigned, keys.AnnotationLost, keys.AnnotationHeld, keys.AnnotationRequests) {
+	for _, key := range append(slices.Clone(compose.RunAnnotations), compose.ChainsSigned, keys.AnnotationLost, keys.AnnotationHeld, keys.AnnotationRequests) {
 		if v, ok := pr.Annotations[key]; ok {
 			annotations[key] = v
 		}
@@ -215,6 +211,66 @@ func (r Run) Finished() time.Time {
 	return r.CreationTimestamp.Time
 }
 
+// result of a run by name, or by the first name that ends in it after the task's.
+func (r Run) result(name string) (value string) {
+	for _, given := range r.Status.Results {
+		text := strings.TrimSpace(given.Value.StringVal)
+		if given.Name == name && text != "" {
+			return text
+		}
+		if strings.HasSuffix(given.Name, "-"+name) {
+			value = cmp.Or(value, text)
+		}
+	}
+	return value
+}
+
+// Cloned is the commit that the clone step reports, or "".
+func (r Run) Cloned() string {
+	for _, given := range r.Status.Results {
+		if given.Name == "CHAINS-GIT_COMMIT" {
+			return strings.TrimSpace(given.Value.StringVal)
+		}
+	}
+	return ""
+}
+
+// Image by digest, and its platforms, from the run's results. Steps write those,
+// so the name is the one that was ordered. The error says why there is no image.
+func (r Run) Image() (string, []api.PlatformStatus, error) {
+	digest := r.result("IMAGE_DIGEST")
+	image := cmp.Or(r.result("IMAGE_URL"), r.Annotations[keys.AnnotationImage])
+	if image == "" || digest == "" {
+		return "", nil, errors.New("no step gave the result IMAGE_DIGEST")
+	}
+	image, _, _ = strings.Cut(image, "@")
+	at, err := name.ParseReference(image)
+	if err != nil {
+		return "", nil, errors.New("the result IMAGE_URL is not an image reference")
+	}
+	if !imageDigest.MatchString(digest) {
+		return "", nil, errors.New("the result IMAGE_DIGEST is not a digest")
+	}
+	if ordered := r.Annotations[keys.AnnotationImage]; ordered != "" {
+		if want, err := name.ParseReference(ordered); err != nil || want.Context().Name() != at.Context().Name() {
+			return "", nil, errors.New("the result IMAGE_URL names another repository than spec.buildOutput")
+		}
+		image = ordered
+	}
+	var platforms []api.PlatformStatus
+	if text := r.result(compose.PlatformDigests); text != "" {
+		if platforms, err = api.ReadPlatforms(text); err != nil {
+			return "", nil, fmt.Errorf("the result %s is wrong: %w", compose.PlatformDigests, err)
+		}
+		if len(platforms) == 1 && platforms[0].Digest != digest {
+			return "", nil, fmt.Errorf("the result %s names another image than IMAGE_DIGEST", compose.PlatformDigests)
+		}
+	}
+	return image + "@" + digest, platforms, nil
+}
+
+var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
 // OwnedBy a build are these runs of the list, newest first.
 func OwnedBy(build *api.AgentBuild, list *PipelineRunList) []Run {
 	var out []Run
@@ -237,14 +293,6 @@ func Sort(out []Run) {
 // OwnerIndex finds the cached runs of a build without looking at all others. It is made
 // with Store.IndexOf.
 const OwnerIndex = "owner"
-
-// OwnerOf is the UID of an object's controller, or none.
-func OwnerOf(o client.Object) []string {
-	if owner := metav1.GetControllerOf(o); owner != nil {
-		return []string{string(owner.UID)}
-	}
-	return nil
-}
 
 // Lost is what became of a pod of a run that was stopped because the pod is lost.
 type Lost struct {

@@ -124,7 +124,10 @@ func (s *Store) IndexOf(o client.Object) []string {
 	if s.IsIsolated(o) {
 		return []string{buildOf(o).String()}
 	}
-	return OwnerOf(o)
+	if owner := metav1.GetControllerOf(o); owner != nil {
+		return []string{string(owner.UID)}
+	}
+	return nil
 }
 
 // Owned returns the runs of the build that the API server has, and in its own namespace those that
@@ -145,17 +148,25 @@ func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ 
 	return out, nil
 }
 
-// Patch a run, which gives its new resource version.
-func (s *Store) Patch(ctx context.Context, key types.NamespacedName, patch []byte) (version string, err error) {
+// Patch merges into a run, which gives its new resource version.
+func (s *Store) Patch(ctx context.Context, key types.NamespacedName, patch map[string]any) (version string, _ error) {
+	text, err := json.Marshal(patch)
+	if err != nil {
+		return "", err
+	}
 	target := &PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	err = s.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
+	err = s.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, text))
 	return target.ResourceVersion, err
 }
 
 // Whole reads a run with its spec, which the cache does not have.
 func (s *Store) Whole(ctx context.Context, key types.NamespacedName) (*tektonv1.PipelineRun, error) {
 	run := &tektonv1.PipelineRun{}
-	if err := s.read(ctx, "pipelineruns", key, run); err != nil {
+	text, err := s.Tekton.Get().Namespace(key.Namespace).Resource("pipelineruns").Name(key.Name).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
+	if err == nil {
+		err = json.Unmarshal(text, run)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading run %s: %w", key, err)
 	}
 	return run, nil
@@ -164,20 +175,12 @@ func (s *Store) Whole(ctx context.Context, key types.NamespacedName) (*tektonv1.
 // Pipeline that a run refers to; nil where it is gone.
 func (s *Store) Pipeline(ctx context.Context, key types.NamespacedName) (*tektonv1.PipelineSpec, error) {
 	p := &tektonv1.Pipeline{}
-	if err := s.read(ctx, "pipelines", key, p); apierrors.IsNotFound(err) {
+	if err := s.Live.Get(ctx, key, p); apierrors.IsNotFound(err) {
 		return nil, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("reading Pipeline %s: %w", key.Name, err)
 	}
 	return &p.Spec, nil
-}
-
-func (s *Store) read(ctx context.Context, resource string, key types.NamespacedName, into any) error {
-	data, err := s.Tekton.Get().Namespace(key.Namespace).Resource(resource).Name(key.Name).SetHeader("Accept", "application/json").Do(ctx).Raw()
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(data, into)
 }
 
 // metadataOnly asks the API server to leave out of its answer all but metadata.
@@ -204,8 +207,7 @@ func (s *Store) Create(ctx context.Context, out *compose.Output) (types.UID, err
 
 // Release a run that was held: it gets its Secrets, and what else it has to own, and begins.
 func (s *Store) Release(ctx context.Context, run types.NamespacedName, uid types.UID, owned ...client.Object) error {
-	yes := true
-	owner := metav1.OwnerReference{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "PipelineRun", Name: run.Name, UID: uid, Controller: &yes}
+	owner := metav1.OwnerReference{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "PipelineRun", Name: run.Name, UID: uid, Controller: new(true)}
 	for _, o := range owned {
 		o.SetNamespace(run.Namespace)
 		o.SetOwnerReferences([]metav1.OwnerReference{owner})
@@ -213,11 +215,8 @@ func (s *Store) Release(ctx context.Context, run types.NamespacedName, uid types
 			return fmt.Errorf("giving run %s its %s: %w", run, o.GetName(), err)
 		}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "annotations": map[string]any{keys.AnnotationHeld: nil}}, "spec": map[string]any{"status": nil}})
-	if err == nil {
-		_, err = s.Patch(ctx, run, patch)
-	}
-	if err != nil {
+	begin := map[string]any{"metadata": map[string]any{"uid": uid, "annotations": map[string]any{keys.AnnotationHeld: nil}}, "spec": map[string]any{"status": nil}}
+	if _, err := s.Patch(ctx, run, begin); err != nil {
 		return fmt.Errorf("letting run %s begin: %w", run, err)
 	}
 	return nil
@@ -278,10 +277,7 @@ func (s *Store) Cancel(ctx context.Context, run *Run, lost *Lost) error {
 		}
 		patch["metadata"] = map[string]any{"uid": run.UID, "annotations": map[string]string{keys.AnnotationLost: string(text)}}
 	}
-	body, err := json.Marshal(patch)
-	if err == nil {
-		_, err = s.Patch(ctx, client.ObjectKeyFromObject(run), body)
-	}
+	_, err := s.Patch(ctx, client.ObjectKeyFromObject(run), patch)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cancelling run %s: %w", run.Name, err)
 	}

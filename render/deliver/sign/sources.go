@@ -102,7 +102,7 @@ func (made BuildDefinition) origin() (out origin, _ error) {
 	parameters, _ := made.ExternalParameters.(map[string]any)
 	if parameters["source"] != nil {
 		source = &ResourceDescriptor{}
-		if !decode(parameters["source"], source) {
+		if !Decode(parameters["source"], source) {
 			return out, errors.New("externalParameters.source is not a resource with uri and digest")
 		}
 	} else {
@@ -123,7 +123,7 @@ func (made BuildDefinition) origin() (out origin, _ error) {
 		return source.agentBuild(platforms)
 	}
 	var workflow struct{ Repository, Ref string }
-	if slices.Contains(workflowTypes, made.BuildType) && decode(parameters["workflow"], &workflow) && workflow.Repository != "" {
+	if slices.Contains(workflowTypes, made.BuildType) && Decode(parameters["workflow"], &workflow) && workflow.Repository != "" {
 		repository, err := gitrepo.Parse(workflow.Repository)
 		if err != nil {
 			return out, fmt.Errorf("a workflow was built of a repository that is none of the policy's sources: its URL %w", err)
@@ -139,7 +139,7 @@ func (made BuildDefinition) origin() (out origin, _ error) {
 // agentBuild reads what the provenance of an AgentBuild says of its source.
 func (d ResourceDescriptor) agentBuild(platforms bool) (origin, error) {
 	var noted SourceAnnotations
-	if !decode(d.Annotations, &noted) || noted.Repository == "" {
+	if !Decode(d.Annotations, &noted) || noted.Repository == "" {
 		return origin{}, errors.New("the provenance is of a release that joined repository and ref in one text, which does not prove which repository was built: build the image again")
 	}
 	repository, err := gitrepo.Parse(noted.Repository)
@@ -153,8 +153,8 @@ func (d ResourceDescriptor) agentBuild(platforms bool) (origin, error) {
 	return out, nil
 }
 
-// decode what was read of JSON into a type; false where it is of another shape.
-func decode(from, to any) bool {
+// Decode what was read of JSON into a type; false where it is of another shape.
+func Decode(from, to any) bool {
 	text, err := json.Marshal(from)
 	return err == nil && json.Unmarshal(text, to) == nil
 }
