@@ -242,9 +242,14 @@ func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compo
 	if err == nil {
 		return nil
 	}
-	// The next attempt begins anew. What is left after a failure here, Sweep deletes.
-	dropped := runs.Run{PipelineRun: &runs.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: out.Run.Namespace, Name: out.Run.Name, UID: uid}}}
-	err = errors.Join(err, r.runs.Delete(ctx, dropped))
+	// The next attempt begins anew, unless another controller has let the run begin meanwhile.
+	// What is left after a failure here, Sweep deletes.
+	if have, failed := r.runs.Existing(ctx, build, out.Run); failed == nil && have != nil && have.UID == uid {
+		if !have.Held() {
+			return nil
+		}
+		err = errors.Join(err, r.runs.Delete(ctx, *have))
+	}
 	if denied(err) && !apierrors.IsNotFound(err) {
 		return r.refused(build, err)
 	}

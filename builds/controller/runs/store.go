@@ -222,25 +222,30 @@ func (s *Store) Release(ctx context.Context, run types.NamespacedName, uid types
 	return nil
 }
 
-// give an object to a run. One of its name that a run before it left is replaced.
-func (s *Store) give(ctx context.Context, o client.Object, run types.UID) error {
-	have := &metav1.PartialObjectMetadata{}
-	have.SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
-	err := s.Client.Create(ctx, o)
-	if !apierrors.IsAlreadyExists(err) {
-		return err
+// give an object to a run. One of its name that a run before it left is replaced; another
+// controller may do so at the same time.
+func (s *Store) give(ctx context.Context, o client.Object, run types.UID) (err error) {
+	for range 3 {
+		if err = s.Client.Create(ctx, o); !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		have := &metav1.PartialObjectMetadata{}
+		have.SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
+		if got := s.Live.Get(ctx, client.ObjectKeyFromObject(o), have); apierrors.IsNotFound(got) {
+			continue
+		} else if got != nil {
+			return got
+		}
+		if metav1.IsControlledBy(have, &metav1.ObjectMeta{UID: run}) {
+			return nil
+		}
+		uid := have.GetUID()
+		deleted := s.Client.Delete(ctx, have, client.Preconditions{UID: &uid})
+		if client.IgnoreNotFound(deleted) != nil && !apierrors.IsConflict(deleted) {
+			return deleted
+		}
 	}
-	if err := s.Live.Get(ctx, client.ObjectKeyFromObject(o), have); err != nil {
-		return err
-	}
-	if metav1.IsControlledBy(have, &metav1.ObjectMeta{UID: run}) {
-		return nil
-	}
-	uid := have.GetUID()
-	if err := s.Client.Delete(ctx, have, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
-		return err
-	}
-	return s.Client.Create(ctx, o)
+	return err
 }
 
 // Existing is the run that has the name of a composed one, if it is the build's and of the same
