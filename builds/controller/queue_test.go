@@ -292,6 +292,12 @@ func TestQueueCopiedRun(t *testing.T) {
 	w.left(0)
 	w.must(w.Client.Create(t.Context(), &tektonv1.PipelineRun{Spec: run.Spec, ObjectMeta: metav1.ObjectMeta{
 		Namespace: run.Namespace, Name: run.Name, Labels: run.Labels, Annotations: run.Annotations, OwnerReferences: run.OwnerReferences}}))
+	w.never("the copy is the build's run", func() string {
+		if b := w.build("weather"); b.Status.Phase != api.PhaseSucceeded || b.Status.PipelineRunUID != run.UID {
+			return fmt.Sprintf("%s of %s", b.Status.Phase, b.Status.PipelineRunUID)
+		}
+		return ""
+	})
 	w.create("other")
 	w.phase("other", api.PhaseBuilding)
 }

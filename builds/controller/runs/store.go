@@ -40,7 +40,7 @@ func (s *Store) Cached(ctx context.Context, build *api.AgentBuild) ([]Run, error
 	if err != nil {
 		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
 	}
-	out := slices.DeleteFunc(OwnedBy(build, &list), Run.Attested)
+	out := slices.DeleteFunc(OwnedBy(build, &list), func(run Run) bool { return run.Attested() || run.copied(build.Status) })
 	isolated, err := s.isolated(ctx, client.ObjectKeyFromObject(build))
 	if err != nil {
 		return nil, err
@@ -325,10 +325,16 @@ func (s *Store) Missing(ctx context.Context, build *api.AgentBuild) (reason stri
 	return "", nil
 }
 
+// copied reports whether a run in a tenant's namespace has the number of one that its build's
+// status knows under another UID.
+func (r Run) copied(status api.AgentBuildStatus) bool {
+	return r.Number == status.RunNumber && status.PipelineRunUID != "" && status.PipelineRunUID != r.UID
+}
+
 // UsesSlot reports whether a run under way uses a slot of the queue. A tenant could make
-// copies of runs in its namespace, and keep others waiting with them: a run that its build's
-// status has left behind, or knows under another UID, is a copy. Copies of the runs of
-// deleted builds are deleted by the cluster.
+// copies of runs in its namespace, and keep others waiting with them: those do not, nor does a
+// run that its build's status has left behind. Copies of the runs of deleted builds are deleted
+// by the cluster.
 func (s *Store) UsesSlot(ctx context.Context, run *PipelineRun) bool {
 	if s.IsIsolated(run) {
 		return true
@@ -338,6 +344,6 @@ func (s *Store) UsesSlot(ctx context.Context, run *PipelineRun) bool {
 	if !ok || s.Client.Get(ctx, key, build, client.UnsafeDisableDeepCopy) != nil || !metav1.IsControlledBy(run, build) {
 		return false
 	}
-	status, number := build.Status, Read(run).Number
-	return number > status.RunNumber || number == status.RunNumber && (status.PipelineRunUID == "" || status.PipelineRunUID == run.UID)
+	read := Read(run)
+	return read.Number >= build.Status.RunNumber && !read.copied(build.Status)
 }
