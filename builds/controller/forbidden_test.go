@@ -35,7 +35,7 @@ func TestForbiddenTemplate(t *testing.T) {
 		w.must(w.Client.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: user + "-" + role}, RoleRef: ref,
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}}))
 	}
-	for _, namespace := range []string{systemNamespace, w.namespace} {
+	for _, namespace := range []string{systemNamespace, w.namespace, w.options.Settings.BuildNamespace} {
 		bind(namespace, "all", rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"})
 	}
 	access, err := shared.Get(t).User(user)
