@@ -44,7 +44,7 @@ func benchmarkTrivial(b *testing.B) {
 	s.installed(b)
 	s.push(b, "testdata/hello", "public/"+s.namespace+".git")
 	s.secret(b, "login", corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: s.registryLogin(b)})
-	isolated := s.adapted(b, "dev", "isolated", func(template string) string { return template + "\nisolate: true\n" })
+	isolated := s.adapted(b, "dev", "isolated", func(template string) string { return template + "\nisolate: true\nopen: {parameters: [PLAIN_HTTP]}\n" })
 	modes, took := []string{"dev", isolated}, map[string]seconds{}
 	for round := range *rounds {
 		for i, mode := range modes {
