@@ -14,11 +14,9 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// What the status of an AgentBuild says about an image proves nothing, because whoever may write
-// status may write anything there. The statement that the registry has proves it.
-
-// Statement is what the platform attested about an image of a build. The zero Statement is that of
-// an image that is not attested.
+// Statement is what the platform attested about an image of a build, as the registry has it. The
+// status of an AgentBuild proves nothing, because whoever may write it may write anything there.
+// The zero Statement is that of an image that is not attested.
 type Statement struct {
 	// Digest of the provenance, as status.attestation.provenanceDigest has it.
 	Digest string

@@ -130,7 +130,7 @@ type world struct {
 
 var worlds atomic.Int32
 
-// newWorld gives a test a namespace of its own, and one for isolated runs. No controller runs yet.
+// newWorld makes a namespace for a test, and one for isolated runs. No controller runs yet.
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	return newWorldOn(t, shared.Get(t))

@@ -224,7 +224,7 @@ func In(object any, own ...Row) []Image {
 	return w.found
 }
 
-// Judged returns what In gives, and each object of a kind that the table does not have, for
+// Judged returns what In returns, and each object of a kind that the table does not have, for
 // policies that refuse those. Rows of a RenderConfig make no kind known: the author of the
 // package writes them, not the one of the policy.
 func Judged(object any, own ...Row) []Image {

@@ -8,7 +8,7 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// fill returns a value of the package's ConfigMaps. For any other it gives the
+// fill returns a value of the package's ConfigMaps. For any other it returns the
 // placeholder of a value that is filled in when the pod starts, so that no
 // Secret's gets into a manifest.
 func (e *expander) fill(from valueSource, field string) string {

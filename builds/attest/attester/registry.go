@@ -129,19 +129,17 @@ func registryFault(build *api.AgentBuild, ref name.Reference, err error) error {
 	return fmt.Errorf("the registry of %s answers %d %s", ref, answer.StatusCode, http.StatusText(answer.StatusCode))
 }
 
-// The bill of materials of a run is a blob beside its image. It is read only by the digest
-// that the step reported: tags, and what refers to the image, can be changed by all who may
-// push.
-
 const (
-	// maxSBOM is of a bill of materials, in bytes. It is held in memory several times
-	// while it is signed and read back.
+	// maxSBOM is the limit of a bill of materials, in bytes. It is held in memory several
+	// times while it is signed and read back.
 	maxSBOM = 8 << 20
 	// sbomTimeout bounds the reading of one.
 	sbomTimeout = time.Minute
 )
 
-// readBill reads a bill of materials that the run reported, and its document.
+// readBill reads a bill of materials that the run reported, and its document. It is a blob beside
+// the image, and is read only by the digest that the step reported: whoever may push can change
+// tags, and what refers to the image.
 func (p *pushed) readBill(ctx context.Context, reported attest.Bill) (_ *attest.SBOM, document json.RawMessage, _ error) {
 	invalid := func(format string, args ...any) error {
 		return compose.Place(p.build).Fault(api.ReasonSBOMInvalid, "the SBOM: "+fmt.Sprintf(format, args...),

@@ -34,7 +34,7 @@ import (
 // Fields of the key's Secret, as cosign makes them.
 const keyField, passwordField = "cosign.key", "cosign.password"
 
-// signer gives what attests a build, not opened yet. A *finding.Finding says what the platform
+// signer returns what attests a build, not opened yet. A *finding.Finding says what the platform
 // has to do first. Neither a KMS nor anybody else but the API server is asked.
 func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign.Signer, _ error) {
 	reason := api.ReasonAttestKeyMissing

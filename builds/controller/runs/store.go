@@ -148,7 +148,7 @@ func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ 
 	return out, nil
 }
 
-// Patch merges into a run, which gives its new resource version.
+// Patch merges into a run, and returns its new resource version.
 func (s *Store) Patch(ctx context.Context, key types.NamespacedName, patch map[string]any) (version string, _ error) {
 	text, err := json.Marshal(patch)
 	if err != nil {

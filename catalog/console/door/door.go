@@ -36,7 +36,7 @@ const (
 type Door struct {
 	Access access.Access
 	Runs   *live.Reader
-	// Build gives a copy of a build that is watched, or store.ErrNotFound.
+	// Build returns a copy of a build that is watched, or store.ErrNotFound.
 	Build func(ctx context.Context, namespace, name string) (*api.AgentBuild, error)
 	// Beat is how often a quiet log shows that it is open, and the rights of its reader are asked for again.
 	Beat time.Duration
@@ -100,7 +100,7 @@ func (d *Door) answer(to func(w http.ResponseWriter, r *http.Request) error) htt
 	}
 }
 
-// enter gives the build at an address, as one whose run is isolated, to a caller who may read its logs.
+// enter returns the build at an address, as one whose run is isolated, to a caller who may read its logs.
 func (d *Door) enter(r *http.Request, parameters ...string) (*api.AgentBuild, user.Info, error) {
 	who, err := d.Access.Caller(r)
 	if err != nil {
