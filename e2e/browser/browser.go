@@ -15,9 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/dom"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
@@ -246,25 +244,4 @@ func (b *Browser) Picture(name string) {
 	if err := os.WriteFile(filepath.Join(folder, name+".png"), See(b, chromedp.CaptureScreenshot()), 0o644); err != nil {
 		b.Fatal(err)
 	}
-}
-
-// Image gives role and name of an element, as a screen reader has them.
-func (b *Browser) Image(selector string) (role, name string) {
-	b.Helper()
-	nodes := See(b, func(ctx context.Context, t *chromedp.Target) ([]*accessibility.Node, error) {
-		root, err := cdp.Call(ctx, t, dom.GetDocument, dom.GetDocumentParams{})
-		if err != nil {
-			return nil, err
-		}
-		found, err := cdp.Call(ctx, t, dom.QuerySelector, dom.QuerySelectorParams{NodeID: root.Root.NodeID, Selector: selector})
-		if err != nil {
-			return nil, err
-		}
-		tree, err := cdp.Call(ctx, t, accessibility.GetPartialAXTree, accessibility.GetPartialAXTreeParams{NodeID: found.NodeID, FetchRelatives: new(bool)})
-		return tree.Nodes, err
-	})
-	if len(nodes) == 0 || nodes[0].Role == nil || nodes[0].Name == nil {
-		return "", ""
-	}
-	return strings.Trim(string(nodes[0].Role.Value), `"`), strings.Trim(string(nodes[0].Name.Value), `"`)
 }

@@ -48,13 +48,6 @@ func variables(pairs ...string) (env []fields) {
 	return env
 }
 
-func written[T any](p *T) string {
-	if p == nil {
-		return ""
-	}
-	return fmt.Sprint(*p)
-}
-
 // secretVariable is a variable whose value is a key of a Secret.
 func secretVariable(name, secret, key string) fields {
 	return object("name", name, "valueFrom", object("secretKeyRef", object("name", secret, "key", key)))

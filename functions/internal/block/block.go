@@ -59,15 +59,6 @@ func List(key string, items ...Node) Node { return Node{key: key, kind: list, no
 // File returns a string as a literal block.
 func File(key, text string) Node { return Node{key: key, kind: file, text: text} }
 
-// Texts returns a list of strings in double quotes.
-func Texts(key string, items []string) Node {
-	n := List(key)
-	for _, item := range items {
-		n.nodes = append(n.nodes, Text("", item))
-	}
-	return n
-}
-
 // Document returns a YAML document as a literal block: the fields of a mapping, or the items
 // of a list.
 func Document(key string, nodes ...Node) Node { return Node{key: key, kind: document, nodes: nodes} }

@@ -10,7 +10,7 @@ func TestAppend(t *testing.T) {
 	item := Map("", Plain("name", "web"), Map("env", Env("A", "$(B)")), List("args", Plain("", "-v"), File("", "a\n\nb\n")))
 	got := string(Append(nil, 2,
 		Text("text", `say "hi"`), Int("n", 7), Bool("b", true), Null("null"), If(false, Plain("left", "out")), Map("empty"), List("none"),
-		Texts("texts", []string{"a", "1"}),
+		List("texts", Text("", "a"), Text("", "1")),
 		Document("doc", Map("a", Plain("b", "c"))),
 		Document("items", item),
 	)) + string(AppendItem(nil, 4, Plain("x", "1"), Plain("y", "2")))
