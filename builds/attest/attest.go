@@ -90,7 +90,7 @@ func (i *inspection) refuse(reason, hint, format string, args ...any) error {
 const (
 	rerun     = "start again with `armature build rerun`"
 	changed   = "look which admission webhook or policy changes runs in the build namespace, and who may write there, then " + rerun
-	wrongStep = "a step of the template does not report what it has to: see docs/builds-operate.md on steps, then " + rerun
+	wrongStep = "a step of the template does not report what it has to: see docs/builds-templates.md on steps, then " + rerun
 )
 
 // inspection is the state while one run is looked at, and what was found until now.

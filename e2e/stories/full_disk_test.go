@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// A build fills its disk. Where the namespace has a LimitRange for that, as docs/builds-operate.md
+// A build fills its disk. Where the namespace has a LimitRange for that, as docs/operate.md
 // has it, the kubelet ends its pod, and it leaves no image: the build fails, and is not tried
 // again, since it would fill its disk again. A build beside it succeeds.
 func TestFullDisk(t *testing.T) {

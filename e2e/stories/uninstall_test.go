@@ -17,7 +17,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// Armature is removed as docs/builds-operate.md says. The agents that it
+// Armature is removed as docs/operate.md says. The agents that it
 // rendered and the images that it built run on, and an agent's pod that dies
 // comes back. (No other story runs meanwhile.)
 func TestUninstalledWorkloadsRunOn(t *testing.T) {

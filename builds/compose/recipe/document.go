@@ -143,7 +143,7 @@ func decode(doc *Document, into any, reason string) (found []*finding.Finding, o
 		return refused(where, "cannot be read: "+message, "fix the YAML; tabs and unclosed quotes are common causes")
 	}
 	if len(root.Content) == 0 || root.Content[0].Kind != yamlv3.MappingNode {
-		return refused(doc.At(""), "is not a mapping of fields", "see docs/builds-operate.md for the format")
+		return refused(doc.At(""), "is not a mapping of fields", "see docs/builds-templates.md for the format")
 	}
 	all := outline{}
 	if doc.fields = all.of(root.Content[0]); all.over() {
@@ -173,7 +173,7 @@ func decode(doc *Document, into any, reason string) (found []*finding.Finding, o
 			}
 			field, message = m[2], fmt.Sprintf("is %s%s; want %s", a, m[1], want)
 		}
-		return refused(doc.At(field), message, "use the type in docs/builds-operate.md")
+		return refused(doc.At(field), message, "use the type in docs/builds-templates.md")
 	}
 	for _, u := range unknown {
 		field := ""
