@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
@@ -14,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/skills"
 )
 
@@ -37,12 +39,11 @@ func Expand(r *expand.Resource, g *generation) {
 	}
 	ports := e.servicePorts()
 	account := e.serviceAccount()
-	e.add("apps/v1", "Deployment", r.Name, e.annotations(), deployment{
-		Spec: deploymentSpec{Replicas: e.agent.Spec.Replicas, Selector: selector{e.selector()},
-			Template: e.template.YNode()},
-	})
-	e.add("v1", "Service", g.service(r.Name), nil,
-		service{serviceSpec{Selector: map[string]string{nameLabel: e.Name}, Ports: ports}})
+	e.add("apps/v1", "Deployment", r.Name, e.annotations(), node.Map("spec", node.Map(
+		"replicas", node.Given(e.agent.Spec.Replicas), "selector", node.Map("matchLabels", e.selector()),
+		"template", e.template.YNode())))
+	e.add("v1", "Service", g.service(r.Name), nil, node.Map("spec", node.Map(
+		"selector", map[string]string{nameLabel: e.Name}, "ports", ports)))
 	e.rbac(account)
 	if e.asksFor("network-policy") {
 		e.networkPolicy(ports)
@@ -55,29 +56,6 @@ type expander struct {
 	agent      api.Agent
 	template   *yaml.RNode // of the pods, as the author wrote it
 	spec       *yaml.RNode // in template
-}
-
-type deployment struct {
-	Spec deploymentSpec `yaml:"spec"`
-}
-
-type deploymentSpec struct {
-	Replicas *int       `yaml:"replicas,omitempty"`
-	Selector selector   `yaml:"selector"`
-	Template *yaml.Node `yaml:"template"`
-}
-
-type selector struct {
-	MatchLabels map[string]string `yaml:"matchLabels"`
-}
-
-type service struct {
-	Spec serviceSpec `yaml:"spec"`
-}
-
-type serviceSpec struct {
-	Selector map[string]string `yaml:"selector"`
-	Ports    []api.ServicePort `yaml:"ports"`
 }
 
 func (e *expander) error(rule, field, message, hint string) {
@@ -94,13 +72,16 @@ func (e *expander) selector() map[string]string {
 	return labels
 }
 
-func (e *expander) add(apiVersion, kind, name string, annotations map[string]string, body any) {
+func (e *expander) add(apiVersion, kind, name string, annotations map[string]string, body node.Fields) {
 	labels := e.authorLabels()
 	if kind == "Deployment" {
 		maps.Copy(labels, e.optIn())
 	}
-	e.Add(expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Labels: labels,
-		Annotations: annotations, Body: body})
+	o := expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Labels: labels, Annotations: annotations}
+	if body != nil {
+		o.Body = body.Node()
+	}
+	e.Add(o)
 }
 
 // authorLabels are the labels of every object: the author's, but for those that
@@ -137,24 +118,23 @@ func (e *expander) readTemplate() (ok bool) {
 		return false
 	}
 	at := "spec.podTemplateSpec"
-	e.template = lookup(tree, "spec", "podTemplateSpec")
+	e.template = node.Get(tree, "spec", "podTemplateSpec")
 	if e.template == nil || e.template.YNode().Kind != yaml.MappingNode {
 		e.error("no-pod-template", at, "an Agent needs a pod template",
 			"set spec.podTemplateSpec.spec.containers")
 		return false
 	}
-	if lookup(e.template, "containers") != nil { // the short form of 001
-		e.template = yaml.NewRNode(&yaml.Node{Kind: yaml.MappingNode,
-			Content: []*yaml.Node{yaml.NewScalarRNode("spec").YNode(), e.template.YNode()}})
+	if node.Get(e.template, "containers") != nil { // the short form of 001
+		e.template = yaml.NewRNode(node.Map("spec", e.template.YNode()).Node())
 	}
-	for _, field := range fields(e.template) {
-		if field != "metadata" && field != "spec" {
+	for i, key := range e.template.YNode().Content {
+		if field := key.Value; i%2 == 0 && field != "metadata" && field != "spec" {
 			e.error("field", at+"."+field, "a pod template has no such field",
 				"remove or correct it: it has metadata and spec")
 		}
 	}
-	e.spec = lookup(e.template, "spec")
-	if len(elements(e.spec, "containers")) == 0 {
+	e.spec = node.Get(e.template, "spec")
+	if len(node.Items(e.spec, "containers")) == 0 {
 		e.error("no-containers", at+".spec", "no containers", "name at least one container")
 		return false
 	}
@@ -171,17 +151,17 @@ func Placeholder(image string) bool {
 // without one.
 func (e *expander) images() {
 	image := e.image()
-	for i, c := range elements(e.spec, "containers") {
-		have := textOf(c, "image")
+	for i, c := range node.Items(e.spec, "containers") {
+		have := node.Text(c, "image")
 		if image != "" && (i == 0 || Placeholder(have)) {
 			if !Placeholder(have) && have != image {
 				e.Report(finding.Info, "agent/image-replaced",
 					fmt.Sprintf("spec.podTemplateSpec.spec.containers[%d].image", i),
 					fmt.Sprintf("%s is replaced by %s of %s", have, image, e.imageField()), "")
 			}
-			set(c, "image", image)
+			node.Set(c, "image", image)
 		} else if Placeholder(have) && e.agent.Spec.ImageSource == nil {
-			e.error("no-image", "spec", fmt.Sprintf("the container %s has no image", textOf(c, "name")),
+			e.error("no-image", "spec", fmt.Sprintf("the container %s has no image", node.Text(c, "name")),
 				"set spec.imageSource.image or spec.imageSource.buildRef")
 		}
 	}
@@ -226,18 +206,24 @@ func (e *expander) image() string {
 // labels copies the author's labels to the pods, but for those that the template
 // says otherwise, and the one that selects them.
 func (e *expander) labels() {
-	metadata := ensure(e.template, "metadata")
-	labels := ensure(metadata, "labels")
+	metadata := node.Ensure(e.template, "metadata")
+	labels := node.Ensure(metadata, "labels")
 	for key, value := range e.authorLabels() {
-		if lookup(labels, key) == nil || key == nameLabel {
-			set(labels, key, value)
+		if node.Get(labels, key) == nil || key == nameLabel {
+			node.Set(labels, key, value)
 		}
 	}
 	for key, value := range e.selector() {
-		set(labels, key, value)
+		node.Set(labels, key, value)
 	}
 	sortFields(labels)
-	first(e.template, "metadata")
+	node.First(e.template, "metadata")
+}
+
+func sortFields(n *yaml.RNode) {
+	all := slices.Collect(slices.Chunk(n.YNode().Content, 2))
+	slices.SortStableFunc(all, func(a, b []*yaml.Node) int { return strings.Compare(a[0].Value, b[0].Value) })
+	n.YNode().Content = slices.Concat(all...)
 }
 
 // annotations are the Deployment's.

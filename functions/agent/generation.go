@@ -7,6 +7,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -68,22 +69,22 @@ func (e *expander) checkGeneration() {
 // complete adds what the operator added to pods, where the author says nothing of
 // it: a port, a writable cache, and security contexts.
 func (e *expander) complete() {
-	containers := elements(e.spec, "containers")
+	containers := node.Items(e.spec, "containers")
 	for _, c := range containers {
-		if len(elements(c, "ports")) == 0 {
-			put(c, "ports", encode([]containerPort{{"http", e.generation.port, "TCP"}}))
+		if len(node.Items(c, "ports")) == 0 {
+			node.Set(c, "ports", []node.Fields{
+				node.Map("name", "http", "containerPort", e.generation.port, "protocol", "TCP")})
 		}
 	}
 	e.cache(containers)
-	if lookup(e.spec, "securityContext") == nil {
-		put(e.spec, "securityContext",
-			encode(podSecurity{RunAsNonRoot: true, RunAsUser: 1000, FSGroup: 1000,
-				Seccomp: seccomp{"RuntimeDefault"}}))
+	if node.Get(e.spec, "securityContext") == nil {
+		node.Set(e.spec, "securityContext", node.Map("runAsNonRoot", true, "runAsUser", 1000, "fsGroup", 1000,
+			"seccompProfile", node.Map("type", "RuntimeDefault")))
 	}
 	for _, c := range containers {
-		if lookup(c, "securityContext") == nil {
-			put(c, "securityContext",
-				encode(security{ReadOnlyRootFilesystem: true, Capabilities: capabilities{[]string{"ALL"}}}))
+		if node.Get(c, "securityContext") == nil {
+			node.Set(c, "securityContext", node.Map("allowPrivilegeEscalation", false, "privileged", false,
+				"readOnlyRootFilesystem", true, "capabilities", node.Map("drop", []string{"ALL"})))
 		}
 	}
 }
@@ -94,55 +95,17 @@ const cacheVolume = "cache"
 func (e *expander) cache(containers []*yaml.RNode) {
 	mounted := false
 	for _, c := range containers {
-		for _, m := range elements(c, "volumeMounts") {
-			mounted = mounted || textOf(m, "name") == cacheVolume
+		for _, m := range node.Items(c, "volumeMounts") {
+			mounted = mounted || node.Text(m, "name") == cacheVolume
 		}
 	}
 	if !mounted {
-		extend(containers[0], "volumeMounts", volumeMount{cacheVolume, "/app/.cache"})
+		node.Extend(containers[0], "volumeMounts", node.Map("name", cacheVolume, "mountPath", "/app/.cache"))
 	}
-	for _, v := range elements(e.spec, "volumes") {
-		if textOf(v, "name") == cacheVolume {
+	for _, v := range node.Items(e.spec, "volumes") {
+		if node.Text(v, "name") == cacheVolume {
 			return
 		}
 	}
-	extend(e.spec, "volumes", emptyVolume{Name: cacheVolume})
-}
-
-type containerPort struct {
-	Name          string `yaml:"name"`
-	ContainerPort int    `yaml:"containerPort"`
-	Protocol      string `yaml:"protocol"`
-}
-
-type volumeMount struct {
-	Name      string `yaml:"name"`
-	MountPath string `yaml:"mountPath"`
-}
-
-type emptyVolume struct {
-	Name     string   `yaml:"name"`
-	EmptyDir struct{} `yaml:"emptyDir"`
-}
-
-type podSecurity struct {
-	RunAsNonRoot bool    `yaml:"runAsNonRoot"`
-	RunAsUser    int     `yaml:"runAsUser"`
-	FSGroup      int     `yaml:"fsGroup"`
-	Seccomp      seccomp `yaml:"seccompProfile"`
-}
-
-type seccomp struct {
-	Type string `yaml:"type"`
-}
-
-type security struct {
-	AllowPrivilegeEscalation bool         `yaml:"allowPrivilegeEscalation"`
-	Privileged               bool         `yaml:"privileged"`
-	ReadOnlyRootFilesystem   bool         `yaml:"readOnlyRootFilesystem"`
-	Capabilities             capabilities `yaml:"capabilities"`
-}
-
-type capabilities struct {
-	Drop []string `yaml:"drop"`
+	node.Extend(e.spec, "volumes", node.Map("name", cacheVolume, "emptyDir", node.Fields{}))
 }

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
@@ -16,9 +18,9 @@ func (e *expander) servicePorts() []api.ServicePort {
 	}
 	if len(ports) == 0 {
 		port := e.generation.port
-		for _, c := range elements(e.spec, "containers") {
-			if declared := elements(c, "ports"); len(declared) > 0 {
-				if n, ok := scalar.Int(textOf(declared[0], "containerPort")); ok {
+		for _, c := range node.Items(e.spec, "containers") {
+			if declared := node.Items(c, "ports"); len(declared) > 0 {
+				if n, ok := scalar.Int(node.Text(declared[0], "containerPort")); ok {
 					port = n
 				}
 				break
@@ -49,45 +51,18 @@ func (e *expander) servicePorts() []api.ServicePort {
 	return ports
 }
 
-type networkPolicy struct {
-	Spec networkPolicySpec `yaml:"spec"`
-}
-
-type networkPolicySpec struct {
-	PodSelector selector  `yaml:"podSelector"`
-	PolicyTypes []string  `yaml:"policyTypes"`
-	Ingress     []ingress `yaml:"ingress"`
-}
-
-type ingress struct {
-	From  []peer       `yaml:"from"`
-	Ports []policyPort `yaml:"ports"`
-}
-
-type peer struct {
-	PodSelector map[string]string `yaml:"podSelector"`
-}
-
-type policyPort struct {
-	Protocol string `yaml:"protocol"`
-	Port     any    `yaml:"port"`
-}
-
 // networkPolicy lets the pods of the namespace in, at the Service's ports, and
 // nobody else.
 func (e *expander) networkPolicy(ports []api.ServicePort) {
-	in := ingress{From: []peer{{PodSelector: map[string]string{}}}}
+	var open []node.Fields
 	for _, p := range ports {
-		open := policyPort{Protocol: p.Protocol, Port: p.TargetPort}
-		if open.Protocol == "" {
-			open.Protocol = "TCP"
+		if p.TargetPort == nil {
+			p.TargetPort = p.Port
 		}
-		if open.Port == nil {
-			open.Port = p.Port
-		}
-		in.Ports = append(in.Ports, open)
+		open = append(open, node.Map("protocol", cmp.Or(p.Protocol, "TCP"), "port", p.TargetPort))
 	}
-	e.add("networking.k8s.io/v1", "NetworkPolicy", e.Name, nil, networkPolicy{networkPolicySpec{
-		PodSelector: selector{e.selector()}, PolicyTypes: []string{"Ingress"}, Ingress: []ingress{in},
-	}})
+	e.add("networking.k8s.io/v1", "NetworkPolicy", e.Name, nil, node.Map("spec", node.Map(
+		"podSelector", node.Map("matchLabels", e.selector()), "policyTypes", []string{"Ingress"},
+		"ingress", []node.Fields{node.Map(
+			"from", []node.Fields{node.Map("podSelector", node.Fields{})}, "ports", open)})))
 }

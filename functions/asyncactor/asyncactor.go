@@ -14,6 +14,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/text"
 )
@@ -78,7 +79,7 @@ func (e *expander) error(rule, field, message, hint string) {
 
 // add adds an object of a component with a spec, and the labels of all of them.
 func (e *expander) add(component, apiVersion, kind, name string, annotations map[string]string,
-	spec fields) {
+	spec node.Fields) {
 	labels := map[string]string{}
 	for key, value := range e.actor.Labels {
 		if component == "actor" || !strings.HasPrefix(key, e.Prefix+"/") { // those opt the workload in
@@ -91,17 +92,17 @@ func (e *expander) add(component, apiVersion, kind, name string, annotations map
 	o := expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Labels: labels,
 		Annotations: annotations}
 	if spec != nil {
-		o.Body = object("spec", spec).node()
+		o.Body = node.Map("spec", spec).Node()
 	}
 	e.Add(o)
 }
 
 // addShared adds an object that the actors of a namespace have together.
 func (e *expander) addShared(component, apiVersion, kind, name string, annotations map[string]string,
-	body fields) {
+	body node.Fields) {
 	e.Add(expand.Object{
 		APIVersion: apiVersion, Kind: kind, Name: name, Shared: true, Annotations: annotations,
-		Body: body.node(),
+		Body: body.Node(),
 		Labels: map[string]string{"app.kubernetes.io/name": name, "app.kubernetes.io/component": component,
 			"app.kubernetes.io/part-of": "asya"},
 	})
@@ -147,32 +148,32 @@ func addWorkload(e *expander) {
 		service = e.Name
 	}
 	e.add("actor", "apps/v1", e.kind(), e.Name, expand.Annotations(e.actor.Annotations),
-		object("replicas", replicas, "serviceName", service, "selector", object("matchLabels", e.selector()),
+		node.Map("replicas", replicas, "serviceName", service, "selector", node.Map("matchLabels", e.selector()),
 			"template", e.template.YNode()))
 	if service != nil { // the headless one that a StatefulSet names
-		e.add("service", "v1", "Service", e.Name, nil, object("clusterIP", "None", "selector", e.selector()))
+		e.add("service", "v1", "Service", e.Name, nil, node.Map("clusterIP", "None", "selector", e.selector()))
 	}
 }
 
 func completeRuntime(e *expander) {
 	c := e.runtimeContainer()
-	put(c, "command", []string{cmp.Or(e.actor.Spec.Workload.PythonExecutable, "python3"), scriptPath})
-	env := []fields{object("name", "ASYA_SOCKET_DIR", "value", socketDir)}
+	node.Set(c, "command", []string{cmp.Or(e.actor.Spec.Workload.PythonExecutable, "python3"), scriptPath})
+	env := []node.Fields{node.Map("name", "ASYA_SOCKET_DIR", "value", socketDir)}
 	if e.endActor() {
-		env = append(env, object("name", "ASYA_ENABLE_VALIDATION", "value", "false"))
+		env = append(env, node.Map("name", "ASYA_ENABLE_VALIDATION", "value", "false"))
 	}
-	extend(c, "env", env...)
-	mounts := []fields{object("name", socketVolume, "mountPath", socketDir)}
-	if !slices.ContainsFunc(elements(c, "volumeMounts"),
-		func(m *yaml.RNode) bool { return scalarOf(m, "mountPath") == "/tmp" }) {
-		mounts = append(mounts, object("name", tmpVolume, "mountPath", "/tmp"))
+	node.Extend(c, "env", env...)
+	mounts := []node.Fields{node.Map("name", socketVolume, "mountPath", socketDir)}
+	if !slices.ContainsFunc(node.Items(c, "volumeMounts"),
+		func(m *yaml.RNode) bool { return node.Text(m, "mountPath") == "/tmp" }) {
+		mounts = append(mounts, node.Map("name", tmpVolume, "mountPath", "/tmp"))
 	}
-	mounts = append(mounts, object("name", Runtime, "mountPath", scriptPath, "subPath", scriptName,
+	mounts = append(mounts, node.Map("name", Runtime, "mountPath", scriptPath, "subPath", scriptName,
 		"readOnly", true))
-	extend(c, "volumeMounts", mounts...)
+	node.Extend(c, "volumeMounts", mounts...)
 	probe := func(name string, delay, period, timeout, failures int) {
-		if lookup(c, name) == nil {
-			put(c, name, object("exec", object("command", []string{"sh", "-c", "test -S " + socket}),
+		if node.Get(c, name) == nil {
+			node.Set(c, name, node.Map("exec", node.Map("command", []string{"sh", "-c", "test -S " + socket}),
 				"initialDelaySeconds", delay, "periodSeconds", period, "timeoutSeconds", timeout,
 				"failureThreshold", failures))
 		}
@@ -186,11 +187,11 @@ func completeRuntime(e *expander) {
 func addSidecar(e *expander) {
 	spec := e.actor.Spec.Sidecar
 	image, policy := sidecarImage(e)
-	mounts := []fields{object("name", socketVolume, "mountPath", socketDir),
-		object("name", tmpVolume, "mountPath", "/tmp")}
-	extend(lookup(e.template, "spec"), "containers",
-		object("name", Sidecar, "image", image, "imagePullPolicy", policy, "env", sidecarEnv(e), "resources",
-			given(spec.Resources), "volumeMounts", mounts))
+	mounts := []node.Fields{node.Map("name", socketVolume, "mountPath", socketDir),
+		node.Map("name", tmpVolume, "mountPath", "/tmp")}
+	node.Extend(node.Get(e.template, "spec"), "containers",
+		node.Map("name", Sidecar, "image", image, "imagePullPolicy", policy, "env", sidecarEnv(e), "resources",
+			node.Given(spec.Resources), "volumeMounts", mounts))
 }
 
 // sidecarImage is the actor's, the configuration's or the generation's, and the policy
@@ -230,7 +231,7 @@ func sidecarEnv(e *expander) (env []any) {
 	all = append(all, e.transport.env(e)...)
 	all = append(all, variable("ASYA_SOCKET_DIR", socketDir))
 	for _, v := range all {
-		theirs := func(have map[string]any) bool { return have["name"] == v[0].value }
+		theirs := func(have map[string]any) bool { return have["name"] == v[0].Value }
 		if !slices.ContainsFunc(e.actor.Spec.Sidecar.Env, theirs) {
 			env = append(env, v)
 		}
@@ -250,9 +251,9 @@ func gateway(e *expander) string {
 	if e.config.GatewayURL != nil {
 		return *e.config.GatewayURL
 	}
-	for _, v := range elements(e.runtimeContainer(), "env") {
-		if scalarOf(v, "name") == "ASYA_GATEWAY_URL" {
-			return scalarOf(v, "value")
+	for _, v := range node.Items(e.runtimeContainer(), "env") {
+		if node.Text(v, "name") == "ASYA_GATEWAY_URL" {
+			return node.Text(v, "value")
 		}
 	}
 	return ""
@@ -260,40 +261,36 @@ func gateway(e *expander) string {
 
 // completePod completes what is around the containers.
 func completePod(e *expander) {
-	spec := lookup(e.template, "spec")
-	extend(spec, "volumes",
-		object("name", socketVolume, "emptyDir", fields{}),
-		object("name", tmpVolume, "emptyDir", fields{}),
-		object("name", Runtime, "configMap", object("name", Runtime, "defaultMode", 0o755)))
-	if e.actor.Spec.Timeout.GracefulShutdown != nil || lookup(spec, "terminationGracePeriodSeconds") == nil {
-		put(spec, "terminationGracePeriodSeconds",
+	spec := node.Get(e.template, "spec")
+	node.Extend(spec, "volumes",
+		node.Map("name", socketVolume, "emptyDir", node.Fields{}),
+		node.Map("name", tmpVolume, "emptyDir", node.Fields{}),
+		node.Map("name", Runtime, "configMap", node.Map("name", Runtime, "defaultMode", 0o755)))
+	if e.actor.Spec.Timeout.GracefulShutdown != nil || node.Get(spec, "terminationGracePeriodSeconds") == nil {
+		node.Set(spec, "terminationGracePeriodSeconds",
 			value(e.actor.Spec.Timeout.GracefulShutdown, defaultShutdown))
 	}
 	if e.transport.config.ActorRoleARN != "" {
-		put(spec, "serviceAccountName", e.accountName())
+		node.Set(spec, "serviceAccountName", e.accountName())
 	}
-	if lookup(e.template, "metadata") == nil { // it comes first
-		e.template.YNode().Content = append([]*yaml.Node{encode("metadata"), fields{}.node()},
-			e.template.YNode().Content...)
+	if node.Get(e.template, "metadata") == nil {
+		node.Set(e.template, "metadata", node.Fields{})
+		node.First(e.template, "metadata")
 	}
-	metadata := lookup(e.template, "metadata")
-	if lookup(metadata, "labels") == nil {
-		put(metadata, "labels", fields{})
-	}
-	labels := lookup(metadata, "labels")
+	labels := node.Ensure(node.Get(e.template, "metadata"), "labels")
 	selector := e.selector()
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
-		put(labels, key, selector[key])
+		node.Set(labels, key, selector[key])
 	}
 	if !e.generation.short {
 		return
 	}
-	put(labels, "asya.sh/actor", e.Name)
+	node.Set(labels, "asya.sh/actor", e.Name)
 	for _, key := range slices.Sorted(maps.Keys(e.actor.Labels)) { // of the actor's flow, team and so on
 		prefix, _, _ := strings.Cut(key, "/")
 		if prefix != "app.kubernetes.io" && prefix != "crossplane.io" && prefix != e.Prefix &&
 			key != "asya.sh/actor" {
-			put(labels, key, e.actor.Labels[key])
+			node.Set(labels, key, e.actor.Labels[key])
 		}
 	}
 }
@@ -305,7 +302,7 @@ func addRuntimeConfigMap(e *expander) {
 		script = *e.generation.script
 	}
 	e.addShared(Runtime, "v1", "ConfigMap", Runtime, nil,
-		object("data", object(scriptName,
+		node.Map("data", node.Map(scriptName,
 			&yaml.Node{Kind: yaml.ScalarNode, Tag: yaml.NodeTagString, Style: yaml.LiteralStyle,
 				Value: script})))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -57,9 +58,9 @@ func readTemplate(e *expander) {
 		e.error("layout", "", err.Error(), "write the object in block style")
 		return
 	}
-	template := lookup(tree, "spec", "workload", "template")
+	template := node.Get(tree, "spec", "workload", "template")
 	if template == nil || template.YNode().Kind != yaml.MappingNode ||
-		len(elements(template, "spec", "containers")) == 0 {
+		len(node.Items(template, "spec", "containers")) == 0 {
 		e.error("no-template", templateAt, "an AsyncActor needs a pod template with containers",
 			"set spec.workload.template.spec.containers, with one named asya-runtime")
 		return
@@ -74,8 +75,8 @@ func readTemplate(e *expander) {
 }
 
 func (e *expander) runtimeContainer() *yaml.RNode {
-	for _, c := range elements(e.template, "spec", "containers") {
-		if scalarOf(c, "name") == Runtime {
+	for _, c := range node.Items(e.template, "spec", "containers") {
+		if node.Text(c, "name") == Runtime {
 			return c
 		}
 	}
@@ -87,7 +88,7 @@ func (e *expander) runtimeContainer() *yaml.RNode {
 func checkContainers(e *expander) {
 	found := 0
 	for _, list := range [...]string{"initContainers", "containers"} {
-		for i, c := range elements(e.template, "spec", list) {
+		for i, c := range node.Items(e.template, "spec", list) {
 			at := fmt.Sprintf("%s.%s[%d]", e.generation.podAt, list, i)
 			if e.generation.short && list == "containers" {
 				at = e.generation.podAt
@@ -95,7 +96,7 @@ func checkContainers(e *expander) {
 					at = fmt.Sprintf("spec.sidecars[%d]", i-1)
 				}
 			}
-			switch name := scalarOf(c, "name"); {
+			switch name := node.Text(c, "name"); {
 			case e.generation.short && at != e.generation.podAt && strings.HasPrefix(name, "asya-"):
 				e.error("reserved-container", at+".name",
 					"names of containers that begin with asya- are those of Asya", "rename it")
@@ -118,22 +119,22 @@ func checkContainers(e *expander) {
 }
 
 func checkRuntime(e *expander, c *yaml.RNode, at string) {
-	if lookup(c, "command") != nil {
+	if node.Get(c, "command") != nil {
 		e.error("command", at+".command",
 			"asya-runtime starts the runtime script, so that it has no command of its own",
 			"remove it; set spec.workload.pythonExecutable to choose Python, and the variable ASYA_HANDLER "+
 				"to choose what runs")
 	}
-	for i, v := range elements(c, "env") {
-		name := scalarOf(v, "name")
+	for i, v := range node.Items(c, "env") {
+		name := node.Text(v, "name")
 		if name == "ASYA_SOCKET_DIR" || name == "ASYA_ENABLE_VALIDATION" && e.endActor() ||
 			name == stateMounts && len(e.actor.Spec.StateProxy) > 0 {
 			e.error("reserved-variable", fmt.Sprintf("%s.env[%d]", at, i), name+" is set by what is added",
 				"remove it")
 		}
 	}
-	for i, m := range elements(c, "volumeMounts") {
-		if path := scalarOf(m, "mountPath"); path == socketDir || path == scriptPath || path == stateDir &&
+	for i, m := range node.Items(c, "volumeMounts") {
+		if path := node.Text(m, "mountPath"); path == socketDir || path == scriptPath || path == stateDir &&
 			len(e.actor.Spec.StateProxy) > 0 {
 			e.error("reserved-mount", fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
 				path+" is mounted by what is added", "mount yours elsewhere")
@@ -143,19 +144,19 @@ func checkRuntime(e *expander, c *yaml.RNode, at string) {
 
 // checkPods finds what clashes with what is added around the containers.
 func checkPods(e *expander) {
-	for i, v := range elements(e.template, "spec", "volumes") {
-		if name := scalarOf(v, "name"); slices.Contains(reservedVolumes(e), name) {
+	for i, v := range node.Items(e.template, "spec", "volumes") {
+		if name := node.Text(v, "name"); slices.Contains(reservedVolumes(e), name) {
 			e.error("reserved-volume", fmt.Sprintf("%s.volumes[%d].name", e.generation.podAt, i),
 				fmt.Sprintf("%q is the name of a volume that is added", name), "rename it")
 		}
 	}
 	selector := e.selector()
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
-		if have := lookup(e.template, "metadata", "labels"); have != nil && lookup(have, key) != nil &&
-			scalarOf(have, key) != selector[key] {
+		if have := node.Get(e.template, "metadata", "labels"); have != nil && node.Get(have, key) != nil &&
+			node.Text(have, key) != selector[key] {
 			e.error("reserved-label", templateAt+".metadata.labels",
 				fmt.Sprintf("the label %s selects the pods: it is %s, not %s", key, selector[key],
-					scalarOf(have, key)), "remove it, or choose another key")
+					node.Text(have, key)), "remove it, or choose another key")
 		}
 	}
 }
@@ -382,7 +383,7 @@ func checkSQSNames(e *expander, c *api.AsyaTransportConfig) {
 		e.error("queue-name", "metadata.name", fmt.Sprintf("SQS takes no queue named %s: at most %d "+
 			"letters, digits, - and _", name, maxSQSQueue), "shorten the name, or take the dots out of it")
 	}
-	if account := lookup(e.template, "spec", "serviceAccountName"); account != nil && c.ActorRoleARN != "" {
+	if account := node.Get(e.template, "spec", "serviceAccountName"); account != nil && c.ActorRoleARN != "" {
 		e.error("service-account", templateAt+".spec.serviceAccountName",
 			"the role of the transport is bound to a ServiceAccount of its own, "+e.accountName(),
 			"remove it, or take actorRoleArn out of the configuration")

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"regexp"
 	"strings"
+
+	"github.com/armature-dev/armature/functions/internal/node"
 )
 
 // onUpdate keeps Flux and `armature apply`, which read this annotation, from changing an
@@ -58,7 +60,7 @@ func addSQSQueue(e *expander) {
 	}
 	maps.Copy(tags, c.Tags)
 	e.add("queue", sqsVersion, "Queue", "asya-"+e.Name, annotations,
-		object("queueName", e.queueName(), "visibilityTimeout", fmt.Sprint(e.visibility()), "redrivePolicy",
+		node.Map("queueName", e.queueName(), "visibilityTimeout", fmt.Sprint(e.visibility()), "redrivePolicy",
 			redrive, "tags", tags))
 	if c.Queues.DLQ.Enabled {
 		addSharedDLQ(e)
@@ -86,39 +88,39 @@ func addSharedDLQ(e *expander) {
 	tags := map[string]string{"asya.sh/type": "dlq"}
 	maps.Copy(tags, c.Tags)
 	const day = 24 * 60 * 60
-	spec := object("queueName", e.sqsDLQ(), "messageRetentionPeriod",
+	spec := node.Map("queueName", e.sqsDLQ(), "messageRetentionPeriod",
 		fmt.Sprint(value(c.Queues.DLQ.RetentionDays, defaultRetention)*day), "tags", tags)
 	e.addShared(deadLetters, sqsVersion, "Queue", "asya-dead-letters",
 		map[string]string{onUpdate: "IfNotPresent", "services.k8s.aws/deletion-policy": "retain"},
-		object("spec", spec))
+		node.Map("spec", spec))
 }
 
 const rabbitVersion = "rabbitmq.com/v1beta1"
 
 func addRabbitQueue(e *expander) {
 	c := &e.transport.config
-	cluster := object("name", c.Cluster.Name, "namespace", given(c.Cluster.Namespace))
+	cluster := node.Map("name", c.Cluster.Name, "namespace", node.Given(c.Cluster.Namespace))
 	annotations := map[string]string{onUpdate: "IfNotPresent"}
 	name, dlq := e.queueName(), e.queueName()+"-dlq"
 	var retain any
 	if c.Queues.DeletionPolicy == "retain" {
 		retain = "retain"
 	}
-	declared := func(name string, arguments fields) fields {
-		return object("name", name, "vhost", c.VHost, "durable", true, "autoDelete", false,
+	declared := func(name string, arguments node.Fields) node.Fields {
+		return node.Map("name", name, "vhost", c.VHost, "durable", true, "autoDelete", false,
 			"rabbitmqClusterReference", cluster,
-			"arguments", given(arguments), "deletionPolicy", retain)
+			"arguments", node.Given(arguments), "deletionPolicy", retain)
 	}
 	if !e.generation.short {
-		var arguments fields
+		var arguments node.Fields
 		if c.Queues.DLQ.Enabled {
-			arguments = object("x-dead-letter-exchange", "", "x-dead-letter-routing-key", dlq)
+			arguments = node.Map("x-dead-letter-exchange", "", "x-dead-letter-routing-key", dlq)
 		}
 		e.add("queue", rabbitVersion, "Queue", "asya-"+e.Name, annotations, declared(name, arguments))
 		// The sidecar sends to the exchange with the actor's name as the key. Without
 		// the binding its messages reach nobody.
 		e.add("queue", rabbitVersion, "Binding", "asya-"+e.Name, nil,
-			object("source", cmp.Or(c.Exchange, defaultExchange), "destination", name,
+			node.Map("source", cmp.Or(c.Exchange, defaultExchange), "destination", name,
 				"destinationType", "queue", "routingKey", e.Name, "vhost", c.VHost, "rabbitmqClusterReference",
 				cluster))
 	}
@@ -129,8 +131,8 @@ func addRabbitQueue(e *expander) {
 	e.add(deadLetters, rabbitVersion, "Queue", "asya-"+e.Name+"-dlq", annotations, declared(dlq, nil))
 	if e.generation.short { // an argument, which the sidecar's own declaration would not match
 		e.add("queue", rabbitVersion, "Policy", "asya-"+e.Name, nil,
-			object("name", name, "pattern", "^"+regexp.QuoteMeta(name)+"$", "applyTo", "queues",
-				"definition", object("dead-letter-exchange", "", "dead-letter-routing-key", dlq), "vhost", c.VHost,
+			node.Map("name", name, "pattern", "^"+regexp.QuoteMeta(name)+"$", "applyTo", "queues",
+				"definition", node.Map("dead-letter-exchange", "", "dead-letter-routing-key", dlq), "vhost", c.VHost,
 				"rabbitmqClusterReference", cluster))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/url"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/internal/node"
 )
 
 const (
@@ -45,12 +46,12 @@ func addScaledObject(e *expander) {
 		return
 	}
 	auth := addTriggerAuthentication(e)
-	target := object("name", e.Name)
+	target := node.Map("name", e.Name)
 	if e.kind() != "Deployment" { // KEDA's default
-		target = object("apiVersion", "apps/v1", "kind", e.kind(), "name", e.Name)
+		target = node.Map("apiVersion", "apps/v1", "kind", e.kind(), "name", e.Name)
 	}
 	least, most := e.bounds()
-	e.add("scaling", kedaVersion, "ScaledObject", e.Name, nil, object("scaleTargetRef", target,
+	e.add("scaling", kedaVersion, "ScaledObject", e.Name, nil, node.Map("scaleTargetRef", target,
 		"minReplicaCount", least, "maxReplicaCount", most,
 		"pollingInterval", value(s.PollingInterval, e.generation.polling), "cooldownPeriod",
 		value(s.CooldownPeriod, e.generation.cooldown),
@@ -59,56 +60,56 @@ func addScaledObject(e *expander) {
 
 // advanced is KEDA's, with the behaviour of its HorizontalPodAutoscaler as the
 // operator wrote it: up at once, down by one pod in a minute.
-func advanced(a *api.AsyaAdvanced) fields {
-	policy := func(kind string, count int) fields {
-		return object("type", kind, "value", count, "periodSeconds", 60)
+func advanced(a *api.AsyaAdvanced) node.Fields {
+	policy := func(kind string, count int) node.Fields {
+		return node.Map("type", kind, "value", count, "periodSeconds", 60)
 	}
-	behavior := object(
-		"scaleDown", object("stabilizationWindowSeconds", 300, "selectPolicy", "Max", "policies",
-			[]fields{policy("Pods", 1)}),
-		"scaleUp", object("stabilizationWindowSeconds", 0, "selectPolicy", "Max", "policies",
-			[]fields{policy("Pods", 10), policy("Percent", 100)}))
+	behavior := node.Map(
+		"scaleDown", node.Map("stabilizationWindowSeconds", 300, "selectPolicy", "Max", "policies",
+			[]node.Fields{policy("Pods", 1)}),
+		"scaleUp", node.Map("stabilizationWindowSeconds", 0, "selectPolicy", "Max", "policies",
+			[]node.Fields{policy("Pods", 10), policy("Percent", 100)}))
 	if a == nil {
 		a = &api.AsyaAdvanced{}
 	}
-	return object("restoreToOriginalReplicaCount", given(a.RestoreToOriginalReplicaCount),
-		"horizontalPodAutoscalerConfig", object("behavior", behavior),
-		"scalingModifiers", given(object("formula", given(a.Formula), "target", given(a.Target),
-			"activationTarget", given(a.ActivationTarget), "metricType", given(a.MetricType))))
+	return node.Map("restoreToOriginalReplicaCount", node.Given(a.RestoreToOriginalReplicaCount),
+		"horizontalPodAutoscalerConfig", node.Map("behavior", behavior),
+		"scalingModifiers", node.Given(node.Map("formula", node.Given(a.Formula), "target", node.Given(a.Target),
+			"activationTarget", node.Given(a.ActivationTarget), "metricType", node.Given(a.MetricType))))
 }
 
 // triggers are what KEDA measures: the queue, for which it logs in with auth unless
 // that is "", and what the author adds.
-func triggers(e *expander, auth string) (all []fields) {
+func triggers(e *expander, auth string) (all []node.Fields) {
 	c, s := &e.transport.config, &e.actor.Spec.Scaling
 	length := fmt.Sprint(value(s.QueueLength, defaultQueueLength))
 	name := "" // a formula needs one
 	if s.Advanced != nil && s.Advanced.Formula != "" {
 		name = triggerName
 	}
-	kind, metadata := "rabbitmq", fields(nil)
+	kind, metadata := "rabbitmq", node.Fields(nil)
 	if e.transport.kind == sqs {
 		kind = "aws-sqs-queue"
-		metadata = object("queueURL", queueURL(e), "queueLength", length, "awsRegion", c.Region,
-			"awsEndpoint", given(c.Endpoint))
+		metadata = node.Map("queueURL", queueURL(e), "queueLength", length, "awsRegion", c.Region,
+			"awsEndpoint", node.Given(c.Endpoint))
 	} else {
 		host := fmt.Sprintf("amqp://%s:%d", c.Host, c.Port)
 		if c.PasswordSecretRef == nil { // KEDA takes a username only with a password, but for this
 			host = fmt.Sprintf("amqp://%s@%s:%d", url.PathEscape(c.Username), c.Host, c.Port)
 		}
-		metadata = object("host", host, "vhostName", c.VHost, "queueName", e.queueName(), "protocol", "amqp",
+		metadata = node.Map("host", host, "vhostName", c.VHost, "queueName", e.queueName(), "protocol", "amqp",
 			"mode", "QueueLength", "value", length)
 	}
-	all = append(all, object("name", given(name), "type", kind, "metadata", metadata, "authenticationRef",
-		given(object("name", given(auth)))))
+	all = append(all, node.Map("name", node.Given(name), "type", kind, "metadata", metadata, "authenticationRef",
+		node.Given(node.Map("name", node.Given(auth)))))
 	for _, t := range s.AdditionalTriggers {
-		var ref fields
+		var ref node.Fields
 		if r := t.AuthenticationRef; r != nil {
-			ref = object("name", r.Name, "kind", given(r.Kind))
+			ref = node.Map("name", r.Name, "kind", node.Given(r.Kind))
 		}
-		all = append(all, object("name", given(t.Name), "type", t.Type, "metadata", t.Metadata,
-			"authenticationRef", given(ref),
-			"metricType", given(t.MetricType), "useCachedMetrics", given(t.UseCachedMetrics)))
+		all = append(all, node.Map("name", node.Given(t.Name), "type", t.Type, "metadata", t.Metadata,
+			"authenticationRef", node.Given(ref),
+			"metricType", node.Given(t.MetricType), "useCachedMetrics", node.Given(t.UseCachedMetrics)))
 	}
 	return all
 }
@@ -129,25 +130,25 @@ func queueURL(e *expander) string {
 // none. It refers to Secrets, and never holds one.
 func addTriggerAuthentication(e *expander) string {
 	c := &e.transport.config
-	var spec fields
-	var secrets []fields
+	var spec node.Fields
+	var secrets []node.Fields
 	for _, s := range e.transport.secrets() {
-		secrets = append(secrets, object("parameter", s.parameter, "name", s.ref.Name, "key", s.ref.Key))
+		secrets = append(secrets, node.Map("parameter", s.parameter, "name", s.ref.Name, "key", s.ref.Key))
 	}
 	switch {
 	case e.transport.kind == rabbitMQ && c.PasswordSecretRef == nil:
 		return ""
 	case e.transport.kind == rabbitMQ:
-		spec = object("env",
-			[]fields{object("parameter", "username", "name", "ASYA_RABBITMQ_USERNAME", "containerName",
+		spec = node.Map("env",
+			[]node.Fields{node.Map("parameter", "username", "name", "ASYA_RABBITMQ_USERNAME", "containerName",
 				Sidecar)})
 	case len(secrets) == 0 && c.ActorRoleARN != "":
-		spec = object("podIdentity", object("provider", "aws", "identityOwner", "workload"))
+		spec = node.Map("podIdentity", node.Map("provider", "aws", "identityOwner", "workload"))
 	case len(secrets) == 0:
-		spec = object("podIdentity", object("provider", "aws"))
+		spec = node.Map("podIdentity", node.Map("provider", "aws"))
 	}
 	if len(secrets) > 0 {
-		spec = append(spec, object("secretTargetRef", secrets)...)
+		spec = append(spec, node.Map("secretTargetRef", secrets)...)
 	}
 	name := e.Name + "-trigger-auth"
 	e.add("scaling", kedaVersion, "TriggerAuthentication", name, nil, spec)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/internal/node"
 )
 
 // shortFields are the fields below spec of actors without spec.workload.
@@ -56,16 +58,16 @@ func readShort(e *expander) {
 			env = append(env, secretVariable(key.EnvVar, ref.SecretName, key.Key))
 		}
 	}
-	containers := []any{object("name", Runtime, "image", spec.Image, "imagePullPolicy",
-		given(spec.ImagePullPolicy), "env", env,
-		"resources", given(spec.Resources), "volumeMounts", given(spec.VolumeMounts))}
+	containers := []any{node.Map("name", Runtime, "image", spec.Image, "imagePullPolicy",
+		node.Given(spec.ImagePullPolicy), "env", env,
+		"resources", node.Given(spec.Resources), "volumeMounts", node.Given(spec.VolumeMounts))}
 	for _, more := range spec.Sidecars {
 		containers = append(containers, more)
 	}
 	e.template = yaml.NewRNode(
-		object("spec", object("initContainers", given(spec.InitContainers), "containers", containers,
-			"volumes", given(spec.Volumes), "nodeSelector", given(spec.NodeSelector), "tolerations",
-			given(spec.Tolerations))).node())
+		node.Map("spec", node.Map("initContainers", node.Given(spec.InitContainers), "containers", containers,
+			"volumes", node.Given(spec.Volumes), "nodeSelector", node.Given(spec.NodeSelector), "tolerations",
+			node.Given(spec.Tolerations))).Node())
 }
 
 // timeout is the time for one message, as the sidecar reads it.
@@ -91,7 +93,7 @@ func checkResiliency(e *expander) {
 }
 
 // resiliencyEnv are the sidecar's variables of spec.resiliency.
-func resiliencyEnv(e *expander) []fields {
+func resiliencyEnv(e *expander) []node.Fields {
 	r := e.actor.Spec.Resiliency
 	if r == nil {
 		return nil
@@ -102,7 +104,7 @@ func resiliencyEnv(e *expander) []fields {
 // asJSON writes a value that was read from JSON, so that it always can be; "" for an
 // empty one.
 func asJSON(value any) string {
-	if given(value) == nil {
+	if node.Given(value) == nil {
 		return ""
 	}
 	data, err := json.Marshal(value)

@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -71,7 +72,7 @@ func addStates(e *expander) {
 		return
 	}
 	var mounts []string
-	pod := lookup(e.template, "spec")
+	pod := node.Get(e.template, "spec")
 	for i := range all {
 		s := &all[i]
 		mounts = append(mounts,
@@ -80,16 +81,16 @@ func addStates(e *expander) {
 		for _, v := range s.Connector.Env {
 			env = append(env, v)
 		}
-		extend(pod, "containers",
-			object("name", connector+s.Name, "image", s.Connector.Image, "imagePullPolicy",
+		node.Extend(pod, "containers",
+			node.Map("name", connector+s.Name, "image", s.Connector.Image, "imagePullPolicy",
 				cmp.Or(s.Connector.ImagePullPolicy, "IfNotPresent"), "env", env,
-				"resources", given(s.Connector.Resources), "volumeMounts",
-				[]fields{object("name", stateVolume, "mountPath", stateDir)}))
+				"resources", node.Given(s.Connector.Resources), "volumeMounts",
+				[]node.Fields{node.Map("name", stateVolume, "mountPath", stateDir)}))
 	}
 	runtime := e.runtimeContainer()
-	extend(runtime, "env", variable(stateMounts, strings.Join(mounts, ";")))
-	extend(runtime, "volumeMounts", object("name", stateVolume, "mountPath", stateDir))
-	extend(pod, "volumes", object("name", stateVolume, "emptyDir", fields{}))
+	node.Extend(runtime, "env", variable(stateMounts, strings.Join(mounts, ";")))
+	node.Extend(runtime, "volumeMounts", node.Map("name", stateVolume, "mountPath", stateDir))
+	node.Extend(pod, "volumes", node.Map("name", stateVolume, "emptyDir", node.Fields{}))
 }
 
 // reservedVolumes are the names of volumes that are added.

@@ -2,9 +2,11 @@ package asyncactor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/internal/node"
 )
 
 // The types of transports.
@@ -41,7 +43,7 @@ func (t *transport) secrets() (all []secret) {
 }
 
 // env is the sidecar's environment for the transport of an actor.
-func (t *transport) env(e *expander) (env []fields) {
+func (t *transport) env(e *expander) (env []node.Fields) {
 	c := &t.config
 	if t.kind == rabbitMQ {
 		env = variables("ASYA_TRANSPORT", t.kind, "ASYA_RABBITMQ_HOST", c.Host, "ASYA_RABBITMQ_PORT",
@@ -81,4 +83,21 @@ func clusterOf(host string) *api.ClusterRef {
 		return nil
 	}
 	return &api.ClusterRef{Name: parts[0], Namespace: parts[1]}
+}
+
+func variable(name, value string) node.Fields { return node.Map("name", name, "value", value) }
+
+// variables are those of names and values in turn, but for values that are empty.
+func variables(pairs ...string) (env []node.Fields) {
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			env = append(env, variable(pair[0], pair[1]))
+		}
+	}
+	return env
+}
+
+// secretVariable is a variable whose value is a key of a Secret.
+func secretVariable(name, secret, key string) node.Fields {
+	return node.Map("name", name, "valueFrom", node.Map("secretKeyRef", node.Map("name", secret, "key", key)))
 }

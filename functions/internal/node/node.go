@@ -1,0 +1,153 @@
+// Package node reads and writes YAML trees, for functions that expand custom resources.
+package node
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+)
+
+// Fields is a mapping in the order in which it is written.
+type Fields []Field
+
+// Field is a key with its value.
+type Field struct {
+	Key   string
+	Value any
+}
+
+// Map returns fields of keys and values in turn. It leaves out values that are nil.
+func Map(pairs ...any) (f Fields) {
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != nil {
+			f = append(f, Field{pair[0].(string), pair[1]})
+		}
+	}
+	return f
+}
+
+// Given returns a value, or nil for one that is zero or empty.
+func Given(value any) any {
+	if v := reflect.ValueOf(value); v.IsZero() || (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) &&
+		v.Len() == 0 {
+		return nil
+	}
+	return value
+}
+
+// Node returns the mapping as a tree.
+func (f Fields) Node() *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode, Tag: yaml.NodeTagMap}
+	if len(f) == 0 {
+		n.Style = yaml.FlowStyle
+	}
+	for _, field := range f {
+		n.Content = append(n.Content, Encode(field.Key), Encode(field.Value))
+	}
+	return n
+}
+
+// Encode makes a tree of a value: Fields, a tree, or what the YAML library takes.
+func Encode(value any) *yaml.Node {
+	switch value := value.(type) {
+	case *yaml.Node:
+		return value
+	case Fields:
+		return value.Node()
+	case []Fields:
+		return list(value)
+	case []any:
+		return list(value)
+	}
+	var n yaml.Node
+	if err := n.Encode(value); err != nil {
+		panic(fmt.Sprintf("node: %T does not encode: %v", value, err)) // plain values of JSON always do
+	}
+	return &n
+}
+
+func list[T any](items []T) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.SequenceNode, Tag: yaml.NodeTagSeq}
+	for _, item := range items {
+		n.Content = append(n.Content, Encode(item))
+	}
+	return n
+}
+
+// Get follows keys through mappings. It returns nil if there is nothing, or null.
+func Get(n *yaml.RNode, keys ...string) *yaml.RNode {
+	for _, key := range keys {
+		if n == nil || n.YNode().Kind != yaml.MappingNode {
+			return nil
+		}
+		f := n.Field(key)
+		if f == nil || f.Value == nil || f.Value.YNode().Tag == yaml.NodeTagNull {
+			return nil
+		}
+		n = f.Value
+	}
+	return n
+}
+
+// Text returns the text of a scalar, and "" for anything else.
+func Text(n *yaml.RNode, keys ...string) string {
+	if n = Get(n, keys...); n == nil || n.YNode().Kind != yaml.ScalarNode {
+		return ""
+	}
+	return n.YNode().Value
+}
+
+// Items returns the items of a list.
+func Items(n *yaml.RNode, keys ...string) (items []*yaml.RNode) {
+	if n = Get(n, keys...); n == nil || n.YNode().Kind != yaml.SequenceNode {
+		return nil
+	}
+	for _, c := range n.YNode().Content {
+		items = append(items, yaml.NewRNode(c))
+	}
+	return items
+}
+
+// Set sets a field of a mapping.
+func Set(n *yaml.RNode, key string, value any) {
+	set := Encode(value)
+	if have := n.Field(key); have != nil {
+		set.LineComment = have.Value.YNode().LineComment
+		*have.Value.YNode() = *set
+		return
+	}
+	n.YNode().Content = append(n.YNode().Content, Encode(key), set)
+}
+
+// Ensure returns the mapping in a field, which it makes if there is none.
+func Ensure(n *yaml.RNode, key string) *yaml.RNode {
+	if have := Get(n, key); have != nil && have.YNode().Kind == yaml.MappingNode {
+		return have
+	}
+	Set(n, key, Fields{})
+	return Get(n, key)
+}
+
+// Extend appends items to a list, which it makes if there is none.
+func Extend(n *yaml.RNode, key string, items ...Fields) {
+	have := Get(n, key)
+	if have == nil || have.YNode().Kind != yaml.SequenceNode {
+		Set(n, key, []Fields{})
+		have = Get(n, key)
+	}
+	for _, item := range items {
+		have.YNode().Content = append(have.YNode().Content, item.Node())
+	}
+}
+
+// First moves a field to the beginning of a mapping.
+func First(n *yaml.RNode, key string) {
+	content := n.YNode().Content
+	for i := 0; i+1 < len(content); i += 2 {
+		if content[i].Value == key {
+			n.YNode().Content = slices.Concat(content[i:i+2], content[:i], content[i+2:])
+		}
+	}
+}
