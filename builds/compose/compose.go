@@ -49,6 +49,8 @@ type Settings struct {
 	BuildNamespace string
 	// RuntimeClass of the pods of isolated runs; empty leaves it to the cluster.
 	RuntimeClass string
+	// ShardLabel is the label of a build that its runs have, too; empty for none.
+	ShardLabel string
 	// CreateServiceAccount makes ServiceAccountName, without any rights, for
 	// builds that name none.
 	CreateServiceAccount bool

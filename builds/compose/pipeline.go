@@ -227,6 +227,9 @@ func order(in Input, spec derived, steps []step, p tektonv1.PipelineSpec) (o ord
 	if isolated(in) {
 		run.Name = isolatedName(in, shorten(objectName(b.Name), 30), named...)
 	}
+	if value, labelled := b.Labels[in.Settings.ShardLabel]; labelled { // it may change
+		run.Labels[in.Settings.ShardLabel] = value
+	}
 	if !in.Settings.PipelineObjects {
 		run.Spec.PipelineSpec = &o.pipeline.Spec
 	}

@@ -167,7 +167,8 @@ func (w *world) start() (stop func()) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- controller.Run(ctx, w.config, w.options) }()
+	config, options := w.config, w.options
+	go func() { done <- controller.Run(ctx, config, options) }()
 	var once sync.Once
 	stop = func() {
 		once.Do(func() {

@@ -146,6 +146,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	o.Concurrency = cmp.Or(o.Concurrency, 8)
 	o.LostAfter = cmp.Or(o.LostAfter, time.Minute)
+	o.Settings.ShardLabel = o.Shard.Key
 	cfg = o.Client(cfg, fieldOwner, 500) // which a burst of builds does not reach
 	scheme, err := newScheme(o.Settings.Group)
 	if err != nil {
@@ -166,7 +167,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the client: %w", err)
 	}
-	store := &runs.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), BuildNamespace: o.Settings.BuildNamespace, Instance: o.Settings.Instance(o.Namespace)}
+	store := &runs.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), BuildNamespace: o.Settings.BuildNamespace, Instance: o.Settings.Instance(o.Namespace), Shard: o.Shard}
 	if store.Tekton, err = tektonClient(cfg, mgr); err != nil {
 		return err
 	}
@@ -193,14 +194,14 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return err
 	}
 	forges := &forge.Clients{Dial: o.Dial}
-	if err := imageupdate.Setup(mgr, imageupdate.Options{Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner,
+	if err := imageupdate.Setup(mgr, imageupdate.Options{Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner, Shard: o.Shard,
 		Statement: attester.NewVerifier(r.attester, r.observer.library).Statement}); err != nil {
 		return err
 	}
 	if err := report.Setup(mgr, report.Options{Forges: forges, Group: o.Settings.Group, FieldOwner: fieldOwner}); err != nil {
 		return err
 	}
-	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges}); err != nil {
+	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges, Shard: o.Shard}); err != nil {
 		return err
 	}
 	if err := multi.Errors(
@@ -374,15 +375,21 @@ func (r *Reconciler) buildsOf(_ context.Context, o client.Object) (out []reconci
 	return out
 }
 
-// keepLittle in a cache: our runs without their specs, ConfigMaps by metadata alone.
+// keepLittle in a cache: our runs without their specs, ConfigMaps by metadata alone, and of builds and
+// runs those of the shard.
 func keepLittle(c *cache.Options, o Options) {
 	c.DefaultTransform = slim
 	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{compose.LabelManagedBy: compose.ManagedBy}), Transform: runs.Slim}
+	shard := o.Shard.Selector()
+	if shard != nil {
+		requirements, _ := shard.Requirements()
+		ours.Label = ours.Label.Add(requirements...)
+	}
 	if len(o.Namespaces) > 0 && o.Settings.BuildNamespace != "" {
 		ours.Namespaces = maps.Clone(c.DefaultNamespaces)
 		ours.Namespaces[o.Settings.BuildNamespace] = cache.Config{}
 	}
-	c.ByObject = map[client.Object]cache.ByObject{&runs.PipelineRun{}: ours}
+	c.ByObject = map[client.Object]cache.ByObject{&runs.PipelineRun{}: ours, &api.AgentBuild{}: {Label: shard}}
 	if o.QueueName != "" {
 		c.ByObject[queue.NewWorkload()] = cache.ByObject{Namespaces: ours.Namespaces}
 	}

@@ -38,6 +38,8 @@ type seen struct {
 	// missing is why the run under way that status names is not to be seen:
 	// api.ReasonRunDeleted or api.ReasonRunForeign. It is empty where it may be.
 	missing string
+	// moved: the build came from another shard, and the cache does not show its run yet.
+	moved bool
 	// lost is a pod that the run under way lost, or nil, which is looked for every lostAfter.
 	lost      *runs.Lost
 	lostAfter time.Duration
@@ -76,6 +78,11 @@ func (o *observer) observe(ctx context.Context, key types.NamespacedName) (*seen
 	if !build.DeletionTimestamp.IsZero() {
 		return s, nil
 	}
+	if o.lacksRun(s) {
+		if s.moved, err = o.runs.Move(ctx, build); s.moved || err != nil {
+			return s, err
+		}
+	}
 	if err := o.readInputs(ctx, s); err != nil {
 		return s, err
 	}
@@ -96,6 +103,14 @@ func (o *observer) observe(ctx context.Context, key types.NamespacedName) (*seen
 	}
 	s.lost = o.findLost(ctx, s)
 	return s, nil
+}
+
+// lacksRun reports whether the run that status names, and that the next one depends on, may still be
+// of the shard that its build was in.
+func (o *observer) lacksRun(s *seen) bool {
+	status := s.build.Status
+	return o.runs.Shard.Key != "" && status.PipelineRunName != "" && status.Phase != api.PhaseSucceeded && status.Phase != api.PhaseCancelled &&
+		!slices.ContainsFunc(s.runs, func(r runs.Run) bool { return r.Name == status.PipelineRunName })
 }
 
 // readInputs finds what a run would be made from. What a user must fix goes to s.problem;

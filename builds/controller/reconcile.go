@@ -60,6 +60,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{}, r.finalize(ctx, s.build)
 	}
+	if s.moved {
+		return reconcile.Result{RequeueAfter: time.Second}, nil // its event may come before
+	}
 	if wait, err := r.runs.Sweep(ctx, request.NamespacedName, s.build.UID); wait || err != nil {
 		return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, err
 	}
@@ -131,13 +134,17 @@ func (r *Reconciler) forget(ctx context.Context, build types.NamespacedName) {
 }
 
 // sweepGone deletes the runs of a build that no longer exists, because its finalizer may have been
-// removed. A build that is not in this controller's cache may still exist.
+// removed. A build that is not in this controller's cache may still exist, in another shard.
 func (r *Reconciler) sweepGone(ctx context.Context, build types.NamespacedName) error {
-	if r.runs.BuildNamespace == "" {
+	if r.runs.BuildNamespace == "" && r.runs.Shard.Key == "" {
 		return nil
 	}
-	err := r.runs.Live.Get(ctx, build, &api.AgentBuild{})
-	if apierrors.IsNotFound(err) {
+	left := &api.AgentBuild{}
+	err := r.runs.Live.Get(ctx, build, left)
+	switch {
+	case err == nil && !r.runs.Shard.Has(left):
+		return r.runs.HandOver(ctx, left)
+	case apierrors.IsNotFound(err):
 		if _, err = r.runs.Sweep(ctx, build, ""); err == nil {
 			err = r.kueue.Settle(ctx, &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: build.Namespace, Name: build.Name}}, nil, "")
 		}

@@ -212,7 +212,8 @@ func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.O
 					return outcome{}, err
 				}
 			}
-			return outcome{created: true, again: firstRecheck}, nil // in case that its event does not come
+			_, err := r.runs.Move(ctx, s.build)
+			return outcome{created: true, again: firstRecheck}, err // in case that its event does not come
 		}
 		return outcome{}, &held{compose.Place(s.build).Fault(api.ReasonRunForeign,
 			fmt.Sprintf("a PipelineRun %s exists that is not this build's", out.Run.Name), "delete it, if nothing needs it; the build then continues by itself")}

@@ -70,7 +70,11 @@ func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) err
 	if _, ok := r.refs[ownRef(b)]; !ok {
 		return nil // the server may have lost more than that
 	}
-	derived, err := derivedFrom(ctx, t, b)
+	from := client.Reader(t)
+	if t.Shard.Key != "" { // some may be of the shard that the build was in
+		from = t.live
+	}
+	derived, err := derivedFrom(ctx, from, b)
 	if err != nil {
 		return err
 	}
@@ -277,6 +281,9 @@ func hashOf(name string) string {
 
 // put a derived build where it differs from the one that is there.
 func (t *Triggers) put(ctx context.Context, b *api.AgentBuild, derived map[string]*api.AgentBuild, want *api.AgentBuild) error {
+	if label := b.Labels[t.Shard.Key]; label != "" {
+		metav1.SetMetaDataLabel(&want.ObjectMeta, t.Shard.Key, label)
+	}
 	have := derived[want.Name]
 	if have == nil {
 		err := t.Create(ctx, want, client.FieldOwner(t.FieldOwner))
@@ -307,11 +314,15 @@ func (t *Triggers) put(ctx context.Context, b *api.AgentBuild, derived map[strin
 		t.soon(b) // its name is free then
 		return nil
 	}
-	if equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+	label, key := b.Labels[t.Shard.Key], t.Shard.Key
+	if equality.Semantic.DeepEqual(have.Spec, want.Spec) && have.Labels[key] == label {
 		return nil
 	}
 	after := have.DeepCopy()
 	after.Spec = want.Spec
+	if delete(after.Labels, key); label != "" {
+		metav1.SetMetaDataLabel(&after.ObjectMeta, key, label)
+	}
 	return client.IgnoreNotFound(t.Patch(ctx, after, client.MergeFrom(have), client.FieldOwner(t.FieldOwner)))
 }
 

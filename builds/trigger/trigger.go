@@ -51,6 +51,8 @@ type Options struct {
 	CertDir string
 	// Forges are asked for pull requests.
 	Forges *forge.Clients
+	// Shard of the builds in the cache.
+	Shard process.Shard
 	// FieldOwner of what is written.
 	FieldOwner string
 	Log        logr.Logger

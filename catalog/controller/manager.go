@@ -84,12 +84,13 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	options := managers.Options(o.Options, scheme, "armature-catalog")
 	options.Client = client.Options{Cache: &client.CacheOptions{Unstructured: true}}
-	options.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: slimPod}}
+	options.Cache.DefaultLabelSelector = o.Shard.Selector() // of the kinds of the catalog, whose CRDs may be missing
+	options.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: labels.Everything(), Transform: slimPod}}
 	mgr, err := ctrl.NewManager(cfg, options)
 	if err != nil {
 		return fmt.Errorf("setting up the catalog: %w", err)
 	}
-	r := (&Reconciler{Events: mgr.GetEventRecorder(ask.Program), Asker: kinds.Asker{
+	r := (&Reconciler{Shard: o.Shard, Events: mgr.GetEventRecorder(ask.Program), Asker: kinds.Asker{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store,
 		Dial: o.Dial, Roots: o.Roots, ServerPeriod: o.ServerPeriod, CardKeys: o.CardKeys,
 	}}).Init()

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -24,11 +25,14 @@ import (
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // Reconciler brings objects and the catalog together.
 type Reconciler struct {
 	kinds.Asker
+	// Shard of the objects to ask.
+	Shard process.Shard
 	// Events reports to users what went wrong; nil reports nothing.
 	Events events.EventRecorder
 
@@ -73,6 +77,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, k kinds.Kind, request reconc
 			return reconcile.Result{}, fmt.Errorf("reading %s %s: %w", k.Resource, request, err)
 		}
 		r.backoff.Forget(key)
+		if r.Shard.Key != "" {
+			have := &metav1.PartialObjectMetadata{}
+			have.SetGroupVersionKind(k.GVK)
+			if err := r.Live.Get(ctx, request.NamespacedName, have); !apierrors.IsNotFound(err) {
+				return reconcile.Result{}, err // another shard asks it now
+			}
+		}
 		storing, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
 		return reconcile.Result{}, r.Store.Delete(storing, key)

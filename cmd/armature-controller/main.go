@@ -29,6 +29,7 @@ import (
 	catalog "github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/functions/api/keys"
 	sources "github.com/armature-dev/armature/render/deliver/flux/controller"
+	"github.com/armature-dev/armature/render/process"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -58,7 +59,7 @@ func command() *cobra.Command {
 	var a attestOptions
 	var c catalogOptions
 	var s sourcesOptions
-	var level, pinned, limits string
+	var level, pinned, limits, shard string
 	var names, networks []string
 	cmd := &cobra.Command{
 		Use:           "armature-controller",
@@ -81,6 +82,11 @@ func command() *cobra.Command {
 				return usageError{err}
 			}
 			var err error
+			if shard != "" {
+				if o.Shard, err = process.ParseShard(shard); err != nil {
+					return usageError{fmt.Errorf("--shard %w", err)}
+				}
+			}
 			if o.Isolated, err = turns.ParseLimits(limits); err != nil {
 				return usageError{fmt.Errorf("--max-isolated-per-namespace %w", err)}
 			}
@@ -136,6 +142,7 @@ func command() *cobra.Command {
 	s.flags(f)
 	f.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the controller's own namespace: shared templates and steps, and the leader's lease")
 	f.StringSliceVar(&o.Namespaces, "watch-namespaces", splitList(os.Getenv("WATCH_NAMESPACES")), "namespaces to watch; none means all, which needs cluster-wide rights")
+	f.StringVar(&shard, "shard", "", "label of the objects to look after, such as sharding.fluxcd.io/key=a, or !sharding.fluxcd.io/key; empty means all")
 	f.BoolVar(&o.LeaderElection, "leader-elect", true, "elect a leader, so that only one of several replicas is active")
 	f.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "listen address of Prometheus metrics; 0 disables them")
 	f.StringVar(&o.HealthAddress, "health-address", ":8081", "listen address of /healthz and /readyz; 0 disables them")

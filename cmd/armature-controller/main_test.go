@@ -31,6 +31,8 @@ func TestUsage(t *testing.T) {
 		"--namespace=a --max-isolated-per-namespace=few":       `--max-isolated-per-namespace "few": write it like runs=8`,
 		"--namespace=a --build-runtime-class=G_visor":          "is not the name of a RuntimeClass",
 		"--namespace=a --log-level=loud":                       "use debug",
+		"--namespace=a --shard=a":                              "write it as sharding.fluxcd.io/key=a",
+		"--namespace=a --shard=k=Team_A":                       "lower-case letters",
 		"push-layout --layout=a --digest=b":                    "--image are required",
 		"--namespace=a --controllers=sources":                  "requires --artifact-dir",
 		"--namespace=a --controllers=sources --artifact-dir=d": "--artifact-advertised-address is missing",

@@ -26,7 +26,9 @@ type Options struct {
 	Namespace string
 	// Namespaces to look after; empty means all, which needs cluster-wide rights.
 	Namespaces []string
-	// LeaderElection lets one replica of several work.
+	// Shard of the objects to look after.
+	Shard Shard
+	// LeaderElection lets one replica of several work, in each shard.
 	LeaderElection bool
 	// MetricsAddress and HealthAddress to listen on; "0" listens nowhere.
 	MetricsAddress, HealthAddress string

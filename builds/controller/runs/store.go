@@ -18,6 +18,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // Store reads and writes the runs of builds.
@@ -30,6 +31,8 @@ type Store struct {
 	Tekton rest.Interface
 	// BuildNamespace has the isolated runs of Instance; empty means that there are none.
 	BuildNamespace, Instance string
+	// Shard of the builds, whose runs are in the cache.
+	Shard process.Shard
 }
 
 // Cached runs of a build, newest first: those that are isolated, and those that it owns in its own
@@ -146,6 +149,46 @@ func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ 
 		}
 	}
 	return out, nil
+}
+
+// Move gives the runs of a build, which may be of another shard, the build's. It reports whether the
+// run that status names is one of them.
+func (s *Store) Move(ctx context.Context, build *api.AgentBuild) (known bool, _ error) {
+	if s.Shard.Key == "" {
+		return false, nil
+	}
+	owned, err := s.Owned(ctx, build)
+	for _, run := range owned {
+		known = known || run.Name == build.Status.PipelineRunName && run.UID == build.Status.PipelineRunUID
+		is, labelled := run.Labels[s.Shard.Key]
+		want, wanted := build.Labels[s.Shard.Key]
+		if is == want && labelled == wanted {
+			continue
+		}
+		label := map[string]any{s.Shard.Key: nil}
+		if wanted {
+			label[s.Shard.Key] = want
+		}
+		_, err := s.Patch(ctx, client.ObjectKeyFromObject(run), map[string]any{"metadata": map[string]any{"uid": run.UID, "labels": label}})
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("giving run %s the shard of its build: %w", run.Name, err)
+		}
+	}
+	return known, err
+}
+
+// HandOver the runs in the cache of a build that is in another shard now. What may not begin is
+// deleted instead.
+func (s *Store) HandOver(ctx context.Context, build *api.AgentBuild) error {
+	_, err := s.Sweep(ctx, client.ObjectKeyFromObject(build), build.UID)
+	if err != nil {
+		return err
+	}
+	have, err := s.Cached(ctx, build)
+	if len(have) > 0 && err == nil {
+		_, err = s.Move(ctx, build)
+	}
+	return err
 }
 
 // Patch merges into a run, and returns its new resource version.

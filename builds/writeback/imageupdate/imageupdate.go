@@ -38,6 +38,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/forge"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // Options of the controller.
@@ -50,6 +51,9 @@ type Options struct {
 	PlainHTTP []string
 	// FieldOwner of what the controller writes.
 	FieldOwner string
+	// Shard of the ImageUpdates to reconcile. They write the builds of all shards, and those of their
+	// own as soon as they have finished.
+	Shard process.Shard
 	// Statement returns what the platform attested about an image of a build; see
 	// attester.Verifier. Required.
 	Statement func(ctx context.Context, build *buildapi.AgentBuild, image string) (attest.Statement, error)
@@ -93,7 +97,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	r.options.Dial = impatient(o.Dial, maxSilence)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("imageupdate").
-		For(&api.ImageUpdate{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&api.ImageUpdate{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(u client.Object) bool { return o.Shard.Has(u) }),
+			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
 		Watches(&buildapi.AgentBuild{}, handler.EnqueueRequestsFromMapFunc(r.updatesOf), builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: func(e event.UpdateEvent) bool {
 				before, after := e.ObjectOld.(*buildapi.AgentBuild), e.ObjectNew.(*buildapi.AgentBuild)
@@ -121,7 +126,7 @@ func (r *reconciler) updatesOf(ctx context.Context, o client.Object) (out []reco
 		return nil // of the cache, which does not fail
 	}
 	for _, u := range all.Items {
-		if covers(&u, o.GetName()) {
+		if covers(&u, o.GetName()) && r.options.Shard.Has(&u) {
 			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&u)})
 		}
 	}
@@ -166,7 +171,7 @@ func (b *busy) take(names ...string) (release func(), ok bool) {
 // Reconcile one ImageUpdate.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var u api.ImageUpdate
-	if err := r.Get(ctx, request.NamespacedName, &u); err != nil || u.DeletionTimestamp != nil {
+	if err := r.Get(ctx, request.NamespacedName, &u); err != nil || u.DeletionTimestamp != nil || !r.options.Shard.Has(&u) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	before := u.DeepCopy()
@@ -219,7 +224,11 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 // builds that are finished, by name, and the digest of what is written of them.
 func (r *reconciler) builds(ctx context.Context, u *api.ImageUpdate) (found map[string]*buildapi.AgentBuild, set string, err error) {
 	var all buildapi.AgentBuildList
-	if err := r.List(ctx, &all, client.InNamespace(u.Namespace)); err != nil {
+	from := client.Reader(r)
+	if r.options.Shard.Key != "" {
+		from = r.live
+	}
+	if err := from.List(ctx, &all, client.InNamespace(u.Namespace)); err != nil {
 		return nil, "", err
 	}
 	found = make(map[string]*buildapi.AgentBuild)

@@ -19,7 +19,7 @@ func Options(o process.Options, scheme *runtime.Scheme, lease string) ctrl.Optio
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.HealthAddress,
 		LeaderElection:                o.LeaderElection,
-		LeaderElectionID:              lease,
+		LeaderElectionID:              o.Shard.Lease(lease),
 		LeaderElectionNamespace:       o.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -112,7 +114,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 	}
 	base := Reconciler{
 		Store: store, Limits: archive.DefaultLimits, Build: fingerprint, VerifyTimeout: o.VerifyTimeout,
-		CrossNamespace: o.CrossNamespace, fetcher: newFetcher(o.Hosts), metrics: measured,
+		CrossNamespace: o.CrossNamespace, Shard: o.Shard, fetcher: newFetcher(o.Hosts), metrics: measured,
 		renders: semaphore.NewWeighted(int64(o.Concurrency)),
 		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	}
@@ -139,6 +141,9 @@ func (r *Reconciler) run(
 ) error {
 	options := managers.Options(o.Options, direct.Scheme(), "armature-sources")
 	options.Cache.DefaultTransform = slim
+	if shard := o.Shard.Selector(); shard != nil { // then the CRD has to exist
+		options.Cache.ByObject = map[client.Object]cache.ByObject{&api.RenderedSource{}: {Label: shard}}
+	}
 	options.Client = client.Options{Cache: &client.CacheOptions{Unstructured: true}}
 	mgr, err := ctrl.NewManager(cfg, options)
 	if err != nil {
@@ -264,7 +269,7 @@ func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) (controller.Contro
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("renderedsource").
 		For(&api.RenderedSource{}, builder.WithPredicates(requested)).
-		Owns(newSource(externalArtifact)).
+		Owns(newSource(externalArtifact), builder.WithPredicates(predicate.NewPredicateFuncs(r.publishes))).
 		Watches(newSource(externalArtifact), handler.EnqueueRequestsFromMapFunc(r.renderedFrom),
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: artifactChanged})).
 		WithOptions(controller.Options{
@@ -276,6 +281,12 @@ func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) (controller.Contro
 		return nil, fmt.Errorf("setting up the controller: %w", err)
 	}
 	return c, nil
+}
+
+// publishes reports whether an ExternalArtifact has the name of a RenderedSource of the shard.
+func (r *Reconciler) publishes(o client.Object) bool {
+	err := r.Client.Get(context.Background(), client.ObjectKeyFromObject(o), &api.RenderedSource{}, client.UnsafeDisableDeepCopy)
+	return r.Shard.Key == "" || !apierrors.IsNotFound(err)
 }
 
 // artifactChanged reports whether a source has another artifact.

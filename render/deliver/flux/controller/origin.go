@@ -76,7 +76,7 @@ func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *fai
 		}
 		chain = append(chain, key)
 		at = &api.RenderedSource{}
-		err := r.Client.Get(ctx, key, at)
+		err := r.Live.Get(ctx, key, at) // it may be of another shard
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil // another program publishes it

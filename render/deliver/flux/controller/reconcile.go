@@ -34,6 +34,7 @@ import (
 	"github.com/armature-dev/armature/render/archive"
 	"github.com/armature-dev/armature/render/deliver/flux/api"
 	"github.com/armature-dev/armature/render/deliver/flux/build"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // program is the name of this program in requests and objects.
@@ -86,6 +87,8 @@ type Reconciler struct {
 	VerifyTimeout time.Duration
 	// CrossNamespace lets RenderedSources refer to sources of other namespaces.
 	CrossNamespace bool
+	// Shard of the RenderedSources to publish.
+	Shard process.Shard
 
 	fetcher *fetcher
 	metrics *metrics
@@ -111,6 +114,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.forget(request)
 	} else if err != nil {
 		return reconcile.Result{}, err
+	}
+	if !r.Shard.Has(source) {
+		return r.leave(source, request)
 	}
 	if !source.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, r.finalize(ctx, source, request)
@@ -152,6 +158,15 @@ func (r *Reconciler) forget(request reconcile.Request) error {
 	r.backoff.Forget(request)
 	r.metrics.forget(request.Namespace, request.Name)
 	return r.Store.Remove(request.Namespace, request.Name)
+}
+
+// leave a RenderedSource to another shard. What consumers fetch from here stays until they find it
+// there.
+func (r *Reconciler) leave(source *api.RenderedSource, request reconcile.Request) (reconcile.Result, error) {
+	if a := source.Status.Artifact; a != nil && a.URL == r.url(source, a.Digest) {
+		return reconcile.Result{RequeueAfter: previousFor}, nil
+	}
+	return reconcile.Result{}, r.forget(request)
 }
 
 // finalize deletes the ExternalArtifact before its archives. Consumers keep what they applied.

@@ -114,7 +114,7 @@ func (r *Reconciler) deny(ctx context.Context, direct client.Client, namespace, 
 	}
 	for i := range all.Items {
 		source := &all.Items[i]
-		if source.Spec.Suspend || !source.DeletionTimestamp.IsZero() {
+		if source.Spec.Suspend || !r.Shard.Has(source) || !source.DeletionTimestamp.IsZero() {
 			continue
 		}
 		before := source.DeepCopy()
