@@ -10,5 +10,11 @@ bench-compile: ## Print packages, size and CPU seconds of armature compiled from
 bench-newcomer: ## Measure make demo and make test in an empty clone, of REVISION='v0.1.0 HEAD'
 	@e2e/bench/newcomer.sh $(REVISION)
 
+# What each row measures is said by its benchmark, BenchmarkScale….
+SCALE ?= sources kustomize
+.PHONY: bench-scale
+bench-scale: controlplane hosts flux ## Print what many objects cost beside peers, of SCALE='sources:100,500 kustomize'; takes half an hour
+	@e2e/bench/scale.sh $(SCALE)
+
 bench-istioctl: ## Build istioctl as one more peer of bench; takes half an hour
 	cd e2e/bench/istioctl && nice -n 10 go build -o ../../../.cache/bin/istioctl istio.io/istio/istioctl/cmd/istioctl

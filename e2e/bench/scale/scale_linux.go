@@ -1,0 +1,265 @@
+// Package scale measures what many objects cost, beside peers. The benchmarks named
+// BenchmarkScale print the rows of one table with it, which `make bench-scale` collects.
+package scale
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/e2e/programs"
+)
+
+// SizesVariable and BinVariable are set by `make bench-scale`: the sizes to measure, separated by
+// commas, and the folder with the programs of this repository.
+const SizesVariable, BinVariable = "ARMATURE_SCALE_SIZES", "ARMATURE_SCALE_BIN"
+
+// Sizes returns the sizes that were asked for, or the defaults.
+func Sizes(b *testing.B, defaults ...int) (sizes []int) {
+	b.Helper()
+	b.ReportMetric(0, "ns/op") // the table has what matters
+	text := os.Getenv(SizesVariable)
+	if text == "" {
+		return defaults
+	}
+	for field := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(field)
+		if err != nil || n < 1 {
+			b.Fatalf("%s=%q: %q is not a size\n  hint: write it as 100,500", SizesVariable, text, field)
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes
+}
+
+// Program returns the file of a command of this repository, which it builds unless
+// `make bench-scale` has done so.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	if bin := os.Getenv(BinVariable); bin != "" {
+		return filepath.Join(bin, name)
+	}
+	root, err := programs.Repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), name)
+	build := exec.Command("go", "build", "-o", file, "./cmd/"+name)
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building %s: %v\n%s", name, err, out)
+	}
+	return file
+}
+
+// Cost of some work. Peak is the most memory that was resident, in bytes, and Own is what was
+// resident at the end without files, such as the program's own; of several processes it is the
+// largest.
+type Cost struct {
+	Wall, CPU time.Duration
+	Peak, Own int64
+}
+
+func (c Cost) String() string {
+	text := fmt.Sprintf("%.1f s", c.Wall.Seconds())
+	if c.CPU > 0 {
+		text += fmt.Sprintf(", %.1f s CPU", c.CPU.Seconds())
+	}
+	if c.Peak > 0 {
+		text += fmt.Sprintf(", %d MiB", c.Peak>>20)
+	}
+	if c.Own > 0 {
+		text += fmt.Sprintf(" (%d its own)", c.Own>>20)
+	}
+	return text
+}
+
+// Row prints a row; peer is "" where none runs.
+func Row(row, what string, n int, ours Cost, peer string, theirs Cost) {
+	ratio := ""
+	if peer != "" {
+		peer += ": " + theirs.String()
+		ratio = fmt.Sprintf("%.2fx", ours.Wall.Seconds()/theirs.Wall.Seconds())
+		if ours.CPU > 0 && theirs.CPU > 0 {
+			ratio += fmt.Sprintf(", CPU %.2fx", ours.CPU.Seconds()/theirs.CPU.Seconds())
+		}
+	}
+	fmt.Printf("\n| %s | %d | %s | %s | %s | `make bench-scale SCALE=%s:%d` |\n", what, n, ours, peer, ratio, row, n)
+}
+
+var began = time.Now()
+
+// Progress prints what is done now.
+func Progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// Await asks until n are done, and returns when that was so. It prints how many are, and why
+// another one is not.
+func Await(t testing.TB, what string, n int, limit time.Duration, done func() (have int, why string)) time.Time {
+	t.Helper()
+	start := time.Now()
+	for said := start; ; {
+		asked := time.Now()
+		have, why := done()
+		now := time.Now()
+		switch {
+		case have >= n:
+			Progress("%s: %d", what, have)
+			return now
+		case now.Sub(start) > limit:
+			t.Fatalf("%s: %d of %d after %s: %s", what, have, n, limit, why)
+		case now.Sub(said) > 10*time.Second:
+			Progress("%s: %d of %d: %.200s", what, have, n, why)
+			said = now
+		}
+		time.Sleep(max(200*time.Millisecond, 10*now.Sub(asked))) // asking takes a tenth of the time at most
+	}
+}
+
+// Process is a program that is measured while it runs.
+type Process struct {
+	t   testing.TB
+	cmd *exec.Cmd
+	log controlplane.Output
+}
+
+// Start a program with some variables until the test ends. It ends with this process.
+func Start(t testing.TB, variables []string, file string, args ...string) *Process {
+	t.Helper()
+	p := &Process{t: t, cmd: exec.Command(file, args...)}
+	p.cmd.Env = append(os.Environ(), variables...)
+	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	return p
+}
+
+// Log is what the program has written so far.
+func (p *Process) Log() string { return p.log.String() }
+
+// Stop ends the program, and waits. It fails the test where the program had ended by itself.
+func (p *Process) Stop() {
+	p.t.Helper()
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	killed := p.cmd.Process.Kill()
+	_ = p.cmd.Wait() // the error says that it was killed
+	text := p.Log()
+	text = text[max(0, len(text)-4000):]
+	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); killed != nil || !ok || !status.Signaled() {
+		p.t.Errorf("%s ended: %s\n%s", filepath.Base(p.cmd.Path), p.cmd.ProcessState, text)
+	} else if p.t.Failed() {
+		p.t.Logf("%s:\n%s", filepath.Base(p.cmd.Path), text)
+	}
+}
+
+// Measure what processes cost from now until the result is called with the moment at which the
+// work was done.
+func Measure(all ...*Process) func(end time.Time) Cost {
+	start := time.Now()
+	var before time.Duration
+	for _, p := range all {
+		before += p.cost().CPU
+	}
+	return func(end time.Time) Cost {
+		c := Cost{Wall: end.Sub(start), CPU: -before}
+		for _, p := range all {
+			now := p.cost()
+			c.CPU, c.Peak, c.Own = c.CPU+now.CPU, max(c.Peak, now.Peak), max(c.Own, now.Own)
+		}
+		return c
+	}
+}
+
+// cost so far. The source is /proc of Linux.
+func (p *Process) cost() (c Cost) {
+	p.t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	status, err2 := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err := cmp.Or(err, err2); err != nil {
+		p.t.Fatal(err)
+	}
+	// proc(5): behind the name, which ends with the last parenthesis, utime and stime are the
+	// 12th and 13th fields, in ticks of 10 ms.
+	for _, field := range strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))[11:13] {
+		ticks, err := strconv.Atoi(field)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		c.CPU += time.Duration(ticks) * 10 * time.Millisecond
+	}
+	kib := func(key string) int64 {
+		_, rest, _ := strings.Cut(string(status), key)
+		n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return n << 10
+	}
+	c.Peak, c.Own = kib("VmHWM:"), kib("RssAnon:")
+	return c
+}
+
+// Run a program to its end, and return its cost with that of what it ran, and its output.
+func Run(t testing.TB, variables []string, file string, args ...string) (Cost, []byte) {
+	t.Helper()
+	cmd := exec.Command(file, args...)
+	cmd.Env = append(os.Environ(), variables...)
+	start := time.Now()
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		t.Fatalf("%s %s: %v\n%s", file, strings.Join(args, " "), err, exit.Stderr)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	s := cmd.ProcessState
+	c := Cost{Wall: time.Since(start), CPU: s.UserTime() + s.SystemTime()}
+	if usage, ok := s.SysUsage().(*syscall.Rusage); ok {
+		c.Peak = usage.Maxrss << 10
+	}
+	return c, out
+}
+
+// Quarter holds each process to a quarter of a core by a cgroup of its own, and fails where the
+// kernel does not let it.
+func (p *Process) Quarter() {
+	p.t.Helper()
+	for _, kind := range []struct{ folder, file, text string }{
+		{"/sys/fs/cgroup", "cpu.max", "25000 100000"}, // version 2
+		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "25000"},
+	} {
+		group := filepath.Join(kind.folder, fmt.Sprintf("armature-scale-%d", p.cmd.Process.Pid))
+		if err := os.Mkdir(group, 0o755); err != nil {
+			continue
+		}
+		if os.WriteFile(filepath.Join(group, kind.file), []byte(kind.text), 0o644) != nil {
+			_ = os.Remove(group)
+			continue
+		}
+		p.t.Cleanup(func() {
+			p.Stop()
+			if err := os.Remove(group); err != nil {
+				p.t.Error(err)
+			}
+		})
+		if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(p.cmd.Process.Pid)), 0o644); err != nil {
+			p.t.Fatal(err)
+		}
+		return
+	}
+	p.t.Fatal("no process can be held to a quarter of a core: /sys/fs/cgroup cannot be written\n  hint: run it as root")
+}
