@@ -60,3 +60,23 @@ func (c *ControlPlane) apiServer() (int, error) {
 	}
 	return 0, nil
 }
+
+// StopEtcd ends both servers and returns the folder with etcd's data, which a test may copy
+// or replace before StartEtcd.
+func (c *ControlPlane) StopEtcd() (data string, err error) {
+	if err := c.KillAPIServer(); err != nil {
+		return "", err
+	}
+	if err := c.plane.Etcd.Stop(); err != nil {
+		return "", fmt.Errorf("stopping etcd: %w", err)
+	}
+	return c.plane.Etcd.DataDir, nil
+}
+
+// StartEtcd starts both servers again after StopEtcd, with the data in the folder.
+func (c *ControlPlane) StartEtcd() error {
+	if err := c.plane.Etcd.Start(); err != nil {
+		return fmt.Errorf("starting etcd again: %w%s", err, c.lastWords())
+	}
+	return c.StartAPIServer()
+}
