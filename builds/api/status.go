@@ -41,7 +41,7 @@ const (
 )
 
 // The reasons that conditions and failure details carry. They follow
-// Shipwright's words where it has one.
+// Shipwright's words where it has one. Why a step failed is in the table of builds/failure.
 const (
 	ReasonSucceeded     = "Succeeded"
 	ReasonRunning       = "Running"
@@ -52,24 +52,13 @@ const (
 	ReasonCancelled     = "BuildRunCanceled"
 	ReasonChangeIgnored = "ChangeIgnored"
 	ReasonTimeout       = "BuildRunTimeout"
-	ReasonOutOfMemory   = "StepOutOfMemory"
 	ReasonEvicted       = "PodEvicted"
-	ReasonVulnerable    = "VulnerabilitiesFound"
 	ReasonRunDeleted    = "PipelineRunDeleted"
 	ReasonRunDenied     = "PipelineRunDenied"
 	ReasonRunForeign    = "PipelineRunNotOurs"
 
-	// Why a step failed, as builds/failure/cause reads it from what the step printed last.
-	ReasonBaseImageNotFound    = "BaseImageNotFound"
-	ReasonBuilderUnavailable   = "BuilderUnavailable"
-	ReasonBuildpacksFailed     = "BuildpacksFailed"
-	ReasonDockerfileFailed     = "DockerfileFailed"
-	ReasonDockerfileNotFound   = "DockerfileNotFound"
 	ReasonRegistryUnauthorized = "RegistryUnauthorized"
 	ReasonRegistryUnreachable  = "RegistryUnreachable"
-	ReasonSourceUnreachable    = "GitRemoteUnreachable"
-	ReasonSubfolderNotFound    = "SubfolderNotFound"
-	ReasonTestsFailed          = "TestsFailed"
 
 	ReasonAttested  = "Attested"
 	ReasonAttesting = "Attesting"

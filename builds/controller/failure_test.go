@@ -51,8 +51,8 @@ func TestFailure(t *testing.T) {
 		want               string
 	}{
 		{"exit", "build-and-push", "Error", 1, api.ReasonFailed},
-		{"memory", "build-and-push", "OOMKilled", 137, api.ReasonOutOfMemory},
-		{"scan", "vulnerability-scan", "Error", 2, api.ReasonVulnerable},
+		{"memory", "build-and-push", "OOMKilled", 137, "StepOutOfMemory"},
+		{"scan", "vulnerability-scan", "Error", 2, "VulnerabilitiesFound"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 // A failure has a cause when the build is not to blame for it: what the cluster
 // did to the pod, as Tekton reports it, or what a registry or a Git server
-// answered, as the failed step's last line reports it (builds/failure/cause). Everything else, first
+// answered, as the failed step's last line reports it (reasons.go). Everything else, first
 // of all a compiler's or a test's failure, would fail again.
 
 // podCause is what became of the task's pod; empty when it is not at fault.

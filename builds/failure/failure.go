@@ -19,7 +19,6 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/controller/runs"
-	"github.com/armature-dev/armature/builds/failure/cause"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -175,15 +174,12 @@ func (r *Reader) ofStep(ctx context.Context, d *api.FailureDetails, task *tekton
 	code := step.Terminated.ExitCode
 	d.Step, d.ExitCode = step.Name, &code
 	d.Location = &api.FailureLocation{Pod: task.Status.PodName, Container: step.Container}
-	switch {
-	case step.Terminated.Reason == "OOMKilled":
-		d.Reason = api.ReasonOutOfMemory
-	case step.Name == scanStep && code == scanFoundCode:
-		d.Reason = api.ReasonVulnerable
-	}
 	lines := r.logTail(ctx, task.Namespace, d.Location)
+	shown := Of(Step{Name: step.Name, Ended: step.Terminated.Reason, ExitCode: code, Log: lines})
+	if shown.Reason != "" && shown.Line == "" {
+		d.Reason = shown.Reason
+	}
 	if d.Reason != api.ReasonEvicted { // which the pod's message explains
-		shown := cause.Of(step.Name, lines)
 		switch {
 		case d.Cause != "":
 		case step.Terminated.Reason == "ContainerStatusUnknown": // it vanished with the node
@@ -208,13 +204,6 @@ func (r *Reader) podIsGone(ctx context.Context, namespace, name string) bool {
 	return apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil
 }
 
-// The shipped scan step, and the exit code of grype if it found something at
-// or above --fail-on.
-const (
-	scanStep      = "vulnerability-scan"
-	scanFoundCode = 2
-)
-
 // maxTail bounds what is read of a log, in bytes. Only what the status keeps of it is bounded
 // more tightly.
 const maxTail = 64 << 10
@@ -227,7 +216,7 @@ func (r *Reader) logTail(ctx context.Context, namespace string, at *api.FailureL
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	limit, lines := int64(maxTail), max(r.LogLines, cause.Lines)
+	limit, lines := int64(maxTail), max(r.LogLines, Lines)
 	data, err := r.Logs.CoreV1().Pods(namespace).GetLogs(at.Pod, &corev1.PodLogOptions{Container: at.Container, TailLines: &lines, LimitBytes: &limit}).DoRaw(ctx)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("the log of the failed step cannot be read", "pod", at.Pod, "error", err.Error())
@@ -258,7 +247,7 @@ func Message(d *api.FailureDetails, message, note string) string {
 	if d.Step != "" {
 		text += fmt.Sprintf(", step %s", d.Step)
 	}
-	if cause.Explains(d.Reason) {
+	if slices.ContainsFunc(reasons(), func(r reason) bool { return r.reason == d.Reason && r.last != nil }) {
 		return text + ": " + d.Message + note
 	}
 	if d.ExitCode != nil {

@@ -3,9 +3,6 @@ package failure
 import (
 	"slices"
 	"testing"
-
-	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/failure/cause"
 )
 
 // The lifecycle of buildpacks writes in colours, which hide nothing and are not kept; what
@@ -16,7 +13,7 @@ func TestLinesOf(t *testing.T) {
 	if want := []string{"===> DETECTING", "ERROR: No buildpack groups passed detection.", "ERROR: failed to detect: no buildpacks participating"}; !slices.Equal(lines, want) {
 		t.Errorf("%q, want %q", lines, want)
 	}
-	if got := cause.Of("create", lines); got.Reason != api.ReasonBuildpacksFailed {
+	if got := Of(Step{Name: "create", Log: lines}); got.Reason != "BuildpacksFailed" {
 		t.Errorf("%+v", got)
 	}
 	if got := linesOf([]byte("\x1b[2Jgone\n")); len(got) != 1 || got[0] == "gone" {

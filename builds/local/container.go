@@ -25,7 +25,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/armature-dev/armature/builds/failure/cause"
+	"github.com/armature-dev/armature/builds/failure"
 	"github.com/armature-dev/armature/builds/local/relay"
 )
 
@@ -33,7 +33,7 @@ import (
 const (
 	maxLine   = 64 << 10
 	maxOutput = 16 << 20
-	lastLines = cause.Lines
+	lastLines = failure.Lines
 )
 
 // image that steps run in.

@@ -158,7 +158,7 @@ func sum(s forge.Status) string {
 }
 
 var (
-	// place at the beginning of a message of builds/failure/cause.
+	// place at the beginning of a message of builds/failure.
 	place = regexp.MustCompile(`^([A-Za-z0-9_.][A-Za-z0-9_./-]*):(\d{1,7})\b`)
 	// fileLine is how compilers and linters print a problem.
 	fileLine = regexp.MustCompile(`^\s*((?:\./)?[A-Za-z0-9_][A-Za-z0-9_./-]*\.[A-Za-z0-9]+):(\d{1,7})(?::\d+)?:?\s+(\S.*)$`)

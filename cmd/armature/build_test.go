@@ -312,7 +312,7 @@ func TestBuildCluster(t *testing.T) {
 	b := get()
 	code := int32(137)
 	b.Status = api.AgentBuildStatus{Phase: api.PhaseFailed, Message: "task kaniko-build, step build-and-push, exit code 137: out of memory",
-		FailureDetails: &api.FailureDetails{Reason: api.ReasonOutOfMemory, Task: "kaniko-build", Step: "build-and-push", ExitCode: &code, LogTail: []string{"Killed"}},
+		FailureDetails: &api.FailureDetails{Reason: "StepOutOfMemory", Task: "kaniko-build", Step: "build-and-push", ExitCode: &code, LogTail: []string{"Killed"}},
 		Tasks:          []api.TaskStatus{{Name: "kaniko-build", State: "Failed", Reason: "Failed"}}}
 	if err := c.Status().Update(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -324,13 +324,13 @@ func TestBuildCluster(t *testing.T) {
 		}
 	}
 	b.Status.Message = "task buildkit-build, step build: Dockerfile:4: RUN make all: make: *** No rule to make target 'all'.  Stop."
-	b.Status.FailureDetails = &api.FailureDetails{Reason: api.ReasonDockerfileFailed, Task: "buildkit-build", Step: "build"}
+	b.Status.FailureDetails = &api.FailureDetails{Reason: "DockerfileFailed", Task: "buildkit-build", Step: "build"}
 	if err := c.Status().Update(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	out, _ = a.run(t, 0, "build", "describe", "weather", "-n", "team1")
 	page.Shown(t, "docs/builds.md", "armature build describe weather -n team1", out)
-	b.Status.FailureDetails.Reason = api.ReasonOutOfMemory
+	b.Status.FailureDetails.Reason = "StepOutOfMemory"
 	// The report of a kept run contains its skipped tasks. The tasks of a cancelled
 	// run are not reported as failed.
 	pr := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-1"}, Spec: tektonv1.PipelineRunSpec{PipelineRef: &tektonv1.PipelineRef{Name: "none"}}}

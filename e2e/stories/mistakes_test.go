@@ -40,9 +40,9 @@ func TestMistakes(t *testing.T) {
 	mistakes := map[string]struct{ spec, reason, says string }{
 		"wrong-url":         {strings.Replace(good, "${namespace}.git", "${namespace}-nowhere.git", 1) + output, "GitRemoteRepository(NotFound|Private)", `spec\.source\.sourceRepository: .*does not exist.*correct the URL`},
 		"wrong-branch":      {strings.Replace(good, "main", "mian", 1) + output, api.ReasonRevisionNotFound, `spec\.source\.sourceRevision: .*has no revision "mian".*did you mean main\?`},
-		"wrong-folder":      {strings.Replace(good, "main", "main, sourceSubfolder: agents/nowhere", 1) + output, api.ReasonSubfolderNotFound, `task github-clone, step check-subfolder: the repository has no folder agents/nowhere; it has `},
-		"no-dockerfile":     {strings.Replace(good, "${namespace}.git", "${namespace}-folder.git", 1) + output, api.ReasonBuildpacksFailed, `the folder has no Dockerfile, so buildpacks build it; the repository has api/Dockerfile: set spec\.source\.sourceSubfolder to api`},
-		"broken-dockerfile": {strings.Replace(good, "${namespace}.git", "${namespace}-broken.git", 1) + output, api.ReasonDockerfileFailed, `task buildkit-build, step build: Dockerfile:\d+: RUN .*: the cupboard is bare`},
+		"wrong-folder":      {strings.Replace(good, "main", "main, sourceSubfolder: agents/nowhere", 1) + output, "SubfolderNotFound", `task github-clone, step check-subfolder: the repository has no folder agents/nowhere; it has `},
+		"no-dockerfile":     {strings.Replace(good, "${namespace}.git", "${namespace}-folder.git", 1) + output, "BuildpacksFailed", `the folder has no Dockerfile, so buildpacks build it; the repository has api/Dockerfile: set spec\.source\.sourceSubfolder to api`},
+		"broken-dockerfile": {strings.Replace(good, "${namespace}.git", "${namespace}-broken.git", 1) + output, "DockerfileFailed", `task buildkit-build, step build: Dockerfile:\d+: RUN .*: the cupboard is bare`},
 		"wrong-mode":        {strings.Replace(good, "mode: dev", "mode: porduction", 1) + output, api.ReasonTemplateNotFound, `pipeline-template-porduction.*hint: .*use one of `},
 		"refused-push": {strings.Replace(good, "mode: dev", "mode: dev-external", 1) + `, buildOutput: {imageRegistry: "${privateRegistry}/${namespace}", image: NAME, imageTag: v1, imageRepoCredentials: {name: wrong}}`,
 			api.ReasonRegistryUnauthorized, `spec\.buildOutput\.imageRepoCredentials: the registry answers 401 .*Secret wrong.*give the Secret a login that may push`},

@@ -29,7 +29,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/failure/cause"
+	"github.com/armature-dev/armature/builds/failure"
 	"github.com/armature-dev/armature/builds/install"
 	"github.com/armature-dev/armature/builds/local"
 	"github.com/armature-dev/armature/builds/registry/pins"
@@ -228,7 +228,7 @@ func (l *Build) build(ctx context.Context, cmd *cobra.Command, daemon *local.Dae
 			}
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "agentbuild %s was not built: %s\n", b.Name, text.Printable(step.Error()))
-		if why := cause.Of(step.Step, step.Last); why.Reason != "" {
+		if why := failure.Of(failure.Step{Name: step.Step, Log: step.Last}); why.Reason != "" {
 			fmt.Fprintf(cmd.ErrOrStderr(), "  %s: %s\n", why.Reason, text.Printable(why.String()))
 		}
 		return cli.ErrFindings

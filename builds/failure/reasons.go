@@ -1,26 +1,32 @@
-// Package cause finds why a step of a build failed from what it printed last, in the words of
-// the programs that the shipped steps run: git, BuildKit, kaniko, buildah, the lifecycle of
-// buildpacks, and armature-controller, which pushes.
-package cause
+package failure
 
 import (
 	"cmp"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// Failure is why a step failed, as far as its log shows it. The zero value is a step whose
-// output no rule knows.
+// Step is how a step of a build ended.
+type Step struct {
+	Name string
+	// Ended is the kubelet's reason for the end of its container, such as OOMKilled.
+	Ended    string
+	ExitCode int32
+	// Log has the last lines that the step printed.
+	Log []string
+}
+
+// Failure is why a step failed. The zero value is a failure that no row of the table matches.
 type Failure struct {
-	// Reason of the condition, such as DockerfileFailed; empty if no rule applies.
+	// Reason of the condition, such as DockerfileFailed; empty if no row matches.
 	Reason string
 	// Place in the source: a file with its line, such as Dockerfile:3, and the instruction there.
 	Place string
-	// Line is what the step printed of the problem itself, at most maxLine bytes.
+	// Line is what the step printed of the problem itself, at most maxLine bytes. It is empty if
+	// the log does not matter.
 	Line string
 	// Remedy is what a person can do; empty if the line says it.
 	Remedy string
@@ -47,52 +53,54 @@ const Lines = 60
 // maxLine bounds a line that is repeated in a status, in bytes.
 const maxLine = 300
 
-// Of reads the last lines of what the step printed. The first rule that knows its last line
-// decides; a test's failure has no such line, and is known by the step's name.
-func Of(step string, log []string) Failure {
-	if len(log) > Lines {
-		log = log[len(log)-Lines:]
-	}
+// Of returns why a step failed: the first row that matches the step decides.
+func Of(step Step) Failure {
+	log := step.Log[max(0, len(step.Log)-Lines):]
 	for len(log) > 0 && strings.TrimSpace(log[len(log)-1]) == "" {
 		log = log[:len(log)-1]
 	}
-	if len(log) == 0 {
-		return Failure{}
+	last := ""
+	if len(log) > 0 {
+		last = strings.TrimSpace(log[len(log)-1])
 	}
-	last := strings.TrimSpace(log[len(log)-1])
-	for _, rule := range rules() {
-		if !rule.last.MatchString(last) {
+	for _, r := range reasons() {
+		if !r.matches(step, last) {
 			continue
 		}
-		f := Failure{Reason: rule.reason, Remedy: rule.remedy, Line: last}
-		if rule.detail != nil {
-			if place, line := rule.detail(log); place != "" || line != "" {
+		f := Failure{Reason: r.reason, Remedy: r.remedy, Server: r.step == "" && serverFailed().MatchString(last)}
+		if r.last != nil {
+			f.Line = last
+		}
+		if r.detail != nil {
+			if place, line := r.detail(log); place != "" || line != "" {
 				f.Place, f.Line = place, cmp.Or(line, last)
 			}
 		}
-		f.Line, f.Place, f.Server = clip(f.Line), clip(f.Place), serverFailed().MatchString(last)
+		f.Line, f.Place = clip(f.Line), clip(f.Place)
 		return f
-	}
-	if step == testStep {
-		return Failure{Reason: api.ReasonTestsFailed, Line: clip(last)}
 	}
 	return Failure{Server: serverFailed().MatchString(last)}
 }
 
-// Explains reports whether a reason is one of those that Of gives.
-func Explains(reason string) bool {
-	return reason == api.ReasonTestsFailed || slices.ContainsFunc(rules(), func(r rule) bool { return r.reason == reason })
-}
-
-// testStep is the step of the shipped run-tests-step.
-const testStep = "test"
-
-type rule struct {
-	last   *regexp.Regexp // what the last line matches
+// reason is a row of the table of reasons for which runs fail. A row without step, ended and last
+// matches no step: code that reads the run sets its reason.
+type reason struct {
 	reason string
-	remedy string
+	// meaning is what docs/builds.md says of the reason and of the next ones without a meaning.
+	meaning string
+	remedy  string
+	step    string         // the name of the step, or ""
+	exit    int32          // its exit code, or 0
+	ended   string         // why its container ended, or ""
+	last    *regexp.Regexp // matches the last line of the log, or nil
 	// detail finds the place and the telling line in the lines before; nil if the last one has all.
 	detail func(log []string) (place, line string)
+}
+
+func (r reason) matches(step Step, last string) bool {
+	return (r.step != "" || r.ended != "" || r.last != nil) && (r.step == "" || r.step == step.Name) &&
+		(r.exit == 0 || r.exit == step.ExitCode) && (r.ended == "" || r.ended == step.Ended) &&
+		(r.last == nil || last != "" && r.last.MatchString(last))
 }
 
 const (
@@ -106,49 +114,66 @@ const (
 	pushing = `(checking push permission|failed to push|pushing |failed to export|failed to initialize|creating image|https?://[^ ]+/v2/)`
 )
 
-// rules in the order in which they apply. They are made when the first build has failed.
-var rules = sync.OnceValue(func() []rule {
-	return []rule{
-		{last: regexp.MustCompile(`^BuildKit cannot make a user namespace`), reason: api.ReasonBuilderUnavailable,
+// reasons in the order in which they apply. They are made when the first build has failed.
+var reasons = sync.OnceValue(func() []reason {
+	re := regexp.MustCompile
+	return []reason{
+		// Whatever the log says.
+		{reason: "StepOutOfMemory", meaning: "the build exceeded its memory, its disk or its time", ended: "OOMKilled"},
+		{reason: api.ReasonEvicted},
+		{reason: api.ReasonTimeout},
+		{reason: "VulnerabilitiesFound", meaning: "the scan found vulnerabilities of the mode's level",
+			step: "vulnerability-scan", exit: 2}, // of grype, at or above --fail-on
+
+		{reason: "BuilderUnavailable", meaning: "the node does not allow user namespaces: see [what it needs](operate.md#builds)",
+			last:   re(`^BuildKit cannot make a user namespace`),
 			remedy: "set spec.builder to kaniko, or allow user namespaces on the build's nodes"},
 
 		// git
-		{last: regexp.MustCompile(`^fatal: (Authentication failed|could not read (Username|Password))|^[^ ]*: Permission denied \(publickey`), reason: api.ReasonGitAuthInvalid,
+		{reason: api.ReasonGitAuthInvalid, meaning: "the Git server refused the login, has no such revision, or did not respond",
+			last:   re(`^fatal: (Authentication failed|could not read (Username|Password))|^[^ ]*: Permission denied \(publickey`),
 			remedy: "the Secret in spec.source.sourceCredentials has no login that may read the repository"},
-		{last: regexp.MustCompile(`^the repository has no such revision|^fatal: couldn't find remote ref`), reason: api.ReasonRevisionNotFound,
+		{reason: api.ReasonRevisionNotFound, last: re(`^the repository has no such revision|^fatal: couldn't find remote ref`),
 			remedy: "set spec.source.sourceRevision to a branch, a tag or a commit of the repository"},
-		{last: regexp.MustCompile(`^fatal: (unable to access|repository) '[^']*'`), reason: api.ReasonSourceUnreachable},
+		{reason: api.ReasonRepositoryNotFound},
+		{reason: "GitRemoteUnreachable", last: re(`^fatal: (unable to access|repository) '[^']*'`)},
 
 		// What the steps check themselves.
-		{last: regexp.MustCompile(`^the folder \S+ has no \S+; `), reason: api.ReasonDockerfileNotFound},
-		{last: regexp.MustCompile(`^the folder \S+ has no \S+$`), reason: api.ReasonDockerfileNotFound,
+		{reason: "DockerfileNotFound", meaning: "the folder has no such Dockerfile, or the repository no such folder",
+			last: re(`^the folder \S+ has no \S+; `)},
+		{reason: "DockerfileNotFound", last: re(`^the folder \S+ has no \S+$`),
 			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to its location"},
-		{last: regexp.MustCompile(`^the folder \S+ leads out of the repository$|^the repository has no folder `), reason: api.ReasonSubfolderNotFound},
-		{last: regexp.MustCompile(solve + `(failed to read dockerfile|.*failed to read dockerfile): .*no such file`), reason: api.ReasonDockerfileNotFound,
+		{reason: "SubfolderNotFound", last: re(`^the folder \S+ leads out of the repository$|^the repository has no folder `)},
+		{reason: "DockerfileNotFound", last: re(solve + `(failed to read dockerfile|.*failed to read dockerfile): .*no such file`),
 			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to its location"},
 
 		// Registries, of base images first.
-		{last: regexp.MustCompile(solve + `.*` + plainHTTP), reason: api.ReasonRegistryUnreachable,
+		{reason: api.ReasonRegistryUnreachable, meaning: "the registry refused or did not respond",
+			last:   re(solve + `.*` + plainHTTP),
 			remedy: "the base image's registry speaks plain HTTP: set the parameter PLAIN_HTTP if it is also the registry of the image, name a local registry in a build argument, or set spec.builder to kaniko"},
-		{last: regexp.MustCompile(solve + `.*` + refused), reason: api.ReasonRegistryUnauthorized,
+		{reason: api.ReasonRegistryUnauthorized, last: re(solve + `.*` + refused),
 			remedy: "the base image needs a login, and BuildKit does not have the push login: bind a Secret that may pull it to the workspace pull-credentials in spec.pipeline.workspaces, or set spec.builder to kaniko"},
-		{last: regexp.MustCompile(solve + `.*` + unreachable), reason: api.ReasonRegistryUnreachable, detail: instruction},
-		{last: regexp.MustCompile(solve + `.*` + untrusted), reason: api.ReasonRegistryUnreachable,
+		{reason: api.ReasonRegistryUnreachable, last: re(solve + `.*` + unreachable), detail: instruction},
+		{reason: api.ReasonRegistryUnreachable, last: re(solve + `.*` + untrusted),
 			remedy: "the registry's certificate is signed by an authority that the build does not trust"},
-		{last: regexp.MustCompile(solve + `\S+: (\S+: )?(failed to resolve source metadata for .*)?(not found|manifest unknown)$`), reason: api.ReasonBaseImageNotFound, detail: instruction},
-		{last: regexp.MustCompile(pushing + `.*` + plainHTTP), reason: api.ReasonRegistryUnreachable,
+		{reason: "BaseImageNotFound", meaning: "the Dockerfile names an image that does not exist",
+			last: re(solve + `\S+: (\S+: )?(failed to resolve source metadata for .*)?(not found|manifest unknown)$`), detail: instruction},
+		{reason: api.ReasonRegistryUnreachable, last: re(pushing + `.*` + plainHTTP),
 			remedy: `the registry speaks plain HTTP: set the parameter PLAIN_HTTP to "true"`},
-		{last: regexp.MustCompile(pushing + `.*` + refused), reason: api.ReasonRegistryUnauthorized,
+		{reason: api.ReasonRegistryUnauthorized, last: re(pushing + `.*` + refused),
 			remedy: "the Secret in spec.buildOutput.imageRepoCredentials has no login that may push there"},
-		{last: regexp.MustCompile(pushing + `.*(` + unreachable + `|` + untrusted + `|status code (429|5\d\d)|TOOMANYREQUESTS)`), reason: api.ReasonRegistryUnreachable},
+		{reason: api.ReasonRegistryUnreachable, last: re(pushing + `.*(` + unreachable + `|` + untrusted + `|status code (429|5\d\d)|TOOMANYREQUESTS)`)},
 
 		// What the author wrote.
-		{last: regexp.MustCompile(solve), reason: api.ReasonDockerfileFailed, detail: instruction},
-		{last: regexp.MustCompile(`^error building image: `), reason: api.ReasonDockerfileFailed, detail: kaniko},
-		{last: regexp.MustCompile(`^Error: building at STEP "`), reason: api.ReasonDockerfileFailed, detail: buildah},
-		{last: regexp.MustCompile(`^ERROR: (failed to detect|No buildpack groups passed detection)`), reason: api.ReasonBuildpacksFailed,
+		{reason: "DockerfileFailed", meaning: "an instruction, a buildpack or the tests failed",
+			last: re(solve), detail: instruction},
+		{reason: "DockerfileFailed", last: re(`^error building image: `), detail: kaniko},
+		{reason: "DockerfileFailed", last: re(`^Error: building at STEP "`), detail: buildah},
+		{reason: "BuildpacksFailed", last: re(`^ERROR: (failed to detect|No buildpack groups passed detection)`),
 			remedy: "no buildpack supports the content of the folder: add a Dockerfile, or set spec.source.sourceSubfolder to the folder of the application"},
-		{last: regexp.MustCompile(`^ERROR: failed to build: `), reason: api.ReasonBuildpacksFailed, detail: before},
+		{reason: "BuildpacksFailed", last: re(`^ERROR: failed to build: `), detail: before},
+		{reason: "TestsFailed", step: "test", last: re(`.`)},
+		{reason: api.ReasonFailed, meaning: "something else: read the last lines of the log"},
 	}
 })
 
