@@ -1,32 +1,17 @@
 package agent
 
 import (
+	_ "embed"
+
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// moves says what becomes of the fields of a resource.
-var moves = []foreign.Rule{
-	{Path: "spec.description", Fate: foreign.Moved, To: "the annotation description of the Deployment"},
-	{Path: "spec.replicas", Fate: foreign.Moved, To: "Deployment spec.replicas"},
-	{Path: "spec.labels", Fate: foreign.Moved, To: "metadata.labels of the objects and of the pods"},
-	{Path: "spec.annotations", Fate: foreign.Moved, To: "metadata.annotations of the Deployment"},
-	{Path: "spec.image", Fate: foreign.Moved, To: "Deployment spec.template.spec.containers[0].image"},
-	{Path: "spec.imageSource.image", Fate: foreign.Moved,
-		To: "Deployment spec.template.spec.containers[0].image"},
-	{Path: "spec.imageSource.buildRef", Fate: foreign.Moved,
-		To: "Deployment spec.template.spec.containers[0].image, as the lock has it"},
-	{Path: "spec.servicePorts", Fate: foreign.Moved, To: "Service spec.ports…"},
-	{Path: "spec.skills", Fate: foreign.Moved, To: "Deployment metadata.annotations[" + keys.SkillPrefix +
-		"…], which a render mounts"},
-	{Path: "spec.podTemplateSpec", Fate: foreign.Moved, To: "Deployment spec.template.spec…"},
-	{Path: "spec.podTemplateSpec.spec", Fate: foreign.Moved, To: "Deployment spec.template.spec…"},
-	{Path: "spec.podTemplateSpec.metadata", Fate: foreign.Moved, To: "Deployment spec.template.metadata…"},
-}
+//go:embed migrate.txt
+var moves string
 
 // finish opts the Deployment of an Agent in. 001, "Migration Example": an Agent
 // had the platform's identity.

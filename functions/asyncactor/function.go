@@ -30,7 +30,7 @@ func Function() contract.Function {
 			Name: flavorKind, Groups: []contract.Group{{Name: flavorGroup, Open: true}},
 			Versions: flavorVersions, Use: contract.Refers, Shared: true, Cluster: true,
 		}},
-		Migration: contract.Migration{Fields: moves},
+		Migration: contract.Migration{Fields: "moved spec: the objects of the actor"},
 		New:       begin,
 	}
 }

@@ -47,8 +47,8 @@ type Undo func(*krm.Object) (was bool, original []byte, unended bool, err error)
 // Migration converts a custom resource to the manifests that it generates. Its functions
 // may be nil.
 type Migration struct {
-	// Fields says what becomes of the fields of a resource.
-	Fields []foreign.Rule
+	// Fields are the rules of what becomes of the fields of a resource; see foreign.Fields.
+	Fields string
 	// Finish makes last changes to a manifest.
 	Finish func(manifest *yaml.RNode, prefix string) error
 	// Beside returns one more manifest for a resource.

@@ -184,8 +184,9 @@ func (c *Cleaning) remove(o *krm.Object, collection krm.Node, why func(krm.Node)
 
 // metadata drops what a cluster adds to every object.
 func (c *Cleaning) metadata(o *krm.Object) error {
+	rules := rulesOf(objectRules)
 	books := func(n krm.Node) string {
-		for _, r := range metadata {
+		for _, r := range rules {
 			if r.Fate == Dropped && r.Path == n.Path() {
 				return r.Reason
 			}

@@ -4,6 +4,7 @@
 package foreign
 
 import (
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,49 +47,38 @@ func (r Rule) destination(path string) string {
 	return to
 }
 
-// MovedTo returns the rules for fields that go to one place.
-func MovedTo(to string, paths ...string) (rules []Rule) {
-	for _, path := range paths {
-		rules = append(rules, Rule{Path: path, Fate: Moved, To: to})
+// Rules of every object, and of the resources that expand; see rulesOf.
+var (
+	//go:embed migrate.txt
+	objectRules string
+	//go:embed expand.txt
+	expandRules string
+)
+
+// rulesOf reads rules, a line each: "kept PATH…", "moved PATH…: TO" or "dropped PATH…: REASON".
+func rulesOf(text string) (rules []Rule) {
+	for line := range strings.Lines(text) {
+		fate, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		paths, says, _ := strings.Cut(rest, ": ")
+		for path := range strings.FieldsSeq(paths) {
+			r := Rule{Path: path, Fate: fate, To: says}
+			if fate == Dropped {
+				r.To, r.Reason = "", says
+			}
+			rules = append(rules, r)
+		}
 	}
 	return rules
 }
 
-const clusters = "the cluster's own"
-
-// metadata are the rules for every object.
-var metadata = []Rule{
-	{"apiVersion", Kept, "", ""}, {"kind", Kept, "", ""}, {"metadata", Kept, "", ""},
-	{"metadata.uid", Dropped, "", clusters}, {"metadata.resourceVersion", Dropped, "", clusters},
-	{"metadata.generation", Dropped, "", clusters}, {"metadata.creationTimestamp", Dropped, "", clusters},
-	{"metadata.managedFields", Dropped, "", clusters}, {"metadata.selfLink", Dropped, "", clusters},
-	{"metadata.ownerReferences", Dropped, "", "the owner is migrated, or creates the object again"},
-	{"metadata.finalizers", Dropped, "", "the controller that clears it is gone"},
-	{"metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]", Dropped, "",
-		"kubectl's books"},
-	{"metadata.annotations[deployment.kubernetes.io/revision]", Dropped, "", clusters},
-	{"status", Dropped, "", "observed, not declared"},
-}
-
-// custom are the rules for the resources that expand.
-var custom = []Rule{
-	{"apiVersion", Moved, "the apiVersion of each object", ""},
-	{"kind", Moved, "the kind of each object", ""},
-	{"metadata.name", Moved, "the names of the objects", ""}, {"metadata.namespace", Kept, "", ""},
-	{"metadata.labels", Moved, "metadata.labels of the objects and of the pods", ""},
-	{"metadata.annotations", Moved, "metadata.annotations of the workload", ""},
-}
-
 // Fields says of every field of an object what becomes of it. expands says that
-// it expands, and by which rules; done are the fields that
+// it expands, and by which rules, as text; done are the fields that
 // were dropped from it or added, with their reasons. A field for which there is
 // no rule is an error, so that none is lost in silence.
-func Fields(o *krm.Object, expands bool, rules []Rule, done []Field) ([]Field, error) {
-	table := slices.Clone(metadata)
-	if !expands {
-		table = append(table, Rule{"", Kept, "", ""})
-	} else {
-		table = append(append(table, custom...), rules...)
+func Fields(o *krm.Object, expands bool, rules string, done []Field) ([]Field, error) {
+	table := append(rulesOf(objectRules), Rule{"", Kept, "", ""})
+	if expands {
+		table = append(rulesOf(objectRules+expandRules), rulesOf(rules)...)
 	}
 	var fields []Field
 	var lost []string

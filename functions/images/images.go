@@ -317,19 +317,12 @@ func (w *walk) enter(object map[string]any) {
 
 // OfKubernetes reports whether a group is of Kubernetes itself. Others end in .k8s.io, too:
 // theirs are those of projects with images of their own.
-func OfKubernetes(group string) bool { return slices.Contains(kubernetes[:], group) }
+func OfKubernetes(group string) bool { return group == "" || slices.Contains(kubernetes(), group) }
 
-var kubernetes = [...]string{
-	"", "apps", "batch", "autoscaling", "policy", "extensions",
-	"rbac.authorization.k8s.io", "networking.k8s.io", "gateway.networking.k8s.io", "storage.k8s.io",
-	"apiextensions.k8s.io",
-	"admissionregistration.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
-	"certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
-	"flowcontrol.apiserver.k8s.io",
-	"internal.apiserver.k8s.io", "node.k8s.io", "resource.k8s.io", "scheduling.k8s.io",
-	"storagemigration.k8s.io",
-	"snapshot.storage.k8s.io", "metrics.k8s.io", "policy.networking.k8s.io",
-}
+var kubernetes = sync.OnceValue(func() []string { return strings.Fields(kubernetesText) })
+
+//go:embed kubernetes.txt
+var kubernetesText string
 
 // known reports whether the table has the kind of an object.
 func known(group, kind string) bool {

@@ -7,8 +7,12 @@ import (
 	"github.com/armature-dev/armature/functions/expand"
 )
 
-//go:embed README.md
-var page string
+var (
+	//go:embed README.md
+	page string
+	//go:embed migrate.txt
+	moves string
+)
 
 const function = "kagent-agent"
 

@@ -2,6 +2,7 @@ package kagentagent
 
 import (
 	"cmp"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -22,6 +23,12 @@ import (
 
 // Successor is the apiVersion of kagent 1.0.
 const Successor = "api.kagent.dev/v1alpha3"
+
+// succession says what becomes of the fields of an Agent of 0.x, as kagent's "Upgrade from 0.x"
+// has it.
+//
+//go:embed successor.txt
+var succession string
 
 // Succession turns resources of kagent 0.x into those of 1.0, as kagent's "Upgrade from 0.x"
 // maps them: an Agent into an AgentTemplate, a Harness that Agents of one runtime share, and
@@ -97,10 +104,10 @@ func (s *Succession) Convert(o *krm.Object) (done Succeeded, ok bool, err error)
 	case "Agent":
 		c.agent()
 	case "ModelConfig", "ModelProviderConfig", "RemoteMCPServer":
-		rules = foreign.MovedTo("the same field of "+Successor, "spec")
+		rules = "moved spec: the same field of " + Successor
 		c.renamed()
 	case "ToolServer":
-		rules = foreign.MovedTo("RemoteMCPServer spec", "spec")
+		rules = "moved spec: RemoteMCPServer spec"
 		c.toolServer()
 	case "AgentHarness":
 		reason = noEquivalent + ": it provisioned coding agents with channels"
@@ -492,40 +499,4 @@ func (c *conversion) skills(s *skills) (all []any) {
 			"write the skill by hand as source.bucket.s3, and remove it here")
 	}
 	return all
-}
-
-// succession says what becomes of the fields of an Agent of 0.x, as kagent's "Upgrade from
-// 0.x" has it.
-var succession = slices.Concat(
-	foreign.MovedTo("the harness of the Harness", "spec.type", "spec.byo"),
-	foreign.MovedTo("AgentTemplate spec.description", "spec.description"),
-	foreign.MovedTo("AgentTemplate spec.systemPrompt", "spec.declarative.systemMessage"),
-	foreign.MovedTo("AgentTemplate spec.systemPromptFrom", "spec.declarative.systemMessageFrom"),
-	foreign.MovedTo("AgentTemplate spec.promptTemplate", "spec.declarative.promptTemplate"),
-	foreign.MovedTo("AgentTemplate spec.modelConfig.name", "spec.declarative.modelConfig"),
-	foreign.MovedTo("AgentTemplate spec.tools", "spec.declarative.tools"),
-	foreign.MovedTo("Harness spec.kagent.memory", "spec.declarative.memory"),
-	foreign.MovedTo("AgentTemplate spec.skills", "spec.skills.refs", "spec.skills.gitRefs"),
-	foreign.MovedTo("Harness spec.env", "spec.declarative.deployment.env", "spec.byo.deployment.env"),
-	foreign.MovedTo("Harness spec.workload", "spec.byo.deployment.image", "spec.byo.deployment.cmd",
-		"spec.byo.deployment.args"),
-	lost("the Harness says the runtime and its image", "spec.declarative.runtime"),
-	lost("agents run on Agent Substrate, and not as Deployments", "spec.declarative.deployment",
-		"spec.byo.deployment"),
-	lost("A2A is always on", "spec.declarative.a2aConfig"),
-	lost("the card is made of the template's name and description", "spec.iconUrl", "spec.documentationUrl",
-		"spec.version", "spec.provider"),
-	lost("v1alpha3 has no equivalent", "spec.declarative.stream", "spec.declarative.executeCodeBlocks",
-		"spec.declarative.shareTools", "spec.declarative.context"),
-	lost("references stay in a namespace", "spec.allowedNamespaces"),
-	lost("egress is denied but to what the agent binds: write an EgressPolicy for more", "spec.sandbox"),
-	lost("skills are fetched by Agent Substrate: see credentialRef of a git source", "spec.skills"),
-)
-
-func lost(reason string, paths ...string) (rules []foreign.Rule) {
-	for _, path := range paths {
-		rules = append(rules,
-			foreign.Rule{Path: path, Fate: foreign.Dropped, Reason: noEquivalent + ": " + reason})
-	}
-	return rules
 }

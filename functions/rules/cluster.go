@@ -1,6 +1,7 @@
 package rules
 
 import (
+	_ "embed"
 	"slices"
 	"strings"
 
@@ -25,23 +26,9 @@ var clusterRoles = []string{"admin", "cluster-admin", "edit", "view"}
 // clusterAccounts are the ServiceAccounts of Kubernetes' own controllers, which
 // every cluster has in kube-system (bootstrappolicy of Kubernetes 1.37; the
 // cloud-* ones are those of the cloud controller manager).
-var clusterAccounts = []string{
-	"attachdetach-controller", "bootstrap-signer", "certificate-controller", "cloud-node-controller",
-	"cloud-node-lifecycle-controller", "cloud-provider",
-	"clusterrole-aggregation-controller", "cronjob-controller", "daemon-set-controller",
-	"deployment-controller", "disruption-controller",
-	"endpoint-controller", "endpointslice-controller", "endpointslicemirroring-controller",
-	"ephemeral-volume-controller", "expand-controller",
-	"generic-garbage-collector", "horizontal-pod-autoscaler", "job-controller",
-	"legacy-service-account-token-cleaner", "namespace-controller",
-	"node-controller", "persistent-volume-binder", "pod-garbage-collector", "pv-protection-controller",
-	"pvc-protection-controller",
-	"replicaset-controller", "replication-controller", "resource-claim-controller",
-	"resourcequota-controller", "root-ca-cert-publisher",
-	"route-controller", "service-account-controller", "service-cidrs-controller", "service-controller",
-	"statefulset-controller", "token-cleaner",
-	"ttl-after-finished-controller", "ttl-controller", "validatingadmissionpolicy-status-controller",
-}
+//
+//go:embed accounts.txt
+var clusterAccounts string
 
 // builtIn reports whether every cluster has an object.
 func builtIn(kind, namespace, name string) bool {
@@ -55,7 +42,7 @@ func builtIn(kind, namespace, name string) bool {
 		return namespace == "kube-system" && (system || name == "extension-apiserver-authentication-reader") ||
 			namespace == "kube-public" && name == "system:controller:bootstrap-signer"
 	case "ServiceAccount":
-		return name == "default" || namespace == "kube-system" && slices.Contains(clusterAccounts, name)
+		return name == "default" || namespace == "kube-system" && slices.Contains(strings.Fields(clusterAccounts), name)
 	case "ConfigMap":
 		return name == "kube-root-ca.crt" || name == "istio-ca-root-cert" || namespace == "kube-system" &&
 			name == "extension-apiserver-authentication"

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"maps"
 	"path"
@@ -197,14 +198,9 @@ func proxyUser(c *checker) {
 
 // longRunning are programs that run until they are stopped, by the name of
 // their container or image.
-var longRunning = []string{
-	"asya-sidecar", "auth-proxy", "aws-otel-collector", "client-registration", "cloud-sql-proxy",
-	"cloudsql-proxy", "consul-dataplane", "daprd",
-	"datadog-agent", "envoy", "envoy-proxy", "filebeat", "fluent-bit", "fluentd", "istio-proxy",
-	"kuma-sidecar", "linkerd-proxy", "oauth2-proxy",
-	"opentelemetry-collector", "opentelemetry-collector-contrib", "otel-agent", "otel-collector", "otelcol",
-	"promtail", "spiffe-helper", "vault-agent",
-}
+//
+//go:embed longrunning.txt
+var longRunning string
 
 func jobSidecar(c *checker) {
 	if !workload.Ends(c.Kind) {
@@ -216,7 +212,8 @@ func jobSidecar(c *checker) {
 	}
 	for n := range list.Items() {
 		name, image := n.Get("name").Text(), repository(n.Get("image").Text())
-		if slices.Contains(longRunning, name) || slices.Contains(longRunning, path.Base(image)) {
+		if slices.ContainsFunc(strings.Fields(longRunning),
+			func(known string) bool { return known == name || known == path.Base(image) }) {
 			c.report(n.Get("name"), fmt.Sprintf("%s keeps running after the others, so the %s never finishes",
 				name, c.Kind),
 				"move it to initContainers with restartPolicy: Always (Kubernetes 1.29 and later)")

@@ -250,7 +250,7 @@ func (m *migration) dropped(o *krm.Object, report Report, reason string) (err er
 	for key := range o.Root().Fields() {
 		done = append(done, foreign.Field{Path: key, Fate: foreign.Dropped, Reason: reason})
 	}
-	report.Fields, err = foreign.Fields(o, false, nil, done)
+	report.Fields, err = foreign.Fields(o, false, "", done)
 	m.reports = append(m.reports, report)
 	return err
 }
@@ -397,7 +397,7 @@ func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]
 		return [][]byte{o.Append(nil)}, false, nil
 	}
 	report.Becomes = append(report.Becomes, o.Ref)
-	if report.Fields, err = foreign.Fields(o, false, nil, c.Fields); err != nil {
+	if report.Fields, err = foreign.Fields(o, false, "", c.Fields); err != nil {
 		return nil, false, err
 	}
 	if _, workload := o.PodTemplate(); workload {
