@@ -201,7 +201,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := report.Setup(mgr, report.Options{Forges: forges, Group: o.Settings.Group, FieldOwner: fieldOwner}); err != nil {
 		return err
 	}
-	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges, Shard: o.Shard}); err != nil {
+	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges, Shard: o.Shard, Observe: r.reporter.metrics.request("poll")}); err != nil {
 		return err
 	}
 	if err := multi.Errors(
@@ -223,6 +223,7 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 	if o.QueueName != "" {
 		admission = &queue.Kueue{QueueName: o.QueueName, Runs: store, Cache: mgr.GetCache(), Client: cached, FieldOwner: fieldOwner}
 	}
+	o.Attest.Observe = metrics.request("attest")
 	signs := attester.New(ctx, o.Attest, o.Namespace, o.Settings.PlainHTTPHosts, store, o.Dial, wake)
 	return &Reconciler{
 		observer: observer{
@@ -232,7 +233,7 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 		starter: starter{
 			settings: o.Settings, namespace: o.Namespace, verdicts: &compose.Verdicts{}, attester: signs, kueue: admission, live: live, runs: store, metrics: metrics,
 			needs:   needs{cache: cached, live: live, library: texts, plainHTTP: o.Settings.PlainHTTPHosts},
-			sources: sources{git: git.NewResolver(live, o.Dial, wake), live: live, library: texts, namespace: o.Namespace},
+			sources: sources{git: git.NewResolver(live, o.Dial, wake, metrics.request("commit")), live: live, library: texts, namespace: o.Namespace},
 			queue:   &queue.Queue{Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Isolated: o.Isolated, Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf, Wake: wake},
 			pushes:  registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),
 			objects: ssa.NewResourceManager(cached, nil, ssa.Owner{Field: fieldOwner, Group: keys.Group}),

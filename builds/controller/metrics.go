@@ -2,65 +2,81 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/builds/controller/turns"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/render/process/metrics"
 )
 
-// metrics that the controller adds to those of controller-runtime, which count
+// recorder keeps the metrics that the controller adds to those of controller-runtime, which count
 // reconciles, their errors and their duration (000, "Monitoring").
-type metrics struct {
-	runs       *prometheus.CounterVec
-	results    *prometheus.CounterVec
-	denials    *prometheus.CounterVec
-	establish  *prometheus.HistogramVec
-	rampUp     *prometheus.HistogramVec
-	completion *prometheus.HistogramVec
-	builds     *buildCollector
+type recorder struct {
+	runs, results, denials               *prometheus.CounterVec
+	establish, rampUp, completion, asked *prometheus.HistogramVec
+	builds                               *buildCollector
 }
 
-func newMetrics(cache client.Reader) *metrics {
-	seconds := []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200}
-	labels := []string{"namespace", "mode"}
-	return &metrics{
-		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "armature_build_runs_total", Help: "PipelineRuns that were created, by why."}, append(labels, "trigger")),
-		results: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "armature_build_results_total", Help: "Runs that ended, by result and reason."}, append(labels, "result", "reason")),
-		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "armature_build_denials_total", Help: "Runs that the API server refused."}, labels),
-		establish: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "armature_build_establish_duration_seconds", Help: "From the creation of an AgentBuild to its first PipelineRun.", Buckets: seconds}, labels),
-		rampUp: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "armature_build_rampup_duration_seconds", Help: "From the creation of a PipelineRun to its start.", Buckets: seconds}, labels),
-		completion: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "armature_build_completion_duration_seconds", Help: "From the creation of a PipelineRun to its end.", Buckets: seconds}, labels),
-		builds: &buildCollector{cache: cache, phases: prometheus.NewDesc("armature_builds", "AgentBuilds by phase.", []string{"namespace", "phase"}, nil),
-			queued: prometheus.NewDesc("armature_builds_queued", "AgentBuilds that wait for a place, of namespaces where any does.", []string{"namespace"}, nil)},
+func newMetrics(cache client.Reader) *recorder {
+	r := &recorder{
+		runs:       metrics.Counter("armature_build_runs_total"),
+		results:    metrics.Counter("armature_build_results_total"),
+		denials:    metrics.Counter("armature_build_denials_total"),
+		establish:  metrics.Histogram("armature_build_establish_duration_seconds"),
+		rampUp:     metrics.Histogram("armature_build_rampup_duration_seconds"),
+		completion: metrics.Histogram("armature_build_completion_duration_seconds"),
+		asked:      metrics.Histogram("armature_server_request_duration_seconds"),
+		builds: &buildCollector{
+			cache: cache, phases: metrics.Desc("armature_builds"), queued: metrics.Desc("armature_builds_queued"),
+			unready: metrics.Desc("armature_builds_unready"), oldest: metrics.Desc("armature_builds_oldest_wait_seconds"),
+		},
+	}
+	for _, request := range []string{"commit", "poll", "attest"} { // else the first failure is no increase
+		for _, result := range []string{"good", "refused", "failed"} {
+			r.asked.WithLabelValues(request, result)
+		}
+	}
+	return r
+}
+
+func (m *recorder) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.runs, m.results, m.denials, m.establish, m.rampUp, m.completion, m.asked, m.builds}
+}
+
+// request returns what counts requests of a kind to servers.
+func (m *recorder) request(kind string) turns.Observe {
+	return func(err error, took time.Duration) {
+		result := "good"
+		if errors.As(err, new(*finding.Finding)) {
+			result = "refused"
+		} else if err != nil {
+			result = "failed"
+		}
+		m.asked.WithLabelValues(kind, result).Observe(took.Seconds())
 	}
 }
 
-func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.runs, m.results, m.denials, m.establish, m.rampUp, m.completion, m.builds}
-}
-
-func (m *metrics) created(b *api.AgentBuild, why api.Trigger, now time.Time) {
+func (m *recorder) created(b *api.AgentBuild, why api.Trigger, now time.Time) {
 	m.runs.WithLabelValues(b.Namespace, b.Spec.Mode, string(why)).Inc()
 	if b.Status.PipelineRunName == "" {
 		m.establish.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(now.Sub(b.CreationTimestamp.Time).Seconds())
 	}
 }
 
-func (m *metrics) denied(b *api.AgentBuild) {
+func (m *recorder) denied(b *api.AgentBuild) {
 	m.denials.WithLabelValues(b.Namespace, b.Spec.Mode).Inc()
 }
 
-func (m *metrics) finished(b *api.AgentBuild, r runs.Run, reason string) {
+func (m *recorder) finished(b *api.AgentBuild, r runs.Run, reason string) {
 	outcome := "failed"
 	switch {
 	case r.Succeeded():
@@ -75,15 +91,19 @@ func (m *metrics) finished(b *api.AgentBuild, r runs.Run, reason string) {
 	m.completion.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(r.Finished().Sub(r.CreationTimestamp.Time).Seconds())
 }
 
+// failureCounts is how long a build whose run failed counts as unready.
+const failureCounts = 30 * time.Minute
+
 // buildCollector counts builds when it is asked, from the cache.
 type buildCollector struct {
-	cache          client.Reader
-	phases, queued *prometheus.Desc
+	cache                           client.Reader
+	phases, queued, unready, oldest *prometheus.Desc
 }
 
 func (c *buildCollector) Describe(out chan<- *prometheus.Desc) {
-	out <- c.phases
-	out <- c.queued
+	for _, d := range []*prometheus.Desc{c.phases, c.queued, c.unready, c.oldest} {
+		out <- d
+	}
 }
 
 func (c *buildCollector) Collect(out chan<- prometheus.Metric) {
@@ -94,17 +114,53 @@ func (c *buildCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.NewInvalidMetric(c.phases, err)
 		return
 	}
-	phases, waiting := map[[2]string]int{}, map[string]int{}
+	found := map[*prometheus.Desc]map[[2]string]float64{c.phases: {}, c.queued: {}, c.unready: {}, c.oldest: {}}
+	now := time.Now()
 	for i := range list.Items {
-		phases[[2]string{list.Items[i].Namespace, string(list.Items[i].Status.Phase)}]++
-		if queue.Waits(list.Items[i].Status) {
-			waiting[list.Items[i].Namespace]++
+		namespace, s := list.Items[i].Namespace, list.Items[i].Status
+		found[c.phases][[2]string{namespace, string(s.Phase)}]++
+		if queue.Waits(s) {
+			found[c.queued][[2]string{namespace}]++
+		}
+		if reason := unreadyReason(s, now); reason != "" {
+			found[c.unready][[2]string{namespace, reason}]++
+		}
+		if since, what := waitsSince(s); what != "" {
+			key := [2]string{namespace, what}
+			found[c.oldest][key] = max(found[c.oldest][key], now.Sub(since).Seconds())
 		}
 	}
-	for key, n := range phases {
-		out <- prometheus.MustNewConstMetric(c.phases, prometheus.GaugeValue, float64(n), key[0], key[1])
+	for desc, values := range found {
+		for key, value := range values {
+			labels := key[:]
+			if desc == c.queued {
+				labels = key[:1]
+			}
+			out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+		}
 	}
-	for namespace, n := range waiting {
-		out <- prometheus.MustNewConstMetric(c.queued, prometheus.GaugeValue, float64(n), namespace)
+}
+
+// unreadyReason is why a build is not Ready; empty if it is, or if its run failed long ago.
+func unreadyReason(s api.AgentBuildStatus, now time.Time) string {
+	ready := meta.FindStatusCondition(s.Conditions, api.ConditionReady)
+	ran := meta.IsStatusConditionTrue(s.Conditions, api.ConditionRunExists)
+	if ready == nil || ready.Status == metav1.ConditionTrue || s.Phase == api.PhaseCancelled ||
+		s.Phase == api.PhaseFailed && ran && s.CompletionTime != nil && now.Sub(s.CompletionTime.Time) > failureCounts {
+		return ""
 	}
+	return ready.Reason
+}
+
+// waitsSince returns when a build began to wait, and for what.
+func waitsSince(s api.AgentBuildStatus) (since time.Time, what string) {
+	succeeded := meta.FindStatusCondition(s.Conditions, api.ConditionSucceeded)
+	switch {
+	case queue.Waits(s) && succeeded != nil: // which was not Unknown before
+		return succeeded.LastTransitionTime.Time, "slot"
+	case (s.Phase == api.PhasePending || s.Phase == api.PhaseBuilding) && s.StartTime == nil && s.LastBuildTime != nil &&
+		meta.IsStatusConditionTrue(s.Conditions, api.ConditionRunExists):
+		return s.LastBuildTime.Time, "start"
+	}
+	return since, ""
 }

@@ -50,7 +50,7 @@ type starter struct {
 	objects   *ssa.ResourceManager
 	live      client.Reader
 	runs      *runs.Store
-	metrics   *metrics
+	metrics   *recorder
 	waits     sync.Map // build by name -> how long the last wait in hold was
 	pushable  sync.Map // build by name -> inputs whose login may push, while the build waits
 }

@@ -26,7 +26,7 @@ type reporter struct {
 	group    string // of AgentBuild
 	failures *failure.Reader
 	events   events.EventRecorder
-	metrics  *metrics
+	metrics  *recorder
 }
 
 // write the status that shows v, if it differs from the current one.

@@ -24,6 +24,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/process"
+	"github.com/armature-dev/armature/render/process/metrics"
 )
 
 // Without Tekton's CRDs there are no runs, and no watch of runs can begin. Until
@@ -48,9 +50,15 @@ func awaitTekton(ctx context.Context, cfg *rest.Config, options ctrl.Options, gr
 		_, err := live.RESTMapper().RESTMapping(schema.GroupKind{Group: tektonv1.SchemeGroupVersion.Group, Kind: "PipelineRun"}, tektonv1.SchemeGroupVersion.Version)
 		return meta.IsNoMatchError(err)
 	}
+	installed := metrics.Gauge("armature_tekton_installed")
+	if err := process.Register(installed); err != nil {
+		return err
+	}
+	defer installed.WithLabelValues().Set(1)
 	if !missing() {
 		return nil
 	}
+	installed.WithLabelValues().Set(0)
 	namespaces := slices.Sorted(maps.Keys(options.Cache.DefaultNamespaces))
 	// Each replica waits, and reads nothing from a cache, which could not begin.
 	options.LeaderElection, options.Cache = false, cache.Options{}

@@ -18,6 +18,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/report"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/trigger/webhook"
@@ -35,6 +37,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/gitrepo"
 	"github.com/armature-dev/armature/render/process"
+	"github.com/armature-dev/armature/render/process/metrics"
 )
 
 // Options of the triggers.
@@ -56,6 +59,8 @@ type Options struct {
 	// FieldOwner of what is written.
 	FieldOwner string
 	Log        logr.Logger
+	// Observe is told how each poll ended; it may be nil.
+	Observe turns.Observe
 }
 
 const (
@@ -102,13 +107,17 @@ type Triggers struct {
 	hooks   *hooks
 	skipped map[types.NamespacedName]string // the commit that starts no run of a build
 	running map[string]int                  // questions, by namespace
+	polled  *prometheus.GaugeVec
 }
 
 // Setup adds the triggers to a manager whose cache has AgentBuilds. Every replica takes
 // webhooks, and the leader polls.
 func Setup(mgr ctrl.Manager, o Options) error {
 	t := &Triggers{Options: o, Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), leads: mgr.Elected(), wake: make(chan struct{}, 1),
-		states: map[question]*state{}, hooks: &hooks{live: mgr.GetAPIReader()}, skipped: map[types.NamespacedName]string{}, running: map[string]int{}}
+		states: map[question]*state{}, hooks: &hooks{live: mgr.GetAPIReader()}, skipped: map[types.NamespacedName]string{}, running: map[string]int{}, polled: metrics.Gauge("armature_polled_repositories")}
+	if err := process.Register(t.polled); err != nil {
+		return err
+	}
 	if err := mgr.Add(everywhere(func(ctx context.Context) error { return t.run(ctx, mgr) })); err != nil {
 		return fmt.Errorf("setting up the triggers: %w", err)
 	}
@@ -186,6 +195,9 @@ func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
 			delete(t.states, q)
 		}
 	}
+	if leads {
+		t.countPolled()
+	}
 	var due []question
 	for q, builds := range asking {
 		s := t.states[q]
@@ -218,6 +230,16 @@ func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
 		s.busy, s.hinted = true, false
 		questions.Go(func() { t.ask(ctx, q, s, builds) })
 	}
+}
+
+// countPolled counts the repositories by the result of their last poll.
+func (t *Triggers) countPolled() {
+	failed := 0
+	for _, s := range t.states {
+		failed += min(s.failed, 1)
+	}
+	t.polled.WithLabelValues("failed").Set(float64(failed))
+	t.polled.WithLabelValues("good").Set(float64(len(t.states) - failed))
 }
 
 // aboutPulls is what decides about pull requests beside the servers.
@@ -275,7 +297,11 @@ func (t *Triggers) interval(builds []*api.AgentBuild) time.Duration {
 func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.AgentBuild) {
 	limited, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
+	begun := time.Now()
 	err := t.answer(limited, q, builds)
+	if t.Observe != nil {
+		t.Observe(err, time.Since(begun))
+	}
 	if err != nil && ctx.Err() == nil {
 		t.Log.Info("asking a Git server for moved branches", "namespace", q.namespace, "repository", q.repository, "problem", text.Printable(err.Error()))
 	}

@@ -7,10 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/render/process/metrics"
 )
 
-// metrics of the catalog, beside those of controller-runtime.
-type metrics struct {
+// recorder keeps the metrics of the catalog, beside those of controller-runtime.
+type recorder struct {
 	asks    *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
 	writes  *prometheus.CounterVec
@@ -18,31 +19,26 @@ type metrics struct {
 	entries *entryCollector
 }
 
-func newMetrics(s store.Store) *metrics {
-	labels := []string{"resource"}
-	return &metrics{
-		asks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "armature_catalog_discoveries_total", Help: "Queries of agents and servers, by result."}, append(labels, "result")),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "armature_catalog_discovery_duration_seconds", Help: "How long an agent or a server took to answer.", Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60}}, labels),
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "armature_catalog_status_writes_total", Help: "Status writes to the API server."}, labels),
-		follows: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "armature_catalog_following", Help: "1 if a kind is watched, 0 if watching it fails; kinds without a CRD are absent."}, labels),
+func newMetrics(s store.Store) *recorder {
+	return &recorder{
+		asks:    metrics.Counter("armature_catalog_discoveries_total"),
+		seconds: metrics.Histogram("armature_catalog_discovery_duration_seconds"),
+		writes:  metrics.Counter("armature_catalog_status_writes_total"),
+		follows: metrics.Gauge("armature_catalog_following"),
 		entries: &entryCollector{
 			store:   s,
-			entries: prometheus.NewDesc("armature_catalog_entries", "Entries of the catalog by health.", []string{"resource", "health"}, nil),
-			up:      prometheus.NewDesc("armature_catalog_store_up", "1 if the store answers, 0 if it does not.", nil, nil),
-			items:   prometheus.NewDesc("armature_catalog_items", "Skills, tools, resources and prompts of all entries.", nil, nil),
+			entries: metrics.Desc("armature_catalog_entries"),
+			up:      metrics.Desc("armature_catalog_store_up"),
+			items:   metrics.Desc("armature_catalog_items"),
 		},
 	}
 }
 
-func (m *metrics) collectors() []prometheus.Collector {
+func (m *recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.asks, m.seconds, m.writes, m.follows, m.entries}
 }
 
-func (m *metrics) asked(resource string, failed bool, took time.Duration) {
+func (m *recorder) asked(resource string, failed bool, took time.Duration) {
 	result := "good"
 	if failed {
 		result = "failed"
@@ -51,7 +47,7 @@ func (m *metrics) asked(resource string, failed bool, took time.Duration) {
 	m.seconds.WithLabelValues(resource).Observe(took.Seconds())
 }
 
-func (m *metrics) followed(resource string, found bool, err error) {
+func (m *recorder) followed(resource string, found bool, err error) {
 	switch {
 	case err != nil:
 		m.follows.WithLabelValues(resource).Set(0)

@@ -38,7 +38,7 @@ type Reconciler struct {
 
 	memory  *ask.Budget
 	backoff workqueue.TypedRateLimiter[store.Key]
-	metrics *metrics
+	metrics *recorder
 }
 
 // How long to wait before a failed agent or server is queried again: doubled each time.

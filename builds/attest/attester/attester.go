@@ -52,6 +52,8 @@ type Options struct {
 	// SummaryPolicy names the ConfigMap in the controller's namespace with the VerifyPolicy
 	// by which attested images get a verification summary; empty means that none does.
 	SummaryPolicy string
+	// Observe is told how each attempt ended; it may be nil.
+	Observe turns.Observe
 }
 
 // Keyless is how the controller signs by the identity of its workload. All fields are
@@ -98,7 +100,7 @@ type Attester struct {
 func New(ctx context.Context, o Options, namespace string, plainHTTP []string, store *runs.Store, dial gitremote.Dial, wake func(types.NamespacedName)) *Attester {
 	o.Key = cmp.Or(o.Key, DefaultKey)
 	return &Attester{options: o, namespace: namespace, plainHTTP: plainHTTP, live: store.Live, runs: store, transport: oci.TransportTo(dial),
-		questions: turns.Questions[api.Attestation]{Wake: wake, Timeout: timeout, Most: most, MostOfOne: mostOfOne, Over: ctx}}
+		questions: turns.Questions[api.Attestation]{Wake: wake, Timeout: timeout, Most: most, MostOfOne: mostOfOne, Over: ctx, Observe: o.Observe}}
 }
 
 // Forget a build that is gone.

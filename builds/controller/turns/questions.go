@@ -31,6 +31,8 @@ type Questions[T any] struct {
 	Most, MostOfOne int
 	// Over ends the questions under way; nil never does.
 	Over context.Context
+	// Observe is told how each question ended; it may be nil.
+	Observe Observe
 
 	mu      sync.Mutex // never held while a server is asked
 	calls   map[questionKey]*inquiry[T]
@@ -40,6 +42,10 @@ type Questions[T any] struct {
 	total   int
 	failing map[types.NamespacedName]time.Duration // how long a build waits to ask again
 }
+
+// Observe is called with the error of a question to a server, which may be nil, and with how long it
+// took.
+type Observe func(err error, took time.Duration)
 
 // questionKey is the digest of a question and the namespace that asks.
 type questionKey [sha256.Size]byte
@@ -186,8 +192,12 @@ func (q *Questions[T]) run(call *inquiry[T]) {
 		ctx = context.Background()
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
+	begun := time.Now()
 	answer, err := call.ask(ctx)
 	cancel()
+	if q.Observe != nil {
+		q.Observe(err, time.Since(begun))
+	}
 	q.mu.Lock()
 	call.answer, call.err, call.answered, call.ask = answer, err, time.Now(), nil
 	if q.running[call.namespace]--; q.running[call.namespace] == 0 {

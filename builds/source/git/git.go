@@ -76,10 +76,10 @@ type Resolver struct {
 }
 
 // NewResolver returns a resolver that reads Secrets and policies with live, and calls wake
-// with each build whose answer has arrived.
-func NewResolver(live client.Reader, dial gitremote.Dial, wake func(types.NamespacedName)) *Resolver {
+// with each build whose answer has arrived. observe may be nil.
+func NewResolver(live client.Reader, dial gitremote.Dial, wake func(types.NamespacedName), observe turns.Observe) *Resolver {
 	return &Resolver{live: live, dial: dial, questions: turns.Questions[Commit]{
-		Wake: wake, Timeout: serverTimeout, Most: mostServers, MostOfOne: mostServersOfOne,
+		Wake: wake, Timeout: serverTimeout, Most: mostServers, MostOfOne: mostServersOfOne, Observe: observe,
 	}}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/armature-dev/armature/render/process/metrics"
 )
 
 const (
@@ -39,8 +41,11 @@ type Receiver struct {
 
 // NewCounts returns the metric of deliveries.
 func NewCounts() *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "armature_webhook_deliveries_total",
-		Help: "Deliveries of webhooks, by verdict: accepted, ignored (not about a branch, a tag or a pull request), refused (wrong signature or path), too_large, busy."}, []string{"verdict"})
+	counts := metrics.Counter("armature_webhook_deliveries_total")
+	for _, verdict := range []string{"accepted", "ignored", "refused", "too_large", "busy"} {
+		counts.WithLabelValues(verdict) // else the first one is no increase
+	}
+	return counts
 }
 
 // Server that takes deliveries on an address.

@@ -91,7 +91,7 @@ type Reconciler struct {
 	Shard process.Shard
 
 	fetcher *fetcher
-	metrics *metrics
+	metrics *recorder
 	// renders bounds fetching and rendering, which take memory. Waiting for registries does not.
 	renders *semaphore.Weighted
 	backoff workqueue.TypedRateLimiter[reconcile.Request]

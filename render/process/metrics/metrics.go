@@ -1,0 +1,67 @@
+// Package metrics lists the metrics of all controllers, and the alerts on them. The controllers
+// register from the list. A test writes from it docs/operate.md and templates/install/monitoring.
+package metrics
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metric is a row of the list.
+type Metric struct {
+	Name    string
+	Group   string // of the dashboard: builds, sources, catalog or controllers
+	Type    string // counter, gauge or histogram
+	Help    string
+	Labels  string // separated by spaces
+	Buckets []float64
+	// Foreign is the program or library that a metric is of, if that is not Armature.
+	Foreign string
+	Alerts  []Alert
+}
+
+// Alert on a metric. Expr is PromQL. It may read other metrics as well, and those of several
+// replicas, of which only the leader counts, while all report what their caches have.
+type Alert struct {
+	Name, Expr, For, Severity string
+	// Summary may have templates of Prometheus. Remedy is plain text with code in backquotes.
+	Summary, Remedy string
+}
+
+// All returns the list.
+func All() []Metric { return list }
+
+// Counter returns the counter of a row, which must exist.
+func Counter(name string) *prometheus.CounterVec {
+	m := row(name, "counter")
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: m.Help}, strings.Fields(m.Labels))
+}
+
+// Gauge returns the gauge of a row, which must exist.
+func Gauge(name string) *prometheus.GaugeVec {
+	m := row(name, "gauge")
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: m.Help}, strings.Fields(m.Labels))
+}
+
+// Histogram returns the histogram of a row, which must exist.
+func Histogram(name string) *prometheus.HistogramVec {
+	m := row(name, "histogram")
+	options := prometheus.HistogramOpts{Name: name, Help: m.Help, Buckets: m.Buckets}
+	return prometheus.NewHistogramVec(options, strings.Fields(m.Labels))
+}
+
+// Desc describes the gauge of a row, which must exist, for a collector.
+func Desc(name string) *prometheus.Desc {
+	m := row(name, "gauge")
+	return prometheus.NewDesc(name, m.Help, strings.Fields(m.Labels), nil)
+}
+
+func row(name, kind string) Metric {
+	i := slices.IndexFunc(list, func(m Metric) bool { return m.Name == name && m.Type == kind && m.Foreign == "" })
+	if i < 0 {
+		panic("no " + kind + " " + name + " in render/process/metrics: add a row") // a fault of the program
+	}
+	return list[i]
+}
