@@ -5,6 +5,7 @@ package install
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -68,8 +69,7 @@ type Options struct {
 	// AttestKey signs attested builds: a Secret or a key of a KMS; empty is the default.
 	AttestKey string  `json:"attestKey,omitempty"`
 	Keyless   Keyless `json:"keyless,omitempty"`
-	Catalog   Catalog `json:"catalog,omitempty"`
-	Sources   Sources `json:"sources,omitempty"`
+	Parts
 	// Global is what Helm passes to charts.
 	Global map[string]any `json:"global,omitempty"`
 }
@@ -81,9 +81,23 @@ type Queue struct {
 	Name                   string `json:"queueName,omitempty"`
 }
 
+// Parts of an installation beside the controller of builds.
+type Parts struct {
+	Catalog    Catalog    `json:"catalog,omitempty"`
+	Sources    Sources    `json:"sources,omitempty"`
+	Monitoring Monitoring `json:"monitoring,omitempty"`
+}
+
 // Sources is the controller of RenderedSources.
 type Sources struct {
 	Install bool `json:"enabled,omitempty"`
+}
+
+// Monitoring is a ServiceMonitor, a PrometheusRule and a dashboard of Grafana.
+type Monitoring struct {
+	Install bool `json:"enabled,omitempty"`
+	// Labels by which a Prometheus selects the first two.
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // ReadValues reads a file with values of the chart into options, which keep what the file does
@@ -263,6 +277,16 @@ func (i Options) overlay() map[string]any {
 	}
 	if i.Sources.Install {
 		resources, names = append(resources, "../install/sources/"+i.Scope), append(names, "armature-sources")
+	}
+	if i.Monitoring.Install {
+		resources = append(resources, "../install/monitoring")
+		if labels := i.Monitoring.Labels; len(labels) > 0 {
+			patch, err := json.Marshal([]any{map[string]any{"op": "add", "path": "/metadata/labels", "value": labels}})
+			if err != nil {
+				panic(err) // strings are JSON
+			}
+			patches = append(patches, map[string]any{"target": map[string]any{"group": "monitoring.coreos.com"}, "patch": string(patch)})
+		}
 	}
 	for _, name := range names {
 		if image := cmp.Or(i.Image, ReleasedImage()); image != "" {

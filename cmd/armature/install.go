@@ -26,7 +26,7 @@ func installCommand() *cobra.Command {
 		Long: `Install prints the manifests of the build controller: CRDs, least-privilege RBAC,
 Deployment, metrics Service, PodDisruptionBudget, templates and steps; with
 --catalog those of the catalog as well, and with --sources those of the controller
-that renders Flux's sources. A file of --values can have all settings: they are those of
+that renders Flux's sources, and with --monitoring a ServiceMonitor, alerts and a dashboard. A file of --values can have all settings: they are those of
 the chart. Flags override them.
 
 With --wait, install applies the manifests like armature apply, as the package armature in
@@ -91,10 +91,10 @@ the namespace of the controllers, and waits until the controllers are ready.`,
 	f.StringSliceVar(&i.Watch, "watch-namespaces", nil, "namespaces to watch in scope namespaced; the controllers' own is always included")
 	f.StringVar(&i.Image, "image", "", "image of the controller (default: that of this release)")
 	f.StringVar(&i.Mirror, "image-mirror", "", "registry, or path in one, with the images of all steps (default: the published ones)")
-	f.StringSliceVar(&i.PlainHTTP, "plain-http-hosts", nil, "hosts, with or without port, that may receive Git logins over http as well as https")
 	f.StringVar(&i.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	f.BoolVar(&i.Catalog.Install, "catalog", false, "install the catalog of agents and tools as well")
 	f.BoolVar(&i.Sources.Install, "sources", false, "install the controller that renders Flux's sources as well")
+	f.BoolVar(&i.Monitoring.Install, "monitoring", false, "add alerts, a ServiceMonitor and a Grafana dashboard for the Prometheus operator")
 	i.Catalog.CRDs = install.CatalogGroups
 	cli.ValuesFlag(cmd, &values)
 	cmd.Flags().BoolVar(&opt.Wait, "wait", false, "apply the manifests, and wait until the controllers are ready")
@@ -113,8 +113,9 @@ func fromValues(cmd *cobra.Command, file string, i *install.Options) error {
 	for name, override := range map[string]func(){
 		"scope": func() { i.Scope = flags.Scope }, "watch-namespaces": func() { i.Watch = flags.Watch },
 		"image": func() { i.Image = flags.Image }, "image-mirror": func() { i.Mirror = flags.Mirror },
-		"plain-http-hosts": func() { i.PlainHTTP = flags.PlainHTTP }, "api-group": func() { i.Group = flags.Group },
-		"catalog": func() { i.Catalog.Install = flags.Catalog.Install }, "sources": func() { i.Sources = flags.Sources },
+		"api-group": func() { i.Group = flags.Group },
+		"catalog":   func() { i.Catalog.Install = flags.Catalog.Install }, "sources": func() { i.Sources = flags.Sources },
+		"monitoring": func() { i.Monitoring.Install = flags.Monitoring.Install },
 	} {
 		if cmd.Flags().Changed(name) {
 			override()

@@ -133,6 +133,7 @@ func TestHelmChart(t *testing.T) {
 		"namespaced":                  {"platform", "{mode: namespaced}"},
 		"namespaced for others":       {"platform", "{mode: namespaced, watch: [team1, platform, team2, team1]}"},
 		"namespaced with the catalog": {"platform", "{mode: namespaced, watch: [team1], catalog: {enabled: true}}"},
+		"with monitoring":             {"platform", "{monitoring: {enabled: true, labels: {release: prometheus}}}"},
 		"with sources":                {"platform", "{sources: {enabled: true}}"},
 		"namespaced, everything":      {"platform", "{mode: namespaced, watch: [team1], sources: {enabled: true}, catalog: {enabled: true, storeSecret: postgres}}"},
 		"an API group":                {"armature-system", "{apiGroup: builds.example.com, catalog: {enabled: true}}"},
@@ -149,6 +150,10 @@ func TestHelmChart(t *testing.T) {
 			}
 			if strings.Contains(c.values, "sources") && want["NetworkPolicy "+c.namespace+"/armature-sources"] == nil {
 				t.Error("nothing limits who reads the archives of RenderedSources")
+			}
+			rule := unstructured.Unstructured{Object: want["PrometheusRule "+c.namespace+"/armature"]}
+			if strings.Contains(c.values, "monitoring") && rule.GetLabels()["release"] != "prometheus" {
+				t.Errorf("the rules have the labels %v", rule.GetLabels())
 			}
 			compare(t, want, objects(t, helm, template(t, "templates/chart", c.namespace, c.values)...))
 		})
@@ -251,10 +256,11 @@ func chartOf(t *testing.T, version string) string {
 func TestKustomizeBases(t *testing.T) {
 	kustomize, program := programs.Peer(t, "kustomize"), armature(t, "")
 	for mode, base := range map[string]string{"cluster": "isolated", "namespaced": "namespaced"} {
-		want := objects(t, program, "install", "--scope", mode, "--catalog", "--sources")
+		want := objects(t, program, "install", "--scope", mode, "--catalog", "--sources", "--monitoring")
 		got := objects(t, kustomize, "build", "templates/install/"+base)
 		maps.Copy(got, objects(t, kustomize, "build", "templates/install/catalog/"+base))
 		maps.Copy(got, objects(t, kustomize, "build", "templates/install/sources/"+mode))
+		maps.Copy(got, objects(t, kustomize, "build", "templates/install/monitoring"))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-install +kustomize):\n%s", mode, diff)
 		}

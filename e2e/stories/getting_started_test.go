@@ -39,7 +39,7 @@ func TestGettingStarted(t *testing.T) {
 		"local build":             "armature build run build.yaml --local --source . " + strings.Join(s.stepImages(t), " "),
 		"cluster":                 "kubectl get nodes",
 		"wait for tekton":         page.AsWritten,
-		"controller":              "armature " + strings.Join(s.installArguments("armature-system"), " ") + " | kubectl apply --server-side --force-conflicts -f -",
+		"controller":              "armature " + strings.Join(s.installArguments(t, "armature-system"), " ") + " | kubectl apply --server-side --force-conflicts -f -",
 		"wait for the controller": page.AsWritten,
 		"places": fmt.Sprintf("export REPOSITORY=%s/public/%s.git REGISTRY=%s/%s BASE=%s/armature/busybox:latest",
 			s.info.GitHTTP, s.namespace, s.info.Registry, s.namespace, s.info.Registry),

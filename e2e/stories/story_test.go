@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -192,14 +193,17 @@ func (s *story) available(t testing.TB, namespace, name string) {
 // installation is what `armature install` prints.
 func (s *story) installation(t testing.TB, namespace string, mode ...string) []*unstructured.Unstructured {
 	t.Helper()
-	return readObjects(t, armature(t, s.installArguments(namespace, mode...)...))
+	return readObjects(t, armature(t, s.installArguments(t, namespace, mode...)...))
 }
 
 // installArguments are those of armature, with the image from the tree and the
 // cluster's addresses.
-func (s *story) installArguments(namespace string, mode ...string) []string {
-	return append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"], "--image-mirror=" + s.info.Mirror,
-		"--plain-http-hosts=" + strings.TrimPrefix(s.info.GitHTTP, "http://") + "," + forgeAddress(s.info)}, mode...)
+func (s *story) installArguments(t testing.TB, namespace string, mode ...string) []string {
+	t.Helper()
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	must(t, os.WriteFile(values, fmt.Appendf(nil, "plainHTTPHosts: [%q, %q]\n", strings.TrimPrefix(s.info.GitHTTP, "http://"), forgeAddress(s.info)), 0o600))
+	return append([]string{"install", "--namespace=" + namespace, "--values=" + values,
+		"--image=" + s.info.Images["armature-controller"], "--image-mirror=" + s.info.Mirror}, mode...)
 }
 
 // secret makes one.

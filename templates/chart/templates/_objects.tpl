@@ -62,6 +62,9 @@ release goes, and the objects of users with them.
 {{- include "armature.egress" (dict "shipped" $o.spec.egress "rules" .root.Values.buildEgress) -}}
 {{- $_ := set $o.spec "egress" .root.Values.buildEgress -}}
 {{- end -}}
+{{- if and .root.Values.monitoring.labels (hasPrefix "monitoring.coreos.com/" $o.apiVersion) -}}
+{{- $_ := set $o.metadata "labels" .root.Values.monitoring.labels -}}
+{{- end -}}
 {{- if eq $o.kind "Deployment" -}}
 {{- include "armature.deployment" (dict "root" .root "object" $o) -}}
 {{- end }}
