@@ -230,6 +230,9 @@ func order(in Input, spec derived, steps []step, p tektonv1.PipelineSpec) (o ord
 	if value, labelled := b.Labels[in.Settings.ShardLabel]; labelled { // it may change
 		run.Labels[in.Settings.ShardLabel] = value
 	}
+	if in.Settings.ShardLabel != "" && isolated(in) {
+		run.Labels[keys.AnnotationBuildNamespace] = b.Namespace
+	}
 	if !in.Settings.PipelineObjects {
 		run.Spec.PipelineSpec = &o.pipeline.Spec
 	}

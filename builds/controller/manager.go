@@ -224,6 +224,10 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 		admission = &queue.Kueue{QueueName: o.QueueName, Runs: store, Cache: mgr.GetCache(), Client: cached, FieldOwner: fieldOwner}
 	}
 	o.Attest.Observe = metrics.request("attest")
+	slots := &queue.Queue{Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Isolated: o.Isolated, Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf, Wake: wake}
+	if o.Shard.Key != "" {
+		slots.IsolatedOf = store.IsolatedOf
+	}
 	signs := attester.New(ctx, o.Attest, o.Namespace, o.Settings.PlainHTTPHosts, store, o.Dial, wake)
 	return &Reconciler{
 		observer: observer{
@@ -234,7 +238,7 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 			settings: o.Settings, namespace: o.Namespace, verdicts: &compose.Verdicts{}, attester: signs, kueue: admission, live: live, runs: store, metrics: metrics,
 			needs:   needs{cache: cached, live: live, library: texts, plainHTTP: o.Settings.PlainHTTPHosts},
 			sources: sources{git: git.NewResolver(live, o.Dial, wake, metrics.request("commit")), live: live, library: texts, namespace: o.Namespace},
-			queue:   &queue.Queue{Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Isolated: o.Isolated, Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf, Wake: wake},
+			queue:   slots,
 			pushes:  registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),
 			objects: ssa.NewResourceManager(cached, nil, ssa.Owner{Field: fieldOwner, Group: keys.Group}),
 		},

@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/controller/turns"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/process"
 )
 
@@ -67,7 +69,7 @@ func TestShards(t *testing.T) {
 	w.phase("of-b", api.PhaseBuilding)
 	w.stay(3)
 	for _, run := range w.runs() {
-		if want := w.build(run.Annotations["armature.dev/build-name"]).Labels[shardKey]; run.Labels[shardKey] != want {
+		if want := w.build(run.Annotations[keys.AnnotationBuild]).Labels[shardKey]; run.Labels[shardKey] != want {
 			t.Errorf("run %s: labels %v, its build has %q", run.Name, run.Labels, want)
 		}
 	}
@@ -185,4 +187,45 @@ func TestShardMovesAtRest(t *testing.T) {
 	w.stay(1)
 	w.must(w.Client.Delete(t.Context(), w.build("weather")))
 	w.left(0)
+}
+
+// A tenant has its isolated runs once, whatever shards its builds are in, even where all shards start
+// runs at the same time.
+func TestShardsShareTheLimitOfIsolatedRuns(t *testing.T) {
+	w := newWorld(t)
+	const limit, builds = 2, 8
+	w.options.Isolated = turns.Limits{Runs: limit}
+	for i := range builds {
+		w.create(fmt.Sprintf("b%d", i), attestedMode, inShard(string("ab"[i%2])))
+	}
+	begun := func() (out []tektonv1.PipelineRun) {
+		for _, run := range w.runs() {
+			if run.Annotations[keys.AnnotationHeld] == "" && run.Status.CompletionTime == nil {
+				out = append(out, run)
+			}
+		}
+		return out
+	}
+	w.startShard("a")
+	w.startShard("b")
+	for done := range builds {
+		w.eventually("as many run as may", func() string {
+			if n := len(begun()); n < min(limit, builds-done) {
+				return fmt.Sprintf("%d runs", n)
+			}
+			return ""
+		})
+		if done%3 == 0 {
+			w.never("more runs than the limit", func() string {
+				if n := len(begun()); n > limit {
+					return fmt.Sprintf("%d runs", n)
+				}
+				return ""
+			})
+		}
+		w.fail(&begun()[0])
+	}
+	for i := range builds {
+		w.phase(fmt.Sprintf("b%d", i), api.PhaseFailed)
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -195,8 +196,8 @@ func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.O
 	uid, err := r.runs.Create(ctx, out)
 	switch {
 	case err == nil:
-		if err := r.release(ctx, s.build, out, uid, secrets); err != nil {
-			return outcome{}, err
+		if message, err := r.release(ctx, s.build, out, uid, secrets); message != "" || err != nil {
+			return outcome{queued: message, run: out.Run.Name, again: wait.Jitter(queue.Tick, 1)}, err
 		}
 		r.waits.Delete(client.ObjectKeyFromObject(s.build))
 		r.metrics.created(s.build, a.why, time.Now())
@@ -208,8 +209,8 @@ func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.O
 		}
 		if have != nil {
 			if have.Held() {
-				if err := r.release(ctx, s.build, out, have.UID, secrets); err != nil {
-					return outcome{}, err
+				if message, err := r.release(ctx, s.build, out, have.UID, secrets); message != "" || err != nil {
+					return outcome{queued: message, run: out.Run.Name, again: wait.Jitter(queue.Tick, 1)}, err
 				}
 			}
 			_, err := r.runs.Move(ctx, s.build)
@@ -223,10 +224,23 @@ func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.O
 	return outcome{}, fmt.Errorf("creating run %s: %w", out.Run.Name, err)
 }
 
-// release a run that was created held. Otherwise it has begun already.
-func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compose.Output, uid types.UID, secrets map[string]*corev1.Secret) error {
+// release a run that was created held. Otherwise it has begun already. With a message, the run waits
+// for those of other shards.
+func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compose.Output, uid types.UID, secrets map[string]*corev1.Secret) (message string, _ error) {
 	if out.Run.Annotations[keys.AnnotationHeld] == "" {
-		return nil
+		return "", nil
+	}
+	if r.kueue == nil {
+		message, err := r.queue.Crowded(ctx, build, out)
+		if message != "" {
+			have, failed := r.runs.Existing(ctx, build, out.Run)
+			if err = failed; have != nil && have.UID == uid && have.Held() {
+				err = r.runs.Delete(ctx, *have)
+			}
+		}
+		if message != "" || err != nil {
+			return message, err
+		}
 	}
 	var owned []client.Object
 	for _, c := range out.Copies {
@@ -241,20 +255,20 @@ func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compo
 	}
 	err := r.runs.Release(ctx, client.ObjectKeyFromObject(out.Run), uid, owned...)
 	if err == nil {
-		return nil
+		return "", nil
 	}
 	// The next attempt begins anew, unless another controller has let the run begin meanwhile.
 	// What is left after a failure here, Sweep deletes.
 	if have, failed := r.runs.Existing(ctx, build, out.Run); failed == nil && have != nil && have.UID == uid {
 		if !have.Held() {
-			return nil
+			return "", nil
 		}
 		err = errors.Join(err, r.runs.Delete(ctx, *have))
 	}
 	if denied(err) && !apierrors.IsNotFound(err) {
-		return r.refused(build, err)
+		return "", r.refused(build, err)
 	}
-	return err
+	return "", err
 }
 
 // denied reports whether the API server refused for good: a 4xx that is neither a

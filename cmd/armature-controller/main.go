@@ -78,14 +78,14 @@ func command() *cobra.Command {
 			if o.Namespace == "" {
 				return usageError{errors.New("--namespace is missing: name the controller's own namespace, or set POD_NAMESPACE")}
 			}
-			if err := check(o); err != nil {
-				return usageError{err}
-			}
 			var err error
 			if shard != "" {
 				if o.Shard, err = process.ParseShard(shard); err != nil {
 					return usageError{fmt.Errorf("--shard %w", err)}
 				}
+			}
+			if err := check(o); err != nil {
+				return usageError{err}
 			}
 			if o.Isolated, err = turns.ParseLimits(limits); err != nil {
 				return usageError{fmt.Errorf("--max-isolated-per-namespace %w", err)}
@@ -202,6 +202,8 @@ func check(o controller.Options) error {
 		return fmt.Errorf("--max-running-per-namespace %d: use a positive number, or 0", o.MaxRunningPerNamespace)
 	case o.QueueName != "" && (o.MaxRunning > 0 || o.MaxRunningPerNamespace > 0):
 		return errors.New("--queue-name and --max-running: the quota of Kueue limits the runs; use one of the two")
+	case o.Shard.Key != "" && (o.MaxRunning > 0 || o.MaxRunningPerNamespace > 0):
+		return errors.New("--shard and --max-running: a shard does not see the runs of others; limit all with --queue-name, by a quota of Kueue")
 	case o.QueueName != "" && len(validation.IsDNS1123Label(o.QueueName)) > 0:
 		return fmt.Errorf("--queue-name %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", o.QueueName)
 	case o.WebhookCertDir != "" && o.WebhookAddress == "":

@@ -32,6 +32,7 @@ func TestUsage(t *testing.T) {
 		"--namespace=a --build-runtime-class=G_visor":          "is not the name of a RuntimeClass",
 		"--namespace=a --log-level=loud":                       "use debug",
 		"--namespace=a --shard=a":                              "write it as sharding.fluxcd.io/key=a",
+		"--namespace=a --shard=!k --max-running=1":             "limit all with --queue-name",
 		"--namespace=a --shard=k=Team_A":                       "lower-case letters",
 		"push-layout --layout=a --digest=b":                    "--image are required",
 		"--namespace=a --controllers=sources":                  "requires --artifact-dir",

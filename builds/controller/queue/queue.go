@@ -56,6 +56,9 @@ type Queue struct {
 	// UsesSlot reports whether a run under way is one of ours, and BuildOf whose it is.
 	UsesSlot func(context.Context, *runs.PipelineRun) bool
 	BuildOf  func(metav1.Object) (types.NamespacedName, bool)
+	// IsolatedOf lists the isolated runs of a namespace's builds, where other shards start some as
+	// well: the cache has none of those. nil where this controller has all.
+	IsolatedOf func(ctx context.Context, namespace string) (*runs.PipelineRunList, error)
 	// Wake a build that may start now, or whose limit has changed.
 	Wake func(types.NamespacedName)
 
@@ -96,9 +99,9 @@ func (u use) with(w want) use {
 }
 
 const (
-	// queueTick is how often the limits of namespaces with builds that wait are read, and
+	// Tick is how often the limits of namespaces with builds that wait are read, and
 	// what was lost is looked for.
-	queueTick = 5 * time.Second
+	Tick = 5 * time.Second
 	// limitKeeps is how long a namespace's annotation is not read again.
 	limitKeeps = 4 * time.Second
 	// grantTimeout is when a create without an answer has failed for good.
@@ -160,6 +163,9 @@ func (q *Queue) Join(ctx context.Context, b *api.AgentBuild, out *compose.Output
 				fmt.Sprintf("the run requests %s that all runs of mode %s of a namespace have together", over, cmp.Or(b.Spec.Mode, "dev")), "request less, or let the platform raise maxIsolatedPerNamespace")
 		}
 	}
+	if message, err := q.Crowded(ctx, b, out); message != "" || err != nil {
+		return message, err
+	}
 	if err := q.readLimit(ctx, b.Namespace); err != nil {
 		return "", err
 	}
@@ -183,7 +189,46 @@ func (q *Queue) Join(ctx context.Context, b *api.AgentBuild, out *compose.Output
 		q.granted[build], q.served[b.Namespace] = time.Now(), time.Now()
 		return "", nil
 	}
-	return cmp.Or(q.limits[b.Namespace].problem, "waits until other builds end"), nil
+	return cmp.Or(q.limits[b.Namespace].problem, waits), nil
+}
+
+const waits = "waits until other builds end"
+
+// Crowded says what an isolated run waits for because of those of all shards. A run is created held
+// before the last look: of two shards that create one at the same time, at least one sees both.
+func (q *Queue) Crowded(ctx context.Context, b *api.AgentBuild, out *compose.Output) (message string, _ error) {
+	if q.IsolatedOf == nil || !q.Isolated.Any() || out.Run.Namespace == b.Namespace {
+		return "", nil
+	}
+	list, err := q.IsolatedOf(ctx, b.Namespace)
+	if err != nil {
+		return "", err
+	}
+	all := use{}.with(want{isolated: true, requests: requests(out)})
+	for i := range list.Items {
+		if run := &list.Items[i]; run.Name != out.Run.Name && !runs.Read(run).Done() {
+			w, err := wantOf(run, b.Namespace)
+			if err != nil {
+				return "", err
+			}
+			all = all.with(w)
+		}
+	}
+	if q.Isolated.Exceeded(all.isolated, all.requests) != "" {
+		return waits, nil
+	}
+	return "", nil
+}
+
+// wantOf a run of a build of the namespace.
+func wantOf(run *runs.PipelineRun, namespace string) (want, error) {
+	w := want{isolated: run.Namespace != namespace}
+	if text := run.Annotations[keys.AnnotationRequests]; w.isolated && text != "" {
+		if err := json.Unmarshal([]byte(text), &w.requests); err != nil {
+			return w, fmt.Errorf("reading what run %s requests: %w", run.Name, err)
+		}
+	}
+	return w, nil
 }
 
 // next are the builds that may begin now. self waits, whatever the cache shows; it may
@@ -281,11 +326,9 @@ func (q *Queue) used(ctx context.Context) (map[string]use, map[types.NamespacedN
 	for i := range list.Items {
 		run := &list.Items[i]
 		if build, ok := q.BuildOf(run); ok && q.UsesSlot(ctx, run) {
-			w := want{isolated: run.Namespace != build.Namespace}
-			if text := run.Annotations[keys.AnnotationRequests]; w.isolated && text != "" {
-				if err := json.Unmarshal([]byte(text), &w.requests); err != nil {
-					return nil, nil, fmt.Errorf("reading what run %s requests: %w", run.Name, err)
-				}
+			w, err := wantOf(run, build.Namespace)
+			if err != nil {
+				return nil, nil, err
 			}
 			used[build.Namespace] = used[build.Namespace].with(w)
 			busy[build] = true
@@ -345,7 +388,7 @@ func (q *Queue) Watch(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(queueTick):
+		case <-time.After(Tick):
 		}
 		waiting, err := q.waiting(ctx)
 		for _, b := range waiting {

@@ -191,6 +191,16 @@ func (s *Store) HandOver(ctx context.Context, build *api.AgentBuild) error {
 	return err
 }
 
+// IsolatedOf lists the isolated runs of a namespace's builds that the API server has, of all shards.
+func (s *Store) IsolatedOf(ctx context.Context, namespace string) (*PipelineRunList, error) {
+	list := &PipelineRunList{}
+	of := client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy, keys.LabelInstance: s.Instance, keys.AnnotationBuildNamespace: namespace}
+	if err := s.Live.List(ctx, list, client.InNamespace(s.BuildNamespace), of); err != nil {
+		return nil, fmt.Errorf("listing the isolated runs of namespace %s: %w", namespace, err)
+	}
+	return list, nil
+}
+
 // Patch merges into a run, and returns its new resource version.
 func (s *Store) Patch(ctx context.Context, key types.NamespacedName, patch map[string]any) (version string, _ error) {
 	text, err := json.Marshal(patch)
@@ -231,10 +241,10 @@ const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadata;g=
 
 // Create a run. The error is that of the API server. An answer that got lost leads to
 // AlreadyExists, and then Existing says whether the run is the one that was to be created.
-// A run that has to be held does not begin before Release.
+// A run that has to be held does not begin before Release; where there are shards, no isolated one does.
 func (s *Store) Create(ctx context.Context, out *compose.Output) (types.UID, error) {
 	run := out.Run
-	if out.Held() {
+	if out.Held() || s.Shard.Key != "" && s.IsIsolated(run) {
 		run.Annotations[keys.AnnotationHeld], run.Spec.Status = "true", tektonv1.PipelineRunSpecStatusPending
 	}
 	body, err := out.RunJSON()

@@ -91,7 +91,7 @@ const (
 	// LabelInstance on a run in the build namespace is the controller that made it.
 	LabelInstance = Own + "instance"
 	// AnnotationBuildNamespace and AnnotationBuildUID of such a run are of its build. It has the
-	// second as a label, too, by which it is found.
+	// second as a label, too, by which it is found, and with shards the first.
 	AnnotationBuildNamespace = Own + "build-namespace"
 	AnnotationBuildUID       = Own + "build-uid"
 	// AnnotationRequests has what the tasks of such a run request at once, as JSON.
