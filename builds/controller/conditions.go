@@ -17,93 +17,97 @@ import (
 	"github.com/armature-dev/armature/builds/source/git"
 )
 
-// ending is how a run ended, according to its TaskRuns and pods.
-type ending struct {
-	tasks []api.TaskStatus
-	// failure is nil for a run that did not fail.
-	failure *api.FailureDetails
-}
-
-// statusOf gives the status that shows v. e is how its run ended; it is nil where status has
-// that already, or the run has not ended. reason is that of the conditions; where it is
-// empty, the current ones are kept. It is pure.
-func statusOf(s *seen, v view, e *ending) (status *api.AgentBuildStatus, reason string) {
-	status, reason = s.build.Status.DeepCopy(), v.reason
+// statusOf returns the status that shows an order and what came of it. reason is that of the
+// conditions; where it is empty, the current ones are kept. It is pure.
+func statusOf(s *seen, o order, done outcome) (status *api.AgentBuildStatus, reason string) {
+	status, reason = s.build.Status.DeepCopy(), o.reason
 	status.ObservedGeneration = s.build.Generation
-	status.Phase, status.Message = v.phase, api.Clip(v.message)
-	if v.ignore {
+	status.Phase, status.Message = o.phase, api.Clip(o.message)
+	if o.ignore {
 		ignored := s.want
 		status.Ignored = &ignored
 	}
-	if showsRun(s, v) {
-		reason = showRun(s, v, e, status)
+	if showsRun(s, o, done) {
+		reason = showRun(s, o, done, status)
 	}
-	switch {
-	case v.queued:
-		showQueued(s, v, status)
-		return status, api.ReasonQueued
-	case v.problem != nil:
-		reason = findings.Of(v.problem)[0].Rule
-		status.Phase = api.PhaseFailed
-		status.Message = api.Clip(v.problem.Error())
-		status.FailureDetails = &api.FailureDetails{Reason: reason, Message: status.Message, Cause: causeOf(v, status)}
+	// The cause of the last run's failure decides whether it is tried again. It outlasts the details: a
+	// problem that keeps the next attempt from starting has its own.
+	var cause api.FailureCause
+	if d := status.FailureDetails; o.run != nil && status.LastRunPhase == api.PhaseFailed && d != nil {
+		cause = d.Cause
+	}
+	switch exists := meta.FindStatusCondition(status.Conditions, api.ConditionRunExists); {
+	case done.queued != "": // what the last run says stays
+		reason = api.ReasonQueued
+		status.Phase, status.Message = o.phase, api.Clip(o.message)
+		if exists != nil && exists.Status == metav1.ConditionFalse && exists.Reason != api.ReasonQueued { // of a problem that is solved
+			if status.FailureDetails = nil; cause != "" {
+				status.FailureDetails = &api.FailureDetails{Reason: api.ReasonFailed, Cause: cause}
+			}
+		}
+	case done.problem != nil:
+		reason = findings.Of(done.problem)[0].Rule
+		status.Phase, status.Message = api.PhaseFailed, api.Clip(done.problem.Error())
+		status.FailureDetails = &api.FailureDetails{Reason: reason, Message: status.Message, Cause: cause}
 	}
 	if reason != "" { // else the current conditions are kept
-		showConditions(s, v, reason, status)
+		setConditions(s, o, done, reason, status)
 	}
 	return status, reason
 }
 
-// showsRun reports whether status takes over what the view's run says. While the next run
-// waits in the queue, status keeps what it has of the last one.
-func showsRun(s *seen, v view) bool { return v.run != nil && !(v.queued && recorded(s, *v.run)) }
-
-// hasEnded reports whether the view's run is over for status: a run of an attested mode that
-// succeeded does not count before it is attested, whatever else the view is about.
-func hasEnded(s *seen, v view) bool {
-	_, over := concluded(s, *v.run)
-	return v.run.Done() && (!v.run.Attested() || !v.run.Succeeded() || v.attestation != nil || over || isRefused(s, v))
+// showsRun reports whether status takes over what the run says. While the next run waits in the
+// queue, status keeps what it has of the last one.
+func showsRun(s *seen, o order, done outcome) bool {
+	return o.run != nil && (done.queued == "" || o.run.Name != s.recorded)
 }
 
-// isNewEnd reports whether status does not have the end of the view's run yet.
-func isNewEnd(s *seen, v view) bool {
-	return showsRun(s, v) && hasEnded(s, v) && !recorded(s, *v.run)
+// hasEnded reports whether the run is over for status: a run of an attested mode that succeeded does
+// not count before it is attested, whatever else status speaks of.
+func hasEnded(s *seen, o order, done outcome) bool {
+	return o.run.Done() && (!o.run.Attested() || !o.run.Succeeded() || done.attested != nil || o.run.UID == s.concluded || o.refused)
 }
 
-// isRefused reports whether the view's run is not attested for good.
-func isRefused(s *seen, v view) bool { return v.refused || refused(s, *v.run) }
+// setCondition of a build.
+func setCondition(b *api.AgentBuild, status *api.AgentBuildStatus, kind string, state metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason, Message: api.Clip(message), ObservedGeneration: b.Generation})
+}
 
-// setter sets a condition.
-type setter func(kind string, state metav1.ConditionStatus, reason, message string)
-
-func setterOf(s *seen, status *api.AgentBuildStatus) setter {
-	return func(kind string, state metav1.ConditionStatus, reason, message string) {
-		meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason, Message: api.Clip(message), ObservedGeneration: s.build.Generation})
+// setConditions writes all conditions.
+func setConditions(s *seen, o order, done outcome, reason string, status *api.AgentBuildStatus) {
+	set := func(kind string, state metav1.ConditionStatus, reason, message string) {
+		setCondition(s.build, status, kind, state, reason, message)
 	}
-}
-
-// showConditions with a reason.
-func showConditions(s *seen, v view, reason string, status *api.AgentBuildStatus) {
-	set := setterOf(s, status)
 	ready := metav1.ConditionFalse
 	if status.Phase == api.PhaseSucceeded {
 		ready = metav1.ConditionTrue
 	}
 	set(api.ConditionReady, ready, reason, status.Message)
-	if v.problem != nil {
-		if slices.Contains(git.Reasons, reason) {
+	switch {
+	case done.queued != "" || done.problem != nil:
+		if done.problem != nil && slices.Contains(git.Reasons, reason) {
 			set(api.ConditionVerified, metav1.ConditionFalse, reason, status.Message)
 		}
 		set(api.ConditionRunExists, metav1.ConditionFalse, reason, status.Message)
-		set(api.ConditionSucceeded, metav1.ConditionFalse, reason, status.Message)
-		return
-	}
-	switch {
-	case v.run != nil:
-		setAttested(v, reason, status, set)
-		setVerified(*v.run, status, set)
-		set(api.ConditionRunExists, metav1.ConditionTrue, "Created", fmt.Sprintf("run %s exists", v.run.Name))
-	case v.restored:
+	case o.run != nil:
+		run, a := *o.run, status.Attestation
+		switch {
+		case !run.Attested():
+			meta.RemoveStatusCondition(&status.Conditions, api.ConditionAttested)
+		case o.refused:
+			set(api.ConditionAttested, metav1.ConditionFalse, reason, o.message)
+		case a != nil && a.RunUID == run.UID:
+			set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested, fmt.Sprintf("%s by %s are signed%s", signedThings(a), a.BuilderID, judged(a.Policy)))
+		case o.attest && done.attested == nil, !run.Succeeded():
+			set(api.ConditionAttested, metav1.ConditionUnknown, reason, status.Message)
+		}
+		if why, message, ok := verified(run, status); why == "" {
+			meta.RemoveStatusCondition(&status.Conditions, api.ConditionVerified)
+		} else {
+			set(api.ConditionVerified, ok, why, message)
+		}
+		set(api.ConditionRunExists, metav1.ConditionTrue, "Created", fmt.Sprintf("run %s exists", run.Name))
+	case o.restored:
 		set(api.ConditionRunExists, metav1.ConditionTrue, "Created", fmt.Sprintf("run %s was created", status.PipelineRunName))
 		if status.FailureDetails = nil; status.Phase == api.PhaseFailed {
 			status.FailureDetails = &api.FailureDetails{Reason: reason, Message: status.Message}
@@ -117,37 +121,12 @@ func showConditions(s *seen, v view, reason string, status *api.AgentBuildStatus
 	set(api.ConditionSucceeded, cmp.Or(succeeded, metav1.ConditionUnknown), reason, status.Message)
 }
 
-// causeOf the last run's failure, which decides whether it is tried again. It outlasts
-// the details: a problem that keeps the next attempt from starting has its own.
-func causeOf(v view, status *api.AgentBuildStatus) api.FailureCause {
-	if v.run == nil || status.LastRunPhase != api.PhaseFailed || status.FailureDetails == nil {
-		return ""
-	}
-	return status.FailureDetails.Cause
-}
-
-// showQueued: the build waits until its run may be created. What its last run says stays.
-func showQueued(s *seen, v view, status *api.AgentBuildStatus) {
-	status.Phase, status.Message = api.PhasePending, api.Clip(v.message)
-	if c := meta.FindStatusCondition(status.Conditions, api.ConditionRunExists); c != nil && c.Status == metav1.ConditionFalse && c.Reason != api.ReasonQueued {
-		// The details are of a problem that is solved, except the cause of the last failure.
-		cause := causeOf(v, status)
-		if status.FailureDetails = nil; cause != "" {
-			status.FailureDetails = &api.FailureDetails{Reason: api.ReasonFailed, Cause: cause}
-		}
-	}
-	set := setterOf(s, status)
-	set(api.ConditionReady, metav1.ConditionFalse, api.ReasonQueued, status.Message)
-	set(api.ConditionRunExists, metav1.ConditionFalse, api.ReasonQueued, status.Message)
-	set(api.ConditionSucceeded, metav1.ConditionUnknown, api.ReasonQueued, status.Message)
-}
-
-// showRun writes what the run itself says, and gives the reason of the conditions.
-func showRun(s *seen, v view, e *ending, status *api.AgentBuildStatus) (reason string) {
-	run := *v.run
+// showRun writes what the run itself says, and returns the reason of the conditions.
+func showRun(s *seen, o order, done outcome, status *api.AgentBuildStatus) (reason string) {
+	run := *o.run
 	if status.PipelineRunName != run.Name {
 		status.Tasks, status.FailureDetails = nil, nil
-		if status.Ignored != nil && !v.ignore && !ignored(s) {
+		if status.Ignored != nil && !o.ignore && !s.ignored {
 			status.Ignored = nil
 		}
 	}
@@ -162,45 +141,42 @@ func showRun(s *seen, v view, e *ending, status *api.AgentBuildStatus) (reason s
 	if source := sourceOf(s, run); source != nil {
 		status.Source = source
 	}
-	if !hasEnded(s, v) {
+	if !hasEnded(s, o, done) {
 		status.FailureDetails, status.LastRunPhase = nil, ""
-		return v.reason
+		return o.reason
 	}
 	at := metav1.NewTime(run.Finished()).Rfc3339Copy()
 	status.CompletionTime = &at
-	if e != nil {
-		status.Tasks = e.tasks
+	isNew := run.Name != s.recorded
+	if isNew {
+		status.Tasks = done.tasks
 	}
 	switch {
+	case run.Succeeded() && (o.refused || run.UID == s.refused):
+		status.LastRunPhase, status.FailureDetails = api.PhaseFailed, &api.FailureDetails{Reason: o.reason, Message: api.Clip(o.message)}
+		return o.reason
 	case run.Succeeded():
 		status.LastRunPhase, status.FailureDetails = api.PhaseSucceeded, nil
-		message := v.message
-		if isRefused(s, v) {
-			status.LastRunPhase = api.PhaseFailed
-			status.FailureDetails = &api.FailureDetails{Reason: v.reason, Message: api.Clip(message)}
-		} else {
-			message = showImage(s, v, status) + notes(status.Tasks)
-		}
-		status.Message = api.Clip(message)
-		return v.reason
+		status.Message = api.Clip(showImage(s, o, done, status) + notes(status.Tasks))
+		return o.reason
 	case run.Cancelled():
 		status.LastRunPhase = api.PhaseCancelled
-		return v.reason
+		return o.reason
 	}
 	status.LastRunPhase = api.PhaseFailed
-	if e != nil {
-		status.FailureDetails = e.failure
+	if isNew {
+		status.FailureDetails = done.failure
 	}
 	if d := status.FailureDetails; d != nil {
 		message := run.Condition().Message
-		note, ok := strings.CutPrefix(v.message, message)
+		note, ok := strings.CutPrefix(o.message, message)
 		if !ok {
-			message, note = v.message, ""
+			message, note = o.message, ""
 		}
 		status.Message = api.Clip(failure.Message(d, message, note) + notes(status.Tasks))
 		return d.Reason
 	}
-	return v.reason
+	return o.reason
 }
 
 // notes are what tasks have for people, each after a semicolon.
@@ -236,18 +212,15 @@ func sourceOf(s *seen, run runs.Run) *api.SourceStatus {
 }
 
 // showImage writes what a run that succeeded built, and says so.
-func showImage(s *seen, v view, status *api.AgentBuildStatus) (message string) {
-	if v.attestation != nil {
-		status.Attestation = v.attestation
+func showImage(s *seen, o order, done outcome, status *api.AgentBuildStatus) (message string) {
+	image, platforms, err := o.run.Image()
+	if a := done.attested; a != nil { // of the spec as it is
+		status.Attestation, status.Platforms = a, attestedPlatforms(s.build.Spec.Platforms, a)
 	}
-	image, platforms, err := v.run.Image()
-	switch {
-	case status.Attestation != nil && status.Attestation.RunUID == v.run.UID:
-		if v.attestation != nil { // of the spec as it is
-			status.Platforms = attestedPlatforms(s.build.Spec.Platforms, status.Attestation)
-		}
-		status.BuiltImage = status.Attestation.Image
-		return "built and attested " + status.BuiltImage
+	switch a := status.Attestation; {
+	case a != nil && a.RunUID == o.run.UID:
+		status.BuiltImage = a.Image
+		return "built and attested " + a.Image
 	case err == nil:
 		if status.BuiltImage != image {
 			status.Attestation = nil // it is of the image before
@@ -268,22 +241,6 @@ func attestedPlatforms(platforms []string, a *api.Attestation) (out []api.Platfo
 		out = []api.PlatformStatus{{Platform: platforms[0], Digest: digest}}
 	}
 	return out
-}
-
-// setAttested writes the condition Attested of an attested mode's run; runs of other
-// modes have none.
-func setAttested(v view, reason string, status *api.AgentBuildStatus, set setter) {
-	run, a := *v.run, status.Attestation
-	switch {
-	case !run.Attested():
-		meta.RemoveStatusCondition(&status.Conditions, api.ConditionAttested)
-	case v.refused:
-		set(api.ConditionAttested, metav1.ConditionFalse, reason, v.message)
-	case a != nil && a.RunUID == run.UID:
-		set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested, fmt.Sprintf("%s by %s are signed%s", signedThings(a), a.BuilderID, judged(a.Policy)))
-	case v.attesting, !run.Succeeded():
-		set(api.ConditionAttested, metav1.ConditionUnknown, reason, status.Message)
-	}
 }
 
 func signedThings(a *api.Attestation) string {
@@ -311,22 +268,21 @@ func judged(v *api.PolicyVerdict) string {
 	return fmt.Sprintf("; the policy %s accepts the image", v.Policy)
 }
 
-// setVerified writes the condition SourceVerified of a run; runs without a policy have none.
-func setVerified(run runs.Run, status *api.AgentBuildStatus, set setter) {
+// verified returns the condition SourceVerified of a run. The reason is empty for a run without a policy.
+func verified(run runs.Run, status *api.AgentBuildStatus) (reason, message string, is metav1.ConditionStatus) {
 	switch {
 	case len(run.Verified) == 0:
-		meta.RemoveStatusCondition(&status.Conditions, api.ConditionVerified)
+		return "", "", ""
 	case status.Source == nil || status.Source.Git.CommitSHA != run.Commit:
-		set(api.ConditionVerified, metav1.ConditionFalse, api.ReasonSourceReplaced, fmt.Sprintf("a step cloned another commit than %s, which was verified", run.Commit))
-	default:
-		var found []string
-		for _, v := range run.Verified {
-			text := "reachable from " + v.Ref
-			if v.Signer != "" {
-				text += " and signed by " + v.Signer
-			}
-			found = append(found, fmt.Sprintf("%s (policy %s)", text, v.Policy))
-		}
-		set(api.ConditionVerified, metav1.ConditionTrue, api.ReasonVerified, fmt.Sprintf("commit %s is %s", run.Commit, strings.Join(found, "; ")))
+		return api.ReasonSourceReplaced, fmt.Sprintf("a step cloned another commit than %s, which was verified", run.Commit), metav1.ConditionFalse
 	}
+	var found []string
+	for _, v := range run.Verified {
+		text := "reachable from " + v.Ref
+		if v.Signer != "" {
+			text += " and signed by " + v.Signer
+		}
+		found = append(found, fmt.Sprintf("%s (policy %s)", text, v.Policy))
+	}
+	return api.ReasonVerified, fmt.Sprintf("commit %s is %s", run.Commit, strings.Join(found, "; ")), metav1.ConditionTrue
 }

@@ -7,12 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/runs"
 )
 
-// order is what is to be done about a build, decided from what was seen alone. What comes
-// of acting on it is an outcome, and what status shows then is a view.
+// order is what is to be done about a build, decided from what was seen alone.
 type order struct {
 	// start a run, or nil.
 	start *attempt
@@ -27,8 +25,18 @@ type order struct {
 	prune []runs.Run
 	// after is when to look again; zero is never.
 	after time.Duration
-	// shows is the view where acting changes nothing of it.
-	shows view
+
+	// What status shows, unless acting changes it.
+	phase           api.Phase
+	reason, message string
+	// run that status speaks of, or nil.
+	run *runs.Run
+	// ignore today's inputs for good (onChange: Ignore).
+	ignore bool
+	// refused: the run succeeded, and is not attested for good.
+	refused bool
+	// restored: status speaks again of a run that is gone.
+	restored bool
 }
 
 // attempt is a run that is to be started.
@@ -50,25 +58,25 @@ const (
 // decide is pure: the same observation gives the same order.
 func decide(s *seen) order {
 	var o order
-	active, last, why := activeRun(s), lastRun(s), due(s)
 	switch {
-	case active != nil:
-		o = underWay(s, active)
-	case s.build.Spec.Cancel && (why != "" || last == nil && s.build.Status.Phase == ""):
-		o.shows = view{run: last, phase: api.PhaseCancelled, reason: api.ReasonCancelled, message: "spec.cancel is true, so nothing is started"}
-	case why != "" && s.problem != nil:
-		o.problem, o.shows = s.problem, view{run: last, phase: api.PhaseFailed}
-	case why != "":
-		o.start = &attempt{why: why, number: 1}
-		if why == api.TriggerTemplate {
-			o.start.commit = knownCommit(s, knownInputs(s))
-			o.start.ref = knownRef(s, o.start.commit)
+	case s.active != nil:
+		o = underWay(s)
+	case s.build.Spec.Cancel && (s.due != "" || s.last == nil && s.build.Status.Phase == ""):
+		o = order{run: s.last, phase: api.PhaseCancelled, reason: api.ReasonCancelled, message: "spec.cancel is true, so nothing is started"}
+	case s.due != "" && s.problem != nil:
+		o = order{problem: s.problem, run: s.last, phase: api.PhaseFailed}
+	case s.due != "":
+		o = order{start: &attempt{why: s.due, number: 1}, run: s.last, phase: api.PhasePending, reason: api.ReasonPending}
+		if s.due == api.TriggerTemplate {
+			o.start.commit = s.knownCommit()
+			if source := s.build.Status.Source; source != nil && o.start.commit != "" && source.Git.CommitSHA == o.start.commit {
+				o.start.ref = source.Git.Ref
+			}
 		}
-		o.shows = view{run: last, phase: api.PhasePending, reason: api.ReasonPending}
-	case last == nil:
-		o.shows = gone(s)
+	case s.last == nil:
+		o = gone(s)
 	default:
-		o = ended(s, *last)
+		o = ended(s)
 	}
 	prune, expires := prunable(s)
 	o.prune, o.after = prune, sooner(o.after, expires)
@@ -76,28 +84,28 @@ func decide(s *seen) order {
 }
 
 // underWay: a run has not ended.
-func underWay(s *seen, active *runs.Run) order {
-	o := order{shows: view{run: active, phase: api.PhaseBuilding, reason: api.ReasonRunning, message: fmt.Sprintf("run %s is under way", active.Name)}}
-	show, stopping := &o.shows, fmt.Sprintf("stopping run %s", active.Name)
-	if isUnwanted(s) {
-		show.message = stopping
+func underWay(s *seen) order {
+	active, stopping := s.active, fmt.Sprintf("stopping run %s", s.active.Name)
+	o := order{run: active, phase: api.PhaseBuilding, reason: api.ReasonRunning, message: fmt.Sprintf("run %s is under way", active.Name)}
+	if s.unwanted {
+		o.message = stopping
 		if !active.CancelAsked() {
 			o.cancel = active
 		}
 		return o
 	}
 	if active.CancelAsked() {
-		show.message = stopping
+		o.message = stopping
 		if active.Lost != nil {
-			show.message += ": " + active.Lost.Message
+			o.message += ": " + active.Lost.Message
 		}
 	}
-	show.ignore = due(s) != "" && s.build.Spec.OnChange == api.ChangeIgnore
+	o.ignore = s.due != "" && s.build.Spec.OnChange == api.ChangeIgnore
 	switch {
-	case show.ignore || ignored(s):
-		show.reason, show.message = api.ReasonChangeIgnored, show.message+"; the change of the spec is ignored, as onChange says"
-	case due(s) != "":
-		show.reason, show.message = api.ReasonQueued, show.message+"; the change is built after it"
+	case o.ignore || s.ignored:
+		o.reason, o.message = api.ReasonChangeIgnored, o.message+"; the change of the spec is ignored, as onChange says"
+	case s.due != "":
+		o.reason, o.message = api.ReasonQueued, o.message+"; the change is built after it"
 	}
 	if active.CancelAsked() {
 		return o
@@ -105,92 +113,78 @@ func underWay(s *seen, active *runs.Run) order {
 	o.after = s.lostAfter
 	if s.lost != nil {
 		o.cancel, o.lost = active, s.lost
-		show.message = stopping + ": " + s.lost.Message
+		o.message = stopping + ": " + s.lost.Message
 	}
 	return o
 }
 
-// isUnwanted reports whether a run under way is to be stopped, as the build says.
-func isUnwanted(s *seen) bool {
-	return s.build.Spec.Cancel || due(s) != "" && s.build.Spec.OnChange == api.ChangeCancel
-}
-
-// isMissing reports whether status has a run in progress that the API server does not have.
-func isMissing(s *seen) bool {
-	return activeRun(s) == nil && lastRun(s) == nil && due(s) == "" && s.build.Status.Phase == api.PhaseBuilding
-}
-
-// gone: nothing new is requested, and the last run does not exist any more.
-func gone(s *seen) view {
-	v, name := kept(s.build.Status), s.build.Status.PipelineRunName
+// gone: nothing new is requested, and the last run does not exist any more. Status keeps what it
+// reports of it. Where it reports a spec or a server that is no longer at fault, the run is reported
+// again.
+func gone(s *seen) order {
+	status := s.build.Status
+	failed := func(why string) order {
+		return order{phase: api.PhaseFailed, reason: s.missing,
+			message: fmt.Sprintf("%s; start again with `armature build rerun %s`", fmt.Sprintf(why, status.PipelineRunName), s.build.Name)}
+	}
 	switch s.missing {
 	case api.ReasonRunDeleted:
-		v.message = fmt.Sprintf("run %s was deleted before it ended; start again with `armature build rerun %s`", name, s.build.Name)
+		return failed("run %s was deleted before it ended")
 	case api.ReasonRunForeign:
-		v.message = fmt.Sprintf("somebody else changed run %s, so its result does not count; start again with `armature build rerun %s`", name, s.build.Name)
-	default:
-		return v
+		return failed("somebody else changed run %s, so its result does not count")
 	}
-	v.phase, v.reason = api.PhaseFailed, s.missing
-	return v
-}
-
-// kept is what status reports of a run that is gone. Where it reports a spec or a
-// server that is no longer at fault, that run is reported again.
-func kept(status api.AgentBuildStatus) view {
 	ready := meta.FindStatusCondition(status.Conditions, api.ConditionReady)
 	ofRun := meta.IsStatusConditionTrue(status.Conditions, api.ConditionRunExists) && (ready == nil || ready.Reason != api.ReasonRetrying)
 	if status.LastRunPhase == "" || ofRun {
-		return view{phase: status.Phase, message: status.Message}
+		return order{phase: status.Phase, message: status.Message}
 	}
-	v := view{phase: status.LastRunPhase, restored: true}
-	switch v.phase {
+	o := order{phase: status.LastRunPhase, restored: true}
+	switch o.phase {
 	case api.PhaseSucceeded:
-		v.reason, v.message = api.ReasonSucceeded, "built "+status.BuiltImage
+		o.reason, o.message = api.ReasonSucceeded, "built "+status.BuiltImage
 	case api.PhaseCancelled:
-		v.reason, v.message = api.ReasonCancelled, fmt.Sprintf("run %s was cancelled", status.PipelineRunName)
+		o.reason, o.message = api.ReasonCancelled, fmt.Sprintf("run %s was cancelled", status.PipelineRunName)
 	default:
-		v.reason, v.message = api.ReasonFailed, fmt.Sprintf("run %s failed", status.PipelineRunName)
+		o.reason, o.message = api.ReasonFailed, fmt.Sprintf("run %s failed", status.PipelineRunName)
 	}
-	return v
+	return o
 }
 
 // ended: nothing new is requested, and the last run has ended.
-func ended(s *seen, last runs.Run) order {
-	v := view{run: &last}
-	switch _, over := concluded(s, last); {
-	case refused(s, last):
-		v.refused, v.phase, v.reason = true, api.PhaseFailed, api.ReasonRunForeign
+func ended(s *seen) order {
+	last := s.last
+	switch {
+	case last.UID == s.refused:
+		o := order{run: last, refused: true, phase: api.PhaseFailed, reason: api.ReasonRunForeign}
 		if c := meta.FindStatusCondition(s.build.Status.Conditions, api.ConditionAttested); c != nil {
-			v.reason, v.message = c.Reason, c.Message
+			o.reason, o.message = c.Reason, c.Message
 		}
-	case last.Succeeded() && last.Attested() && !over:
-		v.phase, v.reason = api.PhaseBuilding, api.ReasonAttesting
-		v.message = fmt.Sprintf("run %s succeeded, and is being attested", last.Name)
-		return order{attest: true, shows: v}
+		return o
+	case last.Succeeded() && last.Attested() && last.UID != s.concluded:
+		return order{run: last, attest: true, phase: api.PhaseBuilding, reason: api.ReasonAttesting,
+			message: fmt.Sprintf("run %s succeeded, and is being attested", last.Name)}
 	case last.Succeeded():
-		v.phase, v.reason, v.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built"
+		return order{run: last, phase: api.PhaseSucceeded, reason: api.ReasonSucceeded, message: "the image was built"}
 	case last.Cancelled():
-		v.phase, v.reason, v.message = api.PhaseCancelled, api.ReasonCancelled, fmt.Sprintf("run %s was cancelled", last.Name)
-	default:
-		return failed(s, last)
+		return order{run: last, phase: api.PhaseCancelled, reason: api.ReasonCancelled, message: fmt.Sprintf("run %s was cancelled", last.Name)}
 	}
-	return order{shows: v}
+	return failed(s)
 }
 
 // failed: the run is tried again while the bound allows it, after a wait that doubles.
 // Why it failed is in status first, which wakes the build again.
-func failed(s *seen, last runs.Run) order {
-	o := order{shows: view{run: &last, phase: api.PhaseFailed, reason: api.ReasonFailed, message: last.Condition().Message}}
+func failed(s *seen) order {
+	last := s.last
+	o := order{run: last, phase: api.PhaseFailed, reason: api.ReasonFailed, message: last.Condition().Message}
 	if last.Lost != nil {
-		o.shows.message = last.Lost.Message
+		o.message = last.Lost.Message
 	}
 	retries, failure := s.build.Spec.Retries, s.build.Status.FailureDetails
-	if s.build.Spec.Cancel || retries == nil || retries.Limit == 0 || !recorded(s, last) {
+	if s.build.Spec.Cancel || retries == nil || retries.Limit == 0 || last.Name != s.recorded {
 		return o
 	}
 	note := func(format string, args ...any) order {
-		o.shows.message = fmt.Sprintf("%s (attempt %d of %d, %s)", o.shows.message, last.Attempt, retries.Limit+1, fmt.Sprintf(format, args...))
+		o.message = fmt.Sprintf("%s (attempt %d of %d, %s)", o.message, last.Attempt, retries.Limit+1, fmt.Sprintf(format, args...))
 		return o
 	}
 	switch {
@@ -228,94 +222,6 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-func activeRun(s *seen) *runs.Run {
-	for i := range s.runs {
-		// One that is older than the last is a copy: each waits for the one before.
-		if !s.runs[i].Done() && s.runs[i].DeletionTimestamp.IsZero() && s.runs[i].Number >= s.build.Status.RunNumber {
-			return &s.runs[i]
-		}
-	}
-	return nil
-}
-
-// knownInputs of the last run, from the run itself or, when it is gone, from
-// status.
-func knownInputs(s *seen) *api.Inputs {
-	if last := lastRun(s); last != nil {
-		return &last.Inputs
-	}
-	return s.build.Status.Inputs
-}
-
-// knownCommit is the commit of the last run. It is empty if the template names another
-// source now.
-func knownCommit(s *seen, known *api.Inputs) string {
-	if known.SourceHash != s.want.SourceHash {
-		return ""
-	}
-	return known.Commit
-}
-
-// knownRef is the ref of the last run, if that was made of the commit.
-func knownRef(s *seen, commit string) string {
-	if source := s.build.Status.Source; source != nil && commit != "" && source.Git.CommitSHA == commit {
-		return source.Git.Ref
-	}
-	return ""
-}
-
-// lastRun of a build. It is nil when status knows of a later one that is gone,
-// as when a success was cleaned up and an older failure is kept.
-func lastRun(s *seen) *runs.Run {
-	if len(s.runs) == 0 || s.runs[0].Number < s.build.Status.RunNumber {
-		return nil
-	}
-	return &s.runs[0]
-}
-
-// nextNumber of a run.
-func nextNumber(s *seen) int32 {
-	n := s.build.Status.RunNumber
-	if len(s.runs) > 0 {
-		n = max(n, s.runs[0].Number)
-	}
-	return n + 1
-}
-
-// due is why a run is to be started now; empty where none is. A run for a changed template
-// waits for its turn.
-func due(s *seen) api.Trigger {
-	why := whyStart(s, knownInputs(s))
-	if why == api.TriggerTemplate && s.waits {
-		return ""
-	}
-	return why
-}
-
-// whyStart is the reason why the last run is out of date; empty if it is not.
-func whyStart(s *seen, known *api.Inputs) api.Trigger {
-	switch {
-	case known == nil:
-		return api.TriggerConfig
-	case ignored(s):
-		return ""
-	case known.SpecHash != s.want.SpecHash:
-		return api.TriggerConfig
-	case known.Rerun != s.want.Rerun:
-		return api.TriggerManual
-	case s.want.TemplateHash != "" && known.TemplateHash != s.want.TemplateHash && s.build.Spec.OnTemplateChange != api.TemplateIgnore:
-		return api.TriggerTemplate
-	}
-	return ""
-}
-
-// ignored reports whether today's inputs were set aside while a run was under way.
-func ignored(s *seen) bool {
-	i := s.build.Status.Ignored
-	return i != nil && i.SpecHash == s.want.SpecHash && i.Rerun == s.want.Rerun &&
-		(i.TemplateHash == s.want.TemplateHash || s.want.TemplateHash == "")
-}
-
 // prunable lists the finished runs beyond the limits, and when the next one
 // expires. A run whose result is not yet in status is never among them.
 func prunable(s *seen) (out []runs.Run, after time.Duration) {
@@ -342,16 +248,16 @@ func prunable(s *seen) (out []runs.Run, after time.Duration) {
 			continue
 		}
 		count, limit, ttl := &failed, limits.failed, limits.ttlFailed
-		if r.Succeeded() && !refused(s, r) {
+		if r.Succeeded() && r.UID != s.refused {
 			count, limit, ttl = &succeeded, limits.succeeded, limits.ttlSucceeded
 		}
 		*count++
 		left := r.Finished().Add(ttl).Sub(s.now)
 		switch {
-		case i == 0 && !recorded(s, r) && lastRun(s) != nil:
+		case i == 0 && r.Name != s.recorded && s.last != nil:
 		case limit != nil && *count > *limit, ttl >= 0 && left <= 0:
 			// A failed run that is still to be retried records the attempt.
-			if i == 0 && lastRun(s) != nil && !r.Succeeded() && !r.Cancelled() && spec.Retries.Covers(r.Attempt, s.build.Status.FailureDetails) {
+			if i == 0 && s.last != nil && !r.Succeeded() && !r.Cancelled() && spec.Retries.Covers(r.Attempt, s.build.Status.FailureDetails) {
 				continue
 			}
 			out = append(out, r)
@@ -360,27 +266,4 @@ func prunable(s *seen) (out []runs.Run, after time.Duration) {
 		}
 	}
 	return out, after
-}
-
-// concluded reports whether status has the end of a run, and how it ended.
-func concluded(s *seen, r runs.Run) (api.Phase, bool) {
-	status := s.build.Status
-	if status.PipelineRunUID != r.UID || status.CompletionTime == nil {
-		return "", false
-	}
-	return status.LastRunPhase, status.LastRunPhase != ""
-}
-
-// refused reports whether a run succeeded and was not attested for good.
-func refused(s *seen, r runs.Run) bool {
-	phase, is := concluded(s, r)
-	return is && r.Succeeded() && r.Attested() && phase == api.PhaseFailed
-}
-
-// recorded reports whether status holds the result of a finished run. A build that
-// waits in the queue for its next one is Pending, and holds it as well.
-func recorded(s *seen, r runs.Run) bool {
-	status := s.build.Status
-	return status.PipelineRunName == r.Name && status.CompletionTime != nil &&
-		(status.Phase != api.PhaseBuilding && status.Phase != api.PhasePending || queue.Waits(status) && status.LastRunPhase != "")
 }

@@ -33,8 +33,6 @@ type seen struct {
 	// want is what a run of today's spec and template would be made from.
 	// TemplateHash is empty when the template could not be read.
 	want api.Inputs
-	// waits: a run for a changed template is due, and has to wait for its turn.
-	waits bool
 	// missing is why the run under way that status names is not to be seen:
 	// api.ReasonRunDeleted or api.ReasonRunForeign. It is empty where it may be.
 	missing string
@@ -44,6 +42,80 @@ type seen struct {
 	lost      *runs.Lost
 	lostAfter time.Duration
 	now       time.Time
+
+	// What follows from the runs and from status, as judge finds it.
+
+	// active is the run that has not ended, or nil.
+	active *runs.Run
+	// last run, or nil when status knows of a later one that is gone, as when a success was
+	// cleaned up and an older failure is kept.
+	last *runs.Run
+	// known are the inputs of the last run, from the run itself or, when it is gone, from status.
+	known *api.Inputs
+	// due is why a run is to be started now; empty where none is.
+	due api.Trigger
+	// ignored: today's inputs were set aside while a run was under way.
+	ignored bool
+	// recorded is the name of the run whose result status holds. A build that waits in the queue
+	// for its next one is Pending, and holds it as well.
+	recorded string
+	// concluded is the run of which status says how it ended, and refused that run if it succeeded
+	// and was not attested for good.
+	concluded, refused types.UID
+	// unwanted: a run under way is to be stopped, as the build says.
+	unwanted bool
+}
+
+// judge what the runs, status and the inputs of a run of today amount to.
+func (s *seen) judge() {
+	status := s.build.Status
+	for i, r := range s.runs {
+		// One that is older than the last is a copy: each waits for the one before.
+		if !r.Done() && r.DeletionTimestamp.IsZero() && r.Number >= status.RunNumber {
+			s.active = &s.runs[i]
+			break
+		}
+	}
+	s.known = status.Inputs
+	if len(s.runs) > 0 && s.runs[0].Number >= status.RunNumber {
+		s.last, s.known = &s.runs[0], &s.runs[0].Inputs
+	}
+	if i := status.Ignored; i != nil {
+		s.ignored = i.SpecHash == s.want.SpecHash && i.Rerun == s.want.Rerun && (i.TemplateHash == s.want.TemplateHash || s.want.TemplateHash == "")
+	}
+	switch {
+	case s.known == nil:
+		s.due = api.TriggerConfig
+	case s.ignored:
+	case s.known.SpecHash != s.want.SpecHash:
+		s.due = api.TriggerConfig
+	case s.known.Rerun != s.want.Rerun:
+		s.due = api.TriggerManual
+	case s.want.TemplateHash != "" && s.known.TemplateHash != s.want.TemplateHash && s.build.Spec.OnTemplateChange != api.TemplateIgnore:
+		s.due = api.TriggerTemplate
+	}
+	if status.CompletionTime == nil {
+		return
+	}
+	if status.Phase != api.PhaseBuilding && status.Phase != api.PhasePending || queue.Waits(status) && status.LastRunPhase != "" {
+		s.recorded = status.PipelineRunName
+	}
+	if status.LastRunPhase != "" {
+		s.concluded = status.PipelineRunUID
+	}
+	for _, r := range s.runs {
+		if r.UID == s.concluded && r.Succeeded() && r.Attested() && status.LastRunPhase == api.PhaseFailed {
+			s.refused = r.UID
+		}
+	}
+}
+
+// knownCommit is the commit of the last run. It is empty if the template names another source now.
+func (s *seen) knownCommit() string {
+	if s.known == nil || s.known.SourceHash != s.want.SourceHash {
+		return ""
+	}
+	return s.known.Commit
 }
 
 // observer gathers what concerns a build.
@@ -91,12 +163,14 @@ func (o *observer) observe(ctx context.Context, key types.NamespacedName) (*seen
 			return !o.runs.IsIsolated(r) && (r.Done() || r.Inputs.SpecHash == s.want.SpecHash)
 		})
 	}
-	if whyStart(s, knownInputs(s)) == api.TriggerTemplate {
-		s.waits = !o.rebuilds.MayStart(key, s.now)
-	} else {
+	s.judge()
+	if s.due != api.TriggerTemplate {
 		o.rebuilds.Leave(key)
+	} else if !o.rebuilds.MayStart(key, s.now) {
+		s.due = ""
 	}
-	if isMissing(s) { // or the cache is behind
+	s.unwanted = build.Spec.Cancel || s.due != "" && build.Spec.OnChange == api.ChangeCancel
+	if s.active == nil && s.last == nil && s.due == "" && build.Status.Phase == api.PhaseBuilding { // or the cache is behind
 		if s.missing, err = o.runs.Missing(ctx, build); err != nil {
 			return nil, err
 		}
@@ -139,8 +213,8 @@ func (o *observer) readInputs(ctx context.Context, s *seen) error {
 // findLost looks for a pod that a run under way lost, unless the run is stopped already. What
 // cannot be read is looked at the next time: builds go on without it.
 func (o *observer) findLost(ctx context.Context, s *seen) *runs.Lost {
-	active := activeRun(s)
-	if active == nil || active.CancelAsked() || isUnwanted(s) {
+	active := s.active
+	if active == nil || active.CancelAsked() || s.unwanted {
 		return nil
 	}
 	lost, err := o.kueue.Evicted(ctx, s.build, active)

@@ -35,51 +35,28 @@ type outcome struct {
 	// retrying is what an earlier attempt was reported with, which holds until the next
 	// one ends.
 	retrying *metav1.Condition
+
+	// tasks of a run that has ended, and why it failed, or nil.
+	tasks   []api.TaskStatus
+	failure *api.FailureDetails
 }
 
-// view is what status shows.
-type view struct {
-	phase   api.Phase
-	reason  string
-	message string
-	// run that status speaks of, or nil.
-	run *runs.Run
-	// problem keeps a run from starting.
-	problem error
-	// ignore today's inputs for good (onChange: Ignore).
-	ignore bool
-	// attesting: the run succeeded, and is not attested yet.
-	attesting bool
-	// refused: the run succeeded, and is not attested for good.
-	refused bool
-	// attestation of the run, where acting has made one.
-	attestation *api.Attestation
-	// queued: the run that is to be started waits until it may be created.
-	queued bool
-	// restored: status speaks again of a run that is gone.
-	restored bool
-}
-
-// after gives the view after acting on an order: a run was attested, refused, or is still to
-// be attested; or the next one waits in the queue.
-func after(o order, done outcome) view {
-	v := o.shows
-	v.problem, v.attesting = done.problem, o.attest && done.attested == nil && done.refused == nil
+// report changes what status shows to what came of acting: a run was attested, refused, or is still
+// to be attested; or the next one waits in the queue.
+func (o *order) report(done outcome) {
 	switch {
 	case done.attested != nil:
-		v.attestation = done.attested
-		v.phase, v.reason, v.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built and attested"
+		o.phase, o.reason, o.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built and attested"
 	case done.refused != nil:
-		v.refused = true
-		v.phase, v.reason, v.message = api.PhaseFailed, done.refused.Rule, done.refused.Error()
+		o.refused = true
+		o.phase, o.reason, o.message = api.PhaseFailed, done.refused.Rule, done.refused.Error()
 	case done.queued != "":
-		v.queued, v.phase, v.reason, v.message = true, api.PhasePending, api.ReasonQueued, done.queued
+		o.phase, o.reason, o.message = api.PhasePending, api.ReasonQueued, done.queued
 	case done.retried != nil:
-		v.reason, v.message = api.ReasonRetrying, v.message+": it is tried again: "+done.retried.Error()
+		o.reason, o.message = api.ReasonRetrying, o.message+": it is tried again: "+done.retried.Error()
 	case done.retrying != nil:
-		v.reason, v.message = done.retrying.Reason, done.retrying.Message
+		o.reason, o.message = done.retrying.Reason, done.retrying.Message
 	}
-	return v
 }
 
 // attestRun attests a run, or looks what came of it.

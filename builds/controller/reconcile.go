@@ -81,7 +81,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.kueue.Settle(ctx, s.build, s.runs, done.run); err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.reporter.write(ctx, s, after(o, done)); err != nil {
+	o.report(done)
+	if err := r.reporter.write(ctx, s, o, done); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return reconcile.Result{RequeueAfter: 50 * time.Millisecond}, nil // the cache is behind
 		}
@@ -106,7 +107,7 @@ func (r *Reconciler) act(ctx context.Context, s *seen, o order) (outcome, error)
 	case o.start != nil:
 		return r.starter.start(ctx, s, *o.start)
 	case o.attest:
-		return attestRun(r.attester, s.build, o.shows.run), nil
+		return attestRun(r.attester, s.build, o.run), nil
 	case o.problem != nil && o.after == 0:
 		return r.starter.hold(s.build, o.problem), nil
 	}

@@ -56,17 +56,12 @@ type starter struct {
 	pushable  sync.Map // build by name -> inputs whose login may push, while the build waits
 }
 
-// held is the error of a step where a user has to fix something first.
-type held struct{ problem error }
-
-func (h *held) Error() string { return h.problem.Error() }
-
-// start composes and creates a run. What a user must fix is the problem of the
-// outcome; the error is for faults that may pass by themselves.
+// start composes and creates a run. Findings are what a user must fix, and the problem of the
+// outcome; another error is a fault that may pass by itself.
 func (r *starter) start(ctx context.Context, s *seen, a attempt) (outcome, error) {
 	done, err := r.try(ctx, s, a)
-	if h := (*held)(nil); errors.As(err, &h) {
-		return r.hold(s.build, h.problem), nil
+	if errors.As(err, new(*finding.Finding)) {
+		return r.hold(s.build, findings.Join(err)), nil
 	}
 	return done, err
 }
@@ -77,7 +72,7 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 	in := r.input(s, a)
 	out, problem := compose.Pipeline(in)
 	if out == nil {
-		return outcome{}, &held{problem}
+		return outcome{}, problem
 	}
 	found, err := r.needs.find(ctx, s.build, out.Needs)
 	if err != nil {
@@ -95,7 +90,7 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 	}
 	if in.SecretKeys = found.keys; changed || len(in.SecretKeys) > 0 {
 		if out, problem = compose.Pipeline(in); out == nil {
-			return outcome{}, &held{problem}
+			return outcome{}, problem
 		}
 	}
 	if err := r.mayPush(s); err != nil {
@@ -123,7 +118,10 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 func (r *starter) input(s *seen, a attempt) compose.Input {
 	in := compose.Input{
 		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.settings, Platform: r.namespace,
-		Attempt: a.number, Trigger: a.why, Number: nextNumber(s), Commit: a.commit, Ref: a.ref, Verdicts: r.verdicts,
+		Attempt: a.number, Trigger: a.why, Number: s.build.Status.RunNumber + 1, Commit: a.commit, Ref: a.ref, Verdicts: r.verdicts,
+	}
+	if len(s.runs) > 0 {
+		in.Number = max(in.Number, s.runs[0].Number+1)
 	}
 	if revision := compose.Revision(s.build, s.template); in.Commit == "" && git.IsFullSHA(revision) {
 		in.Commit = revision
@@ -147,9 +145,9 @@ func (r *starter) checkAccount(ctx context.Context, build *api.AgentBuild, name 
 	case len(account.Secrets) == 0:
 		return nil
 	}
-	return &held{compose.Place(build).At("spec.source.pullRequest.fork").Fault(api.ReasonForkRestricted,
+	return compose.Place(build).At("spec.source.pullRequest.fork").Fault(api.ReasonForkRestricted,
 		fmt.Sprintf("the commit is of another repository, and ServiceAccount %s has the Secret %s, which Tekton could mount into its steps", key, account.Secrets[0].Name),
-		"remove what its field secrets lists, and let the builds that need those name an account of their own in spec.serviceAccountName")}
+		"remove what its field secrets lists, and let the builds that need those name an account of their own in spec.serviceAccountName")
 }
 
 // checkAttester adds to what is missing that the platform could not attest the run.
@@ -162,10 +160,7 @@ func (r *starter) checkAttester(ctx context.Context, s *seen, missing error) err
 			return err
 		}
 	}
-	if missing != nil {
-		return &held{missing}
-	}
-	return nil
+	return missing
 }
 
 // mayPush holds a build whose login its registry refuses. A build that waits in the queue asks
@@ -176,7 +171,7 @@ func (r *starter) mayPush(s *seen) error {
 		return nil
 	}
 	if err := r.pushes.Check(s.build); err != nil {
-		return heldBy(err)
+		return err
 	}
 	r.pushable.Store(key, s.want)
 	return nil
@@ -187,8 +182,7 @@ func (r *starter) admit(ctx context.Context, build *api.AgentBuild, out *compose
 	if r.kueue != nil {
 		return r.kueue.Admit(ctx, build, out)
 	}
-	message, err = r.queue.Join(ctx, build, out)
-	return message, heldBy(err)
+	return r.queue.Join(ctx, build, out)
 }
 
 // create the run, once, with copies of the Secrets that it reads if it is isolated.
@@ -216,8 +210,8 @@ func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.O
 			_, err := r.runs.Move(ctx, s.build)
 			return outcome{created: true, again: firstRecheck}, err // in case that its event does not come
 		}
-		return outcome{}, &held{compose.Place(s.build).Fault(api.ReasonRunForeign,
-			fmt.Sprintf("a PipelineRun %s exists that is not this build's", out.Run.Name), "delete it, if nothing needs it; the build then continues by itself")}
+		return outcome{}, compose.Place(s.build).Fault(api.ReasonRunForeign,
+			fmt.Sprintf("a PipelineRun %s exists that is not this build's", out.Run.Name), "delete it, if nothing needs it; the build then continues by itself")
 	case denied(err):
 		return outcome{}, r.refused(s.build, err)
 	}
@@ -289,8 +283,8 @@ func denied(err error) bool {
 // refused holds a build with a denial in the server's words.
 func (r *starter) refused(build *api.AgentBuild, refusal error) error {
 	r.metrics.denied(build)
-	return &held{compose.Place(build).Fault(api.ReasonRunDenied, "the API server refuses the run: "+refusal.Error(),
-		"change the build or the policy; it is tried again by itself")}
+	return compose.Place(build).Fault(api.ReasonRunDenied, "the API server refuses the run: "+refusal.Error(),
+		"change the build or the policy; it is tried again by itself")
 }
 
 // apply an object that may be applied: Pipeline, volume, ServiceAccount. An object of
@@ -336,9 +330,9 @@ func (r *starter) checkClaim(ctx context.Context, build *api.AgentBuild, claim *
 	case metav1.IsControlledBy(have, build):
 		return nil
 	}
-	return &held{compose.Place(build).At("spec.workspace.keep").Fault(api.ReasonClaimForeign,
+	return compose.Place(build).At("spec.workspace.keep").Fault(api.ReasonClaimForeign,
 		fmt.Sprintf("a PersistentVolumeClaim %s exists that is not this build's", claim.Name),
-		"delete it, or bind it in spec.pipeline.workspaces as shared-workspace, without keep")}
+		"delete it, or bind it in spec.pipeline.workspaces as shared-workspace, without keep")
 }
 
 // How long to wait before a refused or incomplete build is looked at again:
@@ -465,7 +459,7 @@ func (c *sources) resolve(ctx context.Context, s *seen, a attempt, in *compose.I
 	}
 	policies, err = git.ReadPolicies(ctx, c.live, s.build, policies)
 	if err != nil {
-		return false, heldBy(err)
+		return false, err
 	}
 	if in.Commit != "" && len(policies) == 0 {
 		return false, nil
@@ -477,25 +471,17 @@ func (c *sources) resolve(ctx context.Context, s *seen, a attempt, in *compose.I
 	answer := known.commit
 	if known.inputs != s.want || answer.SHA == "" || q.Commit != "" && q.Commit != answer.SHA || !answer.Satisfies(policies) {
 		if answer, err = c.git.Resolve(s.build, q, login, a.why == api.TriggerManual); err != nil {
-			return false, heldBy(err)
+			return false, err
 		}
 	}
 	if in.Commit == "" {
 		if in.Commit = answer.SHA; answer.Branch != "" {
 			in.Ref = "refs/heads/" + answer.Branch
 		}
-		if a.why == api.TriggerManual && knownCommit(s, knownInputs(s)) != answer.SHA {
+		if a.why == api.TriggerManual && s.knownCommit() != answer.SHA {
 			in.Trigger = api.TriggerCommit
 		}
 	}
 	in.Verified = answer.Verified
 	return true, nil
-}
-
-// heldBy is a finding that holds the build, or another error as it is.
-func heldBy(err error) error {
-	if problem := (*finding.Finding)(nil); errors.As(err, &problem) {
-		return &held{problem}
-	}
-	return err
 }

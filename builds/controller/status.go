@@ -29,19 +29,17 @@ type reporter struct {
 	metrics  *recorder
 }
 
-// write the status that shows v, if it differs from the current one.
+// write the status that shows an order and what came of it, if it differs from the current one.
 // A build with a run gets its finalizer first.
-func (r *reporter) write(ctx context.Context, s *seen, v view) error {
-	if v.phase == "" {
+func (r *reporter) write(ctx context.Context, s *seen, o order, done outcome) error {
+	if o.phase == "" {
 		return nil
 	}
-	var e *ending
-	if isNewEnd(s, v) {
-		tasks, details := r.failures.Read(ctx, *v.run)
-		e = &ending{tasks, details}
+	if showsRun(s, o, done) && hasEnded(s, o, done) && o.run.Name != s.recorded {
+		done.tasks, done.failure = r.failures.Read(ctx, *o.run)
 	}
-	want, reason := statusOf(s, v, e)
-	if finalizer := api.Finalizer(r.group); v.run != nil && !controllerutil.ContainsFinalizer(s.build, finalizer) {
+	want, reason := statusOf(s, o, done)
+	if finalizer := api.Finalizer(r.group); o.run != nil && !controllerutil.ContainsFinalizer(s.build, finalizer) {
 		before := s.build.DeepCopy()
 		controllerutil.AddFinalizer(s.build, finalizer)
 		if err := r.client.Patch(ctx, s.build, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
@@ -55,7 +53,7 @@ func (r *reporter) write(ctx context.Context, s *seen, v view) error {
 	if err := r.patch(ctx, s, want); err != nil {
 		return fmt.Errorf("writing the status of AgentBuild %s/%s: %w", s.build.Namespace, s.build.Name, err)
 	}
-	r.announce(s, v, reason, old)
+	r.announce(s, o, reason, old)
 	return nil
 }
 
@@ -67,7 +65,7 @@ func (r *reporter) patch(ctx context.Context, s *seen, status *api.AgentBuildSta
 
 // announce what changed as events and metrics. A build that succeeds has one event,
 // when it is done.
-func (r *reporter) announce(s *seen, v view, reason string, old api.AgentBuildStatus) {
+func (r *reporter) announce(s *seen, o order, reason string, old api.AgentBuildStatus) {
 	status := s.build.Status
 	if old.Phase == status.Phase && old.Message == status.Message {
 		return
@@ -80,8 +78,8 @@ func (r *reporter) announce(s *seen, v view, reason string, old api.AgentBuildSt
 	case api.PhaseCancelled:
 		r.event(s, corev1.EventTypeNormal, reason, "Cancel", status.Message)
 	}
-	if v.run != nil && v.run.Done() && status.CompletionTime != nil && (old.CompletionTime == nil || old.PipelineRunName != status.PipelineRunName) {
-		r.metrics.finished(s.build, *v.run, reason)
+	if o.run != nil && o.run.Done() && status.CompletionTime != nil && (old.CompletionTime == nil || old.PipelineRunName != status.PipelineRunName) {
+		r.metrics.finished(s.build, *o.run, reason)
 	}
 }
 
@@ -108,7 +106,7 @@ func (r *reporter) retrying(ctx context.Context, s *seen, cause error) {
 	}
 	status.ObservedGeneration = s.build.Generation
 	status.Message = message
-	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: api.ConditionReady, Status: metav1.ConditionFalse, Reason: api.ReasonRetrying, Message: message, ObservedGeneration: s.build.Generation})
+	setCondition(s.build, status, api.ConditionReady, metav1.ConditionFalse, api.ReasonRetrying, message)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := r.patch(ctx, s, status); err != nil {
