@@ -39,6 +39,7 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/process"
+	"github.com/armature-dev/armature/render/process/managers"
 )
 
 // Options of the controller.
@@ -77,11 +78,11 @@ const (
 
 type reconciler struct {
 	client.Client
-	live    client.Reader
-	events  events.EventRecorder
-	options Options
-	busy    busy
-	writing chan struct{} // those who write
+	live     client.Reader
+	events   events.EventRecorder
+	options  Options
+	branches sync.Map      // that are being written
+	writing  chan struct{} // those who write
 }
 
 // Setup adds the controller to a manager whose cache has AgentBuilds. It does nothing on a
@@ -95,6 +96,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	}
 	r := &reconciler{Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), options: o, writing: make(chan struct{}, writers)}
 	r.options.Dial = impatient(o.Dial, maxSilence)
+	fair := managers.NewFairness(1) // a slow server of one namespace takes one worker
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("imageupdate").
 		For(&api.ImageUpdate{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(u client.Object) bool { return o.Shard.Has(u) }),
@@ -110,9 +112,10 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
+			NewQueue:                fair.Queue,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, 5*time.Minute),
 			SkipNameValidation:      ptr.To(true),
-		}).Complete(r)
+		}).Complete(fair.Share(r.Reconcile))
 	if err != nil {
 		return fmt.Errorf("setting up the controller of ImageUpdates: %w", err)
 	}
@@ -135,37 +138,6 @@ func (r *reconciler) updatesOf(ctx context.Context, o client.Object) (out []reco
 
 func covers(u *api.ImageUpdate, build string) bool {
 	return len(u.Spec.Builds) == 0 || slices.Contains(u.Spec.Builds, build)
-}
-
-// busy are the branches that are being written, and how many of a namespace: a slow server
-// of one tenant leaves a worker to the others.
-type busy struct {
-	sync.Mutex
-	of map[string]bool
-}
-
-// take what names a namespace and a branch, or neither.
-func (b *busy) take(names ...string) (release func(), ok bool) {
-	b.Lock()
-	defer b.Unlock()
-	for _, name := range names {
-		if b.of[name] {
-			return nil, false
-		}
-	}
-	if b.of == nil {
-		b.of = make(map[string]bool)
-	}
-	for _, name := range names {
-		b.of[name] = true
-	}
-	return func() {
-		b.Lock()
-		defer b.Unlock()
-		for _, name := range names {
-			delete(b.of, name)
-		}
-	}, true
 }
 
 // Reconcile one ImageUpdate.
@@ -193,11 +165,11 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		before.Status.ObservedGeneration == u.Generation && time.Since(last.Time) < interval {
 		return reconcile.Result{RequeueAfter: interval - time.Since(last.Time) + time.Second}, nil
 	}
-	release, ok := r.busy.take("namespace "+u.Namespace, "branch "+u.Spec.Repository+" "+u.Spec.Branch)
-	if !ok {
+	branch := u.Spec.Repository + " " + u.Spec.Branch
+	if _, busy := r.branches.LoadOrStore(branch, true); busy {
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
-	defer release()
+	defer r.branches.Delete(branch)
 	limited, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("it took more than %s", maxTime))
 	defer cancel()
 	failed := r.update(limited, &u, builds)
