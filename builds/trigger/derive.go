@@ -101,22 +101,22 @@ func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) err
 }
 
 // prune the builds that were derived from a build whose trigger does not derive any.
-func (t *Triggers) prune(ctx context.Context, all []api.AgentBuild) {
+func (t *Triggers) prune(ctx context.Context, all []api.AgentBuild) error {
 	barren := make(map[types.UID]*api.AgentBuild)
 	for i := range all {
 		if b := &all[i]; b.Spec.Trigger == nil || !derives(b) {
 			barren[b.UID] = b
 		}
 	}
+	var errs []error
 	for i := range all {
 		owner := metav1.GetControllerOf(&all[i])
 		if owner == nil || barren[owner.UID] == nil || all[i].DeletionTimestamp != nil {
 			continue
 		}
-		if err := t.remove(ctx, barren[owner.UID], &all[i], "spec.trigger no longer includes it"); err != nil && ctx.Err() == nil {
-			t.Log.Error(err, "deleting a derived build", "build", client.ObjectKeyFromObject(&all[i]))
-		}
+		errs = append(errs, t.remove(ctx, barren[owner.UID], &all[i], "spec.trigger no longer includes it"))
 	}
+	return multi.Errors(errs...)
 }
 
 // matching branches and tags, in the order of their names.

@@ -2,6 +2,7 @@ package trigger
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -37,17 +38,16 @@ type hook struct {
 	tokens [][]byte
 }
 
-// note those that builds name.
-func (h *hooks) note(named map[types.NamespacedName]bool) {
+// note those that the builds of a namespace name.
+func (h *hooks) note(namespace string, named map[types.NamespacedName]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	noted := make(map[types.NamespacedName]*hook, len(named))
+	maps.DeleteFunc(h.of, func(key types.NamespacedName, _ *hook) bool { return key.Namespace == namespace && !named[key] })
 	for key := range named {
-		if noted[key] = h.of[key]; noted[key] == nil {
-			noted[key] = &hook{}
+		if h.of[key] == nil {
+			h.of[key] = &hook{}
 		}
 	}
-	h.of = noted
 }
 
 // one that a build names; nil for none.

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"crypto/hmac"
@@ -62,7 +61,7 @@ func (o *objects) Delete(_ context.Context, b client.Object, _ ...client.DeleteO
 }
 
 func triggersOf(o *objects) *Triggers {
-	return &Triggers{Client: o, live: o, events: events.NewFakeRecorder(10_000), wake: make(chan struct{}, 1), states: map[question]*state{}, hooks: &hooks{live: o}, skipped: map[types.NamespacedName]string{}, running: map[string]int{}}
+	return &Triggers{Client: o, live: o, events: events.NewFakeRecorder(10_000), states: map[question]*state{}, hooks: &hooks{live: o, of: map[types.NamespacedName]*hook{}}, skipped: map[types.NamespacedName]string{}}
 }
 
 // No Secret is read before somebody who has a signature asks for its hook, and then that one.
@@ -75,8 +74,9 @@ func TestSecretsOfWebhooksAreReadOnDemand(t *testing.T) {
 		o.builds = append(o.builds, b)
 	}
 	tr := triggersOf(o)
-	var asking sync.WaitGroup
-	tr.look(t.Context(), &asking)
+	if _, err := tr.Reconcile(t.Context(), requestsOf(t.Context(), &o.builds[0])[0]); err != nil {
+		t.Fatal(err)
+	}
 	if len(o.read) != 0 {
 		t.Errorf("a look reads %d Secrets", len(o.read))
 	}

@@ -6,10 +6,13 @@ package trigger
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"net/http"
+	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,10 +23,19 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -37,6 +49,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/gitrepo"
 	"github.com/armature-dev/armature/render/process"
+	"github.com/armature-dev/armature/render/process/managers"
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
@@ -64,11 +77,8 @@ type Options struct {
 }
 
 const (
-	// tick is how often builds are looked through for questions that are due.
-	tick = time.Second
-	// Questions at once, of all and of one namespace, and the time of each.
-	most, mostOfOne = 6, 2
-	askTime         = time.Minute
+	// workers ask at once, a quarter of them for one namespace, each for askTime at most.
+	workers, askTime = 8, time.Minute
 	// changeTime is for one commit in it.
 	changeTime = askTime / 3
 	// defaultPoll, and how much slower it is beside a webhook.
@@ -84,10 +94,14 @@ const (
 // question is what builds of one namespace ask of one repository with one login.
 type question struct{ namespace, repository, secret, user string }
 
+// request to ask it.
+func (q question) request() reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: strings.Join([]string{q.repository, q.secret, q.user}, "\n")}}
+}
+
 // state of a question.
 type state struct {
 	next   time.Time
-	busy   bool
 	hinted bool   // a webhook came, or what is asked has changed
 	asked  string // what of the builds decides about pull requests, as it was seen last
 	soon   bool   // what was asked is not consistent yet
@@ -101,24 +115,32 @@ type Triggers struct {
 	live    client.Reader
 	events  events.EventRecorder
 	leads   <-chan struct{}
-	wake    chan struct{}
+	woken   chan event.GenericEvent // builds whose question is due
 	mu      sync.Mutex
 	states  map[question]*state
 	hooks   *hooks
 	skipped map[types.NamespacedName]string // the commit that starts no run of a build
-	running map[string]int                  // questions, by namespace
 	polled  *prometheus.GaugeVec
 }
 
 // Setup adds the triggers to a manager whose cache has AgentBuilds. Every replica takes
 // webhooks, and the leader polls.
 func Setup(mgr ctrl.Manager, o Options) error {
-	t := &Triggers{Options: o, Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), leads: mgr.Elected(), wake: make(chan struct{}, 1),
-		states: map[question]*state{}, hooks: &hooks{live: mgr.GetAPIReader()}, skipped: map[types.NamespacedName]string{}, running: map[string]int{}, polled: metrics.Gauge("armature_polled_repositories")}
+	t := &Triggers{Options: o, Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), leads: mgr.Elected(), woken: make(chan event.GenericEvent, 1024),
+		states: map[question]*state{}, hooks: &hooks{live: mgr.GetAPIReader(), of: map[types.NamespacedName]*hook{}}, skipped: map[types.NamespacedName]string{}, polled: metrics.Gauge("armature_polled_repositories")}
 	if err := process.Register(t.polled); err != nil {
 		return err
 	}
-	if err := mgr.Add(everywhere(func(ctx context.Context) error { return t.run(ctx, mgr) })); err != nil {
+	fair, asks := managers.NewFairness(workers), handler.EnqueueRequestsFromMapFunc(requestsOf)
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("trigger").
+		Watches(&api.AgentBuild{}, asks).
+		WatchesRawSource(source.Channel(t.woken, asks)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers, NewQueue: fair.Queue, NeedLeaderElection: ptr.To(false), SkipNameValidation: ptr.To(true),
+		}).
+		Complete(fair.Share(t.Reconcile))
+	if err != nil {
 		return fmt.Errorf("setting up the triggers: %w", err)
 	}
 	if o.Address == "" {
@@ -129,111 +151,104 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	receiver := &webhook.Receiver{Known: t.hooks.known, Secrets: t.hooks.secrets, Wake: t.hint, Counts: counts}
-	err := mgr.Add(everywhere(func(ctx context.Context) error { return serve(ctx, receiver.Server(o.Address), o.CertDir) }))
-	if err != nil {
-		return fmt.Errorf("setting up the receiver of webhooks: %w", err)
+	listener, err := net.Listen("tcp", o.Address)
+	if err == nil && o.CertDir != "" {
+		// The certificate is read again when the Secret behind it changes.
+		watcher, failed := certwatcher.New(filepath.Join(o.CertDir, "tls.crt"), filepath.Join(o.CertDir, "tls.key"))
+		if failed != nil {
+			return multi.Errors(failed, listener.Close())
+		}
+		listener = tls.NewListener(listener, &tls.Config{GetCertificate: watcher.GetCertificate, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+		err = mgr.Add(watcher)
 	}
-	return nil
+	if err != nil {
+		return fmt.Errorf("listening for webhooks: %w", err)
+	}
+	// A delivery that is cut off is made up for by the next poll.
+	return mgr.Add(&manager.Server{Name: "webhooks", Server: receiver.Server(o.Address), Listener: process.Bounded(listener, 256), ShutdownTimeout: ptr.To(5 * time.Second)})
 }
 
-// everywhere runs on each replica.
-type everywhere func(context.Context) error
-
-func (e everywhere) Start(ctx context.Context) error { return e(ctx) }
-func (everywhere) NeedLeaderElection() bool          { return false }
-
-// run asks what is due until ctx ends.
-func (t *Triggers) run(ctx context.Context, mgr ctrl.Manager) error {
-	if !mgr.GetCache().WaitForCacheSync(ctx) {
+// requestsOf a build: to ask its server, or to delete it where it was derived from a build that
+// derives none any more.
+func requestsOf(_ context.Context, o client.Object) []reconcile.Request {
+	if q, ok := questionOf(o.(*api.AgentBuild)); ok {
+		return []reconcile.Request{q.request()}
+	}
+	if metav1.GetControllerOf(o) == nil {
 		return nil
 	}
-	var questions sync.WaitGroup
-	defer questions.Wait()
-	clock := time.NewTicker(tick)
-	defer clock.Stop()
-	for {
-		t.look(ctx, &questions)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-clock.C:
-		case <-t.wake:
-		}
-	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace()}}}
 }
 
-// look through the builds, and ask what is due.
-func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
+// Reconcile asks a server, on the leader when it is time, and on each replica after a hint.
+func (t *Triggers) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var all api.AgentBuildList
-	if err := t.List(ctx, &all); err != nil {
-		return // of the cache, which fails only at the end
+	if err := t.List(ctx, &all, client.InNamespace(request.Namespace)); err != nil {
+		return reconcile.Result{}, err
 	}
-	asking := make(map[question][]*api.AgentBuild)
+	var q question
+	var builds []*api.AgentBuild
 	hooks := make(map[types.NamespacedName]bool)
 	for i := range all.Items {
 		b := &all.Items[i]
-		if q, ok := questionOf(b); ok {
-			asking[q] = append(asking[q], b)
-			if h := b.Spec.Trigger.Webhook; h != nil {
-				hooks[types.NamespacedName{Namespace: b.Namespace, Name: h.Name}] = true
-			}
+		of, ok := questionOf(b)
+		if ok && b.Spec.Trigger.Webhook != nil {
+			hooks[types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Trigger.Webhook.Name}] = true
+		}
+		if ok && of.request() == request {
+			q, builds = of, append(builds, b)
 		}
 	}
-	t.hooks.note(hooks)
-	leads := false
+	t.hooks.note(request.Namespace, hooks)
+	leads := t.leading()
+	if leads {
+		if err := t.prune(ctx, all.Items); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	t.mu.Lock()
+	if builds == nil {
+		maps.DeleteFunc(t.states, func(q question, _ *state) bool { return q.request() == request })
+		t.countPolled()
+		t.mu.Unlock()
+		return reconcile.Result{}, nil
+	}
+	s := t.states[q]
+	if s == nil { // asked within an interval, at a moment of its own
+		s = &state{next: time.Now().Add(rand.N(t.interval(builds)))}
+		t.states[q] = s
+	}
+	if asked := aboutPulls(builds); asked != s.asked {
+		s.asked, s.hinted = asked, s.hinted || leads
+	}
+	wait := time.Until(s.next)
+	ask := s.hinted || leads && wait <= 0
+	s.hinted = false
+	t.mu.Unlock()
+	switch {
+	case ask:
+		wait = t.ask(ctx, q, s, builds)
+	case !leads:
+		wait = max(wait, soon) // it may lead then
+	}
+	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// leading reports whether this replica polls.
+func (t *Triggers) leading() bool {
 	select {
 	case <-t.leads:
-		leads = true
-		t.prune(ctx, all.Items)
+		return true
 	default:
-	}
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for q := range t.states {
-		if asking[q] == nil && !t.states[q].busy {
-			delete(t.states, q)
-		}
-	}
-	if leads {
-		t.countPolled()
-	}
-	var due []question
-	for q, builds := range asking {
-		s := t.states[q]
-		if s == nil { // asked within an interval, at a moment of its own
-			s = &state{next: now.Add(rand.N(t.interval(builds)))}
-			t.states[q] = s
-		}
-		if asked := aboutPulls(builds); asked != s.asked {
-			s.asked, s.hinted = asked, s.hinted || leads
-		}
-		if !s.busy && (s.hinted || leads && !now.Before(s.next)) {
-			due = append(due, q)
-		}
-	}
-	slices.SortFunc(due, func(a, b question) int { return t.states[a].next.Compare(t.states[b].next) })
-	total := 0
-	for _, n := range t.running {
-		total += n
-	}
-	for _, q := range due {
-		if total == most {
-			return
-		}
-		if t.running[q.namespace] == mostOfOne {
-			continue
-		}
-		total++
-		t.running[q.namespace]++
-		s, builds := t.states[q], asking[q]
-		s.busy, s.hinted = true, false
-		questions.Go(func() { t.ask(ctx, q, s, builds) })
+		return false
 	}
 }
 
 // countPolled counts the repositories by the result of their last poll.
 func (t *Triggers) countPolled() {
+	if !t.leading() {
+		return
+	}
 	failed := 0
 	for _, s := range t.states {
 		failed += min(s.failed, 1)
@@ -293,8 +308,8 @@ func (t *Triggers) interval(builds []*api.AgentBuild) time.Duration {
 	return shortest
 }
 
-// ask the server, and start the runs of builds whose branch has moved.
-func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.AgentBuild) {
+// ask the server, and start the runs of builds whose branch has moved. It returns when to ask again.
+func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.AgentBuild) (wait time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	begun := time.Now()
@@ -307,7 +322,7 @@ func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	wait := t.interval(builds)
+	wait = t.interval(builds)
 	if s.failed++; err == nil {
 		s.failed = 0
 	}
@@ -317,11 +332,9 @@ func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.
 	if s.soon {
 		wait = min(wait, soon)
 	}
-	s.busy, s.soon, s.next = false, false, time.Now().Add(wait)
-	if t.running[q.namespace]--; t.running[q.namespace] == 0 {
-		delete(t.running, q.namespace)
-	}
-	t.nudge()
+	s.soon, s.next = false, time.Now().Add(wait)
+	t.countPolled()
+	return wait
 }
 
 // answer a question: start the runs of what has moved, and derive the builds of what is new.
@@ -504,46 +517,19 @@ func (t *Triggers) hint(namespace, name string) {
 	if err := t.List(context.Background(), &all, client.InNamespace(namespace)); err != nil {
 		return // of the cache, which fails only at the end
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i := range all.Items {
-		b := &all.Items[i]
-		q, ok := questionOf(b)
-		if !ok || b.Spec.Trigger.Webhook == nil || b.Spec.Trigger.Webhook.Name != name {
-			continue
+	due := map[question]*api.AgentBuild{}
+	for i, b := range all.Items {
+		if q, ok := questionOf(&b); ok && b.Spec.Trigger.Webhook != nil && b.Spec.Trigger.Webhook.Name == name {
+			due[q] = &all.Items[i]
 		}
+	}
+	for q, b := range due {
+		t.mu.Lock()
 		if t.states[q] == nil {
 			t.states[q] = &state{next: time.Now().Add(defaultPoll)}
 		}
 		t.states[q].hinted = true
-	}
-	t.nudge()
-}
-
-func (t *Triggers) nudge() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
-}
-
-// serve until ctx ends.
-func serve(ctx context.Context, server *http.Server, certDir string) error {
-	listener, err := listen(ctx, server.Addr, certDir)
-	if err != nil {
-		return fmt.Errorf("listening for webhooks: %w", err)
-	}
-	ended := make(chan error, 1)
-	listener = process.Bounded(listener, 256)
-	go func() { ended <- server.Serve(listener) }()
-	select {
-	case err := <-ended:
-		return fmt.Errorf("serving webhooks: %w", err)
-	case <-ctx.Done():
-		last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_ = server.Shutdown(last) // a delivery that is cut off is made up for by the next poll
-		<-ended
-		return nil
+		t.mu.Unlock()
+		t.woken <- event.GenericEvent{Object: b}
 	}
 }
