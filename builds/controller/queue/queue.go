@@ -62,12 +62,11 @@ type Queue struct {
 	// Wake a build that may start now, or whose limit has changed.
 	Wake func(types.NamespacedName)
 
-	requests turns.Group                        // for the limits of namespaces
-	mu       sync.Mutex                         // never held while a server is asked
-	granted  map[types.NamespacedName]time.Time // by build, while the cache does not show its run
-	wants    map[types.NamespacedName]want      // of builds that wait or were granted a slot
-	limits   map[string]limit
-	served   map[string]time.Time // when a namespace was last granted a slot; nil before the first
+	mu      sync.Mutex                         // never held while a server is asked
+	granted map[types.NamespacedName]time.Time // by build, while the cache does not show its run
+	wants   map[types.NamespacedName]want      // of builds that wait or were granted a slot
+	limits  map[string]limit
+	served  map[string]time.Time // when a namespace was last granted a slot; nil before the first
 }
 
 // limit of one namespace; zero is unlimited. With a problem no run starts there.
@@ -172,20 +171,12 @@ func (q *Queue) Join(ctx context.Context, b *api.AgentBuild, out *compose.Output
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	build := client.ObjectKeyFromObject(b)
-	if q.wants == nil {
-		q.wants = map[types.NamespacedName]want{}
-	}
 	q.wants[build] = w
 	next, err := q.next(ctx, b)
-	switch {
-	case err != nil:
+	if err != nil || !q.granted[build].IsZero() {
 		return "", err
-	case !q.granted[build].IsZero():
-		return "", nil
-	case slices.Contains(next, build):
-		if q.granted == nil {
-			q.granted = map[types.NamespacedName]time.Time{}
-		}
+	}
+	if slices.Contains(next, build) {
 		q.granted[build], q.served[b.Namespace] = time.Now(), time.Now()
 		return "", nil
 	}
@@ -234,6 +225,9 @@ func wantOf(run *runs.PipelineRun, namespace string) (want, error) {
 // next are the builds that may begin now. self waits, whatever the cache shows; it may
 // be nil.
 func (q *Queue) next(ctx context.Context, self *api.AgentBuild) ([]types.NamespacedName, error) {
+	if err := q.begin(ctx); err != nil {
+		return nil, err
+	}
 	used, busy, err := q.used(ctx)
 	total := 0
 	for _, u := range used {
@@ -243,9 +237,6 @@ func (q *Queue) next(ctx context.Context, self *api.AgentBuild) ([]types.Namespa
 		return nil, err
 	}
 	waiting, err := q.waiting(ctx)
-	if err == nil && q.served == nil {
-		err = q.readServed(ctx)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -285,13 +276,16 @@ func (q *Queue) waiting(ctx context.Context, options ...client.ListOption) (out 
 	return out, nil
 }
 
-// readServed reads when namespaces had their turns, before this controller started.
-func (q *Queue) readServed(ctx context.Context) error {
+// begin reads when namespaces had their turns, before this controller started.
+func (q *Queue) begin(ctx context.Context) error {
+	if q.served != nil {
+		return nil
+	}
 	var list api.AgentBuildList
 	if err := q.Cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the builds: %w", err)
 	}
-	q.served = map[string]time.Time{}
+	q.granted, q.wants, q.limits, q.served = map[types.NamespacedName]time.Time{}, map[types.NamespacedName]want{}, map[string]limit{}, map[string]time.Time{}
 	for _, b := range list.Items {
 		if at := b.Status.LastBuildTime; at != nil && at.After(q.served[b.Namespace]) {
 			q.served[b.Namespace] = at.Time
@@ -401,34 +395,27 @@ func (q *Queue) Watch(ctx context.Context) error {
 	}
 }
 
-// readLimit of a namespace, unless it was read a moment ago. One that was read
-// before stays where the API server does not answer. Where it changed, the builds that
-// wait there are reconciled again.
+// readLimit of a namespace, unless it was read a moment ago. One that was read before stays where
+// the API server does not answer. Where it changed, the builds that wait there are reconciled again.
 func (q *Queue) readLimit(ctx context.Context, namespace string) error {
 	q.mu.Lock()
+	err := q.begin(ctx)
 	have, known := q.limits[namespace]
 	q.mu.Unlock()
-	if known && time.Since(have.read) < limitKeeps {
-		return nil
+	if err != nil || known && time.Since(have.read) < limitKeeps {
+		return err
 	}
-	fresh, err := turns.Do(ctx, &q.requests, namespace, func(ctx context.Context) (limit, error) {
-		have := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
-		if err := q.Live.Get(ctx, types.NamespacedName{Name: namespace}, have); err != nil {
-			return limit{}, err
-		}
-		text, set := have.Annotations[keys.AnnotationMaxRunning]
-		return q.limitOf(namespace, text, set), nil
-	})
+	object := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	err = q.Live.Get(ctx, types.NamespacedName{Name: namespace}, object)
 	switch {
 	case err != nil && known && !apierrors.IsForbidden(err):
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading the limit of Namespace %s: %w", namespace, err)
 	}
+	text, set := object.Annotations[keys.AnnotationMaxRunning]
+	fresh := q.limitOf(namespace, text, set)
 	q.mu.Lock()
-	if q.limits == nil {
-		q.limits = map[string]limit{}
-	}
 	q.limits[namespace] = fresh
 	q.mu.Unlock()
 	if !known || fresh.max == have.max && fresh.problem == have.problem {
