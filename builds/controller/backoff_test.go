@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -25,11 +26,12 @@ func (down) Get(context.Context, client.ObjectKey, client.Object, ...client.GetO
 func TestFailedReadKeepsTheBackoff(t *testing.T) {
 	key := types.NamespacedName{Namespace: "team1", Name: "weather"}
 	r := &Reconciler{observer: observer{cache: down{}, library: &library.Library{}}}
-	r.starter.waits.Store(key, time.Minute)
+	r.starter.waits = workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Minute, time.Hour)
+	r.starter.waits.When(key)
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err == nil {
 		t.Fatal("the read did not fail")
 	}
-	if wait, ok := r.starter.waits.Load(key); !ok || wait != time.Minute {
-		t.Errorf("the wait is %v", wait)
+	if wait := r.starter.waits.When(key); wait != 2*time.Minute {
+		t.Errorf("the next wait is %v", wait)
 	}
 }

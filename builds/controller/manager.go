@@ -236,10 +236,10 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 		},
 		starter: starter{
 			settings: o.Settings, namespace: o.Namespace, verdicts: &compose.Verdicts{}, attester: signs, kueue: admission, live: live, runs: store, metrics: metrics,
-			needs:   needs{cache: cached, live: live, library: texts, plainHTTP: o.Settings.PlainHTTPHosts},
-			sources: sources{git: git.NewResolver(live, o.Dial, wake, metrics.request("commit")), live: live, library: texts, namespace: o.Namespace},
+			cache: cached, library: texts, git: git.NewResolver(live, o.Dial, wake, metrics.request("commit")),
 			queue:   slots,
 			pushes:  registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),
+			waits:   workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRecheck, lastRecheck),
 			objects: ssa.NewResourceManager(cached, nil, ssa.Owner{Field: fieldOwner, Group: keys.Group}),
 		},
 		reporter: reporter{client: cached, group: o.Settings.Group, failures: failures, events: mgr.GetEventRecorder(fieldOwner), metrics: metrics},

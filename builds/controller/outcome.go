@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest/attester"
@@ -32,9 +31,6 @@ type outcome struct {
 	attested *api.Attestation
 	refused  *finding.Finding
 	retried  error
-	// retrying is what an earlier attempt was reported with, which holds until the next
-	// one ends.
-	retrying *metav1.Condition
 
 	// tasks of a run that has ended, and why it failed, or nil.
 	tasks   []api.TaskStatus
@@ -43,7 +39,7 @@ type outcome struct {
 
 // report changes what status shows to what came of acting: a run was attested, refused, or is still
 // to be attested; or the next one waits in the queue.
-func (o *order) report(done outcome) {
+func (o *order) report(status api.AgentBuildStatus, done outcome) {
 	switch {
 	case done.attested != nil:
 		o.phase, o.reason, o.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built and attested"
@@ -54,8 +50,11 @@ func (o *order) report(done outcome) {
 		o.phase, o.reason, o.message = api.PhasePending, api.ReasonQueued, done.queued
 	case done.retried != nil:
 		o.reason, o.message = api.ReasonRetrying, o.message+": it is tried again: "+done.retried.Error()
-	case done.retrying != nil:
-		o.reason, o.message = done.retrying.Reason, done.retrying.Message
+	case o.attest: // what an earlier attempt was reported with holds until the next one ends
+		c := meta.FindStatusCondition(status.Conditions, api.ConditionAttested)
+		if c != nil && status.PipelineRunUID == o.run.UID && c.Status == metav1.ConditionUnknown && c.Reason == api.ReasonRetrying {
+			o.reason, o.message = c.Reason, c.Message
+		}
 	}
 }
 
@@ -66,18 +65,9 @@ func attestRun(a *attester.Attester, build *api.AgentBuild, run *runs.Run) outco
 	var problem *finding.Finding
 	switch {
 	case errors.As(err, &later):
-		return outcome{again: later.Again, retried: later.Cause, retrying: lastAttempt(build.Status, run.UID)}
+		return outcome{again: later.Again, retried: later.Cause}
 	case errors.As(err, &problem):
 		return outcome{refused: problem}
 	}
 	return outcome{attested: &answer}
-}
-
-// lastAttempt is what status says of an earlier attempt to attest a run, nil for nothing.
-func lastAttempt(status api.AgentBuildStatus, run types.UID) *metav1.Condition {
-	c := meta.FindStatusCondition(status.Conditions, api.ConditionAttested)
-	if c == nil || status.PipelineRunUID != run || c.Status != metav1.ConditionUnknown || c.Reason != api.ReasonRetrying {
-		return nil
-	}
-	return c
 }

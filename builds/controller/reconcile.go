@@ -81,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.kueue.Settle(ctx, s.build, s.runs, done.run); err != nil {
 		return reconcile.Result{}, err
 	}
-	o.report(done)
+	o.report(s.build.Status, done)
 	if err := r.reporter.write(ctx, s, o, done); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return reconcile.Result{RequeueAfter: 50 * time.Millisecond}, nil // the cache is behind

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -42,18 +43,20 @@ type starter struct {
 	settings  compose.Settings
 	namespace string // of the platform
 	verdicts  *compose.Verdicts
-	needs     needs
-	sources   sources
 	attester  *attester.Attester
 	pushes    *registry.Pushes
 	queue     *queue.Queue
 	kueue     *queue.Kueue // nil where Kueue is not asked
 	objects   *ssa.ResourceManager
+	cache     client.Reader
 	live      client.Reader
+	library   *library.Library
+	git       *git.Resolver
 	runs      *runs.Store
 	metrics   *recorder
-	waits     sync.Map // build by name -> how long the last wait in hold was
-	pushable  sync.Map // build by name -> inputs whose login may push, while the build waits
+	waits     workqueue.TypedRateLimiter[types.NamespacedName] // of builds with a problem
+	waiting   sync.Map                                         // build by name -> resolved, while the build waits in the queue
+	pushable  sync.Map                                         // build by name -> inputs whose login may push, while the build waits
 }
 
 // start composes and creates a run. Findings are what a user must fix, and the problem of the
@@ -74,7 +77,7 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 	if out == nil {
 		return outcome{}, problem
 	}
-	found, err := r.needs.find(ctx, s.build, out.Needs)
+	found, err := r.find(ctx, s.build, out.Needs)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -84,7 +87,7 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 	if err := r.checkAttester(ctx, s, found.problem); err != nil {
 		return outcome{}, err
 	}
-	changed, err := r.sources.resolve(ctx, s, a, &in, found.source)
+	changed, err := r.resolve(ctx, s, a, &in, found.source)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -99,7 +102,7 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 	if message, err := r.admit(ctx, s.build, out); message != "" || err != nil {
 		if message != "" {
 			commit := git.Commit{SHA: in.Commit, Branch: strings.TrimPrefix(in.Ref, "refs/heads/"), Verified: in.Verified}
-			r.sources.waiting.Store(client.ObjectKeyFromObject(s.build), resolved{s.want, commit})
+			r.waiting.Store(client.ObjectKeyFromObject(s.build), resolved{s.want, commit})
 		}
 		return outcome{queued: message, run: out.Run.Name}, err
 	}
@@ -193,7 +196,7 @@ func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.O
 		if message, err := r.release(ctx, s.build, out, uid, secrets); message != "" || err != nil {
 			return outcome{queued: message, run: out.Run.Name, again: wait.Jitter(queue.Tick, 1)}, err
 		}
-		r.waits.Delete(client.ObjectKeyFromObject(s.build))
+		r.waits.Forget(client.ObjectKeyFromObject(s.build))
 		r.metrics.created(s.build, a.why, time.Now())
 		return outcome{created: true}, nil
 	case apierrors.IsAlreadyExists(err):
@@ -342,41 +345,29 @@ const (
 	lastRecheck  = 10 * time.Minute
 )
 
-// hold gives the outcome where a problem keeps a run from starting. The next look
+// hold returns the outcome where a problem keeps a run from starting. The next look
 // comes after a wait that doubles, since some remedies come without an event: a
 // Secret, a quota, a policy.
 func (r *starter) hold(build *api.AgentBuild, problem error) outcome {
-	key, wait := client.ObjectKeyFromObject(build), firstRecheck
-	if last, ok := r.waits.Load(key); ok {
-		wait = min(2*last.(time.Duration), lastRecheck)
-	}
-	r.waits.Store(key, wait)
-	return outcome{problem: problem, again: wait}
+	return outcome{problem: problem, again: r.waits.When(client.ObjectKeyFromObject(build))}
 }
 
 // leave the queue: the build does not wait.
 func (r *starter) leave(ctx context.Context, build types.NamespacedName) {
 	r.pushable.Delete(build)
-	r.sources.waiting.Delete(build)
+	r.waiting.Delete(build)
 	r.queue.Leave(ctx, build)
 }
 
 // forget a build that is gone.
 func (r *starter) forget(ctx context.Context, build types.NamespacedName) {
-	r.waits.Delete(build)
+	r.waits.Forget(build)
 	r.leave(ctx, build)
-	r.sources.git.Forget(build)
+	r.git.Forget(build)
 	r.pushes.Forget(build)
 }
 
-// needs looks for the objects that a run needs.
-type needs struct {
-	cache, live client.Reader
-	library     *library.Library
-	plainHTTP   []string
-}
-
-// found is what the API server has of them.
+// found is what the API server has of the objects that a run needs.
 type found struct {
 	source  *corev1.Secret
 	keys    map[string][]string
@@ -386,7 +377,7 @@ type found struct {
 }
 
 // find the objects in the build's namespace, and read the login of its source.
-func (n needs) find(ctx context.Context, build *api.AgentBuild, wanted []compose.Need) (found, error) {
+func (r *starter) find(ctx context.Context, build *api.AgentBuild, wanted []compose.Need) (found, error) {
 	out := found{keys: map[string][]string{}, secrets: map[string]*corev1.Secret{}}
 	var missing []error
 	for _, w := range wanted {
@@ -395,7 +386,7 @@ func (n needs) find(ctx context.Context, build *api.AgentBuild, wanted []compose
 		switch w.Kind {
 		case "Secret":
 			var secret corev1.Secret
-			if err = n.live.Get(ctx, key, &secret); err != nil {
+			if err = r.live.Get(ctx, key, &secret); err != nil {
 				break
 			}
 			if !w.Purpose.Fits(secret.Type, secret.Labels) {
@@ -410,15 +401,15 @@ func (n needs) find(ctx context.Context, build *api.AgentBuild, wanted []compose
 				out.source = &secret
 			}
 			for _, address := range w.Addresses {
-				if _, unfit := gitremote.Take(&secret, address, n.plainHTTP); unfit != nil {
+				if _, unfit := gitremote.Take(&secret, address, r.settings.PlainHTTPHosts); unfit != nil {
 					missing = append(missing, w.Place.Fault(api.ReasonSecretPurpose, unfit.Message, unfit.Hint))
 				}
 			}
 		case "ConfigMap":
-			n.library.Note(client.ObjectKeyFromObject(build), w.Name)
-			err = n.cache.Get(ctx, key, metadataOf("v1", "ConfigMap"))
+			r.library.Note(client.ObjectKeyFromObject(build), w.Name)
+			err = r.cache.Get(ctx, key, metadataOf("v1", "ConfigMap"))
 		case "ServiceAccount", "PersistentVolumeClaim":
-			err = n.live.Get(ctx, key, metadataOf("v1", w.Kind))
+			err = r.live.Get(ctx, key, metadataOf("v1", w.Kind))
 		}
 		switch {
 		case apierrors.IsNotFound(err):
@@ -435,15 +426,6 @@ func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}}
 }
 
-// sources finds the commits that runs are made of.
-type sources struct {
-	git       *git.Resolver
-	live      client.Reader
-	library   *library.Library
-	namespace string   // of the platform
-	waiting   sync.Map // build by name -> resolved, while the build waits in the queue
-}
-
 // resolved is the commit of a build, and the inputs for which it was resolved.
 type resolved struct {
 	inputs api.Inputs
@@ -452,12 +434,12 @@ type resolved struct {
 
 // resolve sets the commit of a run, and checks it against all policies for it. changed:
 // the run has to be composed again.
-func (c *sources) resolve(ctx context.Context, s *seen, a attempt, in *compose.Input, login *corev1.Secret) (changed bool, err error) {
-	policies := git.Policies(s.build, c.namespace, s.template.VerifySource)
+func (r *starter) resolve(ctx context.Context, s *seen, a attempt, in *compose.Input, login *corev1.Secret) (changed bool, err error) {
+	policies := git.Policies(s.build, r.namespace, s.template.VerifySource)
 	for _, p := range policies {
-		c.library.Note(client.ObjectKeyFromObject(s.build), p.Key.Name)
+		r.library.Note(client.ObjectKeyFromObject(s.build), p.Key.Name)
 	}
-	policies, err = git.ReadPolicies(ctx, c.live, s.build, policies)
+	policies, err = git.ReadPolicies(ctx, r.live, s.build, policies)
 	if err != nil {
 		return false, err
 	}
@@ -466,11 +448,11 @@ func (c *sources) resolve(ctx context.Context, s *seen, a attempt, in *compose.I
 	}
 	q := git.Question{Repository: compose.Repository(s.build, s.template), Revision: compose.Revision(s.build, s.template), Commit: in.Commit, Policies: policies}
 	// A build that waits in the queue asks once, while its inputs and the policies stay as they are.
-	before, _ := c.waiting.Load(client.ObjectKeyFromObject(s.build))
+	before, _ := r.waiting.Load(client.ObjectKeyFromObject(s.build))
 	known, _ := before.(resolved)
 	answer := known.commit
 	if known.inputs != s.want || answer.SHA == "" || q.Commit != "" && q.Commit != answer.SHA || !answer.Satisfies(policies) {
-		if answer, err = c.git.Resolve(s.build, q, login, a.why == api.TriggerManual); err != nil {
+		if answer, err = r.git.Resolve(s.build, q, login, a.why == api.TriggerManual); err != nil {
 			return false, err
 		}
 	}
