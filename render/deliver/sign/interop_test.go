@@ -157,8 +157,8 @@ func TestInterop(t *testing.T) {
 	programs.Peer(t, "cosign3")
 	keys := setup(t)
 	ours, theirs := pair{}, pair{}
-	ours.private, ours.public = keys.key("ours")
-	theirs.private, theirs.public = keys.key("theirs")
+	ours.private, ours.public = keys.locked("ours")
+	theirs.private, theirs.public = keys.locked("theirs")
 	all := verifiers(keys.write("root.json", []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`)))
 	matrix := []string{"each cell: signature, provenance, SBOM by the right key / by another one; y accepted, n refused, . not asked", "", fmt.Sprintf("%-20s %-10s %-10s", "signed by", "referrers", "unrelated")}
 	for _, v := range all {
@@ -265,7 +265,7 @@ func TestInteropRefuses(t *testing.T) {
 		t.Run(fmt.Sprintf("referrers=%t", referrers), func(t *testing.T) {
 			f := setup(t, registry.WithReferrersSupport(referrers))
 			key := pair{}
-			key.private, key.public = f.key("ours")
+			key.private, key.public = f.locked("ours")
 			f.acts(parties()[0], key)
 			if out, err := f.peer("cosign3", "verify-attestation", "--type", "cyclonedx", "--insecure-ignore-tlog=true", "--key", key.public, f.artifact.String()); err == nil {
 				t.Errorf("cosign 3 takes a statement of another type: %s", out)

@@ -32,6 +32,7 @@ import (
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/deliver/sign/signtest"
 )
 
 // fixture is a registry with one artifact, and a folder for keys.
@@ -72,8 +73,19 @@ func (f *fixture) push(content string) name.Digest {
 
 const secret = "a password"
 
-// key makes a pair as cosign generate-key-pair does, and gives the files.
+// key makes a pair without a password, and gives the files.
 func (f *fixture) key(named string) (private, public string) {
+	f.Helper()
+	private = filepath.Join(f.dir, named+".key")
+	half, err := signtest.NewKey(private)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return private, f.write(named+".pub", half)
+}
+
+// locked makes a pair as cosign generate-key-pair does, whose password takes half a second of CPU.
+func (f *fixture) locked(named string) (private, public string) {
 	f.Helper()
 	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte(secret), nil })
 	if err != nil {
@@ -127,7 +139,7 @@ func (f *fixture) refused(p sign.Policy, why string) {
 
 func TestKey(t *testing.T) {
 	f := setup(t)
-	private, public := f.key("ours")
+	private, public := f.locked("ours")
 	_, other := f.key("other")
 	f.refused(local(public), "no signatures found")
 	f.sign(signer(private))
@@ -236,7 +248,7 @@ func TestProvenanceMissing(t *testing.T) {
 
 func TestWrongKeys(t *testing.T) {
 	f := setup(t)
-	private, _ := f.key("ours")
+	private, _ := f.locked("ours")
 	for _, s := range []sign.Signer{
 		{},
 		{Key: filepath.Join(f.dir, "missing.key")},
@@ -407,7 +419,7 @@ func TestCosignVerifies(t *testing.T) {
 // What cosign signs, we verify.
 func TestVerifiesCosign(t *testing.T) {
 	f := setup(t)
-	private, public := f.key("ours")
+	private, public := f.locked("ours")
 	if out, err := f.cosign("sign", "--tlog-upload=false", "--yes", "--key", private, f.artifact.String()); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -2,6 +2,7 @@ package sign_test
 
 import (
 	"bytes"
+	"crypto"
 	"encoding/base64"
 	"encoding/json"
 	"os"
@@ -10,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sigstore/cosign/v2/pkg/cosign"
 	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
 	cosignoci "github.com/sigstore/cosign/v2/pkg/oci"
 	"github.com/sigstore/cosign/v2/pkg/oci/mutate"
@@ -18,6 +18,8 @@ import (
 	"github.com/sigstore/cosign/v2/pkg/oci/static"
 	cosigntypes "github.com/sigstore/cosign/v2/pkg/types"
 	timestamps "github.com/sigstore/sigstore-go/pkg/sign"
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/sigstore/sigstore/pkg/signature"
 	"github.com/sigstore/sigstore/pkg/signature/dsse"
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 
@@ -37,7 +39,9 @@ func (f *fixture) tags(s sign.Signer) {
 	}
 	text, err := os.ReadFile(s.Key)
 	must(err)
-	key, err := cosign.LoadPrivateKey(text, []byte(secret), nil)
+	private, err := cryptoutils.UnmarshalPEMToPrivateKey(text, cryptoutils.StaticPasswordFunc([]byte(secret)))
+	must(err)
+	key, err := signature.LoadSignerVerifier(private, crypto.SHA256)
 	must(err)
 	var beside []static.Option
 	if s.Certificate != "" {
@@ -57,9 +61,9 @@ func (f *fixture) tags(s sign.Signer) {
 	}
 	claim, err := payload.Cosign{Image: f.artifact}.MarshalJSON()
 	must(err)
-	signature, err := key.SignMessage(bytes.NewReader(claim))
+	made, err := key.SignMessage(bytes.NewReader(claim))
 	must(err)
-	signed, err := static.NewSignature(claim, base64.StdEncoding.EncodeToString(signature), stamped(signature)...)
+	signed, err := static.NewSignature(claim, base64.StdEncoding.EncodeToString(made), stamped(made)...)
 	must(err)
 	entity, err := ociremote.SignedEntity(f.artifact)
 	must(err)
