@@ -108,7 +108,7 @@ func (w *world) spawn(file string, flags ...string) *exec.Cmd {
 	w.Helper()
 	cmd := exec.Command(file, append(flags, "--namespace", systemNamespace, "--build-namespace", w.options.Settings.BuildNamespace, "--watch-namespaces", w.namespace, "--leader-elect=false",
 		"--metrics-address", "0", "--health-address", "0", "--qps", "1000", "--log-level", "error")...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+shared.Get(w.TB).Admin.Kubeconfig)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+shared.Get(w.TB).Admin.Kubeconfig, "GOGC=100") // as in its container
 	cmd.Stderr = os.Stderr
 	w.must(cmd.Start())
 	return cmd

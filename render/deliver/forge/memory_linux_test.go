@@ -101,7 +101,7 @@ func TestMemoryOfHostileAnswers(t *testing.T) {
 	}))
 	defer server.Close()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), asTenants+"="+server.URL)
+	cmd.Env = append(os.Environ(), asTenants+"="+server.URL, "GOGC=100")
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
