@@ -34,6 +34,7 @@ import (
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/page"
+	"github.com/armature-dev/armature/e2e/programs"
 )
 
 // armature runs the program and gives its output and exit status.
@@ -46,10 +47,7 @@ type armature struct {
 var (
 	programFolder string
 	program       = sync.OnceValues(func() (string, error) {
-		if out, err := exec.Command("go", "build", "-o", programFolder, ".", "../armature-fn").CombinedOutput(); err != nil {
-			return "", fmt.Errorf("building armature and armature-fn: %w\n%s", err, out)
-		}
-		return filepath.Join(programFolder, "armature"), nil
+		return filepath.Join(programFolder, "armature"), errors.Join(programs.Build(programFolder, "cmd/armature"), programs.Build(programFolder, "cmd/armature-fn"))
 	})
 )
 

@@ -29,6 +29,7 @@ import (
 
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/page"
+	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -267,12 +268,10 @@ func TestToolLockRefuses(t *testing.T) {
 // the catalog has found, and apply refuses the package until the lock is updated.
 func TestToolLockInCluster(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
-	a := buildArmature(t)
-	program := filepath.Join(t.TempDir(), "armature-controller")
-	if out, err := exec.Command("go", "build", "-o", program, "../armature-controller").CombinedOutput(); err != nil {
-		t.Fatalf("building the controller: %v\n%s", err, out)
+	plane, a, bin := controlplane.Start(t), buildArmature(t), t.TempDir()
+	if err := programs.Build(bin, "cmd/armature-controller"); err != nil {
+		t.Fatal(err)
 	}
-	plane := controlplane.Start(t)
 	if err := plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds", "catalog")); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +288,7 @@ func TestToolLockInCluster(t *testing.T) {
 	must(err)
 	address := listener.Addr().String()
 	must(listener.Close())
-	cmd := exec.Command(program, "--controllers=catalog", "--namespace=default", "--leader-elect=false", "--metrics-address=0", "--health-address=0",
+	cmd := exec.Command(filepath.Join(bin, "armature-controller"), "--controllers=catalog", "--namespace=default", "--leader-elect=false", "--metrics-address=0", "--health-address=0",
 		"--catalog-store="+filepath.Join(t.TempDir(), "catalog.db"), "--catalog-address="+address, "--catalog-plain-http", "--catalog-allow-network=127.0.0.0/8", "--log-level=error")
 	cmd.Env, cmd.Stderr = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig), os.Stderr
 	must(cmd.Start())

@@ -21,6 +21,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/e2e/programs"
 )
 
 // root is the absolute path of the repository; bin holds armature.
@@ -43,10 +45,8 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	os.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	build := exec.Command("go", "build", "-o", bin, "./cmd/armature")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building armature: %v\n%s", err, out)
+	if err := programs.Build(bin, "cmd/armature"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()

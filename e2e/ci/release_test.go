@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/armature-dev/armature/e2e/programs"
 )
 
 // The manual that a release ships has a page for each command, which says what --help says.
@@ -15,10 +17,8 @@ func TestManual(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "armature")
-	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "man", "-o", program, "./cmd/armature")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building armature with the tag man: %v\n%s", err, out)
+	if err := programs.Build(dir, "cmd/armature", "-tags", "man"); err != nil {
+		t.Fatal(err)
 	}
 	if out, err := shell(t, dir, map[string]string{"SOURCE_DATE_EPOCH": "1700000000"}, program, "man", "man"); err != nil {
 		t.Fatalf("%v\n%s", err, out)

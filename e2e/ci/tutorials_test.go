@@ -139,10 +139,8 @@ func TestArgoCDTutorial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "build", "-o", bin, "./cmd/armature-fn")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building armature-fn: %v\n%s", err, out)
+	if err := programs.Build(bin, "cmd/armature-fn"); err != nil {
+		t.Fatal(err)
 	}
 	origin, variables := repository(t, "https://github.com/YOU/agents.git")
 	maps.Copy(variables, c.variables)

@@ -36,10 +36,8 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(bin)
-	build := exec.Command("go", "build", "-o", bin, "./cmd/armature", "./cmd/armature-fn")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building armature: %v\n%s", err, out)
+	if err := errors.Join(programs.Build(bin, "cmd/armature"), programs.Build(bin, "cmd/armature-fn")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))

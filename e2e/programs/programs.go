@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -108,6 +109,21 @@ func Find(name string) (string, error) {
 	// Longer names are newer versions: /9.6/, /15/.
 	slices.SortStableFunc(found, func(a, b string) int { return len(a) - len(b) })
 	return found[len(found)-1], nil
+}
+
+// Build copies a command of this repository, such as cmd/armature, to a folder. What the go
+// command links for go run is kept in its cache, so that all tests share it.
+func Build(folder, command string, flags ...string) error {
+	root, err := Repository()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("go", slices.Concat([]string{"run", "-exec", "cp"}, flags, []string{"./" + command, folder})...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building %s: %w\n%s", command, err, out)
+	}
+	return nil
 }
 
 // Cache is a folder below .cache of the repository, where what tests leave for people

@@ -4,25 +4,21 @@ package signtest
 
 import (
 	"crypto/elliptic"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
+
+	"github.com/armature-dev/armature/e2e/programs"
 )
 
 // BuildKMS builds the program for keys of a KMS named name:// into a folder, which has to
 // be on the PATH.
 func BuildKMS(folder, name string) error {
-	_, self, _, _ := runtime.Caller(0)
-	cmd := exec.Command("go", "build", "-o", filepath.Join(folder, "sigstore-kms-"+name), "./kmsplugin")
-	cmd.Dir = filepath.Dir(self)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the KMS: %w\n%s", err, out)
+	if err := programs.Build(folder, "render/deliver/sign/signtest/kmsplugin"); err != nil {
+		return err
 	}
-	return nil
+	return os.Rename(filepath.Join(folder, "kmsplugin"), filepath.Join(folder, "sigstore-kms-"+name))
 }
 
 // NewKey makes the key of a KMS in a file, and gives the public half in PEM.
