@@ -2,9 +2,11 @@ package compose_test
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -91,17 +93,18 @@ func composed(t *testing.T, archive *txtar.Archive) map[string]string {
 	return map[string]string{"pipeline.yaml": text(t, out.Pipeline), "run.yaml": text(t, run)}
 }
 
-// plan composes the one build of a file.
-// verdicts spares the tests the validation of what another one composed.
-var verdicts compose.Verdicts
+// shipped is read once for all tests, and its verdicts spare a test the validation of what
+// another one composed.
+var shipped = sync.OnceValues(manifest.Shipped)
 
+// plan composes the one build of a file.
 func plan(t *testing.T, build []byte, folder fstest.MapFS, settings compose.Settings) (*compose.Output, error) {
 	t.Helper()
-	library, err := manifest.Shipped()
+	all, err := shipped()
 	if err != nil {
 		t.Fatal(err)
 	}
-	library.Verdicts = &verdicts
+	library := &manifest.Library{ConfigMaps: maps.Clone(all.ConfigMaps), Verdicts: all.Verdicts}
 	if err := library.AddDir(folder, "folder"); err != nil {
 		return nil, err
 	}
