@@ -66,6 +66,8 @@ type Options struct {
 	Group string `json:"apiGroup,omitempty"`
 	Queue
 	Isolation
+	// Shards are the values of the label sharding.fluxcd.io/key that have controllers of their own.
+	Shards []string `json:"shards,omitempty"`
 	// AttestKey signs attested builds: a Secret or a key of a KMS; empty is the default.
 	AttestKey string  `json:"attestKey,omitempty"`
 	Keyless   Keyless `json:"keyless,omitempty"`
@@ -165,6 +167,11 @@ func (i Options) Manifests() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("printing the manifests: %w", err)
 	}
+	all, err := i.sharded(string(text))
+	if err != nil {
+		return nil, err
+	}
+	text = []byte(all)
 	if builds := i.buildNamespace(); builds != "" {
 		isolated, err := i.placed("install/isolated/role.yaml", builds)
 		if err != nil {
@@ -199,6 +206,9 @@ func (i Options) Check() error {
 		return fmt.Errorf("buildNamespace %s: name a namespace of its own, where no tenant has rights", i.buildNamespace())
 	}
 	if err := i.Isolation.check(i.buildNamespace()); err != nil {
+		return err
+	}
+	if err := i.checkShards(); err != nil {
 		return err
 	}
 	for _, n := range own {

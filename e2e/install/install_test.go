@@ -124,6 +124,7 @@ func TestHelmChart(t *testing.T) {
 		"settings":           {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], maxRunning: 8, maxRunningPerNamespace: 2, catalog: {enabled: true}}"},
 		"key of a KMS":       {"platform", "{attestKey: 'awskms:///alias/attest', queueName: builds}"},
 		"keyless":            {"platform", "{keyless: {fulcioURL: 'https://fulcio.example', timestampURL: 'https://tsa.example/api/v1/timestamp', trustedRoot: sigstore}}"},
+		"shards":             {"platform", "{shards: [a, b], sources: {enabled: true}, catalog: {enabled: true, storeSecret: postgres}}"},
 		"isolated elsewhere": {"platform", "{buildNamespace: isolated}"},
 		"isolated, with settings": {"platform", `{buildNamespace: isolated, queueName: builds, buildRuntimeClass: gvisor, maxIsolatedPerNamespace: 'runs=2,cpu=4', catalog: {enabled: true}, buildEgress: [
 			{to: [{ipBlock: {cidr: 10.0.8.0/24}}, {ipBlock: {cidr: 128.0.0.0/1, except: [169.254.0.0/16, 168.63.129.16/32, 192.0.0.0/24]}}, {ipBlock: {cidr: '2606:4700::/32'}}], ports: [{port: 443}]},
@@ -167,6 +168,9 @@ func TestHelmChart(t *testing.T) {
 		"{catalog: {crds: [example.com]}}":                           "crds",
 		"{maxRunning: -1}":                                           "maxRunning",
 		"{queueName: Team_A}":                                        "queueName",
+		"{shards: [A]}":                                              "shards",
+		"{shards: [a], maxRunning: 1}":                               "shards go without maxRunning",
+		"{shards: [a], catalog: {enabled: true}}":                    "set catalog.storeSecret",
 		"{buildNamespace: default}":                                  "buildNamespace is a namespace of its own",
 		"{mode: namespaced, buildRuntimeClass: gvisor}":              "go with buildNamespace",
 		"{maxIsolatedPerNamespace: few}":                             "maxIsolatedPerNamespace",

@@ -69,8 +69,28 @@ release goes, and the objects of users with them.
 {{- include "armature.deployment" (dict "root" .root "object" $o) -}}
 {{- end }}
 ---
+{{- $program := trimSuffix "-metrics" $o.metadata.name -}}
+{{- if and .root.Values.shards (has $program (list "armature-controller" "armature-catalog" "armature-sources")) (has $o.kind (list "Deployment" "Service" "NetworkPolicy" "PodDisruptionBudget")) }}
+{{ include "armature.shard" (dict "text" (toYaml $o) "shard" "!sharding.fluxcd.io/key") }}
+{{- $halves := splitn "\nspec:\n" 2 (regexReplaceAll "(?m)^ *- --webhook-address=.*\n" (toYaml $o) "") -}}
+{{- range .root.Values.shards -}}
+{{- $metadata := regexReplaceAll "(?m)^  name: .*$" $halves._0 (printf "${0}-%s" .) -}}
+{{- $spec := regexReplaceAll (printf "(?m)/name: %s$" $program) $halves._1 (printf "${0}-%s" .) | replace "armature-sources.$" (printf "armature-sources-%s.$" .) -}}
+{{- $text := printf "%s\nspec:\n%s" $metadata $spec }}
+---
+{{ include "armature.shard" (dict "text" $text "shard" (printf "sharding.fluxcd.io/key=%s" .)) }}
+{{- end -}}
+{{- else }}
 {{ toYaml $o }}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+armature.shard prints an object whose program looks after a shard.
+*/}}
+{{- define "armature.shard" -}}
+{{- regexReplaceAll "(?m)^( *)- --health-address=.*\n" .text (printf "${0}${1}- --shard=%s\n" .shard) -}}
 {{- end -}}
 
 {{/*
