@@ -330,3 +330,76 @@ func ProbedPort(container, action krm.Node) int {
 	}
 	return -1
 }
+
+// agentPorts reads the TCP ports that the containers of a pod declare, and the port
+// that the author gives the agent with the variable PORT.
+func agentPorts(pod krm.PodTemplate) (ports []int, env int) {
+	for c := range pod.Spec().Get("containers").Items() {
+		for _, port := range tcpPorts(c) {
+			if port > 0 { // others are errors of the function inject
+				ports = append(ports, port)
+			}
+		}
+	}
+	if text := PortVariable(AgentContainer(pod)).Get("value").Text(); validPort(text) {
+		env, _ = strconv.Atoi(text)
+	}
+	return ports, env
+}
+
+// PortVariable is the variable of a container that says where it listens: of several
+// the last, as for the kubelet.
+func PortVariable(container krm.Node) (port krm.Node) {
+	for v := range container.Get("env").Items() {
+		if v.Get("name").Is("PORT") {
+			port = v
+		}
+	}
+	return port
+}
+
+// AgentContainer is the one whose port AuthBridge takes: the first with a TCP port,
+// or the first at all.
+func AgentContainer(pod krm.PodTemplate) (agent krm.Node) {
+	for c := range pod.Spec().Get("containers").Items() {
+		if !agent.Exists() {
+			agent = c
+		}
+		for range tcpPorts(c) {
+			return c
+		}
+	}
+	return agent
+}
+
+// Published names of the volumes that the sidecars share, also with the
+// application.
+const (
+	SharedVolume = "shared-data"
+	SVIDVolume   = "svid-output"
+)
+
+// authorVolumes finds the author's volumes that the sidecars use: published
+// applications declare shared-data themselves, to read the client's ID from it.
+func authorVolumes(pod krm.PodTemplate) (found Volumes) {
+	for v := range pod.Spec().Get("volumes").Items() {
+		switch name := v.Get("name"); {
+		case name.Is(SharedVolume):
+			found.Shared = IsEmptyDir(v)
+		case name.Is(SVIDVolume):
+			found.SVID = IsEmptyDir(v)
+		}
+	}
+	return found
+}
+
+// IsEmptyDir reports whether a volume is an emptyDir, which one without a source
+// is too.
+func IsEmptyDir(volume krm.Node) bool {
+	for key, source := range volume.Fields() {
+		if key != "name" && key != "emptyDir" && !source.IsNull() {
+			return false
+		}
+	}
+	return true
+}

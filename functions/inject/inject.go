@@ -5,7 +5,6 @@ package inject
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -70,27 +69,11 @@ type Annotation struct{ Key, Value string }
 // be applied, and the given annotations to the pod template. The object must
 // not be injected already. Without settings it gets its skills alone.
 func (in *Injector) Inject(o *krm.Object, s *identity.Settings, annotations ...Annotation) error {
-	err := in.edit(o, s, "", annotations)
-	_, rewritten := o.Rewritten()
-	switch {
-	case errors.Is(err, krm.ErrUncertain):
-		if err := o.Canonicalize("a layout in which injected lines have no place"); err != nil {
-			return err
-		}
-	case err != nil || !rewritten:
-		return err
-	}
-	var original string
-	if !in.NoOriginal {
-		if original, err = krm.Pack(o.Bytes()); err != nil {
-			return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
-		}
-	}
-	o.Reset()
-	return in.edit(o, s, original, annotations)
+	return o.Attempt("a layout in which injected lines have no place", !in.NoOriginal,
+		func(kept krm.Kept) error { return in.edit(o, s, kept, annotations) })
 }
 
-func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string,
+func (in *Injector) edit(o *krm.Object, s *identity.Settings, kept krm.Kept,
 	annotations []Annotation) error {
 	pod, ok := o.PodTemplate()
 	if !ok {
@@ -99,7 +82,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string,
 	p := in.compose(s)
 	r := &in.record
 	*r = record{
-		Version: in.Version, Original: original, Unended: o.Unended(),
+		Version: in.Version, Kept: kept,
 		InitContainers: p.containerNames, Volumes: p.volumeNames,
 		Mounts: r.Mounts[:0], Created: r.Created[:0], Fields: r.Fields[:0],
 	}
@@ -215,3 +198,35 @@ var (
 
 // accountField is the field of a pod that names its ServiceAccount.
 const accountField = "serviceAccountName"
+
+// AppendTraceMount appends the item of volumeMounts that an application
+// container gets, if any.
+func AppendTraceMount(dst []byte, s *identity.Settings) []byte {
+	if !s.Trace.Enabled {
+		return dst
+	}
+	return append(dst,
+		"- name: "+sidecars.TraceVolume+"\n  mountPath: "+sidecars.TraceMountPath+"\n  readOnly: true\n"...)
+}
+
+// telemetry appends the variable by which an SDK finds its configuration, unless the
+// author names another one or an endpoint, and records it.
+func (r *record) telemetry(env []byte, c krm.Node, s *identity.Settings) []byte {
+	if !s.Trace.Enabled || ownTelemetry(c).Exists() {
+		return env
+	}
+	r.variable(c.Get("name").Text(), sidecars.TraceConfigVariable)
+	return append(env, "- name: "+sidecars.TraceConfigVariable+"\n  value: "+sidecars.TraceConfigFile+"\n"...)
+}
+
+// ownTelemetry returns a variable of the author that an SDK would not read beside a
+// configuration file, or that names one.
+func ownTelemetry(c krm.Node) (own krm.Node) {
+	for v := range c.Get("env").Items() {
+		switch v.Get("name").Text() {
+		case sidecars.TraceConfigVariable, "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT":
+			return v
+		}
+	}
+	return own
+}

@@ -3,7 +3,6 @@ package inject
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -36,12 +35,7 @@ type record struct {
 	Created []string `json:"created,omitempty"`
 	// Emptied are the paths of empty collections, with how they were written.
 	Emptied map[string]string `json:"emptied,omitempty"`
-	// Unended says that the author's text, the last of its file, ended without a
-	// line feed.
-	Unended bool `json:"unended,omitempty"`
-	// Original is the author's text, gzip in base64, where the layout had to be
-	// rewritten to place an edit safely.
-	Original string `json:"original,omitempty"`
+	krm.Kept
 }
 
 // field is one that was set: serviceAccountName of the pod, or the value of the
@@ -105,33 +99,10 @@ func (r *record) appendQuoted(dst []byte) []byte {
 	return append(dst[:from], bytes.ReplaceAll(dst[from:], []byte("'"), []byte("''"))...)
 }
 
-// Uninject takes out of o what its record says was put in, by edits that wait
-// to be applied. It says whether there was a record, and whether the text ended
-// without a line feed. An original text that the record keeps is returned; the
-// caller decides whether it still holds.
+// Uninject takes out of o what its record says was put in; see krm.Object.Undo.
 func Uninject(o *krm.Object) (was bool, original []byte, unended bool, err error) {
-	marker := o.Get("metadata", "annotations", keys.Injected)
-	if !marker.Exists() {
-		return false, nil, false, nil
-	}
 	var r record
-	decoder := json.NewDecoder(bytes.NewReader([]byte(marker.Text())))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&r); err != nil {
-		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from "+
-			"Git, or remove the annotation and what was injected", keys.Injected, err)
-	}
-	if original, err = krm.Unpack(r.Original); err != nil {
-		return true, nil, false, fmt.Errorf("the annotation %s holds a damaged original: %w", keys.Injected,
-			err)
-	}
-	err = remove(o, &r)
-	if errors.Is(err, krm.ErrUncertain) {
-		if err = o.Canonicalize("a layout in which injected lines cannot be cut out"); err == nil {
-			err = remove(o, &r)
-		}
-	}
-	return true, original, r.Unended, err
+	return o.Undo(keys.Injected, " and what was injected", &r, &r.Kept, func() error { return remove(o, &r) })
 }
 
 // remove cuts what the record names. A collection that the record created

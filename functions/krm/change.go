@@ -30,9 +30,7 @@ type Changes struct {
 type changeRecord struct {
 	Version string   `json:"version"`
 	Changes []change `json:"changes"`
-	// Unended and Original are as in the record of inject.
-	Unended  bool   `json:"unended,omitempty"`
-	Original string `json:"original,omitempty"`
+	Kept
 }
 
 // change is what became of one mapping.
@@ -136,28 +134,12 @@ func (c *Changes) Apply(o *Object) error {
 	if !c.Any() {
 		return nil
 	}
-	err := c.apply(o, "")
-	_, rewritten := o.Rewritten()
-	switch {
-	case errors.Is(err, ErrUncertain):
-		if err := o.Canonicalize("a layout in which fields cannot be set"); err != nil {
-			return err
-		}
-	case err != nil || !rewritten:
-		return err
-	}
-	var original string
-	if !c.NoOriginal {
-		if original, err = Pack(o.Bytes()); err != nil {
-			return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
-		}
-	}
-	o.Reset()
-	return c.apply(o, original)
+	return o.Attempt("a layout in which fields cannot be set", !c.NoOriginal,
+		func(kept Kept) error { return c.apply(o, kept) })
 }
 
-func (c *Changes) apply(o *Object, original string) error {
-	r := changeRecord{Version: c.Version, Unended: o.Unended(), Original: original}
+func (c *Changes) apply(o *Object, kept Kept) error {
+	r := changeRecord{Version: c.Version, Kept: kept}
 	own := change{At: []string{"metadata", "annotations"}}
 	annotations := -1 // where the record goes
 	for _, ch := range c.changes {
@@ -305,31 +287,11 @@ func Overwritten(o *Object) string {
 	return b.String()
 }
 
-// Revert takes back what the object's record says was set, by edits that wait to
-// be applied. A field that somebody has changed since is theirs and stays. Was,
-// original and unended mean what they mean for inject.Uninject.
+// Revert takes back what the object's record says was set; see Undo. A field that somebody
+// has changed since is theirs and stays.
 func Revert(o *Object) (was bool, original []byte, unended bool, err error) {
-	marker := o.Get("metadata", "annotations", keys.Changed)
-	if !marker.Exists() {
-		return false, nil, false, nil
-	}
 	var r changeRecord
-	decoder := json.NewDecoder(strings.NewReader(marker.Text()))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&r); err != nil {
-		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from "+
-			"Git, or remove the annotation", keys.Changed, err)
-	}
-	if original, err = Unpack(r.Original); err != nil {
-		return true, nil, false, fmt.Errorf("the annotation %s holds a damaged original: %w", keys.Changed, err)
-	}
-	err = o.revert(&r)
-	if errors.Is(err, ErrUncertain) {
-		if err = o.Canonicalize("a layout in which fields cannot be taken back"); err == nil {
-			err = o.revert(&r)
-		}
-	}
-	return true, original, r.Unended, err
+	return o.Undo(keys.Changed, "", &r, &r.Kept, func() error { return o.revert(&r) })
 }
 
 func (o *Object) revert(r *changeRecord) error {

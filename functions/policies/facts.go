@@ -176,34 +176,29 @@ func (s *state) look(id index.ID, o *krm.Object) {
 		f.known[id], f.workloads[id] = true, newWorkload(at, o, pod, strings.Clone(made))
 		return
 	}
-	var into any
-	var here func()
 	switch o.Kind {
 	case "Service":
-		v := &service{object: at}
-		into, here = v, func() { f.services[id] = v }
+		f.known[id] = read(o, f.services, id, service{object: at})
 	case "Gateway":
-		v := &gateway{object: at}
-		into, here = v, func() { f.gateways[id] = v }
+		f.known[id] = read(o, f.gateways, id, gateway{object: at})
 	case "HTTPRoute":
-		v := &route{object: at}
-		into, here = v, func() { f.routes[id] = v }
+		f.known[id] = read(o, f.routes, id, route{object: at})
 	case "AgentgatewayBackend":
-		v := &backend{object: at}
-		into, here = v, func() { f.backends[id] = v }
+		f.known[id] = read(o, f.backends, id, backend{object: at})
 	case "MCPServerRegistration":
-		v := &registration{object: at}
-		into, here = v, func() { f.registered[id] = v }
+		f.known[id] = read(o, f.registered, id, registration{object: at})
 	case "AgentgatewayPolicy":
-		v := &registration{object: at}
-		into, here = v, func() { f.guards[id] = v }
-	default:
-		return
+		f.known[id] = read(o, f.guards, id, registration{object: at})
 	}
-	if data, err := o.JSON(); err == nil && json.Unmarshal(data, into) == nil {
-		f.known[id] = true
-		here()
+}
+
+// read notes the fields of an object that policies follow from.
+func read[T any](o *krm.Object, into map[index.ID]*T, id index.ID, value T) (ok bool) {
+	data, err := o.JSON()
+	if err == nil && json.Unmarshal(data, &value) == nil {
+		into[id], ok = &value, true
 	}
+	return ok
 }
 
 func newWorkload(at object, o *krm.Object, pod krm.PodTemplate, made string) *workload {

@@ -5,11 +5,13 @@ package tokenexchange
 
 import (
 	_ "embed"
+	"fmt"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
@@ -64,4 +66,69 @@ func begin(p *contract.Package) contract.Steps {
 	steps.Resolve = func() { runtimes.steps.Resolve(); resolve() }
 	steps.Run = func(u *contract.Unit) { runtimes.run(u); run(u) }
 	return steps
+}
+
+// runtimes are the AgentRuntimes of a package.
+type runtimes struct {
+	pkg   *contract.Package
+	steps contract.Steps
+	used  map[krm.Origin]bool // whose workload is in the package
+}
+
+func agentRuntimes(p *contract.Package) *runtimes {
+	r := &runtimes{pkg: p, used: make(map[krm.Origin]bool)}
+	r.steps = contract.Targeted[api.AgentRuntime]{
+		ConfigMap: contract.ConfigMap{Of: "agent-runtime", Sidecars: true},
+		Parts: func(ar *api.AgentRuntime) (*api.Origin, api.TargetRef) {
+			return &ar.Origin,
+				ar.Spec.TargetRef
+		},
+		Elsewhere: true,
+		Use: func(id index.ID, ar *api.AgentRuntime) {
+			p.Identity.UseAgentRuntime(id, ar)
+			r.used[krm.Origin{File: ar.Origin.File, Line: ar.Origin.Line}] = true
+		},
+		Judge: p.Identity.JudgeRuntime,
+	}.Steps(p)
+	return r
+}
+
+// read reports whether AgentRuntimes are read: other profiles have no AuthBridge that
+// one could configure.
+func (r *runtimes) read() bool { return r.pkg.Identity.Profile().AgentRuntimes }
+
+func (r *runtimes) collect(o *krm.Object) {
+	if r.read() {
+		r.steps.Collect(o)
+	}
+}
+
+// run takes an object of the package. An AgentRuntime that is not read stays, for
+// Kagenti's operator, as does one whose workload is in another package.
+func (r *runtimes) run(u *contract.Unit) {
+	o := u.Object
+	runtime := o.Kind == runtimeKind && r.pkg.Kinds.Read(o.APIVersion, o.Kind)
+	if r.read() {
+		u.Consumed = u.Consumed && (!runtime || r.used[krm.Origin{File: o.Origin.File, Line: o.Origin.Line}])
+		r.steps.Run(u)
+		return
+	}
+	if !runtime {
+		return
+	}
+	u.Consumed = false
+	u.Report(finding.Warning, "agent-runtime/profile", o.Get("kind"),
+		fmt.Sprintf("an AgentRuntime configures AuthBridge, which the profile %s does not have",
+			r.pkg.Identity.Profile().Name),
+		"set spec.profile: "+sidecars.AuthBridge+" in the RenderConfig, or leave the workload to "+
+			"Kagenti's operator")
+}
+
+// of returns the AgentRuntime of a workload as its author wrote it, nil for none.
+func (r *runtimes) of(id index.ID) *krm.Object {
+	if ar := r.pkg.Identity.AgentRuntime(id); ar != nil {
+		o, _ := ar.Origin.Text.(*krm.Object)
+		return o
+	}
+	return nil
 }

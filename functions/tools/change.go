@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pmezard/go-difflib/difflib"
+
 	"github.com/armature-dev/armature/functions/api"
 )
 
@@ -240,10 +242,17 @@ func Words(before, after string) string {
 	}
 	mark("", "", was[:front])
 	a, b := was[front:len(was)-back], is[front:len(is)-back]
-	for _, step := range steps(a, b) {
-		mark("", "", step.same)
-		mark("[-", "-]", step.removed)
-		mark("{+", "+}", step.added)
+	steps := []difflib.OpCode{{Tag: 'r', I2: len(a), J2: len(b)}}
+	if len(a) <= maxWords && len(b) <= maxWords {
+		steps = difflib.NewMatcherWithJunk(a, b, false, nil).GetOpCodes()
+	}
+	for _, step := range steps {
+		if step.Tag == 'e' {
+			mark("", "", a[step.I1:step.I2])
+			continue
+		}
+		mark("[-", "-]", a[step.I1:step.I2])
+		mark("{+", "+}", b[step.J1:step.J2])
 	}
 	mark("", "", was[len(was)-back:])
 	if len(a)+len(b) == 0 { // white space alone
@@ -251,48 +260,6 @@ func Words(before, after string) string {
 			clip(fmt.Sprintf("%q", after), maxShown))
 	}
 	return clip(strings.Join(out, " "), maxShown)
-}
-
-// step is words that both have, followed by those that one of them has.
-type step struct{ same, removed, added []string }
-
-// steps returns a shortest way from one list of words to another.
-func steps(a, b []string) (all []step) {
-	if len(a) > maxWords || len(b) > maxWords {
-		return []step{{nil, a, b}}
-	}
-	// common[i][j] is how many words a[i:] and b[j:] have in common at most.
-	common := make([][]int16, len(a)+1)
-	for i := range common {
-		common[i] = make([]int16, len(b)+1)
-	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			if a[i] == b[j] {
-				common[i][j] = common[i+1][j+1] + 1
-			} else {
-				common[i][j] = max(common[i+1][j], common[i][j+1])
-			}
-		}
-	}
-	var now step
-	for i, j := 0, 0; i < len(a) || j < len(b); {
-		switch {
-		case i < len(a) && j < len(b) && a[i] == b[j]:
-			if len(now.removed)+len(now.added) > 0 {
-				all, now = append(all, now), step{}
-			}
-			now.same = append(now.same, a[i])
-			i, j = i+1, j+1
-		case j == len(b) || i < len(a) && common[i+1][j] >= common[i][j+1]:
-			now.removed = append(now.removed, a[i])
-			i++
-		default:
-			now.added = append(now.added, b[j])
-			j++
-		}
-	}
-	return append(all, now)
 }
 
 // Lines writes what differs of a tool for people, a line each.

@@ -118,9 +118,9 @@ func Check(offered []Definition) (problems []Problem) {
 			c.report(name, "the server has two tools of this name", "rename one of them on the server")
 		}
 		seen[d.Name] = true
-		c.schema("inputSchema", d.InputSchema, 1)
-		c.schema("outputSchema", d.OutputSchema, 1)
-		c.schema("annotations", any(d.Annotations), 1)
+		c.look("inputSchema", d.InputSchema, 1, true)
+		c.look("outputSchema", d.OutputSchema, 1, true)
+		c.look("annotations", any(d.Annotations), 1, true)
 		problems = append(problems, c.problems...)
 	}
 	return problems
@@ -135,71 +135,37 @@ func (c *checker) report(field, message, hint string) {
 	c.problems = append(c.problems, Problem{c.tool, clip(Visible(field), 512), message, hint})
 }
 
-// schema looks for references that lead out of the definition. What is below enum, const,
-// default and examples is a value and not a schema.
-func (c *checker) schema(path string, value any, depth int) {
-	if len(c.problems) > 8 {
-		return
-	}
-	if depth > maxDepth {
-		c.report(path, fmt.Sprintf("it is more than %d levels deep", maxDepth),
-			"simplify the schema on the server")
-		return
-	}
-	switch value := value.(type) {
-	case map[string]any:
-		if len(value) > maxMembers {
-			c.report(path, fmt.Sprintf("it has %d members, and %d at most can be locked", len(value),
-				maxMembers), "simplify the schema on the server")
-			return
-		}
-		for _, key := range slices.Sorted(maps.Keys(value)) {
+// look finds references that lead out of the definition, and bounds its size. What is below
+// enum, const, default and examples is a value and no schema, where a reference is text. A
+// parameter may have the name of one of these, so that what is below it is a schema after all.
+func (c *checker) look(path string, value any, depth int, schema bool) {
+	const simplify = "simplify the schema on the server"
+	object, isObject := value.(map[string]any)
+	list, _ := value.([]any)
+	switch {
+	case len(c.problems) > 8:
+	case isObject && !schema && object["type"] != nil:
+		c.look(path, value, depth, true)
+	case depth > maxDepth:
+		c.report(path, fmt.Sprintf("it is more than %d levels deep", maxDepth), simplify)
+	case len(object) > maxMembers:
+		c.report(path, fmt.Sprintf("it has %d members, and %d at most can be locked", len(object),
+			maxMembers), simplify)
+	default:
+		for _, key := range slices.Sorted(maps.Keys(object)) {
 			at := path + "." + key
-			to, isText := value[key].(string)
-			switch {
-			case isText && (key == "$ref" || key == "$dynamicRef") && !strings.HasPrefix(to, "#"):
+			to, isText := object[key].(string)
+			if schema && isText && (key == "$ref" || key == "$dynamicRef") && !strings.HasPrefix(to, "#") {
 				c.report(at, fmt.Sprintf(
 					"it refers to %s, which may change without the definition and is not fetched",
 					clip(Visible(to), 200)),
 					"put that schema below $defs on the server, and refer to it as #/$defs/NAME")
-			case key == "enum", key == "const", key == "default", key == "examples":
-				c.data(at, value[key], depth+1)
-			default:
-				c.schema(at, value[key], depth+1)
 			}
+			c.look(at, object[key], depth+1, schema && key != "enum" && key != "const" && key != "default" &&
+				key != "examples")
 		}
-	case []any:
-		for i, item := range value {
-			c.schema(fmt.Sprintf("%s[%d]", path, i), item, depth+1)
-		}
-	}
-}
-
-// data bounds what is not a schema. A parameter may have the name of a keyword, so that
-// what is below one of these may be a schema after all: a reference is then text in it.
-func (c *checker) data(path string, value any, depth int) {
-	if object, ok := value.(map[string]any); ok && object["type"] != nil { // a parameter named enum
-		c.schema(path, value, depth)
-		return
-	}
-	if depth > maxDepth {
-		c.report(path, fmt.Sprintf("it is more than %d levels deep", maxDepth),
-			"simplify the schema on the server")
-		return
-	}
-	switch value := value.(type) {
-	case map[string]any:
-		if len(value) > maxMembers {
-			c.report(path, fmt.Sprintf("it has %d members, and %d at most can be locked", len(value),
-				maxMembers), "simplify the schema on the server")
-			return
-		}
-		for key, item := range value {
-			c.data(path+"."+key, item, depth+1)
-		}
-	case []any:
-		for i, item := range value {
-			c.data(fmt.Sprintf("%s[%d]", path, i), item, depth+1)
+		for i, item := range list {
+			c.look(fmt.Sprintf("%s[%d]", path, i), item, depth+1, schema)
 		}
 	}
 }

@@ -216,7 +216,7 @@ func TestWords(t *testing.T) {
 		{"a b c", "a x c", "a [-b-] {+x+} c"},
 		{"a", "", "[-a-]"},
 		{"", "a", "{+a+}"},
-		{"a b a b", "b a b a", "[-a-] b a b {+a+}"},
+		{"a b a b", "b a b a", "{+b+} a b a [-b-]"},
 		{"a  b", "a b", `[-"a  b"-] {+"a b"+}`},
 	} {
 		if got := tools.Words(c[0], c[1]); got != c[2] && c[0]+c[1] != "" {
