@@ -218,7 +218,7 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 	cached, live := mgr.GetClient(), mgr.GetAPIReader()
 	failures := &failure.Reader{Live: live, Logs: logs, LogLines: o.LogLines}
 	texts := &library.Library{Cache: cached, Live: live, Namespace: o.Namespace, Watched: func(namespace string) bool { return watches(o, namespace) }}
-	metrics := newMetrics(cached)
+	metrics := newMetrics(cached, store.BuildOf)
 	var admission *queue.Kueue
 	if o.QueueName != "" {
 		admission = &queue.Kueue{QueueName: o.QueueName, Runs: store, Cache: mgr.GetCache(), Client: cached, FieldOwner: fieldOwner}

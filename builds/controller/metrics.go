@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -26,7 +27,7 @@ type recorder struct {
 	builds                               *buildCollector
 }
 
-func newMetrics(cache client.Reader) *recorder {
+func newMetrics(cache client.Reader, buildOf func(metav1.Object) (types.NamespacedName, bool)) *recorder {
 	r := &recorder{
 		runs:       metrics.Counter("armature_build_runs_total"),
 		results:    metrics.Counter("armature_build_results_total"),
@@ -36,7 +37,7 @@ func newMetrics(cache client.Reader) *recorder {
 		completion: metrics.Histogram("armature_build_completion_duration_seconds"),
 		asked:      metrics.Histogram("armature_server_request_duration_seconds"),
 		builds: &buildCollector{
-			cache: cache, phases: metrics.Desc("armature_builds"), queued: metrics.Desc("armature_builds_queued"),
+			cache: cache, buildOf: buildOf, phases: metrics.Desc("armature_builds"), queued: metrics.Desc("armature_builds_queued"),
 			unready: metrics.Desc("armature_builds_unready"), oldest: metrics.Desc("armature_builds_oldest_wait_seconds"),
 		},
 	}
@@ -94,9 +95,10 @@ func (m *recorder) finished(b *api.AgentBuild, r runs.Run, reason string) {
 // failureCounts is how long a build whose run failed counts as unready.
 const failureCounts = 30 * time.Minute
 
-// buildCollector counts builds when it is asked, from the cache.
+// buildCollector counts builds and their runs when it is asked, from the cache.
 type buildCollector struct {
 	cache                           client.Reader
+	buildOf                         func(metav1.Object) (types.NamespacedName, bool)
 	phases, queued, unready, oldest *prometheus.Desc
 }
 
@@ -116,6 +118,10 @@ func (c *buildCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	found := map[*prometheus.Desc]map[[2]string]float64{c.phases: {}, c.queued: {}, c.unready: {}, c.oldest: {}}
 	now := time.Now()
+	wait := func(namespace, waitsFor string, since metav1.Time) {
+		key := [2]string{namespace, waitsFor}
+		found[c.oldest][key] = max(found[c.oldest][key], now.Sub(since.Time).Seconds())
+	}
 	for i := range list.Items {
 		namespace, s := list.Items[i].Namespace, list.Items[i].Status
 		found[c.phases][[2]string{namespace, string(s.Phase)}]++
@@ -125,9 +131,20 @@ func (c *buildCollector) Collect(out chan<- prometheus.Metric) {
 		if reason := unreadyReason(s, now); reason != "" {
 			found[c.unready][[2]string{namespace, reason}]++
 		}
-		if since, what := waitsSince(s); what != "" {
-			key := [2]string{namespace, what}
-			found[c.oldest][key] = max(found[c.oldest][key], now.Sub(since).Seconds())
+		if since := meta.FindStatusCondition(s.Conditions, api.ConditionSucceeded); since != nil && queue.Waits(s) { // it was not Unknown before
+			wait(namespace, "slot", since.LastTransitionTime)
+		}
+	}
+	// Status has the start of a run only at its end.
+	var all runs.PipelineRunList
+	if err := c.cache.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		out <- prometheus.NewInvalidMetric(c.oldest, err)
+		return
+	}
+	for i := range all.Items {
+		run := &all.Items[i]
+		if build, ok := c.buildOf(run); ok && run.Status.StartTime == nil && run.Status.CompletionTime == nil && run.Spec.Status == "" && run.DeletionTimestamp == nil {
+			wait(build.Namespace, "start", run.CreationTimestamp)
 		}
 	}
 	for desc, values := range found {
@@ -150,17 +167,4 @@ func unreadyReason(s api.AgentBuildStatus, now time.Time) string {
 		return ""
 	}
 	return ready.Reason
-}
-
-// waitsSince returns when a build began to wait, and for what.
-func waitsSince(s api.AgentBuildStatus) (since time.Time, what string) {
-	succeeded := meta.FindStatusCondition(s.Conditions, api.ConditionSucceeded)
-	switch {
-	case queue.Waits(s) && succeeded != nil: // which was not Unknown before
-		return succeeded.LastTransitionTime.Time, "slot"
-	case (s.Phase == api.PhasePending || s.Phase == api.PhaseBuilding) && s.StartTime == nil && s.LastBuildTime != nil &&
-		meta.IsStatusConditionTrue(s.Conditions, api.ConditionRunExists):
-		return s.LastBuildTime.Time, "start"
-	}
-	return since, ""
 }

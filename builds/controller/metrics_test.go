@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -71,6 +72,24 @@ func TestMetricsProbesAndLogs(t *testing.T) {
 			return ""
 		})
 	}
+	// A run waits for Tekton until it begins, and a build without a run for its slot.
+	waits := func(begun bool) {
+		w.eventually(fmt.Sprintf("waits, begun %t", begun), func() string {
+			_, text := get(metrics + "/metrics")
+			oldest := "\narmature_builds_oldest_wait_seconds{namespace=" + strconv.Quote(w.namespace) + ",waits_for="
+			if !strings.Contains(text, oldest+`"slot"} `) || strings.Contains(text, oldest+`"start"} `) == begun {
+				return text
+			}
+			return ""
+		})
+	}
+	waits(false)
+	for _, run := range w.runs() {
+		if run.Status.StartTime == nil {
+			w.begin(&run)
+		}
+	}
+	waits(true)
 	for line := range strings.Lines(logs.String()) {
 		if !json.Valid([]byte(line)) {
 			t.Errorf("a log line is not JSON: %s", line)
