@@ -125,7 +125,7 @@ var reasons = sync.OnceValue(func() []reason {
 		{reason: "VulnerabilitiesFound", meaning: "the scan found vulnerabilities of the mode's level",
 			step: "vulnerability-scan", exit: 2}, // of grype, at or above --fail-on
 
-		{reason: "BuilderUnavailable", meaning: "the node does not allow user namespaces: see [what it needs](operate.md#builds)",
+		{reason: "BuilderUnavailable", meaning: "the node does not allow user namespaces: see [BuildKit](#buildkit)",
 			last:   re(`^BuildKit cannot make a user namespace`),
 			remedy: "set spec.builder to kaniko, or allow user namespaces on the build's nodes"},
 

@@ -15,12 +15,17 @@ import (
 const (
 	mostWords       = 32000
 	mostReadmeWords = 800
+	// mostOperateWords are those of docs/operate.md with its tables.
+	mostOperateWords = 2500
 )
 
 // TestDocs counts the words of pages for users and refuses names of tests in them.
 func TestDocs(t *testing.T) {
 	if words := len(strings.Fields(read(t, filepath.Join(root, "README.md")))); words > mostReadmeWords {
 		t.Errorf("README.md has %d words, at most %d: it has one reader and one job", words, mostReadmeWords)
+	}
+	if words := len(strings.Fields(read(t, filepath.Join(root, "docs", "operate.md")))); words > mostOperateWords {
+		t.Errorf("docs/operate.md has %d words, at most %d: who is woken by an alert reads it", words, mostOperateWords)
 	}
 	test, total := regexp.MustCompile(`Test[A-Z]\w*`), 0
 	generated := regexp.MustCompile(`(?s)<!-- [^>]*written [^>]*UPDATE=1 -->.*?<!-- end -->`)

@@ -77,7 +77,7 @@ func plain(text string) string {
 	})
 }
 
-// TestPage: docs/operate.md has the tables of the list. UPDATE=1 writes them.
+// TestPage: docs/operate.md and docs/reference/metrics.md have the tables of the list. UPDATE=1 writes them.
 func TestPage(t *testing.T) {
 	var alerts, table strings.Builder
 	alerts.WriteString("\n| alert | it means | do |\n|---|---|---|\n")
@@ -92,7 +92,7 @@ func TestPage(t *testing.T) {
 	}
 	const begin, end = "<!-- %s: written from render/process/metrics by UPDATE=1 -->\n", "\n<!-- end -->"
 	written(t, "docs/operate.md", fmt.Sprintf(begin, "alerts"), end, alerts.String())
-	written(t, "docs/operate.md", fmt.Sprintf(begin, "metrics"), end, table.String())
+	written(t, "docs/reference/metrics.md", fmt.Sprintf(begin, "metrics"), end, table.String())
 }
 
 // TestRules: the shipped rules have the alerts of the list, each once, and each is whole.
