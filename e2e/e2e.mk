@@ -69,6 +69,12 @@ PEERS += forge
 forge: ## Build Gitea, the forge that pull requests are tested on
 	@e2e/build.sh forge forge .
 
+PEERS += prometheus
+
+.PHONY: prometheus
+prometheus: ## Build Prometheus and promtool, which evaluate the shipped alerts
+	@GOFLAGS="$$GOFLAGS -tags=remove_all_sd" e2e/build.sh prometheus prometheus tool
+
 PEERS += buildkit
 
 .PHONY: buildkit

@@ -53,6 +53,7 @@ func TestTested(t *testing.T) {
 		{"cosign 2", "cosign", "github.com/sigstore/cosign/v2"},
 		{"Fulcio", "fulcio", "github.com/sigstore/fulcio"},
 		{"Kueue", "kueue", "sigs.k8s.io/kueue"},
+		{"Prometheus", "prometheus", "github.com/prometheus/prometheus"},
 		{"Gitea", "forge", "code.gitea.io/gitea"},
 		{"BuildKit", "buildkitd", "github.com/moby/buildkit"},
 	} {

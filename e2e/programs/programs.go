@@ -41,6 +41,8 @@ func peers() []peer {
 		{"source-controller", "flux/source-controller", "make peers"},
 		{"kustomize-controller", "flux/kustomize-controller", "make peers"},
 		{"kueue", "kueue", "make peers"},
+		{"prometheus", "prometheus/prometheus", "make peers"},
+		{"promtool", "prometheus/promtool", "make peers"},
 		{"forge", "forge", "make peers"},
 		{"buildkitd", "buildkit/buildkitd", "make peers"},
 		{"argocd", "argocd", "make peers"},

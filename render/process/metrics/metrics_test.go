@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
@@ -131,6 +132,77 @@ func TestRules(t *testing.T) {
 	rule := named("monitoring.coreos.com/v1", "PrometheusRule", nil)
 	rule["spec"] = map[string]any{"groups": groups}
 	manifest(t, "rules.yaml", rule)
+}
+
+// TestAlerts: promtool reads the shipped rules and the queries of the dashboard, and the tests in
+// testdata show each alert fire and stay silent.
+func TestAlerts(t *testing.T) {
+	promtool, dir := programs.Peer(t, "promtool"), t.TempDir()
+	var rule struct{ Spec json.RawMessage }
+	shipped(t, "rules.yaml", &rule)
+	save(t, filepath.Join(dir, "rules.yaml"), rule.Spec)
+
+	var dashboard struct{ Data map[string]string }
+	shipped(t, "dashboard.yaml", &dashboard)
+	var queries []any
+	for i, m := range regexp.MustCompile(`"expr": (".*")`).FindAllStringSubmatch(dashboard.Data["armature.json"], -1) {
+		var expr string
+		if err := json.Unmarshal([]byte(m[1]), &expr); err != nil {
+			t.Fatal(err)
+		}
+		queries = append(queries, map[string]any{"record": fmt.Sprintf("query:%d", i), "expr": strings.ReplaceAll(expr, "$__rate_interval", "5m")})
+	}
+	if len(queries) < len(metrics.All()) {
+		t.Errorf("the dashboard has %d queries", len(queries))
+	}
+	text, err := json.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": queries}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, filepath.Join(dir, "dashboard.yaml"), text)
+
+	tests := ""
+	for _, name := range []string{"alerts.yaml", "alerts-day.yaml"} {
+		text, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests += string(text)
+		save(t, filepath.Join(dir, name), text)
+	}
+	for _, m := range metrics.All() {
+		for _, a := range m.Alerts {
+			if !strings.Contains(tests, `alertname="`+a.Name+`"`) {
+				t.Errorf("no test in testdata shows %s", a.Name)
+			}
+		}
+	}
+	for _, args := range [][]string{{"check", "rules", "rules.yaml", "dashboard.yaml"}, {"test", "rules", "alerts.yaml", "alerts-day.yaml"}} {
+		cmd := exec.CommandContext(t.Context(), promtool, args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// shipped reads a file of templates/install/monitoring.
+func shipped(t *testing.T, file string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "templates/install/monitoring", file))
+	if err == nil {
+		err = yaml.Unmarshal(text, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func save(t *testing.T, file string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func groupsOf() []string { return []string{"builds", "sources", "catalog", "controllers"} }
