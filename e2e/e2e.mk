@@ -57,6 +57,10 @@ PEERS += flux
 flux: ## Build Flux's source-controller and kustomize-controller, between which RenderedSources are
 	@e2e/build.sh flux flux tool
 
+.PHONY: chains
+chains: ## Build Tekton Chains, beside which make bench-scale attests; takes minutes
+	@e2e/build.sh chains chains tool
+
 PEERS += kueue
 
 .PHONY: kueue

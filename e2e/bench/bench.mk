@@ -11,9 +11,9 @@ bench-newcomer: ## Measure make demo and make test in an empty clone, of REVISIO
 	@e2e/bench/newcomer.sh $(REVISION)
 
 # What each row measures is said by its benchmark, BenchmarkScale….
-SCALE ?= sources kustomize
+SCALE ?= sources kustomize argocd attest
 .PHONY: bench-scale
-bench-scale: controlplane hosts flux ## Print what many objects cost beside peers, of SCALE='sources:100,500 kustomize'; takes half an hour
+bench-scale: controlplane hosts flux chains ## Print what many objects cost beside peers, of SCALE='sources:100,500 kustomize'; takes half an hour
 	@e2e/bench/scale.sh $(SCALE)
 
 bench-istioctl: ## Build istioctl as one more peer of bench; takes half an hour

@@ -4,9 +4,10 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 declare -A package=(
-	[sources]=./render/deliver/flux/controller [kustomize]=./e2e/bench/scale
+	[sources]=./render/deliver/flux/controller [kustomize]=./e2e/bench/scale [argocd]=./e2e/bench/scale
+	[attest]=./builds/controller
 )
-declare -A bench=([sources]=Sources [kustomize]=Kustomize)
+declare -A bench=([sources]=Sources [kustomize]=Kustomize [argocd]=ArgoCD [attest]=Attest)
 for row in "$@"; do
 	[ -n "${bench[${row%%:*}]:-}" ] || { echo "no row ${row%%:*}: there are ${!bench[*]}"; exit 2; } >&2
 done

@@ -40,6 +40,7 @@ func peers() []peer {
 		{"clouds", "clouds", "make peers"},
 		{"source-controller", "flux/source-controller", "make peers"},
 		{"kustomize-controller", "flux/kustomize-controller", "make peers"},
+		{"chains", "chains/controller", "make chains"},
 		{"kueue", "kueue", "make peers"},
 		{"prometheus", "prometheus/prometheus", "make peers"},
 		{"promtool", "prometheus/promtool", "make peers"},

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -114,6 +115,8 @@ func Await(t testing.TB, what string, n int, limit time.Duration, done func() (h
 		have, why := done()
 		now := time.Now()
 		switch {
+		case t.Failed():
+			t.FailNow()
 		case have >= n:
 			Progress("%s: %d", what, have)
 			return now
@@ -129,41 +132,48 @@ func Await(t testing.TB, what string, n int, limit time.Duration, done func() (h
 
 // Process is a program that is measured while it runs.
 type Process struct {
-	t   testing.TB
-	cmd *exec.Cmd
-	log controlplane.Output
+	t        testing.TB
+	cmd      *exec.Cmd
+	log      controlplane.Output
+	stopping atomic.Bool
+	ended    chan struct{}
 }
 
-// Start a program with some variables until the test ends. It ends with this process.
+// Start a program with some variables until Stop, or until the test ends, which fails where the
+// program ends by itself.
 func Start(t testing.TB, variables []string, file string, args ...string) *Process {
 	t.Helper()
-	p := &Process{t: t, cmd: exec.Command(file, args...)}
+	p := &Process{t: t, cmd: exec.Command(file, args...), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), variables...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	go func() {
+		err := p.cmd.Wait()
+		if !p.stopping.Load() {
+			t.Errorf("%s ended: %v\n%s", filepath.Base(file), err, p.Log())
+		}
+		close(p.ended)
+	}()
 	t.Cleanup(p.Stop)
 	return p
 }
 
-// Log is what the program has written so far.
-func (p *Process) Log() string { return p.log.String() }
+// Log is the end of what the program has written so far.
+func (p *Process) Log() string {
+	text := p.log.String()
+	return text[max(0, len(text)-4000):]
+}
 
-// Stop ends the program, and waits. It fails the test where the program had ended by itself.
+// Stop ends the program, and waits.
 func (p *Process) Stop() {
 	p.t.Helper()
-	if p.cmd.ProcessState != nil {
-		return
-	}
-	killed := p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // the error says that it was killed
-	text := p.Log()
-	text = text[max(0, len(text)-4000):]
-	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); killed != nil || !ok || !status.Signaled() {
-		p.t.Errorf("%s ended: %s\n%s", filepath.Base(p.cmd.Path), p.cmd.ProcessState, text)
-	} else if p.t.Failed() {
-		p.t.Logf("%s:\n%s", filepath.Base(p.cmd.Path), text)
+	first := !p.stopping.Swap(true)
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.ended
+	if first && p.t.Failed() {
+		p.t.Logf("%s:\n%s", filepath.Base(p.cmd.Path), p.Log())
 	}
 }
 
