@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // Group shares requests to the API server that many builds need. A request runs
@@ -13,15 +15,8 @@ import (
 // only the builds that need it. They are reconciled again, later each time.
 // The zero value is ready.
 type Group struct {
-	mu    sync.Mutex // never held while a server is asked
-	calls map[string]*call
-}
-
-type call struct {
-	done   chan struct{}
-	begun  time.Time
-	answer any
-	err    error
+	requests singleflight.Group
+	begun    sync.Map // key -> when the request under way began
 }
 
 const (
@@ -32,34 +27,25 @@ const (
 )
 
 // Do sends a request, or waits for the one of the same key that is under way.
-func Do[T any](ctx context.Context, g *Group, key string, ask func(context.Context) (T, error)) (T, error) {
-	g.mu.Lock()
-	c, shared := g.calls[key]
-	if !shared {
-		c = &call{done: make(chan struct{}), begun: time.Now()}
-		if g.calls == nil {
-			g.calls = map[string]*call{}
-		}
-		g.calls[key] = c
-		go func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), groupTimeout)
-			defer cancel()
-			c.answer, c.err = ask(ctx)
-			g.mu.Lock()
-			delete(g.calls, key)
-			g.mu.Unlock()
-			close(c.done)
-		}()
+func Do[T any](ctx context.Context, g *Group, key string, ask func(context.Context) (T, error)) (none T, _ error) {
+	answered := g.requests.DoChan(key, func() (any, error) {
+		g.begun.Store(key, time.Now())
+		defer g.begun.Delete(key)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), groupTimeout)
+		defer cancel()
+		return ask(ctx)
+	})
+	patience := Patience
+	if begun, ok := g.begun.Load(key); ok {
+		patience -= time.Since(begun.(time.Time))
 	}
-	g.mu.Unlock()
-	var none T
 	select {
-	case <-c.done:
-		if c.err != nil {
-			return none, c.err
+	case answer := <-answered:
+		if answer.Err != nil {
+			return none, answer.Err
 		}
-		return c.answer.(T), nil
-	case <-time.After(Patience - time.Since(c.begun)):
+		return answer.Val.(T), nil
+	case <-time.After(patience):
 		return none, fmt.Errorf("no answer within %s; still waiting", Patience)
 	case <-ctx.Done():
 		return none, ctx.Err()
