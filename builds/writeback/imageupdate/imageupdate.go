@@ -217,19 +217,20 @@ func (r *reconciler) builds(ctx context.Context, u *api.ImageUpdate) (found map[
 	return found, "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// invalid is what the author of an ImageUpdate has to correct.
-type invalid struct{ error }
-
-// refused is an image that is not written because status says more about it than the registry.
-type refused struct{ error }
+// stalled is an error that trying again does not change, and the reason of the condition.
+type stalled struct {
+	reason string
+	error
+}
 
 // outcome of an update in the condition. It gives the error of what is tried again at once.
 func (r *reconciler) outcome(u *api.ImageUpdate, failed error) (again error) {
+	var known stalled
 	var rule *gitremote.RefusedError
 	var foreign *writeback.ForeignError
 	switch {
-	case errors.As(failed, new(refused)):
-		r.report(u, metav1.ConditionFalse, api.ReasonNotAttested, failed.Error())
+	case errors.As(failed, &known):
+		r.report(u, metav1.ConditionFalse, known.reason, failed.Error())
 	case errors.As(failed, &rule), errors.Is(failed, forge.ErrRefused):
 		hint := ""
 		if u.Spec.Policy != "pullRequest" {
@@ -238,7 +239,7 @@ func (r *reconciler) outcome(u *api.ImageUpdate, failed error) (again error) {
 		r.report(u, metav1.ConditionFalse, api.ReasonRefused, failed.Error()+hint)
 	case errors.As(failed, &foreign):
 		r.report(u, metav1.ConditionFalse, api.ReasonForeign, failed.Error())
-	case errors.As(failed, new(invalid)), errors.Is(failed, writeback.ErrNoBranch), errors.Is(failed, gitremote.ErrForbiddenAddress),
+	case errors.Is(failed, writeback.ErrNoBranch), errors.Is(failed, gitremote.ErrForbiddenAddress),
 		errors.Is(failed, forge.ErrUnauthorized), errors.Is(failed, forge.ErrNotFound):
 		r.report(u, metav1.ConditionFalse, api.ReasonInvalid, failed.Error())
 	case failed != nil:
@@ -295,11 +296,11 @@ func (r *reconciler) secret(ctx context.Context, namespace, name, field string, 
 	var secret corev1.Secret
 	switch err := r.live.Get(ctx, key, &secret); {
 	case apierrors.IsNotFound(err):
-		return nil, invalid{fmt.Errorf("%s: Secret %s does not exist", field, key)}
+		return nil, stalled{api.ReasonInvalid, fmt.Errorf("%s: Secret %s does not exist", field, key)}
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
 	case !fits(&secret):
-		return nil, invalid{fmt.Errorf("%s: Secret %s is not marked for this\n  hint: label it %s", field, key, label)}
+		return nil, stalled{api.ReasonInvalid, fmt.Errorf("%s: Secret %s is not marked for this\n  hint: label it %s", field, key, label)}
 	}
 	return &secret, nil
 }
