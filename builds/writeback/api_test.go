@@ -354,9 +354,9 @@ func TestAPIKilled(t *testing.T) {
 		}
 		whole := time.Since(began)
 		cut, written := 0, 0
-		for i := 2; i < 32; i++ {
+		for i := 2; i < 2+kills(); i++ {
 			cmd := start(i)
-			time.Sleep(whole * time.Duration(i) / 8)
+			time.Sleep(whole * time.Duration(4*i) / time.Duration(kills()))
 			_ = cmd.Process.Kill()
 			if cmd.Wait() != nil {
 				cut++
@@ -375,6 +375,6 @@ func TestAPIKilled(t *testing.T) {
 			}
 		}
 		r.run(r.bare, "fsck", "--strict", "--no-dangling")
-		t.Logf("%q: %d of 30 were killed before their end, %d had written (one takes %s)", proposal, cut, written, whole.Round(time.Millisecond))
+		t.Logf("%q: %d of %d were killed before their end, %d had written (one takes %s)", proposal, cut, kills(), written, whole.Round(time.Millisecond))
 	}
 }

@@ -38,19 +38,35 @@ type repository struct {
 	allowed    string
 }
 
+// first is the folder of the repository that each begins as, which is made once, and of
+// Git's configuration.
+var first string
+
+const gitConfig = "[user]\nname = Ada\nemail = ada@example.com\n[commit]\ngpgsign = false\n[gc]\nauto = 0\n[maintenance]\nauto = false\n[receive]\nautogc = false\n"
+
 func newRepository(t *testing.T) *repository {
 	t.Helper()
-	folder := t.TempDir()
-	r := &repository{t: t, bare: filepath.Join(folder, "bare.git"), work: filepath.Join(folder, "work")}
-	t.Setenv("GIT_CONFIG_GLOBAL", filepath.Join(folder, "none"))
+	t.Setenv("GIT_CONFIG_GLOBAL", filepath.Join(first, "config"))
 	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
-	r.run(folder, "init", "-q", "--bare", "-b", "main", r.bare)
-	r.run(folder, "clone", "-q", r.bare, r.work)
-	for key, value := range map[string]string{"user.name": "Ada", "user.email": "ada@example.com", "commit.gpgsign": "false"} {
-		r.run(r.work, "config", key, value)
+	in := func(folder string) *repository {
+		return &repository{t: t, bare: filepath.Join(folder, "bare.git"), work: filepath.Join(folder, "work")}
 	}
-	r.person("README.md", "# Apps\n")
-	r.person("apps/weather.yaml", "kind: x\n")
+	if _, err := os.Stat(os.Getenv("GIT_CONFIG_GLOBAL")); err != nil {
+		if err := os.WriteFile(os.Getenv("GIT_CONFIG_GLOBAL"), []byte(gitConfig), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := in(first)
+		r.run(first, "init", "-q", "--bare", "-b", "main", r.bare)
+		r.run(first, "clone", "-q", "--template=", r.bare, r.work)
+		r.person("README.md", "# Apps\n")
+		r.person("apps/weather.yaml", "kind: x\n")
+	}
+	folder := t.TempDir()
+	r := in(folder)
+	if err := os.CopyFS(folder, os.DirFS(first)); err != nil {
+		t.Fatal(err)
+	}
+	r.run(r.work, "remote", "set-url", "origin", r.bare)
 
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -727,7 +743,22 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(func() int {
+		var err error
+		if first, err = os.MkdirTemp("", "writeback-"); err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(first)
+		return m.Run()
+	}())
+}
+
+// kills is how many write-backs are killed, each at another moment.
+func kills() int {
+	if testing.Short() {
+		return 8
+	}
+	return 30
 }
 
 // SIGKILL at any moment leaves the branch as it was or with the one commit, and the next
@@ -757,9 +788,9 @@ func TestKilled(t *testing.T) {
 	}
 	whole := time.Since(began)
 	cut, written := 0, 0
-	for i := 2; i < 32; i++ {
+	for i := 2; i < 2+kills(); i++ {
 		cmd := start(i)
-		time.Sleep(whole * time.Duration(i) / 10) // a moment, which may be after the end
+		time.Sleep(whole * time.Duration(3*i) / time.Duration(kills())) // a moment, which may be after the end
 		_ = cmd.Process.Kill()
 		if cmd.Wait() != nil {
 			cut++
@@ -774,7 +805,7 @@ func TestKilled(t *testing.T) {
 		}
 	}
 	r.run(r.bare, "fsck", "--strict", "--no-dangling")
-	t.Logf("%d of 30 were killed before their end, %d had written (one takes %s)", cut, written, whole.Round(time.Millisecond))
+	t.Logf("%d of %d were killed before their end, %d had written (one takes %s)", cut, kills(), written, whole.Round(time.Millisecond))
 }
 
 // Signatures are deterministic, and keys that cannot be so are refused.
