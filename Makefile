@@ -65,8 +65,11 @@ test: ## Run the tests that need no server; no root, no Debian packages
 	@e2e/test.sh $(LONGEST) ./...
 	cd $(READERS) && $(GO) test -vet=off ./...
 
+# The packages with tests that take long, of which make test runs less.
+long = $$(git grep -l 'testing\.Short()' -- '*_test.go' | xargs dirname | sed 's,^,./,')
+
 test-servers: controlplane ## Run the tests that need a Kubernetes API, on a real etcd and kube-apiserver
-	@ARMATURE_TEST_SERVERS=required e2e/test.sh $(call linking,controlplane)
+	@ARMATURE_TEST_SERVERS=required e2e/test.sh $(call linking,controlplane) $(long)
 
 .PHONY: peers test-peers
 peers: $(PEERS) ## Build the programs of other projects that make test-peers needs

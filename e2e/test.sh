@@ -11,14 +11,23 @@ status=0
 # Tests collect garbage less often, which a third of their CPU went to. Those that measure the
 # memory of a program run it with GOGC=100.
 export GOGC=400
+packages=("$@") short=()
+if [ "${ARMATURE_TEST_SERVERS:-}" = none ]; then
+	# Less of what only takes long, and no package of which no test would run is linked.
+	short=(-short) unlinked=(catalog/serve e2e/catalog e2e/install e2e/upgrade render/deliver/preflight)
+	mapfile -t packages < <(go list -find "$@" | grep -vE "/($(IFS='|'; echo "${unlinked[*]}"))\$")
+fi
 # Tests wait for servers more than they compute: two packages for each processor. vet is
 # a target of its own, and programs of which nothing is debugged need no tables for it.
 go run gotest.tools/gotestsum@v1.13.0 --format=pkgname --format-hide-empty-pkg --hide-summary=skipped --jsonfile="$dir/log" \
-	"${again[@]}" --packages="$*" -- -p $((2 * $(nproc))) -vet=off -ldflags=-w -timeout 25m || status=$?
-for target in test-servers test-peers; do
-	skipped=$(grep -c "\"Output\":\"SKIPPED .*make $target" "$dir/log" || true)
-	[ "$skipped" = 0 ] || echo "$skipped tests are not in this tier: make $target runs them"
-done
+	"${again[@]}" --packages="${packages[*]}" -- "${short[@]}" -p $((2 * $(nproc))) -vet=off -ldflags=-w -timeout 25m || status=$?
+count() { grep -cE "$1" "$dir/log" || true; }
+tell() { [ "$1" = 0 ] || echo "$1 tests $2"; }
+servers=$(count '"Output":"SKIPPED .*make test-servers')
+[ -z "${unlinked:-}" ] || servers=$((servers + $(git grep -hE '^func Test[A-Z].*\(t ' -- "${unlinked[@]/%//*_test.go}" | wc -l)))
+tell "$servers" "are not in this tier: make test-servers runs them"
+tell "$(count '"Output":"SKIPPED .*make test-peers')" "are not in this tier: make test-peers runs them"
+tell "$(count '"Output":.*run it without -short')" "take long: make test-servers runs them"
 if [ -s "$dir/again" ]; then
 	printf '\n*** THESE TESTS FAILED ONCE AND PASSED WHEN THEY RAN AGAIN:\n'
 	cat "$dir/again"

@@ -120,6 +120,9 @@ func TestRealManifests(t *testing.T) {
 				return err
 			}
 			seen[string(src)] = true
+			if testing.Short() && len(seen)%4 != 0 {
+				return nil
+			}
 			src, added := optIn(distinct(src))
 			if added == 0 {
 				return nil

@@ -145,6 +145,9 @@ func TestStoreMemory(t *testing.T) {
 
 // Repositories that are read at once share the memory of one.
 func TestRepositoriesAtOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("stores as many objects as the limits allow, four times; run it without -short")
+	}
 	const many = 4
 	most := tinyObjects(maxObjects)
 	var folders []string

@@ -125,6 +125,9 @@ func TestMain(m *testing.M) {
 //
 //	go test -run TestMemoryOfLargePackages -v ./render/deliver/flux/build
 func TestMemoryOfLargePackages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("renders packages as large as the limits allow; run it without -short")
+	}
 	for name := range large() {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0])
