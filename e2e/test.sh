@@ -14,7 +14,7 @@ export GOGC=400
 packages=("$@") short=()
 if [ "${ARMATURE_TEST_SERVERS:-}" = none ]; then
 	# Less of what only takes long, and no package of which no test would run is linked.
-	short=(-short) unlinked=(catalog/serve e2e/catalog e2e/install e2e/upgrade render/deliver/preflight)
+	short=(-short) unlinked=(catalog/serve e2e/catalog e2e/install e2e/operate e2e/upgrade render/deliver/preflight)
 	mapfile -t packages < <(go list -find "$@" | grep -vE "/($(IFS='|'; echo "${unlinked[*]}"))\$")
 fi
 # Tests wait for servers more than they compute: two packages for each processor. vet is
