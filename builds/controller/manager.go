@@ -99,8 +99,11 @@ type Options struct {
 	LogLines int64
 }
 
-// fieldOwner is the controller's name in managed fields.
-const fieldOwner = "armature-controller"
+// fieldOwner is the controller's name in managed fields, and lease that of its leader's.
+const (
+	fieldOwner = "armature-controller"
+	lease      = "armature-builds"
+)
 
 // newScheme knows the kinds that the controller works with, AgentBuild in group. It reads of
 // a run only what it needs.
@@ -152,7 +155,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	options := managers.Options(o.Options, scheme, "armature-builds")
+	options := managers.Options(o.Options, scheme, lease)
 	options.Controller = config.Controller{UsePriorityQueue: ptr.To(true)}
 	keepLittle(&options.Cache, o)
 	if err := awaitTekton(ctx, cfg, options, o.Settings.Group); err != nil || ctx.Err() != nil {
@@ -201,10 +204,19 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := report.Setup(mgr, report.Options{Forges: forges, Group: o.Settings.Group, FieldOwner: fieldOwner}); err != nil {
 		return err
 	}
-	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges, Shard: o.Shard, Observe: r.reporter.metrics.request("poll")}); err != nil {
+	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges, Shard: o.Shard, Namespaces: o.Namespaces, Observe: r.reporter.metrics.request("poll")}); err != nil {
 		return err
 	}
+	unclaimed := func(ctx context.Context, key client.ObjectKey, problem error) error {
+		b := &api.AgentBuild{}
+		if err := mgr.GetAPIReader().Get(ctx, key, b); err != nil {
+			return err
+		}
+		r.reporter.retrying(ctx, &seen{build: b}, problem)
+		return nil
+	}
 	if err := multi.Errors(
+		managers.ReportUnclaimed(mgr, o.Options, lease, &api.AgentBuildList{}, unclaimed),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("caches", cachesReady(mgr.GetCache())),
 	); err != nil {

@@ -1,11 +1,18 @@
 package controller_test
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"net"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -228,4 +235,65 @@ func TestShardsShareTheLimitOfIsolatedRuns(t *testing.T) {
 	for i := range builds {
 		w.phase(fmt.Sprintf("b%d", i), api.PhaseFailed)
 	}
+}
+
+// A webhook that the default shard takes starts the run of a build of another one.
+func TestShardWebhook(t *testing.T) {
+	w := newWorld(t)
+	r := w.serveGit("")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	w.must(err)
+	address := free.Addr().String()
+	w.must(free.Close())
+	w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "hook"}, StringData: map[string]string{"token": "a long secret"}}))
+	w.startShard("a")
+	w.options.WebhookAddress = address
+	w.startShard("")
+	b := w.newBuild("weather", r.source("main"), inShard("a"), kept)
+	b.Spec.Trigger = &api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour}, Webhook: &corev1.LocalObjectReference{Name: "hook"}}
+	w.must(w.Client.Create(t.Context(), b))
+	w.runOfCommit(1, r.git("rev-parse", "main"))
+	w.phase("weather", api.PhaseSucceeded)
+	second := r.commit("second")
+	mac := hmac.New(sha256.New, []byte("a long secret"))
+	mac.Write([]byte("{}"))
+	w.eventually("the delivery is taken", func() string {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/hook/"+w.namespace+"/hook", strings.NewReader("{}"))
+		w.must(err)
+		request.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+		request.Header.Set("X-GitHub-Event", "push")
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err.Error()
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusAccepted {
+			return answer.Status
+		}
+		return ""
+	})
+	w.runOfCommit(2, second)
+}
+
+// A build whose label names a shard that nobody leads says so, until somebody does.
+func TestUnclaimedShard(t *testing.T) {
+	w := newWorld(t)
+	w.options.Namespace = w.namespace // a lease of its own
+	w.own("pipeline-template-own", "template.yaml", "steps: [{name: only, configMap: own-step}]")
+	w.own("own-step", "task-spec.yaml", "steps: [{name: say, image: busybox, command: [echo]}]")
+	own := func(b *api.AgentBuild) { b.Spec.Mode = "own" }
+	w.options.LeaderElection, w.options.UnclaimedAfter = true, 5*time.Second
+	w.startShard("")
+	w.startShard("led")
+	w.create("led", own, inShard("led"))
+	w.create("lost", own, inShard("Nobody"))
+	w.phase("led", api.PhaseBuilding)
+	if got := w.phase("lost", api.PhasePending); !strings.Contains(got.Status.Message, "no controller looks after "+shardKey+"=Nobody") {
+		t.Errorf("message %q", got.Status.Message)
+	}
+	if got := w.build("led"); got.Status.Phase != api.PhaseBuilding {
+		t.Errorf("the other one: %+v", got.Status)
+	}
+	w.change(w.build("lost"), inShard("led"))
+	w.phase("lost", api.PhaseBuilding)
 }

@@ -22,7 +22,8 @@ const (
 
 // hooks are the Secrets that builds name for webhooks.
 type hooks struct {
-	live client.Reader
+	live   client.Reader
+	others func(namespace, name string) bool // has builds of other shards that name it; nil without shards
 
 	mu sync.Mutex
 	of map[types.NamespacedName]*hook
@@ -54,7 +55,11 @@ func (h *hooks) note(namespace string, named map[types.NamespacedName]bool) {
 func (h *hooks) one(namespace, name string) *hook {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.of[types.NamespacedName{Namespace: namespace, Name: name}]
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	if h.of[key] == nil && h.others != nil && h.others(namespace, name) {
+		h.of[key] = &hook{}
+	}
+	return h.of[key]
 }
 
 func (h *hooks) known(namespace, name string) bool { return h.one(namespace, name) != nil }

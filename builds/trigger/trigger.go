@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -67,8 +68,10 @@ type Options struct {
 	CertDir string
 	// Forges are asked for pull requests.
 	Forges *forge.Clients
-	// Shard of the builds in the cache.
-	Shard process.Shard
+	// Shard of the builds in the cache. Webhooks are taken for those of Namespaces, all if empty,
+	// whatever their shard is: it is told of a delivery by an annotation.
+	Shard      process.Shard
+	Namespaces []string
 	// FieldOwner of what is written.
 	FieldOwner string
 	Log        logr.Logger
@@ -113,6 +116,7 @@ type Triggers struct {
 	Options
 	client.Client
 	live    client.Reader
+	others  client.Reader // which builds of all shards have a webhook; nil without shards
 	events  events.EventRecorder
 	leads   <-chan struct{}
 	woken   chan event.GenericEvent // builds whose question is due
@@ -150,6 +154,11 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := process.Register(counts); err != nil {
 		return err
 	}
+	if o.Shard.Key != "" {
+		if err := t.watchOthers(mgr); err != nil {
+			return fmt.Errorf("setting up the webhooks of all shards: %w", err)
+		}
+	}
 	receiver := &webhook.Receiver{Known: t.hooks.known, Secrets: t.hooks.secrets, Wake: t.hint, Counts: counts}
 	listener, err := net.Listen("tcp", o.Address)
 	if err == nil && o.CertDir != "" {
@@ -166,6 +175,51 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	}
 	// A delivery that is cut off is made up for by the next poll.
 	return mgr.Add(&manager.Server{Name: "webhooks", Server: receiver.Server(o.Address), Listener: process.Bounded(listener, 256), ShutdownTimeout: ptr.To(5 * time.Second)})
+}
+
+// byHook finds builds by their webhook.
+const byHook = "hook"
+
+// watchOthers of all shards, as far as webhooks need it.
+func (t *Triggers) watchOthers(mgr ctrl.Manager) error {
+	options := cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(), DefaultNamespaces: map[string]cache.Config{}}
+	for _, n := range t.Namespaces {
+		options.DefaultNamespaces[n] = cache.Config{}
+	}
+	options.DefaultTransform = func(in any) (any, error) {
+		b, ok := in.(*api.AgentBuild)
+		if !ok {
+			return in, nil
+		}
+		out := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, UID: b.UID, ResourceVersion: b.ResourceVersion, Labels: b.Labels}}
+		if b.Spec.Trigger != nil && b.Spec.Trigger.Webhook != nil && !t.Shard.Has(b) {
+			out.Spec.Trigger = &api.SourceTrigger{Webhook: b.Spec.Trigger.Webhook}
+		}
+		return out, nil
+	}
+	others, err := cache.New(mgr.GetConfig(), options)
+	if err == nil {
+		err = others.IndexField(context.Background(), &api.AgentBuild{}, byHook, func(o client.Object) []string {
+			if trigger := o.(*api.AgentBuild).Spec.Trigger; trigger != nil {
+				return []string{trigger.Webhook.Name}
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return err
+	}
+	t.others, t.hooks.others = others, func(namespace, name string) bool { return len(t.ofOthers(namespace, name)) > 0 }
+	return mgr.Add(others)
+}
+
+// ofOthers lists the builds of other shards that have a webhook.
+func (t *Triggers) ofOthers(namespace, name string) []api.AgentBuild {
+	var all api.AgentBuildList
+	if t.others == nil || t.others.List(context.Background(), &all, client.InNamespace(namespace), client.MatchingFields{byHook: name}) != nil {
+		return nil
+	}
+	return all.Items
 }
 
 // requestsOf a build: to ask its server, or to delete it where it was derived from a build that
@@ -218,7 +272,7 @@ func (t *Triggers) Reconcile(ctx context.Context, request reconcile.Request) (re
 		s = &state{next: time.Now().Add(rand.N(t.interval(builds)))}
 		t.states[q] = s
 	}
-	if asked := aboutPulls(builds); asked != s.asked {
+	if asked := hints(builds); asked != s.asked {
 		s.asked, s.hinted = asked, s.hinted || leads
 	}
 	wait := time.Until(s.next)
@@ -257,10 +311,13 @@ func (t *Triggers) countPolled() {
 	t.polled.WithLabelValues("good").Set(float64(len(t.states) - failed))
 }
 
-// aboutPulls is what decides about pull requests beside the servers.
-func aboutPulls(builds []*api.AgentBuild) string {
+// hints are what decides about pull requests beside the servers, and webhooks that other shards took.
+func hints(builds []*api.AgentBuild) string {
 	var all []string
 	for _, b := range builds {
+		if at := b.Annotations[keys.AnnotationHook]; at != "" {
+			all = append(all, fmt.Sprintln(b.Name, at))
+		}
 		if b.Spec.Trigger.PullRequest != nil {
 			all = append(all, fmt.Sprintln(b.Name, b.Generation, b.Annotations[keys.AnnotationApproved]))
 		}
@@ -513,6 +570,13 @@ func skipOf(change gitremote.Change, older string, paths []string) *skip {
 // hint that builds with a webhook's Secret may have moved.
 func (t *Triggers) hint(namespace, name string) {
 	t.hooks.deliver(namespace, name)
+	limited, cancel := context.WithTimeout(context.Background(), secretTime)
+	defer cancel()
+	for _, b := range t.ofOthers(namespace, name) {
+		if err := t.annotate(limited, &b, keys.AnnotationHook, time.Now().UTC().Format(time.RFC3339Nano)); err != nil {
+			t.Log.Error(err, "telling another shard of a webhook, whose branch it then polls", "build", client.ObjectKeyFromObject(&b))
+		}
+	}
 	var all api.AgentBuildList
 	if err := t.List(context.Background(), &all, client.InNamespace(namespace)); err != nil {
 		return // of the cache, which fails only at the end

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,6 +29,9 @@ type Options struct {
 	Namespaces []string
 	// Shard of the objects to look after.
 	Shard Shard
+	// UnclaimedAfter is how long a shard may have no leader before its objects say so; zero means 2
+	// minutes.
+	UnclaimedAfter time.Duration
 	// LeaderElection lets one replica of several work, in each shard.
 	LeaderElection bool
 	// MetricsAddress and HealthAddress to listen on; "0" listens nowhere.

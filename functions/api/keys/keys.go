@@ -104,11 +104,13 @@ const (
 	AnnotationTemplate = Own + "template-hash"
 	AnnotationCommit   = Own + "commit"
 	AnnotationAttempt  = Own + "attempt"
-	AnnotationRerun    = Own + "rerun"
-	AnnotationTrigger  = Own + "run-reason"
-	AnnotationNumber   = Own + "run-number"
-	AnnotationImage    = Own + "image"
-	AnnotationSource   = Own + "source-hash"
+	// AnnotationHook on an AgentBuild is when another shard took a webhook for it.
+	AnnotationHook    = Own + "hook-delivered"
+	AnnotationRerun   = Own + "rerun"
+	AnnotationTrigger = Own + "run-reason"
+	AnnotationNumber  = Own + "run-number"
+	AnnotationImage   = Own + "image"
+	AnnotationSource  = Own + "source-hash"
 	// AnnotationRef is the full ref that the revision named, such as refs/heads/main,
 	// where a Git server reported it.
 	AnnotationRef = Own + "ref"

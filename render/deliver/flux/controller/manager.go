@@ -139,7 +139,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 func (r *Reconciler) run(
 	ctx context.Context, cfg *rest.Config, o Options, direct client.Client, denied []string,
 ) error {
-	options := managers.Options(o.Options, direct.Scheme(), "armature-sources")
+	const lease = "armature-sources"
+	options := managers.Options(o.Options, direct.Scheme(), lease)
 	options.Cache.DefaultTransform = slim
 	if shard := o.Shard.Selector(); shard != nil { // then the CRD has to exist
 		options.Cache.ByObject = map[client.Object]cache.ByObject{&api.RenderedSource{}: {Label: shard}}
@@ -156,6 +157,7 @@ func (r *Reconciler) run(
 	if err := multi.Errors(
 		mgr.Add(manager.RunnableFunc(lead)),
 		mgr.Add(manager.RunnableFunc(rights)),
+		managers.ReportUnclaimed(mgr, o.Options, lease, &api.RenderedSourceList{}, r.unclaimed),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("archives", func(*http.Request) error {
 			if !serving.Load() {

@@ -53,6 +53,7 @@ const (
 	reasonPublish       = "PublishFailed"
 	reasonConflict      = "NameConflict"
 	reasonCycle         = "CyclicSource"
+	reasonShard         = "NoShard"
 )
 
 const (

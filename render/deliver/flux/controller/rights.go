@@ -105,6 +105,20 @@ func (r *Reconciler) awaitRights(ctx context.Context, direct client.Client, deni
 	return err
 }
 
+// unclaimed writes to a RenderedSource that its shard has no controller.
+func (r *Reconciler) unclaimed(ctx context.Context, key client.ObjectKey, problem error) error {
+	source := &api.RenderedSource{}
+	if err := r.Live.Get(ctx, key, source); err != nil {
+		return err
+	}
+	before := source.DeepCopy()
+	r.report(source, before, &failure{reasonShard, true, problem})
+	if equality.Semantic.DeepEqual(before.Status, source.Status) {
+		return nil
+	}
+	return r.Client.Status().Patch(ctx, source, client.MergeFrom(before))
+}
+
 // deny writes to the RenderedSources of a namespace why nothing is published. Errors are
 // those of missing rights, which the log has.
 func (r *Reconciler) deny(ctx context.Context, direct client.Client, namespace, missing string) {
