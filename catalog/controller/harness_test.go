@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -142,7 +143,7 @@ func (w *world) startWith(o controller.Options) (stop func()) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	o.Store, o.Namespace, o.MetricsAddress, o.HealthAddress = w.store, w.namespace, "0", "0"
+	o.Store, o.Namespace, o.MetricsAddress, o.HealthAddress = w.store, w.namespace, "0", cmp.Or(o.HealthAddress, "0")
 	o.Dial, o.ServerPeriod, o.Log = w.network.dial, time.Second, w.logTo
 	if o.Namespaces == nil {
 		o.Namespaces = []string{w.namespace}

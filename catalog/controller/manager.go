@@ -3,8 +3,10 @@ package controller
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -44,8 +46,9 @@ import (
 // Options configures a catalog controller.
 type Options struct {
 	process.Options
-	// Store to fill.
-	Store store.Store
+	// Store to fill, and whether other replicas serve the same one.
+	Store  store.Store
+	Shared bool
 	// Concurrency is how many agents and servers of a kind are asked at once; zero
 	// means 32.
 	Concurrency int
@@ -100,7 +103,17 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := multi.Errors(
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.follow(ctx, mgr, o) })),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("ping", healthz.Ping), // without its store, the API answers that it is away
+		mgr.AddReadyzCheck("store", func(*http.Request) error { // one that does not answer is what the API says
+			select {
+			case <-mgr.Elected():
+				return nil
+			default:
+			}
+			if o.Shared || !o.LeaderElection {
+				return nil
+			}
+			return errors.New("another replica leads, and the store of this one stays empty: it is a file, so run one replica, or set --catalog-store-file to a PostgreSQL")
+		}),
 	); err != nil {
 		return fmt.Errorf("setting up the catalog: %w", err)
 	}

@@ -33,6 +33,7 @@ type settings struct {
 	Namespaces []string
 	Store      string
 	At         map[string]string // of its network
+	Elects     bool
 }
 
 func runAsCatalog(text string) error {
@@ -50,7 +51,7 @@ func runAsCatalog(text string) error {
 		return err
 	}
 	return controller.Run(context.Background(), cfg, controller.Options{
-		Options: process.Options{Namespace: p.Namespaces[0], Namespaces: p.Namespaces, MetricsAddress: "0", HealthAddress: "0", Log: logr.Discard()},
+		Options: process.Options{Namespace: p.Namespaces[0], Namespaces: p.Namespaces, LeaderElection: p.Elects, MetricsAddress: "0", HealthAddress: "0", Log: logr.Discard()},
 		Store:   s, Dial: (&network{at: p.At}).dial,
 	})
 }
@@ -213,7 +214,12 @@ func TestMemoryOfHostileAnswers(t *testing.T) {
 // process runs the catalog in a process of its own, with the memory of the installation.
 func (w *world) process(namespaces ...string) (pid int) {
 	w.Helper()
-	text, err := json.Marshal(settings{namespaces, w.TempDir() + "/catalog.db", w.network.at})
+	return w.processOf(settings{Namespaces: namespaces, Store: w.TempDir() + "/catalog.db", At: w.network.at}).Pid
+}
+
+func (w *world) processOf(s settings) *os.Process {
+	w.Helper()
+	text, err := json.Marshal(s)
 	w.must(err)
 	self, err := os.Executable()
 	w.must(err)
@@ -229,5 +235,5 @@ func (w *world) process(namespaces ...string) (pid int) {
 			w.Log(log.String())
 		}
 	})
-	return cmd.Process.Pid
+	return cmd.Process
 }

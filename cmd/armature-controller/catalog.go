@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -71,7 +72,10 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, buildNamespa
 		return err
 	}
 	defer func() { err = multi.Errors(err, s.Close()) }()
-	o.Store = s
+	o.Store, o.Shared = s, s.Shared()
+	if o.Shard.Key != "" && !o.Shared {
+		return usageError{errors.New("--shard: the shards of the catalog share a PostgreSQL: set --catalog-store-file")}
+	}
 	tasks := []func(context.Context) error{
 		func(ctx context.Context) error { return controller.Run(ctx, cfg, o) },
 	}

@@ -104,6 +104,9 @@ func connect(address string) (*Store, error) {
 	return &Store{read: session{read, false}, write: session{write, false}}, nil
 }
 
+// Shared reports whether processes on several machines can share the store.
+func (s *Store) Shared() bool { return s.read.postgres }
+
 // Close closes the store.
 func (s *Store) Close() error {
 	if s.read == s.write {
