@@ -12,7 +12,6 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/render/internal/room"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
@@ -27,9 +26,8 @@ func (w *worker) appendItems(dst []byte, l list, file string, lineOf func(int) i
 		return w.appendFlowItems(dst, l, file, lineOf)
 	}
 	dst = append(dst, data[d.Start:items[0].Start]...)
-	cursor, from := items[0].Start, len(dst)
+	cursor := items[0].Start
 	for i, item := range items {
-		dst = makeRoom(dst, cursor-items[0].Start, d.End-items[0].Start, from)
 		between := data[cursor:item.Start]
 		if cursor = item.End; item.End == l.unended {
 			item.End = item.Start + len(trimEnd(data[item.Start:item.End]))
@@ -48,16 +46,6 @@ func (w *worker) appendItems(dst []byte, l list, file string, lineOf func(int) i
 	}
 	if tail := data[cursor:d.End]; len(tail) > 0 {
 		dst = append(krm.EndLine(dst, lineEnding(data)), tail...)
-	}
-	return dst
-}
-
-// makeRoom makes room for all of a list at once, should its rest grow like what is
-// done, which is in dst from a place on.
-func makeRoom(dst []byte, done, all, from int) []byte {
-	if done > all/64 && cap(dst)-len(dst) < (len(dst)-from)/16 {
-		rest := float64(len(dst)-from) / float64(done) * float64(all-done)
-		return room.Grow(dst, int(rest*1.1)+pieceSize)
 	}
 	return dst
 }
@@ -192,10 +180,9 @@ func (w *worker) appendFlowItems(dst []byte, l list, file string, lineOf func(in
 	data, d, items := l.src, l.doc, l.Items
 	start, findings, line := len(dst), len(w.findings), l.lineOf(d.Start, lineOf)
 	dst = append(dst, data[d.Start:items[0].Start]...)
-	cursor, from := items[0].Start, len(dst)
+	cursor := items[0].Start
 	var made flowList
 	for i, item := range items {
-		dst = makeRoom(dst, cursor-items[0].Start, d.End-items[0].Start, from)
 		between := data[cursor:item.Start]
 		cursor = item.End
 		if inner, ok := l.nested[i]; ok {

@@ -3,6 +3,7 @@
 package source
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,6 @@ import (
 
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
-	"github.com/armature-dev/armature/render/internal/room"
 )
 
 // Limits of what is read. A manifest beyond them is a mistake, or an attack.
@@ -67,7 +67,7 @@ func ReadStream(r io.Reader) (render.Source, error) {
 			size = int(info.Size()) + 1 // room to see the end
 		}
 	}
-	data := room.Grow(nil, size)
+	data := make([]byte, 0, size)
 	for {
 		n, err := r.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]
@@ -79,7 +79,7 @@ func ReadStream(r io.Reader) (render.Source, error) {
 		case err != nil:
 			return render.Source{}, fmt.Errorf("reading standard input: %w", err)
 		case len(data) == cap(data):
-			data = room.Grow(data, len(data))
+			data = slices.Grow(data, len(data))
 		}
 	}
 }
@@ -321,16 +321,24 @@ func Same(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(one, two)
 }
 
-// reader gives the Read of a source below a folder. It reads with as few
-// system calls as a file takes: a tree has tens of thousands of them.
+// reader returns the Read of a source below a folder.
 func reader(root string) func(string, []byte) ([]byte, error) {
-	return func(file string, buf []byte) ([]byte, error) {
-		data, err := readFile(below(root, file), buf[:0])
-		if err == nil && len(data) > MaxFile {
-			err = tooLarge(below(root, file))
-		}
-		return data, err
+	return func(file string, buf []byte) ([]byte, error) { return readFile(below(root, file), buf) }
+}
+
+// readFile reads a file. It may use buf.
+func readFile(name string, buf []byte) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
 	}
+	defer f.Close()
+
+	data := bytes.NewBuffer(slices.Grow(buf[:0], 8<<10))
+	if _, err = data.ReadFrom(io.LimitReader(f, MaxFile+1)); err == nil && data.Len() > MaxFile {
+		err = tooLarge(name)
+	}
+	return data.Bytes(), err
 }
 
 func tooLarge(file string) error {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
-	"github.com/armature-dev/armature/render/internal/room"
 )
 
 // ListFile, in a folder that was rendered to, lists the files that are ours, so
@@ -450,7 +449,7 @@ func (s *Spool) hold(data []byte) error {
 					return err
 				}
 			} else {
-				s.blocks = append(s.blocks, room.Grow(nil, min(blockSize, max(64<<10, s.held))))
+				s.blocks = append(s.blocks, make([]byte, 0, min(blockSize, max(64<<10, s.held))))
 			}
 			n = len(s.blocks)
 		}
@@ -518,4 +517,17 @@ func (s *Spool) writeTo(w io.Writer) (int64, error) {
 	}
 	n, err := io.Copy(w, s.file)
 	return n, multi.Errors(err, s.file.Close())
+}
+
+// writeFile writes a new file.
+func writeFile(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if about := (*fs.PathError)(nil); errors.As(err, &about) {
+		about.Op = "create" // see Explain
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return multi.Errors(err, f.Close())
 }
