@@ -7,10 +7,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/csaupgrade"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
@@ -75,4 +79,67 @@ func ownedBy(live *unstructured.Unstructured, is func(manager, operation string)
 		}
 	}
 	return union
+}
+
+// Equal reports whether a dry run left an object as it was. Status and other
+// managers' bookkeeping may have moved on in between.
+func Equal(live, trial *unstructured.Unstructured) bool {
+	return apiequality.Semantic.DeepEqual(Of(live, Ours), Of(trial, Ours)) && apiequality.Semantic.DeepEqual(Bare(live).Object, Bare(trial).Object)
+}
+
+// Bare is a copy of an object without what the API server keeps books of.
+func Bare(u *unstructured.Unstructured) *unstructured.Unstructured {
+	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
+	delete(out.Object, "status")
+	if m, ok := u.Object["metadata"].(map[string]any); ok {
+		metadata := maps.Clone(m)
+		for _, key := range Bookkeeping {
+			delete(metadata, key)
+		}
+		out.Object["metadata"] = metadata
+	}
+	return out
+}
+
+// Bookkeeping are the fields of metadata that only the API server writes.
+var Bookkeeping = [...]string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"}
+
+// EqualButLabels compares objects, but not who owns which field, nor labels.
+func EqualButLabels(live, trial *unstructured.Unstructured) bool {
+	x, y := Bare(live).DeepCopy(), Bare(trial).DeepCopy()
+	x.SetLabels(nil)
+	y.SetLabels(nil)
+	return apiequality.Semantic.DeepEqual(x.Object, y.Object)
+}
+
+// kubectlApply is the field manager of `kubectl apply` without --server-side.
+const kubectlApply = "kubectl-client-side-apply"
+
+// LastApplied is kubectl's copy of an object, a Secret's values included.
+const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// Update is the operation of a manager that does not use server-side apply.
+const Update = string(metav1.ManagedFieldsOperationUpdate)
+
+// ClientSide names the field managers by which an object was applied from the
+// client's side: that of kubectl, and any that wrote kubectl's copy of it. What such
+// a manager owns beside us would outlive its removal from the package, so that its
+// fields become ours, as `kubectl apply --server-side` and Flux make them theirs.
+func ClientSide(live *unstructured.Unstructured) sets.Set[string] {
+	names := sets.New[string]()
+	if live == nil {
+		return names
+	}
+	if Of(live, func(manager, operation string) bool { return manager == kubectlApply && operation == Update }) != nil {
+		names.Insert(kubectlApply)
+	}
+	if _, copied := live.GetAnnotations()[LastApplied]; copied {
+		field := fieldpath.NewSet(fieldpath.MakePathOrDie("metadata", "annotations", LastApplied))
+		for _, entry := range csaupgrade.FindFieldsOwners(live.GetManagedFields(), metav1.ManagedFieldsOperationUpdate, field) {
+			if entry.Subresource == "" {
+				names.Insert(entry.Manager)
+			}
+		}
+	}
+	return names
 }
