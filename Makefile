@@ -49,7 +49,7 @@ demo: ## Render the examples and show what was added; the first output takes abo
 READERS := functions/internal/readers
 
 # The packages whose tests take longest begin first.
-LONGEST := ./catalog/console ./builds/controller ./render/deliver/apply ./cmd/armature ./render ./catalog/controller
+LONGEST := ./catalog/console ./builds/controller ./e2e/operate ./render/deliver/apply ./cmd/armature ./render ./catalog/controller
 
 # The packages whose tests link what starts $(1).
 linking = $$($(GO) list -test -f '{{if eq .Name "main"}}{{$$p := .ImportPath}}{{range .Deps}}{{if eq . "github.com/armature-dev/armature/e2e/$(1)"}}{{$$p}}{{end}}{{end}}{{end}}' ./... | sed -n 's/\.test$$//p')

@@ -15,6 +15,7 @@ import (
 // The commands of docs/operate.md rotate the key, restore the catalog, etcd and a whole cluster:
 // images stay verified, and no build runs twice.
 func TestDrills(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "gitAllowNetwork: [127.0.0.0/8]\ncatalog: {enabled: true}\n")
 	w.install()
 	w.agent()

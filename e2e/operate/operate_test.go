@@ -107,7 +107,6 @@ type program struct {
 // the chart.
 func newWorld(t *testing.T, values string) *world {
 	t.Helper()
-	must(t, build())
 	path := bin
 	for _, name := range []string{"kubectl", "cosign3"} {
 		path += string(os.PathListSeparator) + filepath.Dir(programs.Peer(t, name))
@@ -116,6 +115,7 @@ func newWorld(t *testing.T, values string) *world {
 	must(t, err)
 	w := &world{T: t, plane: controlplane.Start(t), dir: t.TempDir(), path: "PATH=" + path + string(os.PathListSeparator) + os.Getenv("PATH"),
 		page: string(page), programs: map[string]*program{}, addresses: map[string]string{}, pushed: map[types.UID]string{}}
+	must(t, build())
 	w.registry = newServer(t, registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true)))
 	tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
 	must(t, err)
