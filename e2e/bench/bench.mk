@@ -11,7 +11,7 @@ bench-newcomer: ## Measure make demo and make test in an empty clone, of REVISIO
 	@e2e/bench/newcomer.sh $(REVISION)
 
 # What each row measures is said by its benchmark, BenchmarkScale….
-SCALE ?= sources kustomize argocd attest
+SCALE ?= sources kustomize argocd attest fleet
 .PHONY: bench-scale
 bench-scale: controlplane hosts flux chains ## Print what many objects cost beside peers, of SCALE='sources:100,500 kustomize'; takes half an hour
 	@e2e/bench/scale.sh $(SCALE)

@@ -5,15 +5,15 @@ set -uo pipefail
 cd "$(dirname "$0")/../.."
 declare -A package=(
 	[sources]=./render/deliver/flux/controller [kustomize]=./e2e/bench/scale [argocd]=./e2e/bench/scale
-	[attest]=./builds/controller
+	[attest]=./builds/controller [fleet]=./e2e/bench/scale
 )
-declare -A bench=([sources]=Sources [kustomize]=Kustomize [argocd]=ArgoCD [attest]=Attest)
+declare -A bench=([sources]=Sources [kustomize]=Kustomize [argocd]=ArgoCD [attest]=Attest [fleet]=Fleet)
 for row in "$@"; do
 	[ -n "${bench[${row%%:*}]:-}" ] || { echo "no row ${row%%:*}: there are ${!bench[*]}"; exit 2; } >&2
 done
 
 # Each row, in seconds.
-limit=${LIMIT:-900}
+limit=${LIMIT:-1500}
 TMPDIR=$(mktemp -d)
 running=
 end() {

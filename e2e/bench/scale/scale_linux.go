@@ -244,32 +244,33 @@ func Run(t testing.TB, variables []string, file string, args ...string) (Cost, [
 	return c, out
 }
 
-// Quarter holds each process to a quarter of a core by a cgroup of its own, and fails where the
-// kernel does not let it.
+// Quarter holds the process to a quarter of a core by a cgroup of its own, and fails the test where
+// the kernel does not let it.
 func (p *Process) Quarter() {
 	p.t.Helper()
+	write := func(file, text string) error {
+		f, err := os.OpenFile(file, os.O_WRONLY, 0) // the kernel has made it
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(text)
+		return cmp.Or(err, f.Close())
+	}
 	for _, kind := range []struct{ folder, file, text string }{
 		{"/sys/fs/cgroup", "cpu.max", "25000 100000"}, // version 2
 		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "25000"},
 	} {
 		group := filepath.Join(kind.folder, fmt.Sprintf("armature-scale-%d", p.cmd.Process.Pid))
-		if err := os.Mkdir(group, 0o755); err != nil {
-			continue
-		}
-		if os.WriteFile(filepath.Join(group, kind.file), []byte(kind.text), 0o644) != nil {
-			_ = os.Remove(group)
+		if os.Mkdir(group, 0o755) != nil {
 			continue
 		}
 		p.t.Cleanup(func() {
 			p.Stop()
-			if err := os.Remove(group); err != nil {
-				p.t.Error(err)
-			}
+			_ = os.Remove(group)
 		})
-		if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(p.cmd.Process.Pid)), 0o644); err != nil {
-			p.t.Fatal(err)
+		if write(filepath.Join(group, kind.file), kind.text) == nil && write(filepath.Join(group, "cgroup.procs"), strconv.Itoa(p.cmd.Process.Pid)) == nil {
+			return
 		}
-		return
 	}
 	p.t.Fatal("no process can be held to a quarter of a core: /sys/fs/cgroup cannot be written\n  hint: run it as root")
 }

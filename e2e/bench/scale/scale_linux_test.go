@@ -2,8 +2,10 @@ package scale_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -78,4 +80,16 @@ func BenchmarkScaleKustomize(b *testing.B) {
 			scale.Row("kustomize", what, n, ours, "without a function", alone)
 		})
 	}
+}
+
+// moduleDir is the folder of a module that the module in a folder requires.
+func moduleDir(t testing.TB, folder, module string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
+	cmd.Dir = folder
+	out, err := cmd.Output()
+	must(t, err)
+	var found struct{ Dir string }
+	must(t, json.Unmarshal(out, &found))
+	return found.Dir
 }
