@@ -54,6 +54,12 @@ func TestMetricsProbesAndLogs(t *testing.T) {
 	for _, want := range []string{
 		fmt.Sprintf(`armature_builds{namespace=%q,phase="Succeeded"} 1`, w.namespace),
 		fmt.Sprintf(`armature_builds_queued{namespace=%q} `, w.namespace),
+		fmt.Sprintf(`armature_builds_unready{namespace=%q,reason="Failed"} 1`, w.namespace),
+		fmt.Sprintf(`armature_builds_oldest_wait_seconds{namespace=%q,waits_for="slot"} `, w.namespace),
+		fmt.Sprintf(`armature_builds_oldest_wait_seconds{namespace=%q,waits_for="start"} `, w.namespace),
+		`armature_server_request_duration_seconds_count{request="commit",result="failed"} `,
+		`armature_polled_repositories{result="failed"} 0`,
+		`armature_tekton_installed 1`,
 		`armature_build_runs_total{` + where + `,trigger="CONFIG"} `,
 		`armature_build_results_total{` + where + `,reason="Succeeded",result="succeeded"} 1`,
 		`armature_build_results_total{` + where + `,reason="Failed",result="failed"} 1`,

@@ -158,9 +158,12 @@ func TestMetrics(t *testing.T) {
 		})
 	}
 	const durations, attempts, size = "gotk_reconcile_duration_seconds", "armature_rendered_source_attempts_total", "armature_rendered_source_archive_bytes"
+	const ready = "armature_rendered_source_ready"
 	counted("durations", durations, "app", map[string]string{"kind": "RenderedSource"}, true)
 	counted("success", attempts, "app", map[string]string{"reason": "Succeeded"}, true)
 	counted("failure", attempts, "lost", map[string]string{"reason": "SourceNotReady"}, true)
+	counted("ready", ready, "app", map[string]string{}, true)
+	counted("not ready", ready, "lost", map[string]string{}, false)
 	counted("no success", attempts, "lost", map[string]string{"reason": "Succeeded"}, false)
 	if got, want := value(size, "app", map[string]string{}), float64(w.get("app").Status.Artifact.Size); got != want {
 		t.Errorf("the archive has %v bytes, want %v", got, want)
@@ -173,7 +176,7 @@ func TestMetrics(t *testing.T) {
 		}
 		return ""
 	})
-	for _, metric := range []string{durations, attempts, size} {
+	for _, metric := range []string{durations, attempts, size, ready} {
 		counted("forgotten", metric, "app", map[string]string{}, false)
 	}
 }
