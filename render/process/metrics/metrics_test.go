@@ -279,7 +279,9 @@ func TestDashboard(t *testing.T) {
 			of := strings.Fields(m.Labels)
 			selector := m.Name
 			series := func(suffix string) string {
-				if slices.Contains(of, "namespace") {
+				if m.Foreign == "Flux" {
+					return selector + suffix + `{kind="RenderedSource", namespace=~"$namespace"}`
+				} else if slices.Contains(of, "namespace") {
 					return selector + suffix + `{namespace=~"$namespace"}`
 				} else if m.Foreign != "" {
 					return selector + suffix + `{job=~"armature-.+"}`
