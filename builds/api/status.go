@@ -239,6 +239,10 @@ type AgentBuildStatus struct {
 	// +optional
 	Inputs *Inputs `json:"inputs,omitempty"`
 
+	// TraceParent is the W3C trace context of the last run, if traces are exported.
+	// +optional
+	TraceParent string `json:"traceParent,omitempty"`
+
 	// Report is what was shown on the forge, if spec.report is set.
 	// +optional
 	Report *ReportStatus `json:"report,omitempty"`

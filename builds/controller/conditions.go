@@ -12,6 +12,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/builds/failure"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/builds/source/git"
@@ -136,7 +137,7 @@ func showRun(s *seen, o order, done outcome, status *api.AgentBuildStatus) (reas
 		status.PipelineRunNamespace = run.Namespace
 	}
 	status.RunReason, status.Attempt, status.RunNumber = run.Trigger, run.Attempt, run.Number
-	status.LastBuildTime = run.CreationTimestamp.DeepCopy()
+	status.LastBuildTime, status.TraceParent = run.CreationTimestamp.DeepCopy(), traces.OfRun(run.Annotations[runs.SpanContext])
 	status.StartTime, status.CompletionTime = run.Status.StartTime.DeepCopy(), nil
 	if source := sourceOf(s, run); source != nil {
 		status.Source = source

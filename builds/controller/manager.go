@@ -45,6 +45,7 @@ import (
 	"github.com/armature-dev/armature/builds/controller/library"
 	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/failure"
 	"github.com/armature-dev/armature/builds/registry"
@@ -97,6 +98,8 @@ type Options struct {
 	WebhookAddress, WebhookCertDir string
 	// LogLines of a failed step that status keeps; zero keeps none.
 	LogLines int64
+	// Traces of builds; nil makes none.
+	Traces *traces.Tracer
 }
 
 // fieldOwner is the controller's name in managed fields, and lease that of its leader's.
@@ -197,14 +200,14 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return err
 	}
 	forges := &forge.Clients{Dial: o.Dial}
-	if err := imageupdate.Setup(mgr, imageupdate.Options{Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner, Shard: o.Shard,
+	if err := imageupdate.Setup(mgr, imageupdate.Options{Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner, Shard: o.Shard, Traces: o.Traces,
 		Statement: attester.NewVerifier(r.attester, r.observer.library).Statement}); err != nil {
 		return err
 	}
 	if err := report.Setup(mgr, report.Options{Forges: forges, Group: o.Settings.Group, FieldOwner: fieldOwner}); err != nil {
 		return err
 	}
-	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges, Shard: o.Shard, Namespaces: o.Namespaces, Observe: r.reporter.metrics.request("poll")}); err != nil {
+	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges, Shard: o.Shard, Traces: o.Traces, Namespaces: o.Namespaces, Observe: r.reporter.metrics.request("poll")}); err != nil {
 		return err
 	}
 	unclaimed := func(ctx context.Context, key client.ObjectKey, problem error) error {
@@ -231,6 +234,7 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 	failures := &failure.Reader{Live: live, Logs: logs, LogLines: o.LogLines}
 	texts := &library.Library{Cache: cached, Live: live, Namespace: o.Namespace, Watched: func(namespace string) bool { return watches(o, namespace) }}
 	metrics := newMetrics(cached, store.BuildOf)
+	metrics.traces = o.Traces
 	var admission *queue.Kueue
 	if o.QueueName != "" {
 		admission = &queue.Kueue{QueueName: o.QueueName, Runs: store, Cache: mgr.GetCache(), Client: cached, FieldOwner: fieldOwner}

@@ -14,6 +14,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/process/metrics"
@@ -25,6 +26,7 @@ type recorder struct {
 	runs, results, denials               *prometheus.CounterVec
 	establish, rampUp, completion, asked *prometheus.HistogramVec
 	builds                               *buildCollector
+	traces                               *traces.Tracer
 }
 
 func newMetrics(cache client.Reader, buildOf func(metav1.Object) (types.NamespacedName, bool)) *recorder {

@@ -190,6 +190,7 @@ func (r *starter) admit(ctx context.Context, build *api.AgentBuild, out *compose
 
 // create the run, once, with copies of the Secrets that it reads if it is isolated.
 func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.Output, secrets map[string]*corev1.Secret) (outcome, error) {
+	span := r.metrics.startSpan(s, a, out.Run)
 	uid, err := r.runs.Create(ctx, out)
 	switch {
 	case err == nil:
@@ -198,6 +199,7 @@ func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.O
 		}
 		r.waits.Forget(client.ObjectKeyFromObject(s.build))
 		r.metrics.created(s.build, a.why, time.Now())
+		span.End(time.Now(), false)
 		return outcome{created: true}, nil
 	case apierrors.IsAlreadyExists(err):
 		have, err := r.runs.Existing(ctx, s.build, out.Run)

@@ -80,6 +80,7 @@ func (r *reporter) announce(s *seen, o order, reason string, old api.AgentBuildS
 	}
 	if o.run != nil && o.run.Done() && status.CompletionTime != nil && (old.CompletionTime == nil || old.PipelineRunName != status.PipelineRunName) {
 		r.metrics.finished(s.build, *o.run, reason)
+		r.metrics.endSpans(s.build, *o.run, reason)
 	}
 }
 

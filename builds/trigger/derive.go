@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/controller/queue"
+	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/functions/multi"
 )
 
@@ -286,9 +288,12 @@ func (t *Triggers) put(ctx context.Context, b *api.AgentBuild, derived map[strin
 	}
 	have := derived[want.Name]
 	if have == nil {
+		span := t.startSpan(ctx, want)
+		want.Annotations = span.Annotate(want.Annotations)
 		err := t.Create(ctx, want, client.FieldOwner(t.FieldOwner))
 		if !apierrors.IsAlreadyExists(err) {
 			if err == nil {
+				span.End(time.Now(), false)
 				t.event(b, "Derived", "AgentBuild %s builds %s", want.Name, want.Spec.Source.SourceRevision)
 			}
 			return err
@@ -318,12 +323,19 @@ func (t *Triggers) put(ctx context.Context, b *api.AgentBuild, derived map[strin
 	if equality.Semantic.DeepEqual(have.Spec, want.Spec) && have.Labels[key] == label {
 		return nil
 	}
-	after := have.DeepCopy()
-	after.Spec = want.Spec
+	after, span := have.DeepCopy(), traces.Span{}
+	if after.Spec = want.Spec; !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+		span = t.startSpan(ctx, want)
+		after.Annotations = span.Annotate(after.Annotations)
+	}
 	if delete(after.Labels, key); label != "" {
 		metav1.SetMetaDataLabel(&after.ObjectMeta, key, label)
 	}
-	return client.IgnoreNotFound(t.Patch(ctx, after, client.MergeFrom(have), client.FieldOwner(t.FieldOwner)))
+	err := t.Patch(ctx, after, client.MergeFrom(have), client.FieldOwner(t.FieldOwner))
+	if err == nil {
+		span.End(time.Now(), false)
+	}
+	return client.IgnoreNotFound(err)
 }
 
 // remove a derived build, with its runs.

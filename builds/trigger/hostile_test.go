@@ -80,7 +80,7 @@ func TestSecretsOfWebhooksAreReadOnDemand(t *testing.T) {
 	if len(o.read) != 0 {
 		t.Errorf("a look reads %d Secrets", len(o.read))
 	}
-	receiver := &webhook.Receiver{Known: tr.hooks.known, Secrets: tr.hooks.secrets, Wake: func(string, string) {}, Counts: webhook.NewCounts()}
+	receiver := &webhook.Receiver{Known: tr.hooks.known, Secrets: tr.hooks.secrets, Wake: func(string, string, string) {}, Counts: webhook.NewCounts()}
 	server := receiver.Server("")
 	deliver := func(hook, token string) int {
 		request := httptest.NewRequest(http.MethodPost, "/hook/team1/"+hook, strings.NewReader("{}"))

@@ -40,6 +40,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/report"
 	"github.com/armature-dev/armature/builds/source/gitremote"
@@ -77,6 +78,8 @@ type Options struct {
 	Log        logr.Logger
 	// Observe is told how each poll ended; it may be nil.
 	Observe turns.Observe
+	// Traces of builds; nil makes none.
+	Traces *traces.Tracer
 }
 
 const (
@@ -106,6 +109,7 @@ func (q question) request() reconcile.Request {
 type state struct {
 	next   time.Time
 	hinted bool   // a webhook came, or what is asked has changed
+	trace  string // of the webhook
 	asked  string // what of the builds decides about pull requests, as it was seen last
 	soon   bool   // what was asked is not consistent yet
 	failed int    // in a row
@@ -159,7 +163,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 			return fmt.Errorf("setting up the webhooks of all shards: %w", err)
 		}
 	}
-	receiver := &webhook.Receiver{Known: t.hooks.known, Secrets: t.hooks.secrets, Wake: t.hint, Counts: counts}
+	receiver := &webhook.Receiver{Known: t.hooks.known, Secrets: t.hooks.secrets, Wake: t.hint, Counts: counts, Traces: o.Traces}
 	listener, err := net.Listen("tcp", o.Address)
 	if err == nil && o.CertDir != "" {
 		// The certificate is read again when the Secret behind it changes.
@@ -277,11 +281,12 @@ func (t *Triggers) Reconcile(ctx context.Context, request reconcile.Request) (re
 	}
 	wait := time.Until(s.next)
 	ask := s.hinted || leads && wait <= 0
-	s.hinted = false
+	traced := traces.Since(ctx, time.Now(), s.trace)
+	s.hinted, s.trace = false, ""
 	t.mu.Unlock()
 	switch {
 	case ask:
-		wait = t.ask(ctx, q, s, builds)
+		wait = t.ask(traced, q, s, builds)
 	case !leads:
 		wait = max(wait, soon) // it may lead then
 	}
@@ -491,24 +496,31 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 			t.mu.Unlock()
 			t.event(b, "PushSkipped", "%s has moved to %.12s, which starts no run: %s", git.Ref, commit, skip.why)
 			if b.Spec.Report != nil { // a status that branch protection requires is shown all the same
-				if err := t.annotate(ctx, b, api.SkippedAnnotation(t.Group), report.SkippedValue(commit, skip.why, skip.passes)); err != nil {
+				if err := t.annotate(ctx, b, map[string]string{api.SkippedAnnotation(t.Group): report.SkippedValue(commit, skip.why, skip.passes)}); err != nil {
 					return err
 				}
 			}
 			continue
 		}
 		// The generation that was seen: a spec that has changed starts a run by itself.
-		if err := t.annotate(ctx, b, api.RerunAnnotation(t.Group), commit); err != nil {
+		span := t.startSpan(ctx, b)
+		if err := t.annotate(ctx, b, span.Annotate(map[string]string{api.RerunAnnotation(t.Group): commit})); err != nil {
 			return err
 		}
+		span.End(time.Now(), false)
 		t.event(b, "Pushed", "%s has moved to %.12s", git.Ref, commit)
 	}
 	return nil
 }
 
+// startSpan of what asks for a run of a build, since the server is asked.
+func (t *Triggers) startSpan(ctx context.Context, b *api.AgentBuild) traces.Span {
+	return t.Traces.Start(ctx, "build.trigger", "build", client.ObjectKeyFromObject(b).String())
+}
+
 // annotate a build that is there.
-func (t *Triggers) annotate(ctx context.Context, b *api.AgentBuild, name, value string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{name: value}}})
+func (t *Triggers) annotate(ctx context.Context, b *api.AgentBuild, annotations map[string]string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		return err
 	}
@@ -567,13 +579,13 @@ func skipOf(change gitremote.Change, older string, paths []string) *skip {
 	return nil
 }
 
-// hint that builds with a webhook's Secret may have moved.
-func (t *Triggers) hint(namespace, name string) {
+// hint that builds with a webhook's Secret may have moved, in a trace.
+func (t *Triggers) hint(namespace, name, trace string) {
 	t.hooks.deliver(namespace, name)
 	limited, cancel := context.WithTimeout(context.Background(), secretTime)
 	defer cancel()
 	for _, b := range t.ofOthers(namespace, name) {
-		if err := t.annotate(limited, &b, keys.AnnotationHook, time.Now().UTC().Format(time.RFC3339Nano)); err != nil {
+		if err := t.annotate(limited, &b, map[string]string{keys.AnnotationHook: time.Now().UTC().Format(time.RFC3339Nano)}); err != nil {
 			t.Log.Error(err, "telling another shard of a webhook, whose branch it then polls", "build", client.ObjectKeyFromObject(&b))
 		}
 	}
@@ -592,7 +604,7 @@ func (t *Triggers) hint(namespace, name string) {
 		if t.states[q] == nil {
 			t.states[q] = &state{next: time.Now().Add(defaultPoll)}
 		}
-		t.states[q].hinted = true
+		t.states[q].hinted, t.states[q].trace = true, trace
 		t.mu.Unlock()
 		t.woken <- event.GenericEvent{Object: b}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/registry/pins"
 	"github.com/armature-dev/armature/builds/source/gitremote"
@@ -119,6 +120,10 @@ func command() *cobra.Command {
 			builds := slices.Contains(names, "builds")
 			var tasks []func(context.Context) error
 			if builds {
+				if o.Traces, err = traces.New(cmd.Context(), o.Log); err != nil {
+					return err
+				}
+				defer o.Traces.Stop()
 				tasks = append(tasks, func(ctx context.Context) error { return controller.Run(ctx, cfg, o) })
 			}
 			if slices.Contains(names, "catalog") {

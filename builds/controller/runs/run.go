@@ -88,6 +88,10 @@ func (l *PipelineRunList) DeepCopyObject() runtime.Object {
 	return &out
 }
 
+// SpanContext is the annotation of a run from which Tekton's own spans go on: headers of W3C's
+// trace context, in JSON.
+const SpanContext = "tekton.dev/pipelinerunSpanContext"
+
 // Slim keeps of a run's metadata what is read.
 func Slim(in any) (any, error) {
 	pr, ok := in.(*PipelineRun)
@@ -96,7 +100,7 @@ func Slim(in any) (any, error) {
 	}
 	pr.ManagedFields = nil
 	annotations := map[string]string{}
-	for _, key := range append(slices.Clone(compose.RunAnnotations), compose.ChainsSigned, keys.AnnotationLost, keys.AnnotationHeld, keys.AnnotationRequests) {
+	for _, key := range append(slices.Clone(compose.RunAnnotations), compose.ChainsSigned, SpanContext, keys.AnnotationLost, keys.AnnotationHeld, keys.AnnotationRequests) {
 		if v, ok := pr.Annotations[key]; ok {
 			annotations[key] = v
 		}

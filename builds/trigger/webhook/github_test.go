@@ -34,7 +34,7 @@ func TestGitHubsExamples(t *testing.T) {
 	}
 	secret := []byte("a secret of some length")
 	woken := 0
-	receiver := &Receiver{Known: func(string, string) bool { return true }, Secrets: func(context.Context, string, string) [][]byte { return [][]byte{secret} }, Wake: func(string, string) { woken++ }, Counts: NewCounts()}
+	receiver := &Receiver{Known: func(string, string) bool { return true }, Secrets: func(context.Context, string, string) [][]byte { return [][]byte{secret} }, Wake: func(string, string, string) { woken++ }, Counts: NewCounts()}
 	receiver.Server("")
 	deliver := func(event string, signed, body []byte) int {
 		r := httptest.NewRequest(http.MethodPost, "/hook/team1/github", bytes.NewReader(body))

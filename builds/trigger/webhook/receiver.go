@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
@@ -31,12 +32,15 @@ type Receiver struct {
 	Known func(namespace, name string) bool
 	// Secrets of a hook that is known, for a delivery that has a signature.
 	Secrets func(ctx context.Context, namespace, name string) [][]byte
-	// Wake is called for each delivery that is signed and concerns a build.
-	Wake func(namespace, name string)
+	// Wake is called for each delivery that is signed and concerns a build, with its traceparent.
+	Wake func(namespace, name, trace string)
 	// Counts deliveries by verdict.
 	Counts *prometheus.CounterVec
+	// Traces of builds; nil makes none.
+	Traces *traces.Tracer
 
 	memory *semaphore.Weighted
+	accept http.Handler
 }
 
 // NewCounts returns the metric of deliveries.
@@ -51,14 +55,28 @@ func NewCounts() *prometheus.CounterVec {
 // Server that takes deliveries on an address.
 func (r *Receiver) Server(address string) *http.Server {
 	r.memory = semaphore.NewWeighted(maxMemory)
+	r.accept = r.Traces.Handler("webhook", http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		namespace, name, _ := hook(request.URL.Path)
+		r.Wake(namespace, name, traces.Of(request.Context()))
+		answer(w, http.StatusAccepted)
+	}))
 	return &http.Server{Addr: address, Handler: r, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: 40 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
 }
 
 // ServeHTTP answers 202 for what was signed, before anything is done about it.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	arrived := time.Now()
 	status, verdict := r.judge(w, request)
 	r.Counts.WithLabelValues(verdict).Inc()
+	if status == http.StatusAccepted { // strangers make no spans
+		r.accept.ServeHTTP(w, request.WithContext(traces.Since(request.Context(), arrived, "")))
+		return
+	}
+	answer(w, status)
+}
+
+func answer(w http.ResponseWriter, status int) {
 	if status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "5")
 	}
@@ -93,7 +111,6 @@ func (r *Receiver) judge(w http.ResponseWriter, request *http.Request) (status i
 	if !Concerns(request.Header) {
 		return http.StatusOK, "ignored"
 	}
-	r.Wake(namespace, name)
 	return http.StatusAccepted, "accepted"
 }
 

@@ -17,7 +17,10 @@ import (
 	"testing"
 	"time"
 
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/armature-dev/armature/builds/controller/traces"
 )
 
 const token = "a secret of some length"
@@ -36,7 +39,7 @@ func serve(t *testing.T) *receiver {
 	r.receiver = &Receiver{Counts: NewCounts(),
 		Known:   func(namespace, name string) bool { return namespace == "team" && name == "hook" },
 		Secrets: func(context.Context, string, string) [][]byte { return [][]byte{[]byte(token)} },
-		Wake: func(namespace, name string) {
+		Wake: func(namespace, name, _ string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.woken = append(r.woken, namespace+"/"+name)
@@ -202,5 +205,38 @@ func TestSlowBodies(t *testing.T) {
 	status(http.StatusAccepted)
 	if r.Config.ReadTimeout != 30*time.Second {
 		t.Errorf("a body may take %s", r.Config.ReadTimeout)
+	}
+}
+
+// exported are the names of spans, with their traces.
+type exported struct{ spans []string }
+
+func (e *exported) ExportSpans(_ context.Context, all []sdk.ReadOnlySpan) error {
+	for _, s := range all {
+		e.spans = append(e.spans, s.Name()+" "+s.SpanContext().TraceID().String())
+	}
+	return nil
+}
+
+func (*exported) Shutdown(context.Context) error { return nil }
+
+// Only what is signed makes a span: strangers fill no queue. Who is woken hears of it.
+func TestSpans(t *testing.T) {
+	r, e, trace := serve(t), &exported{}, ""
+	tracer, err := traces.To(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.receiver.Traces, r.receiver.Wake = tracer, func(_, _, parent string) { trace = strings.Split(parent, "-")[1] }
+	r.Config.Handler = r.receiver.Server("").Handler
+	for signed, want := range map[string]int{"another body": http.StatusUnauthorized, "{}": http.StatusAccepted} {
+		if status := r.deliver(t, strings.NewReader("{}"), signed); status != want {
+			t.Error(status)
+		}
+	}
+	r.Close()
+	tracer.Stop()
+	if !slices.Equal(e.spans, []string{"webhook " + trace}) {
+		t.Errorf("%v, and woken in trace %s", e.spans, trace)
 	}
 }

@@ -32,6 +32,7 @@ import (
 
 	buildapi "github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
+	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/builds/writeback/imageupdate/api"
@@ -55,6 +56,8 @@ type Options struct {
 	// Shard of the ImageUpdates to reconcile. They write the builds of all shards, and those of their
 	// own as soon as they have finished.
 	Shard process.Shard
+	// Traces of builds; nil makes none.
+	Traces *traces.Tracer
 	// Statement returns what the platform attested about an image of a build; see
 	// attester.Verifier. Required.
 	Statement func(ctx context.Context, build *buildapi.AgentBuild, image string) (attest.Statement, error)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	buildapi "github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/builds/registry"
 	"github.com/armature-dev/armature/builds/source/git"
 	"github.com/armature-dev/armature/builds/source/gitremote"
@@ -31,6 +33,7 @@ import (
 
 // update the branch, and the status by what came of it.
 func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[string]*buildapi.AgentBuild) error {
+	began := time.Now()
 	to := &writeback.Update{Branch: u.Spec.Branch, Path: cmp.Or(u.Spec.Path, "armature.lock"), Accept: u.Spec.Accept}
 	if u.Spec.Author != nil {
 		to.Name, to.Email = u.Spec.Author.Name, u.Spec.Author.Email
@@ -102,6 +105,10 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 	}
 	if err := r.record(ctx, u, to, pulls, result); err != nil {
 		return err
+	}
+	for _, b := range result.Changed {
+		r.options.Traces.Start(traces.Since(context.Background(), began, builds[b.Name].Status.TraceParent), "build.pin", "build", u.Namespace+"/"+b.Name,
+			"imageupdate", u.Name, "commit", result.Commit, "pull_request", u.Status.PullRequest).End(time.Now(), false)
 	}
 	for _, h := range result.Held {
 		if h.Unconfirmed != nil && !errors.As(h.Unconfirmed, new(*finding.Finding)) {

@@ -129,6 +129,8 @@ const (
 	// AnnotationLost says in JSON which pod of a run was lost, where the controller stopped
 	// the run for that.
 	AnnotationLost = Own + "lost-pod"
+	// AnnotationTrace on an AgentBuild is the traceparent (W3C) of what asked for its next run.
+	AnnotationTrace = Own + "traceparent"
 	// AnnotationApproved on an AgentBuild lists the full commits of pull requests of forks that
 	// may be built, separated by commas.
 	AnnotationApproved = Own + "approved-commits"
