@@ -51,6 +51,15 @@ func TestDrills(t *testing.T) {
 	w.followLine("kubectl rollout restart deployment armature-catalog -n armature-system")
 	w.listed()
 
+	w.Log("an inventory is lost")
+	must(t, os.Mkdir(filepath.Join(w.dir, "app"), 0o700))
+	must(t, os.WriteFile(filepath.Join(w.dir, "app", "map.yaml"), []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: b}\n"), 0o600))
+	w.sh("armature apply app -n team1 --yes; kubectl delete configmap armature-app -n team1; armature apply app -n team1 --yes")
+	w.sh("kubectl get configmap armature-app settings -n team1; armature delete app -n team1 --yes")
+	if out := w.sh("kubectl get configmap settings -n team1 --ignore-not-found"); out != "" {
+		t.Errorf("the new inventory lacks what was there: %s", out)
+	}
+
 	w.Log("etcd is restored from a backup")
 	w.order("team1", "hold")
 	w.held.Store(true)
