@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -108,6 +109,12 @@ func isRoot(user any) bool { return fmt.Sprint(user) == "0" }
 // object is a mapping of a manifest.
 type object = map[string]any
 
+// given removes the values that are zero or empty.
+func given(o object) object {
+	maps.DeleteFunc(o, func(_ string, value any) bool { return node.Given(value) == nil })
+	return o
+}
+
 // ordered is a JSON object whose fields keep their order.
 type ordered []pair
 
@@ -149,9 +156,7 @@ func (o ordered) get(key string) any {
 
 // set adds a value that is not empty, and no number below zero.
 func (o *ordered) set(key string, value any) {
-	v := reflect.ValueOf(value)
-	if !v.IsZero() && !((v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0) &&
-		!(v.CanInt() && v.Int() < 0) {
+	if v := reflect.ValueOf(value); node.Given(value) != nil && !(v.CanInt() && v.Int() < 0) {
 		o.add(key, value)
 	}
 }

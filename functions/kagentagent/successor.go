@@ -39,7 +39,7 @@ type Succession struct {
 	// Pin returns an image with its digest, where that is known.
 	Pin func(image string) string
 
-	spec   map[string]any    // of Harness
+	spec   object            // of Harness
 	agents map[string]string // descriptions of Agents of 0.x, by namespace and name
 	made   map[string]string // names of Harnesses, by namespace and spec
 }
@@ -57,9 +57,9 @@ func (s *Succession) Begin() error {
 	if err != nil {
 		return err
 	}
-	root, _ := value.(map[string]any)
-	s.spec, _ = root["spec"].(map[string]any)
-	workload, _ := s.spec["workload"].(map[string]any)
+	root, _ := value.(object)
+	s.spec, _ = root["spec"].(object)
+	workload, _ := s.spec["workload"].(object)
 	image, _ := workload["image"].(string)
 	switch {
 	case s.Harness.APIVersion != Successor || s.Harness.Kind != "Harness" || s.Harness.Name == "":
@@ -160,22 +160,18 @@ func (c *conversion) report(severity finding.Severity, path, message, hint strin
 
 // add writes an object with the metadata of the one that is converted.
 func (c *conversion) add(kind, name string, spec any) {
-	metadata := map[string]any{"name": name}
-	if c.o.Namespace != "" {
-		metadata["namespace"] = c.o.Namespace
-	}
+	metadata := given(object{"name": name, "namespace": c.o.Namespace})
 	if value, err := c.o.Value(); err == nil && kind != "Harness" {
-		root, _ := value.(map[string]any)
-		old, _ := root["metadata"].(map[string]any)
+		root, _ := value.(object)
+		old, _ := root["metadata"].(object)
 		for _, key := range []string{"labels", "annotations"} {
-			if entries, _ := old[key].(map[string]any); len(entries) > 0 {
+			if entries, _ := old[key].(object); len(entries) > 0 {
 				delete(entries, "kubectl.kubernetes.io/last-applied-configuration")
 				metadata[key] = entries
 			}
 		}
 	}
-	text, err := yaml.Marshal(map[string]any{"apiVersion": Successor, "kind": kind, "metadata": metadata,
-		"spec": spec})
+	text, err := yaml.Marshal(object{"apiVersion": Successor, "kind": kind, "metadata": metadata, "spec": spec})
 	c.err = multi.Errors(c.err, err)
 	c.texts = append(c.texts, text)
 }
@@ -199,7 +195,7 @@ func (c *conversion) renamed() {
 		return
 	}
 	value, err := c.o.Value()
-	root, _ := value.(map[string]any)
+	root, _ := value.(object)
 	c.err = err
 	c.add(c.o.Kind, c.o.Name, root["spec"])
 }
@@ -213,17 +209,17 @@ func (c *conversion) toolServer() {
 		Spec           struct {
 			Description string `json:"description,omitempty"`
 			Config      struct {
-				Type           string         `json:"type,omitempty"`
-				SSE            map[string]any `json:"sse,omitempty"`
-				StreamableHTTP map[string]any `json:"streamableHttp,omitempty"`
-				Stdio          any            `json:"stdio,omitempty"`
+				Type           string `json:"type,omitempty"`
+				SSE            object `json:"sse,omitempty"`
+				StreamableHTTP object `json:"streamableHttp,omitempty"`
+				Stdio          any    `json:"stdio,omitempty"`
 			} `json:"config"`
 		} `json:"spec"`
 	}
 	if !c.decode("v1alpha1", &in) {
 		return
 	}
-	spec := map[string]any{"description": in.Spec.Description, "protocol": "STREAMABLE_HTTP"}
+	spec := object{"description": in.Spec.Description, "protocol": "STREAMABLE_HTTP"}
 	from := in.Spec.Config.StreamableHTTP
 	if from == nil {
 		from, spec["protocol"] = in.Spec.Config.SSE, "SSE"
@@ -252,10 +248,7 @@ func (c *conversion) agent() {
 		return
 	}
 	spec, harness := &in.Spec, maps.Clone(c.spec)
-	template := map[string]any{}
-	if spec.Description != "" {
-		template["description"] = spec.Description
-	}
+	template := given(object{"description": spec.Description})
 	var deployment *deploymentSpec
 	at := "spec.declarative.deployment"
 	switch d := spec.Declarative; {
@@ -278,13 +271,12 @@ func (c *conversion) agent() {
 		return
 	}
 	c.add("AgentTemplate", c.o.Name, template)
-	c.add("Agent", c.o.Name,
-		map[string]any{"templateRef": map[string]any{"name": c.o.Name},
-			"harnessRef": map[string]any{"name": c.harness(harness)}})
+	c.add("Agent", c.o.Name, object{"templateRef": object{"name": c.o.Name},
+		"harnessRef": object{"name": c.harness(harness)}})
 }
 
 // harness returns the name of the Harness with a spec, which is written where it is new.
-func (c *conversion) harness(spec map[string]any) string {
+func (c *conversion) harness(spec object) string {
 	text, err := json.Marshal(spec)
 	c.err = multi.Errors(c.err, err)
 	base, err := json.Marshal(c.spec)
@@ -303,7 +295,7 @@ func (c *conversion) harness(spec map[string]any) string {
 }
 
 // byo writes the harness of an agent with an image of its own.
-func (c *conversion) byo(spec *agentSpec, harness map[string]any) *deploymentSpec {
+func (c *conversion) byo(spec *agentSpec, harness object) *deploymentSpec {
 	d := (*deploymentSpec)(nil)
 	if spec.BYO != nil {
 		d = spec.BYO.Deployment
@@ -317,12 +309,9 @@ func (c *conversion) byo(spec *agentSpec, harness map[string]any) *deploymentSpe
 		c.report(finding.Error, "spec.byo.deployment", "kagent 1.0 demands the command of a BYO agent",
 			"set spec.byo.deployment.cmd to the entrypoint of the image")
 	}
-	workload := map[string]any{"image": image, "command": []string{d.Cmd}}
-	if len(d.Args) > 0 {
-		workload["args"] = d.Args
-	}
 	delete(harness, "kagent")
-	harness["byo"], harness["workload"] = map[string]any{}, workload
+	harness["byo"] = object{}
+	harness["workload"] = given(object{"image": image, "command": []string{d.Cmd}, "args": d.Args})
 	c.report(finding.Warning, "spec.byo", "kagent 1.0 speaks A2A with a BYO image by a contract of its own",
 		"check that the image keeps it")
 	return d
@@ -338,18 +327,16 @@ func (c *conversion) pinned(image, at string) string {
 	return image
 }
 
-func (c *conversion) declarative(d *declarative, template, harness map[string]any) {
+func (c *conversion) declarative(d *declarative, template, harness object) {
 	const at = "spec.declarative"
-	template["modelConfig"] = map[string]any{"name": cmp.Or(d.ModelConfig, "default-model-config")}
-	if d.SystemMessage != "" {
-		template["systemPrompt"] = d.SystemMessage
-	}
+	template["modelConfig"] = object{"name": cmp.Or(d.ModelConfig, "default-model-config")}
+	maps.Copy(template, given(object{"systemPrompt": d.SystemMessage}))
 	if from := d.SystemMessageFrom; from != nil {
 		if from.Type != "ConfigMap" {
 			c.report(finding.Error, at+".systemMessageFrom.type", "kagent 1.0 reads prompts from ConfigMaps alone",
 				"move the prompt to a ConfigMap")
 		}
-		template["systemPromptFrom"] = map[string]any{"name": from.Name, "key": from.Key}
+		template["systemPromptFrom"] = object{"name": from.Name, "key": from.Key}
 	}
 	if p := d.PromptTemplate; p != nil {
 		var sources []any
@@ -358,25 +345,16 @@ func (c *conversion) declarative(d *declarative, template, harness map[string]an
 				c.report(finding.Error, fmt.Sprintf("%s.promptTemplate.dataSources[%d].kind", at, i),
 					"kagent 1.0 reads prompts from ConfigMaps alone", "move the text to a ConfigMap")
 			}
-			one := map[string]any{"name": source.Name}
-			if source.Alias != "" {
-				one["alias"] = source.Alias
-			}
-			sources = append(sources, one)
+			sources = append(sources, given(object{"name": source.Name, "alias": source.Alias}))
 		}
-		template["promptTemplate"] = map[string]any{"dataSources": sources}
+		template["promptTemplate"] = object{"dataSources": sources}
 	}
 	if m := d.Memory; m != nil {
-		memory := map[string]any{"modelConfigRef": map[string]any{"name": m.ModelConfig}}
-		if m.TTLDays > 0 {
-			memory["ttlDays"] = m.TTLDays
+		own := object{}
+		if have, ok := harness["kagent"].(object); ok {
+			maps.Copy(own, have)
 		}
-		own, _ := harness["kagent"].(map[string]any)
-		own = maps.Clone(own)
-		if own == nil {
-			own = map[string]any{}
-		}
-		own["memory"] = memory
+		own["memory"] = given(object{"modelConfigRef": object{"name": m.ModelConfig}, "ttlDays": max(0, m.TTLDays)})
 		harness["kagent"] = own
 	}
 	if d.Context != nil {
@@ -413,9 +391,9 @@ func (c *conversion) tool(t *tool, at string) (bindings []any) {
 			c.report(finding.Error, at+".agent.namespace",
 				"a sub-agent is in the namespace of its caller in kagent 1.0", "move it, or call it over A2A")
 		}
-		return []any{map[string]any{"subAgent": map[string]any{
+		return []any{object{"subAgent": object{
 			"name": a.Name, "description": cmp.Or(c.agents[namespace+"/"+a.Name], "The agent "+a.Name+"."),
-			"templateRef": map[string]any{"name": a.Name},
+			"templateRef": object{"name": a.Name},
 		}}}
 	case t.McpServer == nil:
 		c.report(finding.Error, at, "neither mcpServer nor agent", "set one of them")
@@ -435,38 +413,35 @@ func (c *conversion) tool(t *tool, at string) (bindings []any) {
 	if len(m.AllowedHeaders) > 0 {
 		c.lose(at+".mcpServer.allowedHeaders", "a binding has no headers", "set them on the RemoteMCPServer")
 	}
-	server := map[string]any{"kind": "RemoteMCPServer", "name": m.Name}
+	server := object{"kind": "RemoteMCPServer", "name": m.Name}
 	free := slices.DeleteFunc(slices.Clone(m.ToolNames),
 		func(name string) bool { return slices.Contains(m.RequireApproval, name) })
 	bind := func(names []string, approval bool) {
 		for some := range slices.Chunk(names, maxBound) {
-			b := map[string]any{"server": server, "tools": some}
-			if approval {
-				b["requireApproval"] = true
-			}
-			bindings = append(bindings, map[string]any{"mcp": b})
+			bindings = append(bindings,
+				object{"mcp": given(object{"server": server, "tools": some, "requireApproval": approval})})
 		}
 	}
 	bind(free, false)
 	bind(m.RequireApproval, true)
 	if bindings == nil { // every tool of the server
-		bindings = []any{map[string]any{"mcp": map[string]any{"server": server}}}
+		bindings = []any{object{"mcp": object{"server": server}}}
 	}
 	return bindings
 }
 
 // environment moves literal variables to the Harness.
-func (c *conversion) environment(d *deploymentSpec, at string, harness map[string]any) {
+func (c *conversion) environment(d *deploymentSpec, at string, harness object) {
 	own, _ := harness["env"].([]any)
 	env := slices.Clone(own)
 	for i, item := range d.Env {
-		v, _ := item.(map[string]any)
+		v, _ := item.(object)
 		if _, from := v["valueFrom"]; from {
 			c.lose(fmt.Sprintf("%s[%d]", at, i), "1.0 gives a process no Secrets, but requests to a host",
 				"set a credentialRef with the URL and header in the Harness")
 			continue
 		}
-		env = append(env, map[string]any{"name": v["name"], "value": cmp.Or(v["value"], any(""))})
+		env = append(env, object{"name": v["name"], "value": cmp.Or(v["value"], any(""))})
 	}
 	if len(env) > 0 {
 		harness["env"] = env
@@ -477,9 +452,8 @@ func (c *conversion) environment(d *deploymentSpec, at string, harness map[strin
 func (c *conversion) skills(s *skills) (all []any) {
 	const at = "spec.skills"
 	for i, ref := range s.Refs {
-		all = append(all,
-			map[string]any{"name": fetch.Folder(ref),
-				"source": map[string]any{"oci": c.pinned(ref, fmt.Sprintf("%s.refs[%d]", at, i))}})
+		source := object{"oci": c.pinned(ref, fmt.Sprintf("%s.refs[%d]", at, i))}
+		all = append(all, object{"name": fetch.Folder(ref), "source": source})
 	}
 	for i, ref := range s.GitRefs {
 		if !fullCommit().MatchString(ref.Ref) {
@@ -487,11 +461,8 @@ func (c *conversion) skills(s *skills) (all []any) {
 				fmt.Sprintf("%q is not a full commit, which kagent 1.0 demands",
 					text.Shown(cmp.Or(ref.Ref, "main"))), "write the commit that the agent runs with")
 		}
-		source := map[string]any{"git": map[string]any{"url": ref.URL, "commit": ref.Ref}}
-		if ref.Path != "" {
-			source["path"] = strings.TrimSuffix(ref.Path, "/")
-		}
-		all = append(all, map[string]any{"name": ref.folder(), "source": source})
+		source := object{"git": object{"url": ref.URL, "commit": ref.Ref}, "path": strings.TrimSuffix(ref.Path, "/")}
+		all = append(all, object{"name": ref.folder(), "source": given(source)})
 	}
 	for i := range s.S3Refs {
 		c.report(finding.Error, fmt.Sprintf("%s.s3Refs[%d]", at, i),

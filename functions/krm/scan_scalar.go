@@ -116,17 +116,10 @@ func (s *scanner) quoted(p int, oneLine bool) int {
 			if q < len(src) && !escape(src[q:]) {
 				return s.fail(q, "an unknown escape")
 			}
-			if q < len(src) && src[q] == '\n' {
-				if oneLine {
-					return 0
-				}
-				if r := s.in.skipSpaces(q + 1); r < len(src) && src[r] == '\t' {
-					return s.fail(r, "a tab in the indentation")
-				}
-				if s.in.indicator(q + 1) {
-					return s.fail(q+1, "a document marker inside a value")
-				}
+			if q >= len(src) || src[q] != '\n' {
+				continue
 			}
+			fallthrough
 		case c == '\n':
 			if oneLine {
 				return 0

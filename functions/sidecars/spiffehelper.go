@@ -2,6 +2,7 @@ package sidecars
 
 import (
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/identity"
@@ -72,7 +73,7 @@ func helperConf(s *identity.Settings) string {
 		"jwt_svid_file_mode = 0644", // the proxies, which run as another user, read the token too
 		"health_checks {",
 		"  listener_enabled = true",
-		"  bind_port = "+string(scalar.AppendInt(nil, s.SPIFFE.HealthPort)),
+		"  bind_port = "+strconv.Itoa(s.SPIFFE.HealthPort),
 		`  liveness_path = "/live"`,
 		`  readiness_path = "/ready"`,
 		"}", ""), "\n")

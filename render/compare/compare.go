@@ -255,12 +255,7 @@ func (c *comparison) inPlace(w *Workload, was, is *item, podPath string) {
 	if podPath == "" {
 		podPath = "spec"
 	}
-	var ofPod []string
-	for _, f := range changed {
-		if render.Inside(f, podPath) {
-			ofPod = append(ofPod, f)
-		}
-	}
+	ofPod := slices.DeleteFunc(slices.Clone(changed), func(f string) bool { return !render.Inside(f, podPath) })
 	w.Fields = changed
 	for _, f := range changed {
 		if workload.Immutable(is.ref.Kind, f) {
@@ -295,12 +290,16 @@ func differences(before, after map[string]string) (found []Difference) {
 	return found
 }
 
+func (i *item) podTemplate() (pod krm.PodTemplate, ok bool) {
+	if i == nil {
+		return pod, false
+	}
+	return i.read().PodTemplate()
+}
+
 func images(i *item) map[string]string {
 	found := make(map[string]string)
-	if i == nil {
-		return found
-	}
-	pod, ok := i.read().PodTemplate()
+	pod, ok := i.podTemplate()
 	if !ok {
 		return found
 	}
@@ -316,10 +315,7 @@ func images(i *item) map[string]string {
 // pod requests while it runs.
 func privileges(i *item) map[string]string {
 	found := make(map[string]string)
-	if i == nil {
-		return found
-	}
-	pod, ok := i.read().PodTemplate()
+	pod, ok := i.podTemplate()
 	if !ok {
 		return found
 	}

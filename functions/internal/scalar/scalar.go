@@ -212,9 +212,6 @@ func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }
 
-// AppendInt appends n in decimal.
-func AppendInt(dst []byte, n int) []byte { return strconv.AppendInt(dst, int64(n), 10) }
-
 // Int returns the whole number that a plain YAML scalar is to the API server:
 // decimal, octal, hexadecimal or binary, with underscores between the digits, or
 // a float that is whole.
