@@ -58,3 +58,9 @@ func Lookup(name string) (contract.Function, bool) {
 	}
 	return table[i], true
 }
+
+// Page returns the manual page of a function, in Markdown.
+func Page(name string) (string, bool) {
+	f, ok := Lookup(name)
+	return f.Page, ok
+}
