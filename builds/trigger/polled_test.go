@@ -11,10 +11,12 @@ import (
 
 // Repositories are counted by their last poll, and not any more when it succeeds again.
 func TestPolledRepositories(t *testing.T) {
-	tr := &Triggers{states: map[question]*state{{repository: "a"}: {}, {repository: "b"}: {failed: 3}, {repository: "c"}: {failed: 1}}, polled: metrics.Gauge("armature_polled_repositories")}
+	leads := make(chan struct{})
+	close(leads)
+	tr := &Triggers{leads: leads, states: map[question]*state{{repository: "a"}: {}, {repository: "b"}: {failed: 3}, {repository: "c"}: {failed: 1}}, polled: metrics.Gauge("armature_polled_repositories")}
 	count := func(want map[string]float64) {
 		t.Helper()
-		tr.countPolled()
+		countPolled(tr)
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(tr.polled)
 		families, err := registry.Gather()

@@ -267,7 +267,7 @@ func (t *Triggers) Reconcile(ctx context.Context, request reconcile.Request) (re
 	t.mu.Lock()
 	if builds == nil {
 		maps.DeleteFunc(t.states, func(q question, _ *state) bool { return q.request() == request })
-		t.countPolled()
+		countPolled(t)
 		t.mu.Unlock()
 		return reconcile.Result{}, nil
 	}
@@ -304,7 +304,7 @@ func (t *Triggers) leading() bool {
 }
 
 // countPolled counts the repositories by the result of their last poll.
-func (t *Triggers) countPolled() {
+func countPolled(t *Triggers) {
 	if !t.leading() {
 		return
 	}
@@ -395,7 +395,7 @@ func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.
 		wait = min(wait, soon)
 	}
 	s.soon, s.next = false, time.Now().Add(wait)
-	t.countPolled()
+	countPolled(t)
 	return wait
 }
 
