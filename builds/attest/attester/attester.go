@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -93,6 +94,8 @@ type Attester struct {
 	transport http.RoundTripper // to registries
 	questions turns.Questions[api.Attestation]
 	kms       atomic.Pointer[sign.KMSKey] // nil until it signs, and after it failed
+	opening   sync.Mutex                  // of opened, the key of the Secret, nil until it signs
+	opened    *sign.OpenedKey
 }
 
 // New gives an attester that works until ctx ends, and calls wake with each build whose

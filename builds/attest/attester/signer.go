@@ -80,8 +80,23 @@ func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign
 }
 
 // open makes ready to sign. The public half of a KMS's key is read once, and again after
-// a failure.
+// a failure; the key of a Secret is decrypted when it is another one, by one at a time.
 func (a *Attester) open(ctx context.Context, to sign.Signer) (*sign.Session, error) {
+	if text := to.PrivateKey; text != nil {
+		password, err := to.Password()
+		if err != nil {
+			return nil, &sign.KeyError{Err: err}
+		}
+		a.opening.Lock()
+		to.PrivateKey = nil
+		if to.Opened, err = sign.OpenKey(text, password, a.opened); err == nil {
+			a.opened = to.Opened
+		}
+		a.opening.Unlock()
+		if err != nil {
+			return nil, err
+		}
+	}
 	if sign.KMSProgram(to.Key) != "" {
 		key := a.kms.Load()
 		if key == nil {

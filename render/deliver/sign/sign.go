@@ -52,7 +52,9 @@ type Signer struct {
 	PrivateKey []byte
 	// Password gives that of an encrypted key file. nil means that none is encrypted.
 	Password func() ([]byte, error)
-	// KMS is a key that was opened before. It excludes Key and PrivateKey.
+	// Opened is a private key that OpenKey has read. It excludes Key and PrivateKey.
+	Opened *OpenedKey
+	// KMS is a key that was opened before. It excludes Key, PrivateKey and Opened.
 	KMS *KMSKey
 	// Certificate and Chain are PEM files of the certificate that goes with Key,
 	// and of those above it, the root last. They are optional.
@@ -139,6 +141,8 @@ func (s Signer) load(ctx context.Context) (*loaded, error) {
 			return nil, fmt.Errorf("reading the private key: %w", err)
 		}
 		return &loaded{Signer: key}, nil
+	case s.Opened != nil:
+		return &loaded{Signer: s.Opened}, nil
 	case s.KMS != nil:
 		return &loaded{Signer: s.KMS, keep: s.Keep}, nil
 	case s.Key == "":
