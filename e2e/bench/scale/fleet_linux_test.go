@@ -59,7 +59,7 @@ const (
 // catalog whose store is empty. Runs finish by a stand-in for Tekton as soon as they exist.
 func BenchmarkScaleFleet(b *testing.B) {
 	program := scale.Program(b, "armature-controller")
-	for _, n := range scale.Sizes(b, 5000) {
+	for _, n := range scale.Sizes(b, 2000) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			f := newFleet(b, n)
 			for round, shards := range []int{1, 2, 4} {
@@ -108,7 +108,16 @@ func newFleet(b *testing.B, n int) *fleet {
 	must(b, err)
 	runs := &metav1.PartialObjectMetadata{}
 	runs.SetGroupVersionKind(tektonv1.SchemeGroupVersion.WithKind("PipelineRun"))
-	f.watch(all, runs, f.play)
+	played := make(chan struct{}, 16) // runs at once
+	f.watch(all, runs, func(o client.Object) {
+		if f.begins(o) {
+			go func() {
+				played <- struct{}{}
+				f.play(o)
+				<-played
+			}()
+		}
+	})
 	f.watch(all, &api.AgentBuild{}, func(o client.Object) {
 		if s := o.(*api.AgentBuild).Status; s.Phase == api.PhaseSucceeded && s.ObservedGeneration == o.GetGeneration() && o.(*api.AgentBuild).Spec.Source.SourceRevision == f.commit() {
 			f.see(&f.built, &f.nBuilt, o.GetNamespace()+"/"+o.GetName())
@@ -146,14 +155,14 @@ func (f *fleet) watch(all cache.Cache, o client.Object, see func(client.Object))
 	must(f, err)
 }
 
+// begins reports whether a run has not been played.
+func (f *fleet) begins(o client.Object) bool {
+	_, begun := f.built.LoadOrStore(o.GetUID(), true)
+	return !begun && o.GetDeletionTimestamp() == nil && o.GetLabels()[compose.LabelManagedBy] == compose.ManagedBy
+}
+
 // play a run to its end as Tekton does: it begins, and then it has succeeded.
 func (f *fleet) play(o client.Object) {
-	if o.GetDeletionTimestamp() != nil || o.GetLabels()[compose.LabelManagedBy] != compose.ManagedBy || o.GetGeneration() > 1 {
-		return
-	}
-	if _, begun := f.built.LoadOrStore(o.GetUID(), true); begun {
-		return
-	}
 	now := time.Now().UTC().Format(time.RFC3339)
 	for _, condition := range []map[string]string{
 		{"type": "Succeeded", "status": "Unknown", "reason": "Running", "message": "Tasks Completed: 0", "lastTransitionTime": now},
@@ -321,7 +330,7 @@ func (f *fleet) converge(program string, round, shards int) {
 	for i := range shards {
 		file := filepath.Join(folder, fmt.Sprint(i, ".db"))
 		stores = append(stores, file)
-		p := scale.Start(f, []string{"KUBECONFIG=" + f.plane.Admin.Kubeconfig}, program, "--controllers=builds,sources,catalog", "--namespace="+system,
+		p := scale.Start(f, []string{"KUBECONFIG=" + f.plane.Admin.Kubeconfig, "GOMEMLIMIT=256MiB"}, program, "--controllers=builds,sources,catalog", "--namespace="+system,
 			fmt.Sprintf("--shard=shards-%d=%d", shards, i), "--leader-elect=false", "--metrics-address=0", "--health-address=0", "--log-level=error",
 			"--artifact-dir="+filepath.Join(folder, fmt.Sprint(i)), "--artifact-address=127.0.0.1:0", "--source-hosts=127.0.0.1",
 			"--catalog-store="+file, "--catalog-address=0", "--catalog-allow-network=127.0.0.0/8", "--catalog-server-period=1h")
