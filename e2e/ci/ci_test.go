@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -121,39 +123,41 @@ func pullRequest(t *testing.T, change func(dir string)) (checkout, base string) 
 	return checkout, base
 }
 
+// release is the archive of a release, whose size does not matter here.
+var release = sync.OnceValues(func() ([]byte, error) {
+	program, err := os.ReadFile(filepath.Join(bin, "armature"))
+	if err != nil {
+		return nil, err
+	}
+	var archive bytes.Buffer
+	zip, err := gzip.NewWriterLevel(&archive, gzip.NoCompression)
+	if err != nil {
+		return nil, err
+	}
+	files := tar.NewWriter(zip)
+	if err := files.WriteHeader(&tar.Header{Name: "armature", Mode: 0o755, Size: int64(len(program))}); err != nil {
+		return nil, err
+	}
+	_, err = files.Write(program)
+	err = errors.Join(err, files.Close(), zip.Close())
+	return archive.Bytes(), err
+})
+
 // releases serves v0.2.0 as GitHub does, with the armature that was built. Its
 // checksums are those of the archive with sum at its end.
 func releases(t *testing.T, sum string) string {
 	t.Helper()
-	program, err := os.ReadFile(filepath.Join(bin, "armature"))
+	archive, err := release()
 	if err != nil {
-		t.Fatal(err)
-	}
-	var archive bytes.Buffer
-	zip, err := gzip.NewWriterLevel(&archive, gzip.BestSpeed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := tar.NewWriter(zip)
-	if err := files.WriteHeader(&tar.Header{Name: "armature", Mode: 0o755, Size: int64(len(program))}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := files.Write(program); err != nil {
-		t.Fatal(err)
-	}
-	if err := files.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := zip.Close(); err != nil {
 		t.Fatal(err)
 	}
 	name := fmt.Sprintf("armature_0.2.0_%s_%s.tar.gz", runtime.GOOS, runtime.GOARCH)
-	checksums := fmt.Sprintf("%x  %s\n%x  other.tar.gz\n", sha256.Sum256(append(slices.Clip(archive.Bytes()), sum...)), name, sha256.Sum256(nil))
+	checksums := fmt.Sprintf("%x  %s\n%x  other.tar.gz\n", sha256.Sum256(append(slices.Clip(archive), sum...)), name, sha256.Sum256(nil))
 	const at = "/armature-dev/armature/releases/download/v0.2.0/"
 	mux := http.NewServeMux()
 	mux.HandleFunc(at+"checksums.txt", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, checksums) })
 	mux.HandleFunc(at+"checksums.txt.sigstore.json", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })
-	mux.HandleFunc(at+name, func(w http.ResponseWriter, _ *http.Request) { w.Write(archive.Bytes()) })
+	mux.HandleFunc(at+name, func(w http.ResponseWriter, _ *http.Request) { w.Write(archive) })
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return server.URL
