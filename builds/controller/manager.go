@@ -251,7 +251,7 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 			rebuilds: turns.NewRebuilds(cmp.Or(o.RebuildRate, defaultRebuildRate), wake),
 		},
 		starter: starter{
-			settings: o.Settings, namespace: o.Namespace, verdicts: &compose.Verdicts{}, attester: signs, kueue: admission, live: live, runs: store, metrics: metrics,
+			settings: o.Settings, verdicts: &compose.Verdicts{}, attester: signs, kueue: admission, live: live, runs: store, metrics: metrics,
 			cache: cached, library: texts, git: git.NewResolver(live, o.Dial, wake, metrics.request("commit")),
 			queue:   slots,
 			pushes:  registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),

@@ -43,8 +43,11 @@ type seen struct {
 	lostAfter time.Duration
 	now       time.Time
 
-	// What follows from the runs and from status, as judge finds it.
+	verdict
+}
 
+// verdict is what follows from the runs and from status of a build, as judge finds it.
+type verdict struct {
 	// active is the run that has not ended, or nil.
 	active *runs.Run
 	// last run, or nil when status knows of a later one that is gone, as when a success was

@@ -40,23 +40,27 @@ import (
 
 // starter composes runs and creates them.
 type starter struct {
-	settings  compose.Settings
-	namespace string // of the platform
-	verdicts  *compose.Verdicts
-	attester  *attester.Attester
-	pushes    *registry.Pushes
-	queue     *queue.Queue
-	kueue     *queue.Kueue // nil where Kueue is not asked
-	objects   *ssa.ResourceManager
-	cache     client.Reader
-	live      client.Reader
-	library   *library.Library
-	git       *git.Resolver
-	runs      *runs.Store
-	metrics   *recorder
-	waits     workqueue.TypedRateLimiter[types.NamespacedName] // of builds with a problem
-	waiting   sync.Map                                         // build by name -> resolved, while the build waits in the queue
-	pushable  sync.Map                                         // build by name -> inputs whose login may push, while the build waits
+	settings compose.Settings
+	verdicts *compose.Verdicts
+	attester *attester.Attester
+	pushes   *registry.Pushes
+	queue    *queue.Queue
+	kueue    *queue.Kueue // nil where Kueue is not asked
+	objects  *ssa.ResourceManager
+	cache    client.Reader
+	live     client.Reader
+	library  *library.Library
+	git      *git.Resolver
+	runs     *runs.Store
+	metrics  *recorder
+	waits    workqueue.TypedRateLimiter[types.NamespacedName] // of builds with a problem
+	known    whileWaiting
+}
+
+// whileWaiting is what is known of builds that wait in the queue.
+type whileWaiting struct {
+	commits  sync.Map // build by name -> resolved
+	pushable sync.Map // build by name -> inputs whose login may push
 }
 
 // start composes and creates a run. Findings are what a user must fix, and the problem of the
@@ -102,7 +106,7 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 	if message, err := r.admit(ctx, s.build, out); message != "" || err != nil {
 		if message != "" {
 			commit := git.Commit{SHA: in.Commit, Branch: strings.TrimPrefix(in.Ref, "refs/heads/"), Verified: in.Verified}
-			r.waiting.Store(client.ObjectKeyFromObject(s.build), resolved{s.want, commit})
+			r.known.commits.Store(client.ObjectKeyFromObject(s.build), resolved{s.want, commit})
 		}
 		return outcome{queued: message, run: out.Run.Name}, err
 	}
@@ -120,7 +124,7 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 // input of a run's composition, before its Secrets and its commit are looked up.
 func (r *starter) input(s *seen, a attempt) compose.Input {
 	in := compose.Input{
-		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.settings, Platform: r.namespace,
+		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.settings, Platform: r.library.Namespace,
 		Attempt: a.number, Trigger: a.why, Number: s.build.Status.RunNumber + 1, Commit: a.commit, Ref: a.ref, Verdicts: r.verdicts,
 	}
 	if len(s.runs) > 0 {
@@ -170,13 +174,13 @@ func (r *starter) checkAttester(ctx context.Context, s *seen, missing error) err
 // once.
 func (r *starter) mayPush(s *seen) error {
 	key := client.ObjectKeyFromObject(s.build)
-	if checked, ok := r.pushable.Load(key); ok && checked == s.want {
+	if checked, ok := r.known.pushable.Load(key); ok && checked == s.want {
 		return nil
 	}
 	if err := r.pushes.Check(s.build); err != nil {
 		return err
 	}
-	r.pushable.Store(key, s.want)
+	r.known.pushable.Store(key, s.want)
 	return nil
 }
 
@@ -356,8 +360,8 @@ func (r *starter) hold(build *api.AgentBuild, problem error) outcome {
 
 // leave the queue: the build does not wait.
 func (r *starter) leave(ctx context.Context, build types.NamespacedName) {
-	r.pushable.Delete(build)
-	r.waiting.Delete(build)
+	r.known.pushable.Delete(build)
+	r.known.commits.Delete(build)
 	r.queue.Leave(ctx, build)
 }
 
@@ -437,7 +441,7 @@ type resolved struct {
 // resolve sets the commit of a run, and checks it against all policies for it. changed:
 // the run has to be composed again.
 func (r *starter) resolve(ctx context.Context, s *seen, a attempt, in *compose.Input, login *corev1.Secret) (changed bool, err error) {
-	policies := git.Policies(s.build, r.namespace, s.template.VerifySource)
+	policies := git.Policies(s.build, r.library.Namespace, s.template.VerifySource)
 	for _, p := range policies {
 		r.library.Note(client.ObjectKeyFromObject(s.build), p.Key.Name)
 	}
@@ -450,7 +454,7 @@ func (r *starter) resolve(ctx context.Context, s *seen, a attempt, in *compose.I
 	}
 	q := git.Question{Repository: compose.Repository(s.build, s.template), Revision: compose.Revision(s.build, s.template), Commit: in.Commit, Policies: policies}
 	// A build that waits in the queue asks once, while its inputs and the policies stay as they are.
-	before, _ := r.waiting.Load(client.ObjectKeyFromObject(s.build))
+	before, _ := r.known.commits.Load(client.ObjectKeyFromObject(s.build))
 	known, _ := before.(resolved)
 	answer := known.commit
 	if known.inputs != s.want || answer.SHA == "" || q.Commit != "" && q.Commit != answer.SHA || !answer.Satisfies(policies) {
