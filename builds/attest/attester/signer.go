@@ -88,14 +88,15 @@ func (a *Attester) open(ctx context.Context, to sign.Signer) (*sign.Session, err
 			return nil, &sign.KeyError{Err: err}
 		}
 		a.opening.Lock()
-		to.PrivateKey = nil
-		if to.Opened, err = sign.OpenKey(text, password, a.opened); err == nil {
-			a.opened = to.Opened
+		key, err := sign.OpenKey(text, password, a.opened)
+		if err == nil {
+			a.opened = key
 		}
 		a.opening.Unlock()
 		if err != nil {
 			return nil, err
 		}
+		to.PrivateKey, to.Opened = nil, key
 	}
 	if sign.KMSProgram(to.Key) != "" {
 		key := a.kms.Load()
@@ -106,7 +107,7 @@ func (a *Attester) open(ctx context.Context, to sign.Signer) (*sign.Session, err
 			}
 			a.kms.Store(key)
 		}
-		to.Key, to.KMS = "", key
+		to.Key, to.Opened = "", key
 	}
 	return to.Open(ctx)
 }

@@ -87,7 +87,7 @@ func TestKMSKeyReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := sign.Signer{KMS: opened}.Open(t.Context())
+	session, err := sign.Signer{Opened: opened}.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestKMSKeyReplaced(t *testing.T) {
 	if opened, err = sign.OpenKMS(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
-	f.sign(sign.Signer{KMS: opened})
+	f.sign(sign.Signer{Opened: opened})
 	if _, err := sign.Verify(t.Context(), f.artifact, local(f.write("new.pub", public))); err != nil {
 		t.Error(err)
 	}

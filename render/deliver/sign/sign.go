@@ -52,10 +52,8 @@ type Signer struct {
 	PrivateKey []byte
 	// Password gives that of an encrypted key file. nil means that none is encrypted.
 	Password func() ([]byte, error)
-	// Opened is a private key that OpenKey has read. It excludes Key and PrivateKey.
-	Opened *OpenedKey
-	// KMS is a key that was opened before. It excludes Key, PrivateKey and Opened.
-	KMS *KMSKey
+	// Opened is what OpenKey or OpenKMS has opened before. It excludes Key and PrivateKey.
+	Opened signature.SignerVerifier
 	// Certificate and Chain are PEM files of the certificate that goes with Key,
 	// and of those above it, the root last. They are optional.
 	Certificate, Chain string
@@ -142,9 +140,11 @@ func (s Signer) load(ctx context.Context) (*loaded, error) {
 		}
 		return &loaded{Signer: key}, nil
 	case s.Opened != nil:
-		return &loaded{Signer: s.Opened}, nil
-	case s.KMS != nil:
-		return &loaded{Signer: s.KMS, keep: s.Keep}, nil
+		l := &loaded{Signer: s.Opened}
+		if _, kms := s.Opened.(*KMSKey); kms {
+			l.keep = s.Keep
+		}
+		return l, nil
 	case s.Key == "":
 		return s.keyless(ctx)
 	}
