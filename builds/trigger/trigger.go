@@ -214,8 +214,13 @@ func (t *Triggers) watchOthers(mgr ctrl.Manager) error {
 		return err
 	}
 	t.others, t.hooks.others = others, func(namespace, name string) bool { return len(t.ofOthers(namespace, name)) > 0 }
-	return mgr.Add(others)
+	return mgr.Add(everywhere{others})
 }
+
+// everywhere runs a cache on each replica.
+type everywhere struct{ cache.Cache }
+
+func (everywhere) NeedLeaderElection() bool { return false }
 
 // ofOthers lists the builds of other shards that have a webhook.
 func (t *Triggers) ofOthers(namespace, name string) []api.AgentBuild {
