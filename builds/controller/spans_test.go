@@ -364,3 +364,18 @@ func (w *world) runsOf(n int) (all []tektonv1.PipelineRun) {
 	})
 	return all
 }
+
+// The program takes the endpoint from its environment, and exports what it has when it is asked to end.
+func TestTraceOfProgram(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the controller; run it without -short")
+	}
+	w, c := newWorld(t), newCollector(t)
+	cmd := w.spawn("/usr/bin/env", "OTEL_EXPORTER_OTLP_ENDPOINT="+c.url, "OTEL_BSP_SCHEDULE_DELAY=3600000", buildProgram(t))
+	w.create("weather")
+	run := w.run(1)
+	w.must(cmd.Process.Signal(os.Interrupt))
+	w.must(cmd.Wait())
+	trace, _ := w.traceOf(run.Annotations)
+	c.oneOf(trace, run.Name)
+}
