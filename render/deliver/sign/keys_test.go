@@ -12,7 +12,7 @@ import (
 func TestOpenKey(t *testing.T) {
 	f := setup(t)
 	read := func(name string) []byte {
-		private, _ := f.key(name)
+		private, _ := f.locked(name)
 		text, err := os.ReadFile(private)
 		if err != nil {
 			t.Fatal(err)
