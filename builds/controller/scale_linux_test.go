@@ -57,7 +57,7 @@ func BenchmarkScaleAttest(b *testing.B) {
 			} else if theirs = w.signedByChains(s, n, limit); theirs.Wall > 0 {
 				peer = fmt.Sprintf("Tekton Chains 0.24.0, provenance alone, %.1f a second", float64(n)/theirs.Wall.Seconds())
 			}
-			scale.Row("attest", what, n, took, peer, theirs)
+			scale.Row(fmt.Sprint("attest:", n), what, n, took, peer, theirs)
 		})
 	}
 }

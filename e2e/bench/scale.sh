@@ -15,6 +15,7 @@ done
 # Each row, in seconds.
 limit=${LIMIT:-1500}
 TMPDIR=$(mktemp -d)
+chmod 711 "$TMPDIR" # PostgreSQL runs as another user
 running=
 end() {
 	[ -z "$running" ] || { kill -TERM "$running"; wait "$running"; } 2>/dev/null

@@ -83,7 +83,7 @@ func (a *applications) measure(b *testing.B, n int) {
 		}
 	}
 	for _, kind := range kinds[1:] {
-		scale.Row("argocd", "Applications through our plugin, new revision to Synced", n, costs["plugin"], "Argo CD, "+kind, costs[kind])
+		scale.Row(fmt.Sprint("argocd:", n), "Applications through our plugin, new revision to Synced", n, costs["plugin"], "Argo CD, "+kind, costs[kind])
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,7 @@ import (
 	"github.com/armature-dev/armature/e2e/bench/scale"
 	"github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
+	"github.com/armature-dev/armature/e2e/catalog/postgres"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
@@ -53,17 +55,19 @@ const (
 	system      = "armature-system"
 )
 
-// BenchmarkScaleFleet prints how long controllers take until a fleet has converged, each held to a
-// quarter of a core, against the number of shards: all builds have another commit and are built,
-// all sources have another revision and are rendered, and all agents and servers are asked by a
-// catalog whose store is empty. Runs finish by a stand-in for Tekton as soon as they exist.
+// BenchmarkScaleFleet prints how long each controller takes until a fleet has converged, against the
+// number of shards, each of which is held to a quarter of a core: all builds have another commit and
+// are built, all sources have another revision and are rendered, and all agents and servers are asked
+// by a catalog whose store is empty. Runs finish by a stand-in for Tekton as soon as they exist.
 func BenchmarkScaleFleet(b *testing.B) {
 	program := scale.Program(b, "armature-controller")
 	for _, n := range scale.Sizes(b, 2000) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			f := newFleet(b, n)
-			for round, shards := range []int{1, 2, 4} {
-				f.converge(program, round+1, shards)
+			for _, controller := range []string{"builds", "sources", "catalog"} {
+				for _, shards := range []int{1, 2, 4} {
+					f.converge(program, controller, shards)
+				}
 			}
 		})
 	}
@@ -73,6 +77,7 @@ type fleet struct {
 	testing.TB
 	client.Client
 	plane                     *controlplane.ControlPlane
+	postgres                  *postgres.Server
 	builds, sources, agents   int
 	host                      string // that serves archives of sources, and tools
 	archive                   atomic.Value
@@ -82,7 +87,7 @@ type fleet struct {
 }
 
 func newFleet(b *testing.B, n int) *fleet {
-	f := &fleet{TB: b, plane: controlplane.Start(b), builds: n, sources: int(sourcesOf * float64(n)), agents: agentsOf * n}
+	f := &fleet{TB: b, plane: controlplane.Start(b), postgres: postgres.Own(b), builds: n, sources: int(sourcesOf * float64(n)), agents: agentsOf * n}
 	crds := []string{"../../../templates/crds", "../../../templates/crds/catalog", "../../../templates/crds/sources"}
 	for module, folder := range map[string][2]string{
 		"github.com/tektoncd/pipeline":        {"../../tekton", "config/300-crds"},
@@ -292,17 +297,30 @@ func (f *fleet) repository(i int) *unstructured.Unstructured {
 	return o
 }
 
-// change all builds and the revision of all sources, while no controller runs.
-func (f *fleet) change(round int) {
-	f.round.Store(int64(round))
+// change what a controller looks after, while none runs.
+func (f *fleet) change(controller string) {
+	f.round.Add(1)
 	for _, n := range []*atomic.Int64{&f.nBuilt, &f.nRendered, &f.nAsked} {
 		n.Store(0)
 	}
+	switch controller {
+	case "builds":
+		f.parallel("builds have another commit", f.builds, func(i int) error {
+			patch := fmt.Sprintf(`{"spec":{"source":{"sourceRevision":%q}}}`, f.commit())
+			return f.Patch(f.Context(), &api.AgentBuild{ObjectMeta: meta("build", i)}, client.RawPatch("application/merge-patch+json", []byte(patch)))
+		})
+	case "sources":
+		f.push()
+	}
+}
+
+// push another revision to the repositories of the sources.
+func (f *fleet) push() {
 	files := map[string][]byte{}
 	for i := range packages {
 		var text strings.Builder
 		must(f, workload.Write(&text, i))
-		files[fmt.Sprintf("apps/%02d/agent.yaml", i)] = []byte(strings.Replace(text.String(), "gitops", fmt.Sprint("gitops-", round), 1))
+		files[fmt.Sprintf("apps/%02d/agent.yaml", i)] = []byte(strings.Replace(text.String(), "gitops", fmt.Sprint("gitops-", f.round.Load()), 1))
 	}
 	data, err := archive.Write(files)
 	must(f, err)
@@ -315,52 +333,50 @@ func (f *fleet) change(round int) {
 		must(f, err)
 		must(f, f.Status().Patch(f.Context(), f.repository(i), client.RawPatch("application/merge-patch+json", status)))
 	}
-	f.parallel("builds have another commit", f.builds, func(i int) error {
-		patch := fmt.Sprintf(`{"spec":{"source":{"sourceRevision":%q}}}`, f.commit())
-		return f.Patch(f.Context(), &api.AgentBuild{ObjectMeta: meta("build", i)}, client.RawPatch("application/merge-patch+json", []byte(patch)))
-	})
 }
 
-func (f *fleet) converge(program string, round, shards int) {
+func (f *fleet) converge(program, controller string, shards int) {
 	f.Helper()
-	f.change(round)
+	f.change(controller)
 	var all []*scale.Process
-	var stores []string
 	folder := f.TempDir()
+	address, err := f.postgres.Database()
+	must(f, err)
+	must(f, os.WriteFile(filepath.Join(folder, "store"), []byte(address), 0o600))
 	for i := range shards {
-		file := filepath.Join(folder, fmt.Sprint(i, ".db"))
-		stores = append(stores, file)
-		p := scale.Start(f, []string{"KUBECONFIG=" + f.plane.Admin.Kubeconfig, "GOMEMLIMIT=256MiB"}, program, "--controllers=builds,sources,catalog", "--namespace="+system,
+		p := scale.Start(f, []string{"KUBECONFIG=" + f.plane.Admin.Kubeconfig, "GOMEMLIMIT=256MiB"}, program, "--controllers="+controller, "--namespace="+system,
 			fmt.Sprintf("--shard=shards-%d=%d", shards, i), "--leader-elect=false", "--metrics-address=0", "--health-address=0", "--log-level=error",
 			"--artifact-dir="+filepath.Join(folder, fmt.Sprint(i)), "--artifact-address=127.0.0.1:0", "--source-hosts=127.0.0.1",
-			"--catalog-store="+file, "--catalog-address=0", "--catalog-allow-network=127.0.0.0/8", "--catalog-server-period=1h")
+			"--catalog-store-file="+filepath.Join(folder, "store"), "--catalog-address=0", "--catalog-allow-network=127.0.0.0/8", "--catalog-server-period=1h")
 		p.Quarter()
 		all = append(all, p)
 	}
 	cost := scale.Measure(all...)
-	limit := time.Minute + time.Duration(f.builds)*200*time.Millisecond
-	total := f.builds + f.sources + f.agents
-	end := scale.Await(f, fmt.Sprintf("round %d, shards %d: builds, sources and agents converged", round, shards), total, limit, func() (int, string) {
-		b, s, a := int(f.nBuilt.Load()), int(f.nRendered.Load()), int(f.nAsked.Load())
-		return b + s + a, fmt.Sprintf("%d builds, %d sources, %d agents and servers are done", b, s, a)
-	})
-	scale.Await(f, "agents and servers are stored", f.agents, time.Minute, func() (have int, why string) {
-		for _, file := range stores {
-			have += healthy(f, file)
-		}
-		end = time.Now()
-		return have, ""
-	})
-	what := fmt.Sprintf("a fleet of as many builds, %d sources, %d agents and servers, %d shards, each held to a quarter of a core; memory of the largest", f.sources, f.agents, shards)
-	scale.Row("fleet", what, f.builds, cost(end), "", scale.Cost{})
+	n, seen := f.builds, &f.nBuilt
+	switch controller {
+	case "sources":
+		n, seen = f.sources, &f.nRendered
+	case "catalog":
+		n, seen = f.agents, &f.nAsked
+	}
+	limit := time.Minute + time.Duration(n)*200*time.Millisecond
+	end := scale.Await(f, fmt.Sprintf("%s by %d shards", controller, shards), n, limit, func() (int, string) { return int(seen.Load()), "it is not done yet" })
+	if controller == "catalog" {
+		scale.Await(f, "agents and servers are stored", n, time.Minute, func() (int, string) {
+			end = time.Now()
+			return healthy(f, address), ""
+		})
+	}
+	what := fmt.Sprintf("%s of a fleet, %d shards, each held to a quarter of a core; memory of the largest", controller, shards)
+	scale.Row(fmt.Sprint("fleet:", f.builds), what, n, cost(end), "", scale.Cost{})
 	for _, p := range all {
 		p.Stop()
 	}
 }
 
-func healthy(t testing.TB, file string) (n int) {
+func healthy(t testing.TB, address string) (n int) {
 	t.Helper()
-	s, err := database.Open(t.Context(), file)
+	s, err := database.Open(t.Context(), address)
 	must(t, err)
 	defer s.Close()
 	counts, _, err := s.Counts(t.Context())

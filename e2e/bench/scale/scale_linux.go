@@ -85,8 +85,8 @@ func (c Cost) String() string {
 	return text
 }
 
-// Row prints a row; peer is "" where none runs.
-func Row(row, what string, n int, ours Cost, peer string, theirs Cost) {
+// Row prints a row, which `make bench-scale SCALE=command` measures; peer is "" where none runs.
+func Row(command, what string, n int, ours Cost, peer string, theirs Cost) {
 	ratio := ""
 	if peer != "" {
 		peer += ": " + theirs.String()
@@ -95,7 +95,7 @@ func Row(row, what string, n int, ours Cost, peer string, theirs Cost) {
 			ratio += fmt.Sprintf(", CPU %.2fx", ours.CPU.Seconds()/theirs.CPU.Seconds())
 		}
 	}
-	fmt.Printf("\n| %s | %d | %s | %s | %s | `make bench-scale SCALE=%s:%d` |\n", what, n, ours, peer, ratio, row, n)
+	fmt.Printf("\n| %s | %d | %s | %s | %s | `make bench-scale SCALE=%s` |\n", what, n, ours, peer, ratio, command)
 }
 
 var began = time.Now()

@@ -76,8 +76,8 @@ func BenchmarkScaleKustomize(b *testing.B) {
 				b.Fatalf("%d workloads are injected, want %d", got, (n+99)/100)
 			}
 			what := fmt.Sprintf("`kustomize build` of resources of %.1f MB with `armature-fn`", float64(resources.Len())/1e6)
-			scale.Row("kustomize", what, n, ours, "with `cat` as the function", cat)
-			scale.Row("kustomize", what, n, ours, "without a function", alone)
+			scale.Row(fmt.Sprint("kustomize:", n), what, n, ours, "with `cat` as the function", cat)
+			scale.Row(fmt.Sprint("kustomize:", n), what, n, ours, "without a function", alone)
 		})
 	}
 }

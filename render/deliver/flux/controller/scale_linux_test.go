@@ -88,7 +88,7 @@ func (f *fleet) measure(program string) {
 	f.await("Kustomizations are applied", f.applied)
 	plain := f.revision(2, "Kustomizations are applied", f.applied, flux)
 	peer := "kustomize-controller, plain Kustomizations, applied"
-	scale.Row("sources", "RenderedSources, new revision to Ready", f.n, rendered, peer, plain)
+	scale.Row(fmt.Sprint("sources:", f.n), "RenderedSources, new revision to Ready", f.n, rendered, peer, plain)
 
 	ours = f.ours(program)
 	f.await("RenderedSources are Ready", f.published)
@@ -97,7 +97,7 @@ func (f *fleet) measure(program string) {
 		f.must(f.Apply(f.Context(), client.ApplyConfigurationFromUnstructured(want), client.FieldOwner("bench"), client.ForceOwnership))
 	}
 	f.await("Kustomizations are applied", f.applied)
-	scale.Row("sources", "RenderedSources and Kustomizations of them, new revision to applied", f.n,
+	scale.Row(fmt.Sprint("sources:", f.n), "RenderedSources and Kustomizations of them, new revision to applied", f.n,
 		f.revision(3, "Kustomizations are applied", f.applied, ours, flux), peer, plain)
 	flux.Stop()
 }
