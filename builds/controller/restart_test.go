@@ -39,10 +39,13 @@ func TestRestart(t *testing.T) {
 	w.phase("running", api.PhaseBuilding)
 	w.phase("incomplete", api.PhaseFailed)
 	w.left(3)
-	time.Sleep(500 * time.Millisecond) // the last events leave
+	before := -1
+	for now, _ := w.writes.total(); now != before; now, _ = w.writes.total() {
+		before = now
+		time.Sleep(time.Second) // the last events leave
+	}
 	stop()
 
-	before, _ := w.writes.total()
 	w.start()
 	w.never("a write after the restart", func() string {
 		if now, by := w.writes.total(); now != before {
