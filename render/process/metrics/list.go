@@ -187,8 +187,8 @@ var list = []Metric{
 		Help: "1 if the controller was scraped.",
 		Alerts: []Alert{{
 			Name: "ArmatureDown", Severity: "critical", For: "5m",
-			Expr: `sum by (job) (up{` + jobs + `}) == 0 or absent(up{job="armature-controller"}) or ` +
-				`(group by (job) (up{` + jobs + `} offset 1h) unless group by (job) (up{` + jobs + `}))`,
+			Expr: `sum by (job, service) (up{` + jobs + `}) == 0 or absent(up{job="armature-controller"}) or ` +
+				`(group by (job, service) (up{` + jobs + `} offset 1h) unless group by (job, service) (up{` + jobs + `}))`,
 			Summary: "{{ $labels.job }} does not run, or cannot be scraped",
 			Remedy: "`kubectl -n armature-system describe deployment,pod` says why there is no pod; `kubectl " +
 				"logs --previous` why it ended. Runs under way continue without the controller.",
