@@ -38,12 +38,15 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // maxConnections of the server of archives.
 const maxConnections = 256
 
+// server of archives. It keeps no connection: Flux's controllers make a new one for each fetch, and
+// leave it idle for longer than a minute, so that those of the others would have to wait.
 func (s *Store) server(l net.Listener) *manager.Server {
+	server := &http.Server{
+		Handler: s, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: 5 * time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	server.SetKeepAlivesEnabled(false)
 	return &manager.Server{
-		Name: "archives", Listener: process.Bounded(l, maxConnections), ShutdownTimeout: ptr.To(5 * time.Second),
-		Server: &http.Server{
-			Handler: s, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
-			WriteTimeout: 5 * time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-		},
+		Name: "archives", Listener: process.Bounded(l, maxConnections), ShutdownTimeout: ptr.To(5 * time.Second), Server: server,
 	}
 }
