@@ -11,11 +11,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// maxShard is how long the name of a shard may be, which is the end of the names of Services.
+const maxShard = validation.DNS1123LabelMaxLength - len("armature-controller-metrics-")
+
 // checkShards finds shards that could not work, or would not share what they have to.
 func (i Options) checkShards() error {
-	for _, s := range i.Shards {
-		if len(validation.IsDNS1123Label(s)) > 0 {
-			return fmt.Errorf("shards %q: use lower-case letters, digits and '-'", s)
+	for n, s := range i.Shards {
+		switch {
+		case len(validation.IsDNS1123Label(s)) > 0 || len(s) > maxShard:
+			return fmt.Errorf("shards %q: use lower-case letters, digits and '-', at most %d", s, maxShard)
+		case s == "metrics": // a Service of all shards has this name
+			return errors.New("shards: a shard cannot be named metrics: use another name")
+		case slices.Contains(i.Shards[:n], s):
+			return fmt.Errorf("shards has %s twice: name each shard once", s)
 		}
 	}
 	switch {

@@ -53,7 +53,15 @@ func TestShards(t *testing.T) {
 			}
 		}
 	}
-	for values, want := range map[string]string{"shards: [a_b]": "use lower-case letters", "{shards: [a], maxRunning: 1}": "a quota of Kueue", "{shards: [a], catalog: {enabled: true}}": "set catalog.storeSecret"} {
+	for values, want := range map[string]string{
+		"shards: [a_b]":                                     "use lower-case letters",
+		`shards: [""]`:                                      "use lower-case letters",
+		"shards: [a, b, a]":                                 "a twice",
+		"shards: [metrics]":                                 "use another name",
+		"{shards: [a], maxRunning: 1}":                      "a quota of Kueue",
+		"{shards: [a], catalog: {enabled: true}}":           "set catalog.storeSecret",
+		"shards: [" + strings.Repeat("a", maxShard+1) + "]": "at most 35",
+	} {
 		wrong := Options{Scope: "cluster", Namespace: "platform", Group: "agent.kagenti.dev"}
 		if err := yaml.UnmarshalStrict([]byte(values), &wrong); err != nil {
 			t.Fatal(err)

@@ -169,6 +169,8 @@ func TestHelmChart(t *testing.T) {
 		"{maxRunning: -1}":                                           "maxRunning",
 		"{queueName: Team_A}":                                        "queueName",
 		"{shards: [A]}":                                              "shards",
+		"{shards: [a, a]}":                                           "shards",
+		"{shards: [metrics]}":                                        "shards",
 		"{shards: [a], maxRunning: 1}":                               "shards go without maxRunning",
 		"{shards: [a], catalog: {enabled: true}}":                    "set catalog.storeSecret",
 		"{buildNamespace: default}":                                  "buildNamespace is a namespace of its own",
