@@ -245,8 +245,8 @@ func requestsOf(_ context.Context, o client.Object) []reconcile.Request {
 
 // Reconcile asks a server, on the leader when it is time, and on each replica after a hint.
 func (t *Triggers) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	var all api.AgentBuildList
-	if err := t.List(ctx, &all, client.InNamespace(request.Namespace)); err != nil {
+	var all api.AgentBuildList // of the cache: what is written is copied
+	if err := t.List(ctx, &all, client.InNamespace(request.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, err
 	}
 	var q question
@@ -259,7 +259,7 @@ func (t *Triggers) Reconcile(ctx context.Context, request reconcile.Request) (re
 			hooks[types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Trigger.Webhook.Name}] = true
 		}
 		if ok && of.request() == request {
-			q, builds = of, append(builds, b)
+			q, builds = of, append(builds, b.DeepCopy())
 		}
 	}
 	t.hooks.note(request.Namespace, hooks)
@@ -595,7 +595,7 @@ func (t *Triggers) hint(namespace, name, trace string) {
 		}
 	}
 	var all api.AgentBuildList
-	if err := t.List(context.Background(), &all, client.InNamespace(namespace)); err != nil {
+	if err := t.List(context.Background(), &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return // of the cache, which fails only at the end
 	}
 	due := map[question]*api.AgentBuild{}
