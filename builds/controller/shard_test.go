@@ -1,12 +1,7 @@
 package controller_test
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -241,13 +236,8 @@ func TestShardsShareTheLimitOfIsolatedRuns(t *testing.T) {
 func TestShardWebhook(t *testing.T) {
 	w := newWorld(t)
 	r := w.serveGit("")
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	w.must(err)
-	address := free.Addr().String()
-	w.must(free.Close())
-	w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "hook"}, StringData: map[string]string{"token": "a long secret"}}))
 	w.startShard("a")
-	w.options.WebhookAddress = address
+	hook := w.takesHooks()
 	w.startShard("")
 	b := w.newBuild("weather", r.source("main"), inShard("a"), kept)
 	b.Spec.Trigger = &api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour}, Webhook: &corev1.LocalObjectReference{Name: "hook"}}
@@ -255,23 +245,7 @@ func TestShardWebhook(t *testing.T) {
 	w.runOfCommit(1, r.git("rev-parse", "main"))
 	w.phase("weather", api.PhaseSucceeded)
 	second := r.commit("second")
-	mac := hmac.New(sha256.New, []byte("a long secret"))
-	mac.Write([]byte("{}"))
-	w.eventually("the delivery is taken", func() string {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/hook/"+w.namespace+"/hook", strings.NewReader("{}"))
-		w.must(err)
-		request.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
-		request.Header.Set("X-GitHub-Event", "push")
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err.Error()
-		}
-		_ = answer.Body.Close()
-		if answer.StatusCode != http.StatusAccepted {
-			return answer.Status
-		}
-		return ""
-	})
+	w.deliver(hook)
 	w.runOfCommit(2, second)
 }
 
