@@ -17,67 +17,90 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// ReportUnclaimed lets the default shard look for objects whose label names a shard that nobody
-// leads: report writes into their status why nothing is done.
-func ReportUnclaimed(mgr ctrl.Manager, o process.Options, lease string, all client.ObjectList, report func(context.Context, client.ObjectKey, error) error) error {
-	if o.Shard.Key == "" || o.Shard.Value != "" || !o.LeaderElection {
+// Unclaimed lets the default shard look for objects whose label names a shard that nobody leads.
+type Unclaimed struct {
+	process.Options
+	// Lease of the leader of the default shard.
+	Lease string
+	// Kind to look for, by its list.
+	Kind client.ObjectList
+	// Report writes into the status of an object why nothing is done.
+	Report func(ctx context.Context, object client.ObjectKey, problem error) error
+}
+
+// Setup adds the search to the manager of the default shard, and nothing to those of others.
+func (u Unclaimed) Setup(mgr ctrl.Manager) error {
+	if u.Shard.Key == "" || u.Shard.Value != "" || !u.LeaderElection {
 		return nil
 	}
-	after := cmp.Or(o.UnclaimedAfter, 2*time.Minute)
+	u.UnclaimedAfter = cmp.Or(u.UnclaimedAfter, 2*time.Minute)
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(after):
+			case <-time.After(u.UnclaimedAfter):
 			}
-			if err := reportUnclaimed(ctx, mgr, o, lease, all, after, report); err != nil && ctx.Err() == nil {
-				o.Log.Error(err, "looking for objects whose shard has no controller")
+			if err := u.look(ctx, mgr); err != nil && ctx.Err() == nil {
+				u.Log.Error(err, "looking for objects whose shard has no controller")
 			}
 		}
 	}))
 }
 
-func reportUnclaimed(ctx context.Context, mgr ctrl.Manager, o process.Options, lease string, all client.ObjectList, after time.Duration, report func(context.Context, client.ObjectKey, error) error) error {
-	live, led := mgr.GetAPIReader(), map[string]bool{}
-	gvk, err := mgr.GetClient().GroupVersionKindFor(all)
+// look through all objects that have the label.
+func (u Unclaimed) look(ctx context.Context, mgr ctrl.Manager) error {
+	gvk, err := mgr.GetClient().GroupVersionKindFor(u.Kind)
 	if err != nil {
 		return err
 	}
-	labelled, err := labels.Parse(o.Shard.Key)
+	labelled, err := labels.Parse(u.Shard.Key)
 	if err != nil {
 		return err
 	}
-	namespaces := o.Namespaces
+	namespaces := u.Namespaces
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
+	led := make(map[string]bool)
 	for _, namespace := range namespaces {
 		page := &metav1.PartialObjectMetadataList{}
 		page.SetGroupVersionKind(gvk)
 		for more := true; more; more = page.Continue != "" {
-			if err := live.List(ctx, page, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: labelled}, client.Limit(500), client.Continue(page.Continue)); err != nil {
+			err := mgr.GetAPIReader().List(ctx, page, client.InNamespace(namespace),
+				client.MatchingLabelsSelector{Selector: labelled}, client.Limit(500), client.Continue(page.Continue))
+			if err != nil {
 				return err
 			}
 			for i := range page.Items {
-				shard := process.Shard{Key: o.Shard.Key, Value: page.Items[i].Labels[o.Shard.Key]}
-				if _, known := led[shard.Value]; !known {
-					l := &coordinationv1.Lease{}
-					err := live.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: shard.Lease(lease)}, l)
-					if client.IgnoreNotFound(err) != nil {
-						return err
-					}
-					led[shard.Value] = err == nil && shard.Value != "" && l.Spec.RenewTime != nil && time.Since(l.Spec.RenewTime.Time) < after
-				}
-				if led[shard.Value] {
-					continue
-				}
-				problem := fmt.Errorf("no controller looks after %s=%s\n  hint: set this label to a shard that has one, remove it, or start one with --shard", shard.Key, shard.Value)
-				if err := report(ctx, client.ObjectKeyFromObject(&page.Items[i]), problem); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				if err := u.judge(ctx, mgr.GetAPIReader(), &page.Items[i], led); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// judge reports an object if nobody leads its shard. The shards of which that is known are in led.
+func (u Unclaimed) judge(ctx context.Context, live client.Reader, o client.Object, led map[string]bool) error {
+	shard := process.Shard{Key: u.Shard.Key, Value: o.GetLabels()[u.Shard.Key]}
+	if _, known := led[shard.Value]; !known {
+		lease := &coordinationv1.Lease{}
+		err := live.Get(ctx, client.ObjectKey{Namespace: u.Namespace, Name: shard.Lease(u.Lease)}, lease)
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		led[shard.Value] = err == nil && shard.Value != "" &&
+			lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) < u.UnclaimedAfter
+	}
+	if led[shard.Value] {
+		return nil
+	}
+	err := u.Report(ctx, client.ObjectKeyFromObject(o), fmt.Errorf("no controller looks after %s=%s\n"+
+		"  hint: set this label to a shard that has one, remove it, or start one with --shard", shard.Key, shard.Value))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
 }

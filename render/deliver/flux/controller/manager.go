@@ -157,7 +157,7 @@ func (r *Reconciler) run(
 	if err := multi.Errors(
 		mgr.Add(manager.RunnableFunc(lead)),
 		mgr.Add(manager.RunnableFunc(rights)),
-		managers.ReportUnclaimed(mgr, o.Options, lease, &api.RenderedSourceList{}, r.unclaimed),
+		managers.Unclaimed{Options: o.Options, Lease: lease, Kind: &api.RenderedSourceList{}, Report: r.unclaimed}.Setup(mgr),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("archives", func(*http.Request) error {
 			if !serving.Load() {

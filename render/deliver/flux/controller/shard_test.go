@@ -3,6 +3,7 @@ package controller_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,4 +52,22 @@ func TestShards(t *testing.T) {
 	if got := w.published("none"); got != nil {
 		t.Errorf("one of neither shard is published: %v", got)
 	}
+}
+
+// A RenderedSource whose label names a shard that nobody leads says so, until one that has a
+// controller takes it.
+func TestUnclaimedShard(t *testing.T) {
+	w := newWorld(t, shared.Get(t))
+	const key = "sharding.fluxcd.io/key"
+	o := w.options()
+	o.Dir, o.Shard = t.TempDir(), process.Shard{Key: key}
+	o.Namespace, o.LeaderElection, o.UnclaimedAfter = w.namespace, true, time.Second // a lease of its own
+	w.startWith(o)
+	w.repository("fleet", "aaaa", map[string]string{"settings.yaml": settings})
+	w.rendered("app", "fleet", func(s *api.RenderedSource) { metav1.SetMetaDataLabel(&s.ObjectMeta, key, "nobody") })
+	if message := w.fails("app", "NoShard"); !strings.Contains(message, "no controller looks after "+key+"=nobody") {
+		t.Errorf("message %q", message)
+	}
+	w.change("app", func(s *api.RenderedSource) { delete(s.Labels, key) })
+	w.ready("app", "aaaa")
 }
