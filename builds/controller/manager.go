@@ -173,7 +173,10 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the client: %w", err)
 	}
-	store := &runs.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), BuildNamespace: o.Settings.BuildNamespace, Instance: o.Settings.Instance(o.Namespace), Shard: o.Shard}
+	store := &runs.Store{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Shard: o.Shard,
+		BuildNamespace: o.Settings.BuildNamespace, Instance: o.Settings.Instance(o.Namespace),
+	}
 	if store.Tekton, err = tektonClient(cfg, mgr); err != nil {
 		return err
 	}
@@ -200,14 +203,22 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return err
 	}
 	forges := &forge.Clients{Dial: o.Dial}
-	if err := imageupdate.Setup(mgr, imageupdate.Options{Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner, Shard: o.Shard, Traces: o.Traces,
-		Statement: attester.NewVerifier(r.attester, r.observer.library).Statement}); err != nil {
+	err = imageupdate.Setup(mgr, imageupdate.Options{
+		Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner, Shard: o.Shard, Traces: o.Traces,
+		Statement: attester.NewVerifier(r.attester, r.observer.library).Statement,
+	})
+	if err != nil {
 		return err
 	}
 	if err := report.Setup(mgr, report.Options{Forges: forges, Group: o.Settings.Group, FieldOwner: fieldOwner}); err != nil {
 		return err
 	}
-	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges, Shard: o.Shard, Traces: o.Traces, Namespaces: o.Namespaces, Observe: r.reporter.metrics.request("poll")}); err != nil {
+	err = trigger.Setup(mgr, trigger.Options{
+		Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Forges: forges,
+		Address: o.WebhookAddress, CertDir: o.WebhookCertDir, Shard: o.Shard, Namespaces: o.Namespaces,
+		FieldOwner: fieldOwner, Log: o.Log, Traces: o.Traces, Observe: r.reporter.metrics.request("poll"),
+	})
+	if err != nil {
 		return err
 	}
 	unclaimed := func(ctx context.Context, key client.ObjectKey, problem error) error {
@@ -219,7 +230,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return nil
 	}
 	if err := multi.Errors(
-		managers.ReportUnclaimed(mgr, o.Options, lease, &api.AgentBuildList{}, unclaimed),
+		managers.Unclaimed{Options: o.Options, Lease: lease, Kind: &api.AgentBuildList{}, Report: unclaimed}.Setup(mgr),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("caches", cachesReady(mgr.GetCache())),
 	); err != nil {
@@ -240,7 +251,10 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 		admission = &queue.Kueue{QueueName: o.QueueName, Runs: store, Cache: mgr.GetCache(), Client: cached, FieldOwner: fieldOwner}
 	}
 	o.Attest.Observe = metrics.request("attest")
-	slots := &queue.Queue{Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Isolated: o.Isolated, Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf, Wake: wake}
+	slots := &queue.Queue{
+		Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Isolated: o.Isolated,
+		Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf, Wake: wake,
+	}
 	if o.Shard.Key != "" {
 		slots.IsolatedOf = store.IsolatedOf
 	}

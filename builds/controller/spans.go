@@ -56,7 +56,8 @@ func (m *recorder) endSpans(b *api.AgentBuild, r runs.Run, reason string) {
 		if to.Before(from) { // by another clock
 			to = from
 		}
-		m.traces.Start(traces.Since(context.Background(), from, parent), name, "build", client.ObjectKeyFromObject(b).String(), "run", r.Name, "commit", r.Commit,
+		m.traces.Start(traces.Since(context.Background(), from, parent), name,
+			"build", client.ObjectKeyFromObject(b).String(), "run", r.Name, "commit", r.Commit,
 			"result", r.Outcome(), "reason", reason).End(to, failed)
 	}
 	created, ended := r.CreationTimestamp.Time, r.Finished()

@@ -252,7 +252,7 @@ func TestTraceOfRetry(t *testing.T) {
 	again := w.soleRun("weather")
 	w.phase("weather", api.PhaseBuilding)
 	w.succeed(again)
-	w.phase("weather", api.PhaseSucceeded)
+	w.event(w.phase("weather", api.PhaseSucceeded), "Succeeded", "") // which comes after its spans
 	stop()
 	trace, _ := w.traceOf(attempt.Annotations)
 	start := c.oneOf(trace, attempt.Name)
@@ -293,7 +293,7 @@ func TestTraceOfKilled(t *testing.T) {
 	kill()
 	stop, _ := w.startTraced(c.url)
 	w.play(run, shop.push(t, "weather:v1"))
-	w.phase("weather", api.PhaseSucceeded)
+	w.event(w.phase("weather", api.PhaseSucceeded), "Succeeded", "") // which comes after its spans
 	stop()
 	trace, parent := w.traceOf(w.runOf("weather").Annotations)
 	start := &tracev1.Span{Name: "build.start"}

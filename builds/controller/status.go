@@ -70,6 +70,10 @@ func (r *reporter) announce(s *seen, o order, reason string, old api.AgentBuildS
 	if old.Phase == status.Phase && old.Message == status.Message {
 		return
 	}
+	if o.run != nil && o.run.Done() && status.CompletionTime != nil && (old.CompletionTime == nil || old.PipelineRunName != status.PipelineRunName) {
+		r.metrics.finished(s.build, *o.run, reason)
+		r.metrics.endSpans(s.build, *o.run, reason)
+	}
 	switch status.Phase {
 	case api.PhaseFailed:
 		r.event(s, corev1.EventTypeWarning, reason, "Build", status.Message)
@@ -77,10 +81,6 @@ func (r *reporter) announce(s *seen, o order, reason string, old api.AgentBuildS
 		r.event(s, corev1.EventTypeNormal, reason, "Build", status.Message)
 	case api.PhaseCancelled:
 		r.event(s, corev1.EventTypeNormal, reason, "Cancel", status.Message)
-	}
-	if o.run != nil && o.run.Done() && status.CompletionTime != nil && (old.CompletionTime == nil || old.PipelineRunName != status.PipelineRunName) {
-		r.metrics.finished(s.build, *o.run, reason)
-		r.metrics.endSpans(s.build, *o.run, reason)
 	}
 }
 

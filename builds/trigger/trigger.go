@@ -102,7 +102,8 @@ type question struct{ namespace, repository, secret, user string }
 
 // request to ask it.
 func (q question) request() reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: strings.Join([]string{q.repository, q.secret, q.user}, "\n")}}
+	name := strings.Join([]string{q.repository, q.secret, q.user}, "\n")
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: name}}
 }
 
 // state of a question.
@@ -134,8 +135,13 @@ type Triggers struct {
 // Setup adds the triggers to a manager whose cache has AgentBuilds. Every replica takes
 // webhooks, and the leader polls.
 func Setup(mgr ctrl.Manager, o Options) error {
-	t := &Triggers{Options: o, Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), leads: mgr.Elected(), woken: make(chan event.GenericEvent, 1024),
-		states: map[question]*state{}, hooks: &hooks{live: mgr.GetAPIReader(), of: map[types.NamespacedName]*hook{}}, skipped: map[types.NamespacedName]string{}, polled: metrics.Gauge("armature_polled_repositories")}
+	t := &Triggers{
+		Options: o, Client: mgr.GetClient(), live: mgr.GetAPIReader(), leads: mgr.Elected(),
+		events: mgr.GetEventRecorder(o.FieldOwner), woken: make(chan event.GenericEvent, 1024),
+		states: map[question]*state{}, skipped: map[types.NamespacedName]string{},
+		hooks:  &hooks{live: mgr.GetAPIReader(), of: map[types.NamespacedName]*hook{}},
+		polled: metrics.Gauge("armature_polled_repositories"),
+	}
 	if err := process.Register(t.polled); err != nil {
 		return err
 	}
@@ -145,7 +151,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Watches(&api.AgentBuild{}, asks).
 		WatchesRawSource(source.Channel(t.woken, asks)).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, NewQueue: fair.Queue, NeedLeaderElection: ptr.To(false), SkipNameValidation: ptr.To(true),
+			MaxConcurrentReconciles: workers, NewQueue: fair.Queue,
+			NeedLeaderElection: ptr.To(false), SkipNameValidation: ptr.To(true),
 		}).
 		Complete(fair.Share(t.Reconcile))
 	if err != nil {
@@ -163,22 +170,30 @@ func Setup(mgr ctrl.Manager, o Options) error {
 			return fmt.Errorf("setting up the webhooks of all shards: %w", err)
 		}
 	}
-	receiver := &webhook.Receiver{Known: t.hooks.known, Secrets: t.hooks.secrets, Wake: t.hint, Counts: counts, Traces: o.Traces}
+	receiver := &webhook.Receiver{
+		Known: t.hooks.known, Secrets: t.hooks.secrets, Wake: t.hint, Counts: counts, Traces: o.Traces,
+	}
 	listener, err := net.Listen("tcp", o.Address)
 	if err == nil && o.CertDir != "" {
 		// The certificate is read again when the Secret behind it changes.
-		watcher, failed := certwatcher.New(filepath.Join(o.CertDir, "tls.crt"), filepath.Join(o.CertDir, "tls.key"))
+		cert, key := filepath.Join(o.CertDir, "tls.crt"), filepath.Join(o.CertDir, "tls.key")
+		watcher, failed := certwatcher.New(cert, key)
 		if failed != nil {
 			return multi.Errors(failed, listener.Close())
 		}
-		listener = tls.NewListener(listener, &tls.Config{GetCertificate: watcher.GetCertificate, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+		listener = tls.NewListener(listener, &tls.Config{
+			GetCertificate: watcher.GetCertificate, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		})
 		err = mgr.Add(watcher)
 	}
 	if err != nil {
 		return fmt.Errorf("listening for webhooks: %w", err)
 	}
 	// A delivery that is cut off is made up for by the next poll.
-	return mgr.Add(&manager.Server{Name: "webhooks", Server: receiver.Server(o.Address), Listener: process.Bounded(listener, 256), ShutdownTimeout: ptr.To(5 * time.Second)})
+	return mgr.Add(&manager.Server{
+		Name: "webhooks", Server: receiver.Server(o.Address), Listener: process.Bounded(listener, 256),
+		ShutdownTimeout: ptr.To(5 * time.Second),
+	})
 }
 
 // byHook finds builds by their webhook.
@@ -186,7 +201,10 @@ const byHook = "hook"
 
 // watchOthers of all shards, as far as webhooks need it.
 func (t *Triggers) watchOthers(mgr ctrl.Manager) error {
-	options := cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(), DefaultNamespaces: map[string]cache.Config{}}
+	options := cache.Options{
+		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(),
+		DefaultNamespaces: map[string]cache.Config{},
+	}
 	for _, n := range t.Namespaces {
 		options.DefaultNamespaces[n] = cache.Config{}
 	}
@@ -195,7 +213,9 @@ func (t *Triggers) watchOthers(mgr ctrl.Manager) error {
 		if !ok {
 			return in, nil
 		}
-		out := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, UID: b.UID, ResourceVersion: b.ResourceVersion, Labels: b.Labels}}
+		out := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{
+			Namespace: b.Namespace, Name: b.Name, UID: b.UID, ResourceVersion: b.ResourceVersion, Labels: b.Labels,
+		}}
 		if b.Spec.Trigger != nil && b.Spec.Trigger.Webhook != nil && !t.Shard.Has(b) {
 			out.Spec.Trigger = &api.SourceTrigger{Webhook: b.Spec.Trigger.Webhook}
 		}
@@ -225,8 +245,12 @@ func (everywhere) NeedLeaderElection() bool { return false }
 // ofOthers lists the builds of other shards that have a webhook.
 func (t *Triggers) ofOthers(namespace, name string) []api.AgentBuild {
 	var all api.AgentBuildList
-	if t.others == nil || t.others.List(context.Background(), &all, client.InNamespace(namespace), client.MatchingFields{byHook: name}) != nil {
+	if t.others == nil {
 		return nil
+	}
+	err := t.others.List(context.Background(), &all, client.InNamespace(namespace), client.MatchingFields{byHook: name})
+	if err != nil {
+		return nil // of the cache, which fails only at the end
 	}
 	return all.Items
 }
@@ -501,7 +525,8 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 			t.mu.Unlock()
 			t.event(b, "PushSkipped", "%s has moved to %.12s, which starts no run: %s", git.Ref, commit, skip.why)
 			if b.Spec.Report != nil { // a status that branch protection requires is shown all the same
-				if err := t.annotate(ctx, b, map[string]string{api.SkippedAnnotation(t.Group): report.SkippedValue(commit, skip.why, skip.passes)}); err != nil {
+				value := report.SkippedValue(commit, skip.why, skip.passes)
+				if err := t.annotate(ctx, b, map[string]string{api.SkippedAnnotation(t.Group): value}); err != nil {
 					return err
 				}
 			}
@@ -590,7 +615,8 @@ func (t *Triggers) hint(namespace, name, trace string) {
 	limited, cancel := context.WithTimeout(context.Background(), secretTime)
 	defer cancel()
 	for _, b := range t.ofOthers(namespace, name) {
-		if err := t.annotate(limited, &b, map[string]string{keys.AnnotationHook: time.Now().UTC().Format(time.RFC3339Nano)}); err != nil {
+		delivered := map[string]string{keys.AnnotationHook: time.Now().UTC().Format(time.RFC3339Nano)}
+		if err := t.annotate(limited, &b, delivered); err != nil {
 			t.Log.Error(err, "telling another shard of a webhook, whose branch it then polls", "build", client.ObjectKeyFromObject(&b))
 		}
 	}

@@ -67,7 +67,8 @@ func New(ctx context.Context, log logr.Logger) (*Tracer, error) {
 		return nil, errors.New("OTEL_EXPORTER_OTLP_ENDPOINT is not an address for traces\n  hint: write it as http://HOST:4318")
 	}
 	if protocol := env("PROTOCOL"); protocol == "grpc" {
-		return nil, errors.New("OTEL_EXPORTER_OTLP_PROTOCOL: traces are not exported by grpc\n  hint: use http/protobuf, and the collector's port for HTTP, which is 4318 in most cases")
+		return nil, errors.New("OTEL_EXPORTER_OTLP_PROTOCOL: traces are not exported by grpc\n" +
+			"  hint: use http/protobuf, and the collector's port for HTTP, which is 4318 in most cases")
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		problem := text.Printable(err.Error())
@@ -82,7 +83,8 @@ func New(ctx context.Context, log logr.Logger) (*Tracer, error) {
 
 // To returns a Tracer of an exporter.
 func To(ctx context.Context, exporter sdk.SpanExporter) (*Tracer, error) {
-	of, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(attribute.String("service.name", "armature-controller")), resource.WithFromEnv())
+	named := resource.WithAttributes(attribute.String("service.name", "armature-controller"))
+	of, err := resource.New(ctx, resource.WithTelemetrySDK(), named, resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w\n  hint: write it as key=value,key=value", err)
 	}
@@ -112,8 +114,13 @@ func (t *Tracer) Handler(name string, next http.Handler) http.Handler {
 	if t == nil {
 		return next
 	}
-	traced := otelhttp.NewHandler(next, name, otelhttp.WithTracerProvider(t.provider), otelhttp.WithMeterProvider(noop.NewMeterProvider()), otelhttp.WithPropagators(headers),
-		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }), otelhttp.WithSpanNameFormatter(func(name string, _ *http.Request) string { return name }))
+	traced := otelhttp.NewHandler(next, name,
+		otelhttp.WithTracerProvider(t.provider),
+		otelhttp.WithMeterProvider(noop.NewMeterProvider()),
+		otelhttp.WithPropagators(headers),
+		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }),
+		otelhttp.WithSpanNameFormatter(func(name string, _ *http.Request) string { return name }),
+	)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del("Tracestate")
 		traced.ServeHTTP(w, r)
