@@ -15,7 +15,7 @@ import (
 )
 
 // Statement is what the platform attested about an image of a build, as the registry has it. The
-// status of an AgentBuild proves nothing, because whoever may write it may write anything there.
+// status of an AgentBuild proves nothing: a tenant with the right to write it can write anything there.
 // The zero Statement is that of an image that is not attested.
 type Statement struct {
 	// Digest of the provenance, as status.attestation.provenanceDigest has it.

@@ -152,7 +152,7 @@ func TestShardKilled(t *testing.T) {
 	}
 }
 
-// The label of a run, whoever writes it, decides nothing: the run gets that of its build again.
+// A forged label of a run decides nothing: the run gets that of its build again.
 func TestForgedShard(t *testing.T) {
 	w := newWorld(t)
 	w.startShard("a")
@@ -249,7 +249,7 @@ func TestShardWebhook(t *testing.T) {
 	w.runOfCommit(2, second)
 }
 
-// A build whose label names a shard that nobody leads says so, until somebody does.
+// A build whose label names a shard that nobody leads says so, until it names one that has a leader.
 func TestUnclaimedShard(t *testing.T) {
 	w := newWorld(t)
 	w.options.Namespace = w.namespace // a lease of its own

@@ -12,7 +12,7 @@ import (
 // Step is how a step of a build ended.
 type Step struct {
 	Name string
-	// Ended is the kubelet's reason for the end of its container, such as OOMKilled.
+	// Ended is the reason that the kubelet reports for the end of its container, such as OOMKilled.
 	Ended    string
 	ExitCode int32
 	// Log has the last lines that the step printed.
@@ -21,7 +21,7 @@ type Step struct {
 
 // Failure is why a step failed. The zero value is a failure that no row of the table matches.
 type Failure struct {
-	// Reason of the condition, such as DockerfileFailed; empty if no row matches.
+	// Reason is that of the condition, such as DockerfileFailed. It is empty if no row matches.
 	Reason string
 	// Place in the source: a file with its line, such as Dockerfile:3, and the instruction there.
 	Place string

@@ -87,7 +87,7 @@ func (s Sides) Lines() (string, error) {
 	return string(diff.Diff("before", before, "after", after)), err
 }
 
-// texts gives the documents of both sides, nil for one that is not there.
+// texts returns the documents of both sides, nil for one that is not there.
 func (s Sides) texts() (before, after []byte, err error) {
 	if s.was.secret() || s.is.secret() {
 		if before, err = s.was.masked(s.is, "*** (before)"); err != nil {

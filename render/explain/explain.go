@@ -232,7 +232,7 @@ type Selection struct {
 	Field string
 }
 
-// selected gives the requested lines, in the order of the file.
+// selected returns the requested lines, in the order of the file.
 func (e *explainer) selected(objects []*explained) ([]Line, error) {
 	keep := make([]bool, len(e.lines))
 	var fields []string
@@ -278,7 +278,7 @@ func (e *explainer) selected(objects []*explained) ([]Line, error) {
 	return lines, nil
 }
 
-// neighbours gives the fields beside one that is not there, or else beside the
+// neighbours returns the fields beside one that is not there, or else beside the
 // nearest field around it.
 func neighbours(fields []string, field string) (near []string) {
 	for at := field; at != "" && len(near) == 0; at = parent(at) {

@@ -446,7 +446,7 @@ func ToSuccessor(src render.Source, opt render.Options, harness []byte, sink ren
 	return m.finish(sink)
 }
 
-// succeed gives what becomes of an object in kagent 1.0.
+// succeed returns what becomes of an object in kagent 1.0.
 func (m *migration) succeed(o *krm.Object, report Report) (texts [][]byte, different bool, err error) {
 	done, ok, err := m.succession.Convert(o)
 	if err != nil || !ok {

@@ -138,8 +138,8 @@ const (
 )
 
 // readBill reads a bill of materials that the run reported, and its document. It is a blob beside
-// the image, and is read only by the digest that the step reported: whoever may push can change
-// tags, and what refers to the image.
+// the image, and is read only by the digest that the step reported. Everybody with
+// the right to push can change tags and what refers to the image.
 func (p *pushed) readBill(ctx context.Context, reported attest.Bill) (_ *attest.SBOM, document json.RawMessage, _ error) {
 	invalid := func(format string, args ...any) error {
 		return compose.Place(p.build).Fault(api.ReasonSBOMInvalid, "the SBOM: "+fmt.Sprintf(format, args...),

@@ -151,8 +151,8 @@ func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ 
 	return out, nil
 }
 
-// Move gives the runs of a build, which may be of another shard, the build's. It reports whether the
-// run that status names is one of them.
+// Move labels the runs of a build with the shard of the build. It reports whether one of them is the
+// run that status names.
 func (s *Store) Move(ctx context.Context, build *api.AgentBuild) (known bool, _ error) {
 	if s.Shard.Key == "" {
 		return false, nil

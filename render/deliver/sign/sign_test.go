@@ -73,7 +73,7 @@ func (f *fixture) push(content string) name.Digest {
 
 const secret = "a password"
 
-// key makes a pair without a password, and gives the files.
+// key makes a pair without a password, and returns the files.
 func (f *fixture) key(named string) (private, public string) {
 	f.Helper()
 	private = filepath.Join(f.dir, named+".key")

@@ -67,7 +67,7 @@ func has(p *corev1.Pod, kind corev1.PodConditionType) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
 }
 
-// stuck gives the first container, of those named or of all, that keeps a pod from becoming
+// stuck returns the first container, of those named or of all, that keeps a pod from becoming
 // ready until somebody changes something.
 func stuck(p *corev1.Pod, names ...string) (health.Trouble, bool) {
 	for _, t := range health.Troubles(p) {
