@@ -213,7 +213,7 @@ func (w *world) prometheus(program string) *alerts {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	a := &alerts{world: w, url: "http://127.0.0.1:" + port + "/api/v1/", want: map[string]bool{"ArmatureQueueFull": true}, odd: map[string]bool{}}
+	a := &alerts{world: w, url: "http://127.0.0.1:" + port + "/api/v1/", want: map[string]bool{"ArmatureQueueFull": true, "ArmatureDown": true}, odd: map[string]bool{}}
 	a.eventually("Prometheus scrapes the controllers", func() string {
 		var targets struct{ ActiveTargets []struct{ Health string } }
 		if err := a.get("targets", &targets); err != nil {
@@ -226,6 +226,8 @@ func (w *world) prometheus(program string) *alerts {
 		}
 		return map[bool]string{false: "no targets"}[len(targets.ActiveTargets) == 2]
 	})
+	// Prometheus reads its targets every 5 seconds, for which this rule waits here as well.
+	a.resolves("ArmatureDown")
 	return a
 }
 
