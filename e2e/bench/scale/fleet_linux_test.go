@@ -350,7 +350,7 @@ func (f *fleet) converge(program string, shards int, measured bool) {
 			"--artifact-dir="+filepath.Join(folder, fmt.Sprint(i)), "--artifact-address=127.0.0.1:0", "--source-hosts=127.0.0.1",
 			"--catalog-store-file="+filepath.Join(folder, "store"), "--catalog-address=0", "--catalog-allow-network=127.0.0.0/8", "--catalog-server-period=1h")
 		if measured {
-			p.Quarter()
+			p.Hold()
 		}
 		all = append(all, p)
 	}
@@ -366,7 +366,7 @@ func (f *fleet) converge(program string, shards int, measured bool) {
 		return healthy(f, address), ""
 	})
 	if measured {
-		what := fmt.Sprintf("a fleet of as many builds, %d sources, %d agents and servers, %d shards, each held to a quarter of a core; memory of the largest", f.sources, f.agents, shards)
+		what := fmt.Sprintf("a fleet of as many builds, %d sources, %d agents and servers, %d shards, each held to a quarter of a core and 256 MiB; memory of the largest", f.sources, f.agents, shards)
 		scale.Row(fmt.Sprint("fleet:", f.builds), what, f.builds, cost(end), "", scale.Cost{})
 	}
 	for _, p := range all {

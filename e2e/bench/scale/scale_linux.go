@@ -244,33 +244,41 @@ func Run(t testing.TB, variables []string, file string, args ...string) (Cost, [
 	return c, out
 }
 
-// Quarter holds the process to a quarter of a core by a cgroup of its own, and fails the test where
-// the kernel does not let it.
-func (p *Process) Quarter() {
+// Hold limits the process to a quarter of a core and 256 MiB by cgroups of its own, and fails the
+// test where the kernel does not let it.
+func (p *Process) Hold() {
 	p.t.Helper()
-	write := func(file, text string) error {
-		f, err := os.OpenFile(file, os.O_WRONLY, 0) // the kernel has made it
-		if err != nil {
+	type limit struct{ folder, file, text string }
+	hold := func(l limit) error {
+		group := filepath.Join(l.folder, fmt.Sprintf("armature-scale-%d", p.cmd.Process.Pid))
+		if err := os.Mkdir(group, 0o755); err == nil {
+			p.t.Cleanup(func() {
+				p.Stop()
+				_ = os.Remove(group)
+			})
+		} else if !os.IsExist(err) {
 			return err
 		}
-		_, err = f.WriteString(text)
-		return cmp.Or(err, f.Close())
-	}
-	for _, kind := range []struct{ folder, file, text string }{
-		{"/sys/fs/cgroup", "cpu.max", "25000 100000"}, // version 2
-		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "25000"},
-	} {
-		group := filepath.Join(kind.folder, fmt.Sprintf("armature-scale-%d", p.cmd.Process.Pid))
-		if os.Mkdir(group, 0o755) != nil {
-			continue
+		for _, file := range [][2]string{{l.file, l.text}, {"cgroup.procs", strconv.Itoa(p.cmd.Process.Pid)}} {
+			f, err := os.OpenFile(filepath.Join(group, file[0]), os.O_WRONLY, 0) // the kernel has made it
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteString(file[1])
+			if err := cmp.Or(err, f.Close()); err != nil {
+				return err
+			}
 		}
-		p.t.Cleanup(func() {
-			p.Stop()
-			_ = os.Remove(group)
-		})
-		if write(filepath.Join(group, kind.file), kind.text) == nil && write(filepath.Join(group, "cgroup.procs"), strconv.Itoa(p.cmd.Process.Pid)) == nil {
+		return nil
+	}
+	const memory = "268435456"
+	for _, version := range [][]limit{
+		{{"/sys/fs/cgroup", "cpu.max", "25000 100000"}, {"/sys/fs/cgroup", "memory.max", memory}},
+		{{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "25000"}, {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", memory}},
+	} {
+		if hold(version[0]) == nil && hold(version[1]) == nil {
 			return
 		}
 	}
-	p.t.Fatal("no process can be held to a quarter of a core: /sys/fs/cgroup cannot be written\n  hint: run it as root")
+	p.t.Fatal("no process can be held to a quarter of a core and 256 MiB: /sys/fs/cgroup cannot be written\n  hint: run it as root")
 }
