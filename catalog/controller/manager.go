@@ -75,6 +75,9 @@ var buildScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	return scheme, nil
 })
 
+// lease of the leader.
+const lease = "armature-catalog"
+
 // Run runs the controller until ctx ends.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Concurrency == 0 {
@@ -85,7 +88,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	options := managers.Options(o.Options, scheme, "armature-catalog")
+	options := managers.Options(o.Options, scheme, lease)
 	options.Client = client.Options{Cache: &client.CacheOptions{Unstructured: true}}
 	options.Cache.DefaultLabelSelector = o.Shard.Selector() // of the kinds of the catalog, whose CRDs may be missing
 	options.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: labels.Everything(), Transform: slimPod}}
@@ -201,7 +204,13 @@ func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, 
 			return err
 		}
 	}
-	return r.setup(mgr, k, o.Concurrency)
+	unclaimed := func(ctx context.Context, name client.ObjectKey, problem error) error {
+		return r.unclaimed(ctx, k, name, problem)
+	}
+	return multi.Errors(
+		r.setup(mgr, k, o.Concurrency),
+		managers.Unclaimed{Options: o.Options, Lease: lease, Kind: listOf(k), Report: unclaimed}.Setup(mgr),
+	)
 }
 
 // sweep deletes the entries of objects that no longer exist.

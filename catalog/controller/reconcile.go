@@ -25,6 +25,7 @@ import (
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/process"
 )
 
@@ -110,6 +111,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, k kinds.Kind, request reconc
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: r.after(key, a)}, nil
+}
+
+// unclaimed notes in the catalog, in status and as an event why nobody asks an object.
+func (r *Reconciler) unclaimed(ctx context.Context, k kinds.Kind, name client.ObjectKey, problem error) error {
+	o := k.New()
+	if err := r.Live.Get(ctx, name, o); err != nil {
+		return err
+	}
+	before, err := known(ctx, r.Store, k, store.Key{Resource: k.Resource, Namespace: name.Namespace, Name: name.Name}, o)
+	if err != nil {
+		return err
+	}
+	a := k.Unasked(o, before, problem)
+	return multi.Errors(r.keep(ctx, a, before), r.report(ctx, k, o, a, before))
 }
 
 // known returns what the catalog knows of an object: what is stored, else what its status

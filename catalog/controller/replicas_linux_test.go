@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -112,6 +113,31 @@ func secondReplica(w *world, shared bool) {
 		}
 		return ""
 	})
+}
+
+// A card of a shard that nobody leads says so.
+func TestUnclaimedCard(t *testing.T) {
+	w := newWorld(t)
+	const key = "sharding.fluxcd.io/key"
+	w.pod("weather", "weather", weather("1"))
+	c := w.card("weather", func(c *api.AgentCard) { metav1.SetMetaDataLabel(&c.ObjectMeta, key, "nobody") })
+	w.startWith(controller.Options{Options: process.Options{
+		Shard: process.Shard{Key: key}, LeaderElection: true, UnclaimedAfter: time.Second,
+	}})
+	says := func(want string) {
+		t.Helper()
+		w.eventually(want, func() string {
+			e, err := w.store.Get(t.Context(), store.Key{Resource: cards, Namespace: w.namespace, Name: "weather"})
+			if got := fmt.Sprint(e.Health, e.Message, err, w.status("weather").Conditions); !strings.Contains(got, want) {
+				return got
+			}
+			return ""
+		})
+	}
+	says("no controller looks after " + key + "=nobody")
+	delete(c.Labels, key)
+	w.must(w.Client.Patch(t.Context(), c, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+key+`":null}}}`))))
+	says(string(store.Healthy))
 }
 
 // A card that moves to another shard keeps its entry, and the other one asks for it from then on.
