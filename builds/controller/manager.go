@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
@@ -185,7 +185,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 			return err
 		}
 	}
-	logs, err := kubernetes.NewForConfig(cfg)
+	logs, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("setting up the log reader: %w", err)
 	}
@@ -240,7 +240,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 }
 
 // newReconciler gives each step what it needs. wake reconciles a build.
-func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs.Store, logs kubernetes.Interface, wake func(types.NamespacedName)) *Reconciler {
+func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs.Store, logs typedcorev1.PodsGetter, wake func(types.NamespacedName)) *Reconciler {
 	cached, live := mgr.GetClient(), mgr.GetAPIReader()
 	failures := &failure.Reader{Live: live, Logs: logs, LogLines: o.LogLines}
 	texts := &library.Library{Cache: cached, Live: live, Namespace: o.Namespace, Watched: func(namespace string) bool { return watches(o, namespace) }}

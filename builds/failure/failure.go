@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -27,7 +27,7 @@ type Reader struct {
 	// Live reads from the API server.
 	Live client.Reader
 	// Logs reads the logs of a failed step; nil leaves them out.
-	Logs kubernetes.Interface
+	Logs typedcorev1.PodsGetter
 	// LogLines of a failed step that are kept.
 	LogLines int64
 }
@@ -217,7 +217,7 @@ func (r *Reader) logTail(ctx context.Context, namespace string, at *api.FailureL
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	limit, lines := int64(maxTail), max(r.LogLines, Lines)
-	data, err := r.Logs.CoreV1().Pods(namespace).GetLogs(at.Pod, &corev1.PodLogOptions{Container: at.Container, TailLines: &lines, LimitBytes: &limit}).DoRaw(ctx)
+	data, err := r.Logs.Pods(namespace).GetLogs(at.Pod, &corev1.PodLogOptions{Container: at.Container, TailLines: &lines, LimitBytes: &limit}).DoRaw(ctx)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("the log of the failed step cannot be read", "pod", at.Pod, "error", err.Error())
 		return nil

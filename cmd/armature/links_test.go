@@ -10,11 +10,18 @@ import (
 // TestLinks keeps out what the commands have no use for: what is linked is initialized
 // as every command starts.
 func TestLinks(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Imports}}", ".").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	linked := strings.Fields(string(out))
+	var linked []string
+	for line := range strings.Lines(string(out)) {
+		name, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
+		linked = append(linked, name)
+		if strings.HasPrefix(name, "github.com/armature-dev/") && slices.Contains(strings.Fields(strings.Trim(imports, "[]")), "k8s.io/client-go/kubernetes") {
+			t.Errorf("%s makes a clientset, and armature gets 15 MB larger: use controller-runtime's client", name)
+		}
+	}
 	if !slices.Contains(linked, "k8s.io/client-go/rest") {
 		t.Fatalf("go list names %d packages, and client-go is not among them", len(linked))
 	}

@@ -6,9 +6,11 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/render/needs"
 )
@@ -18,7 +20,8 @@ const tektonNamespace = "tekton-pipelines"
 
 // tektonFlags returns a ConfigMap of Tekton; one that is not there has the defaults.
 func (c *cluster) tektonFlags(ctx context.Context, name string) (map[string]string, error) {
-	flags, err := c.CoreV1().ConfigMaps(tektonNamespace).Get(ctx, name, metav1.GetOptions{})
+	flags := &corev1.ConfigMap{}
+	err := c.get(ctx, tektonNamespace, name, flags)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -30,7 +33,7 @@ func (c *cluster) tektonFlags(ctx context.Context, name string) (map[string]stri
 
 // tekton compares the API, the version and the flags of Tekton with what every build needs.
 func (c *cluster) tekton(ctx context.Context, n *needs.Need) (string, error) {
-	served, err := c.Discovery().ServerResourcesForGroupVersion(n.Name)
+	served, err := c.discovery.ServerResourcesForGroupVersion(n.Name)
 	if err != nil {
 		return "", err
 	}
@@ -65,7 +68,8 @@ func (c *cluster) tekton(ctx context.Context, n *needs.Need) (string, error) {
 
 // controller finds Armature's own, in whichever namespace it is installed.
 func (c *cluster) controller(ctx context.Context) (*appsv1.Deployment, error) {
-	found, err := c.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=armature-controller", Limit: 1})
+	found := &appsv1.DeploymentList{}
+	err := c.List(ctx, found, client.MatchingLabels{"app.kubernetes.io/name": "armature-controller"}, client.Limit(1))
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +135,5 @@ func (c *cluster) attestKey(ctx context.Context, n *needs.Need) (string, error) 
 		return "the key is " + name + ", which is not queried", nil
 	}
 	n.Remedy = "cosign generate-key-pair k8s://" + d.Namespace + "/" + name
-	_, err = c.secrets.Namespace(d.Namespace).Get(ctx, name, metav1.GetOptions{})
-	return "", err
+	return "", c.secret(ctx, d.Namespace, name)
 }

@@ -6,8 +6,11 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/isolation"
@@ -34,18 +37,17 @@ func (c *cluster) isolation(ctx context.Context, n *needs.Need) (string, error) 
 		n.Status = needs.Unknown
 		return "namespace " + name + ", and the Kubernetes API does not report it", nil
 	}
-	get, list := metav1.GetOptions{}, metav1.ListOptions{}
-	var o isolation.Objects
-	if o.Namespace, err = c.CoreV1().Namespaces().Get(ctx, name, get); err != nil {
+	o := isolation.Objects{Namespace: &corev1.Namespace{}, Account: &corev1.ServiceAccount{}}
+	if err := c.get(ctx, "", name, o.Namespace); err != nil {
 		return "", err
 	}
-	if o.Account, err = c.CoreV1().ServiceAccounts(name).Get(ctx, isolation.Account, get); apierrors.IsNotFound(err) {
+	if err := c.get(ctx, name, isolation.Account, o.Account); apierrors.IsNotFound(err) {
 		o.Account = nil
 	} else if err != nil {
 		return "", err
 	}
-	policies, err := c.NetworkingV1().NetworkPolicies(name).List(ctx, list)
-	if err != nil {
+	policies := &networkingv1.NetworkPolicyList{}
+	if err := c.List(ctx, policies, client.InNamespace(name)); err != nil {
 		return "", err
 	}
 	o.Policies = policies.Items
@@ -58,23 +60,12 @@ func (c *cluster) isolation(ctx context.Context, n *needs.Need) (string, error) 
 
 // writers in the namespace of attested runs, beside the platform.
 func (c *cluster) writers(ctx context.Context, n *needs.Need, d *appsv1.Deployment) (string, error) {
-	list := metav1.ListOptions{}
-	rbac := c.RbacV1()
-	roles, err := rbac.Roles(n.Name).List(ctx, list)
-	if err != nil {
-		return "", err
-	}
-	clusterRoles, err := rbac.ClusterRoles().List(ctx, list)
-	if err != nil {
-		return "", err
-	}
-	bindings, err := rbac.RoleBindings(n.Name).List(ctx, list)
-	if err != nil {
-		return "", err
-	}
-	clusterBindings, err := rbac.ClusterRoleBindings().List(ctx, list)
-	if err != nil {
-		return "", err
+	roles, clusterRoles := &rbacv1.RoleList{}, &rbacv1.ClusterRoleList{}
+	bindings, clusterBindings := &rbacv1.RoleBindingList{}, &rbacv1.ClusterRoleBindingList{}
+	for _, list := range []client.ObjectList{roles, clusterRoles, bindings, clusterBindings} {
+		if err := c.List(ctx, list, client.InNamespace(n.Name)); err != nil {
+			return "", err
+		}
 	}
 	account := "ServiceAccount " + d.Namespace + "/" + d.Spec.Template.Spec.ServiceAccountName
 	found := isolation.Writers(isolation.Rights{Roles: roles.Items, ClusterRoles: clusterRoles.Items, Bindings: bindings.Items, ClusterBindings: clusterBindings.Items},

@@ -11,14 +11,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	psapi "k8s.io/pod-security-admission/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/render/needs"
 )
@@ -27,26 +27,38 @@ import (
 const deadline = time.Minute
 
 type cluster struct {
-	kubernetes.Interface
-	secrets   metadata.Getter
+	client.Client
+	discovery *discovery.DiscoveryClient
 	namespace string // of objects without one
+}
+
+func connect(config *rest.Config, namespace string) (*cluster, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = deadline
+	direct, err := client.New(config, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	served, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return &cluster{direct, served, namespace}, nil
+}
+
+// get reads an object by its name.
+func (c *cluster) get(ctx context.Context, namespace, name string, into client.Object) error {
+	return c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
 }
 
 // Compare gives each need its status and what the cluster has. The error is that the
 // cluster does not answer at all.
 func Compare(ctx context.Context, config *rest.Config, namespace string, all []needs.Need) error {
-	config = rest.CopyConfig(config)
-	config.Timeout = deadline
-	client, err := kubernetes.NewForConfig(config)
+	c, err := connect(config, namespace)
 	if err != nil {
-		return fmt.Errorf("connecting to the cluster: %w", err)
+		return err
 	}
-	objects, err := metadata.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("connecting to the cluster: %w", err)
-	}
-	c := cluster{client, objects.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}), namespace}
-	if _, err := client.Discovery().ServerVersion(); err != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+	if _, err := c.discovery.ServerVersion(); err != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 		return fmt.Errorf("connecting to the cluster: %w", err)
 	}
 	for i := range all {
@@ -73,14 +85,13 @@ func Compare(ctx context.Context, config *rest.Config, namespace string, all []n
 // find sets the status of a need, and describes what is there.
 func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err error) {
 	n.Status = needs.OK
-	get := metav1.GetOptions{}
 	namespace := n.Namespace
 	if namespace == "" {
 		namespace = c.namespace
 	}
 	switch n.Kind {
 	case needs.Version:
-		info, err := c.Discovery().ServerVersion()
+		info, err := c.discovery.ServerVersion()
 		if err != nil {
 			return "", err
 		}
@@ -90,11 +101,10 @@ func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err er
 		}
 		return info.GitVersion, err
 	case needs.CSIDriver:
-		_, err = c.StorageV1().CSIDrivers().Get(ctx, n.Name, get)
-		return "", err
+		return "", c.get(ctx, "", n.Name, &storagev1.CSIDriver{})
 	case needs.API:
 		apiVersion, kind, _ := strings.Cut(n.Name, " ")
-		served, err := c.Discovery().ServerResourcesForGroupVersion(apiVersion)
+		served, err := c.discovery.ServerResourcesForGroupVersion(apiVersion)
 		if err == nil && !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind }) {
 			n.Status, found = needs.Missing, "the cluster serves "+apiVersion+" without it"
 		}
@@ -102,14 +112,15 @@ func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err er
 	case needs.PodSecurity:
 		return c.podSecurity(ctx, n, namespace)
 	case needs.ServiceAccount:
-		account, err := c.CoreV1().ServiceAccounts(namespace).Get(ctx, n.Name, get)
+		account, usual := &corev1.ServiceAccount{}, &corev1.ServiceAccount{}
+		err := c.get(ctx, namespace, n.Name, account)
 		if err == nil && len(account.ImagePullSecrets) > 0 {
 			return "it exists, with pull secrets", nil
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
 			return "", err
 		}
-		usual, err := c.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", get)
+		err = c.get(ctx, namespace, "default", usual)
 		if apierrors.IsNotFound(err) {
 			return "the ServiceAccount default does not exist, so it has no pull secrets", nil
 		}
@@ -129,14 +140,20 @@ func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err er
 	case needs.Requests:
 		return c.quota(ctx, n, namespace)
 	case needs.Secret:
-		_, err = c.secrets.Namespace(namespace).Get(ctx, n.Name, get)
-		return "", err
+		return "", c.secret(ctx, namespace, n.Name)
 	}
 	n.Status = needs.Unknown
 	if n.Kind == needs.Keycloak {
 		return c.service(ctx, n)
 	}
 	return "the Kubernetes API does not report it", nil
+}
+
+// secret reads the metadata of a Secret.
+func (c *cluster) secret(ctx context.Context, namespace, name string) error {
+	secret := &metav1.PartialObjectMetadata{}
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	return c.get(ctx, namespace, name, secret)
 }
 
 // service finds the Service of an address inside of the cluster.
@@ -150,7 +167,7 @@ func (c *cluster) service(ctx context.Context, n *needs.Need) (string, error) {
 	if rest != "svc" && !strings.HasPrefix(rest, "svc.") {
 		return "an address outside of the cluster, which is not queried", nil
 	}
-	if _, err := c.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
+	if err := c.get(ctx, namespace, name, &corev1.Service{}); err != nil {
 		return "", err
 	}
 	n.Status = needs.OK
@@ -159,7 +176,8 @@ func (c *cluster) service(ctx context.Context, n *needs.Need) (string, error) {
 
 func (c *cluster) podSecurity(ctx context.Context, n *needs.Need, namespace string) (string, error) {
 	level := ""
-	live, err := c.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	live := &corev1.Namespace{}
+	err := c.get(ctx, "", namespace, live)
 	switch {
 	case n.Packaged != nil && (err == nil || apierrors.IsNotFound(err)):
 		level = n.Packaged.Enforce
@@ -187,8 +205,8 @@ func (c *cluster) podSecurity(ctx context.Context, n *needs.Need, namespace stri
 // by the package itself, so that only a limit that is too low altogether is missing.
 func (c *cluster) quota(ctx context.Context, n *needs.Need, namespace string) (string, error) {
 	n.Status = needs.Unknown
-	quotas, err := c.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
+	quotas := &corev1.ResourceQuotaList{}
+	if err := c.List(ctx, quotas, client.InNamespace(namespace)); err != nil {
 		return "", err
 	}
 	var left []string

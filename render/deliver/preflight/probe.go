@@ -10,13 +10,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/render/deliver/isolation"
 	"github.com/armature-dev/armature/render/needs"
@@ -39,13 +38,10 @@ func Probe(ctx context.Context, config *rest.Config, all []needs.Need) error {
 		if n.Kind != needs.Enforced || n.Status != needs.Unknown || n.Unread {
 			continue
 		}
-		config = rest.CopyConfig(config)
-		config.Timeout = deadline
-		client, err := kubernetes.NewForConfig(config)
+		c, err := connect(config, "")
 		if err != nil {
-			return fmt.Errorf("connecting to the cluster: %w", err)
+			return err
 		}
-		c := &cluster{Interface: client}
 		d, err := c.controller(ctx)
 		if err != nil {
 			return fmt.Errorf("probing the network: %w", err)
@@ -69,15 +65,14 @@ func Probe(ctx context.Context, config *rest.Config, all []needs.Need) error {
 // probe reports whether one pod of a namespace can connect to another one, which listens.
 func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment, namespace string) (connected bool, err error) {
 	name := "armature-probe-" + rand.String(8)
-	server, client := probePod(d, name+"-server", "--listen", ":"+probePort), probePod(d, name+"-client")
+	server, caller := probePod(d, namespace, name+"-server", "--listen", ":"+probePort), probePod(d, namespace, name+"-client")
 	server.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 5, ProbeHandler: corev1.ProbeHandler{
 		Exec: &corev1.ExecAction{Command: append(server.Spec.Containers[0].Command, "127.0.0.1:"+probePort)}}} // which no policy is asked for
-	pods := c.CoreV1().Pods(namespace)
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
 		defer cancel()
-		for _, pod := range []*corev1.Pod{server, client} {
-			if failed := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); failed != nil && !apierrors.IsNotFound(failed) {
+		for _, pod := range []*corev1.Pod{server, caller} {
+			if failed := c.Delete(ctx, pod, client.GracePeriodSeconds(0)); client.IgnoreNotFound(failed) != nil {
 				err = errors.Join(err, fmt.Errorf("removing what the probe made: %w\n  hint: kubectl delete pod %s -n %s", failed, pod.Name, namespace))
 			}
 		}
@@ -85,12 +80,12 @@ func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment, namespace str
 	// start a pod and wait until it is as it has to be.
 	start := func(pod *corev1.Pod, done func(*corev1.Pod) bool) error {
 		// Once it is sent, it is known whether there is something to remove.
-		if _, err := pods.Create(context.WithoutCancel(ctx), pod, metav1.CreateOptions{}); err != nil {
+		if err := c.Create(context.WithoutCancel(ctx), pod); err != nil {
 			return fmt.Errorf("starting pod %s: %w", pod.Name, err)
 		}
 		err := wait.PollUntilContextTimeout(ctx, 300*time.Millisecond, probePatience, true, func(ctx context.Context) (bool, error) {
-			now, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
-			if err != nil {
+			now := &corev1.Pod{}
+			if err := c.get(ctx, namespace, pod.Name, now); err != nil {
 				return false, err
 			}
 			now.DeepCopyInto(pod)
@@ -115,24 +110,24 @@ func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment, namespace str
 	if !ready(server) {
 		return false, fmt.Errorf("pod %s ended before anybody connected to it", server.Name)
 	}
-	container := &client.Spec.Containers[0]
+	container := &caller.Spec.Containers[0]
 	container.Args = append(container.Args, "--for", "10s", net.JoinHostPort(server.Status.PodIP, probePort))
-	if err := start(client, func(*corev1.Pod) bool { return false }); err != nil {
+	if err := start(caller, func(*corev1.Pod) bool { return false }); err != nil {
 		return false, err
 	}
-	for _, c := range client.Status.ContainerStatuses {
+	for _, c := range caller.Status.ContainerStatuses {
 		if t := c.State.Terminated; t != nil && t.ExitCode <= 1 {
 			return t.ExitCode == 0, nil
 		}
 	}
-	return false, fmt.Errorf("pod %s ended without an answer: %s", client.Name, client.Status.Message)
+	return false, fmt.Errorf("pod %s ended without an answer: %s", caller.Name, caller.Status.Message)
 }
 
 // probePod runs connect of the controller's image, as isolated runs do.
-func probePod(d *appsv1.Deployment, name string, args ...string) *corev1.Pod {
+func probePod(d *appsv1.Deployment, namespace, name string, args ...string) *corev1.Pod {
 	user := int64(65532)
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/name": "armature-probe"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/name": "armature-probe"}},
 		Spec: corev1.PodSpec{
 			ServiceAccountName: isolation.Account, AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
 			RestartPolicy: corev1.RestartPolicyNever, ActiveDeadlineSeconds: new(int64(2 * probePatience / time.Second)),
