@@ -75,8 +75,8 @@ func checkScaling(e *expander) {
 
 var identifier = text.Pattern(`^[A-Za-z_$][A-Za-z0-9_$]*$`)
 
-// triggerNames are those that a formula can read. KEDA gives it no processor and no
-// memory.
+// triggerNames returns the triggers that a formula can read. KEDA does not pass the metrics of CPU
+// and memory triggers to a formula.
 func triggerNames(e *expander) []string {
 	names := []string{triggerName}
 	for _, t := range e.actor.Spec.Scaling.AdditionalTriggers {

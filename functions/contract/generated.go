@@ -41,8 +41,8 @@ type ConfigMap struct {
 	// Name returns the name of the ConfigMap, Append its text.
 	Name   func(*identity.Settings) string
 	Append func([]byte, *identity.Settings) []byte
-	// Beside returns another custom resource that a workload's ConfigMap is made from,
-	// nil for none. A nil Beside gives none.
+	// Beside returns another custom resource that a workload's ConfigMap is made from, or nil. A
+	// nil Beside means that there is none.
 	Beside func(index.ID) *krm.Object
 }
 

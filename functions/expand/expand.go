@@ -21,9 +21,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Resource is a custom resource on its way to its objects. A function that
-// expands it is pure: it reads the resource, the configuration and what Find
-// gives, and calls Add and Report.
+// Resource is a custom resource on its way to its objects. A function that expands it is pure: it
+// reads the resource, the configuration and the results of Find, and calls Add and Report.
 type Resource struct {
 	*krm.Object
 

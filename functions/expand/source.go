@@ -119,9 +119,9 @@ func (s *Set) StandsIn(o *krm.Object) (texts [][]byte, found bool) {
 	return r.texts, true
 }
 
-// Remembered returns, as YAML, the custom resources that only a generated object
-// remembers, for a package that is given back as its author wrote it. Where
-// several objects remember one, the first gives it back.
+// Remembered returns, as YAML, the custom resources that only a generated object remembers, for a
+// package that is restored as its author wrote it. If several objects remember one, it is restored
+// from the first.
 func (s *Set) Remembered(o *krm.Object) (texts [][]byte, err error) {
 	at := placeOf(o)
 	for i, from := range s.sources {

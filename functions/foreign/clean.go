@@ -156,8 +156,8 @@ func (c *Cleaning) add(o *krm.Object, to string, entries []Annotation) error {
 	return err
 }
 
-// remove drops the entries of a collection for which why gives a reason, and the
-// collection where none is left.
+// remove deletes the entries of a collection for which why returns a reason, and the collection if
+// no entry is left.
 func (c *Cleaning) remove(o *krm.Object, collection krm.Node, why func(krm.Node) (reason string)) error {
 	var gone int
 	drop := func(n krm.Node) {

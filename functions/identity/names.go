@@ -28,9 +28,9 @@ func (s *Settings) TokenExchangeName() string { return s.Profile.ConfigMapName(s
 // TraceName is the ConfigMap that holds the application's tracing settings.
 func (s *Settings) TraceName() string { return ShortName(s.Subject.Name, traceSuffix) }
 
-// ShortName is name+suffix where that has at most 63 characters. Otherwise the
-// name is cut and a hash of it is put before the suffix, so that two long names
-// with a common beginning stay apart and the same one always gives the same.
+// ShortName returns name+suffix if that has at most 63 characters. Otherwise it cuts the name and
+// inserts a hash of it before the suffix, so that two long names with a common beginning stay
+// apart. Equal arguments yield equal names.
 func ShortName(name, suffix string) string {
 	return string(AppendShortName(nil, name, suffix))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
-// fields gives the paths of all scalars and lists of a specification.
+// fields returns the paths of all scalars and lists of a specification.
 func fields(r reflect.Type, at string) (all []string) {
 	for r.Kind() == reflect.Pointer {
 		r = r.Elem()

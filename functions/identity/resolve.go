@@ -29,9 +29,9 @@ type Workload struct {
 	// File and Line are where the author wrote the workload.
 	File string
 	Line int
-	// Ports are the TCP ports of the author's containers in their order, and EnvPort
-	// is the variable PORT that the author gives the agent, 0 for none. Both are read
-	// where the profile follows them.
+	// Ports are the TCP ports of the author's containers in their order, and EnvPort is the value
+	// of the variable PORT that the author set, 0 for none. Both are read if the profile follows
+	// them.
 	Ports   []int
 	EnvPort int
 	// Runtime is the workload's AgentRuntime, nil for none.

@@ -243,8 +243,8 @@ type AuthBridge struct {
 	// Secret names the Secret with client-id.txt and client-secret.txt. It is empty
 	// for FederatedJWT.
 	Secret string
-	// Ports are the TCP ports that the author's containers declare, and EnvPort the
-	// port that the author's variable PORT gives the agent, 0 for none.
+	// Ports are the TCP ports that the author's containers declare, and EnvPort is the value of the
+	// author's variable PORT, 0 for none.
 	Ports   []int
 	EnvPort int
 	// ForwardPort is where the agent sends its requests, 0 where nothing listens.

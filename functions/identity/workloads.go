@@ -331,8 +331,8 @@ func ProbedPort(container, action krm.Node) int {
 	return -1
 }
 
-// agentPorts reads the TCP ports that the containers of a pod declare, and the port
-// that the author gives the agent with the variable PORT.
+// agentPorts reads the TCP ports that the containers of a pod declare, and the port that the author
+// sets in the agent's variable PORT.
 func agentPorts(pod krm.PodTemplate) (ports []int, env int) {
 	for c := range pod.Spec().Get("containers").Items() {
 		for _, port := range tcpPorts(c) {

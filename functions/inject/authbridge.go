@@ -71,7 +71,7 @@ func (r *record) overwritePort(o *krm.Object, port krm.Node, container string, s
 	return r.setField(o, port, value, field{At: envPath + container, Value: target}, "value")
 }
 
-// authBridgeValue reports whether a variable's value is one that authBridge gives.
+// authBridgeValue reports whether authBridge sets a variable to this value.
 func authBridgeValue(variable, value string) bool {
 	switch {
 	case variable == "PORT":

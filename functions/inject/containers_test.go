@@ -192,7 +192,7 @@ func (p pod) env(component, name string) string {
 	return "<unset>"
 }
 
-// helper gives the values of a setting of spiffe-helper, whose own reader is asked in
+// helper returns the values of a setting of spiffe-helper. Its own parser is tested in
 // internal/readers.
 func (p pod) helper(setting string) string {
 	var values []string

@@ -32,8 +32,8 @@ spec:
       seccompProfile: {type: RuntimeDefault}
 `
 
-// TestSkillsPodSecurity asks Kubernetes' own evaluator: neither way to mount skills takes a pod
-// out of the level restricted, and uninject gives back the author's bytes.
+// TestSkillsPodSecurity asks Kubernetes' own evaluator: neither way to mount skills takes a pod out
+// of the level restricted, and uninject restores the author's bytes.
 func TestSkillsPodSecurity(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {

@@ -64,8 +64,8 @@ func (e *expander) model(name, at string) *modelUse {
 	return u
 }
 
-// take adds what the pod has for a model. Another model may need the same, but
-// not something else under the same name: kagent then gives both the first.
+// take adds what the pod has for a model. Another model may need the same object, but not a
+// different one under the same name: kagent then uses the first for both.
 func (e *expander) take(u *modelUse, at string) {
 	for _, v := range u.env {
 		i := slices.IndexFunc(e.env, func(have any) bool { return have.(object)["name"] == v["name"] })

@@ -31,7 +31,7 @@ func made(t *testing.T, proxy string, manifests ...string) (objects map[string]m
 	return objects, findings
 }
 
-// pod gives the pod of the Deployment, and its first container.
+// pod returns the pod of the Deployment, and its first container.
 func pod(objects map[string]map[string]any) (pod, container map[string]any) {
 	pod = objects["Deployment/a"]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 	return pod, pod["containers"].([]any)[0].(map[string]any)
@@ -41,8 +41,8 @@ func manifest(kind, name, spec string) string {
 	return fmt.Sprintf("apiVersion: kagent.dev/v1alpha2\nkind: %s\nmetadata: {name: %s, namespace: team}\nspec: %s\n", kind, name, spec)
 }
 
-// TestProviders gives each provider all of its settings: the keys and JSON types
-// in config.json are those that kagent's runtime reads.
+// TestProviders sets all settings of each provider: the keys and JSON types in config.json are
+// those that kagent's runtime reads.
 func TestProviders(t *testing.T) {
 	for name, c := range map[string]struct{ spec, model, env string }{
 		"OpenAI": {
@@ -265,8 +265,7 @@ func TestValuesOfConfigMaps(t *testing.T) {
 	}
 }
 
-// TestPrivileges gives code in a sandbox privileges, unless the author rules
-// them out.
+// TestPrivileges checks that code in a sandbox gets privileges unless the author rules them out.
 func TestPrivileges(t *testing.T) {
 	for deployment, want := range map[string]string{
 		`{}`:                                "map[privileged:true]",

@@ -11,8 +11,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// read gives the object of a text, or of a list item where the text starts with
-// a dash.
+// read returns the object of a text, or of a list item if the text starts with a dash.
 func read(t *testing.T, text string) *krm.Object {
 	t.Helper()
 	o := new(krm.Object)
@@ -23,7 +22,7 @@ func read(t *testing.T, text string) *krm.Object {
 	return o
 }
 
-// set gives every container a CPU request and an image, and its pods an annotation.
+// set sets a CPU request and an image in every container, and an annotation of its pods.
 func set(t *testing.T, text string) string {
 	t.Helper()
 	o := read(t, text)

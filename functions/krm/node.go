@@ -319,10 +319,9 @@ func (t *tree) lineEnd(p int) int {
 	return len(t.src)
 }
 
-// In finds the value in another reading of the object, such as the author's
-// text of what was rendered: by the same keys, and in lists of named items by
-// the same name. Where the other has no such value it gives the nearest one
-// around it, and exact is false.
+// In finds the value in another reading of the object, for instance in the author's text of a
+// rendered object: by the same keys, and in lists of named items by the same name. If the other
+// reading has no such value, In returns the nearest one around it, and exact is false.
 func (n Node) In(other *Object) (found Node, exact bool) {
 	if !n.in || n.i == 0 {
 		return other.Root(), n.in

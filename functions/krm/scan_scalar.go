@@ -98,8 +98,8 @@ func (s *scanner) plainLine(p int) (end, next int) {
 	return end, s.in.lineAfter(q)
 }
 
-// quoted returns the end of the quoted scalar at p, just past its closing quote.
-// Where oneLine is set, a scalar that goes on over lines gives 0.
+// quoted returns the end of the quoted scalar at p, just past its closing quote. If oneLine is set,
+// it returns 0 for a scalar that continues on further lines.
 func (s *scanner) quoted(p int, oneLine bool) int {
 	src := s.src[:s.end]
 	quote := src[p]

@@ -71,8 +71,8 @@ func sameMeaning(o *Object, n Node, want *yaml.Node) string {
 	return ""
 }
 
-// compare reads text with the scanner and with kyaml. It gives a difference,
-// and whether the scanner was certain.
+// compare reads text with the scanner and with kyaml. It returns a difference, and whether the
+// scanner was certain.
 func compare(text []byte) (diff string, certain bool) {
 	if at, why := valid(text); at >= 0 {
 		return why, false

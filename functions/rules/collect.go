@@ -246,7 +246,7 @@ func protocol(port krm.Node) string {
 	return cmp.Or(port.Get("protocol").Text(), "TCP")
 }
 
-// Labels that the controller of StatefulSets gives each pod.
+// Labels that the controller of StatefulSets sets on each pod.
 const (
 	podName  = "statefulset.kubernetes.io/pod-name"
 	podIndex = "apps.kubernetes.io/pod-index"

@@ -63,7 +63,7 @@ func authBridge() identity.Profile {
 	}
 }
 
-// bridgeConfigMap is the name that Kagenti's operator gives the ConfigMap.
+// bridgeConfigMap is the name of the ConfigMap that Kagenti's operator creates.
 func bridgeConfigMap(workload string) string {
 	const prefix = "authbridge-config-"
 	if len(prefix)+len(workload) <= identity.MaxName {
@@ -165,8 +165,8 @@ func needsClientSecret(s *identity.Settings) bool {
 	return s.Outbound.TokenExchange || s.Inbound.Enabled && s.Inbound.Validate && s.SelfAudience()
 }
 
-// clientSecretOf is the name that Kagenti's operator gives the Secret of a
-// workload's client.
+// clientSecretOf returns the name that Kagenti's operator uses for the Secret of a workload's
+// client.
 func clientSecretOf(namespace, workload string) string {
 	const name = "kagenti-keycloak-client-credentials"
 	sum := sha256.Sum256([]byte(namespace + "\x00" + workload + "\x00" + name))

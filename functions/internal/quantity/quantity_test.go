@@ -189,7 +189,7 @@ func TestRatios(t *testing.T) {
 	}
 }
 
-// FuzzCPU never panics, and never gives more than the limit.
+// FuzzCPU checks that no input panics and that no result exceeds the limit.
 func FuzzCPU(f *testing.F) {
 	for _, c := range calculations {
 		f.Add(c.limit)
