@@ -108,8 +108,7 @@ func TestAsyaContracts(t *testing.T) {
 	}
 }
 
-// rendered gives the objects of an actor by their kinds; of the two queues, the
-// actor's.
+// rendered returns the objects of an actor by their kinds; of the two queues, the actor's.
 func (c asyaContract) rendered(t *testing.T, name, handler string) map[string]*yaml.RNode {
 	t.Helper()
 	config := `apiVersion: armature.dev/v1alpha1
@@ -266,8 +265,8 @@ func (s *asyaSidecar) startRuntime(python string, objects map[string]*yaml.RNode
 	return nil
 }
 
-// work hands the runtime a message that goes from the actor to "later", and gives
-// what the sidecar sends.
+// work hands the runtime a message that goes from the actor to "later", and returns what the
+// sidecar sends.
 func (s *asyaSidecar) work(payload string) (sent []asyaSent) {
 	s.t.Helper()
 	var answers []map[string]any
@@ -372,7 +371,7 @@ func (s *asyaSidecar) callHTTP(message string) []map[string]any {
 	return []map[string]any{failure}
 }
 
-// environmentOf gives the plain variables of a container.
+// environmentOf returns the plain variables of a container.
 func environmentOf(t *testing.T, workload *yaml.RNode, container string) map[string]string {
 	t.Helper()
 	env := make(map[string]string)

@@ -130,8 +130,8 @@ func TestAgentRuntimeRenders(t *testing.T) {
 	}
 }
 
-// TestExplainOverwritten: explain names what overwrites an author's PORT, and what
-// gives a workload its ServiceAccount.
+// TestExplainOverwritten checks that explain names what overwrites an author's PORT, and what sets
+// a workload's ServiceAccount.
 func TestExplainOverwritten(t *testing.T) {
 	profile := sidecars.AuthBridge
 	config := &api.RenderConfig{}

@@ -72,8 +72,8 @@ func TestClouds(t *testing.T) {
 	}
 }
 
-// application gives the container of a rendered workload, and the files of its
-// volumes that are ConfigMaps.
+// application returns the container of a rendered workload, and the files of its volumes that are
+// ConfigMaps.
 func application(t *testing.T, opt render.Options) (corev1.Container, map[string]map[string]string) {
 	t.Helper()
 	result, err := render.Run(render.Source{Files: []render.File{{Path: "web.yaml", Data: []byte(`apiVersion: apps/v1

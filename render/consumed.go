@@ -17,8 +17,8 @@ const (
 	unendedMark  = ", without a line feed at its end"
 )
 
-// appendConsumed writes a custom resource that was input as comments, so that
-// the rendered file still shows it, can be rendered again, and gives it back.
+// appendConsumed writes a custom resource that was input as comments, so that the rendered file
+// still shows it, can be rendered again, and can be restored.
 func appendConsumed(dst, text []byte, ref finding.Ref) []byte {
 	eol := lineEnding(text)
 	dst = append(dst, consumedMark...)
@@ -66,8 +66,8 @@ func restoreConsumed(text []byte, origin *krm.Origin) ([]byte, bool) {
 	return source, true
 }
 
-// uncomment gives a line of a consumed custom resource as its author wrote it, and other
-// lines as they are.
+// uncomment returns a line of a consumed custom resource as its author wrote it, and other lines
+// unchanged.
 func uncomment(line []byte) (written []byte, consumed bool) {
 	if written, consumed = bytes.CutPrefix(line, []byte(ConsumedLine)); consumed {
 		return written, true

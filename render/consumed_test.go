@@ -143,8 +143,8 @@ func consumedIn(out []byte) (problem string) {
 	return problem
 }
 
-// TestConsumedJSONFile renders JSON files that hold a custom resource and nothing
-// else: what is left is JSON, without an object, and gives the resource back.
+// TestConsumedJSONFile renders JSON files that hold only a custom resource: the result is JSON
+// without an object, from which the resource is restored.
 func TestConsumedJSONFile(t *testing.T) {
 	c := config(t, small)
 	author := map[string]string{

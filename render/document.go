@@ -75,8 +75,8 @@ const (
 	dropped              // because its workload makes it again
 )
 
-// process takes an object through the functions. It gives no object for text
-// that is not one, and for an object that is dropped.
+// process takes an object through the functions. It returns no object for text that is not an
+// object, and for an object that is dropped.
 func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, becomes fate) {
 	o = &w.object
 	var isObject bool
@@ -225,8 +225,8 @@ func (w *worker) replace(o *krm.Object) (done bool) {
 	return true
 }
 
-// undoRender gives the object as it was before an earlier render: first without the
-// fields that were set last, then, with undo, without what a function put in.
+// undoRender returns the object as it was before an earlier render: first without the fields that
+// were set last, then, with undo, without what a function injected.
 func (w *worker) undoRender(o *krm.Object, undo contract.Undo) (*krm.Object, error) {
 	if why := o.Frozen(); why != "" {
 		return nil, errors.New(why)

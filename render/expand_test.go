@@ -101,7 +101,7 @@ func TestExpansionWithoutItsResource(t *testing.T) {
 	}
 }
 
-// A name and a namespace that the host gives the objects later on hold.
+// A host may later change the name and the namespace of the objects.
 func TestExpansionRenamed(t *testing.T) {
 	first := withoutLocal(renderItems(t, render.Options{}, agentResource))
 	var renamed []string
@@ -116,7 +116,7 @@ func TestExpansionRenamed(t *testing.T) {
 	}
 }
 
-// Uninject gives a custom resource back that only its objects remember.
+// Uninject restores a custom resource that only its objects remember.
 func TestExpansionUninjected(t *testing.T) {
 	first := withoutLocal(renderItems(t, render.Options{}, agentResource))
 	list, err := host.ReadList(resourceList(first...))
@@ -133,8 +133,8 @@ func TestExpansionUninjected(t *testing.T) {
 	}
 }
 
-// TestExpansionOfEmptyAnnotations gives an item of a host its empty annotations
-// back, which are on a line of their own.
+// TestExpansionOfEmptyAnnotations checks that an item of a host keeps its empty annotations on a
+// line of their own.
 func TestExpansionOfEmptyAnnotations(t *testing.T) {
 	resource := strings.Replace(agentResource, "metadata:\n", "metadata:\n  annotations:\n    {}\n", 1)
 	list, err := host.ReadList(resourceList(resource))

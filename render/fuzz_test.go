@@ -51,7 +51,7 @@ var nasty = []string{
 	"%YAML 1.1\n---\na: b\n...\n---\n# c\n", "--- a: b\n", "---\n---\n\n--- # x\n", "a:\tb\n", "\xff\n", "a: b\r\nc: d\n", "\ufeffa: b\n", "[]\n", "a", "",
 }
 
-// pod gives an opted-in Pod with further lines in its spec.
+// pod returns an opted-in Pod with further lines in its spec.
 func pod(more string) string {
 	var b bytes.Buffer
 	b.WriteString("apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  labels:\n    kagenti.io/inject: enabled\nspec:\n  containers:\n  - name: c\n    image: d\n")

@@ -9,9 +9,8 @@ import (
 	yaml3 "go.yaml.in/yaml/v3"
 )
 
-// manifests writes YAML files the way that many people would: each seed is
-// another taste in indentation, quotes, comments, line endings and order, and
-// the same seed always gives the same file.
+// manifests writes YAML files in the style of many authors: seeds differ in indentation, quotes,
+// comments, line endings and order, and equal seeds yield equal files.
 type manifests struct {
 	*rand.Rand
 	step, list int // indentation of mappings and of lists below their key
@@ -32,7 +31,7 @@ type (
 	raw    string // a scalar that is not a string, as written
 )
 
-// manifest gives the file of a seed, and how many of its workloads opted in.
+// manifest returns the file of a seed, and how many of its workloads opted in.
 func manifest(seed uint64) (file string, workloads int) {
 	r := rand.New(rand.NewPCG(seed, 7))
 	m := &manifests{Rand: r, step: 2, comments: r.IntN(3) > 0, flow: r.IntN(3) == 0, quotes: r.IntN(10), anchors: r.IntN(12) == 0}

@@ -121,9 +121,8 @@ func (w *worker) localOnly(o *krm.Object) {
 	}
 }
 
-// place gives the annotations that put a generated object of a list into the
-// file next to its workload's, where the host says which that is, and has a
-// place in it of its own.
+// place returns the annotations that put a generated object of a list into the file next to its
+// workload's, if the host names that file and has a separate place in it.
 func (w *worker) place(o *krm.Object) (annotations string, known bool) {
 	path, ok := o.Annotation(krm.PathAnnotation)
 	if !ok || path == "" {
@@ -163,8 +162,8 @@ func (l *flowList) keep(between, text []byte) {
 	l.kept = append(l.kept, keptItem{After: l.items, Before: string(between), Text: string(text)})
 }
 
-// next gives the text that goes before another item. Where all before it were
-// dropped or consumed, their commas went with them.
+// next returns the text that goes before another item. If all items before it were dropped or
+// consumed, their commas were removed with them.
 func (l *flowList) next(between []byte) []byte {
 	if l.items++; l.items > 1 {
 		return between

@@ -141,7 +141,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// rendered gives a file of a result.
+// rendered returns a file of a result.
 func rendered(r render.Result, file string) []byte {
 	for _, f := range r.Files {
 		if f.Path == file {

@@ -15,7 +15,7 @@ type list struct {
 	doc  krm.Document
 	dash bool // it is an item of a block list itself
 	krm.ItemList
-	// shared are the items that krm.SharedItems gives.
+	// shared are the items that krm.SharedItems returns.
 	shared map[int][]byte
 	// nested are the items that are lists themselves.
 	nested map[int]list
@@ -112,8 +112,8 @@ func withConsumed(l list) (restored list, ok bool) {
 	return restoreFlowItems(l)
 }
 
-// lineOf gives the line of a place in src; inFile does so for one in the file.
-// Calls of both have to be in the order of the places.
+// lineOf returns the line of a place in src; inFile does so for one in the file. Calls of both have
+// to be in the order of the places.
 func (l *list) lineOf(at int, inFile func(int) int) int {
 	if len(l.shifts) == 0 {
 		return inFile(at)
@@ -135,7 +135,7 @@ func (l *list) inner(inFile func(int) int) func(int) int {
 	return func(at int) int { return l.lineOf(at, inFile) }
 }
 
-// origin gives the origin of an item.
+// origin returns the origin of an item.
 func (l *list) origin(i int, file string, inFile func(int) int) krm.Origin {
 	if at := l.Items[i].Start; !l.kept[at] {
 		return krm.Origin{File: file, Line: l.lineOf(at, inFile)}
@@ -220,8 +220,8 @@ func restoreFlowItems(l list) (restored list, ok bool) {
 	return r, true
 }
 
-// putItems makes the text of a list that of the list with consumed items among its
-// items. It gives the length of what it added.
+// putItems makes the text of a list that of the list with consumed items among its items. It
+// returns the length of the text that it added.
 func (l *list) putItems(text []byte, items krm.ItemList, kept []keptItem) (added int) {
 	put := func(piece string) {
 		l.src = append(l.src, piece...)

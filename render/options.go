@@ -28,12 +28,11 @@ type Source struct {
 	// Folder is the folder that the files are in, absolute and without links; ""
 	// where there is none, as for a stream.
 	Folder string
-	// Read gives the content of a file without Data. It may use buf.
+	// Read returns the content of a file without Data. It may use buf.
 	Read func(file string, buf []byte) ([]byte, error)
 }
 
-// Content gives the content of a file of the source, or of one beside them that
-// Read knows.
+// Content returns the content of a file of the source, or of another file that Read knows.
 func (s Source) Content(file string) ([]byte, error) {
 	for _, f := range s.Files {
 		if f.Path == file && (f.Data != nil || s.Read == nil) {
@@ -61,8 +60,8 @@ type Options struct {
 	// ObjectsOnly leaves out files and documents that are not Kubernetes objects
 	// of a cluster, so that the output can be applied.
 	ObjectsOnly bool
-	// Beside gives what is generated for a JSON file, which can hold one object
-	// only, a file of its own beside it. A stream takes it behind the object.
+	// Beside writes what is generated for a JSON file, which can hold one object only, into a file
+	// of its own next to it. A stream has it behind the object.
 	Beside bool
 	// Pieces lets a large file reach the sink in several calls, one after the
 	// other, so that no more than a piece of it is in memory.

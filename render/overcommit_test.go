@@ -21,9 +21,8 @@ metadata: {name: half}
 spec: {cpuOvercommit: 0.5, memoryOvercommit: 0.5, isDefault: true}
 `
 
-// TestOvercommitRoundTrip holds overcommit to what holds for injection over files
-// of many tastes: a second render changes nothing, and uninject gives the
-// author's bytes.
+// TestOvercommitRoundTrip holds overcommit to the contract of injection over files of many styles:
+// a second render changes nothing, and uninject restores the author's bytes.
 func TestOvercommitRoundTrip(t *testing.T) {
 	t.Parallel()
 	seeds, changed := uint64(200), 0

@@ -17,7 +17,7 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// derivedIn gives the objects of a kind in the rendered part of a story.
+// derivedIn returns the objects of a kind in the rendered part of a story.
 func derivedIn[T any](t *testing.T, story, kind string) (all []T) {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", story+".txtar"))

@@ -29,9 +29,9 @@ import (
 // no code with the engine but the content of what is injected. What the engine
 // makes of a text has to decode to what the reference makes of its values.
 
-// checkRender holds one file to the contract: a second render changes nothing,
-// uninject gives the author's bytes, documents that nobody opted in stay as
-// they are, and the meaning is the reference's. It gives what the render found.
+// checkRender checks that one file keeps the contract: a second render changes nothing, uninject
+// restores the author's bytes, documents that did not opt in stay as they are, and the meaning is
+// the reference's. It returns the findings of the render.
 func checkRender(t *testing.T, src []byte, config *api.RenderConfig) (render.Result, string) {
 	t.Helper()
 	return checkRenderAs(t, "x.yaml", src, config)

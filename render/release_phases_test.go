@@ -82,7 +82,7 @@ spec:
 	}
 }
 
-// streamed gives what a stream becomes.
+// streamed returns the output for a stream.
 func streamed(t *testing.T, stream string) string {
 	t.Helper()
 	r, err := render.Run(render.Source{Files: []render.File{{Path: "all.yaml", Data: []byte(stream)}}}, render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})

@@ -1,7 +1,6 @@
-// Package render is the pure engine: it takes files or a ResourceList, runs the
-// functions of functions.Table over every object, and gives the same text back,
-// changed only where it had to change. It knows no clock, network, environment
-// or cluster.
+// Package render is the pure engine: it takes files or a ResourceList, runs the functions of
+// functions.Table over every object, and returns the same text, changed only where it had to
+// change. It knows no clock, network, environment or cluster.
 package render
 
 import (
@@ -43,8 +42,8 @@ func Stream(src Source, opt Options, sink Sink) ([]finding.Finding, Stats, error
 	return e.run()
 }
 
-// Uninject gives a rendered source back as its author wrote it: without what
-// was injected and generated, and with the custom resources that were consumed.
+// Uninject restores a rendered source as its author wrote it: without what was injected and
+// generated, and with the custom resources that were consumed.
 func Uninject(src Source, opt Options, sink Sink) ([]finding.Finding, Stats, error) {
 	e, err := newEngine(src, opt, sink)
 	if err != nil {

@@ -41,8 +41,8 @@ var update = flag.Bool("update", false, "write what was rendered into testdata/*
 //	source/NAME     what uninject makes of an edited file
 //	findings        as the command prints them
 //
-// In every case a second render changes nothing, uninject gives the package back, and
-// Flux's postBuild has nothing to replace but what the author wrote.
+// In every case a second render changes nothing, uninject restores the package, and Flux's
+// postBuild has nothing to replace but what the author wrote.
 func TestRender(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -79,7 +79,7 @@ func sections(files []txtar.File) map[string]string {
 	return m
 }
 
-// runCase gives the sections of a case with the results of this run.
+// runCase returns the sections of a case with the results of this run.
 func runCase(t *testing.T, files []txtar.File) []txtar.File {
 	root := t.TempDir()
 	c := testCase{T: t, root: root, style: make(map[string]string)}
@@ -155,7 +155,7 @@ func (c *testCase) config(data []byte) *api.RenderConfig {
 	return config
 }
 
-// dress gives text the ending and the beginning that an archive cannot hold.
+// dress adds the ending and the beginning that a txtar archive cannot hold.
 func dress(data []byte, style string) []byte {
 	if strings.Contains(style, "unended") {
 		data = bytes.TrimSuffix(data, []byte("\n"))
@@ -216,7 +216,7 @@ func (c *testCase) replace(files map[string]string) {
 	}
 }
 
-// render gives the rendered files, nil where an error keeps them back.
+// render returns the rendered files, or nil if an error keeps them back.
 func (c *testCase) render(opt render.Options, silent bool) map[string]string {
 	src, findings, err := source.Tree(c.root, "", opt.Excludes)
 	if err != nil {

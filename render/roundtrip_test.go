@@ -47,7 +47,7 @@ func config(t testing.TB, spec string) *api.RenderConfig {
 // small leaves most components out, where it does not matter what is injected.
 const small = `{profile: kagenti, trace: {enabled: true}, identity: {inbound: {port: 18080}}, components: {spiffe-helper: {enabled: false}, client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`
 
-// cloudy gives the author's containers a variable and more mounts.
+// cloudy adds a variable and more mounts to the author's containers.
 const cloudy = `{profile: kagenti, trace: {enabled: true}, identity: {inbound: {port: 18080}, clientRegistration: {aws: {roleArn: "arn:aws:iam::1:role/r", region: eu}}}, components: {envoy-proxy: {enabled: false}}}`
 
 // TestGeneratedManifests is acceptance 3 over files of many tastes.
@@ -154,7 +154,7 @@ func firstError(findings []finding.Finding) finding.Finding {
 	return findings[slices.IndexFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error })]
 }
 
-// distinct numbers the names that the API's own test data gives to everything.
+// distinct numbers the names, which are all equal in the API's own test data.
 func distinct(src []byte) []byte {
 	n := 0
 	return regexp.MustCompile(`\bnameValue\b`).ReplaceAllFunc(src, func([]byte) []byte {

@@ -59,16 +59,15 @@ func (s *Stages) Findings() []finding.Finding {
 	return append(slices.Clone(s.engine.findings), s.worker.findings...)
 }
 
-// Replace gives a file another text. What the functions know of the package
-// stays as it was.
+// Replace sets another text of a file. What the functions know of the package stays as it was.
 func (s *Stages) Replace(i int, data []byte) {
 	s.engine.src.Files = slices.Clone(s.engine.src.Files)
 	s.engine.src.Files[i].Data = data
 	s.engine.sums[i] = 0
 }
 
-// Render gives what a file becomes with all functions, and with the settings of
-// its workloads altered where alter is not nil.
+// Render renders a file with all functions. If alter is not nil, it alters the settings of the
+// workloads.
 func (s *Stages) Render(i int, alter func(identity.Settings) identity.Settings) ([]byte, error) {
 	return s.render(i, s.rows, alter)
 }
@@ -115,7 +114,7 @@ type Versions struct {
 	Line      int    // of the author's, 0 where a function made the object
 }
 
-// RefOf gives the name of an object, by its first lines where they are certain.
+// RefOf returns the name of an object, by its first lines if they are certain.
 func RefOf(text []byte, d krm.Document, item bool) (finding.Ref, bool) {
 	if head, ok := krm.ReadHead(text[d.Start:d.End]); ok && !item && head.Name != "" && head.Kind != "" {
 		return finding.Ref{APIVersion: head.APIVersion, Kind: head.Kind, Namespace: head.Namespace, Name: head.Name}, true

@@ -16,9 +16,9 @@ import (
 	"github.com/armature-dev/armature/render/verify"
 )
 
-// What an earlier release (6931e67) rendered, with the configuration of that time, is
-// taken over: verify says that it is to be rendered again, a render of it gives what a
-// render of its source gives, and uninject the source.
+// What an earlier release (6931e67) rendered, with the configuration of that time, is taken over:
+// verify reports that it is to be rendered again, a render of it equals a render of its source, and
+// uninject restores the source.
 func TestUpgrade(t *testing.T) {
 	config, findings, err := source.FindConfig("testdata/upgrade/apps/armature.yaml", "", "")
 	if err != nil || len(findings) > 0 {

@@ -23,7 +23,7 @@ type worker struct {
 
 	object   krm.Object
 	unit     contract.Unit
-	shared   []byte // the object as krm.SharedItems gives it
+	shared   []byte // the object as krm.SharedItems returns it
 	expanded struct {
 		object krm.Object // from a custom resource
 		unit   contract.Unit

@@ -34,8 +34,8 @@ type Budget struct {
 	by map[string]int64 // memory taken, by namespace
 }
 
-// NewBudget gives the memory that all answers take at the same time, and those of one
-// namespace, from the first byte until what they say is stored.
+// NewBudget returns a budget of memory for all answers together and for those of one namespace. It
+// counts from the first byte of an answer until its content is stored.
 func NewBudget(all, namespace int64) *Budget {
 	return &Budget{all: semaphore.NewWeighted(all), maxNamespace: namespace, by: map[string]int64{}}
 }
@@ -108,7 +108,7 @@ func (s *Share) take(ctx context.Context, n int64) error {
 	return nil
 }
 
-// Settle gives back what decoding took, when it is over.
+// Settle returns the memory that decoding took when decoding is over.
 func (s *Share) Settle(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +131,8 @@ func (s *Share) give(n int64) {
 	}
 }
 
-// Release gives everything back, when nothing of what was read is needed any more.
-// Later reads, by a connection that is about to close, are refused.
+// Release returns all memory when nothing that was read is needed any more. Later reads, by a
+// connection that is about to close, are refused.
 func (s *Share) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

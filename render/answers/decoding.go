@@ -54,8 +54,8 @@ func (m *Metered) Read(p []byte) (int, error) {
 // Cost is what decoding a text takes.
 func Cost(text []byte) int64 { return (&Metered{}).scan(text) + int64(len(text))*byteCost }
 
-// scan gives what objects, lists and values take. It leaves off at the depth that is
-// too much.
+// scan returns the memory that objects, lists and values take. It stops at the depth that is too
+// much.
 func (m *Metered) scan(p []byte) (cost int64) {
 	for _, c := range p {
 		if m.quoted {

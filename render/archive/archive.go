@@ -1,7 +1,6 @@
-// Package archive reads and writes the archives of rendered packages and of Flux's
-// artifacts: gzipped tar archives of files and folders. Reading trusts nothing: digest,
-// sizes, number of files, names and types are checked before a byte is used. Writing
-// gives the same bytes for the same files.
+// Package archive reads and writes the archives of rendered packages and of Flux's artifacts:
+// gzipped tar archives of files and folders. Reading trusts nothing: digest, sizes, number of
+// files, names and types are checked before a byte is used. Equal files yield equal archives.
 package archive
 
 import (
@@ -138,8 +137,8 @@ func Each(packed io.Reader, l Limits, visit func(name string, size int64, conten
 // maxPath is how long the name of an entry may be, in bytes.
 const maxPath = 1024
 
-// checkAttributes refuses the extended attributes with which a file gives whoever runs it
-// capabilities, or with which an overlay file system hides and redirects others.
+// checkAttributes refuses the extended attributes by which a file grants capabilities to its
+// process, or by which an overlay file system hides and redirects other files.
 func checkAttributes(h *tar.Header) error {
 	for key := range h.PAXRecords {
 		for _, of := range []string{"SCHILY.xattr.", "LIBARCHIVE.xattr."} {

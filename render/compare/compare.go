@@ -39,7 +39,7 @@ type Place struct {
 	Object finding.Ref
 }
 
-// Render gives a side. Nothing is left of it where a finding is an error.
+// Render renders one side of a comparison. The package is empty if a finding is an error.
 func Render(src render.Source, opt render.Options) (Package, []finding.Finding, error) {
 	p := Package{Settings: make(map[Place]identity.Settings)}
 	opt.ObjectsOnly = true
@@ -153,7 +153,7 @@ func newSide(p Package) *side {
 	return s
 }
 
-// read gives the object, which a render wrote and can therefore be read.
+// read returns the object. A render wrote it, so it can be parsed.
 func (i *item) read() *krm.Object {
 	if i.object == nil {
 		i.object = new(krm.Object)

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
-// changedFields gives the paths of the values in which two objects differ. Items
-// of lists go by their names where all of them have one.
+// changedFields returns the paths of the values in which two objects differ. Items of lists are
+// identified by their names if all of them have one.
 func changedFields(a, b any) (fields []string) {
 	var walk func(path string, a, b any)
 	walk = func(path string, a, b any) {
@@ -47,7 +47,7 @@ func join(path, step string) string {
 	return path + "." + step
 }
 
-// asMap gives a mapping, or a list by the names or indices of its items.
+// asMap returns a mapping, or a list by the names or indices of its items.
 func asMap(v any) (map[string]any, bool) {
 	switch v := v.(type) {
 	case map[string]any:

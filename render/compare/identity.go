@@ -40,8 +40,8 @@ func (c *comparison) identity(s *side, i *item) map[string]string {
 	return facts
 }
 
-// spiffeID is the one that SPIRE gives by the published template. A manifest
-// without a namespace has none until it is applied.
+// spiffeID returns the ID that SPIRE issues by the published template. A manifest without a
+// namespace has no ID until it is applied.
 func spiffeID(s *identity.Settings) string {
 	namespace := s.Subject.Namespace
 	if namespace == "" {
@@ -110,7 +110,7 @@ func (s *side) permissions() map[account][]string {
 	return all
 }
 
-// rules gives what a binding allows, one text for each resource.
+// rules returns what a binding allows, one text for each resource.
 func (s *side) rules(binding *krm.Object) (rules []string) {
 	ref := binding.Get("roleRef")
 	kind, name := ref.Get("kind").Text(), ref.Get("name").Text()

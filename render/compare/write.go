@@ -78,7 +78,7 @@ func (w *Workload) details(line func(kind, difference string) string) (lines []s
 	return lines
 }
 
-// String gives "name: before -> after".
+// String returns "name: before -> after".
 func (d Difference) String() string {
 	switch {
 	case d.Before == "":

@@ -159,7 +159,7 @@ func (s *suite) run(name, input string) *trial {
 	return t
 }
 
-// rule gives what is wrong in a run, and whether it could be seen there.
+// rule reports what is wrong in a run, and whether the run could show it.
 type rule func(t *trial) (fault string, applies bool)
 
 func (s *suite) checks() []Check {

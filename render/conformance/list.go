@@ -149,7 +149,7 @@ func textOf(n *yaml.Node) string {
 	return n.Value
 }
 
-// file gives where a host has an item from.
+// file returns the file and the index from which a host read an item.
 func (it *item) file() (path, index string) {
 	for _, prefix := range []string{"internal.config.kubernetes.io/", "config.kubernetes.io/"} {
 		if path = it.host[prefix+"path"]; path != "" {
@@ -182,8 +182,8 @@ func configText(config *yaml.Node) (string, error) {
 	return string(text), err
 }
 
-// pairs gives for each item of a list its place in another, -1 for none: by its name, by
-// its name in another namespace, or by the file that a host has it from.
+// pairs returns, for each item of a list, its index in another list, or -1: by its name, by its
+// name in another namespace, or by the file from which a host read it.
 func pairs(in, out *list) []int {
 	at, taken := make([]int, len(in.items)), make([]bool, len(out.items))
 	for i := range at {

@@ -163,7 +163,7 @@ func (e *explainer) compareUnexplained(x *explained, was, other *values, p ident
 	}
 }
 
-// workloads gives the one that each object is, or was made for.
+// workloads returns, for each object, the workload that it is or that it was made for.
 func workloads(inputs map[finding.Ref]identity.Inputs, objects []*explained) []finding.Ref {
 	type maker struct{ namespace, title string }
 	makers := make(map[maker]finding.Ref, len(inputs))
@@ -203,8 +203,8 @@ func (e *explainer) compare(x *explained, was, other *values, p identity.Provena
 
 func linesOf(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }
 
-// differing gives the values that functions set and that another render has differently, or,
-// where there is false, not at all.
+// differing yields the values that functions set and that another render changes; there is false
+// for a value that the other render lacks.
 func (e *explainer) differing(x *explained, was, other *values) iter.Seq2[span, bool] {
 	return func(yield func(s span, there bool) bool) {
 		if was == other {

@@ -170,8 +170,8 @@ func (e *explainer) findMaker() error {
 	return nil
 }
 
-// masked gives a file without the documents of other objects than Kind/name, and reports
-// whether it has that one. Items of lists stay: a list has to stay one.
+// masked returns a file without the documents of other objects than Kind/name, and reports whether
+// it has that one. Items of lists stay: a list has to stay one.
 func masked(data []byte, object string) (text []byte, found bool) {
 	kind, name, _ := strings.Cut(object, "/")
 	text = bytes.Clone(data)
@@ -194,13 +194,12 @@ func blank(text []byte, from, to int) {
 	}
 }
 
-// PlaceOf gives where a cause is set: "armature.yaml:7", or "default".
+// PlaceOf returns where a cause is set: "armature.yaml:7", or "default".
 func PlaceOf(p identity.Provenance) string {
 	return cmp.Or(finding.Place{File: p.File, Line: p.Line}.String(), "default")
 }
 
-// Reason gives the causes of a line for people: "inject: inbound.port
-// (armature.yaml:7)".
+// Reason returns the causes of a line for people: "inject: inbound.port (armature.yaml:7)".
 func (l *Line) Reason() string {
 	if l.Function == Author {
 		if l.Source == 0 {

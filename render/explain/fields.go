@@ -142,8 +142,8 @@ func (t *trial) provenance(of string, by identity.Input, file string, o *krm.Obj
 	return identity.Provenance{Setting: of + t.field, By: by, File: file, Line: api.Origin{Line: o.Origin.Line, Text: o}.LineOf(t.field)}
 }
 
-// trials gives those of an object: of all values below some fields, and of those
-// that its type has and that are left out.
+// trials returns the trials of an object: of all values below some fields, and of fields of its
+// type that are left out.
 func trials(o *krm.Object, fields reflect.Type, below ...string) (all []trial) {
 	tree, err := o.Parse()
 	if err != nil {
@@ -239,7 +239,7 @@ func eachScalar(n *yaml.Node, path string, visit func(field string, n, parent *y
 	}
 }
 
-// others gives other values of a scalar. Not each suits its field.
+// others returns other values of a scalar. Not each suits its field.
 func others(n *yaml.Node) []string {
 	number, err := strconv.Atoi(n.Value)
 	switch {

@@ -70,8 +70,8 @@ func lineCount(text []byte) int {
 	return n
 }
 
-// setters gives, for each field of an object, the function that set the value
-// which it has in the end; -1 for the author.
+// setters returns, for each field of an object, the function that set its final value; -1 for the
+// author.
 func setters(v *render.Versions) map[string]int {
 	setter := make(map[string]int)
 	if v == nil {
@@ -94,8 +94,7 @@ func setters(v *render.Versions) map[string]int {
 	return setter
 }
 
-// close gives each value its end: where the next value that is not inside of it
-// begins.
+// close sets the end of each value: where the next value that is not inside of it begins.
 func (x *explained) close() {
 	for i := range x.spans {
 		s := &x.spans[i]
@@ -109,8 +108,8 @@ func (x *explained) close() {
 	}
 }
 
-// lineOwner gives the value that each line is explained by. For a line with several values,
-// such as the dash of an item with its first field, it is the last one.
+// lineOwner returns the value that explains each line. For a line with several values, for instance
+// the dash of an item with its first field, it is the last one.
 func (x *explained) lineOwner() map[int]span {
 	owner := make(map[int]span)
 	for _, s := range x.spans {
@@ -181,9 +180,8 @@ func (e *explainer) fill(x *explained) {
 	}
 }
 
-// sources gives the author's lines their numbers in the author's file: in the
-// same order, the next line with the same text. A file that was rendered before
-// has them where they are.
+// sources sets the author's lines to their numbers in the author's file: in the same order, the
+// next line with the same text. A file that was rendered before has them where they are.
 func (e *explainer) sources() {
 	if bytes.Equal(e.rendered, e.source) {
 		for i := range e.height {

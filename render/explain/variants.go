@@ -23,7 +23,7 @@ type variants struct {
 	known  map[string]*values // of objects by their text: see valuesOf
 }
 
-// tried renders the file with other settings and gives the scalars of its objects.
+// tried renders the file with other settings and returns the scalars of its objects.
 func (v *variants) tried(alter func(identity.Settings) identity.Settings) (map[finding.Ref]*values, error) {
 	text, err := v.stages.Render(v.index, alter)
 	if err != nil {
@@ -32,7 +32,7 @@ func (v *variants) tried(alter func(identity.Settings) identity.Settings) (map[f
 	return v.valuesOf(text), nil
 }
 
-// first gives what the file becomes with the first of several texts that renders.
+// first returns the objects of the file with the first of several texts that renders.
 func (v *variants) first(texts iter.Seq[[]byte], stages func([]byte) (*render.Stages, error)) (found map[finding.Ref]*values, rendered bool, err error) {
 	for text := range texts {
 		s, err := stages(text)
@@ -115,7 +115,7 @@ func (v *variants) candidates(rendered map[finding.Ref]*values) (found []candida
 	return found, nil
 }
 
-// kindOf gives the kind of a resource that expands, or that such a one refers to.
+// kindOf returns the kind of a resource that expands, or that such a resource refers to.
 func (v *variants) kindOf(ref finding.Ref) (contract.Kind, bool) {
 	group := (&krm.Object{Ref: ref}).Group()
 	for _, row := range v.stages.Rows() {
@@ -129,8 +129,8 @@ func (v *variants) kindOf(ref finding.Ref) (contract.Kind, bool) {
 	return contract.Kind{}, false
 }
 
-// valuesOf gives the scalars of a file's objects. An object that is as in the first
-// file that it saw is not read again, and has the same values.
+// valuesOf returns the scalars of a file's objects. It does not read an object again that equals
+// the one of the first file, and returns its values.
 func (v *variants) valuesOf(text []byte) map[finding.Ref]*values {
 	first := v.known == nil
 	if first {

@@ -107,7 +107,7 @@ func parseSCP(user, host, name string) (_ Repository, err error) {
 	return r, nil
 }
 
-// parseHost gives a host in small letters, with its port unless that is the one implied.
+// parseHost returns a host in small letters, with its port unless that is the implied one.
 func parseHost(host, implied string) (string, error) {
 	host = strings.ToLower(host)
 	name, port, hasPort := host, "", false
@@ -161,7 +161,7 @@ func parsePath(text string) (string, error) {
 	return encoded().ReplaceAllStringFunc(text, strings.ToUpper), nil
 }
 
-// String is the URL to clone. Parse gives the same of it.
+// String returns the URL to clone, which Parse parses to the same repository.
 func (r Repository) String() string {
 	switch {
 	case r == Repository{}:

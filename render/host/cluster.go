@@ -13,9 +13,9 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// ForCluster gives a rendered file without the objects that are for tools, which
-// not every consumer leaves out, and the number of objects that are left. A file
-// with nothing to leave out keeps its bytes, and one with nothing else has no text.
+// ForCluster returns a rendered file without the objects that are for tools, which not every
+// consumer leaves out, and the number of objects that are left. A file with nothing to leave out
+// keeps its bytes, and one with nothing else has no text.
 func ForCluster(f render.File) (text []byte, objects int, err error) {
 	if all, left := locals(f.Data); left == 0 {
 		return f.Data, all, nil
@@ -23,8 +23,8 @@ func ForCluster(f render.File) (text []byte, objects int, err error) {
 	return withObjects(f.Data)
 }
 
-// withObjects gives the documents of a stream that have objects for a cluster, and the
-// number of these.
+// withObjects returns the documents of a stream that have objects for a cluster, and the number of
+// these objects.
 func withObjects(stream []byte) (text []byte, objects int, err error) {
 	var out bytes.Buffer
 	for d := range krm.Documents(stream) {
@@ -64,7 +64,7 @@ func Local(o *krm.Object) bool {
 	return render.LocalKind(o) || ok && value != "false"
 }
 
-// withoutItems gives a list without the items that stay in their package.
+// withoutItems returns a list without the items that stay in their package.
 func withoutItems(list []byte) ([]byte, error) {
 	tree, err := yaml.Parse(string(list))
 	if err != nil {

@@ -126,7 +126,7 @@ func withoutLines(findings []finding.Finding) {
 	}
 }
 
-// inStream is the place of an item that the host gives no file for.
+// inStream is the place of an item for which the host names no file.
 var inStream = text.Pattern(` \(-:\d+\)|(?: in|:)? -:\d+\b`)
 
 func writeJSON(w io.Writer, v any) error {

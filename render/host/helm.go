@@ -14,11 +14,11 @@ import (
 // output for a failure.
 const nothing = "# This release has no objects.\n"
 
-// Helm renders the manifests of a release as Helm passes them to a post-renderer, and
-// gives what Helm is to install: no custom resources that were consumed, and nothing that
-// is annotated config.kubernetes.io/local-config. Findings name templates of the chart; with
-// an error among them out is nil. A stream without objects gives a comment, but if none of
-// its objects is for a cluster, that is an error: Helm would delete the release's.
+// Helm renders the manifests of a release as Helm passes them to a post-renderer, and returns what
+// Helm is to install: no custom resources that were consumed, and nothing that is annotated
+// config.kubernetes.io/local-config. Findings name templates of the chart; with an error among them
+// out is nil. For a stream without objects it returns a comment. It is an error if the stream has
+// objects and none is for a cluster: Helm would delete the release's.
 func Helm(stream []byte, opt render.Options) (out []byte, findings []finding.Finding, err error) {
 	in := render.File{Path: "-", Data: stream}
 	passed, _ := locals(stream)

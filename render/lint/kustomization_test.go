@@ -14,7 +14,7 @@ import (
 
 const lonelyPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {serviceAccountName: nobody, containers: [{name: app, image: 'app@sha256:1'}]}\n"
 
-// lintedFolder gives what lint finds in files of a folder of its own, by rule.
+// lintedFolder returns what lint finds in files of a folder of its own, by rule.
 func lintedFolder(t *testing.T, files map[string]string) map[string][]finding.Finding {
 	t.Helper()
 	root := t.TempDir()

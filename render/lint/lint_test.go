@@ -20,7 +20,7 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-// linted gives what lint says of the files of an archive below a folder.
+// linted returns the findings of lint in the files of an archive below a folder.
 func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, findings []finding.Finding) {
 	t.Helper()
 	opt := render.Options{}

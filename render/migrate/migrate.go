@@ -222,7 +222,7 @@ func appendDocument(dst, text []byte) []byte {
 	return append(dst, text...)
 }
 
-// object gives what becomes of an object.
+// object returns the objects into which an object is migrated.
 func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different bool, err error) {
 	report := Report{File: o.Origin.File, Line: o.Origin.Line, Object: o.Ref, Becomes: []finding.Ref{}}
 	if m.succession != nil {
@@ -256,8 +256,8 @@ func (m *migration) dropped(o *krm.Object, report Report, reason string) (err er
 	return err
 }
 
-// custom gives the objects that a custom resource generates. Where the input
-// has what its controller made of it, those stay, as they run.
+// custom returns the objects that a custom resource generates. Objects of the input that its
+// controller made stay as they run.
 func (m *migration) custom(o *krm.Object, function contract.Function, report Report) (texts [][]byte, different bool, err error) {
 	running := false
 	for ref, l := range m.live {
@@ -340,7 +340,7 @@ func (m *migration) roll(made *krm.Object) (Roll, bool) {
 	return roll, true
 }
 
-// selectorOf gives the labels by which a workload selects its pods, as JSON; "" for none.
+// selectorOf returns the labels by which a workload selects its pods, as JSON, or "".
 func selectorOf(o *krm.Object) string {
 	selector, _ := valueAt(o, "spec", "selector").(map[string]any)
 	content, err := json.Marshal(selector)
@@ -350,7 +350,7 @@ func selectorOf(o *krm.Object) string {
 	return text.Shown(string(content))
 }
 
-// valueAt gives the value of a field of an object, nil where there is none.
+// valueAt returns the value of a field of an object, or nil.
 func valueAt(o *krm.Object, keys ...string) any {
 	value, err := o.Value()
 	if err != nil {
@@ -363,7 +363,7 @@ func valueAt(o *krm.Object, keys ...string) any {
 	return value
 }
 
-// cleaned gives an object without what webhooks and clusters put into it.
+// cleaned returns an object without what webhooks and clusters added to it.
 func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]byte, different bool, err error) {
 	if item || m.live[o.Ref] != nil { // of a list: a document of its own
 		tree, err := o.Parse()

@@ -127,7 +127,7 @@ func writeMarkdown(w io.Writer, reports []Report) error {
 	return err
 }
 
-// grouped gives one field for all of a value that is dropped as a whole.
+// grouped returns one field for all of a value that is dropped as a whole.
 func grouped(all []foreign.Field) (fields []foreign.Field) {
 	for _, f := range all {
 		if n := len(fields); f.Within != "" && n > 0 && fields[n-1].Within == f.Within {
@@ -141,7 +141,7 @@ func grouped(all []foreign.Field) (fields []foreign.Field) {
 	return fields
 }
 
-// leftOut gives the one reason for which all of an object is dropped.
+// leftOut returns the one reason for which all of an object is dropped.
 func leftOut(r Report) (reason string, same bool) {
 	if len(r.Becomes) > 0 || len(r.Fields) == 0 {
 		return "", false

@@ -73,8 +73,8 @@ func concerns(r Report, f finding.Finding) bool {
 	return f.Object == r.Object || slices.Contains(r.Becomes, f.Object)
 }
 
-// rendered renders the package as it is migrated, and gives the identity settings
-// of the workloads that declare ports.
+// rendered renders the package as it is migrated, and returns the identity settings of the
+// workloads that declare ports.
 func (m *migration) rendered(opt render.Options) (map[finding.Ref]identity.Settings, []finding.Finding, error) {
 	settings := make(map[finding.Ref]identity.Settings)
 	src := render.Source{Read: m.src.Read}
@@ -108,7 +108,8 @@ func (m *migration) rendered(opt render.Options) (map[finding.Ref]identity.Setti
 	return settings, findings, err
 }
 
-// containersAfter are what a render gives to the workloads that the webhook had injected.
+// containersAfter are the containers that a render adds to the workloads that the webhook had
+// injected.
 type containersAfter struct {
 	containers map[finding.Ref]map[string]foreign.Container
 	config     map[string]string // by namespace, ConfigMap and key
@@ -169,9 +170,9 @@ func (s *containersAfter) lost(workload finding.Ref, removed map[finding.Ref][]f
 	return all
 }
 
-// keepPorts gives the annotations by which a workload keeps the ports that it
-// declares: auth-proxy forwards to the first, and what listens on one of them moves
-// away. It gives none where something cannot move, which is an error of the render.
+// keepPorts returns the annotations by which a workload keeps the ports that it declares:
+// auth-proxy forwards to the first, and a sidecar that listens on one of them moves to another
+// port. It returns none if a sidecar cannot move, which is an error of the render.
 func keepPorts(s identity.Settings, declared []int) (kept []foreign.Annotation) {
 	add := func(key string, port int, reason string) {
 		kept = append(kept, foreign.Annotation{Key: key, Value: fmt.Sprint(port), Reason: reason})

@@ -99,7 +99,7 @@ type collector struct {
 	evaluator  policy.Evaluator
 }
 
-// Of gives what the rendered objects of files need.
+// Of returns what the rendered objects of files need.
 func Of(files []render.File) []Need {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {

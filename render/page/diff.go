@@ -31,7 +31,7 @@ type Change struct {
 // is none.
 type Detail struct{ Kind, Name, Before, After string }
 
-// ChangesOf gives the changes of a report, what interrupts service first.
+// ChangesOf returns the changes of a report; those that interrupt service come first.
 func ChangesOf(title string, r *compare.Report) (Changes, error) {
 	c := Changes{Title: title, Summary: r.Summary()}
 	for i := range r.Workloads {

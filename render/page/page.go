@@ -36,7 +36,7 @@ func write(w io.Writer, name string, data any) error {
 // closed, so that a browser does not lay out what nobody looks at.
 const open = 2000
 
-// count gives "1 line", "2,345 lines".
+// count returns "1 line", "2,345 lines".
 func count(n int, one string) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {

@@ -59,7 +59,7 @@ func Explain(err error) string {
 	return strings.Replace(text, about.Error(), about.Path+": "+about.Err.Error(), 1) + "\n  hint: " + hint
 }
 
-// ReadStream gives standard input, or any other stream, as a source.
+// ReadStream returns standard input, or any other stream, as a source.
 func ReadStream(r io.Reader) (render.Source, error) {
 	size := 64 << 10
 	if f, ok := r.(*os.File); ok {
@@ -188,7 +188,7 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 	return nil
 }
 
-// relative gives the path of a file below the root, with slashes.
+// relative returns the path of a file below the root, with slashes.
 func (t *tree) relative(name string) (string, error) {
 	// What the walk names lies below the root, but for roots such as "." and "/".
 	if rest, ok := strings.CutPrefix(name, t.root+string(filepath.Separator)); ok {

@@ -372,8 +372,8 @@ func (f *Folder) move(files []string) (written int, err error) {
 	return written, nil
 }
 
-// target gives the file that is written in place of a link of the author's to
-// another file of the folder, which stays a link.
+// target returns the file that is written in place of an author's link to another file of the
+// folder, which stays a link.
 func (f *Folder) target(file string) (string, error) {
 	info, err := os.Lstat(file)
 	if err != nil || info.Mode()&os.ModeSymlink == 0 {

@@ -209,7 +209,7 @@ func (v *verification) nothing() error {
 	return nil
 }
 
-// difference gives the path of the first value in which two objects differ.
+// difference returns the path of the first value in which two objects differ.
 func difference(path string, a, b any) (string, bool) {
 	if reflect.DeepEqual(a, b) {
 		return "", false

@@ -95,10 +95,9 @@ func (c *Cluster) under(l *lease) *Cluster {
 // errNotServed says that the cluster has no such kind.
 var errNotServed = errors.New("the cluster does not serve this kind")
 
-// served gives the mapping of a kind, in the given version, or in another one where that
-// is not served. The error is errNotServed only where the API server says so, and says so
-// now: aggregated discovery leaves out a group whose server is down, and to take that for
-// "gone" would lose objects.
+// served returns the mapping of a kind, in the given version, or in another one if that is not
+// served. The error is errNotServed only if the API server says so, and says so now: aggregated
+// discovery omits a group whose server is down, and to take that for "gone" would lose objects.
 func (c *Cluster) served(ctx context.Context, gvk schema.GroupVersionKind) (m *meta.RESTMapping, err error) {
 	err = c.client.call(ctx, false, func(context.Context) (err error) {
 		m, err = c.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
@@ -134,8 +133,8 @@ func (c *Cluster) get(ctx context.Context, gvk schema.GroupVersionKind, id ID) (
 	return u, nil
 }
 
-// list gives objects of a kind in some namespaces: with one request where that is allowed,
-// else with one for each.
+// list returns objects of a kind in some namespaces: with one request if that is allowed, else with
+// one for each.
 func (c *Cluster) list(ctx context.Context, gvk schema.GroupVersionKind, namespaces []string, options ...client.ListOption) (items []unstructured.Unstructured, err error) {
 	in := func(namespace string) error {
 		list := &unstructured.UnstructuredList{}

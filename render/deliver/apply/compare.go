@@ -61,8 +61,8 @@ func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 	return p, nil
 }
 
-// stepsOf gives the objects of an inventory, without those whose CRD is gone, and they
-// with it.
+// stepsOf returns the objects of an inventory. It omits those whose CRD was deleted, since they
+// were deleted with it.
 func stepsOf(ctx context.Context, c *Cluster, entries map[ID]Entry) (steps []*Step, err error) {
 	for _, e := range inOrder(entries) {
 		m, err := c.served(ctx, e.GroupKind.WithVersion(e.Version))

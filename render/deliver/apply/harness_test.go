@@ -45,7 +45,7 @@ type world struct {
 
 var worlds atomic.Int32
 
-// newWorld gives a test a namespace of its own, which is the package's too.
+// newWorld creates a namespace for a test, which is the package's too.
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	plane := shared.Get(t)

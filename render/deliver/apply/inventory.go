@@ -237,10 +237,10 @@ func formatEntries(entries map[ID]Entry) []byte {
 	return out.Bytes()
 }
 
-// Sorted gives the entries in the order in which they are applied.
+// Sorted returns the entries in the order in which they are applied.
 func (v *Inventory) Sorted() []Entry { return inOrder(v.Entries) }
 
-// inOrder gives what belongs to some objects in the order of their kinds and names.
+// inOrder returns the values of a map by object, in the order of their kinds and names.
 func inOrder[T any](all map[ID]T) (out []T) {
 	for _, id := range slices.SortedFunc(maps.Keys(all), compareIDs) {
 		out = append(out, all[id])

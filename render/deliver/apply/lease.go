@@ -29,10 +29,10 @@ var errLost = errors.New("the lease is lost")
 
 const leaseRights = "grant the user get, create, update and delete on leases.coordination.k8s.io in the namespace of the inventory, so that only one client applies a package at a time"
 
-// lease is the right to write the objects of a package, for one apply or delete
-// at a time: a Lease beside the inventory, with the same name. It stays without a holder
-// between two applies. (client-go's leader election does not report until when its
-// holder may write, and gives up in an outage, in which nobody else can take the lease.)
+// lease is the right to write the objects of a package, for one apply or delete at a time: a Lease
+// with the name and the namespace of the inventory. It stays without a holder between two applies.
+// (client-go's leader election does not report until when its holder may write, and stops in an
+// outage, in which no other client can take the lease either.)
 type lease struct {
 	resourcelock.LeaseLock
 	duration time.Duration

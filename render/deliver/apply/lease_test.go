@@ -361,7 +361,7 @@ func TestLeaseWithdrawn(t *testing.T) {
 	}
 }
 
-// A holder that is interrupted gives the lease back.
+// A holder that is interrupted releases the lease.
 func TestInterruptReleases(t *testing.T) {
 	w := newWorld(t)
 	w.apply(apply.Options{}, version("a")...)

@@ -61,7 +61,7 @@ func nudgePods(ctx context.Context, c *Cluster, namespace string, versions map[s
 	return n, group.Wait()
 }
 
-// mounted gives the version of a ConfigMap that the pod mounts; "" for none.
+// mounted returns the version of a ConfigMap that the pod mounts, or "".
 func mounted(pod *corev1.Pod, versions map[string]string) string {
 	for _, v := range pod.Spec.Volumes {
 		if v.ConfigMap != nil && versions[v.ConfigMap.Name] != "" {

@@ -22,8 +22,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
-// read gives a step for each object of a package, with its rank. All that is wrong with
-// the objects is reported at once.
+// read returns a step for each object of a package, with its rank. It reports all that is wrong
+// with the objects at once.
 func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step, error) {
 	coming := make(map[schema.GroupVersionKind]apiextensionsv1.ResourceScope) // by the CRDs of the package
 	for _, o := range objects {

@@ -126,7 +126,7 @@ type Plan struct {
 	gone    bool         // of a delete: nothing is left
 }
 
-// having gives the steps with one of some actions, in order.
+// having returns the steps with one of some actions, in order.
 func having(steps []*Step, actions ...Action) (some []*Step) {
 	for _, s := range steps {
 		if slices.Contains(actions, s.Action) {

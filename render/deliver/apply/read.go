@@ -46,7 +46,7 @@ func Read(file string, text []byte) (all []Object, err error) {
 	return all, multi.Errors(failed...)
 }
 
-// linesOf gives the lines in which parts of a text start. The parts are in order.
+// linesOf returns the lines in which parts of a text start. The parts are in order.
 func linesOf(text []byte, parts []krm.Document) []int {
 	lines, line, at := make([]int, len(parts)), 1, 0
 	for i, p := range parts {

@@ -35,8 +35,7 @@ var exported = []schema.GroupVersionResource{
 	{Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"}, {Group: "keda.sh", Version: "v1alpha1", Resource: "triggerauthentications"},
 }
 
-// Namespace gives what armature migrate can migrate from a namespace, as a List, and
-// nothing where there is nothing.
+// Namespace returns what armature migrate can migrate from a namespace, as a List, or nothing.
 func Namespace(ctx context.Context, c dynamic.Interface, namespace string) ([]byte, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion("v1")

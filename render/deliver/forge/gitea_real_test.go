@@ -162,7 +162,7 @@ func TestGiteaItself(t *testing.T) {
 	}
 }
 
-// sshKey makes the file key of a folder, and gives the public one.
+// sshKey writes the file key into a folder, and returns the public key.
 func sshKey(t *testing.T, folder string) string {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bot", "-f", filepath.Join(folder, "key")).CombinedOutput(); err != nil {

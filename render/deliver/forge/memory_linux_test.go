@@ -85,8 +85,8 @@ func askHostile(address string) {
 	_, _ = os.Stdout.Write(status)
 }
 
-// What forges answer keeps the controller below half of the memory that the installation gives
-// it, whatever it is and however many answer at once.
+// Answers of forges keep the controller below half of its memory limit, whatever they are and
+// however many arrive at once.
 func TestMemoryOfHostileAnswers(t *testing.T) {
 	texts := hostileAnswers()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

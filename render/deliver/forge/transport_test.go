@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// askAll asks a question of each kind of server with a status, and gives the error.
+// askAll sends a request to each kind of server, and returns the errors by kind.
 func askAll(t *testing.T, handler http.HandlerFunc) map[string]error {
 	t.Helper()
 	s := httptest.NewServer(handler)

@@ -19,10 +19,9 @@ import (
 // ErrNone is a folder that is in no repository.
 var ErrNone = errors.New("is in no Git repository: neither it nor a folder above it has an entry .git")
 
-// Find gives the working tree that a folder is in: the nearest folder, from this one upwards,
-// that has an entry .git, which Git never takes from a commit. A folder on the way that is
-// laid out like a repository itself is an error, since other programs would obey it. Nothing
-// is run.
+// Find returns the working tree that a folder is in: the nearest folder, from this one upwards,
+// that has an entry .git, which Git never takes from a commit. A folder on the way that is laid out
+// like a repository itself is an error, since other programs would obey it. Find runs no program.
 func Find(folder string) (top string, err error) {
 	full, err := filepath.Abs(folder)
 	if err != nil {

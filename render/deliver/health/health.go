@@ -73,9 +73,9 @@ func ReadChecks(file string, text []byte) (Checks, error) {
 	return checks, multi.Errors(failed...)
 }
 
-// Of gives the health of an object, nil for one that does not exist: by the check of its
-// kind, else by kstatus. It is Unknown if an expression cannot be evaluated, since the
-// object has no status yet.
+// Of returns the health of an object, nil for one that does not exist: by the check of its kind,
+// else by kstatus. It is Unknown if an expression cannot be evaluated because the object has no
+// status yet.
 func (c Checks) Of(u *unstructured.Unstructured) Health {
 	if u == nil {
 		return Health{Status: string(status.NotFoundStatus)}
@@ -93,8 +93,8 @@ func (c Checks) Of(u *unstructured.Unstructured) Health {
 	return Health{Status: string(r.Status), Message: r.Message}
 }
 
-// Condition gives a condition of an object; the zero value where the object, which may be
-// nil, does not have it.
+// Condition returns a condition of an object, or the zero value if the object is nil or does not
+// have it.
 func Condition(u *unstructured.Unstructured, kind string) status.BasicCondition {
 	if u == nil {
 		return status.BasicCondition{}

@@ -45,8 +45,8 @@ func (t Trouble) Stuck() bool {
 	return false
 }
 
-// Troubles gives all that keeps a pod from running: that no node takes it, then its
-// containers in their order, then that it has failed as a whole.
+// Troubles returns all that keeps a pod from running: that no node accepts it, then its containers
+// in their order, then that it has failed as a whole.
 func Troubles(pod *corev1.Pod) (all []Trouble) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
@@ -71,8 +71,8 @@ func Troubles(pod *corev1.Pod) (all []Trouble) {
 	return all
 }
 
-// Containers gives the statuses of the containers of a pod, in their order. Sidecars are
-// among the init containers.
+// Containers returns the statuses of the containers of a pod, in their order. Sidecars are among
+// the init containers.
 func Containers(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }

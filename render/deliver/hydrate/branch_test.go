@@ -55,7 +55,7 @@ func (c *clone) again() *clone {
 	return other
 }
 
-// commit adds folders, or changes them, and gives the hash.
+// commit adds or changes folders, and returns the hash.
 func (c *clone) commit(message string, folders ...string) string {
 	c.t.Helper()
 	for _, folder := range folders {

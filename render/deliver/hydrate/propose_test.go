@@ -20,7 +20,7 @@ func (p *proposals) Propose(_ context.Context, made forge.Proposal) (*forge.Pull
 	return &forge.PullRequest{URL: "https://forge/7"}, len(p.made) == 1, nil
 }
 
-// pushed writes the branch with a package and gives what Propose takes.
+// pushed writes the branch with a package, and returns the arguments of Propose.
 func (c *clone) pushed(name, text string) (*hydrate.Branch, string) {
 	c.t.Helper()
 	b := c.branch(name)

@@ -18,9 +18,9 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// ImagesIn gives the images of files that leave a render of src: those of objects, wherever
-// they come from, and of what a kustomization among the files makes of them. name is that of a
-// file for people, own are rows of a RenderConfig.
+// ImagesIn returns the images of files that leave a render of src: those of all objects, and those
+// of the output of a kustomization among the files. name returns the name of a file for people, own
+// are rows of a RenderConfig.
 func ImagesIn(src render.Source, files []render.File, name func(file string) string, own []images.Row) []sign.Image {
 	j := judgement{name: name, src: src, own: own, all: make(map[string][]byte)}
 	for _, f := range files {
@@ -107,7 +107,7 @@ func (j *judgement) add(file string, objects []apply.Object) {
 	}
 }
 
-// imagesOf gives what an object names of images. file is its path in the package.
+// imagesOf returns the images that an object names. file is its path in the package.
 func imagesOf(o apply.Object, file string, own []images.Row) (found []sign.Image) {
 	at := o.File
 	if o.Line > 0 {

@@ -22,7 +22,7 @@ import (
 
 // Decoder gathers the objects of files, and all that is wrong with them.
 type Decoder struct {
-	// Name gives that of a file for people.
+	// Name returns the name of a file for people.
 	Name   func(file string) string
 	all    []apply.Object
 	failed *multierror.Error
@@ -52,7 +52,7 @@ func (d *Decoder) Rendered(src render.Source, file string, text []byte) error {
 	return nil
 }
 
-// authorLines gives objects of a rendered file the lines of what their author wrote.
+// authorLines sets the lines of a rendered file's objects to those of their author's text.
 func authorLines(file string, written []byte, objects []apply.Object) {
 	authored, _ := apply.Read(file, written) // the render reports what is wrong with it
 	lines := make(map[string]int)

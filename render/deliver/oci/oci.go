@@ -80,7 +80,7 @@ func (o Options) Parse(ref string) (name.Reference, error) {
 	return r, nil
 }
 
-// Names gives the options of go-containerregistry for references.
+// Names returns the options of go-containerregistry for references.
 func (o Options) Names() (options []name.Option) {
 	if o.PlainHTTP {
 		options = append(options, name.Insecure)
@@ -88,8 +88,8 @@ func (o Options) Names() (options []name.Option) {
 	return options
 }
 
-// Remote gives the options of go-containerregistry's client. It tries again
-// where a registry is busy or a connection breaks, four times in seven seconds.
+// Remote returns the options of go-containerregistry's client. The client retries four times in
+// seven seconds if a registry is busy or a connection breaks.
 func (o Options) Remote(ctx context.Context) []remote.Option {
 	keychain := o.Keychain
 	if keychain == nil {

@@ -31,7 +31,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
-// serve runs a registry, and gives its host. through may wrap its handler.
+// serve runs a registry, and returns its host. through may wrap its handler.
 func serve(t *testing.T, through func(http.Handler) http.Handler, options ...registry.Option) string {
 	t.Helper()
 	handler := registry.New(append(options, registry.Logger(log.New(io.Discard, "", 0)))...)
@@ -50,7 +50,7 @@ var files = []render.File{
 
 var meta = oci.Metadata{Source: "https://git.example/fleet", Revision: "main@sha1:0123", Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 
-// tree gives the files below a folder.
+// tree returns the files below a folder.
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)

@@ -72,7 +72,7 @@ func vacant(folder string) error {
 	return nil
 }
 
-// fetch gives the archive of an artifact whose manifest is as it should be.
+// fetch returns the archive of an artifact whose manifest is valid.
 func fetch(ctx context.Context, from name.Reference, opt Options) ([]byte, Result, error) {
 	found, err := remote.Get(from, opt.Remote(ctx)...)
 	if err != nil {
@@ -188,8 +188,8 @@ func write(ctx context.Context, to string, content io.Reader) error {
 	return multi.Errors(err, f.Close())
 }
 
-// unpack gives each file of an archive to visit, and says how many there are. With nil it
-// judges the archive alone.
+// unpack passes each file of an archive to visit, and returns how many there are. If visit is nil,
+// it only checks the archive.
 func unpack(packed []byte, visit func(name string, content io.Reader) error) (files int, size int64, err error) {
 	limits := archive.Limits{Archive: MaxArchive, Unpacked: MaxContent, File: source.MaxFile, Files: MaxFiles}
 	err = archive.Each(bytes.NewReader(packed), limits, func(name string, n int64, content io.Reader) error {

@@ -44,8 +44,8 @@ func Push(ctx context.Context, ref string, files []render.File, meta Metadata, o
 	return result, err
 }
 
-// PushImage stores an image under a reference with a tag, which moves when everything is
-// attached. It gives the reference with the digest.
+// PushImage stores an image under a reference with a tag, which moves when everything is attached.
+// It returns the reference with the digest.
 func PushImage(ctx context.Context, ref string, image v1.Image, opt Options) (string, error) {
 	to, err := opt.Parse(ref)
 	if err != nil {

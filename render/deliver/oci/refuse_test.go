@@ -215,7 +215,7 @@ func TestMediaTypesRefused(t *testing.T) {
 	refused(t, host+"/good:v1", "its media type is application/vnd.oci.image.index.v1+json")
 }
 
-// liar gives another content type.
+// liar writes another content type.
 type liar struct {
 	http.ResponseWriter
 	mediaType string

@@ -19,10 +19,10 @@ import (
 // maxResolve is how long an image may take to resolve, the judgement of it included.
 const maxResolve = 5 * time.Minute
 
-// Resolve gives the digest behind an image's tag. platform is os/arch[/variant],
-// for the digest of that platform's image; "" is for what the tag names, which
-// may be an index of many platforms. Verify judges what the tag names: that is
-// what people sign. It ends after maxResolve.
+// Resolve returns the digest behind an image's tag. platform is os/arch[/variant], for the digest
+// of that platform's image; "" is for the digest that the tag names, which may be an index of many
+// platforms. Verify checks the digest that the tag names, because people sign that one. Resolve
+// ends after maxResolve.
 func Resolve(ctx context.Context, image, platform string, opt Options) (digest string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxResolve)
 	defer cancel()
@@ -73,7 +73,7 @@ func ofPlatform(ref name.Reference, platform string, options []remote.Option) (s
 	return digest.String(), nil
 }
 
-// Tag gives an artifact a second tag, in the same repository.
+// Tag sets a second tag of an artifact, in the same repository.
 func Tag(ctx context.Context, ref, tag string, opt Options) (Result, error) {
 	from, err := opt.Parse(ref)
 	if err != nil {
@@ -105,8 +105,8 @@ type Tagged struct {
 // attached are the tags under which cosign keeps signatures and attestations.
 var attached = text.Pattern(`^sha256-[0-9a-f]{64}(\.(sig|att|sbom))?$`)
 
-// List gives the rendered packages of a repository, by tag. Images of other
-// kinds, and what cosign keeps beside artifacts, are left out.
+// List returns the rendered packages of a repository, by tag. It omits images of other kinds, and
+// what cosign stores for artifacts.
 func List(ctx context.Context, repository string, opt Options) ([]Tagged, error) {
 	plain, ok := strings.CutPrefix(repository, Scheme)
 	if !ok {
@@ -143,7 +143,7 @@ func List(ctx context.Context, repository string, opt Options) ([]Tagged, error)
 	return list, nil
 }
 
-// describe gives nil for what is not a rendered package.
+// describe returns nil for a tag that is not a rendered package.
 func describe(ctx context.Context, tag name.Tag, opt Options) (*Tagged, error) {
 	found, err := remote.Get(tag, opt.Remote(ctx)...)
 	if err != nil {

@@ -40,8 +40,7 @@ type Found struct {
 	Skills map[string]string
 }
 
-// Images gives the images that run of what a render makes, and those of build
-// steps on request.
+// Images returns the images that run of what a render makes, and those of build steps on request.
 func Images(src render.Source, opt render.Options, builds []api.LockedBuild, steps bool) (all Found, findings []finding.Finding, err error) {
 	opt.Lock = &api.ImageLock{Spec: api.ImageLockSpec{Builds: builds}}
 	opt.Functions = slices.DeleteFunc(functions.Names(), func(name string) bool { return name == pinimages.Function().Name })
@@ -194,7 +193,7 @@ func Changes(before, after api.ImageLockSpec) (changes []Change) {
 	return changes
 }
 
-// entries gives the values of a lock by what they are of.
+// entries returns the values of a lock by what they pin.
 func entries(spec api.ImageLockSpec) map[Change]string {
 	all := make(map[Change]string)
 	for _, image := range spec.Images {

@@ -51,7 +51,7 @@ func (c *cluster) get(ctx context.Context, namespace, name string, into client.O
 	return c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
 }
 
-// Compare gives each need its status and what the cluster has. The error is that the
+// Compare sets the status of each need and what the cluster has for it. It returns an error if the
 // cluster does not answer at all.
 func Compare(ctx context.Context, config *rest.Config, namespace string, all []needs.Need) error {
 	c, err := connect(config, namespace)

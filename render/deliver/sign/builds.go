@@ -310,8 +310,7 @@ func judgeScan(predicate json.RawMessage, most string) error {
 	return nil
 }
 
-// severity gives the place among severities of a word or of a score of CVSS 3. What
-// is neither is critical.
+// severity returns the rank of a word or of a score of CVSS 3. Anything else is critical.
 func severity(score string) int {
 	word := strings.ToLower(strings.TrimSpace(score))
 	if i := slices.Index(severities, word); i >= 0 {

@@ -66,7 +66,7 @@ func newStore(ctx context.Context, keychain authn.Keychain, plainHTTP bool, tran
 	return store{append(opt.Remote(ctx), remote.WithTransport(Bounded(transport))), opt.Names()}
 }
 
-// cosign gives the store's options as cosign's functions take them.
+// cosign returns the store's options as cosign's functions take them.
 func (s store) cosign() []ociremote.Option {
 	return []ociremote.Option{ociremote.WithRemoteOptions(s.options...), ociremote.WithNameOptions(s.names...)}
 }
@@ -147,8 +147,8 @@ func (s store) evidence(artifact name.Digest) (*evidence, error) {
 // maxImages of an index are looked at.
 const maxImages = 32
 
-// images gives what a registry has about each image that an index lists; nothing for
-// another artifact. BuildKit's attestations are for an unknown platform, and no node pulls them.
+// images returns what a registry has about each image that an index lists; nothing for another
+// artifact. BuildKit's attestations are for an unknown platform, and no node pulls them.
 func (e *evidence) images() (images []*evidence, err error) {
 	found, err := remote.Get(e.artifact, e.options...)
 	if err != nil || !found.MediaType.IsIndex() {
@@ -184,7 +184,7 @@ const (
 	bundles      = ""
 )
 
-// find gives the attachments in a place that claim to be of a type; "" is any.
+// find returns the attachments in a place that claim to be of a type; "" is any.
 func (e *evidence) find(place, predicateType string) (f found, err error) {
 	key := place + " " + predicateType
 	if known, ok := e.read[key]; ok {
@@ -404,7 +404,7 @@ func (a attached) statement() (text []byte, s statement, err error) {
 	return text, s, nil
 }
 
-// signed gives the DSSE envelope around the statement.
+// signed returns the DSSE envelope around the statement.
 func (a attached) signed() (*securedsse.Envelope, error) {
 	if a.bundle == nil {
 		text, err := a.envelope.Payload()

@@ -48,9 +48,9 @@ func (p Policy) exempt(i Image) bool {
 	})
 }
 
-// VerifyImages checks images against a policy, eight at once. It gives an error for
-// each that is refused and for what nobody can judge, in their order, which names the
-// image and its place. An image in several places is refused once.
+// VerifyImages checks images against a policy, eight at once. It returns an error for each image
+// that is refused or cannot be judged, in their order, with the image and its place. An image in
+// several places is refused once.
 func VerifyImages(ctx context.Context, all []Image, p Policy) (refused []error) {
 	type key struct{ ref, problem, kind, skill string }
 	seen := make(map[key]bool)

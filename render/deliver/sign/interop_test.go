@@ -181,8 +181,8 @@ func TestInterop(t *testing.T) {
 	t.Log("\n" + strings.Join(matrix, "\n"))
 }
 
-// judge compares the verdicts of all verifiers with what they should be, and gives them as a
-// line of the matrix.
+// judge compares the verdicts of all verifiers with the expected ones, and returns them as a line
+// of the matrix.
 func (f *fixture) judge(all []verifier, p party, right, wrong string, unrelated bool) (line string) {
 	f.Helper()
 	for _, v := range all {

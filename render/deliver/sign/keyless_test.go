@@ -24,7 +24,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign/signtest"
 )
 
-// provider is an OpenID provider, and gives tokens of a subject with further claims.
+// provider is an OpenID provider that issues tokens of a subject with further claims.
 func provider(t *testing.T) (issuer string, token func(subject string, more map[string]any) string) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -69,8 +69,8 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// fulcio runs the real authority for an issuer of a type, and gives its URL and a file with
-// its root.
+// fulcio runs the real authority for an issuer of a type, and returns its URL and a file with its
+// root.
 func (f *fixture) fulcio(issuer, kind string) (url, roots string) {
 	f.Helper()
 	program := programs.Peer(f, "fulcio")

@@ -36,8 +36,8 @@ const (
 
 var kmsForm = text.Pattern(`^([a-z0-9][a-z0-9._-]*)://(.+)$`)
 
-// KMSProgram gives the program that has to be on the PATH for a key of a KMS, and "" for a
-// key that is named in another way.
+// KMSProgram returns the program that has to be on the PATH for a key of a KMS, and "" for any
+// other key.
 func KMSProgram(key string) string {
 	parts := kmsForm().FindStringSubmatch(key)
 	if parts == nil {

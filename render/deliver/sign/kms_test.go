@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// kms puts a program for keys of testkms:// on the PATH, and gives the name of a key and the
-// file of its public half.
+// kms puts a program for keys of testkms:// on the PATH, and returns the name of a key and the file
+// of its public half.
 func (f *fixture) kms() (key, public string) {
 	f.Helper()
 	if err := kmsProgram(); err != nil {

@@ -253,7 +253,7 @@ func ParsePolicy(data []byte, files map[string][]byte) (Policy, error) {
 	return p, nil
 }
 
-// file gives what the policy names.
+// file reads a file that the policy names.
 func (p Policy) file(name string) ([]byte, error) {
 	if p.Files == nil {
 		return os.ReadFile(name)

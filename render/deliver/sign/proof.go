@@ -37,8 +37,8 @@ type proof struct {
 	Stamp []byte `json:"stamp,omitempty"`
 }
 
-// prove gives the proof of a message: one that was kept and is valid, or a new one, which
-// finish completes.
+// prove returns the proof of a message: a valid one that was kept, or a new one, which finish
+// completes.
 func (s *Session) prove(ctx context.Context, message []byte, finish func(*proof) error, valid func(proof) bool) (proof, error) {
 	sum := sha256.Sum256(message)
 	name := hex.EncodeToString(sum[:])

@@ -74,11 +74,11 @@ type ResourceDescriptor struct {
 	Annotations any `json:"annotations,omitempty"`
 }
 
-// SourceAnnotations say of the source of an AgentBuild which repository and ref it is, each by
-// itself, and, from SourceRefs on, that a policy of the builder's platform accepts the commit.
-// SourceRefs has the name that SLSA gives it in summaries about sources.
+// SourceAnnotations name the repository and the ref of an AgentBuild's source, each by itself, and,
+// from SourceRefs on, state that a policy of the builder's platform accepts the commit. SourceRefs
+// has its name from SLSA's summaries about sources.
 type SourceAnnotations struct {
-	// Repository that was cloned, as String of gitrepo.Repository gives it.
+	// Repository that was cloned, as String of gitrepo.Repository formats it.
 	Repository string `json:"armature_repository"`
 	// Ref is the branch that the revision named, in full. Omitted, a commit or a tag was
 	// ordered.

@@ -50,7 +50,7 @@ type Signer struct {
 	// PrivateKey is one in PEM as `cosign generate-key-pair` makes it, with Password.
 	// It excludes Key and Certificate.
 	PrivateKey []byte
-	// Password gives that of an encrypted key file. nil means that none is encrypted.
+	// Password returns the password of an encrypted key file. nil means that none is encrypted.
 	Password func() ([]byte, error)
 	// Opened is what OpenKey or OpenKMS has opened before. It excludes Key and PrivateKey.
 	Opened signature.SignerVerifier
@@ -81,8 +81,8 @@ type Signer struct {
 	Transport http.RoundTripper
 }
 
-// Keep gives what was kept first under a name and is valid. Where there is nothing, it keeps
-// made and gives that; with made nil it gives nil.
+// Keep returns what was kept first under a name and is valid. If there is nothing, it keeps and
+// returns made, or returns nil if made is nil.
 type Keep func(ctx context.Context, name string, made []byte, valid func([]byte) bool) ([]byte, error)
 
 // KeyError is a fault of the key, or of who certifies it, says the time or keeps the

@@ -166,8 +166,8 @@ func TestKey(t *testing.T) {
 	f.refused(local(public), "no signatures found")
 }
 
-// tag gives the tag of the artifact's attachments: ".sig", ".att", or "" for the
-// fallback of the referrers API.
+// tag returns the tag of the artifact's attachments: ".sig", ".att", or "" for the fallback of the
+// referrers API.
 func (f *fixture) tag(suffix string) name.Tag {
 	return f.artifact.Context().Tag(strings.Replace(f.artifact.DigestStr(), ":", "-", 1) + suffix)
 }
@@ -300,7 +300,7 @@ func (f *fixture) newKey() *ecdsa.PrivateKey {
 	return key
 }
 
-// issue gives a signer with a certificate that was valid for an hour.
+// issue returns a signer with a certificate that was valid for an hour.
 func (a *authority) issue(subject, issuer string, from time.Time) sign.Signer {
 	a.Helper()
 	private, public := a.fixture.key(subject)

@@ -59,7 +59,7 @@ func (m *material) PublicKeyVerifier(string) (root.TimeConstrainedVerifier, erro
 	return root.NewExpiringKey(m.key, time.Time{}, time.Time{}), nil
 }
 
-// trusted gives the ways to satisfy a policy.
+// trusted returns the ways to satisfy a policy.
 func (p Policy) trusted(ctx context.Context) (all []trust, err error) {
 	verifiers := make([]signature.Verifier, len(p.Keys)) // before any request: a key may be misspelt
 	for i, key := range p.Keys {
@@ -85,8 +85,8 @@ func (p Policy) trusted(ctx context.Context) (all []trust, err error) {
 	return all, nil
 }
 
-// root gives the policy's root of trust: that of its file or, where something of it is
-// needed, Sigstore's public one.
+// root returns the policy's root of trust: that of its file or, if something of it is needed,
+// Sigstore's public one.
 func (p Policy) root() (root.TrustedMaterial, error) {
 	if p.TrustedRoot != "" {
 		return p.fromFile()

@@ -66,7 +66,7 @@ func Verify(ctx context.Context, artifact name.Digest, p Policy) (Verified, erro
 	return Verified{}, fmt.Errorf("%s is not trusted: %w", artifact, multi.Errors(failed...))
 }
 
-// open checks a policy, and gives the ways to satisfy it with what the registry has.
+// open checks a policy, and returns the ways to satisfy it with what the registry has.
 func (p Policy) open(ctx context.Context, artifact name.Digest) (trusted []trust, e *evidence, err error) {
 	if err = p.Check(); err == nil {
 		trusted, err = p.trusted(ctx)
@@ -132,8 +132,8 @@ func (t trust) signed(ctx context.Context, e *evidence) error {
 	return refusal("no signatures found", append(append(reasons, tagged.skipped...), bundled.skipped...))
 }
 
-// attested gives the statements of a type about the artifact that are trusted, of both
-// forms. It fails where there are none.
+// attested returns the trusted statements of a type about the artifact, of both forms. It fails if
+// there are none.
 func (t trust) attested(ctx context.Context, e *evidence, predicateType string) (trusted []statement, err error) {
 	tagged, err := e.find(attestations, predicateType)
 	if err != nil {

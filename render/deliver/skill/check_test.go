@@ -40,7 +40,7 @@ func newShelf(t *testing.T) shelf {
 	return shelf{t, strings.TrimPrefix(server.URL, "http://")}
 }
 
-// push stores an image or an index, and gives it by its digest.
+// push stores an image or an index, and returns its reference by digest.
 func (s shelf) push(image remote.Taggable) name.Digest {
 	s.Helper()
 	tag, err := name.NewTag(s.host + "/skills/pdf-processing:v1")

@@ -225,7 +225,7 @@ var reasons = map[string]string{
 // severity is the order of causes; the first one is reported for all.
 var severity = []string{PendingResources, ImagePullError, RuntimeError, SidecarError, VolumeError, ConfigError, WorkloadError}
 
-// count counts the pods and gives what keeps the failing ones.
+// count counts the pods and returns the causes of those that fail.
 func (a *Actor) count(l *actorLive) (causes []cause) {
 	for _, pod := range running(l.pods) {
 		a.Total++

@@ -14,7 +14,7 @@ import (
 // podsFailing is the reason of a condition that time alone does not fix.
 const podsFailing = "PodsFailing"
 
-// agent gives the conditions of 000, "Status Conditions".
+// agent returns the conditions of 000, "Status Conditions".
 func agent(w *unstructured.Unstructured, pods []*corev1.Pod) Agent {
 	pods = running(pods)
 	a := Agent{Name: Name{w.GetNamespace(), w.GetName()}, Kind: "Agent", Workload: w.GetKind(), Desired: number(w, ".spec.replicas", 1)}

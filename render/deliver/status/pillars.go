@@ -123,8 +123,7 @@ func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*corev1.Pod) T
 	return t
 }
 
-// profileOf gives the first profile whose ConfigMap the pods of a workload have, nil for
-// none.
+// profileOf returns the first profile whose ConfigMap the pods of a workload have, or nil.
 func profileOf(w *unstructured.Unstructured) *identity.Profile {
 	for _, name := range sidecars.All().Names() {
 		if p := sidecars.All().Named(name); templateMounts(w, p.ConfigMapName(w.GetName())) {

@@ -285,8 +285,8 @@ func (r *Report) Empty() bool {
 	return len(r.Actors)+len(r.Agents)+len(r.Workloads)+len(r.AgentCards) == 0
 }
 
-// PodsOf gives the pods of a workload: those that its selector picks, or that a
-// Job of a CronJob owns.
+// PodsOf returns the pods of a workload: those that its selector matches, or those that a Job of a
+// CronJob owns.
 func (l *Live) PodsOf(w *unstructured.Unstructured) (pods []*corev1.Pod) {
 	if w.GetKind() == "CronJob" {
 		for _, job := range l.Workloads {

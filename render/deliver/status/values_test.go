@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// object reads an object as a client gives it; "" is nil.
+// object reads an object as a client returns it; "" is nil.
 func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	if text == "" {

@@ -21,10 +21,10 @@ import (
 // Manager is the name under which the API server records our fields.
 const Manager = "armature"
 
-// Seal is a digest of the desired state and of the names of the live fields that are
-// ours. While it and the UID stay the same, to apply again would change nothing, so that
-// no request is needed to find out: the API server takes a field from us as soon as
-// somebody else gives it another value, or removes it.
+// Seal is a digest of the desired state and of the names of the live fields that are ours. While it
+// and the UID stay the same, to apply again would change nothing, so that no request is needed to
+// find out: the API server removes our ownership of a field as soon as another manager sets another
+// value or removes the field.
 //
 // It is "" where a digest must not be kept: that of a Secret could be guessed.
 func Seal(want Digest, live *unstructured.Unstructured) string {
@@ -43,7 +43,7 @@ func Seal(want Digest, live *unstructured.Unstructured) string {
 // Digest is that of a desired object.
 type Digest [sha256.Size]byte
 
-// DigestOf gives the digest of a desired object.
+// DigestOf returns the digest of a desired object.
 func DigestOf(u *unstructured.Unstructured) (Digest, error) {
 	text, err := json.Marshal(u.Object) // with sorted keys
 	return sha256.Sum256(text), err
@@ -54,8 +54,8 @@ func Ours(manager, operation string) bool {
 	return manager == Manager && operation == string(metav1.ManagedFieldsOperationApply)
 }
 
-// Of gives the fields of some managers, as FieldsV1 of each; nil where no such
-// manager has any.
+// Of returns the fields of some managers, as FieldsV1 of each; nil if none of these managers has
+// any.
 func Of(live *unstructured.Unstructured, is func(manager, operation string) bool) (all []any) {
 	value, _, _ := unstructured.NestedFieldNoCopy(live.Object, "metadata", "managedFields")
 	entries, _ := value.([]any)

@@ -84,9 +84,9 @@ func Leave(body, live *unstructured.Unstructured, is func(manager, operation str
 	}
 }
 
-// leave gives what takes the place of a value of the package; keep says whether
-// anything does. The paths of ours are relative to the value; whole says that the API
-// server records the value as ours without a record of the fields in it.
+// leave returns what replaces a value of the package; keep reports whether anything does. The paths
+// of ours are relative to the value; whole means that the API server records the value as ours
+// without a record of the fields in it.
 func leave(old, live any, ours *fieldpath.Set, whole bool, path []string) (left any, keep bool) {
 	if len(path) == 0 {
 		return live, live != nil && (whole || !ours.Empty())

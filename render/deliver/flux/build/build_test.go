@@ -64,7 +64,7 @@ spec:
 
 const configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n  key: value\n"
 
-// A folder without a kustomization has the files that the engine gives.
+// A folder without a kustomization yields the files that the engine renders.
 func TestPlainFolder(t *testing.T) {
 	in := files("-- apps/web/deploy.yaml --\n" + deployment + "-- apps/web/armature.yaml --\n" + config +
 		"-- apps/web/sub/settings.yaml --\n" + configMap + "-- apps/web/README.md --\nhello\n-- apps/web/.github/x.yaml --\na: b\n-- apps/other/deploy.yaml --\n: [\n")
@@ -135,7 +135,7 @@ func TestLocalConfig(t *testing.T) {
 	}
 }
 
-// Each package is refused with the place of what is wrong, and gives no file.
+// Each package is refused with the place of the problem, and yields no file.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct{ in, path, config, want string }{
 		"empty":           {in: "-- app/README.md --\nhello\n", path: "app", want: "no Kubernetes object is left"},

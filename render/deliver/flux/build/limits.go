@@ -47,7 +47,7 @@ func limit(file string, data []byte) (values int, findings []finding.Finding) {
 		if bytes.IndexByte(text, '&') >= 0 && bytes.IndexByte(text, '*') >= 0 {
 			root, err := yaml.Parse(string(text))
 			if err != nil {
-				continue // whatever reads it gives the reason and the place
+				continue // the parser of the file reports the reason and the place
 			}
 			if n := expanded(root.YNode(), map[*yaml.Node]int{}); n > maxValues {
 				return refuse(line(0), "the aliases of the document repeat more than %d values", maxValues)

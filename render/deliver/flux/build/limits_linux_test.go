@@ -120,8 +120,8 @@ func TestMain(m *testing.M) {
 	fmt.Println(strings.Fields(rest)[0])
 }
 
-// Large packages keep the controller below half of the 1 GiB that the installation gives
-// it, with two of them rendered at once. The figures:
+// Large packages keep the controller below half of its memory limit of 1 GiB, with two of them
+// rendered at once. The figures:
 //
 //	go test -run TestMemoryOfLargePackages -v ./render/deliver/flux/build
 func TestMemoryOfLargePackages(t *testing.T) {

@@ -115,7 +115,7 @@ func BenchmarkRenderedSources(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // the table has what matters
 }
 
-// allPublished waits until every package has published a revision, and gives the time.
+// allPublished waits until every package has published a revision, and returns the time.
 func (w *world) allPublished(revision string) time.Time {
 	w.Helper()
 	deadline := time.Now().Add(15 * time.Minute)

@@ -80,7 +80,7 @@ func (r *remote) git(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// commit files, and no others, and gives the commit.
+// commit commits these files, and no others, and returns the commit.
 func (r *remote) commit(files map[string]string) string {
 	r.Helper()
 	r.git("rm", "-rq", "--ignore-unmatch", ".")

@@ -318,7 +318,7 @@ func (w *world) ready(name, revision string) *api.RenderedSource {
 	return w.get(name)
 }
 
-// fails waits until a RenderedSource has a reason, and gives the message.
+// fails waits until a RenderedSource has a reason, and returns the message.
 func (w *world) fails(name, reason string) (message string) {
 	w.Helper()
 	w.eventually(name+" fails with "+reason, func() string {

@@ -12,7 +12,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/flux/api"
 )
 
-// packed serves an archive of a source with one manifest, and gives the artifact that names it.
+// packed serves an archive of a source with one manifest, and returns the artifact that names it.
 func (w *world) packed(kind, name, revision, value string) map[string]any {
 	w.Helper()
 	data := pack(w, map[string]string{"settings.yaml": configMap("settings", value)})

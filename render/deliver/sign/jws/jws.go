@@ -47,7 +47,7 @@ func Header(public crypto.PublicKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
-// Raw gives a signature as JSON Web Signatures have it: of ECDSA, the two numbers (RFC 7518,
+// Raw returns a signature as JSON Web Signatures have it: of ECDSA, the two numbers (RFC 7518,
 // section 3.4).
 func Raw(made []byte, protected string) ([]byte, error) {
 	header, err := base64.RawURLEncoding.DecodeString(protected)

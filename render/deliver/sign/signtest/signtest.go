@@ -21,7 +21,7 @@ func BuildKMS(folder, name string) error {
 	return os.Rename(filepath.Join(folder, "kmsplugin"), filepath.Join(folder, "sigstore-kms-"+name))
 }
 
-// NewKey makes the key of a KMS in a file, and gives the public half in PEM.
+// NewKey writes the key of a KMS into a file, and returns the public half in PEM.
 func NewKey(file string) (public []byte, err error) {
 	private, public, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(elliptic.P256(), nil)
 	if err != nil {
