@@ -1,12 +1,10 @@
-// Package attest decides whether the controller may vouch for a run, and what it
-// says then. It is pure: it looks at what was observed of an isolated run that ended, and
-// gives a SLSA v1 provenance, or a refusal that names what does not match. It knows
-// no clock, network or cluster.
+// Package attest decides whether the controller may vouch for a run. It is pure: it reads what was
+// observed of an isolated run that ended, and returns a SLSA v1 provenance, or a refusal that names
+// what does not match. It knows no clock, network or cluster.
 //
-// No tenant has rights where the run was, so what Tekton reports of it and of its TaskRuns
-// is believed. The digest in the run's annotations pins what was ordered. What the steps of
-// the run report about the image is compared with the order, and by the caller with the
-// registry.
+// No tenant has rights where the run was, so what Tekton reports of it and of its TaskRuns is
+// believed. The digest in the run's annotations pins what was ordered. What the steps of the run
+// report about the image is compared with the order, and by the caller with the registry.
 package attest
 
 import (

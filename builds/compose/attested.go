@@ -15,9 +15,9 @@ import (
 // each other, and everything about a template with attest: true or isolate: true, belongs to
 // the platform. docs/threat-model.md says what each rule is for.
 
-// attestingSteps are the shipped step ConfigMaps that sign or write provenance.
-// They are run for a platform's template only: named by a build, they would vouch
-// for whatever digest and commit the build gives them.
+// attestingSteps are the shipped step ConfigMaps that sign or write provenance. They are run for a
+// platform's template only: a build that named them could make them vouch for any digest and
+// commit.
 var attestingSteps = []string{"cosign-sign-step", "slsa-provenance-step"}
 
 var (
@@ -198,7 +198,7 @@ func checkLocked(in Input, known derived) (found faults) {
 	parameters("spec.pipeline.parameters", spec.Pipeline.Parameters)
 	for i, w := range spec.Pipeline.Workspaces {
 		if w.Name == pullCredentials && w.Secret != nil {
-			continue // a login for base images gives no step another input or output
+			continue // a login for base images adds no other input or output to a step
 		}
 		what := "workspaces"
 		switch {

@@ -324,9 +324,9 @@ func TestControllerImageElsewhere(t *testing.T) {
 	}
 }
 
-// buildKitClient runs the script of buildkit-build's client on a source with one folder
-// and a Dockerfile in it. It gives the results, all that was printed, the arguments that
-// buildctl was called with, and what the client left of BuildKit's record.
+// buildKitClient runs the script of buildkit-build's client on a source with one folder and a
+// Dockerfile in it. It returns the results, all that was printed, the arguments that buildctl was
+// called with, and what the client left of BuildKit's record.
 func buildKitClient(t *testing.T, dockerfile, record, args string, env ...string) (results map[string]string, printed string, given []string, left string, err error) {
 	t.Helper()
 	bin := stubBuildctl(t, "sha256:"+strings.Repeat("0a", 32), record, `printf '%s\n' "$arg" >> "$ARGS"`)

@@ -116,8 +116,8 @@ func checkPairs(in Input, field string, pairs map[string]string, fault func(valu
 	return found
 }
 
-// checkPasswords refuses those in a URL that a parameter gives; the CRD's rule
-// sees spec.source.sourceRepository alone.
+// checkPasswords refuses passwords in a URL that is the value of a parameter; the CRD's rule sees
+// spec.source.sourceRepository alone.
 func checkPasswords(in Input, field string, params []api.Parameter) (found faults) {
 	for i, p := range params {
 		if real := recipe.Canonical(p.Name); (real == "repo-url" || real == "repo-clone-url") && password().MatchString(valueOf(p).StringVal) {

@@ -75,8 +75,8 @@ func gitIn(t *testing.T, dir string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// repository of one file, with submodules by name and URL; it gives its URL and
-// its commit.
+// repository makes a repository of one file, with submodules by name and URL, and returns its URL
+// and its commit.
 func (s *gitServer) repository(t *testing.T, name string, submodules map[string]string) (url, commit string) {
 	t.Helper()
 	dir := filepath.Join(s.root, name)

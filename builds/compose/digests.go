@@ -23,7 +23,7 @@ type Material struct {
 // Materials of a run of an attested template, in its annotation keys.AnnotationMaterials.
 type Materials struct {
 	Template Material `json:"template"`
-	// Steps by the name that the template gives them.
+	// Steps are the materials of the steps, by their names in the template.
 	Steps map[string]Material `json:"steps"`
 }
 
@@ -55,7 +55,7 @@ func PipelineDigest(spec *tektonv1.PipelineSpec) string {
 	return digest(tekton.JSON(whole))
 }
 
-// stored is a spec as the API server gives it back.
+// stored returns a spec as the API server returns it.
 func stored[T any](spec *T) *T {
 	var whole T
 	if err := json.Unmarshal([]byte(tekton.JSON(spec)), &whole); err != nil {

@@ -27,10 +27,10 @@ func valueOf(p api.Parameter) tektonv1.ParamValue {
 	return *tektonv1.NewStructuredValues("")
 }
 
-// parameters gives a task its values, in the documented order (000, "Parameter
-// Resolution"): the user's for this step, the user's for the pipeline, what the
-// spec says, the template's for this step, the template's for all, and the
-// step's own default, which Tekton applies. The known values include that one.
+// parameters returns the values of a task's parameters, in the documented order (000, "Parameter
+// Resolution"): the user's for this step, the user's for the pipeline, the spec's, the template's
+// for this step, the template's for all, and the step's own default, which Tekton applies. The
+// known values include that one.
 func parameters(in Input, spec derived, s step) (params tektonv1.Params, known map[string]tektonv1.ParamValue, found faults, warnings []string) {
 	known = map[string]tektonv1.ParamValue{}
 	offers := offersOf(s.file)
@@ -153,8 +153,7 @@ func offersOf(file *recipe.Step) string {
 	return "it has " + strings.Join(names, ", ")
 }
 
-// fromBuild is the parameter that the build itself gives to a step, nil for none, and its
-// field.
+// fromBuild returns the parameter that the build itself passes to a step, or nil, and its field.
 func fromBuild(in Input, s step, name string) (given *api.Parameter, field string) {
 	if s.user != nil {
 		if p := recipe.Find(s.user.Parameters, name); p != nil {

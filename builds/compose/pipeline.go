@@ -300,11 +300,10 @@ func setIf(m map[string]string, key, value string) {
 	}
 }
 
-// podTemplate gives all pods of a run one group for the shared volume, the
-// runtime's seccomp profile and no ServiceAccount token, unless the build says
-// otherwise: what a Dockerfile or a test runs could read the token. In a volume that is
-// kept, folders that a step made as root are given to the group again each time,
-// since the next run could not remove them.
+// podTemplate sets for all pods of a run one group for the shared volume, the runtime's seccomp
+// profile and no ServiceAccount token, unless the build says otherwise: a Dockerfile or a test
+// could read the token. In a volume that is kept, each run sets the group again on folders that a
+// step made as root, since the next run could not remove them.
 func podTemplate(spec api.AgentBuildSpec) *pod.PodTemplate {
 	settings := spec.Pod
 	group, policy := int64(tekton.BuildGroup), corev1.FSGroupChangeOnRootMismatch

@@ -38,8 +38,8 @@ func stepContainer(t *testing.T, configMap, container string) tektonv1.Step {
 	return tektonv1.Step{}
 }
 
-// runScript runs a step's script as its container would, with the results in a
-// folder, and gives the results and all that was printed.
+// runScript runs a step's script as its container would, with the results in a folder, and returns
+// the results and all that was printed.
 func runScript(t *testing.T, script string, env ...string) (results map[string]string, printed string, err error) {
 	t.Helper()
 	return runScriptAs(t, nil, script, env...)
@@ -81,9 +81,8 @@ func runScriptAs(t *testing.T, as *syscall.Credential, script string, env ...str
 	return results, string(out), err
 }
 
-// stubBuildctl puts a program buildctl into a folder, which it returns: it reports a digest
-// of a build, and gives out a record of it. The shell commands run for each argument $arg
-// of a build.
+// stubBuildctl puts a program buildctl into a folder, which it returns: it reports a digest of a
+// build, and prints a record of it. The shell commands run for each argument $arg of a build.
 func stubBuildctl(t *testing.T, digest, record, commands string) string {
 	t.Helper()
 	bin := t.TempDir()

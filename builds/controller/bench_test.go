@@ -180,8 +180,8 @@ func loadAverage() string {
 	return strings.Join(strings.Fields(string(data))[:3], " ")
 }
 
-// runsAnswered waits until the API server has confirmed n runs, and gives the
-// moment of the last confirmation.
+// runsAnswered waits until the API server has confirmed n runs, and returns the moment of the last
+// confirmation.
 func (w *world) runsAnswered(n int) time.Time {
 	w.Helper()
 	var at time.Time

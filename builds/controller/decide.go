@@ -55,7 +55,7 @@ const (
 	maxBackoff     = time.Hour
 )
 
-// decide is pure: the same observation gives the same order.
+// decide is pure: equal observations yield equal decisions.
 func decide(s *seen) order {
 	var o order
 	switch {

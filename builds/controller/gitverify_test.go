@@ -48,8 +48,8 @@ func under(policy string) func(*api.AgentBuild) {
 	return func(b *api.AgentBuild) { b.Spec.Source.Verify = &api.SourcePolicyReference{Name: policy} }
 }
 
-// person makes a key that signs commits, and gives the options of git and the line for
-// allowed signers.
+// person makes a key that signs commits, and returns the options of git and the line for allowed
+// signers.
 func (r *repository) person(name string) (options []string, line string) {
 	r.Helper()
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
@@ -82,10 +82,9 @@ func (w *world) refusedSource(name, reason, says string) {
 	})
 }
 
-// A commit is built where a branch or a tag of the policy has it in its history, however
-// the server answers; its status and its run say so. A commit that the server gives out and no
-// such branch or tag has is refused: of a pull request, of a fork, of a branch with
-// the name of a tag.
+// A commit is built where a branch or a tag of the policy has it in its history, however the server
+// answers; its status and its run say so. A commit that the server sends but no such branch or tag
+// contains is refused: of a pull request, of a fork, of a branch with the name of a tag.
 func TestReachableSource(t *testing.T) {
 	for _, server := range []string{"with-filters", "without-filters"} {
 		t.Run(server, func(t *testing.T) {
@@ -331,8 +330,8 @@ func TestVerifiedSourceOverSSH(t *testing.T) {
 	}
 }
 
-// A history without end is read to a bound, and refused; a server that gives nothing
-// is asked again.
+// A history without end is read to a bound, and refused; a server that sends nothing is asked
+// again.
 func TestEndlessHistory(t *testing.T) {
 	w := newWorld(t)
 	line := func(text string) string { return fmt.Sprintf("%04x%s", len(text)+4, text) }

@@ -47,8 +47,8 @@ const sha = "0123456789abcdef0123456789abcdef01234567"
 // shared is the one control plane of this package.
 var shared controlplane.Shared
 
-// Its tests wait for an API server more than they compute: more run at once than there
-// are processors, unless -parallel gives another number.
+// Its tests wait for an API server more than they compute: more run at once than there are
+// processors, unless -parallel sets another number.
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	flag.Parse()
@@ -282,7 +282,7 @@ func (w *world) phase(name string, want api.Phase) *api.AgentBuild {
 	return b
 }
 
-// run waits for the n-th run (from 1) of the namespace and gives the newest.
+// run waits for the n-th run (from 1) of the namespace and returns the newest.
 func (w *world) run(n int) *tektonv1.PipelineRun {
 	w.Helper()
 	var newest *tektonv1.PipelineRun

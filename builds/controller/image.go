@@ -12,8 +12,8 @@ import (
 // ownContainer is the controller's in its pod, which may have injected ones beside it.
 const ownContainer = "controller"
 
-// readImage gives the image that the controller runs as, as its pod names it. Steps
-// that are a part of the controller run the same program, however it was installed.
+// readImage returns the image that the controller runs as, as its pod names it. Steps that are a
+// part of the controller run the same program, however it was installed.
 func readImage(ctx context.Context, c client.Client, name types.NamespacedName) (string, error) {
 	var pod corev1.Pod
 	if err := c.Get(ctx, name, &pod); err != nil {

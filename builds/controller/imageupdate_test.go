@@ -21,7 +21,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// updated waits until the ImageUpdate has a reason, and gives it.
+// updated waits until the ImageUpdate has a reason, and returns it.
 func (w *world) updated(name, reason, says string) *updates.ImageUpdate {
 	w.Helper()
 	u := &updates.ImageUpdate{}

@@ -63,9 +63,9 @@ func runKueue(t *testing.T, plane *controlplane.ControlPlane) {
 	})
 }
 
-// Kueue admits whole runs: one for which its quota has no room waits, with Kueue's own
-// message, and is created when another has ended; one that Kueue evicts is stopped and
-// tried again. The controller has the rights that `armature install` gives it.
+// Kueue admits whole runs: one for which its quota has no room waits, with Kueue's own message, and
+// is created when another has ended; one that Kueue evicts is stopped and tried again. The
+// controller has the rights that `armature install` grants.
 func TestKueue(t *testing.T) {
 	programs.Peer(t, "kueue")
 	plane := controlplane.Start(t)

@@ -22,8 +22,8 @@ const (
 	overIts  = `Pod ephemeral local storage usage exceeds the total limit of containers 300Mi. `
 )
 
-// working gives a run a TaskRun that waits for a pod, as Tekton would; edit changes it
-// before it is made.
+// working adds to a run a TaskRun that waits for a pod, as Tekton would; edit changes it before it
+// is created.
 func (w *world) working(run *tektonv1.PipelineRun, edit ...func(*tektonv1.TaskRun, *corev1.Pod)) *corev1.Pod {
 	w.Helper()
 	w.begin(run)

@@ -239,7 +239,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return mgr.Start(ctx)
 }
 
-// newReconciler gives each step what it needs. wake reconciles a build.
+// newReconciler returns a reconciler with the dependencies of its steps. wake reconciles a build.
 func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs.Store, logs typedcorev1.PodsGetter, wake func(types.NamespacedName)) *Reconciler {
 	cached, live := mgr.GetClient(), mgr.GetAPIReader()
 	failures := &failure.Reader{Live: live, Logs: logs, LogLines: o.LogLines}

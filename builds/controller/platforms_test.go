@@ -30,7 +30,7 @@ func (s *shop) soldForTwo(b *api.AgentBuild) {
 	b.Spec.Builder, b.Spec.Platforms, b.Spec.PlatformNodes = "buildkit", []string{"linux/amd64", "linux/arm64"}, api.PlatformNodesAny
 }
 
-// pushIndex pushes an image for platforms, with a bill of materials of each, and gives its digest
+// pushIndex pushes an image for platforms, with a bill of materials of each, and returns its digest
 // and those of its images.
 func (s *shop) pushIndex(t testing.TB, tag string, platforms ...string) (whole string, parts []string) {
 	t.Helper()

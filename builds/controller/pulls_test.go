@@ -285,7 +285,7 @@ func (p *proposals) comment(token string, number int, body string) (id int) {
 	return made.ID
 }
 
-// shows waits until a commit has a status of the build, and gives what it says.
+// shows waits until a commit has a status of the build, and returns its description.
 func (p *proposals) shows(commit, state string) (says string) {
 	p.Helper()
 	p.eventually("the status of "+commit+" is "+state, func() string {
@@ -309,7 +309,7 @@ func (p *proposals) shows(commit, state string) (says string) {
 	return says
 }
 
-// asks waits until the comments of the controller on a pull request are as many, and gives the
+// asks waits until the controller has written that many comments on a pull request, and returns the
 // last one.
 func (p *proposals) asks(number, comments int) (says string) {
 	p.Helper()

@@ -203,7 +203,7 @@ func TestQueueLostCreate(t *testing.T) {
 	}
 }
 
-// A run that the API server refuses gives its place to another build.
+// A run that the API server refuses leaves its place to another build.
 func TestQueueDenied(t *testing.T) {
 	w := newWorld(t)
 	other := w.namespace + "-other"

@@ -278,10 +278,10 @@ func (w *world) promised(namespaces []string, begun []types.NamespacedName) map[
 	return out
 }
 
-// judgeOrder of the starts: each build once, and in order. Of several that have a place
-// at the same moment any may be created first. It gives the most turns that a
-// namespace was ahead of another while both had builds that wait; the first namespace
-// has a limit of its own, and is left out.
+// judgeOrder checks the order of the starts: each build once, and in order. Of several that have a
+// place at the same moment any may be created first. It returns the most turns that a namespace was
+// ahead of another while both had builds that wait; the first namespace has a limit of its own, and
+// is left out.
 func judgeOrder(t *testing.T, started []types.NamespacedName, order map[string][]string, limit int) (spread int) {
 	t.Helper()
 	begun := map[string]int{}

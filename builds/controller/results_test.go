@@ -49,8 +49,8 @@ func TestForgedResults(t *testing.T) {
 	}
 }
 
-// The digests of an image's platforms are in status, and a result that is not made of
-// them gives no image.
+// The digests of an image's platforms are in status, and a result that is not made of them yields
+// no image.
 func TestPlatformResults(t *testing.T) {
 	w := newWorld(t)
 	w.start()

@@ -25,7 +25,7 @@ var kmsFolder string
 
 var kmsProgram = sync.OnceValue(func() error { return signtest.BuildKMS(kmsFolder, "testkms") })
 
-// kms gives a key of a KMS, and its public half in PEM.
+// kms returns a key of a KMS, and its public half in PEM.
 func (w *world) kms() (key string, public []byte) {
 	w.Helper()
 	w.must(kmsProgram())
@@ -35,7 +35,7 @@ func (w *world) kms() (key string, public []byte) {
 	return "testkms://" + file, public
 }
 
-// script makes a KMS of a shell script, and gives a key of it. The script's file changes at once.
+// script makes a KMS of a shell script, and returns a key of it. The script's file changes at once.
 func (w *world) script(named, text string) (key string) {
 	w.Helper()
 	file := filepath.Join(kmsFolder, "sigstore-kms-"+named)
@@ -166,8 +166,8 @@ func TestForgedKeptSignatures(t *testing.T) {
 	}
 }
 
-// keyless makes the identity of a ServiceAccount attest, and gives the authority and the file with
-// the token.
+// keyless makes the identity of a ServiceAccount attest, and returns the authority and the file
+// with the token.
 func (w *world) keyless() (a *signtest.Authority, token string) {
 	w.Helper()
 	a = signtest.NewAuthority(w.TB)

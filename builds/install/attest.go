@@ -39,8 +39,8 @@ func (k Keyless) check(key string) error {
 	return nil
 }
 
-// patch gives the controller's Deployment the flags, and a volume with a token for the
-// audience sigstore and the trusted root.
+// patch returns a patch that adds the flags to the controller's Deployment, and a volume with a
+// token for the audience sigstore and the trusted root.
 func (k Keyless) patch() map[string]any {
 	const pod, folder = "/spec/template/spec", "/var/run/secrets/sigstore"
 	add := func(path string, value any) map[string]any {

@@ -330,7 +330,7 @@ func (i Options) allNamespaces() []string {
 	return out
 }
 
-// roles gives the controller its rights in each further namespace.
+// roles returns the Roles with the controller's rights in each further namespace.
 func (i Options) roles() ([]byte, error) {
 	files := []string{"install/namespaced/role.yaml"}
 	if i.Catalog.Install {

@@ -124,7 +124,7 @@ func TestBuildEgress(t *testing.T) {
 	}
 }
 
-// A namespaced installation gives the controller its rights in the build namespace by a Role
+// A namespaced installation grants the controller its rights in the build namespace by a Role
 // there.
 func TestNamespacedRights(t *testing.T) {
 	_, roles, bindings := isolated(t, "{mode: namespaced, watch: [team1], buildNamespace: builds}")

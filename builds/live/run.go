@@ -192,7 +192,7 @@ func paramsOf(b *api.AgentBuild, run *tektonv1.PipelineRun, task *tektonv1.Pipel
 	return out
 }
 
-// origin of a value that a run gives to a task.
+// origin returns where a run has the value of a task's parameter from.
 func origin(b *api.AgentBuild, task, name string, value tektonv1.ParamValue) string {
 	text := valueText(value)
 	if strings.Contains(text, "$(tasks.") {
@@ -353,7 +353,7 @@ func (c *Client) Record(ctx context.Context, b *api.AgentBuild, program, reason,
 	return nil
 }
 
-// With gives the client of a namespace.
+// With returns the client of a namespace.
 func (c *Client) With(namespace string) *Client {
 	out := *c
 	out.Namespace = namespace

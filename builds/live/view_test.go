@@ -13,8 +13,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// Each value of a run says where it comes from, and a value that the build gives no longer says
-// that, too.
+// Each value of a run says where it comes from, also if the build does not set it any longer.
 func TestParamsByOrigin(t *testing.T) {
 	text := func(s string) tektonv1.ParamValue { return *tektonv1.NewStructuredValues(s) }
 	given := func(name, value string) tektonv1.Param { return tektonv1.Param{Name: name, Value: text(value)} }

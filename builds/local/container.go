@@ -410,7 +410,8 @@ func scriptText(script string) string {
 	return "#!/bin/sh\nset -e\n" + script
 }
 
-// serve gives steps the daemon's socket. Each connection of theirs is one of ours.
+// serve opens a socket that passes the steps' connections to the daemon, each on a connection of
+// its own.
 func (d *Daemon) serve(ctx context.Context, scratch string) (socket string, end func(), err error) {
 	socket = filepath.Join(scratch, "daemon.sock")
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", socket)

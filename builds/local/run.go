@@ -239,7 +239,7 @@ func (r *runner) GetSecret(_ context.Context, id string) ([]byte, error) {
 	return nil, secrets.ErrNotFound
 }
 
-// script gives a script an ID to be asked for.
+// script stores a script and returns the ID to request it by.
 func (r *runner) script(text string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -58,7 +58,7 @@ func Serve(ctx context.Context, dir, image string) (*Servers, error) {
 	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)))
 	git, err := exec.LookPath("git")
 	if err != nil {
-		git = "" // until somebody gives a source
+		git = "" // needed only for a source
 	}
 	sources := &cgi.Handler{Path: git, Args: []string{"http-backend"}, Stderr: io.Discard,
 		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Join(dir, "git"), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "HOME=" + dir}}

@@ -78,7 +78,7 @@ func readLogins(text []byte) (logins, error) {
 	return out, nil
 }
 
-// Resolve gives the login with the longest path that the target is in.
+// Resolve returns the login with the longest path that contains the target.
 func (l logins) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	for at := target.String(); at != ""; {
 		if login, ok := l[at]; ok {

@@ -142,7 +142,7 @@ func setTrailer(changed []Built) string {
 	return fmt.Sprintf("Armature-Set: sha256:%x\n", hash.Sum(nil))
 }
 
-// commit a lock on top of head. It gives the new objects too. The same lock on the same
+// commit commits a lock on top of head. It returns the new objects too. The same lock on the same
 // head is the same commit: its time is that of the newest image.
 func (u *Update) commit(c *clone, head plumbing.Hash, text []byte, result Result) (commit plumbing.Hash, objects []plumbing.Hash, err error) {
 	parent, err := object.GetCommit(c.objects, head)
@@ -284,8 +284,8 @@ func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash
 	return bytes.Equal(has, content), err
 }
 
-// ours reports whether a commit has the author that this Update gives its commits, and the
-// signature of its key, where it signs. Anybody can write a message.
+// ours reports whether a commit has the author of this Update's commits, and the signature of its
+// key if it signs. Anybody can write a message.
 func (u *Update) ours(ctx context.Context, c *object.Commit) (bool, error) {
 	if u.API != nil {
 		return u.API.Wrote(ctx, c.Hash.String())
@@ -317,8 +317,8 @@ func (r Result) Text() (title, body string) {
 	return title, fmt.Sprintf("%s%s-->\nArmature keeps this branch up to date until it is merged. If you close it, these images are not proposed again.\n\n```\n%s```\n", imagesMark, digests.String(), r.Message)
 }
 
-// Rejected gives the digests of the images of pull requests between two branches that were
-// closed without a merge. Only those of the account itself count: whoever sees a branch may
+// Rejected returns the digests of the images of pull requests between two branches that were closed
+// without a merge. Only pull requests of the account itself count: everybody who sees a branch may
 // open a pull request of it, with any text, and close it.
 func Rejected(ctx context.Context, f forge.Forge, head, base string) (digests []string, err error) {
 	pulls, err := f.PullRequests(ctx, head)

@@ -214,10 +214,10 @@ func builds(spec api.ImageLockSpec) map[string]api.LockedBuild {
 	return all
 }
 
-// rejected gives the commit that took an image, or another image of the same source commit,
-// out of the lock in favour of none or of one that the lock had before it; "" if none did.
-// It goes by what the locks contain, because a squash or a rebase loses signatures and
-// trailers, and a person may revert by hand. Putting the image in again lifts that.
+// rejected returns the commit that took an image, or another image of the same source commit, out
+// of the lock in favour of none or of one that the lock had before it, or "". It compares what the
+// locks contain, because a squash or a rebase loses signatures and trailers, and a person may
+// revert by hand. Putting the image in again lifts that.
 func rejected(states []state, b Built) string {
 	same := func(other api.LockedBuild) bool {
 		return other.Image == b.Image || other.Image != "" && other.Commit != "" && other.Commit == b.Commit

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Signer gives the armored signature of a commit. It is deterministic: a commit that is made
+// Signer returns the armored signature of a commit. It is deterministic: a commit that is made
 // again after a crash, or by another replica, is the same commit.
 type Signer func(payload []byte) (string, error)
 

@@ -367,7 +367,7 @@ func TestNotRejected(t *testing.T) {
 	r.pull()
 	// A squash merge of somebody's: no trailer, no signature.
 	r.person(lockPath, strings.NewReplacer(built("weather", 1).Image, built("weather", 2).Image, built("weather", 1).Commit, built("weather", 2).Commit).Replace(r.lock()+"\n"))
-	// The source was reverted, and its build gives the first image again, of a newer commit.
+	// The source was reverted, and its build makes the first image again, of a newer commit.
 	again := built("weather", 1)
 	again.Commit = built("weather", 3).Commit
 	if result := r.write(r.update(), again); !result.New {

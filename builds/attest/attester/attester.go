@@ -98,8 +98,8 @@ type Attester struct {
 	opened    *sign.OpenedKey
 }
 
-// New gives an attester that works until ctx ends, and calls wake with each build whose
-// attempt has ended. plainHTTP are hosts of registries that are asked without TLS.
+// New returns an attester that works until ctx ends, and calls wake with each build whose attempt
+// has ended. plainHTTP are hosts of registries that are asked without TLS.
 func New(ctx context.Context, o Options, namespace string, plainHTTP []string, store *runs.Store, dial gitremote.Dial, wake func(types.NamespacedName)) *Attester {
 	o.Key = cmp.Or(o.Key, DefaultKey)
 	return &Attester{options: o, namespace: namespace, plainHTTP: plainHTTP, live: store.Live, runs: store, transport: oci.TransportTo(dial),

@@ -150,7 +150,7 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 	return out, nil
 }
 
-// located gives the problems of the build itself their lines.
+// located sets the lines of the problems of the build itself.
 func (b Build) located(err error) error {
 	var problems []error
 	for _, f := range findings.Of(err) {

@@ -68,7 +68,7 @@ func withoutNulls(value any) any {
 	return value
 }
 
-// Open gives the shipped library with the folders on top.
+// Open opens the shipped library with the folders on top.
 func Open(dirs []string) (*Library, error) {
 	library, err := Shipped()
 	if err != nil {

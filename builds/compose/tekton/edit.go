@@ -80,8 +80,8 @@ func JSON(v any) string {
 
 var taskVariable = text.Pattern(`\$\(tasks\.([a-z0-9-]+)\.([^()]+)\)`)
 
-// Retarget returns a task that waits for and refers to other tasks: to those that of gives
-// for each, separated by commas where it gives several. It shares its spec with task.
+// Retarget returns a task that waits for and refers to other tasks: to those that of returns for
+// each, separated by commas if there are several. It shares its spec with task.
 func Retarget(task tektonv1.PipelineTask, of func(task string) []string) tektonv1.PipelineTask {
 	var after []string
 	for _, name := range task.RunAfter {

@@ -19,8 +19,8 @@ var shebang = text.Pattern(`^#!(/\S*/(?:sh|bash))\n`)
 // is room for the paths that Tekton puts in.
 const maxScriptBytes = 64 * 1024
 
-// InlineScripts gives each script of a task to its shell as an argument, where that
-// does the same for all of them.
+// InlineScripts passes each script of a task to its shell as an argument, if that has the same
+// effect for all of them.
 func InlineScripts(task tektonv1.PipelineTask) tektonv1.PipelineTask {
 	spec, same := *task.TaskSpec, true
 	spec.Steps, spec.Sidecars = slices.Clone(spec.Steps), slices.Clone(spec.Sidecars)

@@ -1,4 +1,4 @@
-// Package buildtest gives tests an API server that knows AgentBuilds and Tekton's kinds.
+// Package buildtest sets up an API server that knows AgentBuilds and Tekton's kinds for tests.
 package buildtest
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Install adds the CRDs of this repository and of Tekton to an API server, and gives a
-// client of its administrator. It runs in a folder two levels below the repository's root.
+// Install adds the CRDs of this repository and of Tekton to an API server, and returns a client of
+// its administrator. It runs in a folder two levels below the repository's root.
 func Install(plane *controlplane.ControlPlane) (client.Client, error) {
 	tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
 	if err != nil {
@@ -29,7 +29,7 @@ func Install(plane *controlplane.ControlPlane) (client.Client, error) {
 	return Client(plane.Admin.Config)
 }
 
-// Client gives a client that knows the kinds.
+// Client returns a client that knows the kinds.
 func Client(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := multi.Errors(clientgoscheme.AddToScheme(scheme), tektonv1.AddToScheme(scheme), updates.AddToScheme(scheme)); err != nil {

@@ -165,7 +165,7 @@ type textOf struct {
 }
 
 const (
-	// maxTexts bounds the memory of what is kept, by the upper bound that compose gives.
+	// maxTexts bounds the memory of cached texts, by the upper bound that compose computes.
 	maxTexts = 64 << 20
 	// textKeeps is how long a text is kept that nobody uses.
 	textKeeps = time.Hour
@@ -280,8 +280,8 @@ func (l *Library) forget(key textKey) {
 	delete(l.read, key)
 }
 
-// keep what was read. Where that is too much, the namespace that has most gives up what
-// it used longest ago: what a tenant reads costs others nothing.
+// keep caches a text. If the cache is full, the namespace that has most loses the text that it used
+// longest ago: what a tenant reads costs other tenants nothing.
 func (l *Library) keep(key textKey, fresh *textOf, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,8 +12,8 @@ func named(namespace string, i int) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: fmt.Sprint("b", i)}
 }
 
-// What is kept of templates and steps is bounded. The namespace that has most gives up
-// what it used longest ago; what nobody uses goes with time.
+// The cache of templates and steps is bounded. The namespace that has most loses the text that it
+// used longest ago; unused texts expire.
 func TestTextsAreEvicted(t *testing.T) {
 	library, now := &Library{}, time.Now()
 	key := func(namespace string, i int) textKey { return textKey{NamespacedName: named(namespace, i)} }

@@ -94,8 +94,8 @@ func WorkloadOf(o *unstructured.Unstructured, report status.Report) Workload {
 	return w
 }
 
-// BuildOf gives the AgentBuild of a workload: the one whose image it runs, of whatever
-// digest, or else the one of its name; nil for none.
+// BuildOf returns the AgentBuild of a workload: the one whose image it runs, of any digest, or else
+// the one of its name, or nil.
 func BuildOf(w Workload, builds []api.AgentBuild) *api.AgentBuild {
 	for i, b := range builds {
 		if b.Namespace == w.Namespace && b.Status.BuiltImage != "" &&
@@ -120,7 +120,7 @@ func repository(image string) string {
 	return image
 }
 
-// UpdateOf gives the ImageUpdate that writes the image of a build into Git; nil for none.
+// UpdateOf returns the ImageUpdate that writes the image of a build into Git, or nil.
 func UpdateOf(b *api.AgentBuild, all []updates.ImageUpdate) *updates.ImageUpdate {
 	for i, u := range all {
 		if u.Namespace == b.Namespace && (len(u.Spec.Builds) == 0 || slices.Contains(u.Spec.Builds, b.Name)) {

@@ -228,7 +228,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// TestSeveralBuilds: a file of two builds gives one drawing that names both.
+// TestSeveralBuilds checks that a file of two builds makes one drawing that names both.
 func TestSeveralBuilds(t *testing.T) {
 	one, two := shipped(t, "dev"), shipped(t, "custom")
 	one.Name, two.Name = "one", "two"

@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// mermaid draws a flowchart. Its page on flowcharts gives the rules: text in
-// quotes, and characters that mean something as decimal entities, #34; for a quote.
+// mermaid draws a flowchart. The rules are from Mermaid's page on flowcharts: text in quotes, and
+// special characters as decimal entities, #34; for a quote.
 func mermaid(b *strings.Builder, pipelines []Pipeline) {
 	b.WriteString("flowchart TD\n")
 	for n, p := range pipelines {

@@ -38,8 +38,8 @@ const (
 const (
 	// maxRecord of a build, in bytes. It has the Dockerfile and all that was run.
 	maxRecord = 16 << 20
-	// maxText of Result, in bytes. The results of a container and what Tekton adds share a
-	// message of 4 KiB, and Kubernetes gives the containers of a pod 12 KiB together.
+	// maxText is the bound of Result in bytes. The results of a container and what Tekton adds
+	// share a message of 4 KiB, and Kubernetes allows 12 KiB for all containers of a pod.
 	maxText = 1200
 	// maxName is the length of an image's name at most.
 	maxName = 512

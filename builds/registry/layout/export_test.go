@@ -2,7 +2,7 @@ package layout
 
 import "time"
 
-// SetTagTimeout changes how long TagCache may take, and gives a function that undoes it.
+// SetTagTimeout changes how long TagCache may take, and returns a function that undoes it.
 func SetTagTimeout(d time.Duration) (undo func()) {
 	before := tagTimeout
 	tagTimeout = d

@@ -194,7 +194,7 @@ func TestHashesAreComputed(t *testing.T) {
 	}
 }
 
-// endless gives a head, then objects.
+// endless sends a head, then objects.
 type endless struct {
 	head []byte
 	next func() []byte

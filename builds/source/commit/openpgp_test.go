@@ -38,7 +38,7 @@ func newKeyring(t *testing.T) *repository {
 	return r
 }
 
-// openPGPKey makes a key, and gives its fingerprint.
+// openPGPKey makes a key, and returns its fingerprint.
 func (r *repository) openPGPKey(name, kind, use, expires string) (fingerprint string) {
 	r.Helper()
 	r.gpg(nil, "--quick-generate-key", name, kind, use, expires)

@@ -66,8 +66,8 @@ func (r *repository) object(commit plumbing.Hash) []byte {
 	return r.run(nil, "git", "cat-file", "commit", commit.String())
 }
 
-// sshKey makes a key pair with the real program, and gives the file of the private half and
-// the line of the public one.
+// sshKey makes a key pair with the real program, and returns the file of the private half and the
+// line of the public one.
 func (r *repository) sshKey(kind ...string) (private, public string) {
 	r.Helper()
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
@@ -97,7 +97,8 @@ func (r *repository) signSSH(private, namespace string, text []byte) string {
 	return string(r.run(text, "ssh-keygen", "-Y", "sign", "-f", private, "-n", namespace))
 }
 
-// withHeader gives a commit's object a further header, with lines of their own.
+// withHeader adds a header to a commit's object; each line of its text becomes a line of the
+// header.
 func withHeader(object []byte, key, text string) []byte {
 	head, message, _ := bytes.Cut(object, []byte("\n\n"))
 	value := strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n ")

@@ -130,7 +130,7 @@ func TestSourceIsHandedOn(t *testing.T) {
 	}
 }
 
-// Folders of a volume that gives its group to what is made in it do so too.
+// Folders in a setgid volume are setgid too.
 func TestFoldersKeepTheGroup(t *testing.T) {
 	packed, digest := pack(t, source(t))
 	to := t.TempDir()

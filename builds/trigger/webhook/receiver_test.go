@@ -67,7 +67,7 @@ func (r *receiver) deliver(t *testing.T, body io.Reader, signed string, h ...str
 	return answer.StatusCode
 }
 
-// woke gives what was woken since it was asked last.
+// woke returns the builds that were woken since its last call.
 func (r *receiver) woke() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -226,7 +226,8 @@ type stalled struct {
 	error
 }
 
-// outcome of an update in the condition. It gives the error of what is tried again at once.
+// outcome writes the result of an update into the condition. It returns the error if the update is
+// retried at once.
 func (r *reconciler) outcome(u *api.ImageUpdate, failed error) (again error) {
 	var known stalled
 	var rule *gitremote.RefusedError
