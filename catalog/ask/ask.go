@@ -28,8 +28,8 @@ const (
 	maxHeader    = 64 << 10
 )
 
-// Memory that answers take at once, from the first byte until what they say is stored. The
-// installation gives the catalog 256 MiB.
+// Memory that all answers take at once, from the first byte until their content is stored. The
+// catalog's memory limit is 256 MiB.
 const (
 	maxAnswers   = 64 << 20                     // of all answers at the same time
 	maxNamespace = MaxDecoding + 2*maxDiscovery // of the answers of one namespace: one is decoded, of others the items stay

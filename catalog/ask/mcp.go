@@ -323,7 +323,7 @@ func (g *guard) explain(ctx context.Context, err error) error {
 	return Failed("it does not follow the MCP protocol")
 }
 
-// body counts what is read of a response, and gives up on silence.
+// body counts what is read of a response, and fails on silence.
 type body struct {
 	io.Reader
 	io.Closer

@@ -43,7 +43,7 @@ func signIn(w *world, b *browser.Browser, token string) {
 	b.Do(chromedp.SendKeys(`input[name=token]`, token), chromedp.Click(`main button`), chromedp.WaitVisible(`.who`))
 }
 
-// broken gives the words that are broken over two lines, outside of code.
+// broken returns the words that are broken over two lines, outside of code.
 const broken = `(() => {
 	const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 	for (let node = walker.nextNode(); node; node = walker.nextNode()) {

@@ -337,8 +337,8 @@ func TestRetryAndCancel(t *testing.T) {
 	}
 }
 
-// A person with a session, as OpenID Connect gives it, sees what RBAC lets the name and the
-// groups of the session see, and nothing once it ends.
+// A person with a session of OpenID Connect sees what RBAC lets the name and the groups of the
+// session see, and nothing once it ends.
 func TestSessionRights(t *testing.T) {
 	y := newYard(t)
 	y.build("weather", "buildkit-build", "Running")

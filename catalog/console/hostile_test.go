@@ -84,7 +84,7 @@ func (w *world) streamOf(token, page string) string {
 	return html.UnescapeString(at[1])
 }
 
-// open gives the lines of that stream.
+// open opens the stream and returns its lines.
 func (w *world) open(ctx context.Context, token, page string) <-chan string {
 	w.Helper()
 	address, err := url.Parse(w.streamOf(token, page))
@@ -92,7 +92,7 @@ func (w *world) open(ctx context.Context, token, page string) <-chan string {
 	return w.stream(ctx, token, address.Query().Get("page"), address.Query().Get("seen"))
 }
 
-// stream gives the lines of the stream of a page.
+// stream returns the lines of the stream of a page.
 func (w *world) stream(ctx context.Context, token, page, seen string) <-chan string {
 	w.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/events?"+url.Values{"page": {page}, "seen": {seen}}.Encode(), nil)

@@ -114,8 +114,8 @@ func (w *world) follow(token string, n int) {
 	}
 }
 
-// What tenants put into a cluster keeps the console below half of the memory that the installation
-// gives it, and pages of others stay right. The figures:
+// What tenants put into a cluster keeps the console below half of its memory limit, and pages of
+// other tenants stay right. The figures:
 //
 //	go test -run TestMemoryOfHostileTenants -v ./catalog/console
 func TestMemoryOfHostileTenants(t *testing.T) {

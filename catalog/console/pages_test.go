@@ -126,7 +126,7 @@ func TestNarrowConsole(t *testing.T) {
 	blind.eventually("the reason is logged", func() bool { return strings.Contains(blind.logged.text(), "is forbidden") })
 }
 
-// shipped are the rules of the role that armature install --catalog gives the console.
+// shipped are the rules of the console's role that armature install --catalog creates.
 func shipped(t *testing.T, scope string) []rbacv1.PolicyRule {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../templates/install/catalog", scope, "role.yaml"))

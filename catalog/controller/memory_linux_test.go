@@ -110,8 +110,8 @@ func hostileServer(text string, sse bool) http.Handler {
 	})
 }
 
-// What agents and servers answer keeps the catalog below half of the memory that the
-// installation gives it, whatever it is and however many answer at once. The figures:
+// Answers of agents and servers keep the catalog below half of its memory limit, whatever they are
+// and however many arrive at once. The figures:
 //
 //	go test -run TestMemoryOfHostileAnswers -v ./catalog/controller
 func TestMemoryOfHostileAnswers(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 
 const card = `{"name":"Agent","description":"<b>&\u2028","version":"1.0","supportedInterfaces":[{"url":"https://a","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"capabilities":{"streaming":false,"extensions":[]},"defaultInputModes":[],"defaultOutputModes":[],"skills":[],"x-cost":1e3}`
 
-// signed gives a card with a signature of go-jose, which is another implementation than
-// ours. header is added to the protected header.
+// signed returns a card with a signature of go-jose, which is another implementation than ours.
+// header is added to the protected header.
 func signed(t *testing.T, card string, alg jose.SignatureAlgorithm, key any, kid string, header map[jose.HeaderKey]any) string {
 	t.Helper()
 	options := (&jose.SignerOptions{}).WithType("JOSE")

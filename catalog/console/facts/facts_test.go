@@ -76,7 +76,7 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// A schema that never ends, or is not one, gives what can be shown of it, the same each time.
+// A schema that never ends, or that is none, yields what can be shown of it, the same each time.
 func TestParams(t *testing.T) {
 	deep := `{"type":"object","properties":{"a":` + strings.Repeat(`{"type":"object","properties":{"a":`, 50) + `{}` + strings.Repeat(`}}`, 50) + `}}`
 	wide := `{"properties":{`

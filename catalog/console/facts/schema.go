@@ -23,8 +23,8 @@ const (
 	maxValues = 20
 )
 
-// Params reads the properties of a JSON Schema, those that are required first. left is how
-// many there are beside those that it gives.
+// Params reads the properties of a JSON Schema, those that are required first. left is the number
+// of properties that it omits.
 func Params(schema map[string]any) (all []Param, left int) {
 	more := maxParams
 	all = params(schema, maxDepth, &more)

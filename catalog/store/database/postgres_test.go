@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// postgres gives a test a database of its own on a real server.
+// postgres creates a database of its own for a test on a real server.
 func postgres(t *testing.T) string {
 	t.Helper()
 	s, err := server()
