@@ -173,8 +173,8 @@ func checkControllers(names []string) error {
 	return nil
 }
 
-// beside gives the options of a controller in a process where others may serve metrics and
-// probes already.
+// beside returns the options of a controller in a process in which other controllers may serve
+// metrics and probes already.
 func beside(others bool, o process.Options) process.Options {
 	if others {
 		o.MetricsAddress, o.HealthAddress = "0", "0"

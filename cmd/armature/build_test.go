@@ -37,7 +37,7 @@ import (
 	"github.com/armature-dev/armature/e2e/programs"
 )
 
-// armature runs the program and gives its output and exit status.
+// armature runs the program and returns its output and exit status.
 type armature struct {
 	file string
 	env  []string

@@ -148,7 +148,7 @@ type packagedCard struct {
 	payload []byte
 }
 
-// cardsOf gives the cards of what a render makes, each once.
+// cardsOf returns the cards of what a render makes, each once.
 func cardsOf(src render.Source, opt render.Options) (cards []packagedCard, findings []finding.Finding, err error) {
 	opt.ObjectsOnly = true
 	result, err := render.Run(src, opt)
@@ -186,7 +186,7 @@ func cardsOf(src render.Source, opt render.Options) (cards []packagedCard, findi
 	return cards, findings, nil
 }
 
-// signCards gives the lock's entries of cards. Signatures of the same key stay.
+// signCards signs cards and returns the lock's entries of them. Signatures of the same key stay.
 func signCards(ctx context.Context, session *sign.Session, cards []packagedCard, before []api.LockedCard) (after []api.LockedCard, signed int, err error) {
 	header, err := session.CardHeader(ctx)
 	if err != nil {

@@ -59,8 +59,8 @@ func (d *delivery) elsewhere(t *testing.T, namespace string) *delivery {
 	return &delivery{&armature{d.file, env}, c, d.registry, dir}
 }
 
-// fresh starts an API server with our CRDs and some namespaces, and gives a
-// client of it and its kubeconfig file.
+// fresh starts an API server with our CRDs and some namespaces, and returns a client of it and its
+// kubeconfig file.
 func fresh(t *testing.T, namespaces ...string) (client.Client, string) {
 	t.Helper()
 	plane := controlplane.Start(t)

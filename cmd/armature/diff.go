@@ -324,7 +324,7 @@ func printDiff(out, problems io.Writer, plan *apply.Plan, format string, color b
 	return differs, cli.PrintObjects(out, format, l)
 }
 
-// changesOf gives what a page shows of a listing with diffs.
+// changesOf returns what a page shows of a listing with diffs.
 func changesOf(l cli.PlanListing) page.Changes {
 	c := page.Changes{Title: "Package " + l.Package.Name + " in namespace " + l.Package.Namespace}
 	var counts []string

@@ -84,8 +84,7 @@ brackets: data[envoy.yaml].`,
 	return cmd
 }
 
-// packageOf gives the folder of the package that a file is in, and the file's
-// path in it.
+// packageOf returns the folder of the package that a file is in, and the file's path in it.
 func packageOf(file, root string) (folder, relative string, err error) {
 	info, err := os.Stat(file)
 	switch {

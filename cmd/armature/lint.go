@@ -72,7 +72,7 @@ usage.`,
 	return cmd
 }
 
-// lintPackage gives what lint finds.
+// lintPackage returns the findings of lint.
 func lintPackage(cmd *cobra.Command, in *cli.Input, path string) (findings []finding.Finding, stats render.Stats, err error) {
 	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
 	defer shown.End()

@@ -53,7 +53,7 @@ func platform(t *testing.T) *leaving {
 	return &leaving{c, plane, buildArmature(t).file, kubectl}
 }
 
-// command runs a program that has to succeed, and gives its standard output.
+// command runs a program that has to succeed, and returns its standard output.
 func (l *leaving) command(t *testing.T, stdin, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
@@ -301,7 +301,7 @@ metadata: {name: steady}
 spec: {cpuOvercommit: 0.5, memoryOvercommit: 1, isDefault: false, excludedNamespaces: ""}
 `
 
-// refused runs kubectl, which has to fail, and gives what it says.
+// refused runs kubectl, which has to fail, and returns its output.
 func (l *leaving) refused(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), l.kubectl, args...)
@@ -314,7 +314,7 @@ func (l *leaving) refused(t *testing.T, stdin string, args ...string) string {
 	return string(out)
 }
 
-// only gives the Deployment that contains a line.
+// only returns the Deployment that contains a line.
 func only(manifests, line string) string {
 	for document := range strings.SplitSeq(manifests, "\n---\n") {
 		if strings.Contains(document, "kind: Deployment\n") && strings.Contains(document, line+"\n") {

@@ -114,9 +114,9 @@ resources that the render consumed.`,
 // rendered.
 const whileListing = 400
 
-// resourceList gives standard input as what a host passes, nil where it is
-// something else. The list's configuration loses to one that was named, and wins over one
-// that was found.
+// resourceList parses standard input as the ResourceList of a host, and returns nil for other
+// input. The list's configuration is overridden by one that was named, and overrides one that was
+// found.
 func resourceList(src render.Source, opt render.Options, named string) (*host.List, error) {
 	if len(src.Files) != 1 || src.Files[0].Path != "-" || !host.IsResourceList(src.Files[0].Data) {
 		return nil, nil

@@ -137,8 +137,8 @@ func weight(r oci.Result) string {
 	return fmt.Sprintf("%s, %d KiB,", text.Count(r.Files, "file"), (r.Bytes+1023)>>10)
 }
 
-// render gives the files that are pushed. They are rendered, and have been
-// verified to be as a fresh render makes them.
+// render returns the files that are pushed. They are rendered, and have been verified to be as a
+// fresh render makes them.
 func (p *push) render(src render.Source, opt render.Options) ([]render.File, []finding.Finding, error) {
 	if p.rendered {
 		found, _, err := verify.Run(src, opt)
@@ -166,7 +166,7 @@ func (p *push) render(src render.Source, opt render.Options) ([]render.File, []f
 	return files, append(result.Findings, found...), err
 }
 
-// nameStdin gives a file from standard input a name.
+// nameStdin names a file from standard input.
 func nameStdin(files []render.File) []render.File {
 	for i := range files {
 		if files[i].Path == "-" {

@@ -18,8 +18,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Run gives the exit status: 0 done, 1 findings or failure, 2 usage, 3 something is in
-// progress.
+// Run executes a command and returns the exit status: 0 done, 1 findings or failure, 2 usage, 3
+// something is in progress.
 func Run(ctx context.Context, root *cobra.Command) int {
 	root.SetArgs(withPath(root, os.Args[1:]))
 	cmd, err := root.ExecuteContextC(ctx)

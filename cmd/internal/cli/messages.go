@@ -16,8 +16,8 @@ import (
 // be in it.
 func PrintError(err error) { fmt.Fprint(os.Stderr, Harmless(message(err))) }
 
-// message gives an error as it is printed: with the name of the program, unless it
-// begins with the place of each problem.
+// message returns an error as it is printed: with the name of the program, unless it begins with
+// the place of each problem.
 func message(err error) string {
 	switch err.(type) {
 	case *multierror.Error, *finding.Finding:
@@ -42,8 +42,8 @@ func OneLine(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(Harmless(text))
 }
 
-// explanation gives each of several errors its own lines. Words that somebody
-// put around several stay around them.
+// explanation prints each of several errors on its own lines, inside of the words that wrap all of
+// them.
 func explanation(err error) string {
 	if many, ok := err.(*multierror.Error); ok {
 		var all strings.Builder

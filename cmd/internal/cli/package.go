@@ -67,10 +67,9 @@ func (p *Package) identity(given, namespace string) (apply.Package, error) {
 	return id, nil
 }
 
-// objects gives what is applied: rendered, or verified, or pulled. Any error
-// among the findings leaves nothing. A policy judges an artifact by its signature;
-// the images of a package from elsewhere by theirs, and all images where it says how
-// they must have been built.
+// objects returns the objects to apply: rendered, or verified, or pulled. It returns none if a
+// finding is an error. A policy checks an artifact by its signature, the images of a package from
+// elsewhere by theirs, and all images if it demands how they were built.
 func (p *Package) objects(cmd *cobra.Command, given string) ([]apply.Object, error) {
 	var policy *sign.Policy
 	if p.trust.Given() {
@@ -95,7 +94,7 @@ func (p *Package) objects(cmd *cobra.Command, given string) ([]apply.Object, err
 	return all, nil
 }
 
-// local gives the objects of a folder, a file or standard input.
+// local returns the objects of a folder, a file or standard input.
 func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error) {
 	shown := Begin(cmd.ErrOrStderr(), false, "reading "+given)
 	defer shown.End()
@@ -137,9 +136,8 @@ func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error
 	return d.Objects()
 }
 
-// pulled gives the objects of an artifact, as they are: the configuration that
-// they were rendered with is not part of it. What opted in and was never rendered
-// is refused all the same.
+// pulled returns the objects of an artifact, as they are: the configuration that they were rendered
+// with is not part of it. It also refuses an object that opted in and was never rendered.
 func (p *Package) pulled(cmd *cobra.Command, given string, policy *sign.Policy) ([]apply.Object, error) {
 	if p.Config != "" || p.Lock != "" {
 		return nil, Usagef("an artifact is rendered already: --config and --lock have no effect on it")

@@ -139,7 +139,7 @@ type PlanListing struct {
 	Objects []Row          `json:"objects"`
 }
 
-// ListPlan gives a plan as -o shows it.
+// ListPlan returns a plan as -o shows it.
 func ListPlan(plan *apply.Plan, dryRun bool) PlanListing {
 	l := PlanListing{Package: plan.Package, DryRun: dryRun, Summary: map[string]int{}, Objects: []Row{}}
 	for _, s := range plan.Steps {

@@ -90,7 +90,7 @@ func (t *Trust) Given() bool {
 		t.policy.IgnoreTlog || t.policy.IgnoreSCT
 }
 
-// Read gives the policy that the flags make up, or the file's.
+// Read returns the policy that the flags make up, or the file's.
 func (t *Trust) Read(r *Registry) (p sign.Policy, err error) {
 	p = t.policy
 	p.Flags = true

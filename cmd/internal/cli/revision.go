@@ -154,8 +154,8 @@ func (r Revision) extractFile(ctx context.Context, file, into string) error {
 	return r.write(ctx, blobs, into)
 }
 
-// FileOf gives a file of the repository as a revision has it, below stage; "" where it has
-// none, and for "".
+// FileOf returns a file of the repository as a revision has it, below stage, or "" if the revision
+// does not have it or file is "".
 func FileOf(ctx context.Context, file, ref, stage string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -188,7 +188,7 @@ func (m *Manifests) OpenRevision(cmd *cobra.Command, r Revision, stage string) (
 	return src, opt, findings, true, err
 }
 
-// list gives the files of the revision at or below paths; "" is its root.
+// list returns the files of the revision at or below paths; "" is its root.
 func (r Revision) list(ctx context.Context, include func(name string) bool, paths ...string) (blobs []blob, err error) {
 	args := []string{"ls-tree", "-r", "-z", "--full-tree", r.Commit, "--"}
 	for _, p := range paths {

@@ -59,7 +59,7 @@ type named struct {
 	object client.Object // nil where an agent binds a server that is not in the package
 }
 
-// Ask gives the tools of all servers that a package names. Nothing counts where one of the
+// Ask requests the tools of all servers that a package names. The result is not valid if one of the
 // findings is an error. kubeconfig is for the token of the catalog.
 func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source, opt render.Options, kubeconfig func() (*rest.Config, error)) (offered []tools.Server, locked []api.LockedToolServer, findings []finding.Finding, err error) {
 	servers, findings, err := toolServers(src, opt)
@@ -136,7 +136,7 @@ func (s named) ask(ctx context.Context, asked asking) (a answer) {
 	return a
 }
 
-// toolServers gives the servers that a package describes, and those that its agents bind.
+// toolServers returns the servers that a package describes, and those that its agents bind.
 func toolServers(src render.Source, opt render.Options) (all []named, findings []finding.Finding, err error) {
 	var bound []named
 	for _, f := range src.Files {
@@ -288,7 +288,7 @@ func (k *Cluster) CheckTools(ctx context.Context, objects []apply.Object) (refus
 	return refused
 }
 
-// driftOf gives the message of the catalog's condition where it is false.
+// driftOf returns the message of the catalog's condition if that is false.
 func driftOf(live *unstructured.Unstructured) (message string, drifted bool) {
 	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
 	for _, one := range conditions {

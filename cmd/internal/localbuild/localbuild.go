@@ -161,8 +161,8 @@ func connect(ctx context.Context) (*local.Daemon, error) {
 	return local.Connect(ctx, filepath.Join(cache, "armature", "buildkit"))
 }
 
-// once runs a build, and gives its image to take, if that is not nil, before the run's own
-// registry ends.
+// once runs a build. If take is not nil, it calls take with the image before the run's own registry
+// ends.
 func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifest.Library, b manifest.Build, given map[string]map[string][]byte,
 	opt local.Options, take func(image string, out *compose.Output, results *local.Result) error) (results *local.Result, err error) {
 	if opt.Scratch, err = local.Scratch(); err != nil {
