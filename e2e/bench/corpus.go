@@ -96,9 +96,8 @@ func writeItem(w *bufio.Writer, text []byte, i int) {
 	}
 }
 
-// fresh gives a preparation that moves a folder out of the way. It is deleted
-// much later, with the corpus: a file system that has just deleted ten thousand
-// files makes new ones slowly.
+// fresh returns a preparation that moves a folder out of the way. The folder is deleted much later,
+// with the corpus: a file system that has just deleted ten thousand files creates new ones slowly.
 func (c *corpus) fresh(name string) func() error {
 	return func() error {
 		c.used++

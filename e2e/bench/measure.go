@@ -37,9 +37,8 @@ type subject struct {
 	less cost
 }
 
-// measure runs subjects in turn, so that what else the machine does falls on
-// all of them, and gives the lowest CPU and wall time of each and the highest
-// peak.
+// measure runs subjects in turn, so that other work of the machine falls on all of them, and
+// returns the lowest CPU and wall time of each and the highest peak.
 func measure(rounds int, subjects ...*subject) ([]cost, error) {
 	best := make([]cost, len(subjects))
 	for round := range rounds {
@@ -108,7 +107,7 @@ func (s *subject) run() (c cost, err error) {
 
 var anonymous = regexp.MustCompile(`RssAnon:\s+(\d+) kB`)
 
-// watchMemory looks at a process each millisecond, and gives the most bytes of
+// watchMemory reads the memory of a process each millisecond, and returns the most bytes of
 // anonymous memory that it had: the kernel keeps a peak of all its memory only.
 func watchMemory(pid int, ended <-chan struct{}) (peak int64) {
 	for tick := time.NewTicker(time.Millisecond); ; {

@@ -121,7 +121,7 @@ func (b *Browser) Do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// See gives what an action reads off the page.
+// See returns what an action reads from the page.
 func See[T any](b *Browser, what chromedp.Action[T]) T {
 	b.Helper()
 	v, err := limited(b, what)
@@ -144,7 +144,7 @@ func limited[T any](b *Browser, step chromedp.Action[T]) (T, error) {
 	return chromedp.Run(b.ctx, step)
 }
 
-// call is a command of the browser that gives nothing.
+// call is a command of the browser that returns nothing.
 func call[P any](c cdp.Command[P, cdp.Empty], params P) chromedp.Action[chromedp.Void] {
 	return func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
 		_, err := cdp.Call(ctx, t, c, params)
@@ -152,7 +152,7 @@ func call[P any](c cdp.Command[P, cdp.Empty], params P) chromedp.Action[chromedp
 	}
 }
 
-// File writes a page into the test's folder and gives its address.
+// File writes a page into the test's folder and returns its address.
 func (b *Browser) File(name string, data []byte) string {
 	b.Helper()
 	file := filepath.Join(b.TempDir(), name)

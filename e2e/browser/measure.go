@@ -2,7 +2,7 @@ package browser
 
 import _ "embed"
 
-// measure is an expression that gives JSON for Check.
+// measure is an expression that evaluates to JSON for Check.
 //
 //go:embed measure.js
 var measure string

@@ -325,8 +325,8 @@ func TestKillLosesNothing(t *testing.T) {
 	}
 }
 
-// killed runs the writer until a random moment, and gives the last version of
-// each entry that it acknowledged.
+// killed runs the writer until a random moment, and returns the last version of each entry that it
+// acknowledged.
 func killed(t *testing.T, program, file string, round int) map[string]int {
 	t.Helper()
 	cmd := exec.Command(program, file, strconv.Itoa(round))

@@ -54,8 +54,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// shell runs a script with these variables besides PATH and HOME, and gives all
-// that it prints.
+// shell runs a script with these variables and with PATH and HOME, and returns all that it prints.
 func shell(t *testing.T, dir string, env map[string]string, name string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -166,8 +165,8 @@ func releases(t *testing.T, sum string) string {
 // expression is one of GitHub's.
 var expression = regexp.MustCompile(`\$\{\{ (.*?) \}\}`)
 
-// action runs the steps of action.yml in a checkout, and gives what they print and
-// what they add to the summary of the job. The first step that fails is the last.
+// action runs the steps of action.yml in a checkout, and returns what they print and what they add
+// to the summary of the job. The first step that fails is the last.
 func action(t *testing.T, checkout, server string, inputs map[string]string) (out, summary string, err error) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "action.yml"))

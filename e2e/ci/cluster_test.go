@@ -32,7 +32,7 @@ func newCluster(t *testing.T) *cluster {
 	}}
 }
 
-// run gives what kubectl prints.
+// run returns what kubectl prints.
 func (c *cluster) run(args ...string) string {
 	c.Helper()
 	out, err := c.command(c.Context(), args...).CombinedOutput()

@@ -20,8 +20,8 @@ import (
 	"github.com/armature-dev/armature/e2e/programs"
 )
 
-// play runs the commands of a page of the documentation in an empty folder, which it
-// gives, with all that they print. The variables are added to the environment.
+// play runs the commands of a page of the documentation in an empty folder, and returns the folder
+// and all that the commands print. The variables are added to the environment.
 func play(t *testing.T, name string, replacements, variables map[string]string) (dir, out string) {
 	t.Helper()
 	file := filepath.Join(root, "docs", filepath.FromSlash(name))

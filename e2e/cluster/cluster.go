@@ -68,9 +68,9 @@ func (c Cluster) Up(progress io.Writer) error {
 	return nil
 }
 
-// refresh gives a running cluster a new vulnerability database and the images
-// that were built since. It helps those that are named by digest, such as the
-// controller; of a step image the node keeps what it has pulled.
+// refresh updates the vulnerability database of a running cluster and the images that were built
+// since. It helps images that are named by digest, for instance the controller's; the node keeps a
+// step image that it has pulled.
 func (c Cluster) refresh() error {
 	info, err := c.Info()
 	if err != nil {

@@ -45,7 +45,7 @@ func built(t *testing.T, program string) v1.Image {
 	return img
 }
 
-// The same program gives the same digest, whenever and wherever the image is built.
+// The same program yields the same digest, whenever and wherever the image is built.
 func TestControllerImageIsReproducible(t *testing.T) {
 	digest := func(img v1.Image) string {
 		d, err := img.Digest()

@@ -365,8 +365,8 @@ func commandsOf(busybox []byte) ([]string, error) {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "busybox" }), nil
 }
 
-// fromTar gives the content of the files that are asked for, by their names. A tar file
-// that has none of them is an error.
+// fromTar returns the content of the requested files, by their names. It is an error if a tar file
+// has none of them.
 func fromTar(file string, wanted func(name string) bool) (map[string][]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -81,8 +81,8 @@ func publish(info *Info) (hostAPI string, err error) {
 	return hostAPI, serveMetadata(info)
 }
 
-// serveMetadata is what the metadata service of a cloud does: it gives the node's
-// credentials to all that can reach it.
+// serveMetadata does what the metadata service of a cloud does: it returns the node's credentials
+// to all that can reach it.
 func serveMetadata(info *Info) error {
 	info.Metadata, info.MetadataToken = "http://"+metadataIP+"/", rand.Text()
 	inside, err := net.Listen("tcp", metadataIP+":80")

@@ -43,8 +43,8 @@ func (a *archive) rootless(root string) error {
 	return nil
 }
 
-// fileCapability is the extended attribute that gives a program one capability:
-// struct vfs_cap_data, revision 2, effective.
+// fileCapability is the extended attribute that grants one capability to a program: struct
+// vfs_cap_data, revision 2, effective.
 func fileCapability(number uint32) string {
 	const revision2, effective = 0x02000000, 1
 	out := make([]byte, 20)

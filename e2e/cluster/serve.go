@@ -34,8 +34,8 @@ type Info struct {
 	GitSSH                string
 	SSHKey, SSHKnownHosts string
 
-	// Metadata is the URL at which pods find what a cloud's nodes have, a metadata
-	// service, and MetadataToken what it gives to all. Empty if the cluster has none.
+	// Metadata is the URL at which pods find a metadata service, as a cloud's nodes have, and
+	// MetadataToken is the token that it returns to all. Both are empty if the cluster has none.
 	Metadata, MetadataToken string
 
 	// Images are references by digest of what Build made, by name. Mirror holds

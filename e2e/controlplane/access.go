@@ -31,9 +31,8 @@ func (c *ControlPlane) User(name string, groups ...string) (Access, error) {
 	return c.access(name, user.Config())
 }
 
-// ServiceAccount gives a token of the ServiceAccount, good for an hour, and
-// makes the ServiceAccount first if it is not there. Only what RBAC grants it
-// is allowed.
+// ServiceAccount returns a token of the ServiceAccount that is valid for an hour, and creates the
+// ServiceAccount first if it does not exist. Only what RBAC grants it is allowed.
 func (c *ControlPlane) ServiceAccount(ctx context.Context, namespace, name string) (Access, error) {
 	cs, err := kubernetes.NewForConfig(c.Admin.Config)
 	if err != nil {

@@ -57,13 +57,13 @@ func (c *ControlPlane) audit(server *envtest.APIServer) error {
 	return nil
 }
 
-// SecretRequests gives the audit log's requests about Secrets that were answered so far.
+// SecretRequests returns the audit log's requests about Secrets that were answered so far.
 func (c *ControlPlane) SecretRequests() ([]Request, error) {
 	return c.requests(func(r Request) bool { return r.Group == "" && r.Resource == "secrets" })
 }
 
-// Writes gives the audit log's requests of a user to change something in a namespace that
-// were answered so far, whether they were allowed or not.
+// Writes returns the audit log's requests of a user to change something in a namespace that were
+// answered so far, whether they were allowed or not.
 func (c *ControlPlane) Writes(user, namespace string) ([]Request, error) {
 	return c.requests(func(r Request) bool {
 		return r.User == user && r.Namespace == namespace && !slices.Contains([]string{"get", "list", "watch"}, r.Verb)

@@ -1,7 +1,6 @@
-// Package controlplane gives a test a Kubernetes API of its own: a real etcd
-// and a real kube-apiserver on loopback ports, with TLS, RBAC and ServiceAccount
-// tokens, in seconds and without root. No controller and no kubelet runs: what a
-// test creates stays as it is until the test changes it.
+// Package controlplane starts a Kubernetes API for a test: a real etcd and a real kube-apiserver on
+// loopback ports, with TLS, RBAC and ServiceAccount tokens, in seconds and without root. No
+// controller and no kubelet runs: what a test creates stays as it is until the test changes it.
 //
 //	func TestSomething(t *testing.T) {
 //		api := controlplane.Start(t)
@@ -9,8 +8,8 @@
 //		…
 //	}
 //
-// `make controlplane` builds the two programs; KUBEBUILDER_ASSETS names a folder
-// with others. `make test` runs without them, `make test-servers` with them.
+// `make controlplane` builds the two programs; KUBEBUILDER_ASSETS names a folder with others. `make
+// test` runs without them, `make test-servers` with them.
 package controlplane
 
 import (

@@ -24,7 +24,7 @@ func (f *Forbidden) Wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// All gives them, each as its method and URL.
+// All returns the forbidden requests, each as its method and URL.
 func (f *Forbidden) All() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

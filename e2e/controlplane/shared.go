@@ -12,9 +12,9 @@ type Shared struct {
 	missing error // why it does not run
 }
 
-// Main runs a package's tests with a control plane that furnish prepares before
-// the first, and gives the exit status. Where the programs to run are missing,
-// the tests that ask for it are skipped, or fail if they are required.
+// Main runs a package's tests with a control plane that furnish prepares before the first, and
+// returns the exit status. If the programs to run are missing, the tests that call Get are skipped,
+// or fail if they are required.
 func (s *Shared) Main(m *testing.M, furnish func(*ControlPlane) error) int {
 	s.plane, s.missing = Run()
 	if skipped(s.missing) {
@@ -36,7 +36,7 @@ func (s *Shared) Main(m *testing.M, furnish func(*ControlPlane) error) int {
 	return m.Run()
 }
 
-// Get gives the control plane, or skips the test if it does not run.
+// Get returns the control plane, or skips the test if it does not run.
 func (s *Shared) Get(t testing.TB) *ControlPlane {
 	t.Helper()
 	if s.missing != nil {

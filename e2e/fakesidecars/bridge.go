@@ -217,8 +217,8 @@ func (b *bridge) reload(text []byte, lookup func(string) (string, bool)) error {
 	return err
 }
 
-// identify waits until the Workload API gives the pod its identity, which has to be
-// the client's, and writes it where other programs find it.
+// identify waits until the Workload API issues the pod's identity, which has to be the client's,
+// and writes it where other programs find it.
 func (b *bridge) identify() error {
 	address := workloadapi.WithAddr(b.config.SPIFFE.Socket)
 	b.jwt = func(ctx context.Context, audience string) (string, error) {
@@ -468,7 +468,7 @@ func tunnel(w http.ResponseWriter, r *http.Request) {
 	<-done
 }
 
-// exchange gives a request the token that the first rule for its host names.
+// exchange sets the token of a request by the first rule for its host.
 func (p *pipeline) exchange(r *http.Request, host string, jwt func(context.Context, string) (string, error)) error {
 	x := p.Exchange
 	rule := x.Route(host)

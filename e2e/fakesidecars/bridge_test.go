@@ -204,7 +204,7 @@ func (b *bridged) forward(t *testing.T) *http.Client {
 	}}
 }
 
-// request gives the status and the body of an answer, or the status 0 without one.
+// request returns the status and the body of an answer, or the status 0 without one.
 func request(t *testing.T, client *http.Client, method, address, authorization string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, address, nil)

@@ -150,7 +150,7 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
-// do runs a command of Gitea, and gives what it prints.
+// do runs a command of Gitea, and returns what it prints.
 func (s *Server) do(arguments ...string) string {
 	s.t.Helper()
 	cmd := s.run(arguments...)
@@ -195,7 +195,7 @@ func (s *Server) Must(token, method, path string, body, into any) {
 	}
 }
 
-// User makes a user, and gives a token of theirs.
+// User creates a user, and returns a token of that user.
 func (s *Server) User(name string) (token string) {
 	s.t.Helper()
 	s.Must(s.Token, http.MethodPost, "/admin/users", map[string]any{"username": name, "email": name + "@example.test", "password": name + "-1234", "must_change_password": false}, nil)
@@ -203,8 +203,8 @@ func (s *Server) User(name string) (token string) {
 	return words[len(words)-1]
 }
 
-// Repository makes one of the user of a token, with a first commit on main, and gives its
-// path, such as admin/weather.
+// Repository creates a repository of the user of a token, with a first commit on main, and returns
+// its path, for instance admin/weather.
 func (s *Server) Repository(token, name string) (path string) {
 	s.t.Helper()
 	var made struct {

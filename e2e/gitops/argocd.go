@@ -202,7 +202,7 @@ func (a *ArgoCD) folder(name string) string {
 	return folder
 }
 
-// server starts one, waits until its output matches, and gives the match.
+// server starts a server, waits until its output matches, and returns the match.
 func (a *ArgoCD) server(program string, ready *regexp.Regexp, variables map[string]string, args ...string) (match string) {
 	a.Helper()
 	var output controlplane.Output
@@ -309,7 +309,7 @@ func (a *ArgoCD) Get(name string) (app Application) {
 	return app
 }
 
-// Resource gives one of an Application's, such as Deployment/web.
+// Resource returns a resource of an Application, for instance Deployment/web.
 func (a Application) Resource(name string) (r Resource) {
 	for _, r := range a.Status.Resources {
 		if r.Kind+"/"+r.Name == name {

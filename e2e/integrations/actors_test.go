@@ -41,7 +41,7 @@ var crds = []struct {
 	}},
 }
 
-// moduleFolder gives the folder of a Go module, which the proxy may have to send.
+// moduleFolder returns the folder of a Go module, which the proxy may have to send.
 func moduleFolder(t *testing.T, module string) string {
 	t.Helper()
 	cmd := exec.Command("go", "mod", "download", "-json", module)
@@ -128,7 +128,7 @@ func TestAPIServerTakesActors(t *testing.T) {
 	}
 }
 
-// renderedArchive gives the objects that a render makes of a case.
+// renderedArchive returns the objects that a render makes of a case.
 func renderedArchive(t *testing.T, archive *txtar.Archive) []*unstructured.Unstructured {
 	t.Helper()
 	var src render.Source
@@ -363,7 +363,7 @@ def envelope(message): return dict(message, seen=True)
 	}
 }
 
-// post sends a message to an actor, and gives the answer and its status.
+// post sends a message to an actor, and returns the answer and its status.
 func post(socket, body string) string {
 	c := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)

@@ -37,7 +37,7 @@ func decoded(t *testing.T, stream []byte) (objects []*unstructured.Unstructured)
 	return objects
 }
 
-// rendered gives the objects that a render makes of an example.
+// rendered returns the objects that a render makes of an example.
 func rendered(t *testing.T, example string) []*unstructured.Unstructured {
 	t.Helper()
 	src, _, err := source.Tree("../../examples/"+example, "", nil)
@@ -56,7 +56,7 @@ func rendered(t *testing.T, example string) []*unstructured.Unstructured {
 	return decoded(t, stream.Bytes())
 }
 
-// owned gives what a controller makes for its owner: without annotations.
+// owned returns an object as a controller makes it for its owner: without annotations.
 func owned(t *testing.T, owner *unstructured.Unstructured, apiVersion, kind string, spec map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "spec": spec}}
@@ -67,7 +67,7 @@ func owned(t *testing.T, owner *unstructured.Unstructured, apiVersion, kind stri
 	return o.DeepCopy()
 }
 
-// nested gives a mapping inside of an object.
+// nested returns a mapping inside of an object.
 func nested(t *testing.T, o *unstructured.Unstructured, path ...string) map[string]any {
 	t.Helper()
 	m, found, err := unstructured.NestedMap(o.Object, path...)

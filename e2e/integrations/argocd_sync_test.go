@@ -41,12 +41,12 @@ const byPlugin, byBranch, branch = "by-plugin", "by-branch", "environments/prod"
 
 var both = []string{byPlugin, byBranch}
 
-// The real Argo CD keeps the same package by the plugin and from a hydrated branch: both
-// are Synced and Healthy, injected workloads do not drift, what is edited is corrected and
-// what goes is pruned. What does not render, or renders to nothing, changes nothing.
+// The real Argo CD keeps the same package by the plugin and from a hydrated branch: both are Synced
+// and Healthy, injected workloads do not drift, edited objects are corrected and removed ones are
+// pruned. A package that does not render, or renders to nothing, changes nothing.
 //
-// Only an API server runs, and no node: the test reports Deployments as available, and
-// gives AgentBuilds the status that the build controller gives them.
+// Only an API server runs, and no node: the test reports Deployments as available, and sets the
+// status of AgentBuilds as the build controller does.
 func TestArgoCDSyncs(t *testing.T) {
 	f := newFleet(t)
 	files := f.weather()
@@ -133,7 +133,7 @@ func (f *fleet) weather() map[string]string {
 	return files
 }
 
-// commit pushes the package with these files, and no others, and gives the commit.
+// commit pushes the package with these files, and no others, and returns the commit.
 func (f *fleet) commit(files map[string]string) string {
 	f.t.Helper()
 	folder := filepath.Join(f.clone, "apps", "weather")
@@ -149,7 +149,7 @@ func (f *fleet) commit(files map[string]string) string {
 	return strings.TrimSpace(must(f.t, f.clone, "", "git", "rev-parse", "HEAD"))
 }
 
-// hydrate gives the commit of the branch.
+// hydrate hydrates the branch and returns its commit.
 func (f *fleet) hydrate() string {
 	f.t.Helper()
 	must(f.t, f.clone, "", "armature", "hydrate", "apps/weather", "--branch", branch, "--push", "-q")
@@ -198,7 +198,7 @@ func (f *fleet) settled() {
 	}
 }
 
-// judges gives the AgentBuilds the status of each phase: the scripts of
+// judges sets the status of each phase in the AgentBuilds: the scripts of
 // examples/argocd/health.yaml judge them, and with them the Applications.
 func (f *fleet) judges() {
 	f.t.Helper()

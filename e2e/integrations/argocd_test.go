@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// plugin starts Argo CD's plugin server with the plugin.yaml that init writes,
-// and gives its socket.
+// plugin starts Argo CD's plugin server with the plugin.yaml that init writes, and returns its
+// socket.
 func plugin(t *testing.T) string {
 	t.Helper()
 	// A short path: sockets may have no longer one than about a hundred characters.

@@ -20,7 +20,7 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-// authBridge gives the objects of examples/authbridge by kind, with a change of its
+// authBridge returns the objects of examples/authbridge by kind, with a change of its
 // configuration.
 func authBridge(t *testing.T, old, new string) map[string]*unstructured.Unstructured {
 	t.Helper()

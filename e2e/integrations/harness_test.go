@@ -81,7 +81,7 @@ func command(dir, stdin, name string, args ...string) result {
 	return result{stdout.String(), stderr.String(), err}
 }
 
-// must runs a command that has to succeed, and gives its standard output.
+// must runs a command that has to succeed, and returns its standard output.
 func must(t *testing.T, dir, stdin, name string, args ...string) string {
 	t.Helper()
 	r := command(dir, stdin, name, args...)
@@ -91,7 +91,7 @@ func must(t *testing.T, dir, stdin, name string, args ...string) string {
 	return r.stdout
 }
 
-// mustFail runs a command that has to fail, and gives its whole output.
+// mustFail runs a command that has to fail, and returns its whole output.
 func mustFail(t *testing.T, dir, stdin, name string, args ...string) string {
 	t.Helper()
 	r := command(dir, stdin, name, args...)

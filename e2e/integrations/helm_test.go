@@ -78,8 +78,8 @@ func engines(t *testing.T, configuration string) map[string]func(args ...string)
 	}
 }
 
-// template gives what an engine makes of a chart: manifests, and hooks in the order in
-// which Helm runs them.
+// template returns the output of an engine for a chart: manifests, and hooks in the order in which
+// Helm runs them.
 func template(t *testing.T, engine func(...string) []string, chart string) (manifest string, hooks []string) {
 	t.Helper()
 	out := must(t, "", "", "env", engine("template", "armature", chart)...)

@@ -29,9 +29,9 @@ func TestKustomizeSkipsFunctionsSilently(t *testing.T) {
 	}
 }
 
-// kustomize compares what a validator gives back with what it has in memory,
-// line numbers and style included, so that even /bin/cat fails
-// (kubernetes-sigs/kustomize#5036). What verify finds is shown all the same.
+// kustomize compares what a validator returns with what it has in memory, line numbers and style
+// included, so that even /bin/cat fails (kubernetes-sigs/kustomize#5036). The findings of verify
+// are shown all the same.
 func TestKustomizeValidators(t *testing.T) {
 	dir := examples(t, "memory-agent")
 	write(t, dir, "verify.yaml", verifyConfig)

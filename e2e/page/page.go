@@ -17,11 +17,10 @@ import (
 // replacement, the block follows that.
 const AsWritten = "# as written"
 
-// Script gives the blocks of a page that are marked as sh, in their order, as one
-// script for bash -euo pipefail. Each announces itself on standard output with its
-// line. A block below a line <!-- replaced in tests: NAME --> is the reader's:
-// replacements has what the test does in its place. A name that only the page or only
-// the test knows is an error.
+// Script returns the blocks of a page that are marked as sh, in their order, as one script for bash
+// -euo pipefail. Each prints its line on standard output first. A block below a line <!-- replaced
+// in tests: NAME --> is the reader's: replacements has what the test does in its place. A name that
+// only the page or only the test knows is an error.
 func Script(text string, replacements map[string]string) (string, error) {
 	const comment = "<!-- replaced in tests: "
 	var script strings.Builder
@@ -102,11 +101,11 @@ func Shown(t *testing.T, page, command, output string) {
 	}
 }
 
-// Missing compares what the script of a page printed with what the page says it prints: the
-// blocks marked as text or diff, of the last block of sh before them. Their lines are in the
-// output in this order; a … in one stands for anything, and a line of it alone for any
-// lines. It gives the lines that are not there, each with its place on the page. A page
-// without such a block is an error.
+// Missing compares what the script of a page printed with what the page says it prints: the blocks
+// marked as text or diff, of the last block of sh before them. Their lines are in the output in
+// this order; a … in one stands for anything, and a line of it alone for any lines. It returns the
+// lines that are not there, each with its place on the page. A page without such a block is an
+// error.
 func Missing(text, output string) (missing []string, err error) {
 	printed := make(map[int][]string) // by the line of the block of sh
 	at := 0

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// Free is a free port of 127.0.0.1 for a program that takes its port as a flag. The system
-// gives it to nobody who asks for any port, nor to connections, so that it is still free when
+// Free is a free port of 127.0.0.1 for a program that takes its port as a flag. The system assigns
+// it neither to a program that asks for any port nor to a connection, so that it is still free when
 // the program starts, and when it starts again.
 func Free() (string, error) {
 	var last error

@@ -59,7 +59,7 @@ func peers() []peer {
 	}
 }
 
-// Peer gives the file of a program for a test, which needs it.
+// Peer returns the file of a program for a test that needs it.
 func Peer(t testing.TB, name string) string {
 	t.Helper()
 	file, err := Find(name)
@@ -83,8 +83,8 @@ func Need(t testing.TB, err error) {
 // Required reports whether a missing program is an error.
 func Required() bool { return os.Getenv(Variable) == "required" }
 
-// Find gives the file of a program, the newest where there are several. The error
-// is ErrMissing where it has not been built or installed.
+// Find returns the file of a program, the newest if there are several. The error is ErrMissing if
+// it has not been built or installed.
 func Find(name string) (string, error) {
 	all := peers()
 	i := slices.IndexFunc(all, func(p peer) bool { return p.name == name })

@@ -1,6 +1,6 @@
-// Command release makes what a tag of Armature publishes: archives, images, the chart,
-// manifests, bills of materials, checksums, provenance, and signatures by cosign 3. The
-// same commit gives the same bytes in any folder, signatures aside.
+// Command release makes what a tag of Armature publishes: archives, images, the chart, manifests,
+// bills of materials, checksums, provenance, and signatures by cosign 3. The same commit yields the
+// same bytes in any folder, except for signatures.
 package main
 
 import (

@@ -20,11 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A namespace that enforces Pod Security restricted runs agents of the profile
-// authbridge, in both modes that do not intercept traffic. SPIRE gives each its
-// identity, with which alone the proxy exchanges the token of the agent's user for
-// one that the agent's tool takes. A proxy that does not know a key of its
-// configuration ends.
+// A namespace that enforces Pod Security restricted runs agents of the profile authbridge, in both
+// modes that do not intercept traffic. SPIRE issues an identity for each, and only with it the
+// proxy exchanges the token of the agent's user for one that the agent's tool accepts. A proxy that
+// does not know a key of its configuration ends.
 func TestAuthBridge(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})

@@ -169,7 +169,7 @@ func TestSequenceTemplate(t *testing.T) {
 	}
 }
 
-// timed makes an AgentBuild, waits for its success, and gives the seconds between.
+// timed creates an AgentBuild, waits for its success, and returns the seconds between.
 func (s *story) timed(t testing.TB, name, spec string) float64 {
 	t.Helper()
 	began := time.Now()
@@ -196,9 +196,9 @@ read -r ended rest < /proc/uptime
 echo "took $began $ended"
 `
 
-// buildctl builds a folder in a pod of its own and pushes the image. It gives the seconds
-// that the command took beside a daemon that answers, and those from the creation of the
-// pod to its end.
+// buildctl builds a folder in a pod of its own and pushes the image. It returns the seconds that
+// the command took against a daemon that answers, and those from the creation of the pod to its
+// end.
 func (s *story) buildctl(t testing.TB, name, folder string, round int) (command, pod float64) {
 	t.Helper()
 	files := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace}, Data: map[string]string{}}

@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// Somebody edits a TokenExchange and runs `armature apply`. The running
-// sidecar sees its new routes, and nothing is started again. 001 gives it ten
-// seconds ("Configuration Change Latency"); the story prints how long it took, and
-// its limit is for a machine that builds images at the same time.
+// A user edits a TokenExchange and runs `armature apply`. The running sidecar sees its new routes,
+// and nothing is started again. 001 allows ten seconds ("Configuration Change Latency"); the story
+// prints how long it took, and its limit is for a machine that builds images at the same time.
 func TestEditReachesTheRunningSidecar(t *testing.T) {
 	t.Parallel()
 	s := enterForAgents(t)

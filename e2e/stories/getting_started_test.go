@@ -102,7 +102,7 @@ func (s *story) spireCommand(args ...string) string {
 	return strings.Join(words, " ")
 }
 
-// spireEntry is the command that gives a ServiceAccount an identity, unless it has one, as
+// spireEntry is the command that creates the identity of a ServiceAccount unless it has one, as
 // SPIRE's controller does in the cluster of a reader.
 func (s *story) spireEntry(namespace, account string) string {
 	id := "spiffe://example.com/ns/" + namespace + "/sa/" + account

@@ -217,7 +217,7 @@ func dialIn(process int) func(ctx context.Context, network, address string) (net
 	}
 }
 
-// sshKey makes a key in a Secret and a file of its name, and gives the public one.
+// sshKey writes a key into a Secret and a file of its name, and returns the public key.
 func (l *loop) sshKey(t *testing.T, name string) string {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(rand.Reader)
@@ -304,8 +304,8 @@ func (l *loop) pushHello(t *testing.T, line string) {
 	git(t, dir, "push", "--quiet", "origin", "main")
 }
 
-// rolledOut waits for a commit with another image than before, plays CI, and gives the image
-// that runs. It logs the time of each stage, and run.sh prints them.
+// rolledOut waits for a commit with another image than before, plays CI, and returns the image that
+// runs. It logs the time of each stage, and run.sh prints them.
 func (l *loop) rolledOut(t *testing.T, before string) (image string) {
 	t.Helper()
 	stages := fmt.Sprintf("from the push on, other than %q:", before)

@@ -116,7 +116,7 @@ func (p *pinned) kagentImages(t *testing.T) {
 	}
 }
 
-// pushSkill gives the reference of a skill, as pods see the registry.
+// pushSkill pushes a skill and returns its reference, as pods see the registry.
 func (p *pinned) pushSkill(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "booking")
@@ -218,7 +218,7 @@ func (p *pinned) commit(t *testing.T, message string) {
 	git(t, p.apps, "-c", "user.name=story", "-c", "user.email=story@example.com", "-c", "commit.gpgsign=false", "commit", "--quiet", "--message="+message)
 }
 
-// applied gives the arguments that apply what is committed, as CI does from a clone.
+// applied returns the arguments that apply what is committed, as CI does from a clone.
 func (p *pinned) applied(t *testing.T) []string {
 	t.Helper()
 	clone := filepath.Join(t.TempDir(), "apps")
@@ -236,8 +236,8 @@ func (p *pinned) applyFails(t *testing.T) string {
 	return p.runs(t, 1, exec.Command("armature", p.applied(t)...))
 }
 
-// inCluster runs armature where the names of Services are known, in the network of the
-// cluster, and gives all that it prints.
+// inCluster runs armature in the network of the cluster, which resolves the names of Services, and
+// returns all that it prints.
 func (p *pinned) inCluster(t *testing.T, status int, args ...string) string {
 	t.Helper()
 	resolver := filepath.Join(t.TempDir(), "resolv.conf")

@@ -23,7 +23,7 @@ func TestRefusedBuilds(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, nil)
 	s.installed(t)
-	// The server still has the first commit, and gives it out to whoever knows it.
+	// The server still has the first commit, and sends it to every client that knows it.
 	unreachable := s.push(t, "testdata/frontend", "public/"+s.namespace+".git")
 	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
 	s.attestKey(t)

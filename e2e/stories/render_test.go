@@ -18,8 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// enterForAgents gives a story a namespace in which agents with their sidecars
-// can run.
+// enterForAgents creates a story in a namespace in which agents with their sidecars can run.
 func enterForAgents(t *testing.T) *story {
 	t.Helper()
 	// proxy-init needs it: docs/containers.md, "Pod Security".

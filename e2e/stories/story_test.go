@@ -50,9 +50,9 @@ type story struct {
 	platform  string // namespace of the controller that builds for it
 }
 
-// newStory gives a story its own namespace. Its labels are what people put on
-// theirs, such as the level of Pod Security; nil are those of Pod Security baseline, at
-// which every shipped mode builds.
+// newStory creates a namespace for a story. Its labels are what people put on theirs, for instance
+// the level of Pod Security; nil are those of Pod Security baseline, at which every shipped mode
+// builds.
 func newStory(t testing.TB, labels map[string]string) *story {
 	t.Helper()
 	path := os.Getenv("E2E_KUBECONFIG")

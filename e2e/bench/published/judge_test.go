@@ -53,7 +53,7 @@ func (o object) is(kind, namespace, name string) bool {
 
 func home(namespace string) string { return strings.TrimSuffix(namespace, "default") }
 
-// pod gives the pod template of an object.
+// pod returns the pod template of an object.
 func (o object) pod() (template object, ok bool) {
 	for _, fields := range [][]string{{}, {"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}} {
 		if t, is := o.at(fields...).(map[string]any); is && object(t).at("spec", "containers") != nil {
@@ -76,7 +76,7 @@ func (o object) containers() (all []object) {
 	return all
 }
 
-// containersIn gives the containers of all pods in a value, wherever its kind has them: an
+// containersIn returns the containers of all pods in a value, wherever its kind has them: an
 // InferenceService has one for each of its parts.
 func containersIn(value any) (all []object) {
 	switch value := value.(type) {

@@ -109,7 +109,7 @@ func TestFalseFindings(t *testing.T) {
 	}
 }
 
-// moduleFolder gives where a module is in the cache, "" where it is not.
+// moduleFolder returns the folder of a module in the cache, or "".
 func moduleFolder(t *testing.T, module string, download bool) string {
 	t.Helper()
 	cmd := exec.Command("go", "mod", "download", "-json", module)
@@ -124,7 +124,7 @@ func moduleFolder(t *testing.T, module string, download bool) string {
 	return found.Dir
 }
 
-// findings gives those of lint's rules.
+// findings returns the findings of lint's rules.
 func (j *judge) findings(t *testing.T) (found []finding.Finding) {
 	t.Helper()
 	src, _, err := source.Tree(j.root, "", nil)
@@ -177,7 +177,7 @@ func readVerdicts(t *testing.T) handVerdicts {
 	return all
 }
 
-// of gives the verdict on a finding that kustomize cannot decide.
+// of returns the verdict on a finding that kustomize cannot decide.
 func (all handVerdicts) of(t *testing.T, module string, f finding.Finding, why string) (verdict, string) {
 	t.Helper()
 	v := all[key(module, f)]

@@ -1,6 +1,5 @@
-// Package workload makes the corpus of the benchmarks: workloads the way people
-// write them, about 4.3 KB each and every one opted in. The same number gives
-// the same bytes on every machine.
+// Package workload makes the corpus of the benchmarks: workloads the way people write them, about
+// 4.3 KB each and every one opted in. Equal numbers yield equal bytes on every machine.
 package workload
 
 import (

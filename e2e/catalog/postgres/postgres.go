@@ -107,7 +107,7 @@ func (s *Server) Address(database string) string {
 	return "postgres:///" + database + "?" + url.Values{"host": {s.dir}, "user": {s.owner}}.Encode()
 }
 
-// Database makes a new one and gives its address.
+// Database creates a database and returns its address.
 func (s *Server) Database() (address string, err error) {
 	db, err := sql.Open("pgx", s.Address("postgres"))
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Server) Database() (address string, err error) {
 	return s.Address(name), err
 }
 
-// Own gives a test a server of its own, which it may stop.
+// Own starts a server for one test, which may stop it.
 func Own(t testing.TB) *Server {
 	t.Helper()
 	s, err := New()

@@ -128,8 +128,8 @@ type Route struct {
 	Action         string `json:"action"`
 }
 
-// Read reads a configuration. lookup gives the variables of the environment; one
-// that it does not have is an error here, and stays as it is in the real program.
+// Read parses a configuration. lookup returns the variables of the environment; one that it does
+// not have is an error here, and stays as it is in the real program.
 func Read(text []byte, lookup func(string) (string, bool)) (*Config, error) {
 	var missing error
 	expanded := os.Expand(string(text), func(name string) string {

@@ -10,7 +10,7 @@ import (
 // Canonical is the algorithm of new digests.
 var Canonical = digest.SHA256
 
-// AlgorithmForName gives the algorithm of a name that this program has.
+// AlgorithmForName returns the algorithm of a name that this program has.
 func AlgorithmForName(name string) (digest.Algorithm, error) {
 	a := digest.Algorithm(name)
 	if !a.Available() {

@@ -48,7 +48,7 @@ func New(o *config.Options) (_ *Storage, err error) {
 	return &Storage{dir: o.StoragePath, host: host}, nil
 }
 
-// NewArtifactFor gives the artifact of an object with a file that may not exist yet.
+// NewArtifactFor returns the artifact of an object with a file that may not exist yet.
 func (s *Storage) NewArtifactFor(kind string, o metav1.Object, revision, file string) meta.Artifact {
 	a := meta.Artifact{Path: path.Join(strings.ToLower(kind), o.GetNamespace(), o.GetName(), file), Revision: revision}
 	s.SetArtifactURL(&a)
@@ -62,7 +62,7 @@ func (s *Storage) SetArtifactURL(a *meta.Artifact) {
 	}
 }
 
-// SetHostname gives an address with this storage's host.
+// SetHostname returns an address with this storage's host.
 func (s *Storage) SetHostname(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || address == "" {
