@@ -1,6 +1,6 @@
 // Package apply brings the objects of a rendered package into a cluster, and
-// takes out what the package no longer contains, by server-side apply of
-// fluxcd/pkg/ssa. Its recipe is propose, exclusively and carryOut:
+// takes out what the package no longer contains, by server-side apply. Its recipe is
+// propose, exclusively and carryOut:
 //
 //	read     the package: kinds, hooks, order
 //	compare  load the inventory; one LIST for each kind; a dry run for each object

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,7 +22,7 @@ import (
 
 // compare completes a plan that has the objects of the package: it asks the cluster what
 // an apply would change. It writes nothing: the API server says by a dry run without
-// force what would be a conflict, since ssa takes fields from everybody.
+// force what would be a conflict.
 func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 	var err error
 	if p.old, err = c.Inventory(ctx, p.Package); err != nil { // first: a later write by others changes its version
@@ -263,10 +262,10 @@ func try(ctx context.Context, c *Cluster, p *Plan, s *Step) {
 		return
 	}
 	s.dry.force, s.dry.taken = false, nil
-	s.dry.object, s.dry.refusal = dryRun(ctx, c, s.want.body, false)
+	s.dry.object, s.dry.refusal = submit(ctx, c, s.want.body, false, client.DryRunAll)
 	if p.mayForce(s) {
 		s.dry.force, s.dry.taken = true, conflictsOf(s.dry.refusal)
-		s.dry.object, s.dry.refusal = dryRun(ctx, c, s.want.body, true)
+		s.dry.object, s.dry.refusal = submit(ctx, c, s.want.body, true, client.DryRunAll)
 	}
 	if immutable(s.dry.refusal) && !precious(s.ID) {
 		s.dry.fits = tryUnder(ctx, c, s, s.Namespace) == nil
@@ -275,18 +274,10 @@ func try(ctx context.Context, c *Cluster, p *Plan, s *Step) {
 	if len(conflicts) > 0 && !slices.ContainsFunc(conflicts, func(f FieldConflict) bool { return !s.seen.former.Has(f.Manager) }) {
 		// These fields are about to be ours, so that only another value is a conflict:
 		// the API server calls 1000m and 1 one as well.
-		if trial, err := dryRun(ctx, c, s.want.body, true); err == nil && fields.EqualButLabels(s.seen.live, trial) {
+		if trial, err := submit(ctx, c, s.want.body, true, client.DryRunAll); err == nil && fields.EqualButLabels(s.seen.live, trial) {
 			s.dry.object, s.dry.refusal = trial, nil
 		}
 	}
-}
-
-func dryRun(ctx context.Context, c *Cluster, body *unstructured.Unstructured, force bool) (liveObject, error) {
-	u := body.DeepCopy()
-	if err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.DryRunAll, &client.ApplyOptions{Force: &force}); err != nil {
-		return nil, err
-	}
-	return u, nil
 }
 
 // tryUnder creates the object under another name, in a dry run.
@@ -295,7 +286,7 @@ func tryUnder(ctx context.Context, c *Cluster, s *Step, namespace string) error 
 	probe := s.want.author.DeepCopy()
 	probe.SetName(s.Name[:min(len(s.Name), 63-len(suffix))] + suffix)
 	probe.SetNamespace(namespace)
-	_, err := dryRun(ctx, c, probe, false)
+	_, err := submit(ctx, c, probe, false, client.DryRunAll)
 	return err
 }
 

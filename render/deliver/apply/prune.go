@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fluxcd/pkg/ssa"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	poll "k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
@@ -121,17 +121,17 @@ func prune(ctx context.Context, c *Cluster, opt Options, s *Step) error {
 	return err
 }
 
-// remove deletes an object by ssa, if it is still the one that the plan saw. It says
-// whether the object is still there. (ssa's DeleteAll makes one text of all errors.)
+// remove deletes an object if it is still the one that the plan saw. It reports whether the
+// object is still there.
 func remove(ctx context.Context, c *Cluster, s *Step) (left bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return true, err
 	}
-	options := ssa.DefaultDeleteOptions()
+	policy, uid := client.PropagationPolicy(metav1.DeletePropagationBackground), s.seen.live.GetUID()
 	if s.Action == Run {
-		options.PropagationPolicy = metav1.DeletePropagationForeground // its pods end before it runs again
+		policy = client.PropagationPolicy(metav1.DeletePropagationForeground) // its pods end before it runs again
 	}
-	_, err = (&planned{Client: c.client, live: s.seen.live}).manager().Delete(ctx, s.seen.live, options)
+	err = c.client.Delete(ctx, s.seen.live, policy, client.Preconditions{UID: &uid})
 	switch {
 	case apierrors.IsConflict(err):
 		s.Action, s.Reason = Skip, "not pruned: another client deleted and recreated it"

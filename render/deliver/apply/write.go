@@ -7,72 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fluxcd/pkg/ssa"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	poll "k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/csaupgrade"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
-
-// planned is the client that ssa writes one object through. It answers reads from the plan.
-// An apply takes over fields of others only if the plan does, and only in the version that
-// the plan saw. A delete names the UID that the plan saw.
-type planned struct {
-	client.Client
-	live    liveObject // nil where there is none
-	force   bool
-	written liveObject
-}
-
-func (c *planned) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
-	if c.live == nil {
-		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
-	}
-	c.live.DeepCopyInto(into.(liveObject))
-	return nil
-}
-
-func (c *planned) Patch(ctx context.Context, u client.Object, patch client.Patch, options ...client.PatchOption) error {
-	o, body := (&client.PatchOptions{}).ApplyOptions(options), u.(liveObject)
-	switch {
-	case patch.Type() != types.ApplyPatchType: // the managers of kubectl become ours
-		operations, err := patch.Data(u)
-		if err != nil {
-			return err
-		}
-		same := fmt.Appendf(operations[:len(operations)-1], `,{"op":"replace","path":"/metadata/resourceVersion","value":%q}]`, body.GetResourceVersion())
-		if err := c.Client.Patch(ctx, u, client.RawPatch(patch.Type(), same), options...); err != nil {
-			return err
-		}
-		c.live = body.DeepCopy()
-		return nil
-	case len(o.DryRun) > 0:
-		return nil // ssa takes an answer without a version for one that differs
-	case c.force:
-		body.SetResourceVersion(c.live.GetResourceVersion())
-	}
-	o.Force = &c.force
-	if err := c.Client.Patch(ctx, u, patch, o); err != nil {
-		return err
-	}
-	c.written = body
-	return nil
-}
-
-func (c *planned) Delete(ctx context.Context, u client.Object, options ...client.DeleteOption) error {
-	uid := c.live.GetUID()
-	return c.Client.Delete(ctx, u, append(options, client.Preconditions{UID: &uid})...)
-}
-
-// manager is ssa's, for one object.
-func (c *planned) manager() *ssa.ResourceManager {
-	return ssa.NewResourceManager(c, nil, ssa.Owner{Field: fields.Manager, Group: strings.TrimSuffix(keys.Own, "/")})
-}
 
 // do carries out one step that is not a prune.
 func do(ctx context.Context, c *Cluster, p *Plan, s *Step) (err error) {
@@ -114,19 +56,11 @@ func do(ctx context.Context, c *Cluster, p *Plan, s *Step) (err error) {
 	return err
 }
 
-// send applies one object by ssa. Where fields are taken from others, the version that
-// the dry run saw has to be the live one: nothing is taken from somebody who came in
-// between.
+// send applies one object. Where fields are taken from others, the version that the dry run
+// saw has to be the live one: nothing is taken from somebody who came in between.
 func send(ctx context.Context, c *Cluster, p *Plan, s *Step) error {
-	options := ssa.DefaultApplyOptions()
-	for manager := range s.seen.former {
-		options.Cleanup.FieldManagers = append(options.Cleanup.FieldManagers,
-			ssa.FieldManager{Name: manager, ExactMatch: true, OperationType: metav1.ManagedFieldsOperationUpdate})
-	}
 	for range 10 {
-		through := &planned{Client: c.client, live: s.seen.live, force: s.dry.force}
-		_, err := through.manager().Apply(ctx, s.want.body, options)
-		s.after.written = through.written
+		err := write(ctx, c, s)
 		if !apierrors.IsConflict(err) || !s.dry.force && len(s.seen.former) == 0 {
 			return err
 		}
@@ -141,4 +75,39 @@ func send(ctx context.Context, c *Cluster, p *Plan, s *Step) error {
 		}
 	}
 	return errors.New("another client changes it at the same time: apply again")
+}
+
+// write sends one object. What was applied from the client's side becomes ours first. (ssa's
+// Apply takes fields from everybody, and reads and tries what the plan has read and tried.)
+func write(ctx context.Context, c *Cluster, s *Step) error {
+	body, live := s.want.body, s.seen.live
+	if len(s.seen.former) > 0 {
+		patch, err := csaupgrade.UpgradeManagedFieldsPatch(live, s.seen.former, fields.Manager)
+		if err == nil && patch != nil {
+			live = live.DeepCopy()
+			err = c.client.Patch(ctx, live, client.RawPatch(types.JSONPatchType, patch))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if s.dry.force {
+		body = body.DeepCopy()
+		body.SetResourceVersion(live.GetResourceVersion())
+	}
+	var err error
+	s.after.written, err = submit(ctx, c, body, s.dry.force)
+	return err
+}
+
+// submit applies an object, and returns what the API server makes of it.
+func submit(
+	ctx context.Context, c *Cluster, body liveObject, force bool, options ...client.ApplyOption,
+) (liveObject, error) {
+	u := body.DeepCopy()
+	options = append(options, &client.ApplyOptions{Force: &force})
+	if err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...); err != nil {
+		return nil, err
+	}
+	return u, nil
 }
