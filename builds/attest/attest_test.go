@@ -81,8 +81,8 @@ func composed(t *testing.T, change func(template string) string, settings compos
 			t.Fatal(err)
 		}
 	}
-	return compose.Pipeline(compose.Input{Build: b, Template: template, Steps: steps, Platform: "armature-system", Commit: sha, Ref: "refs/heads/main",
-		Number: 1, Trigger: api.TriggerConfig, Settings: settings})
+	return compose.Pipeline(compose.Input{Build: b, Template: template, Steps: steps, Platform: "armature-system", Number: 1,
+		Resolved: compose.Resolved{Commit: sha, Ref: "refs/heads/main", Trigger: api.TriggerConfig}, Settings: settings})
 }
 
 // observe a run of the shipped mode prod that succeeded; objects makes it refer to a

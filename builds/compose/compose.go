@@ -72,6 +72,21 @@ type Input struct {
 	// Platform is the namespace of the platform's templates and steps; empty where
 	// no cluster is, and then all are the platform's.
 	Platform string
+	// Resolves says that Output.Resolve follows, so that steps take the commit of the revision.
+	Resolves bool
+	Resolved
+	// Attempt from 1; zero means 1.
+	Attempt int32
+	// Number distinguishes this run from the others of its build, and is a part of its name;
+	// zero where no cluster is.
+	Number int32
+	// Verdicts spares the validation of what was found right before. It may be
+	// nil.
+	Verdicts *Verdicts
+}
+
+// Resolved is what servers are asked for: when the spec is known to be right, and its needs are.
+type Resolved struct {
 	// Commit that the revision was resolved to; empty where no network is, and
 	// then the revision is passed on as written.
 	Commit string
@@ -80,18 +95,10 @@ type Input struct {
 	Ref string
 	// Verified are the policies that Commit was found to satisfy; nil where there is none.
 	Verified []api.SourceVerification
-	// Attempt from 1; zero means 1.
-	Attempt int32
-	// Trigger is the reason to start; it is noted on the run. Number distinguishes
-	// this run from the others of its build, and is a part of its name; zero where no
-	// cluster is.
+	// Trigger is the reason to start; it is noted on the run.
 	Trigger api.Trigger
-	Number  int32
 	// SecretKeys of the Secrets that the build names, where they are known.
 	SecretKeys map[string][]string
-	// Verdicts spares the validation of what was found right before. It may be
-	// nil.
-	Verdicts *Verdicts
 }
 
 // Output is one composed build, to be read alone: its objects share parts with
@@ -116,6 +123,8 @@ type Output struct {
 	BuilderBecause string
 
 	pipelineText string // Pipeline.Spec as JSON
+	in           Input
+	steps        []step
 }
 
 // Held reports whether the run is created pending, because objects that it needs follow.
@@ -212,7 +221,8 @@ func Pipeline(in Input) (*Output, error) {
 	}
 
 	// The run, and what has to exist before it.
-	made, faults := order(in, spec, steps, pipeline)
+	text := tekton.JSON(pipeline) // which is most of a run, so it is made once
+	made, faults := order(in, spec, steps, pipeline, text)
 	found = append(found, faults...)
 	warnings = append(warnings, warnOfClaims(steps, made)...)
 	found = slices.Concat(found, checkFork(in, made), checkIsolated(in, builder, made))
@@ -221,7 +231,18 @@ func Pipeline(in Input) (*Output, error) {
 		return nil, found.err()
 	}
 	wanted := needs(in, steps)
-	return &Output{Pipeline: made.pipeline, Run: made.run, Apply: toApply(in, made), Needs: wanted, Copies: copies(in, wanted), Warnings: warnings, BuilderBecause: because, pipelineText: made.texts[1]}, nil
+	return &Output{
+		Pipeline: made.pipeline, Run: made.run, Apply: toApply(in, made), Needs: wanted, Copies: copies(in, wanted),
+		Warnings: warnings, BuilderBecause: because, pipelineText: text, in: in, steps: steps,
+	}, nil
+}
+
+// Resolve completes a build that was composed before servers were asked, without composing it again.
+func (o *Output) Resolve(r Resolved) error {
+	o.in.Resolved = r
+	made, found := order(o.in, derive(o.in), o.steps, o.Pipeline.Spec, o.pipelineText)
+	o.Pipeline, o.Run, o.Apply = made.pipeline, made.run, toApply(o.in, made)
+	return found.err()
 }
 
 // Place of a build, where the fields of its spec are found.

@@ -59,6 +59,9 @@ func TestDigest(t *testing.T) {
 			for _, change := range changes {
 				change(&in)
 			}
+			if in.Commit != "" || in.SecretKeys != nil {
+				resolvesLater(t, in)
+			}
 			err := writeComposed(sum, in)
 			if err == nil {
 				composed++
@@ -95,6 +98,28 @@ func writeComposed(w io.Writer, in compose.Input) error {
 	spec, texts := compose.InputHashes(in.Build, in.Template, in.Steps)
 	fmt.Fprintln(w, spec, texts, compose.SourceHash(in.Build, in.Template), compose.StepNames(in.Build, in.Template), compose.UsedSteps(in.Build, in.Template, in.Steps))
 	out, err := compose.Pipeline(in)
+	return writeOutput(w, out, err)
+}
+
+// resolvesLater composes a build before its commit and its Secrets are known, and after: the run is
+// the same.
+func resolvesLater(t *testing.T, in compose.Input) {
+	t.Helper()
+	in.Commit = strings.Repeat("1", 40)
+	var want, got strings.Builder
+	out, err := compose.Pipeline(in)
+	_ = writeOutput(&want, out, err)
+	late := in.Resolved
+	in.Resolved, in.Resolves = compose.Resolved{}, true
+	if out, err = compose.Pipeline(in); err == nil {
+		err = out.Resolve(late)
+	}
+	if _ = writeOutput(&got, out, err); got.String() != want.String() {
+		t.Errorf("resolved later:\n%s\nat once:\n%s", &got, &want)
+	}
+}
+
+func writeOutput(w io.Writer, out *compose.Output, err error) error {
 	if err != nil {
 		fmt.Fprintln(w, err)
 		for _, f := range findings.Of(err) {

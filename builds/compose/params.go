@@ -171,12 +171,12 @@ func fromBuild(in Input, s step, name string) (given *api.Parameter, field strin
 // lookup a value for a parameter of a step above the step's own default.
 func lookup(in Input, spec derived, s step, name string) (value tektonv1.ParamValue, place finding.Place, ok bool) {
 	build, real := in.Build.Spec, recipe.Canonical(name)
-	resolved := in.Commit != "" && real == "revision"
+	resolved := (in.Resolves || in.Commit != "") && real == "revision"
 	if isFork(in.Build) && slices.Contains(cacheParameters, real) {
 		return *tektonv1.NewStructuredValues(""), in.Place.At("spec.source.pullRequest.fork"), true
 	}
 	ofStep := s.user != nil && recipe.Find(s.user.Parameters, name) != nil
-	if p, field := fromBuild(in, s, name); p != nil && (ofStep || !resolved) {
+	if p, field := fromBuild(in, s, name); p != nil && (ofStep || !resolved || p.Value == nil) {
 		return valueOf(*p), in.Place.At(field), true
 	}
 	// Settings of the template alone must keep its place in the order.

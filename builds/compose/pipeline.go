@@ -158,8 +158,10 @@ type ordered struct {
 	texts    []string // what shapes the run: its spec, its pipeline, its annotations and labels
 }
 
-// order makes the run of a pipeline.
-func order(in Input, spec derived, steps []step, p tektonv1.PipelineSpec) (o ordered, found faults) {
+// order makes the run of a pipeline, whose text is its JSON.
+func order(
+	in Input, spec derived, steps []step, p tektonv1.PipelineSpec, text string,
+) (o ordered, found faults) {
 	b := in.Build
 	run := &tektonv1.PipelineRun{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "PipelineRun"},
@@ -202,8 +204,9 @@ func order(in Input, spec derived, steps []step, p tektonv1.PipelineSpec) (o ord
 		}
 		run.Spec.Workspaces = append(run.Spec.Workspaces, binding)
 	}
-	// The pipeline is most of a run, so its text is made once.
-	text := tekton.JSON(p)
+	if slices.ContainsFunc(p.Params, func(p tektonv1.ParamSpec) bool { return p.Name == recipe.Secrets }) {
+		found = append(checkKeys(in), found...)
+	}
 	o.pipeline = &tektonv1.Pipeline{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "Pipeline"},
 		ObjectMeta: objectMeta(in, objectName(b.Name)+"-"+fingerprint(text)[:10]),

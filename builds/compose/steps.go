@@ -169,7 +169,8 @@ func withTask(in Input, spec derived, s step) (_ step, found faults, warnings []
 		s.task.When = append(s.task.When, tektonv1.WhenExpression{Input: w.Input, Operator: operators[w.Operator], Values: w.Values})
 	}
 	s.task.Params, s.known, found, warnings = parameters(in, spec, s)
-	return s, slices.Concat(found, mapImages(in.Settings, s.file.Doc, &s.task), mountSecrets(in, &s.task.TaskSpec.TaskSpec)), warnings
+	mountSecrets(in, &s.task.TaskSpec.TaskSpec)
+	return s, append(found, mapImages(in.Settings, s.file.Doc, &s.task)...), warnings
 }
 
 // inOrder are the steps with what each waits for: the step before it, or what its row says.

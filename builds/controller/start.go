@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -54,13 +53,24 @@ type starter struct {
 	runs     *runs.Store
 	metrics  *recorder
 	waits    workqueue.TypedRateLimiter[types.NamespacedName] // of builds with a problem
-	known    whileWaiting
+	// answers of servers about builds that wait, by name: each is asked once for the same inputs.
+	answers sync.Map
 }
 
-// whileWaiting is what is known of builds that wait in the queue.
-type whileWaiting struct {
-	commits  sync.Map // build by name -> resolved
-	pushable sync.Map // build by name -> inputs whose login may push
+// answers are what servers said of a build with these inputs.
+type answers struct {
+	inputs  api.Inputs
+	commit  git.Commit
+	mayPush bool
+}
+
+// answered returns what servers said of a build as it is now.
+func (r *starter) answered(s *seen) answers {
+	before, _ := r.answers.Load(client.ObjectKeyFromObject(s.build))
+	if known, ok := before.(answers); ok && known.inputs == s.want {
+		return known
+	}
+	return answers{inputs: s.want}
 }
 
 // start composes and creates a run. Findings are what a user must fix, and the problem of the
@@ -73,12 +83,12 @@ func (r *starter) start(ctx context.Context, s *seen, a attempt) (outcome, error
 	return done, err
 }
 
-// try to start a run: compose it, see that all that it needs is there, compose it with that,
+// try to start a run: compose it, see that all that it needs is there, complete it with that,
 // wait for its turn, apply what it refers to, create it.
 func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) {
 	in := r.input(s, a)
 	out, problem := compose.Pipeline(in)
-	if out == nil {
+	if problem != nil {
 		return outcome{}, problem
 	}
 	found, err := r.find(ctx, s.build, out.Needs)
@@ -91,23 +101,17 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 	if err := r.checkAttester(ctx, s, found.problem); err != nil {
 		return outcome{}, err
 	}
-	changed, err := r.resolve(ctx, s, a, &in, found.source)
+	known, err := r.resolve(ctx, s, in.Resolved, found)
 	if err != nil {
 		return outcome{}, err
 	}
-	if in.SecretKeys = found.keys; changed || len(in.SecretKeys) > 0 {
-		if out, problem = compose.Pipeline(in); out == nil {
-			return outcome{}, problem
-		}
+	if err := out.Resolve(known); err != nil {
+		return outcome{}, err
 	}
 	if err := r.mayPush(s); err != nil {
 		return outcome{}, err
 	}
 	if message, err := r.admit(ctx, s.build, out); message != "" || err != nil {
-		if message != "" {
-			commit := git.Commit{SHA: in.Commit, Branch: strings.TrimPrefix(in.Ref, "refs/heads/"), Verified: in.Verified}
-			r.known.commits.Store(client.ObjectKeyFromObject(s.build), resolved{s.want, commit})
-		}
 		return outcome{queued: message, run: out.Run.Name}, err
 	}
 	for _, o := range out.Apply {
@@ -125,7 +129,8 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 func (r *starter) input(s *seen, a attempt) compose.Input {
 	in := compose.Input{
 		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.settings, Platform: r.library.Namespace,
-		Attempt: a.number, Trigger: a.why, Number: s.build.Status.RunNumber + 1, Commit: a.commit, Ref: a.ref, Verdicts: r.verdicts,
+		Attempt: a.number, Number: s.build.Status.RunNumber + 1, Verdicts: r.verdicts,
+		Resolves: true, Resolved: compose.Resolved{Commit: a.commit, Ref: a.ref, Trigger: a.why},
 	}
 	if len(s.runs) > 0 {
 		in.Number = max(in.Number, s.runs[0].Number+1)
@@ -173,14 +178,15 @@ func (r *starter) checkAttester(ctx context.Context, s *seen, missing error) err
 // mayPush holds a build whose login its registry refuses. A build that waits in the queue asks
 // once.
 func (r *starter) mayPush(s *seen) error {
-	key := client.ObjectKeyFromObject(s.build)
-	if checked, ok := r.known.pushable.Load(key); ok && checked == s.want {
+	known := r.answered(s)
+	if known.mayPush {
 		return nil
 	}
 	if err := r.pushes.Check(s.build); err != nil {
 		return err
 	}
-	r.known.pushable.Store(key, s.want)
+	known.mayPush = true
+	r.answers.Store(client.ObjectKeyFromObject(s.build), known)
 	return nil
 }
 
@@ -360,8 +366,7 @@ func (r *starter) hold(build *api.AgentBuild, problem error) outcome {
 
 // leave the queue: the build does not wait.
 func (r *starter) leave(ctx context.Context, build types.NamespacedName) {
-	r.known.pushable.Delete(build)
-	r.known.commits.Delete(build)
+	r.answers.Delete(build)
 	r.queue.Leave(ctx, build)
 }
 
@@ -432,44 +437,38 @@ func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}}
 }
 
-// resolved is the commit of a build, and the inputs for which it was resolved.
-type resolved struct {
-	inputs api.Inputs
-	commit git.Commit
-}
-
-// resolve sets the commit of a run, and checks it against all policies for it. changed:
-// the run has to be composed again.
-func (r *starter) resolve(ctx context.Context, s *seen, a attempt, in *compose.Input, login *corev1.Secret) (changed bool, err error) {
+// resolve returns the commit of a run, which all policies for it accept.
+func (r *starter) resolve(
+	ctx context.Context, s *seen, out compose.Resolved, has found,
+) (compose.Resolved, error) {
+	out.SecretKeys = has.keys
 	policies := git.Policies(s.build, r.library.Namespace, s.template.VerifySource)
 	for _, p := range policies {
 		r.library.Note(client.ObjectKeyFromObject(s.build), p.Key.Name)
 	}
-	policies, err = git.ReadPolicies(ctx, r.live, s.build, policies)
-	if err != nil {
-		return false, err
+	policies, err := git.ReadPolicies(ctx, r.live, s.build, policies)
+	if err != nil || out.Commit != "" && len(policies) == 0 {
+		return out, err
 	}
-	if in.Commit != "" && len(policies) == 0 {
-		return false, nil
+	q := git.Question{
+		Repository: compose.Repository(s.build, s.template), Revision: compose.Revision(s.build, s.template),
+		Commit: out.Commit, Policies: policies,
 	}
-	q := git.Question{Repository: compose.Repository(s.build, s.template), Revision: compose.Revision(s.build, s.template), Commit: in.Commit, Policies: policies}
-	// A build that waits in the queue asks once, while its inputs and the policies stay as they are.
-	before, _ := r.known.commits.Load(client.ObjectKeyFromObject(s.build))
-	known, _ := before.(resolved)
-	answer := known.commit
-	if known.inputs != s.want || answer.SHA == "" || q.Commit != "" && q.Commit != answer.SHA || !answer.Satisfies(policies) {
-		if answer, err = r.git.Resolve(s.build, q, login, a.why == api.TriggerManual); err != nil {
-			return false, err
+	known, manual := r.answered(s), out.Trigger == api.TriggerManual
+	if answer := known.commit; answer.SHA == "" || q.Commit != "" && q.Commit != answer.SHA || !answer.Satisfies(policies) {
+		if known.commit, err = r.git.Resolve(s.build, q, has.source, manual); err != nil {
+			return out, err
+		}
+		r.answers.Store(client.ObjectKeyFromObject(s.build), known)
+	}
+	if answer := known.commit; out.Commit == "" {
+		if out.Commit = answer.SHA; answer.Branch != "" {
+			out.Ref = "refs/heads/" + answer.Branch
+		}
+		if manual && s.knownCommit() != answer.SHA {
+			out.Trigger = api.TriggerCommit
 		}
 	}
-	if in.Commit == "" {
-		if in.Commit = answer.SHA; answer.Branch != "" {
-			in.Ref = "refs/heads/" + answer.Branch
-		}
-		if a.why == api.TriggerManual && s.knownCommit() != answer.SHA {
-			in.Trigger = api.TriggerCommit
-		}
-	}
-	in.Verified = answer.Verified
-	return true, nil
+	out.Verified = known.commit.Verified
+	return out, nil
 }
