@@ -18,7 +18,6 @@ import (
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/builds/live/chain"
 	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
-	"github.com/armature-dev/armature/catalog/console/door"
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 )
@@ -142,7 +141,7 @@ func (v *Visit) buildData(b *api.AgentBuild) (buildData, error) {
 		return buildData{}, err
 	}
 	if u := chain.UpdateOf(b, all); u != nil {
-		d.Pin = &pin{Update: u, Link: link(u.Status.PullRequest), Commit: u.Status.Commit}
+		d.Pin = &pin{Update: u, Link: facts.Link(u.Status.PullRequest), Commit: u.Status.Commit}
 		for _, h := range u.Status.Held {
 			if h.Build == b.Name && h.Image == b.Status.BuiltImage {
 				d.Pin.Held = h.Why
@@ -170,7 +169,7 @@ func (v *Visit) mayRead(b *api.AgentBuild, resources ...string) (bool, error) {
 	c := v.Console.Cluster
 	place := c.builds.Place(b)
 	if place == c.builds.BuildNamespace {
-		return door.MayLog(v.Context(), v.Console.Access, v.User, c.group, b.Namespace, b.Name)
+		return facts.MayLog(v.Context(), v.Console.Access, v.User, c.group, b.Namespace, b.Name)
 	}
 	for _, resource := range resources {
 		ok, err := v.Console.Access.May(v.Context(), v.User, "get", resource, place, "")
@@ -239,7 +238,7 @@ func (v *Visit) change(b *api.AgentBuild, reason, verb string, do func(context.C
 		return &Problem{http.StatusForbidden, fmt.Sprintf("You may not %s this build.", verb), "Ask for the right to patch agentbuilds in " + b.Namespace + "."}
 	}
 	builds := v.Console.Cluster.builds
-	err = builds.Record(v.Context(), b, program, reason, verb, fmt.Sprintf("%s asked the console to %s this build", clip(300, v.User.GetName()), verb), v.Console.Now())
+	err = builds.Record(v.Context(), b, program, reason, verb, fmt.Sprintf("%s asked the console to %s this build", facts.Clip(300, v.User.GetName()), verb), v.Console.Now())
 	if err == nil {
 		v.Console.Log.Info("a person changes a build", "user", v.User.GetName(), "action", verb, "namespace", b.Namespace, "name", b.Name)
 		err = do(v.Context(), builds, b)

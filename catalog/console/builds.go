@@ -9,6 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/catalog/console/facts"
 )
 
 // buildsData is the list of builds.
@@ -48,7 +49,7 @@ func buildState(b *api.AgentBuild) State {
 	return Queued
 }
 
-func buildPath(namespace, name string) string { return path("builds", namespace, name) }
+func buildPath(namespace, name string) string { return facts.Path("builds", namespace, name) }
 
 // buildsPerPage of the list.
 const buildsPerPage = 50

@@ -22,8 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/access"
-	"github.com/armature-dev/armature/catalog/console/door"
-	"github.com/armature-dev/armature/catalog/console/static"
+	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -103,7 +102,7 @@ func (c *Console) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", c.pages)
 	mux.HandleFunc("GET /events", c.events)
-	mux.HandleFunc("GET /static/", static.Serve)
+	mux.HandleFunc("GET /static/", serveAsset)
 	mux.HandleFunc("GET /login", func(w http.ResponseWriter, r *http.Request) {
 		c.write(w, r, nil, c.signIn(http.StatusOK, "", r.URL.Query().Get("next")))
 	})
@@ -120,7 +119,7 @@ func (c *Console) Handler() http.Handler {
 		}
 	}
 	if c.Cluster != nil && c.Cluster.builds.BuildNamespace != "" {
-		(&door.Door{Access: c.Access, Runs: c.Cluster.builds, Build: c.Cluster.build, Beat: c.Beat, Log: c.Log}).Mount(mux)
+		(&facts.Door{Access: c.Access, Runs: c.Cluster.builds, Build: c.Cluster.build, Beat: c.Beat, Log: c.Log}).Mount(mux)
 	}
 	if c.Cluster != nil {
 		mux.HandleFunc("GET /builds/{namespace}/{name}/log/{task}/{step}", c.logFile)

@@ -82,7 +82,7 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 				return nil, err
 			}
 			s.Blocks, s.Cut, s.Why = facts.Blocks(text.Lines), text.Cut, v.Console.noLog(err)
-			s.File = buildPath(b.Namespace, b.Name) + path("log", d.Task, step.Name)
+			s.File = buildPath(b.Namespace, b.Name) + facts.Path("log", d.Task, step.Name)
 		}
 		d.Steps = append(d.Steps, s)
 	}

@@ -39,7 +39,7 @@ type packageView struct {
 }
 
 // Path returns the path of its page.
-func (p packageView) Path() string { return path("packages", p.Namespace, p.Name) }
+func (p packageView) Path() string { return facts.Path("packages", p.Namespace, p.Name) }
 
 // Drifts returns the objects with fields that others set.
 func (p packageView) Drifts() (out []objectView) {

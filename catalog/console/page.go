@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/armature-dev/armature/catalog/console/facts"
 )
 
 // Page is what a person sees at an address.
@@ -35,12 +37,39 @@ type Part struct {
 	Data     any
 }
 
+// State is how a thing is, as an icon, a colour and a word show it.
+type State string
+
+// The states.
+const (
+	Healthy   State = "healthy"
+	Degraded  State = "degraded"
+	Failing   State = "failing"
+	Unknown   State = "unknown"
+	Building  State = "building"
+	Queued    State = "queued"
+	Drifted   State = "drifted"
+	Cancelled State = "cancelled"
+)
+
+// pill is a state in a word.
+type pill struct {
+	State State
+	Words string
+}
+
 //go:embed templates
 var templateFiles embed.FS
 
 // parse parses the templates, for which it is now.
 func parse(now func() time.Time) *template.Template {
-	return template.Must(template.New("").Funcs(funcs(now)).ParseFS(templateFiles, "templates/*.html"))
+	of := template.FuncMap{
+		"asset": assetPath, "linkState": linkState,
+		"pill":    func(state State, words string) pill { return pill{state, words} },
+		"causeOf": func(why string) [2]string { w, fix := cause(why); return [2]string{w, fix} },
+	}
+	all := template.New("").Funcs(facts.Funcs(now)).Funcs(of)
+	return template.Must(all.ParseFS(templateFiles, "templates/*.html"))
 }
 
 // printed is a part as HTML.

@@ -375,7 +375,7 @@ func stateOfObject(u *unstructured.Unstructured) liveState {
 	}
 	if len(s.Drift) > 0 && s.State == Healthy {
 		s.State, s.Word = Drifted, "Drifted"
-		s.Message = plural(len(s.Drift), "field") + " set by " + s.Drift[0].Manager
+		s.Message = facts.Plural(len(s.Drift), "field") + " set by " + s.Drift[0].Manager
 	}
 	return s
 }

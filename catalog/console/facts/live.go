@@ -1,5 +1,6 @@
-// Package facts reads what pages show: from live objects of a cluster, one after the other, and
-// from the schemas of tools. Only Reader asks the cluster.
+// Package facts reads what the console shows: from live objects of a cluster, one after the
+// other, and from the schemas of tools; for programs, from isolated runs. Only Reader and Door ask
+// the cluster. Its functions for templates make text of others safe to show.
 package facts
 
 import (

@@ -1,5 +1,4 @@
-// Package static serves the files that pages load.
-package static
+package console
 
 import (
 	"bytes"
@@ -16,8 +15,8 @@ import (
 	"github.com/armature-dev/armature/render/page/design"
 )
 
-//go:embed console.css console.js icon.svg vendor
-var files embed.FS
+//go:embed static
+var staticFiles embed.FS
 
 // assets are the files that pages load, by their name: each with the files that it is
 // made of. vendor/package.json pins where those of others come from.
@@ -43,7 +42,7 @@ var loaded = sync.OnceValue(func() map[string]asset {
 			data = []byte(design.Tokens)
 		}
 		for i, file := range assets[name] {
-			text, err := files.ReadFile(file)
+			text, err := staticFiles.ReadFile("static/" + file)
 			if err != nil {
 				panic(err) // it is not embedded
 			}
@@ -62,12 +61,12 @@ var loaded = sync.OnceValue(func() map[string]asset {
 	return out
 })
 
-// Path returns where a file is. The address changes with its content, so that a browser keeps
+// assetPath returns where a file is. The address changes with its content, so that a browser keeps
 // what it has.
-func Path(name string) string { return "/static/" + loaded()[name].hash + "/" + name }
+func assetPath(name string) string { return "/static/" + loaded()[name].hash + "/" + name }
 
-// Serve a file at its path.
-func Serve(w http.ResponseWriter, r *http.Request) {
+// serveAsset serves a file at its path.
+func serveAsset(w http.ResponseWriter, r *http.Request) {
 	hash, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/static/"), "/")
 	file, ok := loaded()[name]
 	if !ok || hash != file.hash {

@@ -1,7 +1,4 @@
-// Package door shows programs isolated runs, which are where no tenant has rights. It shows those of
-// a build to whoever may get agentbuilds/log of it. Runs are found by the namespace, the name and the
-// UID of the build that they are annotated with, and by nothing that a tenant may write.
-package door
+package facts
 
 import (
 	"context"
@@ -32,7 +29,9 @@ const (
 	patience   = 30 * time.Second
 )
 
-// Door of a console.
+// Door shows programs isolated runs, which are where no tenant has rights. It shows those of a
+// build to callers who may get agentbuilds/log of it. Runs are found by the namespace, the name
+// and the UID of the build that they are annotated with, and by nothing that a tenant may write.
 type Door struct {
 	Access access.Access
 	Runs   *live.Reader
