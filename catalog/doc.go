@@ -9,7 +9,8 @@
 //	kinds       has a file for each kind of object: how it is read and asked, what is written into
 //	            its status, and which rights that takes; the roles follow from them
 //	ask         asks agents and servers, which are not trusted: with limits of bytes, memory, depth
-//	            and time, and without addresses that lead into the node or the cloud
+//	            and time, and without addresses that lead into the node or the cloud; for commands,
+//	            it asks a catalog's server
 //	store       keeps the answers; Memory is for one process, store/database for SQLite and
 //	            PostgreSQL
 //
@@ -20,7 +21,6 @@
 //	serve       answers programs: the HTTP API, the watch, the registry of MCP servers, and MCP
 //	console     answers people: pages of agents, tool servers, builds and packages, which are
 //	            brought up to date while they are open; console/facts reads what they show
-//	client      asks a catalog's server for commands
 //
 // The types of the objects are in api (AgentCard), api/published (the same in the kagenti
 // operator's group) and api/kagent (what the catalog reads and writes of kagent's).

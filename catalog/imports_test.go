@@ -12,7 +12,7 @@ import (
 func TestImports(t *testing.T) {
 	const module = "github.com/armature-dev/armature/"
 	var catalog []string // without the console
-	for _, name := range []string{"access", "api", "ask", "client", "controller", "kinds", "serve", "store"} {
+	for _, name := range []string{"access", "api", "ask", "controller", "kinds", "serve", "store"} {
 		catalog = append(catalog, module+"catalog/"+name+"/...")
 	}
 	for _, ban := range []struct{ of, what, reason string }{

@@ -1,5 +1,6 @@
 // Package ask asks agents and tool servers, which belong to others: with a limit for bytes,
-// memory, depth, redirects and time, and without following them to other hosts.
+// memory, depth, redirects and time, and without following them to other hosts. For commands, it
+// asks a catalog's server.
 package ask
 
 import (

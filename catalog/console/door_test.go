@@ -28,7 +28,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/live"
-	catalogclient "github.com/armature-dev/armature/catalog/client"
+	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -115,7 +115,7 @@ func (y *yard) programOf(token string) *live.Client {
 	y.must(err)
 	file := filepath.Join(y.TempDir(), "token")
 	y.must(os.WriteFile(file, []byte(token), 0o600))
-	console, err := catalogclient.Server{Address: y.url, TokenFile: file}.Connect(func(string) {})
+	console, err := ask.Catalog{Address: y.url, TokenFile: file}.Connect(func(string) {})
 	y.must(err)
 	c.Door = func() (*live.Door, error) { return &live.Door{Open: console.Open}, nil }
 	return c

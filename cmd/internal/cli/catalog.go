@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
-	"github.com/armature-dev/armature/catalog/client"
+	"github.com/armature-dev/armature/catalog/ask"
 )
 
 // Catalog says where the server of a catalog is, and with which token it is asked.
@@ -27,10 +27,10 @@ func (c *Catalog) Flags(f *pflag.FlagSet, name, usage string) {
 }
 
 // Connect to the server. Its warnings are printed.
-func (c *Catalog) Connect(cmd *cobra.Command, kubeconfig func() (*rest.Config, error)) (*client.Client, error) {
-	server := client.Server{Address: c.Address, CA: c.caFile, TokenFile: c.tokenFile, Kubeconfig: kubeconfig}
+func (c *Catalog) Connect(cmd *cobra.Command, kubeconfig func() (*rest.Config, error)) (*ask.CatalogClient, error) {
+	server := ask.Catalog{Address: c.Address, CA: c.caFile, TokenFile: c.tokenFile, Kubeconfig: kubeconfig}
 	s, err := server.Connect(func(warning string) { fmt.Fprintln(cmd.ErrOrStderr(), "Warning:", OneLine(warning)) })
-	if errors.Is(err, client.ErrAddress) {
+	if errors.Is(err, ask.ErrCatalogAddress) {
 		err = Usagef("--%s %q: %w", c.flag, c.Address, err)
 	}
 	return s, err

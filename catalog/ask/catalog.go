@@ -1,5 +1,4 @@
-// Package client asks a catalog's server.
-package client
+package ask
 
 import (
 	"context"
@@ -22,8 +21,8 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-// Server is a catalog's server.
-type Server struct {
+// Catalog is where a catalog's server is.
+type Catalog struct {
 	// Address such as https://localhost:8443.
 	Address string
 	// CA is a PEM file of the authority that signed its certificate.
@@ -33,11 +32,11 @@ type Server struct {
 	Kubeconfig func() (*rest.Config, error)
 }
 
-// ErrAddress is the error for an address that is not a URL of the catalog.
-var ErrAddress = errors.New("write it as https://host:port")
+// ErrCatalogAddress is the error for an address that is not a URL of the catalog.
+var ErrCatalogAddress = errors.New("write it as https://host:port")
 
-// Client reads a catalog's HTTP API.
-type Client struct {
+// CatalogClient reads a catalog's HTTP API.
+type CatalogClient struct {
 	base *url.URL
 	http *http.Client
 	// warn gets each warning of the catalog once.
@@ -46,10 +45,10 @@ type Client struct {
 }
 
 // Connect connects to the server. warn gets each of its warnings once.
-func (s Server) Connect(warn func(text string)) (*Client, error) {
+func (s Catalog) Connect(warn func(text string)) (*CatalogClient, error) {
 	base, err := url.Parse(s.Address)
 	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
-		return nil, ErrAddress
+		return nil, ErrCatalogAddress
 	}
 	config := &rest.Config{Host: s.Address, UserAgent: version.UserAgent("armature")}
 	config.TLSClientConfig.CAFile = s.CA
@@ -63,11 +62,11 @@ func (s Server) Connect(warn func(text string)) (*Client, error) {
 	// A redirect elsewhere must not take the token along.
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	web := &http.Client{Transport: transport, CheckRedirect: refuse}
-	return &Client{base: base, http: web, warn: warn, warned: map[string]bool{}}, nil
+	return &CatalogClient{base: base, http: web, warn: warn, warned: map[string]bool{}}, nil
 }
 
 // credentials sets the token of a file, or the credentials of the kubeconfig that end in a token.
-func (s Server) credentials(config *rest.Config) error {
+func (s Catalog) credentials(config *rest.Config) error {
 	if s.TokenFile != "" {
 		text, err := os.ReadFile(s.TokenFile)
 		if err != nil {
@@ -90,7 +89,7 @@ func (s Server) credentials(config *rest.Config) error {
 	return nil
 }
 
-func (c *Client) ask(ctx context.Context, path string, parameters url.Values, answer any) error {
+func (c *CatalogClient) ask(ctx context.Context, path string, parameters url.Values, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	response, err := c.send(ctx, path, parameters)
@@ -98,9 +97,9 @@ func (c *Client) ask(ctx context.Context, path string, parameters url.Values, an
 		return err
 	}
 	c.repeat(response.Header)
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	if err == nil && len(data) > maxAnswer {
-		err = fmt.Errorf("its answer is larger than %d MiB", maxAnswer>>20)
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxCatalog+1))
+	if err == nil && len(data) > maxCatalog {
+		err = fmt.Errorf("its answer is larger than %d MiB", maxCatalog>>20)
 	}
 	if err := multi.Errors(err, response.Body.Close()); err != nil {
 		return fmt.Errorf("asking the catalog: %w", err)
@@ -113,7 +112,7 @@ func (c *Client) ask(ctx context.Context, path string, parameters url.Values, an
 
 // Open an answer of the server, which may take as long as the caller reads. What does not exist is
 // store.ErrNotFound.
-func (c *Client) Open(ctx context.Context, path string, parameters url.Values) (io.ReadCloser, error) {
+func (c *CatalogClient) Open(ctx context.Context, path string, parameters url.Values) (io.ReadCloser, error) {
 	response, err := c.send(ctx, path, parameters)
 	if err != nil {
 		return nil, err
@@ -122,7 +121,7 @@ func (c *Client) Open(ctx context.Context, path string, parameters url.Values) (
 }
 
 // send a request; err says why the server refuses it.
-func (c *Client) send(ctx context.Context, path string, parameters url.Values) (*http.Response, error) {
+func (c *CatalogClient) send(ctx context.Context, path string, parameters url.Values) (*http.Response, error) {
 	at := c.base.JoinPath(path)
 	for name, values := range parameters {
 		if values[0] == "" {
@@ -153,11 +152,11 @@ func (c *Client) send(ctx context.Context, path string, parameters url.Values) (
 	return nil, fmt.Errorf("the catalog answers: %s", problem.Error)
 }
 
-// maxAnswer in bytes: a thousand entries with a card each.
-const maxAnswer = 256 << 20
+// maxCatalog in bytes: a thousand entries with a card each.
+const maxCatalog = 256 << 20
 
 // repeat repeats the warnings of the catalog, such as that its store does not answer.
-func (c *Client) repeat(h http.Header) {
+func (c *CatalogClient) repeat(h http.Header) {
 	warnings, _ := utilnet.ParseWarningHeaders(h.Values("Warning")) // an invalid warning is not repeated
 	for _, w := range warnings {
 		if !c.warned[w.Text] {
@@ -168,7 +167,7 @@ func (c *Client) repeat(h http.Header) {
 }
 
 // List lists all entries that a query finds.
-func (c *Client) List(ctx context.Context, q store.Query) (out []store.Entry, err error) {
+func (c *CatalogClient) List(ctx context.Context, q store.Query) (out []store.Entry, err error) {
 	parameters := url.Values{"type": {string(q.Type)}, "namespace": {q.Namespace}, "health": {string(q.Health)}, "limit": {"1000"}}
 	for {
 		var page store.EntryList
@@ -183,12 +182,12 @@ func (c *Client) List(ctx context.Context, q store.Query) (out []store.Entry, er
 }
 
 // Get returns one entry.
-func (c *Client) Get(ctx context.Context, key store.Key) (e store.Entry, err error) {
+func (c *CatalogClient) Get(ctx context.Context, key store.Key) (e store.Entry, err error) {
 	return e, c.ask(ctx, "api/v1/entries/"+url.PathEscape(key.Resource)+"/"+url.PathEscape(key.Namespace)+"/"+url.PathEscape(key.Name), url.Values{}, &e)
 }
 
 // Search returns the hits of a query.
-func (c *Client) Search(ctx context.Context, q store.Query) ([]store.Hit, error) {
+func (c *CatalogClient) Search(ctx context.Context, q store.Query) ([]store.Hit, error) {
 	var found store.HitList
 	err := c.ask(ctx, "api/v1/search", url.Values{"q": {q.Text}, "kind": {q.Kind}, "type": {string(q.Type)}, "namespace": {q.Namespace}, "limit": {strconv.Itoa(q.Limit)}}, &found)
 	return found.Items, err
