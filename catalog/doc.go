@@ -22,7 +22,7 @@
 //	console     answers people: pages of agents, tool servers, builds and packages, which are
 //	            brought up to date while they are open; console/facts reads what they show
 //
-// The types of the objects are in api (AgentCard), api/published (the same in the kagenti
+// The types of the objects are in api (AgentCard), kinds/published.go (the same in the kagenti
 // operator's group) and api/kagent (what the catalog reads and writes of kagent's).
 //
 // To add a kind, write its file in kinds and a row in kinds.All, then run

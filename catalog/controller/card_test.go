@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api"
-	publishedapi "github.com/armature-dev/armature/catalog/api/published"
+	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
 )
@@ -96,7 +96,7 @@ func TestWellKnownPaths(t *testing.T) {
 func TestPublishedGroup(t *testing.T) {
 	w := newWorld(t)
 	w.pod("weather", "weather-1", weather("1"))
-	c := &publishedapi.AgentCard{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "weather"}}
+	c := &kinds.AgentCard{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "weather"}}
 	c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "weather"}}
 	w.must(w.Create(t.Context(), c))
 	w.sync("agentcards.agent.kagenti.dev", "weather")

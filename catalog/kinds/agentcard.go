@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api"
-	"github.com/armature-dev/armature/catalog/api/published"
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
 )
@@ -54,7 +53,7 @@ func agentCard() Kind {
 
 // publishedCard returns AgentCard in the group in which the kagenti operator publishes it.
 func publishedCard() Kind {
-	return cardKind("agentcards.agent.kagenti.dev", published.GroupVersion, func() client.Object { return &published.AgentCard{} })
+	return cardKind("agentcards.agent.kagenti.dev", published, func() client.Object { return &AgentCard{} })
 }
 
 func cardKind(resource string, gv schema.GroupVersion, empty func() client.Object) Kind {
@@ -74,7 +73,7 @@ func cardKind(resource string, gv schema.GroupVersion, empty func() client.Objec
 
 // CardOf returns the parts of an AgentCard of either group.
 func CardOf(o client.Object) (*api.AgentCardSpec, *api.AgentCardStatus) {
-	if c, ok := o.(*published.AgentCard); ok {
+	if c, ok := o.(*AgentCard); ok {
 		return &c.Spec, &c.Status
 	}
 	c := o.(*api.AgentCard)
@@ -404,7 +403,7 @@ func reportAgentCard(o client.Object, a *Answer, now time.Time) {
 			status.Cards = append(status.Cards, fetchedCard(f, old.Cards, now, &left))
 		}
 	}
-	if _, ok := o.(*published.AgentCard); ok && len(status.Cards) > 0 {
+	if _, ok := o.(*AgentCard); ok && len(status.Cards) > 0 {
 		status.Card, status.Protocol = status.Cards[0].Card, "a2a"
 	}
 	a.conditions(&status.Conditions, api.ConditionDiscovered, o, now)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,7 +22,6 @@ import (
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
-	"github.com/armature-dev/armature/catalog/api/published"
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -217,8 +217,9 @@ func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
 
 // AddToScheme adds the kinds of the catalog, but for those whose types are kagent's own.
 func AddToScheme(scheme *runtime.Scheme) error {
-	err := multi.Errors(api.AddToScheme(scheme), published.AddToScheme(scheme), kagent.AddToScheme(scheme))
-	if err != nil {
+	scheme.AddKnownTypes(published, &AgentCard{}, &AgentCardList{})
+	metav1.AddToGroupVersion(scheme, published)
+	if err := multi.Errors(api.AddToScheme(scheme), kagent.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("building the scheme: %w", err)
 	}
 	return nil

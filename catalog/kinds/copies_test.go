@@ -1,4 +1,4 @@
-package kagent_test
+package kinds_test
 
 import (
 	"reflect"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
-	"github.com/armature-dev/armature/catalog/api/published"
+	"github.com/armature-dev/armature/catalog/kinds"
 )
 
 // A copy is equal, and shares no pointer, list or map with what it was made of.
@@ -19,7 +19,7 @@ func TestCopies(t *testing.T) {
 	fill := randfill.New().NilChance(0).NumElements(1, 2)
 	for _, o := range []runtime.Object{
 		&api.AgentCard{}, &api.AgentCardList{},
-		&kagent.MCPServer{}, &kagent.MCPServerList{}, &kagent.RemoteMCPServer{}, &kagent.RemoteMCPServerList{}, &published.AgentCard{}, &published.AgentCardList{},
+		&kagent.MCPServer{}, &kagent.MCPServerList{}, &kagent.RemoteMCPServer{}, &kagent.RemoteMCPServerList{}, &kinds.AgentCard{}, &kinds.AgentCardList{},
 	} {
 		fill.Fill(o)
 		again := o.DeepCopyObject()

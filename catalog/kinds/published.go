@@ -1,9 +1,7 @@
-// Package published holds AgentCard under the group in which the kagenti
-// operator publishes it.
-//
 // +groupName=agent.kagenti.dev
 // +versionName=v1alpha1
-package published
+
+package kinds
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,15 +11,9 @@ import (
 	"github.com/armature-dev/armature/catalog/api"
 )
 
-// GroupVersion of AgentCard as the operator publishes it.
-var GroupVersion = schema.GroupVersion{Group: "agent.kagenti.dev", Version: "v1alpha1"}
-
-// AddToScheme registers AgentCard.
-func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &AgentCard{}, &AgentCardList{})
-	metav1.AddToGroupVersion(scheme, GroupVersion)
-	return nil
-}
+// published is the group in which the kagenti operator publishes AgentCard. The markers above are
+// of its types, which are the only ones of this package that have a CRD.
+var published = schema.GroupVersion{Group: "agent.kagenti.dev", Version: "v1alpha1"}
 
 // AgentCard is that of kagenti.io, under its older name.
 //
