@@ -8,10 +8,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/storage"
 
@@ -133,25 +131,9 @@ func (c *clone) imagesAlone(ctx context.Context, parent, commit *object.Commit) 
 	if err != nil {
 		return false, err
 	}
-	folders := strings.Split(c.path, "/")
-	for i, name := range folders {
-		other := func(e object.TreeEntry) bool { return e.Name == name }
-		before, after := slices.DeleteFunc(slices.Clone(was.Entries), other), slices.DeleteFunc(slices.Clone(is.Entries), other)
-		if !slices.Equal(before, after) {
-			return false, nil
-		}
-		if i == len(folders)-1 {
-			break
-		}
-		for _, t := range []**object.Tree{&was, &is} {
-			entry := slices.IndexFunc((*t).Entries, other)
-			if entry < 0 || (*t).Entries[entry].Mode != filemode.Dir {
-				return false, nil
-			}
-			if *t, err = object.GetTree(c.objects, (*t).Entries[entry].Hash); err != nil {
-				return false, err
-			}
-		}
+	changes, err := object.DiffTreeContext(ctx, was, is)
+	if err != nil || len(changes) != 1 || changes[0].To.Name != c.path {
+		return false, err
 	}
 	var locks [2]api.ImageLockSpec
 	for i, at := range []*object.Commit{parent, commit} {

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/go-git/go-billy/v5/osfs"
 	"github.com/go-git/go-git/v5/plumbing"
@@ -156,17 +157,15 @@ func (u *Update) Check() error {
 	if u.Proposal == u.Branch {
 		failed = append(failed, errors.New("a pull request cannot merge a branch into itself"))
 	}
-	if clean := path.Clean(u.Path); clean != u.Path || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") || clean == "." || strings.ContainsFunc(clean, isControl) ||
+	if clean := path.Clean(u.Path); clean != u.Path || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") || clean == "." || strings.ContainsFunc(clean, unicode.IsControl) ||
 		slices.ContainsFunc(strings.Split(strings.ToLower(clean), "/"), func(s string) bool { return s == ".git" }) {
 		failed = append(failed, fmt.Errorf("%q is not the path of a lock in the repository: use one such as apps/armature.lock", text.Shown(u.Path)))
 	}
-	if u.API == nil && (u.Name == "" || !strings.Contains(u.Email, "@") || strings.ContainsAny(u.Name+u.Email, "<>") || strings.ContainsFunc(u.Name+u.Email, isControl)) {
+	if u.API == nil && (u.Name == "" || !strings.Contains(u.Email, "@") || strings.ContainsAny(u.Name+u.Email, "<>") || strings.ContainsFunc(u.Name+u.Email, unicode.IsControl)) {
 		failed = append(failed, fmt.Errorf("%q is not a valid author: use a name and an address, as in Armature <armature@example.com>", text.Shown(u.Name+" <"+u.Email+">")))
 	}
 	return multi.Errors(failed...)
 }
-
-func isControl(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }
 
 // Write brings the lock up to date with what was built, by at most one commit. If another
 // writer moves the branch meanwhile, it starts again from what the branch is then. An error

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/hashicorp/go-multierror"
 
@@ -84,12 +85,12 @@ func (b *Branch) Check(ctx context.Context, paths ...string) error {
 	}
 	report(err != nil || b.Name == "HEAD" || strings.HasPrefix(b.Name, "refs/") || strings.HasPrefix(b.Name, "-"),
 		"%q is not a valid branch: use a name such as environments/prod", b.Name)
-	report(b.URL == "" || strings.HasPrefix(b.URL, "-") || strings.ContainsFunc(b.URL, isControl),
+	report(b.URL == "" || strings.HasPrefix(b.URL, "-") || strings.ContainsFunc(b.URL, unicode.IsControl),
 		"the URL of the source is empty, starts with - or has control characters")
 	for i, p := range paths {
 		report(p == "" || p == ".", "a package at the root of the repository would mix with the metadata "+
 			"of the branch: put it into a folder")
-		report(strings.ContainsFunc(p, isControl), "the path %q has control characters", p)
+		report(strings.ContainsFunc(p, unicode.IsControl), "the path %q has control characters", p)
 		for _, other := range paths[:i] {
 			report(p == other || strings.HasPrefix(p, other+"/") || strings.HasPrefix(other, p+"/"),
 				"%s and %s overlap: their objects would be on the branch twice", other, p)
@@ -97,8 +98,6 @@ func (b *Branch) Check(ctx context.Context, paths ...string) error {
 	}
 	return failed.ErrorOrNil()
 }
-
-func isControl(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }
 
 // Write updates the branch with packages by at most one commit, and only if no other writer has
 // changed the branch; otherwise it starts again from the new state. If no manifest differs, it
