@@ -64,26 +64,12 @@ func (t *tea) SetStatus(ctx context.Context, s Status) error {
 	return err
 }
 
-func (t *tea) me(ctx context.Context) (*gitea.User, error) {
+func (t *tea) me(ctx context.Context) (int64, string, error) {
 	me, _, err := t.client(ctx).GetMyUserInfo()
 	if err != nil {
-		return nil, fmt.Errorf("looking up the account of the credential: %w", err)
+		return 0, "", fmt.Errorf("looking up the account of the credential: %w", err)
 	}
-	return me, nil
-}
-
-// Account of the credential.
-func (t *tea) Account(ctx context.Context) (string, error) {
-	me, err := t.me(ctx)
-	if err != nil {
-		return "", err
-	}
-	return me.UserName, nil
-}
-
-func (t *tea) mine(ctx context.Context) (func(comment) bool, error) {
-	me, err := t.me(ctx)
-	return func(c comment) bool { return c.author == me.ID }, err
+	return me.ID, me.UserName, nil
 }
 
 // comments leaves out the author of one that was moved here from another server, since that is
@@ -144,10 +130,12 @@ func (t *tea) PullRequest(ctx context.Context, number int) (*PullRequest, error)
 	return t.pull(p, err)
 }
 
-// pulls reads pages until enough pull requests are found that are to be returned.
-func (t *tea) pulls(
-	ctx context.Context, options gitea.ListPullRequestsOptions, keep func(*PullRequest) bool,
-) (out []PullRequest, err error) {
+// pulls reads pages until enough are found, since Gitea has no query for those from a branch.
+func (t *tea) pulls(ctx context.Context, head string) (out []PullRequest, err error) {
+	options := gitea.ListPullRequestsOptions{State: gitea.StateOpen}
+	if head != "" {
+		options.State, options.Sort = gitea.StateAll, "recentupdate"
+	}
 	client := t.client(ctx)
 	for page := 1; page <= maxPages && len(out) < mostIncoming; page++ {
 		options.ListOptions = gitea.ListOptions{Page: page, PageSize: 50}
@@ -156,28 +144,16 @@ func (t *tea) pulls(
 			return nil, err
 		}
 		for _, p := range all {
-			if found, _ := t.pull(p, nil); keep(found) {
+			if found, _ := t.pull(p, nil); head == "" || found.Head == head && !found.Fork {
 				out = append(out, *found)
 			}
 		}
-		if len(all) == 0 || len(all) < 50 && options.State == gitea.StateOpen {
+		if len(all) == 0 || len(all) < 50 && head == "" {
 			break
 		}
 	}
 	slices.SortFunc(out, func(a, b PullRequest) int { return b.Number - a.Number })
 	return out[:min(len(out), mostIncoming)], nil
-}
-
-// PullRequests from a branch, for which Gitea has no query.
-func (t *tea) PullRequests(ctx context.Context, head string) (out []PullRequest, err error) {
-	options := gitea.ListPullRequestsOptions{State: gitea.StateAll, Sort: "recentupdate"}
-	return t.pulls(ctx, options, func(p *PullRequest) bool { return p.Head == head && !p.Fork })
-}
-
-// OpenPullRequests of the repository.
-func (t *tea) OpenPullRequests(ctx context.Context) (out []PullRequest, err error) {
-	options := gitea.ListPullRequestsOptions{State: gitea.StateOpen}
-	return t.pulls(ctx, options, func(*PullRequest) bool { return true })
 }
 
 func (t *tea) create(ctx context.Context, p Proposal) (*PullRequest, error) {
@@ -192,29 +168,24 @@ func (t *tea) edit(ctx context.Context, number int, p Proposal) error {
 	return err
 }
 
-// Commit calls the contents API. The blob of each file is the lease.
-func (t *tea) Commit(ctx context.Context, c Commit) (string, error) {
+func (t *tea) tip(ctx context.Context, branch string) (string, error) {
+	b, _, err := t.client(ctx).GetRepoBranch(t.owner, t.name, branch)
+	if err != nil {
+		return "", err
+	}
+	return b.Commit.ID, nil
+}
+
+// commit calls the contents API. The blob of each file is the lease.
+func (t *tea) commit(ctx context.Context, c Commit) (string, error) {
 	client := t.client(ctx)
-	was := c.Head
 	want := gitea.ChangeFilesOptions{Message: c.Message, Branch: c.Branch}
 	if c.Base != "" {
-		was = c.Replaces
 		want.Branch, want.NewBranch, want.ForcePush = c.Base, c.Branch, c.Replaces != ""
-	}
-	tip := func(branch string) (string, error) {
-		b, _, err := client.GetRepoBranch(t.owner, t.name, branch)
-		if errors.Is(err, ErrNotFound) {
-			return "", nil
-		} else if err != nil {
+		if now, err := t.tip(ctx, c.Base); err != nil {
 			return "", err
-		}
-		return b.Commit.ID, nil
-	}
-	for _, at := range slices.Compact([][2]string{{c.Branch, was}, {want.Branch, c.Head}}) {
-		if now, err := tip(at[0]); err != nil {
-			return "", err
-		} else if now != at[1] {
-			return "", fmt.Errorf("%w: %s is at %.12s", ErrMoved, at[0], now)
+		} else if now != c.Head {
+			return "", fmt.Errorf("%w: %s is at %.12s", ErrMoved, c.Base, now)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
@@ -233,7 +204,7 @@ func (t *tea) Commit(ctx context.Context, c Commit) (string, error) {
 	}
 	made, _, err := client.ChangeFiles(t.owner, t.name, want)
 	if err != nil {
-		return "", moved(err, was, func() (string, error) { return tip(c.Branch) })
+		return "", err
 	}
 	if made.Commit == nil {
 		return "", errors.New("the answer has no commit")
@@ -243,7 +214,7 @@ func (t *tea) Commit(ctx context.Context, c Commit) (string, error) {
 
 // Wrote compares the author, since Gitea signs only where its administrator set that up.
 func (t *tea) Wrote(ctx context.Context, sha string) (bool, error) {
-	me, err := t.me(ctx)
+	_, login, err := t.me(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -251,5 +222,5 @@ func (t *tea) Wrote(ctx context.Context, sha string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return c.Author != nil && strings.EqualFold(c.Author.UserName, me.UserName), nil
+	return c.Author != nil && strings.EqualFold(c.Author.UserName, login), nil
 }

@@ -346,43 +346,26 @@ func (h *hub) query(ctx context.Context, need right, text string, variables map[
 }
 
 // me returns the login name of the credential, which an App has with [bot] at its end.
-func (h *hub) me(ctx context.Context, need right) (string, error) {
+func (h *hub) me(ctx context.Context) (_ int64, login string, err error) {
 	h.account.mu.Lock()
-	known := h.account.login
+	login = h.account.login
 	h.account.mu.Unlock()
-	if known != "" {
-		return known, nil
+	if login == "" {
+		var data struct{ Viewer struct{ Login string } }
+		if err := h.query(ctx, seePeople, "query { viewer { login } }", nil, &data); err != nil {
+			return 0, "", fmt.Errorf("looking up the account of the credential: %w", err)
+		}
+		if login = data.Viewer.Login; login == "" {
+			return 0, "", fmt.Errorf("%w: %s does not show whose it is", ErrUnauthorized, h.api.Host)
+		}
+		if h.login.App != nil {
+			login = strings.TrimSuffix(login, "[bot]") + "[bot]"
+		}
+		h.account.mu.Lock()
+		h.account.login = login
+		h.account.mu.Unlock()
 	}
-	var data struct{ Viewer struct{ Login string } }
-	if err := h.query(ctx, need, "query { viewer { login } }", nil, &data); err != nil {
-		return "", fmt.Errorf("looking up the account of the credential: %w", err)
-	}
-	if data.Viewer.Login == "" {
-		return "", fmt.Errorf("%w: %s does not show whose it is", ErrUnauthorized, h.api.Host)
-	}
-	h.account.mu.Lock()
-	defer h.account.mu.Unlock()
-	h.account.login = data.Viewer.Login
-	return h.account.login, nil
-}
-
-// Account of the credential.
-func (h *hub) Account(ctx context.Context) (string, error) {
-	login, err := h.me(ctx, seePulls)
-	if err == nil && h.login.App != nil {
-		login = strings.TrimSuffix(login, "[bot]") + "[bot]"
-	}
-	return login, err
-}
-
-// isMe reports whether a user is the account of a login name.
-func isMe(user string, bot bool, login string) bool {
-	return strings.EqualFold(user, login) || bot && strings.EqualFold(user, login+"[bot]")
-}
-
-func (h *hub) mine(ctx context.Context) (func(comment) bool, error) {
-	login, err := h.me(ctx, setPulls)
-	return func(c comment) bool { return isMe(c.Author, c.bot, login) }, err
+	return 0, login, nil
 }
 
 func (h *hub) comments(ctx context.Context, number, page int) (found []comment, next, last int, err error) {
@@ -435,24 +418,19 @@ func (h *hub) PullRequest(ctx context.Context, number int) (*PullRequest, error)
 	return h.pull(p, err)
 }
 
-func (h *hub) pulls(ctx context.Context, options github.PullRequestListOptions) (out []PullRequest, err error) {
-	options.Sort, options.Direction, options.PerPage = "created", "desc", mostIncoming
+func (h *hub) pulls(ctx context.Context, head string) (out []PullRequest, err error) {
+	options := github.PullRequestListOptions{
+		State: "open", Sort: "created", Direction: "desc", ListOptions: github.ListOptions{PerPage: mostIncoming},
+	}
+	if head != "" {
+		options.State, options.Head = "all", h.owner+":"+head
+	}
 	all, _, err := h.clients[seePulls].PullRequests.List(ctx, h.owner, h.name, &options)
 	for _, p := range all {
 		found, _ := h.pull(p, nil)
 		out = append(out, *found)
 	}
 	return out, err
-}
-
-// PullRequests from a branch.
-func (h *hub) PullRequests(ctx context.Context, head string) ([]PullRequest, error) {
-	return h.pulls(ctx, github.PullRequestListOptions{State: "all", Head: h.owner + ":" + head})
-}
-
-// OpenPullRequests of the repository.
-func (h *hub) OpenPullRequests(ctx context.Context) ([]PullRequest, error) {
-	return h.pulls(ctx, github.PullRequestListOptions{State: "open"})
 }
 
 func (h *hub) create(ctx context.Context, p Proposal) (*PullRequest, error) {
@@ -474,30 +452,24 @@ const (
 	updateRefs = "mutation($input: UpdateRefsInput!) { updateRefs(input: $input) { clientMutationId } }"
 )
 
-// Commit calls createCommitOnBranch, whose commits GitHub signs.
-func (h *hub) Commit(ctx context.Context, c Commit) (sha string, err error) {
-	git := h.clients[setFiles].Git
-	was := c.Head
+func (h *hub) tip(ctx context.Context, branch string) (string, error) {
+	ref, _, err := h.clients[setFiles].Git.GetRef(ctx, h.owner, h.name, "heads/"+branch)
+	return ref.GetObject().GetSHA(), err
+}
+
+// commit calls createCommitOnBranch, whose commits GitHub signs.
+func (h *hub) commit(ctx context.Context, c Commit) (sha string, err error) {
 	if c.Base != "" && c.Replaces != "" && c.Replaces != c.Head {
-		was = c.Replaces
-		sha, err = h.replace(ctx, c)
-	} else {
-		if c.Base != "" && c.Replaces == "" {
-			ref := github.CreateRef{Ref: "refs/heads/" + c.Branch, SHA: c.Head}
-			_, _, err := git.CreateRef(ctx, h.owner, h.name, ref)
-			if err != nil && !errors.Is(err, ErrRefused) { // one that exists has to be at Head
-				return "", fmt.Errorf("making the branch %s: %w", c.Branch, err)
-			}
+		return h.replace(ctx, c)
+	}
+	if c.Base != "" && c.Replaces == "" {
+		ref := github.CreateRef{Ref: "refs/heads/" + c.Branch, SHA: c.Head}
+		_, _, err := h.clients[setFiles].Git.CreateRef(ctx, h.owner, h.name, ref)
+		if err != nil && !errors.Is(err, ErrRefused) { // one that exists has to be at Head
+			return "", fmt.Errorf("making the branch %s: %w", c.Branch, err)
 		}
-		sha, err = h.add(ctx, c)
 	}
-	if err != nil {
-		return "", moved(err, was, func() (string, error) {
-			ref, _, err := git.GetRef(ctx, h.owner, h.name, "heads/"+c.Branch)
-			return ref.GetObject().GetSHA(), err
-		})
-	}
-	return sha, nil
+	return h.add(ctx, c)
 }
 
 // add a commit to a branch.
@@ -558,7 +530,7 @@ func (h *hub) replace(ctx context.Context, c Commit) (string, error) {
 
 // Wrote reports whether the account wrote a commit that GitHub signed.
 func (h *hub) Wrote(ctx context.Context, sha string) (bool, error) {
-	login, err := h.me(ctx, seeFiles)
+	_, login, err := h.me(ctx)
 	if err != nil {
 		return false, err
 	}

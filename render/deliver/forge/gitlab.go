@@ -81,7 +81,7 @@ func (l *lab) SetStatus(ctx context.Context, s Status) error {
 	return err
 }
 
-func (l *lab) me(ctx context.Context) (*gitlab.User, error) {
+func (l *lab) user(ctx context.Context) (*gitlab.User, error) {
 	me, _, err := l.client.Users.CurrentUser(gitlab.WithContext(ctx))
 	if err != nil {
 		return nil, fmt.Errorf("looking up the account of the credential: %w", err)
@@ -89,18 +89,12 @@ func (l *lab) me(ctx context.Context) (*gitlab.User, error) {
 	return me, nil
 }
 
-// Account of the credential.
-func (l *lab) Account(ctx context.Context) (string, error) {
-	me, err := l.me(ctx)
+func (l *lab) me(ctx context.Context) (int64, string, error) {
+	me, err := l.user(ctx)
 	if err != nil {
-		return "", err
+		return 0, "", err
 	}
-	return me.Username, nil
-}
-
-func (l *lab) mine(ctx context.Context) (func(comment) bool, error) {
-	me, err := l.me(ctx)
-	return func(c comment) bool { return c.author == me.ID }, err
+	return me.ID, me.Username, nil
 }
 
 // comments are notes that people wrote, the newest first.
@@ -159,25 +153,19 @@ func (l *lab) PullRequest(ctx context.Context, number int) (*PullRequest, error)
 	return l.pull(&m.BasicMergeRequest), nil
 }
 
-func (l *lab) pulls(ctx context.Context, state string, head *string) (out []PullRequest, err error) {
+func (l *lab) pulls(ctx context.Context, head string) (out []PullRequest, err error) {
+	state := "all"
+	if head == "" {
+		state = "opened"
+	}
 	all, _, err := l.client.MergeRequests.ListProjectMergeRequests(l.path, &gitlab.ListProjectMergeRequestsOptions{
-		SourceBranch: head, State: &state, OrderBy: gitlab.Ptr("created_at"), Sort: gitlab.Ptr("desc"),
+		SourceBranch: optional(head), State: &state, OrderBy: gitlab.Ptr("created_at"), Sort: gitlab.Ptr("desc"),
 		ListOptions: gitlab.ListOptions{PerPage: mostIncoming},
 	}, gitlab.WithContext(ctx))
 	for _, m := range all {
 		out = append(out, *l.pull(m))
 	}
 	return out, err
-}
-
-// PullRequests are merge requests.
-func (l *lab) PullRequests(ctx context.Context, head string) ([]PullRequest, error) {
-	return l.pulls(ctx, "all", &head)
-}
-
-// OpenPullRequests are merge requests.
-func (l *lab) OpenPullRequests(ctx context.Context) ([]PullRequest, error) {
-	return l.pulls(ctx, "opened", nil)
 }
 
 func (l *lab) create(ctx context.Context, p Proposal) (*PullRequest, error) {
@@ -196,29 +184,22 @@ func (l *lab) edit(ctx context.Context, number int, p Proposal) error {
 	return err
 }
 
-// Commit calls the commits API. The last commit of each file is the lease.
-func (l *lab) Commit(ctx context.Context, c Commit) (string, error) {
+func (l *lab) tip(ctx context.Context, branch string) (string, error) {
+	b, _, err := l.client.Branches.GetBranch(l.path, branch, gitlab.WithContext(ctx))
+	if err != nil {
+		return "", err
+	}
+	return b.Commit.ID, nil
+}
+
+// commit calls the commits API. The last commit of each file is the lease.
+func (l *lab) commit(ctx context.Context, c Commit) (string, error) {
 	want := &gitlab.CreateCommitOptions{Branch: &c.Branch, CommitMessage: &c.Message}
-	was := c.Head
 	if c.Base != "" {
-		was, want.StartSHA = c.Replaces, &c.Head
+		want.StartSHA = &c.Head
 		if c.Replaces != "" {
 			want.Force = gitlab.Ptr(true)
 		}
-	}
-	tip := func() (string, error) {
-		b, _, err := l.client.Branches.GetBranch(l.path, c.Branch, gitlab.WithContext(ctx))
-		if errors.Is(err, ErrNotFound) {
-			return "", nil
-		} else if err != nil {
-			return "", err
-		}
-		return b.Commit.ID, nil
-	}
-	if now, err := tip(); err != nil {
-		return "", err
-	} else if now != was {
-		return "", fmt.Errorf("%w: %s is at %.12s", ErrMoved, c.Branch, now)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
 		text := base64.StdEncoding.EncodeToString(c.Files[name])
@@ -239,14 +220,14 @@ func (l *lab) Commit(ctx context.Context, c Commit) (string, error) {
 	}
 	made, _, err := l.client.Commits.CreateCommit(l.path, want, gitlab.WithContext(ctx))
 	if err != nil {
-		return "", moved(err, was, tip)
+		return "", err
 	}
 	return made.ID, nil
 }
 
 // Wrote compares the committer, since GitLab signs only where its administrator set that up.
 func (l *lab) Wrote(ctx context.Context, sha string) (bool, error) {
-	me, err := l.me(ctx)
+	me, err := l.user(ctx)
 	if err != nil {
 		return false, err
 	}

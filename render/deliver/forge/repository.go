@@ -25,22 +25,23 @@ type server interface {
 	MayPush(ctx context.Context, user string) (bool, error)
 	SetStatus(ctx context.Context, s Status) error
 	PullRequest(ctx context.Context, number int) (*PullRequest, error)
-	PullRequests(ctx context.Context, head string) ([]PullRequest, error)
-	OpenPullRequests(ctx context.Context) ([]PullRequest, error)
-	Commit(ctx context.Context, c Commit) (sha string, err error)
-	Account(ctx context.Context) (string, error)
 	Wrote(ctx context.Context, sha string) (bool, error)
 
+	// me returns the account of the credential; id is 0 if the server does not show it.
+	me(ctx context.Context) (id int64, login string, err error)
+	// pulls lists the pull requests from a branch, or those that are open if head is empty.
+	pulls(ctx context.Context, head string) ([]PullRequest, error)
 	// create and edit a pull request.
 	create(ctx context.Context, p Proposal) (*PullRequest, error)
 	edit(ctx context.Context, number int, p Proposal) error
 	// comments lists a page of comments, from 1. next is the following page, and last the last
 	// one where pages begin with the oldest comment; 0 for none.
 	comments(ctx context.Context, number, page int) (found []comment, next, last int, err error)
-	// mine returns a function that reports whether this account wrote a comment.
-	mine(ctx context.Context) (func(comment) bool, error)
 	// putComment creates a comment if id is 0, deletes it if body is empty, and edits it otherwise.
 	putComment(ctx context.Context, number int, id int64, body string) error
+	// tip returns the commit that a branch is at, or ErrNotFound.
+	tip(ctx context.Context, branch string) (string, error)
+	commit(ctx context.Context, c Commit) (sha string, err error)
 }
 
 // comment as a server lists it.
@@ -151,10 +152,11 @@ func (r repository) Comment(ctx context.Context, number int, part, body string) 
 		return fmt.Errorf("%q cannot mark a comment", part)
 	}
 	const first, prefix, suffix = "<!-- armature -->", "<!-- armature: ", " -->"
-	mine, err := r.mine(ctx)
+	id, login, err := r.me(ctx)
 	if err != nil {
 		return err
 	}
+	mine := func(c comment) bool { return c.author == id && (id != 0 || isMe(c.Author, c.bot, login)) }
 	var ours []comment
 	seen := make(map[int64]bool) // a server may have one page only, whatever it is asked for
 	for page, count := 1, 0; page > 0 && page <= maxPages; count = len(seen) {
@@ -212,15 +214,58 @@ func (r repository) Comment(ctx context.Context, number int, part, body string) 
 	return nil
 }
 
-// moved adds ErrMoved to the refusal of a commit if its branch is not at was any longer.
-func moved(refused error, was string, tip func() (string, error)) error {
-	if !errors.Is(refused, ErrRefused) && !errors.Is(refused, ErrNotFound) {
-		return refused
+// Account of the credential.
+func (r repository) Account(ctx context.Context) (string, error) {
+	_, login, err := r.me(ctx)
+	return login, err
+}
+
+// isMe reports whether a user is the account of a login name.
+func isMe(user string, bot bool, login string) bool {
+	return strings.EqualFold(user, login) || bot && strings.EqualFold(user, login+"[bot]")
+}
+
+// PullRequests from a branch.
+func (r repository) PullRequests(ctx context.Context, head string) ([]PullRequest, error) {
+	return r.pulls(ctx, head)
+}
+
+// OpenPullRequests of the repository.
+func (r repository) OpenPullRequests(ctx context.Context) ([]PullRequest, error) {
+	return r.pulls(ctx, "")
+}
+
+// Commit looks where the branches are before, since GitHub alone compares that as it commits, and
+// after a refusal, whose reason it may be.
+func (r repository) Commit(ctx context.Context, c Commit) (sha string, err error) {
+	was := c.Head
+	if c.Base != "" {
+		was = c.Replaces
 	}
-	if now, err := tip(); err == nil && now != was {
-		return fmt.Errorf("%w: %w", ErrMoved, refused)
+	at := func(branch, commit string) error {
+		now, err := r.tip(ctx, branch)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		} else if now != commit {
+			return fmt.Errorf("%w: %s is at %.12s", ErrMoved, branch, now)
+		}
+		return nil
 	}
-	return refused
+	if r.kind != GitHub {
+		if err := at(c.Branch, was); err != nil {
+			return "", err
+		}
+	}
+	sha, err = r.commit(ctx, c)
+	if errors.Is(err, ErrRefused) || errors.Is(err, ErrNotFound) {
+		if r.kind == GitHub && c.Replaces == "" {
+			was = c.Head // it makes the branch first
+		}
+		if moved := at(c.Branch, was); errors.Is(moved, ErrMoved) {
+			return "", fmt.Errorf("%w: %w", moved, err)
+		}
+	}
+	return sha, err
 }
 
 // cut a text to a number of bytes at a character.
