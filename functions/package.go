@@ -17,7 +17,7 @@ import (
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/lintrules"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
@@ -78,7 +78,7 @@ func NewPackage(s Settings) *Package {
 	var findings []finding.Finding
 	p.shared.Identity, findings = identity.NewWorkloads(sidecars.All(), s.Config, p.shared.Index)
 	p.report.Add(findings...)
-	p.report.Add(rules.CheckConfig(s.Config)...)
+	p.report.Add(lintrules.CheckConfig(s.Config)...)
 	p.shared.Images, findings = images.Rows(s.Config)
 	p.report.Add(findings...)
 	p.shared.Kinds = contract.NewKinds(table, p.shared.Prefix())

@@ -4,12 +4,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // The names under which AgentBuild is published. A renamed generation of the
 // platform has another group, so callers pass the group on.
 const (
-	DefaultGroup = "agent.kagenti.dev"
+	DefaultGroup = keys.Kagenti
 	// DefaultNamespace is the controller's.
 	DefaultNamespace = "armature-system"
 	Version          = "v1alpha1"

@@ -3,6 +3,7 @@ package failure
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -89,10 +90,12 @@ type reason struct {
 	// meaning is what docs/builds.md says of the reason and of the next ones without a meaning.
 	meaning string
 	remedy  string
-	step    string         // the name of the step, or ""
-	exit    int32          // its exit code, or 0
-	ended   string         // why its container ended, or ""
-	last    *regexp.Regexp // matches the last line of the log, or nil
+	// author says that the author of the build has to fix it: no alert counts it.
+	author bool
+	step   string         // the name of the step, or ""
+	exit   int32          // its exit code, or 0
+	ended  string         // why its container ended, or ""
+	last   *regexp.Regexp // matches the last line of the log, or nil
 	// detail finds the place and the telling line in the lines before; nil if the last one has all.
 	detail func(log []string) (place, line string)
 }
@@ -122,7 +125,7 @@ var reasons = sync.OnceValue(func() []reason {
 		{reason: "StepOutOfMemory", meaning: "the build exceeded its memory, its disk or its time", ended: "OOMKilled"},
 		{reason: api.ReasonEvicted},
 		{reason: api.ReasonTimeout},
-		{reason: "VulnerabilitiesFound", meaning: "the scan found vulnerabilities of the mode's level",
+		{reason: "VulnerabilitiesFound", author: true, meaning: "the scan found vulnerabilities of the mode's level",
 			step: "vulnerability-scan", exit: 2}, // of grype, at or above --fail-on
 
 		{reason: "BuilderUnavailable", meaning: "the node does not allow user namespaces: see [BuildKit](#buildkit)",
@@ -139,12 +142,12 @@ var reasons = sync.OnceValue(func() []reason {
 		{reason: "GitRemoteUnreachable", last: re(`^fatal: (unable to access|repository) '[^']*'`)},
 
 		// What the steps check themselves.
-		{reason: "DockerfileNotFound", meaning: "the folder has no such Dockerfile, or the repository no such folder",
+		{reason: "DockerfileNotFound", author: true, meaning: "the folder has no such Dockerfile, or the repository no such folder",
 			last: re(`^the folder \S+ has no \S+; `)},
-		{reason: "DockerfileNotFound", last: re(`^the folder \S+ has no \S+$`),
+		{reason: "DockerfileNotFound", author: true, last: re(`^the folder \S+ has no \S+$`),
 			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to its location"},
-		{reason: "SubfolderNotFound", last: re(`^the folder \S+ leads out of the repository$|^the repository has no folder `)},
-		{reason: "DockerfileNotFound", last: re(solve + `(failed to read dockerfile|.*failed to read dockerfile): .*no such file`),
+		{reason: "SubfolderNotFound", author: true, last: re(`^the folder \S+ leads out of the repository$|^the repository has no folder `)},
+		{reason: "DockerfileNotFound", author: true, last: re(solve + `(failed to read dockerfile|.*failed to read dockerfile): .*no such file`),
 			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to its location"},
 
 		// Registries, of base images first.
@@ -165,17 +168,27 @@ var reasons = sync.OnceValue(func() []reason {
 		{reason: api.ReasonRegistryUnreachable, last: re(pushing + `.*(` + unreachable + `|` + untrusted + `|status code (429|5\d\d)|TOOMANYREQUESTS)`)},
 
 		// What the author wrote.
-		{reason: "DockerfileFailed", meaning: "an instruction, a buildpack or the tests failed",
+		{reason: "DockerfileFailed", author: true, meaning: "an instruction, a buildpack or the tests failed",
 			last: re(solve), detail: instruction},
-		{reason: "DockerfileFailed", last: re(`^error building image: `), detail: kaniko},
-		{reason: "DockerfileFailed", last: re(`^Error: building at STEP "`), detail: buildah},
-		{reason: "BuildpacksFailed", last: re(`^ERROR: (failed to detect|No buildpack groups passed detection)`),
+		{reason: "DockerfileFailed", author: true, last: re(`^error building image: `), detail: kaniko},
+		{reason: "DockerfileFailed", author: true, last: re(`^Error: building at STEP "`), detail: buildah},
+		{reason: "BuildpacksFailed", author: true, last: re(`^ERROR: (failed to detect|No buildpack groups passed detection)`),
 			remedy: "no buildpack supports the content of the folder: add a Dockerfile, or set spec.source.sourceSubfolder to the folder of the application"},
-		{reason: "BuildpacksFailed", last: re(`^ERROR: failed to build: `), detail: before},
-		{reason: "TestsFailed", step: "test", last: re(`.`)},
+		{reason: "BuildpacksFailed", author: true, last: re(`^ERROR: failed to build: `), detail: before},
+		{reason: "TestsFailed", author: true, step: "test", last: re(`.`)},
 		{reason: api.ReasonFailed, meaning: "something else: read the last lines of the log"},
 	}
 })
+
+// AuthorsReasons returns the reasons that the author of a build has to fix, each once.
+func AuthorsReasons() (names []string) {
+	for _, r := range reasons() {
+		if r.author && !slices.Contains(names, r.reason) {
+			names = append(names, r.reason)
+		}
+	}
+	return names
+}
 
 // serverFailed are the last words of git, of the libraries that steps speak to registries with,
 // of BuildKit and of buildah. A program that an author wrote does not end like that: a

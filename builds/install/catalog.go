@@ -9,8 +9,28 @@ import (
 	"github.com/armature-dev/armature/templates"
 )
 
-// CatalogGroups are the API groups of the catalog's kinds.
-var CatalogGroups = []string{"kagenti.io", "agent.kagenti.dev", "kagent.dev"}
+// CatalogGroups returns the API groups of the CRDs that the catalog may bring along.
+func CatalogGroups() (groups []string) {
+	for _, file := range catalogCRDs() {
+		group, _, _ := strings.Cut(file, "_")
+		groups = append(groups, group)
+	}
+	return slices.Compact(groups)
+}
+
+// catalogCRDs returns the files of these CRDs, each of which begins with the group.
+func catalogCRDs() (files []string) {
+	entries, err := templates.Files.ReadDir("crds/catalog")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	for _, e := range entries {
+		if strings.Contains(e.Name(), "_") {
+			files = append(files, e.Name())
+		}
+	}
+	return files
+}
 
 // Catalog of agents and tools.
 type Catalog struct {
@@ -26,26 +46,19 @@ func (c Catalog) check() error {
 		return errors.New("catalog.storeSecret requires catalog.enabled or --catalog")
 	}
 	for _, g := range c.CRDs {
-		if !slices.Contains(CatalogGroups, g) {
-			return fmt.Errorf("catalog.crds %q: use some of %v", g, CatalogGroups)
+		if all := CatalogGroups(); !slices.Contains(all, g) {
+			return fmt.Errorf("catalog.crds %q: use some of %v", g, all)
 		}
 	}
 	return nil
 }
 
-// files are the files of the requested CRDs.
+// files returns the files of the requested CRDs.
 func (c Catalog) files() []string {
-	entries, err := templates.Files.ReadDir("crds/catalog")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	files := []string{}
-	for _, e := range entries {
-		if group, _, ok := strings.Cut(e.Name(), "_"); ok && slices.Contains(c.CRDs, group) {
-			files = append(files, e.Name())
-		}
-	}
-	return files
+	return slices.DeleteFunc(catalogCRDs(), func(file string) bool {
+		group, _, _ := strings.Cut(file, "_")
+		return !slices.Contains(c.CRDs, group)
+	})
 }
 
 // postgres lets two replicas share a database whose address a Secret holds.

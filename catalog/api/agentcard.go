@@ -11,10 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // GroupVersion is that of AgentCard in source 001.
-var GroupVersion = schema.GroupVersion{Group: "kagenti.io", Version: "v1alpha1"}
+var GroupVersion = schema.GroupVersion{Group: keys.LabelPrefix, Version: "v1alpha1"}
 
 // AddToScheme registers AgentCard.
 func AddToScheme(scheme *runtime.Scheme) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // toolForm is a tool with its parameters as people read them.
@@ -95,9 +96,9 @@ func (d entryData) BoundBy(tool string) (out []binding) {
 }
 
 // agentKind are kagent's agents, which say what they are bound to.
-var agentKind = schema.GroupVersionKind{Group: "kagent.dev", Version: "v1alpha2", Kind: "Agent"}
+var agentKind = schema.GroupVersionKind{Group: keys.Kagent, Version: "v1alpha2", Kind: "Agent"}
 
-const agentsResource = "agents.kagent.dev"
+const agentsResource = "agents." + keys.Kagent
 
 // binding is a server or agent that an agent may call.
 type binding struct {
@@ -113,10 +114,10 @@ func (b binding) AgentPath() string { return entryPath(b.Agent) }
 
 // Path returns the path of the page of what may be called.
 func (b binding) Path() string {
-	resource := map[string]string{"RemoteMCPServer": "remotemcpservers.kagent.dev", "MCPServer": "mcpservers.kagent.dev", "Agent": agentsResource}[b.Kind]
-	if resource == "" {
+	if !slices.Contains([]string{"RemoteMCPServer", "MCPServer", "Agent"}, b.Kind) {
 		return ""
 	}
+	resource := strings.ToLower(b.Kind) + "s." + keys.Kagent
 	return entryPath(store.Key{Resource: resource, Namespace: b.Namespace, Name: b.Name})
 }
 

@@ -11,15 +11,16 @@ import (
 
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // kagent1 is the version of kagent 1.0, whose types the catalog does not know.
-var kagent1 = schema.GroupVersion{Group: "api.kagent.dev", Version: "v1alpha3"}
+var kagent1 = schema.GroupVersion{Group: keys.Kagent1, Version: "v1alpha3"}
 
 // agent returns kagent's Agent, which kagent runs and asks.
 func agent() Kind {
 	gvk := kagent.V1alpha2.WithKind("Agent")
-	return Kind{Resource: "agents.kagent.dev", GVK: gvk, New: untyped(gvk), read: readAgent}
+	return Kind{Resource: "agents." + keys.Kagent, GVK: gvk, New: untyped(gvk), read: readAgent}
 }
 
 func readAgent(e *store.Entry, o client.Object) {
@@ -48,7 +49,7 @@ func readAgent(e *store.Entry, o client.Object) {
 // Service, and its callers name it to kagent's gateway.
 func agentOfKagent1() Kind {
 	gvk := kagent1.WithKind("Agent")
-	return Kind{Resource: "agents.api.kagent.dev", GVK: gvk, New: untyped(gvk), read: func(e *store.Entry, o client.Object) {
+	return Kind{Resource: "agents." + keys.Kagent1, GVK: gvk, New: untyped(gvk), read: func(e *store.Entry, o client.Object) {
 		u := o.(*unstructured.Unstructured)
 		e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
 		e.Description, _, _ = unstructured.NestedString(u.Object, "spec", "template", "description")

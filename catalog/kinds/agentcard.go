@@ -28,6 +28,7 @@ import (
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Defaults of 001, "Pillar 2: AgentCard CR". agent-card.json is A2A's own name
@@ -48,12 +49,12 @@ const (
 
 // agentCard returns AgentCard in the group of source 001.
 func agentCard() Kind {
-	return cardKind("agentcards.kagenti.io", api.GroupVersion, func() client.Object { return &api.AgentCard{} })
+	return cardKind("agentcards."+keys.LabelPrefix, api.GroupVersion, func() client.Object { return &api.AgentCard{} })
 }
 
 // publishedCard returns AgentCard in the group in which the kagenti operator publishes it.
 func publishedCard() Kind {
-	return cardKind("agentcards.agent.kagenti.dev", published, func() client.Object { return &AgentCard{} })
+	return cardKind("agentcards."+keys.Kagenti, published, func() client.Object { return &AgentCard{} })
 }
 
 func cardKind(resource string, gv schema.GroupVersion, empty func() client.Object) Kind {
@@ -349,7 +350,7 @@ func images(pods []corev1.Pod) (out []string) {
 }
 
 // buildList is the list of AgentBuilds, which record where an image came from.
-var buildList = schema.GroupVersionKind{Group: "agent.kagenti.dev", Version: "v1alpha1", Kind: "AgentBuildList"}
+var buildList = schema.GroupVersionKind{Group: keys.Kagenti, Version: "v1alpha1", Kind: "AgentBuildList"}
 
 // buildsOf returns the AgentBuilds that made the images of an entry.
 func buildsOf(ctx context.Context, live client.Reader, e store.Entry) (builds []store.Build, err error) {

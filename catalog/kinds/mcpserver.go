@@ -13,12 +13,13 @@ import (
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // server returns kagent's MCPServer, a server of tools that runs in the cluster.
 func server() Kind {
 	return Kind{
-		Resource: "mcpservers.kagent.dev", GVK: kagent.V1alpha1.WithKind("MCPServer"),
+		Resource: "mcpservers." + keys.Kagent, GVK: kagent.V1alpha1.WithKind("MCPServer"),
 		New: func() client.Object { return &kagent.MCPServer{} },
 		read: func(e *store.Entry, object client.Object) {
 			o := object.(*kagent.MCPServer)

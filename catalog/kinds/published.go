@@ -9,11 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/armature-dev/armature/catalog/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // published is the group in which the kagenti operator publishes AgentCard. The markers above are
 // of its types, which are the only ones of this package that have a CRD.
-var published = schema.GroupVersion{Group: "agent.kagenti.dev", Version: "v1alpha1"}
+var published = schema.GroupVersion{Group: keys.Kagenti, Version: "v1alpha1"}
 
 // AgentCard is that of kagenti.io, under its older name.
 //

@@ -11,12 +11,13 @@ import (
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // remoteServer returns kagent's RemoteMCPServer, which names a server of tools by its URL.
 func remoteServer() Kind {
 	return Kind{
-		Resource: "remotemcpservers.kagent.dev", GVK: kagent.V1alpha2.WithKind("RemoteMCPServer"),
+		Resource: "remotemcpservers." + keys.Kagent, GVK: kagent.V1alpha2.WithKind("RemoteMCPServer"),
 		New:    func() client.Object { return &kagent.RemoteMCPServer{} },
 		read:   readRemoteServer,
 		ask:    askServer(remoteEndpoint),
@@ -58,7 +59,7 @@ func reportRemoteServer(object client.Object, a *Answer, now time.Time) {
 // remoteServerOfKagent1 returns the RemoteMCPServer of kagent 1.0, which kagent asks for its tools.
 func remoteServerOfKagent1() Kind {
 	gvk := kagent1.WithKind("RemoteMCPServer")
-	return Kind{Resource: "remotemcpservers.api.kagent.dev", GVK: gvk, New: untyped(gvk), read: func(e *store.Entry, o client.Object) {
+	return Kind{Resource: "remotemcpservers." + keys.Kagent1, GVK: gvk, New: untyped(gvk), read: func(e *store.Entry, o client.Object) {
 		u := o.(*unstructured.Unstructured)
 		speaks, _, _ := unstructured.NestedString(u.Object, "spec", "protocol")
 		e.Type, e.Protocol = store.Server, protocol(speaks == string(kagent.SSE))

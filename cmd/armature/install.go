@@ -95,7 +95,7 @@ the namespace of the controllers, and waits until the controllers are ready.`,
 	f.BoolVar(&i.Catalog.Install, "catalog", false, "install the catalog of agents and tools as well")
 	f.BoolVar(&i.Sources.Install, "sources", false, "install the controller that renders Flux's sources as well")
 	f.BoolVar(&i.Monitoring.Install, "monitoring", false, "add alerts, a ServiceMonitor and a Grafana dashboard for the Prometheus operator")
-	i.Catalog.CRDs = install.CatalogGroups
+	i.Catalog.CRDs = install.CatalogGroups()
 	cli.ValuesFlag(cmd, &values)
 	cmd.Flags().BoolVar(&opt.Wait, "wait", false, "apply the manifests, and wait until the controllers are ready")
 	f.DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "how long to wait")

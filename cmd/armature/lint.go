@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
-	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/lintrules"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
@@ -150,7 +150,7 @@ func listRules(cmd *cobra.Command, format string) error {
 	}
 	l := cli.Listing{}
 	rows := []row{}
-	for _, r := range rules.Rules() {
+	for _, r := range lintrules.Rules() {
 		rows = append(rows, row{r.Name, string(r.Severity), r.Summary})
 		l.Rows, l.Names = append(l.Rows, []string{r.Name, string(r.Severity), r.Summary}), append(l.Names, r.Name)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // image is one that the cluster's registry offers, as armature/NAME.
@@ -95,13 +96,6 @@ var images = []image{
 	step("syft", "docker.io/anchore/syft:v1.42.3", nil, map[string]string{"/syft": "anchore/syft"}),
 	step("grype", "docker.io/anchore/grype:v0.110.0", nil, map[string]string{"/grype": "anchore/grype"}),
 	step("oras", "ghcr.io/oras-project/oras:v1.3.2", nil, map[string]string{"/bin/oras": "oras/oras"}),
-	sidecar("proxy-init"),
-	sidecar("spiffe-helper"),
-	sidecar("client-registration"),
-	sidecar("auth-proxy"),
-	sidecar("envoy-proxy"),
-	sidecar("authbridge-proxy"),
-
 	{
 		name: "builder", standsFor: "docker.io/paketobuildpacks/builder-jammy-base:0.4.461",
 		shell: true, folder: "builder",
@@ -138,6 +132,12 @@ func sidecar(name string) image {
 		name: "sidecar-" + name, shell: true,
 		programs: map[string]string{"/sidecar": "fakesidecars", "/usr/bin/python": "fakesidecars"},
 		config:   v1.Config{Env: []string{searchPath}, Entrypoint: []string{"/sidecar", name}},
+	}
+}
+
+func init() {
+	for _, name := range sidecars.All().Sidecars() {
+		images = append(images, sidecar(name))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/internal/node"
@@ -114,8 +115,8 @@ func (e *expander) selector() map[string]string {
 	if e.generation.short {
 		return map[string]string{"app.kubernetes.io/name": e.Name}
 	}
-	return map[string]string{"app": e.Name, "asya.sh/asya": e.Name,
-		"asya.sh/workload": strings.ToLower(e.kind())}
+	return map[string]string{"app": e.Name, keys.Asya + "/asya": e.Name,
+		keys.Asya + "/workload": strings.ToLower(e.kind())}
 }
 
 func (e *expander) kind() string {
@@ -285,11 +286,11 @@ func completePod(e *expander) {
 	if !e.generation.short {
 		return
 	}
-	node.Set(labels, "asya.sh/actor", e.Name)
+	node.Set(labels, keys.Asya+"/actor", e.Name)
 	for _, key := range slices.Sorted(maps.Keys(e.actor.Labels)) { // of the actor's flow, team and so on
 		prefix, _, _ := strings.Cut(key, "/")
 		if prefix != "app.kubernetes.io" && prefix != "crossplane.io" && prefix != e.Prefix &&
-			key != "asya.sh/actor" {
+			key != keys.Asya+"/actor" {
 			node.Set(labels, key, e.actor.Labels[key])
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/text"
@@ -237,7 +238,8 @@ func checkComposition(e *expander) {
 		}
 	}
 	if s := e.actor.Spec.CompositionSelector; s != nil {
-		other("spec.compositionSelector.matchLabels[asya.sh/transport]", s.MatchLabels["asya.sh/transport"])
+		const transport = keys.Asya + "/transport"
+		other("spec.compositionSelector.matchLabels["+transport+"]", s.MatchLabels[transport])
 	}
 	if r := e.actor.Spec.CompositionRef; r != nil {
 		if kind, asyas := strings.CutPrefix(r.Name, "asyncactor-"); asyas {

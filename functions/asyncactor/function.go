@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/krm"
@@ -24,7 +25,7 @@ func Function() contract.Function {
 			"scaling by KEDA",
 		Page: page,
 		Kinds: []contract.Kind{{
-			Name: "AsyncActor", Groups: []contract.Group{{Name: "asya.sh"}}, Versions: []string{"v1alpha1"},
+			Name: "AsyncActor", Groups: []contract.Group{{Name: keys.Asya}}, Versions: []string{"v1alpha1"},
 			Use: contract.Expands, Fields: api.AsyncActor{}, Config: "spec.asya", Own: true,
 		}, {
 			Name: flavorKind, Groups: []contract.Group{{Name: flavorGroup, Open: true}},

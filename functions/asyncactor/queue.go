@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/internal/node"
 )
 
@@ -54,9 +55,9 @@ func addSQSQueue(e *expander) {
 			partition(c.Region), c.Region, c.AccountID, e.sqsDLQ(),
 			value(c.Queues.DLQ.MaxRetryCount, defaultRetries))
 	}
-	tags := map[string]string{"asya.sh/actor": e.Name}
+	tags := map[string]string{keys.Asya + "/actor": e.Name}
 	if e.Namespace != "" {
-		tags["asya.sh/namespace"] = e.Namespace
+		tags[keys.Asya+"/namespace"] = e.Namespace
 	}
 	maps.Copy(tags, c.Tags)
 	e.add("queue", sqsVersion, "Queue", "asya-"+e.Name, annotations,
@@ -85,7 +86,7 @@ func (e *expander) sqsDLQ() string { return strings.ReplaceAll(e.generation.sqsD
 // not delete the queue, because it may hold messages, also of other namespaces.
 func addSharedDLQ(e *expander) {
 	c := &e.transport.config
-	tags := map[string]string{"asya.sh/type": "dlq"}
+	tags := map[string]string{keys.Asya + "/type": "dlq"}
 	maps.Copy(tags, c.Tags)
 	const day = 24 * 60 * 60
 	spec := node.Map("queueName", e.sqsDLQ(), "messageRetentionPeriod",

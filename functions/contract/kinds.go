@@ -63,7 +63,7 @@ type Group struct {
 // Groups of 001, one named after the label prefix, and of the published agents.
 var (
 	Pillars = []Group{{Name: keys.LabelPrefix}, {}}
-	Agents  = []Group{{Name: "agent.kagenti.dev"}, {Name: "agent.rossoctl.dev"}}
+	Agents  = []Group{{Name: keys.Kagenti}, {Name: keys.Rossoctl}}
 )
 
 // name is the group's for a label prefix.

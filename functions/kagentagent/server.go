@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/finding"
 )
@@ -18,7 +19,7 @@ const (
 	defaultServerPort = 3000
 
 	adapterImage = "ghcr.io/agentgateway/agentgateway:0.9.0-musl"
-	serverHash   = "kmcp.kagent.dev/mcpserver-config-hash"
+	serverHash   = "kmcp." + keys.Kagent + "/mcpserver-config-hash"
 )
 
 // commandImages are for servers that say no image: what runs their command.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/identity"
@@ -22,7 +23,7 @@ import (
 )
 
 // Successor is the apiVersion of kagent 1.0.
-const Successor = "api.kagent.dev/v1alpha3"
+const Successor = keys.Kagent1 + "/v1alpha3"
 
 // succession says what becomes of the fields of an Agent of 0.x, as kagent's "Upgrade from 0.x"
 // has it.

@@ -9,18 +9,12 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Groups of kagent: that of 0.x, where MCPServer has stayed, and that of 1.0.
-const (
-	group0 = keys.Kagent
-	group1 = "api.kagent.dev"
-)
-
 // ServerOf returns the tool server that an object is.
 func ServerOf(o *krm.Object) (server api.ToolServer, ok bool) {
 	server = api.ToolServer{Group: o.Group(), Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
 	return server, server.Name != "" &&
-		(server.Kind == "RemoteMCPServer" && (server.Group == group0 || server.Group == group1) ||
-			server.Kind == "MCPServer" && server.Group == group0)
+		(server.Kind == "RemoteMCPServer" && (server.Group == keys.Kagent || server.Group == keys.Kagent1) ||
+			server.Kind == "MCPServer" && server.Group == keys.Kagent)
 }
 
 // Binding is a server that an agent binds tools of.
@@ -35,24 +29,24 @@ type Binding struct {
 // of them: nothing but the cluster says what it offers.
 func Bindings(o *krm.Object) (found []Binding) {
 	switch {
-	case o.Group() == group0 && o.Kind == "Agent":
+	case o.Group() == keys.Kagent && o.Kind == "Agent":
 		for t := range o.Get("spec", "declarative", "tools").Items() {
 			ref := t.Get("mcpServer")
-			server := api.ToolServer{Group: group0, Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"),
+			server := api.ToolServer{Group: keys.Kagent, Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"),
 				Namespace: cmp.Or(ref.Get("namespace").Text(), o.Namespace), Name: ref.Get("name").Text()}
 			found = bind(found, server, ref.Get("name"), ref.Get("toolNames"))
 		}
-	case o.Group() == group1 && (o.Kind == "Agent" || o.Kind == "AgentTemplate"):
+	case o.Group() == keys.Kagent1 && (o.Kind == "Agent" || o.Kind == "AgentTemplate"):
 		template := o.Get("spec")
 		if o.Kind == "Agent" {
 			template = template.Get("template")
 		}
 		for t := range template.Get("tools").Items() {
 			ref := t.Get("mcp", "server")
-			server := api.ToolServer{Group: group1, Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"),
+			server := api.ToolServer{Group: keys.Kagent1, Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"),
 				Namespace: o.Namespace, Name: ref.Get("name").Text()}
 			if server.Kind == "MCPServer" {
-				server.Group = group0
+				server.Group = keys.Kagent
 			}
 			found = bind(found, server, ref.Get("name"), t.Get("mcp", "tools"))
 		}

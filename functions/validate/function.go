@@ -40,7 +40,7 @@ func begin(p *contract.Package) contract.Steps {
 	return contract.Steps{Run: func(u *contract.Unit) {
 		s.unreadKind(u)
 		s.wrongKind(u)
-		if o := u.Object; o.Kind == "Agent" && o.APIVersion == "api.kagent.dev/v1alpha3" {
+		if o := u.Object; o.Kind == "Agent" && o.APIVersion == keys.Kagent1+"/v1alpha3" {
 			u.Report(finding.Info, "validate/substrate", o.Get("kind"),
 				"nothing is injected: kagent 1.0 runs this agent on Agent Substrate, not in a pod of the package",
 				"")
@@ -124,9 +124,9 @@ func (s *state) withoutContainers(u *contract.Unit, label krm.Node) {
 	message, hint, at := "has no pod template", "remove the label", label
 	if kind := workload.Find(o.Kind); kind != nil {
 		hint = "give it a pod template with containers, or remove the label"
-		path := strings.TrimPrefix(kind.Template+".spec", ".")
-		if pod := o.Get(strings.Split(path, ".")...); pod.IsMap() {
-			message, at = path+" has no list of containers", pod
+		path := workload.SpecOf(o.Kind)
+		if pod := o.Get(path...); pod.IsMap() {
+			message, at = strings.Join(path, ".")+" has no list of containers", pod
 			hint = "write a list containers there, or remove the label " + label.Key()
 			for key := range pod.Fields() {
 				if text.Near(key, "containers") {

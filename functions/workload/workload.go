@@ -62,6 +62,16 @@ func Find(name string) *Kind {
 	return nil
 }
 
+// SpecOf returns the place of the specification of the pods of a kind. That of a kind that the
+// table does not have is where most have it.
+func SpecOf(name string) []string {
+	at := template
+	if k := Find(name); k != nil {
+		at = k.Template
+	}
+	return strings.Split(strings.TrimPrefix(at+".spec", "."), ".")
+}
+
 // Is reports whether Kubernetes runs pods for objects of a kind.
 func Is(name string) bool { return Find(name) != nil }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/lintrules"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -32,11 +32,11 @@ func (s *objects) of(file string, read func(file string) ([]byte, error)) []*krm
 
 // author finds where a value of an object comes from: what the object was in the
 // source, what it was made for, or the patch that sets the value.
-func (l *linter) author(u *unit, o *krm.Object, at krm.Node) rules.Authored {
+func (l *linter) author(u *unit, o *krm.Object, at krm.Node) lintrules.Authored {
 	if u.root == "" {
 		return l.wrote(o, at)
 	}
-	var found rules.Authored
+	var found lintrules.Authored
 	rendered := func(file string) ([]byte, error) { return u.manifests[file], nil }
 	if before := source(l.rendered.of(o.Origin.File, rendered), o); before != nil {
 		found = l.wrote(before, at)
@@ -77,7 +77,7 @@ func source(of []*krm.Object, made *krm.Object) (found *krm.Object) {
 
 // wrote finds what a rendered object was in the source: itself, or what it was made
 // for. Of two with one name it is the one that has the value.
-func (l *linter) wrote(o *krm.Object, at krm.Node) (found rules.Authored) {
+func (l *linter) wrote(o *krm.Object, at krm.Node) (found lintrules.Authored) {
 	authors := l.authors.of(o.Origin.File, l.src.Content)
 	for _, a := range authors {
 		if a.Ref != o.Ref {
@@ -93,18 +93,18 @@ func (l *linter) wrote(o *krm.Object, at krm.Node) (found rules.Authored) {
 	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", keys.RenderedFor).Text(), "/")
 	for _, a := range authors {
 		if a.Kind == kind && a.Name == name && a.Namespace == o.Namespace {
-			return rules.Authored{Object: a, Generated: true}
+			return lintrules.Authored{Object: a, Generated: true}
 		}
 	}
-	return rules.Authored{}
+	return lintrules.Authored{}
 }
 
 var index = regexp.MustCompile(`\[(\d+)\]`)
 
 // sets finds what in a patch sets a value of an object: a strategic merge patch by
 // the same fields, and a JSON patch by its path.
-func (p patch) sets(o *krm.Object, at krm.Node) rules.Authored {
-	var by rules.Authored
+func (p patch) sets(o *krm.Object, at krm.Node) lintrules.Authored {
+	var by lintrules.Authored
 	render.Objects(render.File{Path: p.file, Data: p.text}, func(merge *krm.Object) {
 		merge.Origin.Line += p.line - 1
 		if n, exact := at.In(merge); exact && merge.Kind == o.Kind && n.Text() == at.Text() &&
@@ -117,7 +117,7 @@ func (p patch) sets(o *krm.Object, at krm.Node) rules.Authored {
 	}
 	var operations []yaml.Node
 	if yaml.Unmarshal(p.text, &operations) != nil {
-		return rules.Authored{}
+		return lintrules.Authored{}
 	}
 	pointer := "/" + strings.ReplaceAll(index.ReplaceAllString(at.Path(), "/$1"), ".", "/") + "/"
 	for i := range operations {
@@ -128,8 +128,8 @@ func (p patch) sets(o *krm.Object, at krm.Node) rules.Authored {
 		set := strings.TrimSuffix(operation.Path.Value, "-")
 		if strings.HasPrefix(pointer, strings.TrimSuffix(set, "/")+"/") &&
 			(operation.Value.Kind != yaml.ScalarNode || operation.Value.Value == at.Text()) {
-			return rules.Authored{Place: &finding.Place{File: p.file, Line: p.line + operation.Path.Line - 1}}
+			return lintrules.Authored{Place: &finding.Place{File: p.file, Line: p.line + operation.Path.Line - 1}}
 		}
 	}
-	return rules.Authored{}
+	return lintrules.Authored{}
 }

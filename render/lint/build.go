@@ -21,7 +21,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/finding"
-	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/lintrules"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -144,8 +144,8 @@ type builder struct {
 	asIs      map[string]bool   // files that configure kustomize, by absolute path
 
 	objects, bytes int
-	read           map[string]bool // files of the source
-	skipped        []rules.Unbuilt // what was left out
+	read           map[string]bool     // files of the source
+	skipped        []lintrules.Unbuilt // what was left out
 	patches        []patch
 	refused        error // why a file was not given, which kustomize may not pass on
 }
@@ -254,7 +254,7 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 		if i := bytes.Index(data, []byte(what)); i >= 0 {
 			line += bytes.Count(data[:i], []byte("\n"))
 		}
-		b.skipped = append(b.skipped, rules.Unbuilt{Place: finding.Place{File: file, Line: line}, Part: what,
+		b.skipped = append(b.skipped, lintrules.Unbuilt{Place: finding.Place{File: file, Line: line}, Part: what,
 			Why: why})
 	}
 	for field, value := range fields {

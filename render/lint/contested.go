@@ -7,7 +7,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/lintrules"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -15,7 +15,7 @@ import (
 // pair of functions and kind of field once for the package. Only the files in
 // l.contested are looked at: a function that changes what is there leaves a record.
 func (l *linter) contests() (findings []finding.Finding, err error) {
-	if l.rules.Severity(rules.ContestedField) == rules.Off || len(l.contested) == 0 {
+	if l.rules.Severity(lintrules.ContestedField) == lintrules.Off || len(l.contested) == 0 {
 		return nil, nil
 	}
 	s, err := render.NewStages(l.src, *l.opt)
@@ -39,7 +39,7 @@ func (l *linter) contests() (findings []finding.Finding, err error) {
 				continue
 			}
 			if counts[key]++; counts[key] == 1 {
-				findings = append(findings, l.rules.Contested(rules.Contest{
+				findings = append(findings, l.rules.Contested(lintrules.Contest{
 					Place: finding.Place{File: c.file, Line: c.line, Field: c.field, Object: c.ref},
 					First: functions[c.first].Name, Second: functions[c.second].Name, Was: c.was, Is: c.is,
 				})...)

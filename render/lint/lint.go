@@ -1,5 +1,5 @@
 // Package lint judges what a render makes of a package, by the rules of
-// functions/rules: what the package's kustomizations build of it, and plain manifests
+// functions/lintrules: what the package's kustomizations build of it, and plain manifests
 // as they are. Its findings name the author's lines.
 package lint
 
@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/lintrules"
 	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/render"
 )
@@ -33,7 +33,7 @@ func Run(src render.Source, opt render.Options) ([]finding.Finding, render.Stats
 	}
 	settings, _ := sidecars.All().Base(opt.Config)
 	l := linter{
-		src: src, opt: &opt, rules: rules.New(opt.Config, settings.Prefix),
+		src: src, opt: &opt, rules: lintrules.New(opt.Config, settings.Prefix),
 		shapes: make(map[string]bool), contested: make(map[string]bool), reported: make(map[place]*unit),
 	}
 	l.rules.Evaluate, l.rules.Schema = evaluate, schema{make(map[reflect.Type]map[string]reflect.Type)}.check
@@ -78,7 +78,7 @@ func dropReported(findings []finding.Finding) []finding.Finding {
 type linter struct {
 	src   render.Source
 	opt   *render.Options
-	rules *rules.Package // of everything that no kustomization builds
+	rules *lintrules.Package // of everything that no kustomization builds
 
 	authors, rendered objects
 
@@ -111,7 +111,7 @@ func (l *linter) unread(findings []finding.Finding) {
 // one file: what is found at a place in both is reported once.
 func (l *linter) check(u *unit) (findings []finding.Finding) {
 	u.each(func(o *krm.Object) {
-		for _, f := range u.rules.Check(o, func(at krm.Node) rules.Authored { return l.author(u, o, at) }) {
+		for _, f := range u.rules.Check(o, func(at krm.Node) lintrules.Authored { return l.author(u, o, at) }) {
 			at := place{f.Rule, f.File, f.Field, f.Line}
 			if first := l.reported[at]; first != nil && first != u || strings.HasPrefix(f.File, "../") {
 				continue

@@ -14,7 +14,7 @@ import (
 
 	"github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/finding"
-	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/lintrules"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/lint"
 	"github.com/armature-dev/armature/render/source"
@@ -70,10 +70,10 @@ var update = flag.Bool("update", false, "write what was found into testdata/*.tx
 // findings, and one without.
 func TestLint(t *testing.T) {
 	names := make(map[string]bool)
-	for _, rule := range rules.Rules() {
+	for _, rule := range lintrules.Rules() {
 		names[rule.Name] = true
 	}
-	for _, rule := range rules.Rules() {
+	for _, rule := range lintrules.Rules() {
 		more, err := filepath.Glob(filepath.Join("testdata", rule.Name+"-*.txtar"))
 		if err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestLint(t *testing.T) {
 }
 
 // archived compares what a rule finds in an archive with what it says.
-func archived(t *testing.T, rule rules.Rule, file string) {
+func archived(t *testing.T, rule lintrules.Rule, file string) {
 	a, err := txtar.ParseFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func archived(t *testing.T, rule rules.Rule, file string) {
 	report := func(folder string) (lines string) {
 		_, findings := linted(t, a, folder)
 		for _, f := range findings {
-			if f.Rule == "lint/"+rules.KustomizeBuild && rule.Name != rules.KustomizeBuild {
+			if f.Rule == "lint/"+lintrules.KustomizeBuild && rule.Name != lintrules.KustomizeBuild {
 				t.Errorf("of %s: %s", folder, f)
 			}
 			if f.Rule == "lint/"+rule.Name {
@@ -202,7 +202,7 @@ func TestLintIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range rules.Rules() {
+	for _, r := range lintrules.Rules() {
 		section := regexp.MustCompile("(?m)^## " + r.Name + "\n\nDefault: [a-z]+\\.")
 		want := "## " + r.Name + "\n\nDefault: " + string(r.Severity) + "."
 		if os.Getenv("UPDATE") != "" {

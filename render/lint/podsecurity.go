@@ -10,12 +10,12 @@ import (
 	"k8s.io/pod-security-admission/policy"
 
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/lintrules"
 )
 
 // evaluate asks Kubernetes' own evaluator, with the newest version of its checks, what
 // a level of Pod Security refuses of a pod: of the pod itself, and of each container.
-func evaluate(level string, o *krm.Object, template krm.PodTemplate) (found []rules.Violation) {
+func evaluate(level string, o *krm.Object, template krm.PodTemplate) (found []lintrules.Violation) {
 	value, err := o.Value()
 	if err != nil {
 		return nil // the render reports what cannot be read
@@ -45,7 +45,7 @@ func evaluate(level string, o *krm.Object, template krm.PodTemplate) (found []ru
 			if r.ForbiddenDetail != "" {
 				message += " (" + r.ForbiddenDetail + ")"
 			}
-			found = append(found, rules.Violation{Container: container, At: violated(in, r.ForbiddenDetail),
+			found = append(found, lintrules.Violation{Container: container, At: violated(in, r.ForbiddenDetail),
 				Message: message})
 		}
 	}

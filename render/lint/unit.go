@@ -8,13 +8,13 @@ import (
 
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/lintrules"
 	"github.com/armature-dev/armature/render"
 )
 
 // unit is what is applied together: what a kustomization builds, or plain manifests.
 type unit struct {
-	rules *rules.Package
+	rules *lintrules.Package
 	files []render.File // plain manifests
 
 	root    string        // the kustomization's file
@@ -84,7 +84,7 @@ func (l *linter) units(files []render.File) (units []*unit, findings []finding.F
 func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []finding.Finding) {
 	at := finding.Place{File: k.file, Line: 1}
 	if k.component {
-		return nil, l.rules.Unbuilt(rules.Unbuilt{Place: at, Component: true})
+		return nil, l.rules.Unbuilt(lintrules.Unbuilt{Place: at, Component: true})
 	}
 
 	u := &unit{rules: l.rules.Next(), root: k.file,
@@ -92,7 +92,7 @@ func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []f
 	var err error
 	if u.objects, err = u.build(k); err != nil {
 		message := strings.NewReplacer(l.src.Folder+"/", "", l.src.Folder, ".").Replace(err.Error())
-		return nil, l.rules.Unbuilt(rules.Unbuilt{Place: at, Err: message})
+		return nil, l.rules.Unbuilt(lintrules.Unbuilt{Place: at, Err: message})
 	}
 	if len(u.skipped) > 0 {
 		u.rules.Open()

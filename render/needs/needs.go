@@ -20,6 +20,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 )
@@ -352,7 +353,7 @@ func (c *collector) podSecurity(o *krm.Object, pod corev1.PodTemplateSpec) {
 		}
 	}
 	remedy := fmt.Sprintf("kubectl label namespace %s %s=%s --overwrite", cmp.Or(o.Namespace, "NAMESPACE"), psapi.EnforceLevelLabel, level)
-	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == "proxy-init" }) {
+	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == sidecars.ProxyInit }) {
 		remedy += ", or spec.identity.outbound.trafficInterception.enabled: false in armature.yaml, which leaves proxy-init out"
 	}
 	if level == Levels[0] {

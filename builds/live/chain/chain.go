@@ -15,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/workload"
 	"github.com/armature-dev/armature/render/deliver/status"
 )
 
@@ -62,10 +63,7 @@ type Workload struct {
 // injected, its own status counts them.
 func WorkloadOf(o *unstructured.Unstructured, report status.Report) Workload {
 	w := Workload{Namespace: o.GetNamespace(), Kind: o.GetKind(), Name: o.GetName(), Package: o.GetLabels()[keys.LabelName]}
-	at := []string{"spec", "template", "spec"}
-	if o.GetKind() == "CronJob" {
-		at = []string{"spec", "jobTemplate", "spec", "template", "spec"}
-	}
+	at := workload.SpecOf(o.GetKind())
 	for _, list := range []string{"initContainers", "containers"} {
 		containers, _, _ := unstructured.NestedSlice(o.Object, append(at[:len(at):len(at)], list)...)
 		for _, c := range containers {
@@ -140,7 +138,7 @@ func Of(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Chain {
 	if u != nil {
 		c.Links = append(c.Links, lock(b, u))
 	}
-	c.Links = append(c.Links, workload(w, b, u), pods(w))
+	c.Links = append(c.Links, workloadLink(w, b, u), pods(w))
 	behind := false
 	for i, l := range c.Links {
 		if behind && l.State == Done && l.Name != "pods" {
@@ -237,7 +235,7 @@ func lock(b *api.AgentBuild, u *updates.ImageUpdate) Link {
 	return l
 }
 
-func workload(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Link {
+func workloadLink(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Link {
 	l := Link{Name: "workload", State: Done, What: w.Kind + "/" + w.Name}
 	if w.Package != "" {
 		l.What += " of package " + w.Package

@@ -13,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Group of kagent's kinds.
-const Group = "kagent.dev"
+const Group = keys.Kagent
 
 // The versions that have the two kinds.
 var (

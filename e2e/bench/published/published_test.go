@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/functions/finding"
-	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/lintrules"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/lint"
 	"github.com/armature-dev/armature/render/source"
@@ -136,7 +136,7 @@ func (j *judge) findings(t *testing.T) (found []finding.Finding) {
 		t.Fatal(err)
 	}
 	for _, f := range all {
-		if strings.HasPrefix(f.Rule, "lint/") && f.Rule != "lint/"+rules.ContestedField {
+		if strings.HasPrefix(f.Rule, "lint/") && f.Rule != "lint/"+lintrules.ContestedField {
 			found = append(found, f)
 		}
 	}

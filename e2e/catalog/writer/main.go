@@ -11,6 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/catalog/store/database"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 func main() {
@@ -25,7 +26,7 @@ func main() {
 	}
 	for version := round * 1_000_000; ; version++ {
 		for i := range 5 {
-			e := store.Entry{Key: store.Key{Resource: "agentcards.kagenti.io", Namespace: "team1", Name: fmt.Sprintf("agent%d", i)}, UID: strconv.Itoa(i), Type: store.Agent, Version: strconv.Itoa(version)}
+			e := store.Entry{Key: store.Key{Resource: "agentcards." + keys.LabelPrefix, Namespace: "team1", Name: fmt.Sprintf("agent%d", i)}, UID: strconv.Itoa(i), Type: store.Agent, Version: strconv.Itoa(version)}
 			for n := range 20 {
 				e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: fmt.Sprintf("skill%d_v%d", n, version)})
 			}

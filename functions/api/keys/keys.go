@@ -17,8 +17,14 @@ const (
 	LabelPrefix = "kagenti.io"
 	// RossoctlPrefix is the prefix of the profile rossoctl.
 	RossoctlPrefix = "rossoctl.io"
-	// Kagent is the API group of kagent, and the prefix of its annotations.
-	Kagent = "kagent.dev"
+	// Kagent is the API group of kagent, and the prefix of its annotations; Kagent1 is that of
+	// kagent 1.0.
+	Kagent  = "kagent.dev"
+	Kagent1 = "api.kagent.dev"
+	// Kagenti and Rossoctl are the API groups of the operator of both, and Asya that of Asya's.
+	Kagenti  = "agent.kagenti.dev"
+	Rossoctl = "agent.rossoctl.dev"
+	Asya     = "asya.sh"
 )
 
 // Annotations and marks of manifests.

@@ -18,16 +18,16 @@ import (
 )
 
 // platformGroups are those of the resources that armature migrate knows.
-var platformGroups = []string{"agent.kagenti.dev", "agent.rossoctl.dev", "kagenti.io", "kagent.dev", "asya.sh"}
+var platformGroups = []string{keys.Kagenti, keys.Rossoctl, keys.LabelPrefix, keys.Kagent, keys.Asya}
 
 // exported are the resources that are read: the platforms' own, and what their
 // controllers and webhooks make. Secrets are never read.
 var exported = []schema.GroupVersionResource{
-	{Group: "agent.kagenti.dev", Version: "v1alpha1", Resource: "agents"}, {Group: "agent.rossoctl.dev", Version: "v1alpha1", Resource: "agents"},
-	{Group: "kagenti.io", Version: "v1alpha1", Resource: "agents"},
-	{Group: "kagent.dev", Version: "v1alpha2", Resource: "agents"}, {Group: "kagent.dev", Version: "v1alpha2", Resource: "modelconfigs"},
-	{Group: "kagent.dev", Version: "v1alpha2", Resource: "remotemcpservers"}, {Group: "kagent.dev", Version: "v1alpha1", Resource: "mcpservers"},
-	{Group: "asya.sh", Version: "v1alpha1", Resource: "asyncactors"},
+	{Group: keys.Kagenti, Version: "v1alpha1", Resource: "agents"}, {Group: keys.Rossoctl, Version: "v1alpha1", Resource: "agents"},
+	{Group: keys.LabelPrefix, Version: "v1alpha1", Resource: "agents"},
+	{Group: keys.Kagent, Version: "v1alpha2", Resource: "agents"}, {Group: keys.Kagent, Version: "v1alpha2", Resource: "modelconfigs"},
+	{Group: keys.Kagent, Version: "v1alpha2", Resource: "remotemcpservers"}, {Group: keys.Kagent, Version: "v1alpha1", Resource: "mcpservers"},
+	{Group: keys.Asya, Version: "v1alpha1", Resource: "asyncactors"},
 	{Group: "apps", Version: "v1", Resource: "deployments"}, {Group: "apps", Version: "v1", Resource: "statefulsets"},
 	{Version: "v1", Resource: "pods"},
 	{Version: "v1", Resource: "services"}, {Version: "v1", Resource: "serviceaccounts"}, {Version: "v1", Resource: "configmaps"},

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/builds/failure"
 	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/render/process/metrics"
 )
@@ -98,6 +99,7 @@ func TestPage(t *testing.T) {
 
 // TestRules: the shipped rules have the alerts of the list, each once, and each is whole.
 func TestRules(t *testing.T) {
+	authors := strings.Join(failure.AuthorsReasons(), "|")
 	var groups []any
 	seen := make(map[string]bool)
 	for _, group := range groupsOf() {
@@ -108,7 +110,8 @@ func TestRules(t *testing.T) {
 			}
 			for _, a := range m.Alerts {
 				rule := map[string]any{
-					"alert": a.Name, "expr": a.Expr, "labels": map[string]string{"severity": a.Severity},
+					"alert": a.Name, "expr": strings.ReplaceAll(a.Expr, metrics.AuthorsReasons, authors),
+					"labels": map[string]string{"severity": a.Severity},
 					"annotations": map[string]string{"summary": a.Summary, "description": a.Remedy,
 						"runbook_url": "https://github.com/armature-dev/armature/blob/main/docs/operate.md#alerts"},
 				}

@@ -108,7 +108,7 @@ func (in *injector) rename(n *yaml.Node, name string) {
 
 // inject adds the parts to a workload that opted in.
 func (in *injector) inject(root *yaml.RNode) (generated string, err error) {
-	if root.GetLabels()["kagenti.io/inject"] != "enabled" {
+	if root.GetLabels()[keys.LabelPrefix+"/inject"] != "enabled" {
 		return "", nil
 	}
 	name := root.GetName()

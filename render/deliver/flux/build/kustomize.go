@@ -25,6 +25,7 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/text"
+	"github.com/armature-dev/armature/functions/workload"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -126,8 +127,8 @@ const referencesFile = "armature-name-references.yaml"
 func references() []byte {
 	var b strings.Builder
 	b.WriteString("nameReference:\n")
-	for _, workload := range []string{"Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"} {
-		fmt.Fprintf(&b, "- kind: %s\n  fieldSpecs:\n", workload)
+	for _, kind := range workload.Names() {
+		fmt.Fprintf(&b, "- kind: %s\n  fieldSpecs:\n", kind)
 		for _, kind := range []string{"TokenExchange", "AgentTrace", "AgentCard"} {
 			fmt.Fprintf(&b, "  - {kind: %s, path: spec/targetRef/name}\n", kind)
 		}

@@ -1,4 +1,4 @@
-package rules
+package lintrules
 
 import (
 	_ "embed"

@@ -1,8 +1,8 @@
-// Package rules finds mistakes in a rendered package that a cluster would show
+// Package lintrules finds mistakes in a rendered package that a cluster would show
 // only later: clashing ports, references that lead nowhere, pods that their
 // namespace will refuse. It reads the whole package once and judges one object
 // after the other; it never changes anything.
-package rules
+package lintrules
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package rules
+package lintrules
 
 import (
 	"cmp"
@@ -196,8 +196,8 @@ func proxyUser(c *checker) {
 	}
 }
 
-// longRunning are programs that run until they are stopped, by the name of
-// their container or image.
+// longRunning are programs that run until they are stopped, by the name of their container or
+// image, beside the sidecars.
 //
 //go:embed longrunning.txt
 var longRunning string
@@ -211,9 +211,12 @@ func jobSidecar(c *checker) {
 		return
 	}
 	for n := range list.Items() {
-		name, image := n.Get("name").Text(), repository(n.Get("image").Text())
-		if slices.ContainsFunc(strings.Fields(longRunning),
-			func(known string) bool { return known == name || known == path.Base(image) }) {
+		name, image := n.Get("name").Text(), path.Base(repository(n.Get("image").Text()))
+		runs := func(program string) bool {
+			return component(program) && program != sidecars.ProxyInit ||
+				slices.Contains(strings.Fields(longRunning), program)
+		}
+		if runs(name) || runs(image) {
 			c.report(n.Get("name"), fmt.Sprintf("%s keeps running after the others, so the %s never finishes",
 				name, c.Kind),
 				"move it to initContainers with restartPolicy: Always (Kubernetes 1.29 and later)")
@@ -239,7 +242,7 @@ func podSecurity(c *checker) {
 	for _, v := range c.Evaluate(level, c.Object, c.pod) {
 		hint := fmt.Sprintf(
 			"change it, or relax the label pod-security.kubernetes.io/enforce of the Namespace %s", namespace)
-		if v.Container == "proxy-init" && c.facts.injected {
+		if v.Container == sidecars.ProxyInit && c.facts.injected {
 			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: leave it out, with "+
 				"spec.outbound.trafficInterception.enabled: false in a TokenExchange or the annotation "+
 				"%s/proxy-init: disabled, or enforce privileged in the Namespace %s", c.prefix, namespace)

@@ -1,4 +1,4 @@
-package rules
+package lintrules
 
 import (
 	"fmt"
@@ -213,12 +213,10 @@ func (c *checker) ingress() {
 	}
 }
 
-// kagent1 is the group of kagent 1.0, whose references are within a namespace.
-const kagent1 = "api.kagent.dev"
-
-// templateAndHarness give the specs of both in an object of kagent 1.0.
+// templateAndHarness give the specs of both in an object of kagent 1.0, whose references are
+// within a namespace.
 func (c *checker) templateAndHarness() (template, harness krm.Node) {
-	if c.Group() != kagent1 {
+	if c.Group() != keys.Kagent1 {
 		return template, harness
 	}
 	switch c.Kind {
@@ -235,11 +233,11 @@ func (c *checker) templateAndHarness() (template, harness krm.Node) {
 // kagentReferences finds references of kagent 1.0 that lead nowhere.
 func (c *checker) kagentReferences() {
 	template, harness := c.templateAndHarness()
-	if c.Group() == kagent1 && c.Kind == "Agent" {
+	if c.Group() == keys.Kagent1 && c.Kind == "Agent" {
 		c.named(c.Get("spec", "templateRef", "name"), "AgentTemplate")
 		c.named(c.Get("spec", "harnessRef", "name"), "Harness")
 	}
-	if c.Group() == kagent1 && (c.Kind == "Agent" || c.Kind == "SandboxTemplate") {
+	if c.Group() == keys.Kagent1 && (c.Kind == "Agent" || c.Kind == "SandboxTemplate") {
 		for policy := range c.Get("spec", "egressPolicyRefs").Items() {
 			c.named(policy.Get("name"), "EgressPolicy")
 		}
