@@ -28,6 +28,7 @@ import (
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/forge"
+	"github.com/armature-dev/armature/render/process"
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
@@ -108,8 +109,8 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// invalid is what the author of a build has to correct.
-type invalid struct{ error }
+// notReported is the reason where the author of a build has to correct something.
+const notReported = "NotReported"
 
 // problem of a report, for status. again is when it is tried again, where that is not at once.
 func (r *reconciler) problem(ctx context.Context, b *api.AgentBuild, failed error) (again time.Duration, err error) {
@@ -123,7 +124,7 @@ func (r *reconciler) problem(ctx context.Context, b *api.AgentBuild, failed erro
 	case errors.As(failed, &limited):
 		return max(time.Until(limited.Until), time.Second), nil
 	}
-	known := errors.As(failed, new(invalid))
+	known := errors.As(failed, new(*process.Failure))
 	for _, kind := range []error{forge.ErrUnauthorized, forge.ErrNotFound, forge.ErrRefused} {
 		known = known || errors.Is(failed, kind)
 	}
@@ -137,7 +138,7 @@ func (r *reconciler) problem(ctx context.Context, b *api.AgentBuild, failed erro
 	text := api.Clip(failed.Error())
 	if last.Problem != text {
 		last.Problem = text
-		r.events.Eventf(b, nil, corev1.EventTypeWarning, "NotReported", "Report", "%s", text)
+		r.events.Eventf(b, nil, corev1.EventTypeWarning, notReported, "Report", "%s", text)
 	}
 	return maxInvalid, r.record(ctx, b, last)
 }
@@ -236,36 +237,36 @@ func (r *reconciler) finish(ctx context.Context, b *api.AgentBuild) error {
 // Forge opens the forge of a build's repository, with the credentials of spec.report.
 func Forge(ctx context.Context, live client.Reader, forges *forge.Clients, b *api.AgentBuild) (forge.Forge, error) {
 	if b.Spec.Report == nil {
-		return nil, invalid{errors.New("spec.report is not set")}
+		return nil, process.Stalled(notReported, errors.New("spec.report is not set"))
 	}
 	kind := cmp.Or(b.Spec.Report.Kind, forge.Of(b.Spec.Source.SourceRepository))
 	if kind == "" {
 		names, _ := forge.Names()
 		err := fmt.Errorf("spec.report.kind: name the kind of server of the repository: %s", strings.Join(names, ", "))
-		return nil, invalid{err}
+		return nil, process.Stalled(notReported, err)
 	}
 	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Report.Credentials.Name}
 	var secret corev1.Secret
 	switch err := live.Get(ctx, key, &secret); {
 	case apierrors.IsNotFound(err):
-		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s does not exist", key)}
+		return nil, process.Stalled(notReported, fmt.Errorf("spec.report.credentials: Secret %s does not exist", key))
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
 	case !compose.PurposeGit.Fits(secret.Type, secret.Labels):
-		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s is not marked for this\n"+
-			"  hint: label it %s=%s", key, keys.LabelCredentials, compose.PurposeGit)}
+		return nil, process.Stalled(notReported, fmt.Errorf("spec.report.credentials: Secret %s is not marked for this\n"+
+			"  hint: label it %s=%s", key, keys.LabelCredentials, compose.PurposeGit))
 	}
 	data, unfit := gitremote.TakeForAPI(&secret, b.Spec.Source.SourceRepository)
 	if unfit != nil {
-		return nil, invalid{fmt.Errorf("spec.report.credentials: %w", unfit)}
+		return nil, process.Stalled(notReported, fmt.Errorf("spec.report.credentials: %w", unfit))
 	}
 	login, err := forge.CredentialOf(b.Namespace, data)
 	if err != nil {
-		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s: %w", key, err)}
+		return nil, process.Stalled(notReported, fmt.Errorf("spec.report.credentials: Secret %s: %w", key, err))
 	}
 	f, err := forges.Open(kind, b.Spec.Source.SourceRepository, login)
 	if err != nil {
-		return nil, invalid{fmt.Errorf("spec.report: %w", err)}
+		return nil, process.Stalled(notReported, fmt.Errorf("spec.report: %w", err))
 	}
 	return f, nil
 }

@@ -12,32 +12,28 @@ import (
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // conditions writes the conditions of an object: kind says whether the last answer was good, Signed
 // whether its cards are signed, and ToolsLocked whether a server offers the tools of the lock.
 func (a *Answer) conditions(list *[]metav1.Condition, kind string, o client.Object, now time.Time) {
-	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
-		meta.SetStatusCondition(list, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: message,
-			ObservedGeneration: o.GetGeneration(), LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
-		})
-	}
+	conditions := process.Conditions{List: list, Generation: o.GetGeneration(), Now: now}
 	switch a.Entry.Health {
 	case store.Healthy:
-		set(kind, metav1.ConditionTrue, "Discovered", a.Found())
+		conditions.Set(kind, metav1.ConditionTrue, "Discovered", a.Found())
 	case store.Degraded:
-		set(kind, metav1.ConditionTrue, "Degraded", a.Entry.Message)
+		conditions.Set(kind, metav1.ConditionTrue, "Degraded", a.Entry.Message)
 	case store.Unknown:
-		set(kind, metav1.ConditionUnknown, "Pending", a.Entry.Message)
+		conditions.Set(kind, metav1.ConditionUnknown, "Pending", a.Entry.Message)
 	default:
-		set(kind, metav1.ConditionFalse, "DiscoveryFailed", a.Entry.Message)
+		conditions.Set(kind, metav1.ConditionFalse, "DiscoveryFailed", a.Entry.Message)
 	}
 
 	if worst, ok := worstVerdict(a.cards); ok && worst.Verdict == api.SignatureValid {
-		set(api.ConditionSigned, metav1.ConditionTrue, worst.Verdict, "signed by "+worst.SignedBy)
+		conditions.Set(api.ConditionSigned, metav1.ConditionTrue, worst.Verdict, "signed by "+worst.SignedBy)
 	} else if ok {
-		set(api.ConditionSigned, metav1.ConditionFalse, worst.Verdict, worst.Reason)
+		conditions.Set(api.ConditionSigned, metav1.ConditionFalse, worst.Verdict, worst.Reason)
 	}
 
 	switch locked := o.GetAnnotations()[keys.ToolsDigest] != ""; {
@@ -50,9 +46,9 @@ func (a *Answer) conditions(list *[]metav1.Condition, kind string, o client.Obje
 		if before := meta.FindStatusCondition(*list, api.ConditionToolsLocked); before != nil && strings.HasPrefix(before.Message, message) {
 			message = before.Message // which names the tools
 		}
-		set(api.ConditionToolsLocked, metav1.ConditionFalse, string(a.Lock.State), message)
+		conditions.Set(api.ConditionToolsLocked, metav1.ConditionFalse, string(a.Lock.State), message)
 	default:
-		set(api.ConditionToolsLocked, metav1.ConditionTrue, string(a.Lock.State), a.Lock.Message)
+		conditions.Set(api.ConditionToolsLocked, metav1.ConditionTrue, string(a.Lock.State), a.Lock.Message)
 	}
 }
 

@@ -175,22 +175,24 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	defer r.branches.Delete(branch)
 	limited, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("it took more than %s", maxTime))
 	defer cancel()
-	failed := r.update(limited, &u, builds)
+	err = r.update(limited, &u, builds)
 	if ctx.Err() != nil {
 		return reconcile.Result{}, ctx.Err()
 	}
-	if failed != nil && limited.Err() != nil {
-		failed = context.Cause(limited)
+	if err != nil && limited.Err() != nil {
+		err = context.Cause(limited)
 	}
-	again := r.outcome(&u, failed)
-	if again == nil {
-		now := metav1.Now()
-		u.Status.Set, u.Status.LastChecked = set, &now
+	failed := failureOf(&u, err)
+	r.outcome(&u, failed)
+	if failed != nil && !failed.Stalled {
+		return reconcile.Result{}, multi.Errors(r.patch(ctx, before, &u), failed)
 	}
-	if err := r.patch(ctx, before, &u); err != nil || again != nil {
-		return reconcile.Result{}, multi.Errors(err, again)
+	now := metav1.Now()
+	u.Status.Set, u.Status.LastChecked = set, &now
+	if err := r.patch(ctx, before, &u); err != nil {
+		return reconcile.Result{}, err
 	}
-	if ready := meta.FindStatusCondition(u.Status.Conditions, api.ConditionReady); ready.Reason == api.ReasonInvalid {
+	if failed != nil && failed.Reason == api.ReasonInvalid {
 		interval = min(interval, maxInvalid) // a Secret or a policy is not watched
 	}
 	return reconcile.Result{RequeueAfter: interval}, nil
@@ -220,35 +222,32 @@ func (r *reconciler) builds(ctx context.Context, u *api.ImageUpdate) (found map[
 	return found, "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// stalled is an error that trying again does not change, and the reason of the condition.
-type stalled struct {
-	reason string
-	error
+// failureOf an update; nil for none.
+func failureOf(u *api.ImageUpdate, err error) *process.Failure {
+	stalled := func(reason string) *process.Failure { return process.Stalled(reason, err) }
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, new(*process.Failure)):
+	case errors.As(err, new(*gitremote.RefusedError)), errors.Is(err, forge.ErrRefused):
+		if u.Spec.Policy != "pullRequest" {
+			err = fmt.Errorf("%w\n  hint: if the branch is protected, set policy: pullRequest", err)
+		}
+		return stalled(api.ReasonRefused)
+	case errors.As(err, new(*writeback.ForeignError)):
+		return stalled(api.ReasonForeign)
+	case errors.Is(err, writeback.ErrNoBranch), errors.Is(err, gitremote.ErrForbiddenAddress),
+		errors.Is(err, forge.ErrUnauthorized), errors.Is(err, forge.ErrNotFound):
+		return stalled(api.ReasonInvalid)
+	}
+	return process.FailureOf(err, api.ReasonFailed)
 }
 
-// outcome writes the result of an update into the condition. It returns the error if the update is
-// retried at once.
-func (r *reconciler) outcome(u *api.ImageUpdate, failed error) (again error) {
-	var known stalled
-	var rule *gitremote.RefusedError
-	var foreign *writeback.ForeignError
+// outcome reports an update in the condition.
+func (r *reconciler) outcome(u *api.ImageUpdate, failed *process.Failure) {
 	switch {
-	case errors.As(failed, &known):
-		r.report(u, metav1.ConditionFalse, known.reason, failed.Error())
-	case errors.As(failed, &rule), errors.Is(failed, forge.ErrRefused):
-		hint := ""
-		if u.Spec.Policy != "pullRequest" {
-			hint = "\n  hint: if the branch is protected, set policy: pullRequest"
-		}
-		r.report(u, metav1.ConditionFalse, api.ReasonRefused, failed.Error()+hint)
-	case errors.As(failed, &foreign):
-		r.report(u, metav1.ConditionFalse, api.ReasonForeign, failed.Error())
-	case errors.Is(failed, writeback.ErrNoBranch), errors.Is(failed, gitremote.ErrForbiddenAddress),
-		errors.Is(failed, forge.ErrUnauthorized), errors.Is(failed, forge.ErrNotFound):
-		r.report(u, metav1.ConditionFalse, api.ReasonInvalid, failed.Error())
 	case failed != nil:
-		r.report(u, metav1.ConditionFalse, api.ReasonFailed, failed.Error())
-		return failed
+		r.report(u, metav1.ConditionFalse, failed.Reason, failed.Error())
 	case len(u.Status.Held) > 0:
 		h := u.Status.Held[0]
 		text := fmt.Sprintf("%s of build %s is held back: %s\n  hint: build a newer commit, or list its digest in spec.accept", h.Image, h.Build, h.Why)
@@ -261,15 +260,13 @@ func (r *reconciler) outcome(u *api.ImageUpdate, failed error) (again error) {
 	default:
 		r.report(u, metav1.ConditionTrue, api.ReasonUpToDate, "the lock has the image of each finished build")
 	}
-	return nil
 }
 
 // report sets the condition, and an event where it changes.
 func (r *reconciler) report(u *api.ImageUpdate, status metav1.ConditionStatus, reason, message string) {
 	message = shorten(message)
-	changed := meta.SetStatusCondition(&u.Status.Conditions, metav1.Condition{
-		Type: api.ConditionReady, Status: status, Reason: reason, Message: message, ObservedGeneration: u.Generation})
-	if changed {
+	conditions := process.Conditions{List: &u.Status.Conditions, Generation: u.Generation}
+	if conditions.Set(api.ConditionReady, status, reason, message) {
 		kind := corev1.EventTypeNormal
 		if status != metav1.ConditionTrue {
 			kind = corev1.EventTypeWarning
@@ -300,11 +297,11 @@ func (r *reconciler) secret(ctx context.Context, namespace, name, field string, 
 	var secret corev1.Secret
 	switch err := r.live.Get(ctx, key, &secret); {
 	case apierrors.IsNotFound(err):
-		return nil, stalled{api.ReasonInvalid, fmt.Errorf("%s: Secret %s does not exist", field, key)}
+		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("%s: Secret %s does not exist", field, key))
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
 	case !fits(&secret):
-		return nil, stalled{api.ReasonInvalid, fmt.Errorf("%s: Secret %s is not marked for this\n  hint: label it %s", field, key, label)}
+		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("%s: Secret %s is not marked for this\n  hint: label it %s", field, key, label))
 	}
 	return &secret, nil
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/gitrepo"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // update the branch, and the status by what came of it.
@@ -45,7 +46,7 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 		to.Written = u.Status.Written
 	}
 	if err := to.Check(); err != nil {
-		return stalled{api.ReasonInvalid, err}
+		return process.Stalled(api.ReasonInvalid, err)
 	}
 	var login forge.Credential
 	var err error
@@ -117,7 +118,7 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 	}
 	for _, h := range result.Held {
 		if h.Unconfirmed != nil {
-			return stalled{api.ReasonNotAttested, fmt.Errorf("%s of build %s is not written: %w", h.Image, h.Name, h.Unconfirmed)}
+			return process.Stalled(api.ReasonNotAttested, fmt.Errorf("%s of build %s is not written: %w", h.Image, h.Name, h.Unconfirmed))
 		}
 	}
 	return nil
@@ -178,7 +179,7 @@ func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeba
 func (r *reconciler) remote(ctx context.Context, namespace, field, address, secret string, write bool) (to gitremote.Repository, login forge.Credential, err error) {
 	parsed, err := gitrepo.Parse(address)
 	if err != nil {
-		return to, login, stalled{api.ReasonInvalid, fmt.Errorf("%w\n  hint: %s", err, gitrepo.Hint)}
+		return to, login, process.Stalled(api.ReasonInvalid, fmt.Errorf("%w\n  hint: %s", err, gitrepo.Hint))
 	}
 	to = gitremote.Repository{URL: parsed.String(), Limit: maxHistory, Dial: r.options.Dial}
 	endpoint, err := transport.NewEndpoint(to.URL)
@@ -192,7 +193,7 @@ func (r *reconciler) remote(ctx context.Context, namespace, field, address, secr
 	}
 	data, unfit := gitremote.Take(taken, to.URL, r.options.PlainHTTP)
 	if unfit != nil {
-		return to, login, stalled{api.ReasonInvalid, fmt.Errorf("%s: %w", field, unfit)}
+		return to, login, process.Stalled(api.ReasonInvalid, fmt.Errorf("%s: %w", field, unfit))
 	}
 	if login, err = forge.CredentialOf(namespace, data); err == nil && login.App != nil {
 		token, err := r.options.Forges.GitToken(ctx, to.URL, login, write)
@@ -203,7 +204,7 @@ func (r *reconciler) remote(ctx context.Context, namespace, field, address, secr
 	}
 	auth, unfit := gitremote.Login(endpoint, "", secret, data)
 	if unfit != nil {
-		return to, login, stalled{api.ReasonInvalid, fmt.Errorf("%s: %w", field, unfit)}
+		return to, login, process.Stalled(api.ReasonInvalid, fmt.Errorf("%s: %w", field, unfit))
 	}
 	to.Auth = auth
 	return to, login, nil
@@ -214,14 +215,14 @@ func (r *reconciler) forge(u *api.ImageUpdate, login forge.Credential) (forge.Fo
 	kind := cmp.Or(u.Spec.Forge, forge.Of(u.Spec.Repository))
 	if kind == "" {
 		names, _ := forge.Names()
-		return nil, stalled{api.ReasonInvalid, fmt.Errorf("spec.forge: name the kind of server of %s: %s", u.Spec.Repository, strings.Join(names, ", "))}
+		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.forge: name the kind of server of %s: %s", u.Spec.Repository, strings.Join(names, ", ")))
 	}
 	if login.Token == "" && login.App == nil {
-		return nil, stalled{api.ReasonInvalid, fmt.Errorf("spec.credentials: Secret %s has no token, which the API of the forge needs", u.Spec.Credentials.Name)}
+		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.credentials: Secret %s has no token, which the API of the forge needs", u.Spec.Credentials.Name))
 	}
 	f, err := r.options.Forges.Open(kind, u.Spec.Repository, login)
 	if err != nil {
-		return nil, stalled{api.ReasonInvalid, err}
+		return nil, process.Stalled(api.ReasonInvalid, err)
 	}
 	return f, nil
 }
@@ -241,11 +242,11 @@ func (r *reconciler) signer(ctx context.Context, u *api.ImageUpdate) (writeback.
 		key, passphrase = secret.Data["git.asc"], secret.Data["passphrase"]
 	}
 	if len(key) == 0 {
-		return nil, stalled{api.ReasonInvalid, fmt.Errorf("spec.signingKey: Secret %s has neither identity nor git.asc", u.Spec.SigningKey.Name)}
+		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.signingKey: Secret %s has neither identity nor git.asc", u.Spec.SigningKey.Name))
 	}
 	sign, err := writeback.ReadSigner(key, passphrase)
 	if err != nil {
-		return nil, stalled{api.ReasonInvalid, fmt.Errorf("spec.signingKey: Secret %s: %w", u.Spec.SigningKey.Name, err)}
+		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.signingKey: Secret %s: %w", u.Spec.SigningKey.Name, err))
 	}
 	return sign, nil
 }
@@ -259,17 +260,17 @@ func (r *reconciler) verifier(ctx context.Context, u *api.ImageUpdate, builds ma
 	key := types.NamespacedName{Namespace: u.Namespace, Name: u.Spec.Verify.Name}
 	files, err := git.ReadFiles(ctx, r.live, key)
 	if apierrors.IsNotFound(err) {
-		return nil, stalled{api.ReasonInvalid, fmt.Errorf("spec.verify: ConfigMap %s does not exist", key)}
+		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.verify: ConfigMap %s does not exist", key))
 	} else if err != nil {
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
 	}
 	text, ok := files["policy.yaml"]
 	if !ok {
-		return nil, stalled{api.ReasonInvalid, fmt.Errorf("spec.verify: ConfigMap %s has no key policy.yaml with a VerifyPolicy", key)}
+		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.verify: ConfigMap %s has no key policy.yaml with a VerifyPolicy", key))
 	}
 	policy, err := sign.ParsePolicy(text, files)
 	if err != nil {
-		return nil, stalled{api.ReasonInvalid, fmt.Errorf("spec.verify: ConfigMap %s: %w", key, err)}
+		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.verify: ConfigMap %s: %w", key, err))
 	}
 	policy.Transport = oci.TransportTo(r.options.Dial)
 	return func(ctx context.Context, b writeback.Built) error {

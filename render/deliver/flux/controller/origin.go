@@ -22,6 +22,7 @@ import (
 
 	"github.com/armature-dev/armature/render/archive"
 	"github.com/armature-dev/armature/render/deliver/flux/api"
+	"github.com/armature-dev/armature/render/process"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -58,7 +59,7 @@ func artifactOf(source *unstructured.Unstructured) (*meta.Artifact, error) {
 
 // cycle fails if a RenderedSource renders what it publishes, by itself or through others: each
 // render would be a new revision for the next one, forever.
-func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *failure {
+func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *process.Failure {
 	own := client.ObjectKeyFromObject(source)
 	chain := []client.ObjectKey{own}
 	for at := source; at.Spec.SourceRef.Kind == externalArtifact; {
@@ -68,8 +69,8 @@ func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *fai
 			for _, k := range append(chain, key) {
 				names = append(names, strings.TrimPrefix(k.String(), own.Namespace+"/"))
 			}
-			return &failure{reasonCycle, true, fmt.Errorf("%s: a RenderedSource cannot render what it publishes: "+
-				"refer to another source", strings.Join(names, " → "))}
+			return process.Stalled(reasonCycle, fmt.Errorf("%s: a RenderedSource cannot render what it publishes: "+
+				"refer to another source", strings.Join(names, " → ")))
 		}
 		if slices.Contains(chain, key) || key.Namespace != at.Namespace && !r.CrossNamespace {
 			return nil // a cycle of others, which is reported there, or a reference that is refused
@@ -81,7 +82,7 @@ func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *fai
 		case apierrors.IsNotFound(err):
 			return nil // another program publishes it
 		case err != nil:
-			return &failure{reasonSource, false, fmt.Errorf("reading RenderedSource %s: %w", key, err)}
+			return process.Retry(reasonSource, fmt.Errorf("reading RenderedSource %s: %w", key, err))
 		}
 	}
 	return nil

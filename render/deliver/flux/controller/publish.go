@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/render/deliver/flux/api"
+	"github.com/armature-dev/armature/render/process"
 )
 
 const (
@@ -32,13 +33,13 @@ const (
 // and removes the archives that it replaces. It writes only what differs.
 func (r *Reconciler) publish(
 	ctx context.Context, source *api.RenderedSource, a *api.Artifact, origin *meta.Artifact,
-) *failure {
-	fail := func(err error) *failure {
-		return &failure{reasonPublish, false, fmt.Errorf("publishing ExternalArtifact %s: %w", source.Name, err)}
+) *process.Failure {
+	fail := func(err error) *process.Failure {
+		return process.Retry(reasonPublish, fmt.Errorf("publishing ExternalArtifact %s: %w", source.Name, err))
 	}
 	published, err := publishedOf(ctx, r.Live, source)
 	if errors.Is(err, errForeign) {
-		return &failure{reasonConflict, true, err}
+		return process.Stalled(reasonConflict, err)
 	}
 	if err != nil {
 		return fail(err)
@@ -63,7 +64,7 @@ func (r *Reconciler) publish(
 	}
 	source.Status.Artifact = a
 	if err := r.Store.Collect(source.Namespace, source.Name, a.Digest, time.Now(), previousFor); err != nil {
-		return &failure{reasonStorage, false, err}
+		return process.Retry(reasonStorage, err)
 	}
 	return nil
 }

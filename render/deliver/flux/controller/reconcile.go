@@ -98,14 +98,6 @@ type Reconciler struct {
 	backoff workqueue.TypedRateLimiter[reconcile.Request]
 }
 
-// failure is why nothing new was published.
-type failure struct {
-	reason string
-	// stalled says that trying again does not help: the source or the spec has to change.
-	stalled bool
-	err     error
-}
-
 // Reconcile one RenderedSource.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (result reconcile.Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
@@ -147,7 +139,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil || interval <= 0 {
 		interval = defaultInterval
 	}
-	if failed != nil && !failed.stalled {
+	if failed != nil && !failed.Stalled {
 		return reconcile.Result{RequeueAfter: min(interval, r.backoff.When(request))}, nil
 	}
 	r.backoff.Forget(request)
@@ -189,7 +181,7 @@ func (r *Reconciler) finalize(ctx context.Context, source *api.RenderedSource, r
 
 // attempt publishes what the source and the spec lead to now. It changes status.artifact when
 // that has been published, and nothing else of the object.
-func (r *Reconciler) attempt(ctx context.Context, source *api.RenderedSource) *failure {
+func (r *Reconciler) attempt(ctx context.Context, source *api.RenderedSource) *process.Failure {
 	origin, failed := r.origin(ctx, source)
 	if failed != nil {
 		return failed
@@ -223,17 +215,17 @@ func originKey(source *api.RenderedSource) client.ObjectKey {
 }
 
 // origin returns the artifact to render.
-func (r *Reconciler) origin(ctx context.Context, source *api.RenderedSource) (*meta.Artifact, *failure) {
+func (r *Reconciler) origin(ctx context.Context, source *api.RenderedSource) (*meta.Artifact, *process.Failure) {
 	ref, key := source.Spec.SourceRef, originKey(source)
 	if key.Namespace != source.Namespace && !r.CrossNamespace {
-		return nil, &failure{reasonAccessDenied, true, fmt.Errorf("%s %s is in another namespace: a RenderedSource "+
-			"may only refer to its own, unless the operator sets --no-cross-namespace-refs=false", ref.Kind, key)}
+		return nil, process.Stalled(reasonAccessDenied, fmt.Errorf("%s %s is in another namespace: a RenderedSource "+
+			"may only refer to its own, unless the operator sets --no-cross-namespace-refs=false", ref.Kind, key))
 	}
 	if failed := r.cycle(ctx, source); failed != nil {
 		return nil, failed
 	}
-	unready := func(text string, args ...any) (*meta.Artifact, *failure) {
-		return nil, &failure{reasonSource, false, fmt.Errorf(text, args...)}
+	unready := func(text string, args ...any) (*meta.Artifact, *process.Failure) {
+		return nil, process.Retry(reasonSource, fmt.Errorf(text, args...))
 	}
 	o := newSource(ref.Kind)
 	err := r.Client.Get(ctx, key, o)
@@ -248,12 +240,12 @@ func (r *Reconciler) origin(ctx context.Context, source *api.RenderedSource) (*m
 	artifact, err := artifactOf(o)
 	switch {
 	case err != nil:
-		return nil, &failure{reasonSource, true, err}
+		return nil, process.Stalled(reasonSource, err)
 	case artifact == nil:
 		return unready("%s %s has no artifact yet", ref.Kind, ref.Name)
 	}
 	if err := r.fetcher.check(artifact.URL, ref.Kind, key); err != nil {
-		return nil, &failure{reasonAccessDenied, true, err}
+		return nil, process.Stalled(reasonAccessDenied, err)
 	}
 	return artifact, nil
 }
@@ -274,7 +266,7 @@ func inputsOf(program string, source *api.RenderedSource, origin *meta.Artifact,
 // render fetches, renders, verifies and stores.
 func (r *Reconciler) render(
 	ctx context.Context, source *api.RenderedSource, origin *meta.Artifact, d demands,
-) (*api.Artifact, *failure) {
+) (*api.Artifact, *process.Failure) {
 	if failed := r.verifyOrigin(ctx, source, origin, d); failed != nil {
 		return nil, failed
 	}
@@ -287,7 +279,7 @@ func (r *Reconciler) render(
 	}
 	digest := archive.Digest(packed)
 	if err := r.Store.Put(source.Namespace, source.Name, digest, packed); err != nil {
-		return nil, &failure{reasonStorage, false, err}
+		return nil, process.Retry(reasonStorage, err)
 	}
 	return &api.Artifact{
 		Revision: origin.Revision + "+" + digest, Digest: digest, Size: int64(len(packed)), URL: r.url(source, digest),
@@ -299,31 +291,31 @@ func (r *Reconciler) render(
 // build fetches, renders and packs, as one of a few at once.
 func (r *Reconciler) build(
 	ctx context.Context, source *api.RenderedSource, origin *meta.Artifact, images bool,
-) (made build.Result, packed []byte, failed *failure) {
+) (made build.Result, packed []byte, failed *process.Failure) {
 	if err := r.renders.Acquire(ctx, 1); err != nil {
-		return made, nil, &failure{reasonFetch, false, fmt.Errorf("no worker was free in time: %w", err)}
+		return made, nil, process.Retry(reasonFetch, fmt.Errorf("no worker was free in time: %w", err))
 	}
 	defer r.renders.Release(1)
 	data, err := r.fetcher.get(ctx, origin.URL, r.Limits.Archive)
 	switch {
 	case errors.Is(err, archive.ErrLimit):
-		return made, nil, &failure{reasonInvalidSource, true, err}
+		return made, nil, process.Stalled(reasonInvalidSource, err)
 	case err != nil:
-		return made, nil, &failure{reasonFetch, false, err}
+		return made, nil, process.Retry(reasonFetch, err)
 	}
 	files, err := archive.Open(data, origin.Digest, r.Limits)
 	if err != nil {
 		// A source that moves on while it is fetched has another digest a moment later.
 		err = fmt.Errorf("the archive of %s: %w", origin.Revision, err)
-		return made, nil, &failure{reasonInvalidSource, !errors.Is(err, archive.ErrDigest), err}
+		return made, nil, &process.Failure{Reason: reasonInvalidSource, Stalled: !errors.Is(err, archive.ErrDigest), Err: err}
 	}
 	made = build.Run(files, build.Options{Path: source.Spec.Path, Config: source.Spec.Config, Images: images})
 	if finding.Failed(made.Findings) {
-		return made, nil, &failure{reasonRender, true, errors.New(summary(origin.Revision, made.Findings))}
+		return made, nil, process.Stalled(reasonRender, errors.New(summary(origin.Revision, made.Findings)))
 	}
 	packed, err = archive.Write(made.Files)
 	if err != nil {
-		return made, nil, &failure{reasonStorage, false, err}
+		return made, nil, process.Retry(reasonStorage, err)
 	}
 	made.Files = nil // packed has them
 	return made, packed, nil
@@ -366,46 +358,31 @@ func list(title string, texts []string) string {
 }
 
 // report writes the outcome into status, and what changed as an event.
-func (r *Reconciler) report(source, before *api.RenderedSource, failed *failure) {
+func (r *Reconciler) report(source, before *api.RenderedSource, failed *process.Failure) {
 	s := &source.Status
 	s.ObservedGeneration = source.Generation
 	s.LastHandledReconcileAt = source.Annotations[meta.ReconcileRequestAnnotation]
-	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
-		apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: source.Generation,
-		})
-	}
+	conditions := process.Conditions{List: &s.Conditions, Generation: source.Generation}
 	was := apimeta.FindStatusCondition(before.Status.Conditions, meta.ReadyCondition)
-	if failed == nil || failed.stalled {
-		apimeta.RemoveStatusCondition(&s.Conditions, meta.ReconcilingCondition)
-	}
-	if failed == nil || !failed.stalled {
-		apimeta.RemoveStatusCondition(&s.Conditions, meta.StalledCondition)
-	}
 	if failed == nil {
 		r.metrics.attempted(source, meta.SucceededReason)
 		objects := text.Count(int(s.Artifact.Objects), "object")
 		message := fmt.Sprintf("published %s of %s", objects, s.Artifact.OriginRevision)
-		set(meta.ReadyCondition, metav1.ConditionTrue, meta.SucceededReason, message)
+		conditions.Report(nil, meta.SucceededReason, message)
 		old := before.Status.Artifact
 		if old == nil || old.Revision != s.Artifact.Revision || was == nil || was.Status != metav1.ConditionTrue {
 			emit(r.Events, source, corev1.EventTypeNormal, meta.SucceededReason, message)
 		}
 		return
 	}
-	r.metrics.attempted(source, failed.reason)
-	message := failed.err.Error()
+	r.metrics.attempted(source, failed.Reason)
+	message := failed.Error()
 	if s.Artifact != nil {
 		message += "\n" + s.Artifact.OriginRevision + " stays published"
 	}
-	set(meta.ReadyCondition, metav1.ConditionFalse, failed.reason, message)
-	if failed.stalled {
-		set(meta.StalledCondition, metav1.ConditionTrue, failed.reason, message)
-	} else {
-		set(meta.ReconcilingCondition, metav1.ConditionTrue, meta.ProgressingWithRetryReason, message)
-	}
-	if was == nil || was.Reason != failed.reason || was.Message != message {
-		emit(r.Events, source, corev1.EventTypeWarning, failed.reason, message)
+	conditions.Report(failed, failed.Reason, message)
+	if was == nil || was.Reason != failed.Reason || was.Message != message {
+		emit(r.Events, source, corev1.EventTypeWarning, failed.Reason, message)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/render/deliver/flux/api"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // followed are the resources that are listed and watched. Without a right to one of them in one
@@ -112,7 +113,7 @@ func (r *Reconciler) unclaimed(ctx context.Context, key client.ObjectKey, proble
 		return err
 	}
 	before := source.DeepCopy()
-	r.report(source, before, &failure{reasonShard, true, problem})
+	r.report(source, before, process.Stalled(reasonShard, problem))
 	if equality.Semantic.DeepEqual(before.Status, source.Status) {
 		return nil
 	}
@@ -133,7 +134,7 @@ func (r *Reconciler) deny(ctx context.Context, direct client.Client, namespace, 
 		}
 		before := source.DeepCopy()
 		err := fmt.Errorf("the controller %s: its operator applies the Role for this namespace", missing)
-		r.report(source, before, &failure{reasonAccessDenied, false, err})
+		r.report(source, before, process.Retry(reasonAccessDenied, err))
 		if !equality.Semantic.DeepEqual(before.Status, source.Status) {
 			_ = direct.Status().Patch(ctx, source, client.MergeFrom(before))
 		}

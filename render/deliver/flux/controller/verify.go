@@ -22,6 +22,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/flux/build"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // policyKey of a ConfigMap has the VerifyPolicy.
@@ -36,7 +37,7 @@ type demands struct {
 
 // demands reads the policies. They are in ConfigMaps, because all that they name is public, so
 // that the controller needs no right on Secrets.
-func (r *Reconciler) demands(ctx context.Context, source *api.RenderedSource) (d demands, failed *failure) {
+func (r *Reconciler) demands(ctx context.Context, source *api.RenderedSource) (d demands, failed *process.Failure) {
 	v := source.Spec.Verify
 	if v == nil {
 		return d, nil
@@ -45,7 +46,7 @@ func (r *Reconciler) demands(ctx context.Context, source *api.RenderedSource) (d
 	if v.Origin != nil {
 		if source.Spec.SourceRef.Kind != ociRepository { // the CRD says so, too
 			err := fmt.Errorf("spec.verify.origin is for an OCIRepository, not for a %s", source.Spec.SourceRef.Kind)
-			return d, &failure{reasonPolicy, true, err}
+			return d, process.Stalled(reasonPolicy, err)
 		}
 		if d.origin, of[0], failed = r.policy(ctx, source, v.Origin); failed != nil {
 			return d, failed
@@ -64,14 +65,14 @@ func (r *Reconciler) demands(ctx context.Context, source *api.RenderedSource) (d
 // policy reads one policy, and returns a digest of all that it depends on.
 func (r *Reconciler) policy(
 	ctx context.Context, source *api.RenderedSource, ref *api.PolicyReference,
-) (*sign.Policy, string, *failure) {
+) (*sign.Policy, string, *process.Failure) {
 	if ref.Namespace != "" && ref.Namespace != source.Namespace {
-		return nil, "", &failure{reasonAccessDenied, true, fmt.Errorf("ConfigMap %s/%s is in another namespace: "+
-			"a RenderedSource may only refer to its own", ref.Namespace, ref.Name)}
+		return nil, "", process.Stalled(reasonAccessDenied, fmt.Errorf("ConfigMap %s/%s is in another namespace: "+
+			"a RenderedSource may only refer to its own", ref.Namespace, ref.Name))
 	}
 	// It is not watched, so that a failure is tried again.
-	fail := func(err error) (*sign.Policy, string, *failure) {
-		return nil, "", &failure{reasonPolicy, false, fmt.Errorf("ConfigMap %s: %w", ref.Name, err)}
+	fail := func(err error) (*sign.Policy, string, *process.Failure) {
+		return nil, "", process.Retry(reasonPolicy, fmt.Errorf("ConfigMap %s: %w", ref.Name, err))
 	}
 	var from corev1.ConfigMap
 	key := client.ObjectKey{Namespace: source.Namespace, Name: ref.Name}
@@ -106,14 +107,14 @@ func (r *Reconciler) policy(
 // that the archive has the content of that artifact.
 func (r *Reconciler) verifyOrigin(
 	ctx context.Context, source *api.RenderedSource, origin *meta.Artifact, d demands,
-) *failure {
+) *process.Failure {
 	if d.origin == nil {
 		return nil
 	}
 	repository := newSource(ociRepository)
 	if err := r.Live.Get(ctx, originKey(source), repository); err != nil {
 		err = fmt.Errorf("reading %s %s: %w", ociRepository, source.Spec.SourceRef.Name, err)
-		return &failure{reasonSource, false, err}
+		return process.Retry(reasonSource, err)
 	}
 	url, _, err := unstructured.NestedString(repository.Object, "spec", "url")
 	p := *d.origin
@@ -126,7 +127,7 @@ func (r *Reconciler) verifyOrigin(
 		artifact, err = digestOf(url, digest, p.PlainHTTP)
 	}
 	if err != nil {
-		return &failure{reasonVerify, true, fmt.Errorf("the origin %s: %w", origin.Revision, err)}
+		return process.Stalled(reasonVerify, fmt.Errorf("the origin %s: %w", origin.Revision, err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.VerifyTimeout)
 	defer cancel()
@@ -152,7 +153,7 @@ func digestOf(url, digest string, plainHTTP bool) (name.Digest, error) {
 // verifyImages requires signatures of all images that are to run.
 func verifyImages(
 	ctx context.Context, timeout time.Duration, origin *meta.Artifact, images []build.Image, d demands,
-) *failure {
+) *process.Failure {
 	if d.images == nil {
 		return nil
 	}
@@ -175,8 +176,11 @@ func verifyImages(
 	return unverified(origin, stalled, texts...)
 }
 
-func unverified(origin *meta.Artifact, stalled bool, texts ...string) *failure {
-	return &failure{reasonVerify, stalled, errors.New(list(origin.Revision+" is not verified", texts))}
+func unverified(origin *meta.Artifact, stalled bool, texts ...string) *process.Failure {
+	return &process.Failure{
+		Reason: reasonVerify, Stalled: stalled,
+		Err: errors.New(list(origin.Revision+" is not verified", texts)),
+	}
 }
 
 // oneLine returns an error, which may repeat what a registry answered, as one line.

@@ -1,0 +1,82 @@
+package process
+
+import (
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Failure is why a controller did not do what an object asks for.
+type Failure struct {
+	// Reason of the condition that reports it.
+	Reason string
+	// Stalled says that trying again does not help: the object, or what it refers to, has to change.
+	Stalled bool
+	Err     error
+}
+
+func (f *Failure) Error() string { return f.Err.Error() }
+
+// Unwrap returns what happened.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Stalled returns the failure of what trying again does not change.
+func Stalled(reason string, err error) *Failure {
+	return &Failure{Reason: reason, Stalled: true, Err: err}
+}
+
+// Retry returns the failure of what may pass by itself.
+func Retry(reason string, err error) *Failure { return &Failure{Reason: reason, Err: err} }
+
+// FailureOf returns the Failure that an error has within, with the text of the whole error. Any
+// other error may pass by itself, and has the reason given here.
+func FailureOf(err error, reason string) *Failure {
+	known := Failure{Reason: reason}
+	if f := (*Failure)(nil); errors.As(err, &f) {
+		known = *f
+	}
+	known.Err = err
+	return &known
+}
+
+// Conditions of an object.
+type Conditions struct {
+	List       *[]metav1.Condition
+	Generation int64
+	// Now is the time of those that change; zero is the present.
+	Now time.Time
+}
+
+// Set sets a condition, and reports whether it has changed.
+func (c Conditions) Set(kind string, status metav1.ConditionStatus, reason, message string) bool {
+	condition := metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: c.Generation,
+	}
+	if !c.Now.IsZero() {
+		condition.LastTransitionTime = metav1.NewTime(c.Now).Rfc3339Copy()
+	}
+	return meta.SetStatusCondition(c.List, condition)
+}
+
+// Report sets Ready by a failure, or by its absence, for a reason. As kstatus has it, Stalled and
+// Reconciling are there only while they are true.
+func (c Conditions) Report(f *Failure, reason, message string) {
+	if f == nil || f.Stalled {
+		meta.RemoveStatusCondition(c.List, "Reconciling")
+	}
+	if f == nil || !f.Stalled {
+		meta.RemoveStatusCondition(c.List, "Stalled")
+	}
+	switch {
+	case f == nil:
+		c.Set("Ready", metav1.ConditionTrue, reason, message)
+	case f.Stalled:
+		c.Set("Ready", metav1.ConditionFalse, reason, message)
+		c.Set("Stalled", metav1.ConditionTrue, reason, message)
+	default:
+		c.Set("Ready", metav1.ConditionFalse, reason, message)
+		c.Set("Reconciling", metav1.ConditionTrue, "ProgressingWithRetry", message)
+	}
+}
