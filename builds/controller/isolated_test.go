@@ -23,7 +23,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
-	"github.com/armature-dev/armature/builds/controller/turns"
+	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -471,7 +471,7 @@ func TestIsolatedLimits(t *testing.T) {
 	w, s := newWorld(t), newShop(t, true)
 	other := newWorldBeside(w)
 	w.options.Namespaces = append(w.options.Namespaces, other.namespace)
-	w.options.Isolated = turns.Limits{Runs: 1, Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("16")}}
+	w.options.Isolated = runs.Limits{runs.Number: resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("16")}
 	stop := w.start()
 	w.create("first", s.sold)
 	first := w.released("first")

@@ -46,7 +46,6 @@ import (
 	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/builds/controller/traces"
-	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/failure"
 	"github.com/armature-dev/armature/builds/registry"
 	"github.com/armature-dev/armature/builds/report"
@@ -86,7 +85,7 @@ type Options struct {
 	// annotation of a Namespace may lower its limit.
 	MaxRunning, MaxRunningPerNamespace int
 	// Isolated limits the isolated runs of each namespace of builds.
-	Isolated turns.Limits
+	Isolated runs.Limits
 	// QueueName is the LocalQueue of Kueue that admits the runs of builds without the label
 	// kueue.x-k8s.io/queue-name; empty asks Kueue for none.
 	QueueName string
@@ -262,11 +261,11 @@ func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs
 	return &Reconciler{
 		observer: observer{
 			cache: cached, group: o.Settings.Group, runs: store, library: texts, failures: failures, kueue: admission, lostAfter: o.LostAfter,
-			rebuilds: turns.NewRebuilds(cmp.Or(o.RebuildRate, defaultRebuildRate), wake),
+			rebuilds: newRebuilds(ctx, cmp.Or(o.RebuildRate, defaultRebuildRate), wake),
 		},
 		starter: starter{
 			settings: o.Settings, verdicts: &compose.Verdicts{}, attester: signs, kueue: admission, live: live, runs: store, metrics: metrics,
-			cache: cached, library: texts, git: git.NewResolver(live, o.Dial, wake, metrics.request("commit")),
+			cache: cached, library: texts, git: git.NewResolver(ctx, live, o.Dial, wake, metrics.request("commit")),
 			queue:   slots,
 			pushes:  registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),
 			waits:   workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRecheck, lastRecheck),

@@ -15,8 +15,8 @@ import (
 	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/builds/controller/traces"
-	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/render/process/managers"
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
@@ -56,7 +56,7 @@ func (m *recorder) collectors() []prometheus.Collector {
 }
 
 // request returns what counts requests of a kind to servers.
-func (m *recorder) request(kind string) turns.Observe {
+func (m *recorder) request(kind string) managers.Observe {
 	return func(err error, took time.Duration) {
 		result := "good"
 		if errors.As(err, new(*finding.Finding)) {

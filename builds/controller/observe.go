@@ -17,7 +17,6 @@ import (
 	"github.com/armature-dev/armature/builds/controller/library"
 	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/runs"
-	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/failure"
 )
 
@@ -127,7 +126,7 @@ type observer struct {
 	group    string // of AgentBuild
 	runs     *runs.Store
 	library  *library.Library
-	rebuilds *turns.Rebuilds
+	rebuilds rebuilds
 	failures *failure.Reader
 	kueue    *queue.Kueue // nil where Kueue is not asked
 	// lostAfter is how long Tekton has to notice by itself that it lost a pod.
@@ -168,8 +167,8 @@ func (o *observer) observe(ctx context.Context, key types.NamespacedName) (*seen
 	}
 	s.judge()
 	if s.due != api.TriggerTemplate {
-		o.rebuilds.Leave(key)
-	} else if !o.rebuilds.MayStart(key, s.now) {
+		o.rebuilds.Forget(key)
+	} else if !o.rebuilds.mayStart(key) {
 		s.due = ""
 	}
 	s.unwanted = build.Spec.Cancel || s.due != "" && build.Spec.OnChange == api.ChangeCancel

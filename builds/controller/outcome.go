@@ -10,8 +10,8 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest/attester"
 	"github.com/armature-dev/armature/builds/controller/runs"
-	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/render/process/managers"
 )
 
 // outcome is what came of acting on an order.
@@ -61,7 +61,7 @@ func (o *order) report(status api.AgentBuildStatus, done outcome) {
 // attestRun attests a run, or looks what came of it.
 func attestRun(a *attester.Attester, build *api.AgentBuild, run *runs.Run) outcome {
 	answer, err := a.Attest(build, run)
-	var later *turns.NotYet
+	var later *managers.NotYet
 	var problem *finding.Finding
 	switch {
 	case errors.As(err, &later):

@@ -21,7 +21,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/runs"
-	"github.com/armature-dev/armature/builds/controller/turns"
+	"github.com/armature-dev/armature/render/process/managers"
 )
 
 // Reconciler brings AgentBuilds and their runs together. Each of its steps has what it
@@ -116,12 +116,12 @@ func (r *Reconciler) act(ctx context.Context, s *seen, o order) (outcome, error)
 
 // again says when to look again after an error, and reports one that lasts.
 func (r *Reconciler) again(ctx context.Context, s *seen, err error) (reconcile.Result, error) {
-	var later *turns.NotYet
+	var later *managers.NotYet
 	if !errors.As(err, &later) {
 		r.reporter.retrying(ctx, s, err)
 		return reconcile.Result{}, err
 	}
-	if later.Cause != nil || later.Waited > turns.Patience {
+	if later.Cause != nil || later.Waited > managers.Patience {
 		r.reporter.retrying(ctx, s, err)
 	}
 	return reconcile.Result{RequeueAfter: later.Again}, nil
@@ -130,7 +130,7 @@ func (r *Reconciler) again(ctx context.Context, s *seen, err error) (reconcile.R
 // forget a build that is gone.
 func (r *Reconciler) forget(ctx context.Context, build types.NamespacedName) {
 	r.starter.forget(ctx, build)
-	r.observer.rebuilds.Leave(build)
+	r.observer.rebuilds.Forget(build)
 	r.attester.Forget(build)
 }
 

@@ -8,11 +8,12 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/controller/turns"
+	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/process"
 )
@@ -196,7 +197,7 @@ func TestShardMovesAtRest(t *testing.T) {
 func TestShardsShareTheLimitOfIsolatedRuns(t *testing.T) {
 	w := newWorld(t)
 	const limit, builds = 2, 8
-	w.options.Isolated = turns.Limits{Runs: limit}
+	w.options.Isolated = runs.Limits{runs.Number: *resource.NewQuantity(limit, resource.DecimalSI)}
 	for i := range builds {
 		w.create(fmt.Sprintf("b%d", i), attestedMode, inShard(string("ab"[i%2])))
 	}

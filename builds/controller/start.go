@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/fluxcd/pkg/ssa"
@@ -53,24 +52,6 @@ type starter struct {
 	runs     *runs.Store
 	metrics  *recorder
 	waits    workqueue.TypedRateLimiter[types.NamespacedName] // of builds with a problem
-	// answers of servers about builds that wait, by name: each is asked once for the same inputs.
-	answers sync.Map
-}
-
-// answers are what servers said of a build with these inputs.
-type answers struct {
-	inputs  api.Inputs
-	commit  git.Commit
-	mayPush bool
-}
-
-// answered returns what servers said of a build as it is now.
-func (r *starter) answered(s *seen) answers {
-	before, _ := r.answers.Load(client.ObjectKeyFromObject(s.build))
-	if known, ok := before.(answers); ok && known.inputs == s.want {
-		return known
-	}
-	return answers{inputs: s.want}
 }
 
 // start composes and creates a run. Findings are what a user must fix, and the problem of the
@@ -108,7 +89,7 @@ func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) 
 	if err := out.Resolve(known); err != nil {
 		return outcome{}, err
 	}
-	if err := r.mayPush(s); err != nil {
+	if err := r.pushes.Check(s.build, s.want); err != nil {
 		return outcome{}, err
 	}
 	if message, err := r.admit(ctx, s.build, out); message != "" || err != nil {
@@ -173,21 +154,6 @@ func (r *starter) checkAttester(ctx context.Context, s *seen, missing error) err
 		}
 	}
 	return missing
-}
-
-// mayPush holds a build whose login its registry refuses. A build that waits in the queue asks
-// once.
-func (r *starter) mayPush(s *seen) error {
-	known := r.answered(s)
-	if known.mayPush {
-		return nil
-	}
-	if err := r.pushes.Check(s.build); err != nil {
-		return err
-	}
-	known.mayPush = true
-	r.answers.Store(client.ObjectKeyFromObject(s.build), known)
-	return nil
 }
 
 // admit a run now, or say what it waits for.
@@ -364,9 +330,10 @@ func (r *starter) hold(build *api.AgentBuild, problem error) outcome {
 	return outcome{problem: problem, again: r.waits.When(client.ObjectKeyFromObject(build))}
 }
 
-// leave the queue: the build does not wait.
+// leave the queue: the build does not wait. The next time, servers are asked again.
 func (r *starter) leave(ctx context.Context, build types.NamespacedName) {
-	r.answers.Delete(build)
+	r.git.Forget(build)
+	r.pushes.Forget(build)
 	r.queue.Leave(ctx, build)
 }
 
@@ -374,8 +341,6 @@ func (r *starter) leave(ctx context.Context, build types.NamespacedName) {
 func (r *starter) forget(ctx context.Context, build types.NamespacedName) {
 	r.waits.Forget(build)
 	r.leave(ctx, build)
-	r.git.Forget(build)
-	r.pushes.Forget(build)
 }
 
 // found is what the API server has of the objects that a run needs.
@@ -454,14 +419,16 @@ func (r *starter) resolve(
 		Repository: compose.Repository(s.build, s.template), Revision: compose.Revision(s.build, s.template),
 		Commit: out.Commit, Policies: policies,
 	}
-	known, manual := r.answered(s), out.Trigger == api.TriggerManual
-	if answer := known.commit; answer.SHA == "" || q.Commit != "" && q.Commit != answer.SHA || !answer.Satisfies(policies) {
-		if known.commit, err = r.git.Resolve(s.build, q, has.source, manual); err != nil {
-			return out, err
-		}
-		r.answers.Store(client.ObjectKeyFromObject(s.build), known)
+	manual := out.Trigger == api.TriggerManual
+	if manual {
+		q.Rerun = s.want.Rerun
 	}
-	if answer := known.commit; out.Commit == "" {
+	// A build that waits in the queue asks once, while its inputs and the policies stay as they are.
+	answer, err := r.git.Resolve(s.build, q, has.source, s.want)
+	if err != nil {
+		return out, err
+	}
+	if out.Commit == "" {
 		if out.Commit = answer.SHA; answer.Branch != "" {
 			out.Ref = "refs/heads/" + answer.Branch
 		}
@@ -469,6 +436,6 @@ func (r *starter) resolve(
 			out.Trigger = api.TriggerCommit
 		}
 	}
-	out.Verified = known.commit.Verified
+	out.Verified = answer.Verified
 	return out, nil
 }

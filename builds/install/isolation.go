@@ -7,7 +7,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/armature-dev/armature/builds/controller/turns"
+	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/render/deliver/isolation"
 )
 
@@ -36,7 +36,7 @@ func (i Isolation) check(builds string) error {
 	if i.BuildRuntimeClass != "" && len(validation.IsDNS1123Subdomain(i.BuildRuntimeClass)) > 0 {
 		return fmt.Errorf("buildRuntimeClass %q is not the name of a RuntimeClass", i.BuildRuntimeClass)
 	}
-	if _, err := turns.ParseLimits(i.MaxIsolatedPerNamespace); err != nil {
+	if _, err := runs.ParseLimits(i.MaxIsolatedPerNamespace); err != nil {
 		return fmt.Errorf("maxIsolatedPerNamespace %w", err)
 	}
 	return isolation.CheckEgress(i.BuildEgress)

@@ -19,9 +19,9 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/process/managers"
 )
 
 // Pushes asks registries, before a run starts, whether the login of a build may push its
@@ -31,35 +31,39 @@ type Pushes struct {
 	live      client.Reader // of the API server
 	plainHTTP []string
 	transport http.RoundTripper
-	questions turns.Questions[struct{}]
+	questions *managers.Questions[struct{}]
 }
 
 const (
 	// pushTimeout bounds one question.
 	pushTimeout = 5 * time.Second
-	// mostPushes and mostPushesOfOne bound the questions at once: of all, and of one namespace.
-	mostPushes, mostPushesOfOne = 16, 2
+	// pushWorkers ask at once, two of them for one namespace.
+	pushWorkers = 8
 )
 
 // NewPushes asks until ctx ends, and calls wake with each build whose answer has arrived.
 // plainHTTP are hosts of registries that are asked without TLS.
 func NewPushes(ctx context.Context, live client.Reader, plainHTTP []string, dial func(ctx context.Context, network, address string) (net.Conn, error), wake func(types.NamespacedName)) *Pushes {
 	return &Pushes{live: live, plainHTTP: plainHTTP, transport: oci.TransportTo(dial),
-		questions: turns.Questions[struct{}]{Wake: wake, Timeout: pushTimeout, Most: mostPushes, MostOfOne: mostPushesOfOne, Over: ctx}}
+		questions: managers.NewQuestions[struct{}](ctx, managers.QuestionOptions{
+			Name: "push", Workers: pushWorkers, Timeout: pushTimeout, Shared: 2 * time.Second, Wake: wake,
+		})}
 }
 
-// Forget a build that is gone.
+// Forget a build that is gone, or was answered.
 func (p *Pushes) Forget(build types.NamespacedName) { p.questions.Forget(build) }
 
-// Check that the login of a build may push. The error is a *finding.Finding if the registry
-// refuses it, and a *turns.NotYet while it is asked. A build without a login is not checked.
-func (p *Pushes) Check(build *api.AgentBuild) error {
+// Check that the login of a build may push, once for inputs until it is forgotten. The error is a
+// *finding.Finding if the registry refuses it, and a *managers.NotYet while it is asked. A build
+// without a login is not checked.
+func (p *Pushes) Check(build *api.AgentBuild, inputs api.Inputs) error {
 	out := build.Spec.BuildOutput
 	if out == nil || out.ImageRepoCredentials == nil {
 		return nil
 	}
 	copied := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: build.Namespace, Name: build.Name}, Spec: api.AgentBuildSpec{BuildOutput: out.DeepCopy()}}
-	_, err := p.questions.Get(client.ObjectKeyFromObject(build), compose.Image(build)+" "+out.ImageRepoCredentials.Name, false, func(ctx context.Context) (struct{}, error) {
+	text := compose.Image(build) + " " + out.ImageRepoCredentials.Name
+	_, err := p.questions.Get(client.ObjectKeyFromObject(build), text, inputs, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, p.ask(ctx, copied)
 	})
 	return err

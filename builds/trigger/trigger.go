@@ -41,7 +41,6 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/traces"
-	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/report"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/trigger/webhook"
@@ -77,7 +76,7 @@ type Options struct {
 	FieldOwner string
 	Log        logr.Logger
 	// Observe is told how each poll ended; it may be nil.
-	Observe turns.Observe
+	Observe managers.Observe
 	// Traces of builds; nil makes none.
 	Traces *traces.Tracer
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/builds/controller/traces"
-	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/registry/pins"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/catalog/ask"
@@ -88,7 +88,7 @@ func command() *cobra.Command {
 			if err := check(o); err != nil {
 				return usageError{err}
 			}
-			if o.Isolated, err = turns.ParseLimits(limits); err != nil {
+			if o.Isolated, err = runs.ParseLimits(limits); err != nil {
 				return usageError{fmt.Errorf("--max-isolated-per-namespace %w", err)}
 			}
 			if err := a.set(cmd.Flags(), &o.Attest); err != nil {

@@ -59,7 +59,7 @@ func TestLinks(t *testing.T) {
 }
 
 // linkable are packages below banned ones that commands need as well.
-var linkable = []string{"report/comment", "controller/runs", "controller/turns"}
+var linkable = []string{"report/comment", "controller/runs"}
 
 // maxLinked is a bit above what there is. 1,478 of them are those of the libraries that armature
 // is built on: Tekton's types, fluxcd/pkg/ssa, kyaml, go-containerregistry and cosign.

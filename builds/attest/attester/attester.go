@@ -33,12 +33,12 @@ import (
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/runs"
-	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/registry"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/process/managers"
 )
 
 // Options say who attests.
@@ -54,7 +54,7 @@ type Options struct {
 	// by which attested images get a verification summary; empty means that none does.
 	SummaryPolicy string
 	// Observe is told how each attempt ended; it may be nil.
-	Observe turns.Observe
+	Observe managers.Observe
 }
 
 // Keyless is how the controller signs by the identity of its workload. All fields are
@@ -79,9 +79,11 @@ const (
 	// each of its platforms, and the reading around them. What an attempt has attached, the
 	// next one finds.
 	timeout = 3 * time.Minute
-	// most and mostOfOne bound the attempts at once: of all, and of one
-	// namespace. One with a bill of materials of maxSBOM takes about 100 MiB of memory.
-	most, mostOfOne = 6, 2
+	// workers attest at once, two of them for one namespace. A run with a bill of materials of
+	// maxSBOM takes about 100 MiB of memory.
+	workers = 6
+	// answerKeeps is how long the answer is there for a reconcile whose status was not written.
+	answerKeeps = 2 * time.Second
 )
 
 // Attester attests runs.
@@ -92,7 +94,7 @@ type Attester struct {
 	live      client.Reader // of the API server
 	runs      *runs.Store
 	transport http.RoundTripper // to registries
-	questions turns.Questions[api.Attestation]
+	questions *managers.Questions[api.Attestation]
 	kms       atomic.Pointer[sign.KMSKey] // nil until it signs, and after it failed
 	opening   sync.Mutex                  // of opened, the key of the Secret, nil until it signs
 	opened    *sign.OpenedKey
@@ -103,7 +105,9 @@ type Attester struct {
 func New(ctx context.Context, o Options, namespace string, plainHTTP []string, store *runs.Store, dial gitremote.Dial, wake func(types.NamespacedName)) *Attester {
 	o.Key = cmp.Or(o.Key, DefaultKey)
 	return &Attester{options: o, namespace: namespace, plainHTTP: plainHTTP, live: store.Live, runs: store, transport: oci.TransportTo(dial),
-		questions: turns.Questions[api.Attestation]{Wake: wake, Timeout: timeout, Most: most, MostOfOne: mostOfOne, Over: ctx, Observe: o.Observe}}
+		questions: managers.NewQuestions[api.Attestation](ctx, managers.QuestionOptions{
+			Name: "attest", Workers: workers, Timeout: timeout, Shared: answerKeeps, Wake: wake, Observe: o.Observe,
+		})}
 }
 
 // Forget a build that is gone.
@@ -117,13 +121,17 @@ func (a *Attester) Ready(ctx context.Context, build *api.AgentBuild) error {
 }
 
 // Attest a run that succeeded, or look what came of it. A *finding.Finding is final for this
-// run; a *turns.NotYet is not.
+// run; a *managers.NotYet is not.
 func (a *Attester) Attest(build *api.AgentBuild, run *runs.Run) (api.Attestation, error) {
 	key, uid := client.ObjectKeyFromObject(build), build.UID
 	runKey, runUID := client.ObjectKeyFromObject(run), run.UID // what a question that waits keeps is small
-	return a.questions.Get(key, string(runUID), false, func(ctx context.Context) (api.Attestation, error) {
+	answer, err := a.questions.Get(key, string(runUID), nil, func(ctx context.Context) (api.Attestation, error) {
 		return a.attempt(ctx, key, uid, runKey, runUID)
 	})
+	if !errors.As(err, new(*managers.NotYet)) {
+		a.questions.Forget(key)
+	}
+	return answer, err
 }
 
 // attempt to attest a run: gather, check, sign. A *finding.Finding is final for this run;

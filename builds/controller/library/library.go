@@ -21,7 +21,6 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/recipe"
-	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/text"
@@ -38,7 +37,7 @@ type Library struct {
 	// Watched reports whether the cache has a namespace.
 	Watched func(namespace string) bool
 
-	requests turns.Group
+	requests group
 	mu       sync.Mutex // never held while a server is asked
 	read     map[textKey]*textOf
 	sought   map[types.NamespacedName]map[string]bool // by build: what its last reconcile looked for
@@ -211,7 +210,7 @@ func (l *Library) text(ctx context.Context, b *api.AgentBuild, key textKey) (*te
 	if have := l.kept(key); have != nil && have.version == version {
 		return have, nil
 	}
-	return turns.Do(ctx, &l.requests, fmt.Sprintf("ConfigMap %s %s %v", key, version, key.template), func(ctx context.Context) (*textOf, error) {
+	return do(ctx, &l.requests, fmt.Sprintf("ConfigMap %s %s %v", key, version, key.template), func(ctx context.Context) (*textOf, error) {
 		found, err := l.readText(ctx, key)
 		if err == nil { // nobody may wait for it any more, and the next reconcile needs it
 			l.keep(key, found, time.Now())
@@ -228,7 +227,7 @@ func (l *Library) textVersion(ctx context.Context, key types.NamespacedName) (st
 		err := l.Cache.Get(ctx, key, meta, client.UnsafeDisableDeepCopy)
 		return meta.ResourceVersion, meta.Labels, err
 	}
-	meta, err := turns.Do(ctx, &l.requests, "version of ConfigMap "+key.String(), func(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
+	meta, err := do(ctx, &l.requests, "version of ConfigMap "+key.String(), func(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
 		meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
 		return meta, l.Live.Get(ctx, key, meta)
 	})

@@ -161,7 +161,7 @@ func requests(out *compose.Output) corev1.ResourceList {
 		if choices[c] == nil {
 			choices[c] = map[string]corev1.ResourceList{}
 		}
-		choices[c][value] = plus(choices[c][value], ofTask(task, overrides[task.Name])...)
+		choices[c][value] = plus(choices[c][value], ofTask(task, overrides[task.Name]))
 	}
 	tasks, depths := out.Pipeline.Spec.Tasks, map[string]int{}
 	for range tasks {
@@ -179,7 +179,7 @@ func requests(out *compose.Output) corev1.ResourceList {
 	}
 	sums := map[int]corev1.ResourceList{}
 	for c, values := range choices {
-		sums[c.depth] = plus(sums[c.depth], corev1.ResourceRequirements{Requests: most(maps.Values(values))})
+		sums[c.depth] = plus(sums[c.depth], most(maps.Values(values)))
 	}
 	return most(maps.Values(sums))
 }
@@ -197,16 +197,24 @@ func most(lists iter.Seq[corev1.ResourceList]) corev1.ResourceList {
 	return out
 }
 
-// ofTask are the resources of the containers of a task's pod.
-func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) (out []corev1.ResourceRequirements) {
+// ofTask are the requests of the containers of a task's pod.
+func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) (sum corev1.ResourceList) {
 	if task.TaskSpec == nil {
 		return nil
 	}
+	add := func(of corev1.ResourceRequirements) {
+		requested := maps.Clone(of.Limits) // a limit without a request is one, as in a cluster
+		if requested == nil {
+			requested = corev1.ResourceList{}
+		}
+		maps.Copy(requested, of.Requests)
+		sum = plus(sum, requested)
+	}
 	if row.ComputeResources != nil { // of all steps together
-		out = append(out, *row.ComputeResources)
+		add(*row.ComputeResources)
 	} else {
 		for _, step := range task.TaskSpec.Steps {
-			out = append(out, step.ComputeResources)
+			add(step.ComputeResources)
 		}
 	}
 	for _, sidecar := range task.TaskSpec.Sidecars {
@@ -216,25 +224,19 @@ func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) (out [
 				resources = own.ComputeResources
 			}
 		}
-		out = append(out, resources)
+		add(resources)
 	}
-	return out
+	return sum
 }
 
-// plus adds requests to a sum. A limit without a request is one, as in a cluster.
-func plus(sum corev1.ResourceList, containers ...corev1.ResourceRequirements) corev1.ResourceList {
-	if sum == nil {
-		sum = corev1.ResourceList{}
-	}
-	for _, c := range containers {
-		requested := corev1.ResourceList{}
-		maps.Copy(requested, c.Limits)
-		maps.Copy(requested, c.Requests)
-		for name, amount := range requested {
-			total := sum[name]
-			total.Add(amount)
-			sum[name] = total
-		}
+// plus returns the sum of two lists.
+func plus(a, b corev1.ResourceList) corev1.ResourceList {
+	sum := corev1.ResourceList{}
+	maps.Copy(sum, a)
+	for name, amount := range b {
+		total := sum[name].DeepCopy()
+		total.Add(amount)
+		sum[name] = total
 	}
 	return sum
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/runs"
-	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -105,7 +104,7 @@ func (l *line) creates(b *api.AgentBuild) *runs.PipelineRun {
 	l.Helper()
 	run := &runs.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name + "-run",
 		OwnerReferences: []metav1.OwnerReference{{Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: new(true)}}}}
-	if l.granted[client.ObjectKeyFromObject(b)].IsZero() {
+	if p := l.places[client.ObjectKeyFromObject(b)]; p == nil || p.granted.IsZero() {
 		l.Fatalf("%s/%s has no slot", b.Namespace, b.Name)
 	}
 	return run
@@ -169,8 +168,8 @@ func TestQueueOrder(t *testing.T) {
 	if diff := cmp.Diff(want, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
-	if len(l.granted) != 0 {
-		t.Errorf("the queue remembers %v of builds that have left", l.granted)
+	if len(l.places) != 0 {
+		t.Errorf("the queue remembers %v of builds that have left", l.places)
 	}
 }
 
@@ -246,7 +245,7 @@ func (l *line) isolated(b *api.AgentBuild, cpu string) *compose.Output {
 func TestQueueIsolated(t *testing.T) {
 	l := newLine(t, 0, 0)
 	var err error
-	if l.Isolated, err = turns.ParseLimits("runs=3,cpu=4"); err != nil {
+	if l.Isolated, err = runs.ParseLimits("runs=3,cpu=4"); err != nil {
 		t.Fatal(err)
 	}
 	var got []bool
@@ -290,7 +289,7 @@ func TestQueueLostAnswer(t *testing.T) {
 	if len(l.woken) != 0 || l.joins(second) {
 		t.Fatalf("the slot goes to another: %v", l.woken)
 	}
-	l.granted[client.ObjectKeyFromObject(first)] = time.Now().Add(-grantTimeout - time.Second)
+	l.places[client.ObjectKeyFromObject(first)].granted = time.Now().Add(-grantTimeout - time.Second)
 	if !l.joins(second) {
 		t.Error("a create without an answer keeps its slot for ever")
 	}

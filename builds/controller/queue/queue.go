@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -28,7 +28,6 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/builds/controller/runs"
-	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -36,21 +35,18 @@ import (
 // build needs a slot before its run is created. The caches show who has one: a run that
 // has not ended uses a slot, and a build whose status says Queued waits for one.
 //
-//   - A build joins once nothing else keeps its run from being created: it composes,
-//     its Secrets are there, its commit is known. Until then it holds up nobody.
+//   - A build joins once nothing else keeps its run from being created. Until then it holds up nobody.
 //   - Inside a namespace the higher spec.priority goes first, then the older build.
 //     Namespaces take turns: the one that was served longest ago is next.
-//   - The watch lags behind our creates. Slots are granted one after the other, and
-//     each is remembered until the cache shows its run.
-//   - When a run ends, or a build leaves the queue, the builds that are next are
-//     reconciled again.
+//   - The watch lags behind our creates: a slot that was granted counts until the cache shows its run.
+//   - When a run ends, or a build leaves the queue, the builds that are next are reconciled again.
 //
 // Where Kueue is asked, it admits runs instead.
 type Queue struct {
 	// Max of the cluster and PerNamespace; zero is unlimited.
 	Max, PerNamespace int
 	// Isolated limits the isolated runs of each namespace.
-	Isolated turns.Limits
+	Isolated runs.Limits
 	// Cache of runs and builds, and Live, which reads from the API server.
 	Cache, Live client.Reader
 	// UsesSlot reports whether a run under way is one of ours, and BuildOf whose it is.
@@ -62,11 +58,10 @@ type Queue struct {
 	// Wake a build that may start now, or whose limit has changed.
 	Wake func(types.NamespacedName)
 
-	mu      sync.Mutex                         // never held while a server is asked
-	granted map[types.NamespacedName]time.Time // by build, while the cache does not show its run
-	wants   map[types.NamespacedName]want      // of builds that wait or were granted a slot
-	limits  map[string]limit
-	served  map[string]time.Time // when a namespace was last granted a slot; nil before the first
+	mu     sync.Mutex                      // never held while a server is asked
+	places map[types.NamespacedName]*place // of builds that wait or were granted a slot
+	limits map[string]limit
+	served map[string]time.Time // when a namespace was last granted a slot; nil before the first
 }
 
 // limit of one namespace; zero is unlimited. With a problem no run starts there.
@@ -76,25 +71,25 @@ type limit struct {
 	read    time.Time
 }
 
-// want is what a run takes of the limits of its namespace.
-type want struct {
-	isolated bool
-	requests corev1.ResourceList // of an isolated run
+// place of a build in the queue.
+type place struct {
+	use     corev1.ResourceList // of an isolated run
+	granted time.Time           // a slot, while the cache does not show its run
 }
 
 // use is what the runs of a namespace take together.
 type use struct {
 	runs     int
-	isolated int64
-	requests corev1.ResourceList
+	isolated corev1.ResourceList
 }
 
-func (u use) with(w want) use {
-	u.runs++
-	if w.isolated {
-		u.isolated, u.requests = u.isolated+1, plus(maps.Clone(u.requests), corev1.ResourceRequirements{Requests: w.requests})
+func (u use) with(isolated corev1.ResourceList) use {
+	if isolated != nil {
+		isolated = plus(u.isolated, isolated)
+	} else {
+		isolated = u.isolated
 	}
-	return u
+	return use{u.runs + 1, isolated}
 }
 
 const (
@@ -144,22 +139,23 @@ var Leaves = predicate.Funcs{
 }
 
 // Limited reports whether there are limits.
-func (q *Queue) Limited() bool { return q.Max > 0 || q.PerNamespace > 0 || q.Isolated.Any() }
+func (q *Queue) Limited() bool { return q.Max > 0 || q.PerNamespace > 0 || len(q.Isolated) > 0 }
 
 // Join the queue with a composed run. The message says what the build waits for; it is empty
 // when the run may be created. An isolated run notes what it requests, which the cache of runs
 // shows later.
 func (q *Queue) Join(ctx context.Context, b *api.AgentBuild, out *compose.Output) (message string, err error) {
-	w := want{isolated: out.Run.Namespace != b.Namespace}
-	if !q.Limited() || !w.isolated && q.Max == 0 && q.PerNamespace == 0 {
+	isolated := out.Run.Namespace != b.Namespace
+	if !q.Limited() || !isolated && q.Max == 0 && q.PerNamespace == 0 {
 		return "", nil
 	}
-	if w.isolated {
-		w.requests = requests(out)
-		out.Run.Annotations[keys.AnnotationRequests] = tekton.JSON(w.requests)
-		if over := q.Isolated.Exceeded(1, w.requests); over != "" {
+	if isolated {
+		out.Run.Annotations[keys.AnnotationRequests] = tekton.JSON(requests(out))
+		if over := q.Isolated.Exceeded(useOf(out)); over != "" {
 			return "", compose.Place(b).At("spec.pod.resources").Fault(api.ReasonInvalidBuild,
-				fmt.Sprintf("the run requests %s that all runs of mode %s of a namespace have together", over, cmp.Or(b.Spec.Mode, "dev")), "request less, or let the platform raise maxIsolatedPerNamespace")
+				fmt.Sprintf("the run requests %s that all runs of mode %s of a namespace have together",
+					over, cmp.Or(b.Spec.Mode, "dev")),
+				"request less, or let the platform raise maxIsolatedPerNamespace")
 		}
 	}
 	if message, err := q.Crowded(ctx, b, out); message != "" || err != nil {
@@ -171,13 +167,20 @@ func (q *Queue) Join(ctx context.Context, b *api.AgentBuild, out *compose.Output
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	build := client.ObjectKeyFromObject(b)
-	q.wants[build] = w
-	next, err := q.next(ctx, b)
-	if err != nil || !q.granted[build].IsZero() {
-		return "", err
+	own := q.places[build]
+	if own == nil {
+		own = &place{}
+		q.places[build] = own
 	}
-	if slices.Contains(next, build) {
-		q.granted[build], q.served[b.Namespace] = time.Now(), time.Now()
+	if own.use = nil; isolated {
+		own.use = useOf(out)
+	}
+	next, err := q.next(ctx, b)
+	switch {
+	case err != nil || !own.granted.IsZero():
+		return "", err
+	case slices.Contains(next, build):
+		own.granted, q.served[b.Namespace] = time.Now(), time.Now()
 		return "", nil
 	}
 	return cmp.Or(q.limits[b.Namespace].problem, waits), nil
@@ -188,43 +191,52 @@ const waits = "waits until other builds end"
 // Crowded says what an isolated run waits for because of those of all shards. A run is created held
 // before the last look: of two shards that create one at the same time, at least one sees both.
 func (q *Queue) Crowded(ctx context.Context, b *api.AgentBuild, out *compose.Output) (message string, _ error) {
-	if q.IsolatedOf == nil || !q.Isolated.Any() || out.Run.Namespace == b.Namespace {
+	if q.IsolatedOf == nil || len(q.Isolated) == 0 || out.Run.Namespace == b.Namespace {
 		return "", nil
 	}
 	list, err := q.IsolatedOf(ctx, b.Namespace)
 	if err != nil {
 		return "", err
 	}
-	all := use{}.with(want{isolated: true, requests: requests(out)})
+	all := useOf(out)
 	for i := range list.Items {
 		if run := &list.Items[i]; run.Name != out.Run.Name && !runs.Read(run).Done() {
-			w, err := wantOf(run, b.Namespace)
+			other, err := useOfRun(run, b.Namespace)
 			if err != nil {
 				return "", err
 			}
-			all = all.with(w)
+			all = plus(all, other)
 		}
 	}
-	if q.Isolated.Exceeded(all.isolated, all.requests) != "" {
+	if q.Isolated.Exceeded(all) != "" {
 		return waits, nil
 	}
 	return "", nil
 }
 
-// wantOf a run of a build of the namespace.
-func wantOf(run *runs.PipelineRun, namespace string) (want, error) {
-	w := want{isolated: run.Namespace != namespace}
-	if text := run.Annotations[keys.AnnotationRequests]; w.isolated && text != "" {
-		if err := json.Unmarshal([]byte(text), &w.requests); err != nil {
-			return w, fmt.Errorf("reading what run %s requests: %w", run.Name, err)
+// one isolated run.
+var one = corev1.ResourceList{runs.Number: *resource.NewQuantity(1, resource.DecimalSI)}
+
+// useOf a composed run that is isolated.
+func useOf(out *compose.Output) corev1.ResourceList { return plus(one, requests(out)) }
+
+// useOfRun of a build of the namespace, nil where it is not isolated.
+func useOfRun(run *runs.PipelineRun, namespace string) (corev1.ResourceList, error) {
+	var requests corev1.ResourceList
+	if run.Namespace == namespace {
+		return nil, nil
+	}
+	if text := run.Annotations[keys.AnnotationRequests]; text != "" {
+		if err := json.Unmarshal([]byte(text), &requests); err != nil {
+			return nil, fmt.Errorf("reading what run %s requests: %w", run.Name, err)
 		}
 	}
-	return w, nil
+	return plus(one, requests), nil
 }
 
 // next are the builds that may begin now. self waits, whatever the cache shows; it may
 // be nil.
-func (q *Queue) next(ctx context.Context, self *api.AgentBuild) ([]types.NamespacedName, error) {
+func (q *Queue) next(ctx context.Context, self *api.AgentBuild) (out []types.NamespacedName, _ error) {
 	if err := q.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -247,18 +259,22 @@ func (q *Queue) next(ctx context.Context, self *api.AgentBuild) ([]types.Namespa
 		waiting = append(waiting, self)
 	}
 	slices.SortFunc(waiting, q.order)
-	var order turns.Queue[types.NamespacedName]
+	var namespaces []string
+	of := map[string][]types.NamespacedName{}
 	for _, b := range waiting {
-		order.Add(b.Namespace, client.ObjectKeyFromObject(b))
-	}
-	var out []types.NamespacedName
-	for ; q.Max == 0 || total < q.Max; total++ {
-		build, ok := order.Next(func(namespace string) bool { return q.hasRoom(order.First(namespace), used) })
-		if !ok {
-			break
+		if of[b.Namespace] == nil {
+			namespaces = append(namespaces, b.Namespace)
 		}
-		used[build.Namespace] = used[build.Namespace].with(q.wants[build])
-		out = append(out, build)
+		of[b.Namespace] = append(of[b.Namespace], client.ObjectKeyFromObject(b))
+	}
+	for more := true; more; { // one of each namespace in turn
+		more = false
+		for _, n := range namespaces {
+			if len(of[n]) > 0 && (q.Max == 0 || total < q.Max) && q.hasRoom(of[n][0], used) {
+				used[n] = used[n].with(q.useOf(of[n][0]))
+				out, of[n], total, more = append(out, of[n][0]), of[n][1:], total+1, true
+			}
+		}
 	}
 	return out, nil
 }
@@ -285,7 +301,7 @@ func (q *Queue) begin(ctx context.Context) error {
 	if err := q.Cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the builds: %w", err)
 	}
-	q.granted, q.wants, q.limits, q.served = map[types.NamespacedName]time.Time{}, map[types.NamespacedName]want{}, map[string]limit{}, map[string]time.Time{}
+	q.places, q.limits, q.served = map[types.NamespacedName]*place{}, map[string]limit{}, map[string]time.Time{}
 	for _, b := range list.Items {
 		if at := b.Status.LastBuildTime; at != nil && at.After(q.served[b.Namespace]) {
 			q.served[b.Namespace] = at.Time
@@ -305,9 +321,17 @@ func (q *Queue) order(a, b *api.AgentBuild) int {
 // is not known is read by the build that is next, and so is what its run takes.
 func (q *Queue) hasRoom(build types.NamespacedName, used map[string]use) bool {
 	l, u := q.limits[build.Namespace], used[build.Namespace]
-	w := q.wants[build]
-	with := u.with(w)
-	return l.problem == "" && (l.max == 0 || u.runs < l.max) && (!w.isolated || q.Isolated.Exceeded(with.isolated, with.requests) == "")
+	isolated := q.useOf(build)
+	return l.problem == "" && (l.max == 0 || u.runs < l.max) &&
+		(isolated == nil || q.Isolated.Exceeded(u.with(isolated).isolated) == "")
+}
+
+// useOf the isolated run of a build in the queue; nil where it is not isolated, or not known.
+func (q *Queue) useOf(build types.NamespacedName) corev1.ResourceList {
+	if p := q.places[build]; p != nil {
+		return p.use
+	}
+	return nil
 }
 
 // used counts what the runs under way take, by namespace, and the builds that have one.
@@ -320,21 +344,23 @@ func (q *Queue) used(ctx context.Context) (map[string]use, map[types.NamespacedN
 	for i := range list.Items {
 		run := &list.Items[i]
 		if build, ok := q.BuildOf(run); ok && q.UsesSlot(ctx, run) {
-			w, err := wantOf(run, build.Namespace)
+			isolated, err := useOfRun(run, build.Namespace)
 			if err != nil {
 				return nil, nil, err
 			}
-			used[build.Namespace] = used[build.Namespace].with(w)
+			used[build.Namespace] = used[build.Namespace].with(isolated)
 			busy[build] = true
 		}
 	}
-	for build, at := range q.granted {
-		if busy[build] || time.Since(at) > grantTimeout {
-			delete(q.granted, build)
-			continue
+	for build, p := range q.places {
+		switch {
+		case p.granted.IsZero():
+		case busy[build] || time.Since(p.granted) > grantTimeout:
+			p.granted = time.Time{}
+		default:
+			used[build.Namespace] = used[build.Namespace].with(p.use)
+			busy[build] = true
 		}
-		used[build.Namespace] = used[build.Namespace].with(q.wants[build])
-		busy[build] = true
 	}
 	return used, busy, nil
 }
@@ -343,11 +369,10 @@ func (q *Queue) used(ctx context.Context) (map[string]use, map[types.NamespacedN
 // another build gets it.
 func (q *Queue) Leave(ctx context.Context, build types.NamespacedName) {
 	q.mu.Lock()
-	unused := !q.granted[build].IsZero()
-	delete(q.granted, build)
-	delete(q.wants, build)
+	left := q.places[build]
+	delete(q.places, build)
 	q.mu.Unlock()
-	if unused {
+	if left != nil && !left.granted.IsZero() {
 		q.wakeNext(ctx, build)
 	}
 }

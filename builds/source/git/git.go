@@ -24,11 +24,11 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/controller/turns"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/gitrepo"
+	"github.com/armature-dev/armature/render/process/managers"
 )
 
 // Commit that a revision names.
@@ -45,11 +45,13 @@ type Question struct {
 	// Commit, if it is known already; then only the policies are checked.
 	Commit   string
 	Policies []Policy
+	// Rerun is the request to build again, if that is why: an earlier answer does not serve it.
+	Rerun string
 }
 
 // key of a question: questions that differ have different ones.
 func (q Question) key() string {
-	text := q.Repository + "\n" + q.Revision + "\n" + q.Commit
+	text := q.Repository + "\n" + q.Revision + "\n" + q.Commit + "\n" + q.Rerun
 	for _, p := range q.Policies {
 		text += "\n" + p.Key.String() + " " + p.Digest
 	}
@@ -64,32 +66,36 @@ func IsFullSHA(revision string) bool { return fullSHA.MatchString(revision) }
 const (
 	// serverTimeout bounds one question to a Git server.
 	serverTimeout = 20 * time.Second
-	// Git servers that are asked at once: for all namespaces, and for one.
-	mostServers, mostServersOfOne = 12, 3
+	// workers ask Git servers at once, three of them for one namespace.
+	workers = 12
+	// answerKeeps is how long an answer is reused for other builds of the same burst.
+	answerKeeps = 2 * time.Second
 )
 
 // Resolver asks Git servers for commits.
 type Resolver struct {
-	questions turns.Questions[Commit]
+	questions *managers.Questions[Commit]
 	dial      gitremote.Dial
 	live      client.Reader // of the API server
 }
 
 // NewResolver returns a resolver that reads Secrets and policies with live, and calls wake
-// with each build whose answer has arrived. observe may be nil.
-func NewResolver(live client.Reader, dial gitremote.Dial, wake func(types.NamespacedName), observe turns.Observe) *Resolver {
-	return &Resolver{live: live, dial: dial, questions: turns.Questions[Commit]{
-		Wake: wake, Timeout: serverTimeout, Most: mostServers, MostOfOne: mostServersOfOne, Observe: observe,
-	}}
+// with each build whose answer has arrived, until ctx ends. observe may be nil.
+func NewResolver(
+	ctx context.Context, live client.Reader, dial gitremote.Dial, wake func(types.NamespacedName), observe managers.Observe,
+) *Resolver {
+	return &Resolver{live: live, dial: dial, questions: managers.NewQuestions[Commit](ctx, managers.QuestionOptions{
+		Name: "commit", Workers: workers, Timeout: serverTimeout, Shared: answerKeeps, Wake: wake, Observe: observe,
+	})}
 }
 
-// Forget a build that is gone.
+// Forget a build that is gone, or has its run.
 func (r *Resolver) Forget(build types.NamespacedName) { r.questions.Forget(build) }
 
 // Resolve answers a question; without policies a full SHA is used unchanged. The secret is
-// the login of the repository, nil for none. With fresh set, an answer that another build
-// asked for is not used. The errors are those of turns.Questions.
-func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret, fresh bool) (Commit, error) {
+// the login of the repository, nil for none. An answer stays for inputs until the build is
+// forgotten. The errors are those of managers.Questions.
+func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret, inputs api.Inputs) (Commit, error) {
 	if q.Commit == "" && IsFullSHA(q.Revision) {
 		q.Commit = q.Revision
 	}
@@ -111,7 +117,7 @@ func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
 		q.Policies[i].files = nil
 	}
 	build := client.ObjectKeyFromObject(b)
-	answer, err := r.questions.Get(build, key, fresh, func(ctx context.Context) (Commit, error) {
+	answer, err := r.questions.Get(build, key, inputs, func(ctx context.Context) (Commit, error) {
 		secret, err := asWas.read(ctx, r.live, b.Namespace)
 		if err != nil {
 			return Commit{}, err

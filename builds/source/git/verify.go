@@ -108,13 +108,6 @@ func (p Policy) unfit(b *api.AgentBuild, err error) error {
 		"see docs/builds-attest.md, Verified sources; the build continues automatically")
 }
 
-// Satisfies reports whether these policies accepted the commit, as they are.
-func (c Commit) Satisfies(policies []Policy) bool {
-	return slices.EqualFunc(c.Verified, policies, func(v api.SourceVerification, p Policy) bool {
-		return v.Policy == p.Key.String() && v.PolicyDigest == p.Digest && v.Platform == p.Platform
-	})
-}
-
 // server answers about the commits of a repository.
 type server struct{ *gitremote.Conversation }
 

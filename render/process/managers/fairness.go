@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Fairness shares the workers of one controller between namespaces: each namespace has at most a
-// quarter of them at once. A namespace whose servers never answer delays itself only. A request
+// Fairness shares the workers of one controller between namespaces: each namespace has at most about
+// a quarter of them at once. A namespace whose servers never answer delays itself only. A request
 // without a worker leaves the queue until another one of its namespace ends, so that many requests
 // do not keep those of other namespaces behind them.
 type Fairness struct {
@@ -24,7 +24,7 @@ type Fairness struct {
 
 // NewFairness returns the Fairness of a controller with this many workers.
 func NewFairness(workers int) *Fairness {
-	return &Fairness{most: max(1, workers/4), working: map[string]int{}, waiting: map[string][]reconcile.Request{}}
+	return &Fairness{most: max(1, (workers+2)/4), working: map[string]int{}, waiting: map[string][]reconcile.Request{}}
 }
 
 // Queue is the NewQueue of the controller's options.

@@ -1,4 +1,4 @@
-package turns
+package library
 
 import (
 	"context"
@@ -9,25 +9,25 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Group shares requests to the API server that many builds need. A request runs
+// group shares requests to the API server that many builds need. A request runs
 // by itself, with a deadline of its own: a reconcile waits for it a moment, and
 // once it turns out to be slow no other does, so that one slow answer delays
 // only the builds that need it. They are reconciled again, later each time.
 // The zero value is ready.
-type Group struct {
+type group struct {
 	requests singleflight.Group
 	begun    sync.Map // key -> when the request under way began
 }
 
 const (
-	// Patience of a reconcile with one request.
-	Patience = time.Second
+	// patience of a reconcile with one request.
+	patience = time.Second
 	// groupTimeout bounds a request.
 	groupTimeout = 30 * time.Second
 )
 
-// Do sends a request, or waits for the one of the same key that is under way.
-func Do[T any](ctx context.Context, g *Group, key string, ask func(context.Context) (T, error)) (none T, _ error) {
+// do sends a request, or waits for the one of the same key that is under way.
+func do[T any](ctx context.Context, g *group, key string, ask func(context.Context) (T, error)) (none T, _ error) {
 	answered := g.requests.DoChan(key, func() (any, error) {
 		g.begun.Store(key, time.Now())
 		defer g.begun.Delete(key)
@@ -35,9 +35,9 @@ func Do[T any](ctx context.Context, g *Group, key string, ask func(context.Conte
 		defer cancel()
 		return ask(ctx)
 	})
-	patience := Patience
+	left := patience
 	if begun, ok := g.begun.Load(key); ok {
-		patience -= time.Since(begun.(time.Time))
+		left -= time.Since(begun.(time.Time))
 	}
 	select {
 	case answer := <-answered:
@@ -45,8 +45,8 @@ func Do[T any](ctx context.Context, g *Group, key string, ask func(context.Conte
 			return none, answer.Err
 		}
 		return answer.Val.(T), nil
-	case <-time.After(patience):
-		return none, fmt.Errorf("no answer within %s; still waiting", Patience)
+	case <-time.After(left):
+		return none, fmt.Errorf("no answer within %s; still waiting", patience)
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}

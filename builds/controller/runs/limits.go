@@ -1,0 +1,47 @@
+package runs
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Limits of the isolated runs of one namespace that are under way together: of their requests of CPU
+// and memory, and of their number. What is left out is unlimited.
+type Limits corev1.ResourceList
+
+// Number is the name of the number of runs among resources.
+const Number corev1.ResourceName = "runs"
+
+// ParseLimits reads limits such as runs=8,cpu=16,memory=32Gi. What is 0 or left out is unlimited.
+func ParseLimits(text string) (Limits, error) {
+	l := Limits{}
+	for item := range strings.SplitSeq(text, ",") {
+		key, value, _ := strings.Cut(item, "=")
+		name := corev1.ResourceName(key)
+		amount, err := resource.ParseQuantity(value)
+		_, isWhole := amount.AsInt64()
+		known := name == Number && isWhole || name == corev1.ResourceCPU || name == corev1.ResourceMemory
+		switch {
+		case text == "":
+		case err != nil || amount.Sign() < 0 || !known:
+			return nil, fmt.Errorf("%q: write it like runs=8,cpu=16,memory=32Gi, where 0 is unlimited", text)
+		case amount.Sign() > 0:
+			l[name] = amount
+		}
+	}
+	return l, nil
+}
+
+// Exceeded says which limit runs exceed that use so much together; "" for none.
+func (l Limits) Exceeded(use corev1.ResourceList) string {
+	for _, name := range [...]corev1.ResourceName{Number, corev1.ResourceCPU, corev1.ResourceMemory} {
+		have, limit := use[name], l[name]
+		if !limit.IsZero() && have.Cmp(limit) > 0 {
+			return fmt.Sprintf("%s of %s, of %s", have.String(), name, limit.String())
+		}
+	}
+	return ""
+}
