@@ -16,7 +16,6 @@ import (
 	"github.com/armature-dev/armature/cmd/internal/artifact"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/cmd/internal/discovery"
-	"github.com/armature-dev/armature/cmd/internal/testfunction"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -59,7 +58,7 @@ as -f, like kubectl.`,
 		commands  []*cobra.Command
 	}{
 		{"render", "Render:", []*cobra.Command{initCommand(), renderCommand(), uninjectCommand(), functionsCommand(), migrateCommand()}},
-		{"review", "Review:", []*cobra.Command{verifyCommand(), lintCommand(), checkCommand(), explainCommand(), diffCommand(), reportCommand(), testfunction.Command()}},
+		{"review", "Review:", []*cobra.Command{verifyCommand(), lintCommand(), checkCommand(), explainCommand(), diffCommand(), reportCommand(), testFunctionCommand()}},
 		{"deliver", "Deliver:", []*cobra.Command{pinCommand(), pinBuildsCommand(), toolsCommand(), cardCommand(), skillCommand(), hydrateCommand(), artifact.Command(),
 			applyCommand(), deleteCommand(), statusCommand()}},
 		{"platform", "Build images and find agents:", []*cobra.Command{installCommand(), buildCommand(), discovery.CatalogCommand(), discovery.ConsoleCommand()}},

@@ -14,7 +14,6 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/text"
-	"github.com/armature-dev/armature/render/deliver/export"
 	"github.com/armature-dev/armature/render/migrate"
 	"github.com/armature-dev/armature/render/source"
 )
@@ -73,7 +72,7 @@ environment or memory get their own Harness.`,
 				if err != nil {
 					return fmt.Errorf("connecting to the cluster: %w", err)
 				}
-				exported, err := export.Namespace(cmd.Context(), c, namespace)
+				exported, err := cli.Export(cmd.Context(), c, namespace)
 				if err != nil {
 					return err
 				}

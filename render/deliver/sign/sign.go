@@ -31,7 +31,6 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/options"
 
 	"github.com/armature-dev/armature/functions/a2a"
-	"github.com/armature-dev/armature/render/deliver/sign/jws"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -358,7 +357,7 @@ func (s *Session) Card(ctx context.Context, payload []byte) (a2a.Signature, erro
 	input := protected + "." + base64.RawURLEncoding.EncodeToString(payload)
 	made, err := s.key.SignMessage(bytes.NewReader([]byte(input)), options.WithContext(ctx))
 	if err == nil {
-		made, err = jws.Raw(made, protected)
+		made, err = rawSignature(made, protected)
 	}
 	if err != nil {
 		return a2a.Signature{}, &KeyError{fmt.Errorf("signing an agent card: %w", err)}
@@ -376,7 +375,7 @@ func (s *Session) CardHeader(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", &KeyError{err}
 	}
-	header, err := jws.Header(public)
+	header, err := protectedHeader(public)
 	if err != nil {
 		return "", &KeyError{err}
 	}

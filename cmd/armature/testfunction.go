@@ -1,15 +1,10 @@
-// Package testfunction has the command that checks a KRM function.
-package testfunction
+package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os/exec"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,11 +14,7 @@ import (
 	"github.com/armature-dev/armature/render/conformance"
 )
 
-// mostOutput is what a function may print.
-const mostOutput = 64 << 20
-
-// Command is `armature test-function`.
-func Command() *cobra.Command {
+func testFunctionCommand() *cobra.Command {
 	var format, config, input string
 	var limit time.Duration
 	cmd := &cobra.Command{
@@ -61,14 +52,14 @@ skipped, with the observation and a hint. The exit status is 1 if a check failed
 			if err != nil {
 				return fmt.Errorf("%w\n  hint: name a program, with a slash if it is not on the PATH", err)
 			}
-			checks, err := conformance.Test(cmd.Context(), program{path, command[1:], limit}, texts[0], texts[1])
+			checks, err := conformance.Test(cmd.Context(), conformance.Program{Path: path, Args: command[1:], Limit: limit}, texts[0], texts[1])
 			if cmd.Context().Err() != nil {
 				return cli.ErrInterrupted
 			}
 			if err != nil {
 				return err
 			}
-			return show(cmd, format, checks)
+			return printChecks(cmd, format, checks)
 		},
 	}
 	cmd.Flags().StringVarP(&config, "config", "c", "", "a `FILE` with the functionConfig")
@@ -79,7 +70,7 @@ skipped, with the observation and a hint. The exit status is 1 if a check failed
 	return cmd
 }
 
-func show(cmd *cobra.Command, format string, checks []conformance.Check) (err error) {
+func printChecks(cmd *cobra.Command, format string, checks []conformance.Check) (err error) {
 	var content strings.Builder
 	counts := make(map[conformance.Status]int)
 	for _, c := range checks {
@@ -103,62 +94,4 @@ func show(cmd *cobra.Command, format string, checks []conformance.Check) (err er
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d ok, %d failed, %d skipped\n", text.Count(len(checks), "check"),
 		counts[conformance.OK], counts[conformance.Failed], counts[conformance.Skipped])
 	return err
-}
-
-// program is a function that is a program.
-type program struct {
-	path  string
-	args  []string
-	limit time.Duration
-}
-
-func (p program) Run(ctx context.Context, input []byte) (conformance.Answer, error) {
-	within, cancel := context.WithTimeout(ctx, p.limit)
-	defer cancel()
-	cmd := exec.CommandContext(within, p.path, p.args...)
-	out, words := &bounded{most: mostOutput, full: cancel}, &bounded{most: 64 << 10}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), out, words
-	cmd.WaitDelay = time.Second // for those who have its pipes
-	// The program ends with what it has started.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	err := cmd.Run()
-	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind
-	}
-	var ended *exec.ExitError
-	switch {
-	case out.more:
-		return conformance.Answer{}, fmt.Errorf("it prints more than %d MiB", mostOutput>>20)
-	case errors.Is(within.Err(), context.DeadlineExceeded):
-		return conformance.Answer{}, fmt.Errorf("it was still running after %s", p.limit)
-	case ctx.Err() != nil:
-		return conformance.Answer{}, ctx.Err()
-	case errors.Is(err, exec.ErrWaitDelay):
-		return conformance.Answer{}, errors.New("it ended, but a child process still holds its output")
-	case errors.As(err, &ended) && ended.ExitCode() < 0:
-		return conformance.Answer{}, fmt.Errorf("it was ended: %s", ended)
-	case err != nil && ended == nil && !errors.Is(err, syscall.EPIPE): // which does not read all
-		return conformance.Answer{}, err
-	}
-	return conformance.Answer{Stdout: out.kept.Bytes(), Stderr: words.kept.Bytes(), Exit: cmd.ProcessState.ExitCode()}, nil
-}
-
-// bounded keeps the first bytes that are written. full is called once there are more.
-type bounded struct {
-	kept bytes.Buffer
-	most int
-	more bool
-	full func()
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	keep := min(len(p), b.most-b.kept.Len())
-	b.kept.Write(p[:keep])
-	if keep < len(p) && !b.more {
-		if b.more = true; b.full != nil {
-			b.full()
-		}
-	}
-	return len(p), nil
 }

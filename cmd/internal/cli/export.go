@@ -1,5 +1,4 @@
-// Package export reads from a cluster what armature migrate can migrate.
-package export
+package cli
 
 import (
 	"context"
@@ -35,8 +34,8 @@ var exported = []schema.GroupVersionResource{
 	{Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"}, {Group: "keda.sh", Version: "v1alpha1", Resource: "triggerauthentications"},
 }
 
-// Namespace returns what armature migrate can migrate from a namespace, as a List, or nothing.
-func Namespace(ctx context.Context, c dynamic.Interface, namespace string) ([]byte, error) {
+// Export returns what armature migrate can migrate from a namespace, as a List, or nothing.
+func Export(ctx context.Context, c dynamic.Interface, namespace string) ([]byte, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion("v1")
 	list.SetKind("List")

@@ -1,6 +1,4 @@
-// Package jws has what JSON Web Signatures of agent cards need beside a key that may be in a KMS:
-// the protected header, and the form of a signature.
-package jws
+package sign
 
 import (
 	"bytes"
@@ -18,9 +16,9 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Header is the protected header of what a key signs, in base64url: the algorithm, and the
+// protectedHeader is the protected header of what a key signs, in base64url: the algorithm, and the
 // thumbprint of the key (RFC 7638) as its name.
-func Header(public crypto.PublicKey) (string, error) {
+func protectedHeader(public crypto.PublicKey) (string, error) {
 	alg := ""
 	switch key := public.(type) {
 	case *ecdsa.PublicKey:
@@ -47,9 +45,9 @@ func Header(public crypto.PublicKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
-// Raw returns a signature as JSON Web Signatures have it: of ECDSA, the two numbers (RFC 7518,
+// rawSignature returns a signature as JSON Web Signatures have it: of ECDSA, the two numbers (RFC 7518,
 // section 3.4).
-func Raw(made []byte, protected string) ([]byte, error) {
+func rawSignature(made []byte, protected string) ([]byte, error) {
 	header, err := base64.RawURLEncoding.DecodeString(protected)
 	if err != nil || !bytes.Contains(header, []byte(`"`+jose.ES256+`"`)) {
 		return made, err

@@ -1,0 +1,73 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// mostOutput is what a function may print.
+const mostOutput = 64 << 20
+
+// Program is a function that is a program.
+type Program struct {
+	Path string
+	Args []string
+	// Limit of a run.
+	Limit time.Duration
+}
+
+func (p Program) Run(ctx context.Context, input []byte) (Answer, error) {
+	within, cancel := context.WithTimeout(ctx, p.Limit)
+	defer cancel()
+	cmd := exec.CommandContext(within, p.Path, p.Args...)
+	out, words := &bounded{most: mostOutput, full: cancel}, &bounded{most: 64 << 10}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), out, words
+	cmd.WaitDelay = time.Second // for those who have its pipes
+	// The program ends with what it has started.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	err := cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind
+	}
+	var ended *exec.ExitError
+	switch {
+	case out.more:
+		return Answer{}, fmt.Errorf("it prints more than %d MiB", mostOutput>>20)
+	case errors.Is(within.Err(), context.DeadlineExceeded):
+		return Answer{}, fmt.Errorf("it was still running after %s", p.Limit)
+	case ctx.Err() != nil:
+		return Answer{}, ctx.Err()
+	case errors.Is(err, exec.ErrWaitDelay):
+		return Answer{}, errors.New("it ended, but a child process still holds its output")
+	case errors.As(err, &ended) && ended.ExitCode() < 0:
+		return Answer{}, fmt.Errorf("it was ended: %s", ended)
+	case err != nil && ended == nil && !errors.Is(err, syscall.EPIPE): // which does not read all
+		return Answer{}, err
+	}
+	return Answer{Stdout: out.kept.Bytes(), Stderr: words.kept.Bytes(), Exit: cmd.ProcessState.ExitCode()}, nil
+}
+
+// bounded keeps the first bytes that are written. full is called once there are more.
+type bounded struct {
+	kept bytes.Buffer
+	most int
+	more bool
+	full func()
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	keep := min(len(p), b.most-b.kept.Len())
+	b.kept.Write(p[:keep])
+	if keep < len(p) && !b.more {
+		if b.more = true; b.full != nil {
+			b.full()
+		}
+	}
+	return len(p), nil
+}
