@@ -42,7 +42,6 @@ func (e *engine) find(ids map[functions.Place]index.ID, visit func(index.ID, *kr
 // collect is the first pass: what functions must know of the whole package.
 func (e *engine) collect() error {
 	e.seed, e.sums, e.forms = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]form, len(e.src.Files))
-	e.lists = make(map[int][]parted)
 	var buf []byte
 	var look krm.Object
 	for i, f := range e.src.Files {
@@ -57,8 +56,7 @@ func (e *engine) collect() error {
 			buf = data[:0]
 			e.sums[i] = maphash.Bytes(e.seed, data)
 		}
-		var lists []parted
-		e.forms[i], lists = walkHeads(data, true, func(v visited) {
+		e.forms[i] = walkHeads(data, true, func(v visited) {
 			origin := krm.Origin{File: f.Path, Line: v.line, Kept: v.kept}
 			if source, ok := restoreConsumed(v.src[v.doc.Start:v.doc.End], &origin); ok {
 				e.pkg.Collect(source, krm.Document{End: len(source)}, false, origin)
@@ -76,9 +74,6 @@ func (e *engine) collect() error {
 				e.pkg.CollectObject(&look)
 			}
 		})
-		if f.Data != nil && len(lists) > 0 {
-			e.lists[i] = lists
-		}
 	}
 	for f := range e.pkg.Files() {
 		if err := e.beside(f); err != nil {
@@ -131,42 +126,35 @@ type visited struct {
 }
 
 // walkHeads is EachDocument with the heads of documents, and with the consumed
-// items of lists where they are asked for. lists are those of the text.
-func walkHeads(data []byte, consumed bool, visit func(visited)) (f form, lists []parted) {
+// items of lists where they are asked for.
+func walkHeads(data []byte, consumed bool, visit func(visited)) (f form) {
 	line, at := 1, 0
-	lineOf := func(p int) int {
-		line += bytes.Count(data[at:p], []byte{'\n'})
-		at = p
-		return line
-	}
 	for d := range krm.Documents(data) {
 		f.several = f.several || d.End < len(data)
+		line += bytes.Count(data[at:d.Start], []byte{'\n'})
+		at = d.Start
 		text := data[d.Start:d.End]
 		head := krm.HeadOf(text)
 		if _, alone := restoreKept(text); !alone || !consumed {
-			if list, ok := listOf(data, d, false, head, consumed); ok {
+			if list, ok := listOf(data, d, head, line, consumed); ok {
 				f.lists = true
-				if p, ok := list.parted(d); ok {
-					lists = append(lists, p)
-				}
-				walkItems(list, lineOf, visit)
+				walkItems(&list, visit)
 				continue
 			}
 		}
-		visit(visited{src: data, doc: d, head: head, line: lineOf(d.Start)})
+		visit(visited{src: data, doc: d, head: head, line: line})
 	}
-	return f, lists
+	return f
 }
 
 // walkItems visits the items of a list, and those of the lists in it.
-func walkItems(l list, lineOf func(int) int, visit func(visited)) {
+func walkItems(l *list, visit func(visited)) {
 	for i, item := range l.Items {
 		if inner, ok := l.nested[i]; ok {
-			walkItems(inner, l.inner(lineOf), visit)
+			walkItems(&inner, visit)
 			continue
 		}
-		origin := l.origin(i, "", lineOf)
-		v := visited{src: l.src, doc: item, item: !l.Flow, line: origin.Line, kept: origin.Kept}
+		v := visited{src: l.src, doc: item, item: !l.Flow, line: l.lines[i], kept: l.kept[i]}
 		if text := l.shared[i]; text != nil {
 			v.src, v.doc, v.item = text, krm.Document{End: len(text)}, false
 		}

@@ -17,6 +17,76 @@ const (
 	unendedMark  = ", without a line feed at its end"
 )
 
+// consumedNote is what the annotation keys.Consumed says, where no comment has a place.
+type consumedNote struct {
+	krm.Note
+	// Items are those of a list between brackets.
+	Items []keptItems `json:"items,omitempty"`
+	// Document is what was all of a JSON file, in whose place an empty List keeps it.
+	Document string `json:"document,omitempty"`
+}
+
+// keptItems are consumed items of a list that follow each other, as their author wrote
+// them, with the commas that set them apart from others.
+type keptItems struct {
+	// After is how many of the list's items are before them; all if it has no other.
+	After int    `json:"after,omitempty"`
+	Text  string `json:"text"`
+}
+
+const all = -1
+
+func readNote(text string) (note consumedNote, ok bool) {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.DisallowUnknownFields()
+	return note, decoder.Decode(&note) == nil
+}
+
+// JSON writes the note.
+func (n *consumedNote) JSON() string {
+	text, err := json.Marshal(n)
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return string(text)
+}
+
+// line is the annotation as a line of YAML.
+func (n *consumedNote) line() string {
+	return keys.Consumed + ": '" + strings.ReplaceAll(n.JSON(), "'", "''") + "'\n"
+}
+
+// withoutComments makes the consumed items of a block list items again. The lines that
+// mark them stay, see withoutMarks, so that all lines are those of the file.
+func withoutComments(list []byte) (text []byte) {
+	within := false
+	for line := range bytes.Lines(list) {
+		if bytes.HasPrefix(line, []byte(consumedMark)) {
+			within = true
+		} else if within {
+			line, within = uncomment(line)
+		}
+		text = append(text, line...)
+	}
+	return text
+}
+
+// withoutMarks returns the text before an item without the line that marks it as
+// consumed, and whether that says that the item's last line had no end.
+func withoutMarks(between []byte) (text []byte, unended bool) {
+	if !bytes.Contains(between, []byte(consumedMark)) {
+		return between, false
+	}
+	for line := range bytes.Lines(between) {
+		if bytes.HasPrefix(line, []byte(consumedMark)) {
+			unended = bytes.Contains(line, []byte(unendedMark))
+			continue
+		}
+		text = append(text, line...)
+	}
+	return text, unended
+}
+
 // appendConsumed writes a custom resource that was input as comments, so that the rendered file
 // still shows it, can be rendered again, and can be restored.
 func appendConsumed(dst, text []byte, ref finding.Ref) []byte {
@@ -78,20 +148,12 @@ func uncomment(line []byte) (written []byte, consumed bool) {
 // appendKept writes a custom resource that was input, and is all of a JSON file,
 // as an empty List that keeps it.
 func appendKept(dst, text []byte) []byte {
-	kept, err := json.Marshal(keptDocument{string(text)})
-	if err == nil {
-		kept, err = json.Marshal(string(kept))
-	}
+	kept, err := json.Marshal((&consumedNote{Document: string(text)}).JSON())
 	if err != nil {
 		panic(err) // strings always marshal
 	}
 	dst = append(dst, `{"apiVersion": "v1", "kind": "List", "metadata": {"annotations": {"`+keys.Consumed+`": `...)
 	return append(append(dst, kept...), "}}, \"items\": []}\n"...)
-}
-
-// keptDocument is what the annotation keys.Consumed of such a List says.
-type keptDocument struct {
-	Document string `json:"document"`
 }
 
 // restoreKept undoes appendKept.
@@ -104,32 +166,23 @@ func restoreKept(text []byte) (document []byte, ok bool) {
 		Metadata struct{ Annotations map[string]string }
 		Items    []any
 	}
-	var kept keptDocument
-	if json.Unmarshal(text, &list) != nil || list.Kind != "List" || len(list.Items) > 0 ||
-		json.Unmarshal([]byte(list.Metadata.Annotations[keys.Consumed]), &kept) != nil || kept.Document == "" {
+	if json.Unmarshal(text, &list) != nil || list.Kind != "List" || len(list.Items) > 0 {
 		return nil, false
 	}
-	return []byte(kept.Document), true
+	note, ok := readNote(list.Metadata.Annotations[keys.Consumed])
+	return []byte(note.Document), ok && note.Document != ""
 }
 
 // restoreLocal undoes localOnly.
 func restoreLocal(o *krm.Object) ([]byte, bool) {
-	annotations := o.Get("metadata", "annotations")
-	was, marked := o.Annotation(keys.Consumed)
-	if !marked || strings.HasPrefix(was, "{") { // a list's, which restoreFlowItems knows
+	text, marked := o.Annotation(keys.Consumed)
+	if !marked {
 		return nil, false
 	}
-	empty, err := o.Remove(annotations, func(n krm.Node) bool { return n.Key() == keys.Consumed || n.Key() == krm.LocalConfig })
-	if err != nil {
+	note, ok := readNote(text)
+	if !ok || note.Items != nil || note.Document != "" ||
+		o.TakeNote(note.Note, keys.Consumed, krm.LocalConfig) != nil {
 		return nil, false
-	}
-	if emptied, ok := strings.CutPrefix(was, "emptied"); ok && empty {
-		o.Restore(annotations, emptied)
-	} else if was == "created" && empty {
-		o.Reset()
-		if o.RemoveField(annotations) != nil {
-			return nil, false
-		}
 	}
 	return o.Append(nil), true
 }

@@ -222,12 +222,15 @@ func TestConsumedListsEdited(t *testing.T) {
 	if finding.Failed(findings) {
 		t.Fatal(findings)
 	}
+	_, left, _ := strings.Cut(rendered, `"items": [`)
+	left, _, _ = strings.Cut(left, `], "metadata"`)
 	for name, test := range map[string]struct{ from, to, want string }{
 		"an item in front": {`"items": [`, `"items": [` + bystander + ", ", head + consumedExchange + ", " + bystander + ", " + consumedWorkload + ", " + consumedTrace + "]}\n"},
 		"an unknown field": {`\"items\":[`, `\"thing\":[`, ""},
 		"a broken note":    {`\"items\":[`, `\"items\":{`, ""},
 		"no note":          {`armature.dev/consumed`, `example.com/consumed`, "gone"},
 		"a wrong place":    {`\"after\":`, `\"after\":7`, head + consumedExchange + ", " + consumedWorkload + ", " + consumedTrace + "]}\n"},
+		"no item":          {left, "", head + consumedExchange + ", " + consumedTrace + "]}\n"},
 	} {
 		edited := strings.Replace(rendered, test.from, test.to, 1)
 		if edited == rendered {
@@ -250,8 +253,40 @@ func TestConsumedListsEdited(t *testing.T) {
 		case finding.Failed(findings) || undone != test.want:
 			t.Errorf("%s: %v\n%s\nwant\n%s", name, findings, undone, test.want)
 		}
-		if _, findings := run(edited); finding.Failed(findings) != (test.want == "") {
+		if _, findings := run(edited); name != "no item" && finding.Failed(findings) != (test.want == "") {
 			t.Errorf("%s, rendered: %v", name, findings)
+		}
+	}
+}
+
+// TestConsumedListFilled adds an item to a list that a render has emptied.
+func TestConsumedListFilled(t *testing.T) {
+	const list = `{"apiVersion": "v1", "kind": "List", "items": [` + consumedExchange + "]}\n"
+	workload := render.File{Path: "w.json", Data: []byte(consumedWorkload)}
+	result, err := render.Run(render.Source{Files: []render.File{{Path: "x.json", Data: []byte(list)}, workload}},
+		render.Options{Config: config(t, small)})
+	if err != nil || finding.Failed(result.Findings) {
+		t.Fatal(err, result.Findings)
+	}
+	edited := strings.Replace(string(rendered(result, "x.json")), `"items": [`, `"items": [`+bystander, 1)
+	undone := ""
+	_, _, err = render.Uninject(render.Source{Files: []render.File{{Path: "x.json", Data: []byte(edited)}}},
+		render.Options{Workers: 1}, func(_ string, data []byte) error { undone = string(data); return nil })
+	want := strings.Replace(list, "]}", ", "+bystander+"]}", 1)
+	if err != nil || undone != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, undone, want)
+	}
+}
+
+// TestConsumedUnknown holds a note that no version writes, or that an older one wrote, to
+// an error: to go on without it would lose what the resource was.
+func TestConsumedUnknown(t *testing.T) {
+	for _, note := range []string{"created", "emptied {}", `{"created":1,"thing":2}`, `{"items":[{"after":1,"before":", ","text":"{}"}]}`} {
+		text := "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  annotations:\n    armature.dev/consumed: '" + note + "'\n"
+		findings, _, err := render.Uninject(render.Source{Files: []render.File{{Path: "x.yaml", Data: []byte(text)}}},
+			render.Options{Workers: 1}, func(string, []byte) error { return nil })
+		if err != nil || len(findings) != 1 || findings[0].Rule != "package/list-layout" || findings[0].Hint == "" {
+			t.Errorf("%s: %v %v", note, err, findings)
 		}
 	}
 }

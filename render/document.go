@@ -96,7 +96,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		w.findings = append(w.findings, SyntaxFinding(err, src[d.Start:d.End]))
 		return nil, stays
 	}
-	if note := o.Get("metadata", "annotations", keys.Consumed); strings.HasPrefix(note.Text(), "{") {
+	if note := o.Get("metadata", "annotations", keys.Consumed); note.Exists() {
 		w.findings = append(w.findings, o.Finding(finding.Error, "package/list-layout", note,
 			"the consumed custom resources that it keeps cannot be restored, because it was changed", "restore the file from Git, or write the resources again and remove the annotation"))
 		return nil, stays

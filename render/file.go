@@ -32,7 +32,7 @@ func (w *worker) renderFile(i int) error {
 	}
 	w.file.spilled = false
 	w.file.json, w.file.aside = w.opt.Beside && path.Ext(f.Path) == ".json", w.file.aside[:0]
-	w.buffers.out = w.appendFile(w.buffers.out[:0], data, f.Path, w.forms[i], w.lists[i])
+	w.buffers.out = w.appendFile(w.buffers.out[:0], data, f.Path, w.forms[i])
 	if w.file.failure != nil {
 		return w.file.failure
 	}
@@ -62,20 +62,16 @@ func (w *worker) spill(dst []byte, file string) []byte {
 	return append(dst[:0], dst[kept:]...)
 }
 
-// appendFile renders the text of one file. lists are those that the first pass took
-// apart.
-func (w *worker) appendFile(dst, data []byte, file string, form form, lists []parted) []byte {
+// appendFile renders the text of one file.
+func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 	line, at := 1, 0
-	lineOf := func(p int) int {
-		line += bytes.Count(data[at:p], []byte{'\n'})
-		at = p
-		return line
-	}
 	from := len(dst)
 	for d := range krm.DocumentsOf(data, !form.several) {
 		w.stats.Documents++
 		dst = w.spill(dst, file)
-		origin := krm.Origin{File: file, Line: lineOf(d.Start)}
+		line += bytes.Count(data[at:d.Start], []byte{'\n'})
+		at = d.Start
+		origin := krm.Origin{File: file, Line: line}
 		text := data[d.Start:d.End]
 		start := len(dst)
 		if start > from {
@@ -93,9 +89,8 @@ func (w *worker) appendFile(dst, data []byte, file string, form form, lists []pa
 			continue
 		}
 		if form.lists {
-			if list, ok := listIn(data, d, &lists); ok {
-				at, line = d.Start, origin.Line
-				dst = w.appendItems(dst, list, file, lineOf)
+			if list, ok := listOf(data, d, krm.HeadOf(text), line, true); ok {
+				dst = w.appendItems(dst, list, file)
 				continue
 			}
 		}

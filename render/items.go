@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
@@ -17,35 +16,37 @@ import (
 
 // appendItems renders the items of a list in place. Generated objects become
 // items behind their workload's.
-func (w *worker) appendItems(dst []byte, l list, file string, lineOf func(int) int) []byte {
+func (w *worker) appendItems(dst []byte, l list, file string) []byte {
 	data, d, items := l.src, l.doc, l.Items
 	if len(items) == 0 {
 		return append(dst, data[d.Start:d.End]...)
 	}
 	if l.Flow {
-		return w.appendFlowItems(dst, l, file, lineOf)
+		return w.appendFlowItems(dst, l, file)
 	}
-	dst = append(dst, data[d.Start:items[0].Start]...)
-	cursor := items[0].Start
+	eol, cursor := lineEnding(data), d.Start
 	for i, item := range items {
-		between := data[cursor:item.Start]
-		if cursor = item.End; item.End == l.unended {
+		between, unended := withoutMarks(data[cursor:item.Start])
+		if cursor = item.End; unended {
 			item.End = item.Start + len(trimEnd(data[item.Start:item.End]))
 		}
 		before := len(dst)
-		dst = append(krm.EndLine(dst, lineEnding(data)), between...)
+		if i > 0 {
+			dst = krm.EndLine(dst, eol)
+		}
+		dst = append(dst, between...)
 		if inner, ok := l.nested[i]; ok {
-			dst = w.appendItems(dst, inner, file, l.inner(lineOf))
+			dst = w.appendItems(dst, inner, file)
 			continue
 		}
 		w.stats.Documents++
 		start := len(dst)
-		if dst = w.appendItem(dst, data, item, l.shared[i], l.origin(i, file, lineOf)); len(dst) == start { // dropped
+		if dst = w.appendItem(dst, data, item, l.shared[i], l.origin(i, file)); len(dst) == start { // dropped
 			dst = append(dst[:before], between...)
 		}
 	}
-	if tail := data[cursor:d.End]; len(tail) > 0 {
-		dst = append(krm.EndLine(dst, lineEnding(data)), tail...)
+	if tail, _ := withoutMarks(data[cursor:d.End]); len(tail) > 0 {
+		dst = append(krm.EndLine(dst, eol), tail...)
 	}
 	return dst
 }
@@ -95,29 +96,18 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte, 
 }
 
 // localOnly marks a custom resource that was input: hosts keep it in the
-// package and leave it out of what they apply. keys.Consumed says to what
-// krm.LocalConfig was added: to annotations that it "created", "added" to, or
-// found "emptied" and how.
+// package and leave it out of what they apply.
 func (w *worker) localOnly(o *krm.Object) {
-	metadata, annotations := o.Get("metadata"), []string{"annotations"}
-	if metadata.Get("annotations", krm.LocalConfig).Exists() {
+	if o.Get("metadata", "annotations", krm.LocalConfig).Exists() {
 		return
 	}
-	was := "added"
-	if note := o.Plan(metadata, annotations); note.Created {
-		was = "created"
-	} else if o.OnlyHostAnnotations() { // which the host takes away
-		was = "created"
-	} else if note.Was != "" {
-		was = "emptied" + note.Was
+	note := consumedNote{Note: o.PlanNote()}
+	if o.OnlyHostAnnotations() { // which the host takes away
+		note.Created = 1
 	}
-	quoted := "'" + was + "'"
-	if strings.Contains(was, "\n") {
-		quoted = strconv.Quote(was)
-	}
-	lines := fmt.Sprintf("%s: %s\n%s: \"true\"\n", keys.Consumed, quoted, krm.LocalConfig)
-	if _, err := o.Insert(metadata, annotations, krm.Entries{Text: []byte(lines)}, false); err != nil {
-		w.findings = append(w.findings, o.Finding(finding.Error, "package/layout", metadata, err.Error(), "write the object in block style"))
+	if err := o.Annotate(note.line() + krm.LocalConfig + ": \"true\"\n"); err != nil {
+		w.findings = append(w.findings, o.Finding(finding.Error, "package/layout", o.Get("metadata"),
+			err.Error(), "write the object in block style"))
 	}
 }
 
@@ -151,15 +141,19 @@ func FileBeside(file string) string {
 // flowList is a list between brackets as it is rendered.
 type flowList struct {
 	items int // that are in it
-	kept  []keptItem
+	kept  []keptItems
 }
 
 // keep takes a consumed item out of the list. between is the text before it.
 func (l *flowList) keep(between, text []byte) {
-	if l.items == 0 && len(l.kept) == 0 {
+	if n := len(l.kept); n > 0 && l.kept[n-1].After == l.items {
+		l.kept[n-1].Text += string(between) + string(text)
+		return
+	}
+	if l.items == 0 {
 		between = nil
 	}
-	l.kept = append(l.kept, keptItem{After: l.items, Before: string(between), Text: string(text)})
+	l.kept = append(l.kept, keptItems{l.items, string(between) + string(text)})
 }
 
 // next returns the text that goes before another item. If all items before it were dropped or
@@ -169,15 +163,15 @@ func (l *flowList) next(between []byte) []byte {
 		return between
 	}
 	if n := len(l.kept); n > 0 {
-		l.kept[n-1].Behind = string(between)
+		l.kept[n-1].Text += string(between)
 	}
 	return nil
 }
 
 // appendFlowItems is appendItems of a list between brackets.
-func (w *worker) appendFlowItems(dst []byte, l list, file string, lineOf func(int) int) []byte {
+func (w *worker) appendFlowItems(dst []byte, l list, file string) []byte {
 	data, d, items := l.src, l.doc, l.Items
-	start, findings, line := len(dst), len(w.findings), l.lineOf(d.Start, lineOf)
+	start, findings := len(dst), len(w.findings)
 	dst = append(dst, data[d.Start:items[0].Start]...)
 	cursor := items[0].Start
 	var made flowList
@@ -186,49 +180,51 @@ func (w *worker) appendFlowItems(dst []byte, l list, file string, lineOf func(in
 		cursor = item.End
 		if inner, ok := l.nested[i]; ok {
 			dst = append(dst, made.next(between)...)
-			dst = w.appendItems(dst, inner, file, l.inner(lineOf))
+			dst = w.appendItems(dst, inner, file)
 			continue
 		}
 		w.stats.Documents++
-		dst = w.appendFlowItem(dst, data, between, item, l.origin(i, file, lineOf), &made)
+		dst = w.appendFlowItem(dst, data, between, item, l.origin(i, file), &made)
 	}
-	if n := len(made.kept); n > 0 && made.items == 0 {
-		made.kept[0].Before = string(data[l.Open+1 : items[0].Start])
-		made.kept[n-1].Behind = string(data[cursor:l.Close])
+	if len(made.kept) > 0 && made.items == 0 {
+		before, behind := data[l.Open+1:items[0].Start], data[cursor:l.Close]
+		made.kept[0] = keptItems{all, string(before) + made.kept[0].Text + string(behind)}
 		dst, cursor = append(dst[:start], data[d.Start:l.Open+1]...), l.Close
 	}
 	dst = append(dst, data[cursor:d.End]...)
 	if len(made.kept) > 0 {
-		dst = w.keepItems(dst, start, &l, made.kept, file, line)
+		dst = w.keepItems(dst, start, &l, made.kept, file)
 	}
 	if !finding.Failed(w.findings[findings:]) {
-		w.checkFlowList(dst[start:], &l, file, line)
+		w.checkFlowList(dst[start:], &l, file)
 	}
 	return dst
 }
 
 // keepItems notes the consumed items of a list, whose text is in dst from start
 // on, in an annotation.
-func (w *worker) keepItems(dst []byte, start int, l *list, items []keptItem, file string, line int) []byte {
+func (w *worker) keepItems(dst []byte, start int, l *list, items []keptItems, file string) []byte {
 	var o krm.Object
 	text := bytes.Clone(dst[start:])
 	err := o.ReadList(text, krm.Document{End: len(text)}, l.dash)
 	if err == nil {
-		var note []byte
-		if note, err = json.Marshal(keptItems{o.PlanNote(), items}); err == nil {
-			err = o.Annotate(keys.Consumed, string(note))
-		}
+		err = o.Annotate((&consumedNote{Note: o.PlanNote(), Items: items}).line())
 	}
 	if err != nil {
-		w.findings = append(w.findings, finding.Finding{Rule: "package/layout", Severity: finding.Error, Place: finding.Place{File: file, Line: line},
-			Message: fmt.Sprintf("the list cannot keep its consumed custom resources: %v", err), Hint: "write the list in block style"})
+		w.refuseList(l, file, fmt.Sprintf("the list cannot keep its consumed custom resources: %v", err))
 		return dst
 	}
 	return o.Append(dst[:start])
 }
 
+// refuseList reports a list between brackets that cannot be rendered.
+func (w *worker) refuseList(l *list, file, message string) {
+	w.findings = append(w.findings, finding.Finding{Rule: "package/layout", Severity: finding.Error,
+		Place: finding.Place{File: file, Line: l.line}, Message: message, Hint: "write the list in block style"})
+}
+
 // checkFlowList holds back a list between brackets that no parser would read.
-func (w *worker) checkFlowList(text []byte, l *list, file string, line int) {
+func (w *worker) checkFlowList(text []byte, l *list, file string) {
 	if bytes.Equal(text, l.src[l.doc.Start:l.doc.End]) {
 		return
 	}
@@ -238,8 +234,7 @@ func (w *worker) checkFlowList(text []byte, l *list, file string, line int) {
 		err = errors.New("it is not JSON")
 	}
 	if err != nil {
-		w.findings = append(w.findings, finding.Finding{Rule: "package/layout", Severity: finding.Error, Place: finding.Place{File: file, Line: line},
-			Message: fmt.Sprintf("the rendered list cannot be read: %v", err), Hint: "write the list in block style"})
+		w.refuseList(l, file, fmt.Sprintf("the rendered list cannot be read: %v", err))
 	}
 }
 

@@ -87,9 +87,8 @@ type engine struct {
 	undo bool
 
 	seed  maphash.Seed
-	sums  []uint64         // of the files as the first pass read them
-	forms []form           // of the files
-	lists map[int][]parted // of files in memory
+	sums  []uint64 // of the files as the first pass read them
+	forms []form   // of the files
 
 	mu       sync.Mutex
 	findings []finding.Finding

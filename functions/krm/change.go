@@ -38,11 +38,7 @@ type change struct {
 	// At leads to the mapping: keys, and "[name]" for an item of a list.
 	At  []string   `json:"at"`
 	Set []setField `json:"set,omitempty"`
-	// Created is how many of the last steps of At were missing.
-	Created int `json:"created,omitempty"`
-	// Emptied is how the mapping, or the one above those that were missing, was
-	// written after its colon, where it was empty.
-	Emptied string `json:"emptied,omitempty"`
+	Note
 }
 
 type setField struct {
@@ -140,7 +136,7 @@ func (c *Changes) Apply(o *Object) error {
 
 func (c *Changes) apply(o *Object, kept Kept) error {
 	r := changeRecord{Version: c.Version, Kept: kept}
-	own := change{At: []string{"metadata", "annotations"}}
+	own := change{At: annotationsPath}
 	annotations := -1 // where the record goes
 	for _, ch := range c.changes {
 		if slices.Equal(ch.At, own.At) {
@@ -186,8 +182,7 @@ func (c *Changes) apply(o *Object, kept Kept) error {
 // spelling of a value says nothing of its author's, and is not kept.
 func (o *Object) replaceFields(ch *change, hosted bool) (insert []byte, err error) {
 	n, missing := o.follow(ch.At)
-	ch.Created = missing
-	ch.Emptied = o.Plan(n, nil).Was
+	ch.Note = Note{missing, o.Plan(n, nil).Was}
 	for i := range ch.Set {
 		f := &ch.Set[i]
 		var have Node
@@ -309,7 +304,7 @@ func (o *Object) revertChange(ch *change) error {
 		return nil // the author has removed it
 	}
 	var remove []string
-	if slices.Equal(ch.At, []string{"metadata", "annotations"}) {
+	if slices.Equal(ch.At, annotationsPath) {
 		remove = append(remove, keys.Changed)
 	}
 	for _, f := range ch.Set {
@@ -322,35 +317,36 @@ func (o *Object) revertChange(ch *change) error {
 			o.restoreScalar(have, *f.Was)
 		}
 	}
-	if len(remove) == 0 {
-		return nil
-	}
-	all := true
-	for key := range n.Fields() {
-		all = all && slices.Contains(remove, key)
-	}
-	if all && ch.Created > 0 {
-		return o.removeCreated(n, ch)
-	}
-	_, err := o.Remove(n, func(field Node) bool { return slices.Contains(remove, field.Key()) })
-	if all && ch.Emptied != "" {
-		o.Restore(n, ch.Emptied)
-	}
-	return err
+	return o.take(n, remove, ch.Note)
 }
 
-// removeCreated removes a mapping, and those above it that came with it and hold
-// nothing else.
-func (o *Object) removeCreated(n Node, ch *change) error {
-	for range ch.Created - 1 {
+// take removes fields that were added to what the note says. Mappings that came with them
+// go as well, unless they hold something else.
+func (o *Object) take(n Node, fields []string, note Note) error {
+	if len(fields) == 0 {
+		return nil
+	}
+	ours := func(field Node) bool { return slices.Contains(fields, field.Key()) }
+	all := true
+	for _, field := range n.Fields() {
+		all = all && ours(field)
+	}
+	if !all || note.Created == 0 {
+		_, err := o.Remove(n, ours)
+		if all && note.Emptied != "" {
+			o.Restore(n, note.Emptied)
+		}
+		return err
+	}
+	for range note.Created - 1 {
 		above := Node{o, n.node().parent, true}
 		if above.Len() > 1 {
 			return o.RemoveField(n)
 		}
 		n = above
 	}
-	if above := (Node{o, n.node().parent, true}); ch.Emptied != "" && above.Len() == 1 {
-		o.Restore(above, ch.Emptied)
+	if above := (Node{o, n.node().parent, true}); note.Emptied != "" && above.Len() == 1 {
+		o.Restore(above, note.Emptied)
 	}
 	return o.RemoveField(n)
 }

@@ -124,48 +124,30 @@ func surrogate(digits []byte) bool {
 	return utf16.IsSurrogate(rune(code))
 }
 
-// Note is what an annotation of a list was added to.
+// Note is what annotations were added to, or other fields of a mapping.
 type Note struct {
-	// Created is how many of metadata and annotations were missing.
+	// Created is how many mappings, up from the one that they are in, were missing.
 	Created int `json:"created,omitempty"`
-	// Emptied is how the last one that was not missing was written after its colon,
-	// where it was empty.
+	// Emptied is how the mapping, or the one above those that were missing, was
+	// written after its colon, where it was empty.
 	Emptied string `json:"emptied,omitempty"`
 }
 
-// PlanNote says what an annotation that Annotate adds is added to.
-func (o *Object) PlanNote() (note Note) {
-	n := o.Root()
-	for i, key := range annotationsPath {
-		next := n.Get(key)
-		if !next.Exists() {
-			note.Created = len(annotationsPath) - i
-			break
-		}
-		n = next
-	}
-	note.Emptied = o.Plan(n, nil).Was
-	return note
+// PlanNote says what Annotate adds to.
+func (o *Object) PlanNote() Note {
+	n, missing := o.follow(annotationsPath)
+	return Note{missing, o.Plan(n, nil).Was}
 }
 
 var annotationsPath = []string{"metadata", "annotations"}
 
-// Annotate adds an annotation. Its value has no line break.
-func (o *Object) Annotate(key, value string) error {
-	line := key + ": '" + strings.ReplaceAll(value, "'", "''") + "'\n"
-	_, err := o.Insert(o.Root(), annotationsPath, Entries{Text: []byte(line)}, false)
+// Annotate adds annotations, each a line of YAML.
+func (o *Object) Annotate(lines string) error {
+	_, err := o.Insert(o.Root(), annotationsPath, Entries{Text: []byte(lines)}, false)
 	return err
 }
 
-// TakeNote takes out an annotation that Annotate added to what the note says.
-func (o *Object) TakeNote(key string, note Note) error {
-	annotations := o.Get(annotationsPath...)
-	if annotations.Len() == 1 && note.Created > 0 {
-		return o.removeCreated(annotations, &change{Created: note.Created, Emptied: note.Emptied})
-	}
-	empty, err := o.Remove(annotations, func(n Node) bool { return n.Key() == key })
-	if empty && note.Emptied != "" {
-		o.Restore(annotations, note.Emptied)
-	}
-	return err
+// TakeNote takes out annotations that Annotate added to what the note says.
+func (o *Object) TakeNote(note Note, keys ...string) error {
+	return o.take(o.Get(annotationsPath...), keys, note)
 }
