@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,24 +73,18 @@ func (w *writing) tips(ctx context.Context) (at tips, err error) {
 			names = append(names, "refs/remotes/"+origin+"/"+branch)
 		}
 	}
-	choose := func(found map[string]string) (needed map[string]string) {
-		at = tips{branch: found[names[1]], notes: found[notesRef]}
-		needed = map[string]string{notesRef: at.notes}
-		for _, name := range names[1:] {
-			if at.start == "" && found[name] != "" {
-				at.start, needed[name] = found[name], found[name]
-			}
-		}
-		return needed
-	}
+	var found map[string]string
 	if w.Push {
-		err = w.remote(ctx, names, choose)
-		return at, err
+		found, err = w.remote(ctx, names...)
+	} else {
+		var out []byte
+		list := []string{"for-each-ref", "--format=%(objectname)%09%(refname)"}
+		out, err = w.git.run(ctx, "", append(list, names...)...)
+		found = references(out)
 	}
-	list := []string{"for-each-ref", "--format=%(objectname)%09%(refname)"}
-	out, err := w.git.run(ctx, "", append(list, names...)...)
-	if err == nil {
-		choose(references(out))
+	at = tips{branch: found[names[1]], notes: found[notesRef]}
+	for _, name := range names[1:] {
+		at.start = cmp.Or(at.start, found[name])
 	}
 	return at, err
 }
@@ -105,41 +100,40 @@ func references(out []byte) map[string]string {
 	return found
 }
 
-// remote reads references of the remote, and fetches the ones that choose returns.
-func (w *writing) remote(ctx context.Context, names []string, choose func(map[string]string) map[string]string) error {
+// remote reads references of the remote, and fetches them with all that they lead to.
+func (w *writing) remote(ctx context.Context, names ...string) (found map[string]string, err error) {
 	for range 3 {
 		out, err := w.git.network(ctx, append([]string{"ls-remote", "--quiet", origin}, names...)...)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if here, err := w.fetch(ctx, choose(references(out))); err != nil || here {
-			return err
+		found = references(out)
+		maps.DeleteFunc(found, func(name, _ string) bool { return !slices.Contains(names, name) })
+		if here, err := w.fetch(ctx, found); err != nil || here {
+			return found, err
 		}
 	}
-	return fmt.Errorf("the branch %s of %s changes faster than it can be fetched", w.Name, origin)
+	return nil, fmt.Errorf("the branch %s of %s changes faster than it can be fetched", w.Name, origin)
 }
 
-// fetch brings the objects of references of the remote, with all that they lead to. It reports
-// false if a reference has moved meanwhile.
+// fetch brings the objects of references of the remote. It reports false if a reference has
+// moved meanwhile.
 func (w *writing) fetch(ctx context.Context, refs map[string]string) (here bool, err error) {
-	check := []string{"rev-list", "--objects", "--quiet", "--missing=allow-promisor"}
-	var names []string
-	for name, id := range refs {
-		if id != "" {
-			names, check = append(names, name), append(check, id)
-		}
-	}
-	if len(names) == 0 {
+	if len(refs) == 0 {
 		return true, nil
+	}
+	check := []string{"rev-list", "--objects", "--quiet", "--missing=allow-promisor"}
+	args := []string{"fetch", "--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--no-auto-gc",
+		"--recurse-submodules=no", "--refmap=", origin}
+	for name, id := range refs {
+		args, check = append(args, name), append(check, id)
 	}
 	check = append(check, "--not", "--all")
 	// A commit alone is not enough: an interrupted fetch may have left it without its files.
 	if here, err = w.git.yes(ctx, check...); err != nil || here {
 		return here, err
 	}
-	args := []string{"fetch", "--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--no-auto-gc",
-		"--recurse-submodules=no", "--refmap=", origin}
-	if _, err := w.git.network(ctx, append(args, names...)...); err != nil {
+	if _, err := w.git.network(ctx, args...); err != nil {
 		return false, err
 	}
 	return w.git.yes(ctx, check...)

@@ -42,14 +42,12 @@ func (b *Branch) Propose(ctx context.Context, commit string, p Proposal) (addres
 // merged reports whether a branch of the remote has all that a commit has.
 func (b *Branch) merged(ctx context.Context, commit, base string) (bool, error) {
 	w := &writing{Branch: b, git: git{folder: b.Folder}}
-	ref, id := "refs/heads/"+base, ""
-	err := w.remote(ctx, []string{ref}, func(found map[string]string) map[string]string {
-		id = found[ref]
-		return map[string]string{ref: id}
-	})
+	ref := "refs/heads/" + base
+	found, err := w.remote(ctx, ref)
 	if err != nil {
 		return false, err
 	}
+	id := found[ref]
 	if id == "" {
 		return false, fmt.Errorf("the branch %s does not exist on %s, so nothing can be merged into it", base, origin)
 	}
