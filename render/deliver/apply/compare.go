@@ -75,8 +75,7 @@ func stepsOf(ctx context.Context, c *Cluster, entries map[ID]Entry) (steps []*St
 }
 
 // look finds the live objects of some steps: those that carry the package's labels by one
-// LIST for each kind. Of the others a LIST of metadata says which exist; these are read one
-// by one.
+// LIST for each kind, and the others one by one.
 func look(ctx context.Context, c *Cluster, p Package, steps []*Step) (map[ID]liveObject, error) {
 	kinds := make(map[schema.GroupVersionKind][]string) // their namespaces
 	for _, s := range steps {
@@ -84,43 +83,27 @@ func look(ctx context.Context, c *Cluster, p Package, steps []*Step) (map[ID]liv
 			kinds[s.seen.reads] = append(in, s.Namespace)
 		}
 	}
-	found, unlabelled := make(map[ID]liveObject), make(map[ID]bool)
+	found := make(map[ID]liveObject)
 	var lock sync.Mutex
 	group, listing := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for gvk, namespaces := range kinds {
 		group.Go(func() error {
 			labelled, err := c.list(listing, gvk, namespaces, client.MatchingLabels(p.Labels()))
-			if err != nil {
-				return err
-			}
 			lock.Lock()
+			defer lock.Unlock()
 			for i := range labelled {
 				found[object.UnstructuredToObjMetadata(&labelled[i])] = &labelled[i]
 			}
-			searched := slices.DeleteFunc(namespaces, func(namespace string) bool {
-				return !slices.ContainsFunc(steps, func(s *Step) bool { return s.seen.reads == gvk && s.Namespace == namespace && found[s.ID] == nil })
-			})
-			lock.Unlock()
-			for _, namespace := range searched {
-				names := &metav1.PartialObjectMetadataList{}
-				names.SetGroupVersionKind(gvk)
-				if err := c.client.List(listing, names, client.InNamespace(namespace)); err != nil {
-					return fmt.Errorf("listing %s: %w", gvk.Kind, err)
-				}
-				lock.Lock()
-				for _, o := range names.Items {
-					unlabelled[ID{Namespace: o.Namespace, Name: o.Name, GroupKind: gvk.GroupKind()}] = true
-				}
-				lock.Unlock()
-			}
-			return nil
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	missing := slices.DeleteFunc(slices.Clone(steps), func(s *Step) bool { return found[s.ID] != nil || !unlabelled[s.ID] })
+	missing := slices.DeleteFunc(slices.Clone(steps), func(s *Step) bool {
+		return found[s.ID] != nil || s.seen.reads.Kind == ""
+	})
 	return found, inParallel(ctx, missing, func(ctx context.Context, s *Step) error {
 		u, err := c.get(ctx, s.seen.reads, s.ID)
 		if u != nil {
