@@ -50,7 +50,7 @@ func TestBuildDescribeIsPlain(t *testing.T) {
 
 // install and plan hand the operator's hosts and networks on.
 func TestPlainHTTPHosts(t *testing.T) {
-	a := buildArmature(t)
+	a := offline()
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	if err := os.WriteFile(values, []byte("{plainHTTPHosts: ['git.local:3000', other], gitAllowNetwork: [169.254.20.0/24]}"), 0o600); err != nil {
 		t.Fatal(err)

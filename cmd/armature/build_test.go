@@ -37,11 +37,14 @@ import (
 	"github.com/armature-dev/armature/e2e/programs"
 )
 
-// armature runs the program and returns its output and exit status.
+// armature runs the program, "" for this process, and returns its output and exit status.
 type armature struct {
 	file string
 	env  []string
 }
+
+// offline is the command without the program, for tests in which nothing else runs.
+func offline() *armature { return &armature{env: append(os.Environ(), "KUBECONFIG=")} }
 
 // program is built once for all tests, with armature-fn beside it, in a folder that lives as long as they do.
 var (
@@ -75,14 +78,21 @@ func buildArmature(t *testing.T) *armature {
 func (a *armature) run(t *testing.T, want int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), a.file, args...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = a.env, &out, &errs
-	err := cmd.Run()
+	var got int
+	var err error
+	if a.file == "" {
+		got, err = inProcess(t.Context(), "", a.env, &bytes.Buffer{}, &out, &errs, args...)
+	} else {
+		cmd := exec.CommandContext(t.Context(), a.file, args...)
+		cmd.Env, cmd.Stdout, cmd.Stderr = a.env, &out, &errs
+		err = cmd.Run()
+		got = cmd.ProcessState.ExitCode()
+	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	if got := cmd.ProcessState.ExitCode(); got != want {
+	if got != want {
 		t.Errorf("armature %s: exit status %d, want %d\n%s%s", strings.Join(args, " "), got, want, out.String(), errs.String())
 	}
 	return out.String(), errs.String()
@@ -90,7 +100,7 @@ func (a *armature) run(t *testing.T, want int, args ...string) (stdout, stderr s
 
 // What needs no cluster: plan, lint, install, and wrong calls.
 func TestBuildOffline(t *testing.T) {
-	a := buildArmature(t)
+	a := offline()
 	weather := filepath.Join("..", "..", "examples", "builds", "weather.yaml")
 	for _, mode := range []string{"dev", "buildpack-dev", "dev-local", "dev-external", "preprod", "prod", "custom"} {
 		out, _ := a.run(t, 0, "build", "plan", weather, "--mode", mode)

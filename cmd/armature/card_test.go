@@ -38,7 +38,7 @@ data: {agent-card.json: '{"name":"Written"}'}
 // signatures in, and the catalog verifies them with the public key. A key that signs with
 // another signature each time, as a KMS does, is not asked again.
 func TestCardSign(t *testing.T) {
-	a := buildArmature(t)
+	a := offline()
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		t.Helper()

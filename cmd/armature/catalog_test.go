@@ -15,7 +15,7 @@ import (
 
 // The catalog of manifests alone: what their spec and status say, nobody asked.
 func TestCatalogOffline(t *testing.T) {
-	a := buildArmature(t)
+	a := offline()
 	file := filepath.Join(t.TempDir(), "catalog.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -176,7 +176,7 @@ func TestCatalogOfManyManifests(t *testing.T) {
 // The client trusts the given certificate, and sends its token only to that
 // server.
 func TestCatalogClient(t *testing.T) {
-	a := buildArmature(t)
+	a := offline()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another host was asked") }))
 	t.Cleanup(elsewhere.Close)
 	redirect := false

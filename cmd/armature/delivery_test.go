@@ -23,8 +23,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// TestDelivery runs testdata/delivery with the real programs and a registry,
-// whose host is $REGISTRY. Beside testscript's own commands they have
+// TestDelivery runs testdata/delivery with a registry, whose host is $REGISTRY. Beside
+// the commands armature and exits of TestStories and testscript's own they have
 //
 //	keypair NAME      makes NAME.key and NAME.pub, as cosign generate-key-pair does
 //	image NAME        stores an image, another one each time, in the registry
@@ -39,7 +39,7 @@ import (
 func TestDelivery(t *testing.T) {
 	bin, homes := filepath.Dir(buildArmature(t).file), t.TempDir()
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/delivery",
+		Dir: filepath.Join(pages, "cmd/armature/testdata/delivery"),
 		Setup: func(env *testscript.Env) error {
 			handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,10 +64,12 @@ func TestDelivery(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"keypair": keypair,
-			"image":   image,
-			"fill":    fill,
-			"built":   built,
+			"armature": storyCommand,
+			"exits":    storyExits,
+			"keypair":  keypair,
+			"image":    image,
+			"fill":     fill,
+			"built":    built,
 			"tagged": func(ts *testscript.TestScript, _ bool, args []string) {
 				deployment(ts, ts.Getenv("REGISTRY")+"/"+args[0], args[1])
 			},

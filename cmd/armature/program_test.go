@@ -82,7 +82,7 @@ func TestFluxPlugin(t *testing.T) {
 // Every command has help with an example, and offers completions; a misspelt one
 // gets a suggestion.
 func TestCommandTree(t *testing.T) {
-	a := buildArmature(t)
+	a := offline()
 	walk(root(), func(cmd *cobra.Command) {
 		if cmd.Short == "" || cmd.Example == "" && cmd.Name() != "version" {
 			t.Errorf("%s: no Short or no Example", cmd.CommandPath())

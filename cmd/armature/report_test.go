@@ -69,7 +69,7 @@ func (p *pullRequest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // The pull request shows what lint finds and what the change means, once, and nothing where
 // there is nothing to know.
 func TestReport(t *testing.T) {
-	a := buildArmature(t)
+	a := offline()
 	p := &pullRequest{T: t}
 	server := httptest.NewServer(p)
 	defer server.Close()

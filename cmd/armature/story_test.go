@@ -19,9 +19,11 @@ import (
 // pages is the root of the repository.
 var pages, _ = filepath.Abs("../..")
 
-// TestStories runs testdata/stories with the real binaries. Beside testscript's
-// own commands they have
+// TestStories runs testdata/stories. Beside testscript's own commands they have
 //
+//	armature ARGS… [<FILE]   runs the command in this process, with a standard input
+//	exits STATUS armature…   the same, for another exit status than that of a failure
+//	exec armature ARGS…      runs the real program, for what pipes, signals and builds make of it
 //	big FILE BYTES        writes a file of comment lines
 //	octal FILE TEXT       writes text in which \377 and the like are bytes
 //	workloads FOLDER N    writes N files of a workload each
@@ -33,7 +35,7 @@ var pages, _ = filepath.Abs("../..")
 func TestStories(t *testing.T) {
 	bin, homes := filepath.Dir(buildArmature(t).file), t.TempDir()
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/stories",
+		Dir: filepath.Join(pages, "cmd/armature/testdata/stories"), // absolute, because commands change the folder
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Setenv("HOME", filepath.Join(homes, filepath.Base(env.WorkDir))) // testscript's is /no-home, which root can make
@@ -46,6 +48,8 @@ func TestStories(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %s", name)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"armature":  storyCommand,
+			"exits":     storyExits,
 			"big":       big,
 			"octal":     octal,
 			"workloads": workloads,

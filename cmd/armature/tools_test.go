@@ -99,7 +99,7 @@ spec:
 // A tool's change is shown by pin, diff and verify, and by lint where an agent binds a tool
 // that is gone, until the lock has it.
 func TestToolLock(t *testing.T) {
-	a := buildArmature(t)
+	a := offline()
 	s := serveTools(t, nil)
 	s.tool("search", "Search the web and return links.", objectSchema, &mcp.ToolAnnotations{ReadOnlyHint: true})
 	s.tool("fetch", "Fetch a page.", objectSchema, nil)
@@ -171,7 +171,7 @@ func TestToolLock(t *testing.T) {
 
 // Servers of all versions of MCP have the same lock, but for the version.
 func TestToolLockOfVersions(t *testing.T) {
-	a := buildArmature(t)
+	a := offline()
 	digests := make(map[string]string)
 	for _, version := range mcp.SupportedProtocolVersions() {
 		s := serveTools(t, &mcp.ServerOptions{SupportedProtocolVersions: []string{version}, PageSize: 2})
@@ -203,7 +203,7 @@ func TestToolLockOfVersions(t *testing.T) {
 
 // A server that speaks another version than the lock says is asked again.
 func TestToolLockOfAnotherVersion(t *testing.T) {
-	a := buildArmature(t)
+	a := offline()
 	newer, older := serveTools(t, nil), serveTools(t, &mcp.ServerOptions{SupportedProtocolVersions: []string{"2025-06-18"}})
 	for _, s := range []*toolServer{newer, older} {
 		s.tool("a", "Tool", objectSchema, nil)
@@ -217,7 +217,7 @@ func TestToolLockOfAnotherVersion(t *testing.T) {
 
 // What hostile servers answer is refused with its place and a remedy, and nothing is written.
 func TestToolLockRefuses(t *testing.T) {
-	a := buildArmature(t)
+	a := offline()
 	folder := t.TempDir()
 	file := filepath.Join(folder, "office.yaml")
 	refused := func(what, url string, expected ...string) {
