@@ -16,7 +16,7 @@ import (
 // 3,500 lines without tests and generated code.
 func TestSize(t *testing.T) {
 	const root, most, mostFields, mostLines = "..", 25, 15, 3500
-	allowed := map[string]int{"functions/krm": 5000, "cmd/armature": 5200}
+	allowed := map[string]int{"functions/krm": 5000, "cmd/armature": 5500, "builds/compose": 3900, "render/deliver/apply": 3700}
 	lines, methods, fields := make(map[string]int), make(map[string]int), make(map[string]int)
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		name := d.Name()
