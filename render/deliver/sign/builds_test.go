@@ -326,7 +326,9 @@ func TestVerifiedSources(t *testing.T) {
 		return out
 	}
 	parameter := build(func(p map[string]any) {
-		p["buildDefinition"].(map[string]any)["externalParameters"].(map[string]any)["source"].(map[string]any)["annotations"] = signed
+		definition := p["buildDefinition"].(map[string]any)
+		source := definition["externalParameters"].(map[string]any)["source"].(map[string]any)
+		source["annotations"] = signed
 	})
 	foreign := made(signed)
 	foreign["buildDefinition"].(map[string]any)["buildType"] = "https://elsewhere.example/v1"
