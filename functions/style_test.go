@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // sources are the folders with Go files.
@@ -73,3 +75,66 @@ func TestVerbs(t *testing.T) {
 		t.Errorf("only %d comments were found that have \"returns\"", total)
 	}
 }
+
+// TestColumns: no line has more than 120 columns, with tabs as four, and one in a hundred of a
+// folder has more than 100. Raw strings, struct tags, imports and directives are left as they are.
+func TestColumns(t *testing.T) {
+	const most, hard = 100, 120
+	for _, folder := range sources {
+		var long []string
+		lines := 0
+		eachSource(t, folder, func(text []byte, fset *token.FileSet, file *ast.File) {
+			free := make(map[int]bool)
+			exempt := func(n ast.Node) {
+				for l := fset.Position(n.Pos()).Line; l <= fset.Position(n.End()).Line; l++ {
+					free[l] = true
+				}
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.ImportSpec:
+					exempt(n)
+				case *ast.Field:
+					if n.Tag != nil {
+						exempt(n.Tag)
+					}
+				case *ast.BasicLit:
+					if n.Value[0] == '`' {
+						exempt(n)
+					}
+				}
+				return true
+			})
+			for _, g := range file.Comments {
+				for _, c := range g.List {
+					if directive.MatchString(c.Text) {
+						exempt(c)
+					}
+				}
+			}
+			at := fset.File(file.Pos())
+			for i, line := range strings.Split(string(text), "\n") {
+				lines++
+				columns := utf8.RuneCountInString(line) + 3*strings.Count(line, "\t")
+				if columns <= most || free[i+1] {
+					continue
+				}
+				place := fmt.Sprintf("%s:%d", at.Name(), i+1)
+				long = append(long, place)
+				if columns > hard {
+					t.Errorf("%s: the line has %d columns: break it at %d", place, columns, most)
+				}
+			}
+		})
+		if len(long)*100 > lines {
+			t.Errorf("%d of %d lines of %s have more than %d columns, and at most 1 %% may:"+
+				"\n\t%s", len(long), lines, folder, most, strings.Join(long, "\n\t"))
+		}
+		t.Logf("%s: %d of %d lines have more than %d columns", folder, len(long), lines, most)
+		if folder != "templates" && lines < 1000 {
+			t.Errorf("%s has only %d lines of Go", folder, lines)
+		}
+	}
+}
+
+var directive = regexp.MustCompile(`^// ?(\+|go:|nolint|#nosec)`)
