@@ -471,7 +471,7 @@ func TestIsolatedLimits(t *testing.T) {
 	w, s := newWorld(t), newShop(t, true)
 	other := newWorldBeside(w)
 	w.options.Namespaces = append(w.options.Namespaces, other.namespace)
-	w.options.Isolated = runs.Limits{runs.Number: resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("16")}
+	w.options.Isolated = runs.Limits{runs.Isolated: resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("16")}
 	stop := w.start()
 	w.create("first", s.sold)
 	first := w.released("first")

@@ -197,7 +197,7 @@ func TestShardMovesAtRest(t *testing.T) {
 func TestShardsShareTheLimitOfIsolatedRuns(t *testing.T) {
 	w := newWorld(t)
 	const limit, builds = 2, 8
-	w.options.Isolated = runs.Limits{runs.Number: *resource.NewQuantity(limit, resource.DecimalSI)}
+	w.options.Isolated = runs.Limits{runs.Isolated: *resource.NewQuantity(limit, resource.DecimalSI)}
 	for i := range builds {
 		w.create(fmt.Sprintf("b%d", i), attestedMode, inShard(string("ab"[i%2])))
 	}

@@ -153,7 +153,7 @@ func requests(out *compose.Output) corev1.ResourceList {
 		input string
 	}
 	choices := map[choice]map[string]corev1.ResourceList{} // by the value of the input
-	add := func(task tektonv1.PipelineTask, depth int) {
+	choose := func(task tektonv1.PipelineTask, depth int) {
 		c, value := choice{depth: depth}, ""
 		if len(task.When) > 0 {
 			c.input, value = task.When[0].CEL+task.When[0].Input, fmt.Sprint(task.When[0].Operator, task.When[0].Values)
@@ -161,7 +161,10 @@ func requests(out *compose.Output) corev1.ResourceList {
 		if choices[c] == nil {
 			choices[c] = map[string]corev1.ResourceList{}
 		}
-		choices[c][value] = plus(choices[c][value], ofTask(task, overrides[task.Name]))
+		if choices[c][value] == nil {
+			choices[c][value] = corev1.ResourceList{}
+		}
+		add(choices[c][value], ofTask(task, overrides[task.Name]))
 	}
 	tasks, depths := out.Pipeline.Spec.Tasks, map[string]int{}
 	for range tasks {
@@ -172,14 +175,17 @@ func requests(out *compose.Output) corev1.ResourceList {
 		}
 	}
 	for _, task := range tasks {
-		add(task, depths[task.Name])
+		choose(task, depths[task.Name])
 	}
 	for _, task := range out.Pipeline.Spec.Finally {
-		add(task, len(tasks))
+		choose(task, len(tasks))
 	}
 	sums := map[int]corev1.ResourceList{}
 	for c, values := range choices {
-		sums[c.depth] = plus(sums[c.depth], most(maps.Values(values)))
+		if sums[c.depth] == nil {
+			sums[c.depth] = corev1.ResourceList{}
+		}
+		add(sums[c.depth], most(maps.Values(values)))
 	}
 	return most(maps.Values(sums))
 }
@@ -198,23 +204,22 @@ func most(lists iter.Seq[corev1.ResourceList]) corev1.ResourceList {
 }
 
 // ofTask are the requests of the containers of a task's pod.
-func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) (sum corev1.ResourceList) {
+func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) corev1.ResourceList {
+	sum := corev1.ResourceList{}
 	if task.TaskSpec == nil {
-		return nil
+		return sum
 	}
-	add := func(of corev1.ResourceRequirements) {
-		requested := maps.Clone(of.Limits) // a limit without a request is one, as in a cluster
-		if requested == nil {
-			requested = corev1.ResourceList{}
-		}
+	count := func(of corev1.ResourceRequirements) {
+		requested := corev1.ResourceList{}
+		maps.Copy(requested, of.Limits) // a limit without a request is one, as in a cluster
 		maps.Copy(requested, of.Requests)
-		sum = plus(sum, requested)
+		add(sum, requested)
 	}
 	if row.ComputeResources != nil { // of all steps together
-		add(*row.ComputeResources)
+		count(*row.ComputeResources)
 	} else {
 		for _, step := range task.TaskSpec.Steps {
-			add(step.ComputeResources)
+			count(step.ComputeResources)
 		}
 	}
 	for _, sidecar := range task.TaskSpec.Sidecars {
@@ -224,21 +229,18 @@ func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) (sum c
 				resources = own.ComputeResources
 			}
 		}
-		add(resources)
+		count(resources)
 	}
 	return sum
 }
 
-// plus returns the sum of two lists.
-func plus(a, b corev1.ResourceList) corev1.ResourceList {
-	sum := corev1.ResourceList{}
-	maps.Copy(sum, a)
-	for name, amount := range b {
-		total := sum[name].DeepCopy()
+// add to a sum.
+func add(sum, list corev1.ResourceList) {
+	for name, amount := range list {
+		total := sum[name]
 		total.Add(amount)
 		sum[name] = total
 	}
-	return sum
 }
 
 // Settle the Workloads of a build: the one of a run that has ended is finished, and those

@@ -195,7 +195,7 @@ func TestQueueLimits(t *testing.T) {
 		t.Errorf("woken after a slot was given back (-want +got):\n%s", diff)
 	}
 	// The limit is lowered: what runs goes on, and nothing starts.
-	l.limits["a"] = limit{max: 1, read: time.Now()}
+	l.limits["a"] = limit{Limits: runs.Limits{number: one}, read: time.Now()}
 	if diff := cmp.Diff([]string{"b/5"}, l.nexts()); diff != "" {
 		t.Errorf("next above the limit (-want +got):\n%s", diff)
 	}
@@ -299,18 +299,18 @@ func TestQueueLimitOfANamespace(t *testing.T) {
 	for _, c := range []struct {
 		flag    int
 		text    string
-		max     int
+		max     int64
 		problem bool
 	}{
 		{0, "3", 3, false}, {5, "3", 3, false}, {5, "7", 5, false}, {5, "0", 0, true}, {0, "0", 0, true}, {5, "-1", 0, true}, {5, "+1", 0, true},
 		{5, "", 0, true}, {5, "five", 0, true}, {5, "1.5", 0, true}, {5, " 1", 0, true}, {5, "99999999999999999999", 0, true},
 	} {
-		l := newLine(t, 1, c.flag).limitOf("a", c.text, true)
-		if (l.problem != "") != c.problem || !c.problem && l.max != c.max {
+		l := newLine(t, 1, c.flag).limitOf("a", map[string]string{keys.AnnotationMaxRunning: c.text})
+		if (l.problem != "") != c.problem || !c.problem && l.Limits[number] != *resource.NewQuantity(c.max, resource.DecimalSI) {
 			t.Errorf("flag %d, annotation %q: %+v", c.flag, c.text, l)
 		}
 	}
-	if l := newLine(t, 1, 5).limitOf("a", "", false); l.max != 5 || l.problem != "" {
+	if l := newLine(t, 1, 5).limitOf("a", nil); l.Limits[number] != *resource.NewQuantity(5, resource.DecimalSI) || l.problem != "" {
 		t.Errorf("without an annotation: %+v", l)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -64,32 +66,17 @@ type Queue struct {
 	served map[string]time.Time // when a namespace was last granted a slot; nil before the first
 }
 
-// limit of one namespace; zero is unlimited. With a problem no run starts there.
+// limit of what the runs of one namespace use together. With a problem no run starts there.
 type limit struct {
-	max     int
+	runs.Limits
 	problem string
 	read    time.Time
 }
 
 // place of a build in the queue.
 type place struct {
-	use     corev1.ResourceList // of an isolated run
-	granted time.Time           // a slot, while the cache does not show its run
-}
-
-// use is what the runs of a namespace take together.
-type use struct {
-	runs     int
-	isolated corev1.ResourceList
-}
-
-func (u use) with(isolated corev1.ResourceList) use {
-	if isolated != nil {
-		isolated = plus(u.isolated, isolated)
-	} else {
-		isolated = u.isolated
-	}
-	return use{u.runs + 1, isolated}
+	use     corev1.ResourceList
+	granted time.Time // a slot, while the cache does not show its run
 }
 
 const (
@@ -151,12 +138,16 @@ func (q *Queue) Join(ctx context.Context, b *api.AgentBuild, out *compose.Output
 	}
 	if isolated {
 		out.Run.Annotations[keys.AnnotationRequests] = tekton.JSON(requests(out))
-		if over := q.Isolated.Exceeded(useOf(out)); over != "" {
-			return "", compose.Place(b).At("spec.pod.resources").Fault(api.ReasonInvalidBuild,
-				fmt.Sprintf("the run requests %s that all runs of mode %s of a namespace have together",
-					over, cmp.Or(b.Spec.Mode, "dev")),
-				"request less, or let the platform raise maxIsolatedPerNamespace")
-		}
+	}
+	use, err := useOf(out.Run, b.Namespace)
+	if err != nil {
+		return "", err
+	}
+	if over := q.Isolated.Exceeded(use, nil); over != "" {
+		return "", compose.Place(b).At("spec.pod.resources").Fault(api.ReasonInvalidBuild,
+			fmt.Sprintf("the run requests %s that all runs of mode %s of a namespace have together",
+				over, cmp.Or(b.Spec.Mode, "dev")),
+			"request less, or let the platform raise maxIsolatedPerNamespace")
 	}
 	if message, err := q.Crowded(ctx, b, out); message != "" || err != nil {
 		return message, err
@@ -172,9 +163,7 @@ func (q *Queue) Join(ctx context.Context, b *api.AgentBuild, out *compose.Output
 		own = &place{}
 		q.places[build] = own
 	}
-	if own.use = nil; isolated {
-		own.use = useOf(out)
-	}
+	own.use = use
 	next, err := q.next(ctx, b)
 	switch {
 	case err != nil || !own.granted.IsZero():
@@ -198,40 +187,39 @@ func (q *Queue) Crowded(ctx context.Context, b *api.AgentBuild, out *compose.Out
 	if err != nil {
 		return "", err
 	}
-	all := useOf(out)
+	own, err := useOf(out.Run, b.Namespace)
+	others := corev1.ResourceList{}
 	for i := range list.Items {
 		if run := &list.Items[i]; run.Name != out.Run.Name && !runs.Read(run).Done() {
-			other, err := useOfRun(run, b.Namespace)
-			if err != nil {
-				return "", err
-			}
-			all = plus(all, other)
+			use, unread := useOf(run, b.Namespace)
+			err = cmp.Or(err, unread)
+			add(others, use)
 		}
 	}
-	if q.Isolated.Exceeded(all) != "" {
+	if err == nil && q.Isolated.Exceeded(own, others) != "" {
 		return waits, nil
 	}
-	return "", nil
+	return "", err
 }
 
-// one isolated run.
-var one = corev1.ResourceList{runs.Number: *resource.NewQuantity(1, resource.DecimalSI)}
+// number of all runs that a build, or a namespace, has under way.
+const number corev1.ResourceName = "number"
 
-// useOf a composed run that is isolated.
-func useOf(out *compose.Output) corev1.ResourceList { return plus(one, requests(out)) }
+var one = *resource.NewQuantity(1, resource.DecimalSI)
 
-// useOfRun of a build of the namespace, nil where it is not isolated.
-func useOfRun(run *runs.PipelineRun, namespace string) (corev1.ResourceList, error) {
-	var requests corev1.ResourceList
-	if run.Namespace == namespace {
-		return nil, nil
-	}
-	if text := run.Annotations[keys.AnnotationRequests]; text != "" {
-		if err := json.Unmarshal([]byte(text), &requests); err != nil {
-			return nil, fmt.Errorf("reading what run %s requests: %w", run.Name, err)
+// useOf a run of a build of the namespace: what is limited of it.
+func useOf(run metav1.Object, namespace string) (corev1.ResourceList, error) {
+	use := corev1.ResourceList{}
+	if run.GetNamespace() != namespace { // it is isolated
+		if text := run.GetAnnotations()[keys.AnnotationRequests]; text != "" {
+			if err := json.Unmarshal([]byte(text), &use); err != nil {
+				return nil, fmt.Errorf("reading what run %s requests: %w", run.GetName(), err)
+			}
 		}
+		use[runs.Isolated] = one
 	}
-	return plus(one, requests), nil
+	use[number] = one
+	return use, nil
 }
 
 // next are the builds that may begin now. self waits, whatever the cache shows; it may
@@ -242,10 +230,11 @@ func (q *Queue) next(ctx context.Context, self *api.AgentBuild) (out []types.Nam
 	}
 	used, busy, err := q.used(ctx)
 	total := 0
-	for _, u := range used {
-		total += u.runs
+	for _, sum := range used {
+		total += int(sum.Name(number, resource.DecimalSI).Value())
 	}
-	if err != nil || q.Max > 0 && total >= q.Max || self != nil && !q.hasRoom(client.ObjectKeyFromObject(self), used) {
+	full := func() bool { return q.Max > 0 && total >= q.Max }
+	if err != nil || full() || self != nil && !q.hasRoom(client.ObjectKeyFromObject(self), used) {
 		return nil, err
 	}
 	waiting, err := q.waiting(ctx)
@@ -270,8 +259,8 @@ func (q *Queue) next(ctx context.Context, self *api.AgentBuild) (out []types.Nam
 	for more := true; more; { // one of each namespace in turn
 		more = false
 		for _, n := range namespaces {
-			if len(of[n]) > 0 && (q.Max == 0 || total < q.Max) && q.hasRoom(of[n][0], used) {
-				used[n] = used[n].with(q.useOf(of[n][0]))
+			if len(of[n]) > 0 && !full() && q.hasRoom(of[n][0], used) {
+				addTo(used, of[n][0], q.useOf(of[n][0]))
 				out, of[n], total, more = append(out, of[n][0]), of[n][1:], total+1, true
 			}
 		}
@@ -318,37 +307,43 @@ func (q *Queue) order(a, b *api.AgentBuild) int {
 }
 
 // hasRoom reports whether a build may be granted one more slot of its namespace. A limit that
-// is not known is read by the build that is next, and so is what its run takes.
-func (q *Queue) hasRoom(build types.NamespacedName, used map[string]use) bool {
-	l, u := q.limits[build.Namespace], used[build.Namespace]
-	isolated := q.useOf(build)
-	return l.problem == "" && (l.max == 0 || u.runs < l.max) &&
-		(isolated == nil || q.Isolated.Exceeded(u.with(isolated).isolated) == "")
+// is not known is read by the build that is next, and so is what its run uses.
+func (q *Queue) hasRoom(build types.NamespacedName, used map[string]corev1.ResourceList) bool {
+	l := q.limits[build.Namespace]
+	return l.problem == "" && l.Exceeded(q.useOf(build), used[build.Namespace]) == ""
 }
 
-// useOf the isolated run of a build in the queue; nil where it is not isolated, or not known.
+// useOf the run of a build in the queue.
 func (q *Queue) useOf(build types.NamespacedName) corev1.ResourceList {
 	if p := q.places[build]; p != nil {
 		return p.use
 	}
-	return nil
+	return corev1.ResourceList{number: one}
+}
+
+// addTo what a namespace uses.
+func addTo(used map[string]corev1.ResourceList, build types.NamespacedName, use corev1.ResourceList) {
+	if used[build.Namespace] == nil {
+		used[build.Namespace] = corev1.ResourceList{}
+	}
+	add(used[build.Namespace], use)
 }
 
 // used counts what the runs under way take, by namespace, and the builds that have one.
-func (q *Queue) used(ctx context.Context) (map[string]use, map[types.NamespacedName]bool, error) {
+func (q *Queue) used(ctx context.Context) (map[string]corev1.ResourceList, map[types.NamespacedName]bool, error) {
+	used, busy := map[string]corev1.ResourceList{}, map[types.NamespacedName]bool{}
 	var list runs.PipelineRunList
 	if err := q.Cache.List(ctx, &list, client.MatchingFields{Index: usesSlot}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("listing the runs under way: %w", err)
 	}
-	used, busy := map[string]use{}, map[types.NamespacedName]bool{}
 	for i := range list.Items {
 		run := &list.Items[i]
 		if build, ok := q.BuildOf(run); ok && q.UsesSlot(ctx, run) {
-			isolated, err := useOfRun(run, build.Namespace)
+			use, err := useOf(run, build.Namespace)
 			if err != nil {
 				return nil, nil, err
 			}
-			used[build.Namespace] = used[build.Namespace].with(isolated)
+			addTo(used, build, use)
 			busy[build] = true
 		}
 	}
@@ -358,7 +353,7 @@ func (q *Queue) used(ctx context.Context) (map[string]use, map[types.NamespacedN
 		case busy[build] || time.Since(p.granted) > grantTimeout:
 			p.granted = time.Time{}
 		default:
-			used[build.Namespace] = used[build.Namespace].with(p.use)
+			addTo(used, build, p.use)
 			busy[build] = true
 		}
 	}
@@ -403,12 +398,7 @@ func (q *Queue) wakeNext(ctx context.Context, but types.NamespacedName) {
 // Watch reads limits that may have changed, and looks for slots that are not used, until
 // ctx ends.
 func (q *Queue) Watch(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(Tick):
-		}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		waiting, err := q.waiting(ctx)
 		for _, b := range waiting {
 			err = cmp.Or(err, q.readLimit(ctx, b.Namespace))
@@ -417,7 +407,8 @@ func (q *Queue) Watch(ctx context.Context) error {
 			ctrl.LoggerFrom(ctx).Error(err, "the limit of a namespace may be out of date")
 		}
 		q.wakeNext(ctx, types.NamespacedName{})
-	}
+	}, Tick)
+	return nil
 }
 
 // readLimit of a namespace, unless it was read a moment ago. One that was read before stays where
@@ -438,12 +429,11 @@ func (q *Queue) readLimit(ctx context.Context, namespace string) error {
 	case err != nil:
 		return fmt.Errorf("reading the limit of Namespace %s: %w", namespace, err)
 	}
-	text, set := object.Annotations[keys.AnnotationMaxRunning]
-	fresh := q.limitOf(namespace, text, set)
+	fresh := q.limitOf(namespace, object.Annotations)
 	q.mu.Lock()
 	q.limits[namespace] = fresh
 	q.mu.Unlock()
-	if !known || fresh.max == have.max && fresh.problem == have.problem {
+	if !known || fresh.problem == have.problem && maps.Equal(fresh.Limits, have.Limits) {
 		return nil
 	}
 	waiting, err := q.waiting(ctx, client.InNamespace(namespace))
@@ -453,21 +443,24 @@ func (q *Queue) readLimit(ctx context.Context, namespace string) error {
 	return err
 }
 
-// limitOf a namespace, from its annotation: it may lower the flag's limit, and
-// never raises it. A text that is not a limit stops the namespace, since nobody
-// knows which limit was meant.
-func (q *Queue) limitOf(namespace, text string, set bool) limit {
-	l := limit{max: q.PerNamespace, read: time.Now()}
-	if !set {
-		return l
+// limitOf a namespace: its annotation may lower the flag's limit, and never raises it. A text that
+// is not a limit stops the namespace, since nobody knows which limit was meant.
+func (q *Queue) limitOf(namespace string, annotations map[string]string) limit {
+	l, most := limit{Limits: runs.Limits{}, read: time.Now()}, q.PerNamespace
+	maps.Copy(l.Limits, q.Isolated)
+	if text, set := annotations[keys.AnnotationMaxRunning]; set {
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil || n == 0 {
+			l.problem = fmt.Sprintf("waits: the annotation %s of Namespace %s is %q\n"+
+				"  hint: set a whole number from 1, or remove the annotation",
+				keys.AnnotationMaxRunning, namespace, text[:min(len(text), 40)])
+		}
+		if most == 0 || int(n) < most {
+			most = int(n)
+		}
 	}
-	n, err := strconv.ParseUint(text, 10, 31)
-	if err != nil || n == 0 {
-		l.problem = fmt.Sprintf("waits: the annotation %s of Namespace %s is %q\n  hint: set a whole number from 1, or remove the annotation", keys.AnnotationMaxRunning, namespace, text[:min(len(text), 40)])
-		return l
-	}
-	if l.max == 0 || int(n) < l.max {
-		l.max = int(n)
+	if most > 0 {
+		l.Limits[number] = *resource.NewQuantity(int64(most), resource.DecimalSI)
 	}
 	return l
 }

@@ -2,6 +2,8 @@ package runs
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,8 +14,8 @@ import (
 // and memory, and of their number. What is left out is unlimited.
 type Limits corev1.ResourceList
 
-// Number is the name of the number of runs among resources.
-const Number corev1.ResourceName = "runs"
+// Isolated is the name of the number of runs among resources.
+const Isolated corev1.ResourceName = "runs"
 
 // ParseLimits reads limits such as runs=8,cpu=16,memory=32Gi. What is 0 or left out is unlimited.
 func ParseLimits(text string) (Limits, error) {
@@ -23,7 +25,7 @@ func ParseLimits(text string) (Limits, error) {
 		name := corev1.ResourceName(key)
 		amount, err := resource.ParseQuantity(value)
 		_, isWhole := amount.AsInt64()
-		known := name == Number && isWhole || name == corev1.ResourceCPU || name == corev1.ResourceMemory
+		known := name == Isolated && isWhole || name == corev1.ResourceCPU || name == corev1.ResourceMemory
 		switch {
 		case text == "":
 		case err != nil || amount.Sign() < 0 || !known:
@@ -35,12 +37,14 @@ func ParseLimits(text string) (Limits, error) {
 	return l, nil
 }
 
-// Exceeded says which limit runs exceed that use so much together; "" for none.
-func (l Limits) Exceeded(use corev1.ResourceList) string {
-	for _, name := range [...]corev1.ResourceName{Number, corev1.ResourceCPU, corev1.ResourceMemory} {
-		have, limit := use[name], l[name]
-		if !limit.IsZero() && have.Cmp(limit) > 0 {
-			return fmt.Sprintf("%s of %s, of %s", have.String(), name, limit.String())
+// Exceeded says which limit a run exceeds that uses so much beside others; "" for none.
+func (l Limits) Exceeded(use, others corev1.ResourceList) string {
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		limit := l[name]
+		if amount, uses := use[name]; uses {
+			if amount.Add(others[name]); amount.Cmp(limit) > 0 {
+				return fmt.Sprintf("%s of %s, of %s", amount.String(), name, limit.String())
+			}
 		}
 	}
 	return ""
