@@ -5,16 +5,15 @@ import (
 
 	"github.com/armature-dev/armature/functions/agent"
 	"github.com/armature-dev/armature/functions/agentcard"
-	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/asyncactor"
+	"github.com/armature-dev/armature/functions/configmaps"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/kagentagent"
+	"github.com/armature-dev/armature/functions/lintrules"
 	"github.com/armature-dev/armature/functions/overcommit"
 	"github.com/armature-dev/armature/functions/pinimages"
 	"github.com/armature-dev/armature/functions/policies"
-	"github.com/armature-dev/armature/functions/tokenexchange"
-	"github.com/armature-dev/armature/functions/validate"
 )
 
 // Generation is the version that rendered files record. It changes with what
@@ -31,13 +30,13 @@ func Table() []contract.Function {
 		kagentagent.Function(),
 		asyncactor.Function(),
 		inject.Function(),
-		tokenexchange.Function(),
-		agenttrace.Function(),
+		configmaps.TokenExchange(),
+		configmaps.AgentTrace(),
 		agentcard.Function(),
 		overcommit.Function(),
 		pinimages.Function(),
 		policies.Function(),
-		validate.Function(),
+		lintrules.Validate(),
 	}
 }
 

@@ -43,7 +43,7 @@ func TestOutputs(t *testing.T) {
 		}
 	}
 	outputs, used := 0, make(map[string]bool)
-	pages := append(strings.Fields(git(t, root, "ls-files", "--cached", "--others", "--exclude-standard", "docs/*.md", "functions/*/README.md")), "README.md")
+	pages := append(strings.Fields(git(t, root, "ls-files", "--cached", "--others", "--exclude-standard", "docs/*.md", "functions/*/*.md")), "README.md")
 	for _, name := range pages {
 		if strings.HasPrefix(name, "docs/contributing/") {
 			continue

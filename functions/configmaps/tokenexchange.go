@@ -1,7 +1,7 @@
-// Package tokenexchange renders the ConfigMap <workload>-token-exchange: the
-// files and values of the sidecars, each as the program itself reads it. What a
-// TokenExchange says reaches the pod through it alone.
-package tokenexchange
+// Package configmaps renders the ConfigMaps of settings: <workload>-token-exchange has the files
+// and values of the sidecars, each as the program itself reads it, and <workload>-trace is what
+// the application containers see at sidecars.TraceMountPath.
+package configmaps
 
 import (
 	_ "embed"
@@ -16,33 +16,33 @@ import (
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
-//go:embed README.md
-var page string
+//go:embed tokenexchange.md
+var exchangePage string
 
-const function = "token-exchange"
+const functionExchange = "token-exchange"
 
-// Function compiles TokenExchanges.
-func Function() contract.Function {
+// TokenExchange compiles TokenExchanges. What one says reaches the pod through its ConfigMap alone.
+func TokenExchange() contract.Function {
 	return contract.Function{
-		Name:    function,
+		Name:    functionExchange,
 		Summary: "compile TokenExchange into the ConfigMap that the identity sidecars read",
-		Page:    page,
+		Page:    exchangePage,
 		Kinds: []contract.Kind{
 			{Name: "TokenExchange", Groups: contract.Pillars, Versions: []string{"v1alpha1"}, Own: true},
 			{Name: runtimeKind, Groups: contract.Agents, Versions: []string{"v1alpha1"}},
 		},
 		Reasons: contract.Settings,
-		New:     begin,
+		New:     beginExchange,
 	}
 }
 
 // runtimeKind is Kagenti's resource for the same settings, in the profile authbridge.
 const runtimeKind = "AgentRuntime"
 
-func begin(p *contract.Package) contract.Steps {
+func beginExchange(p *contract.Package) contract.Steps {
 	runtimes := agentRuntimes(p)
 	steps := contract.Targeted[api.TokenExchange]{
-		ConfigMap: contract.ConfigMap{Of: function, Sidecars: true,
+		ConfigMap: contract.ConfigMap{Of: functionExchange, Sidecars: true,
 			Name: (*identity.Settings).TokenExchangeName, Append: sidecars.AppendConfigMap,
 			Beside: runtimes.of},
 		Parts: func(te *api.TokenExchange) (*api.Origin, api.TargetRef) {

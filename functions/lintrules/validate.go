@@ -1,6 +1,4 @@
-// Package validate judges what leaves the render by what nobody would read in it:
-// labels and kinds that look like those that are read, and are not.
-package validate
+package lintrules
 
 import (
 	_ "embed"
@@ -17,26 +15,28 @@ import (
 	"github.com/armature-dev/armature/functions/workload"
 )
 
-//go:embed README.md
-var page string
+//go:embed validate.md
+var validatePage string
 
-const function = "validate"
+const functionValidate = "validate"
 
-// Function judges objects.
-func Function() contract.Function {
+// Validate judges what leaves the render by what nobody would notice in it: labels and kinds that
+// look like those that are read, and are not. It is a function, not a rule that a configuration
+// turns off.
+func Validate() contract.Function {
 	return contract.Function{
-		Name:    function,
+		Name:    functionValidate,
 		Summary: "check the result for labels and kinds that nothing reads",
-		Page:    page,
-		New:     begin,
+		Page:    validatePage,
+		New:     beginValidate,
 	}
 }
 
-// state is what is known of a package.
-type state struct{ pkg *contract.Package }
+// validator judges the objects of a package.
+type validator struct{ pkg *contract.Package }
 
-func begin(p *contract.Package) contract.Steps {
-	s := &state{pkg: p}
+func beginValidate(p *contract.Package) contract.Steps {
+	s := &validator{pkg: p}
 	return contract.Steps{Run: func(u *contract.Unit) {
 		s.unreadKind(u)
 		s.wrongKind(u)
@@ -52,7 +52,7 @@ func begin(p *contract.Package) contract.Steps {
 }
 
 // unreadLabels finds labels that are meant to opt in or out, and do not.
-func (s *state) unreadLabels(u *contract.Unit) {
+func (s *validator) unreadLabels(u *contract.Unit) {
 	o := u.Object
 	opt, prefix := s.pkg.Prefix()+"/inject", s.pkg.Prefix()+"/"
 	if n := o.Get("metadata", "annotations", opt); n.Exists() {
@@ -119,7 +119,7 @@ func (s *state) unreadLabels(u *contract.Unit) {
 }
 
 // withoutContainers reports an object that asks for injection and has no list of containers.
-func (s *state) withoutContainers(u *contract.Unit, label krm.Node) {
+func (s *validator) withoutContainers(u *contract.Unit, label krm.Node) {
 	o := u.Object
 	message, hint, at := "has no pod template", "remove the label", label
 	if kind := workload.Find(o.Kind); kind != nil {
@@ -141,7 +141,7 @@ func (s *state) withoutContainers(u *contract.Unit, label krm.Node) {
 
 // wrongKind reports a workload without a name, and one of a kind or an API version that no API
 // server has. Groups with a dot may be those of custom resources.
-func (s *state) wrongKind(u *contract.Unit) {
+func (s *validator) wrongKind(u *contract.Unit) {
 	o := u.Object
 	pod, template := o.PodTemplate()
 	kind := workload.Find(o.Kind)
@@ -195,7 +195,7 @@ var profileLabels = [...]string{
 }
 
 // unreadKind finds custom resources that look like those that are read, and are not.
-func (s *state) unreadKind(u *contract.Unit) {
+func (s *validator) unreadKind(u *contract.Unit) {
 	o, kinds := u.Object, s.pkg.Kinds
 	unread := func(hint string) {
 		u.Report(finding.Warning, "validate/unread-kind", o.Get("kind"),
@@ -222,7 +222,7 @@ func (s *state) unreadKind(u *contract.Unit) {
 
 // secondConfig reports a configuration below the folder that is rendered. That of the
 // folder itself is nobody's second: a flag may have named another.
-func (s *state) secondConfig(u *contract.Unit) {
+func (s *validator) secondConfig(u *contract.Unit) {
 	file := u.Object.Origin.File
 	if name := path.Base(file); file == "armature.yaml" || name != "armature.yaml" && name != "armature.yml" {
 		return

@@ -1,6 +1,4 @@
-// Package agenttrace renders the ConfigMap <workload>-trace, which the application containers
-// see at sidecars.TraceMountPath.
-package agenttrace
+package configmaps
 
 import (
 	_ "embed"
@@ -13,28 +11,28 @@ import (
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
-//go:embed README.md
-var page string
+//go:embed agenttrace.md
+var tracePage string
 
-const function = "agent-trace"
+const functionTrace = "agent-trace"
 
-// Function compiles AgentTraces.
-func Function() contract.Function {
+// AgentTrace compiles AgentTraces.
+func AgentTrace() contract.Function {
 	return contract.Function{
-		Name:    function,
+		Name:    functionTrace,
 		Summary: "compile AgentTrace into the ConfigMap that the application reads for tracing",
-		Page:    page,
+		Page:    tracePage,
 		Kinds: []contract.Kind{{Name: "AgentTrace", Groups: contract.Pillars,
 			Versions: []string{"v1alpha1"}, Own: true}},
 		Reasons: contract.Settings,
-		New:     begin,
+		New:     beginTrace,
 	}
 }
 
-func begin(p *contract.Package) contract.Steps {
+func beginTrace(p *contract.Package) contract.Steps {
 	return contract.Targeted[api.AgentTrace]{
 		ConfigMap: contract.ConfigMap{
-			Of: function, Name: (*identity.Settings).TraceName, Append: sidecars.AppendTraceConfigMap,
+			Of: functionTrace, Name: (*identity.Settings).TraceName, Append: sidecars.AppendTraceConfigMap,
 			Needed: func(s *identity.Settings) bool { return s.Trace.Enabled },
 		},
 		Parts: func(at *api.AgentTrace) (*api.Origin, api.TargetRef) { return &at.Origin, at.Spec.TargetRef },
