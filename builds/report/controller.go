@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -239,12 +238,6 @@ func Forge(ctx context.Context, live client.Reader, forges *forge.Clients, b *ap
 	if b.Spec.Report == nil {
 		return nil, process.Stalled(notReported, errors.New("spec.report is not set"))
 	}
-	kind := cmp.Or(b.Spec.Report.Kind, forge.Of(b.Spec.Source.SourceRepository))
-	if kind == "" {
-		names, _ := forge.Names()
-		err := fmt.Errorf("spec.report.kind: name the kind of server of the repository: %s", strings.Join(names, ", "))
-		return nil, process.Stalled(notReported, err)
-	}
 	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Report.Credentials.Name}
 	var secret corev1.Secret
 	switch err := live.Get(ctx, key, &secret); {
@@ -264,7 +257,7 @@ func Forge(ctx context.Context, live client.Reader, forges *forge.Clients, b *ap
 	if err != nil {
 		return nil, process.Stalled(notReported, fmt.Errorf("spec.report.credentials: Secret %s: %w", key, err))
 	}
-	f, err := forges.Open(kind, b.Spec.Source.SourceRepository, login)
+	f, err := forges.Open(b.Spec.Report.Kind, b.Spec.Source.SourceRepository, login)
 	if err != nil {
 		return nil, process.Stalled(notReported, fmt.Errorf("spec.report: %w", err))
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing/transport"
@@ -212,17 +211,12 @@ func (r *reconciler) remote(ctx context.Context, namespace, field, address, secr
 
 // forge of the repository.
 func (r *reconciler) forge(u *api.ImageUpdate, login forge.Credential) (forge.Forge, error) {
-	kind := cmp.Or(u.Spec.Forge, forge.Of(u.Spec.Repository))
-	if kind == "" {
-		names, _ := forge.Names()
-		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.forge: name the kind of server of %s: %s", u.Spec.Repository, strings.Join(names, ", ")))
-	}
 	if login.Token == "" && login.App == nil {
 		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.credentials: Secret %s has no token, which the API of the forge needs", u.Spec.Credentials.Name))
 	}
-	f, err := r.options.Forges.Open(kind, u.Spec.Repository, login)
+	f, err := r.options.Forges.Open(u.Spec.Forge, u.Spec.Repository, login)
 	if err != nil {
-		return nil, process.Stalled(api.ReasonInvalid, err)
+		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.forge: %w", err))
 	}
 	return f, nil
 }

@@ -46,7 +46,8 @@ type Clients struct {
 	memory   *answers.Budget
 }
 
-// Open a repository by its URL, on a server of a kind that Names lists.
+// Open a repository by its URL, on a server of a kind that Names lists, or by its host if kind is
+// empty.
 func (c *Clients) Open(kind, repository string, login Credential) (Forge, error) {
 	r, err := c.open(kind, repository, login)
 	if err != nil {
@@ -56,8 +57,11 @@ func (c *Clients) Open(kind, repository string, login Credential) (Forge, error)
 }
 
 func (c *Clients) open(kind, address string, login Credential) (r repository, err error) {
+	kind = cmp.Or(kind, Of(address))
 	i := slices.IndexFunc(kinds(), func(k kindOf) bool { return k.name == kind })
-	if i < 0 {
+	if names, _ := Names(); kind == "" {
+		return r, fmt.Errorf("name the kind of server of the repository: %s", strings.Join(names, ", "))
+	} else if i < 0 {
 		return r, fmt.Errorf("unknown forge %q", kind)
 	}
 	k := kinds()[i]
