@@ -162,7 +162,9 @@ func exclusively(ctx context.Context, c *Cluster, opt Options, propose func() (*
 			}
 		}
 		if began = err == nil && !plan.idle(); began {
-			err = carryOut(ctx, c.under(l), plan)
+			c.requests.lease = l
+			err = carryOut(ctx, c, plan)
+			c.requests.lease = nil
 		}
 		l.release(plan != nil && plan.gone)
 		return plan, began, err

@@ -50,7 +50,7 @@ func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 			continue
 		}
 		var live []unstructured.Unstructured
-		m, err := c.served(ctx, kind.WithVersion(kind.version))
+		m, err := c.served(kind.WithVersion(kind.version))
 		if err == nil {
 			live, err = c.list(ctx, m.GroupVersionKind, namespaces)
 		}

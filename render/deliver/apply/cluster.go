@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,8 @@ type Cluster struct {
 	config        *rest.Config
 	http          *http.Client
 	discovery     *discovery.DiscoveryClient
-	client        *connection
+	client        client.Client
+	requests      *requests
 	leaseDuration time.Duration
 }
 
@@ -46,8 +48,7 @@ func Connect(config *rest.Config) (*Cluster, error) {
 	if config.QPS == 0 {
 		config.QPS = -1 // the API server's own fairness is enough
 	}
-	config.Wrap(limitAnswers)
-	c := &Cluster{config: config, leaseDuration: leaseDuration, client: &connection{reached: &atomic.Bool{}}}
+	c := &Cluster{config: config, leaseDuration: leaseDuration, requests: &requests{reached: &atomic.Bool{}}}
 	var err error
 	if c.http, err = rest.HTTPClientFor(config); err == nil {
 		c, err = c.session(context.Background(), nil)
@@ -61,35 +62,32 @@ func Connect(config *rest.Config) (*Cluster, error) {
 // session is the same cluster for one command: it asks again which kinds are served,
 // and reports outages to tell. Questions about kinds end with ctx, the command's.
 func (c *Cluster) session(ctx context.Context, tell func(string)) (*Cluster, error) {
+	s := *c
+	next := cmp.Or(c.http.Transport, http.DefaultTransport)
+	s.requests = &requests{next, requestTimeout, c.requests.reached, nil, tell}
+	kinds := *s.requests
+	kinds.timeout = discoveryTimeout
 	// The mapper has no context: its requests end with the command's.
-	asking := &http.Client{Timeout: discoveryTimeout, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+	asking := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		both, cancel := context.WithCancel(r.Context())
 		context.AfterFunc(ctx, cancel)
-		return c.http.Transport.RoundTrip(r.WithContext(both))
+		return kinds.RoundTrip(r.WithContext(both))
 	})}
 	mapper, err := apiutil.NewDynamicRESTMapper(c.config, asking)
 	if err != nil {
 		return nil, err
 	}
-	kinds, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, asking)
+	if s.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(c.config, asking); err != nil {
+		return nil, err
+	}
+	direct, err := client.New(c.config, client.Options{
+		HTTPClient: &http.Client{Transport: s.requests}, Mapper: mapper, Log: logr.FromSlogHandler(slog.DiscardHandler),
+	})
 	if err != nil {
 		return nil, err
 	}
-	direct, err := client.New(c.config, client.Options{HTTPClient: c.http, Mapper: mapper, Log: logr.FromSlogHandler(slog.DiscardHandler)})
-	if err != nil {
-		return nil, err
-	}
-	s := *c
-	s.discovery = kinds
-	s.client = &connection{Client: client.WithFieldValidation(client.WithFieldOwner(direct, fields.Manager), metav1.FieldValidationStrict), reached: c.client.reached, tell: tell}
+	s.client = client.WithFieldValidation(client.WithFieldOwner(direct, fields.Manager), metav1.FieldValidationStrict)
 	return &s, nil
-}
-
-// under is the same session, which writes only while a lease is good.
-func (c *Cluster) under(l *lease) *Cluster {
-	s, connection := *c, *c.client
-	s.client, connection.lease = &connection, l
-	return &s
 }
 
 // errNotServed says that the cluster has no such kind.
@@ -98,18 +96,14 @@ var errNotServed = errors.New("the cluster does not serve this kind")
 // served returns the mapping of a kind, in the given version, or in another one if that is not
 // served. The error is errNotServed only if the API server says so, and says so now: aggregated
 // discovery omits a group whose server is down, and to take that for "gone" would lose objects.
-func (c *Cluster) served(ctx context.Context, gvk schema.GroupVersionKind) (m *meta.RESTMapping, err error) {
-	err = c.client.call(ctx, false, func(context.Context) (err error) {
-		m, err = c.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-		if !meta.IsNoMatchError(err) {
-			return err
+func (c *Cluster) served(gvk schema.GroupVersionKind) (m *meta.RESTMapping, err error) {
+	m, err = c.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+	if meta.IsNoMatchError(err) {
+		_, err = c.discovery.ServerResourcesForGroupVersion(gvk.GroupVersion().String())
+		if err == nil || apierrors.IsNotFound(err) {
+			m, err = c.client.RESTMapper().RESTMapping(gvk.GroupKind())
 		}
-		if _, err := c.discovery.ServerResourcesForGroupVersion(gvk.GroupVersion().String()); err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-		m, err = c.client.RESTMapper().RESTMapping(gvk.GroupKind())
-		return err
-	})
+	}
 	if meta.IsNoMatchError(err) {
 		return nil, errNotServed
 	}

@@ -64,7 +64,7 @@ func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 // were deleted with it.
 func stepsOf(ctx context.Context, c *Cluster, entries map[ID]Entry) (steps []*Step, err error) {
 	for _, e := range inOrder(entries) {
-		m, err := c.served(ctx, e.GroupKind.WithVersion(e.Version))
+		m, err := c.served(e.GroupKind.WithVersion(e.Version))
 		if err == nil {
 			steps = append(steps, &Step{ID: e.ID, Version: e.Version, seen: observed{reads: m.GroupVersionKind}})
 		} else if !errors.Is(err, errNotServed) {

@@ -48,7 +48,7 @@ func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step
 			s.rank = rank{stage: stageOf(s.GroupKind)}
 			continue
 		}
-		m, err := c.served(ctx, gvk)
+		m, err := c.served(gvk)
 		scope, comes := coming[gvk]
 		namespaced := scope == apiextensionsv1.NamespaceScoped
 		if err == nil {

@@ -1,20 +1,20 @@
 package apply
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	poll "k8s.io/apimachinery/pkg/util/wait"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/render/deliver/health"
 )
@@ -32,102 +32,104 @@ const (
 	discoveryTimeout = 32 * time.Second
 )
 
-// connection is a client that repeats requests without an answer, and those that the API
-// server asks to repeat. This is safe for all requests of this package: reads, dry runs and
-// server-side applies are idempotent, deletes name a UID, and an inventory that was stored by
+// answerLimit is how many bytes an API server may answer to one request.
+const answerLimit = 512 << 20
+
+// requests sends requests to the API server, and repeats those without an answer, and those that
+// the API server asks to repeat. This is safe for all requests of this package: reads, dry runs
+// and server-side applies are idempotent, deletes name a UID, and an inventory that was stored by
 // a request without an answer is recognized.
 //
 // With a lease, each attempt to write waits until the lease is good for it, and has
 // to end before the lease does. Such an attempt is not broken off when the caller
 // is interrupted: it could reach the API server after the lease was released.
-type connection struct {
-	client.Client
-	reached *atomic.Bool // the API server has answered at least once
-	lease   *lease       // nil where nothing is written
+type requests struct {
+	http.RoundTripper
+	timeout time.Duration // of one attempt
+	reached *atomic.Bool  // the API server has answered at least once
+	lease   *lease        // nil where nothing is written
 	tell    func(string)
 }
 
-func (c *connection) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
-	return c.call(ctx, false, func(ctx context.Context) error { return c.Client.Get(ctx, key, into, options...) })
-}
-
-func (c *connection) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
-	return c.call(ctx, false, func(ctx context.Context) error { return c.Client.List(ctx, into, options...) })
-}
-
-func (c *connection) Create(ctx context.Context, u client.Object, options ...client.CreateOption) error {
-	return c.call(ctx, true, func(ctx context.Context) error { return c.Client.Create(ctx, u, options...) })
-}
-
-func (c *connection) Update(ctx context.Context, u client.Object, options ...client.UpdateOption) error {
-	return c.call(ctx, true, func(ctx context.Context) error { return c.Client.Update(ctx, u, options...) })
-}
-
-func (c *connection) Delete(ctx context.Context, u client.Object, options ...client.DeleteOption) error {
-	return c.call(ctx, true, func(ctx context.Context) error { return c.Client.Delete(ctx, u, options...) })
-}
-
-func (c *connection) Patch(ctx context.Context, u client.Object, patch client.Patch, options ...client.PatchOption) error {
-	writes := len((&client.PatchOptions{}).ApplyOptions(options).DryRun) == 0
-	return c.call(ctx, writes, func(ctx context.Context) error { return c.Client.Patch(ctx, u, patch, options...) })
-}
-
-func (c *connection) Apply(ctx context.Context, u runtime.ApplyConfiguration, options ...client.ApplyOption) error {
-	writes := len((&client.ApplyOptions{}).ApplyOptions(options).DryRun) == 0
-	return c.call(ctx, writes, func(ctx context.Context) error { return c.Client.Apply(ctx, u, options...) })
-}
-
-// call makes a request, again and again while that may help.
-func (c *connection) call(ctx context.Context, writes bool, request func(context.Context) error) error {
-	var last error
+// RoundTrip makes a request, again and again while that may help.
+func (q *requests) RoundTrip(r *http.Request) (*http.Response, error) {
 	began := time.Now()
-	pauses := poll.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 6, Cap: 3 * time.Second}
-	err := pauses.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		if last != nil && c.tell != nil {
-			c.tell("waiting for the API server: " + short(last))
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
+		answer, text, err := q.attempt(r)
+		switch patience := q.patience(answer, text, err); {
+		case patience == 0:
+			return answer, err
+		case time.Since(began) > patience && err != nil:
+			q.reached.Store(false) // client-go asks again by itself
+			return nil, err
+		case time.Since(began) > patience:
+			answer.Header.Del("Retry-After") // by which client-go asks again
+			return answer, nil
 		}
-		last = c.attempt(ctx, writes, request)
-		return last == nil || time.Since(began) > c.patience(last), nil
-	})
-	if err != nil {
-		return err
+		if q.tell != nil {
+			why := err
+			if status := new(metav1.Status); err == nil {
+				_ = json.Unmarshal(text, status) // of another form it has no message
+				why = errors.New(cmp.Or(status.Message, answer.Status))
+			}
+			q.tell("waiting for the API server: " + short(why))
+		}
+		select {
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		case <-time.After(pause):
+		}
 	}
-	return last
 }
 
-func (c *connection) attempt(ctx context.Context, writes bool, request func(context.Context) error) error {
-	until := time.Now().Add(requestTimeout)
-	writes = writes && c.lease != nil
+// attempt makes a request once, and reads the whole answer.
+func (q *requests) attempt(r *http.Request) (answer *http.Response, text []byte, err error) {
+	ctx, until := r.Context(), time.Now().Add(q.timeout)
+	writes := q.lease != nil && r.Method != http.MethodGet && !r.URL.Query().Has("dryRun")
 	if writes {
-		var err error
-		if until, err = c.lease.good(ctx); err != nil {
-			return err
+		if until, err = q.lease.good(ctx); err != nil {
+			return nil, nil, err
 		}
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	err := request(ctx)
-	if err == nil || answered(err) {
-		c.reached.Store(true)
-	} else if writes && !utilnet.IsConnectionRefused(err) {
-		c.lease.unanswered()
+	if r = r.Clone(ctx); r.GetBody != nil {
+		if r.Body, err = r.GetBody(); err != nil {
+			return nil, nil, err
+		}
 	}
-	return err
+	if answer, err = q.RoundTripper.RoundTrip(r); err == nil {
+		text, err = io.ReadAll(http.MaxBytesReader(nil, answer.Body, answerLimit))
+		_ = answer.Body.Close() // all of it was read
+		answer.Body = io.NopCloser(bytes.NewReader(text))
+	}
+	if err == nil {
+		q.reached.Store(true)
+	} else if writes && !utilnet.IsConnectionRefused(err) {
+		q.lease.unanswered()
+	}
+	return answer, text, err
 }
 
-// patience is how long a request with such an error is repeated. An API server that
+// patience is how long a request with such an answer is repeated. An API server that
 // never answered is more likely a wrong address than a restart.
-func (c *connection) patience(err error) time.Duration {
-	var status apierrors.APIStatus
+func (q *requests) patience(answer *http.Response, text []byte, err error) time.Duration {
 	switch {
-	case unanswered(err) && c.reached.Load():
+	case errors.Is(err, context.Canceled), errors.Is(err, errLost), errors.As(err, new(*http.MaxBytesError)):
+		return 0
+	case err != nil && q.reached.Load():
 		return outagePatience
-	case apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err),
-		errors.As(err, &status) && status.Status().Code == http.StatusBadGateway:
+	case err != nil:
+		return 0
+	}
+	switch answer.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return answerPatience
-	case apierrors.IsInternalError(err) && !strings.Contains(err.Error(), badPatch):
-		return internalPatience
+	case http.StatusInternalServerError:
+		if !bytes.Contains(text, []byte(badPatch)) {
+			return internalPatience
+		}
 	}
 	return 0
 }
@@ -142,13 +144,6 @@ func answered(err error) bool {
 	return errors.As(err, &status)
 }
 
-// unanswered reports whether a request got no answer, or not all of it.
-func unanswered(err error) bool {
-	var request *url.Error
-	return !answered(err) && !errors.Is(err, context.Canceled) &&
-		(errors.As(err, &request) || errors.Is(err, io.ErrUnexpectedEOF) || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err))
-}
-
 // short is an error without the URL that it is about.
 func short(err error) string {
 	var where *url.Error
@@ -158,19 +153,6 @@ func short(err error) string {
 	return health.OneLine(err.Error())
 }
 
-// answerLimit is how many bytes an API server may answer to one request.
-const answerLimit = 512 << 20
-
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func limitAnswers(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		answer, err := next.RoundTrip(r)
-		if err == nil {
-			answer.Body = http.MaxBytesReader(nil, answer.Body, answerLimit)
-		}
-		return answer, err
-	})
-}
