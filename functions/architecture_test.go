@@ -9,6 +9,8 @@ import (
 	"testing"
 )
 
+var backquoted = regexp.MustCompile("`([^`]+)`")
+
 // TestArchitecture: the list of packages in docs/contributing/architecture.md has each folder
 // with Go code, and nothing that is not there.
 func TestArchitecture(t *testing.T) {
@@ -62,5 +64,40 @@ func TestArchitecture(t *testing.T) {
 	}
 	if packages < 40 {
 		t.Errorf("only %d packages", packages)
+	}
+}
+
+// TestWay: one render passes at most ten packages and twenty files, and each function of its way
+// in docs/contributing/architecture.md is in a file of its row.
+func TestWay(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "docs", "contributing", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "## One file from command to disk\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	packages, files := make(map[string]bool), make(map[string]bool)
+	for _, row := range strings.Split(text, "\n") {
+		cells := strings.Split(row, "|")
+		if len(cells) != 5 || !strings.Contains(cells[2], ".go`") {
+			continue
+		}
+		var code strings.Builder
+		for _, m := range backquoted.FindAllStringSubmatch(cells[2], -1) {
+			packages[filepath.Dir(m[1])], files[m[1]] = true, true
+			source, err := os.ReadFile(filepath.Join("..", m[1]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			code.Write(source)
+		}
+		for _, m := range backquoted.FindAllStringSubmatch(cells[3], -1) {
+			if !regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + m[1] + `\(`).MatchString(code.String()) {
+				t.Errorf("%s is in none of%s", m[1], cells[2])
+			}
+		}
+	}
+	if len(packages) > 10 || len(files) > 20 || len(files) < 15 {
+		t.Errorf("the way has %d packages and %d files", len(packages), len(files))
 	}
 }
