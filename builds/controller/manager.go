@@ -195,7 +195,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		case <-ctx.Done():
 		}
 	})
-	if err := process.Register(r.reporter.metrics.collectors()...); err != nil {
+	if err := process.Register(r.reporter.metrics.set...); err != nil {
 		return err
 	}
 	if err := r.setup(ctx, mgr, woken, o.Concurrency); err != nil {

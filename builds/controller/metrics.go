@@ -23,6 +23,7 @@ import (
 // recorder keeps the metrics that the controller adds to those of controller-runtime, which count
 // reconciles, their errors and their duration (000, "Monitoring").
 type recorder struct {
+	set                                  metrics.Set
 	runs, results, denials               *prometheus.CounterVec
 	establish, rampUp, completion, asked *prometheus.HistogramVec
 	builds                               *buildCollector
@@ -30,14 +31,15 @@ type recorder struct {
 }
 
 func newMetrics(cache client.Reader, buildOf func(metav1.Object) (types.NamespacedName, bool)) *recorder {
+	var set metrics.Set
 	r := &recorder{
-		runs:       metrics.Counter("armature_build_runs_total"),
-		results:    metrics.Counter("armature_build_results_total"),
-		denials:    metrics.Counter("armature_build_denials_total"),
-		establish:  metrics.Histogram("armature_build_establish_duration_seconds"),
-		rampUp:     metrics.Histogram("armature_build_rampup_duration_seconds"),
-		completion: metrics.Histogram("armature_build_completion_duration_seconds"),
-		asked:      metrics.Histogram("armature_server_request_duration_seconds"),
+		runs:       set.Counter("armature_build_runs_total"),
+		results:    set.Counter("armature_build_results_total"),
+		denials:    set.Counter("armature_build_denials_total"),
+		establish:  set.Histogram("armature_build_establish_duration_seconds"),
+		rampUp:     set.Histogram("armature_build_rampup_duration_seconds"),
+		completion: set.Histogram("armature_build_completion_duration_seconds"),
+		asked:      set.Histogram("armature_server_request_duration_seconds"),
 		builds: &buildCollector{
 			cache: cache, buildOf: buildOf, phases: metrics.Desc("armature_builds"), queued: metrics.Desc("armature_builds_queued"),
 			unready: metrics.Desc("armature_builds_unready"), oldest: metrics.Desc("armature_builds_oldest_wait_seconds"),
@@ -48,11 +50,8 @@ func newMetrics(cache client.Reader, buildOf func(metav1.Object) (types.Namespac
 			r.asked.WithLabelValues(request, result)
 		}
 	}
+	r.set = append(set, r.builds)
 	return r
-}
-
-func (m *recorder) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.runs, m.results, m.denials, m.establish, m.rampUp, m.completion, m.asked, m.builds}
 }
 
 // request returns what counts requests of a kind to servers.

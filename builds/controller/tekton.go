@@ -50,7 +50,7 @@ func awaitTekton(ctx context.Context, cfg *rest.Config, options ctrl.Options, gr
 		_, err := live.RESTMapper().RESTMapping(schema.GroupKind{Group: tektonv1.SchemeGroupVersion.Group, Kind: "PipelineRun"}, tektonv1.SchemeGroupVersion.Version)
 		return meta.IsNoMatchError(err)
 	}
-	installed := metrics.Gauge("armature_tekton_installed")
+	installed := new(metrics.Set).Gauge("armature_tekton_installed")
 	if err := process.Register(installed); err != nil {
 		return err
 	}

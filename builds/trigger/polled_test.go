@@ -13,7 +13,7 @@ import (
 func TestPolledRepositories(t *testing.T) {
 	leads := make(chan struct{})
 	close(leads)
-	tr := &Triggers{leads: leads, states: map[question]*state{{repository: "a"}: {}, {repository: "b"}: {failed: 3}, {repository: "c"}: {failed: 1}}, polled: metrics.Gauge("armature_polled_repositories")}
+	tr := &Triggers{leads: leads, states: map[question]*state{{repository: "a"}: {}, {repository: "b"}: {failed: 3}, {repository: "c"}: {failed: 1}}, polled: new(metrics.Set).Gauge("armature_polled_repositories")}
 	count := func(want map[string]float64) {
 		t.Helper()
 		countPolled(tr)

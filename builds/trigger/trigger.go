@@ -139,7 +139,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		events: mgr.GetEventRecorder(o.FieldOwner), woken: make(chan event.GenericEvent, 1024),
 		states: map[question]*state{}, skipped: map[types.NamespacedName]string{},
 		hooks:  &hooks{live: mgr.GetAPIReader(), of: map[types.NamespacedName]*hook{}},
-		polled: metrics.Gauge("armature_polled_repositories"),
+		polled: new(metrics.Set).Gauge("armature_polled_repositories"),
 	}
 	if err := process.Register(t.polled); err != nil {
 		return err

@@ -100,7 +100,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store,
 		Dial: o.Dial, Roots: o.Roots, ServerPeriod: o.ServerPeriod, CardKeys: o.CardKeys,
 	}}).Init()
-	if err := process.Register(r.metrics.collectors()...); err != nil {
+	if err := process.Register(r.metrics.set...); err != nil {
 		return err
 	}
 	if err := multi.Errors(

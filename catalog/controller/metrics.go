@@ -12,6 +12,7 @@ import (
 
 // recorder keeps the metrics of the catalog, beside those of controller-runtime.
 type recorder struct {
+	set     metrics.Set
 	asks    *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
 	writes  *prometheus.CounterVec
@@ -20,11 +21,12 @@ type recorder struct {
 }
 
 func newMetrics(s store.Store) *recorder {
-	return &recorder{
-		asks:    metrics.Counter("armature_catalog_discoveries_total"),
-		seconds: metrics.Histogram("armature_catalog_discovery_duration_seconds"),
-		writes:  metrics.Counter("armature_catalog_status_writes_total"),
-		follows: metrics.Gauge("armature_catalog_following"),
+	var set metrics.Set
+	m := &recorder{
+		asks:    set.Counter("armature_catalog_discoveries_total"),
+		seconds: set.Histogram("armature_catalog_discovery_duration_seconds"),
+		writes:  set.Counter("armature_catalog_status_writes_total"),
+		follows: set.Gauge("armature_catalog_following"),
 		entries: &entryCollector{
 			store:   s,
 			entries: metrics.Desc("armature_catalog_entries"),
@@ -32,10 +34,8 @@ func newMetrics(s store.Store) *recorder {
 			items:   metrics.Desc("armature_catalog_items"),
 		},
 	}
-}
-
-func (m *recorder) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.asks, m.seconds, m.writes, m.follows, m.entries}
+	m.set = append(set, m.entries)
+	return m
 }
 
 func (m *recorder) asked(resource string, failed bool, took time.Duration) {

@@ -45,7 +45,7 @@ type Receiver struct {
 
 // NewCounts returns the metric of deliveries.
 func NewCounts() *prometheus.CounterVec {
-	counts := metrics.Counter("armature_webhook_deliveries_total")
+	counts := new(metrics.Set).Counter("armature_webhook_deliveries_total")
 	for _, verdict := range []string{"accepted", "ignored", "refused", "too_large", "busy"} {
 		counts.WithLabelValues(verdict) // else the first one is no increase
 	}

@@ -33,23 +33,32 @@ type Alert struct {
 // All returns the list.
 func All() []Metric { return list }
 
+// Set has the metrics that a controller asked for, which it registers together.
+type Set []prometheus.Collector
+
 // Counter returns the counter of a row, which must exist.
-func Counter(name string) *prometheus.CounterVec {
+func (s *Set) Counter(name string) *prometheus.CounterVec {
 	m := row(name, "counter")
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: m.Help}, strings.Fields(m.Labels))
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: m.Help}, strings.Fields(m.Labels))
+	*s = append(*s, c)
+	return c
 }
 
 // Gauge returns the gauge of a row, which must exist.
-func Gauge(name string) *prometheus.GaugeVec {
+func (s *Set) Gauge(name string) *prometheus.GaugeVec {
 	m := row(name, "gauge")
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: m.Help}, strings.Fields(m.Labels))
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: m.Help}, strings.Fields(m.Labels))
+	*s = append(*s, g)
+	return g
 }
 
 // Histogram returns the histogram of a row, which must exist.
-func Histogram(name string) *prometheus.HistogramVec {
+func (s *Set) Histogram(name string) *prometheus.HistogramVec {
 	m := row(name, "histogram")
 	options := prometheus.HistogramOpts{Name: name, Help: m.Help, Buckets: m.Buckets}
-	return prometheus.NewHistogramVec(options, strings.Fields(m.Labels))
+	h := prometheus.NewHistogramVec(options, strings.Fields(m.Labels))
+	*s = append(*s, h)
+	return h
 }
 
 // Desc describes the gauge of a row, which must exist, for a collector.

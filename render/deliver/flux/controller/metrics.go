@@ -22,13 +22,14 @@ type recorder struct {
 
 // newMetrics registers the metrics. A second controller in a process counts with the first.
 var newMetrics = sync.OnceValues(func() (*recorder, error) {
+	var set metrics.Set
 	m := &recorder{
 		flux:     fluxmetrics.NewRecorder(),
-		attempts: metrics.Counter("armature_rendered_source_attempts_total"),
-		size:     metrics.Gauge("armature_rendered_source_archive_bytes"),
-		ready:    metrics.Gauge("armature_rendered_source_ready"),
+		attempts: set.Counter("armature_rendered_source_attempts_total"),
+		size:     set.Gauge("armature_rendered_source_archive_bytes"),
+		ready:    set.Gauge("armature_rendered_source_ready"),
 	}
-	return m, process.Register(append(m.flux.Collectors(), m.attempts, m.size, m.ready)...)
+	return m, process.Register(append(m.flux.Collectors(), set...)...)
 })
 
 // reference names a RenderedSource for Flux's metrics.
