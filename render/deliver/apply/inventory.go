@@ -314,10 +314,10 @@ func save(ctx context.Context, c *Cluster, v *Inventory) error {
 			v.stored = now.stored // the answer to our own request got lost
 			return nil
 		}
-		err = fmt.Errorf("another client changed it: apply again: %w", err)
+		return fmt.Errorf("writing the inventory of %s: another client changed it: apply again: %w", v.Package, brief{err})
 	}
 	if err != nil {
-		return fmt.Errorf("writing the inventory of %s: %w", v.Package, err)
+		return fmt.Errorf("writing the inventory of %s: %w", v.Package, brief{err})
 	}
 	v.stored = cm
 	return nil
