@@ -20,7 +20,7 @@ type rebuilds struct {
 // newRebuilds lets so many runs start a minute. wake is called with each build that may start now.
 func newRebuilds(ctx context.Context, perMinute int, wake func(types.NamespacedName)) rebuilds {
 	return rebuilds{managers.NewQuestions[struct{}](ctx, managers.QuestionOptions{
-		Name: "rebuild", Workers: 4, Timeout: time.Hour, Wake: wake,
+		Name: "rebuild", Workers: 4, MostOfOne: 1, Timeout: time.Hour, Wake: wake,
 	}), rate.NewLimiter(rate.Limit(float64(perMinute)/60), perMinute)}
 }
 

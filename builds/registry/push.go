@@ -37,8 +37,8 @@ type Pushes struct {
 const (
 	// pushTimeout bounds one question.
 	pushTimeout = 5 * time.Second
-	// pushWorkers ask at once, two of them for one namespace.
-	pushWorkers = 8
+	// pushWorkers ask at once, and pushWorkersOfOne of them for one namespace.
+	pushWorkers, pushWorkersOfOne = 16, 2
 )
 
 // NewPushes asks until ctx ends, and calls wake with each build whose answer has arrived.
@@ -46,7 +46,8 @@ const (
 func NewPushes(ctx context.Context, live client.Reader, plainHTTP []string, dial func(ctx context.Context, network, address string) (net.Conn, error), wake func(types.NamespacedName)) *Pushes {
 	return &Pushes{live: live, plainHTTP: plainHTTP, transport: oci.TransportTo(dial),
 		questions: managers.NewQuestions[struct{}](ctx, managers.QuestionOptions{
-			Name: "push", Workers: pushWorkers, Timeout: pushTimeout, Shared: 2 * time.Second, Wake: wake,
+			Name: "push", Workers: pushWorkers, MostOfOne: pushWorkersOfOne, Timeout: pushTimeout,
+			Shared: 2 * time.Second, Wake: wake,
 		})}
 }
 

@@ -11,12 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -59,8 +56,7 @@ type reconciler struct {
 // Setup adds the controller to a manager whose cache has AgentBuilds.
 func Setup(mgr ctrl.Manager, o Options) error {
 	r := &reconciler{mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(o.FieldOwner), o}
-	fair := managers.NewFairness(workers)
-	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, 5*time.Minute)
+	fair := managers.NewFairness(workers, workers/4)
 	concerned := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		b := o.(*api.AgentBuild)
 		return b.Spec.Report != nil || b.Status.Report != nil
@@ -68,9 +64,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("report").
 		For(&api.AgentBuild{}, builder.WithPredicates(concerned)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, NewQueue: fair.Queue, RateLimiter: retries, SkipNameValidation: ptr.To(true),
-		}).
+		WithOptions(fair.Options(time.Second, 5*time.Minute)).
 		Complete(fair.Share(r.Reconcile))
 	if err != nil {
 		return fmt.Errorf("setting up the reports: %w", err)

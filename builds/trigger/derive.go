@@ -83,9 +83,9 @@ func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) err
 	var errs []error
 	branches, tags := t.matching(b, r)
 	for _, name := range branches {
-		errs = append(errs, t.put(ctx, b, derived, branchOf(t.Group, b, name)))
+		errs = append(errs, t.put(ctx, r, b, derived, branchOf(t.Group, b, name)))
 	}
-	errs = append(errs, t.newTags(ctx, b, tags))
+	errs = append(errs, t.newTags(ctx, r, b, tags))
 	for name, have := range derived {
 		ref := have.Spec.Source.SourceRevision
 		gone := strings.HasPrefix(ref, "refs/heads/") && !slices.Contains(branches, strings.TrimPrefix(ref, "refs/heads/")) ||
@@ -148,7 +148,7 @@ func (t *Triggers) matching(b *api.AgentBuild, r *remote) (branches, tags []stri
 }
 
 // newTags starts the builds of tags that were not there before, as status remembers it.
-func (t *Triggers) newTags(ctx context.Context, b *api.AgentBuild, tags []string) error {
+func (t *Triggers) newTags(ctx context.Context, r *remote, b *api.AgentBuild, tags []string) error {
 	push := b.Spec.Trigger.Push
 	if push == nil || len(push.Tags) == 0 {
 		return nil
@@ -168,7 +168,7 @@ func (t *Triggers) newTags(ctx context.Context, b *api.AgentBuild, tags []string
 		}
 		// The builds come first: what is derived again is the same.
 		for _, tag := range started {
-			if err := t.put(ctx, b, nil, tagOf(t.Group, b, tag)); err != nil {
+			if err := t.put(ctx, r, b, nil, tagOf(t.Group, b, tag)); err != nil {
 				return err
 			}
 		}
@@ -178,7 +178,7 @@ func (t *Triggers) newTags(ctx context.Context, b *api.AgentBuild, tags []string
 	after.Status.Tags = &api.TagsStatus{Patterns: push.Tags, Seen: tags}
 	err := t.Status().Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(t.FieldOwner))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		t.soon(b)
+		r.again = true
 		return nil
 	}
 	return err
@@ -282,7 +282,7 @@ func hashOf(name string) string {
 }
 
 // put a derived build where it differs from the one that is there.
-func (t *Triggers) put(ctx context.Context, b *api.AgentBuild, derived map[string]*api.AgentBuild, want *api.AgentBuild) error {
+func (t *Triggers) put(ctx context.Context, r *remote, b *api.AgentBuild, derived map[string]*api.AgentBuild, want *api.AgentBuild) error {
 	if label := b.Labels[t.Shard.Key]; label != "" {
 		metav1.SetMetaDataLabel(&want.ObjectMeta, t.Shard.Key, label)
 	}
@@ -316,7 +316,7 @@ func (t *Triggers) put(ctx context.Context, b *api.AgentBuild, derived map[strin
 		want.Spec.Cancel = want.Spec.Cancel || have.Spec.Cancel // of somebody who cancelled this one
 	}
 	if have.DeletionTimestamp != nil {
-		t.soon(b) // its name is free then
+		r.again = true // its name is free then
 		return nil
 	}
 	label, key := b.Labels[t.Shard.Key], t.Shard.Key
@@ -348,14 +348,4 @@ func (t *Triggers) remove(ctx context.Context, b, old *api.AgentBuild, why strin
 		return nil
 	}
 	return err
-}
-
-// soon asks for a build once more.
-func (t *Triggers) soon(b *api.AgentBuild) {
-	q, ok := questionOf(b)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if s := t.states[q]; ok && s != nil {
-		s.soon = true
-	}
 }

@@ -61,7 +61,7 @@ func (o *objects) Delete(_ context.Context, b client.Object, _ ...client.DeleteO
 }
 
 func triggersOf(o *objects) *Triggers {
-	return &Triggers{Client: o, live: o, events: events.NewFakeRecorder(10_000), states: map[question]*state{}, hooks: &hooks{live: o, of: map[types.NamespacedName]*hook{}}, skipped: map[types.NamespacedName]string{}}
+	return &Triggers{Client: o, live: o, events: events.NewFakeRecorder(10_000), states: map[question]*state{}, retries: newRetries(), hooks: &hooks{live: o, of: map[types.NamespacedName]*hook{}}, skipped: map[types.NamespacedName]string{}}
 }
 
 // No Secret is read before somebody who has a signature asks for its hook, and then that one.

@@ -3,9 +3,12 @@ package trigger
 import (
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
@@ -13,7 +16,7 @@ import (
 func TestPolledRepositories(t *testing.T) {
 	leads := make(chan struct{})
 	close(leads)
-	tr := &Triggers{leads: leads, states: map[question]*state{{repository: "a"}: {}, {repository: "b"}: {failed: 3}, {repository: "c"}: {failed: 1}}, polled: new(metrics.Set).Gauge("armature_polled_repositories")}
+	tr := &Triggers{leads: leads, states: map[question]*state{{repository: "a"}: {}, {repository: "b"}: {failed: true}, {repository: "c"}: {failed: true}}, polled: new(metrics.Set).Gauge("armature_polled_repositories")}
 	count := func(want map[string]float64) {
 		t.Helper()
 		countPolled(tr)
@@ -32,6 +35,27 @@ func TestPolledRepositories(t *testing.T) {
 		}
 	}
 	count(map[string]float64{"good": 1, "failed": 2})
-	tr.states[question{repository: "b"}].failed = 0
+	tr.states[question{repository: "b"}].failed = false
 	count(map[string]float64{"good": 2, "failed": 1})
+}
+
+// A server that fails is asked ever more rarely, and never sooner than builds say.
+func TestFailedPollsWaitLonger(t *testing.T) {
+	for _, c := range []struct{ poll, first, second, last time.Duration }{
+		{10 * time.Second, firstRetry, 2 * firstRetry, lastRetry},
+		{5 * time.Minute, 5 * time.Minute, 5 * time.Minute, lastRetry},
+	} {
+		tr := triggersOf(&objects{})
+		tr.polled = metrics.Gauge("armature_polled_repositories")
+		b := &api.AgentBuild{}
+		b.Spec.Trigger = &api.SourceTrigger{Poll: &metav1.Duration{Duration: c.poll}}
+		q, s := question{namespace: "team1", repository: "http://127.0.0.1:1/nothing.git"}, &state{}
+		var waits []time.Duration
+		for range 20 {
+			waits = append(waits, tr.ask(t.Context(), q, s, []*api.AgentBuild{b}))
+		}
+		if waits[0] != c.first || waits[1] != c.second || waits[19] != c.last || !s.failed {
+			t.Errorf("polled each %s: %v, failed: %v", c.poll, waits, s.failed)
+		}
+	}
 }

@@ -26,12 +26,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -90,8 +90,8 @@ const (
 	defaultPoll, besideWebhook = 5 * time.Minute, 10
 	// soon is the wait after answers that contradict each other.
 	soon = 10 * time.Second
-	// lastRetry is the longest wait after a server that failed.
-	lastRetry = time.Hour
+	// firstRetry and lastRetry are the shortest and longest wait after a server that failed.
+	firstRetry, lastRetry = 20 * time.Second, time.Hour
 	// maxHistory is how much the folders of two commits may have, in bytes of packs.
 	maxHistory = 32 << 20
 )
@@ -111,8 +111,7 @@ type state struct {
 	hinted bool   // a webhook came, or what is asked has changed
 	trace  string // of the webhook
 	asked  string // what of the builds decides about pull requests, as it was seen last
-	soon   bool   // what was asked is not consistent yet
-	failed int    // in a row
+	failed bool
 }
 
 // Triggers of all builds.
@@ -126,6 +125,7 @@ type Triggers struct {
 	woken   chan event.GenericEvent // builds whose question is due
 	mu      sync.Mutex
 	states  map[question]*state
+	retries workqueue.TypedRateLimiter[question]
 	hooks   *hooks
 	skipped map[types.NamespacedName]string // the commit that starts no run of a build
 	polled  *prometheus.GaugeVec
@@ -144,15 +144,14 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := process.Register(t.polled); err != nil {
 		return err
 	}
-	fair, asks := managers.NewFairness(workers), handler.EnqueueRequestsFromMapFunc(requestsOf)
+	fair, asks := managers.NewFairness(workers, workers/4), handler.EnqueueRequestsFromMapFunc(requestsOf)
+	options := fair.Options(time.Second, 5*time.Minute)
+	options.NeedLeaderElection, t.retries = ptr.To(false), newRetries()
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("trigger").
 		Watches(&api.AgentBuild{}, asks).
 		WatchesRawSource(source.Channel(t.woken, asks)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, NewQueue: fair.Queue,
-			NeedLeaderElection: ptr.To(false), SkipNameValidation: ptr.To(true),
-		}).
+		WithOptions(options).
 		Complete(fair.Share(t.Reconcile))
 	if err != nil {
 		return fmt.Errorf("setting up the triggers: %w", err)
@@ -294,7 +293,13 @@ func (t *Triggers) Reconcile(ctx context.Context, request reconcile.Request) (re
 	}
 	t.mu.Lock()
 	if builds == nil {
-		maps.DeleteFunc(t.states, func(q question, _ *state) bool { return q.request() == request })
+		maps.DeleteFunc(t.states, func(q question, _ *state) bool {
+			gone := q.request() == request
+			if gone {
+				t.retries.Forget(q)
+			}
+			return gone
+		})
 		countPolled(t)
 		t.mu.Unlock()
 		return reconcile.Result{}, nil
@@ -338,7 +343,9 @@ func countPolled(t *Triggers) {
 	}
 	failed := 0
 	for _, s := range t.states {
-		failed += min(s.failed, 1)
+		if s.failed {
+			failed++
+		}
 	}
 	t.polled.WithLabelValues("failed").Set(float64(failed))
 	t.polled.WithLabelValues("good").Set(float64(len(t.states) - failed))
@@ -380,6 +387,11 @@ func followsBranch(b *api.AgentBuild) bool {
 	return b.Status.Source != nil && b.Status.Source.Git.Ref != "" && b.Status.ObservedGeneration == b.Generation
 }
 
+// newRetries returns the waits after failures of servers.
+func newRetries() workqueue.TypedRateLimiter[question] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[question](firstRetry, lastRetry)
+}
+
 // interval of a question: the shortest of its builds.
 func (t *Triggers) interval(builds []*api.AgentBuild) time.Duration {
 	shortest := lastRetry
@@ -403,7 +415,7 @@ func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.
 	limited, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	begun := time.Now()
-	err := t.answer(limited, q, builds)
+	again, err := t.answer(limited, q, builds)
 	if t.Observe != nil {
 		t.Observe(err, time.Since(begun))
 	}
@@ -413,29 +425,29 @@ func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	wait = t.interval(builds)
-	if s.failed++; err == nil {
-		s.failed = 0
+	if s.failed = err != nil; s.failed {
+		wait = max(wait, t.retries.When(q))
+	} else {
+		t.retries.Forget(q)
 	}
-	for range min(s.failed, 10) {
-		wait = min(2*wait, lastRetry)
-	}
-	if s.soon {
+	if again {
 		wait = min(wait, soon)
 	}
-	s.soon, s.next = false, time.Now().Add(wait)
+	s.next = time.Now().Add(wait)
 	countPolled(t)
 	return wait
 }
 
-// answer a question: start the runs of what has moved, and derive the builds of what is new.
-func (t *Triggers) answer(ctx context.Context, q question, builds []*api.AgentBuild) error {
+// answer a question: start the runs of what has moved, and derive the builds of what is new. again
+// says that what was asked is not consistent yet.
+func (t *Triggers) answer(ctx context.Context, q question, builds []*api.AgentBuild) (again bool, _ error) {
 	repository, err := t.open(ctx, q)
 	if err != nil {
-		return err
+		return false, err
 	}
 	refs, err := repository.References(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	r := &remote{Repository: repository, refs: refs, changes: make(map[[2]string]gitremote.Change)}
 	errs := []error{t.compare(ctx, r, builds)}
@@ -444,7 +456,7 @@ func (t *Triggers) answer(ctx context.Context, q question, builds []*api.AgentBu
 			errs = append(errs, t.derive(ctx, r, b))
 		}
 	}
-	return multi.Errors(errs...)
+	return r.again, multi.Errors(errs...)
 }
 
 // remote is a repository as it answered.
@@ -452,6 +464,7 @@ type remote struct {
 	gitremote.Repository
 	refs    map[string]plumbing.Hash
 	changes map[[2]string]gitremote.Change // by the two commits
+	again   bool                           // to be asked soon
 }
 
 // open the repository with its login.

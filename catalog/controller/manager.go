@@ -20,12 +20,10 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -266,23 +264,17 @@ func listAll(ctx context.Context, live client.Reader, namespaces []string, l cli
 // setup sets up the controller of a kind. A reconcile is triggered by the object itself, and for
 // cards the pods that they select.
 func (r *Reconciler) setup(mgr ctrl.Manager, k kinds.Kind, concurrency int) error {
-	fair := managers.NewFairness(concurrency)
+	fair := managers.NewFairness(concurrency, concurrency/4)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ReplaceAll(k.Resource, ".", "-")).
 		For(k.New(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, NewQueue: fair.Queue, RateLimiter: retries(), SkipNameValidation: ptr.To(true)})
+		WithOptions(fair.Options(100*time.Millisecond, lastFollow)) // soon enough after the store is back
 	if k.SelectsPods {
 		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(cardsOf(k, r.Client)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	}
 	return b.Complete(fair.Share(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		return r.Reconcile(ctx, k, request)
 	}))
-}
-
-// retries returns the rate limiter of what could not be reconciled, such as while the store does
-// not answer: soon enough after it is back.
-func retries() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, lastFollow)
 }
 
 // specChanged lets updates pass that changed generation or labels (002, "Event

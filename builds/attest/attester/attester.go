@@ -79,9 +79,9 @@ const (
 	// each of its platforms, and the reading around them. What an attempt has attached, the
 	// next one finds.
 	timeout = 3 * time.Minute
-	// workers attest at once, two of them for one namespace. A run with a bill of materials of
-	// maxSBOM takes about 100 MiB of memory.
-	workers = 6
+	// workers attest at once, and workersOfOne of them for one namespace. A run with a bill of
+	// materials of maxSBOM takes about 100 MiB of memory.
+	workers, workersOfOne = 6, 2
 	// answerKeeps is how long the answer is there for a reconcile whose status was not written.
 	answerKeeps = 2 * time.Second
 )
@@ -106,7 +106,8 @@ func New(ctx context.Context, o Options, namespace string, plainHTTP []string, s
 	o.Key = cmp.Or(o.Key, DefaultKey)
 	return &Attester{options: o, namespace: namespace, plainHTTP: plainHTTP, live: store.Live, runs: store, transport: oci.TransportTo(dial),
 		questions: managers.NewQuestions[api.Attestation](ctx, managers.QuestionOptions{
-			Name: "attest", Workers: workers, Timeout: timeout, Shared: answerKeeps, Wake: wake, Observe: o.Observe,
+			Name: "attest", Workers: workers, MostOfOne: workersOfOne, Timeout: timeout, Shared: answerKeeps,
+			Wake: wake, Observe: o.Observe,
 		})}
 }
 

@@ -66,8 +66,8 @@ func IsFullSHA(revision string) bool { return fullSHA.MatchString(revision) }
 const (
 	// serverTimeout bounds one question to a Git server.
 	serverTimeout = 20 * time.Second
-	// workers ask Git servers at once, three of them for one namespace.
-	workers = 12
+	// workers ask Git servers at once, and workersOfOne of them for one namespace.
+	workers, workersOfOne = 12, 3
 	// answerKeeps is how long an answer is reused for other builds of the same burst.
 	answerKeeps = 2 * time.Second
 )
@@ -85,7 +85,8 @@ func NewResolver(
 	ctx context.Context, live client.Reader, dial gitremote.Dial, wake func(types.NamespacedName), observe managers.Observe,
 ) *Resolver {
 	return &Resolver{live: live, dial: dial, questions: managers.NewQuestions[Commit](ctx, managers.QuestionOptions{
-		Name: "commit", Workers: workers, Timeout: serverTimeout, Shared: answerKeeps, Wake: wake, Observe: observe,
+		Name: "commit", Workers: workers, MostOfOne: workersOfOne, Timeout: serverTimeout, Shared: answerKeeps,
+		Wake: wake, Observe: observe,
 	})}
 }
 

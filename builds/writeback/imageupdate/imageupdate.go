@@ -19,12 +19,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -99,7 +96,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	}
 	r := &reconciler{Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), options: o, writing: make(chan struct{}, writers)}
 	r.options.Dial = impatient(o.Dial, maxSilence)
-	fair := managers.NewFairness(1) // a slow server of one namespace takes one worker
+	fair := managers.NewFairness(workers, 1) // a slow server of one namespace takes one worker
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("imageupdate").
 		For(&api.ImageUpdate{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(u client.Object) bool { return o.Shard.Has(u) }),
@@ -113,12 +110,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 			},
 			DeleteFunc: func(event.DeleteEvent) bool { return false }, // what is in the lock stays
 		})).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			NewQueue:                fair.Queue,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, 5*time.Minute),
-			SkipNameValidation:      ptr.To(true),
-		}).Complete(fair.Share(r.Reconcile))
+		WithOptions(fair.Options(time.Second, 5*time.Minute)).
+		Complete(fair.Share(r.Reconcile))
 	if err != nil {
 		return fmt.Errorf("setting up the controller of ImageUpdates: %w", err)
 	}

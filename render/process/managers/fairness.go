@@ -4,17 +4,20 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Fairness shares the workers of one controller between namespaces: each namespace has at most about
-// a quarter of them at once. A namespace whose servers never answer delays itself only. A request
+// Fairness shares the workers of one controller between namespaces: each namespace has at most some
+// of them at once. A namespace whose servers never answer delays itself only. A request
 // without a worker leaves the queue until another one of its namespace ends, so that many requests
 // do not keep those of other namespaces behind them.
 type Fairness struct {
-	most int
+	workers, most int
 
 	mu      sync.Mutex
 	again   func(reconcile.Request) // adds to the queue
@@ -22,13 +25,25 @@ type Fairness struct {
 	waiting map[string][]reconcile.Request
 }
 
-// NewFairness returns the Fairness of a controller with this many workers.
-func NewFairness(workers int) *Fairness {
-	return &Fairness{most: max(1, (workers+2)/4), working: map[string]int{}, waiting: map[string][]reconcile.Request{}}
+// NewFairness returns the Fairness of a controller with this many workers, of which a namespace has
+// at most so many.
+func NewFairness(workers, most int) *Fairness {
+	return &Fairness{
+		workers: workers, most: max(1, most),
+		working: map[string]int{}, waiting: map[string][]reconcile.Request{},
+	}
 }
 
-// Queue is the NewQueue of the controller's options.
-func (f *Fairness) Queue(
+// Options of the controller. A request that failed waits, the first time so long and at last so long:
+// the wait doubles.
+func (f *Fairness) Options(first, last time.Duration) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: f.workers, NewQueue: f.queue, SkipNameValidation: ptr.To(true),
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first, last),
+	}
+}
+
+func (f *Fairness) queue(
 	name string, limiter workqueue.TypedRateLimiter[reconcile.Request],
 ) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	config := workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name}

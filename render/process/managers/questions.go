@@ -19,8 +19,8 @@ import (
 type QuestionOptions struct {
 	// Name of the questions in the metrics of work queues.
 	Name string
-	// Workers ask at once, about a quarter of them for one namespace.
-	Workers int
+	// Workers ask at once, and MostOfOne of them for one namespace.
+	Workers, MostOfOne int
 	// Timeout of one question.
 	Timeout time.Duration
 	// Shared is how long an answer serves other objects of its namespace that ask the same.
@@ -74,10 +74,10 @@ const (
 
 // NewQuestions returns Questions that are asked until ctx ends.
 func NewQuestions[T any](ctx context.Context, o QuestionOptions) *Questions[T] {
-	fair := NewFairness(o.Workers)
-	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+	fair := NewFairness(o.Workers, o.MostOfOne)
+	retries := fair.Options(firstRetry, lastRetry).RateLimiter
 	q := &Questions[T]{
-		QuestionOptions: o, queue: fair.Queue(o.Name, retries), recent: cache.NewLRUExpireCache(maxShared),
+		QuestionOptions: o, queue: fair.queue(o.Name, retries), recent: cache.NewLRUExpireCache(maxShared),
 		of: map[types.NamespacedName]*question[T]{},
 	}
 	work := fair.Share(q.work)

@@ -32,7 +32,7 @@ type asked struct {
 func newAsked(t *testing.T, shared time.Duration) *asked {
 	a := &asked{woken: make(chan types.NamespacedName, 10000), running: map[string]int{}, most: map[string]int{}}
 	a.Questions = NewQuestions[string](t.Context(), QuestionOptions{
-		Name: "test", Workers: most, Timeout: time.Minute, Shared: shared,
+		Name: "test", Workers: most, MostOfOne: mostOfOne, Timeout: time.Minute, Shared: shared,
 		Wake: func(object types.NamespacedName) { a.woken <- object },
 	})
 	return a
@@ -280,7 +280,7 @@ func TestARateIsShared(t *testing.T) {
 			woken := make(chan types.NamespacedName, 10000)
 			limiter := rate.NewLimiter(50, 1)
 			q := NewQuestions[int](t.Context(), QuestionOptions{
-				Name: "rate", Workers: 4, Timeout: time.Minute, Wake: func(o types.NamespacedName) { woken <- o },
+				Name: "rate", Workers: 4, MostOfOne: 1, Timeout: time.Minute, Wake: func(o types.NamespacedName) { woken <- o },
 			})
 			ask := func(o types.NamespacedName) {
 				_, _ = q.Get(o, o.Name, nil, func(ctx context.Context) (int, error) { return 0, limiter.Wait(ctx) })

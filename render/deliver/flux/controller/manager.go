@@ -24,7 +24,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -266,7 +265,7 @@ func sweep(ctx context.Context, live client.Reader, s *Store, namespaces []strin
 
 // setup says what triggers a reconcile: the object itself, what it publishes and what it renders.
 func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) (controller.Controller, error) {
-	fair := managers.NewFairness(concurrency)
+	fair := managers.NewFairness(concurrency, concurrency/4)
 	requested := predicate.Or(predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{})
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("renderedsource").
@@ -274,10 +273,7 @@ func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) (controller.Contro
 		Owns(newSource(externalArtifact), builder.WithPredicates(predicate.NewPredicateFuncs(r.publishes))).
 		Watches(newSource(externalArtifact), handler.EnqueueRequestsFromMapFunc(r.renderedFrom),
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: artifactChanged})).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: concurrency, NewQueue: fair.Queue, SkipNameValidation: ptr.To(true),
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-		}).
+		WithOptions(fair.Options(firstRetry, lastRetry)).
 		Build(fair.Share(r.Reconcile))
 	if err != nil {
 		return nil, fmt.Errorf("setting up the controller: %w", err)
