@@ -1,101 +1,187 @@
 package functions_test
 
 import (
-	"go/parser"
-	"go/token"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
 	"os/exec"
+	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// TestImports keeps rendering pure and quick to start: no cluster,
-// registry or signing code in the functions, the engine, the packages on it that
-// armature-fn or analyses need, or armature-fn, and
-// imports that point one way (docs/contributing/architecture.md).
+const module = "github.com/armature-dev/armature/"
+
+// folder is a package as go list prints it.
+type folder struct {
+	ImportPath, Name                            string
+	GoFiles, Imports, TestImports, XTestImports []string
+}
+
+// listed returns the packages of this repository, and those that they import, by path.
+var listed = sync.OnceValues(func() (map[string]folder, error) {
+	out, err := exec.Command("go", "list", "-deps",
+		"-json=ImportPath,Name,GoFiles,Imports,TestImports,XTestImports", "../...").Output()
+	found := make(map[string]folder)
+	for d := json.NewDecoder(bytes.NewReader(out)); err == nil; {
+		var f folder
+		if err = d.Decode(&f); err == nil {
+			found[f.ImportPath] = f
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return found, err
+})
+
+func packages(t *testing.T) map[string]folder {
+	t.Helper()
+	found, err := listed()
+	if err != nil || len(found) < 1000 {
+		t.Fatalf("go list prints %d packages: %v", len(found), err)
+	}
+	return found
+}
+
+// dependencies returns what packages link. A pattern such as functions/... is for all that are in a
+// folder.
+func dependencies(all map[string]folder, patterns ...string) map[string]bool {
+	linked := make(map[string]bool)
+	var add func(name string)
+	add = func(name string) {
+		if _, exists := all[name]; exists && !linked[name] {
+			linked[name] = true
+			for _, i := range all[name].Imports {
+				add(i)
+			}
+		}
+	}
+	for _, pattern := range patterns {
+		for name := range all {
+			if matches(module+pattern, name) {
+				add(name)
+			}
+		}
+	}
+	return linked
+}
+
+func matches(pattern, name string) bool {
+	of, whole := strings.CutSuffix(pattern, "/...")
+	return name == of || whole && strings.HasPrefix(name, of+"/")
+}
+
+// TestImports keeps rendering pure and quick to start: no cluster, registry or signing code in the
+// functions, the engine, the packages on it that armature-fn or analyses need, or armature-fn. It
+// keeps imports that point one way (docs/contributing/architecture.md).
 func TestImports(t *testing.T) {
-	const module = "github.com/armature-dev/armature/"
-	pure := []string{module + "cmd/armature-fn", module + "functions/...", module + "render", module + "render/host", module + "render/source",
-		module + "render/explain", module + "render/verify", module + "render/migrate"}
-	leaf := []string{module + "functions/krm", module + "functions/api", module + "templates"}
-	core := []string{module + "functions/..."}
-	index := []string{module + "functions/index"}
-	bans := []struct {
+	pure := []string{"cmd/armature-fn", "functions/...", "render", "render/host", "render/source",
+		"render/explain", "render/verify", "render/migrate"}
+	leaf := []string{"functions/krm", "functions/api", "templates"}
+	core := []string{"functions/..."}
+	index := []string{"functions/index"}
+	store, serve, console := []string{"catalog/store"}, []string{"catalog/serve"}, []string{"catalog/console"}
+	catalog := []string{"catalog/access/...", "catalog/api/...", "catalog/ask/...", "catalog/controller/...",
+		"catalog/kinds/...", "catalog/serve/...", "catalog/store/..."} // without the console
+	build, sources := []string{"render/deliver/flux/build"}, []string{"render/deliver/flux/..."}
+	const ours = "github.com/armature-dev/armature"
+	all := packages(t)
+	for _, ban := range []struct {
 		packages []string
-		prefix   string
+		banned   string
 		reason   string
 	}{
 		{pure, "k8s.io/client-go", "rendering knows no cluster"},
 		{pure, "k8s.io/apimachinery", "its type machinery alone costs more start-up time than a render"},
 		{pure, "sigs.k8s.io/controller-runtime", "controllers belong to armature-controller"},
-		{pure, "github.com/tektoncd/", "rendering has nothing to do with builds"},
+		{pure, "github.com/tektoncd", "rendering has nothing to do with builds"},
 		{pure, "github.com/google/go-containerregistry", "rendering never asks a registry"},
-		{pure, "github.com/sigstore/", "signing is render/deliver/sign's"},
+		{pure, "github.com/sigstore", "signing is render/deliver/sign's"},
 		{pure, "sigs.k8s.io/kustomize/api", "only lint builds kustomizations"},
 		{pure, "k8s.io/pod-security-admission", "only lint judges pods as the API server does"},
 		{pure, module + "render/lint", "lint imports Kubernetes' own types"},
 		{pure, "github.com/spf13/cobra", "armature-fn parses a handful of words itself"},
-		{[]string{module + "render"}, module + "render/source", "the engine reads what its source gives it"},
+		{[]string{"render"}, module + "render/source", "the engine reads what its source gives it"},
 		{pure, module + "builds", "builds import render, never the other way"},
 		{pure, module + "catalog", "the catalog is independent of render"},
 		{core, module + "render", "render imports the functions"},
-		{append(pure, module+"render/compare", module+"render/lint", module+"render/page"), module + "render/deliver", "delivery imports the engine and its analyses"},
+		{append(pure, "render/compare", "render/lint", "render/page"), module + "render/deliver",
+			"delivery imports the engine and its analyses"},
 		{core, module + "cmd", "commands are the rim"},
 		{leaf, module + "render", "leaves import nothing of ours"},
 		{leaf, module + "functions/identity", "leaves import nothing of ours"},
 		{leaf, module + "functions/index", "leaves import nothing of ours"},
 		{index, module + "functions/identity", "the index says what there is, and not what it means"},
 		{index, module + "functions/contract", "functions get the index, which knows no function"},
-	}
-	dependencies := make(map[string][]string)
-	for _, ban := range bans {
-		key := strings.Join(ban.packages, " ")
-		if dependencies[key] == nil {
-			out, err := exec.Command("go", append([]string{"list", "-deps"}, ban.packages...)...).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			dependencies[key] = strings.Fields(string(out))
-			if len(dependencies[key]) < 5 {
-				t.Fatalf("%s has no dependencies: %v", key, dependencies[key])
-			}
+
+		{store, ours, "the store imports nothing of ours"},
+		{store, "k8s.io", "the store knows no cluster"},
+		{[]string{"catalog/api"}, ours, "the kinds import nothing of ours"},
+		{[]string{"catalog/kinds"}, module + "catalog/controller", "commands read and ask without the controller"},
+		{serve, module + "catalog/ask", "what serves does not ask agents"},
+		{serve, module + "catalog/controller", "what serves does not ask agents"},
+		{catalog, module + "builds", "the catalog is independent of builds"},
+		{catalog, module + "render", "the catalog is independent of render"},
+		{catalog, module + "catalog/console", "the console is on top of the catalog"},
+		{console, module + "catalog/ask", "what shows does not ask agents"},
+		{console, module + "catalog/controller", "what shows does not ask agents"},
+		{append(catalog, "catalog/console/..."), module + "cmd", "commands are the rim"},
+
+		{[]string{"render/archive"}, module + "render", "archives are bytes"},
+		{build, "k8s.io/client-go", "building is pure"},
+		{build, "sigs.k8s.io/controller-runtime", "building is pure"},
+		{build, module + "render/deliver/flux/controller", "building is pure"},
+		{sources, module + "builds", "sources are independent of builds"},
+		{sources, module + "catalog", "sources are independent of the catalog"},
+		{sources, module + "cmd", "commands are the rim"},
+	} {
+		linked := dependencies(all, ban.packages...)
+		if len(linked) < 5 {
+			t.Fatalf("%v links %d packages", ban.packages, len(linked))
 		}
-		for _, d := range dependencies[key] {
-			if d == ban.prefix || strings.HasPrefix(d, strings.TrimSuffix(ban.prefix, "/")+"/") {
-				t.Errorf("%s imports %s: %s", key, d, ban.reason)
+		for name := range linked {
+			allowed := slices.ContainsFunc(ban.packages, func(p string) bool { return matches(module+p, name) }) ||
+				strings.HasPrefix(ban.packages[0], "catalog/") && slices.Contains(forAll, name)
+			if matches(ban.banned+"/...", name) && !allowed {
+				t.Errorf("%v import %s: %s", ban.packages, name, ban.reason)
 			}
 		}
 	}
 }
 
+// forAll are packages of functions and render that the catalog may import: prefixes, several errors,
+// which build this is, how a controller starts and what it counts, what answers take.
+var forAll = []string{module + "functions/api/keys", module + "functions/multi", module + "render/version",
+	module + "render/process", module + "render/process/managers", module + "render/process/metrics",
+	module + "render/answers"}
+
 // TestFunctionsApart: what is below functions imports no function, so that a function's state
 // and text are its own. What two functions need is a package below them.
 func TestFunctionsApart(t *testing.T) {
-	const module = "github.com/armature-dev/armature/functions/"
-	table, err := parser.ParseFile(token.NewFileSet(), "table.go", nil, parser.ImportsOnly)
+	const contract = module + "functions/contract"
+	table, err := os.ReadFile("table.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := make(map[string]bool)
-	for _, i := range table.Imports {
-		name := strings.Trim(i.Path.Value, `"`)
-		own[name] = strings.HasPrefix(name, module) && name != module+"contract"
-	}
-	if len(own) < 10 {
-		t.Fatalf("functions: %v", own)
-	}
-
-	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(out)) {
-		words := strings.Fields(line)
-		for _, imported := range words[1:] {
-			if own[imported] && strings.HasPrefix(words[0], module) {
-				t.Errorf("%s imports %s, which is a function", words[0], imported)
+	all, functions := packages(t), 0
+	for name := range all {
+		if !bytes.Contains(table, []byte(`"`+name+`"`)) || !strings.HasPrefix(name, module) || name == contract {
+			continue
+		}
+		functions++
+		for of, f := range all {
+			if matches(module+"functions/...", of) && of != module+"functions" && slices.Contains(f.Imports, name) {
+				t.Errorf("%s imports %s, which is a function", of, name)
 			}
 		}
+	}
+	if functions < 10 {
+		t.Errorf("only %d folders with functions", functions)
 	}
 }
 
@@ -109,11 +195,7 @@ func TestPureCores(t *testing.T) {
 		"builds/compose/tekton": {"os", "net", "net/http", "math/rand/v2"},
 		"builds/source/commit":  {"os", "net", "net/http", "math/rand/v2"},
 	} {
-		out, err := exec.Command("go", "list", "-f", "{{range .Imports}}{{.}}\n{{end}}", "github.com/armature-dev/armature/"+of).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		imports := strings.Fields(string(out))
+		imports := packages(t)[module+of].Imports
 		if !slices.Contains(imports, "fmt") {
 			t.Fatalf("%s: no imports: %v", of, imports)
 		}
@@ -122,5 +204,69 @@ func TestPureCores(t *testing.T) {
 				t.Errorf("%s imports %s", of, ban)
 			}
 		}
+	}
+}
+
+// TestRooms: builds has at most 13 folders and catalog nine. A package of one file, without tests
+// and generated code, has two packages of the product that import it, or is a file of the one; if
+// only tests import it, it serves two packages.
+func TestRooms(t *testing.T) {
+	all := packages(t)
+	rooms := make(map[string]bool) // the folders directly in builds and catalog
+	product, tests := make(map[string]int), make(map[string]int)
+	for name, f := range all {
+		own, _ := strings.CutPrefix(name, module)
+		if own == name {
+			continue
+		}
+		if area, below, ok := strings.Cut(own, "/"); ok {
+			below, _, _ = strings.Cut(below, "/")
+			rooms[path.Join(area, below)] = true
+		}
+		counts := product
+		if strings.HasPrefix(own, "e2e/") {
+			counts = tests
+		}
+		for _, i := range f.Imports {
+			counts[i]++
+		}
+		imported := append(f.TestImports, f.XTestImports...)
+		slices.Sort(imported)
+		for _, i := range slices.Compact(imported) {
+			if i != name && !slices.Contains(f.Imports, i) {
+				tests[i]++
+			}
+		}
+	}
+
+	count := map[string]int{}
+	for room := range rooms {
+		count[path.Dir(room)]++
+	}
+	for area, most := range map[string]int{"builds": 13, "catalog": 9} {
+		if n := count[area]; n < 5 || n > most {
+			t.Errorf("%d folders are in %s, at most %d are allowed", n, area, most)
+		}
+	}
+
+	small := 0
+	for name, f := range all {
+		files := slices.DeleteFunc(slices.Clone(f.GoFiles), func(file string) bool {
+			return strings.HasPrefix(file, "zz_generated") || file == "doc.go"
+		})
+		if !strings.HasPrefix(name, module) || f.Name == "main" || len(files) != 1 {
+			continue
+		}
+		small++
+		n := product[name]
+		if n == 0 || matches(module+"e2e/...", name) {
+			n += tests[name]
+		}
+		if n < 2 {
+			t.Errorf("%s has one file and one importer: move the file there", name)
+		}
+	}
+	if small < 10 {
+		t.Errorf("only %d packages of one file", small)
 	}
 }
