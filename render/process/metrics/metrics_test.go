@@ -363,7 +363,7 @@ func TestRegistered(t *testing.T) {
 		if m.Foreign != "" {
 			continue
 		}
-		out, err := exec.CommandContext(t.Context(), "git", "-C", root, "grep", "-hoE", `metrics\.(Counter|Gauge|Histogram|Desc)\("`+m.Name+`"\)`, "--", "*.go", ":!*_test.go").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "git", "-C", root, "grep", "-hoE", `(metrics|set|Set\))\.(Counter|Gauge|Histogram|Desc)\("`+m.Name+`"\)`, "--", "*.go", ":!*_test.go").CombinedOutput()
 		if calls := strings.Fields(string(out)); err != nil || len(calls) != 1 {
 			t.Errorf("%s is made by %q, want one call (%v)", m.Name, calls, err)
 			continue
