@@ -46,7 +46,7 @@ func TestFailedPollsWaitLonger(t *testing.T) {
 		{5 * time.Minute, 5 * time.Minute, 5 * time.Minute, lastRetry},
 	} {
 		tr := triggersOf(&objects{})
-		tr.polled = metrics.Gauge("armature_polled_repositories")
+		tr.polled = new(metrics.Set).Gauge("armature_polled_repositories")
 		b := &api.AgentBuild{}
 		b.Spec.Trigger = &api.SourceTrigger{Poll: &metav1.Duration{Duration: c.poll}}
 		q, s := question{namespace: "team1", repository: "http://127.0.0.1:1/nothing.git"}, &state{}
