@@ -13,8 +13,14 @@ status=0
 export GOGC=400
 packages=("$@") short=()
 if [ "${ARMATURE_TEST_SERVERS:-}" = none ]; then
-	# Less of what only takes long, and no package of which no test would run is linked.
-	short=(-short) unlinked=(catalog/serve e2e/catalog e2e/install e2e/operate e2e/upgrade render/deliver/preflight)
+	# Less of what only takes long, and no package is linked that says Only of controlplane or
+	# programs, or has benchmarks alone.
+	short=(-short)
+	with() { git grep --untracked -lE "$1" -- '*_test.go' | xargs -n1 dirname | sort -u; }
+	mapfile -t unlinked < <({
+		with '^var _ = (controlplane|programs)\.Only$'
+		comm -23 <(with '^func Benchmark') <(with '^func (Test|Fuzz)[A-Z].*\*testing\.[TF]\)')
+	} | sort -u)
 	mapfile -t packages < <(go list -find "$@" | grep -vE "/($(IFS='|'; echo "${unlinked[*]}"))\$")
 fi
 # Tests wait for servers more than they compute: two packages for each processor. vet is

@@ -34,6 +34,8 @@ import (
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
+var _ = controlplane.Only
+
 // shared is the one control plane of this package, with a fleet.
 var (
 	shared    controlplane.Shared

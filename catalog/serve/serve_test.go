@@ -33,6 +33,8 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
+var _ = controlplane.Only
+
 // shared is the one control plane of this package.
 var shared controlplane.Shared
 

@@ -33,6 +33,8 @@ import (
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
+var _ = controlplane.Only
+
 const (
 	agents    = 1000
 	toolHosts = 200

@@ -26,6 +26,8 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
+var _ = controlplane.Only
+
 func TestRBACDecidesWhatAServiceAccountMayDo(t *testing.T) {
 	t.Parallel()
 	api := controlplane.Start(t)

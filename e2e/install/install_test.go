@@ -23,6 +23,8 @@ import (
 	"github.com/armature-dev/armature/e2e/programs"
 )
 
+var _ = programs.Only
+
 const root = "../.."
 
 // armature builds the program once for a test, as the release of that version; of

@@ -52,6 +52,8 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
+var _ = controlplane.Only
+
 const (
 	root   = "../.."
 	system = "armature-system"

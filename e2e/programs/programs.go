@@ -20,6 +20,10 @@ import (
 // where it is there. Otherwise they are skipped where it is missing.
 const Variable = "ARMATURE_TEST_PEERS"
 
+// Only is what a package names, `var _ = programs.Only`, most of whose tests need a program, so
+// that make test does not link it.
+const Only = true
+
 // ErrMissing is the error for a program that has not been built or installed.
 var ErrMissing = errors.New("missing program")
 

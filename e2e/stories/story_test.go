@@ -33,8 +33,11 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/controller/buildtest"
 	"github.com/armature-dev/armature/e2e/cluster"
+	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
+
+var _ = controlplane.Only
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard()) // controller-runtime's client insists on one

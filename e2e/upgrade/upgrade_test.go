@@ -49,6 +49,8 @@ import (
 	"github.com/armature-dev/armature/render/archive"
 )
 
+var _ = controlplane.Only
+
 // released is what the working tree is compared with where Git has no tag of a release.
 const released = "6da5b30f32730f0d7adfa5fe0df8a555ffc18dd6"
 

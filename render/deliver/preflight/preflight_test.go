@@ -18,6 +18,8 @@ import (
 	"github.com/armature-dev/armature/render/needs"
 )
 
+var _ = controlplane.Only
+
 // Each need is compared with a real API server before and after the cluster is furnished,
 // and by somebody who may read nothing.
 func TestCompare(t *testing.T) {

@@ -24,6 +24,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/status"
 )
 
+var _ = controlplane.Only
+
 // shared is the one control plane of this package.
 var shared controlplane.Shared
 
