@@ -25,13 +25,13 @@ func (down) Get(context.Context, client.ObjectKey, client.Object, ...client.GetO
 // on doubling.
 func TestFailedReadKeepsTheBackoff(t *testing.T) {
 	key := types.NamespacedName{Namespace: "team1", Name: "weather"}
-	r := &Reconciler{observer: observer{cache: down{}, library: &library.Library{}}}
-	r.starter.waits = workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Minute, time.Hour)
-	r.starter.waits.When(key)
+	r := &Reconciler{starter: starter{client: down{}, library: &library.Library{}}}
+	r.waits = workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Minute, time.Hour)
+	r.waits.When(key)
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err == nil {
 		t.Fatal("the read did not fail")
 	}
-	if wait := r.starter.waits.When(key); wait != 2*time.Minute {
+	if wait := r.waits.When(key); wait != 2*time.Minute {
 		t.Errorf("the next wait is %v", wait)
 	}
 }

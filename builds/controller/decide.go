@@ -5,15 +5,17 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/runs"
 )
 
-// order is what is to be done about a build, decided from what was seen alone.
-type order struct {
-	// start a run, or nil.
-	start *attempt
+// decision is what is to be done about a build, decided from what was seen alone.
+type decision struct {
+	// start is what is known of the run to start, or nil.
+	start *compose.Input
 	// attest the run, which succeeded: until then its image does not count.
 	attest bool
 	// cancel is the run to stop, or nil, and lost the pod that it is stopped for, or nil.
@@ -37,16 +39,26 @@ type order struct {
 	refused bool
 	// restored: status speaks again of a run that is gone.
 	restored bool
+	// shown: status takes over what the run says. While the next one waits in the queue, status keeps
+	// what it has of the last one.
+	shown bool
+	// over: the run has ended for status. Where it is attested and succeeded, it does not count
+	// before, whatever else status speaks of.
+	over bool
+	// held: a problem keeps a run from starting.
+	held bool
 }
 
-// attempt is a run that is to be started.
-type attempt struct {
-	why    api.Trigger
-	number int32
-	// commit to build again; empty resolves the revision.
-	commit string
-	// ref is the branch that the commit was the head of; empty where that is not known.
-	ref string
+// startOf returns what is known of the next run of a build.
+func startOf(s *observation, why api.Trigger, attempt int32) *compose.Input {
+	in := &compose.Input{
+		Build: s.build, Template: s.Template, Steps: s.Steps, Attempt: attempt, Number: s.build.Status.RunNumber + 1,
+		Resolves: true, Resolved: compose.Resolved{Trigger: why},
+	}
+	if len(s.runs) > 0 {
+		in.Number = max(in.Number, s.runs[0].Number+1)
+	}
+	return in
 }
 
 // defaultBackoff before the first retry, and the longest wait.
@@ -56,21 +68,21 @@ const (
 )
 
 // decide is pure: equal observations yield equal decisions.
-func decide(s *seen) order {
-	var o order
+func decide(s *observation) decision {
+	var o decision
 	switch {
 	case s.active != nil:
 		o = underWay(s)
 	case s.build.Spec.Cancel && (s.due != "" || s.last == nil && s.build.Status.Phase == ""):
-		o = order{run: s.last, phase: api.PhaseCancelled, reason: api.ReasonCancelled, message: "spec.cancel is true, so nothing is started"}
-	case s.due != "" && s.problem != nil:
-		o = order{problem: s.problem, run: s.last, phase: api.PhaseFailed}
+		o = decision{run: s.last, phase: api.PhaseCancelled, reason: api.ReasonCancelled, message: "spec.cancel is true, so nothing is started"}
+	case s.due != "" && s.Problem != nil:
+		o = decision{problem: s.Problem, run: s.last, phase: api.PhaseFailed}
 	case s.due != "":
-		o = order{start: &attempt{why: s.due, number: 1}, run: s.last, phase: api.PhasePending, reason: api.ReasonPending}
+		o = decision{start: startOf(s, s.due, 1), run: s.last, phase: api.PhasePending, reason: api.ReasonPending}
 		if s.due == api.TriggerTemplate {
-			o.start.commit = s.knownCommit()
-			if source := s.build.Status.Source; source != nil && o.start.commit != "" && source.Git.CommitSHA == o.start.commit {
-				o.start.ref = source.Git.Ref
+			o.start.Commit = knownCommit(s)
+			if source := s.build.Status.Source; source != nil && o.start.Commit != "" && source.Git.CommitSHA == o.start.Commit {
+				o.start.Ref = source.Git.Ref
 			}
 		}
 	case s.last == nil:
@@ -84,9 +96,9 @@ func decide(s *seen) order {
 }
 
 // underWay: a run has not ended.
-func underWay(s *seen) order {
+func underWay(s *observation) decision {
 	active, stopping := s.active, fmt.Sprintf("stopping run %s", s.active.Name)
-	o := order{run: active, phase: api.PhaseBuilding, reason: api.ReasonRunning, message: fmt.Sprintf("run %s is under way", active.Name)}
+	o := decision{run: active, phase: api.PhaseBuilding, reason: api.ReasonRunning, message: fmt.Sprintf("run %s is under way", active.Name)}
 	if s.unwanted {
 		o.message = stopping
 		if !active.CancelAsked() {
@@ -121,10 +133,10 @@ func underWay(s *seen) order {
 // gone: nothing new is requested, and the last run does not exist any more. Status keeps what it
 // reports of it. Where it reports a spec or a server that is no longer at fault, the run is reported
 // again.
-func gone(s *seen) order {
+func gone(s *observation) decision {
 	status := s.build.Status
-	failed := func(why string) order {
-		return order{phase: api.PhaseFailed, reason: s.missing,
+	failed := func(why string) decision {
+		return decision{phase: api.PhaseFailed, reason: s.missing,
 			message: fmt.Sprintf("%s; start again with `armature build rerun %s`", fmt.Sprintf(why, status.PipelineRunName), s.build.Name)}
 	}
 	switch s.missing {
@@ -136,9 +148,9 @@ func gone(s *seen) order {
 	ready := meta.FindStatusCondition(status.Conditions, api.ConditionReady)
 	ofRun := meta.IsStatusConditionTrue(status.Conditions, api.ConditionRunExists) && (ready == nil || ready.Reason != api.ReasonRetrying)
 	if status.LastRunPhase == "" || ofRun {
-		return order{phase: status.Phase, message: status.Message}
+		return decision{phase: status.Phase, message: status.Message}
 	}
-	o := order{phase: status.LastRunPhase, restored: true}
+	o := decision{phase: status.LastRunPhase, restored: true}
 	switch o.phase {
 	case api.PhaseSucceeded:
 		o.reason, o.message = api.ReasonSucceeded, "built "+status.BuiltImage
@@ -151,31 +163,31 @@ func gone(s *seen) order {
 }
 
 // ended: nothing new is requested, and the last run has ended.
-func ended(s *seen) order {
+func ended(s *observation) decision {
 	last := s.last
 	switch {
 	case last.UID == s.refused:
-		o := order{run: last, refused: true, phase: api.PhaseFailed, reason: api.ReasonRunForeign}
+		o := decision{run: last, refused: true, phase: api.PhaseFailed, reason: api.ReasonRunForeign}
 		if c := meta.FindStatusCondition(s.build.Status.Conditions, api.ConditionAttested); c != nil {
 			o.reason, o.message = c.Reason, c.Message
 		}
 		return o
 	case last.Succeeded() && last.Attested() && last.UID != s.concluded:
-		return order{run: last, attest: true, phase: api.PhaseBuilding, reason: api.ReasonAttesting,
+		return decision{run: last, attest: true, phase: api.PhaseBuilding, reason: api.ReasonAttesting,
 			message: fmt.Sprintf("run %s succeeded, and is being attested", last.Name)}
 	case last.Succeeded():
-		return order{run: last, phase: api.PhaseSucceeded, reason: api.ReasonSucceeded, message: "the image was built"}
+		return decision{run: last, phase: api.PhaseSucceeded, reason: api.ReasonSucceeded, message: "the image was built"}
 	case last.Cancelled():
-		return order{run: last, phase: api.PhaseCancelled, reason: api.ReasonCancelled, message: fmt.Sprintf("run %s was cancelled", last.Name)}
+		return decision{run: last, phase: api.PhaseCancelled, reason: api.ReasonCancelled, message: fmt.Sprintf("run %s was cancelled", last.Name)}
 	}
 	return failed(s)
 }
 
 // failed: the run is tried again while the bound allows it, after a wait that doubles.
 // Why it failed is in status first, which wakes the build again.
-func failed(s *seen) order {
+func failed(s *observation) decision {
 	last := s.last
-	o := order{run: last, phase: api.PhaseFailed, reason: api.ReasonFailed, message: last.Condition().Message}
+	o := decision{run: last, phase: api.PhaseFailed, reason: api.ReasonFailed, message: last.Condition().Message}
 	if last.Lost != nil {
 		o.message = last.Lost.Message
 	}
@@ -183,7 +195,7 @@ func failed(s *seen) order {
 	if s.build.Spec.Cancel || retries == nil || retries.Limit == 0 || last.Name != s.recorded {
 		return o
 	}
-	note := func(format string, args ...any) order {
+	note := func(format string, args ...any) decision {
 		o.message = fmt.Sprintf("%s (attempt %d of %d, %s)", o.message, last.Attempt, retries.Limit+1, fmt.Sprintf(format, args...))
 		return o
 	}
@@ -206,10 +218,11 @@ func failed(s *seen) order {
 	switch {
 	case o.after > 0:
 		return note("tried again after %s", wait)
-	case s.problem != nil:
-		o.problem = s.problem
+	case s.Problem != nil:
+		o.problem = s.Problem
 	default:
-		o.start = &attempt{why: api.TriggerRetry, number: last.Attempt + 1, commit: last.Commit, ref: last.Ref}
+		o.start = startOf(s, api.TriggerRetry, last.Attempt+1)
+		o.start.Commit, o.start.Ref = last.Commit, last.Ref
 	}
 	return o
 }
@@ -224,7 +237,7 @@ func sooner(a, b time.Duration) time.Duration {
 
 // prunable lists the finished runs beyond the limits, and when the next one
 // expires. A run whose result is not yet in status is never among them.
-func prunable(s *seen) (out []runs.Run, after time.Duration) {
+func prunable(s *observation) (out []runs.Run, after time.Duration) {
 	spec := s.build.Spec
 	limits := struct {
 		succeeded, failed       *int32
@@ -266,4 +279,33 @@ func prunable(s *seen) (out []runs.Run, after time.Duration) {
 		}
 	}
 	return out, after
+}
+
+// settle changes what status shows to what came of acting: a run was attested, refused, or is still
+// to be attested; or the next one waits in the queue.
+func settle(o *decision, s *observation, done result) {
+	switch {
+	case done.attested != nil:
+		o.phase, o.reason, o.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built and attested"
+	case done.queued != "":
+		o.phase, o.reason, o.message = api.PhasePending, api.ReasonQueued, done.queued
+	case !o.attest:
+	case done.failed != nil && done.failed.Stalled:
+		o.refused = true
+		o.phase, o.reason, o.message = api.PhaseFailed, done.failed.Reason, done.failed.Error()
+	case done.failed != nil:
+		o.reason, o.message = done.failed.Reason, o.message+": it is tried again: "+done.failed.Error()
+	default: // what an earlier attempt was reported with holds until the next one ends
+		status := s.build.Status
+		c := meta.FindStatusCondition(status.Conditions, api.ConditionAttested)
+		if c != nil && status.PipelineRunUID == o.run.UID && c.Status == metav1.ConditionUnknown && c.Reason == api.ReasonRetrying {
+			o.reason, o.message = c.Reason, c.Message
+		}
+	}
+	o.held = done.failed != nil && !o.attest
+	if run := o.run; run != nil {
+		o.shown = done.queued == "" || run.Name != s.recorded
+		o.over = run.Done() && (!run.Attested() || !run.Succeeded() || done.attested != nil ||
+			run.UID == s.concluded || o.refused)
+	}
 }

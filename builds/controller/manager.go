@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fluxcd/pkg/ssa"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -167,11 +166,6 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
-	// Before the cache of Secrets would be: none is ever listed.
-	direct, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		return fmt.Errorf("setting up the client: %w", err)
-	}
 	store := &runs.Store{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Shard: o.Shard,
 		BuildNamespace: o.Settings.BuildNamespace, Instance: o.Settings.Instance(o.Namespace),
@@ -180,7 +174,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return err
 	}
 	if o.Pod != "" {
-		if o.Settings.ControllerImage, err = readImage(ctx, direct, types.NamespacedName{Namespace: o.Namespace, Name: o.Pod}); err != nil {
+		if o.Settings.ControllerImage, err = readImage(ctx, mgr.GetAPIReader(), types.NamespacedName{Namespace: o.Namespace, Name: o.Pod}); err != nil {
 			return err
 		}
 	}
@@ -195,7 +189,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		case <-ctx.Done():
 		}
 	})
-	if err := process.Register(r.reporter.metrics.set...); err != nil {
+	if err := process.Register(r.metrics.set...); err != nil {
 		return err
 	}
 	if err := r.setup(ctx, mgr, woken, o.Concurrency); err != nil {
@@ -204,7 +198,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	forges := &forge.Clients{Dial: o.Dial}
 	err = imageupdate.Setup(mgr, imageupdate.Options{
 		Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner, Shard: o.Shard, Traces: o.Traces,
-		Statement: attester.NewVerifier(r.attester, r.observer.library).Statement,
+		Statement: attester.NewVerifier(r.attester, r.library).Statement,
 	})
 	if err != nil {
 		return err
@@ -215,7 +209,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	err = trigger.Setup(mgr, trigger.Options{
 		Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Forges: forges,
 		Address: o.WebhookAddress, CertDir: o.WebhookCertDir, Shard: o.Shard, Namespaces: o.Namespaces,
-		FieldOwner: fieldOwner, Log: o.Log, Traces: o.Traces, Observe: r.reporter.metrics.request("poll"),
+		FieldOwner: fieldOwner, Log: o.Log, Traces: o.Traces, Observe: r.metrics.request("poll"),
 	})
 	if err != nil {
 		return err
@@ -225,7 +219,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		if err := mgr.GetAPIReader().Get(ctx, key, b); err != nil {
 			return err
 		}
-		r.reporter.retrying(ctx, &seen{build: b}, problem)
+		r.retrying(ctx, &observation{build: b}, problem)
 		return nil
 	}
 	if err := multi.Errors(
@@ -239,49 +233,49 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 }
 
 // newReconciler returns a reconciler with the dependencies of its steps. wake reconciles a build.
-func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs.Store, logs typedcorev1.PodsGetter, wake func(types.NamespacedName)) *Reconciler {
+func newReconciler(
+	ctx context.Context, o Options, mgr ctrl.Manager, store *runs.Store, logs typedcorev1.PodsGetter,
+	wake func(types.NamespacedName),
+) *Reconciler {
 	cached, live := mgr.GetClient(), mgr.GetAPIReader()
-	failures := &failure.Reader{Live: live, Logs: logs, LogLines: o.LogLines}
-	texts := &library.Library{Cache: cached, Live: live, Namespace: o.Namespace, Watched: func(namespace string) bool { return watches(o, namespace) }}
 	metrics := newMetrics(cached, store.BuildOf)
-	metrics.traces = o.Traces
-	var admission *queue.Kueue
-	if o.QueueName != "" {
-		admission = &queue.Kueue{QueueName: o.QueueName, Runs: store, Cache: mgr.GetCache(), Client: cached, FieldOwner: fieldOwner}
-	}
-	o.Attest.Observe = metrics.request("attest")
-	slots := &queue.Queue{
-		Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Isolated: o.Isolated,
-		Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf, Wake: wake,
+	metrics.traces, o.Attest.Observe = o.Traces, metrics.request("attest")
+	r := &Reconciler{
+		starter: starter{
+			settings: o.Settings, client: cached, live: live, runs: store, metrics: metrics, verdicts: &compose.Verdicts{},
+			library: &library.Library{
+				Cache: cached, Live: live, Namespace: o.Namespace,
+				Watched: func(namespace string) bool {
+					return len(o.Namespaces) == 0 || namespace == o.Namespace || slices.Contains(o.Namespaces, namespace)
+				},
+			},
+			git:      git.NewResolver(ctx, live, o.Dial, wake, metrics.request("commit")),
+			pushes:   registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),
+			attester: attester.New(ctx, o.Attest, o.Namespace, o.Settings.PlainHTTPHosts, store, o.Dial, wake),
+			queue: &queue.Queue{
+				Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Isolated: o.Isolated,
+				Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf, Wake: wake,
+			},
+		},
+		events:    mgr.GetEventRecorder(fieldOwner),
+		failures:  &failure.Reader{Live: live, Logs: logs, LogLines: o.LogLines},
+		rebuilds:  newRebuilds(ctx, cmp.Or(o.RebuildRate, defaultRebuildRate), wake),
+		waits:     workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRecheck, lastRecheck),
+		lostAfter: o.LostAfter, waitForChains: o.WaitForChains,
 	}
 	if o.Shard.Key != "" {
-		slots.IsolatedOf = store.IsolatedOf
+		r.queue.IsolatedOf = store.IsolatedOf
 	}
-	signs := attester.New(ctx, o.Attest, o.Namespace, o.Settings.PlainHTTPHosts, store, o.Dial, wake)
-	return &Reconciler{
-		observer: observer{
-			cache: cached, group: o.Settings.Group, runs: store, library: texts, failures: failures, kueue: admission, lostAfter: o.LostAfter,
-			rebuilds: newRebuilds(ctx, cmp.Or(o.RebuildRate, defaultRebuildRate), wake),
-		},
-		starter: starter{
-			settings: o.Settings, verdicts: &compose.Verdicts{}, attester: signs, kueue: admission, live: live, runs: store, metrics: metrics,
-			cache: cached, library: texts, git: git.NewResolver(ctx, live, o.Dial, wake, metrics.request("commit")),
-			queue:   slots,
-			pushes:  registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),
-			waits:   workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRecheck, lastRecheck),
-			objects: ssa.NewResourceManager(cached, nil, ssa.Owner{Field: fieldOwner, Group: keys.Group}),
-		},
-		reporter: reporter{client: cached, group: o.Settings.Group, failures: failures, events: mgr.GetEventRecorder(fieldOwner), metrics: metrics},
-		attester: signs, client: cached, group: o.Settings.Group, runs: store, kueue: admission, waitForChains: o.WaitForChains,
+	if o.QueueName != "" {
+		r.kueue = &queue.Kueue{
+			QueueName: o.QueueName, Runs: store, Cache: mgr.GetCache(), Client: cached, FieldOwner: fieldOwner,
+		}
 	}
+	return r
 }
 
 // defaultRebuildRate is how many runs a changed template or step starts a minute.
 const defaultRebuildRate = 10
-
-func watches(o Options, namespace string) bool {
-	return len(o.Namespaces) == 0 || namespace == o.Namespace || slices.Contains(o.Namespaces, namespace)
-}
 
 // setup says what wakes a reconcile: the build, its runs, the ConfigMaps it was
 // composed from, and the answer of its Git server.
@@ -308,15 +302,15 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan e
 			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, time.Minute),
 			SkipNameValidation: ptr.To(true),
 		})
-	if r.starter.queue.Limited() {
-		next := handler.EnqueueRequestsFromMapFunc(r.starter.queue.NextRequests)
+	if r.queue.Limited() {
+		next := handler.EnqueueRequestsFromMapFunc(r.queue.NextRequests)
 		for _, o := range []client.Object{&api.AgentBuild{}, &runs.PipelineRun{}} {
 			if err := mgr.GetFieldIndexer().IndexField(ctx, o, queue.Index, queue.IndexOf); err != nil {
 				return fmt.Errorf("indexing what the queue counts: %w", err)
 			}
 			c.Watches(o, next, builder.WithPredicates(queue.Leaves))
 		}
-		if err := mgr.Add(manager.RunnableFunc(r.starter.queue.Watch)); err != nil {
+		if err := mgr.Add(manager.RunnableFunc(r.queue.Watch)); err != nil {
 			return fmt.Errorf("setting up the queue: %w", err)
 		}
 	}
@@ -403,7 +397,7 @@ func (r *Reconciler) enqueueBuild(o client.Object, q workqueue.TypedRateLimiting
 // buildsOf a ConfigMap: those that looked for one of that name. Most ConfigMaps of a
 // cluster concern none.
 func (r *Reconciler) buildsOf(_ context.Context, o client.Object) (out []reconcile.Request) {
-	for _, build := range r.observer.library.Seekers(o.GetName()) {
+	for _, build := range r.library.Seekers(o.GetName()) {
 		out = append(out, reconcile.Request{NamespacedName: build})
 	}
 	return out
@@ -453,4 +447,22 @@ func cachesReady(c cache.Cache) healthz.Checker {
 		}
 		return nil
 	}
+}
+
+// ownContainer is the controller's in its pod, which may have injected ones beside it.
+const ownContainer = "controller"
+
+// readImage returns the image that the controller runs as, as its pod names it. Steps that are a
+// part of the controller run the same program, however it was installed.
+func readImage(ctx context.Context, c client.Reader, name types.NamespacedName) (string, error) {
+	var pod corev1.Pod
+	if err := c.Get(ctx, name, &pod); err != nil {
+		return "", fmt.Errorf("reading the controller's own image from Pod %s, whose name is in POD_NAME: %w", name, err)
+	}
+	for _, container := range pod.Spec.Containers {
+		if container.Name == ownContainer {
+			return container.Image, nil
+		}
+	}
+	return "", fmt.Errorf("Pod %s, whose name is in POD_NAME, has no container %q: give the controller's container that name", name, ownContainer)
 }

@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -17,18 +16,14 @@ import (
 	"github.com/armature-dev/armature/builds/controller/library"
 	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/runs"
-	"github.com/armature-dev/armature/builds/failure"
 )
 
-// seen is everything that a decision about one build looks at.
-type seen struct {
+// observation is everything that a decision about one build looks at.
+type observation struct {
 	build *api.AgentBuild
 	// runs of this build, newest first.
 	runs []runs.Run
-	// template and steps; nil if problem says why.
-	template *recipe.Template
-	steps    map[string]*recipe.Step
-	problem  error
+	library.Definitions
 	// want is what a run of today's spec and template would be made from.
 	// TemplateHash is empty when the template could not be read.
 	want api.Inputs
@@ -42,11 +37,8 @@ type seen struct {
 	lostAfter time.Duration
 	now       time.Time
 
-	verdict
-}
+	// What follows from the runs and from status, as judge finds it.
 
-// verdict is what follows from the runs and from status of a build, as judge finds it.
-type verdict struct {
 	// active is the run that has not ended, or nil.
 	active *runs.Run
 	// last run, or nil when status knows of a later one that is gone, as when a success was
@@ -69,7 +61,7 @@ type verdict struct {
 }
 
 // judge what the runs, status and the inputs of a run of today amount to.
-func (s *seen) judge() {
+func judge(s *observation) {
 	status := s.build.Status
 	for i, r := range s.runs {
 		// One that is older than the last is a copy: each waits for the one before.
@@ -113,98 +105,83 @@ func (s *seen) judge() {
 }
 
 // knownCommit is the commit of the last run. It is empty if the template names another source now.
-func (s *seen) knownCommit() string {
+func knownCommit(s *observation) string {
 	if s.known == nil || s.known.SourceHash != s.want.SourceHash {
 		return ""
 	}
 	return s.known.Commit
 }
 
-// observer gathers what concerns a build.
-type observer struct {
-	cache    client.Reader
-	group    string // of AgentBuild
-	runs     *runs.Store
-	library  *library.Library
-	rebuilds rebuilds
-	failures *failure.Reader
-	kueue    *queue.Kueue // nil where Kueue is not asked
-	// lostAfter is how long Tekton has to notice by itself that it lost a pod.
-	lostAfter time.Duration
-}
-
 // observe a build by the caches; only a ConfigMap that changed, and the pods of a run under
 // way, are read from the API server. It is nil when the build is gone.
-func (o *observer) observe(ctx context.Context, key types.NamespacedName) (*seen, error) {
-	o.library.Begin(key)
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*observation, error) {
+	r.library.Begin(key)
 	build := &api.AgentBuild{}
-	if err := o.cache.Get(ctx, key, build); err != nil {
+	if err := r.client.Get(ctx, key, build); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("reading AgentBuild %s: %w", key, err)
 	}
-	s := &seen{build: build, now: time.Now(), lostAfter: o.lostAfter}
+	s := &observation{build: build, now: time.Now(), lostAfter: r.lostAfter}
 	var err error
-	if s.runs, err = o.runs.Cached(ctx, build); err != nil {
+	if s.runs, err = r.runs.Cached(ctx, build); err != nil {
 		return nil, err
 	}
 	if !build.DeletionTimestamp.IsZero() {
 		return s, nil
 	}
-	if o.lacksRun(s) {
-		if s.moved, err = o.runs.Move(ctx, build); s.moved || err != nil {
+	if r.lacksRun(s) {
+		if s.moved, err = r.runs.Move(ctx, build); s.moved || err != nil {
 			return s, err
 		}
 	}
-	if err := o.readInputs(ctx, s); err != nil {
+	if err := r.readInputs(ctx, s); err != nil {
 		return s, err
 	}
-	if s.template != nil && s.template.Isolates() { // of the tenant's runs, only one from before is waited for
-		s.runs = slices.DeleteFunc(s.runs, func(r runs.Run) bool {
-			return !o.runs.IsIsolated(r) && (r.Done() || r.Inputs.SpecHash == s.want.SpecHash)
+	if s.Template != nil && s.Template.Isolates() { // of the tenant's runs, only one from before is waited for
+		s.runs = slices.DeleteFunc(s.runs, func(run runs.Run) bool {
+			return !r.runs.IsIsolated(run) && (run.Done() || run.Inputs.SpecHash == s.want.SpecHash)
 		})
 	}
-	s.judge()
+	judge(s)
 	if s.due != api.TriggerTemplate {
-		o.rebuilds.Forget(key)
-	} else if !o.rebuilds.mayStart(key) {
+		r.rebuilds.Forget(key)
+	} else if !r.rebuilds.mayStart(key) {
 		s.due = ""
 	}
 	s.unwanted = build.Spec.Cancel || s.due != "" && build.Spec.OnChange == api.ChangeCancel
 	if s.active == nil && s.last == nil && s.due == "" && build.Status.Phase == api.PhaseBuilding { // or the cache is behind
-		if s.missing, err = o.runs.Missing(ctx, build); err != nil {
+		if s.missing, err = r.runs.Missing(ctx, build); err != nil {
 			return nil, err
 		}
 	}
-	s.lost = o.findLost(ctx, s)
+	s.lost = r.findLost(ctx, s)
 	return s, nil
 }
 
 // lacksRun reports whether the run that status names, and that the next one depends on, may still be
 // of the shard that its build was in.
-func (o *observer) lacksRun(s *seen) bool {
+func (r *Reconciler) lacksRun(s *observation) bool {
 	status := s.build.Status
-	return o.runs.Shard.Key != "" && status.PipelineRunName != "" && status.Phase != api.PhaseSucceeded && status.Phase != api.PhaseCancelled &&
+	return r.runs.Shard.Key != "" && status.PipelineRunName != "" && status.Phase != api.PhaseSucceeded && status.Phase != api.PhaseCancelled &&
 		!slices.ContainsFunc(s.runs, func(r runs.Run) bool { return r.Name == status.PipelineRunName })
 }
 
-// readInputs finds what a run would be made from. What a user must fix goes to s.problem;
+// readInputs finds what a run would be made from. What a user must fix goes to s.Problem;
 // the error is for faults that may pass by themselves.
-func (o *observer) readInputs(ctx context.Context, s *seen) error {
-	s.want.Rerun = s.build.Annotations[api.RerunAnnotation(o.group)]
-	found, err := o.library.Find(ctx, s.build)
-	if err != nil {
+func (r *Reconciler) readInputs(ctx context.Context, s *observation) (err error) {
+	s.want.Rerun = s.build.Annotations[api.RerunAnnotation(r.settings.Group)]
+	if s.Definitions, err = r.library.Find(ctx, s.build); err != nil {
 		return err
 	}
-	s.template, s.steps, s.problem = found.Template, found.Steps, found.Problem
-	if s.template == nil {
+	if s.Template == nil {
 		s.want.SpecHash, _ = compose.InputHashes(s.build, recipe.NoTemplate(), nil)
 		return nil
 	}
-	s.want.SpecHash, s.want.TemplateHash = compose.InputHashes(s.build, s.template, s.steps)
-	s.want.SourceHash = compose.SourceHash(s.build, s.template)
-	if !found.Complete || s.problem != nil {
+	s.want.SpecHash, s.want.TemplateHash = compose.InputHashes(s.build, s.Template, s.Steps)
+	s.want.SourceHash = compose.SourceHash(s.build, s.Template)
+	if !s.Complete || s.Problem != nil {
 		// Nothing can be built from this, so it does not cause another build: a
 		// finished build stays as it is while somebody edits its steps.
 		s.want.TemplateHash = ""
@@ -214,14 +191,14 @@ func (o *observer) readInputs(ctx context.Context, s *seen) error {
 
 // findLost looks for a pod that a run under way lost, unless the run is stopped already. What
 // cannot be read is looked at the next time: builds go on without it.
-func (o *observer) findLost(ctx context.Context, s *seen) *runs.Lost {
+func (r *Reconciler) findLost(ctx context.Context, s *observation) *runs.Lost {
 	active := s.active
 	if active == nil || active.CancelAsked() || s.unwanted {
 		return nil
 	}
-	lost, err := o.kueue.Evicted(ctx, s.build, active)
-	if lost == nil && err == nil && s.now.Sub(active.CreationTimestamp.Time) >= o.lostAfter {
-		lost, err = o.failures.Lost(ctx, active, s.now, o.lostAfter)
+	lost, err := r.kueue.Evicted(ctx, s.build, active)
+	if lost == nil && err == nil && s.now.Sub(active.CreationTimestamp.Time) >= r.lostAfter {
+		lost, err = r.failures.Lost(ctx, active, s.now, r.lostAfter)
 	}
 	if err != nil {
 		log.FromContext(ctx).Error(err, "looking for lost pods", "run", active.Name)

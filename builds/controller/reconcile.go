@@ -12,49 +12,64 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/attest/attester"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/controller/queue"
-	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/builds/failure"
+	"github.com/armature-dev/armature/builds/failure/findings"
+	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/render/process"
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
-// Reconciler brings AgentBuilds and their runs together. Each of its steps has what it
-// needs, and nothing else.
+// Reconciler brings AgentBuilds and their runs together.
 type Reconciler struct {
-	observer observer
-	starter  starter
-	attester *attester.Attester
-	reporter reporter
-
-	client client.Client
-	group  string // of AgentBuild
-	runs   *runs.Store
-	kueue  *queue.Kueue // nil where Kueue is not asked
+	starter
+	events   events.EventRecorder
+	failures *failure.Reader
+	rebuilds rebuilds
+	waits    workqueue.TypedRateLimiter[types.NamespacedName] // of builds with a problem
+	// lostAfter is how long Tekton has to notice by itself that it lost a pod.
+	lostAfter time.Duration
 	// waitForChains keeps a run until Tekton Chains has signed it.
 	waitForChains bool
 }
 
+// result is what came of acting on a decision.
+type result struct {
+	// created: a run now exists.
+	created bool
+	// failed is why nothing did, or why a run is not attested. It is stalled where a user must act.
+	failed *process.Failure
+	// queued is what the build waits for, where its run, of that name, may not be created yet.
+	queued, run string
+	// again is when to look again; zero is never.
+	again    time.Duration
+	attested *api.Attestation
+	// tasks of a run that has ended, and why it failed, or nil.
+	tasks   []api.TaskStatus
+	details *api.FailureDetails
+}
+
 // Reconcile one AgentBuild.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	s, err := r.observer.observe(ctx, request.NamespacedName)
+	s, err := r.observe(ctx, request.NamespacedName)
 	switch {
 	case err != nil:
 		// A build that was judged before is not doubted because a server is down.
 		if s != nil && s.build.Status.ObservedGeneration != s.build.Generation {
-			r.reporter.retrying(ctx, s, err)
+			r.retrying(ctx, s, err)
 		}
 		return reconcile.Result{}, err
 	case s == nil:
 		r.forget(ctx, request.NamespacedName)
 		return reconcile.Result{}, r.sweepGone(ctx, request.NamespacedName)
 	case !s.build.DeletionTimestamp.IsZero():
-		r.starter.leave(ctx, request.NamespacedName)
+		r.leave(ctx, request.NamespacedName)
 		if err := r.kueue.Settle(ctx, s.build, nil, ""); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -68,21 +83,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	o := decide(s)
 	done, err := r.act(ctx, s, o)
-	if err != nil {
+	var later *managers.NotYet
+	switch {
+	case errors.As(err, new(*finding.Finding)):
+		done = result{failed: process.Stalled(findings.Of(err)[0].Rule, findings.Join(err))}
+		if !o.attest { // some remedies come without an event: a Secret, a quota, a policy
+			done.again = r.waits.When(request.NamespacedName)
+		}
+	case o.attest && errors.As(err, &later):
+		if done.again = later.Again; later.Cause != nil {
+			done.failed = process.Retry(api.ReasonRetrying, later.Cause)
+		}
+	case err != nil:
 		return r.again(ctx, s, err)
 	}
 	if done.created {
+		r.waits.Forget(request.NamespacedName)
 		// The run's own event brings the status, after other builds' runs exist.
 		return reconcile.Result{RequeueAfter: done.again}, nil
 	}
 	if done.queued == "" {
-		r.starter.leave(ctx, request.NamespacedName)
+		r.leave(ctx, request.NamespacedName)
 	}
 	if err := r.kueue.Settle(ctx, s.build, s.runs, done.run); err != nil {
 		return reconcile.Result{}, err
 	}
-	o.report(s.build.Status, done)
-	if err := r.reporter.write(ctx, s, o, done); err != nil {
+	settle(&o, s, done)
+	if err := r.write(ctx, s, o, done); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return reconcile.Result{RequeueAfter: 50 * time.Millisecond}, nil // the cache is behind
 		}
@@ -99,38 +126,48 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: sooner(o.after, done.again)}, nil
 }
 
-// act does what was ordered.
-func (r *Reconciler) act(ctx context.Context, s *seen, o order) (outcome, error) {
+// act does what was decided.
+func (r *Reconciler) act(ctx context.Context, s *observation, o decision) (result, error) {
 	switch {
 	case o.cancel != nil:
-		return outcome{}, r.runs.Cancel(ctx, o.cancel, o.lost)
+		return result{}, r.runs.Cancel(ctx, o.cancel, o.lost)
 	case o.start != nil:
-		return r.starter.start(ctx, s, *o.start)
+		return r.start(ctx, s, o.start)
 	case o.attest:
-		return attestRun(r.attester, s.build, o.run), nil
-	case o.problem != nil && o.after == 0:
-		return r.starter.hold(s.build, o.problem), nil
+		answer, err := r.attester.Attest(s.build, o.run)
+		if err == nil {
+			return result{attested: &answer}, nil
+		}
+		return result{}, err
 	}
-	return outcome{problem: o.problem}, nil
+	return result{}, o.problem
 }
 
 // again says when to look again after an error, and reports one that lasts.
-func (r *Reconciler) again(ctx context.Context, s *seen, err error) (reconcile.Result, error) {
+func (r *Reconciler) again(ctx context.Context, s *observation, err error) (reconcile.Result, error) {
 	var later *managers.NotYet
 	if !errors.As(err, &later) {
-		r.reporter.retrying(ctx, s, err)
+		r.retrying(ctx, s, err)
 		return reconcile.Result{}, err
 	}
 	if later.Cause != nil || later.Waited > managers.Patience {
-		r.reporter.retrying(ctx, s, err)
+		r.retrying(ctx, s, err)
 	}
 	return reconcile.Result{RequeueAfter: later.Again}, nil
 }
 
+// leave the queue: the build does not wait. The next time, servers are asked again.
+func (r *Reconciler) leave(ctx context.Context, build types.NamespacedName) {
+	r.git.Forget(build)
+	r.pushes.Forget(build)
+	r.queue.Leave(ctx, build)
+}
+
 // forget a build that is gone.
 func (r *Reconciler) forget(ctx context.Context, build types.NamespacedName) {
-	r.starter.forget(ctx, build)
-	r.observer.rebuilds.Forget(build)
+	r.leave(ctx, build)
+	r.waits.Forget(build)
+	r.rebuilds.Forget(build)
 	r.attester.Forget(build)
 }
 
@@ -156,7 +193,7 @@ func (r *Reconciler) sweepGone(ctx context.Context, build types.NamespacedName) 
 // finalize deletes the runs of a build that is being deleted, even when the
 // user orphans them, then lets it go.
 func (r *Reconciler) finalize(ctx context.Context, build *api.AgentBuild) error {
-	if !controllerutil.ContainsFinalizer(build, api.Finalizer(r.group)) {
+	if !controllerutil.ContainsFinalizer(build, api.Finalizer(r.settings.Group)) {
 		return nil
 	}
 	owned, err := r.runs.Owned(ctx, build)
@@ -168,5 +205,5 @@ func (r *Reconciler) finalize(ctx context.Context, build *api.AgentBuild) error 
 			return err
 		}
 	}
-	return release(ctx, r.client, build, r.group)
+	return release(ctx, r.client, build, r.settings.Group)
 }

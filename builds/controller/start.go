@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fluxcd/pkg/ssa"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -40,86 +38,66 @@ import (
 type starter struct {
 	settings compose.Settings
 	verdicts *compose.Verdicts
-	attester *attester.Attester
-	pushes   *registry.Pushes
-	queue    *queue.Queue
-	kueue    *queue.Kueue // nil where Kueue is not asked
-	objects  *ssa.ResourceManager
-	cache    client.Reader
+	client   client.Client // reads from the cache
 	live     client.Reader
+	runs     *runs.Store
 	library  *library.Library
 	git      *git.Resolver
-	runs     *runs.Store
+	pushes   *registry.Pushes
+	attester *attester.Attester
+	queue    *queue.Queue
+	kueue    *queue.Kueue // nil where Kueue is not asked
 	metrics  *recorder
-	waits    workqueue.TypedRateLimiter[types.NamespacedName] // of builds with a problem
 }
 
-// start composes and creates a run. Findings are what a user must fix, and the problem of the
-// outcome; another error is a fault that may pass by itself.
-func (r *starter) start(ctx context.Context, s *seen, a attempt) (outcome, error) {
-	done, err := r.try(ctx, s, a)
-	if errors.As(err, new(*finding.Finding)) {
-		return r.hold(s.build, findings.Join(err)), nil
+// start a run: compose it, see that all that it needs is there, complete it with that, wait for its
+// turn, apply what it refers to, create it. Findings are what a user must fix; another error may pass
+// by itself.
+func (r *starter) start(ctx context.Context, s *observation, in *compose.Input) (result, error) {
+	in.Settings, in.Platform, in.Verdicts = r.settings, r.library.Namespace, r.verdicts
+	if revision := compose.Revision(s.build, s.Template); in.Commit == "" && git.IsFullSHA(revision) {
+		in.Commit = revision
 	}
-	return done, err
-}
-
-// try to start a run: compose it, see that all that it needs is there, complete it with that,
-// wait for its turn, apply what it refers to, create it.
-func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) {
-	in := r.input(s, a)
-	out, problem := compose.Pipeline(in)
+	out, problem := compose.Pipeline(*in)
 	if problem != nil {
-		return outcome{}, problem
+		return result{}, problem
 	}
-	found, err := r.find(ctx, s.build, out.Needs)
+	secrets, missing, err := r.find(ctx, s.build, out.Needs)
 	if err != nil {
-		return outcome{}, err
+		return result{}, err
 	}
 	if err := r.checkAccount(ctx, s.build, out.Run.Spec.TaskRunTemplate.ServiceAccountName); err != nil {
-		return outcome{}, err
+		return result{}, err
 	}
-	if err := r.checkAttester(ctx, s, found.problem); err != nil {
-		return outcome{}, err
+	if err := r.checkAttester(ctx, s, missing); err != nil {
+		return result{}, err
 	}
-	known, err := r.resolve(ctx, s, in.Resolved, found)
+	known, err := r.resolve(ctx, s, in.Resolved, secrets)
 	if err != nil {
-		return outcome{}, err
+		return result{}, err
 	}
 	if err := out.Resolve(known); err != nil {
-		return outcome{}, err
+		return result{}, err
 	}
 	if err := r.pushes.Check(s.build, s.want); err != nil {
-		return outcome{}, err
+		return result{}, err
 	}
-	if message, err := r.admit(ctx, s.build, out); message != "" || err != nil {
-		return outcome{queued: message, run: out.Run.Name}, err
+	admit := r.queue.Join
+	if r.kueue != nil {
+		admit = r.kueue.Admit
+	}
+	if message, err := admit(ctx, s.build, out); message != "" || err != nil {
+		return result{queued: message, run: out.Run.Name}, err
 	}
 	for _, o := range out.Apply {
 		if err := r.apply(ctx, s.build, o); err != nil {
-			return outcome{}, err
+			return result{}, err
 		}
 	}
 	for _, w := range out.Warnings {
 		log.FromContext(ctx).Info("a build will not do all that it says", "warning", w)
 	}
-	return r.create(ctx, s, a, out, found.secrets)
-}
-
-// input of a run's composition, before its Secrets and its commit are looked up.
-func (r *starter) input(s *seen, a attempt) compose.Input {
-	in := compose.Input{
-		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.settings, Platform: r.library.Namespace,
-		Attempt: a.number, Number: s.build.Status.RunNumber + 1, Verdicts: r.verdicts,
-		Resolves: true, Resolved: compose.Resolved{Commit: a.commit, Ref: a.ref, Trigger: a.why},
-	}
-	if len(s.runs) > 0 {
-		in.Number = max(in.Number, s.runs[0].Number+1)
-	}
-	if revision := compose.Revision(s.build, s.template); in.Commit == "" && git.IsFullSHA(revision) {
-		in.Commit = revision
-	}
-	return in
+	return r.create(ctx, s, in, out, secrets)
 }
 
 // checkAccount holds the build of a fork whose ServiceAccount has Secrets: Tekton mounts logins
@@ -144,8 +122,8 @@ func (r *starter) checkAccount(ctx context.Context, build *api.AgentBuild, name 
 }
 
 // checkAttester adds to what is missing that the platform could not attest the run.
-func (r *starter) checkAttester(ctx context.Context, s *seen, missing error) error {
-	if compose.Attests(s.build, s.template) {
+func (r *starter) checkAttester(ctx context.Context, s *observation, missing error) error {
+	if compose.Attests(s.build, s.Template) {
 		err := r.attester.Ready(ctx, s.build)
 		if errors.As(err, new(*finding.Finding)) {
 			missing = findings.Join(missing, err)
@@ -156,47 +134,38 @@ func (r *starter) checkAttester(ctx context.Context, s *seen, missing error) err
 	return missing
 }
 
-// admit a run now, or say what it waits for.
-func (r *starter) admit(ctx context.Context, build *api.AgentBuild, out *compose.Output) (message string, err error) {
-	if r.kueue != nil {
-		return r.kueue.Admit(ctx, build, out)
-	}
-	return r.queue.Join(ctx, build, out)
-}
-
 // create the run, once, with copies of the Secrets that it reads if it is isolated.
-func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.Output, secrets map[string]*corev1.Secret) (outcome, error) {
-	span := r.metrics.startSpan(s, a, out.Run)
+func (r *starter) create(ctx context.Context, s *observation, in *compose.Input, out *compose.Output, secrets map[string]*corev1.Secret) (result, error) {
+	span := r.metrics.startSpan(s, in.Trigger, out.Run)
 	uid, err := r.runs.Create(ctx, out)
 	switch {
 	case err == nil:
 		if message, err := r.release(ctx, s.build, out, uid, secrets); message != "" || err != nil {
-			return outcome{queued: message, run: out.Run.Name, again: wait.Jitter(queue.Tick, 1)}, err
+			return result{queued: message, run: out.Run.Name, again: wait.Jitter(queue.Tick, 1)}, err
 		}
-		r.waits.Forget(client.ObjectKeyFromObject(s.build))
-		r.metrics.created(s.build, a.why, time.Now())
+		r.metrics.created(s.build, in.Trigger, time.Now())
 		span.End(time.Now(), false)
-		return outcome{created: true}, nil
+		return result{created: true}, nil
 	case apierrors.IsAlreadyExists(err):
 		have, err := r.runs.Existing(ctx, s.build, out.Run)
 		if err != nil {
-			return outcome{}, err
+			return result{}, err
 		}
 		if have != nil {
 			if have.Held() {
 				if message, err := r.release(ctx, s.build, out, have.UID, secrets); message != "" || err != nil {
-					return outcome{queued: message, run: out.Run.Name, again: wait.Jitter(queue.Tick, 1)}, err
+					return result{queued: message, run: out.Run.Name, again: wait.Jitter(queue.Tick, 1)}, err
 				}
 			}
 			_, err := r.runs.Move(ctx, s.build)
-			return outcome{created: true, again: firstRecheck}, err // in case that its event does not come
+			return result{created: true, again: firstRecheck}, err // in case that its event does not come
 		}
-		return outcome{}, compose.Place(s.build).Fault(api.ReasonRunForeign,
+		return result{}, compose.Place(s.build).Fault(api.ReasonRunForeign,
 			fmt.Sprintf("a PipelineRun %s exists that is not this build's", out.Run.Name), "delete it, if nothing needs it; the build then continues by itself")
 	case denied(err):
-		return outcome{}, r.refused(s.build, err)
+		return result{}, r.refused(s.build, err)
 	}
-	return outcome{}, fmt.Errorf("creating run %s: %w", out.Run.Name, err)
+	return result{}, fmt.Errorf("creating run %s: %w", out.Run.Name, err)
 }
 
 // release a run that was created held. Otherwise it has begun already. With a message, the run waits
@@ -276,27 +245,21 @@ func (r *starter) apply(ctx context.Context, build *api.AgentBuild, o compose.Ob
 			return err
 		}
 	}
-	object, err := unstructuredOf(o)
-	if err != nil {
-		return err
-	}
-	if _, err := r.objects.Apply(ctx, object, ssa.DefaultApplyOptions()); err != nil {
-		err = fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
-		if denied(err) {
-			return r.refused(build, err)
-		}
-		return err
-	}
-	return nil
-}
-
-func unstructuredOf(o compose.Object) (*unstructured.Unstructured, error) {
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
-		return nil, fmt.Errorf("converting %T: %w", o, err)
+		return fmt.Errorf("converting %T: %w", o, err)
 	}
 	delete(raw, "status")
-	return &unstructured.Unstructured{Object: raw}, nil
+	apply := client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: raw})
+	err = r.client.Apply(ctx, apply, client.FieldOwner(fieldOwner), client.ForceOwnership)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("applying %s %s: %w", o.GetObjectKind().GroupVersionKind().Kind, o.GetName(), err)
+	if denied(err) {
+		return r.refused(build, err)
+	}
+	return err
 }
 
 // checkClaim holds a build whose volume would replace another one of its name: applied, it
@@ -323,38 +286,11 @@ const (
 	lastRecheck  = 10 * time.Minute
 )
 
-// hold returns the outcome where a problem keeps a run from starting. The next look
-// comes after a wait that doubles, since some remedies come without an event: a
-// Secret, a quota, a policy.
-func (r *starter) hold(build *api.AgentBuild, problem error) outcome {
-	return outcome{problem: problem, again: r.waits.When(client.ObjectKeyFromObject(build))}
-}
-
-// leave the queue: the build does not wait. The next time, servers are asked again.
-func (r *starter) leave(ctx context.Context, build types.NamespacedName) {
-	r.git.Forget(build)
-	r.pushes.Forget(build)
-	r.queue.Leave(ctx, build)
-}
-
-// forget a build that is gone.
-func (r *starter) forget(ctx context.Context, build types.NamespacedName) {
-	r.waits.Forget(build)
-	r.leave(ctx, build)
-}
-
-// found is what the API server has of the objects that a run needs.
-type found struct {
-	source  *corev1.Secret
-	keys    map[string][]string
-	secrets map[string]*corev1.Secret
-	// problem lists all that is missing or unfit, nil for nothing.
-	problem error
-}
-
-// find the objects in the build's namespace, and read the login of its source.
-func (r *starter) find(ctx context.Context, build *api.AgentBuild, wanted []compose.Need) (found, error) {
-	out := found{keys: map[string][]string{}, secrets: map[string]*corev1.Secret{}}
+// find returns the Secrets in the build's namespace that a run needs, and all that is missing or unfit.
+func (r *starter) find(
+	ctx context.Context, build *api.AgentBuild, wanted []compose.Need,
+) (secrets map[string]*corev1.Secret, problem, _ error) {
+	secrets = map[string]*corev1.Secret{}
 	var missing []error
 	for _, w := range wanted {
 		key := types.NamespacedName{Namespace: build.Namespace, Name: w.Name}
@@ -369,13 +305,7 @@ func (r *starter) find(ctx context.Context, build *api.AgentBuild, wanted []comp
 				missing = append(missing, w.Unfit(string(secret.Type)))
 				break
 			}
-			out.secrets[w.Name], out.keys[w.Name] = &secret, nil
-			for name := range secret.Data {
-				out.keys[w.Name] = append(out.keys[w.Name], name)
-			}
-			if w.Purpose == compose.PurposeGit {
-				out.source = &secret
-			}
+			secrets[w.Name] = &secret
 			for _, address := range w.Addresses {
 				if _, unfit := gitremote.Take(&secret, address, r.settings.PlainHTTPHosts); unfit != nil {
 					missing = append(missing, w.Place.Fault(api.ReasonSecretPurpose, unfit.Message, unfit.Hint))
@@ -383,7 +313,7 @@ func (r *starter) find(ctx context.Context, build *api.AgentBuild, wanted []comp
 			}
 		case "ConfigMap":
 			r.library.Note(client.ObjectKeyFromObject(build), w.Name)
-			err = r.cache.Get(ctx, key, metadataOf("v1", "ConfigMap"))
+			err = r.client.Get(ctx, key, metadataOf("v1", "ConfigMap"))
 		case "ServiceAccount", "PersistentVolumeClaim":
 			err = r.live.Get(ctx, key, metadataOf("v1", w.Kind))
 		}
@@ -391,11 +321,10 @@ func (r *starter) find(ctx context.Context, build *api.AgentBuild, wanted []comp
 		case apierrors.IsNotFound(err):
 			missing = append(missing, w.Missing(build.Namespace))
 		case err != nil:
-			return out, fmt.Errorf("looking for %s %s: %w", w.Kind, key, err)
+			return nil, nil, fmt.Errorf("looking for %s %s: %w", w.Kind, key, err)
 		}
 	}
-	out.problem = findings.Join(missing...)
-	return out, nil
+	return secrets, findings.Join(missing...), nil
 }
 
 func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {
@@ -404,10 +333,17 @@ func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {
 
 // resolve returns the commit of a run, which all policies for it accept.
 func (r *starter) resolve(
-	ctx context.Context, s *seen, out compose.Resolved, has found,
+	ctx context.Context, s *observation, out compose.Resolved, secrets map[string]*corev1.Secret,
 ) (compose.Resolved, error) {
-	out.SecretKeys = has.keys
-	policies := git.Policies(s.build, r.library.Namespace, s.template.VerifySource)
+	out.SecretKeys = map[string][]string{}
+	for name, secret := range secrets {
+		out.SecretKeys[name] = slices.Collect(maps.Keys(secret.Data))
+	}
+	var login *corev1.Secret
+	if c := s.build.Spec.Source.SourceCredentials; c != nil {
+		login = secrets[c.Name]
+	}
+	policies := git.Policies(s.build, r.library.Namespace, s.Template.VerifySource)
 	for _, p := range policies {
 		r.library.Note(client.ObjectKeyFromObject(s.build), p.Key.Name)
 	}
@@ -416,7 +352,7 @@ func (r *starter) resolve(
 		return out, err
 	}
 	q := git.Question{
-		Repository: compose.Repository(s.build, s.template), Revision: compose.Revision(s.build, s.template),
+		Repository: compose.Repository(s.build, s.Template), Revision: compose.Revision(s.build, s.Template),
 		Commit: out.Commit, Policies: policies,
 	}
 	manual := out.Trigger == api.TriggerManual
@@ -424,7 +360,7 @@ func (r *starter) resolve(
 		q.Rerun = s.want.Rerun
 	}
 	// A build that waits in the queue asks once, while its inputs and the policies stay as they are.
-	answer, err := r.git.Resolve(s.build, q, has.source, s.want)
+	answer, err := r.git.Resolve(s.build, q, login, s.want)
 	if err != nil {
 		return out, err
 	}
@@ -432,7 +368,7 @@ func (r *starter) resolve(
 		if out.Commit = answer.SHA; answer.Branch != "" {
 			out.Ref = "refs/heads/" + answer.Branch
 		}
-		if manual && s.knownCommit() != answer.SHA {
+		if manual && knownCommit(s) != answer.SHA {
 			out.Trigger = api.TriggerCommit
 		}
 	}
