@@ -20,11 +20,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/trigger/webhook"
 	"github.com/armature-dev/armature/render/deliver/forge"
+	"github.com/armature-dev/armature/render/process/managers"
 )
 
 // objects is a cluster of builds and one Secret, which counts what is read.
@@ -61,7 +63,7 @@ func (o *objects) Delete(_ context.Context, b client.Object, _ ...client.DeleteO
 }
 
 func triggersOf(o *objects) *Triggers {
-	return &Triggers{Client: o, live: o, events: events.NewFakeRecorder(10_000), states: map[question]*state{}, retries: newRetries(), hooks: &hooks{live: o, of: map[types.NamespacedName]*hook{}}, skipped: map[types.NamespacedName]string{}}
+	return &Triggers{Client: o, live: o, events: events.NewFakeRecorder(10_000), states: map[reconcile.Request]*state{}, retries: managers.NewFairness(1, 1).Options(firstRetry, lastRetry).RateLimiter, hooks: &hooks{live: o, of: map[types.NamespacedName]*hook{}}, skipped: map[types.NamespacedName]string{}}
 }
 
 // No Secret is read before somebody who has a signature asks for its hook, and then that one.

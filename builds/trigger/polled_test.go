@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/render/process/metrics"
@@ -16,7 +17,14 @@ import (
 func TestPolledRepositories(t *testing.T) {
 	leads := make(chan struct{})
 	close(leads)
-	tr := &Triggers{leads: leads, states: map[question]*state{{repository: "a"}: {}, {repository: "b"}: {failed: true}, {repository: "c"}: {failed: true}}, polled: new(metrics.Set).Gauge("armature_polled_repositories")}
+	tr := &Triggers{
+		leads: leads, polled: new(metrics.Set).Gauge("armature_polled_repositories"),
+		states: map[reconcile.Request]*state{
+			question{repository: "a"}.request(): {},
+			question{repository: "b"}.request(): {failed: true},
+			question{repository: "c"}.request(): {failed: true},
+		},
+	}
 	count := func(want map[string]float64) {
 		t.Helper()
 		countPolled(tr)
@@ -35,7 +43,7 @@ func TestPolledRepositories(t *testing.T) {
 		}
 	}
 	count(map[string]float64{"good": 1, "failed": 2})
-	tr.states[question{repository: "b"}].failed = false
+	tr.states[question{repository: "b"}.request()].failed = false
 	count(map[string]float64{"good": 2, "failed": 1})
 }
 

@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
@@ -124,8 +123,8 @@ type Triggers struct {
 	leads   <-chan struct{}
 	woken   chan event.GenericEvent // builds whose question is due
 	mu      sync.Mutex
-	states  map[question]*state
-	retries workqueue.TypedRateLimiter[question]
+	states  map[reconcile.Request]*state
+	retries workqueue.TypedRateLimiter[reconcile.Request]
 	hooks   *hooks
 	skipped map[types.NamespacedName]string // the commit that starts no run of a build
 	polled  *prometheus.GaugeVec
@@ -137,7 +136,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	t := &Triggers{
 		Options: o, Client: mgr.GetClient(), live: mgr.GetAPIReader(), leads: mgr.Elected(),
 		events: mgr.GetEventRecorder(o.FieldOwner), woken: make(chan event.GenericEvent, 1024),
-		states: map[question]*state{}, skipped: map[types.NamespacedName]string{},
+		states: map[reconcile.Request]*state{}, skipped: map[types.NamespacedName]string{},
 		hooks:  &hooks{live: mgr.GetAPIReader(), of: map[types.NamespacedName]*hook{}},
 		polled: new(metrics.Set).Gauge("armature_polled_repositories"),
 	}
@@ -146,7 +145,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	}
 	fair, asks := managers.NewFairness(workers, workers/4), handler.EnqueueRequestsFromMapFunc(requestsOf)
 	options := fair.Options(time.Second, 5*time.Minute)
-	options.NeedLeaderElection, t.retries = ptr.To(false), newRetries()
+	options.NeedLeaderElection, t.retries = ptr.To(false), fair.Options(firstRetry, lastRetry).RateLimiter
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("trigger").
 		Watches(&api.AgentBuild{}, asks).
@@ -293,21 +292,16 @@ func (t *Triggers) Reconcile(ctx context.Context, request reconcile.Request) (re
 	}
 	t.mu.Lock()
 	if builds == nil {
-		maps.DeleteFunc(t.states, func(q question, _ *state) bool {
-			gone := q.request() == request
-			if gone {
-				t.retries.Forget(q)
-			}
-			return gone
-		})
+		delete(t.states, request)
+		t.retries.Forget(request)
 		countPolled(t)
 		t.mu.Unlock()
 		return reconcile.Result{}, nil
 	}
-	s := t.states[q]
+	s := t.states[request]
 	if s == nil { // asked within an interval, at a moment of its own
 		s = &state{next: time.Now().Add(rand.N(t.interval(builds)))}
-		t.states[q] = s
+		t.states[request] = s
 	}
 	if asked := hints(builds); asked != s.asked {
 		s.asked, s.hinted = asked, s.hinted || leads
@@ -387,11 +381,6 @@ func followsBranch(b *api.AgentBuild) bool {
 	return b.Status.Source != nil && b.Status.Source.Git.Ref != "" && b.Status.ObservedGeneration == b.Generation
 }
 
-// newRetries returns the waits after failures of servers.
-func newRetries() workqueue.TypedRateLimiter[question] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[question](firstRetry, lastRetry)
-}
-
 // interval of a question: the shortest of its builds.
 func (t *Triggers) interval(builds []*api.AgentBuild) time.Duration {
 	shortest := lastRetry
@@ -426,9 +415,9 @@ func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.
 	defer t.mu.Unlock()
 	wait = t.interval(builds)
 	if s.failed = err != nil; s.failed {
-		wait = max(wait, t.retries.When(q))
+		wait = max(wait, t.retries.When(q.request()))
 	} else {
-		t.retries.Forget(q)
+		t.retries.Forget(q.request())
 	}
 	if again {
 		wait = min(wait, soon)
@@ -636,18 +625,18 @@ func (t *Triggers) hint(namespace, name, trace string) {
 	if err := t.List(context.Background(), &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return // of the cache, which fails only at the end
 	}
-	due := map[question]*api.AgentBuild{}
+	due := map[reconcile.Request]*api.AgentBuild{}
 	for i, b := range all.Items {
 		if q, ok := questionOf(&b); ok && b.Spec.Trigger.Webhook != nil && b.Spec.Trigger.Webhook.Name == name {
-			due[q] = &all.Items[i]
+			due[q.request()] = &all.Items[i]
 		}
 	}
-	for q, b := range due {
+	for request, b := range due {
 		t.mu.Lock()
-		if t.states[q] == nil {
-			t.states[q] = &state{next: time.Now().Add(defaultPoll)}
+		if t.states[request] == nil {
+			t.states[request] = &state{next: time.Now().Add(defaultPoll)}
 		}
-		t.states[q].hinted, t.states[q].trace = true, trace
+		t.states[request].hinted, t.states[request].trace = true, trace
 		t.mu.Unlock()
 		t.woken <- event.GenericEvent{Object: b}
 	}

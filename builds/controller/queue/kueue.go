@@ -152,19 +152,16 @@ func requests(out *compose.Output) corev1.ResourceList {
 		depth int
 		input string
 	}
-	choices := map[choice]map[string]corev1.ResourceList{} // by the value of the input
+	choices := map[choice]sums[string]{} // by the value of the input
 	choose := func(task tektonv1.PipelineTask, depth int) {
 		c, value := choice{depth: depth}, ""
 		if len(task.When) > 0 {
 			c.input, value = task.When[0].CEL+task.When[0].Input, fmt.Sprint(task.When[0].Operator, task.When[0].Values)
 		}
 		if choices[c] == nil {
-			choices[c] = map[string]corev1.ResourceList{}
+			choices[c] = sums[string]{}
 		}
-		if choices[c][value] == nil {
-			choices[c][value] = corev1.ResourceList{}
-		}
-		add(choices[c][value], ofTask(task, overrides[task.Name]))
+		choices[c].add(value, ofTask(task, overrides[task.Name]))
 	}
 	tasks, depths := out.Pipeline.Spec.Tasks, map[string]int{}
 	for range tasks {
@@ -180,14 +177,11 @@ func requests(out *compose.Output) corev1.ResourceList {
 	for _, task := range out.Pipeline.Spec.Finally {
 		choose(task, len(tasks))
 	}
-	sums := map[int]corev1.ResourceList{}
+	together := sums[int]{}
 	for c, values := range choices {
-		if sums[c.depth] == nil {
-			sums[c.depth] = corev1.ResourceList{}
-		}
-		add(sums[c.depth], most(maps.Values(values)))
+		together.add(c.depth, most(maps.Values(values)))
 	}
-	return most(maps.Values(sums))
+	return most(maps.Values(together))
 }
 
 // most of each resource.
@@ -205,15 +199,15 @@ func most(lists iter.Seq[corev1.ResourceList]) corev1.ResourceList {
 
 // ofTask are the requests of the containers of a task's pod.
 func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) corev1.ResourceList {
-	sum := corev1.ResourceList{}
 	if task.TaskSpec == nil {
-		return sum
+		return nil
 	}
+	sum := sums[string]{}
 	count := func(of corev1.ResourceRequirements) {
 		requested := corev1.ResourceList{}
 		maps.Copy(requested, of.Limits) // a limit without a request is one, as in a cluster
 		maps.Copy(requested, of.Requests)
-		add(sum, requested)
+		sum.add("", requested)
 	}
 	if row.ComputeResources != nil { // of all steps together
 		count(*row.ComputeResources)
@@ -231,15 +225,20 @@ func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) corev1
 		}
 		count(resources)
 	}
-	return sum
+	return sum[""]
 }
 
-// add to a sum.
-func add(sum, list corev1.ResourceList) {
+// sums of resources.
+type sums[K comparable] map[K]corev1.ResourceList
+
+func (s sums[K]) add(to K, list corev1.ResourceList) {
+	if s[to] == nil {
+		s[to] = corev1.ResourceList{}
+	}
 	for name, amount := range list {
-		total := sum[name]
+		total := s[to][name]
 		total.Add(amount)
-		sum[name] = total
+		s[to][name] = total
 	}
 }
 

@@ -188,15 +188,15 @@ func (q *Queue) Crowded(ctx context.Context, b *api.AgentBuild, out *compose.Out
 		return "", err
 	}
 	own, err := useOf(out.Run, b.Namespace)
-	others := corev1.ResourceList{}
+	others := sums[string]{}
 	for i := range list.Items {
 		if run := &list.Items[i]; run.Name != out.Run.Name && !runs.Read(run).Done() {
 			use, unread := useOf(run, b.Namespace)
 			err = cmp.Or(err, unread)
-			add(others, use)
+			others.add(b.Namespace, use)
 		}
 	}
-	if err == nil && q.Isolated.Exceeded(own, others) != "" {
+	if err == nil && q.Isolated.Exceeded(own, others[b.Namespace]) != "" {
 		return waits, nil
 	}
 	return "", err
@@ -260,7 +260,7 @@ func (q *Queue) next(ctx context.Context, self *api.AgentBuild) (out []types.Nam
 		more = false
 		for _, n := range namespaces {
 			if len(of[n]) > 0 && !full() && q.hasRoom(of[n][0], used) {
-				addTo(used, of[n][0], q.useOf(of[n][0]))
+				used.add(n, q.useOf(of[n][0]))
 				out, of[n], total, more = append(out, of[n][0]), of[n][1:], total+1, true
 			}
 		}
@@ -308,7 +308,7 @@ func (q *Queue) order(a, b *api.AgentBuild) int {
 
 // hasRoom reports whether a build may be granted one more slot of its namespace. A limit that
 // is not known is read by the build that is next, and so is what its run uses.
-func (q *Queue) hasRoom(build types.NamespacedName, used map[string]corev1.ResourceList) bool {
+func (q *Queue) hasRoom(build types.NamespacedName, used sums[string]) bool {
 	l := q.limits[build.Namespace]
 	return l.problem == "" && l.Exceeded(q.useOf(build), used[build.Namespace]) == ""
 }
@@ -321,17 +321,9 @@ func (q *Queue) useOf(build types.NamespacedName) corev1.ResourceList {
 	return corev1.ResourceList{number: one}
 }
 
-// addTo what a namespace uses.
-func addTo(used map[string]corev1.ResourceList, build types.NamespacedName, use corev1.ResourceList) {
-	if used[build.Namespace] == nil {
-		used[build.Namespace] = corev1.ResourceList{}
-	}
-	add(used[build.Namespace], use)
-}
-
 // used counts what the runs under way take, by namespace, and the builds that have one.
-func (q *Queue) used(ctx context.Context) (map[string]corev1.ResourceList, map[types.NamespacedName]bool, error) {
-	used, busy := map[string]corev1.ResourceList{}, map[types.NamespacedName]bool{}
+func (q *Queue) used(ctx context.Context) (sums[string], map[types.NamespacedName]bool, error) {
+	used, busy := sums[string]{}, map[types.NamespacedName]bool{}
 	var list runs.PipelineRunList
 	if err := q.Cache.List(ctx, &list, client.MatchingFields{Index: usesSlot}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("listing the runs under way: %w", err)
@@ -343,7 +335,7 @@ func (q *Queue) used(ctx context.Context) (map[string]corev1.ResourceList, map[t
 			if err != nil {
 				return nil, nil, err
 			}
-			addTo(used, build, use)
+			used.add(build.Namespace, use)
 			busy[build] = true
 		}
 	}
@@ -353,7 +345,7 @@ func (q *Queue) used(ctx context.Context) (map[string]corev1.ResourceList, map[t
 		case busy[build] || time.Since(p.granted) > grantTimeout:
 			p.granted = time.Time{}
 		default:
-			addTo(used, build, p.use)
+			used.add(build.Namespace, p.use)
 			busy[build] = true
 		}
 	}
