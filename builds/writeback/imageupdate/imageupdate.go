@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,11 +77,10 @@ const (
 
 type reconciler struct {
 	client.Client
-	live     client.Reader
-	events   events.EventRecorder
-	options  Options
-	branches sync.Map      // that are being written
-	writing  chan struct{} // those who write
+	live    client.Reader
+	events  events.EventRecorder
+	options Options
+	writing chan struct{} // those who write
 }
 
 // Setup adds the controller to a manager whose cache has AgentBuilds. It does nothing on a
@@ -161,11 +159,6 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		before.Status.ObservedGeneration == u.Generation && time.Since(last.Time) < interval {
 		return reconcile.Result{RequeueAfter: interval - time.Since(last.Time) + time.Second}, nil
 	}
-	branch := u.Spec.Repository + " " + u.Spec.Branch
-	if _, busy := r.branches.LoadOrStore(branch, true); busy {
-		return reconcile.Result{RequeueAfter: time.Second}, nil
-	}
-	defer r.branches.Delete(branch)
 	limited, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("it took more than %s", maxTime))
 	defer cancel()
 	err = r.update(limited, &u, builds)
