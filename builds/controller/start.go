@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fluxcd/pkg/ssa"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -250,8 +251,8 @@ func (r *starter) apply(ctx context.Context, build *api.AgentBuild, o compose.Ob
 		return fmt.Errorf("converting %T: %w", o, err)
 	}
 	delete(raw, "status")
-	apply := client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: raw})
-	err = r.client.Apply(ctx, apply, client.FieldOwner(fieldOwner), client.ForceOwnership)
+	objects := ssa.NewResourceManager(r.client, nil, ssa.Owner{Field: fieldOwner, Group: keys.Group})
+	_, err = objects.Apply(ctx, &unstructured.Unstructured{Object: raw}, ssa.DefaultApplyOptions())
 	if err == nil {
 		return nil
 	}
