@@ -10,7 +10,6 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
-	"github.com/armature-dev/armature/builds/registry/bases"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
@@ -39,13 +38,13 @@ func TestBaseImages(t *testing.T) {
 		t.Errorf("of BuildKit (-want +got):\n%s", diff)
 	}
 	f := fixture{observe(t, false)}
-	f.report("buildkit-build", bases.Result, attesttest.BaseImage+" registry.local:5000/base@"+other)
+	f.report("buildkit-build", attest.BaseImagesResult, attesttest.BaseImage+" registry.local:5000/base@"+other)
 	second := sign.ResourceDescriptor{Name: "buildkit-build/base-image", URI: "oci://registry.local:5000/base", Digest: map[string]string{"sha256": strings.TrimPrefix(other, "sha256:")}, Annotations: stated}
 	if diff := cmp.Diff([]sign.ResourceDescriptor{first, second}, baseImages(t, f)); diff != "" {
 		t.Errorf("of two (-want +got):\n%s", diff)
 	}
 	f = fixture{observe(t, false)}
-	f.report("buildkit-build", bases.Result, "none")
+	f.report("buildkit-build", attest.BaseImagesResult, "none")
 	if got := baseImages(t, f); got != nil {
 		t.Errorf("of none: %+v", got)
 	}
@@ -63,7 +62,7 @@ func TestForgedBaseImages(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			f := fixture{observe(t, false)}
-			f.report("buildkit-build", bases.Result, c.value)
+			f.report("buildkit-build", attest.BaseImagesResult, c.value)
 			built, err := attest.Check(*f.Observed)
 			var refusal *finding.Finding
 			if built != nil || !errors.As(err, &refusal) || refusal.Rule != api.ReasonResultInvalid || !strings.Contains(refusal.Message, c.says) || len(refusal.Message) > 400 {

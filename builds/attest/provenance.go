@@ -13,7 +13,6 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/registry/bases"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/gitrepo"
@@ -122,13 +121,13 @@ func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 // builders, which may have run a hostile Dockerfile, so they are separate from what the
 // kubelet reports.
 func (i *inspection) baseImages() (out []sign.ResourceDescriptor, _ error) {
-	for t, text := range i.reports(bases.Result) {
-		images, err := bases.Parse(text)
+	for t, text := range i.reports(BaseImagesResult) {
+		images, err := ParseBaseImages(text)
 		switch {
-		case errors.Is(err, bases.ErrTooMany):
+		case errors.Is(err, ErrTooManyBaseImages):
 			return nil, i.refuse(api.ReasonResultInvalid, "build what has so many in images of its own, and use those", "task %s cannot report the base images: %v", t.ordered.Name, err)
 		case err != nil:
-			return nil, i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not a list of base images", bases.Result, t.ordered.Name)
+			return nil, i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not a list of base images", BaseImagesResult, t.ordered.Name)
 		}
 		for _, image := range images {
 			out = append(out, sign.ResourceDescriptor{Name: t.ordered.Name + "/base-image", URI: "oci://" + image.Name,

@@ -19,7 +19,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/functions/a2a"
-	"github.com/armature-dev/armature/functions/jcs"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 const card = `{"name":"Agent","description":"<b>&\u2028","version":"1.0","supportedInterfaces":[{"url":"https://a","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"capabilities":{"streaming":false,"extensions":[]},"defaultInputModes":[],"defaultOutputModes":[],"skills":[],"x-cost":1e3}`
@@ -196,11 +196,11 @@ func TestWholeSample(t *testing.T) {
 	if file == "" {
 		t.Skip("ARMATURE_A2A_SPECIFICATION does not name docs/specification.md of github.com/a2aproject/A2A: its sample card is NOT verified")
 	}
-	text, err := os.ReadFile(file)
+	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, sample, _ := strings.Cut(string(text), "\n### 8.5. Sample Agent Card\n")
+	_, sample, _ := strings.Cut(string(page), "\n### 8.5. Sample Agent Card\n")
 	_, sample, _ = strings.Cut(sample, "```json\n")
 	sample, _, ok := strings.Cut(sample, "```")
 	signatures, err := a2a.Signatures([]byte(sample))
@@ -217,7 +217,7 @@ func TestWholeSample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plain, err = jcs.Transform(plain); err != nil {
+	if plain, err = text.CanonicalJSON(plain); err != nil {
 		t.Fatal(err)
 	}
 	if payload, err := a2a.Payload([]byte(sample)); err != nil || string(payload) != string(plain) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/armature-dev/armature/builds/registry/bases"
+	"github.com/armature-dev/armature/builds/attest"
 )
 
 // basesCommand is what the last container of buildkit-build-step runs.
@@ -26,18 +26,18 @@ func basesCommand() *cobra.Command {
 				return fmt.Errorf("opening BuildKit's record of the build: %w", err)
 			}
 			defer file.Close()
-			images, err := bases.Read(file)
+			images, err := attest.ReadBaseImages(file)
 			if err != nil {
 				return err
 			}
-			text := bases.Format(images)
+			text := attest.FormatBaseImages(images)
 			if err := os.WriteFile(resultFile, []byte(text), 0o644); err != nil {
 				return fmt.Errorf("writing a result: %w", err)
 			}
 			for _, image := range images {
 				fmt.Fprintf(os.Stderr, "used %s\n", image)
 			}
-			if _, err := bases.Parse(text); err != nil {
+			if _, err := attest.ParseBaseImages(text); err != nil {
 				fmt.Fprintf(os.Stderr, "warning: %v, so none is reported: an attested mode then fails\n", err)
 			}
 			return nil

@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/armature-dev/armature/functions/jcs"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // CardFile is the name that agents give the file with their card.
@@ -54,7 +54,7 @@ func Payload(card []byte) ([]byte, error) {
 	if len(card) > MaxCard {
 		return nil, fmt.Errorf("the card has more than %d bytes", MaxCard)
 	}
-	once, err := jcs.Transform(card) // refuses what has two readings
+	once, err := text.CanonicalJSON(card) // refuses what has two readings
 	if err != nil {
 		return nil, err
 	}
@@ -72,11 +72,11 @@ func Payload(card []byte) ([]byte, error) {
 	if _, current := fields["supportedInterfaces"]; current {
 		agentCard.drop(fields)
 	}
-	text, err := json.Marshal(fields)
+	payload, err := json.Marshal(fields)
 	if err != nil {
 		return nil, err
 	}
-	return jcs.Transform(text)
+	return text.CanonicalJSON(payload)
 }
 
 // Digest names a payload: sha256: and 64 hexadecimal digits.

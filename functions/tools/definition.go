@@ -13,7 +13,7 @@ import (
 	"unicode"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/jcs"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Definition is what a server offers as a tool and models read, in the form of the MCP
@@ -51,14 +51,14 @@ func Read(document []byte) (d Definition, err error) {
 func (d *Definition) Digest() (string, error) { return digest(d) }
 
 func digest(value any) (string, error) {
-	text, err := json.Marshal(value)
+	written, err := json.Marshal(value)
 	if err != nil {
 		return "", err
 	}
-	if text, err = jcs.Transform(text); err != nil {
+	if written, err = text.CanonicalJSON(written); err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(text)
+	sum := sha256.Sum256(written)
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 

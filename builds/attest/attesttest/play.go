@@ -18,10 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"knative.dev/pkg/apis"
 
+	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
-	"github.com/armature-dev/armature/builds/registry/bases"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -51,7 +51,7 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		"IMAGE_URL": run.Annotations[keys.AnnotationImage], "IMAGE_DIGEST": digest,
 		"commit": run.Annotations[keys.AnnotationCommit], "CHAINS-GIT_COMMIT": run.Annotations[keys.AnnotationCommit],
 		"url": "https://git.example/x", "CHAINS-GIT_URL": "https://git.example/x", "dockerfile-name": "Dockerfile", "layout-digest": digest,
-		"SBOM_DIGEST": DigestOf(SBOM(digest)), "TEST_RESULT": "PASSED", bases.Result: BaseImage,
+		"SBOM_DIGEST": DigestOf(SBOM(digest)), "TEST_RESULT": "PASSED", attest.BaseImagesResult: BaseImage,
 	}
 	texts := map[string]string{}
 	arrays := map[string][]string{}

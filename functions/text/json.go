@@ -1,6 +1,4 @@
-// Package jcs writes JSON in the one form that signatures and fingerprints are
-// made over: the JSON Canonicalization Scheme, RFC 8785.
-package jcs
+package text
 
 import (
 	"bytes"
@@ -12,11 +10,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Transform returns the canonical form of a JSON text. A text that has two readings is
+// CanonicalJSON returns a JSON text in the one form that signatures and fingerprints are made over:
+// the JSON Canonicalization Scheme, RFC 8785. A text that has two readings is
 // an error: an object with two fields of one name, invalid UTF-8, half a surrogate
 // pair, and a number that no double holds. Numbers are doubles, as the scheme demands: integers beyond
 // 2^53 are rounded.
-func Transform(text []byte) ([]byte, error) {
+func CanonicalJSON(text []byte) ([]byte, error) {
 	value := jsontext.Value(bytes.Clone(text))
 	if err := value.Canonicalize(); err != nil {
 		return nil, fmt.Errorf("canonical JSON: %w", err)

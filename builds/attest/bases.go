@@ -1,8 +1,4 @@
-// Package bases knows from which images an image was built. It reads them from the
-// record that BuildKit's daemon keeps of a build, and from the result by which a step
-// reports them. Nobody can believe that daemon more than the Dockerfile that it ran:
-// what is here is of the right form, and is what the daemon says.
-package bases
+package attest
 
 import (
 	"encoding/json"
@@ -14,8 +10,8 @@ import (
 	"strings"
 )
 
-// Image that a build took files or settings from.
-type Image struct {
+// BaseImage is an image that a build took files or settings from.
+type BaseImage struct {
 	// Name with registry and repository, and the tag where the Dockerfile has one, such
 	// as docker.io/library/busybox:1.37.0.
 	Name string
@@ -24,21 +20,23 @@ type Image struct {
 	Digest string
 }
 
-func (i Image) String() string { return i.Name + "@" + i.Digest }
+func (i BaseImage) String() string { return i.Name + "@" + i.Digest }
 
-// Result of the step that reports the base images.
-const Result = "base-images"
+// BaseImagesResult is the result of the step that reports the base images. A step reads them from
+// the record that BuildKit's daemon keeps of a build. Nobody can believe that daemon more than the
+// Dockerfile that it ran: what is here is of the right form, and is what the daemon says.
+const BaseImagesResult = "base-images"
 
-// What Result has instead of images.
+// What it has instead of images.
 const (
-	none    = "none"
-	tooMany = "too-many"
+	noBaseImages      = "none"
+	tooManyBaseImages = "too-many"
 )
 
 const (
 	// maxRecord of a build, in bytes. It has the Dockerfile and all that was run.
 	maxRecord = 16 << 20
-	// maxText is the bound of Result in bytes. The results of a container and what Tekton adds
+	// maxText is the bound of BaseImagesResult in bytes. The results of a container and what Tekton adds
 	// share a message of 4 KiB, and Kubernetes allows 12 KiB for all containers of a pod.
 	maxText = 1200
 	// maxName is the length of an image's name at most.
@@ -51,10 +49,10 @@ const (
 	frontend  = "dockerfile.v0"
 )
 
-// record is the part that is read of a SLSA provenance v1 as BuildKit's history has it.
+// buildRecord is the part that is read of a SLSA provenance v1 as BuildKit's history has it.
 // Its resolvedDependencies are not read: an image that a Dockerfile names by digest is
 // missing there if the same tag is named without one as well.
-type record struct {
+type buildRecord struct {
 	BuildDefinition struct {
 		BuildType          string `json:"buildType"`
 		ExternalParameters struct {
@@ -78,10 +76,10 @@ type record struct {
 	} `json:"buildDefinition"`
 }
 
-// Read the images from BuildKit's record of a build: those of all its sources, sorted.
+// ReadBaseImages returns the images from BuildKit's record of a build: those of all its sources, sorted.
 // A record that is not complete, of another frontend than BuildKit's own, or with an
 // image that has no digest is an error.
-func Read(from io.Reader) ([]Image, error) {
+func ReadBaseImages(from io.Reader) ([]BaseImage, error) {
 	data, err := io.ReadAll(io.LimitReader(from, maxRecord+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading BuildKit's record of the build: %w", err)
@@ -89,7 +87,7 @@ func Read(from io.Reader) ([]Image, error) {
 	if len(data) > maxRecord {
 		return nil, fmt.Errorf("BuildKit's record of the build has more than %d MiB", maxRecord>>20)
 	}
-	var r record
+	var r buildRecord
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, errors.New("BuildKit's record of the build is not a provenance in JSON")
 	}
@@ -103,7 +101,7 @@ func Read(from io.Reader) ([]Image, error) {
 	if len(definition.InternalParameters.BuildConfig.Definition) == 0 {
 		return nil, errors.New("BuildKit's record of the build does not say what was done")
 	}
-	var images []Image
+	var images []BaseImage
 	for _, step := range definition.InternalParameters.BuildConfig.Definition {
 		if step.Vertex.Op.Source == nil {
 			continue
@@ -112,70 +110,70 @@ func Read(from io.Reader) ([]Image, error) {
 		if !ok {
 			continue
 		}
-		image, err := parse(text)
+		image, err := parseBaseImage(text)
 		if err != nil {
 			return nil, err
 		}
 		images = append(images, image)
 	}
-	return sorted(images), nil
+	return sortedImages(images), nil
 }
 
 // imageForm of an image by digest. What is not in it, such as a space, separates images.
 var imageForm = regexp.MustCompile(`^((?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?(?:/[a-z0-9][a-z0-9._-]*)+(?::[A-Za-z0-9_][A-Za-z0-9._-]*)?)@(sha256:[0-9a-f]{64})$`)
 
-func parse(text string) (Image, error) {
+func parseBaseImage(text string) (BaseImage, error) {
 	m := imageForm.FindStringSubmatch(text)
 	if m == nil || len(m[1]) > maxName {
-		return Image{}, fmt.Errorf("%.100q is not an image with its digest", text)
+		return BaseImage{}, fmt.Errorf("%.100q is not an image with its digest", text)
 	}
-	return Image{m[1], m[2]}, nil
+	return BaseImage{m[1], m[2]}, nil
 }
 
-func sorted(images []Image) []Image {
-	slices.SortFunc(images, func(a, b Image) int { return strings.Compare(a.String(), b.String()) })
+func sortedImages(images []BaseImage) []BaseImage {
+	slices.SortFunc(images, func(a, b BaseImage) int { return strings.Compare(a.String(), b.String()) })
 	return slices.Compact(images)
 }
 
-// Format images as the text of Result. More than fit into it are left out, all of them,
+// FormatBaseImages writes images as the text of BaseImagesResult. More than fit into it are left out, all of them,
 // and the text says so.
-func Format(images []Image) string {
+func FormatBaseImages(images []BaseImage) string {
 	var texts []string
-	for _, image := range sorted(slices.Clone(images)) {
+	for _, image := range sortedImages(slices.Clone(images)) {
 		texts = append(texts, image.String())
 	}
 	switch text := strings.Join(texts, " "); {
 	case text == "":
-		return none
+		return noBaseImages
 	case len(text) > maxText:
-		return tooMany
+		return tooManyBaseImages
 	default:
 		return text
 	}
 }
 
-// ErrTooMany is what Parse returns where the images did not fit.
-var ErrTooMany = fmt.Errorf("the names of the base images have more than %d bytes in all", maxText)
+// ErrTooManyBaseImages is what ParseBaseImages returns where the images did not fit.
+var ErrTooManyBaseImages = fmt.Errorf("the names of the base images have more than %d bytes in all", maxText)
 
-// Parse the text of Result.
-func Parse(text string) ([]Image, error) {
+// ParseBaseImages reads the text of BaseImagesResult.
+func ParseBaseImages(text string) ([]BaseImage, error) {
 	switch {
-	case text == none:
+	case text == noBaseImages:
 		return nil, nil
-	case text == tooMany:
-		return nil, ErrTooMany
+	case text == tooManyBaseImages:
+		return nil, ErrTooManyBaseImages
 	case len(text) > maxText:
 		return nil, fmt.Errorf("it has %d bytes, more than %d", len(text), maxText)
 	}
-	var images []Image
+	var images []BaseImage
 	for _, one := range strings.Split(text, " ") {
-		image, err := parse(one)
+		image, err := parseBaseImage(one)
 		if err != nil {
 			return nil, err
 		}
 		images = append(images, image)
 	}
-	if Format(images) != text {
+	if FormatBaseImages(images) != text {
 		return nil, errors.New("it names an image twice, or is not sorted")
 	}
 	return images, nil

@@ -1,4 +1,4 @@
-package jcs
+package text
 
 import (
 	"bytes"
@@ -19,12 +19,12 @@ func TestTransform(t *testing.T) {
 		`[5e-324,-1.7976931348623157e308,0.000001,1e-7]`:          `[5e-324,-1.7976931348623157e+308,0.000001,1e-7]`,
 		`"\b\t\n\f\r\u0001\u007f"`:                                "\"\\b\\t\\n\\f\\r\\u0001\u007f\"",
 	} {
-		got, err := Transform([]byte(in))
+		got, err := CanonicalJSON([]byte(in))
 		if err != nil || string(got) != want {
 			t.Errorf("%s\ngives %s\nwant  %s (%v)", in, got, want, err)
 			continue
 		}
-		if again, err := Transform(got); err != nil || !bytes.Equal(again, got) {
+		if again, err := CanonicalJSON(got); err != nil || !bytes.Equal(again, got) {
 			t.Errorf("%s is not canonical: %s (%v)", got, again, err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestRefuses(t *testing.T) {
 		"a comma too many":             `[1,]`,
 		"a depth that no reader takes": strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20),
 	} {
-		if got, err := Transform([]byte(text)); err == nil {
+		if got, err := CanonicalJSON([]byte(text)); err == nil {
 			t.Errorf("%s is accepted: %.80s", name, got)
 		}
 	}
@@ -67,7 +67,7 @@ func TestManyFields(t *testing.T) {
 	}
 	b.WriteByte('}')
 	begun := time.Now()
-	if _, err := Transform([]byte(b.String())); err != nil {
+	if _, err := CanonicalJSON([]byte(b.String())); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(begun); took > time.Minute {

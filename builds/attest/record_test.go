@@ -1,4 +1,4 @@
-package bases_test
+package attest_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/armature-dev/armature/builds/registry/bases"
+	"github.com/armature-dev/armature/builds/attest"
 )
 
 var (
@@ -34,12 +34,12 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	got, err := bases.Read(file)
+	got, err := attest.ReadBaseImages(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const base = "127.0.0.1:35739/base:"
-	want := []bases.Image{{Name: base + "one", Digest: two}, {Name: base + "one", Digest: one}, {Name: base + "two", Digest: two}}
+	want := []attest.BaseImage{{Name: base + "one", Digest: two}, {Name: base + "one", Digest: one}, {Name: base + "two", Digest: two}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("images (-want +got):\n%s", diff)
 	}
@@ -56,12 +56,12 @@ func recordOf(sources ...string) string {
 }
 
 func TestReadImagesAlone(t *testing.T) {
-	got, err := bases.Read(strings.NewReader(recordOf("local://context", "docker-image://docker.io/library/busybox:1.37.0@"+two, "https://example.com/docker-image://x@"+one,
+	got, err := attest.ReadBaseImages(strings.NewReader(recordOf("local://context", "docker-image://docker.io/library/busybox:1.37.0@"+two, "https://example.com/docker-image://x@"+one,
 		"git://example.com/x", "docker-image://[::1]:5000/team/base@"+one, "docker-image://docker.io/library/busybox:1.37.0@"+two)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]bases.Image{{Name: "[::1]:5000/team/base", Digest: one}, {Name: "docker.io/library/busybox:1.37.0", Digest: two}}, got); diff != "" {
+	if diff := cmp.Diff([]attest.BaseImage{{Name: "[::1]:5000/team/base", Digest: one}, {Name: "docker.io/library/busybox:1.37.0", Digest: two}}, got); diff != "" {
 		t.Errorf("images (-want +got):\n%s", diff)
 	}
 }
@@ -94,7 +94,7 @@ func TestReadRefuses(t *testing.T) {
 		"a path upwards":          recordOf("docker-image://docker.io/../busybox@" + one),
 		"a long name":             recordOf("docker-image://docker.io/" + long + "@" + one),
 	} {
-		images, err := bases.Read(strings.NewReader(record))
+		images, err := attest.ReadBaseImages(strings.NewReader(record))
 		if err == nil || images != nil {
 			t.Errorf("%s: it is taken: %v", what, images)
 		} else if len(err.Error()) > 400 {
@@ -109,32 +109,32 @@ func TestTooManyImages(t *testing.T) {
 	for i := range 100_000 {
 		sources = append(sources, fmt.Sprintf("docker-image://r.example/b%d@%s", i, one))
 	}
-	images, err := bases.Read(strings.NewReader(recordOf(sources...)))
+	images, err := attest.ReadBaseImages(strings.NewReader(recordOf(sources...)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := bases.Format(images)
+	text := attest.FormatBaseImages(images)
 	if len(images) != len(sources) || len(text) > 100 {
 		t.Errorf("of %d images it reports %.200q", len(images), text)
 	}
-	if images, err := bases.Parse(text); !errors.Is(err, bases.ErrTooMany) || images != nil {
+	if images, err := attest.ParseBaseImages(text); !errors.Is(err, attest.ErrTooManyBaseImages) || images != nil {
 		t.Errorf("they are taken for %v, %v", images, err)
 	}
 }
 
 func TestParse(t *testing.T) {
-	a, b := bases.Image{Name: "docker.io/library/a:v1", Digest: one}, bases.Image{Name: "r.example:5000/b", Digest: two}
-	for text, want := range map[string][]bases.Image{
+	a, b := attest.BaseImage{Name: "docker.io/library/a:v1", Digest: one}, attest.BaseImage{Name: "r.example:5000/b", Digest: two}
+	for text, want := range map[string][]attest.BaseImage{
 		"none": nil, a.String(): {a}, a.String() + " " + b.String(): {a, b},
 	} {
-		got, err := bases.Parse(text)
+		got, err := attest.ParseBaseImages(text)
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", text, diff)
 		}
-		if back := bases.Format(want); back != text {
+		if back := attest.FormatBaseImages(want); back != text {
 			t.Errorf("%q is formatted as %q", text, back)
 		}
 	}
@@ -150,7 +150,7 @@ func TestParse(t *testing.T) {
 		"more than can be":   strings.TrimSpace(strings.Repeat(a.String()+" ", 20)),
 		"an upper case name": strings.ToUpper(a.Name) + "@" + one,
 	} {
-		if got, err := bases.Parse(text); err == nil || got != nil {
+		if got, err := attest.ParseBaseImages(text); err == nil || got != nil {
 			t.Errorf("%s: it is taken: %v", what, got)
 		}
 	}
@@ -161,9 +161,9 @@ func FuzzParse(f *testing.F) {
 	f.Add("docker.io/library/a:v1@" + one + " r.example:5000/b@" + two)
 	f.Add("none")
 	f.Fuzz(func(t *testing.T, text string) {
-		images, err := bases.Parse(text)
-		if err == nil && bases.Format(images) != text {
-			t.Errorf("%q is %q", text, bases.Format(images))
+		images, err := attest.ParseBaseImages(text)
+		if err == nil && attest.FormatBaseImages(images) != text {
+			t.Errorf("%q is %q", text, attest.FormatBaseImages(images))
 		}
 	})
 }
