@@ -36,8 +36,8 @@ const (
 const (
 	// maxRecord of a build, in bytes. It has the Dockerfile and all that was run.
 	maxRecord = 16 << 20
-	// maxText is the bound of BaseImagesResult in bytes. The results of a container and what Tekton adds
-	// share a message of 4 KiB, and Kubernetes allows 12 KiB for all containers of a pod.
+	// maxText is the bound of BaseImagesResult in bytes. The results of a container and what
+	// Tekton adds share a message of 4 KiB, and Kubernetes allows 12 KiB for all containers of a pod.
 	maxText = 1200
 	// maxName is the length of an image's name at most.
 	maxName = 512
@@ -76,7 +76,8 @@ type buildRecord struct {
 	} `json:"buildDefinition"`
 }
 
-// ReadBaseImages returns the images from BuildKit's record of a build: those of all its sources, sorted.
+// ReadBaseImages returns the images from BuildKit's record of a build: those of all its sources,
+// sorted.
 // A record that is not complete, of another frontend than BuildKit's own, or with an
 // image that has no digest is an error.
 func ReadBaseImages(from io.Reader) ([]BaseImage, error) {
@@ -135,8 +136,8 @@ func sortedImages(images []BaseImage) []BaseImage {
 	return slices.Compact(images)
 }
 
-// FormatBaseImages writes images as the text of BaseImagesResult. More than fit into it are left out, all of them,
-// and the text says so.
+// FormatBaseImages writes images as the text of BaseImagesResult. More than fit into it are left
+// out, all of them, and the text says so.
 func FormatBaseImages(images []BaseImage) string {
 	var texts []string
 	for _, image := range sortedImages(slices.Clone(images)) {
