@@ -3,7 +3,6 @@
 package functions
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -122,40 +121,19 @@ func (p *Package) reads(apiVersion, kind string) bool {
 	return kind == "Namespace" && apiVersion == "v1" || p.shared.Kinds.Read(apiVersion, kind)
 }
 
-// CollectHead notes a document of the first pass by the head that HeadOf gave, if
-// that says all that others need to know of it. It reads into look.
-func (p *Package) CollectHead(look *krm.Object, src []byte, d krm.Document, head *krm.Head, item bool,
+// CollectHead notes a document of the first pass, or an item of a list, by the head that
+// krm.HeadOf returns, if that says all that others need to know of it. It reads into look.
+func (p *Package) CollectHead(look *krm.Object, src []byte, d krm.Document, item bool,
 	origin krm.Origin) (noted bool) {
-	if item {
-		return p.collectItemHead(look, src, d, origin)
-	}
-	if head == nil || head.Kind == "" || head.Name == "" || p.reads(head.APIVersion, head.Kind) {
-		return false
-	}
-	if head.Rendered || head.Kind == "ConfigMap" &&
-		bytes.Contains(src[d.Start:d.End], []byte(keys.RenderedFor)) {
-		return false
-	}
-	p.builder.Enter(index.Entry{
-		Key:        index.Key{Kind: head.Kind, Namespace: head.Namespace, Name: head.Name},
-		APIVersion: head.APIVersion, File: origin.File, Line: int32(origin.Line),
-	})
-	return true
-}
-
-// collectItemHead is for the items of lists. Annotations of hosts record their
-// origin and their previous names.
-func (p *Package) collectItemHead(look *krm.Object, src []byte, item krm.Document,
-	origin krm.Origin) (noted bool) {
-	head, ok := krm.HeadOfItem(src, item)
+	head, ok := krm.HeadOf(src, d, item)
 	if !ok {
 		return false
 	}
-	if isObject, err := look.Read(src, head, true, origin); err != nil || !isObject || look.Name == "" {
+	if isObject, err := look.Read(src, head, item, origin); err != nil || !isObject || look.Name == "" {
 		return false
 	}
 	if _, rewritten := look.Rewritten(); rewritten || p.reads(look.APIVersion, look.Kind) ||
-		look.Contains(keys.Own) {
+		look.Contains(keys.RenderedFor) || look.Contains(keys.Consumed) {
 		return false
 	}
 	p.CollectObject(look)

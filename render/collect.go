@@ -62,7 +62,7 @@ func (e *engine) collect() error {
 				e.pkg.Collect(source, krm.Document{End: len(source)}, false, origin)
 				return
 			}
-			if !v.kept && e.pkg.CollectHead(&look, v.src, v.doc, v.head, v.item, origin) {
+			if !v.kept && e.pkg.CollectHead(&look, v.src, v.doc, v.item, origin) {
 				return
 			}
 			if isObject, err := look.Read(v.src, v.doc, v.item, origin); err != nil || !isObject {
@@ -119,8 +119,7 @@ func EachDocument(data []byte, visit func(d krm.Document, item bool, line int)) 
 type visited struct {
 	src  []byte // that it is in: the stream, or a list with its consumed items
 	doc  krm.Document
-	item bool      // of a block list
-	head *krm.Head // nil where that is not certain
+	item bool // of a block list
 	line int
 	kept bool // in an annotation of its list
 }
@@ -134,15 +133,14 @@ func walkHeads(data []byte, consumed bool, visit func(visited)) (f form) {
 		line += bytes.Count(data[at:d.Start], []byte{'\n'})
 		at = d.Start
 		text := data[d.Start:d.End]
-		head := krm.HeadOf(text)
 		if _, alone := restoreKept(text); !alone || !consumed {
-			if list, ok := listOf(data, d, head, line, consumed); ok {
+			if list, ok := listOf(data, d, line, consumed); ok {
 				f.lists = true
 				walkItems(&list, visit)
 				continue
 			}
 		}
-		visit(visited{src: data, doc: d, head: head, line: line})
+		visit(visited{src: data, doc: d, line: line})
 	}
 	return f
 }

@@ -89,7 +89,7 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 			continue
 		}
 		if form.lists {
-			if list, ok := listOf(data, d, krm.HeadOf(text), line, true); ok {
+			if list, ok := listOf(data, d, line, true); ok {
 				dst = w.appendItems(dst, list, file)
 				continue
 			}

@@ -24,25 +24,26 @@ type list struct {
 
 // listOf takes a document apart. Where consumed is set, its consumed items are items
 // again, and those that share text can be read.
-func listOf(data []byte, d krm.Document, head *krm.Head, line int, consumed bool) (l list, ok bool) {
-	if head != nil && !strings.HasSuffix(head.Kind, "List") {
+func listOf(data []byte, d krm.Document, line int, consumed bool) (l list, ok bool) {
+	kind := krm.KindOf(data[d.Start:d.End])
+	if kind != "" && !strings.HasSuffix(kind, "List") {
 		return l, false
 	}
 	if text := data[d.Start:d.End]; consumed && bytes.Contains(text, []byte("\n"+consumedMark)) {
 		data = withoutComments(text)
-		d, head = krm.Document{End: len(data)}, krm.HeadOf(data)
+		d = krm.Document{End: len(data)}
 	}
 	l = list{src: data, doc: d, line: line}
-	return l, l.take(head, consumed)
+	return l, l.take(kind, consumed)
 }
 
 // take finds the items of a list, and of the lists in it.
-func (l *list) take(head *krm.Head, consumed bool) (ok bool) {
+func (l *list) take(kind string, consumed bool) (ok bool) {
 	if consumed && bytes.Contains(l.src[l.doc.Start:l.doc.End], []byte(keys.Consumed)) && !l.restore() {
 		return false
 	}
 	if l.lines == nil {
-		if l.ItemList, ok = krm.ListItems(l.src, l.doc, l.dash, head); !ok {
+		if l.ItemList, ok = krm.ListItems(l.src, l.doc, l.dash, kind); !ok {
 			return false
 		}
 		l.lines = l.linesOf(l.Items)
@@ -62,7 +63,7 @@ func (l *list) take(head *krm.Head, consumed bool) (ok bool) {
 			continue
 		}
 		inner := list{src: l.src, doc: item, dash: !l.Flow, line: l.lines[i]}
-		if inner.take(nil, consumed) {
+		if inner.take("", consumed) {
 			if l.nested == nil {
 				l.nested = make(map[int]list)
 			}
@@ -99,19 +100,19 @@ func (l *list) restore() (ok bool) {
 		return true // it is an item's
 	}
 	note, ok := readNote(text)
-	was, isList := krm.ListItems(l.src, l.doc, l.dash, nil)
+	was, isList := krm.ListItems(l.src, l.doc, l.dash, "")
 	if !ok || !isList || o.TakeNote(note.Note, keys.Consumed) != nil {
 		return false
 	}
 	lines, rest := l.linesOf(was.Items), o.Append(nil)
-	left, isList := krm.ListItems(rest, krm.Document{End: len(rest)}, l.dash, nil)
+	left, isList := krm.ListItems(rest, krm.Document{End: len(rest)}, l.dash, "")
 	if !isList || !left.Flow {
 		return false
 	}
 	var kept []krm.Document
 	l.src, kept = withKept(rest, left, note.Items)
 	l.doc, l.kept = krm.Document{End: len(l.src)}, make(map[int]bool)
-	if l.ItemList, ok = krm.ListItems(l.src, l.doc, l.dash, nil); !ok {
+	if l.ItemList, ok = krm.ListItems(l.src, l.doc, l.dash, ""); !ok {
 		return false
 	}
 	for i, item := range l.Items {

@@ -116,8 +116,8 @@ type Versions struct {
 
 // RefOf returns the name of an object, by its first lines if they are certain.
 func RefOf(text []byte, d krm.Document, item bool) (finding.Ref, bool) {
-	if head, ok := krm.ReadHead(text[d.Start:d.End]); ok && !item && head.Name != "" && head.Kind != "" {
-		return finding.Ref{APIVersion: head.APIVersion, Kind: head.Kind, Namespace: head.Namespace, Name: head.Name}, true
+	if head, ok := krm.HeadOf(text, d, item); ok {
+		d = head
 	}
 	var o krm.Object
 	if isObject, err := o.Read(text, d, item, krm.Origin{}); err != nil || !isObject {

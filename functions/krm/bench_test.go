@@ -58,7 +58,7 @@ func BenchmarkInsert(b *testing.B) {
 func BenchmarkHead(b *testing.B) {
 	text := benchText(b)
 	for b.Loop() {
-		if _, ok := ReadHead(text); !ok {
+		if _, ok := HeadOf(text, Document{End: len(text)}, false); !ok {
 			b.Fatal("no head")
 		}
 	}

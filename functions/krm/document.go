@@ -3,8 +3,6 @@ package krm
 import (
 	"bytes"
 	"iter"
-
-	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Document is one document of a YAML stream: the bytes src[Start:End], which
@@ -112,99 +110,20 @@ func nextLine(src []byte, p int) int {
 	return len(src)
 }
 
-// Head is what the top of a document shows.
-type Head struct {
-	APIVersion, Kind, Namespace, Name string
-	// Rendered says that the metadata hold keys.RenderedFor.
-	Rendered bool
-}
-
-// ReadHead reads apiVersion, kind, metadata.name and metadata.namespace from
-// the lines of a block-style document, and stops when it has them. It does not
-// judge the rest; ok is false where it is not certain of what it read.
-func ReadHead(src []byte) (h Head, ok bool) {
-	metadata := false
-	for p := 0; p < len(src) && !(metadata && h.Kind != "" && h.APIVersion != ""); {
-		next := nextLine(src, p)
-		line := trimLine(src[p:next])
-		at := p
-		p = next
-		if len(line) == 0 || line[0] == ' ' || line[0] == '#' || line[0] == '-' {
-			continue
-		}
-		key, value, found := bytes.Cut(line, []byte{':'})
-		if !found || len(value) > 0 && value[0] != ' ' {
-			return h, false
-		}
-		switch string(key) {
-		case "apiVersion":
-			h.APIVersion, ok = headScalar(value)
-		case "kind":
-			h.Kind, ok = headScalar(value)
-		case "metadata":
-			metadata, ok = true, len(bytes.TrimSpace(value)) == 0
-			if ok {
-				ok = h.readMetadata(src[nextLine(src, at):])
-			}
-		default:
-			ok = len(key) > 0 && key[0] >= 'A' && key[0] <= 'z'
-		}
-		if !ok {
-			return h, false
+// KindOf returns the kind of a document in block style; "" where that is not certain.
+func KindOf(document []byte) string {
+	at := 0
+	if !bytes.HasPrefix(document, []byte("kind:")) {
+		if at = 1 + bytes.Index(document, []byte("\nkind:")); at == 0 {
+			return ""
 		}
 	}
-	return h, true
-}
-
-// HeadOf is ReadHead, with nil where that is not certain.
-func HeadOf(src []byte) *Head {
-	if h, ok := ReadHead(src); ok {
-		return &h
+	value, _, _ := bytes.Cut(trimLine(document[at+len("kind:"):nextLine(document, at)]), []byte(" #"))
+	value = bytes.Trim(value, ` "'`)
+	if bytes.ContainsFunc(value, func(r rune) bool { return r|0x20 < 'a' || r|0x20 > 'z' }) {
+		return ""
 	}
-	return nil
-}
-
-func (h *Head) readMetadata(src []byte) (ok bool) {
-	col := -1
-	for p := 0; p < len(src); {
-		next := nextLine(src, p)
-		line := trimLine(src[p:next])
-		p = next
-		text := bytes.TrimLeft(line, " ")
-		if len(text) == 0 || text[0] == '#' {
-			continue
-		}
-		indent := len(line) - len(text)
-		if col < 0 {
-			col = indent
-		}
-		if indent < col { // the next key, or a quoted text that goes on to the left
-			return indent == 0
-		}
-		if indent == 0 {
-			return true
-		}
-		if indent > col {
-			h.Rendered = h.Rendered || bytes.HasPrefix(text, []byte(keys.RenderedFor+":"))
-			continue
-		}
-		key, value, found := bytes.Cut(text, []byte{':'})
-		if !found {
-			return false
-		}
-		switch string(key) {
-		case "name":
-			h.Name, ok = headScalar(value)
-		case "namespace":
-			h.Namespace, ok = headScalar(value)
-		default:
-			ok = len(key) > 0 && key[0] >= 'A' && key[0] <= 'z'
-		}
-		if !ok {
-			return false
-		}
-	}
-	return true
+	return string(value)
 }
 
 func trimLine(line []byte) []byte {
@@ -212,60 +131,25 @@ func trimLine(line []byte) []byte {
 	return bytes.TrimSuffix(line, []byte{'\r'})
 }
 
-// HeadOfItem is the part of a list item, from its dash to its spec or data, that
-// holds apiVersion, kind and metadata in that order. ok is false where it is not
-// certain of that.
-func HeadOfItem(src []byte, item Document) (head Document, ok bool) {
-	text := src[item.Start:item.End]
-	dash := bytes.IndexByte(text, '-')
-	if dash < 0 {
-		return item, false
+// HeadOf returns the part of a document, from its start to its spec or data, that holds
+// apiVersion, kind and metadata. ok is false where it is not certain of that. Where dash is
+// set the text is an item of a list.
+func HeadOf(src []byte, d Document, dash bool) (head Document, ok bool) {
+	text, col, p := src[d.Start:d.End], 0, 0
+	if dash {
+		col, p = bytes.IndexByte(text, '-')+2, nextLine(text, 0)
 	}
-	col := dash + 2
-	metadata := false
-	for p := nextLine(text, 0); p < len(text); p = nextLine(text, p) {
-		if len(text)-p <= col || text[p+col] <= ' ' || text[p+col] == '-' ||
+	for ; p < len(text); p = nextLine(text, p) {
+		if len(text)-p <= col || text[p+col] <= ' ' || text[p+col] == '-' || text[p+col] == '#' ||
 			len(bytes.TrimLeft(text[p:p+col], " ")) > 0 {
 			continue
 		}
-		if metadata {
-			return Document{item.Lead, item.Start, item.Start + p}, true
+		if ok {
+			return Document{d.Lead, d.Start, d.Start + p}, true
 		}
-		metadata = bytes.HasPrefix(text[p+col:], []byte("metadata:"))
+		ok = bytes.HasPrefix(text[p+col:], []byte("metadata:"))
 	}
-	return item, false
-}
-
-// headScalar reads a plain or simply quoted scalar with an optional comment.
-func headScalar(value []byte) (string, bool) {
-	if i := bytes.Index(value, []byte(" #")); i >= 0 {
-		value = value[:i]
-	}
-	value = bytes.TrimSpace(value)
-	if n := len(value); n > 1 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
-		value = value[1 : n-1]
-	}
-	for _, c := range value {
-		if c <= ' ' || oddScalar[c] {
-			return "", false
-		}
-	}
-	switch string(value) { // what most documents say takes no memory
-	case "v1":
-		return "v1", true
-	case "apps/v1":
-		return "apps/v1", true
-	case "Deployment":
-		return "Deployment", true
-	}
-	return string(value), true
-}
-
-// oddScalar are the characters that may give a scalar a special meaning.
-var oddScalar = [256]bool{
-	'"': true, '\'': true, '\\': true, '&': true, '*': true, '!': true, '|': true, '>': true, '{': true,
-	'}': true,
-	'[': true, ']': true, '%': true, '@': true, '`': true, ':': true,
+	return d, ok
 }
 
 // Items splits a block-style list (List, ResourceList) at the dashes of its
@@ -302,8 +186,8 @@ func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool)
 			col = indent
 			spans = append(spans, Document{Lead: p, Start: p, End: next})
 			to = next
-		case col < 0 && indent == 0 && (text[0]|0x20 < 'a' || text[0]|0x20 > 'z'):
-			return nil, 0, 0, false // it may be the value, which libyaml takes in this column too
+		case indent == 0 && (text[0]|0x20 < 'a' || text[0]|0x20 > 'z'):
+			return nil, 0, 0, false // it may be a value, which libyaml takes in this column too
 		case col < 0 && indent == 0:
 			return nil, from, to, true // items: null
 		case col < 0:

@@ -18,16 +18,15 @@ type ItemList struct {
 	Open, Close int
 }
 
-// ListItems splits a document at its items if the kind in its head, from HeadOf,
-// ends in List. Where dash is set the text is an item of a list itself. ok is
-// false for every other document, and for a list that the scanner is not certain
-// of.
-func ListItems(src []byte, d Document, dash bool, head *Head) (l ItemList, ok bool) {
+// ListItems splits a document at its items if its kind, from KindOf, ends in List. Where
+// dash is set the text is an item of a list itself. ok is false for every other document,
+// and for a list that the scanner is not certain of.
+func ListItems(src []byte, d Document, dash bool, kind string) (l ItemList, ok bool) {
 	doc := src[d.Start:d.End]
-	if head != nil && !strings.HasSuffix(head.Kind, "List") || !bytes.Contains(doc, []byte("items")) {
+	if kind != "" && !strings.HasSuffix(kind, "List") || !bytes.Contains(doc, []byte("items")) {
 		return l, false
 	}
-	if head != nil {
+	if kind != "" {
 		if items, _, _, ok := Items(src, d.Start, d.End); ok {
 			withBlanks(src, items, d.End)
 			return ItemList{Items: items}, true

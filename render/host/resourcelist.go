@@ -34,8 +34,8 @@ func IsResourceList(data []byte) bool {
 	var head struct {
 		Kind string `yaml:"kind"`
 	}
-	if h, ok := krm.ReadHead(data); ok {
-		return h.Kind == "ResourceList"
+	if kind := krm.KindOf(data); kind != "" {
+		return kind == "ResourceList"
 	}
 	return yaml.Unmarshal(data, &head) == nil && head.Kind == "ResourceList"
 }

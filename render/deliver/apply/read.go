@@ -97,7 +97,7 @@ func decode(file string, text []byte, d krm.Document, line int) ([]Object, error
 	if err := u.EachListItem(take); err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}
-	if parts, ok := krm.ListItems(text, d, false, krm.HeadOf(text[d.Start:d.End])); ok && len(parts.Items) == len(items) {
+	if parts, ok := krm.ListItems(text, d, false, krm.KindOf(text[d.Start:d.End])); ok && len(parts.Items) == len(items) {
 		for i, line := range linesOf(text, parts.Items) {
 			items[i].Line = line
 		}
