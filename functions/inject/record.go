@@ -120,30 +120,33 @@ func remove(o *krm.Object, r *record) error {
 	keyed := func(keys []string) func(krm.Node) bool {
 		return func(n krm.Node) bool { return slices.Contains(keys, n.Key()) }
 	}
-	out.cut(spec, "initContainers", "initContainers", called(r.InitContainers))
+	out.cut(spec.Get("initContainers"), r.created("initContainers"), called(r.InitContainers))
 	out.reset(spec.Get(accountField), func(f *field) bool { return f.At == accountField })
 	for c := range spec.Get("containers").Items() {
 		out.container(c)
 	}
-	out.cut(spec, "volumes", "volumes", called(r.Volumes))
+	out.cut(spec.Get("volumes"), r.created("volumes"), called(r.Volumes))
 	own := []string{keys.Injected}
 	if pod.Path == "" { // a Pod's annotations are the workload's own
 		own = append(own, r.PodAnnotations...)
 	} else {
-		metadata, injected := pod.Template.Get("metadata"), keyed(r.PodAnnotations)
-		all := onlyHas(metadata, "annotations", injected)
-		switch was, emptied := r.Emptied["podMetadata"]; {
-		case all && slices.Contains(r.Created, "podMetadata"):
-			out.note(o.RemoveField(metadata))
-		case all && emptied:
-			out.note(o.RemoveField(metadata.Get("annotations")))
-			o.Restore(metadata, was)
-		default:
-			out.cut(metadata, "annotations", "podAnnotations", injected)
+		note, above := r.created("podAnnotations"), r.created("podMetadata")
+		if above != (krm.Note{}) {
+			note = krm.Note{Created: above.Created + 1, Emptied: above.Emptied}
 		}
+		out.cut(pod.Template.Get("metadata", "annotations"), note, keyed(r.PodAnnotations))
 	}
-	out.cut(o.Get("metadata"), "annotations", "annotations", keyed(own))
+	out.cut(o.Get("metadata", "annotations"), r.created("annotations"), keyed(own))
 	return multi.Errors(out.errs...)
+}
+
+// created returns what the record says of a collection.
+func (r *record) created(name string) krm.Note {
+	note := krm.Note{Emptied: r.Emptied[name]}
+	if slices.Contains(r.Created, name) {
+		note.Created = 1
+	}
+	return note
 }
 
 // removal takes what a record names out of an object.
@@ -155,56 +158,28 @@ type removal struct {
 
 func (x *removal) note(err error) { x.errs = append(x.errs, err) }
 
-// cut removes the injected entries of a collection, which the record has as created.
-func (x *removal) cut(parent krm.Node, key, created string, injected func(krm.Node) bool) {
-	n := parent.Get(key)
-	if !n.Exists() {
-		return
-	}
-	all := n.Len() > 0
-	for item := range n.Items() {
-		all = all && injected(item)
-	}
-	for _, field := range n.Fields() {
-		all = all && injected(field)
-	}
-	switch {
-	case all && slices.Contains(x.r.Created, created):
-		x.note(x.o.RemoveField(n))
-	case all && x.r.Emptied[created] != "":
-		_, err := x.o.Remove(n, injected)
-		x.o.Restore(n, x.r.Emptied[created])
-		x.note(err)
-	default:
-		_, err := x.o.Remove(n, injected)
-		x.note(err)
-	}
+func (x *removal) cut(n krm.Node, note krm.Note, injected func(krm.Node) bool) {
+	x.note(x.o.Take(n, injected, note))
 }
 
 // container removes mounts and variables from a container of the author's.
 func (x *removal) container(c krm.Node) {
-	name, mounts := c.Get("name").Text(), c.Get("volumeMounts")
+	name := c.Get("name").Text()
 	ours := func(m krm.Node) bool {
 		path := m.Get("mountPath")
 		return path.Is(sidecars.TraceMountPath) && slices.Contains(x.r.Volumes, m.Get("name").Text()) ||
 			x.r.has(x.r.Paths, name, path.Text())
 	}
+	mounts, env := x.r.created(containerPath+name), x.r.created(envPath+name)
 	renamed := !slices.Contains(x.r.Mounts, name) // by the author
-	if renamed && mounts.Len() > 0 && all(mounts, ours) {
-		x.note(x.o.RemoveField(mounts))
-	} else {
-		x.cut(c, "volumeMounts", containerPath+name, ours)
+	if renamed {
+		mounts.Created, env.Created = 1, 1
 	}
+	x.cut(c.Get("volumeMounts"), mounts, ours)
 	x.reset(identity.PortVariable(c).Get("value"),
 		func(f *field) bool { return f.At == envPath+name || renamed && f.At != accountField })
-	if len(x.r.Env) == 0 {
-		return
-	}
-	set := func(v krm.Node) bool { return x.r.set(name, v) }
-	if env := c.Get("env"); renamed && env.Len() > 0 && all(env, set) {
-		x.note(x.o.RemoveField(env))
-	} else {
-		x.cut(c, "env", envPath+name, set)
+	if len(x.r.Env) > 0 {
+		x.cut(c.Get("env"), env, func(v krm.Node) bool { return x.r.set(name, v) })
 	}
 }
 
@@ -219,28 +194,4 @@ func (x *removal) reset(n krm.Node, at func(*field) bool) {
 	default:
 		x.note(x.o.RestoreField(n, x.r.Fields[i].Was))
 	}
-}
-
-func all(list krm.Node, injected func(krm.Node) bool) bool {
-	for item := range list.Items() {
-		if !injected(item) {
-			return false
-		}
-	}
-	return true
-}
-
-// onlyHas reports whether a mapping holds nothing but injected entries below key.
-func onlyHas(m krm.Node, key string, injected func(krm.Node) bool) bool {
-	for k, v := range m.Fields() {
-		if k != key {
-			return false
-		}
-		for _, field := range v.Fields() {
-			if !injected(field) {
-				return false
-			}
-		}
-	}
-	return true
 }

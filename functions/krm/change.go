@@ -317,19 +317,25 @@ func (o *Object) revertChange(ch *change) error {
 			o.restoreScalar(have, *f.Was)
 		}
 	}
-	return o.take(n, remove, ch.Note)
-}
-
-// take removes fields that were added to what the note says. Mappings that came with them
-// go as well, unless they hold something else.
-func (o *Object) take(n Node, fields []string, note Note) error {
-	if len(fields) == 0 {
+	if len(remove) == 0 {
 		return nil
 	}
-	ours := func(field Node) bool { return slices.Contains(fields, field.Key()) }
+	return o.Take(n, keyed(remove), ch.Note)
+}
+
+func keyed(keys []string) func(Node) bool {
+	return func(field Node) bool { return slices.Contains(keys, field.Key()) }
+}
+
+// Take removes the entries of a collection that were added to what the note says.
+// Collections that came with them go as well, unless they hold something else.
+func (o *Object) Take(n Node, ours func(Node) bool, note Note) error {
+	if n.Len() == 0 {
+		return nil
+	}
 	all := true
-	for _, field := range n.Fields() {
-		all = all && ours(field)
+	for c := n.node().first; c != 0; c = o.tree.nodes[c].next {
+		all = all && ours(Node{o, c, true})
 	}
 	if !all || note.Created == 0 {
 		_, err := o.Remove(n, ours)

@@ -148,5 +148,5 @@ func (o *Object) Annotate(lines string) error {
 
 // TakeNote takes out annotations that Annotate added to what the note says.
 func (o *Object) TakeNote(note Note, keys ...string) error {
-	return o.take(o.Get(annotationsPath...), keys, note)
+	return o.Take(o.Get(annotationsPath...), keyed(keys), note)
 }
