@@ -108,6 +108,39 @@ func TestStoriesHaveTheirPrograms(t *testing.T) {
 	}
 }
 
+// Programs of tests are linked once for all tiers, and what is linked anew takes the place of
+// what was there.
+func TestLinksAreKept(t *testing.T) {
+	dir, _ := recorded(t, "e2e/link.sh")
+	record := filepath.Join(dir, "record")
+	tool := filepath.Join(dir, "link")
+	write(t, tool, "#!/bin/bash\necho linked >>"+record+"\n[ $# = 1 ] || echo program of \"$4\" >\"$3\"\n")
+	for _, c := range []struct {
+		of, id string
+		links  int
+	}{
+		{"a.example/x.test", "one", 1}, {"a.example/x.test", "one", 1}, {"a.example/y.test", "one", 2},
+		{"a.example/x.test", "two", 3}, {"a.example/x.test", "one", 4}, {"a.example/x", "one", 5}, {"a.example/x", "one", 6},
+	} {
+		out := filepath.Join(t.TempDir(), "x.test")
+		env := map[string]string{"TOOLEXEC_IMPORTPATH": c.of}
+		printed, err := shell(t, dir, env, "e2e/link.sh", tool, "-x", "-o", out, "-buildid="+c.id+"/of/"+c.id, "-w")
+		if err != nil {
+			t.Fatalf("%+v: %v\n%s", c, err, printed)
+		}
+		program, err := os.ReadFile(out)
+		if err != nil || !strings.Contains(string(program), c.id) {
+			t.Errorf("%+v: %v: %s", c, err, program)
+		}
+		if ran, _ := os.ReadFile(record); strings.Count(string(ran), "linked") != c.links {
+			t.Errorf("%+v: linked %d times, want %d", c, strings.Count(string(ran), "linked"), c.links)
+		}
+	}
+	if out, err := shell(t, dir, map[string]string{"TOOLEXEC_IMPORTPATH": "a.example/x.test"}, "e2e/link.sh", tool, "-V=full"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // The first of the README's two commands ends well, shows the default profile without a warning,
 // and says what is next.
 func TestDemo(t *testing.T) {
