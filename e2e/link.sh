@@ -13,9 +13,9 @@ for ((i = 2; i < $#; i++)); do
 done
 [[ $1 == */link && ${TOOLEXEC_IMPORTPATH:-} == *.test && $out && $id ]] || exec "$@"
 folder=$(dirname "$0")/../.cache/tests/${TOOLEXEC_IMPORTPATH//\//.}
-# A link, not a copy: it takes no time, and the go command writes its last ID into both.
-ln "$folder/$id" "$out" 2>/dev/null && exit
+# Copies: the go command writes an ID into its own, and what runs cannot be written.
+cp "$folder/$id" "$out" 2>/dev/null && exit
 "$@"
 rm -rf "$folder"
 mkdir -p "$folder"
-ln "$out" "$folder/$id" 2>/dev/null || true # elsewhere on another disk, where it is linked again
+cp "$out" "$folder/$$" && mv "$folder/$$" "$folder/$id" || true # a full disk: it is linked again

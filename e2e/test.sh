@@ -11,9 +11,9 @@ status=0
 # Tests collect garbage less often, which a third of their CPU went to. Those that measure the
 # memory of a program run it with GOGC=100.
 export GOGC=400
-# What is linked is kept for the other tiers.
+# What is linked is kept for the other tiers; CI runs all of them at once.
 GOFLAGS=${GOFLAGS:-}
-[[ $PWD == *' '* ]] || export GOFLAGS=${GOFLAGS/"=env GOGC=400"/"=$PWD/e2e/link.sh"}
+[[ $PWD == *' '* || -n ${CI:-} ]] || export GOFLAGS=${GOFLAGS/"=env GOGC=400"/"=$PWD/e2e/link.sh"}
 packages=("$@") short=()
 if [ "${ARMATURE_TEST_SERVERS:-}" = none ]; then
 	# Less of what only takes long, and no package is linked that says Only of controlplane or
