@@ -65,7 +65,8 @@ func TestContributing(t *testing.T) {
 			}
 		}
 		for _, name := range files {
-			if !slices.ContainsFunc(folders, func(f string) bool { return exists(f + "/" + name) }) {
+			if !slices.ContainsFunc(folders,
+				func(f string) bool { return exists(f + "/" + name) }) {
 				t.Errorf("line %d: %s is in none of %v", n+1, name, folders)
 			}
 		}
@@ -78,7 +79,8 @@ func TestContributing(t *testing.T) {
 			t.Errorf("line %d:%s leads to %d places: %v", n+1, cells[1], len(places), places)
 		}
 		for _, name := range names {
-			if !slices.ContainsFunc(folders, func(f string) bool { return written(t, filepath.Join(root, f), name) }) {
+			if !slices.ContainsFunc(folders,
+				func(f string) bool { return written(t, filepath.Join(root, f), name) }) {
 				t.Errorf("line %d: %s is in no Go file of %v", n+1, name, folders)
 			}
 		}

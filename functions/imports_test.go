@@ -87,7 +87,8 @@ func TestImports(t *testing.T) {
 	index := []string{"functions/index"}
 	store, serve := []string{"catalog/store"}, []string{"catalog/serve"}
 	console := []string{"catalog/console"}
-	catalog := []string{"catalog/access/...", "catalog/api/...", "catalog/ask/...", // without the console
+	// without the console
+	catalog := []string{"catalog/access/...", "catalog/api/...", "catalog/ask/...",
 		"catalog/controller/...", "catalog/kinds/...", "catalog/serve/...", "catalog/store/..."}
 	build, sources := []string{"render/deliver/flux/build"}, []string{"render/deliver/flux/..."}
 	const ours = "github.com/armature-dev/armature"
@@ -118,7 +119,8 @@ func TestImports(t *testing.T) {
 		{leaf, module + "render", "leaves import nothing of ours"},
 		{leaf, module + "functions/identity", "leaves import nothing of ours"},
 		{leaf, module + "functions/index", "leaves import nothing of ours"},
-		{index, module + "functions/identity", "the index says what there is, and not what it means"},
+		{index, module + "functions/identity",
+			"the index says what there is, and not what it means"},
 		{index, module + "functions/contract", "functions get the index, which knows no function"},
 
 		{store, ours, "the store imports nothing of ours"},

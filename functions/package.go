@@ -161,7 +161,8 @@ func (p *Package) CollectObject(o *krm.Object) {
 		return
 	}
 	e := index.Entry{
-		Key: index.KeyOf(o.Ref), APIVersion: o.APIVersion, File: o.Origin.File, Line: int32(o.Origin.Line),
+		Key: index.KeyOf(o.Ref), APIVersion: o.APIVersion, File: o.Origin.File,
+		Line:      int32(o.Origin.Line),
 		Generated: o.Get("metadata", "annotations", keys.RenderedFor).Exists(),
 	}
 	id := p.builder.Enter(e)

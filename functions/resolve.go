@@ -34,7 +34,8 @@ func (p *Package) Resolve(run []Row) []finding.Finding {
 	var lock expand.Resource
 	for i := range p.rows {
 		if steps := &p.rows[i].steps; steps.BuiltImage != nil {
-			lock.BuiltImage, lock.Pinned, lock.SignCard = steps.BuiltImage, steps.Pinned, steps.SignCard
+			lock.BuiltImage, lock.Pinned, lock.SignCard =
+				steps.BuiltImage, steps.Pinned, steps.SignCard
 			p.shared.Pinned = steps.Pinned
 		}
 	}

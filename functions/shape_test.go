@@ -25,7 +25,8 @@ func TestShape(t *testing.T) {
 	checked := 0
 	for _, root := range []string{".", "../render", "../cmd"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" ||
+				strings.HasSuffix(path, "_test.go") {
 				return err
 			}
 			data, err := os.ReadFile(path)
@@ -46,11 +47,13 @@ func TestShape(t *testing.T) {
 				case *ast.StructType:
 					checkStruct(t, files, n, top)
 				case *ast.ValueSpec:
-					name := n.Names[0].Name // the constant of a folder, or the name of AuthBridge's plugin
+					// the constant of a folder, or the name of AuthBridge's plugin
+					name := n.Names[0].Name
 					return !strings.HasPrefix(name, "function") && name != "exchangePlugin"
 				case *ast.BasicLit:
 					if text, err := strconv.Unquote(n.Value); err == nil && own[text] {
-						t.Errorf("%s: %s is a function's name: use what its folder says of it", files.Position(n.Pos()), n.Value)
+						t.Errorf("%s: %s is a function's name: use what its folder says of it",
+							files.Position(n.Pos()), n.Value)
 					}
 				}
 				return true
@@ -78,7 +81,8 @@ func checkStruct(t *testing.T, files *token.FileSet, s *ast.StructType, top bool
 			embedded = star.X
 		}
 		if sel, ok := embedded.(*ast.SelectorExpr); ok {
-			if of, ok := sel.X.(*ast.Ident); ok && (of.Name == "index" || of.Name == "contract" && sel.Sel.Name != "Function") {
+			if of, ok := sel.X.(*ast.Ident); ok &&
+				(of.Name == "index" || of.Name == "contract" && sel.Sel.Name != "Function") {
 				t.Errorf("%s: %s.%s is embedded: name it", files.Position(f.Pos()), of.Name, sel.Sel.Name)
 			}
 		}

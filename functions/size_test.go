@@ -13,10 +13,10 @@ import (
 )
 
 // TestSize: a type has 25 methods at most, and one with methods 15 fields; a package has
-// 3,500 lines without tests and generated code.
+// 3,700 lines without tests and generated code.
 func TestSize(t *testing.T) {
-	const root, most, mostFields, mostLines = "..", 25, 15, 3500
-	allowed := map[string]int{"functions/krm": 5000, "cmd/armature": 5500, "builds/compose": 3900, "render/deliver/apply": 3700}
+	const root, most, mostFields, mostLines = "..", 25, 15, 3700
+	allowed := map[string]int{"functions/krm": 5000, "cmd/armature": 5500, "builds/compose": 3900}
 	lines, methods, fields := make(map[string]int), make(map[string]int), make(map[string]int)
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		name := d.Name()
@@ -25,7 +25,8 @@ func TestSize(t *testing.T) {
 			return err
 		case d.IsDir() && path != root && (name == "testdata" || strings.HasPrefix(name, ".")):
 			return fs.SkipDir
-		case d.IsDir() || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "zz_generated"):
+		case d.IsDir() || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") ||
+			strings.HasPrefix(name, "zz_generated"):
 			return nil
 		}
 		text, err := os.ReadFile(path)
@@ -43,7 +44,9 @@ func TestSize(t *testing.T) {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if n.Recv != nil {
-					methods[folder+"."+strings.TrimPrefix(string(text[n.Recv.List[0].Type.Pos()-1:n.Recv.List[0].Type.End()-1]), "*")]++
+					methods[folder+"."+
+						strings.TrimPrefix(
+							string(text[n.Recv.List[0].Type.Pos()-1:n.Recv.List[0].Type.End()-1]), "*")]++
 				}
 			case *ast.TypeSpec:
 				if s, ok := n.Type.(*ast.StructType); ok {
@@ -58,8 +61,11 @@ func TestSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, n := range methods {
-		if name != "functions/krm.Object" && (n > most || fields[name] > mostFields) { // the one lens for all kinds
-			t.Errorf("%s has %d methods and %d fields: group what belongs together, or write functions", name, n, fields[name])
+		// the one lens for all kinds
+		if name != "functions/krm.Object" && (n > most || fields[name] > mostFields) {
+			t.Errorf(
+				"%s has %d methods and %d fields: group what belongs together, or write functions",
+				name, n, fields[name])
 		}
 	}
 	for folder, n := range lines {

@@ -27,10 +27,14 @@ import (
 // asyaContracts is what the sidecar of each generation of Asya expects: written from
 // facts about its releases, not from the code that renders.
 var asyaContracts = []asyaContract{
-	{generation: "0.2", required: "ASYA_ACTOR_NAME ASYA_NAMESPACE", timeout: "ASYA_RUNTIME_TIMEOUT", success: "ASYA_ACTOR_HAPPY_END=happy-end", failure: "ASYA_ACTOR_ERROR_END=error-end",
+	{generation: "0.2", required: "ASYA_ACTOR_NAME ASYA_NAMESPACE", timeout: "ASYA_RUNTIME_TIMEOUT",
+		success: "ASYA_ACTOR_HAPPY_END=happy-end", failure: "ASYA_ACTOR_ERROR_END=error-end",
 		unread: "ASYA_ACTOR_SINK ASYA_ACTOR_SUMP ASYA_RESILIENCY_"},
-	{generation: "next", required: "ASYA_ACTOR_NAME ASYA_NAMESPACE", timeout: "ASYA_RESILIENCY_ACTOR_TIMEOUT", success: "ASYA_ACTOR_SINK=x-sink", failure: "ASYA_ACTOR_SUMP=x-sump",
-		unread: "ASYA_ACTOR_HAPPY_END ASYA_ACTOR_ERROR_END ASYA_RUNTIME_TIMEOUT ASYA_RESILIENCY_RETRY_", short: true},
+	{generation: "next", required: "ASYA_ACTOR_NAME ASYA_NAMESPACE",
+		timeout: "ASYA_RESILIENCY_ACTOR_TIMEOUT", success: "ASYA_ACTOR_SINK=x-sink",
+		failure: "ASYA_ACTOR_SUMP=x-sump",
+		unread: "ASYA_ACTOR_HAPPY_END ASYA_ACTOR_ERROR_END ASYA_RUNTIME_TIMEOUT " +
+			"ASYA_RESILIENCY_RETRY_", short: true},
 }
 
 type asyaContract struct {
@@ -119,17 +123,21 @@ spec:
     transports:
       rabbitmq: {enabled: true, type: rabbitmq, config: {host: rabbitmq.default.svc, exchange: messages, queues: {dlq: {enabled: true}}}}
 `
-	actor := "apiVersion: asya.sh/v1alpha1\nkind: AsyncActor\nmetadata: {name: " + name + ", namespace: prod}\nspec:\n"
+	actor := "apiVersion: asya.sh/v1alpha1\nkind: AsyncActor\nmetadata: {name: " + name +
+		", namespace: prod}\nspec:\n"
 	if c.short {
 		actor += "  actor: " + name + "\n  image: work:v1\n  handler: " + handler + "\n"
 	} else {
-		actor += "  transport: rabbitmq\n  workload: {template: {spec: {containers: [{name: asya-runtime, image: 'work:v1', env: [{name: ASYA_HANDLER, value: " + handler + "}]}]}}}\n"
+		actor += "  transport: rabbitmq\n  workload: {template: {spec: {containers: [{name: " +
+			"asya-runtime, image: 'work:v1', env: [{name: ASYA_HANDLER, value: " + handler + "}]}]}}}\n"
 	}
 	parsed, findings := render.ReadConfig([]byte(config), render.ConfigFile)
 	if len(findings) > 0 {
 		t.Fatal(findings)
 	}
-	r, err := render.Run(render.Source{Files: []render.File{{Path: "actor.yaml", Data: []byte(actor)}}}, render.Options{Config: parsed})
+	r, err := render.Run(
+		render.Source{Files: []render.File{{Path: "actor.yaml", Data: []byte(actor)}}},
+		render.Options{Config: parsed})
 	if err != nil || finding.Failed(r.Findings) {
 		t.Fatal(err, r.Findings)
 	}
@@ -162,8 +170,10 @@ type asyaSent struct{ Actor, Payload string }
 // sidecar reads its environment as the generation's does.
 func (c asyaContract) sidecar(t *testing.T, objects map[string]*yaml.RNode, actor string) *asyaSidecar {
 	t.Helper()
-	s := &asyaSidecar{asyaContract: c, t: t, env: environmentOf(t, objects["Deployment"], "asya-sidecar"), actor: actor}
-	for _, name := range append(strings.Fields(c.required), "ASYA_TRANSPORT", "ASYA_RABBITMQ_HOST", "ASYA_SOCKET_DIR", c.timeout) {
+	s := &asyaSidecar{asyaContract: c, t: t,
+		env: environmentOf(t, objects["Deployment"], "asya-sidecar"), actor: actor}
+	for _, name := range append(strings.Fields(c.required), "ASYA_TRANSPORT", "ASYA_RABBITMQ_HOST",
+		"ASYA_SOCKET_DIR", c.timeout) {
 		if s.env[name] == "" {
 			t.Errorf("the sidecar needs %s", name)
 		}
@@ -216,9 +226,11 @@ func (s *asyaSidecar) queueExists(objects map[string]*yaml.RNode) {
 	if exchange == "" {
 		exchange = "asya"
 	}
-	have := []string{text(queue, "name"), text(binding, "destination"), text(binding, "destinationType"), text(binding, "routingKey"), text(binding, "source")}
+	have := []string{text(queue, "name"), text(binding, "destination"),
+		text(binding, "destinationType"), text(binding, "routingKey"), text(binding, "source")}
 	if diff := cmp.Diff([]string{s.queue, s.queue, "queue", s.actor, exchange}, have); diff != "" {
-		s.t.Errorf("queue, and destination, type, key and exchange of the binding (-want +got):\n%s", diff)
+		s.t.Errorf(
+			"queue, and destination, type, key and exchange of the binding (-want +got):\n%s", diff)
 	}
 }
 
@@ -231,14 +243,16 @@ func (s *asyaSidecar) startRuntime(python string, objects map[string]*yaml.RNode
 	}
 	s.t.Cleanup(func() { os.RemoveAll(dir) })
 	script := objects["ConfigMap"].GetDataMap()["asya_runtime.py"]
-	for name, text := range map[string]string{"asya_runtime.py": script, "handlers.py": asyaHandlers} {
+	for name, text := range map[string]string{"asya_runtime.py": script,
+		"handlers.py": asyaHandlers} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			s.t.Fatal(err)
 		}
 	}
 	env := environmentOf(s.t, objects["Deployment"], "asya-runtime")
 	if env["ASYA_SOCKET_DIR"] != s.env["ASYA_SOCKET_DIR"] {
-		s.t.Errorf("the runtime listens in %s, and the sidecar calls %s", env["ASYA_SOCKET_DIR"], s.env["ASYA_SOCKET_DIR"])
+		s.t.Errorf("the runtime listens in %s, and the sidecar calls %s", env["ASYA_SOCKET_DIR"],
+			s.env["ASYA_SOCKET_DIR"])
 	}
 	env["ASYA_SOCKET_DIR"], s.sockets = dir, dir
 	runtime := exec.Command(python, filepath.Join(dir, "asya_runtime.py"))
@@ -255,7 +269,8 @@ func (s *asyaSidecar) startRuntime(python string, objects map[string]*yaml.RNode
 		runtime.Process.Kill()
 		runtime.Wait()
 	}
-	for until := time.Now().Add(2 * time.Minute); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(2 * time.Minute); time.Now().Before(until); time.Sleep(
+		10 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(dir, "runtime-ready")); err == nil {
 			return stop
 		}
@@ -276,9 +291,13 @@ func (s *asyaSidecar) work(payload string) (sent []asyaSent) {
 			route, at = []string{"work"}, 1
 		}
 		names, _ := json.Marshal(route)
-		answers = s.callFramed(fmt.Sprintf(`{"id":"1","route":{"actors":%s,"current":%d},"payload":%s}`, names, at, payload))
+		answers = s.callFramed(
+			fmt.Sprintf(`{"id":"1","route":{"actors":%s,"current":%d},"payload":%s}`, names, at, payload))
 	} else {
-		answers = s.callHTTP(fmt.Sprintf(`{"id":"1","route":{"prev":["before"],"curr":%q,"next":["later"]},"payload":%s}`, s.actor, payload))
+		answers = s.callHTTP(
+			fmt.Sprintf(
+				`{"id":"1","route":{"prev":["before"],"curr":%q,"next":["later"]},"payload":%s}`,
+				s.actor, payload))
 	}
 	name := func(end string) string { return s.env[strings.Split(end, "=")[0]] }
 	for _, a := range answers {
@@ -325,7 +344,8 @@ func (s *asyaSidecar) callFramed(message string) (answers []map[string]any) {
 		s.t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...)); err != nil {
+	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(message))),
+		message...)); err != nil {
 		s.t.Fatal(err)
 	}
 	var head [4]byte
@@ -344,9 +364,11 @@ func (s *asyaSidecar) callFramed(message string) (answers []map[string]any) {
 
 func (s *asyaSidecar) callHTTP(message string) []map[string]any {
 	s.t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.sockets, "asya-runtime.sock"))
-	}}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix",
+				filepath.Join(s.sockets, "asya-runtime.sock"))
+		}}}
 	answer, err := client.Post("http://runtime/invoke", "application/json", strings.NewReader(message))
 	if err != nil {
 		s.t.Fatal(err)
@@ -375,7 +397,8 @@ func (s *asyaSidecar) callHTTP(message string) []map[string]any {
 func environmentOf(t *testing.T, workload *yaml.RNode, container string) map[string]string {
 	t.Helper()
 	env := make(map[string]string)
-	c, err := workload.Pipe(yaml.Lookup("spec", "template", "spec", "containers", "[name="+container+"]", "env"))
+	c, err := workload.Pipe(yaml.Lookup("spec", "template", "spec", "containers",
+		"[name="+container+"]", "env"))
 	if err != nil || c == nil {
 		t.Fatalf("%s has no environment: %v", container, err)
 	}

@@ -86,17 +86,36 @@ func TestAgentRuntimeRenders(t *testing.T) {
 		container string
 		refused   string // the word of the command line
 	}{
-		"declared":            {port, ""},
-		"PORT of the port":    {port + "          env:\n            - name: HOST\n              value: 0.0.0.0\n            - name: PORT\n              value: \"8000\"\n", ""},
-		"PORT, undeclared":    {"          env:\n            - name: PORT\n              value: \"8000\"\n", ""},
-		"PORT of another one": {port + "          env:\n            - name: PORT\n              value: \"9095\"\n", ""},
-		"PORT of a ConfigMap": {port + "          env:\n            - name: PORT\n              valueFrom:\n                configMapKeyRef:\n                  name: environments\n                  key: PORT\n", ""},
-		"probes":              {port + "          env: [{name: PORT, value: \"8000\"}]\n          readinessProbe:\n            httpGet:\n              path: /.well-known/agent-card.json\n              port: http\n          livenessProbe:\n            tcpSocket:\n              port: 8000\n", ""},
-		"another's port":      {port + "          args: [\"--upstream\", \"http://tool.team1.svc:8000\", \"--workers=80000\"]\n", ""},
-		"argument":            {port + "          args:\n            - \"-listen=:8000\"\n", "-listen=:8000"},
-		"argument and PORT":   {port + "          args: [--port, \"8000\"]\n          env:\n            - name: PORT\n              value: \"8000\"\n", `"8000"]`},
-		"address":             {port + "          command: [agent, http://0.0.0.0:8000]\n", "http://0.0.0.0:8000"},
-		"script":              {port + "          command: [sh, -c, \"migrate && exec uvicorn app:app --port 8000 --host 0.0.0.0\"]\n", "--port 8000"},
+		"declared": {port, ""},
+		"PORT of the port": {port +
+			"          env:\n            - name: HOST\n              value: 0.0.0.0\n" +
+			"            - name: PORT\n              value: \"8000\"\n", ""},
+		"PORT, undeclared": {
+			"          env:\n            - name: PORT\n              value: \"8000\"\n", ""},
+		"PORT of another one": {port +
+			"          env:\n            - name: PORT\n              value: \"9095\"\n", ""},
+		"PORT of a ConfigMap": {port +
+			"          env:\n            - name: PORT\n              valueFrom:\n" +
+			"                configMapKeyRef:\n                  name: environments\n" +
+			"                  key: PORT\n", ""},
+		"probes": {port +
+			"          env: [{name: PORT, value: \"8000\"}]\n          readinessProbe:\n" +
+			"            httpGet:\n              path: /.well-known/agent-card.json\n" +
+			"              port: http\n          livenessProbe:\n            tcpSocket:\n" +
+			"              port: 8000\n", ""},
+		"another's port": {port +
+			"          args: [\"--upstream\", \"http://tool.team1.svc:8000\", " +
+			"\"--workers=80000\"]\n", ""},
+		"argument": {port + "          args:\n            - \"-listen=:8000\"\n",
+			"-listen=:8000"},
+		"argument and PORT": {port +
+			"          args: [--port, \"8000\"]\n          env:\n            - name: PORT\n" +
+			"              value: \"8000\"\n", `"8000"]`},
+		"address": {port + "          command: [agent, http://0.0.0.0:8000]\n",
+			"http://0.0.0.0:8000"},
+		"script": {port +
+			"          command: [sh, -c, \"migrate && exec uvicorn app:app --port 8000 --host " +
+			"0.0.0.0\"]\n", "--port 8000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			manifest := strings.Replace(runtimeAgent, "          # CONTAINER\n", c.container, 1)
@@ -118,12 +137,18 @@ func TestAgentRuntimeRenders(t *testing.T) {
 			if write == nil || len(annotate) != 1 {
 				t.Fatalf("one change each, of the command line and of the annotations, in %q", hint)
 			}
-			moved := strings.Replace(manifest, c.refused, strings.Replace(c.refused, write[2], write[1], 1), 1)
-			if findings, text = renderAuthBridge(t, moved); finding.Failed(findings) || !strings.Contains(text, "value: \"8001\"") {
+			moved := strings.Replace(manifest, c.refused,
+				strings.Replace(c.refused, write[2], write[1], 1), 1)
+			if findings, text = renderAuthBridge(t, moved); finding.Failed(findings) ||
+				!strings.Contains(text, "value: \"8001\"") {
 				t.Errorf("with $(PORT): %v", findings)
 			}
-			left := strings.Replace(manifest, "  name: weather\n  namespace: team1\n  labels:\n", "  name: weather\n  namespace: team1\n  annotations:\n    "+annotate[0][1]+"\n  labels:\n", 1)
-			if findings, text = renderAuthBridge(t, left); finding.Failed(findings) || !strings.Contains(text, `reverse_proxy_addr: ":8001"`) || !strings.Contains(text, `reverse_proxy_backend: "http://127.0.0.1:8000"`) {
+			left := strings.Replace(manifest, "  name: weather\n  namespace: team1\n  labels:\n",
+				"  name: weather\n  namespace: team1\n  annotations:\n    "+annotate[0][1]+
+					"\n  labels:\n", 1)
+			if findings, text = renderAuthBridge(t, left); finding.Failed(findings) ||
+				!strings.Contains(text, `reverse_proxy_addr: ":8001"`) ||
+				!strings.Contains(text, `reverse_proxy_backend: "http://127.0.0.1:8000"`) {
 				t.Errorf("with %s: %v", annotate[0][1], findings)
 			}
 		})
@@ -136,7 +161,8 @@ func TestExplainOverwritten(t *testing.T) {
 	profile := sidecars.AuthBridge
 	config := &api.RenderConfig{}
 	config.Spec.Profile = &profile
-	manifest := strings.Replace(runtimeAgent, "          # CONTAINER\n", "          env:\n            - name: PORT\n              value: \"8000\"\n", 1)
+	manifest := strings.Replace(runtimeAgent, "          # CONTAINER\n",
+		"          env:\n            - name: PORT\n              value: \"8000\"\n", 1)
 	src := render.Source{Files: []render.File{{Path: "agent.yaml", Data: []byte(manifest)}}}
 	result, _, err := explain.File(src, render.Options{Config: config}, "agent.yaml", explain.Selection{})
 	if err != nil {
@@ -149,8 +175,9 @@ func TestExplainOverwritten(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		`value: "8001"`:               "inject inbound.targetPort",
-		"serviceAccountName: weather": "inject components.authbridge-proxy.enabled", // without which nothing has a SPIFFE ID
+		`value: "8001"`: "inject inbound.targetPort",
+		// without which nothing has a SPIFFE ID
+		"serviceAccountName: weather": "inject components.authbridge-proxy.enabled",
 		"kind: ServiceAccount":        "inject components.authbridge-proxy.enabled",
 	} {
 		if !strings.Contains(reasons[line], want) {

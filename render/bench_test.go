@@ -29,7 +29,8 @@ func corpus(b *testing.B, n int) (files []render.File, size int) {
 
 // stream renders with one worker and throws the result away.
 func stream(b *testing.B, src render.Source) {
-	findings, stats, err := render.Stream(src, render.Options{Workers: 1}, func(string, []byte) error { return nil })
+	findings, stats, err := render.Stream(src, render.Options{Workers: 1},
+		func(string, []byte) error { return nil })
 	if err != nil || finding.Failed(findings) || stats.Workloads == 0 {
 		b.Fatal(findings, stats, err)
 	}
@@ -137,7 +138,8 @@ func BenchmarkResourceList(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, findings, stats, err := in.Render(render.Options{}); err != nil || finding.Failed(findings) || stats.Workloads != 1000 {
+		if _, findings, stats, err := in.Render(render.Options{}); err != nil ||
+			finding.Failed(findings) || stats.Workloads != 1000 {
 			b.Fatal(findings, stats, err)
 		}
 	}

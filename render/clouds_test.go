@@ -26,23 +26,30 @@ import (
 func TestClouds(t *testing.T) {
 	program := programs.Peer(t, "clouds")
 	for provider, test := range map[string]struct{ spec, token, want string }{
-		"aws": {`aws: {roleArn: "arn:aws:iam::123456789012:role/agent", region: eu-central-1, stsEndpoint: "%s"}`,
+		"aws": {
+			`aws: {roleArn: "arn:aws:iam::123456789012:role/agent", region: eu-central-1, stsEndpoint: "%s"}`,
 			"aws.token", "AKIAFORTHEAGENT in eu-central-1 by WebIdentityCredentials"},
-		"gcp": {`gcp: {workloadIdentityProvider: projects/1/locations/global/workloadIdentityPools/pool/providers/spire, serviceAccountEmail: agent@project.iam.gserviceaccount.com}`,
+		"gcp": {
+			`gcp: {workloadIdentityProvider: projects/1/locations/global/workloadIdentityPools/pool/providers/spire, serviceAccountEmail: agent@project.iam.gserviceaccount.com}`,
 			"gcp.token", "the service account's"},
 	} {
 		for _, profile := range []string{"kagenti", "kagenti-published"} {
 			t.Run(provider+"/"+profile, func(t *testing.T) {
 				server := httptest.NewServer(cloud(t))
 				defer server.Close()
-				config, findings := render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec:\n  profile: "+profile+
-					"\n  identity:\n    clientRegistration:\n      "+strings.ReplaceAll(test.spec, "%s", server.URL)+"\n"), "armature.yaml")
+				config, findings := render.ReadConfig(
+					[]byte(
+						"apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec:\n  profile: "+
+							profile+
+							"\n  identity:\n    clientRegistration:\n      "+
+							strings.ReplaceAll(test.spec, "%s", server.URL)+"\n"), "armature.yaml")
 				if len(findings) > 0 {
 					t.Fatal(findings)
 				}
 				c, files := application(t, render.Options{Config: config})
 				cmd := exec.CommandContext(t.Context(), program, provider)
-				cmd.Env = []string{"HOME=" + t.TempDir(), "CLOUDS_SERVER=" + strings.TrimPrefix(server.URL, "http://")}
+				cmd.Env = []string{"HOME=" + t.TempDir(),
+					"CLOUDS_SERVER=" + strings.TrimPrefix(server.URL, "http://")}
 				root := t.TempDir()
 				for _, m := range c.VolumeMounts {
 					dir := filepath.Join(root, m.MountPath)
@@ -55,7 +62,8 @@ func TestClouds(t *testing.T) {
 					}
 					for name, text := range content {
 						text = strings.ReplaceAll(text, "/etc/armature/", root+"/etc/armature/")
-						if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+						if err := os.WriteFile(filepath.Join(dir, name), []byte(text),
+							0o600); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -74,9 +82,11 @@ func TestClouds(t *testing.T) {
 
 // application returns the container of a rendered workload, and the files of its volumes that are
 // ConfigMaps.
-func application(t *testing.T, opt render.Options) (corev1.Container, map[string]map[string]string) {
+func application(t *testing.T,
+	opt render.Options) (corev1.Container, map[string]map[string]string) {
 	t.Helper()
-	result, err := render.Run(render.Source{Files: []render.File{{Path: "web.yaml", Data: []byte(`apiVersion: apps/v1
+	result, err := render.Run(
+		render.Source{Files: []render.File{{Path: "web.yaml", Data: []byte(`apiVersion: apps/v1
 kind: Deployment
 metadata:
   name: web
@@ -125,17 +135,26 @@ func cloud(t *testing.T) http.HandlerFunc {
 		expiry := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 		var answer any
 		switch {
-		case r.PostForm.Get("Action") == "AssumeRoleWithWebIdentity" && r.PostForm.Get("RoleArn") == "arn:aws:iam::123456789012:role/agent" &&
-			r.PostForm.Get("RoleSessionName") == "web" && r.PostForm.Get("WebIdentityToken") == "the agent's SVID":
+		case r.PostForm.Get("Action") == "AssumeRoleWithWebIdentity" &&
+			r.PostForm.Get("RoleArn") == "arn:aws:iam::123456789012:role/agent" &&
+			r.PostForm.Get("RoleSessionName") == "web" &&
+			r.PostForm.Get("WebIdentityToken") == "the agent's SVID":
 			w.Header().Set("Content-Type", "text/xml")
-			fmt.Fprintf(w, `<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResult><Credentials>
+			fmt.Fprintf(w,
+				`<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResult><Credentials>
 <AccessKeyId>AKIAFORTHEAGENT</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken><Expiration>%s</Expiration>
 </Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`, expiry)
 			return
-		case r.Host == "sts.googleapis.com" && r.URL.Path == "/v1/token" && r.PostForm.Get("subject_token") == "the agent's SVID" &&
-			r.PostForm.Get("audience") == "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/providers/spire":
-			answer = map[string]any{"access_token": "federated", "issued_token_type": "urn:ietf:params:oauth:token-type:access_token", "token_type": "Bearer", "expires_in": 3600}
-		case r.Host == "iamcredentials.googleapis.com" && strings.HasSuffix(r.URL.Path, "/serviceAccounts/agent@project.iam.gserviceaccount.com:generateAccessToken") &&
+		case r.Host == "sts.googleapis.com" && r.URL.Path == "/v1/token" &&
+			r.PostForm.Get("subject_token") == "the agent's SVID" &&
+			r.PostForm.Get("audience") ==
+				"//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/providers/spire":
+			answer = map[string]any{"access_token": "federated",
+				"issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
+				"token_type":        "Bearer", "expires_in": 3600}
+		case r.Host == "iamcredentials.googleapis.com" &&
+			strings.HasSuffix(r.URL.Path,
+				"/serviceAccounts/agent@project.iam.gserviceaccount.com:generateAccessToken") &&
 			r.Header.Get("Authorization") == "Bearer federated":
 			answer = map[string]any{"accessToken": "the service account's", "expireTime": expiry}
 		default:

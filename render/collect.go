@@ -30,7 +30,8 @@ func (e *engine) find(ids map[functions.Place]index.ID, visit func(index.ID, *kr
 			continue
 		}
 		EachDocument(data, func(d krm.Document, item bool, line int) {
-			if isObject, err := o.Read(data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
+			if isObject, err := o.Read(data, d, item,
+				krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
 				if id, ok := ids[functions.Place{Origin: o.Origin, Ref: o.Ref}]; ok {
 					visit(id, &o)
 				}
@@ -41,7 +42,8 @@ func (e *engine) find(ids map[functions.Place]index.ID, visit func(index.ID, *kr
 
 // collect is the first pass: what functions must know of the whole package.
 func (e *engine) collect() error {
-	e.seed, e.sums, e.forms = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]form, len(e.src.Files))
+	e.seed, e.sums, e.forms = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]form,
+		len(e.src.Files))
 	var buf []byte
 	var look krm.Object
 	for i, f := range e.src.Files {
@@ -165,7 +167,8 @@ func walkItems(l *list, visit func(visited)) {
 func Objects(f File, visit func(*krm.Object)) {
 	EachDocument(f.Data, func(d krm.Document, item bool, line int) {
 		var o krm.Object
-		if isObject, err := o.Read(f.Data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
+		if isObject, err := o.Read(f.Data, d, item,
+			krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
 			visit(&o)
 		}
 	})

@@ -21,8 +21,9 @@ const MisnamedConfig = "armature.yml"
 // Misnamed returns the finding about a misnamed configuration. Both reports whether
 // armature.yaml is beside it.
 func Misnamed(file string, both bool) finding.Finding {
-	f := finding.Finding{Rule: "config/name", Severity: finding.Error, Message: "nothing reads this file: the configuration is " + ConfigFile,
-		Hint: "rename it to " + ConfigFile, Place: finding.Place{File: file, Line: 1}}
+	f := finding.Finding{Rule: "config/name", Severity: finding.Error,
+		Message: "nothing reads this file: the configuration is " + ConfigFile,
+		Hint:    "rename it to " + ConfigFile, Place: finding.Place{File: file, Line: 1}}
 	if both {
 		f.Message += ", which is beside it"
 		f.Hint = "move its settings to " + ConfigFile + ", and remove it"
@@ -33,7 +34,8 @@ func Misnamed(file string, both bool) finding.Finding {
 // ReadConfig reads a RenderConfig. Unknown fields, and every other kind of
 // object, are errors.
 func ReadConfig(data []byte, file string) (*api.RenderConfig, []finding.Finding) {
-	found, findings := only(data, file, "config/invalid", "configuration", "RenderConfig", "write apiVersion: "+api.RenderV1alpha1+" and kind: RenderConfig")
+	found, findings := only(data, file, "config/invalid", "configuration", "RenderConfig",
+		"write apiVersion: "+api.RenderV1alpha1+" and kind: RenderConfig")
 	if found == nil {
 		return nil, findings
 	}
@@ -45,17 +47,20 @@ func ReadConfig(data []byte, file string) (*api.RenderConfig, []finding.Finding)
 // kind, and remedy the hint for an object of another kind.
 func only(data []byte, file, rule, thing, kind, remedy string) (*krm.Object, []finding.Finding) {
 	f := func(line int, message, hint string) []finding.Finding {
-		return []finding.Finding{{Rule: rule, Severity: finding.Error, Message: message, Hint: hint, Place: finding.Place{File: file, Line: line}}}
+		return []finding.Finding{{Rule: rule, Severity: finding.Error, Message: message, Hint: hint,
+			Place: finding.Place{File: file, Line: line}}}
 	}
 	start := "start with apiVersion: " + api.RenderV1alpha1 + " and kind: " + kind
 	var found *krm.Object
 	line := 1
 	for d := range krm.Documents(data) {
 		o := new(krm.Object)
-		isObject, err := o.Read(data, d, false, krm.Origin{File: file, Line: line + bytes.Count(data[d.Lead:d.Start], []byte{'\n'})})
+		isObject, err := o.Read(data, d, false,
+			krm.Origin{File: file, Line: line + bytes.Count(data[d.Lead:d.Start], []byte{'\n'})})
 		line += bytes.Count(data[d.Lead:d.End], []byte{'\n'})
 		if syntax := (*krm.SyntaxError)(nil); errors.As(err, &syntax) {
-			return nil, f(syntax.Line, syntax.Message, cmp.Or(syntax.Hint, syntaxHint(data[d.Start:d.End])))
+			return nil, f(syntax.Line, syntax.Message,
+				cmp.Or(syntax.Hint, syntaxHint(data[d.Start:d.End])))
 		}
 		switch {
 		case !isObject && !o.Root().Exists():
@@ -73,7 +78,8 @@ func only(data []byte, file, rule, thing, kind, remedy string) (*krm.Object, []f
 		return nil, f(1, "the "+thing+" is empty", "remove the file, or "+start)
 	}
 	if found.APIVersion != api.RenderV1alpha1 || found.Kind != kind {
-		return nil, []finding.Finding{found.Finding(finding.Error, rule, found.Get("kind"), fmt.Sprintf("%s %s is not a %s", found.APIVersion, found.Kind, thing), remedy)}
+		return nil, []finding.Finding{found.Finding(finding.Error, rule, found.Get("kind"),
+			fmt.Sprintf("%s %s is not a %s", found.APIVersion, found.Kind, thing), remedy)}
 	}
 	return found, nil
 }
@@ -84,7 +90,8 @@ const LockFile = "armature.lock"
 // ReadLock reads an ImageLock. Unknown fields, and every other kind of object,
 // are errors. The render checks its entries.
 func ReadLock(data []byte, file string) (*api.ImageLock, []finding.Finding) {
-	found, findings := only(data, file, "pin-images/lock", "lock", "ImageLock", "run `armature pin` to write the lock")
+	found, findings := only(data, file, "pin-images/lock", "lock", "ImageLock",
+		"run `armature pin` to write the lock")
 	if found == nil {
 		return nil, findings
 	}

@@ -152,7 +152,8 @@ func appendKept(dst, text []byte) []byte {
 	if err != nil {
 		panic(err) // strings always marshal
 	}
-	dst = append(dst, `{"apiVersion": "v1", "kind": "List", "metadata": {"annotations": {"`+keys.Consumed+`": `...)
+	dst = append(dst, `{"apiVersion": "v1", "kind": "List", "metadata": {"annotations": {"`+
+		keys.Consumed+`": `...)
 	return append(append(dst, kept...), "}}, \"items\": []}\n"...)
 }
 

@@ -25,7 +25,8 @@ var corpusSize = flag.Int("corpus", 200, "how many generated workloads TestDiges
 //
 //	go test ./render -run TestDigest -v -corpus 10000
 func TestDigest(t *testing.T) {
-	for name, packages := range map[string][]render.Source{"examples": examples(t), "corpus": {generatedPackage(t, *corpusSize)}} {
+	for name, packages := range map[string][]render.Source{"examples": examples(t),
+		"corpus": {generatedPackage(t, *corpusSize)}} {
 		one, several := digest(t, packages, 1), digest(t, packages, 4)
 		if one != several {
 			t.Errorf("%s: one worker renders %s, four render %s", name, one, several)
@@ -73,14 +74,20 @@ func generatedPackage(t *testing.T, n int) (src render.Source) {
 		}
 		if i%50 == 0 {
 			var o krm.Object
-			if isObject, err := o.Read(text.Bytes(), krm.Document{End: text.Len()}, false, krm.Origin{}); err != nil || !isObject {
+			if isObject, err := o.Read(text.Bytes(), krm.Document{End: text.Len()}, false,
+				krm.Origin{}); err != nil || !isObject {
 				t.Fatal("no workload", err)
 			}
 			names = append(names, o.Name)
-			head := "---\napiVersion: kagenti.io/v1alpha1\nkind: %s\nmetadata:\n  name: %s\n  namespace: %s\nspec:\n"
-			target := fmt.Sprintf("  targetRef:\n    apiVersion: %s\n    kind: %s\n    name: %s\n", o.APIVersion, o.Kind, o.Name)
-			fmt.Fprintf(&text, head+target+"  inbound:\n    validation:\n      requiredScopes: [read]\n", "TokenExchange", o.Name, o.Namespace)
-			fmt.Fprintf(&text, head+target+"  sampling:\n    type: always_off\n", "AgentTrace", o.Name, o.Namespace)
+			head := "---\napiVersion: kagenti.io/v1alpha1\nkind: %s\nmetadata:\n  name: %s\n" +
+				"  namespace: %s\nspec:\n"
+			target := fmt.Sprintf("  targetRef:\n    apiVersion: %s\n    kind: %s\n    name: %s\n",
+				o.APIVersion, o.Kind, o.Name)
+			fmt.Fprintf(&text,
+				head+target+"  inbound:\n    validation:\n      requiredScopes: [read]\n",
+				"TokenExchange", o.Name, o.Namespace)
+			fmt.Fprintf(&text, head+target+"  sampling:\n    type: always_off\n", "AgentTrace",
+				o.Name, o.Namespace)
 		}
 		src.Files = append(src.Files, render.File{Path: workloads.File(i), Data: text.Bytes()})
 	}
@@ -109,7 +116,8 @@ func digest(t *testing.T, packages []render.Source, workers int) string {
 		opt := render.Options{Version: "v0.0.0", Workers: workers}
 		if config != nil {
 			var findings []finding.Finding
-			if opt.Config, findings = render.ReadConfig(config, render.ConfigFile); finding.Failed(findings) {
+			if opt.Config, findings = render.ReadConfig(config,
+				render.ConfigFile); finding.Failed(findings) {
 				t.Fatal(findings)
 			}
 		}
@@ -133,9 +141,11 @@ func digest(t *testing.T, packages []render.Source, workers int) string {
 			fmt.Fprintf(text, "%s %d\n%s", f.Path, len(rendered[f.Path]), rendered[f.Path])
 		}
 		for _, f := range findings {
-			fmt.Fprintf(found, "%s %s %s:%d %s %s\n", f.Severity, f.Rule, f.File, f.Line, f.Field, f.Object)
+			fmt.Fprintf(found, "%s %s %s:%d %s %s\n", f.Severity, f.Rule, f.File, f.Line, f.Field,
+				f.Object)
 		}
 		fmt.Fprintf(found, "%+v\n", stats)
 	}
-	return strings.Join([]string{fmt.Sprintf("%x", text.Sum(nil)[:12]), fmt.Sprintf("%x", found.Sum(nil)[:12])}, " ")
+	return strings.Join([]string{fmt.Sprintf("%x", text.Sum(nil)[:12]),
+		fmt.Sprintf("%x", found.Sum(nil)[:12])}, " ")
 }

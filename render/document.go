@@ -16,7 +16,8 @@ import (
 
 // appendDocument renders one document of a file, and behind it what it generates.
 func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, origin krm.Origin) []byte {
-	w.file.inline = path.Ext(origin.File) == ".json" && bytes.HasPrefix(bytes.TrimLeft(src[d.Start:d.End], "\ufeff \t\r\n"), []byte{'{'})
+	w.file.inline = path.Ext(origin.File) == ".json" &&
+		bytes.HasPrefix(bytes.TrimLeft(src[d.Start:d.End], "\ufeff \t\r\n"), []byte{'{'})
 	o, becomes := w.process(src, d, item, origin)
 	switch {
 	case becomes == dropped:
@@ -77,7 +78,8 @@ const (
 
 // process takes an object through the functions. It returns no object for text that is not an
 // object, and for an object that is dropped.
-func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, becomes fate) {
+func (w *worker) process(src []byte, d krm.Document, item bool,
+	origin krm.Origin) (o *krm.Object, becomes fate) {
 	o = &w.object
 	var isObject bool
 	var err error
@@ -98,7 +100,8 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	}
 	if note := o.Get("metadata", "annotations", keys.Consumed); note.Exists() {
 		w.findings = append(w.findings, o.Finding(finding.Error, "package/list-layout", note,
-			"the consumed custom resources that it keeps cannot be restored, because it was changed", "restore the file from Git, or write the resources again and remove the annotation"))
+			"the consumed custom resources that it keeps cannot be restored, because it was changed",
+			"restore the file from Git, or write the resources again and remove the annotation"))
 		return nil, stays
 	}
 	if !isObject {
@@ -119,7 +122,8 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		}
 		if !known && !w.pkg.FromInput(rendered.Text()) {
 			w.findings = append(w.findings, o.Finding(finding.Warning, "package/orphan", rendered,
-				"rendered for a workload that the package does not have", "delete it, or render it together with its workload"))
+				"rendered for a workload that the package does not have",
+				"delete it, or render it together with its workload"))
 		}
 	}
 	u := &w.unit
@@ -128,12 +132,15 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 			if strings.Contains(err.Error(), keys.Changed) {
 				record = w.object.Get("metadata", "annotations", keys.Changed)
 			}
-			w.findings = append(w.findings, w.object.Finding(finding.Error, "package/record", record, err.Error(), ""))
+			w.findings = append(w.findings,
+				w.object.Finding(finding.Error, "package/record", record, err.Error(), ""))
 			return nil, stays
 		}
 	}
-	if w.opt.Hosted && w.opt.Config == nil && !w.undo && o.Kind == "RenderConfig" && o.Group() == keys.Group {
-		w.findings = append(w.findings, o.Finding(finding.Error, "config/not-passed", krm.Node{}, "this configuration is an item and not the functionConfig, so that nothing reads it",
+	if w.opt.Hosted && w.opt.Config == nil && !w.undo && o.Kind == "RenderConfig" &&
+		o.Group() == keys.Group {
+		w.findings = append(w.findings, o.Finding(finding.Error, "config/not-passed", krm.Node{},
+			"this configuration is an item and not the functionConfig, so that nothing reads it",
 			"pass it: configPath in the Kptfile, or kpt fn eval --fn-config FILE"))
 	}
 	u.NoOriginal = w.opt.Hosted
@@ -150,8 +157,10 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 // somebody meant it to be an object, which would pass without what it asks for.
 func (w *worker) incomplete(o *krm.Object) {
 	if strings.HasSuffix(o.Kind, "List") && o.Get("items").IsList() && !w.undo && w.pkg.MentionsOptIn(o) {
-		w.findings = append(w.findings, o.Finding(finding.Error, "package/list-layout", o.Get("items"),
-			"the items of this List, which has no apiVersion, cannot be rendered one by one", "write its items as documents of their own"))
+		w.findings = append(w.findings,
+			o.Finding(finding.Error, "package/list-layout", o.Get("items"),
+				"the items of this List, which has no apiVersion, cannot be rendered one by one",
+				"write its items as documents of their own"))
 		return
 	}
 	if w.undo || o.Name == "" || (o.Kind == "") == (o.APIVersion == "") {
@@ -161,8 +170,10 @@ func (w *worker) incomplete(o *krm.Object) {
 	if o.Kind == "" {
 		what, missing = "the document", "kind"
 	}
-	w.findings = append(w.findings, o.Finding(finding.Error, "package/incomplete", o.Get("metadata", "name"),
-		fmt.Sprintf("%s %s has no %s, so it is not a Kubernetes object", what, o.Name, missing), "write its "+missing+", or leave the file out with spec.exclude in armature.yaml"))
+	w.findings = append(w.findings,
+		o.Finding(finding.Error, "package/incomplete", o.Get("metadata", "name"),
+			fmt.Sprintf("%s %s has no %s, so it is not a Kubernetes object", what, o.Name, missing),
+			"write its "+missing+", or leave the file out with spec.exclude in armature.yaml"))
 }
 
 func (w *worker) run(u *contract.Unit) {
@@ -189,8 +200,9 @@ func (w *worker) expand(from *krm.Object, texts [][]byte) {
 	for _, text := range texts {
 		o, u := &w.expanded.object, &w.expanded.unit
 		if isObject, err := o.ReadMade(text, from); err != nil || !isObject {
-			w.findings = append(w.findings, from.Finding(finding.Error, "package/layout", krm.Node{},
-				fmt.Sprintf("the object generated from it is not valid: %v", err), ""))
+			w.findings = append(w.findings,
+				from.Finding(finding.Error, "package/layout", krm.Node{},
+					fmt.Sprintf("the object generated from it is not valid: %v", err), ""))
 			return
 		}
 		u.NoOriginal = true // nobody wrote the text
@@ -276,8 +288,10 @@ func undone(dst []byte, o *krm.Object, undo contract.Undo) (text []byte, was boo
 	}
 	// The original holds only as long as nobody has edited what it became.
 	var author krm.Object
-	if isObject, err := author.Read(original, krm.Document{End: len(original)}, o.Item(), o.Origin); err != nil || !isObject {
-		return nil, true, multi.Errors(errors.New("the original kept in the record is not an object"), err)
+	if isObject, err := author.Read(original, krm.Document{End: len(original)}, o.Item(),
+		o.Origin); err != nil || !isObject {
+		return nil, true, multi.Errors(
+			errors.New("the original kept in the record is not an object"), err)
 	}
 	if o.IsInline() {
 		author.Inline()

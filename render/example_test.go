@@ -38,7 +38,8 @@ spec:
 	}
 	for _, file := range result.Files {
 		text := string(file.Data)
-		fmt.Println(strings.Contains(text, "- name: agent # stays where it is"), strings.Contains(text, "name: authbridge-proxy"))
+		fmt.Println(strings.Contains(text, "- name: agent # stays where it is"),
+			strings.Contains(text, "name: authbridge-proxy"))
 	}
 	// Output: true true
 }

@@ -85,9 +85,11 @@ func withoutLocal(items []string) (kept []string) {
 func TestExpansionWithoutItsResource(t *testing.T) {
 	first := withoutLocal(renderItems(t, render.Options{}, agentResource))
 	if len(first) != 6 {
-		t.Fatalf("%d items, want Deployment, its ConfigMap, Service, ServiceAccount, Role and RoleBinding:\n%s", len(first), strings.Join(first, "---\n"))
+		t.Fatalf("%d items, want Deployment, its ConfigMap, Service, ServiceAccount, Role and "+
+			"RoleBinding:\n%s", len(first), strings.Join(first, "---\n"))
 	}
-	if diff := cmp.Diff(values(t, first), values(t, renderItems(t, render.Options{}, first...))); diff != "" {
+	if diff := cmp.Diff(values(t, first),
+		values(t, renderItems(t, render.Options{}, first...))); diff != "" {
 		t.Errorf("the second render differs (-want +got):\n%s", diff)
 	}
 	// The order of items is the host's.
@@ -107,11 +109,15 @@ func TestExpansionRenamed(t *testing.T) {
 	var renamed []string
 	for _, item := range first {
 		item = strings.ReplaceAll(item, "name: weather", "name: prod-weather")
-		item = strings.ReplaceAll(item, "serviceAccountName: weather", "serviceAccountName: prod-weather")
+		item = strings.ReplaceAll(item, "serviceAccountName: weather",
+			"serviceAccountName: prod-weather")
 		renamed = append(renamed, strings.ReplaceAll(item, "namespace: team1", "namespace: prod"))
 	}
-	direct := withoutLocal(renderItems(t, render.Options{}, strings.NewReplacer("name: weather", "name: prod-weather", "namespace: team1", "namespace: prod").Replace(agentResource)))
-	if diff := cmp.Diff(values(t, direct), values(t, renderItems(t, render.Options{}, renamed...))); diff != "" {
+	direct := withoutLocal(renderItems(t, render.Options{},
+		strings.NewReplacer("name: weather", "name: prod-weather", "namespace: team1",
+			"namespace: prod").Replace(agentResource)))
+	if diff := cmp.Diff(values(t, direct),
+		values(t, renderItems(t, render.Options{}, renamed...))); diff != "" {
 		t.Errorf("-rendered under the name +renamed after a render:\n%s", diff)
 	}
 }
@@ -152,7 +158,8 @@ func TestExpansionOfEmptyAnnotations(t *testing.T) {
 	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
-	if !strings.Contains(string(data), strings.ReplaceAll("\nmetadata:\n  annotations:\n    {}\n", "\n", "\n  ")) || strings.Contains(string(data), "armature.dev/") {
+	if !strings.Contains(string(data), strings.ReplaceAll("\nmetadata:\n  annotations:\n    {}\n",
+		"\n", "\n  ")) || strings.Contains(string(data), "armature.dev/") {
 		t.Errorf("got:\n%s\nfrom:\n%s", data, rendered)
 	}
 }
@@ -186,7 +193,8 @@ func same(t *testing.T, a, b string) bool {
 func TestExpansionByItself(t *testing.T) {
 	made := renderItems(t, render.Options{Functions: []string{"agent"}}, agentResource)
 	injected := renderItems(t, render.Options{Functions: []string{"inject"}}, made...)
-	if len(injected) != len(made) || !strings.Contains(strings.Join(injected, ""), "authbridge-proxy") {
+	if len(injected) != len(made) ||
+		!strings.Contains(strings.Join(injected, ""), "authbridge-proxy") {
 		t.Errorf("inject alone makes of what agent made:\n%s", strings.Join(injected, "---\n"))
 	}
 }

@@ -77,11 +77,13 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 		if start > from {
 			dst = krm.EndLine(dst, lineEnding(data))
 		}
-		if lead := data[d.Lead:d.Start]; d.Lead > 0 || !bytes.Equal(trimEnd(lead), []byte(jsonLead)) {
+		if lead := data[d.Lead:d.Start]; d.Lead > 0 ||
+			!bytes.Equal(trimEnd(lead), []byte(jsonLead)) {
 			dst = append(dst, lead...)
 		}
 		body := len(dst)
-		if source, ok := restoreConsumed(text, &origin); ok && (w.undo || w.pkg.KeepCustomResources()) {
+		if source, ok := restoreConsumed(text, &origin); ok &&
+			(w.undo || w.pkg.KeepCustomResources()) {
 			dst = append(dst, source...)
 			continue
 		} else if ok {

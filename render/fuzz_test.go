@@ -39,22 +39,32 @@ func FuzzRender(f *testing.F) {
 
 // nasty are layouts that have been, or might be, misread.
 var nasty = []string{
-	pod("volumes: []\n"), pod("volumes: []"), pod("volumes:\n"), pod("volumes: ~ # none\n"), pod("initContainers: {}\nvolumes: null\n"),
+	pod("volumes: []\n"), pod("volumes: []"), pod("volumes:\n"), pod("volumes: ~ # none\n"),
+	pod("initContainers: {}\nvolumes: null\n"),
 	pod("initContainers: [{name: a, image: b}]\nvolumes: [ {name: v, emptyDir: {}} ]\n"),
 	pod("initContainers:\n- name: a\n# in between\n- name: b\n\n# at the end\n"),
-	pod("restartPolicy: |\n Always\n\n\n"), pod("restartPolicy: |+\n Always\n\n\n"), pod("restartPolicy: >-\n Always"), pod("x: |+\n\n"),
-	pod("x: 'a\n\n  b'\n"), pod("x: \"a\\\n  b\\u263A\\U0001F680\"\n"), pod("x: a\n  b # c\n"), pod("? x\n: y\n"), pod("?"), pod("x: !!binary aGVsbG8=\n"), pod("x: !"), pod("x: !!str 1\n"), pod("x: &a [1]\ny: *a\n"),
-	"kind: Pod\napiVersion: v1\nmetadata: {name: a, labels: {kagenti.io/inject: enabled}}\nspec: {containers: [{name: c}]}\n",
-	"{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\",\"labels\":{\"kagenti.io/inject\":\"enabled\"}},\"spec\":{\"containers\":[{\"name\":\"c\"}]}}",
-	"apiVersion: v1\nkind: List\nitems:\n- " + "apiVersion: v1\n  kind: Pod\n  metadata: {name: a, labels: {kagenti.io/inject: enabled}}\n  spec:\n    containers:\n    - name: c\n",
-	"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kagenti.io/inject: enabled}}, spec: {containers: [{name: c}]}}, {a: b}]\n",
-	"%YAML 1.1\n---\na: b\n...\n---\n# c\n", "--- a: b\n", "---\n---\n\n--- # x\n", "a:\tb\n", "\xff\n", "a: b\r\nc: d\n", "\ufeffa: b\n", "[]\n", "a", "",
+	pod("restartPolicy: |\n Always\n\n\n"), pod("restartPolicy: |+\n Always\n\n\n"),
+	pod("restartPolicy: >-\n Always"), pod("x: |+\n\n"), pod("x: 'a\n\n  b'\n"),
+	pod("x: \"a\\\n  b\\u263A\\U0001F680\"\n"), pod("x: a\n  b # c\n"), pod("? x\n: y\n"), pod("?"),
+	pod("x: !!binary aGVsbG8=\n"), pod("x: !"), pod("x: !!str 1\n"), pod("x: &a [1]\ny: *a\n"),
+	"kind: Pod\napiVersion: v1\nmetadata: {name: a, labels: {kagenti.io/inject: enabled}}\n" +
+		"spec: {containers: [{name: c}]}\n",
+	"{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\",\"labels\":{\"kagenti." +
+		"io/inject\":\"enabled\"}},\"spec\":{\"containers\":[{\"name\":\"c\"}]}}",
+	"apiVersion: v1\nkind: List\nitems:\n- " +
+		"apiVersion: v1\n  kind: Pod\n  metadata: {name: a, labels: {kagenti.io/inject: " +
+		"enabled}}\n  spec:\n    containers:\n    - name: c\n",
+	"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod, metadata: {name: a, labels: " +
+		"{kagenti.io/inject: enabled}}, spec: {containers: [{name: c}]}}, {a: b}]\n",
+	"%YAML 1.1\n---\na: b\n...\n---\n# c\n", "--- a: b\n", "---\n---\n\n--- # x\n", "a:\tb\n",
+	"\xff\n", "a: b\r\nc: d\n", "\ufeffa: b\n", "[]\n", "a", "",
 }
 
 // pod returns an opted-in Pod with further lines in its spec.
 func pod(more string) string {
 	var b bytes.Buffer
-	b.WriteString("apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  labels:\n    kagenti.io/inject: enabled\nspec:\n  containers:\n  - name: c\n    image: d\n")
+	b.WriteString("apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  labels:\n" +
+		"    kagenti.io/inject: enabled\nspec:\n  containers:\n  - name: c\n    image: d\n")
 	for line := range bytes.Lines([]byte(more)) {
 		if len(bytes.TrimSpace(line)) > 0 {
 			b.WriteString("  ")
@@ -82,13 +92,25 @@ func TestNasty(t *testing.T) {
 // FuzzResourceList passes any text through the door of KRM functions: it is
 // refused, or comes out as a ResourceList that another call does not change.
 func FuzzResourceList(f *testing.F) {
-	item := "- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: a\n    labels:\n      kagenti.io/inject: enabled\n    annotations:\n      config.kubernetes.io/path: 'a/b.yaml'\n  spec:\n    containers:\n    - name: c\n"
+	item := "- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: a\n    labels:\n" +
+		"      kagenti.io/inject: enabled\n    annotations:\n      config.kubernetes.io/path: " +
+		"'a/b.yaml'\n  spec:\n    containers:\n    - name: c\n"
 	head := "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\n"
 	f.Add([]byte(head + "items:\n" + item))
-	f.Add([]byte(head + "items:\n" + item + "functionConfig:\n  apiVersion: armature.dev/v1alpha1\n  kind: RenderConfig\n  metadata:\n    name: c\n  spec:\n    rollout: hash\nresults:\n- message: x\n"))
-	f.Add([]byte(head + "functionConfig: {apiVersion: v1, kind: ConfigMap, data: {rollout: hash}}\nitems: []\n"))
-	f.Add([]byte(head + "items: [{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kagenti.io/inject: enabled}}, spec: {containers: [{name: c}]}}]\n"))
-	f.Add([]byte("{\"apiVersion\":\"config.kubernetes.io/v1\",\"kind\":\"ResourceList\",\"items\":[]}"))
+	f.Add(
+		[]byte(head + "items:\n" + item +
+			"functionConfig:\n  apiVersion: armature.dev/v1alpha1\n  kind: RenderConfig\n" +
+			"  metadata:\n    name: c\n  spec:\n    rollout: hash\nresults:\n- message: x\n"))
+	f.Add(
+		[]byte(head +
+			"functionConfig: {apiVersion: v1, kind: ConfigMap, data: {rollout: hash}}\nitems: []\n"))
+	f.Add(
+		[]byte(head +
+			"items: [{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kagenti.io/inject: " +
+			"enabled}}, spec: {containers: [{name: c}]}}]\n"))
+	f.Add(
+		[]byte(
+			"{\"apiVersion\":\"config.kubernetes.io/v1\",\"kind\":\"ResourceList\",\"items\":[]}"))
 	f.Add([]byte(head))
 	f.Add([]byte(head + "items:\n- &a\n  x: y\n- *a\n"))
 	f.Fuzz(func(t *testing.T, src []byte) {
@@ -109,7 +131,8 @@ func FuzzResourceList(f *testing.F) {
 		}
 		second, failedAgain := runList(t, first)
 		if failed != failedAgain || !bytes.Equal(withoutResults(first), withoutResults(second)) {
-			t.Errorf("the second call differs:\n%s\ninput:\n%s", cmp.Diff(string(first), string(second)), src)
+			t.Errorf("the second call differs:\n%s\ninput:\n%s",
+				cmp.Diff(string(first), string(second)), src)
 		}
 	})
 }

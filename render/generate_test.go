@@ -34,7 +34,8 @@ type (
 // manifest returns the file of a seed, and how many of its workloads opted in.
 func manifest(seed uint64) (file string, workloads int) {
 	r := rand.New(rand.NewPCG(seed, 7))
-	m := &manifests{Rand: r, step: 2, comments: r.IntN(3) > 0, flow: r.IntN(3) == 0, quotes: r.IntN(10), anchors: r.IntN(12) == 0}
+	m := &manifests{Rand: r, step: 2, comments: r.IntN(3) > 0, flow: r.IntN(3) == 0,
+		quotes: r.IntN(10), anchors: r.IntN(12) == 0}
 	if r.IntN(4) == 0 {
 		m.step = 4
 	}
@@ -54,7 +55,8 @@ func manifest(seed uint64) (file string, workloads int) {
 		case 0:
 			m.mapping(&b, m.bystander(i), 0, "")
 		case 1:
-			b.WriteString(pick(r, "", "# nothing but a comment\n", "\n\n", "replicas: 3\nimage: {tag: v1}\n", "- op: replace\n  path: /spec\n"))
+			b.WriteString(pick(r, "", "# nothing but a comment\n", "\n\n",
+				"replicas: 3\nimage: {tag: v1}\n", "- op: replace\n  path: /spec\n"))
 		default:
 			w, in := m.workload(i)
 			workloads += in
@@ -98,8 +100,10 @@ func (m *manifests) shuffled(all fields) fields {
 }
 
 func (m *manifests) workload(i int) (w fields, optedIn int) {
-	kind := pick(m.Rand, "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Pod", "Rollout")
-	apiVersion := map[string]string{"Job": "batch/v1", "CronJob": "batch/v1", "Pod": "v1", "Rollout": "argoproj.io/v1alpha1"}[kind]
+	kind := pick(m.Rand, "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob",
+		"Pod", "Rollout")
+	apiVersion := map[string]string{"Job": "batch/v1", "CronJob": "batch/v1", "Pod": "v1",
+		"Rollout": "argoproj.io/v1alpha1"}[kind]
 	if apiVersion == "" {
 		apiVersion = "apps/v1"
 	}
@@ -122,7 +126,8 @@ func (m *manifests) workload(i int) (w fields, optedIn int) {
 	}
 	var annotations any = pick[any](m.Rand, absent{}, absent{}, fields{}, nil,
 		fields{{"example.com/note", "it's \"here\": yes # no comment"}},
-		fields{{"example.com/text", "line one\n  line two\n"}, {"kagenti.io/proxy-init", "disabled"}},
+		fields{{"example.com/text", "line one\n  line two\n"},
+			{"kagenti.io/proxy-init", "disabled"}},
 		fields{{"checksum/config", "0123456789"}, {"on", "yes"}})
 	metadata := m.shuffled(fields{
 		{"name", name},
@@ -132,7 +137,10 @@ func (m *manifests) workload(i int) (w fields, optedIn int) {
 	})
 	spec := m.podSpec()
 	pod := optional(fields{
-		{"metadata", m.shuffled(fields{{"labels", template}, {"annotations", pick[any](m.Rand, absent{}, absent{}, fields{}, nil, fields{{"a", "b"}})}})},
+		{"metadata",
+			m.shuffled(fields{{"labels", template},
+				{"annotations",
+					pick[any](m.Rand, absent{}, absent{}, fields{}, nil, fields{{"a", "b"}})}})},
 		{"spec", spec},
 	})
 	if kind != "Pod" && slices.Contains(own, optIn) && m.IntN(6) == 0 {
@@ -145,13 +153,16 @@ func (m *manifests) workload(i int) (w fields, optedIn int) {
 	case "Pod":
 		body = spec
 	case "CronJob":
-		body = fields{{"schedule", "*/5 * * * *"}, {"jobTemplate", fields{{"spec", fields{{"template", pod}}}}}, {"suspend", raw("false")}}
+		body = fields{{"schedule", "*/5 * * * *"},
+			{"jobTemplate", fields{{"spec", fields{{"template", pod}}}}}, {"suspend", raw("false")}}
 	case "Job":
 		body = fields{{"backoffLimit", raw("4")}, {"template", pod}}
 	default:
-		body = fields{{"replicas", raw("2")}, {"selector", fields{{"matchLabels", fields{{"app", name}}}}}, {"template", pod}}
+		body = fields{{"replicas", raw("2")},
+			{"selector", fields{{"matchLabels", fields{{"app", name}}}}}, {"template", pod}}
 	}
-	return m.shuffled(fields{{"apiVersion", apiVersion}, {"kind", kind}, {"metadata", metadata}, {"spec", m.shuffled(body)}}), optedIn
+	return m.shuffled(fields{{"apiVersion", apiVersion}, {"kind", kind}, {"metadata", metadata},
+		{"spec", m.shuffled(body)}}), optedIn
 }
 
 func (m *manifests) podSpec() fields {
@@ -162,10 +173,13 @@ func (m *manifests) podSpec() fields {
 	}
 	return m.shuffled(fields{
 		{"serviceAccountName", pick[any](m.Rand, absent{}, "runner")},
-		{"initContainers", pick[any](m.Rand, absent{}, absent{}, items{}, nil, items{m.container("prepare")})},
+		{"initContainers",
+			pick[any](m.Rand, absent{}, absent{}, items{}, nil, items{m.container("prepare")})},
 		{"containers", containers},
-		{"volumes", pick[any](m.Rand, absent{}, absent{}, items{}, nil, items{volume}, items{volume, fields{{"name", "config"}, {"configMap", fields{{"name", "c"}}}}})},
-		{"tolerations", pick[any](m.Rand, absent{}, items{fields{{"key", "gpu"}, {"operator", "Exists"}}})},
+		{"volumes", pick[any](m.Rand, absent{}, absent{}, items{}, nil, items{volume},
+			items{volume, fields{{"name", "config"}, {"configMap", fields{{"name", "c"}}}}})},
+		{"tolerations",
+			pick[any](m.Rand, absent{}, items{fields{{"key", "gpu"}, {"operator", "Exists"}}})},
 		{"restartPolicy", pick[any](m.Rand, absent{}, "Always")},
 	})
 }
@@ -180,10 +194,14 @@ func (m *manifests) container(name string) fields {
 		{"name", name},
 		{"image", pick(m.Rand, "example/web:v1", "web@sha256:0011", "busybox")},
 		{"command", command},
-		{"env", pick[any](m.Rand, absent{}, items{fields{{"name", "A"}, {"value", "1"}}, fields{{"name", "B"}, {"value", "x: y"}}})},
+		{"env",
+			pick[any](m.Rand, absent{}, items{fields{{"name", "A"}, {"value", "1"}},
+				fields{{"name", "B"}, {"value", "x: y"}}})},
 		{"ports", pick[any](m.Rand, absent{}, items{fields{{"containerPort", raw("8081")}}})},
-		{"resources", pick[any](m.Rand, absent{}, fields{{"limits", fields{{"cpu", "1"}, {"memory", "1Gi"}}}})},
-		{"volumeMounts", pick[any](m.Rand, absent{}, absent{}, items{}, nil, items{fields{{"name", "data"}, {"mountPath", "/data"}}})},
+		{"resources", pick[any](m.Rand, absent{},
+			fields{{"limits", fields{{"cpu", "1"}, {"memory", "1Gi"}}}})},
+		{"volumeMounts", pick[any](m.Rand, absent{}, absent{}, items{}, nil,
+			items{fields{{"name", "data"}, {"mountPath", "/data"}}})},
 		{"stdin", pick[any](m.Rand, absent{}, raw("true"))},
 	})
 }
@@ -193,16 +211,24 @@ func (m *manifests) bystander(i int) fields {
 	name := fmt.Sprintf("other-%d", i)
 	switch m.IntN(4) {
 	case 0:
-		return fields{{"apiVersion", "v1"}, {"kind", "Service"}, {"metadata", fields{{"name", name}}},
-			{"spec", fields{{"ports", items{fields{{"port", raw("80")}, {"targetPort", "http"}}}}, {"selector", fields{{"app", name}}}}}}
+		return fields{{"apiVersion", "v1"}, {"kind", "Service"},
+			{"metadata", fields{{"name", name}}},
+			{"spec", fields{{"ports", items{fields{{"port", raw("80")}, {"targetPort", "http"}}}},
+				{"selector", fields{{"app", name}}}}}}
 	case 1:
-		return fields{{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", fields{{"name", name}}},
-			{"data", fields{{"a.yaml", "apiVersion: v1\nkind: Pod\n---\nmore: text\n"}, {"b", "{}"}, {"c", ""}}}}
+		return fields{{"apiVersion", "v1"}, {"kind", "ConfigMap"},
+			{"metadata", fields{{"name", name}}},
+			{"data", fields{{"a.yaml", "apiVersion: v1\nkind: Pod\n---\nmore: text\n"}, {"b", "{}"},
+				{"c", ""}}}}
 	case 2:
-		return fields{{"image", "x"}, {"replicas", raw("3")}, {"list", items{"a", items{"b", "c"}, fields{}}}}
+		return fields{{"image", "x"}, {"replicas", raw("3")},
+			{"list", items{"a", items{"b", "c"}, fields{}}}}
 	}
-	return fields{{"apiVersion", "rbac.authorization.k8s.io/v1"}, {"kind", "Role"}, {"metadata", fields{{"name", name}}},
-		{"rules", items{fields{{"apiGroups", items{""}}, {"resources", items{"pods", "pods/log"}}, {"verbs", items{"get", "list"}}}}}}
+	return fields{{"apiVersion", "rbac.authorization.k8s.io/v1"}, {"kind", "Role"},
+		{"metadata", fields{{"name", name}}},
+		{"rules",
+			items{fields{{"apiGroups", items{""}}, {"resources", items{"pods", "pods/log"}},
+				{"verbs", items{"get", "list"}}}}}}
 }
 
 func (m *manifests) comment(b *strings.Builder, col int) {
@@ -242,7 +268,8 @@ func (m *manifests) mapping(b *strings.Builder, all fields, col int, lead string
 			key = `"` + key + `"`
 		}
 		b.WriteString(key + ":")
-		if labels, ok := f.value.(fields); ok && m.anchors && f.key == "labels" && anchor == "" && len(labels) > 0 && m.IntN(2) == 0 {
+		if labels, ok := f.value.(fields); ok && m.anchors && f.key == "labels" && anchor == "" &&
+			len(labels) > 0 && m.IntN(2) == 0 {
 			anchor = fmt.Sprintf("l%d", m.IntN(1000))
 			b.WriteString(" &" + anchor)
 			b.WriteString("\n")
@@ -317,7 +344,8 @@ func (m *manifests) scalar(b *strings.Builder, value any, col int) {
 		return
 	}
 	s := value.(string)
-	if strings.Contains(s, "\n") && !strings.ContainsAny(s[:1], " \n") || m.IntN(40) == 0 && s != "" && !strings.ContainsAny(s[:1], " \n") {
+	if strings.Contains(s, "\n") && !strings.ContainsAny(s[:1], " \n") ||
+		m.IntN(40) == 0 && s != "" && !strings.ContainsAny(s[:1], " \n") {
 		body := strings.TrimRight(s, "\n")
 		chomp := map[int]string{0: "-", 1: ""}[len(s)-len(body)]
 		if len(s)-len(body) > 1 {
@@ -327,7 +355,8 @@ func (m *manifests) scalar(b *strings.Builder, value any, col int) {
 			m.block(b, "|"+chomp, s, col)
 			return
 		}
-		if broken := strings.SplitN(body, " ", 4); len(broken) == 4 && !strings.HasPrefix(broken[3], " ") {
+		if broken := strings.SplitN(body, " ", 4); len(broken) == 4 &&
+			!strings.HasPrefix(broken[3], " ") {
 			s = strings.Join(broken[:3], " ") + "\n" + broken[3] + s[len(body):]
 		}
 		m.block(b, ">"+chomp, s, col)
@@ -419,7 +448,8 @@ func (m *manifests) flowed(value any) string {
 	case raw:
 		return string(v)
 	case string:
-		if s := m.inline(v); s[0] == '"' || s[0] == '\'' || !strings.ContainsAny(s, ",[]{}#:&*!|>%@`") {
+		if s := m.inline(v); s[0] == '"' || s[0] == '\'' ||
+			!strings.ContainsAny(s, ",[]{}#:&*!|>%@`") {
 			return s
 		}
 		return fmt.Sprintf("%q", v)

@@ -41,7 +41,8 @@ func (w *worker) appendItems(dst []byte, l list, file string) []byte {
 		}
 		w.stats.Documents++
 		start := len(dst)
-		if dst = w.appendItem(dst, data, item, l.shared[i], l.origin(i, file)); len(dst) == start { // dropped
+		// dropped
+		if dst = w.appendItem(dst, data, item, l.shared[i], l.origin(i, file)); len(dst) == start {
 			dst = append(dst[:before], between...)
 		}
 	}
@@ -53,13 +54,15 @@ func (w *worker) appendItems(dst []byte, l list, file string) []byte {
 
 // appendItem renders an item of a block list. One that shares text can be read
 // as shared, and has to stay as it is.
-func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte, origin krm.Origin) []byte {
+func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte,
+	origin krm.Origin) []byte {
 	w.file.inline, w.shared = false, shared
 	o, becomes := w.process(data, item, true, origin)
 	w.shared = nil
 	switch {
 	case shared != nil && (becomes != stays || o != nil && w.unit.Consumed):
-		w.findings = append(w.findings, w.object.LayoutFinding("package/layout", errors.New(w.object.Frozen())))
+		w.findings = append(w.findings,
+			w.object.LayoutFinding("package/layout", errors.New(w.object.Frozen())))
 		return append(dst, data[item.Start:item.End]...)
 	case becomes == dropped:
 		return dst
@@ -106,8 +109,9 @@ func (w *worker) localOnly(o *krm.Object) {
 		note.Created = 1
 	}
 	if err := o.Annotate(note.line() + krm.LocalConfig + ": \"true\"\n"); err != nil {
-		w.findings = append(w.findings, o.Finding(finding.Error, "package/layout", o.Get("metadata"),
-			err.Error(), "write the object in block style"))
+		w.findings = append(w.findings,
+			o.Finding(finding.Error, "package/layout", o.Get("metadata"),
+				err.Error(), "write the object in block style"))
 	}
 }
 
@@ -125,7 +129,8 @@ func (w *worker) place(o *krm.Object) (annotations string, known bool) {
 	index := w.file.placed[path]
 	w.file.placed[path]++
 	quoted := strings.ReplaceAll(path, "'", "''")
-	return "    " + krm.PathAnnotation + ": '" + quoted + "'\n    " + krm.IndexAnnotation + ": '" + strconv.Itoa(index) + "'\n", true
+	return "    " + krm.PathAnnotation + ": '" + quoted + "'\n    " + krm.IndexAnnotation + ": '" +
+		strconv.Itoa(index) + "'\n", true
 }
 
 // FileBeside names the file for what is generated for the objects of another, see
@@ -220,7 +225,8 @@ func (w *worker) keepItems(dst []byte, start int, l *list, items []keptItems, fi
 // refuseList reports a list between brackets that cannot be rendered.
 func (w *worker) refuseList(l *list, file, message string) {
 	w.findings = append(w.findings, finding.Finding{Rule: "package/layout", Severity: finding.Error,
-		Place: finding.Place{File: file, Line: l.line}, Message: message, Hint: "write the list in block style"})
+		Place: finding.Place{File: file, Line: l.line}, Message: message,
+		Hint: "write the list in block style"})
 }
 
 // checkFlowList holds back a list between brackets that no parser would read.
@@ -239,7 +245,8 @@ func (w *worker) checkFlowList(text []byte, l *list, file string) {
 }
 
 // appendFlowItem renders an item between brackets. between is the text before it.
-func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, origin krm.Origin, made *flowList) []byte {
+func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, origin krm.Origin,
+	made *flowList) []byte {
 	w.file.inline = true
 	o, becomes := w.process(data, item, false, origin)
 	if becomes == dropped || becomes == replaced && len(w.unit.Generated) == 0 {
@@ -269,7 +276,8 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 			json, err = n.MarshalJSON()
 		}
 		if err != nil {
-			w.findings = append(w.findings, o.Finding(finding.Error, "package/layout", krm.Node{}, err.Error(), ""))
+			w.findings = append(w.findings,
+				o.Finding(finding.Error, "package/layout", krm.Node{}, err.Error(), ""))
 			return dst
 		}
 		dst = append(append(dst, made.next(between)...), bytes.TrimSpace(json)...)

@@ -47,7 +47,9 @@ metadata:
 		return string(r.Files[0].Data)
 	}
 	once := render(source)
-	if !strings.Contains(once, "  name: cart\n  namespace: shop\n  labels:\n    team: checkout\n") || strings.Count(once, "    team: checkout\n") != 2 {
+	if !strings.Contains(once,
+		"  name: cart\n  namespace: shop\n  labels:\n    team: checkout\n") ||
+		strings.Count(once, "    team: checkout\n") != 2 {
 		t.Errorf("no label, or too many:\n%s", once)
 	}
 	if !strings.HasPrefix(once, consumedMark+"CommonLabels team") {
@@ -57,19 +59,23 @@ metadata:
 		t.Errorf("a second render changes (-once +twice):\n%s", diff)
 	}
 	var restored string
-	if _, _, err := Uninject(Source{Files: []File{{Path: "a.yaml", Data: []byte(once)}}}, opt, func(_ string, data []byte) error {
-		restored = string(data)
-		return nil
-	}); err != nil {
+	if _, _, err := Uninject(Source{Files: []File{{Path: "a.yaml", Data: []byte(once)}}}, opt,
+		func(_ string, data []byte) error {
+			restored = string(data)
+			return nil
+		}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(source, restored); diff != "" {
 		t.Errorf("uninject (-source +restored):\n%s", diff)
 	}
 
-	two := strings.Replace(source, "---\n", "---\n"+strings.Replace(source[:strings.Index(source, "---\n")], "team\n", "team-2\n", 1)+"---\n", 1)
+	two := strings.Replace(source, "---\n",
+		"---\n"+strings.Replace(source[:strings.Index(source, "---\n")], "team\n", "team-2\n", 1)+
+			"---\n", 1)
 	r, err := Run(Source{Files: []File{{Path: "a.yaml", Data: []byte(two)}}}, opt)
-	if err != nil || !finding.Failed(r.Findings) || r.Findings[0].Rule != "labels/two-of-a-namespace" {
+	if err != nil || !finding.Failed(r.Findings) ||
+		r.Findings[0].Rule != "labels/two-of-a-namespace" {
 		t.Error("two CommonLabels:", r.Findings, err)
 	}
 }

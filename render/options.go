@@ -81,7 +81,8 @@ type Options struct {
 
 // Excludes reports whether spec.exclude of the configuration matches a file.
 func (opt *Options) Excludes(file string) bool {
-	return opt.Config != nil && slices.ContainsFunc(opt.Config.Spec.Exclude, func(glob string) bool { return matchGlob(glob, file) })
+	return opt.Config != nil && slices.ContainsFunc(opt.Config.Spec.Exclude,
+		func(glob string) bool { return matchGlob(glob, file) })
 }
 
 // matchGlob matches a path with path.Match; "**" matches any number of folders.

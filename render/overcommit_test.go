@@ -31,7 +31,8 @@ func TestOvercommitRoundTrip(t *testing.T) {
 	}
 	for seed := range seeds {
 		file, _ := manifest(seed)
-		src := render.Source{Files: []render.File{{Path: "class.yaml", Data: []byte(halves)}, {Path: "x.yaml", Data: []byte(file)}}}
+		src := render.Source{Files: []render.File{{Path: "class.yaml", Data: []byte(halves)},
+			{Path: "x.yaml", Data: []byte(file)}}}
 		opt := render.Options{Config: config(t, small)}
 		first, err := render.Run(src, opt)
 		if err != nil || finding.Failed(first.Findings) {
@@ -40,17 +41,21 @@ func TestOvercommitRoundTrip(t *testing.T) {
 		again := render.Source{Files: first.Files}
 		second, err := render.Run(again, opt)
 		if err != nil || finding.Failed(second.Findings) {
-			t.Fatalf("seed %d: the second render: %v %v\n%s", seed, err, second.Findings, first.Files[1].Data)
+			t.Fatalf("seed %d: the second render: %v %v\n%s", seed, err, second.Findings,
+				first.Files[1].Data)
 		}
 		for i, f := range second.Files {
 			if !bytes.Equal(f.Data, first.Files[i].Data) {
-				t.Errorf("seed %d: the second render changes %s:\n%s\nto\n%s", seed, f.Path, first.Files[i].Data, f.Data)
+				t.Errorf("seed %d: the second render changes %s:\n%s\nto\n%s", seed, f.Path,
+					first.Files[i].Data, f.Data)
 			}
 		}
 		opt.Workers = 1
 		findings, _, err := render.Uninject(again, opt, func(name string, data []byte) error {
-			if want := map[string]string{"x.yaml": file, "class.yaml": halves}[name]; string(data) != want {
-				t.Errorf("seed %d: uninject gives\n%q\nof\n%q\nrendered:\n%s", seed, data, want, first.Files[1].Data)
+			if want := map[string]string{"x.yaml": file,
+				"class.yaml": halves}[name]; string(data) != want {
+				t.Errorf("seed %d: uninject gives\n%q\nof\n%q\nrendered:\n%s", seed, data, want,
+					first.Files[1].Data)
 			}
 			return nil
 		})

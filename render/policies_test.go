@@ -56,7 +56,8 @@ func TestDerivedNetworkPolicies(t *testing.T) {
 	agent := pod("team1", labels.Set{"app": "kagent", "kagent": "a", "app.kubernetes.io/name": "a"})
 	other := pod("team1", labels.Set{"app": "kagent", "kagent": "b"})
 	plain := pod("tools", labels.Set{"app": "plain"})
-	weather, newer := pod("tools", labels.Set{"app": "weather", "version": "v1"}), pod("tools", labels.Set{"app": "weather", "version": "v2"})
+	weather, newer := pod("tools", labels.Set{"app": "weather", "version": "v1"}), pod("tools",
+		labels.Set{"app": "weather", "version": "v2"})
 	alike := pod("team2", labels.Set{"app": "weather"})
 	dns := pod("kube-system", labels.Set{"k8s-app": "kube-dns"})
 	controller := pod("kagent", labels.Set{"app": "kagent-controller"})
@@ -78,25 +79,31 @@ func TestDerivedNetworkPolicies(t *testing.T) {
 		{"the metadata service", agent, netpol.End{IP: "169.254.169.254"}, "TCP", 80, false},
 		{"DNS", agent, dns, "UDP", 53, true},
 		{"DNS by TCP", agent, dns, "TCP", 53, true},
-		{"other pods of kube-system", agent, pod("kube-system", labels.Set{"k8s-app": "x"}), "UDP", 53, false},
+		{"other pods of kube-system", agent, pod("kube-system", labels.Set{"k8s-app": "x"}), "UDP",
+			53, false},
 		{"the controller", agent, controller, "TCP", 8083, true},
 		{"the API of the controller's neighbour", agent, pod("kagent", nil), "TCP", 8083, false},
 		{"another agent", agent, other, "TCP", 8080, false},
-		{"the agent from anywhere", other, agent, "TCP", 8080, true}, // its ingress is not restricted
+		// its ingress is not restricted
+		{"the agent from anywhere", other, agent, "TCP", 8080, true},
 		{"a tool server from an agent that is not bound", other, weather, "TCP", 8000, false},
-		{"a tool server from the same labels elsewhere", pod("team2", agent.Labels), weather, "TCP", 8000, false},
+		{"a tool server from the same labels elsewhere", pod("team2", agent.Labels), weather, "TCP",
+			8000, false},
 		{"a tool server from outside", netpol.End{IP: "198.51.100.1"}, weather, "TCP", 8000, false},
 		{"a tool server from the plain agent", plain, weather, "TCP", 8000, true},
 		{"what the plain agent calls", plain, netpol.End{IP: "10.1.2.3"}, "TCP", 9000, true},
 		{"its neighbour", plain, netpol.End{IP: "10.1.2.4"}, "TCP", 9000, false},
-		{"a tool server calls out", weather, netpol.End{IP: "198.51.100.1"}, "TCP", 443, true}, // nothing is known of it
+		// nothing is known of it
+		{"a tool server calls out", weather, netpol.End{IP: "198.51.100.1"}, "TCP", 443, true},
 	} {
-		if got, err := netpol.Allows(policies, c.from, c.to, c.protocol, c.port); err != nil || got != c.want {
+		if got, err := netpol.Allows(policies, c.from, c.to, c.protocol, c.port); err != nil ||
+			got != c.want {
 			t.Errorf("%s: %v (%v), want %v", c.name, got, err, c.want)
 		}
 	}
 	for _, p := range policies {
-		for _, port := range append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{})[0].Ports {
+		for _, port := range append(p.Spec.Ingress,
+			networkingv1.NetworkPolicyIngressRule{})[0].Ports {
 			if *port.Protocol != corev1.ProtocolTCP {
 				t.Errorf("%s opens %s", p.Name, *port.Protocol)
 			}
@@ -137,7 +144,9 @@ spec:
     addresses:
       kagent-controller.kagent: {namespace: kagent, pods: {app: kagent-controller}}
 `))
-	r, err := render.Run(render.Source{Files: []render.File{{Path: "app.yaml", Data: []byte(text)}}}, render.Options{Config: config})
+	r, err := render.Run(
+		render.Source{Files: []render.File{{Path: "app.yaml", Data: []byte(text)}}},
+		render.Options{Config: config})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,9 +159,11 @@ spec:
 			}
 		}
 	}
-	agent := netpol.End{Namespace: "team1", Labels: labels.Set{"app": "kagent", "kagent": "assistant"}}
+	agent := netpol.End{Namespace: "team1",
+		Labels: labels.Set{"app": "kagent", "kagent": "assistant"}}
 	for ip, want := range map[string]bool{"10.1.2.4": true, "10.1.2.9": false} {
-		if got, err := netpol.Allows(policies, agent, netpol.End{IP: ip}, corev1.ProtocolTCP, 80); err != nil || got != want {
+		if got, err := netpol.Allows(policies, agent, netpol.End{IP: ip}, corev1.ProtocolTCP,
+			80); err != nil || got != want {
 			t.Errorf("%s: %v (%v), want %v; findings: %v", ip, got, err, want, r.Findings)
 		}
 	}
@@ -197,7 +208,8 @@ func TestDerivedToolPolicies(t *testing.T) {
 		} `json:"spec"`
 	}
 	found := derivedIn[agentgateway](t, "policies-tools", "AgentgatewayPolicy")
-	if len(found) != 1 || found[0].Spec.TargetRefs[0].Name != "tools" || found[0].Spec.Backend.MCP.Authorization.Action != "Allow" {
+	if len(found) != 1 || found[0].Spec.TargetRefs[0].Name != "tools" ||
+		found[0].Spec.Backend.MCP.Authorization.Action != "Allow" {
 		t.Fatalf("%+v", found)
 	}
 	for _, c := range []struct {
@@ -214,7 +226,11 @@ func TestDerivedToolPolicies(t *testing.T) {
 	} {
 		got := false
 		for _, e := range found[0].Spec.Backend.MCP.Authorization.Policy.MatchExpressions {
-			got = got || evaluate(t, e, map[string]any{"mcp": map[string]any{"tool": map[string]any{"target": c.target, "name": c.name}}, "request": map[string]any{}})
+			got = got ||
+				evaluate(t, e,
+					map[string]any{
+						"mcp": map[string]any{"tool": map[string]any{"target": c.target,
+							"name": c.name}}, "request": map[string]any{}})
 		}
 		if got != c.want {
 			t.Errorf("agentgateway: %s of %s: %v, want %v", c.name, c.target, got, c.want)

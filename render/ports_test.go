@@ -20,11 +20,17 @@ func TestPortProtocols(t *testing.T) {
 		"{containerPort: 8080, protocol: UDP}, {containerPort: 8081}":                  "",
 		"{containerPort: 15123, protocol: SCTP}, {containerPort: 8081, protocol: TCP}": "",
 		"{containerPort: 8080, protocol: UDP}":                                         "",
-		"{containerPort: 8081, protocol: UDP}, {containerPort: 3000}":                  `inject/target-port annotate kagenti.io/target-port: "3000"`,
-		"{containerPort: 8080, protocol: TCP}":                                         `inject/port-clash annotate kagenti.io/target-port: "8080" and kagenti.io/inbound-port: "8081"`,
-		"{containerPort: 9090}":                                                        "inject/port-clash move the application to another port, because this one is built into the injected program; or do without that program: annotate kagenti.io/envoy-proxy: disabled",
+		"{containerPort: 8081, protocol: UDP}, " +
+			"{containerPort: 3000}": `inject/target-port annotate kagenti.io/target-port: "3000"`,
+		"{containerPort: 8080, " +
+			"protocol: TCP}": `inject/port-clash annotate kagenti.io/target-port: "8080" and kagenti.io/inbound-port: "8081"`,
+		"{containerPort: 9090}": "inject/" +
+			"port-clash move the application to another port, because this one is built into the " +
+			"injected program; or do without that program: annotate " +
+			"kagenti.io/envoy-proxy: disabled",
 	} {
-		src := render.Source{Files: []render.File{{Path: "web.yaml", Data: fmt.Appendf(nil, `apiVersion: apps/v1
+		src := render.Source{
+			Files: []render.File{{Path: "web.yaml", Data: fmt.Appendf(nil, `apiVersion: apps/v1
 kind: Deployment
 metadata:
   name: web
@@ -37,7 +43,8 @@ spec:
         image: web:v1
         ports: [%s]
 `, ports)}}}
-		result, err := render.Run(src, render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
+		result, err := render.Run(src,
+			render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +63,8 @@ spec:
 // TestPortRemedies follows the hints about ports until nothing is found any more:
 // they name annotations, and together they are enough, in every profile.
 func TestPortRemedies(t *testing.T) {
-	for _, profile := range []string{sidecars.Kagenti, sidecars.Rossoctl, sidecars.Published, sidecars.AuthBridge} {
+	for _, profile := range []string{sidecars.Kagenti, sidecars.Rossoctl, sidecars.Published,
+		sidecars.AuthBridge} {
 		t.Run(profile, func(t *testing.T) { followPortRemedies(t, profile) })
 	}
 }
@@ -66,12 +74,14 @@ func followPortRemedies(t *testing.T, profile string) {
 	config := &api.RenderConfig{}
 	config.Spec.Profile = &profile
 	for _, ports := range [][]string{
-		{"8080"}, {"8080", "8081"}, {"8000"}, {"15123"}, {"15124"}, {"15123", "15124"}, {"8080", "15123", "15126"}, {"0x1F90"}, {"017620", "3000"},
-		{"9090"}, {"9901", "9090"}, {"15125"}, {"9091"}, {"8000", "9093", "9094"}, {"8000", "8082"}, {"8000", "8081"},
+		{"8080"}, {"8080", "8081"}, {"8000"}, {"15123"}, {"15124"}, {"15123", "15124"},
+		{"8080", "15123", "15126"}, {"0x1F90"}, {"017620", "3000"}, {"9090"}, {"9901", "9090"},
+		{"15125"}, {"9091"}, {"8000", "9093", "9094"}, {"8000", "8082"}, {"8000", "8081"},
 	} {
 		var annotations []string
 		for round := 0; ; round++ {
-			src := render.Source{Files: []render.File{{Path: "web.yaml", Data: fmt.Appendf(nil, `apiVersion: apps/v1
+			src := render.Source{
+				Files: []render.File{{Path: "web.yaml", Data: fmt.Appendf(nil, `apiVersion: apps/v1
 kind: Deployment
 metadata:
   name: web
@@ -92,13 +102,15 @@ spec:
 			}
 			found := 0
 			for _, f := range result.Findings {
-				if f.Rule != "inject/port-clash" && f.Rule != "inject/target-port" && f.Rule != "identity/port-clash" {
+				if f.Rule != "inject/port-clash" && f.Rule != "inject/target-port" &&
+					f.Rule != "identity/port-clash" {
 					continue
 				}
 				found++
 				for _, a := range annotation.FindAllString(f.Hint, -1) {
 					key, _, _ := strings.Cut(a, ":")
-					annotations = append(slices.DeleteFunc(annotations, func(b string) bool { return strings.HasPrefix(b, key+":") }), a)
+					annotations = append(slices.DeleteFunc(annotations,
+						func(b string) bool { return strings.HasPrefix(b, key+":") }), a)
 				}
 			}
 			if found == 0 && finding.Failed(result.Findings) {
@@ -108,7 +120,8 @@ spec:
 				break
 			}
 			if round == 3 {
-				t.Fatalf("the ports %q still clash with the annotations %q: %s", ports, annotations, result.Findings)
+				t.Fatalf("the ports %q still clash with the annotations %q: %s", ports, annotations,
+					result.Findings)
 			}
 		}
 	}

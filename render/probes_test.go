@@ -30,7 +30,9 @@ spec:
         startupProbe:
           httpGet: {port: 8000}
 `
-	r, err := render.Run(render.Source{Files: []render.File{{Path: "agent.yaml", Data: []byte(agent)}}}, render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
+	r, err := render.Run(
+		render.Source{Files: []render.File{{Path: "agent.yaml", Data: []byte(agent)}}},
+		render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
 	if err != nil || len(r.Files) != 1 {
 		t.Fatal(err, r.Findings)
 	}
@@ -43,7 +45,8 @@ spec:
 	if want := `,/grpc.health.v1.Health/Check,/ready"`; !strings.HasSuffix(line, want) {
 		t.Errorf("the open paths are %s, want them to end in %s", line, want)
 	}
-	if len(r.Findings) != 3 || r.Findings[0].Rule != "identity/probe-refused" || !strings.Contains(r.Findings[0].Message, `"/"`) {
+	if len(r.Findings) != 3 || r.Findings[0].Rule != "identity/probe-refused" ||
+		!strings.Contains(r.Findings[0].Message, `"/"`) {
 		t.Errorf("findings are %v, want a warning about the probe of /", r.Findings)
 	}
 }
@@ -68,24 +71,38 @@ spec:
 `
 	const refused = "inject/hook-refused spec.containers[0].lifecycle."
 	for _, test := range []struct{ name, profile, annotations, hook, want string }{
-		{"by number", "authbridge", "", "postStart: {httpGet: {path: /warmup, port: 8000}}", "error " + refused + "postStart.httpGet"},
-		{"by name", "authbridge", "", "preStop: {httpGet: {path: /drain, port: http}}", "warning " + refused + "preStop.httpGet"},
-		{"without a path", "authbridge", "", "preStop: {httpGet: {port: http}}", "warning " + refused + "preStop.httpGet"},
-		{"Envoy takes every port", "authbridge", "kagenti.io/authbridge-mode: envoy-sidecar", "preStop: {httpGet: {path: /drain, port: admin}}", "warning " + refused + "preStop.httpGet"},
-		{"Kagenti's Envoy", "kagenti", "kagenti.io/target-port: '8000'", "preStop: {httpGet: {path: /drain, port: http}}", "warning " + refused + "preStop.httpGet"},
+		{"by number", "authbridge", "", "postStart: {httpGet: {path: /warmup, port: 8000}}",
+			"error " + refused + "postStart.httpGet"},
+		{"by name", "authbridge", "", "preStop: {httpGet: {path: /drain, port: http}}",
+			"warning " + refused + "preStop.httpGet"},
+		{"without a path", "authbridge", "", "preStop: {httpGet: {port: http}}",
+			"warning " + refused + "preStop.httpGet"},
+		{"Envoy takes every port", "authbridge", "kagenti.io/authbridge-mode: envoy-sidecar",
+			"preStop: {httpGet: {path: /drain, port: admin}}",
+			"warning " + refused + "preStop.httpGet"},
+		{"Kagenti's Envoy", "kagenti", "kagenti.io/target-port: '8000'",
+			"preStop: {httpGet: {path: /drain, port: http}}",
+			"warning " + refused + "preStop.httpGet"},
 		{"another port", "authbridge", "", "preStop: {httpGet: {path: /drain, port: admin}}", ""},
-		{"another host", "authbridge", "", "preStop: {httpGet: {path: /drain, port: 8000, host: other.example}}", ""},
-		{"open path", "authbridge", "kagenti.io/inbound-bypass-paths: /dr*", "preStop: {httpGet: {path: /drain, port: http}}", ""},
+		{"another host", "authbridge", "",
+			"preStop: {httpGet: {path: /drain, port: 8000, host: other.example}}", ""},
+		{"open path", "authbridge", "kagenti.io/inbound-bypass-paths: /dr*",
+			"preStop: {httpGet: {path: /drain, port: http}}", ""},
 		{"a program", "authbridge", "", "preStop: {exec: {command: [drain]}}", ""},
-		{"nothing is checked", "authbridge", "kagenti.io/authbridge-proxy: disabled", "preStop: {httpGet: {path: /drain, port: http}}", ""},
+		{"nothing is checked", "authbridge", "kagenti.io/authbridge-proxy: disabled",
+			"preStop: {httpGet: {path: /drain, port: http}}", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			config, findings := render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: {profile: "+test.profile+"}\n"), "armature.yaml")
+			config, findings := render.ReadConfig(
+				[]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: {profile: "+
+					test.profile+"}\n"), "armature.yaml")
 			if len(findings) > 0 {
 				t.Fatal(findings)
 			}
 			text := strings.NewReplacer("ANNOTATIONS", test.annotations, "HOOK", test.hook).Replace(agent)
-			r, err := render.Run(render.Source{Files: []render.File{{Path: "agent.yaml", Data: []byte(text)}}}, render.Options{Config: config})
+			r, err := render.Run(
+				render.Source{Files: []render.File{{Path: "agent.yaml", Data: []byte(text)}}},
+				render.Options{Config: config})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -38,7 +38,8 @@ func checkRender(t *testing.T, src []byte, config *api.RenderConfig) (render.Res
 }
 
 // checkRenderAs is checkRender of a file with a name. What is JSON stays JSON.
-func checkRenderAs(t *testing.T, file string, src []byte, config *api.RenderConfig) (render.Result, string) {
+func checkRenderAs(t *testing.T, file string, src []byte,
+	config *api.RenderConfig) (render.Result, string) {
 	t.Helper()
 	source := func(data []byte) render.Source {
 		return render.Source{Files: []render.File{{Path: file, Data: data}}}
@@ -62,14 +63,16 @@ func checkRenderAs(t *testing.T, file string, src []byte, config *api.RenderConf
 		return first, fmt.Sprintf("the second render fails: %v %v\n%s", err, second.Findings, out)
 	}
 	if again := rendered(second, file); again != nil && !bytes.Equal(again, out) {
-		return first, "the second render changes something (-first +second):\n" + cmp.Diff(string(out), string(again))
+		return first, "the second render changes something (-first +second):\n" +
+			cmp.Diff(string(out), string(again))
 	}
 	undone, problem := uninject(file, out, config)
 	if problem != "" {
 		return first, problem
 	}
 	if !bytes.Equal(undone, src) {
-		return first, "uninject does not give the input back (-input +uninjected):\n" + cmp.Diff(string(src), string(undone)) + "\nrendered:\n" + string(out)
+		return first, "uninject does not give the input back (-input +uninjected):\n" +
+			cmp.Diff(string(src), string(undone)) + "\nrendered:\n" + string(out)
 	}
 	if problem := untouched(src, out); problem != "" {
 		return first, problem
@@ -98,7 +101,9 @@ func untouched(src, out []byte) string {
 		if d.End == len(src) {
 			text = bytes.TrimRight(text, "\r\n")
 		}
-		if !bytes.Contains(text, []byte("kagenti.io")) && !bytes.Contains(text, []byte("armature.dev")) && !bytes.Contains(text, []byte("\\")) && !bytes.Contains(out, text) {
+		if !bytes.Contains(text, []byte("kagenti.io")) &&
+			!bytes.Contains(text, []byte("armature.dev")) && !bytes.Contains(text, []byte("\\")) &&
+			!bytes.Contains(out, text) {
 			return "a document without our labels was changed:\n" + string(text)
 		}
 	}
@@ -108,12 +113,14 @@ func untouched(src, out []byte) string {
 // sameMeaning compares what was rendered with the reference, as YAML 1.2 like
 // kyaml reads it, and as YAML 1.1 like kubectl does.
 func sameMeaning(src, out []byte, config *api.RenderConfig) string {
-	for _, words := range []string{"TokenExchange", "AgentTrace", "AgentCard", "armature.dev", "Namespace"} {
+	for _, words := range []string{"TokenExchange", "AgentTrace", "AgentCard", "armature.dev",
+		"Namespace"} {
 		if bytes.Contains(src, []byte(words)) {
 			return "" // what these do is the txtars' matter
 		}
 	}
-	for name, decode := range map[string]func([]byte) ([]any, error){"YAML 1.2": decode3, "YAML 1.1": decode2} {
+	for name, decode := range map[string]func([]byte) ([]any, error){"YAML 1.2": decode3,
+		"YAML 1.1": decode2} {
 		before, err := decode(src)
 		if err != nil {
 			continue // not for this reader, before as after
@@ -128,7 +135,8 @@ func sameMeaning(src, out []byte, config *api.RenderConfig) string {
 		}
 		have := withoutGenerated(after)
 		if diff := cmp.Diff(want, have, cmpopts.EquateNaNs()); diff != "" {
-			return name + ": the meaning differs (-reference +render):\n" + diff + "\nrendered:\n" + string(out)
+			return name + ": the meaning differs (-reference +render):\n" + diff + "\nrendered:\n" +
+				string(out)
 		}
 	}
 	return ""
@@ -262,7 +270,8 @@ func referenceInject(m map[string]any, base *identity.Settings) error {
 	}
 	metadata, podMetadata := child(m, "metadata"), child(template, "metadata")
 	label := func(names ...string) string {
-		for _, labels := range []map[string]any{child(metadata, "labels"), child(podMetadata, "labels")} {
+		for _, labels := range []map[string]any{child(metadata, "labels"),
+			child(podMetadata, "labels")} {
 			for _, name := range names {
 				if v := text(labels[base.Prefix+"/"+name]); v != "" {
 					return v
@@ -275,7 +284,8 @@ func referenceInject(m map[string]any, base *identity.Settings) error {
 		return nil
 	}
 	var annotations []identity.Annotation
-	for _, at := range []map[string]any{child(metadata, "annotations"), child(podMetadata, "annotations")} {
+	for _, at := range []map[string]any{child(metadata, "annotations"),
+		child(podMetadata, "annotations")} {
 		for k, v := range at {
 			if strings.HasPrefix(k, base.Prefix+"/") {
 				annotations = append(annotations, identity.Annotation{Key: k, Value: text(v)})
@@ -293,8 +303,10 @@ func referenceInject(m map[string]any, base *identity.Settings) error {
 	}
 	s, _ := identity.Resolve(base, identity.Workload{
 		Volumes:    volumes,
-		APIVersion: text(m["apiVersion"]), Kind: text(m["kind"]), Namespace: text(metadata["namespace"]), Name: text(metadata["name"]),
-		ServiceAccount: text(spec["serviceAccountName"]), SPIFFE: label("spiffe", "spire") != "disabled",
+		APIVersion: text(m["apiVersion"]), Kind: text(m["kind"]),
+		Namespace: text(metadata["namespace"]), Name: text(metadata["name"]),
+		ServiceAccount: text(spec["serviceAccountName"]),
+		SPIFFE:         label("spiffe", "spire") != "disabled",
 	}, nil, nil, annotations)
 	own, _ := spec["containers"].([]any)
 	for _, c := range own {
@@ -304,12 +316,14 @@ func referenceInject(m map[string]any, base *identity.Settings) error {
 		}
 		mounts, env := inject.AppendTraceMount(nil, &s), []byte(nil)
 		if variable, file := sidecars.CloudFile(&s); variable != "" {
-			mounts = append(mounts, "- {name: armature-identity, mountPath: "+sidecars.MountPath+", readOnly: true}\n"+
-				"- {name: armature-shared, mountPath: "+sidecars.TokenPath+", readOnly: true}\n"...)
+			mounts = append(mounts,
+				"- {name: armature-identity, mountPath: "+sidecars.MountPath+", readOnly: true}\n"+
+					"- {name: armature-shared, mountPath: "+sidecars.TokenPath+", readOnly: true}\n"...)
 			env = append(env, "- {name: "+variable+", value: "+file+"}\n"...)
 		}
 		if s.Trace.Enabled {
-			env = append(env, "- {name: OTEL_CONFIG_FILE, value: /etc/kagenti/trace/otel-config.yaml}\n"...)
+			env = append(env,
+				"- {name: OTEL_CONFIG_FILE, value: /etc/kagenti/trace/otel-config.yaml}\n"...)
 		}
 		if err := join(c, "env", env, false); err != nil {
 			return err
@@ -346,7 +360,8 @@ func referenceTemplate(m map[string]any) (map[string]any, bool) {
 		return m, ok
 	}
 	spec := child(m, "spec")
-	for _, t := range []map[string]any{child(spec, "template"), child(child(child(spec, "jobTemplate"), "spec"), "template"), child(spec, "podTemplate")} {
+	for _, t := range []map[string]any{child(spec, "template"),
+		child(child(child(spec, "jobTemplate"), "spec"), "template"), child(spec, "podTemplate")} {
 		if _, ok := child(t, "spec")["containers"].([]any); ok {
 			return t, true
 		}

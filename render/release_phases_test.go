@@ -48,11 +48,16 @@ spec:
     "helm.sh/hook-delete-policy": before-hook-creation,hook-succeeded
     "helm.sh/hook-output-log-policy": hook-failed
 `, "", map[string]string{"helm.sh/hook": "pre-install,pre-upgrade", "helm.sh/hook-weight": "-5", "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded"}},
-		"kept by Helm": {"    helm.sh/resource-policy: keep\n", "", map[string]string{"helm.sh/resource-policy": "keep"}},
-		"a wave of Argo CD": {"    argocd.argoproj.io/hook: PreSync\n    argocd.argoproj.io/sync-wave: \"-1\"\n", "",
-			map[string]string{"argocd.argoproj.io/hook": "PreSync", "argocd.argoproj.io/sync-wave": "-1"}},
-		"a value that would end the string": {"    helm.sh/hook: \"a\\\"\\nb: c\"\n", "", map[string]string{"helm.sh/hook": "a\"\nb: c"}},
-		"beside what a ConfigMap remembers": {"    helm.sh/hook: test\n", exchange, map[string]string{"helm.sh/hook": "test"}},
+		"kept by Helm": {"    helm.sh/resource-policy: keep\n", "",
+			map[string]string{"helm.sh/resource-policy": "keep"}},
+		"a wave of Argo CD": {
+			"    argocd.argoproj.io/hook: PreSync\n    argocd.argoproj.io/sync-wave: \"-1\"\n", "",
+			map[string]string{"argocd.argoproj.io/hook": "PreSync",
+				"argocd.argoproj.io/sync-wave": "-1"}},
+		"a value that would end the string": {"    helm.sh/hook: \"a\\\"\\nb: c\"\n", "",
+			map[string]string{"helm.sh/hook": "a\"\nb: c"}},
+		"beside what a ConfigMap remembers": {"    helm.sh/hook: test\n", exchange,
+			map[string]string{"helm.sh/hook": "test"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			first := streamed(t, workload+c.annotations+pod+c.more)
@@ -85,7 +90,9 @@ spec:
 // streamed returns the output for a stream.
 func streamed(t *testing.T, stream string) string {
 	t.Helper()
-	r, err := render.Run(render.Source{Files: []render.File{{Path: "all.yaml", Data: []byte(stream)}}}, render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
+	r, err := render.Run(
+		render.Source{Files: []render.File{{Path: "all.yaml", Data: []byte(stream)}}},
+		render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
 	if err != nil || finding.Failed(r.Findings) || len(r.Files) != 1 {
 		t.Fatalf("%v, findings %v, %d files", err, r.Findings, len(r.Files))
 	}

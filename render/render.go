@@ -54,7 +54,8 @@ func Uninject(src Source, opt Options, sink Sink) ([]finding.Finding, Stats, err
 }
 
 func newEngine(src Source, opt Options, sink Sink) (*engine, error) {
-	pkg := functions.NewPackage(functions.Settings{Version: opt.Version, Config: opt.Config, Lock: opt.Lock, Closed: opt.Closed, Files: len(src.Files), Functions: opt.table})
+	pkg := functions.NewPackage(functions.Settings{Version: opt.Version, Config: opt.Config,
+		Lock: opt.Lock, Closed: opt.Closed, Files: len(src.Files), Functions: opt.table})
 	rows, err := pkg.Rows(opt.Functions)
 	if err != nil {
 		return nil, err

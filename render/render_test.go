@@ -118,7 +118,8 @@ func runCase(t *testing.T, files []txtar.File) []txtar.File {
 	c.replace(output)
 	c.repeat(output)
 	c.unsubstituted(output, input)
-	if text := fmt.Sprint(input); !strings.Contains(text, "rendered-for") && !strings.Contains(text, keys.Changed) {
+	if text := fmt.Sprint(input); !strings.Contains(text, "rendered-for") &&
+		!strings.Contains(text, keys.Changed) {
 		c.same("uninject", input, c.uninject())
 	}
 	if edits != "" {
@@ -257,7 +258,9 @@ func (c *testCase) unsubstituted(output, input map[string]string) {
 		for d := range krm.Documents([]byte(data)) {
 			text := data[d.Start:d.End]
 			for line := range strings.Lines(text) {
-				if strings.Contains(line, "${") && !strings.Contains(text, "kustomize.toolkit.fluxcd.io/substitute: disabled") && !strings.Contains(written, "${") {
+				if strings.Contains(line, "${") &&
+					!strings.Contains(text, "kustomize.toolkit.fluxcd.io/substitute: disabled") &&
+					!strings.Contains(written, "${") {
 					c.Errorf("%s: Flux's postBuild replaces what is in braces here: %s", name, line)
 				}
 			}
@@ -326,7 +329,8 @@ func (c *testCase) section(prefix string, have, input map[string]string) {
 		case !ok:
 			c.kept = append(c.kept, txtar.File{Name: prefix + name, Data: []byte("(gone)\n")})
 		case data != input[name]:
-			c.kept = append(c.kept, txtar.File{Name: prefix + name, Data: abridge(c.undress(name, []byte(data)))})
+			c.kept = append(c.kept,
+				txtar.File{Name: prefix + name, Data: abridge(c.undress(name, []byte(data)))})
 		}
 	}
 }
@@ -343,7 +347,8 @@ func (c *testCase) found() []txtar.File {
 }
 
 var (
-	component = regexp.MustCompile(`^( *)- name: (proxy-init|spiffe-helper|client-registration|auth-proxy|envoy-proxy)$`)
+	component = regexp.MustCompile(
+		`^( *)- name: (proxy-init|spiffe-helper|client-registration|auth-proxy|envoy-proxy)$`)
 	generated = regexp.MustCompile(`(?m)^ +armature.dev/rendered-for: (.*)$`)
 	name      = regexp.MustCompile(`(?m)^  name: (.*)$`)
 )
@@ -355,7 +360,9 @@ func abridge(data []byte) []byte {
 	for d := range krm.Documents(data) {
 		text := data[d.Start:d.End]
 		b.Write(data[d.Lead:d.Start])
-		if m := generated.FindSubmatch(text); m != nil && bytes.Contains(text, []byte("kind: ConfigMap\n")) && !bytes.Contains(text, []byte("\nitems:")) {
+		if m := generated.FindSubmatch(text); m != nil &&
+			bytes.Contains(text, []byte("kind: ConfigMap\n")) &&
+			!bytes.Contains(text, []byte("\nitems:")) {
 			fmt.Fprintf(&b, "# %s for %s\n", name.FindSubmatch(text)[1], m[1])
 			continue
 		}

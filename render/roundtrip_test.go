@@ -31,13 +31,17 @@ func (s *share) add(r render.Result) {
 }
 
 func (s share) String() string {
-	return fmt.Sprintf("%d documents, %d workloads injected, %d (%.1f %%) with the fallback to kyaml",
-		s.documents, s.workloads, s.rewritten, 100*float64(s.rewritten)/float64(max(s.workloads, 1)))
+	return fmt.Sprintf(
+		"%d documents, %d workloads injected, %d (%.1f %%) with the fallback to kyaml",
+		s.documents, s.workloads, s.rewritten,
+		100*float64(s.rewritten)/float64(max(s.workloads, 1)))
 }
 
 func config(t testing.TB, spec string) *api.RenderConfig {
 	t.Helper()
-	c, findings := render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata: {name: c}\nspec: "+spec+"\n"), "armature.yaml")
+	c, findings := render.ReadConfig(
+		[]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata: {name: c}\nspec: "+
+			spec+"\n"), "armature.yaml")
 	if finding.Failed(findings) {
 		t.Fatal(findings)
 	}
@@ -57,7 +61,9 @@ func TestGeneratedManifests(t *testing.T) {
 	if testing.Short() {
 		seeds = 150
 	}
-	configs := []*api.RenderConfig{config(t, small), config(t, `{profile: kagenti, trace: {enabled: true}, rollout: hash, components: {client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`), config(t, cloudy), config(t, `{profile: kagenti, trace: {enabled: true}}`)}
+	configs := []*api.RenderConfig{config(t, small),
+		config(t,
+			`{profile: kagenti, trace: {enabled: true}, rollout: hash, components: {client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`), config(t, cloudy), config(t, `{profile: kagenti, trace: {enabled: true}}`)}
 	var s share
 	for seed := range uint64(seeds) {
 		c := configs[seed%uint64(len(configs))]
@@ -74,7 +80,8 @@ func TestGeneratedManifests(t *testing.T) {
 			continue
 		}
 		if result.Stats.Workloads != optedIn {
-			t.Errorf("seed %d: %d workloads opted in, %d were injected\n%s", seed, optedIn, result.Stats.Workloads, file)
+			t.Errorf("seed %d: %d workloads opted in, %d were injected\n%s", seed, optedIn,
+				result.Stats.Workloads, file)
 		}
 		s.add(result)
 	}
@@ -84,8 +91,9 @@ func TestGeneratedManifests(t *testing.T) {
 // realModules ship manifests that other people wrote. Those that nothing has
 // downloaded yet are skipped, saying so.
 var realModules = []string{
-	"github.com/tektoncd/pipeline", "github.com/argoproj/argo-cd/v3", "sigs.k8s.io/kustomize/kyaml", "sigs.k8s.io/kustomize/api",
-	"sigs.k8s.io/controller-runtime", "k8s.io/api", "k8s.io/kubectl", "github.com/google/cadvisor", "github.com/moby/buildkit", "github.com/google/trillian",
+	"github.com/tektoncd/pipeline", "github.com/argoproj/argo-cd/v3", "sigs.k8s.io/kustomize/kyaml",
+	"sigs.k8s.io/kustomize/api", "sigs.k8s.io/controller-runtime", "k8s.io/api", "k8s.io/kubectl",
+	"github.com/google/cadvisor", "github.com/moby/buildkit", "github.com/google/trillian",
 }
 
 // TestRealManifests is acceptance 3 over what ships in Go modules: every
@@ -100,7 +108,8 @@ func TestRealManifests(t *testing.T) {
 	var all share
 	refused, seen := 0, make(map[string]bool)
 	for _, module := range realModules {
-		versions, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(module)+"@*"))
+		versions, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(cache)),
+			filepath.FromSlash(module)+"@*"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,11 +121,13 @@ func TestRealManifests(t *testing.T) {
 		slices.Sort(versions)
 		root := versions[len(versions)-1]
 		err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".yml" {
+			if err != nil || d.IsDir() ||
+				filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".yml" {
 				return err
 			}
 			src, err := os.ReadFile(path)
-			if err != nil || seen[string(src)] || len(src) > 256<<10 && (testing.Short() || filepath.Base(path) != "install.yaml") {
+			if err != nil || seen[string(src)] ||
+				len(src) > 256<<10 && (testing.Short() || filepath.Base(path) != "install.yaml") {
 				return err
 			}
 			seen[string(src)] = true
@@ -136,7 +147,8 @@ func TestRealManifests(t *testing.T) {
 				refused++
 				t.Logf("%s: refused: %v", strings.TrimPrefix(path, root), firstError(result.Findings))
 			case result.Stats.Workloads < added:
-				t.Errorf("%s: %d workloads opted in, %d were injected", strings.TrimPrefix(path, root), added, result.Stats.Workloads)
+				t.Errorf("%s: %d workloads opted in, %d were injected",
+					strings.TrimPrefix(path, root), added, result.Stats.Workloads)
 			}
 			s.add(result)
 			return nil
@@ -145,13 +157,15 @@ func TestRealManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("%s: %v", filepath.Base(root), s)
-		all.documents, all.workloads, all.rewritten = all.documents+s.documents, all.workloads+s.workloads, all.rewritten+s.rewritten
+		all.documents, all.workloads, all.rewritten =
+			all.documents+s.documents, all.workloads+s.workloads, all.rewritten+s.rewritten
 	}
 	t.Logf("real: %v; %d files refused", all, refused)
 }
 
 func firstError(findings []finding.Finding) finding.Finding {
-	return findings[slices.IndexFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error })]
+	return findings[slices.IndexFunc(findings,
+		func(f finding.Finding) bool { return f.Severity == finding.Error })]
 }
 
 // distinct numbers the names, which are all equal in the API's own test data.
@@ -183,7 +197,8 @@ func workload(text []byte) bool {
 		return false
 	}
 	m, ok := documents[0].(map[string]any)
-	if !ok || m["apiVersion"] == nil || m["kind"] == nil || strings.HasSuffix(fmt.Sprint(m["kind"]), "List") {
+	if !ok || m["apiVersion"] == nil || m["kind"] == nil ||
+		strings.HasSuffix(fmt.Sprint(m["kind"]), "List") {
 		return false
 	}
 	_, ok = referenceTemplate(m)

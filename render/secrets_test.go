@@ -21,9 +21,12 @@ const secretMarker = "hunter2marker"
 
 // secretValues hold the marker where URLs, images and paths have secrets.
 var secretValues = []string{
-	"https://user:" + secretMarker + "@host:port/p q", "http://user:" + secretMarker + "@host/path", "http://host/path?token=" + secretMarker,
-	"https://host/ ?token=" + secretMarker + "#" + secretMarker, "user:" + secretMarker + "@host:1", "user:" + secretMarker + "@registry/image: v1",
-	"/path?token=" + secretMarker + ",", "$${" + secretMarker + "@", "line\n" + secretMarker + "@", "user:" + secretMarker + "@{{.Nobody}}",
+	"https://user:" + secretMarker + "@host:port/p q", "http://user:" + secretMarker + "@host/path",
+	"http://host/path?token=" + secretMarker, "https://host/ ?token=" + secretMarker + "#" +
+		secretMarker, "user:" + secretMarker + "@host:1",
+	"user:" + secretMarker + "@registry/image: v1", "/path?token=" + secretMarker + ",",
+	"$${" + secretMarker + "@", "line\n" + secretMarker + "@",
+	"user:" + secretMarker + "@{{.Nobody}}",
 }
 
 // leaves sets each text below a value in turn, alone, and calls visit with its path.
@@ -63,7 +66,8 @@ func leaves(t *testing.T, kind reflect.Type, text string, visit func(path string
 					v.SetMapIndex(reflect.ValueOf(key).Convert(v.Type().Key()), x)
 				}
 			case reflect.String:
-				if v.Type() == reflect.TypeFor[json.Number]() || v.Type() == reflect.TypeFor[api.Number]() {
+				if v.Type() == reflect.TypeFor[json.Number]() ||
+					v.Type() == reflect.TypeFor[api.Number]() {
 					return false
 				}
 				if at++; at == i {
@@ -119,7 +123,8 @@ stringData: {password: ` + secretMarker + `}
 		}
 	}
 	resource := func(apiVersion, kind string, spec any) string {
-		text, err := json.Marshal(map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]string{"name": "r"}, "spec": spec})
+		text, err := json.Marshal(map[string]any{"apiVersion": apiVersion, "kind": kind,
+			"metadata": map[string]string{"name": "r"}, "spec": spec})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +141,8 @@ stringData: {password: ` + secretMarker + `}
 		leaves(t, reflect.TypeFor[api.TokenExchangeSpec](), value, func(path string, spec any) {
 			if x := spec.(*api.TokenExchangeSpec); !strings.HasPrefix(path, ".targetRef") {
 				x.TargetRef = target
-				check(t, "TokenExchange "+path, nil, resource("kagenti.io/v1alpha1", "TokenExchange", x))
+				check(t, "TokenExchange "+path, nil,
+					resource("kagenti.io/v1alpha1", "TokenExchange", x))
 			}
 		})
 		leaves(t, reflect.TypeFor[api.AgentTraceSpec](), value, func(path string, spec any) {
@@ -155,11 +161,13 @@ stringData: {password: ` + secretMarker + `}
 			if x := spec.(*api.AgentRuntimeSpec); !strings.HasPrefix(path, ".targetRef") {
 				x.TargetRef = target
 				c := &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: &authBridge}}
-				check(t, "AgentRuntime "+path, c, resource("agent.rossoctl.dev/v1alpha1", "AgentRuntime", x))
+				check(t, "AgentRuntime "+path, c,
+					resource("agent.rossoctl.dev/v1alpha1", "AgentRuntime", x))
 			}
 		})
 		leaves(t, reflect.TypeFor[api.AuthBridgeSpec](), value, func(path string, spec any) {
-			c := &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: &authBridge, AuthBridge: spec.(*api.AuthBridgeSpec)}}
+			c := &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: &authBridge,
+				AuthBridge: spec.(*api.AuthBridgeSpec)}}
 			check(t, "RenderConfig .authbridge"+path, c, fmt.Sprintf(workload, "", `"web:v1"`))
 		})
 		leaves(t, reflect.TypeFor[api.RenderConfigSpec](), value, func(path string, spec any) {
@@ -171,7 +179,8 @@ stringData: {password: ` + secretMarker + `}
 			t.Fatal(err)
 		}
 		for _, name := range sidecars.All().AnnotationNames() {
-			check(t, name, nil, fmt.Sprintf(workload, `"kagenti.io/`+name+`": `+string(quoted), `"web:v1"`))
+			check(t, name, nil, fmt.Sprintf(workload, `"kagenti.io/`+name+`": `+string(quoted),
+				`"web:v1"`))
 		}
 		check(t, "image", nil, fmt.Sprintf(workload, "", quoted))
 	}
@@ -180,17 +189,29 @@ stringData: {password: ` + secretMarker + `}
 	}
 	// Where all of a value may be a secret, none of it is quoted.
 	for _, spec := range []string{
-		`clientRegistration: {keycloak: {adminCredentialsSecret: "%s!"}}`, `clientRegistration: {keycloak: {url: "%s"}}`, `inbound: {validation: {issuer: "%s"}}`,
-		`inbound: {validation: {jwksUrl: "http://user:%s/"}}`, `outbound: {tokenExchange: {tokenUrl: "%s"}}`, `clientRegistration: {aws: {stsEndpoint: "%s"}}`,
+		`clientRegistration: {keycloak: {adminCredentialsSecret: "%s!"}}`,
+		`clientRegistration: {keycloak: {url: "%s"}}`, `inbound: {validation: {issuer: "%s"}}`,
+		`inbound: {validation: {jwksUrl: "http://user:%s/"}}`,
+		`outbound: {tokenExchange: {tokenUrl: "%s"}}`,
+		`clientRegistration: {aws: {stsEndpoint: "%s"}}`,
 	} {
-		text := fmt.Sprintf(workload, "", `"web:v1"`) + "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata: {name: r}\nspec:\n  targetRef: {kind: Deployment, name: web}\n  " + fmt.Sprintf(spec, secretMarker) + "\n"
+		text := fmt.Sprintf(workload, "", `"web:v1"`) +
+			"apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata: {name: r}\nspec:\n" +
+			"  targetRef: {kind: Deployment, name: web}\n  " + fmt.Sprintf(spec, secretMarker) + "\n"
 		check(t, spec, nil, text)
-		result, err := render.Run(render.Source{Files: []render.File{{Path: "x.yaml", Data: []byte(text)}}}, render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
+		result, err := render.Run(
+			render.Source{Files: []render.File{{Path: "x.yaml", Data: []byte(text)}}},
+			render.Options{Config: config(t, `{profile: kagenti, trace: {enabled: true}}`)})
 		if err != nil || !finding.Failed(result.Findings) {
 			t.Errorf("%s is not an error: %v %v", spec, err, result.Findings)
 		}
 	}
-	for _, spec := range []string{`exporters: [{type: otlp, endpoint: "%s"}]`, `resourceAttributes: {a: "$$%s"}`, `resourceAttributes: {a: "\x07%s"}`, `integration: {mlflow: {enabled: true, trackingUri: "%s"}}`} {
-		check(t, spec, nil, fmt.Sprintf(workload, "", `"web:v1"`)+"apiVersion: kagenti.io/v1alpha1\nkind: AgentTrace\nmetadata: {name: r}\nspec:\n  targetRef: {kind: Deployment, name: web}\n  "+fmt.Sprintf(spec, secretMarker)+"\n")
+	for _, spec := range []string{`exporters: [{type: otlp, endpoint: "%s"}]`,
+		`resourceAttributes: {a: "$$%s"}`, `resourceAttributes: {a: "\x07%s"}`,
+		`integration: {mlflow: {enabled: true, trackingUri: "%s"}}`} {
+		check(t, spec, nil,
+			fmt.Sprintf(workload, "", `"web:v1"`)+
+				"apiVersion: kagenti.io/v1alpha1\nkind: AgentTrace\nmetadata: {name: r}\nspec:\n"+
+				"  targetRef: {kind: Deployment, name: web}\n  "+fmt.Sprintf(spec, secretMarker)+"\n")
 	}
 }

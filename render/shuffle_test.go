@@ -33,12 +33,15 @@ func TestOrderOfFiles(t *testing.T) {
 		for _, f := range txtar.Parse(data).Files {
 			switch {
 			case f.Name == "armature.yaml" && name == "async-actor":
-				text := strings.Replace(string(f.Data), "    runtimeScriptFile: src/asya_runtime.py\n", "", 1)
+				text := strings.Replace(string(f.Data),
+					"    runtimeScriptFile: src/asya_runtime.py\n", "", 1)
 				var findings []finding.Finding
-				if opt.Config, findings = render.ReadConfig([]byte(text), f.Name); finding.Failed(findings) {
+				if opt.Config, findings = render.ReadConfig([]byte(text),
+					f.Name); finding.Failed(findings) {
 					t.Fatal(findings)
 				}
-			case f.Name == "armature.yaml" || strings.HasPrefix(f.Name, "want/") || !strings.HasSuffix(f.Name, ".yaml"):
+			case f.Name == "armature.yaml" || strings.HasPrefix(f.Name, "want/") ||
+				!strings.HasSuffix(f.Name, ".yaml"):
 			default:
 				documents = append(documents, strings.Split(string(f.Data), "\n---\n")...)
 			}
@@ -47,7 +50,9 @@ func TestOrderOfFiles(t *testing.T) {
 	objects := func(order []int) []string {
 		var src render.Source
 		for i, at := range order {
-			src.Files = append(src.Files, render.File{Path: string(rune('a'+i/26)) + string(rune('a'+i%26)) + ".yaml", Data: []byte(strings.TrimSuffix(documents[at], "\n") + "\n")})
+			src.Files = append(src.Files,
+				render.File{Path: string(rune('a'+i/26)) + string(rune('a'+i%26)) + ".yaml",
+					Data: []byte(strings.TrimSuffix(documents[at], "\n") + "\n")})
 		}
 		result, err := render.Run(src, opt)
 		if err != nil || finding.Failed(result.Findings) {

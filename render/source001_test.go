@@ -35,7 +35,9 @@ func TestSource001InEachProfile(t *testing.T) {
 		switch {
 		case name != sidecars.AuthBridge && text != "":
 			t.Errorf("%s: %s", name, text)
-		case name == sidecars.AuthBridge && (len(needless) != 2 || !strings.Contains(text, "adminCredentialsSecret") || !strings.Contains(text, "clientNameTemplate")):
+		case name == sidecars.AuthBridge &&
+			(len(needless) != 2 || !strings.Contains(text, "adminCredentialsSecret") ||
+				!strings.Contains(text, "clientNameTemplate")):
 			t.Errorf("AuthBridge: %s", text)
 		}
 		for _, f := range r.Files {

@@ -32,14 +32,24 @@ var spellings = map[string]func(text string, col int) string{
 		return fmt.Sprintf(`"%s\u%04x%s"`, s[:len(s)/2], s[len(s)/2], s[len(s)/2+1:])
 	},
 	"hexadecimal": func(s string, _ int) string { return fmt.Sprintf(`"\x%02x%s"`, s[0], s[1:]) },
-	"slash":       func(s string, _ int) string { return `"` + strings.ReplaceAll(s, "/", `\/`) + `"` },
-	"tagged":      func(s string, _ int) string { return "!!str " + s },
-	"anchored":    func(s string, _ int) string { return "&x " + s },
-	"complex":     func(s string, col int) string { return "? " + s + "\n" + strings.Repeat(" ", col) },
-	"folded":      func(s string, col int) string { return ">-\n" + strings.Repeat(" ", col+2) + s },
-	"literal":     func(s string, col int) string { return "|-\n" + strings.Repeat(" ", col+2) + s },
-	"next line":   func(s string, col int) string { return "\n" + strings.Repeat(" ", col+2) + s },
-	"continued":   func(s string, col int) string { return `"` + s[:1] + "\\\n" + strings.Repeat(" ", col+2) + s[1:] + `"` },
+	"slash": func(s string, _ int) string {
+		return `"` + strings.ReplaceAll(s, "/", `\/`) + `"`
+	},
+	"tagged":   func(s string, _ int) string { return "!!str " + s },
+	"anchored": func(s string, _ int) string { return "&x " + s },
+	"complex": func(s string, col int) string {
+		return "? " + s + "\n" + strings.Repeat(" ", col)
+	},
+	"folded": func(s string, col int) string {
+		return ">-\n" + strings.Repeat(" ", col+2) + s
+	},
+	"literal": func(s string, col int) string {
+		return "|-\n" + strings.Repeat(" ", col+2) + s
+	},
+	"next line": func(s string, col int) string { return "\n" + strings.Repeat(" ", col+2) + s },
+	"continued": func(s string, col int) string {
+		return `"` + s[:1] + "\\\n" + strings.Repeat(" ", col+2) + s[1:] + `"`
+	},
 }
 
 // spell replaces one of the marked texts, and removes the other marks.
@@ -56,7 +66,8 @@ func spell(nth int, as func(string, int) string) (text, what string) {
 			}
 			b.WriteString(line[:at])
 			open := []rune(line[at:])[0]
-			word, rest, _ := strings.Cut(line[at+len(string(open)):], map[rune]string{'«': "»", '‹': "›"}[open])
+			word, rest, _ := strings.Cut(line[at+len(string(open)):],
+				map[rune]string{'«': "»", '‹': "›"}[open])
 			if i == nth {
 				what = word
 				word = as(word, col)
@@ -75,11 +86,17 @@ func TestSpellings(t *testing.T) {
 	t.Parallel()
 	marks := strings.Count(spelt, "«") + strings.Count(spelt, "‹")
 	texts := map[string]string{
-		"merged labels":  "x-labels: &l\n  kagenti.io/inject: enabled\n" + strings.ReplaceAll(plainSpelt(), "    kagenti.io/inject: enabled\n", "    <<: *l\n"),
-		"aliased labels": "x-labels: &l\n  kagenti.io/inject: enabled\n" + strings.ReplaceAll(plainSpelt(), "  labels:\n    kagenti.io/inject: enabled\n", "  labels: *l\n"),
-		"aliased value":  "x-on: &on enabled\n" + strings.ReplaceAll(plainSpelt(), "inject: enabled", "inject: *on"),
-		"aliased key":    "x-key: &key kagenti.io/inject\n" + strings.ReplaceAll(plainSpelt(), "kagenti.io/inject:", "*key :"),
-		"odd key":        strings.ReplaceAll(plainSpelt(), "spec:\n  template", "x-odd: {\"a\\tb\": c, \"\\U0001f600\": d, 'it''s: x': e}\nspec:\n  template"),
+		"merged labels": "x-labels: &l\n  kagenti.io/inject: enabled\n" +
+			strings.ReplaceAll(plainSpelt(), "    kagenti.io/inject: enabled\n", "    <<: *l\n"),
+		"aliased labels": "x-labels: &l\n  kagenti.io/inject: enabled\n" +
+			strings.ReplaceAll(plainSpelt(), "  labels:\n    kagenti.io/inject: enabled\n",
+				"  labels: *l\n"),
+		"aliased value": "x-on: &on enabled\n" +
+			strings.ReplaceAll(plainSpelt(), "inject: enabled", "inject: *on"),
+		"aliased key": "x-key: &key kagenti.io/inject\n" +
+			strings.ReplaceAll(plainSpelt(), "kagenti.io/inject:", "*key :"),
+		"odd key": strings.ReplaceAll(plainSpelt(), "spec:\n  template",
+			"x-odd: {\"a\\tb\": c, \"\\U0001f600\": d, 'it''s: x': e}\nspec:\n  template"),
 	}
 	for name, as := range spellings {
 		for i := range marks {
@@ -89,8 +106,11 @@ func TestSpellings(t *testing.T) {
 	}
 	c := config(t, small)
 	for name, text := range texts {
-		isKey := name != "odd key" && !strings.Contains(spelt, "‹"+name[strings.LastIndexByte(name, ' ')+1:]+"›")
-		if isKey && (strings.HasPrefix(name, "folded") || strings.HasPrefix(name, "literal") || strings.HasPrefix(name, "next line") || strings.HasPrefix(name, "continued")) ||
+		isKey := name != "odd key" &&
+			!strings.Contains(spelt, "‹"+name[strings.LastIndexByte(name, ' ')+1:]+"›")
+		if isKey &&
+			(strings.HasPrefix(name, "folded") || strings.HasPrefix(name, "literal") ||
+				strings.HasPrefix(name, "next line") || strings.HasPrefix(name, "continued")) ||
 			!isKey && strings.HasPrefix(name, "complex") {
 			continue // not YAML
 		}
@@ -100,17 +120,21 @@ func TestSpellings(t *testing.T) {
 			"item":          "apiVersion: v1\nkind: List\nitems:\n- " + indented[2:],
 			"escaped items": "apiVersion: v1\nkind: List\n\"\\u0069tems\":\n- " + indented[2:],
 			"escaped List":  "apiVersion: v1\nkind: \"\\u004cist\"\nitems:\n- " + indented[2:],
-			"list in list":  "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items:\n  - " + strings.ReplaceAll(indented[2:], "\n", "\n  "),
+			"list in list": "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n" +
+				"  items:\n  - " + strings.ReplaceAll(indented[2:], "\n", "\n  "),
 		} {
-			if layout != "document" && (strings.HasPrefix(name, "double") || !isKey && name != "odd key") {
+			if layout != "document" &&
+				(strings.HasPrefix(name, "double") || !isKey && name != "odd key") {
 				continue
 			}
 			result, problem := checkRenderAs(t, "x.yaml", []byte(text), c)
 			if problem != "" {
 				t.Errorf("%s, %s: %s\ninput:\n%s", name, layout, problem, text)
 			}
-			if failed := finding.Failed(result.Findings); result.Stats.Workloads == 0 && !failed || failed && name == "odd key" && layout != "escaped items" {
-				t.Errorf("%s, %s: passed over without a finding, or refused without need: %v\ninput:\n%s", name, layout, result.Findings, text)
+			if failed := finding.Failed(result.Findings); result.Stats.Workloads == 0 && !failed ||
+				failed && name == "odd key" && layout != "escaped items" {
+				t.Errorf("%s, %s: passed over without a finding, or refused without need: %v\n"+
+					"input:\n%s", name, layout, result.Findings, text)
 			}
 		}
 	}

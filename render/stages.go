@@ -72,7 +72,8 @@ func (s *Stages) Render(i int, alter func(identity.Settings) identity.Settings) 
 	return s.render(i, s.rows, alter)
 }
 
-func (s *Stages) render(i int, rows []functions.Row, alter func(identity.Settings) identity.Settings) ([]byte, error) {
+func (s *Stages) render(i int, rows []functions.Row,
+	alter func(identity.Settings) identity.Settings) ([]byte, error) {
 	s.files = make(map[string][]byte)
 	s.engine.rows, s.worker.findings = rows, nil
 	s.worker.unit.Alter = alter
@@ -154,7 +155,8 @@ func (f Staged) Versions() map[finding.Ref]*Versions {
 				}
 			}
 			if last := len(v.Texts); last == 0 || !bytes.Equal(v.Texts[last-1], own) {
-				v.Functions, v.Texts, v.Listed = append(v.Functions, n-1), append(v.Texts, own), append(v.Listed, listed)
+				v.Functions, v.Texts, v.Listed =
+					append(v.Functions, n-1), append(v.Texts, own), append(v.Listed, listed)
 			}
 		})
 	}

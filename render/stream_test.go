@@ -66,7 +66,8 @@ func TestReadStream(t *testing.T) {
 		}
 	}
 	broken := errors.New("the pipe broke")
-	if _, err := source.ReadStream(io.MultiReader(bytes.NewReader(want), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+	if _, err := source.ReadStream(io.MultiReader(bytes.NewReader(want),
+		iotest.ErrReader(broken))); !errors.Is(err, broken) {
 		t.Errorf("got %v, want the reader's error", err)
 	}
 }
@@ -75,7 +76,9 @@ func TestReadStream(t *testing.T) {
 // kubectl's own decoder, every object of it, and is given back by uninject.
 func TestKubectlReadsStreams(t *testing.T) {
 	pod := func(name, more string) string {
-		return `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "` + name + `", "labels": {"kagenti.io/inject": "enabled"}}, "spec": {"containers": [{"name": "c", "image": "d"}]` + more + `}}` + "\n"
+		return `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "` + name +
+			`", "labels": {"kagenti.io/inject": "enabled"}}, "spec": {"containers": [{"name": "c", "image": "d"}]` +
+			more + `}}` + "\n"
 	}
 	const plain = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}` + "\n"
 	const config = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: m\n"
@@ -83,16 +86,20 @@ func TestKubectlReadsStreams(t *testing.T) {
 		files   []string
 		objects int
 	}{
-		"one object":              {[]string{plain}, 1},
-		"one workload":            {[]string{pod("a", "")}, 2},
-		"on lines of its own":     {[]string{"\n  " + strings.ReplaceAll(pod("a", ""), ", ", ",\n\t")}, 2},
-		"with CRLF":               {[]string{"{\r\n" + pod("a", "")[1:]}, 2},
-		"workload and others":     {[]string{pod("a", "") + "---\n" + plain + "---\n" + config}, 4},
-		"others first":            {[]string{plain + "---\n" + pod("a", "")}, 3},
-		"two files":               {[]string{plain, config}, 2},
-		"JSON files only":         {[]string{plain, strings.Replace(plain, "\"s\"", "\"t\"", 1)}, 2},
+		"one object":   {[]string{plain}, 1},
+		"one workload": {[]string{pod("a", "")}, 2},
+		"on lines of its own": {
+			[]string{"\n  " + strings.ReplaceAll(pod("a", ""), ", ", ",\n\t")}, 2},
+		"with CRLF":           {[]string{"{\r\n" + pod("a", "")[1:]}, 2},
+		"workload and others": {[]string{pod("a", "") + "---\n" + plain + "---\n" + config}, 4},
+		"others first":        {[]string{plain + "---\n" + pod("a", "")}, 3},
+		"two files":           {[]string{plain, config}, 2},
+		"JSON files only": {[]string{plain, strings.Replace(plain, "\"s\"", "\"t\"", 1)},
+			2},
 		"workloads in JSON files": {[]string{pod("a", ""), plain, pod("b", "")}, 5},
-		"in pieces":               {[]string{pod("a", `, "hostname": "`+strings.Repeat("x", 3<<20)+`"`) + "---\n" + config}, 3},
+		"in pieces": {
+			[]string{pod("a", `, "hostname": "`+strings.Repeat("x", 3<<20)+`"`) + "---\n" + config},
+			3},
 	} {
 		var src render.Source
 		for i, text := range c.files {
@@ -102,7 +109,8 @@ func TestKubectlReadsStreams(t *testing.T) {
 			}
 			src.Files = append(src.Files, render.File{Path: file, Data: []byte(text)})
 		}
-		stream := func(src render.Source, do func(render.Source, render.Options, render.Sink) ([]finding.Finding, render.Stats, error)) []byte {
+		stream := func(src render.Source, do func(render.Source, render.Options,
+			render.Sink) ([]finding.Finding, render.Stats, error)) []byte {
 			var spool source.Spool
 			findings, _, err := do(src, render.Options{Workers: 1, Pieces: true}, spool.Write)
 			if err != nil || finding.Failed(findings) {
@@ -141,7 +149,8 @@ func TestKubectlReadsStreams(t *testing.T) {
 		if again := stream(one(out), render.Stream); !bytes.Equal(again, out) {
 			t.Errorf("%s: the second render differs:\n%.300s\n%.300s", name, out, again)
 		}
-		if undone := stream(one(out), render.Uninject); len(c.files) == 1 && string(undone) != c.files[0] {
+		if undone := stream(one(out), render.Uninject); len(c.files) == 1 &&
+			string(undone) != c.files[0] {
 			t.Errorf("%s: uninject gives\n%.300s", name, undone)
 		}
 	}
@@ -151,7 +160,10 @@ func TestKubectlReadsStreams(t *testing.T) {
 // which, and never by a line of the host's stream.
 func TestHostedFindings(t *testing.T) {
 	item := func(name, annotation string) string {
-		return "- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: " + name + "\n    annotations: {" + annotation + "}\n    labels: {kagenti.io/inject: enabled}\n  spec:\n    containers: [{name: c}, {name: c}]\n"
+		return "- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: " + name +
+			"\n    annotations: {" + annotation +
+			"}\n    labels: {kagenti.io/inject: enabled}\n  spec:\n" +
+			"    containers: [{name: c}, {name: c}]\n"
 	}
 	for annotation, file := range map[string]string{
 		`a: b`:                                "",
@@ -160,16 +172,21 @@ func TestHostedFindings(t *testing.T) {
 		`config.kubernetes.io/origin: "configuredIn: kustomization.yaml\nconfiguredBy:\n  apiVersion: builtin\n"`: "kustomization.yaml",
 		`config.kubernetes.io/path: p/a.yaml, config.kubernetes.io/origin: "path: base/b.yaml\n"`:                 "p/a.yaml",
 	} {
-		list, err := host.ReadList([]byte("apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n" + item("web", annotation) + item("web", annotation)))
+		list, err := host.ReadList(
+			[]byte("apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n" +
+				item("web", annotation) + item("web", annotation)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		out, findings, _, err := list.Render(render.Options{})
 		if err != nil || !finding.Failed(findings) {
-			t.Fatalf("%v: two containers of one name, and two Pods of one name, are not an error: %v", err, findings)
+			t.Fatalf(
+				"%v: two containers of one name, and two Pods of one name, are not an error: %v",
+				err, findings)
 		}
 		for _, f := range findings {
-			if f.File != file || f.Line != 0 || strings.Contains(f.Message+f.Hint, "-:") || strings.Contains(f.Message+f.Hint, ".yaml:") {
+			if f.File != file || f.Line != 0 || strings.Contains(f.Message+f.Hint, "-:") ||
+				strings.Contains(f.Message+f.Hint, ".yaml:") {
 				t.Errorf("%s: %s", annotation, f)
 			}
 			if !strings.Contains(f.String(), "Pod web") {
@@ -185,9 +202,11 @@ func TestHostedFindings(t *testing.T) {
 // TestConfigurationAmongItems: a host that passes a RenderConfig among the items, and no
 // functionConfig, does not get the defaults.
 func TestConfigurationAmongItems(t *testing.T) {
-	const config = "  apiVersion: armature.dev/v1alpha1\n  kind: RenderConfig\n  metadata: {name: armature, annotations: {config.kubernetes.io/path: armature.yaml}}\n"
+	const config = "  apiVersion: armature.dev/v1alpha1\n  kind: RenderConfig\n" +
+		"  metadata: {name: armature, annotations: {config.kubernetes.io/path: armature.yaml}}\n"
 	text := "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n-" + config[1:] +
-		"- apiVersion: v1\n  kind: Pod\n  metadata: {name: web, labels: {kagenti.io/inject: enabled}}\n  spec: {containers: [{name: web, image: \"web:v1\"}]}\n"
+		"- apiVersion: v1\n  kind: Pod\n  metadata: {name: web, labels: {kagenti.io/inject: " +
+		"enabled}}\n  spec: {containers: [{name: web, image: \"web:v1\"}]}\n"
 	for passed, failed := range map[string]bool{"": true, "functionConfig:\n" + config: false} {
 		list, err := host.ReadList([]byte(text + passed))
 		if err != nil {
@@ -197,11 +216,15 @@ func TestConfigurationAmongItems(t *testing.T) {
 		if err != nil || finding.Failed(findings) != failed {
 			t.Errorf("with %q: %v, %v", passed, findings, err)
 		}
-		refused := slices.IndexFunc(findings, func(f finding.Finding) bool { return f.Rule == "config/not-passed" })
-		if failed && (refused < 0 || findings[refused].File != "armature.yaml" || !strings.Contains(findings[refused].Hint, "--fn-config")) {
+		refused := slices.IndexFunc(findings,
+			func(f finding.Finding) bool { return f.Rule == "config/not-passed" })
+		if failed &&
+			(refused < 0 || findings[refused].File != "armature.yaml" ||
+				!strings.Contains(findings[refused].Hint, "--fn-config")) {
 			t.Errorf("%v", findings)
 		}
-		if _, findings, _, err := list.Run(render.Options{}, render.Uninject); err != nil || finding.Failed(findings) {
+		if _, findings, _, err := list.Run(render.Options{}, render.Uninject); err != nil ||
+			finding.Failed(findings) {
 			t.Errorf("uninject with %q: %v, %v", passed, findings, err)
 		}
 	}

@@ -57,18 +57,23 @@ const SyntaxRule = "package/syntax"
 
 // SyntaxFinding is about text that cannot be read, with the error of reading it.
 func SyntaxFinding(err error, text []byte) finding.Finding {
-	f := finding.Finding{Rule: SyntaxRule, Severity: finding.Error, Message: err.Error(), Hint: syntaxHint(text)}
+	f := finding.Finding{Rule: SyntaxRule, Severity: finding.Error, Message: err.Error(),
+		Hint: syntaxHint(text)}
 	var at *krm.SyntaxError
 	if errors.As(err, &at) {
 		f.File, f.Line, f.Message, f.Hint = at.File, at.Line, at.Message, cmp.Or(at.Hint, f.Hint)
 	}
 	if binary(text) && !strings.HasPrefix(f.Message, "UTF-16") {
-		f.Message, f.Hint = "this is not a text file", "rename it, or leave it out with spec.exclude in armature.yaml"
+		f.Message, f.Hint = "this is not a text file",
+			"rename it, or leave it out with spec.exclude in armature.yaml"
 	}
 	switch {
 	case f.Hint != correct:
 	case path.Ext(f.File) == ".json" && noManifest(text):
-		f.Severity, f.Hint = finding.Warning, "if it is not a manifest, leave the file out with spec.exclude in armature.yaml; otherwise correct the JSON"
+		f.Severity, f.Hint =
+			finding.Warning,
+			"if it is not a manifest, leave the file out with spec.exclude in armature.yaml; "+
+				"otherwise correct the JSON"
 	default:
 		f.Hint = remedyFor(f.Message)
 	}
@@ -78,18 +83,26 @@ func SyntaxFinding(err error, text []byte) finding.Finding {
 // binary reports whether text is that of a picture or another file that is not for people:
 // it is neither UTF-8 nor free of control characters.
 func binary(text []byte) bool {
-	return !utf8.Valid(text) && bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' && r != '\n' && r != '\r' && r != '\f' })
+	return !utf8.Valid(text) &&
+		bytes.ContainsFunc(text, func(r rune) bool {
+			return r < ' ' && r != '\t' && r != '\n' && r != '\r' && r != '\f'
+		})
 }
 
 // remedyFor returns the hint about an error that the text itself does not explain.
 func remedyFor(message string) string {
 	for _, known := range [...]struct{ part, hint string }{
-		{"',' or ']'", "close the bracket that opens here or above, or put the text between quotes"},
+		{"',' or ']'",
+			"close the bracket that opens here or above, or put the text between quotes"},
 		{"',' or '}'", "close the brace that opens here or above, or put the text between quotes"},
-		{"expected key", "indent the lines of this mapping alike, and put a text with special characters between quotes"},
+		{"expected key",
+			"indent the lines of this mapping alike, and put a text with special characters " +
+				"between quotes"},
 		{"expected '-'", "indent the items of this list alike"},
 		{"mapping values", "put the text between quotes, or indent the line"},
-		{"a single value", "write a manifest, which begins with apiVersion and kind, or leave the file out with spec.exclude in armature.yaml"},
+		{"a single value",
+			"write a manifest, which begins with apiVersion and kind, or leave the file out with " +
+				"spec.exclude in armature.yaml"},
 		{`"apiVersion" occurs twice`, betweenObjects},
 		{`"kind" occurs twice`, betweenObjects},
 		{`"metadata" occurs twice`, betweenObjects},
@@ -108,7 +121,8 @@ const betweenObjects = "put a line --- between two objects, or remove one of the
 // Kubernetes object for any other reader either: it has no apiVersion, and nothing by which
 // a key may be written in another way.
 func noManifest(text []byte) bool {
-	return utf8.Valid(text) && !bytes.ContainsAny(text, "\\!\x00") && !bytes.Contains(bytes.ToLower(text), []byte("apiversion"))
+	return utf8.Valid(text) && !bytes.ContainsAny(text, "\\!\x00") &&
+		!bytes.Contains(bytes.ToLower(text), []byte("apiversion"))
 }
 
 const correct = "correct the YAML"
@@ -123,7 +137,8 @@ var directive = regexp.MustCompile(`(?m)^%[A-Z]`)
 func syntaxHint(text []byte) string {
 	switch {
 	case bytes.Contains(text, []byte("{{")):
-		return "if it is a template (Helm, Go), render that first, or leave the file out with spec.exclude in armature.yaml"
+		return "if it is a template (Helm, Go), render that first, or leave the file out with " +
+			"spec.exclude in armature.yaml"
 	case directive.Match(text):
 		return "remove the line that begins with %: manifests need no directives, and none are read"
 	}

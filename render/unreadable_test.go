@@ -43,28 +43,51 @@ func TestUnreadable(t *testing.T) {
 	}
 	const toUTF8 = "convert the file to UTF-8, as by iconv -f UTF-16 -t UTF-8 FILE"
 	for name, c := range map[string]struct{ text, line, message, hint string }{
-		"NUL":                  {object + strings.Repeat("  # a comment\n", 11) + "  b: \"c\x00d\"\n", "17", "the control character U+0000, which YAML does not have", "remove it, or write it between double quotes as \"\\u0000\""},
-		"escape":               {object + "  b: \x1b[2J\n", "6", "the control character U+001B, which YAML does not have", "remove it, or write it between double quotes as \"\\u001b\""},
-		"delete":               {object + "  b: é\x7f\n", "6", "the control character U+007F, which YAML does not have", "remove it, or write it between double quotes as \"\\u007f\""},
-		"C1":                   {object + "  b: é\n  c: \u0090\n", "7", "the control character U+0090, which YAML does not have", "remove it, or write it between double quotes as \"\\u0090\""},
-		"NUL in the second":    {object + "---\n" + object + "  b: \x00\n", "12", "the control character U+0000, which YAML does not have", "remove it, or write it between double quotes as \"\\u0000\""},
-		"Latin-1":              {object + "  b: c\xe9\n", "6", "not valid UTF-8 (byte 0xe9)", "correct the YAML"},
-		"UTF-16":               {encode(binary.LittleEndian, "\ufeff"), "1", "UTF-16, where manifests are UTF-8", toUTF8},
-		"UTF-16 big":           {encode(binary.BigEndian, "\ufeff"), "1", "UTF-16, where manifests are UTF-8", toUTF8},
-		"UTF-16 without mark":  {encode(binary.LittleEndian, ""), "1", "UTF-16, where manifests are UTF-8", toUTF8},
-		"UTF-16 big, no mark":  {encode(binary.BigEndian, ""), "1", "UTF-16, where manifests are UTF-8", toUTF8},
-		"nested brackets":      {nested(4000, "[", "]"), "6", "nested more than 200 levels deep", "correct the YAML"},
-		"nested braces":        {nested(4000, "{\"a\": ", "}"), "6", "nested more than 200 levels deep", "correct the YAML"},
-		"nested dashes":        {object + "  x:\n  " + strings.Repeat("- ", 4000) + "a\n", "7", "nested more than 200 levels deep", "correct the YAML"},
-		"nested blocks":        {block(4000), "205", "nested more than 200 levels deep", "correct the YAML"},
-		"nested with an alias": {"x: &x 1\ny: *x\n" + nested(4000, "[", "]"), "8", "nested more than 200 levels deep", "correct the YAML"},
-		"complex keys":         {object + "  x:\n    " + strings.Repeat("? ", 4000) + "a\n", "7", "nested more than 200 levels deep", "correct the YAML"},
-		"nested aliases":       {aliases(600), "203", "nested more than 200 levels deep", "correct the YAML"},
-		"not that deep":        {nested(190, "[", "]"), "", "", ""},
-		"deep and rewritten":   {"x: &x 1\ny: *x\n" + nested(190, "[", "]"), "", "", ""},
+		"NUL": {object + strings.Repeat("  # a comment\n", 11) +
+			"  b: \"c\x00d\"\n", "17", "the control character U+0000, which YAML does not have",
+			"remove it, or write it between double quotes as \"\\u0000\""},
+		"escape": {object + "  b: \x1b[2J\n", "6",
+			"the control character U+001B, which YAML does not have",
+			"remove it, or write it between double quotes as \"\\u001b\""},
+		"delete": {object + "  b: é\x7f\n", "6",
+			"the control character U+007F, which YAML does not have",
+			"remove it, or write it between double quotes as \"\\u007f\""},
+		"C1": {object + "  b: é\n  c: \u0090\n", "7",
+			"the control character U+0090, which YAML does not have",
+			"remove it, or write it between double quotes as \"\\u0090\""},
+		"NUL in the second": {object + "---\n" + object + "  b: \x00\n", "12",
+			"the control character U+0000, which YAML does not have",
+			"remove it, or write it between double quotes as \"\\u0000\""},
+		"Latin-1": {object + "  b: c\xe9\n", "6", "not valid UTF-8 (byte 0xe9)",
+			"correct the YAML"},
+		"UTF-16": {encode(binary.LittleEndian, "\ufeff"), "1",
+			"UTF-16, where manifests are UTF-8", toUTF8},
+		"UTF-16 big": {encode(binary.BigEndian, "\ufeff"), "1",
+			"UTF-16, where manifests are UTF-8", toUTF8},
+		"UTF-16 without mark": {encode(binary.LittleEndian, ""), "1",
+			"UTF-16, where manifests are UTF-8", toUTF8},
+		"UTF-16 big, no mark": {encode(binary.BigEndian, ""), "1",
+			"UTF-16, where manifests are UTF-8", toUTF8},
+		"nested brackets": {nested(4000, "[", "]"), "6", "nested more than 200 levels deep",
+			"correct the YAML"},
+		"nested braces": {nested(4000, "{\"a\": ", "}"), "6",
+			"nested more than 200 levels deep", "correct the YAML"},
+		"nested dashes": {object + "  x:\n  " + strings.Repeat("- ", 4000) + "a\n", "7",
+			"nested more than 200 levels deep", "correct the YAML"},
+		"nested blocks": {block(4000), "205", "nested more than 200 levels deep",
+			"correct the YAML"},
+		"nested with an alias": {"x: &x 1\ny: *x\n" + nested(4000, "[", "]"), "8",
+			"nested more than 200 levels deep", "correct the YAML"},
+		"complex keys": {object + "  x:\n    " + strings.Repeat("? ", 4000) + "a\n", "7",
+			"nested more than 200 levels deep", "correct the YAML"},
+		"nested aliases": {aliases(600), "203", "nested more than 200 levels deep",
+			"correct the YAML"},
+		"not that deep":      {nested(190, "[", "]"), "", "", ""},
+		"deep and rewritten": {"x: &x 1\ny: *x\n" + nested(190, "[", "]"), "", "", ""},
 	} {
 		started := time.Now()
-		result, err := render.Run(render.Source{Files: []render.File{{Path: "a.yaml", Data: []byte(c.text)}}}, render.Options{})
+		result, err := render.Run(
+			render.Source{Files: []render.File{{Path: "a.yaml", Data: []byte(c.text)}}}, render.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +115,8 @@ func TestNoManifests(t *testing.T) {
 	const launch = "{\n  // a comment, as VS Code writes it\n  \"version\": \"0.2.0\"\n}\n"
 	const broken = "a: !x y\nb:\n- c & d: e\n"
 	for text, want := range map[string]string{
-		"theme:\n  format: !!python/name:pymdownx.superfences.fence_code_format\nnav:\n- Components & terminology: concepts.md\n": "",
+		"theme:\n  format: !!python/name:pymdownx.superfences.fence_code_format\nnav:\n" +
+			"- Components & terminology: concepts.md\n": "",
 		broken:                      "",
 		launch:                      "warning: a.json:3: did not find expected ',' or '}'",
 		"{// {{ a }}\n}":            "error",
@@ -107,7 +131,8 @@ func TestNoManifests(t *testing.T) {
 		if text[0] == '{' {
 			file = "a.json"
 		}
-		result, err := render.Run(render.Source{Files: []render.File{{Path: file, Data: []byte(text)}}}, render.Options{})
+		result, err := render.Run(
+			render.Source{Files: []render.File{{Path: file, Data: []byte(text)}}}, render.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

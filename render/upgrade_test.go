@@ -45,25 +45,28 @@ func TestUpgrade(t *testing.T) {
 	}
 	fresh := rendered("apps")
 	if diff := cmp.Diff(fresh, rendered("rendered")); diff != "" {
-		t.Errorf("what was rendered before renders to something else than its source (-source +rendered):\n%s", diff)
+		t.Errorf("what was rendered before renders to something else than its source (-source "+
+			"+rendered):\n%s", diff)
 	}
 
 	authored := map[string]string{}
-	if _, _, err := render.Uninject(tree("rendered"), options, func(file string, data []byte) error {
-		authored[file] = string(bytes.Clone(data))
-		return nil
-	}); err != nil {
+	if _, _, err := render.Uninject(tree("rendered"), options,
+		func(file string, data []byte) error {
+			authored[file] = string(bytes.Clone(data))
+			return nil
+		}); err != nil {
 		t.Fatal(err)
 	}
 	authors := map[string]string{}
-	if err := fs.WalkDir(os.DirFS("testdata/upgrade/apps"), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || name == render.ConfigFile {
+	if err := fs.WalkDir(os.DirFS("testdata/upgrade/apps"), ".",
+		func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || name == render.ConfigFile {
+				return err
+			}
+			text, err := os.ReadFile(filepath.Join("testdata/upgrade/apps", name))
+			authors[name] = string(text)
 			return err
-		}
-		text, err := os.ReadFile(filepath.Join("testdata/upgrade/apps", name))
-		authors[name] = string(text)
-		return err
-	}); err != nil {
+		}); err != nil {
 		t.Fatal(err)
 	}
 	delete(authored, render.ConfigFile)
@@ -72,7 +75,8 @@ func TestUpgrade(t *testing.T) {
 	}
 
 	found, _, err := verify.Run(tree("rendered"), options)
-	if err != nil || len(found) != 6 || !finding.Failed(found) || !strings.Contains(found[2].Hint, "render again") {
+	if err != nil || len(found) != 6 || !finding.Failed(found) ||
+		!strings.Contains(found[2].Hint, "render again") {
 		t.Errorf("verify of what an earlier release rendered: %v, %v", err, found)
 	}
 }

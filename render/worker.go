@@ -59,7 +59,8 @@ func (w *worker) done() {
 const pieceSize = 1 << 20
 
 // readObject reads an object's text for an edit.
-func (w *worker) readObject(o *krm.Object, src []byte, d krm.Document, item bool, origin krm.Origin) (isObject bool, err error) {
+func (w *worker) readObject(o *krm.Object, src []byte, d krm.Document, item bool,
+	origin krm.Origin) (isObject bool, err error) {
 	isObject, err = o.Read(src, d, item, origin)
 	if w.file.inline {
 		o.Inline()
@@ -73,7 +74,8 @@ func (w *worker) appendObject(dst []byte, o *krm.Object) []byte {
 	from := len(dst)
 	dst = o.Append(dst)
 	if err := o.Check(dst[from:], &w.buffers.check); err != nil {
-		w.findings = append(w.findings, o.Finding(finding.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style"))
+		w.findings = append(w.findings, o.Finding(finding.Error, "package/layout", krm.Node{},
+			err.Error(), "write the object in block style"))
 	}
 	return dst
 }

@@ -19,12 +19,16 @@ func TestGenerated(t *testing.T) {
 		args         []string
 	}{
 		{"../builds/api", "crds", []string{"crd:crdVersions=v1", "paths=.", "object"}},
-		{"../builds/writeback/imageupdate/api", "crds", []string{"crd:crdVersions=v1", "paths=.", "object"}},
-		{"../render/deliver/flux/api", "crds/sources", []string{"crd:crdVersions=v1", "paths=.", "object"}},
-		{"../catalog/api", "crds/catalog", []string{"crd:crdVersions=v1", "paths=.", "paths=./published"}},
+		{"../builds/writeback/imageupdate/api", "crds",
+			[]string{"crd:crdVersions=v1", "paths=.", "object"}},
+		{"../render/deliver/flux/api", "crds/sources",
+			[]string{"crd:crdVersions=v1", "paths=.", "object"}},
+		{"../catalog/api", "crds/catalog",
+			[]string{"crd:crdVersions=v1", "paths=.", "paths=./published"}},
 	} {
 		dir := t.TempDir()
-		cmd := exec.Command("go", append([]string{"tool", "controller-gen", "output:dir=" + dir}, c.args...)...)
+		cmd := exec.Command("go", append([]string{"tool", "controller-gen", "output:dir=" + dir},
+			c.args...)...)
 		cmd.Dir = c.folder
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("controller-gen: %v\n%s", err, out)
@@ -47,7 +51,8 @@ func TestGenerated(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("%s is out of date: run `go generate` in %s (-want +got):\n%s", committed, c.folder, diff)
+				t.Errorf("%s is out of date: run `go generate` in %s (-want +got):\n%s", committed,
+					c.folder, diff)
 			}
 		}
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 // Platforms that spec.platforms may name. The enumeration of the field is the same.
-var Platforms = []string{"linux/amd64", "linux/arm64", "linux/arm/v7", "linux/ppc64le", "linux/s390x", "linux/riscv64"}
+var Platforms = []string{"linux/amd64", "linux/arm64", "linux/arm/v7", "linux/ppc64le",
+	"linux/s390x", "linux/riscv64"}
 
 // PlatformNodes says on which nodes the image of a platform is built.
 type PlatformNodes string
@@ -31,7 +32,9 @@ func ReadPlatforms(text string) ([]PlatformStatus, error) {
 		switch {
 		case !slices.Contains(Platforms, platform):
 			return nil, fmt.Errorf("%.64q is not a platform", platform)
-		case slices.ContainsFunc(out, func(p PlatformStatus) bool { return p.Platform == platform }):
+		case slices.ContainsFunc(out, func(p PlatformStatus) bool {
+			return p.Platform == platform
+		}):
 			return nil, fmt.Errorf("the platform %s occurs twice", platform)
 		case !platformDigest.MatchString(digest):
 			return nil, fmt.Errorf("the platform %s has no digest", platform)

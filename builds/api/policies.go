@@ -44,7 +44,8 @@ const (
 // Covers reports whether a failure of an attempt is to be followed by another
 // attempt. Nil covers nothing.
 func (r *Retries) Covers(attempt int32, failure *FailureDetails) bool {
-	return r != nil && attempt <= r.Limit && (slices.Contains(r.After, RetryAny) || failure != nil && failure.Cause != "")
+	return r != nil && attempt <= r.Limit &&
+		(slices.Contains(r.After, RetryAny) || failure != nil && failure.Cause != "")
 }
 
 // Retention limits the finished runs of one build.

@@ -256,7 +256,8 @@ type AgentBuildStatus struct {
 // statement in the registry does.
 func (b *AgentBuild) Claim() string {
 	if a := b.Status.Attestation; a != nil && a.Image == b.Status.BuiltImage {
-		return fmt.Sprintf("SLSA level %d, %s (claimed by status, not verified)", a.Level, a.ProvenanceDigest)
+		return fmt.Sprintf("SLSA level %d, %s (claimed by status, not verified)", a.Level,
+			a.ProvenanceDigest)
 	}
 	return "unattested"
 }
@@ -272,7 +273,8 @@ func (b *AgentBuild) Over() bool {
 		if meta.IsStatusConditionFalse(s.Conditions, ConditionAttested) {
 			return true
 		}
-		ran := s.LastRunPhase == PhaseFailed && meta.IsStatusConditionTrue(s.Conditions, ConditionRunExists)
+		ran := s.LastRunPhase == PhaseFailed &&
+			meta.IsStatusConditionTrue(s.Conditions, ConditionRunExists)
 		return !ran || b.Spec.Cancel || !b.Spec.Retries.Covers(s.Attempt, s.FailureDetails)
 	}
 	return false
@@ -508,5 +510,6 @@ type FailureLocation struct {
 
 // RunKey is the namespace and the name of the last run.
 func (b *AgentBuild) RunKey() types.NamespacedName {
-	return types.NamespacedName{Namespace: cmp.Or(b.Status.PipelineRunNamespace, b.Namespace), Name: b.Status.PipelineRunName}
+	return types.NamespacedName{Namespace: cmp.Or(b.Status.PipelineRunNamespace, b.Namespace),
+		Name: b.Status.PipelineRunName}
 }

@@ -69,11 +69,13 @@ type Bill struct {
 }
 
 // level returns the level of SLSA's Build track that a run of a pipeline meets, which
-// docs/threat-model.md has requirement by requirement: 3 where a step of the platform pushes what another
-// task built, so that no program of the author's is in the container that reports the digest; else 2.
+// docs/threat-model.md has requirement by requirement: 3 where a step of the platform pushes what
+// another task built, so that no program of the author's is in the container that reports the
+// digest; else 2.
 func level(p *tektonv1.PipelineSpec) int32 {
 	for task := range tekton.Tasks(p) {
-		if tekton.Reports(&task.TaskSpec.TaskSpec, "IMAGE_DIGEST") && !recipe.Declares(task.TaskSpec.Params, tekton.LayoutDigest) {
+		if tekton.Reports(&task.TaskSpec.TaskSpec, "IMAGE_DIGEST") &&
+			!recipe.Declares(task.TaskSpec.Params, tekton.LayoutDigest) {
 			return 2
 		}
 	}
@@ -86,9 +88,11 @@ func (i *inspection) refuse(reason, hint, format string, args ...any) error {
 }
 
 const (
-	rerun     = "start again with `armature build rerun`"
-	changed   = "look which admission webhook or policy changes runs in the build namespace, and who may write there, then " + rerun
-	wrongStep = "a step of the template does not report what it has to: see docs/builds-templates.md on steps, then " + rerun
+	rerun   = "start again with `armature build rerun`"
+	changed = "look which admission webhook or policy changes runs in the build namespace, and " +
+		"who may write there, then " + rerun
+	wrongStep = "a step of the template does not report what it has to: see " +
+		"docs/builds-templates.md on steps, then " + rerun
 )
 
 // inspection is the state while one run is looked at, and what was found until now.
@@ -133,7 +137,8 @@ func (i *inspection) reports(result string) iter.Seq2[*task, string] {
 // *finding.Finding whose rule is one of the api.Reason constants.
 func Check(o Observed) (*Built, error) {
 	i := &inspection{Observed: o}
-	for _, look := range []func() error{i.checkRun, i.findPipeline, i.checkResults, i.findBills, i.findTests, i.makeProvenance} {
+	for _, look := range []func() error{i.checkRun, i.findPipeline, i.checkResults, i.findBills,
+		i.findTests, i.makeProvenance} {
 		if err := look(); err != nil {
 			return nil, err
 		}
@@ -147,27 +152,36 @@ func (i *inspection) checkRun() error {
 	run, build := i.Run, i.Build
 	now, _ := compose.InputHashes(build, recipe.NoTemplate(), nil)
 	if run.Annotations[keys.AnnotationSpec] != now {
-		return i.refuse(api.ReasonSpecChanged, rerun, "the spec changed while run %s was under way, and the run is of the one before", run.Name)
+		return i.refuse(api.ReasonSpecChanged, rerun,
+			"the spec changed while run %s was under way, and the run is of the one before", run.Name)
 	}
 	i.ordered = compose.Shape(build)
-	if want := run.Annotations[keys.AnnotationRunDigest]; want == "" || compose.RunDigest(&run.Spec) != want {
-		return i.refuse(api.ReasonNotAsOrdered, changed, "the spec of run %s is not the one that was composed", run.Name)
+	if want := run.Annotations[keys.AnnotationRunDigest]; want == "" ||
+		compose.RunDigest(&run.Spec) != want {
+		return i.refuse(api.ReasonNotAsOrdered, changed,
+			"the spec of run %s is not the one that was composed", run.Name)
 	}
 	if run.Spec.Status != "" {
-		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s was asked to stop (%s)", run.Name, run.Spec.Status)
+		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s was asked to stop (%s)", run.Name,
+			run.Spec.Status)
 	}
-	if c := run.Status.GetCondition("Succeeded"); !c.IsTrue() || run.Status.CompletionTime == nil || run.Status.StartTime == nil {
+	if c := run.Status.GetCondition("Succeeded"); !c.IsTrue() || run.Status.CompletionTime == nil ||
+		run.Status.StartTime == nil {
 		return i.refuse(api.ReasonNotAsOrdered, changed, "run %s did not succeed", run.Name)
 	}
-	i.Image, i.commit = run.Annotations[keys.AnnotationImage], run.Annotations[keys.AnnotationCommit]
+	i.Image, i.commit =
+		run.Annotations[keys.AnnotationImage], run.Annotations[keys.AnnotationCommit]
 	if want := compose.Image(build); i.Image == "" || i.Image != want {
-		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s builds %q, and spec.buildOutput names %q", run.Name, i.Image, want)
+		return i.refuse(api.ReasonNotAsOrdered, rerun,
+			"run %s builds %q, and spec.buildOutput names %q", run.Name, i.Image, want)
 	}
 	if !commitForm.MatchString(i.commit) {
 		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s was not made for one commit", run.Name)
 	}
-	if err := json.Unmarshal([]byte(run.Annotations[keys.AnnotationMaterials]), &i.materials); err != nil || i.materials.Template.Digest == "" {
-		return i.refuse(api.ReasonNotAsOrdered, changed, "run %s does not say which template it was composed from", run.Name)
+	if err := json.Unmarshal([]byte(run.Annotations[keys.AnnotationMaterials]),
+		&i.materials); err != nil || i.materials.Template.Digest == "" {
+		return i.refuse(api.ReasonNotAsOrdered, changed,
+			"run %s does not say which template it was composed from", run.Name)
 	}
 	return nil
 }
@@ -182,8 +196,10 @@ var (
 func (i *inspection) findPipeline() error {
 	if i.Run.Spec.PipelineSpec != nil {
 		i.Pipeline = i.Run.Spec.PipelineSpec
-	} else if want := i.Run.Annotations[keys.AnnotationPipelineDigest]; i.Pipeline == nil || want == "" || compose.PipelineDigest(i.Pipeline) != want {
-		return i.refuse(api.ReasonNotAsOrdered, changed, "the Pipeline that run %s refers to is not the one that was composed", i.Run.Name)
+	} else if want := i.Run.Annotations[keys.AnnotationPipelineDigest]; i.Pipeline == nil ||
+		want == "" || compose.PipelineDigest(i.Pipeline) != want {
+		return i.refuse(api.ReasonNotAsOrdered, changed,
+			"the Pipeline that run %s refers to is not the one that was composed", i.Run.Name)
 	}
 	for ordered := range tekton.Tasks(i.Pipeline) {
 		if run := i.TaskRuns[ordered.Name]; run != nil {
@@ -197,23 +213,29 @@ func (i *inspection) findPipeline() error {
 func (i *inspection) checkResults() error {
 	of := map[string][]string{} // values by the last part of the name
 	for _, reported := range i.Run.Status.Results {
-		for _, name := range []string{"IMAGE_DIGEST", "IMAGE_URL", "CHAINS-GIT_COMMIT", compose.PlatformDigests} {
-			if reported.Name == name || strings.HasSuffix(reported.Name, "-"+name) { // the one of several tasks has its task's name
+		for _, name := range []string{"IMAGE_DIGEST", "IMAGE_URL", "CHAINS-GIT_COMMIT",
+			compose.PlatformDigests} {
+			// the one of several tasks has its task's name
+			if reported.Name == name || strings.HasSuffix(reported.Name, "-"+name) {
 				of[name] = append(of[name], strings.TrimSpace(reported.Value.StringVal))
 			}
 		}
 	}
 	if len(of["IMAGE_DIGEST"]) != 1 {
-		return i.refuse(api.ReasonResultInvalid, wrongStep, "%d tasks gave the result IMAGE_DIGEST, and one has to", len(of["IMAGE_DIGEST"]))
+		return i.refuse(api.ReasonResultInvalid, wrongStep,
+			"%d tasks gave the result IMAGE_DIGEST, and one has to", len(of["IMAGE_DIGEST"]))
 	}
 	if i.Digest = of["IMAGE_DIGEST"][0]; !digestForm.MatchString(i.Digest) {
-		return i.refuse(api.ReasonResultInvalid, wrongStep, "the result IMAGE_DIGEST is not a digest")
+		return i.refuse(api.ReasonResultInvalid, wrongStep,
+			"the result IMAGE_DIGEST is not a digest")
 	}
 	if slices.ContainsFunc(of["IMAGE_URL"], func(url string) bool { return url != i.Image }) {
-		return i.refuse(api.ReasonResultInvalid, wrongStep, "the result IMAGE_URL is not %s, which spec.buildOutput names", i.Image)
+		return i.refuse(api.ReasonResultInvalid, wrongStep,
+			"the result IMAGE_URL is not %s, which spec.buildOutput names", i.Image)
 	}
 	if commits := of["CHAINS-GIT_COMMIT"]; len(commits) != 1 || commits[0] != i.commit {
-		return i.refuse(api.ReasonResultInvalid, wrongStep, "the result CHAINS-GIT_COMMIT is not the commit %s", i.commit)
+		return i.refuse(api.ReasonResultInvalid, wrongStep,
+			"the result CHAINS-GIT_COMMIT is not the commit %s", i.commit)
 	}
 	return i.checkPlatforms(of[compose.PlatformDigests])
 }
@@ -230,7 +252,9 @@ func (i *inspection) checkPlatforms(reported []string) error {
 	if len(reported) == 1 {
 		have, _ = api.ReadPlatforms(reported[0])
 	}
-	ok := slices.EqualFunc(have, want, func(p api.PlatformStatus, platform string) bool { return p.Platform == platform })
+	ok := slices.EqualFunc(have, want, func(p api.PlatformStatus, platform string) bool {
+		return p.Platform == platform
+	})
 	if len(want) == 1 {
 		ok = ok && have[0].Digest == i.Digest
 	} else {
@@ -242,7 +266,8 @@ func (i *inspection) checkPlatforms(reported []string) error {
 		i.Platforms = have
 	}
 	if !ok {
-		return i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not the digest of %s", compose.PlatformDigests, strings.Join(want, ", "))
+		return i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not the digest of %s",
+			compose.PlatformDigests, strings.Join(want, ", "))
 	}
 	return nil
 }

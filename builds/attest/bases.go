@@ -36,8 +36,8 @@ const (
 const (
 	// maxRecord of a build, in bytes. It has the Dockerfile and all that was run.
 	maxRecord = 16 << 20
-	// maxText is the bound of BaseImagesResult in bytes. The results of a container and what
-	// Tekton adds share a message of 4 KiB, and Kubernetes allows 12 KiB for all containers of a pod.
+	// maxText is the bound of BaseImagesResult in bytes. The results of a container and what Tekton
+	// adds share a message of 4 KiB, and Kubernetes allows 12 KiB for all containers of a pod.
 	maxText = 1200
 	// maxName is the length of an image's name at most.
 	maxName = 512
@@ -94,10 +94,13 @@ func ReadBaseImages(from io.Reader) ([]BaseImage, error) {
 	}
 	definition := r.BuildDefinition
 	if definition.BuildType != buildType {
-		return nil, fmt.Errorf("BuildKit's record of the build has the build type %.100q, and only %q is read", definition.BuildType, buildType)
+		return nil, fmt.Errorf(
+			"BuildKit's record of the build has the build type %.100q, and only %q is read",
+			definition.BuildType, buildType)
 	}
 	if got := definition.ExternalParameters.Request.Frontend; got != frontend {
-		return nil, fmt.Errorf("the Dockerfile was read by the frontend %.100q, not by BuildKit's own", got)
+		return nil, fmt.Errorf(
+			"the Dockerfile was read by the frontend %.100q, not by BuildKit's own", got)
 	}
 	if len(definition.InternalParameters.BuildConfig.Definition) == 0 {
 		return nil, errors.New("BuildKit's record of the build does not say what was done")
@@ -121,7 +124,8 @@ func ReadBaseImages(from io.Reader) ([]BaseImage, error) {
 }
 
 // imageForm of an image by digest. What is not in it, such as a space, separates images.
-var imageForm = regexp.MustCompile(`^((?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?(?:/[a-z0-9][a-z0-9._-]*)+(?::[A-Za-z0-9_][A-Za-z0-9._-]*)?)@(sha256:[0-9a-f]{64})$`)
+var imageForm = regexp.MustCompile(
+	`^((?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?(?:/[a-z0-9][a-z0-9._-]*)+(?::[A-Za-z0-9_][A-Za-z0-9._-]*)?)@(sha256:[0-9a-f]{64})$`)
 
 func parseBaseImage(text string) (BaseImage, error) {
 	m := imageForm.FindStringSubmatch(text)
@@ -132,7 +136,9 @@ func parseBaseImage(text string) (BaseImage, error) {
 }
 
 func sortedImages(images []BaseImage) []BaseImage {
-	slices.SortFunc(images, func(a, b BaseImage) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(images, func(a, b BaseImage) int {
+		return strings.Compare(a.String(), b.String())
+	})
 	return slices.Compact(images)
 }
 
@@ -154,7 +160,8 @@ func FormatBaseImages(images []BaseImage) string {
 }
 
 // ErrTooManyBaseImages is what ParseBaseImages returns where the images did not fit.
-var ErrTooManyBaseImages = fmt.Errorf("the names of the base images have more than %d bytes in all", maxText)
+var ErrTooManyBaseImages = fmt.Errorf("the names of the base images have more than %d bytes in all",
+	maxText)
 
 // ParseBaseImages reads the text of BaseImagesResult.
 func ParseBaseImages(text string) ([]BaseImage, error) {

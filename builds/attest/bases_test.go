@@ -33,13 +33,18 @@ func baseImages(t *testing.T, f fixture) (out []sign.ResourceDescriptor) {
 func TestBaseImages(t *testing.T) {
 	name, digest, _ := strings.Cut(attesttest.BaseImage, "@sha256:")
 	stated := map[string]string{"armature_reportedBy": "builder"}
-	first := sign.ResourceDescriptor{Name: "buildkit-build/base-image", URI: "oci://" + name, Digest: map[string]string{"sha256": digest}, Annotations: stated}
-	if diff := cmp.Diff([]sign.ResourceDescriptor{first}, baseImages(t, fixture{observe(t, false)})); diff != "" {
+	first := sign.ResourceDescriptor{Name: "buildkit-build/base-image", URI: "oci://" + name,
+		Digest: map[string]string{"sha256": digest}, Annotations: stated}
+	if diff := cmp.Diff([]sign.ResourceDescriptor{first},
+		baseImages(t, fixture{observe(t, false)})); diff != "" {
 		t.Errorf("of BuildKit (-want +got):\n%s", diff)
 	}
 	f := fixture{observe(t, false)}
-	f.report("buildkit-build", attest.BaseImagesResult, attesttest.BaseImage+" registry.local:5000/base@"+other)
-	second := sign.ResourceDescriptor{Name: "buildkit-build/base-image", URI: "oci://registry.local:5000/base", Digest: map[string]string{"sha256": strings.TrimPrefix(other, "sha256:")}, Annotations: stated}
+	f.report("buildkit-build", attest.BaseImagesResult,
+		attesttest.BaseImage+" registry.local:5000/base@"+other)
+	second := sign.ResourceDescriptor{Name: "buildkit-build/base-image",
+		URI:    "oci://registry.local:5000/base",
+		Digest: map[string]string{"sha256": strings.TrimPrefix(other, "sha256:")}, Annotations: stated}
 	if diff := cmp.Diff([]sign.ResourceDescriptor{first, second}, baseImages(t, f)); diff != "" {
 		t.Errorf("of two (-want +got):\n%s", diff)
 	}
@@ -58,14 +63,17 @@ func TestForgedBaseImages(t *testing.T) {
 		"nothing":         {"", "not a list of base images"},
 		"an image by tag": {"docker.io/library/a:v1", "not a list of base images"},
 		"a purl":          {"pkg:docker/library/a@v1?digest=" + other, "not a list of base images"},
-		"a thousand":      {strings.TrimSpace(strings.Repeat(one+" ", 1000)), "not a list of base images"},
+		"a thousand": {strings.TrimSpace(strings.Repeat(one+" ", 1000)),
+			"not a list of base images"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			f := fixture{observe(t, false)}
 			f.report("buildkit-build", attest.BaseImagesResult, c.value)
 			built, err := attest.Check(*f.Observed)
 			var refusal *finding.Finding
-			if built != nil || !errors.As(err, &refusal) || refusal.Rule != api.ReasonResultInvalid || !strings.Contains(refusal.Message, c.says) || len(refusal.Message) > 400 {
+			if built != nil || !errors.As(err, &refusal) ||
+				refusal.Rule != api.ReasonResultInvalid ||
+				!strings.Contains(refusal.Message, c.says) || len(refusal.Message) > 400 {
 				t.Errorf("the refusal is %v, want %q", err, c.says)
 			}
 		})

@@ -37,7 +37,8 @@ func TestCollidingSpecs(t *testing.T) {
 	}
 	ordered, shown := read("ordered"), read("shown")
 	if a, b := hash(ordered), hash(shown); a[:16] != b[:16] {
-		t.Fatalf("the specs have the hashes %s and %s: compute another pair, with 16 digits in common", a, b)
+		t.Fatalf(
+			"the specs have the hashes %s and %s: compute another pair, with 16 digits in common", a, b)
 	}
 	o := observe(t, false, func(b *api.AgentBuild) { b.Spec = ordered })
 	if found := refusal(t, o); found != nil {
@@ -64,7 +65,8 @@ func refusal(t *testing.T, o *attest.Observed) *finding.Finding {
 func TestRepositoryWithoutCanonicalForm(t *testing.T) {
 	o := observe(t, false)
 	rewrite := func(v any) {
-		text := strings.ReplaceAll(marshal(t, v), "https://github.com/org/weather.git", "https://github.com/org/weather@refs/../../evil/weather")
+		text := strings.ReplaceAll(marshal(t, v), "https://github.com/org/weather.git",
+			"https://github.com/org/weather@refs/../../evil/weather")
 		if err := json.Unmarshal([]byte(text), v); err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +74,8 @@ func TestRepositoryWithoutCanonicalForm(t *testing.T) {
 	rewrite(&o.Run)
 	rewrite(&o.TaskRuns)
 	o.Run.Annotations[keys.AnnotationRunDigest] = compose.RunDigest(&o.Run.Spec)
-	if found := refusal(t, o); found == nil || found.Rule != api.ReasonNotAsOrdered || !strings.Contains(found.Message, "a repository without a canonical form") {
+	if found := refusal(t, o); found == nil || found.Rule != api.ReasonNotAsOrdered ||
+		!strings.Contains(found.Message, "a repository without a canonical form") {
 		t.Errorf("refused with %v", found)
 	}
 }

@@ -58,8 +58,8 @@ func intoto(t *testing.T, statement []byte) {
 	}
 }
 
-// The provenance of a real run, as docs/contributing/provenance.md prints it, satisfies the rules of
-// SLSA, and so does what the code says today, which has the same fields.
+// The provenance of a real run, as docs/contributing/provenance.md prints it, satisfies the rules
+// of SLSA, and so does what the code says today, which has the same fields.
 func TestDocumentedProvenance(t *testing.T) {
 	printed := documented(t)
 	intoto(t, printed)
@@ -78,13 +78,15 @@ func TestDocumentedProvenance(t *testing.T) {
 	if err := json.Unmarshal([]byte(marshal(t, built.Provenance)), &today); err != nil {
 		t.Fatal(err)
 	}
-	now, err := json.Marshal(map[string]any{"_type": "https://in-toto.io/Statement/v1", "subject": statement.Subject, "predicateType": sign.PredicateType, "predicate": today})
+	now, err := json.Marshal(map[string]any{"_type": "https://in-toto.io/Statement/v1",
+		"subject": statement.Subject, "predicateType": sign.PredicateType, "predicate": today})
 	if err != nil {
 		t.Fatal(err)
 	}
 	intoto(t, now)
 	if diff := cmp.Diff(fields(today), fields(statement.Predicate)); diff != "" {
-		t.Errorf("docs/contributing/provenance.md prints other fields than there are (-today +printed): print that of a new run, as story TestProductionImagesAreSigned logs it\n%s", diff)
+		t.Errorf("docs/contributing/provenance.md prints other fields than there are (-today "+
+			"+printed): print that of a new run, as story TestProductionImagesAreSigned logs it\n%s", diff)
 	}
 }
 

@@ -42,25 +42,34 @@ type internalParameters struct {
 // makeProvenance of a run. Its times are the run's, so that it is the same whenever it
 // is made.
 func (i *inspection) makeProvenance() error {
-	at := slices.IndexFunc(i.Run.Spec.Params, func(p tektonv1.Param) bool { return p.Name == "repo-clone-url" })
+	at := slices.IndexFunc(i.Run.Spec.Params,
+		func(p tektonv1.Param) bool { return p.Name == "repo-clone-url" })
 	if at < 0 {
-		return i.refuse(api.ReasonResultInvalid, wrongStep, "no step of run %s takes the parameter repo-clone-url, so that its source is not known", i.Run.Name)
+		return i.refuse(api.ReasonResultInvalid, wrongStep,
+			"no step of run %s takes the parameter repo-clone-url, so that its source is not known",
+			i.Run.Name)
 	}
 	url := i.Run.Spec.Params[at].Value.StringVal
 	if repository, err := gitrepo.Parse(url); err != nil || repository.String() != url {
-		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s takes a repository without a canonical form", i.Run.Name)
+		return i.refuse(api.ReasonNotAsOrdered, rerun,
+			"run %s takes a repository without a canonical form", i.Run.Name)
 	}
 	noted := sign.SourceAnnotations{Repository: url, Ref: i.Run.Annotations[keys.AnnotationRef]}
 	var verified []api.SourceVerification
-	if text := i.Run.Annotations[keys.AnnotationVerified]; text != "" && json.Unmarshal([]byte(text), &verified) != nil {
-		return i.refuse(api.ReasonNotAsOrdered, changed, "run %s does not say how its commit was verified", i.Run.Name)
+	if text := i.Run.Annotations[keys.AnnotationVerified]; text != "" &&
+		json.Unmarshal([]byte(text), &verified) != nil {
+		return i.refuse(api.ReasonNotAsOrdered, changed,
+			"run %s does not say how its commit was verified", i.Run.Name)
 	}
 	// A policy of the tenant's proves nothing to others.
-	if at := slices.IndexFunc(verified, func(v api.SourceVerification) bool { return v.Platform }); at >= 0 {
+	if at := slices.IndexFunc(verified,
+		func(v api.SourceVerification) bool { return v.Platform }); at >= 0 {
 		v := verified[at]
-		noted.SourceRefs, noted.Policy, noted.PolicyDigest, noted.Signer = []string{v.Ref}, v.Policy, v.PolicyDigest, v.Signer
+		noted.SourceRefs, noted.Policy, noted.PolicyDigest, noted.Signer =
+			[]string{v.Ref}, v.Policy, v.PolicyDigest, v.Signer
 	}
-	source := sign.ResourceDescriptor{Name: "source", URI: "git+" + url, Digest: map[string]string{"gitCommit": i.commit}, Annotations: noted}
+	source := sign.ResourceDescriptor{Name: "source", URI: "git+" + url,
+		Digest: map[string]string{"gitCommit": i.commit}, Annotations: noted}
 	if noted.Ref != "" {
 		source.URI += "@" + noted.Ref // for people and others' tools: ours read the annotations
 	}
@@ -71,14 +80,19 @@ func (i *inspection) makeProvenance() error {
 	started, finished := i.Run.Status.StartTime.UTC(), i.Run.Status.CompletionTime.UTC()
 	i.Provenance = sign.Provenance{
 		BuildDefinition: sign.BuildDefinition{
-			BuildType:            keys.AgentBuildType,
-			ExternalParameters:   externalParameters{agentBuild{i.Build.Namespace, i.Build.Name, i.ordered}},
-			InternalParameters:   internalParameters{i.materials, i.Run.Annotations[keys.AnnotationRunDigest], i.Build.UID},
-			ResolvedDependencies: slices.Concat([]sign.ResourceDescriptor{source}, i.stepImages(), baseImages),
+			BuildType: keys.AgentBuildType,
+			ExternalParameters: externalParameters{agentBuild{i.Build.Namespace, i.Build.Name,
+				i.ordered}},
+			InternalParameters: internalParameters{i.materials,
+				i.Run.Annotations[keys.AnnotationRunDigest], i.Build.UID},
+			ResolvedDependencies: slices.Concat([]sign.ResourceDescriptor{source}, i.stepImages(),
+				baseImages),
 		},
 		RunDetails: sign.RunDetails{
-			Builder:  sign.Builder{ID: BuilderID(i.ordered.Mode)},
-			Metadata: &sign.Metadata{InvocationID: string(i.Run.UID), StartedOn: new(started.Truncate(time.Second)), FinishedOn: new(finished.Truncate(time.Second))},
+			Builder: sign.Builder{ID: BuilderID(i.ordered.Mode)},
+			Metadata: &sign.Metadata{InvocationID: string(i.Run.UID),
+				StartedOn:  new(started.Truncate(time.Second)),
+				FinishedOn: new(finished.Truncate(time.Second))},
 		},
 	}
 	return nil
@@ -93,7 +107,8 @@ func BuilderID(mode string) string {
 // reports; one whose digest it does not know is left out.
 func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 	for _, t := range i.tasks {
-		spec := cmp.Or(t.run.Status.TaskSpec, &t.ordered.TaskSpec.TaskSpec) // in the first, parameters have their values
+		// in the first, parameters have their values
+		spec := cmp.Or(t.run.Status.TaskSpec, &t.ordered.TaskSpec.TaskSpec)
 		template := cmp.Or(spec.StepTemplate, &tektonv1.StepTemplate{})
 		names := map[string]string{} // of images, by the container
 		for _, s := range spec.Steps {
@@ -104,7 +119,10 @@ func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 		}
 		add := func(container, id string) {
 			if _, hex, _ := strings.Cut(id, "sha256:"); digestForm.MatchString("sha256:" + hex) {
-				out = append(out, sign.ResourceDescriptor{Name: t.ordered.Name + "/" + strings.TrimPrefix(container, "step-"), URI: names[container], Digest: map[string]string{"sha256": hex}})
+				out = append(out,
+					sign.ResourceDescriptor{
+						Name: t.ordered.Name + "/" + strings.TrimPrefix(container, "step-"),
+						URI:  names[container], Digest: map[string]string{"sha256": hex}})
 			}
 		}
 		for _, s := range t.run.Status.Steps {
@@ -125,13 +143,18 @@ func (i *inspection) baseImages() (out []sign.ResourceDescriptor, _ error) {
 		images, err := ParseBaseImages(text)
 		switch {
 		case errors.Is(err, ErrTooManyBaseImages):
-			return nil, i.refuse(api.ReasonResultInvalid, "build what has so many in images of its own, and use those", "task %s cannot report the base images: %v", t.ordered.Name, err)
+			return nil, i.refuse(api.ReasonResultInvalid,
+				"build what has so many in images of its own, and use those",
+				"task %s cannot report the base images: %v", t.ordered.Name, err)
 		case err != nil:
-			return nil, i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not a list of base images", BaseImagesResult, t.ordered.Name)
+			return nil, i.refuse(api.ReasonResultInvalid, wrongStep,
+				"the result %s of task %s is not a list of base images", BaseImagesResult, t.ordered.Name)
 		}
 		for _, image := range images {
-			out = append(out, sign.ResourceDescriptor{Name: t.ordered.Name + "/base-image", URI: "oci://" + image.Name,
-				Digest:      map[string]string{"sha256": strings.TrimPrefix(image.Digest, "sha256:")},
+			out = append(out, sign.ResourceDescriptor{Name: t.ordered.Name + "/base-image",
+				URI: "oci://" + image.Name,
+				Digest: map[string]string{"sha256": strings.TrimPrefix(image.Digest,
+					"sha256:")},
 				Annotations: map[string]string{"armature_reportedBy": "builder"}})
 		}
 	}

@@ -39,7 +39,8 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	const base = "127.0.0.1:35739/base:"
-	want := []attest.BaseImage{{Name: base + "one", Digest: two}, {Name: base + "one", Digest: one}, {Name: base + "two", Digest: two}}
+	want := []attest.BaseImage{{Name: base + "one", Digest: two}, {Name: base + "one", Digest: one},
+		{Name: base + "two", Digest: two}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("images (-want +got):\n%s", diff)
 	}
@@ -49,19 +50,24 @@ func TestRead(t *testing.T) {
 func recordOf(sources ...string) string {
 	var steps []string
 	for i, source := range sources {
-		steps = append(steps, fmt.Sprintf(`{"id":"step%d","op":{"Op":{"source":{"identifier":%q}}}}`, i, source))
+		steps = append(steps,
+			fmt.Sprintf(`{"id":"step%d","op":{"Op":{"source":{"identifier":%q}}}}`, i, source))
 	}
 	return `{"buildDefinition":{"buildType":"https://github.com/moby/buildkit/blob/master/docs/attestations/slsa-definitions.md",` +
 		`"externalParameters":{"request":{"frontend":"dockerfile.v0"}},"internalParameters":{"buildConfig":{"llbDefinition":[` + strings.Join(steps, ",") + `]}}}}`
 }
 
 func TestReadImagesAlone(t *testing.T) {
-	got, err := attest.ReadBaseImages(strings.NewReader(recordOf("local://context", "docker-image://docker.io/library/busybox:1.37.0@"+two, "https://example.com/docker-image://x@"+one,
-		"git://example.com/x", "docker-image://[::1]:5000/team/base@"+one, "docker-image://docker.io/library/busybox:1.37.0@"+two)))
+	got, err := attest.ReadBaseImages(strings.NewReader(recordOf("local://context",
+		"docker-image://docker.io/library/busybox:1.37.0@"+two,
+		"https://example.com/docker-image://x@"+one, "git://example.com/x",
+		"docker-image://[::1]:5000/team/base@"+one,
+		"docker-image://docker.io/library/busybox:1.37.0@"+two)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]attest.BaseImage{{Name: "[::1]:5000/team/base", Digest: one}, {Name: "docker.io/library/busybox:1.37.0", Digest: two}}, got); diff != "" {
+	if diff := cmp.Diff([]attest.BaseImage{{Name: "[::1]:5000/team/base", Digest: one},
+		{Name: "docker.io/library/busybox:1.37.0", Digest: two}}, got); diff != "" {
 		t.Errorf("images (-want +got):\n%s", diff)
 	}
 }
@@ -84,15 +90,21 @@ func TestReadRefuses(t *testing.T) {
 		"an image by tag":         recordOf("docker-image://docker.io/library/busybox:1.37.0"),
 		"an image without a name": recordOf("docker-image://@" + one),
 		"a short digest":          recordOf("docker-image://docker.io/library/busybox@" + one[:70]),
-		"another algorithm":       recordOf("docker-image://docker.io/library/busybox@sha512:" + strings.Repeat("0a", 64)),
-		"two digests":             recordOf("docker-image://docker.io/library/busybox@" + two + "@" + one),
-		"two images in one":       recordOf("docker-image://docker.io/library/good@" + two + " docker.io/library/busybox@" + one),
-		"a line break":            recordOf("docker-image://docker.io/library/good\ndocker.io/library/busybox@" + one),
-		"a control character":     recordOf("docker-image://docker.io/library/busy\u001b[2Jbox@" + one),
-		"a query":                 recordOf("docker-image://docker.io/library/busybox?digest=" + two + "@" + one),
-		"another scheme in it":    recordOf("docker-image://docker.io/pkg:docker/busybox@" + one),
-		"a path upwards":          recordOf("docker-image://docker.io/../busybox@" + one),
-		"a long name":             recordOf("docker-image://docker.io/" + long + "@" + one),
+		"another algorithm": recordOf("docker-image://docker.io/library/busybox@sha512:" +
+			strings.Repeat("0a", 64)),
+		"two digests": recordOf("docker-image://docker.io/library/busybox@" + two +
+			"@" + one),
+		"two images in one": recordOf("docker-image://docker.io/library/good@" + two +
+			" docker.io/library/busybox@" + one),
+		"a line break": recordOf(
+			"docker-image://docker.io/library/good\ndocker.io/library/busybox@" + one),
+		"a control character": recordOf("docker-image://docker.io/library/busy\u001b[2Jbox@" +
+			one),
+		"a query": recordOf("docker-image://docker.io/library/busybox?digest=" +
+			two + "@" + one),
+		"another scheme in it": recordOf("docker-image://docker.io/pkg:docker/busybox@" + one),
+		"a path upwards":       recordOf("docker-image://docker.io/../busybox@" + one),
+		"a long name":          recordOf("docker-image://docker.io/" + long + "@" + one),
 	} {
 		images, err := attest.ReadBaseImages(strings.NewReader(record))
 		if err == nil || images != nil {
@@ -117,13 +129,15 @@ func TestTooManyImages(t *testing.T) {
 	if len(images) != len(sources) || len(text) > 100 {
 		t.Errorf("of %d images it reports %.200q", len(images), text)
 	}
-	if images, err := attest.ParseBaseImages(text); !errors.Is(err, attest.ErrTooManyBaseImages) || images != nil {
+	if images, err := attest.ParseBaseImages(text); !errors.Is(err, attest.ErrTooManyBaseImages) ||
+		images != nil {
 		t.Errorf("they are taken for %v, %v", images, err)
 	}
 }
 
 func TestParse(t *testing.T) {
-	a, b := attest.BaseImage{Name: "docker.io/library/a:v1", Digest: one}, attest.BaseImage{Name: "r.example:5000/b", Digest: two}
+	a, b := attest.BaseImage{Name: "docker.io/library/a:v1", Digest: one},
+		attest.BaseImage{Name: "r.example:5000/b", Digest: two}
 	for text, want := range map[string][]attest.BaseImage{
 		"none": nil, a.String(): {a}, a.String() + " " + b.String(): {a, b},
 	} {

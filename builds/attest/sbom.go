@@ -29,10 +29,12 @@ func (i *inspection) findBills() error {
 	for t, digest := range i.reports(sbomResult) {
 		bill := Bill{Digest: digest, Of: i.platformOf(t).Digest}
 		if slices.ContainsFunc(i.Bills, func(b Bill) bool { return b.Of == bill.Of }) {
-			return i.refuse(api.ReasonResultInvalid, wrongStep, "two tasks give the result %s of one image, and at most one may", sbomResult)
+			return i.refuse(api.ReasonResultInvalid, wrongStep,
+				"two tasks give the result %s of one image, and at most one may", sbomResult)
 		}
 		if !digestForm.MatchString(bill.Digest) {
-			return i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not a digest", sbomResult)
+			return i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not a digest",
+				sbomResult)
 		}
 		i.Bills = append(i.Bills, bill)
 	}
@@ -53,7 +55,8 @@ func ReadSBOM(document []byte) (*SBOM, error) {
 	var sbom SBOM
 	var described []string
 	var err error
-	switch spdx, cyclone := strings.HasPrefix(head.SPDXVersion, "SPDX-2."), head.BOMFormat == "CycloneDX"; {
+	switch spdx, cyclone :=
+		strings.HasPrefix(head.SPDXVersion, "SPDX-2."), head.BOMFormat == "CycloneDX"; {
 	case spdx && !cyclone:
 		sbom.Type = sign.SPDXType
 		described, err = describedBySPDX(document)
@@ -67,7 +70,8 @@ func ReadSBOM(document []byte) (*SBOM, error) {
 		return nil, fmt.Errorf("it is not a document of the type that it claims, %s", sbom.Type)
 	}
 	slices.Sort(described)
-	if described = slices.Compact(described); len(described) != 1 || !digestForm.MatchString(described[0]) {
+	if described = slices.Compact(described); len(described) != 1 ||
+		!digestForm.MatchString(described[0]) {
 		return nil, errors.New("it does not describe one image by its digest")
 	}
 	sbom.Of = described[0]

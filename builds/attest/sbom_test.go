@@ -16,7 +16,8 @@ func TestReadSBOM(t *testing.T) {
 	spdx := string(attesttest.SBOM(digest))
 	describes := `"relationships":[{"spdxElementId":"SPDXRef-DOCUMENT","relationshipType":"DESCRIBES","relatedSpdxElement":"SPDXRef-Root"}]`
 	cyclone := `{"bomFormat":"CycloneDX","specVersion":"1.6","metadata":{"component":{"type":"container","name":"weather","version":"` + digest + `"}}}`
-	hashed := strings.Replace(cyclone, `"version":"`+digest+`"`, `"version":"v1","hashes":[{"alg":"SHA-256","content":"`+hex+`"}]`, 1)
+	hashed := strings.Replace(cyclone, `"version":"`+digest+`"`,
+		`"version":"v1","hashes":[{"alg":"SHA-256","content":"`+hex+`"}]`, 1)
 	replaced := func(document, old, new string) string {
 		t.Helper()
 		if !strings.Contains(document, old) {
@@ -25,9 +26,11 @@ func TestReadSBOM(t *testing.T) {
 		return strings.Replace(document, old, new, 1)
 	}
 	for name, c := range map[string]struct{ document, kind string }{
-		"SPDX":                        {spdx, sign.SPDXType},
-		"SPDX by documentDescribes":   {replaced(spdx, describes, `"documentDescribes":["SPDXRef-Root"]`), sign.SPDXType},
-		"SPDX, described by":          {replaced(spdx, describes, `"relationships":[{"spdxElementId":"SPDXRef-Root","relationshipType":"DESCRIBED_BY","relatedSpdxElement":"SPDXRef-DOCUMENT"}]`), sign.SPDXType},
+		"SPDX": {spdx, sign.SPDXType},
+		"SPDX by documentDescribes": {replaced(spdx, describes,
+			`"documentDescribes":["SPDXRef-Root"]`), sign.SPDXType},
+		"SPDX, described by": {replaced(spdx, describes,
+			`"relationships":[{"spdxElementId":"SPDXRef-Root","relationshipType":"DESCRIBED_BY","relatedSpdxElement":"SPDXRef-DOCUMENT"}]`), sign.SPDXType},
 		"CycloneDX as syft writes it": {cyclone, sign.CycloneDXType},
 		"CycloneDX by hash":           {hashed, sign.CycloneDXType},
 	} {
@@ -43,26 +46,32 @@ func TestReadSBOM(t *testing.T) {
 	}
 	long := strings.Repeat("x", 1<<20)
 	for name, document := range map[string]string{
-		"nothing":                         "",
-		"no JSON":                         "SPDXVersion: SPDX-2.3",
-		"a list":                          "[" + spdx + "]",
-		"something behind it":             spdx + spdx,
-		"null":                            "null",
-		"no format":                       `{}`,
-		"another format":                  replaced(spdx, "SPDX-2.3", "SPDX-3.0"),
-		"a provenance":                    `{"buildDefinition":{},"runDetails":{}}`,
-		"both formats":                    replaced(spdx, "{", `{"bomFormat":"CycloneDX","specVersion":"1.6",`),
-		"SPDX of another id":              replaced(spdx, `"SPDXID":"SPDXRef-DOCUMENT"`, `"SPDXID":"`+long+`"`),
-		"SPDX of another shape":           replaced(spdx, `"packages":[`, `"packages":[7,`),
-		"SPDX that describes nothing":     replaced(spdx, "DESCRIBES", "CONTAINS"),
-		"SPDX that describes a package":   replaced(spdx, `"relatedSpdxElement":"SPDXRef-Root"`, `"relatedSpdxElement":"SPDXRef-Package"`),
-		"SPDX that describes two":         replaced(spdx, `"relationships":[`, `"documentDescribes":["SPDXRef-Package"],"relationships":[`),
-		"SPDX with another digest beside": replaced(spdx, `"checksums":[`, `"checksums":[{"algorithm":"SHA256","checksumValue":"`+strings.Repeat("b", 64)+`"},`),
-		"SPDX by another algorithm":       replaced(spdx, "SHA256", "SHA1"),
-		"SPDX with a malformed digest":    replaced(spdx, hex, hex[1:]+"A"),
-		"CycloneDX without version":       replaced(cyclone, `"specVersion":"1.6",`, ""),
-		"CycloneDX of a tag":              replaced(cyclone, digest, "v1"),
-		"CycloneDX that contradicts":      replaced(hashed, `"version":"v1"`, `"version":"sha256:`+strings.Repeat("b", 64)+`"`),
+		"nothing":             "",
+		"no JSON":             "SPDXVersion: SPDX-2.3",
+		"a list":              "[" + spdx + "]",
+		"something behind it": spdx + spdx,
+		"null":                "null",
+		"no format":           `{}`,
+		"another format":      replaced(spdx, "SPDX-2.3", "SPDX-3.0"),
+		"a provenance":        `{"buildDefinition":{},"runDetails":{}}`,
+		"both formats": replaced(spdx, "{",
+			`{"bomFormat":"CycloneDX","specVersion":"1.6",`),
+		"SPDX of another id": replaced(spdx, `"SPDXID":"SPDXRef-DOCUMENT"`,
+			`"SPDXID":"`+long+`"`),
+		"SPDX of another shape":       replaced(spdx, `"packages":[`, `"packages":[7,`),
+		"SPDX that describes nothing": replaced(spdx, "DESCRIBES", "CONTAINS"),
+		"SPDX that describes a package": replaced(spdx, `"relatedSpdxElement":"SPDXRef-Root"`,
+			`"relatedSpdxElement":"SPDXRef-Package"`),
+		"SPDX that describes two": replaced(spdx, `"relationships":[`,
+			`"documentDescribes":["SPDXRef-Package"],"relationships":[`),
+		"SPDX with another digest beside": replaced(spdx, `"checksums":[`,
+			`"checksums":[{"algorithm":"SHA256","checksumValue":"`+strings.Repeat("b", 64)+`"},`),
+		"SPDX by another algorithm":    replaced(spdx, "SHA256", "SHA1"),
+		"SPDX with a malformed digest": replaced(spdx, hex, hex[1:]+"A"),
+		"CycloneDX without version":    replaced(cyclone, `"specVersion":"1.6",`, ""),
+		"CycloneDX of a tag":           replaced(cyclone, digest, "v1"),
+		"CycloneDX that contradicts": replaced(hashed, `"version":"v1"`,
+			`"version":"sha256:`+strings.Repeat("b", 64)+`"`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := attest.ReadSBOM([]byte(document))
@@ -79,7 +88,9 @@ func TestReadSBOM(t *testing.T) {
 // Documents with very many elements are judged at once.
 func TestReadLongSBOM(t *testing.T) {
 	const many = 100_000
-	document := `{"spdxVersion":"SPDX-2.3","SPDXID":"SPDXRef-DOCUMENT","packages":[` + strings.Repeat(`{"SPDXID":"a"},`, many) + `{}],"documentDescribes":[` + strings.Repeat(`"b",`, many) + `"b"]}`
+	document := `{"spdxVersion":"SPDX-2.3","SPDXID":"SPDXRef-DOCUMENT","packages":[` +
+		strings.Repeat(`{"SPDXID":"a"},`, many) + `{}],"documentDescribes":[` +
+		strings.Repeat(`"b",`, many) + `"b"]}`
 	if got, err := attest.ReadSBOM([]byte(document)); err == nil {
 		t.Errorf("it is taken: %+v", got)
 	}
@@ -88,7 +99,9 @@ func TestReadLongSBOM(t *testing.T) {
 // FuzzReadSBOM looks for documents that are taken and describe no digest.
 func FuzzReadSBOM(f *testing.F) {
 	f.Add(attesttest.SBOM(digest))
-	f.Add([]byte(`{"bomFormat":"CycloneDX","specVersion":"1.6","metadata":{"component":{"version":"` + digest + `"}}}`))
+	f.Add(
+		[]byte(`{"bomFormat":"CycloneDX","specVersion":"1.6","metadata":{"component":{"version":"` +
+			digest + `"}}}`))
 	f.Fuzz(func(t *testing.T, document []byte) {
 		got, err := attest.ReadSBOM(document)
 		if err == nil && (len(got.Of) != len(digest) || !strings.HasPrefix(got.Of, "sha256:")) {

@@ -15,8 +15,8 @@ import (
 )
 
 // Statement is what the platform attested about an image of a build, as the registry has it. The
-// status of an AgentBuild proves nothing: a tenant with the right to write it can write anything there.
-// The zero Statement is that of an image that is not attested.
+// status of an AgentBuild proves nothing: a tenant with the right to write it can write anything
+// there. The zero Statement is that of an image that is not attested.
 type Statement struct {
 	// Digest of the provenance, as status.attestation.provenanceDigest has it.
 	Digest string
@@ -38,7 +38,8 @@ func ImageOf(build *api.AgentBuild, image string, options ...name.Option) (name.
 	if want := compose.Image(build); want != "" {
 		ordered, err := name.ParseReference(want, options...)
 		if err != nil || ordered.Context().Name() != at.Context().Name() {
-			return at, notAttested(build, "status.builtImage is an image of %s, and spec.buildOutput names %s", at.Context(), want)
+			return at, notAttested(build,
+				"status.builtImage is an image of %s, and spec.buildOutput names %s", at.Context(), want)
 		}
 	}
 	return at, nil
@@ -54,7 +55,8 @@ func Find(build *api.AgentBuild, of []sign.Stated) (found Statement, err error) 
 		switch {
 		case why != "":
 			other = why
-		case found.Digest == "", s.Current && !found.Current, s.Current == found.Current && s.Finished.After(found.Finished):
+		case found.Digest == "", s.Current && !found.Current,
+			s.Current == found.Current && s.Finished.After(found.Finished):
 			found = s
 		}
 	}
@@ -69,8 +71,10 @@ func statementOf(build *api.AgentBuild, p sign.Stated) (s Statement, other strin
 	var external externalParameters
 	var internal struct{ BuildUID types.UID }
 	made := p.BuildDefinition
-	if made.BuildType != keys.AgentBuildType || !sign.Decode(made.ExternalParameters, &external) || !sign.Decode(made.InternalParameters, &internal) ||
-		len(made.ResolvedDependencies) == 0 || p.RunDetails.Metadata == nil || p.RunDetails.Metadata.FinishedOn == nil {
+	if made.BuildType != keys.AgentBuildType || !sign.Decode(made.ExternalParameters, &external) ||
+		!sign.Decode(made.InternalParameters, &internal) ||
+		len(made.ResolvedDependencies) == 0 || p.RunDetails.Metadata == nil ||
+		p.RunDetails.Metadata.FinishedOn == nil {
 		return s, "something that is not an AgentBuild"
 	}
 	switch of := external.AgentBuild; {
@@ -80,12 +84,15 @@ func statementOf(build *api.AgentBuild, p sign.Stated) (s Statement, other strin
 		return s, fmt.Sprintf("another AgentBuild of this name, with the UID %s", internal.BuildUID)
 	}
 	source, noted := made.ResolvedDependencies[0], sign.SourceAnnotations{}
-	if s.Commit = source.Digest["gitCommit"]; !commitForm.MatchString(s.Commit) || !sign.Decode(source.Annotations, &noted) {
+	if s.Commit = source.Digest["gitCommit"]; !commitForm.MatchString(s.Commit) ||
+		!sign.Decode(source.Annotations, &noted) {
 		return s, "an AgentBuild without a commit"
 	}
-	then, _ := compose.InputHashes(&api.AgentBuild{Spec: external.AgentBuild.Spec}, recipe.NoTemplate(), nil)
+	then, _ := compose.InputHashes(&api.AgentBuild{Spec: external.AgentBuild.Spec},
+		recipe.NoTemplate(), nil)
 	now, _ := compose.InputHashes(build, recipe.NoTemplate(), nil)
-	s.Digest, s.Repository, s.Finished, s.Current = p.Digest, noted.Repository, *p.RunDetails.Metadata.FinishedOn, then == now
+	s.Digest, s.Repository, s.Finished, s.Current =
+		p.Digest, noted.Repository, *p.RunDetails.Metadata.FinishedOn, then == now
 	return s, ""
 }
 

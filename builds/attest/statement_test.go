@@ -12,7 +12,8 @@ import (
 )
 
 // stated is the provenance of a run as the registry has it, which is changed.
-func stated(t *testing.T, digest string, change func(p *sign.Provenance), edit ...func(*api.AgentBuild)) sign.Stated {
+func stated(t *testing.T, digest string, change func(p *sign.Provenance),
+	edit ...func(*api.AgentBuild)) sign.Stated {
 	t.Helper()
 	built, err := attest.Check(*observe(t, false, edit...))
 	if err != nil {
@@ -39,9 +40,13 @@ func TestFind(t *testing.T) {
 	namespace := of(func(b *api.AgentBuild) { b.Namespace = "team2" })
 	uid := of(func(b *api.AgentBuild) { b.UID = "recreated" })
 	none := of(func(b *api.AgentBuild) { b.UID = "" })
-	spec := stated(t, "spec", late, func(b *api.AgentBuild) { b.Spec.Source.SourceSubfolder = "elsewhere" })
+	spec := stated(t, "spec", late, func(b *api.AgentBuild) {
+		b.Spec.Source.SourceSubfolder = "elsewhere"
+	})
 	right, later := stated(t, "right", nil), stated(t, "later", late)
-	render := stated(t, "render", func(p *sign.Provenance) { p.BuildDefinition.BuildType = "https://armature.dev/render/v1" })
+	render := stated(t, "render", func(p *sign.Provenance) {
+		p.BuildDefinition.BuildType = "https://armature.dev/render/v1"
+	})
 	for what, c := range map[string]struct {
 		all     []sign.Stated
 		want    string
@@ -59,11 +64,18 @@ func TestFind(t *testing.T) {
 		"another build type": {[]sign.Stated{render}, "", false, "not an AgentBuild"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			got, err := attest.Find(ordered(func(b *api.AgentBuild) { b.Spec.Priority, b.Spec.Cancel = 7, true }), c.all)
-			if (err == nil) != (c.why == "") || err != nil && (!strings.Contains(err.Error(), c.why) || !strings.Contains(err.Error(), "hint: ")) {
+			got, err := attest.Find(ordered(func(b *api.AgentBuild) {
+				b.Spec.Priority, b.Spec.Cancel = 7, true
+			}), c.all)
+			if (err == nil) != (c.why == "") ||
+				err != nil &&
+					(!strings.Contains(err.Error(), c.why) ||
+						!strings.Contains(err.Error(), "hint: ")) {
 				t.Fatal(err)
 			}
-			if got.Digest != c.want || got.Current != c.current || err == nil && (got.Commit != sha || got.Repository != "https://github.com/org/weather.git") {
+			if got.Digest != c.want || got.Current != c.current ||
+				err == nil &&
+					(got.Commit != sha || got.Repository != "https://github.com/org/weather.git") {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -74,11 +86,13 @@ func TestFind(t *testing.T) {
 func TestImageOf(t *testing.T) {
 	for text, why := range map[string]string{
 		image + "@" + digest: "", strings.TrimSuffix(image, ":v1") + "@" + digest: "",
-		image: "with a digest", image + "@sha256:1": "with a digest", image + "@" + digest + "\nx": "with a digest",
+		image: "with a digest", image + "@sha256:1": "with a digest",
+		image + "@" + digest + "\nx":                     "with a digest",
 		"registry.local:5000/team2/weather:v1@" + digest: "spec.buildOutput names " + image,
 		"registry.evil:5000/team1/weather:v1@" + digest:  "spec.buildOutput names " + image,
 	} {
-		if _, err := attest.ImageOf(ordered(), text); (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {
+		if _, err := attest.ImageOf(ordered(), text); (err == nil) != (why == "") ||
+			err != nil && !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -40,14 +40,17 @@ type Test struct {
 func (i *inspection) findTests() error {
 	for t, verdict := range i.reports(testResult) {
 		if !slices.Contains(sign.Verdicts, verdict) {
-			return i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not one of %s", testResult, t.ordered.Name, strings.Join(sign.Verdicts, ", "))
+			return i.refuse(api.ReasonResultInvalid, wrongStep,
+				"the result %s of task %s is not one of %s", testResult, t.ordered.Name,
+				strings.Join(sign.Verdicts, ", "))
 		}
 		if err := i.checkVerdict(t, verdict); err != nil {
 			return err
 		}
 		of := i.platformOf(t)
 		test := Test{Of: of.Digest, Verdict: verdict}
-		test.Step = strings.TrimSuffix(t.ordered.Name, "-"+strings.ReplaceAll(of.Platform, "/", "-"))
+		test.Step = strings.TrimSuffix(t.ordered.Name,
+			"-"+strings.ReplaceAll(of.Platform, "/", "-"))
 		if err := i.describe(t, &test); err != nil {
 			return err
 		}
@@ -64,15 +67,19 @@ func (i *inspection) checkVerdict(t *task, verdict string) error {
 			continue
 		}
 		if ended.ExitCode != 0 && verdict != sign.Failed {
-			return i.refuse(api.ReasonResultInvalid, wrongStep, "container %s of task %s failed, and the verdict is %s", step.Container, t.ordered.Name, verdict)
+			return i.refuse(api.ReasonResultInvalid, wrongStep,
+				"container %s of task %s failed, and the verdict is %s", step.Container,
+				t.ordered.Name, verdict)
 		}
 		var written []struct{ Key, Value string }
 		if ended.Message != "" && json.Unmarshal([]byte(ended.Message), &written) != nil {
-			return i.refuse(api.ReasonResultInvalid, wrongStep, "what container %s of task %s reports cannot be read", step.Container, t.ordered.Name)
+			return i.refuse(api.ReasonResultInvalid, wrongStep,
+				"what container %s of task %s reports cannot be read", step.Container, t.ordered.Name)
 		}
 		for _, w := range written {
 			if w.Key == testResult && strings.TrimSpace(w.Value) != verdict {
-				return i.refuse(api.ReasonResultsForged, wrongStep, "containers of task %s report different verdicts", t.ordered.Name)
+				return i.refuse(api.ReasonResultsForged, wrongStep,
+					"containers of task %s report different verdicts", t.ordered.Name)
 			}
 		}
 	}
@@ -87,9 +94,11 @@ func (i *inspection) describe(t *task, test *Test) error {
 		from, known = i.materials.Steps[test.Step]
 	}
 	if !known {
-		return i.refuse(api.ReasonNotAsOrdered, changed, "run %s does not say what task %s was composed from", i.Run.Name, t.ordered.Name)
+		return i.refuse(api.ReasonNotAsOrdered, changed,
+			"run %s does not say what task %s was composed from", i.Run.Name, t.ordered.Name)
 	}
-	how := sign.TestAnnotations{Run: string(i.Run.UID), ConfigMap: from.ConfigMap, Parameters: map[string]string{}}
+	how := sign.TestAnnotations{Run: string(i.Run.UID), ConfigMap: from.ConfigMap,
+		Parameters: map[string]string{}}
 	for _, declared := range t.ordered.TaskSpec.Params {
 		if declared.Default != nil {
 			how.Parameters[declared.Name] = parameterText(*declared.Default)
@@ -98,7 +107,8 @@ func (i *inspection) describe(t *task, test *Test) error {
 	for _, p := range t.run.Spec.Params {
 		how.Parameters[p.Name] = parameterText(p.Value)
 	}
-	test.how = sign.ResourceDescriptor{Name: test.Step, Digest: map[string]string{"sha256": strings.TrimPrefix(from.Digest, "sha256:")}, Annotations: how}
+	test.how = sign.ResourceDescriptor{Name: test.Step,
+		Digest: map[string]string{"sha256": strings.TrimPrefix(from.Digest, "sha256:")}, Annotations: how}
 	return nil
 }
 
@@ -133,7 +143,8 @@ func (b *Built) TestResult(digest string) *sign.TestResult {
 		of[worst[step]] = append(of[worst[step]], step)
 		all = max(all, worst[step])
 	}
-	slices.SortStableFunc(r.Configuration, func(a, b sign.ResourceDescriptor) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(r.Configuration,
+		func(a, b sign.ResourceDescriptor) int { return cmp.Compare(a.Name, b.Name) })
 	r.Result, r.PassedTests, r.WarnedTests, r.FailedTests = sign.Verdicts[all], of[0], of[1], of[2]
 	return r
 }

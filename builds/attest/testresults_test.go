@@ -24,7 +24,8 @@ import (
 func TestTestResults(t *testing.T) {
 	o := observe(t, false, func(b *api.AgentBuild) {
 		command := "make evaluate"
-		b.Spec.Pipeline = &api.PipelineSpec{Parameters: []api.Parameter{{Name: "TEST_COMMAND", Value: &command}}}
+		b.Spec.Pipeline = &api.PipelineSpec{
+			Parameters: []api.Parameter{{Name: "TEST_COMMAND", Value: &command}}}
 	})
 	fixture{o}.report("tests", "TEST_RESULT", "WARNED")
 	built, err := attest.Check(*o)
@@ -32,7 +33,8 @@ func TestTestResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := built.TestResult(digest)
-	if r == nil || r.Result != sign.Warned || !slices.Equal(r.WarnedTests, []string{"tests"}) || len(r.PassedTests)+len(r.FailedTests) > 0 {
+	if r == nil || r.Result != sign.Warned || !slices.Equal(r.WarnedTests, []string{"tests"}) ||
+		len(r.PassedTests)+len(r.FailedTests) > 0 {
 		t.Fatalf("%+v", r)
 	}
 	text := marshal(t, r)
@@ -46,12 +48,15 @@ func TestTestResults(t *testing.T) {
 		}
 	}
 	var materials compose.Materials
-	if err := json.Unmarshal([]byte(o.Run.Annotations["armature.dev/materials"]), &materials); err != nil {
+	if err := json.Unmarshal([]byte(o.Run.Annotations["armature.dev/materials"]),
+		&materials); err != nil {
 		t.Fatal(err)
 	}
 	how := r.Configuration[0].Annotations.(sign.TestAnnotations)
-	if "sha256:"+r.Configuration[0].Digest["sha256"] != materials.Steps["tests"].Digest || how.Run != "run" || how.ConfigMap != "armature-system/run-tests-step" ||
-		how.Parameters["TEST_COMMAND"] != "make evaluate" || how.Parameters["TEST_IMAGE"] != "docker.io/library/python:3.13.5-slim" {
+	if "sha256:"+r.Configuration[0].Digest["sha256"] != materials.Steps["tests"].Digest ||
+		how.Run != "run" || how.ConfigMap != "armature-system/run-tests-step" ||
+		how.Parameters["TEST_COMMAND"] != "make evaluate" ||
+		how.Parameters["TEST_IMAGE"] != "docker.io/library/python:3.13.5-slim" {
 		t.Errorf("%s", text)
 	}
 }
@@ -66,18 +71,25 @@ func TestForgedTestResults(t *testing.T) {
 		forge  func(fixture)
 		reason string
 	}{
-		"an unknown verdict":         {func(f fixture) { f.report("tests", name, "SUCCESS") }, api.ReasonResultInvalid},
-		"an empty verdict":           {func(f fixture) { f.report("tests", name, "") }, api.ReasonResultInvalid},
-		"a verdict in small letters": {func(f fixture) { f.report("tests", name, "passed") }, api.ReasonResultInvalid},
-		"no verdict":                 {func(f fixture) { f.TaskRuns["tests"].Status.Results = nil }, api.ReasonResultInvalid},
+		"an unknown verdict": {func(f fixture) { f.report("tests", name, "SUCCESS") },
+			api.ReasonResultInvalid},
+		"an empty verdict": {func(f fixture) { f.report("tests", name, "") },
+			api.ReasonResultInvalid},
+		"a verdict in small letters": {func(f fixture) { f.report("tests", name, "passed") },
+			api.ReasonResultInvalid},
+		"no verdict": {func(f fixture) { f.TaskRuns["tests"].Status.Results = nil },
+			api.ReasonResultInvalid},
 		"an earlier container of the pod wrote one": {func(f fixture) {
 			f.report("tests", name, "FAILED")
 			first(f).Message = `[{"key":"TEST_RESULT","value":"PASSED","type":1}]`
 		}, api.ReasonResultsForged},
-		"the command failed, and the step went on": {func(f fixture) { first(f).ExitCode = 1 }, api.ReasonResultInvalid},
-		"a report that is not JSON":                {func(f fixture) { first(f).Message = "{" }, api.ReasonResultInvalid},
+		"the command failed, and the step went on": {func(f fixture) { first(f).ExitCode = 1 },
+			api.ReasonResultInvalid},
+		"a report that is not JSON": {func(f fixture) { first(f).Message = "{" },
+			api.ReasonResultInvalid},
 		"the definition is not among the materials": {func(f fixture) {
-			f.Run.Annotations["armature.dev/materials"] = strings.Replace(f.Run.Annotations["armature.dev/materials"], `"tests":`, `"other":`, 1)
+			f.Run.Annotations["armature.dev/materials"] = strings.Replace(
+				f.Run.Annotations["armature.dev/materials"], `"tests":`, `"other":`, 1)
 		}, api.ReasonNotAsOrdered},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -96,7 +108,8 @@ func TestForgedTestResults(t *testing.T) {
 func TestOtherTestResults(t *testing.T) {
 	o := observe(t, false)
 	status := &o.TaskRuns["buildkit-build"].Status
-	status.Results = append(status.Results, tektonv1.TaskRunResult{Name: "TEST_RESULT", Value: *tektonv1.NewStructuredValues("FAILED")})
+	status.Results = append(status.Results, tektonv1.TaskRunResult{Name: "TEST_RESULT",
+		Value: *tektonv1.NewStructuredValues("FAILED")})
 	built, err := attest.Check(*o)
 	if err != nil || built.TestResult(digest).Result != sign.Passed {
 		t.Fatalf("%v %+v", err, built)
@@ -110,11 +123,14 @@ func TestOtherTestResults(t *testing.T) {
 // Each platform has the verdicts of its own tests, and the index the worst of them.
 func TestTestResultsOfPlatforms(t *testing.T) {
 	built := &attest.Built{Digest: digest, Tests: []attest.Test{
-		{Step: "tests", Verdict: sign.Passed}, {Step: "evaluate", Of: parts[0], Verdict: sign.Passed}, {Step: "evaluate", Of: parts[1], Verdict: sign.Failed},
+		{Step: "tests", Verdict: sign.Passed}, {Step: "evaluate", Of: parts[0],
+			Verdict: sign.Passed}, {Step: "evaluate", Of: parts[1], Verdict: sign.Failed},
 	}}
-	for image, want := range map[string][3]string{digest: {"FAILED", "tests", "evaluate"}, parts[0]: {"PASSED", "evaluate tests", ""}, parts[1]: {"FAILED", "tests", "evaluate"}} {
+	for image, want := range map[string][3]string{digest: {"FAILED", "tests", "evaluate"},
+		parts[0]: {"PASSED", "evaluate tests", ""}, parts[1]: {"FAILED", "tests", "evaluate"}} {
 		r := built.TestResult(image)
-		if r.Result != want[0] || strings.Join(r.PassedTests, " ") != want[1] || strings.Join(r.FailedTests, " ") != want[2] {
+		if r.Result != want[0] || strings.Join(r.PassedTests, " ") != want[1] ||
+			strings.Join(r.FailedTests, " ") != want[2] {
 			t.Errorf("%s: %+v", image, r)
 		}
 	}

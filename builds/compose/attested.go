@@ -56,12 +56,15 @@ func (in Input) fromPlatform(d *recipe.Document) bool {
 
 // checkAttestingSteps refuses the steps that sign outside of the platform's templates.
 func checkAttestingSteps(in Input) (found faults) {
-	const hint = "use a mode whose template has attest: true, such as prod, whose own steps sign; see docs/threat-model.md"
+	const hint = "use a mode whose template has attest: true, such as prod, whose own steps " +
+		"sign; see docs/threat-model.md"
 	if p := in.Build.Spec.Pipeline; p != nil {
 		for i, s := range p.Steps {
 			if slices.Contains(attestingSteps, s.ConfigMap) {
-				found.bad(in, api.ReasonPlatformStep, fmt.Sprintf("spec.pipeline.steps[%d].configMap", i),
-					fmt.Sprintf("%s signs any digest that it is given, and is for the platform's templates only", s.ConfigMap), hint)
+				found.bad(in, api.ReasonPlatformStep,
+					fmt.Sprintf("spec.pipeline.steps[%d].configMap", i),
+					fmt.Sprintf("%s signs any digest that it is given, and is for the platform's "+
+						"templates only", s.ConfigMap), hint)
 			}
 		}
 	}
@@ -72,7 +75,8 @@ func checkAttestingSteps(in Input) (found faults) {
 		if slices.Contains(attestingSteps, row.ConfigMap) {
 			field := fmt.Sprintf("steps[%d].configMap", row.Index)
 			found.add(in.Template.Doc.At(field).Fault(api.ReasonPlatformStep,
-				fmt.Sprintf("%s signs any digest that it is given, and is for templates in namespace %q only", row.ConfigMap, in.Platform), hint))
+				fmt.Sprintf("%s signs any digest that it is given, and is for templates in "+
+					"namespace %q only", row.ConfigMap, in.Platform), hint))
 		}
 	}
 	return found
@@ -99,18 +103,26 @@ func checkHanded(in Input, steps []step) (found faults) {
 			}
 			name := recipe.Canonical(declared.Name)
 			// Given to one step alone, which the build brings itself, it means what the build says.
-			own := s.user != nil && s.user.ConfigMap != "" && recipe.Find(s.user.Parameters, declared.Name) != nil
+			own := s.user != nil && s.user.ConfigMap != "" &&
+				recipe.Find(s.user.Parameters, declared.Name) != nil
 			switch {
 			case name == overridable:
-			case wired != nil && wired.Value != nil && taskResult().MatchString(tekton.JSON(wired.Value)):
+			case wired != nil && wired.Value != nil &&
+				taskResult().MatchString(tekton.JSON(wired.Value)):
 				if given.Array != nil || given.Object != nil || text != wired.Value.StringVal {
-					bad(fmt.Sprintf("step %q takes %q from another step (%s), and a build cannot set it", s.row.Name, declared.Name, wired.Value.StringVal), "remove it")
+					bad(
+						fmt.Sprintf(
+							"step %q takes %q from another step (%s), and a build cannot set it",
+							s.row.Name, declared.Name, wired.Value.StringVal), "remove it")
 				}
 			case recipe.Handed(name) && !wholeTaskResult().MatchString(text):
-				bad(fmt.Sprintf("step %q takes %q from another step, and a build cannot set it to a value of its own", s.row.Name, declared.Name),
+				bad(
+					fmt.Sprintf("step %q takes %q from another step, and a build cannot set it "+
+						"to a value of its own", s.row.Name, declared.Name),
 					"refer to the step that reports it, such as $(tasks.push.results.IMAGE_DIGEST)")
 			case name == "image" && !own && imageFault(text) == nil && image != "" && text != image:
-				bad(fmt.Sprintf("step %q would get image %q, and the others %q", s.row.Name, text, image), "set spec.buildOutput, and remove the parameter")
+				bad(fmt.Sprintf("step %q would get image %q, and the others %q", s.row.Name, text,
+					image), "set spec.buildOutput, and remove the parameter")
 			}
 		}
 	}
@@ -135,7 +147,8 @@ func checkFromPlatform(in Input, steps []step) (found faults) {
 	if !in.Template.Attest {
 		what = "isolate"
 	}
-	hint := fmt.Sprintf("a template with %s: true and its steps count in namespace %q only; remove %[1]s, or use the platform's mode", what, in.Platform)
+	hint := fmt.Sprintf("a template with %s: true and its steps count in namespace %q only; "+
+		"remove %[1]s, or use the platform's mode", what, in.Platform)
 	elsewhere := func(d *recipe.Document, field string) {
 		found.add(d.At(field).Fault(api.ReasonNotPlatform, "is not the platform's", hint))
 	}
@@ -149,7 +162,9 @@ func checkFromPlatform(in Input, steps []step) (found faults) {
 	}
 	p := in.Build.Spec.Pipeline
 	if p != nil && p.Namespace != "" && in.Platform != "" && p.Namespace != in.Platform {
-		found.bad(in, api.ReasonLocked, "spec.pipeline.namespace", fmt.Sprintf("mode %s takes its template and steps from namespace %q only", modeOf(in.Build), in.Platform), "remove it")
+		found.bad(in, api.ReasonLocked, "spec.pipeline.namespace",
+			fmt.Sprintf("mode %s takes its template and steps from namespace %q only",
+				modeOf(in.Build), in.Platform), "remove it")
 	}
 	return found
 }
@@ -159,14 +174,18 @@ func checkFromPlatform(in Input, steps []step) (found faults) {
 func checkLocked(in Input, known derived) (found faults) {
 	spec, template, mode := in.Build.Spec, in.Template, modeOf(in.Build)
 	bad := func(field, what string) {
-		found.bad(in, api.ReasonLocked, field, fmt.Sprintf("mode %s locks %s", mode, what), "remove it, or ask the platform to open it in "+template.Doc.From.String())
+		found.bad(in, api.ReasonLocked, field, fmt.Sprintf("mode %s locks %s", mode, what),
+			"remove it, or ask the platform to open it in "+template.Doc.From.String())
 	}
 	limit, found := timeout(in)
 	if limit == 0 {
-		found.bad(in, api.ReasonLocked, "spec.timeout", fmt.Sprintf("is missing, and neither mode %s nor the controller has a timeout", mode), "set it")
+		found.bad(in, api.ReasonLocked, "spec.timeout",
+			fmt.Sprintf("is missing, and neither mode %s nor the controller has a timeout", mode),
+			"set it")
 	}
 	if spec.BuildOutput == nil && template.Attest {
-		found.bad(in, api.ReasonLocked, "spec.buildOutput", fmt.Sprintf("is missing, and mode %s attests the image that it names", mode), "add it")
+		found.bad(in, api.ReasonLocked, "spec.buildOutput",
+			fmt.Sprintf("is missing, and mode %s attests the image that it names", mode), "add it")
 	}
 	if keepsWorkspace(spec) {
 		bad("spec.workspace.keep", "the shared volume to one run")
@@ -177,10 +196,12 @@ func checkLocked(in Input, known derived) (found faults) {
 	for _, pairs := range []struct {
 		field      string
 		keys, open []string
-	}{{"spec.labels", sortedKeys(spec.Labels), template.Open.Labels}, {"spec.annotations", sortedKeys(spec.Annotations), template.Open.Annotations}} {
+	}{{"spec.labels", sortedKeys(spec.Labels), template.Open.Labels},
+		{"spec.annotations", sortedKeys(spec.Annotations), template.Open.Annotations}} {
 		for _, key := range pairs.keys {
 			if !slices.Contains(pairs.open, key) {
-				bad(pairs.field+"["+key+"]", "metadata of its pods, which admission and nodes may read")
+				bad(pairs.field+"["+key+"]",
+					"metadata of its pods, which admission and nodes may read")
 			}
 		}
 	}
@@ -189,8 +210,11 @@ func checkLocked(in Input, known derived) (found faults) {
 	}
 	parameters := func(field string, params []api.Parameter) {
 		for i, p := range params {
-			same := func(name string) bool { return recipe.Canonical(name) == recipe.Canonical(p.Name) }
-			if p.Name != recipe.Timeout && !slices.ContainsFunc(template.Open.Parameters, same) && !saysSpec(in, known, p) {
+			same := func(name string) bool {
+				return recipe.Canonical(name) == recipe.Canonical(p.Name)
+			}
+			if p.Name != recipe.Timeout && !slices.ContainsFunc(template.Open.Parameters, same) &&
+				!saysSpec(in, known, p) {
 				bad(fmt.Sprintf("%s[%d].name", field, i), fmt.Sprintf("parameter %q", p.Name))
 			}
 		}
@@ -203,9 +227,11 @@ func checkLocked(in Input, known derived) (found faults) {
 		what := "workspaces"
 		switch {
 		case w.PersistentVolumeClaim != nil:
-			what = fmt.Sprintf("out the claim %s, which is not in the namespace of its runs", w.PersistentVolumeClaim.Name)
+			what = fmt.Sprintf("out the claim %s, which is not in the namespace of its runs",
+				w.PersistentVolumeClaim.Name)
 		case w.ConfigMap != nil:
-			what = fmt.Sprintf("out the ConfigMap %s, which is not in the namespace of its runs", w.ConfigMap.Name)
+			what = fmt.Sprintf("out the ConfigMap %s, which is not in the namespace of its runs",
+				w.ConfigMap.Name)
 		}
 		bad(fmt.Sprintf("spec.pipeline.workspaces[%d]", i), what)
 	}
@@ -238,7 +264,8 @@ func saysSpec(in Input, spec derived, p api.Parameter) bool {
 		return false
 	}
 	source := in.Build.Spec.Source
-	switch recipe.Canonical(p.Name) { // of these the build's parameters are a part of the derived value
+	// of these the build's parameters are a part of the derived value
+	switch recipe.Canonical(p.Name) {
 	case "repo-url":
 		return *p.Value == source.SourceRepository
 	case "revision":

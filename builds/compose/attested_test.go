@@ -25,10 +25,16 @@ func TestRunDigest(t *testing.T) {
 		t.Errorf("the stored run has digest %s, composed was %s", got, want)
 	}
 	for name, change := range map[string]func(){
-		"image":           func() { stored.Spec.PipelineSpec.Tasks[1].TaskSpec.Steps[0].Image = "hostile" },
-		"script":          func() { stored.Spec.PipelineSpec.Tasks[0].TaskSpec.Steps[0].Script = "#!/bin/sh\n" },
-		"parameter":       func() { stored.Spec.Params[0].Value.StringVal += "x" },
-		"task":            func() { stored.Spec.PipelineSpec.Tasks = stored.Spec.PipelineSpec.Tasks[1:] },
+		"image": func() {
+			stored.Spec.PipelineSpec.Tasks[1].TaskSpec.Steps[0].Image = "hostile"
+		},
+		"script": func() {
+			stored.Spec.PipelineSpec.Tasks[0].TaskSpec.Steps[0].Script = "#!/bin/sh\n"
+		},
+		"parameter": func() { stored.Spec.Params[0].Value.StringVal += "x" },
+		"task": func() {
+			stored.Spec.PipelineSpec.Tasks = stored.Spec.PipelineSpec.Tasks[1:]
+		},
 		"workspace":       func() { stored.Spec.Workspaces[0].SubPath = "x" },
 		"service account": func() { stored.Spec.TaskRunTemplate.ServiceAccountName = "x" },
 	} {

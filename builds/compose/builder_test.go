@@ -30,17 +30,25 @@ func withLogin(lines string) []byte {
 	return append(withSpec(lines), "    imageRepoCredentials: {name: login}\n"...)
 }
 
-func withSpec(lines string) []byte { return []byte(strings.Replace(good, "  mode: own\n", lines, 1)) }
+func withSpec(lines string) []byte {
+	return []byte(strings.Replace(good, "  mode: own\n", lines, 1))
+}
 
 // Each shipped mode builds with each builder that it offers, and the steps after
 // it take the digest from the task that pushes.
 func TestBuilders(t *testing.T) {
 	tests := map[string]map[string]string{ // mode, builder, the task with the result IMAGE_DIGEST
-		"dev":          {"": "buildkit-build buildpack-build", "kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build", "buildkit": "buildkit-build buildpack-build", "buildpacks": "buildpack-build"},
-		"dev-external": {"": "push buildpack-build", "kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build", "buildkit": "push buildpack-build", "buildpacks": "buildpack-build"},
-		"dev-local":    {"": "buildkit-build", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "buildkit-build"},
-		"preprod":      {"": "push", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
-		"prod":         {"": "push", "buildkit": "push"},
+		"dev": {"": "buildkit-build buildpack-build",
+			"kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build",
+			"buildkit": "buildkit-build buildpack-build", "buildpacks": "buildpack-build"},
+		"dev-external": {"": "push buildpack-build", "kaniko": "kaniko-build buildpack-build",
+			"buildah": "buildah-build buildpack-build", "buildkit": "push buildpack-build",
+			"buildpacks": "buildpack-build"},
+		"dev-local": {"": "buildkit-build", "kaniko": "kaniko-build", "buildah": "buildah-build",
+			"buildkit": "buildkit-build"},
+		"preprod": {"": "push", "kaniko": "kaniko-build", "buildah": "buildah-build",
+			"buildkit": "push"},
+		"prod": {"": "push", "buildkit": "push"},
 	}
 	for mode, builders := range tests {
 		for builder, want := range builders {
@@ -49,7 +57,9 @@ func TestBuilders(t *testing.T) {
 				spec += "  builder: " + builder + "\n"
 			}
 			if mode == "dev-external" {
-				spec = strings.Replace(spec, "\n", "\n  buildOutput: {imageRegistry: registry.local, image: weather, imageTag: v1, imageRepoCredentials: {name: login}}\n", 1)
+				spec = strings.Replace(spec, "\n",
+					"\n  buildOutput: {imageRegistry: registry.local, image: weather, imageTag: "+
+						"v1, imageRepoCredentials: {name: login}}\n", 1)
 			}
 			text := string(withSpec(spec))
 			if mode == "dev-external" {
@@ -62,12 +72,15 @@ func TestBuilders(t *testing.T) {
 			}
 			var makers []string
 			for _, task := range out.Pipeline.Spec.Tasks {
-				if slices.ContainsFunc(task.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return r.Name == "IMAGE_DIGEST" }) {
+				if slices.ContainsFunc(task.TaskSpec.Results,
+					func(r tektonv1.TaskResult) bool { return r.Name == "IMAGE_DIGEST" }) {
 					makers = append(makers, task.Name)
 				}
 				for _, p := range task.Params {
-					if p.Name == "image-digest" && p.Value.StringVal != "$(tasks."+want+".results.IMAGE_DIGEST)" {
-						t.Errorf("%s with %q: %s takes the digest %s", mode, builder, task.Name, p.Value.StringVal)
+					if p.Name == "image-digest" &&
+						p.Value.StringVal != "$(tasks."+want+".results.IMAGE_DIGEST)" {
+						t.Errorf("%s with %q: %s takes the digest %s", mode, builder, task.Name,
+							p.Value.StringVal)
 					}
 				}
 			}
@@ -82,8 +95,12 @@ func TestBuilders(t *testing.T) {
 // nor Git's login, its daemon has no workspace at all, and its pod alone goes
 // without the runtime's seccomp profile, which its client has by itself.
 func TestBuildKitHasNoCredential(t *testing.T) {
-	build := string(withSpec("  mode: dev\n  builder: buildkit\n  pod: {resources: {limits: {memory: 9Gi}}}\n")) + "    imageRepoCredentials: {name: login}\n"
-	build = strings.Replace(build, "    sourceRepository:", "    sourceCredentials: {name: git-login}\n    sourceRepository:", 1)
+	build := string(
+		withSpec(
+			"  mode: dev\n  builder: buildkit\n  pod: {resources: {limits: {memory: 9Gi}}}\n")) +
+		"    imageRepoCredentials: {name: login}\n"
+	build = strings.Replace(build, "    sourceRepository:",
+		"    sourceCredentials: {name: git-login}\n    sourceRepository:", 1)
 	out, err := plan(t, []byte(build), nil, compose.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -102,8 +119,10 @@ func TestBuildKitHasNoCredential(t *testing.T) {
 		if len(daemon.Workspaces) > 0 {
 			t.Errorf("the daemon has the workspaces %v", daemon.Workspaces)
 		}
-		for _, w := range task.TaskSpec.Workspaces { // not named by a step, it would be mounted into the daemon too
-			if !slices.ContainsFunc(client.Workspaces, func(u tektonv1.WorkspaceUsage) bool { return u.Name == w.Name }) {
+		// not named by a step, it would be mounted into the daemon too
+		for _, w := range task.TaskSpec.Workspaces {
+			if !slices.ContainsFunc(client.Workspaces,
+				func(u tektonv1.WorkspaceUsage) bool { return u.Name == w.Name }) {
 				t.Errorf("the workspace %s is mounted into the daemon", w.Name)
 			}
 		}
@@ -113,7 +132,8 @@ func TestBuildKitHasNoCredential(t *testing.T) {
 	}
 	want := map[string]string{
 		"github-clone":   "shared-workspace git-credentials",
-		"buildkit-build": "shared-workspace", "push": "shared-workspace registry-credentials", "buildpack-build": "shared-workspace registry-credentials",
+		"buildkit-build": "shared-workspace", "push": "shared-workspace registry-credentials",
+		"buildpack-build": "shared-workspace registry-credentials",
 	}
 	if diff := cmp.Diff(want, bound); diff != "" {
 		t.Errorf("workspaces of the tasks (-want +got):\n%s", diff)
@@ -125,14 +145,17 @@ func TestBuildKitHasNoCredential(t *testing.T) {
 	for _, s := range out.Run.Spec.TaskRunSpecs {
 		specs[s.PipelineTaskName] = s
 	}
-	if got := slices.Sorted(maps.Keys(specs)); !slices.Equal(got, []string{"buildkit-build", "buildpack-build"}) {
+	if got := slices.Sorted(maps.Keys(specs)); !slices.Equal(got,
+		[]string{"buildkit-build", "buildpack-build"}) {
 		t.Fatalf("settings of their own have %v", got)
 	}
 	spec := specs["buildkit-build"]
 	if c := spec.PodTemplate.SecurityContext; c.SeccompProfile != nil || c.FSGroup == nil {
 		t.Errorf("BuildKit's pod has the security context %+v", c)
 	}
-	if len(spec.SidecarSpecs) != 1 || spec.SidecarSpecs[0].ComputeResources.Limits.Memory().String() != "9Gi" || spec.ComputeResources != nil {
+	if len(spec.SidecarSpecs) != 1 ||
+		spec.SidecarSpecs[0].ComputeResources.Limits.Memory().String() != "9Gi" ||
+		spec.ComputeResources != nil {
 		t.Errorf("the build's resources are at %+v", spec)
 	}
 }
@@ -141,33 +164,72 @@ func TestBuildKitHasNoCredential(t *testing.T) {
 // parameter of one builder's step; plan says which of the two did. Builds of releases that
 // built with kaniko compose unchanged.
 func TestBuilderOfABuild(t *testing.T) {
-	own := configMap("pipeline-template-own", recipe.TemplateKeyYAML, "steps:\n- {name: clone, configMap: github-clone-step}\n- {name: kaniko-build, configMap: kaniko-docker-build-step}\n")
-	older := shippedTemplate(t, "pipeline-template-own", "pipeline-template-dev", "builder: buildkit\n", "builder: kaniko\n")
-	silent := shippedTemplate(t, "pipeline-template-own", "pipeline-template-dev", "builder: buildkit\n", "")
+	own := configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+		"steps:\n- {name: clone, configMap: github-clone-step}\n"+
+			"- {name: kaniko-build, configMap: kaniko-docker-build-step}\n")
+	older := shippedTemplate(t, "pipeline-template-own", "pipeline-template-dev",
+		"builder: buildkit\n", "builder: kaniko\n")
+	silent := shippedTemplate(t, "pipeline-template-own", "pipeline-template-dev",
+		"builder: buildkit\n", "")
 	tests := map[string]struct {
 		spec     string
 		template *fstest.MapFile
 		want     string // the tasks that build
 		because  string
 	}{
-		"nothing":                           {"  mode: dev-local\n", nil, "buildkit-build push", ""},
-		"the builder":                       {"  mode: dev-local\n  builder: kaniko\n  pipeline: {parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", nil, "kaniko-build", ""},
-		"a parameter of kaniko's step":      {"  mode: dev-local\n  pipeline: {parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", nil, "kaniko-build", "spec.pipeline.parameters[0]: kaniko-flags is a parameter of its step alone"},
-		"with one that others have too":     {"  mode: preprod\n  pipeline: {parameters: [{name: PLAIN_HTTP, value: 'true'}, {name: kaniko-flags, array: [--insecure]}]}\n", nil, "kaniko-build", "spec.pipeline.parameters[1]"},
-		"one that others have too":          {"  mode: preprod\n  pipeline: {parameters: [{name: PLAIN_HTTP, value: 'true'}]}\n", nil, "buildkit-build push", ""},
-		"a parameter of buildah's step":     {"  mode: dev-local\n  pipeline: {parameters: [{name: TLS_VERIFY, value: 'false'}]}\n", nil, "buildah-build", "TLS_VERIFY"},
-		"a step of kaniko's":                {"  mode: preprod\n  pipeline: {steps: [{name: kaniko-build}]}\n", nil, "kaniko-build", "spec.pipeline.steps[0]: kaniko-build is a step of it"},
-		"its parameter":                     {"  mode: dev-local\n  pipeline: {steps: [{name: dockerfile-check}, {name: kaniko-build, parameters: [{name: kaniko-flags, array: [--insecure]}]}]}\n", nil, "kaniko-build", "spec.pipeline.steps[1]"},
-		"a step that is switched off":       {"  mode: dev\n  pipeline: {steps: [{name: kaniko-build, enabled: false}]}\n", nil, "buildpack-build", "kaniko-build is a step of it"},
-		"a step of BuildKit's":              {"  mode: prod\n  pipeline: {steps: [{name: buildkit-build, parameters: [{name: PLAIN_HTTP, value: 'true'}]}]}\n", nil, "buildkit-build push", ""},
-		"what BuildKit alone does":          {"  mode: dev-local\n  network: none\n", nil, "buildkit-build push", ""},
-		"a template of the user's":          {"  mode: own\n  pipeline: {parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", own, "kaniko-build", ""},
-		"a template of an older release":    {"  mode: own\n", older, "kaniko-build buildpack-build", ""},
-		"a template that names no builder":  {"  mode: own\n", silent, "buildkit-build push buildpack-build", ""},
-		"one, and a parameter":              {"  mode: own\n  pipeline: {parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", silent, "kaniko-build buildpack-build", "kaniko-flags"},
-		"steps of the build's own":          {"  mode: dev\n  pipeline: {steps: [{name: clone, configMap: github-clone-step}, {name: kaniko-build, configMap: kaniko-docker-build-step}], parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", nil, "kaniko-build", "spec.pipeline.steps[1]"},
-		"a parameter of a step of its own":  {"  mode: dev\n  pipeline: {steps: [{name: clone, configMap: github-clone-step}, {name: image, configMap: kaniko-docker-build-step}], parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", nil, "image", ""},
-		"a parameter that has a field, too": {"  mode: dev-local\n  pipeline: {parameters: [{name: subfolder-path, value: agents}]}\n", nil, "buildkit-build push", ""},
+		"nothing": {"  mode: dev-local\n", nil, "buildkit-build push",
+			""},
+		"the builder": {"  mode: dev-local\n  builder: kaniko\n" +
+			"  pipeline: {parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", nil,
+			"kaniko-build", ""},
+		"a parameter of kaniko's step": {"  mode: dev-local\n" +
+			"  pipeline: {parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", nil,
+			"kaniko-build",
+			"spec.pipeline.parameters[0]: kaniko-flags is a parameter of its step alone"},
+		"with one that others have too": {"  mode: preprod\n  pipeline: {parameters: [{name: " +
+			"PLAIN_HTTP, value: 'true'}, {name: kaniko-flags, array: [--insecure]}]}\n", nil,
+			"kaniko-build", "spec.pipeline.parameters[1]"},
+		"one that others have too": {
+			"  mode: preprod\n  pipeline: {parameters: [{name: PLAIN_HTTP, value: 'true'}]}\n", nil,
+			"buildkit-build push", ""},
+		"a parameter of buildah's step": {
+			"  mode: dev-local\n  pipeline: {parameters: [{name: TLS_VERIFY, value: 'false'}]}\n",
+			nil, "buildah-build", "TLS_VERIFY"},
+		"a step of kaniko's": {
+			"  mode: preprod\n  pipeline: {steps: [{name: kaniko-build}]}\n", nil, "kaniko-build",
+			"spec.pipeline.steps[0]: kaniko-build is a step of it"},
+		"its parameter": {"  mode: dev-local\n" +
+			"  pipeline: {steps: [{name: dockerfile-check}, {name: kaniko-build, parameters: " +
+			"[{name: kaniko-flags, array: [--insecure]}]}]}\n", nil, "kaniko-build",
+			"spec.pipeline.steps[1]"},
+		"a step that is switched off": {
+			"  mode: dev\n  pipeline: {steps: [{name: kaniko-build, enabled: false}]}\n", nil,
+			"buildpack-build", "kaniko-build is a step of it"},
+		"a step of BuildKit's": {"  mode: prod\n  pipeline: {steps: [{name: " +
+			"buildkit-build, parameters: [{name: PLAIN_HTTP, value: 'true'}]}]}\n", nil,
+			"buildkit-build push", ""},
+		"what BuildKit alone does": {"  mode: dev-local\n  network: none\n", nil,
+			"buildkit-build push", ""},
+		"a template of the user's": {
+			"  mode: own\n  pipeline: {parameters: [{name: kaniko-flags, array: [--insecure]}]}\n",
+			own, "kaniko-build", ""},
+		"a template of an older release": {"  mode: own\n", older,
+			"kaniko-build buildpack-build", ""},
+		"a template that names no builder": {"  mode: own\n", silent,
+			"buildkit-build push buildpack-build", ""},
+		"one, and a parameter": {
+			"  mode: own\n  pipeline: {parameters: [{name: kaniko-flags, array: [--insecure]}]}\n",
+			silent, "kaniko-build buildpack-build", "kaniko-flags"},
+		"steps of the build's own": {"  mode: dev\n  pipeline: {steps: [{name: clone, " +
+			"configMap: github-clone-step}, {name: kaniko-build, configMap: " +
+			"kaniko-docker-build-step}], parameters: [{name: kaniko-flags, array: [--insecure]}]}\n",
+			nil, "kaniko-build", "spec.pipeline.steps[1]"},
+		"a parameter of a step of its own": {"  mode: dev\n  pipeline: {steps: [{name: clone, " +
+			"configMap: github-clone-step}, {name: image, configMap: kaniko-docker-build-step}], " +
+			"parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", nil, "image", ""},
+		"a parameter that has a field, too": {"  mode: dev-local\n" +
+			"  pipeline: {parameters: [{name: subfolder-path, value: agents}]}\n", nil,
+			"buildkit-build push", ""},
 	}
 	for what, c := range tests {
 		t.Run(what, func(t *testing.T) {
@@ -188,7 +250,8 @@ func TestBuilderOfABuild(t *testing.T) {
 			if got := strings.Join(names, " "); got != c.want {
 				t.Errorf("it is built by %q, want %q", got, c.want)
 			}
-			if (out.BuilderBecause == "") != (c.because == "") || !strings.Contains(out.BuilderBecause, c.because) {
+			if (out.BuilderBecause == "") != (c.because == "") ||
+				!strings.Contains(out.BuilderBecause, c.because) {
 				t.Errorf("the builder was chosen because of %q, want %q", out.BuilderBecause, c.because)
 			}
 		})
@@ -203,8 +266,13 @@ func TestStepsOfOtherBuilders(t *testing.T) {
 		t.Fatal(err)
 	}
 	delete(library.ConfigMaps, "buildah-build-step")
-	library.ConfigMaps["kaniko-docker-build-step-local"] = recipe.ConfigMap{Name: "kaniko-docker-build-step-local", Data: map[string]string{recipe.StepKey: "steps: none"}}
-	builds, err := manifest.Builds("build.yaml", withSpec("  mode: dev-local\n  pipeline: {parameters: [{name: PLAIN_HTTP, value: 'true'}]}\n"), api.DefaultGroup)
+	library.ConfigMaps["kaniko-docker-build-step-local"] = recipe.ConfigMap{
+		Name: "kaniko-docker-build-step-local",
+		Data: map[string]string{recipe.StepKey: "steps: none"}}
+	builds, err := manifest.Builds("build.yaml",
+		withSpec(
+			"  mode: dev-local\n  pipeline: {parameters: [{name: PLAIN_HTTP, value: 'true'}]}\n"),
+		api.DefaultGroup)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,30 +302,50 @@ func shippedTemplate(t *testing.T, as, name, old, with string) *fstest.MapFile {
 func TestBuilderRefused(t *testing.T) {
 	own := func(template string) fstest.MapFS {
 		cm := func(name, key, text string) string {
-			data, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": map[string]string{key: text}})
+			data, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+				"metadata": map[string]any{"name": name}, "data": map[string]string{key: text}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return string(data)
 		}
 		return fstest.MapFS{
-			"template.yaml": {Data: []byte(cm("pipeline-template-own", recipe.TemplateKeyYAML, template))},
-			"first.yaml":    {Data: []byte(cm("first-step", recipe.StepKey, goodFirst))},
-			"second.yaml":   {Data: []byte(cm("second-step", recipe.StepKey, goodSecond))},
+			"template.yaml": {
+				Data: []byte(cm("pipeline-template-own", recipe.TemplateKeyYAML, template))},
+			"first.yaml":  {Data: []byte(cm("first-step", recipe.StepKey, goodFirst))},
+			"second.yaml": {Data: []byte(cm("second-step", recipe.StepKey, goodSecond))},
 		}
 	}
-	row := func(name, more string) string { return "  - {name: " + name + ", configMap: first-step" + more + "}\n" }
+	row := func(name, more string) string {
+		return "  - {name: " + name + ", configMap: first-step" + more + "}\n"
+	}
 	tests := []struct{ what, spec, template, want string }{
-		{"one that the mode lacks", "  mode: dev-local\n  builder: buildpacks\n", "", `has no builder "buildpacks"`},
-		{"a mode without a choice", "  mode: custom\n  builder: buildkit\n", "", "offers no choice of builders"},
-		{"a pipeline of the build's own", "  mode: dev\n  builder: buildkit\n  pipeline: {steps: [{name: kaniko-build, configMap: kaniko-docker-build-step}]}\n", "", "lists the whole pipeline"},
-		{"a registry that demands a login", "  mode: dev-external\n  builder: buildkit\n", "", "set spec.buildOutput.imageRepoCredentials"},
-		{"the same with buildah", "  mode: dev-external\n  builder: buildah\n", "", "set spec.buildOutput.imageRepoCredentials"},
-		{"no default", "  mode: own\n", "steps:\n" + row("a", ", builders: [kaniko]"), "and no builder"},
-		{"a default without steps", "  mode: own\n", "builder: buildah\nsteps:\n" + row("a", ", builders: [kaniko]"), "which no step has in its builders"},
-		{"a name twice for one builder", "  mode: own\n", "builder: kaniko\nsteps:\n" + row("a", ", builders: [kaniko, buildah]") + row("a", ", builders: [buildah]"), `name "a" occurs twice`},
-		{"a name twice, once for all", "  mode: own\n", "builder: kaniko\nsteps:\n" + row("a", ", builders: [kaniko]") + row("a", ""), `name "a" occurs twice`},
-		{"a reference without builders", "  mode: own\n", "steps:\n" + row("a", "") + "  - {name: b, configMap: second-step, defaultParameters: [{name: image, value: $(builder.results.version)}]}\n", "refers to $(builder)"},
+		{"one that the mode lacks", "  mode: dev-local\n  builder: buildpacks\n", "",
+			`has no builder "buildpacks"`},
+		{"a mode without a choice", "  mode: custom\n  builder: buildkit\n", "",
+			"offers no choice of builders"},
+		{"a pipeline of the build's own",
+			"  mode: dev\n  builder: buildkit\n  pipeline: {steps: [{name: kaniko-build, " +
+				"configMap: kaniko-docker-build-step}]}\n", "", "lists the whole pipeline"},
+		{"a registry that demands a login", "  mode: dev-external\n  builder: buildkit\n", "",
+			"set spec.buildOutput.imageRepoCredentials"},
+		{"the same with buildah", "  mode: dev-external\n  builder: buildah\n", "",
+			"set spec.buildOutput.imageRepoCredentials"},
+		{"no default", "  mode: own\n", "steps:\n" + row("a", ", builders: [kaniko]"),
+			"and no builder"},
+		{"a default without steps", "  mode: own\n",
+			"builder: buildah\nsteps:\n" + row("a", ", builders: [kaniko]"),
+			"which no step has in its builders"},
+		{"a name twice for one builder", "  mode: own\n",
+			"builder: kaniko\nsteps:\n" + row("a", ", builders: [kaniko, buildah]") +
+				row("a", ", builders: [buildah]"), `name "a" occurs twice`},
+		{"a name twice, once for all", "  mode: own\n",
+			"builder: kaniko\nsteps:\n" + row("a", ", builders: [kaniko]") + row("a", ""),
+			`name "a" occurs twice`},
+		{"a reference without builders", "  mode: own\n",
+			"steps:\n" + row("a", "") +
+				"  - {name: b, configMap: second-step, defaultParameters: [{name: image, value: " +
+				"$(builder.results.version)}]}\n", "refers to $(builder)"},
 	}
 	for _, c := range tests {
 		t.Run(c.what, func(t *testing.T) {
@@ -282,10 +370,12 @@ func TestPushStepHasTheControllersImage(t *testing.T) {
 		want     string
 	}{
 		{compose.Settings{}, compose.ControllerRepository + ":latest"},
-		{compose.Settings{ControllerImage: "registry.local/controller:v9"}, "registry.local/controller:v9"},
+		{compose.Settings{ControllerImage: "registry.local/controller:v9"},
+			"registry.local/controller:v9"},
 		{compose.Settings{
 			ControllerImage: "registry.local/controller@" + digest, ImageMirror: "mirror.local/hub",
-			ImagePins: map[string]string{"registry.local/controller@" + digest: "sha256:" + strings.Repeat("1b", 32)},
+			ImagePins: map[string]string{"registry.local/controller@" + digest: "sha256:" +
+				strings.Repeat("1b", 32)},
 		}, "registry.local/controller@" + digest},
 	} {
 		out, err := plan(t, withLogin("  mode: dev-local\n  builder: buildkit\n"), nil, c.settings)
@@ -299,7 +389,8 @@ func TestPushStepHasTheControllersImage(t *testing.T) {
 		if images["push"] != c.want {
 			t.Errorf("with %+v push runs %s", c.settings, images["push"])
 		}
-		if mirrored := strings.HasPrefix(images["buildkit-build"], "mirror.local/hub/"); mirrored != (c.settings.ImageMirror != "") {
+		if mirrored := strings.HasPrefix(images["buildkit-build"],
+			"mirror.local/hub/"); mirrored != (c.settings.ImageMirror != "") {
 			t.Errorf("with %+v buildkit-build runs %s", c.settings, images["buildkit-build"])
 		}
 	}
@@ -309,14 +400,16 @@ func TestPushStepHasTheControllersImage(t *testing.T) {
 // as it is written.
 func TestControllerImageElsewhere(t *testing.T) {
 	for name, second := range map[string]string{
-		"argument":  strings.Replace(goodSecond, "[echo, ", "[echo, $(controller.image), ", 1),
-		"part":      strings.Replace(goodSecond, "busybox:1.37.0", "$(controller.image):v2", 1),
-		"parameter": strings.Replace(goodSecond, "- name: image\n", "- name: image\n  - name: tool\n    default: $(controller.image)\n", 1),
+		"argument": strings.Replace(goodSecond, "[echo, ", "[echo, $(controller.image), ", 1),
+		"part":     strings.Replace(goodSecond, "busybox:1.37.0", "$(controller.image):v2", 1),
+		"parameter": strings.Replace(goodSecond, "- name: image\n",
+			"- name: image\n  - name: tool\n    default: $(controller.image)\n", 1),
 	} {
 		_, err := plan(t, []byte(good), fstest.MapFS{
-			"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML, goodTemplate),
-			"first.yaml":    configMap("first-step", recipe.StepKey, goodFirst),
-			"second.yaml":   configMap("second-step", recipe.StepKey, second),
+			"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+				goodTemplate),
+			"first.yaml":  configMap("first-step", recipe.StepKey, goodFirst),
+			"second.yaml": configMap("second-step", recipe.StepKey, second),
 		}, compose.Settings{})
 		if err == nil || !strings.Contains(err.Error(), "$(controller.image)") {
 			t.Errorf("%s: %v", name, err)
@@ -327,9 +420,11 @@ func TestControllerImageElsewhere(t *testing.T) {
 // buildKitClient runs the script of buildkit-build's client on a source with one folder and a
 // Dockerfile in it. It returns the results, all that was printed, the arguments that buildctl was
 // called with, and what the client left of BuildKit's record.
-func buildKitClient(t *testing.T, dockerfile, record, args string, env ...string) (results map[string]string, printed string, given []string, left string, err error) {
+func buildKitClient(t *testing.T, dockerfile, record, args string,
+	env ...string) (results map[string]string, printed string, given []string, left string, err error) {
 	t.Helper()
-	bin := stubBuildctl(t, "sha256:"+strings.Repeat("0a", 32), record, `printf '%s\n' "$arg" >> "$ARGS"`)
+	bin := stubBuildctl(t, "sha256:"+strings.Repeat("0a", 32), record,
+		`printf '%s\n' "$arg" >> "$ARGS"`)
 	source, calls, records := t.TempDir(), filepath.Join(t.TempDir(), "args"), t.TempDir()
 	folder := filepath.Join(source, "agents/a b")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -339,8 +434,11 @@ func buildKitClient(t *testing.T, dockerfile, record, args string, env ...string
 		t.Fatal(err)
 	}
 	script := "set -- " + args + "\n" + stepContainer(t, "buildkit-build-step", "build").Script
-	results, printed, err = runScript(t, script, append([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "ARGS=" + calls, "RECORD=" + records, "SOURCE=" + source,
-		"FOLDER=agents/a b", "DOCKERFILE=Dockerfile", "CREDENTIALS=", "PLATFORM=", "NETWORK=", "CACHE=", "CACHE_MODE=max", "IMAGE_CACHE="}, env...)...)
+	results, printed, err = runScript(t, script,
+		append([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "ARGS=" + calls,
+			"RECORD=" + records, "SOURCE=" + source, "FOLDER=agents/a b", "DOCKERFILE=Dockerfile",
+			"CREDENTIALS=", "PLATFORM=", "NETWORK=", "CACHE=", "CACHE_MODE=max", "IMAGE_CACHE="},
+			env...)...)
 	texts := map[string]string{calls: "", filepath.Join(records, "provenance.json"): ""}
 	for file := range texts {
 		data, err := os.ReadFile(file)
@@ -349,7 +447,8 @@ func buildKitClient(t *testing.T, dockerfile, record, args string, env ...string
 		}
 		texts[file] = strings.ReplaceAll(string(data), source, "SOURCE")
 	}
-	return results, printed, strings.Split(texts[calls], "\n"), texts[filepath.Join(records, "provenance.json")], err
+	return results, printed, strings.Split(texts[calls],
+		"\n"), texts[filepath.Join(records, "provenance.json")], err
 }
 
 // The client hands build arguments and labels on one by one, whatever they hold,
@@ -357,8 +456,10 @@ func buildKitClient(t *testing.T, dockerfile, record, args string, env ...string
 func TestBuildKitClient(t *testing.T) {
 	const record = `{"buildDefinition": {}}`
 	results, printed, args, left, err := buildKitClient(t, "FROM scratch\n", record,
-		"--armature-build-args 'A=1,network=host' 'B= two' --armature-image-labels 'l=$(id)' --armature-build-secrets 'id=npm,src=/run/build-secrets/npm'",
-		"NETWORK=none", "CACHE=registry.local/team/cache", "CACHE_MODE=min", "IMAGE_CACHE=registry.local/team/weather:cache")
+		"--armature-build-args 'A=1,network=host' 'B= two' --armature-image-labels 'l=$(id)' "+
+			"--armature-build-secrets 'id=npm,src=/run/build-secrets/npm'",
+		"NETWORK=none", "CACHE=registry.local/team/cache", "CACHE_MODE=min",
+		"IMAGE_CACHE=registry.local/team/weather:cache")
 	if err != nil {
 		t.Fatalf("%v: %s", err, printed)
 	}
@@ -368,15 +469,20 @@ func TestBuildKitClient(t *testing.T) {
 	if left != record {
 		t.Errorf("it leaves the record %q, want %q", left, record)
 	}
-	for _, want := range []string{"--opt=build-arg:A=1,network=host", "--opt=build-arg:B= two", "--opt=label:l=$(id)", "--local=context=SOURCE/agents/a b", "--opt=filename=Dockerfile",
-		"--secret=id=npm,src=/run/build-secrets/npm", "--opt=force-network-mode=none", "--opt=cmdline=built-in", "--import-cache=type=registry,ref=registry.local/team/cache",
-		"--export-cache=type=registry,ref=registry.local/team/cache,mode=min,image-manifest=true,oci-mediatypes=true,ignore-error=true",
-		"--import-cache=type=registry,ref=registry.local/team/weather:cache", "--export-cache=type=inline"} {
+	for _, want := range []string{"--opt=build-arg:A=1,network=host", "--opt=build-arg:B= two",
+		"--opt=label:l=$(id)", "--local=context=SOURCE/agents/a b", "--opt=filename=Dockerfile",
+		"--secret=id=npm,src=/run/build-secrets/npm", "--opt=force-network-mode=none",
+		"--opt=cmdline=built-in", "--import-cache=type=registry,ref=registry.local/team/cache",
+		"--export-cache=type=registry,ref=registry.local/team/cache,mode=min,image-manifest=true," +
+			"oci-mediatypes=true,ignore-error=true",
+		"--import-cache=type=registry,ref=registry.local/team/weather:cache",
+		"--export-cache=type=inline"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("no argument is %q:\n%s", want, args)
 		}
 	}
-	if _, printed, _, _, err := buildKitClient(t, "FROM scratch\n", "", ""); err == nil || !strings.Contains(printed, "no record") {
+	if _, printed, _, _, err := buildKitClient(t, "FROM scratch\n", "", ""); err == nil ||
+		!strings.Contains(printed, "no record") {
 		t.Errorf("a build without a record: %v: %s", err, printed)
 	}
 }
@@ -398,13 +504,17 @@ func TestBuildKitFrontend(t *testing.T) {
 	} {
 		_, printed, args, _, err := buildKitClient(t, dockerfile, "{}", "")
 		switch {
-		case refused && (err == nil || !strings.Contains(printed, "none but BuildKit's own reads it") || len(args) > 1):
+		case refused &&
+			(err == nil || !strings.Contains(printed, "none but BuildKit's own reads it") ||
+				len(args) > 1):
 			t.Errorf("%q: %v: %s, arguments %q", dockerfile, err, printed, args)
 		case !refused && (err != nil || !slices.Contains(args, "--opt=cmdline=built-in")):
 			t.Errorf("%q: %v: %s, arguments %q", dockerfile, err, printed, args)
 		}
 	}
-	if _, printed, args, _, err := buildKitClient(t, "FROM busybox\n", "{}", "--armature-build-args BUILDKIT_SYNTAX=evil.example/frontend"); err == nil || !strings.Contains(printed, "BUILDKIT_SYNTAX") || len(args) > 1 {
+	if _, printed, args, _, err := buildKitClient(t, "FROM busybox\n", "{}",
+		"--armature-build-args BUILDKIT_SYNTAX=evil.example/frontend"); err == nil ||
+		!strings.Contains(printed, "BUILDKIT_SYNTAX") || len(args) > 1 {
 		t.Errorf("by a build argument: %v: %s, arguments %q", err, printed, args)
 	}
 }
@@ -412,7 +522,8 @@ func TestBuildKitFrontend(t *testing.T) {
 // A build's secrets are files of the client, and in nothing else of the task; they
 // are demanded with their purpose.
 func TestBuildSecrets(t *testing.T) {
-	spec := "  mode: dev\n  builder: buildkit\n  secrets: [{id: npm, name: registry-tokens, key: token}, {id: pip, name: registry-tokens}]\n"
+	spec := "  mode: dev\n  builder: buildkit\n  secrets: [{id: npm, name: registry-tokens, key: " +
+		"token}, {id: pip, name: registry-tokens}]\n"
 	out, err := plan(t, withSpec(spec), nil, compose.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -425,7 +536,9 @@ func TestBuildSecrets(t *testing.T) {
 			}
 			continue
 		}
-		for _, want := range []string{"- key: token\n            path: npm\n          name: registry-tokens", "- key: pip\n            path: pip\n"} {
+		for _, want := range []string{
+			"- key: token\n            path: npm\n          name: registry-tokens",
+			"- key: pip\n            path: pip\n"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the volume lacks %q:\n%s", want, text)
 			}
@@ -455,7 +568,9 @@ func TestBuildSecrets(t *testing.T) {
 			got = append(got, n)
 		}
 	}
-	if len(got) != 1 || got[0].Purpose != compose.PurposeBuild || got[0].Purpose.Fits("Opaque", nil) || !got[0].Purpose.Fits("Opaque", map[string]string{keys.LabelCredentials: "build"}) {
+	if len(got) != 1 || got[0].Purpose != compose.PurposeBuild ||
+		got[0].Purpose.Fits("Opaque", nil) ||
+		!got[0].Purpose.Fits("Opaque", map[string]string{keys.LabelCredentials: "build"}) {
 		t.Errorf("the needs are %+v", got)
 	}
 }
@@ -463,10 +578,14 @@ func TestBuildSecrets(t *testing.T) {
 // What the builder of a build does not take is refused, not ignored.
 func TestFieldsOfABuilderThatHasNoUseForThem(t *testing.T) {
 	for _, c := range []struct{ spec, want string }{
-		{"  mode: dev\n  builder: kaniko\n  secrets: [{id: npm, name: tokens}]\n", "no step of this pipeline takes build-secrets"},
-		{"  mode: dev\n  builder: kaniko\n  network: none\n", "no step of this pipeline takes network"},
-		{"  mode: dev\n  builder: buildah\n  cache: {registry: registry.local/cache, mode: min}\n", "no step of this pipeline takes cache"},
-		{"  mode: prod\n  builder: buildkit\n  cache: {registry: registry.local/cache}\n", "takes no cache"},
+		{"  mode: dev\n  builder: kaniko\n  secrets: [{id: npm, name: tokens}]\n",
+			"no step of this pipeline takes build-secrets"},
+		{"  mode: dev\n  builder: kaniko\n  network: none\n",
+			"no step of this pipeline takes network"},
+		{"  mode: dev\n  builder: buildah\n  cache: {registry: registry.local/cache, mode: min}\n",
+			"no step of this pipeline takes cache"},
+		{"  mode: prod\n  builder: buildkit\n  cache: {registry: registry.local/cache}\n",
+			"takes no cache"},
 		{"  mode: preprod\n  builder: buildkit\n  cache: {registry: registry.local/cache}\n", ""},
 		{"  mode: prod\n  builder: buildkit\n  cache: {mode: 'off'}\n", ""},
 	} {
@@ -490,7 +609,8 @@ func TestBuildKitDaemonMountsNoWorkspace(t *testing.T) {
 	}
 	var bound []tektonv1.WorkspaceBinding
 	for _, w := range step.Task.Workspaces {
-		bound = append(bound, tektonv1.WorkspaceBinding{Name: w.Name, Secret: &corev1.SecretVolumeSource{SecretName: w.Name}})
+		bound = append(bound, tektonv1.WorkspaceBinding{Name: w.Name,
+			Secret: &corev1.SecretVolumeSource{SecretName: w.Name}})
 	}
 	spec, err := workspace.Apply(t.Context(), step.Task, bound, workspace.CreateVolumes(bound))
 	if err != nil {
@@ -503,13 +623,17 @@ func TestBuildKitDaemonMountsNoWorkspace(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	if diff := cmp.Diff([]string{"/home/user/.local/share/buildkit", "/run/buildkit-socket"}, mounted(spec.Sidecars[0].VolumeMounts, nil)); diff != "" {
+	if diff := cmp.Diff([]string{"/home/user/.local/share/buildkit", "/run/buildkit-socket"},
+		mounted(spec.Sidecars[0].VolumeMounts, nil)); diff != "" {
 		t.Errorf("the daemon's volumes (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"/run/buildkit-record", "/run/buildkit-socket", "/workspace/handover", "/workspace/pull-credentials", "/workspace/source"}, mounted(spec.Steps[0].VolumeMounts, spec.StepTemplate.VolumeMounts)); diff != "" {
+	if diff := cmp.Diff([]string{"/run/buildkit-record", "/run/buildkit-socket",
+		"/workspace/handover", "/workspace/pull-credentials", "/workspace/source"},
+		mounted(spec.Steps[0].VolumeMounts, spec.StepTemplate.VolumeMounts)); diff != "" {
 		t.Errorf("the client's volumes (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"/run/buildkit-record"}, mounted(spec.Steps[1].VolumeMounts, spec.StepTemplate.VolumeMounts)); diff != "" {
+	if diff := cmp.Diff([]string{"/run/buildkit-record"},
+		mounted(spec.Steps[1].VolumeMounts, spec.StepTemplate.VolumeMounts)); diff != "" {
 		t.Errorf("the volumes of what reads the record (-want +got):\n%s", diff)
 	}
 }

@@ -30,7 +30,8 @@ func buildkitd(t *testing.T) tektonv1.Sidecar {
 
 // moved is a script of buildkit-build-step with the pod's folders below dir.
 func moved(script, dir string) string {
-	return strings.NewReplacer("/home/user/.local/share/buildkit", dir, "/run/buildkit-socket", dir, "chgrp 1000", "true").Replace(script)
+	return strings.NewReplacer("/home/user/.local/share/buildkit", dir, "/run/buildkit-socket", dir,
+		"chgrp 1000", "true").Replace(script)
 }
 
 // The registries of the image and of build arguments do without TLS where they are local, as
@@ -38,17 +39,26 @@ func moved(script, dir string) string {
 func TestBuildKitRegistriesWithoutTLS(t *testing.T) {
 	for _, c := range []struct{ image, plain, args, want string }{
 		{"registry.example.com/team/a:v1", "false", "'BASE=ghcr.io/team/b:v1'", ""},
-		{"registry.example.com:5000/team/a:v1", "true", "'BASE=ghcr.io/team/b:v1' VERBOSE=1 'TEXT=a/b c'", "registry.example.com:5000"},
-		{"registry.cr-system.svc.cluster.local:5000/a:v1", "false", "'BASE=registry.cr-system.svc.cluster.local:5000/b:v1'", "registry.cr-system.svc.cluster.local:5000"},
-		{"ghcr.io/a/b:v1", "false", "BASE=10.96.0.7:5000/b:v1 OTHER=10.96.0.7:5000/c:v1 THIRD=172.20.0.1/d:v1", "10.96.0.7:5000 172.20.0.1"},
-		{"10.example.com/a:v1", "false", "A=172.15.0.1/a:v1 B=172.32.0.1/a:v1 C=notlocal/a:v1 'D=a\"]\n[b]/c.local/x' E=/x.local/y F=1.10.0.1/a:v1", ""},
-		{"localhost:5000/a:v1", "false", "A=192.168.7.7/a:v1 B=127.0.0.1:1/b", "localhost:5000 192.168.7.7 127.0.0.1:1"},
+		{"registry.example.com:5000/team/a:v1", "true",
+			"'BASE=ghcr.io/team/b:v1' VERBOSE=1 'TEXT=a/b c'", "registry.example.com:5000"},
+		{"registry.cr-system.svc.cluster.local:5000/a:v1", "false",
+			"'BASE=registry.cr-system.svc.cluster.local:5000/b:v1'",
+			"registry.cr-system.svc.cluster.local:5000"},
+		{"ghcr.io/a/b:v1", "false",
+			"BASE=10.96.0.7:5000/b:v1 OTHER=10.96.0.7:5000/c:v1 THIRD=172.20.0.1/d:v1",
+			"10.96.0.7:5000 172.20.0.1"},
+		{"10.example.com/a:v1", "false",
+			"A=172.15.0.1/a:v1 B=172.32.0.1/a:v1 C=notlocal/a:v1 'D=a\"]\n" +
+				"[b]/c.local/x' E=/x.local/y F=1.10.0.1/a:v1", ""},
+		{"localhost:5000/a:v1", "false", "A=192.168.7.7/a:v1 B=127.0.0.1:1/b",
+			"localhost:5000 192.168.7.7 127.0.0.1:1"},
 		{"library:v1", "true", "", ""},
 	} {
 		dir := t.TempDir()
 		stub(t, dir, "rootlesskit", "exit 0")
 		script := "set -- " + c.args + "\n" + moved(buildkitd(t).Script, dir)
-		if _, printed, err := runScript(t, script, "PATH="+dir+":"+os.Getenv("PATH"), "IMAGE="+c.image, "PLAIN_HTTP="+c.plain); err != nil {
+		if _, printed, err := runScript(t, script, "PATH="+dir+":"+os.Getenv("PATH"),
+			"IMAGE="+c.image, "PLAIN_HTTP="+c.plain); err != nil {
 			t.Fatalf("%s: %v\n%s", c.image, err, printed)
 		}
 		config, err := os.ReadFile(filepath.Join(dir, "store", "buildkitd.toml"))
@@ -69,14 +79,20 @@ func TestBuildKitRegistriesWithoutTLS(t *testing.T) {
 // and the remedy.
 func TestNodeWithoutUserNamespaces(t *testing.T) {
 	dir := t.TempDir()
-	stub(t, dir, "rootlesskit", "echo 'fork/exec /proc/self/exe: operation not permitted' >&2; exit 1")
+	stub(t, dir, "rootlesskit",
+		"echo 'fork/exec /proc/self/exe: operation not permitted' >&2; exit 1")
 	stub(t, dir, "buildctl", "exit 1")
 	path := "PATH=" + dir + ":" + os.Getenv("PATH")
-	if _, printed, err := runScript(t, moved(buildkitd(t).Script, dir), path, "IMAGE=registry.local/a:v1", "PLAIN_HTTP=false"); err == nil {
+	if _, printed, err := runScript(t, moved(buildkitd(t).Script, dir), path,
+		"IMAGE=registry.local/a:v1", "PLAIN_HTTP=false"); err == nil {
 		t.Errorf("buildkitd starts all the same: %s", printed)
 	}
-	_, printed, err := runScript(t, moved(stepContainer(t, "buildkit-build-step", "build").Script, dir), path, "NETWORK=", "CACHE=", "CACHE_MODE=max", "IMAGE_CACHE=", "CREDENTIALS=")
-	if err == nil || !strings.Contains(printed, "operation not permitted") || !strings.HasSuffix(printed, "choose another builder, such as builder: kaniko, or allow user namespaces on the node\n") {
+	_, printed, err := runScript(t, moved(stepContainer(t, "buildkit-build-step", "build").Script,
+		dir), path, "NETWORK=", "CACHE=", "CACHE_MODE=max", "IMAGE_CACHE=", "CREDENTIALS=")
+	if err == nil || !strings.Contains(printed, "operation not permitted") ||
+		!strings.HasSuffix(printed,
+			"choose another builder, such as builder: kaniko, or allow user namespaces "+
+				"on the node\n") {
 		t.Errorf("the client ends with %v and prints\n%s", err, printed)
 	}
 }
@@ -112,8 +128,10 @@ done`)
 		if err := os.Symlink("../out", filepath.Join(root, "link")); err != nil {
 			t.Fatal(err)
 		}
-		_, printed, err := runScript(t, stepContainer(t, "buildkit-build-step", "build").Script, "PATH="+bin+":"+os.Getenv("PATH"), "SOURCE="+root, "FOLDER=agents/a", "DOCKERFILE="+dockerfile,
-			"NETWORK=", "CACHE=", "CACHE_MODE=max", "IMAGE_CACHE=", "CREDENTIALS=", "PLATFORM=", "RECORD="+t.TempDir())
+		_, printed, err := runScript(t, stepContainer(t, "buildkit-build-step", "build").Script,
+			"PATH="+bin+":"+os.Getenv("PATH"), "SOURCE="+root, "FOLDER=agents/a",
+			"DOCKERFILE="+dockerfile, "NETWORK=", "CACHE=", "CACHE_MODE=max", "IMAGE_CACHE=",
+			"CREDENTIALS=", "PLATFORM=", "RECORD="+t.TempDir())
 		if want == "" {
 			if err == nil || !strings.Contains(printed, "the Dockerfile is out of the source") {
 				t.Errorf("%s: %v, printed\n%s", dockerfile, err, printed)
@@ -121,7 +139,8 @@ done`)
 			continue
 		}
 		folder, name, _ := strings.Cut(want, " ")
-		for _, argument := range []string{"--local=context=" + root + "/agents/a\n", "--local=dockerfile=" + root + folder + "\n", "--opt=filename=" + name + "\n"} {
+		for _, argument := range []string{"--local=context=" + root + "/agents/a\n",
+			"--local=dockerfile=" + root + folder + "\n", "--opt=filename=" + name + "\n"} {
 			if err != nil || !strings.Contains(printed, argument) {
 				t.Errorf("%s: %v, no argument %q in\n%s", dockerfile, err, argument, printed)
 			}
@@ -132,7 +151,8 @@ done`)
 // stub makes a program of that name, which is a shell script.
 func stub(t *testing.T, dir, name, script string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -141,12 +161,16 @@ func stub(t *testing.T, dir, name, script string) {
 // reaches BuildKit's client alone, and has to be for registries.
 func TestPullCredentials(t *testing.T) {
 	for _, mode := range []string{"dev", "dev-local", "preprod", "prod"} {
-		out, err := plan(t, withSpec("  mode: "+mode+"\n  pipeline: {workspaces: [{name: pull-credentials, secret: {name: pull-only}}]}\n"), nil, compose.Settings{})
+		out, err := plan(t,
+			withSpec("  mode: "+mode+
+				"\n  pipeline: {workspaces: [{name: pull-credentials, secret: {name: "+
+				"pull-only}}]}\n"), nil, compose.Settings{})
 		if err != nil {
 			t.Errorf("%s: %v", mode, err)
 			continue
 		}
-		if diff := cmp.Diff([]string{"buildkit-build/build"}, logins(t, out)["pull-only"]); diff != "" {
+		if diff := cmp.Diff([]string{"buildkit-build/build"},
+			logins(t, out)["pull-only"]); diff != "" {
 			t.Errorf("%s: containers with the login (-want +got):\n%s", mode, diff)
 		}
 		purpose := compose.Purpose("")
@@ -159,7 +183,9 @@ func TestPullCredentials(t *testing.T) {
 			t.Errorf("%s: the Secret is for %q", mode, purpose)
 		}
 	}
-	_, err := plan(t, withSpec("  mode: prod\n  pipeline: {workspaces: [{name: pull-credentials, persistentVolumeClaim: {name: mine}}]}\n"), nil, compose.Settings{})
+	_, err := plan(t,
+		withSpec("  mode: prod\n  pipeline: {workspaces: [{name: pull-credentials, "+
+			"persistentVolumeClaim: {name: mine}}]}\n"), nil, compose.Settings{})
 	if err == nil || !strings.Contains(err.Error(), "spec.pipeline.workspaces[0]") {
 		t.Errorf("a volume in its place: %v", err)
 	}

@@ -50,7 +50,8 @@ func lifecycleCache(in Input) string {
 // keepsCache reports whether a build that names no cache has one.
 func keepsCache(in Input) bool {
 	spec := in.Build.Spec
-	return spec.BuildOutput != nil && takesCache(in.Template) && (spec.Cache == nil || spec.Cache.Registry == "" && spec.Cache.Mode != "off")
+	return spec.BuildOutput != nil && takesCache(in.Template) &&
+		(spec.Cache == nil || spec.Cache.Registry == "" && spec.Cache.Mode != "off")
 }
 
 // withImage reports whether the cache of a build that names none is within the image. That has

@@ -26,7 +26,8 @@ func background() context.Context { return context.Background() }
 // check looks for what Tekton's Validate misses, then lets Tekton judge. What
 // was judged before, by the pipeline and the shape of the run, is not again. Before is what was
 // found until now.
-func check(in Input, spec derived, steps []step, o ordered, podOf map[string]string, before faults, broken bool) (found faults) {
+func check(in Input, spec derived, steps []step, o ordered, podOf map[string]string, before faults,
+	broken bool) (found faults) {
 	in.Verdicts.once(shape(steps, o, podOf), func() bool {
 		found = checkSteps(spec, steps, o.run, broken)
 		if len(steps) > 0 && !broken && !in.Template.Broken {
@@ -41,7 +42,8 @@ func check(in Input, spec derived, steps []step, o ordered, podOf map[string]str
 	}
 	if size > maxRunBytes {
 		found.add(in.Place.Fault(api.ReasonPipelineTooLarge,
-			fmt.Sprintf("the composed PipelineRun has %d KiB, and Tekton handles at most %d KiB", size/1024, maxRunBytes/1024),
+			fmt.Sprintf("the composed PipelineRun has %d KiB, and Tekton handles at most %d KiB",
+				size/1024, maxRunBytes/1024),
 			"move long scripts into the step's image or into a mounted ConfigMap"))
 	}
 	return found
@@ -54,27 +56,36 @@ func checkSteps(spec derived, steps []step, run *tektonv1.PipelineRun, broken bo
 	for _, s := range steps {
 		for _, name := range s.task.RunAfter {
 			if named(steps, name) == nil {
-				found.of(s.row.Name, s.place.At(s.place.Field+".runAfter").Fault(api.ReasonInvalidTemplate,
-					fmt.Sprintf("step %q waits for step %q, which does not exist", s.row.Name, name),
-					"use one of "+strings.Join(stepNames(steps), ", ")))
+				found.of(s.row.Name,
+					s.place.At(s.place.Field+".runAfter").Fault(api.ReasonInvalidTemplate,
+						fmt.Sprintf("step %q waits for step %q, which does not exist", s.row.Name,
+							name),
+						"use one of "+strings.Join(stepNames(steps), ", ")))
 			}
 		}
 		if s.row.Finally && s.row.RunAfter != nil {
-			found.of(s.row.Name, s.place.At(s.place.Field+".runAfter").Fault(api.ReasonInvalidTemplate,
-				fmt.Sprintf("finally step %q cannot wait for others", s.row.Name), "remove runAfter, or finally"))
+			found.of(s.row.Name,
+				s.place.At(s.place.Field+".runAfter").Fault(api.ReasonInvalidTemplate,
+					fmt.Sprintf("finally step %q cannot wait for others", s.row.Name),
+					"remove runAfter, or finally"))
 		}
 		found = append(found, checkResults(steps, s, broken)...)
 		for _, name := range referredTo(s.task) {
 			if base, _, _ := strings.Cut(name, "."); !used[name] && !used[base] {
 				found.of(s.row.Name, s.place.Fault(api.ReasonInvalidPipeline,
-					fmt.Sprintf("step %q refers to $(params.%s), and the pipeline has no such parameter", s.row.Name, name),
+					fmt.Sprintf(
+						"step %q refers to $(params.%s), and the pipeline has no such parameter",
+						s.row.Name, name),
 					"use one of "+strings.Join(sortedKeys(used), ", ")))
 			}
 		}
-		if limits := run.Spec.Timeouts; s.task.Timeout != nil && limits != nil && limits.Pipeline != nil && s.task.Timeout.Duration > limits.Pipeline.Duration {
-			found.of(s.row.Name, s.place.At(s.place.Field+".timeout").Fault(api.ReasonInvalidPipeline,
-				fmt.Sprintf("step %q may take %s, but the pipeline only %s", s.row.Name, s.task.Timeout.Duration, limits.Pipeline.Duration),
-				"shorten it, or raise spec.timeout or the template's pipeline-timeout"))
+		if limits := run.Spec.Timeouts; s.task.Timeout != nil && limits != nil &&
+			limits.Pipeline != nil && s.task.Timeout.Duration > limits.Pipeline.Duration {
+			found.of(s.row.Name,
+				s.place.At(s.place.Field+".timeout").Fault(api.ReasonInvalidPipeline,
+					fmt.Sprintf("step %q may take %s, but the pipeline only %s", s.row.Name,
+						s.task.Timeout.Duration, limits.Pipeline.Duration),
+					"shorten it, or raise spec.timeout or the template's pipeline-timeout"))
 		}
 	}
 	return found
@@ -92,12 +103,15 @@ func checkResults(steps []step, s step, broken bool) (found faults) {
 			continue
 		}
 		if from == nil {
-			bad(fmt.Sprintf("step %q refers to %s, and no enabled step is named %q", s.row.Name, text, ref.PipelineTask),
+			bad(fmt.Sprintf("step %q refers to %s, and no enabled step is named %q", s.row.Name,
+				text, ref.PipelineTask),
 				"enable that step, or use one of "+strings.Join(stepNames(steps), ", "))
 			continue
 		}
 		results := from.task.TaskSpec.Results
-		i := slices.IndexFunc(results, func(r tektonv1.TaskResult) bool { return r.Name == ref.Result })
+		i := slices.IndexFunc(results, func(r tektonv1.TaskResult) bool {
+			return r.Name == ref.Result
+		})
 		if i < 0 {
 			var names []string
 			for _, r := range results {
@@ -107,15 +121,18 @@ func checkResults(steps []step, s step, broken bool) (found faults) {
 			if len(names) > 0 {
 				hint += ", or use one of " + strings.Join(names, ", ")
 			}
-			bad(fmt.Sprintf("step %q refers to %s, and step %q declares no such result", s.row.Name, text, ref.PipelineTask), hint)
+			bad(fmt.Sprintf("step %q refers to %s, and step %q declares no such result", s.row.Name,
+				text, ref.PipelineTask), hint)
 			continue
 		}
 		if _, ok := results[i].Properties[ref.Property]; ref.Property != "" && !ok {
-			bad(fmt.Sprintf("step %q refers to the key %q of %s, which has none of that name", s.row.Name, ref.Property, text),
+			bad(fmt.Sprintf("step %q refers to the key %q of %s, which has none of that name",
+				s.row.Name, ref.Property, text),
 				"use one of its properties: "+strings.Join(sortedKeys(results[i].Properties), ", "))
 		}
 		if from.row.Name == s.row.Name {
-			bad(fmt.Sprintf("step %q refers to its own result %s", s.row.Name, text), "refer to a step before it")
+			bad(fmt.Sprintf("step %q refers to its own result %s", s.row.Name, text),
+				"refer to a step before it")
 		}
 	}
 	return found
@@ -137,8 +154,10 @@ func warnOfClaims(steps []step, o ordered) (warnings []string) {
 			}
 		}
 		if len(claims) > 1 {
-			warnings = append(warnings, fmt.Sprintf("step %q uses %d volumes (%s): Tekton refuses that unless its feature flag coschedule is disabled",
-				s.row.Name, len(claims), strings.Join(sortedKeys(claims), ", ")))
+			warnings = append(warnings,
+				fmt.Sprintf("step %q uses %d volumes (%s): Tekton refuses that unless its "+
+					"feature flag coschedule is disabled",
+					s.row.Name, len(claims), strings.Join(sortedKeys(claims), ", ")))
 		}
 	}
 	return warnings
@@ -215,7 +234,8 @@ func (v *Verdicts) once(key string, judge func() bool) {
 var taskPath = text.Pattern(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)
 
 // translated are Tekton's findings with the places where the user wrote it.
-func translated(in Input, steps []step, refused *apis.FieldError, p *tektonv1.Pipeline, faulty map[string]bool) (found faults) {
+func translated(in Input, steps []step, refused *apis.FieldError, p *tektonv1.Pipeline,
+	faulty map[string]bool) (found faults) {
 	for _, e := range refused.WrappedErrors() {
 		place, task := in.Template.Doc.At("steps").At(strings.Join(e.Paths, ", ")), ""
 		if len(e.Paths) > 0 {
@@ -236,10 +256,12 @@ func translated(in Input, steps []step, refused *apis.FieldError, p *tektonv1.Pi
 				}
 			}
 		}
-		if faulty[task] || task == "" && len(faulty) > 0 && strings.Contains(e.Message, "couldn't add link") {
+		if faulty[task] ||
+			task == "" && len(faulty) > 0 && strings.Contains(e.Message, "couldn't add link") {
 			continue
 		}
-		found.of(task, place.Fault(api.ReasonInvalidPipeline, recipe.Sentence(e), "Tekton refuses this; change the step or the template there"))
+		found.of(task, place.Fault(api.ReasonInvalidPipeline, recipe.Sentence(e),
+			"Tekton refuses this; change the step or the template there"))
 	}
 	return found
 }

@@ -35,7 +35,8 @@ func newGitServer(t *testing.T) *gitServer {
 		t.Skip("git is not installed\n  hint: apt-get install git")
 	}
 	s := &gitServer{root: t.TempDir()}
-	backend := &cgi.Handler{Path: git, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + s.root, "GIT_HTTP_EXPORT_ALL=1"}}
+	backend := &cgi.Handler{Path: git, Args: []string{"http-backend"},
+		Env: []string{"GIT_PROJECT_ROOT=" + s.root, "GIT_HTTP_EXPORT_ALL=1"}}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a := r.Header.Get("Authorization"); a != "" {
 			s.mu.Lock()
@@ -67,7 +68,8 @@ func gitIn(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_CONFIG_GLOBAL=/dev/null")
+	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_CONFIG_GLOBAL=/dev/null")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -77,7 +79,8 @@ func gitIn(t *testing.T, dir string, args ...string) string {
 
 // repository makes a repository of one file, with submodules by name and URL, and returns its URL
 // and its commit.
-func (s *gitServer) repository(t *testing.T, name string, submodules map[string]string) (url, commit string) {
+func (s *gitServer) repository(t *testing.T, name string,
+	submodules map[string]string) (url, commit string) {
 	t.Helper()
 	dir := filepath.Join(s.root, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -109,13 +112,15 @@ func exists(file string) bool {
 }
 
 // clone runs the clone step's script; edit overrides its environment.
-func clone(t *testing.T, url string, edit ...string) (source string, results map[string]string, printed string, err error) {
+func clone(t *testing.T, url string,
+	edit ...string) (source string, results map[string]string, printed string, err error) {
 	t.Helper()
 	return cloneAs(t, nil, url, edit...)
 }
 
 // cloneAs another user; nil is who runs the test.
-func cloneAs(t *testing.T, as *syscall.Credential, url string, edit ...string) (source string, results map[string]string, printed string, err error) {
+func cloneAs(t *testing.T, as *syscall.Credential, url string,
+	edit ...string) (source string, results map[string]string, printed string, err error) {
 	t.Helper()
 	dir := t.TempDir()
 	source, credentials := filepath.Join(dir, "source"), filepath.Join(dir, "credentials")
@@ -136,7 +141,8 @@ func cloneAs(t *testing.T, as *syscall.Credential, url string, edit ...string) (
 			env = append(env, e.Name+"="+e.Value)
 		}
 	}
-	env = append(env, "HOME="+dir, "URL="+url, "REVISION=main", "REPO_USER=", "DEPTH=1", "SUBMODULES=false", "SOURCE="+source, "CREDENTIALS="+credentials)
+	env = append(env, "HOME="+dir, "URL="+url, "REVISION=main", "REPO_USER=", "DEPTH=1",
+		"SUBMODULES=false", "SOURCE="+source, "CREDENTIALS="+credentials)
 	results, printed, err = runScriptAs(t, as, step.Script, append(env, edit...)...)
 	return source, results, printed, err
 }
@@ -147,10 +153,12 @@ func TestCloneTokenStaysWithItsHost(t *testing.T) {
 	home, other := newGitServer(t), newGitServer(t)
 	home.redirect = other.URL
 	other.repository(t, "library", nil)
-	url, commit := home.repository(t, "agent", map[string]string{"library": other.URL + "/library/.git"})
+	url, commit := home.repository(t, "agent",
+		map[string]string{"library": other.URL + "/library/.git"})
 
 	source, results, printed, err := clone(t, url)
-	if err != nil || results["commit"] != commit || results["CHAINS-GIT_COMMIT"] != commit || results["url"] != url {
+	if err != nil || results["commit"] != commit || results["CHAINS-GIT_COMMIT"] != commit ||
+		results["url"] != url {
 		t.Fatalf("%v: %v\n%s", err, results, printed)
 	}
 	if exists(filepath.Join(source, "library", "file")) {
@@ -159,7 +167,8 @@ func TestCloneTokenStaysWithItsHost(t *testing.T) {
 	if len(home.authorizations()) == 0 {
 		t.Error("the token was never used, so that this test shows nothing")
 	}
-	if _, _, printed, err := clone(t, url, "SUBMODULES=true"); err == nil || !strings.Contains(printed, "submodules of other hosts are not checked out") {
+	if _, _, printed, err := clone(t, url, "SUBMODULES=true"); err == nil ||
+		!strings.Contains(printed, "submodules of other hosts are not checked out") {
 		t.Errorf("%v: %s", err, printed)
 	}
 	if _, _, _, err := clone(t, home.URL+"/away/library/.git"); err == nil {
@@ -186,7 +195,8 @@ func TestCloneSubmodules(t *testing.T) {
 	}
 	home.repository(t, "bad", map[string]string{"inner": other.URL + "/inner/.git"})
 	url, _ = home.repository(t, "worse", map[string]string{"bad": home.URL + "/bad/.git"})
-	if _, _, printed, err := clone(t, url, "SUBMODULES=true"); err == nil || !strings.Contains(printed, "submodules of other hosts") {
+	if _, _, printed, err := clone(t, url, "SUBMODULES=true"); err == nil ||
+		!strings.Contains(printed, "submodules of other hosts") {
 		t.Errorf("%v: %s", err, printed)
 	}
 	if got := other.authorizations(); len(got) > 0 {
@@ -204,7 +214,8 @@ func TestCloneTakesNoOptions(t *testing.T) {
 	gitIn(t, dir, "tag", "-a", "v1", "-m", "release")
 	for _, revision := range []string{"main", "feature/x", "v1", "refs/heads/main", commit} {
 		for _, depth := range []string{"0", "1"} {
-			if _, results, printed, err := clone(t, url, "REVISION="+revision, "DEPTH="+depth); err != nil || results["commit"] != commit {
+			if _, results, printed, err := clone(t, url, "REVISION="+revision,
+				"DEPTH="+depth); err != nil || results["commit"] != commit {
 				t.Errorf("%s, depth %s: %v: %v\n%s", revision, depth, err, results, printed)
 			}
 		}
@@ -245,7 +256,8 @@ func TestCloneIntoAVolumeThatIsInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, results, printed, err := clone(t, url, "SOURCE="+used); err != nil || results["commit"] != commit {
+		if _, results, printed, err := clone(t, url, "SOURCE="+used); err != nil ||
+			results["commit"] != commit {
 			t.Fatalf("%v: %s", err, printed)
 		}
 	}
@@ -273,7 +285,9 @@ func TestCloneIntoAVolumeOfAnotherUser(t *testing.T) {
 		t.Cleanup(func() { _ = os.Chmod(locked, 0o755) })
 	}
 	for range 2 {
-		if _, results, printed, err := cloneAs(t, as, url, "SOURCE="+used); err == nil || len(results) > 0 || !strings.Contains(printed, "delete the PersistentVolumeClaim") || !exists(filepath.Join(locked, "deep")) {
+		if _, results, printed, err := cloneAs(t, as, url, "SOURCE="+used); err == nil ||
+			len(results) > 0 || !strings.Contains(printed, "delete the PersistentVolumeClaim") ||
+			!exists(filepath.Join(locked, "deep")) {
 			t.Errorf("%v: %v %s", err, results, printed)
 		}
 	}
@@ -283,11 +297,13 @@ func TestCloneIntoAVolumeOfAnotherUser(t *testing.T) {
 		group = int(as.Gid)
 	}
 	for _, f := range []string{used, locked, filepath.Join(locked, "deep")} {
-		if err := multi.Errors(os.Chown(f, -1, group), os.Chmod(f, 0o775|os.ModeSetgid)); err != nil {
+		if err := multi.Errors(os.Chown(f, -1, group),
+			os.Chmod(f, 0o775|os.ModeSetgid)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, results, printed, err := cloneAs(t, as, url, "SOURCE="+used); err != nil || results["commit"] != commit || exists(locked) {
+	if _, results, printed, err := cloneAs(t, as, url, "SOURCE="+used); err != nil ||
+		results["commit"] != commit || exists(locked) {
 		t.Errorf("a volume of the group: %v: %s", err, printed)
 	}
 }
@@ -317,7 +333,8 @@ func TestCloneLeavesNoKey(t *testing.T) {
 	server := newGitServer(t)
 	_, commit := server.repository(t, "agent", nil)
 	bin, credentials := t.TempDir(), t.TempDir()
-	stub := "#!/bin/sh\ncat \"$2\" >> \"$SEEN\"\n[ -z \"$BROKEN\" ] || exit 255\nfor last; do :; done\neval \"$last\"\n"
+	stub := "#!/bin/sh\ncat \"$2\" >> \"$SEEN\"\n[ -z \"$BROKEN\" ] || exit 255\n" +
+		"for last; do :; done\neval \"$last\"\n"
 	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(stub), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -328,12 +345,15 @@ func TestCloneLeavesNoKey(t *testing.T) {
 	}
 	for _, broken := range []string{"", "yes"} {
 		home, seen := t.TempDir(), filepath.Join(t.TempDir(), "seen")
-		_, results, printed, err := clone(t, "ssh://git@git.example.com"+filepath.Join(server.root, "agent"), "PATH="+bin+":"+os.Getenv("PATH"),
-			"HOME="+home, "CREDENTIALS="+credentials, "SEEN="+seen, "BROKEN="+broken)
+		_, results, printed, err := clone(t,
+			"ssh://git@git.example.com"+filepath.Join(server.root, "agent"),
+			"PATH="+bin+":"+os.Getenv("PATH"), "HOME="+home, "CREDENTIALS="+credentials,
+			"SEEN="+seen, "BROKEN="+broken)
 		if broken == "" && (err != nil || results["commit"] != commit) || broken != "" && err == nil {
 			t.Fatalf("broken %q: %v: %s", broken, err, printed)
 		}
-		if key, err := os.ReadFile(seen); err != nil || !strings.HasPrefix(string(key), "the ssh-privatekey") {
+		if key, err := os.ReadFile(seen); err != nil ||
+			!strings.HasPrefix(string(key), "the ssh-privatekey") {
 			t.Errorf("broken %q: ssh was given the key %q, %v", broken, key, err)
 		}
 		if exists(filepath.Join(home, ".ssh")) {

@@ -164,9 +164,11 @@ const (
 )
 
 // RunAnnotations are all annotations that a run gets from us, beside its build's.
-var RunAnnotations = []string{keys.AnnotationBuild, keys.AnnotationSpec, keys.AnnotationTemplate, keys.AnnotationCommit, keys.AnnotationAttempt, keys.AnnotationRerun, keys.AnnotationTrigger,
-	keys.AnnotationNumber, keys.AnnotationImage, keys.AnnotationSource, keys.AnnotationMaterials, keys.AnnotationRunDigest,
-	keys.AnnotationPipelineDigest, keys.AnnotationRef, keys.AnnotationVerified, keys.AnnotationBuildNamespace, keys.AnnotationBuildUID}
+var RunAnnotations = []string{keys.AnnotationBuild, keys.AnnotationSpec, keys.AnnotationTemplate,
+	keys.AnnotationCommit, keys.AnnotationAttempt, keys.AnnotationRerun, keys.AnnotationTrigger,
+	keys.AnnotationNumber, keys.AnnotationImage, keys.AnnotationSource, keys.AnnotationMaterials,
+	keys.AnnotationRunDigest, keys.AnnotationPipelineDigest, keys.AnnotationRef,
+	keys.AnnotationVerified, keys.AnnotationBuildNamespace, keys.AnnotationBuildUID}
 
 // Pipeline composes a build. The error lists all that is wrong at once, as
 // findings.Of has it. There is no output for a step that recipe.ReadStep refused, either.
@@ -192,7 +194,8 @@ func Pipeline(in Input) (*Output, error) {
 	found = slices.Concat(found, faults, more)
 	if len(steps) == 0 && len(found) == 0 && !broken {
 		found.add(in.Template.Doc.At("steps").Fault(api.ReasonInvalidTemplate,
-			"no step is enabled, so there is nothing to run", "enable a step, or list steps in spec.pipeline.steps"))
+			"no step is enabled, so there is nothing to run",
+			"enable a step, or list steps in spec.pipeline.steps"))
 	}
 	for i, s := range steps {
 		made, faults, lost := withTask(in, spec, s)
@@ -202,7 +205,8 @@ func Pipeline(in Input) (*Output, error) {
 
 	// What a build may not decide, before a step becomes the tasks of several platforms.
 	nodes, faults := checkPlatforms(in, steps, broken)
-	found = slices.Concat(found, checkUserParameters(in, spec, steps), checkRoles(in, spec, steps), checkLogin(in, steps), faults)
+	found = slices.Concat(found, checkUserParameters(in, spec, steps), checkRoles(in, spec, steps),
+		checkLogin(in, steps), faults)
 	warnings = append(warnings, nodes...)
 	steps = fanOut(in.Build.Spec.Platforms, steps)
 
@@ -232,12 +236,14 @@ func Pipeline(in Input) (*Output, error) {
 	}
 	wanted := needs(in, steps)
 	return &Output{
-		Pipeline: made.pipeline, Run: made.run, Apply: toApply(in, made), Needs: wanted, Copies: copies(in, wanted),
-		Warnings: warnings, BuilderBecause: because, pipelineText: text, in: in, steps: steps,
+		Pipeline: made.pipeline, Run: made.run, Apply: toApply(in, made), Needs: wanted,
+		Copies: copies(in, wanted), Warnings: warnings, BuilderBecause: because, pipelineText: text,
+		in: in, steps: steps,
 	}, nil
 }
 
-// Resolve completes a build that was composed before servers were asked, without composing it again.
+// Resolve completes a build that was composed before servers were asked, without composing it
+// again.
 func (o *Output) Resolve(r Resolved) error {
 	o.in.Resolved = r
 	made, found := order(o.in, derive(o.in), o.steps, o.Pipeline.Spec, o.pipelineText)

@@ -33,7 +33,8 @@ func derive(in Input) derived {
 	}
 	list := func(name string, values []string) {
 		if len(values) > 0 {
-			d[name] = derivedValue{tektonv1.ParamValue{Type: tektonv1.ParamTypeArray, ArrayVal: values}, recipe.Field(name)}
+			d[name] = derivedValue{tektonv1.ParamValue{Type: tektonv1.ParamTypeArray,
+				ArrayVal: values}, recipe.Field(name)}
 		}
 	}
 	spec := in.Build.Spec
@@ -110,7 +111,8 @@ func effective(b *api.AgentBuild, t *recipe.Template, name, fromSpec string) str
 		return fromSpec
 	}
 	for _, s := range t.Steps {
-		if p := recipe.FindDefault(s.DefaultParameters, name); p != nil && p.Value != nil && p.Value.StringVal != "" {
+		if p := recipe.FindDefault(s.DefaultParameters, name); p != nil && p.Value != nil &&
+			p.Value.StringVal != "" {
 			return p.Value.StringVal
 		}
 	}

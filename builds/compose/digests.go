@@ -28,7 +28,8 @@ type Materials struct {
 }
 
 func material(d *recipe.Document) Material {
-	return Material{ConfigMap: strings.TrimPrefix(d.From.Namespace+"/"+d.From.Name, "/"), Digest: digest(d.Body)}
+	return Material{ConfigMap: strings.TrimPrefix(d.From.Namespace+"/"+d.From.Name, "/"),
+		Digest: digest(d.Body)}
 }
 
 func materials(in Input, steps []step) Materials {

@@ -56,7 +56,8 @@ func (r *pipelineRun) run(task string, skip ...string) error {
 		at := ""
 		for _, b := range ordered.Workspaces {
 			if b.Name == w.Name {
-				at = map[string]string{"own-source": r.own[task], "shared-workspace": r.shared}[b.Workspace]
+				at = map[string]string{"own-source": r.own[task],
+					"shared-workspace": r.shared}[b.Workspace]
 			}
 		}
 		pairs = append(pairs, "$(workspaces."+w.Name+".path)", at)
@@ -81,7 +82,8 @@ func (r *pipelineRun) run(task string, skip ...string) error {
 		pairs = append(pairs, "$(params."+name+")", value)
 	}
 	fill := strings.NewReplacer(pairs...).Replace
-	for _, step := range ordered.TaskSpec.Steps { // all containers are started before the first does its work
+	// all containers are started before the first does its work
+	for _, step := range ordered.TaskSpec.Steps {
 		if dir := fill(step.WorkingDir); dir != "" {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				r.Fatal(err)
@@ -111,7 +113,8 @@ func (r *pipelineRun) container(task string, step tektonv1.Step, fill func(strin
 	case len(step.Command) > 0:
 		flags := flag.NewFlagSet(step.Args[0], flag.ContinueOnError)
 		flags.SetOutput(io.Discard)
-		from, to, digest := flags.String("from", "", ""), flags.String("to", "", ""), flags.String("digest", "", "")
+		from, to, digest := flags.String("from", "", ""), flags.String("to", "", ""),
+			flags.String("digest", "", "")
 		keep, _ := flags.Bool("keep-git", false, ""), flags.String("digest-file", "", "")
 		var args []string
 		for _, arg := range step.Args[1:] {
@@ -140,7 +143,8 @@ func (r *pipelineRun) container(task string, step tektonv1.Step, fill func(strin
 	for _, e := range step.Env {
 		env = append(env, e.Name+"="+fill(e.Value))
 	}
-	results, printed, err := runScript(r.T, before+"\n"+script, append(env, "RECORD="+r.TempDir())...)
+	results, printed, err := runScript(r.T, before+"\n"+script,
+		append(env, "RECORD="+r.TempDir())...)
 	for name, value := range results {
 		result(name, value)
 	}
@@ -164,9 +168,14 @@ func preprod(t *testing.T) string {
 // command, after its source was cloned. What buildctl is sent is in the folder sent.
 func preprodRun(t *testing.T, template, command string) (r *pipelineRun, sent string) {
 	t.Helper()
-	build := withSpec(fmt.Sprintf("  mode: own\n  builder: buildkit\n  pipeline: {parameters: [{name: TEST_COMMAND, value: %q}]}\n", command))
-	build = bytes.Replace(build, []byte("  buildOutput:"), []byte("    sourceSubfolder: agents/weather\n  buildOutput:"), 1)
-	out, err := plan(t, build, fstest.MapFS{"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML, template)}, compose.Settings{})
+	build := withSpec(
+		fmt.Sprintf("  mode: own\n  builder: buildkit\n  pipeline: {parameters: [{name: "+
+			"TEST_COMMAND, value: %q}]}\n", command))
+	build = bytes.Replace(build, []byte("  buildOutput:"),
+		[]byte("    sourceSubfolder: agents/weather\n  buildOutput:"), 1)
+	out, err := plan(t, build,
+		fstest.MapFS{"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+			template)}, compose.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +184,8 @@ func preprodRun(t *testing.T, template, command string) (r *pipelineRun, sent st
     --local=context=*) cp -R -P "${arg#--local=context=}/." "$SENT" ;;
     --output=*) dest=${arg##*dest=}; mkdir -p "$dest"; : > "$dest/index.json" ;;
   esac`)
-	r = &pipelineRun{T: t, out: out, shared: t.TempDir(), results: map[string]string{}, own: map[string]string{},
+	r = &pipelineRun{T: t, out: out, shared: t.TempDir(), results: map[string]string{},
+		own: map[string]string{},
 		env: []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "SENT=" + sent}}
 	r.own["github-clone"] = t.TempDir()
 	source := r.own["github-clone"]
@@ -194,7 +204,8 @@ func preprodRun(t *testing.T, template, command string) (r *pipelineRun, sent st
 }
 
 // cloned is what the commit has in the folder agents/weather.
-var cloned = map[string]string{"Dockerfile": "FROM good\n", "src/main.go": "package main\n", "test.sh": "exit 0\n"}
+var cloned = map[string]string{"Dockerfile": "FROM good\n", "src/main.go": "package main\n",
+	"test.sh": "exit 0\n"}
 
 func (r *pipelineRun) put(dir, name, content string) {
 	r.Helper()
@@ -241,7 +252,8 @@ func TestEditedSourceChangesNothing(t *testing.T) {
 	if err := r.run("tests"); err != nil {
 		t.Fatal(err)
 	}
-	if edited := r.files(r.own["tests"]); edited["agents/weather/Dockerfile"] != "FROM evil\n" || edited["agents/weather/src"] != "/etc" {
+	if edited := r.files(r.own["tests"]); edited["agents/weather/Dockerfile"] != "FROM evil\n" ||
+		edited["agents/weather/src"] != "/etc" {
 		t.Fatalf("the tests did not edit their source: %v", edited)
 	}
 	// With the volume mounted, another pod writes files of the source's names to it.
@@ -257,7 +269,8 @@ func TestEditedSourceChangesNothing(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(r.shared, ".armature-layout", "index.json")); err != nil {
 		t.Errorf("the layout is not in the volume where push looks for it: %v", err)
 	}
-	if got := r.results["$(tasks.buildkit-build.results.layout-digest)"]; got != "sha256:"+strings.Repeat("0a", 32) {
+	if got := r.results["$(tasks.buildkit-build.results.layout-digest)"]; got !=
+		"sha256:"+strings.Repeat("0a", 32) {
 		t.Errorf("the digest of the layout is %q", got)
 	}
 }
@@ -271,7 +284,8 @@ func TestSharedSource(t *testing.T) {
 	if err := r.run("buildkit-build"); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.files(sent); got["Dockerfile"] != "FROM evil\n" || got["new"] != "x\n" || got["src"] != "/etc" {
+	if got := r.files(sent); got["Dockerfile"] != "FROM evil\n" || got["new"] != "x\n" ||
+		got["src"] != "/etc" {
 		t.Errorf("built is %v", got)
 	}
 }
@@ -314,9 +328,13 @@ func TestReplacedSBOM(t *testing.T) {
 	made, source := t.TempDir(), t.TempDir()
 	for _, before := range []func() error{
 		func() error { return nil },
-		func() error { return os.WriteFile(filepath.Join(source, "sbom.spdx.json"), []byte("old"), 0o600) },
+		func() error {
+			return os.WriteFile(filepath.Join(source, "sbom.spdx.json"), []byte("old"), 0o600)
+		},
 		func() error { return os.Symlink("/etc/passwd", filepath.Join(source, "sbom.spdx.json")) },
-		func() error { return os.MkdirAll(filepath.Join(source, "sbom.spdx.json", "folder"), 0o700) },
+		func() error {
+			return os.MkdirAll(filepath.Join(source, "sbom.spdx.json", "folder"), 0o700)
+		},
 	} {
 		if err := os.RemoveAll(filepath.Join(source, "sbom.spdx.json")); err != nil {
 			t.Fatal(err)
@@ -327,7 +345,9 @@ func TestReplacedSBOM(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(made, "sbom.spdx.json"), []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		results, printed, err := runScript(t, "cd '"+made+"'\n"+stepContainer(t, "sbom-step", "digest").Script, "PLATFORM=", "SOURCE="+source)
+		results, printed, err := runScript(t,
+			"cd '"+made+"'\n"+stepContainer(t, "sbom-step", "digest").Script, "PLATFORM=",
+			"SOURCE="+source)
 		if err != nil {
 			t.Fatalf("%v: %s", err, printed)
 		}
@@ -337,14 +357,17 @@ func TestReplacedSBOM(t *testing.T) {
 		}
 		take := func(digest string) (string, error) {
 			dir := t.TempDir()
-			_, _, err := runScript(t, "cd '"+dir+"'\n"+stepContainer(t, "sbom-attach-step", "take").Script, "PLATFORM=", "SOURCE="+source, "SBOM_DIGEST="+digest)
+			_, _, err := runScript(t,
+				"cd '"+dir+"'\n"+stepContainer(t, "sbom-attach-step", "take").Script, "PLATFORM=",
+				"SOURCE="+source, "SBOM_DIGEST="+digest)
 			taken, _ := os.ReadFile(filepath.Join(dir, "sbom.spdx.json"))
 			return string(taken), err
 		}
 		if taken, err := take(digest); err != nil || taken != "{}" {
 			t.Errorf("taken is %q: %v", taken, err)
 		}
-		if err := os.WriteFile(filepath.Join(source, "sbom.spdx.json"), []byte("{ }"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(source, "sbom.spdx.json"), []byte("{ }"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := take(digest); err == nil {
@@ -359,12 +382,16 @@ func TestReplacedSBOM(t *testing.T) {
 // The SBOMs of two platforms are handed on beside each other, each by its digest.
 func TestSBOMsOfPlatforms(t *testing.T) {
 	source, digests := t.TempDir(), map[string]string{}
-	for platform, document := range map[string]string{"linux/amd64": `{"of": "amd64"}`, "linux/arm/v7": `{"of": "arm"}`} {
+	for platform, document := range map[string]string{"linux/amd64": `{"of": "amd64"}`,
+		"linux/arm/v7": `{"of": "arm"}`} {
 		made := t.TempDir()
-		if err := os.WriteFile(filepath.Join(made, "sbom.spdx.json"), []byte(document), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(made, "sbom.spdx.json"), []byte(document),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
-		results, printed, err := runScript(t, "cd '"+made+"'\n"+stepContainer(t, "sbom-step", "digest").Script, "SOURCE="+source, "PLATFORM="+platform)
+		results, printed, err := runScript(t,
+			"cd '"+made+"'\n"+stepContainer(t, "sbom-step", "digest").Script, "SOURCE="+source,
+			"PLATFORM="+platform)
 		if err != nil {
 			t.Fatalf("%v: %s", err, printed)
 		}
@@ -372,11 +399,14 @@ func TestSBOMsOfPlatforms(t *testing.T) {
 	}
 	take := func(platform, digest string) (string, error) {
 		dir := t.TempDir()
-		_, _, err := runScript(t, "cd '"+dir+"'\n"+stepContainer(t, "sbom-attach-step", "take").Script, "SOURCE="+source, "SBOM_DIGEST="+digest, "PLATFORM="+platform)
+		_, _, err := runScript(t,
+			"cd '"+dir+"'\n"+stepContainer(t, "sbom-attach-step", "take").Script, "SOURCE="+source,
+			"SBOM_DIGEST="+digest, "PLATFORM="+platform)
 		taken, _ := os.ReadFile(filepath.Join(dir, "sbom.spdx.json"))
 		return string(taken), err
 	}
-	if taken, err := take("linux/arm/v7", digests["linux/arm/v7"]); err != nil || taken != `{"of": "arm"}` {
+	if taken, err := take("linux/arm/v7", digests["linux/arm/v7"]); err != nil ||
+		taken != `{"of": "arm"}` {
 		t.Errorf("taken is %q: %v", taken, err)
 	}
 	if _, err := take("linux/amd64", digests["linux/arm/v7"]); err == nil {

@@ -22,7 +22,8 @@ var cacheParameters = []string{"cache", recipe.ImageCache, recipe.BuildpacksCach
 
 // harmlessVolumes end with the pod, or are read and not secret. A volume of any other kind may
 // outlive the run, be shared with another build, or have a secret.
-var harmlessVolumes = []string{"name", "emptyDir", "configMap", "downwardAPI", "projected", "ephemeral", "image", "sources", "defaultMode"}
+var harmlessVolumes = []string{"name", "emptyDir", "configMap", "downwardAPI", "projected",
+	"ephemeral", "image", "sources", "defaultMode"}
 
 func isFork(b *api.AgentBuild) bool {
 	return b.Spec.Source.PullRequest != nil && b.Spec.Source.PullRequest.Fork
@@ -34,7 +35,8 @@ func checkFork(in Input, o ordered) (found faults) {
 		return nil
 	}
 	bad := func(format string, args ...any) {
-		found.bad(in, api.ReasonForkRestricted, "spec.source.pullRequest.fork", fmt.Sprintf("the commit is of another repository, and "+format, args...),
+		found.bad(in, api.ReasonForkRestricted, "spec.source.pullRequest.fork",
+			fmt.Sprintf("the commit is of another repository, and "+format, args...),
 			"use a mode whose steps do without it for pull requests of forks")
 	}
 	spec := in.Build.Spec
@@ -46,7 +48,8 @@ func checkFork(in Input, o ordered) (found faults) {
 			bad("the workspace %s is a Secret, or a volume that outlives the run", w.Name)
 		}
 	}
-	if t := o.run.Spec.TaskRunTemplate.PodTemplate; t != nil && (len(t.ImagePullSecrets) > 0 || len(t.Volumes) > 0) {
+	if t := o.run.Spec.TaskRunTemplate.PodTemplate; t != nil &&
+		(len(t.ImagePullSecrets) > 0 || len(t.Volumes) > 0) {
 		bad("its pods have Secrets or volumes of the platform")
 	}
 	for task := range tekton.Tasks(&o.pipeline.Spec) {
@@ -60,7 +63,8 @@ func checkFork(in Input, o ordered) (found faults) {
 // forbiddenOf a task are its references to Secrets, and its volumes of other kinds than
 // harmlessVolumes.
 func forbiddenOf(task *tektonv1.TaskSpec) (names []string) {
-	containers := tekton.JSON(task.Steps) + tekton.JSON(task.Sidecars) + tekton.JSON(task.StepTemplate)
+	containers := tekton.JSON(task.Steps) + tekton.JSON(task.Sidecars) +
+		tekton.JSON(task.StepTemplate)
 	for _, key := range []string{"secretKeyRef", "secretRef"} {
 		if strings.Contains(containers, `"`+key+`":`) {
 			names = append(names, "a Secret in its environment")

@@ -18,11 +18,13 @@ func FuzzTemplateAndStep(f *testing.F) {
 	}
 	f.Add(goodTemplate, goodSecond)
 	f.Fuzz(func(t *testing.T, templateText, stepText string) {
-		template, err := recipe.ReadTemplate(recipe.ConfigMap{Name: "t", Data: map[string]string{recipe.TemplateKeyYAML: templateText}})
+		template, err := recipe.ReadTemplate(recipe.ConfigMap{Name: "t",
+			Data: map[string]string{recipe.TemplateKeyYAML: templateText}})
 		if template == nil && err == nil {
 			t.Fatal("neither a template nor a problem")
 		}
-		step, _ := recipe.ReadStep(recipe.ConfigMap{Name: "s", Data: map[string]string{recipe.StepKey: stepText}})
+		step, _ := recipe.ReadStep(recipe.ConfigMap{Name: "s",
+			Data: map[string]string{recipe.StepKey: stepText}})
 		if template == nil {
 			return
 		}

@@ -100,7 +100,8 @@ func composed(t *testing.T, archive *txtar.Archive) map[string]string {
 var shipped = sync.OnceValues(manifest.Shipped)
 
 // plan composes the one build of a file.
-func plan(t *testing.T, build []byte, folder fstest.MapFS, settings compose.Settings) (*compose.Output, error) {
+func plan(t *testing.T, build []byte, folder fstest.MapFS,
+	settings compose.Settings) (*compose.Output, error) {
 	t.Helper()
 	all, err := shipped()
 	if err != nil {
@@ -125,7 +126,8 @@ func plan(t *testing.T, build []byte, folder fstest.MapFS, settings compose.Sett
 // run's text is the run.
 func strict(t *testing.T, out *compose.Output) {
 	t.Helper()
-	for object, into := range map[any]any{out.Pipeline: &tektonv1.Pipeline{}, out.Run: &tektonv1.PipelineRun{}} {
+	for object, into := range map[any]any{out.Pipeline: &tektonv1.Pipeline{},
+		out.Run: &tektonv1.PipelineRun{}} {
 		data, err := json.Marshal(object)
 		if err != nil {
 			t.Fatal(err)
@@ -149,7 +151,8 @@ func strict(t *testing.T, out *compose.Output) {
 		t.Fatal(err)
 	}
 	if got, err := json.Marshal(run); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("the run's text is another run: %v (-run +text):\n%s", err, cmp.Diff(text(t, out.Run), text(t, run)))
+		t.Errorf("the run's text is another run: %v (-run +text):\n%s", err,
+			cmp.Diff(text(t, out.Run), text(t, run)))
 	}
 }
 
@@ -186,7 +189,9 @@ func TestNamesDiffer(t *testing.T) {
 	seen := map[string]string{}
 	for _, name := range []string{"a-b", "a.b", long + "-b", long + ".b", long + ".c"} {
 		build := strings.Replace(good, "name: weather", "name: "+name, 1)
-		out, err := plan(t, []byte(strings.Replace(build, "mode: own", "mode: dev\n  workspace: {keep: true}", 1)), fstest.MapFS{}, compose.Settings{})
+		out, err := plan(t,
+			[]byte(strings.Replace(build, "mode: own", "mode: dev\n  workspace: {keep: true}", 1)),
+			fstest.MapFS{}, compose.Settings{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,20 +208,27 @@ func TestNamesDiffer(t *testing.T) {
 // or not the run embeds its pipeline.
 func TestTwoVolumesOfAStep(t *testing.T) {
 	configMap := func(name, key, text string) *fstest.MapFile {
-		return &fstest.MapFile{Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata:\n  " + key + ": |\n    " +
-			strings.ReplaceAll(text, "\n", "\n    ") + "\n")}
+		return &fstest.MapFile{
+			Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name +
+				"}\ndata:\n  " + key + ": |\n    " +
+				strings.ReplaceAll(text, "\n", "\n    ") + "\n")}
 	}
 	folder := fstest.MapFS{
-		"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML, "steps: [{name: only, configMap: own-step}]"),
-		"step.yaml":     configMap("own-step", recipe.StepKey, "workspaces: [{name: source}, {name: cache}]\nparams: [{name: image}]\n"+goodSecond[strings.Index(goodSecond, "steps:"):]),
+		"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+			"steps: [{name: only, configMap: own-step}]"),
+		"step.yaml": configMap("own-step", recipe.StepKey,
+			"workspaces: [{name: source}, {name: cache}]\nparams: [{name: image}]\n"+
+				goodSecond[strings.Index(goodSecond, "steps:"):]),
 	}
-	build := good + "  pipeline: {workspaces: [{name: cache, persistentVolumeClaim: {name: cache}}]}\n"
+	build := good +
+		"  pipeline: {workspaces: [{name: cache, persistentVolumeClaim: {name: cache}}]}\n"
 	for _, objects := range []bool{false, true} {
 		out, err := plan(t, []byte(build), folder, compose.Settings{PipelineObjects: objects})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], `step "only" uses 2 volumes (cache, shared-workspace)`) {
+		if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0],
+			`step "only" uses 2 volumes (cache, shared-workspace)`) {
 			t.Errorf("with Pipeline objects %v: warnings %q", objects, out.Warnings)
 		}
 	}
@@ -225,15 +237,19 @@ func TestTwoVolumesOfAStep(t *testing.T) {
 // A build that lists its own steps gets a warning about the template's steps that it loses.
 func TestStepsThatAreLeftOut(t *testing.T) {
 	build := func(steps string) []byte {
-		return []byte(strings.Replace(good, "mode: own", "mode: dev", 1) + "  pipeline: {steps: [" + steps + "]}\n")
+		return []byte(strings.Replace(good, "mode: own", "mode: dev", 1) + "  pipeline: {steps: [" +
+			steps + "]}\n")
 	}
-	const clone, kaniko = "{name: git-clone, configMap: github-clone-step}, {name: folder-check, configMap: check-subfolder-step}, ", "{name: kaniko-build, configMap: kaniko-docker-build-step}"
+	const clone, kaniko = "{name: git-clone, configMap: github-clone-step}, {name: folder-check, " +
+		"configMap: check-subfolder-step}, ",
+		"{name: kaniko-build, configMap: kaniko-docker-build-step}"
 	out, err := plan(t, build(clone+kaniko), fstest.MapFS{}, compose.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	warnings := strings.Join(out.Warnings, "\n")
-	for _, want := range []string{"defaultParameters[DOCKERFILE]", "whenExpressions[0]", `refers to step "dockerfile-check", which spec.pipeline.steps leaves out`} {
+	for _, want := range []string{"defaultParameters[DOCKERFILE]", "whenExpressions[0]",
+		`refers to step "dockerfile-check", which spec.pipeline.steps leaves out`} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("%q is not in %q", want, warnings)
 		}
@@ -243,12 +259,17 @@ func TestStepsThatAreLeftOut(t *testing.T) {
 		t.Errorf("task %s when %v after %v", last.Name, last.When, last.RunAfter)
 	}
 	// What the author says of the step is not dropped, and what is listed is referred to.
-	out, err = plan(t, build(clone+"{name: dockerfile-check, configMap: check-dockerfile-step}, "+kaniko), fstest.MapFS{}, compose.Settings{})
+	out, err = plan(t,
+		build(clone+"{name: dockerfile-check, configMap: check-dockerfile-step}, "+kaniko),
+		fstest.MapFS{}, compose.Settings{})
 	if err != nil || len(out.Warnings) > 0 || len(out.Pipeline.Spec.Tasks[3].When) != 1 {
 		t.Errorf("%v, warnings %q", err, out.Warnings)
 	}
-	own := strings.Replace(kaniko, "}", ", whenExpressions: [{input: $(tasks.dockerfile-check.results.has-dockerfile), operator: in, values: ['true']}]}", 1)
-	if _, err = plan(t, build(clone+own), fstest.MapFS{}, compose.Settings{}); err == nil || !strings.Contains(err.Error(), `no enabled step is named "dockerfile-check"`) {
+	own := strings.Replace(kaniko, "}",
+		", whenExpressions: [{input: $(tasks.dockerfile-check.results.has-dockerfile), operator: "+
+			"in, values: ['true']}]}", 1)
+	if _, err = plan(t, build(clone+own), fstest.MapFS{}, compose.Settings{}); err == nil ||
+		!strings.Contains(err.Error(), `no enabled step is named "dockerfile-check"`) {
 		t.Errorf("the author's own reference: %v", err)
 	}
 }
@@ -256,13 +277,15 @@ func TestStepsThatAreLeftOut(t *testing.T) {
 // A volume that is kept is given to the build's group each time, so that what a
 // step made as root can be removed by the next run.
 func TestKeptVolumeBelongsToTheGroup(t *testing.T) {
-	for keep, want := range map[string]corev1.PodFSGroupChangePolicy{"true": corev1.FSGroupChangeAlways, "false": corev1.FSGroupChangeOnRootMismatch} {
+	for keep, want := range map[string]corev1.PodFSGroupChangePolicy{
+		"true": corev1.FSGroupChangeAlways, "false": corev1.FSGroupChangeOnRootMismatch} {
 		build := strings.Replace(good, "mode: own", "mode: dev\n  workspace: {keep: "+keep+"}", 1)
 		out, err := plan(t, []byte(build), fstest.MapFS{}, compose.Settings{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := *out.Run.Spec.TaskRunTemplate.PodTemplate.SecurityContext.FSGroupChangePolicy; got != want {
+		if got :=
+			*out.Run.Spec.TaskRunTemplate.PodTemplate.SecurityContext.FSGroupChangePolicy; got != want {
 			t.Errorf("keep %s: %s", keep, got)
 		}
 	}
@@ -270,14 +293,18 @@ func TestKeptVolumeBelongsToTheGroup(t *testing.T) {
 
 // What a Dockerfile or a test runs finds no token, unless the build asks for one.
 func TestPodsHaveNoServiceAccountToken(t *testing.T) {
-	for setting, want := range map[string]bool{"": false, "  pod: {automountServiceAccountToken: true}\n": true} {
-		build := "apiVersion: agent.kagenti.dev/v1alpha1\nkind: AgentBuild\nmetadata: {name: a, namespace: team1}\nspec:\n" + setting +
-			"  source: {sourceRepository: git.local/a/b}\n  buildOutput: {imageRegistry: registry.local, image: a, imageTag: v1}\n"
+	for setting, want := range map[string]bool{"": false,
+		"  pod: {automountServiceAccountToken: true}\n": true} {
+		build := "apiVersion: agent.kagenti.dev/v1alpha1\nkind: AgentBuild\n" +
+			"metadata: {name: a, namespace: team1}\nspec:\n" + setting +
+			"  source: {sourceRepository: git.local/a/b}\n  buildOutput: {imageRegistry: " +
+			"registry.local, image: a, imageTag: v1}\n"
 		out, err := plan(t, []byte(build), nil, compose.Settings{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := out.Run.Spec.TaskRunTemplate.PodTemplate.AutomountServiceAccountToken; got == nil || *got != want {
+		if got := out.Run.Spec.TaskRunTemplate.PodTemplate.AutomountServiceAccountToken; got ==
+			nil || *got != want {
 			t.Errorf("with %q the pods have a token: %v, want %v", setting, got, want)
 		}
 	}
@@ -287,7 +314,8 @@ func TestPodsHaveNoServiceAccountToken(t *testing.T) {
 // buildpacks do not step in for it.
 func TestDockerfileName(t *testing.T) {
 	for _, parameter := range []string{"DOCKERFILE", "dockerfile"} {
-		build := strings.Replace(good, "mode: own", "mode: dev", 1) + "  pipeline: {parameters: [{name: " + parameter + ", value: Dockerfile.prod}]}\n"
+		build := strings.Replace(good, "mode: own", "mode: dev", 1) +
+			"  pipeline: {parameters: [{name: " + parameter + ", value: Dockerfile.prod}]}\n"
 		out, err := plan(t, []byte(build), fstest.MapFS{}, compose.Settings{})
 		if err != nil {
 			t.Fatal(err)
@@ -300,7 +328,8 @@ func TestDockerfileName(t *testing.T) {
 				}
 			}
 		}
-		want := map[string]string{"github-clone": "Dockerfile.prod", "buildkit-build": "Dockerfile.prod"}
+		want := map[string]string{"github-clone": "Dockerfile.prod",
+			"buildkit-build": "Dockerfile.prod"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", parameter, diff)
 		}

@@ -28,7 +28,8 @@ func (s Settings) controllerImage() string {
 // mapImages pins the images of a task and sends them to the mirror. An image that
 // is a parameter is mapped where its value is set. The controller's image stays what
 // the controller runs as.
-func mapImages(settings Settings, doc *recipe.Document, task *tektonv1.PipelineTask) (found faults) {
+func mapImages(settings Settings, doc *recipe.Document,
+	task *tektonv1.PipelineTask) (found faults) {
 	mapped := func(image, path string) string {
 		out, fault := settings.image(image, doc.At(path))
 		if fault != nil {
@@ -58,7 +59,8 @@ func mapImages(settings Settings, doc *recipe.Document, task *tektonv1.PipelineT
 		}
 		for i := range task.TaskSpec.Params {
 			if p := &task.TaskSpec.Params[i]; !given && p.Name == param && p.Default != nil {
-				p.Default.StringVal = mapped(p.Default.StringVal, fmt.Sprintf("params[%d].default", i))
+				p.Default.StringVal = mapped(p.Default.StringVal,
+					fmt.Sprintf("params[%d].default", i))
 			}
 		}
 	}
@@ -67,12 +69,15 @@ func mapImages(settings Settings, doc *recipe.Document, task *tektonv1.PipelineT
 
 // image as the cluster shall pull it. References that hold a variable stay.
 func (s Settings) image(image string, place finding.Place) (string, *finding.Finding) {
-	if image == "" || recipe.ParamReference().MatchString(image) || wholeReference().MatchString(image) {
+	if image == "" || recipe.ParamReference().MatchString(image) ||
+		wholeReference().MatchString(image) {
 		return image, nil
 	}
 	ref, err := name.ParseReference(image)
 	if err != nil {
-		return image, place.Fault(api.ReasonInvalidStep, fmt.Sprintf("%q is not an image reference: %v", image, err), "write it as registry/repository:tag")
+		return image, place.Fault(api.ReasonInvalidStep,
+			fmt.Sprintf("%q is not an image reference: %v", image, err),
+			"write it as registry/repository:tag")
 	}
 	repository, end := ref.Context().Name(), ":"+ref.Identifier()
 	if _, ok := ref.(name.Digest); ok {
@@ -88,7 +93,9 @@ func (s Settings) image(image string, place finding.Place) (string, *finding.Fin
 		}
 		repository = mirror + "/" + registry + "/" + ref.Context().RepositoryStr()
 		if CheckMirror(mirror) != nil {
-			return image, finding.Place{Field: "the image mirror"}.Fault(api.ReasonInvalidBuild, fmt.Sprintf("%q is not a registry or path in one", mirror), "write it as host/path, without a scheme")
+			return image, finding.Place{Field: "the image mirror"}.Fault(api.ReasonInvalidBuild,
+				fmt.Sprintf("%q is not a registry or path in one", mirror),
+				"write it as host/path, without a scheme")
 		}
 	}
 	return repository + end, nil
@@ -96,8 +103,10 @@ func (s Settings) image(image string, place finding.Place) (string, *finding.Fin
 
 // CheckMirror returns an error if Settings.ImageMirror is not valid.
 func CheckMirror(mirror string) error {
-	if _, err := name.NewRepository(strings.TrimSuffix(mirror, "/") + "/image"); err != nil || strings.Contains(mirror, "://") {
-		return fmt.Errorf("%q is not a registry or path in one: write it as host/path, without a scheme", mirror)
+	if _, err := name.NewRepository(strings.TrimSuffix(mirror, "/") + "/image"); err != nil ||
+		strings.Contains(mirror, "://") {
+		return fmt.Errorf(
+			"%q is not a registry or path in one: write it as host/path, without a scheme", mirror)
 	}
 	return nil
 }

@@ -17,7 +17,9 @@ import (
 // builders where its parameters may choose one.
 func StepNames(build *api.AgentBuild, template *recipe.Template) []string {
 	if p := build.Spec.Pipeline; p != nil && build.Spec.Builder == "" && !recipe.ListsAll(build) &&
-		slices.ContainsFunc(p.Parameters, func(p api.Parameter) bool { return !recipe.FromSpec(p.Name) && !recipe.Noted(p.Name) }) {
+		slices.ContainsFunc(p.Parameters, func(p api.Parameter) bool {
+			return !recipe.FromSpec(p.Name) && !recipe.Noted(p.Name)
+		}) {
 		if _, because := template.BuilderOf(build, nil); because == "" {
 			return configMaps(build, template)
 		}
@@ -26,7 +28,8 @@ func StepNames(build *api.AgentBuild, template *recipe.Template) []string {
 }
 
 // UsedSteps are those of StepNames that the build is composed of. The map has the ones that exist.
-func UsedSteps(build *api.AgentBuild, template *recipe.Template, steps map[string]*recipe.Step) []string {
+func UsedSteps(build *api.AgentBuild, template *recipe.Template,
+	steps map[string]*recipe.Step) []string {
 	return configMaps(build, template.ForBuild(build, steps))
 }
 
@@ -41,10 +44,11 @@ func configMaps(build *api.AgentBuild, template *recipe.Template) []string {
 	return names
 }
 
-// InputHashes identify the build's spec, and the text of its template and
-// steps: SHA-256, in 64 hexadecimal digits. A further run is due when one of them changes. They do not depend on
-// this program's version or settings, so that neither rebuilds a finished build.
-func InputHashes(build *api.AgentBuild, template *recipe.Template, steps map[string]*recipe.Step) (spec, texts string) {
+// InputHashes identify the build's spec, and the text of its template and steps: SHA-256, in 64
+// hexadecimal digits. A further run is due when one of them changes. They do not depend on this
+// program's version or settings, so that neither rebuilds a finished build.
+func InputHashes(build *api.AgentBuild, template *recipe.Template,
+	steps map[string]*recipe.Step) (spec, texts string) {
 	parts := []string{template.Doc.Body}
 	for _, name := range UsedSteps(build, template, steps) {
 		if step := steps[name]; step != nil {

@@ -46,7 +46,8 @@ func accountName(in Input) string {
 // 128 bits.
 func isolatedName(in Input, prefix string, of ...string) string {
 	b := in.Build
-	return prefix + "-" + fingerprint(append([]string{b.Namespace, b.Name, string(b.UID)}, of...)...)[:32]
+	return prefix + "-" +
+		fingerprint(append([]string{b.Namespace, b.Name, string(b.UID)}, of...)...)[:32]
 }
 
 // Copy is a Secret of the build's namespace that a run reads as a copy of its own.
@@ -76,7 +77,8 @@ func copies(in Input, needs []Need) (out []Copy) {
 		c := Copy{From: n.Name, To: secretName(in, n.Purpose, n.Name)}
 		switch n.Purpose {
 		case PurposeGit:
-			c.Keys = []string{corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey, "token", corev1.SSHAuthPrivateKey, "known_hosts"}
+			c.Keys = []string{corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey, "token",
+				corev1.SSHAuthPrivateKey, "known_hosts"}
 		case PurposeRegistry:
 			c.Keys = []string{corev1.DockerConfigJsonKey, "config.json"}
 		case PurposeBuild:
@@ -99,34 +101,48 @@ func checkIsolated(in Input, builder string, o ordered) (found faults) {
 	}
 	mode := modeOf(in.Build)
 	if in.Platform != "" && in.Settings.BuildNamespace == "" {
-		found.bad(in, api.ReasonBuildNamespaceMissing, "spec.mode", fmt.Sprintf("runs of mode %s are in a namespace of the platform, and the controller has none for them", mode),
-			"let the platform set buildNamespace in the values of `armature install` or of the chart (--build-namespace of the controller), or use another mode")
+		found.bad(in, api.ReasonBuildNamespaceMissing, "spec.mode",
+			fmt.Sprintf("runs of mode %s are in a namespace of the platform, and the controller "+
+				"has none for them", mode),
+			"let the platform set buildNamespace in the values of `armature install` or of the "+
+				"chart (--build-namespace of the controller), or use another mode")
 	}
 	if slices.Contains(recipe.Unisolated, builder) {
-		found.bad(in, api.ReasonLocked, "spec.builder", fmt.Sprintf("%s runs the Dockerfile in the container that reports the digest, so that mode %s cannot attest what it builds", builder, mode),
+		found.bad(in, api.ReasonLocked, "spec.builder",
+			fmt.Sprintf("%s runs the Dockerfile in the container that reports the digest, so "+
+				"that mode %s cannot attest what it builds", builder, mode),
 			"use buildkit")
 	}
 	if in.Build.Spec.ServiceAccountName != "" {
-		found.bad(in, api.ReasonLocked, "spec.serviceAccountName", fmt.Sprintf("runs of mode %s are in a namespace of the platform, with the ServiceAccount %s", mode, BuildAccount), "remove it")
+		found.bad(in, api.ReasonLocked, "spec.serviceAccountName",
+			fmt.Sprintf(
+				"runs of mode %s are in a namespace of the platform, with the ServiceAccount %s",
+				mode, BuildAccount), "remove it")
 	}
 	if p := in.Build.Spec.Pod; p != nil && p.SecurityContext != nil {
-		found.bad(in, api.ReasonLocked, "spec.pod.securityContext", fmt.Sprintf("runs of mode %s are in a namespace of the platform, whose template describes their pods", mode), "remove it")
+		found.bad(in, api.ReasonLocked, "spec.pod.securityContext",
+			fmt.Sprintf("runs of mode %s are in a namespace of the platform, whose template "+
+				"describes their pods", mode), "remove it")
 	}
 	for task := range tekton.Tasks(&o.pipeline.Spec) {
 		if task.TaskSpec == nil {
 			continue
 		}
 		spec := task.TaskSpec.TaskSpec
-		spec.Volumes = slices.DeleteFunc(slices.Clone(spec.Volumes), func(v corev1.Volume) bool { return v.Name == recipe.Secrets })
+		spec.Volumes = slices.DeleteFunc(slices.Clone(spec.Volumes),
+			func(v corev1.Volume) bool { return v.Name == recipe.Secrets })
 		names, text := forbiddenOf(&spec), tekton.JSON(spec)
 		if strings.Contains(text, `"configMap":`) {
 			names = append(names, "a ConfigMap as a volume")
 		}
-		if strings.Contains(text, `"configMapKeyRef":`) || strings.Contains(text, `"configMapRef":`) {
+		if strings.Contains(text, `"configMapKeyRef":`) ||
+			strings.Contains(text, `"configMapRef":`) {
 			names = append(names, "a ConfigMap in its environment")
 		}
 		for _, name := range names {
-			found.bad(in, api.ReasonLocked, "spec.mode", fmt.Sprintf("step %q has %s, and the namespace of isolated runs has nothing but copies of the Secrets that the build names", task.Name, name),
+			found.bad(in, api.ReasonLocked, "spec.mode",
+				fmt.Sprintf("step %q has %s, and the namespace of isolated runs has nothing but "+
+					"copies of the Secrets that the build names", task.Name, name),
 				"let the step take what it needs as a workspace or a parameter")
 		}
 	}

@@ -37,7 +37,9 @@ func withoutLeftOut(in Input, rows []step) (_ []step, _ *recipe.Template, warnin
 	dropped := func(value any, place finding.Place) bool {
 		for _, m := range taskReference().FindAllStringSubmatch(tekton.JSON(value), -1) {
 			if out[m[1]] {
-				warnings = append(warnings, fmt.Sprintf("%s: %s: refers to step %q, which spec.pipeline.steps leaves out, so it is dropped", place, place.Field, m[1]))
+				warnings = append(warnings,
+					fmt.Sprintf("%s: %s: refers to step %q, which spec.pipeline.steps leaves "+
+						"out, so it is dropped", place, place.Field, m[1]))
 				return true
 			}
 		}
@@ -49,23 +51,30 @@ func withoutLeftOut(in Input, rows []step) (_ []step, _ *recipe.Template, warnin
 		if s.ownRow {
 			continue
 		}
-		s.row.DefaultParameters = slices.DeleteFunc(slices.Clone(s.row.DefaultParameters), func(p recipe.Parameter) bool {
-			return dropped(p.Value, s.place.At(fmt.Sprintf("%s.defaultParameters[%s]", s.place.Field, p.Name)))
-		})
-		if s.row.SourceFrom != "" && dropped("$(tasks."+s.row.SourceFrom+".", s.place.At(s.place.Field+".sourceFrom")) {
+		s.row.DefaultParameters = slices.DeleteFunc(slices.Clone(s.row.DefaultParameters),
+			func(p recipe.Parameter) bool {
+				return dropped(p.Value,
+					s.place.At(fmt.Sprintf("%s.defaultParameters[%s]", s.place.Field, p.Name)))
+			})
+		if s.row.SourceFrom != "" &&
+			dropped("$(tasks."+s.row.SourceFrom+".", s.place.At(s.place.Field+".sourceFrom")) {
 			s.row.SourceFrom = ""
 		}
 		if s.user == nil || s.user.WhenExpressions == nil {
 			at := -1
-			s.row.WhenExpressions = slices.DeleteFunc(slices.Clone(s.row.WhenExpressions), func(w api.WhenExpression) bool {
-				at++
-				return dropped(w, s.place.At(fmt.Sprintf("%s.whenExpressions[%d]", s.place.Field, at)))
-			})
+			s.row.WhenExpressions = slices.DeleteFunc(slices.Clone(s.row.WhenExpressions),
+				func(w api.WhenExpression) bool {
+					at++
+					return dropped(w,
+						s.place.At(fmt.Sprintf("%s.whenExpressions[%d]", s.place.Field, at)))
+				})
 		}
 	}
 	template := *in.Template
-	template.GlobalParameters = slices.DeleteFunc(slices.Clone(template.GlobalParameters), func(p recipe.Parameter) bool {
-		return dropped(p.Value, template.Doc.At("globalParameters").At(fmt.Sprintf("globalParameters[%s]", p.Name)))
-	})
+	template.GlobalParameters = slices.DeleteFunc(slices.Clone(template.GlobalParameters),
+		func(p recipe.Parameter) bool {
+			return dropped(p.Value,
+				template.Doc.At("globalParameters").At(fmt.Sprintf("globalParameters[%s]", p.Name)))
+		})
 	return rows, &template, warnings
 }

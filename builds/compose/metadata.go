@@ -25,7 +25,8 @@ func objectMeta(in Input, name string) metav1.ObjectMeta {
 	}
 	if isolated(in) { // owners are of the same namespace
 		meta.Namespace, meta.OwnerReferences = in.Settings.BuildNamespace, nil
-		meta.Labels[keys.LabelInstance], meta.Labels[keys.AnnotationBuildUID] = in.Settings.Instance(in.Platform), string(b.UID)
+		meta.Labels[keys.LabelInstance], meta.Labels[keys.AnnotationBuildUID] =
+			in.Settings.Instance(in.Platform), string(b.UID)
 	}
 	return meta
 }

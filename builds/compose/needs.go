@@ -70,7 +70,8 @@ func (n Need) Unfit(kind string) *finding.Finding {
 		hint = fmt.Sprintf("use one of type %s, or %s", strings.Join(types, " or "), hint)
 	}
 	return n.Place.Fault(api.ReasonSecretPurpose,
-		fmt.Sprintf("Secret %q is of type %s, and not marked as a login for %s", n.Name, kind, n.Purpose), hint)
+		fmt.Sprintf("Secret %q is of type %s, and not marked as a login for %s", n.Name, kind,
+			n.Purpose), hint)
 }
 
 // Missing is the problem that the need is not met.
@@ -106,16 +107,22 @@ func needs(in Input, steps []step) []Need {
 				addresses = append(addresses, address)
 			}
 		}
-		add(Need{"Secret", s.Name, in.Place.At("spec.source.sourceCredentials.name"), api.ReasonSourceSecretNotFound, PurposeGit, addresses})
+		add(Need{"Secret", s.Name, in.Place.At("spec.source.sourceCredentials.name"),
+			api.ReasonSourceSecretNotFound, PurposeGit, addresses})
 	}
 	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil {
-		add(Need{"Secret", o.ImageRepoCredentials.Name, in.Place.At("spec.buildOutput.imageRepoCredentials.name"), api.ReasonOutputSecretNotFound, PurposeRegistry, nil})
+		add(Need{"Secret", o.ImageRepoCredentials.Name,
+			in.Place.At("spec.buildOutput.imageRepoCredentials.name"),
+			api.ReasonOutputSecretNotFound, PurposeRegistry, nil})
 	}
 	for i, s := range spec.Secrets {
-		add(Need{"Secret", s.Name, in.Place.At(fmt.Sprintf("spec.secrets[%d].name", i)), api.ReasonSecretNotFound, PurposeBuild, nil})
+		add(Need{"Secret", s.Name, in.Place.At(fmt.Sprintf("spec.secrets[%d].name", i)),
+			api.ReasonSecretNotFound, PurposeBuild, nil})
 	}
-	if s := in.Settings; !isolated(in) && (!s.CreateServiceAccount || spec.ServiceAccountName != "") {
-		add(Need{"ServiceAccount", cmp.Or(spec.ServiceAccountName, s.ServiceAccountName), in.Place.At("spec.serviceAccountName"), api.ReasonServiceAccount, "", nil})
+	if s := in.Settings; !isolated(in) &&
+		(!s.CreateServiceAccount || spec.ServiceAccountName != "") {
+		add(Need{"ServiceAccount", cmp.Or(spec.ServiceAccountName, s.ServiceAccountName),
+			in.Place.At("spec.serviceAccountName"), api.ReasonServiceAccount, "", nil})
 	}
 	if spec.Pipeline != nil {
 		for i, w := range spec.Pipeline.Workspaces {
@@ -125,13 +132,16 @@ func needs(in Input, steps []step) []Need {
 				if w.Name == pullCredentials {
 					purpose = PurposeRegistry
 				}
-				add(Need{"Secret", w.Secret.Name, in.Place.At(field + ".secret.name"), api.ReasonSecretNotFound, purpose, nil})
+				add(Need{"Secret", w.Secret.Name, in.Place.At(field + ".secret.name"),
+					api.ReasonSecretNotFound, purpose, nil})
 			}
 			if w.ConfigMap != nil {
-				add(Need{"ConfigMap", w.ConfigMap.Name, in.Place.At(field + ".configMap.name"), api.ReasonConfigMapNotFound, "", nil})
+				add(Need{"ConfigMap", w.ConfigMap.Name, in.Place.At(field + ".configMap.name"),
+					api.ReasonConfigMapNotFound, "", nil})
 			}
 			if w.PersistentVolumeClaim != nil {
-				add(Need{"PersistentVolumeClaim", w.PersistentVolumeClaim.Name, in.Place.At(field + ".persistentVolumeClaim.name"), api.ReasonClaimNotFound, "", nil})
+				add(Need{"PersistentVolumeClaim", w.PersistentVolumeClaim.Name,
+					in.Place.At(field + ".persistentVolumeClaim.name"), api.ReasonClaimNotFound, "", nil})
 			}
 		}
 	}
@@ -158,15 +168,18 @@ func stepNeeds(s step, add func(Need)) {
 			at(path, "ConfigMap", v.ConfigMap.Name, api.ReasonConfigMapNotFound, v.ConfigMap.Optional)
 		}
 		if v.PersistentVolumeClaim != nil {
-			at(path, "PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName, api.ReasonClaimNotFound, nil)
+			at(path, "PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName,
+				api.ReasonClaimNotFound, nil)
 		}
 		if v.Projected != nil && v.Name != recipe.Secrets { // ours are among the needs of the build
 			for _, source := range v.Projected.Sources {
 				if source.Secret != nil {
-					at(path, "Secret", source.Secret.Name, api.ReasonSecretNotFound, source.Secret.Optional)
+					at(path, "Secret", source.Secret.Name, api.ReasonSecretNotFound,
+						source.Secret.Optional)
 				}
 				if source.ConfigMap != nil {
-					at(path, "ConfigMap", source.ConfigMap.Name, api.ReasonConfigMapNotFound, source.ConfigMap.Optional)
+					at(path, "ConfigMap", source.ConfigMap.Name, api.ReasonConfigMapNotFound,
+						source.ConfigMap.Optional)
 				}
 			}
 		}
@@ -174,18 +187,22 @@ func stepNeeds(s step, add func(Need)) {
 	env := func(path string, env []corev1.EnvVar, from []corev1.EnvFromSource) {
 		for _, e := range env {
 			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
-				at(path+".env", "Secret", e.ValueFrom.SecretKeyRef.Name, api.ReasonSecretNotFound, e.ValueFrom.SecretKeyRef.Optional)
+				at(path+".env", "Secret", e.ValueFrom.SecretKeyRef.Name, api.ReasonSecretNotFound,
+					e.ValueFrom.SecretKeyRef.Optional)
 			}
 			if e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil {
-				at(path+".env", "ConfigMap", e.ValueFrom.ConfigMapKeyRef.Name, api.ReasonConfigMapNotFound, e.ValueFrom.ConfigMapKeyRef.Optional)
+				at(path+".env", "ConfigMap", e.ValueFrom.ConfigMapKeyRef.Name,
+					api.ReasonConfigMapNotFound, e.ValueFrom.ConfigMapKeyRef.Optional)
 			}
 		}
 		for _, f := range from {
 			if f.SecretRef != nil {
-				at(path+".envFrom", "Secret", f.SecretRef.Name, api.ReasonSecretNotFound, f.SecretRef.Optional)
+				at(path+".envFrom", "Secret", f.SecretRef.Name, api.ReasonSecretNotFound,
+					f.SecretRef.Optional)
 			}
 			if f.ConfigMapRef != nil {
-				at(path+".envFrom", "ConfigMap", f.ConfigMapRef.Name, api.ReasonConfigMapNotFound, f.ConfigMapRef.Optional)
+				at(path+".envFrom", "ConfigMap", f.ConfigMapRef.Name, api.ReasonConfigMapNotFound,
+					f.ConfigMapRef.Optional)
 			}
 		}
 	}

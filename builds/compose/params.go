@@ -31,13 +31,16 @@ func valueOf(p api.Parameter) tektonv1.ParamValue {
 // Resolution"): the user's for this step, the user's for the pipeline, the spec's, the template's
 // for this step, the template's for all, and the step's own default, which Tekton applies. The
 // known values include that one.
-func parameters(in Input, spec derived, s step) (params tektonv1.Params, known map[string]tektonv1.ParamValue, found faults, warnings []string) {
+func parameters(in Input, spec derived,
+	s step) (params tektonv1.Params, known map[string]tektonv1.ParamValue, found faults,
+	warnings []string) {
 	known = map[string]tektonv1.ParamValue{}
 	offers := offersOf(s.file)
 	for i, declared := range s.task.TaskSpec.Params {
 		value, place, given := lookup(in, spec, s, declared.Name)
 		if !given && declared.Default == nil {
-			if text, ok := implied[recipe.Canonical(declared.Name)]; ok && declared.Type == tektonv1.ParamTypeString {
+			if text, ok := implied[recipe.Canonical(declared.Name)]; ok &&
+				declared.Type == tektonv1.ParamTypeString {
 				value, given = *tektonv1.NewStructuredValues(text), true
 			}
 		}
@@ -46,16 +49,20 @@ func parameters(in Input, spec derived, s step) (params tektonv1.Params, known m
 			known[declared.Name] = *declared.Default
 			continue
 		case !given:
-			found.add(missing(in, s, declared.Name, s.file.Doc.At(fmt.Sprintf("params[%d]", i)), ", which has no default"))
+			found.add(missing(in, s, declared.Name, s.file.Doc.At(fmt.Sprintf("params[%d]", i)),
+				", which has no default"))
 			continue
 		// a whole reference has the type of the value that it refers to
-		case value.Type != declared.Type && !(value.Type == tektonv1.ParamTypeString && wholeReference().MatchString(value.StringVal)):
+		case value.Type != declared.Type &&
+			!(value.Type == tektonv1.ParamTypeString &&
+				wholeReference().MatchString(value.StringVal)):
 			hint := "write the value as " + forms[declared.Type].form
 			if place.At("") == in.Place {
 				hint = "give it with " + forms[declared.Type].field + ":"
 			}
 			found.add(place.Fault(api.ReasonWrongParameterType,
-				fmt.Sprintf("parameter %q of step %q takes %s, but is given %s", declared.Name, s.row.Name, forms[declared.Type].name, forms[value.Type].name), hint))
+				fmt.Sprintf("parameter %q of step %q takes %s, but is given %s", declared.Name,
+					s.row.Name, forms[declared.Type].name, forms[value.Type].name), hint))
 			continue
 		}
 		found = append(found, checkValue(s, declared, value, place)...)
@@ -71,8 +78,10 @@ func parameters(in Input, spec derived, s step) (params tektonv1.Params, known m
 	// so this is not an error.
 	for _, p := range s.row.DefaultParameters {
 		if !recipe.Declares(s.task.TaskSpec.Params, p.Name) {
-			warnings = append(warnings, fmt.Sprintf("%s: %s.defaultParameters: step %q has no parameter %q, so its value is lost: %s",
-				s.place, s.place.Field, s.row.Name, p.Name, offers))
+			warnings = append(warnings,
+				fmt.Sprintf("%s: %s.defaultParameters: step %q has no parameter %q, so its value "+
+					"is lost: %s",
+					s.place, s.place.Field, s.row.Name, p.Name, offers))
 		}
 	}
 	if s.user == nil {
@@ -80,7 +89,8 @@ func parameters(in Input, spec derived, s step) (params tektonv1.Params, known m
 	}
 	for i, p := range s.user.Parameters {
 		if !recipe.Declares(s.task.TaskSpec.Params, p.Name) {
-			found.bad(in, api.ReasonUndefinedParameter, fmt.Sprintf("%s.parameters[%d].name", s.field, i),
+			found.bad(in, api.ReasonUndefinedParameter,
+				fmt.Sprintf("%s.parameters[%d].name", s.field, i),
 				fmt.Sprintf("step %q has no parameter %q", s.row.Name, p.Name), offers)
 		}
 	}
@@ -104,7 +114,8 @@ func usedOf(spec derived, steps []step) map[string]bool {
 // referredTo are the parameters of the pipeline that the values and when-expressions of a task
 // name.
 func referredTo(task tektonv1.PipelineTask) (names []string) {
-	for _, m := range recipe.ParamReference().FindAllStringSubmatch(tekton.JSON(task.Params)+tekton.JSON(task.When), -1) {
+	for _, m := range recipe.ParamReference().FindAllStringSubmatch(tekton.JSON(task.Params)+
+		tekton.JSON(task.When), -1) {
 		names = append(names, m[1]+m[2])
 	}
 	return names
@@ -116,15 +127,18 @@ const maxValueBytes = 32 * 1024
 
 // checkValue refuses an object without the keys that the step declares, and a text that no
 // container could be started with.
-func checkValue(s step, declared tektonv1.ParamSpec, value tektonv1.ParamValue, place finding.Place) (found faults) {
+func checkValue(s step, declared tektonv1.ParamSpec, value tektonv1.ParamValue,
+	place finding.Place) (found faults) {
 	for _, key := range sortedKeys(declared.Properties) {
 		_, has := value.ObjectVal[key]
 		if declared.Default != nil && !has {
 			_, has = declared.Default.ObjectVal[key]
 		}
-		if !has && declared.Type == tektonv1.ParamTypeObject && value.Type == tektonv1.ParamTypeObject {
+		if !has && declared.Type == tektonv1.ParamTypeObject &&
+			value.Type == tektonv1.ParamTypeObject {
 			found.add(place.Fault(api.ReasonMissingParameters,
-				fmt.Sprintf("object parameter %q of step %q lacks the key %q", declared.Name, s.row.Name, key), "add the key"))
+				fmt.Sprintf("object parameter %q of step %q lacks the key %q", declared.Name,
+					s.row.Name, key), "add the key"))
 		}
 	}
 	longest := len(value.StringVal)
@@ -136,7 +150,8 @@ func checkValue(s step, declared tektonv1.ParamSpec, value tektonv1.ParamValue, 
 	}
 	if longest > maxValueBytes {
 		found.add(place.Fault(api.ReasonInvalidBuild,
-			fmt.Sprintf("parameter %q has a text of %d KiB, and at most %d KiB are taken", declared.Name, (longest+1023)/1024, maxValueBytes/1024),
+			fmt.Sprintf("parameter %q has a text of %d KiB, and at most %d KiB are taken",
+				declared.Name, (longest+1023)/1024, maxValueBytes/1024),
 			"put it into a file of the repository, or into a ConfigMap that the step mounts"))
 	}
 	return found
@@ -169,7 +184,8 @@ func fromBuild(in Input, s step, name string) (given *api.Parameter, field strin
 }
 
 // lookup a value for a parameter of a step above the step's own default.
-func lookup(in Input, spec derived, s step, name string) (value tektonv1.ParamValue, place finding.Place, ok bool) {
+func lookup(in Input, spec derived, s step,
+	name string) (value tektonv1.ParamValue, place finding.Place, ok bool) {
 	build, real := in.Build.Spec, recipe.Canonical(name)
 	resolved := (in.Resolves || in.Commit != "") && real == "revision"
 	if isFork(in.Build) && slices.Contains(cacheParameters, real) {
@@ -199,7 +215,8 @@ func lookup(in Input, spec derived, s step, name string) (value tektonv1.ParamVa
 		return *p.Value, in.Template.Doc.At(field).At(field + "[" + p.Name + "]"), true
 	}
 	if p := recipe.FindDefault(in.Template.GlobalParameters, name); p != nil && p.Value != nil {
-		return *p.Value, in.Template.Doc.At("globalParameters").At("globalParameters[" + p.Name + "]"), true
+		return *p.Value, in.Template.Doc.At("globalParameters").At("globalParameters[" + p.Name +
+			"]"), true
 	}
 	return value, place, false
 }
@@ -226,7 +243,9 @@ func requireParameters(in Input, spec derived, s step) (found faults) {
 		if !given {
 			_, _, given = lookup(in, spec, s, name)
 		}
-		at := slices.IndexFunc(declared, func(p tektonv1.ParamSpec) bool { return recipe.Canonical(p.Name) == recipe.Canonical(name) })
+		at := slices.IndexFunc(declared, func(p tektonv1.ParamSpec) bool {
+			return recipe.Canonical(p.Name) == recipe.Canonical(name)
+		})
 		if names[name] && !given && (at < 0 || declared[at].Default != nil) {
 			found.add(missing(in, s, name, s.place, ""))
 		}
@@ -239,7 +258,8 @@ func missing(in Input, s step, name string, place finding.Place, because string)
 	if field := recipe.Field(name); field != "" {
 		hint = fmt.Sprintf("set %s of %s", strings.TrimSuffix(field, ".name"), in.Place)
 	}
-	return place.Fault(api.ReasonMissingParameters, fmt.Sprintf("step %q needs a value for parameter %q%s", s.row.Name, name, because), hint)
+	return place.Fault(api.ReasonMissingParameters,
+		fmt.Sprintf("step %q needs a value for parameter %q%s", s.row.Name, name, because), hint)
 }
 
 // checkUserParameters refuses what no step takes, since it would be ignored.
@@ -248,29 +268,38 @@ func checkUserParameters(in Input, spec derived, steps []step) (found faults) {
 		return nil
 	}
 	taken := func(name string) bool {
-		return slices.ContainsFunc(steps, func(s step) bool { return recipe.Declares(s.task.TaskSpec.Params, name) })
+		return slices.ContainsFunc(steps,
+			func(s step) bool { return recipe.Declares(s.task.TaskSpec.Params, name) })
 	}
 	required := func(name string) bool {
 		same := func(other string) bool { return recipe.Canonical(other) == recipe.Canonical(name) }
-		return slices.ContainsFunc(steps, func(s step) bool { return slices.ContainsFunc(s.row.RequiredParameters, same) })
+		return slices.ContainsFunc(steps,
+			func(s step) bool { return slices.ContainsFunc(s.row.RequiredParameters, same) })
 	}
 	if p := in.Build.Spec.Pipeline; p != nil {
 		for i, param := range p.Parameters {
-			if name := param.Name; !recipe.Noted(name) && !recipe.FromSpec(name) && !taken(name) && !required(name) {
-				found.bad(in, api.ReasonUndefinedParameter, fmt.Sprintf("spec.pipeline.parameters[%d].name", i),
-					fmt.Sprintf("no enabled step has a parameter %q", name), "correct the name, enable the step that takes it, or remove it")
+			if name := param.Name; !recipe.Noted(name) && !recipe.FromSpec(name) && !taken(name) &&
+				!required(name) {
+				found.bad(in, api.ReasonUndefinedParameter,
+					fmt.Sprintf("spec.pipeline.parameters[%d].name", i),
+					fmt.Sprintf("no enabled step has a parameter %q", name),
+					"correct the name, enable the step that takes it, or remove it")
 			}
 		}
 		for i, a := range p.Parameters {
 			for _, b := range p.Parameters[:i] {
-				if a.Name != b.Name && recipe.Canonical(a.Name) == recipe.Canonical(b.Name) && valueOf(a).StringVal != valueOf(b).StringVal {
-					found.bad(in, api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.parameters[%d]", i),
-						fmt.Sprintf("%s and %s are one parameter, but differ", b.Name, a.Name), "keep one of the two")
+				if a.Name != b.Name && recipe.Canonical(a.Name) == recipe.Canonical(b.Name) &&
+					valueOf(a).StringVal != valueOf(b).StringVal {
+					found.bad(in, api.ReasonInvalidBuild,
+						fmt.Sprintf("spec.pipeline.parameters[%d]", i),
+						fmt.Sprintf("%s and %s are one parameter, but differ", b.Name, a.Name),
+						"keep one of the two")
 				}
 			}
 		}
 	}
-	for _, name := range []string{"build-args", "image-labels", "image-annotations", recipe.Secrets, "network", "cache", "cache-mode"} {
+	for _, name := range []string{"build-args", "image-labels", "image-annotations", recipe.Secrets,
+		"network", "cache", "cache-mode"} {
 		if name == "cache" && in.Build.Spec.Cache == nil {
 			continue // by default
 		}
@@ -299,7 +328,9 @@ func reference(name string, kind tektonv1.ParamType) tektonv1.ParamValue {
 
 // forms of values: in a sentence, as a field of a parameter of the build, and in a template.
 var forms = map[tektonv1.ParamType]struct{ name, field, form string }{
-	tektonv1.ParamTypeString: {"a string", "value", "a string"}, tektonv1.ParamTypeArray: {"an array", "array", "a list"}, tektonv1.ParamTypeObject: {"an object", "object", "a map"},
+	tektonv1.ParamTypeString: {"a string", "value", "a string"},
+	tektonv1.ParamTypeArray:  {"an array", "array", "a list"},
+	tektonv1.ParamTypeObject: {"an object", "object", "a map"},
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

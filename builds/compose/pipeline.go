@@ -89,7 +89,8 @@ func results(in Input, tasks []tektonv1.PipelineTask) (out []tektonv1.PipelineRe
 }
 
 // withWorkspaces is the pipeline with what its tasks declare tied to its workspaces.
-func withWorkspaces(in Input, steps []step, p tektonv1.PipelineSpec, broken bool) (_ tektonv1.PipelineSpec, found faults) {
+func withWorkspaces(in Input, steps []step, p tektonv1.PipelineSpec,
+	broken bool) (_ tektonv1.PipelineSpec, found faults) {
 	spec := in.Build.Spec
 	available := map[string]bool{
 		sharedWorkspace:   true,
@@ -108,8 +109,10 @@ func withWorkspaces(in Input, steps []step, p tektonv1.PipelineSpec, broken bool
 		s := named(steps, task.Name)
 		for _, name := range sortedKeys(s.row.Workspaces) {
 			if !tekton.HasWorkspace(&task.TaskSpec.TaskSpec, name) {
-				found.of(task.Name, s.place.At(s.place.Field+".workspaces."+name).Fault(api.ReasonUnboundWorkspace,
-					fmt.Sprintf("step %q has no workspace %q", task.Name, name), "correct the name or remove it"))
+				found.of(task.Name,
+					s.place.At(s.place.Field+".workspaces."+name).Fault(api.ReasonUnboundWorkspace,
+						fmt.Sprintf("step %q has no workspace %q", task.Name, name),
+						"correct the name or remove it"))
 			}
 		}
 		for i, w := range task.TaskSpec.Workspaces {
@@ -123,17 +126,22 @@ func withWorkspaces(in Input, steps []step, p tektonv1.PipelineSpec, broken bool
 			switch {
 			case available[target]:
 				used[target] = true
-				task.Workspaces = append(task.Workspaces, tektonv1.WorkspacePipelineTaskBinding{Name: w.Name, Workspace: target})
+				task.Workspaces = append(task.Workspaces,
+					tektonv1.WorkspacePipelineTaskBinding{Name: w.Name, Workspace: target})
 			case !w.Optional || mapped:
-				hint := fmt.Sprintf("bind it in spec.pipeline.workspaces of %s, or map it to shared-workspace in the template's steps[].workspaces", in.Place)
+				hint := fmt.Sprintf("bind it in spec.pipeline.workspaces of %s, or map it to "+
+					"shared-workspace in the template's steps[].workspaces", in.Place)
 				switch target {
 				case gitCredentials:
 					hint = "set spec.source.sourceCredentials of " + in.Place.String()
 				case registryWorkspace:
 					hint = "set spec.buildOutput.imageRepoCredentials of " + in.Place.String()
 				}
-				found.of(task.Name, s.file.Doc.At(fmt.Sprintf("workspaces[%d]", i)).Fault(api.ReasonUnboundWorkspace,
-					fmt.Sprintf("step %q needs the workspace %q, and nothing is bound to it", task.Name, w.Name), hint))
+				found.of(task.Name,
+					s.file.Doc.At(fmt.Sprintf("workspaces[%d]", i)).Fault(
+						api.ReasonUnboundWorkspace,
+						fmt.Sprintf("step %q needs the workspace %q, and nothing is bound to it",
+							task.Name, w.Name), hint))
 			}
 		}
 	}
@@ -142,8 +150,10 @@ func withWorkspaces(in Input, steps []step, p tektonv1.PipelineSpec, broken bool
 	}
 	for i, w := range bindings {
 		if !used[w.Name] && len(steps) > 0 && !broken {
-			found.bad(in, api.ReasonUnboundWorkspace, fmt.Sprintf("spec.pipeline.workspaces[%d].name", i),
-				fmt.Sprintf("no enabled step has a workspace %q", w.Name), "correct the name or remove the binding")
+			found.bad(in, api.ReasonUnboundWorkspace,
+				fmt.Sprintf("spec.pipeline.workspaces[%d].name", i),
+				fmt.Sprintf("no enabled step has a workspace %q", w.Name),
+				"correct the name or remove the binding")
 		}
 	}
 	return p, found
@@ -174,7 +184,8 @@ func order(
 	}
 	run.Annotations = runAnnotations(in, steps)
 	for _, param := range p.Params {
-		run.Spec.Params = append(run.Spec.Params, tektonv1.Param{Name: param.Name, Value: spec[param.Name].ParamValue})
+		run.Spec.Params = append(run.Spec.Params,
+			tektonv1.Param{Name: param.Name, Value: spec[param.Name].ParamValue})
 	}
 	run.Spec.TaskRunTemplate = tektonv1.PipelineTaskRunTemplate{
 		ServiceAccountName: accountName(in),
@@ -184,7 +195,8 @@ func order(
 		run.Spec.TaskRunTemplate.PodTemplate.RuntimeClassName = &s.RuntimeClass
 	}
 	if one := b.Spec.Platforms; len(one) == 1 && nativeNodes(b) { // all pods share a volume
-		run.Spec.TaskRunTemplate.PodTemplate.NodeSelector = nodesOf(one[0], run.Spec.TaskRunTemplate.PodTemplate.NodeSelector)
+		run.Spec.TaskRunTemplate.PodTemplate.NodeSelector = nodesOf(one[0],
+			run.Spec.TaskRunTemplate.PodTemplate.NodeSelector)
 	}
 	run.Spec.TaskRunSpecs = taskRunSpecs(b, steps, p.Tasks)
 	limit, found := timeout(in)
@@ -200,11 +212,14 @@ func order(
 				ObjectMeta: objectMeta(in, objectName(b.Name)+"-workspace"),
 				Spec:       claimSpec(b.Spec.Workspace),
 			}
-			binding = tektonv1.WorkspaceBinding{Name: w.Name, PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: o.claim.Name}}
+			binding = tektonv1.WorkspaceBinding{Name: w.Name,
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: o.claim.Name}}
 		}
 		run.Spec.Workspaces = append(run.Spec.Workspaces, binding)
 	}
-	if slices.ContainsFunc(p.Params, func(p tektonv1.ParamSpec) bool { return p.Name == recipe.Secrets }) {
+	if slices.ContainsFunc(p.Params, func(p tektonv1.ParamSpec) bool {
+		return p.Name == recipe.Secrets
+	}) {
 		found = append(checkKeys(in), found...)
 	}
 	o.pipeline = &tektonv1.Pipeline{
@@ -213,7 +228,8 @@ func order(
 		Spec:       p,
 	}
 	if isolated(in) { // it is the run's
-		o.pipeline.Name = isolatedName(in, shorten(objectName(b.Name), 30), text, strconv.Itoa(int(in.Number)))
+		o.pipeline.Name = isolatedName(in, shorten(objectName(b.Name), 30), text,
+			strconv.Itoa(int(in.Number)))
 	}
 	if in.Settings.PipelineObjects {
 		run.Spec.PipelineRef = &tektonv1.PipelineRef{Name: o.pipeline.Name}
@@ -223,7 +239,8 @@ func order(
 	o.texts = []string{tekton.JSON(run.Spec), text, tekton.JSON(run.Annotations), tekton.JSON(run.Labels)}
 	named := o.texts
 	if in.Number > 0 {
-		run.Annotations[keys.AnnotationNumber], run.Annotations[keys.AnnotationSource] = strconv.Itoa(int(in.Number)), SourceHash(b, in.Template)
+		run.Annotations[keys.AnnotationNumber], run.Annotations[keys.AnnotationSource] =
+			strconv.Itoa(int(in.Number)), SourceHash(b, in.Template)
 		named = append(slices.Clone(named), run.Annotations[keys.AnnotationNumber])
 	}
 	run.Name = objectName(b.Name) + "-" + fingerprint(named...)[:10]
@@ -279,12 +296,15 @@ func runAnnotations(in Input, steps []step) map[string]string {
 // toApply are the objects that must exist before the run.
 func toApply(in Input, o ordered) []Object {
 	var out []Object
-	if s := in.Settings; !isolated(in) && s.CreateServiceAccount && s.ServiceAccountName != "" && in.Build.Spec.ServiceAccountName == "" {
+	if s := in.Settings; !isolated(in) && s.CreateServiceAccount && s.ServiceAccountName != "" &&
+		in.Build.Spec.ServiceAccountName == "" {
 		no := false
 		out = append(out, &corev1.ServiceAccount{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
 			// All builds of the namespace share it, so none owns it.
-			ObjectMeta:                   metav1.ObjectMeta{Name: s.ServiceAccountName, Namespace: in.Build.Namespace, Labels: map[string]string{LabelManagedBy: ManagedBy}},
+			ObjectMeta: metav1.ObjectMeta{Name: s.ServiceAccountName,
+				Namespace: in.Build.Namespace,
+				Labels:    map[string]string{LabelManagedBy: ManagedBy}},
 			AutomountServiceAccountToken: &no,
 		})
 	}
@@ -319,7 +339,8 @@ func podTemplate(spec api.AgentBuildSpec) *pod.PodTemplate {
 		SecurityContext: &corev1.PodSecurityContext{
 			FSGroup:             &group,
 			FSGroupChangePolicy: &policy,
-			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			SeccompProfile: &corev1.SeccompProfile{
+				Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 	}
 	if settings == nil {
@@ -341,7 +362,8 @@ func keepsWorkspace(spec api.AgentBuildSpec) bool {
 // taskRunSpecs give the build's resources to the task that makes the image, pods in
 // which containers are made a security context that allows it, and those of a platform
 // its nodes.
-func taskRunSpecs(b *api.AgentBuild, steps []step, tasks []tektonv1.PipelineTask) []tektonv1.PipelineTaskRunSpec {
+func taskRunSpecs(b *api.AgentBuild, steps []step,
+	tasks []tektonv1.PipelineTask) []tektonv1.PipelineTaskRunSpec {
 	settings := b.Spec.Pod
 	var makers []string
 	if settings != nil && settings.Resources != nil {
@@ -355,7 +377,9 @@ func taskRunSpecs(b *api.AgentBuild, steps []step, tasks []tektonv1.PipelineTask
 			if row.ComputeResources = settings.Resources; nests {
 				row.ComputeResources = nil
 				for _, s := range task.TaskSpec.Sidecars {
-					row.SidecarSpecs = append(row.SidecarSpecs, tektonv1.TaskRunSidecarSpec{Name: s.Name, ComputeResources: *settings.Resources})
+					row.SidecarSpecs = append(row.SidecarSpecs,
+						tektonv1.TaskRunSidecarSpec{Name: s.Name,
+							ComputeResources: *settings.Resources})
 				}
 			}
 		}
@@ -364,7 +388,8 @@ func taskRunSpecs(b *api.AgentBuild, steps []step, tasks []tektonv1.PipelineTask
 			context.SeccompProfile = nil
 			row.PodTemplate = &pod.PodTemplate{SecurityContext: context}
 		}
-		if s := named(steps, task.Name); s.platform != "" && !s.looks() && nativeNodes(b) && len(b.Spec.Platforms) > 1 {
+		if s := named(steps, task.Name); s.platform != "" && !s.looks() && nativeNodes(b) &&
+			len(b.Spec.Platforms) > 1 {
 			if row.PodTemplate == nil {
 				row.PodTemplate = &pod.PodTemplate{}
 			}
@@ -388,7 +413,8 @@ func makersOf(tasks []tektonv1.PipelineTask) []string {
 	for _, task := range tasks {
 		all = append(all, task.Name)
 		spec := &task.TaskSpec.TaskSpec
-		if (tekton.Reports(spec, tekton.LayoutDigest) || tekton.Reports(spec, "IMAGE_DIGEST")) && !recipe.Declares(task.TaskSpec.Params, tekton.LayoutDigest) {
+		if (tekton.Reports(spec, tekton.LayoutDigest) || tekton.Reports(spec, "IMAGE_DIGEST")) &&
+			!recipe.Declares(task.TaskSpec.Params, tekton.LayoutDigest) {
 			makers = append(makers, task.Name)
 		}
 	}
@@ -408,18 +434,22 @@ func timeout(in Input) (limit time.Duration, found faults) {
 	parsed := func(text string, place finding.Place, reason string) (time.Duration, faults) {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			found.add(place.Fault(reason, fmt.Sprintf("%q is not a positive duration", text), "write it like 20m or 1h30m"))
+			found.add(place.Fault(reason, fmt.Sprintf("%q is not a positive duration", text),
+				"write it like 20m or 1h30m"))
 			return 0, found
 		}
 		return d, nil
 	}
 	if spec.Pipeline != nil {
 		if p := recipe.Find(spec.Pipeline.Parameters, recipe.Timeout); p != nil && p.Value != nil {
-			return parsed(*p.Value, in.Place.At("spec.pipeline.parameters["+recipe.Timeout+"]"), api.ReasonInvalidBuild)
+			return parsed(*p.Value, in.Place.At("spec.pipeline.parameters["+recipe.Timeout+"]"),
+				api.ReasonInvalidBuild)
 		}
 	}
 	if p := recipe.FindDefault(in.Template.GlobalParameters, recipe.Timeout); p != nil && p.Value != nil {
-		return parsed(p.Value.StringVal, in.Template.Doc.At("globalParameters").At("globalParameters["+recipe.Timeout+"]"), api.ReasonInvalidTemplate)
+		return parsed(p.Value.StringVal,
+			in.Template.Doc.At("globalParameters").At("globalParameters["+recipe.Timeout+"]"),
+			api.ReasonInvalidTemplate)
 	}
 	return in.Settings.Timeout, nil
 }
@@ -434,11 +464,14 @@ func workspace(in Input, name string) (binding tektonv1.WorkspaceBinding, found 
 			}
 			switch {
 			case w.Secret != nil:
-				binding.Secret = &corev1.SecretVolumeSource{SecretName: secretName(in, PurposeRegistry, w.Secret.Name)}
+				binding.Secret = &corev1.SecretVolumeSource{
+					SecretName: secretName(in, PurposeRegistry, w.Secret.Name)}
 			case w.ConfigMap != nil:
-				binding.ConfigMap = &corev1.ConfigMapVolumeSource{LocalObjectReference: *w.ConfigMap}
+				binding.ConfigMap = &corev1.ConfigMapVolumeSource{
+					LocalObjectReference: *w.ConfigMap}
 			case w.PersistentVolumeClaim != nil:
-				binding.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: w.PersistentVolumeClaim.Name}
+				binding.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{
+					ClaimName: w.PersistentVolumeClaim.Name}
 			default:
 				binding.EmptyDir = &corev1.EmptyDirVolumeSource{}
 			}
@@ -450,7 +483,8 @@ func workspace(in Input, name string) (binding tektonv1.WorkspaceBinding, found 
 		size := claimSpec(spec.Workspace).Resources.Requests[corev1.ResourceStorage]
 		binding.EmptyDir = &corev1.EmptyDirVolumeSource{SizeLimit: &size}
 	case gitCredentials:
-		binding.Secret = &corev1.SecretVolumeSource{SecretName: secretName(in, PurposeGit, spec.Source.SourceCredentials.Name)}
+		binding.Secret = &corev1.SecretVolumeSource{SecretName: secretName(in, PurposeGit,
+			spec.Source.SourceCredentials.Name)}
 	case registryWorkspace:
 		secret := spec.BuildOutput.ImageRepoCredentials.Name
 		binding.Secret = &corev1.SecretVolumeSource{SecretName: secretName(in, PurposeRegistry, secret)}
@@ -458,10 +492,12 @@ func workspace(in Input, name string) (binding tektonv1.WorkspaceBinding, found 
 		switch {
 		case slices.Contains(keys, "config.json"):
 		case !known, slices.Contains(keys, corev1.DockerConfigJsonKey):
-			binding.Secret.Items = []corev1.KeyToPath{{Key: corev1.DockerConfigJsonKey, Path: "config.json"}}
+			binding.Secret.Items = []corev1.KeyToPath{{Key: corev1.DockerConfigJsonKey,
+				Path: "config.json"}}
 		default:
 			found.bad(in, api.ReasonSecretInvalid, "spec.buildOutput.imageRepoCredentials.name",
-				fmt.Sprintf("Secret %s has neither the key .dockerconfigjson nor config.json", secret),
+				fmt.Sprintf("Secret %s has neither the key .dockerconfigjson nor config.json",
+					secret),
 				"create it with kubectl create secret docker-registry")
 		}
 	default:
@@ -485,6 +521,7 @@ func claimSpec(w *api.Workspace) corev1.PersistentVolumeClaimSpec {
 	return corev1.PersistentVolumeClaimSpec{
 		AccessModes:      []corev1.PersistentVolumeAccessMode{mode},
 		StorageClassName: class,
-		Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
+		Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
 	}
 }

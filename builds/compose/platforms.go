@@ -37,12 +37,14 @@ func (s step) hasOwn(parameter string) bool {
 
 // makes reports whether a step makes an image.
 func (s step) makes() bool {
-	return tekton.Reports(&s.file.Task, "IMAGE_DIGEST") || tekton.Reports(&s.file.Task, tekton.LayoutDigest)
+	return tekton.Reports(&s.file.Task, "IMAGE_DIGEST") ||
+		tekton.Reports(&s.file.Task, tekton.LayoutDigest)
 }
 
 // looks reports whether a step looks at the image of a platform.
 func (s step) looks() bool {
-	return s.hasOwn(recipe.Platform) && !s.makes() && recipe.Declares(s.file.Task.Params, recipe.ImageDigest)
+	return s.hasOwn(recipe.Platform) && !s.makes() &&
+		recipe.Declares(s.file.Task.Params, recipe.ImageDigest)
 }
 
 // given is the text that a step's parameter gets from the composition.
@@ -72,7 +74,9 @@ func ofPlatform(steps []step, s step) (reference, pushed string) {
 		return digest, ""
 	}
 	for _, push := range steps {
-		if push.hasOwn(recipe.Platforms) && !push.hasOwn(recipe.Platform) && digest == "$(tasks."+push.row.Name+".results.IMAGE_DIGEST)" && eachOwn(push.given(tekton.LayoutDigest)) {
+		if push.hasOwn(recipe.Platforms) && !push.hasOwn(recipe.Platform) &&
+			digest == "$(tasks."+push.row.Name+".results.IMAGE_DIGEST)" &&
+			eachOwn(push.given(tekton.LayoutDigest)) {
 			return push.given(tekton.LayoutDigest), push.row.Name
 		}
 	}
@@ -93,12 +97,15 @@ func architecture(platform string) string {
 // several.
 func checkPlatforms(in Input, steps []step, broken bool) (warnings []string, found faults) {
 	spec := in.Build.Spec
-	bad := func(field, message, hint string) { found.bad(in, api.ReasonInvalidBuild, field, message, hint) }
+	bad := func(field, message, hint string) {
+		found.bad(in, api.ReasonInvalidBuild, field, message, hint)
+	}
 	for i, platform := range spec.Platforms {
 		field := fmt.Sprintf("spec.platforms[%d]", i)
 		switch {
 		case !slices.Contains(api.Platforms, platform):
-			bad(field, fmt.Sprintf("%q is not a platform that is built", platform), "use one of "+strings.Join(api.Platforms, ", "))
+			bad(field, fmt.Sprintf("%q is not a platform that is built", platform),
+				"use one of "+strings.Join(api.Platforms, ", "))
 		case slices.Contains(spec.Platforms[:i], platform):
 			bad(field, fmt.Sprintf("%q occurs twice", platform), "keep one of the two")
 		}
@@ -107,7 +114,8 @@ func checkPlatforms(in Input, steps []step, broken bool) (warnings []string, fou
 	case nodes != "" && nodes != api.PlatformNodesNative && nodes != api.PlatformNodesAny:
 		bad("spec.platformNodes", fmt.Sprintf("%q is unknown", nodes), "use Native or Any")
 	case nodes != "" && len(spec.Platforms) == 0:
-		bad("spec.platformNodes", "has no effect without platforms", "name them in spec.platforms, or remove it")
+		bad("spec.platformNodes", "has no effect without platforms",
+			"name them in spec.platforms, or remove it")
 	case spec.Platforms != nil && len(spec.Platforms) == 0:
 		bad("spec.platforms", "names no platform", "name one, or remove it")
 	}
@@ -116,8 +124,10 @@ func checkPlatforms(in Input, steps []step, broken bool) (warnings []string, fou
 	}
 	for _, s := range steps {
 		for _, name := range []string{recipe.Platform, recipe.Platforms} {
-			if given, field := fromBuild(in, s, name); given != nil && s.hasOwn(name) && (len(spec.Platforms) > 0 || s.makes() || s.looks()) {
-				bad(field, fmt.Sprintf("the %s of step %q comes from spec.platforms", name, s.row.Name), "remove it, and set spec.platforms")
+			if given, field := fromBuild(in, s, name); given != nil && s.hasOwn(name) &&
+				(len(spec.Platforms) > 0 || s.makes() || s.looks()) {
+				bad(field, fmt.Sprintf("the %s of step %q comes from spec.platforms", name,
+					s.row.Name), "remove it, and set spec.platforms")
 			}
 		}
 	}
@@ -138,9 +148,12 @@ func checkPlatformSteps(in Input, steps []step) (found faults) {
 	const field = "spec.platforms"
 	builder := "use builder: buildkit, or remove spec.platforms"
 	if recipe.ListsAll(in.Build) {
-		builder = "list a step with the parameter platform, such as buildkit-build-step, or remove spec.platforms"
+		builder = "list a step with the parameter platform, such as buildkit-build-step, or " +
+			"remove spec.platforms"
 	}
-	bad := func(message, hint string) { found.bad(in, api.ReasonInvalidBuild, field, message, hint) }
+	bad := func(message, hint string) {
+		found.bad(in, api.ReasonInvalidBuild, field, message, hint)
+	}
 	several := len(in.Build.Spec.Platforms) > 1
 	one, refused := false, false
 	for _, s := range steps {
@@ -154,8 +167,11 @@ func checkPlatformSteps(in Input, steps []step) (found faults) {
 			refused = true
 			bad(fmt.Sprintf("step %q builds for the platform of its node alone", s.row.Name), builder)
 		case several && recipe.Declares(s.task.TaskSpec.Params, recipe.ImageDigest):
-			bad(fmt.Sprintf("step %q takes the digest of one image, and would check only one of %d platforms", s.row.Name, len(in.Build.Spec.Platforms)),
-				"give it the parameter platform and the IMAGE_DIGEST of the step that pushes, name one platform, or use a mode without that step, such as dev")
+			bad(
+				fmt.Sprintf("step %q takes the digest of one image, and would check only one of "+
+					"%d platforms", s.row.Name, len(in.Build.Spec.Platforms)),
+				"give it the parameter platform and the IMAGE_DIGEST of the step that pushes, "+
+					"name one platform, or use a mode without that step, such as dev")
 		}
 	}
 	if !one && !refused && len(steps) > 0 {
@@ -172,24 +188,33 @@ func checkPlatformNodes(in Input) (warnings []string, found faults) {
 	for i, platform := range spec.Platforms {
 		arch := architecture(platform)
 		architectures[arch] = true
-		if p := spec.Pod; p != nil && p.NodeSelector[corev1.LabelArchStable] != "" && p.NodeSelector[corev1.LabelArchStable] != arch {
+		if p := spec.Pod; p != nil && p.NodeSelector[corev1.LabelArchStable] != "" &&
+			p.NodeSelector[corev1.LabelArchStable] != arch {
 			found.bad(in, api.ReasonInvalidBuild, fmt.Sprintf("spec.platforms[%d]", i),
-				fmt.Sprintf("%s is built on nodes of the architecture %s, and spec.pod.nodeSelector asks for %s", platform, arch, p.NodeSelector[corev1.LabelArchStable]),
-				fmt.Sprintf("remove %s from spec.pod.nodeSelector, or set spec.platformNodes: Any", corev1.LabelArchStable))
+				fmt.Sprintf("%s is built on nodes of the architecture %s, and "+
+					"spec.pod.nodeSelector asks for %s", platform, arch,
+					p.NodeSelector[corev1.LabelArchStable]),
+				fmt.Sprintf("remove %s from spec.pod.nodeSelector, or set spec.platformNodes: Any",
+					corev1.LabelArchStable))
 		}
 	}
-	bound := spec.Pipeline != nil && slices.ContainsFunc(spec.Pipeline.Workspaces, func(w api.WorkspaceBinding) bool {
-		return isShared(w.Name)
-	})
+	bound := spec.Pipeline != nil &&
+		slices.ContainsFunc(spec.Pipeline.Workspaces, func(w api.WorkspaceBinding) bool {
+			return isShared(w.Name)
+		})
 	switch {
 	case len(architectures) < 2:
 	case !bound && (spec.Workspace == nil || spec.Workspace.AccessMode != corev1.ReadWriteMany):
 		found.bad(in, api.ReasonInvalidBuild, "spec.workspace.accessMode",
-			fmt.Sprintf("%d architectures are built on nodes of their own, and the steps share a volume that one node mounts", len(architectures)),
-			"set it to ReadWriteMany, where Tekton's feature flag coschedule is disabled, or set spec.platformNodes: Any")
+			fmt.Sprintf("%d architectures are built on nodes of their own, and the steps share a "+
+				"volume that one node mounts", len(architectures)),
+			"set it to ReadWriteMany, where Tekton's feature flag coschedule is disabled, or set "+
+				"spec.platformNodes: Any")
 	default:
-		warnings = append(warnings, fmt.Sprintf("%s: spec.platforms: tasks on nodes of %d architectures share a volume: Tekton refuses that unless its feature flag coschedule is disabled",
-			in.Place, len(architectures)))
+		warnings = append(warnings,
+			fmt.Sprintf("%s: spec.platforms: tasks on nodes of %d architectures share a volume: "+
+				"Tekton refuses that unless its feature flag coschedule is disabled",
+				in.Place, len(architectures)))
 	}
 	return warnings, found
 }
@@ -202,7 +227,8 @@ func fanOut(platforms []string, steps []step) []step {
 			continue
 		}
 		for _, platform := range platforms {
-			tasks[s.row.Name] = append(tasks[s.row.Name], s.row.Name+"-"+strings.ReplaceAll(platform, "/", "-"))
+			tasks[s.row.Name] = append(tasks[s.row.Name],
+				s.row.Name+"-"+strings.ReplaceAll(platform, "/", "-"))
 		}
 	}
 	// of is what a step became: all of its tasks.
@@ -237,7 +263,8 @@ func fanOut(platforms []string, steps []step) []step {
 				one.known = maps.Clone(s.known)
 				one.known[recipe.Platform] = value
 				one.task = tekton.Retarget(looking, samePlatform)
-				one.task.Name, one.task.Params = name, append(one.task.Params, tektonv1.Param{Name: recipe.Platform, Value: value})
+				one.task.Name, one.task.Params = name, append(one.task.Params,
+					tektonv1.Param{Name: recipe.Platform, Value: value})
 				all = append(all, one)
 			}
 		}

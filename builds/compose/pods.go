@@ -22,7 +22,8 @@ import (
 // and for each step in the pod of another one that task. A row stays
 // a task of its own where the build lists the whole pipeline, where that other row is
 // switched off, and, with a warning, where the two cannot be one task.
-func withSharedPods(in Input, steps []step, p tektonv1.PipelineSpec) (_ tektonv1.PipelineSpec, podOf map[string]string, warnings []string) {
+func withSharedPods(in Input, steps []step,
+	p tektonv1.PipelineSpec) (_ tektonv1.PipelineSpec, podOf map[string]string, warnings []string) {
 	if recipe.ListsAll(in.Build) {
 		return p, nil, nil
 	}
@@ -50,7 +51,8 @@ func withSharedPods(in Input, steps []step, p tektonv1.PipelineSpec) (_ tektonv1
 			conflict = fmt.Sprintf("its source differs from that of step %q", head)
 		}
 		if conflict != "" {
-			warnings = append(warnings, fmt.Sprintf("%s: %s.podOf: step %q has its own pod: %s", s.place, s.place.Field, task.Name, conflict))
+			warnings = append(warnings, fmt.Sprintf("%s: %s.podOf: step %q has its own pod: %s",
+				s.place, s.place.Field, task.Name, conflict))
 			tasks = append(tasks, task)
 			continue
 		}
@@ -79,9 +81,10 @@ func staysApart(t *recipe.Template, head, next tektonv1.PipelineTask) bool {
 	if !tekton.MakesContainers(&head.TaskSpec.TaskSpec) {
 		return false
 	}
-	return t.Isolates() || slices.ContainsFunc(next.Workspaces, func(w tektonv1.WorkspacePipelineTaskBinding) bool {
-		return tekton.BoundTo(&head, w.Name) == tektonv1.WorkspacePipelineTaskBinding{}
-	})
+	return t.Isolates() ||
+		slices.ContainsFunc(next.Workspaces, func(w tektonv1.WorkspacePipelineTaskBinding) bool {
+			return tekton.BoundTo(&head, w.Name) == tektonv1.WorkspacePipelineTaskBinding{}
+		})
 }
 
 // Steps share a volume, which tests, tenants' steps and even pods of a tenant's making
@@ -92,7 +95,8 @@ func staysApart(t *recipe.Template, head, next tektonv1.PipelineTask) bool {
 
 // withOwnSources is the pipeline whose tasks of rows with sourceFrom have a source of their own,
 // and the task that packs it too where that clones it.
-func withOwnSources(in Input, steps []step, p tektonv1.PipelineSpec, podOf map[string]string) (_ tektonv1.PipelineSpec, found faults) {
+func withOwnSources(in Input, steps []step, p tektonv1.PipelineSpec,
+	podOf map[string]string) (_ tektonv1.PipelineSpec, found faults) {
 	from := map[string]string{} // the step that packs, by task
 	for _, s := range steps {
 		pack := s.row.SourceFrom
@@ -117,7 +121,8 @@ func withOwnSources(in Input, steps []step, p tektonv1.PipelineSpec, podOf map[s
 	if build := in.Build.Spec.Pipeline; build != nil {
 		for i, w := range build.Workspaces {
 			if w.Name == tekton.OwnSource || w.Name == tekton.Handover {
-				found.bad(in, api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.workspaces[%d].name", i),
+				found.bad(in, api.ReasonInvalidBuild,
+					fmt.Sprintf("spec.pipeline.workspaces[%d].name", i),
 					fmt.Sprintf("%q is bound by the pipeline itself", w.Name), "use another name")
 			}
 		}
@@ -133,7 +138,8 @@ func withOwnSources(in Input, steps []step, p tektonv1.PipelineSpec, podOf map[s
 		}
 		*task = *tekton.WithOwnSource(task, digest, in.Settings.controllerImage())
 	}
-	p.Workspaces = append(p.Workspaces, tektonv1.PipelineWorkspaceDeclaration{Name: tekton.OwnSource})
+	p.Workspaces = append(p.Workspaces,
+		tektonv1.PipelineWorkspaceDeclaration{Name: tekton.OwnSource})
 	return p, found
 }
 
@@ -147,16 +153,24 @@ func checkOwnSource(steps []step, s step) (found faults) {
 	below := tekton.WorksBelowSource(&s.file.Task)
 	switch {
 	case pack == nil:
-		bad(api.ReasonInvalidPipeline, fmt.Sprintf("step %q takes the source from step %q, which is not enabled", s.row.Name, s.row.SourceFrom), "enable that step")
+		bad(api.ReasonInvalidPipeline,
+			fmt.Sprintf("step %q takes the source from step %q, which is not enabled", s.row.Name,
+				s.row.SourceFrom), "enable that step")
 	case !tekton.Reports(&pack.file.Task, tekton.SourceDigest):
-		bad(api.ReasonInvalidPipeline, fmt.Sprintf("step %q takes the source from step %q, which has no result %s", s.row.Name, s.row.SourceFrom, tekton.SourceDigest),
+		bad(api.ReasonInvalidPipeline,
+			fmt.Sprintf("step %q takes the source from step %q, which has no result %s", s.row.Name,
+				s.row.SourceFrom, tekton.SourceDigest),
 			"use pack-source-step, or declare the result in "+pack.file.Doc.From.String())
 	case !tekton.HasWorkspace(&s.file.Task, tekton.SourceWorkspace):
-		bad(api.ReasonUnboundWorkspace, fmt.Sprintf("step %q has no workspace %q", s.row.Name, tekton.SourceWorkspace), "declare it, or remove sourceFrom")
+		bad(api.ReasonUnboundWorkspace, fmt.Sprintf("step %q has no workspace %q", s.row.Name,
+			tekton.SourceWorkspace), "declare it, or remove sourceFrom")
 	case below >= 0:
-		found.of(s.row.Name, s.file.Doc.At(fmt.Sprintf("steps[%d].workingDir", below)).Fault(api.ReasonInvalidStep,
-			fmt.Sprintf("is a folder of the source, which step %q has from step %q only after its containers were started", s.row.Name, s.row.SourceFrom),
-			"use $(workspaces."+tekton.SourceWorkspace+".path), and change to the folder in the script"))
+		found.of(s.row.Name,
+			s.file.Doc.At(fmt.Sprintf("steps[%d].workingDir", below)).Fault(api.ReasonInvalidStep,
+				fmt.Sprintf("is a folder of the source, which step %q has from step %q only after "+
+					"its containers were started", s.row.Name, s.row.SourceFrom),
+				"use $(workspaces."+tekton.SourceWorkspace+
+					".path), and change to the folder in the script"))
 	}
 	return found
 }

@@ -34,7 +34,8 @@ func pods(p *tektonv1.Pipeline) []string {
 // What a shipped mode does before it runs code of the repository takes one pod, and
 // a build that adjusts or lists its steps has the names that it knows.
 func TestStepsThatShareAPod(t *testing.T) {
-	const whole, build, push, buildpack = "github-clone: clone check-subfolder check-dockerfile", "buildkit-build: build base-images push", "push: push", "buildpack-build: prepare create"
+	const whole, build, push, buildpack = "github-clone: clone check-subfolder check-dockerfile",
+		"buildkit-build: build base-images push", "push: push", "buildpack-build: prepare create"
 	const packed = "github-clone: clone pack-source check-subfolder check-dockerfile"
 	const hasDockerfile = "$(tasks.github-clone.results.has-dockerfile)"
 	tests := []struct {
@@ -44,31 +45,64 @@ func TestStepsThatShareAPod(t *testing.T) {
 		warning    string
 	}{
 		{"as shipped", "  mode: dev\n", []string{whole, build, buildpack}, hasDockerfile, ""},
-		{"no check of the folder", "  mode: dev\n  pipeline: {steps: [{name: folder-verification, enabled: false}]}\n",
+		{"no check of the folder",
+			"  mode: dev\n  pipeline: {steps: [{name: folder-verification, enabled: false}]}\n",
 			[]string{"github-clone: clone check-dockerfile", build, buildpack}, hasDockerfile, ""},
 		{"no clone", "  mode: dev\n  pipeline: {steps: [{name: github-clone, enabled: false}]}\n",
-			[]string{"folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", build, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)", ""},
-		{"a parameter of one step", "  mode: dev\n  pipeline: {steps: [{name: dockerfile-check, parameters: [{name: dockerfile, value: Dockerfile.prod}]}]}\n",
-			[]string{whole, build, buildpack}, hasDockerfile, ""},
-		{"a parameter that differs", "  mode: dev\n  pipeline: {steps: [{name: dockerfile-check, parameters: [{name: subfolder-path, value: other}]}]}\n",
-			[]string{"github-clone: clone check-subfolder", "dockerfile-check: check-dockerfile", build, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
+			[]string{"folder-verification: check-subfolder", "dockerfile-check: check-dockerfile",
+				build, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)", ""},
+		{"a parameter of one step",
+			"  mode: dev\n  pipeline: {steps: [{name: dockerfile-check, parameters: [{name: " +
+				"dockerfile, value: Dockerfile.prod}]}]}\n", []string{whole, build, buildpack},
+			hasDockerfile, ""},
+		{"a parameter that differs",
+			"  mode: dev\n  pipeline: {steps: [{name: dockerfile-check, parameters: [{name: " +
+				"subfolder-path, value: other}]}]}\n",
+			[]string{"github-clone: clone check-subfolder", "dockerfile-check: check-dockerfile",
+				build, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
 			`steps[2].podOf: step "dockerfile-check" has its own pod: its parameter "subfolder-path" differs in value or type from that of step "github-clone"`},
-		{"a condition", "  mode: dev\n  pipeline: {steps: [{name: folder-verification, whenExpressions: [{input: a, operator: in, values: [a]}]}]}\n",
-			[]string{"github-clone: clone", "folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", build, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
+		{"a condition",
+			"  mode: dev\n  pipeline: {steps: [{name: folder-verification, whenExpressions: " +
+				"[{input: a, operator: in, values: [a]}]}]}\n",
+			[]string{"github-clone: clone", "folder-verification: check-subfolder",
+				"dockerfile-check: check-dockerfile", build, buildpack},
+			"$(tasks.dockerfile-check.results.has-dockerfile)",
 			`step "dockerfile-check" has its own pod: it waits for folder-verification`},
-		{"the build's own condition", "  mode: dev\n  pipeline: {steps: [{name: buildpack-build, whenExpressions: [{input: $(tasks.dockerfile-check.results.dockerfile-name), operator: in, values: [none]}]}]}\n",
-			[]string{whole, build, buildpack}, "$(tasks.github-clone.results.dockerfile-name)", ""},
-		{"the build's own list", "  mode: dev\n  pipeline: {steps: [{name: github-clone, configMap: github-clone-step}, {name: folder-verification, configMap: check-subfolder-step}, " +
-			"{name: dockerfile-check, configMap: check-dockerfile-step}, {name: buildpack-build, configMap: buildpack-step}]}\n",
-			[]string{"github-clone: clone", "folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)", ""},
-		{"a login", "  mode: dev\n  LOGIN", []string{whole, "buildkit-build: build base-images", push, buildpack}, hasDockerfile, ""},
-		{"a login to pull", "  mode: dev\n  pipeline: {workspaces: [{name: pull-credentials, secret: {name: pull}}]}\n", []string{whole, build, buildpack}, hasDockerfile, ""},
-		{"a condition of the push", "  mode: dev\n  pipeline: {steps: [{name: push, whenExpressions: [{input: a, operator: in, values: [a]}]}]}\n", []string{whole, "buildkit-build: build base-images", push, buildpack}, hasDockerfile,
+		{"the build's own condition",
+			"  mode: dev\n  pipeline: {steps: [{name: buildpack-build, whenExpressions: [{input: " +
+				"$(tasks.dockerfile-check.results.dockerfile-name), operator: in, values: " +
+				"[none]}]}]}\n", []string{whole, build, buildpack},
+			"$(tasks.github-clone.results.dockerfile-name)", ""},
+		{"the build's own list",
+			"  mode: dev\n  pipeline: {steps: [{name: github-clone, configMap: " +
+				"github-clone-step}, {name: folder-verification, configMap: " +
+				"check-subfolder-step}, {name: dockerfile-check, configMap: " +
+				"check-dockerfile-step}, {name: buildpack-build, configMap: buildpack-step}]}\n",
+			[]string{"github-clone: clone", "folder-verification: check-subfolder",
+				"dockerfile-check: check-dockerfile", buildpack},
+			"$(tasks.dockerfile-check.results.has-dockerfile)", ""},
+		{"a login", "  mode: dev\n  LOGIN", []string{whole, "buildkit-build: build base-images",
+			push, buildpack}, hasDockerfile, ""},
+		{"a login to pull",
+			"  mode: dev\n  pipeline: {workspaces: [{name: pull-credentials, secret: " +
+				"{name: pull}}]}\n", []string{whole, build, buildpack}, hasDockerfile, ""},
+		{"a condition of the push",
+			"  mode: dev\n  pipeline: {steps: [{name: push, whenExpressions: [{input: a, " +
+				"operator: in, values: [a]}]}]}\n",
+			[]string{whole, "buildkit-build: build base-images", push, buildpack}, hasDockerfile,
 			`step "push" has its own pod: step "push" has whenExpressions, a timeout, retries or onError`},
-		{"platforms", "  mode: dev-local\n  platforms: [linux/amd64, linux/arm64]\n  platformNodes: Any\n", []string{whole, "buildkit-build-linux-amd64: build base-images", "buildkit-build-linux-arm64: build base-images", push}, "", ""},
-		{"a platform", "  mode: dev-local\n  platforms: [linux/arm64]\n", []string{whole, build}, "", ""},
-		{"tests", "  mode: preprod\n", []string{packed, "tests: unpack-source test", "buildkit-build: unpack-source build base-images", push, "sbom:", "sbom-attach:", "vulnerability-scan:"}, "", ""},
-		{"buildpacks alone", "  mode: buildpack-dev\n", []string{"github-clone: clone check-subfolder", buildpack}, "", ""},
+		{"platforms",
+			"  mode: dev-local\n  platforms: [linux/amd64, linux/arm64]\n  platformNodes: Any\n",
+			[]string{whole, "buildkit-build-linux-amd64: build base-images",
+				"buildkit-build-linux-arm64: build base-images", push}, "", ""},
+		{"a platform", "  mode: dev-local\n  platforms: [linux/arm64]\n", []string{whole, build},
+			"", ""},
+		{"tests", "  mode: preprod\n",
+			[]string{packed, "tests: unpack-source test",
+				"buildkit-build: unpack-source build base-images", push, "sbom:", "sbom-attach:",
+				"vulnerability-scan:"}, "", ""},
+		{"buildpacks alone", "  mode: buildpack-dev\n",
+			[]string{"github-clone: clone check-subfolder", buildpack}, "", ""},
 	}
 	for _, c := range tests {
 		t.Run(c.what, func(t *testing.T) {
@@ -92,11 +126,14 @@ func TestStepsThatShareAPod(t *testing.T) {
 						t.Errorf("%s waits for %s, which does not run before it", task.Name, after)
 					}
 				}
-				if task.Name == "buildpack-build" && len(task.When) > 0 && task.When[0].Input != c.when || task.Name == "buildpack-build" && len(task.When) == 0 && c.when != "" {
+				if task.Name == "buildpack-build" && len(task.When) > 0 &&
+					task.When[0].Input != c.when ||
+					task.Name == "buildpack-build" && len(task.When) == 0 && c.when != "" {
 					t.Errorf("buildpack-build runs when %+v, want %q", task.When, c.when)
 				}
 			}
-			if warnings := strings.Join(out.Warnings, "\n"); !strings.Contains(warnings, c.warning) || c.warning == "" && warnings != "" {
+			if warnings := strings.Join(out.Warnings, "\n"); !strings.Contains(warnings,
+				c.warning) || c.warning == "" && warnings != "" {
 				t.Errorf("the warnings are %q, want %q", warnings, c.warning)
 			}
 		})
@@ -110,47 +147,65 @@ func TestPushInThePodThatBuilds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := slices.IndexFunc(out.Pipeline.Spec.Tasks, func(t tektonv1.PipelineTask) bool { return t.Name == "buildkit-build" })
+	at := slices.IndexFunc(out.Pipeline.Spec.Tasks,
+		func(t tektonv1.PipelineTask) bool { return t.Name == "buildkit-build" })
 	task := out.Pipeline.Spec.Tasks[at]
 	for _, s := range task.TaskSpec.Sidecars {
-		if len(s.Workspaces) > 0 || slices.ContainsFunc(s.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "buildkit-record" }) {
+		if len(s.Workspaces) > 0 || slices.ContainsFunc(s.VolumeMounts,
+			func(m corev1.VolumeMount) bool { return m.Name == "buildkit-record" }) {
 			t.Errorf("sidecar %s has %v and %v", s.Name, s.Workspaces, s.VolumeMounts)
 		}
 	}
 	for _, w := range task.TaskSpec.Workspaces {
 		if !slices.ContainsFunc(task.TaskSpec.Steps, func(s tektonv1.Step) bool {
-			return slices.ContainsFunc(s.Workspaces, func(u tektonv1.WorkspaceUsage) bool { return u.Name == w.Name })
+			return slices.ContainsFunc(s.Workspaces,
+				func(u tektonv1.WorkspaceUsage) bool { return u.Name == w.Name })
 		}) {
 			t.Errorf("no step names workspace %s, so that the sidecar has it too", w.Name)
 		}
 	}
 	push := task.TaskSpec.Steps[len(task.TaskSpec.Steps)-1]
-	if push.Name != "push" || !slices.Contains(push.Args, "--digest=$(results.layout-digest.path)") {
+	if push.Name != "push" ||
+		!slices.Contains(push.Args, "--digest=$(results.layout-digest.path)") {
 		t.Errorf("the last container is %s, with %q", push.Name, push.Args)
 	}
-	if push.SecurityContext.SeccompProfile == nil || push.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-		t.Errorf("the container that pushes has the seccomp profile %v in a pod without one", push.SecurityContext.SeccompProfile)
+	if push.SecurityContext.SeccompProfile == nil ||
+		push.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("the container that pushes has the seccomp profile %v in a pod without one",
+			push.SecurityContext.SeccompProfile)
 	}
-	if slices.ContainsFunc(task.TaskSpec.Params, func(p tektonv1.ParamSpec) bool { return p.Name == "layout-digest" }) {
+	if slices.ContainsFunc(task.TaskSpec.Params,
+		func(p tektonv1.ParamSpec) bool { return p.Name == "layout-digest" }) {
 		t.Error("the digest is a parameter of the task that reports it")
 	}
 
 	for what, container := range map[string]string{
-		"by another program":            "image: crane:1, command: [crane, push, $(params.layout-digest), $(params.image)]",
-		"by an older controller":        "image: registry.local/controller:v1, command: [/ko-app/armature-controller], args: [push-layout, --digest=$(params.layout-digest)]",
-		"and uses the digest elsewhere": "image: $(controller.image), command: [/ko-app/armature-controller], args: [push-layout, --digest=$(params.layout-digest)], env: [{name: DIGEST, value: $(params.layout-digest)}]",
+		"by another program": "image: crane:1, command: [crane, push, $(params.layout-digest), " +
+			"$(params.image)]",
+		"by an older controller": "image: registry.local/controller:v1, command: " +
+			"[/ko-app/armature-controller], args: [push-layout, --digest=$(params.layout-digest)]",
+		"and uses the digest elsewhere": "image: $(controller.image), command: " +
+			"[/ko-app/armature-controller], args: [push-layout, " +
+			"--digest=$(params.layout-digest)], env: [{name: DIGEST, value: " +
+			"$(params.layout-digest)}]",
 	} {
-		step := configMap("push-step", recipe.StepKey, "params: [{name: image}, {name: layout-digest}]\nresults: [{name: IMAGE_URL}, {name: IMAGE_DIGEST}]\nsteps: [{name: push, "+container+"}]\n")
-		out, err = plan(t, withSpec("  mode: dev-local\n"), fstest.MapFS{"step.yaml": step}, compose.Settings{})
+		step := configMap("push-step", recipe.StepKey,
+			"params: [{name: image}, {name: layout-digest}]\nresults: [{name: IMAGE_URL}, {name: "+
+				"IMAGE_DIGEST}]\nsteps: [{name: push, "+container+"}]\n")
+		out, err = plan(t, withSpec("  mode: dev-local\n"), fstest.MapFS{"step.yaml": step},
+			compose.Settings{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := pods(out.Pipeline); !slices.Contains(got, "push: push") || !strings.Contains(strings.Join(out.Warnings, " "), "its own pod") {
-			t.Errorf("with a step that pushes %s, the pods are %q, with warnings %q", what, got, out.Warnings)
+		if got := pods(out.Pipeline); !slices.Contains(got, "push: push") ||
+			!strings.Contains(strings.Join(out.Warnings, " "), "its own pod") {
+			t.Errorf("with a step that pushes %s, the pods are %q, with warnings %q", what, got,
+				out.Warnings)
 		}
 	}
 
-	own := shippedTemplate(t, "pipeline-template-own", "pipeline-template-dev-local", "builder: buildkit\n", "builder: buildkit\nattest: true\n")
+	own := shippedTemplate(t, "pipeline-template-own", "pipeline-template-dev-local",
+		"builder: buildkit\n", "builder: buildkit\nattest: true\n")
 	out, err = plan(t, withSpec("  mode: own\n"), fstest.MapFS{"template.yaml": own}, compose.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -162,36 +217,60 @@ func TestPushInThePodThatBuilds(t *testing.T) {
 
 // Two steps that cannot be one task stay two, and the plan says why.
 func TestStepsThatCannotShareAPod(t *testing.T) {
-	const one, two = "results:\n- name: version\nsteps:\n- name: first\n  image: busybox:1.37.0\n  command: [echo]\n", "steps:\n- name: second\n  image: busybox:1.37.0\n  command: [echo]\n"
+	const one, two = "results:\n- name: version\nsteps:\n- name: first\n  image: busybox:1.37.0\n" +
+		"  command: [echo]\n",
+		"steps:\n- name: second\n  image: busybox:1.37.0\n  command: [echo]\n"
 	for what, c := range map[string]struct{ first, second, rows, want string }{
-		"nothing":         {one, two, "", ""},
-		"volume":          {one + "volumes: [{name: a, emptyDir: {}}]\n", two + "volumes: [{name: b, emptyDir: {}}]\n", "", ""},
-		"same volume":     {one + "volumes: [{name: a, emptyDir: {}}]\n", two + "volumes: [{name: a, emptyDir: {}}]\n", "", `too has a volume "a"`},
-		"same result":     {one, "results: [{name: version}]\n" + two, "", `too has a result "version"`},
-		"same container":  {one, strings.Replace(two, "second", "first", 1), "", "have the same name, or none"},
-		"no name":         {one, strings.Replace(two, "- name: second\n  image", "- image", 1), "", "have the same name, or none"},
-		"first's sidecar": {one + "sidecars: [{name: a, image: b:1}]\n", two, "", `step "first" has sidecars`},
-		"sidecar":         {one, two + "sidecars: [{name: a, image: b:1}]\n", "", `step "second" has sidecars`},
-		"step template":   {one + "stepTemplate: {env: [{name: A, value: b}]}\n", two, "", `step "first" has sidecars or a stepTemplate`},
-		"default":         {"params: [{name: a, default: b}]\n" + one, "params: [{name: a, default: c}]\n" + two, "", `its parameter "a" differs in value`},
-		"type":            {"params: [{name: a, type: string, default: b}]\n" + one, "params: [{name: a, type: array, default: [b]}]\n" + two, "", `its parameter "a" differs in value or type`},
-		"same default":    {"params: [{name: a, default: b}]\n" + one, "params: [{name: a, default: b, description: c}]\n" + two, "", ""},
-		"workspace":       {"workspaces: [{name: source, readOnly: true}]\n" + one, "workspaces: [{name: source}]\n" + two, "", `its workspace "source" differs`},
-		"only read":       {"workspaces: [{name: source}]\n" + one, "workspaces: [{name: source, readOnly: true}]\n" + two, "", ""},
-		"binding":         {"workspaces: [{name: source}]\n" + one, "workspaces: [{name: source}]\n" + two, "    workspaces: {source: other}\n", `its workspace "source" differs`},
-		"result inside":   {one, strings.Replace(two, "[echo]", "[echo, $(tasks.first.results.version)]", 1), "", "it takes the result of another step"},
-		"result":          {one, "params: [{name: version}]\n" + two, "    defaultParameters: [{name: version, value: $(tasks.first.results.version)}]\n", "it takes the result of another step"},
+		"nothing": {one, two, "", ""},
+		"volume": {one + "volumes: [{name: a, emptyDir: {}}]\n",
+			two + "volumes: [{name: b, emptyDir: {}}]\n", "", ""},
+		"same volume": {one + "volumes: [{name: a, emptyDir: {}}]\n",
+			two + "volumes: [{name: a, emptyDir: {}}]\n", "", `too has a volume "a"`},
+		"same result": {one, "results: [{name: version}]\n" + two, "",
+			`too has a result "version"`},
+		"same container": {one, strings.Replace(two, "second", "first", 1), "",
+			"have the same name, or none"},
+		"no name": {one, strings.Replace(two, "- name: second\n  image", "- image", 1), "",
+			"have the same name, or none"},
+		"first's sidecar": {one + "sidecars: [{name: a, image: b:1}]\n", two, "",
+			`step "first" has sidecars`},
+		"sidecar": {one, two + "sidecars: [{name: a, image: b:1}]\n", "",
+			`step "second" has sidecars`},
+		"step template": {one + "stepTemplate: {env: [{name: A, value: b}]}\n", two, "",
+			`step "first" has sidecars or a stepTemplate`},
+		"default": {"params: [{name: a, default: b}]\n" + one,
+			"params: [{name: a, default: c}]\n" + two, "", `its parameter "a" differs in value`},
+		"type": {"params: [{name: a, type: string, default: b}]\n" + one,
+			"params: [{name: a, type: array, default: [b]}]\n" + two, "",
+			`its parameter "a" differs in value or type`},
+		"same default": {"params: [{name: a, default: b}]\n" + one,
+			"params: [{name: a, default: b, description: c}]\n" + two, "", ""},
+		"workspace": {"workspaces: [{name: source, readOnly: true}]\n" + one,
+			"workspaces: [{name: source}]\n" + two, "", `its workspace "source" differs`},
+		"only read": {"workspaces: [{name: source}]\n" + one,
+			"workspaces: [{name: source, readOnly: true}]\n" + two, "", ""},
+		"binding": {"workspaces: [{name: source}]\n" + one,
+			"workspaces: [{name: source}]\n" + two, "    workspaces: {source: other}\n",
+			`its workspace "source" differs`},
+		"result inside": {one,
+			strings.Replace(two, "[echo]", "[echo, $(tasks.first.results.version)]", 1), "",
+			"it takes the result of another step"},
+		"result": {one, "params: [{name: version}]\n" + two,
+			"    defaultParameters: [{name: version, value: $(tasks.first.results.version)}]\n",
+			"it takes the result of another step"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			template := "steps:\n  - name: first\n    configMap: first-step\n  - name: second\n    configMap: second-step\n    podOf: first\n" + c.rows
+			template := "steps:\n  - name: first\n    configMap: first-step\n  - name: second\n" +
+				"    configMap: second-step\n    podOf: first\n" + c.rows
 			build := good
 			if c.rows != "" && strings.Contains(c.rows, "other") {
 				build += "  pipeline: {workspaces: [{name: other, emptyDir: true}]}\n"
 			}
 			out, err := plan(t, []byte(build), fstest.MapFS{
-				"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML, template),
-				"first.yaml":    configMap("first-step", recipe.StepKey, c.first),
-				"second.yaml":   configMap("second-step", recipe.StepKey, c.second),
+				"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+					template),
+				"first.yaml":  configMap("first-step", recipe.StepKey, c.first),
+				"second.yaml": configMap("second-step", recipe.StepKey, c.second),
 			}, compose.Settings{})
 			if err != nil {
 				t.Fatal(err)
@@ -203,7 +282,8 @@ func TestStepsThatCannotShareAPod(t *testing.T) {
 			if got := pods(out.Pipeline); len(got) != want {
 				t.Errorf("the pods are %q, want %d", got, want)
 			}
-			if warnings := strings.Join(out.Warnings, "\n"); !strings.Contains(warnings, c.want) || c.want == "" && warnings != "" {
+			if warnings := strings.Join(out.Warnings, "\n"); !strings.Contains(warnings, c.want) ||
+				c.want == "" && warnings != "" {
 				t.Errorf("the warnings are %q, want %q", warnings, c.want)
 			}
 		})
@@ -212,20 +292,34 @@ func TestStepsThatCannotShareAPod(t *testing.T) {
 
 // A template that asks for what cannot be is refused.
 func TestPodOfRefused(t *testing.T) {
-	row := func(name, more string) string { return "  - {name: " + name + ", configMap: x-step" + more + "}\n" }
+	row := func(name, more string) string {
+		return "  - {name: " + name + ", configMap: x-step" + more + "}\n"
+	}
 	for rows, want := range map[string]string{
-		row("a", ", podOf: b") + row("b", ""):                                                           `is "b", and no step before this one has that name`,
-		row("a", ", podOf: a"):                                                                          `is "a", and no step before this one has that name`,
-		row("a", "") + row("b", ", podOf: a") + row("c", ", podOf: b"):                                  `is "b", which runs in the pod of "a"`,
-		row("a", "") + row("b", ", podOf: a, finally: true"):                                            "cannot be combined with",
-		row("a", ", finally: true") + row("b", ", podOf: a"):                                            "cannot be combined with",
-		row("a", "") + row("b", ", podOf: a, retries: 1"):                                               "cannot be combined with",
-		row("a", "") + row("b", ", podOf: a, timeout: 1m"):                                              "cannot be combined with",
-		row("a", "") + row("b", ", podOf: a, onError: continue"):                                        "cannot be combined with",
-		row("a", "") + row("b", ", podOf: a, runAfter: [a]"):                                            "cannot be combined with",
-		row("a", "") + row("b", ", podOf: a, whenExpressions: [{input: a, operator: in, values: [a]}]"): "cannot be combined with",
+		row("a", ", podOf: b") +
+			row("b", ""): `is "b", and no step before this one has that name`,
+		row("a",
+			", podOf: a"): `is "a", and no step before this one has that name`,
+		row("a", "") + row("b", ", podOf: a") +
+			row("c", ", podOf: b"): `is "b", which runs in the pod of "a"`,
+		row("a", "") +
+			row("b", ", podOf: a, finally: true"): "cannot be combined with",
+		row("a", ", finally: true") +
+			row("b", ", podOf: a"): "cannot be combined with",
+		row("a", "") +
+			row("b", ", podOf: a, retries: 1"): "cannot be combined with",
+		row("a", "") +
+			row("b", ", podOf: a, timeout: 1m"): "cannot be combined with",
+		row("a", "") +
+			row("b", ", podOf: a, onError: continue"): "cannot be combined with",
+		row("a", "") +
+			row("b", ", podOf: a, runAfter: [a]"): "cannot be combined with",
+		row("a", "") +
+			row("b",
+				", podOf: a, whenExpressions: [{input: a, operator: in, values: [a]}]"): "cannot be combined with",
 	} {
-		_, err := recipe.ReadTemplate(recipe.ConfigMap{Name: "pipeline-template-own", Data: map[string]string{recipe.TemplateKeyYAML: "steps:\n" + rows}})
+		_, err := recipe.ReadTemplate(recipe.ConfigMap{Name: "pipeline-template-own",
+			Data: map[string]string{recipe.TemplateKeyYAML: "steps:\n" + rows}})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v, want %q", rows, err, want)
 		}
@@ -249,7 +343,9 @@ func TestResultOfAStepInAnothersPod(t *testing.T) {
 		{"github-clone", ""},
 		{"folder-verification", `step "folder-verification" declares no such result`},
 	} {
-		spec := fmt.Sprintf("  mode: dev\n  pipeline: {steps: [{name: kaniko-build, whenExpressions: [{input: $(tasks.%s.results.commit), operator: notin, values: ['']}]}]}\n", c.task)
+		spec := fmt.Sprintf("  mode: dev\n  pipeline: {steps: [{name: kaniko-build, "+
+			"whenExpressions: [{input: $(tasks.%s.results.commit), operator: notin, values: "+
+			"['']}]}]}\n", c.task)
 		builds, err := manifest.Builds("build.yaml", withSpec(spec), api.DefaultGroup)
 		if err != nil {
 			t.Fatal(err)
@@ -262,7 +358,8 @@ func TestResultOfAStepInAnothersPod(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		out, err := compose.Pipeline(compose.Input{Build: builds[0].AgentBuild, Template: template, Steps: steps, Verdicts: verdicts})
+		out, err := compose.Pipeline(compose.Input{Build: builds[0].AgentBuild, Template: template,
+			Steps: steps, Verdicts: verdicts})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: the error is %v, want %q", c.task, err, c.want)
 		}
@@ -271,7 +368,8 @@ func TestResultOfAStepInAnothersPod(t *testing.T) {
 		}
 	}
 	if len(pipelines) != 1 {
-		t.Errorf("one build became %d pipelines: composition changed the steps that builds share", len(pipelines))
+		t.Errorf("one build became %d pipelines: composition changed the steps that builds share",
+			len(pipelines))
 	}
 }
 
@@ -283,7 +381,8 @@ func TestContainersThatHaveALogin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []string{"dev", "buildpack-dev", "dev-local", "dev-external", "preprod", "prod", "custom"} {
+	for _, mode := range []string{"dev", "buildpack-dev", "dev-local", "dev-external", "preprod",
+		"prod", "custom"} {
 		template, err := recipe.ReadTemplate(library.ConfigMaps[recipe.TemplateName(mode)])
 		if err != nil {
 			t.Fatal(err)
@@ -298,17 +397,21 @@ func TestContainersThatHaveALogin(t *testing.T) {
 				spec += "  builder: " + builder + "\n"
 			}
 			build := string(withSpec(spec)) + "    imageRepoCredentials: {name: push-login}\n"
-			build = strings.Replace(build, "    sourceRepository:", "    sourceCredentials: {name: git-login}\n    sourceRepository:", 1)
+			build = strings.Replace(build, "    sourceRepository:",
+				"    sourceCredentials: {name: git-login}\n    sourceRepository:", 1)
 			out, err := plan(t, []byte(build), nil, compose.Settings{})
 			if err != nil {
 				t.Fatalf("%s with %q: %v", mode, builder, err)
 			}
-			if token := out.Run.Spec.TaskRunTemplate.PodTemplate.AutomountServiceAccountToken; token == nil || *token {
+			if token :=
+				out.Run.Spec.TaskRunTemplate.PodTemplate.AutomountServiceAccountToken; token ==
+				nil || *token {
 				t.Errorf("%s with %q: pods have a ServiceAccount token", mode, builder)
 			}
 			for _, s := range out.Run.Spec.TaskRunSpecs {
 				if s.PodTemplate != nil && s.PodTemplate.AutomountServiceAccountToken != nil {
-					t.Errorf("%s with %q: task %s has its own setting of the ServiceAccount token", mode, builder, s.PipelineTaskName)
+					t.Errorf("%s with %q: task %s has its own setting of the ServiceAccount token",
+						mode, builder, s.PipelineTaskName)
 				}
 			}
 			have := logins(t, out)
@@ -322,7 +425,8 @@ func TestContainersThatHaveALogin(t *testing.T) {
 				}
 			}
 			if mode != "custom" && len(have["push-login"]) == 0 {
-				t.Errorf("%s with %q: no container has the registry's login, so that this test shows nothing", mode, builder)
+				t.Errorf("%s with %q: no container has the registry's login, so that this test "+
+					"shows nothing", mode, builder)
 			}
 		}
 	}
@@ -348,7 +452,8 @@ func mounted(t *testing.T, out *compose.Output) map[string][]string {
 	for _, task := range slices.Concat(out.Pipeline.Spec.Tasks, out.Pipeline.Spec.Finally) {
 		var bound []tektonv1.WorkspaceBinding
 		for _, w := range task.Workspaces {
-			bound = append(bound, tektonv1.WorkspaceBinding{Name: w.Name, Secret: &corev1.SecretVolumeSource{SecretName: w.Workspace}})
+			bound = append(bound, tektonv1.WorkspaceBinding{Name: w.Name,
+				Secret: &corev1.SecretVolumeSource{SecretName: w.Workspace}})
 		}
 		volumes := workspace.CreateVolumes(bound)
 		spec, err := workspace.Apply(t.Context(), *task.TaskSpec.TaskSpec.DeepCopy(), bound, volumes)
@@ -357,7 +462,8 @@ func mounted(t *testing.T, out *compose.Output) map[string][]string {
 		}
 		workspaceOf := map[string]string{} // by the volume
 		for w, v := range volumes {
-			at := slices.IndexFunc(bound, func(b tektonv1.WorkspaceBinding) bool { return b.Name == w })
+			at := slices.IndexFunc(bound,
+				func(b tektonv1.WorkspaceBinding) bool { return b.Name == w })
 			workspaceOf[v.Name] = bound[at].Secret.SecretName
 		}
 		var all []corev1.VolumeMount
@@ -366,7 +472,8 @@ func mounted(t *testing.T, out *compose.Output) map[string][]string {
 		}
 		note := func(container string, own []corev1.VolumeMount) {
 			for _, m := range slices.Concat(all, own) {
-				if w := workspaceOf[m.Name]; w != "" && !slices.Contains(have[w], task.Name+"/"+container) {
+				if w := workspaceOf[m.Name]; w != "" &&
+					!slices.Contains(have[w], task.Name+"/"+container) {
 					have[w] = append(have[w], task.Name+"/"+container)
 				}
 			}
@@ -386,22 +493,29 @@ func mounted(t *testing.T, out *compose.Output) map[string][]string {
 func TestReferencesToAStepInAnothersPod(t *testing.T) {
 	const plain = "steps:\n- name: NAME\n  image: busybox:1.37.0\n  command: [echo]\n"
 	step := func(name, more string) string { return strings.Replace(plain, "NAME", name, 1) + more }
-	template := "steps:\n  - {name: first, configMap: first-step}\n  - {name: second, configMap: second-step, podOf: first}\n" +
-		"  - {name: third, configMap: third-step}\n  - name: last\n    configMap: last-step\n    finally: true\n    defaultParameters: [{name: state, value: $(tasks.second.status)}]\n"
+	template := "steps:\n  - {name: first, configMap: first-step}\n  - {name: second, configMap: " +
+		"second-step, podOf: first}\n" +
+		"  - {name: third, configMap: third-step}\n  - name: last\n    configMap: last-step\n" +
+		"    finally: true\n    defaultParameters: [{name: state, value: $(tasks.second.status)}]\n"
 	folder := fstest.MapFS{
 		"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML, template),
 		"first.yaml":    configMap("first-step", recipe.StepKey, step("one", "")),
-		"second.yaml":   configMap("second-step", recipe.StepKey, step("two", "results: [{name: IMAGE_URL}]\n")),
-		"third.yaml":    configMap("third-step", recipe.StepKey, strings.Replace(step("three", ""), "[echo]", "[echo, $(tasks.second.results.IMAGE_URL)]", 1)),
-		"last.yaml":     configMap("last-step", recipe.StepKey, step("four", "params: [{name: state}]\n")),
+		"second.yaml": configMap("second-step", recipe.StepKey,
+			step("two", "results: [{name: IMAGE_URL}]\n")),
+		"third.yaml": configMap("third-step", recipe.StepKey, strings.Replace(step("three", ""),
+			"[echo]", "[echo, $(tasks.second.results.IMAGE_URL)]", 1)),
+		"last.yaml": configMap("last-step", recipe.StepKey,
+			step("four", "params: [{name: state}]\n")),
 	}
 	out, err := plan(t, []byte(good), folder, compose.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := out.Pipeline.Spec
-	got := []string{p.Tasks[1].TaskSpec.Steps[0].Command[1], p.Finally[0].Params[0].Value.StringVal, p.Results[0].Value.StringVal, strings.Join(p.Tasks[1].RunAfter, " ")}
-	want := []string{"$(tasks.first.results.IMAGE_URL)", "$(tasks.first.status)", "$(tasks.first.results.IMAGE_URL)", "first"}
+	got := []string{p.Tasks[1].TaskSpec.Steps[0].Command[1], p.Finally[0].Params[0].Value.StringVal,
+		p.Results[0].Value.StringVal, strings.Join(p.Tasks[1].RunAfter, " ")}
+	want := []string{"$(tasks.first.results.IMAGE_URL)", "$(tasks.first.status)",
+		"$(tasks.first.results.IMAGE_URL)", "first"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("references (-want +got):\n%s", diff)
 	}

@@ -13,7 +13,8 @@ import (
 func TestProvenanceIsJSON(t *testing.T) {
 	describe := func(url, commit string) ([]byte, error) {
 		out := filepath.Join(t.TempDir(), "provenance.json")
-		_, printed, err := runScript(t, stepContainer(t, "slsa-provenance-step", "describe").Script, "URL="+url, "COMMIT="+commit, "RUN=team1/weather", "OUT="+out,
+		_, printed, err := runScript(t, stepContainer(t, "slsa-provenance-step", "describe").Script,
+			"URL="+url, "COMMIT="+commit, "RUN=team1/weather", "OUT="+out,
 			"IMAGE=registry.local/weather:v1", "DIGEST=sha256:"+strings.Repeat("a", 64))
 		if err != nil {
 			return []byte(printed), err
@@ -51,7 +52,8 @@ func TestProvenanceIsJSON(t *testing.T) {
 		}
 		want := source{URI: "git+" + c.url}
 		want.Digest.GitCommit, want.Annotations.Repository = c.commit, c.url
-		if d := got.BuildDefinition; d.ExternalParameters.Source != want || len(d.ResolvedDependencies) != 1 || d.ResolvedDependencies[0] != want {
+		if d := got.BuildDefinition; d.ExternalParameters.Source != want ||
+			len(d.ResolvedDependencies) != 1 || d.ResolvedDependencies[0] != want {
 			t.Errorf("%s became\n%s", c.url, text)
 		}
 	}
@@ -60,7 +62,8 @@ func TestProvenanceIsJSON(t *testing.T) {
 			t.Errorf("%q became\n%s", url, text)
 		}
 	}
-	for _, bad := range []string{"", "main", commit[1:], strings.ToUpper(commit), commit + "\n", `x"y`, "$(COSIGN_PASSWORD)"} {
+	for _, bad := range []string{"", "main", commit[1:], strings.ToUpper(commit), commit + "\n",
+		`x"y`, "$(COSIGN_PASSWORD)"} {
 		if text, err := describe("https://host/x", bad); err == nil {
 			t.Errorf("commit %q became\n%s", bad, text)
 		}

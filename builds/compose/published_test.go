@@ -32,10 +32,13 @@ func TestPublishedNames(t *testing.T) {
 		{"preprod", "kaniko-build", "kaniko-docker-build-step"},
 		{"custom", "kaniko-build", "kaniko-docker-build-step"},
 	} {
-		steps := fmt.Sprintf("    steps:\n    - {name: github-clone, configMap: github-clone-step, enabled: true}\n"+
-			"    - {name: folder-verification, configMap: check-subfolder-step, enabled: true}\n"+
-			"    - {name: %s, configMap: %s, enabled: true}\n", step.name, step.configMap)
-		out, err := plan(t, append(withSpec("  mode: "+step.mode+"\n  pipeline:"+parameters+steps), login...), nil, compose.Settings{})
+		steps := fmt.Sprintf(
+			"    steps:\n    - {name: github-clone, configMap: github-clone-step, enabled: true}\n"+
+				"    - {name: folder-verification, configMap: check-subfolder-step, "+
+				"enabled: true}\n"+
+				"    - {name: %s, configMap: %s, enabled: true}\n", step.name, step.configMap)
+		out, err := plan(t, append(withSpec("  mode: "+step.mode+"\n  pipeline:"+parameters+steps),
+			login...), nil, compose.Settings{})
 		if err != nil {
 			t.Errorf("%s in %s: %v", step.configMap, step.mode, err)
 			continue
@@ -44,13 +47,17 @@ func TestPublishedNames(t *testing.T) {
 		for _, task := range out.Pipeline.Spec.Tasks {
 			names = append(names, task.Name)
 		}
-		if got, want := strings.Join(names, " "), "github-clone folder-verification "+step.name; got != want {
+		if got, want :=
+			strings.Join(names, " "), "github-clone folder-verification "+step.name; got != want {
 			t.Errorf("%s in %s: the tasks are %q, want %q", step.configMap, step.mode, got, want)
 		}
 	}
 	// Those that name no steps are built by the default.
-	for mode, want := range map[string]string{"dev": "buildkit-build", "dev-local": "buildkit-build", "dev-external": "buildkit-build", "preprod": "buildkit-build", "buildpack-dev": "buildpack-build"} {
-		out, err := plan(t, append(withSpec("  mode: "+mode+"\n  pipeline:"+parameters), login...), nil, compose.Settings{})
+	for mode, want := range map[string]string{"dev": "buildkit-build",
+		"dev-local": "buildkit-build", "dev-external": "buildkit-build",
+		"preprod": "buildkit-build", "buildpack-dev": "buildpack-build"} {
+		out, err := plan(t, append(withSpec("  mode: "+mode+"\n  pipeline:"+parameters), login...),
+			nil, compose.Settings{})
 		if err != nil {
 			t.Errorf("%s: %v", mode, err)
 		} else if !strings.Contains(text(t, out.Pipeline), "name: "+want+"\n") {

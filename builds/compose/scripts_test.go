@@ -40,13 +40,15 @@ func stepContainer(t *testing.T, configMap, container string) tektonv1.Step {
 
 // runScript runs a step's script as its container would, with the results in a folder, and returns
 // the results and all that was printed.
-func runScript(t *testing.T, script string, env ...string) (results map[string]string, printed string, err error) {
+func runScript(t *testing.T, script string,
+	env ...string) (results map[string]string, printed string, err error) {
 	t.Helper()
 	return runScriptAs(t, nil, script, env...)
 }
 
 // runScriptAs another user; nil is who runs the test.
-func runScriptAs(t *testing.T, as *syscall.Credential, script string, env ...string) (results map[string]string, printed string, err error) {
+func runScriptAs(t *testing.T, as *syscall.Credential, script string,
+	env ...string) (results map[string]string, printed string, err error) {
 	t.Helper()
 	shell := []string{"sh"}
 	if busybox, err := exec.LookPath("busybox"); err == nil { // the shell of the steps' images
@@ -104,7 +106,8 @@ done
 	if record != "" {
 		name = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(record)))
 	}
-	for file, text := range map[string]string{"buildctl": stub, "buildctl.name": name, "buildctl.record": record} {
+	for file, text := range map[string]string{"buildctl": stub, "buildctl.name": name,
+		"buildctl.record": record} {
 		if err := os.WriteFile(filepath.Join(bin, file), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +155,8 @@ func TestScriptsReadTheirEnvironment(t *testing.T) {
 				continue
 			}
 			scripts++
-			if left := resultPath.ReplaceAllString(s.Script, ""); regexp.MustCompile(`\$\((params|workspaces|context|tasks)[.\[]`).MatchString(left) {
+			if left := resultPath.ReplaceAllString(s.Script,
+				""); regexp.MustCompile(`\$\((params|workspaces|context|tasks)[.\[]`).MatchString(left) {
 				t.Errorf("%s, step %s: a variable of Tekton's is in the script:\n%s", name, s.Name, left)
 			}
 			for _, line := range strings.Split(s.Script, "\n") {
@@ -174,7 +178,8 @@ func TestScriptsReadTheirEnvironment(t *testing.T) {
 func unquoted(line, variable string) bool {
 	for _, at := range regexp.MustCompile(`\$\{?`+variable+`\b`).FindAllStringIndex(line, -1) {
 		before := line[:at[0]]
-		if strings.Count(before, `"`)%2 == 0 && !strings.HasSuffix(before, `"`) && !regexp.MustCompile(`^\s*\w+=$`).MatchString(before) {
+		if strings.Count(before, `"`)%2 == 0 && !strings.HasSuffix(before, `"`) &&
+			!regexp.MustCompile(`^\s*\w+=$`).MatchString(before) {
 			return true
 		}
 	}
@@ -212,7 +217,8 @@ func TestResultsAreCheckedBeforeUse(t *testing.T) {
 				}
 			}
 			run := func(image, digest, commit string) error {
-				_, printed, err := runScript(t, first.Script, "IMAGE="+image, "DIGEST="+digest, "COMMIT="+commit, "URL=https://host/x", "RUN=a/b",
+				_, printed, err := runScript(t, first.Script, "IMAGE="+image, "DIGEST="+digest,
+					"COMMIT="+commit, "URL=https://host/x", "RUN=a/b",
 					"OUT="+filepath.Join(t.TempDir(), "out"))
 				if err != nil && strings.Contains(printed, "COSIGN_PASSWORD") {
 					t.Errorf("what was refused is repeated: %s", printed)
@@ -222,12 +228,15 @@ func TestResultsAreCheckedBeforeUse(t *testing.T) {
 			if err := run(image, digest, commit); err != nil {
 				t.Fatalf("what is right is refused: %v", err)
 			}
-			for _, bad := range []string{"", "sha256:", "$(COSIGN_PASSWORD)", digest[:70], digest + "0", strings.ToUpper(digest), "sha512:" + digest[7:], digest + "\n$(COSIGN_PASSWORD)", digest[7:]} {
+			for _, bad := range []string{"", "sha256:", "$(COSIGN_PASSWORD)", digest[:70],
+				digest + "0", strings.ToUpper(digest), "sha512:" + digest[7:],
+				digest + "\n$(COSIGN_PASSWORD)", digest[7:]} {
 				if run(image, bad, commit) == nil {
 					t.Errorf("the digest %q is accepted", bad)
 				}
 			}
-			for _, bad := range []string{"", "$(COSIGN_PASSWORD)", "--key=x", "a b", image + "@" + digest, "a\nb"} {
+			for _, bad := range []string{"", "$(COSIGN_PASSWORD)", "--key=x", "a b",
+				image + "@" + digest, "a\nb"} {
 				if run(bad, digest, commit) == nil {
 					t.Errorf("the image %q is accepted", bad)
 				}
@@ -257,7 +266,8 @@ func TestDockerfileNameIsOneName(t *testing.T) {
 		}
 	}
 	script := stepContainer(t, "check-dockerfile-step", "check-dockerfile").Script
-	for file, want := range map[string]string{"": "Dockerfile", "a b": "a b", "*": "", "x Dockerfile": ""} {
+	for file, want := range map[string]string{"": "Dockerfile", "a b": "a b", "*": "",
+		"x Dockerfile": ""} {
 		results, printed, err := runScript(t, script, "SOURCE="+dir, "FOLDER=.", "WANTED="+file)
 		if results["dockerfile-name"] != want || (err == nil) != (want != "") {
 			t.Errorf("%q: found %q, %v: %s", file, results["dockerfile-name"], err, printed)

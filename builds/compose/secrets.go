@@ -27,15 +27,19 @@ func mountSecrets(in Input, task *tektonv1.TaskSpec) {
 	volume := &corev1.ProjectedVolumeSource{DefaultMode: &mode}
 	for _, secret := range secrets {
 		key := cmp.Or(secret.Key, secret.ID)
-		volume.Sources = append(volume.Sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{
-			LocalObjectReference: corev1.LocalObjectReference{Name: secretName(in, PurposeBuild, secret.Name)},
-			Items:                []corev1.KeyToPath{{Key: key, Path: secret.ID}},
-		}})
+		volume.Sources = append(volume.Sources,
+			corev1.VolumeProjection{Secret: &corev1.SecretProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: secretName(in, PurposeBuild,
+					secret.Name)},
+				Items: []corev1.KeyToPath{{Key: key, Path: secret.ID}},
+			}})
 	}
-	task.Volumes = append(task.Volumes, corev1.Volume{Name: recipe.Secrets, VolumeSource: corev1.VolumeSource{Projected: volume}})
+	task.Volumes = append(task.Volumes,
+		corev1.Volume{Name: recipe.Secrets, VolumeSource: corev1.VolumeSource{Projected: volume}})
 	for i := range task.Steps {
 		if tekton.Contains(task.Steps[i], "$(params."+recipe.Secrets) {
-			task.Steps[i].VolumeMounts = append(task.Steps[i].VolumeMounts, corev1.VolumeMount{Name: recipe.Secrets, MountPath: secretsFolder, ReadOnly: true})
+			task.Steps[i].VolumeMounts = append(task.Steps[i].VolumeMounts,
+				corev1.VolumeMount{Name: recipe.Secrets, MountPath: secretsFolder, ReadOnly: true})
 		}
 	}
 }

@@ -36,7 +36,8 @@ func BenchmarkCompose(b *testing.B) {
 	}
 	verdicts := &compose.Verdicts{}
 	for b.Loop() {
-		if _, err := compose.Pipeline(compose.Input{Build: builds[0].AgentBuild, Template: template, Steps: steps, Verdicts: verdicts}); err != nil {
+		if _, err := compose.Pipeline(compose.Input{Build: builds[0].AgentBuild, Template: template,
+			Steps: steps, Verdicts: verdicts}); err != nil {
 			b.Fatal(err)
 		}
 	}

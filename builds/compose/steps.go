@@ -66,17 +66,21 @@ func rowsOf(in Input) (rows []step, found faults) {
 	if p := in.Build.Spec.Pipeline; p != nil {
 		for i := range p.Steps {
 			user, field := &p.Steps[i], fmt.Sprintf("spec.pipeline.steps[%d]", i)
-			at := slices.IndexFunc(template.Steps, func(row recipe.Row) bool { return row.Name == user.Name })
+			at := slices.IndexFunc(template.Steps,
+				func(row recipe.Row) bool { return row.Name == user.Name })
 			switch {
 			case complete && at < 0:
-				rows = append(rows, step{row: recipe.Row{Name: user.Name}, place: in.Place.At(field), ownRow: true, user: user, field: field})
+				rows = append(rows, step{row: recipe.Row{Name: user.Name},
+					place: in.Place.At(field), ownRow: true, user: user, field: field})
 			case complete:
 				row := ofTemplate(template.Steps[at])
 				row.user, row.field = user, field
 				rows = append(rows, row)
 			case at < 0:
-				found.bad(in, api.ReasonStepNotFound, field+".name", fmt.Sprintf("the template %s has no step %q", template.Doc.From, user.Name),
-					"use one of "+strings.Join(template.StepNames(), ", ")+", or name the step's configMap")
+				found.bad(in, api.ReasonStepNotFound, field+".name",
+					fmt.Sprintf("the template %s has no step %q", template.Doc.From, user.Name),
+					"use one of "+strings.Join(template.StepNames(), ", ")+
+						", or name the step's configMap")
 			}
 			for n := range rows { // each builder may have a step of the name
 				if !complete && rows[n].row.Name == user.Name {
@@ -125,15 +129,18 @@ func withFiles(in Input, rows []step) (steps []step, broken bool, found faults) 
 		}
 		if s.row.ConfigMap == "" {
 			found.add(s.place.Fault(api.ReasonStepNotFound,
-				fmt.Sprintf("step %q names no configMap, and the template has no step of that name", s.row.Name),
+				fmt.Sprintf("step %q names no configMap, and the template has no step of that name",
+					s.row.Name),
 				"name the ConfigMap that holds the step's task-spec.yaml"))
 			continue
 		}
 		s.file = in.Steps[s.row.ConfigMap]
 		if s.file == nil {
 			found.add(s.place.At(s.place.Field+".configMap").Fault(api.ReasonStepNotFound,
-				fmt.Sprintf("step ConfigMap %q with the key %s does not exist", s.row.ConfigMap, recipe.StepKey),
-				"create it in the build's or the controller's namespace, correct the name, or disable the step"+recipe.ShareHint(in.Build)))
+				fmt.Sprintf("step ConfigMap %q with the key %s does not exist", s.row.ConfigMap,
+					recipe.StepKey),
+				"create it in the build's or the controller's namespace, correct the name, or "+
+					"disable the step"+recipe.ShareHint(in.Build)))
 			continue
 		}
 		if s.file.Broken {
@@ -142,7 +149,10 @@ func withFiles(in Input, rows []step) (steps []step, broken bool, found faults) 
 		}
 		bytes, values = bytes+len(s.file.Doc.Body), values+s.file.Doc.Values
 		if bytes > recipe.MaxSteps || values > recipe.MaxStepValues {
-			found.add(s.place.Fault(api.ReasonInvalidPipeline, fmt.Sprintf("the steps up to this one have more than %d KiB, or %d values, which no run can hold", recipe.MaxSteps>>10, recipe.MaxStepValues), "use fewer or smaller steps"))
+			found.add(s.place.Fault(api.ReasonInvalidPipeline,
+				fmt.Sprintf("the steps up to this one have more than %d KiB, or %d values, which "+
+					"no run can hold", recipe.MaxSteps>>10, recipe.MaxStepValues),
+				"use fewer or smaller steps"))
 			return nil, true, found
 		}
 		steps = append(steps, s)
@@ -166,7 +176,8 @@ func withTask(in Input, spec derived, s step) (_ step, found faults, warnings []
 		Timeout:  s.row.Timeout,
 	}
 	for _, w := range s.row.WhenExpressions {
-		s.task.When = append(s.task.When, tektonv1.WhenExpression{Input: w.Input, Operator: operators[w.Operator], Values: w.Values})
+		s.task.When = append(s.task.When, tektonv1.WhenExpression{Input: w.Input,
+			Operator: operators[w.Operator], Values: w.Values})
 	}
 	s.task.Params, s.known, found, warnings = parameters(in, spec, s)
 	mountSecrets(in, &s.task.TaskSpec.TaskSpec)

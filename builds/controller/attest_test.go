@@ -48,7 +48,9 @@ var attestKey platformKey
 
 func (k *platformKey) pair() *cosign.KeysBytes {
 	k.once.Do(func() {
-		k.keys, k.fault = cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte("open sesame"), nil })
+		k.keys, k.fault = cosign.GenerateKeyPair(func(bool) ([]byte, error) {
+			return []byte("open sesame"), nil
+		})
 	})
 	if k.fault != nil {
 		panic(k.fault)
@@ -58,8 +60,10 @@ func (k *platformKey) pair() *cosign.KeysBytes {
 
 func (k *platformKey) secret() *corev1.Secret {
 	pair := k.pair()
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "armature-attest-key"},
-		Data: map[string][]byte{"cosign.key": pair.PrivateBytes, "cosign.pub": pair.PublicBytes, "cosign.password": []byte("open sesame")}}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace,
+		Name: "armature-attest-key"},
+		Data: map[string][]byte{"cosign.key": pair.PrivateBytes, "cosign.pub": pair.PublicBytes,
+			"cosign.password": []byte("open sesame")}}
 }
 
 // shop is a registry, with a delay before each answer, and answers of 503.
@@ -79,9 +83,11 @@ type shop struct {
 func newShop(t testing.TB, referrers bool) *shop {
 	t.Helper()
 	s := &shop{}
-	next := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(referrers))
+	next := registry.New(registry.Logger(log.New(io.Discard, "", 0)),
+		registry.WithReferrersSupport(referrers))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.Contains(r.UserAgent(), "armature") { // not the test itself, and not the first ping
+		// not the test itself, and not the first ping
+		if strings.Contains(r.UserAgent(), "armature") {
 			s.served.Add(1)
 			time.Sleep(time.Duration(rand.Int64N(int64(s.slow) + 1)))
 			if s.fails.Add(-1) >= 0 || rand.IntN(100) < s.busy {
@@ -215,7 +221,8 @@ func (s *shop) attested(t testing.TB, repository, digest, kind string) (predicat
 // result and one provenance, all as bundles.
 func (s *shop) once(t testing.TB, repository, digest string) {
 	t.Helper()
-	want := map[string]int{"https://sigstore.dev/cosign/sign/v1": 1, sign.TestResultType: 1, sign.PredicateType: 1, sign.SPDXType: 1}
+	want := map[string]int{"https://sigstore.dev/cosign/sign/v1": 1, sign.TestResultType: 1,
+		sign.PredicateType: 1, sign.SPDXType: 1}
 	if diff := cmp.Diff(want, s.statements(t, repository, digest)); diff != "" {
 		t.Errorf("bundles of %s (-want +got):\n%s", repository, diff)
 	}
@@ -237,8 +244,10 @@ func (s *shop) policy(t testing.TB, builder string) sign.Policy {
 	if err := os.WriteFile(public, attestKey.pair().PublicBytes, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return sign.Policy{Keys: []string{public}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 3, SBOM: true,
-		Builders: []sign.TrustedBuilder{{ID: builder, Level: 3}}, Sources: []sign.Source{{Repository: "https://github.com/org/weather"}}}}
+	return sign.Policy{Keys: []string{public}, IgnoreTlog: true,
+		Builds: &sign.Builds{MinimumLevel: 3, SBOM: true,
+			Builders: []sign.TrustedBuilder{{ID: builder, Level: 3}},
+			Sources:  []sign.Source{{Repository: "https://github.com/org/weather"}}}}
 }
 
 // sold makes a build of mode prod whose image goes to a registry.
@@ -261,7 +270,8 @@ func (w *world) play(run *tektonv1.PipelineRun, digest string, edit ...func(*end
 }
 
 // playParts plays a run for several platforms, whose images have those digests.
-func (w *world) playParts(run *tektonv1.PipelineRun, digest string, parts []string, edit ...func(*ended)) {
+func (w *world) playParts(run *tektonv1.PipelineRun, digest string, parts []string,
+	edit ...func(*ended)) {
 	w.Helper()
 	fresh := &tektonv1.PipelineRun{}
 	w.must(w.Get(w.Context(), client.ObjectKeyFromObject(run), fresh))
@@ -322,15 +332,21 @@ func TestAttested(t *testing.T) {
 			b = w.phase("weather", api.PhaseSucceeded)
 			image := s.host + "/weather:v1@" + digest
 			a := b.Status.Attestation
-			if b.Status.BuiltImage != image || a == nil || a.Image != image || a.RunUID != run.UID || a.SBOMDigest != attesttest.DigestOf(attesttest.SBOM(digest)) || a.Level != 3 || a.BuilderID != "https://armature.dev/builders/prod" {
+			if b.Status.BuiltImage != image || a == nil || a.Image != image ||
+				a.RunUID != run.UID ||
+				a.SBOMDigest != attesttest.DigestOf(attesttest.SBOM(digest)) || a.Level != 3 ||
+				a.BuilderID != "https://armature.dev/builders/prod" {
 				t.Fatalf("builtImage %s, attestation %+v", b.Status.BuiltImage, a)
 			}
-			for ref, kind := range map[string]string{a.Signature: "https://sigstore.dev/cosign/sign/v1", a.Provenance: sign.PredicateType, a.SBOM: sign.SPDXType} {
+			for ref, kind := range map[string]string{
+				a.Signature:  "https://sigstore.dev/cosign/sign/v1",
+				a.Provenance: sign.PredicateType, a.SBOM: sign.SPDXType} {
 				if at := s.attachment(t, strings.TrimPrefix(ref, s.host+"/")); at.kind != kind {
 					t.Errorf("%s is of type %q, want %s", ref, at.kind, kind)
 				}
 			}
-			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionTrue || condition(b, api.ConditionReady).Status != metav1.ConditionTrue {
+			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionTrue ||
+				condition(b, api.ConditionReady).Status != metav1.ConditionTrue {
 				t.Errorf("conditions %+v", b.Status.Conditions)
 			}
 			s.once(t, "weather", digest)
@@ -338,15 +354,20 @@ func TestAttested(t *testing.T) {
 			artifact := s.ref(t, "weather@"+digest).(name.Digest)
 			// A platform finds the template's digest so.
 			var template corev1.ConfigMap
-			w.must(w.Get(t.Context(), client.ObjectKey{Namespace: systemNamespace, Name: "pipeline-template-prod"}, &template))
+			w.must(w.Get(t.Context(), client.ObjectKey{Namespace: systemNamespace,
+				Name: "pipeline-template-prod"}, &template))
 			var step corev1.ConfigMap
-			w.must(w.Get(t.Context(), client.ObjectKey{Namespace: systemNamespace, Name: "run-tests-step"}, &step))
-			if len(a.Tests) != 1 || a.Tests[0] != (api.TestVerdict{Step: "tests", Result: sign.Passed}) {
+			w.must(w.Get(t.Context(),
+				client.ObjectKey{Namespace: systemNamespace, Name: "run-tests-step"}, &step))
+			if len(a.Tests) != 1 ||
+				a.Tests[0] != (api.TestVerdict{Step: "tests", Result: sign.Passed}) {
 				t.Errorf("tests %+v", a.Tests)
 			}
 			policy := func() sign.Policy {
 				p := s.policy(t, a.BuilderID)
-				p.Builds.Tests = []sign.RequiredTest{{Step: "tests", Digests: []string{"sha256:" + sum(step.Data["task-spec.yaml"])}, Parameters: map[string]string{"TEST_COMMAND": ""}}}
+				p.Builds.Tests = []sign.RequiredTest{{Step: "tests",
+					Digests:    []string{"sha256:" + sum(step.Data["task-spec.yaml"])},
+					Parameters: map[string]string{"TEST_COMMAND": ""}}}
 				p.Builds.Templates = []string{"sha256:" + sum(template.Data["template.yaml"])}
 				p.Builds.MaxAge = &metav1.Duration{Duration: 24 * time.Hour}
 				return p
@@ -361,14 +382,20 @@ func TestAttested(t *testing.T) {
 					b.Builders = append(b.Builders, sign.TrustedBuilder{ID: "x", Level: 3})
 				},
 				"source": func(b *sign.Builds) { b.Sources[0].Repository += "2" },
-				"branch": func(b *sign.Builds) { b.Sources[0].Branches = []string{"main"} }, // a commit was ordered
+				// a commit was ordered
+				"branch": func(b *sign.Builds) { b.Sources[0].Branches = []string{"main"} },
 				"template": func(b *sign.Builds) {
 					b.Templates = []string{"sha256:" + sum("another")}
 				},
-				"test":            func(b *sign.Builds) { b.Tests[0].Step = "evaluate" },
-				"test definition": func(b *sign.Builds) { b.Tests[0].Digests = []string{"sha256:" + sum("another")} },
-				"test command":    func(b *sign.Builds) { b.Tests[0].Parameters = map[string]string{"TEST_COMMAND": "make evaluate"} },
-				"scan":            func(b *sign.Builds) { b.MaxSeverity = "high" }, // no scan is attested
+				"test": func(b *sign.Builds) { b.Tests[0].Step = "evaluate" },
+				"test definition": func(b *sign.Builds) {
+					b.Tests[0].Digests = []string{"sha256:" + sum("another")}
+				},
+				"test command": func(b *sign.Builds) {
+					b.Tests[0].Parameters = map[string]string{"TEST_COMMAND": "make evaluate"}
+				},
+				// no scan is attested
+				"scan": func(b *sign.Builds) { b.MaxSeverity = "high" },
 			} {
 				p := policy()
 				edit(p.Builds)
@@ -398,13 +425,16 @@ func TestForgedIsNotAttested(t *testing.T) {
 		reason string
 	}{
 		"another digest than was pushed": {report("IMAGE_DIGEST", other), api.ReasonImageMismatch},
-		"no digest":                      {report("IMAGE_DIGEST", "latest"), api.ReasonResultInvalid},
-		"another commit":                 {report("CHAINS-GIT_COMMIT", strings.Repeat("b", 40)), api.ReasonResultInvalid},
+		"no digest": {report("IMAGE_DIGEST", "latest"),
+			api.ReasonResultInvalid},
+		"another commit": {report("CHAINS-GIT_COMMIT", strings.Repeat("b", 40)),
+			api.ReasonResultInvalid},
 		"a verdict that an earlier container left": {func(_ *world, _ *shop, e *ended) {
 			e.verdict(sign.Failed)
 			e.taskRuns["tests"].Status.Steps[0].Terminated.Message = `[{"key":"TEST_RESULT","value":"PASSED","type":1}]`
 		}, api.ReasonResultsForged},
-		"no verdict": {func(_ *world, _ *shop, e *ended) { e.verdict("SUCCESS") }, api.ReasonResultInvalid},
+		"no verdict": {func(_ *world, _ *shop, e *ended) { e.verdict("SUCCESS") },
+			api.ReasonResultInvalid},
 		"a TaskRun that is gone": {func(w *world, _ *shop, e *ended) {
 			w.must(w.Client.Delete(w.Context(), e.taskRuns["tests"]))
 			delete(e.taskRuns, "tests")
@@ -415,7 +445,8 @@ func TestForgedIsNotAttested(t *testing.T) {
 			w.must(w.Update(w.Context(), e.run))
 			e.run.Status = status
 		}, api.ReasonNotAsOrdered},
-		"another image at the tag": {func(w *world, s *shop, _ *ended) { s.push(w, "weather:v1") }, api.ReasonImageMismatch},
+		"another image at the tag": {func(w *world, s *shop, _ *ended) { s.push(w, "weather:v1") },
+			api.ReasonImageMismatch},
 		"an image at another tag": {func(w *world, s *shop, _ *ended) {
 			w.must(remote.Delete(s.ref(w, "weather:v1"), s.options()...))
 		}, api.ReasonImageMismatch},
@@ -425,17 +456,21 @@ func TestForgedIsNotAttested(t *testing.T) {
 			w.start()
 			w.create("weather", s.sold, func(b *api.AgentBuild) {
 				b.Spec.CleanupAfterBuild = nil
-				b.Spec.Retries = &api.Retries{Limit: 3, Backoff: &metav1.Duration{}, After: []api.RetryOn{api.RetryAny}}
+				b.Spec.Retries = &api.Retries{Limit: 3, Backoff: &metav1.Duration{},
+					After: []api.RetryOn{api.RetryAny}}
 			})
 			run := w.run(1)
 			digest := s.push(t, "weather:v1")
 			w.play(run, digest, func(e *ended) { attack.edit(w, s, e) })
 			b := w.phase("weather", api.PhaseFailed)
 			c, ready := condition(b, api.ConditionAttested), condition(b, api.ConditionReady)
-			if c.Status != metav1.ConditionFalse || c.Reason != attack.reason || !strings.Contains(c.Message, "hint: ") || ready.Status != metav1.ConditionFalse || ready.Reason != attack.reason {
+			if c.Status != metav1.ConditionFalse || c.Reason != attack.reason ||
+				!strings.Contains(c.Message, "hint: ") || ready.Status != metav1.ConditionFalse ||
+				ready.Reason != attack.reason {
 				t.Errorf("Attested %+v, Ready %+v", c, ready)
 			}
-			if b.Status.BuiltImage != "" || b.Status.Attestation != nil || b.Status.LastRunPhase != api.PhaseFailed || !b.Over() {
+			if b.Status.BuiltImage != "" || b.Status.Attestation != nil ||
+				b.Status.LastRunPhase != api.PhaseFailed || !b.Over() {
 				t.Errorf("status %+v", b.Status)
 			}
 			w.never("another run, or none", func() string {
@@ -452,7 +487,8 @@ func TestForgedIsNotAttested(t *testing.T) {
 			w.phase("weather", api.PhaseFailed)
 			w.change(b, func(b *api.AgentBuild) { b.Spec.Mode = "prod" })
 			w.eventually("the refusal is reported again", func() string {
-				if c := condition(w.build("weather"), api.ConditionReady); c.Reason != attack.reason {
+				if c := condition(w.build("weather"),
+					api.ConditionReady); c.Reason != attack.reason {
 					return c.Reason
 				}
 				return ""
@@ -488,7 +524,8 @@ func TestFailedTestIsAttested(t *testing.T) {
 	}
 	var result sign.TestResult
 	w.must(json.Unmarshal([]byte(s.attested(t, "weather", digest, sign.TestResultType)[0]), &result))
-	if result.Result != sign.Failed || len(result.FailedTests) != 1 || result.FailedTests[0] != "tests" {
+	if result.Result != sign.Failed || len(result.FailedTests) != 1 ||
+		result.FailedTests[0] != "tests" {
 		t.Errorf("%+v", result)
 	}
 	artifact := s.ref(t, "weather@"+digest).(name.Digest)
@@ -497,7 +534,8 @@ func TestFailedTestIsAttested(t *testing.T) {
 		t.Error(err)
 	}
 	p.Builds.Tests = []sign.RequiredTest{{Step: "tests", MaxResult: sign.Warned}}
-	if _, err := sign.Verify(t.Context(), artifact, p); err == nil || !strings.Contains(err.Error(), `ended with "FAILED"`) {
+	if _, err := sign.Verify(t.Context(), artifact, p); err == nil ||
+		!strings.Contains(err.Error(), `ended with "FAILED"`) {
 		t.Errorf("a policy that demands the test: %v", err)
 	}
 }
@@ -509,7 +547,8 @@ func (w *world) attestWaits(why, not string) {
 	w.eventually("the build says that it waits", func() string {
 		b := w.build("weather")
 		c := condition(b, api.ConditionAttested)
-		if c.Reason != api.ReasonRetrying || c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, why) || strings.Contains(c.Message, not) ||
+		if c.Reason != api.ReasonRetrying || c.Status != metav1.ConditionUnknown ||
+			!strings.Contains(c.Message, why) || strings.Contains(c.Message, not) ||
 			b.Status.BuiltImage != "" || b.Status.Attestation != nil {
 			return fmt.Sprintf("%+v", c)
 		}
@@ -543,7 +582,9 @@ func TestNoAttestKey(t *testing.T) {
 	w.create("weather", s.sold)
 	b := w.phase("weather", api.PhaseFailed)
 	c := condition(b, api.ConditionReady)
-	if c.Reason != api.ReasonAttestKeyMissing || !strings.Contains(c.Message, "cosign generate-key-pair k8s://"+systemNamespace+"/"+w.options.Attest.Key) || len(w.runs()) != 0 {
+	if c.Reason != api.ReasonAttestKeyMissing ||
+		!strings.Contains(c.Message, "cosign generate-key-pair k8s://"+systemNamespace+"/"+
+			w.options.Attest.Key) || len(w.runs()) != 0 {
 		t.Errorf("%d runs, condition %+v", len(w.runs()), c)
 	}
 	secret := attestKey.secret()
@@ -555,7 +596,9 @@ func TestNoAttestKey(t *testing.T) {
 // A registry on an address that tenants may not have asked is not asked.
 func TestAttestGuardsAddresses(t *testing.T) {
 	w, s := newWorld(t), newShop(t, true)
-	w.options.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, gitremote.ErrForbiddenAddress }
+	w.options.Dial = func(context.Context, string, string) (net.Conn, error) {
+		return nil, gitremote.ErrForbiddenAddress
+	}
 	w.start()
 	w.create("weather", s.sold)
 	run := w.run(1)

@@ -80,7 +80,8 @@ func TestKilledWhileAttesting(t *testing.T) {
 		w := newWorld(t)
 		w.keyless()
 		k := w.options.Attest.Keyless
-		killedWhileAttesting(w, 5, "--attest-fulcio-url", k.Fulcio, "--attest-timestamp-url", k.Timestamps, "--attest-trusted-root", k.TrustedRoot, "--attest-identity-token", k.Token)
+		killedWhileAttesting(w, 5, "--attest-fulcio-url", k.Fulcio, "--attest-timestamp-url",
+			k.Timestamps, "--attest-trusted-root", k.TrustedRoot, "--attest-identity-token", k.Token)
 	})
 }
 
@@ -107,10 +108,12 @@ func killedWhileAttesting(w *world, rounds int, flags ...string) {
 		run := w.runOf(build)
 		digests[build] = s.push(t, build+":v1")
 		w.play(run, digests[build])
-		// After some requests to the registry. They are random, up to more than an attestation takes.
+		// After some requests to the registry. They are random, up to more than an attestation
+		// takes.
 		moment := s.served.Load() + rand.Int64N(100)
 		w.eventually("the moment of the kill", func() string {
-			if served := s.served.Load(); served < moment && w.build(build).Status.Attestation == nil {
+			if served := s.served.Load(); served < moment &&
+				w.build(build).Status.Attestation == nil {
 				return fmt.Sprintf("%d requests of %d", served, moment)
 			}
 			return ""
@@ -135,5 +138,6 @@ func killedWhileAttesting(w *world, rounds int, flags ...string) {
 	if unfinished == 0 {
 		t.Error("no kill came before the end: it proves nothing")
 	}
-	t.Logf("%d of %d kills came before Attested, %d of them between two writes to the registry", unfinished, rounds, midway)
+	t.Logf("%d of %d kills came before Attested, %d of them between two writes to the registry",
+		unfinished, rounds, midway)
 }

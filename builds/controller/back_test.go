@@ -43,7 +43,8 @@ func (w *world) ended(n int) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("run %d exists", n), func() string {
 		for _, run := range w.runs() {
-			if run.Annotations[keys.AnnotationNumber] == fmt.Sprint(n) && run.DeletionTimestamp == nil {
+			if run.Annotations[keys.AnnotationNumber] == fmt.Sprint(n) &&
+				run.DeletionTimestamp == nil {
 				if run.Status.CompletionTime == nil {
 					w.succeed(&run)
 				}
@@ -56,7 +57,8 @@ func (w *world) ended(n int) {
 
 func TestBackToAnEarlierStep(t *testing.T) {
 	w := newWorld(t)
-	w.own("pipeline-template-own", recipe.TemplateKeyYAML, "steps: [{name: only, configMap: own-step}]")
+	w.own("pipeline-template-own", recipe.TemplateKeyYAML,
+		"steps: [{name: only, configMap: own-step}]")
 	step := func(word string) string {
 		return "steps: [{name: say, image: busybox, command: [echo, " + word + "]}]"
 	}
@@ -68,7 +70,8 @@ func TestBackToAnEarlierStep(t *testing.T) {
 		w.rewrite("own-step", recipe.StepKey, step(word))
 		w.ended(i + 1)
 		w.eventually("status reports the run", func() string {
-			if s := w.build("weather").Status; s.RunNumber != int32(i+1) || s.Phase != api.PhaseSucceeded {
+			if s := w.build("weather").Status; s.RunNumber != int32(i+1) ||
+				s.Phase != api.PhaseSucceeded {
 				return fmt.Sprintf("run %d: %s", s.RunNumber, s.Phase)
 			}
 			return ""
@@ -116,7 +119,8 @@ func TestBackToAnEarlierSpecWithACrash(t *testing.T) {
 	}
 	w.start()
 	w.ended(3)
-	if got := w.phase("weather", api.PhaseSucceeded).Status; got.RunNumber != 3 || got.BuiltImage != "registry.local:5000/weather:v1@"+digest {
+	if got := w.phase("weather", api.PhaseSucceeded).Status; got.RunNumber != 3 ||
+		got.BuiltImage != "registry.local:5000/weather:v1@"+digest {
 		t.Errorf("run %d built %s", got.RunNumber, got.BuiltImage)
 	}
 	w.left(3)

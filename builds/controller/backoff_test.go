@@ -26,7 +26,8 @@ func (down) Get(context.Context, client.ObjectKey, client.Object, ...client.GetO
 func TestFailedReadKeepsTheBackoff(t *testing.T) {
 	key := types.NamespacedName{Namespace: "team1", Name: "weather"}
 	r := &Reconciler{starter: starter{client: down{}, library: &library.Library{}}}
-	r.waits = workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Minute, time.Hour)
+	r.waits = workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Minute,
+		time.Hour)
 	r.waits.When(key)
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err == nil {
 		t.Fatal("the read did not fail")

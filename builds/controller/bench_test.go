@@ -25,7 +25,8 @@ func BenchmarkBuilds(b *testing.B) {
 	for _, part := range []struct {
 		name    string
 		measure func(*testing.B)
-	}{{"burst", measureBurst}, {"load", measureLoad}, {"denial", measureDenial}, {"polling", measurePolling}, {"webhook", measureWebhook}} {
+	}{{"burst", measureBurst}, {"load", measureLoad}, {"denial", measureDenial},
+		{"polling", measurePolling}, {"webhook", measureWebhook}} {
 		b.Run(part.name, func(b *testing.B) {
 			for b.Loop() {
 				part.measure(b)
@@ -61,7 +62,8 @@ func measureBurst(b *testing.B) {
 	runs := sample.runs()
 	for i := range runs {
 		have := runs[i].ObjectMeta
-		runs[i].ObjectMeta = metav1.ObjectMeta{Name: have.Name, Labels: have.Labels, Annotations: have.Annotations, OwnerReferences: have.OwnerReferences}
+		runs[i].ObjectMeta = metav1.ObjectMeta{Name: have.Name, Labels: have.Labels,
+			Annotations: have.Annotations, OwnerReferences: have.OwnerReferences}
 		runs[i].Status = tektonv1.PipelineRunStatus{}
 	}
 
@@ -101,7 +103,8 @@ func measureBurst(b *testing.B) {
 		}
 	}
 	fmt.Printf("\nmedian of %d rounds (least to most); load average %s\n", rounds, loadAverage())
-	report(fmt.Sprintf("%d raw creates of the runs, %d at a time", burstSize, workers), spread("%.2fs", raws, cost.wallSeconds), "")
+	report(fmt.Sprintf("%d raw creates of the runs, %d at a time", burstSize, workers),
+		spread("%.2fs", raws, cost.wallSeconds), "")
 	report("  CPU of client, API server and etcd", spread("%.2fs", raws, cost.cpuSeconds), "")
 	for _, row := range []struct {
 		what  string
@@ -110,7 +113,8 @@ func measureBurst(b *testing.B) {
 		{"builds waiting: controller start until all runs exist", waits},
 		{"builds created at once: first create until all runs exist", onces},
 	} {
-		report(fmt.Sprintf("%d %s", burstSize, row.what), spread("%.2fs", row.costs, cost.wallSeconds), "")
+		report(fmt.Sprintf("%d %s", burstSize, row.what),
+			spread("%.2fs", row.costs, cost.wallSeconds), "")
 		over := make([]cost, rounds)
 		for i := range over {
 			over[i] = cost{row.costs[i].wall / raws[i].wall, row.costs[i].cpu / raws[i].cpu}
@@ -169,7 +173,8 @@ func spread(format string, costs []cost, figure func(cost) float64) string {
 		list = append(list, figure(c))
 	}
 	slices.Sort(list)
-	return fmt.Sprintf(format+" ("+format+" to "+format+")", list[len(list)/2], list[0], list[len(list)-1])
+	return fmt.Sprintf(format+" ("+format+" to "+format+")", list[len(list)/2], list[0],
+		list[len(list)-1])
 }
 
 func loadAverage() string {
@@ -200,9 +205,11 @@ func measureLoad(b *testing.B) {
 	w.burst(0, burstSize, kept)
 	w.runsAnswered(burstSize)
 	untilRun, _ := w.writes.total()
-	w.await("all builds are under way", 3*time.Minute, func() bool { return w.inPhase(api.PhaseBuilding) == burstSize })
+	w.await("all builds are under way", 3*time.Minute,
+		func() bool { return w.inPhase(api.PhaseBuilding) == burstSize })
 	w.finishAll(w.runs())
-	w.await("all builds are done", 5*time.Minute, func() bool { return w.inPhase(api.PhaseSucceeded) == burstSize })
+	w.await("all builds are done", 5*time.Minute,
+		func() bool { return w.inPhase(api.PhaseSucceeded) == burstSize })
 	_, by := w.writes.total()
 	total := 0
 	for kind, n := range by {
@@ -210,19 +217,25 @@ func measureLoad(b *testing.B) {
 			total += n
 		}
 	}
-	report("API writes a build until all runs exist", fmt.Sprintf("%.2f", float64(untilRun)/burstSize), "<= 2")
-	report("API writes a build until it is done (events apart)", fmt.Sprintf("%.2f", float64(total)/burstSize), "<= 4")
+	report("API writes a build until all runs exist",
+		fmt.Sprintf("%.2f", float64(untilRun)/burstSize), "<= 2")
+	report("API writes a build until it is done (events apart)",
+		fmt.Sprintf("%.2f", float64(total)/burstSize), "<= 4")
 	stop()
 
 	cmd := w.spawn(file)
 	time.Sleep(4 * time.Second)
-	report("memory with 500 builds and their 500 runs kept", memory(b, cmd.Process.Pid), "<= 42 (half of Shipwright's 85)")
+	report("memory with 500 builds and their 500 runs kept", memory(b, cmd.Process.Pid),
+		"<= 42 (half of Shipwright's 85)")
 	w.burst(burstSize, 3000, kept)
 	w.await("3,000 runs exist", 10*time.Minute, func() bool { return w.count() >= 3000 })
-	w.await("3,000 builds are under way", 10*time.Minute, func() bool { return w.inPhase(api.PhaseBuilding) >= 3000-burstSize })
+	w.await("3,000 builds are under way", 10*time.Minute,
+		func() bool { return w.inPhase(api.PhaseBuilding) >= 3000-burstSize })
 	w.finishAll(w.runs())
-	w.await("3,000 builds are done", 10*time.Minute, func() bool { return w.inPhase(api.PhaseSucceeded) == 3000 })
-	report("memory after 3,000 builds, runs kept, same process", memory(b, cmd.Process.Pid), "<= 136 (half of Shipwright's 272)")
+	w.await("3,000 builds are done", 10*time.Minute,
+		func() bool { return w.inPhase(api.PhaseSucceeded) == 3000 })
+	report("memory after 3,000 builds, runs kept, same process", memory(b, cmd.Process.Pid),
+		"<= 136 (half of Shipwright's 272)")
 	kill(cmd)
 
 	before, _ := w.writes.total()
@@ -242,7 +255,8 @@ func measureDenial(b *testing.B) {
 	began := time.Now()
 	w.create("denied")
 	w.phase("denied", api.PhaseFailed)
-	report("admission denial until its condition", time.Since(began).Round(time.Millisecond).String(), "<= 2s")
+	report("admission denial until its condition",
+		time.Since(began).Round(time.Millisecond).String(), "<= 2s")
 	stop()
 	lift()
 }
@@ -251,7 +265,8 @@ func measureDenial(b *testing.B) {
 // rest is the program file, which the kernel may drop and shares among replicas.
 func memory(t testing.TB, pid int) string {
 	t.Helper()
-	return fmt.Sprintf("%.0f MiB, private %.0f", statusMiB(t, pid, "VmRSS:"), statusMiB(t, pid, "RssAnon:"))
+	return fmt.Sprintf("%.0f MiB, private %.0f", statusMiB(t, pid, "VmRSS:"),
+		statusMiB(t, pid, "RssAnon:"))
 }
 
 func statusMiB(t testing.TB, pid int, key string) float64 {
@@ -280,9 +295,11 @@ func (w *world) finishAll(runs []tektonv1.PipelineRun) {
 		if runs[i].Status.CompletionTime != nil {
 			return nil
 		}
-		w.finish(&runs[i], corev1.ConditionTrue, "Succeeded", "Tasks Completed: 4", func(s *tektonv1.PipelineRunStatus) {
-			s.Results = []tektonv1.PipelineRunResult{{Name: "IMAGE_DIGEST", Value: *tektonv1.NewStructuredValues(digest)}}
-		})
+		w.finish(&runs[i], corev1.ConditionTrue, "Succeeded", "Tasks Completed: 4",
+			func(s *tektonv1.PipelineRunStatus) {
+				s.Results = []tektonv1.PipelineRunResult{{Name: "IMAGE_DIGEST",
+					Value: *tektonv1.NewStructuredValues(digest)}}
+			})
 		return nil
 	})
 }

@@ -94,7 +94,8 @@ var program = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	programFolder = folder
-	if out, err := exec.Command("go", "build", "-o", folder, "../../cmd/armature-controller").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", folder, "../../cmd/armature-controller").
+		CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the controller: %w\n%s", err, out)
 	}
 	return folder, nil
@@ -106,9 +107,12 @@ var programFolder string
 // spawn the controller as a process of its own.
 func (w *world) spawn(file string, flags ...string) *exec.Cmd {
 	w.Helper()
-	cmd := exec.Command(file, append(flags, "--namespace", systemNamespace, "--build-namespace", w.options.Settings.BuildNamespace, "--watch-namespaces", w.namespace, "--leader-elect=false",
-		"--metrics-address", "0", "--health-address", "0", "--qps", "1000", "--log-level", "error")...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+shared.Get(w.TB).Admin.Kubeconfig, "GOGC=100") // as in its container
+	cmd := exec.Command(file, append(flags, "--namespace", systemNamespace, "--build-namespace",
+		w.options.Settings.BuildNamespace, "--watch-namespaces", w.namespace,
+		"--leader-elect=false", "--metrics-address", "0", "--health-address", "0", "--qps", "1000",
+		"--log-level", "error")...)
+	// as in its container
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+shared.Get(w.TB).Admin.Kubeconfig, "GOGC=100")
 	cmd.Stderr = os.Stderr
 	w.must(cmd.Start())
 	return cmd
@@ -139,7 +143,8 @@ func TestBurstSurvivesKills(t *testing.T) {
 	for range kills {
 		// Wait for some progress, so that every kill hits the controller at work.
 		before := w.count()
-		w.await("progress between kills", 2*time.Minute, func() bool { return w.count() >= min(before+20, builds) })
+		w.await("progress between kills", 2*time.Minute,
+			func() bool { return w.count() >= min(before+20, builds) })
 		time.Sleep(time.Duration(rand.IntN(150)) * time.Millisecond)
 		kill(cmd)
 		counts = append(counts, w.count())
@@ -148,13 +153,15 @@ func TestBurstSurvivesKills(t *testing.T) {
 	defer func() { kill(cmd) }()
 	<-created
 	w.await("all runs exist", 3*time.Minute, func() bool { return w.count() >= builds })
-	w.await("all builds are under way", 3*time.Minute, func() bool { return w.inPhase(api.PhaseBuilding) == builds })
+	w.await("all builds are under way", 3*time.Minute,
+		func() bool { return w.inPhase(api.PhaseBuilding) == builds })
 	by := map[string]int{}
 	for _, run := range w.runs() {
 		by[run.OwnerReferences[0].Name]++
 	}
 	if n := w.count(); n != builds || len(by) != builds {
-		t.Errorf("%d runs of %d builds, want %d of each; runs at the kills: %v", n, len(by), builds, counts)
+		t.Errorf("%d runs of %d builds, want %d of each; runs at the kills: %v", n, len(by), builds,
+			counts)
 	}
 	t.Logf("runs at the kills: %v; %d runs in the end", counts, w.count())
 }

@@ -35,10 +35,12 @@ func TestSpecChange(t *testing.T) {
 	second := w.run(2)
 	got := w.phase("weather", api.PhaseBuilding)
 	if got.Status.RunReason != api.TriggerConfig || got.Status.PipelineRunName != second.Name {
-		t.Errorf("run %s because of %s, want %s because of CONFIG", got.Status.PipelineRunName, got.Status.RunReason, second.Name)
+		t.Errorf("run %s because of %s, want %s because of CONFIG", got.Status.PipelineRunName,
+			got.Status.RunReason, second.Name)
 	}
 	w.succeed(second)
-	if got := w.phase("weather", api.PhaseSucceeded); got.Status.BuiltImage != "registry.local:5000/weather:v2@"+digest {
+	if got := w.phase("weather",
+		api.PhaseSucceeded); got.Status.BuiltImage != "registry.local:5000/weather:v2@"+digest {
 		t.Errorf("built %s", got.Status.BuiltImage)
 	}
 }
@@ -54,7 +56,8 @@ func TestSpecChangeDuringARun(t *testing.T) {
 		w.phase("weather", api.PhaseBuilding)
 		w.change(b, retag("v2"))
 		w.eventually("the change is queued", func() string {
-			if c := condition(w.build("weather"), api.ConditionReady); c.Reason != api.ReasonQueued {
+			if c := condition(w.build("weather"),
+				api.ConditionReady); c.Reason != api.ReasonQueued {
 				return c.Reason
 			}
 			return ""
@@ -72,7 +75,8 @@ func TestSpecChangeDuringARun(t *testing.T) {
 		first := w.run(1)
 		w.phase("weather", api.PhaseBuilding)
 		w.change(b, retag("v2"))
-		w.eventually("the first run is cancelled", func() string { return cancelState(w, first.Name) })
+		w.eventually("the first run is cancelled",
+			func() string { return cancelState(w, first.Name) })
 		w.never("a second run beside the first", func() string {
 			if n := len(w.runs()); n != 1 {
 				return fmt.Sprintf("%d runs", n)
@@ -90,12 +94,15 @@ func TestSpecChangeDuringARun(t *testing.T) {
 		w := newWorld(t)
 		w.start()
 		keep := false
-		b := w.create("weather", func(b *api.AgentBuild) { b.Spec.OnChange, b.Spec.CleanupAfterBuild = api.ChangeIgnore, &keep })
+		b := w.create("weather", func(b *api.AgentBuild) {
+			b.Spec.OnChange, b.Spec.CleanupAfterBuild = api.ChangeIgnore, &keep
+		})
 		first := w.run(1)
 		w.phase("weather", api.PhaseBuilding)
 		w.change(b, retag("v2"))
 		w.eventually("the change is ignored", func() string {
-			if c := condition(w.build("weather"), api.ConditionReady); c.Reason != api.ReasonChangeIgnored {
+			if c := condition(w.build("weather"),
+				api.ConditionReady); c.Reason != api.ReasonChangeIgnored {
 				return c.Reason
 			}
 			return ""
@@ -126,7 +133,8 @@ func cancelState(w *world, name string) string {
 // ConfigMap that concerns no build wakes none.
 func TestTemplateChange(t *testing.T) {
 	w := newWorld(t)
-	w.own("pipeline-template-own", recipe.TemplateKeyYAML, "steps: [{name: only, configMap: own-step}]")
+	w.own("pipeline-template-own", recipe.TemplateKeyYAML,
+		"steps: [{name: only, configMap: own-step}]")
 	w.own("own-step", recipe.StepKey, "steps: [{name: say, image: busybox, command: [echo]}]")
 	w.start()
 	own := func(policy api.TemplatePolicy) func(*api.AgentBuild) {
@@ -142,7 +150,8 @@ func TestTemplateChange(t *testing.T) {
 	w.succeed(w.run(2))
 	w.phase("stays", api.PhaseSucceeded)
 
-	w.rewrite("own-step", recipe.StepKey, "steps: [{name: say, image: busybox, command: [echo, again]}]")
+	w.rewrite("own-step", recipe.StepKey,
+		"steps: [{name: say, image: busybox, command: [echo, again]}]")
 	w.run(3)
 	if got := w.phase("follows", api.PhaseBuilding); got.Status.RunReason != api.TriggerTemplate {
 		t.Errorf("started because of %s, want TEMPLATE", got.Status.RunReason)
@@ -160,7 +169,8 @@ func TestTemplateChange(t *testing.T) {
 func TestStepIsEdited(t *testing.T) {
 	w := newWorld(t)
 	const good = "steps: [{name: say, image: busybox, command: [echo]}]"
-	w.own("pipeline-template-own", recipe.TemplateKeyYAML, "steps: [{name: only, configMap: own-step}]")
+	w.own("pipeline-template-own", recipe.TemplateKeyYAML,
+		"steps: [{name: only, configMap: own-step}]")
 	w.own("own-step", recipe.StepKey, good)
 	w.start()
 	keep := false
@@ -175,7 +185,8 @@ func TestStepIsEdited(t *testing.T) {
 	}
 	w.rewrite("own-step", recipe.StepKey, "steps: [")
 	w.never("a broken step touches the build", stays)
-	w.must(w.Client.Delete(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "own-step"}}))
+	w.must(w.Client.Delete(w.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "own-step"}}))
 	w.never("a missing step touches the build", stays)
 	w.own("own-step", recipe.StepKey, good)
 	w.never("the same step touches the build", stays)

@@ -37,10 +37,13 @@ func TestCreate(t *testing.T) {
 	}
 
 	want := api.AgentBuildStatus{
-		Phase: api.PhaseSucceeded, ObservedGeneration: 1, PipelineRunName: run.Name, PipelineRunUID: run.UID, RunReason: api.TriggerConfig, Attempt: 1, RunNumber: 1, LastRunPhase: api.PhaseSucceeded,
-		BuiltImage: "registry.local:5000/weather:v1@" + digest, Message: "built registry.local:5000/weather:v1@" + digest,
-		Source: &api.SourceStatus{Git: api.GitStatus{CommitSHA: sha}},
-		Tasks:  []api.TaskStatus{{Name: "buildpack-build", State: "Skipped", Reason: "When Expressions evaluated to false"}},
+		Phase: api.PhaseSucceeded, ObservedGeneration: 1, PipelineRunName: run.Name,
+		PipelineRunUID: run.UID, RunReason: api.TriggerConfig, Attempt: 1, RunNumber: 1,
+		LastRunPhase: api.PhaseSucceeded, BuiltImage: "registry.local:5000/weather:v1@" + digest,
+		Message: "built registry.local:5000/weather:v1@" + digest,
+		Source:  &api.SourceStatus{Git: api.GitStatus{CommitSHA: sha}},
+		Tasks: []api.TaskStatus{{Name: "buildpack-build", State: "Skipped",
+			Reason: "When Expressions evaluated to false"}},
 	}
 	status := got.Status
 	if status.LastBuildTime == nil || status.StartTime == nil || status.CompletionTime == nil {
@@ -48,13 +51,15 @@ func TestCreate(t *testing.T) {
 	}
 	for _, c := range status.Conditions {
 		if c.ObservedGeneration != 1 || c.Status != metav1.ConditionTrue {
-			t.Errorf("condition %s is %s of generation %d: %s", c.Type, c.Status, c.ObservedGeneration, c.Message)
+			t.Errorf("condition %s is %s of generation %d: %s", c.Type, c.Status,
+				c.ObservedGeneration, c.Message)
 		}
 	}
 	if len(status.Conditions) != 3 {
 		t.Errorf("conditions: %v", status.Conditions)
 	}
-	status.LastBuildTime, status.StartTime, status.CompletionTime, status.Conditions, status.Inputs = nil, nil, nil, nil, nil
+	status.LastBuildTime, status.StartTime, status.CompletionTime, status.Conditions,
+		status.Inputs = nil, nil, nil, nil, nil
 	if diff := cmp.Diff(want, status); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}

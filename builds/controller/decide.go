@@ -39,8 +39,8 @@ type decision struct {
 	refused bool
 	// restored: status speaks again of a run that is gone.
 	restored bool
-	// shown: status takes over what the run says. While the next one waits in the queue, status keeps
-	// what it has of the last one.
+	// shown: status takes over what the run says. While the next one waits in the queue, status
+	// keeps what it has of the last one.
 	shown bool
 	// over: the run has ended for status. Where it is attested and succeeded, it does not count
 	// before, whatever else status speaks of.
@@ -52,8 +52,9 @@ type decision struct {
 // startOf returns what is known of the next run of a build.
 func startOf(s *observation, why api.Trigger, attempt int32) *compose.Input {
 	in := &compose.Input{
-		Build: s.build, Template: s.Template, Steps: s.Steps, Attempt: attempt, Number: s.build.Status.RunNumber + 1,
-		Resolves: true, Resolved: compose.Resolved{Trigger: why},
+		Build: s.build, Template: s.Template, Steps: s.Steps, Attempt: attempt,
+		Number: s.build.Status.RunNumber + 1, Resolves: true,
+		Resolved: compose.Resolved{Trigger: why},
 	}
 	if len(s.runs) > 0 {
 		in.Number = max(in.Number, s.runs[0].Number+1)
@@ -74,14 +75,17 @@ func decide(s *observation) decision {
 	case s.active != nil:
 		o = underWay(s)
 	case s.build.Spec.Cancel && (s.due != "" || s.last == nil && s.build.Status.Phase == ""):
-		o = decision{run: s.last, phase: api.PhaseCancelled, reason: api.ReasonCancelled, message: "spec.cancel is true, so nothing is started"}
+		o = decision{run: s.last, phase: api.PhaseCancelled, reason: api.ReasonCancelled,
+			message: "spec.cancel is true, so nothing is started"}
 	case s.due != "" && s.Problem != nil:
 		o = decision{problem: s.Problem, run: s.last, phase: api.PhaseFailed}
 	case s.due != "":
-		o = decision{start: startOf(s, s.due, 1), run: s.last, phase: api.PhasePending, reason: api.ReasonPending}
+		o = decision{start: startOf(s, s.due, 1), run: s.last, phase: api.PhasePending,
+			reason: api.ReasonPending}
 		if s.due == api.TriggerTemplate {
 			o.start.Commit = knownCommit(s)
-			if source := s.build.Status.Source; source != nil && o.start.Commit != "" && source.Git.CommitSHA == o.start.Commit {
+			if source := s.build.Status.Source; source != nil && o.start.Commit != "" &&
+				source.Git.CommitSHA == o.start.Commit {
 				o.start.Ref = source.Git.Ref
 			}
 		}
@@ -98,7 +102,8 @@ func decide(s *observation) decision {
 // underWay: a run has not ended.
 func underWay(s *observation) decision {
 	active, stopping := s.active, fmt.Sprintf("stopping run %s", s.active.Name)
-	o := decision{run: active, phase: api.PhaseBuilding, reason: api.ReasonRunning, message: fmt.Sprintf("run %s is under way", active.Name)}
+	o := decision{run: active, phase: api.PhaseBuilding, reason: api.ReasonRunning,
+		message: fmt.Sprintf("run %s is under way", active.Name)}
 	if s.unwanted {
 		o.message = stopping
 		if !active.CancelAsked() {
@@ -115,7 +120,8 @@ func underWay(s *observation) decision {
 	o.ignore = s.due != "" && s.build.Spec.OnChange == api.ChangeIgnore
 	switch {
 	case o.ignore || s.ignored:
-		o.reason, o.message = api.ReasonChangeIgnored, o.message+"; the change of the spec is ignored, as onChange says"
+		o.reason, o.message = api.ReasonChangeIgnored,
+			o.message+"; the change of the spec is ignored, as onChange says"
 	case s.due != "":
 		o.reason, o.message = api.ReasonQueued, o.message+"; the change is built after it"
 	}
@@ -131,13 +137,14 @@ func underWay(s *observation) decision {
 }
 
 // gone: nothing new is requested, and the last run does not exist any more. Status keeps what it
-// reports of it. Where it reports a spec or a server that is no longer at fault, the run is reported
-// again.
+// reports of it. Where it reports a spec or a server that is no longer at fault, the run is
+// reported again.
 func gone(s *observation) decision {
 	status := s.build.Status
 	failed := func(why string) decision {
 		return decision{phase: api.PhaseFailed, reason: s.missing,
-			message: fmt.Sprintf("%s; start again with `armature build rerun %s`", fmt.Sprintf(why, status.PipelineRunName), s.build.Name)}
+			message: fmt.Sprintf("%s; start again with `armature build rerun %s`",
+				fmt.Sprintf(why, status.PipelineRunName), s.build.Name)}
 	}
 	switch s.missing {
 	case api.ReasonRunDeleted:
@@ -146,7 +153,8 @@ func gone(s *observation) decision {
 		return failed("somebody else changed run %s, so its result does not count")
 	}
 	ready := meta.FindStatusCondition(status.Conditions, api.ConditionReady)
-	ofRun := meta.IsStatusConditionTrue(status.Conditions, api.ConditionRunExists) && (ready == nil || ready.Reason != api.ReasonRetrying)
+	ofRun := meta.IsStatusConditionTrue(status.Conditions, api.ConditionRunExists) &&
+		(ready == nil || ready.Reason != api.ReasonRetrying)
 	if status.LastRunPhase == "" || ofRun {
 		return decision{phase: status.Phase, message: status.Message}
 	}
@@ -155,7 +163,8 @@ func gone(s *observation) decision {
 	case api.PhaseSucceeded:
 		o.reason, o.message = api.ReasonSucceeded, "built "+status.BuiltImage
 	case api.PhaseCancelled:
-		o.reason, o.message = api.ReasonCancelled, fmt.Sprintf("run %s was cancelled", status.PipelineRunName)
+		o.reason, o.message = api.ReasonCancelled, fmt.Sprintf("run %s was cancelled",
+			status.PipelineRunName)
 	default:
 		o.reason, o.message = api.ReasonFailed, fmt.Sprintf("run %s failed", status.PipelineRunName)
 	}
@@ -167,18 +176,23 @@ func ended(s *observation) decision {
 	last := s.last
 	switch {
 	case last.UID == s.refused:
-		o := decision{run: last, refused: true, phase: api.PhaseFailed, reason: api.ReasonRunForeign}
-		if c := meta.FindStatusCondition(s.build.Status.Conditions, api.ConditionAttested); c != nil {
+		o := decision{run: last, refused: true, phase: api.PhaseFailed,
+			reason: api.ReasonRunForeign}
+		if c := meta.FindStatusCondition(s.build.Status.Conditions,
+			api.ConditionAttested); c != nil {
 			o.reason, o.message = c.Reason, c.Message
 		}
 		return o
 	case last.Succeeded() && last.Attested() && last.UID != s.concluded:
-		return decision{run: last, attest: true, phase: api.PhaseBuilding, reason: api.ReasonAttesting,
+		return decision{run: last, attest: true, phase: api.PhaseBuilding,
+			reason:  api.ReasonAttesting,
 			message: fmt.Sprintf("run %s succeeded, and is being attested", last.Name)}
 	case last.Succeeded():
-		return decision{run: last, phase: api.PhaseSucceeded, reason: api.ReasonSucceeded, message: "the image was built"}
+		return decision{run: last, phase: api.PhaseSucceeded, reason: api.ReasonSucceeded,
+			message: "the image was built"}
 	case last.Cancelled():
-		return decision{run: last, phase: api.PhaseCancelled, reason: api.ReasonCancelled, message: fmt.Sprintf("run %s was cancelled", last.Name)}
+		return decision{run: last, phase: api.PhaseCancelled, reason: api.ReasonCancelled,
+			message: fmt.Sprintf("run %s was cancelled", last.Name)}
 	}
 	return failed(s)
 }
@@ -187,7 +201,8 @@ func ended(s *observation) decision {
 // Why it failed is in status first, which wakes the build again.
 func failed(s *observation) decision {
 	last := s.last
-	o := decision{run: last, phase: api.PhaseFailed, reason: api.ReasonFailed, message: last.Condition().Message}
+	o := decision{run: last, phase: api.PhaseFailed, reason: api.ReasonFailed,
+		message: last.Condition().Message}
 	if last.Lost != nil {
 		o.message = last.Lost.Message
 	}
@@ -196,7 +211,8 @@ func failed(s *observation) decision {
 		return o
 	}
 	note := func(format string, args ...any) decision {
-		o.message = fmt.Sprintf("%s (attempt %d of %d, %s)", o.message, last.Attempt, retries.Limit+1, fmt.Sprintf(format, args...))
+		o.message = fmt.Sprintf("%s (attempt %d of %d, %s)", o.message, last.Attempt,
+			retries.Limit+1, fmt.Sprintf(format, args...))
 		return o
 	}
 	switch {
@@ -252,7 +268,8 @@ func prunable(s *observation) (out []runs.Run, after time.Duration) {
 			limits.ttlFailed = r.TTLAfterFailed.Duration
 		}
 	}
-	if cleanup := spec.CleanupAfterBuild == nil || *spec.CleanupAfterBuild; cleanup && limits.succeeded == nil {
+	if cleanup := spec.CleanupAfterBuild == nil || *spec.CleanupAfterBuild; cleanup &&
+		limits.succeeded == nil {
 		limits.succeeded = new(int32)
 	}
 	succeeded, failed := int32(0), int32(0)
@@ -270,7 +287,8 @@ func prunable(s *observation) (out []runs.Run, after time.Duration) {
 		case i == 0 && r.Name != s.recorded && s.last != nil:
 		case limit != nil && *count > *limit, ttl >= 0 && left <= 0:
 			// A failed run that is still to be retried records the attempt.
-			if i == 0 && s.last != nil && !r.Succeeded() && !r.Cancelled() && spec.Retries.Covers(r.Attempt, s.build.Status.FailureDetails) {
+			if i == 0 && s.last != nil && !r.Succeeded() && !r.Cancelled() &&
+				spec.Retries.Covers(r.Attempt, s.build.Status.FailureDetails) {
 				continue
 			}
 			out = append(out, r)
@@ -286,7 +304,8 @@ func prunable(s *observation) (out []runs.Run, after time.Duration) {
 func settle(o *decision, s *observation, done result) {
 	switch {
 	case done.attested != nil:
-		o.phase, o.reason, o.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built and attested"
+		o.phase, o.reason, o.message =
+			api.PhaseSucceeded, api.ReasonSucceeded, "the image was built and attested"
 	case done.queued != "":
 		o.phase, o.reason, o.message = api.PhasePending, api.ReasonQueued, done.queued
 	case !o.attest:
@@ -294,11 +313,13 @@ func settle(o *decision, s *observation, done result) {
 		o.refused = true
 		o.phase, o.reason, o.message = api.PhaseFailed, done.failed.Reason, done.failed.Error()
 	case done.failed != nil:
-		o.reason, o.message = done.failed.Reason, o.message+": it is tried again: "+done.failed.Error()
+		o.reason, o.message =
+			done.failed.Reason, o.message+": it is tried again: "+done.failed.Error()
 	default: // what an earlier attempt was reported with holds until the next one ends
 		status := s.build.Status
 		c := meta.FindStatusCondition(status.Conditions, api.ConditionAttested)
-		if c != nil && status.PipelineRunUID == o.run.UID && c.Status == metav1.ConditionUnknown && c.Reason == api.ReasonRetrying {
+		if c != nil && status.PipelineRunUID == o.run.UID && c.Status == metav1.ConditionUnknown &&
+			c.Reason == api.ReasonRetrying {
 			o.reason, o.message = c.Reason, c.Message
 		}
 	}

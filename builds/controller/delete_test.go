@@ -20,7 +20,8 @@ func TestDelete(t *testing.T) {
 	w.phase("stays", api.PhaseBuilding)
 	b := w.create("goes")
 	w.phase("goes", api.PhaseBuilding)
-	w.must(w.Client.Delete(w.Context(), b, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+	w.must(w.Client.Delete(w.Context(), b,
+		client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 	w.eventually("the build and its run are gone", func() string {
 		err := w.Get(w.Context(), client.ObjectKeyFromObject(b), &api.AgentBuild{})
 		// No garbage collector runs here that would remove the orphan finalizer.

@@ -20,22 +20,29 @@ func (w *world) deny() (lift func()) {
 	policy := &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "deny-" + w.namespace},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-				Operations: []admissionv1.OperationType{admissionv1.Create},
-				Rule:       admissionv1.Rule{APIGroups: []string{"tekton.dev"}, APIVersions: []string{"*"}, Resources: []string{"pipelineruns"}},
-			}}}},
-			Validations: []admissionv1.Validation{{Expression: "object.metadata.namespace != '" + w.namespace + "'", Message: "builds are frozen until Monday"}},
+			MatchConstraints: &admissionv1.MatchResources{
+				ResourceRules: []admissionv1.NamedRuleWithOperations{
+					{RuleWithOperations: admissionv1.RuleWithOperations{
+						Operations: []admissionv1.OperationType{admissionv1.Create},
+						Rule: admissionv1.Rule{APIGroups: []string{"tekton.dev"},
+							APIVersions: []string{"*"}, Resources: []string{"pipelineruns"}},
+					}}}},
+			Validations: []admissionv1.Validation{
+				{Expression: "object.metadata.namespace != '" + w.namespace + "'",
+					Message: "builds are frozen until Monday"}},
 		},
 	}
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
-		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy.Name,
+			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
 	}
 	w.must(w.Client.Create(w.Context(), policy))
 	w.must(w.Client.Create(w.Context(), binding))
 	w.eventually("the policy is in force", func() string {
 		pr := w.probe()
-		if err := w.Client.Create(w.Context(), pr, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "frozen") {
+		if err := w.Client.Create(w.Context(), pr, client.DryRunAll); err == nil ||
+			!strings.Contains(err.Error(), "frozen") {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -60,12 +67,14 @@ func TestDenied(t *testing.T) {
 	var got *api.AgentBuild
 	w.eventually("the denial is in status", func() string {
 		got = w.build("weather")
-		if c := condition(got, api.ConditionRunExists); c.Reason != api.ReasonRunDenied || !strings.Contains(c.Message, "builds are frozen until Monday") {
+		if c := condition(got, api.ConditionRunExists); c.Reason != api.ReasonRunDenied ||
+			!strings.Contains(c.Message, "builds are frozen until Monday") {
 			return fmt.Sprintf("%+v", c)
 		}
 		return ""
 	})
-	if took := time.Since(began); took > 20*time.Second { // ten times the aim, for a machine under load
+	// ten times the aim, for a machine under load
+	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("the denial took %s to show", took)
 	}
 	if got.Status.Phase != api.PhaseFailed {
@@ -75,7 +84,8 @@ func TestDenied(t *testing.T) {
 		var list eventsv1.EventList
 		w.must(w.List(w.Context(), &list, client.InNamespace(w.namespace)))
 		for _, e := range list.Items {
-			if e.Regarding.UID == b.UID && e.Type == "Warning" && e.Reason == api.ReasonRunDenied && strings.Contains(e.Note, "frozen until Monday") {
+			if e.Regarding.UID == b.UID && e.Type == "Warning" && e.Reason == api.ReasonRunDenied &&
+				strings.Contains(e.Note, "frozen until Monday") {
 				return ""
 			}
 		}

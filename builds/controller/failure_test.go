@@ -17,7 +17,8 @@ import (
 )
 
 // failAt ends a run with a step that failed, as Tekton would report it.
-func (w *world) failAt(run *tektonv1.PipelineRun, task, step string, code int32, reason string, edit ...func(*tektonv1.TaskRun)) {
+func (w *world) failAt(run *tektonv1.PipelineRun, task, step string, code int32, reason string,
+	edit ...func(*tektonv1.TaskRun)) {
 	w.Helper()
 	tr := &tektonv1.TaskRun{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: run.Name + "-" + task},
@@ -27,19 +28,25 @@ func (w *world) failAt(run *tektonv1.PipelineRun, task, step string, code int32,
 	now := metav1.Now()
 	tr.Status.PodName = tr.Name + "-pod"
 	tr.Status.StartTime, tr.Status.CompletionTime = &now, &now
-	tr.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionFalse, Reason: "Failed",
+	tr.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded,
+		Status: corev1.ConditionFalse, Reason: "Failed",
 		Message: fmt.Sprintf("%q exited with code %d", "step-"+step, code)})
 	tr.Status.Steps = []tektonv1.StepState{{
-		ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}},
-		Name:           step, Container: "step-" + step,
+		ContainerState: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}},
+		Name: step, Container: "step-" + step,
 	}}
 	for _, e := range edit {
 		e(tr)
 	}
 	w.must(w.Status().Update(w.Context(), tr))
-	w.finish(run, corev1.ConditionFalse, "Failed", "Tasks Completed: 1 (Failed: 1, Cancelled 0), Skipped: 3", func(s *tektonv1.PipelineRunStatus) {
-		s.ChildReferences = []tektonv1.ChildStatusReference{{TypeMeta: runtime.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "TaskRun"}, Name: tr.Name, PipelineTaskName: task}}
-	})
+	w.finish(run, corev1.ConditionFalse, "Failed",
+		"Tasks Completed: 1 (Failed: 1, Cancelled 0), Skipped: 3",
+		func(s *tektonv1.PipelineRunStatus) {
+			s.ChildReferences = []tektonv1.ChildStatusReference{
+				{TypeMeta: runtime.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "TaskRun"},
+					Name: tr.Name, PipelineTaskName: task}}
+		})
 }
 
 // A failed build says which step failed, how and why, and is not tried again by
@@ -63,14 +70,17 @@ func TestFailure(t *testing.T) {
 			w.failAt(run, "kaniko-build", test.step, test.code, test.reason)
 			got := w.phase("weather", api.PhaseFailed)
 			want := &api.FailureDetails{
-				Reason: test.want, Message: fmt.Sprintf("%q exited with code %d", "step-"+test.step, test.code),
-				Task: "kaniko-build", Step: test.step, ExitCode: &test.code,
-				Location: &api.FailureLocation{Pod: run.Name + "-kaniko-build-pod", Container: "step-" + test.step},
+				Reason:  test.want,
+				Message: fmt.Sprintf("%q exited with code %d", "step-"+test.step, test.code),
+				Task:    "kaniko-build", Step: test.step, ExitCode: &test.code,
+				Location: &api.FailureLocation{Pod: run.Name + "-kaniko-build-pod",
+					Container: "step-" + test.step},
 			}
 			if diff := cmp.Diff(want, got.Status.FailureDetails); diff != "" {
 				t.Errorf("failure details (-want +got):\n%s", diff)
 			}
-			if c := condition(got, api.ConditionSucceeded); c.Status != metav1.ConditionFalse || c.Reason != test.want ||
+			if c := condition(got, api.ConditionSucceeded); c.Status != metav1.ConditionFalse ||
+				c.Reason != test.want ||
 				!strings.Contains(c.Message, "task kaniko-build, step "+test.step) {
 				t.Errorf("condition: %+v", c)
 			}
@@ -90,7 +100,8 @@ func TestFailure(t *testing.T) {
 // A folder without a Dockerfile is built by buildpacks, and who forgot to name the folder reads
 // it in the status, whether that succeeds or not, also after the run was read again.
 func TestNoDockerfile(t *testing.T) {
-	const want = "; the folder has no Dockerfile, so buildpacks build it; the repository has api/Dockerfile: set spec.source.sourceSubfolder to api"
+	const want = "; the folder has no Dockerfile, so buildpacks build it; the repository has " +
+		"api/Dockerfile: set spec.source.sourceSubfolder to api"
 	for _, good := range []bool{true, false} {
 		t.Run(fmt.Sprint(good), func(t *testing.T) { noDockerfile(t, good, want) })
 	}
@@ -101,21 +112,29 @@ func noDockerfile(t *testing.T, good bool, want string) {
 	w.start()
 	w.create("weather")
 	run := w.run(1)
-	tr := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: run.Name + "-clone"}, Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "clone"}}}
+	tr := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace,
+		Name: run.Name + "-clone"},
+		Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "clone"}}}
 	w.must(w.Client.Create(w.Context(), tr))
-	tr.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionTrue, Reason: "Succeeded"})
-	tr.Status.Results = []tektonv1.TaskRunResult{{Name: "has-dockerfile", Value: *tektonv1.NewStructuredValues("false")}, {Name: "dockerfile-elsewhere", Value: *tektonv1.NewStructuredValues("api/Dockerfile")}}
+	tr.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded,
+		Status: corev1.ConditionTrue, Reason: "Succeeded"})
+	tr.Status.Results = []tektonv1.TaskRunResult{{Name: "has-dockerfile",
+		Value: *tektonv1.NewStructuredValues("false")},
+		{Name: "dockerfile-elsewhere", Value: *tektonv1.NewStructuredValues("api/Dockerfile")}}
 	w.must(w.Status().Update(w.Context(), tr))
-	child := tektonv1.ChildStatusReference{TypeMeta: runtime.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "TaskRun"}, Name: tr.Name, PipelineTaskName: "github-clone"}
+	child := tektonv1.ChildStatusReference{TypeMeta: runtime.TypeMeta{APIVersion: "tekton.dev/v1",
+		Kind: "TaskRun"}, Name: tr.Name, PipelineTaskName: "github-clone"}
 	state, phase := corev1.ConditionFalse, api.PhaseFailed
 	if good {
 		state, phase = corev1.ConditionTrue, api.PhaseSucceeded
 	}
-	w.finish(run, state, map[bool]string{true: "Succeeded", false: "Failed"}[good], "Tasks Completed: 2", func(s *tektonv1.PipelineRunStatus) {
-		s.ChildReferences = []tektonv1.ChildStatusReference{child}
-	})
+	w.finish(run, state, map[bool]string{true: "Succeeded", false: "Failed"}[good],
+		"Tasks Completed: 2", func(s *tektonv1.PipelineRunStatus) {
+			s.ChildReferences = []tektonv1.ChildStatusReference{child}
+		})
 	got := w.phase("weather", phase)
-	if c := condition(got, api.ConditionSucceeded); !strings.HasSuffix(got.Status.Message, want) || c.Message != got.Status.Message {
+	if c := condition(got, api.ConditionSucceeded); !strings.HasSuffix(got.Status.Message, want) ||
+		c.Message != got.Status.Message {
 		t.Errorf("succeeded %v: message %q, condition %q", good, got.Status.Message, c.Message)
 	}
 }
@@ -125,7 +144,8 @@ func TestTimeout(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.create("weather")
-	w.finish(w.run(1), corev1.ConditionFalse, "PipelineRunTimeout", `PipelineRun "x" failed to finish within "30m0s"`)
+	w.finish(w.run(1), corev1.ConditionFalse, "PipelineRunTimeout",
+		`PipelineRun "x" failed to finish within "30m0s"`)
 	if got := w.phase("weather", api.PhaseFailed); got.Status.FailureDetails.Reason != api.ReasonTimeout {
 		t.Errorf("reason %q", got.Status.FailureDetails.Reason)
 	}
@@ -137,7 +157,9 @@ func TestRetryBound(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.create("weather", func(b *api.AgentBuild) {
-		b.Spec.Retries = &api.Retries{Limit: 2, Backoff: &metav1.Duration{Duration: 50 * time.Millisecond}, After: []api.RetryOn{api.RetryAny}}
+		b.Spec.Retries = &api.Retries{Limit: 2,
+			Backoff: &metav1.Duration{Duration: 50 * time.Millisecond},
+			After:   []api.RetryOn{api.RetryAny}}
 	})
 	for attempt := 1; attempt <= 3; attempt++ {
 		run := w.run(attempt)
@@ -151,7 +173,8 @@ func TestRetryBound(t *testing.T) {
 	}
 	w.eventually("the last attempt is reported", func() string {
 		b := w.build("weather")
-		if b.Status.Attempt != 3 || b.Status.Phase != api.PhaseFailed || !strings.Contains(b.Status.Message, "no more retries") {
+		if b.Status.Attempt != 3 || b.Status.Phase != api.PhaseFailed ||
+			!strings.Contains(b.Status.Message, "no more retries") {
 			return fmt.Sprintf("attempt %d, %s: %s", b.Status.Attempt, b.Status.Phase, b.Status.Message)
 		}
 		return ""

@@ -20,23 +20,32 @@ import (
 func TestForbiddenTemplate(t *testing.T) {
 	w := newWorld(t)
 	platform := w.namespace + "-platform"
-	w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: platform}}))
+	w.must(w.Client.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: platform}}))
 	const text = "steps: [{name: say, image: %s, command: [echo]}]"
 	for namespace, image := range map[string]string{platform: "right", w.namespace: "wrong"} {
 		for name, data := range map[string]map[string]string{
-			"pipeline-template-own": {"template.yaml": "steps: [{name: only, configMap: own-step}]"},
-			"own-step":              {"task-spec.yaml": fmt.Sprintf(text, image)},
+			"pipeline-template-own": {
+				"template.yaml": "steps: [{name: only, configMap: own-step}]"},
+			"own-step": {"task-spec.yaml": fmt.Sprintf(text, image)},
 		} {
-			w.must(w.Client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{keys.SharePrefix + w.namespace: "true"}}, Data: data}))
+			w.must(w.Client.Create(t.Context(),
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+					Labels: map[string]string{keys.SharePrefix + w.namespace: "true"}}, Data: data}))
 		}
 	}
 	user := "controller-" + w.namespace
 	bind := func(namespace, role string, ref rbacv1.RoleRef) {
-		w.must(w.Client.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: user + "-" + role}, RoleRef: ref,
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}}))
+		w.must(w.Client.Create(t.Context(),
+			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
+				Name: user + "-" + role}, RoleRef: ref,
+				Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName,
+					Name: user}}}))
 	}
-	for _, namespace := range []string{systemNamespace, w.namespace, w.options.Settings.BuildNamespace} {
-		bind(namespace, "all", rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"})
+	for _, namespace := range []string{systemNamespace, w.namespace,
+		w.options.Settings.BuildNamespace} {
+		bind(namespace, "all", rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+			Name: "cluster-admin"})
 	}
 	access, err := shared.Get(t).User(user)
 	w.must(err)
@@ -45,13 +54,20 @@ func TestForbiddenTemplate(t *testing.T) {
 	w.must(err)
 	w.start()
 
-	b := w.create("weather", func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.Pipeline = "own", &api.PipelineSpec{Namespace: platform} })
+	b := w.create("weather", func(b *api.AgentBuild) {
+		b.Spec.Mode, b.Spec.Pipeline =
+			"own", &api.PipelineSpec{Namespace: platform}
+	})
 	grant := func(name string) {
-		w.must(w.Client.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: platform, Name: name},
-			Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{name}, Verbs: []string{"get"}}}}))
+		w.must(w.Client.Create(t.Context(),
+			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: platform, Name: name},
+				Rules: []rbacv1.PolicyRule{{APIGroups: []string{""},
+					Resources: []string{"configmaps"}, ResourceNames: []string{name},
+					Verbs: []string{"get"}}}}))
 		bind(platform, name, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name})
 		w.eventually(name+" may be read", func() string {
-			if err := own.Get(t.Context(), client.ObjectKey{Namespace: platform, Name: name}, &corev1.ConfigMap{}); err != nil {
+			if err := own.Get(t.Context(), client.ObjectKey{Namespace: platform, Name: name},
+				&corev1.ConfigMap{}); err != nil {
 				return err.Error()
 			}
 			return ""
@@ -63,8 +79,11 @@ func TestForbiddenTemplate(t *testing.T) {
 		w.eventually(name+" is reported as forbidden", func() string {
 			got := w.build("weather")
 			c := condition(got, api.ConditionReady)
-			for _, want := range []string{"ConfigMap " + platform + "/" + name + ": the controller may not read it", "hint: grant the controller's ServiceAccount get on configmaps"} {
-				if got.Status.Phase != api.PhaseFailed || c.Reason != api.ReasonTemplateForbidden || !strings.Contains(c.Message, want) {
+			for _, want := range []string{"ConfigMap " + platform + "/" + name +
+				": the controller may not read it",
+				"hint: grant the controller's ServiceAccount get on configmaps"} {
+				if got.Status.Phase != api.PhaseFailed || c.Reason != api.ReasonTemplateForbidden ||
+					!strings.Contains(c.Message, want) {
 					return fmt.Sprintf("%s %s: %s", got.Status.Phase, c.Reason, c.Message)
 				}
 			}

@@ -26,8 +26,12 @@ func (w *world) writesBack(builds ...string) (apps *repository) {
 	apps.git("config", "http.receivepack", "true")
 	apps.git("config", "receive.denyCurrentBranch", "ignore")
 	w.login("apps-login", compose.PurposeGit, map[string]string{"token": "hunter2"})
-	w.must(w.Client.Create(w.Context(), &updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "apps"}, Spec: updates.ImageUpdateSpec{
-		Repository: apps.url, Branch: "main", Builds: builds, Credentials: updates.SecretReference{Name: "apps-login"}, Author: &updates.Author{Name: "Armature", Email: "bot@example.com"}}}))
+	w.must(w.Client.Create(w.Context(),
+		&updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "apps"},
+			Spec: updates.ImageUpdateSpec{
+				Repository: apps.url, Branch: "main", Builds: builds,
+				Credentials: updates.SecretReference{Name: "apps-login"},
+				Author:      &updates.Author{Name: "Armature", Email: "bot@example.com"}}}))
 	return apps
 }
 
@@ -36,7 +40,8 @@ func (w *world) numbered(build, number string) (run *tektonv1.PipelineRun) {
 	w.Helper()
 	w.eventually("build "+build+" has run "+number, func() string {
 		for _, r := range w.runs() {
-			if r.Annotations[keys.AnnotationBuild] == build && r.Annotations[keys.AnnotationNumber] == number {
+			if r.Annotations[keys.AnnotationBuild] == build &&
+				r.Annotations[keys.AnnotationNumber] == number {
 				run = &r
 				return ""
 			}
@@ -59,7 +64,8 @@ func (w *world) attest(s *shop, build, number string) (digest string, a api.Atte
 	w.play(run, digest)
 	w.eventually(build+" is attested", func() string {
 		b := w.build(build)
-		if b.Status.Phase != api.PhaseSucceeded || !strings.HasSuffix(b.Status.BuiltImage, digest) || b.Status.Attestation == nil {
+		if b.Status.Phase != api.PhaseSucceeded ||
+			!strings.HasSuffix(b.Status.BuiltImage, digest) || b.Status.Attestation == nil {
 			return string(b.Status.Phase) + ": " + b.Status.Message
 		}
 		a = *b.Status.Attestation
@@ -94,7 +100,8 @@ func TestForgedStatusIsNotWritten(t *testing.T) {
 			}
 			w.options.Settings.PlainHTTPHosts = []string{"127.0.0.1"}
 			w.start()
-			sold := func(b *api.AgentBuild) { s.sold(b); b.Spec.CleanupAfterBuild = nil } // no run is left that status could be read of
+			// no run is left that status could be read of
+			sold := func(b *api.AgentBuild) { s.sold(b); b.Spec.CleanupAfterBuild = nil }
 			w.create("weather", sold)
 			w.create("traffic", sold)
 			oldest, oldAttestation := w.attest(s, "weather", "1")
@@ -109,8 +116,11 @@ func TestForgedStatusIsNotWritten(t *testing.T) {
 				return ""
 			})
 
-			// The source is that of the statement. While the registry does not answer, nothing is written.
-			w.forge("weather", func(s *api.AgentBuildStatus) { s.Source.Git.CommitSHA = strings.Repeat("f", 40) })
+			// The source is that of the statement. While the registry does not answer, nothing is
+			// written.
+			w.forge("weather", func(s *api.AgentBuildStatus) {
+				s.Source.Git.CommitSHA = strings.Repeat("f", 40)
+			})
 			s.fails.Store(1 << 40)
 			apps := w.writesBack("weather", "plain")
 			w.updated("apps", updates.ReasonFailed, "503")
@@ -120,12 +130,14 @@ func TestForgedStatusIsNotWritten(t *testing.T) {
 			s.fails.Store(0)
 			w.updated("apps", updates.ReasonUpToDate, "")
 			message := apps.git("log", "-1", "--format=%B", "main")
-			for _, want := range []string{"Armature-Attestation: " + attestation.ProvenanceDigest, "Armature-Source: https://github.com/org/weather.git@" + sha} {
+			for _, want := range []string{"Armature-Attestation: " + attestation.ProvenanceDigest,
+				"Armature-Source: https://github.com/org/weather.git@" + sha} {
 				if !strings.Contains(message, want) {
 					t.Errorf("%s is not in\n%s", want, message)
 				}
 			}
-			if lock := apps.git("show", "main:armature.lock"); !strings.Contains(lock, digest) || !strings.Contains(lock, sha) {
+			if lock := apps.git("show", "main:armature.lock"); !strings.Contains(lock, digest) ||
+				!strings.Contains(lock, sha) {
 				t.Error(lock)
 			}
 
@@ -137,37 +149,52 @@ func TestForgedStatusIsNotWritten(t *testing.T) {
 					s.Attestation.Image = image
 				}
 			}
-			ours, evil, bare := s.host+"/weather:v1@", s.unattached(t, "weather"), s.unattached(t, "weather")
+			ours, evil, bare :=
+				s.host+"/weather:v1@", s.unattached(t, "weather"), s.unattached(t, "weather")
 			for _, attack := range []struct {
 				what, image, reason, says string
 				edit                      func(*api.AgentBuildStatus)
 			}{
-				{"an image that nobody attested", evil, updates.ReasonNotAttested, "the registry has no attestation of", claim(evil, attestation)},
-				{"an attestation that does not exist", bare, updates.ReasonNotAttested, "the registry has no attestation of",
-					claim(bare, api.Attestation{RunUID: "1", BuilderID: prodBuilder, Level: 3, Provenance: ours + digest, ProvenanceDigest: digest})},
-				{"no attestation at all", evil, updates.ReasonNotAttested, "the registry has no attestation of",
+				{"an image that nobody attested", evil, updates.ReasonNotAttested,
+					"the registry has no attestation of", claim(evil, attestation)},
+				{"an attestation that does not exist", bare, updates.ReasonNotAttested,
+					"the registry has no attestation of",
+					claim(bare, api.Attestation{RunUID: "1", BuilderID: prodBuilder, Level: 3,
+						Provenance: ours + digest, ProvenanceDigest: digest})},
+				{"no attestation at all", evil, updates.ReasonNotAttested,
+					"the registry has no attestation of",
 					func(s *api.AgentBuildStatus) { s.BuiltImage, s.Attestation = evil, nil }},
-				{"another build's attestation", ours + foreign, updates.ReasonNotAttested, "as that of AgentBuild " + w.namespace + "/traffic", claim(ours+foreign, foreignAttestation)},
-				{"another build's image", s.host + "/traffic:v1@" + foreign, updates.ReasonNotAttested, "spec.buildOutput names " + s.host + "/weather:v1",
+				{"another build's attestation", ours + foreign, updates.ReasonNotAttested,
+					"as that of AgentBuild " + w.namespace + "/traffic",
+					claim(ours+foreign, foreignAttestation)},
+				{"another build's image", s.host + "/traffic:v1@" + foreign,
+					updates.ReasonNotAttested, "spec.buildOutput names " + s.host + "/weather:v1",
 					claim(s.host+"/traffic:v1@"+foreign, foreignAttestation)},
-				{"an older attestation of the same build", ours + oldest, updates.ReasonHeldBack, "the image in the lock was built after it", claim(ours+oldest, oldAttestation)},
+				{"an older attestation of the same build", ours + oldest, updates.ReasonHeldBack,
+					"the image in the lock was built after it", claim(ours+oldest, oldAttestation)},
 			} {
 				w.forge("weather", attack.edit)
 				u := w.updated("apps", attack.reason, attack.says)
-				if b := w.build("weather"); b.Status.BuiltImage != attack.image || len(u.Status.Held) != 1 || u.Status.Held[0].Image != attack.image {
+				if b := w.build("weather"); b.Status.BuiltImage != attack.image ||
+					len(u.Status.Held) != 1 || u.Status.Held[0].Image != attack.image {
 					t.Errorf("%s: status %s, held %+v", attack.what, b.Status.BuiltImage, u.Status.Held)
 				}
-				if ready := u.Status.Conditions[0]; !strings.Contains(ready.Message, "hint: ") || ready.Status != metav1.ConditionFalse {
+				if ready := u.Status.Conditions[0]; !strings.Contains(ready.Message, "hint: ") ||
+					ready.Status != metav1.ConditionFalse {
 					t.Errorf("%s: %+v", attack.what, ready)
 				}
 				if now := apps.git("rev-parse", "main"); now != head {
 					t.Fatalf("%s: %s", attack.what, apps.git("show", "main"))
 				}
-				w.forge("weather", func(s *api.AgentBuildStatus) { s.BuiltImage, s.Attestation = honest.BuiltImage, honest.Attestation })
+				w.forge("weather", func(s *api.AgentBuildStatus) {
+					s.BuiltImage, s.Attestation =
+						honest.BuiltImage, honest.Attestation
+				})
 				w.updated("apps", updates.ReasonUpToDate, "")
 			}
 
-			// A build of a mode that is not attested is written, and called that, whatever it claims.
+			// A build of a mode that is not attested is written, and called that, whatever it
+			// claims.
 			w.create("plain")
 			w.succeed(w.numbered("plain", "1"))
 			plain := w.phase("plain", api.PhaseSucceeded).Status.BuiltImage
@@ -178,11 +205,14 @@ func TestForgedStatusIsNotWritten(t *testing.T) {
 				}
 				return ""
 			})
-			if message := apps.git("log", "-1", "--format=%B", "main"); !strings.Contains(message, "Armature-Attestation: unattested") || strings.Contains(message, attestation.ProvenanceDigest) {
+			if message := apps.git("log", "-1", "--format=%B",
+				"main"); !strings.Contains(message, "Armature-Attestation: unattested") ||
+				strings.Contains(message, attestation.ProvenanceDigest) {
 				t.Error(message)
 			}
 			w.forge("plain", claim(ours+digest, attestation))
-			w.updated("apps", updates.ReasonNotAttested, "spec.buildOutput names registry.local:5000/plain:v1")
+			w.updated("apps", updates.ReasonNotAttested,
+				"spec.buildOutput names registry.local:5000/plain:v1")
 		})
 	}
 }
@@ -224,7 +254,8 @@ func TestStatusOfARecreatedBuildIsNotWritten(t *testing.T) {
 	before := w.build("weather")
 	w.must(w.Client.Delete(t.Context(), before))
 	w.eventually("it is gone", func() string {
-		if err := w.Get(t.Context(), client.ObjectKeyFromObject(before), &api.AgentBuild{}); !apierrors.IsNotFound(err) {
+		if err := w.Get(t.Context(), client.ObjectKeyFromObject(before),
+			&api.AgentBuild{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -237,7 +268,8 @@ func TestStatusOfARecreatedBuildIsNotWritten(t *testing.T) {
 		s.ObservedGeneration = generation
 	})
 	apps := w.writesBack()
-	w.updated("apps", updates.ReasonNotAttested, "another AgentBuild of this name, with the UID "+string(before.UID))
+	w.updated("apps", updates.ReasonNotAttested,
+		"another AgentBuild of this name, with the UID "+string(before.UID))
 	if n := apps.git("rev-list", "--count", "main"); n != "1" {
 		t.Errorf("%s commits", n)
 	}

@@ -15,7 +15,8 @@ import (
 func TestForkUnderAnAccountWithSecrets(t *testing.T) {
 	w := newWorld(t)
 	w.options.Settings.CreateServiceAccount, w.options.Settings.ServiceAccountName = false, "builder"
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "builder"}, Secrets: []corev1.ObjectReference{{Name: "registry-login"}}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace,
+		Name: "builder"}, Secrets: []corev1.ObjectReference{{Name: "registry-login"}}}
 	w.must(w.Client.Create(t.Context(), account))
 	w.start()
 	w.create("fork", func(b *api.AgentBuild) {
@@ -25,7 +26,9 @@ func TestForkUnderAnAccountWithSecrets(t *testing.T) {
 		b.Spec.Source.PullRequest = &api.SourcePullRequest{Number: 8}
 	})
 	c := condition(w.phase("fork", api.PhaseFailed), api.ConditionReady)
-	if c.Reason != api.ReasonForkRestricted || !strings.Contains(c.Message, "has the Secret registry-login") || !strings.Contains(c.Message, "hint: remove") {
+	if c.Reason != api.ReasonForkRestricted ||
+		!strings.Contains(c.Message, "has the Secret registry-login") ||
+		!strings.Contains(c.Message, "hint: remove") {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
 	if run := w.run(1); !strings.HasPrefix(run.Name, "own-") {
@@ -33,6 +36,8 @@ func TestForkUnderAnAccountWithSecrets(t *testing.T) {
 	}
 	account.Secrets = nil
 	w.must(w.Update(t.Context(), account))
-	w.change(w.build("fork"), func(b *api.AgentBuild) { b.Annotations = map[string]string{"touched": "1"} })
+	w.change(w.build("fork"), func(b *api.AgentBuild) {
+		b.Annotations = map[string]string{"touched": "1"}
+	})
 	w.run(2)
 }

@@ -42,18 +42,20 @@ func (w *world) serveGit(token string) *repository {
 	r.git("config", "http.receivepack", "false")
 	r.commit("first")
 	r.git("tag", "-a", "v1.0", "-m", "release")
-	handler := &cgi.Handler{Path: path, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.dir), "GIT_HTTP_EXPORT_ALL=1"}}
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
-		if _, password, _ := request.BasicAuth(); token != "" && password != token {
-			rw.Header().Set("WWW-Authenticate", "Basic")
-			rw.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		if strings.HasSuffix(request.URL.Path, "/info/refs") {
-			r.asked.Add(1)
-		}
-		handler.ServeHTTP(rw, request)
-	}))
+	handler := &cgi.Handler{Path: path, Args: []string{"http-backend"},
+		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.dir), "GIT_HTTP_EXPORT_ALL=1"}}
+	server := httptest.NewServer(
+		http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
+			if _, password, _ := request.BasicAuth(); token != "" && password != token {
+				rw.Header().Set("WWW-Authenticate", "Basic")
+				rw.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			if strings.HasSuffix(request.URL.Path, "/info/refs") {
+				r.asked.Add(1)
+			}
+			handler.ServeHTTP(rw, request)
+		}))
 	w.Cleanup(server.Close)
 	r.url = server.URL + "/agent.git/.git"
 	return r
@@ -63,7 +65,8 @@ func (r *repository) git(args ...string) string {
 	r.Helper()
 	cmd := exec.CommandContext(r.Context(), "git", args...)
 	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_CONFIG_GLOBAL=/dev/null")
+	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_CONFIG_GLOBAL=/dev/null")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		r.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -91,7 +94,8 @@ func TestGitRevision(t *testing.T) {
 	first := r.git("rev-parse", "HEAD")
 	w.start()
 	keep := false
-	b := w.create("branch", r.source("main"), func(b *api.AgentBuild) { b.Spec.CleanupAfterBuild = &keep })
+	b := w.create("branch", r.source("main"),
+		func(b *api.AgentBuild) { b.Spec.CleanupAfterBuild = &keep })
 	run := w.run(1)
 	if got := run.Annotations[keys.AnnotationCommit]; got != first {
 		t.Errorf("main became %q, want %s", got, first)
@@ -112,10 +116,14 @@ func TestGitRevision(t *testing.T) {
 	if got := w.run(2).Annotations[keys.AnnotationCommit]; got != first {
 		t.Errorf("the annotated tag became %q, want its commit %s", got, first)
 	}
-	w.change(b, func(b *api.AgentBuild) { b.Annotations = map[string]string{"agent.kagenti.dev/rerun": "1"} })
+	w.change(b, func(b *api.AgentBuild) {
+		b.Annotations = map[string]string{"agent.kagenti.dev/rerun": "1"}
+	})
 	w.run(3)
-	if got := w.phase("branch", api.PhaseBuilding); got.Status.Source.Git.CommitSHA != second || got.Status.RunReason != api.TriggerCommit {
-		t.Errorf("the rerun builds %s because of %s", got.Status.Source.Git.CommitSHA, got.Status.RunReason)
+	if got := w.phase("branch", api.PhaseBuilding); got.Status.Source.Git.CommitSHA != second ||
+		got.Status.RunReason != api.TriggerCommit {
+		t.Errorf("the rerun builds %s because of %s", got.Status.Source.Git.CommitSHA,
+			got.Status.RunReason)
 	}
 }
 
@@ -127,10 +135,13 @@ func TestGitCommitOfStep(t *testing.T) {
 	other := strings.Repeat("c", 40)
 	w.start()
 	w.create("own", r.source("main"))
-	w.finish(w.run(1), corev1.ConditionTrue, "Succeeded", "done", func(s *tektonv1.PipelineRunStatus) {
-		s.Results = []tektonv1.PipelineRunResult{{Name: "CHAINS-GIT_COMMIT", Value: *tektonv1.NewStructuredValues(other)}}
-	})
-	if git := w.phase("own", api.PhaseSucceeded).Status.Source.Git; git.CommitSHA != other || git.BranchName != "" {
+	w.finish(w.run(1), corev1.ConditionTrue, "Succeeded", "done",
+		func(s *tektonv1.PipelineRunStatus) {
+			s.Results = []tektonv1.PipelineRunResult{{Name: "CHAINS-GIT_COMMIT",
+				Value: *tektonv1.NewStructuredValues(other)}}
+		})
+	if git := w.phase("own", api.PhaseSucceeded).Status.Source.Git; git.CommitSHA != other ||
+		git.BranchName != "" {
 		t.Errorf("%s was cloned, and status says %+v", other, git)
 	}
 }
@@ -152,7 +163,8 @@ func TestGitRefusalNamesItsBuild(t *testing.T) {
 	}
 	w.start()
 	for i := range n {
-		if got := w.phase(name(i), api.PhaseFailed).Status.Message; !strings.Contains(got, "AgentBuild "+w.namespace+"/"+name(i)+": ") {
+		if got := w.phase(name(i), api.PhaseFailed).Status.Message; !strings.Contains(got,
+			"AgentBuild "+w.namespace+"/"+name(i)+": ") {
 			t.Errorf("build %d reports: %s", i, got)
 		}
 	}
@@ -164,19 +176,24 @@ func TestGitDoesNotAnswer(t *testing.T) {
 	w := newWorld(t)
 	r := w.serveGit("")
 	var up atomic.Bool
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
-		if up.Load() {
-			http.Redirect(rw, request, strings.TrimSuffix(r.url, "/agent.git/.git")+request.URL.String(), http.StatusTemporaryRedirect)
-			return
-		}
-		rw.WriteHeader(http.StatusServiceUnavailable)
-	}))
+	server := httptest.NewServer(
+		http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
+			if up.Load() {
+				http.Redirect(rw, request, strings.TrimSuffix(r.url, "/agent.git/.git")+
+					request.URL.String(), http.StatusTemporaryRedirect)
+				return
+			}
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		}))
 	t.Cleanup(server.Close)
 	w.start()
-	w.create("weather", r.source("main"), func(b *api.AgentBuild) { b.Spec.Source.SourceRepository = server.URL + "/agent.git/.git" })
+	w.create("weather", r.source("main"), func(b *api.AgentBuild) {
+		b.Spec.Source.SourceRepository = server.URL + "/agent.git/.git"
+	})
 	w.eventually("Retrying shows", func() string {
 		b := w.build("weather")
-		if c := condition(b, api.ConditionReady); c.Reason != api.ReasonRetrying || !strings.Contains(c.Message, server.URL) || b.Status.Phase != api.PhasePending {
+		if c := condition(b, api.ConditionReady); c.Reason != api.ReasonRetrying ||
+			!strings.Contains(c.Message, server.URL) || b.Status.Phase != api.PhasePending {
 			return fmt.Sprintf("%s %s: %s", b.Status.Phase, c.Reason, c.Message)
 		}
 		return ""
@@ -200,31 +217,45 @@ func TestGitRefusals(t *testing.T) {
 	secret("wrong", "wrong-token")
 	secret("empty", "")
 	with := func(name string) func(*api.AgentBuild) {
-		return func(b *api.AgentBuild) { b.Spec.Source.SourceCredentials = &corev1.LocalObjectReference{Name: name} }
+		return func(b *api.AgentBuild) {
+			b.Spec.Source.SourceCredentials = &corev1.LocalObjectReference{Name: name}
+		}
 	}
 	w.start()
 	refusals := []struct {
 		name, reason, says string
 		edit               []func(*api.AgentBuild)
 	}{
-		{"private", api.ReasonRepositoryPrivate, "requires a login", []func(*api.AgentBuild){r.source("main")}},
-		{"wrong", api.ReasonGitAuthInvalid, "refuses the login of Secret wrong", []func(*api.AgentBuild){r.source("main"), with("wrong")}},
-		{"empty", api.ReasonSecretInvalid, "neither a password nor a token", []func(*api.AgentBuild){r.source("main"), with("empty")}},
-		{"revision", api.ReasonRevisionNotFound, `has no revision "nowhere"`, []func(*api.AgentBuild){r.source("nowhere"), with("right")}},
-		{"typo", api.ReasonRevisionNotFound, "did you mean main?", []func(*api.AgentBuild){r.source("mian"), with("right")}},
-		{"short", api.ReasonRevisionNotFound, "a short SHA cannot be looked up", []func(*api.AgentBuild){r.source("0123abc"), with("right")}},
-		{"scheme", api.ReasonInvalidBuild, "is not a Git URL over https or ssh", []func(*api.AgentBuild){func(b *api.AgentBuild) {
-			file := "file:///etc"
-			b.Spec.Source, b.Spec.Pipeline = api.SourceSpec{SourceRevision: "main"}, &api.PipelineSpec{Parameters: []api.Parameter{{Name: "repo-url", Value: &file}}}
-		}}},
-		{"ssh", api.ReasonSecretInvalid, "lacks ssh-privatekey or known_hosts", []func(*api.AgentBuild){with("right"), func(b *api.AgentBuild) {
-			b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = "git@127.0.0.1:org/agent.git", "main"
-		}}},
+		{"private", api.ReasonRepositoryPrivate, "requires a login",
+			[]func(*api.AgentBuild){r.source("main")}},
+		{"wrong", api.ReasonGitAuthInvalid, "refuses the login of Secret wrong",
+			[]func(*api.AgentBuild){r.source("main"), with("wrong")}},
+		{"empty", api.ReasonSecretInvalid, "neither a password nor a token",
+			[]func(*api.AgentBuild){r.source("main"), with("empty")}},
+		{"revision", api.ReasonRevisionNotFound, `has no revision "nowhere"`,
+			[]func(*api.AgentBuild){r.source("nowhere"), with("right")}},
+		{"typo", api.ReasonRevisionNotFound, "did you mean main?",
+			[]func(*api.AgentBuild){r.source("mian"), with("right")}},
+		{"short", api.ReasonRevisionNotFound, "a short SHA cannot be looked up",
+			[]func(*api.AgentBuild){r.source("0123abc"), with("right")}},
+		{"scheme", api.ReasonInvalidBuild, "is not a Git URL over https or ssh",
+			[]func(*api.AgentBuild){func(b *api.AgentBuild) {
+				file := "file:///etc"
+				b.Spec.Source, b.Spec.Pipeline =
+					api.SourceSpec{SourceRevision: "main"},
+					&api.PipelineSpec{Parameters: []api.Parameter{{Name: "repo-url", Value: &file}}}
+			}}},
+		{"ssh", api.ReasonSecretInvalid, "lacks ssh-privatekey or known_hosts",
+			[]func(*api.AgentBuild){with("right"), func(b *api.AgentBuild) {
+				b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision =
+					"git@127.0.0.1:org/agent.git", "main"
+			}}},
 	}
 	for _, refusal := range refusals {
 		w.create(refusal.name, refusal.edit...)
 		got := w.phase(refusal.name, api.PhaseFailed)
-		if c := condition(got, api.ConditionReady); c.Reason != refusal.reason || !strings.Contains(c.Message, refusal.says) {
+		if c := condition(got, api.ConditionReady); c.Reason != refusal.reason ||
+			!strings.Contains(c.Message, refusal.says) {
 			t.Errorf("%s: %s %s", refusal.name, c.Reason, c.Message)
 		}
 		if strings.Contains(got.Status.Message, "-token") {

@@ -45,20 +45,24 @@ func newEvilGit(t testing.TB) *evilGit {
 			case <-r.Context().Done():
 			}
 		case "metadata":
-			http.Redirect(w, r, "http://169.254.169.254/latest/info/refs?service=git-upload-pack", http.StatusFound)
+			http.Redirect(w, r, "http://169.254.169.254/latest/info/refs?service=git-upload-pack",
+				http.StatusFound)
 		case "error":
 			w.WriteHeader(http.StatusInternalServerError)
 			e.endless(w, "", func(int) string { return strings.Repeat("x", 64<<10) })
 		case "references":
 			w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
 			hash := strings.Repeat("0123456789", 4)
-			e.endless(w, line("# service=git-upload-pack\n")+"0000"+line(hash+" refs/heads/branch\x00multi_ack\n"), func(n int) string {
-				var text strings.Builder
-				for i := range 512 {
-					text.WriteString(line(fmt.Sprintf("%s refs/heads/%s-%d\n", hash, strings.Repeat("b", 20), n*512+i)))
-				}
-				return text.String()
-			})
+			e.endless(w,
+				line("# service=git-upload-pack\n")+"0000"+
+					line(hash+" refs/heads/branch\x00multi_ack\n"), func(n int) string {
+					var text strings.Builder
+					for i := range 512 {
+						text.WriteString(line(fmt.Sprintf("%s refs/heads/%s-%d\n", hash,
+							strings.Repeat("b", 20), n*512+i)))
+					}
+					return text.String()
+				})
 		}
 	}))
 	t.Cleanup(e.Close)
@@ -97,16 +101,19 @@ func TestHostileGitServersTakeNoMemory(t *testing.T) {
 	r, evil := w.serveGit(""), newEvilGit(t)
 	file := buildProgram(t)
 	other := w.namespace + "-other"
-	w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}))
+	w.must(w.Client.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}))
 	cmd := w.spawn(file, "--watch-namespaces", other, "--git-allow-network", "127.0.0.0/8")
 	defer func() { kill(cmd) }()
 	hostile := func(ways ...string) {
 		t.Helper()
 		w.inParallel(users, many*len(ways), func(i int) error {
 			way := ways[i%len(ways)]
-			return w.Client.Create(w.Context(), w.newBuild(fmt.Sprintf("%s%d", way, i), func(b *api.AgentBuild) {
-				b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = fmt.Sprintf("%s/%s/%d", evil.URL, way, i), "main"
-			}))
+			return w.Client.Create(w.Context(),
+				w.newBuild(fmt.Sprintf("%s%d", way, i), func(b *api.AgentBuild) {
+					b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision =
+						fmt.Sprintf("%s/%s/%d", evil.URL, way, i), "main"
+				}))
 		})
 		for _, way := range ways {
 			w.eventually("the server is asked for "+way, func() string {
@@ -154,7 +161,9 @@ func TestHostileGitServersTakeNoMemory(t *testing.T) {
 			}
 		}
 		if errors := evil.askedFor("error"); references < met || metadata < met || errors < met {
-			return fmt.Sprintf("%d endless errors, %d answers refused for their length, %d for where they lead", errors, references, metadata)
+			return fmt.Sprintf(
+				"%d endless errors, %d answers refused for their length, %d for where they lead",
+				errors, references, metadata)
 		}
 		return ""
 	})
@@ -163,7 +172,8 @@ func TestHostileGitServersTakeNoMemory(t *testing.T) {
 		quick()
 	}
 	peak := statusMiB(t, cmd.Process.Pid, "VmHWM:")
-	t.Logf("peak of the controller's memory %.0f MiB, of %d MiB that were sent; builds of another namespace began after %v", peak, evil.sent.Load()>>20, took)
+	t.Logf("peak of the controller's memory %.0f MiB, of %d MiB that were sent; builds of "+
+		"another namespace began after %v", peak, evil.sent.Load()>>20, took)
 	if peak > limitMiB {
 		t.Errorf("the controller took %.0f MiB, and at most %d are allowed", peak, limitMiB)
 	}

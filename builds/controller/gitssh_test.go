@@ -37,12 +37,13 @@ func (w *world) sshKey() (signer ssh.Signer, private []byte) {
 // has the key.
 func (w *world) serveSSH(host, user ssh.Signer, root string) (address string) {
 	w.Helper()
-	config := &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
-		if string(key.Marshal()) != string(user.PublicKey().Marshal()) {
-			return nil, errors.New("unknown key")
-		}
-		return nil, nil
-	}}
+	config := &ssh.ServerConfig{
+		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+			if string(key.Marshal()) != string(user.PublicKey().Marshal()) {
+				return nil, errors.New("unknown key")
+			}
+			return nil, nil
+		}}
 	config.AddHostKey(host)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	w.must(err)
@@ -90,7 +91,8 @@ func serveSSHConnection(raw net.Conn, config *ssh.ServerConfig, root string) {
 			}
 			go func() { _, _ = io.Copy(stdin, channel); _ = stdin.Close() }()
 			_ = cmd.Wait()
-			_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{0}))
+			_, _ = channel.SendRequest("exit-status", false,
+				ssh.Marshal(struct{ Status uint32 }{0}))
 			_ = channel.Close()
 		}
 	}
@@ -108,8 +110,10 @@ func TestGitOverSSH(t *testing.T) {
 	address := w.serveSSH(host, user, filepath.Dir(r.dir))
 	secret := func(name string, key []byte, known ssh.PublicKey) {
 		w.must(w.Client.Create(w.Context(), &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Annotations: hostsOfTests}, Type: corev1.SecretTypeSSHAuth,
-			Data: map[string][]byte{"ssh-privatekey": key, "known_hosts": []byte(knownhosts.Line([]string{address}, known))},
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name,
+				Annotations: hostsOfTests}, Type: corev1.SecretTypeSSHAuth,
+			Data: map[string][]byte{"ssh-privatekey": key,
+				"known_hosts": []byte(knownhosts.Line([]string{address}, known))},
 		}))
 	}
 	secret("right", private, host.PublicKey())
@@ -117,15 +121,20 @@ func TestGitOverSSH(t *testing.T) {
 	secret("impostor", private, other.PublicKey())
 	with := func(name string) func(*api.AgentBuild) {
 		return func(b *api.AgentBuild) {
-			b.Spec.Source = api.SourceSpec{SourceRepository: "ssh://git@" + address + "/agent.git/.git", SourceRevision: "main", SourceCredentials: &corev1.LocalObjectReference{Name: name}}
+			b.Spec.Source = api.SourceSpec{
+				SourceRepository:  "ssh://git@" + address + "/agent.git/.git",
+				SourceRevision:    "main",
+				SourceCredentials: &corev1.LocalObjectReference{Name: name}}
 		}
 	}
 	w.start()
 	w.create("stranger", with("stranger"))
 	w.create("impostor", with("impostor"))
-	for name, says := range map[string]string{"stranger": "refuses the login of Secret stranger", "impostor": "is not the one in the Secret's known_hosts"} {
+	for name, says := range map[string]string{"stranger": "refuses the login of Secret stranger",
+		"impostor": "is not the one in the Secret's known_hosts"} {
 		got := w.phase(name, api.PhaseFailed)
-		if c := condition(got, api.ConditionReady); c.Reason != api.ReasonGitAuthInvalid || !strings.Contains(c.Message, says) {
+		if c := condition(got, api.ConditionReady); c.Reason != api.ReasonGitAuthInvalid ||
+			!strings.Contains(c.Message, says) {
 			t.Errorf("%s: %s %s", name, c.Reason, c.Message)
 		}
 	}

@@ -30,8 +30,11 @@ import (
 
 // sourcePolicy is a ConfigMap with a policy for commits.
 func sourcePolicy(namespace, name, source string, files ...string) *corev1.ConfigMap {
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{
-		"policy.yaml": "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nspec:\n  source: " + source + "\n"}}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Data: map[string]string{
+			"policy.yaml": "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\n" +
+				"spec:\n  source: " +
+				source + "\n"}}
 	for i := 0; i < len(files); i += 2 {
 		cm.Data[files[i]] = files[i+1]
 	}
@@ -45,7 +48,9 @@ func (w *world) sourcePolicy(name, source string, files ...string) {
 
 // under a policy for its commit.
 func under(policy string) func(*api.AgentBuild) {
-	return func(b *api.AgentBuild) { b.Spec.Source.Verify = &api.SourcePolicyReference{Name: policy} }
+	return func(b *api.AgentBuild) {
+		b.Spec.Source.Verify = &api.SourcePolicyReference{Name: policy}
+	}
 }
 
 // person makes a key that signs commits, and returns the options of git and the line for allowed
@@ -53,14 +58,16 @@ func under(policy string) func(*api.AgentBuild) {
 func (r *repository) person(name string) (options []string, line string) {
 	r.Helper()
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
-		r.Skip("ssh-keygen, which git signs with, is not installed\n  hint: apt-get install openssh-client")
+		r.Skip("ssh-keygen, which git signs with, is not installed\n" +
+			"  hint: apt-get install openssh-client")
 	}
 	signer, private := r.sshKey()
 	file := filepath.Join(r.TempDir(), name)
 	r.must(os.WriteFile(file, private, 0o600))
 	public := string(ssh.MarshalAuthorizedKey(signer.PublicKey()))
 	r.must(os.WriteFile(file+".pub", []byte(public), 0o600))
-	return []string{"-c", "gpg.format=ssh", "-c", "user.signingkey=" + file, "-c", "commit.gpgsign=true"}, name + "@example.com " + public
+	return []string{"-c", "gpg.format=ssh", "-c", "user.signingkey=" + file, "-c",
+		"commit.gpgsign=true"}, name + "@example.com " + public
 }
 
 func (r *repository) signed(options []string, message string) string {
@@ -75,8 +82,11 @@ func (w *world) refusedSource(name, reason, says string) {
 	w.eventually(fmt.Sprintf("build %s is refused with %s", name, reason), func() string {
 		b := w.build(name)
 		ready, verified := condition(b, api.ConditionReady), condition(b, api.ConditionVerified)
-		if b.Status.Phase != api.PhaseFailed || ready.Reason != reason || !strings.Contains(ready.Message, says) || verified.Status != metav1.ConditionFalse || verified.Reason != reason {
-			return fmt.Sprintf("phase %s, %s %q, and SourceVerified is %s %s, want %q", b.Status.Phase, ready.Reason, ready.Message, verified.Status, verified.Reason, says)
+		if b.Status.Phase != api.PhaseFailed || ready.Reason != reason ||
+			!strings.Contains(ready.Message, says) || verified.Status != metav1.ConditionFalse ||
+			verified.Reason != reason {
+			return fmt.Sprintf("phase %s, %s %q, and SourceVerified is %s %s, want %q",
+				b.Status.Phase, ready.Reason, ready.Message, verified.Status, verified.Reason, says)
 		}
 		return ""
 	})
@@ -93,7 +103,8 @@ func TestReachableSource(t *testing.T) {
 			r.git("config", "uploadpack.allowFilter", fmt.Sprint(server == "with-filters"))
 			r.git("config", "uploadpack.allowAnySHA1InWant", "true") // as large hosts do
 			first := r.git("rev-parse", "HEAD")
-			r.must(os.WriteFile(filepath.Join(r.dir, "file"), bytes.Repeat([]byte("text\n"), 1000), 0o644))
+			r.must(os.WriteFile(filepath.Join(r.dir, "file"), bytes.Repeat([]byte("text\n"), 1000),
+				0o644))
 			r.git("add", "file")
 			r.commit("a file")
 			r.git("checkout", "-q", "-b", "topic")
@@ -114,10 +125,12 @@ func TestReachableSource(t *testing.T) {
 			w.sourcePolicy("none", "{branches: [absent]}")
 			w.start()
 			for name, refusal := range map[string]struct{ revision, policy, says string }{
-				"pull":         {pull, "main", "is not reachable from branch main (policy " + w.namespace + "/main)"},
-				"pull-ref":     {"refs/pull/1/head", "main", "is not reachable from branch main"},
-				"dangling":     {dangling, "main", "is not reachable from branch main"},
-				"nowhere":      {strings.Repeat("d", 40), "main", "is not reachable from branch main"},
+				"pull": {pull, "main",
+					"is not reachable from branch main (policy " + w.namespace + "/main)"},
+				"pull-ref": {"refs/pull/1/head", "main", "is not reachable from branch main"},
+				"dangling": {dangling, "main", "is not reachable from branch main"},
+				"nowhere": {strings.Repeat("d", 40), "main",
+					"is not reachable from branch main"},
 				"like-a-tag":   {"v2.0", "tags", "is not reachable from tag v*"},
 				"ahead-of-tag": {head, "tags", "is not reachable from tag v*"},
 				"no-branch":    {"main", "none", "is not reachable from branch absent"},
@@ -142,14 +155,19 @@ func TestReachableSource(t *testing.T) {
 				w.run(runs)
 				got := w.phase(name, api.PhaseBuilding)
 				verified := got.Status.Source.Git.Verified
-				if c := condition(got, api.ConditionVerified); got.Status.Source.Git.CommitSHA != accepted.commit || len(verified) != 1 || verified[0].Ref != accepted.ref || verified[0].Signer != "" ||
-					verified[0].Policy != w.namespace+"/"+accepted.policy || verified[0].Platform || c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, accepted.ref) {
+				if c := condition(got,
+					api.ConditionVerified); got.Status.Source.Git.CommitSHA != accepted.commit ||
+					len(verified) != 1 || verified[0].Ref != accepted.ref || verified[0].Signer != "" ||
+					verified[0].Policy != w.namespace+"/"+accepted.policy || verified[0].Platform ||
+					c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, accepted.ref) {
 					t.Errorf("%s: %+v, %s %s", name, got.Status.Source.Git, c.Status, c.Message)
 				}
 			}
 			w.create("without", r.source(pull))
 			w.run(runs + 1)
-			if got := w.phase("without", api.PhaseBuilding); condition(got, api.ConditionVerified).Type != "" || got.Status.Source.Git.Verified != nil {
+			if got := w.phase("without",
+				api.PhaseBuilding); condition(got, api.ConditionVerified).Type != "" ||
+				got.Status.Source.Git.Verified != nil {
 				t.Errorf("without a policy: %+v", got.Status)
 			}
 		})
@@ -168,7 +186,8 @@ func TestSignedSource(t *testing.T) {
 	unsigned := r.commit("unsigned")
 	head := r.signed(alice, "head")
 	w.sourcePolicy("people", "{branches: [main], allowedSigners: [people]}", "people", allowed)
-	w.sourcePolicy("expired", "{branches: [main], allowedSigners: [people]}", "people", strings.Replace(allowed, " ", ` valid-before="20260101" `, 1))
+	w.sourcePolicy("expired", "{branches: [main], allowedSigners: [people]}", "people",
+		strings.Replace(allowed, " ", ` valid-before="20260101" `, 1))
 	w.start()
 	for name, refusal := range map[string]struct{ revision, policy, says string }{
 		"foreign":  {foreign, "people", "which the policy does not allow"},
@@ -183,11 +202,14 @@ func TestSignedSource(t *testing.T) {
 		w.create(name, r.source(commit), under("people"))
 		run := w.run(i + 1)
 		got := w.phase(name, api.PhaseBuilding)
-		if v := got.Status.Source.Git.Verified; len(v) != 1 || !strings.HasPrefix(v[0].Signer, "alice@example.com SHA256:") || got.Status.Source.Git.CommitSHA != commit {
+		if v := got.Status.Source.Git.Verified; len(v) != 1 ||
+			!strings.HasPrefix(v[0].Signer, "alice@example.com SHA256:") ||
+			got.Status.Source.Git.CommitSHA != commit {
 			t.Errorf("%s: %+v", name, got.Status.Source.Git)
 		}
 		var noted []api.SourceVerification
-		if err := json.Unmarshal([]byte(run.Annotations[keys.AnnotationVerified]), &noted); err != nil || len(noted) != 1 {
+		if err := json.Unmarshal([]byte(run.Annotations[keys.AnnotationVerified]),
+			&noted); err != nil || len(noted) != 1 {
 			t.Errorf("the run says %q", run.Annotations[keys.AnnotationVerified])
 		}
 	}
@@ -198,10 +220,14 @@ func TestSignedSource(t *testing.T) {
 func TestSourcePolicyThatCannotBeUsed(t *testing.T) {
 	w := newWorld(t)
 	r := w.serveGit("")
-	w.own("empty", "policy.yaml", "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nspec: {source: {}}")
-	w.own("images", "policy.yaml", "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nspec: {keys: [cosign.pub]}")
+	w.own("empty", "policy.yaml",
+		"apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nspec: {source: {}}")
+	w.own("images", "policy.yaml",
+		"apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nspec: {keys: [cosign.pub]}")
 	w.start()
-	for name, says := range map[string]string{"absent": "ConfigMap " + w.namespace + "/absent, cannot be used: it does not exist", "empty": "names neither a branch nor a tag", "images": `unknown field "keys"`} {
+	for name, says := range map[string]string{
+		"absent": "ConfigMap " + w.namespace + "/absent, cannot be used: it does not exist",
+		"empty":  "names neither a branch nor a tag", "images": `unknown field "keys"`} {
 		w.create(name, r.source("main"), under(name))
 		w.refusedSource(name, api.ReasonSourcePolicy, says)
 	}
@@ -217,7 +243,8 @@ func TestSourceIsVerifiedForEachRun(t *testing.T) {
 	w.sourcePolicy("main", "{branches: [main]}")
 	w.start()
 	b := w.create("weather", r.source("main"), under("main"), func(b *api.AgentBuild) {
-		b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{}, After: []api.RetryOn{api.RetryAny}}
+		b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{},
+			After: []api.RetryOn{api.RetryAny}}
 	})
 	run := w.run(1)
 	other := sourcePolicy(w.namespace, "main", "{branches: [other]}")
@@ -236,11 +263,14 @@ func TestVerifiedSourceIsReplaced(t *testing.T) {
 	w.sourcePolicy("main", "{branches: [main]}")
 	w.start()
 	w.create("own", r.source("main"), under("main"))
-	w.finish(w.run(1), corev1.ConditionTrue, "Succeeded", "done", func(s *tektonv1.PipelineRunStatus) {
-		s.Results = []tektonv1.PipelineRunResult{{Name: "CHAINS-GIT_COMMIT", Value: *tektonv1.NewStructuredValues(strings.Repeat("c", 40))}}
-	})
+	w.finish(w.run(1), corev1.ConditionTrue, "Succeeded", "done",
+		func(s *tektonv1.PipelineRunStatus) {
+			s.Results = []tektonv1.PipelineRunResult{{Name: "CHAINS-GIT_COMMIT",
+				Value: *tektonv1.NewStructuredValues(strings.Repeat("c", 40))}}
+		})
 	got := w.phase("own", api.PhaseSucceeded)
-	if c := condition(got, api.ConditionVerified); c.Status != metav1.ConditionFalse || c.Reason != api.ReasonSourceReplaced || got.Status.Source.Git.Verified != nil {
+	if c := condition(got, api.ConditionVerified); c.Status != metav1.ConditionFalse ||
+		c.Reason != api.ReasonSourceReplaced || got.Status.Source.Git.Verified != nil {
 		t.Errorf("%s %s %+v", c.Status, c.Reason, got.Status.Source.Git)
 	}
 }
@@ -275,8 +305,10 @@ func TestTemplateDemandsVerifiedSource(t *testing.T) {
 	w.sourcePolicy(mode, "{branches: ['*']}") // the platform's is in its own namespace
 	w.start()
 	w.create("absent", r.source("main"), inMode, under("lax"))
-	w.refusedSource("absent", api.ReasonSourcePolicy, "ConfigMap "+systemNamespace+"/"+mode+", cannot be used: it does not exist")
-	w.must(w.Client.Create(w.Context(), sourcePolicy(systemNamespace, mode, "{branches: [main], allowedSigners: [people]}", "people", allowed)))
+	w.refusedSource("absent", api.ReasonSourcePolicy,
+		"ConfigMap "+systemNamespace+"/"+mode+", cannot be used: it does not exist")
+	w.must(w.Client.Create(w.Context(), sourcePolicy(systemNamespace, mode,
+		"{branches: [main], allowedSigners: [people]}", "people", allowed)))
 	w.create("unsigned", r.source(head), inMode, under("lax"))
 	w.refusedSource("unsigned", api.ReasonNotSigned, "(policy "+systemNamespace+"/"+mode+")")
 	signed := r.signed(alice, "signed")
@@ -311,12 +343,18 @@ func TestVerifiedSourceOverSSH(t *testing.T) {
 	host, _ := w.sshKey()
 	user, private := w.sshKey()
 	address := w.serveSSH(host, user, filepath.Dir(r.dir))
-	w.must(w.Client.Create(w.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "key", Annotations: hostsOfTests}, Type: corev1.SecretTypeSSHAuth,
-		Data: map[string][]byte{"ssh-privatekey": private, "known_hosts": []byte(knownhosts.Line([]string{address}, host.PublicKey()))}}))
+	w.must(w.Client.Create(w.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "key",
+			Annotations: hostsOfTests}, Type: corev1.SecretTypeSSHAuth,
+			Data: map[string][]byte{"ssh-privatekey": private,
+				"known_hosts": []byte(knownhosts.Line([]string{address}, host.PublicKey()))}}))
 	w.sourcePolicy("people", "{branches: [main], allowedSigners: [people]}", "people", allowed)
 	from := func(revision string) func(*api.AgentBuild) {
 		return func(b *api.AgentBuild) {
-			b.Spec.Source = api.SourceSpec{SourceRepository: "ssh://git@" + address + "/agent.git/.git", SourceRevision: revision, SourceCredentials: &corev1.LocalObjectReference{Name: "key"}}
+			b.Spec.Source = api.SourceSpec{
+				SourceRepository:  "ssh://git@" + address + "/agent.git/.git",
+				SourceRevision:    revision,
+				SourceCredentials: &corev1.LocalObjectReference{Name: "key"}}
 		}
 	}
 	w.start()
@@ -337,15 +375,19 @@ func TestEndlessHistory(t *testing.T) {
 	line := func(text string) string { return fmt.Sprintf("%04x%s", len(text)+4, text) }
 	var sent atomic.Int64
 	answers := func(pack func(http.ResponseWriter)) string {
-		server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodGet {
-				rw.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
-				fmt.Fprint(rw, line("# service=git-upload-pack\n")+"0000"+line(strings.Repeat("a", 40)+" refs/heads/main\x00shallow filter ofs-delta\n")+"0000")
-				return
-			}
-			rw.Header().Set("Content-Type", "application/x-git-upload-pack-result")
-			pack(rw)
-		}))
+		server := httptest.NewServer(
+			http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet {
+					rw.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+					fmt.Fprint(rw,
+						line("# service=git-upload-pack\n")+"0000"+
+							line(strings.Repeat("a", 40)+
+								" refs/heads/main\x00shallow filter ofs-delta\n")+"0000")
+					return
+				}
+				rw.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+				pack(rw)
+			}))
 		t.Cleanup(server.Close)
 		return server.URL + "/x"
 	}
@@ -359,7 +401,8 @@ func TestEndlessHistory(t *testing.T) {
 				}
 				object := append([]byte("tree "+strings.Repeat("b", 40)+"\n\n"), text...)
 				var entry bytes.Buffer
-				entry.Write([]byte{0x90 | byte(len(object)&15), 0x80 | byte(len(object)>>4&0x7f), byte(len(object) >> 11 & 0x7f)})
+				entry.Write([]byte{0x90 | byte(len(object)&15), 0x80 | byte(len(object)>>4&0x7f),
+					byte(len(object) >> 11 & 0x7f)})
 				z := zlib.NewWriter(&entry)
 				_, _ = z.Write(object)
 				_ = z.Close()
@@ -375,14 +418,17 @@ func TestEndlessHistory(t *testing.T) {
 	w.sourcePolicy("main", "{branches: [main]}")
 	w.start()
 	for name, url := range urls {
-		w.create(name, under("main"), func(b *api.AgentBuild) { b.Spec.Source.SourceRepository = url })
+		w.create(name, under("main"), func(b *api.AgentBuild) {
+			b.Spec.Source.SourceRepository = url
+		})
 	}
 	w.refusedSource("endless", api.ReasonHistoryTooLarge, "at most 32 MiB of history are searched")
 	if sent.Load() > 64<<20 {
 		t.Errorf("%d MiB were taken", sent.Load()>>20)
 	}
 	w.eventually("the other server is asked again", func() string {
-		if c := condition(w.build("silent"), api.ConditionReady); c.Reason != api.ReasonRetrying || !strings.Contains(c.Message, "try later") {
+		if c := condition(w.build("silent"), api.ConditionReady); c.Reason != api.ReasonRetrying ||
+			!strings.Contains(c.Message, "try later") {
 			return c.Reason + " " + c.Message
 		}
 		return ""
@@ -403,29 +449,33 @@ func TestVerifiedSourceKeepsTheLogin(t *testing.T) {
 	w.must(err)
 	next := httputil.NewSingleHostReverseProxy(root)
 	var logins, posts atomic.Int32
-	stranger := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
-		if request.Header.Get("Authorization") != "" {
-			logins.Add(1)
-		}
-		if request.Method == http.MethodPost {
-			posts.Add(1)
-		}
-		next.ServeHTTP(rw, request)
-	}))
+	stranger := httptest.NewServer(
+		http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
+			if request.Header.Get("Authorization") != "" {
+				logins.Add(1)
+			}
+			if request.Method == http.MethodPost {
+				posts.Add(1)
+			}
+			next.ServeHTTP(rw, request)
+		}))
 	t.Cleanup(stranger.Close)
 	elsewhere := strings.Replace(stranger.URL, "127.0.0.1", "localhost", 1)
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
-		http.Redirect(rw, request, elsewhere+request.URL.String(), http.StatusFound)
-	}))
+	server := httptest.NewServer(
+		http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
+			http.Redirect(rw, request, elsewhere+request.URL.String(), http.StatusFound)
+		}))
 	t.Cleanup(server.Close)
 	w.login("git", compose.PurposeGit, map[string]string{"token": "secret-token"})
 	w.sourcePolicy("main", "{branches: [main]}")
 	w.start()
 	w.create("weather", r.source(first), under("main"), func(b *api.AgentBuild) {
-		b.Spec.Source.SourceRepository, b.Spec.Source.SourceCredentials = server.URL+"/agent.git/.git", &corev1.LocalObjectReference{Name: "git"}
+		b.Spec.Source.SourceRepository, b.Spec.Source.SourceCredentials =
+			server.URL+"/agent.git/.git", &corev1.LocalObjectReference{Name: "git"}
 	})
 	w.run(1)
 	if posts.Load() == 0 || logins.Load() != 0 {
-		t.Errorf("the other host was sent the login in %d requests; of %d with POST", logins.Load(), posts.Load())
+		t.Errorf("the other host was sent the login in %d requests; of %d with POST", logins.Load(),
+			posts.Load())
 	}
 }

@@ -78,7 +78,8 @@ func furnish(plane *controlplane.ControlPlane) error {
 		return err
 	}
 	ctx := context.Background()
-	if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}}); err != nil {
+	if err := c.Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}}); err != nil {
 		return err
 	}
 	if err := c.Create(ctx, attestKey.secret()); err != nil {
@@ -145,20 +146,25 @@ func newWorldOn(t testing.TB, plane *controlplane.ControlPlane) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{TB: t, Client: c, namespace: fmt.Sprintf("team%d", worlds.Add(1)), writes: &writeCounter{by: map[string]int{}}}
+	w := &world{TB: t, Client: c, namespace: fmt.Sprintf("team%d", worlds.Add(1)),
+		writes: &writeCounter{by: map[string]int{}}}
 	w.config = rest.CopyConfig(plane.Admin.Config)
 	w.config.Wrap(w.writes.wrap)
 	w.options = controller.Options{
 		Options: process.Options{
-			Namespace: systemNamespace, Namespaces: []string{w.namespace}, MetricsAddress: "0", HealthAddress: "0", QPS: 1000, Log: logr.Discard(),
+			Namespace: systemNamespace, Namespaces: []string{w.namespace}, MetricsAddress: "0",
+			HealthAddress: "0", QPS: 1000, Log: logr.Discard(),
 		},
 		LogLines: 20, Dial: (&net.Dialer{}).DialContext,
 	}
-	w.must(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
+	w.must(c.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
 	isolated := w.namespace + "-isolated"
 	w.options.Settings.BuildNamespace = isolated
 	w.must(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: isolated}}))
-	w.must(c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: isolated, Name: compose.BuildAccount}}))
+	w.must(c.Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: isolated,
+			Name: compose.BuildAccount}}))
 	return w
 }
 
@@ -194,8 +200,10 @@ func (w *world) newBuild(name string, edit ...func(*api.AgentBuild)) *api.AgentB
 	b := &api.AgentBuild{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
 		Spec: api.AgentBuildSpec{
-			Source:      api.SourceSpec{SourceRepository: "github.com/org/" + name + ".git", SourceRevision: sha},
-			BuildOutput: &api.BuildOutput{Image: name, ImageTag: "v1", ImageRegistry: "registry.local:5000"},
+			Source: api.SourceSpec{SourceRepository: "github.com/org/" + name + ".git",
+				SourceRevision: sha},
+			BuildOutput: &api.BuildOutput{Image: name, ImageTag: "v1",
+				ImageRegistry: "registry.local:5000"},
 		},
 	}
 	for _, e := range edit {
@@ -250,7 +258,8 @@ func (w *world) eventually(what string, check func() string) {
 func (w *world) within(limit time.Duration, what string, check func() string) {
 	w.Helper()
 	var last string
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(
+		20 * time.Millisecond) {
 		if last = check(); last == "" {
 			return
 		}
@@ -261,7 +270,8 @@ func (w *world) within(limit time.Duration, what string, check func() string) {
 // never fails when check answers something within a while.
 func (w *world) never(what string, check func() string) {
 	w.Helper()
-	for deadline := time.Now().Add(1500 * time.Millisecond); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(1500 * time.Millisecond); time.Now().Before(
+		deadline); time.Sleep(50 * time.Millisecond) {
 		if got := check(); got != "" {
 			w.Fatalf("%s: %s", what, got)
 		}
@@ -275,7 +285,8 @@ func (w *world) phase(name string, want api.Phase) *api.AgentBuild {
 	w.eventually(fmt.Sprintf("build %s becomes %s", name, want), func() string {
 		b = w.build(name)
 		if b.Status.Phase != want || b.Status.ObservedGeneration != b.Generation {
-			return fmt.Sprintf("phase %q, generation %d of %d: %s", b.Status.Phase, b.Status.ObservedGeneration, b.Generation, b.Status.Message)
+			return fmt.Sprintf("phase %q, generation %d of %d: %s", b.Status.Phase,
+				b.Status.ObservedGeneration, b.Generation, b.Status.Message)
 		}
 		return ""
 	})
@@ -292,7 +303,8 @@ func (w *world) run(n int) *tektonv1.PipelineRun {
 			return fmt.Sprintf("%d runs", len(runs))
 		}
 		for i := range runs {
-			if newest == nil || newest.CreationTimestamp.Before(&runs[i].CreationTimestamp) || newest.Status.CompletionTime != nil {
+			if newest == nil || newest.CreationTimestamp.Before(&runs[i].CreationTimestamp) ||
+				newest.Status.CompletionTime != nil {
 				newest = &runs[i]
 			}
 		}
@@ -306,24 +318,32 @@ const digest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 // succeed ends a run as Tekton would.
 func (w *world) succeed(run *tektonv1.PipelineRun) {
 	w.Helper()
-	w.finish(run, corev1.ConditionTrue, "Completed", "Tasks Completed: 4 (Failed: 0, Cancelled 0), Skipped: 1", func(s *tektonv1.PipelineRunStatus) {
-		s.Results = []tektonv1.PipelineRunResult{
-			{Name: "kaniko-build-IMAGE_URL", Value: *tektonv1.NewStructuredValues(run.Annotations[keys.AnnotationImage])},
-			{Name: "kaniko-build-IMAGE_DIGEST", Value: *tektonv1.NewStructuredValues(digest)},
-			{Name: "CHAINS-GIT_COMMIT", Value: *tektonv1.NewStructuredValues(run.Annotations[keys.AnnotationCommit])},
-		}
-		s.SkippedTasks = []tektonv1.SkippedTask{{Name: "buildpack-build", Reason: tektonv1.WhenExpressionsSkip}}
-	})
+	w.finish(run, corev1.ConditionTrue, "Completed",
+		"Tasks Completed: 4 (Failed: 0, Cancelled 0), Skipped: 1",
+		func(s *tektonv1.PipelineRunStatus) {
+			s.Results = []tektonv1.PipelineRunResult{
+				{Name: "kaniko-build-IMAGE_URL",
+					Value: *tektonv1.NewStructuredValues(run.Annotations[keys.AnnotationImage])},
+				{Name: "kaniko-build-IMAGE_DIGEST", Value: *tektonv1.NewStructuredValues(digest)},
+				{Name: "CHAINS-GIT_COMMIT",
+					Value: *tektonv1.NewStructuredValues(run.Annotations[keys.AnnotationCommit])},
+			}
+			s.SkippedTasks = []tektonv1.SkippedTask{{Name: "buildpack-build",
+				Reason: tektonv1.WhenExpressionsSkip}}
+		})
 }
 
 func (w *world) fail(run *tektonv1.PipelineRun) {
 	w.Helper()
-	w.finish(run, corev1.ConditionFalse, "Failed", "Tasks Completed: 2 (Failed: 1, Cancelled 0), Skipped: 2")
+	w.finish(run, corev1.ConditionFalse, "Failed",
+		"Tasks Completed: 2 (Failed: 1, Cancelled 0), Skipped: 2")
 }
 
-func (w *world) finish(run *tektonv1.PipelineRun, state corev1.ConditionStatus, reason, message string, edit ...func(*tektonv1.PipelineRunStatus)) {
+func (w *world) finish(run *tektonv1.PipelineRun, state corev1.ConditionStatus,
+	reason, message string, edit ...func(*tektonv1.PipelineRunStatus)) {
 	w.Helper()
-	w.must(retry.RetryOnConflict(retry.DefaultRetry, func() error { // the controller may write just now
+	// the controller may write just now
+	w.must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		fresh := &tektonv1.PipelineRun{}
 		if err := w.Get(w.Context(), client.ObjectKeyFromObject(run), fresh); err != nil {
 			return err
@@ -333,7 +353,8 @@ func (w *world) finish(run *tektonv1.PipelineRun, state corev1.ConditionStatus, 
 			fresh.Status.StartTime = &now
 		}
 		fresh.Status.CompletionTime = &now
-		fresh.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: state, Reason: reason, Message: message})
+		fresh.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: state,
+			Reason: reason, Message: message})
 		for _, e := range edit {
 			e(&fresh.Status)
 		}
@@ -348,7 +369,8 @@ func (w *world) begin(run *tektonv1.PipelineRun) {
 	w.must(w.Get(w.Context(), client.ObjectKeyFromObject(run), fresh))
 	now := metav1.Now()
 	fresh.Status.StartTime = &now
-	fresh.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionUnknown, Reason: "Running", Message: "Tasks Completed: 0"})
+	fresh.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded,
+		Status: corev1.ConditionUnknown, Reason: "Running", Message: "Tasks Completed: 0"})
 	w.must(w.Status().Update(w.Context(), fresh))
 }
 
@@ -416,7 +438,8 @@ func (c *writeCounter) wrap(next http.RoundTripper) http.RoundTripper {
 
 // lastParts of a path without names: agentbuilds, agentbuilds/status, events.
 func lastParts(path string) string {
-	for _, resource := range []string{"pipelineruns", "pipelines", "agentbuilds", "events", "serviceaccounts", "persistentvolumeclaims"} {
+	for _, resource := range []string{"pipelineruns", "pipelines", "agentbuilds", "events",
+		"serviceaccounts", "persistentvolumeclaims"} {
 		if strings.Contains(path, "/"+resource) {
 			if strings.HasSuffix(path, "/status") {
 				return resource + "/status"
@@ -445,22 +468,28 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // own makes a ConfigMap in the test's namespace.
 func (w *world) own(name, key, text string) {
 	w.Helper()
-	w.must(w.Client.Create(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Data: map[string]string{key: text}}))
+	w.must(w.Client.Create(w.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+			Data: map[string]string{key: text}}))
 }
 
 // hostsOfTests are those that a login is for.
-var hostsOfTests = map[string]string{"tekton.dev/git-0": "127.0.0.1", "tekton.dev/git-1": "https://github.com"}
+var hostsOfTests = map[string]string{"tekton.dev/git-0": "127.0.0.1",
+	"tekton.dev/git-1": "https://github.com"}
 
 // login makes a Secret that is labelled for its purpose.
 func (w *world) login(name string, purpose compose.Purpose, data map[string]string) {
 	w.Helper()
 	w.must(w.Client.Create(w.Context(), &corev1.Secret{StringData: data,
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Annotations: hostsOfTests, Labels: map[string]string{keys.LabelCredentials: string(purpose)}}}))
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Annotations: hostsOfTests,
+			Labels: map[string]string{keys.LabelCredentials: string(purpose)}}}))
 }
 
 func (w *world) rewrite(name, key, text string) {
 	w.Helper()
-	w.must(w.Update(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Data: map[string]string{key: text}}))
+	w.must(w.Update(w.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+			Data: map[string]string{key: text}}))
 }
 
 // probe is a run that only a dry run makes.

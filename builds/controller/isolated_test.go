@@ -30,8 +30,10 @@ import (
 // withLogins is a build that is sold with a login of each kind.
 func (w *world) withLogins(s *shop) func(*api.AgentBuild) {
 	w.Helper()
-	w.login("git", compose.PurposeGit, map[string]string{"username": "me", "password": "sesame", "unrelated": "x"})
-	w.login("push", compose.PurposeRegistry, map[string]string{"config.json": `{"auths":{}}`, "unrelated": "x"})
+	w.login("git", compose.PurposeGit, map[string]string{"username": "me", "password": "sesame",
+		"unrelated": "x"})
+	w.login("push", compose.PurposeRegistry,
+		map[string]string{"config.json": `{"auths":{}}`, "unrelated": "x"})
 	return func(b *api.AgentBuild) {
 		s.sold(b)
 		b.Spec.CleanupAfterBuild = new(false)
@@ -81,14 +83,20 @@ func TestIsolated(t *testing.T) {
 			w.create("weather", w.withLogins(s))
 			w.create("dev")
 			run := w.released("weather")
-			if run.Namespace != w.options.Settings.BuildNamespace || len(run.OwnerReferences) != 0 || !regexp.MustCompile(`^weather-[0-9a-f]{32}$`).MatchString(run.Name) ||
+			if run.Namespace != w.options.Settings.BuildNamespace ||
+				len(run.OwnerReferences) != 0 ||
+				!regexp.MustCompile(`^weather-[0-9a-f]{32}$`).MatchString(run.Name) ||
 				run.Spec.TaskRunTemplate.ServiceAccountName != compose.BuildAccount {
-				t.Fatalf("run %s/%s, owners %v, account %s", run.Namespace, run.Name, run.OwnerReferences, run.Spec.TaskRunTemplate.ServiceAccountName)
+				t.Fatalf("run %s/%s, owners %v, account %s", run.Namespace, run.Name,
+					run.OwnerReferences, run.Spec.TaskRunTemplate.ServiceAccountName)
 			}
 			var found []string
 			for _, secret := range w.copies(run) {
 				found = append(found, strings.Join(slices.Sorted(maps.Keys(secret.Data)), ","))
-				named := slices.ContainsFunc(run.Spec.Workspaces, func(b tektonv1.WorkspaceBinding) bool { return b.Secret != nil && b.Secret.SecretName == secret.Name })
+				named := slices.ContainsFunc(run.Spec.Workspaces,
+					func(b tektonv1.WorkspaceBinding) bool {
+						return b.Secret != nil && b.Secret.SecretName == secret.Name
+					})
 				if !named || !*secret.Immutable {
 					t.Errorf("Secret %s is no workspace's of %+v", secret.Name, run.Spec.Workspaces)
 				}
@@ -103,11 +111,14 @@ func TestIsolated(t *testing.T) {
 			digest := s.push(t, "weather:v1")
 			w.play(run, digest)
 			b := w.phase("weather", api.PhaseSucceeded)
-			if b.Status.Attestation == nil || b.Status.Attestation.RunUID != run.UID || b.RunKey() != client.ObjectKeyFromObject(run) {
+			if b.Status.Attestation == nil || b.Status.Attestation.RunUID != run.UID ||
+				b.RunKey() != client.ObjectKeyFromObject(run) {
 				t.Errorf("status %+v", b.Status)
 			}
 			s.once(t, "weather", digest)
-			w.change(b, func(b *api.AgentBuild) { b.Annotations = map[string]string{api.RerunAnnotation(api.DefaultGroup): "1"} })
+			w.change(b, func(b *api.AgentBuild) {
+				b.Annotations = map[string]string{api.RerunAnnotation(api.DefaultGroup): "1"}
+			})
 			var again *tektonv1.PipelineRun
 			w.eventually("it is built again", func() string {
 				for _, r := range w.runs() {
@@ -148,10 +159,17 @@ func (w *world) isolating() (mode string) {
 	w.Helper()
 	mode = "isolating-" + w.namespace
 	for name, data := range map[string]map[string]string{
-		"pipeline-template-" + mode: {"template.yaml": "isolate: true\nopen: {labels: [team]}\nglobalParameters: [{name: pipeline-timeout, value: 5m}]\nsteps: [{name: only, configMap: step-" + mode + "}]"},
-		"step-" + mode:              {"task-spec.yaml": "steps: [{name: say, image: busybox, command: [echo]}]"},
+		"pipeline-template-" +
+			mode: {
+			"template.yaml": "isolate: true\nopen: {labels: [team]}\n" +
+				"globalParameters: [{name: pipeline-timeout, value: 5m}]\n" +
+				"steps: [{name: only, configMap: step-" + mode + "}]"},
+		"step-" +
+			mode: {"task-spec.yaml": "steps: [{name: say, image: busybox, command: [echo]}]"},
 	} {
-		w.must(w.Client.Create(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: name}, Data: data}))
+		w.must(w.Client.Create(w.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: name},
+				Data: data}))
 	}
 	return mode
 }
@@ -162,23 +180,40 @@ func TestIsolateAlone(t *testing.T) {
 	w := newWorld(t)
 	mode := w.isolating()
 	w.start()
-	w.create("weather", kept, func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.Labels = mode, map[string]string{"team": "a"} })
+	w.create("weather", kept, func(b *api.AgentBuild) {
+		b.Spec.Mode, b.Spec.Labels =
+			mode, map[string]string{"team": "a"}
+	})
 	run := w.run(1)
-	if run.Namespace != w.options.Settings.BuildNamespace || run.Labels["team"] != "a" || run.Annotations[keys.AnnotationRunDigest] != "" {
-		t.Errorf("run %s/%s with labels %v, annotations %v", run.Namespace, run.Name, run.Labels, run.Annotations)
+	if run.Namespace != w.options.Settings.BuildNamespace || run.Labels["team"] != "a" ||
+		run.Annotations[keys.AnnotationRunDigest] != "" {
+		t.Errorf("run %s/%s with labels %v, annotations %v", run.Namespace, run.Name, run.Labels,
+			run.Annotations)
 	}
 	w.succeed(run)
-	if b := w.phase("weather", api.PhaseSucceeded); b.Status.BuiltImage == "" || b.Status.Attestation != nil || condition(b, api.ConditionAttested).Type != "" {
+	if b := w.phase("weather", api.PhaseSucceeded); b.Status.BuiltImage == "" ||
+		b.Status.Attestation != nil || condition(b, api.ConditionAttested).Type != "" {
 		t.Errorf("status %+v", b.Status)
 	}
-	w.own("pipeline-template-mine", "template.yaml", "isolate: true\nsteps: [{name: only, configMap: own-step}]")
+	w.own("pipeline-template-mine", "template.yaml",
+		"isolate: true\nsteps: [{name: only, configMap: own-step}]")
 	w.own("own-step", "task-spec.yaml", "steps: [{name: say, image: busybox, command: [echo]}]")
-	w.create("own", func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.Timeout = "mine", &metav1.Duration{Duration: time.Minute} })
-	if b := w.phase("own", api.PhaseFailed); condition(b, api.ConditionReady).Reason != api.ReasonNotPlatform || w.remains("own") != "" {
+	w.create("own", func(b *api.AgentBuild) {
+		b.Spec.Mode, b.Spec.Timeout =
+			"mine", &metav1.Duration{Duration: time.Minute}
+	})
+	if b := w.phase("own",
+		api.PhaseFailed); condition(b, api.ConditionReady).Reason != api.ReasonNotPlatform ||
+		w.remains("own") != "" {
 		t.Errorf("a tenant's template that isolates: %+v", b.Status)
 	}
-	w.create("labelled", func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.Labels = mode, map[string]string{"other": "a"} })
-	if b := w.phase("labelled", api.PhaseFailed); condition(b, api.ConditionReady).Reason != api.ReasonLocked || w.remains("labelled") != "" {
+	w.create("labelled", func(b *api.AgentBuild) {
+		b.Spec.Mode, b.Spec.Labels =
+			mode, map[string]string{"other": "a"}
+	})
+	if b := w.phase("labelled",
+		api.PhaseFailed); condition(b, api.ConditionReady).Reason != api.ReasonLocked ||
+		w.remains("labelled") != "" {
 		t.Errorf("status %+v", b.Status)
 	}
 }
@@ -193,7 +228,9 @@ func TestNoBuildNamespace(t *testing.T) {
 		name := fmt.Sprintf("weather%d", i)
 		w.create(name, func(b *api.AgentBuild) { b.Spec.Mode = mode })
 		b := w.phase(name, api.PhaseFailed)
-		if c := condition(b, api.ConditionReady); c.Reason != api.ReasonBuildNamespaceMissing || !strings.Contains(c.Message, "hint: let the platform set buildNamespace") || w.remains(name) != "" {
+		if c := condition(b, api.ConditionReady); c.Reason != api.ReasonBuildNamespaceMissing ||
+			!strings.Contains(c.Message, "hint: let the platform set buildNamespace") ||
+			w.remains(name) != "" {
 			t.Errorf("%+v, runs %s", c, w.remains(name))
 		}
 	}
@@ -207,21 +244,33 @@ func TestIsolatedRefuses(t *testing.T) {
 		edit func(*api.AgentBuildSpec)
 		want string
 	}{
-		"account": {func(b *api.AgentBuildSpec) { b.ServiceAccountName = "deployer" }, "spec.serviceAccountName"},
-		"keep":    {func(b *api.AgentBuildSpec) { b.Workspace = &api.Workspace{Keep: true} }, "spec.workspace.keep"},
+		"account": {func(b *api.AgentBuildSpec) { b.ServiceAccountName = "deployer" },
+			"spec.serviceAccountName"},
+		"keep": {func(b *api.AgentBuildSpec) { b.Workspace = &api.Workspace{Keep: true} },
+			"spec.workspace.keep"},
 		"user": {func(b *api.AgentBuildSpec) {
 			b.Pod = &api.PodSettings{SecurityContext: &corev1.PodSecurityContext{}}
 		}, "spec.pod.securityContext"},
-		"kaniko":  {func(b *api.AgentBuildSpec) { b.Builder = "kaniko" }, "kaniko runs the Dockerfile in the container that reports the digest"},
-		"buildah": {func(b *api.AgentBuildSpec) { b.Builder = "buildah" }, "buildah runs the Dockerfile in the container that reports the digest"},
+		"kaniko": {func(b *api.AgentBuildSpec) { b.Builder = "kaniko" },
+			"kaniko runs the Dockerfile in the container that reports the digest"},
+		"buildah": {func(b *api.AgentBuildSpec) { b.Builder = "buildah" },
+			"buildah runs the Dockerfile in the container that reports the digest"},
 		"claim": {func(b *api.AgentBuildSpec) {
-			b.Pipeline = &api.PipelineSpec{Workspaces: []api.WorkspaceBinding{{Name: "shared-workspace", PersistentVolumeClaim: &corev1.LocalObjectReference{Name: "mine"}}}}
+			b.Pipeline = &api.PipelineSpec{
+				Workspaces: []api.WorkspaceBinding{{Name: "shared-workspace",
+					PersistentVolumeClaim: &corev1.LocalObjectReference{Name: "mine"}}}}
 		}, "spec.pipeline.workspaces[0]: mode prod locks out the claim mine"},
 		"configmap": {func(b *api.AgentBuildSpec) {
-			b.Pipeline = &api.PipelineSpec{Workspaces: []api.WorkspaceBinding{{Name: "shared-workspace", ConfigMap: &corev1.LocalObjectReference{Name: "mine"}}}}
+			b.Pipeline = &api.PipelineSpec{
+				Workspaces: []api.WorkspaceBinding{{Name: "shared-workspace",
+					ConfigMap: &corev1.LocalObjectReference{Name: "mine"}}}}
 		}, "spec.pipeline.workspaces[0]: mode prod locks out the ConfigMap mine"},
-		"cache": {func(b *api.AgentBuildSpec) { b.Cache = &api.BuildCache{Registry: "registry.local/mine"} }, "takes no cache"},
-		"label": {func(b *api.AgentBuildSpec) { b.Labels = map[string]string{"tekton.dev/pipelineTask": "x"} }, "spec.labels"},
+		"cache": {func(b *api.AgentBuildSpec) {
+			b.Cache = &api.BuildCache{Registry: "registry.local/mine"}
+		}, "takes no cache"},
+		"label": {func(b *api.AgentBuildSpec) {
+			b.Labels = map[string]string{"tekton.dev/pipelineTask": "x"}
+		}, "spec.labels"},
 	} {
 		w.create(name, s.sold, func(b *api.AgentBuild) { c.edit(&b.Spec) })
 		b := w.phase(name, api.PhaseFailed)
@@ -239,12 +288,15 @@ func TestIsolatedFromAdmin(t *testing.T) {
 	run := w.released("weather")
 	w.phase("weather", api.PhaseBuilding)
 
-	// Runs of the admin's own, with all that ours says or all but the digest, have ended with an image
-	// of its choice.
+	// Runs of the admin's own, with all that ours says or all but the digest, have ended with an
+	// image of its choice.
 	var foreign *tektonv1.PipelineRun
 	for _, name := range []string{"plain", "forged"} {
-		foreign = &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: maps.Clone(run.Labels), Annotations: maps.Clone(run.Annotations),
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: api.GroupVersion(api.DefaultGroup).String(), Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: new(true)}}}, Spec: run.Spec}
+		foreign = &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace,
+			Name: name, Labels: maps.Clone(run.Labels), Annotations: maps.Clone(run.Annotations),
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: api.GroupVersion(api.DefaultGroup).String(), Kind: api.Kind,
+					Name: b.Name, UID: b.UID, Controller: new(true)}}}, Spec: run.Spec}
 		if foreign.Annotations[keys.AnnotationNumber] = "2"; name == "plain" {
 			delete(foreign.Annotations, keys.AnnotationRunDigest)
 		}
@@ -253,7 +305,8 @@ func TestIsolatedFromAdmin(t *testing.T) {
 	}
 	// Nor does it help to say in the build's status that it is the one.
 	forged := w.build("weather")
-	forged.Status.PipelineRunNamespace, forged.Status.PipelineRunName, forged.Status.PipelineRunUID = w.namespace, "forged", foreign.UID
+	forged.Status.PipelineRunNamespace, forged.Status.PipelineRunName,
+		forged.Status.PipelineRunUID = w.namespace, "forged", foreign.UID
 	w.must(w.Status().Update(t.Context(), forged))
 	w.never("the forged run counts", func() string {
 		if b := w.build("weather"); b.Status.BuiltImage != "" || b.Status.Attestation != nil {
@@ -269,7 +322,8 @@ func TestIsolatedFromAdmin(t *testing.T) {
 	fresh := w.create("weather", s.sold)
 	w.start()
 	w.eventually("the run of the new build is alone", func() string {
-		if all := w.runs(); len(all) != 1 || all[0].Annotations[keys.AnnotationBuildUID] != string(fresh.UID) || all[0].Name == run.Name {
+		if all := w.runs(); len(all) != 1 ||
+			all[0].Annotations[keys.AnnotationBuildUID] != string(fresh.UID) || all[0].Name == run.Name {
 			return fmt.Sprint(len(all), " runs:", w.remains("weather"))
 		}
 		return ""
@@ -321,9 +375,12 @@ func TestIsolatedNames(t *testing.T) {
 	b := w.build("weather")
 	b.Status = api.AgentBuildStatus{}
 	w.must(w.Status().Update(t.Context(), b))
-	w.must(w.Client.Create(t.Context(), &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name, Labels: run.Labels}, Spec: run.Spec}))
+	w.must(w.Client.Create(t.Context(),
+		&tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace,
+			Name: run.Name, Labels: run.Labels}, Spec: run.Spec}))
 	w.start()
-	if b := w.phase("weather", api.PhaseFailed); condition(b, api.ConditionReady).Reason != api.ReasonRunForeign {
+	if b := w.phase("weather", api.PhaseFailed); condition(b, api.ConditionReady).Reason !=
+		api.ReasonRunForeign {
 		t.Errorf("%+v", b.Status)
 	}
 }
@@ -333,7 +390,8 @@ func newWorldBeside(w *world) *world {
 	w.Helper()
 	other := *w
 	other.namespace = fmt.Sprintf("team%d", worlds.Add(1))
-	w.must(w.Client.Create(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.namespace}}))
+	w.must(w.Client.Create(w.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.namespace}}))
 	return &other
 }
 
@@ -345,7 +403,8 @@ func (w *world) startKilled(n int32, before bool) (done <-chan error) {
 	cfg := rest.CopyConfig(w.config)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			mine := r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && writes.Add(1) == n
+			mine := r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") &&
+				writes.Add(1) == n
 			if mine && before || dead.Load() {
 				dead.Store(true)
 				cancel()
@@ -373,7 +432,8 @@ func TestIsolatedKilled(t *testing.T) {
 	for n := range int32(15) {
 		for _, before := range []bool{true, false} {
 			for _, beside := range []bool{false, true} {
-				t.Run(fmt.Sprintf("write %d before %v beside %v", n+1, before, beside), func(t *testing.T) { isolatedKilled(newWorld(t), n+1, before, beside) })
+				t.Run(fmt.Sprintf("write %d before %v beside %v", n+1, before, beside),
+					func(t *testing.T) { isolatedKilled(newWorld(t), n+1, before, beside) })
 			}
 		}
 	}
@@ -436,7 +496,8 @@ func isolatedKilled(w *world, n int32, before, beside bool) {
 func (w *world) begun() *tektonv1.PipelineRun {
 	w.Helper()
 	for _, r := range w.runs() {
-		if r.Annotations[keys.AnnotationHeld] == "" && r.DeletionTimestamp.IsZero() && r.Status.CompletionTime == nil {
+		if r.Annotations[keys.AnnotationHeld] == "" && r.DeletionTimestamp.IsZero() &&
+			r.Status.CompletionTime == nil {
 			return &r
 		}
 	}
@@ -446,8 +507,9 @@ func (w *world) begun() *tektonv1.PipelineRun {
 // A Secret that cannot be copied holds the build, leaves no run, and is tried again.
 func TestIsolatedQuota(t *testing.T) {
 	w, s := newWorld(t), newShop(t, true)
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Settings.BuildNamespace, Name: "none"},
-		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/secrets": {}}}}
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Settings.BuildNamespace, Name: "none"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/secrets": {}}}}
 	w.must(w.Client.Create(t.Context(), quota))
 	quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, quota.Spec.Hard
 	w.must(w.Status().Update(t.Context(), quota))
@@ -471,7 +533,8 @@ func TestIsolatedLimits(t *testing.T) {
 	w, s := newWorld(t), newShop(t, true)
 	other := newWorldBeside(w)
 	w.options.Namespaces = append(w.options.Namespaces, other.namespace)
-	w.options.Isolated = runs.Limits{runs.Isolated: resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("16")}
+	w.options.Isolated = runs.Limits{runs.Isolated: resource.MustParse("1"),
+		corev1.ResourceCPU: resource.MustParse("16")}
 	stop := w.start()
 	w.create("first", s.sold)
 	first := w.released("first")
@@ -488,12 +551,17 @@ func TestIsolatedLimits(t *testing.T) {
 	stop()
 	w.start()
 	w.create("large", s.sold, func(b *api.AgentBuild) {
-		b.Spec.Pod = &api.PodSettings{Resources: &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("17")}}}
+		b.Spec.Pod = &api.PodSettings{
+			Resources: &corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("17")}}}
 	})
-	if b := w.phase("large", api.PhaseFailed); !strings.Contains(b.Status.Message, "spec.pod.resources") || !strings.Contains(b.Status.Message, "of cpu, of 16 that all runs") {
+	if b := w.phase("large",
+		api.PhaseFailed); !strings.Contains(b.Status.Message, "spec.pod.resources") ||
+		!strings.Contains(b.Status.Message, "of cpu, of 16 that all runs") {
 		t.Errorf("%s", b.Status.Message)
 	}
-	w.never("the second one begins beside the first", func() string { return w.remainsIn(w.namespace, "second") })
+	w.never("the second one begins beside the first",
+		func() string { return w.remainsIn(w.namespace, "second") })
 	w.succeed(first)
 	w.eventually("the second one begins", func() string {
 		if w.remainsIn(w.namespace, "second") == "" {
@@ -507,7 +575,8 @@ func TestIsolatedLimits(t *testing.T) {
 func (w *world) remainsIn(namespace, build string) (names string) {
 	w.Helper()
 	for _, r := range w.runs() {
-		if r.Annotations[keys.AnnotationBuildNamespace] == namespace && r.Annotations[keys.AnnotationBuild] == build {
+		if r.Annotations[keys.AnnotationBuildNamespace] == namespace &&
+			r.Annotations[keys.AnnotationBuild] == build {
 			names += " " + r.Name
 		}
 	}

@@ -20,7 +20,8 @@ func TestKeptWorkspaceIsNotOurs(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "weather-workspace"},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 		},
 	}
 	w.must(w.Client.Create(t.Context(), theirs))
@@ -28,7 +29,8 @@ func TestKeptWorkspaceIsNotOurs(t *testing.T) {
 	keep := func(b *api.AgentBuild) { b.Spec.Workspace = &api.Workspace{Keep: true} }
 	b := w.create("weather", keep)
 	got := w.phase("weather", api.PhaseFailed)
-	if c := condition(got, api.ConditionReady); c.Reason != api.ReasonClaimForeign || !strings.Contains(c.Message, "weather-workspace exists that is not this build's") {
+	if c := condition(got, api.ConditionReady); c.Reason != api.ReasonClaimForeign ||
+		!strings.Contains(c.Message, "weather-workspace exists that is not this build's") {
 		t.Errorf("condition: %+v", c)
 	}
 	w.must(w.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))

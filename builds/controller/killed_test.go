@@ -37,11 +37,13 @@ func TestEditedRunDoesNotCount(t *testing.T) {
 			edit(run)
 			w.must(w.Patch(t.Context(), run, client.MergeFrom(before)))
 			got := w.phase("weather", api.PhaseFailed)
-			if c := condition(got, api.ConditionReady); c.Reason != api.ReasonRunForeign || !strings.Contains(c.Message, "somebody else changed run "+run.Name) {
+			if c := condition(got, api.ConditionReady); c.Reason != api.ReasonRunForeign ||
+				!strings.Contains(c.Message, "somebody else changed run "+run.Name) {
 				t.Errorf("condition %+v", c)
 			}
 			w.succeed(run)
-			w.never("a result of the edited run", func() string { return w.build("weather").Status.BuiltImage })
+			w.never("a result of the edited run",
+				func() string { return w.build("weather").Status.BuiltImage })
 		})
 	}
 }
@@ -63,7 +65,9 @@ func (w *world) killedAfterCreate() {
 				return nil, errKilled
 			}
 			response, err := next.RoundTrip(r)
-			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pipelineruns") && err == nil && response.StatusCode == http.StatusCreated && killed.CompareAndSwap(false, true) {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pipelineruns") &&
+				err == nil && response.StatusCode == http.StatusCreated &&
+				killed.CompareAndSwap(false, true) {
 				_ = response.Body.Close()
 				close(created)
 				return nil, errKilled

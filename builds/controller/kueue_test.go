@@ -42,7 +42,8 @@ func runKueue(t *testing.T, plane *controlplane.ControlPlane) {
 	module.Dir = filepath.Join("..", "..", "e2e", "kueue")
 	folder, err := module.Output()
 	if err == nil {
-		err = plane.InstallCRDs(filepath.Join(strings.TrimSpace(string(folder)), "config", "components", "crd", "bases"))
+		err = plane.InstallCRDs(filepath.Join(strings.TrimSpace(string(folder)), "config",
+			"components", "crd", "bases"))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -107,14 +108,21 @@ spec: {clusterQueue: builds}`)
 	w.start()
 
 	large := func(b *api.AgentBuild) {
-		b.Spec.Pod = &api.PodSettings{Resources: &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}
-		b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Millisecond}}
+		b.Spec.Pod = &api.PodSettings{
+			Resources: &corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}
+		b.Spec.Retries = &api.Retries{Limit: 1,
+			Backoff: &metav1.Duration{Duration: time.Millisecond}}
 	}
 	w.create("first", large, kept)
 	first := w.soleRun("first")
 	w.create("second", large, kept)
-	w.queued("second", "waits for LocalQueue builds of Kueue: couldn't assign flavors to pod set run: insufficient unused quota for cpu in flavor default")
-	w.create("elsewhere", func(b *api.AgentBuild) { b.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "none"} })
+	w.queued("second",
+		"waits for LocalQueue builds of Kueue: couldn't assign flavors to pod set run: "+
+			"insufficient unused quota for cpu in flavor default")
+	w.create("elsewhere", func(b *api.AgentBuild) {
+		b.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "none"}
+	})
 	w.queued("elsewhere", "waits for LocalQueue none of Kueue: LocalQueue none doesn't exist")
 	if label, is := first.Labels["kueue.x-k8s.io/queue-name"]; is || len(w.runs()) != 1 {
 		t.Errorf("%d runs, and the pods of the first are to be gated for queue %q", len(w.runs()), label)
@@ -128,22 +136,32 @@ spec: {clusterQueue: builds}`)
 
 	stop := func(policy string) {
 		t.Helper()
-		queue := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": map[string]any{"name": "builds"}}}
-		w.must(w.Patch(t.Context(), queue, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"stopPolicy":"`+policy+`"}}`))))
+		queue := &unstructured.Unstructured{
+			Object: map[string]any{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue",
+				"metadata": map[string]any{"name": "builds"}}}
+		w.must(w.Patch(t.Context(), queue,
+			client.RawPatch(types.MergePatchType, []byte(`{"spec":{"stopPolicy":"`+policy+`"}}`))))
 	}
 	stop("HoldAndDrain")
 	w.eventually("the evicted run is stopped", func() string {
 		run := &tektonv1.PipelineRun{}
 		w.must(w.Get(t.Context(), client.ObjectKeyFromObject(second), run))
-		if run.Spec.Status != tektonv1.PipelineRunSpecStatusCancelledRunFinally || !strings.Contains(run.Annotations[keys.AnnotationLost], "evicted by Kueue: The ClusterQueue is stopped") {
+		if run.Spec.Status != tektonv1.PipelineRunSpecStatusCancelledRunFinally ||
+			!strings.Contains(run.Annotations[keys.AnnotationLost],
+				"evicted by Kueue: The ClusterQueue is stopped") {
 			return string(run.Spec.Status) + run.Annotations[keys.AnnotationLost]
 		}
 		return ""
 	})
-	ended := fmt.Sprintf(`{"status":{"completionTime":%q,"conditions":[{"type":"Succeeded","status":"False","reason":"Cancelled"}]}}`, time.Now().UTC().Format(time.RFC3339))
-	w.must(w.Status().Patch(t.Context(), second, client.RawPatch(types.MergePatchType, []byte(ended))))
-	got := w.queued("second", "waits for LocalQueue builds of Kueue: ClusterQueue builds is inactive")
-	if d := got.Status.FailureDetails; d == nil || d.Reason != api.ReasonEvicted || d.Cause != api.CauseEvicted {
+	ended := fmt.Sprintf(
+		`{"status":{"completionTime":%q,"conditions":[{"type":"Succeeded","status":"False","reason":"Cancelled"}]}}`,
+		time.Now().UTC().Format(time.RFC3339))
+	w.must(w.Status().Patch(t.Context(), second,
+		client.RawPatch(types.MergePatchType, []byte(ended))))
+	got := w.queued("second",
+		"waits for LocalQueue builds of Kueue: ClusterQueue builds is inactive")
+	if d := got.Status.FailureDetails; d == nil || d.Reason != api.ReasonEvicted ||
+		d.Cause != api.CauseEvicted {
 		t.Errorf("the eviction is not in status: %+v", d)
 	}
 	stop("None")
@@ -240,14 +258,18 @@ spec: {clusterQueue: builds}`)
 	large := func(b *api.AgentBuild) {
 		s.sold(b)
 		b.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "mine"}
-		b.Spec.Pod = &api.PodSettings{Resources: &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}
+		b.Spec.Pod = &api.PodSettings{
+			Resources: &corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}
 	}
 	w.create("first", large, kept)
 	first := w.released("first")
 	w.create("second", large)
-	w.queued("second", "waits for LocalQueue "+w.namespace+" of Kueue in namespace "+builds+": couldn't assign flavors to pod set run: insufficient unused quota for cpu")
+	w.queued("second", "waits for LocalQueue "+w.namespace+" of Kueue in namespace "+builds+
+		": couldn't assign flavors to pod set run: insufficient unused quota for cpu")
 	other.create("elsewhere", large)
-	other.queued("elsewhere", "waits for LocalQueue "+other.namespace+" of Kueue in namespace "+builds+": LocalQueue "+other.namespace+" doesn't exist")
+	other.queued("elsewhere", "waits for LocalQueue "+other.namespace+" of Kueue in namespace "+
+		builds+": LocalQueue "+other.namespace+" doesn't exist")
 	if names := workloads(); len(names) != 3 || first.Namespace != builds {
 		t.Errorf("Workloads %v, and the run is in %s", names, first.Namespace)
 	}

@@ -23,8 +23,11 @@ import (
 func TestSecretThatIsNoLogin(t *testing.T) {
 	w := newWorld(t)
 	r := w.serveGit("right-token")
-	w.options.Settings.PlainHTTPHosts = []string{strings.Split(strings.TrimPrefix(r.url, "http://"), "/")[0]}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "database", Annotations: hostsOfTests}, StringData: map[string]string{"password": "right-token", "config.json": "{}"}}
+	w.options.Settings.PlainHTTPHosts = []string{strings.Split(strings.TrimPrefix(r.url, "http://"),
+		"/")[0]}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "database",
+		Annotations: hostsOfTests},
+		StringData: map[string]string{"password": "right-token", "config.json": "{}"}}
 	w.must(w.Client.Create(t.Context(), secret))
 	w.start()
 	// The one asks a Git server, the other only mounts.
@@ -37,8 +40,12 @@ func TestSecretThatIsNoLogin(t *testing.T) {
 		if c.Reason != api.ReasonSecretPurpose {
 			t.Errorf("%s: reason %s", name, c.Reason)
 		}
-		for _, want := range []string{`Secret "database" is of type Opaque, and not marked as a login for git`, "kubernetes.io/basic-auth or kubernetes.io/ssh-auth, or label it armature.dev/credentials=git",
-			"not marked as a login for registry", "kubernetes.io/dockerconfigjson, or label it armature.dev/credentials=registry"} {
+		for _, want := range []string{
+			`Secret "database" is of type Opaque, and not marked as a login for git`,
+			"kubernetes.io/basic-auth or kubernetes.io/ssh-auth, or label it " +
+				"armature.dev/credentials=git",
+			"not marked as a login for registry",
+			"kubernetes.io/dockerconfigjson, or label it armature.dev/credentials=registry"} {
 			if !strings.Contains(c.Message, want) {
 				t.Errorf("%s: %q is not in:\n%s", name, want, c.Message)
 			}
@@ -50,11 +57,16 @@ func TestSecretThatIsNoLogin(t *testing.T) {
 	// One label is for one purpose.
 	secret.Labels = map[string]string{keys.LabelCredentials: "git"}
 	w.must(w.Update(t.Context(), secret))
-	w.change(w.build("branch"), func(b *api.AgentBuild) { b.Spec.BuildOutput.ImageRepoCredentials = nil })
+	w.change(w.build("branch"), func(b *api.AgentBuild) {
+		b.Spec.BuildOutput.ImageRepoCredentials = nil
+	})
 	w.run(1)
-	w.change(w.build("commit"), func(b *api.AgentBuild) { b.Annotations = map[string]string{"touched": "1"} })
+	w.change(w.build("commit"), func(b *api.AgentBuild) {
+		b.Annotations = map[string]string{"touched": "1"}
+	})
 	w.eventually("the registry's label is asked for", func() string {
-		if c := condition(w.build("commit"), api.ConditionReady); strings.Contains(c.Message, "login for git") || !strings.Contains(c.Message, "login for registry") {
+		if c := condition(w.build("commit"), api.ConditionReady); strings.Contains(c.Message,
+			"login for git") || !strings.Contains(c.Message, "login for registry") {
 			return c.Message
 		}
 		return ""
@@ -70,15 +82,18 @@ func TestLoginOverPlainHTTP(t *testing.T) {
 	w.must(err)
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: behind.Host})
 	var sent atomic.Int32
-	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
-		if request.Header.Get("Authorization") != "" {
-			sent.Add(1)
-		}
-		proxy.ServeHTTP(rw, request)
-	}))
+	front := httptest.NewServer(
+		http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
+			if request.Header.Get("Authorization") != "" {
+				sent.Add(1)
+			}
+			proxy.ServeHTTP(rw, request)
+		}))
 	t.Cleanup(front.Close)
-	w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login", Annotations: hostsOfTests}, Type: corev1.SecretTypeBasicAuth,
-		StringData: map[string]string{"username": "robot", "password": "right-token"}}))
+	w.must(w.Client.Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login",
+			Annotations: hostsOfTests}, Type: corev1.SecretTypeBasicAuth,
+			StringData: map[string]string{"username": "robot", "password": "right-token"}}))
 	stop := w.start()
 	login := func(b *api.AgentBuild) {
 		b.Spec.Source.SourceCredentials = &corev1.LocalObjectReference{Name: "login"}
@@ -90,11 +105,15 @@ func TestLoginOverPlainHTTP(t *testing.T) {
 	w.create("commit", func(b *api.AgentBuild) { b.Spec.Source.SourceRepository = address }, login)
 	w.create("step", login, func(b *api.AgentBuild) {
 		b.Spec.Source.SourceRepository = "https://127.0.0.1:1/x"
-		b.Spec.Pipeline = &api.PipelineSpec{Steps: []api.Step{{Name: "github-clone", Parameters: []api.Parameter{{Name: "repo-clone-url", Value: &address}}}}}
+		b.Spec.Pipeline = &api.PipelineSpec{
+			Steps: []api.Step{{Name: "github-clone",
+				Parameters: []api.Parameter{{Name: "repo-clone-url", Value: &address}}}}}
 	})
 	for _, name := range []string{"branch", "commit", "step"} {
 		got := w.phase(name, api.PhaseFailed)
-		if c := condition(got, api.ConditionReady); c.Reason != api.ReasonInsecureSource || !strings.Contains(c.Message, "hint: use https or ssh, or let the operator name the host in --plain-http-hosts") {
+		if c := condition(got, api.ConditionReady); c.Reason != api.ReasonInsecureSource ||
+			!strings.Contains(c.Message,
+				"hint: use https or ssh, or let the operator name the host in --plain-http-hosts") {
 			t.Errorf("%s: %s %s", name, c.Reason, c.Message)
 		}
 	}
@@ -102,7 +121,8 @@ func TestLoginOverPlainHTTP(t *testing.T) {
 	w.create("trigger", login, func(b *api.AgentBuild) {
 		b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = address, "main"
 		b.Spec.Trigger = &api.SourceTrigger{PullRequest: &api.PullRequestTrigger{}} // asks at once
-		b.Spec.Report = &api.Report{Kind: "gitea", Credentials: corev1.LocalObjectReference{Name: "login"}}
+		b.Spec.Report = &api.Report{Kind: "gitea",
+			Credentials: corev1.LocalObjectReference{Name: "login"}}
 	})
 	w.never("the login is sent", func() string {
 		if n := sent.Load(); n != 0 {
@@ -133,17 +153,21 @@ func TestLoginOverPlainHTTP(t *testing.T) {
 func TestLoginOfAnotherHost(t *testing.T) {
 	w := newWorld(t)
 	var sent atomic.Int32
-	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
-		if request.Header.Get("Authorization")+request.Header.Get("Private-Token") != "" {
-			sent.Add(1)
-		}
-		rw.WriteHeader(http.StatusUnauthorized)
-	}))
+	front := httptest.NewServer(
+		http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
+			if request.Header.Get("Authorization")+request.Header.Get("Private-Token") != "" {
+				sent.Add(1)
+			}
+			rw.WriteHeader(http.StatusUnauthorized)
+		}))
 	t.Cleanup(front.Close)
 	w.options.Settings.PlainHTTPHosts = []string{"127.0.0.1"}
-	for name, annotations := range map[string]map[string]string{"none": nil, "other": {"tekton.dev/git-0": "https://git.example"}} {
-		w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Annotations: annotations}, Type: corev1.SecretTypeBasicAuth,
-			StringData: map[string]string{"username": "robot", "password": "right-token"}}))
+	for name, annotations := range map[string]map[string]string{"none": nil,
+		"other": {"tekton.dev/git-0": "https://git.example"}} {
+		w.must(w.Client.Create(t.Context(),
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name,
+				Annotations: annotations}, Type: corev1.SecretTypeBasicAuth,
+				StringData: map[string]string{"username": "robot", "password": "right-token"}}))
 	}
 	w.start()
 	for _, secret := range []string{"none", "other"} {
@@ -160,25 +184,35 @@ func TestLoginOfAnotherHost(t *testing.T) {
 		w.create("commit-"+secret, from(sha), login)
 		w.create("step-"+secret, login, func(b *api.AgentBuild) {
 			b.Spec.Source.SourceRepository = "https://git.example/x"
-			b.Spec.Pipeline = &api.PipelineSpec{Steps: []api.Step{{Name: "github-clone", Parameters: []api.Parameter{{Name: "repo-clone-url", Value: &address}}}}}
+			b.Spec.Pipeline = &api.PipelineSpec{
+				Steps: []api.Step{{Name: "github-clone",
+					Parameters: []api.Parameter{{Name: "repo-clone-url", Value: &address}}}}}
 		})
 		w.create("trigger-"+secret, from("main"), login, func(b *api.AgentBuild) {
-			b.Spec.Trigger = &api.SourceTrigger{PullRequest: &api.PullRequestTrigger{}} // asks at once
-			b.Spec.Report = &api.Report{Kind: "gitea", Credentials: corev1.LocalObjectReference{Name: secret}}
+			// asks at once
+			b.Spec.Trigger = &api.SourceTrigger{PullRequest: &api.PullRequestTrigger{}}
+			b.Spec.Report = &api.Report{Kind: "gitea",
+				Credentials: corev1.LocalObjectReference{Name: secret}}
 		})
 		w.create("report-"+secret, from("main"), func(b *api.AgentBuild) {
 			b.Spec.Trigger = &api.SourceTrigger{PullRequest: &api.PullRequestTrigger{}}
-			b.Spec.Report = &api.Report{Kind: "gitea", Credentials: corev1.LocalObjectReference{Name: secret}}
+			b.Spec.Report = &api.Report{Kind: "gitea",
+				Credentials: corev1.LocalObjectReference{Name: secret}}
 		})
 		host := strings.TrimPrefix(front.URL, "http://")
 		for _, name := range []string{"branch-", "commit-", "step-"} {
 			c := condition(w.phase(name+secret, api.PhaseFailed), api.ConditionReady)
-			if c.Reason != api.ReasonSecretPurpose || !strings.Contains(c.Message, "Secret "+secret) || !strings.Contains(c.Message, host) || !strings.Contains(c.Message, "tekton.dev/git-0=https://") {
+			if c.Reason != api.ReasonSecretPurpose ||
+				!strings.Contains(c.Message, "Secret "+secret) ||
+				!strings.Contains(c.Message, host) ||
+				!strings.Contains(c.Message, "tekton.dev/git-0=https://") {
 				t.Errorf("%s%s: %s %s", name, secret, c.Reason, c.Message)
 			}
 		}
-		update := &updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "apps-" + secret}, Spec: updates.ImageUpdateSpec{
-			Repository: address, Branch: "main", Credentials: updates.SecretReference{Name: secret}, Author: &updates.Author{Name: "Armature", Email: "bot@example.com"}}}
+		update := &updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace,
+			Name: "apps-" + secret}, Spec: updates.ImageUpdateSpec{
+			Repository: address, Branch: "main", Credentials: updates.SecretReference{Name: secret},
+			Author: &updates.Author{Name: "Armature", Email: "bot@example.com"}}}
 		w.must(w.Client.Create(t.Context(), update))
 		w.updated(update.Name, updates.ReasonInvalid, host)
 	}

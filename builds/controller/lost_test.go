@@ -18,28 +18,36 @@ import (
 )
 
 const (
-	pressure = "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 2Mi."
-	overIts  = `Pod ephemeral local storage usage exceeds the total limit of containers 300Mi. `
+	pressure = "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, " +
+		"available: 2Mi."
+	overIts = `Pod ephemeral local storage usage exceeds the total limit of containers 300Mi. `
 )
 
 // working adds to a run a TaskRun that waits for a pod, as Tekton would; edit changes it before it
 // is created.
-func (w *world) working(run *tektonv1.PipelineRun, edit ...func(*tektonv1.TaskRun, *corev1.Pod)) *corev1.Pod {
+func (w *world) working(run *tektonv1.PipelineRun,
+	edit ...func(*tektonv1.TaskRun, *corev1.Pod)) *corev1.Pod {
 	w.Helper()
 	w.begin(run)
 	yes := true
-	labels := map[string]string{"tekton.dev/pipelineRun": run.Name, "tekton.dev/pipelineTask": "tests"}
+	labels := map[string]string{"tekton.dev/pipelineRun": run.Name,
+		"tekton.dev/pipelineTask": "tests"}
 	task := &tektonv1.TaskRun{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: run.Name + "-tests", Labels: labels,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "PipelineRun", Name: run.Name, UID: run.UID, Controller: &yes}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: run.Name + "-tests",
+			Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "tekton.dev/v1",
+				Kind: "PipelineRun", Name: run.Name, UID: run.UID, Controller: &yes}}},
 		Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "tests"}},
 	}
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: task.Name + "-pod", Labels: labels},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "step-test", Image: "busybox"}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: task.Name + "-pod",
+			Labels: labels},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "step-test", Image: "busybox"}}},
 	}
 	task.Status.PodName = pod.Name
-	task.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionUnknown, Reason: "Running"})
+	task.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded,
+		Status: corev1.ConditionUnknown, Reason: "Running"})
 	for _, e := range edit {
 		e(task, pod)
 	}
@@ -48,7 +56,8 @@ func (w *world) working(run *tektonv1.PipelineRun, edit ...func(*tektonv1.TaskRu
 	task.Status = status
 	w.must(w.Status().Update(w.Context(), task))
 	if pod.OwnerReferences == nil {
-		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "TaskRun", Name: task.Name, UID: task.UID, Controller: &yes}}
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "TaskRun",
+			Name: task.Name, UID: task.UID, Controller: &yes}}
 	}
 	state := pod.Status
 	w.must(w.Client.Create(w.Context(), pod))
@@ -64,7 +73,8 @@ func (w *world) working(run *tektonv1.PipelineRun, edit ...func(*tektonv1.TaskRu
 func (w *world) evict(pod *corev1.Pod, message string, ago time.Duration) {
 	w.Helper()
 	pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "Evicted", message
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Now().Add(-ago))}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady,
+		Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Now().Add(-ago))}}
 	w.must(w.Status().Update(w.Context(), pod))
 }
 
@@ -93,20 +103,28 @@ func TestLostPod(t *testing.T) {
 		cause   api.FailureCause
 		message string
 	}{
-		"evicted":            {func(w *world, p *corev1.Pod) { w.evict(p, pressure, time.Hour) }, api.ReasonEvicted, api.CauseEvicted, pressure},
-		"over its own limit": {func(w *world, p *corev1.Pod) { w.evict(p, overIts, time.Hour) }, api.ReasonEvicted, "", "exceeds the total limit"},
+		"evicted": {func(w *world, p *corev1.Pod) { w.evict(p, pressure, time.Hour) },
+			api.ReasonEvicted, api.CauseEvicted, pressure},
+		"over its own limit": {func(w *world, p *corev1.Pod) { w.evict(p, overIts, time.Hour) },
+			api.ReasonEvicted, "", "exceeds the total limit"},
 		"by a taint": {func(w *world, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodFailed
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint"}}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget,
+				Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager",
+				Message: "Taint manager: deleting due to NoExecute taint"}}
 			w.must(w.Status().Update(w.Context(), p))
 		}, api.ReasonFailed, api.CauseNodeLost, "Taint manager"},
 		"by the eviction API": {func(w *world, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodFailed
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"}}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget,
+				Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI",
+				Message: "Eviction API: evicting"}}
 			w.must(w.Status().Update(w.Context(), p))
 		}, api.ReasonEvicted, api.CauseEvicted, "Eviction API"},
 		"with its node": {func(w *world, p *corev1.Pod) {
-			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Terminated", "Pod was terminated in response to imminent node shutdown."
+			p.Status.Phase, p.Status.Reason, p.Status.Message =
+				corev1.PodFailed, "Terminated",
+				"Pod was terminated in response to imminent node shutdown."
 			w.must(w.Status().Update(w.Context(), p))
 		}, api.ReasonFailed, api.CauseNodeLost, "node shutdown"},
 		"on a node that does not answer": {func(w *world, p *corev1.Pod) {
@@ -119,7 +137,9 @@ func TestLostPod(t *testing.T) {
 			stop := w.start()
 			w.create("weather", retryOnce)
 			run := w.run(1)
-			pod := w.working(run, func(_ *tektonv1.TaskRun, pod *corev1.Pod) { pod.Finalizers = []string{"armature.dev/test"} })
+			pod := w.working(run, func(_ *tektonv1.TaskRun, pod *corev1.Pod) {
+				pod.Finalizers = []string{"armature.dev/test"}
+			})
 			test.lose(w, pod)
 			w.stopped(run)
 			if b := w.build("weather"); b.Status.Phase != api.PhaseBuilding {
@@ -130,16 +150,20 @@ func TestLostPod(t *testing.T) {
 			w.finish(run, corev1.ConditionFalse, "Cancelled", "PipelineRun was cancelled")
 			if test.cause != "" {
 				if got := w.run(2); got.Annotations["armature.dev/attempt"] != "2" {
-					t.Errorf("the second run is attempt %s", got.Annotations["armature.dev/attempt"])
+					t.Errorf("the second run is attempt %s",
+						got.Annotations["armature.dev/attempt"])
 				}
 				return
 			}
 			b := w.phase("weather", api.PhaseFailed)
-			if d := b.Status.FailureDetails; d == nil || d.Reason != test.reason || d.Cause != test.cause || d.Task != "tests" || !strings.Contains(d.Message, test.message) {
+			if d := b.Status.FailureDetails; d == nil || d.Reason != test.reason ||
+				d.Cause != test.cause || d.Task != "tests" ||
+				!strings.Contains(d.Message, test.message) {
 				t.Errorf("failure %+v", d)
 			}
 			w.eventually("the message says so", func() string {
-				if m := w.build("weather").Status.Message; !strings.Contains(m, test.message) || !strings.Contains(m, "attempt 1 of 2, not tried again") {
+				if m := w.build("weather").Status.Message; !strings.Contains(m, test.message) ||
+					!strings.Contains(m, "attempt 1 of 2, not tried again") {
 					return m
 				}
 				return ""
@@ -165,10 +189,12 @@ func TestLostPodIsReported(t *testing.T) {
 	w.stopped(run)
 	w.finish(run, corev1.ConditionFalse, "Cancelled", "PipelineRun was cancelled")
 	b := w.phase("weather", api.PhaseFailed)
-	if d := b.Status.FailureDetails; d == nil || d.Reason != api.ReasonEvicted || d.Cause != api.CauseEvicted || d.Task != "tests" || !strings.Contains(d.Message, pressure) {
+	if d := b.Status.FailureDetails; d == nil || d.Reason != api.ReasonEvicted ||
+		d.Cause != api.CauseEvicted || d.Task != "tests" || !strings.Contains(d.Message, pressure) {
 		t.Errorf("failure %+v", d)
 	}
-	if c := condition(b, api.ConditionSucceeded); c.Reason != api.ReasonEvicted || !strings.Contains(c.Message, "task tests: pod "+run.Name+"-tests-pod was lost") {
+	if c := condition(b, api.ConditionSucceeded); c.Reason != api.ReasonEvicted ||
+		!strings.Contains(c.Message, "task tests: pod "+run.Name+"-tests-pod was lost") {
 		t.Errorf("condition %+v", c)
 	}
 }
@@ -184,15 +210,24 @@ func TestNoLostPod(t *testing.T) {
 			p.Status.Phase = corev1.PodFailed
 			w.must(w.Status().Update(w.Context(), p))
 		}},
-		"a moment ago": {after: time.Hour, lose: func(w *world, p *corev1.Pod) { w.evict(p, pressure, 0) }},
+		"a moment ago": {after: time.Hour,
+			lose: func(w *world, p *corev1.Pod) { w.evict(p, pressure, 0) }},
 		"a TaskRun that ended": {edit: func(task *tektonv1.TaskRun, _ *corev1.Pod) {
-			task.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionFalse, Reason: "PodEvicted"})
+			task.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded,
+				Status: corev1.ConditionFalse, Reason: "PodEvicted"})
 		}},
-		"a TaskRun that is being cancelled": {edit: func(task *tektonv1.TaskRun, _ *corev1.Pod) { task.Spec.Status = tektonv1.TaskRunSpecStatusCancelled }},
-		"a TaskRun with another pod":        {edit: func(task *tektonv1.TaskRun, _ *corev1.Pod) { task.Status.PodName = "another" }},
-		"a TaskRun of another run":          {edit: func(task *tektonv1.TaskRun, _ *corev1.Pod) { task.OwnerReferences[0].UID = "another" }},
+		"a TaskRun that is being cancelled": {edit: func(task *tektonv1.TaskRun, _ *corev1.Pod) {
+			task.Spec.Status = tektonv1.TaskRunSpecStatusCancelled
+		}},
+		"a TaskRun with another pod": {edit: func(task *tektonv1.TaskRun, _ *corev1.Pod) {
+			task.Status.PodName = "another"
+		}},
+		"a TaskRun of another run": {edit: func(task *tektonv1.TaskRun, _ *corev1.Pod) {
+			task.OwnerReferences[0].UID = "another"
+		}},
 		"a pod of nobody's": {edit: func(task *tektonv1.TaskRun, pod *corev1.Pod) {
-			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "TaskRun", Name: task.Name, UID: "another", Controller: new(bool)}}
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "tekton.dev/v1",
+				Kind: "TaskRun", Name: task.Name, UID: "another", Controller: new(bool)}}
 		}},
 		"another run's pod": {edit: func(_ *tektonv1.TaskRun, pod *corev1.Pod) {
 			pod.Labels = map[string]string{"tekton.dev/pipelineRun": "another"}
@@ -250,7 +285,8 @@ func (w *world) podLists() func() int64 {
 
 // What else happens to a build while its run loses a pod.
 func TestLostPodMeanwhile(t *testing.T) {
-	begin := func(t *testing.T, before func(*world, *api.AgentBuild)) (*world, *api.AgentBuild, *tektonv1.PipelineRun) {
+	begin := func(t *testing.T,
+		before func(*world, *api.AgentBuild)) (*world, *api.AgentBuild, *tektonv1.PipelineRun) {
 		w := newWorld(t)
 		w.options.LostAfter = 200 * time.Millisecond
 		w.start()
@@ -274,7 +310,9 @@ func TestLostPodMeanwhile(t *testing.T) {
 		})
 	}
 	t.Run("it was cancelled before", func(t *testing.T) {
-		w, _, run := begin(t, func(w *world, b *api.AgentBuild) { w.change(b, func(b *api.AgentBuild) { b.Spec.Cancel = true }) })
+		w, _, run := begin(t, func(w *world, b *api.AgentBuild) {
+			w.change(b, func(b *api.AgentBuild) { b.Spec.Cancel = true })
+		})
 		w.never("a lost pod is reported", func() string {
 			w.must(w.Get(w.Context(), client.ObjectKeyFromObject(run), run))
 			return run.Annotations["armature.dev/lost-pod"]
@@ -294,7 +332,8 @@ func TestLostPodMeanwhile(t *testing.T) {
 	t.Run("Tekton notices after all", func(t *testing.T) {
 		w, _, run := begin(t, nil)
 		w.stopped(run)
-		w.finish(run, corev1.ConditionFalse, "Failed", "Tasks Completed: 1 (Failed: 1, Cancelled 0)")
+		w.finish(run, corev1.ConditionFalse, "Failed",
+			"Tasks Completed: 1 (Failed: 1, Cancelled 0)")
 		if got := w.run(2); got.Annotations["armature.dev/attempt"] != "2" {
 			t.Errorf("the second run is attempt %s", got.Annotations["armature.dev/attempt"])
 		}
@@ -305,8 +344,10 @@ func TestLostPodMeanwhile(t *testing.T) {
 		w.change(b, func(b *api.AgentBuild) { b.Spec.BuildOutput.ImageTag = "v2" })
 		one(w)
 		w.finish(run, corev1.ConditionFalse, "Cancelled", "PipelineRun was cancelled")
-		if got := w.run(2); got.Annotations["armature.dev/attempt"] != "1" || got.Annotations["armature.dev/run-reason"] != string(api.TriggerConfig) {
-			t.Errorf("the second run is attempt %s for %s", got.Annotations["armature.dev/attempt"], got.Annotations["armature.dev/run-reason"])
+		if got := w.run(2); got.Annotations["armature.dev/attempt"] != "1" ||
+			got.Annotations["armature.dev/run-reason"] != string(api.TriggerConfig) {
+			t.Errorf("the second run is attempt %s for %s", got.Annotations["armature.dev/attempt"],
+				got.Annotations["armature.dev/run-reason"])
 		}
 	})
 }

@@ -174,7 +174,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return err
 	}
 	if o.Pod != "" {
-		if o.Settings.ControllerImage, err = readImage(ctx, mgr.GetAPIReader(), types.NamespacedName{Namespace: o.Namespace, Name: o.Pod}); err != nil {
+		if o.Settings.ControllerImage, err = readImage(ctx, mgr.GetAPIReader(),
+			types.NamespacedName{Namespace: o.Namespace, Name: o.Pod}); err != nil {
 			return err
 		}
 	}
@@ -185,7 +186,9 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	woken := make(chan event.GenericEvent)
 	r := newReconciler(ctx, o, mgr, store, logs, func(build types.NamespacedName) {
 		select {
-		case woken <- event.GenericEvent{Object: &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: build.Namespace, Name: build.Name}}}:
+		case woken <- event.GenericEvent{
+			Object: &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: build.Namespace,
+				Name: build.Name}}}:
 		case <-ctx.Done():
 		}
 	})
@@ -197,19 +200,22 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	forges := &forge.Clients{Dial: o.Dial}
 	err = imageupdate.Setup(mgr, imageupdate.Options{
-		Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner, Shard: o.Shard, Traces: o.Traces,
+		Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner,
+		Shard: o.Shard, Traces: o.Traces,
 		Statement: attester.NewVerifier(r.attester, r.library).Statement,
 	})
 	if err != nil {
 		return err
 	}
-	if err := report.Setup(mgr, report.Options{Forges: forges, Group: o.Settings.Group, FieldOwner: fieldOwner}); err != nil {
+	if err := report.Setup(mgr, report.Options{Forges: forges, Group: o.Settings.Group,
+		FieldOwner: fieldOwner}); err != nil {
 		return err
 	}
 	err = trigger.Setup(mgr, trigger.Options{
 		Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Forges: forges,
-		Address: o.WebhookAddress, CertDir: o.WebhookCertDir, Shard: o.Shard, Namespaces: o.Namespaces,
-		FieldOwner: fieldOwner, Log: o.Log, Traces: o.Traces, Observe: r.metrics.request("poll"),
+		Address: o.WebhookAddress, CertDir: o.WebhookCertDir, Shard: o.Shard,
+		Namespaces: o.Namespaces, FieldOwner: fieldOwner, Log: o.Log, Traces: o.Traces,
+		Observe: r.metrics.request("poll"),
 	})
 	if err != nil {
 		return err
@@ -223,7 +229,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return nil
 	}
 	if err := multi.Errors(
-		managers.Unclaimed{Options: o.Options, Lease: lease, Kind: &api.AgentBuildList{}, Report: unclaimed}.Setup(mgr),
+		managers.Unclaimed{Options: o.Options, Lease: lease, Kind: &api.AgentBuildList{},
+			Report: unclaimed}.Setup(mgr),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("caches", cachesReady(mgr.GetCache())),
 	); err != nil {
@@ -234,7 +241,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 
 // newReconciler returns a reconciler with the dependencies of its steps. wake reconciles a build.
 func newReconciler(
-	ctx context.Context, o Options, mgr ctrl.Manager, store *runs.Store, logs typedcorev1.PodsGetter,
+	ctx context.Context, o Options, mgr ctrl.Manager, store *runs.Store,
+	logs typedcorev1.PodsGetter,
 	wake func(types.NamespacedName),
 ) *Reconciler {
 	cached, live := mgr.GetClient(), mgr.GetAPIReader()
@@ -242,25 +250,30 @@ func newReconciler(
 	metrics.traces, o.Attest.Observe = o.Traces, metrics.request("attest")
 	r := &Reconciler{
 		starter: starter{
-			settings: o.Settings, client: cached, live: live, runs: store, metrics: metrics, verdicts: &compose.Verdicts{},
+			settings: o.Settings, client: cached, live: live, runs: store, metrics: metrics,
+			verdicts: &compose.Verdicts{},
 			library: &library.Library{
 				Cache: cached, Live: live, Namespace: o.Namespace,
 				Watched: func(namespace string) bool {
-					return len(o.Namespaces) == 0 || namespace == o.Namespace || slices.Contains(o.Namespaces, namespace)
+					return len(o.Namespaces) == 0 || namespace == o.Namespace ||
+						slices.Contains(o.Namespaces, namespace)
 				},
 			},
-			git:      git.NewResolver(ctx, live, o.Dial, wake, metrics.request("commit")),
-			pushes:   registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),
-			attester: attester.New(ctx, o.Attest, o.Namespace, o.Settings.PlainHTTPHosts, store, o.Dial, wake),
+			git:    git.NewResolver(ctx, live, o.Dial, wake, metrics.request("commit")),
+			pushes: registry.NewPushes(ctx, live, o.Settings.PlainHTTPHosts, o.Dial, wake),
+			attester: attester.New(ctx, o.Attest, o.Namespace, o.Settings.PlainHTTPHosts, store,
+				o.Dial, wake),
 			queue: &queue.Queue{
 				Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Isolated: o.Isolated,
-				Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf, Wake: wake,
+				Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf,
+				Wake: wake,
 			},
 		},
-		events:    mgr.GetEventRecorder(fieldOwner),
-		failures:  &failure.Reader{Live: live, Logs: logs, LogLines: o.LogLines},
-		rebuilds:  newRebuilds(ctx, cmp.Or(o.RebuildRate, defaultRebuildRate), wake),
-		waits:     workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRecheck, lastRecheck),
+		events:   mgr.GetEventRecorder(fieldOwner),
+		failures: &failure.Reader{Live: live, Logs: logs, LogLines: o.LogLines},
+		rebuilds: newRebuilds(ctx, cmp.Or(o.RebuildRate, defaultRebuildRate), wake),
+		waits: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](
+			firstRecheck, lastRecheck),
 		lostAfter: o.LostAfter, waitForChains: o.WaitForChains,
 	}
 	if o.Shard.Key != "" {
@@ -268,7 +281,8 @@ func newReconciler(
 	}
 	if o.QueueName != "" {
 		r.kueue = &queue.Kueue{
-			QueueName: o.QueueName, Runs: store, Cache: mgr.GetCache(), Client: cached, FieldOwner: fieldOwner,
+			QueueName: o.QueueName, Runs: store, Cache: mgr.GetCache(), Client: cached,
+			FieldOwner: fieldOwner,
 		}
 	}
 	return r
@@ -279,8 +293,10 @@ const defaultRebuildRate = 10
 
 // setup says what wakes a reconcile: the build, its runs, the ConfigMaps it was
 // composed from, and the answer of its Git server.
-func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan event.GenericEvent, concurrency int) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &runs.PipelineRun{}, runs.OwnerIndex, r.runs.IndexOf); err != nil {
+func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan event.GenericEvent,
+	concurrency int) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &runs.PipelineRun{}, runs.OwnerIndex,
+		r.runs.IndexOf); err != nil {
 		return fmt.Errorf("indexing runs by their build: %w", err)
 	}
 	// All caches fill at once; the controller would start one after the other.
@@ -299,7 +315,8 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan e
 			MaxConcurrentReconciles: concurrency,
 			// Each failure doubles the wait; the whole has no bucket, since a burst
 			// of builds is not a failure.
-			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, time.Minute),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				100*time.Millisecond, time.Minute),
 			SkipNameValidation: ptr.To(true),
 		})
 	if r.queue.Limited() {
@@ -315,8 +332,10 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan e
 		}
 	}
 	if r.kueue != nil {
-		if err := mgr.GetFieldIndexer().IndexField(ctx, queue.NewWorkload(), runs.OwnerIndex, r.runs.IndexOf); err != nil {
-			return fmt.Errorf("indexing the Workloads of Kueue, which --queue-name asks to admit runs: %w", err)
+		if err := mgr.GetFieldIndexer().IndexField(ctx, queue.NewWorkload(), runs.OwnerIndex,
+			r.runs.IndexOf); err != nil {
+			return fmt.Errorf(
+				"indexing the Workloads of Kueue, which --queue-name asks to admit runs: %w", err)
 		}
 		c.Watches(queue.NewWorkload(), r.runEvents())
 	}
@@ -351,7 +370,9 @@ func (r *Reconciler) runEvents() handler.Funcs {
 	type queued = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queued) {
-			if !r.isHeld(e.Object) || time.Since(e.Object.GetCreationTimestamp().Time) > firstRecheck { // else it is about to begin
+			if !r.isHeld(e.Object) ||
+				time.Since(e.Object.GetCreationTimestamp().Time) > firstRecheck {
+				// else it is about to begin
 				r.enqueueBuild(e.Object, q)
 			}
 		},
@@ -359,8 +380,10 @@ func (r *Reconciler) runEvents() handler.Funcs {
 			before, ok1 := e.ObjectOld.(*runs.PipelineRun)
 			after, ok2 := e.ObjectNew.(*runs.PipelineRun)
 			sameOwner := slices.Equal(r.runs.IndexOf(e.ObjectOld), r.runs.IndexOf(e.ObjectNew))
-			if ok1 && ok2 && sameOwner && runs.Read(before).Done() == runs.Read(after).Done() && before.Spec.Status == after.Spec.Status &&
-				(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) && maps.Equal(before.Annotations, after.Annotations) {
+			if ok1 && ok2 && sameOwner && runs.Read(before).Done() == runs.Read(after).Done() &&
+				before.Spec.Status == after.Spec.Status &&
+				(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) &&
+				maps.Equal(before.Annotations, after.Annotations) {
 				return // progress inside the run, which is not in status
 			}
 			r.enqueueBuild(e.ObjectNew, q)
@@ -381,7 +404,8 @@ func (r *Reconciler) isHeld(o client.Object) bool {
 	return r.runs.IsIsolated(o) && o.GetAnnotations()[keys.AnnotationHeld] != ""
 }
 
-func (r *Reconciler) enqueueBuild(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (r *Reconciler) enqueueBuild(o client.Object,
+	q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	build, ok := r.runs.BuildOf(o)
 	if !ok {
 		return
@@ -403,11 +427,13 @@ func (r *Reconciler) buildsOf(_ context.Context, o client.Object) (out []reconci
 	return out
 }
 
-// keepLittle in a cache: our runs without their specs, ConfigMaps by metadata alone, and of builds and
-// runs those of the shard.
+// keepLittle in a cache: our runs without their specs, ConfigMaps by metadata alone, and of builds
+// and runs those of the shard.
 func keepLittle(c *cache.Options, o Options) {
 	c.DefaultTransform = slim
-	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{compose.LabelManagedBy: compose.ManagedBy}), Transform: runs.Slim}
+	ours := cache.ByObject{
+		Label:     labels.SelectorFromSet(labels.Set{compose.LabelManagedBy: compose.ManagedBy}),
+		Transform: runs.Slim}
 	shard := o.Shard.Selector()
 	if shard != nil {
 		requirements, _ := shard.Requirements()
@@ -417,7 +443,8 @@ func keepLittle(c *cache.Options, o Options) {
 		ours.Namespaces = maps.Clone(c.DefaultNamespaces)
 		ours.Namespaces[o.Settings.BuildNamespace] = cache.Config{}
 	}
-	c.ByObject = map[client.Object]cache.ByObject{&runs.PipelineRun{}: ours, &api.AgentBuild{}: {Label: shard}}
+	c.ByObject = map[client.Object]cache.ByObject{&runs.PipelineRun{}: ours,
+		&api.AgentBuild{}: {Label: shard}}
 	if o.QueueName != "" {
 		c.ByObject[queue.NewWorkload()] = cache.ByObject{Namespaces: ours.Namespaces}
 	}
@@ -457,12 +484,14 @@ const ownContainer = "controller"
 func readImage(ctx context.Context, c client.Reader, name types.NamespacedName) (string, error) {
 	var pod corev1.Pod
 	if err := c.Get(ctx, name, &pod); err != nil {
-		return "", fmt.Errorf("reading the controller's own image from Pod %s, whose name is in POD_NAME: %w", name, err)
+		return "", fmt.Errorf(
+			"reading the controller's own image from Pod %s, whose name is in POD_NAME: %w", name, err)
 	}
 	for _, container := range pod.Spec.Containers {
 		if container.Name == ownContainer {
 			return container.Image, nil
 		}
 	}
-	return "", fmt.Errorf("Pod %s, whose name is in POD_NAME, has no container %q: give the controller's container that name", name, ownContainer)
+	return "", fmt.Errorf("Pod %s, whose name is in POD_NAME, has no container %q: give the "+
+		"controller's container that name", name, ownContainer)
 }

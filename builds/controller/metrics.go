@@ -32,7 +32,8 @@ type recorder struct {
 	traces                               *traces.Tracer
 }
 
-func newMetrics(cache client.Reader, buildOf func(metav1.Object) (types.NamespacedName, bool)) *recorder {
+func newMetrics(cache client.Reader,
+	buildOf func(metav1.Object) (types.NamespacedName, bool)) *recorder {
 	var set metrics.Set
 	r := &recorder{
 		runs:       set.Counter("armature_build_runs_total"),
@@ -43,11 +44,14 @@ func newMetrics(cache client.Reader, buildOf func(metav1.Object) (types.Namespac
 		completion: set.Histogram("armature_build_completion_duration_seconds"),
 		asked:      set.Histogram("armature_server_request_duration_seconds"),
 		builds: &buildCollector{
-			cache: cache, buildOf: buildOf, phases: metrics.Desc("armature_builds"), queued: metrics.Desc("armature_builds_queued"),
-			unready: metrics.Desc("armature_builds_unready"), oldest: metrics.Desc("armature_builds_oldest_wait_seconds"),
+			cache: cache, buildOf: buildOf, phases: metrics.Desc("armature_builds"),
+			queued:  metrics.Desc("armature_builds_queued"),
+			unready: metrics.Desc("armature_builds_unready"),
+			oldest:  metrics.Desc("armature_builds_oldest_wait_seconds"),
 		},
 	}
-	for _, request := range []string{"commit", "poll", "attest"} { // else the first failure is no increase
+	for _, request := range []string{"commit", "poll", "attest"} {
+		// else the first failure is no increase
 		for _, result := range []string{"good", "refused", "failed"} {
 			r.asked.WithLabelValues(request, result)
 		}
@@ -72,7 +76,8 @@ func (m *recorder) request(kind string) managers.Observe {
 func (m *recorder) created(b *api.AgentBuild, why api.Trigger, now time.Time) {
 	m.runs.WithLabelValues(b.Namespace, b.Spec.Mode, string(why)).Inc()
 	if b.Status.PipelineRunName == "" {
-		m.establish.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(now.Sub(b.CreationTimestamp.Time).Seconds())
+		m.establish.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(
+			now.Sub(b.CreationTimestamp.Time).Seconds())
 	}
 }
 
@@ -90,9 +95,11 @@ func (m *recorder) finished(b *api.AgentBuild, r runs.Run, reason string) {
 	}
 	m.results.WithLabelValues(b.Namespace, b.Spec.Mode, outcome, reason).Inc()
 	if start := r.Status.StartTime; start != nil {
-		m.rampUp.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(start.Sub(r.CreationTimestamp.Time).Seconds())
+		m.rampUp.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(
+			start.Sub(r.CreationTimestamp.Time).Seconds())
 	}
-	m.completion.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(r.Finished().Sub(r.CreationTimestamp.Time).Seconds())
+	m.completion.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(
+		r.Finished().Sub(r.CreationTimestamp.Time).Seconds())
 }
 
 // failureCounts is how long a build whose run failed counts as unready.
@@ -119,7 +126,8 @@ func (c *buildCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.NewInvalidMetric(c.phases, err)
 		return
 	}
-	found := map[*prometheus.Desc]map[[2]string]float64{c.phases: {}, c.queued: {}, c.unready: {}, c.oldest: {}}
+	found := map[*prometheus.Desc]map[[2]string]float64{c.phases: {}, c.queued: {}, c.unready: {},
+		c.oldest: {}}
 	now := time.Now()
 	wait := func(namespace, waitsFor string, since metav1.Time) {
 		key := [2]string{namespace, waitsFor}
@@ -134,7 +142,9 @@ func (c *buildCollector) Collect(out chan<- prometheus.Metric) {
 		if reason := unreadyReason(s, now); reason != "" {
 			found[c.unready][[2]string{namespace, reason}]++
 		}
-		if since := meta.FindStatusCondition(s.Conditions, api.ConditionSucceeded); since != nil && queue.Waits(s) { // it was not Unknown before
+		// it was not Unknown before
+		if since := meta.FindStatusCondition(s.Conditions, api.ConditionSucceeded); since != nil &&
+			queue.Waits(s) {
 			wait(namespace, "slot", since.LastTransitionTime)
 		}
 	}
@@ -146,7 +156,9 @@ func (c *buildCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for i := range all.Items {
 		run := &all.Items[i]
-		if build, ok := c.buildOf(run); ok && run.Status.StartTime == nil && run.Status.CompletionTime == nil && run.Spec.Status == "" && run.DeletionTimestamp == nil {
+		if build, ok := c.buildOf(run); ok && run.Status.StartTime == nil &&
+			run.Status.CompletionTime == nil && run.Spec.Status == "" &&
+			run.DeletionTimestamp == nil {
 			wait(build.Namespace, "start", run.CreationTimestamp)
 		}
 	}
@@ -166,14 +178,16 @@ func unreadyReason(s api.AgentBuildStatus, now time.Time) string {
 	ready := meta.FindStatusCondition(s.Conditions, api.ConditionReady)
 	ran := meta.IsStatusConditionTrue(s.Conditions, api.ConditionRunExists)
 	if ready == nil || ready.Status == metav1.ConditionTrue || s.Phase == api.PhaseCancelled ||
-		s.Phase == api.PhaseFailed && ran && s.CompletionTime != nil && now.Sub(s.CompletionTime.Time) > failureCounts {
+		s.Phase == api.PhaseFailed && ran && s.CompletionTime != nil &&
+			now.Sub(s.CompletionTime.Time) > failureCounts {
 		return ""
 	}
 	return ready.Reason
 }
 
 // startSpan of a run that is to be created. The run carries it: what comes later is below it.
-func (m *recorder) startSpan(s *observation, why api.Trigger, run *tektonv1.PipelineRun) traces.Span {
+func (m *recorder) startSpan(s *observation, why api.Trigger,
+	run *tektonv1.PipelineRun) traces.Span {
 	if m.traces == nil {
 		return traces.Span{}
 	}
@@ -198,7 +212,8 @@ func (m *recorder) startSpan(s *observation, why api.Trigger, run *tektonv1.Pipe
 		"build", name, "run", run.Name, "reason", run.Annotations[keys.AnnotationTrigger])
 	run.Annotations[runs.SpanContext] = span.Carrier()
 	if waited {
-		m.traces.Start(traces.Since(context.Background(), since, span.Parent()), "build.queue", "build", name).End(s.now, false)
+		m.traces.Start(traces.Since(context.Background(), since, span.Parent()), "build.queue",
+			"build", name).End(s.now, false)
 	}
 	return span
 }

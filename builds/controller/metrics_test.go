@@ -22,8 +22,9 @@ func TestMetricsProbesAndLogs(t *testing.T) {
 	w := newWorld(t)
 	metrics, health := freeAddress(t), freeAddress(t)
 	var logs controlplane.Output
-	cmd := exec.Command(buildProgram(t), "--namespace", systemNamespace, "--watch-namespaces", w.namespace,
-		"--leader-elect=false", "--metrics-address", metrics, "--health-address", health, "--max-running-per-namespace", "1")
+	cmd := exec.Command(buildProgram(t), "--namespace", systemNamespace, "--watch-namespaces",
+		w.namespace, "--leader-elect=false", "--metrics-address", metrics, "--health-address",
+		health, "--max-running-per-namespace", "1")
 	cmd.Env, cmd.Stderr = append(os.Environ(), "KUBECONFIG="+shared.Get(t).Admin.Kubeconfig), &logs
 	w.must(cmd.Start())
 	defer kill(cmd)
@@ -79,8 +80,10 @@ func TestMetricsProbesAndLogs(t *testing.T) {
 	waits := func(begun bool) {
 		w.eventually(fmt.Sprintf("waits, begun %t", begun), func() string {
 			_, text := get(metrics + "/metrics")
-			oldest := "\narmature_builds_oldest_wait_seconds{namespace=" + strconv.Quote(w.namespace) + ",waits_for="
-			if !strings.Contains(text, oldest+`"slot"} `) || strings.Contains(text, oldest+`"start"} `) == begun {
+			oldest := "\narmature_builds_oldest_wait_seconds{namespace=" +
+				strconv.Quote(w.namespace) + ",waits_for="
+			if !strings.Contains(text, oldest+`"slot"} `) ||
+				strings.Contains(text, oldest+`"start"} `) == begun {
 				return text
 			}
 			return ""

@@ -24,7 +24,8 @@ func TestMissingThings(t *testing.T) {
 	})
 	got := w.phase("weather", api.PhaseFailed)
 	ready := condition(got, api.ConditionReady)
-	for _, want := range []string{`Secret "git-login" does not exist in namespace "` + w.namespace, `Secret "registry-login"`, `ServiceAccount "builder"`, "hint: create the Secret"} {
+	for _, want := range []string{`Secret "git-login" does not exist in namespace "` + w.namespace,
+		`Secret "registry-login"`, `ServiceAccount "builder"`, "hint: create the Secret"} {
 		if !strings.Contains(ready.Message, want) {
 			t.Errorf("%q is not in:\n%s", want, ready.Message)
 		}
@@ -38,7 +39,8 @@ func TestMissingThings(t *testing.T) {
 
 	w.login("git-login", compose.PurposeGit, map[string]string{"token": "s3cret"})
 	w.login("registry-login", compose.PurposeRegistry, map[string]string{"config.json": "{}"})
-	w.must(w.Client.Create(w.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "builder"}}))
+	w.must(w.Client.Create(w.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "builder"}}))
 	run := w.run(1)
 	if got := run.Spec.TaskRunTemplate.ServiceAccountName; got != "builder" {
 		t.Errorf("the run's ServiceAccount is %q", got)
@@ -58,12 +60,16 @@ func TestMissingTemplateAndStep(t *testing.T) {
 	w.start()
 	w.create("weather", func(b *api.AgentBuild) { b.Spec.Mode = "late" })
 	got := w.phase("weather", api.PhaseFailed)
-	if c := condition(got, api.ConditionReady); c.Reason != api.ReasonTemplateNotFound || !strings.Contains(c.Message, "pipeline-template-late") || !strings.Contains(c.Message, w.namespace) || !strings.Contains(c.Message, "use one of ") {
+	if c := condition(got, api.ConditionReady); c.Reason != api.ReasonTemplateNotFound ||
+		!strings.Contains(c.Message, "pipeline-template-late") ||
+		!strings.Contains(c.Message, w.namespace) || !strings.Contains(c.Message, "use one of ") {
 		t.Errorf("condition: %+v", c)
 	}
 	w.own("pipeline-template-late", "template.yaml", "steps: [{name: only, configMap: late-step}]")
 	w.eventually("the missing step is named", func() string {
-		if c := condition(w.build("weather"), api.ConditionReady); c.Reason != api.ReasonStepNotFound || !strings.Contains(c.Message, `"late-step"`) {
+		if c := condition(w.build("weather"),
+			api.ConditionReady); c.Reason != api.ReasonStepNotFound ||
+			!strings.Contains(c.Message, `"late-step"`) {
 			return c.Message
 		}
 		return ""

@@ -75,7 +75,8 @@ func judge(s *observation) {
 		s.last, s.known = &s.runs[0], &s.runs[0].Inputs
 	}
 	if i := status.Ignored; i != nil {
-		s.ignored = i.SpecHash == s.want.SpecHash && i.Rerun == s.want.Rerun && (i.TemplateHash == s.want.TemplateHash || s.want.TemplateHash == "")
+		s.ignored = i.SpecHash == s.want.SpecHash && i.Rerun == s.want.Rerun &&
+			(i.TemplateHash == s.want.TemplateHash || s.want.TemplateHash == "")
 	}
 	switch {
 	case s.known == nil:
@@ -85,20 +86,23 @@ func judge(s *observation) {
 		s.due = api.TriggerConfig
 	case s.known.Rerun != s.want.Rerun:
 		s.due = api.TriggerManual
-	case s.want.TemplateHash != "" && s.known.TemplateHash != s.want.TemplateHash && s.build.Spec.OnTemplateChange != api.TemplateIgnore:
+	case s.want.TemplateHash != "" && s.known.TemplateHash != s.want.TemplateHash &&
+		s.build.Spec.OnTemplateChange != api.TemplateIgnore:
 		s.due = api.TriggerTemplate
 	}
 	if status.CompletionTime == nil {
 		return
 	}
-	if status.Phase != api.PhaseBuilding && status.Phase != api.PhasePending || queue.Waits(status) && status.LastRunPhase != "" {
+	if status.Phase != api.PhaseBuilding && status.Phase != api.PhasePending ||
+		queue.Waits(status) && status.LastRunPhase != "" {
 		s.recorded = status.PipelineRunName
 	}
 	if status.LastRunPhase != "" {
 		s.concluded = status.PipelineRunUID
 	}
 	for _, r := range s.runs {
-		if r.UID == s.concluded && r.Succeeded() && r.Attested() && status.LastRunPhase == api.PhaseFailed {
+		if r.UID == s.concluded && r.Succeeded() && r.Attested() &&
+			status.LastRunPhase == api.PhaseFailed {
 			s.refused = r.UID
 		}
 	}
@@ -139,7 +143,8 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 	if err := r.readInputs(ctx, s); err != nil {
 		return s, err
 	}
-	if s.Template != nil && s.Template.Isolates() { // of the tenant's runs, only one from before is waited for
+	// of the tenant's runs, only one from before is waited for
+	if s.Template != nil && s.Template.Isolates() {
 		s.runs = slices.DeleteFunc(s.runs, func(run runs.Run) bool {
 			return !r.runs.IsIsolated(run) && (run.Done() || run.Inputs.SpecHash == s.want.SpecHash)
 		})
@@ -151,7 +156,8 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 		s.due = ""
 	}
 	s.unwanted = build.Spec.Cancel || s.due != "" && build.Spec.OnChange == api.ChangeCancel
-	if s.active == nil && s.last == nil && s.due == "" && build.Status.Phase == api.PhaseBuilding { // or the cache is behind
+	// or the cache is behind
+	if s.active == nil && s.last == nil && s.due == "" && build.Status.Phase == api.PhaseBuilding {
 		if s.missing, err = r.runs.Missing(ctx, build); err != nil {
 			return nil, err
 		}
@@ -160,12 +166,15 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 	return s, nil
 }
 
-// lacksRun reports whether the run that status names, and that the next one depends on, may still be
-// of the shard that its build was in.
+// lacksRun reports whether the run that status names, and that the next one depends on, may still
+// be of the shard that its build was in.
 func (r *Reconciler) lacksRun(s *observation) bool {
 	status := s.build.Status
-	return r.runs.Shard.Key != "" && status.PipelineRunName != "" && status.Phase != api.PhaseSucceeded && status.Phase != api.PhaseCancelled &&
-		!slices.ContainsFunc(s.runs, func(r runs.Run) bool { return r.Name == status.PipelineRunName })
+	return r.runs.Shard.Key != "" && status.PipelineRunName != "" &&
+		status.Phase != api.PhaseSucceeded && status.Phase != api.PhaseCancelled &&
+		!slices.ContainsFunc(s.runs, func(r runs.Run) bool {
+			return r.Name == status.PipelineRunName
+		})
 }
 
 // readInputs finds what a run would be made from. What a user must fix goes to s.Problem;

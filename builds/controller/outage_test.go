@@ -23,7 +23,9 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPost && strings.Contains(r.URL.Path, "/pipelineruns") {
 		if f.on.Load() {
 			body := `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"etcdserver: request timed out","reason":"InternalError","code":500}`
-			return &http.Response{StatusCode: 500, Status: "500", Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewBufferString(body)), Request: r}, nil
+			return &http.Response{StatusCode: 500, Status: "500",
+				Header: http.Header{"Content-Type": {"application/json"}},
+				Body:   io.NopCloser(bytes.NewBufferString(body)), Request: r}, nil
 		}
 		if f.lost.CompareAndSwap(true, false) {
 			if response, err := f.next.RoundTrip(r); err == nil {
@@ -50,7 +52,9 @@ func TestServerError(t *testing.T) {
 	w.create("weather")
 	w.eventually("Retrying shows", func() string {
 		b := w.build("weather")
-		if c := condition(b, api.ConditionReady); c.Reason != api.ReasonRetrying || !strings.Contains(c.Message, "etcdserver: request timed out") || b.Status.Phase != api.PhasePending {
+		if c := condition(b, api.ConditionReady); c.Reason != api.ReasonRetrying ||
+			!strings.Contains(c.Message, "etcdserver: request timed out") ||
+			b.Status.Phase != api.PhasePending {
 			return c.Reason + " " + c.Message
 		}
 		return ""
@@ -81,7 +85,8 @@ func TestServerErrorOfTemplate(t *testing.T) {
 	w.create("weather", func(b *api.AgentBuild) { b.Spec.Mode = "own" })
 	w.eventually("Retrying shows", func() string {
 		b := w.build("weather")
-		if c := condition(b, api.ConditionReady); c.Reason != api.ReasonRetrying || !strings.Contains(c.Message, "own-step: ") || b.Status.Phase != api.PhasePending {
+		if c := condition(b, api.ConditionReady); c.Reason != api.ReasonRetrying ||
+			!strings.Contains(c.Message, "own-step: ") || b.Status.Phase != api.PhasePending {
 			return c.Reason + " " + c.Message
 		}
 		return ""

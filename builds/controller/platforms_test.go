@@ -27,12 +27,14 @@ import (
 // soldForTwo makes a build of mode prod for two platforms.
 func (s *shop) soldForTwo(b *api.AgentBuild) {
 	s.sold(b)
-	b.Spec.Builder, b.Spec.Platforms, b.Spec.PlatformNodes = "buildkit", []string{"linux/amd64", "linux/arm64"}, api.PlatformNodesAny
+	b.Spec.Builder, b.Spec.Platforms, b.Spec.PlatformNodes =
+		"buildkit", []string{"linux/amd64", "linux/arm64"}, api.PlatformNodesAny
 }
 
 // pushIndex pushes an image for platforms, with a bill of materials of each, and returns its digest
 // and those of its images.
-func (s *shop) pushIndex(t testing.TB, tag string, platforms ...string) (whole string, parts []string) {
+func (s *shop) pushIndex(t testing.TB, tag string,
+	platforms ...string) (whole string, parts []string) {
 	t.Helper()
 	index := v1.ImageIndex(empty.Index)
 	for _, platform := range platforms {
@@ -48,7 +50,8 @@ func (s *shop) pushIndex(t testing.TB, tag string, platforms ...string) (whole s
 		if err != nil {
 			t.Fatal(err)
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: of}})
+		index = mutate.AppendManifests(index,
+			mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: of}})
 		s.keep(t, tag, attesttest.SBOM(digest.String()))
 		parts = append(parts, digest.String())
 	}
@@ -77,32 +80,39 @@ func TestAttestedPlatforms(t *testing.T) {
 			if want := s.host + "/weather:v1@" + whole; b.Status.BuiltImage != want {
 				t.Errorf("builtImage %s, want %s", b.Status.BuiltImage, want)
 			}
-			if diff := cmp.Diff([]api.PlatformStatus{{Platform: "linux/amd64", Digest: parts[0]}, {Platform: "linux/arm64", Digest: parts[1]}}, b.Status.Platforms); diff != "" {
+			if diff := cmp.Diff([]api.PlatformStatus{{Platform: "linux/amd64", Digest: parts[0]},
+				{Platform: "linux/arm64", Digest: parts[1]}}, b.Status.Platforms); diff != "" {
 				t.Error(diff)
 			}
 			a := b.Status.Attestation
 			if diff := cmp.Diff([]api.PlatformAttestation{
-				{Platform: "linux/amd64", Digest: parts[0], SBOMDigest: attesttest.DigestOf(attesttest.SBOM(parts[0]))},
-				{Platform: "linux/arm64", Digest: parts[1], SBOMDigest: attesttest.DigestOf(attesttest.SBOM(parts[1]))},
+				{Platform: "linux/amd64", Digest: parts[0],
+					SBOMDigest: attesttest.DigestOf(attesttest.SBOM(parts[0]))},
+				{Platform: "linux/arm64", Digest: parts[1],
+					SBOMDigest: attesttest.DigestOf(attesttest.SBOM(parts[1]))},
 			}, a.Platforms); diff != "" || a.SBOM != "" {
 				t.Errorf("attestation %+v: %s", a, diff)
 			}
-			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "the images of 2 platforms, their SBOMs") {
+			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionTrue ||
+				!strings.Contains(c.Message, "the images of 2 platforms, their SBOMs") {
 				t.Errorf("condition %+v", c)
 			}
 			bundles := s.statements(t, "weather", whole)
-			if len(bundles) != 3 || bundles[sign.PredicateType] != 1 || bundles[sign.TestResultType] != 1 {
+			if len(bundles) != 3 || bundles[sign.PredicateType] != 1 ||
+				bundles[sign.TestResultType] != 1 {
 				t.Errorf("the index has bundles %v", bundles)
 			}
 			provenance := s.attested(t, "weather", whole, sign.PredicateType)
 			for _, part := range parts {
 				s.once(t, "weather", part)
-				if diff := cmp.Diff(provenance, s.attested(t, "weather", part, sign.PredicateType)); diff != "" {
+				if diff := cmp.Diff(provenance,
+					s.attested(t, "weather", part, sign.PredicateType)); diff != "" {
 					t.Errorf("the provenance of %s is another: %s", part, diff)
 				}
 			}
 			for _, digest := range append(slices.Clone(parts), whole) {
-				if _, err := sign.Verify(t.Context(), s.ref(t, "weather@"+digest).(name.Digest), s.policy(t, a.BuilderID)); err != nil {
+				if _, err := sign.Verify(t.Context(), s.ref(t, "weather@"+digest).(name.Digest),
+					s.policy(t, a.BuilderID)); err != nil {
 					t.Errorf("%s: %v", digest, err)
 				}
 			}
@@ -128,13 +138,16 @@ func (s *shop) cosign(t *testing.T, program string, parts []string, whole string
 	}
 	if program == "cosign" {
 		root := filepath.Join(t.TempDir(), "root.json")
-		if err := os.WriteFile(root, []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`), 0o600); err != nil {
+		if err := os.WriteFile(root,
+			[]byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		bundles = []string{"--new-bundle-format", "--trusted-root", root}
 	}
 	verify := func(digest string, args ...string) {
-		args = append(append(args, bundles...), "--insecure-ignore-tlog=true", "--allow-http-registry", "--key", key, s.host+"/weather@"+digest)
+		args = append(append(args, bundles...), "--insecure-ignore-tlog=true",
+			"--allow-http-registry", "--key", key, s.host+"/weather@"+digest)
 		if out, err := exec.CommandContext(t.Context(), file, args...).CombinedOutput(); err != nil {
 			t.Errorf("%s %v: %v\n%s", program, args, err, out)
 		}
@@ -155,12 +168,14 @@ func TestForgedPlatformsAreNotAttested(t *testing.T) {
 		tr := e.taskRuns[task]
 		for i := range tr.Status.Results {
 			if r := &tr.Status.Results[i]; r.Name == name {
-				r.Value = *tektonv1.NewStructuredValues(strings.ReplaceAll(r.Value.StringVal, before, after))
+				r.Value = *tektonv1.NewStructuredValues(strings.ReplaceAll(r.Value.StringVal,
+					before, after))
 			}
 		}
 		for i := range e.run.Status.Results {
 			if r := &e.run.Status.Results[i]; r.Name == name {
-				r.Value = *tektonv1.NewStructuredValues(strings.ReplaceAll(r.Value.StringVal, before, after))
+				r.Value = *tektonv1.NewStructuredValues(strings.ReplaceAll(r.Value.StringVal,
+					before, after))
 			}
 		}
 	}
@@ -170,12 +185,16 @@ func TestForgedPlatformsAreNotAttested(t *testing.T) {
 		edit   func(w *world, s *shop, e *ended, parts []string)
 		reason string
 	}{
-		"another digest than the index lists": {two, func(_ *world, _ *shop, e *ended, parts []string) {
-			report(e, "push", "PLATFORM_DIGESTS", parts[1], otherDigest)
-		}, api.ReasonImageMismatch},
-		"an index of another platform": {[]string{"linux/amd64", "linux/s390x"}, nil, api.ReasonImageMismatch},
-		"an index in another order":    {[]string{"linux/arm64", "linux/amd64"}, nil, api.ReasonImageMismatch},
-		"an index with one more":       {append(slices.Clone(two), "linux/s390x"), nil, api.ReasonImageMismatch},
+		"another digest than the index lists": {two,
+			func(_ *world, _ *shop, e *ended, parts []string) {
+				report(e, "push", "PLATFORM_DIGESTS", parts[1], otherDigest)
+			}, api.ReasonImageMismatch},
+		"an index of another platform": {[]string{"linux/amd64", "linux/s390x"}, nil,
+			api.ReasonImageMismatch},
+		"an index in another order": {[]string{"linux/arm64", "linux/amd64"}, nil,
+			api.ReasonImageMismatch},
+		"an index with one more": {append(slices.Clone(two), "linux/s390x"), nil,
+			api.ReasonImageMismatch},
 		"the SBOM of the other platform": {two, func(_ *world, _ *shop, e *ended, parts []string) {
 			e.reportSBOMOf("-linux-arm64", attesttest.DigestOf(attesttest.SBOM(parts[0])))
 		}, api.ReasonSBOMInvalid},
@@ -186,7 +205,9 @@ func TestForgedPlatformsAreNotAttested(t *testing.T) {
 			s.keep(w, "weather:v1", document)
 			e.reportSBOMOf("-linux-arm64", attesttest.DigestOf(document))
 		}, api.ReasonSBOMInvalid},
-		"one image under the tag": {two, func(w *world, s *shop, _ *ended, _ []string) { s.push(w, "weather:v1") }, api.ReasonImageMismatch},
+		"one image under the tag": {two, func(w *world, s *shop, _ *ended, _ []string) {
+			s.push(w, "weather:v1")
+		}, api.ReasonImageMismatch},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w, s := newWorld(t), newShop(t, true)
@@ -200,10 +221,12 @@ func TestForgedPlatformsAreNotAttested(t *testing.T) {
 				}
 			})
 			b := w.phase("weather", api.PhaseFailed)
-			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionFalse || c.Reason != attack.reason {
+			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionFalse ||
+				c.Reason != attack.reason {
 				t.Errorf("condition %+v", c)
 			}
-			if b.Status.BuiltImage != "" || b.Status.Attestation != nil || len(b.Status.Platforms) > 0 {
+			if b.Status.BuiltImage != "" || b.Status.Attestation != nil ||
+				len(b.Status.Platforms) > 0 {
 				t.Errorf("status %+v", b.Status)
 			}
 			for _, digest := range append(slices.Clone(parts), whole) {
@@ -239,7 +262,9 @@ func TestPolicyOfPlatforms(t *testing.T) {
 	for _, d := range manifest.Manifests {
 		w.must(remote.Delete(s.ref(t, "weather@"+d.Digest.String()), s.options()...))
 	}
-	if _, err := sign.Verify(t.Context(), artifact, policy); err == nil || !strings.Contains(err.Error(), "bill of materials") || !strings.Contains(err.Error(), parts[1]) {
+	if _, err := sign.Verify(t.Context(), artifact, policy); err == nil ||
+		!strings.Contains(err.Error(), "bill of materials") ||
+		!strings.Contains(err.Error(), parts[1]) {
 		t.Errorf("it is refused with %v", err)
 	}
 	policy.Builds.SBOM = false

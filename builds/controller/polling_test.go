@@ -37,35 +37,44 @@ func measurePolling(b *testing.B) {
 	r.git("branch", "other")
 	root := b.TempDir()
 	for i := range polledRepositories {
-		w.must(exec.Command("git", "clone", "-q", "--bare", r.dir, filepath.Join(root, fmt.Sprintf("r%d.git", i))).Run())
+		w.must(
+			exec.Command("git", "clone", "-q", "--bare", r.dir,
+				filepath.Join(root, fmt.Sprintf("r%d.git", i))).Run())
 	}
 	path, err := exec.LookPath("git")
 	w.must(err)
 	var asked atomic.Int64
-	handler := &cgi.Handler{Path: path, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}}
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
-		if strings.HasSuffix(request.URL.Path, "/info/refs") {
-			asked.Add(1)
-		}
-		handler.ServeHTTP(rw, request)
-	}))
+	handler := &cgi.Handler{Path: path, Args: []string{"http-backend"},
+		Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}}
+	server := httptest.NewServer(
+		http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
+			if strings.HasSuffix(request.URL.Path, "/info/refs") {
+				asked.Add(1)
+			}
+			handler.ServeHTTP(rw, request)
+		}))
 	b.Cleanup(server.Close)
 	w.start()
 	const n = polledRepositories * buildsOfEach
 	w.inParallel(users, n, func(i int) error {
-		return w.Client.Create(w.Context(), w.newBuild(fmt.Sprintf("b%04d", i), kept, func(build *api.AgentBuild) {
-			build.Spec.Source.SourceRepository = fmt.Sprintf("%s/r%d.git", server.URL, i%polledRepositories)
-			build.Spec.Source.SourceRevision = []string{"main", "other"}[i%2]
-			build.Spec.Trigger = &api.SourceTrigger{Poll: &metav1.Duration{Duration: pollInterval}}
-		}))
+		return w.Client.Create(w.Context(),
+			w.newBuild(fmt.Sprintf("b%04d", i), kept, func(build *api.AgentBuild) {
+				build.Spec.Source.SourceRepository = fmt.Sprintf("%s/r%d.git", server.URL,
+					i%polledRepositories)
+				build.Spec.Source.SourceRevision = []string{"main", "other"}[i%2]
+				build.Spec.Trigger = &api.SourceTrigger{
+					Poll: &metav1.Duration{Duration: pollInterval}}
+			}))
 	})
 	w.await("all runs", 5*time.Minute, func() bool { return w.count() == n })
 	time.Sleep(pollInterval) // until the first questions are over
 	before, cpu := asked.Load(), w.cpuSeconds()
 	time.Sleep(intervals * pollInterval)
 	each := float64(asked.Load()-before) / polledRepositories / intervals
-	report(fmt.Sprintf("%d builds of %d repositories: questions of each in an interval", n, polledRepositories), fmt.Sprintf("%.2f", each), "1")
-	report("  processor seconds of controller, API server and Git in an interval", fmt.Sprintf("%.2f s", (w.cpuSeconds()-cpu)/intervals), "")
+	report(fmt.Sprintf("%d builds of %d repositories: questions of each in an interval", n,
+		polledRepositories), fmt.Sprintf("%.2f", each), "1")
+	report("  processor seconds of controller, API server and Git in an interval",
+		fmt.Sprintf("%.2f s", (w.cpuSeconds()-cpu)/intervals), "")
 }
 
 // measureWebhook takes the time from a delivery to the run that it causes.
@@ -76,15 +85,19 @@ func measureWebhook(b *testing.B) {
 	w.must(err)
 	w.options.WebhookAddress = free.Addr().String()
 	w.must(free.Close())
-	w.must(w.Client.Create(w.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "hook"}, StringData: map[string]string{"token": "a long secret"}}))
+	w.must(w.Client.Create(w.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "hook"},
+			StringData: map[string]string{"token": "a long secret"}}))
 	w.start()
-	w.triggered("weather", r, &api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour}, Webhook: &corev1.LocalObjectReference{Name: "hook"}})
+	w.triggered("weather", r, &api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour},
+		Webhook: &corev1.LocalObjectReference{Name: "hook"}})
 	w.succeed(w.run(1))
 	w.phase("weather", api.PhaseSucceeded)
 	mac := hmac.New(sha256.New, []byte("a long secret"))
 	mac.Write([]byte("{}"))
 	deliver := func() int {
-		request, err := http.NewRequestWithContext(w.Context(), http.MethodPost, "http://"+w.options.WebhookAddress+"/hook/"+w.namespace+"/hook", strings.NewReader("{}"))
+		request, err := http.NewRequestWithContext(w.Context(), http.MethodPost,
+			"http://"+w.options.WebhookAddress+"/hook/"+w.namespace+"/hook", strings.NewReader("{}"))
 		w.must(err)
 		request.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
 		request.Header.Set("X-GitHub-Event", "push")
@@ -110,5 +123,6 @@ func measureWebhook(b *testing.B) {
 		w.phase("weather", api.PhaseSucceeded)
 	}
 	slices.Sort(took)
-	report(fmt.Sprintf("from a webhook to the created run, median of %d", len(took)), took[rounds].Round(time.Millisecond).String(), "under 1 s")
+	report(fmt.Sprintf("from a webhook to the created run, median of %d", len(took)),
+		took[rounds].Round(time.Millisecond).String(), "under 1 s")
 }

@@ -35,7 +35,9 @@ func (w *world) takesHooks() (address string) {
 	w.must(err)
 	w.options.WebhookAddress = free.Addr().String()
 	w.must(free.Close())
-	w.must(w.Client.Create(w.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "hook"}, StringData: map[string]string{"token": hookToken}}))
+	w.must(w.Client.Create(w.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "hook"},
+			StringData: map[string]string{"token": hookToken}}))
 	return "http://" + w.options.WebhookAddress + "/hook/" + w.namespace + "/hook"
 }
 
@@ -45,7 +47,8 @@ func (w *world) deliver(address string) {
 	mac := hmac.New(sha256.New, []byte(hookToken))
 	mac.Write([]byte("{}"))
 	w.eventually("a webhook is taken", func() string {
-		request, err := http.NewRequestWithContext(w.Context(), http.MethodPost, address, strings.NewReader("{}"))
+		request, err := http.NewRequestWithContext(w.Context(), http.MethodPost, address,
+			strings.NewReader("{}"))
 		w.must(err)
 		request.Header.Set("X-Gitea-Signature", hex.EncodeToString(mac.Sum(nil)))
 		answer, err := http.DefaultClient.Do(request)
@@ -103,7 +106,8 @@ func (w *world) runOfBuild(name, commit string) (run *tektonv1.PipelineRun) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("build %s has a run of %s", name, commit), func() string {
 		for _, r := range w.runs() {
-			if r.Annotations[keys.AnnotationBuild] == name && r.Annotations[keys.AnnotationCommit] == commit {
+			if r.Annotations[keys.AnnotationBuild] == name &&
+				r.Annotations[keys.AnnotationCommit] == commit {
 				run = &r
 				return ""
 			}
@@ -120,14 +124,17 @@ func TestBranchesAndTags(t *testing.T) {
 	r := w.serveGit("")
 	hook := w.takesHooks()
 	w.start()
-	parent := w.triggered("weather", r, &api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour}, Webhook: &corev1.LocalObjectReference{Name: "hook"},
-		Push: &api.PushTrigger{Branches: []string{"release/*"}, Tags: []string{"v*"}}})
+	parent := w.triggered("weather", r,
+		&api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour},
+			Webhook: &corev1.LocalObjectReference{Name: "hook"},
+			Push:    &api.PushTrigger{Branches: []string{"release/*"}, Tags: []string{"v*"}}})
 	first := r.git("rev-parse", "main")
 	w.runOfCommit(1, first)
 	w.phase("weather", api.PhaseSucceeded)
 	w.eventually("the tags that are there are remembered", func() string {
 		w.deliver(hook)
-		if tags := w.build("weather").Status.Tags; tags == nil || !slices.Equal(tags.Seen, []string{"v1.0"}) {
+		if tags := w.build("weather").Status.Tags; tags == nil ||
+			!slices.Equal(tags.Seen, []string{"v1.0"}) {
 			return fmt.Sprintf("%+v", tags)
 		}
 		return ""
@@ -139,7 +146,9 @@ func TestBranchesAndTags(t *testing.T) {
 	w.deliver(hook)
 	release := w.isDerived("refs/heads/release/1")
 	w.succeed(w.runOfBuild(release.Name, first))
-	if b := w.phase(release.Name, api.PhaseSucceeded); b.Status.Source.Git.BranchName != "release/1" || !strings.HasPrefix(b.Status.BuiltImage, "registry.local:5000/weather:release-1-") {
+	if b := w.phase(release.Name,
+		api.PhaseSucceeded); b.Status.Source.Git.BranchName != "release/1" ||
+		!strings.HasPrefix(b.Status.BuiltImage, "registry.local:5000/weather:release-1-") {
 		t.Errorf("%+v", b.Status)
 	}
 	// A tag and a branch of one name are two.
@@ -150,7 +159,8 @@ func TestBranchesAndTags(t *testing.T) {
 	tag := w.isDerived("refs/tags/v1.1")
 	w.isDerived("refs/heads/release/v1.1")
 	w.succeed(w.runOfBuild(tag.Name, first))
-	if b := w.phase(tag.Name, api.PhaseSucceeded); !strings.HasPrefix(b.Status.BuiltImage, "registry.local:5000/weather:v1.1@") {
+	if b := w.phase(tag.Name, api.PhaseSucceeded); !strings.HasPrefix(b.Status.BuiltImage,
+		"registry.local:5000/weather:v1.1@") {
 		t.Errorf("%+v", b.Status)
 	}
 	if derived := w.derived(); len(derived) != 3 {
@@ -166,7 +176,8 @@ func TestBranchesAndTags(t *testing.T) {
 
 	// An AgentBuild of somebody else is left as it is.
 	hash := sha256.Sum256([]byte("refs/heads/release/taken"))
-	taken := w.create("weather-release-taken-"+hex.EncodeToString(hash[:8]), func(b *api.AgentBuild) { b.Spec.Cancel = true })
+	taken := w.create("weather-release-taken-"+hex.EncodeToString(hash[:8]),
+		func(b *api.AgentBuild) { b.Spec.Cancel = true })
 	r.git("branch", "release/taken")
 	w.deliver(hook)
 	w.event(parent, "NameTaken", taken.Name)
@@ -194,7 +205,8 @@ func TestBranchesAndTags(t *testing.T) {
 	w.change(parent, func(b *api.AgentBuild) { b.Spec.Trigger.Push.Tags = []string{"v*", "x*"} })
 	w.eventually("the patterns are remembered", func() string {
 		w.deliver(hook)
-		if tags := w.build("weather").Status.Tags; !slices.Equal(tags.Seen, []string{"v1.0", "v1.1", "x1"}) {
+		if tags := w.build("weather").Status.Tags; !slices.Equal(tags.Seen,
+			[]string{"v1.0", "v1.1", "x1"}) {
 			return fmt.Sprintf("%+v", tags)
 		}
 		return ""
@@ -217,13 +229,15 @@ func TestBranchesAndTags(t *testing.T) {
 	w.deliver(hook)
 	w.isGone("refs/heads/release/1")
 
-	if now := w.build("weather"); now.Status.PipelineRunName != before.Status.PipelineRunName || now.Status.RunNumber != 1 || now.Status.BuiltImage != before.Status.BuiltImage {
+	if now := w.build("weather"); now.Status.PipelineRunName != before.Status.PipelineRunName ||
+		now.Status.RunNumber != 1 || now.Status.BuiltImage != before.Status.BuiltImage {
 		t.Errorf("the build's own status has changed: %+v", now.Status)
 	}
 	// What is derived goes with the build.
 	w.must(w.Client.Delete(t.Context(), w.build("weather")))
 	w.eventually("the build is gone", func() string {
-		if err := w.Get(t.Context(), client.ObjectKeyFromObject(parent), &api.AgentBuild{}); !apierrors.IsNotFound(err) {
+		if err := w.Get(t.Context(), client.ObjectKeyFromObject(parent),
+			&api.AgentBuild{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -245,16 +259,27 @@ const weather = "owner/weather"
 func proposed(t *testing.T) *proposals {
 	p := &proposals{world: newWorld(t), server: gitea.Start(t, gitea.Options{})}
 	s := p.server
-	p.owner, p.maintainer, p.author, p.stranger = s.User("owner"), s.User("maintainer"), s.User("author"), s.User("stranger")
+	p.owner, p.maintainer, p.author, p.stranger =
+		s.User("owner"), s.User("maintainer"), s.User("author"), s.User("stranger")
 	s.Repository(p.owner, "weather")
-	s.Must(p.owner, http.MethodPut, "/repos/"+weather+"/collaborators/maintainer", map[string]any{"permission": "write"}, nil)
+	s.Must(p.owner, http.MethodPut, "/repos/"+weather+"/collaborators/maintainer",
+		map[string]any{"permission": "write"}, nil)
 	s.Write(p.owner, weather, "main", "main", "Dockerfile", "FROM scratch\n")
 	p.hook = p.takesHooks()
-	s.Must(p.owner, http.MethodPost, "/repos/"+weather+"/hooks", map[string]any{"type": "gitea", "active": true, "events": []string{"push", "create", "delete", "pull_request", "pull_request_sync", "issue_comment", "pull_request_comment"},
-		"config": map[string]string{"url": p.hook, "content_type": "json", "secret": hookToken}}, nil)
+	s.Must(p.owner, http.MethodPost, "/repos/"+weather+"/hooks",
+		map[string]any{"type": "gitea", "active": true,
+			"events": []string{"push", "create", "delete", "pull_request", "pull_request_sync",
+				"issue_comment", "pull_request_comment"},
+			"config": map[string]string{"url": p.hook, "content_type": "json", "secret": hookToken}}, nil)
 	for name, token := range map[string]string{"forge": p.owner, "push": "a login", "npm": "a secret"} {
-		p.must(p.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name, Annotations: hostsOfTests, Labels: map[string]string{keys.LabelCredentials: map[string]string{"forge": "git", "push": "registry", "npm": "build"}[name]}},
-			StringData: map[string]string{"token": token, "npm": token, ".dockerconfigjson": `{"auths":{}}`}}))
+		p.must(p.Client.Create(t.Context(),
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name,
+				Annotations: hostsOfTests,
+				Labels: map[string]string{
+					keys.LabelCredentials: map[string]string{"forge": "git", "push": "registry",
+						"npm": "build"}[name]}},
+				StringData: map[string]string{"token": token, "npm": token,
+					".dockerconfigjson": `{"auths":{}}`}}))
 	}
 	p.start()
 	p.create("weather", func(b *api.AgentBuild) {
@@ -262,9 +287,12 @@ func proposed(t *testing.T) *proposals {
 		b.Spec.CleanupAfterBuild, b.Spec.Mode = &keep, "prod"
 		b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = s.URL+"/"+weather, "main"
 		b.Spec.Secrets = []api.BuildSecret{{ID: "npm", Name: "npm"}}
-		b.Spec.Report = &api.Report{Kind: "gitea", Credentials: corev1.LocalObjectReference{Name: "forge"}}
-		b.Spec.Trigger = &api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour}, Webhook: &corev1.LocalObjectReference{Name: "hook"},
-			PullRequest: &api.PullRequestTrigger{Paths: []string{"**/*.go", "Dockerfile"}, Forks: &api.ForkTrigger{Repository: "registry.local:5000/throwaway/weather"}}}
+		b.Spec.Report = &api.Report{Kind: "gitea",
+			Credentials: corev1.LocalObjectReference{Name: "forge"}}
+		b.Spec.Trigger = &api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour},
+			Webhook: &corev1.LocalObjectReference{Name: "hook"},
+			PullRequest: &api.PullRequestTrigger{Paths: []string{"**/*.go", "Dockerfile"},
+				Forks: &api.ForkTrigger{Repository: "registry.local:5000/throwaway/weather"}}}
 	})
 	return p
 }
@@ -273,7 +301,8 @@ func proposed(t *testing.T) *proposals {
 func (p *proposals) open(token, head string) (number int) {
 	p.Helper()
 	var made struct{ Number int }
-	p.server.Must(token, http.MethodPost, "/repos/"+weather+"/pulls", map[string]any{"title": "A change", "head": head, "base": "main"}, &made)
+	p.server.Must(token, http.MethodPost, "/repos/"+weather+"/pulls",
+		map[string]any{"title": "A change", "head": head, "base": "main"}, &made)
 	return made.Number
 }
 
@@ -281,7 +310,8 @@ func (p *proposals) open(token, head string) (number int) {
 func (p *proposals) comment(token string, number int, body string) (id int) {
 	p.Helper()
 	var made struct{ ID int }
-	p.server.Must(token, http.MethodPost, fmt.Sprintf("/repos/%s/issues/%d/comments", weather, number), map[string]any{"body": body}, &made)
+	p.server.Must(token, http.MethodPost, fmt.Sprintf("/repos/%s/issues/%d/comments", weather,
+		number), map[string]any{"body": body}, &made)
 	return made.ID
 }
 
@@ -300,7 +330,8 @@ func (p *proposals) shows(commit, state string) (says string) {
 		}) int {
 			return b.ID - a.ID
 		})
-		if len(all) == 0 || all[0].Context != "armature/"+p.namespace+"/weather" || all[0].Status != state {
+		if len(all) == 0 || all[0].Context != "armature/"+p.namespace+"/weather" ||
+			all[0].Status != state {
 			return fmt.Sprintf("%+v", all)
 		}
 		says = all[0].Description
@@ -318,7 +349,8 @@ func (p *proposals) asks(number, comments int) (says string) {
 			Body string
 			User struct{ Login string }
 		}
-		p.server.Must(p.owner, http.MethodGet, fmt.Sprintf("/repos/%s/issues/%d/comments", weather, number), nil, &all)
+		p.server.Must(p.owner, http.MethodGet,
+			fmt.Sprintf("/repos/%s/issues/%d/comments", weather, number), nil, &all)
 		n := 0
 		for _, c := range all {
 			if c.User.Login == "owner" {
@@ -360,7 +392,9 @@ func TestPullRequestOfAFork(t *testing.T) {
 	const fork = "author/weather"
 	first := s.Write(p.author, fork, "main", "change", "main.go", "package main\n")
 	// The fork has a definition of its own: a build, a template and a step.
-	evil := s.Write(p.author, fork, "change", "change", "agentbuild.yaml", "apiVersion: agent.kagenti.dev/v1alpha1\nkind: AgentBuild\nmetadata: {name: weather}\nspec: {mode: custom, serviceAccountName: cluster-admin}\n")
+	evil := s.Write(p.author, fork, "change", "change", "agentbuild.yaml",
+		"apiVersion: agent.kagenti.dev/v1alpha1\nkind: AgentBuild\nmetadata: {name: weather}\n"+
+			"spec: {mode: custom, serviceAccountName: cluster-admin}\n")
 	number := p.open(p.author, "author:change")
 	if first == evil {
 		t.Fatal("one commit")
@@ -386,11 +420,13 @@ func TestPullRequestOfAFork(t *testing.T) {
 	p.notBuilt("the commit is not named in full", evil)
 	id := p.comment(p.maintainer, number, "Nice")
 	time.Sleep(1100 * time.Millisecond) // Gitea counts seconds
-	s.Must(p.maintainer, http.MethodPatch, fmt.Sprintf("/repos/%s/issues/comments/%d", weather, id), map[string]any{"body": command + evil}, nil)
+	s.Must(p.maintainer, http.MethodPatch, fmt.Sprintf("/repos/%s/issues/comments/%d", weather, id),
+		map[string]any{"body": command + evil}, nil)
 	p.notBuilt("the comment was edited", evil)
 
 	// One who loses the right meanwhile, who approves a commit before it is proposed.
-	s.Must(p.owner, http.MethodPut, "/repos/"+weather+"/collaborators/stranger", map[string]any{"permission": "write"}, nil)
+	s.Must(p.owner, http.MethodPut, "/repos/"+weather+"/collaborators/stranger",
+		map[string]any{"permission": "write"}, nil)
 	next := s.Write(p.author, fork, "change", "next", "main.go", "package main // next\n")
 	p.comment(p.stranger, number, command+next)
 	s.Must(p.owner, http.MethodDelete, "/repos/"+weather+"/collaborators/stranger", nil, nil)
@@ -432,7 +468,8 @@ func TestPullRequestOfAFork(t *testing.T) {
 	run = p.runOfBuild(b.Name, last)
 	p.succeed(run)
 	done := p.phase(b.Name, api.PhaseSucceeded)
-	if done.Status.Attestation != nil || !strings.HasPrefix(done.Status.BuiltImage, "registry.local:5000/throwaway/weather:pr-") {
+	if done.Status.Attestation != nil ||
+		!strings.HasPrefix(done.Status.BuiltImage, "registry.local:5000/throwaway/weather:pr-") {
 		t.Errorf("%+v", done.Status)
 	}
 	if _, ready := writeback.Of(done); ready {
@@ -440,7 +477,8 @@ func TestPullRequestOfAFork(t *testing.T) {
 	}
 	p.shows(last, "success")
 
-	s.Must(p.author, http.MethodPatch, fmt.Sprintf("/repos/%s/pulls/%d", weather, number), map[string]any{"state": "closed"}, nil)
+	s.Must(p.author, http.MethodPatch, fmt.Sprintf("/repos/%s/pulls/%d", weather, number),
+		map[string]any{"state": "closed"}, nil)
 	p.isGone(last)
 }
 
@@ -466,13 +504,17 @@ func (r *repositoryOf) git(args ...string) string {
 func (p *proposals) isolated(b *api.AgentBuild, run *tektonv1.PipelineRun) {
 	p.Helper()
 	parent := p.build("weather")
-	if s := b.Spec; s.Mode != parent.Spec.Mode || s.ServiceAccountName != "" || s.Secrets != nil || s.Source.SourceCredentials != nil || s.BuildOutput.ImageRepoCredentials != nil || s.Trigger != nil {
+	if s := b.Spec; s.Mode != parent.Spec.Mode || s.ServiceAccountName != "" || s.Secrets != nil ||
+		s.Source.SourceCredentials != nil || s.BuildOutput.ImageRepoCredentials != nil ||
+		s.Trigger != nil {
 		p.Errorf("the definition is not the cluster's: %+v", s)
 	}
-	if run.Annotations[keys.AnnotationRunDigest] != "" || run.Annotations[compose.ChainsSigned] == "" {
+	if run.Annotations[keys.AnnotationRunDigest] != "" ||
+		run.Annotations[compose.ChainsSigned] == "" {
 		p.Errorf("it would be attested: %v", run.Annotations)
 	}
-	if image := run.Annotations[keys.AnnotationImage]; !strings.HasPrefix(image, "registry.local:5000/throwaway/weather:pr-") {
+	if image := run.Annotations[keys.AnnotationImage]; !strings.HasPrefix(image,
+		"registry.local:5000/throwaway/weather:pr-") {
 		p.Errorf("it is pushed to %s", image)
 	}
 	for _, workspace := range run.Spec.Workspaces {
@@ -491,7 +533,9 @@ func TestPullRequestOfTheRepository(t *testing.T) {
 	commit := s.Write(p.maintainer, weather, "main", "feature", "main.go", "package main\n")
 	number := p.open(p.maintainer, "feature")
 	b := p.isDerived(commit)
-	if b.Name != fmt.Sprintf("weather-pr-%d", number) || len(b.Spec.Secrets) != 1 || b.Spec.Source.PullRequest.Fork || !strings.HasSuffix(compose.Image(b), fmt.Sprintf("weather:pr-%d", number)) {
+	if b.Name != fmt.Sprintf("weather-pr-%d", number) || len(b.Spec.Secrets) != 1 ||
+		b.Spec.Source.PullRequest.Fork ||
+		!strings.HasSuffix(compose.Image(b), fmt.Sprintf("weather:pr-%d", number)) {
 		t.Errorf("%s %+v", b.Name, b.Spec)
 	}
 	run := p.runOfBuild(b.Name, commit)

@@ -31,7 +31,8 @@ func TestPushIsAskedFirst(t *testing.T) {
 		if _, given, _ := r.BasicAuth(); given != *password.Load() {
 			w.Header().Set("WWW-Authenticate", `Basic realm="private"`)
 			w.WriteHeader(http.StatusUnauthorized)
-			_, _ = fmt.Fprint(w, `{"errors": [{"code": "UNAUTHORIZED", "message": "the password is hunter2"}]}`)
+			_, _ = fmt.Fprint(w,
+				`{"errors": [{"code": "UNAUTHORIZED", "message": "the password is hunter2"}]}`)
 			return
 		}
 		inner.ServeHTTP(w, r)
@@ -42,16 +43,22 @@ func TestPushIsAskedFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+	}))
 	defer broken.Close()
 	host := strings.TrimPrefix(private.URL, "http://")
 
 	w := newWorld(t)
 	w.options.Settings.PlainHTTPHosts = []string{"127.0.0.1"}
 	w.start()
-	login, err := json.Marshal(map[string]any{"auths": map[string]any{host: map[string]string{"username": "team", "password": "right"}}})
+	login, err := json.Marshal(
+		map[string]any{
+			"auths": map[string]any{host: map[string]string{"username": "team", "password": "right"}}})
 	w.must(err)
-	other, err := json.Marshal(map[string]any{"auths": map[string]any{host: map[string]string{"username": "team", "password": "wrong"}}})
+	other, err := json.Marshal(
+		map[string]any{
+			"auths": map[string]any{host: map[string]string{"username": "team", "password": "wrong"}}})
 	w.must(err)
 	w.login("right", compose.PurposeRegistry, map[string]string{"config.json": string(login)})
 	w.login("wrong", compose.PurposeRegistry, map[string]string{"config.json": string(other)})
@@ -65,7 +72,9 @@ func TestPushIsAskedFirst(t *testing.T) {
 	build("refused", host, "wrong")
 	got := w.phase("refused", api.PhaseFailed)
 	t.Logf("known after %s", time.Since(began).Round(time.Millisecond))
-	if c := condition(got, api.ConditionSucceeded); c.Reason != api.ReasonRegistryUnauthorized || !strings.Contains(c.Message, "answers 401 to a push to "+host+"/team/refused with the login of Secret wrong") ||
+	if c := condition(got, api.ConditionSucceeded); c.Reason != api.ReasonRegistryUnauthorized ||
+		!strings.Contains(c.Message,
+			"answers 401 to a push to "+host+"/team/refused with the login of Secret wrong") ||
 		strings.Contains(c.Message, "hunter2") || got.Status.PipelineRunName != "" {
 		t.Errorf("condition %+v, run %q", c, got.Status.PipelineRunName)
 	}

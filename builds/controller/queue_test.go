@@ -22,8 +22,11 @@ func (w *world) queued(name, message string) *api.AgentBuild {
 	var b *api.AgentBuild
 	w.eventually(fmt.Sprintf("build %s waits, and says %q", name, message), func() string {
 		b = w.build(name)
-		for _, kind := range []string{api.ConditionReady, api.ConditionRunExists, api.ConditionSucceeded} {
-			if c := condition(b, kind); c.Reason != api.ReasonQueued || c.Status == metav1.ConditionTrue || !strings.Contains(c.Message, message) || c.ObservedGeneration != b.Generation {
+		for _, kind := range []string{api.ConditionReady, api.ConditionRunExists,
+			api.ConditionSucceeded} {
+			if c := condition(b, kind); c.Reason != api.ReasonQueued ||
+				c.Status == metav1.ConditionTrue || !strings.Contains(c.Message, message) ||
+				c.ObservedGeneration != b.Generation {
 				return fmt.Sprintf("%+v", c)
 			}
 		}
@@ -75,8 +78,11 @@ func TestQueue(t *testing.T) {
 	// In the order of their names, where their creation times are the same second.
 	w.create("a-first", kept)
 	w.soleRun("a-first")
-	w.create("broken", func(b *api.AgentBuild) { b.Spec.Source.SourceCredentials = &corev1.LocalObjectReference{Name: "none"} })
-	if c := condition(w.phase("broken", api.PhaseFailed), api.ConditionReady); c.Reason != api.ReasonSourceSecretNotFound {
+	w.create("broken", func(b *api.AgentBuild) {
+		b.Spec.Source.SourceCredentials = &corev1.LocalObjectReference{Name: "none"}
+	})
+	if c := condition(w.phase("broken", api.PhaseFailed),
+		api.ConditionReady); c.Reason != api.ReasonSourceSecretNotFound {
 		t.Errorf("condition: %+v", c)
 	}
 	w.create("b-second", kept)
@@ -86,7 +92,9 @@ func TestQueue(t *testing.T) {
 	w.create("d-cancelled")
 	w.queued("d-cancelled", inLine)
 	w.create("e-third", kept, func(b *api.AgentBuild) {
-		b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Millisecond}, After: []api.RetryOn{api.RetryAny}}
+		b.Spec.Retries = &api.Retries{Limit: 1,
+			Backoff: &metav1.Duration{Duration: time.Millisecond},
+			After:   []api.RetryOn{api.RetryAny}}
 	})
 	third := w.queued("e-third", inLine)
 	w.must(w.Client.Delete(t.Context(), w.build("c-deleted")))
@@ -113,13 +121,16 @@ func TestQueue(t *testing.T) {
 	w.failAt(run, "kaniko-build", "build-and-push", 1, "Error")
 	w.soleRun("b-second")
 	got := w.queued("e-third", inLine)
-	if s := got.Status; s.FailureDetails == nil || s.FailureDetails.Step != "build-and-push" || s.PipelineRunName != run.Name || s.LastRunPhase != api.PhaseFailed || s.Attempt != 1 {
+	if s := got.Status; s.FailureDetails == nil || s.FailureDetails.Step != "build-and-push" ||
+		s.PipelineRunName != run.Name || s.LastRunPhase != api.PhaseFailed || s.Attempt != 1 {
 		t.Errorf("the failed attempt is not in status: %+v", s)
 	}
 	if got.Over() {
 		t.Error("a build that waits for its next attempt is over")
 	}
-	w.change(w.build("a-first"), func(b *api.AgentBuild) { b.Annotations = map[string]string{"agent.kagenti.dev/rerun": "one"} })
+	w.change(w.build("a-first"), func(b *api.AgentBuild) {
+		b.Annotations = map[string]string{"agent.kagenti.dev/rerun": "one"}
+	})
 	if got := w.queued("a-first", inLine); got.Status.BuiltImage == "" {
 		t.Error("the image of before is forgotten")
 	}
@@ -128,13 +139,15 @@ func TestQueue(t *testing.T) {
 	w.phase("a-first", api.PhaseSucceeded)
 	again := w.soleRun("e-third")
 	w.succeed(again)
-	if got := w.phase("e-third", api.PhaseSucceeded); got.Status.Attempt != 2 || got.Status.RunReason != api.TriggerRetry {
+	if got := w.phase("e-third", api.PhaseSucceeded); got.Status.Attempt != 2 ||
+		got.Status.RunReason != api.TriggerRetry {
 		t.Errorf("attempt %d because of %s", got.Status.Attempt, got.Status.RunReason)
 	}
 	counted.mu.Lock()
 	defer counted.mu.Unlock()
 	if counted.peak != 1 || len(counted.started) != 5 || counted.failed != "" {
-		t.Errorf("%d runs at once, %d in all: %v %s", counted.peak, len(counted.started), counted.started, counted.failed)
+		t.Errorf("%d runs at once, %d in all: %v %s", counted.peak, len(counted.started),
+			counted.started, counted.failed)
 	}
 }
 
@@ -153,7 +166,8 @@ func TestQueueWithdrawnRerun(t *testing.T) {
 	w.queued("weather", inLine)
 	w.change(before, retag("v1"))
 	after := w.phase("weather", api.PhaseSucceeded)
-	if c := condition(after, api.ConditionReady); c.Status != metav1.ConditionTrue || after.Status.BuiltImage != before.Status.BuiltImage || after.Status.FailureDetails != nil {
+	if c := condition(after, api.ConditionReady); c.Status != metav1.ConditionTrue ||
+		after.Status.BuiltImage != before.Status.BuiltImage || after.Status.FailureDetails != nil {
 		t.Errorf("status: %+v", after.Status)
 	}
 	w.soleRun("other")
@@ -177,7 +191,8 @@ func TestQueueOnePlace(t *testing.T) {
 	counted.mu.Lock()
 	defer counted.mu.Unlock()
 	if counted.peak != 1 || len(counted.started) != builds || counted.failed != "" {
-		t.Errorf("%d runs at once, %d in all of %d builds: %s", counted.peak, len(counted.started), builds, counted.failed)
+		t.Errorf("%d runs at once, %d in all of %d builds: %s", counted.peak, len(counted.started),
+			builds, counted.failed)
 	}
 }
 
@@ -207,13 +222,15 @@ func TestQueueLostCreate(t *testing.T) {
 func TestQueueDenied(t *testing.T) {
 	w := newWorld(t)
 	other := w.namespace + "-other"
-	w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}))
+	w.must(w.Client.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}))
 	w.options.Namespaces = append(w.options.Namespaces, other)
 	w.options.MaxRunning = 1
 	defer w.deny()()
 	w.start()
 	w.create("denied")
-	if c := condition(w.phase("denied", api.PhaseFailed), api.ConditionReady); c.Reason != api.ReasonRunDenied {
+	if c := condition(w.phase("denied", api.PhaseFailed),
+		api.ConditionReady); c.Reason != api.ReasonRunDenied {
 		t.Errorf("condition: %+v", c)
 	}
 	b := w.newBuild("weather")
@@ -236,7 +253,9 @@ func TestQueueAnnotation(t *testing.T) {
 	annotate := func(value string) {
 		t.Helper()
 		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, keys.AnnotationMaxRunning, value)
-		w.must(w.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}, client.RawPatch(types.MergePatchType, []byte(patch))))
+		w.must(w.Patch(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}},
+			client.RawPatch(types.MergePatchType, []byte(patch))))
 	}
 	annotate(`"five"`)
 	counted := w.census()
@@ -290,10 +309,13 @@ func TestQueueCopiedRun(t *testing.T) {
 	w.succeed(run)
 	w.phase("weather", api.PhaseSucceeded)
 	w.left(0)
-	w.must(w.Client.Create(t.Context(), &tektonv1.PipelineRun{Spec: run.Spec, ObjectMeta: metav1.ObjectMeta{
-		Namespace: run.Namespace, Name: run.Name, Labels: run.Labels, Annotations: run.Annotations, OwnerReferences: run.OwnerReferences}}))
+	w.must(w.Client.Create(t.Context(),
+		&tektonv1.PipelineRun{Spec: run.Spec, ObjectMeta: metav1.ObjectMeta{
+			Namespace: run.Namespace, Name: run.Name, Labels: run.Labels,
+			Annotations: run.Annotations, OwnerReferences: run.OwnerReferences}}))
 	w.never("the copy is the build's run", func() string {
-		if b := w.build("weather"); b.Status.Phase != api.PhaseSucceeded || b.Status.PipelineRunUID != run.UID {
+		if b := w.build("weather"); b.Status.Phase != api.PhaseSucceeded ||
+			b.Status.PipelineRunUID != run.UID {
 			return fmt.Sprintf("%s of %s", b.Status.Phase, b.Status.PipelineRunUID)
 		}
 		return ""

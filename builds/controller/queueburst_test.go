@@ -49,18 +49,22 @@ func (w *world) census() *census {
 	var now tektonv1.PipelineRunList
 	w.must(c.List(w.Context(), &now))
 	// Connections end under load: the watch goes on where it was.
-	events, err := watchtools.NewRetryWatcherWithContext(w.Context(), now.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return c.Watch(ctx, &tektonv1.PipelineRunList{}, &client.ListOptions{Raw: &options})
-		}})
+	events, err := watchtools.NewRetryWatcherWithContext(w.Context(), now.ResourceVersion,
+		&cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context,
+				options metav1.ListOptions) (watch.Interface, error) {
+				return c.Watch(ctx, &tektonv1.PipelineRunList{}, &client.ListOptions{Raw: &options})
+			}})
 	w.must(err)
 	w.Cleanup(events.Stop)
-	out := &census{active: map[types.NamespacedName]bool{}, peaks: map[string]int{}, begun: make(chan types.NamespacedName, 10000)}
+	out := &census{active: map[types.NamespacedName]bool{}, peaks: map[string]int{},
+		begun: make(chan types.NamespacedName, 10000)}
 	go func() {
 		for e := range events.ResultChan() {
 			if run, ok := e.Object.(*tektonv1.PipelineRun); !ok {
 				out.fail("the watch reports %v", e.Object)
-			} else if run.Namespace == w.namespace || strings.HasPrefix(run.Namespace, w.namespace+"-") {
+			} else if run.Namespace == w.namespace ||
+				strings.HasPrefix(run.Namespace, w.namespace+"-") {
 				out.note(e.Type, run)
 			}
 		}
@@ -79,10 +83,12 @@ func (c *census) note(event watch.EventType, run *tektonv1.PipelineRun) {
 	defer c.mu.Unlock()
 	key := client.ObjectKeyFromObject(run)
 	if event == watch.Added {
-		c.started = append(c.started, types.NamespacedName{Namespace: run.Namespace, Name: run.Annotations[keys.AnnotationBuild]})
+		c.started = append(c.started, types.NamespacedName{Namespace: run.Namespace,
+			Name: run.Annotations[keys.AnnotationBuild]})
 		c.begun <- key
 	}
-	if state := run.Status.GetCondition(apis.ConditionSucceeded); event == watch.Deleted || state != nil && !state.IsUnknown() {
+	if state := run.Status.GetCondition(apis.ConditionSucceeded); event == watch.Deleted ||
+		state != nil && !state.IsUnknown() {
 		delete(c.active, key)
 	} else {
 		c.active[key] = true
@@ -109,8 +115,10 @@ func (c *census) succeedAll(w *world) {
 	now := metav1.Now().UTC().Format(time.RFC3339)
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{
 		"startTime": now, "completionTime": now,
-		"conditions": []any{map[string]any{"type": "Succeeded", "status": "True", "reason": "Completed"}},
-		"results":    []any{map[string]any{"name": "IMAGE_DIGEST", "type": "string", "value": digest}},
+		"conditions": []any{map[string]any{"type": "Succeeded", "status": "True",
+			"reason": "Completed"}},
+		"results": []any{map[string]any{"name": "IMAGE_DIGEST", "type": "string",
+			"value": digest}},
 	}})
 	w.must(err)
 	ctx := w.Context()
@@ -122,7 +130,8 @@ func (c *census) succeedAll(w *world) {
 					return
 				case key := <-c.begun:
 					time.Sleep(time.Duration(20+rand.IntN(100)) * time.Millisecond)
-					run := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+					run := &tektonv1.PipelineRun{
+						ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 					err := w.Status().Patch(ctx, run, client.RawPatch(types.MergePatchType, patch))
 					if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 						c.fail("ending run %s: %v", key, err)
@@ -161,14 +170,16 @@ func TestQueueSurvivesKills(t *testing.T) {
 	file := buildProgram(t)
 	var namespaces []string
 	for i := range teams {
-		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-q%d", w.namespace, i)}}
+		n := &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-q%d", w.namespace, i)}}
 		if i == 0 {
 			n.Annotations = map[string]string{keys.AnnotationMaxRunning: "1"}
 		}
 		w.must(w.Client.Create(t.Context(), n))
 		namespaces = append(namespaces, n.Name)
 	}
-	flags := []string{"--max-running", strconv.Itoa(limit), "--watch-namespaces", strings.Join(namespaces, ",")}
+	flags := []string{"--max-running", strconv.Itoa(limit), "--watch-namespaces",
+		strings.Join(namespaces, ",")}
 	counted := w.census()
 	// In several seconds, which is as exact as a creation time is.
 	const waves = 4
@@ -176,7 +187,8 @@ func TestQueueSurvivesKills(t *testing.T) {
 		w.inParallel(users, builds/waves, func(i int) error {
 			i = wave*(builds/waves) + i
 			team := i % teams
-			b := w.newBuild(fmt.Sprintf("b%04d", (i*7919)%10007)) // names say nothing about the order
+			// names say nothing about the order
+			b := w.newBuild(fmt.Sprintf("b%04d", (i*7919)%10007))
 			b.Namespace = namespaces[team]
 			switch {
 			case team == 1:
@@ -198,7 +210,8 @@ func TestQueueSurvivesKills(t *testing.T) {
 			w.must(w.List(w.Context(), &list, client.InNamespace(namespace)))
 			for _, b := range list.Items {
 				switch c := condition(&b, api.ConditionReady); {
-				case c.Reason == api.ReasonQueued && b.Status.Phase == api.PhasePending && b.Status.Message == inLine:
+				case c.Reason == api.ReasonQueued && b.Status.Phase == api.PhasePending &&
+					b.Status.Message == inLine:
 					waiting++
 				case b.Status.Phase == api.PhaseBuilding:
 					running++
@@ -215,13 +228,15 @@ func TestQueueSurvivesKills(t *testing.T) {
 	counted.succeedAll(w)
 	var at []int
 	for i := range kills {
-		w.await("progress between kills", 5*time.Minute, func() bool { return len(counted.starts()) >= builds*(i+1)/(kills+1) })
+		w.await("progress between kills", 5*time.Minute,
+			func() bool { return len(counted.starts()) >= builds*(i+1)/(kills+1) })
 		time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
 		kill(cmd)
 		at = append(at, len(counted.starts()))
 		cmd = w.spawn(file, flags...)
 	}
-	w.await("all runs began", 10*time.Minute, func() bool { return len(counted.starts()) >= builds })
+	w.await("all runs began", 10*time.Minute,
+		func() bool { return len(counted.starts()) >= builds })
 	w.eventually("all builds are done", func() string {
 		n := 0
 		for _, namespace := range namespaces {
@@ -256,7 +271,9 @@ func TestQueueSurvivesKills(t *testing.T) {
 	if spread > 2+2*kills {
 		t.Errorf("a namespace was given %d turns less than another, both with builds that wait", spread)
 	}
-	t.Logf("%d builds, %d runs, at most %d at once; turns differ by at most %d; runs at the kills: %v", builds, len(counted.started), counted.peak, spread, at)
+	t.Logf(
+		"%d builds, %d runs, at most %d at once; turns differ by at most %d; runs at the kills: %v",
+		builds, len(counted.started), counted.peak, spread, at)
 }
 
 // promised is the order of the builds of each namespace but those that have begun.
@@ -267,7 +284,8 @@ func (w *world) promised(namespaces []string, begun []types.NamespacedName) map[
 		var list api.AgentBuildList
 		w.must(w.List(w.Context(), &list, client.InNamespace(namespace)))
 		slices.SortFunc(list.Items, func(a, b api.AgentBuild) int {
-			return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+			return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority),
+				a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 		})
 		for _, b := range list.Items {
 			if !slices.Contains(begun, client.ObjectKeyFromObject(&b)) {
@@ -282,7 +300,8 @@ func (w *world) promised(namespaces []string, begun []types.NamespacedName) map[
 // place at the same moment any may be created first. It returns the most turns that a namespace was
 // ahead of another while both had builds that wait; the first namespace has a limit of its own, and
 // is left out.
-func judgeOrder(t *testing.T, started []types.NamespacedName, order map[string][]string, limit int) (spread int) {
+func judgeOrder(t *testing.T, started []types.NamespacedName, order map[string][]string,
+	limit int) (spread int) {
 	t.Helper()
 	begun := map[string]int{}
 	seen := map[types.NamespacedName]bool{}

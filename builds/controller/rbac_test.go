@@ -67,7 +67,8 @@ func TestShippedRBAC(t *testing.T) {
 			w.options.Settings.PipelineObjects = true
 			w.options.Settings.BuildNamespace = isolated
 			w.options.Pod = "armature-controller-0"
-			w.pod(w.options.Pod, corev1.Container{Name: "controller", Image: "registry.local/controller:v1"})
+			w.pod(w.options.Pod,
+				corev1.Container{Name: "controller", Image: "registry.local/controller:v1"})
 			w.must(w.Client.Create(t.Context(), attestKey.secret()))
 			if mode == "namespaced" {
 				w.options.Attest.Key, _ = w.kms()
@@ -76,12 +77,16 @@ func TestShippedRBAC(t *testing.T) {
 
 			w.login("bystander", compose.PurposeRegistry, map[string]string{"config.json": "{}"})
 			w.login("login", compose.PurposeRegistry, map[string]string{"config.json": "{}"})
-			w.must(w.Client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "builder"}}))
+			w.must(w.Client.Create(t.Context(),
+				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace,
+					Name: "builder"}}))
 			w.create("weather", func(b *api.AgentBuild) {
 				b.Spec.BuildOutput.ImageRepoCredentials = &corev1.LocalObjectReference{Name: "login"}
 				b.Spec.ServiceAccountName = "builder"
 				b.Spec.Workspace = &api.Workspace{Keep: true}
-				b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Millisecond}, After: []api.RetryOn{api.RetryAny}}
+				b.Spec.Retries = &api.Retries{Limit: 1,
+					Backoff: &metav1.Duration{Duration: time.Millisecond},
+					After:   []api.RetryOn{api.RetryAny}}
 			})
 			w.failAt(w.run(1), "kaniko-build", "build-and-push", 1, "Error")
 			w.run(2)
@@ -136,19 +141,25 @@ func (w *world) tenant(plane *controlplane.ControlPlane) (user string) {
 	access, err := plane.ServiceAccount(w.Context(), w.namespace, "tenant")
 	w.must(err)
 	meta := metav1.ObjectMeta{Namespace: w.namespace, Name: "tenant"}
-	w.must(w.Client.Create(w.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}}))
+	w.must(w.Client.Create(w.Context(),
+		&rbacv1.Role{ObjectMeta: meta,
+			Rules: []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"},
+				Verbs: []string{"*"}}}}))
 	w.must(w.Client.Create(w.Context(), &rbacv1.RoleBinding{ObjectMeta: meta,
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "tenant"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "tenant"}}}))
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "tenant"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace,
+			Name: "tenant"}}}))
 	c, err := client.New(access.Config, client.Options{Scheme: w.Scheme()})
 	w.must(err)
 	w.eventually("the tenant's rights count", func() string {
-		if err := c.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "bystander"}, &corev1.Secret{}); err != nil {
+		if err := c.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "bystander"},
+			&corev1.Secret{}); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	if err := c.Get(w.Context(), client.ObjectKey{Namespace: systemNamespace, Name: "armature-attest-key"}, &corev1.Secret{}); !apierrors.IsForbidden(err) {
+	if err := c.Get(w.Context(), client.ObjectKey{Namespace: systemNamespace,
+		Name: "armature-attest-key"}, &corev1.Secret{}); !apierrors.IsForbidden(err) {
 		w.Errorf("a tenant reads the key: %v", err)
 	}
 	return "system:serviceaccount:" + w.namespace + ":tenant"
@@ -167,25 +178,30 @@ func (w *world) auditSecrets(plane *controlplane.ControlPlane, tenant string, re
 		key := r.Namespace + "/" + r.Name
 		ours := key == systemNamespace+"/armature-attest-key"
 		switch {
-		case r.User == itself && r.Namespace == w.options.Settings.BuildNamespace && (r.Verb == "create" || r.Verb == "get" && r.Name != ""): // copies
+		case r.User == itself && r.Namespace == w.options.Settings.BuildNamespace &&
+			(r.Verb == "create" || r.Verb == "get" && r.Name != ""):
+			// copies
 		case r.User == itself && r.Verb == "get" && r.Name != "":
 			reads[key]++
 		case r.User == itself:
 			w.Errorf("the controller did %+v", r)
 		case r.User == tenant && ours && r.Code == http.StatusForbidden:
 			denied++
-		case ours && r.Verb != "create" || r.Namespace == systemNamespace && r.Name == "" && r.User != "system:apiserver":
+		case ours && r.Verb != "create" ||
+			r.Namespace == systemNamespace && r.Name == "" && r.User != "system:apiserver":
 			w.Errorf("somebody else did %+v", r)
 		}
 	}
 	if denied != 1 {
 		w.Errorf("%d of the tenant's attempts are in the log, want 1", denied)
 	}
-	if (reads[systemNamespace+"/armature-attest-key"] > 0) != readsKey || reads[w.namespace+"/login"] == 0 {
+	if (reads[systemNamespace+"/armature-attest-key"] > 0) != readsKey ||
+		reads[w.namespace+"/login"] == 0 {
 		w.Errorf("the log lacks what the controller has to read, or has more: %v", reads)
 	}
 	for key := range reads {
-		if !slices.Contains([]string{systemNamespace + "/armature-attest-key", w.namespace + "/login"}, key) {
+		if !slices.Contains([]string{systemNamespace + "/armature-attest-key",
+			w.namespace + "/login"}, key) {
 			w.Errorf("the controller read %s, which no build names", key)
 		}
 	}
@@ -207,7 +223,8 @@ func (w *world) applyAll(command []string) {
 			w.Fatal(err)
 		}
 		w.eventually("applying "+u.GetKind()+" "+u.GetName(), func() string {
-			if err := w.Client.Create(w.Context(), u.DeepCopy()); err != nil && !strings.Contains(err.Error(), "already exists") {
+			if err := w.Client.Create(w.Context(), u.DeepCopy()); err != nil &&
+				!strings.Contains(err.Error(), "already exists") {
 				return err.Error()
 			}
 			return ""

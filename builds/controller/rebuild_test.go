@@ -26,17 +26,21 @@ func TestTemplateChangeBuildsTheKnownCommit(t *testing.T) {
 			w.own("own-step", recipe.StepKey, followsStep)
 			first := r.git("rev-parse", "HEAD")
 			w.start()
-			w.create("weather", r.source(""), func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.CleanupAfterBuild = "own", &cleanup })
+			w.create("weather", r.source(""), func(b *api.AgentBuild) {
+				b.Spec.Mode, b.Spec.CleanupAfterBuild = "own", &cleanup
+			})
 			w.ended(1)
 			w.phase("weather", api.PhaseSucceeded)
 			r.git("branch", "other")
 			second := r.commit("second")
-			time.Sleep(3 * time.Second) // Git's answer of before serves for two seconds: the branch is asked for again
+			// Git's answer of before serves for two seconds: the branch is asked for again
+			time.Sleep(3 * time.Second)
 			builds := func(n int, commit string) {
 				w.Helper()
 				w.ended(n)
 				w.eventually("the run is in status", func() string {
-					if s := w.build("weather").Status; s.RunNumber != int32(n) || s.RunReason != api.TriggerTemplate || s.Phase != api.PhaseSucceeded {
+					if s := w.build("weather").Status; s.RunNumber != int32(n) ||
+						s.RunReason != api.TriggerTemplate || s.Phase != api.PhaseSucceeded {
 						return fmt.Sprintf("run %d because of %s: %s", s.RunNumber, s.RunReason, s.Phase)
 					}
 					return ""
@@ -47,9 +51,11 @@ func TestTemplateChangeBuildsTheKnownCommit(t *testing.T) {
 			}
 			w.rewrite("own-step", recipe.StepKey, followsStep+"\ndescription: new")
 			builds(2, first)
-			w.rewrite("pipeline-template-own", recipe.TemplateKeyYAML, followsTemplate+"\nglobalParameters: [{name: revision, value: other}]")
+			w.rewrite("pipeline-template-own", recipe.TemplateKeyYAML,
+				followsTemplate+"\nglobalParameters: [{name: revision, value: other}]")
 			builds(3, first)
-			w.rewrite("pipeline-template-own", recipe.TemplateKeyYAML, followsTemplate+"\nglobalParameters: [{name: revision, value: refs/heads/main}]")
+			w.rewrite("pipeline-template-own", recipe.TemplateKeyYAML,
+				followsTemplate+"\nglobalParameters: [{name: revision, value: refs/heads/main}]")
 			builds(4, second)
 		})
 	}

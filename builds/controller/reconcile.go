@@ -56,7 +56,8 @@ type result struct {
 }
 
 // Reconcile one AgentBuild.
-func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context,
+	request reconcile.Request) (reconcile.Result, error) {
 	s, err := r.observe(ctx, request.NamespacedName)
 	switch {
 	case err != nil:
@@ -144,7 +145,8 @@ func (r *Reconciler) act(ctx context.Context, s *observation, o decision) (resul
 }
 
 // again says when to look again after an error, and reports one that lasts.
-func (r *Reconciler) again(ctx context.Context, s *observation, err error) (reconcile.Result, error) {
+func (r *Reconciler) again(ctx context.Context, s *observation,
+	err error) (reconcile.Result, error) {
 	var later *managers.NotYet
 	if !errors.As(err, &later) {
 		r.retrying(ctx, s, err)
@@ -184,7 +186,9 @@ func (r *Reconciler) sweepGone(ctx context.Context, build types.NamespacedName) 
 		return r.runs.HandOver(ctx, left)
 	case apierrors.IsNotFound(err):
 		if _, err = r.runs.Sweep(ctx, build, ""); err == nil {
-			err = r.kueue.Settle(ctx, &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: build.Namespace, Name: build.Name}}, nil, "")
+			err = r.kueue.Settle(ctx,
+				&api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: build.Namespace,
+					Name: build.Name}}, nil, "")
 		}
 	}
 	return err

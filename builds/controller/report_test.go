@@ -38,13 +38,14 @@ func (w *world) serveForge(r *repository) *shownForge {
 		p.SetURL(&url.URL{Scheme: to.Scheme, Host: to.Host})
 		p.Out.URL.Path = to.Path + strings.TrimPrefix(p.In.URL.Path, "/team/agent")
 	}}
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
-		if strings.HasPrefix(request.URL.Path, "/team/") {
-			git.ServeHTTP(rw, request)
-			return
-		}
-		f.serve(rw, request)
-	}))
+	server := httptest.NewServer(
+		http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
+			if strings.HasPrefix(request.URL.Path, "/team/") {
+				git.ServeHTTP(rw, request)
+				return
+			}
+			f.serve(rw, request)
+		}))
 	w.Cleanup(server.Close)
 	r.url = server.URL + "/team/agent"
 	return f
@@ -75,12 +76,14 @@ func (f *shownForge) serve(rw http.ResponseWriter, r *http.Request) {
 		}
 		answer = map[string]any{"statuses": all}
 	case parts[0] == "statuses":
-		f.statuses[parts[1]] = append(f.statuses[parts[1]], fmt.Sprint(in["state"], " ", in["context"], ": ", in["description"]))
+		f.statuses[parts[1]] = append(f.statuses[parts[1]],
+			fmt.Sprint(in["state"], " ", in["context"], ": ", in["description"]))
 		in["status"] = in["state"]
 		f.last[parts[1]] = in
 	case path == "pulls" && r.URL.Query().Get("page") == "1":
 		branch := map[string]any{"ref": "main", "sha": f.head, "repo_id": 1}
-		answer = []any{map[string]any{"number": 7, "state": "open", "head": branch, "base": map[string]any{"ref": "prod", "repo_id": 1}}}
+		answer = []any{map[string]any{"number": 7, "state": "open", "head": branch,
+			"base": map[string]any{"ref": "prod", "repo_id": 1}}}
 	case path == "pulls":
 		answer = []any{}
 	case path == "issues/7/comments" && r.Method == http.MethodGet:
@@ -124,13 +127,15 @@ func TestReport(t *testing.T) {
 	keep := false
 	b := w.create("weather", r.source("main"), func(b *api.AgentBuild) {
 		b.Spec.CleanupAfterBuild = &keep
-		b.Spec.Report = &api.Report{Kind: "gitea", Credentials: corev1.LocalObjectReference{Name: "forge"}}
+		b.Spec.Report = &api.Report{Kind: "gitea",
+			Credentials: corev1.LocalObjectReference{Name: "forge"}}
 	})
 	run := w.run(1)
 	problem := func(want string) {
 		t.Helper()
 		w.eventually("status has the problem "+want, func() string {
-			if s := w.build("weather").Status.Report; s == nil || !strings.Contains(s.Problem, want) {
+			if s := w.build("weather").Status.Report; s == nil ||
+				!strings.Contains(s.Problem, want) {
 				return fmt.Sprintf("%+v", s)
 			}
 			return ""
@@ -156,20 +161,24 @@ func TestReport(t *testing.T) {
 	w.eventually("the pull request says why", func() string {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if len(f.comments) != 1 || !strings.Contains(fmt.Sprint(f.comments[0]["body"]), "### Build `"+w.namespace+"/weather` failed") {
+		if len(f.comments) != 1 || !strings.Contains(fmt.Sprint(f.comments[0]["body"]),
+			"### Build `"+w.namespace+"/weather` failed") {
 			return fmt.Sprint(f.comments)
 		}
 		return ""
 	})
 	w.eventually("nothing holds the build", func() string {
-		if s := w.build("weather"); slices.Contains(s.Finalizers, "agent.kagenti.dev/report") || s.Status.Report.State != "failure" {
+		if s := w.build("weather"); slices.Contains(s.Finalizers, "agent.kagenti.dev/report") ||
+			s.Status.Report.State != "failure" {
 			return fmt.Sprint(s.Finalizers, s.Status.Report)
 		}
 		return ""
 	})
 
 	// Another attempt of the same commit takes the status over, and its success the comment away.
-	w.change(b, func(b *api.AgentBuild) { b.Annotations = map[string]string{"agent.kagenti.dev/rerun": "1"} })
+	w.change(b, func(b *api.AgentBuild) {
+		b.Annotations = map[string]string{"agent.kagenti.dev/rerun": "1"}
+	})
 	run = w.run(2)
 	f.shows(first, "pending "+context)
 	w.succeed(run)
@@ -183,7 +192,8 @@ func TestReport(t *testing.T) {
 	// A commit that starts no run, as the trigger marks it.
 	third := strings.Repeat("ab", 20)
 	w.change(b, func(b *api.AgentBuild) {
-		b.Annotations = map[string]string{"agent.kagenti.dev/rerun": "1", "agent.kagenti.dev/skipped": third + " none of its paths counts"}
+		b.Annotations = map[string]string{"agent.kagenti.dev/rerun": "1",
+			"agent.kagenti.dev/skipped": third + " none of its paths counts"}
 	})
 	f.shows(third, "success "+context+"none of its paths counts")
 
@@ -210,7 +220,8 @@ func TestReport(t *testing.T) {
 	f.mu.Unlock()
 	f.shows(fourth, "error "+context+"the build was deleted")
 	w.eventually("the build is gone", func() string {
-		if err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "weather"}, &api.AgentBuild{}); err == nil {
+		if err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "weather"},
+			&api.AgentBuild{}); err == nil {
 			return "it is there"
 		}
 		return ""

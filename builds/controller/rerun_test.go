@@ -16,10 +16,14 @@ func TestRerun(t *testing.T) {
 	w.fail(w.run(1))
 	w.phase("weather", api.PhaseFailed)
 	for i, token := range []string{"one", "two"} {
-		w.change(b, func(b *api.AgentBuild) { b.Annotations = map[string]string{"agent.kagenti.dev/rerun": token} })
+		w.change(b, func(b *api.AgentBuild) {
+			b.Annotations = map[string]string{"agent.kagenti.dev/rerun": token}
+		})
 		run := w.run(i + 2)
-		if got := w.phase("weather", api.PhaseBuilding); got.Status.RunReason != api.TriggerManual || got.Status.Attempt != 1 {
-			t.Errorf("run %s because of %s, attempt %d", got.Status.PipelineRunName, got.Status.RunReason, got.Status.Attempt)
+		if got := w.phase("weather",
+			api.PhaseBuilding); got.Status.RunReason != api.TriggerManual || got.Status.Attempt != 1 {
+			t.Errorf("run %s because of %s, attempt %d", got.Status.PipelineRunName,
+				got.Status.RunReason, got.Status.Attempt)
 		}
 		w.succeed(run)
 		w.phase("weather", api.PhaseSucceeded)

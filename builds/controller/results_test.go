@@ -22,11 +22,15 @@ func TestForgedResults(t *testing.T) {
 		"variable": {image, "sha256:$(COSIGN_PASSWORD)", "IMAGE_DIGEST is not a digest"},
 		"short":    {image, "sha256:abc", "IMAGE_DIGEST is not a digest"},
 		"long":     {image, digest + "00", "IMAGE_DIGEST is not a digest"},
-		"escape":   {"registry.local/\x1b[2Jweather", digest, "IMAGE_URL is not an image reference"},
-		"spaces":   {"registry.local/weather --key=x", digest, "IMAGE_URL is not an image reference"},
-		"none":     {image, "", "no step gave the result IMAGE_DIGEST"},
-		"other":    {"registry.local:5000/elsewhere:v1", digest, "IMAGE_URL names another repository than spec.buildOutput"},
-		"nearby":   {"registry.local:5000/nearby/more:v1", digest, "IMAGE_URL names another repository than spec.buildOutput"},
+		"escape": {"registry.local/\x1b[2Jweather", digest,
+			"IMAGE_URL is not an image reference"},
+		"spaces": {"registry.local/weather --key=x", digest,
+			"IMAGE_URL is not an image reference"},
+		"none": {image, "", "no step gave the result IMAGE_DIGEST"},
+		"other": {"registry.local:5000/elsewhere:v1", digest,
+			"IMAGE_URL names another repository than spec.buildOutput"},
+		"nearby": {"registry.local:5000/nearby/more:v1", digest,
+			"IMAGE_URL names another repository than spec.buildOutput"},
 	} {
 		w.create(name)
 		w.phase(name, api.PhaseBuilding)
@@ -34,16 +38,19 @@ func TestForgedResults(t *testing.T) {
 			if run.Annotations["armature.dev/build-name"] != name {
 				continue
 			}
-			w.finish(&run, corev1.ConditionTrue, "Succeeded", "done", func(s *tektonv1.PipelineRunStatus) {
-				s.Results = []tektonv1.PipelineRunResult{
-					{Name: "IMAGE_URL", Value: *tektonv1.NewStructuredValues(forged.url)},
-					{Name: "IMAGE_DIGEST", Value: *tektonv1.NewStructuredValues(forged.digest)},
-					{Name: "CHAINS-GIT_COMMIT", Value: *tektonv1.NewStructuredValues(strings.Repeat("b", 40))},
-				}
-			})
+			w.finish(&run, corev1.ConditionTrue, "Succeeded", "done",
+				func(s *tektonv1.PipelineRunStatus) {
+					s.Results = []tektonv1.PipelineRunResult{
+						{Name: "IMAGE_URL", Value: *tektonv1.NewStructuredValues(forged.url)},
+						{Name: "IMAGE_DIGEST", Value: *tektonv1.NewStructuredValues(forged.digest)},
+						{Name: "CHAINS-GIT_COMMIT",
+							Value: *tektonv1.NewStructuredValues(strings.Repeat("b", 40))},
+					}
+				})
 		}
 		got := w.phase(name, api.PhaseSucceeded).Status
-		if got.BuiltImage != "" || !strings.Contains(got.Message, forged.says) || strings.Contains(got.Message, "COSIGN_PASSWORD") {
+		if got.BuiltImage != "" || !strings.Contains(got.Message, forged.says) ||
+			strings.Contains(got.Message, "COSIGN_PASSWORD") {
 			t.Errorf("%s: built %q: %s", name, got.BuiltImage, got.Message)
 		}
 	}
@@ -59,11 +66,15 @@ func TestPlatformResults(t *testing.T) {
 		platforms, says string
 		want            []api.PlatformStatus
 	}{
-		"two":     {"linux/amd64=" + other + ",linux/arm64=" + digest, "", []api.PlatformStatus{{Platform: "linux/amd64", Digest: other}, {Platform: "linux/arm64", Digest: digest}}},
-		"one":     {"linux/arm64=" + digest, "", []api.PlatformStatus{{Platform: "linux/arm64", Digest: digest}}},
+		"two": {"linux/amd64=" + other + ",linux/arm64=" + digest, "",
+			[]api.PlatformStatus{{Platform: "linux/amd64", Digest: other},
+				{Platform: "linux/arm64", Digest: digest}}},
+		"one": {"linux/arm64=" + digest, "",
+			[]api.PlatformStatus{{Platform: "linux/arm64", Digest: digest}}},
 		"none":    {"", "", nil},
 		"another": {"linux/arm64=" + other, "another image than IMAGE_DIGEST", nil},
-		"twice":   {"linux/arm64=" + digest + ",linux/arm64=" + other, "linux/arm64 occurs twice", nil},
+		"twice": {"linux/arm64=" + digest + ",linux/arm64=" + other, "linux/arm64 occurs twice",
+			nil},
 		"unknown": {"linux/sparc=" + digest, `"linux/sparc" is not a platform`, nil},
 		"bare":    {"linux/arm64", "linux/arm64 has no digest", nil},
 		"long":    {"linux/arm64=" + digest + "0", "linux/arm64 has no digest", nil},
@@ -74,12 +85,14 @@ func TestPlatformResults(t *testing.T) {
 			if run.Annotations["armature.dev/build-name"] != name {
 				continue
 			}
-			w.finish(&run, corev1.ConditionTrue, "Succeeded", "done", func(s *tektonv1.PipelineRunStatus) {
-				s.Results = []tektonv1.PipelineRunResult{
-					{Name: "IMAGE_DIGEST", Value: *tektonv1.NewStructuredValues(digest)},
-					{Name: "push-PLATFORM_DIGESTS", Value: *tektonv1.NewStructuredValues(c.platforms)},
-				}
-			})
+			w.finish(&run, corev1.ConditionTrue, "Succeeded", "done",
+				func(s *tektonv1.PipelineRunStatus) {
+					s.Results = []tektonv1.PipelineRunResult{
+						{Name: "IMAGE_DIGEST", Value: *tektonv1.NewStructuredValues(digest)},
+						{Name: "push-PLATFORM_DIGESTS",
+							Value: *tektonv1.NewStructuredValues(c.platforms)},
+					}
+				})
 		}
 		got := w.phase(name, api.PhaseSucceeded).Status
 		if (got.BuiltImage == "") != (c.says != "") || !strings.Contains(got.Message, c.says) {
@@ -96,14 +109,17 @@ func TestStatusIsPlain(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.create("weather")
-	w.finish(w.run(1), corev1.ConditionFalse, "Failed", "\x1b]0;title\x07\x1b[2Jall is well\rbut not")
+	w.finish(w.run(1), corev1.ConditionFalse, "Failed",
+		"\x1b]0;title\x07\x1b[2Jall is well\rbut not")
 	s := w.phase("weather", api.PhaseFailed).Status
 	texts := []string{s.Message, s.FailureDetails.Message}
 	for _, c := range s.Conditions {
 		texts = append(texts, c.Message)
 	}
 	for _, text := range texts {
-		if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' }) {
+		if strings.ContainsFunc(text, func(r rune) bool {
+			return unicode.IsControl(r) && r != '\n'
+		}) {
 			t.Errorf("a control character is in %q", text)
 		}
 	}

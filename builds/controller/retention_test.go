@@ -37,7 +37,8 @@ func TestCleanupAfterBuild(t *testing.T) {
 		}
 		return ""
 	})
-	if now := w.build("weather"); now.Status.BuiltImage != got.Status.BuiltImage || now.Status.Phase != api.PhaseSucceeded {
+	if now := w.build("weather"); now.Status.BuiltImage != got.Status.BuiltImage ||
+		now.Status.Phase != api.PhaseSucceeded {
 		t.Errorf("status became %+v", now.Status)
 	}
 }
@@ -67,7 +68,9 @@ func TestRetentionLimits(t *testing.T) {
 		return run
 	}
 	rerun := func(token string) {
-		w.change(b, func(b *api.AgentBuild) { b.Annotations = map[string]string{"agent.kagenti.dev/rerun": token} })
+		w.change(b, func(b *api.AgentBuild) {
+			b.Annotations = map[string]string{"agent.kagenti.dev/rerun": token}
+		})
 	}
 	w.fail(next(""))
 	w.phase("weather", api.PhaseFailed)
@@ -95,7 +98,8 @@ func TestRetentionTTL(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.create("weather", func(b *api.AgentBuild) {
-		b.Spec.Retention = &api.Retention{TTLAfterFailed: &metav1.Duration{Duration: 3 * time.Second}}
+		b.Spec.Retention = &api.Retention{
+			TTLAfterFailed: &metav1.Duration{Duration: 3 * time.Second}}
 	})
 	w.fail(w.run(1))
 	w.phase("weather", api.PhaseFailed)
@@ -103,7 +107,8 @@ func TestRetentionTTL(t *testing.T) {
 		t.Errorf("%d runs before the TTL", n)
 	}
 	w.left(0)
-	if got := w.build("weather"); got.Status.Phase != api.PhaseFailed || got.Status.FailureDetails == nil {
+	if got := w.build("weather"); got.Status.Phase != api.PhaseFailed ||
+		got.Status.FailureDetails == nil {
 		t.Errorf("status became %+v", got.Status)
 	}
 }
@@ -149,7 +154,8 @@ func TestCleanupKeepsTheResult(t *testing.T) {
 	built := w.phase("weather", api.PhaseSucceeded).Status.BuiltImage
 	w.left(1)
 	same := func() string {
-		if got := w.build("weather"); len(w.runs()) != 1 || got.Status.Phase != api.PhaseSucceeded || got.Status.BuiltImage != built {
+		if got := w.build("weather"); len(w.runs()) != 1 ||
+			got.Status.Phase != api.PhaseSucceeded || got.Status.BuiltImage != built {
 			return fmt.Sprintf("%d runs, %s: %s", len(w.runs()), got.Status.Phase, got.Status.Message)
 		}
 		return ""
@@ -160,7 +166,8 @@ func TestCleanupKeepsTheResult(t *testing.T) {
 	w.phase("weather", api.PhaseFailed)
 	w.change(b, func(b *api.AgentBuild) { b.Spec.Mode = "dev" })
 	got := w.phase("weather", api.PhaseSucceeded)
-	if c := condition(got, api.ConditionReady); c.Status != metav1.ConditionTrue || got.Status.FailureDetails != nil {
+	if c := condition(got, api.ConditionReady); c.Status != metav1.ConditionTrue ||
+		got.Status.FailureDetails != nil {
 		t.Errorf("after the fix: %+v, %+v", c, got.Status.FailureDetails)
 	}
 	w.never("something happens after the fix", same)

@@ -22,7 +22,9 @@ func (w *world) logsSay(text string) {
 	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			if strings.HasSuffix(r.URL.Path, "/log") {
-				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+				return &http.Response{StatusCode: http.StatusOK,
+					Header: http.Header{"Content-Type": {"text/plain"}},
+					Body:   io.NopCloser(strings.NewReader(text)), Request: r}, nil
 			}
 			return next.RoundTrip(r)
 		})
@@ -33,7 +35,8 @@ func (w *world) logsSay(text string) {
 // is in status, whether or not status keeps the log; a build's own failure is
 // tried again by choice.
 func TestRetryByCause(t *testing.T) {
-	const unavailable = "error pushing image: PUT https://registry.local/v2/weather/manifests/v1: unexpected status code 503 Service Unavailable\n"
+	const unavailable = "error pushing image: PUT https://registry.local/v2/weather/manifests/v1:" +
+		" unexpected status code 503 Service Unavailable\n"
 	const ended = `"sidecar-buildkitd" exited with code 1: Error`
 	for name, test := range map[string]struct {
 		reason, message, log string
@@ -43,14 +46,20 @@ func TestRetryByCause(t *testing.T) {
 		cause                api.FailureCause
 		again                bool
 	}{
-		"evicted":   {reason: "PodEvicted", message: "The node was low on resource: memory.", cause: api.CauseEvicted, again: true},
-		"named":     {reason: "PodEvicted", on: []api.RetryOn{api.RetryInfrastructure}, cause: api.CauseEvicted, again: true},
-		"registry":  {reason: "StepFailed", log: unavailable, lines: 20, cause: api.CauseServerError, again: true},
-		"no lines":  {reason: "StepFailed", log: unavailable, cause: api.CauseServerError, again: true},
-		"compiler":  {reason: "StepFailed", log: "main.go:7:2: undefined: x\n", lines: 20},
-		"by choice": {reason: "StepFailed", log: "main.go:7:2: undefined: x\n", lines: 20, on: []api.RetryOn{api.RetryAny}, again: true},
-		"timeout":   {reason: "TaskRunTimeout"},
-		"pod gone":  {reason: "SidecarFailed", message: ended, cause: api.CausePodFailed, again: true},
+		"evicted": {reason: "PodEvicted", message: "The node was low on resource: memory.",
+			cause: api.CauseEvicted, again: true},
+		"named": {reason: "PodEvicted", on: []api.RetryOn{api.RetryInfrastructure},
+			cause: api.CauseEvicted, again: true},
+		"registry": {reason: "StepFailed", log: unavailable, lines: 20,
+			cause: api.CauseServerError, again: true},
+		"no lines": {reason: "StepFailed", log: unavailable, cause: api.CauseServerError,
+			again: true},
+		"compiler": {reason: "StepFailed", log: "main.go:7:2: undefined: x\n", lines: 20},
+		"by choice": {reason: "StepFailed", log: "main.go:7:2: undefined: x\n", lines: 20,
+			on: []api.RetryOn{api.RetryAny}, again: true},
+		"timeout": {reason: "TaskRunTimeout"},
+		"pod gone": {reason: "SidecarFailed", message: ended, cause: api.CausePodFailed,
+			again: true},
 		"buildkitd": {reason: "SidecarFailed", message: ended, pod: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,13 +68,17 @@ func TestRetryByCause(t *testing.T) {
 			w.options.LogLines = test.lines
 			w.start()
 			w.create("weather", func(b *api.AgentBuild) {
-				b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Second}, After: test.on}
+				b.Spec.Retries = &api.Retries{Limit: 1,
+					Backoff: &metav1.Duration{Duration: time.Second}, After: test.on}
 			})
 			run := w.run(1)
 			if test.pod {
 				w.must(w.Client.Create(w.Context(), &corev1.Pod{
-					ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: run.Name + "-kaniko-build-pod"},
-					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "step-build-and-push", Image: "busybox"}}},
+					ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace,
+						Name: run.Name + "-kaniko-build-pod"},
+					Spec: corev1.PodSpec{
+						Containers: []corev1.Container{{Name: "step-build-and-push",
+							Image: "busybox"}}},
 				}))
 			}
 			w.failFor(run, test.reason, test.message)
@@ -78,14 +91,16 @@ func TestRetryByCause(t *testing.T) {
 					return fmt.Sprintf("%+v", d)
 				case b.Over() == test.again:
 					return fmt.Sprintf("over is %v", b.Over())
-				case !test.again && !strings.Contains(b.Status.Message, "attempt 1 of 2, not tried again"):
+				case !test.again &&
+					!strings.Contains(b.Status.Message, "attempt 1 of 2, not tried again"):
 					return b.Status.Message
 				}
 				return ""
 			})
 			if test.again {
 				if got := w.run(2); got.Annotations["armature.dev/attempt"] != "2" {
-					t.Errorf("the second run is attempt %s", got.Annotations["armature.dev/attempt"])
+					t.Errorf("the second run is attempt %s",
+						got.Annotations["armature.dev/attempt"])
 				}
 				return
 			}
@@ -106,18 +121,21 @@ func TestRetryAfterAProblem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.options.MaxRunning = queue
-			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "builder"}}
+			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace,
+				Name: "builder"}}
 			w.must(w.Client.Create(t.Context(), account.DeepCopy()))
 			w.start()
 			w.create("weather", func(b *api.AgentBuild) {
 				b.Spec.ServiceAccountName = account.Name
-				b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Second}}
+				b.Spec.Retries = &api.Retries{Limit: 1,
+					Backoff: &metav1.Duration{Duration: time.Second}}
 			})
 			run := w.run(1)
 			w.must(w.Delete(t.Context(), account.DeepCopy()))
 			w.failFor(run, "PodEvicted", "The node was low on resource: memory.")
 			w.eventually("the retry is held up", func() string {
-				if d := w.build("weather").Status.FailureDetails; d == nil || d.Reason != api.ReasonServiceAccount || d.Cause != api.CauseEvicted {
+				if d := w.build("weather").Status.FailureDetails; d == nil ||
+					d.Reason != api.ReasonServiceAccount || d.Cause != api.CauseEvicted {
 					return fmt.Sprintf("%+v", d)
 				}
 				return ""
@@ -132,7 +150,8 @@ func TestRetryAfterAProblem(t *testing.T) {
 				w.must(w.Client.Create(t.Context(), account.DeepCopy()))
 			}
 			w.eventually("the second attempt", func() string {
-				if b := w.build("weather"); b.Status.Attempt != 2 || b.Status.RunReason != api.TriggerRetry {
+				if b := w.build("weather"); b.Status.Attempt != 2 ||
+					b.Status.RunReason != api.TriggerRetry {
 					return fmt.Sprintf("attempt %d, %s", b.Status.Attempt, b.Status.Message)
 				}
 				return ""

@@ -51,18 +51,26 @@ func TestInvalidSBOMIsNotAttested(t *testing.T) {
 			e.reportSBOM(attesttest.DigestOf(document))
 		}
 	}
-	large := bytes.Replace(attesttest.SBOM(otherDigest), []byte(`"name":"weather"`), []byte(`"name":"`+strings.Repeat("x", 8<<20)+`"`), 1)
+	large := bytes.Replace(attesttest.SBOM(otherDigest), []byte(`"name":"weather"`),
+		[]byte(`"name":"`+strings.Repeat("x", 8<<20)+`"`), 1)
 	for what, attack := range map[string]struct {
 		edit   func(*world, *shop, *ended)
 		reason string
 		says   string
 	}{
-		"another type":             {kept([]byte(`{"buildDefinition":{},"runDetails":{}}`)), api.ReasonSBOMInvalid, "neither SPDX 2 nor CycloneDX"},
-		"no JSON":                  {kept([]byte("SPDXVersion: SPDX-2.3")), api.ReasonSBOMInvalid, "not a document"},
-		"another image":            {kept(attesttest.SBOM(otherDigest)), api.ReasonSBOMInvalid, "describes the image " + otherDigest},
-		"too large":                {kept(large), api.ReasonSBOMInvalid, "more than 8 MiB"},
-		"a digest that is nowhere": {func(_ *world, _ *shop, e *ended) { e.reportSBOM(otherDigest) }, api.ReasonSBOMInvalid, "does not have"},
-		"a digest with words":      {func(_ *world, _ *shop, e *ended) { e.reportSBOM("sbom.spdx.json") }, api.ReasonResultInvalid, "SBOM_DIGEST is not a digest"},
+		"another type": {kept([]byte(`{"buildDefinition":{},"runDetails":{}}`)),
+			api.ReasonSBOMInvalid, "neither SPDX 2 nor CycloneDX"},
+		"no JSON": {kept([]byte("SPDXVersion: SPDX-2.3")), api.ReasonSBOMInvalid,
+			"not a document"},
+		"another image": {kept(attesttest.SBOM(otherDigest)), api.ReasonSBOMInvalid,
+			"describes the image " + otherDigest},
+		"too large": {kept(large), api.ReasonSBOMInvalid, "more than 8 MiB"},
+		"a digest that is nowhere": {func(_ *world, _ *shop, e *ended) {
+			e.reportSBOM(otherDigest)
+		}, api.ReasonSBOMInvalid, "does not have"},
+		"a digest with words": {func(_ *world, _ *shop, e *ended) {
+			e.reportSBOM("sbom.spdx.json")
+		}, api.ReasonResultInvalid, "SBOM_DIGEST is not a digest"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w, s := newWorld(t), newShop(t, true)
@@ -72,7 +80,9 @@ func TestInvalidSBOMIsNotAttested(t *testing.T) {
 			digest := s.push(t, "weather:v1")
 			w.play(run, digest, func(e *ended) { attack.edit(w, s, e) })
 			b := w.phase("weather", api.PhaseFailed)
-			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionFalse || c.Reason != attack.reason || !strings.Contains(c.Message, attack.says) || !strings.Contains(c.Message, "hint: ") {
+			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionFalse ||
+				c.Reason != attack.reason || !strings.Contains(c.Message, attack.says) ||
+				!strings.Contains(c.Message, "hint: ") {
 				t.Errorf("condition %+v", c)
 			}
 			if b.Status.BuiltImage != "" || b.Status.Attestation != nil {
@@ -132,16 +142,19 @@ func TestReplacedSBOMTag(t *testing.T) {
 	digest := s.push(t, "weather:v1")
 	tag := "weather:" + strings.Replace(digest, ":", "-", 1)
 	document := bytes.Replace(attesttest.SBOM(digest), []byte("69.0.0"), []byte("70.0.0"), 1)
-	artifact, err := mutate.AppendLayers(empty.Image, static.NewLayer(document, "application/spdx+json"))
+	artifact, err := mutate.AppendLayers(empty.Image,
+		static.NewLayer(document, "application/spdx+json"))
 	w.must(err)
-	index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: artifact, Descriptor: v1.Descriptor{ArtifactType: "application/spdx+json"}})
+	index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: artifact,
+		Descriptor: v1.Descriptor{ArtifactType: "application/spdx+json"}})
 	w.must(remote.WriteIndex(s.ref(t, tag), index, s.options()...))
 	w.play(run, digest)
 	b := w.phase("weather", api.PhaseSucceeded)
 	if want := attesttest.DigestOf(attesttest.SBOM(digest)); b.Status.Attestation.SBOMDigest != want {
 		t.Errorf("SBOM %s, want %s", b.Status.Attestation.SBOMDigest, want)
 	}
-	if diff := cmp.Diff([]string{string(attesttest.SBOM(digest))}, s.attested(t, "weather", digest, sign.SPDXType)); diff != "" {
+	if diff := cmp.Diff([]string{string(attesttest.SBOM(digest))},
+		s.attested(t, "weather", digest, sign.SPDXType)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -166,10 +179,13 @@ func TestSBOMOfOnePlatform(t *testing.T) {
 	w.play(run, whole.String(), func(e *ended) { e.reportSBOM(attesttest.DigestOf(document)) })
 	b := w.phase("weather", api.PhaseSucceeded)
 	a := b.Status.Attestation
-	if at := s.attachment(t, strings.TrimPrefix(a.SBOM, s.host+"/")); at != (attached{sign.SPDXType, string(document)}) || a.Provenance == a.SBOM {
+	if at := s.attachment(t,
+		strings.TrimPrefix(a.SBOM,
+			s.host+"/")); at != (attached{sign.SPDXType, string(document)}) || a.Provenance == a.SBOM {
 		t.Errorf("attestation %+v, its SBOM %v", a, at)
 	}
-	if diff := cmp.Diff([]string{string(document)}, s.attested(t, "weather", part, sign.SPDXType)); diff != "" {
+	if diff := cmp.Diff([]string{string(document)},
+		s.attested(t, "weather", part, sign.SPDXType)); diff != "" {
 		t.Error(diff)
 	}
 	if of := s.attested(t, "weather", whole.String(), sign.SPDXType); len(of) != 0 {
@@ -185,14 +201,17 @@ func TestSBOMOfOnePlatform(t *testing.T) {
 func TestAttestedWithoutSBOM(t *testing.T) {
 	w, s := newWorld(t), newShop(t, true)
 	shipped, bare := &corev1.ConfigMap{}, &corev1.ConfigMap{}
-	w.must(w.Get(t.Context(), client.ObjectKey{Namespace: systemNamespace, Name: "pipeline-template-prod"}, shipped))
+	w.must(w.Get(t.Context(),
+		client.ObjectKey{Namespace: systemNamespace, Name: "pipeline-template-prod"}, shipped))
 	mode := "bare-" + w.namespace
 	text := shipped.Data["template.yaml"]
-	from, to := strings.Index(text, "  - name: sbom\n"), strings.Index(text, "  - name: vulnerability-scan\n")
+	from, to := strings.Index(text, "  - name: sbom\n"), strings.Index(text,
+		"  - name: vulnerability-scan\n")
 	if from < 0 || to < from {
 		t.Fatal(text)
 	}
-	bare.Namespace, bare.Name, bare.Data = systemNamespace, "pipeline-template-"+mode, map[string]string{"template.yaml": text[:from] + text[to:]}
+	bare.Namespace, bare.Name, bare.Data = systemNamespace, "pipeline-template-"+mode,
+		map[string]string{"template.yaml": text[:from] + text[to:]}
 	w.must(w.Client.Create(t.Context(), bare))
 	w.start()
 	w.create("weather", s.sold, func(b *api.AgentBuild) { b.Spec.Mode = mode })
@@ -200,12 +219,14 @@ func TestAttestedWithoutSBOM(t *testing.T) {
 	digest := s.push(t, "weather:v1")
 	w.play(run, digest)
 	b := w.phase("weather", api.PhaseSucceeded)
-	if a := b.Status.Attestation; a.SBOM != "" || a.SBOMDigest != "" || strings.Contains(condition(b, api.ConditionAttested).Message, "SBOM") {
+	if a := b.Status.Attestation; a.SBOM != "" || a.SBOMDigest != "" ||
+		strings.Contains(condition(b, api.ConditionAttested).Message, "SBOM") {
 		t.Errorf("attestation %+v, conditions %+v", a, b.Status.Conditions)
 	}
 	policy := s.policy(t, b.Status.Attestation.BuilderID)
 	artifact := s.ref(t, "weather@"+digest).(name.Digest)
-	if _, err := sign.Verify(t.Context(), artifact, policy); err == nil || !strings.Contains(err.Error(), "bill of materials") {
+	if _, err := sign.Verify(t.Context(), artifact, policy); err == nil ||
+		!strings.Contains(err.Error(), "bill of materials") {
 		t.Errorf("it is refused with %v", err)
 	}
 	policy.Builds.SBOM = false

@@ -30,32 +30,41 @@ func BenchmarkScaleAttest(b *testing.B) {
 			w, s := newWorld(b), newShop(b, true)
 			w.finished(s, n)
 			limit := time.Minute + time.Duration(n)*time.Second
-			ours := scale.Start(b, []string{"KUBECONFIG=" + shared.Get(b).Admin.Kubeconfig}, program, "--namespace="+systemNamespace, "--watch-namespaces="+w.namespace,
-				"--build-namespace="+w.options.Settings.BuildNamespace, "--leader-elect=false", "--metrics-address=0", "--health-address=0", "--log-level=error", "--git-allow-network=127.0.0.0/8")
+			ours := scale.Start(b, []string{"KUBECONFIG=" + shared.Get(b).Admin.Kubeconfig},
+				program, "--namespace="+systemNamespace, "--watch-namespaces="+w.namespace,
+				"--build-namespace="+w.options.Settings.BuildNamespace, "--leader-elect=false",
+				"--metrics-address=0", "--health-address=0", "--log-level=error",
+				"--git-allow-network=127.0.0.0/8")
 			cost := scale.Measure(ours)
-			took := cost(scale.Await(b, "builds are attested", n, limit, func() (have int, why string) {
-				var all api.AgentBuildList
-				w.must(w.List(w.Context(), &all, client.InNamespace(w.namespace)))
-				for _, build := range all.Items {
-					if build.Status.Attestation != nil && build.Status.Phase == api.PhaseSucceeded {
-						have++
-					} else {
-						why = fmt.Sprint(build.Name, " is ", build.Status.Phase, ": ", build.Status.Message)
+			took := cost(scale.Await(b, "builds are attested", n, limit,
+				func() (have int, why string) {
+					var all api.AgentBuildList
+					w.must(w.List(w.Context(), &all, client.InNamespace(w.namespace)))
+					for _, build := range all.Items {
+						if build.Status.Attestation != nil &&
+							build.Status.Phase == api.PhaseSucceeded {
+							have++
+						} else {
+							why = fmt.Sprint(build.Name, " is ", build.Status.Phase, ": ",
+								build.Status.Message)
+						}
 					}
-				}
-				return have, why
-			}))
+					return have, why
+				}))
 			ours.Stop()
 			for _, run := range w.runs()[:1] {
 				name := run.Annotations[keys.AnnotationBuild]
-				s.once(b, name, w.build(name).Status.Attestation.Image[len(s.host+"/"+name+":v1@"):])
+				s.once(b, name,
+					w.build(name).Status.Attestation.Image[len(s.host+"/"+name+":v1@"):])
 			}
-			what := fmt.Sprintf("finished runs until each has signature, provenance, SBOM and test result, %.1f a second", float64(n)/took.Wall.Seconds())
+			what := fmt.Sprintf("finished runs until each has signature, provenance, SBOM and "+
+				"test result, %.1f a second", float64(n)/took.Wall.Seconds())
 			peer, theirs := "", scale.Cost{}
 			if _, err := programs.Find("chains"); err != nil {
 				scale.Progress("without its peer: %v", err)
 			} else if theirs = w.signedByChains(s, n, limit); theirs.Wall > 0 {
-				peer = fmt.Sprintf("Tekton Chains 0.24.0, provenance alone, %.1f a second", float64(n)/theirs.Wall.Seconds())
+				peer = fmt.Sprintf("Tekton Chains 0.24.0, provenance alone, %.1f a second",
+					float64(n)/theirs.Wall.Seconds())
 			}
 			scale.Row(fmt.Sprint("attest:", n), what, n, took, peer, theirs)
 		})
@@ -68,8 +77,10 @@ func (w *world) finished(s *shop, n int) {
 	w.Helper()
 	stop := w.start()
 	w.burst(0, n, s.sold)
-	scale.Await(w, "runs exist", n, 10*time.Minute, func() (int, string) { return len(w.runs()), "" })
-	scale.Await(w, "builds are under way", n, 10*time.Minute, func() (int, string) { return w.inPhase(api.PhaseBuilding), "" })
+	scale.Await(w, "runs exist", n, 10*time.Minute,
+		func() (int, string) { return len(w.runs()), "" })
+	scale.Await(w, "builds are under way", n, 10*time.Minute,
+		func() (int, string) { return w.inPhase(api.PhaseBuilding), "" })
 	stop()
 	runs := w.runs()
 	w.inParallel(users, n, func(i int) error {
@@ -88,18 +99,24 @@ func (w *world) signedByChains(s *shop, n int, limit time.Duration) scale.Cost {
 		scale.Progress("without Tekton Chains, whose key is below /etc: %v: %s", err, out)
 		return scale.Cost{}
 	}
-	module := exec.CommandContext(w.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/tektoncd/chains")
+	module := exec.CommandContext(w.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/tektoncd/chains")
 	module.Dir = filepath.Join("..", "..", "e2e", "chains")
 	dir, err := module.Output()
 	w.must(err)
-	for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "chains-config"}, Data: map[string]string{
-			"artifacts.taskrun.storage": "", "artifacts.pipelinerun.format": "slsa/v2alpha4", "artifacts.pipelinerun.storage": "oci", "artifacts.oci.storage": "oci", "transparency.enabled": "false",
+	for _, o := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
+			Name: "chains-config"}, Data: map[string]string{
+			"artifacts.taskrun.storage": "", "artifacts.pipelinerun.format": "slsa/v2alpha4",
+			"artifacts.pipelinerun.storage": "oci", "artifacts.oci.storage": "oci",
+			"transparency.enabled": "false",
 		}}} {
 		w.must(client.IgnoreAlreadyExists(w.Client.Create(w.Context(), o)))
 	}
 	for _, name := range []string{"leader-election", "logging", "observability"} {
-		text, err := os.ReadFile(filepath.Join(string(dir[:len(dir)-1]), "config", "config-"+name+".yaml"))
+		text, err := os.ReadFile(filepath.Join(string(dir[:len(dir)-1]), "config",
+			"config-"+name+".yaml"))
 		w.must(err)
 		var cm corev1.ConfigMap
 		w.must(yaml.Unmarshal(text, &cm))
@@ -110,24 +127,29 @@ func (w *world) signedByChains(s *shop, n int, limit time.Duration) scale.Cost {
 		w.must(os.WriteFile(filepath.Join(key, name), data, 0o600))
 	}
 	// Chains reads its key from a path of its own, which only it sees.
-	chains := scale.Start(w, []string{"KUBECONFIG=" + shared.Get(w.TB).Admin.Kubeconfig, "SYSTEM_NAMESPACE=" + namespace, "METRICS_DOMAIN=tekton.dev/chains",
-		"CONFIG_OBSERVABILITY_NAME=tekton-chains-config-observability", "CONFIG_LEADERELECTION_NAME=tekton-chains-config-leader-election"},
-		"unshare", "--mount", "sh", "-c", `key=$1; shift; mount -t tmpfs none /etc && mkdir /etc/signing-secrets && mount --bind "$key" /etc/signing-secrets && exec "$@"`, "sh", key,
-		programs.Peer(w, "chains"), "--namespace="+w.options.Settings.BuildNamespace, fmt.Sprint("--threads-per-controller=", workers), "--kube-api-qps=500", "--kube-api-burst=1000")
+	chains := scale.Start(w, []string{"KUBECONFIG=" + shared.Get(w.TB).Admin.Kubeconfig,
+		"SYSTEM_NAMESPACE=" + namespace, "METRICS_DOMAIN=tekton.dev/chains",
+		"CONFIG_OBSERVABILITY_NAME=tekton-chains-config-observability",
+		"CONFIG_LEADERELECTION_NAME=tekton-chains-config-leader-election"},
+		"unshare", "--mount", "sh", "-c",
+		`key=$1; shift; mount -t tmpfs none /etc && mkdir /etc/signing-secrets && mount --bind "$key" /etc/signing-secrets && exec "$@"`, "sh", key, programs.Peer(w, "chains"), "--namespace="+w.options.Settings.BuildNamespace,
+		fmt.Sprint("--threads-per-controller=", workers), "--kube-api-qps=500", "--kube-api-burst=1000")
 	cost := scale.Measure(chains)
-	end := scale.Await(w, "runs are signed by Tekton Chains", n, limit, func() (have int, why string) {
-		var all metav1.PartialObjectMetadataList
-		all.SetGroupVersionKind(tektonv1.SchemeGroupVersion.WithKind("PipelineRunList"))
-		w.must(w.List(w.Context(), &all, client.InNamespace(w.options.Settings.BuildNamespace)))
-		for _, run := range all.Items {
-			if run.Annotations["chains.tekton.dev/signed"] == "true" {
-				have++
-			} else {
-				why = fmt.Sprint(run.Name, " has ", run.Annotations["chains.tekton.dev/signed"], " ", chains.Log())
-				why = why[max(0, len(why)-200):]
+	end := scale.Await(w, "runs are signed by Tekton Chains", n, limit,
+		func() (have int, why string) {
+			var all metav1.PartialObjectMetadataList
+			all.SetGroupVersionKind(tektonv1.SchemeGroupVersion.WithKind("PipelineRunList"))
+			w.must(w.List(w.Context(), &all, client.InNamespace(w.options.Settings.BuildNamespace)))
+			for _, run := range all.Items {
+				if run.Annotations["chains.tekton.dev/signed"] == "true" {
+					have++
+				} else {
+					why = fmt.Sprint(run.Name, " has ", run.Annotations["chains.tekton.dev/signed"],
+						" ", chains.Log())
+					why = why[max(0, len(why)-200):]
+				}
 			}
-		}
-		return have, why
-	})
+			return have, why
+		})
 	return cost(end)
 }

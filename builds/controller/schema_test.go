@@ -92,42 +92,78 @@ func TestSchemaRefuses(t *testing.T) {
 	w := newWorld(t)
 	long := strings.Repeat("x", 32*1024+1)
 	tests := map[string]string{
-		"source: {sourceRepository: 'https://me:secret@host/x'}":                                               "put it in a Secret and name that in sourceCredentials",
-		"source: {sourceSubfolder: /etc}":                                                                      "must be a path inside the repository",
-		"source: {sourceSubfolder: a/../b}":                                                                    "must be a path inside the repository",
-		"source: {sourceRepository: 'host/a b'}":                                                               "must not hold spaces",
-		"source: {sourceRepository: 'file:///etc'}":                                                            "must be a Git URL over https or ssh",
-		"source: {sourceRepository: 'git://host/x'}":                                                           "must be a Git URL over https or ssh",
-		"source: {sourceRepository: '--upload-pack=id'}":                                                       "must be a Git URL over https or ssh",
-		"source: {sourceRevision: '--upload-pack=id'}":                                                         "must not begin with '-'",
-		"source: {}\npipeline: {parameters: [{name: a, value: " + long + "}]}":                                 "than 32768",
-		"source: {}\npipeline: {parameters: [{name: a, array: [" + long + "]}]}":                               "than 32768",
-		"source: {}\nbuildArgs: [{name: a, value: " + long + "}]":                                              "than 32768",
-		"source: {}\nnetwork: host":                                                                            "supported values",
-		"source: {}\nsecrets: [{id: ../x, name: a}]":                                                           "must be letters, digits",
-		"source: {}\nsecrets: [{id: 'a,src=/etc/passwd', name: a}]":                                            "must be letters, digits",
-		"source: {}\ncache: {mode: all}":                                                                       "supported values",
-		"source: {}\ncache: {registry: 'r/a,mode=min'}":                                                        "must be a repository with its registry",
-		"source: {}\nbuilder: docker":                                                                          "supported values",
-		"source: {}\nplatforms: [linux/sparc]":                                                                 "spec.platforms[0]: unsupported value",
-		"source: {}\nplatforms: [linux/amd64, linux/amd64]":                                                    "spec.platforms[1]: duplicate value",
-		"source: {}\nplatforms: []":                                                                            "spec.platforms: invalid value: 0",
-		"source: {}\nbuilder: kaniko\nplatforms: [linux/amd64]":                                                "spec.platforms: invalid value: needs builder: buildkit",
-		"source: {}\nplatformNodes: Any":                                                                       "spec.platformnodes: invalid value: has no effect without platforms",
-		"source: {}\nplatforms: [linux/amd64]\nplatformNodes: x":                                               "supported values",
-		"source: {}\nmode: Dev":                                                                                "use lower-case letters, digits and '-'",
-		"source: {}\ntimeout: 0s":                                                                              "must be a positive duration such as 45m",
-		"source: {}\nretries: {limit: 11}":                                                                     "less than or equal to 10",
-		"source: {}\nretries: {backoff: -1s}":                                                                  "must be a duration such as 30s",
-		"source: {}\nretention: {ttlAfterFailed: -1h}":                                                         "must be a duration such as 72h",
-		"source: {}\npriority: 1001":                                                                           "less than or equal to 1000",
-		"source: {}\npriority: -1001":                                                                          "greater than or equal to -1000",
-		"source: {}\nonChange: Restart":                                                                        "supported values",
-		"source: {}\npipeline: {steps: [{name: Bad_Name}]}":                                                    "must be a DNS label such as unit-tests",
-		"source: {}\npipeline: {parameters: [{name: a, value: x, array: [z]}]}":                                "keep the one of the parameter's type",
-		"source: {}\npipeline: {workspaces: [{name: a}]}":                                                      "must name exactly one of",
-		"source: {}\npipeline: {steps: [{name: a, whenExpressions: [{input: x, operator: eq, values: [a]}]}]}": "supported values",
-		"source: {}\nbuildOutput: {image: a, imageTag: b}":                                                     "imageRegistry: Required value",
+		"source: {sourceRepository: " +
+			"'https://me:secret@host/x'}": "put it in a Secret and name that in sourceCredentials",
+		"source: {sourceSubfolder: " +
+			"/etc}": "must be a path inside the repository",
+		"source: {sourceSubfolder: " +
+			"a/../b}": "must be a path inside the repository",
+		"source: {sourceRepository: " +
+			"'host/a b'}": "must not hold spaces",
+		"source: {sourceRepository: " +
+			"'file:///etc'}": "must be a Git URL over https or ssh",
+		"source: {sourceRepository: " +
+			"'git://host/x'}": "must be a Git URL over https or ssh",
+		"source: {sourceRepository: " +
+			"'--upload-pack=id'}": "must be a Git URL over https or ssh",
+		"source: {sourceRevision: " +
+			"'--upload-pack=id'}": "must not begin with '-'",
+		"source: {}\npipeline: {parameters: [{name: a, value: " + long +
+			"}]}": "than 32768",
+		"source: {}\npipeline: {parameters: [{name: a, array: [" + long +
+			"]}]}": "than 32768",
+		"source: {}\nbuildArgs: [{name: a, value: " + long +
+			"}]": "than 32768",
+		"source: {}\n" +
+			"network: host": "supported values",
+		"source: {}\nsecrets: [{id: " +
+			"../x, name: a}]": "must be letters, digits",
+		"source: {}\nsecrets: [{id: " +
+			"'a,src=/etc/passwd', name: a}]": "must be letters, digits",
+		"source: {}\ncache: " +
+			"{mode: all}": "supported values",
+		"source: {}\ncache: {registry: " +
+			"'r/a,mode=min'}": "must be a repository with its registry",
+		"source: {}\n" +
+			"builder: docker": "supported values",
+		"source: {}\nplatforms: " +
+			"[linux/sparc]": "spec.platforms[0]: unsupported value",
+		"source: {}\nplatforms: [linux/amd64, " +
+			"linux/amd64]": "spec.platforms[1]: duplicate value",
+		"source: {}\n" +
+			"platforms: []": "spec.platforms: invalid value: 0",
+		"source: {}\nbuilder: kaniko\n" +
+			"platforms: [linux/amd64]": "spec.platforms: invalid value: needs builder: buildkit",
+		"source: {}\n" +
+			"platformNodes: Any": "spec.platformnodes: invalid value: has no effect " +
+			"without platforms",
+		"source: {}\nplatforms: [linux/amd64]\n" +
+			"platformNodes: x": "supported values",
+		"source: {}\nmode: Dev": "use lower-case letters, digits and '-'",
+		"source: {}\n" +
+			"timeout: 0s": "must be a positive duration such as 45m",
+		"source: {}\nretries: " +
+			"{limit: 11}": "less than or equal to 10",
+		"source: {}\nretries: " +
+			"{backoff: -1s}": "must be a duration such as 30s",
+		"source: {}\nretention: " +
+			"{ttlAfterFailed: -1h}": "must be a duration such as 72h",
+		"source: {}\n" +
+			"priority: 1001": "less than or equal to 1000",
+		"source: {}\n" +
+			"priority: -1001": "greater than or equal to -1000",
+		"source: {}\n" +
+			"onChange: Restart": "supported values",
+		"source: {}\npipeline: {steps: [{name: " +
+			"Bad_Name}]}": "must be a DNS label such as unit-tests",
+		"source: {}\npipeline: {parameters: [{name: a, value: x, " +
+			"array: [z]}]}": "keep the one of the parameter's type",
+		"source: {}\npipeline: {workspaces: " +
+			"[{name: a}]}": "must name exactly one of",
+		"source: {}\npipeline: {steps: [{name: a, whenExpressions: [{input: x, operator: eq, " +
+			"values: [a]}]}]}": "supported values",
+		"source: {}\nbuildOutput: {image: a, " +
+			"imageTag: b}": "imageRegistry: Required value",
 		"mode: dev": "source: Required value",
 	}
 	for spec, want := range tests {
@@ -137,7 +173,9 @@ func TestSchemaRefuses(t *testing.T) {
 		}
 		err := w.Client.Create(t.Context(), w.unstructured(text), client.DryRunAll)
 		// Kubernetes 1.29 writes "object" as the value that a rule refuses.
-		if err == nil || !strings.Contains(strings.ToLower(strings.Replace(err.Error(), `"object": `, "", 1)), strings.ToLower(want)) {
+		if err == nil ||
+			!strings.Contains(strings.ToLower(strings.Replace(err.Error(), `"object": `, "", 1)),
+				strings.ToLower(want)) {
 			t.Errorf("%.200s\n  got %v, want %q", spec, err, want)
 		}
 	}

@@ -25,7 +25,8 @@ func inShard(value string) func(*api.AgentBuild) {
 	return func(b *api.AgentBuild) { metav1.SetMetaDataLabel(&b.ObjectMeta, shardKey, value) }
 }
 
-// startShard starts a controller of a shard, that of the objects without the label if value is empty.
+// startShard starts a controller of a shard, that of the objects without the label if value is
+// empty.
 func (w *world) startShard(value string) (stop func()) {
 	w.Helper()
 	w.options.Shard = process.Shard{Key: shardKey, Value: value}
@@ -72,14 +73,15 @@ func TestShards(t *testing.T) {
 	w.phase("of-b", api.PhaseBuilding)
 	w.stay(3)
 	for _, run := range w.runs() {
-		if want := w.build(run.Annotations[keys.AnnotationBuild]).Labels[shardKey]; run.Labels[shardKey] != want {
+		if want := w.build(run.Annotations[keys.AnnotationBuild]).
+			Labels[shardKey]; run.Labels[shardKey] != want {
 			t.Errorf("run %s: labels %v, its build has %q", run.Name, run.Labels, want)
 		}
 	}
 }
 
-// A build that moves to another shard in the middle of its run keeps the run, whether the shard that
-// it leaves is there or not: its result is recorded by the other one, and a retry follows it.
+// A build that moves to another shard in the middle of its run keeps the run, whether the shard
+// that it leaves is there or not: its result is recorded by the other one, and a retry follows it.
 func TestShardMoves(t *testing.T) {
 	for _, mode := range []string{"dev", "prod"} {
 		for _, left := range []string{"there", "gone"} {
@@ -87,7 +89,9 @@ func TestShardMoves(t *testing.T) {
 				w := newWorld(t)
 				stop := w.startShard("a")
 				w.create("weather", inShard("a"), func(b *api.AgentBuild) {
-					b.Spec.Mode, b.Spec.Retries = mode, &api.Retries{Limit: 1, After: []api.RetryOn{api.RetryAny}, Backoff: &metav1.Duration{Duration: time.Millisecond}}
+					b.Spec.Mode, b.Spec.Retries =
+						mode, &api.Retries{Limit: 1, After: []api.RetryOn{api.RetryAny},
+							Backoff: &metav1.Duration{Duration: time.Millisecond}}
 				})
 				run := w.run(1)
 				w.shardOf(run, "a")
@@ -105,7 +109,8 @@ func TestShardMoves(t *testing.T) {
 				w.fail(again)
 				got := w.phase("weather", api.PhaseFailed)
 				if got.Status.PipelineRunUID != again.UID || got.Status.RunNumber != 2 {
-					t.Errorf("status has run %d, %q; the second is %q", got.Status.RunNumber, got.Status.PipelineRunUID, again.UID)
+					t.Errorf("status has run %d, %q; the second is %q", got.Status.RunNumber,
+						got.Status.PipelineRunUID, again.UID)
 				}
 				w.stay(2)
 			})
@@ -131,8 +136,8 @@ func TestShardMovesWithAnotherSpec(t *testing.T) {
 	w.stay(2)
 }
 
-// A controller that is killed when it has created a run, whose build then moves, leaves a run that the
-// other shard takes; it makes no second one when it is back.
+// A controller that is killed when it has created a run, whose build then moves, leaves a run that
+// the other shard takes; it makes no second one when it is back.
 func TestShardKilled(t *testing.T) {
 	for _, mode := range []string{"dev", "prod"} {
 		t.Run(mode, func(t *testing.T) {
@@ -192,8 +197,8 @@ func TestShardMovesAtRest(t *testing.T) {
 	w.left(0)
 }
 
-// A tenant has its isolated runs once, whatever shards its builds are in, even where all shards start
-// runs at the same time.
+// A tenant has its isolated runs once, whatever shards its builds are in, even where all shards
+// start runs at the same time.
 func TestShardsShareTheLimitOfIsolatedRuns(t *testing.T) {
 	w := newWorld(t)
 	const limit, builds = 2, 8
@@ -241,7 +246,8 @@ func TestShardWebhook(t *testing.T) {
 	hook := w.takesHooks()
 	w.startShard("")
 	b := w.newBuild("weather", r.source("main"), inShard("a"), kept)
-	b.Spec.Trigger = &api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour}, Webhook: &corev1.LocalObjectReference{Name: "hook"}}
+	b.Spec.Trigger = &api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour},
+		Webhook: &corev1.LocalObjectReference{Name: "hook"}}
 	w.must(w.Client.Create(t.Context(), b))
 	w.runOfCommit(1, r.git("rev-parse", "main"))
 	w.phase("weather", api.PhaseSucceeded)
@@ -250,7 +256,8 @@ func TestShardWebhook(t *testing.T) {
 	w.runOfCommit(2, second)
 }
 
-// A build whose label names a shard that nobody leads says so, until it names one that has a leader.
+// A build whose label names a shard that nobody leads says so, until it names one that has a
+// leader.
 func TestUnclaimedShard(t *testing.T) {
 	w := newWorld(t)
 	w.options.Namespace = w.namespace // a lease of its own
@@ -263,7 +270,8 @@ func TestUnclaimedShard(t *testing.T) {
 	w.create("led", own, inShard("led"))
 	w.create("lost", own, inShard("Nobody"))
 	w.phase("led", api.PhaseBuilding)
-	if got := w.phase("lost", api.PhasePending); !strings.Contains(got.Status.Message, "no controller looks after "+shardKey+"=Nobody") {
+	if got := w.phase("lost", api.PhasePending); !strings.Contains(got.Status.Message,
+		"no controller looks after "+shardKey+"=Nobody") {
 		t.Errorf("message %q", got.Status.Message)
 	}
 	if got := w.build("led"); got.Status.Phase != api.PhaseBuilding {

@@ -22,7 +22,8 @@ func TestConfigMapsOfOtherNamespaces(t *testing.T) {
 		t.Run(fmt.Sprintf("watched=%v", watched), func(t *testing.T) {
 			w := newWorld(t)
 			other := w.namespace + "-other"
-			w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}))
+			w.must(w.Client.Create(t.Context(),
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}))
 			if watched {
 				w.options.Namespaces = append(w.options.Namespaces, other)
 			}
@@ -32,9 +33,12 @@ func TestConfigMapsOfOtherNamespaces(t *testing.T) {
 				"theirs-step":               {recipe.StepKey: followsStep},
 				"broken-step":               {recipe.StepKey: "steps: {secret: hunter2}"},
 				"pipeline-template-payroll": {"secret-key": "hunter2"},
-				"pipeline-template-theirs":  {recipe.TemplateKeyYAML: "steps: [{name: only, configMap: theirs-step}]"},
+				"pipeline-template-theirs": {
+					recipe.TemplateKeyYAML: "steps: [{name: only, configMap: theirs-step}]"},
 			} {
-				theirs[name] = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: name, Labels: map[string]string{keys.SharePrefix + "somebody-else": "true"}}, Data: data}
+				theirs[name] = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: other,
+					Name:   name,
+					Labels: map[string]string{keys.SharePrefix + "somebody-else": "true"}}, Data: data}
 				w.must(w.Client.Create(t.Context(), theirs[name]))
 			}
 			w.start()
@@ -51,7 +55,8 @@ func TestConfigMapsOfOtherNamespaces(t *testing.T) {
 			}
 			steps := map[string]string{}
 			for _, name := range []string{"database", "theirs-step", "broken-step", "no-such-step"} {
-				w.own("pipeline-template-of-"+name, recipe.TemplateKeyYAML, fmt.Sprintf("steps: [{name: only, configMap: %s}]", name))
+				w.own("pipeline-template-of-"+name, recipe.TemplateKeyYAML,
+					fmt.Sprintf("steps: [{name: only, configMap: %s}]", name))
 				w.create(name, func(b *api.AgentBuild) {
 					b.Spec.Mode, b.Spec.Pipeline = "of-"+name, &api.PipelineSpec{Namespace: other}
 				})
@@ -62,8 +67,13 @@ func TestConfigMapsOfOtherNamespaces(t *testing.T) {
 			}
 			modes := map[string]string{}
 			for _, name := range []string{"payroll", "theirs", "no-such"} {
-				w.create(name, func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.Pipeline = name, &api.PipelineSpec{Namespace: other} })
-				own := strings.NewReplacer("/"+name+":", "/NAME:", `"pipeline-template-`+name+`"`, "TEMPLATE") // the hint lists modes of this namespace
+				w.create(name, func(b *api.AgentBuild) {
+					b.Spec.Mode, b.Spec.Pipeline =
+						name, &api.PipelineSpec{Namespace: other}
+				})
+				// the hint lists modes of this namespace
+				own := strings.NewReplacer("/"+name+":", "/NAME:", `"pipeline-template-`+name+`"`,
+					"TEMPLATE")
 				modes[own.Replace(message(name, api.ReasonTemplateNotFound))] = name
 			}
 			if len(modes) != 1 {
@@ -76,7 +86,8 @@ func TestConfigMapsOfOtherNamespaces(t *testing.T) {
 				theirs[name].Labels[keys.SharePrefix+w.namespace] = "true"
 				w.must(w.Update(t.Context(), theirs[name]))
 			}
-			w.change(w.build("theirs"), func(b *api.AgentBuild) { b.Annotations = map[string]string{"look": "again"} })
+			w.change(w.build("theirs"),
+				func(b *api.AgentBuild) { b.Annotations = map[string]string{"look": "again"} })
 			var run *tektonv1.PipelineRun
 			w.eventually("a shared template and step run", func() string {
 				for _, r := range w.runs() {
@@ -100,11 +111,14 @@ func TestConfigMapsOfOtherNamespaces(t *testing.T) {
 // nothing is reported, either.
 func TestOtherConfigMapsOfThePlatform(t *testing.T) {
 	w := newWorld(t)
-	w.must(w.Client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "not-a-step-" + w.namespace}, Data: map[string]string{"secret-key": "hunter2"}}))
+	w.must(w.Client.Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace,
+			Name: "not-a-step-" + w.namespace}, Data: map[string]string{"secret-key": "hunter2"}}))
 	w.start()
 	messages := map[string]bool{}
 	for _, name := range []string{"not-a-step-" + w.namespace, "no-such-step"} {
-		w.own("pipeline-template-"+name, recipe.TemplateKeyYAML, fmt.Sprintf("steps: [{name: only, configMap: %s}]", name))
+		w.own("pipeline-template-"+name, recipe.TemplateKeyYAML,
+			fmt.Sprintf("steps: [{name: only, configMap: %s}]", name))
 		w.create(name, func(b *api.AgentBuild) { b.Spec.Mode = name })
 		w.eventually(name+" is refused", func() string {
 			c := condition(w.build(name), api.ConditionReady)
@@ -125,15 +139,18 @@ func TestOtherConfigMapsOfThePlatform(t *testing.T) {
 func TestTemplateNamedAsAStep(t *testing.T) {
 	w := newWorld(t)
 	other := w.namespace + "-other"
-	w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}))
+	w.must(w.Client.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}))
 	w.options.Namespaces = append(w.options.Namespaces, other)
-	w.own("pipeline-template-own", recipe.TemplateKeyYAML, "steps: [{name: only, configMap: pipeline-template-dev}]")
+	w.own("pipeline-template-own", recipe.TemplateKeyYAML,
+		"steps: [{name: only, configMap: pipeline-template-dev}]")
 	w.start()
 	for i := range 3 {
 		hostile := fmt.Sprint("hostile", i)
 		w.create(hostile, func(b *api.AgentBuild) { b.Spec.Mode = "own" })
 		w.eventually("the hostile build is refused", func() string {
-			if c := condition(w.build(hostile), api.ConditionReady); c.Reason != api.ReasonStepNotFound {
+			if c := condition(w.build(hostile),
+				api.ConditionReady); c.Reason != api.ReasonStepNotFound {
 				return c.Reason + ": " + c.Message
 			}
 			return ""

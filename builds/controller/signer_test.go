@@ -59,7 +59,8 @@ func TestAttestedByKMS(t *testing.T) {
 	s.once(t, "weather", digest)
 	block, _ := pem.Decode(public)
 	half := sha256.Sum256(block.Bytes)
-	if by := b.Status.Attestation.Signer; by == nil || *by != (api.AttestationSigner{PublicKey: "sha256:" + hex.EncodeToString(half[:])}) {
+	if by := b.Status.Attestation.Signer; by == nil ||
+		*by != (api.AttestationSigner{PublicKey: "sha256:" + hex.EncodeToString(half[:])}) {
 		t.Errorf("signer %+v", by)
 	}
 	artifact := s.ref(t, "weather@"+digest).(name.Digest)
@@ -81,7 +82,8 @@ func TestNoKMSProgram(t *testing.T) {
 	w.start()
 	w.create("weather", s.sold)
 	b := w.phase("weather", api.PhaseFailed)
-	if c := condition(b, api.ConditionReady); c.Reason != api.ReasonAttestKeyMissing || !strings.Contains(c.Message, "sigstore-kms-absent"+w.namespace) || len(w.runs()) != 0 {
+	if c := condition(b, api.ConditionReady); c.Reason != api.ReasonAttestKeyMissing ||
+		!strings.Contains(c.Message, "sigstore-kms-absent"+w.namespace) || len(w.runs()) != 0 {
 		t.Errorf("%d runs, condition %+v", len(w.runs()), c)
 	}
 }
@@ -99,7 +101,8 @@ func TestFailingKMS(t *testing.T) {
 			good, public := w.kms()
 			file := filepath.Join(t.TempDir(), "public.pem")
 			w.must(os.WriteFile(file, public, 0o600))
-			w.options.Attest.Key = w.script(what+w.namespace, strings.Replace(script, "%s", file, 1)) + strings.TrimPrefix(good, "testkms://")
+			w.options.Attest.Key = w.script(what+w.namespace,
+				strings.Replace(script, "%s", file, 1)) + strings.TrimPrefix(good, "testkms://")
 			w.start()
 			w.create("weather", s.sold)
 			digest := s.push(t, "weather:v1")
@@ -134,7 +137,8 @@ func TestHangingKMS(t *testing.T) {
 	w.create("other")
 	w.succeed(w.runOf("other"))
 	w.phase("other", api.PhaseSucceeded)
-	w.eventually("the build says that it waits", func() string { return reason(w.build("weather"), api.ReasonRetrying) })
+	w.eventually("the build says that it waits",
+		func() string { return reason(w.build("weather"), api.ReasonRetrying) })
 	s.nothing(t, "weather", digest)
 }
 
@@ -175,17 +179,22 @@ func (w *world) keyless() (a *signtest.Authority, token string) {
 	w.must(err)
 	folder := w.TempDir()
 	token, file := filepath.Join(folder, "token"), filepath.Join(folder, "trusted_root.json")
-	w.must(os.WriteFile(token, []byte(signtest.Token(systemNamespace, "armature-controller", 1)+"\n"), 0o600))
+	w.must(os.WriteFile(token,
+		[]byte(signtest.Token(systemNamespace, "armature-controller", 1)+"\n"), 0o600))
 	w.must(os.WriteFile(file, vouches, 0o600))
-	w.options.Attest.Keyless = &attester.Keyless{Token: token, TrustedRoot: file, Fulcio: a.URL, Timestamps: a.Timestamps()}
+	w.options.Attest.Keyless = &attester.Keyless{Token: token, TrustedRoot: file, Fulcio: a.URL,
+		Timestamps: a.Timestamps()}
 	return a, token
 }
 
 // identityPolicy accepts the controller's identity.
 func (w *world) identityPolicy() sign.Policy {
-	return sign.Policy{IgnoreTlog: true, IgnoreSCT: true, TrustedRoot: w.options.Attest.Keyless.TrustedRoot, Identities: []sign.Identity{
-		{Subject: signtest.Identity(systemNamespace, "armature-controller"), Issuer: signtest.Issuer}},
-		Builds: &sign.Builds{MinimumLevel: 3, SBOM: true, Builders: []sign.TrustedBuilder{{ID: prodBuilder, Level: 3}}}}
+	return sign.Policy{IgnoreTlog: true, IgnoreSCT: true,
+		TrustedRoot: w.options.Attest.Keyless.TrustedRoot, Identities: []sign.Identity{
+			{Subject: signtest.Identity(systemNamespace, "armature-controller"),
+				Issuer: signtest.Issuer}},
+		Builds: &sign.Builds{MinimumLevel: 3, SBOM: true,
+			Builders: []sign.TrustedBuilder{{ID: prodBuilder, Level: 3}}}}
 }
 
 // A build is attested by the controller's identity: whoever demands it and its issuer
@@ -200,20 +209,26 @@ func TestAttestedKeyless(t *testing.T) {
 			w.start()
 			var artifacts []name.Digest
 			for i, build := range []string{"weather", "traffic"} {
-				w.must(os.WriteFile(token, []byte(signtest.Token(systemNamespace, "armature-controller", i)), 0o600))
+				w.must(os.WriteFile(token,
+					[]byte(signtest.Token(systemNamespace, "armature-controller", i)), 0o600))
 				w.create(build, s.sold)
 				digest := s.push(t, build+":v1")
 				w.play(w.runOf(build), digest)
 				b := w.phase(build, api.PhaseSucceeded)
 				s.once(t, build, digest)
-				want := api.AttestationSigner{Identity: signtest.Identity(systemNamespace, "armature-controller"), Issuer: signtest.Issuer}
+				want := api.AttestationSigner{Identity: signtest.Identity(systemNamespace,
+					"armature-controller"), Issuer: signtest.Issuer}
 				if by := b.Status.Attestation.Signer; by == nil || *by != want {
 					t.Errorf("signer %+v", by)
 				}
 				artifacts = append(artifacts, s.ref(t, build+"@"+digest).(name.Digest))
 			}
 			tokens := a.Tokens()
-			if first, last := tokens[0], tokens[len(tokens)-1]; first != signtest.Token(systemNamespace, "armature-controller", 0) || last != signtest.Token(systemNamespace, "armature-controller", 1) {
+			if first, last :=
+				tokens[0],
+				tokens[len(tokens)-1]; first != signtest.Token(systemNamespace,
+				"armature-controller", 0) ||
+				last != signtest.Token(systemNamespace, "armature-controller", 1) {
 				t.Errorf("tokens %q", tokens)
 			}
 			time.Sleep(a.Valid + time.Second) // the certificates end
@@ -222,8 +237,12 @@ func TestAttestedKeyless(t *testing.T) {
 					t.Error(err)
 				}
 				for change, edit := range map[string]func(*sign.Identity){
-					"ServiceAccount": func(i *sign.Identity) { i.Subject = signtest.Identity(w.namespace, "armature-controller") },
-					"issuer":         func(i *sign.Identity) { i.Issuer = "https://kubernetes.elsewhere" },
+					"ServiceAccount": func(i *sign.Identity) {
+						i.Subject = signtest.Identity(w.namespace, "armature-controller")
+					},
+					"issuer": func(i *sign.Identity) {
+						i.Issuer = "https://kubernetes.elsewhere"
+					},
 				} {
 					p := w.identityPolicy()
 					edit(&p.Identities[0])
@@ -240,8 +259,12 @@ func TestAttestedKeyless(t *testing.T) {
 // the build says so. When it is there, the build goes on.
 func TestNoAttestIdentity(t *testing.T) {
 	for what, file := range map[string]func(*attester.Keyless) string{
-		"identity token is missing":                     func(k *attester.Keyless) string { return k.Token },
-		"trusted root of its identity cannot be used: ": func(k *attester.Keyless) string { return k.TrustedRoot },
+		"identity token is missing": func(k *attester.Keyless) string {
+			return k.Token
+		},
+		"trusted root of its identity cannot be used: ": func(k *attester.Keyless) string {
+			return k.TrustedRoot
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w, s := newWorld(t), newShop(t, true)
@@ -253,7 +276,8 @@ func TestNoAttestIdentity(t *testing.T) {
 			w.start()
 			w.create("weather", s.sold)
 			b := w.phase("weather", api.PhaseFailed)
-			if c := condition(b, api.ConditionReady); c.Reason != api.ReasonAttestIdentityMissing || !strings.Contains(c.Message, what) || len(w.runs()) != 0 {
+			if c := condition(b, api.ConditionReady); c.Reason != api.ReasonAttestIdentityMissing ||
+				!strings.Contains(c.Message, what) || len(w.runs()) != 0 {
 				t.Errorf("%d runs, condition %+v", len(w.runs()), c)
 			}
 			w.must(os.WriteFile(at, text, 0o600))
@@ -277,7 +301,9 @@ func TestFailingAuthority(t *testing.T) {
 			theirs, err := signtest.NewAuthority(w.TB).TrustedRoot()
 			w.must(err)
 			w.must(os.WriteFile(w.options.Attest.Keyless.TrustedRoot, theirs, 0o600))
-			return func() { w.must(os.WriteFile(w.options.Attest.Keyless.TrustedRoot, ours, 0o600)) }
+			return func() {
+				w.must(os.WriteFile(w.options.Attest.Keyless.TrustedRoot, ours, 0o600))
+			}
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

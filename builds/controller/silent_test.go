@@ -38,10 +38,18 @@ func TestSilentServer(t *testing.T) {
 	const others = 8
 	for i := range others {
 		name := fmt.Sprintf("%s-silent-%d", w.namespace, i)
-		w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
-		w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "login", Annotations: hostsOfTests}, Type: corev1.SecretTypeBasicAuth, StringData: map[string]string{"username": "x", "password": "x"}}))
-		w.must(w.Client.Create(t.Context(), &updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "apps"}, Spec: updates.ImageUpdateSpec{
-			Repository: silent.URL + "/x", Branch: "main", Credentials: updates.SecretReference{Name: "login"}, Author: &updates.Author{Name: "x", Email: "x@example.com"}}}))
+		w.must(w.Client.Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+		w.must(w.Client.Create(t.Context(),
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "login",
+				Annotations: hostsOfTests}, Type: corev1.SecretTypeBasicAuth,
+				StringData: map[string]string{"username": "x", "password": "x"}}))
+		w.must(w.Client.Create(t.Context(),
+			&updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "apps"},
+				Spec: updates.ImageUpdateSpec{
+					Repository: silent.URL + "/x", Branch: "main",
+					Credentials: updates.SecretReference{Name: "login"},
+					Author:      &updates.Author{Name: "x", Email: "x@example.com"}}}))
 		w.options.Namespaces = append(w.options.Namespaces, name)
 	}
 	w.login("apps-login", compose.PurposeGit, map[string]string{"token": "hunter2"})
@@ -54,10 +62,15 @@ func TestSilentServer(t *testing.T) {
 		return ""
 	})
 	keep := false
-	w.create("weather", source.source("main"), func(b *api.AgentBuild) { b.Spec.CleanupAfterBuild = &keep })
+	w.create("weather", source.source("main"),
+		func(b *api.AgentBuild) { b.Spec.CleanupAfterBuild = &keep })
 	w.built(1, "1")
-	w.must(w.Client.Create(t.Context(), &updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "apps"}, Spec: updates.ImageUpdateSpec{
-		Repository: apps.url, Branch: "main", Credentials: updates.SecretReference{Name: "apps-login"}, Author: &updates.Author{Name: "Armature", Email: "bot@example.com"}}}))
+	w.must(w.Client.Create(t.Context(),
+		&updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "apps"},
+			Spec: updates.ImageUpdateSpec{
+				Repository: apps.url, Branch: "main",
+				Credentials: updates.SecretReference{Name: "apps-login"},
+				Author:      &updates.Author{Name: "Armature", Email: "bot@example.com"}}}))
 	began := time.Now()
 	w.updated("apps", updates.ReasonUpToDate, "")
 	t.Logf("written after %s beside %d silent servers", time.Since(began).Round(time.Millisecond), others)

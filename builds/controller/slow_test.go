@@ -14,8 +14,10 @@ import (
 // there are more of them than workers, and no other.
 func TestSlowTemplateRead(t *testing.T) {
 	w := newWorld(t)
-	w.own("pipeline-template-slow", recipe.TemplateKeyYAML, "steps: [{name: only, configMap: own-step}]")
-	w.own("pipeline-template-quick", recipe.TemplateKeyYAML, "steps: [{name: only, configMap: own-step}]")
+	w.own("pipeline-template-slow", recipe.TemplateKeyYAML,
+		"steps: [{name: only, configMap: own-step}]")
+	w.own("pipeline-template-quick", recipe.TemplateKeyYAML,
+		"steps: [{name: only, configMap: own-step}]")
 	w.own("own-step", recipe.StepKey, followsStep)
 	release := make(chan struct{})
 	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -39,7 +41,8 @@ func TestSlowTemplateRead(t *testing.T) {
 		w.create(fmt.Sprintf("slow%d", i), mode("slow"))
 	}
 	w.eventually("a slow build says what it waits for", func() string {
-		if c := condition(w.build("slow0"), api.ConditionReady); c.Reason != api.ReasonRetrying || !strings.Contains(c.Message, "pipeline-template-slow: no answer") {
+		if c := condition(w.build("slow0"), api.ConditionReady); c.Reason != api.ReasonRetrying ||
+			!strings.Contains(c.Message, "pipeline-template-slow: no answer") {
 			return c.Reason + " " + c.Message
 		}
 		return ""

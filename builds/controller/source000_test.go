@@ -31,7 +31,8 @@ func (w *world) printed(name string) []byte {
 func TestSource000ExtensionPoints(t *testing.T) {
 	w := newWorld(t)
 	w.options.Namespace = "kagenti-system"
-	w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kagenti-system"}}))
+	w.must(w.Client.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kagenti-system"}}))
 	for _, name := range []string{"custom-step.yaml", "custom-template.yaml"} {
 		cm := &corev1.ConfigMap{}
 		w.must(yaml.UnmarshalStrict(w.printed(name), cm))
@@ -40,20 +41,24 @@ func TestSource000ExtensionPoints(t *testing.T) {
 	// The document names a second step, but does not print it.
 	w.must(w.Client.Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kagenti-system", Name: "compliance-check-task"},
-		Data:       map[string]string{"task-spec.yaml": "steps: [{name: check, image: busybox, command: [\"true\"]}]"},
+		Data: map[string]string{
+			"task-spec.yaml": "steps: [{name: check, image: busybox, command: [\"true\"]}]"},
 	}))
 	w.start()
 	w.create("weather", func(b *api.AgentBuild) { b.Spec.Mode = "enterprise" })
 	run := w.run(1)
 	spec := run.Spec.PipelineSpec
-	if len(spec.Tasks) != 2 || spec.Tasks[0].Name != "security-scan" || spec.Tasks[1].Name != "compliance-check" {
+	if len(spec.Tasks) != 2 || spec.Tasks[0].Name != "security-scan" ||
+		spec.Tasks[1].Name != "compliance-check" {
 		t.Fatalf("tasks: %+v", spec.Tasks)
 	}
 	scan := spec.Tasks[0]
-	if got := scan.TaskSpec.Steps[0]; got.Image != "security-scanner:latest" || got.Script != "scan-image $(params.image)\n" {
+	if got := scan.TaskSpec.Steps[0]; got.Image != "security-scanner:latest" ||
+		got.Script != "scan-image $(params.image)\n" {
 		t.Errorf("step: %+v", got)
 	}
-	want := tektonv1.Params{{Name: "image", Value: *tektonv1.NewStructuredValues("$(params.image)")}}
+	want := tektonv1.Params{{Name: "image",
+		Value: *tektonv1.NewStructuredValues("$(params.image)")}}
 	if diff := cmp.Diff(want, scan.Params); diff != "" {
 		t.Errorf("the step's parameters (-want +got):\n%s", diff)
 	}
@@ -96,7 +101,8 @@ steps: [{name: show, image: busybox, command: [echo, $(params.SOURCE_REPO_URL), 
 		values[p.Name] = p.Value.StringVal
 	}
 	commit := r.git("rev-parse", "main")
-	want := map[string]string{"SOURCE_REPO_URL": r.url, "SOURCE_REVISION": "$(params.revision)", "revision": commit}
+	want := map[string]string{"SOURCE_REPO_URL": r.url, "SOURCE_REVISION": "$(params.revision)",
+		"revision": commit}
 	if diff := cmp.Diff(want, values); diff != "" {
 		t.Errorf("parameters, with BUILD_CONTEXT left to the step (-want +got):\n%s", diff)
 	}
@@ -107,7 +113,8 @@ steps: [{name: show, image: busybox, command: [echo, $(params.SOURCE_REPO_URL), 
 	}
 	w.must(yaml.UnmarshalStrict(w.printed("secrets.yaml"), &secrets))
 	w.create("secrets", func(b *api.AgentBuild) {
-		b.Spec.Source.SourceCredentials, b.Spec.BuildOutput.ImageRepoCredentials = secrets.Source, secrets.Registry
+		b.Spec.Source.SourceCredentials, b.Spec.BuildOutput.ImageRepoCredentials =
+			secrets.Source, secrets.Registry
 	})
 	got := w.phase("secrets", api.PhaseFailed)
 	for _, name := range []string{"github-token-secret", "ghcr-secret"} {
@@ -122,13 +129,16 @@ steps: [{name: show, image: busybox, command: [echo, $(params.SOURCE_REPO_URL), 
 func TestSource000RBACModes(t *testing.T) {
 	plane := controlplane.Start(t)
 	w := newWorldOn(t, plane)
-	w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1x"}}))
-	w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "operators"}}))
+	w.must(w.Client.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1x"}}))
+	w.must(w.Client.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "operators"}}))
 	cluster, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
 	w.must(yaml.UnmarshalStrict(w.printed("cluster-role.yaml"), cluster))
 	w.must(yaml.UnmarshalStrict(w.printed("role.yaml"), role))
 	if role.Namespace != w.namespace {
-		w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: role.Namespace}}))
+		w.must(w.Client.Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: role.Namespace}}))
 	}
 	w.must(w.Client.Create(t.Context(), cluster))
 	w.must(w.Client.Create(t.Context(), role))
@@ -137,19 +147,28 @@ func TestSource000RBACModes(t *testing.T) {
 		w.must(err)
 		return []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "operators", Name: name}}
 	}
-	w.must(w.Client.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "wide"}, Subjects: subject("wide"),
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: cluster.Name}}))
-	w.must(w.Client.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "narrow", Namespace: role.Namespace}, Subjects: subject("narrow"),
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}}))
+	w.must(w.Client.Create(t.Context(),
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "wide"},
+			Subjects: subject("wide"),
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+				Name: cluster.Name}}))
+	w.must(w.Client.Create(t.Context(),
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "narrow",
+			Namespace: role.Namespace}, Subjects: subject("narrow"),
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}}))
 	for _, test := range []struct {
 		who, namespace string
 		may            bool
-	}{{"wide", role.Namespace, true}, {"wide", "team1x", true}, {"narrow", role.Namespace, true}, {"narrow", "team1x", false}} {
+	}{{"wide", role.Namespace, true}, {"wide", "team1x", true}, {"narrow", role.Namespace, true},
+		{"narrow", "team1x", false}} {
 		w.eventually(test.who+" in "+test.namespace, func() string {
-			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-				User:               "system:serviceaccount:operators:" + test.who,
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: test.namespace, Verb: "patch", Group: api.DefaultGroup, Resource: "agentbuilds"},
-			}}
+			review := &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{
+					User: "system:serviceaccount:operators:" + test.who,
+					ResourceAttributes: &authorizationv1.ResourceAttributes{
+						Namespace: test.namespace,
+						Verb:      "patch", Group: api.DefaultGroup, Resource: "agentbuilds"},
+				}}
 			w.must(w.Client.Create(t.Context(), review))
 			if review.Status.Allowed != test.may {
 				return review.Status.Reason

@@ -89,16 +89,21 @@ func (c *collected) one(trace, name string, below *tracev1.Span) *tracev1.Span {
 	defer c.mu.Unlock()
 	var found []*tracev1.Span
 	for _, s := range c.all {
-		if hex.EncodeToString(s.GetTraceId()) == trace && s.GetName() == name && (below == nil || bytes.Equal(s.GetParentSpanId(), below.GetSpanId())) {
+		if hex.EncodeToString(s.GetTraceId()) == trace && s.GetName() == name &&
+			(below == nil || bytes.Equal(s.GetParentSpanId(), below.GetSpanId())) {
 			found = append(found, s)
 		}
 	}
-	if len(found) != 1 || below == nil && name != "build.start" && len(found[0].GetParentSpanId()) > 0 {
+	if len(found) != 1 ||
+		below == nil && name != "build.start" && len(found[0].GetParentSpanId()) > 0 {
 		c.Errorf("%d spans %s of trace %s below %s: %v", len(found), name, trace, below.GetName(), c.all)
 		return &tracev1.Span{}
 	}
-	if s := found[0]; s.GetEndTimeUnixNano() < s.GetStartTimeUnixNano() || s.GetStartTimeUnixNano()+uint64(time.Second) < below.GetStartTimeUnixNano() { // the API server's times have no fractions
-		c.Errorf("%s is from %d to %d, below one from %d on", name, s.GetStartTimeUnixNano(), s.GetEndTimeUnixNano(), below.GetStartTimeUnixNano())
+	// the API server's times have no fractions
+	if s := found[0]; s.GetEndTimeUnixNano() < s.GetStartTimeUnixNano() ||
+		s.GetStartTimeUnixNano()+uint64(time.Second) < below.GetStartTimeUnixNano() {
+		c.Errorf("%s is from %d to %d, below one from %d on", name, s.GetStartTimeUnixNano(),
+			s.GetEndTimeUnixNano(), below.GetStartTimeUnixNano())
 	}
 	return found[0]
 }
@@ -123,8 +128,9 @@ func (w *world) traceOf(annotations map[string]string) (trace, parent string) {
 	return parts[1], parts[2]
 }
 
-// From a webhook to the commit that pins the image is one trace, although the controller is replaced
-// in the middle of the run. The sender does not choose it, and the next run has another one.
+// From a webhook to the commit that pins the image is one trace, although the controller is
+// replaced in the middle of the run. The sender does not choose it, and the next run has another
+// one.
 func TestTrace(t *testing.T) {
 	w, c := newWorld(t), newCollector(t)
 	source, apps := w.serveGit(""), w.serveGit("hunter2")
@@ -132,14 +138,23 @@ func TestTrace(t *testing.T) {
 	apps.git("config", "receive.denyCurrentBranch", "ignore")
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	w.must(err)
-	w.options.WebhookAddress, w.options.Settings.PlainHTTPHosts = free.Addr().String(), []string{"127.0.0.1"}
+	w.options.WebhookAddress, w.options.Settings.PlainHTTPHosts =
+		free.Addr().String(), []string{"127.0.0.1"}
 	w.must(free.Close())
-	w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "hook"}, StringData: map[string]string{"token": "a long secret"}}))
+	w.must(w.Client.Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "hook"},
+			StringData: map[string]string{"token": "a long secret"}}))
 	w.login("apps-login", "git", map[string]string{"token": "hunter2"})
 	stop, _ := w.startTraced(c.url)
-	w.must(w.Client.Create(t.Context(), &updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "apps"}, Spec: updates.ImageUpdateSpec{
-		Repository: apps.url, Branch: "main", Credentials: updates.SecretReference{Name: "apps-login"}, Author: &updates.Author{Name: "Armature", Email: "bot@example.com"}}}))
-	b := w.triggered("weather", source, &api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour}, Webhook: &corev1.LocalObjectReference{Name: "hook"}})
+	w.must(w.Client.Create(t.Context(),
+		&updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "apps"},
+			Spec: updates.ImageUpdateSpec{
+				Repository: apps.url, Branch: "main",
+				Credentials: updates.SecretReference{Name: "apps-login"},
+				Author:      &updates.Author{Name: "Armature", Email: "bot@example.com"}}}))
+	b := w.triggered("weather", source,
+		&api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour},
+			Webhook: &corev1.LocalObjectReference{Name: "hook"}})
 	w.built(1, "1")
 	w.phase("weather", api.PhaseSucceeded)
 
@@ -155,7 +170,8 @@ func TestTrace(t *testing.T) {
 	w.built(2, "2")
 	done := w.phase("weather", api.PhaseSucceeded)
 	w.eventually("the image is pinned", func() string {
-		if lock := apps.git("show", "main:armature.lock"); !strings.Contains(lock, strings.Repeat("2", 64)) {
+		if lock := apps.git("show", "main:armature.lock"); !strings.Contains(lock,
+			strings.Repeat("2", 64)) {
 			return lock
 		}
 		return ""
@@ -170,27 +186,38 @@ func TestTrace(t *testing.T) {
 		t.Errorf("status has %s, the run is of trace %s", done.Status.TraceParent, trace)
 	}
 	webhook := c.one(trace, "webhook", nil)
-	if links := webhook.GetLinks(); len(links) != 1 || hex.EncodeToString(links[0].GetTraceId()) != stranger {
+	if links := webhook.GetLinks(); len(links) != 1 ||
+		hex.EncodeToString(links[0].GetTraceId()) != stranger {
 		t.Errorf("links of the webhook: %v", links)
 	}
 	start := c.one(trace, "build.start", c.one(trace, "build.trigger", webhook))
 	if hex.EncodeToString(start.GetSpanId()) != parent {
 		t.Errorf("the run is below span %s, not below %s", parent, start)
 	}
-	wait, ran, pin := c.one(trace, "build.wait", start), c.one(trace, "build.run", start), c.one(trace, "build.pin", start)
+	wait, ran, pin := c.one(trace, "build.wait", start), c.one(trace, "build.run", start),
+		c.one(trace, "build.pin", start)
 	nano := func(at time.Time) uint64 { return uint64(at.UnixNano()) }
-	if wait.GetStartTimeUnixNano() != nano(run.CreationTimestamp.Time) || wait.GetEndTimeUnixNano() != ran.GetStartTimeUnixNano() ||
-		ran.GetStartTimeUnixNano() != nano(done.Status.StartTime.Time) || ran.GetEndTimeUnixNano() != nano(done.Status.CompletionTime.Time) {
-		t.Errorf("created %s, ran from %s to %s, and the spans are\n%s\n%s", run.CreationTimestamp, done.Status.StartTime, done.Status.CompletionTime, wait, ran)
+	if wait.GetStartTimeUnixNano() != nano(run.CreationTimestamp.Time) ||
+		wait.GetEndTimeUnixNano() != ran.GetStartTimeUnixNano() ||
+		ran.GetStartTimeUnixNano() != nano(done.Status.StartTime.Time) ||
+		ran.GetEndTimeUnixNano() != nano(done.Status.CompletionTime.Time) {
+		t.Errorf("created %s, ran from %s to %s, and the spans are\n%s\n%s", run.CreationTimestamp,
+			done.Status.StartTime, done.Status.CompletionTime, wait, ran)
 	}
-	if webhook.GetStartTimeUnixNano() < nano(before) || pin.GetEndTimeUnixNano() > nano(time.Now()) || pin.GetStartTimeUnixNano() < ran.GetEndTimeUnixNano() {
+	if webhook.GetStartTimeUnixNano() < nano(before) ||
+		pin.GetEndTimeUnixNano() > nano(time.Now()) ||
+		pin.GetStartTimeUnixNano() < ran.GetEndTimeUnixNano() {
 		t.Errorf("from %s to %s", webhook, pin)
 	}
-	if attribute(ran, "armature.commit") != second || attribute(ran, "armature.result") != "Succeeded" || attribute(pin, "armature.build") != w.namespace+"/weather" || attribute(start, "armature.reason") != "COMMIT" {
+	if attribute(ran, "armature.commit") != second ||
+		attribute(ran, "armature.result") != "Succeeded" ||
+		attribute(pin, "armature.build") != w.namespace+"/weather" ||
+		attribute(start, "armature.reason") != "COMMIT" {
 		t.Errorf("attributes: %v\n%v\n%v", start, ran, pin)
 	}
 	for _, s := range c.all {
-		if text := s.String(); strings.Contains(text, "hunter2") || strings.Contains(text, "a long secret") {
+		if text := s.String(); strings.Contains(text, "hunter2") ||
+			strings.Contains(text, "a long secret") {
 			t.Errorf("a secret in %s", text)
 		}
 	}
@@ -202,7 +229,8 @@ func TestTrace(t *testing.T) {
 // deliverTraced delivers a push with a traceparent; "" where it was accepted.
 func (w *world) deliverTraced(secret, traceparent string) string {
 	w.Helper()
-	request, err := http.NewRequestWithContext(w.Context(), http.MethodPost, "http://"+w.options.WebhookAddress+"/hook/"+w.namespace+"/hook", strings.NewReader("{}"))
+	request, err := http.NewRequestWithContext(w.Context(), http.MethodPost,
+		"http://"+w.options.WebhookAddress+"/hook/"+w.namespace+"/hook", strings.NewReader("{}"))
 	w.must(err)
 	request.Header.Set("X-Gitlab-Token", secret)
 	request.Header.Set("X-Gitlab-Event", "Push Hook")
@@ -228,7 +256,8 @@ func TestTektonReadsTraces(t *testing.T) {
 		"pkg/reconciler/pipelinerun/tracing.go": `SpanContextAnnotation = "` + spanContext + `"`,
 		"pkg/tracing/tracing.go":                "otel.SetTextMapPropagator(propagation.TraceContext{})",
 	} {
-		if text, err := os.ReadFile(filepath.Join(tekton, file)); err != nil || !strings.Contains(string(text), want) {
+		if text, err := os.ReadFile(filepath.Join(tekton, file)); err != nil ||
+			!strings.Contains(string(text), want) {
 			t.Errorf("%s of Tekton does not have %s: %v", file, want, err)
 		}
 	}
@@ -242,7 +271,8 @@ func TestTraceOfRetry(t *testing.T) {
 	w.create("first", kept)
 	first := w.soleRun("first")
 	w.create("weather", kept, func(b *api.AgentBuild) {
-		b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Second}, After: []api.RetryOn{api.RetryAny}}
+		b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Second},
+			After: []api.RetryOn{api.RetryAny}}
 	})
 	w.queued("weather", inLine)
 	time.Sleep(time.Second) // the times of conditions have no fractions
@@ -256,13 +286,19 @@ func TestTraceOfRetry(t *testing.T) {
 	stop()
 	trace, _ := w.traceOf(attempt.Annotations)
 	start := c.oneOf(trace, attempt.Name)
-	if queue := c.one(trace, "build.queue", start); queue.GetEndTimeUnixNano()-queue.GetStartTimeUnixNano() < uint64(time.Second) {
+	if queue := c.one(trace, "build.queue",
+		start); queue.GetEndTimeUnixNano()-queue.GetStartTimeUnixNano() < uint64(time.Second) {
 		t.Errorf("%s", queue)
 	}
-	if failed := c.one(trace, "build.run", start); failed.GetStatus().GetCode() != tracev1.Status_STATUS_CODE_ERROR || attribute(failed, "armature.result") != "Failed" {
+	if failed := c.one(trace, "build.run",
+		start); failed.GetStatus().GetCode() != tracev1.Status_STATUS_CODE_ERROR ||
+		attribute(failed, "armature.result") != "Failed" {
 		t.Errorf("%s", failed)
 	}
-	if retried := c.oneOf(trace, again.Name); !bytes.Equal(retried.GetParentSpanId(), start.GetSpanId()) || c.one(trace, "build.run", retried).GetStatus().GetCode() == tracev1.Status_STATUS_CODE_ERROR {
+	if retried := c.oneOf(trace,
+		again.Name); !bytes.Equal(retried.GetParentSpanId(), start.GetSpanId()) ||
+		c.one(trace, "build.run", retried).GetStatus().GetCode() ==
+			tracev1.Status_STATUS_CODE_ERROR {
 		t.Errorf("%s", retried)
 	}
 }
@@ -271,7 +307,8 @@ func TestTraceOfRetry(t *testing.T) {
 func (c *collected) oneOf(trace, run string) *tracev1.Span {
 	c.Helper()
 	for _, s := range c.all {
-		if s.GetName() == "build.start" && attribute(s, "armature.run") == run && hex.EncodeToString(s.GetTraceId()) == trace {
+		if s.GetName() == "build.start" && attribute(s, "armature.run") == run &&
+			hex.EncodeToString(s.GetTraceId()) == trace {
 			return s
 		}
 	}
@@ -311,7 +348,8 @@ func TestTraceOffOrHanging(t *testing.T) {
 		began := time.Now()
 		for i := range builds {
 			w.create(fmt.Sprintf("b%d", i), kept, func(b *api.AgentBuild) {
-				b.Annotations = map[string]string{keys.AnnotationTrace: "00-" + strings.Repeat("ab", 16) + "-" + strings.Repeat("cd", 8) + "-01"}
+				b.Annotations = map[string]string{keys.AnnotationTrace: "00-" +
+					strings.Repeat("ab", 16) + "-" + strings.Repeat("cd", 8) + "-01"}
 			})
 		}
 		for _, run := range w.runsOf(builds) {
@@ -340,7 +378,8 @@ func TestTraceOffOrHanging(t *testing.T) {
 		defer listener.Close() // whoever connects waits
 		stop, _ := w.startTraced("http://" + listener.Addr().String())
 		slow := took(w)
-		t.Logf("%d builds took %s without traces, and %s with a collector that hangs", builds, fast.Round(time.Millisecond), slow.Round(time.Millisecond))
+		t.Logf("%d builds took %s without traces, and %s with a collector that hangs", builds,
+			fast.Round(time.Millisecond), slow.Round(time.Millisecond))
 		if slow > 3*fast+3*time.Second {
 			t.Errorf("%s, and %s without traces", slow, fast)
 		}
@@ -365,13 +404,15 @@ func (w *world) runsOf(n int) (all []tektonv1.PipelineRun) {
 	return all
 }
 
-// The program takes the endpoint from its environment, and exports what it has when it is asked to end.
+// The program takes the endpoint from its environment, and exports what it has when it is asked to
+// end.
 func TestTraceOfProgram(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the controller; run it without -short")
 	}
 	w, c := newWorld(t), newCollector(t)
-	cmd := w.spawn("/usr/bin/env", "OTEL_EXPORTER_OTLP_ENDPOINT="+c.url, "OTEL_BSP_SCHEDULE_DELAY=3600000", buildProgram(t))
+	cmd := w.spawn("/usr/bin/env", "OTEL_EXPORTER_OTLP_ENDPOINT="+c.url,
+		"OTEL_BSP_SCHEDULE_DELAY=3600000", buildProgram(t))
 	w.create("weather")
 	run := w.run(1)
 	w.must(cmd.Process.Signal(os.Interrupt))

@@ -52,8 +52,8 @@ type starter struct {
 }
 
 // start a run: compose it, see that all that it needs is there, complete it with that, wait for its
-// turn, apply what it refers to, create it. Findings are what a user must fix; another error may pass
-// by itself.
+// turn, apply what it refers to, create it. Findings are what a user must fix; another error may
+// pass by itself.
 func (r *starter) start(ctx context.Context, s *observation, in *compose.Input) (result, error) {
 	in.Settings, in.Platform, in.Verdicts = r.settings, r.library.Namespace, r.verdicts
 	if revision := compose.Revision(s.build, s.Template); in.Commit == "" && git.IsFullSHA(revision) {
@@ -118,8 +118,10 @@ func (r *starter) checkAccount(ctx context.Context, build *api.AgentBuild, name 
 		return nil
 	}
 	return compose.Place(build).At("spec.source.pullRequest.fork").Fault(api.ReasonForkRestricted,
-		fmt.Sprintf("the commit is of another repository, and ServiceAccount %s has the Secret %s, which Tekton could mount into its steps", key, account.Secrets[0].Name),
-		"remove what its field secrets lists, and let the builds that need those name an account of their own in spec.serviceAccountName")
+		fmt.Sprintf("the commit is of another repository, and ServiceAccount %s has the Secret "+
+			"%s, which Tekton could mount into its steps", key, account.Secrets[0].Name),
+		"remove what its field secrets lists, and let the builds that need those name an account "+
+			"of their own in spec.serviceAccountName")
 }
 
 // checkAttester adds to what is missing that the platform could not attest the run.
@@ -136,13 +138,15 @@ func (r *starter) checkAttester(ctx context.Context, s *observation, missing err
 }
 
 // create the run, once, with copies of the Secrets that it reads if it is isolated.
-func (r *starter) create(ctx context.Context, s *observation, in *compose.Input, out *compose.Output, secrets map[string]*corev1.Secret) (result, error) {
+func (r *starter) create(ctx context.Context, s *observation, in *compose.Input,
+	out *compose.Output, secrets map[string]*corev1.Secret) (result, error) {
 	span := r.metrics.startSpan(s, in.Trigger, out.Run)
 	uid, err := r.runs.Create(ctx, out)
 	switch {
 	case err == nil:
 		if message, err := r.release(ctx, s.build, out, uid, secrets); message != "" || err != nil {
-			return result{queued: message, run: out.Run.Name, again: wait.Jitter(queue.Tick, 1)}, err
+			return result{queued: message, run: out.Run.Name,
+				again: wait.Jitter(queue.Tick, 1)}, err
 		}
 		r.metrics.created(s.build, in.Trigger, time.Now())
 		span.End(time.Now(), false)
@@ -154,24 +158,29 @@ func (r *starter) create(ctx context.Context, s *observation, in *compose.Input,
 		}
 		if have != nil {
 			if have.Held() {
-				if message, err := r.release(ctx, s.build, out, have.UID, secrets); message != "" || err != nil {
-					return result{queued: message, run: out.Run.Name, again: wait.Jitter(queue.Tick, 1)}, err
+				if message, err := r.release(ctx, s.build, out, have.UID, secrets); message != "" ||
+					err != nil {
+					return result{queued: message, run: out.Run.Name,
+						again: wait.Jitter(queue.Tick, 1)}, err
 				}
 			}
 			_, err := r.runs.Move(ctx, s.build)
-			return result{created: true, again: firstRecheck}, err // in case that its event does not come
+			// in case that its event does not come
+			return result{created: true, again: firstRecheck}, err
 		}
 		return result{}, compose.Place(s.build).Fault(api.ReasonRunForeign,
-			fmt.Sprintf("a PipelineRun %s exists that is not this build's", out.Run.Name), "delete it, if nothing needs it; the build then continues by itself")
+			fmt.Sprintf("a PipelineRun %s exists that is not this build's", out.Run.Name),
+			"delete it, if nothing needs it; the build then continues by itself")
 	case denied(err):
 		return result{}, r.refused(s.build, err)
 	}
 	return result{}, fmt.Errorf("creating run %s: %w", out.Run.Name, err)
 }
 
-// release a run that was created held. Otherwise it has begun already. With a message, the run waits
-// for those of other shards.
-func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compose.Output, uid types.UID, secrets map[string]*corev1.Secret) (message string, _ error) {
+// release a run that was created held. Otherwise it has begun already. With a message, the run
+// waits for those of other shards.
+func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compose.Output,
+	uid types.UID, secrets map[string]*corev1.Secret) (message string, _ error) {
 	if out.Run.Annotations[keys.AnnotationHeld] == "" {
 		return "", nil
 	}
@@ -189,11 +198,17 @@ func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compo
 	}
 	var owned []client.Object
 	for _, c := range out.Copies {
-		secret := &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, Immutable: new(true), Data: maps.Clone(secrets[c.From].Data)}
-		maps.DeleteFunc(secret.Data, func(key string, _ []byte) bool { return !slices.Contains(c.Keys, key) })
-		secret.Name, secret.Labels = c.To, map[string]string{compose.LabelManagedBy: compose.ManagedBy, keys.LabelInstance: out.Run.Labels[keys.LabelInstance]}
+		secret := &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			Immutable: new(true), Data: maps.Clone(secrets[c.From].Data)}
+		maps.DeleteFunc(secret.Data, func(key string, _ []byte) bool {
+			return !slices.Contains(c.Keys, key)
+		})
+		secret.Name, secret.Labels =
+			c.To, map[string]string{compose.LabelManagedBy: compose.ManagedBy,
+				keys.LabelInstance: out.Run.Labels[keys.LabelInstance]}
 		owned = append(owned, secret)
-		log.FromContext(ctx).Info("a run gets a copy of a Secret", "run", out.Run.Name, "secret", c.From, "resourceVersion", secrets[c.From].ResourceVersion)
+		log.FromContext(ctx).Info("a run gets a copy of a Secret", "run", out.Run.Name, "secret",
+			c.From, "resourceVersion", secrets[c.From].ResourceVersion)
 	}
 	if out.Run.Spec.PipelineRef != nil {
 		owned = append(owned, out.Pipeline.DeepCopy())
@@ -204,7 +219,8 @@ func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compo
 	}
 	// The next attempt begins anew, unless another controller has let the run begin meanwhile.
 	// What is left after a failure here, Sweep deletes.
-	if have, failed := r.runs.Existing(ctx, build, out.Run); failed == nil && have != nil && have.UID == uid {
+	if have, failed := r.runs.Existing(ctx, build, out.Run); failed == nil && have != nil &&
+		have.UID == uid {
 		if !have.Held() {
 			return "", nil
 		}
@@ -224,7 +240,8 @@ func denied(err error) bool {
 		return false
 	}
 	switch code := status.Status().Code; code {
-	case http.StatusConflict, http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusUnauthorized:
+	case http.StatusConflict, http.StatusTooManyRequests, http.StatusRequestTimeout,
+		http.StatusUnauthorized:
 		return false
 	default:
 		return code >= 400 && code < 500
@@ -234,7 +251,8 @@ func denied(err error) bool {
 // refused holds a build with a denial in the server's words.
 func (r *starter) refused(build *api.AgentBuild, refusal error) error {
 	r.metrics.denied(build)
-	return compose.Place(build).Fault(api.ReasonRunDenied, "the API server refuses the run: "+refusal.Error(),
+	return compose.Place(build).Fault(api.ReasonRunDenied,
+		"the API server refuses the run: "+refusal.Error(),
 		"change the build or the policy; it is tried again by itself")
 }
 
@@ -251,7 +269,8 @@ func (r *starter) apply(ctx context.Context, build *api.AgentBuild, o compose.Ob
 		return fmt.Errorf("converting %T: %w", o, err)
 	}
 	delete(raw, "status")
-	objects := ssa.NewResourceManager(r.client, nil, ssa.Owner{Field: fieldOwner, Group: keys.Group})
+	objects := ssa.NewResourceManager(r.client, nil,
+		ssa.Owner{Field: fieldOwner, Group: keys.Group})
 	_, err = objects.Apply(ctx, &unstructured.Unstructured{Object: raw}, ssa.DefaultApplyOptions())
 	if err == nil {
 		return nil
@@ -265,7 +284,8 @@ func (r *starter) apply(ctx context.Context, build *api.AgentBuild, o compose.Ob
 
 // checkClaim holds a build whose volume would replace another one of its name: applied, it
 // would be deleted with the build.
-func (r *starter) checkClaim(ctx context.Context, build *api.AgentBuild, claim *corev1.PersistentVolumeClaim) error {
+func (r *starter) checkClaim(ctx context.Context, build *api.AgentBuild,
+	claim *corev1.PersistentVolumeClaim) error {
 	have := metadataOf("v1", "PersistentVolumeClaim")
 	switch err := r.live.Get(ctx, client.ObjectKeyFromObject(claim), have); {
 	case apierrors.IsNotFound(err):
@@ -287,7 +307,8 @@ const (
 	lastRecheck  = 10 * time.Minute
 )
 
-// find returns the Secrets in the build's namespace that a run needs, and all that is missing or unfit.
+// find returns the Secrets in the build's namespace that a run needs, and all that is missing or
+// unfit.
 func (r *starter) find(
 	ctx context.Context, build *api.AgentBuild, wanted []compose.Need,
 ) (secrets map[string]*corev1.Secret, problem, _ error) {
@@ -308,8 +329,10 @@ func (r *starter) find(
 			}
 			secrets[w.Name] = &secret
 			for _, address := range w.Addresses {
-				if _, unfit := gitremote.Take(&secret, address, r.settings.PlainHTTPHosts); unfit != nil {
-					missing = append(missing, w.Place.Fault(api.ReasonSecretPurpose, unfit.Message, unfit.Hint))
+				if _, unfit := gitremote.Take(&secret, address,
+					r.settings.PlainHTTPHosts); unfit != nil {
+					missing = append(missing,
+						w.Place.Fault(api.ReasonSecretPurpose, unfit.Message, unfit.Hint))
 				}
 			}
 		case "ConfigMap":
@@ -353,14 +376,15 @@ func (r *starter) resolve(
 		return out, err
 	}
 	q := git.Question{
-		Repository: compose.Repository(s.build, s.Template), Revision: compose.Revision(s.build, s.Template),
-		Commit: out.Commit, Policies: policies,
+		Repository: compose.Repository(s.build, s.Template),
+		Revision:   compose.Revision(s.build, s.Template), Commit: out.Commit, Policies: policies,
 	}
 	manual := out.Trigger == api.TriggerManual
 	if manual {
 		q.Rerun = s.want.Rerun
 	}
-	// A build that waits in the queue asks once, while its inputs and the policies stay as they are.
+	// A build that waits in the queue asks once, while its inputs and the policies stay as they
+	// are.
 	answer, err := r.git.Resolve(s.build, q, login, s.want)
 	if err != nil {
 		return out, err

@@ -36,11 +36,14 @@ func (r *Reconciler) write(ctx context.Context, s *observation, o decision, done
 		done.tasks, done.details = r.failures.Read(ctx, *o.run)
 	}
 	want, reason := statusOf(s, o, done)
-	if finalizer := api.Finalizer(r.settings.Group); o.run != nil && !controllerutil.ContainsFinalizer(s.build, finalizer) {
+	if finalizer := api.Finalizer(r.settings.Group); o.run != nil &&
+		!controllerutil.ContainsFinalizer(s.build, finalizer) {
 		before := s.build.DeepCopy()
 		controllerutil.AddFinalizer(s.build, finalizer)
-		if err := r.client.Patch(ctx, s.build, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-			return fmt.Errorf("adding the finalizer to AgentBuild %s/%s: %w", s.build.Namespace, s.build.Name, err)
+		if err := r.client.Patch(ctx, s.build, client.MergeFromWithOptions(before,
+			client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("adding the finalizer to AgentBuild %s/%s: %w", s.build.Namespace,
+				s.build.Name, err)
 		}
 	}
 	if equality.Semantic.DeepEqual(want, &s.build.Status) {
@@ -48,16 +51,19 @@ func (r *Reconciler) write(ctx context.Context, s *observation, o decision, done
 	}
 	old := s.build.Status
 	if err := r.patch(ctx, s, want); err != nil {
-		return fmt.Errorf("writing the status of AgentBuild %s/%s: %w", s.build.Namespace, s.build.Name, err)
+		return fmt.Errorf("writing the status of AgentBuild %s/%s: %w", s.build.Namespace,
+			s.build.Name, err)
 	}
 	r.announce(s, o, reason, old)
 	return nil
 }
 
-func (r *Reconciler) patch(ctx context.Context, s *observation, status *api.AgentBuildStatus) error {
+func (r *Reconciler) patch(ctx context.Context, s *observation,
+	status *api.AgentBuildStatus) error {
 	before := s.build.DeepCopy()
 	s.build.Status = *status
-	return r.client.Status().Patch(ctx, s.build, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return r.client.Status().Patch(ctx, s.build,
+		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
 // announce what changed as events and metrics. A build that succeeds has one event,
@@ -67,7 +73,8 @@ func (r *Reconciler) announce(s *observation, o decision, reason string, old api
 	if old.Phase == status.Phase && old.Message == status.Message {
 		return
 	}
-	if o.run != nil && o.run.Done() && status.CompletionTime != nil && (old.CompletionTime == nil || old.PipelineRunName != status.PipelineRunName) {
+	if o.run != nil && o.run.Done() && status.CompletionTime != nil &&
+		(old.CompletionTime == nil || old.PipelineRunName != status.PipelineRunName) {
 		r.metrics.finished(s.build, *o.run, reason)
 		r.metrics.endSpans(s.build, *o.run, reason)
 	}
@@ -96,7 +103,8 @@ func (r *Reconciler) retrying(ctx context.Context, s *observation, cause error) 
 	}
 	status := s.build.Status.DeepCopy()
 	message := api.Clip("it is tried again: " + cause.Error())
-	if c := meta.FindStatusCondition(status.Conditions, api.ConditionReady); c != nil && c.Reason == api.ReasonRetrying && c.ObservedGeneration == s.build.Generation {
+	if c := meta.FindStatusCondition(status.Conditions, api.ConditionReady); c != nil &&
+		c.Reason == api.ReasonRetrying && c.ObservedGeneration == s.build.Generation {
 		return // reported already; the wording may differ each time
 	}
 	if status.Phase == "" || status.ObservedGeneration != s.build.Generation {
@@ -116,7 +124,8 @@ func (r *Reconciler) retrying(ctx context.Context, s *observation, cause error) 
 
 // statusOf returns the status that shows a decision and its result. reason is that of the
 // conditions; where it is empty, the current ones are kept. It is pure.
-func statusOf(s *observation, o decision, done result) (status *api.AgentBuildStatus, reason string) {
+func statusOf(s *observation, o decision,
+	done result) (status *api.AgentBuildStatus, reason string) {
 	status, reason = s.build.Status.DeepCopy(), o.reason
 	status.ObservedGeneration = s.build.Generation
 	status.Phase, status.Message = o.phase, api.Clip(o.message)
@@ -127,8 +136,8 @@ func statusOf(s *observation, o decision, done result) (status *api.AgentBuildSt
 	if o.shown {
 		reason = showRun(s, o, done, status)
 	}
-	// The cause of the last run's failure decides whether it is tried again. It outlasts the details: a
-	// problem that keeps the next attempt from starting has its own.
+	// The cause of the last run's failure decides whether it is tried again. It outlasts the
+	// details: a problem that keeps the next attempt from starting has its own.
 	var cause api.FailureCause
 	if d := status.FailureDetails; o.run != nil && status.LastRunPhase == api.PhaseFailed && d != nil {
 		cause = d.Cause
@@ -137,7 +146,9 @@ func statusOf(s *observation, o decision, done result) (status *api.AgentBuildSt
 	case done.queued != "": // what the last run says stays
 		reason = api.ReasonQueued
 		status.Phase, status.Message = o.phase, api.Clip(o.message)
-		if exists != nil && exists.Status == metav1.ConditionFalse && exists.Reason != api.ReasonQueued { // of a problem that is solved
+		// of a problem that is solved
+		if exists != nil && exists.Status == metav1.ConditionFalse &&
+			exists.Reason != api.ReasonQueued {
 			if status.FailureDetails = nil; cause != "" {
 				status.FailureDetails = &api.FailureDetails{Reason: api.ReasonFailed, Cause: cause}
 			}
@@ -154,7 +165,8 @@ func statusOf(s *observation, o decision, done result) (status *api.AgentBuildSt
 }
 
 // setterOf returns what sets the conditions of a build.
-func setterOf(b *api.AgentBuild, status *api.AgentBuildStatus) func(kind string, is metav1.ConditionStatus, reason, message string) {
+func setterOf(b *api.AgentBuild, status *api.AgentBuildStatus) func(kind string,
+	is metav1.ConditionStatus, reason, message string) {
 	conditions := process.Conditions{List: &status.Conditions, Generation: b.Generation}
 	return func(kind string, is metav1.ConditionStatus, reason, message string) {
 		conditions.Set(kind, is, reason, api.Clip(message))
@@ -162,7 +174,8 @@ func setterOf(b *api.AgentBuild, status *api.AgentBuildStatus) func(kind string,
 }
 
 // setConditions writes all conditions.
-func setConditions(s *observation, o decision, done result, reason string, status *api.AgentBuildStatus) {
+func setConditions(s *observation, o decision, done result, reason string,
+	status *api.AgentBuildStatus) {
 	set := setterOf(s.build, status)
 	ready := metav1.ConditionFalse
 	if status.Phase == api.PhaseSucceeded {
@@ -183,7 +196,8 @@ func setConditions(s *observation, o decision, done result, reason string, statu
 		case o.refused:
 			set(api.ConditionAttested, metav1.ConditionFalse, reason, o.message)
 		case a != nil && a.RunUID == run.UID:
-			set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested, fmt.Sprintf("%s by %s are signed%s", signedThings(a), a.BuilderID, judged(a.Policy)))
+			set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested,
+				fmt.Sprintf("%s by %s are signed%s", signedThings(a), a.BuilderID, judged(a.Policy)))
 		case o.attest && done.attested == nil, !run.Succeeded():
 			set(api.ConditionAttested, metav1.ConditionUnknown, reason, status.Message)
 		}
@@ -192,23 +206,28 @@ func setConditions(s *observation, o decision, done result, reason string, statu
 		} else {
 			set(api.ConditionVerified, ok, why, message)
 		}
-		set(api.ConditionRunExists, metav1.ConditionTrue, "Created", fmt.Sprintf("run %s exists", run.Name))
+		set(api.ConditionRunExists, metav1.ConditionTrue, "Created",
+			fmt.Sprintf("run %s exists", run.Name))
 	case o.restored:
-		set(api.ConditionRunExists, metav1.ConditionTrue, "Created", fmt.Sprintf("run %s was created", status.PipelineRunName))
+		set(api.ConditionRunExists, metav1.ConditionTrue, "Created",
+			fmt.Sprintf("run %s was created", status.PipelineRunName))
 		if status.FailureDetails = nil; status.Phase == api.PhaseFailed {
 			status.FailureDetails = &api.FailureDetails{Reason: reason, Message: status.Message}
 		}
-	case status.Phase == api.PhaseCancelled || reason == api.ReasonRunDeleted || reason == api.ReasonRunForeign:
+	case status.Phase == api.PhaseCancelled || reason == api.ReasonRunDeleted ||
+		reason == api.ReasonRunForeign:
 		set(api.ConditionRunExists, metav1.ConditionFalse, reason, status.Message)
 	}
 	succeeded := map[api.Phase]metav1.ConditionStatus{
-		api.PhaseSucceeded: metav1.ConditionTrue, api.PhaseFailed: metav1.ConditionFalse, api.PhaseCancelled: metav1.ConditionFalse,
+		api.PhaseSucceeded: metav1.ConditionTrue, api.PhaseFailed: metav1.ConditionFalse,
+		api.PhaseCancelled: metav1.ConditionFalse,
 	}[status.Phase]
 	set(api.ConditionSucceeded, cmp.Or(succeeded, metav1.ConditionUnknown), reason, status.Message)
 }
 
 // showRun writes what the run itself says, and returns the reason of the conditions.
-func showRun(s *observation, o decision, done result, status *api.AgentBuildStatus) (reason string) {
+func showRun(s *observation, o decision, done result,
+	status *api.AgentBuildStatus) (reason string) {
 	run := *o.run
 	if status.PipelineRunName != run.Name {
 		status.Tasks, status.FailureDetails = nil, nil
@@ -222,7 +241,8 @@ func showRun(s *observation, o decision, done result, status *api.AgentBuildStat
 		status.PipelineRunNamespace = run.Namespace
 	}
 	status.RunReason, status.Attempt, status.RunNumber = run.Trigger, run.Attempt, run.Number
-	status.LastBuildTime, status.TraceParent = run.CreationTimestamp.DeepCopy(), traces.OfRun(run.Annotations[runs.SpanContext])
+	status.LastBuildTime, status.TraceParent =
+		run.CreationTimestamp.DeepCopy(), traces.OfRun(run.Annotations[runs.SpanContext])
 	status.StartTime, status.CompletionTime = run.Status.StartTime.DeepCopy(), nil
 	if source := sourceOf(s, run); source != nil {
 		status.Source = source
@@ -239,7 +259,8 @@ func showRun(s *observation, o decision, done result, status *api.AgentBuildStat
 	}
 	switch {
 	case run.Succeeded() && (o.refused || run.UID == s.refused):
-		status.LastRunPhase, status.FailureDetails = api.PhaseFailed, &api.FailureDetails{Reason: o.reason, Message: api.Clip(o.message)}
+		status.LastRunPhase, status.FailureDetails =
+			api.PhaseFailed, &api.FailureDetails{Reason: o.reason, Message: api.Clip(o.message)}
 		return o.reason
 	case run.Succeeded():
 		status.LastRunPhase, status.FailureDetails = api.PhaseSucceeded, nil
@@ -290,7 +311,8 @@ func sourceOf(s *observation, run runs.Run) *api.SourceStatus {
 	}
 	out := api.GitStatus{CommitSHA: commit, Ref: run.Ref, Verified: run.Verified}
 	if s.Template != nil {
-		if revision := compose.Revision(s.build, s.Template); !git.IsFullSHA(revision) && !strings.HasPrefix(revision, "refs/tags/") {
+		if revision := compose.Revision(s.build, s.Template); !git.IsFullSHA(revision) &&
+			!strings.HasPrefix(revision, "refs/tags/") {
 			out.BranchName = strings.TrimPrefix(revision, "refs/heads/")
 		}
 	}
@@ -298,7 +320,8 @@ func sourceOf(s *observation, run runs.Run) *api.SourceStatus {
 }
 
 // showImage writes what a run that succeeded built, and says so.
-func showImage(s *observation, o decision, done result, status *api.AgentBuildStatus) (message string) {
+func showImage(s *observation, o decision, done result,
+	status *api.AgentBuildStatus) (message string) {
 	image, platforms, err := o.run.Image()
 	if a := done.attested; a != nil { // of the spec as it is
 		status.Attestation, status.Platforms = a, attestedPlatforms(s.build.Spec.Platforms, a)
@@ -332,10 +355,12 @@ func attestedPlatforms(platforms []string, a *api.Attestation) (out []api.Platfo
 func signedThings(a *api.Attestation) string {
 	if len(a.Platforms) > 0 {
 		bills := ""
-		if a.SBOM != "" || slices.ContainsFunc(a.Platforms, func(p api.PlatformAttestation) bool { return p.SBOMDigest != "" }) {
+		if a.SBOM != "" || slices.ContainsFunc(a.Platforms,
+			func(p api.PlatformAttestation) bool { return p.SBOMDigest != "" }) {
 			bills = ", their SBOMs"
 		}
-		return fmt.Sprintf("the index, the images of %d platforms%s and their provenance", len(a.Platforms), bills)
+		return fmt.Sprintf("the index, the images of %d platforms%s and their provenance",
+			len(a.Platforms), bills)
 	}
 	if a.SBOM == "" {
 		return "the image and its provenance"
@@ -354,13 +379,17 @@ func judged(v *api.PolicyVerdict) string {
 	return fmt.Sprintf("; the policy %s accepts the image", v.Policy)
 }
 
-// verified returns the condition SourceVerified of a run. The reason is empty for a run without a policy.
-func verified(run runs.Run, status *api.AgentBuildStatus) (reason, message string, is metav1.ConditionStatus) {
+// verified returns the condition SourceVerified of a run. The reason is empty for a run without a
+// policy.
+func verified(run runs.Run,
+	status *api.AgentBuildStatus) (reason, message string, is metav1.ConditionStatus) {
 	switch {
 	case len(run.Verified) == 0:
 		return "", "", ""
 	case status.Source == nil || status.Source.Git.CommitSHA != run.Commit:
-		return api.ReasonSourceReplaced, fmt.Sprintf("a step cloned another commit than %s, which was verified", run.Commit), metav1.ConditionFalse
+		return api.ReasonSourceReplaced, fmt.Sprintf(
+			"a step cloned another commit than %s, which was verified",
+			run.Commit), metav1.ConditionFalse
 	}
 	var found []string
 	for _, v := range run.Verified {
@@ -370,5 +399,6 @@ func verified(run runs.Run, status *api.AgentBuildStatus) (reason, message strin
 		}
 		found = append(found, fmt.Sprintf("%s (policy %s)", text, v.Policy))
 	}
-	return api.ReasonVerified, fmt.Sprintf("commit %s is %s", run.Commit, strings.Join(found, "; ")), metav1.ConditionTrue
+	return api.ReasonVerified, fmt.Sprintf("commit %s is %s", run.Commit,
+		strings.Join(found, "; ")), metav1.ConditionTrue
 }

@@ -22,7 +22,8 @@ import (
 // summaryPolicy is the platform's policy as a ConfigMap, whose name is the namespace's.
 func (w *world) summaryPolicy(builder string) *corev1.ConfigMap {
 	w.options.Attest.SummaryPolicy = "images-" + w.namespace
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: w.options.Attest.SummaryPolicy}, Data: map[string]string{
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace,
+		Name: w.options.Attest.SummaryPolicy}, Data: map[string]string{
 		"cosign.pub": string(attestKey.pair().PublicBytes),
 		"policy.yaml": `apiVersion: armature.dev/v1alpha1
 kind: VerifyPolicy
@@ -59,29 +60,35 @@ func TestSummary(t *testing.T) {
 			w.start()
 			w.start()
 			b := w.phase("weather", api.PhaseSucceeded)
-			want := api.PolicyVerdict{Policy: systemNamespace + "/" + policy.Name, PolicyDigest: "sha256:" + sum(policy.Data["policy.yaml"])}
+			want := api.PolicyVerdict{Policy: systemNamespace + "/" + policy.Name,
+				PolicyDigest: "sha256:" + sum(policy.Data["policy.yaml"])}
 			v := b.Status.Attestation.Policy
-			if v == nil || v.Policy != want.Policy || v.PolicyDigest != want.PolicyDigest || v.Refusal != "" {
+			if v == nil || v.Policy != want.Policy || v.PolicyDigest != want.PolicyDigest ||
+				v.Refusal != "" {
 				t.Fatalf("verdict %+v, want %+v", v, want)
 			}
-			if at := s.attachment(t, strings.TrimPrefix(v.Summary, s.host+"/")); at.kind != sign.SummaryType {
+			if at := s.attachment(t, strings.TrimPrefix(v.Summary, s.host+"/")); at.kind !=
+				sign.SummaryType {
 				t.Errorf("the summary %s is of type %s", v.Summary, at.kind)
 			}
-			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, want.Policy+" accepts the image") {
+			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionTrue ||
+				!strings.Contains(c.Message, want.Policy+" accepts the image") {
 				t.Errorf("condition %+v", c)
 			}
 			// The other controller may still write, over a tag that it has read before.
 			count := func(as func(n, one int) bool) string {
 				summaries := len(s.attested(t, "weather", digest, sign.SummaryType))
 				bundles := s.statements(t, "weather", digest)
-				if !as(summaries, 1) || !as(bundles[sign.SummaryType], 1) || !as(bundles[sign.PredicateType], 1) {
+				if !as(summaries, 1) || !as(bundles[sign.SummaryType], 1) ||
+					!as(bundles[sign.PredicateType], 1) {
 					return fmt.Sprintf("%d summaries, bundles %v", summaries, bundles)
 				}
 				return ""
 			}
 			once := func() string { return count(func(n, one int) bool { return n == one }) }
 			w.eventually("one summary", once)
-			w.never("a second summary", func() string { return count(func(n, one int) bool { return n <= one }) })
+			w.never("a second summary",
+				func() string { return count(func(n, one int) bool { return n <= one }) })
 			w.eventually("one summary", once)
 			s.checkSummary(t, digest, want.PolicyDigest)
 		})
@@ -92,12 +99,15 @@ func TestSummary(t *testing.T) {
 func (s *shop) checkSummary(t *testing.T, digest, policy string) {
 	t.Helper()
 	var got sign.Summary
-	if err := json.Unmarshal([]byte(s.attested(t, "weather", digest, sign.SummaryType)[0]), &got); err != nil {
+	if err := json.Unmarshal([]byte(s.attested(t, "weather", digest, sign.SummaryType)[0]),
+		&got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Verifier.ID != "https://armature.dev/armature" || got.ResourceURI != s.host+"/weather@"+digest || got.VerificationResult != "PASSED" ||
+	if got.Verifier.ID != "https://armature.dev/armature" ||
+		got.ResourceURI != s.host+"/weather@"+digest || got.VerificationResult != "PASSED" ||
 		len(got.VerifiedLevels) != 1 || got.VerifiedLevels[0] != "SLSA_BUILD_LEVEL_3" ||
-		got.Policy.URI != "urn:armature:verify-policy:production" || "sha256:"+got.Policy.Digest["sha256"] != policy {
+		got.Policy.URI != "urn:armature:verify-policy:production" ||
+		"sha256:"+got.Policy.Digest["sha256"] != policy {
 		t.Errorf("summary %+v", got)
 	}
 	if len(got.InputAttestations) != 2 { // provenance and SBOM
@@ -126,10 +136,12 @@ func TestRefusedSummary(t *testing.T) {
 	w.play(run, digest)
 	b := w.phase("weather", api.PhaseSucceeded)
 	v := b.Status.Attestation.Policy
-	if v == nil || v.Summary != "" || !strings.Contains(v.Refusal, `the builder "`+prodBuilder+`" is none of the policy's`) {
+	if v == nil || v.Summary != "" ||
+		!strings.Contains(v.Refusal, `the builder "`+prodBuilder+`" is none of the policy's`) {
 		t.Fatalf("verdict %+v", v)
 	}
-	if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "refuses the image: ") {
+	if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionTrue ||
+		!strings.Contains(c.Message, "refuses the image: ") {
 		t.Errorf("condition %+v", c)
 	}
 	s.once(t, "weather", digest)
@@ -149,7 +161,9 @@ func TestUnusableSummaryPolicy(t *testing.T) {
 		t.Helper()
 		w.eventually("the build waits for the policy: "+why, func() string {
 			c := condition(w.build("weather"), api.ConditionAttested)
-			if c.Status != metav1.ConditionUnknown || c.Reason != api.ReasonRetrying || !strings.Contains(c.Message, "ConfigMap "+systemNamespace+"/"+good.Name) || !strings.Contains(c.Message, why) {
+			if c.Status != metav1.ConditionUnknown || c.Reason != api.ReasonRetrying ||
+				!strings.Contains(c.Message, "ConfigMap "+systemNamespace+"/"+good.Name) ||
+				!strings.Contains(c.Message, why) {
 				return fmt.Sprintf("%+v", c)
 			}
 			return ""
@@ -158,13 +172,15 @@ func TestUnusableSummaryPolicy(t *testing.T) {
 	}
 	waits("not found")
 	online := good.DeepCopy()
-	online.Data["policy.yaml"] = strings.Replace(online.Data["policy.yaml"], "insecureIgnoreTlog: true", "insecureIgnoreTlog: false", 1)
+	online.Data["policy.yaml"] = strings.Replace(online.Data["policy.yaml"],
+		"insecureIgnoreTlog: true", "insecureIgnoreTlog: false", 1)
 	w.must(w.Client.Create(t.Context(), online))
 	waits("needs Sigstore's public instance")
 	before := online.DeepCopy()
 	online.Data = good.Data
 	w.must(w.Patch(t.Context(), online, client.MergeFrom(before)))
-	if v := w.phase("weather", api.PhaseSucceeded).Status.Attestation.Policy; v == nil || v.Summary == "" {
+	if v := w.phase("weather", api.PhaseSucceeded).Status.Attestation.Policy; v == nil ||
+		v.Summary == "" {
 		t.Errorf("verdict %+v", v)
 	}
 }
@@ -181,7 +197,8 @@ func TestSummaryWaitsForTheRegistry(t *testing.T) {
 			attested.Store(attested.Load() || strings.Contains(string(body), sign.PredicateType))
 			r.Body = io.NopCloser(strings.NewReader(string(body)))
 		}
-		if !attested.Load() || open.Load() || !strings.HasSuffix(r.URL.Path, ".sig") { // where our verifier looks as well
+		// where our verifier looks as well
+		if !attested.Load() || open.Load() || !strings.HasSuffix(r.URL.Path, ".sig") {
 			return false
 		}
 		http.Error(answer, "busy: secret-of-another-service", http.StatusServiceUnavailable)
@@ -194,7 +211,8 @@ func TestSummaryWaitsForTheRegistry(t *testing.T) {
 	w.play(run, digest)
 	w.attestWaits("503", "secret")
 	open.Store(true)
-	if v := w.phase("weather", api.PhaseSucceeded).Status.Attestation.Policy; v == nil || v.Summary == "" {
+	if v := w.phase("weather", api.PhaseSucceeded).Status.Attestation.Policy; v == nil ||
+		v.Summary == "" {
 		t.Errorf("verdict %+v", v)
 	}
 }

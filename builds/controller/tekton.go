@@ -47,7 +47,9 @@ func awaitTekton(ctx context.Context, cfg *rest.Config, options ctrl.Options, gr
 		return fmt.Errorf("setting up the client: %w", err)
 	}
 	missing := func() bool {
-		_, err := live.RESTMapper().RESTMapping(schema.GroupKind{Group: tektonv1.SchemeGroupVersion.Group, Kind: "PipelineRun"}, tektonv1.SchemeGroupVersion.Version)
+		_, err := live.RESTMapper().RESTMapping(
+			schema.GroupKind{Group: tektonv1.SchemeGroupVersion.Group, Kind: "PipelineRun"},
+			tektonv1.SchemeGroupVersion.Version)
 		return meta.IsNoMatchError(err)
 	}
 	installed := new(metrics.Set).Gauge("armature_tekton_installed")
@@ -70,7 +72,9 @@ func awaitTekton(ctx context.Context, cfg *rest.Config, options ctrl.Options, gr
 	defer there()
 	err = multi.Errors(
 		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("tekton", func(*http.Request) error { return errors.New("Tekton's CRDs are not installed") }),
+		mgr.AddReadyzCheck("tekton", func(*http.Request) error {
+			return errors.New("Tekton's CRDs are not installed")
+		}),
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			options.Logger.Info("Tekton's CRDs are not installed: nothing is built until they are")
 			for missing() && ctx.Err() == nil {
@@ -120,7 +124,8 @@ func release(ctx context.Context, c client.Writer, b *api.AgentBuild, group stri
 	if !controllerutil.RemoveFinalizer(b, api.Finalizer(group)) {
 		return nil
 	}
-	if err := c.Patch(ctx, b, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
+	if err := c.Patch(ctx, b, client.MergeFromWithOptions(before,
+		client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("releasing AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 	}
 	return nil

@@ -35,7 +35,8 @@ func TestTektonIsGone(t *testing.T) {
 		w.Helper()
 		w.must(w.Client.Delete(w.Context(), b))
 		w.eventually(b.Name+" is gone", func() string {
-			if err := w.Get(w.Context(), client.ObjectKeyFromObject(b), &api.AgentBuild{}); !apierrors.IsNotFound(err) {
+			if err := w.Get(w.Context(), client.ObjectKeyFromObject(b),
+				&api.AgentBuild{}); !apierrors.IsNotFound(err) {
 				return "it is still there"
 			}
 			return ""
@@ -83,7 +84,9 @@ func (w *world) removeTekton() {
 		if len(crds()) > 0 {
 			return "some are there"
 		}
-		err := c.List(w.Context(), &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "PipelineRunList"}})
+		err := c.List(w.Context(),
+			&metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "tekton.dev/v1",
+				Kind: "PipelineRunList"}})
 		if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 			return "runs are still served"
 		}

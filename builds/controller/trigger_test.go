@@ -27,7 +27,8 @@ import (
 func (w *world) triggered(name string, r *repository, t *api.SourceTrigger) *api.AgentBuild {
 	w.Helper()
 	keep := false
-	return w.create(name, r.source("main"), func(b *api.AgentBuild) { b.Spec.CleanupAfterBuild, b.Spec.Trigger = &keep, t })
+	return w.create(name, r.source("main"),
+		func(b *api.AgentBuild) { b.Spec.CleanupAfterBuild, b.Spec.Trigger = &keep, t })
 }
 
 // runOfCommit waits for the n-th run, which builds a commit, and ends it.
@@ -48,7 +49,8 @@ func TestPoll(t *testing.T) {
 	w.start()
 	const n = 5
 	for i := range n {
-		w.triggered(fmt.Sprintf("b%d", i), r, &api.SourceTrigger{Poll: &metav1.Duration{Duration: 10 * time.Second}})
+		w.triggered(fmt.Sprintf("b%d", i), r,
+			&api.SourceTrigger{Poll: &metav1.Duration{Duration: 10 * time.Second}})
 	}
 	first := r.git("rev-parse", "main")
 	w.run(n)
@@ -56,7 +58,8 @@ func TestPoll(t *testing.T) {
 		w.succeed(&run)
 	}
 	for i := range n {
-		if got := w.phase(fmt.Sprintf("b%d", i), api.PhaseSucceeded).Status.Source.Git.CommitSHA; got != first {
+		if got := w.phase(fmt.Sprintf("b%d", i), api.PhaseSucceeded).
+			Status.Source.Git.CommitSHA; got != first {
 			t.Errorf("b%d is of %s", i, got)
 		}
 	}
@@ -87,9 +90,15 @@ func TestWebhook(t *testing.T) {
 	w.must(err)
 	w.options.WebhookAddress = free.Addr().String()
 	w.must(free.Close())
-	w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "hook"}, StringData: map[string]string{"token": "a long secret", "previous": "an older secret"}}))
+	w.must(w.Client.Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "hook"},
+			StringData: map[string]string{"token": "a long secret",
+				"previous": "an older secret"}}))
 	w.start()
-	b := w.triggered("weather", r, &api.SourceTrigger{Push: &api.PushTrigger{Paths: []string{"api/**"}}, Poll: &metav1.Duration{Duration: time.Hour}, Webhook: &corev1.LocalObjectReference{Name: "hook"}})
+	b := w.triggered("weather", r,
+		&api.SourceTrigger{Push: &api.PushTrigger{Paths: []string{"api/**"}},
+			Poll:    &metav1.Duration{Duration: time.Hour},
+			Webhook: &corev1.LocalObjectReference{Name: "hook"}})
 	w.runOfCommit(1, r.git("rev-parse", "main"))
 	w.phase("weather", api.PhaseSucceeded)
 
@@ -97,7 +106,8 @@ func TestWebhook(t *testing.T) {
 		t.Helper()
 		mac := hmac.New(sha256.New, []byte(secret))
 		mac.Write([]byte(body))
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+w.options.WebhookAddress+path, strings.NewReader(body))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			"http://"+w.options.WebhookAddress+path, strings.NewReader(body))
 		w.must(err)
 		request.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
 		request.Header.Set("X-GitHub-Event", "push")
@@ -122,7 +132,8 @@ func TestWebhook(t *testing.T) {
 		{path, "", "{}", http.StatusUnauthorized},
 		{"/hook/" + w.namespace + "/other", "a long secret", "{}", http.StatusUnauthorized},
 		{"/hook/other/hook", "a long secret", "{}", http.StatusUnauthorized},
-		{"/hook/" + w.namespace + "/../" + w.namespace + "/hook/x", "a long secret", "{}", http.StatusUnauthorized},
+		{"/hook/" + w.namespace + "/../" + w.namespace + "/hook/x", "a long secret", "{}",
+			http.StatusUnauthorized},
 		{path, "a long secret", strings.Repeat("x", 3<<20+1), http.StatusRequestEntityTooLarge},
 	} {
 		if got := deliver(c.path, c.secret, c.body); got != c.want {
@@ -168,7 +179,8 @@ func TestWebhook(t *testing.T) {
 	for range 20 {
 		all.Go(func() {
 			for range 50 {
-				if got := deliver(path, "a long secret", "{}"); got != http.StatusAccepted && got != http.StatusTooManyRequests {
+				if got := deliver(path, "a long secret", "{}"); got != http.StatusAccepted &&
+					got != http.StatusTooManyRequests {
 					t.Errorf("%d", got)
 				}
 			}

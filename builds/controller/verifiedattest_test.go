@@ -18,7 +18,8 @@ func TestVerifiedSourceIsAttested(t *testing.T) {
 	commit := r.signed(alice, "signed")
 	r.commit("head")
 	mode := w.modeThatVerifies()
-	w.must(w.Client.Create(w.Context(), sourcePolicy(systemNamespace, mode, "{branches: [main], allowedSigners: [people]}", "people", allowed)))
+	w.must(w.Client.Create(w.Context(), sourcePolicy(systemNamespace, mode,
+		"{branches: [main], allowedSigners: [people]}", "people", allowed)))
 	w.start()
 	w.create("weather", s.sold, r.source(commit), func(b *api.AgentBuild) { b.Spec.Mode = mode })
 	run := w.run(1)
@@ -30,7 +31,8 @@ func TestVerifiedSourceIsAttested(t *testing.T) {
 	}
 	policy := func() sign.Policy {
 		p := s.policy(t, b.Status.Attestation.BuilderID)
-		p.Builds.Sources = []sign.Source{{Repository: r.url, Branches: []string{"main"}, Verified: sign.VerifiedSigned}}
+		p.Builds.Sources = []sign.Source{{Repository: r.url, Branches: []string{"main"},
+			Verified: sign.VerifiedSigned}}
 		return p
 	}
 	artifact := s.ref(t, "weather@"+digest).(name.Digest)
@@ -38,9 +40,10 @@ func TestVerifiedSourceIsAttested(t *testing.T) {
 		t.Error(err)
 	}
 	for change, edit := range map[string]func(*sign.Source){
-		"branch":       func(s *sign.Source) { s.Branches = []string{"release"} },
-		"repository":   func(s *sign.Source) { s.Repository += "2" },
-		"verification": func(s *sign.Source) { s.Verified = "" }, // a commit was ordered, and no branch
+		"branch":     func(s *sign.Source) { s.Branches = []string{"release"} },
+		"repository": func(s *sign.Source) { s.Repository += "2" },
+		// a commit was ordered, and no branch
+		"verification": func(s *sign.Source) { s.Verified = "" },
 	} {
 		p := policy()
 		edit(&p.Builds.Sources[0])

@@ -24,7 +24,8 @@ func podCause(reason, message string) api.FailureCause {
 			return "" // it would be again
 		}
 		return api.CauseEvicted
-	case tektonv1.TaskRunReasonPodCreationFailed, tektonv1.TaskRunReasonInitContainerFailed, tektonv1.TaskRunReasonInitContainerOOM:
+	case tektonv1.TaskRunReasonPodCreationFailed, tektonv1.TaskRunReasonInitContainerFailed,
+		tektonv1.TaskRunReasonInitContainerOOM:
 		return api.CausePodFailed
 	case tektonv1.TaskRunReasonImagePullFailed:
 		if imageIsRefused.MatchString(text) {
@@ -40,7 +41,8 @@ func podCause(reason, message string) api.FailureCause {
 		return ""
 	}
 	switch {
-	case strings.Contains(text, "evicted") || strings.Contains(text, "the node was low on resource"):
+	case strings.Contains(text, "evicted") ||
+		strings.Contains(text, "the node was low on resource"):
 		return api.CauseEvicted
 	case nodeIsLost.MatchString(text):
 		return api.CauseNodeLost
@@ -51,7 +53,8 @@ func podCause(reason, message string) api.FailureCause {
 // overItsOwnLimit reports whether a TaskRun failed because its pod was evicted for the disk that it
 // used. Tekton 1.9 has no reason for that, and reports the pod's message.
 func overItsOwnLimit(reason, message string) bool {
-	return reason == tektonv1.TaskRunReasonFailed.String() && overItsLimit.MatchString(strings.ToLower(message))
+	return reason == tektonv1.TaskRunReasonFailed.String() &&
+		overItsLimit.MatchString(strings.ToLower(message))
 }
 
 // reasonSidecarFailed is Tekton's reason of a TaskRun whose sidecar ended before its steps: by
@@ -61,9 +64,12 @@ const reasonSidecarFailed = "SidecarFailed"
 var (
 	// overItsLimit are the kubelet's words where a pod used more of the disk than its
 	// containers' limits.
-	overItsLimit   = regexp.MustCompile(`exceeded its local ephemeral storage limit|exceeds the (total )?limit`)
-	imageIsRefused = regexp.MustCompile(`not found|denied|unauthorized|forbidden|manifest unknown|name unknown|does not exist|invalid reference`)
+	overItsLimit = regexp.MustCompile(
+		`exceeded its local ephemeral storage limit|exceeds the (total )?limit`)
+	imageIsRefused = regexp.MustCompile(
+		`not found|denied|unauthorized|forbidden|manifest unknown|name unknown|does not exist|invalid reference`)
 	// sidecarIsKilled as buildkitd is with its pod; nothing that a build does right ends it so.
 	sidecarIsKilled = regexp.MustCompile(`^"sidecar-[^"]*" exited with code 137: error$`)
-	nodeIsLost      = regexp.MustCompile(`node shutdown|node is shutting down|nodelost|node .*(lost|unreachable|not ready)|preempted in order to admit|taint manager: deleting`)
+	nodeIsLost      = regexp.MustCompile(
+		`node shutdown|node is shutting down|nodelost|node .*(lost|unreachable|not ready)|preempted in order to admit|taint manager: deleting`)
 )

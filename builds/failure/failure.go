@@ -34,7 +34,8 @@ type Reader struct {
 
 // Read the tasks of a run that has ended, and why it failed; details are nil for a run that
 // succeeded or was cancelled.
-func (r *Reader) Read(ctx context.Context, run runs.Run) (tasks []api.TaskStatus, details *api.FailureDetails) {
+func (r *Reader) Read(ctx context.Context,
+	run runs.Run) (tasks []api.TaskStatus, details *api.FailureDetails) {
 	tasks, failed := r.tasks(ctx, run)
 	if !run.Succeeded() && !run.Cancelled() {
 		details = r.details(ctx, run, failed)
@@ -44,25 +45,30 @@ func (r *Reader) Read(ctx context.Context, run runs.Run) (tasks []api.TaskStatus
 
 // tasks reads the TaskRuns of a run that ended, from the API server, since no
 // watch of them is kept. The failed one is returned too.
-func (r *Reader) tasks(ctx context.Context, run runs.Run) (out []api.TaskStatus, failed *tektonv1.TaskRun) {
+func (r *Reader) tasks(ctx context.Context,
+	run runs.Run) (out []api.TaskStatus, failed *tektonv1.TaskRun) {
 	for _, child := range run.Status.ChildReferences {
 		if child.Kind != "TaskRun" {
 			continue
 		}
 		var task tektonv1.TaskRun
 		state := api.TaskStatus{Name: child.PipelineTaskName, State: "Unknown"}
-		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: run.Namespace, Name: child.Name}, &task); err != nil {
-			log.FromContext(ctx).V(1).Info("a task's state cannot be read", "taskRun", child.Name, "error", err.Error())
+		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: run.Namespace, Name: child.Name},
+			&task); err != nil {
+			log.FromContext(ctx).V(1).Info("a task's state cannot be read", "taskRun", child.Name,
+				"error", err.Error())
 		} else {
 			state = taskState(child.PipelineTaskName, &task)
-			if state.State == "Failed" && (failed == nil || task.Status.CompletionTime.Before(failed.Status.CompletionTime)) {
+			if state.State == "Failed" &&
+				(failed == nil || task.Status.CompletionTime.Before(failed.Status.CompletionTime)) {
 				failed = task.DeepCopy()
 			}
 		}
 		out = appendTask(out, state)
 	}
 	for _, skipped := range run.Status.SkippedTasks {
-		out = appendTask(out, api.TaskStatus{Name: skipped.Name, State: "Skipped", Reason: string(skipped.Reason)})
+		out = appendTask(out,
+			api.TaskStatus{Name: skipped.Name, State: "Skipped", Reason: string(skipped.Reason)})
 	}
 	return out, failed
 }
@@ -81,7 +87,8 @@ func appendTask(list []api.TaskStatus, state api.TaskStatus) []api.TaskStatus {
 }
 
 func taskState(name string, task *tektonv1.TaskRun) api.TaskStatus {
-	state := api.TaskStatus{Name: name, State: "Pending", StartTime: task.Status.StartTime, CompletionTime: task.Status.CompletionTime}
+	state := api.TaskStatus{Name: name, State: "Pending", StartTime: task.Status.StartTime,
+		CompletionTime: task.Status.CompletionTime}
 	c := task.Status.GetCondition("Succeeded")
 	switch {
 	case c == nil:
@@ -117,13 +124,16 @@ func noDockerfile(task *tektonv1.TaskRun) string {
 	case !repositoryPath.MatchString(elsewhere):
 		return "the folder has no Dockerfile, so buildpacks build it"
 	}
-	return fmt.Sprintf("the folder has no Dockerfile, so buildpacks build it; the repository has %s: set spec.source.sourceSubfolder to %s", elsewhere, path.Dir(elsewhere))
+	return fmt.Sprintf("the folder has no Dockerfile, so buildpacks build it; the repository has "+
+		"%s: set spec.source.sourceSubfolder to %s", elsewhere, path.Dir(elsewhere))
 }
 
 // details are where and why a run failed, with the last lines of the step.
-func (r *Reader) details(ctx context.Context, run runs.Run, task *tektonv1.TaskRun) *api.FailureDetails {
+func (r *Reader) details(ctx context.Context, run runs.Run,
+	task *tektonv1.TaskRun) *api.FailureDetails {
 	if l := run.Lost; l != nil {
-		return &api.FailureDetails{Reason: l.Reason, Cause: l.Cause, Task: l.Task, Message: api.Clip(l.Message)}
+		return &api.FailureDetails{Reason: l.Reason, Cause: l.Cause, Task: l.Task,
+			Message: api.Clip(l.Message)}
 	}
 	c := run.Condition()
 	d := &api.FailureDetails{Reason: api.ReasonFailed, Message: api.Clip(c.Message)}
@@ -161,16 +171,19 @@ func (r *Reader) ofTask(ctx context.Context, d *api.FailureDetails, task *tekton
 		return
 	}
 	d.Cause = podCause(c.Reason, c.Message)
-	if d.Cause == "" && c.Reason == reasonSidecarFailed && r.podIsGone(ctx, task.Namespace, task.Status.PodName) {
+	if d.Cause == "" && c.Reason == reasonSidecarFailed &&
+		r.podIsGone(ctx, task.Namespace, task.Status.PodName) {
 		d.Cause = api.CausePodFailed
 	}
-	if d.Cause == api.CauseEvicted || overItsOwnLimit(c.Reason, c.Message) || c.Reason == tektonv1.TaskRunReasonPodEvicted.String() {
+	if d.Cause == api.CauseEvicted || overItsOwnLimit(c.Reason, c.Message) ||
+		c.Reason == tektonv1.TaskRunReasonPodEvicted.String() {
 		d.Reason = api.ReasonEvicted
 	}
 }
 
 // ofStep adds to the details how a step ended.
-func (r *Reader) ofStep(ctx context.Context, d *api.FailureDetails, task *tektonv1.TaskRun, step tektonv1.StepState) {
+func (r *Reader) ofStep(ctx context.Context, d *api.FailureDetails, task *tektonv1.TaskRun,
+	step tektonv1.StepState) {
 	code := step.Terminated.ExitCode
 	d.Step, d.ExitCode = step.Name, &code
 	d.Location = &api.FailureLocation{Pod: task.Status.PodName, Container: step.Container}
@@ -217,9 +230,11 @@ func (r *Reader) logTail(ctx context.Context, namespace string, at *api.FailureL
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	limit, lines := int64(maxTail), max(r.LogLines, Lines)
-	data, err := r.Logs.Pods(namespace).GetLogs(at.Pod, &corev1.PodLogOptions{Container: at.Container, TailLines: &lines, LimitBytes: &limit}).DoRaw(ctx)
+	data, err := r.Logs.Pods(namespace).GetLogs(at.Pod,
+		&corev1.PodLogOptions{Container: at.Container, TailLines: &lines, LimitBytes: &limit}).DoRaw(ctx)
 	if err != nil {
-		log.FromContext(ctx).V(1).Info("the log of the failed step cannot be read", "pod", at.Pod, "error", err.Error())
+		log.FromContext(ctx).V(1).Info("the log of the failed step cannot be read", "pod", at.Pod,
+			"error", err.Error())
 		return nil
 	}
 	return linesOf(data)
@@ -247,7 +262,9 @@ func Message(d *api.FailureDetails, message, note string) string {
 	if d.Step != "" {
 		text += fmt.Sprintf(", step %s", d.Step)
 	}
-	if slices.ContainsFunc(reasons(), func(r reason) bool { return r.reason == d.Reason && r.last != nil }) {
+	if slices.ContainsFunc(reasons(), func(r reason) bool {
+		return r.reason == d.Reason && r.last != nil
+	}) {
 		return text + ": " + d.Message + note
 	}
 	if d.ExitCode != nil {

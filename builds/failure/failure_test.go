@@ -8,9 +8,11 @@ import (
 // The lifecycle of buildpacks writes in colours, which hide nothing and are not kept; what
 // moves a terminal's cursor is shown as what it is.
 func TestLinesOf(t *testing.T) {
-	log := "\x1b[36m===> DETECTING\x1b[0m\n\x1b[31;1mERROR: \x1b[0mNo buildpack groups passed detection.\n\x1b[31;1mERROR: \x1b[0mfailed to detect: no buildpacks participating\n"
+	log := "\x1b[36m===> DETECTING\x1b[0m\n\x1b[31;1mERROR: \x1b[0mNo buildpack groups passed " +
+		"detection.\n\x1b[31;1mERROR: \x1b[0mfailed to detect: no buildpacks participating\n"
 	lines := linesOf([]byte(log))
-	if want := []string{"===> DETECTING", "ERROR: No buildpack groups passed detection.", "ERROR: failed to detect: no buildpacks participating"}; !slices.Equal(lines, want) {
+	if want := []string{"===> DETECTING", "ERROR: No buildpack groups passed detection.",
+		"ERROR: failed to detect: no buildpacks participating"}; !slices.Equal(lines, want) {
 		t.Errorf("%q, want %q", lines, want)
 	}
 	if got := Of(Step{Name: "create", Log: lines}); got.Reason != "BuildpacksFailed" {

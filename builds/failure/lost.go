@@ -36,10 +36,13 @@ const (
 
 // Lost finds a pod that a run under way lost and Tekton waits for; nil for none. Tekton has
 // the time patience to notice by itself.
-func (r *Reader) Lost(ctx context.Context, run *runs.Run, now time.Time, patience time.Duration) (*runs.Lost, error) {
+func (r *Reader) Lost(ctx context.Context, run *runs.Run, now time.Time,
+	patience time.Duration) (*runs.Lost, error) {
 	list := func(selector fields.Selector) ([]metav1.PartialObjectMetadata, error) {
-		pods := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
-		err := r.Live.List(ctx, pods, client.InNamespace(run.Namespace), client.MatchingLabels{runLabel: run.Name},
+		pods := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
+			Kind: "PodList"}}
+		err := r.Live.List(ctx, pods, client.InNamespace(run.Namespace),
+			client.MatchingLabels{runLabel: run.Name},
 			client.MatchingFieldsSelector{Selector: selector}, client.Limit(maxLost))
 		return pods.Items, err
 	}
@@ -51,7 +54,8 @@ func (r *Reader) Lost(ctx context.Context, run *runs.Run, now time.Time, patienc
 	}
 	for _, pod := range failed {
 		whole := &corev1.Pod{}
-		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(&pod), whole); apierrors.IsNotFound(err) {
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(&pod),
+			whole); apierrors.IsNotFound(err) {
 			continue
 		} else if err != nil {
 			return nil, err
@@ -64,7 +68,8 @@ func (r *Reader) Lost(ctx context.Context, run *runs.Run, now time.Time, patienc
 			return lost, err
 		}
 	}
-	others, err := list(fields.AndSelectors(not(phase, string(corev1.PodFailed)), not(phase, string(corev1.PodSucceeded))))
+	others, err := list(fields.AndSelectors(not(phase, string(corev1.PodFailed)),
+		not(phase, string(corev1.PodSucceeded))))
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +79,11 @@ func (r *Reader) Lost(ctx context.Context, run *runs.Run, now time.Time, patienc
 			continue
 		}
 		if awaited, err := r.awaited(ctx, run, &pod); awaited || err != nil {
-			return &runs.Lost{Task: pod.Labels[taskLabel], Pod: pod.Name, Reason: api.ReasonFailed, Cause: api.CauseNodeLost,
-				Message: fmt.Sprintf("pod %s is being deleted since %s, and its node does not answer", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339))}, err
+			return &runs.Lost{Task: pod.Labels[taskLabel], Pod: pod.Name, Reason: api.ReasonFailed,
+				Cause: api.CauseNodeLost,
+				Message: fmt.Sprintf(
+					"pod %s is being deleted since %s, and its node does not answer", pod.Name,
+					pod.DeletionTimestamp.UTC().Format(time.RFC3339))}, err
 		}
 	}
 	return nil, nil
@@ -98,7 +106,8 @@ func becameOf(pod *corev1.Pod) (lost *runs.Lost, since time.Time) {
 	message := pod.Status.Message
 	switch reason := pod.Status.Reason; {
 	case reason == "Evicted":
-		lost.Reason, lost.Cause = api.ReasonEvicted, podCause(string(tektonv1.TaskRunReasonPodEvicted), message)
+		lost.Reason, lost.Cause =
+			api.ReasonEvicted, podCause(string(tektonv1.TaskRunReasonPodEvicted), message)
 	case slices.Contains([]string{"NodeLost", "NodeShutdown", "Shutdown", "Terminated"}, reason):
 		lost.Cause = api.CauseNodeLost
 	case disrupted == nil:
@@ -106,9 +115,11 @@ func becameOf(pod *corev1.Pod) (lost *runs.Lost, since time.Time) {
 	case disrupted.Reason == "DeletionByTaintManager" || disrupted.Reason == "DeletionByPodGC":
 		lost.Cause, message = api.CauseNodeLost, cmp.Or(message, disrupted.Message)
 	default:
-		lost.Reason, lost.Cause, message = api.ReasonEvicted, api.CauseEvicted, cmp.Or(message, disrupted.Message)
+		lost.Reason, lost.Cause, message =
+			api.ReasonEvicted, api.CauseEvicted, cmp.Or(message, disrupted.Message)
 	}
-	lost.Message = fmt.Sprintf("pod %s was lost: %s", pod.Name, strings.TrimSpace(cmp.Or(message, pod.Status.Reason)))
+	lost.Message = fmt.Sprintf("pod %s was lost: %s", pod.Name,
+		strings.TrimSpace(cmp.Or(message, pod.Status.Reason)))
 	if len(lost.Message) > 1024 {
 		lost.Message = strings.ToValidUTF8(lost.Message[:1024], "")
 	}
@@ -122,10 +133,12 @@ func (r *Reader) awaited(ctx context.Context, run *runs.Run, pod metav1.Object) 
 		return false, nil
 	}
 	task := &tektonv1.TaskRun{}
-	if err := r.Live.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: owner.Name}, task); err != nil {
+	if err := r.Live.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: owner.Name},
+		task); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
 	of := metav1.GetControllerOf(task)
-	return task.UID == owner.UID && of != nil && of.UID == run.UID && !task.IsDone() && task.Spec.Status == "" &&
+	return task.UID == owner.UID && of != nil && of.UID == run.UID && !task.IsDone() &&
+		task.Spec.Status == "" &&
 		(task.Status.PodName == "" || task.Status.PodName == pod.GetName()), nil
 }

@@ -68,7 +68,8 @@ func Of(step Step) Failure {
 		if !r.matches(step, last) {
 			continue
 		}
-		f := Failure{Reason: r.reason, Remedy: r.remedy, Server: r.step == "" && serverFailed().MatchString(last)}
+		f := Failure{Reason: r.reason, Remedy: r.remedy,
+			Server: r.step == "" && serverFailed().MatchString(last)}
 		if r.last != nil {
 			f.Line = last
 		}
@@ -101,7 +102,8 @@ type reason struct {
 }
 
 func (r reason) matches(step Step, last string) bool {
-	return (r.step != "" || r.ended != "" || r.last != nil) && (r.step == "" || r.step == step.Name) &&
+	return (r.step != "" || r.ended != "" || r.last != nil) &&
+		(r.step == "" || r.step == step.Name) &&
 		(r.exit == 0 || r.exit == step.ExitCode) && (r.ended == "" || r.ended == step.Ended) &&
 		(r.last == nil || last != "" && r.last.MatchString(last))
 }
@@ -122,59 +124,89 @@ var reasons = sync.OnceValue(func() []reason {
 	re := regexp.MustCompile
 	return []reason{
 		// Whatever the log says.
-		{reason: "StepOutOfMemory", meaning: "the build exceeded its memory, its disk or its time", ended: "OOMKilled"},
+		{reason: "StepOutOfMemory", meaning: "the build exceeded its memory, its disk or its time",
+			ended: "OOMKilled"},
 		{reason: api.ReasonEvicted},
 		{reason: api.ReasonTimeout},
-		{reason: "VulnerabilitiesFound", author: true, meaning: "the scan found vulnerabilities of the mode's level",
-			step: "vulnerability-scan", exit: 2}, // of grype, at or above --fail-on
+		{reason: "VulnerabilitiesFound", author: true,
+			meaning: "the scan found vulnerabilities of the mode's level",
+			step:    "vulnerability-scan", exit: 2}, // of grype, at or above --fail-on
 
-		{reason: "BuilderUnavailable", meaning: "the node does not allow user namespaces: see [BuildKit](#buildkit)",
-			last:   re(`^BuildKit cannot make a user namespace`),
-			remedy: "set spec.builder to kaniko, or allow user namespaces on the build's nodes"},
+		{reason: "BuilderUnavailable",
+			meaning: "the node does not allow user namespaces: see [BuildKit](#buildkit)",
+			last:    re(`^BuildKit cannot make a user namespace`),
+			remedy:  "set spec.builder to kaniko, or allow user namespaces on the build's nodes"},
 
 		// git
-		{reason: api.ReasonGitAuthInvalid, meaning: "the Git server refused the login, has no such revision, or did not respond",
-			last:   re(`^fatal: (Authentication failed|could not read (Username|Password))|^[^ ]*: Permission denied \(publickey`),
-			remedy: "the Secret in spec.source.sourceCredentials has no login that may read the repository"},
-		{reason: api.ReasonRevisionNotFound, last: re(`^the repository has no such revision|^fatal: couldn't find remote ref`),
-			remedy: "set spec.source.sourceRevision to a branch, a tag or a commit of the repository"},
+		{reason: api.ReasonGitAuthInvalid,
+			meaning: "the Git server refused the login, has no such revision, or did not respond",
+			last: re(
+				`^fatal: (Authentication failed|could not read (Username|Password))|^[^ ]*: Permission denied \(publickey`),
+			remedy: "the Secret in spec.source.sourceCredentials has no login that may read " +
+				"the repository"},
+		{reason: api.ReasonRevisionNotFound,
+			last: re(`^the repository has no such revision|^fatal: couldn't find remote ref`),
+			remedy: "set spec.source.sourceRevision to a branch, a tag or a commit of " +
+				"the repository"},
 		{reason: api.ReasonRepositoryNotFound},
 		{reason: "GitRemoteUnreachable", last: re(`^fatal: (unable to access|repository) '[^']*'`)},
 
 		// What the steps check themselves.
-		{reason: "DockerfileNotFound", author: true, meaning: "the folder has no such Dockerfile, or the repository no such folder",
-			last: re(`^the folder \S+ has no \S+; `)},
+		{reason: "DockerfileNotFound", author: true,
+			meaning: "the folder has no such Dockerfile, or the repository no such folder",
+			last:    re(`^the folder \S+ has no \S+; `)},
 		{reason: "DockerfileNotFound", author: true, last: re(`^the folder \S+ has no \S+$`),
 			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to its location"},
-		{reason: "SubfolderNotFound", author: true, last: re(`^the folder \S+ leads out of the repository$|^the repository has no folder `)},
-		{reason: "DockerfileNotFound", author: true, last: re(solve + `(failed to read dockerfile|.*failed to read dockerfile): .*no such file`),
+		{reason: "SubfolderNotFound", author: true,
+			last: re(
+				`^the folder \S+ leads out of the repository$|^the repository has no folder `)},
+		{reason: "DockerfileNotFound", author: true,
+			last: re(solve +
+				`(failed to read dockerfile|.*failed to read dockerfile): .*no such file`),
 			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to its location"},
 
 		// Registries, of base images first.
 		{reason: api.ReasonRegistryUnreachable, meaning: "the registry refused or did not respond",
-			last:   re(solve + `.*` + plainHTTP),
-			remedy: "the base image's registry speaks plain HTTP: set the parameter PLAIN_HTTP if it is also the registry of the image, name a local registry in a build argument, or set spec.builder to kaniko"},
+			last: re(solve + `.*` + plainHTTP),
+			remedy: "the base image's registry speaks plain HTTP: set the parameter PLAIN_HTTP " +
+				"if it is also the registry of the image, name a local registry in a build " +
+				"argument, or set spec.builder to kaniko"},
 		{reason: api.ReasonRegistryUnauthorized, last: re(solve + `.*` + refused),
-			remedy: "the base image needs a login, and BuildKit does not have the push login: bind a Secret that may pull it to the workspace pull-credentials in spec.pipeline.workspaces, or set spec.builder to kaniko"},
-		{reason: api.ReasonRegistryUnreachable, last: re(solve + `.*` + unreachable), detail: instruction},
+			remedy: "the base image needs a login, and BuildKit does not have the push login: " +
+				"bind a Secret that may pull it to the workspace pull-credentials in " +
+				"spec.pipeline.workspaces, or set spec.builder to kaniko"},
+		{reason: api.ReasonRegistryUnreachable, last: re(solve + `.*` + unreachable),
+			detail: instruction},
 		{reason: api.ReasonRegistryUnreachable, last: re(solve + `.*` + untrusted),
-			remedy: "the registry's certificate is signed by an authority that the build does not trust"},
+			remedy: "the registry's certificate is signed by an authority that the build " +
+				"does not trust"},
 		{reason: "BaseImageNotFound", meaning: "the Dockerfile names an image that does not exist",
-			last: re(solve + `\S+: (\S+: )?(failed to resolve source metadata for .*)?(not found|manifest unknown)$`), detail: instruction},
+			last: re(solve +
+				`\S+: (\S+: )?(failed to resolve source metadata for .*)?(not found|manifest unknown)$`),
+			detail: instruction},
 		{reason: api.ReasonRegistryUnreachable, last: re(pushing + `.*` + plainHTTP),
 			remedy: `the registry speaks plain HTTP: set the parameter PLAIN_HTTP to "true"`},
 		{reason: api.ReasonRegistryUnauthorized, last: re(pushing + `.*` + refused),
-			remedy: "the Secret in spec.buildOutput.imageRepoCredentials has no login that may push there"},
-		{reason: api.ReasonRegistryUnreachable, last: re(pushing + `.*(` + unreachable + `|` + untrusted + `|status code (429|5\d\d)|TOOMANYREQUESTS)`)},
+			remedy: "the Secret in spec.buildOutput.imageRepoCredentials has no login that " +
+				"may push there"},
+		{reason: api.ReasonRegistryUnreachable,
+			last: re(pushing + `.*(` + unreachable + `|` + untrusted +
+				`|status code (429|5\d\d)|TOOMANYREQUESTS)`)},
 
 		// What the author wrote.
-		{reason: "DockerfileFailed", author: true, meaning: "an instruction, a buildpack or the tests failed",
-			last: re(solve), detail: instruction},
-		{reason: "DockerfileFailed", author: true, last: re(`^error building image: `), detail: kaniko},
-		{reason: "DockerfileFailed", author: true, last: re(`^Error: building at STEP "`), detail: buildah},
-		{reason: "BuildpacksFailed", author: true, last: re(`^ERROR: (failed to detect|No buildpack groups passed detection)`),
-			remedy: "no buildpack supports the content of the folder: add a Dockerfile, or set spec.source.sourceSubfolder to the folder of the application"},
-		{reason: "BuildpacksFailed", author: true, last: re(`^ERROR: failed to build: `), detail: before},
+		{reason: "DockerfileFailed", author: true,
+			meaning: "an instruction, a buildpack or the tests failed", last: re(solve),
+			detail: instruction},
+		{reason: "DockerfileFailed", author: true, last: re(`^error building image: `),
+			detail: kaniko},
+		{reason: "DockerfileFailed", author: true, last: re(`^Error: building at STEP "`),
+			detail: buildah},
+		{reason: "BuildpacksFailed", author: true,
+			last: re(`^ERROR: (failed to detect|No buildpack groups passed detection)`),
+			remedy: "no buildpack supports the content of the folder: add a Dockerfile, or set " +
+				"spec.source.sourceSubfolder to the folder of the application"},
+		{reason: "BuildpacksFailed", author: true, last: re(`^ERROR: failed to build: `),
+			detail: before},
 		{reason: "TestsFailed", author: true, step: "test", last: re(`.`)},
 		{reason: api.ReasonFailed, meaning: "something else: read the last lines of the log"},
 	}
@@ -194,11 +226,12 @@ func AuthorsReasons() (names []string) {
 // of BuildKit and of buildah. A program that an author wrote does not end like that: a
 // registry's address has /v2/ in it.
 var serverFailed = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^fatal: unable to access '[^']*': (The requested URL returned error: (429|5\d\d)|Could not resolve host|Failed to connect|.*([Tt]imed out|[Cc]onnection reset))` +
-		`|^error: RPC failed; HTTP (429|5\d\d)` +
-		`|https?://\S+/v2/\S*:? .*(unexpected status code (429|5\d\d)|TOOMANYREQUESTS|i/o timeout|TLS handshake timeout|connection reset by peer|connection refused)` +
-		`|unexpected status from (HEAD|GET) request to https?://\S+/v2/\S*: (429|5\d\d)` +
-		`|received unexpected HTTP status: (429|5\d\d)|toomanyrequests: `)
+	return regexp.MustCompile(
+		`^fatal: unable to access '[^']*': (The requested URL returned error: (429|5\d\d)|Could not resolve host|Failed to connect|.*([Tt]imed out|[Cc]onnection reset))` +
+			`|^error: RPC failed; HTTP (429|5\d\d)` +
+			`|https?://\S+/v2/\S*:? .*(unexpected status code (429|5\d\d)|TOOMANYREQUESTS|i/o timeout|TLS handshake timeout|connection reset by peer|connection refused)` +
+			`|unexpected status from (HEAD|GET) request to https?://\S+/v2/\S*: (429|5\d\d)` +
+			`|received unexpected HTTP status: (429|5\d\d)|toomanyrequests: `)
 })
 
 var (
@@ -279,7 +312,8 @@ func kaniko(log []string) (place, line string) {
 		if m := kanikoStep.FindStringSubmatch(log[i]); m != nil {
 			return m[1], line
 		}
-		if text := strings.TrimSpace(log[i]); line == "" && text != "" && !kanikoLog.MatchString(text) {
+		if text := strings.TrimSpace(log[i]); line == "" && text != "" &&
+			!kanikoLog.MatchString(text) {
 			line = text
 		}
 	}

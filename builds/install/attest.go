@@ -47,18 +47,26 @@ func (k Keyless) patch() map[string]any {
 		return map[string]any{"op": "add", "path": pod + path, "value": value}
 	}
 	var operations []any
-	for _, arg := range []string{"--attest-fulcio-url=" + k.Fulcio, "--attest-timestamp-url=" + k.Timestamps, "--attest-trusted-root=" + folder + "/trusted_root.json"} {
+	for _, arg := range []string{"--attest-fulcio-url=" + k.Fulcio,
+		"--attest-timestamp-url=" + k.Timestamps,
+		"--attest-trusted-root=" + folder + "/trusted_root.json"} {
 		operations = append(operations, add("/containers/0/args/-", arg))
 	}
 	operations = append(operations,
-		add("/containers/0/volumeMounts/-", map[string]any{"name": "sigstore", "mountPath": folder, "readOnly": true}),
-		add("/volumes/-", map[string]any{"name": "sigstore", "projected": map[string]any{"sources": []any{
-			map[string]any{"serviceAccountToken": map[string]any{"audience": "sigstore", "expirationSeconds": 600, "path": "token"}},
-			map[string]any{"configMap": map[string]any{"name": k.TrustedRoot, "items": []any{map[string]any{"key": "trusted_root.json", "path": "trusted_root.json"}}}},
-		}}}))
+		add("/containers/0/volumeMounts/-", map[string]any{"name": "sigstore", "mountPath": folder,
+			"readOnly": true}),
+		add("/volumes/-",
+			map[string]any{"name": "sigstore", "projected": map[string]any{"sources": []any{
+				map[string]any{"serviceAccountToken": map[string]any{"audience": "sigstore",
+					"expirationSeconds": 600, "path": "token"}},
+				map[string]any{"configMap": map[string]any{"name": k.TrustedRoot,
+					"items": []any{map[string]any{"key": "trusted_root.json",
+						"path": "trusted_root.json"}}}},
+			}}}))
 	text, err := yaml.Marshal(operations)
 	if err != nil {
 		panic(err) // maps of strings always marshal
 	}
-	return map[string]any{"target": map[string]any{"kind": "Deployment", "name": "armature-controller"}, "patch": string(text)}
+	return map[string]any{"target": map[string]any{"kind": "Deployment",
+		"name": "armature-controller"}, "patch": string(text)}
 }

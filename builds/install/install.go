@@ -124,7 +124,8 @@ func StepSettings(file string, into *compose.Settings) (err error) {
 	if file != "" {
 		err = ReadValues(file, &o)
 	}
-	into.ControllerImage, into.ImageMirror, into.PlainHTTPHosts = cmp.Or(o.Image, ReleasedImage()), o.Mirror, o.PlainHTTP
+	into.ControllerImage, into.ImageMirror, into.PlainHTTPHosts =
+		cmp.Or(o.Image, ReleasedImage()), o.Mirror, o.PlainHTTP
 	return err
 }
 
@@ -139,7 +140,9 @@ func (i Options) Manifests() ([]byte, error) {
 		if err != nil {
 			return err
 		}
-		if i.Group != api.DefaultGroup && (strings.HasPrefix(file, "crds/"+api.DefaultGroup) || path.Base(file) == "role.yaml" && !strings.HasPrefix(file, "install/catalog/")) {
+		if i.Group != api.DefaultGroup &&
+			(strings.HasPrefix(file, "crds/"+api.DefaultGroup) ||
+				path.Base(file) == "role.yaml" && !strings.HasPrefix(file, "install/catalog/")) {
 			data = bytes.ReplaceAll(data, []byte(api.DefaultGroup), []byte(i.Group))
 		}
 		return disk.WriteFile("/armature/"+file, data)
@@ -147,8 +150,10 @@ func (i Options) Manifests() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the shipped manifests: %w", err)
 	}
-	for folder, kustomization := range map[string]map[string]any{"crds/catalog": {"resources": i.Catalog.files()}, "overlay": i.overlay()} {
-		kustomization["apiVersion"], kustomization["kind"] = "kustomize.config.k8s.io/v1beta1", "Kustomization"
+	for folder, kustomization := range map[string]map[string]any{
+		"crds/catalog": {"resources": i.Catalog.files()}, "overlay": i.overlay()} {
+		kustomization["apiVersion"], kustomization["kind"] =
+			"kustomize.config.k8s.io/v1beta1", "Kustomization"
 		text, err := yaml.Marshal(kustomization)
 		if err == nil {
 			err = disk.WriteFile("/armature/"+folder+"/kustomization.yaml", text)
@@ -199,11 +204,14 @@ func (i Options) Check() error {
 		return fmt.Errorf("mode %q: use cluster or namespaced", i.Scope)
 	}
 	if i.Scope == "cluster" && len(i.Watch) > 0 {
-		return errors.New("--watch-namespaces requires --scope namespaced: scope cluster watches all namespaces")
+		return errors.New(
+			"--watch-namespaces requires --scope namespaced: scope cluster watches all namespaces")
 	}
 	own := append([]string{i.Namespace}, i.Watch...)
 	if slices.Contains(own, i.buildNamespace()) {
-		return fmt.Errorf("buildNamespace %s: name a namespace of its own, where no tenant has rights", i.buildNamespace())
+		return fmt.Errorf(
+			"buildNamespace %s: name a namespace of its own, where no tenant has rights",
+			i.buildNamespace())
 	}
 	if err := i.Isolation.check(i.buildNamespace()); err != nil {
 		return err
@@ -233,16 +241,21 @@ func (i Options) Check() error {
 		return errors.New("maxRunning and maxRunningPerNamespace: use a positive number, or 0")
 	}
 	if i.Queue.Name != "" && (i.Queue.MaxRunning > 0 || i.Queue.MaxRunningPerNamespace > 0) {
-		return errors.New("queueName and maxRunning: the quota of Kueue limits the runs; use one of the two")
+		return errors.New(
+			"queueName and maxRunning: the quota of Kueue limits the runs; use one of the two")
 	}
 	if i.Queue.Name != "" && len(validation.IsDNS1123Label(i.Queue.Name)) > 0 {
-		return fmt.Errorf("queueName %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", i.Queue.Name)
+		return fmt.Errorf(
+			"queueName %q is not the name of a LocalQueue: use lower-case letters, digits and '-'",
+			i.Queue.Name)
 	}
 	if err := i.Keyless.check(i.AttestKey); err != nil {
 		return err
 	}
-	if i.AttestKey != "" && sign.KMSProgram(i.AttestKey) == "" && len(validation.IsDNS1123Subdomain(i.AttestKey)) > 0 {
-		return fmt.Errorf("attestKey %q is not the name of a Secret, nor a KMS URI such as awskms:///alias/attest", i.AttestKey)
+	if i.AttestKey != "" && sign.KMSProgram(i.AttestKey) == "" &&
+		len(validation.IsDNS1123Subdomain(i.AttestKey)) > 0 {
+		return fmt.Errorf("attestKey %q is not the name of a Secret, nor a KMS URI such as "+
+			"awskms:///alias/attest", i.AttestKey)
 	}
 	if i.Mirror != "" {
 		if err := compose.CheckMirror(i.Mirror); err != nil {
@@ -261,7 +274,8 @@ func (i Options) overlay() map[string]any {
 			"patch":  fmt.Sprintf("- {op: %s, path: %q, value: %q}", op, path, value),
 		})
 	}
-	for _, flag := range [...]struct{ name, value, left string }{ // left out where the value is the controller's default
+	// left out where the value is the controller's default
+	for _, flag := range [...]struct{ name, value, left string }{
 		{"image-mirror", i.Mirror, ""},
 		{"plain-http-hosts", strings.Join(i.PlainHTTP, ","), ""},
 		{"git-allow-network", strings.Join(i.Networks, ","), ""},
@@ -275,27 +289,34 @@ func (i Options) overlay() map[string]any {
 		{"api-group", i.Group, api.DefaultGroup},
 	} {
 		if flag.value != flag.left {
-			patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--"+flag.name+"="+flag.value)
+			patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-",
+				"--"+flag.name+"="+flag.value)
 		}
 	}
 	resources, names := []string{"../install/" + i.Scope}, []string{"armature-controller"}
 	if i.Catalog.Install {
-		resources, names = append(resources, "../install/catalog/"+i.Scope), append(names, "armature-catalog")
+		resources, names = append(resources, "../install/catalog/"+i.Scope), append(names,
+			"armature-catalog")
 		if builds := i.buildNamespace(); builds != "" {
-			patch("armature-catalog", "add", "/spec/template/spec/containers/0/args/-", "--build-namespace="+builds)
+			patch("armature-catalog", "add", "/spec/template/spec/containers/0/args/-",
+				"--build-namespace="+builds)
 		}
 	}
 	if i.Sources.Install {
-		resources, names = append(resources, "../install/sources/"+i.Scope), append(names, "armature-sources")
+		resources, names = append(resources, "../install/sources/"+i.Scope), append(names,
+			"armature-sources")
 	}
 	if i.Monitoring.Install {
 		resources = append(resources, "../install/monitoring")
 		if labels := i.Monitoring.Labels; len(labels) > 0 {
-			patch, err := json.Marshal([]any{map[string]any{"op": "add", "path": "/metadata/labels", "value": labels}})
+			patch, err := json.Marshal([]any{map[string]any{"op": "add", "path": "/metadata/labels",
+				"value": labels}})
 			if err != nil {
 				panic(err) // strings are JSON
 			}
-			patches = append(patches, map[string]any{"target": map[string]any{"group": "monitoring.coreos.com"}, "patch": string(patch)})
+			patches = append(patches,
+				map[string]any{"target": map[string]any{"group": "monitoring.coreos.com"},
+					"patch": string(patch)})
 		}
 	}
 	for _, name := range names {
@@ -303,7 +324,8 @@ func (i Options) overlay() map[string]any {
 			patch(name, "replace", "/spec/template/spec/containers/0/image", image)
 		}
 		if i.Scope == "namespaced" {
-			patch(name, "replace", fmt.Sprintf("/spec/template/spec/containers/0/env/%d/value", watchNamespaces[name]), strings.Join(i.allNamespaces(), ","))
+			patch(name, "replace", fmt.Sprintf("/spec/template/spec/containers/0/env/%d/value",
+				watchNamespaces[name]), strings.Join(i.allNamespaces(), ","))
 		}
 	}
 	if i.Catalog.Secret != "" {
@@ -317,7 +339,8 @@ func (i Options) overlay() map[string]any {
 
 // watchNamespaces is the place of the variable WATCH_NAMESPACES in a Deployment of scope
 // namespaced, which is its last.
-var watchNamespaces = map[string]int{"armature-controller": 3, "armature-catalog": 2, "armature-sources": 2}
+var watchNamespaces = map[string]int{"armature-controller": 3, "armature-catalog": 2,
+	"armature-sources": 2}
 
 // namespaces that a namespaced controller looks after, its own first.
 func (i Options) allNamespaces() []string {
@@ -366,7 +389,8 @@ func (i Options) placed(file, namespace string) (out []byte, _ error) {
 		if err := yaml.Unmarshal(doc, &object); err != nil {
 			return nil, fmt.Errorf("decoding the shipped role: %w", err)
 		}
-		if spec, ok := object["spec"].(map[string]any); ok && object["kind"] == "NetworkPolicy" && len(i.BuildEgress) > 0 {
+		if spec, ok := object["spec"].(map[string]any); ok && object["kind"] == "NetworkPolicy" &&
+			len(i.BuildEgress) > 0 {
 			spec["egress"] = i.BuildEgress
 		}
 		field := "namespace"

@@ -14,7 +14,8 @@ import (
 // Isolation of attested builds.
 type Isolation struct {
 	// BuildNamespace is made for the runs of templates with attest: true or isolate: true; empty is
-	// armature-builds in scope cluster, and none in scope namespaced, where such builds are refused.
+	// armature-builds in scope cluster, and none in scope namespaced, where such builds are
+	// refused.
 	BuildNamespace string `json:"buildNamespace,omitempty"`
 	// BuildEgress is what pods there may connect to; empty is anything but the metadata of clouds.
 	BuildEgress []networkingv1.NetworkPolicyEgressRule `json:"buildEgress,omitempty"`
@@ -31,7 +32,9 @@ func (i Isolation) check(builds string) error {
 		return errors.New("buildEgress and buildRuntimeClass require buildNamespace")
 	}
 	if i.BuildNamespace != "" && len(validation.IsDNS1123Label(i.BuildNamespace)) > 0 {
-		return fmt.Errorf("buildNamespace %q is not a valid namespace: use lower-case letters, digits and '-'", i.BuildNamespace)
+		return fmt.Errorf(
+			"buildNamespace %q is not a valid namespace: use lower-case letters, digits and '-'",
+			i.BuildNamespace)
 	}
 	if i.BuildRuntimeClass != "" && len(validation.IsDNS1123Subdomain(i.BuildRuntimeClass)) > 0 {
 		return fmt.Errorf("buildRuntimeClass %q is not the name of a RuntimeClass", i.BuildRuntimeClass)

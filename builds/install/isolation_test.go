@@ -15,7 +15,9 @@ import (
 )
 
 // isolated are the objects that an installation with values has in its build namespace.
-func isolated(t *testing.T, values string) (policies []networkingv1.NetworkPolicy, roles []rbacv1.Role, bindings []rbacv1.RoleBinding) {
+func isolated(t *testing.T,
+	values string) (policies []networkingv1.NetworkPolicy, roles []rbacv1.Role,
+	bindings []rbacv1.RoleBinding) {
 	t.Helper()
 	o := Options{Scope: "cluster", Namespace: "platform", Group: "agent.kagenti.dev"}
 	if err := yaml.UnmarshalStrict([]byte(values), &o); err != nil {
@@ -60,7 +62,8 @@ func TestNetworkPolicies(t *testing.T) {
 		{to: [{ipBlock: {cidr: 10.0.8.0/24}}], ports: [{port: 443}]},
 		{to: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: gitea}}, podSelector: {matchLabels: {app: gitea}}}], ports: [{port: 3000}]},
 		{to: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}}], ports: [{port: 53, protocol: UDP}]}]}`
-	build := netpol.End{Namespace: "builds", Labels: labels.Set{"tekton.dev/pipelineRun": "weather"}}
+	build := netpol.End{Namespace: "builds",
+		Labels: labels.Set{"tekton.dev/pipelineRun": "weather"}}
 	other := netpol.End{Namespace: "builds", Labels: labels.Set{"tekton.dev/pipelineRun": "other"}}
 	tenant := netpol.End{Namespace: "team1", Labels: labels.Set{"app": "gitea"}}
 	gitea := netpol.End{Namespace: "gitea", Labels: labels.Set{"app": "gitea"}}
@@ -89,11 +92,13 @@ func TestNetworkPolicies(t *testing.T) {
 		{build, at("100.100.100.200"), corev1.ProtocolTCP, 80, false, false},
 		{build, at("168.63.129.16"), corev1.ProtocolTCP, 32526, false, false},
 	} {
-		for values, want := range map[string]bool{"{buildNamespace: builds}": c.open, restricted: c.narrowed} {
+		for values, want := range map[string]bool{"{buildNamespace: builds}": c.open,
+			restricted: c.narrowed} {
 			policies, _, _ := isolated(t, values)
 			got, err := netpol.Allows(policies, c.from, c.to, c.protocol, c.port)
 			if err != nil || got != want || len(policies) != 1 {
-				t.Errorf("%s: from %v to %v, %s %d: %v, want %v (%v)", values, c.from, c.to, c.protocol, c.port, got, want, err)
+				t.Errorf("%s: from %v to %v, %s %d: %v, want %v (%v)", values, c.from, c.to,
+					c.protocol, c.port, got, want, err)
 			}
 		}
 	}
@@ -102,19 +107,22 @@ func TestNetworkPolicies(t *testing.T) {
 // No rule of a platform opens the metadata of a cloud.
 func TestBuildEgress(t *testing.T) {
 	for rules, want := range map[string]string{
-		"[{ports: [{port: 443}]}]":                                                     "buildEgress[0] has no to",
-		"[{to: [{ipBlock: {cidr: 10.0.8.1/24}}]}]":                                     `"10.0.8.1/24" is not a network`,
-		"[{to: [{ipBlock: {cidr: 0.0.0.0/0}}]}]":                                       "169.254.0.0/16, where clouds",
-		"[{to: [{ipBlock: {cidr: 169.254.169.254/32}}], ports: [{port: 80}]}]":         "169.254.0.0/16, where clouds",
-		"[{to: [{ipBlock: {cidr: 100.64.0.0/10}}], ports: [{port: 53, endPort: 80}]}]": "100.100.100.200/32, where clouds",
-		"[{to: [{ipBlock: {cidr: 'fd00::/8', except: ['fd00:ec2::/40']}}]}]":           "fd00:ec2::/32, where clouds",
-		"[{to: [{ipBlock: {cidr: '::/0'}}]}]":                                          "fe80::/10, where clouds",
-		"[{to: [{ipBlock: {cidr: 169.254.20.10/32}}], ports: [{port: 53}]}]":           "",
-		"[{to: [{ipBlock: {cidr: 10.0.0.0/8}}, {podSelector: {}}]}]":                   "",
-		"[{to: [{ipBlock: {cidr: 160.0.0.0/4, except: [168.0.0.0/7]}}]}]":              "",
+		"[{ports: [{port: 443}]}]": "buildEgress[0] has no to",
+		"[{to: [{ipBlock: {cidr: " +
+			"10.0.8.1/24}}]}]": `"10.0.8.1/24" is not a network`,
+		"[{to: [{ipBlock: {cidr: 0.0.0.0/0}}]}]":                               "169.254.0.0/16, where clouds",
+		"[{to: [{ipBlock: {cidr: 169.254.169.254/32}}], ports: [{port: 80}]}]": "169.254.0.0/16, where clouds",
+		"[{to: [{ipBlock: {cidr: 100.64.0.0/10}}], ports: [{port: 53, endPort: 80}]}]": "100.100." +
+			"100.200/32, where clouds",
+		"[{to: [{ipBlock: {cidr: 'fd00::/8', except: ['fd00:ec2::/40']}}]}]": "fd00:ec2::/32, where clouds",
+		"[{to: [{ipBlock: {cidr: '::/0'}}]}]":                                "fe80::/10, where clouds",
+		"[{to: [{ipBlock: {cidr: 169.254.20.10/32}}], ports: [{port: 53}]}]": "",
+		"[{to: [{ipBlock: {cidr: 10.0.0.0/8}}, {podSelector: {}}]}]":         "",
+		"[{to: [{ipBlock: {cidr: 160.0.0.0/4, except: [168.0.0.0/7]}}]}]":    "",
 	} {
 		o := Options{Scope: "cluster", Namespace: "platform", Group: "agent.kagenti.dev"}
-		if err := yaml.UnmarshalStrict([]byte("{buildNamespace: builds, buildEgress: "+rules+"}"), &o); err != nil {
+		if err := yaml.UnmarshalStrict([]byte("{buildNamespace: builds, buildEgress: "+rules+"}"),
+			&o); err != nil {
 			t.Fatal(err)
 		}
 		err := o.Check()
@@ -131,18 +139,22 @@ func TestNamespacedRights(t *testing.T) {
 	var verbs []string
 	for _, role := range roles {
 		for _, rule := range role.Rules {
-			if role.Name == "armature-controller-builds" && (rule.Resources[0] == "pipelineruns" || rule.Resources[0] == "secrets" || rule.Resources[0] == "workloads") {
+			if role.Name == "armature-controller-builds" &&
+				(rule.Resources[0] == "pipelineruns" || rule.Resources[0] == "secrets" ||
+					rule.Resources[0] == "workloads") {
 				verbs = append(verbs, rule.Resources[0]+" "+strings.Join(rule.Verbs, ","))
 			}
 		}
 	}
-	want := "pipelineruns get,list,watch,create,patch,delete; secrets get,create,delete; workloads list,watch,create,delete"
+	want := "pipelineruns get,list,watch,create,patch,delete; secrets get,create,delete; " +
+		"workloads list,watch,create,delete"
 	if got := strings.Join(verbs, "; "); got != want {
 		t.Errorf("rights %s, want %s", got, want)
 	}
 	bound := false
 	for _, b := range bindings {
-		bound = bound || b.RoleRef.Name == "armature-controller-builds" && len(b.Subjects) == 1 && b.Subjects[0].Name == "armature-controller" && b.Subjects[0].Namespace == "platform"
+		bound = bound || b.RoleRef.Name == "armature-controller-builds" && len(b.Subjects) == 1 &&
+			b.Subjects[0].Name == "armature-controller" && b.Subjects[0].Namespace == "platform"
 	}
 	if !bound {
 		t.Errorf("the controller is bound by none of %v", bindings)

@@ -19,7 +19,8 @@ func (i Options) checkShards() error {
 	for n, s := range i.Shards {
 		switch {
 		case len(validation.IsDNS1123Label(s)) > 0 || len(s) > maxShard:
-			return fmt.Errorf("shards %q: use lower-case letters, digits and '-', at most %d", s, maxShard)
+			return fmt.Errorf("shards %q: use lower-case letters, digits and '-', at most %d", s,
+				maxShard)
 		case s == "metrics": // a Service of all shards has this name
 			return errors.New("shards: a shard cannot be named metrics: use another name")
 		case slices.Contains(i.Shards[:n], s):
@@ -29,7 +30,8 @@ func (i Options) checkShards() error {
 	switch {
 	case len(i.Shards) == 0:
 	case i.Queue.MaxRunning > 0 || i.Queue.MaxRunningPerNamespace > 0:
-		return errors.New("shards and maxRunning: a shard does not see the runs of others; limit all with queueName, by a quota of Kueue")
+		return errors.New("shards and maxRunning: a shard does not see the runs of others; limit " +
+			"all with queueName, by a quota of Kueue")
 	case i.Catalog.Install && i.Catalog.Secret == "":
 		return errors.New("shards of the catalog share a PostgreSQL: set catalog.storeSecret")
 	}
@@ -57,8 +59,10 @@ func (i Options) sharded(manifests string) (string, error) {
 			return "", fmt.Errorf("reading a manifest: %w", err)
 		}
 		program := strings.TrimSuffix(o.Metadata.Name, "-metrics")
-		if !slices.Contains([]string{"armature-controller", "armature-catalog", "armature-sources"}, program) ||
-			!slices.Contains([]string{"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget"}, o.Kind) {
+		if !slices.Contains([]string{"armature-controller", "armature-catalog", "armature-sources"},
+			program) ||
+			!slices.Contains([]string{"Deployment", "Service", "NetworkPolicy",
+				"PodDisruptionBudget"}, o.Kind) {
 			out = append(out, doc)
 			continue
 		}
@@ -69,8 +73,10 @@ func (i Options) sharded(manifests string) (string, error) {
 		metadata, spec, _ := strings.Cut(webhookArg.ReplaceAllString(doc, ""), "\nspec:\n")
 		for _, s := range i.Shards {
 			named := ownName.ReplaceAllString(metadata, "${0}-"+s)
-			pods := strings.NewReplacer("/name: "+program+"\n", "/name: "+program+"-"+s+"\n", "armature-sources.$", "armature-sources-"+s+".$").Replace(spec + "\n")
-			out = append(out, arg(named+"\nspec:\n"+strings.TrimSuffix(pods, "\n"), "sharding.fluxcd.io/key="+s))
+			pods := strings.NewReplacer("/name: "+program+"\n", "/name: "+program+"-"+s+"\n",
+				"armature-sources.$", "armature-sources-"+s+".$").Replace(spec + "\n")
+			out = append(out,
+				arg(named+"\nspec:\n"+strings.TrimSuffix(pods, "\n"), "sharding.fluxcd.io/key="+s))
 		}
 	}
 	return strings.Join(out, "\n---\n"), nil

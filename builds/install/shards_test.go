@@ -14,7 +14,9 @@ import (
 // shard's, and archives are served under the shard's name.
 func TestShards(t *testing.T) {
 	o := Options{Scope: "cluster", Namespace: "platform", Group: "agent.kagenti.dev"}
-	if err := yaml.UnmarshalStrict([]byte("{shards: [a, b], sources: {enabled: true}, catalog: {enabled: true, storeSecret: postgres}}"), &o); err != nil {
+	if err := yaml.UnmarshalStrict(
+		[]byte("{shards: [a, b], sources: {enabled: true}, catalog: {enabled: true, "+
+			"storeSecret: postgres}}"), &o); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.Check(); err != nil {
@@ -36,20 +38,26 @@ func TestShards(t *testing.T) {
 	}
 	for _, d := range all {
 		args := d.Spec.Template.Spec.Containers[0].Args
-		program, want := strings.Join(strings.Split(d.Name, "-")[:2], "-"), "--shard=!sharding.fluxcd.io/key"
+		program, want := strings.Join(strings.Split(d.Name, "-")[:2], "-"),
+			"--shard=!sharding.fluxcd.io/key"
 		if d.Name != program {
 			want = "--shard=sharding.fluxcd.io/key=" + d.Name[len(program)+1:]
 		}
-		if !slices.Contains(args, want) || slices.Contains(args, "--webhook-address=:9292") != (d.Name == "armature-controller") ||
-			program == "armature-sources" && !slices.Contains(args, "--artifact-advertised-address="+d.Name+".$(POD_NAMESPACE).svc") {
+		if !slices.Contains(args, want) ||
+			slices.Contains(args, "--webhook-address=:9292") != (d.Name == "armature-controller") ||
+			program == "armature-sources" &&
+				!slices.Contains(args,
+					"--artifact-advertised-address="+d.Name+".$(POD_NAMESPACE).svc") {
 			t.Errorf("%s: args %q", d.Name, args)
 		}
 		if d.Spec.Template.Spec.ServiceAccountName != program {
 			t.Errorf("%s has ServiceAccount %s", d.Name, d.Spec.Template.Spec.ServiceAccountName)
 		}
 		for _, other := range all {
-			if labels.SelectorFromSet(d.Spec.Selector.MatchLabels).Matches(labels.Set(other.Spec.Template.Labels)) != (d.Name == other.Name) {
-				t.Errorf("%s selects %v, and the pods of %s have %v", d.Name, d.Spec.Selector, other.Name, other.Spec.Template.Labels)
+			if labels.SelectorFromSet(d.Spec.Selector.MatchLabels).Matches(
+				labels.Set(other.Spec.Template.Labels)) != (d.Name == other.Name) {
+				t.Errorf("%s selects %v, and the pods of %s have %v", d.Name, d.Spec.Selector,
+					other.Name, other.Spec.Template.Labels)
 			}
 		}
 	}

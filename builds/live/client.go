@@ -55,7 +55,8 @@ func Connect(config *rest.Config, namespace, group string) (*Client, error) {
 	if err := multi.Errors(err1, err2, err3); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	return &Client{Interface: objects, pods: pods, tekton: tekton, Namespace: namespace, Group: group}, nil
+	return &Client{Interface: objects, pods: pods, tekton: tekton, Namespace: namespace,
+		Group: group}, nil
 }
 
 var (
@@ -68,7 +69,8 @@ func (c *Client) builds(namespace string) dynamic.ResourceInterface {
 }
 
 // read an object into one of its type.
-func (c *Client) read(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, into any) error {
+func (c *Client) read(ctx context.Context, resource schema.GroupVersionResource,
+	namespace, name string, into any) error {
 	u, err := c.Resource(resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -91,7 +93,8 @@ func (c *Client) List(ctx context.Context) (list api.AgentBuildList, err error) 
 // Get a build of the namespace.
 func (c *Client) Get(ctx context.Context, name string) (*api.AgentBuild, error) {
 	b := &api.AgentBuild{}
-	if err := c.read(ctx, api.GroupVersion(c.Group).WithResource("agentbuilds"), c.Namespace, name, b); err != nil {
+	if err := c.read(ctx, api.GroupVersion(c.Group).WithResource("agentbuilds"), c.Namespace, name,
+		b); err != nil {
 		return nil, c.failed(fmt.Sprintf("reading AgentBuild %s/%s", c.Namespace, name), err)
 	}
 	b.ManagedFields = nil
@@ -109,8 +112,11 @@ func (c *Client) Delete(ctx context.Context, name string) error {
 // failed says what was attempted, and what to do where AgentBuild is not installed.
 func (c *Client) failed(attempt string, err error) error {
 	// An API server that has no such resource answers otherwise than one without such an object.
-	if apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		return fmt.Errorf("%s: the cluster has no AgentBuild of %s\n  hint: `armature install --wait` installs it; --api-group names another group", attempt, c.Group)
+	if apierrors.IsNotFound(err) &&
+		apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return fmt.Errorf("%s: the cluster has no AgentBuild of %s\n"+
+			"  hint: `armature install --wait` installs it; --api-group names another group",
+			attempt, c.Group)
 	}
 	return fmt.Errorf("%s: %w", attempt, err)
 }
@@ -126,7 +132,8 @@ func (c *Client) Apply(ctx context.Context, b *api.AgentBuild) (int64, error) {
 	u.SetAPIVersion(api.GroupVersion(c.Group).String())
 	u.SetKind(api.Kind)
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
-	applied, err := c.builds(b.Namespace).Apply(ctx, b.Name, u, metav1.ApplyOptions{FieldManager: "armature"})
+	applied, err := c.builds(b.Namespace).Apply(ctx, b.Name, u,
+		metav1.ApplyOptions{FieldManager: "armature"})
 	if err != nil {
 		return 0, c.failed(fmt.Sprintf("applying AgentBuild %s/%s", b.Namespace, b.Name), err)
 	}
@@ -143,7 +150,8 @@ func (c *Client) Cancel(ctx context.Context, b *api.AgentBuild) error {
 // Rerun builds once more, from the revision as it is at a time.
 func (c *Client) Rerun(ctx context.Context, b *api.AgentBuild, at time.Time) error {
 	var patch Patch
-	patch.Metadata.Annotations = map[string]string{api.RerunAnnotation(c.Group): at.UTC().Format(time.RFC3339Nano)}
+	patch.Metadata.Annotations = map[string]string{
+		api.RerunAnnotation(c.Group): at.UTC().Format(time.RFC3339Nano)}
 	return c.Edit(ctx, b, patch)
 }
 
@@ -165,7 +173,8 @@ func (c *Client) Edit(ctx context.Context, b *api.AgentBuild, patch Patch) error
 	patch.Metadata.ResourceVersion = b.ResourceVersion
 	data, err := json.Marshal(patch)
 	if err == nil {
-		_, err = c.builds(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, data, metav1.PatchOptions{})
+		_, err = c.builds(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, data,
+			metav1.PatchOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("changing AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
@@ -175,12 +184,14 @@ func (c *Client) Edit(ctx context.Context, b *api.AgentBuild, patch Patch) error
 
 // LastRun of a build and its tasks, by the name of their task in the order in which the run
 // lists them. It is nil where it was cleaned up: status still has the tasks.
-func (c *Client) LastRun(ctx context.Context, b *api.AgentBuild) (*tektonv1.PipelineRun, []tektonv1.TaskRun, error) {
+func (c *Client) LastRun(ctx context.Context,
+	b *api.AgentBuild) (*tektonv1.PipelineRun, []tektonv1.TaskRun, error) {
 	namespace, name := c.Place(b), b.Status.PipelineRunName
 	if namespace == c.BuildNamespace {
 		var err error
 		if name, err = newest(ctx, c, b); err != nil {
-			return nil, nil, fmt.Errorf("looking for the run of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+			return nil, nil, fmt.Errorf("looking for the run of AgentBuild %s/%s: %w", b.Namespace,
+				b.Name, err)
 		}
 	}
 	if name == "" {
@@ -195,17 +206,20 @@ func (c *Client) LastRun(ctx context.Context, b *api.AgentBuild) (*tektonv1.Pipe
 	if !isOf(run, b) {
 		return nil, nil, nil
 	}
-	found, err := c.Resource(taskRuns).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{pipeline.PipelineRunLabelKey: name}.String()})
+	found, err := c.Resource(taskRuns).Namespace(namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: labels.Set{pipeline.PipelineRunLabelKey: name}.String()})
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing the tasks of run %s: %w", name, err)
 	}
 	var list tektonv1.TaskRunList
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), &list); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(),
+		&list); err != nil {
 		return nil, nil, fmt.Errorf("reading the tasks of run %s: %w", name, err)
 	}
 	var tasks []tektonv1.TaskRun
 	for _, child := range run.Status.ChildReferences {
-		at := slices.IndexFunc(list.Items, func(t tektonv1.TaskRun) bool { return t.Name == child.Name })
+		at := slices.IndexFunc(list.Items,
+			func(t tektonv1.TaskRun) bool { return t.Name == child.Name })
 		if at >= 0 {
 			task := list.Items[at]
 			task.Name = child.PipelineTaskName
@@ -227,7 +241,8 @@ func (c *Client) Place(b *api.AgentBuild) string {
 // build. Who may write a build's status could name any run.
 func isOf(o metav1.Object, b *api.AgentBuild) bool {
 	a := o.GetAnnotations()
-	return o.GetNamespace() == b.Namespace || a[keys.AnnotationBuildUID] == string(b.UID) && a[keys.AnnotationBuildNamespace] == b.Namespace && a[keys.AnnotationBuild] == b.Name
+	return o.GetNamespace() == b.Namespace || a[keys.AnnotationBuildUID] == string(b.UID) &&
+		a[keys.AnnotationBuildNamespace] == b.Namespace && a[keys.AnnotationBuild] == b.Name
 }
 
 // Tasks of the build's last run. The status of a finished run has all of them, including
@@ -245,7 +260,8 @@ func (c *Client) Tasks(ctx context.Context, b *api.AgentBuild) (tasks []api.Task
 
 // statusOf a task that may still run.
 func statusOf(run *tektonv1.TaskRun) api.TaskStatus {
-	t := api.TaskStatus{Name: run.Name, State: "Pending", StartTime: run.Status.StartTime, CompletionTime: run.Status.CompletionTime}
+	t := api.TaskStatus{Name: run.Name, State: "Pending", StartTime: run.Status.StartTime,
+		CompletionTime: run.Status.CompletionTime}
 	if c := run.Status.GetCondition("Succeeded"); c != nil {
 		t.Reason = c.Reason
 		switch {
@@ -270,7 +286,8 @@ const poll = time.Second
 
 // Await waits for the end of a build whose spec has a generation, and shows it whenever it may
 // have changed. A run that is tried again is not an end.
-func (c *Client) Await(ctx context.Context, b *api.AgentBuild, generation int64, show func(now *api.AgentBuild)) error {
+func (c *Client) Await(ctx context.Context, b *api.AgentBuild, generation int64,
+	show func(now *api.AgentBuild)) error {
 	for {
 		over, err := c.watch(ctx, b, func(now *api.AgentBuild) (bool, error) {
 			if now.Status.ObservedGeneration < generation || now.Status.Phase == "" {
@@ -289,7 +306,9 @@ func (c *Client) Await(ctx context.Context, b *api.AgentBuild, generation int64,
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("AgentBuild %s/%s did not finish in time\n  hint: it continues; wait longer with --timeout, or see `armature build describe %s -n %s`", b.Namespace, b.Name, b.Name, b.Namespace)
+				return fmt.Errorf("AgentBuild %s/%s did not finish in time\n"+
+					"  hint: it continues; wait longer with --timeout, or see `armature build "+
+					"describe %s -n %s`", b.Namespace, b.Name, b.Name, b.Namespace)
 			}
 			return fmt.Errorf("no longer waiting for AgentBuild %s/%s; it continues", b.Namespace, b.Name)
 		case <-time.After(time.Second):
@@ -303,8 +322,11 @@ func deleted(b *api.AgentBuild) error {
 
 // watch a build until look says that it is over, or the API server ends the watch. look sees it
 // when it changes, and now and then.
-func (c *Client) watch(ctx context.Context, b *api.AgentBuild, look func(now *api.AgentBuild) (over bool, err error)) (over bool, err error) {
-	watch, err := c.builds(b.Namespace).Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", b.Name).String()})
+func (c *Client) watch(ctx context.Context, b *api.AgentBuild,
+	look func(now *api.AgentBuild) (over bool, err error)) (over bool, err error) {
+	watch, err := c.builds(b.Namespace).Watch(ctx,
+		metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector("metadata.name", b.Name).String()})
 	switch {
 	case err != nil && denied(err):
 		return false, fmt.Errorf("watching AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
@@ -313,7 +335,8 @@ func (c *Client) watch(ctx context.Context, b *api.AgentBuild, look func(now *ap
 	}
 	defer watch.Stop()
 	// A watch reports only deletions that follow it.
-	if _, err := c.builds(b.Namespace).Get(ctx, b.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	if _, err := c.builds(b.Namespace).Get(ctx, b.Name,
+		metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return false, deleted(b)
 	}
 	now := &api.AgentBuild{}

@@ -41,8 +41,10 @@ func doorTo(c *Client, b *api.AgentBuild, err error) (*Door, error) {
 	}
 	if c.Door == nil {
 		return nil, fmt.Errorf("%w\n  hint: the run is in the platform's namespace %s: "+
-			"name the console with --catalog-server or ARMATURE_CATALOG, which shows it to whoever may get agentbuilds/log "+
-			"in namespace %s, or ask for the right to read runs and logs of pods in %s", err, namespace, b.Namespace, namespace)
+			"name the console with --catalog-server or ARMATURE_CATALOG, which shows it to "+
+			"whoever may get agentbuilds/log in namespace %s, or ask for the right to read runs "+
+			"and logs of pods in %s", err,
+			namespace, b.Namespace, namespace)
 	}
 	return c.Door()
 }
@@ -72,7 +74,8 @@ func (d *Door) run(ctx context.Context, b *api.AgentBuild) (out Run, _ error) {
 	}
 	defer body.Close()
 	if err := json.NewDecoder(body).Decode(&out); err != nil {
-		return out, fmt.Errorf("reading the run of AgentBuild %s/%s: the console's answer: %w", b.Namespace, b.Name, err)
+		return out, fmt.Errorf("reading the run of AgentBuild %s/%s: the console's answer: %w",
+			b.Namespace, b.Name, err)
 	}
 	return out, nil
 }
@@ -145,7 +148,8 @@ func (r *Reader) OpenLog(
 		return nil, fmt.Errorf("listing the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 	}
 	var list tektonv1.TaskRunList
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), &list); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(),
+		&list); err != nil {
 		return nil, fmt.Errorf("reading the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 	}
 	step := func(s tektonv1.StepState) bool { return s.Container == container }

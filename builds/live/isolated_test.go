@@ -17,22 +17,28 @@ import (
 )
 
 // TestIsolatedRun checks that a run in the platform's namespace is shown for its own build alone:
-// otherwise a tenant that can write a status could read every run. A client that knows the platform's
-// namespace finds the run there, whatever the status says. A refusal names both ways to the run.
+// otherwise a tenant that can write a status could read every run. A client that knows the
+// platform's namespace finds the run there, whatever the status says. A refusal names both ways to
+// the run.
 func TestIsolatedRun(t *testing.T) {
 	run := func(name, number, namespace, build string) string {
-		return fmt.Sprintf(`{"apiVersion":"tekton.dev/v1","kind":"PipelineRun","metadata":{"namespace":"platform","name":%q,"annotations":{"armature.dev/run-number":%q,"armature.dev/build-namespace":%q,"armature.dev/build-name":"weather","armature.dev/build-uid":%q}}}`,
+		return fmt.Sprintf(
+			`{"apiVersion":"tekton.dev/v1","kind":"PipelineRun","metadata":{"namespace":"platform","name":%q,"annotations":{"armature.dev/run-number":%q,"armature.dev/build-namespace":%q,"armature.dev/build-name":"weather","armature.dev/build-uid":%q}}}`,
 			name, number, namespace, build)
 	}
 	const at = "/apis/tekton.dev/v1/namespaces/"
-	all := []string{run("before", "1", "team", "1"), run("ours", "2", "team", "1"), run("theirs", "3", "team", "2"), run("copied", "4", "other", "1")}
+	all := []string{run("before", "1", "team", "1"), run("ours", "2", "team", "1"),
+		run("theirs", "3", "team", "2"), run("copied", "4", "other", "1")}
 	answers := map[string]string{
 		at + "platform/pipelineruns/before": all[0],
 		at + "platform/pipelineruns/ours":   all[1],
 		at + "platform/pipelineruns/theirs": all[2],
 		at + "platform/pipelineruns/copied": all[3],
-		at + "platform/pipelineruns":        `{"apiVersion":"tekton.dev/v1","kind":"PipelineRunList","items":[` + strings.Join(all, ",") + "]}",
-		at + "platform/taskruns":            `{"apiVersion":"tekton.dev/v1","kind":"TaskRunList","items":[]}`,
+		at +
+			"platform/pipelineruns": `{"apiVersion":"tekton.dev/v1","kind":"PipelineRunList","items":[` +
+			strings.Join(all, ",") + "]}",
+		at +
+			"platform/taskruns": `{"apiVersion":"tekton.dev/v1","kind":"TaskRunList","items":[]}`,
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -41,7 +47,8 @@ func TestIsolatedRun(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			answer = `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"no"}`
 		}
-		if strings.HasSuffix(r.URL.Path, "/pipelineruns") && !strings.Contains(r.URL.Query().Get("labelSelector"), "armature.dev/build-uid=1") {
+		if strings.HasSuffix(r.URL.Path, "/pipelineruns") &&
+			!strings.Contains(r.URL.Query().Get("labelSelector"), "armature.dev/build-uid=1") {
 			t.Errorf("the runs of all tenants are asked for: %s", r.URL)
 		}
 		fmt.Fprint(w, answer)
@@ -64,12 +71,15 @@ func TestIsolatedRun(t *testing.T) {
 		if run, _, err := finds.LastRun(t.Context(), b); err != nil || run == nil || run.Name != "ours" {
 			t.Errorf("where status says forged/%s: %v, %v", name, run, err)
 		}
-		if all, err := finds.Runs(t.Context(), b); err != nil || len(all) != 2 || all[0].Name != "ours" || all[1].Name != "before" {
+		if all, err := finds.Runs(t.Context(), b); err != nil || len(all) != 2 ||
+			all[0].Name != "ours" || all[1].Name != "before" {
 			t.Errorf("runs %v, %v", all, err)
 		}
 	}
 	b.Status.PipelineRunNamespace = "closed"
-	for _, want := range []string{"reading run ", "the platform's namespace closed", "--catalog-server or ARMATURE_CATALOG", "agentbuilds/log in namespace team", "right to read runs and logs of pods in closed"} {
+	for _, want := range []string{"reading run ", "the platform's namespace closed",
+		"--catalog-server or ARMATURE_CATALOG", "agentbuilds/log in namespace team",
+		"right to read runs and logs of pods in closed"} {
 		if _, err := c.Run(t.Context(), b); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
 		}

@@ -56,7 +56,8 @@ func (c *Client) Logs(ctx context.Context, name string, opt LogOptions) error {
 			over = false // status is of the previous spec
 		}
 		if b.Status.PipelineRunName == "" && (over || !follow) {
-			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name, text.Plain(b.Status.Message))
+			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name,
+				text.Plain(b.Status.Message))
 		}
 		run, err := c.Run(ctx, b)
 		if err != nil {
@@ -92,10 +93,12 @@ func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 		p.watch = nil
 	}
 	if p.watch == nil {
-		tasks, err := c.Resource(taskRuns).Namespace(c.Place(b)).Watch(ctx, metav1.ListOptions{LabelSelector: selector(b, c.Place(b))})
+		tasks, err := c.Resource(taskRuns).Namespace(c.Place(b)).Watch(ctx,
+			metav1.ListOptions{LabelSelector: selector(b, c.Place(b))})
 		door, refused := doorTo(c, b, err)
 		switch {
-		case door != nil, apierrors.IsForbidden(err) && b.Status.PipelineRunName == "": // it is asked again, or where the run will be
+		case door != nil, apierrors.IsForbidden(err) && b.Status.PipelineRunName == "":
+			// it is asked again, or where the run will be
 			tasks = watch.NewFake()
 		case refused != nil:
 			return fmt.Errorf("watching the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, refused)
@@ -120,7 +123,8 @@ func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, task); err != nil {
 				return fmt.Errorf("reading task %s: %w", u.GetName(), err)
 			}
-			if isOf(task, b) && !task.CreationTimestamp.Before(p.since) { // else it is of a run before
+			if isOf(task, b) && !task.CreationTimestamp.Before(p.since) {
+				// else it is of a run before
 				task.Name = task.Labels[pipeline.PipelineTaskLabelKey]
 				p.task(task.Labels[pipeline.PipelineRunLabelKey], begun(task))
 			}
@@ -160,7 +164,8 @@ func (p *stepLogs) task(run string, task Task) {
 			options.Set("tailLines", strconv.FormatInt(p.Tail, 10))
 		}
 		if p.Since > 0 {
-			options.Set("sinceSeconds", strconv.FormatInt(int64((p.Since+time.Second-1)/time.Second), 10))
+			options.Set("sinceSeconds",
+				strconv.FormatInt(int64((p.Since+time.Second-1)/time.Second), 10))
 		}
 		if p.Follow && step.State == "Running" {
 			options.Set("follow", "true")
@@ -218,22 +223,28 @@ func (p *stepLogs) end(b *api.AgentBuild, gone bool) error {
 	}
 	if gone && b.Over() {
 		if len(p.printed) == 0 {
-			return errors.New("the run and its logs are gone\n  hint: spec.cleanupAfterBuild: false or a retention limit keeps them")
+			return errors.New("the run and its logs are gone\n  hint: spec.cleanupAfterBuild: " +
+				"false or a retention limit keeps them")
 		}
 		for _, t := range b.Status.Tasks {
-			if !p.printed[b.Status.PipelineRunName+"/"+t.Name] && t.State != "Skipped" && (p.Task == "" || p.Task == t.Name) {
-				p.say(p.Err, t.Name, "the log is gone with its run: spec.cleanupAfterBuild: false or a retention limit keeps it")
+			if !p.printed[b.Status.PipelineRunName+"/"+t.Name] && t.State != "Skipped" &&
+				(p.Task == "" || p.Task == t.Name) {
+				p.say(p.Err, t.Name,
+					"the log is gone with its run: spec.cleanupAfterBuild: false or a retention "+
+						"limit keeps it")
 			}
 		}
 	}
 	if p.Task != "" && len(p.printed) == 0 && p.failed == nil {
-		return fmt.Errorf("no step of a task %q has begun\n  hint: `armature build describe %s -n %s` lists the tasks", p.Task, b.Name, b.Namespace)
+		return fmt.Errorf("no step of a task %q has begun\n  hint: `armature build describe %s "+
+			"-n %s` lists the tasks", p.Task, b.Name, b.Namespace)
 	}
 	return p.failed
 }
 
 // restClient sends requests of a group of the API, and reads refusals.
-func restClient(config *rest.Config, path string, group schema.GroupVersion) (rest.Interface, error) {
+func restClient(config *rest.Config, path string,
+	group schema.GroupVersion) (rest.Interface, error) {
 	config = rest.CopyConfig(config)
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})

@@ -36,7 +36,8 @@ func TestBuildLogsLongLine(t *testing.T) {
 		_, _ = w.Write([]byte("first\n" + long + "\nlast"))
 	}))
 	defer server.Close()
-	pods, err := restClient(&rest.Config{Host: server.URL}, "/api", schema.GroupVersion{Version: "v1"})
+	pods, err := restClient(&rest.Config{Host: server.URL}, "/api",
+		schema.GroupVersion{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,9 +59,11 @@ func TestBuildLogsLongLine(t *testing.T) {
 
 // reading prints the logs that a server has.
 func reading(t *testing.T, pods rest.Interface, out io.Writer) *stepLogs {
-	return &stepLogs{LogOptions: LogOptions{Out: out, Tail: -1}, ctx: t.Context(), printed: map[string]bool{}, read: func(pod, container string, options url.Values) (io.ReadCloser, error) {
-		return (&Client{pods: pods}).StepLog(t.Context(), "team1", pod, container, options)
-	}}
+	return &stepLogs{LogOptions: LogOptions{Out: out, Tail: -1}, ctx: t.Context(),
+		printed: map[string]bool{},
+		read: func(pod, container string, options url.Values) (io.ReadCloser, error) {
+			return (&Client{pods: pods}).StepLog(t.Context(), "team1", pod, container, options)
+		}}
 }
 
 // podLogs serves the logs of containers. One that runs is served until it ends.
@@ -104,13 +107,16 @@ func TestBuildLogsFollow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1"}}); err != nil {
+	if err := c.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1"}}); err != nil {
 		t.Fatal(err)
 	}
-	server := &podLogs{asked: map[string]bool{}, running: map[string]chan struct{}{"long-pod/step-say": make(chan struct{})}}
+	server := &podLogs{asked: map[string]bool{},
+		running: map[string]chan struct{}{"long-pod/step-say": make(chan struct{})}}
 	kubelet := httptest.NewServer(server)
 	defer kubelet.Close()
-	pods, err := restClient(&rest.Config{Host: kubelet.URL}, "/api", schema.GroupVersion{Version: "v1"})
+	pods, err := restClient(&rest.Config{Host: kubelet.URL}, "/api",
+		schema.GroupVersion{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,36 +145,46 @@ func TestBuildLogsFollow(t *testing.T) {
 	}
 	begin := func(run string) *tektonv1.PipelineRun {
 		t.Helper()
-		pr := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: run, Labels: labels},
+		pr := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: run,
+			Labels: labels},
 			Spec: tektonv1.PipelineRunSpec{PipelineRef: &tektonv1.PipelineRef{Name: "none"}}}
 		must(c.Create(t.Context(), pr))
 		status(func(s *api.AgentBuildStatus) {
 			created := pr.CreationTimestamp
-			s.Phase, s.PipelineRunName, s.LastBuildTime, s.Attempt = api.PhaseBuilding, run, &created, s.Attempt+1
+			s.Phase, s.PipelineRunName, s.LastBuildTime, s.Attempt =
+				api.PhaseBuilding, run, &created, s.Attempt+1
 		})
 		return pr
 	}
-	task := func(pr *tektonv1.PipelineRun, name string, state corev1.ContainerState) *tektonv1.TaskRun {
+	task := func(pr *tektonv1.PipelineRun, name string,
+		state corev1.ContainerState) *tektonv1.TaskRun {
 		t.Helper()
-		tr := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: pr.Name + "-" + name, Labels: maps.Clone(labels)},
+		tr := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1",
+			Name: pr.Name + "-" + name, Labels: maps.Clone(labels)},
 			Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "none"}}}
 		tr.Labels["tekton.dev/pipelineRun"], tr.Labels["tekton.dev/pipelineTask"] = pr.Name, name
 		must(c.Create(t.Context(), tr))
 		tr.Status.PodName = name + "-pod"
-		tr.Status.Steps = []tektonv1.StepState{{Name: "say", Container: "step-say", ContainerState: state}}
+		tr.Status.Steps = []tektonv1.StepState{{Name: "say", Container: "step-say",
+			ContainerState: state}}
 		must(c.Status().Update(t.Context(), tr))
 		fresh := pr.DeepCopy()
 		must(c.Get(t.Context(), client.ObjectKeyFromObject(pr), fresh))
-		fresh.Status.ChildReferences = append(fresh.Status.ChildReferences, tektonv1.ChildStatusReference{Name: tr.Name, PipelineTaskName: name})
+		fresh.Status.ChildReferences = append(fresh.Status.ChildReferences,
+			tektonv1.ChildStatusReference{Name: tr.Name, PipelineTaskName: name})
 		must(c.Status().Update(t.Context(), fresh))
 		return tr
 	}
 	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
 
-	must(c.Create(t.Context(), &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"}, Spec: api.AgentBuildSpec{
-		Source: api.SourceSpec{SourceRepository: "github.com/org/weather"}, Retries: &api.Retries{Limit: 1, After: []api.RetryOn{api.RetryAny}},
-		BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1", ImageRegistry: "registry.local"}}}))
+	must(c.Create(t.Context(),
+		&api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"},
+			Spec: api.AgentBuildSpec{
+				Source:  api.SourceSpec{SourceRepository: "github.com/org/weather"},
+				Retries: &api.Retries{Limit: 1, After: []api.RetryOn{api.RetryAny}},
+				BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1",
+					ImageRegistry: "registry.local"}}}))
 	first := begin("first")
 	var out, errs controlplane.Output
 	connected, err := Connect(plane.Admin.Config, "team1", api.DefaultGroup)
@@ -176,13 +192,16 @@ func TestBuildLogsFollow(t *testing.T) {
 	connected.pods = pods
 	done := make(chan error, 1)
 	go func() {
-		done <- connected.Logs(t.Context(), "weather", LogOptions{Out: &out, Err: &errs, Follow: true, Tail: -1})
+		done <- connected.Logs(t.Context(), "weather",
+			LogOptions{Out: &out, Err: &errs, Follow: true, Tail: -1})
 	}()
 
 	long := task(first, "long", running)
-	until("the long step is not followed", func() bool { return server.wasAsked("long-pod/step-say") })
+	until("the long step is not followed",
+		func() bool { return server.wasAsked("long-pod/step-say") })
 	task(first, "beside", running)
-	until("the step beside the long one is not followed", func() bool { return server.wasAsked("beside-pod/step-say") })
+	until("the step beside the long one is not followed",
+		func() bool { return server.wasAsked("beside-pod/step-say") })
 	gone := task(first, "moment", ended)
 	must(c.Delete(t.Context(), gone))
 	close(server.running["long-pod/step-say"])
@@ -195,7 +214,8 @@ func TestBuildLogsFollow(t *testing.T) {
 	must(c.Delete(t.Context(), second))
 	status(func(s *api.AgentBuildStatus) {
 		s.Phase, s.LastRunPhase = api.PhaseSucceeded, api.PhaseSucceeded
-		s.Tasks = []api.TaskStatus{{Name: "last", State: "Succeeded"}, {Name: "never-seen", State: "Succeeded"}, {Name: "left-out", State: "Skipped"}}
+		s.Tasks = []api.TaskStatus{{Name: "last", State: "Succeeded"},
+			{Name: "never-seen", State: "Succeeded"}, {Name: "left-out", State: "Skipped"}}
 	})
 	select {
 	case err := <-done:
@@ -205,12 +225,14 @@ func TestBuildLogsFollow(t *testing.T) {
 	}
 	for _, name := range []string{"long", "beside", "moment", "last"} {
 		for _, state := range []string{"begins", "ends"} {
-			if line := fmt.Sprintf("[%s/say] %s-pod/step-say %s\n", name, name, state); strings.Count(out.String(), line) != 1 {
+			if line := fmt.Sprintf("[%s/say] %s-pod/step-say %s\n", name, name,
+				state); strings.Count(out.String(), line) != 1 {
 				t.Errorf("not once: %s", line)
 			}
 		}
 	}
-	if got := errs.String(); !strings.HasPrefix(got, "[never-seen] the log is gone with its run") || strings.Count(got, "\n") != 1 {
+	if got := errs.String(); !strings.HasPrefix(got, "[never-seen] the log is gone with its run") ||
+		strings.Count(got, "\n") != 1 {
 		t.Errorf("stderr: %s", got)
 	}
 	if t.Failed() {
@@ -223,7 +245,9 @@ const hostile = "\x1b[2J\x1b]0;x\x07fail\rpass"
 
 func plain(t *testing.T, text string) {
 	t.Helper()
-	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
+	if strings.ContainsFunc(text, func(r rune) bool {
+		return unicode.IsControl(r) && r != '\n' && r != '\t'
+	}) {
 		t.Errorf("a control character is in %q", text)
 	}
 	if !strings.Contains(text, `\x1b[2J\x1b]0;x\afail\rpass`) {
@@ -237,14 +261,16 @@ func TestBuildLogsArePlain(t *testing.T) {
 		_, _ = w.Write([]byte(hostile + "\r\n"))
 	}))
 	defer server.Close()
-	pods, err := restClient(&rest.Config{Host: server.URL}, "/api", schema.GroupVersion{Version: "v1"})
+	pods, err := restClient(&rest.Config{Host: server.URL}, "/api",
+		schema.GroupVersion{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
 	task := &tektonv1.TaskRun{}
 	task.Status.PodName = "pod"
-	task.Status.Steps = []tektonv1.StepState{{Name: "say", Container: "step-say", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
+	task.Status.Steps = []tektonv1.StepState{{Name: "say", Container: "step-say",
+		ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
 	p := reading(t, pods, &out)
 	p.task("run", begun(task))
 	if p.failed != nil {

@@ -53,7 +53,8 @@ func NewReader(config *rest.Config, group string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{Client: c, recent: cache.NewLRUExpireCache(maxRecent), slots: make(chan struct{}, maxAsking)}, nil
+	return &Reader{Client: c, recent: cache.NewLRUExpireCache(maxRecent),
+		slots: make(chan struct{}, maxAsking)}, nil
 }
 
 // answer that is shared.
@@ -62,8 +63,10 @@ type answer[T any] struct {
 	err   error
 }
 
-// Share an answer among all who ask for its key within a time. One who asked first may leave before it is there.
-func Share[T any](ctx context.Context, r *Reader, key string, lasts time.Duration, ask func(context.Context) (T, error)) (T, error) {
+// Share an answer among all who ask for its key within a time. One who asked first may leave before
+// it is there.
+func Share[T any](ctx context.Context, r *Reader, key string, lasts time.Duration,
+	ask func(context.Context) (T, error)) (T, error) {
 	if have, ok := r.recent.Get(key); ok {
 		return have.(answer[T]).value, have.(answer[T]).err
 	}
@@ -80,7 +83,8 @@ func Share[T any](ctx context.Context, r *Reader, key string, lasts time.Duratio
 			lasts = moment
 		}
 		r.recent.Add(key, a, lasts)
-		time.AfterFunc(lasts, func() { r.recent.Remove(key) }) // what nobody asks for again takes no memory
+		// what nobody asks for again takes no memory
+		time.AfterFunc(lasts, func() { r.recent.Remove(key) })
 		return a, nil
 	})
 	select {
@@ -94,7 +98,8 @@ func Share[T any](ctx context.Context, r *Reader, key string, lasts time.Duratio
 
 // guarded asks, and takes a panic for an error: it is in a goroutine of its own, where it would
 // end the process.
-func guarded[T any](ctx context.Context, ask func(context.Context) (T, error)) (value T, err error) {
+func guarded[T any](ctx context.Context,
+	ask func(context.Context) (T, error)) (value T, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
@@ -119,15 +124,17 @@ func (r *Reader) View(ctx context.Context, b *api.AgentBuild) (View, error) {
 	if b.Over() {
 		lasts = while
 	}
-	return Share(ctx, r, "view/"+b.Namespace+"/"+b.Name+"/"+b.ResourceVersion, lasts, func(ctx context.Context) (View, error) {
-		run, tasks, err := r.LastRun(ctx, b)
-		return ViewOf(b, run, tasks), err
-	})
+	return Share(ctx, r, "view/"+b.Namespace+"/"+b.Name+"/"+b.ResourceVersion, lasts,
+		func(ctx context.Context) (View, error) {
+			run, tasks, err := r.LastRun(ctx, b)
+			return ViewOf(b, run, tasks), err
+		})
 }
 
 // History of a build: the runs that there still are, newest first.
 func (r *Reader) History(ctx context.Context, b *api.AgentBuild) ([]runs.Run, error) {
-	return Share(ctx, r, "runs/"+b.Namespace+"/"+b.Name+"/"+b.ResourceVersion, 5*moment, func(ctx context.Context) ([]runs.Run, error) { return r.Runs(ctx, b) })
+	return Share(ctx, r, "runs/"+b.Namespace+"/"+b.Name+"/"+b.ResourceVersion, 5*moment,
+		func(ctx context.Context) ([]runs.Run, error) { return r.Runs(ctx, b) })
 }
 
 // Log is the end of a step's log, for a page.
@@ -136,9 +143,10 @@ func (r *Reader) Log(ctx context.Context, namespace, pod string, step Step) (Tex
 	if step.State == "Running" {
 		lasts = moment
 	}
-	return Share(ctx, r, "log/"+namespace+"/"+pod+"/"+step.Container+"/"+step.State, lasts, func(ctx context.Context) (Text, error) {
-		return r.readLog(ctx, namespace, pod, step.Container, pageLines, pageBytes)
-	})
+	return Share(ctx, r, "log/"+namespace+"/"+pod+"/"+step.Container+"/"+step.State, lasts,
+		func(ctx context.Context) (Text, error) {
+			return r.readLog(ctx, namespace, pod, step.Container, pageLines, pageBytes)
+		})
 }
 
 // WholeLog is the end of a step's log, for a file.
@@ -151,8 +159,10 @@ func (r *Reader) WholeLog(ctx context.Context, namespace, pod string, step Step)
 	return r.readLog(ctx, namespace, pod, step.Container, fileLines, fileBytes)
 }
 
-func (r *Reader) readLog(ctx context.Context, namespace, pod, container string, lines, size int) (Text, error) {
-	log, err := r.StepLog(ctx, namespace, pod, container, url.Values{"tailLines": {strconv.Itoa(lines + 1)}})
+func (r *Reader) readLog(ctx context.Context, namespace, pod, container string,
+	lines, size int) (Text, error) {
+	log, err := r.StepLog(ctx, namespace, pod, container,
+		url.Values{"tailLines": {strconv.Itoa(lines + 1)}})
 	if err != nil {
 		return Text{}, err
 	}

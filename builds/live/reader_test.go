@@ -31,12 +31,15 @@ func reader(t *testing.T, answer http.HandlerFunc) *Reader {
 func TestSharePanics(t *testing.T) {
 	r := reader(t, http.NotFound)
 	for range 2 {
-		if _, err := Share(t.Context(), r, "a", moment, func(context.Context) (int, error) { panic("a fault of ours") }); err == nil || !strings.Contains(err.Error(), "a fault of ours") {
+		if _, err := Share(t.Context(), r, "a", moment, func(context.Context) (int, error) {
+			panic("a fault of ours")
+		}); err == nil || !strings.Contains(err.Error(), "a fault of ours") {
 			t.Errorf("the error is %v", err)
 		}
 	}
 	for i := range 2 * maxAsking { // a place of each is free again
-		got, err := Share(t.Context(), r, fmt.Sprint("b", i), moment, func(context.Context) (int, error) { return i, nil })
+		got, err := Share(t.Context(), r, fmt.Sprint("b", i), moment,
+			func(context.Context) (int, error) { return i, nil })
 		if err != nil || got != i {
 			t.Errorf("%d: %v", got, err)
 		}
@@ -59,9 +62,13 @@ func TestHistoryIsReadInPages(t *testing.T) {
 		list := map[string]any{"apiVersion": "tekton.dev/v1", "kind": "PipelineRunList"}
 		var items []any
 		for i := from; i < to; i++ {
-			items = append(items, map[string]any{"metadata": map[string]any{"namespace": "team1", "name": fmt.Sprint("weather-", i), "uid": fmt.Sprint(i),
-				"ownerReferences": []any{map[string]any{"apiVersion": api.GroupVersion(api.DefaultGroup).String(), "kind": api.Kind, "name": "weather", "uid": "b", "controller": true}}},
-				"status": map[string]any{"filling": filling}})
+			items = append(items,
+				map[string]any{"metadata": map[string]any{"namespace": "team1",
+					"name": fmt.Sprint("weather-", i), "uid": fmt.Sprint(i),
+					"ownerReferences": []any{
+						map[string]any{"apiVersion": api.GroupVersion(api.DefaultGroup).String(),
+							"kind": api.Kind, "name": "weather", "uid": "b", "controller": true}}},
+					"status": map[string]any{"filling": filling}})
 		}
 		list["items"] = items
 		if to < there {

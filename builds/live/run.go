@@ -91,7 +91,8 @@ func ViewOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskR
 	known := slices.Concat(spec.Tasks, spec.Finally)
 	for i := range known {
 		t := taskOf(b, run, tasks, known[i].Name)
-		t.After, t.When, t.Finally = drawn.Tasks[i].After, drawn.Tasks[i].When, drawn.Tasks[i].Finally
+		t.After, t.When, t.Finally =
+			drawn.Tasks[i].After, drawn.Tasks[i].When, drawn.Tasks[i].Finally
 		v.Tasks = append(v.Tasks, t)
 		v.Params = append(v.Params, paramsOf(b, run, &known[i])...)
 	}
@@ -118,13 +119,16 @@ func pipelineOf(run *tektonv1.PipelineRun) *tektonv1.PipelineSpec {
 // task that was skipped has none.
 func taskOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun, name string) Task {
 	t := Task{TaskStatus: api.TaskStatus{Name: name, State: "Pending"}}
-	if slices.ContainsFunc(run.Status.SkippedTasks, func(s tektonv1.SkippedTask) bool { return s.Name == name }) {
+	if slices.ContainsFunc(run.Status.SkippedTasks,
+		func(s tektonv1.SkippedTask) bool { return s.Name == name }) {
 		t.State = "Skipped"
 	}
 	if at := slices.IndexFunc(tasks, func(r tektonv1.TaskRun) bool { return r.Name == name }); at >= 0 {
 		t = begun(&tasks[at])
 	}
-	if at := slices.IndexFunc(b.Status.Tasks, func(s api.TaskStatus) bool { return s.Name == name }); at >= 0 && b.Status.PipelineRunUID == run.UID {
+	if at := slices.IndexFunc(b.Status.Tasks, func(s api.TaskStatus) bool {
+		return s.Name == name
+	}); at >= 0 && b.Status.PipelineRunUID == run.UID {
 		t.TaskStatus = b.Status.Tasks[at]
 	}
 	return t
@@ -145,7 +149,8 @@ func stepOf(s tektonv1.StepState) Step {
 	case s.Running != nil:
 		out.State, out.Start = "Running", s.Running.StartedAt.Time
 	case s.Terminated != nil:
-		out.State, out.Start, out.End, out.ExitCode = "Succeeded", s.Terminated.StartedAt.Time, s.Terminated.FinishedAt.Time, s.Terminated.ExitCode
+		out.State, out.Start, out.End, out.ExitCode = "Succeeded", s.Terminated.StartedAt.Time,
+			s.Terminated.FinishedAt.Time, s.Terminated.ExitCode
 		if s.Terminated.ExitCode != 0 {
 			out.State = "Failed"
 		}
@@ -163,7 +168,8 @@ type Param struct {
 
 // paramsOf a task. The run has the values, and the build as it is now says which of them it
 // gave.
-func paramsOf(b *api.AgentBuild, run *tektonv1.PipelineRun, task *tektonv1.PipelineTask) (out []Param) {
+func paramsOf(b *api.AgentBuild, run *tektonv1.PipelineRun,
+	task *tektonv1.PipelineTask) (out []Param) {
 	given := map[string]tektonv1.ParamValue{}
 	for _, p := range task.Params {
 		given[p.Name] = p.Value
@@ -181,9 +187,12 @@ func paramsOf(b *api.AgentBuild, run *tektonv1.PipelineRun, task *tektonv1.Pipel
 			p.Value, p.From = valueText(*declared.Default), "the step's default"
 		default:
 			p.Value, p.From = valueText(value), origin(b, task.Name, declared.Name, value)
-			if name, is := strings.CutPrefix(strings.TrimSuffix(strings.TrimSuffix(p.Value, ")"), "[*]"), "$(params."); is {
-				if at := slices.IndexFunc(run.Spec.Params, func(r tektonv1.Param) bool { return r.Name == name }); at >= 0 {
-					p.Value, p.From = valueText(run.Spec.Params[at].Value), cmp.Or(recipe.Field(name), "the run")
+			if name, is := strings.CutPrefix(strings.TrimSuffix(strings.TrimSuffix(p.Value, ")"),
+				"[*]"), "$(params."); is {
+				if at := slices.IndexFunc(run.Spec.Params,
+					func(r tektonv1.Param) bool { return r.Name == name }); at >= 0 {
+					p.Value, p.From =
+						valueText(run.Spec.Params[at].Value), cmp.Or(recipe.Field(name), "the run")
 				}
 			}
 		}
@@ -267,7 +276,8 @@ func (c *Client) Runs(ctx context.Context, b *api.AgentBuild) ([]runs.Run, error
 		if err != nil {
 			return nil, fmt.Errorf("reading the runs of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 		}
-		all.Items, all.Continue, more = append(all.Items, page.Items...), page.Continue, page.Continue != ""
+		all.Items, all.Continue, more =
+			append(all.Items, page.Items...), page.Continue, page.Continue != ""
 	}
 	if c.Place(b) == b.Namespace {
 		return runs.OwnedBy(b, &all), nil
@@ -285,8 +295,11 @@ func (c *Client) Runs(ctx context.Context, b *api.AgentBuild) ([]runs.Run, error
 // newest is the name of a build's last run, by what all of them say about themselves; "" for none.
 func newest(ctx context.Context, c *Client, b *api.AgentBuild) (string, error) {
 	var list metav1.PartialObjectMetadataList
-	raw, err := c.tekton.Get().Namespace(c.Place(b)).Resource("pipelineruns").Param("labelSelector", selector(b, c.Place(b))).
-		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json").DoRaw(ctx)
+	raw, err := c.tekton.Get().Namespace(c.Place(b)).Resource("pipelineruns").Param("labelSelector",
+		selector(b, c.Place(b))).
+		SetHeader("Accept",
+			"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json").
+		DoRaw(ctx)
 	if err == nil {
 		err = json.Unmarshal(raw, &list)
 	}
@@ -306,7 +319,8 @@ func newest(ctx context.Context, c *Client, b *api.AgentBuild) (string, error) {
 // selector of a build's runs in a namespace and of their tasks. In the platform's there may be
 // many builds of a name.
 func selector(b *api.AgentBuild, namespace string) string {
-	of := labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}
+	of := labels.Set{compose.LabelManagedBy: compose.ManagedBy,
+		keys.LabelBuild: compose.LabelValue(b.Name)}
 	if namespace != b.Namespace {
 		of[keys.AnnotationBuildUID] = string(b.UID)
 	}
@@ -314,8 +328,10 @@ func selector(b *api.AgentBuild, namespace string) string {
 }
 
 // runsAfter reads the next few runs of a build, because one may have more than a megabyte.
-func (c *Client) runsAfter(ctx context.Context, b *api.AgentBuild, next string) (page runs.PipelineRunList, err error) {
-	request := c.tekton.Get().Namespace(c.Place(b)).Resource("pipelineruns").Param("limit", fmt.Sprint(runsPage)).Param("labelSelector", selector(b, c.Place(b)))
+func (c *Client) runsAfter(ctx context.Context, b *api.AgentBuild,
+	next string) (page runs.PipelineRunList, err error) {
+	request := c.tekton.Get().Namespace(c.Place(b)).Resource("pipelineruns").Param("limit",
+		fmt.Sprint(runsPage)).Param("labelSelector", selector(b, c.Place(b)))
 	if next != "" {
 		request.Param("continue", next)
 	}
@@ -328,8 +344,10 @@ func (c *Client) runsAfter(ctx context.Context, b *api.AgentBuild, next string) 
 }
 
 // StepLog reads the log of a container, with the options that the API has for that.
-func (c *Client) StepLog(ctx context.Context, namespace, pod, container string, options url.Values) (io.ReadCloser, error) {
-	request := c.pods.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("log").Param("container", container)
+func (c *Client) StepLog(ctx context.Context, namespace, pod, container string,
+	options url.Values) (io.ReadCloser, error) {
+	request := c.pods.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("log").
+		Param("container", container)
 	for name := range options {
 		request.Param(name, options.Get(name))
 	}
@@ -337,17 +355,22 @@ func (c *Client) StepLog(ctx context.Context, namespace, pod, container string, 
 }
 
 // Record an event about a build: who did what with it by which program.
-func (c *Client) Record(ctx context.Context, b *api.AgentBuild, program, reason, action, note string, at time.Time) error {
+func (c *Client) Record(ctx context.Context, b *api.AgentBuild,
+	program, reason, action, note string, at time.Time) error {
 	event := &unstructured.Unstructured{Object: map[string]any{
-		"metadata":  map[string]any{"namespace": b.Namespace, "name": fmt.Sprintf("%.200s.%x", b.Name, at.UnixNano())},
-		"eventTime": at.UTC().Format(metav1.RFC3339Micro), "type": "Normal", "reason": reason, "action": action, "note": note,
-		"reportingController": program, "reportingInstance": program,
-		"regarding": map[string]any{"apiVersion": api.GroupVersion(c.Group).String(), "kind": api.Kind, "namespace": b.Namespace, "name": b.Name, "uid": string(b.UID)},
+		"metadata": map[string]any{"namespace": b.Namespace,
+			"name": fmt.Sprintf("%.200s.%x", b.Name, at.UnixNano())},
+		"eventTime": at.UTC().Format(metav1.RFC3339Micro), "type": "Normal", "reason": reason,
+		"action": action, "note": note, "reportingController": program,
+		"reportingInstance": program,
+		"regarding": map[string]any{"apiVersion": api.GroupVersion(c.Group).String(),
+			"kind": api.Kind, "namespace": b.Namespace, "name": b.Name, "uid": string(b.UID)},
 	}}
 	event.SetAPIVersion("events.k8s.io/v1")
 	event.SetKind("Event")
 	events := schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
-	if _, err := c.Resource(events).Namespace(b.Namespace).Create(ctx, event, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Resource(events).Namespace(b.Namespace).Create(ctx, event,
+		metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("recording an event about AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 	}
 	return nil

@@ -19,7 +19,8 @@ func (s Summary) Phase() string { return cmp.Or(string(s.Status.Phase), string(a
 
 // Reason of the phase in a word, where it says more; otherwise empty.
 func (s Summary) Reason() string {
-	if c := meta.FindStatusCondition(s.Status.Conditions, api.ConditionReady); c != nil && c.Reason != s.Phase() {
+	if c := meta.FindStatusCondition(s.Status.Conditions, api.ConditionReady); c != nil &&
+		c.Reason != s.Phase() {
 		return c.Reason
 	}
 	return ""
@@ -60,15 +61,19 @@ func (s Summary) Mentions(words []string) bool {
 		return true
 	}
 	source := s.Spec.Source
-	text := strings.ToLower(strings.Join([]string{s.Namespace, s.Name, s.Phase(), s.Reason(), s.Commit(), s.Status.BuiltImage, source.SourceRepository, source.SourceRevision}, " "))
-	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
+	text := strings.ToLower(strings.Join([]string{s.Namespace, s.Name, s.Phase(), s.Reason(),
+		s.Commit(), s.Status.BuiltImage, source.SourceRepository, source.SourceRevision}, " "))
+	return !slices.ContainsFunc(words, func(word string) bool {
+		return !strings.Contains(text, word)
+	})
 }
 
 // Choose the task whose log is shown: the one that is asked for, or else that which failed, or
 // runs, or began last. It is empty where none has begun.
 func (v View) Choose(b *api.AgentBuild, asked string) string {
 	has := func(name string) bool {
-		return name != "" && slices.ContainsFunc(v.Tasks, func(t Task) bool { return t.Name == name })
+		return name != "" &&
+			slices.ContainsFunc(v.Tasks, func(t Task) bool { return t.Name == name })
 	}
 	if has(asked) {
 		return asked

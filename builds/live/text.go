@@ -62,7 +62,8 @@ func ReadText(log io.Reader, lines, size, limit int) (Text, error) {
 				content += " … (the rest of this line is not shown)"
 			}
 			t.Lines = append(t.Lines, content)
-			for kept += len(content) + 1; len(t.Lines) > lines || kept > size && len(t.Lines) > 1; skipped++ {
+			for kept += len(content) + 1; len(t.Lines) > lines ||
+				kept > size && len(t.Lines) > 1; skipped++ {
 				kept -= len(t.Lines[0]) + 1
 				t.Lines = t.Lines[1:]
 			}

@@ -58,7 +58,10 @@ func (r *runner) imageOf(name string) (*image, error) {
 	found := r.images[full]
 	r.mu.Unlock()
 	found.once.Do(func() {
-		pinned, digest, config, err := r.gateway.ResolveImageConfig(r.ctx, full, sourceresolver.Opt{LogName: "image " + full, ImageOpt: &sourceresolver.ResolveImageOpt{ResolveMode: llb.ResolveModeDefault.String()}})
+		pinned, digest, config, err := r.gateway.ResolveImageConfig(r.ctx, full,
+			sourceresolver.Opt{LogName: "image " + full,
+				ImageOpt: &sourceresolver.ResolveImageOpt{
+					ResolveMode: llb.ResolveModeDefault.String()}})
 		if err != nil {
 			found.err = fmt.Errorf("fetching the image %s: %w", full, err)
 			return
@@ -88,7 +91,8 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 	}
 	if s.Timeout != nil && s.Timeout.Duration > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, s.Timeout.Duration, fmt.Errorf("did not end within %s, its timeout", s.Timeout.Duration))
+		ctx, cancel = context.WithTimeoutCause(ctx, s.Timeout.Duration,
+			fmt.Errorf("did not end within %s, its timeout", s.Timeout.Duration))
 		defer cancel()
 	}
 	image, err := r.imageOf(s.Image)
@@ -102,11 +106,15 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 	env, secretEnv := environment(image.config.Env, s.Env)
 	for _, e := range secretEnv { // without which BuildKit would end all processes of the run
 		if _, err := r.GetSecret(ctx, e.ID); err != nil && !e.Optional {
-			return fail(fmt.Sprintf("reads %s for its variable %s, and the folder of --secret does not have that key", e.ID, e.Name))
+			return fail(
+				fmt.Sprintf("reads %s for its variable %s, and the folder of --secret does not "+
+					"have that key", e.ID, e.Name))
 		}
 	}
-	arguments, mounts := r.command(t, index, s, image.config, env), []gateway.Mount{{Dest: "/", Ref: image.ref, MountType: pb.MountType_BIND,
-		Readonly: s.SecurityContext != nil && s.SecurityContext.ReadOnlyRootFilesystem != nil && *s.SecurityContext.ReadOnlyRootFilesystem}}
+	arguments, mounts := r.command(t, index, s, image.config, env),
+		[]gateway.Mount{{Dest: "/", Ref: image.ref, MountType: pb.MountType_BIND,
+			Readonly: s.SecurityContext != nil && s.SecurityContext.ReadOnlyRootFilesystem != nil &&
+				*s.SecurityContext.ReadOnlyRootFilesystem}}
 	if len(arguments) == 0 {
 		return fail("has no command, and neither has its image " + s.Image)
 	}
@@ -116,10 +124,12 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 	}
 	mounts = append(mounts, more...)
 	network := r.network
-	if t.TaskSpec.Metadata.Annotations["experimental.tekton.dev/execution-mode"] == "hermetic" || r.run.Annotations["experimental.tekton.dev/execution-mode"] == "hermetic" {
+	if t.TaskSpec.Metadata.Annotations["experimental.tekton.dev/execution-mode"] == "hermetic" ||
+		r.run.Annotations["experimental.tekton.dev/execution-mode"] == "hermetic" {
 		network = pb.NetMode_NONE
 	}
-	box, err := r.gateway.NewContainer(r.ctx, gateway.NewContainerRequest{Mounts: mounts, NetMode: network, Hostname: t.Name})
+	box, err := r.gateway.NewContainer(r.ctx,
+		gateway.NewContainerRequest{Mounts: mounts, NetMode: network, Hostname: t.Name})
 	if err != nil {
 		return fail("did not start: " + err.Error())
 	}
@@ -133,11 +143,14 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 	if dir == "" {
 		dir = "/"
 	}
-	output := &lines{pass: func(line string) { r.report(Event{Task: t.Name, Step: s.Name, Line: line}) }}
+	output := &lines{pass: func(line string) {
+		r.report(Event{Task: t.Name, Step: s.Name, Line: line})
+	}}
 	// A limit that passes while the process starts ends it once it has started: BuildKit's client
 	// receives no message of any process of the run any more after a Start that is given up.
-	process, err := box.Start(r.ctx, gateway.StartRequest{Args: arguments, Env: env, SecretEnv: secretEnv, User: user, Cwd: dir,
-		Stdout: output.stream(), Stderr: output.stream()})
+	process, err := box.Start(r.ctx,
+		gateway.StartRequest{Args: arguments, Env: env, SecretEnv: secretEnv, User: user, Cwd: dir,
+			Stdout: output.stream(), Stderr: output.stream()})
 	if err == nil {
 		err = wait(ctx, process)
 	}
@@ -171,7 +184,8 @@ func wait(ctx context.Context, process gateway.ContainerProcess) error {
 // The group is that of the pod's volumes where nobody sets one, so that steps can change
 // each other's files, as fsGroup lets them; a builder of Cloud Native Buildpacks insists on
 // its own, $CNB_GROUP_ID.
-func userOf(pod *corev1.PodSecurityContext, s *tektonv1.Step, image ocispec.ImageConfig) (user string, uid, gid int, err error) {
+func userOf(pod *corev1.PodSecurityContext, s *tektonv1.Step,
+	image ocispec.ImageConfig) (user string, uid, gid int, err error) {
 	first := func(values ...*int64) int {
 		for _, v := range values {
 			if v != nil {
@@ -225,11 +239,16 @@ func environment(ofImage []string, own []corev1.EnvVar) (env []string, secret []
 	known := map[string]string{}
 	for _, e := range own {
 		if from := e.ValueFrom; from != nil && from.SecretKeyRef != nil {
-			secret = append(secret, &pb.SecretEnv{Name: e.Name, ID: secretID(from.SecretKeyRef.Name, from.SecretKeyRef.Key), Optional: from.SecretKeyRef.Optional != nil && *from.SecretKeyRef.Optional})
+			secret = append(secret,
+				&pb.SecretEnv{Name: e.Name,
+					ID:       secretID(from.SecretKeyRef.Name, from.SecretKeyRef.Key),
+					Optional: from.SecretKeyRef.Optional != nil && *from.SecretKeyRef.Optional})
 			continue
 		}
 		known[e.Name] = expand(e.Value, known)
-		env = slices.DeleteFunc(env, func(text string) bool { return strings.HasPrefix(text, e.Name+"=") })
+		env = slices.DeleteFunc(env, func(text string) bool {
+			return strings.HasPrefix(text, e.Name+"=")
+		})
 		env = append(env, e.Name+"="+known[e.Name])
 	}
 	return env, secret
@@ -251,7 +270,8 @@ func expand(text string, known map[string]string) string {
 	})
 }
 
-func (r *runner) command(t *task, index int, s *tektonv1.Step, image ocispec.ImageConfig, env []string) []string {
+func (r *runner) command(t *task, index int, s *tektonv1.Step, image ocispec.ImageConfig,
+	env []string) []string {
 	known := map[string]string{}
 	for _, e := range s.Env {
 		for _, text := range env {
@@ -289,8 +309,10 @@ func scriptPath(t *task, index int) string {
 }
 
 // mounts of a step: its volumes and workspaces, and what each container of Tekton has.
-func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step, uid, gid int) ([]gateway.Mount, error) {
-	mounts := []gateway.Mount{r.folder(resultsDir, own, resultsDir), r.folder(homeDir, own, homeDir), r.folder(workspaceDir, own, workspaceDir)}
+func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step,
+	uid, gid int) ([]gateway.Mount, error) {
+	mounts := []gateway.Mount{r.folder(resultsDir, own, resultsDir),
+		r.folder(homeDir, own, homeDir), r.folder(workspaceDir, own, workspaceDir)}
 	secret := func(at, name string, items []corev1.KeyToPath) {
 		mounts = append(mounts, r.secret(at, name, items, uid, gid)...)
 	}
@@ -328,8 +350,10 @@ func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step, uid, g
 		case v.Secret != nil:
 			secret(m.MountPath, v.Secret.SecretName, v.Secret.Items)
 		case t.ofDaemon(m.Name):
-			mounts = append(mounts, gateway.Mount{Dest: path.Join(m.MountPath, "buildkitd.sock"), MountType: pb.MountType_SSH,
-				SSHOpt: &pb.SSHOpt{ID: daemonSidecar, Uid: uint32(max(uid, 0)), Gid: uint32(gid), Mode: 0o600}})
+			mounts = append(mounts, gateway.Mount{Dest: path.Join(m.MountPath, "buildkitd.sock"),
+				MountType: pb.MountType_SSH,
+				SSHOpt: &pb.SSHOpt{ID: daemonSidecar, Uid: uint32(max(uid, 0)), Gid: uint32(gid),
+					Mode: 0o600}})
 		default:
 			f := r.folder(m.MountPath, own, "volume/"+m.Name)
 			f.Readonly = m.ReadOnly
@@ -337,8 +361,9 @@ func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step, uid, g
 		}
 	}
 	if s.Script != "" {
-		mounts = append(mounts, gateway.Mount{Dest: scriptPath(t, index), MountType: pb.MountType_SECRET,
-			SecretOpt: &pb.SecretOpt{ID: r.script(s.Script), Mode: 0o755}})
+		mounts = append(mounts,
+			gateway.Mount{Dest: scriptPath(t, index), MountType: pb.MountType_SECRET,
+				SecretOpt: &pb.SecretOpt{ID: r.script(s.Script), Mode: 0o755}})
 	}
 	return mounts, nil
 }
@@ -346,10 +371,13 @@ func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step, uid, g
 // isolates reports whether a workspace is only for the steps that name it.
 func (t *task) isolates(workspace string) bool {
 	lists := func(all []tektonv1.WorkspaceUsage) bool {
-		return slices.ContainsFunc(all, func(u tektonv1.WorkspaceUsage) bool { return u.Name == workspace })
+		return slices.ContainsFunc(all,
+			func(u tektonv1.WorkspaceUsage) bool { return u.Name == workspace })
 	}
-	return slices.ContainsFunc(t.TaskSpec.Steps, func(s tektonv1.Step) bool { return lists(s.Workspaces) }) ||
-		slices.ContainsFunc(t.TaskSpec.Sidecars, func(s tektonv1.Sidecar) bool { return lists(s.Workspaces) })
+	return slices.ContainsFunc(t.TaskSpec.Steps,
+		func(s tektonv1.Step) bool { return lists(s.Workspaces) }) ||
+		slices.ContainsFunc(t.TaskSpec.Sidecars,
+			func(s tektonv1.Sidecar) bool { return lists(s.Workspaces) })
 }
 
 func (t *task) volume(name string) *corev1.Volume {
@@ -364,17 +392,22 @@ func (t *task) volume(name string) *corev1.Volume {
 // ofDaemon reports whether a volume is where the sidecar buildkitd has its socket.
 func (t *task) ofDaemon(volume string) bool {
 	return slices.ContainsFunc(t.TaskSpec.Sidecars, func(s tektonv1.Sidecar) bool {
-		return s.Name == daemonSidecar && slices.ContainsFunc(s.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume && m.MountPath == socketDir })
+		return s.Name == daemonSidecar &&
+			slices.ContainsFunc(s.VolumeMounts, func(m corev1.VolumeMount) bool {
+				return m.Name == volume && m.MountPath == socketDir
+			})
 	})
 }
 
 func (t *task) mountsDaemon(s *tektonv1.Step) bool {
-	return slices.ContainsFunc(s.VolumeMounts, func(m corev1.VolumeMount) bool { return t.ofDaemon(m.Name) })
+	return slices.ContainsFunc(s.VolumeMounts,
+		func(m corev1.VolumeMount) bool { return t.ofDaemon(m.Name) })
 }
 
 func (p *plan) usesDaemon() bool {
 	return slices.ContainsFunc(p.tasks, func(t *task) bool {
-		return slices.ContainsFunc(t.TaskSpec.Sidecars, func(s tektonv1.Sidecar) bool { return s.Name == daemonSidecar })
+		return slices.ContainsFunc(t.TaskSpec.Sidecars,
+			func(s tektonv1.Sidecar) bool { return s.Name == daemonSidecar })
 	})
 }
 
@@ -386,7 +419,9 @@ func (r *runner) secret(at, name string, items []corev1.KeyToPath, uid, gid int)
 		for key := range r.Secrets[name] {
 			items = append(items, corev1.KeyToPath{Key: key, Path: key})
 		}
-		slices.SortFunc(items, func(a, b corev1.KeyToPath) int { return strings.Compare(a.Key, b.Key) })
+		slices.SortFunc(items, func(a, b corev1.KeyToPath) int {
+			return strings.Compare(a.Key, b.Key)
+		})
 	}
 	mode := uint32(0o400)
 	if uid < 0 {
@@ -395,8 +430,10 @@ func (r *runner) secret(at, name string, items []corev1.KeyToPath, uid, gid int)
 	var mounts []gateway.Mount
 	for _, item := range items {
 		if _, ok := r.Secrets[name][item.Key]; ok {
-			mounts = append(mounts, gateway.Mount{Dest: path.Join(at, item.Path), MountType: pb.MountType_SECRET,
-				SecretOpt: &pb.SecretOpt{ID: secretID(name, item.Key), Uid: uint32(max(uid, 0)), Gid: uint32(gid), Mode: mode}})
+			mounts = append(mounts,
+				gateway.Mount{Dest: path.Join(at, item.Path), MountType: pb.MountType_SECRET,
+					SecretOpt: &pb.SecretOpt{ID: secretID(name, item.Key), Uid: uint32(max(uid, 0)),
+						Gid: uint32(gid), Mode: mode}})
 		}
 	}
 	return mounts
@@ -433,18 +470,22 @@ func (r *runner) forward(ctx context.Context) (end func()) {
 	if err != nil {
 		return end
 	}
-	box, err := r.gateway.NewContainer(ctx, gateway.NewContainerRequest{NetMode: r.network, Mounts: []gateway.Mount{
-		{Dest: "/", Ref: image.ref, MountType: pb.MountType_BIND},
-		{Dest: forwardSocket, MountType: pb.MountType_SSH, SSHOpt: &pb.SSHOpt{ID: serversID, Mode: 0o600}},
-	}})
+	box, err := r.gateway.NewContainer(ctx,
+		gateway.NewContainerRequest{NetMode: r.network, Mounts: []gateway.Mount{
+			{Dest: "/", Ref: image.ref, MountType: pb.MountType_BIND},
+			{Dest: forwardSocket, MountType: pb.MountType_SSH,
+				SSHOpt: &pb.SSHOpt{ID: serversID, Mode: 0o600}},
+		}})
 	if err != nil {
 		return end
 	}
 	ready := make(chan struct{})
 	var once sync.Once
 	output := &lines{pass: func(string) { once.Do(func() { close(ready) }) }}
-	process, err := box.Start(ctx, gateway.StartRequest{Args: []string{"/ko-app/armature-controller", "forward", r.Servers.address, forwardSocket}, Cwd: "/", User: "0:0",
-		Stdout: output.stream(), Stderr: output.stream()})
+	process, err := box.Start(ctx,
+		gateway.StartRequest{Args: []string{"/ko-app/armature-controller", "forward",
+			r.Servers.address, forwardSocket}, Cwd: "/", User: "0:0",
+			Stdout: output.stream(), Stderr: output.stream()})
 	if err == nil {
 		go func() {
 			_ = process.Wait()

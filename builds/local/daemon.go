@@ -20,7 +20,8 @@ import (
 
 	"github.com/docker/cli/cli/connhelper/commandconn"
 	"github.com/moby/buildkit/client"
-	_ "github.com/moby/buildkit/client/connhelper/dockercontainer" // docker-container:// in $BUILDKIT_HOST
+	// docker-container:// in $BUILDKIT_HOST
+	_ "github.com/moby/buildkit/client/connhelper/dockercontainer"
 	_ "github.com/moby/buildkit/client/connhelper/kubepod"
 	_ "github.com/moby/buildkit/client/connhelper/podmancontainer"
 	_ "github.com/moby/buildkit/client/connhelper/ssh"
@@ -77,8 +78,11 @@ func Connect(ctx context.Context, state string) (*Daemon, error) {
 		if err == nil {
 			return d, nil
 		}
-		out, _ := exec.CommandContext(ctx, docker, "buildx", "inspect").CombinedOutput() // which says it better
-		missing = append(missing, "docker buildx does not answer: "+firstLine(cmp.Or(strings.TrimSpace(string(out)), err.Error())))
+		// which says it better
+		out, _ := exec.CommandContext(ctx, docker, "buildx", "inspect").CombinedOutput()
+		missing = append(missing,
+			"docker buildx does not answer: "+
+				firstLine(cmp.Or(strings.TrimSpace(string(out)), err.Error())))
 	} else {
 		missing = append(missing, "docker is not installed")
 	}
@@ -89,7 +93,9 @@ func Connect(ctx context.Context, state string) (*Daemon, error) {
 		return nil, err
 	}
 	missing = append(missing, err.Error(), "BUILDKIT_HOST is not set")
-	return nil, fmt.Errorf("%w: %s\n  hint: install Docker, or buildkitd, runc and rootlesskit, or set BUILDKIT_HOST", ErrNoDaemon, strings.Join(missing, "; "))
+	return nil, fmt.Errorf(
+		"%w: %s\n  hint: install Docker, or buildkitd, runc and rootlesskit, or set BUILDKIT_HOST",
+		ErrNoDaemon, strings.Join(missing, "; "))
 }
 
 // Close ends the connection, and the daemon where Connect started it.
@@ -101,14 +107,19 @@ func (d *Daemon) Close() error {
 	return err
 }
 
-func connect(ctx context.Context, address, name string, dial func(context.Context) (net.Conn, error)) (*Daemon, error) {
+func connect(ctx context.Context, address, name string,
+	dial func(context.Context) (net.Conn, error)) (*Daemon, error) {
 	var options []client.ClientOpt
 	if dial != nil {
-		options = append(options, client.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }))
+		options = append(options,
+			client.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				return dial(ctx)
+			}))
 		address = "unix:///docker" // a name alone
 	} else if dial = dialer(address); dial == nil {
 		dial = func(context.Context) (net.Conn, error) {
-			return nil, fmt.Errorf("steps cannot reach the BuildKit at %s: use unix:// or tcp://", address)
+			return nil, fmt.Errorf("steps cannot reach the BuildKit at %s: use unix:// or tcp://",
+				address)
 		}
 	}
 	c, err := client.New(ctx, address, options...)
@@ -122,7 +133,8 @@ func connect(ctx context.Context, address, name string, dial func(context.Contex
 		_ = c.Close()
 		return nil, err
 	}
-	return &Daemon{Name: fmt.Sprintf("BuildKit %s (%s)", info.BuildkitVersion.Version, name), client: c, dial: dial}, nil
+	return &Daemon{Name: fmt.Sprintf("BuildKit %s (%s)", info.BuildkitVersion.Version, name),
+		client: c, dial: dial}, nil
 }
 
 // dialer of a socket or a host; nil for another kind of address.
@@ -135,7 +147,9 @@ func dialer(address string) func(context.Context) (net.Conn, error) {
 	if u.Scheme == "unix" {
 		at = u.Path
 	}
-	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, u.Scheme, at) }
+	return func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, u.Scheme, at)
+	}
 }
 
 // start a buildkitd, which ends with this process.
@@ -160,12 +174,16 @@ func start(ctx context.Context, state string) (*Daemon, error) {
 		return nil, err
 	}
 	address := "unix://" + filepath.Join(run, "s")
-	arguments := append(found[:len(found)-1], "--addr="+address, "--root="+filepath.Join(state, "buildkit"), "--oci-worker-binary="+found[len(found)-1],
-		"--oci-worker-net=host", "--allow-insecure-entitlement=network.host", "--config=/dev/null", "--oci-worker-gc-keepstorage=10000")
+	arguments := append(found[:len(found)-1], "--addr="+address,
+		"--root="+filepath.Join(state, "buildkit"), "--oci-worker-binary="+found[len(found)-1],
+		"--oci-worker-net=host", "--allow-insecure-entitlement=network.host", "--config=/dev/null",
+		"--oci-worker-gc-keepstorage=10000")
 	if len(programs) == 3 {
-		arguments = append([]string{found[0], "--net=host", "--state-dir=" + filepath.Join(run, "rootlesskit"), found[1], "--rootless"}, arguments[2:]...)
+		arguments = append([]string{found[0], "--net=host",
+			"--state-dir=" + filepath.Join(run, "rootlesskit"), found[1], "--rootless"}, arguments[2:]...)
 	}
-	log, err := os.OpenFile(filepath.Join(state, "buildkitd.log"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(filepath.Join(state, "buildkitd.log"),
+		os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, multi.Errors(err, os.RemoveAll(run))
 	}
@@ -215,9 +233,11 @@ func start(ctx context.Context, state string) (*Daemon, error) {
 		case err := <-ended:
 			ended <- err
 			_ = stop()
-			return nil, fmt.Errorf("buildkitd ended: %s\n  hint: see %s; if another build runs, wait for its end or set BUILDKIT_HOST", problem(log.Name()), log.Name())
+			return nil, fmt.Errorf("buildkitd ended: %s\n  hint: see %s; if another build runs, "+
+				"wait for its end or set BUILDKIT_HOST", problem(log.Name()), log.Name())
 		case <-ctx.Done():
-			return nil, multi.Errors(fmt.Errorf("buildkitd does not answer: %s\n  hint: see %s", problem(log.Name()), log.Name()), stop())
+			return nil, multi.Errors(fmt.Errorf("buildkitd does not answer: %s\n  hint: see %s",
+				problem(log.Name()), log.Name()), stop())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

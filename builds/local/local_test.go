@@ -118,18 +118,24 @@ func push(t *testing.T, image, busybox string) {
 		add(tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: mode}, nil)
 	}
 	add(tar.Header{Typeflag: tar.TypeReg, Name: "bin/busybox", Mode: 0o755}, program)
-	for _, applet := range strings.Fields("sh cat ls echo id printf sleep wget dd head yes ln stat touch find env mkdir ip") {
-		add(tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + applet, Linkname: "busybox", Mode: 0o777}, nil)
+	for _, applet := range strings.Fields(
+		"sh cat ls echo id printf sleep wget dd head yes ln stat touch find env mkdir ip") {
+		add(tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + applet, Linkname: "busybox",
+			Mode: 0o777}, nil)
 	}
 	must(t, w.Close())
-	built, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })
+	built, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(layer.Bytes())), nil
+	})
 	must(t, err)
 	img, err := mutate.AppendLayers(empty.Image, built)
 	must(t, err)
 	file, err := img.ConfigFile()
 	must(t, err)
 	file = file.DeepCopy()
-	file.OS, file.Architecture, file.Config = "linux", "amd64", v1.Config{Env: []string{"PATH=/bin"}, Entrypoint: []string{"/bin/echo"}, Cmd: []string{"from", "the", "image"}}
+	file.OS, file.Architecture, file.Config =
+		"linux", "amd64", v1.Config{Env: []string{"PATH=/bin"}, Entrypoint: []string{"/bin/echo"},
+			Cmd: []string{"from", "the", "image"}}
 	img, err = mutate.ConfigFile(img, file)
 	must(t, err)
 	ref, err := name.ParseReference(image)
@@ -143,7 +149,8 @@ func (l *lab) play(t *testing.T, pipeline string, opt Options) (*Result, string,
 	return l.playUntil(t.Context(), t, pipeline, opt)
 }
 
-func (l *lab) playUntil(ctx context.Context, t *testing.T, pipeline string, opt Options) (*Result, string, error) {
+func (l *lab) playUntil(ctx context.Context, t *testing.T, pipeline string,
+	opt Options) (*Result, string, error) {
 	t.Helper()
 	var log strings.Builder
 	if opt.Report == nil {
@@ -173,7 +180,8 @@ func (l *lab) output(t testing.TB, pipeline string) *compose.Output {
 		Pipeline tektonv1.PipelineSpec    `json:"pipeline"`
 	}
 	must(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(pipeline, "IMAGE", l.image)), &given))
-	out := &compose.Output{Run: &tektonv1.PipelineRun{Spec: given.Run}, Pipeline: &tektonv1.Pipeline{Spec: given.Pipeline}}
+	out := &compose.Output{Run: &tektonv1.PipelineRun{Spec: given.Run},
+		Pipeline: &tektonv1.Pipeline{Spec: given.Pipeline}}
 	out.Run.Name, out.Run.Namespace = "run", "team1"
 	return out
 }
@@ -244,7 +252,8 @@ pipeline:
 func TestRun(t *testing.T) {
 	result, log, err := newLab(t).play(t, twoTasks, Options{})
 	must(t, err)
-	if got, want := result.Pipeline["greeting"], "from hello the world, a and b c [1000:65532]false! y z"; got != want {
+	if got, want := result.Pipeline["greeting"],
+		"from hello the world, a and b c [1000:65532]false! y z"; got != want {
 		t.Errorf("the result is %q, want %q", got, want)
 	}
 	if _, ok := result.Pipeline["nothing"]; ok {
@@ -300,11 +309,14 @@ pipeline:
       sidecars: [{name: db, image: IMAGE, volumeMounts: [{name: v, mountPath: /v}], command: [/bin/sh, -c, 'COMMAND']}]
       steps: [{name: s, image: IMAGE, timeout: 20s, volumeMounts: [{name: v, mountPath: /here}], command: [/bin/sh, -c, 'until [ -f /here/ready ]; do sleep 0.05; done; echo found']}]
 `
-	_, log, err := l.play(t, strings.ReplaceAll(pipeline, "COMMAND", "touch /v/ready; sleep 1000"), Options{})
+	_, log, err := l.play(t, strings.ReplaceAll(pipeline, "COMMAND", "touch /v/ready; sleep 1000"),
+		Options{})
 	if err != nil || !strings.Contains(log, "a/s| found") {
 		t.Errorf("%v\n%s", err, log)
 	}
-	if _, log, err := l.play(t, strings.ReplaceAll(pipeline, "COMMAND", "exit 3"), Options{}); err == nil || !strings.Contains(err.Error(), "a/sidecar-db ended with exit code 3") {
+	if _, log, err := l.play(t, strings.ReplaceAll(pipeline, "COMMAND", "exit 3"),
+		Options{}); err == nil ||
+		!strings.Contains(err.Error(), "a/sidecar-db ended with exit code 3") {
 		t.Errorf("%v\n%s", err, log)
 	}
 }
@@ -314,25 +326,39 @@ pipeline:
 func TestFailures(t *testing.T) {
 	l := newLab(t)
 	task := func(more, command string) string {
-		return "run: {}\npipeline:\n  tasks:\n  - name: a\n    " + more + "\n    taskSpec: {steps: [{name: s, image: IMAGE, " + command + "}]}\n" +
+		return "run: {}\npipeline:\n  tasks:\n  - name: a\n    " + more +
+			"\n    taskSpec: {steps: [{name: s, image: IMAGE, " + command + "}]}\n" +
 			"  - name: later\n    runAfter: [a]\n    taskSpec: {steps: [{name: s, image: IMAGE}]}\n" +
-			"  finally:\n  - name: end\n    taskSpec: {steps: [{name: s, image: IMAGE, args: [\"a is $(context.task.name)\"]}]}\n"
+			"  finally:\n  - name: end\n    taskSpec: {steps: [{name: s, image: IMAGE, args: " +
+			"[\"a is $(context.task.name)\"]}]}\n"
 	}
 	for name, c := range map[string]struct{ more, command, want, log string }{
-		"exit code":   {"displayName: x", `command: [/bin/sh, -c, "for i in $(seq 30); do echo line $i; done; echo why >&2; exit 7"]`, "a/s ended with exit code 7", "later: Skipped a failed"},
-		"onError":     {"displayName: x", `onError: continue, command: [/bin/sh, -c, exit 7]`, "", "later: Succeeded"},
-		"task":        {"onError: continue", `command: [/bin/sh, -c, exit 7]`, "", "later: Succeeded"},
-		"step limit":  {"displayName: x", `timeout: 500ms, command: [/bin/sh, -c, "while :; do :; done"]`, "a/s did not end within 500ms, its timeout", "later: Skipped"},
-		"task limit":  {"timeout: 500ms", `command: [sleep, "1000"]`, "a/s did not end within 500ms, the timeout of its task", "later: Skipped"},
-		"retries":     {"retries: 2", `command: [/bin/sh, -c, "[ $(context.task.retry-count) = 2 ]"]`, "", "later: Succeeded"},
-		"no program":  {"displayName: x", `command: [/bin/nothing]`, "a/s ", "later: Skipped"},
-		"root":        {"displayName: x", `securityContext: {runAsNonRoot: true}, command: [id]`, "a/s has runAsNonRoot, and would run as root", "later: Skipped"},
-		"no variable": {"displayName: x", `command: [echo, $(params.nothing)]`, "the variable $(params.nothing) has no value", "later: Skipped"},
+		"exit code": {"displayName: x",
+			`command: [/bin/sh, -c, "for i in $(seq 30); do echo line $i; done; echo why >&2; exit 7"]`,
+			"a/s ended with exit code 7", "later: Skipped a failed"},
+		"onError": {"displayName: x", `onError: continue, command: [/bin/sh, -c, exit 7]`, "",
+			"later: Succeeded"},
+		"task": {"onError: continue", `command: [/bin/sh, -c, exit 7]`, "",
+			"later: Succeeded"},
+		"step limit": {"displayName: x",
+			`timeout: 500ms, command: [/bin/sh, -c, "while :; do :; done"]`,
+			"a/s did not end within 500ms, its timeout", "later: Skipped"},
+		"task limit": {"timeout: 500ms", `command: [sleep, "1000"]`,
+			"a/s did not end within 500ms, the timeout of its task", "later: Skipped"},
+		"retries": {"retries: 2",
+			`command: [/bin/sh, -c, "[ $(context.task.retry-count) = 2 ]"]`, "",
+			"later: Succeeded"},
+		"no program": {"displayName: x", `command: [/bin/nothing]`, "a/s ", "later: Skipped"},
+		"root": {"displayName: x", `securityContext: {runAsNonRoot: true}, command: [id]`,
+			"a/s has runAsNonRoot, and would run as root", "later: Skipped"},
+		"no variable": {"displayName: x", `command: [echo, $(params.nothing)]`,
+			"the variable $(params.nothing) has no value", "later: Skipped"},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			began := time.Now()
 			_, log, err := l.play(t, task(c.more, c.command), Options{})
-			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			if (err == nil) != (c.want == "") ||
+				err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error is %v, want %q\n%s", err, c.want, log)
 			}
 			if !strings.Contains(log, c.log) || !strings.Contains(log, "end/s| a is end") {
@@ -342,7 +368,8 @@ func TestFailures(t *testing.T) {
 				t.Errorf("it took %s", d)
 			}
 			var step *StepError
-			if errors.As(err, &step) && name == "exit code" && (!slices.Contains(step.Last, "why") || !slices.Contains(step.Last, "line 30")) {
+			if errors.As(err, &step) && name == "exit code" &&
+				(!slices.Contains(step.Last, "why") || !slices.Contains(step.Last, "line 30")) {
 				t.Errorf("the last lines are %q", step.Last)
 			}
 		})
@@ -361,7 +388,8 @@ pipeline:
   tasks: [{name: a, timeout: %s, taskSpec: {steps: [{name: s, image: IMAGE, command: [sleep, "1000"]}]}}]
   finally: [{name: end, taskSpec: {steps: [{name: s, image: IMAGE, args: [the end]}]}}]
 `, limit), Options{})
-		if err == nil || !strings.Contains(err.Error(), "the timeout of its task") || !strings.Contains(log, "end/s| the end") {
+		if err == nil || !strings.Contains(err.Error(), "the timeout of its task") ||
+			!strings.Contains(log, "end/s| the end") {
 			t.Fatalf("with a limit of %s: %v\n%s", limit, err, log)
 		}
 	}
@@ -392,19 +420,26 @@ pipeline:
         command: [/bin/sh, -c, 'ls /workspace/login /v /run/secrets 2>/dev/null; env | grep one-secret; find / -xdev -type f -name "config.json" 2>/dev/null; echo nothing']
 `
 	l := newLab(t)
-	secrets := map[string]map[string][]byte{"login": {"a.json": []byte("one-secret\n"), "b": []byte("hidden")}, "other": {"key": []byte("two-secret\n")}}
+	secrets := map[string]map[string][]byte{"login": {"a.json": []byte("one-secret\n"),
+		"b": []byte("hidden")}, "other": {"key": []byte("two-secret\n")}}
 	_, log, err := l.play(t, pipeline, Options{Secrets: secrets})
 	must(t, err)
-	want := "a/reads| one-secret\na/reads| two-secret\na/reads| 400 1000\na/reads| two-secret\na/reads| config.json\n"
-	if !strings.Contains(log, want) || !strings.Contains(log, "Running \na/does-not| nothing") && !strings.Contains(log, "config.json\na/does-not| nothing\n") || strings.Contains(log, "hidden") {
+	want := "a/reads| one-secret\na/reads| two-secret\na/reads| 400 1000\na/reads| two-secret\n" +
+		"a/reads| config.json\n"
+	if !strings.Contains(log, want) ||
+		!strings.Contains(log, "Running \na/does-not| nothing") &&
+			!strings.Contains(log, "config.json\na/does-not| nothing\n") ||
+		strings.Contains(log, "hidden") {
 		t.Errorf("the log is\n%s", log)
 	}
 	secrets["other"] = map[string][]byte{"another": nil}
-	if _, log, err := l.play(t, pipeline, Options{Secrets: secrets}); err == nil || !strings.Contains(err.Error(), "reads secret/other/key for its variable FROM") {
+	if _, log, err := l.play(t, pipeline, Options{Secrets: secrets}); err == nil ||
+		!strings.Contains(err.Error(), "reads secret/other/key for its variable FROM") {
 		t.Errorf("without a key: %v\n%s", err, log)
 	}
 	delete(secrets, "other")
-	if _, log, err := l.play(t, pipeline, Options{Secrets: secrets}); err == nil || !strings.Contains(err.Error(), `reads the Secret "other"`) || log != "" {
+	if _, log, err := l.play(t, pipeline, Options{Secrets: secrets}); err == nil ||
+		!strings.Contains(err.Error(), `reads the Secret "other"`) || log != "" {
 		t.Errorf("without a Secret: %v\n%s", err, log)
 	}
 }
@@ -436,15 +471,23 @@ pipeline:
 func TestRefused(t *testing.T) {
 	l := &lab{image: "image.example/step:v1"}
 	for text, want := range map[string]string{
-		"volumes: [{name: v, hostPath: {path: /}}], steps: [{name: s, image: IMAGE}]":                                     "tasks.a.volumes.v: a volume that is neither an emptyDir nor a Secret",
-		"steps: [{name: s, image: IMAGE, securityContext: {privileged: true}}]":                                           "tasks.a.steps.s: a privileged step",
-		"steps: [{name: s, image: IMAGE, securityContext: {capabilities: {add: [SYS_ADMIN]}}}]":                           "the capability SYS_ADMIN",
-		"steps: [{name: s, image: IMAGE}], sidecars: [{name: db, image: IMAGE, readinessProbe: {exec: {command: [id]}}}]": "tasks.a.sidecars.db: a sidecar with a readinessProbe",
-		"steps: [{name: s, image: IMAGE}], sidecars: [{name: db, image: IMAGE, securityContext: {privileged: true}}]":     "tasks.a.steps.sidecar-db: a privileged step",
-		"steps: [{name: s, ref: {name: action}}]":                                                                         "a step of a StepAction",
-		"steps: [{name: s, image: IMAGE, env: [{name: X, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]}]":           "a variable from a pod's field",
+		"volumes: [{name: v, hostPath: {path: /}}], steps: [{name: s, " +
+			"image: IMAGE}]": "tasks.a.volumes.v: a volume that is neither an emptyDir nor a Secret",
+		"steps: [{name: s, image: IMAGE, securityContext: " +
+			"{privileged: true}}]": "tasks.a.steps.s: a privileged step",
+		"steps: [{name: s, image: IMAGE, securityContext: {capabilities: {add: " +
+			"[SYS_ADMIN]}}}]": "the capability SYS_ADMIN",
+		"steps: [{name: s, image: IMAGE}], sidecars: [{name: db, image: IMAGE, readinessProbe: " +
+			"{exec: {command: [id]}}}]": "tasks.a.sidecars.db: a sidecar with a readinessProbe",
+		"steps: [{name: s, image: IMAGE}], sidecars: [{name: db, image: IMAGE, securityContext: " +
+			"{privileged: true}}]": "tasks.a.steps.sidecar-db: a privileged step",
+		"steps: [{name: s, ref: " +
+			"{name: action}}]": "a step of a StepAction",
+		"steps: [{name: s, image: IMAGE, env: [{name: X, valueFrom: {fieldRef: {fieldPath: " +
+			"metadata.name}}}]}]": "a variable from a pod's field",
 	} {
-		_, err := SecretNames(l.output(t, "run: {}\npipeline: {tasks: [{name: a, taskSpec: {"+text+"}}]}\n"))
+		_, err := SecretNames(l.output(t,
+			"run: {}\npipeline: {tasks: [{name: a, taskSpec: {"+text+"}}]}\n"))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
@@ -475,20 +518,29 @@ pipeline:
 		command, more, want string
 		max                 int64
 	}{
-		"never ends":     {`trap "" TERM INT HUP; while :; do sleep 1; done`, ", timeout: 2s", "did not end within 2s", 0},
-		"forks":          {`while :; do sleep 1000 & done`, ", timeout: 2s", "did not end within 2s", 0},
-		"fills the disk": {`dd if=/dev/zero of=/workspace/w/big bs=1M count=1000000`, "", "more than 64 MiB", 64 << 20},
-		"fills its root": {`dd if=/dev/zero of=/tmp/big bs=1M count=1000000`, "", "more than 64 MiB of the disk", 64 << 20},
-		"large result":   {`head -c 100000 /dev/zero > /tekton/results/r`, "", "a result r of more than 32768 bytes", 0},
-		"linked result":  {`ln -s /etc/shadow /tekton/results/r`, "", "", 0},
-		"linked folder":  {`ln -s / /workspace/w/out; ls /workspace/w/out/root 2>/dev/null; exit 3`, "", "exit code 3", 0},
-		"prints":         {`yes 0123456789012345678901234567890123456789 | head -c 200000000`, "", "", 0},
-		"one line":       {`head -c 100000000 /dev/zero`, "", "", 0},
+		"never ends": {`trap "" TERM INT HUP; while :; do sleep 1; done`, ", timeout: 2s",
+			"did not end within 2s", 0},
+		"forks": {`while :; do sleep 1000 & done`, ", timeout: 2s",
+			"did not end within 2s", 0},
+		"fills the disk": {`dd if=/dev/zero of=/workspace/w/big bs=1M count=1000000`, "",
+			"more than 64 MiB", 64 << 20},
+		"fills its root": {`dd if=/dev/zero of=/tmp/big bs=1M count=1000000`, "",
+			"more than 64 MiB of the disk", 64 << 20},
+		"large result": {`head -c 100000 /dev/zero > /tekton/results/r`, "",
+			"a result r of more than 32768 bytes", 0},
+		"linked result": {`ln -s /etc/shadow /tekton/results/r`, "", "", 0},
+		"linked folder": {`ln -s / /workspace/w/out; ls /workspace/w/out/root 2>/dev/null; exit 3`,
+			"", "exit code 3", 0},
+		"prints": {`yes 0123456789012345678901234567890123456789 | head -c 200000000`, "",
+			"", 0},
+		"one line": {`head -c 100000000 /dev/zero`, "", "", 0},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			began, bytes := time.Now(), 0
-			result, _, err := l.play(t, step(c.command, c.more), Options{MaxBytes: c.max, Report: func(e Event) { bytes += len(e.Line) }})
-			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			result, _, err := l.play(t, step(c.command, c.more),
+				Options{MaxBytes: c.max, Report: func(e Event) { bytes += len(e.Line) }})
+			if (err == nil) != (c.want == "") ||
+				err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error is %v, want %q", err, c.want)
 			}
 			if result != nil && result.Pipeline["r"] != "" {
@@ -508,13 +560,16 @@ pipeline:
 func TestKilled(t *testing.T) {
 	l := newLab(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	const sleeps = "run:\n  workspaces: [{name: w, volumeClaimTemplate: {spec: {}}}]\npipeline:\n  tasks:\n  - name: a\n    workspaces: [{name: w, workspace: w}]\n" +
-		"    taskSpec: {workspaces: [{name: w}], steps: [{name: s, image: IMAGE, command: [/bin/sh, -c, 'echo here; touch /workspace/w/x; sleep 1000']}]}\n"
-	_, err := l.daemon.Run(ctx, l.output(t, sleeps), Options{Scratch: t.TempDir(), Report: func(e Event) {
-		if e.Line == "here" {
-			cancel()
-		}
-	}})
+	const sleeps = "run:\n  workspaces: [{name: w, volumeClaimTemplate: {spec: {}}}]\npipeline:\n" +
+		"  tasks:\n  - name: a\n    workspaces: [{name: w, workspace: w}]\n" +
+		"    taskSpec: {workspaces: [{name: w}], steps: [{name: s, image: IMAGE, command: " +
+		"[/bin/sh, -c, 'echo here; touch /workspace/w/x; sleep 1000']}]}\n"
+	_, err := l.daemon.Run(ctx, l.output(t, sleeps),
+		Options{Scratch: t.TempDir(), Report: func(e Event) {
+			if e.Line == "here" {
+				cancel()
+			}
+		}})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled run ends with %v", err)
 	}
@@ -546,7 +601,8 @@ func TestKilled(t *testing.T) {
 		}
 		left, err := l.daemon.folders(t.Context(), folder)
 		must(t, err)
-		scratch, err := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix+strconv.Itoa(cmd.Process.Pid)+"-*"))
+		scratch, err := filepath.Glob(filepath.Join(os.TempDir(),
+			scratchPrefix+strconv.Itoa(cmd.Process.Pid)+"-*"))
 		must(t, err)
 		if len(scratch) > 0 {
 			t.Fatalf("%v is left", scratch)
@@ -555,7 +611,8 @@ func TestKilled(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("after a kill %d folders stay: %s, in use %v", len(left), left[0].Description, left[0].InUse)
+			t.Fatalf("after a kill %d folders stay: %s, in use %v", len(left), left[0].Description,
+				left[0].InUse)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
@@ -575,11 +632,12 @@ func buildUntilKilled() int {
 	if err != nil {
 		return 1
 	}
-	_, _ = daemon.Run(context.Background(), (&lab{}).output(&testing.T{}, string(text)), Options{Scratch: scratch, Report: func(e Event) {
-		if e.Line != "" {
-			fmt.Println(e.Line)
-		}
-	}})
+	_, _ = daemon.Run(context.Background(), (&lab{}).output(&testing.T{}, string(text)),
+		Options{Scratch: scratch, Report: func(e Event) {
+			if e.Line != "" {
+				fmt.Println(e.Line)
+			}
+		}})
 	return 0
 }
 
@@ -617,15 +675,18 @@ func TestServers(t *testing.T) {
 	must(t, err)
 	defer third.Close()
 	t.Setenv("GIT_INDEX_FILE", filepath.Join(t.TempDir(), "index")) // as in a hook
-	if _, _, err := third.Source(t.Context(), folder); err == nil || !strings.Contains(err.Error(), "the folder nested is a Git repository of its own") {
+	if _, _, err := third.Source(t.Context(), folder); err == nil ||
+		!strings.Contains(err.Error(), "the folder nested is a Git repository of its own") {
 		t.Errorf("a repository in the source: %v", err)
 	}
 	if _, err := os.Stat(os.Getenv("GIT_INDEX_FILE")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the caller's index was written: %v", err)
 	}
 	address, token, _ := strings.Cut(s.Registry(), "/")
-	for path, want := range map[string]int{"/v2/": 200, "/v2/" + token + "/hello/tags/list": 404, "/v2/_catalog": 404, "/v2/other/hello/tags/list": 404,
-		"/source.git/info/refs": 404, "/" + token + "/source.git/info/refs?service=git-upload-pack": 200, "/other/source.git/info/refs?service=git-upload-pack": 404,
+	for path, want := range map[string]int{"/v2/": 200, "/v2/" + token + "/hello/tags/list": 404,
+		"/v2/_catalog": 404, "/v2/other/hello/tags/list": 404, "/source.git/info/refs": 404,
+		"/" + token + "/source.git/info/refs?service=git-upload-pack":  200,
+		"/other/source.git/info/refs?service=git-upload-pack":          404,
 		"/" + token + "/source.git/info/refs?service=git-receive-pack": 403} {
 		answer, err := http.Get("http://" + address + path)
 		must(t, err)
@@ -639,7 +700,8 @@ func TestServers(t *testing.T) {
 // The examples and the builds that were published run here, whatever their mode.
 func TestPublishedBuilds(t *testing.T) {
 	files := map[string][]byte{}
-	for _, pattern := range []string{"../../examples/builds/*.yaml", "../compose/testdata/published-*.txtar"} {
+	for _, pattern := range []string{"../../examples/builds/*.yaml",
+		"../compose/testdata/published-*.txtar"} {
 		found, err := filepath.Glob(pattern)
 		must(t, err)
 		for _, file := range found {

@@ -70,13 +70,17 @@ func planOf(run *tektonv1.PipelineRun, spec *tektonv1.PipelineSpec) (*plan, erro
 		}
 	}
 	var found []*finding.Finding
-	place := finding.Place{Object: finding.Ref{Kind: "PipelineRun", Namespace: run.Namespace, Name: run.Name}}
+	place := finding.Place{Object: finding.Ref{Kind: "PipelineRun", Namespace: run.Namespace,
+		Name: run.Name}}
 	refuse := func(at, what, hint string) {
-		found = append(found, place.At(at).Fault(ReasonNotLocal, what+" cannot run without a cluster", hint))
+		found = append(found,
+			place.At(at).Fault(ReasonNotLocal, what+" cannot run without a cluster", hint))
 	}
 	for _, binding := range run.Spec.Workspaces {
 		if binding.ConfigMap != nil || binding.Projected != nil || binding.CSI != nil {
-			refuse("workspaces."+binding.Name, "a workspace that is a ConfigMap, projected or of a CSI driver", "bind a Secret or a volume")
+			refuse("workspaces."+binding.Name,
+				"a workspace that is a ConfigMap, projected or of a CSI driver",
+				"bind a Secret or a volume")
 		}
 	}
 	for _, list := range []struct {
@@ -84,14 +88,16 @@ func planOf(run *tektonv1.PipelineRun, spec *tektonv1.PipelineSpec) (*plan, erro
 		finally bool
 	}{{spec.Tasks, false}, {spec.Finally, true}} {
 		for i := range list.tasks {
-			t := &task{PipelineTask: list.tasks[i], finally: list.finally, podOf: podSecurity(run, list.tasks[i].Name)}
+			t := &task{PipelineTask: list.tasks[i], finally: list.finally,
+				podOf: podSecurity(run, list.tasks[i].Name)}
 			t.after = t.Deps()
 			if t.finally {
 				t.after = nil
 			}
 			at := "tasks." + t.Name
 			for what, is := range map[string]bool{
-				"a task that is not part of the pipeline": t.TaskSpec == nil || t.TaskRef != nil || t.PipelineRef != nil || t.PipelineSpec != nil,
+				"a task that is not part of the pipeline": t.TaskSpec == nil || t.TaskRef != nil ||
+					t.PipelineRef != nil || t.PipelineSpec != nil,
 				"a matrix": t.Matrix != nil,
 			} {
 				if is {
@@ -110,7 +116,8 @@ func planOf(run *tektonv1.PipelineRun, spec *tektonv1.PipelineSpec) (*plan, erro
 // podSecurity is what the pod of a task says about users.
 func podSecurity(run *tektonv1.PipelineRun, task string) *corev1.PodSecurityContext {
 	for _, s := range run.Spec.TaskRunSpecs {
-		if s.PipelineTaskName == task && s.PodTemplate != nil && s.PodTemplate.SecurityContext != nil {
+		if s.PipelineTaskName == task && s.PodTemplate != nil &&
+			s.PodTemplate.SecurityContext != nil {
 			return s.PodTemplate.SecurityContext
 		}
 	}
@@ -121,7 +128,9 @@ func podSecurity(run *tektonv1.PipelineRun, task string) *corev1.PodSecurityCont
 }
 
 // sandboxCapabilities are those that a container of BuildKit has.
-var sandboxCapabilities = []string{"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
+var sandboxCapabilities = []string{"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID",
+	"KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
+	"SYS_CHROOT"}
 
 // checkTask refuses what a container of BuildKit cannot be or do.
 func (p *plan) checkTask(t *task, at string, refuse func(at, what, hint string)) {
@@ -167,12 +176,15 @@ func (p *plan) checkTask(t *task, at string, refuse func(at, what, hint string))
 			if c.Privileged != nil && *c.Privileged {
 				refuse(at, "a privileged step", "")
 			}
-			if c.SeccompProfile != nil && c.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined {
-				refuse(at, "a step that makes a user namespace (seccompProfile Unconfined)", "set builder: buildkit, which uses the BuildKit of this machine")
+			if c.SeccompProfile != nil &&
+				c.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined {
+				refuse(at, "a step that makes a user namespace (seccompProfile Unconfined)",
+					"set builder: buildkit, which uses the BuildKit of this machine")
 			}
 			if c.Capabilities != nil {
 				for _, add := range c.Capabilities.Add {
-					if !slices.Contains(sandboxCapabilities, strings.TrimPrefix(string(add), "CAP_")) {
+					if !slices.Contains(sandboxCapabilities,
+						strings.TrimPrefix(string(add), "CAP_")) {
 						refuse(at, "a step with the capability "+string(add), "")
 					}
 				}
@@ -234,7 +246,8 @@ func (p *plan) params() values {
 	for _, given := range p.run.Spec.Params {
 		v.set("params", given.Name, given.Value)
 	}
-	v.texts["context.pipelineRun.name"], v.texts["context.pipelineRun.namespace"] = p.run.Name, p.run.Namespace
+	v.texts["context.pipelineRun.name"], v.texts["context.pipelineRun.namespace"] =
+		p.run.Name, p.run.Namespace
 	v.texts["context.pipelineRun.uid"], v.texts["context.pipeline.name"] = p.run.Name, p.run.Name
 	return v
 }
@@ -252,20 +265,23 @@ func (p *plan) ofTask(t *task, given tektonv1.Params, attempt int) values {
 		v.set("params", param.Name, param.Value)
 	}
 	for _, r := range t.TaskSpec.Results {
-		for _, at := range []string{"results." + r.Name, `results["` + r.Name + `"]`, "results['" + r.Name + "']"} {
+		for _, at := range []string{"results." + r.Name, `results["` + r.Name + `"]`,
+			"results['" + r.Name + "']"} {
 			v.texts[at+".path"] = path.Join(resultsDir, r.Name)
 		}
 	}
 	for _, declared := range t.TaskSpec.Workspaces {
 		bound := p.bound(t, declared.Name) != nil
 		at := "workspaces." + declared.Name
-		v.texts[at+".bound"], v.texts[at+".path"], v.texts[at+".claim"], v.texts[at+".volume"] = fmt.Sprint(bound), "", "", ""
+		v.texts[at+".bound"], v.texts[at+".path"], v.texts[at+".claim"], v.texts[at+".volume"] =
+			fmt.Sprint(bound), "", "", ""
 		if bound {
 			v.texts[at+".path"] = workspacePath(declared)
 		}
 	}
 	name := p.run.Name + "-" + t.Name
-	v.texts["context.taskRun.name"], v.texts["context.taskRun.namespace"], v.texts["context.taskRun.uid"] = name, p.run.Namespace, name
+	v.texts["context.taskRun.name"], v.texts["context.taskRun.namespace"],
+		v.texts["context.taskRun.uid"] = name, p.run.Namespace, name
 	v.texts["context.task.name"], v.texts["context.task.retry-count"] = t.Name, fmt.Sprint(attempt)
 	return v
 }
@@ -300,14 +316,17 @@ var unknown = regexp.MustCompile(`\$\((params|workspaces|results|tasks|context)[
 
 // asStep is a sidecar as far as a container is concerned.
 func asStep(s tektonv1.Sidecar) tektonv1.Step {
-	return tektonv1.Step{Name: "sidecar-" + s.Name, Image: s.Image, Command: s.Command, Args: s.Args, WorkingDir: s.WorkingDir, EnvFrom: s.EnvFrom, Env: s.Env,
-		VolumeMounts: s.VolumeMounts, VolumeDevices: s.VolumeDevices, SecurityContext: s.SecurityContext, Script: s.Script, Workspaces: s.Workspaces}
+	return tektonv1.Step{Name: "sidecar-" + s.Name, Image: s.Image, Command: s.Command,
+		Args: s.Args, WorkingDir: s.WorkingDir, EnvFrom: s.EnvFrom, Env: s.Env,
+		VolumeMounts: s.VolumeMounts, VolumeDevices: s.VolumeDevices,
+		SecurityContext: s.SecurityContext, Script: s.Script, Workspaces: s.Workspaces}
 }
 
 // steps of a task with their variables replaced, and its sidecars, but for that which
 // BuildKit replaces.
 func (t *task) steps(v values) (steps, sidecars []tektonv1.Step, err error) {
-	if steps, err = tektonv1.MergeStepsWithStepTemplate(t.TaskSpec.StepTemplate, slices.Clone(t.TaskSpec.Steps)); err != nil {
+	if steps, err = tektonv1.MergeStepsWithStepTemplate(t.TaskSpec.StepTemplate,
+		slices.Clone(t.TaskSpec.Steps)); err != nil {
 		return nil, nil, err
 	}
 	if steps, err = replaced(steps, v); err != nil {

@@ -144,25 +144,30 @@ func SecretNames(out *compose.Output) ([]string, error) {
 
 // Run runs a composed build and waits for its end. A step that fails is a *StepError.
 // Nothing of the run is left in BuildKit, unless this process is killed.
-func (d *Daemon) Run(ctx context.Context, out *compose.Output, opt Options) (result *Result, err error) {
+func (d *Daemon) Run(ctx context.Context, out *compose.Output,
+	opt Options) (result *Result, err error) {
 	p, err := planOf(out.Run, &out.Pipeline.Spec)
 	if err != nil {
 		return nil, err
 	}
 	for name := range p.secrets {
 		if opt.Secrets[name] == nil {
-			return nil, fmt.Errorf("the build reads the Secret %q, which is not given\n  hint: use --secret %s=FOLDER, a folder with a file for each key", name, name)
+			return nil, fmt.Errorf("the build reads the Secret %q, which is not given\n"+
+				"  hint: use --secret %s=FOLDER, a folder with a file for each key", name, name)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if t := out.Run.Spec.Timeouts; t != nil && t.Pipeline != nil && t.Pipeline.Duration > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, t.Pipeline.Duration, fmt.Errorf("the run did not end within %s, the timeout of the build", t.Pipeline.Duration))
+		ctx, stop = context.WithTimeoutCause(ctx, t.Pipeline.Duration,
+			fmt.Errorf("the run did not end within %s, the timeout of the build", t.Pipeline.Duration))
 		defer stop()
 	}
-	r := &runner{plan: p, Options: opt, daemon: d, id: newID(), shared: shared{images: map[string]*image{}, scripts: map[string][]byte{},
-		values: p.params(), state: map[string]State{}, reported: map[string]map[string]tektonv1.ParamValue{}}}
+	r := &runner{plan: p, Options: opt, daemon: d, id: newID(),
+		shared: shared{images: map[string]*image{}, scripts: map[string][]byte{},
+			values: p.params(), state: map[string]State{},
+			reported: map[string]map[string]tektonv1.ParamValue{}}}
 	if r.MaxBytes == 0 {
 		r.MaxBytes = MaxBytes
 	}
@@ -171,11 +176,15 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output, opt Options) (res
 	}
 	attachables := []session.Attachable{
 		secretsprovider.NewSecretProvider(r),
-		authprovider.NewDockerAuthProvider(authprovider.DockerAuthProviderConfig{AuthConfigProvider: authprovider.LoadAuthConfig(config.LoadDefaultConfigFile(io.Discard))}),
+		authprovider.NewDockerAuthProvider(
+			authprovider.DockerAuthProviderConfig{
+				AuthConfigProvider: authprovider.LoadAuthConfig(
+					config.LoadDefaultConfigFile(io.Discard))}),
 	}
 	var sockets []sshprovider.AgentConfig
 	if opt.Servers != nil {
-		sockets = append(sockets, sshprovider.AgentConfig{ID: serversID, Paths: []string{opt.Servers.socket}, Raw: true})
+		sockets = append(sockets,
+			sshprovider.AgentConfig{ID: serversID, Paths: []string{opt.Servers.socket}, Raw: true})
 	}
 	if p.usesDaemon() {
 		socket, end, err := d.serve(ctx, opt.Scratch)
@@ -183,7 +192,8 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output, opt Options) (res
 			return nil, err
 		}
 		defer end()
-		sockets = append(sockets, sshprovider.AgentConfig{ID: daemonSidecar, Paths: []string{socket}, Raw: true})
+		sockets = append(sockets,
+			sshprovider.AgentConfig{ID: daemonSidecar, Paths: []string{socket}, Raw: true})
 	}
 	if len(sockets) > 0 {
 		agent, err := sshprovider.NewSSHAgentProvider(sockets)
@@ -206,11 +216,13 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output, opt Options) (res
 		sources = map[string]fsutil.FS{"source": files}
 	}
 	var ran error
-	_, err = d.client.Build(ctx, client.SolveOpt{Session: attachables, AllowedEntitlements: allowed, LocalMounts: sources}, "armature", func(ctx context.Context, g gateway.Client) (*gateway.Result, error) {
-		r.gateway, r.ctx = g, ctx
-		ran = r.all(ctx, cancel)
-		return gateway.NewResult(), nil
-	}, nil)
+	_, err = d.client.Build(ctx, client.SolveOpt{Session: attachables, AllowedEntitlements: allowed,
+		LocalMounts: sources}, "armature",
+		func(ctx context.Context, g gateway.Client) (*gateway.Result, error) {
+			r.gateway, r.ctx = g, ctx
+			ran = r.all(ctx, cancel)
+			return gateway.NewResult(), nil
+		}, nil)
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause
 	} else if err == nil {
@@ -253,9 +265,10 @@ func newID() string { return strings.ToLower(rand.Text()) }
 
 // allows reports whether a daemon grants what a build asks for.
 func (d *Daemon) allows(ctx context.Context, asked []string) bool {
-	_, err := d.client.Build(ctx, client.SolveOpt{AllowedEntitlements: asked}, "armature", func(context.Context, gateway.Client) (*gateway.Result, error) {
-		return gateway.NewResult(), nil
-	}, nil)
+	_, err := d.client.Build(ctx, client.SolveOpt{AllowedEntitlements: asked}, "armature",
+		func(context.Context, gateway.Client) (*gateway.Result, error) {
+			return gateway.NewResult(), nil
+		}, nil)
 	return err == nil
 }
 
@@ -267,8 +280,10 @@ func (r *runner) all(ctx context.Context, cancel context.CancelCauseFunc) error 
 	}
 	r.open = open
 	if r.source = open; r.Source != "" {
-		files := llb.Copy(llb.Local("source"), "/", openDir, &llb.CopyInfo{CopyDirContentsOnly: true, Mode: &llb.ChmodOpt{ModeStr: "a+rwX"}})
-		if r.source, err = r.solve(ctx, llb.Scratch().File(llb.Mkdir(openDir, 0o777)).File(files)); err != nil {
+		files := llb.Copy(llb.Local("source"), "/", openDir,
+			&llb.CopyInfo{CopyDirContentsOnly: true, Mode: &llb.ChmodOpt{ModeStr: "a+rwX"}})
+		if r.source, err = r.solve(ctx,
+			llb.Scratch().File(llb.Mkdir(openDir, 0o777)).File(files)); err != nil {
 			return fmt.Errorf("reading the source %s: %w", r.Source, err)
 		}
 	}
@@ -425,12 +440,14 @@ func (r *runner) task(ctx context.Context, t *task) {
 }
 
 // attempt runs the steps of a task one after the other, in folders of their own.
-func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params, attempt int) (map[string]tektonv1.ParamValue, error) {
+func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params,
+	attempt int) (map[string]tektonv1.ParamValue, error) {
 	limit := time.Hour // Tekton's
 	if t.Timeout != nil && t.Timeout.Duration > 0 {
 		limit = t.Timeout.Duration
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("did not end within %s, the timeout of its task", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		fmt.Errorf("did not end within %s, the timeout of its task", limit))
 	defer cancel()
 	steps, sidecars, err := t.steps(r.ofTask(t, given, attempt))
 	if err != nil {
@@ -461,7 +478,8 @@ func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params, at
 	defer stop(nil)
 	for i := range sidecars {
 		running.Go(func() {
-			if err := r.step(beside, t, own, len(steps)+i, &sidecars[i]); err != nil && beside.Err() == nil {
+			if err := r.step(beside, t, own, len(steps)+i, &sidecars[i]); err != nil &&
+				beside.Err() == nil {
 				stop(fmt.Errorf("was ended by its sidecar: %w", err))
 			}
 		})
@@ -490,19 +508,25 @@ func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params, at
 	return r.read(ctx, t, keeper)
 }
 
-func (r *runner) read(ctx context.Context, t *task, keeper *keeper) (map[string]tektonv1.ParamValue, error) {
+func (r *runner) read(ctx context.Context, t *task,
+	keeper *keeper) (map[string]tektonv1.ParamValue, error) {
 	results := map[string]tektonv1.ParamValue{}
 	for _, declared := range t.TaskSpec.Results {
-		request := gateway.ReadRequest{Filename: openDir + "/" + declared.Name, Range: &gateway.FileRange{Length: maxResults + 1}}
-		data, err := keeper.ReadFile(ctx, gateway.ReadContainerRequest{ReadRequest: request, MountIndex: 1}) // the first after the root
+		request := gateway.ReadRequest{Filename: openDir + "/" + declared.Name,
+			Range: &gateway.FileRange{Length: maxResults + 1}}
+		// the first after the root
+		data, err := keeper.ReadFile(ctx,
+			gateway.ReadContainerRequest{ReadRequest: request, MountIndex: 1})
 		if err != nil {
-			if strings.Contains(err.Error(), "no such file") || strings.Contains(err.Error(), "file does not exist") {
+			if strings.Contains(err.Error(), "no such file") ||
+				strings.Contains(err.Error(), "file does not exist") {
 				continue // as Tekton does, until somebody refers to it
 			}
 			return nil, fmt.Errorf("reading the result %s: %w", declared.Name, err)
 		}
 		if len(data) > maxResults {
-			return nil, &StepError{Task: t.Name, Because: fmt.Sprintf("has a result %s of more than %d bytes", declared.Name, maxResults)}
+			return nil, &StepError{Task: t.Name,
+				Because: fmt.Sprintf("has a result %s of more than %d bytes", declared.Name, maxResults)}
 		}
 		value := tektonv1.ParamValue{Type: tektonv1.ParamTypeString, StringVal: string(data)}
 		switch declared.Type {
@@ -514,7 +538,9 @@ func (r *runner) read(ctx context.Context, t *task, keeper *keeper) (map[string]
 			err = json.Unmarshal(data, &value.ObjectVal)
 		}
 		if err != nil {
-			return nil, &StepError{Task: t.Name, Because: fmt.Sprintf("has a result %s that is no %s: %v", declared.Name, declared.Type, err)}
+			return nil, &StepError{Task: t.Name,
+				Because: fmt.Sprintf("has a result %s that is no %s: %v", declared.Name,
+					declared.Type, err)}
 		}
 		results[declared.Name] = value
 	}
@@ -562,7 +588,8 @@ func (r *runner) keep(ctx context.Context, owner string, names []string) (*keepe
 	for _, name := range names {
 		mounts = append(mounts, r.folder(path.Join(folder, r.id, owner, name), owner, name))
 	}
-	container, err := r.gateway.NewContainer(ctx, gateway.NewContainerRequest{Mounts: mounts, NetMode: pb.NetMode_NONE})
+	container, err := r.gateway.NewContainer(ctx,
+		gateway.NewContainerRequest{Mounts: mounts, NetMode: pb.NetMode_NONE})
 	if err != nil {
 		return nil, fmt.Errorf("making the folders of the run: %w", err)
 	}
@@ -594,7 +621,8 @@ func (r *runner) folder(dest, owner, name string) gateway.Mount {
 		first = r.source
 	}
 	return gateway.Mount{Dest: dest, MountType: pb.MountType_CACHE, Ref: first, Selector: openDir,
-		CacheOpt: &pb.CacheOpt{ID: path.Join(folder, r.id, owner, name), Sharing: pb.CacheSharingOpt_SHARED}}
+		CacheOpt: &pb.CacheOpt{ID: path.Join(folder, r.id, owner, name),
+			Sharing: pb.CacheSharingOpt_SHARED}}
 }
 
 func (r *runner) solve(ctx context.Context, state llb.State) (gateway.Reference, error) {
@@ -602,7 +630,8 @@ func (r *runner) solve(ctx context.Context, state llb.State) (gateway.Reference,
 	if err != nil {
 		return nil, err
 	}
-	solved, err := r.gateway.Solve(ctx, gateway.SolveRequest{Definition: definition.ToPB(), Evaluate: true})
+	solved, err := r.gateway.Solve(ctx,
+		gateway.SolveRequest{Definition: definition.ToPB(), Evaluate: true})
 	if err != nil {
 		return nil, err
 	}
@@ -642,7 +671,9 @@ func (r *runner) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 
 // size of the files below a folder, as far as it matters.
 func size(ctx context.Context, k *keeper, mount int, dir string, most int64) (bytes int64) {
-	entries, err := k.ReadDir(ctx, gateway.ReadDirContainerRequest{ReadDirRequest: gateway.ReadDirRequest{Path: dir}, MountIndex: mount})
+	entries, err := k.ReadDir(ctx,
+		gateway.ReadDirContainerRequest{ReadDirRequest: gateway.ReadDirRequest{Path: dir},
+			MountIndex: mount})
 	if err != nil {
 		return 0 // a folder that is gone has no size
 	}
@@ -661,8 +692,11 @@ func size(ctx context.Context, k *keeper, mount int, dir string, most int64) (by
 
 // folders of runs in BuildKit whose names begin so.
 func (d *Daemon) folders(ctx context.Context, prefix string) ([]*client.UsageInfo, error) {
-	all, err := d.client.DiskUsage(ctx, client.WithFilter([]string{"type==" + string(client.UsageRecordTypeCacheMount)}))
-	return slices.DeleteFunc(all, func(one *client.UsageInfo) bool { return !strings.HasPrefix(one.Description, "cached mount "+prefix) }), err
+	all, err := d.client.DiskUsage(ctx,
+		client.WithFilter([]string{"type==" + string(client.UsageRecordTypeCacheMount)}))
+	return slices.DeleteFunc(all, func(one *client.UsageInfo) bool {
+		return !strings.HasPrefix(one.Description, "cached mount "+prefix)
+	}), err
 }
 
 // Prune removes what killed runs left in BuildKit, and returns how many bytes that were.
@@ -696,7 +730,8 @@ func (d *Daemon) clear(ctx context.Context, prefix string) error {
 			return err
 		}
 		if time.Since(began) > answers {
-			return fmt.Errorf("%d folders of the run stay in BuildKit, because containers use them\n  hint: armature build prune --local", len(left))
+			return fmt.Errorf("%d folders of the run stay in BuildKit, because containers use "+
+				"them\n  hint: armature build prune --local", len(left))
 		}
 	}
 }

@@ -50,28 +50,32 @@ func Serve(ctx context.Context, dir, image string) (*Servers, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Servers{address: listener.Addr().String(), token: newID(), dir: dir, socket: filepath.Join(dir, "servers.sock"), image: image}
+	s := &Servers{address: listener.Addr().String(), token: newID(), dir: dir,
+		socket: filepath.Join(dir, "servers.sock"), image: image}
 	socket, err := new(net.ListenConfig).Listen(ctx, "unix", s.socket)
 	if err != nil {
 		return nil, multi.Errors(err, listener.Close())
 	}
-	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)))
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)),
+		registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)))
 	git, err := exec.LookPath("git")
 	if err != nil {
 		git = "" // needed only for a source
 	}
 	sources := &cgi.Handler{Path: git, Args: []string{"http-backend"}, Stderr: io.Discard,
-		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Join(dir, "git"), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "HOME=" + dir}}
-	s.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		switch {
-		case q.URL.Path == "/v2/" || strings.HasPrefix(q.URL.Path, "/v2/"+s.token+"/"):
-			images.ServeHTTP(w, q)
-		case strings.HasPrefix(q.URL.Path, "/"+s.token+"/") && git != "":
-			sources.ServeHTTP(w, q)
-		default:
-			http.NotFound(w, q)
-		}
-	})}
+		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Join(dir, "git"), "GIT_HTTP_EXPORT_ALL=1",
+			"GIT_CONFIG_NOSYSTEM=1", "HOME=" + dir}}
+	s.server = &http.Server{ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			switch {
+			case q.URL.Path == "/v2/" || strings.HasPrefix(q.URL.Path, "/v2/"+s.token+"/"):
+				images.ServeHTTP(w, q)
+			case strings.HasPrefix(q.URL.Path, "/"+s.token+"/") && git != "":
+				sources.ServeHTTP(w, q)
+			default:
+				http.NotFound(w, q)
+			}
+		})}
 	go func() { _ = s.server.Serve(listener) }()
 	go func() { _ = s.server.Serve(socket) }()
 	return s, nil
@@ -93,11 +97,15 @@ func (s *Servers) Source(ctx context.Context, folder string) (url, commit string
 	}
 	repository := filepath.Join(s.dir, "git", s.token, "source.git")
 	git := func(args ...string) (string, error) {
-		cmd := gitrun.Command(ctx, "", append([]string{"--git-dir=" + repository, "--work-tree=."}, args...)...)
+		cmd := gitrun.Command(ctx, "", append([]string{"--git-dir=" + repository, "--work-tree=."},
+			args...)...)
 		cmd.Dir = folder
-		cmd.Env = append(slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "GIT_") }), "GIT_NO_LAZY_FETCH=1", "GIT_CONFIG_NOSYSTEM=1",
-			"GIT_AUTHOR_NAME=armature", "GIT_AUTHOR_EMAIL=armature@localhost", "GIT_AUTHOR_DATE=@0 +0000",
-			"GIT_COMMITTER_NAME=armature", "GIT_COMMITTER_EMAIL=armature@localhost", "GIT_COMMITTER_DATE=@0 +0000")
+		cmd.Env = append(slices.DeleteFunc(cmd.Env, func(v string) bool {
+			return strings.HasPrefix(v, "GIT_")
+		}), "GIT_NO_LAZY_FETCH=1", "GIT_CONFIG_NOSYSTEM=1",
+			"GIT_AUTHOR_NAME=armature", "GIT_AUTHOR_EMAIL=armature@localhost",
+			"GIT_AUTHOR_DATE=@0 +0000", "GIT_COMMITTER_NAME=armature",
+			"GIT_COMMITTER_EMAIL=armature@localhost", "GIT_COMMITTER_DATE=@0 +0000")
 		out, err := cmd.Output()
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
@@ -111,7 +119,8 @@ func (s *Servers) Source(ctx context.Context, folder string) (url, commit string
 	for _, args := range [][]string{
 		{"init", "--quiet", "--initial-branch=main"},
 		{"-c", "core.autocrlf=false", "add", "--all", "."},
-		{"-c", "core.hooksPath=" + os.DevNull, "-c", "commit.gpgSign=false", "commit", "--quiet", "--allow-empty", "--no-verify", "--message=The working tree"},
+		{"-c", "core.hooksPath=" + os.DevNull, "-c", "commit.gpgSign=false", "commit", "--quiet",
+			"--allow-empty", "--no-verify", "--message=The working tree"},
 	} {
 		if _, err := git(args...); err != nil {
 			return "", "", fmt.Errorf("reading the source %s: %w", folder, err)
@@ -123,7 +132,9 @@ func (s *Servers) Source(ctx context.Context, folder string) (url, commit string
 	}
 	for line := range strings.Lines(files) {
 		if _, path, _ := strings.Cut(line, "\t"); strings.HasPrefix(line, "160000 ") {
-			return "", "", fmt.Errorf("the source %s: the folder %s is a Git repository of its own, whose files would be missing\n  hint: build the Git revision, or add the folder to .gitignore", folder, strings.TrimSpace(path))
+			return "", "", fmt.Errorf("the source %s: the folder %s is a Git repository of its "+
+				"own, whose files would be missing\n  hint: build the Git revision, or add the "+
+				"folder to .gitignore", folder, strings.TrimSpace(path))
 		}
 	}
 	if commit, err = git("rev-parse", "HEAD"); err != nil {
@@ -136,7 +147,8 @@ func (s *Servers) Source(ctx context.Context, folder string) (url, commit string
 func Image(out *compose.Output, results *Result) (string, error) {
 	run := &runs.PipelineRun{ObjectMeta: out.Run.ObjectMeta}
 	for name, value := range results.Pipeline {
-		run.Status.Results = append(run.Status.Results, tektonv1.PipelineRunResult{Name: name, Value: *tektonv1.NewStructuredValues(value)})
+		run.Status.Results = append(run.Status.Results,
+			tektonv1.PipelineRunResult{Name: name, Value: *tektonv1.NewStructuredValues(value)})
 	}
 	image, _, err := runs.Run{PipelineRun: run}.Image()
 	return image, err

@@ -27,7 +27,8 @@ func Login(ctx context.Context, live client.Reader, build *api.AgentBuild) (auth
 	}
 	key := types.NamespacedName{Namespace: build.Namespace, Name: out.ImageRepoCredentials.Name}
 	problem := func(message string) error {
-		return fmt.Errorf("Secret %s, which spec.buildOutput.imageRepoCredentials names, %s", key, message)
+		return fmt.Errorf("Secret %s, which spec.buildOutput.imageRepoCredentials names, %s", key,
+			message)
 	}
 	var secret corev1.Secret
 	if err := live.Get(ctx, key, &secret); apierrors.IsNotFound(err) {

@@ -43,7 +43,9 @@ const (
 
 // NewPushes asks until ctx ends, and calls wake with each build whose answer has arrived.
 // plainHTTP are hosts of registries that are asked without TLS.
-func NewPushes(ctx context.Context, live client.Reader, plainHTTP []string, dial func(ctx context.Context, network, address string) (net.Conn, error), wake func(types.NamespacedName)) *Pushes {
+func NewPushes(ctx context.Context, live client.Reader, plainHTTP []string,
+	dial func(ctx context.Context, network, address string) (net.Conn, error),
+	wake func(types.NamespacedName)) *Pushes {
 	return &Pushes{live: live, plainHTTP: plainHTTP, transport: oci.TransportTo(dial),
 		questions: managers.NewQuestions[struct{}](ctx, managers.QuestionOptions{
 			Name: "push", Workers: pushWorkers, MostOfOne: pushWorkersOfOne, Timeout: pushTimeout,
@@ -62,11 +64,13 @@ func (p *Pushes) Check(build *api.AgentBuild, inputs api.Inputs) error {
 	if out == nil || out.ImageRepoCredentials == nil {
 		return nil
 	}
-	copied := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: build.Namespace, Name: build.Name}, Spec: api.AgentBuildSpec{BuildOutput: out.DeepCopy()}}
+	copied := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: build.Namespace,
+		Name: build.Name}, Spec: api.AgentBuildSpec{BuildOutput: out.DeepCopy()}}
 	text := compose.Image(build) + " " + out.ImageRepoCredentials.Name
-	_, err := p.questions.Get(client.ObjectKeyFromObject(build), text, inputs, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, p.ask(ctx, copied)
-	})
+	_, err := p.questions.Get(client.ObjectKeyFromObject(build), text, inputs,
+		func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, p.ask(ctx, copied)
+		})
 	return err
 }
 
@@ -86,15 +90,18 @@ func (p *Pushes) ask(ctx context.Context, build *api.AgentBuild) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushTimeout)
 	time.AfterFunc(pushTimeout, cancel)
 	answer := (*transport.Error)(nil)
-	if err := remote.CheckPushPermission(tag, login, within{ctx, sign.Bounded(p.transport)}); !errors.As(err, &answer) {
+	if err := remote.CheckPushPermission(tag, login,
+		within{ctx, sign.Bounded(p.transport)}); !errors.As(err, &answer) {
 		return nil
 	}
 	if answer.StatusCode != http.StatusUnauthorized && answer.StatusCode != http.StatusForbidden {
 		return nil
 	}
 	// Without the registry's text: the tenant chose the server, and what it says may be another's.
-	return compose.Place(build).At("spec.buildOutput.imageRepoCredentials").Fault(api.ReasonRegistryUnauthorized,
-		fmt.Sprintf("the registry answers %d to a push to %s with the login of Secret %s", answer.StatusCode, tag.Context(), build.Spec.BuildOutput.ImageRepoCredentials.Name),
+	return compose.Place(build).At("spec.buildOutput.imageRepoCredentials").Fault(
+		api.ReasonRegistryUnauthorized,
+		fmt.Sprintf("the registry answers %d to a push to %s with the login of Secret %s",
+			answer.StatusCode, tag.Context(), build.Spec.BuildOutput.ImageRepoCredentials.Name),
 		"give the Secret a login that may push there; the controller checks it again automatically")
 }
 

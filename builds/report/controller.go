@@ -73,7 +73,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 }
 
 // Reconcile reports the current state of a build. It may skip states in between.
-func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (r *reconciler) Reconcile(ctx context.Context,
+	request reconcile.Request) (reconcile.Result, error) {
 	var b api.AgentBuild
 	if err := r.Get(ctx, request.NamespacedName, &b); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -106,7 +107,8 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 const notReported = "NotReported"
 
 // problem of a report, for status. again is when it is tried again, where that is not at once.
-func (r *reconciler) problem(ctx context.Context, b *api.AgentBuild, failed error) (again time.Duration, err error) {
+func (r *reconciler) problem(ctx context.Context, b *api.AgentBuild,
+	failed error) (again time.Duration, err error) {
 	if failed == nil {
 		return 0, nil
 	}
@@ -184,7 +186,8 @@ func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 }
 
 // comment on the pull requests of the branch whose head was built.
-func (r *reconciler) comment(ctx context.Context, f forge.Forge, b *api.AgentBuild, s forge.Status) error {
+func (r *reconciler) comment(ctx context.Context, f forge.Forge, b *api.AgentBuild,
+	s forge.Status) error {
 	body := ""
 	if s.State != forge.Success || b.Spec.Report.Comment == "Always" {
 		body = comment.Build(b)
@@ -228,7 +231,8 @@ func (r *reconciler) finish(ctx context.Context, b *api.AgentBuild) error {
 }
 
 // Forge opens the forge of a build's repository, with the credentials of spec.report.
-func Forge(ctx context.Context, live client.Reader, forges *forge.Clients, b *api.AgentBuild) (forge.Forge, error) {
+func Forge(ctx context.Context, live client.Reader, forges *forge.Clients,
+	b *api.AgentBuild) (forge.Forge, error) {
 	if b.Spec.Report == nil {
 		return nil, process.Stalled(notReported, errors.New("spec.report is not set"))
 	}
@@ -236,12 +240,14 @@ func Forge(ctx context.Context, live client.Reader, forges *forge.Clients, b *ap
 	var secret corev1.Secret
 	switch err := live.Get(ctx, key, &secret); {
 	case apierrors.IsNotFound(err):
-		return nil, process.Stalled(notReported, fmt.Errorf("spec.report.credentials: Secret %s does not exist", key))
+		return nil, process.Stalled(notReported,
+			fmt.Errorf("spec.report.credentials: Secret %s does not exist", key))
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
 	case !compose.PurposeGit.Fits(secret.Type, secret.Labels):
-		return nil, process.Stalled(notReported, fmt.Errorf("spec.report.credentials: Secret %s is not marked for this\n"+
-			"  hint: label it %s=%s", key, keys.LabelCredentials, compose.PurposeGit))
+		return nil, process.Stalled(notReported,
+			fmt.Errorf("spec.report.credentials: Secret %s is not marked for this\n"+
+				"  hint: label it %s=%s", key, keys.LabelCredentials, compose.PurposeGit))
 	}
 	data, unfit := gitremote.TakeForAPI(&secret, b.Spec.Source.SourceRepository)
 	if unfit != nil {
@@ -249,7 +255,8 @@ func Forge(ctx context.Context, live client.Reader, forges *forge.Clients, b *ap
 	}
 	login, err := forge.CredentialOf(b.Namespace, data)
 	if err != nil {
-		return nil, process.Stalled(notReported, fmt.Errorf("spec.report.credentials: Secret %s: %w", key, err))
+		return nil, process.Stalled(notReported,
+			fmt.Errorf("spec.report.credentials: Secret %s: %w", key, err))
 	}
 	f, err := forges.Open(b.Spec.Report.Kind, b.Spec.Source.SourceRepository, login)
 	if err != nil {
@@ -259,13 +266,15 @@ func Forge(ctx context.Context, live client.Reader, forges *forge.Clients, b *ap
 }
 
 // record in status what was shown.
-func (r *reconciler) record(ctx context.Context, b *api.AgentBuild, report *api.ReportStatus) error {
+func (r *reconciler) record(ctx context.Context, b *api.AgentBuild,
+	report *api.ReportStatus) error {
 	if was := b.Status.Report; was == report || was != nil && report != nil && *was == *report {
 		return nil
 	}
 	before := b.DeepCopy()
 	b.Status.Report = report
-	err := r.Status().Patch(ctx, b, client.MergeFrom(before), client.FieldOwner(r.options.FieldOwner))
+	err := r.Status().Patch(ctx, b, client.MergeFrom(before),
+		client.FieldOwner(r.options.FieldOwner))
 	return client.IgnoreNotFound(err)
 }
 
@@ -279,7 +288,8 @@ func (r *reconciler) release(ctx context.Context, b *api.AgentBuild) error {
 	return client.IgnoreNotFound(r.finalizer(ctx, b, controllerutil.RemoveFinalizer))
 }
 
-func (r *reconciler) finalizer(ctx context.Context, b *api.AgentBuild, change func(client.Object, string) bool) error {
+func (r *reconciler) finalizer(ctx context.Context, b *api.AgentBuild,
+	change func(client.Object, string) bool) error {
 	before := b.DeepCopy()
 	if !change(b, api.ReportFinalizer(r.options.Group)) {
 		return nil

@@ -19,15 +19,21 @@ const (
 // ran is a build whose last run has a phase.
 func ran(phase api.Phase, commit, run string) *api.AgentBuild {
 	b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"}}
-	b.Status = api.AgentBuildStatus{Phase: phase, LastRunPhase: phase, Message: "the message", PipelineRunName: run,
-		Source:     &api.SourceStatus{Git: api.GitStatus{CommitSHA: commit, Ref: "refs/heads/main"}},
-		Conditions: []metav1.Condition{{Type: api.ConditionRunExists, Status: metav1.ConditionTrue}}}
+	b.Status = api.AgentBuildStatus{Phase: phase, LastRunPhase: phase, Message: "the message",
+		PipelineRunName: run,
+		Source: &api.SourceStatus{Git: api.GitStatus{CommitSHA: commit,
+			Ref: "refs/heads/main"}},
+		Conditions: []metav1.Condition{{Type: api.ConditionRunExists,
+			Status: metav1.ConditionTrue}}}
 	return b
 }
 
 func TestOf(t *testing.T) {
-	for phase, want := range map[api.Phase]forge.State{api.PhasePending: forge.Queued, api.PhaseBuilding: forge.Running, api.PhaseSucceeded: forge.Success, api.PhaseFailed: forge.Failure, api.PhaseCancelled: forge.Cancelled} {
-		if s, ok := Of(ran(phase, commitA, "weather-1")); !ok || s.State != want || s.Commit != commitA || s.ID != "weather-1" || s.Context != "armature/team1/weather" {
+	for phase, want := range map[api.Phase]forge.State{api.PhasePending: forge.Queued,
+		api.PhaseBuilding: forge.Running, api.PhaseSucceeded: forge.Success,
+		api.PhaseFailed: forge.Failure, api.PhaseCancelled: forge.Cancelled} {
+		if s, ok := Of(ran(phase, commitA, "weather-1")); !ok || s.State != want ||
+			s.Commit != commitA || s.ID != "weather-1" || s.Context != "armature/team1/weather" {
 			t.Errorf("%s: %v, %+v", phase, ok, s)
 		}
 	}
@@ -44,12 +50,14 @@ func TestOf(t *testing.T) {
 	yes := true
 	derived := ran(api.PhaseBuilding, commitA, "x")
 	derived.Spec.Source.PullRequest = &api.SourcePullRequest{Number: 7}
-	derived.Name, derived.OwnerReferences = "weather-pr-7", []metav1.OwnerReference{{Kind: api.Kind, Name: "weather", Controller: &yes}}
+	derived.Name, derived.OwnerReferences =
+		"weather-pr-7", []metav1.OwnerReference{{Kind: api.Kind, Name: "weather", Controller: &yes}}
 	if got := Context(derived); got != "armature/team1/weather" {
 		t.Error(got)
 	}
 	derived.Spec.Source.SourceRevision, derived.Status.Phase = commitB, api.PhasePending
-	derived.Status.Conditions = []metav1.Condition{{Type: api.ConditionRunExists, Status: metav1.ConditionFalse, Reason: api.ReasonQueued}}
+	derived.Status.Conditions = []metav1.Condition{{Type: api.ConditionRunExists,
+		Status: metav1.ConditionFalse, Reason: api.ReasonQueued}}
 	if s, ok := Of(derived); !ok || s.State != forge.Queued || s.Commit != commitB {
 		t.Errorf("waits for other runs: %v, %+v", ok, s)
 	}
@@ -82,7 +90,8 @@ func TestPlan(t *testing.T) {
 	}{{true, forge.Skipped}, {false, forge.Queued}} {
 		skip := ran(api.PhaseSucceeded, commitA, "weather-1")
 		skip.Annotations = map[string]string{"skipped": SkippedValue(commitB, "its message", c.passes)}
-		if s, ok := skipped(skip, "skipped"); !ok || s.State != c.want || s.Commit != commitB || s.Description != "its message" {
+		if s, ok := skipped(skip, "skipped"); !ok || s.State != c.want || s.Commit != commitB ||
+			s.Description != "its message" {
 			t.Errorf("passes %v: %v, %+v", c.passes, ok, s)
 		}
 	}
@@ -110,10 +119,15 @@ func TestPlan(t *testing.T) {
 }
 
 func TestAnnotations(t *testing.T) {
-	d := &api.FailureDetails{Message: "Dockerfile:3 RUN pip install: exit code 1: remedy", LogTail: []string{
-		"main.go:12:5: undefined: x", "./api/server.py:7: error", "main.go:12:5: again", "at 10:15: nothing", "/etc/passwd:1: absolute", "../../up.go:1: outside", "src/x.ts:0: no line", "http://example.com:80: no file",
-	}}
-	want := []forge.Annotation{{Path: "sub/Dockerfile", Line: 3, Message: d.Message}, {Path: "sub/main.go", Line: 12, Message: "undefined: x"}, {Path: "sub/api/server.py", Line: 7, Message: "error"}}
+	d := &api.FailureDetails{Message: "Dockerfile:3 RUN pip install: exit code 1: remedy",
+		LogTail: []string{
+			"main.go:12:5: undefined: x", "./api/server.py:7: error", "main.go:12:5: again",
+			"at 10:15: nothing", "/etc/passwd:1: absolute", "../../up.go:1: outside",
+			"src/x.ts:0: no line", "http://example.com:80: no file",
+		}}
+	want := []forge.Annotation{{Path: "sub/Dockerfile", Line: 3, Message: d.Message},
+		{Path: "sub/main.go", Line: 12, Message: "undefined: x"},
+		{Path: "sub/api/server.py", Line: 7, Message: "error"}}
 	if diff := cmp.Diff(want, annotations("sub", d)); diff != "" {
 		t.Error(diff)
 	}

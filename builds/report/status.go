@@ -25,7 +25,8 @@ import (
 // a build that was derived for a pull request has that of the build which it was derived from.
 func Context(b *api.AgentBuild) string {
 	name := b.Name
-	if owner := metav1.GetControllerOf(b); owner != nil && owner.Kind == api.Kind && b.Spec.Source.PullRequest != nil {
+	if owner := metav1.GetControllerOf(b); owner != nil && owner.Kind == api.Kind &&
+		b.Spec.Source.PullRequest != nil {
 		name = owner.Name
 	}
 	return "armature/" + b.Namespace + "/" + name
@@ -35,12 +36,13 @@ func Context(b *api.AgentBuild) string {
 func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 	st := b.Status
 	exists := meta.FindStatusCondition(st.Conditions, api.ConditionRunExists)
-	held := exists != nil && exists.Status == metav1.ConditionFalse && st.ObservedGeneration == b.Generation
+	held := exists != nil && exists.Status == metav1.ConditionFalse &&
+		st.ObservedGeneration == b.Generation
 	if held && b.Spec.Source.PullRequest != nil {
 		// Nothing runs, and the pull request says why.
 		s = forge.Status{
-			Commit: b.Spec.Source.SourceRevision, Context: Context(b), ID: "held", State: forge.Failure,
-			Description: text.Plain(st.Message),
+			Commit: b.Spec.Source.SourceRevision, Context: Context(b), ID: "held",
+			State: forge.Failure, Description: text.Plain(st.Message),
 		}
 		switch {
 		case st.Phase == api.PhaseFailed:
@@ -55,8 +57,8 @@ func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 		return s, false
 	}
 	s = forge.Status{
-		Commit: st.Source.Git.CommitSHA, Ref: st.Source.Git.Ref, Context: Context(b), ID: st.PipelineRunName,
-		State: forge.Running, Description: text.Plain(st.Message),
+		Commit: st.Source.Git.CommitSHA, Ref: st.Source.Git.Ref, Context: Context(b),
+		ID: st.PipelineRunName, State: forge.Running, Description: text.Plain(st.Message),
 	}
 	switch st.Phase {
 	case api.PhasePending:
@@ -106,7 +108,8 @@ func skipped(b *api.AgentBuild, annotation string) (s forge.Status, ok bool) {
 		state, why = forge.Queued, text
 	}
 	s = forge.Status{
-		Commit: commit, Context: Context(b), State: state, ID: skippedID(commit), Description: text.Plain(why),
+		Commit: commit, Context: Context(b), State: state, ID: skippedID(commit),
+		Description: text.Plain(why),
 	}
 	if src := b.Status.Source; src != nil {
 		s.Ref = src.Git.Ref
@@ -132,7 +135,8 @@ func plan(b *api.AgentBuild, annotation string) (send []forge.Status) {
 			why = text.Plain(b.Status.Message)
 		}
 		send = append(send, forge.Status{
-			Commit: last.Commit, Context: Context(b), ID: last.Run, State: forge.Cancelled, Description: why,
+			Commit: last.Commit, Context: Context(b), ID: last.Run, State: forge.Cancelled,
+			Description: why,
 		})
 	}
 	if s, is := skipped(b, annotation); is && last.Skipped != s.Commit {
@@ -161,7 +165,8 @@ var (
 	// place at the beginning of a message of builds/failure.
 	place = regexp.MustCompile(`^([A-Za-z0-9_.][A-Za-z0-9_./-]*):(\d{1,7})\b`)
 	// fileLine is how compilers and linters print a problem.
-	fileLine = regexp.MustCompile(`^\s*((?:\./)?[A-Za-z0-9_][A-Za-z0-9_./-]*\.[A-Za-z0-9]+):(\d{1,7})(?::\d+)?:?\s+(\S.*)$`)
+	fileLine = regexp.MustCompile(
+		`^\s*((?:\./)?[A-Za-z0-9_][A-Za-z0-9_./-]*\.[A-Za-z0-9]+):(\d{1,7})(?::\d+)?:?\s+(\S.*)$`)
 )
 
 const maxAnnotations = 20

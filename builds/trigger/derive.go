@@ -66,7 +66,9 @@ func ownRef(b *api.AgentBuild) string {
 // gone.
 func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) error {
 	if b.Spec.BuildOutput == nil {
-		t.event(b, "NothingDerived", "spec.trigger builds branches, tags and pull requests only with spec.buildOutput, from which their images are named")
+		t.event(b, "NothingDerived",
+			"spec.trigger builds branches, tags and pull requests only with spec.buildOutput, "+
+				"from which their images are named")
 		return nil
 	}
 	if _, ok := r.refs[ownRef(b)]; !ok {
@@ -88,10 +90,13 @@ func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) err
 	errs = append(errs, t.newTags(ctx, r, b, tags))
 	for name, have := range derived {
 		ref := have.Spec.Source.SourceRevision
-		gone := strings.HasPrefix(ref, "refs/heads/") && !slices.Contains(branches, strings.TrimPrefix(ref, "refs/heads/")) ||
-			strings.HasPrefix(ref, "refs/tags/") && !slices.Contains(tags, strings.TrimPrefix(ref, "refs/tags/"))
+		gone := strings.HasPrefix(ref, "refs/heads/") &&
+			!slices.Contains(branches, strings.TrimPrefix(ref, "refs/heads/")) ||
+			strings.HasPrefix(ref, "refs/tags/") &&
+				!slices.Contains(tags, strings.TrimPrefix(ref, "refs/tags/"))
 		if gone {
-			errs = append(errs, t.remove(ctx, b, have, ref+" was deleted, or is no longer in spec.trigger"))
+			errs = append(errs,
+				t.remove(ctx, b, have, ref+" was deleted, or is no longer in spec.trigger"))
 			delete(derived, name)
 		}
 	}
@@ -116,7 +121,8 @@ func (t *Triggers) prune(ctx context.Context, all []api.AgentBuild) error {
 		if owner == nil || barren[owner.UID] == nil || all[i].DeletionTimestamp != nil {
 			continue
 		}
-		errs = append(errs, t.remove(ctx, barren[owner.UID], &all[i], "spec.trigger no longer includes it"))
+		errs = append(errs,
+			t.remove(ctx, barren[owner.UID], &all[i], "spec.trigger no longer includes it"))
 	}
 	return multi.Errors(errs...)
 }
@@ -141,7 +147,9 @@ func (t *Triggers) matching(b *api.AgentBuild, r *remote) (branches, tags []stri
 	slices.Sort(branches)
 	slices.Sort(tags)
 	if len(branches) > maxDerived {
-		t.event(b, "TooManyBranches", "%d branches match spec.trigger.push.branches, and the first %d by name are built", len(branches), maxDerived)
+		t.event(b, "TooManyBranches",
+			"%d branches match spec.trigger.push.branches, and the first %d by name are built",
+			len(branches), maxDerived)
 		branches = branches[:maxDerived]
 	}
 	return branches, tags
@@ -154,16 +162,20 @@ func (t *Triggers) newTags(ctx context.Context, r *remote, b *api.AgentBuild, ta
 		return nil
 	}
 	if len(tags) > maxTags {
-		t.event(b, "TooManyTags", "%d tags match spec.trigger.push.tags, and at most %d are remembered: none is built until the patterns are narrower", len(tags), maxTags)
+		t.event(b, "TooManyTags",
+			"%d tags match spec.trigger.push.tags, and at most %d are remembered: none is built "+
+				"until the patterns are narrower", len(tags), maxTags)
 		return nil
 	}
 	if was := b.Status.Tags; was != nil && slices.Equal(was.Patterns, push.Tags) {
 		if slices.Equal(was.Seen, tags) {
 			return nil
 		}
-		started := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return slices.Contains(was.Seen, tag) })
+		started := slices.DeleteFunc(slices.Clone(tags),
+			func(tag string) bool { return slices.Contains(was.Seen, tag) })
 		if len(started) > maxDerived {
-			t.event(b, "TooManyTags", "%d tags are new at once, and the last %d by name are built", len(started), maxDerived)
+			t.event(b, "TooManyTags", "%d tags are new at once, and the last %d by name are built",
+				len(started), maxDerived)
 			started = started[len(started)-maxDerived:]
 		}
 		// The builds come first: what is derived again is the same.
@@ -176,7 +188,8 @@ func (t *Triggers) newTags(ctx context.Context, r *remote, b *api.AgentBuild, ta
 	before := b.DeepCopy()
 	after := b.DeepCopy()
 	after.Status.Tags = &api.TagsStatus{Patterns: push.Tags, Seen: tags}
-	err := t.Status().Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(t.FieldOwner))
+	err := t.Status().Patch(ctx, after, client.MergeFromWithOptions(before,
+		client.MergeFromWithOptimisticLock{}), client.FieldOwner(t.FieldOwner))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		r.again = true
 		return nil
@@ -192,12 +205,15 @@ func oldestTags(derived map[string]*api.AgentBuild) []*api.AgentBuild {
 			all = append(all, have)
 		}
 	}
-	slices.SortFunc(all, func(x, y *api.AgentBuild) int { return y.CreationTimestamp.Compare(x.CreationTimestamp.Time) })
+	slices.SortFunc(all, func(x, y *api.AgentBuild) int {
+		return y.CreationTimestamp.Compare(x.CreationTimestamp.Time)
+	})
 	return all[min(len(all), maxDerived):]
 }
 
 // derivedFrom a build, by name.
-func derivedFrom(ctx context.Context, c client.Reader, b *api.AgentBuild) (map[string]*api.AgentBuild, error) {
+func derivedFrom(ctx context.Context, c client.Reader,
+	b *api.AgentBuild) (map[string]*api.AgentBuild, error) {
 	var all api.AgentBuildList
 	if err := c.List(ctx, &all, client.InNamespace(b.Namespace)); err != nil {
 		return nil, err
@@ -215,7 +231,9 @@ func derivedFrom(ctx context.Context, c client.Reader, b *api.AgentBuild) (map[s
 func branchOf(group string, b *api.AgentBuild, branch string) *api.AgentBuild {
 	ref := "refs/heads/" + branch
 	slug := slugOf(branch)
-	c := copyOf(group, b, slug+"-"+hashOf(ref), ref, strings.NewReplacer("/", "-", "+", "-", "=", "-").Replace(branch[:min(len(branch), 100)])+"-"+hashOf(ref))
+	c := copyOf(group, b, slug+"-"+hashOf(ref), ref,
+		strings.NewReplacer("/", "-", "+", "-", "=", "-").Replace(branch[:min(len(branch), 100)])+
+			"-"+hashOf(ref))
 	c.Spec.Trigger = b.Spec.Trigger.DeepCopy()
 	c.Spec.Trigger.PullRequest = nil
 	if push := c.Spec.Trigger.Push; push != nil {
@@ -242,8 +260,10 @@ func copyOf(group string, b *api.AgentBuild, suffix, revision, tag string) *api.
 	if len(name)+len(suffix) > 240 {
 		name = name[:240-len(suffix)-17] + "-" + hashOf(name)
 	}
-	c := &api.AgentBuild{Spec: *b.Spec.DeepCopy(), ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: name + "-" + suffix,
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: api.GroupVersion(group).String(), Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: ptr.To(true)}}}}
+	c := &api.AgentBuild{Spec: *b.Spec.DeepCopy(),
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: name + "-" + suffix,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: api.GroupVersion(group).String(),
+				Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: ptr.To(true)}}}}
 	if name := b.Labels[queue.QueueLabel]; name != "" {
 		c.Labels = map[string]string{queue.QueueLabel: name}
 	}
@@ -282,7 +302,8 @@ func hashOf(name string) string {
 }
 
 // put a derived build where it differs from the one that is there.
-func (t *Triggers) put(ctx context.Context, r *remote, b *api.AgentBuild, derived map[string]*api.AgentBuild, want *api.AgentBuild) error {
+func (t *Triggers) put(ctx context.Context, r *remote, b *api.AgentBuild,
+	derived map[string]*api.AgentBuild, want *api.AgentBuild) error {
 	if label := b.Labels[t.Shard.Key]; label != "" {
 		metav1.SetMetaDataLabel(&want.ObjectMeta, t.Shard.Key, label)
 	}
@@ -294,7 +315,8 @@ func (t *Triggers) put(ctx context.Context, r *remote, b *api.AgentBuild, derive
 		if !apierrors.IsAlreadyExists(err) {
 			if err == nil {
 				span.End(time.Now(), false)
-				t.event(b, "Derived", "AgentBuild %s builds %s", want.Name, want.Spec.Source.SourceRevision)
+				t.event(b, "Derived", "AgentBuild %s builds %s", want.Name,
+					want.Spec.Source.SourceRevision)
 			}
 			return err
 		}
@@ -303,17 +325,21 @@ func (t *Triggers) put(ctx context.Context, r *remote, b *api.AgentBuild, derive
 			return client.IgnoreNotFound(err)
 		}
 		if !metav1.IsControlledBy(have, b) {
-			t.event(b, "NameTaken", "%s is not built: the AgentBuild %s is not derived from this one", want.Spec.Source.SourceRevision, want.Name)
+			t.event(b, "NameTaken",
+				"%s is not built: the AgentBuild %s is not derived from this one",
+				want.Spec.Source.SourceRevision, want.Name)
 			return nil
 		}
 	}
-	if is, ref := have.Spec.Source.SourceRevision, want.Spec.Source.SourceRevision; is != ref && strings.HasPrefix(is, "refs/") {
+	if is, ref := have.Spec.Source.SourceRevision, want.Spec.Source.SourceRevision; is != ref &&
+		strings.HasPrefix(is, "refs/") {
 		// Whoever may push can choose a name whose hash is that of another one.
 		t.event(b, "NameTaken", "%s is not built: the AgentBuild %s is that of %s", ref, want.Name, is)
 		return nil
 	}
 	if have.Spec.Source.SourceRevision == want.Spec.Source.SourceRevision {
-		want.Spec.Cancel = want.Spec.Cancel || have.Spec.Cancel // of somebody who cancelled this one
+		// of somebody who cancelled this one
+		want.Spec.Cancel = want.Spec.Cancel || have.Spec.Cancel
 	}
 	if have.DeletionTimestamp != nil {
 		r.again = true // its name is free then
@@ -340,7 +366,8 @@ func (t *Triggers) put(ctx context.Context, r *remote, b *api.AgentBuild, derive
 
 // remove a derived build, with its runs.
 func (t *Triggers) remove(ctx context.Context, b, old *api.AgentBuild, why string) error {
-	err := t.Delete(ctx, old, client.Preconditions{UID: &old.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	err := t.Delete(ctx, old, client.Preconditions{UID: &old.UID},
+		client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if err == nil {
 		t.event(b, "DerivedRemoved", "AgentBuild %s is deleted: %s", old.Name, why)
 	}

@@ -22,8 +22,9 @@ const (
 
 // hooks are the Secrets that builds name for webhooks.
 type hooks struct {
-	live   client.Reader
-	others func(namespace, name string) bool // has builds of other shards that name it; nil without shards
+	live client.Reader
+	// has builds of other shards that name it; nil without shards
+	others func(namespace, name string) bool
 
 	mu sync.Mutex
 	of map[types.NamespacedName]*hook
@@ -43,7 +44,9 @@ type hook struct {
 func (h *hooks) note(namespace string, named map[types.NamespacedName]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	maps.DeleteFunc(h.of, func(key types.NamespacedName, _ *hook) bool { return key.Namespace == namespace && !named[key] })
+	maps.DeleteFunc(h.of, func(key types.NamespacedName, _ *hook) bool {
+		return key.Namespace == namespace && !named[key]
+	})
 	for key := range named {
 		if h.of[key] == nil {
 			h.of[key] = &hook{}
@@ -94,7 +97,8 @@ func (h *hooks) secrets(ctx context.Context, namespace, name string) [][]byte {
 	ctx, cancel := context.WithTimeout(ctx, secretTime)
 	defer cancel()
 	var secret corev1.Secret
-	if err := h.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &secret); err != nil && !apierrors.IsNotFound(err) {
+	if err := h.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name},
+		&secret); err != nil && !apierrors.IsNotFound(err) {
 		one.next = time.Now().Add(time.Second)
 		return one.tokens // what was read before counts until the API server answers
 	}

@@ -42,7 +42,8 @@ func (o *objects) List(_ context.Context, list client.ObjectList, _ ...client.Li
 	return nil
 }
 
-func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Object,
+	_ ...client.GetOption) error {
 	o.read = append(o.read, key.Name)
 	into.(*corev1.Secret).Data = map[string][]byte{"token": []byte("the token of " + key.Name)}
 	return nil
@@ -63,16 +64,23 @@ func (o *objects) Delete(_ context.Context, b client.Object, _ ...client.DeleteO
 }
 
 func triggersOf(o *objects) *Triggers {
-	return &Triggers{Client: o, live: o, events: events.NewFakeRecorder(10_000), states: map[reconcile.Request]*state{}, retries: managers.NewFairness(1, 1).Options(firstRetry, lastRetry).RateLimiter, hooks: &hooks{live: o, of: map[types.NamespacedName]*hook{}}, skipped: map[types.NamespacedName]string{}}
+	return &Triggers{Client: o, live: o, events: events.NewFakeRecorder(10_000),
+		states:  map[reconcile.Request]*state{},
+		retries: managers.NewFairness(1, 1).Options(firstRetry, lastRetry).RateLimiter,
+		hooks:   &hooks{live: o, of: map[types.NamespacedName]*hook{}},
+		skipped: map[types.NamespacedName]string{}}
 }
 
 // No Secret is read before somebody who has a signature asks for its hook, and then that one.
 func TestSecretsOfWebhooksAreReadOnDemand(t *testing.T) {
 	o := &objects{}
 	for i := range 2000 {
-		b := api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: fmt.Sprint("weather-", i)}}
+		b := api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1",
+			Name: fmt.Sprint("weather-", i)}}
 		b.Spec.Source.SourceRepository = fmt.Sprintf("https://git.example/team1/%d", i)
-		b.Spec.Trigger = &api.SourceTrigger{Webhook: &corev1.LocalObjectReference{Name: fmt.Sprint("hook-", i)}, Push: &api.PushTrigger{Branches: []string{"*"}}}
+		b.Spec.Trigger = &api.SourceTrigger{
+			Webhook: &corev1.LocalObjectReference{Name: fmt.Sprint("hook-", i)},
+			Push:    &api.PushTrigger{Branches: []string{"*"}}}
 		o.builds = append(o.builds, b)
 	}
 	tr := triggersOf(o)
@@ -82,7 +90,8 @@ func TestSecretsOfWebhooksAreReadOnDemand(t *testing.T) {
 	if len(o.read) != 0 {
 		t.Errorf("a look reads %d Secrets", len(o.read))
 	}
-	receiver := &webhook.Receiver{Known: tr.hooks.known, Secrets: tr.hooks.secrets, Wake: func(string, string, string) {}, Counts: webhook.NewCounts()}
+	receiver := &webhook.Receiver{Known: tr.hooks.known, Secrets: tr.hooks.secrets,
+		Wake: func(string, string, string) {}, Counts: webhook.NewCounts()}
 	server := receiver.Server("")
 	deliver := func(hook, token string) int {
 		request := httptest.NewRequest(http.MethodPost, "/hook/team1/"+hook, strings.NewReader("{}"))
@@ -142,7 +151,8 @@ func TestStrangersTakeNoPlace(t *testing.T) {
 	commit := func(number int) string { return fmt.Sprintf("%040x", number) }
 	const base = "ffffffffffffffffffffffffffffffffffffffff"
 	own := func(number int) forge.PullRequest {
-		return forge.PullRequest{Number: number, Head: fmt.Sprint("own-", number), Base: "main", Commit: commit(number), Open: true, Author: "ada"}
+		return forge.PullRequest{Number: number, Head: fmt.Sprint("own-", number), Base: "main",
+			Commit: commit(number), Open: true, Author: "ada"}
 	}
 	fork := func(number int) forge.PullRequest {
 		p := own(number)
@@ -164,12 +174,16 @@ func TestStrangersTakeNoPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := &objects{}
 			tr := triggersOf(o)
-			b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather", UID: "1"}}
-			b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = "https://git.example/team1/weather", "main"
-			b.Spec.BuildOutput = &api.BuildOutput{Image: "weather", ImageTag: "v1", ImageRegistry: "registry.example"}
+			b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather",
+				UID: "1"}}
+			b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision =
+				"https://git.example/team1/weather", "main"
+			b.Spec.BuildOutput = &api.BuildOutput{Image: "weather", ImageTag: "v1",
+				ImageRegistry: "registry.example"}
 			b.Spec.Trigger = &api.SourceTrigger{PullRequest: &api.PullRequestTrigger{}}
 			if c.forks {
-				b.Spec.Trigger.PullRequest.Forks = &api.ForkTrigger{Repository: "registry.example/throwaway/weather"}
+				b.Spec.Trigger.PullRequest.Forks = &api.ForkTrigger{
+					Repository: "registry.example/throwaway/weather"}
 			}
 			running := pullOf("", b, own(1))
 			f := &flood{open: []forge.PullRequest{own(1)}}
@@ -179,10 +193,12 @@ func TestStrangersTakeNoPlace(t *testing.T) {
 			for i := range c.strangers {
 				f.open = append([]forge.PullRequest{fork(1000 + i)}, f.open...)
 			}
-			r := &remote{refs: map[string]plumbing.Hash{"refs/heads/main": plumbing.NewHash(base)}, changes: map[[2]string]gitremote.Change{}}
+			r := &remote{refs: map[string]plumbing.Hash{"refs/heads/main": plumbing.NewHash(base)},
+				changes: map[[2]string]gitremote.Change{}}
 			for _, p := range f.open {
 				r.refs[fmt.Sprintf("refs/pull/%d/head", p.Number)] = plumbing.NewHash(p.Commit)
-				r.changes[[2]string{p.Commit, base}] = gitremote.Change{Known: true, Paths: []string{"main.go"}}
+				r.changes[[2]string{p.Commit, base}] = gitremote.Change{Known: true,
+					Paths: []string{"main.go"}}
 			}
 			have := map[int]*api.AgentBuild{1: running}
 			for range 2 { // the second look finds what the first one made
@@ -195,7 +211,8 @@ func TestStrangersTakeNoPlace(t *testing.T) {
 					}
 				}
 			}
-			if displaced := c.own >= maxDerived; slices.Contains(o.deleted, running.Name) != displaced || !displaced && len(o.deleted) > 0 {
+			if displaced := c.own >= maxDerived; slices.Contains(o.deleted, running.Name) !=
+				displaced || !displaced && len(o.deleted) > 0 {
 				t.Errorf("deleted: %q", o.deleted)
 			}
 			if len(o.created) != c.created {

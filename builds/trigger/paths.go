@@ -14,7 +14,8 @@ import (
 // in it.
 func covers(patterns, paths []string) bool {
 	expression, err := compile(patterns, "(/|$)")
-	return err != nil || slices.ContainsFunc(paths, expression.MatchString) // in doubt, a run starts
+	// in doubt, a run starts
+	return err != nil || slices.ContainsFunc(paths, expression.MatchString)
 }
 
 // matches reports whether a branch or a tag matches one of the patterns.
@@ -40,5 +41,6 @@ func compile(patterns []string, end string) (*regexp.Regexp, error) {
 // lock is in the repository of the source, its commit would start the next run. Paths decide
 // it: a message is what its author likes.
 func ownWrite(paths []string) bool {
-	return len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool { return path.Base(p) != render.LockFile })
+	return len(paths) > 0 &&
+		!slices.ContainsFunc(paths, func(p string) bool { return path.Base(p) != render.LockFile })
 }

@@ -14,9 +14,12 @@ func TestCovers(t *testing.T) {
 		pattern, path string
 		want          bool
 	}{
-		{"api/**", "api/v1/x.go", true}, {"api/**", "apis/x", false}, {"api", "api/x", true}, {"api/", "api/x", true}, {"/api", "api", true},
-		{"*.go", "main.go", true}, {"*.go", "cmd/main.go", false}, {"**/*.go", "cmd/main.go", true}, {"**/*.go", "main.go", true}, {"**/x/**", "x/y", true}, {"**/x/**", "xx/y", false}, {"**.go", "cmd/main.go", true},
-		{"go.mod", "go.mod", true}, {"go.mod", "go_mod", false}, {"a*b", "a/b", false}, {"**", "x/y", true}, {"a(b", "a(b/c", true}, {"a\nb", "a\nb", true},
+		{"api/**", "api/v1/x.go", true}, {"api/**", "apis/x", false}, {"api", "api/x", true},
+		{"api/", "api/x", true}, {"/api", "api", true}, {"*.go", "main.go", true},
+		{"*.go", "cmd/main.go", false}, {"**/*.go", "cmd/main.go", true},
+		{"**/*.go", "main.go", true}, {"**/x/**", "x/y", true}, {"**/x/**", "xx/y", false},
+		{"**.go", "cmd/main.go", true}, {"go.mod", "go.mod", true}, {"go.mod", "go_mod", false},
+		{"a*b", "a/b", false}, {"**", "x/y", true}, {"a(b", "a(b/c", true}, {"a\nb", "a\nb", true},
 	} {
 		if got := covers([]string{"none", c.pattern}, []string{"other", c.path}); got != c.want {
 			t.Errorf("%q covers %q: %v", c.pattern, c.path, got)
@@ -29,9 +32,12 @@ func TestCovers(t *testing.T) {
 		paths   []string
 		want    string
 	}{
-		{"x", []string{"apps/armature.lock", "armature.lock"}, "passes"}, {"x", []string{"armature.lock", "main.go"}, ""}, {"x", nil, ""},
-		{trailer, []string{"armature.lock"}, "passes"}, {trailer, []string{"images.lock"}, "waits"}, {trailer, []string{"main.go"}, "waits"}, {trailer, []string{"images.lock", "main.go"}, ""},
-		{"x [skip ci]", []string{"main.go"}, "waits"}, {"x [skip ci]", []string{"armature.lock"}, "passes"}, {"[tkn skip]", []string{"docs/x"}, "passes"},
+		{"x", []string{"apps/armature.lock", "armature.lock"}, "passes"},
+		{"x", []string{"armature.lock", "main.go"}, ""}, {"x", nil, ""},
+		{trailer, []string{"armature.lock"}, "passes"}, {trailer, []string{"images.lock"}, "waits"},
+		{trailer, []string{"main.go"}, "waits"}, {trailer, []string{"images.lock", "main.go"}, ""},
+		{"x [skip ci]", []string{"main.go"}, "waits"}, {"x [skip ci]", []string{"armature.lock"},
+			"passes"}, {"[tkn skip]", []string{"docs/x"}, "passes"},
 		{"x", []string{"docs/x"}, "passes"},
 	} {
 		var patterns []string
@@ -39,7 +45,8 @@ func TestCovers(t *testing.T) {
 			patterns = []string{"src/**"}
 		}
 		got := ""
-		if s := skipOf(gitremote.Change{Known: true, Message: c.message, Paths: c.paths}, commitOlder, patterns); s != nil {
+		if s := skipOf(gitremote.Change{Known: true, Message: c.message, Paths: c.paths},
+			commitOlder, patterns); s != nil {
 			got = map[bool]string{true: "passes", false: "waits"}[s.passes]
 		}
 		if got != c.want {

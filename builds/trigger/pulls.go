@@ -25,7 +25,8 @@ import (
 
 // pulls derives the builds of the pull requests that are open, and shows on each what became of
 // it.
-func (t *Triggers) pulls(ctx context.Context, r *remote, b *api.AgentBuild, derived map[string]*api.AgentBuild) error {
+func (t *Triggers) pulls(ctx context.Context, r *remote, b *api.AgentBuild,
+	derived map[string]*api.AgentBuild) error {
 	have := make(map[int]*api.AgentBuild)
 	for _, d := range derived {
 		if p := d.Spec.Source.PullRequest; p != nil {
@@ -48,7 +49,8 @@ func (t *Triggers) pulls(ctx context.Context, r *remote, b *api.AgentBuild, deri
 }
 
 // pullsOf returns the pull requests of a forge, beside the builds that are there, by number.
-func (t *Triggers) pullsOf(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild, have map[int]*api.AgentBuild) error {
+func (t *Triggers) pullsOf(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild,
+	have map[int]*api.AgentBuild) error {
 	open, err := f.OpenPullRequests(ctx)
 	if err != nil {
 		return fmt.Errorf("listing the open pull requests: %w", err)
@@ -66,12 +68,16 @@ func (t *Triggers) pullsOf(ctx context.Context, f forge.Forge, r *remote, b *api
 		case !wanted(b, p):
 			continue
 		case p.Fork && old == nil && forks >= maxForks:
-			// Theirs wait for a place of their own: none of the team's goes for it, nor one that runs.
-			t.event(b, "TooManyPullRequests", "%d pull requests of other repositories are built, and others wait until one is closed", maxForks)
+			// Theirs wait for a place of their own: none of the team's goes for it, nor one that
+			// runs.
+			t.event(b, "TooManyPullRequests",
+				"%d pull requests of other repositories are built, and others wait until "+
+					"one is closed", maxForks)
 			continue
 		case !p.Fork:
 			if count++; count > maxDerived {
-				t.event(b, "TooManyPullRequests", "more than %d pull requests are open, and the newest are built", maxDerived)
+				t.event(b, "TooManyPullRequests",
+					"more than %d pull requests are open, and the newest are built", maxDerived)
 				continue
 			}
 		}
@@ -84,8 +90,10 @@ func (t *Triggers) pullsOf(ctx context.Context, f forge.Forge, r *remote, b *api
 	for number, old := range have {
 		now, err := f.PullRequest(ctx, number)
 		switch {
-		case errors.Is(err, forge.ErrNotFound), err == nil && (!now.Open || !wanted(b, *now) || !now.Fork && count > maxDerived):
-			errs = append(errs, t.remove(ctx, b, old, fmt.Sprintf("pull request %d is no longer built", number)))
+		case errors.Is(err, forge.ErrNotFound),
+			err == nil && (!now.Open || !wanted(b, *now) || !now.Fork && count > maxDerived):
+			errs = append(errs,
+				t.remove(ctx, b, old, fmt.Sprintf("pull request %d is no longer built", number)))
 		case err != nil:
 			errs = append(errs, err)
 		}
@@ -104,7 +112,8 @@ func wanted(b *api.AgentBuild, p forge.PullRequest) bool {
 
 // pull derives the build of a pull request that is open, if it may start, and reports whether
 // it did.
-func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild, p forge.PullRequest, have *api.AgentBuild) (built bool, err error) {
+func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild,
+	p forge.PullRequest, have *api.AgentBuild) (built bool, err error) {
 	commit := headOf(r.refs, p)
 	if commit == "" {
 		return false, nil // a fork on a server whose Git has no references to its commits
@@ -114,18 +123,22 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 		return false, nil
 	}
 	want := pullOf(t.Group, b, p)
-	if have == nil || have.Spec.Source.SourceRevision != commit || p.Fork && b.Spec.Trigger.PullRequest.Forks == nil {
+	if have == nil || have.Spec.Source.SourceRevision != commit ||
+		p.Fork && b.Spec.Trigger.PullRequest.Forks == nil {
 		stop, err := t.judge(ctx, f, r, b, p)
 		if err != nil {
 			return false, err
 		}
 		if stop != nil {
 			if have != nil { // its run is of a commit that is not the head any more
-				if err := t.remove(ctx, b, have, fmt.Sprintf("pull request %d has another commit, which may not be built", p.Number)); err != nil {
+				if err := t.remove(ctx, b, have,
+					fmt.Sprintf("pull request %d has another commit, which may not be built",
+						p.Number)); err != nil {
 					return false, err
 				}
 			}
-			if err := f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head, Context: report.Context(b), State: stop.state, Description: stop.why}); err != nil {
+			if err := f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head,
+				Context: report.Context(b), State: stop.state, Description: stop.why}); err != nil {
 				return false, err
 			}
 			if stop.comment == "" {
@@ -142,7 +155,9 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 		if err := t.put(ctx, r, b, map[string]*api.AgentBuild{want.Name: have}, want); err != nil {
 			return false, err
 		}
-		return true, f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head, Context: report.Context(b), State: forge.Queued, Description: "the build is about to start"})
+		return true, f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head,
+			Context: report.Context(b), State: forge.Queued,
+			Description: "the build is about to start"})
 	}
 	return true, t.put(ctx, r, b, map[string]*api.AgentBuild{want.Name: have}, want)
 }
@@ -170,10 +185,12 @@ type stopped struct {
 }
 
 // judge whether the head of a pull request may be built; nil if it may.
-func (t *Triggers) judge(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild, p forge.PullRequest) (*stopped, error) {
+func (t *Triggers) judge(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild,
+	p forge.PullRequest) (*stopped, error) {
 	trigger := b.Spec.Trigger.PullRequest
 	if p.Fork && trigger.Forks == nil {
-		return &stopped{state: forge.Queued, why: "pull requests of other repositories are not built"}, nil
+		return &stopped{state: forge.Queued,
+			why: "pull requests of other repositories are not built"}, nil
 	}
 	base, ok := r.refs["refs/heads/"+p.Base]
 	if !ok {
@@ -184,10 +201,12 @@ func (t *Triggers) judge(ctx context.Context, f forge.Forge, r *remote, b *api.A
 			if err != nil {
 				return nil, err
 			}
-			return &stopped{state: forge.Queued, why: "waits for the approval of a user who may push", comment: askFor(b, p)}, nil
+			return &stopped{state: forge.Queued,
+				why: "waits for the approval of a user who may push", comment: askFor(b, p)}, nil
 		}
 	}
-	skip := t.skips(ctx, r, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, p.Commit, base.String(), trigger.Paths)
+	skip := t.skips(ctx, r, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, p.Commit,
+		base.String(), trigger.Paths)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -202,7 +221,8 @@ func (t *Triggers) judge(ctx context.Context, f forge.Forge, r *remote, b *api.A
 
 // mayStart asks whether the author of a pull request may push, or whether somebody who may has
 // approved its commit.
-func mayStart(ctx context.Context, f forge.Forge, b *api.AgentBuild, p forge.PullRequest) (bool, error) {
+func mayStart(ctx context.Context, f forge.Forge, b *api.AgentBuild,
+	p forge.PullRequest) (bool, error) {
 	for commit := range strings.SplitSeq(b.Annotations[keys.AnnotationApproved], ",") {
 		if strings.TrimSpace(commit) == p.Commit {
 			return true, nil
@@ -248,15 +268,18 @@ func approves(body, commit string) bool {
 
 // askFor an approval.
 func askFor(b *api.AgentBuild, p forge.PullRequest) string {
-	return fmt.Sprintf("`%s` does not build commit %.12s yet, because it is of another repository, and its author may not push to this one.\n\n"+
-		"A user who may push approves this one commit with a comment that contains only `%s %s`, with the whole commit.\n", report.Context(b), p.Commit, command, p.Commit)
+	return fmt.Sprintf("`%s` does not build commit %.12s yet, because it is of another "+
+		"repository, and its author may not push to this one.\n\n"+
+		"A user who may push approves this one commit with a comment that contains only `%s %s`, "+
+		"with the whole commit.\n", report.Context(b), p.Commit, command, p.Commit)
 }
 
 // partOf the comment that asks for an approval.
 func partOf(b *api.AgentBuild) string { return "approval/" + b.Namespace + "/" + b.Name }
 
 // loginsAndCaches are parameters that a fork's build has none of.
-var loginsAndCaches = []string{"SOURCE_REPO_SECRET", "registry-secret", "repo-user", "cache", "cache-mode", recipe.ImageCache, recipe.BuildpacksCache}
+var loginsAndCaches = []string{"SOURCE_REPO_SECRET", "registry-secret", "repo-user", "cache",
+	"cache-mode", recipe.ImageCache, recipe.BuildpacksCache}
 
 // pullOf derives the build of the head of a pull request. compose refuses what a fork's build
 // must not have, whatever is left here.
@@ -283,7 +306,10 @@ func pullOf(group string, b *api.AgentBuild, p forge.PullRequest) *api.AgentBuil
 	}
 	withoutParameters(s, loginsAndCaches...)
 	if s.Pipeline != nil {
-		s.Pipeline.Workspaces = slices.DeleteFunc(s.Pipeline.Workspaces, func(w api.WorkspaceBinding) bool { return w.Secret != nil || w.PersistentVolumeClaim != nil })
+		s.Pipeline.Workspaces = slices.DeleteFunc(s.Pipeline.Workspaces,
+			func(w api.WorkspaceBinding) bool {
+				return w.Secret != nil || w.PersistentVolumeClaim != nil
+			})
 	}
 	return c
 }

@@ -143,9 +143,11 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := process.Register(t.polled); err != nil {
 		return err
 	}
-	fair, asks := managers.NewFairness(workers, workers/4), handler.EnqueueRequestsFromMapFunc(requestsOf)
+	fair, asks :=
+		managers.NewFairness(workers, workers/4), handler.EnqueueRequestsFromMapFunc(requestsOf)
 	options := fair.Options(time.Second, 5*time.Minute)
-	options.NeedLeaderElection, t.retries = ptr.To(false), fair.Options(firstRetry, lastRetry).RateLimiter
+	options.NeedLeaderElection, t.retries =
+		ptr.To(false), fair.Options(firstRetry, lastRetry).RateLimiter
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("trigger").
 		Watches(&api.AgentBuild{}, asks).
@@ -168,7 +170,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		}
 	}
 	receiver := &webhook.Receiver{
-		Known: t.hooks.known, Secrets: t.hooks.secrets, Wake: t.hint, Counts: counts, Traces: o.Traces,
+		Known: t.hooks.known, Secrets: t.hooks.secrets, Wake: t.hint, Counts: counts,
+		Traces: o.Traces,
 	}
 	listener, err := net.Listen("tcp", o.Address)
 	if err == nil && o.CertDir != "" {
@@ -179,7 +182,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 			return multi.Errors(failed, listener.Close())
 		}
 		listener = tls.NewListener(listener, &tls.Config{
-			GetCertificate: watcher.GetCertificate, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+			GetCertificate: watcher.GetCertificate, MinVersion: tls.VersionTLS12,
+			NextProtos: []string{"http/1.1"},
 		})
 		err = mgr.Add(watcher)
 	}
@@ -188,8 +192,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	}
 	// A delivery that is cut off is made up for by the next poll.
 	return mgr.Add(&manager.Server{
-		Name: "webhooks", Server: receiver.Server(o.Address), Listener: process.Bounded(listener, 256),
-		ShutdownTimeout: ptr.To(5 * time.Second),
+		Name: "webhooks", Server: receiver.Server(o.Address),
+		Listener: process.Bounded(listener, 256), ShutdownTimeout: ptr.To(5 * time.Second),
 	})
 }
 
@@ -211,7 +215,8 @@ func (t *Triggers) watchOthers(mgr ctrl.Manager) error {
 			return in, nil
 		}
 		out := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{
-			Namespace: b.Namespace, Name: b.Name, UID: b.UID, ResourceVersion: b.ResourceVersion, Labels: b.Labels,
+			Namespace: b.Namespace, Name: b.Name, UID: b.UID, ResourceVersion: b.ResourceVersion,
+			Labels: b.Labels,
 		}}
 		if b.Spec.Trigger != nil && b.Spec.Trigger.Webhook != nil && !t.Shard.Has(b) {
 			out.Spec.Trigger = &api.SourceTrigger{Webhook: b.Spec.Trigger.Webhook}
@@ -220,17 +225,20 @@ func (t *Triggers) watchOthers(mgr ctrl.Manager) error {
 	}
 	others, err := cache.New(mgr.GetConfig(), options)
 	if err == nil {
-		err = others.IndexField(context.Background(), &api.AgentBuild{}, byHook, func(o client.Object) []string {
-			if trigger := o.(*api.AgentBuild).Spec.Trigger; trigger != nil {
-				return []string{trigger.Webhook.Name}
-			}
-			return nil
-		})
+		err = others.IndexField(context.Background(), &api.AgentBuild{}, byHook,
+			func(o client.Object) []string {
+				if trigger := o.(*api.AgentBuild).Spec.Trigger; trigger != nil {
+					return []string{trigger.Webhook.Name}
+				}
+				return nil
+			})
 	}
 	if err != nil {
 		return err
 	}
-	t.others, t.hooks.others = others, func(namespace, name string) bool { return len(t.ofOthers(namespace, name)) > 0 }
+	t.others, t.hooks.others = others, func(namespace, name string) bool {
+		return len(t.ofOthers(namespace, name)) > 0
+	}
 	return mgr.Add(everywhere{others})
 }
 
@@ -245,7 +253,8 @@ func (t *Triggers) ofOthers(namespace, name string) []api.AgentBuild {
 	if t.others == nil {
 		return nil
 	}
-	err := t.others.List(context.Background(), &all, client.InNamespace(namespace), client.MatchingFields{byHook: name})
+	err := t.others.List(context.Background(), &all, client.InNamespace(namespace),
+		client.MatchingFields{byHook: name})
 	if err != nil {
 		return nil // of the cache, which fails only at the end
 	}
@@ -265,9 +274,11 @@ func requestsOf(_ context.Context, o client.Object) []reconcile.Request {
 }
 
 // Reconcile asks a server, on the leader when it is time, and on each replica after a hint.
-func (t *Triggers) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (t *Triggers) Reconcile(ctx context.Context,
+	request reconcile.Request) (reconcile.Result, error) {
 	var all api.AgentBuildList // of the cache: what is written is copied
-	if err := t.List(ctx, &all, client.InNamespace(request.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := t.List(ctx, &all, client.InNamespace(request.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, err
 	}
 	var q question
@@ -277,7 +288,8 @@ func (t *Triggers) Reconcile(ctx context.Context, request reconcile.Request) (re
 		b := &all.Items[i]
 		of, ok := questionOf(b)
 		if ok && b.Spec.Trigger.Webhook != nil {
-			hooks[types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Trigger.Webhook.Name}] = true
+			hooks[types.NamespacedName{Namespace: b.Namespace,
+				Name: b.Spec.Trigger.Webhook.Name}] = true
 		}
 		if ok && of.request() == request {
 			q, builds = of, append(builds, b.DeepCopy())
@@ -345,7 +357,8 @@ func countPolled(t *Triggers) {
 	t.polled.WithLabelValues("good").Set(float64(len(t.states) - failed))
 }
 
-// hints are what decides about pull requests beside the servers, and webhooks that other shards took.
+// hints are what decides about pull requests beside the servers, and webhooks that other shards
+// took.
 func hints(builds []*api.AgentBuild) string {
 	var all []string
 	for _, b := range builds {
@@ -353,7 +366,8 @@ func hints(builds []*api.AgentBuild) string {
 			all = append(all, fmt.Sprintln(b.Name, at))
 		}
 		if b.Spec.Trigger.PullRequest != nil {
-			all = append(all, fmt.Sprintln(b.Name, b.Generation, b.Annotations[keys.AnnotationApproved]))
+			all = append(all,
+				fmt.Sprintln(b.Name, b.Generation, b.Annotations[keys.AnnotationApproved]))
 		}
 	}
 	slices.Sort(all)
@@ -369,7 +383,8 @@ func questionOf(b *api.AgentBuild) (q question, ok bool) {
 	if err != nil {
 		return q, false
 	}
-	q = question{namespace: b.Namespace, repository: repository.String(), user: b.Spec.Source.RepoUser}
+	q = question{namespace: b.Namespace, repository: repository.String(),
+		user: b.Spec.Source.RepoUser}
 	if c := b.Spec.Source.SourceCredentials; c != nil {
 		q.secret = c.Name
 	}
@@ -378,7 +393,8 @@ func questionOf(b *api.AgentBuild) (q question, ok bool) {
 
 // followsBranch reports whether a build is of a branch, as far as its status says of its spec.
 func followsBranch(b *api.AgentBuild) bool {
-	return b.Status.Source != nil && b.Status.Source.Git.Ref != "" && b.Status.ObservedGeneration == b.Generation
+	return b.Status.Source != nil && b.Status.Source.Git.Ref != "" &&
+		b.Status.ObservedGeneration == b.Generation
 }
 
 // interval of a question: the shortest of its builds.
@@ -399,8 +415,10 @@ func (t *Triggers) interval(builds []*api.AgentBuild) time.Duration {
 	return shortest
 }
 
-// ask the server, and start the runs of builds whose branch has moved. It returns when to ask again.
-func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.AgentBuild) (wait time.Duration) {
+// ask the server, and start the runs of builds whose branch has moved. It returns when to ask
+// again.
+func (t *Triggers) ask(ctx context.Context, q question, s *state,
+	builds []*api.AgentBuild) (wait time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	begun := time.Now()
@@ -409,7 +427,8 @@ func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.
 		t.Observe(err, time.Since(begun))
 	}
 	if err != nil && ctx.Err() == nil {
-		t.Log.Info("asking a Git server for moved branches", "namespace", q.namespace, "repository", q.repository, "problem", text.Printable(err.Error()))
+		t.Log.Info("asking a Git server for moved branches", "namespace", q.namespace, "repository",
+			q.repository, "problem", text.Printable(err.Error()))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -429,7 +448,8 @@ func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.
 
 // answer a question: start the runs of what has moved, and derive the builds of what is new. again
 // says that what was asked is not consistent yet.
-func (t *Triggers) answer(ctx context.Context, q question, builds []*api.AgentBuild) (again bool, _ error) {
+func (t *Triggers) answer(ctx context.Context, q question,
+	builds []*api.AgentBuild) (again bool, _ error) {
 	repository, err := t.open(ctx, q)
 	if err != nil {
 		return false, err
@@ -483,7 +503,8 @@ func (t *Triggers) open(ctx context.Context, q question) (r gitremote.Repository
 }
 
 // login of a Git server or forge.
-func login(ctx context.Context, live client.Reader, key types.NamespacedName) (*corev1.Secret, error) {
+func login(ctx context.Context, live client.Reader,
+	key types.NamespacedName) (*corev1.Secret, error) {
 	var secret corev1.Secret
 	if err := live.Get(ctx, key, &secret); err != nil {
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
@@ -504,7 +525,8 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 		tip, ok := r.refs[git.Ref]
 		commit, key := tip.String(), client.ObjectKeyFromObject(b)
 		t.mu.Lock()
-		known := !ok || commit == git.CommitSHA || commit == b.Annotations[api.RerunAnnotation(t.Group)] || commit == t.skipped[key]
+		known := !ok || commit == git.CommitSHA ||
+			commit == b.Annotations[api.RerunAnnotation(t.Group)] || commit == t.skipped[key]
 		t.mu.Unlock()
 		if known {
 			continue
@@ -524,10 +546,13 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 			t.mu.Lock()
 			t.skipped[key] = commit
 			t.mu.Unlock()
-			t.event(b, "PushSkipped", "%s has moved to %.12s, which starts no run: %s", git.Ref, commit, skip.why)
-			if b.Spec.Report != nil { // a status that branch protection requires is shown all the same
+			t.event(b, "PushSkipped", "%s has moved to %.12s, which starts no run: %s", git.Ref,
+				commit, skip.why)
+			// a status that branch protection requires is shown all the same
+			if b.Spec.Report != nil {
 				value := report.SkippedValue(commit, skip.why, skip.passes)
-				if err := t.annotate(ctx, b, map[string]string{api.SkippedAnnotation(t.Group): value}); err != nil {
+				if err := t.annotate(ctx, b,
+					map[string]string{api.SkippedAnnotation(t.Group): value}); err != nil {
 					return err
 				}
 			}
@@ -535,7 +560,8 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 		}
 		// The generation that was seen: a spec that has changed starts a run by itself.
 		span := t.startSpan(ctx, b)
-		if err := t.annotate(ctx, b, span.Annotate(map[string]string{api.RerunAnnotation(t.Group): commit})); err != nil {
+		if err := t.annotate(ctx, b,
+			span.Annotate(map[string]string{api.RerunAnnotation(t.Group): commit})); err != nil {
 			return err
 		}
 		span.End(time.Now(), false)
@@ -550,19 +576,23 @@ func (t *Triggers) startSpan(ctx context.Context, b *api.AgentBuild) traces.Span
 }
 
 // annotate a build that is there.
-func (t *Triggers) annotate(ctx context.Context, b *api.AgentBuild, annotations map[string]string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+func (t *Triggers) annotate(ctx context.Context, b *api.AgentBuild,
+	annotations map[string]string) error {
+	patch, err := json.Marshal(
+		map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		return err
 	}
-	err = t.Patch(ctx, &api.AgentBuild{ObjectMeta: b.ObjectMeta}, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(t.FieldOwner))
+	err = t.Patch(ctx, &api.AgentBuild{ObjectMeta: b.ObjectMeta},
+		client.RawPatch(types.MergePatchType, patch), client.FieldOwner(t.FieldOwner))
 	return client.IgnoreNotFound(err)
 }
 
 // event of a build; the texts are Git's, which may be of any length.
 func (t *Triggers) event(b *api.AgentBuild, reason, format string, args ...any) {
 	text := text.Printable(fmt.Sprintf(format, args...))
-	t.events.Eventf(b, nil, corev1.EventTypeNormal, reason, "Trigger", "%s", strings.ToValidUTF8(text[:min(len(text), 1000)], ""))
+	t.events.Eventf(b, nil, corev1.EventTypeNormal, reason, "Trigger", "%s",
+		strings.ToValidUTF8(text[:min(len(text), 1000)], ""))
 }
 
 // skip is why a commit starts no run. It passes where what it changes is not built: whoever
@@ -574,16 +604,18 @@ type skip struct {
 
 // skips says why a commit starts no run; nil if it does. It is compared with an older one, or
 // with none if that is empty. What cannot be read starts one.
-func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedName, commit, older string, paths []string) *skip {
+func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedName,
+	commit, older string, paths []string) *skip {
 	change, known := r.changes[[2]string{commit, older}]
 	if !known {
-		// A commit that takes too long is unknown, and the rest of the time is for writing that down:
-		// otherwise it would be asked for without end.
+		// A commit that takes too long is unknown, and the rest of the time is for writing that
+		// down: otherwise it would be asked for without end.
 		limited, cancel := context.WithTimeout(ctx, changeTime)
 		defer cancel()
 		var err error
 		if change, err = r.Change(limited, commit, older); err != nil && ctx.Err() == nil {
-			t.Log.Info("reading a commit, which is built because it cannot be checked", "build", build, "problem", text.Printable(err.Error()))
+			t.Log.Info("reading a commit, which is built because it cannot be checked", "build",
+				build, "problem", text.Printable(err.Error()))
 		}
 		r.changes[[2]string{commit, older}] = change
 	}
@@ -596,7 +628,9 @@ func skipOf(change gitremote.Change, older string, paths []string) *skip {
 	case change.Known && ownWrite(change.Paths):
 		return &skip{"it changes the lock alone", true}
 	case change.Known && len(paths) > 0 && !covers(paths, change.Paths):
-		return &skip{fmt.Sprintf("none of the %s that differ from %.12s is in the paths of spec.trigger", text.Count(len(change.Paths), "path"), older), true}
+		return &skip{
+			fmt.Sprintf("none of the %s that differ from %.12s is in the paths of spec.trigger",
+				text.Count(len(change.Paths), "path"), older), true}
 	}
 	for _, word := range []string{"[skip ci]", "[ci skip]", "[skip tkn]", "[tkn skip]"} {
 		if strings.Contains(change.Message, word) {
@@ -604,7 +638,8 @@ func skipOf(change gitremote.Change, older string, paths []string) *skip {
 		}
 	}
 	// A write-back to a lock of another name would start the next run.
-	if change.Known && len(change.Paths) == 1 && strings.Contains(change.Message, "\nArmature-Build: ") {
+	if change.Known && len(change.Paths) == 1 &&
+		strings.Contains(change.Message, "\nArmature-Build: ") {
 		return &skip{why: "its message has the trailer Armature-Build"}
 	}
 	return nil
@@ -616,18 +651,22 @@ func (t *Triggers) hint(namespace, name, trace string) {
 	limited, cancel := context.WithTimeout(context.Background(), secretTime)
 	defer cancel()
 	for _, b := range t.ofOthers(namespace, name) {
-		delivered := map[string]string{keys.AnnotationHook: time.Now().UTC().Format(time.RFC3339Nano)}
+		delivered := map[string]string{
+			keys.AnnotationHook: time.Now().UTC().Format(time.RFC3339Nano)}
 		if err := t.annotate(limited, &b, delivered); err != nil {
-			t.Log.Error(err, "telling another shard of a webhook, whose branch it then polls", "build", client.ObjectKeyFromObject(&b))
+			t.Log.Error(err, "telling another shard of a webhook, whose branch it then polls",
+				"build", client.ObjectKeyFromObject(&b))
 		}
 	}
 	var all api.AgentBuildList
-	if err := t.List(context.Background(), &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := t.List(context.Background(), &all, client.InNamespace(namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return // of the cache, which fails only at the end
 	}
 	due := map[reconcile.Request]*api.AgentBuild{}
 	for i, b := range all.Items {
-		if q, ok := questionOf(&b); ok && b.Spec.Trigger.Webhook != nil && b.Spec.Trigger.Webhook.Name == name {
+		if q, ok := questionOf(&b); ok && b.Spec.Trigger.Webhook != nil &&
+			b.Spec.Trigger.Webhook.Name == name {
 			due[q.request()] = &all.Items[i]
 		}
 	}

@@ -42,7 +42,9 @@ func (r *repository) hub() *hub {
 	}
 	h := &hub{repository: r}
 	program := r.run(r.bare, "--exec-path") + "/git-http-backend"
-	git := &cgi.Handler{Path: program, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.bare), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=" + os.Getenv("GIT_CONFIG_GLOBAL")}}
+	git := &cgi.Handler{Path: program,
+		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.bare), "GIT_HTTP_EXPORT_ALL=1",
+			"GIT_CONFIG_GLOBAL=" + os.Getenv("GIT_CONFIG_GLOBAL")}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/team/", func(w http.ResponseWriter, r *http.Request) {
 		if h.read != nil && r.Method == http.MethodPost {
@@ -61,7 +63,9 @@ func (r *repository) hub() *hub {
 
 // git in the bare repository; ok is false where it refuses.
 func (h *hub) git(in string, args ...string) (out string, ok bool) {
-	cmd := exec.Command("git", append([]string{"-C", h.bare, "-c", "user.name=armature-app[bot]", "-c", "user.email=bot@users.noreply.example"}, args...)...)
+	cmd := exec.Command("git",
+		append([]string{"-C", h.bare, "-c", "user.name=armature-app[bot]", "-c",
+			"user.email=bot@users.noreply.example"}, args...)...)
 	cmd.Env = append(os.Environ(), "GIT_INDEX_FILE="+filepath.Join(h.bare, "api-index"))
 	cmd.Stdin = strings.NewReader(in)
 	text, err := cmd.Output()
@@ -102,15 +106,19 @@ func (h *hub) graphQL(w http.ResponseWriter, r *http.Request) {
 		h.t.Error(err)
 	}
 	input := in.Variables.Input
-	answer, write := `{"data": {"viewer": {"login": "armature-app[bot]"}, "repository": {"id": "R_1"}}}`, false
+	answer, write :=
+		`{"data": {"viewer": {"login": "armature-app[bot]"}, "repository": {"id": "R_1"}}}`, false
 	const stale = `{"errors": [{"type": "STALE_DATA", "message": "Expected branch to point to another commit"}]}`
 	switch {
 	case strings.Contains(in.Query, "createCommitOnBranch"):
 		file := input.FileChanges.Additions[0]
 		text, _ := base64.StdEncoding.DecodeString(file.Contents)
-		made := h.commit(input.ExpectedHeadOid, file.Path, string(text), input.Message.Headline+"\n\n"+input.Message.Body+"\n")
-		answer, write = fmt.Sprintf(`{"data": {"createCommitOnBranch": {"commit": {"oid": %q}}}}`, made), true
-		if _, ok := h.git("", "update-ref", "refs/heads/"+input.Branch.BranchName, made, input.ExpectedHeadOid); !ok {
+		made := h.commit(input.ExpectedHeadOid, file.Path, string(text),
+			input.Message.Headline+"\n\n"+input.Message.Body+"\n")
+		answer, write = fmt.Sprintf(`{"data": {"createCommitOnBranch": {"commit": {"oid": %q}}}}`,
+			made), true
+		if _, ok := h.git("", "update-ref", "refs/heads/"+input.Branch.BranchName, made,
+			input.ExpectedHeadOid); !ok {
 			answer = stale
 		}
 	case strings.Contains(in.Query, "updateRefs"):
@@ -141,7 +149,8 @@ func (h *hub) rest(w http.ResponseWriter, r *http.Request) {
 		if err := json.NewDecoder(r.Body).Decode(&raw); err != nil {
 			h.t.Error(err)
 		}
-		for name, into := range map[string]any{"ref": &in.Ref, "sha": &in.SHA, "message": &in.Message, "base_tree": &in.Base, "parents": &in.Parents} {
+		for name, into := range map[string]any{"ref": &in.Ref, "sha": &in.SHA,
+			"message": &in.Message, "base_tree": &in.Base, "parents": &in.Parents} {
 			if raw[name] != nil {
 				_ = json.Unmarshal(raw[name], into)
 			}
@@ -156,7 +165,8 @@ func (h *hub) rest(w http.ResponseWriter, r *http.Request) {
 		}
 		fmt.Fprint(w, `{}`)
 	case strings.HasPrefix(path, "git/ref/heads/"):
-		sha, _ := h.git("", "rev-parse", "--verify", "-q", "refs/"+strings.TrimPrefix(path, "git/ref/"))
+		sha, _ := h.git("", "rev-parse", "--verify", "-q",
+			"refs/"+strings.TrimPrefix(path, "git/ref/"))
 		fmt.Fprintf(w, `{"object": {"sha": %q}}`, sha)
 	case strings.HasPrefix(path, "git/commits/"):
 		tree, _ := h.git("", "rev-parse", strings.TrimPrefix(path, "git/commits/")+"^{tree}")
@@ -174,7 +184,8 @@ func (h *hub) rest(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"sha": %q}`, made)
 	case strings.HasPrefix(path, "commits/"):
 		author, _ := h.git("", "show", "-s", "--format=%an", strings.TrimPrefix(path, "commits/"))
-		fmt.Fprintf(w, `{"author": {"login": %q}, "commit": {"verification": {"verified": true}}}`, author)
+		fmt.Fprintf(w, `{"author": {"login": %q}, "commit": {"verification": {"verified": true}}}`,
+			author)
 	default:
 		h.t.Errorf("%s %s", r.Method, r.URL)
 	}
@@ -184,7 +195,8 @@ func (h *hub) rest(w http.ResponseWriter, r *http.Request) {
 func byAPI(server string) (*writeback.Update, error) {
 	address := server + "/team/apps.git"
 	api, err := new(forge.Clients).Open(forge.GitHub, address, forge.Credential{Token: "hunter2"})
-	return &writeback.Update{Remote: gitremote.Repository{URL: address}, Branch: "main", Path: lockPath, API: api}, err
+	return &writeback.Update{Remote: gitremote.Repository{URL: address}, Branch: "main",
+		Path: lockPath, API: api}, err
 }
 
 func (h *hub) update() *writeback.Update {
@@ -206,7 +218,8 @@ func TestAPI(t *testing.T) {
 	if !first.New || first.Commit != r.run(r.bare, "rev-parse", "main") || r.commits("main") != 3 {
 		t.Errorf("%+v", first)
 	}
-	if text := r.run(r.bare, "show", "-s", "--format=%(trailers:key=Armature-Set,valueonly)", "main"); !strings.HasPrefix(text, "sha256:") || len(text) != 71 {
+	if text := r.run(r.bare, "show", "-s", "--format=%(trailers:key=Armature-Set,valueonly)",
+		"main"); !strings.HasPrefix(text, "sha256:") || len(text) != 71 {
 		t.Errorf("the set %q", text)
 	}
 	if again := r.write(u, built("search", 1), built("weather", 1)); again.Commit != "" {
@@ -227,14 +240,16 @@ func TestAPI(t *testing.T) {
 	}
 	r.person("README.md", "# More\n")
 	third := r.write(u, built("weather", 3))
-	if parent := r.run(r.bare, "rev-parse", u.Proposal+"~"); !third.New || parent != r.run(r.bare, "rev-parse", "main") {
+	if parent := r.run(r.bare, "rev-parse", u.Proposal+"~"); !third.New ||
+		parent != r.run(r.bare, "rev-parse", "main") {
 		t.Errorf("it is on %s: %+v", parent, third)
 	}
 	r.run(r.work, "fetch", "-q", "origin")
 	r.run(r.work, "checkout", "-q", "-b", "mine", "origin/"+u.Proposal)
 	r.run(r.work, "commit", "-q", "--allow-empty", "-m", "Mine\n\nArmature-Set: sha256:1")
 	r.run(r.work, "push", "-q", "origin", "mine:"+u.Proposal)
-	if _, err := u.Write(t.Context(), []writeback.Built{built("weather", 4)}); !errors.As(err, new(*writeback.ForeignError)) {
+	if _, err := u.Write(t.Context(), []writeback.Built{built("weather", 4)}); !errors.As(err,
+		new(*writeback.ForeignError)) {
 		t.Errorf("a person's commit: %v", err)
 	}
 
@@ -242,7 +257,8 @@ func TestAPI(t *testing.T) {
 	u.Proposal = "armature/pin/other"
 	r.run(r.bare, "branch", u.Proposal, "main")
 	r.person("README.md", "# Even more\n")
-	if result := r.write(u, built("weather", 4)); !result.New || r.run(r.bare, "rev-parse", u.Proposal+"~") != r.run(r.bare, "rev-parse", "main") {
+	if result := r.write(u, built("weather", 4)); !result.New ||
+		r.run(r.bare, "rev-parse", u.Proposal+"~") != r.run(r.bare, "rev-parse", "main") {
 		t.Errorf("%+v", result)
 	}
 }
@@ -258,16 +274,20 @@ func TestAPILostAnswer(t *testing.T) {
 		for digit := 1; digit < 4; digit++ {
 			commits := r.commits("main")
 			h.lose = true
-			if _, err := u.Write(t.Context(), []writeback.Built{built("weather"+strings.ReplaceAll(proposal, "/", "-"), digit)}); err != nil {
+			if _, err := u.Write(t.Context(),
+				[]writeback.Built{built("weather"+strings.ReplaceAll(proposal, "/", "-"),
+					digit)}); err != nil {
 				t.Error(err)
 			}
 			h.lose = false
-			if more := r.commits("main") - commits; proposal == "" && more != 1 || proposal != "" && more != 0 {
+			if more := r.commits("main") - commits; proposal == "" && more != 1 ||
+				proposal != "" && more != 0 {
 				t.Errorf("%q: %d commits", proposal, more)
 			}
 			before := r.run(r.bare, "rev-parse", "main")
 			result := r.write(u, built("weather"+strings.ReplaceAll(proposal, "/", "-"), digit))
-			if result.New || r.run(r.bare, "rev-parse", "main") != before || proposal != "" && result.Commit != r.run(r.bare, "rev-parse", proposal) {
+			if result.New || r.run(r.bare, "rev-parse", "main") != before ||
+				proposal != "" && result.Commit != r.run(r.bare, "rev-parse", proposal) {
 				t.Errorf("%q: %+v", proposal, result)
 			}
 		}
@@ -284,11 +304,13 @@ func TestAPIReplacedWhileRead(t *testing.T) {
 	r.write(u, built("weather", 1))
 	var other writeback.Result
 	h.read = func() { other = r.write(u, built("weather", 2)) }
-	if result := r.write(u, built("weather", 2)); !other.New || result.New || result.Commit != other.Commit {
+	if result := r.write(u, built("weather", 2)); !other.New || result.New ||
+		result.Commit != other.Commit {
 		t.Errorf("%+v after %+v", result, other)
 	}
 	h.read = func() { other = r.write(u, built("weather", 3)) }
-	if result := r.write(u, built("weather", 4)); !other.New || !result.New || r.commits(u.Proposal) != 3 {
+	if result := r.write(u, built("weather", 4)); !other.New || !result.New ||
+		r.commits(u.Proposal) != 3 {
 		t.Errorf("%+v after %+v", result, other)
 	}
 }
@@ -305,7 +327,8 @@ func TestDescendsWhileReplaced(t *testing.T) {
 	replace("one")
 	h.read = func() { replace("two") }
 	source := gitremote.Repository{URL: h.server.URL + "/team/apps.git"}
-	is, err := source.Descends(t.Context(), r.run(r.bare, "rev-parse", "main~"), r.run(r.bare, "rev-parse", "main~2"))
+	is, err := source.Descends(t.Context(), r.run(r.bare, "rev-parse", "main~"),
+		r.run(r.bare, "rev-parse", "main~2"))
 	if err != nil || !is || h.read != nil {
 		t.Errorf("%v, %v", is, err)
 	}
@@ -319,7 +342,8 @@ func TestAPIWritersAtOnce(t *testing.T) {
 	for digit := range 4 {
 		for range 2 {
 			all.Go(func() {
-				if _, err := h.update().Write(t.Context(), []writeback.Built{built(fmt.Sprintf("agent%d", digit), 1)}); err != nil {
+				if _, err := h.update().Write(t.Context(),
+					[]writeback.Built{built(fmt.Sprintf("agent%d", digit), 1)}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -342,7 +366,8 @@ func TestAPIKilled(t *testing.T) {
 		}
 		start := func(digit int) *exec.Cmd {
 			cmd := exec.Command(self)
-			cmd.Env = append(os.Environ(), killed+"="+h.server.URL, killed+"_API=yes", killed+"_PROPOSAL="+proposal, killed+"_DIGIT="+fmt.Sprint(digit))
+			cmd.Env = append(os.Environ(), killed+"="+h.server.URL, killed+"_API=yes",
+				killed+"_PROPOSAL="+proposal, killed+"_DIGIT="+fmt.Sprint(digit))
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -375,6 +400,7 @@ func TestAPIKilled(t *testing.T) {
 			}
 		}
 		r.run(r.bare, "fsck", "--strict", "--no-dangling")
-		t.Logf("%q: %d of %d were killed before their end, %d had written (one takes %s)", proposal, cut, kills(), written, whole.Round(time.Millisecond))
+		t.Logf("%q: %d of %d were killed before their end, %d had written (one takes %s)", proposal,
+			cut, kills(), written, whole.Round(time.Millisecond))
 	}
 }

@@ -38,7 +38,8 @@ func edit(text []byte, file string, changed []Built) ([]byte, error) {
 		}
 		for d := range krm.Documents(text) {
 			candidate := new(krm.Object)
-			if is, err := candidate.Read(text, d, false, krm.Origin{File: file, Line: 1}); is && err == nil {
+			if is, err := candidate.Read(text, d, false, krm.Origin{File: file, Line: 1}); is &&
+				err == nil {
 				o, at, title = candidate, d, candidate.Name
 			}
 		}
@@ -46,7 +47,9 @@ func edit(text []byte, file string, changed []Built) ([]byte, error) {
 	after := before
 	after.Builds = slices.Clone(before.Builds)
 	for _, b := range changed {
-		if i := slices.IndexFunc(after.Builds, func(l api.LockedBuild) bool { return l.Namespace == b.Namespace && l.Name == b.Name }); i >= 0 {
+		if i := slices.IndexFunc(after.Builds, func(l api.LockedBuild) bool {
+			return l.Namespace == b.Namespace && l.Name == b.Name
+		}); i >= 0 {
 			after.Builds[i] = b.LockedBuild
 		} else {
 			after.Builds = append(after.Builds, b.LockedBuild)
@@ -76,7 +79,8 @@ func edit(text []byte, file string, changed []Built) ([]byte, error) {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
 	if !slices.Equal(again.Builds, after.Builds) || !slices.Equal(again.Images, before.Images) {
-		return nil, fmt.Errorf("%s has a layout that cannot be edited\n  hint: run `armature pin`, which formats it", file)
+		return nil, fmt.Errorf(
+			"%s has a layout that cannot be edited\n  hint: run `armature pin`, which formats it", file)
 	}
 	return out, nil
 }
@@ -93,15 +97,18 @@ func editLines(o *krm.Object, changed []Built) error {
 		var err error
 		switch commit := found.Get("commit"); {
 		case !found.Exists():
-			entry := fmt.Sprintf("- commit: %q\n  image: %s\n  name: %s\n  namespace: %s\n", b.Commit, b.Image, b.Name, b.Namespace)
-			_, err = o.Insert(o.Root(), []string{"spec", "builds"}, krm.Entries{Text: []byte(entry)}, false)
+			entry := fmt.Sprintf("- commit: %q\n  image: %s\n  name: %s\n  namespace: %s\n",
+				b.Commit, b.Image, b.Name, b.Namespace)
+			_, err = o.Insert(o.Root(), []string{"spec", "builds"},
+				krm.Entries{Text: []byte(entry)}, false)
 		case commit.Exists():
 			if _, err = o.ReplaceField(commit, "commit", strconv.Quote(b.Commit)); err == nil {
 				_, err = o.ReplaceField(found.Get("image"), "image", b.Image)
 			}
 		default:
 			if _, err = o.ReplaceField(found.Get("image"), "image", b.Image); err == nil {
-				_, err = o.Insert(found, nil, krm.Entries{Text: []byte("commit: " + strconv.Quote(b.Commit) + "\n")}, false)
+				_, err = o.Insert(found, nil,
+					krm.Entries{Text: []byte("commit: " + strconv.Quote(b.Commit) + "\n")}, false)
 			}
 		}
 		if err != nil {
@@ -124,7 +131,8 @@ func message(lock string, changed []Built) string {
 	}
 	out.WriteString("\n")
 	for _, b := range changed {
-		fmt.Fprintf(&out, "%s: %s\nArmature-Run: %s\nArmature-Source: %s@%s\n", trailer, b.key(), b.Run, b.Repository, b.Commit)
+		fmt.Fprintf(&out, "%s: %s\nArmature-Run: %s\nArmature-Source: %s@%s\n", trailer, b.key(),
+			b.Run, b.Repository, b.Commit)
 		fmt.Fprintf(&out, "Armature-Attestation: %s\n", cmp.Or(b.Attestation, "unattested"))
 	}
 	return out.String()
@@ -144,7 +152,8 @@ func setTrailer(changed []Built) string {
 
 // commit commits a lock on top of head. It returns the new objects too. The same lock on the same
 // head is the same commit: its time is that of the newest image.
-func (u *Update) commit(c *clone, head plumbing.Hash, text []byte, result Result) (commit plumbing.Hash, objects []plumbing.Hash, err error) {
+func (u *Update) commit(c *clone, head plumbing.Hash, text []byte,
+	result Result) (commit plumbing.Hash, objects []plumbing.Hash, err error) {
 	parent, err := object.GetCommit(c.objects, head)
 	if err != nil {
 		return commit, nil, err
@@ -184,9 +193,11 @@ func (u *Update) commit(c *clone, head plumbing.Hash, text []byte, result Result
 			tree, err = tree.Tree(strings.Join(folders[:i], "/"))
 		}
 		if err != nil {
-			return commit, nil, fmt.Errorf("%s: the branch has no folder %s: %w", c.path, strings.Join(folders[:i], "/"), err)
+			return commit, nil, fmt.Errorf("%s: the branch has no folder %s: %w", c.path,
+				strings.Join(folders[:i], "/"), err)
 		}
-		next := &object.Tree{Entries: slices.DeleteFunc(slices.Clone(tree.Entries), func(e object.TreeEntry) bool { return e.Name == entry.Name })}
+		next := &object.Tree{Entries: slices.DeleteFunc(slices.Clone(tree.Entries),
+			func(e object.TreeEntry) bool { return e.Name == entry.Name })}
 		next.Entries = append(next.Entries, entry)
 		sort.Sort(object.TreeEntrySorter(next.Entries))
 		hash, err := put(next)
@@ -206,7 +217,8 @@ func (u *Update) commit(c *clone, head plumbing.Hash, text []byte, result Result
 		}
 	}
 	by := object.Signature{Name: u.Name, Email: u.Email, When: at.UTC()}
-	made := &object.Commit{Author: by, Committer: by, Message: result.Message, TreeHash: entry.Hash, ParentHashes: []plumbing.Hash{head}}
+	made := &object.Commit{Author: by, Committer: by, Message: result.Message, TreeHash: entry.Hash,
+		ParentHashes: []plumbing.Hash{head}}
 	if u.Sign != nil {
 		payload, err := payloadOf(made)
 		if err == nil {
@@ -235,7 +247,8 @@ func payloadOf(c *object.Commit) ([]byte, error) {
 
 // proposed looks at the branch of a pull request. same reports that it brings this lock to
 // head already. A commit of somebody else is a *ForeignError.
-func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash, content []byte) (same bool, err error) {
+func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash,
+	content []byte) (same bool, err error) {
 	if tip.IsZero() {
 		return false, nil
 	}
@@ -314,7 +327,9 @@ func (r Result) Text() (title, body string) {
 		fmt.Fprintf(&digests, "%s ", b.digest())
 	}
 	title, _, _ = strings.Cut(r.Message, "\n")
-	return title, fmt.Sprintf("%s%s-->\nArmature keeps this branch up to date until it is merged. If you close it, these images are not proposed again.\n\n```\n%s```\n", imagesMark, digests.String(), r.Message)
+	return title, fmt.Sprintf("%s%s-->\nArmature keeps this branch up to date until it is "+
+		"merged. If you close it, these images are not proposed again.\n\n```\n%s```\n", imagesMark,
+		digests.String(), r.Message)
 }
 
 // Rejected returns the digests of the images of pull requests between two branches that were closed
@@ -340,7 +355,8 @@ func Rejected(ctx context.Context, f forge.Forge, head, base string) (digests []
 		}
 		for line := range strings.Lines(p.Body) {
 			if rest, ok := strings.CutPrefix(line, imagesMark); ok {
-				digests = append(digests, strings.Fields(strings.TrimSuffix(strings.TrimSpace(rest), "-->"))...)
+				digests = append(digests,
+					strings.Fields(strings.TrimSuffix(strings.TrimSpace(rest), "-->"))...)
 			}
 		}
 	}

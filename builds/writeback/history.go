@@ -108,12 +108,14 @@ func (c *clone) blob(commit *object.Commit) (none plumbing.Hash, _ error) {
 	}
 	entry, err := tree.FindEntry(c.path)
 	switch {
-	case errors.Is(err, object.ErrDirectoryNotFound), errors.Is(err, object.ErrEntryNotFound), errors.Is(err, object.ErrFileNotFound):
+	case errors.Is(err, object.ErrDirectoryNotFound), errors.Is(err, object.ErrEntryNotFound),
+		errors.Is(err, object.ErrFileNotFound):
 		return none, nil
 	case err != nil:
 		return none, fmt.Errorf("reading %s in commit %s: %w", c.path, commit.Hash, err)
 	case !entry.Mode.IsRegular() && entry.Mode.IsFile():
-		return none, fmt.Errorf("%s in commit %s is a link, an executable or a submodule, not a lock", c.path, commit.Hash)
+		return none, fmt.Errorf(
+			"%s in commit %s is a link, an executable or a submodule, not a lock", c.path, commit.Hash)
 	case !entry.Mode.IsFile():
 		return none, fmt.Errorf("%s in commit %s is a folder, not a lock", c.path, commit.Hash)
 	}
@@ -202,7 +204,8 @@ func builds(spec api.ImageLockSpec) map[string]api.LockedBuild {
 // revert by hand. Putting the image in again lifts that.
 func rejected(states []state, b Built) string {
 	same := func(other api.LockedBuild) bool {
-		return other.Image == b.Image || other.Image != "" && other.Commit != "" && other.Commit == b.Commit
+		return other.Image == b.Image ||
+			other.Image != "" && other.Commit != "" && other.Commit == b.Commit
 	}
 	for i := 1; i < len(states); i++ {
 		was, is := states[i].builds[b.key()], states[i-1].builds[b.key()]

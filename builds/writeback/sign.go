@@ -35,12 +35,14 @@ func ReadSigner(key, passphrase []byte) (Signer, error) {
 	if missing := (*ssh.PassphraseMissingError)(nil); errors.As(err, &missing) {
 		return nil, errors.New("the SSH key has a passphrase, which is not given")
 	} else if err != nil {
-		return nil, errors.New("it is neither a private SSH key nor an armored OpenPGP key, or its passphrase is wrong")
+		return nil, errors.New("it is neither a private SSH key nor an armored OpenPGP key, or " +
+			"its passphrase is wrong")
 	}
 	switch kind := signer.PublicKey().Type(); kind {
 	case ssh.KeyAlgoED25519, ssh.KeyAlgoRSA:
 	default:
-		return nil, fmt.Errorf("an SSH key of type %s produces another signature each time it signs a commit: use ed25519 or RSA", kind)
+		return nil, fmt.Errorf("an SSH key of type %s produces another signature each time it "+
+			"signs a commit: use ed25519 or RSA", kind)
 	}
 	return func(payload []byte) (string, error) {
 		signature, err := sshsig.Sign(bytes.NewReader(payload), signer, sshsig.HashSHA512, "git")
@@ -59,7 +61,8 @@ func openPGPSigner(key, passphrase []byte) (_ Signer, err error) {
 	}()
 	keys, err := openpgp.ReadArmoredKeyRing(bytes.NewReader(key))
 	if err != nil || len(keys) != 1 {
-		return nil, errors.New("it is not one armored OpenPGP key: write it with gpg --armor --export-secret-keys ID")
+		return nil, errors.New(
+			"it is not one armored OpenPGP key: write it with gpg --armor --export-secret-keys ID")
 	}
 	owner := keys[0]
 	if len(passphrase) > 0 {
@@ -76,8 +79,10 @@ func openPGPSigner(key, passphrase []byte) (_ Signer, err error) {
 		return nil, errors.New("the OpenPGP key has no private key that signs")
 	case signing.PrivateKey.Encrypted:
 		return nil, errors.New("the OpenPGP key has a passphrase, which is not given")
-	case signing.PublicKey.PubKeyAlgo == packet.PubKeyAlgoECDSA || signing.PublicKey.PubKeyAlgo == packet.PubKeyAlgoDSA:
-		return nil, errors.New("an OpenPGP key of ECDSA or DSA produces another signature each time it signs a commit: use ed25519 or RSA")
+	case signing.PublicKey.PubKeyAlgo == packet.PubKeyAlgoECDSA ||
+		signing.PublicKey.PubKeyAlgo == packet.PubKeyAlgoDSA:
+		return nil, errors.New("an OpenPGP key of ECDSA or DSA produces another signature each " +
+			"time it signs a commit: use ed25519 or RSA")
 	}
 	random := false
 	return func(payload []byte) (string, error) {
@@ -90,7 +95,8 @@ func openPGPSigner(key, passphrase []byte) (_ Signer, err error) {
 		}
 		var out bytes.Buffer
 		err = openpgp.ArmoredDetachSign(&out, owner, bytes.NewReader(payload), &packet.Config{
-			Time: func() time.Time { return at }, DefaultHash: crypto.SHA512, NonDeterministicSignaturesViaNotation: &random,
+			Time: func() time.Time { return at }, DefaultHash: crypto.SHA512,
+			NonDeterministicSignaturesViaNotation: &random,
 		})
 		return strings.TrimSpace(out.String()) + "\n", err
 	}, nil

@@ -61,16 +61,20 @@ func (b Built) digest() string { return b.Image[strings.LastIndex(b.Image, "@")+
 // those of pull requests.
 func Of(b *buildapi.AgentBuild) (built Built, ok bool) {
 	s := b.Status
-	if !meta.IsStatusConditionTrue(s.Conditions, buildapi.ConditionReady) || !strings.Contains(s.BuiltImage, "@sha256:") ||
-		s.Source == nil || s.CompletionTime == nil || s.ObservedGeneration != b.Generation || b.Spec.Source.PullRequest != nil {
+	if !meta.IsStatusConditionTrue(s.Conditions, buildapi.ConditionReady) ||
+		!strings.Contains(s.BuiltImage, "@sha256:") ||
+		s.Source == nil || s.CompletionTime == nil || s.ObservedGeneration != b.Generation ||
+		b.Spec.Source.PullRequest != nil {
 		return built, false
 	}
 	repository, err := gitrepo.Parse(b.Spec.Source.SourceRepository)
 	if err != nil {
 		return built, false
 	}
-	built = Built{Repository: repository.String(), Run: s.PipelineRunName, Finished: s.CompletionTime.Time,
-		LockedBuild: api.LockedBuild{Namespace: b.Namespace, Name: b.Name, Image: s.BuiltImage, Commit: s.Source.Git.CommitSHA}}
+	built = Built{Repository: repository.String(), Run: s.PipelineRunName,
+		Finished: s.CompletionTime.Time,
+		LockedBuild: api.LockedBuild{Namespace: b.Namespace, Name: b.Name, Image: s.BuiltImage,
+			Commit: s.Source.Git.CommitSHA}}
 	return built, true
 }
 
@@ -143,26 +147,40 @@ var ErrNoBranch = errors.New("the repository has no such branch")
 type ForeignError struct{ Branch, Commit, Author string }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("the branch %s has the commit %.12s of %s: it is left as it is\n  hint: merge or delete the branch; the next write-back then starts a new one", e.Branch, e.Commit, e.Author)
+	return fmt.Sprintf("the branch %s has the commit %.12s of %s: it is left as it is\n"+
+		"  hint: merge or delete the branch; the next write-back then starts a new one", e.Branch,
+		e.Commit, e.Author)
 }
 
 // Check reports what is wrong with the fields before anything is read.
 func (u *Update) Check() error {
 	var failed []error
 	for _, name := range []string{u.Branch, cmp.Or(u.Proposal, "x")} {
-		if err := plumbing.NewBranchReferenceName(name).Validate(); err != nil || strings.HasPrefix(name, "-") || strings.HasPrefix(name, "refs/") {
-			failed = append(failed, fmt.Errorf("%q is not a valid branch: use a name such as main", text.Shown(name)))
+		if err := plumbing.NewBranchReferenceName(name).Validate(); err != nil ||
+			strings.HasPrefix(name, "-") || strings.HasPrefix(name, "refs/") {
+			failed = append(failed, fmt.Errorf("%q is not a valid branch: use a name such as main",
+				text.Shown(name)))
 		}
 	}
 	if u.Proposal == u.Branch {
 		failed = append(failed, errors.New("a pull request cannot merge a branch into itself"))
 	}
-	if clean := path.Clean(u.Path); clean != u.Path || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") || clean == "." || strings.ContainsFunc(clean, unicode.IsControl) ||
-		slices.ContainsFunc(strings.Split(strings.ToLower(clean), "/"), func(s string) bool { return s == ".git" }) {
-		failed = append(failed, fmt.Errorf("%q is not the path of a lock in the repository: use one such as apps/armature.lock", text.Shown(u.Path)))
+	if clean := path.Clean(u.Path); clean != u.Path || path.IsAbs(clean) || clean == ".." ||
+		strings.HasPrefix(clean, "../") || clean == "." ||
+		strings.ContainsFunc(clean, unicode.IsControl) ||
+		slices.ContainsFunc(strings.Split(strings.ToLower(clean), "/"),
+			func(s string) bool { return s == ".git" }) {
+		failed = append(failed,
+			fmt.Errorf("%q is not the path of a lock in the repository: use one such as "+
+				"apps/armature.lock", text.Shown(u.Path)))
 	}
-	if u.API == nil && (u.Name == "" || !strings.Contains(u.Email, "@") || strings.ContainsAny(u.Name+u.Email, "<>") || strings.ContainsFunc(u.Name+u.Email, unicode.IsControl)) {
-		failed = append(failed, fmt.Errorf("%q is not a valid author: use a name and an address, as in Armature <armature@example.com>", text.Shown(u.Name+" <"+u.Email+">")))
+	if u.API == nil &&
+		(u.Name == "" || !strings.Contains(u.Email, "@") ||
+			strings.ContainsAny(u.Name+u.Email, "<>") ||
+			strings.ContainsFunc(u.Name+u.Email, unicode.IsControl)) {
+		failed = append(failed,
+			fmt.Errorf("%q is not a valid author: use a name and an address, as in Armature "+
+				"<armature@example.com>", text.Shown(u.Name+" <"+u.Email+">")))
 	}
 	return multi.Errors(failed...)
 }
@@ -176,7 +194,8 @@ func (u *Update) Write(ctx context.Context, built []Built) (Result, error) {
 	}
 	for try := 1; ; try++ {
 		result, err := u.once(ctx, built)
-		if err == nil || !errors.Is(err, gitremote.ErrMoved) && !errors.Is(err, forge.ErrMoved) || try == maxTries {
+		if err == nil || !errors.Is(err, gitremote.ErrMoved) && !errors.Is(err, forge.ErrMoved) ||
+			try == maxTries {
 			return result, err
 		}
 		select {
@@ -194,7 +213,8 @@ func (u *Update) once(ctx context.Context, built []Built) (result Result, err er
 		return result, err
 	}
 	defer func() { err = multi.Errors(err, os.RemoveAll(folder)) }()
-	c := &clone{from: u.Remote, path: u.Path, objects: filesystem.NewStorage(osfs.New(folder), cache.NewObjectLRU(4*cache.MiByte))}
+	c := &clone{from: u.Remote, path: u.Path,
+		objects: filesystem.NewStorage(osfs.New(folder), cache.NewObjectLRU(4*cache.MiByte))}
 	branches := []string{"refs/heads/" + u.Branch}
 	if u.Proposal != "" {
 		branches = append(branches, "refs/heads/"+u.Proposal)
@@ -237,7 +257,8 @@ func (u *Update) once(ctx context.Context, built []Built) (result Result, err er
 		to, onto = u.Branch, head
 	}
 	if u.API != nil {
-		want := forge.Commit{Branch: to, Head: head.String(), Message: result.Message, Files: map[string][]byte{u.Path: text}}
+		want := forge.Commit{Branch: to, Head: head.String(), Message: result.Message,
+			Files: map[string][]byte{u.Path: text}}
 		if u.Proposal != "" {
 			if want.Base = u.Branch; !onto.IsZero() {
 				want.Replaces = onto.String()
@@ -262,12 +283,14 @@ func (u *Update) once(ctx context.Context, built []Built) (result Result, err er
 
 // moved is the error of a try as ErrMoved where a branch is no longer what was read: servers
 // no longer give the objects of a commit that a branch has left.
-func (u *Update) moved(ctx context.Context, tips map[string]plumbing.Hash, branches []string, err error) error {
+func (u *Update) moved(ctx context.Context, tips map[string]plumbing.Hash, branches []string,
+	err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, gitremote.ErrMoved) || len(tips) == 0 {
 		return err
 	}
 	now, listErr := u.Remote.References(ctx)
-	if listErr != nil || !slices.ContainsFunc(branches, func(name string) bool { return now[name] != tips[name] }) {
+	if listErr != nil ||
+		!slices.ContainsFunc(branches, func(name string) bool { return now[name] != tips[name] }) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", gitremote.ErrMoved, err)
@@ -275,7 +298,8 @@ func (u *Update) moved(ctx context.Context, tips map[string]plumbing.Hash, branc
 
 // choose the images that are written.
 func (u *Update) choose(ctx context.Context, result *Result, states []state, built []Built) error {
-	built = slices.SortedFunc(slices.Values(built), func(a, b Built) int { return strings.Compare(a.key(), b.key()) })
+	built = slices.SortedFunc(slices.Values(built),
+		func(a, b Built) int { return strings.Compare(a.key(), b.key()) })
 	for _, b := range built {
 		now := states[0].builds[b.key()]
 		if now.Image == b.Image {
@@ -314,11 +338,15 @@ var fullCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 // confirm what status says of an image: its form, and by the verified statement the rest.
 func (u *Update) confirm(ctx context.Context, b *Built) error {
 	fault := func(message string) error {
-		at := finding.Place{Object: finding.Ref{Kind: buildapi.Kind, Namespace: b.Namespace, Name: b.Name}}
-		return at.Fault(buildapi.ReasonNotAttested, message, "start again with `armature build rerun`")
+		at := finding.Place{Object: finding.Ref{Kind: buildapi.Kind, Namespace: b.Namespace,
+			Name: b.Name}}
+		return at.Fault(buildapi.ReasonNotAttested, message,
+			"start again with `armature build rerun`")
 	}
-	if _, err := name.NewDigest(b.Image); err != nil || !fullCommit.MatchString(b.Commit) || len(validation.IsDNS1123Subdomain(b.Run)) > 0 {
-		return fault("its status has an image, a commit or a run that the controller does not write")
+	if _, err := name.NewDigest(b.Image); err != nil || !fullCommit.MatchString(b.Commit) ||
+		len(validation.IsDNS1123Subdomain(b.Run)) > 0 {
+		return fault(
+			"its status has an image, a commit or a run that the controller does not write")
 	}
 	if b.Attestation = ""; u.Attested == nil {
 		return nil
@@ -330,12 +358,14 @@ func (u *Update) confirm(ctx context.Context, b *Built) error {
 	case !found.Current:
 		return fault("the image is attested as one of another spec")
 	}
-	b.Attestation, b.Repository, b.Commit, b.Finished = found.Digest, found.Repository, found.Commit, found.Finished
+	b.Attestation, b.Repository, b.Commit, b.Finished =
+		found.Digest, found.Repository, found.Commit, found.Finished
 	return nil
 }
 
 // holds says why an image is held back; "" is not at all.
-func (u *Update) holds(ctx context.Context, states []state, b Built, now api.LockedBuild) (why string, err error) {
+func (u *Update) holds(ctx context.Context, states []state, b Built,
+	now api.LockedBuild) (why string, err error) {
 	if slices.Contains(u.Accept, b.digest()) {
 		return "", nil
 	}
@@ -345,7 +375,8 @@ func (u *Update) holds(ctx context.Context, states []state, b Built, now api.Loc
 	if slices.Contains(u.Rejected, b.digest()) {
 		return "a pull request with it was closed without a merge", nil
 	}
-	if slices.Contains(u.Written, b.Image) && !slices.ContainsFunc(states, func(s state) bool { return s.builds[b.key()].Image == b.Image }) {
+	if slices.Contains(u.Written, b.Image) && !slices.ContainsFunc(states,
+		func(s state) bool { return s.builds[b.key()].Image == b.Image }) {
 		return "it was in the lock, and the history of the branch no longer has it", nil
 	}
 	if b.Attestation != "" && now.Image != "" {
@@ -365,7 +396,9 @@ func (u *Update) holds(ctx context.Context, states []state, b Built, now api.Loc
 		return "", fmt.Errorf("comparing commits of %s: %w", b.Repository, err)
 	}
 	if !newer {
-		return fmt.Sprintf("its commit %.12s does not descend from the commit %.12s of the image in the lock", b.Commit, now.Commit), nil
+		return fmt.Sprintf(
+			"its commit %.12s does not descend from the commit %.12s of the image in the lock",
+			b.Commit, now.Commit), nil
 	}
 	return "", nil
 }

@@ -42,14 +42,16 @@ type repository struct {
 // Git's configuration.
 var first string
 
-const gitConfig = "[user]\nname = Ada\nemail = ada@example.com\n[commit]\ngpgsign = false\n[gc]\nauto = 0\n[maintenance]\nauto = false\n[receive]\nautogc = false\n"
+const gitConfig = "[user]\nname = Ada\nemail = ada@example.com\n[commit]\ngpgsign = false\n[gc]\n" +
+	"auto = 0\n[maintenance]\nauto = false\n[receive]\nautogc = false\n"
 
 func newRepository(t *testing.T) *repository {
 	t.Helper()
 	t.Setenv("GIT_CONFIG_GLOBAL", filepath.Join(first, "config"))
 	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
 	in := func(folder string) *repository {
-		return &repository{t: t, bare: filepath.Join(folder, "bare.git"), work: filepath.Join(folder, "work")}
+		return &repository{t: t, bare: filepath.Join(folder, "bare.git"),
+			work: filepath.Join(folder, "work")}
 	}
 	if _, err := os.Stat(os.Getenv("GIT_CONFIG_GLOBAL")); err != nil {
 		if err := os.WriteFile(os.Getenv("GIT_CONFIG_GLOBAL"), []byte(gitConfig), 0o600); err != nil {
@@ -82,7 +84,8 @@ func newRepository(t *testing.T) *repository {
 		t.Fatal(err)
 	}
 	r.allowed = filepath.Join(folder, "allowed")
-	if err := os.WriteFile(r.allowed, append([]byte("bot@example.com "), ssh.MarshalAuthorizedKey(line)...), 0o600); err != nil {
+	if err := os.WriteFile(r.allowed,
+		append([]byte("bot@example.com "), ssh.MarshalAuthorizedKey(line)...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -115,7 +118,10 @@ func (r *repository) person(file, content string) {
 	r.run(r.work, "push", "-q", "origin", "main")
 }
 
-func (r *repository) pull() { r.t.Helper(); r.run(r.work, "pull", "-q", "--rebase", "origin", "main") }
+func (r *repository) pull() {
+	r.t.Helper()
+	r.run(r.work, "pull", "-q", "--rebase", "origin", "main")
+}
 
 func (r *repository) lock() string { r.t.Helper(); return r.run(r.bare, "show", "main:"+lockPath) }
 
@@ -130,7 +136,8 @@ func (r *repository) update() *writeback.Update {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return &writeback.Update{Remote: gitremote.Repository{URL: r.bare}, Branch: "main", Path: lockPath, Name: "Armature", Email: "bot@example.com", Sign: sign}
+	return &writeback.Update{Remote: gitremote.Repository{URL: r.bare}, Branch: "main",
+		Path: lockPath, Name: "Armature", Email: "bot@example.com", Sign: sign}
 }
 
 func (r *repository) write(u *writeback.Update, built ...writeback.Built) writeback.Result {
@@ -144,8 +151,11 @@ func (r *repository) write(u *writeback.Update, built ...writeback.Built) writeb
 
 // built is an image by one digit, which is also its commit's.
 func built(name string, digit int) writeback.Built {
-	return writeback.Built{Repository: "https://git.example/acme/" + name, Run: fmt.Sprintf("%s-%d", name, digit), Finished: time.Unix(1_700_000_000+int64(digit), 0),
-		LockedBuild: api.LockedBuild{Namespace: "team1", Name: name, Image: fmt.Sprintf("registry.example/%s@sha256:%064x", name, digit), Commit: fmt.Sprintf("%040x", digit)}}
+	return writeback.Built{Repository: "https://git.example/acme/" + name,
+		Run: fmt.Sprintf("%s-%d", name, digit), Finished: time.Unix(1_700_000_000+int64(digit), 0),
+		LockedBuild: api.LockedBuild{Namespace: "team1", Name: name,
+			Image:  fmt.Sprintf("registry.example/%s@sha256:%064x", name, digit),
+			Commit: fmt.Sprintf("%040x", digit)}}
 }
 
 func has(t *testing.T, text string, parts ...string) {
@@ -171,16 +181,22 @@ func TestWrite(t *testing.T) {
 		t.Errorf("it changed %s", files)
 	}
 	message := r.run(r.bare, "log", "-1", "--format=%B%an <%ae> %cI", "main")
-	has(t, message, "Pin 2 builds in apps/armature.lock\n", "Armature-Build: team1/search\nArmature-Run: search-2\n", "Armature-Attestation: unattested", "Armature <bot@example.com> 2023-11-14T22:13:22")
-	if trailers := r.run(r.bare, "log", "-1", "--format=%(trailers:key=Armature-Source,valueonly)", "main"); !strings.Contains(trailers, "https://git.example/acme/weather@"+built("weather", 1).Commit) {
+	has(t, message, "Pin 2 builds in apps/armature.lock\n",
+		"Armature-Build: team1/search\nArmature-Run: search-2\n",
+		"Armature-Attestation: unattested", "Armature <bot@example.com> 2023-11-14T22:13:22")
+	if trailers := r.run(r.bare, "log", "-1", "--format=%(trailers:key=Armature-Source,valueonly)",
+		"main"); !strings.Contains(trailers,
+		"https://git.example/acme/weather@"+built("weather", 1).Commit) {
 		t.Errorf("git reads the trailers as %q", trailers)
 	}
-	if again := r.write(r.update(), built("weather", 1), built("search", 2)); again.New || again.Commit != "" || len(again.Held) > 0 {
+	if again := r.write(r.update(), built("weather", 1), built("search", 2)); again.New ||
+		again.Commit != "" || len(again.Held) > 0 {
 		t.Errorf("again: %+v", again)
 	}
 	r.write(r.update(), built("weather", 3), built("search", 2))
 	changes := r.run(r.bare, "diff", "-U0", "main~", "main")
-	if n := strings.Count(changes, "\n+ ") + strings.Count(changes, "\n- "); n != 4 { // image and commit, before and after
+	// image and commit, before and after
+	if n := strings.Count(changes, "\n+ ") + strings.Count(changes, "\n- "); n != 4 {
 		t.Errorf("%d lines changed:\n%s", n, changes)
 	}
 	r.run(r.bare, "-c", "gpg.ssh.allowedSignersFile="+r.allowed, "verify-commit", "main")
@@ -192,8 +208,10 @@ func TestStatements(t *testing.T) {
 	r := newRepository(t)
 	statements := make(map[string]attest.Statement)
 	for digit := 1; digit <= 4; digit++ {
-		statements[built("weather", digit).Image] = attest.Statement{Digest: "sha256:" + strings.Repeat(fmt.Sprint(digit), 64), Repository: "https://git.example/acme/true",
-			Commit: strings.Repeat("c", 40), Finished: time.Unix(1_700_000_100+int64(digit), 0), Current: digit != 4}
+		statements[built("weather", digit).Image] = attest.Statement{Digest: "sha256:" +
+			strings.Repeat(fmt.Sprint(digit), 64), Repository: "https://git.example/acme/true",
+			Commit: strings.Repeat("c", 40), Finished: time.Unix(1_700_000_100+int64(digit), 0),
+			Current: digit != 4}
 	}
 	refusal := errors.New("nobody attested it")
 	update := func(accept ...int) *writeback.Update {
@@ -210,8 +228,10 @@ func TestStatements(t *testing.T) {
 		return u
 	}
 	r.write(update(), built("weather", 2), built("dev", 9))
-	has(t, r.run(r.bare, "log", "-1", "--format=%B%cI", "main"), "Armature-Source: https://git.example/acme/true@"+strings.Repeat("c", 40)+"\nArmature-Attestation: sha256:2222",
-		"Armature-Attestation: unattested\n", time.Unix(1_700_000_102, 0).UTC().Format("2006-01-02T15:04:05"))
+	has(t, r.run(r.bare, "log", "-1", "--format=%B%cI", "main"),
+		"Armature-Source: https://git.example/acme/true@"+strings.Repeat("c", 40)+
+			"\nArmature-Attestation: sha256:2222", "Armature-Attestation: unattested\n",
+		time.Unix(1_700_000_102, 0).UTC().Format("2006-01-02T15:04:05"))
 	has(t, r.lock(), "commit: "+strings.Repeat("c", 40))
 	head := r.run(r.bare, "rev-parse", "main")
 	forged := func(digit int, edit func(*writeback.Built)) writeback.Built {
@@ -223,19 +243,27 @@ func TestStatements(t *testing.T) {
 		built writeback.Built
 		why   string
 	}{
-		"no statement":            {built("weather", 5), "nobody attested it"},
-		"a statement of old":      {built("weather", 4), "another spec"},
-		"a trailer in the run":    {forged(3, func(b *writeback.Built) { b.Run += "\nArmature-Attestation: sha256:1" }), "that the controller does not write"},
-		"a trailer in the commit": {forged(3, func(b *writeback.Built) { b.Commit += "\nArmature-Attestation: sha256:1" }), "that the controller does not write"},
-		"a trailer in the image":  {forged(3, func(b *writeback.Built) { b.Image += "\nArmature-Attestation: sha256:1" }), "that the controller does not write"},
+		"no statement":       {built("weather", 5), "nobody attested it"},
+		"a statement of old": {built("weather", 4), "another spec"},
+		"a trailer in the run": {forged(3, func(b *writeback.Built) {
+			b.Run += "\nArmature-Attestation: sha256:1"
+		}), "that the controller does not write"},
+		"a trailer in the commit": {forged(3, func(b *writeback.Built) {
+			b.Commit += "\nArmature-Attestation: sha256:1"
+		}), "that the controller does not write"},
+		"a trailer in the image": {forged(3, func(b *writeback.Built) {
+			b.Image += "\nArmature-Attestation: sha256:1"
+		}), "that the controller does not write"},
 	} {
 		result := r.write(update(3, 4, 5), c.built, built("dev", 9))
-		if result.New || len(result.Held) != 1 || result.Held[0].Unconfirmed == nil || !strings.Contains(result.Held[0].Why, c.why) {
+		if result.New || len(result.Held) != 1 || result.Held[0].Unconfirmed == nil ||
+			!strings.Contains(result.Held[0].Why, c.why) {
 			t.Errorf("%s: %+v", what, result)
 		}
 	}
 	// An older statement about the same build is true, and replays an older image.
-	if result := r.write(update(), built("weather", 1)); result.New || len(result.Held) != 1 || result.Held[0].Unconfirmed != nil {
+	if result := r.write(update(), built("weather", 1)); result.New || len(result.Held) != 1 ||
+		result.Held[0].Unconfirmed != nil {
 		t.Errorf("%+v", result)
 	} else {
 		has(t, result.Held[0].Why, "the image in the lock was built after it")
@@ -256,7 +284,9 @@ func (r *repository) serve() (address string) {
 	r.t.Helper()
 	program := r.run(r.bare, "--exec-path") + "/git-http-backend"
 	r.run(r.bare, "config", "http.receivepack", "true")
-	server := httptest.NewServer(&cgi.Handler{Path: program, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.bare), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=" + os.Getenv("GIT_CONFIG_GLOBAL"), "REMOTE_USER=bot"}})
+	server := httptest.NewServer(&cgi.Handler{Path: program,
+		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.bare), "GIT_HTTP_EXPORT_ALL=1",
+			"GIT_CONFIG_GLOBAL=" + os.Getenv("GIT_CONFIG_GLOBAL"), "REMOTE_USER=bot"}})
 	r.t.Cleanup(server.Close)
 	return server.URL + "/bare.git"
 }
@@ -291,10 +321,14 @@ func TestOverHTTP(t *testing.T) {
 // What a person took back stays away, whichever way they did it.
 func TestRejected(t *testing.T) {
 	for name, reject := range map[string]func(r *repository, u *writeback.Update){
-		"revert": func(r *repository, _ *writeback.Update) { r.run(r.work, "revert", "--no-edit", "HEAD") },
+		"revert": func(r *repository, _ *writeback.Update) {
+			r.run(r.work, "revert", "--no-edit", "HEAD")
+		},
 		"set back by hand, formatted": func(r *repository, _ *writeback.Update) {
-			text := strings.ReplaceAll(r.lock()+"\n", built("weather", 2).Image, `"`+built("weather", 1).Image+`" # as before`)
-			r.person(lockPath, strings.ReplaceAll(text, built("weather", 2).Commit, built("weather", 1).Commit))
+			text := strings.ReplaceAll(r.lock()+"\n", built("weather", 2).Image,
+				`"`+built("weather", 1).Image+`" # as before`)
+			r.person(lockPath,
+				strings.ReplaceAll(text, built("weather", 2).Commit, built("weather", 1).Commit))
 		},
 		"removed": func(r *repository, _ *writeback.Update) { r.person(lockPath, "") },
 		"merge of a revert": func(r *repository, _ *writeback.Update) {
@@ -340,7 +374,8 @@ func TestRejected(t *testing.T) {
 			// Neither does a rebuild of its commit bring it back.
 			rebuilt := built("weather", 2)
 			rebuilt.Image = later.Image
-			if result := r.write(u, rebuilt); (result.New || len(result.Held) != 1) && u.Rejected == nil && u.Written == nil {
+			if result := r.write(u, rebuilt); (result.New || len(result.Held) != 1) &&
+				u.Rejected == nil && u.Written == nil {
 				t.Errorf("rebuilt: %+v", result)
 			}
 			if after := r.commits("main"); after != before && u.Rejected == nil && u.Written == nil {
@@ -366,7 +401,9 @@ func TestNotRejected(t *testing.T) {
 	r.write(r.update(), built("weather", 1))
 	r.pull()
 	// A squash merge of somebody's: no trailer, no signature.
-	r.person(lockPath, strings.NewReplacer(built("weather", 1).Image, built("weather", 2).Image, built("weather", 1).Commit, built("weather", 2).Commit).Replace(r.lock()+"\n"))
+	r.person(lockPath,
+		strings.NewReplacer(built("weather", 1).Image, built("weather", 2).Image,
+			built("weather", 1).Commit, built("weather", 2).Commit).Replace(r.lock()+"\n"))
 	// The source was reverted, and its build makes the first image again, of a newer commit.
 	again := built("weather", 1)
 	again.Commit = built("weather", 3).Commit
@@ -423,7 +460,8 @@ func TestWritersAtOnce(t *testing.T) {
 	failed := make([]error, 6)
 	for i := range failed {
 		all.Go(func() {
-			_, failed[i] = r.update().Write(t.Context(), []writeback.Built{built("weather", 1), built("search", 2)})
+			_, failed[i] = r.update().Write(t.Context(),
+				[]writeback.Built{built("weather", 1), built("search", 2)})
 		})
 	}
 	all.Wait()
@@ -462,7 +500,8 @@ func TestProposal(t *testing.T) {
 	}
 	r.person("README.md", "# More\n")
 	second := r.write(u, built("weather", 2))
-	if parent := r.run(r.bare, "rev-parse", u.Proposal+"~"); parent != r.run(r.bare, "rev-parse", "main") || !second.New {
+	if parent := r.run(r.bare, "rev-parse",
+		u.Proposal+"~"); parent != r.run(r.bare, "rev-parse", "main") || !second.New {
 		t.Errorf("it is on %s: %+v", parent, second)
 	}
 	r.run(r.bare, "-c", "gpg.ssh.allowedSignersFile="+r.allowed, "verify-commit", u.Proposal)
@@ -488,7 +527,8 @@ func TestProposal(t *testing.T) {
 	}
 	// With the author's name and no key it is not ours either.
 	r.run(r.work, "reset", "-q", "--hard", "origin/main")
-	r.run(r.work, "-c", "user.name=Armature", "-c", "user.email=bot@example.com", "commit", "-q", "--allow-empty", "-m", "x\n\nArmature-Build: team1/weather")
+	r.run(r.work, "-c", "user.name=Armature", "-c", "user.email=bot@example.com", "commit", "-q",
+		"--allow-empty", "-m", "x\n\nArmature-Build: team1/weather")
 	r.run(r.work, "push", "-q", "-f", "origin", "mine:"+u.Proposal)
 	if _, err := u.Write(t.Context(), []writeback.Built{built("weather", 4)}); !errors.As(err, &foreign) {
 		t.Errorf("%v", err)
@@ -499,7 +539,11 @@ func TestProposal(t *testing.T) {
 // What somebody else put there stays, whatever its message says and whoever signs it.
 func TestProposalComparesTrees(t *testing.T) {
 	for way, of := range map[string]func(r *repository) *writeback.Update{
-		"without a key": func(r *repository) *writeback.Update { u := r.update(); u.Sign = nil; return u },
+		"without a key": func(r *repository) *writeback.Update {
+			u := r.update()
+			u.Sign = nil
+			return u
+		},
 		"by an API that goes by the author": func(r *repository) *writeback.Update {
 			u := r.update()
 			u.API = &account{r: r, name: "Armature"}
@@ -518,11 +562,13 @@ func TestProposalComparesTrees(t *testing.T) {
 				r.put("apps/weather.yaml", "kind: y\n")
 				r.run(r.work, "commit", "-q", "-a", "--amend", "--no-edit")
 			}},
-			"another file in place of the lock": {foreign: true, change: func(r *repository, branch string) {
-				r.run(r.work, "reset", "-q", "--hard", branch+"~")
-				r.put("apps/weather.yaml", "kind: y\n")
-				r.run(r.work, "commit", "-q", "-a", "-m", "Pin\n\nArmature-Build: team1/weather\nArmature-Set: sha256:1")
-			}},
+			"another file in place of the lock": {foreign: true,
+				change: func(r *repository, branch string) {
+					r.run(r.work, "reset", "-q", "--hard", branch+"~")
+					r.put("apps/weather.yaml", "kind: y\n")
+					r.run(r.work, "commit", "-q", "-a", "-m",
+						"Pin\n\nArmature-Build: team1/weather\nArmature-Set: sha256:1")
+				}},
 			"another folder": {foreign: true, change: func(r *repository, _ string) {
 				r.put("other/x.yaml", "kind: y\n")
 				r.run(r.work, "add", "-A")
@@ -533,14 +579,17 @@ func TestProposalComparesTrees(t *testing.T) {
 				if err != nil {
 					r.t.Fatal(err)
 				}
-				r.put(lockPath, string(text)+"  images:\n  - digest: sha256:"+strings.Repeat("e", 64)+"\n    image: docker.io/library/x:1\n")
+				r.put(lockPath, string(text)+"  images:\n  - digest: sha256:"+
+					strings.Repeat("e", 64)+"\n    image: docker.io/library/x:1\n")
 				r.run(r.work, "commit", "-q", "-a", "--amend", "--no-edit")
 			}},
 			"no commit of ours below": {foreign: true, change: func(r *repository, _ string) {
-				r.run(r.work, "commit", "-q", "--allow-empty", "-m", "x\n\nArmature-Build: team1/weather\nArmature-Set: sha256:1")
+				r.run(r.work, "commit", "-q", "--allow-empty", "-m",
+					"x\n\nArmature-Build: team1/weather\nArmature-Set: sha256:1")
 			}},
 			"another author": {foreign: true, change: func(r *repository, _ string) {
-				r.run(r.work, "-c", "user.name=Eve", "-c", "user.email=eve@example.com", "commit", "-q", "--amend", "--no-edit", "--reset-author")
+				r.run(r.work, "-c", "user.name=Eve", "-c", "user.email=eve@example.com", "commit",
+					"-q", "--amend", "--no-edit", "--reset-author")
 			}},
 		} {
 			t.Run(way+": "+name, func(t *testing.T) {
@@ -560,7 +609,9 @@ func TestProposalComparesTrees(t *testing.T) {
 				before := r.run(r.bare, "rev-parse", u.Proposal)
 				_, err := u.Write(t.Context(), []writeback.Built{built("weather", 2)})
 				var foreign *writeback.ForeignError
-				if after := r.run(r.bare, "rev-parse", u.Proposal); errors.As(err, &foreign) != c.foreign || (after == before) != c.foreign || err != nil && !c.foreign {
+				if after := r.run(r.bare, "rev-parse",
+					u.Proposal); errors.As(err, &foreign) != c.foreign ||
+					(after == before) != c.foreign || err != nil && !c.foreign {
 					t.Errorf("%v", err)
 				}
 			})
@@ -572,7 +623,8 @@ func TestProposalComparesTrees(t *testing.T) {
 func (r *repository) put(file, content string) {
 	r.t.Helper()
 	name := filepath.Join(r.work, file)
-	if err := multi.Errors(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(content), 0o644)); err != nil {
+	if err := multi.Errors(os.MkdirAll(filepath.Dir(name), 0o755),
+		os.WriteFile(name, []byte(content), 0o644)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -604,18 +656,23 @@ func (a *account) PullRequests(context.Context, string) ([]forge.PullRequest, er
 // Only a pull request that the account itself opened holds back its images when it is closed.
 func TestForeignPullRequestHoldsNothing(t *testing.T) {
 	of := func(author string, digit int) forge.PullRequest {
-		_, body := writeback.Result{Message: "Pin", Changed: []writeback.Built{built("weather", digit)}}.Text()
+		_, body := writeback.Result{Message: "Pin",
+			Changed: []writeback.Built{built("weather", digit)}}.Text()
 		return forge.PullRequest{Author: author, Base: "main", Body: body}
 	}
-	merged, open, fork, elsewhere := of("Armature", 5), of("Armature", 6), of("Armature", 7), of("Armature", 8)
+	merged, open, fork, elsewhere := of("Armature", 5), of("Armature", 6), of("Armature", 7),
+		of("Armature", 8)
 	merged.Merged, open.Open, fork.Fork, elsewhere.Base = true, true, true, "next"
-	f := &account{name: "armature", pulls: []forge.PullRequest{of("eve", 1), of("Armature", 2), of("", 3), of("armature[bot]", 4), merged, open, fork, elsewhere}}
+	f := &account{name: "armature",
+		pulls: []forge.PullRequest{of("eve", 1), of("Armature", 2), of("", 3),
+			of("armature[bot]", 4), merged, open, fork, elsewhere}}
 	digests, err := writeback.Rejected(t.Context(), f, "armature/pin/apps", "main")
 	if want := fmt.Sprintf("sha256:%064x", 2); err != nil || strings.Join(digests, " ") != want {
 		t.Errorf("%q, %v, want %s", digests, err, want)
 	}
 	f.name = ""
-	if digests, err := writeback.Rejected(t.Context(), f, "armature/pin/apps", "main"); err != nil || len(digests) > 0 {
+	if digests, err := writeback.Rejected(t.Context(), f, "armature/pin/apps",
+		"main"); err != nil || len(digests) > 0 {
 		t.Errorf("of nobody: %q, %v", digests, err)
 	}
 }
@@ -625,8 +682,10 @@ func TestProtectedBranch(t *testing.T) {
 	r := newRepository(t)
 	hook := filepath.Join(r.bare, "hooks", "pre-receive")
 	count := filepath.Join(t.TempDir(), "count")
-	script := "#!/bin/sh\necho x >>" + count + "\necho 'GH006: Protected branch update failed' >&2\nexit 1\n"
-	if err := multi.Errors(os.MkdirAll(filepath.Dir(hook), 0o755), os.WriteFile(hook, []byte(script), 0o755)); err != nil {
+	script := "#!/bin/sh\necho x >>" + count +
+		"\necho 'GH006: Protected branch update failed' >&2\nexit 1\n"
+	if err := multi.Errors(os.MkdirAll(filepath.Dir(hook), 0o755),
+		os.WriteFile(hook, []byte(script), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := r.update().Write(t.Context(), []writeback.Built{built("weather", 1)})
@@ -653,11 +712,15 @@ func TestHostileRepository(t *testing.T) {
 			r.person("x", "y")
 		}, "is a link"},
 		"a folder": {func(r *repository) { r.person(lockPath+"/x", "y") }, "is a folder"},
-		"no lock":  {func(r *repository) { r.person(lockPath, "kind: Secret\napiVersion: v1\n") }, "is not a lock"},
+		"no lock": {func(r *repository) { r.person(lockPath, "kind: Secret\napiVersion: v1\n") },
+			"is not a lock"},
 		"too large": {func(r *repository) {
 			r.person(lockPath, strings.Repeat("# x\n", 2<<20))
 		}, "a lock has at most"},
-		"no folder": {func(r *repository) { r.run(r.work, "rm", "-rq", "apps"); r.person("x", "y") }, "has no folder apps"},
+		"no folder": {func(r *repository) {
+			r.run(r.work, "rm", "-rq", "apps")
+			r.person("x", "y")
+		}, "has no folder apps"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRepository(t)
@@ -711,7 +774,8 @@ spec:
 	r.person(lockPath, text)
 	r.write(r.update(), built("weather", 2), built("search", 3))
 	lock := r.lock()
-	has(t, lock, "# Ours.", "# the first team", "{namespace: team2", built("weather", 2).Image, built("search", 3).Image, built("weather", 2).Commit)
+	has(t, lock, "# Ours.", "# the first team", "{namespace: team2", built("weather", 2).Image,
+		built("search", 3).Image, built("weather", 2).Commit)
 	if again := r.write(r.update(), built("weather", 2), built("search", 3)); again.New {
 		t.Errorf("%+v\n%s", again, lock)
 	}
@@ -732,13 +796,15 @@ func TestMain(m *testing.M) {
 			if failed != nil {
 				panic(failed)
 			}
-			u = &writeback.Update{Remote: gitremote.Repository{URL: bare}, Branch: "main", Path: lockPath, Name: "Armature", Email: "bot@example.com"}
+			u = &writeback.Update{Remote: gitremote.Repository{URL: bare}, Branch: "main",
+				Path: lockPath, Name: "Armature", Email: "bot@example.com"}
 			u.Sign, err = writeback.ReadSigner(key, nil)
 		}
 		if err != nil {
 			panic(err)
 		}
-		if _, err := u.Write(context.Background(), []writeback.Built{built("weather", digit)}); err != nil {
+		if _, err := u.Write(context.Background(),
+			[]writeback.Built{built("weather", digit)}); err != nil {
 			panic(err)
 		}
 		os.Exit(0)
@@ -776,7 +842,8 @@ func TestKilled(t *testing.T) {
 	}
 	start := func(digit int) *exec.Cmd {
 		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), killed+"="+address, killed+"_KEY="+key, killed+"_DIGIT="+fmt.Sprint(digit))
+		cmd.Env = append(os.Environ(), killed+"="+address, killed+"_KEY="+key,
+			killed+"_DIGIT="+fmt.Sprint(digit))
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -790,7 +857,8 @@ func TestKilled(t *testing.T) {
 	cut, written := 0, 0
 	for i := 2; i < 2+kills(); i++ {
 		cmd := start(i)
-		time.Sleep(whole * time.Duration(3*i) / time.Duration(kills())) // a moment, which may be after the end
+		// a moment, which may be after the end
+		time.Sleep(whole * time.Duration(3*i) / time.Duration(kills()))
 		_ = cmd.Process.Kill()
 		if cmd.Wait() != nil {
 			cut++
@@ -805,7 +873,8 @@ func TestKilled(t *testing.T) {
 		}
 	}
 	r.run(r.bare, "fsck", "--strict", "--no-dangling")
-	t.Logf("%d of %d were killed before their end, %d had written (one takes %s)", cut, kills(), written, whole.Round(time.Millisecond))
+	t.Logf("%d of %d were killed before their end, %d had written (one takes %s)", cut, kills(),
+		written, whole.Round(time.Millisecond))
 }
 
 // Signatures are deterministic, and keys that cannot be so are refused.
@@ -821,14 +890,16 @@ func TestReadSigner(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	folder := t.TempDir()
-	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", folder+"/ecdsa").CombinedOutput(); err != nil {
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", folder+"/ecdsa").
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	ecdsa, err := os.ReadFile(folder + "/ecdsa")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range [][]byte{ecdsa, nil, []byte("x"), bytes.Repeat([]byte("-----BEGIN PGP PRIVATE KEY BLOCK-----\n"), 3)} {
+	for _, key := range [][]byte{ecdsa, nil, []byte("x"),
+		bytes.Repeat([]byte("-----BEGIN PGP PRIVATE KEY BLOCK-----\n"), 3)} {
 		if _, err := writeback.ReadSigner(key, nil); err == nil {
 			t.Errorf("%.30q is accepted", key)
 		} else if strings.Contains(err.Error(), "BEGIN") {

@@ -67,7 +67,8 @@ func (a Access) caller(r *http.Request, cookies bool) (user.Info, error) {
 		session, err := a.Login.Who(r)
 		if err == nil {
 			// As Kubernetes itself adds for each caller that it knows.
-			return &user.DefaultInfo{Name: session.Name, Groups: append(session.Groups, user.AllAuthenticated)}, nil
+			return &user.DefaultInfo{Name: session.Name,
+				Groups: append(session.Groups, user.AllAuthenticated)}, nil
 		}
 		if !errors.Is(err, store.ErrNotFound) {
 			return nil, err
@@ -94,14 +95,16 @@ func (a Access) caller(r *http.Request, cookies bool) (user.Info, error) {
 // May reports whether a caller may do something with a resource, such as
 // agentbuilds.agent.kagenti.dev or pods/log, in a namespace; "" is all of them. An empty name
 // is any object.
-func (a Access) May(ctx context.Context, who user.Info, verb, resource, namespace, name string) (bool, error) {
+func (a Access) May(ctx context.Context, who user.Info,
+	verb, resource, namespace, name string) (bool, error) {
 	if a.authz == nil {
 		return false, Unknown("nobody may do anything")
 	}
 	plural, group, _ := strings.Cut(resource, ".")
 	plural, sub, _ := strings.Cut(plural, "/")
 	decision, _, err := a.authz.Authorize(ctx, authorizer.AttributesRecord{
-		User: who, Verb: verb, APIGroup: group, APIVersion: "*", Resource: plural, Subresource: sub, Namespace: namespace, Name: name, ResourceRequest: true,
+		User: who, Verb: verb, APIGroup: group, APIVersion: "*", Resource: plural, Subresource: sub,
+		Namespace: namespace, Name: name, ResourceRequest: true,
 	})
 	if err != nil && decision != authorizer.DecisionAllow {
 		return false, fmt.Errorf("asking whether %s may %s %s: %w", who.GetName(), verb, resource, err)
@@ -115,7 +118,8 @@ const maxReviews = 16
 // Scope is what a caller may list of the given namespaces of each resource: the resource
 // as a whole, or else some of the namespaces. Kubernetes' answers are remembered for
 // AllowTTL and DenyTTL.
-func (a Access) Scope(ctx context.Context, who user.Info, places map[string][]string) (store.Scope, error) {
+func (a Access) Scope(ctx context.Context, who user.Info,
+	places map[string][]string) (store.Scope, error) {
 	out := store.Scope{}
 	var mu sync.Mutex
 	group, asking := errgroup.WithContext(ctx)

@@ -32,7 +32,9 @@ type reviewer struct {
 func (v *reviewer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if r.URL.Path == "/apis/authentication.k8s.io/v1/tokenreviews" {
-		review := authenticationv1.TokenReview{Status: authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "anna"}}}
+		review := authenticationv1.TokenReview{
+			Status: authenticationv1.TokenReviewStatus{Authenticated: true,
+				User: authenticationv1.UserInfo{Username: "anna"}}}
 		review.APIVersion, review.Kind = "authentication.k8s.io/v1", "TokenReview"
 		_ = json.NewEncoder(w).Encode(review)
 		return
@@ -82,8 +84,10 @@ func TestRightsAreAskedForTogether(t *testing.T) {
 	})
 	const namespaces = 40
 	for i := range namespaces {
-		key := store.Key{Resource: "agentcards.kagenti.io", Namespace: fmt.Sprintf("team-%02d", i), Name: "weather"}
-		if _, err := s.Replace(t.Context(), store.Entry{Key: key, UID: key.Namespace, Type: store.Agent}); err != nil {
+		key := store.Key{Resource: "agentcards.kagenti.io", Namespace: fmt.Sprintf("team-%02d", i),
+			Name: "weather"}
+		if _, err := s.Replace(t.Context(),
+			store.Entry{Key: key, UID: key.Namespace, Type: store.Agent}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,8 +102,10 @@ func TestRightsAreAskedForTogether(t *testing.T) {
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, request)
 		var list store.EntryList
-		if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list.Items) != namespaces {
-			t.Fatalf("%d %d entries, want %d: %v %s", answer.Code, len(list.Items), namespaces, err, answer.Body)
+		if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil ||
+			len(list.Items) != namespaces {
+			t.Fatalf("%d %d entries, want %d: %v %s", answer.Code, len(list.Items), namespaces, err,
+				answer.Body)
 		}
 	}
 	kubernetes.mu.Lock()

@@ -70,7 +70,8 @@ func (l *Login) now() time.Time {
 // skip tabs and line ends in addresses, and take a backslash for a slash.
 func LocalPath(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.Contains(next, `\`) ||
+	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(next, "/") ||
+		strings.HasPrefix(next, "//") || strings.Contains(next, `\`) ||
 		strings.ContainsFunc(next, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return "/"
 	}
@@ -91,8 +92,9 @@ func (l *Login) oauth(ctx context.Context) (*oidc.Provider, *oauth2.Config, erro
 		l.provider = provider
 		l.mu.Unlock()
 	}
-	return provider, &oauth2.Config{ClientID: l.Config.ClientID, ClientSecret: l.Config.secret, Endpoint: provider.Endpoint(),
-		RedirectURL: l.Config.URL + LoginCallback, Scopes: l.Config.scopes()}, nil
+	return provider, &oauth2.Config{ClientID: l.Config.ClientID, ClientSecret: l.Config.secret,
+		Endpoint: provider.Endpoint(), RedirectURL: l.Config.URL + LoginCallback,
+		Scopes: l.Config.scopes()}, nil
 }
 
 // Begin sends a browser to the provider.
@@ -104,14 +106,16 @@ func (l *Login) Begin(w http.ResponseWriter, r *http.Request) {
 		l.Failed(w, r, "The OpenID provider does not answer.", err)
 		return
 	}
-	p := pending{rand.Text(), rand.Text(), oauth2.GenerateVerifier(), LocalPath(r.URL.Query().Get("next"))}
+	p := pending{rand.Text(), rand.Text(), oauth2.GenerateVerifier(),
+		LocalPath(r.URL.Query().Get("next"))}
 	text, err := json.Marshal(p)
 	if err != nil {
 		l.Failed(w, r, "The console cannot answer now.", err)
 		return
 	}
 	l.set(w, pendingCookie, base64.RawURLEncoding.EncodeToString(text), pendingFor)
-	http.Redirect(w, r, config.AuthCodeURL(p.State, oidc.Nonce(p.Nonce), oauth2.S256ChallengeOption(p.Verifier)), http.StatusFound)
+	http.Redirect(w, r, config.AuthCodeURL(p.State, oidc.Nonce(p.Nonce),
+		oauth2.S256ChallengeOption(p.Verifier)), http.StatusFound)
 }
 
 // End takes what the provider answered, and begins a session.
@@ -121,17 +125,21 @@ func (l *Login) End(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	switch {
 	case !ok || subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(p.State)) != 1:
-		l.Failed(w, r, "This login was not begun in this browser, or it took too long. Sign in again.", errors.New("login: the state does not match"))
+		l.Failed(w, r,
+			"This login was not begun in this browser, or it took too long. Sign in again.",
+			errors.New("login: the state does not match"))
 		return
 	case q.Get("iss") != "" && q.Get("iss") != l.Config.Issuer: // RFC 9207
-		l.Failed(w, r, "Another provider answered.", errors.New("login: the answer is of another issuer"))
+		l.Failed(w, r, "Another provider answered.",
+			errors.New("login: the answer is of another issuer"))
 		return
 	case q.Get("error") != "":
 		why := q.Get("error")
 		if !errorCode().MatchString(why) {
 			why = "with an error"
 		}
-		l.Failed(w, r, "The OpenID provider refused: "+why+".", errors.New("login: the provider refused: "+why))
+		l.Failed(w, r, "The OpenID provider refused: "+why+".",
+			errors.New("login: the provider refused: "+why))
 		return
 	}
 	ctx, cancel := l.asking(r.Context())
@@ -152,7 +160,9 @@ func (l *Login) End(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, LocalPath(p.Next), http.StatusSeeOther)
 }
 
-var errorCode = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_]{1,64}$`) })
+var errorCode = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z_]{1,64}$`)
+})
 
 // redeem exchanges the code of a login for a session.
 func (l *Login) redeem(ctx context.Context, code string, p pending) (store.Session, error) {
@@ -172,7 +182,8 @@ func (l *Login) redeem(ctx context.Context, code string, p pending) (store.Sessi
 	if !ok {
 		return store.Session{}, errors.New("redeeming a login: the answer has no ID token")
 	}
-	id, err := provider.VerifierContext(ctx, &oidc.Config{ClientID: l.Config.ClientID, Now: l.now}).Verify(ctx, raw)
+	id, err := provider.VerifierContext(ctx, &oidc.Config{ClientID: l.Config.ClientID, Now: l.now}).
+		Verify(ctx, raw)
 	if err != nil {
 		return store.Session{}, fmt.Errorf("redeeming a login: %w", err)
 	}
@@ -216,7 +227,9 @@ func (l *Login) Once(session store.Session) (secret string, take http.HandlerFun
 	return secret, func(w http.ResponseWriter, r *http.Request) {
 		right := subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("token")), []byte(secret)) == 1
 		if !right || taken.Swap(true) {
-			l.Failed(w, r, "This address was already used, or belongs to another console. Run armature console again.", errors.New("login: the token is not valid"))
+			l.Failed(w, r,
+				"This address was already used, or belongs to another console. Run armature "+
+					"console again.", errors.New("login: the token is not valid"))
 			return
 		}
 		if err := l.Grant(w, r, session); err != nil {

@@ -55,16 +55,21 @@ func newIssuer(t *testing.T) *issuer {
 		})
 	}
 	answer("/.well-known/openid-configuration", map[string]any{
-		"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/auth", "token_endpoint": i.URL + "/token",
-		"response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"}, "id_token_signing_alg_values_supported": []string{"RS256"},
+		"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/auth",
+		"token_endpoint": i.URL + "/token", "response_types_supported": []string{"code"},
+		"subject_types_supported":               []string{"public"},
+		"id_token_signing_alg_values_supported": []string{"RS256"},
 	})
-	answer("/keys", jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "one", Algorithm: "RS256", Use: "sig"}}})
+	answer("/keys",
+		jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "one",
+			Algorithm: "RS256", Use: "sig"}}})
 	mux.HandleFunc("/token", func(w http.ResponseWriter, r *http.Request) {
 		if r.ParseForm() != nil || i.token != nil && i.token(w, r.PostForm) {
 			return
 		}
-		claims := map[string]any{"iss": i.URL, "aud": "armature", "sub": "anna", "groups": []string{"team1"}, "nonce": i.nonce,
-			"iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
+		claims := map[string]any{"iss": i.URL, "aud": "armature", "sub": "anna",
+			"groups": []string{"team1"}, "nonce": i.nonce, "iat": time.Now().Unix(),
+			"exp": time.Now().Add(time.Hour).Unix()}
 		if i.claims != nil {
 			i.claims(claims)
 		}
@@ -73,7 +78,8 @@ func newIssuer(t *testing.T) *issuer {
 			sign = func(claims map[string]any) string { return signed(t, key, claims) }
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"access_token": "access", "token_type": "Bearer", "id_token": sign(claims)})
+		_ = json.NewEncoder(w).Encode(map[string]any{"access_token": "access",
+			"token_type": "Bearer", "id_token": sign(claims)})
 	})
 	return i
 }
@@ -84,7 +90,8 @@ func signed(t *testing.T, key any, claims map[string]any) string {
 	if _, ok := key.([]byte); ok {
 		algorithm = jose.HS256
 	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: jose.JSONWebKey{Key: key, KeyID: "one"}}, nil)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm,
+		Key: jose.JSONWebKey{Key: key, KeyID: "one"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +125,9 @@ func newSite(t *testing.T, issuer string, more ...string) *site {
 			http.Error(w, why, http.StatusForbidden)
 		}}
 	var err error
-	if s.login.Config, err = access.ReadLogin(settings(t, append([]string{"issuer: " + issuer, "clientID: armature", "url: " + s.URL, "groupsClaim: groups"}, more...)...)); err != nil {
+	if s.login.Config, err = access.ReadLogin(settings(t,
+		append([]string{"issuer: " + issuer, "clientID: armature", "url: " + s.URL,
+			"groupsClaim: groups"}, more...)...)); err != nil {
 		t.Fatal(err)
 	}
 	s.store = store.NewMemory()
@@ -163,12 +172,13 @@ func newPerson(t *testing.T, s *site) *person {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &person{&http.Client{Jar: jar, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
-		if "http://"+r.URL.Host != s.URL {
-			return http.ErrUseLastResponse
-		}
-		return nil
-	}}, t, s}
+	return &person{&http.Client{Jar: jar,
+		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
+			if "http://"+r.URL.Host != s.URL {
+				return http.ErrUseLastResponse
+			}
+			return nil
+		}}, t, s}
 }
 
 func (p *person) get(path string) string {
@@ -203,7 +213,8 @@ func (p *person) begin(i *issuer, next string) url.Values {
 // end it, as the provider sends the browser back.
 func (p *person) end(q url.Values) string {
 	p.t.Helper()
-	return p.get(access.LoginCallback + "?" + url.Values{"code": {"code"}, "state": {q.Get("state")}}.Encode())
+	return p.get(access.LoginCallback + "?" +
+		url.Values{"code": {"code"}, "state": {q.Get("state")}}.Encode())
 }
 
 func (p *person) cookie(name string) string {
@@ -230,8 +241,10 @@ func TestLogin(t *testing.T) {
 	s := newSite(t, i.URL)
 	p := newPerson(t, s)
 	q := p.begin(i, "/agents?q=x")
-	if q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" || q.Get("nonce") == "" || len(q.Get("state")) < 20 || q.Get("response_type") != "code" ||
-		q.Get("redirect_uri") != s.URL+access.LoginCallback || !strings.Contains(q.Get("scope"), "openid") {
+	if q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" ||
+		q.Get("nonce") == "" || len(q.Get("state")) < 20 || q.Get("response_type") != "code" ||
+		q.Get("redirect_uri") != s.URL+access.LoginCallback ||
+		!strings.Contains(q.Get("scope"), "openid") {
 		t.Errorf("the provider is asked %v", q)
 	}
 	i.token = func(_ http.ResponseWriter, form url.Values) bool {
@@ -264,7 +277,8 @@ func TestLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer.Body.Close()
-	if _, err := s.store.FindSession(t.Context(), secret, time.Now()); !errors.Is(err, store.ErrNotFound) {
+	if _, err := s.store.FindSession(t.Context(), secret, time.Now()); !errors.Is(err,
+		store.ErrNotFound) {
 		t.Errorf("the session after the logout: %v", err)
 	}
 	p.end(p.begin(i, "/"))
@@ -281,9 +295,11 @@ func TestCookies(t *testing.T) {
 	s := newSite(t, i.URL)
 	s.login.Config.URL = "https://console.example"
 	answer := httptest.NewRecorder()
-	s.login.Begin(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, access.LoginPath, nil))
+	s.login.Begin(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+		access.LoginPath, nil))
 	granted := httptest.NewRecorder()
-	if err := s.login.Grant(granted, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), store.Session{Name: "anna", Expires: time.Now().Add(time.Hour)}); err != nil {
+	if err := s.login.Grant(granted, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+		"/", nil), store.Session{Name: "anna", Expires: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	cookies := append(answer.Result().Cookies(), granted.Result().Cookies()...)
@@ -291,7 +307,8 @@ func TestCookies(t *testing.T) {
 		t.Fatalf("%d cookies", len(cookies))
 	}
 	for _, c := range cookies {
-		if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.Domain != "" || !strings.HasPrefix(c.Name, "__Host-armature-") || c.MaxAge <= 0 {
+		if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteLaxMode || c.Path != "/" ||
+			c.Domain != "" || !strings.HasPrefix(c.Name, "__Host-armature-") || c.MaxAge <= 0 {
 			t.Errorf("%s", c)
 		}
 	}
@@ -358,10 +375,18 @@ func TestHostileAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, wrong := range map[string]func(t *testing.T, i *issuer){
-		"another nonce":    func(_ *testing.T, i *issuer) { i.claims = func(c map[string]any) { c["nonce"] = "other" } },
-		"no nonce":         func(_ *testing.T, i *issuer) { i.claims = func(c map[string]any) { delete(c, "nonce") } },
-		"another audience": func(_ *testing.T, i *issuer) { i.claims = func(c map[string]any) { c["aud"] = "other" } },
-		"another issuer":   func(_ *testing.T, i *issuer) { i.claims = func(c map[string]any) { c["iss"] = "https://evil.example" } },
+		"another nonce": func(_ *testing.T, i *issuer) {
+			i.claims = func(c map[string]any) { c["nonce"] = "other" }
+		},
+		"no nonce": func(_ *testing.T, i *issuer) {
+			i.claims = func(c map[string]any) { delete(c, "nonce") }
+		},
+		"another audience": func(_ *testing.T, i *issuer) {
+			i.claims = func(c map[string]any) { c["aud"] = "other" }
+		},
+		"another issuer": func(_ *testing.T, i *issuer) {
+			i.claims = func(c map[string]any) { c["iss"] = "https://evil.example" }
+		},
 		"expired": func(_ *testing.T, i *issuer) {
 			i.claims = func(c map[string]any) { c["exp"] = time.Now().Add(-time.Minute).Unix() }
 		},
@@ -377,7 +402,9 @@ func TestHostileAnswers(t *testing.T) {
 		"signed with the public key": func(t *testing.T, i *issuer) {
 			i.sign = func(c map[string]any) string { return signed(t, i.key.N.Bytes(), c) }
 		},
-		"not a token": func(_ *testing.T, i *issuer) { i.sign = func(map[string]any) string { return "x.y.z" } },
+		"not a token": func(_ *testing.T, i *issuer) {
+			i.sign = func(map[string]any) string { return "x.y.z" }
+		},
 		"an error": func(_ *testing.T, i *issuer) {
 			i.token = func(w http.ResponseWriter, _ url.Values) bool {
 				http.Error(w, "secret-of-the-provider", http.StatusInternalServerError)
@@ -402,14 +429,18 @@ func TestHostileAnswers(t *testing.T) {
 				return true
 			}
 		},
-		"no name": func(_ *testing.T, i *issuer) { i.claims = func(c map[string]any) { c["sub"] = "" } },
+		"no name": func(_ *testing.T, i *issuer) {
+			i.claims = func(c map[string]any) { c["sub"] = "" }
+		},
 		"a group of Kubernetes": func(_ *testing.T, i *issuer) {
 			i.claims = func(c map[string]any) { c["groups"] = []string{"system:masters"} }
 		},
 		"groups of another shape": func(_ *testing.T, i *issuer) {
 			i.claims = func(c map[string]any) { c["groups"] = map[string]any{"a": 1} }
 		},
-		"a group that is a number": func(_ *testing.T, i *issuer) { i.claims = func(c map[string]any) { c["groups"] = []any{"a", 1} } },
+		"a group that is a number": func(_ *testing.T, i *issuer) {
+			i.claims = func(c map[string]any) { c["groups"] = []any{"a", 1} }
+		},
 		"more groups than possible": func(_ *testing.T, i *issuer) {
 			i.claims = func(c map[string]any) { c["groups"] = slices.Repeat([]string{"g"}, 1001) }
 		},
@@ -448,7 +479,8 @@ func TestHostileAnswers(t *testing.T) {
 		p := newPerson(t, s)
 		q := p.begin(i, "/")
 		i.claims = func(c map[string]any) { c["email"], c["email_verified"] = "anna@example.com", false }
-		if got := p.end(q); p.cookie("armature-session") != "" || !strings.Contains(got, "verified") {
+		if got := p.end(q); p.cookie("armature-session") != "" ||
+			!strings.Contains(got, "verified") {
 			t.Errorf("it is let in: %s", got)
 		}
 	})
@@ -471,9 +503,13 @@ func TestNames(t *testing.T) {
 		want     store.Session
 	}{
 		{nil, nil, store.Session{Name: i.URL + "#anna", Groups: []string{"team1"}}},
-		{[]string{"usernameClaim: email", "groupsPrefix: 'oidc:'"}, map[string]any{"email": "anna@example.com"}, store.Session{Name: "anna@example.com", Groups: []string{"oidc:team1"}}},
-		{[]string{"usernameClaim: name", "usernamePrefix: '-'"}, map[string]any{"name": "Anna", "groups": "one"}, store.Session{Name: "Anna", Groups: []string{"one"}}},
-		{[]string{"usernamePrefix: 'oidc:'"}, map[string]any{"sub": "system:admin", "groups": nil}, store.Session{Name: "oidc:system:admin"}},
+		{[]string{"usernameClaim: email", "groupsPrefix: 'oidc:'"},
+			map[string]any{"email": "anna@example.com"},
+			store.Session{Name: "anna@example.com", Groups: []string{"oidc:team1"}}},
+		{[]string{"usernameClaim: name", "usernamePrefix: '-'"}, map[string]any{"name": "Anna",
+			"groups": "one"}, store.Session{Name: "Anna", Groups: []string{"one"}}},
+		{[]string{"usernamePrefix: 'oidc:'"}, map[string]any{"sub": "system:admin", "groups": nil},
+			store.Session{Name: "oidc:system:admin"}},
 	} {
 		s := newSite(t, i.URL, c.settings...)
 		p := newPerson(t, s)
@@ -495,8 +531,11 @@ func TestNames(t *testing.T) {
 func TestLocal(t *testing.T) {
 	for next, want := range map[string]string{
 		"/agents?q=a%2Fb#x": "/agents?q=a%2Fb#x", "/": "/", "": "/", "agents": "/",
-		"//evil.example": "/", "/\\evil.example": "/", "/\t/evil.example": "/", "/\n/evil.example": "/", "https://evil.example/": "/", "javascript:alert(1)": "/",
-		"http:/evil.example": "/", "\\\\evil.example": "/", "/%2F/evil.example": "/%2F/evil.example", "/a\x00": "/", "///evil.example": "/", "/a\\..\\b": "/",
+		"//evil.example": "/", "/\\evil.example": "/", "/\t/evil.example": "/",
+		"/\n/evil.example": "/", "https://evil.example/": "/", "javascript:alert(1)": "/",
+		"http:/evil.example": "/", "\\\\evil.example": "/",
+		"/%2F/evil.example": "/%2F/evil.example", "/a\x00": "/", "///evil.example": "/",
+		"/a\\..\\b": "/",
 	} {
 		if got := access.LocalPath(next); got != want {
 			t.Errorf("%q leads to %q, want %q", next, got, want)
@@ -511,8 +550,10 @@ func TestLocal(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	good := []string{"issuer: https://login.example", "clientID: armature", "url: https://console.example/"}
-	if c, err := access.ReadLogin(settings(t, good...)); err != nil || c.URL != "https://console.example" {
+	good := []string{"issuer: https://login.example", "clientID: armature",
+		"url: https://console.example/"}
+	if c, err := access.ReadLogin(settings(t, good...)); err != nil ||
+		c.URL != "https://console.example" {
 		t.Errorf("%v %v", c.URL, err)
 	}
 	for problem, lines := range map[string][]string{
@@ -526,7 +567,8 @@ func TestSettings(t *testing.T) {
 		"clientSecretFile: ":   append(slices.Clone(good), "clientSecretFile: none"),
 		"caFile: ":             append(slices.Clone(good), "caFile: oidc.yaml"),
 	} {
-		if _, err := access.ReadLogin(settings(t, lines...)); err == nil || !strings.Contains(err.Error(), problem) {
+		if _, err := access.ReadLogin(settings(t, lines...)); err == nil ||
+			!strings.Contains(err.Error(), problem) {
 			t.Errorf("%s: %v", problem, err)
 		}
 	}

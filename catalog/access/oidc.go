@@ -70,7 +70,8 @@ func readLogin(file string) (c LoginConfig, err error) {
 	if err := yaml.UnmarshalStrict(text, &c); err != nil {
 		return c, err
 	}
-	for _, field := range []struct{ name, value string }{{"issuer", c.Issuer}, {"clientID", c.ClientID}, {"url", c.URL}} {
+	for _, field := range []struct{ name, value string }{{"issuer", c.Issuer},
+		{"clientID", c.ClientID}, {"url", c.URL}} {
 		if field.value == "" {
 			return c, fmt.Errorf("%s is missing", field.name)
 		}
@@ -78,7 +79,8 @@ func readLogin(file string) (c LoginConfig, err error) {
 	for name, address := range map[string]string{"issuer": c.Issuer, "url": c.URL} {
 		u, err := url.Parse(address)
 		local := err == nil && slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, u.Hostname())
-		if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && !(u.Scheme == "http" && local) {
+		if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
+			u.Scheme != "https" && !(u.Scheme == "http" && local) {
 			return c, fmt.Errorf("%s: %q must be an https address, or http of localhost", name, address)
 		}
 	}
@@ -131,7 +133,8 @@ func (l *Login) asking(ctx context.Context) (context.Context, context.CancelFunc
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableKeepAlives = true
 	if l.Config.roots != nil {
-		transport.TLSClientConfig = &tls.Config{RootCAs: l.Config.roots, MinVersion: tls.VersionTLS12}
+		transport.TLSClientConfig = &tls.Config{RootCAs: l.Config.roots,
+			MinVersion: tls.VersionTLS12}
 	}
 	client := &http.Client{Transport: bounded{transport}, Timeout: patience}
 	return context.WithTimeout(oidc.ClientContext(ctx, client), patience)
@@ -176,7 +179,9 @@ func (c *LoginConfig) person(claims map[string]any) (v store.Session, err error)
 	v.Name = prefix + name
 	groups, err := texts(claims[c.GroupsClaim])
 	if err != nil || len(groups) > maxGroups {
-		return v, refused(fmt.Sprintf("The claim %q of the OpenID provider is not a list of at most %d groups.", c.GroupsClaim, maxGroups))
+		return v, refused(
+			fmt.Sprintf("The claim %q of the OpenID provider is not a list of at most %d groups.",
+				c.GroupsClaim, maxGroups))
 	}
 	for _, group := range groups {
 		v.Groups = append(v.Groups, c.GroupsPrefix+group)
@@ -184,7 +189,8 @@ func (c *LoginConfig) person(claims map[string]any) (v store.Session, err error)
 	// Kubernetes' own names, such as system:masters, are not a provider's to give.
 	for _, one := range append([]string{v.Name}, v.Groups...) {
 		if strings.HasPrefix(one, "system:") || len(one) > maxName {
-			return store.Session{}, refused("The OpenID provider sends a user or group name that Kubernetes reserves, or that is too long.")
+			return store.Session{}, refused("The OpenID provider sends a user or group name that " +
+				"Kubernetes reserves, or that is too long.")
 		}
 	}
 	return v, nil

@@ -34,9 +34,11 @@ type own struct {
 }
 
 // Authorize implements authorizer.UnconditionalAuthorizer.
-func (o own) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	attributes := authorizationv1.ResourceAttributes{Verb: a.GetVerb(), Group: a.GetAPIGroup(), Version: a.GetAPIVersion(), Resource: a.GetResource(),
-		Subresource: a.GetSubresource(), Namespace: a.GetNamespace(), Name: a.GetName()}
+func (o own) Authorize(ctx context.Context,
+	a authorizer.Attributes) (authorizer.Decision, string, error) {
+	attributes := authorizationv1.ResourceAttributes{Verb: a.GetVerb(), Group: a.GetAPIGroup(),
+		Version: a.GetAPIVersion(), Resource: a.GetResource(), Subresource: a.GetSubresource(),
+		Namespace: a.GetNamespace(), Name: a.GetName()}
 	key, err := json.Marshal(attributes)
 	if err != nil {
 		return authorizer.DecisionNoOpinion, "", err
@@ -46,7 +48,8 @@ func (o own) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes}}
+	review := &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes}}
 	answer, err := o.client.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
 		return authorizer.DecisionNoOpinion, "", err
@@ -75,7 +78,8 @@ func Whoami(ctx context.Context, cfg *rest.Config) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	answer, err := c.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	answer, err := c.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
+		metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		return "you", nil

@@ -41,7 +41,8 @@ func TestRealProvider(t *testing.T) {
 		if id == nil {
 			t.Fatalf("no form in %q: %v", page, s.err)
 		}
-		answer, err := p.PostForm(issuer+"login/username", url.Values{"id": {id[1]}, "username": {"anna"}, "password": {password}})
+		answer, err := p.PostForm(issuer+"login/username",
+			url.Values{"id": {id[1]}, "username": {"anna"}, "password": {password}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,8 @@ func (l *AgentCardList) DeepCopyObject() runtime.Object {
 func (s *AgentCardSpec) DeepCopy() *AgentCardSpec {
 	out := *s
 	out.Selector = s.Selector.DeepCopy()
-	out.TargetRef, out.Endpoint, out.IdentityBinding = copyOf(s.TargetRef), copyOf(s.Endpoint), copyOf(s.IdentityBinding)
+	out.TargetRef, out.Endpoint, out.IdentityBinding =
+		copyOf(s.TargetRef), copyOf(s.Endpoint), copyOf(s.IdentityBinding)
 	if out.Metadata = copyOf(s.Metadata); s.Metadata != nil {
 		out.Metadata.Tags = slices.Clone(s.Metadata.Tags)
 	}

@@ -18,13 +18,14 @@ type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 // they are in allowed. The address is checked as it is connected to, so no name
 // can resolve to another one in between.
 func GuardedDial(allowed []netip.Prefix) Dial {
-	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
-		at, err := netip.ParseAddrPort(address)
-		if err != nil || !mayAsk(at.Addr(), allowed) {
-			return errForbidden
-		}
-		return nil
-	}}
+	dialer := &net.Dialer{Timeout: 5 * time.Second,
+		Control: func(_, address string, _ syscall.RawConn) error {
+			at, err := netip.ParseAddrPort(address)
+			if err != nil || !mayAsk(at.Addr(), allowed) {
+				return errForbidden
+			}
+			return nil
+		}}
 	return dialer.DialContext
 }
 
@@ -37,15 +38,19 @@ func IsForbidden(err error) bool { return errors.Is(err, errForbidden) }
 var forbidden = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),          // this host: RFC 1122, 3.2.1.3
 	netip.MustParsePrefix("255.255.255.255/32"), // broadcast: RFC 919
-	netip.MustParsePrefix("64:ff9b:1::/48"),     // NAT64 in a form that only its operator knows: RFC 8215
-	netip.MustParsePrefix("2001::/32"),          // Teredo: RFC 4380
+	// NAT64 in a form that only its operator knows: RFC 8215
+	netip.MustParsePrefix("64:ff9b:1::/48"),
+	netip.MustParsePrefix("2001::/32"), // Teredo: RFC 4380
 
 	// Metadata services and agents of clouds that are not link-local.
-	netip.MustParsePrefix("168.63.129.16/32"),       // Azure, "What is IP address 168.63.129.16?"
-	netip.MustParsePrefix("100.100.100.200/32"),     // Alibaba ECS, "Instance metadata"
-	netip.MustParsePrefix("192.0.0.0/24"),           // Oracle's 192.0.0.192: cloud-init, "Oracle"; the rest assigned by RFC 6890 to no host
-	netip.MustParsePrefix("fd00:ec2::/32"),          // AWS EC2 and EKS Pod Identity, "Instance metadata"
-	netip.MustParsePrefix("fd20:ce::254/128"),       // Google Compute Engine, "View and query VM metadata"
+	netip.MustParsePrefix("168.63.129.16/32"),   // Azure, "What is IP address 168.63.129.16?"
+	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba ECS, "Instance metadata"
+	// Oracle's 192.0.0.192: cloud-init, "Oracle"; the rest assigned by RFC 6890 to no host
+	netip.MustParsePrefix("192.0.0.0/24"),
+	// AWS EC2 and EKS Pod Identity, "Instance metadata"
+	netip.MustParsePrefix("fd00:ec2::/32"),
+	// Google Compute Engine, "View and query VM metadata"
+	netip.MustParsePrefix("fd20:ce::254/128"),
 	netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), // Oracle Cloud, "Instance metadata service"
 	netip.MustParsePrefix("fd00:42::42/128"),        // Scaleway: cloud-init, "Scaleway"
 	netip.MustParsePrefix("fd00:a9fe:a9fe::1/128"),  // Akamai (Linode): cloud-init, "Akamai"
@@ -70,7 +75,8 @@ func mayAsk(ip netip.Addr, allowed []netip.Prefix) bool {
 	if slices.ContainsFunc(allowed, contains) {
 		return true
 	}
-	if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || slices.ContainsFunc(forbidden, contains) {
+	if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() ||
+		slices.ContainsFunc(forbidden, contains) {
 		return false
 	}
 	for _, e := range embedded {

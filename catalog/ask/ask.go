@@ -32,9 +32,11 @@ const (
 // Memory that all answers take at once, from the first byte until their content is stored. The
 // catalog's memory limit is 256 MiB.
 const (
-	maxAnswers   = 64 << 20                     // of all answers at the same time
-	maxNamespace = MaxDecoding + 2*maxDiscovery // of the answers of one namespace: one is decoded, of others the items stay
-	itemCost     = 256                          // a tool, resource or prompt that was decoded, beside its text
+	maxAnswers = 64 << 20 // of all answers at the same time
+	// of the answers of one namespace: one is decoded, of others the items stay
+	maxNamespace = MaxDecoding + 2*maxDiscovery
+	// a tool, resource or prompt that was decoded, beside its text
+	itemCost = 256
 
 	// MaxDecoding is what one answer may take; a text without structure may have 2.6 MiB.
 	MaxDecoding = 32 << 20
@@ -55,7 +57,8 @@ func DecodingCost(text []byte) int64 { return answers.Cost(text) }
 
 // meter counts what an answer takes.
 func meter(ctx context.Context, answer io.Reader, memory *Share, decoding *atomic.Int64) io.Reader {
-	return &answers.Metered{Reader: answer, Context: ctx, Memory: memory, Decoding: decoding, Most: MaxDecoding}
+	return &answers.Metered{Reader: answer, Context: ctx, Memory: memory, Decoding: decoding,
+		Most: MaxDecoding}
 }
 
 // ErrTooLarge is the refusal of an answer that is beyond the limits of bytes, memory, depth or
@@ -98,15 +101,17 @@ func FailureOf(err error) *Failure {
 
 // answered returns the failure of an HTTP status other than success.
 func answered(status int) *Failure {
-	return &Failure{Reason: strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", status, http.StatusText(status))), Status: status}
+	return &Failure{Reason: strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", status,
+		http.StatusText(status))), Status: status}
 }
 
 // Transport is for untrusted servers: no proxy, no compression that could blow
 // up, no connection kept.
 func Transport(dial Dial, roots *x509.CertPool, serverName string) *http.Transport {
 	return &http.Transport{
-		DialContext:            dial,
-		TLSClientConfig:        &tls.Config{RootCAs: roots, ServerName: serverName, MinVersion: tls.VersionTLS12},
+		DialContext: dial,
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: serverName,
+			MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    5 * time.Second,
 		DisableCompression:     true,
 		DisableKeepAlives:      true,
@@ -128,7 +133,8 @@ func sameHost(request *http.Request, via []*http.Request) error {
 
 // Get reads at most limit bytes of JSON at a URL. What decoding it takes counts until
 // the caller settles it. Its error is a *Failure.
-func Get(ctx context.Context, transport http.RoundTripper, url string, limit int64, memory *Share, decoding *atomic.Int64) (data []byte, err error) {
+func Get(ctx context.Context, transport http.RoundTripper, url string, limit int64, memory *Share,
+	decoding *atomic.Int64) (data []byte, err error) {
 	defer func() {
 		if err != nil {
 			err = FailureOf(err)

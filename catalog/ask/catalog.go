@@ -73,7 +73,8 @@ func (s Catalog) credentials(config *rest.Config) error {
 			return fmt.Errorf("reading the token: %w", err)
 		}
 		if config.BearerToken = strings.TrimSpace(string(text)); config.BearerToken == "" {
-			return fmt.Errorf("%s is empty\n  hint: `kubectl create token ACCOUNT >%s`", s.TokenFile, s.TokenFile)
+			return fmt.Errorf("%s is empty\n  hint: `kubectl create token ACCOUNT >%s`",
+				s.TokenFile, s.TokenFile)
 		}
 		return nil
 	}
@@ -83,8 +84,10 @@ func (s Catalog) credentials(config *rest.Config) error {
 	}
 	config.BearerToken, config.BearerTokenFile = kube.BearerToken, kube.BearerTokenFile
 	config.ExecProvider, config.AuthProvider = kube.ExecProvider, kube.AuthProvider
-	if config.BearerToken == "" && config.BearerTokenFile == "" && config.ExecProvider == nil && config.AuthProvider == nil {
-		return errors.New("the kubeconfig has no token\n  hint: `kubectl create token ACCOUNT >token`, then --token-file token")
+	if config.BearerToken == "" && config.BearerTokenFile == "" && config.ExecProvider == nil &&
+		config.AuthProvider == nil {
+		return errors.New("the kubeconfig has no token\n  hint: `kubectl create token ACCOUNT " +
+			">token`, then --token-file token")
 	}
 	return nil
 }
@@ -112,7 +115,8 @@ func (c *CatalogClient) ask(ctx context.Context, path string, parameters url.Val
 
 // Open an answer of the server, which may take as long as the caller reads. What does not exist is
 // store.ErrNotFound.
-func (c *CatalogClient) Open(ctx context.Context, path string, parameters url.Values) (io.ReadCloser, error) {
+func (c *CatalogClient) Open(ctx context.Context, path string,
+	parameters url.Values) (io.ReadCloser, error) {
 	response, err := c.send(ctx, path, parameters)
 	if err != nil {
 		return nil, err
@@ -121,7 +125,8 @@ func (c *CatalogClient) Open(ctx context.Context, path string, parameters url.Va
 }
 
 // send a request; err says why the server refuses it.
-func (c *CatalogClient) send(ctx context.Context, path string, parameters url.Values) (*http.Response, error) {
+func (c *CatalogClient) send(ctx context.Context, path string,
+	parameters url.Values) (*http.Response, error) {
 	at := c.base.JoinPath(path)
 	for name, values := range parameters {
 		if values[0] == "" {
@@ -157,7 +162,8 @@ const maxCatalog = 256 << 20
 
 // repeat repeats the warnings of the catalog, such as that its store does not answer.
 func (c *CatalogClient) repeat(h http.Header) {
-	warnings, _ := utilnet.ParseWarningHeaders(h.Values("Warning")) // an invalid warning is not repeated
+	// an invalid warning is not repeated
+	warnings, _ := utilnet.ParseWarningHeaders(h.Values("Warning"))
 	for _, w := range warnings {
 		if !c.warned[w.Text] {
 			c.warned[w.Text] = true
@@ -168,7 +174,8 @@ func (c *CatalogClient) repeat(h http.Header) {
 
 // List lists all entries that a query finds.
 func (c *CatalogClient) List(ctx context.Context, q store.Query) (out []store.Entry, err error) {
-	parameters := url.Values{"type": {string(q.Type)}, "namespace": {q.Namespace}, "health": {string(q.Health)}, "limit": {"1000"}}
+	parameters := url.Values{"type": {string(q.Type)}, "namespace": {q.Namespace},
+		"health": {string(q.Health)}, "limit": {"1000"}}
 	for {
 		var page store.EntryList
 		if err := c.ask(ctx, "api/v1/entries", parameters, &page); err != nil {
@@ -183,12 +190,15 @@ func (c *CatalogClient) List(ctx context.Context, q store.Query) (out []store.En
 
 // Get returns one entry.
 func (c *CatalogClient) Get(ctx context.Context, key store.Key) (e store.Entry, err error) {
-	return e, c.ask(ctx, "api/v1/entries/"+url.PathEscape(key.Resource)+"/"+url.PathEscape(key.Namespace)+"/"+url.PathEscape(key.Name), url.Values{}, &e)
+	return e, c.ask(ctx, "api/v1/entries/"+url.PathEscape(key.Resource)+"/"+
+		url.PathEscape(key.Namespace)+"/"+url.PathEscape(key.Name), url.Values{}, &e)
 }
 
 // Search returns the hits of a query.
 func (c *CatalogClient) Search(ctx context.Context, q store.Query) ([]store.Hit, error) {
 	var found store.HitList
-	err := c.ask(ctx, "api/v1/search", url.Values{"q": {q.Text}, "kind": {q.Kind}, "type": {string(q.Type)}, "namespace": {q.Namespace}, "limit": {strconv.Itoa(q.Limit)}}, &found)
+	err := c.ask(ctx, "api/v1/search",
+		url.Values{"q": {q.Text}, "kind": {q.Kind}, "type": {string(q.Type)},
+			"namespace": {q.Namespace}, "limit": {strconv.Itoa(q.Limit)}}, &found)
 	return found.Items, err
 }

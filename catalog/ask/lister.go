@@ -24,7 +24,8 @@ func NewLister(dial Dial) *Lister { return &Lister{dial: dial, memory: NewBudget
 
 // List returns the tools of a server, and the version of MCP that it spoke. stateless is a
 // version without sessions that it is known to speak, which saves a request; "" for none.
-func (l *Lister) List(ctx context.Context, o client.Object, stateless string) (found []tools.Definition, protocol string, err error) {
+func (l *Lister) List(ctx context.Context, o client.Object,
+	stateless string) (found []tools.Definition, protocol string, err error) {
 	at := Endpoint{Timeout: 30 * time.Second, Terminate: true}
 	switch o := o.(type) {
 	case *kagent.RemoteMCPServer:

@@ -45,7 +45,8 @@ type Endpoint struct {
 	Terminate   bool
 	Description string // of the resource, before the server's own
 	ToolsAlone  bool   // no resources and prompts
-	Stateless   string // version of MCP without sessions that the server spoke last, "" if it is not known
+	// version of MCP without sessions that the server spoke last, "" if it is not known
+	Stateless string
 }
 
 // Discovery is what a server reports about itself.
@@ -62,7 +63,8 @@ type Discovery struct {
 
 // Discover asks an MCP server for its tools, resources and prompts. memory is held for what it
 // answers. Its error is a *Failure.
-func Discover(ctx context.Context, dial Dial, at Endpoint, memory *Share) (found *Discovery, err error) {
+func Discover(ctx context.Context, dial Dial, at Endpoint,
+	memory *Share) (found *Discovery, err error) {
 	ctx, cancel := context.WithTimeout(ctx, at.Timeout)
 	defer cancel()
 	base, err := url.Parse(at.URL)
@@ -70,18 +72,25 @@ func Discover(ctx context.Context, dial Dial, at Endpoint, memory *Share) (found
 		return nil, Failed("its URL cannot be read")
 	}
 	guard := &guard{
-		next: Transport(dial, at.Roots, at.Host), base: base, headers: at.Headers, keep: !at.Terminate, silence: at.Silence, memory: memory, stateless: at.Stateless,
+		next: Transport(dial, at.Roots, at.Host), base: base, headers: at.Headers,
+		keep: !at.Terminate, silence: at.Silence, memory: memory, stateless: at.Stateless,
 	}
 	guard.left.Store(maxDiscovery)
 	defer func() { err = guard.explain(ctx, err) }()
-	web := &http.Client{Transport: guard, CheckRedirect: func(r *http.Request, via []*http.Request) error { return guard.note(sameHost(r, via)) }}
-	var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: at.URL, HTTPClient: web, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxDiscovery}
+	web := &http.Client{Transport: guard,
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			return guard.note(sameHost(r, via))
+		}}
+	var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: at.URL, HTTPClient: web,
+		MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxDiscovery}
 	if at.SSE {
 		transport = &mcp.SSEClientTransport{Endpoint: at.URL, HTTPClient: web, MaxEventSize: maxDiscovery}
 	}
 	// The SDK would log what servers write.
-	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}, Logger: slog.New(slog.DiscardHandler)}
-	session, err := mcp.NewClient(&mcp.Implementation{Name: Program, Version: version.String()}, options).Connect(ctx, transport, nil)
+	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{},
+		Logger: slog.New(slog.DiscardHandler)}
+	session, err := mcp.NewClient(&mcp.Implementation{Name: Program, Version: version.String()},
+		options).Connect(ctx, transport, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -104,27 +113,34 @@ func (d *Discovery) list(ctx context.Context, session *mcp.ClientSession, toolsA
 	if has == nil {
 		return nil
 	}
-	err := collect(ctx, d, "tools", has.Tools != nil, d.tools(ctx, session), func(t *mcp.Tool) store.Item {
-		return store.Item{Kind: store.Tool, Name: t.Name, Title: toolTitle(t), Description: t.Description}
-	})
+	err := collect(ctx, d, "tools", has.Tools != nil, d.tools(ctx, session),
+		func(t *mcp.Tool) store.Item {
+			return store.Item{Kind: store.Tool, Name: t.Name, Title: toolTitle(t),
+				Description: t.Description}
+		})
 	if toolsAlone {
 		return err
 	}
 	if err == nil {
-		err = collect(ctx, d, "resources", has.Resources != nil, session.Resources(ctx, nil), func(r *mcp.Resource) store.Item {
-			return store.Item{Kind: store.Resource, Name: cmp.Or(r.Name, r.URI), Title: r.Title, Description: r.Description}
-		})
+		err = collect(ctx, d, "resources", has.Resources != nil, session.Resources(ctx, nil),
+			func(r *mcp.Resource) store.Item {
+				return store.Item{Kind: store.Resource, Name: cmp.Or(r.Name, r.URI), Title: r.Title,
+					Description: r.Description}
+			})
 	}
 	if err == nil {
-		err = collect(ctx, d, "prompts", has.Prompts != nil, session.Prompts(ctx, nil), func(p *mcp.Prompt) store.Item {
-			return store.Item{Kind: store.Prompt, Name: p.Name, Title: p.Title, Description: p.Description}
-		})
+		err = collect(ctx, d, "prompts", has.Prompts != nil, session.Prompts(ctx, nil),
+			func(p *mcp.Prompt) store.Item {
+				return store.Item{Kind: store.Prompt, Name: p.Name, Title: p.Title,
+					Description: p.Description}
+			})
 	}
 	return err
 }
 
 // tools returns those of all pages, and notes what the pages say of keeping them.
-func (d *Discovery) tools(ctx context.Context, session *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
+func (d *Discovery) tools(ctx context.Context,
+	session *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
 	return func(yield func(*mcp.Tool, error) bool) {
 		ask := &mcp.ListToolsParams{}
 		for page := 0; ; page++ {
@@ -133,7 +149,8 @@ func (d *Discovery) tools(ctx context.Context, session *mcp.ClientSession) iter.
 				yield(nil, err)
 				return
 			}
-			fresh := time.Duration(min(max(0, found.TTLMs), int(maxFresh/time.Millisecond))) * time.Millisecond
+			fresh := time.Duration(min(max(0, found.TTLMs), int(maxFresh/time.Millisecond))) *
+				time.Millisecond
 			if page == 0 || fresh < d.Fresh {
 				d.Fresh = fresh
 			}
@@ -158,7 +175,8 @@ const maxFresh = 10 * time.Minute
 
 // collect reads all pages of one kind, if the server offers it, and sorts the items by name:
 // servers need not keep an order of their own, and a new order does not count as a change.
-func collect[T any](ctx context.Context, d *Discovery, kind string, offered bool, pages iter.Seq2[*T, error], item func(*T) store.Item) error {
+func collect[T any](ctx context.Context, d *Discovery, kind string, offered bool,
+	pages iter.Seq2[*T, error], item func(*T) store.Item) error {
 	if !offered {
 		return nil
 	}
@@ -174,12 +192,14 @@ func collect[T any](ctx context.Context, d *Discovery, kind string, offered bool
 		if i.Document, err = json.Marshal(one); err != nil {
 			return err
 		}
-		if err := d.memory.Add(ctx, itemCost+int64(len(i.Document)+len(i.Title)+len(i.Description))); err != nil {
+		if err := d.memory.Add(ctx,
+			itemCost+int64(len(i.Document)+len(i.Title)+len(i.Description))); err != nil {
 			return err
 		}
 		d.Items = append(d.Items, i)
 	}
-	slices.SortStableFunc(d.Items[begin:], func(a, b store.Item) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(d.Items[begin:],
+		func(a, b store.Item) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
@@ -291,13 +311,17 @@ func (g *guard) discovered(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	answer, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": asked.ID, "result": map[string]any{
-		"resultType": "complete", "supportedVersions": []string{g.stateless}, "capabilities": map[string]any{"tools": map[string]any{}}, "ttlMs": 0, "cacheScope": "private",
+		"resultType": "complete", "supportedVersions": []string{g.stateless},
+		"capabilities": map[string]any{"tools": map[string]any{}}, "ttlMs": 0,
+		"cacheScope": "private",
 	}})
 	if err != nil {
 		return nil, err
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
-	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(bytes.NewReader(answer)), ContentLength: int64(len(answer)), Request: request}, nil
+	return &http.Response{StatusCode: http.StatusOK, Header: header,
+		Body: io.NopCloser(bytes.NewReader(answer)), ContentLength: int64(len(answer)),
+		Request: request}, nil
 }
 
 func (g *guard) note(err error) error {
@@ -350,13 +374,17 @@ func (b *body) Read(p []byte) (int, error) {
 
 // RemoteEndpoint returns the one that a RemoteMCPServer names. Its Secrets and ConfigMaps are
 // read from the API server, and none is kept.
-func RemoteEndpoint(ctx context.Context, live client.Reader, s *kagent.RemoteMCPServer) (Endpoint, error) {
-	at := Endpoint{URL: s.Spec.URL, SSE: s.Spec.Protocol == kagent.SSE, Headers: http.Header{}, Timeout: 30 * time.Second, Terminate: s.Spec.TerminateOnClose == nil || *s.Spec.TerminateOnClose}
+func RemoteEndpoint(ctx context.Context, live client.Reader,
+	s *kagent.RemoteMCPServer) (Endpoint, error) {
+	at := Endpoint{URL: s.Spec.URL, SSE: s.Spec.Protocol == kagent.SSE, Headers: http.Header{},
+		Timeout:   30 * time.Second,
+		Terminate: s.Spec.TerminateOnClose == nil || *s.Spec.TerminateOnClose}
 	if t := s.Spec.Timeout.Duration; t > 0 {
 		at.Timeout = min(t, maxTimeout)
 	}
 	at.Silence = min(max(0, s.Spec.SseReadTimeout.Duration), maxTimeout)
-	if base, err := url.Parse(s.Spec.URL); err != nil || base.Host == "" || base.User != nil || base.Scheme != "http" && base.Scheme != "https" {
+	if base, err := url.Parse(s.Spec.URL); err != nil || base.Host == "" || base.User != nil ||
+		base.Scheme != "http" && base.Scheme != "https" {
 		return at, Failed("spec.url is not an http or https URL without user and password")
 	}
 	for _, h := range s.Spec.HeadersFrom {
@@ -378,7 +406,8 @@ func RemoteEndpoint(ctx context.Context, live client.Reader, s *kagent.RemoteMCP
 	at.Host = s.Spec.TLS.ServerName
 	if secret := s.Spec.TLS.CACertSecretRef; secret != "" {
 		key := cmp.Or(s.Spec.TLS.CACertSecretKey, "ca.crt")
-		pem, err := valueFrom(ctx, live, s.Namespace, kagent.ValueSource{Type: "Secret", Name: secret, Key: key})
+		pem, err := valueFrom(ctx, live, s.Namespace,
+			kagent.ValueSource{Type: "Secret", Name: secret, Key: key})
 		if err != nil {
 			return at, err
 		}
@@ -409,12 +438,15 @@ func parts(value string) (out []string) {
 
 func validHeader(name, value string) bool {
 	const token = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	return name != "" && strings.Trim(name, token) == "" && !strings.ContainsAny(value, "\r\n\x00") &&
-		!slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection"}, http.CanonicalHeaderKey(name))
+	return name != "" && strings.Trim(name, token) == "" &&
+		!strings.ContainsAny(value, "\r\n\x00") &&
+		!slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection"},
+			http.CanonicalHeaderKey(name))
 }
 
 // valueFrom reads a key of a Secret or ConfigMap.
-func valueFrom(ctx context.Context, live client.Reader, namespace string, from kagent.ValueSource) (string, error) {
+func valueFrom(ctx context.Context, live client.Reader, namespace string,
+	from kagent.ValueSource) (string, error) {
 	if live == nil {
 		return "", Failed("it needs %s %s, which is in the cluster", from.Type, from.Name)
 	}

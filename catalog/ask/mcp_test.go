@@ -63,7 +63,9 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 func TestPublishedSchemas(t *testing.T) {
 	folder := os.Getenv("ARMATURE_MCP_SCHEMAS")
 	if folder == "" {
-		t.Skip("ARMATURE_MCP_SCHEMAS does not name the folder schema of github.com/modelcontextprotocol/modelcontextprotocol: requests are NOT compared with it")
+		t.Skip("ARMATURE_MCP_SCHEMAS does not name the folder schema of " +
+			"github.com/modelcontextprotocol/modelcontextprotocol: requests are NOT " +
+			"compared with it")
 	}
 	for _, version := range mcp.SupportedProtocolVersions() {
 		t.Run(version, func(t *testing.T) {
@@ -97,13 +99,21 @@ func TestPublishedSchemas(t *testing.T) {
 					t.Errorf("%s: %v\n%s", name, err, data)
 				}
 			}
-			server := mcp.NewServer(&mcp.Implementation{Name: "office", Version: "v1"}, &mcp.ServerOptions{SupportedProtocolVersions: []string{version}, PageSize: 1})
+			server := mcp.NewServer(&mcp.Implementation{Name: "office", Version: "v1"},
+				&mcp.ServerOptions{SupportedProtocolVersions: []string{version}, PageSize: 1})
 			for _, name := range []string{"a", "b"} {
-				server.AddTool(&mcp.Tool{Name: name, Description: "Tool " + name, InputSchema: json.RawMessage(`{"type":"object","properties":{"q":{"type":"string"}}}`)},
-					func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return nil, nil })
+				server.AddTool(&mcp.Tool{Name: name, Description: "Tool " + name,
+					InputSchema: json.RawMessage(
+						`{"type":"object","properties":{"q":{"type":"string"}}}`)},
+					func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+						return nil, nil
+					})
 			}
-			r := &recorder{next: mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
-				DisableLocalhostProtection: true, JSONResponse: true, Stateless: version >= "2026-07-28"})}
+			r := &recorder{next: mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server {
+				return server
+			}, &mcp.StreamableHTTPOptions{
+				DisableLocalhostProtection: true, JSONResponse: true,
+				Stateless: version >= "2026-07-28"})}
 			found, protocol, err := list(t, r)
 			if err != nil || protocol != version || len(found) != 2 {
 				t.Fatalf("%v by %s: %v", found, protocol, err)
@@ -122,7 +132,8 @@ func TestPublishedSchemas(t *testing.T) {
 					t.Fatalf("%v\n%s", err, e.request)
 				}
 				_ = json.Unmarshal(e.response, &response) // a notification has none
-				name := map[string]string{"initialize": "Initialize", "server/discover": "Discover", "tools/list": "ListTools"}[request.Method]
+				name := map[string]string{"initialize": "Initialize", "server/discover": "Discover",
+					"tools/list": "ListTools"}[request.Method]
 				switch {
 				case request.Method == "notifications/initialized":
 					valid("InitializedNotification", e.request)
@@ -135,7 +146,8 @@ func TestPublishedSchemas(t *testing.T) {
 					valid(name+"Result", response.Result)
 				}
 			}
-			if !slices.Contains(methods, "tools/list") || !slices.Contains(methods, "initialize") && !slices.Contains(methods, "server/discover") {
+			if !slices.Contains(methods, "tools/list") || !slices.Contains(methods, "initialize") &&
+				!slices.Contains(methods, "server/discover") {
 				t.Errorf("only %v were compared", methods)
 			}
 			examples, err := filepath.Glob(filepath.Join(folder, version, "examples", "Tool", "*.json"))
@@ -168,7 +180,8 @@ func raw(tool string) http.Handler {
 		}
 		result := `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"public"}`
 		if request.Method == "tools/list" {
-			result = `{"resultType":"complete","tools":[` + tool + `],"ttlMs":0,"cacheScope":"public"}`
+			result = `{"resultType":"complete","tools":[` + tool +
+				`],"ttlMs":0,"cacheScope":"public"}`
 		}
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, request.ID, result)
@@ -178,11 +191,14 @@ func raw(tool string) http.Handler {
 // A field in another case is another field: programs that read names as they are give models
 // the one and not the other.
 func TestFieldsInAnotherCase(t *testing.T) {
-	found, _, err := list(t, raw(`{"name":"a","description":"what models read","inputSchema":{"type":"object"},"Description":"what was approved","INPUTSCHEMA":{"type":"string"}}`))
+	found, _, err := list(t,
+		raw(
+			`{"name":"a","description":"what models read","inputSchema":{"type":"object"},"Description":"what was approved","INPUTSCHEMA":{"type":"string"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(found) != 1 || found[0].Description != "what models read" || !strings.Contains(fmt.Sprint(found[0].InputSchema), "object") {
+	if len(found) != 1 || found[0].Description != "what models read" ||
+		!strings.Contains(fmt.Sprint(found[0].InputSchema), "object") {
 		t.Errorf("%+v", found)
 	}
 }

@@ -48,11 +48,14 @@ func (r row) Path() string { return entryPath(r.Key) }
 func (r row) Offers() string { return offers(r.Entry) }
 
 func agents(v *Visit) (*Page, error) {
-	return list(v, store.Agent, listData{Path: "/agents", Title: "Agents", Noun: "agent", Lead: "The agents that run here, with their skills and addresses."})
+	return list(v, store.Agent, listData{Path: "/agents", Title: "Agents", Noun: "agent",
+		Lead: "The agents that run here, with their skills and addresses."})
 }
 
 func servers(v *Visit) (*Page, error) {
-	return list(v, store.Server, listData{Path: "/tools", Title: "Tool servers", Noun: "tool server", Lead: "MCP servers with their tools, and which agents are bound to them."})
+	return list(v, store.Server,
+		listData{Path: "/tools", Title: "Tool servers", Noun: "tool server",
+			Lead: "MCP servers with their tools, and which agents are bound to them."})
 }
 
 func list(v *Visit, kind store.Type, data listData) (*Page, error) {
@@ -64,13 +67,17 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	get := func(name string) string { return strings.TrimSpace(strings.Map(printable, v.URL.Query().Get(name))) }
+	get := func(name string) string {
+		return strings.TrimSpace(strings.Map(printable, v.URL.Query().Get(name)))
+	}
 	f := filter{get("q"), get("namespace"), get("kind"), get("health"), get("skill"), get("tag")}
 	data.Filter = f
-	q := store.Query{Scope: scope, Type: kind, Namespace: f.Namespace, Resource: f.Kind, Health: store.Health(f.Health), Skill: f.Skill, Tag: f.Tag, Text: f.Q, Limit: pageSize}
+	q := store.Query{Scope: scope, Type: kind, Namespace: f.Namespace, Resource: f.Kind,
+		Health: store.Health(f.Health), Skill: f.Skill, Tag: f.Tag, Text: f.Q, Limit: pageSize}
 	var ok bool
 	if q.After, ok = store.ParseKey(get("after")); !ok {
-		return nil, &Problem{400, "This page of the list does not exist.", "Begin with its first page."}
+		return nil, &Problem{400, "This page of the list does not exist.",
+			"Begin with its first page."}
 	}
 	if f.Q != "" {
 		q.Limit = 2 * pageSize
@@ -97,7 +104,8 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 			data.Rows = append(data.Rows, row{Entry: e})
 		}
 	}
-	return &Page{Title: data.Title, Section: data.Path, Parts: []Part{{"filters", "list-filters", data}, {"list", "list", data}}}, nil
+	return &Page{Title: data.Title, Section: data.Path,
+		Parts: []Part{{"filters", "list-filters", data}, {"list", "list", data}}}, nil
 }
 
 // printable drops what nobody sees from what a person typed or pasted.
@@ -145,7 +153,8 @@ func choices(v *Visit, scope store.Scope, of store.Type) (namespaces, kinds []st
 func (d listData) Chips() (out [][2]string) {
 	for _, c := range [][2]string{{"skill", d.Filter.Skill}, {"tag", d.Filter.Tag}} {
 		if c[1] != "" {
-			out = append(out, [2]string{c[0] + ": " + c[1], d.Path + "?" + d.Filter.without(c[0]).Encode()})
+			out = append(out,
+				[2]string{c[0] + ": " + c[1], d.Path + "?" + d.Filter.without(c[0]).Encode()})
 		}
 	}
 	return out
@@ -156,7 +165,8 @@ func (d listData) Filtered() bool { return d.Filter != (filter{}) }
 
 func (f filter) without(name string) url.Values {
 	v := url.Values{}
-	for key, value := range map[string]string{"q": f.Q, "namespace": f.Namespace, "kind": f.Kind, "health": f.Health, "skill": f.Skill, "tag": f.Tag} {
+	for key, value := range map[string]string{"q": f.Q, "namespace": f.Namespace, "kind": f.Kind,
+		"health": f.Health, "skill": f.Skill, "tag": f.Tag} {
 		if value != "" && key != name {
 			v.Set(key, value)
 		}

@@ -41,7 +41,8 @@ func benchmark(b *testing.B) {
 	health := []store.Health{store.Healthy, store.Healthy, store.Healthy, store.Failing, store.Degraded}
 	for i := range benchEntries {
 		e := catalog()[i%8]
-		e.Namespace, e.Name, e.UID, e.Health = fmt.Sprintf("team-%02d", i%50), fmt.Sprintf("%s-%05d", e.Name, i), fmt.Sprintf("uid-%d", i), health[i%len(health)]
+		e.Namespace, e.Name, e.UID, e.Health = fmt.Sprintf("team-%02d", i%50),
+			fmt.Sprintf("%s-%05d", e.Name, i), fmt.Sprintf("uid-%d", i), health[i%len(health)]
 		w.put(e)
 	}
 	namespaces := []string{"team-03", "team-17"}
@@ -49,16 +50,25 @@ func benchmark(b *testing.B) {
 		w.namespace(fmt.Sprintf("team-%02d", i))
 	}
 	all, two := w.token("*"), w.token(namespaces...)
-	fmt.Printf("\n%-66s %16s   %s\n", "console, 10,000 agents and tool servers in 50 namespaces", "p99", "target")
+	fmt.Printf("\n%-66s %16s   %s\n", "console, 10,000 agents and tool servers in 50 namespaces",
+		"p99", "target")
 	for _, page := range []struct{ what, token, path string }{
-		{"home, of all namespaces", all, "/"}, {"home, right after a change", all, "/"}, {"home, of two namespaces", two, "/"},
-		{"agents, of all namespaces", all, "/agents"}, {"agents, of two namespaces", two, "/agents"}, {"agents, page 60", all, "/agents?after=team-40%2Fz%2F" + cards},
-		{"agents, filtered by tag and health", all, "/agents?tag=travel&health=Failing"}, {"agents, filtered, right after a change", all, "/agents?tag=travel&health=Failing"}, {"search for a word that a thousand have", all, "/agents?q=weather"}, {"search for a word that a few have", all, "/agents?q=secretary-00043"},
-		{"tool servers", all, "/tools"}, {"an agent", all, "/entries/" + cards + "/travel/weather"}, {"a tool server", all, "/entries/" + remotes + "/office/booking"}, {"a package", all, "/packages/travel/travel"},
+		{"home, of all namespaces", all, "/"}, {"home, right after a change", all, "/"},
+		{"home, of two namespaces", two, "/"}, {"agents, of all namespaces", all, "/agents"},
+		{"agents, of two namespaces", two,
+			"/agents"}, {"agents, page 60", all, "/agents?after=team-40%2Fz%2F" + cards},
+		{"agents, filtered by tag and health", all, "/agents?tag=travel&health=Failing"},
+		{"agents, filtered, right after a change", all, "/agents?tag=travel&health=Failing"},
+		{"search for a word that a thousand have", all, "/agents?q=weather"},
+		{"search for a word that a few have", all, "/agents?q=secretary-00043"},
+		{"tool servers", all, "/tools"}, {"an agent", all, "/entries/" + cards + "/travel/weather"},
+		{"a tool server", all, "/entries/" + remotes + "/office/booking"},
+		{"a package", all, "/packages/travel/travel"},
 	} {
 		var took, worked []time.Duration
 		for i := range 310 {
-			if e := catalog()[0]; strings.HasSuffix(page.what, "after a change") { // what is remembered of the store ends with it
+			// what is remembered of the store ends with it
+			if e := catalog()[0]; strings.HasSuffix(page.what, "after a change") {
 				e.Version = fmt.Sprint(page.what, i)
 				w.put(e)
 			}
@@ -70,27 +80,32 @@ func benchmark(b *testing.B) {
 		}
 		slices.Sort(took)
 		slices.Sort(worked)
-		p99 := func(all []time.Duration) string { return all[len(all)*99/100].Round(100 * time.Microsecond).String() }
+		p99 := func(all []time.Duration) string {
+			return all[len(all)*99/100].Round(100 * time.Microsecond).String()
+		}
 		report("first byte: "+page.what, p99(took), "<= 50ms")
 		report("  CPU time of the page, server and reader together", p99(worked), "")
 	}
 	before := memory()
 	var open atomic.Int64
 	for i := range benchStreams {
-		w.hold(b, all, []string{"/", "/agents", "/tools", "/entries/" + cards + "/travel/weather"}[i%4], &open)
+		w.hold(b, all,
+			[]string{"/", "/agents", "/tools", "/entries/" + cards + "/travel/weather"}[i%4], &open)
 	}
 	time.Sleep(10 * time.Second) // each is printed once
 	if open.Load() != benchStreams {
 		b.Errorf("%d pages are open", open.Load())
 	}
-	report(fmt.Sprintf("memory of %d open pages, server and reader together", benchStreams), fmt.Sprintf("%.0f MiB", (memory()-before)/(1<<20)), "<= 64 MiB")
+	report(fmt.Sprintf("memory of %d open pages, server and reader together", benchStreams),
+		fmt.Sprintf("%.0f MiB", (memory()-before)/(1<<20)), "<= 64 MiB")
 }
 
 // firstByte of a page.
 func (w *world) firstByte(b *testing.B, token, path string) (took time.Duration) {
 	began := time.Now()
 	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { took = time.Since(began) }}
-	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(b.Context(), trace), http.MethodGet, w.url+path, nil)
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(b.Context(), trace),
+		http.MethodGet, w.url+path, nil)
 	w.must(err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	response, err := http.DefaultClient.Do(request)
@@ -104,7 +119,8 @@ func (w *world) firstByte(b *testing.B, token, path string) (took time.Duration)
 
 // hold a page open, and read what its stream sends.
 func (w *world) hold(b *testing.B, token, page string, open *atomic.Int64) {
-	request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, w.url+w.streamOf(token, page), nil)
+	request, err := http.NewRequestWithContext(b.Context(), http.MethodGet,
+		w.url+w.streamOf(token, page), nil)
 	w.must(err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	response, err := http.DefaultClient.Do(request)

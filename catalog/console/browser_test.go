@@ -21,18 +21,25 @@ import (
 // pagesByName are what is looked at, by the names of the pictures.
 func pagesByName() map[string]string {
 	return map[string]string{
-		"home": "/", "agents": "/agents", "search": "/agents?q=travel", "agent": "/entries/" + cards + "/travel/weather", "failing": "/entries/" + cards + "/travel/concierge",
-		"tools": "/tools", "tool": "/entries/" + remotes + "/office/booking", "bound": "/entries/" + agents + "/office/assistant",
-		"packages": "/packages", "package": "/packages/travel/travel", "nothing": "/agents?q=nothing-like-this",
-		"builds": "/builds", "building": "/builds/travel/planner", "failed": "/builds/travel/concierge", "built": "/builds/travel/weather", "log": "/builds/travel/planner?task=github-clone", "rights": "/rights",
+		"home": "/", "agents": "/agents", "search": "/agents?q=travel",
+		"agent":   "/entries/" + cards + "/travel/weather",
+		"failing": "/entries/" + cards + "/travel/concierge", "tools": "/tools",
+		"tool":  "/entries/" + remotes + "/office/booking",
+		"bound": "/entries/" + agents + "/office/assistant", "packages": "/packages",
+		"package": "/packages/travel/travel", "nothing": "/agents?q=nothing-like-this",
+		"builds": "/builds", "building": "/builds/travel/planner",
+		"failed": "/builds/travel/concierge", "built": "/builds/travel/weather",
+		"log": "/builds/travel/planner?task=github-clone", "rights": "/rights",
 	}
 }
 
 // views are what people have: wide and narrow, light and dark.
 func views() []browser.View {
 	return []browser.View{
-		{Name: "desktop-light", Width: 1440, Height: 900}, {Name: "desktop-dark", Width: 1440, Height: 900, Dark: true},
-		{Name: "phone-light", Width: 390, Height: 844}, {Name: "phone-dark", Width: 390, Height: 844, Dark: true},
+		{Name: "desktop-light", Width: 1440, Height: 900},
+		{Name: "desktop-dark", Width: 1440, Height: 900, Dark: true},
+		{Name: "phone-light", Width: 390, Height: 844},
+		{Name: "phone-dark", Width: 390, Height: 844, Dark: true},
 	}
 }
 
@@ -40,7 +47,8 @@ func views() []browser.View {
 func signIn(w *world, b *browser.Browser, token string) {
 	w.Helper()
 	b.Show(views()[0], w.url+"/login")
-	b.Do(chromedp.SendKeys(`input[name=token]`, token), chromedp.Click(`main button`), chromedp.WaitVisible(`.who`))
+	b.Do(chromedp.SendKeys(`input[name=token]`, token), chromedp.Click(`main button`),
+		chromedp.WaitVisible(`.who`))
 }
 
 // broken returns the words that are broken over two lines, outside of code.
@@ -96,7 +104,8 @@ func inspect(b *browser.Browser, name, address string) {
 	}
 	for _, both := range [][2]browser.View{{all[0], all[1]}, {all[3], all[2]}} { // in both colours
 		b.Show(both[0], address)
-		if shift := browser.See(b, chromedp.Evaluate[float64](shifts, chromedp.EvalAwaitPromise)); shift > 0.01 {
+		if shift := browser.See(b,
+			chromedp.Evaluate[float64](shifts, chromedp.EvalAwaitPromise)); shift > 0.01 {
 			b.Errorf("%s, %s: the layout shifts by %.3f", name, both[0].Name, shift)
 		}
 		check(both[0], true)
@@ -113,7 +122,8 @@ func inspect(b *browser.Browser, name, address string) {
 		b.Look(both[1])
 		check(both[1], true)
 	}
-	for _, view := range []browser.View{{Name: "plain-phone", Width: 390, Height: 844}, {Name: "plain-tablet", Width: 820, Height: 1180}} {
+	for _, view := range []browser.View{{Name: "plain-phone", Width: 390, Height: 844},
+		{Name: "plain-tablet", Width: 820, Height: 1180}} {
 		b.Show(view, address)
 		check(view, false)
 	}
@@ -122,7 +132,8 @@ func inspect(b *browser.Browser, name, address string) {
 // has fails where the page that is open does not show a text.
 func has(b *browser.Browser, text string) {
 	b.Helper()
-	if shown := browser.Value[string](b, `document.querySelector('main').innerText`); !strings.Contains(shown, text) {
+	if shown := browser.Value[string](b,
+		`document.querySelector('main').innerText`); !strings.Contains(shown, text) {
 		b.Errorf("no %q in %s", text, shown)
 	}
 }
@@ -147,7 +158,9 @@ func TestPagesInChromium(t *testing.T) {
 			run(t, first.Tab(t))
 		})
 	}
-	for _, names := range [][]string{{"home", "agents", "search", "nothing", "agent", "failing", "packages", "rights"}, {"tools", "tool", "bound", "builds", "building", "failed", "built", "log", "package"}} {
+	for _, names := range [][]string{{"home", "agents", "search", "nothing", "agent", "failing",
+		"packages", "rights"}, {"tools", "tool", "bound", "builds", "building", "failed", "built",
+		"log", "package"}} {
 		side(names[0], func(t *testing.T, b *browser.Browser) {
 			signIn(w, b, token)
 			for _, name := range names {
@@ -161,9 +174,11 @@ func TestPagesInChromium(t *testing.T) {
 		view := views()[0]
 		view.Scripts = true
 		b.Show(view, w.url+"/agents")
-		b.Do(chromedp.SendKeys(`input[name=token]`, "wrong"), chromedp.Click(`main button`), chromedp.WaitVisible(`[role=alert]`))
+		b.Do(chromedp.SendKeys(`input[name=token]`, "wrong"), chromedp.Click(`main button`),
+			chromedp.WaitVisible(`[role=alert]`))
 		b.Axe()
-		b.Do(chromedp.SendKeys(`input[name=token]`, token), chromedp.Click(`main button`), chromedp.WaitVisible(`.who`))
+		b.Do(chromedp.SendKeys(`input[name=token]`, token), chromedp.Click(`main button`),
+			chromedp.WaitVisible(`.who`))
 		if at := browser.Value[string](b, `location.pathname`); at != "/agents" {
 			b.Errorf("after signing in, the page is %s", at)
 		}
@@ -177,18 +192,24 @@ func TestPagesInChromium(t *testing.T) {
 	side("a company's account", func(t *testing.T, b *browser.Browser) {
 		provider := openid.New(t)
 		w := worldOf(t, "", shared.Get(t).Admin.Config)
-		file, secret := filepath.Join(t.TempDir(), "oidc.yaml"), filepath.Join(t.TempDir(), "secret")
+		file, secret :=
+			filepath.Join(t.TempDir(), "oidc.yaml"), filepath.Join(t.TempDir(), "secret")
 		w.must(os.WriteFile(secret, []byte("of the console\n"), 0o600))
-		w.must(os.WriteFile(file, []byte("issuer: "+provider.Issuer+"\nclientID: armature\nclientSecretFile: "+secret+"\nurl: "+w.url+"\nusernameClaim: email\nscopes: [groups]\n"), 0o600))
+		w.must(os.WriteFile(file,
+			[]byte("issuer: "+provider.Issuer+"\nclientID: armature\nclientSecretFile: "+secret+
+				"\nurl: "+w.url+"\nusernameClaim: email\nscopes: [groups]\n"), 0o600))
 		var err error
 		w.login.Config, err = access.ReadLogin(file)
 		w.must(err)
 		w.start()
 		w.watches()
 		provider.Start(t, w.url+access.LoginCallback)
-		w.grant(rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "anna@example.com"}, "anna-at-example", owner, "*")
+		w.grant(rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "anna@example.com"},
+			"anna-at-example", owner, "*")
 		inspect(b, "login-oidc", w.url+"/login?next=/builds")
-		b.Do(chromedp.Click(`a.button`), chromedp.SendKeys(`input[name=username]`, "anna"), chromedp.SendKeys(`input[name=password]`, "right"), chromedp.Submit(`input[name=password]`), chromedp.WaitVisible(`.who`))
+		b.Do(chromedp.Click(`a.button`), chromedp.SendKeys(`input[name=username]`, "anna"),
+			chromedp.SendKeys(`input[name=password]`, "right"),
+			chromedp.Submit(`input[name=password]`), chromedp.WaitVisible(`.who`))
 		if at := browser.Value[string](b, `location.pathname`); at != "/builds" {
 			b.Errorf("after signing in, the page is %s", at)
 		}
@@ -209,7 +230,9 @@ func TestPagesInChromium(t *testing.T) {
 		w := bare(t, "")
 		for i := range 10000 {
 			e := catalog()[i%8]
-			e.Namespace, e.Name, e.UID, e.Document, e.Items = fmt.Sprintf("team-%02d", i%50), fmt.Sprintf("%s-%05d", e.Name, i), fmt.Sprint(i), nil, e.Items[:1]
+			e.Namespace, e.Name, e.UID, e.Document, e.Items =
+				fmt.Sprintf("team-%02d", i%50), fmt.Sprintf("%s-%05d", e.Name, i), fmt.Sprint(i),
+				nil, e.Items[:1]
 			w.put(e)
 		}
 		signIn(w, b, token)
@@ -233,14 +256,20 @@ func TestPagesInChromium(t *testing.T) {
 		view.Scripts = true
 		b.Show(view, at)
 		has(b, "collecting")
-		y.log(made, "collecting\nTraceback (most recent call last):\n  File \"a\", line 1\n    a()\n  File \"b\", line 2\n    b()\nValueError: no\n")
+		y.log(made,
+			"collecting\nTraceback (most recent call last):\n  File \"a\", line 1\n    a()\n"+
+				"  File \"b\", line 2\n    b()\nValueError: no\n")
 		b.Do(chromedp.WaitVisible(`.log summary`)) // the open page follows
 		has(b, "4 lines of a stack trace")
-		b.Do(chromedp.Focus(`.log summary`), chromedp.KeyEvent("\r"), chromedp.WaitVisible(`.log details pre`))
+		b.Do(chromedp.Focus(`.log summary`), chromedp.KeyEvent("\r"),
+			chromedp.WaitVisible(`.log details pre`))
 		b.Axe()
 		b.Check()
 		b.Show(views()[0], at) // buttons are forms, which work without scripts
-		b.Do(chromedp.Click(`form[action$="/cancel"] button`), chromedp.WaitVisible(`form[action$="/retry"]`), chromedp.Click(`form[action$="/retry"] button`), chromedp.WaitVisible(`form[action$="/cancel"]`))
+		b.Do(chromedp.Click(`form[action$="/cancel"] button`),
+			chromedp.WaitVisible(`form[action$="/retry"]`),
+			chromedp.Click(`form[action$="/retry"] button`),
+			chromedp.WaitVisible(`form[action$="/cancel"]`))
 		var now api.AgentBuild
 		y.must(y.client.Get(t.Context(), client.ObjectKeyFromObject(made), &now))
 		if now.Spec.Cancel || now.Annotations[api.RerunAnnotation(api.DefaultGroup)] == "" {
@@ -280,12 +309,14 @@ func openPage(t *testing.T, b *browser.Browser) {
 	e.Title, e.Health, e.Message = "Booking of tables", store.Failing, "the server answers 502"
 	w.put(e)
 	w.eventually("the page shows the change", func() bool {
-		return strings.Contains(browser.Value[string](b, `document.querySelector('main').textContent`), "the server answers 502")
+		return strings.Contains(browser.Value[string](b,
+			`document.querySelector('main').textContent`), "the server answers 502")
 	})
 	if !browser.Value[bool](b, `document.getElementById('tool-0').open`) {
 		t.Error("what the reader opened is closed")
 	}
-	if got := browser.Value[string](b, `document.querySelector('h1').textContent`); !strings.Contains(got, "Booking of tables") {
+	if got := browser.Value[string](b,
+		`document.querySelector('h1').textContent`); !strings.Contains(got, "Booking of tables") {
 		t.Errorf("the title is %q", got)
 	}
 	b.Check()
@@ -303,17 +334,23 @@ func typing(t *testing.T, b *browser.Browser) {
 		text := browser.Value[string](b, `document.getElementById('list').textContent`)
 		return strings.Contains(text, "get_climate_data") && !strings.Contains(text, "Trip Planner")
 	})
-	if at := browser.Value[string](b, `location.pathname + location.search`); !strings.Contains(at, "/agents?q=climate") {
+	if at := browser.Value[string](b, `location.pathname + location.search`); !strings.Contains(at,
+		"/agents?q=climate") {
 		t.Errorf("the address is %s", at)
 	}
-	if got := browser.Value[string](b, `document.activeElement.name + '=' + document.activeElement.value`); got != "q=climate" {
+	if got := browser.Value[string](b,
+		`document.activeElement.name + '=' + document.activeElement.value`); got != "q=climate" {
 		t.Errorf("what has the focus is %q", got)
 	}
-	w.put(store.Entry{Key: store.Key{Resource: cards, Namespace: "travel", Name: "almanac"}, UID: "almanac", Kind: "AgentCard", Type: store.Agent, Title: "Almanac", Description: "The climate of a hundred years", Health: store.Healthy, Fetched: now, Changed: now})
+	w.put(store.Entry{Key: store.Key{Resource: cards, Namespace: "travel", Name: "almanac"},
+		UID: "almanac", Kind: "AgentCard", Type: store.Agent, Title: "Almanac",
+		Description: "The climate of a hundred years", Health: store.Healthy, Fetched: now, Changed: now})
 	w.eventually("the filtered list shows what is new", func() bool {
-		return strings.Contains(browser.Value[string](b, `document.getElementById('list').textContent`), "Almanac")
+		return strings.Contains(browser.Value[string](b,
+			`document.getElementById('list').textContent`), "Almanac")
 	})
-	if strings.Contains(browser.Value[string](b, `document.getElementById('list').textContent`), "Trip Planner") {
+	if strings.Contains(browser.Value[string](b, `document.getElementById('list').textContent`),
+		"Trip Planner") {
 		t.Error("the stream shows what the filter leaves out")
 	}
 	b.Check()

@@ -110,8 +110,10 @@ func buildPage(v *Visit) (*Page, error) {
 		}
 	}
 	return &Page{Title: b.Name, Section: "/builds", Live: !b.Over(), Parts: []Part{
-		{"about", "build-about", data}, {"cause", "build-cause", causeOfBuild(b)}, {"run", "build-run", runData{Build: b, View: run, Hidden: !mayRuns}},
-		{"log", "build-log", log}, {"params", "build-params", run.Params}, {"runs", "build-runs", earlier},
+		{"about", "build-about", data}, {"cause", "build-cause", causeOfBuild(b)},
+		{"run", "build-run", runData{Build: b, View: run, Hidden: !mayRuns}},
+		{"log", "build-log", log}, {"params", "build-params", run.Params},
+		{"runs", "build-runs", earlier},
 	}}, nil
 }
 
@@ -133,7 +135,8 @@ func (v *Visit) buildData(b *api.AgentBuild) (buildData, error) {
 	if err != nil {
 		return buildData{}, err
 	}
-	d := buildData{buildRow: buildRow{live.Summary{AgentBuild: b}}, MayCancel: may && !b.Over() && !b.Spec.Cancel, MayRetry: may && (b.Over() || b.Spec.Cancel)}
+	d := buildData{buildRow: buildRow{live.Summary{AgentBuild: b}},
+		MayCancel: may && !b.Over() && !b.Spec.Cancel, MayRetry: may && (b.Over() || b.Spec.Cancel)}
 	d.CommitLink = facts.ForgeLink(b.Spec.Source.SourceRepository, "commit", d.Commit(), "")
 	d.Attested = meta.FindStatusCondition(b.Status.Conditions, api.ConditionAttested)
 	all, err := v.ImageUpdates(client.InNamespace(b.Namespace))
@@ -153,18 +156,21 @@ func (v *Visit) buildData(b *api.AgentBuild) (buildData, error) {
 
 // causeOfBuild is why a build failed, or waits for somebody; nil for neither.
 func causeOfBuild(b *api.AgentBuild) *causeData {
-	if b.Status.Phase != api.PhaseFailed && (b.Status.Phase != api.PhasePending || b.Status.Message == "") {
+	if b.Status.Phase != api.PhaseFailed &&
+		(b.Status.Phase != api.PhasePending || b.Status.Message == "") {
 		return nil
 	}
 	d := &causeData{FailureDetails: b.Status.FailureDetails}
-	d.Message, d.Remedy, _ = strings.Cut(cmp.Or(b.Status.Message, "The build failed, and its status does not say why."), "\n  hint: ")
+	d.Message, d.Remedy, _ = strings.Cut(cmp.Or(b.Status.Message,
+		"The build failed, and its status does not say why."), "\n  hint: ")
 	source := b.Spec.Source
-	d.Edit, d.File = facts.SourceLine(d.Message, source.SourceRepository, live.Summary{AgentBuild: b}.Commit(), source.SourceSubfolder)
+	d.Edit, d.File = facts.SourceLine(d.Message, source.SourceRepository,
+		live.Summary{AgentBuild: b}.Commit(), source.SourceSubfolder)
 	return d
 }
 
-// mayRead reports whether the caller may read what there is of a build's last run: resources where it
-// is, or the logs of the build where its run is the platform's.
+// mayRead reports whether the caller may read what there is of a build's last run: resources where
+// it is, or the logs of the build where its run is the platform's.
 func (v *Visit) mayRead(b *api.AgentBuild, resources ...string) (bool, error) {
 	c := v.Console.Cluster
 	place := c.builds.Place(b)
@@ -200,7 +206,8 @@ func (v *Visit) view(b *api.AgentBuild) (live.View, bool, error) {
 // earlier runs of a build where its last one is, newest first.
 func (v *Visit) earlier(b *api.AgentBuild) (rows []runRow, err error) {
 	found, err := v.Console.Cluster.builds.History(v.Context(), b)
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) { // the console's own rights, or no Tekton
+	// the console's own rights, or no Tekton
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	for _, r := range found {
@@ -210,7 +217,8 @@ func (v *Visit) earlier(b *api.AgentBuild) (rows []runRow, err error) {
 }
 
 // act retries or cancels a build for a caller who may change it, and records who did.
-func (c *Console) act(w http.ResponseWriter, r *http.Request, reason, verb string, do func(context.Context, *live.Reader, *api.AgentBuild) error) {
+func (c *Console) act(w http.ResponseWriter, r *http.Request, reason, verb string,
+	do func(context.Context, *live.Reader, *api.AgentBuild) error) {
 	who, err := c.Access.Actor(r)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(r.Context(), patience)
@@ -229,26 +237,34 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, reason, verb strin
 }
 
 // change a build. The event is written first: without it, nothing is changed.
-func (v *Visit) change(b *api.AgentBuild, reason, verb string, do func(context.Context, *live.Reader, *api.AgentBuild) error) error {
-	ok, err := v.Console.Access.May(v.Context(), v.User, "patch", v.Console.Cluster.Builds(), b.Namespace, b.Name)
+func (v *Visit) change(b *api.AgentBuild, reason, verb string,
+	do func(context.Context, *live.Reader, *api.AgentBuild) error) error {
+	ok, err := v.Console.Access.May(v.Context(), v.User, "patch", v.Console.Cluster.Builds(),
+		b.Namespace, b.Name)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return &Problem{http.StatusForbidden, fmt.Sprintf("You may not %s this build.", verb), "Ask for the right to patch agentbuilds in " + b.Namespace + "."}
+		return &Problem{http.StatusForbidden, fmt.Sprintf("You may not %s this build.", verb),
+			"Ask for the right to patch agentbuilds in " + b.Namespace + "."}
 	}
 	builds := v.Console.Cluster.builds
-	err = builds.Record(v.Context(), b, program, reason, verb, fmt.Sprintf("%s asked the console to %s this build", facts.Clip(300, v.User.GetName()), verb), v.Console.Now())
+	err = builds.Record(v.Context(), b, program, reason, verb,
+		fmt.Sprintf("%s asked the console to %s this build", facts.Clip(300, v.User.GetName()),
+			verb), v.Console.Now())
 	if err == nil {
-		v.Console.Log.Info("a person changes a build", "user", v.User.GetName(), "action", verb, "namespace", b.Namespace, "name", b.Name)
+		v.Console.Log.Info("a person changes a build", "user", v.User.GetName(), "action", verb,
+			"namespace", b.Namespace, "name", b.Name)
 		err = do(v.Context(), builds, b)
 	}
 	switch {
 	case apierrors.IsConflict(err):
-		return &Problem{http.StatusConflict, "The build changed in the meantime.", "Review it before you " + verb + " it."}
+		return &Problem{http.StatusConflict, "The build changed in the meantime.",
+			"Review it before you " + verb + " it."}
 	case apierrors.IsForbidden(err):
 		v.Console.Log.Error(err, "changing a build")
-		return &Problem{http.StatusForbidden, "The console itself may not do this.", "See the missing rights on its page of rights, or use armature build."}
+		return &Problem{http.StatusForbidden, "The console itself may not do this.",
+			"See the missing rights on its page of rights, or use armature build."}
 	}
 	return err
 }

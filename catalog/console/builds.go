@@ -58,10 +58,12 @@ const buildsPerPage = 50
 func buildsPage(v *Visit) (*Page, error) {
 	get := func(name string) string { return strings.TrimSpace(v.URL.Query().Get(name)) }
 	data := buildsData{Filter: buildFilter{get("q"), get("namespace"), get("phase")},
-		Phases: []api.Phase{api.PhaseBuilding, api.PhaseFailed, api.PhasePending, api.PhaseSucceeded, api.PhaseCancelled}}
+		Phases: []api.Phase{api.PhaseBuilding, api.PhaseFailed, api.PhasePending,
+			api.PhaseSucceeded, api.PhaseCancelled}}
 	page, err := strconv.Atoi(cmp.Or(get("page"), "1"))
 	if err != nil || page < 1 || page > 1e6 {
-		return nil, &Problem{http.StatusBadRequest, "There is no such page of the list.", "Use page=1 in the address."}
+		return nil, &Problem{http.StatusBadRequest, "There is no such page of the list.",
+			"Use page=1 in the address."}
 	}
 	if phase := data.Filter.Phase; phase != "" && !slices.Contains(data.Phases, api.Phase(phase)) {
 		return nil, &Problem{http.StatusBadRequest, "There is no such phase.", "Choose one of the list."}
@@ -78,7 +80,8 @@ func buildsPage(v *Visit) (*Page, error) {
 	words := strings.Fields(strings.ToLower(data.Filter.Q))
 	found := slices.DeleteFunc(all, func(b *api.AgentBuild) bool {
 		f, s := data.Filter, live.Summary{AgentBuild: b}
-		return f.Namespace != "" && b.Namespace != f.Namespace || f.Phase != "" && s.Phase() != f.Phase || !s.Mentions(words)
+		return f.Namespace != "" && b.Namespace != f.Namespace ||
+			f.Phase != "" && s.Phase() != f.Phase || !s.Mentions(words)
 	})
 	slices.SortStableFunc(found, func(a, b *api.AgentBuild) int {
 		return live.Summary{AgentBuild: b}.At().Compare(live.Summary{AgentBuild: a}.At())
@@ -93,5 +96,6 @@ func buildsPage(v *Visit) (*Page, error) {
 		next.Set("page", strconv.Itoa(page+1))
 		data.Next = "/builds?" + next.Encode()
 	}
-	return &Page{Title: "Builds", Section: "/builds", Parts: []Part{{"filters", "builds-filters", data}, {"list", "builds-list", data}}}, nil
+	return &Page{Title: "Builds", Section: "/builds",
+		Parts: []Part{{"filters", "builds-filters", data}, {"list", "builds-list", data}}}, nil
 }

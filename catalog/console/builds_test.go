@@ -36,7 +36,8 @@ var yards atomic.Int32
 
 func newYard(t testing.TB) *yard {
 	t.Helper()
-	y := &yard{world: newWorld(t), client: furnished.Client, ns: fmt.Sprintf("yard%d", yards.Add(1))}
+	y := &yard{world: newWorld(t), client: furnished.Client,
+		ns: fmt.Sprintf("yard%d", yards.Add(1))}
 	y.namespace(y.ns)
 	return y
 }
@@ -53,7 +54,8 @@ func (y *yard) build(name, task, state string) *api.AgentBuild {
 	y.must(y.client.Create(y.Context(), b))
 	// The fleet, which other tests look at, is as it was. The context of a test ends before this.
 	y.TB.Cleanup(func() { y.must(y.client.Delete(context.Background(), b)) })
-	b.Status.Phase, b.Status.RunNumber, b.Status.LastBuildTime = api.PhaseBuilding, 1, new(metav1.NewTime(now.Add(-time.Minute)))
+	b.Status.Phase, b.Status.RunNumber, b.Status.LastBuildTime =
+		api.PhaseBuilding, 1, new(metav1.NewTime(now.Add(-time.Minute)))
 	if state == "Failed" {
 		b.Status.Phase = api.PhaseFailed
 	}
@@ -68,7 +70,9 @@ func (y *yard) status(b *api.AgentBuild, edit func(*api.AgentBuildStatus)) {
 }
 
 // log of the step that builds.
-func (y *yard) log(b *api.AgentBuild, text string) { furnished.Log(b, "buildkit-build", "build", text) }
+func (y *yard) log(b *api.AgentBuild, text string) {
+	furnished.Log(b, "buildkit-build", "build", text)
+}
 
 func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
@@ -78,8 +82,9 @@ func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 var (
 	lists   = rule("agent.kagenti.dev", "agentbuilds", "list")
 	patches = rule("agent.kagenti.dev", "agentbuilds", "patch")
-	runs    = []rbacv1.PolicyRule{rule("tekton.dev", "pipelineruns", "get"), rule("tekton.dev", "taskruns", "get")}
-	logs    = rule("", "pods/log", "get")
+	runs    = []rbacv1.PolicyRule{rule("tekton.dev", "pipelineruns", "get"),
+		rule("tekton.dev", "taskruns", "get")}
+	logs = rule("", "pods/log", "get")
 )
 
 // shows waits for a page that has a text.
@@ -88,7 +93,8 @@ func (y *yard) shows(token, at string, texts ...string) string {
 	body := ""
 	y.eventually(at+" shows "+strings.Join(texts, ", "), func() bool {
 		_, _, body = y.get(token, at)
-		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(body, text) })
+		return !slices.ContainsFunc(texts,
+			func(text string) bool { return !strings.Contains(body, text) })
 	})
 	return body
 }
@@ -107,16 +113,22 @@ func (y *yard) hides(token, at string, texts ...string) {
 func TestBuildPages(t *testing.T) {
 	y := newYard(t)
 	b := y.build("weather", "buildkit-build", "Running")
-	y.log(b, "first line\n\x1b[31mred\x1b[0m and \x1b]0;title\x07plain\n50%\r100%\n<script>alert(1)</script>\n")
+	y.log(b,
+		"first line\n\x1b[31mred\x1b[0m and \x1b]0;title\x07plain\n50%\r100%\n"+
+			"<script>alert(1)</script>\n")
 	at := "/builds/" + y.ns + "/weather"
 	all := y.tokenFor(append([]rbacv1.PolicyRule{lists, patches, logs}, runs...), y.ns)
 	body := y.shows(all, at, "<ol class=\"pipeline\"", "Running", "first line", "Cancel")
-	for _, want := range []string{"red and plain", "\n100%\n", "&lt;script&gt;alert(1)", `href="` + at + `?task=buildkit-build#log"`, "spec.source.sourceRepository", "the step&#39;s default", "another task", "Runs that are kept"} {
+	for _, want := range []string{"red and plain", "\n100%\n", "&lt;script&gt;alert(1)",
+		`href="` + at + `?task=buildkit-build#log"`, "spec.source.sourceRepository",
+		"the step&#39;s default", "another task", "Runs that are kept"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q in %s", want, body)
 		}
 	}
-	if strings.Contains(body, "\x1b") || strings.Contains(body, "<script>alert") || strings.Contains(body, "50%") || strings.Contains(body, "style=") || strings.Contains(body, "Retry</button>") {
+	if strings.Contains(body, "\x1b") || strings.Contains(body, "<script>alert") ||
+		strings.Contains(body, "50%") || strings.Contains(body, "style=") ||
+		strings.Contains(body, "Retry</button>") {
 		t.Error("the page has something that it must not have")
 	}
 	y.shows(all, "/builds?q=weath+building", b.Name, y.ns)
@@ -126,17 +138,21 @@ func TestBuildPages(t *testing.T) {
 	// Each right is asked for by itself.
 	listing := y.tokenFor([]rbacv1.PolicyRule{lists}, y.ns)
 	y.shows(listing, at, "You may not read its run", "You may not read the logs")
-	y.hides(listing, at, "first line", "Cancel</button>", "spec.source.sourceRepository", "Runs that are kept")
+	y.hides(listing, at, "first line", "Cancel</button>", "spec.source.sourceRepository",
+		"Runs that are kept")
 
 	// Whoever may not list builds here sees no name, and cannot find out what there is.
 	y.namespace(y.ns + "-other")
 	stranger := y.tokenFor(append([]rbacv1.PolicyRule{lists, patches, logs}, runs...), y.ns+"-other")
-	for _, path := range []string{"/", "/builds", "/builds?q=weather", "/builds?namespace=" + y.ns, "/builds?page=2"} {
+	for _, path := range []string{"/", "/builds", "/builds?q=weather", "/builds?namespace=" + y.ns,
+		"/builds?page=2"} {
 		y.hides(stranger, path, y.ns+"/", y.ns+"<", `>`+y.ns, "1 build<")
 	}
 	nothing, _, none := y.get(stranger, "/builds/"+y.ns+"/not-there")
-	for _, path := range []string{at, at + "?task=buildkit-build", at + "/log/buildkit-build/build"} {
-		if status, _, body := y.get(stranger, path); status != http.StatusNotFound || status != nothing || body != none {
+	for _, path := range []string{at, at + "?task=buildkit-build",
+		at + "/log/buildkit-build/build"} {
+		if status, _, body := y.get(stranger, path); status != http.StatusNotFound ||
+			status != nothing || body != none {
 			t.Errorf("%s: %d, and it differs from what is not there: %t", path, status, body != none)
 		}
 	}
@@ -144,7 +160,8 @@ func TestBuildPages(t *testing.T) {
 		t.Errorf("the stream: %s", stream)
 	}
 	for _, path := range []string{at, at + "/log/buildkit-build/build", "/builds"} {
-		if status, _, body := y.get("", path); status != http.StatusUnauthorized || strings.Contains(body, "first line") {
+		if status, _, body := y.get("", path); status != http.StatusUnauthorized ||
+			strings.Contains(body, "first line") {
 			t.Errorf("%s without a token: %d", path, status)
 		}
 	}
@@ -155,7 +172,8 @@ func (y *yard) stream(token, page string) string {
 	y.Helper()
 	ctx, cancel := context.WithTimeout(y.Context(), 1500*time.Millisecond)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, y.url+"/events?"+url.Values{"page": {page}, "seen": {"1,2,3,4,5,6"}}.Encode(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		y.url+"/events?"+url.Values{"page": {page}, "seen": {"1,2,3,4,5,6"}}.Encode(), nil)
 	y.must(err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	answer, err := http.DefaultClient.Do(request)
@@ -177,7 +195,8 @@ func TestLogFollows(t *testing.T) {
 	seen := make(chan bool, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, y.url+"/events?"+url.Values{"page": {at}, "seen": {"1,2,3,4,5,6"}}.Encode(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		y.url+"/events?"+url.Values{"page": {at}, "seen": {"1,2,3,4,5,6"}}.Encode(), nil)
 	y.must(err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	answer, err := http.DefaultClient.Do(request)
@@ -213,14 +232,19 @@ func TestLogLimits(t *testing.T) {
 	at := "/builds/" + y.ns + "/weather"
 	token := y.tokenFor(append([]rbacv1.PolicyRule{lists, logs}, runs...), y.ns)
 	body := y.shows(token, at, "last</pre>")
-	if len(body) > 400<<10 || strings.Contains(body, "\u202e") || !strings.Contains(body, "the last 500 lines") || !strings.Contains(body, "the rest of this line is not shown") {
+	if len(body) > 400<<10 || strings.Contains(body, "\u202e") ||
+		!strings.Contains(body, "the last 500 lines") ||
+		!strings.Contains(body, "the rest of this line is not shown") {
 		t.Errorf("%d bytes", len(body))
 	}
 	status, header, file := y.get(token, at+"/log/buildkit-build/build")
-	if status != http.StatusOK || header.Get("Content-Type") != "text/plain; charset=utf-8" || header.Get("X-Content-Type-Options") != "nosniff" || !strings.HasPrefix(header.Get("Content-Disposition"), "attachment") {
+	if status != http.StatusOK || header.Get("Content-Type") != "text/plain; charset=utf-8" ||
+		header.Get("X-Content-Type-Options") != "nosniff" ||
+		!strings.HasPrefix(header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("%d %v", status, header)
 	}
-	if lines := strings.Count(file, "\n"); len(file) > 600<<10 || lines > 5002 || lines < 4000 || !strings.HasSuffix(file, "last\n") {
+	if lines := strings.Count(file, "\n"); len(file) > 600<<10 || lines > 5002 || lines < 4000 ||
+		!strings.HasSuffix(file, "last\n") {
 		t.Errorf("%d bytes, %d lines", len(file), strings.Count(file, "\n"))
 	}
 	for line := range strings.Lines(file) {
@@ -228,14 +252,18 @@ func TestLogLimits(t *testing.T) {
 			t.Errorf("a line of %d bytes", len(line))
 		}
 	}
-	for _, path := range []string{at + "/log/buildkit-build/other", at + "/log/other/main", at + "/log/..%2f..%2f/main"} {
+	for _, path := range []string{at + "/log/buildkit-build/other", at + "/log/other/main",
+		at + "/log/..%2f..%2f/main"} {
 		if status, _, _ := y.get(token, path); status != http.StatusNotFound {
 			t.Errorf("%s: %d", path, status)
 		}
 	}
 	mayNot := y.tokenFor([]rbacv1.PolicyRule{lists}, y.ns)
-	y.eventually("the account may list", func() bool { status, _, _ := y.get(mayNot, at); return status == http.StatusOK })
-	if status, _, body := y.get(mayNot, at+"/log/buildkit-build/build"); status != http.StatusForbidden || strings.Contains(body, "line 6999") {
+	y.eventually("the account may list",
+		func() bool { status, _, _ := y.get(mayNot, at); return status == http.StatusOK })
+	if status, _, body := y.get(mayNot,
+		at+"/log/buildkit-build/build"); status != http.StatusForbidden ||
+		strings.Contains(body, "line 6999") {
 		t.Errorf("without the right: %d", status)
 	}
 }
@@ -246,7 +274,9 @@ func (y *yard) post(path string, edit func(*http.Request)) int {
 	request, err := http.NewRequestWithContext(y.Context(), http.MethodPost, y.url+path, nil)
 	y.must(err)
 	edit(request)
-	answer, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(request)
+	answer, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}).Do(request)
 	y.must(err)
 	y.must(answer.Body.Close())
 	return answer.StatusCode
@@ -287,7 +317,8 @@ func TestRetryAndCancel(t *testing.T) {
 		list, err := y.kube.EventsV1().Events(y.ns).List(t.Context(), metav1.ListOptions{})
 		y.must(err)
 		for _, e := range list.Items {
-			if e.Regarding.Name == "weather" && e.Regarding.UID == b.UID && e.ReportingController == "armature-console" {
+			if e.Regarding.Name == "weather" && e.Regarding.UID == b.UID &&
+				e.ReportingController == "armature-console" {
 				notes = append(notes, e.Reason+": "+e.Note)
 			}
 		}
@@ -298,12 +329,17 @@ func TestRetryAndCancel(t *testing.T) {
 		edit func(*http.Request)
 		want int
 	}{
-		"nobody":                             {func(*http.Request) {}, http.StatusUnauthorized},
-		"without the right":                  {bearer(mayNot), http.StatusForbidden},
-		"from another site":                  {cookie(may, "Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"), http.StatusForbidden},
-		"from another site, an old browser":  {cookie(may, "Origin", "https://evil.example"), http.StatusForbidden},
-		"from a sibling site":                {cookie(may, "Sec-Fetch-Site", "same-site"), http.StatusForbidden},
-		"with a session that does not exist": {func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "armature-session", Value: "x"}) }, http.StatusUnauthorized},
+		"nobody":            {func(*http.Request) {}, http.StatusUnauthorized},
+		"without the right": {bearer(mayNot), http.StatusForbidden},
+		"from another site": {cookie(may, "Sec-Fetch-Site", "cross-site", "Origin",
+			"https://evil.example"), http.StatusForbidden},
+		"from another site, an old browser": {cookie(may, "Origin", "https://evil.example"),
+			http.StatusForbidden},
+		"from a sibling site": {cookie(may, "Sec-Fetch-Site", "same-site"),
+			http.StatusForbidden},
+		"with a session that does not exist": {func(r *http.Request) {
+			r.AddCookie(&http.Cookie{Name: "armature-session", Value: "x"})
+		}, http.StatusUnauthorized},
 	} {
 		for _, verb := range []string{"cancel", "retry"} {
 			if got := y.post(at+"/"+verb, c.edit); got != c.want {
@@ -314,10 +350,12 @@ func TestRetryAndCancel(t *testing.T) {
 	if status, _, _ := y.get(may, at+"/cancel"); status == http.StatusOK || current().Spec.Cancel {
 		t.Errorf("a GET cancels: %d", status)
 	}
-	if now := current(); now.Spec.Cancel || now.Annotations[api.RerunAnnotation(api.DefaultGroup)] != "" || len(events()) > 0 {
+	if now := current(); now.Spec.Cancel ||
+		now.Annotations[api.RerunAnnotation(api.DefaultGroup)] != "" || len(events()) > 0 {
 		t.Fatalf("something was done: %v %v", now.Annotations, events())
 	}
-	if got := y.post(at+"/cancel", cookie(may, "Sec-Fetch-Site", "same-origin")); got != http.StatusSeeOther || !current().Spec.Cancel {
+	if got := y.post(at+"/cancel", cookie(may, "Sec-Fetch-Site",
+		"same-origin")); got != http.StatusSeeOther || !current().Spec.Cancel {
 		t.Fatalf("cancel: %d %s", got, y.logged.text())
 	}
 	y.shows(may, at, "Retry</button>")
@@ -325,11 +363,15 @@ func TestRetryAndCancel(t *testing.T) {
 	if got := y.post(at+"/retry", bearer(may)); got != http.StatusSeeOther {
 		t.Fatalf("retry: %d", got)
 	}
-	if now := current(); now.Spec.Cancel || now.Annotations[api.RerunAnnotation(api.DefaultGroup)] == "" {
+	if now := current(); now.Spec.Cancel ||
+		now.Annotations[api.RerunAnnotation(api.DefaultGroup)] == "" {
 		t.Errorf("retry does nothing: %v", now.Annotations)
 	}
 	notes := events()
-	if len(notes) != 2 || !strings.HasPrefix(notes[0], "CancelRequested: system:serviceaccount:default:anna-") || !strings.HasSuffix(notes[0], " asked the console to cancel this build") || !strings.HasPrefix(notes[1], "RetryRequested: ") {
+	if len(notes) != 2 ||
+		!strings.HasPrefix(notes[0], "CancelRequested: system:serviceaccount:default:anna-") ||
+		!strings.HasSuffix(notes[0], " asked the console to cancel this build") ||
+		!strings.HasPrefix(notes[1], "RetryRequested: ") {
 		t.Errorf("events: %v", notes)
 	}
 	if y.post("/builds/"+y.ns+"/not-there/cancel", bearer(may)) != http.StatusNotFound {
@@ -343,19 +385,26 @@ func TestSessionRights(t *testing.T) {
 	y := newYard(t)
 	y.build("weather", "buildkit-build", "Running")
 	for name, subject := range map[string]rbacv1.Subject{
-		"by-group": {Kind: "Group", APIGroup: rbacv1.GroupName, Name: "oidc:team-" + y.ns}, "by-name": {Kind: "User", APIGroup: rbacv1.GroupName, Name: "berta@" + y.ns},
+		"by-group": {Kind: "Group", APIGroup: rbacv1.GroupName, Name: "oidc:team-" + y.ns},
+		"by-name":  {Kind: "User", APIGroup: rbacv1.GroupName, Name: "berta@" + y.ns},
 	} {
-		_, err := y.kube.RbacV1().Roles(y.ns).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{lists}}, metav1.CreateOptions{})
+		_, err := y.kube.RbacV1().Roles(y.ns).Create(t.Context(),
+			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Rules: []rbacv1.PolicyRule{lists}}, metav1.CreateOptions{})
 		y.must(err)
-		_, err = y.kube.RbacV1().RoleBindings(y.ns).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{subject},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}}, metav1.CreateOptions{})
+		_, err = y.kube.RbacV1().RoleBindings(y.ns).Create(t.Context(),
+			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Subjects: []rbacv1.Subject{subject},
+				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}},
+			metav1.CreateOptions{})
 		y.must(err)
 	}
 	person := func(session store.Session) *http.Client {
 		t.Helper()
 		session.Expires = time.Now().Add(time.Hour)
 		answer := httptest.NewRecorder()
-		y.must(y.login.Grant(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), session))
+		y.must(y.login.Grant(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+			"/", nil), session))
 		jar, err := cookiejar.New(nil)
 		y.must(err)
 		at, err := url.Parse(y.url)
@@ -379,14 +428,16 @@ func TestSessionRights(t *testing.T) {
 	}{
 		"by the group": {store.Session{Name: "anna", Groups: []string{"oidc:team-" + y.ns}}, true},
 		"by the name":  {store.Session{Name: "berta@" + y.ns}, true},
-		"by neither":   {store.Session{Name: "carl", Groups: []string{"team-" + y.ns, "oidc:team"}}, false},
+		"by neither": {store.Session{Name: "carl", Groups: []string{"team-" + y.ns, "oidc:team"}},
+			false},
 	} {
 		p := person(c.session)
 		if c.sees {
 			y.eventually(what, func() bool { _, body := see(p); return strings.Contains(body, at) })
 		}
 		status, body := see(p)
-		if status != http.StatusOK || strings.Contains(body, at) != c.sees || !strings.Contains(body, c.session.Name[:4]) {
+		if status != http.StatusOK || strings.Contains(body, at) != c.sees ||
+			!strings.Contains(body, c.session.Name[:4]) {
 			t.Errorf("%s: %d", what, status)
 		}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, y.url+"/logout", nil)
@@ -405,7 +456,8 @@ func TestRightsPage(t *testing.T) {
 	y := newYard(t)
 	token := y.tokenFor([]rbacv1.PolicyRule{lists}, y.ns)
 	_, _, body := y.get(token, "/rights")
-	if strings.Count(body, "Yes") < 10 || strings.Contains(body, ">No<") || !strings.Contains(body, "Retry and Cancel") {
+	if strings.Count(body, "Yes") < 10 || strings.Contains(body, ">No<") ||
+		!strings.Contains(body, "Retry and Cancel") {
 		t.Errorf("the administrator's console: %s", body)
 	}
 	if status, _, _ := y.get("", "/rights"); status != http.StatusUnauthorized {
@@ -420,21 +472,29 @@ func TestHostileBuild(t *testing.T) {
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>` + "\u202e"
 	y.status(b, func(s *api.AgentBuildStatus) {
 		s.Message = evil + "\n  hint: " + evil
-		s.FailureDetails = &api.FailureDetails{Reason: "R" + evil, Task: "buildkit-build", Step: evil, LogTail: []string{evil}}
+		s.FailureDetails = &api.FailureDetails{Reason: "R" + evil, Task: "buildkit-build",
+			Step: evil, LogTail: []string{evil}}
 		s.Source = &api.SourceStatus{Git: api.GitStatus{CommitSHA: evil}}
 		s.BuiltImage = evil
-		s.Tasks = []api.TaskStatus{{Name: "buildkit-build", State: "Failed", Reason: evil, Message: evil}, {Name: evil, State: evil}}
-		s.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Failed", Message: evil, LastTransitionTime: metav1.Now()},
-			{Type: "Attested", Status: "False", Reason: "Refused", Message: evil, LastTransitionTime: metav1.Now()}}
+		s.Tasks = []api.TaskStatus{{Name: "buildkit-build", State: "Failed", Reason: evil,
+			Message: evil}, {Name: evil, State: evil}}
+		s.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Failed",
+			Message: evil, LastTransitionTime: metav1.Now()},
+			{Type: "Attested", Status: "False", Reason: "Refused", Message: evil,
+				LastTransitionTime: metav1.Now()}}
 	})
 	y.log(b, evil+"\n")
 	token := y.tokenFor(append([]rbacv1.PolicyRule{lists, logs}, runs...), y.ns)
 	listing := y.tokenFor([]rbacv1.PolicyRule{lists, logs}, y.ns)
 	y.shows(token, "/builds?q=weather", "&lt;script&gt;")
 	for _, token := range []string{token, listing} {
-		for _, path := range []string{"/builds", "/builds/" + y.ns + "/weather", "/builds?q=" + url.QueryEscape(evil), "/builds/" + y.ns + "/weather?task=" + url.QueryEscape(evil)} {
+		for _, path := range []string{"/builds", "/builds/" + y.ns + "/weather",
+			"/builds?q=" + url.QueryEscape(evil),
+			"/builds/" + y.ns + "/weather?task=" + url.QueryEscape(evil)} {
 			_, header, body := y.get(token, path)
-			if strings.Contains(body, "<script>alert") || strings.Contains(body, "<img src=x") || strings.Contains(body, "\u202e") && !strings.Contains(path, "?q=") { // a question is shown as it was asked
+			// a question is shown as it was asked
+			if strings.Contains(body, "<script>alert") || strings.Contains(body, "<img src=x") ||
+				strings.Contains(body, "\u202e") && !strings.Contains(path, "?q=") {
 				t.Errorf("%s: %s", path, body)
 			}
 			if !strings.Contains(header.Get("Content-Security-Policy"), "script-src 'self'") {

@@ -91,9 +91,10 @@ func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := cache.Options{Scheme: scheme, DefaultTransform: process.Slim, ByObject: map[client.Object]cache.ByObject{
-		&corev1.ConfigMap{}: {Label: labels.NewSelector().Add(*inventories), Transform: brief},
-	}}
+	options := cache.Options{Scheme: scheme, DefaultTransform: process.Slim,
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.ConfigMap{}: {Label: labels.NewSelector().Add(*inventories), Transform: brief},
+		}}
 	for _, n := range o.Namespaces {
 		if options.DefaultNamespaces == nil {
 			options.DefaultNamespaces = map[string]cache.Config{}
@@ -132,8 +133,10 @@ func brief(in any) (any, error) {
 	}
 	manager, at := written(o)
 	label := map[string]string{keys.LabelInventory: o.Labels[keys.LabelInventory]}
-	o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, CreationTimestamp: o.CreationTimestamp,
-		Labels: label, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: manager, Time: &metav1.Time{Time: at}}}}
+	o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID,
+		ResourceVersion: o.ResourceVersion, CreationTimestamp: o.CreationTimestamp, Labels: label,
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: manager,
+			Time: &metav1.Time{Time: at}}}}
 	return o, nil
 }
 
@@ -183,7 +186,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 				var err error
 				for _, namespace := range c.places() {
 					if err == nil {
-						err = c.live.List(ctx, kind.list, client.Limit(1), client.InNamespace(namespace))
+						err = c.live.List(ctx, kind.list, client.Limit(1),
+							client.InNamespace(namespace))
 					}
 				}
 				if err == nil {
@@ -193,7 +197,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 					return
 				}
 				if !meta.IsNoMatchError(err) {
-					c.log.Info("this kind is not shown", "resource", resource, "reason", err.Error(), "again", again.String())
+					c.log.Info("this kind is not shown", "resource", resource, "reason",
+						err.Error(), "again", again.String())
 				}
 				select {
 				case <-ctx.Done():
@@ -215,7 +220,8 @@ func (c *Cluster) watch(ctx context.Context, resource string, object client.Obje
 	}
 	change := func() { c.changes.Add(1) }
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { change() }, UpdateFunc: func(any, any) { change() }, DeleteFunc: func(any) { change() },
+		AddFunc: func(any) { change() }, UpdateFunc: func(any, any) { change() },
+		DeleteFunc: func(any) { change() },
 	}); err != nil {
 		return err
 	}
@@ -249,7 +255,8 @@ func (c *Cluster) Watches(resource string) bool {
 }
 
 // list lists what is watched of a resource. The objects are shared: do not change them.
-func (c *Cluster) list(ctx context.Context, resource string, into client.ObjectList, options ...client.ListOption) error {
+func (c *Cluster) list(ctx context.Context, resource string, into client.ObjectList,
+	options ...client.ListOption) error {
 	if !c.Watches(resource) {
 		return nil
 	}
@@ -310,7 +317,8 @@ func mine[T any, P interface {
 	}
 	seen, err := Visible(v, resource, objects, P.GetNamespace)
 	slices.SortFunc(seen, func(a, b P) int {
-		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
+		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()),
+			strings.Compare(a.GetName(), b.GetName()))
 	})
 	return seen, err
 }

@@ -84,7 +84,8 @@ func (c *Console) Handler() http.Handler {
 		c.Now = time.Now
 	}
 	c.templates = parse(c.Now)
-	c.streams.open, c.streams.printing = access.NewPlaces(maxStreams, maxOwnStreams), make(chan struct{}, maxPrinting)
+	c.streams.open, c.streams.printing =
+		access.NewPlaces(maxStreams, maxOwnStreams), make(chan struct{}, maxPrinting)
 	c.pages = http.NewServeMux()
 	for pattern, page := range routes() {
 		c.pages.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -119,26 +120,33 @@ func (c *Console) Handler() http.Handler {
 		}
 	}
 	if c.Cluster != nil && c.Cluster.builds.BuildNamespace != "" {
-		(&facts.Door{Access: c.Access, Runs: c.Cluster.builds, Build: c.Cluster.build, Beat: c.Beat, Log: c.Log}).Mount(mux)
+		(&facts.Door{Access: c.Access, Runs: c.Cluster.builds, Build: c.Cluster.build, Beat: c.Beat,
+			Log: c.Log}).Mount(mux)
 	}
 	if c.Cluster != nil {
 		mux.HandleFunc("GET /builds/{namespace}/{name}/log/{task}/{step}", c.logFile)
-		mux.HandleFunc("POST /builds/{namespace}/{name}/cancel", func(w http.ResponseWriter, r *http.Request) {
-			c.act(w, r, "CancelRequested", "cancel", func(ctx context.Context, builds *live.Reader, b *api.AgentBuild) error {
-				return builds.Cancel(ctx, b)
+		mux.HandleFunc("POST /builds/{namespace}/{name}/cancel",
+			func(w http.ResponseWriter, r *http.Request) {
+				c.act(w, r, "CancelRequested", "cancel",
+					func(ctx context.Context, builds *live.Reader, b *api.AgentBuild) error {
+						return builds.Cancel(ctx, b)
+					})
 			})
-		})
-		mux.HandleFunc("POST /builds/{namespace}/{name}/retry", func(w http.ResponseWriter, r *http.Request) {
-			c.act(w, r, "RetryRequested", "retry", func(ctx context.Context, builds *live.Reader, b *api.AgentBuild) error {
-				return builds.Rerun(ctx, b, c.Now())
+		mux.HandleFunc("POST /builds/{namespace}/{name}/retry",
+			func(w http.ResponseWriter, r *http.Request) {
+				c.act(w, r, "RetryRequested", "retry",
+					func(ctx context.Context, builds *live.Reader, b *api.AgentBuild) error {
+						return builds.Rerun(ctx, b, c.Now())
+					})
 			})
-		})
 	}
 	return http.NewCrossOriginProtection().Handler(harden(mux))
 }
 
 // policy lets a page load what this server has, and run nothing that the page itself holds.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	"font-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; " +
+	"base-uri 'none'"
 
 // harden sets what keeps a browser from doing more than showing the page, and bounds what
 // a caller may send.
@@ -170,15 +178,19 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, build func(*Visi
 		return
 	}
 	// Who is still signed in at the provider comes back without a question.
-	if l := c.Access.Login; errors.As(err, new(access.Unknown)) && l != nil && l.Provider() && l.Began(r) {
-		http.Redirect(w, r, access.LoginPath+"?"+url.Values{"next": {access.LocalPath(r.URL.RequestURI())}}.Encode(), http.StatusSeeOther)
+	if l := c.Access.Login; errors.As(err, new(access.Unknown)) && l != nil && l.Provider() &&
+		l.Began(r) {
+		http.Redirect(w, r,
+			access.LoginPath+"?"+
+				url.Values{"next": {access.LocalPath(r.URL.RequestURI())}}.Encode(), http.StatusSeeOther)
 		return
 	}
 	c.write(w, r, who, page)
 }
 
 // visit builds a page within the time that it may take.
-func (c *Console) visit(r *http.Request, build func(*Visit) (*Page, error)) (*Page, user.Info, error) {
+func (c *Console) visit(r *http.Request,
+	build func(*Visit) (*Page, error)) (*Page, user.Info, error) {
 	who, err := c.Access.Caller(r)
 	if err != nil {
 		return nil, nil, err
@@ -206,14 +218,17 @@ func (c *Console) refuse(r *http.Request, err error) *Page {
 		return c.signIn(http.StatusUnauthorized, "", r.URL.RequestURI())
 	case errors.As(err, &problem):
 	case errors.Is(err, store.ErrNotFound):
-		problem = &Problem{http.StatusNotFound, "There is nothing here that you may see.", "The address may be misspelt, the object deleted, or your rights may not include it."}
+		problem = &Problem{http.StatusNotFound, "There is nothing here that you may see.",
+			"The address may be misspelt, the object deleted, or your rights may not include it."}
 	default:
 		if r.Context().Err() == nil {
 			c.Log.Error(err, "printing a page", "path", r.URL.Path)
 		}
-		problem = &Problem{http.StatusServiceUnavailable, "The catalog cannot answer now.", "Its store or the Kubernetes API does not answer. Reload the page in a few seconds."}
+		problem = &Problem{http.StatusServiceUnavailable, "The catalog cannot answer now.",
+			"Its store or the Kubernetes API does not answer. Reload the page in a few seconds."}
 	}
-	return &Page{Title: http.StatusText(problem.Status), Status: problem.Status, Parts: []Part{{"problem", "problem", problem}}}
+	return &Page{Title: http.StatusText(problem.Status), Status: problem.Status,
+		Parts: []Part{{"problem", "problem", problem}}}
 }
 
 // Visit is one request of a page, by a caller who is known.
@@ -257,7 +272,8 @@ func Visible[T any](v *Visit, resource string, all []T, namespace func(T) string
 	for place := range places {
 		places[place] = scope.Allows(store.Key{Resource: resource, Namespace: place})
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(one T) bool { return !places[namespace(one)] }), nil
+	return slices.DeleteFunc(slices.Clone(all),
+		func(one T) bool { return !places[namespace(one)] }), nil
 }
 
 // Allow refuses parameters that a page does not know, so that a typing error never shows
@@ -265,7 +281,8 @@ func Visible[T any](v *Visit, resource string, all []T, namespace func(T) string
 func (v *Visit) Allow(names ...string) error {
 	for name := range v.URL.Query() {
 		if !slices.Contains(names, name) {
-			return &Problem{http.StatusBadRequest, fmt.Sprintf("The parameter %q is not supported.", name), "Remove it from the address."}
+			return &Problem{http.StatusBadRequest, fmt.Sprintf("The parameter %q is not supported.",
+				name), "Remove it from the address."}
 		}
 	}
 	return nil
@@ -277,7 +294,8 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	check := r.Clone(r.Context())
 	check.Header = http.Header{"Authorization": {"Bearer " + token}}
 	if _, err := c.Access.Caller(check); err != nil || token == "" {
-		c.write(w, r, nil, c.signIn(http.StatusUnauthorized, "Kubernetes does not know this token, or it has expired.", next))
+		c.write(w, r, nil, c.signIn(http.StatusUnauthorized,
+			"Kubernetes does not know this token, or it has expired.", next))
 		return
 	}
 	if err := c.endSession(w, r); err != nil {
@@ -305,7 +323,8 @@ func (c *Console) endSession(w http.ResponseWriter, r *http.Request) error {
 }
 
 func setCookie(w http.ResponseWriter, r *http.Request, value string, seconds int) {
-	http.SetCookie(w, &http.Cookie{Name: access.Cookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: access.Cookie, Value: value, Path: "/", MaxAge: seconds,
+		HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode})
 }
 
 // signInData offers the ways to sign in. Next is the path to go on to.

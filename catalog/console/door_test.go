@@ -51,39 +51,55 @@ func (y *yard) attested(namespace, run string) *api.AgentBuild {
 	y.must(y.client.Create(y.Context(), b))
 	y.TB.Cleanup(func() { y.must(client.IgnoreNotFound(y.client.Delete(context.Background(), b))) })
 	y.status(b, func(s *api.AgentBuildStatus) {
-		s.Phase, s.PipelineRunNamespace, s.PipelineRunName, s.RunNumber, s.LastBuildTime = api.PhaseBuilding, platform, run, 1, new(metav1.NewTime(now))
+		s.Phase, s.PipelineRunNamespace, s.PipelineRunName, s.RunNumber, s.LastBuildTime =
+			api.PhaseBuilding, platform, run, 1, new(metav1.NewTime(now))
 	})
 	return b
 }
 
-// isolate makes what the controller, Tekton and a kubelet leave of an isolated run: a step that prints
-// a text, in a pod. It is in the platform's namespace, unless somebody made it elsewhere.
+// isolate makes what the controller, Tekton and a kubelet leave of an isolated run: a step that
+// prints a text, in a pod. It is in the platform's namespace, unless somebody made it elsewhere.
 func (y *yard) isolate(b *api.AgentBuild, namespace, name, text string) (pod string) {
 	y.Helper()
-	if _, err := y.kube.CoreV1().Namespaces().Create(y.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: platform}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := y.kube.CoreV1().Namespaces().Create(y.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: platform}},
+		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		y.Fatal(err)
 	}
 	about := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name,
-			Labels:      map[string]string{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: b.Name, keys.AnnotationBuildUID: string(b.UID)},
-			Annotations: map[string]string{keys.AnnotationBuild: b.Name, keys.AnnotationBuildNamespace: b.Namespace, keys.AnnotationBuildUID: string(b.UID), keys.AnnotationNumber: "1"}}
+			Labels: map[string]string{compose.LabelManagedBy: compose.ManagedBy,
+				keys.LabelBuild: b.Name, keys.AnnotationBuildUID: string(b.UID)},
+			Annotations: map[string]string{keys.AnnotationBuild: b.Name,
+				keys.AnnotationBuildNamespace: b.Namespace, keys.AnnotationBuildUID: string(b.UID),
+				keys.AnnotationNumber: "1"}}
 	}
-	run := &tektonv1.PipelineRun{ObjectMeta: about(name), Spec: tektonv1.PipelineRunSpec{PipelineRef: &tektonv1.PipelineRef{Name: "none"}}}
-	task := &tektonv1.TaskRun{ObjectMeta: about(name + "-build"), Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "none"}}}
-	maps.Copy(task.Labels, map[string]string{"tekton.dev/pipelineRun": name, "tekton.dev/pipelineTask": "buildkit-build"})
+	run := &tektonv1.PipelineRun{ObjectMeta: about(name),
+		Spec: tektonv1.PipelineRunSpec{PipelineRef: &tektonv1.PipelineRef{Name: "none"}}}
+	task := &tektonv1.TaskRun{ObjectMeta: about(name + "-build"),
+		Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "none"}}}
+	maps.Copy(task.Labels, map[string]string{"tekton.dev/pipelineRun": name,
+		"tekton.dev/pipelineTask": "buildkit-build"})
 	pod = name + "-build-pod"
-	node := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod}, Spec: corev1.PodSpec{NodeName: "fleet", Containers: []corev1.Container{{Name: "step-build", Image: "x"}}}}
+	node := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod},
+		Spec: corev1.PodSpec{NodeName: "fleet",
+			Containers: []corev1.Container{{Name: "step-build", Image: "x"}}}}
 	for _, o := range []client.Object{run, task, node} {
 		y.must(y.client.Create(y.Context(), o))
 		y.TB.Cleanup(func() {
-			y.must(client.IgnoreNotFound(y.client.Delete(context.Background(), o, client.GracePeriodSeconds(0))))
+			y.must(client.IgnoreNotFound(y.client.Delete(context.Background(), o,
+				client.GracePeriodSeconds(0))))
 		})
 	}
-	run.Status.ChildReferences = []tektonv1.ChildStatusReference{{Name: task.Name, PipelineTaskName: "buildkit-build"}}
-	run.Status.PipelineSpec = &tektonv1.PipelineSpec{Tasks: []tektonv1.PipelineTask{{Name: "buildkit-build"}}}
+	run.Status.ChildReferences = []tektonv1.ChildStatusReference{{Name: task.Name,
+		PipelineTaskName: "buildkit-build"}}
+	run.Status.PipelineSpec = &tektonv1.PipelineSpec{
+		Tasks: []tektonv1.PipelineTask{{Name: "buildkit-build"}}}
 	task.Status.PodName, task.Status.StartTime = pod, new(metav1.NewTime(now))
-	task.Status.Conditions = append(task.Status.Conditions, apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionUnknown, Reason: "Running"})
-	task.Status.Steps = []tektonv1.StepState{{Name: "build", Container: "step-build", ContainerState: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	task.Status.Conditions = append(task.Status.Conditions,
+		apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionUnknown, Reason: "Running"})
+	task.Status.Steps = []tektonv1.StepState{{Name: "build", Container: "step-build",
+		ContainerState: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 	y.must(y.client.Status().Update(y.Context(), run))
 	y.must(y.client.Status().Update(y.Context(), task))
 	furnished.Kubelet.Log(pod, "step-build", text)
@@ -102,7 +118,8 @@ func at(b *api.AgentBuild, pod string) string {
 func (y *yard) answers(token, path string, want int) (body string) {
 	y.Helper()
 	got := 0
-	y.eventually(fmt.Sprintf("%s is answered %d", path, want), func() bool { got, _, body = y.get(token, path); return got == want })
+	y.eventually(fmt.Sprintf("%s is answered %d", path, want),
+		func() bool { got, _, body = y.get(token, path); return got == want })
 	return body
 }
 
@@ -130,12 +147,15 @@ func TestDoor(t *testing.T) {
 	token := y.tokenFor(reader, y.ns)
 	var run live.Run
 	y.must(json.Unmarshal([]byte(y.answers(token, at(b, ""), http.StatusOK)), &run))
-	if run.Namespace != platform || run.Name != "weather-1" || len(run.Tasks) != 1 || run.Tasks[0].Name != "buildkit-build" || run.Tasks[0].Pod != pod || run.Tasks[0].Steps[0].State != "Running" {
+	if run.Namespace != platform || run.Name != "weather-1" || len(run.Tasks) != 1 ||
+		run.Tasks[0].Name != "buildkit-build" || run.Tasks[0].Pod != pod ||
+		run.Tasks[0].Steps[0].State != "Running" {
 		t.Errorf("%+v", run)
 	}
 	page := "/builds/" + y.ns + "/weather"
 	y.shows(token, page, "first", "second", "buildkit-build", "Runs that are kept")
-	if status, _, file := y.get(token, page+"/log/buildkit-build/build"); status != http.StatusOK || !strings.Contains(file, "second\n") {
+	if status, _, file := y.get(token, page+"/log/buildkit-build/build"); status != http.StatusOK ||
+		!strings.Contains(file, "second\n") {
 		t.Errorf("as a file: %d %s", status, file)
 	}
 	c := y.programOf(token)
@@ -143,16 +163,19 @@ func TestDoor(t *testing.T) {
 		options live.LogOptions
 		want    string
 	}{
-		{live.LogOptions{Tail: -1}, "[buildkit-build/build] first\n[buildkit-build/build] \\x1b[31msecond\n"},
+		{live.LogOptions{Tail: -1},
+			"[buildkit-build/build] first\n[buildkit-build/build] \\x1b[31msecond\n"},
 		{live.LogOptions{Tail: 1}, "[buildkit-build/build] \\x1b[31msecond\n"},
 	} {
 		var out, errs bytes.Buffer
 		o.options.Out, o.options.Err = &out, &errs
-		if err := c.Logs(t.Context(), "weather", o.options); err != nil || out.String() != o.want || errs.Len() > 0 {
+		if err := c.Logs(t.Context(), "weather", o.options); err != nil || out.String() != o.want ||
+			errs.Len() > 0 {
 			t.Errorf("%v: %q %q", err, out.String(), errs.String())
 		}
 	}
-	if tasks, err := c.Tasks(t.Context(), b); err != nil || len(tasks) != 1 || tasks[0].State != "Running" {
+	if tasks, err := c.Tasks(t.Context(), b); err != nil || len(tasks) != 1 ||
+		tasks[0].State != "Running" {
 		t.Errorf("tasks %v: %v", tasks, err)
 	}
 	// It is followed to its end, which the build has, too.
@@ -160,11 +183,13 @@ func TestDoor(t *testing.T) {
 	var out, errs bytes.Buffer
 	done := make(chan error, 1)
 	go func() {
-		done <- c.Logs(t.Context(), "weather", live.LogOptions{Out: &out, Err: &errs, Follow: true, Tail: -1})
+		done <- c.Logs(t.Context(), "weather",
+			live.LogOptions{Out: &out, Err: &errs, Follow: true, Tail: -1})
 	}()
 	time.Sleep(2 * time.Second)
 	y.status(b, func(s *api.AgentBuildStatus) {
-		s.Phase, s.LastRunPhase, s.ObservedGeneration = api.PhaseSucceeded, api.PhaseSucceeded, b.Generation
+		s.Phase, s.LastRunPhase, s.ObservedGeneration =
+			api.PhaseSucceeded, api.PhaseSucceeded, b.Generation
 	})
 	select {
 	case err := <-done:
@@ -190,39 +215,56 @@ func TestDoorIsClosed(t *testing.T) {
 	y.answers(team, at(b, ""), http.StatusOK)
 
 	// Every right in the namespace but the one, and the one in another namespace.
-	most := y.tokenFor(append([]rbacv1.PolicyRule{rule("agent.kagenti.dev", "agentbuilds", "*"), rule("agent.kagenti.dev", "agentbuilds/status", "*"), logs}, runs...), y.ns)
+	most := y.tokenFor(append([]rbacv1.PolicyRule{rule("agent.kagenti.dev", "agentbuilds", "*"),
+		rule("agent.kagenti.dev", "agentbuilds/status", "*"), logs}, runs...), y.ns)
 	stranger := y.tokenFor(reader, other)
 	y.answers(stranger, at(theirs, ""), http.StatusOK)
-	y.shows(most, "/builds/"+y.ns+"/weather", "You may not read its run", "You may not read the logs in "+y.ns)
-	for who, token := range map[string]string{"without the right": most, "with the right elsewhere": stranger} {
-		for _, path := range []string{at(b, ""), at(b, pod), at(b, "none"), "/builds/" + y.ns + "/weather/log/buildkit-build/build", live.DoorPath(b.Namespace, b.Name), strings.ReplaceAll(at(b, ""), "/weather/", "/none/")} {
+	y.shows(most, "/builds/"+y.ns+"/weather", "You may not read its run",
+		"You may not read the logs in "+y.ns)
+	for who, token := range map[string]string{"without the right": most,
+		"with the right elsewhere": stranger} {
+		for _, path := range []string{at(b, ""), at(b, pod), at(b, "none"),
+			"/builds/" + y.ns + "/weather/log/buildkit-build/build",
+			live.DoorPath(b.Namespace, b.Name),
+			strings.ReplaceAll(at(b, ""), "/weather/", "/none/")} {
 			status, _, body := y.get(token, path)
-			if want := http.StatusForbidden; status != want && !(who == "with the right elsewhere" && strings.HasPrefix(path, "/builds/") && status == http.StatusNotFound) || strings.Contains(body, "team alone") || strings.Contains(body, "weather-1") {
+			if want := http.StatusForbidden; status != want &&
+				!(who == "with the right elsewhere" && strings.HasPrefix(path, "/builds/") &&
+					status == http.StatusNotFound) || strings.Contains(body, "team alone") ||
+				strings.Contains(body, "weather-1") {
 				t.Errorf("%s, %s: %d %s", who, path, status, body)
 			}
 		}
 	}
 	for _, path := range []string{at(b, ""), at(b, pod)} {
-		if status, header, body := y.get("", path); status != http.StatusUnauthorized || header.Get("WWW-Authenticate") == "" || !strings.Contains(body, `"error"`) {
+		if status, header, body := y.get("", path); status != http.StatusUnauthorized ||
+			header.Get("WWW-Authenticate") == "" || !strings.Contains(body, `"error"`) {
 			t.Errorf("nobody, %s: %d %s", path, status, body)
 		}
 	}
 	// With a build of their own they reach neither another's run nor another's pod.
 	elsewhere := strings.Replace(at(theirs, ""), string(theirs.UID), string(b.UID), 1)
-	for _, path := range []string{elsewhere, live.DoorPath(theirs.Namespace, theirs.Name), at(theirs, pod), at(theirs, "..%2f..%2fpods%2f"+pod)} {
-		if status, _, body := y.get(stranger, path); status != http.StatusNotFound || strings.Contains(body, "team alone") {
+	for _, path := range []string{elsewhere, live.DoorPath(theirs.Namespace, theirs.Name),
+		at(theirs, pod), at(theirs, "..%2f..%2fpods%2f"+pod)} {
+		if status, _, body := y.get(stranger, path); status != http.StatusNotFound ||
+			strings.Contains(body, "team alone") {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	// Nor by what they write into its status, or by a run of their own that says it is of this build.
+	// Nor by what they write into its status, or by a run of their own that says it is of this
+	// build.
 	forge := func(b *api.AgentBuild, namespace string) {
 		t.Helper()
-		y.status(b, func(s *api.AgentBuildStatus) { s.PipelineRunNamespace, s.PipelineRunName = namespace, "weather-1" })
+		y.status(b, func(s *api.AgentBuildStatus) {
+			s.PipelineRunNamespace, s.PipelineRunName =
+				namespace, "weather-1"
+		})
 	}
 	y.isolate(theirs, other, "weather-3", "forged\n")
 	for _, namespace := range []string{platform, y.ns, other} {
 		forge(theirs, namespace)
-		if body := y.answers(stranger, at(theirs, ""), http.StatusOK); !strings.Contains(body, `"weather-2"`) {
+		if body := y.answers(stranger, at(theirs, ""), http.StatusOK); !strings.Contains(body,
+			`"weather-2"`) {
 			t.Errorf("status names %s/weather-1: %s", namespace, body)
 		}
 		page := y.shows(stranger, "/builds/"+other+"/weather", "for others alone")
@@ -230,7 +272,9 @@ func TestDoorIsClosed(t *testing.T) {
 			t.Errorf("the page shows another's log, where status names %s", namespace)
 		}
 	}
-	if status, _, body := y.get(stranger, at(theirs, "weather-3-build-pod")); status != http.StatusNotFound || strings.Contains(body, "Zm9yZ2Vk") {
+	if status, _, body := y.get(stranger,
+		at(theirs, "weather-3-build-pod")); status != http.StatusNotFound ||
+		strings.Contains(body, "Zm9yZ2Vk") {
 		t.Errorf("a run of their own: %d %s", status, body)
 	}
 
@@ -243,15 +287,16 @@ func TestDoorIsClosed(t *testing.T) {
 		t.Errorf("the run of the build before: %s", body)
 	}
 	for _, path := range []string{at(old, ""), at(old, pod), at(fresh, pod)} {
-		if status, _, body := y.get(team, path); status != http.StatusNotFound || strings.Contains(body, "team alone") {
+		if status, _, body := y.get(team, path); status != http.StatusNotFound ||
+			strings.Contains(body, "team alone") {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
 	y.hides(team, "/builds/"+y.ns+"/weather", "team alone", "Runs that are kept")
 }
 
-// A log that is followed shows that it is open, ends with the build that it is of, and takes one of a
-// few places.
+// A log that is followed shows that it is open, ends with the build that it is of, and takes one of
+// a few places.
 func TestDoorHasLimits(t *testing.T) {
 	y := newYard(t)
 	b := y.attested(y.ns, "weather-1")
@@ -263,7 +308,8 @@ func TestDoorHasLimits(t *testing.T) {
 	defer cancel()
 	follow := func() *http.Response {
 		t.Helper()
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, y.url+at(b, pod)+"&follow=true", nil)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+			y.url+at(b, pod)+"&follow=true", nil)
 		y.must(err)
 		request.Header.Set("Authorization", "Bearer "+token)
 		answer, err := http.DefaultClient.Do(request)
@@ -301,7 +347,8 @@ func TestDoorHasLimits(t *testing.T) {
 	}
 }
 
-// The shipped role is what the console needs where isolated runs are, if it may do nothing else there.
+// The shipped role is what the console needs where isolated runs are, if it may do nothing else
+// there.
 func TestDoorWithShippedRole(t *testing.T) {
 	admin := newYard(t)
 	b := admin.attested(admin.ns, "weather-1")
@@ -311,14 +358,16 @@ func TestDoorWithShippedRole(t *testing.T) {
 	var shipped rbacv1.Role
 	for _, document := range strings.Split(string(text), "\n---\n") {
 		var role rbacv1.Role
-		if admin.must(yaml.Unmarshal([]byte(document), &role)); role.Kind == "Role" && role.Name == "armature-catalog-builds" {
+		if admin.must(yaml.Unmarshal([]byte(document), &role)); role.Kind == "Role" &&
+			role.Name == "armature-catalog-builds" {
 			shipped = role
 		}
 	}
 	account, err := shared.Get(t).ServiceAccount(t.Context(), "default", "console-"+admin.ns)
 	admin.must(err)
 	subject := rbacv1.Subject{Kind: "ServiceAccount", Namespace: "default", Name: "console-" + admin.ns}
-	admin.grant(subject, subject.Name, []rbacv1.PolicyRule{rule("agent.kagenti.dev", "agentbuilds", "list", "watch")}, admin.ns)
+	admin.grant(subject, subject.Name,
+		[]rbacv1.PolicyRule{rule("agent.kagenti.dev", "agentbuilds", "list", "watch")}, admin.ns)
 	admin.grant(subject, subject.Name, shipped.Rules, platform)
 	y := &yard{world: newWorldAs(t, "", account.Config, admin.ns), client: furnished.Client, ns: admin.ns}
 	token := y.tokenFor(reader, y.ns)

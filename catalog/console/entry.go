@@ -84,7 +84,8 @@ func linkState(s chain.State) State {
 
 // entryPage returns the page of an agent or tool server.
 func entryPage(v *Visit) (*Page, error) {
-	key := store.Key{Resource: v.PathValue("resource"), Namespace: v.PathValue("namespace"), Name: v.PathValue("name")}
+	key := store.Key{Resource: v.PathValue("resource"), Namespace: v.PathValue("namespace"),
+		Name: v.PathValue("name")}
 	scope, err := v.Scope(map[string][]string{key.Resource: {key.Namespace}})
 	if err != nil {
 		return nil, err
@@ -96,7 +97,8 @@ func entryPage(v *Visit) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := entryData{row: row{Entry: e}, Noun: noun(e), List: "/agents", ListName: "Agents", Card: facts.Pretty(e.Document)}
+	d := entryData{row: row{Entry: e}, Noun: noun(e), List: "/agents", ListName: "Agents",
+		Card: facts.Pretty(e.Document)}
 	parts := []string{"about", "chain", "offers", "call", "reach", "pods", "card"}
 	if e.Type == store.Server {
 		d.List, d.ListName = "/tools", "Tool servers"
@@ -169,17 +171,20 @@ func (d *entryData) follow(live view, builds []api.AgentBuild, writes []updates.
 		d.Egress, d.EgressKnown = facts.Egress(o, live.policies), live.policiesRead
 		d.Edit = facts.Origin(o)
 	} else if i := slices.IndexFunc(builds, func(b api.AgentBuild) bool {
-		return slices.ContainsFunc(d.Builds, func(made store.Build) bool { return made.Name == b.Name })
+		return slices.ContainsFunc(d.Builds,
+			func(made store.Build) bool { return made.Name == b.Name })
 	}); i >= 0 {
 		b = &builds[i]
 	}
 	if b == nil {
 		if w.Name != "" {
-			l := chain.Link{Name: "pods", State: chain.Done, What: fmt.Sprintf("%d of %d ready", w.Ready, w.Desired)}
+			l := chain.Link{Name: "pods", State: chain.Done,
+				What: fmt.Sprintf("%d of %d ready", w.Ready, w.Desired)}
 			if w.Ready < w.Desired {
 				l.State = chain.Waiting
 			}
-			d.Chain = []chain.Link{{Name: "workload", State: chain.Done, What: w.Kind + "/" + w.Name}, l}
+			d.Chain = []chain.Link{{Name: "workload", State: chain.Done,
+				What: w.Kind + "/" + w.Name}, l}
 		}
 		return
 	}
@@ -189,7 +194,8 @@ func (d *entryData) follow(live view, builds []api.AgentBuild, writes []updates.
 	}
 	links := chain.Of(w, b, u)
 	if w.Name == "" {
-		links.Links = slices.DeleteFunc(links.Links, func(l chain.Link) bool { return l.Name == "workload" || l.Name == "pods" })
+		links.Links = slices.DeleteFunc(links.Links,
+			func(l chain.Link) bool { return l.Name == "workload" || l.Name == "pods" })
 	}
 	d.Chain, d.Build = links.Links, buildPath(b.Namespace, b.Name)
 	if stop := links.Stop(); stop != nil {
@@ -199,7 +205,8 @@ func (d *entryData) follow(live view, builds []api.AgentBuild, writes []updates.
 		d.Commit = facts.ForgeLink(b.Spec.Source.SourceRepository, "commit", s.Git.CommitSHA, "")
 	}
 	if d.Edit == "" && u != nil {
-		d.Edit = facts.ForgeLink(u.Spec.Repository, "tree", u.Spec.Branch, strings.TrimSuffix(u.Spec.Path, "armature.lock"))
+		d.Edit = facts.ForgeLink(u.Spec.Repository, "tree", u.Spec.Branch,
+			strings.TrimSuffix(u.Spec.Path, "armature.lock"))
 	}
 }
 
@@ -215,7 +222,8 @@ func workloadOf(e store.Entry, live *status.Live) *unstructured.Unstructured {
 			named = w
 		}
 		if slices.ContainsFunc(live.PodsOf(w), func(p *corev1.Pod) bool {
-			return slices.ContainsFunc(e.Instances, func(i store.Instance) bool { return i.Pod == p.Name })
+			return slices.ContainsFunc(e.Instances,
+				func(i store.Instance) bool { return i.Pod == p.Name })
 		}) {
 			return w
 		}
@@ -243,7 +251,8 @@ var viewKinds = map[schema.GroupVersionResource]string{
 }
 
 // readNamespace reads these kinds, by resource. What the console may not list is left out.
-func (c *Cluster) readNamespace(ctx context.Context, namespace string) map[string][]unstructured.Unstructured {
+func (c *Cluster) readNamespace(ctx context.Context,
+	namespace string) map[string][]unstructured.Unstructured {
 	var mu sync.Mutex
 	what := map[string][]unstructured.Unstructured{}
 	var group errgroup.Group
@@ -252,7 +261,8 @@ func (c *Cluster) readNamespace(ctx context.Context, namespace string) map[strin
 			c.survive("reading a namespace", func() {
 				objects, err := c.readKind(ctx, kind, namespace)
 				if err != nil {
-					c.log.V(1).Info("reading a namespace", "namespace", namespace, "resource", kind.Resource, "reason", err.Error())
+					c.log.V(1).Info("reading a namespace", "namespace", namespace, "resource",
+						kind.Resource, "reason", err.Error())
 					return
 				}
 				mu.Lock()
@@ -271,7 +281,8 @@ func (c *Cluster) readNamespace(ctx context.Context, namespace string) map[strin
 const maxView = 8 << 20
 
 // readKind reads the objects of a kind, without what no page shows.
-func (c *Cluster) readKind(ctx context.Context, kind schema.GroupVersionResource, namespace string) (objects []unstructured.Unstructured, err error) {
+func (c *Cluster) readKind(ctx context.Context, kind schema.GroupVersionResource,
+	namespace string) (objects []unstructured.Unstructured, err error) {
 	left := int64(maxView)
 	err = c.objects.Each(ctx, kind, namespace, "", &left, func(raw []byte) error {
 		var u unstructured.Unstructured
@@ -285,8 +296,10 @@ func (c *Cluster) readKind(ctx context.Context, kind schema.GroupVersionResource
 		objects = append(objects, u)
 		return nil
 	})
-	if errors.Is(err, facts.ErrSpent) || errors.Is(err, facts.ErrTooLarge) { // the page shows what was read until then
-		c.log.Info("not all objects of a namespace are read", "namespace", namespace, "resource", kind.Resource, "reason", err.Error())
+	// the page shows what was read until then
+	if errors.Is(err, facts.ErrSpent) || errors.Is(err, facts.ErrTooLarge) {
+		c.log.Info("not all objects of a namespace are read", "namespace", namespace, "resource",
+			kind.Resource, "reason", err.Error())
 		err = nil
 	}
 	return objects, err
@@ -324,7 +337,8 @@ func (v *Visit) live(namespace string) (out view, err error) {
 				}
 			case "networkpolicies.networking.k8s.io":
 				var policy networkingv1.NetworkPolicy
-				if runtime.DefaultUnstructuredConverter.FromUnstructured(objects[i].Object, &policy) == nil {
+				if runtime.DefaultUnstructuredConverter.FromUnstructured(objects[i].Object,
+					&policy) == nil {
 					out.policies = append(out.policies, policy)
 				}
 			default:

@@ -69,16 +69,20 @@ func home(v *Visit) (*Page, error) {
 	for _, t := range []struct {
 		kind             store.Type
 		path, name, icon string
-	}{{store.Agent, "/agents", "Agents", "agent"}, {store.Server, "/tools", "Tool servers", "tool"}} {
+	}{{store.Agent, "/agents", "Agents", "agent"},
+		{store.Server, "/tools", "Tool servers", "tool"}} {
 		health, err := v.Console.Store.Tally(v.Context(), store.Query{Scope: scope, Type: t.kind})
 		if err != nil {
 			return nil, err
 		}
-		tiles = append(tiles, tile{Path: t.path, Name: t.name, Icon: t.icon, Bad: health[store.Failing] + health[store.Degraded],
-			Count: health[store.Healthy] + health[store.Degraded] + health[store.Failing] + health[store.Unknown]})
+		tiles = append(tiles, tile{Path: t.path, Name: t.name, Icon: t.icon,
+			Bad: health[store.Failing] + health[store.Degraded],
+			Count: health[store.Healthy] + health[store.Degraded] + health[store.Failing] +
+				health[store.Unknown]})
 		unknown += health[store.Unknown]
 		for _, h := range []store.Health{store.Failing, store.Degraded} {
-			entries, err := v.Console.Store.List(v.Context(), store.Query{Scope: scope, Type: t.kind, Health: h, Limit: shownFindings})
+			entries, err := v.Console.Store.List(v.Context(),
+				store.Query{Scope: scope, Type: t.kind, Health: h, Limit: shownFindings})
 			if err != nil {
 				return nil, err
 			}
@@ -87,7 +91,8 @@ func home(v *Visit) (*Page, error) {
 			}
 		}
 	}
-	driftedTools := store.Query{Scope: scope, Type: store.Server, Health: store.Healthy, Drifted: true, Limit: shownFindings}
+	driftedTools := store.Query{Scope: scope, Type: store.Server, Health: store.Healthy,
+		Drifted: true, Limit: shownFindings}
 	drifted, err := v.Console.Store.List(v.Context(), driftedTools)
 	if err != nil {
 		return nil, err
@@ -100,12 +105,14 @@ func home(v *Visit) (*Page, error) {
 		return nil, err
 	}
 	tiles[1].Bad += tally[store.Healthy]
-	entries, err := v.Console.Store.List(v.Context(), store.Query{Scope: scope, Latest: true, Limit: shownChanges})
+	entries, err := v.Console.Store.List(v.Context(),
+		store.Query{Scope: scope, Latest: true, Limit: shownChanges})
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
-		changes = append(changes, change{stateOf(e.Health), noun(e), e.Namespace, cmp.Or(e.Title, e.Name), entryPath(e.Key), entryNews(e), e.Changed})
+		changes = append(changes, change{stateOf(e.Health), noun(e), e.Namespace,
+			cmp.Or(e.Title, e.Name), entryPath(e.Key), entryNews(e), e.Changed})
 	}
 	builds, err := v.builds()
 	if err != nil {
@@ -131,7 +138,8 @@ func home(v *Visit) (*Page, error) {
 			if f, ok := packages[i].finding(); ok {
 				findings, t.Bad = append(findings, f), t.Bad+1
 			}
-			changes = append(changes, change{packages[i].State, "package", packages[i].Namespace, packages[i].Name, packages[i].Path(), "applied", packages[i].Applied})
+			changes = append(changes, change{packages[i].State, "package", packages[i].Namespace,
+				packages[i].Name, packages[i].Path(), "applied", packages[i].Applied})
 		}
 		tiles = append(tiles, t)
 	}
@@ -170,21 +178,24 @@ func summary(tiles []tile, wrong, unknown int) homeData {
 	case total == 0:
 		out.State, out.Sentence = Unknown, "There is nothing here yet that you may see."
 	case wrong > 0:
-		out.State, out.Sentence = Failing, facts.Plural(wrong, "thing")+" to look at; everything else is as it should be."
+		out.State, out.Sentence =
+			Failing, facts.Plural(wrong, "thing")+" to look at; everything else is as it should be."
 		if wrong == total {
 			out.Sentence = "Nothing is as it should be."
 		}
 	case unknown == total:
 		out.State, out.Sentence = Unknown, "Nothing has answered yet."
 	case unknown > 0:
-		out.Sentence = "Everything that has answered is as it should be; " + facts.Count(unknown) + " did not answer yet."
+		out.Sentence = "Everything that has answered is as it should be; " + facts.Count(unknown) +
+			" did not answer yet."
 	}
 	return out
 }
 
 // severity orders what is wrong.
 func severity(s State) int {
-	return slices.Index([]State{Healthy, Unknown, Queued, Building, Cancelled, Drifted, Degraded, Failing}, s)
+	return slices.Index([]State{Healthy, Unknown, Queued, Building, Cancelled, Drifted, Degraded,
+		Failing}, s)
 }
 
 func stateOf(h store.Health) State {
@@ -210,7 +221,9 @@ func noun(e store.Entry) string {
 func entryPath(k store.Key) string { return facts.Path("entries", k.Resource, k.Namespace, k.Name) }
 
 func entryFinding(e store.Entry) finding {
-	f := finding{State: stateOf(e.Health), Kind: noun(e), Namespace: e.Namespace, Name: cmp.Or(e.Title, e.Name), Path: entryPath(e.Key), At: e.Changed, Why: cmp.Or(e.Message, "it did not answer")}
+	f := finding{State: stateOf(e.Health), Kind: noun(e), Namespace: e.Namespace,
+		Name: cmp.Or(e.Title, e.Name), Path: entryPath(e.Key), At: e.Changed,
+		Why: cmp.Or(e.Message, "it did not answer")}
 	f.Fix = remedy(e)
 	if e.Health == store.Healthy {
 		f.State, f.Why = Drifted, toolsDrifted
@@ -225,13 +238,15 @@ const toolsDrifted = "its tools differ from armature.lock"
 func remedy(e store.Entry) string {
 	switch {
 	case e.Health == store.Healthy:
-		return "`armature tools verify` shows the difference; if it is intended, `armature tools pin` puts it into the lock."
+		return "`armature tools verify` shows the difference; if it is intended, `armature tools " +
+			"pin` puts it into the lock."
 	case e.Health == store.Degraded:
 		return "some pods answer and others do not: look at those that do not, below the agent."
 	case strings.Contains(e.Message, "is missing"):
 		return "create what is missing, or correct the name in " + e.Kind + " " + e.Name + "."
 	case e.Type == store.Server:
-		return "check that " + cmp.Or(e.URL, "its address") + " can be reached from the cluster, and the headers that " + e.Kind + " " + e.Name + " sends."
+		return "check that " + cmp.Or(e.URL, "its address") +
+			" can be reached from the cluster, and the headers that " + e.Kind + " " + e.Name + " sends."
 	}
 	return "check the pods and the port and path in " + e.Kind + " " + e.Name + "."
 }
@@ -261,7 +276,8 @@ func offers(e store.Entry) string {
 
 // buildFinding says what is wrong with a build.
 func buildFinding(b *api.AgentBuild) (finding, bool) {
-	f := finding{State: Failing, Kind: "build", Namespace: b.Namespace, Name: b.Name, Path: buildPath(b.Namespace, b.Name)}
+	f := finding{State: Failing, Kind: "build", Namespace: b.Namespace, Name: b.Name,
+		Path: buildPath(b.Namespace, b.Name)}
 	if t := b.Status.CompletionTime; t != nil {
 		f.At = t.Time
 	}
@@ -273,7 +289,8 @@ func buildFinding(b *api.AgentBuild) (finding, bool) {
 		return f, false
 	default:
 		f.Why, f.Fix = cause(cmp.Or(b.Status.Message, "it failed"))
-		if d := b.Status.FailureDetails; d != nil && d.Step != "" && !strings.Contains(f.Why, d.Step) {
+		if d := b.Status.FailureDetails; d != nil && d.Step != "" &&
+			!strings.Contains(f.Why, d.Step) {
 			f.Why = fmt.Sprintf("step %s: %s", d.Step, f.Why)
 		}
 	}
@@ -288,13 +305,15 @@ func cause(message string) (why, fix string) {
 }
 
 func buildNews(b *api.AgentBuild) []change {
-	c := change{Kind: "build", Namespace: b.Namespace, Name: b.Name, Path: buildPath(b.Namespace, b.Name), State: buildState(b)}
+	c := change{Kind: "build", Namespace: b.Namespace, Name: b.Name,
+		Path: buildPath(b.Namespace, b.Name), State: buildState(b)}
 	switch {
 	case b.Status.Phase == api.PhaseBuilding && b.Status.StartTime != nil:
 		c.What, c.At = "is building", b.Status.StartTime.Time
 	case b.Status.CompletionTime != nil:
 		c.At = b.Status.CompletionTime.Time
-		c.What = map[State]string{Healthy: "built an image", Failing: "failed", Cancelled: "was cancelled"}[c.State]
+		c.What = map[State]string{Healthy: "built an image", Failing: "failed",
+			Cancelled: "was cancelled"}[c.State]
 	default:
 		return nil
 	}

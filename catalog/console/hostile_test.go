@@ -23,7 +23,8 @@ func everyPage() (paths []string) {
 	for _, path := range pagesByName() {
 		paths = append(paths, path)
 	}
-	return append(paths, "/agents?q=weather", "/tools?q=book", "/agents?tag=travel", "/agents?skill=forecast")
+	return append(paths, "/agents?q=weather", "/tools?q=book", "/agents?tag=travel",
+		"/agents?skill=forecast")
 }
 
 // What agents, servers and tools say of themselves is shown as text: no markup, no script, no
@@ -31,35 +32,50 @@ func everyPage() (paths []string) {
 func TestHostileTexts(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("*")
-	const evil = "\"><script>alert(1)</script><img src=x onerror=alert(2)>' {{.}} </template><hx-partial hx-get=/x>\u202egnp.exe\u2066\u200b\r\ndata: x"
-	schema, err := json.Marshal(map[string]any{"name": evil, "inputSchema": map[string]any{"type": evil, "required": []string{evil}, "properties": map[string]any{
-		evil: map[string]any{"type": evil, "description": evil, "default": evil, "enum": []string{evil}, "format": evil, "items": map[string]any{"type": evil}}}}})
+	const evil = "\"><script>alert(1)</script><img src=x onerror=alert(2)>' {{.}} " +
+		"</template><hx-partial hx-get=/x>\u202egnp.exe\u2066\u200b\r\ndata: x"
+	schema, err := json.Marshal(map[string]any{"name": evil,
+		"inputSchema": map[string]any{"type": evil, "required": []string{evil},
+			"properties": map[string]any{
+				evil: map[string]any{"type": evil, "description": evil, "default": evil,
+					"enum": []string{evil}, "format": evil,
+					"items": map[string]any{"type": evil}}}}})
 	w.must(err)
 	for _, e := range []store.Entry{
-		{Key: store.Key{Resource: cards, Namespace: "travel", Name: "evil"}, UID: "evil-agent", Type: store.Agent, URL: "javascript:alert(3)"},
-		{Key: store.Key{Resource: remotes, Namespace: "travel", Name: "evil"}, UID: "evil-server", Type: store.Server, URL: "http://evil.example/'; rm -rf ~; '"},
+		{Key: store.Key{Resource: cards, Namespace: "travel", Name: "evil"}, UID: "evil-agent",
+			Type: store.Agent, URL: "javascript:alert(3)"},
+		{Key: store.Key{Resource: remotes, Namespace: "travel", Name: "evil"}, UID: "evil-server",
+			Type: store.Server, URL: "http://evil.example/'; rm -rf ~; '"},
 	} {
-		e.Kind, e.Title, e.Description, e.Version, e.Provider, e.Protocol, e.Message, e.Tags, e.Health, e.Document = "AgentCard", evil, evil, evil, evil, evil, evil, []string{evil}, store.Failing, schema
+		e.Kind, e.Title, e.Description, e.Version, e.Provider, e.Protocol, e.Message, e.Tags,
+			e.Health, e.Document = "AgentCard", evil, evil, evil, evil, evil, evil, []string{evil},
+			store.Failing, schema
 		e.Changed, e.Fetched = now, now
-		e.Items = []store.Item{{Kind: store.Skill, Name: evil, Description: evil, Tags: []string{evil}, Document: schema}, {Kind: store.Tool, Name: evil, Description: evil, Document: schema}}
+		e.Items = []store.Item{{Kind: store.Skill, Name: evil, Description: evil,
+			Tags: []string{evil}, Document: schema},
+			{Kind: store.Tool, Name: evil, Description: evil, Document: schema}}
 		e.Instances = []store.Instance{{Pod: evil, URL: evil, Status: evil, Version: evil}}
 		e.Builds = []store.Build{{Name: evil, Commit: evil, Repository: "javascript:alert(4)"}}
 		w.put(e)
 	}
-	for _, path := range append(everyPage(), "/entries/"+cards+"/travel/evil", "/entries/"+remotes+"/travel/evil", "/agents?q="+url.QueryEscape(evil), "/agents?namespace="+url.QueryEscape(evil), "/login?next="+url.QueryEscape(evil)) {
+	for _, path := range append(everyPage(), "/entries/"+cards+"/travel/evil",
+		"/entries/"+remotes+"/travel/evil", "/agents?q="+url.QueryEscape(evil),
+		"/agents?namespace="+url.QueryEscape(evil), "/login?next="+url.QueryEscape(evil)) {
 		status, _, body := w.get(token, path)
 		if status != http.StatusOK {
 			t.Errorf("%s: %d", path, status)
 		}
 		lower := strings.ToLower(body)
-		for _, bad := range []string{"<script>", "<img src=x", "onerror=alert(2)>", `href="javascript:`, "<hx-partial", "\u202e", "\u2066", "\u200b"} {
+		for _, bad := range []string{"<script>", "<img src=x", "onerror=alert(2)>",
+			`href="javascript:`, "<hx-partial", "\u202e", "\u2066", "\u200b"} {
 			if strings.Contains(lower, bad) {
 				t.Errorf("%s has %q", path, bad)
 			}
 		}
 	}
 	_, _, body := w.get(token, "/entries/"+remotes+"/travel/evil")
-	if !strings.Contains(body, `&#39;http://evil.example/&#39;\&#39;&#39;; rm -rf ~; &#39;\&#39;&#39;&#39;`) {
+	if !strings.Contains(body,
+		`&#39;http://evil.example/&#39;\&#39;&#39;; rm -rf ~; &#39;\&#39;&#39;&#39;`) {
 		t.Errorf("the command to copy does not quote the address:\n%s", body)
 	}
 	// A stream carries it as one event.
@@ -95,12 +111,16 @@ func (w *world) open(ctx context.Context, token, page string) <-chan string {
 // stream returns the lines of the stream of a page.
 func (w *world) stream(ctx context.Context, token, page, seen string) <-chan string {
 	w.Helper()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/events?"+url.Values{"page": {page}, "seen": {seen}}.Encode(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		w.url+"/events?"+url.Values{"page": {page}, "seen": {seen}}.Encode(), nil)
 	w.must(err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	response, err := http.DefaultClient.Do(request)
 	w.must(err)
-	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "text/event-stream" || response.Header.Get("X-Accel-Buffering") != "no" || response.Header.Get("Cache-Control") != "no-store" {
+	if response.StatusCode != http.StatusOK ||
+		response.Header.Get("Content-Type") != "text/event-stream" ||
+		response.Header.Get("X-Accel-Buffering") != "no" ||
+		response.Header.Get("Cache-Control") != "no-store" {
 		w.Fatalf("the stream answers %s %v", response.Status, response.Header)
 	}
 	lines := make(chan string, 10000)
@@ -146,8 +166,10 @@ func TestEachSeesTheirOwn(t *testing.T) {
 		sees   []string
 		hidden []string
 	}{
-		"office": {office, []string{"Secretary", "Booking"}, []string{"travel", "Weather", "Concierge", "concierge", "Timetables", "planner"}},
-		"travel": {travel, []string{"Weather", "Timetables"}, []string{"office", "Secretary", "Booking", "assistant"}},
+		"office": {office, []string{"Secretary", "Booking"},
+			[]string{"travel", "Weather", "Concierge", "concierge", "Timetables", "planner"}},
+		"travel": {travel, []string{"Weather", "Timetables"},
+			[]string{"office", "Secretary", "Booking", "assistant"}},
 		"nobody": {nobody, nil, []string{"travel", "office", "Weather", "Secretary", "concierge"}},
 	} {
 		all := ""
@@ -170,7 +192,8 @@ func TestEachSeesTheirOwn(t *testing.T) {
 			}
 		}
 	}
-	if _, _, body := w.get(nobody, "/"); !strings.Contains(words(body), "There is nothing here yet that you may see.") {
+	if _, _, body := w.get(nobody, "/"); !strings.Contains(words(body),
+		"There is nothing here yet that you may see.") {
 		t.Errorf("nobody sees %s", words(body))
 	}
 	// A change elsewhere reaches no stream.
@@ -187,7 +210,8 @@ func TestEachSeesTheirOwn(t *testing.T) {
 		}
 	}
 	// Whoever may list agents sees no build, package or pod.
-	cardsAlone := w.tokenFor([]rbacv1.PolicyRule{{APIGroups: []string{"kagenti.io"}, Resources: []string{"agentcards"}, Verbs: []string{"list"}}}, "travel")
+	cardsAlone := w.tokenFor([]rbacv1.PolicyRule{{APIGroups: []string{"kagenti.io"},
+		Resources: []string{"agentcards"}, Verbs: []string{"list"}}}, "travel")
 	_, _, body := w.get(cardsAlone, "/entries/"+cards+"/travel/concierge")
 	for _, hidden := range []string{"go.sum", "ImagePullBackOff", "Deployment/", "NetworkPolic"} {
 		if strings.Contains(words(body), hidden) {
@@ -222,7 +246,10 @@ func TestOtherSites(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("*")
 	_, h, _ := w.get(token, "/")
-	for name, want := range map[string]string{"Content-Security-Policy": "frame-ancestors 'none'", "X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Cross-Origin-Opener-Policy": "same-origin", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"} {
+	for name, want := range map[string]string{"Content-Security-Policy": "frame-ancestors 'none'",
+		"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff",
+		"Cross-Origin-Opener-Policy": "same-origin", "Referrer-Policy": "no-referrer",
+		"Cache-Control": "no-store"} {
 		if !strings.Contains(h.Get(name), want) {
 			t.Errorf("%s: %q", name, h.Get(name))
 		}
@@ -237,7 +264,8 @@ func TestOtherSites(t *testing.T) {
 		for key, value := range form {
 			values.Set(key, value)
 		}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+path, strings.NewReader(values.Encode()))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+path,
+			strings.NewReader(values.Encode()))
 		w.must(err)
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		for key, value := range header {
@@ -249,27 +277,35 @@ func TestOtherSites(t *testing.T) {
 		return response
 	}
 	for _, path := range []string{"/login", "/logout"} {
-		for _, header := range []map[string]string{{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "https://evil.example"}, {"Origin": "null"}} {
-			if r := post(path, header, map[string]string{"token": token}); r.StatusCode != http.StatusForbidden || len(r.Cookies()) > 0 {
+		for _, header := range []map[string]string{{"Sec-Fetch-Site": "cross-site"},
+			{"Sec-Fetch-Site": "same-site"}, {"Origin": "https://evil.example"}, {"Origin": "null"}} {
+			if r := post(path, header,
+				map[string]string{"token": token}); r.StatusCode != http.StatusForbidden ||
+				len(r.Cookies()) > 0 {
 				t.Errorf("%s from elsewhere %v: %s %v", path, header, r.Status, r.Cookies())
 			}
 		}
 	}
 	for next, want := range map[string]string{
-		"/agents?q=x": "/agents?q=x", "": "/", "//evil.example": "/", `/\evil.example`: "/", `\\evil.example`: "/", "https://evil.example": "/", "javascript:alert(1)": "/", "/\t/evil.example": "/", "/a\r\nSet-Cookie: x=y": "/", "agents": "/",
+		"/agents?q=x": "/agents?q=x", "": "/", "//evil.example": "/", `/\evil.example`: "/",
+		`\\evil.example`: "/", "https://evil.example": "/", "javascript:alert(1)": "/",
+		"/\t/evil.example": "/", "/a\r\nSet-Cookie: x=y": "/", "agents": "/",
 	} {
-		r := post("/login", map[string]string{"Sec-Fetch-Site": "same-origin"}, map[string]string{"token": token, "next": next})
+		r := post("/login", map[string]string{"Sec-Fetch-Site": "same-origin"},
+			map[string]string{"token": token, "next": next})
 		if r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != want {
 			t.Errorf("after signing in, %q leads to %q: %s", next, r.Header.Get("Location"), r.Status)
 		}
 		for _, c := range r.Cookies() {
-			if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode && c.MaxAge >= 0 { // the session that there was ends
+			// the session that there was ends
+			if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode && c.MaxAge >= 0 {
 				t.Errorf("the cookie is %s", c)
 			}
 		}
 	}
 	// A cookie alone changes nothing, and a stream leads nowhere else.
-	for _, page := range []string{"https://evil.example/", "//evil.example", "/login", "/events", "/nowhere", "/static/x"} {
+	for _, page := range []string{"https://evil.example/", "//evil.example", "/login", "/events",
+		"/nowhere", "/static/x"} {
 		lines := w.stream(t.Context(), token, page, "x")
 		text := until(t, lines, "event: ")
 		if strings.Contains(text, "evil") {
@@ -304,16 +340,20 @@ func TestBadRequests(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("*")
 	for path, want := range map[string]int{
-		"/agents?qq=x": 400, "/agents?after=x": 400, "/?x=1": 400, "/packages?x=1": 400, "/entries/" + cards + "/travel/weather?x=1": 400,
-		"/entries/a/b/c": 404, "/packages/a/b": 404, "/nowhere": 404, "/static/x/console.css": 404, "/static/../console.go": 404,
-		"/agents?namespace=%00&q=%ff": 200, "/agents?health=x": 200, "/agents?q=%22*%27%3B--": 200, "/agents?tag=%22)%20OR%201%3D1": 200,
+		"/agents?qq=x": 400, "/agents?after=x": 400, "/?x=1": 400, "/packages?x=1": 400,
+		"/entries/" + cards + "/travel/weather?x=1": 400, "/entries/a/b/c": 404,
+		"/packages/a/b": 404, "/nowhere": 404, "/static/x/console.css": 404,
+		"/static/../console.go": 404, "/agents?namespace=%00&q=%ff": 200, "/agents?health=x": 200,
+		"/agents?q=%22*%27%3B--": 200, "/agents?tag=%22)%20OR%201%3D1": 200,
 	} {
 		if status, _, body := w.get(token, path); status != want {
 			t.Errorf("%s answers %d, want %d: %s", path, status, want, words(body))
 		}
 	}
-	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
-		request, err := http.NewRequestWithContext(t.Context(), method, w.url+"/agents", strings.NewReader("{}"))
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete,
+		http.MethodPatch} {
+		request, err := http.NewRequestWithContext(t.Context(), method, w.url+"/agents",
+			strings.NewReader("{}"))
 		w.must(err)
 		request.Header.Set("Authorization", "Bearer "+token)
 		response, err := http.DefaultClient.Do(request)
@@ -331,9 +371,12 @@ func TestStoreIsAway(t *testing.T) {
 	token := w.token("*")
 	w.get(token, "/")
 	w.must(w.store.Close())
-	for _, path := range []string{"/", "/agents", "/agents?q=weather", "/entries/" + cards + "/travel/weather"} {
+	for _, path := range []string{"/", "/agents", "/agents?q=weather",
+		"/entries/" + cards + "/travel/weather"} {
 		status, h, body := w.get(token, path)
-		if status != http.StatusServiceUnavailable || h.Get("Retry-After") != "5" || !strings.Contains(words(body), "The catalog cannot answer now.") || strings.Contains(body, "sql") {
+		if status != http.StatusServiceUnavailable || h.Get("Retry-After") != "5" ||
+			!strings.Contains(words(body), "The catalog cannot answer now.") ||
+			strings.Contains(body, "sql") {
 			t.Errorf("%s answers %d %v %s", path, status, h, words(body))
 		}
 	}

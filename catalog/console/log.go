@@ -66,7 +66,8 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 		return d, nil
 	case at < 0:
 		if d.Task != "" && b.Over() {
-			d.Why = "The pod is gone, and its log with it. A retention limit, or cleanupAfterBuild: false, keeps runs."
+			d.Why = "The pod is gone, and its log with it. A retention limit, or " +
+				"cleanupAfterBuild: false, keeps runs."
 		}
 		return d, nil
 	}
@@ -75,9 +76,11 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 			d.Why = fmt.Sprintf("Only the first %d steps are shown.", maxLogSteps)
 			break
 		}
-		s := stepLog{Step: step, Folded: step.State == "Succeeded" && !(asked != "" && len(d.Tasks[at].Steps) == 1)}
+		s := stepLog{Step: step,
+			Folded: step.State == "Succeeded" && !(asked != "" && len(d.Tasks[at].Steps) == 1)}
 		if step.State != "Pending" {
-			text, err := v.Console.Cluster.builds.Log(v.Context(), v.Console.Cluster.builds.Place(b), d.Tasks[at].Pod, step)
+			text, err := v.Console.Cluster.builds.Log(v.Context(),
+				v.Console.Cluster.builds.Place(b), d.Tasks[at].Pod, step)
 			if err != nil && v.Context().Err() != nil {
 				return nil, err
 			}
@@ -95,7 +98,8 @@ func (v *Visit) noRight(b *api.AgentBuild) *Problem {
 	if place == v.Console.Cluster.builds.BuildNamespace {
 		what, place = "agentbuilds/log", b.Namespace
 	}
-	return &Problem{http.StatusForbidden, "You may not read the logs in " + place + ".", "Ask for the right to get " + what + " in " + place + "."}
+	return &Problem{http.StatusForbidden, "You may not read the logs in " + place + ".",
+		"Ask for the right to get " + what + " in " + place + "."}
 }
 
 // noLog says why there is no log; "" for nil.
@@ -158,7 +162,8 @@ func (c *Console) logText(r *http.Request) (string, error) {
 			}
 			text, err := c.Cluster.builds.WholeLog(ctx, c.Cluster.builds.Place(b), t.Pod, s)
 			if why := c.noLog(err); why != "" {
-				return "", &Problem{http.StatusNotFound, why, "The page of the build has the part that its status keeps."}
+				return "", &Problem{http.StatusNotFound, why,
+					"The page of the build has the part that its status keeps."}
 			}
 			out := strings.Join(text.Lines, "\n") + "\n"
 			if text.Cut != "" {

@@ -65,7 +65,9 @@ func runAsConsole(folder string) error {
 	group.Go(func() error { return cluster.Run(context.Background()) })
 	group.Go(func() error {
 		pages := &console.Console{Store: s, Access: guard, Cluster: cluster, Log: logr.Discard()}
-		return http.Serve(l, (&serve.Server{Store: s, Access: guard, Pages: pages.Handler(), Log: logr.Discard()}).Handler())
+		return http.Serve(l,
+			(&serve.Server{Store: s, Access: guard, Pages: pages.Handler(),
+				Log: logr.Discard()}).Handler())
 	})
 	return group.Wait()
 }
@@ -77,7 +79,8 @@ func (w *world) process(limit int64) (pid int, address string) {
 	w.must(err)
 	var log strings.Builder
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), asConsole+"="+w.TempDir(), "KUBECONFIG="+shared.Get(w).Admin.Kubeconfig, fmt.Sprintf("GOMEMLIMIT=%d", limit), "GOGC=100")
+	cmd.Env = append(os.Environ(), asConsole+"="+w.TempDir(),
+		"KUBECONFIG="+shared.Get(w).Admin.Kubeconfig, fmt.Sprintf("GOMEMLIMIT=%d", limit), "GOGC=100")
 	cmd.Stderr = &log
 	out, err := cmd.StdoutPipe()
 	w.must(err)
@@ -99,7 +102,8 @@ func (w *world) follow(token string, n int) {
 	w.Helper()
 	opened := 0
 	for range n {
-		request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, w.url+"/api/v1/watch", nil)
+		request, err := http.NewRequestWithContext(w.Context(), http.MethodGet,
+			w.url+"/api/v1/watch", nil)
 		w.must(err)
 		request.Header.Set("Authorization", "Bearer "+token)
 		response, err := http.DefaultClient.Do(request)
@@ -121,7 +125,8 @@ func (w *world) follow(token string, n int) {
 func TestMemoryOfHostileTenants(t *testing.T) {
 	limit := controlplane.MemoryLimit(t, "../../templates/install/catalog/base/deployment.yaml")
 	const many = "hostile tenant with "
-	fields := func(w *world, ns string) (lines []string) { // each object has as many fields as it can have
+	// each object has as many fields as it can have
+	fields := func(w *world, ns string) (lines []string) {
 		data := map[string]string{}
 		for i := range 30_000 {
 			data[fmt.Sprintf("k%x", i)] = ""
@@ -132,7 +137,10 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 			name := fmt.Sprintf("a-%d", i)
 			lines = append(lines, "v1 ConfigMap "+ns+" "+name+" - -")
 			group.Go(func() error {
-				_, err := w.kube.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{keys.LabelName: "a", keys.LabelNamespace: ns}}, Data: data}, metav1.CreateOptions{FieldManager: "kubectl-edit"})
+				_, err := w.kube.CoreV1().ConfigMaps(ns).Create(t.Context(),
+					&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name,
+						Labels: map[string]string{keys.LabelName: "a", keys.LabelNamespace: ns}},
+						Data: data}, metav1.CreateOptions{FieldManager: "kubectl-edit"})
 				return err
 			})
 		}
@@ -142,7 +150,8 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 	tenants := map[string]func(w *world, ns string) (inventories [][]string){
 		"large objects": func(w *world, ns string) [][]string { return [][]string{fields(w, ns)} },
 		"invented kinds": func(_ *world, ns string) [][]string {
-			lines := []string{"apps/v9 Deployment " + ns + " a - -", "v9 ConfigMap " + ns + " a - -"}
+			lines := []string{"apps/v9 Deployment " + ns + " a - -",
+				"v9 ConfigMap " + ns + " a - -"}
 			for i := range 40_000 {
 				lines = append(lines, fmt.Sprintf("g%x.example/v1 K%x n%x a - -", i, i, i))
 			}
@@ -161,11 +170,14 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 		"large records": func(w *world, ns string) [][]string {
 			var lines []string
 			for i := range 20 {
-				d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("a-%d", i), Labels: map[string]string{keys.LabelName: "p-0", keys.LabelNamespace: ns},
-					Annotations: map[string]string{keys.Injected: `{"initContainers":["a"` + strings.Repeat(`,"a"`, 15_000) + `]}`}}}
+				d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("a-%d", i),
+					Labels: map[string]string{keys.LabelName: "p-0", keys.LabelNamespace: ns},
+					Annotations: map[string]string{keys.Injected: `{"initContainers":["a"` +
+						strings.Repeat(`,"a"`, 15_000) + `]}`}}}
 				d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
 				d.Spec.Template.Labels = d.Spec.Selector.MatchLabels
-				d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "a", Image: "a", Args: []string{strings.Repeat("x", 200<<10)}}}
+				d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "a", Image: "a",
+					Args: []string{strings.Repeat("x", 200<<10)}}}
 				_, err := w.kube.AppsV1().Deployments(ns).Create(t.Context(), d, metav1.CreateOptions{})
 				w.must(err)
 				lines = append(lines, "apps/v1 Deployment "+ns+" "+d.Name+" - -")
@@ -192,7 +204,9 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 			}
 			t.Cleanup(func() { // other tests count packages
 				for _, ns := range append(hostile, good) {
-					w.must(w.kube.CoreV1().ConfigMaps(ns).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: keys.LabelInventory}))
+					w.must(w.kube.CoreV1().ConfigMaps(ns).DeleteCollection(context.Background(),
+						metav1.DeleteOptions{},
+						metav1.ListOptions{LabelSelector: keys.LabelInventory}))
 				}
 			})
 			inventory := func(ns, name string, lines []string) {
@@ -201,8 +215,12 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 				_, err := io.WriteString(z, strings.Join(lines, "\n")+"\n")
 				w.must(err)
 				w.must(z.Close())
-				_, err = w.kube.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "armature-" + name, Labels: map[string]string{keys.LabelInventory: name}},
-					Data: map[string]string{"format": "1", "state": "applied"}, BinaryData: map[string][]byte{"objects.gz": packed.Bytes()}}, metav1.CreateOptions{})
+				_, err = w.kube.CoreV1().ConfigMaps(ns).Create(t.Context(),
+					&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "armature-" + name,
+						Labels: map[string]string{keys.LabelInventory: name}},
+						Data:       map[string]string{"format": "1", "state": "applied"},
+						BinaryData: map[string][]byte{"objects.gz": packed.Bytes()}},
+					metav1.CreateOptions{})
 				w.must(err)
 			}
 			for k, kind := range kinds {
@@ -210,12 +228,24 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 					inventory(hostile[k], fmt.Sprint("p-", i), lines)
 				}
 			}
-			_, err := w.kube.CoreV1().ConfigMaps(good).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Labels: map[string]string{keys.LabelName: "good", keys.LabelNamespace: good}}}, metav1.CreateOptions{})
+			_, err := w.kube.CoreV1().ConfigMaps(good).Create(t.Context(),
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings",
+					Labels: map[string]string{keys.LabelName: "good", keys.LabelNamespace: good}}},
+				metav1.CreateOptions{})
 			w.must(err)
-			_, err = w.kube.AppsV1().Deployments(good).Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{keys.LabelName: "good", keys.LabelNamespace: good}},
-				Spec: appsv1.DeploymentSpec{Replicas: new(int32), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "a"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}}}}, metav1.CreateOptions{})
+			_, err = w.kube.AppsV1().Deployments(good).Create(t.Context(),
+				&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a",
+					Labels: map[string]string{keys.LabelName: "good", keys.LabelNamespace: good}},
+					Spec: appsv1.DeploymentSpec{Replicas: new(int32),
+						Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}},
+						Template: corev1.PodTemplateSpec{
+							ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "a"}},
+							Spec: corev1.PodSpec{
+								Containers: []corev1.Container{{Name: "a", Image: "a"}}}}}},
+				metav1.CreateOptions{})
 			w.must(err)
-			inventory(good, "good", []string{"v1 ConfigMap " + good + " settings - -", "apps/v1 Deployment " + good + " a - -"})
+			inventory(good, "good", []string{"v1 ConfigMap " + good + " settings - -",
+				"apps/v1 Deployment " + good + " a - -"})
 			mine, theirs := w.token(good), w.token(hostile...)
 			pid, address := w.process(limit)
 			w.url = address
@@ -235,14 +265,18 @@ func TestMemoryOfHostileTenants(t *testing.T) {
 				what, want string
 				do         func() error
 			}{
-				{"the package of another tenant is read", "ConfigMap settings " + good + " Healthy", func() error { return nil }},
-				{"a change of another tenant is seen", "ConfigMap settings " + good + " Missing", func() error {
-					return w.kube.CoreV1().ConfigMaps(good).Delete(t.Context(), "settings", metav1.DeleteOptions{})
-				}},
+				{"the package of another tenant is read", "ConfigMap settings " + good + " Healthy",
+					func() error { return nil }},
+				{"a change of another tenant is seen", "ConfigMap settings " + good + " Missing",
+					func() error {
+						return w.kube.CoreV1().ConfigMaps(good).Delete(t.Context(), "settings",
+							metav1.DeleteOptions{})
+					}},
 			} {
 				w.must(step.do())
 				last := ""
-				for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(last, step.want); time.Sleep(100 * time.Millisecond) {
+				for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(last,
+					step.want); time.Sleep(100 * time.Millisecond) {
 					if time.Now().After(deadline) {
 						t.Fatalf("%s: not within two minutes: %s", step.what, last)
 					}

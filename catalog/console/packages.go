@@ -85,7 +85,8 @@ func (v *Visit) packages() ([]packageView, error) {
 	if err := c.list(v.Context(), configMapsResource, list); err != nil {
 		return nil, err
 	}
-	visible, err := Visible(v, configMapsResource, list.Items, func(m metav1.PartialObjectMetadata) string { return m.Namespace })
+	visible, err := Visible(v, configMapsResource, list.Items,
+		func(m metav1.PartialObjectMetadata) string { return m.Namespace })
 	if err != nil {
 		return nil, err
 	}
@@ -106,14 +107,16 @@ func (v *Visit) packages() ([]packageView, error) {
 	}
 	var out []packageView
 	for i := range visible {
-		p := packageView{Namespace: visible[i].Namespace, Name: visible[i].Labels[keys.LabelInventory]}
+		p := packageView{Namespace: visible[i].Namespace,
+			Name: visible[i].Labels[keys.LabelInventory]}
 		p.Manager, p.Applied = written(&visible[i])
 		if s := stocks[p.Namespace]; s != nil && s.packages[visible[i].UID] != nil {
 			p.contents = s.packages[visible[i].UID]
 			for _, e := range p.contents.Entries {
 				if _, looked := s.looked[place{e.GroupKind, e.Namespace}]; !looked {
 					p.Left++
-				} else if scope.Allows(store.Key{Resource: s.resources[e.GroupKind], Namespace: e.Namespace}) {
+				} else if scope.Allows(store.Key{Resource: s.resources[e.GroupKind],
+					Namespace: e.Namespace}) {
 					p.Objects = append(p.Objects, objectView{e, s.state(e)})
 				}
 			}
@@ -136,9 +139,10 @@ func (v *Visit) rendered(p packageView) (out []renderedView, err error) {
 			continue
 		}
 		key := "package/" + p.Namespace + "/" + p.Name + "/" + o.GroupKind.String() + "/" + o.Namespace
-		all, err := live.Share(v.Context(), c.builds, key, surveyed, func(ctx context.Context) (map[string][]facts.Added, error) {
-			return c.added(ctx, p, o)
-		})
+		all, err := live.Share(v.Context(), c.builds, key, surveyed,
+			func(ctx context.Context) (map[string][]facts.Added, error) {
+				return c.added(ctx, p, o)
+			})
 		if err != nil && v.Context().Err() == nil {
 			c.log.Error(err, "reading what rendering added", "kind", o.GroupKind.String())
 			continue
@@ -155,7 +159,8 @@ func (v *Visit) rendered(p packageView) (out []renderedView, err error) {
 
 // added returns what rendering added to the objects of a package, of the kind and namespace of
 // one of them, by name.
-func (c *Cluster) added(ctx context.Context, p packageView, like objectView) (map[string][]facts.Added, error) {
+func (c *Cluster) added(ctx context.Context, p packageView,
+	like objectView) (map[string][]facts.Added, error) {
 	served := c.served()
 	m, err := served.RESTMapping(like.GroupKind, like.Version)
 	if err != nil {
@@ -181,8 +186,10 @@ func (c *Cluster) added(ctx context.Context, p packageView, like objectView) (ma
 		added[u.GetName()] = parts
 		return nil
 	})
-	if errors.Is(err, facts.ErrSpent) || errors.Is(err, facts.ErrTooLarge) { // what was read until then is shown
-		c.log.Info("what rendering added is not shown of all objects", "package", p.Name, "namespace", p.Namespace, "kind", like.GroupKind.String(), "reason", err.Error())
+	// what was read until then is shown
+	if errors.Is(err, facts.ErrSpent) || errors.Is(err, facts.ErrTooLarge) {
+		c.log.Info("what rendering added is not shown of all objects", "package", p.Name,
+			"namespace", p.Namespace, "kind", like.GroupKind.String(), "reason", err.Error())
 		err = nil
 	}
 	return added, err
@@ -218,7 +225,8 @@ func (p *packageView) judge() {
 		}
 	}
 	if worst != nil {
-		p.Why = strings.TrimSuffix(worst.GroupKind.Kind+" "+worst.Name+": "+cmp.Or(worst.Message, strings.ToLower(worst.Word)), ": ")
+		p.Why = strings.TrimSuffix(worst.GroupKind.Kind+" "+worst.Name+": "+
+			cmp.Or(worst.Message, strings.ToLower(worst.Word)), ": ")
 	}
 	switch i := p.contents; {
 	case i == nil:
@@ -236,14 +244,16 @@ func (p *packageView) judge() {
 
 // finding says what is wrong with the package.
 func (p *packageView) finding() (finding, bool) {
-	f := finding{State: p.State, Kind: "package", Namespace: p.Namespace, Name: p.Name, Path: p.Path(), Why: p.Why, At: p.Applied}
+	f := finding{State: p.State, Kind: "package", Namespace: p.Namespace, Name: p.Name,
+		Path: p.Path(), Why: p.Why, At: p.Applied}
 	switch p.State {
 	case Failing:
 		f.Fix = "open the package to see the object; `kubectl describe` says more about its pods."
 	case Degraded:
 		f.Fix = "apply the package again: `armature apply` continues where it ended."
 	case Drifted:
-		f.Fix = "put the change into Git, or apply the package again with `--allow conflicts=MANAGER`."
+		f.Fix = "put the change into Git, or apply the package again with `--allow " +
+			"conflicts=MANAGER`."
 	default:
 		return f, false
 	}
@@ -266,7 +276,8 @@ func packagesPage(v *Visit) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Page{Title: "Packages", Section: "/packages", Parts: []Part{{"packages", "packages", all}}}, nil
+	return &Page{Title: "Packages", Section: "/packages",
+		Parts: []Part{{"packages", "packages", all}}}, nil
 }
 
 func packagePage(v *Visit) (*Page, error) {
@@ -278,7 +289,8 @@ func packagePage(v *Visit) (*Page, error) {
 		if p.Namespace == v.PathValue("namespace") && p.Name == v.PathValue("name") {
 			rendered, err := v.rendered(p)
 			return &Page{Title: p.Name, Section: "/packages", Parts: []Part{
-				{"about", "package-about", p}, {"drift", "package-drift", p}, {"objects", "package-objects", p}, {"added", "package-added", rendered},
+				{"about", "package-about", p}, {"drift", "package-drift", p},
+				{"objects", "package-objects", p}, {"added", "package-added", rendered},
 			}}, err
 		}
 	}

@@ -87,8 +87,10 @@ func (c *Console) print(p *Page) ([]printed, error) {
 			return nil, fmt.Errorf("printing %s of %q: %w", part.ID, p.Title, err)
 		}
 		sum := fnv.New64a()
-		_, _ = sum.Write(text.Bytes())                                                                       // it takes all
-		out = append(out, printed{part.ID, fmt.Sprintf("%016x", sum.Sum64()), template.HTML(text.String())}) //nolint:gosec // it is a template's
+		// it takes all
+		_, _ = sum.Write(text.Bytes())
+		out = append(out, printed{part.ID, fmt.Sprintf("%016x", sum.Sum64()),
+			template.HTML(text.String())}) //nolint:gosec // it is a template's
 	}
 	return out, nil
 }
@@ -118,7 +120,8 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, who user.Info, p
 	if err == nil {
 		data := layoutData{Page: p, Printed: parts, Sections: sections, User: who}
 		if p.Status == 0 {
-			data.Stream = "/events?" + url.Values{"page": {r.URL.RequestURI()}, "seen": {seen(parts)}}.Encode()
+			data.Stream = "/events?" +
+				url.Values{"page": {r.URL.RequestURI()}, "seen": {seen(parts)}}.Encode()
 		}
 		err = c.templates.ExecuteTemplate(&out, "layout", data)
 	}

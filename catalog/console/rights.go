@@ -15,20 +15,41 @@ type need struct {
 // needs returns the rights of the console. Each may be taken away: the console then does without.
 func (c *Cluster) needs() []need {
 	needs := []need{
-		{Verbs: "list, watch", verb: "list", Resource: c.Builds(), For: "the list of builds and their pages", Without: "There are no builds."},
-		{Verbs: "patch", verb: "patch", Resource: c.Builds(), For: "Retry and Cancel, for callers who may patch the build themselves", Without: "Nobody can retry or cancel a build here: the console is read-only."},
-		{Verbs: "create", verb: "create", Resource: "events.events.k8s.io", For: "an event for each Retry and Cancel, with the user", Without: "Nobody can retry or cancel a build here: the console requires the event."},
-		{Verbs: "get, list", verb: "list", Resource: "pipelineruns.tekton.dev", For: "the pipeline of a build, its parameters and earlier runs", Without: "Builds show the tasks that their status has."},
-		{Verbs: "get, list", verb: "list", Resource: "taskruns.tekton.dev", For: "the state of tasks and steps that run", Without: "Builds show the tasks that their status has."},
-		{Verbs: "get", verb: "get", Resource: "pods/log", For: "logs of builds, for callers who may read them themselves", Without: "Failed builds show the last lines that their status has."},
-		{Verbs: "list, watch", verb: "list", Resource: updatesResource, For: "the pull request or commit that pins an image", Without: "Builds do not say who pins their image."},
-		{Verbs: "list, watch", verb: "list", Resource: configMapsResource, For: "the inventories of applied packages", Without: "There are no packages."},
-		{Verbs: "list", verb: "list", Resource: "deployments.apps", For: "what runs, and what it was rendered from", Without: "Agents and packages do not say which workloads they have."},
-		{Verbs: "list", verb: "list", Resource: "pods", For: "which pods run, and why others do not", Without: "Agents do not say which pods they have."},
-		{Verbs: "create", verb: "create", Resource: "subjectaccessreviews.authorization.k8s.io", For: "what each caller may see", Without: "Nobody sees anything."},
+		{Verbs: "list, watch", verb: "list", Resource: c.Builds(),
+			For: "the list of builds and their pages", Without: "There are no builds."},
+		{Verbs: "patch", verb: "patch", Resource: c.Builds(),
+			For:     "Retry and Cancel, for callers who may patch the build themselves",
+			Without: "Nobody can retry or cancel a build here: the console is read-only."},
+		{Verbs: "create", verb: "create", Resource: "events.events.k8s.io",
+			For:     "an event for each Retry and Cancel, with the user",
+			Without: "Nobody can retry or cancel a build here: the console requires the event."},
+		{Verbs: "get, list", verb: "list", Resource: "pipelineruns.tekton.dev",
+			For:     "the pipeline of a build, its parameters and earlier runs",
+			Without: "Builds show the tasks that their status has."},
+		{Verbs: "get, list", verb: "list", Resource: "taskruns.tekton.dev",
+			For:     "the state of tasks and steps that run",
+			Without: "Builds show the tasks that their status has."},
+		{Verbs: "get", verb: "get", Resource: "pods/log",
+			For:     "logs of builds, for callers who may read them themselves",
+			Without: "Failed builds show the last lines that their status has."},
+		{Verbs: "list, watch", verb: "list", Resource: updatesResource,
+			For:     "the pull request or commit that pins an image",
+			Without: "Builds do not say who pins their image."},
+		{Verbs: "list, watch", verb: "list", Resource: configMapsResource,
+			For: "the inventories of applied packages", Without: "There are no packages."},
+		{Verbs: "list", verb: "list", Resource: "deployments.apps",
+			For:     "what runs, and what it was rendered from",
+			Without: "Agents and packages do not say which workloads they have."},
+		{Verbs: "list", verb: "list", Resource: "pods",
+			For:     "which pods run, and why others do not",
+			Without: "Agents do not say which pods they have."},
+		{Verbs: "create", verb: "create", Resource: "subjectaccessreviews.authorization.k8s.io",
+			For: "what each caller may see", Without: "Nobody sees anything."},
 	}
 	if in := c.builds.BuildNamespace; in != "" {
-		needs = append(needs, need{Verbs: "get", verb: "get", Resource: "pods/log", namespace: in, For: "logs of runs in " + in + ", for callers who may get agentbuilds/log of their build",
+		needs = append(needs, need{Verbs: "get", verb: "get", Resource: "pods/log", namespace: in,
+			For: "logs of runs in " + in +
+				", for callers who may get agentbuilds/log of their build",
 			Without: "Failed builds of attested modes show the last lines that their status has."})
 	}
 	return needs
@@ -45,7 +66,8 @@ type rightsData struct {
 func rightsPage(v *Visit) (*Page, error) {
 	c := v.Console.Cluster
 	if c == nil {
-		return &Page{Title: "What the console may do", Parts: []Part{{"rights", "rights", rightsData{}}}}, nil
+		return &Page{Title: "What the console may do",
+			Parts: []Part{{"rights", "rights", rightsData{}}}}, nil
 	}
 	data := rightsData{Namespaces: c.namespaces, Needs: c.needs()}
 	for i, n := range data.Needs {

@@ -52,7 +52,8 @@ var loaded = sync.OnceValue(func() map[string]asset {
 			data = append(data, text...)
 		}
 		if name == "console.css" {
-			data = bytes.ReplaceAll(data, []byte("url(inter.woff2)"), []byte("url(../"+out["inter.woff2"].hash+"/inter.woff2)"))
+			data = bytes.ReplaceAll(data, []byte("url(inter.woff2)"),
+				[]byte("url(../"+out["inter.woff2"].hash+"/inter.woff2)"))
 		}
 		sum := fnv.New64a()
 		_, _ = sum.Write(data) // it takes all

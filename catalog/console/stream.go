@@ -110,7 +110,9 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	leave := c.streams.open.Enter(who.GetName())
 	if leave == nil {
 		w.Header().Set("Retry-After", "30")
-		http.Error(w, "too many pages are open: this one is brought up to date when it is loaded again", http.StatusServiceUnavailable)
+		http.Error(w,
+			"too many pages are open: this one is brought up to date when it is loaded again",
+			http.StatusServiceUnavailable)
 		return
 	}
 	defer leave()
@@ -121,7 +123,8 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
-	s := &stream{console: c, request: r, at: at, has: strings.Split(has, ","), writer: w, control: http.NewResponseController(w)}
+	s := &stream{console: c, request: r, at: at, has: strings.Split(has, ","), writer: w,
+		control: http.NewResponseController(w)}
 	if err := s.send("retry: 3000\n\n"); err == nil {
 		s.run()
 	}
@@ -140,7 +143,8 @@ type stream struct {
 }
 
 func (s *stream) send(text string) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience)) // a server without deadlines has its own
+	// a server without deadlines has its own
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience))
 	if _, err := s.writer.Write([]byte(text)); err != nil {
 		return err
 	}
@@ -156,7 +160,8 @@ func (s *stream) run() {
 	var looked time.Time
 	for {
 		now, err := s.console.version(s.request.Context())
-		due := err == nil && (now != before || s.live) && time.Since(looked) > min(streamPause, s.console.Beat)
+		due := err == nil && (now != before || s.live) &&
+			time.Since(looked) > min(streamPause, s.console.Beat)
 		if due || time.Since(looked) > 4*s.console.Beat { // rights may end without a change
 			before, looked = now, time.Now()
 			if !s.look() {
@@ -202,7 +207,9 @@ func (s *stream) look() bool {
 	var text strings.Builder
 	for i, part := range parts {
 		if part.Hash != s.has[i] {
-			fmt.Fprintf(&text, "<hx-partial hx-target=\"#%s\" hx-swap=\"innerMorph\">%s</hx-partial>", part.ID, part.HTML)
+			fmt.Fprintf(&text,
+				"<hx-partial hx-target=\"#%s\" hx-swap=\"innerMorph\">%s</hx-partial>", part.ID,
+				part.HTML)
 		}
 	}
 	if text.Len() == 0 {

@@ -84,8 +84,9 @@ const (
 	maxStockText  = 1 << 20          // of what is kept about them, beside a line of each
 	maxEntries    = 10_000           // objects of the packages of a namespace
 	maxAllEntries = 50_000           // and of all packages
-	maxPlaces     = 100              // pairs of a kind and a namespace that the packages of one may name
-	firstWait     = 3 * time.Second  // of a page, for the first survey
+	// pairs of a kind and a namespace that the packages of one may name
+	maxPlaces = 100
+	firstWait = 3 * time.Second // of a page, for the first survey
 )
 
 // look returns the last survey, and begins another one of the namespaces where that is old. Pages
@@ -118,7 +119,8 @@ func (c *Cluster) look(ctx context.Context, versions map[string]uint64) map[stri
 func (s *survey) due(versions map[string]uint64) (due []string) {
 	for namespace, version := range versions {
 		have := s.stocks[namespace]
-		if have == nil || time.Since(have.at) > max(surveyed, 2*have.took) || version != have.version && time.Since(s.ended) > resurveyed {
+		if have == nil || time.Since(have.at) > max(surveyed, 2*have.took) ||
+			version != have.version && time.Since(s.ended) > resurveyed {
 			due = append(due, namespace)
 		}
 	}
@@ -128,7 +130,9 @@ func (s *survey) due(versions map[string]uint64) (due []string) {
 		}
 		return 0
 	}
-	slices.SortFunc(due, func(a, b string) int { return cmp.Or(cmp.Compare(took(a), took(b)), cmp.Compare(a, b)) })
+	slices.SortFunc(due, func(a, b string) int {
+		return cmp.Or(cmp.Compare(took(a), took(b)), cmp.Compare(a, b))
+	})
 	return due
 }
 
@@ -138,7 +142,9 @@ func (c *Cluster) take(ctx context.Context, due []string, versions map[string]ui
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		maps.DeleteFunc(s.stocks, func(namespace string, _ *stock) bool { return versions[namespace] == 0 })
+		maps.DeleteFunc(s.stocks, func(namespace string, _ *stock) bool {
+			return versions[namespace] == 0
+		})
 		s.running, s.ended = false, time.Now()
 		select {
 		case <-s.first:
@@ -212,12 +218,14 @@ func (c *Cluster) keep(namespace string, found *stock) {
 	if others+found.entries() > maxAllEntries {
 		found.objects = nil
 		for _, p := range found.packages {
-			p.Entries, p.Unread = nil, fmt.Sprintf("all packages together name more than %d objects", maxAllEntries)
+			p.Entries, p.Unread =
+				nil, fmt.Sprintf("all packages together name more than %d objects", maxAllEntries)
 		}
 	}
 	old := s.stocks[namespace]
 	s.stocks[namespace] = found
-	if old == nil || !reflect.DeepEqual(old.objects, found.objects) || !reflect.DeepEqual(old.packages, found.packages) {
+	if old == nil || !reflect.DeepEqual(old.objects, found.objects) ||
+		!reflect.DeepEqual(old.packages, found.packages) {
 		c.changes.Add(1)
 	}
 }
@@ -231,9 +239,12 @@ func (s *stock) entries() (n int) {
 
 // stockOf reads a namespace: its inventories, and one list for each kind and namespace that they
 // name, of the objects that carry the labels of its packages.
-func (c *Cluster) stockOf(ctx context.Context, namespace string, version uint64, served meta.RESTMapper) *stock {
+func (c *Cluster) stockOf(ctx context.Context, namespace string, version uint64,
+	served meta.RESTMapper) *stock {
 	began := time.Now()
-	s := &stock{version: version, packages: map[types.UID]*contents{}, objects: map[apply.ID]liveState{}, resources: map[schema.GroupKind]string{}, looked: map[place]string{}}
+	s := &stock{version: version, packages: map[types.UID]*contents{},
+		objects: map[apply.ID]liveState{}, resources: map[schema.GroupKind]string{},
+		looked: map[place]string{}}
 	defer func() { s.at, s.took = time.Now(), time.Since(began) }()
 	ctx, cancel := context.WithTimeout(ctx, stockTime)
 	defer cancel()
@@ -254,7 +265,8 @@ func (c *Cluster) stockOf(ctx context.Context, namespace string, version uint64,
 		}
 	}
 	places := slices.SortedFunc(maps.Keys(s.looked), func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace))
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Namespace, b.Namespace))
 	})
 	for _, at := range places {
 		s.looked[at] = c.readPlace(ctx, namespace, at, versions[at.GroupKind], served, wanted, s, &left)
@@ -265,34 +277,37 @@ func (c *Cluster) stockOf(ctx context.Context, namespace string, version uint64,
 // inventories reads the inventories of a namespace.
 func (c *Cluster) inventories(ctx context.Context, namespace string, s *stock, left *int64) error {
 	entries := 0
-	return c.objects.Each(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), namespace, keys.LabelInventory, left, func(raw []byte) error {
-		var cm corev1.ConfigMap
-		if err := json.Unmarshal(raw, &cm); err != nil {
-			return err
-		}
-		if !facts.IsWhole(raw) {
-			return nil // it stays unread
-		}
-		c.survey.unpacking.Lock()
-		read, err := apply.ParseInventory(&cm)
-		c.survey.unpacking.Unlock()
-		if err != nil {
-			c.log.Error(err, "reading an inventory")
-		}
-		p := &contents{Complete: read.Complete, Deleting: read.Deleting}
-		s.packages[cm.UID] = p
-		if entries += len(read.Entries); entries > maxEntries {
-			entries -= len(read.Entries)
-			p.Unread = fmt.Sprintf("the packages of this namespace name more than %d objects", maxEntries)
+	return c.objects.Each(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), namespace,
+		keys.LabelInventory, left, func(raw []byte) error {
+			var cm corev1.ConfigMap
+			if err := json.Unmarshal(raw, &cm); err != nil {
+				return err
+			}
+			if !facts.IsWhole(raw) {
+				return nil // it stays unread
+			}
+			c.survey.unpacking.Lock()
+			read, err := apply.ParseInventory(&cm)
+			c.survey.unpacking.Unlock()
+			if err != nil {
+				c.log.Error(err, "reading an inventory")
+			}
+			p := &contents{Complete: read.Complete, Deleting: read.Deleting}
+			s.packages[cm.UID] = p
+			if entries += len(read.Entries); entries > maxEntries {
+				entries -= len(read.Entries)
+				p.Unread = fmt.Sprintf("the packages of this namespace name more than %d objects",
+					maxEntries)
+				return nil
+			}
+			p.Entries = read.Sorted()
 			return nil
-		}
-		p.Entries = read.Sorted()
-		return nil
-	})
+		})
 }
 
 // readPlace reads the objects of a kind in a namespace, and says why it could not.
-func (c *Cluster) readPlace(ctx context.Context, of string, at place, version string, served meta.RESTMapper, wanted map[apply.ID]bool, s *stock, left *int64) (refused string) {
+func (c *Cluster) readPlace(ctx context.Context, of string, at place, version string,
+	served meta.RESTMapper, wanted map[apply.ID]bool, s *stock, left *int64) (refused string) {
 	if at.GroupKind == (schema.GroupKind{Kind: "Secret"}) {
 		s.resources[at.GroupKind] = "secrets"
 		return "Secrets are not read"
@@ -306,29 +321,32 @@ func (c *Cluster) readPlace(ctx context.Context, of string, at place, version st
 		return "the cluster does not serve this kind"
 	}
 	s.resources[at.GroupKind] = m.Resource.GroupResource().String()
-	if m.Scope.Name() == meta.RESTScopeNameNamespace && len(c.namespaces) > 0 && !slices.Contains(c.namespaces, at.Namespace) {
+	if m.Scope.Name() == meta.RESTScopeNameNamespace && len(c.namespaces) > 0 &&
+		!slices.Contains(c.namespaces, at.Namespace) {
 		return "the console does not watch namespace " + at.Namespace
 	}
 	if *left <= 0 || ctx.Err() != nil {
 		return notAll(of)
 	}
-	err = c.objects.Each(ctx, m.Resource, at.Namespace, keys.LabelNamespace+"="+of, left, func(raw []byte) error {
-		u := &unstructured.Unstructured{}
-		if err := utiljson.Unmarshal(raw, &u.Object); err != nil {
-			return err
-		}
-		id := apply.ID{Namespace: u.GetNamespace(), Name: u.GetName(), GroupKind: at.GroupKind}
-		if !wanted[id] {
+	err = c.objects.Each(ctx, m.Resource, at.Namespace, keys.LabelNamespace+"="+of, left,
+		func(raw []byte) error {
+			u := &unstructured.Unstructured{}
+			if err := utiljson.Unmarshal(raw, &u.Object); err != nil {
+				return err
+			}
+			id := apply.ID{Namespace: u.GetNamespace(), Name: u.GetName(), GroupKind: at.GroupKind}
+			if !wanted[id] {
+				return nil
+			}
+			u.SetGroupVersionKind(m.GroupVersionKind)
+			if !facts.IsWhole(raw) {
+				s.objects[id] = liveState{State: Unknown, Word: "Not read",
+					Message: "it is too large to check"}
+				return nil
+			}
+			s.note(id, stateOfObject(u))
 			return nil
-		}
-		u.SetGroupVersionKind(m.GroupVersionKind)
-		if !facts.IsWhole(raw) {
-			s.objects[id] = liveState{State: Unknown, Word: "Not read", Message: "it is too large to check"}
-			return nil
-		}
-		s.note(id, stateOfObject(u))
-		return nil
-	})
+		})
 	switch {
 	case err == nil:
 		return ""
@@ -337,13 +355,15 @@ func (c *Cluster) readPlace(ctx context.Context, of string, at place, version st
 	case apierrors.IsForbidden(err):
 		return "the console cannot list " + s.resources[at.GroupKind]
 	case !errors.Is(err, facts.ErrTooLarge):
-		c.log.Error(err, "looking at packages", "resource", s.resources[at.GroupKind], "namespace", at.Namespace)
+		c.log.Error(err, "looking at packages", "resource", s.resources[at.GroupKind], "namespace",
+			at.Namespace)
 	}
 	return "the console cannot read all " + s.resources[at.GroupKind] + " here: " + err.Error()
 }
 
 func notAll(namespace string) string {
-	return "the objects of the packages of namespace " + namespace + " are more or larger than the console reads"
+	return "the objects of the packages of namespace " + namespace +
+		" are more or larger than the console reads"
 }
 
 // note notes how an object was found, briefly if much was noted before.
@@ -355,7 +375,8 @@ func (s *stock) note(id apply.ID, is liveState) {
 		is.Message = facts.Clip(100, is.Message)
 		is.Drift = slices.Clone(is.Drift[:min(len(is.Drift), 1)])
 		for i := range is.Drift {
-			is.Drift[i].Field, is.Drift[i].Value = facts.Clip(100, is.Drift[i].Field), facts.Clip(100, is.Drift[i].Value)
+			is.Drift[i].Field, is.Drift[i].Value =
+				facts.Clip(100, is.Drift[i].Field), facts.Clip(100, is.Drift[i].Value)
 		}
 	}
 	s.objects[id] = is
@@ -364,7 +385,8 @@ func (s *stock) note(id apply.ID, is liveState) {
 // stateOfObject returns how a live object is.
 func stateOfObject(u *unstructured.Unstructured) liveState {
 	h := health.Checks(nil).Of(u)
-	s := liveState{State: Building, Word: facts.Clip(40, h.Status), Message: facts.Clip(300, h.Message), Drift: facts.DriftOf(u), Rendered: facts.Rendered(u)}
+	s := liveState{State: Building, Word: facts.Clip(40, h.Status),
+		Message: facts.Clip(300, h.Message), Drift: facts.DriftOf(u), Rendered: facts.Rendered(u)}
 	switch {
 	case h.Good():
 		s.State, s.Word, s.Message = Healthy, "Healthy", ""

@@ -10,7 +10,8 @@ import (
 // A panic while packages are looked at is logged, and the console goes on.
 func TestSurveyPanics(t *testing.T) {
 	logged := make(chan string, 10)
-	c := &Cluster{log: funcr.New(func(_, args string) { logged <- args }, funcr.Options{})} // it has no client
+	// it has no client
+	c := &Cluster{log: funcr.New(func(_, args string) { logged <- args }, funcr.Options{})}
 	for range 2 {
 		if stocks := c.look(t.Context(), map[string]uint64{"travel": 1}); len(stocks) > 0 {
 			t.Errorf("it knows of %v", stocks)

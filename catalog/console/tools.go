@@ -42,7 +42,9 @@ func forms(items []store.Item) (out []toolForm) {
 		}
 		if item.Kind == store.Tool && json.Unmarshal(item.Document, &tool) == nil {
 			f.Params, f.Left = facts.Params(tool.InputSchema)
-			for name, words := range map[string]string{"readOnlyHint": "reads only", "destructiveHint": "may destroy", "idempotentHint": "may be repeated", "openWorldHint": "reaches other systems"} {
+			for name, words := range map[string]string{"readOnlyHint": "reads only",
+				"destructiveHint": "may destroy", "idempotentHint": "may be repeated",
+				"openWorldHint": "reaches other systems"} {
 				if tool.Annotations[name] == true {
 					f.Hints = append(f.Hints, words)
 				}
@@ -132,7 +134,8 @@ func (v *Visit) bindings() (out []binding, err error) {
 	if err := v.Console.Cluster.list(v.Context(), agentsResource, &list); err != nil {
 		return nil, err
 	}
-	agents, err := Visible(v, agentsResource, list.Items, func(u unstructured.Unstructured) string { return u.GetNamespace() })
+	agents, err := Visible(v, agentsResource, list.Items,
+		func(u unstructured.Unstructured) string { return u.GetNamespace() })
 	for _, u := range agents {
 		tools, _, _ := unstructured.NestedSlice(u.Object, "spec", "declarative", "tools")
 		for _, one := range tools {
@@ -159,12 +162,16 @@ func (v *Visit) bindings() (out []binding, err error) {
 			if t.McpServer == nil {
 				kind = "Agent"
 			}
-			out = append(out, binding{store.Key{Resource: agentsResource, Namespace: u.GetNamespace(), Name: u.GetName()},
-				cmp.Or(kind, "MCPServer"), cmp.Or(to.Namespace, u.GetNamespace()), to.Name, to.ToolNames})
+			out = append(out,
+				binding{store.Key{Resource: agentsResource, Namespace: u.GetNamespace(),
+					Name: u.GetName()},
+					cmp.Or(kind, "MCPServer"), cmp.Or(to.Namespace, u.GetNamespace()), to.Name,
+					to.ToolNames})
 		}
 	}
 	slices.SortFunc(out, func(a, b binding) int {
-		return strings.Compare(a.Agent.Namespace+"/"+a.Agent.Name+"/"+a.Name, b.Agent.Namespace+"/"+b.Agent.Name+"/"+b.Name)
+		return strings.Compare(a.Agent.Namespace+"/"+a.Agent.Name+"/"+a.Name,
+			b.Agent.Namespace+"/"+b.Agent.Name+"/"+b.Name)
 	})
 	return out, err
 }

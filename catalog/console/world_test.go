@@ -113,7 +113,8 @@ func newWorld(t testing.TB) *world {
 func (w *world) watches() {
 	w.Helper()
 	w.eventually("the cluster is watched", func() bool {
-		return w.cluster.Watches(w.cluster.Builds()) && w.cluster.Watches("configmaps") && w.cluster.Watches(agents) && w.cluster.Watches("imageupdates.armature.dev")
+		return w.cluster.Watches(w.cluster.Builds()) && w.cluster.Watches("configmaps") &&
+			w.cluster.Watches(agents) && w.cluster.Watches("imageupdates.armature.dev")
 	})
 }
 
@@ -141,7 +142,8 @@ func worldOf(t testing.TB, address string, cfg *rest.Config, namespaces ...strin
 	ctrl.SetLogger(logr.Discard())
 	w.log = logr.New(funcr.New(w.logged.line, funcr.Options{}).GetSink())
 	if cfg != nil {
-		w.cluster, err = console.NewCluster(cfg, console.ClusterOptions{Namespaces: namespaces, BuildNamespace: platform, Log: w.log})
+		w.cluster, err = console.NewCluster(cfg,
+			console.ClusterOptions{Namespaces: namespaces, BuildNamespace: platform, Log: w.log})
 		w.must(err)
 	}
 	w.login = &access.Login{Store: w.store}
@@ -167,7 +169,9 @@ func (w *world) start() {
 		ended <- nil
 	}
 	var looks atomic.Int64 // no two looks are at the same time, as it is elsewhere
-	c := &console.Console{Store: w.store, Access: guard, Cluster: w.cluster, Now: func() time.Time { return now.Add(time.Duration(looks.Add(1))) }, Poll: w.pace, Beat: 10 * w.pace, Log: w.log}
+	c := &console.Console{Store: w.store, Access: guard, Cluster: w.cluster,
+		Now: func() time.Time { return now.Add(time.Duration(looks.Add(1))) }, Poll: w.pace,
+		Beat: 10 * w.pace, Log: w.log}
 	w.server.Config.Handler = c.Handler()
 	w.server.Start()
 	w.Cleanup(func() {
@@ -181,17 +185,26 @@ func (w *world) start() {
 
 // catalog is what the fleet's agents and servers answered.
 func catalog() []store.Entry {
-	schema := json.RawMessage(`{"name":"book_table","inputSchema":{"type":"object","required":["restaurant","guests"],"properties":{` +
-		`"restaurant":{"type":"string","description":"Name of the restaurant"},"guests":{"type":"integer","minimum":1,"maximum":20,"description":"How many people come"},` +
-		`"at":{"type":"string","format":"date-time"},"seating":{"type":"string","enum":["inside","outside","any"],"default":"any"},` +
-		`"contact":{"type":"object","description":"Who is called when the table is ready","required":["name"],"properties":{"name":{"type":"string"},"phone":{"type":"string"}}}}},"annotations":{"destructiveHint":true}}`)
+	schema := json.RawMessage(
+		`{"name":"book_table","inputSchema":{"type":"object","required":["restaurant","guests"],"properties":{` +
+			`"restaurant":{"type":"string","description":"Name of the restaurant"},"guests":{"type":"integer","minimum":1,"maximum":20,"description":"How many people come"},` +
+			`"at":{"type":"string","format":"date-time"},"seating":{"type":"string","enum":["inside","outside","any"],"default":"any"},` +
+			`"contact":{"type":"object","description":"Who is called when the table is ready","required":["name"],"properties":{"name":{"type":"string"},"phone":{"type":"string"}}}}},"annotations":{"destructiveHint":true}}`)
 	tool := func(name, about string) store.Item {
-		return store.Item{Kind: store.Tool, Name: name, Description: about, Document: json.RawMessage(`{"name":"` + name + `","inputSchema":{"type":"object","properties":{"query":{"type":"string","description":"What to look for"}}},"annotations":{"readOnlyHint":true}}`)}
+		return store.Item{Kind: store.Tool, Name: name, Description: about,
+			Document: json.RawMessage(`{"name":"` + name +
+				`","inputSchema":{"type":"object","properties":{"query":{"type":"string","description":"What to look for"}}},"annotations":{"readOnlyHint":true}}`)}
 	}
-	agent := func(namespace, name, title, about, version string, health store.Health, message string, skills ...store.Item) store.Entry {
-		e := store.Entry{Key: store.Key{Resource: cards, Namespace: namespace, Name: name}, UID: "card-" + namespace + "-" + name, APIVersion: "kagenti.io/v1alpha1", Kind: "AgentCard", Type: store.Agent, Protocol: "a2a",
-			Title: title, Description: about, Version: version, Health: health, Message: message, URL: "http://" + name + "." + namespace + ".svc:8081/", Provider: "Example Travel",
-			Fetched: now.Add(-2 * time.Minute), Changed: now.Add(-3 * time.Hour), Items: skills, Document: json.RawMessage(`{"name":"` + title + `","version":"` + version + `","capabilities":{"streaming":true}}`)}
+	agent := func(namespace, name, title, about, version string, health store.Health,
+		message string, skills ...store.Item) store.Entry {
+		e := store.Entry{Key: store.Key{Resource: cards, Namespace: namespace, Name: name},
+			UID: "card-" + namespace + "-" + name, APIVersion: "kagenti.io/v1alpha1",
+			Kind: "AgentCard", Type: store.Agent, Protocol: "a2a", Title: title, Description: about,
+			Version: version, Health: health, Message: message,
+			URL: "http://" + name + "." + namespace + ".svc:8081/", Provider: "Example Travel",
+			Fetched: now.Add(-2 * time.Minute), Changed: now.Add(-3 * time.Hour), Items: skills,
+			Document: json.RawMessage(`{"name":"` + title + `","version":"` + version +
+				`","capabilities":{"streaming":true}}`)}
 		for _, s := range skills {
 			e.Tags = append(e.Tags, s.Tags...)
 		}
@@ -200,33 +213,62 @@ func catalog() []store.Entry {
 	skill := func(name, about string, tags ...string) store.Item {
 		return store.Item{Kind: store.Skill, Name: name, Description: about, Tags: tags}
 	}
-	server := func(namespace, name, title, about string, health store.Health, message string, items ...store.Item) store.Entry {
-		return store.Entry{Key: store.Key{Resource: remotes, Namespace: namespace, Name: name}, UID: "server-" + namespace + "-" + name, APIVersion: "kagent.dev/v1alpha2", Kind: "RemoteMCPServer", Type: store.Server, Protocol: "mcp",
-			Title: title, Description: about, Version: "1.4.0", Health: health, Message: message, URL: "http://" + name + "." + namespace + ".svc:8080/mcp", Fetched: now.Add(-time.Minute), Changed: now.Add(-26 * time.Hour), Items: items}
+	server := func(namespace, name, title, about string, health store.Health, message string,
+		items ...store.Item) store.Entry {
+		return store.Entry{Key: store.Key{Resource: remotes, Namespace: namespace, Name: name},
+			UID: "server-" + namespace + "-" + name, APIVersion: "kagent.dev/v1alpha2",
+			Kind: "RemoteMCPServer", Type: store.Server, Protocol: "mcp", Title: title,
+			Description: about, Version: "1.4.0", Health: health, Message: message,
+			URL:     "http://" + name + "." + namespace + ".svc:8080/mcp",
+			Fetched: now.Add(-time.Minute), Changed: now.Add(-26 * time.Hour), Items: items}
 	}
-	weather := agent("travel", "weather", "Weather", "Answers questions about the weather of the next ten days, with the sources of each forecast.", "2.1.0", store.Healthy, "",
-		skill("get_forecast", "The forecast of a place for up to ten days", "weather", "forecast"), skill("get_climate_data", "Averages of temperature and rain of a place and month", "climate"))
-	weather.Instances = []store.Instance{{Pod: "weather-0", URL: "http://10.20.0.7:8081", Version: "2.1.0", Status: "Success", Fetched: weather.Fetched}}
+	weather := agent("travel", "weather", "Weather",
+		"Answers questions about the weather of the next ten days, with the sources of "+
+			"each forecast.", "2.1.0", store.Healthy, "",
+		skill("get_forecast", "The forecast of a place for up to ten days", "weather", "forecast"),
+		skill("get_climate_data", "Averages of temperature and rain of a place and month", "climate"))
+	weather.Instances = []store.Instance{{Pod: "weather-0", URL: "http://10.20.0.7:8081",
+		Version: "2.1.0", Status: "Success", Fetched: weather.Fetched}}
 	weather.Signature, weather.SignedBy = "Valid", "travel-team"
 	weather.Images = []string{"sha256:" + strings.Repeat("8", 64)}
-	planner := agent("travel", "planner", "Trip Planner", "Plans trips by train, and asks the weather agent before it books.", "1.4.2", store.Healthy, "",
-		skill("plan_trip", "Plans a trip between two places", "travel", "trains"), skill("book_hotel", "Books a hotel along the way", "travel"))
-	planner.Instances = []store.Instance{{Pod: "planner-0", URL: "http://10.20.0.8:8081", Version: "1.4.2", Status: "Success", Fetched: planner.Fetched}}
-	concierge := agent("travel", "concierge", "Concierge", "Answers guests, and books what they ask for.", "3.0.0", store.Failing, "no pod is ready: the last good answer is shown",
+	planner := agent("travel", "planner", "Trip Planner",
+		"Plans trips by train, and asks the weather agent before it books.", "1.4.2", store.Healthy,
+		"", skill("plan_trip", "Plans a trip between two places", "travel", "trains"),
+		skill("book_hotel", "Books a hotel along the way", "travel"))
+	planner.Instances = []store.Instance{{Pod: "planner-0", URL: "http://10.20.0.8:8081",
+		Version: "1.4.2", Status: "Success", Fetched: planner.Fetched}}
+	concierge := agent("travel", "concierge", "Concierge",
+		"Answers guests, and books what they ask for.", "3.0.0", store.Failing,
+		"no pod is ready: the last good answer is shown",
 		skill("recommend", "Recommends restaurants and sights nearby", "travel", "guests"))
 	concierge.Fetched, concierge.Changed = now.Add(-52*time.Minute), now.Add(-49*time.Minute)
-	mail := server("office", "mail", "Mail", "Reads and sends mail.", store.Healthy, "", tool("send_mail", "Send a mail"), tool("search_mail", "Search the mailbox"))
+	mail := server("office", "mail", "Mail", "Reads and sends mail.", store.Healthy, "",
+		tool("send_mail", "Send a mail"), tool("search_mail", "Search the mailbox"))
 	mail.ToolLock = store.ToolsDrifted
 	return []store.Entry{
 		weather, planner, concierge,
-		agent("office", "secretary", "Secretary", "Keeps calendars and finds a slot for everybody.", "1.0.3", store.Healthy, "", skill("find_slot", "Finds a time at which everybody is free", "calendar"), skill("book_room", "Books a room with enough seats", "calendar", "rooms")),
-		{Key: store.Key{Resource: agents, Namespace: "office", Name: "assistant"}, UID: "agent-assistant", APIVersion: "kagent.dev/v1alpha2", Kind: "Agent", Type: store.Agent, Title: "Assistant", Description: "Answers mail and books rooms", Protocol: "a2a", Health: store.Healthy,
-			URL: "http://assistant.office.svc:8080", Changed: now.Add(-30 * time.Hour), Items: []store.Item{skill("answer_mail", "Answers mail in the tone of its owner", "mail")}},
-		server("office", "booking", "Booking", "Tables and rooms, booked for people who are hungry or tired.", store.Healthy, "",
-			store.Item{Kind: store.Tool, Name: "book_table", Description: "Book a table in a restaurant", Document: schema}, tool("book_list", "List what is booked"), tool("book_cancel", "Cancel a booking"),
-			tool("room_find", "Find a free room"), tool("room_reserve", "Reserve a room"), tool("ping", "Say that the server is there")),
+		agent("office", "secretary", "Secretary", "Keeps calendars and finds a slot for everybody.",
+			"1.0.3", store.Healthy, "",
+			skill("find_slot", "Finds a time at which everybody is free", "calendar"),
+			skill("book_room", "Books a room with enough seats", "calendar", "rooms")),
+		{Key: store.Key{Resource: agents, Namespace: "office", Name: "assistant"},
+			UID: "agent-assistant", APIVersion: "kagent.dev/v1alpha2", Kind: "Agent",
+			Type: store.Agent, Title: "Assistant", Description: "Answers mail and books rooms",
+			Protocol: "a2a", Health: store.Healthy, URL: "http://assistant.office.svc:8080",
+			Changed: now.Add(-30 * time.Hour),
+			Items: []store.Item{skill("answer_mail", "Answers mail in the tone of its owner",
+				"mail")}},
+		server("office", "booking", "Booking",
+			"Tables and rooms, booked for people who are hungry or tired.", store.Healthy, "",
+			store.Item{Kind: store.Tool, Name: "book_table",
+				Description: "Book a table in a restaurant", Document: schema},
+			tool("book_list", "List what is booked"), tool("book_cancel", "Cancel a booking"),
+			tool("room_find", "Find a free room"), tool("room_reserve", "Reserve a room"),
+			tool("ping", "Say that the server is there")),
 		mail,
-		server("travel", "timetables", "Timetables", "Trains and connections of twelve railways.", store.Failing, "the server answers 503 Service Unavailable", tool("find_connection", "Find a connection between two stations")),
+		server("travel", "timetables", "Timetables", "Trains and connections of twelve railways.",
+			store.Failing, "the server answers 503 Service Unavailable",
+			tool("find_connection", "Find a connection between two stations")),
 	}
 }
 
@@ -256,8 +298,11 @@ var accounts atomic.Int32
 
 // everything is what the role of a person who may see the fleet lists.
 var everything = []rbacv1.PolicyRule{
-	{APIGroups: []string{"kagenti.io", "kagent.dev", "agent.kagenti.dev", "armature.dev", "apps", "networking.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"list"}},
-	{APIGroups: []string{""}, Resources: []string{"pods", "configmaps", "services", "serviceaccounts"}, Verbs: []string{"list"}},
+	{APIGroups: []string{"kagenti.io", "kagent.dev", "agent.kagenti.dev", "armature.dev", "apps",
+		"networking.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"list"}},
+	{APIGroups: []string{""},
+		Resources: []string{"pods", "configmaps", "services", "serviceaccounts"},
+		Verbs:     []string{"list"}},
 }
 
 // owner is the role of a person whose builds these are.
@@ -275,27 +320,39 @@ func (w *world) tokenFor(rules []rbacv1.PolicyRule, namespaces ...string) string
 	name := fmt.Sprintf("anna-%d", accounts.Add(1))
 	account, err := shared.Get(w).ServiceAccount(w.Context(), "default", name)
 	w.must(err)
-	w.grant(rbacv1.Subject{Kind: "ServiceAccount", Namespace: "default", Name: name}, name, rules, namespaces...)
+	w.grant(rbacv1.Subject{Kind: "ServiceAccount", Namespace: "default", Name: name}, name, rules,
+		namespaces...)
 	return account.Config.BearerToken
 }
 
 // grant rights by roles of a name.
-func (w *world) grant(subject rbacv1.Subject, name string, rules []rbacv1.PolicyRule, namespaces ...string) {
+func (w *world) grant(subject rbacv1.Subject, name string, rules []rbacv1.PolicyRule,
+	namespaces ...string) {
 	w.Helper()
 	ctx, subjects := w.Context(), []rbacv1.Subject{subject}
 	var err error
 	for _, ns := range namespaces {
 		if ns == "*" {
-			_, err = w.kube.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
+			_, err = w.kube.RbacV1().ClusterRoles().Create(ctx,
+				&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules},
+				metav1.CreateOptions{})
 			w.must(err)
-			_, err = w.kube.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}}, metav1.CreateOptions{})
+			_, err = w.kube.RbacV1().ClusterRoleBindings().Create(ctx,
+				&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+					Subjects: subjects,
+					RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+						Name: name}}, metav1.CreateOptions{})
 			w.must(err)
 			continue
 		}
 		meta := metav1.ObjectMeta{Namespace: ns, Name: name}
-		_, err = w.kube.RbacV1().Roles(ns).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
+		_, err = w.kube.RbacV1().Roles(ns).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: rules},
+			metav1.CreateOptions{})
 		w.must(err)
-		_, err = w.kube.RbacV1().RoleBindings(ns).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}}, metav1.CreateOptions{})
+		_, err = w.kube.RbacV1().RoleBindings(ns).Create(ctx,
+			&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects,
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}},
+			metav1.CreateOptions{})
 		w.must(err)
 	}
 }
@@ -303,7 +360,8 @@ func (w *world) grant(subject rbacv1.Subject, name string, rules []rbacv1.Policy
 // namespace for a test alone.
 func (w *world) namespace(name string) {
 	w.Helper()
-	_, err := w.kube.CoreV1().Namespaces().Create(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := w.kube.CoreV1().Namespaces().Create(w.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	w.must(err)
 }
 

@@ -25,15 +25,19 @@ func TestCardChanges(t *testing.T) {
 	agent := switching(weather("1.0.0"))
 	w.pod("weather", "weather-1", agent)
 	w.card("weather", func(c *api.AgentCard) {
-		c.Spec.Metadata = &api.CardMetadata{Name: "unused", Description: "unused", Tags: []string{"production"}}
+		c.Spec.Metadata = &api.CardMetadata{Name: "unused", Description: "unused",
+			Tags: []string{"production"}}
 	})
 	w.sync(cards, "weather")
 	first := w.status("weather")
 	e := w.entry(cards, "weather")
-	if first.Cards[0].FetchStatus != "Success" || !strings.Contains(string(first.Cards[0].Card.Raw), "get_forecast") || first.LastSyncTime == nil || first.ObservedGeneration != 1 {
+	if first.Cards[0].FetchStatus != "Success" ||
+		!strings.Contains(string(first.Cards[0].Card.Raw), "get_forecast") ||
+		first.LastSyncTime == nil || first.ObservedGeneration != 1 {
 		t.Fatalf("status: %+v", first)
 	}
-	if e.Title != "Weather" || e.Tags[0] != "production" || len(e.Items) != 2 || e.Items[0].Kind != store.Skill || !e.Fetched.Equal(begin) {
+	if e.Title != "Weather" || e.Tags[0] != "production" || len(e.Items) != 2 ||
+		e.Items[0].Kind != store.Skill || !e.Fetched.Equal(begin) {
 		t.Fatalf("store: %+v", e)
 	}
 	writes := w.writes.Load()
@@ -58,7 +62,8 @@ func TestCardChanges(t *testing.T) {
 	if got := w.entry(cards, "weather").Version; got != "2.0.0" {
 		t.Errorf("store: version %s", got)
 	}
-	if s := w.status("weather"); !strings.Contains(string(s.Cards[0].Card.Raw), "2.0.0") || !s.LastSyncTime.Time.Equal(w.now()) {
+	if s := w.status("weather"); !strings.Contains(string(s.Cards[0].Card.Raw), "2.0.0") ||
+		!s.LastSyncTime.Time.Equal(w.now()) {
 		t.Errorf("status: %+v", s)
 	}
 }
@@ -72,7 +77,9 @@ func TestWellKnownPaths(t *testing.T) {
 		"skills": [{"name": "get_forecast", "description": "Get weather forecast"}]}`
 	at := func(path string) http.Handler {
 		mux := http.NewServeMux()
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, minimal) })
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, minimal)
+		})
 		return mux
 	}
 	for name, c := range map[string]struct{ served, asked, want string }{
@@ -82,11 +89,14 @@ func TestWellKnownPaths(t *testing.T) {
 		"elsewhere": {"/.well-known/agent.json", "/card", "Failed"},
 	} {
 		w.pod(name, name+"-1", at(c.served))
-		w.card(name, func(card *api.AgentCard) { card.Spec.Endpoint = &api.CardEndpoint{Path: c.asked} })
+		w.card(name, func(card *api.AgentCard) {
+			card.Spec.Endpoint = &api.CardEndpoint{Path: c.asked}
+		})
 		w.sync(cards, name)
 		if s := w.status(name); string(s.Phase) != c.want {
 			t.Errorf("%s: %s: %s", name, s.Phase, s.Message)
-		} else if c.want == "Active" && !strings.Contains(string(s.Cards[0].Card.Raw), "batchProcessing") {
+		} else if c.want == "Active" &&
+			!strings.Contains(string(s.Cards[0].Card.Raw), "batchProcessing") {
 			t.Errorf("%s: the card lost a field: %s", name, s.Cards[0].Card.Raw)
 		}
 	}
@@ -121,7 +131,9 @@ func TestHostileAgents(t *testing.T) {
 		})
 	}
 	redirect := func(to string) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusFound) })
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, to, http.StatusFound)
+		})
 	}
 	for _, c := range []struct {
 		name  string
@@ -136,22 +148,31 @@ func TestHostileAgents(t *testing.T) {
 				time.Sleep(50 * time.Millisecond)
 			}
 		}), "it did not answer in time"},
-		{"10-megabytes", plain(200, `{"name":"`+strings.Repeat("a", 10<<20)+`"}`), "the answer is too large"},
+		{"10-megabytes", plain(200, `{"name":"`+strings.Repeat("a", 10<<20)+`"}`),
+			"the answer is too large"},
 		{"endless-header", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X", strings.Repeat("a", 200<<10))
 		}), "the connection failed or was interrupted"},
-		{"rubbish", plain(200, "\x00\xff<html>token=s3cret"), "not a valid agent card: it is not a JSON object"},
+		{"rubbish", plain(200, "\x00\xff<html>token=s3cret"),
+			"not a valid agent card: it is not a JSON object"},
 		{"list", plain(200, `[]`), "not a valid agent card: it is not a JSON object"},
 		{"nameless", plain(200, `{"version":"1"}`), "not a valid agent card: it has no name"},
-		{"wrong-types", plain(200, `{"name":"a","skills":"s3cret"}`), "not a valid agent card: its fields are not those of A2A"},
+		{"wrong-types", plain(200, `{"name":"a","skills":"s3cret"}`),
+			"not a valid agent card: its fields are not those of A2A"},
 		{"deep", plain(200, `{"name":`+strings.Repeat("[", 500000)), "the answer is too large"},
 		{"500", plain(500, "s3cret"), "HTTP status 500 Internal Server Error"},
 		{"401", plain(401, "s3cret"), "HTTP status 401 Unauthorized"},
-		{"redirect-to-metadata", redirect("http://169.254.169.254/latest/meta-data"), "it redirects to another host"},
-		{"redirect-to-other-port", redirect("http://10.7.0.1:6443/"), "it redirects to another host"},
+		{"redirect-to-metadata", redirect("http://169.254.169.254/latest/meta-data"),
+			"it redirects to another host"},
+		{"redirect-to-other-port", redirect("http://10.7.0.1:6443/"),
+			"it redirects to another host"},
 		{"redirect-to-file", redirect("file:///etc/passwd"), "it redirects to another host"},
-		{"redirect-loop", redirect("/.well-known/agent-card.json"), "the connection failed or was interrupted"},
-		{"closes", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "the connection failed or was interrupted"},
+		{"redirect-loop", redirect("/.well-known/agent-card.json"),
+			"the connection failed or was interrupted"},
+		{"closes",
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				panic(http.ErrAbortHandler)
+			}), "the connection failed or was interrupted"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -166,16 +187,20 @@ func TestHostileAgents(t *testing.T) {
 			w.pass(30 * time.Second)
 			w.sync(cards, "weather")
 			s, e := w.status("weather"), w.entry(cards, "weather")
-			if s.Phase != api.PhaseFailed || s.SyncErrors != 1 || s.Message != c.want || s.Cards[0].FetchStatus != c.want {
-				t.Errorf("status: %s, %d errors, %q, pod %q; want %q", s.Phase, s.SyncErrors, s.Message, s.Cards[0].FetchStatus, c.want)
+			if s.Phase != api.PhaseFailed || s.SyncErrors != 1 || s.Message != c.want ||
+				s.Cards[0].FetchStatus != c.want {
+				t.Errorf("status: %s, %d errors, %q, pod %q; want %q", s.Phase, s.SyncErrors,
+					s.Message, s.Cards[0].FetchStatus, c.want)
 			}
 			if string(s.Cards[0].Card.Raw) != string(good.Cards[0].Card.Raw) {
 				t.Error("the last good card is gone from status")
 			}
-			if age := w.now().Sub(s.Cards[0].LastFetchTime.Time); age < 30*time.Second || age > 90*time.Second {
+			if age := w.now().Sub(s.Cards[0].LastFetchTime.Time); age < 30*time.Second ||
+				age > 90*time.Second {
 				t.Errorf("status says that the last good card came %s ago, want 30s to the minute", age)
 			}
-			if e.Health != store.Failing || e.Message != c.want || e.Title != "Weather" || len(e.Items) != 2 {
+			if e.Health != store.Failing || e.Message != c.want || e.Title != "Weather" ||
+				len(e.Items) != 2 {
 				t.Errorf("store: %s %q, %q with %d items", e.Health, e.Message, e.Title, len(e.Items))
 			}
 			if age := w.now().Sub(e.Fetched); age < 30*time.Second || age > 90*time.Second {
@@ -199,9 +224,12 @@ func TestAgentCertificate(t *testing.T) {
 	server.TLS.MinVersion = tls.VersionTLS12
 	pod := w.pod("weather", "weather-1", nil)
 	w.network.lead(pod.Status.PodIP+":8081", server)
-	w.card("weather", func(c *api.AgentCard) { c.Spec.Endpoint = &api.CardEndpoint{Scheme: "https"} })
+	w.card("weather", func(c *api.AgentCard) {
+		c.Spec.Endpoint = &api.CardEndpoint{Scheme: "https"}
+	})
 	w.sync(cards, "weather")
-	if s := w.status("weather"); s.Phase != api.PhaseFailed || !strings.HasPrefix(s.Message, "its TLS certificate is not trusted: ") {
+	if s := w.status("weather"); s.Phase != api.PhaseFailed ||
+		!strings.HasPrefix(s.Message, "its TLS certificate is not trusted: ") {
 		t.Errorf("%s: %s", s.Phase, s.Message)
 	}
 }
@@ -222,14 +250,16 @@ func TestFailureForAnHour(t *testing.T) {
 		waits = append(waits, next.Round(time.Second))
 		w.pass(next)
 	}
-	if len(waits) > 15 || waits[0] > 6*time.Second || waits[len(waits)-1] < 10*time.Minute || waits[len(waits)-1] > 12*time.Minute {
+	if len(waits) > 15 || waits[0] > 6*time.Second || waits[len(waits)-1] < 10*time.Minute ||
+		waits[len(waits)-1] > 12*time.Minute {
 		t.Errorf("waits: %v; want 5s doubled up to 10m, with up to a fifth of jitter", waits)
 	}
 	if n := w.writes.Load() - writes; n != 1 {
 		t.Errorf("%d writes to the API server in an hour of failure, want 1", n)
 	}
 	s, e := w.status("weather"), w.entry(cards, "weather")
-	if s.Phase != api.PhaseFailed || !s.Cards[0].LastFetchTime.Time.Equal(begin) || s.Cards[0].Card == nil {
+	if s.Phase != api.PhaseFailed || !s.Cards[0].LastFetchTime.Time.Equal(begin) ||
+		s.Cards[0].Card == nil {
 		t.Errorf("status: %+v", s)
 	}
 	if age := w.now().Sub(e.Fetched); e.Fetched.IsZero() || age < time.Hour || e.Title != "Weather" {
@@ -268,15 +298,21 @@ func TestAgentCardRules(t *testing.T) {
 	w := newWorld(t)
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
 	for want, spec := range map[string]api.AgentCardSpec{
-		"set either selector":        {},
-		"one of them, not both":      {Selector: selector, TargetRef: &api.TargetRef{Kind: "Deployment", Name: "a"}},
-		"give matchLabels":           {Selector: &metav1.LabelSelector{}},
-		"at least one second":        {Selector: selector, SyncPeriod: "10ms"},
-		"must begin with /":          {Selector: selector, Endpoint: &api.CardEndpoint{Path: "card"}},
-		"Unsupported value: \"ftp\"": {Selector: selector, Endpoint: &api.CardEndpoint{Scheme: "ftp"}},
-		"spec.endpoint.port":         {Selector: selector, Endpoint: &api.CardEndpoint{Port: 70000}},
+		"set either selector": {},
+		"one of them, not both": {Selector: selector,
+			TargetRef: &api.TargetRef{Kind: "Deployment", Name: "a"}},
+		"give matchLabels":    {Selector: &metav1.LabelSelector{}},
+		"at least one second": {Selector: selector, SyncPeriod: "10ms"},
+		"must begin with /": {Selector: selector,
+			Endpoint: &api.CardEndpoint{Path: "card"}},
+		"Unsupported value: \"ftp\"": {Selector: selector,
+			Endpoint: &api.CardEndpoint{Scheme: "ftp"}},
+		"spec.endpoint.port": {Selector: selector,
+			Endpoint: &api.CardEndpoint{Port: 70000}},
 	} {
-		err := w.Create(t.Context(), &api.AgentCard{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "a"}, Spec: spec})
+		err := w.Create(t.Context(),
+			&api.AgentCard{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "a"},
+				Spec: spec})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, got %v", want, err)
 		}
@@ -293,7 +329,8 @@ func TestLargeStatus(t *testing.T) {
 	w.card("large")
 	w.sync(cards, "large")
 	s := w.status("large")
-	if s.Phase != api.PhaseActive || s.DiscoveredPods != 70 || len(s.Cards) != 64 || s.Cards[0].Card == nil || s.Cards[63].Card != nil {
+	if s.Phase != api.PhaseActive || s.DiscoveredPods != 70 || len(s.Cards) != 64 ||
+		s.Cards[0].Card == nil || s.Cards[63].Card != nil {
 		t.Errorf("%s, %d pods, %d cards", s.Phase, s.DiscoveredPods, len(s.Cards))
 	}
 }

@@ -30,8 +30,10 @@ import (
 // neighbour is another namespace of the same catalog.
 func (w *world) neighbour(name string) *world {
 	w.Helper()
-	other := &world{TB: w.TB, Client: w.Client, config: w.config, namespace: w.namespace + "-" + name, store: w.store, network: w.network, r: w.r, logTo: w.logTo}
-	w.must(w.Create(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.namespace}}))
+	other := &world{TB: w.TB, Client: w.Client, config: w.config,
+		namespace: w.namespace + "-" + name, store: w.store, network: w.network, r: w.r, logTo: w.logTo}
+	w.must(w.Create(w.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.namespace}}))
 	return other
 }
 
@@ -60,12 +62,16 @@ func TestSilentServersDelayTheirOwnNamespace(t *testing.T) {
 	for i := range 12 {
 		name := fmt.Sprintf("silent-%d", i)
 		w.network.serve(t, name+".example:80", silent)
-		w.remote(name, func(s *kagent.RemoteMCPServer) { s.Spec.Timeout = metav1.Duration{Duration: 5 * time.Minute} })
+		w.remote(name, func(s *kagent.RemoteMCPServer) {
+			s.Spec.Timeout = metav1.Duration{Duration: 5 * time.Minute}
+		})
 	}
 	w.network.serve(t, "office.example:80", good)
 	release := sync.OnceFunc(func() { close(answer) })
 	t.Cleanup(release) // before the servers end, which wait for their handlers
-	w.startWith(controller.Options{Options: process.Options{Namespaces: []string{w.namespace, quiet.namespace}}, Concurrency: 8})
+	w.startWith(
+		controller.Options{
+			Options: process.Options{Namespaces: []string{w.namespace, quiet.namespace}}, Concurrency: 8})
 	w.eventually("silent servers are asked", func() string {
 		if hanging.Load() == 0 {
 			return "none is"
@@ -95,13 +101,16 @@ func TestSilentServersDelayTheirOwnNamespace(t *testing.T) {
 
 // How long a server may be waited for is bounded, whatever a tenant writes.
 func TestTimeoutIsBounded(t *testing.T) {
-	for want, set := range map[time.Duration]time.Duration{30 * time.Second: 0, 10 * time.Second: 10 * time.Second, time.Minute: 5 * time.Minute} {
+	for want, set := range map[time.Duration]time.Duration{30 * time.Second: 0,
+		10 * time.Second: 10 * time.Second, time.Minute: 5 * time.Minute} {
 		s := &kagent.RemoteMCPServer{}
 		s.Spec.URL = "http://office.example/mcp"
 		if set > 0 {
-			s.Spec.Timeout, s.Spec.SseReadTimeout = metav1.Duration{Duration: set}, metav1.Duration{Duration: set}
+			s.Spec.Timeout, s.Spec.SseReadTimeout =
+				metav1.Duration{Duration: set}, metav1.Duration{Duration: set}
 		}
-		if at, err := ask.RemoteEndpoint(t.Context(), nil, s); err != nil || max(at.Timeout, at.Silence) != want {
+		if at, err := ask.RemoteEndpoint(t.Context(), nil, s); err != nil ||
+			max(at.Timeout, at.Silence) != want {
 			t.Errorf("with %s it is %+v, want %s (%v)", set, at, want, err)
 		}
 	}
@@ -126,7 +135,8 @@ func TestLargeAnswersShareMemory(t *testing.T) {
 		<-r.Context().Done()
 	})
 	w.network.serve(t, "huge.example:80", huge)
-	w.network.serve(t, "office.example:80", peer.Streamable(peer.Server("Office", 0, peer.Many("office", 2)...)))
+	w.network.serve(t, "office.example:80",
+		peer.Streamable(peer.Server("Office", 0, peer.Many("office", 2)...)))
 	remotes := kindOf(t, servers)
 	var group sync.WaitGroup
 	var tenants []*world
@@ -137,10 +147,13 @@ func TestLargeAnswersShareMemory(t *testing.T) {
 		for j := range 2 {
 			name := fmt.Sprintf("huge-%d", j)
 			tenant.remote(name, func(s *kagent.RemoteMCPServer) {
-				s.Spec.URL, s.Spec.Timeout = "http://huge.example/mcp", metav1.Duration{Duration: 15 * time.Second}
+				s.Spec.URL, s.Spec.Timeout =
+					"http://huge.example/mcp", metav1.Duration{Duration: 15 * time.Second}
 			})
 			asks = append(asks, func() {
-				_, err := w.r.Reconcile(t.Context(), remotes, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: tenant.namespace, Name: name}})
+				_, err := w.r.Reconcile(t.Context(), remotes,
+					reconcile.Request{NamespacedName: client.ObjectKey{Namespace: tenant.namespace,
+						Name: name}})
 				if err != nil {
 					t.Error(err)
 				}
@@ -177,7 +190,8 @@ func TestLargeAnswersShareMemory(t *testing.T) {
 	}
 	// All of it is given back.
 	w.remote("last", func(s *kagent.RemoteMCPServer) { s.Spec.URL = "http://large.example/mcp" })
-	w.network.serve(t, "large.example:80", peer.Streamable(peer.Server("Large", 0, peer.Many("large", 2000)...)))
+	w.network.serve(t, "large.example:80",
+		peer.Streamable(peer.Server("Large", 0, peer.Many("large", 2000)...)))
 	w.sync(servers, "last")
 	if got := w.accepted("last"); got != "True: 2000 tools" {
 		t.Errorf("a large server afterwards: %s", got)
@@ -222,7 +236,8 @@ func (c *meteredConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.read.Add(int64(n))
 	now := c.meter.open.Add(int64(n))
-	for old := c.meter.most.Load(); now > old && !c.meter.most.CompareAndSwap(old, now); old = c.meter.most.Load() {
+	for old := c.meter.most.Load(); now > old &&
+		!c.meter.most.CompareAndSwap(old, now); old = c.meter.most.Load() {
 	}
 	return n, err
 }

@@ -42,7 +42,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, runAsCatalog(text))
 		os.Exit(1)
 	}
-	ctrl.SetLogger(funcr.New(func(_, text string) { runtimeErrors.add(text) }, funcr.Options{Verbosity: -1}))
+	ctrl.SetLogger(funcr.New(func(_, text string) { runtimeErrors.add(text) },
+		funcr.Options{Verbosity: -1}))
 	os.Exit(shared.Main(m, func(plane *controlplane.ControlPlane) error {
 		return plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds", "catalog"), "testdata")
 	}))
@@ -93,7 +94,8 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	plane := shared.Get(t)
 	t.Parallel()
-	w := &world{TB: t, namespace: fmt.Sprintf("team%d", worlds.Add(1)), network: &network{at: map[string]string{}}}
+	w := &world{TB: t, namespace: fmt.Sprintf("team%d", worlds.Add(1)),
+		network: &network{at: map[string]string{}}}
 	scheme, err := controller.Scheme()
 	w.must(err)
 	w.Client, err = client.New(plane.Admin.Config, client.Options{Scheme: scheme})
@@ -101,7 +103,8 @@ func newWorld(t *testing.T) *world {
 	w.config = rest.CopyConfig(plane.Admin.Config)
 	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && !strings.Contains(r.URL.Path, "/leases") {
+			if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") &&
+				!strings.Contains(r.URL.Path, "/leases") {
 				w.writes.Add(1)
 			}
 			return next.RoundTrip(r)
@@ -114,9 +117,11 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { w.must(w.store.Close()) })
 	w.logTo = logr.Discard()
 	w.r = (&controller.Reconciler{
-		Asker: kinds.Asker{Client: counted, Live: counted, Store: w.store, Dial: w.network.dial, CardTimeout: 30 * time.Second, Now: w.now},
+		Asker: kinds.Asker{Client: counted, Live: counted, Store: w.store, Dial: w.network.dial,
+			CardTimeout: 30 * time.Second, Now: w.now},
 	}).Init()
-	w.must(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
+	w.must(w.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
 	return w
 }
 
@@ -143,7 +148,8 @@ func (w *world) startWith(o controller.Options) (stop func()) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	o.Store, o.Namespace, o.MetricsAddress, o.HealthAddress = w.store, w.namespace, "0", cmp.Or(o.HealthAddress, "0")
+	o.Store, o.Namespace, o.MetricsAddress, o.HealthAddress =
+		w.store, w.namespace, "0", cmp.Or(o.HealthAddress, "0")
 	o.Dial, o.ServerPeriod, o.Log = w.network.dial, time.Second, w.logTo
 	if o.Namespaces == nil {
 		o.Namespaces = []string{w.namespace}
@@ -167,7 +173,8 @@ func (w *world) sync(resource, name string) time.Duration {
 	w.Helper()
 	for _, k := range kinds.All() {
 		if k.Resource == resource {
-			result, err := w.r.Reconcile(w.Context(), k, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: w.namespace, Name: name}})
+			result, err := w.r.Reconcile(w.Context(), k,
+				reconcile.Request{NamespacedName: client.ObjectKey{Namespace: w.namespace, Name: name}})
 			w.must(err)
 			return result.RequeueAfter
 		}
@@ -183,7 +190,8 @@ const (
 
 func (w *world) entry(resource, name string) store.Entry {
 	w.Helper()
-	e, err := w.store.Get(w.Context(), store.Key{Resource: resource, Namespace: w.namespace, Name: name})
+	e, err := w.store.Get(w.Context(),
+		store.Key{Resource: resource, Namespace: w.namespace, Name: name})
 	w.must(err)
 	return e
 }
@@ -215,13 +223,15 @@ func (w *world) pod(app, name string, handler http.Handler) *corev1.Pod {
 	w.Helper()
 	n := addresses.Add(1)
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: map[string]string{"app": app}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: "agent"}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name,
+			Labels: map[string]string{"app": app}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: "agent"}}},
 	}
 	w.must(w.Create(w.Context(), pod))
 	pod.Status.PodIP = fmt.Sprintf("10.7.%d.%d", n/250, n%250+1)
 	pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "agent", Image: "agent", ImageID: "registry.example/agent@sha256:" + strings.Repeat("a", 64)}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "agent", Image: "agent",
+		ImageID: "registry.example/agent@sha256:" + strings.Repeat("a", 64)}}
 	if handler != nil {
 		w.network.serve(w, pod.Status.PodIP+":8081", handler)
 	}
@@ -248,7 +258,8 @@ func (w *world) remove(pod *corev1.Pod) {
 func (w *world) eventually(what string, check func() string) {
 	w.Helper()
 	var last string
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(
+		20 * time.Millisecond) {
 		if last = check(); last == "" {
 			return
 		}
@@ -267,7 +278,8 @@ func (n *network) dial(ctx context.Context, network, address string) (net.Conn, 
 	to, ok := n.at[address]
 	n.mu.Unlock()
 	if !ok {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		return nil, &net.OpError{Op: "dial", Net: network,
+			Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, network, to)

@@ -88,8 +88,10 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	options := managers.Options(o.Options, scheme, lease)
 	options.Client = client.Options{Cache: &client.CacheOptions{Unstructured: true}}
-	options.Cache.DefaultLabelSelector = o.Shard.Selector() // of the kinds of the catalog, whose CRDs may be missing
-	options.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: labels.Everything(), Transform: slimPod}}
+	// of the kinds of the catalog, whose CRDs may be missing
+	options.Cache.DefaultLabelSelector = o.Shard.Selector()
+	options.Cache.ByObject = map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {Label: labels.Everything(), Transform: slimPod}}
 	mgr, err := ctrl.NewManager(cfg, options)
 	if err != nil {
 		return fmt.Errorf("setting up the catalog: %w", err)
@@ -102,9 +104,12 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return err
 	}
 	if err := multi.Errors(
-		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.follow(ctx, mgr, o) })),
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			return r.follow(ctx, mgr, o)
+		})),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("store", func(*http.Request) error { // one that does not answer is what the API says
+		// one that does not answer is what the API says
+		mgr.AddReadyzCheck("store", func(*http.Request) error {
 			select {
 			case <-mgr.Elected():
 				return nil
@@ -113,7 +118,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 			if o.Shared || !o.LeaderElection {
 				return nil
 			}
-			return errors.New("another replica leads, and the store of this one stays empty: it is a file, so run one replica, or set --catalog-store-file to a PostgreSQL")
+			return errors.New("another replica leads, and the store of this one stays empty: it " +
+				"is a file, so run one replica, or set --catalog-store-file to a PostgreSQL")
 		}),
 	); err != nil {
 		return fmt.Errorf("setting up the catalog: %w", err)
@@ -142,7 +148,8 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) er
 
 func (r *Reconciler) followKind(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, o Options) {
 	log := ctrl.LoggerFrom(ctx).WithValues("resource", k.Resource)
-	started, limiter := false, workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstFollow, lastFollow)
+	started, limiter :=
+		false, workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstFollow, lastFollow)
 	for ctx.Err() == nil { // it ends, and a cache that was filling with it
 		found, err := r.followOnce(ctx, mgr, k, o, &started)
 		if ctx.Err() != nil || err == nil && found {
@@ -151,7 +158,9 @@ func (r *Reconciler) followKind(ctx context.Context, mgr ctrl.Manager, k kinds.K
 		wait := crdPeriod
 		if err != nil {
 			wait = limiter.When(k.Resource)
-			log.Error(err, "this kind cannot be watched; the catalog serves the entries that it has", "again", wait.String())
+			log.Error(err,
+				"this kind cannot be watched; the catalog serves the entries that it has", "again",
+				wait.String())
 		} else {
 			limiter.Forget(k.Resource)
 		}
@@ -164,7 +173,8 @@ func (r *Reconciler) followKind(ctx context.Context, mgr ctrl.Manager, k kinds.K
 
 // followOnce starts the controller of a kind, then sweeps what vanished while
 // nobody watched. found is whether there is such a kind.
-func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, o Options, started *bool) (found bool, err error) {
+func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, o Options,
+	started *bool) (found bool, err error) {
 	defer func() { r.metrics.followed(k.Resource, found, err) }()
 	_, err = mgr.GetRESTMapper().RESTMapping(k.GVK.GroupKind(), k.GVK.Version)
 	if meta.IsNoMatchError(err) {
@@ -207,7 +217,8 @@ func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, 
 	}
 	return multi.Errors(
 		r.setup(mgr, k, o.Concurrency),
-		managers.Unclaimed{Options: o.Options, Lease: lease, Kind: listOf(k), Report: unclaimed}.Setup(mgr),
+		managers.Unclaimed{Options: o.Options, Lease: lease, Kind: listOf(k),
+			Report: unclaimed}.Setup(mgr),
 	)
 }
 
@@ -230,7 +241,8 @@ func (r *Reconciler) sweep(ctx context.Context, k kinds.Kind, o Options) error {
 		return keep, err
 	})
 	if err == nil && gone > 0 {
-		ctrl.LoggerFrom(ctx).Info("swept entries of objects that are gone", "resource", k.Resource, "entries", gone)
+		ctrl.LoggerFrom(ctx).Info("swept entries of objects that are gone", "resource", k.Resource,
+			"entries", gone)
 	}
 	return err
 }
@@ -243,7 +255,8 @@ func listOf(k kinds.Kind) client.ObjectList {
 }
 
 // listAll lists the objects of the watched namespaces.
-func listAll(ctx context.Context, live client.Reader, namespaces []string, l client.ObjectList, how ...client.ListOption) error {
+func listAll(ctx context.Context, live client.Reader, namespaces []string, l client.ObjectList,
+	how ...client.ListOption) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
 	}
@@ -268,27 +281,33 @@ func (r *Reconciler) setup(mgr ctrl.Manager, k kinds.Kind, concurrency int) erro
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ReplaceAll(k.Resource, ".", "-")).
 		For(k.New(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
-		WithOptions(fair.Options(100*time.Millisecond, lastFollow)) // soon enough after the store is back
+		// soon enough after the store is back
+		WithOptions(fair.Options(100*time.Millisecond, lastFollow))
 	if k.SelectsPods {
-		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(cardsOf(k, r.Client)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
+		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(cardsOf(k, r.Client)),
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	}
-	return b.Complete(fair.Share(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-		return r.Reconcile(ctx, k, request)
-	}))
+	return b.Complete(
+		fair.Share(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+			return r.Reconcile(ctx, k, request)
+		}))
 }
 
 // specChanged lets updates pass that changed generation or labels (002, "Event
 // Filtering"), or the lock of a server's tools: not our own writes of status.
 func specChanged(e event.UpdateEvent) bool {
-	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
-		e.ObjectOld.GetAnnotations()[keys.ToolsDigest] != e.ObjectNew.GetAnnotations()[keys.ToolsDigest]
+	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
+		!maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
+		e.ObjectOld.GetAnnotations()[keys.ToolsDigest] !=
+			e.ObjectNew.GetAnnotations()[keys.ToolsDigest]
 }
 
 // podChanged lets updates pass that change whom to ask.
 func podChanged(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*corev1.Pod)
 	after, ok2 := e.ObjectNew.(*corev1.Pod)
-	return !ok1 || !ok2 || kinds.PodReady(before) != kinds.PodReady(after) || before.Status.PodIP != after.Status.PodIP || !maps.Equal(before.Labels, after.Labels)
+	return !ok1 || !ok2 || kinds.PodReady(before) != kinds.PodReady(after) ||
+		before.Status.PodIP != after.Status.PodIP || !maps.Equal(before.Labels, after.Labels)
 }
 
 // cardsOf maps a pod to the cards of its namespace whose selector selects it. A card with a
@@ -301,20 +320,25 @@ func cardsOf(k kinds.Kind, cache client.Client) handler.MapFunc {
 			return nil
 		}
 		cards := empty.(client.ObjectList)
-		err = cache.List(ctx, cards, client.InNamespace(pod.GetNamespace()), client.UnsafeDisableDeepCopy)
+		err = cache.List(ctx, cards, client.InNamespace(pod.GetNamespace()),
+			client.UnsafeDisableDeepCopy)
 		if err == nil {
 			err = meta.EachListItem(cards, func(card runtime.Object) error {
 				o := card.(client.Object)
 				spec, status := kinds.CardOf(o)
 				selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
-				if err == nil && (selector.Matches(labels.Set(pod.GetLabels())) || spec.TargetRef != nil || asked(status, pod.GetName())) {
-					out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+				if err == nil &&
+					(selector.Matches(labels.Set(pod.GetLabels())) || spec.TargetRef != nil ||
+						asked(status, pod.GetName())) {
+					out = append(out,
+						reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 				}
 				return nil
 			})
 		}
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "listing the cards that a pod concerns", "pod", client.ObjectKeyFromObject(pod))
+			ctrl.LoggerFrom(ctx).Error(err, "listing the cards that a pod concerns", "pod",
+				client.ObjectKeyFromObject(pod))
 		}
 		return out
 	}
@@ -322,7 +346,8 @@ func cardsOf(k kinds.Kind, cache client.Client) handler.MapFunc {
 
 // asked reports whether a status names the pod, whatever its labels are by now.
 func asked(status *api.AgentCardStatus, pod string) bool {
-	return slices.ContainsFunc(status.Cards, func(c api.FetchedCard) bool { return c.PodName == pod })
+	return slices.ContainsFunc(status.Cards,
+		func(c api.FetchedCard) bool { return c.PodName == pod })
 }
 
 // slimPod keeps the fields of a pod that say whom to ask.
@@ -332,7 +357,9 @@ func slimPod(in any) (any, error) {
 		return in, nil
 	}
 	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Labels: pod.Labels, DeletionTimestamp: pod.DeletionTimestamp,
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		ResourceVersion: pod.ResourceVersion, Labels: pod.Labels,
+		DeletionTimestamp: pod.DeletionTimestamp,
 	}}
 	out.Status.PodIP = pod.Status.PodIP
 	for _, c := range pod.Status.Conditions {
@@ -341,7 +368,8 @@ func slimPod(in any) (any, error) {
 		}
 	}
 	for _, c := range pod.Status.ContainerStatuses {
-		out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, ImageID: c.ImageID})
+		out.Status.ContainerStatuses = append(out.Status.ContainerStatuses,
+			corev1.ContainerStatus{Name: c.Name, ImageID: c.ImageID})
 	}
 	return out, nil
 }

@@ -62,7 +62,8 @@ func TestServersAreListed(t *testing.T) {
 		t.Run(string(protocol), func(t *testing.T) {
 			w := newWorld(t)
 			server := peer.Server("Office", 7, peer.Many("office", 50)...)
-			server.AddResource(&mcp.Resource{Name: "handbook", URI: "file:///handbook", Description: "How things are done"}, nil)
+			server.AddResource(&mcp.Resource{Name: "handbook", URI: "file:///handbook",
+				Description: "How things are done"}, nil)
 			server.AddPrompt(&mcp.Prompt{Name: "summary", Description: "Sum up"}, nil)
 			handler := peer.Streamable(server)
 			if protocol == kagent.SSE {
@@ -78,16 +79,21 @@ func TestServersAreListed(t *testing.T) {
 				t.Errorf("%d tools in status, want 50", n)
 			}
 			e := w.entry(servers, "office")
-			if len(e.Items) != 52 || e.Title != "Office" || e.Description != "Tools for tests" || e.Health != store.Healthy || !strings.Contains(string(e.Items[0].Document), "inputSchema") {
-				t.Errorf("store: %q, %d items, %s, %s", e.Title, len(e.Items), e.Health, e.Items[0].Document)
+			if len(e.Items) != 52 || e.Title != "Office" || e.Description != "Tools for tests" ||
+				e.Health != store.Healthy ||
+				!strings.Contains(string(e.Items[0].Document), "inputSchema") {
+				t.Errorf("store: %q, %d items, %s, %s", e.Title, len(e.Items), e.Health,
+					e.Items[0].Document)
 			}
 			writes, revision := w.writes.Load(), e.Revision
 			for range 5 {
 				w.pass(2 * time.Minute)
 				w.sync(servers, "office")
 			}
-			if e = w.entry(servers, "office"); w.writes.Load() != writes || e.Revision != revision || !e.Fetched.Equal(w.now()) {
-				t.Errorf("%d writes, revision %d after %d, fetched %s", w.writes.Load()-writes, e.Revision, revision, e.Fetched)
+			if e = w.entry(servers, "office"); w.writes.Load() != writes ||
+				e.Revision != revision || !e.Fetched.Equal(w.now()) {
+				t.Errorf("%d writes, revision %d after %d, fetched %s", w.writes.Load()-writes,
+					e.Revision, revision, e.Fetched)
 			}
 		})
 	}
@@ -112,7 +118,8 @@ func TestToolsChangeUnderLoad(t *testing.T) {
 				return
 			default:
 			}
-			e, err := w.store.Get(t.Context(), store.Key{Resource: servers, Namespace: w.namespace, Name: "busy"})
+			e, err := w.store.Get(t.Context(),
+				store.Key{Resource: servers, Namespace: w.namespace, Name: "busy"})
 			if err != nil || len(e.Items) == 0 {
 				continue
 			}
@@ -137,7 +144,8 @@ func TestToolsChangeUnderLoad(t *testing.T) {
 
 // peerPerSession serves each session by a server of its own.
 func peerPerSession(make func() *mcp.Server) http.Handler {
-	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return make() }, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true})
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return make() },
+		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true})
 }
 
 // Headers come from Secrets and ConfigMaps. A missing one is reported by name,
@@ -146,18 +154,22 @@ func TestHeaders(t *testing.T) {
 	w := newWorld(t)
 	var asked atomic.Int32
 	inner := peer.Streamable(peer.Server("Office", 0, peer.Many("office", 2)...))
-	w.network.serve(t, "office.example:80", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		if r.Header.Get("Authorization") != "Bearer s3cret-token" || r.Header.Get("X-Tenant") != "team" || r.Header.Get("X-Plain") != "plain" {
-			rw.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		inner.ServeHTTP(rw, r)
-	}))
+	w.network.serve(t, "office.example:80",
+		http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			if r.Header.Get("Authorization") != "Bearer s3cret-token" ||
+				r.Header.Get("X-Tenant") != "team" || r.Header.Get("X-Plain") != "plain" {
+				rw.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			inner.ServeHTTP(rw, r)
+		}))
 	w.remote("office", func(s *kagent.RemoteMCPServer) {
 		s.Spec.HeadersFrom = []kagent.ValueRef{
-			{Name: "Authorization", ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}},
-			{Name: "X-Tenant", ValueFrom: kagent.ValueSource{Type: "ConfigMap", Name: "tenant", Key: "name"}},
+			{Name: "Authorization",
+				ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}},
+			{Name: "X-Tenant",
+				ValueFrom: kagent.ValueSource{Type: "ConfigMap", Name: "tenant", Key: "name"}},
 			{Name: "X-Plain", Value: "plain"},
 		}
 	})
@@ -178,7 +190,9 @@ func TestHeaders(t *testing.T) {
 	if n := asked.Load(); n != 0 {
 		t.Errorf("the server was asked %d times without its headers", n)
 	}
-	w.must(w.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "tenant"}, Data: map[string]string{"name": "team"}}))
+	w.must(w.Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "tenant"},
+			Data: map[string]string{"name": "team"}}))
 	step("True: 2 tools")
 	secret.StringData = map[string]string{"header": "Bearer wrong"}
 	w.must(w.Update(t.Context(), secret))
@@ -195,18 +209,26 @@ func TestServerCertificate(t *testing.T) {
 	t.Cleanup(server.Close)
 	w.network.lead("example.com:443", server)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "ca"}, Data: map[string][]byte{"ca.crt": ca, "bad": []byte("x")}}))
+	w.must(w.Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "ca"},
+			Data: map[string][]byte{"ca.crt": ca, "bad": []byte("x")}}))
 	for name, c := range map[string]struct {
 		tls  kagent.TLS
 		want string
 	}{
-		"untrusted": {kagent.TLS{}, "False: its TLS certificate is not trusted: signed by an unknown authority"},
-		"trusted":   {kagent.TLS{CACertSecretRef: "ca"}, "True: 2 tools"},
-		"misnamed":  {kagent.TLS{CACertSecretRef: "ca", ServerName: "other.test"}, "False: its TLS certificate is not trusted: made for another name"},
-		"no-ca":     {kagent.TLS{CACertSecretRef: "none"}, "False: Secret none is missing"},
-		"bad-ca":    {kagent.TLS{CACertSecretRef: "ca", CACertSecretKey: "bad"}, "False: Secret ca holds no certificate under bad"},
+		"untrusted": {kagent.TLS{},
+			"False: its TLS certificate is not trusted: signed by an unknown authority"},
+		"trusted": {kagent.TLS{CACertSecretRef: "ca"}, "True: 2 tools"},
+		"misnamed": {kagent.TLS{CACertSecretRef: "ca", ServerName: "other.test"},
+			"False: its TLS certificate is not trusted: made for another name"},
+		"no-ca": {kagent.TLS{CACertSecretRef: "none"}, "False: Secret none is missing"},
+		"bad-ca": {kagent.TLS{CACertSecretRef: "ca", CACertSecretKey: "bad"},
+			"False: Secret ca holds no certificate under bad"},
 	} {
-		w.remote(name, func(s *kagent.RemoteMCPServer) { s.Spec.URL, s.Spec.TLS = "https://example.com/mcp", c.tls })
+		w.remote(name, func(s *kagent.RemoteMCPServer) {
+			s.Spec.URL, s.Spec.TLS =
+				"https://example.com/mcp", c.tls
+		})
 		w.sync(servers, name)
 		if got := w.accepted(name); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
@@ -231,12 +253,18 @@ func TestHostileServers(t *testing.T) {
 	}{
 		{"hangs", http.HandlerFunc(hang), false, "it did not answer in time"},
 		{"hangs-sse", http.HandlerFunc(hang), true, "it did not answer in time"},
-		{"500", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "s3cret-token", 500) }), false, "HTTP status 500 Internal Server Error"},
+		{"500",
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "s3cret-token", 500)
+			}), false, "HTTP status 500 Internal Server Error"},
 		{"rubbish", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprint(w, "s3cret-token")
 		}), false, "it does not follow the MCP protocol"},
-		{"html", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>s3cret-token") }), false, "it does not follow the MCP protocol"},
+		{"html",
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				fmt.Fprint(w, "<html>s3cret-token")
+			}), false, "it does not follow the MCP protocol"},
 		{"too-large", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			chunk := []byte(strings.Repeat("a", 1<<20))
@@ -264,12 +292,16 @@ func TestHostileServers(t *testing.T) {
 				server.set(peer.SSE(good))
 			}
 			stolen := atomic.Bool{}
-			w.network.serve(t, "attacker.example:80", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stolen.Store(true) }))
+			w.network.serve(t, "attacker.example:80",
+				http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stolen.Store(true) }))
 			w.network.serve(t, "office.example:80", server)
-			w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, StringData: map[string]string{"header": "Bearer s3cret-token"}}))
+			w.must(w.Create(t.Context(),
+				&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"},
+					StringData: map[string]string{"header": "Bearer s3cret-token"}}))
 			w.remote("office", func(s *kagent.RemoteMCPServer) {
 				s.Spec.Timeout = metav1.Duration{Duration: 3 * time.Second}
-				s.Spec.HeadersFrom = []kagent.ValueRef{{Name: "Authorization", ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
+				s.Spec.HeadersFrom = []kagent.ValueRef{{Name: "Authorization",
+					ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
 				if c.sse {
 					s.Spec.Protocol = kagent.SSE
 				}
@@ -285,7 +317,8 @@ func TestHostileServers(t *testing.T) {
 				t.Errorf("status: %q, want %q", got, c.want)
 			}
 			e := w.entry(servers, "office")
-			if len(e.Items) != 3 || e.Counts[store.Tool] != 3 || e.Health != store.Failing || e.Message != c.want || len(w.serverStatus("office").DiscoveredTools) != 3 {
+			if len(e.Items) != 3 || e.Counts[store.Tool] != 3 || e.Health != store.Failing ||
+				e.Message != c.want || len(w.serverStatus("office").DiscoveredTools) != 3 {
 				t.Errorf("store: %d items, %s %q", len(e.Items), e.Health, e.Message)
 			}
 			if age := w.now().Sub(e.Fetched); age != time.Hour {
@@ -325,15 +358,18 @@ func TestTooManyTools(t *testing.T) {
 // that kagent wrote stay.
 func TestMCPServer(t *testing.T) {
 	w := newWorld(t)
-	w.network.serve(t, "office."+w.namespace+".svc:8080", peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...)))
+	w.network.serve(t, "office."+w.namespace+".svc:8080",
+		peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...)))
 	s := &kagent.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "office"}}
 	s.Spec.Deployment.Port, s.Spec.TransportType = 8080, "stdio"
 	w.must(w.Create(t.Context(), s))
-	s.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready", LastTransitionTime: metav1.Now()}}
+	s.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready",
+		LastTransitionTime: metav1.Now()}}
 	w.must(w.Status().Update(t.Context(), s))
 	w.sync("mcpservers.kagent.dev", "office")
 	w.must(w.Get(t.Context(), client.ObjectKeyFromObject(s), s))
-	if len(s.Status.Conditions) != 2 || !meta.IsStatusConditionTrue(s.Status.Conditions, api.ConditionDiscovered) {
+	if len(s.Status.Conditions) != 2 ||
+		!meta.IsStatusConditionTrue(s.Status.Conditions, api.ConditionDiscovered) {
 		t.Errorf("conditions: %+v", s.Status.Conditions)
 	}
 	if e := w.entry("mcpservers.kagent.dev", "office"); len(e.Items) != 3 || e.Type != store.Server {
@@ -346,18 +382,25 @@ func TestMCPServer(t *testing.T) {
 func TestAllKindsAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.must(func() error {
-		_, err := w.store.Replace(t.Context(), store.Entry{Key: store.Key{Resource: cards, Namespace: w.namespace, Name: "vanished"}, UID: "old", Type: store.Agent})
+		_, err := w.store.Replace(t.Context(),
+			store.Entry{Key: store.Key{Resource: cards, Namespace: w.namespace, Name: "vanished"},
+				UID: "old", Type: store.Agent})
 		return err
 	}())
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "kagent.dev/v1alpha2", "kind": "Agent", "metadata": map[string]any{"namespace": w.namespace, "name": "helper"},
-		"spec": map[string]any{"description": "Helps with Kubernetes", "declarative": map[string]any{
-			"a2aConfig": map[string]any{"skills": []any{map[string]any{"id": "debug", "name": "Debug pods", "description": "Finds out why", "tags": []any{"kubernetes"}}}}}},
+		"apiVersion": "kagent.dev/v1alpha2", "kind": "Agent",
+		"metadata": map[string]any{"namespace": w.namespace, "name": "helper"},
+		"spec": map[string]any{"description": "Helps with Kubernetes",
+			"declarative": map[string]any{
+				"a2aConfig": map[string]any{
+					"skills": []any{map[string]any{"id": "debug", "name": "Debug pods",
+						"description": "Finds out why", "tags": []any{"kubernetes"}}}}}},
 	}}
 	w.must(w.Create(t.Context(), u))
 	w.pod("weather", "weather-1", weather("1"))
 	w.card("weather")
-	w.network.serve(t, "office.example:80", peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...)))
+	w.network.serve(t, "office.example:80",
+		peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...)))
 	w.remote("office")
 	w.start()
 	w.eventually("all are there", func() string {
@@ -366,7 +409,8 @@ func TestAllKindsAtOnce(t *testing.T) {
 		for _, e := range list {
 			got = append(got, fmt.Sprintf("%s/%s %v", e.Resource, e.Name, len(e.Counts)))
 		}
-		if want := "agents.kagent.dev/helper 1, remotemcpservers.kagent.dev/office 1, agentcards.kagenti.io/weather 1"; strings.Join(got, ", ") != want {
+		if want := "agents.kagent.dev/helper 1, remotemcpservers.kagent.dev/office 1, " +
+			"agentcards.kagenti.io/weather 1"; strings.Join(got, ", ") != want {
 			return fmt.Sprint(got, err)
 		}
 		return ""
@@ -382,24 +426,31 @@ func TestAllKindsAtOnce(t *testing.T) {
 func TestServerEchoesSecrets(t *testing.T) {
 	w := newWorld(t)
 	const secret = `s3cret/"tok\en`
-	w.network.serve(t, "echo.example:80", mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server {
-		got := r.Header.Get("Authorization")
-		s := mcp.NewServer(&mcp.Implementation{Name: got, Title: got, Version: got}, &mcp.ServerOptions{Instructions: got})
-		s.AddTool(&mcp.Tool{Name: "tool", Title: got, Description: "you sent " + got, InputSchema: map[string]any{"type": "object", "description": got}},
-			nil)
-		return s
-	}, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
-	w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, StringData: map[string]string{"header": "Bearer " + secret}}))
+	w.network.serve(t, "echo.example:80",
+		mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server {
+			got := r.Header.Get("Authorization")
+			s := mcp.NewServer(&mcp.Implementation{Name: got, Title: got, Version: got},
+				&mcp.ServerOptions{Instructions: got})
+			s.AddTool(&mcp.Tool{Name: "tool", Title: got, Description: "you sent " + got,
+				InputSchema: map[string]any{"type": "object", "description": got}},
+				nil)
+			return s
+		}, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
+	w.must(w.Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"},
+			StringData: map[string]string{"header": "Bearer " + secret}}))
 	w.remote("echo", func(s *kagent.RemoteMCPServer) {
 		s.Spec.Description = ""
-		s.Spec.HeadersFrom = []kagent.ValueRef{{Name: "Authorization", ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
+		s.Spec.HeadersFrom = []kagent.ValueRef{{Name: "Authorization",
+			ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
 	})
 	w.sync(servers, "echo")
 	if got := w.accepted("echo"); got != "True: 1 tool" {
 		t.Fatal(got)
 	}
 	e := w.entry(servers, "echo")
-	for what, text := range map[string]string{"status": fmt.Sprintf("%+v", w.serverStatus("echo")), "store": fmt.Sprintf("%+v", e), "document": string(e.Items[0].Document)} {
+	for what, text := range map[string]string{"status": fmt.Sprintf("%+v", w.serverStatus("echo")),
+		"store": fmt.Sprintf("%+v", e), "document": string(e.Items[0].Document)} {
 		if strings.Contains(text, "s3cret") {
 			t.Errorf("%s: %s", what, text)
 		}
@@ -414,10 +465,13 @@ func TestRemoteMCPServerRules(t *testing.T) {
 	for want, spec := range map[string]kagent.RemoteMCPServerSpec{
 		"must be an http or https URL": {URL: "file:///etc/passwd"},
 		"no user or password":          {URL: "https://me:secret@example.com/mcp"},
-		"either value or valueFrom":    {URL: "https://example.com/mcp", HeadersFrom: []kagent.ValueRef{{Name: "a"}}},
-		"Unsupported value":            {URL: "https://example.com/mcp", Protocol: "GOPHER"},
+		"either value or valueFrom": {URL: "https://example.com/mcp",
+			HeadersFrom: []kagent.ValueRef{{Name: "a"}}},
+		"Unsupported value": {URL: "https://example.com/mcp", Protocol: "GOPHER"},
 	} {
-		err := w.Create(t.Context(), &kagent.RemoteMCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "a"}, Spec: spec})
+		err := w.Create(t.Context(),
+			&kagent.RemoteMCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace,
+				GenerateName: "a"}, Spec: spec})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, got %v", want, err)
 		}

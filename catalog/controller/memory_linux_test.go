@@ -51,8 +51,9 @@ func runAsCatalog(text string) error {
 		return err
 	}
 	return controller.Run(context.Background(), cfg, controller.Options{
-		Options: process.Options{Namespace: p.Namespaces[0], Namespaces: p.Namespaces, LeaderElection: p.Elects, MetricsAddress: "0", HealthAddress: "0", Log: logr.Discard()},
-		Store:   s, Dial: (&network{at: p.At}).dial,
+		Options: process.Options{Namespace: p.Namespaces[0], Namespaces: p.Namespaces,
+			LeaderElection: p.Elects, MetricsAddress: "0", HealthAddress: "0", Log: logr.Discard()},
+		Store: s, Dial: (&network{at: p.At}).dial,
 	})
 }
 
@@ -61,23 +62,30 @@ func hostile(times func(unit string) int) map[string]string {
 	tools := func(text string) string {
 		return `{"jsonrpc":"2.0","id":ID,"result":{"tools":[` + text + `]}}`
 	}
-	fill := func(unit string) string { return strings.TrimRight(strings.Repeat(unit, times(unit)), ",") }
+	fill := func(unit string) string {
+		return strings.TrimRight(strings.Repeat(unit, times(unit)), ",")
+	}
 	schema := func(text string) string {
 		return tools(`{"name":"a","inputSchema":{"type":"object","x":` + text + `}}`)
 	}
-	message := `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":[` + strings.Repeat("{},", 300) + `{}]}}` + "\n"
+	message := `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":[` +
+		strings.Repeat("{},", 300) + `{}]}}` + "\n"
 	return map[string]string{
-		"empty-tools":    tools(fill(`{},`)),
-		"empty-objects":  schema("[" + fill(`{},`) + "]"),
-		"small-objects":  schema("[" + fill(`{"a":0},`) + "]"),
-		"empty-lists":    schema("[" + fill(`[],`) + "]"),
-		"numbers":        schema("[" + fill(`0,`) + "]"),
-		"strings":        schema("[" + fill(`"",`) + "]"),
-		"nested":         schema("[" + fill(strings.Repeat("[", 50)+strings.Repeat("]", 50)+",") + "]"),
-		"deeply-nested":  schema(strings.Repeat("[", 5000) + strings.Repeat("]", 5000)),
-		"text":           tools(`{"name":"a","inputSchema":{"type":"object"},"description":"` + fill(`a`) + `"}`),
-		"error":          `{"jsonrpc":"2.0","id":ID,"error":{"code":1,"message":"","data":[` + fill(`{},`) + `]}}`,
-		"notifications":  fill(message) + "\n" + tools(`{"name":"a","inputSchema":{"type":"object"}}`),
+		"empty-tools":   tools(fill(`{},`)),
+		"empty-objects": schema("[" + fill(`{},`) + "]"),
+		"small-objects": schema("[" + fill(`{"a":0},`) + "]"),
+		"empty-lists":   schema("[" + fill(`[],`) + "]"),
+		"numbers":       schema("[" + fill(`0,`) + "]"),
+		"strings":       schema("[" + fill(`"",`) + "]"),
+		"nested": schema("[" + fill(strings.Repeat("[", 50)+strings.Repeat("]", 50)+",") +
+			"]"),
+		"deeply-nested": schema(strings.Repeat("[", 5000) + strings.Repeat("]", 5000)),
+		"text": tools(`{"name":"a","inputSchema":{"type":"object"},"description":"` +
+			fill(`a`) + `"}`),
+		"error": `{"jsonrpc":"2.0","id":ID,"error":{"code":1,"message":"","data":[` +
+			fill(`{},`) + `]}}`,
+		"notifications": fill(message) + "\n" +
+			tools(`{"name":"a","inputSchema":{"type":"object"}}`),
 		"text-in-quotes": schema(`["` + fill(`\"{},`) + `"]`),
 		"broken-strings": schema(`["` + "\r" + `",` + fill(`{},`) + `]`),
 	}
@@ -94,7 +102,8 @@ func hostileServer(text string, sse bool) http.Handler {
 			rw.WriteHeader(http.StatusAccepted)
 			return
 		}
-		answer := []byte(`{"jsonrpc":"2.0","id":` + string(id[1]) + `,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}`)
+		answer := []byte(`{"jsonrpc":"2.0","id":` + string(id[1]) +
+			`,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}`)
 		if bytes.Contains(body, []byte("tools/list")) {
 			answer = []byte(strings.Replace(text, `"id":ID`, `"id":`+string(id[1]), 1))
 		}
@@ -117,11 +126,14 @@ func hostileServer(text string, sse bool) http.Handler {
 func TestMemoryOfHostileAnswers(t *testing.T) {
 	limit := controlplane.MemoryLimit(t, "../../templates/install/catalog/base/deployment.yaml")
 	beyond := func(unit string) int { return (15 << 20) / len(unit) }
-	within := func(unit string) int { return int((ask.MaxDecoding - 256<<10) / ask.DecodingCost([]byte(unit))) }
+	within := func(unit string) int {
+		return int((ask.MaxDecoding - 256<<10) / ask.DecodingCost([]byte(unit)))
+	}
 	serve := func(w *world, name, text string) (names []string) {
 		for _, kind := range []string{"events", "json"} {
 			if kind == "events" || name != "notifications" { // a JSON document has one message
-				w.network.serve(t, name+"-"+kind+".example:80", hostileServer(text, kind == "events"))
+				w.network.serve(t, name+"-"+kind+".example:80",
+					hostileServer(text, kind == "events"))
 				names = append(names, name+"-"+kind)
 			}
 		}
@@ -130,7 +142,8 @@ func TestMemoryOfHostileAnswers(t *testing.T) {
 	agents := func(w *world, times func(string) int) {
 		card := []byte(`{"name":"a","x":[` + strings.Repeat("{},", min(times("{},"), 349_000)) + `{}]}`)
 		for i := range 16 {
-			w.pod("agents", fmt.Sprintf("agent-%d", i), http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.Write(card) }))
+			w.pod("agents", fmt.Sprintf("agent-%d", i),
+				http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.Write(card) }))
 		}
 		w.card("agents")
 	}
@@ -167,7 +180,8 @@ func TestMemoryOfHostileAnswers(t *testing.T) {
 			w.TB = t
 			other := w.neighbour("beside")
 			names := set(w, other)
-			w.network.serve(t, "good.example:80", peer.Streamable(peer.Server("Office", 0, peer.Many("office", 2)...)))
+			w.network.serve(t, "good.example:80",
+				peer.Streamable(peer.Server("Office", 0, peer.Many("office", 2)...)))
 			other.remote("good")
 			measured := controlplane.PeakMemory(w.process(w.namespace, other.namespace))
 			w.eventually("a small server beside them is listed", func() string {
@@ -201,7 +215,10 @@ func TestMemoryOfHostileAnswers(t *testing.T) {
 			}
 			peak := measured()
 			t.Logf("%d MiB of %d: %v", peak>>20, limit>>20, judged)
-			if decodes := strings.HasSuffix(name, "within limits") && !regexp.MustCompile("tools|deeply|error|broken").MatchString(name); strings.HasPrefix(name, "one ") && decodes != (judged["True: 1 tool"] == 1) {
+			if decodes := strings.HasSuffix(name, "within limits") &&
+				!regexp.MustCompile("tools|deeply|error|broken").MatchString(
+					name); strings.HasPrefix(name, "one ") &&
+				decodes != (judged["True: 1 tool"] == 1) {
 				t.Errorf("it is decoded is %t, want %t", !decodes, decodes)
 			}
 			if peak > limit/2 {
@@ -214,7 +231,8 @@ func TestMemoryOfHostileAnswers(t *testing.T) {
 // process runs the catalog in a process of its own, with the memory of the installation.
 func (w *world) process(namespaces ...string) (pid int) {
 	w.Helper()
-	return w.processOf(settings{Namespaces: namespaces, Store: w.TempDir() + "/catalog.db", At: w.network.at}).Pid
+	return w.processOf(settings{Namespaces: namespaces, Store: w.TempDir() + "/catalog.db",
+		At: w.network.at}).Pid
 }
 
 func (w *world) processOf(s settings) *os.Process {
@@ -225,7 +243,8 @@ func (w *world) processOf(s settings) *os.Process {
 	w.must(err)
 	var log strings.Builder
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), asCatalog+"="+string(text), "KUBECONFIG="+shared.Get(w).Admin.Kubeconfig, "GOMEMLIMIT=268435456", "GOGC=100")
+	cmd.Env = append(os.Environ(), asCatalog+"="+string(text),
+		"KUBECONFIG="+shared.Get(w).Admin.Kubeconfig, "GOMEMLIMIT=268435456", "GOGC=100")
 	cmd.Stderr = &log
 	w.must(cmd.Start())
 	w.Cleanup(func() {

@@ -80,7 +80,8 @@ func (c *entryCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, 1)
 	for _, n := range counts {
-		out <- prometheus.MustNewConstMetric(c.entries, prometheus.GaugeValue, float64(n.Entries), n.Resource, string(n.Health))
+		out <- prometheus.MustNewConstMetric(c.entries, prometheus.GaugeValue, float64(n.Entries),
+			n.Resource, string(n.Health))
 	}
 	out <- prometheus.MustNewConstMetric(c.items, prometheus.GaugeValue, float64(items))
 }

@@ -42,7 +42,8 @@ func TestPostgresOutage(t *testing.T) {
 	stored := func(name string) {
 		t.Helper()
 		w.eventually(name+" is stored", func() string {
-			e, err := w.store.Get(t.Context(), store.Key{Resource: cards, Namespace: w.namespace, Name: name})
+			e, err := w.store.Get(t.Context(),
+				store.Key{Resource: cards, Namespace: w.namespace, Name: name})
 			if err != nil {
 				return err.Error()
 			}
@@ -72,8 +73,10 @@ func TestPostgresOutage(t *testing.T) {
 func TestOneKindCannotBeFollowed(t *testing.T) {
 	for what, broken := range map[string]func(r *http.Request) bool{
 		"listed": func(*http.Request) bool { return true },
-		"swept": func(r *http.Request) bool { // the list of all, not the look at whether it may be listed
-			return strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata") && r.URL.Query().Get("limit") == ""
+		// the list of all, not the look at whether it may be listed
+		"swept": func(r *http.Request) bool {
+			return strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata") &&
+				r.URL.Query().Get("limit") == ""
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -81,16 +84,22 @@ func TestOneKindCannotBeFollowed(t *testing.T) {
 			var healed, refused atomic.Bool
 			w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 				return roundTripper(func(r *http.Request) (*http.Response, error) {
-					if healed.Load() || r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/remotemcpservers") || !broken(r) {
+					if healed.Load() || r.Method != http.MethodGet ||
+						!strings.HasSuffix(r.URL.Path, "/remotemcpservers") || !broken(r) {
 						return next.RoundTrip(r)
 					}
 					refused.Store(true)
-					return &http.Response{StatusCode: http.StatusForbidden, Status: "403 Forbidden", Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader("no")), Request: r}, nil
+					return &http.Response{StatusCode: http.StatusForbidden, Status: "403 Forbidden",
+						Header: http.Header{"Content-Type": {"text/plain"}},
+						Body:   io.NopCloser(strings.NewReader("no")), Request: r}, nil
 				})
 			})
-			_, err := w.store.Replace(t.Context(), store.Entry{Key: store.Key{Resource: servers, Namespace: w.namespace, Name: "vanished"}, UID: "old", Type: store.Server})
+			_, err := w.store.Replace(t.Context(),
+				store.Entry{Key: store.Key{Resource: servers, Namespace: w.namespace,
+					Name: "vanished"}, UID: "old", Type: store.Server})
 			w.must(err)
-			w.network.serve(t, "office.example:80", peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...)))
+			w.network.serve(t, "office.example:80",
+				peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...)))
 			w.remote("office")
 			w.pod("weather", "weather-1", weather("1"))
 			w.card("weather")
@@ -109,7 +118,8 @@ func TestOneKindCannotBeFollowed(t *testing.T) {
 				if got := w.accepted("office"); got != "True: 3 tools" {
 					return got
 				}
-				if _, err := w.store.Get(t.Context(), store.Key{Resource: servers, Namespace: w.namespace, Name: "vanished"}); err == nil {
+				if _, err := w.store.Get(t.Context(), store.Key{Resource: servers,
+					Namespace: w.namespace, Name: "vanished"}); err == nil {
 					return "what vanished is there"
 				}
 				return ""
@@ -129,7 +139,10 @@ func TestUserAgent(t *testing.T) {
 		agents[who] = r.UserAgent()
 	}
 	noting := func(who string, next http.Handler) http.Handler {
-		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { note(who, r); next.ServeHTTP(rw, r) })
+		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			note(who, r)
+			next.ServeHTTP(rw, r)
+		})
 	}
 	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -137,18 +150,21 @@ func TestUserAgent(t *testing.T) {
 			return next.RoundTrip(r)
 		})
 	})
-	w.network.serve(t, "office.example:80", noting("server", peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...))))
+	w.network.serve(t, "office.example:80",
+		noting("server", peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...))))
 	w.remote("office")
 	w.pod("weather", "weather-1", noting("agent", weather("1")))
 	w.card("weather")
 	w.start()
 	w.eventually("all are asked", func() string {
-		return map[bool]string{false: "not yet"}[w.accepted("office") == "True: 3 tools" && w.status("weather").Phase == "Active"]
+		return map[bool]string{false: "not yet"}[w.accepted("office") == "True: 3 tools" &&
+			w.status("weather").Phase == "Active"]
 	})
 	mu.Lock()
 	defer mu.Unlock()
 	for _, who := range []string{"Kubernetes", "server", "agent"} {
-		if got := agents[who]; !regexp.MustCompile(`^armature-catalog/\S+ `).MatchString(got) || got != ask.UserAgent() {
+		if got := agents[who]; !regexp.MustCompile(`^armature-catalog/\S+ `).MatchString(got) ||
+			got != ask.UserAgent() {
 			t.Errorf("%s gets %q", who, got)
 		}
 	}

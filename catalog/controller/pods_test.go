@@ -24,9 +24,12 @@ func TestPodsComeAndGo(t *testing.T) {
 		t.Helper()
 		w.eventually(fmt.Sprintf("%s with %d pods", phase, pods), func() string {
 			s := w.status("weather")
-			e, err := w.store.Get(t.Context(), store.Key{Resource: cards, Namespace: w.namespace, Name: "weather"})
-			if s.Phase != phase || s.DiscoveredPods != pods || s.SyncErrors != failed || err != nil || e.Health != health || len(e.Instances) != int(pods) {
-				return fmt.Sprintf("status %+v; store %s, %d instances, %v", s, e.Health, len(e.Instances), err)
+			e, err := w.store.Get(t.Context(),
+				store.Key{Resource: cards, Namespace: w.namespace, Name: "weather"})
+			if s.Phase != phase || s.DiscoveredPods != pods || s.SyncErrors != failed ||
+				err != nil || e.Health != health || len(e.Instances) != int(pods) {
+				return fmt.Sprintf("status %+v; store %s, %d instances, %v", s, e.Health,
+					len(e.Instances), err)
 			}
 			return ""
 		})
@@ -48,7 +51,8 @@ func TestPodsComeAndGo(t *testing.T) {
 	if e.Title != "Weather" || e.Version != "2.1.0" || len(e.Items) != 2 {
 		t.Errorf("the last good card did not survive: %+v", e)
 	}
-	w.must(w.Delete(t.Context(), &api.AgentCard{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "weather"}}))
+	w.must(w.Delete(t.Context(),
+		&api.AgentCard{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "weather"}}))
 	w.eventually("the entry goes with its object", func() string {
 		if _, err := w.store.Get(t.Context(), e.Key); err == nil {
 			return "it is still there"
@@ -86,22 +90,38 @@ func TestTargetRef(t *testing.T) {
 	w := newWorld(t)
 	labels := func(name string) map[string]string { return map[string]string{"app": name} }
 	template := func(name string) corev1.PodTemplateSpec {
-		return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels(name)}, Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
+		return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels(name)},
+			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways,
+				Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
 	}
 	once := template("cronjob")
 	once.Spec.RestartPolicy = corev1.RestartPolicyNever
-	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: w.namespace, Name: name} }
-	selector := func(name string) *metav1.LabelSelector { return &metav1.LabelSelector{MatchLabels: labels(name)} }
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: w.namespace, Name: name}
+	}
+	selector := func(name string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: labels(name)}
+	}
 	for _, o := range []client.Object{
-		&appsv1.Deployment{ObjectMeta: meta("deployment"), Spec: appsv1.DeploymentSpec{Selector: selector("deployment"), Template: template("deployment")}},
-		&appsv1.StatefulSet{ObjectMeta: meta("statefulset"), Spec: appsv1.StatefulSetSpec{Selector: selector("statefulset"), Template: template("statefulset"), ServiceName: "a"}},
-		&appsv1.DaemonSet{ObjectMeta: meta("daemonset"), Spec: appsv1.DaemonSetSpec{Selector: selector("daemonset"), Template: template("daemonset")}},
-		&batchv1.CronJob{ObjectMeta: meta("cronjob"), Spec: batchv1.CronJobSpec{Schedule: "* * * * *", JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: once}}}},
+		&appsv1.Deployment{ObjectMeta: meta("deployment"),
+			Spec: appsv1.DeploymentSpec{Selector: selector("deployment"),
+				Template: template("deployment")}},
+		&appsv1.StatefulSet{ObjectMeta: meta("statefulset"),
+			Spec: appsv1.StatefulSetSpec{Selector: selector("statefulset"),
+				Template: template("statefulset"), ServiceName: "a"}},
+		&appsv1.DaemonSet{ObjectMeta: meta("daemonset"),
+			Spec: appsv1.DaemonSetSpec{Selector: selector("daemonset"),
+				Template: template("daemonset")}},
+		&batchv1.CronJob{ObjectMeta: meta("cronjob"),
+			Spec: batchv1.CronJobSpec{Schedule: "* * * * *",
+				JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: once}}}},
 	} {
 		w.must(w.Create(t.Context(), o))
 	}
 	for name, ref := range map[string]api.TargetRef{
-		"deployment": {Kind: "Deployment"}, "statefulset": {APIVersion: "apps/v1", Kind: "StatefulSet"}, "daemonset": {Kind: "DaemonSet"}, "cronjob": {APIVersion: "batch/v1", Kind: "CronJob"},
+		"deployment":  {Kind: "Deployment"},
+		"statefulset": {APIVersion: "apps/v1", Kind: "StatefulSet"},
+		"daemonset":   {Kind: "DaemonSet"}, "cronjob": {APIVersion: "batch/v1", Kind: "CronJob"},
 	} {
 		ref.Name = name
 		w.pod(name, name+"-1", weather("1"))
@@ -115,7 +135,8 @@ func TestTargetRef(t *testing.T) {
 		c.Spec.Selector, c.Spec.TargetRef = nil, &api.TargetRef{Kind: "Deployment", Name: "nobody"}
 	})
 	w.sync(cards, "lost")
-	if s := w.status("lost"); s.Phase != api.PhaseFailed || s.Message != "Deployment nobody is missing" {
+	if s := w.status("lost"); s.Phase != api.PhaseFailed ||
+		s.Message != "Deployment nobody is missing" {
 		t.Errorf("a target that is missing: %+v", s)
 	}
 }

@@ -42,7 +42,8 @@ func TestShippedRBAC(t *testing.T) {
 			w.must(err)
 			w.Client, err = client.New(plane.Admin.Config, client.Options{Scheme: scheme})
 			w.must(err)
-			w.must(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
+			w.must(w.Create(t.Context(),
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
 			args := []string{"run", "../../cmd/armature", "install", "--catalog", "--scope", mode}
 			if mode == "namespaced" {
 				args = append(args, "--watch-namespaces", w.namespace)
@@ -59,26 +60,33 @@ func TestShippedRBAC(t *testing.T) {
 			w.must(err)
 			handler := (&serve.Server{Store: w.store, Access: guard}).Handler()
 
-			w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, StringData: map[string]string{"header": "Bearer s3cret-token"}}))
-			w.network.serve(t, "office.example:80", peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...)))
+			w.must(w.Create(t.Context(),
+				&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"},
+					StringData: map[string]string{"header": "Bearer s3cret-token"}}))
+			w.network.serve(t, "office.example:80",
+				peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...)))
 			w.remote("office", func(s *kagent.RemoteMCPServer) {
-				s.Spec.HeadersFrom = []kagent.ValueRef{{Name: "Authorization", ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
+				s.Spec.HeadersFrom = []kagent.ValueRef{{Name: "Authorization",
+					ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
 			})
 			w.pod("weather", "weather-1", weather("1"))
 			w.card("weather")
 			w.card("lost", func(c *api.AgentCard) {
-				c.Spec.Selector, c.Spec.TargetRef = nil, &api.TargetRef{Kind: "StatefulSet", Name: "nobody"}
+				c.Spec.Selector, c.Spec.TargetRef =
+					nil, &api.TargetRef{Kind: "StatefulSet", Name: "nobody"}
 			})
 			w.eventually("everything is in status", func() string {
 				if got := w.accepted("office"); got != "True: 3 tools" {
 					return got
 				}
-				if got := fmt.Sprint(w.status("weather").Phase, ", ", w.status("lost").Message); got != "Active, StatefulSet nobody is missing" {
+				if got := fmt.Sprint(w.status("weather").Phase, ", ",
+					w.status("lost").Message); got != "Active, StatefulSet nobody is missing" {
 					return got
 				}
 				return ""
 			})
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/entries", nil)
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+				"/api/v1/entries", nil)
 			w.must(err)
 			own, err := plane.ServiceAccount(t.Context(), w.namespace, "caller")
 			w.must(err)
@@ -122,7 +130,8 @@ func (w *world) applyAll(command []string) {
 			w.Fatal(err)
 		}
 		w.eventually("applying "+u.GetKind()+" "+u.GetName(), func() string {
-			if err := w.Create(w.Context(), u.DeepCopy()); err != nil && !strings.Contains(err.Error(), "already exists") {
+			if err := w.Create(w.Context(), u.DeepCopy()); err != nil &&
+				!strings.Contains(err.Error(), "already exists") {
 				return err.Error()
 			}
 			return ""
@@ -140,18 +149,24 @@ func TestNoSecretAnywhere(t *testing.T) {
 		rw.Header().Set("X-Echo", r.Header.Get("Authorization"))
 		rw.Header().Set("Content-Type", "application/json")
 		rw.WriteHeader(http.StatusTeapot)
-		fmt.Fprintf(rw, `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":%q}}`, r.Header.Get("Authorization"))
+		fmt.Fprintf(rw, `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":%q}}`,
+			r.Header.Get("Authorization"))
 	}
 	w.network.serve(t, "teapot.example:80", http.HandlerFunc(echo))
-	w.network.serve(t, "error.example:80", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		rw.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(rw, `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":%q}}`, r.Header.Get("Authorization"))
-	}))
-	w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, StringData: map[string]string{"header": "Bearer " + secret}}))
+	w.network.serve(t, "error.example:80",
+		http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(rw, `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":%q}}`,
+				r.Header.Get("Authorization"))
+		}))
+	w.must(w.Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"},
+			StringData: map[string]string{"header": "Bearer " + secret}}))
 	for _, name := range []string{"teapot", "error", "refused"} {
 		w.remote(name, func(s *kagent.RemoteMCPServer) {
 			s.Spec.Timeout = metav1.Duration{Duration: 3 * time.Second}
-			s.Spec.HeadersFrom = []kagent.ValueRef{{Name: "Authorization", ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
+			s.Spec.HeadersFrom = []kagent.ValueRef{{Name: "Authorization",
+				ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
 		})
 	}
 	file := filepath.Join(t.TempDir(), "grep.db")
@@ -178,7 +193,8 @@ func TestNoSecretAnywhere(t *testing.T) {
 	w.must(w.List(t.Context(), events, client.InNamespace(w.namespace)))
 	entries, err := s.List(t.Context(), store.Query{Scope: store.Everything()})
 	w.must(err)
-	texts := map[string]string{"status": fmt.Sprintf("%+v", servers), "events": fmt.Sprint(events), "log": log.String(), "entries": fmt.Sprintf("%+v", entries)}
+	texts := map[string]string{"status": fmt.Sprintf("%+v", servers), "events": fmt.Sprint(events),
+		"log": log.String(), "entries": fmt.Sprintf("%+v", entries)}
 	for _, suffix := range []string{"", "-wal"} {
 		data, err := os.ReadFile(file + suffix)
 		w.must(err)

@@ -70,7 +70,8 @@ func (r *Reconciler) Init() *Reconciler {
 }
 
 // Reconcile reconciles one object of a kind.
-func (r *Reconciler) Reconcile(ctx context.Context, k kinds.Kind, request reconcile.Request) (reconcile.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, k kinds.Kind,
+	request reconcile.Request) (reconcile.Result, error) {
 	key := store.Key{Resource: k.Resource, Namespace: request.Namespace, Name: request.Name}
 	o := k.New()
 	if err := r.Client.Get(ctx, request.NamespacedName, o); err != nil {
@@ -114,12 +115,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, k kinds.Kind, request reconc
 }
 
 // unclaimed notes in the catalog, in status and as an event why nobody asks an object.
-func (r *Reconciler) unclaimed(ctx context.Context, k kinds.Kind, name client.ObjectKey, problem error) error {
+func (r *Reconciler) unclaimed(ctx context.Context, k kinds.Kind, name client.ObjectKey,
+	problem error) error {
 	o := k.New()
 	if err := r.Live.Get(ctx, name, o); err != nil {
 		return err
 	}
-	before, err := known(ctx, r.Store, k, store.Key{Resource: k.Resource, Namespace: name.Namespace, Name: name.Name}, o)
+	before, err := known(ctx, r.Store, k, store.Key{Resource: k.Resource, Namespace: name.Namespace,
+		Name: name.Name}, o)
 	if err != nil {
 		return err
 	}
@@ -129,7 +132,8 @@ func (r *Reconciler) unclaimed(ctx context.Context, k kinds.Kind, name client.Ob
 
 // known returns what the catalog knows of an object: what is stored, else what its status
 // reports, which is stored at once.
-func known(ctx context.Context, s store.Store, k kinds.Kind, key store.Key, o client.Object) (store.Entry, error) {
+func known(ctx context.Context, s store.Store, k kinds.Kind, key store.Key,
+	o client.Object) (store.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	stored, err := s.Summary(ctx, key)
@@ -173,12 +177,14 @@ func (r *Reconciler) after(key store.Key, a *kinds.Answer) time.Duration {
 }
 
 // report writes what changed to status and as an event.
-func (r *Reconciler) report(ctx context.Context, k kinds.Kind, o client.Object, a *kinds.Answer, before store.Entry) error {
+func (r *Reconciler) report(ctx context.Context, k kinds.Kind, o client.Object, a *kinds.Answer,
+	before store.Entry) error {
 	old := o.DeepCopyObject().(client.Object)
 	if k.Report(o, a, r.Now()) && !equality.Semantic.DeepEqual(old, o) {
 		patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
 		if err := r.Client.Status().Patch(ctx, o, patch); err != nil {
-			return fmt.Errorf("writing the status of %s %s/%s: %w", k.Resource, o.GetNamespace(), o.GetName(), err)
+			return fmt.Errorf("writing the status of %s %s/%s: %w", k.Resource, o.GetNamespace(),
+				o.GetName(), err)
 		}
 		r.metrics.writes.WithLabelValues(k.Resource).Inc()
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Of two replicas that share a PostgreSQL one asks and writes. When it is killed, the other one goes
-// on: what both serve loses nothing, and has nothing twice.
+// Of two replicas that share a PostgreSQL one asks and writes. When it is killed, the other one
+// goes on: what both serve loses nothing, and has nothing twice.
 func TestTwoReplicasOfOneStore(t *testing.T) {
 	server := pg.Own(t)
 	address, err := server.Database()
@@ -36,7 +36,10 @@ func TestTwoReplicasOfOneStore(t *testing.T) {
 	t.Cleanup(func() { w.must(served.Close()) })
 	var asked atomic.Int32
 	counted := func(h http.Handler) http.Handler {
-		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { asked.Add(1); h.ServeHTTP(rw, r) })
+		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			h.ServeHTTP(rw, r)
+		})
 	}
 	const cards = 5
 	for i := range cards {
@@ -120,15 +123,19 @@ func TestUnclaimedCard(t *testing.T) {
 	w := newWorld(t)
 	const key = "sharding.fluxcd.io/key"
 	w.pod("weather", "weather", weather("1"))
-	c := w.card("weather", func(c *api.AgentCard) { metav1.SetMetaDataLabel(&c.ObjectMeta, key, "nobody") })
+	c := w.card("weather", func(c *api.AgentCard) {
+		metav1.SetMetaDataLabel(&c.ObjectMeta, key, "nobody")
+	})
 	w.startWith(controller.Options{Options: process.Options{
 		Shard: process.Shard{Key: key}, LeaderElection: true, UnclaimedAfter: time.Second,
 	}})
 	says := func(want string) {
 		t.Helper()
 		w.eventually(want, func() string {
-			e, err := w.store.Get(t.Context(), store.Key{Resource: cards, Namespace: w.namespace, Name: "weather"})
-			if got := fmt.Sprint(e.Health, e.Message, err, w.status("weather").Conditions); !strings.Contains(got, want) {
+			e, err := w.store.Get(t.Context(),
+				store.Key{Resource: cards, Namespace: w.namespace, Name: "weather"})
+			if got := fmt.Sprint(e.Health, e.Message, err,
+				w.status("weather").Conditions); !strings.Contains(got, want) {
 				return got
 			}
 			return ""
@@ -136,7 +143,8 @@ func TestUnclaimedCard(t *testing.T) {
 	}
 	says("no controller looks after " + key + "=nobody")
 	delete(c.Labels, key)
-	w.must(w.Client.Patch(t.Context(), c, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+key+`":null}}}`))))
+	w.must(w.Client.Patch(t.Context(), c,
+		client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+key+`":null}}}`))))
 	says(string(store.Healthy))
 }
 
@@ -145,12 +153,17 @@ func TestCardsMoveBetweenShards(t *testing.T) {
 	w := newWorld(t)
 	const key = "sharding.fluxcd.io/key"
 	for _, value := range []string{"a", ""} {
-		w.startWith(controller.Options{Options: process.Options{Shard: process.Shard{Key: key, Value: value}}})
+		w.startWith(
+			controller.Options{
+				Options: process.Options{Shard: process.Shard{Key: key, Value: value}}})
 	}
 	pod := w.pod("weather", "weather", weather("1"))
-	c := w.card("weather", func(c *api.AgentCard) { metav1.SetMetaDataLabel(&c.ObjectMeta, key, "b") })
+	c := w.card("weather", func(c *api.AgentCard) {
+		metav1.SetMetaDataLabel(&c.ObjectMeta, key, "b")
+	})
 	stored := func() string {
-		e, err := w.store.Get(t.Context(), store.Key{Resource: cards, Namespace: w.namespace, Name: "weather"})
+		e, err := w.store.Get(t.Context(),
+			store.Key{Resource: cards, Namespace: w.namespace, Name: "weather"})
 		if err != nil {
 			return err.Error()
 		}

@@ -28,7 +28,8 @@ func readAgent(e *store.Entry, o client.Object) {
 	e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
 	e.Description, _, _ = unstructured.NestedString(u.Object, "spec", "description")
 	e.URL = fmt.Sprintf("http://%s.%s.svc:8080", e.Name, e.Namespace)
-	for _, path := range [][]string{{"spec", "declarative", "a2aConfig", "skills"}, {"spec", "a2aConfig", "skills"}} {
+	for _, path := range [][]string{{"spec", "declarative", "a2aConfig", "skills"},
+		{"spec", "a2aConfig", "skills"}} {
 		list, _, _ := unstructured.NestedSlice(u.Object, path...)
 		for _, one := range list {
 			var s struct {
@@ -39,7 +40,8 @@ func readAgent(e *store.Entry, o client.Object) {
 			if err != nil || json.Unmarshal(data, &s) != nil || s.Name+s.ID == "" {
 				continue
 			}
-			e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: cmp.Or(s.Name, s.ID), Description: s.Description, Tags: s.Tags, Document: data})
+			e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: cmp.Or(s.Name, s.ID),
+				Description: s.Description, Tags: s.Tags, Document: data})
 		}
 	}
 	readCondition(e, u, "Ready")
@@ -49,12 +51,13 @@ func readAgent(e *store.Entry, o client.Object) {
 // Service, and its callers name it to kagent's gateway.
 func agentOfKagent1() Kind {
 	gvk := kagent1.WithKind("Agent")
-	return Kind{Resource: "agents." + keys.Kagent1, GVK: gvk, New: untyped(gvk), read: func(e *store.Entry, o client.Object) {
-		u := o.(*unstructured.Unstructured)
-		e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
-		e.Description, _, _ = unstructured.NestedString(u.Object, "spec", "template", "description")
-		readCondition(e, u, "Ready")
-	}}
+	return Kind{Resource: "agents." + keys.Kagent1, GVK: gvk, New: untyped(gvk),
+		read: func(e *store.Entry, o client.Object) {
+			u := o.(*unstructured.Unstructured)
+			e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
+			e.Description, _, _ = unstructured.NestedString(u.Object, "spec", "template", "description")
+			readCondition(e, u, "Ready")
+		}}
 }
 
 // readCondition reads a condition of an object whose type is kagent's own.

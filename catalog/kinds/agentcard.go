@@ -49,12 +49,14 @@ const (
 
 // agentCard returns AgentCard in the group of source 001.
 func agentCard() Kind {
-	return cardKind("agentcards."+keys.LabelPrefix, api.GroupVersion, func() client.Object { return &api.AgentCard{} })
+	return cardKind("agentcards."+keys.LabelPrefix, api.GroupVersion,
+		func() client.Object { return &api.AgentCard{} })
 }
 
 // publishedCard returns AgentCard in the group in which the kagenti operator publishes it.
 func publishedCard() Kind {
-	return cardKind("agentcards."+keys.Kagenti, published, func() client.Object { return &AgentCard{} })
+	return cardKind("agentcards."+keys.Kagenti, published,
+		func() client.Object { return &AgentCard{} })
 }
 
 func cardKind(resource string, gv schema.GroupVersion, empty func() client.Object) Kind {
@@ -64,7 +66,8 @@ func cardKind(resource string, gv schema.GroupVersion, empty func() client.Objec
 		read: readAgentCard, ask: askAgent, report: reportAgentCard,
 		rights: []Right{
 			{"", "pods", []string{"get", "list", "watch"}, "whom to ask for cards"},
-			{"apps", "deployments", read, "workloads that an AgentCard refers to, which the console shows"},
+			{"apps", "deployments", read,
+				"workloads that an AgentCard refers to, which the console shows"},
 			{"apps", "statefulsets", read, ""}, {"apps", "daemonsets", read, ""},
 			{"apps", "replicasets", []string{"get"}, ""},
 			{"batch", "jobs", read, ""}, {"batch", "cronjobs", read, ""},
@@ -86,7 +89,8 @@ func readAgentCard(e *store.Entry, object client.Object) {
 	e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
 	good := false
 	for _, c := range status.Cards {
-		i := store.Instance{Pod: c.PodName, URL: c.URL, Status: c.FetchStatus, Signature: c.Verdict, SignedBy: c.SignedBy}
+		i := store.Instance{Pod: c.PodName, URL: c.URL, Status: c.FetchStatus, Signature: c.Verdict,
+			SignedBy: c.SignedBy}
 		if c.LastFetchTime != nil {
 			i.Fetched = c.LastFetchTime.UTC()
 			if e.Fetched.Before(i.Fetched) {
@@ -113,7 +117,8 @@ func readAgentCard(e *store.Entry, object client.Object) {
 		e.Title = cmp.Or(spec.Metadata.Name, e.Title)
 	}
 	e.Message = status.Message
-	if h, ok := map[api.Phase]store.Health{api.PhaseActive: store.Healthy, api.PhaseDegraded: store.Degraded, api.PhaseFailed: store.Failing}[status.Phase]; ok {
+	if h, ok := map[api.Phase]store.Health{api.PhaseActive: store.Healthy,
+		api.PhaseDegraded: store.Degraded, api.PhaseFailed: store.Failing}[status.Phase]; ok {
 		e.Health = h
 	}
 }
@@ -188,17 +193,22 @@ type fetched struct {
 }
 
 // fetchAll asks the pods, a few at once, within one time-out for each.
-func (by *Asker) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []corev1.Pod, before store.Entry, memory *ask.Share) []fetched {
+func (by *Asker) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []corev1.Pod,
+	before store.Entry, memory *ask.Share) []fetched {
 	out := make([]fetched, len(pods))
 	var group errgroup.Group
 	group.SetLimit(8)
 	for i := range pods {
 		group.Go(func() error {
 			out[i] = by.fetch(ctx, spec, &pods[i], memory)
-			if old := slices.IndexFunc(before.Instances, func(o store.Instance) bool { return o.Pod == pods[i].Name }); old >= 0 && out[i].card == nil {
+			if old := slices.IndexFunc(before.Instances, func(o store.Instance) bool {
+				return o.Pod == pods[i].Name
+			}); old >= 0 && out[i].card == nil {
 				out[i].Version = before.Instances[old].Version
-				out[i].Instance.Signature, out[i].Instance.SignedBy = before.Instances[old].Signature, before.Instances[old].SignedBy
-				if out[i].Fetched = before.Instances[old].Fetched; before.Instances[old].Status == api.FetchSuccess {
+				out[i].Instance.Signature, out[i].Instance.SignedBy =
+					before.Instances[old].Signature, before.Instances[old].SignedBy
+				if out[i].Fetched = before.Instances[old].Fetched; before.Instances[old].Status ==
+					api.FetchSuccess {
 					out[i].Fetched = before.Fetched // kept up to date while all goes well
 				}
 			}
@@ -209,7 +219,8 @@ func (by *Asker) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []c
 	return out
 }
 
-func (by *Asker) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *corev1.Pod, memory *ask.Share) fetched {
+func (by *Asker) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *corev1.Pod,
+	memory *ask.Share) fetched {
 	ctx, cancel := context.WithTimeout(ctx, by.CardTimeout)
 	defer cancel()
 	scheme, port, paths := "http", int32(defaultPort), defaultPaths
@@ -255,13 +266,16 @@ func (by *Asker) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *corev1
 }
 
 // readyPods returns the ready pods that a card selects, by name.
-func (by *Asker) readyPods(ctx context.Context, namespace string, spec *api.AgentCardSpec) ([]corev1.Pod, error) {
+func (by *Asker) readyPods(ctx context.Context, namespace string,
+	spec *api.AgentCardSpec) ([]corev1.Pod, error) {
 	selector, err := selectorOf(ctx, by.Live, namespace, spec)
 	if err != nil {
 		return nil, err
 	}
 	var list corev1.PodList
-	if err := by.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := by.Client.List(ctx, &list, client.InNamespace(namespace),
+		client.MatchingLabelsSelector{Selector: selector},
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	var ready []corev1.Pod
@@ -276,13 +290,15 @@ func (by *Asker) readyPods(ctx context.Context, namespace string, spec *api.Agen
 
 // PodReady reports whether a pod can be asked.
 func PodReady(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && pod.Status.PodIP != "" && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+	return pod.DeletionTimestamp == nil && pod.Status.PodIP != "" &&
+		slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
 }
 
 // selectorOf returns the selector of a card: its own, or that of the workload it refers to.
-func selectorOf(ctx context.Context, live client.Reader, namespace string, spec *api.AgentCardSpec) (labels.Selector, error) {
+func selectorOf(ctx context.Context, live client.Reader, namespace string,
+	spec *api.AgentCardSpec) (labels.Selector, error) {
 	own := spec.Selector
 	if ref := spec.TargetRef; ref != nil {
 		var err error
@@ -291,7 +307,8 @@ func selectorOf(ctx context.Context, live client.Reader, namespace string, spec 
 		}
 	}
 	if own == nil || len(own.MatchLabels)+len(own.MatchExpressions) == 0 {
-		return nil, ask.Failed("the AgentCard selects no pods: set spec.selector.matchLabels or spec.targetRef")
+		return nil, ask.Failed(
+			"the AgentCard selects no pods: set spec.selector.matchLabels or spec.targetRef")
 	}
 	selector, err := metav1.LabelSelectorAsSelector(own)
 	if err != nil {
@@ -302,7 +319,8 @@ func selectorOf(ctx context.Context, live client.Reader, namespace string, spec 
 
 // targetSelector returns how a workload of any kind selects its pods. Without a selector it is
 // the labels of its pod template.
-func targetSelector(ctx context.Context, live client.Reader, namespace string, ref *api.TargetRef) (*metav1.LabelSelector, error) {
+func targetSelector(ctx context.Context, live client.Reader, namespace string,
+	ref *api.TargetRef) (*metav1.LabelSelector, error) {
 	gv, err := schema.ParseGroupVersion(cmp.Or(ref.APIVersion, "apps/v1"))
 	if err != nil {
 		return nil, ask.Failed("spec.targetRef.apiVersion %q cannot be read", ref.APIVersion)
@@ -314,7 +332,8 @@ func targetSelector(ctx context.Context, live client.Reader, namespace string, r
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return nil, ask.Failed("%s %s is missing", ref.Kind, ref.Name)
 	case apierrors.IsForbidden(err):
-		return nil, ask.Failed("the catalog may not read %s %s: grant it get on that kind", ref.Kind, ref.Name)
+		return nil, ask.Failed("the catalog may not read %s %s: grant it get on that kind",
+			ref.Kind, ref.Name)
 	case err != nil:
 		return nil, fmt.Errorf("reading %s %s/%s: %w", ref.Kind, namespace, ref.Name, err)
 	}
@@ -328,12 +347,15 @@ func targetSelector(ctx context.Context, live client.Reader, namespace string, r
 			return s, nil
 		}
 	}
-	for _, path := range [][]string{{"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}} {
-		if l, found, err := unstructured.NestedStringMap(u.Object, append(path, "metadata", "labels")...); err == nil && found && len(l) > 0 {
+	for _, path := range [][]string{{"spec", "template"},
+		{"spec", "jobTemplate", "spec", "template"}} {
+		if l, found, err := unstructured.NestedStringMap(u.Object,
+			append(path, "metadata", "labels")...); err == nil && found && len(l) > 0 {
 			return &metav1.LabelSelector{MatchLabels: l}, nil
 		}
 	}
-	return nil, ask.Failed("%s %s has no pod selector and no labels on its pod template", ref.Kind, ref.Name)
+	return nil, ask.Failed("%s %s has no pod selector and no labels on its pod template", ref.Kind,
+		ref.Name)
 }
 
 // images returns the digests of the images that the pods run, without duplicates.
@@ -353,7 +375,8 @@ func images(pods []corev1.Pod) (out []string) {
 var buildList = schema.GroupVersionKind{Group: keys.Kagenti, Version: "v1alpha1", Kind: "AgentBuildList"}
 
 // buildsOf returns the AgentBuilds that made the images of an entry.
-func buildsOf(ctx context.Context, live client.Reader, e store.Entry) (builds []store.Build, err error) {
+func buildsOf(ctx context.Context, live client.Reader,
+	e store.Entry) (builds []store.Build, err error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(buildList)
 	err = live.List(ctx, list, client.InNamespace(e.Namespace))
@@ -371,11 +394,15 @@ func buildsOf(ctx context.Context, live client.Reader, e store.Entry) (builds []
 		}
 		commit, _, _ := unstructured.NestedString(b.Object, "status", "source", "git", "commitSha")
 		repository, _, _ := unstructured.NestedString(b.Object, "spec", "source", "sourceRepository")
-		found := store.Build{Namespace: b.GetNamespace(), Name: b.GetName(), Image: image, Commit: commit, Repository: repository}
-		if attested, _, _ := unstructured.NestedString(b.Object, "status", "attestation", "image"); strings.HasSuffix(attested, "@"+digest) {
-			found.Builder, _, _ = unstructured.NestedString(b.Object, "status", "attestation", "builderID")
+		found := store.Build{Namespace: b.GetNamespace(), Name: b.GetName(), Image: image,
+			Commit: commit, Repository: repository}
+		if attested, _, _ := unstructured.NestedString(b.Object, "status", "attestation",
+			"image"); strings.HasSuffix(attested, "@"+digest) {
+			found.Builder, _, _ = unstructured.NestedString(b.Object, "status", "attestation",
+				"builderID")
 			found.Level, _, _ = unstructured.NestedInt64(b.Object, "status", "attestation", "level")
-			found.Provenance, _, _ = unstructured.NestedString(b.Object, "status", "attestation", "provenance")
+			found.Provenance, _, _ = unstructured.NestedString(b.Object, "status", "attestation",
+				"provenance")
 		}
 		builds = append(builds, found)
 	}
@@ -390,7 +417,8 @@ func reportAgentCard(o client.Object, a *Answer, now time.Time) {
 	status.DiscoveredPods, status.SyncErrors = int32(len(a.cards)), 0
 	status.Message = a.Entry.Message
 	status.Phase = map[store.Health]api.Phase{
-		store.Healthy: api.PhaseActive, store.Degraded: api.PhaseDegraded, store.Failing: api.PhaseFailed, store.Unknown: api.PhasePending,
+		store.Healthy: api.PhaseActive, store.Degraded: api.PhaseDegraded,
+		store.Failing: api.PhaseFailed, store.Unknown: api.PhasePending,
 	}[a.Entry.Health]
 	if len(a.cards) > 0 {
 		status.Cards = nil
@@ -417,9 +445,11 @@ func reportAgentCard(o client.Object, a *Answer, now time.Time) {
 // worstVerdict returns the verdict on the cards of several pods; ok is false where no pod has
 // answered with a card.
 func worstVerdict(got []fetched) (worst Verdict, ok bool) {
-	order := []string{api.SignatureInvalid, api.SignatureUnknownKey, api.SignatureUnsigned, api.SignatureValid}
+	order := []string{api.SignatureInvalid, api.SignatureUnknownKey, api.SignatureUnsigned,
+		api.SignatureValid}
 	for _, f := range got {
-		if f.card != nil && (!ok || slices.Index(order, f.verdict.Verdict) < slices.Index(order, worst.Verdict)) {
+		if f.card != nil &&
+			(!ok || slices.Index(order, f.verdict.Verdict) < slices.Index(order, worst.Verdict)) {
 			worst, ok = f.verdict, true
 		}
 	}
@@ -434,7 +464,8 @@ func fetchedCard(f fetched, old []api.FetchedCard, now time.Time, left *int) api
 		before = old[i]
 	}
 	if f.card == nil { // the last good one survives
-		out.Card, out.LastFetchTime, out.Signature = before.Card, before.LastFetchTime, before.Signature
+		out.Card, out.LastFetchTime, out.Signature =
+			before.Card, before.LastFetchTime, before.Signature
 		if before.FetchStatus == api.FetchSuccess && !f.Fetched.IsZero() {
 			at := metav1.NewTime(f.Fetched).Rfc3339Copy()
 			out.LastFetchTime = &at
@@ -464,5 +495,6 @@ func sameJSON(a, b *apiextensionsv1.JSON) bool {
 		return true
 	}
 	var x, y any
-	return json.Unmarshal(a.Raw, &x) == nil && json.Unmarshal(b.Raw, &y) == nil && equality.Semantic.DeepEqual(x, y)
+	return json.Unmarshal(a.Raw, &x) == nil && json.Unmarshal(b.Raw, &y) == nil &&
+		equality.Semantic.DeepEqual(x, y)
 }

@@ -89,12 +89,14 @@ func ReadCard(data []byte) (*Card, error) {
 
 // Fill writes what the card says into an entry.
 func (c *Card) Fill(e *store.Entry) {
-	e.Title, e.Description, e.Version, e.URL, e.Provider = c.Name, c.Description, c.Version, c.URL, c.Provider.Organization
+	e.Title, e.Description, e.Version, e.URL, e.Provider =
+		c.Name, c.Description, c.Version, c.URL, c.Provider.Organization
 	if c.URL == "" && len(c.Interfaces) > 0 {
 		e.URL = c.Interfaces[0].URL
 	}
 	e.Protocol, e.Document, e.Items = "a2a", c.Document, nil
 	for i, s := range c.skills {
-		e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: cmp.Or(s.Name, s.ID), Description: s.Description, Tags: s.Tags, Document: c.Skills[i]})
+		e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: cmp.Or(s.Name, s.ID),
+			Description: s.Description, Tags: s.Tags, Document: c.Skills[i]})
 	}
 }

@@ -69,7 +69,8 @@ func readIssuer(file string, text []byte) (i issuer, err error) {
 		i.namespace, i.name = namespace, name
 	}
 	if i.name == "" || strings.Contains(i.name, ".") || ending != ".json" && ending != ".pub" {
-		return i, errors.New("name it NAME.json, NAME.pub, NAMESPACE.NAME.json or NAMESPACE.NAME.pub")
+		return i, errors.New(
+			"name it NAME.json, NAME.pub, NAMESPACE.NAME.json or NAMESPACE.NAME.pub")
 	}
 	if ending == ".pub" {
 		key, err := cryptoutils.UnmarshalPEMToPublicKey(text)
@@ -108,7 +109,8 @@ func check(key *jose.JSONWebKey) error {
 		suits = k.N.BitLen() >= 2048
 	}
 	if !suits || !key.Valid() || key.Use != "" && key.Use != "sig" {
-		return errors.New("use a public key for signatures: P-256, Ed25519, or RSA of 2048 bits or more")
+		return errors.New(
+			"use a public key for signatures: P-256, Ed25519, or RSA of 2048 bits or more")
 	}
 	if key.KeyID == "" {
 		thumbprint, err := key.Thumbprint(crypto.SHA256)
@@ -129,7 +131,9 @@ type Verdict struct {
 
 // Verify returns the verdict on a card, as it was answered, of a namespace.
 func (k CardKeys) Verify(card []byte, namespace string) Verdict {
-	invalid := func(reason string) Verdict { return Verdict{api.Signature{Verdict: api.SignatureInvalid}, reason} }
+	invalid := func(reason string) Verdict {
+		return Verdict{api.Signature{Verdict: api.SignatureInvalid}, reason}
+	}
 	signatures, err := a2a.Signatures(card)
 	switch {
 	case err != nil:
@@ -143,13 +147,15 @@ func (k CardKeys) Verify(card []byte, namespace string) Verdict {
 	if err != nil {
 		return invalid("it has no canonical form")
 	}
-	unknown := Verdict{api.Signature{Verdict: api.SignatureUnknownKey}, "no configured key has signed it"}
+	unknown := Verdict{api.Signature{Verdict: api.SignatureUnknownKey},
+		"no configured key has signed it"}
 	for _, s := range signatures {
 		verdict, reason := k.verify(s, payload, namespace)
 		switch {
 		case verdict.Verdict == api.SignatureValid:
 			if elsewhere := servedElsewhere(card, namespace); elsewhere != "" {
-				return invalid("it names addresses in namespace " + elsewhere + ": it is the card of an agent there")
+				return invalid("it names addresses in namespace " + elsewhere +
+					": it is the card of an agent there")
 			}
 			return Verdict{Signature: verdict}
 		case verdict.Verdict == api.SignatureInvalid && unknown.Verdict != api.SignatureInvalid:
@@ -192,11 +198,14 @@ func servedElsewhere(card []byte, namespace string) string {
 }
 
 // verify verifies one signature of a card.
-func (k CardKeys) verify(s a2a.Signature, payload []byte, namespace string) (verdict api.Signature, reason string) {
-	compact := bytes.Join([][]byte{[]byte(s.Protected), []byte(base64.RawURLEncoding.EncodeToString(payload)), []byte(s.Signature)}, []byte("."))
+func (k CardKeys) verify(s a2a.Signature, payload []byte,
+	namespace string) (verdict api.Signature, reason string) {
+	compact := bytes.Join([][]byte{[]byte(s.Protected),
+		[]byte(base64.RawURLEncoding.EncodeToString(payload)), []byte(s.Signature)}, []byte("."))
 	parsed, err := jose.ParseSignedCompact(string(compact), algorithms)
 	if err != nil || len(parsed.Signatures) != 1 {
-		return api.Signature{Verdict: api.SignatureInvalid}, "a signature is malformed, or its algorithm is not ES256, EdDSA, RS256 or PS256"
+		return api.Signature{Verdict: api.SignatureInvalid},
+			"a signature is malformed, or its algorithm is not ES256, EdDSA, RS256 or PS256"
 	}
 	header := parsed.Signatures[0].Protected
 	verdict.Verdict = api.SignatureUnknownKey
@@ -209,7 +218,8 @@ func (k CardKeys) verify(s a2a.Signature, payload []byte, namespace string) (ver
 				return api.Signature{Verdict: api.SignatureValid, SignedBy: i.name}, ""
 			}
 			if key.KeyID == header.KeyID {
-				verdict.Verdict, reason = api.SignatureInvalid, "its signature does not match its content"
+				verdict.Verdict, reason =
+					api.SignatureInvalid, "its signature does not match its content"
 			}
 		}
 	}
@@ -220,7 +230,9 @@ func (k CardKeys) verify(s a2a.Signature, payload []byte, namespace string) (ver
 // of the name.
 func (k CardKeys) of(namespace, kid string) []issuer {
 	all := slices.Clone(k.issuers)
-	all = slices.DeleteFunc(all, func(i issuer) bool { return i.namespace != "" && i.namespace != namespace })
+	all = slices.DeleteFunc(all, func(i issuer) bool {
+		return i.namespace != "" && i.namespace != namespace
+	})
 	named := func(i issuer) int {
 		if slices.ContainsFunc(i.keys, func(key jose.JSONWebKey) bool { return key.KeyID == kid }) {
 			return 0

@@ -26,13 +26,15 @@ const card = `{"name":"Agent","description":"<b>&\u2028","version":"1.0","suppor
 
 // signed returns a card with a signature of go-jose, which is another implementation than ours.
 // header is added to the protected header.
-func signed(t *testing.T, card string, alg jose.SignatureAlgorithm, key any, kid string, header map[jose.HeaderKey]any) string {
+func signed(t *testing.T, card string, alg jose.SignatureAlgorithm, key any, kid string,
+	header map[jose.HeaderKey]any) string {
 	t.Helper()
 	options := (&jose.SignerOptions{}).WithType("JOSE")
 	for name, value := range header {
 		options.WithHeader(name, value)
 	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: kid}}, options)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg,
+		Key: jose.JSONWebKey{Key: key, KeyID: kid}}, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +89,8 @@ func read(t *testing.T, files map[string][]byte) CardKeys {
 // says by its addresses whose it is.
 func TestServedElsewhere(t *testing.T) {
 	key := elliptic256(t)
-	keys := read(t, map[string][]byte{"release.json": jwks(t, jose.JSONWebKey{Key: key.Public(), KeyID: "k"})})
+	keys := read(t,
+		map[string][]byte{"release.json": jwks(t, jose.JSONWebKey{Key: key.Public(), KeyID: "k"})})
 	for address, want := range map[string]string{
 		"http://weather.travel.svc:8081/":             api.SignatureInvalid,
 		"http://weather.travel.svc.cluster.local":     api.SignatureInvalid,
@@ -95,12 +98,15 @@ func TestServedElsewhere(t *testing.T) {
 		"https://weather.example.com":                 api.SignatureValid,
 		"https://svc.example.com":                     api.SignatureValid,
 	} {
-		for _, text := range []string{`{"name":"a","supportedInterfaces":[{"url":"https://a.example"},{"url":"` + address + `"}]}`, `{"name":"a","url":"` + address + `"}`} {
+		for _, text := range []string{
+			`{"name":"a","supportedInterfaces":[{"url":"https://a.example"},{"url":"` + address +
+				`"}]}`, `{"name":"a","url":"` + address + `"}`} {
 			card := []byte(signed(t, text, jose.ES256, key, "k", nil))
 			if got := keys.Verify(card, "travel"); got.Verdict != api.SignatureValid {
 				t.Errorf("%s in its namespace: %v", address, got)
 			}
-			if got := keys.Verify(card, "evil"); got.Verdict != want || want == api.SignatureInvalid && !strings.Contains(got.Reason, "namespace travel") {
+			if got := keys.Verify(card, "evil"); got.Verdict != want ||
+				want == api.SignatureInvalid && !strings.Contains(got.Reason, "namespace travel") {
 				t.Errorf("%s in another namespace: %v, want %s", address, got, want)
 			}
 		}
@@ -122,7 +128,8 @@ func TestVerdicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := read(t, map[string][]byte{
-		"ci.json":         jwks(t, jose.JSONWebKey{Key: ec.Public(), KeyID: "key-1"}, jose.JSONWebKey{Key: edPublic, KeyID: "ed"}),
+		"ci.json": jwks(t, jose.JSONWebKey{Key: ec.Public(), KeyID: "key-1"},
+			jose.JSONWebKey{Key: edPublic, KeyID: "ed"}),
 		"team1.rsa.pub":   pem,
 		"team2.bots.json": jwks(t, jose.JSONWebKey{Key: attacker.Public(), KeyID: "key-1"}),
 	})
@@ -132,32 +139,58 @@ func TestVerdicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct{ card, namespace, verdict, by string }{
-		"unsigned":                          {card, "team1", api.SignatureUnsigned, ""},
-		"no signatures in the list":         {`{"name":"a","signatures":[]}`, "team1", api.SignatureUnsigned, ""},
-		"ES256":                             {ours, "team1", api.SignatureValid, "ci"},
-		"EdDSA":                             {signed(t, card, jose.EdDSA, ed, "ed", nil), "team1", api.SignatureValid, "ci"},
-		"RS256":                             {signed(t, card, jose.RS256, rs, base64.RawURLEncoding.EncodeToString(thumbprint), nil), "team1", api.SignatureValid, "rsa"},
-		"PS256":                             {signed(t, card, jose.PS256, rs, "x", nil), "team1", api.SignatureValid, "rsa"},
-		"of another namespace":              {signed(t, card, jose.RS256, rs, "x", nil), "team2", api.SignatureUnknownKey, ""},
-		"kid is a hint":                     {signed(t, card, jose.ES256, ec, "another", nil), "team1", api.SignatureValid, "ci"},
-		"defaults left out on the way":      {strings.Replace(ours, `,"extensions":[]`, "", 1), "team1", api.SignatureValid, "ci"},
-		"written in another way":            {strings.Replace(strings.Replace(ours, `"x-cost":1e3`, `"x-cost": 1000.0`, 1), `<b>`, "\\u003cb>", 1), "team1", api.SignatureValid, "ci"},
-		"a field changed":                   {strings.Replace(ours, "https://a", "https://evil", 1), "team1", api.SignatureInvalid, ""},
-		"an unknown field changed":          {strings.Replace(ours, "1e3", "1e4", 1), "team1", api.SignatureInvalid, ""},
-		"a field added":                     {strings.Replace(ours, `{"name"`, `{"url":"https://evil","name"`, 1), "team1", api.SignatureInvalid, ""},
-		"a field twice":                     {strings.Replace(ours, `{"name"`, `{"name":"Evil","name"`, 1), "team1", api.SignatureInvalid, ""},
-		"the attacker's key":                {signed(t, card, jose.ES256, attacker, "evil", nil), "team1", api.SignatureUnknownKey, ""},
-		"the attacker's key under our name": {signed(t, card, jose.ES256, attacker, "key-1", nil), "team1", api.SignatureInvalid, ""},
+		"unsigned": {card, "team1", api.SignatureUnsigned, ""},
+		"no signatures in the list": {`{"name":"a","signatures":[]}`, "team1",
+			api.SignatureUnsigned, ""},
+		"ES256": {ours, "team1", api.SignatureValid, "ci"},
+		"EdDSA": {signed(t, card, jose.EdDSA, ed, "ed", nil), "team1",
+			api.SignatureValid, "ci"},
+		"RS256": {signed(t, card, jose.RS256, rs,
+			base64.RawURLEncoding.EncodeToString(thumbprint), nil), "team1", api.SignatureValid,
+			"rsa"},
+		"PS256": {signed(t, card, jose.PS256, rs, "x", nil), "team1",
+			api.SignatureValid, "rsa"},
+		"of another namespace": {signed(t, card, jose.RS256, rs, "x", nil), "team2",
+			api.SignatureUnknownKey, ""},
+		"kid is a hint": {signed(t, card, jose.ES256, ec, "another", nil),
+			"team1", api.SignatureValid, "ci"},
+		"defaults left out on the way": {strings.Replace(ours, `,"extensions":[]`, "", 1),
+			"team1", api.SignatureValid, "ci"},
+		"written in another way": {strings.Replace(strings.Replace(ours, `"x-cost":1e3`,
+			`"x-cost": 1000.0`, 1), `<b>`, "\\u003cb>", 1), "team1", api.SignatureValid, "ci"},
+		"a field changed": {strings.Replace(ours, "https://a", "https://evil", 1),
+			"team1", api.SignatureInvalid, ""},
+		"an unknown field changed": {strings.Replace(ours, "1e3", "1e4", 1), "team1",
+			api.SignatureInvalid, ""},
+		"a field added": {strings.Replace(ours, `{"name"`,
+			`{"url":"https://evil","name"`, 1), "team1", api.SignatureInvalid, ""},
+		"a field twice": {strings.Replace(ours, `{"name"`,
+			`{"name":"Evil","name"`, 1), "team1", api.SignatureInvalid, ""},
+		"the attacker's key": {signed(t, card, jose.ES256, attacker, "evil", nil),
+			"team1", api.SignatureUnknownKey, ""},
+		"the attacker's key under our name": {signed(t, card, jose.ES256, attacker, "key-1", nil),
+			"team1", api.SignatureInvalid, ""},
 		"keys of the attacker": {signed(t, card, jose.ES256, attacker, "evil", map[jose.HeaderKey]any{
-			"jku": "http://127.0.0.1:1/jwks.json", "x5u": "http://127.0.0.1:1/"}), "team1", api.SignatureUnknownKey, ""},
+			"jku": "http://127.0.0.1:1/jwks.json", "x5u": "http://127.0.0.1:1/"}), "team1",
+			api.SignatureUnknownKey, ""},
 		"a key in the header": {signed(t, card, jose.ES256, attacker, "evil", map[jose.HeaderKey]any{
 			"jwk": jose.JSONWebKey{Key: attacker.Public()}}), "team1", api.SignatureUnknownKey, ""},
-		"signatures are not a list": {strings.Replace(ours, `"signatures":[`, `"signatures":{"a":[`, 1)[:len(ours)-1] + "}}", "team1", api.SignatureInvalid, ""},
-		"HS256 with our public key": {signed(t, card, jose.HS256, pem, "rsa", nil), "team1", api.SignatureInvalid, ""},
-		"one of two is ours":        {strings.Replace(ours, `"signatures":[`, `"signatures":[{"protected":"e30","signature":"AA"},`, 1), "team1", api.SignatureValid, "ci"},
-		"too many":                  {strings.Replace(ours, `"signatures":[`, `"signatures":[`+strings.Repeat(`{"protected":"e30","signature":"AA"},`, maxSignatures), 1), "team1", api.SignatureInvalid, ""},
+		"signatures are not a list": {strings.Replace(ours, `"signatures":[`, `"signatures":{"a":[`,
+			1)[:len(ours)-1] + "}}", "team1", api.SignatureInvalid, ""},
+		"HS256 with our public key": {signed(t, card, jose.HS256, pem, "rsa", nil), "team1",
+			api.SignatureInvalid, ""},
+		"one of two is ours": {strings.Replace(ours, `"signatures":[`,
+			`"signatures":[{"protected":"e30","signature":"AA"},`, 1), "team1", api.SignatureValid,
+			"ci"},
+		"too many": {strings.Replace(ours, `"signatures":[`,
+			`"signatures":[`+strings.Repeat(`{"protected":"e30","signature":"AA"},`, maxSignatures),
+			1), "team1", api.SignatureInvalid, ""},
 		"alg none": {func() string {
-			out, err := a2a.Sign([]byte(card), []a2a.Signature{{Protected: base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","kid":"key-1"}`))}})
+			out, err := a2a.Sign([]byte(card),
+				[]a2a.Signature{
+					{
+						Protected: base64.RawURLEncoding.EncodeToString(
+							[]byte(`{"alg":"none","kid":"key-1"}`))}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +201,8 @@ func TestVerdicts(t *testing.T) {
 		if got.Verdict != test.verdict || got.SignedBy != test.by {
 			t.Errorf("%s: %+v, want %s by %q", name, got, test.verdict, test.by)
 		}
-		if (got.Reason == "") != (got.Verdict == api.SignatureValid || got.Verdict == api.SignatureUnsigned) {
+		if (got.Reason == "") !=
+			(got.Verdict == api.SignatureValid || got.Verdict == api.SignatureUnsigned) {
 			t.Errorf("%s: reason %q of %s", name, got.Reason, got.Verdict)
 		}
 	}
@@ -180,8 +214,11 @@ func TestVerdicts(t *testing.T) {
 // The sample card of the specification, 8.5, has the signature of 8.4.2, whose key is at
 // an address that nobody asks.
 func TestSample(t *testing.T) {
-	keys := read(t, map[string][]byte{"ci.json": jwks(t, jose.JSONWebKey{Key: elliptic256(t).Public(), KeyID: "key-2"})})
-	sample := []byte(`{"name":"GeoSpatial Route Planner Agent","supportedInterfaces":[{"url":"https://georoute-agent.example.com/a2a/v1","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"signatures":[{
+	keys := read(t,
+		map[string][]byte{
+			"ci.json": jwks(t, jose.JSONWebKey{Key: elliptic256(t).Public(), KeyID: "key-2"})})
+	sample := []byte(
+		`{"name":"GeoSpatial Route Planner Agent","supportedInterfaces":[{"url":"https://georoute-agent.example.com/a2a/v1","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"signatures":[{
       "protected": "eyJhbGciOiJFUzI1NiIsInR5cCI6IkpPU0UiLCJraWQiOiJrZXktMSIsImprdSI6Imh0dHBzOi8vZXhhbXBsZS5jb20vYWdlbnQvandrcy5qc29uIn0",
       "signature": "QFdkNLNszlGj3z3u0YQGt_T9LixY3qtdQpZmsTdDHDe3fXV9y9-B3m2-XgCpzuhiLt8E0tV6HXoZKHv4GtHgKQ"}]}`)
 	if got := keys.Verify(sample, "team1"); got.Verdict != api.SignatureUnknownKey {
@@ -194,7 +231,8 @@ func TestSample(t *testing.T) {
 func TestWholeSample(t *testing.T) {
 	file := os.Getenv("ARMATURE_A2A_SPECIFICATION")
 	if file == "" {
-		t.Skip("ARMATURE_A2A_SPECIFICATION does not name docs/specification.md of github.com/a2aproject/A2A: its sample card is NOT verified")
+		t.Skip("ARMATURE_A2A_SPECIFICATION does not name docs/specification.md of " +
+			"github.com/a2aproject/A2A: its sample card is NOT verified")
 	}
 	page, err := os.ReadFile(file)
 	if err != nil {
@@ -224,12 +262,14 @@ func TestWholeSample(t *testing.T) {
 		t.Errorf("the payload is %s (%v)\nwant %s", payload, err, plain)
 	}
 	key := elliptic256(t)
-	keys := read(t, map[string][]byte{"ci.json": jwks(t, jose.JSONWebKey{Key: key.Public(), KeyID: "ours"})})
+	keys := read(t,
+		map[string][]byte{"ci.json": jwks(t, jose.JSONWebKey{Key: key.Public(), KeyID: "ours"})})
 	ours := signed(t, sample, jose.ES256, key, "ours", nil)
 	for name, c := range map[string]struct{ card, verdict string }{
-		"as published":      {sample, api.SignatureUnknownKey},
-		"signed by us":      {ours, api.SignatureValid},
-		"with another host": {strings.Replace(ours, "georoute-agent.example.com/a2a/v1", "evil.example/a2a/v1", 1), api.SignatureInvalid},
+		"as published": {sample, api.SignatureUnknownKey},
+		"signed by us": {ours, api.SignatureValid},
+		"with another host": {strings.Replace(ours, "georoute-agent.example.com/a2a/v1",
+			"evil.example/a2a/v1", 1), api.SignatureInvalid},
 	} {
 		if got := keys.Verify([]byte(c.card), "team1"); got.Verdict != c.verdict {
 			t.Errorf("%s: %+v, want %s", name, got, c.verdict)
@@ -249,9 +289,12 @@ func TestLargest(t *testing.T) {
 		files[name+".json"] = jwks(t, set...)
 	}
 	keys := read(t, files)
-	large := strings.Replace(card, `"skills":[]`, `"skills":[`+strings.Repeat(`{"id":"a"},`, 90_000)+`{"id":"a"}]`, 1)
+	large := strings.Replace(card, `"skills":[]`,
+		`"skills":[`+strings.Repeat(`{"id":"a"},`, 90_000)+`{"id":"a"}]`, 1)
 	one := signed(t, large, jose.ES256, elliptic256(t), "x", nil)
-	many := strings.Replace(one, `"signatures":[`, `"signatures":[`+strings.Repeat(one[strings.Index(one, `"signatures":[`)+14:len(one)-2]+",", maxSignatures-1), 1)
+	many := strings.Replace(one, `"signatures":[`,
+		`"signatures":[`+strings.Repeat(one[strings.Index(one, `"signatures":[`)+14:len(one)-2]+",",
+			maxSignatures-1), 1)
 	begun := time.Now()
 	if got := keys.Verify([]byte(many), "team1"); got.Verdict != api.SignatureUnknownKey {
 		t.Errorf("%+v", got)
@@ -275,11 +318,12 @@ func TestRefusesKeys(t *testing.T) {
 		file string
 		text []byte
 	}{
-		"a private key":     {"a.json", jwks(t, jose.JSONWebKey{Key: elliptic256(t)})},
-		"a symmetric key":   {"a.json", jwks(t, jose.JSONWebKey{Key: []byte("secret")})},
-		"a weak key":        {"a.json", jwks(t, jose.JSONWebKey{Key: weak.Public()})},
-		"another curve":     {"a.json", jwks(t, jose.JSONWebKey{Key: p384.Public()})},
-		"for encryption":    {"a.json", jwks(t, jose.JSONWebKey{Key: elliptic256(t).Public(), Use: "enc"})},
+		"a private key":   {"a.json", jwks(t, jose.JSONWebKey{Key: elliptic256(t)})},
+		"a symmetric key": {"a.json", jwks(t, jose.JSONWebKey{Key: []byte("secret")})},
+		"a weak key":      {"a.json", jwks(t, jose.JSONWebKey{Key: weak.Public()})},
+		"another curve":   {"a.json", jwks(t, jose.JSONWebKey{Key: p384.Public()})},
+		"for encryption": {"a.json",
+			jwks(t, jose.JSONWebKey{Key: elliptic256(t).Public(), Use: "enc"})},
 		"no keys":           {"a.json", []byte(`{"keys":[]}`)},
 		"not a set":         {"a.json", []byte(`[]`)},
 		"not in PEM":        {"a.pub", []byte(`{}`)},

@@ -31,7 +31,8 @@ func (a *Answer) conditions(list *[]metav1.Condition, kind string, o client.Obje
 	}
 
 	if worst, ok := worstVerdict(a.cards); ok && worst.Verdict == api.SignatureValid {
-		conditions.Set(api.ConditionSigned, metav1.ConditionTrue, worst.Verdict, "signed by "+worst.SignedBy)
+		conditions.Set(api.ConditionSigned, metav1.ConditionTrue, worst.Verdict,
+			"signed by "+worst.SignedBy)
 	} else if ok {
 		conditions.Set(api.ConditionSigned, metav1.ConditionFalse, worst.Verdict, worst.Reason)
 	}
@@ -43,12 +44,14 @@ func (a *Answer) conditions(list *[]metav1.Condition, kind string, o client.Obje
 	case !a.Complete: // the verdict on the last good answer remains
 	case a.Lock.State == store.ToolsDrifted:
 		message := a.Lock.Message
-		if before := meta.FindStatusCondition(*list, api.ConditionToolsLocked); before != nil && strings.HasPrefix(before.Message, message) {
+		if before := meta.FindStatusCondition(*list, api.ConditionToolsLocked); before != nil &&
+			strings.HasPrefix(before.Message, message) {
 			message = before.Message // which names the tools
 		}
 		conditions.Set(api.ConditionToolsLocked, metav1.ConditionFalse, string(a.Lock.State), message)
 	default:
-		conditions.Set(api.ConditionToolsLocked, metav1.ConditionTrue, string(a.Lock.State), a.Lock.Message)
+		conditions.Set(api.ConditionToolsLocked, metav1.ConditionTrue, string(a.Lock.State),
+			a.Lock.Message)
 	}
 }
 

@@ -19,7 +19,8 @@ func TestCopies(t *testing.T) {
 	fill := randfill.New().NilChance(0).NumElements(1, 2)
 	for _, o := range []runtime.Object{
 		&api.AgentCard{}, &api.AgentCardList{},
-		&kagent.MCPServer{}, &kagent.MCPServerList{}, &kagent.RemoteMCPServer{}, &kagent.RemoteMCPServerList{}, &kinds.AgentCard{}, &kinds.AgentCardList{},
+		&kagent.MCPServer{}, &kagent.MCPServerList{}, &kagent.RemoteMCPServer{},
+		&kagent.RemoteMCPServerList{}, &kinds.AgentCard{}, &kinds.AgentCardList{},
 	} {
 		fill.Fill(o)
 		again := o.DeepCopyObject()

@@ -11,8 +11,9 @@ import (
 // The scheme is built once and not for each object.
 func TestSchemeIsShared(t *testing.T) {
 	server := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "kagent.dev/v1alpha2", "kind": "RemoteMCPServer", "metadata": map[string]any{"name": "tools", "namespace": "team1"},
-		"spec": map[string]any{"url": "http://tools.team1:8080/mcp", "description": "Tools."},
+		"apiVersion": "kagent.dev/v1alpha2", "kind": "RemoteMCPServer",
+		"metadata": map[string]any{"name": "tools", "namespace": "team1"},
+		"spec":     map[string]any{"url": "http://tools.team1:8080/mcp", "description": "Tools."},
 	}}
 	// A scheme takes several thousand.
 	if n := testing.AllocsPerRun(10, func() {

@@ -70,7 +70,8 @@ type Right struct {
 // Rights returns the rights to read the objects of the kind, to ask, and to report.
 func (k Kind) Rights() []Right {
 	name, group, _ := strings.Cut(k.Resource, ".")
-	all := []Right{{group, name, []string{"get", "list", "watch"}, k.GVK.Kind + " of " + k.GVK.GroupVersion().String()}}
+	all := []Right{{group, name, []string{"get", "list", "watch"},
+		k.GVK.Kind + " of " + k.GVK.GroupVersion().String()}}
 	if k.report != nil {
 		all = append(all, Right{group, name + "/status", []string{"patch"}, ""})
 	}
@@ -132,7 +133,8 @@ type Answer struct {
 
 // Ask asks the agent or server of an object. before is what the catalog knows, without items.
 // memory is held for the answer until it is stored.
-func (k Kind) Ask(ctx context.Context, by *Asker, o client.Object, before store.Entry, memory *ask.Share) (*Answer, error) {
+func (k Kind) Ask(ctx context.Context, by *Asker, o client.Object, before store.Entry,
+	memory *ask.Share) (*Answer, error) {
 	if k.ask == nil {
 		return &Answer{Entry: k.Entry(o, store.Entry{}), Complete: true, Next: by.ServerPeriod}, nil
 	}
@@ -176,7 +178,8 @@ func (k Kind) Entry(o client.Object, before store.Entry) store.Entry {
 	}
 	e.Key = store.Key{Resource: k.Resource, Namespace: o.GetNamespace(), Name: o.GetName()}
 	e.UID, e.APIVersion, e.Kind = string(o.GetUID()), gvk.GroupVersion().String(), gvk.Kind
-	e.Generation, e.Labels, e.Created = o.GetGeneration(), o.GetLabels(), o.GetCreationTimestamp().UTC()
+	e.Generation, e.Labels, e.Created =
+		o.GetGeneration(), o.GetLabels(), o.GetCreationTimestamp().UTC()
 	e.PublishedURL = o.GetAnnotations()[keys.PublishedURL]
 	if before.UID == "" {
 		e.Health = store.Unknown
@@ -200,7 +203,8 @@ func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
 	} else {
 		ours := gvk.Group != kagent.Group // of kagent's the catalog knows some fields alone
 		if gvk.Version != k.GVK.Version {
-			err = fmt.Errorf("its apiVersion %s is unknown: use %s", u.GetAPIVersion(), k.GVK.GroupVersion())
+			err = fmt.Errorf("its apiVersion %s is unknown: use %s", u.GetAPIVersion(),
+				k.GVK.GroupVersion())
 		} else {
 			err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, o, ours)
 		}

@@ -24,7 +24,8 @@ func server() Kind {
 		read: func(e *store.Entry, object client.Object) {
 			o := object.(*kagent.MCPServer)
 			e.Type, e.URL, e.Protocol = store.Server, o.URL(), protocol(false)
-			readServerCondition(e, meta.FindStatusCondition(o.Status.Conditions, api.ConditionDiscovered))
+			readServerCondition(e,
+				meta.FindStatusCondition(o.Status.Conditions, api.ConditionDiscovered))
 		},
 		ask: askServer(serverEndpoint),
 		report: func(object client.Object, a *Answer, now time.Time) {
@@ -32,13 +33,15 @@ func server() Kind {
 			a.conditions(&o.Status.Conditions, api.ConditionDiscovered, o, now)
 		},
 		rights: []Right{
-			{"apps", "deployments", []string{"get"}, "the Deployment that kagent creates for an MCPServer"},
+			{"apps", "deployments", []string{"get"},
+				"the Deployment that kagent creates for an MCPServer"},
 			{"", "pods", []string{"get", "list", "watch"}, ""},
 		},
 	}
 }
 
-func serverEndpoint(ctx context.Context, by *Asker, o client.Object, e *store.Entry) (ask.Endpoint, error) {
+func serverEndpoint(ctx context.Context, by *Asker, o client.Object,
+	e *store.Entry) (ask.Endpoint, error) {
 	e.URL = o.(*kagent.MCPServer).URL()
 	return ask.Endpoint{URL: e.URL, Timeout: 30 * time.Second, Terminate: true}, by.noteImages(ctx, e)
 }

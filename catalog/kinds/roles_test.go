@@ -22,12 +22,14 @@ func roleRules() string {
 	for _, k := range kinds.All() {
 		for _, r := range k.Rights() {
 			if slices.ContainsFunc(rules, func(have rule) bool {
-				missing := slices.ContainsFunc(r.Verbs, func(verb string) bool { return !slices.Contains(have.Verbs, verb) })
+				missing := slices.ContainsFunc(r.Verbs,
+					func(verb string) bool { return !slices.Contains(have.Verbs, verb) })
 				return have.Group == r.Group && slices.Contains(have.resources, r.Resource) && !missing
 			}) {
 				continue
 			}
-			if last := len(rules) - 1; r.For == "" && rules[last].Group == r.Group && slices.Equal(rules[last].Verbs, r.Verbs) {
+			if last := len(rules) - 1; r.For == "" && rules[last].Group == r.Group &&
+				slices.Equal(rules[last].Verbs, r.Verbs) {
 				rules[last].resources = append(rules[last].resources, r.Resource)
 				continue
 			}
@@ -43,7 +45,8 @@ func roleRules() string {
 		if group == "" {
 			group = `""`
 		}
-		fmt.Fprintf(&out, "  - apiGroups: [%s]\n    resources: [%s]\n    verbs: [%s]\n", group, strings.Join(r.resources, ", "), strings.Join(r.Verbs, ", "))
+		fmt.Fprintf(&out, "  - apiGroups: [%s]\n    resources: [%s]\n    verbs: [%s]\n", group,
+			strings.Join(r.resources, ", "), strings.Join(r.Verbs, ", "))
 	}
 	return out.String()
 }
@@ -62,7 +65,9 @@ func TestRoles(t *testing.T) {
 		if !found || !ended {
 			t.Fatalf("%s has no rules of kinds", file)
 		}
-		want := before + begin + "  # Written from catalog/kinds by `UPDATE=1 go test ./catalog/kinds -run Roles`.\n" + roleRules() + end + after
+		want := before + begin +
+			"  # Written from catalog/kinds by `UPDATE=1 go test ./catalog/kinds -run Roles`.\n" +
+			roleRules() + end + after
 		if os.Getenv("UPDATE") != "" {
 			if err := os.WriteFile(file, []byte(want), 0o600); err != nil {
 				t.Fatal(err)

@@ -14,7 +14,9 @@ import (
 
 // askServer returns what asks an MCP server. endpoint says where it is, and notes that in the
 // entry.
-func askServer(endpoint func(context.Context, *Asker, client.Object, *store.Entry) (ask.Endpoint, error)) func(context.Context, *Asker, client.Object, *Answer, *ask.Share) error {
+func askServer(endpoint func(context.Context, *Asker, client.Object,
+	*store.Entry) (ask.Endpoint, error)) func(context.Context, *Asker, client.Object, *Answer,
+	*ask.Share) error {
 	return func(ctx context.Context, by *Asker, o client.Object, a *Answer, memory *ask.Share) error {
 		a.Next = by.ServerPeriod
 		at, err := endpoint(ctx, by, o, &a.Entry)
@@ -64,7 +66,8 @@ const (
 func statusTools(items []store.Item) (out []kagent.MCPTool) {
 	for _, i := range items {
 		if i.Kind == store.Tool && len(out) < maxStatusTools {
-			out = append(out, kagent.MCPTool{Name: clip(i.Name, 256), Description: clip(i.Description, maxStatusDescription)})
+			out = append(out, kagent.MCPTool{Name: clip(i.Name, 256),
+				Description: clip(i.Description, maxStatusDescription)})
 		}
 	}
 	return out

@@ -26,12 +26,14 @@ const storeTimeout = 30 * time.Second
 
 // judgeLock compares tools with the digest that a render wrote onto the object. The tools that
 // the catalog had before say which of them changed.
-func (by *Asker) judgeLock(ctx context.Context, o client.Object, a *Answer, items []store.Item, memory *ask.Share) (Lock, error) {
+func (by *Asker) judgeLock(ctx context.Context, o client.Object, a *Answer, items []store.Item,
+	memory *ask.Share) (Lock, error) {
 	want := o.GetAnnotations()[keys.ToolsDigest]
 	if want == "" {
 		return Lock{}, nil
 	}
-	server := functionsapi.ToolServer{Group: a.kind.GVK.Group, Kind: a.kind.GVK.Kind, Namespace: o.GetNamespace(), Name: o.GetName()}
+	server := functionsapi.ToolServer{Group: a.kind.GVK.Group, Kind: a.kind.GVK.Kind,
+		Namespace: o.GetNamespace(), Name: o.GetName()}
 	is, refused, err := lockOf(ctx, server, items, memory)
 	switch {
 	case err != nil:
@@ -46,7 +48,8 @@ func (by *Asker) judgeLock(ctx context.Context, o client.Object, a *Answer, item
 		storing, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
 		if known, err := by.Store.Get(storing, a.Entry.Key); err == nil {
-			if was, refused, err := lockOf(ctx, server, known.Items, memory); err == nil && refused == "" {
+			if was, refused, err := lockOf(ctx, server, known.Items, memory); err == nil &&
+				refused == "" {
 				message += changed(was, is)
 			}
 		}
@@ -56,7 +59,8 @@ func (by *Asker) judgeLock(ctx context.Context, o client.Object, a *Answer, item
 
 // lockOf returns what a lock has of tools, or why they cannot be locked. It reads one tool at a
 // time, whose memory counts meanwhile.
-func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.Item, memory *ask.Share) (locked functionsapi.LockedToolServer, refused string, err error) {
+func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.Item,
+	memory *ask.Share) (locked functionsapi.LockedToolServer, refused string, err error) {
 	locked.ToolServer = server
 	digests := make(map[string]string)
 	for _, i := range items {
@@ -64,7 +68,8 @@ func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.I
 			continue
 		}
 		if _, twice := digests[i.Name]; twice {
-			return locked, fmt.Sprintf("the server has two tools of the name %s", clip(tools.Visible(i.Name), 128)), nil
+			return locked, fmt.Sprintf("the server has two tools of the name %s",
+				clip(tools.Visible(i.Name), 128)), nil
 		}
 		cost := ask.DecodingCost(i.Document)
 		if err := memory.Add(ctx, cost); err != nil {
@@ -76,7 +81,8 @@ func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.I
 		}
 		if problems := tools.Check([]tools.Definition{d}); len(problems) > 0 {
 			p := problems[0]
-			return locked, fmt.Sprintf("the tool %s cannot be locked: %s: %s; %s", p.Tool, p.Field, p.Message, p.Hint), nil
+			return locked, fmt.Sprintf("the tool %s cannot be locked: %s: %s; %s", p.Tool, p.Field,
+				p.Message, p.Hint), nil
 		}
 		digest, err := d.Digest()
 		if err != nil {
@@ -94,18 +100,21 @@ func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.I
 
 // drifted begins the message of a condition. apply looks for the digest in it.
 func drifted(digest string) string {
-	return fmt.Sprintf("the tools of the server differ from the lock: %s; `armature tools verify` shows the difference", digest)
+	return fmt.Sprintf("the tools of the server differ from the lock: %s; `armature tools "+
+		"verify` shows the difference", digest)
 }
 
 // changed names the tools that differ: "; changed: search; removed: fetch".
 func changed(was, is functionsapi.LockedToolServer) (text string) {
 	names := make(map[string][]string)
-	for _, c := range tools.Compare(tools.Side{Locked: []functionsapi.LockedToolServer{was}}, tools.Side{Locked: []functionsapi.LockedToolServer{is}}) {
+	for _, c := range tools.Compare(tools.Side{Locked: []functionsapi.LockedToolServer{was}},
+		tools.Side{Locked: []functionsapi.LockedToolServer{is}}) {
 		names[c.Effect] = append(names[c.Effect], clip(tools.Visible(c.Tool), 128))
 	}
 	for _, effect := range []string{tools.Changed, tools.Removed, tools.Added} {
 		if of := names[effect]; len(of) > maxNamed {
-			text += fmt.Sprintf("; %s: %s and %d more", effect, strings.Join(of[:maxNamed], ", "), len(of)-maxNamed)
+			text += fmt.Sprintf("; %s: %s and %d more", effect, strings.Join(of[:maxNamed], ", "),
+				len(of)-maxNamed)
 		} else if len(of) > 0 {
 			text += "; " + effect + ": " + strings.Join(of, ", ")
 		}

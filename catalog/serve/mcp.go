@@ -50,29 +50,35 @@ type ListOutput struct {
 // mcp returns the catalog as an MCP server, so that an agent can look for agents and tools with
 // the client that it has. No session is kept: each request carries its caller's token.
 func (s *Server) mcp() http.Handler {
-	server := mcp.NewServer(&mcp.Implementation{Name: "armature-catalog", Version: "v1"}, &mcp.ServerOptions{
-		Instructions: "Find agents and tools that run in this cluster, with their skills and addresses. " + notice,
-		Logger:       slog.New(slog.DiscardHandler),
-	})
+	server := mcp.NewServer(&mcp.Implementation{Name: "armature-catalog", Version: "v1"},
+		&mcp.ServerOptions{
+			Instructions: "Find agents and tools that run in this cluster, with their skills and " +
+				"addresses. " + notice,
+			Logger: slog.New(slog.DiscardHandler),
+		})
 	server.AddReceivingMiddleware(s.survive)
-	addTool(s, server, "search_catalog", "Search agents, tool servers, skills, tools, resources and prompts by words", func(ctx context.Context, in SearchInput) (out ListOutput, err error) {
-		q := store.Query{Scope: scopeOf(ctx), Text: in.Text, Kind: in.Kind, Namespace: in.Namespace, Limit: in.Limit}
-		if q.Limit < 1 || q.Limit > 100 {
-			q.Limit = 20
-		}
-		if err := check(q); err != nil {
-			return out, err
-		}
-		hits, err := within(ctx, s.Store.Search, q)
-		if err != nil {
-			return out, err
-		}
-		items, err := each(hits, markHit)
-		return ListOutput{Notice: notice, Items: items}, err
-	})
+	addTool(s, server, "search_catalog",
+		"Search agents, tool servers, skills, tools, resources and prompts by words",
+		func(ctx context.Context, in SearchInput) (out ListOutput, err error) {
+			q := store.Query{Scope: scopeOf(ctx), Text: in.Text, Kind: in.Kind,
+				Namespace: in.Namespace, Limit: in.Limit}
+			if q.Limit < 1 || q.Limit > 100 {
+				q.Limit = 20
+			}
+			if err := check(q); err != nil {
+				return out, err
+			}
+			hits, err := within(ctx, s.Store.Search, q)
+			if err != nil {
+				return out, err
+			}
+			items, err := each(hits, markHit)
+			return ListOutput{Notice: notice, Items: items}, err
+		})
 	list := func(kind store.Type) func(context.Context, ListInput) (ListOutput, error) {
 		return func(ctx context.Context, in ListInput) (out ListOutput, err error) {
-			q := store.Query{Scope: scopeOf(ctx), Type: kind, Namespace: in.Namespace, Health: store.Health(in.Health), Limit: 1000}
+			q := store.Query{Scope: scopeOf(ctx), Type: kind, Namespace: in.Namespace,
+				Health: store.Health(in.Health), Limit: 1000}
 			if q.After, err = parseCursor(in.After); err != nil {
 				return out, err
 			}
@@ -90,41 +96,54 @@ func (s *Server) mcp() http.Handler {
 			return ListOutput{notice, items, nextPage(entries, q)}, err
 		}
 	}
-	addTool(s, server, "list_agents", "List the agents that run here, with their health and addresses", list(store.Agent))
-	addTool(s, server, "list_tool_servers", "List the MCP servers that run here, with their health and addresses", list(store.Server))
-	addTool(s, server, "get_entry", "Get one agent or tool server with its card, skills, tools and their schemas", func(ctx context.Context, in GetInput) (out EntryOutput, err error) {
-		e, err := visibleEntry(ctx, s.Store, store.Key{Resource: in.Resource, Namespace: in.Namespace, Name: in.Name})
-		if err != nil {
-			return out, err
-		}
-		marked, err := markEntry(e)
-		return EntryOutput{notice, marked}, err
-	})
-	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
-		Stateless: true, JSONResponse: true, Logger: slog.New(slog.DiscardHandler), DisableLocalhostProtection: true, // each caller has a token
-	})
+	addTool(s, server, "list_agents",
+		"List the agents that run here, with their health and addresses", list(store.Agent))
+	addTool(s, server, "list_tool_servers",
+		"List the MCP servers that run here, with their health and addresses", list(store.Server))
+	addTool(s, server, "get_entry",
+		"Get one agent or tool server with its card, skills, tools and their schemas",
+		func(ctx context.Context, in GetInput) (out EntryOutput, err error) {
+			e, err := visibleEntry(ctx, s.Store,
+				store.Key{Resource: in.Resource, Namespace: in.Namespace, Name: in.Name})
+			if err != nil {
+				return out, err
+			}
+			marked, err := markEntry(e)
+			return EntryOutput{notice, marked}, err
+		})
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{
+			// each caller has a token
+			Stateless: true, JSONResponse: true, Logger: slog.New(slog.DiscardHandler),
+			DisableLocalhostProtection: true,
+		})
 }
 
 // addTool adds a tool. A caller gets the part of its errors that they may see.
-func addTool[In, Out any](s *Server, server *mcp.Server, name, what string, answer func(context.Context, In) (Out, error)) {
-	mcp.AddTool(server, &mcp.Tool{Name: name, Description: what + ". " + warning}, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
-		out, err := answer(ctx, in)
-		if err != nil {
-			err = s.problem(ctx, "/mcp", err)
-		}
-		return nil, out, err
-	})
+func addTool[In, Out any](s *Server, server *mcp.Server, name, what string,
+	answer func(context.Context, In) (Out, error)) {
+	mcp.AddTool(server, &mcp.Tool{Name: name, Description: what + ". " + warning},
+		func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+			out, err := answer(ctx, in)
+			if err != nil {
+				err = s.problem(ctx, "/mcp", err)
+			}
+			return nil, out, err
+		})
 }
 
 // survive answers a request whose handler panics with an error. The SDK calls
 // handlers from goroutines of its own, where a panic would end the process, and
 // the controllers in it.
 func (s *Server) survive(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, request mcp.Request) (result mcp.Result, err error) {
+	return func(ctx context.Context, method string,
+		request mcp.Request) (result mcp.Result, err error) {
 		defer func() {
 			if cause := recover(); cause != nil {
-				s.Log.Error(fmt.Errorf("panic: %v", cause), "answering a request", "path", "/mcp", "method", method, "stack", string(debug.Stack()))
-				result, err = nil, &problem{http.StatusInternalServerError, "the catalog cannot answer now"}
+				s.Log.Error(fmt.Errorf("panic: %v", cause), "answering a request", "path", "/mcp",
+					"method", method, "stack", string(debug.Stack()))
+				result, err =
+					nil, &problem{http.StatusInternalServerError, "the catalog cannot answer now"}
 			}
 		}()
 		return next(ctx, method, request)

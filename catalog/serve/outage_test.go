@@ -46,7 +46,8 @@ func TestStoreIsAway(t *testing.T) {
 	}
 	w.put("team1", "travel", cards, store.Agent)
 	w.eventually("the store is asked again", func() string {
-		if status, _, body := w.get(reader, "/api/v1/entries"); status != http.StatusOK || !strings.Contains(body, "travel") {
+		if status, _, body := w.get(reader, "/api/v1/entries"); status != http.StatusOK ||
+			!strings.Contains(body, "travel") {
 			return body
 		}
 		return ""
@@ -74,7 +75,8 @@ func TestStoreHangs(t *testing.T) {
 	begun := time.Now()
 	status, h, body := w.get(reader, "/api/v1/entries")
 	between.mu.Unlock()
-	if status != http.StatusServiceUnavailable || h.Get("Retry-After") == "" || time.Since(begun) > 30*time.Second {
+	if status != http.StatusServiceUnavailable || h.Get("Retry-After") == "" ||
+		time.Since(begun) > 30*time.Second {
 		t.Errorf("after %s it answers %d %v %s", time.Since(begun), status, h, body)
 	}
 	w.eventually("the store is back", func() string {
@@ -89,19 +91,24 @@ func TestStoreHangs(t *testing.T) {
 func (w *world) isAway(token string) {
 	w.Helper()
 	weather := "/" + cards + "/" + w.prefix + "team1/weather"
-	for _, path := range []string{"/api/v1/entries", "/api/v1/search?q=weather", "/api/v1/entries" + weather, "/api/v1/watch"} {
+	for _, path := range []string{"/api/v1/entries", "/api/v1/search?q=weather",
+		"/api/v1/entries" + weather, "/api/v1/watch"} {
 		status, h, body := w.get(token, path)
-		if status != http.StatusServiceUnavailable || h.Get("Retry-After") != "5" || !strings.Contains(body, "the catalog cannot answer now") {
+		if status != http.StatusServiceUnavailable || h.Get("Retry-After") != "5" ||
+			!strings.Contains(body, "the catalog cannot answer now") {
 			w.Errorf("%s answers %d %v %s", path, status, h, body)
 		}
 	}
-	request, err := http.NewRequestWithContext(w.Context(), http.MethodPost, w.url+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_agents"}}`))
+	request, err := http.NewRequestWithContext(w.Context(), http.MethodPost, w.url+"/mcp",
+		strings.NewReader(
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_agents"}}`))
 	w.must(err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	response, err := http.DefaultClient.Do(request)
 	w.must(err)
 	w.must(response.Body.Close())
-	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") != "5" {
+	if response.StatusCode != http.StatusServiceUnavailable ||
+		response.Header.Get("Retry-After") != "5" {
 		w.Errorf("MCP answers %s %v", response.Status, response.Header)
 	}
 }
@@ -109,7 +116,8 @@ func (w *world) isAway(token string) {
 func (w *world) eventually(what string, check func() string) {
 	w.Helper()
 	var last string
-	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(
+		50 * time.Millisecond) {
 		if last = check(); last == "" {
 			return
 		}

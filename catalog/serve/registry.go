@@ -61,7 +61,8 @@ type registryOfficial struct {
 
 // registryDetails are the fields of an entry that the catalog adds to server.json, by the names
 // of its own API.
-var registryDetails = []string{"resource", "namespace", "name", "health", "message", "fetched", "counts", "images", "builds", "toolLock"}
+var registryDetails = []string{"resource", "namespace", "name", "health", "message", "fetched",
+	"counts", "images", "builds", "toolLock"}
 
 type registryAnswer struct {
 	Server registryServer `json:"server"`
@@ -92,7 +93,8 @@ func (s *Server) registry(mux *http.ServeMux) {
 }
 
 func (g registry) list(r *http.Request) (any, error) {
-	if err := allow(r, "cursor", "limit", "search", "updated_since", "version", "include_deleted"); err != nil {
+	if err := allow(r, "cursor", "limit", "search", "updated_since", "version",
+		"include_deleted"); err != nil {
 		return nil, err
 	}
 	v := r.URL.Query()
@@ -100,12 +102,14 @@ func (g registry) list(r *http.Request) (any, error) {
 	var err error
 	if text := v.Get("limit"); text != "" {
 		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxServers {
-			return nil, &problem{http.StatusBadRequest, fmt.Sprintf("limit: use 1 to %d", maxServers)}
+			return nil, &problem{http.StatusBadRequest,
+				fmt.Sprintf("limit: use 1 to %d", maxServers)}
 		}
 	}
 	if text := v.Get("updated_since"); text != "" {
 		if since, err = time.Parse(time.RFC3339, text); err != nil {
-			return nil, &problem{http.StatusBadRequest, "updated_since: use a time as in RFC 3339, such as 2026-08-07T13:15:04Z"}
+			return nil, &problem{http.StatusBadRequest,
+				"updated_since: use a time as in RFC 3339, such as 2026-08-07T13:15:04Z"}
 		}
 	}
 	if err := checkDeleted(v.Get("include_deleted")); err != nil {
@@ -124,14 +128,16 @@ func (g registry) list(r *http.Request) (any, error) {
 		}
 		for _, e := range entries {
 			found, ok := registryEntry(e)
-			if !ok || !strings.Contains(strings.ToLower(found.Server.Name), search) || found.updated.Before(since) || version != "" && !found.has(version) {
+			if !ok || !strings.Contains(strings.ToLower(found.Server.Name), search) ||
+				found.updated.Before(since) || version != "" && !found.has(version) {
 				continue
 			}
 			if len(out.Servers) == limit { // there is at least one more
 				out.Metadata.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(q.After.Cursor()))
 				return out, nil
 			}
-			out.Servers, out.Metadata.Count, q.After = append(out.Servers, found), out.Metadata.Count+1, e.Key
+			out.Servers, out.Metadata.Count, q.After =
+				append(out.Servers, found), out.Metadata.Count+1, e.Key
 		}
 		if len(entries) < q.Limit {
 			return out, nil
@@ -247,8 +253,10 @@ func registryEntry(e store.Entry) (out registryAnswer, ok bool) {
 		}
 	}
 	out.Server = registryServer{
-		Schema: serverSchema, Name: name, Title: registryText(e.Title), Version: registryVersion(e.Version),
-		Description: cmp.Or(registryText(e.Description), registryText(e.Title), registryText("Tool server "+e.Name)),
+		Schema: serverSchema, Name: name, Title: registryText(e.Title),
+		Version: registryVersion(e.Version),
+		Description: cmp.Or(registryText(e.Description), registryText(e.Title),
+			registryText("Tool server "+e.Name)),
 	}
 	kind := "streamable-http"
 	if strings.HasSuffix(e.Protocol, "+sse") {
@@ -261,8 +269,9 @@ func registryEntry(e store.Entry) (out registryAnswer, ok bool) {
 		details["clusterURL"] = e.URL
 	}
 	out.Meta = map[string]any{
-		officialMeta: registryOfficial{Status: "active", PublishedAt: e.Created, UpdatedAt: out.updated, IsLatest: true},
-		catalogMeta:  details,
+		officialMeta: registryOfficial{Status: "active", PublishedAt: e.Created,
+			UpdatedAt: out.updated, IsLatest: true},
+		catalogMeta: details,
 	}
 	return out, true
 }
@@ -275,7 +284,8 @@ func (a registryAnswer) has(version string) bool {
 // registryText returns text of a server, on one line and short, without characters that are not
 // printed.
 func registryText(text string) string {
-	clean := []rune(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " "))
+	clean := []rune(strings.Join(strings.FieldsFunc(text,
+		func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " "))
 	if len(clean) > maxServerText {
 		clean = append(clean[:maxServerText-1], '…')
 	}
@@ -284,7 +294,8 @@ func registryText(text string) string {
 
 // registryVersion returns what a server reports as its version, if that names one version.
 func registryVersion(text string) string {
-	if text == "" || text == "latest" || len(text) > maxVersion || strings.ContainsAny(text, "^~<>=*| /") || registryText(text) != text {
+	if text == "" || text == "latest" || len(text) > maxVersion ||
+		strings.ContainsAny(text, "^~<>=*| /") || registryText(text) != text {
 		return unknownVersion
 	}
 	return text
@@ -293,12 +304,14 @@ func registryVersion(text string) string {
 // reachable reports whether an address is one that is of use outside the cluster.
 func reachable(address string) bool {
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsFunc(address, unicode.IsSpace) || u.User != nil {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" ||
+		strings.ContainsFunc(address, unicode.IsSpace) || u.User != nil {
 		return false
 	}
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.IsGlobalUnicast() && !ip.IsPrivate()
 	}
-	return strings.Contains(host, ".") && !strings.HasSuffix(host, ".svc") && !strings.HasSuffix(host, ".local") && !strings.HasSuffix(host, ".internal")
+	return strings.Contains(host, ".") && !strings.HasSuffix(host, ".svc") &&
+		!strings.HasSuffix(host, ".local") && !strings.HasSuffix(host, ".internal")
 }

@@ -26,13 +26,15 @@ func Kubernetes(cfg *rest.Config) (access.Access, error) {
 	backoff := &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3}
 	authn, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		Anonymous: &apiserver.AnonymousAuthConfig{Enabled: false}, CacheTTL: tokenTTL,
-		TokenAccessReviewClient: c.AuthenticationV1(), TokenAccessReviewTimeout: 10 * time.Second, WebhookRetryBackoff: backoff,
+		TokenAccessReviewClient: c.AuthenticationV1(), TokenAccessReviewTimeout: 10 * time.Second,
+		WebhookRetryBackoff: backoff,
 	}.New()
 	if err != nil {
 		return access.Access{}, fmt.Errorf("setting up authentication: %w", err)
 	}
 	authz, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: c.AuthorizationV1(), AllowCacheTTL: access.AllowTTL, DenyCacheTTL: access.DenyTTL, WebhookRetryBackoff: backoff,
+		SubjectAccessReviewClient: c.AuthorizationV1(), AllowCacheTTL: access.AllowTTL,
+		DenyCacheTTL: access.DenyTTL, WebhookRetryBackoff: backoff,
 	}.New()
 	if err != nil {
 		return access.Access{}, fmt.Errorf("setting up authorization: %w", err)

@@ -79,7 +79,9 @@ func (s *Server) Handler() http.Handler {
 func harden(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; frame-ancestors 'none'") // the pages have their own
+		// the pages have their own
+		h.Set("Content-Security-Policy",
+			"default-src 'none'; base-uri 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
@@ -120,7 +122,9 @@ func (s *Server) Run(ctx context.Context, o Options) error {
 		if err != nil {
 			return multi.Errors(err, listener.Close())
 		}
-		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+		listener = tls.NewListener(listener,
+			&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
+				NextProtos: []string{"http/1.1"}})
 	}
 	ended := context.AfterFunc(ctx, func() {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -188,7 +192,8 @@ func scopeOf(ctx context.Context) store.Scope {
 
 // guarded lets a caller in whose rights are known, and puts these into the
 // request's context.
-func (s *Server) guarded(next http.HandlerFunc, refuse func(http.ResponseWriter, *http.Request, error)) http.Handler {
+func (s *Server) guarded(next http.HandlerFunc,
+	refuse func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		scope, err := s.scope(r)
 		if err != nil {
@@ -252,7 +257,8 @@ func (s *Server) write(w http.ResponseWriter, status int, body any) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		s.Log.Error(err, "printing an answer")
-		status, data = http.StatusInternalServerError, []byte(`{"error":"the catalog cannot answer now"}`)
+		status, data =
+			http.StatusInternalServerError, []byte(`{"error":"the catalog cannot answer now"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -279,7 +285,8 @@ func (s *Server) list(r *http.Request) (any, error) {
 const patience = 5 * time.Second
 
 // within asks the store within that time.
-func within[In, Out any](ctx context.Context, ask func(context.Context, In) (Out, error), in In) (Out, error) {
+func within[In, Out any](ctx context.Context, ask func(context.Context, In) (Out, error),
+	in In) (Out, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return ask(ctx, in)
@@ -293,7 +300,8 @@ func (s *Server) get(r *http.Request) (any, error) {
 }
 
 func pathKey(r *http.Request) store.Key {
-	return store.Key{Resource: r.PathValue("resource"), Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
+	return store.Key{Resource: r.PathValue("resource"), Namespace: r.PathValue("namespace"),
+		Name: r.PathValue("name")}
 }
 
 // visibleEntry returns an entry that the caller may see. Any other does not exist for them.
@@ -323,11 +331,13 @@ func (s *Server) search(r *http.Request) (any, error) {
 // error never shows more than was meant.
 func query(r *http.Request, more ...string) (store.Query, error) {
 	q := store.Query{Scope: scopeOf(r.Context()), Limit: 100}
-	if err := allow(r, append(more, "type", "resource", "namespace", "health", "limit", "after")...); err != nil {
+	if err := allow(r, append(more, "type", "resource", "namespace", "health", "limit",
+		"after")...); err != nil {
 		return q, err
 	}
 	v := r.URL.Query()
-	q.Type, q.Resource, q.Namespace, q.Health = store.Type(v.Get("type")), v.Get("resource"), v.Get("namespace"), store.Health(v.Get("health"))
+	q.Type, q.Resource, q.Namespace, q.Health = store.Type(v.Get("type")), v.Get("resource"),
+		v.Get("namespace"), store.Health(v.Get("health"))
 	q.Text, q.Kind = v.Get("q"), v.Get("kind")
 	if err := check(q); err != nil {
 		return q, err
@@ -351,11 +361,14 @@ func check(q store.Query) error {
 		known       []string
 	}{
 		{"type", string(q.Type), []string{string(store.Agent), string(store.Server)}},
-		{"health", string(q.Health), []string{string(store.Healthy), string(store.Degraded), string(store.Failing), string(store.Unknown)}},
-		{"kind", q.Kind, []string{string(store.Agent), string(store.Server), store.Skill, store.Tool, store.Resource, store.Prompt}},
+		{"health", string(q.Health), []string{string(store.Healthy), string(store.Degraded),
+			string(store.Failing), string(store.Unknown)}},
+		{"kind", q.Kind, []string{string(store.Agent), string(store.Server), store.Skill,
+			store.Tool, store.Resource, store.Prompt}},
 	} {
 		if last := len(c.known) - 1; c.value != "" && !slices.Contains(c.known, c.value) {
-			return &problem{http.StatusBadRequest, c.name + ": use " + strings.Join(c.known[:last], ", ") + " or " + c.known[last]}
+			return &problem{http.StatusBadRequest,
+				c.name + ": use " + strings.Join(c.known[:last], ", ") + " or " + c.known[last]}
 		}
 	}
 	return nil
@@ -364,7 +377,8 @@ func check(q store.Query) error {
 func allow(r *http.Request, names ...string) error {
 	for name := range r.URL.Query() {
 		if !slices.Contains(names, name) {
-			return &problem{http.StatusBadRequest, fmt.Sprintf("parameter %q is not supported", name)}
+			return &problem{http.StatusBadRequest,
+				fmt.Sprintf("parameter %q is not supported", name)}
 		}
 	}
 	return nil
@@ -382,7 +396,8 @@ func nextPage(entries []store.Entry, q store.Query) string {
 func parseCursor(text string) (store.Key, error) {
 	key, ok := store.ParseKey(text)
 	if !ok {
-		return key, &problem{http.StatusBadRequest, "after: use the next value of the previous page"}
+		return key, &problem{http.StatusBadRequest,
+			"after: use the next value of the previous page"}
 	}
 	return key, nil
 }

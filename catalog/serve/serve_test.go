@@ -79,15 +79,22 @@ func newWorldIn(t *testing.T, address string) *world {
 	w.must(err)
 	guard, err := serve.Kubernetes(plane.Admin.Config)
 	w.must(err)
-	s := &serve.Server{Store: w.store, Access: guard, Poll: 20 * time.Millisecond, Beat: 300 * time.Millisecond, Now: func() time.Time { return now }}
+	s := &serve.Server{Store: w.store, Access: guard, Poll: 20 * time.Millisecond,
+		Beat: 300 * time.Millisecond, Now: func() time.Time { return now }}
 	s.Log = logr.New(sink{w})
 	server := httptest.NewServer(s.Handler())
 	w.url = server.URL
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close(); w.must(w.store.Close()) })
 	for _, ns := range []string{"team1", "team2"} {
-		w.must2(kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.prefix + ns}}, metav1.CreateOptions{}))
-		w.put(ns, "weather", cards, store.Agent, store.Item{Kind: store.Skill, Name: "get_forecast", Description: "Get weather forecast"})
-		w.put(ns, "office", servers, store.Server, store.Item{Kind: store.Tool, Name: "book_room", Description: "Book a room with good weather", Document: json.RawMessage(`{"inputSchema":{"type":"object"}}`)})
+		w.must2(kube.CoreV1().Namespaces().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.prefix + ns}},
+			metav1.CreateOptions{}))
+		w.put(ns, "weather", cards, store.Agent, store.Item{Kind: store.Skill, Name: "get_forecast",
+			Description: "Get weather forecast"})
+		w.put(ns, "office", servers, store.Server,
+			store.Item{Kind: store.Tool, Name: "book_room",
+				Description: "Book a room with good weather",
+				Document:    json.RawMessage(`{"inputSchema":{"type":"object"}}`)})
 	}
 	return w
 }
@@ -97,10 +104,15 @@ var now = time.Date(2026, 1, 13, 17, 10, 0, 0, time.UTC)
 func (w *world) put(ns, name, resource string, kind store.Type, items ...store.Item) {
 	w.Helper()
 	_, err := w.store.Replace(w.Context(), store.Entry{
-		Key: store.Key{Resource: resource, Namespace: w.prefix + ns, Name: name}, UID: resource + w.prefix + ns + name, Kind: "Kind", APIVersion: "v1", Type: kind,
-		Title: "Title of " + name, Description: "The " + name + " of " + ns, Health: store.Healthy, Fetched: now.Add(-time.Hour), URL: "http://" + name + ".example/",
-		Items: items, Builds: []store.Build{{Namespace: w.prefix + ns, Name: "weather-build", Image: "registry.example/a@sha256:0", Commit: "0123456", Repository: "github.com/org/weather.git"}},
-		Instances: []store.Instance{{Pod: "weather-1", URL: "http://10.0.0.1:8081", Status: "Success"}},
+		Key: store.Key{Resource: resource, Namespace: w.prefix + ns, Name: name},
+		UID: resource + w.prefix + ns + name, Kind: "Kind", APIVersion: "v1", Type: kind,
+		Title: "Title of " + name, Description: "The " + name + " of " + ns, Health: store.Healthy,
+		Fetched: now.Add(-time.Hour), URL: "http://" + name + ".example/", Items: items,
+		Builds: []store.Build{{Namespace: w.prefix + ns, Name: "weather-build",
+			Image: "registry.example/a@sha256:0", Commit: "0123456",
+			Repository: "github.com/org/weather.git"}},
+		Instances: []store.Instance{{Pod: "weather-1", URL: "http://10.0.0.1:8081",
+			Status: "Success"}},
 	})
 	w.must(err)
 }
@@ -129,21 +141,32 @@ func (w *world) token(name string, namespaces ...string) string {
 	w.Helper()
 	ctx := w.Context()
 	home := w.prefix + "team1"
-	w.must2(w.kube.CoreV1().ServiceAccounts(home).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))
+	w.must2(w.kube.CoreV1().ServiceAccounts(home).Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: home, Name: name}}
-	rules := []rbacv1.PolicyRule{{APIGroups: []string{"kagenti.io", "kagent.dev"}, Resources: []string{"agentcards", "remotemcpservers"}, Verbs: []string{"list"}}}
+	rules := []rbacv1.PolicyRule{{APIGroups: []string{"kagenti.io", "kagent.dev"},
+		Resources: []string{"agentcards", "remotemcpservers"}, Verbs: []string{"list"}}}
 	for _, ns := range namespaces {
 		if ns == "*" {
 			meta := metav1.ObjectMeta{Name: w.prefix + name}
-			w.must2(w.kube.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}))
-			w.must2(w.kube.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}}, metav1.CreateOptions{}))
+			w.must2(w.kube.RbacV1().ClusterRoles().Create(ctx,
+				&rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}))
+			w.must2(w.kube.RbacV1().ClusterRoleBindings().Create(ctx,
+				&rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subjects,
+					RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+						Name: meta.Name}}, metav1.CreateOptions{}))
 			continue
 		}
 		meta := metav1.ObjectMeta{Namespace: w.prefix + ns, Name: name}
-		w.must2(w.kube.RbacV1().Roles(meta.Namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}))
-		w.must2(w.kube.RbacV1().RoleBindings(meta.Namespace).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}}, metav1.CreateOptions{}))
+		w.must2(w.kube.RbacV1().Roles(meta.Namespace).Create(ctx,
+			&rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}))
+		w.must2(w.kube.RbacV1().RoleBindings(meta.Namespace).Create(ctx,
+			&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects,
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}},
+			metav1.CreateOptions{}))
 	}
-	request, err := w.kube.CoreV1().ServiceAccounts(home).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	request, err := w.kube.CoreV1().ServiceAccounts(home).CreateToken(ctx, name,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	w.must(err)
 	return request.Status.Token
 }
@@ -183,7 +206,8 @@ func TestEachSeesTheirOwn(t *testing.T) {
 			}
 			texts[path] = body
 		}
-		texts["mcp"] = w.mcp(c.token, "search_catalog", map[string]any{"text": "weather"}) + w.mcp(c.token, "list_agents", nil)
+		texts["mcp"] = w.mcp(c.token, "search_catalog", map[string]any{"text": "weather"}) +
+			w.mcp(c.token, "list_agents", nil)
 		texts["watch"] = w.watch(c.token)
 		for door, text := range texts {
 			for _, ns := range []string{"team1", "team2"} {
@@ -203,7 +227,9 @@ func TestEachSeesTheirOwn(t *testing.T) {
 					t.Errorf("%s: %s answers %d, want %d: %s", name, path, status, want, body)
 				}
 			}
-			if got := w.mcp(c.token, "get_entry", map[string]any{"resource": cards, "namespace": w.prefix + ns, "name": "weather"}); strings.Contains(got, "Title of") != (want == http.StatusOK) {
+			if got := w.mcp(c.token, "get_entry",
+				map[string]any{"resource": cards, "namespace": w.prefix + ns,
+					"name": "weather"}); strings.Contains(got, "Title of") != (want == http.StatusOK) {
 				t.Errorf("%s: get_entry of %s: %s", name, ns, got)
 			}
 		}
@@ -215,12 +241,15 @@ func TestEachSeesTheirOwn(t *testing.T) {
 func TestUnknownCallers(t *testing.T) {
 	w := newWorld(t)
 	for _, token := range []string{"", "s3cret-but-wrong", "eyJhbGciOiJub25lIn0.e30."} {
-		for _, path := range []string{"/api/v1/entries", "/api/v1/search?q=weather", "/api/v1/watch", "/mcp"} {
+		for _, path := range []string{"/api/v1/entries", "/api/v1/search?q=weather",
+			"/api/v1/watch", "/mcp"} {
 			status, body := w.ask(token, path)
-			if status != http.StatusUnauthorized || strings.Contains(body, "team1") || token != "" && strings.Contains(body, token) {
+			if status != http.StatusUnauthorized || strings.Contains(body, "team1") ||
+				token != "" && strings.Contains(body, token) {
 				t.Errorf("%q at %s: %d %s", token, path, status, body)
 			}
-			if expired := strings.Contains(body, "has expired"); strings.HasPrefix(path, "/api/") && expired != (token != "") {
+			if expired := strings.Contains(body, "has expired"); strings.HasPrefix(path, "/api/") &&
+				expired != (token != "") {
 				t.Errorf("%q at %s gets %s", token, path, body)
 			}
 		}
@@ -238,15 +267,20 @@ func TestBadRequests(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("all", "*")
 	for path, want := range map[string]int{
-		"/api/v1/entries?limit=0": 400, "/api/v1/entries?limit=x": 400, "/api/v1/entries?tpye=agent": 400, "/api/v1/entries?type=x": 400, "/api/v1/entries?health=healthy": 400, "/api/v1/search?q=x&kind=tools": 400, "/api/v1/entries?after=x": 400,
-		"/api/v1/search": 400, "/api/v1/watch?revision=-1": 400, "/api/v1/entries/" + cards + "/none/none": 404, "/nowhere": 404,
+		"/api/v1/entries?limit=0": 400, "/api/v1/entries?limit=x": 400,
+		"/api/v1/entries?tpye=agent": 400, "/api/v1/entries?type=x": 400,
+		"/api/v1/entries?health=healthy": 400, "/api/v1/search?q=x&kind=tools": 400,
+		"/api/v1/entries?after=x": 400, "/api/v1/search": 400, "/api/v1/watch?revision=-1": 400,
+		"/api/v1/entries/" + cards + "/none/none": 404, "/nowhere": 404,
 	} {
 		if status, body := w.ask(token, path); status != want {
 			t.Errorf("%s answers %d, want %d: %s", path, status, want, body)
 		}
 	}
-	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
-		request, err := http.NewRequestWithContext(t.Context(), method, w.url+"/api/v1/entries", strings.NewReader("{}"))
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete,
+		http.MethodPatch} {
+		request, err := http.NewRequestWithContext(t.Context(), method, w.url+"/api/v1/entries",
+			strings.NewReader("{}"))
 		w.must(err)
 		request.Header.Set("Authorization", "Bearer "+token)
 		response, err := http.DefaultClient.Do(request)
@@ -276,7 +310,8 @@ func TestListPages(t *testing.T) {
 		}
 		after = "&after=" + page.Next
 	}
-	want := fmt.Sprintf("%[1]steam1/office %[1]steam1/weather %[1]steam2/office %[1]steam2/weather", w.prefix)
+	want := fmt.Sprintf("%[1]steam1/office %[1]steam1/weather %[1]steam2/office %[1]steam2/weather",
+		w.prefix)
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -297,7 +332,8 @@ func TestMCPListPages(t *testing.T) {
 				Next  string
 			}
 		}
-		w.must(json.Unmarshal([]byte(w.mcp(token, "list_agents", map[string]any{"after": after})), &answer))
+		w.must(json.Unmarshal([]byte(w.mcp(token, "list_agents", map[string]any{"after": after})),
+			&answer))
 		for _, i := range answer.StructuredContent.Items {
 			names = append(names, i.Name)
 		}
@@ -311,7 +347,9 @@ func TestMCPListPages(t *testing.T) {
 	if !slices.Equal(second, []string{"agent-1000", "weather"}) || next != "" {
 		t.Errorf("the second page has %v, the next is %q", second, next)
 	}
-	if answer := w.mcp(token, "list_agents", map[string]any{"after": "x"}); !strings.Contains(answer, "after: use the next value of the previous page") {
+	if answer := w.mcp(token, "list_agents",
+		map[string]any{"after": "x"}); !strings.Contains(answer,
+		"after: use the next value of the previous page") {
 		t.Errorf("a wrong page: %s", answer)
 	}
 }
@@ -355,7 +393,8 @@ func TestWatch(t *testing.T) {
 		t.Fatalf("%d agents at first, want 2: %s", n, first)
 	}
 	w.put("team1", "weather", cards, store.Agent)
-	w.must(w.store.Delete(t.Context(), store.Key{Resource: cards, Namespace: w.prefix + "team2", Name: "weather"}))
+	w.must(w.store.Delete(t.Context(), store.Key{Resource: cards, Namespace: w.prefix + "team2",
+		Name: "weather"}))
 	then := until(t, lines, "event: deleted")
 	if !strings.Contains(then, "event: updated") || strings.Contains(then, "office") {
 		t.Errorf("then: %s", then)
@@ -387,7 +426,8 @@ func TestWatchesAreBounded(t *testing.T) {
 		response, err := http.DefaultClient.Do(request)
 		w.must(err)
 		t.Cleanup(func() { stop(); _ = response.Body.Close() })
-		if response.StatusCode == http.StatusTooManyRequests && response.Header.Get("Retry-After") == "" {
+		if response.StatusCode == http.StatusTooManyRequests &&
+			response.Header.Get("Retry-After") == "" {
 			t.Error("it does not say when to come back")
 		}
 		return response.StatusCode, stop
@@ -410,7 +450,8 @@ func TestWatchesAreBounded(t *testing.T) {
 		t.Errorf("another account gets %d", status)
 	}
 	last()
-	for status, deadline := 0, time.Now().Add(time.Minute); status != http.StatusOK; time.Sleep(20 * time.Millisecond) {
+	for status, deadline :=
+		0, time.Now().Add(time.Minute); status != http.StatusOK; time.Sleep(20 * time.Millisecond) {
 		if status, _ = open(greedy); time.Now().After(deadline) {
 			t.Fatalf("after one has ended, another gets %d", status)
 		}
@@ -426,9 +467,12 @@ func TestWatchAfterALostStore(t *testing.T) {
 	w.must(err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for _, id := range []string{"lost-1", fmt.Sprintf("lost-%d", at.Revision), fmt.Sprintf("%s-%d", at.Store, at.Revision+1), fmt.Sprint(at.Revision + 100)} {
+	for _, id := range []string{"lost-1", fmt.Sprintf("lost-%d", at.Revision),
+		fmt.Sprintf("%s-%d", at.Store, at.Revision+1), fmt.Sprint(at.Revision + 100)} {
 		got := until(t, w.stream(ctx, token, "?type=agent", id), "event: synced")
-		if !strings.HasPrefix(got, "event: resync\n") || strings.Count(got, "event: updated") != 2 || !strings.Contains(got, "id: "+at.String()) {
+		if !strings.HasPrefix(got, "event: resync\n") ||
+			strings.Count(got, "event: updated") != 2 ||
+			!strings.Contains(got, "id: "+at.String()) {
 			t.Errorf("after %s: %s", id, got)
 		}
 	}
@@ -459,7 +503,9 @@ func TestWatchWaitsForTheStore(t *testing.T) {
 // A watcher's rights are asked for again however much happens meanwhile.
 func TestWatchAsksForRightsAgain(t *testing.T) {
 	w := newWorld(t)
-	w.must2(w.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.prefix + "team3"}}, metav1.CreateOptions{}))
+	w.must2(w.kube.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.prefix + "team3"}},
+		metav1.CreateOptions{}))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	lines := w.stream(ctx, w.token("reader", "team1", "team3"), "?type=agent", "")
 	until(t, lines, "event: synced")
@@ -469,7 +515,8 @@ func TestWatchAsksForRightsAgain(t *testing.T) {
 	writing.Go(func() { // team3 had no entries when the watch began
 		for i := 0; ctx.Err() == nil; i++ {
 			for _, ns := range []string{"team1", "team3"} {
-				w.put(ns, "weather", cards, store.Agent, store.Item{Kind: store.Skill, Name: fmt.Sprint(i)})
+				w.put(ns, "weather", cards, store.Agent,
+					store.Item{Kind: store.Skill, Name: fmt.Sprint(i)})
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -533,7 +580,8 @@ func (w *world) mcp(token, tool string, arguments map[string]any) string {
 		arguments = map[string]any{}
 	}
 	var text string
-	result, err := w.session(token).CallTool(w.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
+	result, err := w.session(token).CallTool(w.Context(),
+		&mcp.CallToolParams{Name: tool, Arguments: arguments})
 	if err != nil {
 		text = err.Error()
 	}
@@ -550,7 +598,9 @@ func (w *world) session(token string) *mcp.ClientSession {
 		r.Header.Set("Authorization", "Bearer "+token)
 		return http.DefaultTransport.RoundTrip(r)
 	})}
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "v1"}, nil).Connect(w.Context(), &mcp.StreamableClientTransport{Endpoint: w.url + "/mcp", HTTPClient: web, DisableStandaloneSSE: true}, nil)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "v1"}, nil).Connect(
+		w.Context(), &mcp.StreamableClientTransport{Endpoint: w.url + "/mcp", HTTPClient: web,
+			DisableStandaloneSSE: true}, nil)
 	w.must(err)
 	w.Cleanup(func() { _ = session.Close() })
 	return session

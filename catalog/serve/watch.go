@@ -57,7 +57,9 @@ func (s *Server) enter(r *http.Request) (leave func(), err error) {
 	if leave := s.watches.Enter(who.GetName()); leave != nil {
 		return leave, nil
 	}
-	return nil, &problem{http.StatusTooManyRequests, fmt.Sprintf("too many watches are open: an account may have %d, and all together %d", maxAccountWatches, maxWatches)}
+	return nil, &problem{http.StatusTooManyRequests,
+		fmt.Sprintf("too many watches are open: an account may have %d, and all together %d",
+			maxAccountWatches, maxWatches)}
 }
 
 func watchQuery(r *http.Request) (q store.Query, after store.Position, err error) {
@@ -79,7 +81,8 @@ func watchQuery(r *http.Request) (q store.Query, after store.Position, err error
 
 // stream streams changes until the caller disconnects or loses access. While the store or
 // Kubernetes does not answer, it waits.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, after store.Position) error {
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query,
+	after store.Position) error {
 	flush := http.NewResponseController(w)
 	ticker := time.NewTicker(s.Poll)
 	defer ticker.Stop()
@@ -133,7 +136,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, a
 }
 
 // news returns the changes after a position; each beat checks the caller's rights again.
-func (s *Server) news(r *http.Request, q *store.Query, after store.Position, allowed *time.Time) ([]store.Change, store.Position, error) {
+func (s *Server) news(r *http.Request, q *store.Query, after store.Position,
+	allowed *time.Time) ([]store.Change, store.Position, error) {
 	if time.Since(*allowed) > s.Beat {
 		scope, err := s.scope(r)
 		if err != nil {
@@ -155,6 +159,7 @@ func event(w http.ResponseWriter, in string, c store.Change) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "id: %s\nevent: %s\ndata: %s\n\n", store.Position{Store: in, Revision: c.Revision}, name, data)
+	_, err = fmt.Fprintf(w, "id: %s\nevent: %s\ndata: %s\n\n",
+		store.Position{Store: in, Revision: c.Revision}, name, data)
 	return err
 }

@@ -49,5 +49,6 @@ const KeptDeletions = 10000
 
 // Known reports whether a store that is at latest knows all that changed after p.
 func (p Position) Known(latest Position) bool {
-	return (p.Store == "" || p.Store == latest.Store) && p.Revision <= latest.Revision && (p.Revision == 0 || p.Revision >= latest.Revision-KeptDeletions)
+	return (p.Store == "" || p.Store == latest.Store) && p.Revision <= latest.Revision &&
+		(p.Revision == 0 || p.Revision >= latest.Revision-KeptDeletions)
 }

@@ -172,11 +172,14 @@ func Self(e Entry) Item {
 			tags = append(tags, key)
 		}
 	}
-	return Item{Kind: string(e.Type), Name: e.Name, Title: e.Title, Description: e.Description, Tags: tags}
+	return Item{Kind: string(e.Type), Name: e.Name, Title: e.Title, Description: e.Description,
+		Tags: tags}
 }
 
 // Names returns the texts by which an item is found first.
-func (i Item) Names() string { return strings.Join([]string{i.Name, splitName(i.Name), i.Title}, " ") }
+func (i Item) Names() string {
+	return strings.Join([]string{i.Name, splitName(i.Name), i.Title}, " ")
+}
 
 // countItems counts items by kind; nil for none.
 func countItems(items []Item) (counts map[string]int) {

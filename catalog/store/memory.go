@@ -30,7 +30,8 @@ type Memory struct {
 
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
-	return &Memory{latest: Position{Store: rand.Text()}, byKey: map[Key]*record{}, byUID: map[string]*record{}, sessions: map[string]Session{}}
+	return &Memory{latest: Position{Store: rand.Text()}, byKey: map[Key]*record{},
+		byUID: map[string]*record{}, sessions: map[string]Session{}}
 }
 
 // record is an entry; the first of its items is the entry itself.
@@ -49,7 +50,8 @@ type item struct {
 
 func newItem(i Item) (item, error) {
 	body, err := json.Marshal(i)
-	return item{i.Kind, i.Name, body, folded(i.Names()), folded(strings.Join(i.Tags, " ")), folded(i.Description)}, err
+	return item{i.Kind, i.Name, body, folded(i.Names()), folded(strings.Join(i.Tags, " ")),
+		folded(i.Description)}, err
 }
 
 // folded returns the words of a text in small letters without marks.
@@ -60,7 +62,9 @@ func folded(text string) []string {
 		}
 		return r
 	}, norm.NFD.String(strings.ToLower(text)))
-	return strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) })
+	return strings.FieldsFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsNumber(r)
+	})
 }
 
 // Upsert implements Store.
@@ -93,7 +97,8 @@ func (m *Memory) put(e Entry, items bool) (changed bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old := m.byUID[e.UID]; old != nil {
-		if old.Entry.Generation > e.Generation || old.Hash == next.Hash && (!items || old.ItemsHash == next.ItemsHash) {
+		if old.Entry.Generation > e.Generation ||
+			old.Hash == next.Hash && (!items || old.ItemsHash == next.ItemsHash) {
 			old.touch(e.Fetched)
 			return false, nil
 		}
@@ -132,12 +137,14 @@ func (m *Memory) bury(r *record) {
 	m.latest.Revision++
 	delete(m.byKey, r.Entry.Key)
 	delete(m.byUID, r.Entry.UID)
-	m.gone = append(m.gone, Change{Revision: m.latest.Revision, Deleted: true, Key: r.Entry.Key, Type: r.Entry.Type})
+	m.gone = append(m.gone, Change{Revision: m.latest.Revision, Deleted: true, Key: r.Entry.Key,
+		Type: r.Entry.Type})
 	m.gone = m.gone[max(0, len(m.gone)-KeptDeletions):]
 }
 
 // Sweep implements Store.
-func (m *Memory) Sweep(_ context.Context, resource string, current func() (map[string]bool, error)) (gone int, err error) {
+func (m *Memory) Sweep(_ context.Context, resource string,
+	current func() (map[string]bool, error)) (gone int, err error) {
 	m.mu.RLock()
 	var uids []string
 	for uid, r := range m.byUID {
@@ -163,9 +170,11 @@ func (m *Memory) Sweep(_ context.Context, resource string, current func() (map[s
 
 // has reports whether a query picks an entry.
 func (q Query) has(r *record) bool {
-	return q.Scope.Allows(r.Entry.Key) && q.Names(r.Entry.Key, r.Entry.Type) && (q.Health == "" || q.Health == r.Entry.Health) &&
+	return q.Scope.Allows(r.Entry.Key) && q.Names(r.Entry.Key, r.Entry.Type) &&
+		(q.Health == "" || q.Health == r.Entry.Health) &&
 		(!q.Drifted || r.Entry.ToolLock == ToolsDrifted) &&
-		(q.Skill == "" || slices.ContainsFunc(r.items[1:], func(i item) bool { return i.kind == Skill && each(q.Skill, exactly, i.names) })) &&
+		(q.Skill == "" || slices.ContainsFunc(r.items[1:],
+			func(i item) bool { return i.kind == Skill && each(q.Skill, exactly, i.names) })) &&
 		(q.Tag == "" || each(q.Tag, exactly, r.items[0].tags))
 }
 
@@ -173,7 +182,9 @@ func (q Query) has(r *record) bool {
 func each(text string, is func(word, of string) bool, among ...[]string) bool {
 	words := folded(strings.Join(Words(text), " "))
 	for _, w := range words {
-		if !slices.ContainsFunc(among, func(in []string) bool { return slices.ContainsFunc(in, func(of string) bool { return is(w, of) }) }) {
+		if !slices.ContainsFunc(among, func(in []string) bool {
+			return slices.ContainsFunc(in, func(of string) bool { return is(w, of) })
+		}) {
 			return false
 		}
 	}
@@ -188,7 +199,8 @@ func begins(word, of string) bool {
 }
 
 func (k Key) compare(other Key) int {
-	return cmp.Or(strings.Compare(k.Namespace, other.Namespace), strings.Compare(k.Name, other.Name), strings.Compare(k.Resource, other.Resource))
+	return cmp.Or(strings.Compare(k.Namespace, other.Namespace),
+		strings.Compare(k.Name, other.Name), strings.Compare(k.Resource, other.Resource))
 }
 
 // picked returns the entries of a query, by namespace and name.
@@ -218,7 +230,9 @@ func (m *Memory) Page(_ context.Context, q Query) (entries []Entry, total int, e
 		slices.SortFunc(all, func(a, b *record) int { return cmp.Compare(b.revision, a.revision) })
 	}
 	if q.After != (Key{}) {
-		all = slices.DeleteFunc(all, func(r *record) bool { return r.Entry.Key.compare(q.After) <= 0 })
+		all = slices.DeleteFunc(all, func(r *record) bool {
+			return r.Entry.Key.compare(q.After) <= 0
+		})
 	}
 	for _, r := range all[:min(len(all), q.Most())] {
 		e, err := Decode(r.Body, r.Fetched, r.revision)
@@ -349,13 +363,15 @@ func (m *Memory) Counts(context.Context) (counts []Count, items int, err error) 
 		counts = append(counts, c)
 	}
 	slices.SortFunc(counts, func(a, b Count) int {
-		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(string(a.Health), string(b.Health)))
+		return cmp.Or(strings.Compare(a.Resource, b.Resource),
+			strings.Compare(string(a.Health), string(b.Health)))
 	})
 	return counts, items, nil
 }
 
 // Changes implements Store.
-func (m *Memory) Changes(_ context.Context, after Position, q Query) (changes []Change, latest Position, err error) {
+func (m *Memory) Changes(_ context.Context, after Position,
+	q Query) (changes []Change, latest Position, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if after == m.latest {
@@ -370,7 +386,8 @@ func (m *Memory) Changes(_ context.Context, after Position, q Query) (changes []
 			if err != nil {
 				return nil, m.latest, fmt.Errorf("reading changes: %w", err)
 			}
-			changes = append(changes, Change{Revision: r.revision, Key: e.Key, Type: e.Type, Entry: &e})
+			changes = append(changes,
+				Change{Revision: r.revision, Key: e.Key, Type: e.Type, Entry: &e})
 		}
 	}
 	for _, c := range m.gone {
@@ -378,7 +395,9 @@ func (m *Memory) Changes(_ context.Context, after Position, q Query) (changes []
 			changes = append(changes, c)
 		}
 	}
-	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Compare(a.Revision, b.Revision) })
+	slices.SortStableFunc(changes, func(a, b Change) int {
+		return cmp.Compare(a.Revision, b.Revision)
+	})
 	return changes, m.latest, nil
 }
 
@@ -408,7 +427,9 @@ func (m *Memory) makeRoom(most int, of func(Session) bool) {
 			secrets = append(secrets, secret)
 		}
 	}
-	slices.SortFunc(secrets, func(a, b string) int { return m.sessions[a].Expires.Compare(m.sessions[b].Expires) })
+	slices.SortFunc(secrets, func(a, b string) int {
+		return m.sessions[a].Expires.Compare(m.sessions[b].Expires)
+	})
 	for _, secret := range secrets[:max(0, len(secrets)-most+1)] {
 		delete(m.sessions, secret)
 	}

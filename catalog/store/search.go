@@ -20,6 +20,7 @@ type HitList struct {
 // Words returns the words of a text, as all stores split them. Marks that mean something to a
 // database are not among them.
 func Words(text string) []string {
-	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	words := strings.FieldsFunc(strings.ToLower(text),
+		func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	return words[:min(len(words), 16)]
 }

@@ -22,7 +22,8 @@ type Store interface {
 	// Sweep deletes the entries of a resource whose UID is not among those that current
 	// returns: their objects were deleted while no controller ran. current is called after the
 	// entries are read, so that an entry that is stored meanwhile stays.
-	Sweep(ctx context.Context, resource string, current func() (map[string]bool, error)) (gone int, err error)
+	Sweep(ctx context.Context, resource string,
+		current func() (map[string]bool, error)) (gone int, err error)
 
 	// List lists the entries that a query picks, by namespace and name, without items. More are
 	// there when the answer is as long as the limit.
@@ -46,7 +47,8 @@ type Store interface {
 	// Changes returns the changes after a position, oldest first, as far as a query picks them.
 	// latest is the position to go on from. An entry that changed twice is there once. After a
 	// position that is too old, or another store's, it is ErrExpired.
-	Changes(ctx context.Context, after Position, q Query) (changes []Change, latest Position, err error)
+	Changes(ctx context.Context, after Position,
+		q Query) (changes []Change, latest Position, err error)
 	// Position of the latest change.
 	Position(ctx context.Context) (latest Position, err error)
 

@@ -38,13 +38,16 @@ func basesCommand() *cobra.Command {
 				fmt.Fprintf(os.Stderr, "used %s\n", image)
 			}
 			if _, err := attest.ParseBaseImages(text); err != nil {
-				fmt.Fprintf(os.Stderr, "warning: %v, so none is reported: an attested mode then fails\n", err)
+				fmt.Fprintf(os.Stderr,
+					"warning: %v, so none is reported: an attested mode then fails\n", err)
 			}
 			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&record, "record", "", "file with the provenance that BuildKit's history has of the build")
-	f.StringVar(&resultFile, "result-file", "", "file that receives the images, each NAME@DIGEST, separated by spaces")
+	f.StringVar(&record, "record", "",
+		"file with the provenance that BuildKit's history has of the build")
+	f.StringVar(&resultFile, "result-file", "",
+		"file that receives the images, each NAME@DIGEST, separated by spaces")
 	return cmd
 }

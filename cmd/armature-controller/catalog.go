@@ -35,22 +35,36 @@ type catalogOptions struct {
 }
 
 func (c *catalogOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&c.store, "catalog-store", "catalog.db", "file of the catalog's SQLite store; a connection string for PostgreSQL belongs into a file")
-	f.StringVar(&c.storeFile, "catalog-store-file", "", "file that holds the store's address, such as postgres://user:password@host/database from a Secret")
-	f.StringVar(&c.serve.Address, "catalog-address", ":8443", "listen address of the catalog's API, page and MCP server; 0 disables them")
-	f.StringVar(&c.serve.CertFile, "catalog-tls-cert", "", "certificate of the catalog's server; empty creates a self-signed one")
+	f.StringVar(&c.store, "catalog-store", "catalog.db",
+		"file of the catalog's SQLite store; a connection string for PostgreSQL belongs into a file")
+	f.StringVar(&c.storeFile, "catalog-store-file", "",
+		"file that holds the store's address, such as postgres://user:password@host/database "+
+			"from a Secret")
+	f.StringVar(&c.serve.Address, "catalog-address", ":8443",
+		"listen address of the catalog's API, page and MCP server; 0 disables them")
+	f.StringVar(&c.serve.CertFile, "catalog-tls-cert", "",
+		"certificate of the catalog's server; empty creates a self-signed one")
 	f.StringVar(&c.serve.KeyFile, "catalog-tls-key", "", "key of that certificate")
-	f.BoolVar(&c.serve.PlainHTTP, "catalog-plain-http", false, "serve without TLS, behind a proxy; tokens then cross the network unencrypted")
-	f.StringVar(&c.oidc, "catalog-oidc", "", "file with the OpenID provider for sign-in to the console")
-	f.StringVar(&c.caFile, "catalog-agent-ca", "", "PEM file of authorities to trust for agents' certificates, in addition to the system's")
-	f.StringVar(&c.cardKeys, "catalog-card-keys", "", "folder with the keys that verify agent cards, such as a mounted ConfigMap: NAME.json (JWKS), NAME.pub (PEM)")
-	f.StringSliceVar(&c.networks, "catalog-allow-network", nil, "loopback, link-local and cloud metadata networks to allow, such as 127.0.0.0/8")
-	f.DurationVar(&c.period, "catalog-server-period", 2*time.Minute, "how often to query MCP servers for their tools")
-	f.IntVar(&c.concurrency, "catalog-concurrency", 32, "number of agents or servers of a kind to query at once")
+	f.BoolVar(&c.serve.PlainHTTP, "catalog-plain-http", false,
+		"serve without TLS, behind a proxy; tokens then cross the network unencrypted")
+	f.StringVar(&c.oidc, "catalog-oidc", "",
+		"file with the OpenID provider for sign-in to the console")
+	f.StringVar(&c.caFile, "catalog-agent-ca", "",
+		"PEM file of authorities to trust for agents' certificates, in addition to the system's")
+	f.StringVar(&c.cardKeys, "catalog-card-keys", "",
+		"folder with the keys that verify agent cards, such as a mounted ConfigMap: NAME.json "+
+			"(JWKS), NAME.pub (PEM)")
+	f.StringSliceVar(&c.networks, "catalog-allow-network", nil,
+		"loopback, link-local and cloud metadata networks to allow, such as 127.0.0.0/8")
+	f.DurationVar(&c.period, "catalog-server-period", 2*time.Minute,
+		"how often to query MCP servers for their tools")
+	f.IntVar(&c.concurrency, "catalog-concurrency", 32,
+		"number of agents or servers of a kind to query at once")
 }
 
 // run serves and fills the catalog until ctx ends.
-func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, buildNamespace string, o controller.Options) (err error) {
+func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, buildNamespace string,
+	o controller.Options) (err error) {
 	address := c.store
 	if c.storeFile != "" {
 		text, err := os.ReadFile(c.storeFile)
@@ -66,7 +80,8 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, buildNamespa
 	if err != nil {
 		return usageError{err}
 	}
-	o.Dial, o.ServerPeriod, o.Concurrency, o.CardKeys = ask.GuardedDial(networks), c.period, c.concurrency, c.cardKeys
+	o.Dial, o.ServerPeriod, o.Concurrency, o.CardKeys =
+		ask.GuardedDial(networks), c.period, c.concurrency, c.cardKeys
 	s, err := database.Open(ctx, address)
 	if err != nil {
 		return err
@@ -74,7 +89,9 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, buildNamespa
 	defer func() { err = multi.Errors(err, s.Close()) }()
 	o.Store, o.Shared = s, s.Shared()
 	if o.Shard.Key != "" && !o.Shared {
-		return usageError{errors.New("--shard: the shards of the catalog share a PostgreSQL: set --catalog-store-file")}
+		return usageError{
+			errors.New(
+				"--shard: the shards of the catalog share a PostgreSQL: set --catalog-store-file")}
 	}
 	tasks := []func(context.Context) error{
 		func(ctx context.Context) error { return controller.Run(ctx, cfg, o) },
@@ -93,19 +110,21 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, buildNamespa
 			}
 			guard.Login = &access.Login{Config: settings, Store: s}
 		}
-		cluster, err := console.NewCluster(cfg, console.ClusterOptions{Namespaces: o.Namespaces, BuildNamespace: isolatedRuns(buildNamespace, o.Namespaces), Log: o.Log})
+		cluster, err := console.NewCluster(cfg, console.ClusterOptions{Namespaces: o.Namespaces,
+			BuildNamespace: isolatedRuns(buildNamespace, o.Namespaces), Log: o.Log})
 		if err != nil {
 			return err
 		}
 		pages := &console.Console{Store: s, Access: guard, Cluster: cluster, Log: o.Log}
 		server := &serve.Server{Store: s, Access: guard, Pages: pages.Handler(), Log: o.Log}
-		tasks = append(tasks, cluster.Run, func(ctx context.Context) error { return server.Run(ctx, c.serve) })
+		tasks = append(tasks, cluster.Run,
+			func(ctx context.Context) error { return server.Run(ctx, c.serve) })
 	}
 	return together(ctx, tasks)
 }
 
-// isolatedRuns is the namespace whose runs the console shows: unless it is named, the one that is made where
-// all namespaces are watched.
+// isolatedRuns is the namespace whose runs the console shows: unless it is named, the one that is
+// made where all namespaces are watched.
 func isolatedRuns(named string, watched []string) string {
 	if named == "" && len(watched) == 0 {
 		return "armature-builds"

@@ -34,7 +34,9 @@ func forwardCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "listening")
-			return relay.Serve(listener, func() (net.Conn, error) { return new(net.Dialer).DialContext(cmd.Context(), "unix", given[1]) })
+			return relay.Serve(listener, func() (net.Conn, error) {
+				return new(net.Dialer).DialContext(cmd.Context(), "unix", given[1])
+			})
 		},
 	}
 }

@@ -77,7 +77,9 @@ func command() *cobra.Command {
 				return err
 			}
 			if o.Namespace == "" {
-				return usageError{errors.New("--namespace is missing: name the controller's own namespace, or set POD_NAMESPACE")}
+				return usageError{
+					errors.New("--namespace is missing: name the controller's own namespace, or " +
+						"set POD_NAMESPACE")}
 			}
 			var err error
 			if shard != "" {
@@ -99,7 +101,8 @@ func command() *cobra.Command {
 					return usageError{err}
 				}
 			}
-			if o.Settings.ImagePins, err = pins.Load(pinned, cmd.Flags().Changed("image-pins"), templates.StepLock()); err != nil {
+			if o.Settings.ImagePins, err = pins.Load(pinned, cmd.Flags().Changed("image-pins"),
+				templates.StepLock()); err != nil {
 				return err
 			}
 			allowed, err := readNetworks("--git-allow-network", networks)
@@ -107,9 +110,11 @@ func command() *cobra.Command {
 				return usageError{err}
 			}
 			o.Dial, o.Pod = gitDial(allowed), os.Getenv("POD_NAME")
-			o.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: minimum}))
+			o.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr,
+				&slog.HandlerOptions{Level: minimum}))
 			if !cmd.Flags().Changed("image-pins") && templates.StepLock() == nil {
-				o.Log.Info("this build has no lock of step images, so they run by tag: set --image-pins")
+				o.Log.Info(
+					"this build has no lock of step images, so they run by tag: set --image-pins")
 			}
 			ctrl.SetLogger(o.Log)
 			klog.SetLogger(o.Log)
@@ -124,55 +129,99 @@ func command() *cobra.Command {
 					return err
 				}
 				defer o.Traces.Stop()
-				tasks = append(tasks, func(ctx context.Context) error { return controller.Run(ctx, cfg, o) })
+				tasks = append(tasks, func(ctx context.Context) error {
+					return controller.Run(ctx, cfg, o)
+				})
 			}
 			if slices.Contains(names, "catalog") {
 				options := catalog.Options{Options: beside(builds, o.Options)}
-				tasks = append(tasks, func(ctx context.Context) error { return c.run(ctx, cfg, o.Settings.BuildNamespace, options) })
+				tasks = append(tasks, func(ctx context.Context) error {
+					return c.run(ctx, cfg, o.Settings.BuildNamespace, options)
+				})
 			}
 			if slices.Contains(names, "sources") {
 				options := s.options(beside(len(names) > 1, o.Options), o.Dial)
-				tasks = append(tasks, func(ctx context.Context) error { return sources.Run(ctx, cfg, options) })
+				tasks = append(tasks, func(ctx context.Context) error {
+					return sources.Run(ctx, cfg, options)
+				})
 			}
 			return together(ctrl.SetupSignalHandler(), tasks)
 		},
 	}
-	cmd.AddCommand(pushCommand(), basesCommand(), packCommand(), unpackCommand(), forwardCommand(), connectCommand())
+	cmd.AddCommand(pushCommand(), basesCommand(), packCommand(), unpackCommand(), forwardCommand(),
+		connectCommand())
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := cmd.Flags()
-	f.StringSliceVar(&names, "controllers", []string{"builds"}, "what to run: some of builds, catalog and sources")
+	f.StringSliceVar(&names, "controllers", []string{"builds"},
+		"what to run: some of builds, catalog and sources")
 	a.flags(f)
 	c.flags(f)
 	s.flags(f)
-	f.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the controller's own namespace: shared templates and steps, and the leader's lease")
-	f.StringSliceVar(&o.Namespaces, "watch-namespaces", splitList(os.Getenv("WATCH_NAMESPACES")), "namespaces to watch; none means all, which needs cluster-wide rights")
-	f.StringVar(&shard, "shard", "", "label of the objects to look after, such as sharding.fluxcd.io/key=a, or !sharding.fluxcd.io/key; empty means all")
-	f.BoolVar(&o.LeaderElection, "leader-elect", true, "elect a leader, so that only one of several replicas is active")
-	f.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "listen address of Prometheus metrics; 0 disables them")
-	f.StringVar(&o.HealthAddress, "health-address", ":8081", "listen address of /healthz and /readyz; 0 disables them")
+	f.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"),
+		"the controller's own namespace: shared templates and steps, and the leader's lease")
+	f.StringSliceVar(&o.Namespaces, "watch-namespaces", splitList(os.Getenv("WATCH_NAMESPACES")),
+		"namespaces to watch; none means all, which needs cluster-wide rights")
+	f.StringVar(&shard, "shard", "",
+		"label of the objects to look after, such as sharding.fluxcd.io/key=a, or "+
+			"!sharding.fluxcd.io/key; empty means all")
+	f.BoolVar(&o.LeaderElection, "leader-elect", true,
+		"elect a leader, so that only one of several replicas is active")
+	f.StringVar(&o.MetricsAddress, "metrics-address", ":8080",
+		"listen address of Prometheus metrics; 0 disables them")
+	f.StringVar(&o.HealthAddress, "health-address", ":8081",
+		"listen address of /healthz and /readyz; 0 disables them")
 	f.IntVar(&o.Concurrency, "concurrency", 8, "number of builds to process at once")
 	f.Float32Var(&o.QPS, "qps", 500, "requests a second to the API server; twice that in a burst")
-	f.IntVar(&o.RebuildRate, "rebuild-rate", 10, "maximum number of runs per minute, and in a burst, that changed templates or steps start")
-	f.IntVar(&o.MaxRunning, "max-running", 0, "maximum number of runs of AgentBuilds under way at once; further ones wait in a queue; 0 is unlimited")
-	f.IntVar(&o.MaxRunningPerNamespace, "max-running-per-namespace", 0, "maximum number of runs of AgentBuilds under way at once in each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
-	f.StringVar(&o.QueueName, "queue-name", "", "LocalQueue of Kueue that admits the runs of builds without the label kueue.x-k8s.io/queue-name; empty means none")
-	f.StringVar(&o.WebhookAddress, "webhook-address", "", "listen address of webhooks for spec.trigger of builds, such as :9292; empty disables them")
-	f.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "", "folder with tls.crt and tls.key for --webhook-address; empty serves plain HTTP, behind an Ingress")
-	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until Tekton Chains has annotated it as signed")
-	f.Int64Var(&o.LogLines, "log-lines", 20, "number of last log lines of a failed step that status keeps; 0 keeps none")
+	f.IntVar(&o.RebuildRate, "rebuild-rate", 10,
+		"maximum number of runs per minute, and in a burst, that changed templates or steps start")
+	f.IntVar(&o.MaxRunning, "max-running", 0,
+		"maximum number of runs of AgentBuilds under way at once; further ones wait in a queue; "+
+			"0 is unlimited")
+	f.IntVar(&o.MaxRunningPerNamespace, "max-running-per-namespace", 0,
+		"maximum number of runs of AgentBuilds under way at once in each namespace, whose "+
+			"annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
+	f.StringVar(&o.QueueName, "queue-name", "",
+		"LocalQueue of Kueue that admits the runs of builds without the label "+
+			"kueue.x-k8s.io/queue-name; empty means none")
+	f.StringVar(&o.WebhookAddress, "webhook-address", "",
+		"listen address of webhooks for spec.trigger of builds, such as :9292; empty disables them")
+	f.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "",
+		"folder with tls.crt and tls.key for --webhook-address; empty serves plain HTTP, "+
+			"behind an Ingress")
+	f.BoolVar(&o.WaitForChains, "wait-for-chains", false,
+		"keep a finished run until Tekton Chains has annotated it as signed")
+	f.Int64Var(&o.LogLines, "log-lines", 20,
+		"number of last log lines of a failed step that status keeps; 0 keeps none")
 	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
-	f.StringVar(&o.Settings.BuildNamespace, "build-namespace", "", "namespace of the platform, where no tenant has rights, for the runs of templates with attest: true or isolate: true; with --queue-name, each has the LocalQueue there that has the name of its build's namespace; empty refuses such builds")
-	f.StringVar(&o.Settings.RuntimeClass, "build-runtime-class", "", "RuntimeClass of the pods of isolated runs; empty leaves it to the cluster")
-	f.StringVar(&limits, "max-isolated-per-namespace", "runs=8,cpu=16,memory=32Gi", "maximum of isolated runs under way at once for each namespace of builds, and of what they request together; 0 is unlimited; with --queue-name, Kueue's quota is instead")
-	f.StringVar(&o.Settings.ServiceAccountName, "build-service-account", "", "ServiceAccount of builds that set none; empty leaves it to Tekton")
-	f.BoolVar(&o.Settings.CreateServiceAccount, "create-build-service-account", false, "create that ServiceAccount, without any rights, if it is missing")
-	f.DurationVar(&o.Settings.Timeout, "build-timeout", 0, "timeout of builds and templates without one; 0 leaves it to Tekton")
-	f.StringVar(&o.Settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
-	f.StringVar(&pinned, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps (default: the lock of this release; \"\" pins none)")
-	f.StringSliceVar(&o.Settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without a port, that may receive logins of Git and registries over http as well as https")
-	f.StringSliceVar(&networks, "git-allow-network", nil, "loopback, link-local and cloud metadata networks of Git servers and registries to allow, such as 127.0.0.0/8")
-	f.BoolVar(&o.Settings.PipelineObjects, "pipeline-objects", false, "refer to Pipeline objects instead of embedding them (clusters with disable-inline-spec)")
+	f.StringVar(&o.Settings.BuildNamespace, "build-namespace", "",
+		"namespace of the platform, where no tenant has rights, for the runs of templates with "+
+			"attest: true or isolate: true; with --queue-name, each has the LocalQueue there "+
+			"that has the name of its build's namespace; empty refuses such builds")
+	f.StringVar(&o.Settings.RuntimeClass, "build-runtime-class", "",
+		"RuntimeClass of the pods of isolated runs; empty leaves it to the cluster")
+	f.StringVar(&limits, "max-isolated-per-namespace", "runs=8,cpu=16,memory=32Gi",
+		"maximum of isolated runs under way at once for each namespace of builds, and of what "+
+			"they request together; 0 is unlimited; with --queue-name, Kueue's quota is instead")
+	f.StringVar(&o.Settings.ServiceAccountName, "build-service-account", "",
+		"ServiceAccount of builds that set none; empty leaves it to Tekton")
+	f.BoolVar(&o.Settings.CreateServiceAccount, "create-build-service-account", false,
+		"create that ServiceAccount, without any rights, if it is missing")
+	f.DurationVar(&o.Settings.Timeout, "build-timeout", 0,
+		"timeout of builds and templates without one; 0 leaves it to Tekton")
+	f.StringVar(&o.Settings.ImageMirror, "image-mirror", "",
+		"registry that serves all step images, such as mirror.local/hub")
+	f.StringVar(&pinned, "image-pins", "",
+		"YAML file that maps step images to digests, or the armature.lock of armature pin "+
+			"--steps (default: the lock of this release; \"\" pins none)")
+	f.StringSliceVar(&o.Settings.PlainHTTPHosts, "plain-http-hosts", nil,
+		"hosts, with or without a port, that may receive logins of Git and registries over http "+
+			"as well as https")
+	f.StringSliceVar(&networks, "git-allow-network", nil,
+		"loopback, link-local and cloud metadata networks of Git servers and registries to "+
+			"allow, such as 127.0.0.0/8")
+	f.BoolVar(&o.Settings.PipelineObjects, "pipeline-objects", false,
+		"refer to Pipeline objects instead of embedding them (clusters with disable-inline-spec)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }
@@ -186,13 +235,18 @@ func check(o controller.Options) error {
 	}
 	switch s := o.Settings; {
 	case s.BuildNamespace != "" && len(validation.IsDNS1123Label(s.BuildNamespace)) > 0:
-		return fmt.Errorf("--build-namespace %q is not a valid namespace: use lower-case letters, digits and '-'", s.BuildNamespace)
-	case s.BuildNamespace != "" && (s.BuildNamespace == o.Namespace || slices.Contains(o.Namespaces, s.BuildNamespace)):
-		return fmt.Errorf("--build-namespace %s: name a namespace of its own, which is neither the controller's nor watched", s.BuildNamespace)
+		return fmt.Errorf(
+			"--build-namespace %q is not a valid namespace: use lower-case letters, digits and '-'",
+			s.BuildNamespace)
+	case s.BuildNamespace != "" &&
+		(s.BuildNamespace == o.Namespace || slices.Contains(o.Namespaces, s.BuildNamespace)):
+		return fmt.Errorf("--build-namespace %s: name a namespace of its own, which is neither "+
+			"the controller's nor watched", s.BuildNamespace)
 	case s.RuntimeClass != "" && len(validation.IsDNS1123Subdomain(s.RuntimeClass)) > 0:
 		return fmt.Errorf("--build-runtime-class %q is not the name of a RuntimeClass", s.RuntimeClass)
 	case s.CreateServiceAccount && s.ServiceAccountName == "":
-		return errors.New("--create-build-service-account requires --build-service-account, which names it")
+		return errors.New(
+			"--create-build-service-account requires --build-service-account, which names it")
 	case s.Timeout < 0:
 		return fmt.Errorf("--build-timeout %s: use a positive duration, or 0", s.Timeout)
 	case o.Concurrency < 1:
@@ -204,13 +258,17 @@ func check(o controller.Options) error {
 	case o.MaxRunning < 0:
 		return fmt.Errorf("--max-running %d: use a positive number, or 0", o.MaxRunning)
 	case o.MaxRunningPerNamespace < 0:
-		return fmt.Errorf("--max-running-per-namespace %d: use a positive number, or 0", o.MaxRunningPerNamespace)
+		return fmt.Errorf("--max-running-per-namespace %d: use a positive number, or 0",
+			o.MaxRunningPerNamespace)
 	case o.QueueName != "" && (o.MaxRunning > 0 || o.MaxRunningPerNamespace > 0):
-		return errors.New("--queue-name and --max-running: the quota of Kueue limits the runs; use one of the two")
+		return errors.New("--queue-name and --max-running: the quota of Kueue limits the runs; " +
+			"use one of the two")
 	case o.Shard.Key != "" && (o.MaxRunning > 0 || o.MaxRunningPerNamespace > 0):
-		return errors.New("--shard and --max-running: a shard does not see the runs of others; limit all with --queue-name, by a quota of Kueue")
+		return errors.New("--shard and --max-running: a shard does not see the runs of others; " +
+			"limit all with --queue-name, by a quota of Kueue")
 	case o.QueueName != "" && len(validation.IsDNS1123Label(o.QueueName)) > 0:
-		return fmt.Errorf("--queue-name %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", o.QueueName)
+		return fmt.Errorf("--queue-name %q is not the name of a LocalQueue: use lower-case "+
+			"letters, digits and '-'", o.QueueName)
 	case o.WebhookCertDir != "" && o.WebhookAddress == "":
 		return errors.New("--webhook-cert-dir requires --webhook-address")
 	case o.LogLines < 0:

@@ -21,17 +21,25 @@ type sourcesOptions struct {
 }
 
 func (s *sourcesOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&s.dir, "artifact-dir", "", "folder for the archives that RenderedSources publish; required for sources")
+	f.StringVar(&s.dir, "artifact-dir", "",
+		"folder for the archives that RenderedSources publish; required for sources")
 	f.StringVar(&s.address, "artifact-address", ":9090", "listen address for these archives")
-	f.StringVar(&s.advertised, "artifact-advertised-address", "", "host and port at which Flux reaches --artifact-address; empty is the address itself")
-	f.StringSliceVar(&s.hosts, "source-hosts", []string{"source-controller.flux-system.svc.cluster.local", "source-watcher.flux-system.svc.cluster.local"}, "hosts, with or without a port, from which archives of Flux's sources may be fetched")
-	f.BoolVar(&s.ownNamespaceOnly, "no-cross-namespace-refs", true, "refuse RenderedSources that refer to sources of other namespaces; false lets their authors read all sources")
+	f.StringVar(&s.advertised, "artifact-advertised-address", "",
+		"host and port at which Flux reaches --artifact-address; empty is the address itself")
+	f.StringSliceVar(&s.hosts, "source-hosts",
+		[]string{"source-controller.flux-system.svc.cluster.local",
+			"source-watcher.flux-system.svc.cluster.local"},
+		"hosts, with or without a port, from which archives of Flux's sources may be fetched")
+	f.BoolVar(&s.ownNamespaceOnly, "no-cross-namespace-refs", true,
+		"refuse RenderedSources that refer to sources of other namespaces; false lets their "+
+			"authors read all sources")
 }
 
 // options of RenderedSources, with those of the process.
 func (s *sourcesOptions) options(o process.Options, dial gitremote.Dial) controller.Options {
 	return controller.Options{
-		Options: o, Dir: s.dir, Address: s.address, AdvertisedAddress: s.advertised, Hosts: s.hosts, CrossNamespace: !s.ownNamespaceOnly, Dial: dial,
+		Options: o, Dir: s.dir, Address: s.address, AdvertisedAddress: s.advertised, Hosts: s.hosts,
+		CrossNamespace: !s.ownNamespaceOnly, Dial: dial,
 	}
 }
 
@@ -45,10 +53,12 @@ func (s *sourcesOptions) check() error {
 		return fmt.Errorf("--artifact-address %q: write it as :9090", s.address)
 	}
 	if s.advertised == "" && (host == "" || host == "0.0.0.0" || host == "::") {
-		return fmt.Errorf("--artifact-advertised-address is missing: Flux cannot reach %q by that name", s.address)
+		return fmt.Errorf(
+			"--artifact-advertised-address is missing: Flux cannot reach %q by that name", s.address)
 	}
 	if strings.ContainsAny(s.advertised, "/@?#") {
-		return fmt.Errorf("--artifact-advertised-address %q: write it as armature-sources.armature-system.svc.cluster.local", s.advertised)
+		return fmt.Errorf("--artifact-advertised-address %q: write it as "+
+			"armature-sources.armature-system.svc.cluster.local", s.advertised)
 	}
 	if len(s.hosts) == 0 || slices.Contains(s.hosts, "") {
 		return errors.New("--source-hosts is empty: name the host of Flux's source-controller")

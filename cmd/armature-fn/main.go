@@ -79,7 +79,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return tree(args[1], stdout, stderr)
 	case "helm":
 		if len(args) != 2 {
-			return fail(2, errors.New("helm takes one folder, where the search for armature.yaml begins: armature-fn helm ."))
+			return fail(2,
+				errors.New("helm takes one folder, where the search for armature.yaml begins: "+
+					"armature-fn helm ."))
 		}
 		return release(args[1], stdin, stdout, stderr)
 	}
@@ -89,7 +91,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		}
 	}
 	if slices.Contains(args, "verify") && len(args) > 1 {
-		return fail(2, errors.New("verify cannot be combined with other functions: it checks the result of all of them"))
+		return fail(2,
+			errors.New("verify cannot be combined with other functions: it checks the result of "+
+				"all of them"))
 	}
 	return list(args, stdin, stdout, stderr)
 }
@@ -125,7 +129,8 @@ func list(names []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 // report shows warnings and errors; hosts show the rest from the results.
 func report(findings []finding.Finding, stderr io.Writer) int {
-	shown := slices.DeleteFunc(slices.Clone(findings), func(f finding.Finding) bool { return f.Severity == finding.Info })
+	shown := slices.DeleteFunc(slices.Clone(findings),
+		func(f finding.Finding) bool { return f.Severity == finding.Info })
 	if err := host.WriteFindings(stderr, "text", shown); err != nil || finding.Failed(findings) {
 		return 1
 	}
@@ -149,7 +154,8 @@ func tree(root string, stdout, stderr io.Writer) int {
 }
 
 // generate renders a package and lists its files.
-func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]finding.Finding, error) {
+func generate(root, folder string, files *[]render.File,
+	stdout io.Writer) ([]finding.Finding, error) {
 	if _, err := os.Stat(root); err != nil {
 		return nil, err
 	}
@@ -169,7 +175,12 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]fi
 		return nil, err
 	}
 	if file := src.Kustomization(); file != "" {
-		return append(findings, found...), fmt.Errorf("%s has to be built first\n  hint: let Argo CD's own kustomize build it (kustomize.buildOptions: --enable-alpha-plugins --enable-exec), or let CI commit the result of kustomize build", filepath.Join(folder, file))
+		return append(findings,
+				found...), fmt.Errorf(
+				"%s has to be built first\n  hint: let Argo CD's own kustomize "+
+					"build it (kustomize.buildOptions: --enable-alpha-plugins "+
+					"--enable-exec), or let CI commit the result of kustomize build",
+				filepath.Join(folder, file))
 	}
 	*files = append(*files, src.Files...)
 	for _, f := range found { // about what is left out
@@ -194,7 +205,8 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]fi
 	}
 	if objects == 0 {
 		// Argo CD would prune everything that the application ever had.
-		return findings, fmt.Errorf("%s holds no manifests for a cluster, and an empty output with pruning deletes everything", root)
+		return findings, fmt.Errorf("%s holds no manifests for a cluster, and an empty output "+
+			"with pruning deletes everything", root)
 	}
 	w := bufio.NewWriter(stdout)
 	if _, err := spool.WriteTo(w); err != nil {
@@ -239,7 +251,8 @@ func release(folder string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 // postRender renders a release with the configuration in a folder.
-func postRender(folder string, stdin io.Reader) (out []byte, findings []finding.Finding, err error) {
+func postRender(folder string,
+	stdin io.Reader) (out []byte, findings []finding.Finding, err error) {
 	if info, err := os.Stat(folder); err != nil {
 		return nil, nil, err
 	} else if !info.IsDir() {
@@ -261,7 +274,8 @@ func postRender(folder string, stdin io.Reader) (out []byte, findings []finding.
 // withParameters changes the configuration by the parameters of an Argo CD
 // application: those that are announced in plugin.yaml, named as in the
 // RenderConfig's spec.
-func withParameters(config *api.RenderConfig, parameters string) (*api.RenderConfig, []finding.Finding, error) {
+func withParameters(config *api.RenderConfig,
+	parameters string) (*api.RenderConfig, []finding.Finding, error) {
 	if parameters == "" || parameters == "null" {
 		return config, nil, nil
 	}

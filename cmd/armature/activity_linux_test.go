@@ -43,7 +43,8 @@ func startOnTerminal(t *testing.T, a *armature, stdin *os.File, args ...string) 
 // shows waits for a text on the screen.
 func (w *working) shows(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(w.screen.String(), text); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(w.screen.String(),
+		text); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			_ = w.Process.Kill()
 			_ = w.Wait()
@@ -100,32 +101,44 @@ func look(text string) string {
 func TestActivity(t *testing.T) {
 	t.Parallel()
 	a := buildArmature(t)
-	registry := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	registry := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}))
 	t.Cleanup(func() { registry.CloseClientConnections(); registry.Close() })
 	host := strings.TrimPrefix(registry.URL, "http://")
 	folder := t.TempDir()
-	manifest := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: %s/web:v1}]}\n", host)
+	manifest := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"+
+		"spec: {containers: [{name: web, image: %s/web:v1}]}\n", host)
 	if err := os.WriteFile(filepath.Join(folder, "web.yaml"), []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte("{apiVersion: v1, kind: Config, current-context: silent, contexts: [{name: silent, context: {cluster: silent}}],\n"+
-		"clusters: [{name: silent, cluster: {server: \""+registry.URL+"\"}}]}\n"), 0o600); err != nil {
+	if err := os.WriteFile(kubeconfig,
+		[]byte("{apiVersion: v1, kind: Config, current-context: silent, contexts: [{name: "+
+			"silent, context: {cluster: silent}}],\n"+
+			"clusters: [{name: silent, cluster: {server: \""+registry.URL+"\"}}]}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		args        []string
 		shows, last string
 	}{
-		"apply": {[]string{"apply", folder, "--dry-run", "--name", "web", "--kubeconfig", kubeconfig},
+		"apply": {[]string{"apply", folder, "--dry-run", "--name", "web", "--kubeconfig",
+			kubeconfig},
 			"comparing 1 object with the cluster, ", "interrupt signal received"},
 		"migrate": {[]string{"migrate", "-"}, "reading -, ", "interrupted: nothing was written"},
 		"render":  {[]string{"render", "-"}, "reading -, ", "interrupted: nothing was written"},
 		"verify":  {[]string{"verify", "-"}, "reading -, ", "interrupted: nothing was written"},
 		"lint":    {[]string{"lint", "-"}, "reading -, ", "interrupted: nothing was written"},
-		"pin":     {[]string{"pin", folder, "--insecure-registry"}, "resolving: 0 of 1 image, ", "interrupt signal received"},
-		"push":    {[]string{"artifact", "push", folder, "oci://" + host + "/web:v1", "--insecure-registry"}, "pushing oci://" + host + "/web:v1, ", "interrupt signal received"},
-		"pull":    {[]string{"artifact", "pull", "oci://" + host + "/web:v1", filepath.Join(t.TempDir(), "web"), "--insecure-registry"}, "pulling oci://" + host + "/web:v1, ", "interrupt signal received"},
+		"pin": {[]string{"pin", folder, "--insecure-registry"}, "resolving: 0 of 1 image, ",
+			"interrupt signal received"},
+		"push": {[]string{"artifact", "push", folder, "oci://" + host + "/web:v1",
+			"--insecure-registry"}, "pushing oci://" + host + "/web:v1, ",
+			"interrupt signal received"},
+		"pull": {[]string{"artifact", "pull", "oci://" + host + "/web:v1",
+			filepath.Join(t.TempDir(), "web"), "--insecure-registry"},
+			"pulling oci://" + host + "/web:v1, ", "interrupt signal received"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -142,7 +155,8 @@ func TestActivity(t *testing.T) {
 			}
 			_ = w.Wait()
 			left := w.left(t, c.last)
-			if w.ProcessState.ExitCode() != 1 || strings.Contains(left, "^C") || regexp.MustCompile(`, [0-9]+s(\n|$)`).MatchString(left) {
+			if w.ProcessState.ExitCode() != 1 || strings.Contains(left, "^C") ||
+				regexp.MustCompile(`, [0-9]+s(\n|$)`).MatchString(left) {
 				t.Errorf("%s, and the screen shows\n%s", w.ProcessState, left)
 			}
 		})

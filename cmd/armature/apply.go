@@ -82,14 +82,16 @@ its images only if the policy says how they must be built.`,
 			if err := k.CheckTools(cmd.Context(), objects); err != nil {
 				return err
 			}
-			planning := cli.Begin(cmd.ErrOrStderr(), false, "comparing "+text.Count(len(objects), "object")+" with the cluster")
+			planning := cli.Begin(cmd.ErrOrStderr(), false,
+				"comparing "+text.Count(len(objects), "object")+" with the cluster")
 			defer planning.End()
 			if dryRun {
 				plan, err := c.Plan(cmd.Context(), id, objects, opt)
 				planning.End()
 				return r.Print(cmd, plan, true, err)
 			}
-			progress, confirm := cli.NewProgress(cmd.ErrOrStderr()), cli.Confirmation(cmd, yes, a[0] == "-")
+			progress, confirm :=
+				cli.NewProgress(cmd.ErrOrStderr()), cli.Confirmation(cmd, yes, a[0] == "-")
 			opt.Tell = func(text string) {
 				planning.End()
 				progress.Line(text)
@@ -108,17 +110,22 @@ its images only if the policy says how they must be built.`,
 	p.Flags(cmd)
 	r.Flags(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&dryRun, "dry-run", false, "show what would be done; the API server checks it and stores nothing")
-	cli.AllowFlag(cmd, &opt, cli.AllowConflicts, cli.AllowAdopt, cli.AllowRecreate, cli.AllowReplace, cli.AllowPruneShared)
+	f.BoolVar(&dryRun, "dry-run", false,
+		"show what would be done; the API server checks it and stores nothing")
+	cli.AllowFlag(cmd, &opt, cli.AllowConflicts, cli.AllowAdopt, cli.AllowRecreate,
+		cli.AllowReplace, cli.AllowPruneShared)
 	timeoutFlag(cmd, &opt)
-	f.StringVar(&healthChecks, "health-checks", "", "a `file` with healthCheckExprs as in a Kustomization of Flux: CEL expressions for the health of their kinds, which replace kstatus")
+	f.StringVar(&healthChecks, "health-checks", "",
+		"a `file` with healthCheckExprs as in a Kustomization of Flux: CEL expressions for the "+
+			"health of their kinds, which replace kstatus")
 	f.BoolVarP(&yes, "yes", "y", false, "prune and recreate objects without confirmation")
 	return cmd
 }
 
 // timeoutFlag adds --timeout, which checkTimeout reads.
 func timeoutFlag(cmd *cobra.Command, opt *apply.Options) {
-	cmd.Flags().DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "how long to wait until all objects are healthy or gone; 0 does not wait")
+	cmd.Flags().DurationVar(&opt.Timeout, "timeout", 5*time.Minute,
+		"how long to wait until all objects are healthy or gone; 0 does not wait")
 }
 
 // checkTimeout reports a wrong --timeout; 0 does not wait.

@@ -32,13 +32,16 @@ func TestApply(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	a := buildArmature(t)
 	a.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig)
 	folder := filepath.Join(t.TempDir(), "weather")
-	if err := os.CopyFS(folder, os.DirFS(filepath.Join("..", "..", "examples", "weather-agent"))); err != nil {
+	if err := os.CopyFS(folder,
+		os.DirFS(filepath.Join("..", "..", "examples", "weather-agent"))); err != nil {
 		t.Fatal(err)
 	}
 	write := func(name, text string) {
@@ -47,7 +50,8 @@ func TestApply(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	settings := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndata: {key: VALUE}\n"
+	settings := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\n" +
+		"data: {key: VALUE}\n"
 	write("settings.yaml", settings)
 	contains := func(text string, words ...string) {
 		t.Helper()
@@ -70,13 +74,15 @@ func TestApply(t *testing.T) {
 	if strings.Contains(out, "\033[") {
 		t.Error("colours where there is no terminal")
 	}
-	if out, _ := a.run(t, 1, "diff", folder, "-n", "team1", "--color", "always"); !strings.Contains(out, "\033[32m+  key: VALUE\033[0m\n") {
+	if out, _ := a.run(t, 1, "diff", folder, "-n", "team1", "--color",
+		"always"); !strings.Contains(out, "\033[32m+  key: VALUE\033[0m\n") {
 		t.Errorf("no colours:\n%s", out)
 	}
 	out, errs = a.run(t, 0, "apply", folder, "-n", "team1", "--timeout", "0")
 	contains(out, "ConfigMap team1/settings created", "Deployment team1/weather-agent created")
 	contains(errs, "team1/weather: ", " created")
-	deployment, err := c.AppsV1().Deployments("team1").Get(t.Context(), "weather-agent", metav1.GetOptions{})
+	deployment, err := c.AppsV1().Deployments("team1").Get(t.Context(), "weather-agent",
+		metav1.GetOptions{})
 	if err != nil || len(deployment.Spec.Template.Spec.InitContainers) == 0 {
 		t.Errorf("it was not rendered before: %v", err)
 	}
@@ -99,20 +105,24 @@ func TestApply(t *testing.T) {
 		Summary map[string]int
 		Objects []struct{ Action, Kind, Name string }
 	}
-	if err := json.Unmarshal([]byte(out), &listing); err != nil || listing.Summary["unchanged"] != len(listing.Objects) || len(listing.Objects) < 5 {
+	if err := json.Unmarshal([]byte(out), &listing); err != nil ||
+		listing.Summary["unchanged"] != len(listing.Objects) || len(listing.Objects) < 5 {
 		t.Errorf("%v: %s", err, out)
 	}
 
 	// A kind with a health check of its own is waited for by that.
 	checks := filepath.Join(t.TempDir(), "health.yaml")
 	for text, words := range map[string]string{
-		"healthCheckExprs: [{apiVersion: v1, kind: ConfigMap, current: \"data.key == 'other'\"}]": "not healthy after 1s: ConfigMap team1/settings: InProgress",
-		"healthCheckExprs: [{apiVersion: v1, kind: ConfigMap, current: data.}]":                   "healthCheckExprs[0]: failed to parse the expression Current: ",
+		"healthCheckExprs: [{apiVersion: v1, kind: ConfigMap, current: \"data.key == " +
+			"'other'\"}]": "not healthy after 1s: ConfigMap team1/settings: InProgress",
+		"healthCheckExprs: [{apiVersion: v1, kind: ConfigMap, " +
+			"current: data.}]": "healthCheckExprs[0]: failed to parse the expression Current: ",
 	} {
 		if err := os.WriteFile(checks, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--timeout", "1s", "--health-checks", checks)
+		_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--timeout", "1s", "--health-checks",
+			checks)
 		contains(errs, words)
 	}
 
@@ -125,7 +135,8 @@ func TestApply(t *testing.T) {
 	interruptQuestion(t, a, "apply", folder, "-n", "team1", "--timeout", "0")
 	out, _ = a.run(t, 0, "apply", folder, "-n", "team1", "--timeout", "0", "--yes")
 	contains(out, "ConfigMap team1/settings pruned")
-	if _, err := c.CoreV1().ConfigMaps("team1").Get(t.Context(), "settings", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := c.CoreV1().ConfigMaps("team1").Get(t.Context(), "settings",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("not pruned: %v", err)
 	}
 
@@ -133,7 +144,8 @@ func TestApply(t *testing.T) {
 	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--rendered")
 	contains(errs, "opted in, but was not rendered")
 	rendered := renderTo(t, folder)
-	_, errs = a.run(t, 0, "apply", rendered, "-n", "team1", "--name", "weather", "--rendered", "--timeout", "0")
+	_, errs = a.run(t, 0, "apply", rendered, "-n", "team1", "--name", "weather", "--rendered",
+		"--timeout", "0")
 	contains(errs, "unchanged")
 
 	// The same as an artifact; what was never rendered is refused as one, too.
@@ -143,7 +155,10 @@ func TestApply(t *testing.T) {
 	a.run(t, 0, "artifact", "push", folder, ref)
 	_, errs = a.run(t, 0, "apply", ref, "-n", "team1", "--timeout", "0")
 	contains(errs, "team1/weather: ", "unchanged")
-	if _, err := oci.Push(t.Context(), ref, []render.File{{Path: "deployment.yaml", Data: content(t, filepath.Join(folder, "deployment.yaml"))}}, oci.Metadata{}, oci.Options{}); err != nil {
+	if _, err := oci.Push(t.Context(), ref,
+		[]render.File{{Path: "deployment.yaml",
+			Data: content(t, filepath.Join(folder, "deployment.yaml"))}}, oci.Metadata{},
+		oci.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	_, errs = a.run(t, 1, "apply", ref, "-n", "team1", "--timeout", "0")
@@ -163,14 +178,19 @@ func TestApply(t *testing.T) {
 
 	// A field of another manager.
 	file := filepath.Join(t.TempDir(), "app.yaml")
-	web := "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  namespace: team1\nspec:\n  selector: {matchLabels: {app: web}}\n" +
-		"  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers:\n      - name: web\n        image: example.com/web:v1\n"
+	web := "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  namespace: team1\n" +
+		"spec:\n  selector: {matchLabels: {app: web}}\n" +
+		"  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers:\n" +
+		"      - name: web\n        image: example.com/web:v1\n"
 	if err := os.WriteFile(file, []byte(web), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	a.run(t, 0, "apply", file, "-n", "team1", "--timeout", "0")
-	image := []byte(`{"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "example.com/web:v2"}]}}}}`)
-	if _, err := c.AppsV1().Deployments("team1").Patch(t.Context(), "web", types.StrategicMergePatchType, image, metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
+	image := []byte(
+		`{"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "example.com/web:v2"}]}}}}`)
+	if _, err := c.AppsV1().Deployments("team1").Patch(t.Context(), "web",
+		types.StrategicMergePatchType, image,
+		metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
 		t.Fatal(err)
 	}
 	out, errs = a.run(t, 1, "apply", file, "-n", "team1", "--timeout", "0")
@@ -181,7 +201,8 @@ func TestApply(t *testing.T) {
 	a.run(t, 2, "diff", folder, "-n", "team1", "--kubeconfig", "nowhere", "--exit-code=false")
 
 	// A mistake in the package leaves the cluster as it is.
-	write("settings.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndatta: {}\n")
+	write("settings.yaml",
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndatta: {}\n")
 	out, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--timeout", "0", "-o", "json")
 	contains(errs, "settings.yaml:1: ConfigMap team1/settings: ", "datta")
 	if strings.Contains(errs, "occurred") || !json.Valid([]byte(out)) {
@@ -191,8 +212,13 @@ func TestApply(t *testing.T) {
 	// Its line is the author's, whatever a render put before it; an object that a
 	// render made has the line of what it was made for.
 	write("settings.yaml", "")
-	deployment2 := "# ours\n---\n" + strings.ReplaceAll(string(content(t, filepath.Join(folder, "deployment.yaml"))), "weather-agent", "second-agent")
-	write("second.yaml", deployment2+"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndatta: {}\n")
+	deployment2 := "# ours\n---\n" +
+		strings.ReplaceAll(string(content(t, filepath.Join(folder, "deployment.yaml"))),
+			"weather-agent", "second-agent")
+	write("second.yaml",
+		deployment2+
+			"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\n"+
+			"datta: {}\n")
 	out, _ = a.run(t, 1, "apply", folder, "-n", "team1", "--dry-run", "-o", "json")
 	var lines struct {
 		Objects []struct {
@@ -209,8 +235,11 @@ func TestApply(t *testing.T) {
 			got[o.Kind+" "+o.Name] = fmt.Sprintf("%s %d", o.Action, o.Line)
 		}
 	}
-	want := map[string]string{"Deployment second-agent": "create 3", "ConfigMap settings": fmt.Sprintf("refused %d", strings.Count(deployment2, "\n")+2),
-		"ServiceAccount second-agent": "create 3", "ConfigMap authbridge-config-second-agent": "create 3"}
+	want := map[string]string{"Deployment second-agent": "create 3",
+		"ConfigMap settings": fmt.Sprintf("refused %d",
+			strings.Count(deployment2, "\n")+2),
+		"ServiceAccount second-agent":              "create 3",
+		"ConfigMap authbridge-config-second-agent": "create 3"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -227,11 +256,16 @@ func TestApply(t *testing.T) {
 	contains(out, "Deployment team1/weather-agent pruned")
 	_, errs = a.run(t, 1, "delete", "weather", "-n", "team1", "--yes")
 	contains(errs, "there is no inventory of a package team1/weather")
-	if out, _ := a.run(t, 0, "status", "--packages", "-A", "-o", "yaml"); strings.TrimSpace(out) != "[]" {
+	if out, _ := a.run(t, 0, "status", "--packages", "-A", "-o",
+		"yaml"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("left: %s", out)
 	}
 
-	for _, args := range [][]string{{"apply"}, {"apply", folder, "-o", "xml"}, {"apply", "-"}, {"apply", folder, "--allow", "adopt=x"}, {"apply", folder, "--allow", "everything"}, {"apply", folder, "--timeout", "-1s"}, {"diff", folder, "--color", "red"}, {"delete"}, {"status", "--packages", "a", "b"}, {"status", "--packages", "a", "-A"}, {"status", "--packages", "-w"}} {
+	for _, args := range [][]string{{"apply"}, {"apply", folder, "-o", "xml"}, {"apply", "-"},
+		{"apply", folder, "--allow", "adopt=x"}, {"apply", folder, "--allow", "everything"},
+		{"apply", folder, "--timeout", "-1s"}, {"diff", folder, "--color", "red"}, {"delete"},
+		{"status", "--packages", "a", "b"}, {"status", "--packages", "a", "-A"},
+		{"status", "--packages", "-w"}} {
 		a.run(t, 2, args...)
 	}
 }

@@ -19,7 +19,8 @@ func buildCommand() *cobra.Command {
   armature build describe weather -n team1   why it failed`,
 	}
 	cmd.PersistentFlags().String("api-group", api.DefaultGroup, "API group of AgentBuild")
-	cli.Group(cmd, buildPlanCommand(), buildLintCommand(), buildRunCommand(), buildListCommand(), buildDescribeCommand(),
-		buildLogsCommand(), buildCancelCommand(), buildRerunCommand(), buildDeleteCommand(), localbuild.PruneCommand(), localbuild.TestCommand())
+	cli.Group(cmd, buildPlanCommand(), buildLintCommand(), buildRunCommand(), buildListCommand(),
+		buildDescribeCommand(), buildLogsCommand(), buildCancelCommand(), buildRerunCommand(),
+		buildDeleteCommand(), localbuild.PruneCommand(), localbuild.TestCommand())
 	return cmd
 }

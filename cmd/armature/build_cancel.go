@@ -12,7 +12,8 @@ import (
 )
 
 func buildCancelCommand() *cobra.Command {
-	return buildVerbCommand("cancel", "Stop the run of an AgentBuild, and start no further run", "is cancelled",
+	return buildVerbCommand("cancel", "Stop the run of an AgentBuild, and start no further run",
+		"is cancelled",
 		func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
 			return c.Cancel(cmd.Context(), b)
 		})
@@ -26,14 +27,16 @@ func buildRerunCommand() *cobra.Command {
 }
 
 func buildDeleteCommand() *cobra.Command {
-	return buildVerbCommand("delete", "Delete an AgentBuild and its runs, but not the images that were pushed", "deleted",
+	return buildVerbCommand("delete",
+		"Delete an AgentBuild and its runs, but not the images that were pushed", "deleted",
 		func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
 			return c.Delete(cmd.Context(), b.Name)
 		})
 }
 
 // buildVerbCommand does something with one AgentBuild, and says that it is done.
-func buildVerbCommand(verb, short, done string, do func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error) *cobra.Command {
+func buildVerbCommand(verb, short, done string,
+	do func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error) *cobra.Command {
 	var k cli.Cluster
 	cmd := &cobra.Command{
 		Use:               verb + " NAME",

@@ -35,7 +35,8 @@ func connect(cmd *cobra.Command, k *cli.Cluster) (*live.Client, error) {
 }
 
 // doorUsage of the flag with a catalog's address, whose default is in ARMATURE_CATALOG.
-const doorUsage = "address of the catalog, whose console shows runs that you may not read yourself, such as https://localhost:8443"
+const doorUsage = "address of the catalog, whose console shows runs that you may not read " +
+	"yourself, such as https://localhost:8443"
 
 func knownCatalog() *cli.Catalog { return &cli.Catalog{Address: os.Getenv("ARMATURE_CATALOG")} }
 
@@ -49,18 +50,21 @@ func doorAt(cmd *cobra.Command, k *cli.Cluster, at *cli.Catalog) func() (*live.D
 		if err != nil {
 			return nil, err
 		}
-		return &live.Door{Open: func(ctx context.Context, path string, parameters url.Values) (io.ReadCloser, error) {
-			body, err := console.Open(ctx, path, parameters)
-			if errors.Is(err, store.ErrNotFound) {
-				err = apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, path)
-			}
-			return body, err
-		}}, nil
+		return &live.Door{
+			Open: func(ctx context.Context, path string,
+				parameters url.Values) (io.ReadCloser, error) {
+				body, err := console.Open(ctx, path, parameters)
+				if errors.Is(err, store.ErrNotFound) {
+					err = apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, path)
+				}
+				return body, err
+			}}, nil
 	})
 }
 
 // named runs a command on the AgentBuild that its only argument names.
-func named(k *cli.Cluster, do func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error) func(*cobra.Command, []string) error {
+func named(k *cli.Cluster, do func(cmd *cobra.Command, c *live.Client,
+	b *api.AgentBuild) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, given []string) error {
 		c, err := connect(cmd, k)
 		if err != nil {
@@ -76,7 +80,8 @@ func named(k *cli.Cluster, do func(cmd *cobra.Command, c *live.Client, b *api.Ag
 
 // missing adds to the error about a build that does not exist which builds do.
 func missing(ctx context.Context, c *live.Client, name string, err error) error {
-	if !apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+	if !apierrors.IsNotFound(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 		return err
 	}
 	list, listErr := c.List(ctx)
@@ -90,12 +95,15 @@ func missing(ctx context.Context, c *live.Client, name string, err error) error 
 	if near := text.Nearest(name, names); near != "" {
 		return fmt.Errorf("%w\n  hint: did you mean %s?", err, near)
 	}
-	return fmt.Errorf("%w\n  hint: it may have been deleted, with its runs; namespace %s has %s: `armature build list -A` shows all", err, c.Namespace, text.Count(len(names), "other build"))
+	return fmt.Errorf("%w\n  hint: it may have been deleted, with its runs; namespace %s has %s: "+
+		"`armature build list -A` shows all", err, c.Namespace,
+		text.Count(len(names), "other build"))
 }
 
 // completeBuilds offers the names of AgentBuilds.
 func completeBuilds(k *cli.Cluster) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, given []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, given []string,
+		_ string) (names []string, _ cobra.ShellCompDirective) {
 		if c, err := connect(cmd, k); err == nil && len(given) == 0 {
 			list, _ := c.List(cmd.Context()) // none where it fails
 			for _, b := range list.Items {

@@ -27,28 +27,39 @@ func TestBuildDoor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	plane, a := controlplane.Start(t), buildArmature(t) // in this order, so that nothing is built for a test that is skipped
+	// in this order, so that nothing is built for a test that is skipped
+	plane, a := controlplane.Start(t), buildArmature(t)
 	c, err := buildtest.Install(plane)
 	must(err)
 	must(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1"}}))
 	anna, err := plane.ServiceAccount(t.Context(), "default", "anna")
 	must(err)
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig") // colons separate the files of KUBECONFIG
+	// colons separate the files of KUBECONFIG
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	must(os.Link(anna.Kubeconfig, kubeconfig))
-	must(c.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "anna"},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"agent.kagenti.dev"}, Resources: []string{"agentbuilds"}, Verbs: []string{"get", "list", "watch", "patch"}}}}))
-	must(c.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "anna"}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "anna"}},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "anna"}}))
+	must(c.Create(t.Context(),
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "anna"},
+			Rules: []rbacv1.PolicyRule{{APIGroups: []string{"agent.kagenti.dev"},
+				Resources: []string{"agentbuilds"},
+				Verbs:     []string{"get", "list", "watch", "patch"}}}}))
+	must(c.Create(t.Context(),
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "anna"},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default",
+				Name: "anna"}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "anna"}}))
 	a.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig, "ARMATURE_CATALOG=")
 	a.run(t, 0, "build", "run", filepath.Join("..", "..", "examples", "builds", "weather.yaml"))
 	b := &api.AgentBuild{}
 	must(c.Get(t.Context(), client.ObjectKey{Namespace: "team1", Name: "weather"}, b))
-	b.Status = api.AgentBuildStatus{Phase: api.PhaseBuilding, PipelineRunNamespace: "platform", PipelineRunName: "weather-1", ObservedGeneration: b.Generation}
+	b.Status = api.AgentBuildStatus{Phase: api.PhaseBuilding, PipelineRunNamespace: "platform",
+		PipelineRunName: "weather-1", ObservedGeneration: b.Generation}
 	must(c.Status().Update(t.Context(), b))
 	a.env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "ARMATURE_CATALOG=")
 
 	const task = "buildkit-build"
-	both := []string{"the run is in the platform's namespace platform", "--catalog-server or ARMATURE_CATALOG", "agentbuilds/log in namespace team1", "read runs and logs of pods in platform"}
+	both := []string{"the run is in the platform's namespace platform",
+		"--catalog-server or ARMATURE_CATALOG", "agentbuilds/log in namespace team1",
+		"read runs and logs of pods in platform"}
 	says := func(text string, wants ...string) {
 		t.Helper()
 		for _, want := range wants {
@@ -72,11 +83,14 @@ func TestBuildDoor(t *testing.T) {
 	console := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, found := strings.CutPrefix(r.URL.Path, "/api/v1/builds/team1/weather/run")
 		switch {
-		case !found || r.URL.Query().Get("uid") != string(b.UID) || r.Header.Get("Authorization") != "Bearer "+anna.Config.BearerToken:
+		case !found || r.URL.Query().Get("uid") != string(b.UID) ||
+			r.Header.Get("Authorization") != "Bearer "+anna.Config.BearerToken:
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = w.Write([]byte(`{"error":"You may not."}`))
 		case path == "":
-			_, _ = w.Write([]byte(`{"namespace":"platform","name":"weather-1","tasks":[{"name":"` + task + `","state":"Running","pod":"p","steps":[{"name":"build","container":"step-build","state":"Running"}]}]}`))
+			_, _ = w.Write([]byte(`{"namespace":"platform","name":"weather-1","tasks":[{"name":"` +
+				task +
+				`","state":"Running","pod":"p","steps":[{"name":"build","container":"step-build","state":"Running"}]}]}`))
 		case path == "/p/step-build" && r.URL.Query().Get("tailLines") == "7":
 			_, _ = w.Write([]byte(log))
 		default:
@@ -86,10 +100,12 @@ func TestBuildDoor(t *testing.T) {
 	}))
 	t.Cleanup(console.Close)
 	through := append(name, "--catalog-server", console.URL)
-	if out, errs := a.run(t, 0, append([]string{"build", "logs", "--tail", "7"}, through...)...); out != "["+task+"/build] one\n" || errs != "" {
+	if out, errs := a.run(t, 0, append([]string{"build", "logs", "--tail", "7"},
+		through...)...); out != "["+task+"/build] one\n" || errs != "" {
 		t.Errorf("logs: %q %q", out, errs)
 	}
-	if _, errs := a.run(t, 0, append([]string{"build", "logs"}, through...)...); errs != "["+task+"/build] the log is gone\n" {
+	if _, errs := a.run(t, 0, append([]string{"build", "logs"}, through...)...); errs !=
+		"["+task+"/build] the log is gone\n" {
 		t.Errorf("a log that is gone: %q", errs)
 	}
 	log = `"b25lCg==" ""`

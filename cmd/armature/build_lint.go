@@ -57,7 +57,8 @@ build that sets every parameter. Templates of a folder may use the shipped steps
 			if strict && len(warnings) > 0 {
 				return errors.New(text.Count(len(warnings), "warning"))
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s checked, all good\n", text.Count(checked, "ConfigMap"))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s checked, all good\n",
+				text.Count(checked, "ConfigMap"))
 			return nil
 		},
 	}
@@ -82,10 +83,13 @@ type buildLintProblem struct {
 
 // printBuildLint prints the report. Problems, and warnings where they are strict,
 // are exit status 1, as in text.
-func printBuildLint(out io.Writer, format string, strict bool, checked int, warnings []string, problems error) error {
-	report := buildLint{Checked: checked, Problems: []buildLintProblem{}, Warnings: append([]string{}, warnings...)}
+func printBuildLint(out io.Writer, format string, strict bool, checked int, warnings []string,
+	problems error) error {
+	report := buildLint{Checked: checked, Problems: []buildLintProblem{},
+		Warnings: append([]string{}, warnings...)}
 	for _, f := range findings.Of(problems) {
-		report.Problems = append(report.Problems, buildLintProblem{f.Place.String(), f.Field, f.Message, f.Hint})
+		report.Problems = append(report.Problems,
+			buildLintProblem{f.Place.String(), f.Field, f.Message, f.Hint})
 	}
 	if err := cli.PrintObjects(out, format, report); err != nil {
 		return err

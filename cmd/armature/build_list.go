@@ -46,9 +46,11 @@ func buildListCommand() *cobra.Command {
 				if b.Status.Source != nil {
 					commit = b.Status.Source.Git.CommitSHA
 				}
-				l.Rows = append(l.Rows, []string{b.Namespace, b.Name, text.Plain(b.Spec.Mode), string(b.Status.Phase), ready(b),
-					text.Plain(b.Status.BuiltImage), duration.HumanDuration(time.Since(b.CreationTimestamp.Time)),
-					b.Status.PipelineRunName, text.Plain(b.Spec.Source.SourceRepository), text.Plain(commit), text.Plain(b.Status.Message)})
+				l.Rows = append(l.Rows, []string{b.Namespace, b.Name, text.Plain(b.Spec.Mode),
+					string(b.Status.Phase), ready(b), text.Plain(b.Status.BuiltImage),
+					duration.HumanDuration(time.Since(b.CreationTimestamp.Time)),
+					b.Status.PipelineRunName, text.Plain(b.Spec.Source.SourceRepository),
+					text.Plain(commit), text.Plain(b.Status.Message)})
 				l.Names = append(l.Names, "agentbuild."+c.Group+"/"+b.Name)
 			}
 			return l.Print(cmd, format)

@@ -40,6 +40,7 @@ come through the console (--catalog-server, or ARMATURE_CATALOG), unless you may
 	f.BoolVarP(&opt.Follow, "follow", "f", false, "follow the logs until the run ends")
 	f.StringVar(&opt.Task, "task", "", "task whose logs to print (default: all)")
 	f.Int64Var(&opt.Tail, "tail", -1, "number of last lines of each step to print; -1 prints all")
-	f.DurationVar(&opt.Since, "since", time.Duration(0), "print only lines newer than this duration, such as 5m; 0 prints all")
+	f.DurationVar(&opt.Since, "since", time.Duration(0),
+		"print only lines newer than this duration, such as 5m; 0 prints all")
 	return cmd
 }

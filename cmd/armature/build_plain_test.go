@@ -18,7 +18,9 @@ const hostile = "\x1b[2J\x1b]0;x\x07fail\rpass"
 
 func plain(t *testing.T, text string) {
 	t.Helper()
-	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
+	if strings.ContainsFunc(text, func(r rune) bool {
+		return unicode.IsControl(r) && r != '\n' && r != '\t'
+	}) {
 		t.Errorf("a control character is in %q", text)
 	}
 	if !strings.Contains(text, `\x1b[2J\x1b]0;x\afail\rpass`) {
@@ -28,12 +30,17 @@ func plain(t *testing.T, text string) {
 
 func TestBuildDescribeIsPlain(t *testing.T) {
 	for name, edit := range map[string]func(*api.AgentBuild){
-		"message":  func(b *api.AgentBuild) { b.Status.Message = hostile },
-		"log":      func(b *api.AgentBuild) { b.Status.FailureDetails = &api.FailureDetails{LogTail: []string{hostile}} },
+		"message": func(b *api.AgentBuild) { b.Status.Message = hostile },
+		"log": func(b *api.AgentBuild) {
+			b.Status.FailureDetails = &api.FailureDetails{LogTail: []string{hostile}}
+		},
 		"revision": func(b *api.AgentBuild) { b.Spec.Source.SourceRevision = hostile },
-		"reason":   func(b *api.AgentBuild) { b.Status.Tasks = []api.TaskStatus{{Name: "only", Reason: hostile}} },
+		"reason": func(b *api.AgentBuild) {
+			b.Status.Tasks = []api.TaskStatus{{Name: "only", Reason: hostile}}
+		},
 		"attestation": func(b *api.AgentBuild) {
-			b.Status.BuiltImage, b.Status.Attestation = "x", &api.Attestation{Image: "x", ProvenanceDigest: hostile}
+			b.Status.BuiltImage, b.Status.Attestation =
+				"x", &api.Attestation{Image: "x", ProvenanceDigest: hostile}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,11 +59,14 @@ func TestBuildDescribeIsPlain(t *testing.T) {
 func TestPlainHTTPHosts(t *testing.T) {
 	a := offline()
 	values := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(values, []byte("{plainHTTPHosts: ['git.local:3000', other], gitAllowNetwork: [169.254.20.0/24]}"), 0o600); err != nil {
+	if err := os.WriteFile(values,
+		[]byte("{plainHTTPHosts: ['git.local:3000', other], gitAllowNetwork: [169.254.20.0/24]}"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	text, _ := a.run(t, 0, "install", "--values", values)
-	if !strings.Contains(text, "- --plain-http-hosts=git.local:3000,other\n") || !strings.Contains(text, "- --git-allow-network=169.254.20.0/24\n") {
+	if !strings.Contains(text, "- --plain-http-hosts=git.local:3000,other\n") ||
+		!strings.Contains(text, "- --git-allow-network=169.254.20.0/24\n") {
 		t.Error("the controller does not get the flags")
 	}
 	file := filepath.Join(t.TempDir(), "build.yaml")
@@ -70,7 +80,8 @@ spec:
 	if err := os.WriteFile(file, []byte(build), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := a.run(t, 1, "build", "plan", file); !strings.Contains(errs, "a login is not sent to git.local:3000 over plain http\n  hint: use https or ssh") {
+	if _, errs := a.run(t, 1, "build", "plan", file); !strings.Contains(errs,
+		"a login is not sent to git.local:3000 over plain http\n  hint: use https or ssh") {
 		t.Error(errs)
 	}
 	a.run(t, 0, "build", "plan", file, "--values", values)

@@ -52,7 +52,8 @@ The flowchart omits dependencies that follow from others.`,
 				return err
 			}
 			settings.Group = group
-			if settings.ImagePins, err = pins.Load(pinned, cmd.Flags().Changed("image-pins"), templates.StepLock()); err != nil {
+			if settings.ImagePins, err = pins.Load(pinned, cmd.Flags().Changed("image-pins"),
+				templates.StepLock()); err != nil {
 				return err
 			}
 			data, err := cli.ReadFile(cmd, "the build", a[0])
@@ -101,15 +102,21 @@ The flowchart omits dependencies that follow from others.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&dirs, "templates", nil, "folder with template and step ConfigMaps; they override the shipped ones")
+	f.StringSliceVar(&dirs, "templates", nil,
+		"folder with template and step ConfigMaps; they override the shipped ones")
 	f.BoolVar(&drawn, "graph", false, "draw the pipelines instead of printing objects")
 	f.StringVar(&mode, "mode", "", "plan with this mode instead of the build's own")
 	cli.CompleteFlag(cmd, "mode", manifest.ShippedModes)
 	cli.ValuesFlag(cmd, &values)
-	f.StringVar(&pinned, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps (default: the lock of this release; \"\" pins none)")
-	f.StringVar(&settings.ServiceAccountName, "service-account", "", "ServiceAccount of builds that set none")
-	f.BoolVar(&settings.PipelineObjects, "pipeline-objects", false, "refer to a Pipeline object instead of embedding it (clusters with disable-inline-spec)")
-	f.StringVarP(&format, "output", "o", "", "output format: yaml (default) or json; with --graph text (default) or mermaid")
+	f.StringVar(&pinned, "image-pins", "",
+		"YAML file that maps step images to digests, or the armature.lock of armature pin "+
+			"--steps (default: the lock of this release; \"\" pins none)")
+	f.StringVar(&settings.ServiceAccountName, "service-account", "",
+		"ServiceAccount of builds that set none")
+	f.BoolVar(&settings.PipelineObjects, "pipeline-objects", false,
+		"refer to a Pipeline object instead of embedding it (clusters with disable-inline-spec)")
+	f.StringVarP(&format, "output", "o", "",
+		"output format: yaml (default) or json; with --graph text (default) or mermaid")
 	cli.CompleteFlag(cmd, "output", func() []string { return planFormats(drawn) })
 	return cmd
 }

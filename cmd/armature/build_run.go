@@ -65,13 +65,15 @@ accepts it as a build of the platform.`,
 			}
 			for _, b := range builds {
 				if k.Namespace != "" && b.Namespace != "" && b.Namespace != k.Namespace {
-					return fmt.Errorf("%s: metadata.namespace: is %q, but --namespace is %q\n  hint: omit one of the two", b.Place, b.Namespace, k.Namespace)
+					return fmt.Errorf("%s: metadata.namespace: is %q, but --namespace is %q\n"+
+						"  hint: omit one of the two", b.Place, b.Namespace, k.Namespace)
 				}
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
 			if here {
-				ctx, cancel := context.WithTimeoutCause(cmd.Context(), limit, fmt.Errorf("the build did not finish within %s\n  hint: increase --timeout", limit))
+				ctx, cancel := context.WithTimeoutCause(cmd.Context(), limit,
+					fmt.Errorf("the build did not finish within %s\n  hint: increase --timeout", limit))
 				defer cancel()
 				return local.Run(ctx, cmd, builds)
 			}
@@ -96,7 +98,9 @@ accepts it as a build of the platform.`,
 				}
 				if err != nil {
 					failed++
-					fmt.Fprintf(cmd.ErrOrStderr(), "agentbuild %s/%s was not built\n  hint: see `armature build describe %s -n %s`\n", b.Namespace, b.Name, b.Name, b.Namespace)
+					fmt.Fprintf(cmd.ErrOrStderr(),
+						"agentbuild %s/%s was not built\n  hint: see `armature build describe "+
+							"%s -n %s`\n", b.Namespace, b.Name, b.Name, b.Namespace)
 				}
 			}
 			if failed > 0 {
@@ -109,13 +113,15 @@ accepts it as a build of the platform.`,
 	local.Flags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&here, "local", false, "build on this machine with BuildKit, without a cluster")
-	f.BoolVar(&wait, "wait", false, "wait until each image is built, and show its tasks; the exit status is 1 if a build fails")
+	f.BoolVar(&wait, "wait", false,
+		"wait until each image is built, and show its tasks; the exit status is 1 if a build fails")
 	f.DurationVar(&limit, "timeout", time.Hour, "how long to wait")
 	return cmd
 }
 
 // await the end of a build. It prints each change of its state and of its tasks once.
-func await(ctx context.Context, cmd *cobra.Command, c *live.Client, b *api.AgentBuild, generation int64) error {
+func await(ctx context.Context, cmd *cobra.Command, c *live.Client, b *api.AgentBuild,
+	generation int64) error {
 	name := b.Namespace + "/" + b.Name
 	shown := cli.Begin(cmd.ErrOrStderr(), false, "waiting for "+name)
 	defer func() { shown.End() }()
@@ -125,7 +131,8 @@ func await(ctx context.Context, cmd *cobra.Command, c *live.Client, b *api.Agent
 		var lines []string
 		tasks, _ := c.Tasks(ctx, now) // a user who may not read them sees the state of the build
 		for _, t := range tasks {
-			if line := fmt.Sprintf("%s %s: %s", name, t.Name, t.State); t.State != "Pending" && t.State != "Skipped" && !printed[now.Status.PipelineRunName+line] {
+			if line := fmt.Sprintf("%s %s: %s", name, t.Name, t.State); t.State != "Pending" &&
+				t.State != "Skipped" && !printed[now.Status.PipelineRunName+line] {
 				printed[now.Status.PipelineRunName+line] = true
 				if d := took(t); d != "" {
 					line += " in " + d
@@ -133,7 +140,8 @@ func await(ctx context.Context, cmd *cobra.Command, c *live.Client, b *api.Agent
 				lines = append(lines, text.Printable(line))
 			}
 		}
-		if line := fmt.Sprintf("%s %s: %s", name, now.Status.Phase, text.Plain(now.Status.Message)); line != last {
+		if line := fmt.Sprintf("%s %s: %s", name, now.Status.Phase,
+			text.Plain(now.Status.Message)); line != last {
 			last = line
 			lines = append(lines, line)
 		}

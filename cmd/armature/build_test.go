@@ -46,11 +46,13 @@ type armature struct {
 // offline is the command without the program, for tests in which nothing else runs.
 func offline() *armature { return &armature{env: append(os.Environ(), "KUBECONFIG=")} }
 
-// program is built once for all tests, with armature-fn beside it, in a folder that lives as long as they do.
+// program is built once for all tests, with armature-fn beside it, in a folder that lives as long
+// as they do.
 var (
 	programFolder string
 	program       = sync.OnceValues(func() (string, error) {
-		return filepath.Join(programFolder, "armature"), errors.Join(programs.Build(programFolder, "cmd/armature"), programs.Build(programFolder, "cmd/armature-fn"))
+		return filepath.Join(programFolder, "armature"), errors.Join(programs.Build(programFolder,
+			"cmd/armature"), programs.Build(programFolder, "cmd/armature-fn"))
 	})
 )
 
@@ -93,7 +95,8 @@ func (a *armature) run(t *testing.T, want int, args ...string) (stdout, stderr s
 		t.Fatal(err)
 	}
 	if got != want {
-		t.Errorf("armature %s: exit status %d, want %d\n%s%s", strings.Join(args, " "), got, want, out.String(), errs.String())
+		t.Errorf("armature %s: exit status %d, want %d\n%s%s", strings.Join(args, " "), got, want,
+			out.String(), errs.String())
 	}
 	return out.String(), errs.String()
 }
@@ -102,9 +105,11 @@ func (a *armature) run(t *testing.T, want int, args ...string) (stdout, stderr s
 func TestBuildOffline(t *testing.T) {
 	a := offline()
 	weather := filepath.Join("..", "..", "examples", "builds", "weather.yaml")
-	for _, mode := range []string{"dev", "buildpack-dev", "dev-local", "dev-external", "preprod", "prod", "custom"} {
+	for _, mode := range []string{"dev", "buildpack-dev", "dev-local", "dev-external", "preprod",
+		"prod", "custom"} {
 		out, _ := a.run(t, 0, "build", "plan", weather, "--mode", mode)
-		if strings.Count(out, "\nkind: Pipeline\n") != 1 || strings.Count(out, "\nkind: PipelineRun\n") != 1 || strings.Contains(out, ": null\n") {
+		if strings.Count(out, "\nkind: Pipeline\n") != 1 ||
+			strings.Count(out, "\nkind: PipelineRun\n") != 1 || strings.Contains(out, ": null\n") {
 			t.Errorf("mode %s: %s", mode, out)
 		}
 	}
@@ -124,15 +129,20 @@ func TestBuildOffline(t *testing.T) {
 		}
 		return file
 	}
-	if out, _ := a.run(t, 0, "build", "plan", weather, "-o", "json", "--values", mirror("mirror.local/hub")); !json.Valid([]byte(out)) || !strings.Contains(out, `"mirror.local/hub/docker.io/moby/buildkit:`) {
+	if out, _ := a.run(t, 0, "build", "plan", weather, "-o", "json", "--values",
+		mirror("mirror.local/hub")); !json.Valid([]byte(out)) ||
+		!strings.Contains(out, `"mirror.local/hub/docker.io/moby/buildkit:`) {
 		t.Errorf("the mirror is not in %s", out)
 	}
 	a.run(t, 0, "build", "lint", "--strict")
-	if out, _ := a.run(t, 0, "build", "lint", "-o", "yaml"); !strings.HasPrefix(out, "checked: ") || !strings.Contains(out, "problems: []\n") {
+	if out, _ := a.run(t, 0, "build", "lint", "-o", "yaml"); !strings.HasPrefix(out, "checked: ") ||
+		!strings.Contains(out, "problems: []\n") {
 		t.Errorf("build lint -o yaml: %s", out)
 	}
 	bad := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bad, "step.yaml"), []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: scan}\ndata:\n  task-spec.yaml: |\n    steps: []\n    nonsense: true\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(bad, "step.yaml"),
+		[]byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: scan}\ndata:\n"+
+			"  task-spec.yaml: |\n    steps: []\n    nonsense: true\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var linted struct {
@@ -140,76 +150,104 @@ func TestBuildOffline(t *testing.T) {
 		Problems []struct{ Place, Message string }
 	}
 	out, _ := a.run(t, 1, "build", "lint", bad, "-o", "json")
-	if err := json.Unmarshal([]byte(out), &linted); err != nil || linted.Checked != 1 || len(linted.Problems) == 0 || !strings.Contains(linted.Problems[0].Place, "scan") {
+	if err := json.Unmarshal([]byte(out), &linted); err != nil || linted.Checked != 1 ||
+		len(linted.Problems) == 0 || !strings.Contains(linted.Problems[0].Place, "scan") {
 		t.Errorf("build lint -o json: %v: %s", err, out)
 	}
 	for _, mode := range []string{"cluster", "namespaced"} {
-		if out, _ := a.run(t, 0, "install", "--scope", mode); !strings.Contains(out, "kind: CustomResourceDefinition") {
+		if out, _ := a.run(t, 0, "install", "--scope", mode); !strings.Contains(out,
+			"kind: CustomResourceDefinition") {
 			t.Errorf("install %s: %s", mode, out)
 		}
 	}
-	if out, _ := a.run(t, 0, "install", "--image-mirror", "mirror.example.com/steps"); !strings.Contains(out, "- --image-mirror=mirror.example.com/steps\n") {
+	if out, _ := a.run(t, 0, "install", "--image-mirror",
+		"mirror.example.com/steps"); !strings.Contains(out,
+		"- --image-mirror=mirror.example.com/steps\n") {
 		t.Error("install does not give the controller the mirror")
 	}
-	if out, _ := a.run(t, 0, "install", "--api-group", "agent.rossoctl.dev"); !strings.Contains(out, "agentbuilds.agent.rossoctl.dev") || strings.Contains(out, "agent.kagenti.dev") {
+	if out, _ := a.run(t, 0, "install", "--api-group", "agent.rossoctl.dev"); !strings.Contains(out,
+		"agentbuilds.agent.rossoctl.dev") || strings.Contains(out, "agent.kagenti.dev") {
 		t.Error("install does not rename the group everywhere")
 	}
 
 	bad = filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte("apiVersion: agent.kagenti.dev/v1alpha1\nkind: AgentBuild\nmetadata: {name: x}\nspec:\n  source: {}\n  sourse: {}\n"), 0o600); err != nil {
+	if err := os.WriteFile(bad,
+		[]byte("apiVersion: agent.kagenti.dev/v1alpha1\nkind: AgentBuild\nmetadata: {name: x}\n"+
+			"spec:\n  source: {}\n  sourse: {}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, errs := a.run(t, 1, "build", "plan", bad)
-	if out != "" || !strings.Contains(errs, "bad.yaml:6: spec.sourse: is not a known field\n  hint: ") {
+	if out != "" ||
+		!strings.Contains(errs, "bad.yaml:6: spec.sourse: is not a known field\n  hint: ") {
 		t.Errorf("stdout %q, stderr %q", out, errs)
 	}
 	a.run(t, 1, "build", "plan", "nowhere.yaml")
-	if out, errs := a.run(t, 1, "build", "plan", weather, "--values", mirror("https://bad mirror")); out != "" || strings.Count(errs, "the image mirror") != 1 {
+	if out, errs := a.run(t, 1, "build", "plan", weather, "--values",
+		mirror("https://bad mirror")); out != "" || strings.Count(errs, "the image mirror") != 1 {
 		t.Errorf("a bad mirror: stdout %q, stderr %q", out, errs)
 	}
 	pins := filepath.Join(t.TempDir(), "pins")
 	if err := os.WriteFile(pins, []byte("docker.io/alpine/git:v2.49.1: latest\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := a.run(t, 1, "build", "plan", weather, "--image-pins", pins); !strings.Contains(errs, "is not a sha256 digest") {
+	if _, errs := a.run(t, 1, "build", "plan", weather, "--image-pins",
+		pins); !strings.Contains(errs, "is not a sha256 digest") {
 		t.Errorf("bad pins: %s", errs)
 	}
 	// A folder that holds nothing was not meant, and a List is what kubectl prints.
 	for _, wrong := range []string{t.TempDir(), "nowhere", weather} {
-		for _, args := range [][]string{{"build", "lint", wrong}, {"build", "plan", weather, "--templates", wrong}} {
+		for _, args := range [][]string{{"build", "lint", wrong},
+			{"build", "plan", weather, "--templates", wrong}} {
 			if out, errs := a.run(t, 1, args...); out != "" || strings.Count(errs, "hint: ") != 1 {
 				t.Errorf("%v: stdout %q, stderr %q", args, out, errs)
 			}
 		}
 	}
-	const template = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: pipeline-template-own}\n  data:\n    %s: |\n" +
-		"      steps:\n      - {name: own-clone, configMap: github-clone-step, defaultParameters: [{name: revison, value: x}]}\n"
+	const template = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n" +
+		"  metadata: {name: pipeline-template-own}\n  data:\n    %s: |\n" +
+		"      steps:\n      - {name: own-clone, configMap: github-clone-step, " +
+		"defaultParameters: [{name: revison, value: x}]}\n"
 	list := t.TempDir()
-	if err := os.WriteFile(filepath.Join(list, "all.yaml"), fmt.Appendf(nil, template, "template.yaml"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(list, "all.yaml"),
+		fmt.Appendf(nil, template, "template.yaml"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, errs := a.run(t, 0, "build", "plan", weather, "--mode", "own", "--templates", list, "--values", mirror("mirror.local/hub/")); !strings.Contains(out, "name: own-clone") ||
-		!strings.Contains(out, "image: mirror.local/hub/docker.io/") || !strings.Contains(errs, `no parameter "revison"`) {
+	if out, errs := a.run(t, 0, "build", "plan", weather, "--mode", "own", "--templates", list,
+		"--values", mirror("mirror.local/hub/")); !strings.Contains(out, "name: own-clone") ||
+		!strings.Contains(out, "image: mirror.local/hub/docker.io/") ||
+		!strings.Contains(errs, `no parameter "revison"`) {
 		t.Errorf("a template in a List: stdout %s, stderr %s", out, errs)
 	}
-	if _, errs := a.run(t, 1, "build", "lint", "--strict", list); !strings.Contains(errs, `no parameter "revison"`) {
+	if _, errs := a.run(t, 1, "build", "lint", "--strict", list); !strings.Contains(errs,
+		`no parameter "revison"`) {
 		t.Errorf("lint: %s", errs)
 	}
-	if err := os.WriteFile(filepath.Join(list, "all.yaml"), fmt.Appendf(nil, template, "template.yml"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(list, "all.yaml"),
+		fmt.Appendf(nil, template, "template.yml"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := a.run(t, 1, "build", "lint", list); !strings.Contains(errs, "has neither the key template.yaml nor template.json") {
+	if _, errs := a.run(t, 1, "build", "lint", list); !strings.Contains(errs,
+		"has neither the key template.yaml nor template.json") {
 		t.Errorf("lint of a wrong key: %s", errs)
 	}
-	for _, complete := range []struct{ args, want string }{{"build plan x --mode", "dev-local"}, {"build list -o", "yaml"}, {"build plan x --graph -o", "mermaid"}, {"install --scope", "namespaced"}} {
-		if out, _ := a.run(t, 0, append(append([]string{"__complete"}, strings.Fields(complete.args)...), "")...); !strings.Contains(out, complete.want+"\n") {
+	for _, complete := range []struct{ args, want string }{{"build plan x --mode", "dev-local"},
+		{"build list -o", "yaml"}, {"build plan x --graph -o", "mermaid"},
+		{"install --scope", "namespaced"}} {
+		if out, _ := a.run(t, 0,
+			append(append([]string{"__complete"}, strings.Fields(complete.args)...),
+				"")...); !strings.Contains(out, complete.want+"\n") {
 			t.Errorf("completion of %s: %s", complete.args, out)
 		}
 	}
-	for _, args := range [][]string{{"build"}, {"build", "plan"}, {"build", "plan", weather, "-o", "xml"}, {"build", "plan", weather, "-o", "mermaid"}, {"build", "plan", weather, "--graph", "-o", "yaml"}, {"build", "plan", weather, "--grph"}, {"build", "lint", "-o", "xml"},
-		{"install", "--scope", "both"}, {"install", "--watch-namespaces", "a"},
-		{"install", "--namespace", "Bad_NS"}, {"install", "--scope", "namespaced", "--watch-namespaces", "a,,b"}, {"install", "--image", "a b"},
-		{"install", "--image-mirror", "https://mirror"}, {"install", "--api-group", "Bad Group"}, {"build", "nonsense"}} {
+	for _, args := range [][]string{{"build"}, {"build", "plan"},
+		{"build", "plan", weather, "-o", "xml"}, {"build", "plan", weather, "-o", "mermaid"},
+		{"build", "plan", weather, "--graph", "-o", "yaml"}, {"build", "plan", weather, "--grph"},
+		{"build", "lint", "-o", "xml"}, {"install", "--scope", "both"},
+		{"install", "--watch-namespaces", "a"}, {"install", "--namespace", "Bad_NS"},
+		{"install", "--scope", "namespaced",
+			"--watch-namespaces", "a,,b"}, {"install", "--image", "a b"},
+		{"install", "--image-mirror", "https://mirror"}, {"install", "--api-group", "Bad Group"},
+		{"build", "nonsense"}} {
 		if out, errs := a.run(t, 2, args...); out != "" || errs == "" {
 			t.Errorf("%v: stdout %q, stderr %q", args, out, errs)
 		}
@@ -244,13 +282,15 @@ func TestBuildPlanChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := graph.Write(io.Discard, "mermaid", []graph.Pipeline{graph.Of("weather", out.Pipeline)}); err != nil {
+			if err := graph.Write(io.Discard, "mermaid",
+				[]graph.Pipeline{graph.Of("weather", out.Pipeline)}); err != nil {
 				t.Fatal(err)
 			}
 			if err := cli.PrintObjects(io.Discard, "json", manifest.Objects(out)...); err != nil {
 				t.Fatal(err)
 			}
-			for _, pair := range [][2]any{{build, b.AgentBuild}, {pipeline, out.Pipeline}, {run, out.Run}} {
+			for _, pair := range [][2]any{{build, b.AgentBuild}, {pipeline, out.Pipeline},
+				{run, out.Run}} {
 				if !reflect.DeepEqual(pair[0], pair[1]) {
 					t.Errorf("mode %s: the %T was changed", mode, pair[1])
 				}
@@ -260,7 +300,8 @@ func TestBuildPlanChangesNothing(t *testing.T) {
 			if err := json.Unmarshal(sent, &text); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := text.Spec.PipelineSpec, out.Pipeline.Spec; !objects && !equality.Semantic.DeepEqual(*got, want) {
+			if got, want := text.Spec.PipelineSpec, out.Pipeline.Spec; !objects &&
+				!equality.Semantic.DeepEqual(*got, want) {
 				t.Errorf("mode %s: the run is sent with another pipeline", mode)
 			}
 		}
@@ -276,7 +317,8 @@ func buildCluster(t *testing.T) (client.Client, *armature) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1"}}); err != nil {
+	if err := c.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1"}}); err != nil {
 		t.Fatal(err)
 	}
 	a := buildArmature(t)
@@ -290,13 +332,16 @@ func TestBuildCluster(t *testing.T) {
 	weather := filepath.Join("..", "..", "examples", "builds", "weather.yaml")
 	get := func() *api.AgentBuild {
 		b := &api.AgentBuild{}
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "team1", Name: "weather"}, b); err != nil {
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "team1", Name: "weather"},
+			b); err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
 
-	if out, errs := a.run(t, 1, "build", "run", weather, "-n", "team2"); out != "" || !strings.Contains(errs, `weather.yaml:3: metadata.namespace: is "team1", but --namespace is "team2"`+"\n  hint: ") {
+	if out, errs := a.run(t, 1, "build", "run", weather, "-n", "team2"); out != "" ||
+		!strings.Contains(errs,
+			`weather.yaml:3: metadata.namespace: is "team1", but --namespace is "team2"`+"\n  hint: ") {
 		t.Errorf("a namespace that is not the file's: stdout %q, stderr %q", out, errs)
 	}
 	a.run(t, 0, "build", "run", weather, "-n", "team1")
@@ -313,15 +358,18 @@ func TestBuildCluster(t *testing.T) {
 		t.Errorf("rerun: cancel %v, annotations %v", b.Spec.Cancel, b.Annotations)
 	}
 
-	if out, _ := a.run(t, 0, "__complete", "build", "describe", "-n", "team1", ""); !strings.Contains(out, "weather\n") {
+	if out, _ := a.run(t, 0, "__complete", "build", "describe", "-n", "team1",
+		""); !strings.Contains(out, "weather\n") {
 		t.Errorf("completion of a name: %s", out)
 	}
 
 	b := get()
 	code := int32(137)
-	b.Status = api.AgentBuildStatus{Phase: api.PhaseFailed, Message: "task kaniko-build, step build-and-push, exit code 137: out of memory",
-		FailureDetails: &api.FailureDetails{Reason: "StepOutOfMemory", Task: "kaniko-build", Step: "build-and-push", ExitCode: &code, LogTail: []string{"Killed"}},
-		Tasks:          []api.TaskStatus{{Name: "kaniko-build", State: "Failed", Reason: "Failed"}}}
+	b.Status = api.AgentBuildStatus{Phase: api.PhaseFailed,
+		Message: "task kaniko-build, step build-and-push, exit code 137: out of memory",
+		FailureDetails: &api.FailureDetails{Reason: "StepOutOfMemory", Task: "kaniko-build",
+			Step: "build-and-push", ExitCode: &code, LogTail: []string{"Killed"}},
+		Tasks: []api.TaskStatus{{Name: "kaniko-build", State: "Failed", Reason: "Failed"}}}
 	if err := c.Status().Update(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -331,8 +379,10 @@ func TestBuildCluster(t *testing.T) {
 			t.Errorf("describe does not say %s:\n%s", want, out)
 		}
 	}
-	b.Status.Message = "task buildkit-build, step build: Dockerfile:4: RUN make all: make: *** No rule to make target 'all'.  Stop."
-	b.Status.FailureDetails = &api.FailureDetails{Reason: "DockerfileFailed", Task: "buildkit-build", Step: "build"}
+	b.Status.Message = "task buildkit-build, step build: Dockerfile:4: RUN make all: make: *** " +
+		"No rule to make target 'all'.  Stop."
+	b.Status.FailureDetails = &api.FailureDetails{Reason: "DockerfileFailed",
+		Task: "buildkit-build", Step: "build"}
 	if err := c.Status().Update(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -341,23 +391,32 @@ func TestBuildCluster(t *testing.T) {
 	b.Status.FailureDetails.Reason = "StepOutOfMemory"
 	// The report of a kept run contains its skipped tasks. The tasks of a cancelled
 	// run are not reported as failed.
-	pr := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-1"}, Spec: tektonv1.PipelineRunSpec{PipelineRef: &tektonv1.PipelineRef{Name: "none"}}}
-	tr := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-1-clone", Labels: map[string]string{pipeline.PipelineRunLabelKey: "weather-1"}}, Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "none"}}}
+	pr := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1",
+		Name: "weather-1"},
+		Spec: tektonv1.PipelineRunSpec{PipelineRef: &tektonv1.PipelineRef{Name: "none"}}}
+	tr := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1",
+		Name:   "weather-1-clone",
+		Labels: map[string]string{pipeline.PipelineRunLabelKey: "weather-1"}},
+		Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "none"}}}
 	for _, o := range []client.Object{pr, tr} {
 		if err := c.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	pr.Status.ChildReferences = []tektonv1.ChildStatusReference{{Name: tr.Name, PipelineTaskName: "github-clone"}}
-	tr.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionFalse, Reason: tektonv1.TaskRunReasonCancelled.String()})
+	pr.Status.ChildReferences = []tektonv1.ChildStatusReference{{Name: tr.Name,
+		PipelineTaskName: "github-clone"}}
+	tr.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded,
+		Status: corev1.ConditionFalse, Reason: tektonv1.TaskRunReasonCancelled.String()})
 	b.Status.PipelineRunName = pr.Name
-	b.Status.Tasks = append(b.Status.Tasks, api.TaskStatus{Name: "buildpack-build", State: "Skipped"})
+	b.Status.Tasks = append(b.Status.Tasks,
+		api.TaskStatus{Name: "buildpack-build", State: "Skipped"})
 	for _, o := range []client.Object{pr, tr, b} {
 		if err := c.Status().Update(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out, _ := a.run(t, 0, "build", "describe", "weather", "-n", "team1"); !strings.Contains(out, "buildpack-build  Skipped") {
+	if out, _ := a.run(t, 0, "build", "describe", "weather", "-n", "team1"); !strings.Contains(out,
+		"buildpack-build  Skipped") {
 		t.Errorf("describe of a run that is kept:\n%s", out)
 	}
 	tasks := b.Status.Tasks
@@ -365,34 +424,45 @@ func TestBuildCluster(t *testing.T) {
 	if err := c.Status().Update(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ := a.run(t, 0, "build", "describe", "weather", "-n", "team1"); !strings.Contains(out, "github-clone  Cancelled") {
+	if out, _ := a.run(t, 0, "build", "describe", "weather", "-n", "team1"); !strings.Contains(out,
+		"github-clone  Cancelled") {
 		t.Errorf("describe of a run that is stopped:\n%s", out)
 	}
 	b.Status.PipelineRunName, b.Status.Tasks = "", tasks
 	if err := c.Status().Update(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ := a.run(t, 0, "build", "list", "-A"); !strings.Contains(out, "team1") || !strings.Contains(out, "Failed") {
+	if out, _ := a.run(t, 0, "build", "list", "-A"); !strings.Contains(out, "team1") ||
+		!strings.Contains(out, "Failed") {
 		t.Errorf("list: %s", out)
 	}
 	for _, format := range []string{"json", "yaml"} {
-		if out, _ := a.run(t, 0, "build", "list", "-n", "team1", "-o", format); !strings.Contains(out, "StepOutOfMemory") || !strings.Contains(out, "AgentBuildList") {
+		if out, _ := a.run(t, 0, "build", "list", "-n", "team1", "-o",
+			format); !strings.Contains(out, "StepOutOfMemory") ||
+			!strings.Contains(out, "AgentBuildList") {
 			t.Errorf("list -o %s: %s", format, out)
 		}
 	}
 	// A cluster without the CRD differs from one without builds.
 	for _, args := range [][]string{{"build", "list"}, {"build", "describe", "weather"}} {
-		if _, errs := a.run(t, 1, append(args, "--api-group", "agent.example.com")...); !strings.Contains(errs, "the cluster has no AgentBuild of agent.example.com\n  hint: `armature install") {
+		if _, errs := a.run(t, 1,
+			append(args, "--api-group", "agent.example.com")...); !strings.Contains(errs,
+			"the cluster has no AgentBuild of agent.example.com\n  hint: `armature install") {
 			t.Errorf("%v without the CRD: %s", args, errs)
 		}
 	}
-	if _, errs := a.run(t, 1, "build", "run", weather, "--wait", "--timeout", "1s"); !strings.Contains(errs, "did not finish in time\n  hint: ") {
+	if _, errs := a.run(t, 1, "build", "run", weather, "--wait", "--timeout",
+		"1s"); !strings.Contains(errs, "did not finish in time\n  hint: ") {
 		t.Errorf("a wait that is too short: %s", errs)
 	}
-	if _, errs := a.run(t, 1, "build", "logs", "weather", "-n", "team1"); !strings.Contains(errs, "has no run") {
+	if _, errs := a.run(t, 1, "build", "logs", "weather", "-n", "team1"); !strings.Contains(errs,
+		"has no run") {
 		t.Errorf("logs: %s", errs)
 	}
-	if _, errs := a.run(t, 1, "build", "describe", "nowhere", "-n", "team1"); !strings.Contains(errs, `"nowhere" not found`) || !strings.Contains(errs, "hint: it may have been deleted, with its runs; namespace team1 has ") {
+	if _, errs := a.run(t, 1, "build", "describe", "nowhere", "-n",
+		"team1"); !strings.Contains(errs, `"nowhere" not found`) ||
+		!strings.Contains(errs,
+			"hint: it may have been deleted, with its runs; namespace team1 has ") {
 		t.Errorf("describe: %s", errs)
 	}
 }
@@ -445,9 +515,12 @@ spec:
 	set := func(name string, status api.AgentBuildStatus) {
 		t.Helper()
 		b := &api.AgentBuild{}
-		until(name+" is not there", func() bool { return c.Get(ctx, client.ObjectKey{Namespace: "team1", Name: name}, b) == nil })
+		until(name+" is not there", func() bool {
+			return c.Get(ctx, client.ObjectKey{Namespace: "team1", Name: name}, b) == nil
+		})
 		status.ObservedGeneration = b.Generation
-		status.Conditions = []metav1.Condition{{Type: api.ConditionRunExists, Status: metav1.ConditionTrue, Reason: "Created", LastTransitionTime: metav1.Now()}}
+		status.Conditions = []metav1.Condition{{Type: api.ConditionRunExists,
+			Status: metav1.ConditionTrue, Reason: "Created", LastTransitionTime: metav1.Now()}}
 		b.Status = status
 		if err := c.Status().Update(ctx, b); err != nil {
 			t.Fatal(err)
@@ -458,18 +531,25 @@ spec:
 	})
 	remove := func() {
 		t.Helper()
-		if err := c.Delete(ctx, &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: names[2]}}); err != nil {
+		if err := c.Delete(ctx,
+			&api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1",
+				Name: names[2]}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if early {
 		remove()
 	}
-	set(names[0], api.AgentBuildStatus{Phase: api.PhaseFailed, LastRunPhase: api.PhaseFailed, Attempt: 1, Message: "to be tried again"})
-	until("the first failure is not reported", func() bool { return strings.Contains(out.String(), "to be tried again") })
-	set(names[0], api.AgentBuildStatus{Phase: api.PhaseFailed, LastRunPhase: api.PhaseFailed, Attempt: 2, Message: "no more"})
-	set(names[1], api.AgentBuildStatus{Phase: api.PhaseSucceeded, LastRunPhase: api.PhaseSucceeded, Attempt: 1, Message: "built it"})
-	until("the second build is not waited for", func() bool { return strings.Contains(out.String(), "built it") })
+	set(names[0], api.AgentBuildStatus{Phase: api.PhaseFailed, LastRunPhase: api.PhaseFailed,
+		Attempt: 1, Message: "to be tried again"})
+	until("the first failure is not reported",
+		func() bool { return strings.Contains(out.String(), "to be tried again") })
+	set(names[0], api.AgentBuildStatus{Phase: api.PhaseFailed, LastRunPhase: api.PhaseFailed,
+		Attempt: 2, Message: "no more"})
+	set(names[1], api.AgentBuildStatus{Phase: api.PhaseSucceeded, LastRunPhase: api.PhaseSucceeded,
+		Attempt: 1, Message: "built it"})
+	until("the second build is not waited for",
+		func() bool { return strings.Contains(out.String(), "built it") })
 	if !early {
 		remove()
 	}

@@ -56,7 +56,8 @@ If the argument is the file of a card, sign prints the signed card.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			switch {
 			case given[0] == "-":
-				return cli.Usagef("standard input has no lock: name the folder of the package, or the file of a card")
+				return cli.Usagef("standard input has no lock: name the folder of the package, " +
+					"or the file of a card")
 			case filepath.Ext(given[0]) == ".json":
 				return s.file(cmd, given[0])
 			}
@@ -138,7 +139,8 @@ func (s *cardSigning) packageCards(cmd *cobra.Command, path string) error {
 			return fmt.Errorf("writing %s: %w", file, err)
 		}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s, %d signed now\n", file, text.Count(len(cards), "agent card"), signed)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s, %d signed now\n", file,
+		text.Count(len(cards), "agent card"), signed)
 	return nil
 }
 
@@ -149,7 +151,8 @@ type packagedCard struct {
 }
 
 // cardsOf returns the cards of what a render makes, each once.
-func cardsOf(src render.Source, opt render.Options) (cards []packagedCard, findings []finding.Finding, err error) {
+func cardsOf(src render.Source,
+	opt render.Options) (cards []packagedCard, findings []finding.Finding, err error) {
 	opt.ObjectsOnly = true
 	result, err := render.Run(src, opt)
 	if err != nil || finding.Failed(result.Findings) {
@@ -163,7 +166,10 @@ func cardsOf(src render.Source, opt render.Options) (cards []packagedCard, findi
 				return
 			}
 			if !o.Get("metadata", "annotations", keys.RenderedFor).Exists() {
-				findings = append(findings, o.Finding(finding.Info, "card/authored", at, "this agent card is not signed, because it is not generated", "sign its file: armature card sign FILE.json"))
+				findings = append(findings,
+					o.Finding(finding.Info, "card/authored", at,
+						"this agent card is not signed, because it is not generated",
+						"sign its file: armature card sign FILE.json"))
 				return
 			}
 			card := packagedCard{}
@@ -173,7 +179,8 @@ func cardsOf(src render.Source, opt render.Options) (cards []packagedCard, findi
 				problem = json.Unmarshal(card.payload, &head)
 			}
 			if problem != nil {
-				findings = append(findings, o.Finding(finding.Error, "card/payload", at, "this agent card cannot be signed: "+problem.Error(), "correct the card"))
+				findings = append(findings, o.Finding(finding.Error, "card/payload", at,
+					"this agent card cannot be signed: "+problem.Error(), "correct the card"))
 				return
 			}
 			card.name = head.Name
@@ -187,14 +194,17 @@ func cardsOf(src render.Source, opt render.Options) (cards []packagedCard, findi
 }
 
 // signCards signs cards and returns the lock's entries of them. Signatures of the same key stay.
-func signCards(ctx context.Context, session *sign.Session, cards []packagedCard, before []api.LockedCard) (after []api.LockedCard, signed int, err error) {
+func signCards(ctx context.Context, session *sign.Session, cards []packagedCard,
+	before []api.LockedCard) (after []api.LockedCard, signed int, err error) {
 	header, err := session.CardHeader(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, card := range cards {
 		entry := api.LockedCard{Name: card.name, Payload: a2a.Digest(card.payload), Protected: header}
-		i := slices.IndexFunc(before, func(have api.LockedCard) bool { return have.Payload == entry.Payload && have.Protected == header })
+		i := slices.IndexFunc(before, func(have api.LockedCard) bool {
+			return have.Payload == entry.Payload && have.Protected == header
+		})
 		if i >= 0 {
 			after = append(after, before[i])
 			continue

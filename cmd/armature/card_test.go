@@ -50,7 +50,9 @@ func TestCardSign(t *testing.T) {
 	}
 	newKey := func(name string) (key string, public []byte) {
 		t.Helper()
-		pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte("a password"), nil })
+		pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) {
+			return []byte("a password"), nil
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +99,8 @@ func TestCardSign(t *testing.T) {
 		t.Errorf("before signing: %+v of %s", verdict(card), card)
 	}
 	_, printed := a.run(t, 0, "card", "sign", apps, "--key", key)
-	if !strings.Contains(printed, "1 agent card, 1 signed now") || !strings.Contains(printed, "sign its file") {
+	if !strings.Contains(printed, "1 agent card, 1 signed now") ||
+		!strings.Contains(printed, "sign its file") {
 		t.Errorf("signing says %s", printed)
 	}
 	lock, err := os.ReadFile(filepath.Join(apps, render.LockFile))
@@ -111,15 +114,18 @@ func TestCardSign(t *testing.T) {
 	if v := verdict(strings.Replace(card, "Forecasts", "Orders", 1)); v.Verdict != api.SignatureInvalid {
 		t.Errorf("a forged card is %+v", v)
 	}
-	if _, printed := a.run(t, 0, "card", "sign", apps, "--key", key); !strings.Contains(printed, "0 signed now") {
+	if _, printed := a.run(t, 0, "card", "sign", apps, "--key", key); !strings.Contains(printed,
+		"0 signed now") {
 		t.Errorf("signing again says %s", printed)
 	}
-	if again, err := os.ReadFile(filepath.Join(apps, render.LockFile)); err != nil || !bytes.Equal(again, lock) {
+	if again, err := os.ReadFile(filepath.Join(apps, render.LockFile)); err != nil ||
+		!bytes.Equal(again, lock) {
 		t.Errorf("signing again writes %s (%v)", again, err)
 	}
 
 	write("apps/agents.yaml", strings.Replace(cardPackage, "Forecasts", "Weather", 1))
-	if card, findings := rendered(); verdict(card).Verdict != api.SignatureUnsigned || !strings.Contains(findings, "run `armature card sign`") {
+	if card, findings := rendered(); verdict(card).Verdict != api.SignatureUnsigned ||
+		!strings.Contains(findings, "run `armature card sign`") {
 		t.Errorf("a changed card: %+v, %s", verdict(card), findings)
 	}
 	other, otherPublic := newKey("other.key")
@@ -135,14 +141,18 @@ func TestCardSign(t *testing.T) {
 
 	file := write("card.json", `{"name":"Written","supportedInterfaces":[],"x":"<>"}`)
 	signed, _ := a.run(t, 0, "card", "sign", file, "--key", other)
-	if v := verdict(signed); v.Verdict != api.SignatureValid || !strings.HasPrefix(signed, `{"name":"Written","supportedInterfaces":[],"x":"<>","signatures":`) {
+	if v := verdict(signed); v.Verdict != api.SignatureValid ||
+		!strings.HasPrefix(signed,
+			`{"name":"Written","supportedInterfaces":[],"x":"<>","signatures":`) {
 		t.Errorf("%+v of %s", v, signed)
 	}
 	if signatures, err := a2a.Signatures([]byte(signed)); err != nil || len(signatures) != 1 {
 		t.Errorf("%d signatures (%v)", len(signatures), err)
 	}
-	for want, text := range map[string]string{"duplicate": `{"name":"a","name":"b"}`, "not a JSON object": `[]`} {
-		if _, printed := a.run(t, 1, "card", "sign", write("bad.json", text), "--key", other); !strings.Contains(printed, want) {
+	for want, text := range map[string]string{"duplicate": `{"name":"a","name":"b"}`,
+		"not a JSON object": `[]`} {
+		if _, printed := a.run(t, 1, "card", "sign", write("bad.json", text), "--key",
+			other); !strings.Contains(printed, want) {
 			t.Errorf("%s: %s", text, printed)
 		}
 	}

@@ -72,14 +72,20 @@ items:
 		args []string
 		want []string
 	}{
-		{[]string{"list"}, []string{"weather-agent-card", "Weather Intelligence Agent", "Healthy", "2 skills", "office", "1 tool"}},
-		{[]string{"list", "-o", "wide"}, []string{"2.1.0", "http://weather-agent.default.svc.cluster.local", "agentcards.kagenti.io"}},
+		{[]string{"list"}, []string{"weather-agent-card", "Weather Intelligence Agent", "Healthy",
+			"2 skills", "office", "1 tool"}},
+		{[]string{"list", "-o", "wide"},
+			[]string{"2.1.0", "http://weather-agent.default.svc.cluster.local",
+				"agentcards.kagenti.io"}},
 		{[]string{"list", "--type", "server", "-o", "json"}, []string{`"name": "office"`}},
-		{[]string{"search", "climate"}, []string{"get_climate_data", "skill", "default/weather-agent-card"}},
+		{[]string{"search", "climate"},
+			[]string{"get_climate_data", "skill", "default/weather-agent-card"}},
 		{[]string{"search", "room", "--kind", "tool", "-o", "yaml"}, []string{"name: book_room"}},
-		{[]string{"get", "default/weather-agent-card"}, []string{"get_forecast", "Get weather forecast for location"}},
+		{[]string{"get", "default/weather-agent-card"},
+			[]string{"get_forecast", "Get weather forecast for location"}},
 		{[]string{"get", "weather-agent-card", "agentcards.kagenti.io"}, []string{"get_forecast"}},
-		{[]string{"get", "office", "-n", "team1", "-o", "yaml"}, []string{"kind: tool", "description: Office tools"}},
+		{[]string{"get", "office", "-n", "team1", "-o", "yaml"},
+			[]string{"kind: tool", "description: Office tools"}},
 	} {
 		out, _ := a.run(t, 0, append(append([]string{"catalog"}, c.args...), "-f", file)...)
 		for _, want := range c.want {
@@ -88,20 +94,24 @@ items:
 			}
 		}
 	}
-	if out, _ := a.run(t, 0, "catalog", "list", "--type", "server", "-f", file); strings.Contains(out, "weather") {
+	if out, _ := a.run(t, 0, "catalog", "list", "--type", "server", "-f",
+		file); strings.Contains(out, "weather") {
 		t.Errorf("--type server lists\n%s", out)
 	}
 	for _, args := range [][]string{{"list", "-n", "nowhere"}, {"search", "nobody"}} {
-		if _, errs := a.run(t, 0, append([]string{"catalog", "-f", file}, args...)...); !strings.HasPrefix(errs, "nothing found") {
+		if _, errs := a.run(t, 0, append([]string{"catalog", "-f", file},
+			args...)...); !strings.HasPrefix(errs, "nothing found") {
 			t.Errorf("armature catalog %v: %q", args, errs)
 		}
 	}
 	for want, args := range map[string][]string{
-		"default/nobody: not in the catalog":               {"get", "default/nobody", "-f", file},
-		"office agentcards.kagenti.io: not in the catalog": {"get", "office", "agentcards.kagenti.io", "-f", file},
+		"default/nobody: not in the catalog": {"get", "default/nobody", "-f", file},
+		"office agentcards.kagenti.io: not in the catalog": {"get", "office",
+			"agentcards.kagenti.io", "-f", file},
 		"no such file": {"list", "-f", "nowhere"},
 	} {
-		if _, errs := a.run(t, 1, append([]string{"catalog"}, args...)...); !strings.Contains(errs, want) {
+		if _, errs := a.run(t, 1, append([]string{"catalog"}, args...)...); !strings.Contains(errs,
+			want) {
 			t.Errorf("no %q in %s", want, errs)
 		}
 	}
@@ -115,12 +125,15 @@ items:
 		"use 1 to 1000":             {"search", "x", "-f", file, "--limit", "0"},
 		"write it as https":         {"list", "--server", "localhost:8443"},
 	} {
-		if _, errs := a.run(t, 2, append([]string{"catalog"}, args...)...); !strings.Contains(errs, want) {
+		if _, errs := a.run(t, 2, append([]string{"catalog"}, args...)...); !strings.Contains(errs,
+			want) {
 			t.Errorf("no %q in %s", want, errs)
 		}
 	}
-	write("apiVersion: kagenti.io/v1alpha1\nkind: AgentCard\nmetadata: {name: a}\nspec: {selecter: {}}\n")
-	if _, errs := a.run(t, 1, "catalog", "list", "-f", file); !strings.Contains(errs, "selecter") || !strings.Contains(errs, file) {
+	write("apiVersion: kagenti.io/v1alpha1\nkind: AgentCard\nmetadata: {name: a}\n" +
+		"spec: {selecter: {}}\n")
+	if _, errs := a.run(t, 1, "catalog", "list", "-f", file); !strings.Contains(errs, "selecter") ||
+		!strings.Contains(errs, file) {
 		t.Errorf("an unknown field: %s", errs)
 	}
 }
@@ -131,7 +144,10 @@ func TestCatalogOfManyManifests(t *testing.T) {
 	a := buildArmature(t)
 	var text strings.Builder
 	card := func(namespace, name string) {
-		fmt.Fprintf(&text, "---\napiVersion: kagenti.io/v1alpha1\nkind: AgentCard\nmetadata: {name: %s, namespace: %s}\nspec: {selector: {matchLabels: {app: weather}}}\n", name, namespace)
+		fmt.Fprintf(&text,
+			"---\napiVersion: kagenti.io/v1alpha1\nkind: AgentCard\n"+
+				"metadata: {name: %s, namespace: %s}\nspec: {selector: {matchLabels: {app: "+
+				"weather}}}\n", name, namespace)
 	}
 	for i := range 1100 {
 		card("team1", fmt.Sprintf("weather-%d", i))
@@ -144,15 +160,20 @@ func TestCatalogOfManyManifests(t *testing.T) {
 	if out, _ := a.run(t, 0, "catalog", "list", "-f", file); strings.Count(out, "\n") != 1102 {
 		t.Errorf("%d lines of a head and 1101 agents", strings.Count(out, "\n"))
 	}
-	for _, args := range [][]string{{"get", "weather-of-team2"}, {"search", "weather", "-n", "team2"}} {
-		if out, _ := a.run(t, 0, append([]string{"catalog", "-f", file}, args...)...); !strings.Contains(out, "weather-of-team2") {
+	for _, args := range [][]string{{"get", "weather-of-team2"},
+		{"search", "weather", "-n", "team2"}} {
+		if out, _ := a.run(t, 0, append([]string{"catalog", "-f", file},
+			args...)...); !strings.Contains(out, "weather-of-team2") {
 			t.Errorf("armature catalog %v finds\n%s", args, out)
 		}
 	}
-	if err := os.WriteFile(file, []byte("apiVersion: kagenti.io/v9\nkind: AgentCard\nmetadata: {name: a}\nspec: {}\n"), 0o644); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("apiVersion: kagenti.io/v9\nkind: AgentCard\nmetadata: {name: a}\nspec: {}\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := a.run(t, 1, "catalog", "list", "-f", file); !strings.Contains(errs, "use kagenti.io/v1alpha1") {
+	if _, errs := a.run(t, 1, "catalog", "list", "-f", file); !strings.Contains(errs,
+		"use kagenti.io/v1alpha1") {
 		t.Errorf("an unknown apiVersion: %s", errs)
 	}
 
@@ -177,7 +198,9 @@ func TestCatalogOfManyManifests(t *testing.T) {
 // server.
 func TestCatalogClient(t *testing.T) {
 	a := offline()
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another host was asked") }))
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("another host was asked")
+	}))
 	t.Cleanup(elsewhere.Close)
 	redirect := false
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -195,12 +218,16 @@ func TestCatalogClient(t *testing.T) {
 			next = ""
 		}
 		w.Header().Set("Warning", "299 - \"the store is away\"")
-		_, _ = w.Write([]byte(`{"items":[{"name":"agent","namespace":"ns","resource":"r","uid":"1"}]` + next + `}`))
+		_, _ = w.Write(
+			[]byte(`{"items":[{"name":"agent","namespace":"ns","resource":"r","uid":"1"}]` + next + `}`))
 	}))
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
-	ca, token, wrong, empty := filepath.Join(dir, "ca"), filepath.Join(dir, "token"), filepath.Join(dir, "wrong"), filepath.Join(dir, "empty")
-	for file, data := range map[string][]byte{ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), token: []byte("token\n"), wrong: []byte("s3cret"), empty: nil} {
+	ca, token, wrong, empty := filepath.Join(dir, "ca"), filepath.Join(dir, "token"),
+		filepath.Join(dir, "wrong"), filepath.Join(dir, "empty")
+	for file, data := range map[string][]byte{
+		ca:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+		token: []byte("token\n"), wrong: []byte("s3cret"), empty: nil} {
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -213,13 +240,17 @@ func TestCatalogClient(t *testing.T) {
 	if strings.Count(errs, "Warning: the store is away") != 1 {
 		t.Errorf("a warning on both pages: %q", errs)
 	}
-	if _, errs := a.run(t, 1, append(args, "--certificate-authority", ca, "--token-file", wrong)...); !strings.Contains(errs, "send a Kubernetes token") || strings.Contains(errs, "s3cret") {
+	if _, errs := a.run(t, 1, append(args, "--certificate-authority", ca, "--token-file",
+		wrong)...); !strings.Contains(errs, "send a Kubernetes token") ||
+		strings.Contains(errs, "s3cret") {
 		t.Errorf("a wrong token: %s", errs)
 	}
-	if _, errs := a.run(t, 1, append(args, "--token-file", token)...); !strings.Contains(errs, "certificate") {
+	if _, errs := a.run(t, 1, append(args, "--token-file", token)...); !strings.Contains(errs,
+		"certificate") {
 		t.Errorf("a certificate that nobody vouches for: %s", errs)
 	}
-	if _, errs := a.run(t, 1, append(args, "--certificate-authority", ca, "--token-file", empty)...); !strings.Contains(errs, empty+" is empty") {
+	if _, errs := a.run(t, 1, append(args, "--certificate-authority", ca, "--token-file",
+		empty)...); !strings.Contains(errs, empty+" is empty") {
 		t.Errorf("an empty token: %s", errs)
 	}
 	redirect = true

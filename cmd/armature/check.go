@@ -49,7 +49,8 @@ whether NetworkPolicies are enforced, and removes them.`,
 		}),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			compare := cluster != ""
-			if f := cmd.Flags(); !compare && (f.Changed("kubeconfig") || f.Changed("context") || f.Changed("namespace")) {
+			if f := cmd.Flags(); !compare &&
+				(f.Changed("kubeconfig") || f.Changed("context") || f.Changed("namespace")) {
 				return cli.Usagef("--kubeconfig, --context and --namespace require --cluster")
 			}
 			all := needs.Builds()
@@ -59,7 +60,9 @@ whether NetworkPolicies are enforced, and removes them.`,
 					return err
 				}
 			}
-			if builds := needs.Builds(); cluster == probe && !slices.ContainsFunc(all, func(n needs.Need) bool { return n.Kind == needs.Enforced }) {
+			if builds := needs.Builds(); cluster == probe &&
+				!slices.ContainsFunc(all,
+					func(n needs.Need) bool { return n.Kind == needs.Enforced }) {
 				all = append(all, builds[len(builds)-1])
 			}
 			if compare {
@@ -67,11 +70,15 @@ whether NetworkPolicies are enforced, and removes them.`,
 				if err != nil {
 					return err
 				}
-				if _, err := cli.Interruptibly(cmd.Context(), func() (any, error) { return nil, preflight.Compare(cmd.Context(), config, namespace, all) }); err != nil {
+				if _, err := cli.Interruptibly(cmd.Context(), func() (any, error) {
+					return nil, preflight.Compare(cmd.Context(), config, namespace, all)
+				}); err != nil {
 					return err
 				}
-				if cluster == probe { // not interruptibly: it ends with the context, once it has removed the pods
-					if err := preflight.Probe(cmd.Context(), config, all); cmd.Context().Err() != nil {
+				// not interruptibly: it ends with the context, once it has removed the pods
+				if cluster == probe {
+					if err := preflight.Probe(cmd.Context(), config,
+						all); cmd.Context().Err() != nil {
 						return fmt.Errorf("interrupted: %w", err)
 					} else if err != nil {
 						return err
@@ -83,7 +90,9 @@ whether NetworkPolicies are enforced, and removes them.`,
 	}
 	m.Flags(cmd, "PATH")
 	k.Flags(cmd)
-	cli.WordFlag(cmd, &cluster, "cluster", "", "", "read: compare with a cluster; probe: also make two pods there for a moment, to find out whether NetworkPolicies are enforced", "comparison", "read", probe)
+	cli.WordFlag(cmd, &cluster, "cluster", "", "",
+		"read: compare with a cluster; probe: also make two pods there for a moment, to find out "+
+			"whether NetworkPolicies are enforced", "comparison", "read", probe)
 	cmd.Flags().Lookup("cluster").NoOptDefVal = "read"
 	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd
@@ -95,7 +104,8 @@ func needsOf(cmd *cobra.Command, m *cli.Manifests, given string) ([]needs.Need, 
 		return nil, err
 	}
 	if file := m.Kustomization(src); file != "" {
-		return nil, fmt.Errorf("%s has to be built first\n  hint: kustomize build … | armature check -", file)
+		return nil, fmt.Errorf(
+			"%s has to be built first\n  hint: kustomize build … | armature check -", file)
 	}
 	var r render.Result
 	if !finding.Failed(findings) {
@@ -112,7 +122,8 @@ func needsOf(cmd *cobra.Command, m *cli.Manifests, given string) ([]needs.Need, 
 		render.Objects(f, func(*krm.Object) { objects++ })
 	}
 	if objects == 0 {
-		return nil, errors.New(given + " has no Kubernetes object: name a folder or file with manifests")
+		return nil, errors.New(given +
+			" has no Kubernetes object: name a folder or file with manifests")
 	}
 	return needs.Of(r.Files), nil
 }
@@ -141,7 +152,8 @@ func printNeeds(cmd *cobra.Command, format string, all []needs.Need) (err error)
 		}
 	}
 	if format != "text" {
-		if failed := cli.PrintObjects(cmd.OutOrStdout(), format, map[string]any{"needs": append([]needs.Need{}, all...)}); failed != nil {
+		if failed := cli.PrintObjects(cmd.OutOrStdout(), format,
+			map[string]any{"needs": append([]needs.Need{}, all...)}); failed != nil {
 			return failed
 		}
 		return err
@@ -151,7 +163,8 @@ func printNeeds(cmd *cobra.Command, format string, all []needs.Need) (err error)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s", text.Count(len(all), "need"))
 	if len(counts) > 0 && counts[""] == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), ": %d ok, %d missing, %d unknown", counts[needs.OK], counts[needs.Missing], counts[needs.Unknown])
+		fmt.Fprintf(cmd.ErrOrStderr(), ": %d ok, %d missing, %d unknown", counts[needs.OK],
+			counts[needs.Missing], counts[needs.Unknown])
 	}
 	fmt.Fprintln(cmd.ErrOrStderr())
 	return err

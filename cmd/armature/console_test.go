@@ -44,14 +44,22 @@ func TestConsole(t *testing.T) {
 	must(plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds", "catalog")))
 	for _, ns := range []string{"mine", "others"} {
 		must(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
-		must(c.Create(t.Context(), &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "weather-of-" + ns}, Spec: api.AgentBuildSpec{
-			Source:      api.SourceSpec{SourceRepository: "github.com/org/weather"},
-			BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1", ImageRegistry: "registry.local"}}}))
+		must(c.Create(t.Context(),
+			&api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "weather-of-" + ns},
+				Spec: api.AgentBuildSpec{
+					Source: api.SourceSpec{SourceRepository: "github.com/org/weather"},
+					BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1",
+						ImageRegistry: "registry.local"}}}))
 	}
-	must(c.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "mine", Name: "reader"},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"agent.kagenti.dev", "kagenti.io"}, Resources: []string{"agentbuilds", "agentcards"}, Verbs: []string{"list", "watch"}}}}))
-	must(c.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "mine", Name: "reader"}, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "anna"}},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"}}))
+	must(c.Create(t.Context(),
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "mine", Name: "reader"},
+			Rules: []rbacv1.PolicyRule{{APIGroups: []string{"agent.kagenti.dev", "kagenti.io"},
+				Resources: []string{"agentbuilds", "agentcards"},
+				Verbs:     []string{"list", "watch"}}}}))
+	must(c.Create(t.Context(),
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "mine", Name: "reader"},
+			Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "anna"}},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"}}))
 	anna, err := plane.User("anna")
 	must(err)
 	before := objectsOf(t, c)
@@ -97,8 +105,10 @@ func TestConsole(t *testing.T) {
 	}
 
 	// A page whose name was made to resolve to this machine.
-	for _, host := range []string{"evil.example", "evil.example:" + at.Port(), "127.0.0.1", "localhost.evil.example:" + at.Port()} {
-		if status, _ := get(browser(), address, func(r *http.Request) { r.Host = host }); status != http.StatusMisdirectedRequest {
+	for _, host := range []string{"evil.example", "evil.example:" + at.Port(), "127.0.0.1",
+		"localhost.evil.example:" + at.Port()} {
+		if status, _ := get(browser(), address, func(r *http.Request) { r.Host = host }); status !=
+			http.StatusMisdirectedRequest {
 			t.Errorf("as %s: %d", host, status)
 		}
 	}
@@ -107,32 +117,39 @@ func TestConsole(t *testing.T) {
 			t.Errorf("%s: %d", wrong, status)
 		}
 	}
-	if status, text := get(browser(), root+"/builds"); status != http.StatusUnauthorized || strings.Contains(text, "weather-of-") {
+	if status, text := get(browser(), root+"/builds"); status != http.StatusUnauthorized ||
+		strings.Contains(text, "weather-of-") {
 		t.Errorf("without the address: %d", status)
 	}
 	me := browser()
-	if status, text := get(me, address); status != http.StatusOK || !strings.Contains(text, "anna") {
+	if status, text := get(me, address); status != http.StatusOK ||
+		!strings.Contains(text, "anna") {
 		t.Errorf("with the address: %d %s", status, text)
 	}
 	if status, _ := get(browser(), address); status != http.StatusForbidden {
 		t.Errorf("the address a second time: %d", status)
 	}
 	text := ""
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(text, "weather-of-mine") && !time.Now().After(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(text, "weather-of-mine") &&
+		!time.Now().After(deadline); time.Sleep(50 * time.Millisecond) {
 		_, text = get(me, root+"/builds")
 	}
-	if plain := strings.ReplaceAll(text, "<wbr>", ""); !strings.Contains(plain, "weather-of-mine") || strings.Contains(plain, "weather-of-others") {
+	if plain := strings.ReplaceAll(text, "<wbr>", ""); !strings.Contains(plain,
+		"weather-of-mine") || strings.Contains(plain, "weather-of-others") {
 		t.Errorf("builds: %s\n%s", plain, errs.String())
 	}
 	if status, _ := get(me, root+"/builds/others/weather-of-others"); status != http.StatusNotFound {
 		t.Errorf("a build of another namespace: %d", status)
 	}
 	// Who may not patch has no button, and a form of another site does nothing.
-	if _, text := get(me, root+"/builds/mine/weather-of-mine"); strings.Contains(text, "Cancel</button>") {
+	if _, text := get(me, root+"/builds/mine/weather-of-mine"); strings.Contains(text,
+		"Cancel</button>") {
 		t.Error("there is a button without the right")
 	}
-	for site, want := range map[string]int{"cross-site": http.StatusForbidden, "same-origin": http.StatusForbidden} {
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, root+"/builds/mine/weather-of-mine/cancel", nil)
+	for site, want := range map[string]int{"cross-site": http.StatusForbidden,
+		"same-origin": http.StatusForbidden} {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost,
+			root+"/builds/mine/weather-of-mine/cancel", nil)
 		must(err)
 		request.Header.Set("Sec-Fetch-Site", site)
 		answer, err := me.Do(request)
@@ -157,7 +174,9 @@ func TestConsole(t *testing.T) {
 // objectsOf the kinds that something is installed with, by name and version.
 func objectsOf(t *testing.T, c client.Client) (names []string) {
 	t.Helper()
-	for _, list := range []client.ObjectList{&corev1.ServiceAccountList{}, &corev1.SecretList{}, &corev1.ConfigMapList{}, &corev1.EventList{}, &rbacv1.RoleList{}, &rbacv1.ClusterRoleBindingList{}, &api.AgentBuildList{}} {
+	for _, list := range []client.ObjectList{&corev1.ServiceAccountList{}, &corev1.SecretList{},
+		&corev1.ConfigMapList{}, &corev1.EventList{}, &rbacv1.RoleList{},
+		&rbacv1.ClusterRoleBindingList{}, &api.AgentBuildList{}} {
 		if err := c.List(t.Context(), list); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +194,8 @@ func metaItems(list client.ObjectList) (names []string, err error) {
 	err = meta.EachListItem(list, func(o runtime.Object) error {
 		about, err := meta.Accessor(o)
 		if err == nil {
-			names = append(names, fmt.Sprintf("%T %s/%s %s", o, about.GetNamespace(), about.GetName(), about.GetResourceVersion()))
+			names = append(names, fmt.Sprintf("%T %s/%s %s", o, about.GetNamespace(),
+				about.GetName(), about.GetResourceVersion()))
 		}
 		return err
 	})

@@ -72,7 +72,8 @@ func fresh(t *testing.T, namespaces ...string) (client.Client, string) {
 		t.Fatal(err)
 	}
 	for _, name := range namespaces {
-		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		if err := c.Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,36 +112,45 @@ metadata:
 // is known there are the reference and the public key.
 func TestApplyFromRegistry(t *testing.T) {
 	author := deliver(t)
-	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte("a password"), nil })
+	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) {
+		return []byte("a password"), nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "keys", Name: "signing"},
-		Data: map[string][]byte{"cosign.key": pair.PrivateBytes, "cosign.pub": pair.PublicBytes, "cosign.password": []byte("a password")}}
+		Data: map[string][]byte{"cosign.key": pair.PrivateBytes, "cosign.pub": pair.PublicBytes,
+			"cosign.password": []byte("a password")}}
 	if err := author.Create(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
 	author.write(t, "app/settings.yaml", settings)
 	ref := "oci://" + author.registry + "/fleet/agents:v1"
-	author.run(t, 0, "artifact", "push", filepath.Join(author.dir, "app"), ref, "--source", "s", "--revision", "r", "--sign", "--key", "k8s://keys/signing", "--tlog-upload=false")
+	author.run(t, 0, "artifact", "push", filepath.Join(author.dir, "app"), ref, "--source", "s",
+		"--revision", "r", "--sign", "--key", "k8s://keys/signing", "--tlog-upload=false")
 	author.run(t, 0, "artifact", "verify", ref, "--key", "k8s://keys/signing", "--insecure-ignore-tlog")
 
 	other := author.elsewhere(t, "team1")
-	if _, errs := other.run(t, 1, "artifact", "verify", ref, "--key", "k8s://keys/signing", "--insecure-ignore-tlog"); !strings.Contains(errs, "not found") {
+	if _, errs := other.run(t, 1, "artifact", "verify", ref, "--key", "k8s://keys/signing",
+		"--insecure-ignore-tlog"); !strings.Contains(errs, "not found") {
 		t.Errorf("the author's cluster is known there: %s", errs)
 	}
 	other.write(t, "cosign.pub", string(pair.PublicBytes))
-	policy := other.write(t, "policy.yaml", "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: p}\nspec: {keys: [cosign.pub], provenance: true, insecureIgnoreTlog: true}\n")
+	policy := other.write(t, "policy.yaml",
+		"apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: p}\n"+
+			"spec: {keys: [cosign.pub], provenance: true, insecureIgnoreTlog: true}\n")
 	pulled := filepath.Join(other.dir, "pulled")
 	other.run(t, 0, "artifact", "verify", ref, "--verify-policy", policy)
 	other.run(t, 0, "artifact", "pull", ref, pulled, "--verify-policy", policy)
-	if text, err := os.ReadFile(filepath.Join(pulled, "settings.yaml")); err != nil || string(text) != settings {
+	if text, err := os.ReadFile(filepath.Join(pulled, "settings.yaml")); err != nil ||
+		string(text) != settings {
 		t.Errorf("pulled: %s %v", text, err)
 	}
 	other.run(t, 0, "apply", ref, "-n", "team1", "--verify-policy", policy)
 	greets := func(where *delivery) string {
 		var applied corev1.ConfigMap
-		if err := where.Get(t.Context(), client.ObjectKey{Namespace: "team1", Name: "settings"}, &applied); client.IgnoreNotFound(err) != nil {
+		if err := where.Get(t.Context(), client.ObjectKey{Namespace: "team1", Name: "settings"},
+			&applied); client.IgnoreNotFound(err) != nil {
 			t.Fatal(err)
 		}
 		return applied.Data["greeting"]
@@ -148,18 +158,22 @@ func TestApplyFromRegistry(t *testing.T) {
 	if greets(other) != "hello" || greets(author) != "" {
 		t.Errorf("the package greets with %q there and %q here", greets(other), greets(author))
 	}
-	if out, _ := other.run(t, 0, "status", "--packages", "agents", "-n", "team1"); !strings.Contains(out, "settings") {
+	if out, _ := other.run(t, 0, "status", "--packages", "agents", "-n",
+		"team1"); !strings.Contains(out, "settings") {
 		t.Errorf("inventory: %s", out)
 	}
 	// What was pulled is the same package.
-	if _, errs := other.run(t, 0, "apply", pulled, "--rendered", "--name", "agents", "-n", "team1"); !strings.Contains(errs, "unchanged") {
+	if _, errs := other.run(t, 0, "apply", pulled, "--rendered", "--name", "agents", "-n",
+		"team1"); !strings.Contains(errs, "unchanged") {
 		t.Errorf("apply of the pulled folder: %s", errs)
 	}
 
 	// The next version is not signed: what is there stays.
 	author.write(t, "app/settings.yaml", strings.ReplaceAll(settings, "hello", "good-bye"))
-	author.run(t, 0, "artifact", "push", filepath.Join(author.dir, "app"), ref, "--source", "s", "--revision", "r2")
-	if _, errs := other.run(t, 1, "apply", ref, "-n", "team1", "--verify-policy", policy); !strings.Contains(errs, "no signatures found") {
+	author.run(t, 0, "artifact", "push", filepath.Join(author.dir, "app"), ref, "--source", "s",
+		"--revision", "r2")
+	if _, errs := other.run(t, 1, "apply", ref, "-n", "team1", "--verify-policy",
+		policy); !strings.Contains(errs, "no signatures found") {
 		t.Errorf("apply of an unsigned package: %s", errs)
 	}
 	if greets(other) != "hello" {
@@ -176,10 +190,12 @@ func TestPinFromBuilds(t *testing.T) {
 		{"team1", "unfinished", ""},
 		{"team2", "other", "registry.example/other:v1@" + digest},
 	} {
-		made := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: b.name}, Spec: api.AgentBuildSpec{
-			Source:      api.SourceSpec{SourceRepository: "git.example/" + b.name},
-			BuildOutput: &api.BuildOutput{Image: b.name, ImageTag: "v1", ImageRegistry: "registry.example"},
-		}}
+		made := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: b.name},
+			Spec: api.AgentBuildSpec{
+				Source: api.SourceSpec{SourceRepository: "git.example/" + b.name},
+				BuildOutput: &api.BuildOutput{Image: b.name, ImageTag: "v1",
+					ImageRegistry: "registry.example"},
+			}}
 		if err := d.Create(t.Context(), made); err != nil {
 			t.Fatal(err)
 		}
@@ -192,18 +208,23 @@ func TestPinFromBuilds(t *testing.T) {
 	lock := filepath.Join(d.dir, "app", "armature.lock")
 	d.run(t, 0, "pin-builds", filepath.Join(d.dir, "app"), "-n", "team1")
 	text, err := os.ReadFile(lock)
-	if err != nil || !strings.Contains(string(text), "image: registry.example/weather:v1@"+digest) || strings.Contains(string(text), "other") || strings.Contains(string(text), "unfinished") {
+	if err != nil ||
+		!strings.Contains(string(text), "image: registry.example/weather:v1@"+digest) ||
+		strings.Contains(string(text), "other") || strings.Contains(string(text), "unfinished") {
 		t.Errorf("%s %v", text, err)
 	}
 	// Those of another namespace come beside them.
 	d.run(t, 0, "pin-builds", filepath.Join(d.dir, "app"), "-n", "team2")
-	if both, err := os.ReadFile(lock); err != nil || !strings.Contains(string(both), "registry.example/weather:v1@") || !strings.Contains(string(both), "registry.example/other:v1@") {
+	if both, err := os.ReadFile(lock); err != nil ||
+		!strings.Contains(string(both), "registry.example/weather:v1@") ||
+		!strings.Contains(string(both), "registry.example/other:v1@") {
 		t.Errorf("%s %v", both, err)
 	}
 	if err := os.WriteFile(lock, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ := d.run(t, 0, "pin", filepath.Join(d.dir, "app"), "--check", "-o", "json"); !strings.Contains(out, `"changes": []`) {
+	if out, _ := d.run(t, 0, "pin", filepath.Join(d.dir, "app"), "--check", "-o",
+		"json"); !strings.Contains(out, `"changes": []`) {
 		t.Errorf("no changes: %s", out)
 	}
 	// Without the cluster the builds stay as they are.
@@ -211,7 +232,8 @@ func TestPinFromBuilds(t *testing.T) {
 	if again, err := os.ReadFile(lock); err != nil || string(again) != string(text) {
 		t.Errorf("%s %v", again, err)
 	}
-	if out, _ := d.run(t, 1, "pin-builds", filepath.Join(d.dir, "app"), "-A", "--check"); !strings.Contains(out, "build team2/other") {
+	if out, _ := d.run(t, 1, "pin-builds", filepath.Join(d.dir, "app"), "-A",
+		"--check"); !strings.Contains(out, "build team2/other") {
 		t.Errorf("check: %s", out)
 	}
 }
@@ -219,7 +241,9 @@ func TestPinFromBuilds(t *testing.T) {
 // What a build made gets into the lock only if the policy accepts how it was built.
 func TestPinFromBuildsDemandsAttestations(t *testing.T) {
 	d := deliver(t)
-	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte("a password"), nil })
+	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) {
+		return []byte("a password"), nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +262,8 @@ spec:
 	folder := filepath.Dir(d.write(t, "app/settings.yaml", settings))
 	for i, c := range []struct{ team, why string }{
 		{"", "none of the attestations is of type https://slsa.dev/provenance/v1"},
-		{"team2", "https://git.example/team2/weather was built, which is none of the policy's sources"},
+		{"team2",
+			"https://git.example/team2/weather was built, which is none of the policy's sources"},
 		{"team1", ""},
 	} {
 		made, err := random.Image(16, 1)
@@ -258,8 +283,10 @@ spec:
 		}
 		build := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"}}
 		if i == 0 {
-			build.Spec = api.AgentBuildSpec{Source: api.SourceSpec{SourceRepository: "git.example/weather"},
-				BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1", ImageRegistry: d.registry}}
+			build.Spec = api.AgentBuildSpec{
+				Source: api.SourceSpec{SourceRepository: "git.example/weather"},
+				BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1",
+					ImageRegistry: d.registry}}
 			err = d.Create(t.Context(), build)
 		} else {
 			err = d.Get(t.Context(), client.ObjectKeyFromObject(build), build)
@@ -272,7 +299,8 @@ spec:
 			t.Fatal(err)
 		}
 		if i == 0 {
-			if _, errs := d.run(t, 1, "pin-builds", folder, "-n", "team1", "--verify-policy", policy); !strings.Contains(errs, "no signatures found") {
+			if _, errs := d.run(t, 1, "pin-builds", folder, "-n", "team1", "--verify-policy",
+				policy); !strings.Contains(errs, "no signatures found") {
 				t.Errorf("an image that nobody signed: %s", errs)
 			}
 		}
@@ -298,7 +326,9 @@ spec:
 		if err := d.Status().Update(t.Context(), build); err != nil {
 			t.Fatal(err)
 		}
-		if _, errs := d.run(t, 1, "pin-builds", folder, "-n", "team1", "--verify-policy", policy); !strings.Contains(errs, "the platform attested the image as that of something that is not an AgentBuild") {
+		if _, errs := d.run(t, 1, "pin-builds", folder, "-n", "team1", "--verify-policy",
+			policy); !strings.Contains(errs,
+			"the platform attested the image as that of something that is not an AgentBuild") {
 			t.Errorf("a claim of status: %s", errs)
 		}
 	}
@@ -334,8 +364,11 @@ func (g *gitea) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		var pull map[string]any
 		if r.Method == http.MethodPost {
-			pull = map[string]any{"number": len(g.pulls) + 1, "state": "open", "html_url": "http://forge.example/1", "merged": false, "user": map[string]any{"login": "bot"},
-				"head": map[string]any{"ref": body["head"], "repo_id": 1}, "base": map[string]any{"ref": body["base"], "repo_id": 1}}
+			pull = map[string]any{"number": len(g.pulls) + 1, "state": "open",
+				"html_url": "http://forge.example/1", "merged": false,
+				"user": map[string]any{"login": "bot"},
+				"head": map[string]any{"ref": body["head"], "repo_id": 1},
+				"base": map[string]any{"ref": body["base"], "repo_id": 1}}
 			g.pulls = append(g.pulls, pull)
 		} else {
 			pull = g.pulls[len(g.pulls)-1]
@@ -349,7 +382,8 @@ func (g *gitea) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // that is kept up to date, and what a person refused is not written again.
 func TestPinCommits(t *testing.T) {
 	d := deliver(t)
-	d.env = append(d.env, "GIT_CONFIG_GLOBAL="+d.dir+"/none", "GIT_CONFIG_NOSYSTEM=1", "GITEA_TOKEN=secret")
+	d.env = append(d.env, "GIT_CONFIG_GLOBAL="+d.dir+"/none", "GIT_CONFIG_NOSYSTEM=1",
+		"GITEA_TOKEN=secret")
 	git := func(folder string, args ...string) string {
 		t.Helper()
 		cmd := exec.Command("git", append([]string{"-C", folder}, args...)...)
@@ -365,10 +399,14 @@ func TestPinCommits(t *testing.T) {
 	git(bare, "config", "http.receivepack", "true")
 	forge := &gitea{}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/api/v1/user", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"id": 1, "login": "bot"}`) })
+	mux.HandleFunc("/api/v1/user", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"id": 1, "login": "bot"}`)
+	})
 	mux.Handle("/api/v1/repos/team/apps/pulls", forge)
 	mux.Handle("/api/v1/repos/team/apps/pulls/", forge)
-	mux.Handle("/", &cgi.Handler{Path: git(bare, "--exec-path") + "/git-http-backend", Env: []string{"GIT_PROJECT_ROOT=" + filepath.Join(d.dir, "srv"), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=bot", "GIT_CONFIG_GLOBAL=" + d.dir + "/none"}})
+	mux.Handle("/", &cgi.Handler{Path: git(bare, "--exec-path") + "/git-http-backend",
+		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Join(d.dir, "srv"), "GIT_HTTP_EXPORT_ALL=1",
+			"REMOTE_USER=bot", "GIT_CONFIG_GLOBAL=" + d.dir + "/none"}})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	work := filepath.Join(d.dir, "work")
@@ -380,19 +418,27 @@ func TestPinCommits(t *testing.T) {
 	git(work, "commit", "-qm", "Apps")
 	git(work, "push", "-q", "origin", "main")
 
-	image := func(digit string) string { return "registry.example/weather:v1@sha256:" + strings.Repeat(digit, 64) }
-	build := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"}, Spec: api.AgentBuildSpec{
-		Source:      api.SourceSpec{SourceRepository: server.URL + "/team/apps"},
-		BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1", ImageRegistry: "registry.example"}}}
+	image := func(digit string) string {
+		return "registry.example/weather:v1@sha256:" + strings.Repeat(digit, 64)
+	}
+	build := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"},
+		Spec: api.AgentBuildSpec{
+			Source: api.SourceSpec{SourceRepository: server.URL + "/team/apps"},
+			BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1",
+				ImageRegistry: "registry.example"}}}
 	if err := d.Create(t.Context(), build); err != nil {
 		t.Fatal(err)
 	}
 	finish := func(digit string) {
 		t.Helper()
 		now := metav1.Now()
-		build.Status = api.AgentBuildStatus{Phase: api.PhaseSucceeded, BuiltImage: image(digit), ObservedGeneration: build.Generation, CompletionTime: &now, PipelineRunName: "weather-1",
-			Source:     &api.SourceStatus{Git: api.GitStatus{CommitSHA: git(bare, "rev-parse", "main")}},
-			Conditions: []metav1.Condition{{Type: api.ConditionReady, Status: metav1.ConditionTrue, Reason: api.ReasonSucceeded, LastTransitionTime: now}}}
+		build.Status = api.AgentBuildStatus{Phase: api.PhaseSucceeded, BuiltImage: image(digit),
+			ObservedGeneration: build.Generation, CompletionTime: &now,
+			PipelineRunName: "weather-1",
+			Source: &api.SourceStatus{
+				Git: api.GitStatus{CommitSHA: git(bare, "rev-parse", "main")}},
+			Conditions: []metav1.Condition{{Type: api.ConditionReady, Status: metav1.ConditionTrue,
+				Reason: api.ReasonSucceeded, LastTransitionTime: now}}}
 		if err := d.Status().Update(t.Context(), build); err != nil {
 			t.Fatal(err)
 		}
@@ -403,61 +449,75 @@ func TestPinCommits(t *testing.T) {
 	}
 	finish("1")
 	out, errs := pinned(0, "--branch", "main")
-	if !strings.Contains(out, "build team1/weather\n  + "+image("1")) || !strings.Contains(errs, "main: pushed ") || !strings.Contains(errs, "armature: unattested, by the status of the AgentBuild alone: team1/weather\n") {
+	if !strings.Contains(out, "build team1/weather\n  + "+image("1")) ||
+		!strings.Contains(errs, "main: pushed ") ||
+		!strings.Contains(errs,
+			"armature: unattested, by the status of the AgentBuild alone: team1/weather\n") {
 		t.Errorf("%s%s", out, errs)
 	}
-	if message := git(bare, "log", "-1", "--format=%B", "main"); !strings.Contains(message, "\nArmature-Attestation: unattested") {
+	if message := git(bare, "log", "-1", "--format=%B", "main"); !strings.Contains(message,
+		"\nArmature-Attestation: unattested") {
 		t.Error(message)
 	}
 	build.Status.BuiltImage = "registry.evil/weather:v1@sha256:" + strings.Repeat("9", 64)
 	if err := d.Status().Update(t.Context(), build); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := pinned(1, "--branch", "main"); !strings.Contains(errs, "status.builtImage is an image of registry.evil/weather, and spec.buildOutput names registry.example/weather:v1") {
+	if _, errs := pinned(1, "--branch", "main"); !strings.Contains(errs,
+		"status.builtImage is an image of registry.evil/weather, and spec.buildOutput names "+
+			"registry.example/weather:v1") {
 		t.Error(errs)
 	}
 	finish("1")
 	if status := git(work, "status", "--porcelain"); status != "" {
 		t.Errorf("the working tree: %s", status)
 	}
-	if _, errs := pinned(0, "--branch", "main"); !strings.Contains(errs, "main: apps/armature.lock is up to date with 1 finished build") {
+	if _, errs := pinned(0, "--branch", "main"); !strings.Contains(errs,
+		"main: apps/armature.lock is up to date with 1 finished build") {
 		t.Error(errs)
 	}
 	git(work, "pull", "-q")
 	git(work, "revert", "--no-edit", "HEAD")
 	git(work, "push", "-q")
-	if out, errs := pinned(0, "--branch", "main", "-o", "json"); !strings.Contains(errs, "build team1/weather is held back: commit ") || !strings.Contains(out, `"why": "commit `) {
+	if out, errs := pinned(0, "--branch", "main", "-o", "json"); !strings.Contains(errs,
+		"build team1/weather is held back: commit ") || !strings.Contains(out, `"why": "commit `) {
 		t.Errorf("%s%s", out, errs)
 	}
 	pinned(0, "--branch", "main", "--accept", "sha256:"+strings.Repeat("1", 64))
 
 	proposed := []string{"--pull-request", "main", "--forge", "gitea"}
 	finish("2")
-	if _, errs := pinned(0, proposed...); !strings.Contains(errs, "armature/pin/apps: pushed ") || !strings.Contains(errs, "the pull request http://forge.example/1 was opened") {
+	if _, errs := pinned(0, proposed...); !strings.Contains(errs, "armature/pin/apps: pushed ") ||
+		!strings.Contains(errs, "the pull request http://forge.example/1 was opened") {
 		t.Error(errs)
 	}
 	finish("3")
-	if _, errs := pinned(0, proposed...); !strings.Contains(errs, "armature/pin/apps: pushed ") || !strings.Contains(errs, "the pull request http://forge.example/1 is open") {
+	if _, errs := pinned(0, proposed...); !strings.Contains(errs, "armature/pin/apps: pushed ") ||
+		!strings.Contains(errs, "the pull request http://forge.example/1 is open") {
 		t.Error(errs)
 	}
 	if _, errs := pinned(0, proposed...); !strings.Contains(errs, "has 1 image already") {
 		t.Error(errs)
 	}
-	if n := len(forge.pulls); n != 1 || !strings.Contains(fmt.Sprint(forge.pulls[0]["body"]), "sha256:"+strings.Repeat("3", 64)) {
+	if n := len(forge.pulls); n != 1 ||
+		!strings.Contains(fmt.Sprint(forge.pulls[0]["body"]), "sha256:"+strings.Repeat("3", 64)) {
 		t.Errorf("%d pull requests: %v", n, forge.pulls)
 	}
 	forge.pulls[0]["state"] = "closed"
-	if _, errs := pinned(0, proposed...); !strings.Contains(errs, "a pull request with it was closed without a merge") || len(forge.pulls) != 1 {
+	if _, errs := pinned(0, proposed...); !strings.Contains(errs,
+		"a pull request with it was closed without a merge") || len(forge.pulls) != 1 {
 		t.Error(errs)
 	}
 	// A login in the URL is used, and no error repeats it.
-	git(work, "remote", "set-url", "origin", strings.Replace(server.URL, "://", "://hunter2:hunter2@", 1)+"/team/apps.git")
+	git(work, "remote", "set-url", "origin",
+		strings.Replace(server.URL, "://", "://hunter2:hunter2@", 1)+"/team/apps.git")
 	if _, errs := pinned(0, "--branch", "main"); strings.Contains(errs, "hunter2") {
 		t.Error(errs)
 	}
 	for _, login := range []string{"hunter2", "hunter2:hunter2"} {
 		git(work, "remote", "set-url", "origin", "http://"+login+"@127.0.0.1:1/team/apps.git")
-		if _, errs := pinned(1, "--branch", "main"); strings.Contains(errs, "hunter2") || !strings.Contains(errs, "127.0.0.1:1") {
+		if _, errs := pinned(1, "--branch", "main"); strings.Contains(errs, "hunter2") ||
+			!strings.Contains(errs, "127.0.0.1:1") {
 			t.Error(errs)
 		}
 	}
@@ -471,7 +531,8 @@ func TestPinCommits(t *testing.T) {
 		"--pull-request main --branch main": "cannot merge a branch into itself",
 	} {
 		status := 2
-		if strings.Contains(flags, "/x") || strings.Contains(flags, "nowhere") || strings.Contains(flags, "main --branch") {
+		if strings.Contains(flags, "/x") || strings.Contains(flags, "nowhere") ||
+			strings.Contains(flags, "main --branch") {
 			status = 1
 		}
 		if _, errs := pinned(status, strings.Fields(flags)...); !strings.Contains(errs, want) {
@@ -484,7 +545,9 @@ func TestPinCommits(t *testing.T) {
 // still.
 func TestStatusChain(t *testing.T) {
 	d := deliver(t)
-	image := func(digit string) string { return "registry.example/weather:v1@sha256:" + strings.Repeat(digit, 64) }
+	image := func(digit string) string {
+		return "registry.example/weather:v1@sha256:" + strings.Repeat(digit, 64)
+	}
 	file := d.write(t, "app/weather.yaml", strings.ReplaceAll(`apiVersion: apps/v1
 kind: Deployment
 metadata: {name: weather, namespace: team1, labels: {kagenti.io/inject: enabled}}
@@ -500,40 +563,57 @@ spec:
 		t.Errorf("without a build: %s", out)
 	}
 	now := metav1.Now()
-	build := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "forecast"}, Spec: api.AgentBuildSpec{
-		Source:      api.SourceSpec{SourceRepository: "git.example/weather"},
-		BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1", ImageRegistry: "registry.example"}}}
+	build := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "forecast"},
+		Spec: api.AgentBuildSpec{
+			Source: api.SourceSpec{SourceRepository: "git.example/weather"},
+			BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1",
+				ImageRegistry: "registry.example"}}}
 	if err := d.Create(t.Context(), build); err != nil {
 		t.Fatal(err)
 	}
-	build.Status = api.AgentBuildStatus{Phase: api.PhaseSucceeded, BuiltImage: image("2"), PipelineRunName: "forecast-2", CompletionTime: &now,
-		Source: &api.SourceStatus{Git: api.GitStatus{CommitSHA: strings.Repeat("c", 40), Ref: "refs/heads/main"}}}
+	build.Status = api.AgentBuildStatus{Phase: api.PhaseSucceeded, BuiltImage: image("2"),
+		PipelineRunName: "forecast-2", CompletionTime: &now,
+		Source: &api.SourceStatus{Git: api.GitStatus{CommitSHA: strings.Repeat("c", 40),
+			Ref: "refs/heads/main"}}}
 	if err := d.Status().Update(t.Context(), build); err != nil {
 		t.Fatal(err)
 	}
 	out, _ := d.run(t, 3, "status", "weather", "-n", "team1")
-	for _, want := range []string{"from build forecast to Deployment/weather\n", "commit        Done      " + strings.Repeat("c", 40) + " refs/heads/main\n", "image         Done      " + image("2") + "\n", "attestation   Done      unattested\n",
-		"workload      Waiting   Deployment/weather of package apps\n", "it stops at workload: it has " + image("1") + "\n  hint: render and apply the branch; put the image into the lock first: armature pin-builds PATH -n team1\n"} {
+	for _, want := range []string{"from build forecast to Deployment/weather\n",
+		"commit        Done      " + strings.Repeat("c", 40) + " refs/heads/main\n",
+		"image         Done      " + image("2") + "\n", "attestation   Done      unattested\n",
+		"workload      Waiting   Deployment/weather of package apps\n",
+		"it stops at workload: it has " + image("1") +
+			"\n  hint: render and apply the branch; put the image into the lock first: armature " +
+			"pin-builds PATH -n team1\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
 	}
-	if out, _ := d.run(t, 3, "status", "weather", "-n", "team1", "-o", "json"); !strings.Contains(out, `"chains": [`) || !strings.Contains(out, `"workload": "Deployment/weather"`) {
+	if out, _ := d.run(t, 3, "status", "weather", "-n", "team1", "-o",
+		"json"); !strings.Contains(out, `"chains": [`) ||
+		!strings.Contains(out, `"workload": "Deployment/weather"`) {
 		t.Error(out)
 	}
 	if out, _ := d.run(t, 3, "status", "-n", "team1"); strings.Contains(out, "from build") {
 		t.Errorf("without a name: %s", out)
 	}
-	build.Status.Attestation = &api.Attestation{Image: image("2"), Level: 3, ProvenanceDigest: "sha256:" + strings.Repeat("5", 64)}
-	build.Status.Conditions = []metav1.Condition{{Type: api.ConditionAttested, Status: metav1.ConditionTrue, Reason: "Attested", LastTransitionTime: now}}
+	build.Status.Attestation = &api.Attestation{Image: image("2"), Level: 3,
+		ProvenanceDigest: "sha256:" + strings.Repeat("5", 64)}
+	build.Status.Conditions = []metav1.Condition{{Type: api.ConditionAttested,
+		Status: metav1.ConditionTrue, Reason: "Attested", LastTransitionTime: now}}
 	if err := d.Status().Update(t.Context(), build); err != nil {
 		t.Fatal(err)
 	}
-	update := &updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "apps"}, Spec: updates.ImageUpdateSpec{Repository: "https://git.example/apps", Branch: "main", Via: "api", Credentials: updates.SecretReference{Name: "forge"}}}
+	update := &updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "apps"},
+		Spec: updates.ImageUpdateSpec{Repository: "https://git.example/apps", Branch: "main",
+			Via: "api", Credentials: updates.SecretReference{Name: "forge"}}}
 	if err := d.Create(t.Context(), update); err != nil {
 		t.Fatal(err)
 	}
-	update.Status = updates.ImageUpdateStatus{Commit: "5b12e85009e7", Held: []updates.HeldImage{{Build: "forecast", Image: image("2"), Why: "commit 5b12e85009e7 removed it from the lock"}}}
+	update.Status = updates.ImageUpdateStatus{Commit: "5b12e85009e7",
+		Held: []updates.HeldImage{{Build: "forecast", Image: image("2"),
+			Why: "commit 5b12e85009e7 removed it from the lock"}}}
 	if err := d.Status().Update(t.Context(), update); err != nil {
 		t.Fatal(err)
 	}

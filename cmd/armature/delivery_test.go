@@ -42,17 +42,20 @@ func TestDelivery(t *testing.T) {
 		Dir: filepath.Join(pages, "cmd/armature/testdata/delivery"),
 		Setup: func(env *testscript.Env) error {
 			handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if _, err := os.Stat(filepath.Join(env.WorkDir, "cut")); err == nil {
-					w.WriteHeader(http.StatusForbidden)
-					_, _ = io.WriteString(w, `{"errors": [{"code": "DENIED", "message": "\u001b[31mclosed\u009b0m"}]}`)
-					return
-				}
-				handler.ServeHTTP(w, r)
-			}))
+			server := httptest.NewServer(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if _, err := os.Stat(filepath.Join(env.WorkDir, "cut")); err == nil {
+						w.WriteHeader(http.StatusForbidden)
+						_, _ = io.WriteString(w,
+							`{"errors": [{"code": "DENIED", "message": "\u001b[31mclosed\u009b0m"}]}`)
+						return
+					}
+					handler.ServeHTTP(w, r)
+				}))
 			env.Defer(server.Close)
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
-			env.Setenv("HOME", filepath.Join(homes, filepath.Base(env.WorkDir))) // testscript's is /no-home, which root can make
+			// testscript's is /no-home, which root can make
+			env.Setenv("HOME", filepath.Join(homes, filepath.Base(env.WorkDir)))
 			env.Setenv("REGISTRY", strings.TrimPrefix(server.URL, "http://"))
 			env.Setenv("COSIGN_PASSWORD", "a password")
 			env.Setenv("DOCKER_CONFIG", env.WorkDir)
@@ -85,7 +88,9 @@ func TestDelivery(t *testing.T) {
 }
 
 func keypair(ts *testscript.TestScript, _ bool, args []string) {
-	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte(ts.Getenv("COSIGN_PASSWORD")), nil })
+	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) {
+		return []byte(ts.Getenv("COSIGN_PASSWORD")), nil
+	})
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]+".key"), pair.PrivateBytes, 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]+".pub"), pair.PublicBytes, 0o600))
@@ -101,7 +106,8 @@ func image(ts *testscript.TestScript, _ bool, args []string) {
 
 func fill(ts *testscript.TestScript, _ bool, args []string) {
 	text := ts.ReadFile(args[0])
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.ReplaceAll(text, "REGISTRY", ts.Getenv("REGISTRY"))), 0o644))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]),
+		[]byte(strings.ReplaceAll(text, "REGISTRY", ts.Getenv("REGISTRY"))), 0o644))
 }
 
 func digestOf(ts *testscript.TestScript, image string) name.Digest {
@@ -123,7 +129,8 @@ func built(ts *testscript.TestScript, _ bool, args []string) {
 // attestBuild signs an image with a key, and attests that it was built from a team's
 // repository, "" for no attestation.
 func attestBuild(image name.Digest, key, password, team string) error {
-	signer := sign.Signer{Key: key, Password: func() ([]byte, error) { return []byte(password), nil }}
+	signer := sign.Signer{Key: key,
+		Password: func() ([]byte, error) { return []byte(password), nil }}
 	session, err := signer.Open(context.Background())
 	if err == nil {
 		_, err = session.Sign(context.Background(), image)
@@ -131,11 +138,15 @@ func attestBuild(image name.Digest, key, password, team string) error {
 	if err != nil || team == "" {
 		return err
 	}
-	source := map[string]any{"digest": map[string]string{"gitCommit": strings.Repeat("0123456789", 4)},
-		"annotations": map[string]string{"armature_repository": "https://git.example/" + team + "/weather", "armature_ref": "refs/heads/main"}}
+	source := map[string]any{
+		"digest": map[string]string{"gitCommit": strings.Repeat("0123456789", 4)},
+		"annotations": map[string]string{"armature_repository": "https://git.example/" + team +
+			"/weather", "armature_ref": "refs/heads/main"}}
 	_, err = session.Attest(context.Background(), image, sign.PredicateType, map[string]any{
-		"buildDefinition": map[string]any{"buildType": "https://armature.dev/agent-build/v1", "externalParameters": map[string]any{"source": source}},
-		"runDetails":      map[string]any{"builder": map[string]string{"id": "https://builder.example/prod"}},
+		"buildDefinition": map[string]any{"buildType": "https://armature.dev/agent-build/v1",
+			"externalParameters": map[string]any{"source": source}},
+		"runDetails": map[string]any{
+			"builder": map[string]string{"id": "https://builder.example/prod"}},
 	})
 	return err
 }

@@ -73,13 +73,18 @@ render or the cluster does not answer.`,
   armature diff oci://registry.example/fleet/weather:v1 -n team1 --exit-code=false`,
 		Args: cli.Args(cobra.ExactArgs(1)),
 	}
-	cmd.Flags().StringVar(&revision.against, "against", "", "Git revision to compare with, instead of a cluster")
-	cmd.Flags().StringVar(&revision.to, "to", "", "with --against, Git revision to compare (default: the working tree)")
+	cmd.Flags().StringVar(&revision.against, "against", "",
+		"Git revision to compare with, instead of a cluster")
+	cmd.Flags().StringVar(&revision.to, "to", "",
+		"with --against, Git revision to compare (default: the working tree)")
 	ofRevision := cli.FlagNames(cmd)
 	live.flags(cmd)
-	ofCluster := slices.DeleteFunc(cli.FlagNames(cmd), func(name string) bool { return slices.Contains(ofRevision, name) || name == "config" })
-	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 if anything differs (default: true in a cluster, false with --against)")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, html or json; with --against markdown, in a cluster yaml")
+	ofCluster := slices.DeleteFunc(cli.FlagNames(cmd),
+		func(name string) bool { return slices.Contains(ofRevision, name) || name == "config" })
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false,
+		"exit with 1 if anything differs (default: true in a cluster, false with --against)")
+	cmd.Flags().StringVarP(&format, "output", "o", "text",
+		"text, html or json; with --against markdown, in a cluster yaml")
 	formats := func() []string {
 		if revision.against != "" {
 			return append(compare.Formats(), "html")
@@ -97,7 +102,9 @@ render or the cluster does not answer.`,
 		if cmd.Flags().Changed("against") && revision.against == "" {
 			return cli.Usagef("--against: name a Git revision")
 		}
-		if err := cli.FlagsAmong(cmd, func(name string) bool { return !slices.Contains(other, name) }, reason); err != nil {
+		if err := cli.FlagsAmong(cmd, func(name string) bool {
+			return !slices.Contains(other, name)
+		}, reason); err != nil {
 			return err
 		}
 		if err := cli.Among("output", "format", format, formats()); err != nil {
@@ -126,14 +133,16 @@ type revisionDiff struct {
 
 func (d *revisionDiff) run(cmd *cobra.Command, path, format string) (differs bool, err error) {
 	if path == "-" {
-		return false, cli.Usagef("standard input has no revisions: name a file or folder of a repository")
+		return false, cli.Usagef(
+			"standard input has no revisions: name a file or folder of a repository")
 	}
 	report, before, after, err := d.compare(cmd, path)
 	if err != nil {
 		return false, err
 	}
 	if format == "html" {
-		changes, err := page.ChangesOf(fmt.Sprintf("%s: %s against %s", path, side(d.to), d.against), &report)
+		changes, err := page.ChangesOf(fmt.Sprintf("%s: %s against %s", path, side(d.to),
+			d.against), &report)
 		if err == nil {
 			err = page.Diff(cmd.OutOrStdout(), changes)
 		}
@@ -166,11 +175,13 @@ func (d *revisionDiff) derived(cmd *cobra.Command, before, after []finding.Findi
 		fmt.Fprintln(cmd.ErrOrStderr(), title)
 		return host.WriteFindings(cmd.ErrOrStderr(), "text", d.Locate(of))
 	}
-	return multi.Errors(print("policies no longer:", before, after), print("policies now:", after, before))
+	return multi.Errors(print("policies no longer:", before, after),
+		print("policies now:", after, before))
 }
 
 // compare both sides. before and after are what each of them reports.
-func (d *revisionDiff) compare(cmd *cobra.Command, path string) (report compare.Report, before, after []finding.Finding, err error) {
+func (d *revisionDiff) compare(cmd *cobra.Command,
+	path string) (report compare.Report, before, after []finding.Finding, err error) {
 	d.Format = "text"
 	old, before, was, err := d.render(cmd, path, d.against)
 	if err != nil {
@@ -181,7 +192,8 @@ func (d *revisionDiff) compare(cmd *cobra.Command, path string) (report compare.
 		return report, nil, nil, err
 	}
 	if !was && !is {
-		return report, nil, nil, fmt.Errorf("%s has no manifests, neither in %s nor in %s: correct the path", path, d.against, side(d.to))
+		return report, nil, nil, fmt.Errorf(
+			"%s has no manifests, neither in %s nor in %s: correct the path", path, d.against, side(d.to))
 	}
 	return compare.Packages(old, now), before, after, nil
 }
@@ -196,7 +208,8 @@ func side(ref string) string {
 
 // render renders the package as a revision has it, or as the working tree has it
 // where none is named. A package that is not found there is empty.
-func (d *revisionDiff) render(cmd *cobra.Command, path, ref string) (p compare.Package, findings []finding.Finding, found bool, err error) {
+func (d *revisionDiff) render(cmd *cobra.Command,
+	path, ref string) (p compare.Package, findings []finding.Finding, found bool, err error) {
 	in := d.Input
 	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
 	defer shown.End()
@@ -229,7 +242,8 @@ func (d *revisionDiff) render(cmd *cobra.Command, path, ref string) (p compare.P
 	}
 	if !finding.Failed(findings) {
 		var more []finding.Finding
-		if p, more, err = compare.Render(cli.InterruptibleSource(cmd, shown.Reading("rendering "+side(ref), src)), opt); err != nil {
+		if p, more, err = compare.Render(cli.InterruptibleSource(cmd,
+			shown.Reading("rendering "+side(ref), src)), opt); err != nil {
 			return p, nil, false, err
 		}
 		findings = append(findings, more...)
@@ -274,7 +288,8 @@ func (d *clusterDiff) flags(cmd *cobra.Command) {
 func (d *clusterDiff) run(cmd *cobra.Command, path, format string) (differs bool, err error) {
 	c, id, objects, err := d.Cluster.Open(cmd, &d.Package, path)
 	if errors.Is(err, cli.ErrNoKubeconfig) {
-		return false, fmt.Errorf("%w, or compare with a Git revision: armature diff %s --against REVISION", err, path)
+		return false, fmt.Errorf(
+			"%w, or compare with a Git revision: armature diff %s --against REVISION", err, path)
 	}
 	if err != nil {
 		return false, err
@@ -284,12 +299,14 @@ func (d *clusterDiff) run(cmd *cobra.Command, path, format string) (differs bool
 		return false, err
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
-	differs, err = printDiff(out, cmd.ErrOrStderr(), plan, format, cli.Colored(cmd.OutOrStdout(), d.color))
+	differs, err = printDiff(out, cmd.ErrOrStderr(), plan, format,
+		cli.Colored(cmd.OutOrStdout(), d.color))
 	return differs, multi.Errors(err, out.Flush())
 }
 
 // printDiff says whether anything differs. Problems go to problems.
-func printDiff(out, problems io.Writer, plan *apply.Plan, format string, color bool) (differs bool, err error) {
+func printDiff(out, problems io.Writer, plan *apply.Plan, format string,
+	color bool) (differs bool, err error) {
 	l := cli.ListPlan(plan, true)
 	for i := range l.Objects {
 		r := &l.Objects[i]
@@ -334,7 +351,8 @@ func changesOf(l cli.PlanListing) page.Changes {
 	c.Summary = strings.Join(counts, ", ")
 	for i := range l.Objects {
 		if r := &l.Objects[i]; r.Action != apply.Unchanged && r.Action != apply.Skip {
-			c.Changes = append(c.Changes, page.Change{Object: r.Title(), Effect: string(r.Action), Headline: r.Reason, Lines: r.Diff})
+			c.Changes = append(c.Changes, page.Change{Object: r.Title(), Effect: string(r.Action),
+				Headline: r.Reason, Lines: r.Diff})
 		}
 	}
 	return c
@@ -343,7 +361,8 @@ func changesOf(l cli.PlanListing) page.Changes {
 // diffColor is that of a line of a unified diff.
 func diffColor(line string) string {
 	switch {
-	case strings.HasPrefix(line, "diff "), strings.HasPrefix(line, "--- "), strings.HasPrefix(line, "+++ "):
+	case strings.HasPrefix(line, "diff "), strings.HasPrefix(line, "--- "),
+		strings.HasPrefix(line, "+++ "):
 		return cli.Bold
 	case strings.HasPrefix(line, "@@"):
 		return cli.Cyan

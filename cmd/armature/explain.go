@@ -78,7 +78,8 @@ brackets: data[envoy.yaml].`,
 		},
 	}
 	in.Manifests.Flags(cmd, "the package")
-	cmd.Flags().StringVar(&root, "package", "", "folder of the package (default: the nearest one with an armature.yaml)")
+	cmd.Flags().StringVar(&root, "package", "",
+		"folder of the package (default: the nearest one with an armature.yaml)")
 	cmd.Flags().StringVar(&pick.Object, "object", "", "explain one object of the file: Kind/name")
 	cli.OutputFlag(cmd, &format, "text", "html", "json", "yaml")
 	return cmd
@@ -109,7 +110,8 @@ func packageOf(file, root string) (folder, relative string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	if relative, err = filepath.Rel(rootAbsolute, absolute); err != nil || !filepath.IsLocal(relative) {
+	if relative, err = filepath.Rel(rootAbsolute, absolute); err != nil ||
+		!filepath.IsLocal(relative) {
 		// The nearest package has no symbolic links in its path.
 		if real, failed := filepath.EvalSymlinks(filepath.Dir(absolute)); failed == nil {
 			relative, err = filepath.Rel(rootAbsolute, filepath.Join(real, filepath.Base(absolute)))
@@ -141,7 +143,8 @@ func printExplanation(w io.Writer, e explain.Explanation) error {
 	}
 	for _, l := range e.Lines {
 		gap := max(2, column-utf8.RuneCountInString(l.Text))
-		if _, err := fmt.Fprintf(w, "%*d  %s%*s%s\n", digits, l.Line, l.Text, gap, "", l.Reason()); err != nil {
+		if _, err := fmt.Fprintf(w, "%*d  %s%*s%s\n", digits, l.Line, l.Text, gap, "",
+			l.Reason()); err != nil {
 			return err
 		}
 	}

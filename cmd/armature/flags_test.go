@@ -31,7 +31,8 @@ func everyFlag(t *testing.T, do func(c *cobra.Command, f *pflag.Flag)) {
 // TestReference compares docs/reference/commands.md with the commands.
 func TestReference(t *testing.T) {
 	page.Generated(t, "../../docs/reference/commands.md", page.Commands(root(),
-		"Every command and flag. The [other pages](../README.md) explain when to use them. A test writes this page."))
+		"Every command and flag. The [other pages](../README.md) explain when to use them. A "+
+			"test writes this page."))
 }
 
 // A flag and a letter have one meaning in all commands: the table of testdata/flags.txt has a row
@@ -43,7 +44,8 @@ func TestFlagTable(t *testing.T) {
 		letter := f.Shorthand
 		r := row{letter, f.Value.Type()}
 		if f.Name == "key" {
-			r.kind = "key" // as in cosign: a private key to sign with, or public ones to verify with
+			// as in cosign: a private key to sign with, or public ones to verify with
+			r.kind = "key"
 		}
 		if other, twice := rows[f.Name]; twice && other != r {
 			t.Errorf("%s: --%s is %v, and %v in %s", c.CommandPath(), f.Name, r, other, commands[f.Name])
@@ -52,11 +54,13 @@ func TestFlagTable(t *testing.T) {
 		if letter != "" && !slices.Contains(letters[letter], f.Name) {
 			letters[letter] = append(letters[letter], f.Name)
 		}
-		commands[f.Name] = append(commands[f.Name], strings.TrimPrefix(c.CommandPath(), "armature "))
+		commands[f.Name] = append(commands[f.Name],
+			strings.TrimPrefix(c.CommandPath(), "armature "))
 	})
 	for letter, names := range letters {
 		// kubectl has -f for both as well: a file to read, and a log to follow.
-		if slices.Sort(names); len(names) > 1 && !slices.Equal(names, []string{"filename", "follow"}) {
+		if slices.Sort(names); len(names) > 1 &&
+			!slices.Equal(names, []string{"filename", "follow"}) {
 			t.Errorf("-%s means %s", letter, strings.Join(names, " and "))
 		}
 	}
@@ -67,7 +71,8 @@ func TestFlagTable(t *testing.T) {
 		if r.letter != "" {
 			letter = "-" + r.letter
 		}
-		fmt.Fprintf(&table, "--%-28s %-2s  %-12s %s\n", name, letter, r.kind, strings.Join(commands[name], ", "))
+		fmt.Fprintf(&table, "--%-28s %-2s  %-12s %s\n", name, letter, r.kind,
+			strings.Join(commands[name], ", "))
 	}
 	// What people have to read before they find what they need.
 	const most, mostOfCommand = 110, 16
@@ -81,7 +86,8 @@ func TestFlagTable(t *testing.T) {
 		c.LocalFlags().VisitAll(count)
 		c.InheritedFlags().VisitAll(count)
 		if n > mostOfCommand {
-			t.Errorf("%s has %d flags: %d are the most; two commands or a file are easier to read", c.CommandPath(), n, mostOfCommand)
+			t.Errorf("%s has %d flags: %d are the most; two commands or a file are easier to read",
+				c.CommandPath(), n, mostOfCommand)
 		}
 	})
 	lines := slices.Sorted(strings.Lines(table.String()))
@@ -97,11 +103,13 @@ func TestFlagTable(t *testing.T) {
 	walk(root(), func(c *cobra.Command) {
 		// What lists knows all formats of a list.
 		if c.Name() == "list" || c.Name() == "search" || c.Name() == "status" {
-			if o := c.Flags().Lookup("output"); o == nil || !strings.Contains(o.Usage, "table, wide, name, json, yaml") {
+			if o := c.Flags().Lookup("output"); o == nil ||
+				!strings.Contains(o.Usage, "table, wide, name, json, yaml") {
 				t.Errorf("%s: -o is %v", c.CommandPath(), o)
 			}
 		}
-		if all := c.Flags().Lookup("all-namespaces"); all != nil && c.Flags().Lookup("namespace") == nil {
+		if all := c.Flags().Lookup("all-namespaces"); all != nil &&
+			c.Flags().Lookup("namespace") == nil {
 			t.Errorf("%s has -A and not -n", c.CommandPath())
 		}
 	})

@@ -26,13 +26,15 @@ func functionsCommand() *cobra.Command {
   armature functions -o json
   armature functions --schema RenderConfig > armature.schema.json`,
 		Args: cli.Args(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(*cobra.Command, []string,
+			string) ([]string, cobra.ShellCompDirective) {
 			return functions.Names(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if schema != "" {
 				if len(args) > 0 || cmd.Flags().Changed("output") {
-					return cli.Usagef("--schema cannot be combined with -o or a function name: a schema is JSON and describes a kind")
+					return cli.Usagef("--schema cannot be combined with -o or a function name: a " +
+						"schema is JSON and describes a kind")
 				}
 				return writeSchema(cmd.OutOrStdout(), schema)
 			}
@@ -55,7 +57,8 @@ func functionsCommand() *cobra.Command {
 			rows := []functionRow{}
 			for _, f := range functions.Table() {
 				rows = append(rows, functionRow{f.Name, f.Summary})
-				l.Rows, l.Names = append(l.Rows, []string{f.Name, f.Summary}), append(l.Names, f.Name)
+				l.Rows, l.Names =
+					append(l.Rows, []string{f.Name, f.Summary}), append(l.Names, f.Name)
 			}
 			l.Objects = rows
 			return l.Print(cmd, format)
@@ -63,7 +66,8 @@ func functionsCommand() *cobra.Command {
 	}
 	cli.ListFlag(cmd, &format)
 	kinds := slices.Sorted(maps.Keys(schemas))
-	cli.WordFlag(cmd, &schema, "schema", "", "", "print the JSON Schema of a kind: "+strings.Join(kinds, ", "), "kind", kinds...)
+	cli.WordFlag(cmd, &schema, "schema", "", "",
+		"print the JSON Schema of a kind: "+strings.Join(kinds, ", "), "kind", kinds...)
 	return cmd
 }
 
@@ -76,7 +80,8 @@ type functionRow struct {
 var schemas = map[string]any{
 	"RenderConfig": api.RenderConfig{}, "TokenExchange": api.TokenExchange{},
 	"AgentTrace": api.AgentTrace{}, "AgentCard": api.AgentCard{},
-	"AsyncActor": api.AsyncActor{}, "Overcommit": api.Overcommit{}, "OvercommitClass": api.OvercommitClass{},
+	"AsyncActor": api.AsyncActor{}, "Overcommit": api.Overcommit{},
+	"OvercommitClass": api.OvercommitClass{},
 }
 
 // writeSchema writes the JSON Schema of a kind, by which editors complete and

@@ -17,13 +17,15 @@ func TestHostileClone(t *testing.T) {
 	root := t.TempDir()
 	ran, home, top := filepath.Join(root, "ran"), filepath.Join(root, "home"), filepath.Join(root, "top")
 	folder := filepath.Join(top, "apps", "weather")
-	for _, at := range []string{home, filepath.Join(folder, "objects"), filepath.Join(folder, "refs")} {
+	for _, at := range []string{home, filepath.Join(folder, "objects"),
+		filepath.Join(folder, "refs")} {
 		if err := os.MkdirAll(at, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	program := `"touch ` + ran + `; false"`
-	writeFile(t, filepath.Join(folder, "web.yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web, namespace: team1}\n")
+	writeFile(t, filepath.Join(folder, "web.yaml"),
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web, namespace: team1}\n")
 	git(t, root, "init", "-q", "-b", "main", top)
 	git(t, top, "remote", "add", "origin", "https://gitea.invalid/team/apps.git")
 	git(t, top, "add", "-A")
@@ -47,7 +49,8 @@ func TestHostileClone(t *testing.T) {
 	git(t, top, "add", "-A")
 	git(t, top, "commit", "-q", "-m", "second")
 
-	env := append(a.env, "HOME="+home, "GIT_CONFIG_GLOBAL="+filepath.Join(home, "none"), "GIT_CONFIG_NOSYSTEM=1", "GITEA_TOKEN=secret",
+	env := append(a.env, "HOME="+home, "GIT_CONFIG_GLOBAL="+filepath.Join(home, "none"),
+		"GIT_CONFIG_NOSYSTEM=1", "GITEA_TOKEN=secret",
 		"PATH="+filepath.Dir(a.file)+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	run := func(in string, words ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
@@ -55,7 +58,8 @@ func TestHostileClone(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	if out, _ := run(folder, "git", "rev-parse", "--verify", "HEAD^{commit}"); os.Remove(ran) != nil {
+	if out, _ := run(folder, "git", "rev-parse", "--verify",
+		"HEAD^{commit}"); os.Remove(ran) != nil {
 		t.Fatalf("git itself no longer obeys the package, and the test shows nothing: %s", out)
 	}
 	summary := filepath.Join(root, "summary")
@@ -77,18 +81,24 @@ func TestHostileClone(t *testing.T) {
 		for in, at := range map[string]string{folder: ".", top: "apps/weather"} {
 			words[path] = at
 			out, err := run(in, append([]string{a.file}, words...)...)
-			if err == nil || !strings.Contains(out, filepath.Join("apps", "weather", "HEAD")+": the folder has HEAD, objects and refs") {
+			if err == nil ||
+				!strings.Contains(out,
+					filepath.Join("apps", "weather", "HEAD")+
+						": the folder has HEAD, objects and refs") {
 				t.Errorf("armature %s in %s: %v\n%s", strings.Join(words, " "), in, err, out)
 			}
 		}
 	}
-	for _, words := range [][]string{{"lint", "."}, {"verify", "."}, {"render", ".", "-d", filepath.Join(root, "out")}} {
+	for _, words := range [][]string{{"lint", "."}, {"verify", "."},
+		{"render", ".", "-d", filepath.Join(root, "out")}} {
 		if out, err := run(folder, append([]string{a.file}, words...)...); err != nil {
 			t.Errorf("armature %s: %v\n%s", strings.Join(words, " "), err, out)
 		}
 	}
-	env = append(env, "ARMATURE_PATH=apps/weather", "ARMATURE_RENDERED=apps/weather", "ARMATURE_AGAINST=HEAD", "GITHUB_STEP_SUMMARY="+summary)
-	if out, err := run(top, "bash", script); err == nil || !strings.Contains(out, filepath.Join("apps", "weather", "HEAD")) {
+	env = append(env, "ARMATURE_PATH=apps/weather", "ARMATURE_RENDERED=apps/weather",
+		"ARMATURE_AGAINST=HEAD", "GITHUB_STEP_SUMMARY="+summary)
+	if out, err := run(top, "bash", script); err == nil ||
+		!strings.Contains(out, filepath.Join("apps", "weather", "HEAD")) {
 		t.Errorf("the script of the action: %v\n%s", err, out)
 	}
 	if _, err := os.Stat(ran); err == nil {
@@ -108,7 +118,8 @@ func TestHydrateRunsNoHook(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	writeFile(t, filepath.Join(folder, "web.yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web, namespace: team1}\n")
+	writeFile(t, filepath.Join(folder, "web.yaml"),
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web, namespace: team1}\n")
 	for _, hook := range []string{"reference-transaction", "post-index-change", "pre-push"} {
 		at := filepath.Join(top, "hooks", hook)
 		writeFile(t, at, "#!/bin/sh\ntouch "+ran+"\n")
@@ -122,7 +133,8 @@ func TestHydrateRunsNoHook(t *testing.T) {
 	git(t, top, "commit", "-q", "-m", "first")
 	git(t, top, "config", "core.hooksPath", "hooks")
 	a.env = append(a.env, "GIT_CONFIG_GLOBAL="+filepath.Join(root, "none"), "GIT_CONFIG_NOSYSTEM=1",
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a",
+		"GIT_COMMITTER_EMAIL=a@example.com")
 	a.run(t, 0, "hydrate", folder, "--branch", "environments/prod")
 	if _, err := os.Stat(ran); err == nil {
 		t.Error("a hook of the working tree ran")

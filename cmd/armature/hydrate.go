@@ -78,10 +78,14 @@ policy, or nothing is written.`,
 	f := cmd.Flags()
 	f.StringVar(&h.branch, "branch", "", "branch to write to, without refs/heads/ (required)")
 	f.BoolVar(&h.push, "push", false, "read and write the branch of the remote origin")
-	f.StringVar(&h.into, "pull-request", "", "with --push, open a pull request that merges the branch into this one, unless one is open")
+	f.StringVar(&h.into, "pull-request", "",
+		"with --push, open a pull request that merges the branch into this one, unless one is open")
 	names, _ := forge.Names()
-	cli.WordFlag(cmd, &h.forge, "forge", "", "", "with --pull-request, the forge of the remote origin: "+strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
-	f.StringVar(&h.repo, "repo", "", "URL of the source, which the branch names (default: the remote origin's, without a login)")
+	cli.WordFlag(cmd, &h.forge, "forge", "", "",
+		"with --pull-request, the forge of the remote origin: "+strings.Join(names, ", ")+
+			" (default: by the name of its host)", "forge", names...)
+	f.StringVar(&h.repo, "repo", "",
+		"URL of the source, which the branch names (default: the remote origin's, without a login)")
 	return cmd
 }
 
@@ -136,7 +140,8 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 	}
 	for i, p := range rendered {
 		if len(p.Manifest) == 0 {
-			return fmt.Errorf("%s renders no objects, and an empty folder would delete the running objects: nothing was written", given[i])
+			return fmt.Errorf("%s renders no objects, and an empty folder would delete the "+
+				"running objects: nothing was written", given[i])
 		}
 	}
 	result, err := to.Write(ctx, rendered)
@@ -144,7 +149,9 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 		return err
 	}
 	if !h.Quiet {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s written, %d unchanged, %d removed\n", h.branch, text.Count(len(result.Written), "package"), len(rendered)-len(result.Written), len(result.Removed))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s written, %d unchanged, %d removed\n", h.branch,
+			text.Count(len(result.Written), "package"), len(rendered)-len(result.Written),
+			len(result.Removed))
 	}
 	if _, err := fmt.Fprintln(cmd.OutOrStdout(), result.Commit); err != nil || proposal == nil {
 		return err
@@ -158,9 +165,11 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 	}
 	switch {
 	case opened:
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: opened the pull request %s\n", h.branch, text.Printable(address))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: opened the pull request %s\n", h.branch,
+			text.Printable(address))
 	case address != "":
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s is open\n", h.branch, text.Printable(address))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s is open\n", h.branch,
+			text.Printable(address))
 	default:
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s has all changes already\n", h.branch, h.into)
 	}
@@ -189,7 +198,8 @@ func (h *hydration) proposal(ctx context.Context, to *hydrate.Branch) (*hydrate.
 
 // proposalTo is a pull request into a branch, on a forge that the name of its host shows if
 // kind is empty.
-func proposalTo(ctx context.Context, to *hydrate.Branch, into, kind string) (*hydrate.Proposal, error) {
+func proposalTo(ctx context.Context, to *hydrate.Branch,
+	into, kind string) (*hydrate.Proposal, error) {
 	f, err := forgeOf(ctx, to.Folder, kind, "--pull-request")
 	return &hydrate.Proposal{Base: into, Forge: f}, err
 }
@@ -203,12 +213,15 @@ func forgeOf(ctx context.Context, clone, kind, flag string) (forge.Forge, error)
 	}
 	if kind == "" {
 		if kind = forge.Of(remote); kind == "" {
-			return nil, cli.Usagef("%s: name the forge of the remote origin with --forge: %s", flag, strings.Join(names, ", "))
+			return nil, cli.Usagef("%s: name the forge of the remote origin with --forge: %s", flag,
+				strings.Join(names, ", "))
 		}
 	}
 	token := os.Getenv(variables[kind])
 	if token == "" {
-		return nil, cli.Usagef("%s: the environment variable %s is empty: set it to a token for the repository", flag, variables[kind])
+		return nil, cli.Usagef(
+			"%s: the environment variable %s is empty: set it to a token for the repository", flag,
+			variables[kind])
 	}
 	return new(forge.Clients).Open(kind, remote, forge.Credential{Token: token})
 }
@@ -226,7 +239,8 @@ func (h *hydration) target(ctx context.Context, r cli.Revision) (*hydrate.Branch
 		return nil, err
 	}
 	if to.URL == "" {
-		return nil, cli.Usagef("the repository has no remote origin: name the URL of the source with --repo")
+		return nil, cli.Usagef(
+			"the repository has no remote origin: name the URL of the source with --repo")
 	}
 	if h.repo != "" {
 		to.Flags = append(to.Flags, "--repo", to.URL)
@@ -246,7 +260,8 @@ func (h *hydration) target(ctx context.Context, r cli.Revision) (*hydrate.Branch
 
 // uncommitted warns where the packages in the working tree are not those that are rendered.
 func (h *hydration) uncommitted(cmd *cobra.Command, repository string, paths []string) error {
-	words := []string{"--no-optional-locks", "status", "--porcelain", "--no-renames", "--ignore-submodules=all", "--"}
+	words := []string{"--no-optional-locks", "status", "--porcelain", "--no-renames",
+		"--ignore-submodules=all", "--"}
 	for _, p := range paths {
 		words = append(words, ":(top,literal)"+p)
 	}
@@ -261,7 +276,8 @@ func (h *hydration) uncommitted(cmd *cobra.Command, repository string, paths []s
 }
 
 // render renders a package as its revision has it.
-func (h *hydration) render(cmd *cobra.Command, dir string, r cli.Revision) (p hydrate.Package, err error) {
+func (h *hydration) render(cmd *cobra.Command, dir string,
+	r cli.Revision) (p hydrate.Package, err error) {
 	ctx := cmd.Context()
 	stage, err := os.MkdirTemp("", "armature-hydrate-")
 	if err != nil {
@@ -290,12 +306,15 @@ func (h *hydration) render(cmd *cobra.Command, dir string, r cli.Revision) (p hy
 	}
 	in.Folder = dir // and not the stage, which nobody knows
 	if file := in.Kustomization(src); file != "" {
-		return p, fmt.Errorf("%s has to be built first\n  hint: let CI commit the result of kustomize build, or let Argo CD's own kustomize build it (kustomize.buildOptions: --enable-alpha-plugins --enable-exec)", file)
+		return p, fmt.Errorf("%s has to be built first\n  hint: let CI commit the result of "+
+			"kustomize build, or let Argo CD's own kustomize build it (kustomize.buildOptions: "+
+			"--enable-alpha-plugins --enable-exec)", file)
 	}
 	var result render.Result
 	if !finding.Failed(findings) {
 		opt.ObjectsOnly = true
-		if result, err = render.Run(cli.InterruptibleSource(cmd, shown.Reading("rendering "+dir, src)), opt); err != nil {
+		if result, err = render.Run(cli.InterruptibleSource(cmd,
+			shown.Reading("rendering "+dir, src)), opt); err != nil {
 			return p, err
 		}
 	}

@@ -22,8 +22,9 @@ import (
 func initCommand() *cobra.Command {
 	var hosts []string
 	cmd := &cobra.Command{
-		Use:   "init [FOLDER]",
-		Short: "Write armature.yaml and the wiring for kustomize, kpt, Argo CD, Flux, Helm, CI or admission",
+		Use: "init [FOLDER]",
+		Short: "Write armature.yaml and the wiring for kustomize, kpt, Argo CD, Flux, Helm, CI " +
+			"or admission",
 		Long: `Init writes armature.yaml, which is both the configuration and the functionConfig of
 kustomize and kpt, and an example of the wiring for each host in --for. It never
 overwrites a file.`,
@@ -56,7 +57,8 @@ overwrites a file.`,
 			for _, f := range files {
 				name, host := filepath.Base(f), filepath.Dir(f)
 				if other, twice := from[name]; twice && other != host {
-					return cli.Usagef("%s and %s both have a %s: give each a folder of its own", other, host, name)
+					return cli.Usagef("%s and %s both have a %s: give each a folder of its own",
+						other, host, name)
 				}
 				from[name] = host
 			}
@@ -64,7 +66,8 @@ overwrites a file.`,
 				_, err := os.Stat(filepath.Join(folder, filepath.Base(f)))
 				switch {
 				case err == nil:
-					return fmt.Errorf("%s exists already: nothing was written", filepath.Join(folder, filepath.Base(f)))
+					return fmt.Errorf("%s exists already: nothing was written",
+						filepath.Join(folder, filepath.Base(f)))
 				case !errors.Is(err, fs.ErrNotExist):
 					return err
 				}
@@ -95,7 +98,8 @@ overwrites a file.`,
 			return cli.NextStep(cmd, folder)
 		},
 	}
-	cmd.Flags().StringSliceVar(&hosts, "for", nil, "hosts to wire up: "+strings.Join(wiringHosts(), ", "))
+	cmd.Flags().StringSliceVar(&hosts, "for", nil,
+		"hosts to wire up: "+strings.Join(wiringHosts(), ", "))
 	cli.CompleteFlag(cmd, "for", wiringHosts)
 	return cmd
 }

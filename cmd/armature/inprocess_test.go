@@ -21,7 +21,8 @@ var process sync.Mutex
 // inProcess runs the command as main does, without a start of the program, and returns its
 // exit status. The environment is all that it has; "" is the folder of the test.
 func inProcess(
-	ctx context.Context, folder string, env []string, stdin io.Reader, stdout, stderr io.Writer, args ...string,
+	ctx context.Context, folder string, env []string, stdin io.Reader, stdout, stderr io.Writer,
+	args ...string,
 ) (status int, err error) {
 	process.Lock()
 	defer process.Unlock()
@@ -107,7 +108,8 @@ func runStory(ts *testscript.TestScript, args []string) int {
 		env = append(env, of.Index(i).String())
 	}
 	folder := ts.MkAbs(".")
-	status, err := inProcess(context.Background(), folder, append(env, "PWD="+folder), bytes.NewReader(stdin), ts.Stdout(), ts.Stderr(), args...)
+	status, err := inProcess(context.Background(), folder, append(env, "PWD="+folder),
+		bytes.NewReader(stdin), ts.Stdout(), ts.Stderr(), args...)
 	ts.Check(err)
 	return status
 }

@@ -15,12 +15,14 @@ import (
 func TestInterrupted(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "pod.yaml")
-	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, args := range [][]string{{"render", folder}, {"uninject", folder}, {"verify", folder}, {"lint", folder}, {"check", folder}, {"explain", file}, {"migrate", folder}} {
+	for _, args := range [][]string{{"render", folder}, {"uninject", folder}, {"verify", folder},
+		{"lint", folder}, {"check", folder}, {"explain", file}, {"migrate", folder}} {
 		cmd := root()
 		cmd.SetArgs(args)
 		cmd.SetOut(io.Discard)

@@ -64,7 +64,9 @@ usage.`,
 		},
 	}
 	in.ConfigFlag(cmd, "PATH")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "output format: "+strings.Join(host.Formats(), ", ")+"; with --rules "+strings.Join(ruleFormats, ", "))
+	cmd.Flags().StringVarP(&format, "output", "o", "text",
+		"output format: "+strings.Join(host.Formats(), ", ")+"; with --rules "+
+			strings.Join(ruleFormats, ", "))
 	cli.ColorFlag(cmd, &color)
 	cmd.Flags().BoolVarP(&in.Quiet, "quiet", "q", false, "show errors and warnings only")
 	cmd.Flags().BoolVar(&rules, "rules", false, "list the rules with their default severities")
@@ -73,7 +75,8 @@ usage.`,
 }
 
 // lintPackage returns the findings of lint.
-func lintPackage(cmd *cobra.Command, in *cli.Input, path string) (findings []finding.Finding, stats render.Stats, err error) {
+func lintPackage(cmd *cobra.Command, in *cli.Input,
+	path string) (findings []finding.Finding, stats render.Stats, err error) {
 	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
 	defer shown.End()
 	src, opt, findings, err := in.Open(cmd, path, "")
@@ -88,7 +91,8 @@ func lintPackage(cmd *cobra.Command, in *cli.Input, path string) (findings []fin
 	refused := func(f finding.Finding) bool {
 		return f.Severity == finding.Error && f.Rule != source.LinkRule && f.Rule != source.ChartRule
 	}
-	if !slices.ContainsFunc(findings, refused) { // what a link or a chart hides does not keep the rest from being judged
+	// what a link or a chart hides does not keep the rest from being judged
+	if !slices.ContainsFunc(findings, refused) {
 		found, counted, err := lint.Run(cli.InterruptibleSource(cmd, shown.Reading("lint", src)), opt)
 		if err != nil {
 			return nil, stats, err
@@ -101,13 +105,15 @@ func lintPackage(cmd *cobra.Command, in *cli.Input, path string) (findings []fin
 	return findings, stats, nil
 }
 
-func reportLint(cmd *cobra.Command, format, color string, quiet bool, findings []finding.Finding, stats render.Stats) error {
+func reportLint(cmd *cobra.Command, format, color string, quiet bool, findings []finding.Finding,
+	stats render.Stats) error {
 	seen := make(map[finding.Severity]int)
 	for _, f := range findings {
 		seen[f.Severity]++
 	}
 	if quiet {
-		findings = slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Info })
+		findings = slices.DeleteFunc(findings,
+			func(f finding.Finding) bool { return f.Severity == finding.Info })
 	}
 	out := cmd.OutOrStdout()
 	if format == "text" && cli.Colored(out, color) {
@@ -122,8 +128,9 @@ func reportLint(cmd *cobra.Command, format, color string, quiet bool, findings [
 		return err
 	}
 	if !quiet {
-		fmt.Fprintf(cmd.ErrOrStderr(), "linted %s: %s, %s, %d for information\n", text.Count(stats.Documents, "document"),
-			text.Count(seen[finding.Error], "error"), text.Count(seen[finding.Warning], "warning"), seen[finding.Info])
+		fmt.Fprintf(cmd.ErrOrStderr(), "linted %s: %s, %s, %d for information\n",
+			text.Count(stats.Documents, "document"), text.Count(seen[finding.Error], "error"),
+			text.Count(seen[finding.Warning], "warning"), seen[finding.Info])
 	}
 	if seen[finding.Error] > 0 {
 		return cli.ErrFindings
@@ -152,10 +159,12 @@ func listRules(cmd *cobra.Command, format string) error {
 	rows := []row{}
 	for _, r := range lintrules.Rules() {
 		rows = append(rows, row{r.Name, string(r.Severity), r.Summary})
-		l.Rows, l.Names = append(l.Rows, []string{r.Name, string(r.Severity), r.Summary}), append(l.Names, r.Name)
+		l.Rows, l.Names = append(l.Rows, []string{r.Name, string(r.Severity), r.Summary}),
+			append(l.Names, r.Name)
 	}
 	l.Objects = rows
-	if err := cli.Among("output", "format", format, append([]string{"text"}, ruleFormats...)); err != nil {
+	if err := cli.Among("output", "format", format,
+		append([]string{"text"}, ruleFormats...)); err != nil {
 		return err
 	}
 	return l.Print(cmd, format)

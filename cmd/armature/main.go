@@ -20,7 +20,8 @@ import (
 )
 
 func main() {
-	runtime.MemProfileRate = 0 // nobody can ask for a profile, although a library links what would write one
+	// nobody can ask for a profile, although a library links what would write one
+	runtime.MemProfileRate = 0
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
@@ -57,11 +58,15 @@ as -f, like kubectl.`,
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"render", "Render:", []*cobra.Command{initCommand(), renderCommand(), uninjectCommand(), functionsCommand(), migrateCommand()}},
-		{"review", "Review:", []*cobra.Command{verifyCommand(), lintCommand(), checkCommand(), explainCommand(), diffCommand(), reportCommand(), testFunctionCommand()}},
-		{"deliver", "Deliver:", []*cobra.Command{pinCommand(), pinBuildsCommand(), toolsCommand(), cardCommand(), skillCommand(), hydrateCommand(), artifact.Command(),
-			applyCommand(), deleteCommand(), statusCommand()}},
-		{"platform", "Build images and find agents:", []*cobra.Command{installCommand(), buildCommand(), discovery.CatalogCommand(), discovery.ConsoleCommand()}},
+		{"render", "Render:", []*cobra.Command{initCommand(), renderCommand(), uninjectCommand(),
+			functionsCommand(), migrateCommand()}},
+		{"review", "Review:", []*cobra.Command{verifyCommand(), lintCommand(), checkCommand(),
+			explainCommand(), diffCommand(), reportCommand(), testFunctionCommand()}},
+		{"deliver", "Deliver:", []*cobra.Command{pinCommand(), pinBuildsCommand(), toolsCommand(),
+			cardCommand(), skillCommand(), hydrateCommand(), artifact.Command(), applyCommand(),
+			deleteCommand(), statusCommand()}},
+		{"platform", "Build images and find agents:", []*cobra.Command{installCommand(),
+			buildCommand(), discovery.CatalogCommand(), discovery.ConsoleCommand()}},
 	} {
 		cmd.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, c := range g.commands {

@@ -26,7 +26,8 @@ func releaseCommands() []*cobra.Command {
 				return fmt.Errorf("writing the manual: %w", err)
 			}
 			cmd.Root().DisableAutoGenTag = true
-			header := doc.GenManHeader{Section: "1", Source: "armature " + version.String(), Manual: "Armature"}
+			header := doc.GenManHeader{Section: "1", Source: "armature " + version.String(),
+				Manual: "Armature"}
 			if err := doc.GenManTree(cmd.Root(), &header, given[0]); err != nil {
 				return fmt.Errorf("writing the manual: %w", err)
 			}

@@ -60,7 +60,8 @@ environment or memory get their own Harness.`,
 
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if folder != "" && !write {
-				return cli.Usagef("--output-dir requires --write; without both, migrate only reports")
+				return cli.Usagef(
+					"--output-dir requires --write; without both, migrate only reports")
 			}
 			path := "-"
 			if live {
@@ -93,15 +94,19 @@ environment or memory get their own Harness.`,
 	}
 	in.Flags(cmd)
 	cli.DirFlag(cmd, &folder, "folder to write to (default: PATH itself)")
-	cli.WordFlag(cmd, &format, "report", "", "text", "write the report as "+strings.Join(migrate.Formats(), ", "), "format", migrate.Formats()...)
+	cli.WordFlag(cmd, &format, "report", "", "text",
+		"write the report as "+strings.Join(migrate.Formats(), ", "), "format", migrate.Formats()...)
 	cmd.Flags().BoolVar(&write, "write", false, "write the migrated manifests, not only the report")
-	cmd.Flags().StringVar(&harness, "kagent-harness", "", "convert kagent 0.x to 1.0, with the Harness in this file")
-	cmd.Flags().BoolVar(&live, "from-cluster", false, "read a namespace of a cluster instead of PATH")
+	cmd.Flags().StringVar(&harness, "kagent-harness", "",
+		"convert kagent 0.x to 1.0, with the Harness in this file")
+	cmd.Flags().BoolVar(&live, "from-cluster", false,
+		"read a namespace of a cluster instead of PATH")
 	k.Flags(cmd)
 	return cmd
 }
 
-func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format, harness string, write bool) error {
+func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format, harness string,
+	write bool) error {
 	defer cli.CollectAt(whileMigrating)()
 	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
 	defer shown.End()
@@ -169,10 +174,12 @@ func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format
 		return err
 	}
 	if in.Talks() {
-		done := text.Count(len(reports), "object") + " would be migrated: nothing was written, set --write"
+		done := text.Count(len(reports), "object") +
+			" would be migrated: nothing was written, set --write"
 		switch {
 		case len(reports) == 0:
-			done = "nothing to migrate: " + path + " has no objects of other platforms and no additions of webhooks"
+			done = "nothing to migrate: " + path +
+				" has no objects of other platforms and no additions of webhooks"
 		case write:
 			done = text.Count(len(reports), "object") + " migrated"
 		}

@@ -62,7 +62,8 @@ func (l *leaving) command(t *testing.T, stdin, program string, args ...string) s
 	cmd.Stdin, cmd.Stderr = strings.NewReader(stdin), &errs
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s %s: %v\n%s\n%s", filepath.Base(program), strings.Join(args, " "), err, errs.String(), stdin)
+		t.Fatalf("%s %s: %v\n%s\n%s", filepath.Base(program), strings.Join(args, " "), err,
+			errs.String(), stdin)
 	}
 	return string(out)
 }
@@ -87,10 +88,13 @@ func (l *leaving) apply(t *testing.T, how []string, namespace, manifests string)
 // theirs, while the webhooks run, and controllers create the generated objects.
 func (l *leaving) populate(t *testing.T, how []string, namespace string) {
 	t.Helper()
-	if err := l.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+	if err := l.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: namespace}}); err != nil {
+	if err := l.Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default",
+			Namespace: namespace}}); err != nil {
 		t.Fatal(err)
 	}
 	stop := l.webhook(t)
@@ -121,7 +125,8 @@ func (l *leaving) control(t *testing.T, namespace, manifests string) {
 			owner := &unstructured.Unstructured{}
 			owner.SetAPIVersion(ref.APIVersion)
 			owner.SetKind(ref.Kind)
-			if err := l.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: ref.Name}, owner); err != nil {
+			if err := l.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: ref.Name},
+				owner); err != nil {
 				t.Fatal(err)
 			}
 			owners[i].UID = owner.GetUID()
@@ -164,19 +169,24 @@ func (l *leaving) webhook(t *testing.T) (stop func()) {
 			}
 		}
 		kind := admissionv1.PatchTypeJSONPatch
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true, Patch: []byte(patch), PatchType: &kind}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true,
+			Patch: []byte(patch), PatchType: &kind}
 		_ = json.NewEncoder(w).Encode(review)
 	}))
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: server.Certificate().Raw})
 	none, fail := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "platform"},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: "inject.platform.example", SideEffects: &none, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"},
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &server.URL, CABundle: certificate},
+			Name: "inject.platform.example", SideEffects: &none, FailurePolicy: &fail,
+			AdmissionReviewVersions: []string{"v1"},
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &server.URL,
+				CABundle: certificate},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"", "apps"}, APIVersions: []string{"v1"}, Resources: []string{"pods", "deployments"}},
+				Rule: admissionregistrationv1.Rule{APIGroups: []string{"", "apps"},
+					APIVersions: []string{"v1"}, Resources: []string{"pods", "deployments"}},
 			}},
 		}},
 	}
@@ -197,9 +207,11 @@ func (l *leaving) webhook(t *testing.T) (stop func()) {
 func (l *leaving) settle(t *testing.T, asks bool) {
 	t.Helper()
 	for t.Context().Err() == nil {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe", Namespace: "default"}, Spec: corev1.PodSpec{
-			Containers: []corev1.Container{{Name: "a", Image: "a"}}, ServiceAccountName: "default",
-		}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe", Namespace: "default"},
+			Spec: corev1.PodSpec{
+				Containers:         []corev1.Container{{Name: "a", Image: "a"}},
+				ServiceAccountName: "default",
+			}}
 		if err := l.Create(t.Context(), pod, client.DryRunAll); err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +229,8 @@ func (l *leaving) running(t *testing.T, namespace string, workload finding.Ref) 
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(workload.APIVersion)
 	o.SetKind(workload.Kind)
-	if err := l.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: workload.Name}, o); err != nil {
+	if err := l.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: workload.Name},
+		o); err != nil {
 		t.Fatal(err)
 	}
 	if workload.Kind == "Pod" {
@@ -235,14 +248,16 @@ func (l *leaving) running(t *testing.T, namespace string, workload finding.Ref) 
 // workloads that roll are those that the report names.
 func TestMigrateFromCluster(t *testing.T) {
 	l := platform(t)
-	want := map[string]bool{"Deployment weather": false, "Deployment byo": true, "Deployment injected": true, "Pod batch": false}
+	want := map[string]bool{"Deployment weather": false, "Deployment byo": true,
+		"Deployment injected": true, "Pod batch": false}
 	for name, how := range applies {
 		t.Run(name, func(t *testing.T) {
 			namespace := "team-" + name
 			l.populate(t, how, namespace)
 
 			var reports []migrate.Report
-			if err := json.Unmarshal([]byte(l.armature(t, "", "migrate", "--from-cluster", "--report", "json", "-n", namespace)), &reports); err != nil {
+			if err := json.Unmarshal([]byte(l.armature(t, "", "migrate", "--from-cluster",
+				"--report", "json", "-n", namespace)), &reports); err != nil {
 				t.Fatal(err)
 			}
 			rolls, before := make(map[string]bool), make(map[finding.Ref]map[string]any)
@@ -258,28 +273,36 @@ func TestMigrateFromCluster(t *testing.T) {
 
 			folder := t.TempDir()
 			migrated := l.armature(t, "", "migrate", "--from-cluster", "--write", "-n", namespace)
-			for file, text := range map[string]string{"migrated.yaml": migrated, "classes.yaml": classes, "armature.yaml": config} {
+			for file, text := range map[string]string{"migrated.yaml": migrated,
+				"classes.yaml": classes, "armature.yaml": config} {
 				if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			for _, unwanted := range []string{"ownerReferences", "managedFields", "the value of a secret", "spiffe-helper", "kind: Secret"} {
+			for _, unwanted := range []string{"ownerReferences", "managedFields",
+				"the value of a secret", "spiffe-helper", "kind: Secret"} {
 				if strings.Contains(migrated, unwanted) {
 					t.Errorf("%s is in what was migrated:\n%s", unwanted, migrated)
 				}
 			}
 			l.apply(t, how, namespace, withoutPlatform(migrated))
 			rendered := withoutPlatform(l.armature(t, "", "render", "-q", folder))
-			if out := l.refused(t, rendered, append(slices.Clone(how), "-n", namespace)...); !strings.Contains(out, `initContainers[1].name: Duplicate value: "spiffe-helper"`) {
-				t.Errorf("applying over what a webhook injected is as docs/migration.md says no more: %s", out)
+			if out := l.refused(t, rendered,
+				append(slices.Clone(how), "-n", namespace)...); !strings.Contains(out,
+				`initContainers[1].name: Duplicate value: "spiffe-helper"`) {
+				t.Errorf("applying over what a webhook injected is as docs/migration.md says "+
+					"no more: %s", out)
 			}
-			l.command(t, only(rendered, "name: injected"), l.kubectl, "replace", "-n", namespace, "-f", "-")
+			l.command(t, only(rendered, "name: injected"), l.kubectl, "replace", "-n", namespace,
+				"-f", "-")
 			l.apply(t, how, namespace, rendered)
 			for workload, was := range before {
 				is := l.running(t, namespace, workload)
 				name := workload.Kind + " " + workload.Name
 				if diff := cmp.Diff(was, is); (diff != "") != rolls[name] {
-					t.Errorf("%s: the report says that it rolls: %v; what changed (-before +after):\n%s", name, rolls[name], diff)
+					t.Errorf(
+						"%s: the report says that it rolls: %v; what changed (-before +after):\n%s",
+						name, rolls[name], diff)
 				}
 			}
 		})
@@ -287,7 +310,8 @@ func TestMigrateFromCluster(t *testing.T) {
 }
 
 // config renders what the platform's webhook injected.
-const config = "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata: {name: migrated}\nspec: {profile: kagenti}\n"
+const config = "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\n" +
+	"metadata: {name: migrated}\nspec: {profile: kagenti}\n"
 
 // classes is what the OvercommitClasses of the cluster are in Git.
 const classes = `apiVersion: overcommit.inditex.dev/v1alpha1
@@ -317,7 +341,8 @@ func (l *leaving) refused(t *testing.T, stdin string, args ...string) string {
 // only returns the Deployment that contains a line.
 func only(manifests, line string) string {
 	for document := range strings.SplitSeq(manifests, "\n---\n") {
-		if strings.Contains(document, "kind: Deployment\n") && strings.Contains(document, line+"\n") {
+		if strings.Contains(document, "kind: Deployment\n") &&
+			strings.Contains(document, line+"\n") {
 			return document
 		}
 	}

@@ -13,7 +13,8 @@ import (
 // health.
 func showPackages(cmd *cobra.Command, k *cli.Cluster, names []string, format string) error {
 	if k.All && len(names) == 1 {
-		return cli.Usagef("a package has one namespace: --all-namespaces cannot be combined with NAME")
+		return cli.Usagef(
+			"a package has one namespace: --all-namespaces cannot be combined with NAME")
 	}
 	c, namespace, err := k.Applier()
 	if err != nil {
@@ -41,11 +42,15 @@ func printPackages(cmd *cobra.Command, c *apply.Cluster, namespace, format strin
 	}
 	rows := []applied{}
 	for _, v := range inventories {
-		rows = append(rows, applied{Package: v.Package, Objects: len(v.Entries), Complete: v.Complete, Deleting: v.Deleting})
+		rows = append(rows, applied{Package: v.Package, Objects: len(v.Entries),
+			Complete: v.Complete, Deleting: v.Deleting})
 	}
-	l := cli.Listing{Columns: []string{"NAMESPACE", "NAME", "OBJECTS", "STATE"}, Objects: rows, Empty: "no packages" + cli.Where(namespace)}
+	l := cli.Listing{Columns: []string{"NAMESPACE", "NAME", "OBJECTS", "STATE"}, Objects: rows,
+		Empty: "no packages" + cli.Where(namespace)}
 	for _, r := range rows {
-		l.Rows, l.Names = append(l.Rows, []string{r.Namespace, r.Name, fmt.Sprint(r.Objects), state(r)}), append(l.Names, r.Name)
+		l.Rows, l.Names =
+			append(l.Rows, []string{r.Namespace, r.Name, fmt.Sprint(r.Objects), state(r)}),
+			append(l.Names, r.Name)
 	}
 	return l.Print(cmd, format)
 }
@@ -66,7 +71,8 @@ func printItems(cmd *cobra.Command, c *apply.Cluster, p apply.Package, format st
 		return err
 	}
 	if !v.Exists() {
-		return fmt.Errorf("%w of a package %s\n  hint: `armature status --packages -A` lists all", apply.ErrNoInventory, p)
+		return fmt.Errorf("%w of a package %s\n  hint: `armature status --packages -A` lists all",
+			apply.ErrNoInventory, p)
 	}
 	items, err := c.Items(cmd.Context(), v)
 	if err != nil {
@@ -74,11 +80,14 @@ func printItems(cmd *cobra.Command, c *apply.Cluster, p apply.Package, format st
 	}
 	l := cli.Listing{
 		Columns: []string{"KIND", "NAMESPACE", "NAME", "HEALTH", "MESSAGE"},
-		Objects: applied{Package: p, Objects: len(items), Complete: v.Complete, Deleting: v.Deleting, Items: items},
-		Empty:   "the package has no objects",
+		Objects: applied{Package: p, Objects: len(items), Complete: v.Complete,
+			Deleting: v.Deleting, Items: items},
+		Empty: "the package has no objects",
 	}
 	for _, i := range items {
-		l.Rows, l.Names = append(l.Rows, []string{i.Kind, i.Namespace, i.Name, string(i.Status), i.Message}), append(l.Names, i.Kind+"/"+i.Name)
+		l.Rows, l.Names =
+			append(l.Rows, []string{i.Kind, i.Namespace, i.Name, string(i.Status), i.Message}),
+			append(l.Names, i.Kind+"/"+i.Name)
 	}
 	return l.Print(cmd, format)
 }

@@ -21,13 +21,15 @@ var (
 // TestCommandsInPages looks up each command and flag that a page, an example, a template or a
 // workflow writes.
 func TestCommandsInPages(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "git", "-C", "../..", "ls-files", "*.md", "action.yml", "examples", "templates", ".github").Output()
+	out, err := exec.CommandContext(t.Context(), "git", "-C", "../..", "ls-files", "*.md",
+		"action.yml", "examples", "templates", ".github").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := 0
 	for _, name := range strings.Fields(string(out)) {
-		if name == "CHANGELOG.md" || strings.HasPrefix(name, "docs/contributing/") { // of earlier times
+		// of earlier times
+		if name == "CHANGELOG.md" || strings.HasPrefix(name, "docs/contributing/") {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join("../..", name))
@@ -36,7 +38,8 @@ func TestCommandsInPages(t *testing.T) {
 		}
 		blocks := [][]string{{"", string(text)}}
 		if strings.HasSuffix(name, ".md") {
-			blocks = append(codeBlocks.FindAllStringSubmatch(string(text), -1), inLine.FindAllStringSubmatch(string(text), -1)...)
+			blocks = append(codeBlocks.FindAllStringSubmatch(string(text), -1),
+				inLine.FindAllStringSubmatch(string(text), -1)...)
 		}
 		for _, block := range blocks {
 			for line := range strings.Lines(strings.ReplaceAll(block[1], "\\\n", " ")) {
@@ -58,7 +61,8 @@ func TestCommandsInPages(t *testing.T) {
 					}
 					switch flags := c.Flags(); {
 					case arg == "--help", arg == "-h":
-					case strings.HasPrefix(arg, "--") && flags.Lookup(arg[2:]) == nil && c.InheritedFlags().Lookup(arg[2:]) == nil,
+					case strings.HasPrefix(arg, "--") && flags.Lookup(arg[2:]) == nil &&
+						c.InheritedFlags().Lookup(arg[2:]) == nil,
 						len(arg) == 2 && arg[0] == '-' && flags.ShorthandLookup(arg[1:]) == nil:
 						t.Errorf("%s: armature %s: no flag %s", name, rest, arg)
 					}

@@ -54,7 +54,8 @@ armature tools pin the tools of tool servers.`,
 			case given[0] == "-":
 				return errNoLock
 			case p.platform != "":
-				if platform, err := v1.ParsePlatform(p.platform); err != nil || platform.OS == "" || platform.Architecture == "" {
+				if platform, err := v1.ParsePlatform(p.platform); err != nil || platform.OS == "" ||
+					platform.Architecture == "" {
 					return cli.Usagef("--platform %q: write os/arch or os/arch/variant", p.platform)
 				}
 			}
@@ -65,7 +66,9 @@ armature tools pin the tools of tool servers.`,
 	p.Registry.Flags(cmd)
 	p.Trust.Flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&p.platform, "platform", "", "resolve to the image of os/arch[/variant] (default: the platform in the lock, or all platforms)")
+	f.StringVar(&p.platform, "platform", "",
+		"resolve to the image of os/arch[/variant] (default: the platform in the lock, or "+
+			"all platforms)")
 	f.BoolVar(&p.check, "check", false, "write nothing; fail if the lock is out of date")
 	f.BoolVar(&p.steps, "steps", false, "resolve the images of build steps in PATH as well")
 	cli.OutputFlag(cmd, &p.format, "text", "json", "yaml")
@@ -127,7 +130,8 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 
 // writeLock writes a lock that changed, after what belongs to it, or with check fails: command
 // writes it.
-func writeLock(cmd *cobra.Command, file string, before *api.ImageLock, after api.ImageLockSpec, changed, check bool, command string, first func() error) error {
+func writeLock(cmd *cobra.Command, file string, before *api.ImageLock, after api.ImageLockSpec,
+	changed, check bool, command string, first func() error) error {
 	size := text.Count(len(after.Images), "image") + ", " + text.Count(len(after.Builds), "build")
 	if len(after.Tools) > 0 {
 		size += ", " + text.Count(len(after.Tools), "tool server")
@@ -153,7 +157,8 @@ func writeLock(cmd *cobra.Command, file string, before *api.ImageLock, after api
 }
 
 // resolve asks the registries, and shows how far it is.
-func (p *pinning) resolve(cmd *cobra.Command, found pin.Found, before []api.LockedImage) ([]api.LockedImage, error) {
+func (p *pinning) resolve(cmd *cobra.Command, found pin.Found,
+	before []api.LockedImage) ([]api.LockedImage, error) {
 	opt := oci.Options{PlainHTTP: p.PlainHTTP}
 	if p.Given() {
 		policy, err := p.Read(&p.Registry)
@@ -166,7 +171,8 @@ func (p *pinning) resolve(cmd *cobra.Command, found pin.Found, before []api.Lock
 	shown := cli.Begin(cmd.ErrOrStderr(), false, "resolving")
 	defer shown.End()
 	shown.Show(func() string {
-		return fmt.Sprintf("resolving: %d of %s", resolved.Load(), text.Count(len(found.Open), "image"))
+		return fmt.Sprintf("resolving: %d of %s", resolved.Load(),
+			text.Count(len(found.Open), "image"))
 	})
 	return pin.Resolve(cmd.Context(), found, before, p.platform, opt, func() { resolved.Add(1) })
 }
@@ -174,7 +180,8 @@ func (p *pinning) resolve(cmd *cobra.Command, found pin.Found, before []api.Lock
 // printPins prints what changes in a lock.
 func printPins(out io.Writer, format string, changes []pin.Change) error {
 	if format != "text" {
-		return cli.PrintObjects(out, format, map[string]any{"changes": append([]pin.Change{}, changes...)})
+		return cli.PrintObjects(out, format,
+			map[string]any{"changes": append([]pin.Change{}, changes...)})
 	}
 	for _, c := range changes {
 		what := c.Image

@@ -101,13 +101,23 @@ GITLAB_TOKEN or GITEA_TOKEN, so that GitHub signs it.`,
 	f := cmd.Flags()
 	f.String("api-group", buildapi.DefaultGroup, "API group of AgentBuild")
 	f.BoolVar(&p.check, "check", false, "write nothing; fail if the lock is out of date")
-	f.StringVar(&p.branch, "branch", "", "branch of the remote origin to write to, without refs/heads/ (default: the working tree, or armature/pin/PATH with --pull-request)")
-	f.StringVar(&p.into, "pull-request", "", "open a pull request that merges the commit into this branch, unless one is open")
-	cli.WordFlag(cmd, &p.via, "via", "", "git", "git pushes the commit; api creates it on the forge of the remote origin, with the account of the token; some forges sign it", "way", "git", "api")
+	f.StringVar(&p.branch, "branch", "",
+		"branch of the remote origin to write to, without refs/heads/ (default: the working "+
+			"tree, or armature/pin/PATH with --pull-request)")
+	f.StringVar(&p.into, "pull-request", "",
+		"open a pull request that merges the commit into this branch, unless one is open")
+	cli.WordFlag(cmd, &p.via, "via", "", "git",
+		"git pushes the commit; api creates it on the forge of the remote origin, with the "+
+			"account of the token; some forges sign it", "way", "git", "api")
 	names, _ := forge.Names()
-	cli.WordFlag(cmd, &p.forge, "forge", "", "", "with --pull-request or --via api, the forge of the remote origin: "+strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
-	f.StringVar(&p.key, "signing-key", "", "file with the SSH or OpenPGP key that signs the commit; its passphrase is in "+passphraseVariable)
-	f.StringArrayVar(&p.accept, "accept", nil, "digest to write although it was removed from the lock or its commit is older; repeatable")
+	cli.WordFlag(cmd, &p.forge, "forge", "", "",
+		"with --pull-request or --via api, the forge of the remote origin: "+
+			strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
+	f.StringVar(&p.key, "signing-key", "",
+		"file with the SSH or OpenPGP key that signs the commit; its passphrase is in "+
+			passphraseVariable)
+	f.StringArrayVar(&p.accept, "accept", nil,
+		"digest to write although it was removed from the lock or its commit is older; repeatable")
 	cli.OutputFlag(cmd, &p.format, "text", "json", "yaml")
 	return cmd
 }
@@ -118,9 +128,11 @@ func (p *buildPinning) remote() bool { return p.branch+p.into != "" }
 func (p *buildPinning) checkFlags() error {
 	switch {
 	case !p.remote() && (p.key != "" || len(p.accept) > 0 || p.forge != "" || p.via == "api"):
-		return cli.Usagef("--signing-key, --accept, --via and --forge require --branch or --pull-request")
+		return cli.Usagef(
+			"--signing-key, --accept, --via and --forge require --branch or --pull-request")
 	case p.remote() && p.check:
-		return cli.Usagef("--check compares the working tree: leave out --branch and --pull-request")
+		return cli.Usagef(
+			"--check compares the working tree: leave out --branch and --pull-request")
 	case p.forge != "" && p.into == "" && p.via != "api":
 		return cli.Usagef("--forge requires --pull-request or --via api")
 	case p.via == "api" && p.key != "":
@@ -165,17 +177,21 @@ func (p *buildPinning) write(cmd *cobra.Command, path string) error {
 	}
 	after.Builds = nil
 	if !p.All {
-		after.Builds = slices.DeleteFunc(slices.Clone(before.Builds), func(b api.LockedBuild) bool { return b.Namespace == c.Namespace })
+		after.Builds = slices.DeleteFunc(slices.Clone(before.Builds),
+			func(b api.LockedBuild) bool { return b.Namespace == c.Namespace })
 	}
 	for i := range list.Items {
 		b := &list.Items[i]
 		if built, ready := writeback.Of(b); ready {
 			after.Builds = append(after.Builds, built.LockedBuild)
 		} else if strings.Contains(b.Status.BuiltImage, "@sha256:") {
-			after.Builds = append(after.Builds, api.LockedBuild{Namespace: b.Namespace, Name: b.Name, Image: b.Status.BuiltImage})
+			after.Builds = append(after.Builds,
+				api.LockedBuild{Namespace: b.Namespace, Name: b.Name, Image: b.Status.BuiltImage})
 		}
 	}
-	slices.SortFunc(after.Builds, func(a, b api.LockedBuild) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
+	slices.SortFunc(after.Builds, func(a, b api.LockedBuild) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
 	verify, err := p.verifier()
 	if err != nil {
 		return err
@@ -209,7 +225,8 @@ func (p *buildPinning) write(cmd *cobra.Command, path string) error {
 	if p.All {
 		namespace = " -A"
 	}
-	return writeLock(cmd, p.lock, lock, after, len(changes) > 0, p.check, "armature pin-builds "+path+namespace, nil)
+	return writeLock(cmd, p.lock, lock, after, len(changes) > 0, p.check,
+		"armature pin-builds "+path+namespace, nil)
 }
 
 // list the AgentBuilds.
@@ -243,7 +260,8 @@ func (p *buildPinning) verifier() (func(context.Context, string) error, error) {
 
 // statements returns what finds the verified statement about an image of a listed build. Whose
 // count, the policy says; without one there is none.
-func (p *buildPinning) statements(list *buildapi.AgentBuildList) (func(context.Context, writeback.Built) (attest.Statement, error), error) {
+func (p *buildPinning) statements(list *buildapi.AgentBuildList) (func(context.Context,
+	writeback.Built) (attest.Statement, error), error) {
 	var policy sign.Policy
 	if p.Given() {
 		var err error
@@ -252,7 +270,9 @@ func (p *buildPinning) statements(list *buildapi.AgentBuildList) (func(context.C
 		}
 	}
 	return func(ctx context.Context, of writeback.Built) (none attest.Statement, _ error) {
-		at := slices.IndexFunc(list.Items, func(b buildapi.AgentBuild) bool { return b.Namespace == of.Namespace && b.Name == of.Name })
+		at := slices.IndexFunc(list.Items, func(b buildapi.AgentBuild) bool {
+			return b.Namespace == of.Namespace && b.Name == of.Name
+		})
 		if at < 0 {
 			return none, nil // the lock has it of another namespace
 		}
@@ -276,7 +296,10 @@ func (p *buildPinning) statements(list *buildapi.AgentBuildList) (func(context.C
 // noteUnattested says which images nobody attested.
 func noteUnattested(cmd *cobra.Command, builds []string) {
 	if len(builds) > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "armature: unattested, by the status of the AgentBuild alone: %s\n  hint: use --verify-policy, which says whose attestations count\n", text.Printable(strings.Join(builds, ", ")))
+		fmt.Fprintf(cmd.ErrOrStderr(),
+			"armature: unattested, by the status of the AgentBuild alone: %s\n"+
+				"  hint: use --verify-policy, which says whose attestations count\n",
+			text.Printable(strings.Join(builds, ", ")))
 	}
 }
 
@@ -317,7 +340,8 @@ func (p *buildPinning) commit(cmd *cobra.Command) error {
 		}
 		descends, err := source.Descends(ctx, b.Commit, older)
 		if err != nil {
-			err = fmt.Errorf("%w\n  hint: use --accept %s to write it without the comparison", err, b.Image[strings.LastIndex(b.Image, "@")+1:])
+			err = fmt.Errorf("%w\n  hint: use --accept %s to write it without the comparison", err,
+				b.Image[strings.LastIndex(b.Image, "@")+1:])
 		}
 		return descends, err
 	}
@@ -336,13 +360,15 @@ func (p *buildPinning) commit(cmd *cobra.Command) error {
 	}
 	result, err := u.Write(ctx, built)
 	shown.End()
-	if refused := (*gitremote.RefusedError)(nil); (errors.As(err, &refused) || errors.Is(err, forge.ErrRefused)) && p.into == "" {
+	if refused := (*gitremote.RefusedError)(nil); (errors.As(err, &refused) ||
+		errors.Is(err, forge.ErrRefused)) && p.into == "" {
 		err = fmt.Errorf("%w\n  hint: if the branch is protected, use --pull-request %s", err, u.Branch)
 	}
 	if err != nil {
 		return err
 	}
-	if err = p.printCommit(cmd, u, len(built), result); err == nil && proposal != nil && result.Commit != "" {
+	if err = p.printCommit(cmd, u, len(built), result); err == nil && proposal != nil &&
+		result.Commit != "" {
 		err = p.propose(cmd, to, *proposal, result)
 	}
 	for _, h := range result.Held {
@@ -357,11 +383,13 @@ func (p *buildPinning) update(ctx context.Context) (clone string, _ *writeback.U
 	if err != nil {
 		return "", nil, err
 	}
-	u := &writeback.Update{Branch: p.branch, Path: strings.TrimPrefix(at.Path+"/"+filepath.Base(p.lock), "/"), Accept: p.accept}
+	u := &writeback.Update{Branch: p.branch,
+		Path: strings.TrimPrefix(at.Path+"/"+filepath.Base(p.lock), "/"), Accept: p.accept}
 	if p.into != "" {
 		u.Branch, u.Proposal = p.into, p.branch
 		if u.Proposal == "" {
-			u.Proposal = "armature/pin/" + strings.Trim(unsafeInBranch.ReplaceAllString(at.Path, "-"), "-/.")
+			u.Proposal = "armature/pin/" +
+				strings.Trim(unsafeInBranch.ReplaceAllString(at.Path, "-"), "-/.")
 			if at.Path == "" {
 				u.Proposal += "root"
 			}
@@ -382,19 +410,23 @@ var unsafeInBranch = regexp.MustCompile(`[^A-Za-z0-9_/]+`)
 // identify who writes and signs.
 func (p *buildPinning) identify(ctx context.Context, clone string, u *writeback.Update) error {
 	config := func(key string, more ...string) string {
-		out, err := cli.RunGit(ctx, clone, nil, append(append([]string{"config"}, more...), "--default=", "--get", key)...)
+		out, err := cli.RunGit(ctx, clone, nil,
+			append(append([]string{"config"}, more...), "--default=", "--get", key)...)
 		if err != nil {
 			return ""
 		}
 		return strings.TrimSpace(string(out))
 	}
-	u.Name, u.Email = cmp.Or(os.Getenv("GIT_AUTHOR_NAME"), config("user.name")), cmp.Or(os.Getenv("GIT_AUTHOR_EMAIL"), config("user.email"))
+	u.Name, u.Email = cmp.Or(os.Getenv("GIT_AUTHOR_NAME"), config("user.name")),
+		cmp.Or(os.Getenv("GIT_AUTHOR_EMAIL"), config("user.email"))
 	if u.Name == "" || u.Email == "" {
-		return cli.Usagef("the commit has no author: set user.name and user.email of Git, or GIT_AUTHOR_NAME and GIT_AUTHOR_EMAIL")
+		return cli.Usagef("the commit has no author: set user.name and user.email of Git, or " +
+			"GIT_AUTHOR_NAME and GIT_AUTHOR_EMAIL")
 	}
 	if p.key == "" {
 		if config("commit.gpgsign", "--type=bool") == "true" {
-			return cli.Usagef("this clone signs its commits (commit.gpgsign): name the key's file with --signing-key, or set -c commit.gpgsign=false in GIT_CONFIG_PARAMETERS")
+			return cli.Usagef("this clone signs its commits (commit.gpgsign): name the key's " +
+				"file with --signing-key, or set -c commit.gpgsign=false in GIT_CONFIG_PARAMETERS")
 		}
 		return nil
 	}
@@ -409,7 +441,8 @@ func (p *buildPinning) identify(ctx context.Context, clone string, u *writeback.
 }
 
 // printCommit says what was written and what was not.
-func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, builds int, result writeback.Result) error {
+func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, builds int,
+	result writeback.Result) error {
 	changes := []pin.Change{}
 	var unattested []string
 	for _, b := range result.Changed {
@@ -428,7 +461,9 @@ func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, buil
 		held = append(held, heldBack{h.Namespace + "/" + h.Name, h.Image, h.Why})
 	}
 	if p.format != "text" {
-		if err := cli.PrintObjects(cmd.OutOrStdout(), p.format, map[string]any{"commit": result.Commit, "new": result.New, "changes": changes, "held": held}); err != nil {
+		if err := cli.PrintObjects(cmd.OutOrStdout(), p.format,
+			map[string]any{"commit": result.Commit, "new": result.New, "changes": changes,
+				"held": held}); err != nil {
 			return err
 		}
 	} else if err := printPins(cmd.OutOrStdout(), p.format, changes); err != nil {
@@ -442,24 +477,32 @@ func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, buil
 		if result.Held[i].Unconfirmed != nil {
 			continue // an error of the command
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "armature: build %s is held back: %s\n  hint: build a newer commit, or use --accept %s\n", h.Build, text.Printable(h.Why), h.Image[strings.LastIndex(h.Image, "@")+1:])
+		fmt.Fprintf(cmd.ErrOrStderr(),
+			"armature: build %s is held back: %s\n  hint: build a newer commit, or use "+
+				"--accept %s\n", h.Build, text.Printable(h.Why),
+			h.Image[strings.LastIndex(h.Image, "@")+1:])
 	}
 	noteUnattested(cmd, unattested)
 	switch {
 	case result.New:
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: pushed %.12s with %s\n", to, result.Commit, text.Count(len(changes), "image"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: pushed %.12s with %s\n", to, result.Commit,
+			text.Count(len(changes), "image"))
 	case result.Commit != "":
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %.12s has %s already\n", to, result.Commit, text.Count(len(changes), "image"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %.12s has %s already\n", to, result.Commit,
+			text.Count(len(changes), "image"))
 	default:
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s is up to date with %s\n", u.Branch, u.Path, text.Count(builds, "finished build"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s is up to date with %s\n", u.Branch, u.Path,
+			text.Count(builds, "finished build"))
 	}
 	return nil
 }
 
 // propose the pull request of a commit.
-func (p *buildPinning) propose(cmd *cobra.Command, to *hydrate.Branch, proposal hydrate.Proposal, result writeback.Result) error {
+func (p *buildPinning) propose(cmd *cobra.Command, to *hydrate.Branch, proposal hydrate.Proposal,
+	result writeback.Result) error {
 	ctx := cmd.Context()
-	if _, err := cli.RunGit(ctx, to.Folder, nil, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "origin", "refs/heads/"+to.Name); err != nil {
+	if _, err := cli.RunGit(ctx, to.Folder, nil, "fetch", "--quiet", "--no-tags",
+		"--no-write-fetch-head", "origin", "refs/heads/"+to.Name); err != nil {
 		return err
 	}
 	proposal.Title, proposal.Body = result.Text()
@@ -472,7 +515,8 @@ func (p *buildPinning) propose(cmd *cobra.Command, to *hydrate.Branch, proposal 
 		if opened {
 			word = "was opened"
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s %s\n", to.Name, text.Printable(address), word)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s %s\n", to.Name,
+			text.Printable(address), word)
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ func TestProgramAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone := &armature{file: filepath.Join(t.TempDir(), "armature"), env: []string{"PATH=", "HOME=" + t.TempDir()}}
+	alone := &armature{file: filepath.Join(t.TempDir(), "armature"),
+		env: []string{"PATH=", "HOME=" + t.TempDir()}}
 	if err := os.WriteFile(alone.file, text, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,8 @@ func TestProgramAlone(t *testing.T) {
 	}{
 		{[]string{"version"}, "armature "},
 		{[]string{"render", filepath.Join(examples, "weather-agent")}, "name: authbridge-proxy"},
-		{[]string{"build", "plan", filepath.Join(examples, "builds", "weather.yaml")}, "kind: PipelineRun"},
+		{[]string{"build", "plan", filepath.Join(examples, "builds", "weather.yaml")},
+			"kind: PipelineRun"},
 		{[]string{"install"}, "kind: CustomResourceDefinition"},
 		{[]string{"apply", "--help"}, "armature apply apps/weather -n team1"},
 		{[]string{"catalog", "--help"}, "armature catalog search"},
@@ -88,18 +90,24 @@ func TestCommandTree(t *testing.T) {
 			t.Errorf("%s: no Short or no Example", cmd.CommandPath())
 		}
 		if !strings.Contains(cmd.UsageString(), cmd.CommandPath()) {
-			t.Errorf("%s: its help does not show how it is called:\n%s", cmd.CommandPath(), cmd.UsageString())
+			t.Errorf("%s: its help does not show how it is called:\n%s", cmd.CommandPath(),
+				cmd.UsageString())
 		}
 		if cmd.HasParent() && cmd.HasSubCommands() && cmd.Name() != "completion" && cmd.RunE == nil {
-			t.Errorf("%s: a misspelt subcommand prints its help, as if nothing were wrong", cmd.CommandPath())
+			t.Errorf("%s: a misspelt subcommand prints its help, as if nothing were wrong",
+				cmd.CommandPath())
 		}
 	})
-	for misspelt, want := range map[string]string{"rendr": "render", "aply": "apply", "build plam": "plan", "catalog serach": "search", "skill verfy": "verify", "inject x": "render", "unrender x": "uninject"} {
-		if out, errs := a.run(t, 2, strings.Fields(misspelt)...); out != "" || !strings.Contains(errs, "did you mean "+want+"?") {
+	for misspelt, want := range map[string]string{"rendr": "render", "aply": "apply",
+		"build plam": "plan", "catalog serach": "search", "skill verfy": "verify",
+		"inject x": "render", "unrender x": "uninject"} {
+		if out, errs := a.run(t, 2, strings.Fields(misspelt)...); out != "" ||
+			!strings.Contains(errs, "did you mean "+want+"?") {
 			t.Errorf("armature %s: stdout %q, stderr %q", misspelt, out, errs)
 		}
 	}
-	for prefix, want := range map[string]string{"": "apply", "build ": "plan", "catalog ": "search", "diff --a": "--against", "apply --all": "--allow"} {
+	for prefix, want := range map[string]string{"": "apply", "build ": "plan", "catalog ": "search",
+		"diff --a": "--against", "apply --all": "--allow"} {
 		args := append([]string{"__complete"}, strings.Split(prefix, " ")...)
 		if out, _ := a.run(t, 0, args...); !strings.Contains(out, want) {
 			t.Errorf("completion of %q: no %s in %q", prefix, want, out)
@@ -145,9 +153,11 @@ func TestKilledLeavesNoChild(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	config, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "silent",
-		"clusters": []any{map[string]any{"name": "silent", "cluster": map[string]any{"server": "http://" + server.Addr().String()}}},
-		"contexts": []any{map[string]any{"name": "silent", "context": map[string]any{"cluster": "silent", "user": "nobody"}}},
-		"users":    []any{map[string]any{"name": "nobody", "user": map[string]any{}}},
+		"clusters": []any{map[string]any{"name": "silent",
+			"cluster": map[string]any{"server": "http://" + server.Addr().String()}}},
+		"contexts": []any{map[string]any{"name": "silent",
+			"context": map[string]any{"cluster": "silent", "user": "nobody"}}},
+		"users": []any{map[string]any{"name": "nobody", "user": map[string]any{}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +167,8 @@ func TestKilledLeavesNoChild(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, buildArmature(t).file, "apply", filepath.Join("..", "..", "examples", "weather-agent"), "-n", "team1", "--kubeconfig", kubeconfig)
+	cmd := exec.CommandContext(ctx, buildArmature(t).file, "apply",
+		filepath.Join("..", "..", "examples", "weather-agent"), "-n", "team1", "--kubeconfig", kubeconfig)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -64,24 +64,29 @@ difference, and fails if there is one.`,
 				return err
 			}
 			do := gate.Before(cmd.Context(), &in.Place, render.Stream)
-			return transform(cmd, args[0], &in, &out, "%s injected, %s generated", func(src render.Source, opt render.Options, sink render.Sink) ([]finding.Finding, render.Stats, error) {
-				opt.Functions, opt.Closed = names, closed
-				var untouched cli.Untouched
-				untouched.Watch(&opt)
-				found, stats, err := do(src, opt, sink)
-				if stats.Workloads == 0 && names == nil {
-					found = append(found, untouched.Finding()...)
-				}
-				return found, stats, err
-			})
+			return transform(cmd, args[0], &in, &out, "%s injected, %s generated",
+				func(src render.Source, opt render.Options,
+					sink render.Sink) ([]finding.Finding, render.Stats, error) {
+					opt.Functions, opt.Closed = names, closed
+					var untouched cli.Untouched
+					untouched.Watch(&opt)
+					found, stats, err := do(src, opt, sink)
+					if stats.Workloads == 0 && names == nil {
+						found = append(found, untouched.Finding()...)
+					}
+					return found, stats, err
+				})
 		},
 	}
 	in.Flags(cmd)
 	out.flags(cmd)
-	cmd.Flags().BoolVar(&out.check, "check", false, "write nothing; fail with a diff if the folder differs from a new render")
+	cmd.Flags().BoolVar(&out.check, "check", false,
+		"write nothing; fail with a diff if the folder differs from a new render")
 	gate.Flag(cmd)
-	cmd.Flags().StringSliceVar(&names, "functions", nil, "run only these functions (see armature functions)")
-	cmd.Flags().BoolVar(&closed, "closed", false, "refuse an AgentCard or AgentRuntime whose workload is not in the package")
+	cmd.Flags().StringSliceVar(&names, "functions", nil,
+		"run only these functions (see armature functions)")
+	cmd.Flags().BoolVar(&closed, "closed", false,
+		"refuse an AgentCard or AgentRuntime whose workload is not in the package")
 	cli.CompleteFlag(cmd, "functions", functions.Names)
 	return cmd
 }
@@ -157,7 +162,8 @@ func (out *output) writer(folder string) (writer, error) {
 
 // withoutConfig keeps the configuration of a package out of the folder that it is
 // rendered to, as no cluster has its kind, and counts the manifests.
-func withoutConfig(sink render.Sink, in *cli.Input, path string, manifests *atomic.Int64) render.Sink {
+func withoutConfig(sink render.Sink, in *cli.Input, path string,
+	manifests *atomic.Int64) render.Sink {
 	left := []string{render.ConfigFile}
 	if root, err := cli.RootOf(path); err == nil && in.Config != "" {
 		if file, err := filepath.Rel(root, in.Config); err == nil {
@@ -185,14 +191,17 @@ func (out *output) command(path string) string {
 
 // outdated prints how a folder differs from what a render writes now, and reports each
 // of its files that does.
-func outdated(cmd *cobra.Command, path, command string, c *source.Comparison) (findings []finding.Finding, err error) {
+func outdated(cmd *cobra.Command, path, command string,
+	c *source.Comparison) (findings []finding.Finding, err error) {
 	differences, err := c.Differences()
 	for _, d := range differences {
 		if _, err := cmd.OutOrStdout().Write(d.Text); err != nil {
 			return nil, err
 		}
-		findings = append(findings, finding.Finding{Rule: "render/outdated", Severity: finding.Error, Place: finding.Place{File: d.File, Line: 1},
-			Message: "it differs from a new render of " + path, Hint: "run " + command + " and commit the result"})
+		findings = append(findings, finding.Finding{Rule: "render/outdated",
+			Severity: finding.Error, Place: finding.Place{File: d.File, Line: 1},
+			Message: "it differs from a new render of " + path,
+			Hint:    "run " + command + " and commit the result"})
 	}
 	return findings, err
 }
@@ -212,7 +221,8 @@ func sameFolder(path, folder string) (bool, error) {
 }
 
 // transform takes manifests from PATH to where they go, all or nothing.
-func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done string, do cli.Transformation) error {
+func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done string,
+	do cli.Transformation) error {
 	folder := out.folder
 	if out.check && folder == "" && !out.inPlace {
 		return cli.Usagef("--check compares a folder: name it with -d, or use --in-place")
@@ -222,7 +232,9 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	}
 	if path != "-" && folder != "" {
 		if same, err := sameFolder(path, folder); err != nil || same {
-			return cmp.Or(err, cli.Usagef("-d %s is PATH itself: use --in-place to write back, or name another folder", folder))
+			return cmp.Or(err,
+				cli.Usagef(
+					"-d %s is PATH itself: use --in-place to write back, or name another folder", folder))
 		}
 	}
 	if out.inPlace {
@@ -250,8 +262,11 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 		shown.End()
 		return in.Report(cmd, findings)
 	}
-	if file, base := source.Outside(src); file != "" && cmd.Name() == "render" && !out.inPlace && !opt.Excludes(file) {
-		return fmt.Errorf("%s has to be built first: it builds on %s, which is not in %s\n  hint: kustomize build %s | armature render -, or leave it out with spec.exclude in armature.yaml", in.File(file), base, path, filepath.Dir(in.File(file)))
+	if file, base := source.Outside(src); file != "" && cmd.Name() == "render" && !out.inPlace &&
+		!opt.Excludes(file) {
+		return fmt.Errorf("%s has to be built first: it builds on %s, which is not in %s\n"+
+			"  hint: kustomize build %s | armature render -, or leave it out with spec.exclude "+
+			"in armature.yaml", in.File(file), base, path, filepath.Dir(in.File(file)))
 	}
 	src = shown.Reading(cmd.Name(), src)
 	if folder == "" {
@@ -281,8 +296,10 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	found, stats, err := do(src, opt, cli.Interruptible(cmd.Context(), sink))
 	shown.End()
 	findings = append(findings, found...)
-	if cmd.Name() == "render" && !out.inPlace && err == nil && !finding.Failed(findings) && manifests.Load() == 0 {
-		err = fmt.Errorf("%s holds no manifests: %s stays as it is\n  hint: name the folder with the manifests, or remove %s if the package is gone", path, folder, folder)
+	if cmd.Name() == "render" && !out.inPlace && err == nil && !finding.Failed(findings) &&
+		manifests.Load() == 0 {
+		err = fmt.Errorf("%s holds no manifests: %s stays as it is\n  hint: name the folder with "+
+			"the manifests, or remove %s if the package is gone", path, folder, folder)
 	}
 	if compared, ok := to.(*source.Comparison); ok {
 		if err == nil && !finding.Failed(findings) {
@@ -308,12 +325,15 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	if err != nil {
 		return fmt.Errorf("writing to %s: %w", folder, err)
 	}
-	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %s written, %d unchanged, %d removed", folder, text.Count(written, "file"), rendered.Files()-written, removed))
+	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %s written, %d unchanged, %d removed",
+		folder, text.Count(written, "file"), rendered.Files()-written, removed))
 	in.SayNeeds(cmd, &brief, path, stats)
 	return nil
 }
 
-func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src render.Source, opt render.Options, findings []finding.Finding, shown *cli.Activity, do cli.Transformation) error {
+func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src render.Source,
+	opt render.Options, findings []finding.Finding, shown *cli.Activity,
+	do cli.Transformation) error {
 	if list, err := resourceList(src, opt, in.Config); err != nil {
 		return err
 	} else if list != nil {
@@ -323,9 +343,12 @@ func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src r
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		opt.ObjectsOnly = true
 		if file := in.Kustomization(src); file != "" && cmd.Name() == "render" {
-			findings = append(findings, finding.Finding{Rule: "package/kustomization", Severity: finding.Warning, Place: finding.Place{File: file},
-				Message: "the output has the files of the folder, not the result of this kustomization",
-				Hint:    "run kustomize build, with armature.yaml as a transformer (armature init --for kustomize)"})
+			findings = append(findings, finding.Finding{Rule: "package/kustomization",
+				Severity: finding.Warning, Place: finding.Place{File: file},
+				Message: "the output has the files of the folder, not the result of this " +
+					"kustomization",
+				Hint: "run kustomize build, with armature.yaml as a transformer (armature " +
+					"init --for kustomize)"})
 		}
 	}
 	var brief needs.Brief
@@ -349,7 +372,8 @@ func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src r
 	return nil
 }
 
-func toList(cmd *cobra.Command, in *cli.Input, list *host.List, opt render.Options, shown *cli.Activity, do cli.Transformation) error {
+func toList(cmd *cobra.Command, in *cli.Input, list *host.List, opt render.Options,
+	shown *cli.Activity, do cli.Transformation) error {
 	out, findings, _, err := list.Run(opt, do)
 	shown.End()
 	if err != nil {
@@ -367,5 +391,6 @@ func summary(cmd *cobra.Command, in *cli.Input, done string, stats render.Stats,
 	if !in.Talks() {
 		return
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), done+" from %s%s\n", text.Count(stats.Workloads, "workload"), text.Count(stats.Generated, "object"), text.Count(stats.Documents, "document"), rest)
+	fmt.Fprintf(cmd.ErrOrStderr(), done+" from %s%s\n", text.Count(stats.Workloads, "workload"),
+		text.Count(stats.Generated, "object"), text.Count(stats.Documents, "document"), rest)
 }

@@ -51,16 +51,21 @@ usage.`,
   armature report apps/weather --pull-request "$CI_MERGE_REQUEST_IID" --against "$CI_MERGE_REQUEST_DIFF_BASE_SHA" --forge gitlab`,
 		Args:              cli.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
-		RunE:              func(cmd *cobra.Command, given []string) error { return r.run(cmd, given[0]) },
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return r.run(cmd, given[0])
+		},
 	}
 	r.ConfigFlag(cmd, "PATH")
 	f := cmd.Flags()
 	f.StringVar(&r.number, "pull-request", "", "number of the pull request (required)")
-	f.StringVar(&r.against, "against", "", "Git revision that the package is compared with (required)")
+	f.StringVar(&r.against, "against", "",
+		"Git revision that the package is compared with (required)")
 	f.BoolVar(&r.always, "always", false, "write a comment even without findings and changes")
 	f.BoolVarP(&r.Quiet, "quiet", "q", false, "show errors and warnings only")
 	names, _ := forge.Names()
-	cli.WordFlag(cmd, &r.forge, "forge", "", "", "forge of the remote origin: "+strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
+	cli.WordFlag(cmd, &r.forge, "forge", "", "",
+		"forge of the remote origin: "+strings.Join(names, ", ")+
+			" (default: by the name of its host)", "forge", names...)
 	return cmd
 }
 
@@ -71,7 +76,8 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	ctx := cmd.Context()
 	number, err := strconv.Atoi(r.number)
 	if err != nil || number <= 0 || r.against == "" {
-		return cli.Usagef("--pull-request and --against: set the number of the pull request, and the revision that it changes")
+		return cli.Usagef("--pull-request and --against: set the number of the pull request, and " +
+			"the revision that it changes")
 	}
 	r.Format = "text"
 	at, err := cli.FindRevision(ctx, path, "HEAD")
@@ -82,7 +88,9 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	case err != nil:
 		return err
 	case name != "":
-		return fmt.Errorf("%s differs from commit %.12s, which would get the status\n  hint: commit it, or check the pull request out into an empty folder", text.Printable(name), at.Commit)
+		return fmt.Errorf("%s differs from commit %.12s, which would get the status\n"+
+			"  hint: commit it, or check the pull request out into an empty folder",
+			text.Printable(name), at.Commit)
 	}
 	f, err := forgeOf(ctx, at.Repository, r.forge, "report")
 	if err != nil {
@@ -126,12 +134,16 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 		return fmt.Errorf("asking for pull request %d: %w", number, err)
 	}
 	if p.Commit != at.Commit { // it was pushed to since, or another commit is checked out
-		return fmt.Errorf("pull request %d is at commit %.12s, but %.12s is checked out: only a commit that was checked gets a status\n"+
-			"  hint: check out the head of the pull request; actions/checkout does so with ref: ${{ github.event.pull_request.head.sha }}", number, text.Printable(p.Commit), at.Commit)
+		return fmt.Errorf("pull request %d is at commit %.12s, but %.12s is checked out: only a "+
+			"commit that was checked gets a status\n"+
+			"  hint: check out the head of the pull request; actions/checkout does so with ref: "+
+			"${{ github.event.pull_request.head.sha }}", number, text.Printable(p.Commit), at.Commit)
 	}
 	part := "package/" + unsafeInPart.ReplaceAllString(name, "-")
 	part = part[:min(len(part), 200)]
-	status := forge.Status{Commit: p.Commit, Ref: "refs/heads/" + p.Head, Context: "armature/" + part, State: forge.Success, Description: comment.Counts(findings), ID: part, Summary: body}
+	status := forge.Status{Commit: p.Commit, Ref: "refs/heads/" + p.Head,
+		Context: "armature/" + part, State: forge.Success, Description: comment.Counts(findings),
+		ID: part, Summary: body}
 	if changes != nil {
 		status.Description += "; " + changes.Summary()
 	}

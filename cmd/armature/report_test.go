@@ -42,7 +42,9 @@ func (p *pullRequest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/api/v1/user":
 		answer = map[string]any{"id": 3}
 	case "pulls/7":
-		answer = map[string]any{"number": 7, "state": "open", "html_url": "https://forge/7", "head": map[string]any{"ref": "change", "sha": head, "repo_id": 1}, "base": map[string]any{"ref": "main", "repo_id": 1}}
+		answer = map[string]any{"number": 7, "state": "open", "html_url": "https://forge/7",
+			"head": map[string]any{"ref": "change", "sha": head, "repo_id": 1},
+			"base": map[string]any{"ref": "main", "repo_id": 1}}
 	case "commits/" + head + "/status":
 		answer = map[string]any{"statuses": p.statuses}
 	case "statuses/" + head:
@@ -77,7 +79,9 @@ func TestReport(t *testing.T) {
 	a.env = append(a.env, "GIT_CONFIG_GLOBAL="+dir+"/none", "GIT_CONFIG_NOSYSTEM=1", "GITEA_TOKEN=secret")
 	git := func(args ...string) string {
 		t.Helper()
-		cmd := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=Ada", "-c", "user.email=ada@example.com"}, args...)...)
+		cmd := exec.Command("git",
+			append([]string{"-C", dir, "-c", "user.name=Ada", "-c", "user.email=ada@example.com"},
+				args...)...)
 		cmd.Env = a.env
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -94,7 +98,10 @@ func TestReport(t *testing.T) {
 			git("commit", "-q", "--allow-empty", "-m", "a change")
 			p.statuses = nil
 		}()
-		text := "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: team1}\nspec:\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers:\n      - {name: web, image: \"" + image + "\"" + rest + "}\n"
+		text := "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: team1}\n" +
+			"spec:\n  selector: {matchLabels: {app: web}}\n  template:\n" +
+			"    metadata: {labels: {app: web}}\n    spec:\n      containers:\n" +
+			"      - {name: web, image: \"" + image + "\"" + rest + "}\n"
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +109,8 @@ func TestReport(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	first, second := "registry.example/web@sha256:"+strings.Repeat("1", 64), "registry.example/web@sha256:"+strings.Repeat("2", 64)
+	first, second := "registry.example/web@sha256:"+strings.Repeat("1", 64),
+		"registry.example/web@sha256:"+strings.Repeat("2", 64)
 	git("init", "-q", "-b", "main")
 	git("remote", "add", "origin", server.URL+"/team/apps.git")
 	write(first, "")
@@ -110,7 +118,9 @@ func TestReport(t *testing.T) {
 
 	report := func(want int, more ...string) string {
 		t.Helper()
-		_, errs := a.run(t, want, append([]string{"report", filepath.Join(dir, "apps"), "--pull-request", "7", "--against", "main", "--forge", "gitea"}, more...)...)
+		_, errs := a.run(t, want,
+			append([]string{"report", filepath.Join(dir, "apps"), "--pull-request", "7",
+				"--against", "main", "--forge", "gitea"}, more...)...)
 		if strings.Contains(errs, "secret") {
 			t.Errorf("the token is in %s", errs)
 		}
@@ -118,7 +128,8 @@ func TestReport(t *testing.T) {
 	}
 	has := func(status string, texts ...string) {
 		t.Helper()
-		if len(p.statuses) != 1 || p.statuses[0]["state"] != status || p.statuses[0]["context"] != "armature/package/apps" {
+		if len(p.statuses) != 1 || p.statuses[0]["state"] != status ||
+			p.statuses[0]["context"] != "armature/package/apps" {
 			t.Errorf("%v, want %s", p.statuses, status)
 		}
 		if len(texts) == 0 && len(p.comments) > 0 || len(texts) > 0 && len(p.comments) != 1 {
@@ -135,7 +146,8 @@ func TestReport(t *testing.T) {
 	report(0, "--always")
 	has("success", "### Package `apps`", "nothing changes")
 	write(second, "")
-	if errs := report(0); !strings.Contains(errs, "https://forge/7: 0 errors, 0 warnings; workloads: 1 rolling") {
+	if errs := report(0); !strings.Contains(errs,
+		"https://forge/7: 0 errors, 0 warnings; workloads: 1 rolling") {
 		t.Error(errs)
 	}
 	has("success", "**rolls**", "image `~ web: "+first+" => "+second+"`")
@@ -144,7 +156,8 @@ func TestReport(t *testing.T) {
 	if p.changed != before {
 		t.Errorf("%d requests change what is there", p.changed-before)
 	}
-	write(second, ", ports: [{containerPort: 80}]}\n      - {name: two, image: \""+first+"\", ports: [{containerPort: 80}]")
+	write(second, ", ports: [{containerPort: 80}]}\n      - {name: two, image: \""+first+
+		"\", ports: [{containerPort: 80}]")
 	report(1)
 	has("failure", "1 error", "| error | `apps/web.yaml:11: Deployment team1/web`")
 	write(first, "")
@@ -155,7 +168,8 @@ func TestReport(t *testing.T) {
 	before = p.changed
 	refuses := func(want string) {
 		t.Helper()
-		if errs := report(1); !strings.Contains(errs, want) || !strings.Contains(errs, "hint: ") || p.changed != before {
+		if errs := report(1); !strings.Contains(errs, want) || !strings.Contains(errs, "hint: ") ||
+			p.changed != before {
 			t.Errorf("%d requests change something: %s", p.changed-before, errs)
 		}
 	}
@@ -163,7 +177,9 @@ func TestReport(t *testing.T) {
 	p.head = func() string { return strings.Repeat("b", 40) }
 	refuses("pull request 7 is at commit bbbbbbbbbbbb, but " + looked[:12] + " is checked out")
 	p.head = func() string { return looked }
-	for name, text := range map[string]string{"apps/web.yaml": "changed", "apps/ignored.yaml": "kind: x\n", ".gitignore": "*ignored*\n", "apps/new.yaml": "kind: x\n"} {
+	for name, text := range map[string]string{"apps/web.yaml": "changed",
+		"apps/ignored.yaml": "kind: x\n", ".gitignore": "*ignored*\n",
+		"apps/new.yaml": "kind: x\n"} {
 		was, err := os.ReadFile(filepath.Join(dir, name))
 		isNew := err != nil
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {

@@ -57,7 +57,8 @@ digests of the files, and the Git commit. The tag moves last.`,
 			}
 			opt := oci.Options{PlainHTTP: registry.PlainHTTP}
 			if signs {
-				if opt.Attach, err = attachToSkill(cmd.Context(), s, given[0], &signer, registry.PlainHTTP); err != nil {
+				if opt.Attach, err = attachToSkill(cmd.Context(), s, given[0], &signer,
+					registry.PlainHTTP); err != nil {
 					return err
 				}
 			}
@@ -65,7 +66,8 @@ digests of the files, and the Git commit. The tag moves last.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "pushed the skill %s, %s, to %s\n", s.Name, text.Count(len(s.Files()), "file"), given[1])
+			fmt.Fprintf(cmd.ErrOrStderr(), "pushed the skill %s, %s, to %s\n", s.Name,
+				text.Count(len(s.Files()), "file"), given[1])
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), ref)
 			return err
 		},
@@ -77,18 +79,21 @@ digests of the files, and the Git commit. The tag moves last.`,
 }
 
 // attachToSkill signs a skill, and attests its files and their commit.
-func attachToSkill(ctx context.Context, s *skill.Skill, folder string, signer *cli.Signer, plainHTTP bool) (func(context.Context, name.Digest) error, error) {
+func attachToSkill(ctx context.Context, s *skill.Skill, folder string, signer *cli.Signer,
+	plainHTTP bool) (func(context.Context, name.Digest) error, error) {
 	from, err := oci.Commit(folder, s.Files())
 	if err != nil {
 		return nil, err
 	}
-	made := sign.Render{Source: from.Source, Revision: from.Revision, Version: version.String(), Inputs: make(map[string]string)}
+	made := sign.Render{Source: from.Source, Revision: from.Revision, Version: version.String(),
+		Inputs: make(map[string]string)}
 	for _, f := range s.Files() {
 		sum := sha256.Sum256(f.Data)
 		made.Inputs[f.Path] = hex.EncodeToString(sum[:])
 	}
 	provenance := sign.NewProvenance(made)
-	provenance.BuildDefinition.BuildType, provenance.BuildDefinition.InternalParameters = keys.SkillBuildType, nil
+	provenance.BuildDefinition.BuildType, provenance.BuildDefinition.InternalParameters =
+		keys.SkillBuildType, nil
 	session, err := signer.Session(ctx, plainHTTP)
 	if err != nil {
 		return nil, err
@@ -135,11 +140,13 @@ reference with the digest that it checked.`,
 				return err
 			}
 			image := ref.Context().Digest(digest)
-			s, err := sign.CheckSkill(cmd.Context(), image, "", sign.Policy{PlainHTTP: opt.PlainHTTP})
+			s, err := sign.CheckSkill(cmd.Context(), image, "",
+				sign.Policy{PlainHTTP: opt.PlainHTTP})
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "verified the skill %s: %s\n", s.Name, text.Shown(s.Description))
+			fmt.Fprintf(cmd.ErrOrStderr(), "verified the skill %s: %s\n", s.Name,
+				text.Shown(s.Description))
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), image)
 			return err
 		},

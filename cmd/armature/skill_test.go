@@ -31,7 +31,8 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-const skillText = "---\nname: pdf-processing\ndescription: Extract text from PDF files. Use it with PDFs.\n---\n\n# Steps\n"
+const skillText = "---\nname: pdf-processing\ndescription: Extract text from PDF files. Use it " +
+	"with PDFs.\n---\n\n# Steps\n"
 
 // skilledPackage names one skill in each way.
 const skilledPackage = `apiVersion: v1
@@ -103,7 +104,8 @@ func (s *skills) replace(file, old, with string) {
 	if err == nil && !bytes.Contains(text, []byte(old)) {
 		s.Fatalf("%s has no %q", file, old)
 	}
-	if err := multi.Errors(err, os.WriteFile(file, bytes.ReplaceAll(text, []byte(old), []byte(with)), 0o600)); err != nil {
+	if err := multi.Errors(err,
+		os.WriteFile(file, bytes.ReplaceAll(text, []byte(old), []byte(with)), 0o600)); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -113,34 +115,48 @@ func (s *skills) replace(file, old, with string) {
 // an image with a link out of it gets neither into the lock nor past the gate.
 func TestSkills(t *testing.T) {
 	s := &skills{deliver(t), t, ""}
-	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte("a password"), nil })
+	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) {
+		return []byte("a password"), nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.env = append(s.env, "COSIGN_PASSWORD=a password", "HOME="+s.dir, "DOCKER_CONFIG="+s.dir)
-	key, public := s.write(t, "ours.key", string(pair.PrivateBytes)), s.write(t, "ours.pub", string(pair.PublicBytes))
-	policy := s.write(t, "policy.yaml", "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: a}\nspec: {keys: [ours.pub], insecureIgnoreTlog: true}\n")
+	key, public := s.write(t, "ours.key", string(pair.PrivateBytes)), s.write(t, "ours.pub",
+		string(pair.PublicBytes))
+	policy := s.write(t, "policy.yaml",
+		"apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: a}\n"+
+			"spec: {keys: [ours.pub], insecureIgnoreTlog: true}\n")
 	s.write(t, "skills/pdf-processing/SKILL.md", skillText)
 
 	ref := "oci://" + s.registry + "/skills/pdf-processing:v1"
-	out, _ := s.run(t, 0, "skill", "push", filepath.Join(s.dir, "skills/pdf-processing"), ref, "--sign", "--key", key, "--tlog-upload=false")
+	out, _ := s.run(t, 0, "skill", "push", filepath.Join(s.dir, "skills/pdf-processing"), ref,
+		"--sign", "--key", key, "--tlog-upload=false")
 	pushed := strings.TrimSpace(out)
-	root := s.write(t, "root.json", `{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`)
-	for program, flags := range map[string][]string{"cosign": {"--new-bundle-format", "--trusted-root", root}, "cosign3": nil} {
-		for _, command := range [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}} {
-			args := slices.Concat(command, flags, []string{"--insecure-ignore-tlog=true", "--key", public, pushed})
-			out, err := exec.CommandContext(t.Context(), programs.Peer(t, program), args...).CombinedOutput()
+	root := s.write(t, "root.json",
+		`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`)
+	for program, flags := range map[string][]string{"cosign": {"--new-bundle-format",
+		"--trusted-root", root}, "cosign3": nil} {
+		for _, command := range [][]string{{"verify"},
+			{"verify-attestation", "--type", "slsaprovenance1"}} {
+			args := slices.Concat(command, flags,
+				[]string{"--insecure-ignore-tlog=true", "--key", public, pushed})
+			out, err := exec.CommandContext(t.Context(), programs.Peer(t, program),
+				args...).CombinedOutput()
 			if err != nil {
 				t.Errorf("%s %v: %v: %s", program, args, err, out)
 			}
 		}
 	}
 	out, shown := s.run(t, 0, "skill", "verify", ref, "--verify-policy", policy)
-	if strings.TrimSpace(out) != pushed || !strings.Contains(shown, "verified the skill pdf-processing: Extract text") {
+	if strings.TrimSpace(out) != pushed ||
+		!strings.Contains(shown, "verified the skill pdf-processing: Extract text") {
 		t.Errorf("%s%s", out, shown)
 	}
-	out, _ = s.run(t, 0, "artifact", "verify", ref, "--key", public, "--insecure-ignore-tlog", "--provenance", "-o", "yaml")
-	if !strings.Contains(out, "https://armature.dev/skill/v1") || !strings.Contains(out, "name: SKILL.md") {
+	out, _ = s.run(t, 0, "artifact", "verify", ref, "--key", public, "--insecure-ignore-tlog",
+		"--provenance", "-o", "yaml")
+	if !strings.Contains(out, "https://armature.dev/skill/v1") ||
+		!strings.Contains(out, "name: SKILL.md") {
 		t.Errorf("the provenance is %s", out)
 	}
 	for _, name := range []string{"agent:v1", "kagent-dev/kagent/skills-init:0.10.0-rc3"} {
@@ -154,9 +170,12 @@ func TestSkills(t *testing.T) {
 	}
 
 	s.apps = filepath.Join(s.dir, "apps")
-	config := s.write(t, "apps/armature.yaml", "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec:\n  skills: {mount: image}\n  kagent: {imageRegistry: "+s.registry+"}\n")
+	config := s.write(t, "apps/armature.yaml",
+		"apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec:\n  skills: {mount: image}\n"+
+			"  kagent: {imageRegistry: "+s.registry+"}\n")
 	s.write(t, "apps/agents.yaml", strings.ReplaceAll(skilledPackage, "REGISTRY", s.registry))
-	if found, _ := s.run(t, 0, "lint", s.apps); strings.Count(found, `skills/pdf-processing:v1" has no digest`) != 2 {
+	if found, _ := s.run(t, 0, "lint",
+		s.apps); strings.Count(found, `skills/pdf-processing:v1" has no digest`) != 2 {
 		t.Errorf("lint finds %s", found)
 	}
 	s.run(t, 0, "pin", s.apps)
@@ -169,7 +188,10 @@ func TestSkills(t *testing.T) {
 	namespace := &corev1.Namespace{}
 	err = c.Get(t.Context(), client.ObjectKey{Name: "team1"}, namespace)
 	namespace.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
-	if err := multi.Errors(err, c.Update(t.Context(), namespace), c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "default"}})); err != nil {
+	if err := multi.Errors(err, c.Update(t.Context(), namespace),
+		c.Create(t.Context(),
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "team1",
+				Name: "default"}})); err != nil {
 		t.Fatal(err)
 	}
 	for _, mount := range []string{"image", "init"} {
@@ -179,7 +201,8 @@ func TestSkills(t *testing.T) {
 		}
 		rendered := filepath.Join(s.dir, mount)
 		s.run(t, 0, "render", s.apps, "-d", rendered, "--verify-images", policy)
-		s.accepted(filepath.Join(rendered, "agents.yaml"), mount, pushed[strings.Index(pushed, "@"):])
+		s.accepted(filepath.Join(rendered, "agents.yaml"), mount,
+			pushed[strings.Index(pushed, "@"):])
 	}
 
 	// The tag moves to a signed image whose file leads out of it.
@@ -191,15 +214,20 @@ func TestSkills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const refused, remedy = `"notes" is a link: put the file itself there`, "hint: publish its folder with `armature skill push`"
+	const refused, remedy = `"notes" is a link: put the file itself there`,
+		"hint: publish its folder with `armature skill push`"
 	_, shown = s.run(t, 1, "pin", s.apps)
 	after, err := os.ReadFile(lock)
-	if !strings.Contains(shown, refused) || !strings.Contains(shown, remedy) || err != nil || !bytes.Equal(before, after) {
+	if !strings.Contains(shown, refused) || !strings.Contains(shown, remedy) || err != nil ||
+		!bytes.Equal(before, after) {
 		t.Errorf("pin says %s, and writes %s (%v)", shown, after, err)
 	}
 	s.replace(lock, pushed[strings.Index(pushed, "@")+1:], hostile.DigestStr())
-	_, shown = s.run(t, 1, "render", s.apps, "-d", filepath.Join(s.dir, "never"), "--verify-images", policy)
-	if _, err := os.Stat(filepath.Join(s.dir, "never")); !os.IsNotExist(err) || !strings.Contains(shown, "agents.yaml:1") || !strings.Contains(shown, refused) || !strings.Contains(shown, remedy) {
+	_, shown = s.run(t, 1, "render", s.apps, "-d", filepath.Join(s.dir, "never"), "--verify-images",
+		policy)
+	if _, err := os.Stat(filepath.Join(s.dir, "never")); !os.IsNotExist(err) ||
+		!strings.Contains(shown, "agents.yaml:1") || !strings.Contains(shown, refused) ||
+		!strings.Contains(shown, remedy) {
 		t.Errorf("render says %s (%v)", shown, err)
 	}
 	s.run(t, 0, "render", s.apps, "-d", filepath.Join(s.dir, "unverified"))
@@ -212,7 +240,9 @@ func TestSkills(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.write(t, "other.pub", string(other.PublicBytes))
-	theirs := s.write(t, "theirs.yaml", "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: a}\nspec: {keys: [other.pub], insecureIgnoreTlog: true}\n")
+	theirs := s.write(t, "theirs.yaml",
+		"apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: a}\n"+
+			"spec: {keys: [other.pub], insecureIgnoreTlog: true}\n")
 	_, shown = s.run(t, 1, "skill", "verify", "oci://"+pushed, "--verify-policy", theirs)
 	if !strings.Contains(shown, "is not trusted") {
 		t.Errorf("with another key, skill verify says %s", shown)
@@ -228,7 +258,8 @@ func (s *skills) accepted(file, mount, digest string) {
 	}
 	ref := s.registry + "/skills/pdf-processing:v1"
 	for line := range strings.Lines(string(text)) {
-		authors := strings.HasPrefix(line, "#|") || strings.Contains(line, "armature.dev/source") || strings.Contains(line, "armature.dev/changed")
+		authors := strings.HasPrefix(line, "#|") || strings.Contains(line, "armature.dev/source") ||
+			strings.Contains(line, "armature.dev/changed")
 		if !authors && strings.Count(line, ref) != strings.Count(line, ref+digest) {
 			s.Errorf("a skill has no digest: %s", line)
 		}
@@ -248,7 +279,8 @@ func (s *skills) accepted(file, mount, digest string) {
 		if o.GetKind() == "Pod" {
 			s.refusesRoot(o.DeepCopy())
 		}
-		if err := s.Create(s.Context(), o, &client.CreateOptions{Raw: &metav1.CreateOptions{FieldValidation: "Strict"}}); err != nil {
+		if err := s.Create(s.Context(), o,
+			&client.CreateOptions{Raw: &metav1.CreateOptions{FieldValidation: "Strict"}}); err != nil {
 			s.Errorf("%s with %s: %v\n%s", o.GetKind(), mount, err, document)
 			continue
 		}
@@ -263,14 +295,16 @@ func (s *skills) accepted(file, mount, digest string) {
 			s.Error(err)
 		}
 	}
-	if want := `{"ociRefs":[{"image":"` + ref + digest + `","dest":"/skills/pdf-processing"}]}`; created < 6 || ofKagent != want {
+	if want := `{"ociRefs":[{"image":"` + ref + digest +
+		`","dest":"/skills/pdf-processing"}]}`; created < 6 || ofKagent != want {
 		s.Errorf("%d objects were created; kagent 0.x fetches %s", created, ofKagent)
 	}
 }
 
 // refusesRoot: the API server does hold pods to the level.
 func (s *skills) refusesRoot(o *unstructured.Unstructured) {
-	if err := unstructured.SetNestedField(o.Object, false, "spec", "securityContext", "runAsNonRoot"); err != nil {
+	if err := unstructured.SetNestedField(o.Object, false, "spec", "securityContext",
+		"runAsNonRoot"); err != nil {
 		s.Fatal(err)
 	}
 	if err := s.Create(s.Context(), o); !apierrors.IsForbidden(err) {
@@ -299,7 +333,10 @@ func (s *skills) mounted(o *unstructured.Unstructured, mount, digest string) {
 	switch {
 	case mount == "image" && (found != ref+" IfNotPresent" || path != "/skills/pdf-processing"):
 		s.Errorf("the image volumes are %q, mounted at %q", found, path)
-	case mount == "init" && (found != "" || path != "/skills" || len(pod.Spec.InitContainers) != 1 || pod.Annotations["armature.dev/skills-init"] != `{"ociRefs":[{"image":"`+ref+`","dest":"/skills/pdf-processing"}]}`):
+	case mount == "init" &&
+		(found != "" || path != "/skills" || len(pod.Spec.InitContainers) != 1 ||
+			pod.Annotations["armature.dev/skills-init"] != `{"ociRefs":[{"image":"`+ref+
+				`","dest":"/skills/pdf-processing"}]}`):
 		s.Errorf("the annotations are %q, mounted at %q", pod.Annotations, path)
 	}
 }
@@ -310,15 +347,19 @@ func linked(t *testing.T) v1.Image {
 	var b bytes.Buffer
 	zip := gzip.NewWriter(&b)
 	w := tar.NewWriter(zip)
-	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "SKILL.md", Mode: 0o644, Size: int64(len(skillText))})
+	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "SKILL.md", Mode: 0o644,
+		Size: int64(len(skillText))})
 	if err == nil {
 		_, err = w.Write([]byte(skillText))
 	}
-	err = multi.Errors(err, w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "notes", Linkname: "/var/run/secrets"}), w.Close(), zip.Close())
+	err = multi.Errors(err,
+		w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "notes",
+			Linkname: "/var/run/secrets"}), w.Close(), zip.Close())
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), static.NewLayer(b.Bytes(), types.OCILayer))
+	image, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+		static.NewLayer(b.Bytes(), types.OCILayer))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,8 @@ state.`,
 			}
 			return nil
 		}),
-		ValidArgsFunction: func(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, given []string,
+			typed string) ([]string, cobra.ShellCompDirective) {
 			if packages {
 				return k.CompletePackages(cmd, given, typed)
 			}
@@ -86,8 +87,10 @@ state.`,
 	}
 	k.Flags(cmd)
 	k.AllFlag(cmd)
-	cmd.Flags().BoolVar(&packages, "packages", false, "list the applied packages, or the objects of the package NAME")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the state again when it changes, until Ctrl-C")
+	cmd.Flags().BoolVar(&packages, "packages", false,
+		"list the applied packages, or the objects of the package NAME")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false,
+		"show the state again when it changes, until Ctrl-C")
 	cli.ListFlag(cmd, &format)
 	return cmd
 }
@@ -121,9 +124,11 @@ func (s *statusOf) show(cmd *cobra.Command) (status.Health, error) {
 	report := status.Of(live)
 	if len(s.names) > 0 {
 		found := report.Only(s.names)
-		missing := slices.DeleteFunc(slices.Clone(s.names), func(n string) bool { return slices.Contains(found, n) })
+		missing := slices.DeleteFunc(slices.Clone(s.names),
+			func(n string) bool { return slices.Contains(found, n) })
 		if len(missing) > 0 && !s.watch {
-			return status.Ill, fmt.Errorf("no rendered object has the name %s%s", strings.Join(missing, ", "), cli.Where(s.namespace))
+			return status.Ill, fmt.Errorf("no rendered object has the name %s%s",
+				strings.Join(missing, ", "), cli.Where(s.namespace))
 		}
 	}
 	chains, err := s.chains(cmd.Context(), live, report)

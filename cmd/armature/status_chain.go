@@ -20,12 +20,14 @@ import (
 
 // chains of the workloads that are called the one name that was given. A cluster without
 // AgentBuilds, or a user who may not read them, has none.
-func (s *statusOf) chains(ctx context.Context, live status.Live, report status.Report) (all []chain.Chain, err error) {
+func (s *statusOf) chains(ctx context.Context, live status.Live,
+	report status.Report) (all []chain.Chain, err error) {
 	if len(s.names) != 1 {
 		return nil, nil
 	}
 	var builds buildapi.AgentBuildList
-	found, err := s.list(ctx, buildapi.GroupVersion(buildapi.DefaultGroup).WithResource("agentbuilds"), &builds)
+	found, err := s.list(ctx,
+		buildapi.GroupVersion(buildapi.DefaultGroup).WithResource("agentbuilds"), &builds)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -46,7 +48,8 @@ func (s *statusOf) chains(ctx context.Context, live status.Live, report status.R
 }
 
 // list objects of a kind that the cluster need not have.
-func (s *statusOf) list(ctx context.Context, resource schema.GroupVersionResource, into any) (found bool, err error) {
+func (s *statusOf) list(ctx context.Context, resource schema.GroupVersionResource,
+	into any) (found bool, err error) {
 	list, err := s.c.Resource(resource).Namespace(s.namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return false, nil

@@ -26,18 +26,24 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	a := buildArmature(t)
 	a.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig)
 
 	// Nothing there yet: that is fine, and reported.
-	if out, errs := a.run(t, 0, "status", "-n", "team1"); out != "" || !strings.Contains(errs, "no rendered objects in namespace team1") {
+	if out, errs := a.run(t, 0, "status", "-n", "team1"); out != "" ||
+		!strings.Contains(errs, "no rendered objects in namespace team1") {
 		t.Errorf("out %q, errors %q", out, errs)
 	}
 	pod := func(name string) string {
-		return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: " + name + ", namespace: team1, labels: {kagenti.io/inject: enabled}}\nspec:\n  selector: {matchLabels: {app: a}}\n  template:\n    metadata: {labels: {app: a}}\n    spec:\n      containers:\n      - {name: web, image: \"web:v1\"}\n"
+		return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: " + name +
+			", namespace: team1, labels: {kagenti.io/inject: enabled}}\nspec:\n" +
+			"  selector: {matchLabels: {app: a}}\n  template:\n    metadata: {labels: {app: a}}\n" +
+			"    spec:\n      containers:\n      - {name: web, image: \"web:v1\"}\n"
 	}
 	file := t.TempDir() + "/web.yaml"
 	if err := os.WriteFile(file, []byte(pod("web")), 0o600); err != nil {
@@ -47,10 +53,12 @@ func TestStatus(t *testing.T) {
 
 	// No pod runs: on its way, which is exit status 3.
 	out, _ := a.run(t, 3, "status", "-n", "team1")
-	if !strings.Contains(out, "web        Deployment   InProgress   0/0") || !strings.Contains(out, "no pod has the configuration") {
+	if !strings.Contains(out, "web        Deployment   InProgress   0/0") ||
+		!strings.Contains(out, "no pod has the configuration") {
 		t.Error(out)
 	}
-	if out, _ = a.run(t, 3, "status", "-A", "-o", "wide"); !strings.HasPrefix(out, "NAMESPACE") || !strings.Contains(out, "TOKENEXCHANGE") {
+	if out, _ = a.run(t, 3, "status", "-A", "-o", "wide"); !strings.HasPrefix(out, "NAMESPACE") ||
+		!strings.Contains(out, "TOKENEXCHANGE") {
 		t.Error(out)
 	}
 	out, _ = a.run(t, 3, "status", "-n", "team1", "-o", "json")
@@ -58,40 +66,54 @@ func TestStatus(t *testing.T) {
 		Workloads      []struct{ Namespace, Name, Status string }
 		TokenExchanges []struct{ Phase, ConfigMapName string }
 	}
-	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Workloads) != 1 || report.Workloads[0].Name != "web" || report.TokenExchanges[0].ConfigMapName != "authbridge-config-web" {
+	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Workloads) != 1 ||
+		report.Workloads[0].Name != "web" ||
+		report.TokenExchanges[0].ConfigMapName != "authbridge-config-web" {
 		t.Errorf("%v: %s", err, out)
 	}
-	if out, _ = a.run(t, 3, "status", "web", "-n", "team1", "-o", "yaml"); !strings.Contains(out, "phase: Pending") {
+	if out, _ = a.run(t, 3, "status", "web", "-n", "team1", "-o", "yaml"); !strings.Contains(out,
+		"phase: Pending") {
 		t.Error(out)
 	}
 
 	// Something is wrong: exit status 1.
-	if err := c.CoreV1().ConfigMaps("team1").Delete(t.Context(), "authbridge-config-web", metav1.DeleteOptions{}); err != nil {
+	if err := c.CoreV1().ConfigMaps("team1").Delete(t.Context(), "authbridge-config-web",
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ = a.run(t, 1, "status", "-n", "team1"); !strings.Contains(out, "the ConfigMap authbridge-config-web is missing: apply the package again") {
+	if out, _ = a.run(t, 1, "status", "-n", "team1"); !strings.Contains(out,
+		"the ConfigMap authbridge-config-web is missing: apply the package again") {
 		t.Error(out)
 	}
 
 	// The message of a registry to the kubelet does not control the terminal.
-	failing := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Labels: map[string]string{"app": "a"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:v1"}}}}
-	if failing, err = c.CoreV1().Pods("team1").Create(t.Context(), failing, metav1.CreateOptions{}); err != nil {
+	failing := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1",
+		Labels: map[string]string{"app": "a"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:v1"}}}}
+	if failing, err = c.CoreV1().Pods("team1").Create(t.Context(), failing,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	failing.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "denied: \033[2Jgone"}}}}
-	if _, err := c.CoreV1().Pods("team1").UpdateStatus(t.Context(), failing, metav1.UpdateOptions{}); err != nil {
+	failing.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web",
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull",
+			Message: "denied: \033[2Jgone"}}}}
+	if _, err := c.CoreV1().Pods("team1").UpdateStatus(t.Context(), failing,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ = a.run(t, 1, "status", "-n", "team1"); !strings.Contains(out, "ErrImagePull: container web: denied:  [2Jgone\n") || strings.Contains(out, "\033") {
+	if out, _ = a.run(t, 1, "status", "-n", "team1"); !strings.Contains(out,
+		"ErrImagePull: container web: denied:  [2Jgone\n") || strings.Contains(out, "\033") {
 		t.Errorf("%q", out)
 	}
 	now := int64(0)
-	if err := c.CoreV1().Pods("team1").Delete(t.Context(), "web-1", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+	if err := c.CoreV1().Pods("team1").Delete(t.Context(), "web-1",
+		metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		t.Fatal(err)
 	}
 
 	// What is not there, and wrong calls.
-	if _, errs := a.run(t, 1, "status", "nothing", "-n", "team1"); !strings.Contains(errs, "no rendered object has the name nothing in namespace team1") {
+	if _, errs := a.run(t, 1, "status", "nothing", "-n", "team1"); !strings.Contains(errs,
+		"no rendered object has the name nothing in namespace team1") {
 		t.Error(errs)
 	}
 	a.run(t, 2, "status", "-o", "csv")
@@ -110,13 +132,16 @@ func TestStatusOfSilentCluster(t *testing.T) {
 	}
 	defer silent.Close()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	text := "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: c}}], users: [{name: c, user: {}}], clusters: [{name: c, cluster: {server: 'http://" + silent.Addr().String() + "'}}]}"
+	text := "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: " +
+		"{cluster: c, user: c}}], users: [{name: c, user: {}}], clusters: [{name: c, cluster: " +
+		"{server: 'http://" + silent.Addr().String() + "'}}]}"
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, buildArmature(t).file, "status", "--watch", "--kubeconfig", kubeconfig)
+	cmd := exec.CommandContext(ctx, buildArmature(t).file, "status", "--watch", "--kubeconfig",
+		kubeconfig)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

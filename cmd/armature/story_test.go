@@ -35,10 +35,12 @@ var pages, _ = filepath.Abs("../..")
 func TestStories(t *testing.T) {
 	bin, homes := filepath.Dir(buildArmature(t).file), t.TempDir()
 	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join(pages, "cmd/armature/testdata/stories"), // absolute, because commands change the folder
+		// absolute, because commands change the folder
+		Dir: filepath.Join(pages, "cmd/armature/testdata/stories"),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
-			env.Setenv("HOME", filepath.Join(homes, filepath.Base(env.WorkDir))) // testscript's is /no-home, which root can make
+			// testscript's is /no-home, which root can make
+			env.Setenv("HOME", filepath.Join(homes, filepath.Base(env.WorkDir)))
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
@@ -75,7 +77,9 @@ func big(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func octal(ts *testscript.TestScript, _ bool, args []string) {
-	text := strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\377`, "\377", `\376`, "\376", `\211`, "\211", `\032`, "\032", `\357\273\277`, "\357\273\277", `\000`, "\x00", `\r`, "\r").Replace(args[1])
+	text := strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\377`, "\377", `\376`, "\376", `\211`,
+		"\211", `\032`, "\032", `\357\273\277`, "\357\273\277", `\000`, "\x00", `\r`, "\r").Replace(
+		args[1])
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o644))
 }
 
@@ -85,13 +89,16 @@ func workloads(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	ts.Check(os.MkdirAll(ts.MkAbs(args[0]), 0o755))
 	for i := range n {
-		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: p%d\n  labels:\n    kagenti.io/inject: enabled\nspec:\n  containers:\n  - name: app\n", i)
-		ts.Check(os.WriteFile(filepath.Join(ts.MkAbs(args[0]), fmt.Sprintf("%d.yaml", i)), []byte(text), 0o644))
+		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: p%d\n  labels:\n"+
+			"    kagenti.io/inject: enabled\nspec:\n  containers:\n  - name: app\n", i)
+		ts.Check(os.WriteFile(filepath.Join(ts.MkAbs(args[0]), fmt.Sprintf("%d.yaml", i)),
+			[]byte(text), 0o644))
 	}
 }
 
 func interrupt(ts *testscript.TestScript, _ bool, args []string) {
-	path, err := exec.LookPath(filepath.Join(strings.Split(ts.Getenv("PATH"), string(filepath.ListSeparator))[0], args[1]))
+	path, err := exec.LookPath(
+		filepath.Join(strings.Split(ts.Getenv("PATH"), string(filepath.ListSeparator))[0], args[1]))
 	ts.Check(err)
 	cmd := exec.Command(path, args[2:]...)
 	cmd.Dir = ts.Getenv("WORK")

@@ -55,7 +55,8 @@ func interruptQuestion(t *testing.T, a *armature, args ...string) {
 		_ = cmd.Process.Signal(os.Interrupt)
 	}()
 	_ = cmd.Wait()
-	if !kill.Stop() || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(out.String(), "nothing was done: interrupted") {
+	if !kill.Stop() || cmd.ProcessState.ExitCode() != 1 ||
+		!strings.Contains(out.String(), "nothing was done: interrupted") {
 		t.Errorf("after Ctrl-C: %s\n%s", cmd.ProcessState, out.String())
 	}
 }

@@ -50,9 +50,11 @@ skipped, with the observation and a hint. The exit status is 1 if a check failed
 			}
 			path, err := exec.LookPath(command[0])
 			if err != nil {
-				return fmt.Errorf("%w\n  hint: name a program, with a slash if it is not on the PATH", err)
+				return fmt.Errorf(
+					"%w\n  hint: name a program, with a slash if it is not on the PATH", err)
 			}
-			checks, err := conformance.Test(cmd.Context(), conformance.Program{Path: path, Args: command[1:], Limit: limit}, texts[0], texts[1])
+			checks, err := conformance.Test(cmd.Context(), conformance.Program{Path: path,
+				Args: command[1:], Limit: limit}, texts[0], texts[1])
 			if cmd.Context().Err() != nil {
 				return cli.ErrInterrupted
 			}
@@ -63,8 +65,10 @@ skipped, with the observation and a hint. The exit status is 1 if a check failed
 		},
 	}
 	cmd.Flags().StringVarP(&config, "config", "c", "", "a `FILE` with the functionConfig")
-	cmd.Flags().StringVar(&input, "input", "", "a `FILE` with a ResourceList to run the function on (default: a built-in one)")
-	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Second, "maximum duration of a run of the function")
+	cmd.Flags().StringVar(&input, "input", "",
+		"a `FILE` with a ResourceList to run the function on (default: a built-in one)")
+	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Second,
+		"maximum duration of a run of the function")
 	cmd.Flags().SetInterspersed(false) // what is behind COMMAND is its own
 	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd
@@ -83,7 +87,8 @@ func printChecks(cmd *cobra.Command, format string, checks []conformance.Check) 
 		}
 	}
 	if format != "text" {
-		if failed := cli.PrintObjects(cmd.OutOrStdout(), format, map[string]any{"checks": checks}); failed != nil {
+		if failed := cli.PrintObjects(cmd.OutOrStdout(), format,
+			map[string]any{"checks": checks}); failed != nil {
 			return failed
 		}
 		return err
@@ -91,7 +96,8 @@ func printChecks(cmd *cobra.Command, format string, checks []conformance.Check) 
 	if _, failed := io.WriteString(cmd.OutOrStdout(), content.String()); failed != nil {
 		return failed
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d ok, %d failed, %d skipped\n", text.Count(len(checks), "check"),
-		counts[conformance.OK], counts[conformance.Failed], counts[conformance.Skipped])
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d ok, %d failed, %d skipped\n",
+		text.Count(len(checks), "check"), counts[conformance.OK], counts[conformance.Failed],
+		counts[conformance.Skipped])
 	return err
 }

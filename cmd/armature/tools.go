@@ -43,7 +43,8 @@ type toolSides struct {
 
 // open asks the tool servers that a package names. Nothing is asked if there is an error
 // among the findings.
-func (s *toolSides) open(cmd *cobra.Command, path string, in *cli.Manifests, servers *cli.ToolServers) (findings []finding.Finding, err error) {
+func (s *toolSides) open(cmd *cobra.Command, path string, in *cli.Manifests,
+	servers *cli.ToolServers) (findings []finding.Finding, err error) {
 	src, opt, findings, err := in.Open(cmd, path, "")
 	if err != nil || finding.Failed(findings) {
 		return findings, err
@@ -107,7 +108,8 @@ shows the changes word by word. Commit both files once you have read the change.
 			if format == "text" {
 				_, err = fmt.Fprint(cmd.OutOrStdout(), tools.Text(s.changes))
 			} else {
-				err = cli.PrintObjects(cmd.OutOrStdout(), format, map[string]any{"tools": append([]tools.Change{}, s.changes...)})
+				err = cli.PrintObjects(cmd.OutOrStdout(), format,
+					map[string]any{"tools": append([]tools.Change{}, s.changes...)})
 			}
 			if err != nil {
 				return err
@@ -121,7 +123,9 @@ shows the changes word by word. Commit both files once you have read the change.
 				after = s.lock.Spec
 			}
 			after.Tools = s.after.Locked
-			differ := len(s.changes) > 0 || s.invalid || len(s.before.Definitions) != len(s.after.Definitions) || !equality.Semantic.DeepEqual(s.before.Locked, after.Tools)
+			differ := len(s.changes) > 0 || s.invalid ||
+				len(s.before.Definitions) != len(s.after.Definitions) ||
+				!equality.Semantic.DeepEqual(s.before.Locked, after.Tools)
 			return writeLock(cmd, file, s.lock, after, differ, false, "", func() error {
 				if err := pin.WriteTools(cli.ToolsFile(file), s.after.Definitions); err != nil {
 					return fmt.Errorf("writing %s: %w", cli.ToolsFile(file), err)
@@ -158,14 +162,18 @@ armature.lock, shows each difference word by word, and fails if there is one.`,
 			place := finding.Place{File: cmp.Or(in.Lock, render.LockFile)}
 			for _, of := range changed(s.changes) {
 				place.Object = of
-				findings = append(findings, finding.Finding{Rule: "verify/tools", Severity: finding.Error, Place: place, Message: "the tools of the server differ from the lock",
-					Hint: "review the change, then run `armature tools pin` and commit armature.lock"})
+				findings = append(findings,
+					finding.Finding{Rule: "verify/tools", Severity: finding.Error, Place: place,
+						Message: "the tools of the server differ from the lock",
+						Hint: "review the change, then run `armature tools pin` and commit " +
+							"armature.lock"})
 			}
 			if err := in.Report(cmd, findings); err != nil {
 				return err
 			}
 			if in.Talks() {
-				fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s offer the tools of %s\n", text.Count(len(s.after.Locked), "tool server"), place.File)
+				fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s offer the tools of %s\n",
+					text.Count(len(s.after.Locked), "tool server"), place.File)
 			}
 			return nil
 		},

@@ -22,7 +22,8 @@ func TestUserAgent(t *testing.T) {
 	kubeconfig, token := filepath.Join(folder, "kubeconfig"), filepath.Join(folder, "token")
 	for file, text := range map[string]string{
 		token: "a-token\n",
-		kubeconfig: "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: \"" + server.URL + "\"}}]\n" +
+		kubeconfig: "apiVersion: v1\nkind: Config\ncurrent-context: c\n" +
+			"clusters: [{name: c, cluster: {server: \"" + server.URL + "\"}}]\n" +
 			"contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -37,7 +38,8 @@ func TestUserAgent(t *testing.T) {
 		{"build", "list", "--kubeconfig", kubeconfig},
 		{"status", "--kubeconfig", kubeconfig},
 		{"catalog", "list", "--server", server.URL, "--token-file", token},
-		{"artifact", "list", "oci://" + strings.TrimPrefix(server.URL, "http://") + "/fleet/agents"},
+		{"artifact", "list",
+			"oci://" + strings.TrimPrefix(server.URL, "http://") + "/fleet/agents"},
 	} {
 		a.run(t, 1, args...)
 		n := 0

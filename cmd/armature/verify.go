@@ -32,13 +32,15 @@ armature artifact verify.`,
 		Args: cli.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if strings.HasPrefix(given[0], oci.Scheme) {
-				return cli.Usagef("verify compares manifests: use `armature artifact verify %s`", given[0])
+				return cli.Usagef("verify compares manifests: use `armature artifact verify %s`",
+					given[0])
 			}
 			return verifyManifests(cmd, given[0], &in, required)
 		},
 	}
 	in.Flags(cmd)
-	cmd.Flags().BoolVar(&required, "require-workloads", false, "fail if no workload opted in, for example because of a misspelt label")
+	cmd.Flags().BoolVar(&required, "require-workloads", false,
+		"fail if no workload opted in, for example because of a misspelt label")
 	return cmd
 }
 
@@ -52,15 +54,19 @@ func verifyManifests(cmd *cobra.Command, path string, in *cli.Input, required bo
 	var stats render.Stats
 	if !finding.Failed(findings) {
 		var found []finding.Finding
-		if found, stats, err = verifySource(cli.InterruptibleSource(cmd, shown.Reading("verify", src)), opt, in.Config); err != nil {
+		if found, stats, err = verifySource(cli.InterruptibleSource(cmd,
+			shown.Reading("verify", src)), opt, in.Config); err != nil {
 			return err
 		}
 		findings = append(findings, found...)
 	}
 	shown.End()
 	if required && stats.Workloads == 0 && !finding.Failed(findings) {
-		findings = append(findings, finding.Finding{Rule: "verify/no-workload", Severity: finding.Error, Place: finding.Place{File: path}, Message: "no workload opted in",
-			Hint: "give a workload the label " + keys.LabelPrefix + "/inject: enabled, or that of the configured prefix"})
+		findings = append(findings,
+			finding.Finding{Rule: "verify/no-workload", Severity: finding.Error,
+				Place: finding.Place{File: path}, Message: "no workload opted in",
+				Hint: "give a workload the label " + keys.LabelPrefix +
+					"/inject: enabled, or that of the configured prefix"})
 	}
 	if err := in.Report(cmd, findings); err != nil {
 		return err
@@ -68,15 +74,18 @@ func verifyManifests(cmd *cobra.Command, path string, in *cli.Input, required bo
 	switch {
 	case !in.Talks():
 	case stats.Workloads == 0:
-		fmt.Fprintf(cmd.ErrOrStderr(), "verified: no workload opted in; %s are as rendered\n", text.Count(stats.Documents, "document"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "verified: no workload opted in; %s are as rendered\n",
+			text.Count(stats.Documents, "document"))
 	default:
-		fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n", text.Count(stats.Workloads, "workload"), text.Count(stats.Documents, "document"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n",
+			text.Count(stats.Workloads, "workload"), text.Count(stats.Documents, "document"))
 	}
 	return nil
 }
 
 // verifySource compares with a fresh render, of a ResourceList by its own configuration.
-func verifySource(src render.Source, opt render.Options, named string) ([]finding.Finding, render.Stats, error) {
+func verifySource(src render.Source, opt render.Options,
+	named string) ([]finding.Finding, render.Stats, error) {
 	list, err := resourceList(src, opt, named)
 	if err != nil {
 		return nil, render.Stats{}, err

@@ -25,7 +25,8 @@ func versionCommand() *cobra.Command {
 				return err
 			}
 			return cli.PrintObjects(cmd.OutOrStdout(), format, map[string]string{
-				"version": version.String(), "platform": runtime.GOOS + "/" + runtime.GOARCH, "goVersion": runtime.Version()})
+				"version": version.String(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+				"goVersion": runtime.Version()})
 		},
 	}
 	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
@@ -33,5 +34,6 @@ func versionCommand() *cobra.Command {
 }
 
 func versionLine() string {
-	return fmt.Sprintf("armature %s %s/%s %s\n", version.String(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+	return fmt.Sprintf("armature %s %s/%s %s\n", version.String(), runtime.GOOS, runtime.GOARCH,
+		runtime.Version())
 }

@@ -60,10 +60,12 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: argocd repo-server|application-controller|cmp-server|redis|ask|health ...")
+		return errors.New(
+			"usage: argocd repo-server|application-controller|cmp-server|redis|ask|health ...")
 	}
 	servers := map[string]func() *cobra.Command{
-		"repo-server": reposerver.NewCommand, "application-controller": controller.NewCommand, "cmp-server": cmpserver.NewCommand,
+		"repo-server": reposerver.NewCommand, "application-controller": controller.NewCommand,
+		"cmp-server": cmpserver.NewCommand,
 	}
 	switch name, args := args[0], args[1:]; {
 	case servers[name] != nil:
@@ -118,7 +120,8 @@ func ask(args []string) error {
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(apiclient.MaxGRPCMessageSize)))
 	if err != nil {
 		return err
@@ -178,14 +181,16 @@ func ask(args []string) error {
 // environment is what the repo-server makes of an Application's plugin
 // parameters, and of its own variables.
 func environment(args []string) ([]string, error) {
-	env := []string{"ARGOCD_APP_NAME=agents", "ARGOCD_APP_NAMESPACE=agents", "ARGOCD_APP_REVISION=0123456789abcdef", "KUBE_VERSION=1.34"}
+	env := []string{"ARGOCD_APP_NAME=agents", "ARGOCD_APP_NAMESPACE=agents",
+		"ARGOCD_APP_REVISION=0123456789abcdef", "KUBE_VERSION=1.34"}
 	var parameters v1alpha1.ApplicationSourcePluginParameters
 	for _, arg := range args {
 		entry, err := v1alpha1.NewEnvEntry(arg)
 		if err != nil {
 			return nil, err
 		}
-		parameters = append(parameters, v1alpha1.ApplicationSourcePluginParameter{Name: entry.Name, String_: &entry.Value})
+		parameters = append(parameters, v1alpha1.ApplicationSourcePluginParameter{Name: entry.Name,
+			String_: &entry.Value})
 	}
 	more, err := parameters.Environ()
 	return append(env, more...), err

@@ -31,7 +31,8 @@ func (b *bench) newCorpus(n int) (*corpus, error) {
 	if err := c.write(); err != nil {
 		return nil, err
 	}
-	if err := command(b.armature, "render", "-q", c.path("in"), "-d", c.path("rendered")); err != nil {
+	if err := command(b.armature, "render", "-q", c.path("in"), "-d",
+		c.path("rendered")); err != nil {
 		return nil, err
 	}
 	var sizes bytes.Buffer
@@ -49,7 +50,8 @@ func (b *bench) newCorpus(n int) (*corpus, error) {
 // peak, so the parent stays small.
 func (c *corpus) write() error {
 	for i := 0; i < c.n; i += 100 {
-		if err := os.MkdirAll(c.path(filepath.Join("in", filepath.Dir(workload.File(i)))), 0o755); err != nil {
+		if err := os.MkdirAll(c.path(filepath.Join("in", filepath.Dir(workload.File(i)))),
+			0o755); err != nil {
 			return err
 		}
 	}
@@ -74,7 +76,8 @@ func (c *corpus) write() error {
 		}
 		writeItem(items, text.Bytes(), i)
 		fmt.Fprintf(stream, "---\n%s", text.Bytes())
-		if err := os.WriteFile(c.path(filepath.Join("in", workload.File(i))), text.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(c.path(filepath.Join("in", workload.File(i))), text.Bytes(),
+			0o644); err != nil {
 			return err
 		}
 	}
@@ -91,7 +94,9 @@ func writeItem(w *bufio.Writer, text []byte, i int) {
 		}
 		w.Write(line)
 		if lead = "  "; bytes.HasPrefix(line, []byte("  annotations:")) {
-			fmt.Fprintf(w, "      config.kubernetes.io/path: '%s'\n      config.kubernetes.io/index: '0'\n", workload.File(i))
+			fmt.Fprintf(w,
+				"      config.kubernetes.io/path: '%s'\n      config.kubernetes.io/index: '0'\n",
+				workload.File(i))
 		}
 	}
 }
@@ -142,7 +147,8 @@ func (c *corpus) edit(some int, old, new string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(file, bytes.ReplaceAll(data, []byte(old), []byte(new)), 0o644); err != nil {
+		if err := os.WriteFile(file, bytes.ReplaceAll(data, []byte(old), []byte(new)),
+			0o644); err != nil {
 			return err
 		}
 	}

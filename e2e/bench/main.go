@@ -19,7 +19,8 @@ import (
 
 func main() {
 	sizes := flag.String("sizes", "10,100,1000,10000", "numbers of workloads")
-	targets := flag.Bool("targets", true, "measure the targets of ResourceLists and re-rendering too")
+	targets := flag.Bool("targets", true,
+		"measure the targets of ResourceLists and re-rendering too")
 	flag.Parse()
 	if err := run(*sizes, *targets); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -57,7 +58,8 @@ func run(sizes string, targets bool) error {
 	}
 	if targets {
 		progress("targets")
-		for _, target := range []func(*report) error{b.function, b.slot, b.fallback, b.oneChanged, b.insight, b.falsePositives} {
+		for _, target := range []func(*report) error{b.function, b.slot, b.fallback, b.oneChanged,
+			b.insight, b.falsePositives} {
 			if err := target(r); err != nil {
 				return err
 			}
@@ -80,22 +82,26 @@ type bench struct {
 }
 
 func build(work string) (*bench, error) {
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/armature-dev/armature").Output()
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/armature-dev/armature").Output()
 	if err != nil {
 		return nil, fmt.Errorf("finding the module: %w", err)
 	}
 	dir := strings.TrimSpace(string(root))
 	bin := filepath.Join(work, "bin")
 	progress("building")
-	cmd := exec.Command("go", "build", "-o", bin+"/", "./cmd/armature", "./cmd/armature-fn", "./e2e/bench/copy", "./e2e/bench/peers/...")
+	cmd := exec.Command("go", "build", "-o", bin+"/", "./cmd/armature", "./cmd/armature-fn",
+		"./e2e/bench/copy", "./e2e/bench/peers/...")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building the programs: %w\n%s", err, out)
 	}
 	b := &bench{
-		work: work, armature: filepath.Join(bin, "armature"), armatureFn: filepath.Join(bin, "armature-fn"), copy: filepath.Join(bin, "copy"),
+		work: work, armature: filepath.Join(bin, "armature"),
+		armatureFn: filepath.Join(bin, "armature-fn"), copy: filepath.Join(bin, "copy"),
 		empty: filepath.Join(bin, "empty"), named: filepath.Join(bin, "named"),
-		kyaml: filepath.Join(bin, "kyaml"), identity: filepath.Join(bin, "identity"), kustomize: filepath.Join(dir, ".cache/bin/kustomize"),
+		kyaml: filepath.Join(bin, "kyaml"), identity: filepath.Join(bin, "identity"),
+		kustomize: filepath.Join(dir, ".cache/bin/kustomize"),
 	}
 	if _, err := os.Stat(b.kustomize); err != nil {
 		b.kustomize = ""
@@ -122,7 +128,8 @@ func (b *bench) istioConfig(istioctl string) error {
 			continue
 		}
 		for key, text := range o.GetDataMap() {
-			if err := os.WriteFile(filepath.Join(b.work, o.GetName()+"."+key), []byte(text), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(b.work, o.GetName()+"."+key), []byte(text),
+				0o644); err != nil {
 				return err
 			}
 		}
@@ -164,23 +171,36 @@ func (b *bench) size(r *report, n int) error {
 	}
 	groups := []group{
 		{rounds(n), []*subject{
-			{name: copying, args: []string{b.copy, c.path("sizes"), c.path("in"), c.path("copied")}, prepare: c.fresh("copied")},
-			{name: armature, args: []string{b.armature, "render", "-q", c.path("in"), "-d", c.path("out")}, prepare: c.fresh("out"), less: b.version},
+			{name: copying, args: []string{b.copy, c.path("sizes"), c.path("in"), c.path("copied")},
+				prepare: c.fresh("copied")},
+			{name: armature,
+				args:    []string{b.armature, "render", "-q", c.path("in"), "-d", c.path("out")},
+				prepare: c.fresh("out"), less: b.version},
 		}},
-		{slower(n), []*subject{{name: kyaml, args: []string{b.kyaml, c.path("rendered/" + workload.File(0)), c.path("in"), c.path("injected")}, prepare: c.fresh("injected")}}},
+		{slower(n),
+			[]*subject{{name: kyaml,
+				args: []string{b.kyaml, c.path("rendered/" + workload.File(0)), c.path("in"),
+					c.path("injected")}, prepare: c.fresh("injected")}}},
 	}
 	if b.kustomize != "" && n <= 1000 {
 		if err := c.kustomization("exec", b.armatureFn); err != nil {
 			return err
 		}
-		groups = append(groups, group{slower(n), []*subject{{name: kustomize, args: b.kustomizeBuild(c.path("exec")), stdout: c.path("out.yaml")}}})
+		groups = append(groups,
+			group{slower(n),
+				[]*subject{{name: kustomize, args: b.kustomizeBuild(c.path("exec")),
+					stdout: c.path("out.yaml")}}})
 	}
 	if b.istioctl != "" {
-		groups = append(groups, group{slower(n), []*subject{{name: istioctl, stdout: c.path("out.yaml"), args: []string{b.istioctl, "kube-inject", "--revision", "default",
-			"--injectConfigFile", filepath.Join(b.work, "istio-sidecar-injector.config"),
-			"--meshConfigFile", filepath.Join(b.work, "istio.mesh"),
-			"--valuesFile", filepath.Join(b.work, "istio-sidecar-injector.values"),
-			"-f", c.path("all.yaml")}}}})
+		groups = append(groups,
+			group{slower(n),
+				[]*subject{{name: istioctl, stdout: c.path("out.yaml"),
+					args: []string{b.istioctl, "kube-inject", "--revision", "default",
+						"--injectConfigFile",
+						filepath.Join(b.work, "istio-sidecar-injector.config"), "--meshConfigFile",
+						filepath.Join(b.work, "istio.mesh"), "--valuesFile",
+						filepath.Join(b.work, "istio-sidecar-injector.values"), "-f",
+						c.path("all.yaml")}}}})
 	}
 	found := row{n: n, costs: map[string]cost{}}
 	for _, g := range groups {

@@ -54,7 +54,8 @@ func measure(rounds int, subjects ...*subject) ([]cost, error) {
 		}
 	}
 	for i, s := range subjects {
-		best[i].cpu, best[i].wall, best[i].peak = max(best[i].cpu-s.less.cpu, 0), max(best[i].wall-s.less.wall, 0), max(best[i].peak-s.less.peak, 0)
+		best[i].cpu, best[i].wall, best[i].peak = max(best[i].cpu-s.less.cpu, 0),
+			max(best[i].wall-s.less.wall, 0), max(best[i].peak-s.less.peak, 0)
 	}
 	return best, nil
 }
@@ -116,9 +117,11 @@ func watchMemory(pid int, ended <-chan struct{}) (peak int64) {
 			tick.Stop()
 			return peak
 		case <-tick.C:
-			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // one that has ended has none
+			// one that has ended has none
+			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 			if found := anonymous.FindSubmatch(status); found != nil {
-				kilobytes, _ := strconv.ParseInt(string(found[1]), 10, 64) // digits, by the expression
+				// digits, by the expression
+				kilobytes, _ := strconv.ParseInt(string(found[1]), 10, 64)
 				peak = max(peak, kilobytes<<10)
 			}
 		}

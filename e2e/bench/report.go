@@ -29,7 +29,9 @@ type target struct {
 }
 
 func (r *report) add(number int, met bool, promise, measured string, args ...any) {
-	r.targets = append(r.targets, target{number, promise, map[bool]string{true: "yes", false: "no"}[met], fmt.Sprintf(measured, args...)})
+	r.targets = append(r.targets,
+		target{number, promise, map[bool]string{true: "yes", false: "no"}[met],
+			fmt.Sprintf(measured, args...)})
 }
 
 func (r *report) unknown(number int, promise, why string) {
@@ -59,11 +61,14 @@ workloads are 10,000, for which kustomize needs more than ten minutes.
 func (r *report) print(w io.Writer) error {
 	fmt.Fprintf(w, "%s\n\n", machine())
 	t := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(t, "| workloads\t| armature: CPU, wall, peak\t| of copy's\t| kyaml\t| kustomize exec\t| istioctl\t|")
+	fmt.Fprintln(t,
+		"| workloads\t| armature: CPU, wall, peak\t| of copy's\t| kyaml\t| kustomize exec\t| "+
+			"istioctl\t|")
 	fmt.Fprintln(t, "|---\t|---\t|---\t|---\t|---\t|---\t|")
 	for _, row := range r.rows {
 		ours := row.costs[armature]
-		fmt.Fprintf(t, "| %d\t| %s, %s, %s\t| %s", row.n, show(ours.cpu), show(ours.wall), mebibytes(ours.peak), multiples(ours, row.costs[copying]))
+		fmt.Fprintf(t, "| %d\t| %s, %s, %s\t| %s", row.n, show(ours.cpu), show(ours.wall),
+			mebibytes(ours.peak), multiples(ours, row.costs[copying]))
 		for _, name := range []string{kyaml, kustomize, istioctl} {
 			if c, ok := row.costs[name]; ok {
 				fmt.Fprintf(t, "\t| %s", multiples(c, ours))
@@ -103,15 +108,18 @@ func (r *report) judge() {
 	r.targets = nil
 	ours, base, library := large.costs[armature], large.costs[copying], large.costs[kyaml]
 	io := ratio(ours.cpu, base.cpu)
-	r.add(1, io <= 2, "10,000 files: at most 2.0x the CPU of reading and writing those bytes in Go", "%.2fx (%s against %s)", io, show(ours.cpu), show(base.cpu))
+	r.add(1, io <= 2, "10,000 files: at most 2.0x the CPU of reading and writing those bytes in Go",
+		"%.2fx (%s against %s)", io, show(ours.cpu), show(base.cpu))
 	r.add(1, ours.peak <= 32<<20, "at most 32 MiB", "%s", mebibytes(ours.peak))
 	times := ratio(library.cpu, ours.cpu)
 	r.add(1, times >= 20, "20x less CPU than a kyaml injector", "%.0fx (%s)", times, show(library.cpu))
 	if mesh, ok := large.costs[istioctl]; ok {
 		times := ratio(mesh.cpu, ours.cpu)
-		r.add(1, times >= 500, "500x less CPU than istioctl kube-inject", "%.0fx (%s)", times, show(mesh.cpu))
+		r.add(1, times >= 500, "500x less CPU than istioctl kube-inject", "%.0fx (%s)", times,
+			show(mesh.cpu))
 	} else {
-		r.unknown(1, "500x less CPU than istioctl kube-inject", "no istioctl at hand: make bench-istioctl")
+		r.unknown(1, "500x less CPU than istioctl kube-inject",
+			"no istioctl at hand: make bench-istioctl")
 	}
 	if medium != nil {
 		each := ratio(ours.cpu, medium.costs[armature].cpu) * float64(medium.n) / float64(large.n)
@@ -123,7 +131,8 @@ func (r *report) judge() {
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
 
 func multiples(a, b cost) string {
-	return fmt.Sprintf("%s, %s, %s", times(ratio(a.cpu, b.cpu)), times(ratio(a.wall, b.wall)), times(float64(a.peak)/float64(max(b.peak, 1))))
+	return fmt.Sprintf("%s, %s, %s", times(ratio(a.cpu, b.cpu)), times(ratio(a.wall, b.wall)),
+		times(float64(a.peak)/float64(max(b.peak, 1))))
 }
 
 func times(x float64) string {
@@ -151,5 +160,6 @@ func machine() string {
 	if found := processor.FindSubmatch(info); found != nil {
 		model = string(found[1])
 	}
-	return fmt.Sprintf("%d shared cores, %s, %s, %s/%s", runtime.NumCPU(), model, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%d shared cores, %s, %s, %s/%s", runtime.NumCPU(), model, runtime.Version(),
+		runtime.GOOS, runtime.GOARCH)
 }

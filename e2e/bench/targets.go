@@ -20,22 +20,27 @@ import (
 // that armature is built on is beside it: no armature starts faster.
 func (b *bench) startUp(r *report) error {
 	out := filepath.Join(b.work, "version")
-	costs, err := measure(30, &subject{name: "empty", args: []string{b.empty}}, &subject{name: "named", args: []string{b.named}},
+	costs, err := measure(30, &subject{name: "empty", args: []string{b.empty}},
+		&subject{name: "named", args: []string{b.named}},
 		&subject{name: "version", args: []string{b.armature, "version"}, stdout: out})
 	if err != nil {
 		return err
 	}
 	b.version = costs[2]
 	times := func(c cost) float64 { return ratio(c.cpu, costs[0].cpu) }
-	r.add(2, times(b.version) <= 12, "armature version: at most 12x the CPU of an empty Go program", "%.1fx (%s, against %s)", times(b.version), b.version, show(costs[0].cpu))
-	r.add(2, times(costs[1]) <= 12, "a program that only links the libraries that armature is built on: the same", "%.1fx (%s)", times(costs[1]), costs[1])
+	r.add(2, times(b.version) <= 12, "armature version: at most 12x the CPU of an empty Go program",
+		"%.1fx (%s, against %s)", times(b.version), b.version, show(costs[0].cpu))
+	r.add(2, times(costs[1]) <= 12,
+		"a program that only links the libraries that armature is built on: the same", "%.1fx (%s)",
+		times(costs[1]), costs[1])
 	return nil
 }
 
 // function is target 2 of armature-fn, and the first half of target 3.
 func (b *bench) function(r *report) error {
 	on := func(c *corpus, program string) *subject {
-		return &subject{name: filepath.Base(program), args: []string{program}, stdin: c.path("list.yaml"), stdout: c.path("list.out")}
+		return &subject{name: filepath.Base(program), args: []string{program},
+			stdin: c.path("list.yaml"), stdout: c.path("list.out")}
 	}
 	few, err := b.newCorpus(10)
 	if err != nil {
@@ -52,12 +57,15 @@ func (b *bench) function(r *report) error {
 		return err
 	}
 	start := ratio(costs[1].cpu, costs[0].cpu)
-	r.add(2, start <= 3, "armature-fn on a ResourceList of 10 workloads: at most 3x the CPU of an empty Go program", "%.1fx (%s, against %s)", start, costs[1], show(costs[0].cpu))
+	r.add(2, start <= 3,
+		"armature-fn on a ResourceList of 10 workloads: at most 3x the CPU of an empty Go program",
+		"%.1fx (%s, against %s)", start, costs[1], show(costs[0].cpu))
 	if costs, err = measure(3, on(many, b.armatureFn), on(many, b.identity)); err != nil {
 		return err
 	}
 	times := ratio(costs[1].cpu, costs[0].cpu)
-	r.add(3, times >= 20, "ResourceList of 1,000 on stdin: 20x less CPU than kyaml's framework doing nothing",
+	r.add(3, times >= 20,
+		"ResourceList of 1,000 on stdin: 20x less CPU than kyaml's framework doing nothing",
 		"%.0fx (%s against %s)", times, show(costs[0].cpu), show(costs[1].cpu))
 	return nil
 }
@@ -90,7 +98,8 @@ func (b *bench) slot(r *report) error {
 			return err
 		}
 	}
-	for _, p := range [][2]string{{"cat", "/bin/cat"}, {"fn", b.armatureFn}, {"keep", keep}, {"again", again}} {
+	for _, p := range [][2]string{{"cat", "/bin/cat"}, {"fn", b.armatureFn}, {"keep", keep},
+		{"again", again}} {
 		if err := c.kustomization(p[0], p[1]); err != nil {
 			return err
 		}
@@ -108,7 +117,8 @@ func (b *bench) slot(r *report) error {
 	}
 	var subjects []*subject
 	for _, name := range []string{"cat-none", "fn-none", "again", "fn", "cat"} {
-		subjects = append(subjects, &subject{name: name, args: b.kustomizeBuild(c.path(name)), stdout: c.path(name + ".out")})
+		subjects = append(subjects, &subject{name: name, args: b.kustomizeBuild(c.path(name)),
+			stdout: c.path(name + ".out")})
 	}
 	costs, err := measure(4, subjects...)
 	if err != nil {
@@ -117,7 +127,8 @@ func (b *bench) slot(r *report) error {
 	same := ratio(costs[1].cpu, costs[0].cpu)
 	output := ratio(costs[3].cpu, costs[2].cpu)
 	r.add(3, same <= 1.05 && output <= 1.05, promise,
-		"%.2fx where both print the input, %.2fx where both print the rendered list (%d workloads; %.1fx of a cat of the unrendered list, because kustomize then reads less)",
+		"%.2fx where both print the input, %.2fx where both print the rendered list (%d "+
+			"workloads; %.1fx of a cat of the unrendered list, because kustomize then reads less)",
 		same, output, slotSize, ratio(costs[3].cpu, costs[4].cpu))
 	return nil
 }
@@ -133,9 +144,11 @@ func printed(pattern string, args ...string) ([]string, error) {
 // fallback is target 4: the test over the manifests in the module cache counts.
 func (b *bench) fallback(r *report) error {
 	const promise = "at most 1 % of real documents fall back to kyaml"
-	m, err := printed(`real: (.*\(([0-9.]+) %\).*)`, "-run=^TestRealManifests$", "github.com/armature-dev/armature/render")
+	m, err := printed(`real: (.*\(([0-9.]+) %\).*)`, "-run=^TestRealManifests$",
+		"github.com/armature-dev/armature/render")
 	if m == nil {
-		r.unknown(4, promise, fmt.Sprintf("go test -run TestRealManifests ./render printed no share (%v)", err))
+		r.unknown(4, promise,
+			fmt.Sprintf("go test -run TestRealManifests ./render printed no share (%v)", err))
 		return nil
 	}
 	share, err := strconv.ParseFloat(m[2], 64)
@@ -146,10 +159,15 @@ func (b *bench) fallback(r *report) error {
 // falsePositives is target 10: the test asks kustomize about what lint finds in the
 // manifests of published modules, and downloads those that the module cache lacks.
 func (b *bench) falsePositives(r *report) error {
-	const promise = "lint: at most 3 % false positives on 100 findings or more of 12 published repositories or more"
-	m, err := printed(`false positives: ([0-9]+ of ([0-9]+) findings in ([0-9]+) repositories, [0-9.]+ %)`, "-timeout=30m", "github.com/armature-dev/armature/e2e/bench/published")
+	const promise = "lint: at most 3 % false positives on 100 findings or more of 12 published " +
+		"repositories or more"
+	m, err := printed(
+		`false positives: ([0-9]+ of ([0-9]+) findings in ([0-9]+) repositories, [0-9.]+ %)`,
+		"-timeout=30m", "github.com/armature-dev/armature/e2e/bench/published")
 	if m == nil {
-		r.unknown(10, promise, fmt.Sprintf("ARMATURE_PUBLISHED=download go test ./e2e/bench/published printed no share (%v)", err))
+		r.unknown(10, promise,
+			fmt.Sprintf(
+				"ARMATURE_PUBLISHED=download go test ./e2e/bench/published printed no share (%v)", err))
 		return nil
 	}
 	findings, _ := strconv.Atoi(m[2]) // digits, by the expression
@@ -173,10 +191,13 @@ func (b *bench) oneChanged(r *report) error {
 	}
 	round := 0
 	again := &subject{
-		name: "re-render", args: []string{b.armature, "render", "-q", c.path("in"), "-d", c.path("rendered")}, less: b.version,
+		name: "re-render",
+		args: []string{b.armature, "render", "-q", c.path("in"), "-d", c.path("rendered")},
+		less: b.version,
 		prepare: func() error {
 			round++
-			return os.WriteFile(c.path("in/"+changed), fmt.Appendf(bytes.Clone(original), "# change %d\n", round), 0o644)
+			return os.WriteFile(c.path("in/"+changed),
+				fmt.Appendf(bytes.Clone(original), "# change %d\n", round), 0o644)
 		},
 	}
 	costs, err := measure(10, again)
@@ -190,7 +211,9 @@ func (b *bench) oneChanged(r *report) error {
 	if !bytes.Contains(rendered, fmt.Appendf(nil, "# change %d\n", round)) {
 		return fmt.Errorf("the change was not rendered")
 	}
-	r.add(6, costs[0].wall <= time.Second, "one changed file of 10,000: all of it rendered again within a second, with nothing remembered", "%s", costs[0])
+	r.add(6, costs[0].wall <= time.Second,
+		"one changed file of 10,000: all of it rendered again within a second, with "+
+			"nothing remembered", "%s", costs[0])
 	return nil
 }
 
@@ -233,19 +256,23 @@ func (b *bench) insight(r *report) error {
 		args []string
 	}{
 		{"lint", []string{"lint", "-q", in}},
-		{"explain, one file", []string{"explain", "--package", in, filepath.Join(in, workload.File(n/2))}},
+		{"explain, one file",
+			[]string{"explain", "--package", in, filepath.Join(in, workload.File(n/2))}},
 		{"lint, each overcommitted", []string{"lint", "-q", crowded}},
 		{"migrate, Agents and injected workloads", []string{"migrate", "-q", leaving}},
 		{"diff --against", []string{"diff", in, "--against", "HEAD"}},
 	} {
-		subjects = append(subjects, &subject{name: "armature " + s.name, args: append([]string{b.armature}, s.args...), stdout: c.path("insight.out"), less: b.version})
+		subjects = append(subjects,
+			&subject{name: "armature " + s.name, args: append([]string{b.armature}, s.args...),
+				stdout: c.path("insight.out"), less: b.version})
 	}
 	costs, err := measure(5, subjects...)
 	if err != nil {
 		return err
 	}
 	for i, s := range subjects {
-		r.add(9, costs[i].cpu < time.Second, s.name+" in a package of 1,000 workloads: under a second of CPU", "%s", costs[i])
+		r.add(9, costs[i].cpu < time.Second,
+			s.name+" in a package of 1,000 workloads: under a second of CPU", "%s", costs[i])
 	}
 	return nil
 }
@@ -270,12 +297,14 @@ func platform(folder string, n int) error {
 		return err
 	}
 	for i := range n {
-		text, err := packages.ReadFile([]string{"packages/agent.yaml", "packages/injected.yaml"}[i%2])
+		text, err := packages.ReadFile([]string{"packages/agent.yaml",
+			"packages/injected.yaml"}[i%2])
 		if err != nil {
 			return err
 		}
 		name := fmt.Sprintf("agent-%05d", i)
-		if err := os.WriteFile(filepath.Join(folder, name+".yaml"), []byte(strings.ReplaceAll(string(text), "NAME", name)), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, name+".yaml"),
+			[]byte(strings.ReplaceAll(string(text), "NAME", name)), 0o644); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,11 @@ var axeText = sync.OnceValue(func() string {
 // Axe fails the test with each violation that axe-core finds on the page as it is.
 func (b *Browser) Axe() {
 	b.Helper()
-	Value[bool](b, axeText()+";window.axeResult = ''; axe.run(document, {resultTypes: ['violations'], iframes: false}).then((r) => { window.axeResult = JSON.stringify({violations: r.violations, passes: r.passes.length}); }); true")
+	Value[bool](b,
+		axeText()+
+			";window.axeResult = ''; axe.run(document, {resultTypes: ['violations'], iframes: "+
+			"false}).then((r) => { window.axeResult = JSON.stringify({violations: r.violations, "+
+			"passes: r.passes.length}); }); true")
 	text := ""
 	for deadline := time.Now().Add(time.Minute); text == ""; time.Sleep(50 * time.Millisecond) {
 		if text = Value[string](b, "window.axeResult"); text == "" && time.Now().After(deadline) {
@@ -53,7 +57,8 @@ func (b *Browser) Axe() {
 	}
 	for _, v := range result.Violations {
 		for _, n := range v.Nodes {
-			b.Errorf("%s: %s: %s: %s (%s)", b.view.Name, v.ID, v.Help, n.HTML, strings.ReplaceAll(n.FailureSummary, "\n", " "))
+			b.Errorf("%s: %s: %s: %s (%s)", b.view.Name, v.ID, v.Help, n.HTML,
+				strings.ReplaceAll(n.FailureSummary, "\n", " "))
 		}
 	}
 }

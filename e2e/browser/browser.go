@@ -57,7 +57,8 @@ type Browser struct {
 // peers are required. It ends with the test.
 func Open(t testing.TB) *Browser {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(programs.Peer(t, "chromium")), chromedp.NoSandbox, chromedp.DisableGPU,
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(programs.Peer(t, "chromium")), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.WindowSize(1280, 800), chromedp.WSURLReadTimeout(2*time.Minute))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(cancel)
@@ -73,7 +74,8 @@ func (b *Browser) Tab(t testing.TB) *Browser {
 	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
 	tab := page(t, ctx)
-	tab.Do(call(emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}))
+	tab.Do(call(emulation.SetFocusEmulationEnabled,
+		emulation.SetFocusEmulationEnabledParams{Enabled: true}))
 	return tab
 }
 
@@ -94,7 +96,9 @@ func (b *Browser) listen(event any) {
 	switch e := event.(type) {
 	case *log.EventEntryAdded:
 		b.mu.Lock()
-		own := strings.TrimSuffix(e.Entry.URL, "/") == strings.TrimSuffix(b.address, "/") && strings.HasPrefix(e.Entry.Text, "Failed to load resource") // a page whose status is an error
+		// a page whose status is an error
+		own := strings.TrimSuffix(e.Entry.URL, "/") == strings.TrimSuffix(b.address, "/") &&
+			strings.HasPrefix(e.Entry.Text, "Failed to load resource")
 		b.mu.Unlock()
 		if !own && (e.Entry.Level == "error" || e.Entry.Level == "warning") {
 			problem = e.Entry.Text
@@ -181,9 +185,15 @@ func (b *Browser) Look(view View) {
 		scheme = "dark"
 	}
 	b.Do(
-		call(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: view.Width, Height: view.Height, DeviceScaleFactor: 1, Mobile: view.Width < 600}),
-		call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}),
-		call(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !view.Scripts}),
+		call(emulation.SetDeviceMetricsOverride,
+			emulation.SetDeviceMetricsOverrideParams{Width: view.Width, Height: view.Height,
+				DeviceScaleFactor: 1, Mobile: view.Width < 600}),
+		call(emulation.SetEmulatedMedia,
+			emulation.SetEmulatedMediaParams{
+				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme",
+					Value: scheme}}}),
+		call(emulation.SetScriptExecutionDisabled,
+			emulation.SetScriptExecutionDisabledParams{Value: !view.Scripts}),
 	)
 }
 
@@ -241,7 +251,8 @@ func (b *Browser) Picture(name string) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		b.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, name+".png"), See(b, chromedp.CaptureScreenshot()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, name+".png"), See(b, chromedp.CaptureScreenshot()),
+		0o644); err != nil {
 		b.Fatal(err)
 	}
 }

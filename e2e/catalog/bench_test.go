@@ -54,7 +54,8 @@ func report(what, figure, target string) { fmt.Printf("%-66s %16s   %s\n", what,
 func benchmark(b *testing.B) {
 	ctrl.SetLogger(logr.Discard())
 	program := filepath.Join(b.TempDir(), "armature-controller")
-	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/armature-controller").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/armature-controller").
+		CombinedOutput(); err != nil {
 		b.Fatalf("building the controller: %v\n%s", err, out)
 	}
 	plane := controlplane.Start(b)
@@ -67,9 +68,12 @@ func benchmark(b *testing.B) {
 	must(b, err)
 	fleet(b, c)
 	file := filepath.Join(b.TempDir(), "catalog.db")
-	cmd := exec.Command(program, "--controllers=catalog", "--namespace=default", "--leader-elect=false", "--metrics-address=0", "--health-address=0",
-		"--catalog-store="+file, "--catalog-address=0", "--catalog-allow-network=127.0.0.0/8", "--log-level=error")
-	cmd.Env, cmd.Stderr = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig, "GOMEMLIMIT=256MiB"), os.Stderr
+	cmd := exec.Command(program, "--controllers=catalog", "--namespace=default",
+		"--leader-elect=false", "--metrics-address=0", "--health-address=0",
+		"--catalog-store="+file, "--catalog-address=0", "--catalog-allow-network=127.0.0.0/8",
+		"--log-level=error")
+	cmd.Env, cmd.Stderr = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig,
+		"GOMEMLIMIT=256MiB"), os.Stderr
 	began := time.Now()
 	must(b, cmd.Start())
 	defer func() {
@@ -85,8 +89,10 @@ func benchmark(b *testing.B) {
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
-	fmt.Printf("\n%-66s %16s   %s\n", "catalog, 1,000 AgentCards, 200 MCP servers, 10,000 tools", "measured", "target")
-	report("start until all have answered and are stored", time.Since(began).Round(100*time.Millisecond).String(), "")
+	fmt.Printf("\n%-66s %16s   %s\n", "catalog, 1,000 AgentCards, 200 MCP servers, 10,000 tools",
+		"measured", "target")
+	report("start until all have answered and are stored",
+		time.Since(began).Round(100*time.Millisecond).String(), "")
 	_, items, err := s.Counts(b.Context())
 	must(b, err)
 	report("skills and tools in the store", strconv.Itoa(items), "12,000")
@@ -94,16 +100,20 @@ func benchmark(b *testing.B) {
 	const rest = 2 * time.Minute
 	cpu, writes := cpuSeconds(b, cmd.Process.Pid), versions(b, c)
 	time.Sleep(rest)
-	report("memory at rest, resident", fmt.Sprintf("%.0f MiB", statusMiB(b, cmd.Process.Pid, "VmRSS:")), "<= 200 MB (001)")
-	report("  of that its own, the rest is the program file", fmt.Sprintf("%.0f MiB", statusMiB(b, cmd.Process.Pid, "RssAnon:")), "")
-	report("CPU at rest (agents asked every 30s, servers every 2m)", fmt.Sprintf("%.0f m", 1000*(cpuSeconds(b, cmd.Process.Pid)-cpu)/rest.Seconds()), "< 200 m (001)")
+	report("memory at rest, resident",
+		fmt.Sprintf("%.0f MiB", statusMiB(b, cmd.Process.Pid, "VmRSS:")), "<= 200 MB (001)")
+	report("  of that its own, the rest is the program file",
+		fmt.Sprintf("%.0f MiB", statusMiB(b, cmd.Process.Pid, "RssAnon:")), "")
+	report("CPU at rest (agents asked every 30s, servers every 2m)",
+		fmt.Sprintf("%.0f m", 1000*(cpuSeconds(b, cmd.Process.Pid)-cpu)/rest.Seconds()), "< 200 m (001)")
 	changed := 0
 	for name, version := range versions(b, c) {
 		if writes[name] != version {
 			changed++
 		}
 	}
-	report("objects written to the API server per minute at rest", fmt.Sprintf("%.1f", float64(changed)/rest.Minutes()), "0")
+	report("objects written to the API server per minute at rest",
+		fmt.Sprintf("%.1f", float64(changed)/rest.Minutes()), "0")
 	info, err := os.Stat(file)
 	must(b, err)
 	report("store on disk", fmt.Sprintf("%.1f MiB", float64(info.Size())/(1<<20)), "")
@@ -112,27 +122,33 @@ func benchmark(b *testing.B) {
 
 // searches prints how long they take, while the catalog works.
 func searches(b *testing.B, s store.Store) {
-	team := store.Scope{"remotemcpservers.kagent.dev": {Names: []string{"team3"}}, "agentcards.kagenti.io": {Names: []string{"team3"}}}
+	team := store.Scope{"remotemcpservers.kagent.dev": {Names: []string{"team3"}},
+		"agentcards.kagenti.io": {Names: []string{"team3"}}}
 	for _, c := range []struct {
 		what  string
 		texts []string
 		scope store.Scope
 	}{
-		{"words that a few have", []string{"invoice 77", "hotel tools12", "agent0042", "mail export tools7"}, store.Everything()},
-		{"words that a thousand have", []string{"weather", "invoice", "create hotel", "describe"}, store.Everything()},
+		{"words that a few have", []string{"invoice 77", "hotel tools12", "agent0042",
+			"mail export tools7"}, store.Everything()},
+		{"words that a thousand have", []string{"weather", "invoice", "create hotel", "describe"},
+			store.Everything()},
 		{"words that all have", []string{"it can", "number", "for", "a"}, store.Everything()},
-		{"a reader of one namespace of ten", []string{"weather", "it can", "agent", "invoice"}, team},
+		{"a reader of one namespace of ten", []string{"weather", "it can", "agent", "invoice"},
+			team},
 	} {
 		var took []time.Duration
 		for i := range 1000 {
 			began := time.Now()
-			_, err := s.Search(b.Context(), store.Query{Scope: c.scope, Text: c.texts[i%len(c.texts)], Limit: 20})
+			_, err := s.Search(b.Context(),
+				store.Query{Scope: c.scope, Text: c.texts[i%len(c.texts)], Limit: 20})
 			must(b, err)
 			took = append(took, time.Since(began))
 		}
 		slices.Sort(took)
 		if load, err := os.ReadFile("/proc/loadavg"); err == nil && c.texts[0] == "invoice 77" {
-			report("load of the machine during the searches, "+strconv.Itoa(runtime.NumCPU())+" cores", strings.Fields(string(load))[0], "")
+			report("load of the machine during the searches, "+strconv.Itoa(runtime.NumCPU())+
+				" cores", strings.Fields(string(load))[0], "")
 		}
 		report("search, "+c.what+": p50", fmt.Sprintf("%.2f ms", ms(took[500])), "")
 		report("search, "+c.what+": p99", fmt.Sprintf("%.2f ms", ms(took[990])), "< 10 ms")
@@ -163,12 +179,15 @@ func healthy(t testing.TB, s store.Store) (n int) {
 // one listener, in ten namespaces.
 func fleet(b *testing.B, c client.Client) {
 	for i := range 10 {
-		must(b, c.Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("team%d", i)}}))
+		must(b,
+			c.Create(b.Context(),
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("team%d", i)}}))
 	}
 	// One listener on all of loopback: the address says which agent is meant.
 	cards := make([]http.Handler, agents)
 	for i := range cards {
-		cards[i] = peer.Agent(peer.Card(fmt.Sprintf("agent%04d", i), "It answers questions about its subject", "1.0.0", "answer", "explain"))
+		cards[i] = peer.Agent(peer.Card(fmt.Sprintf("agent%04d", i),
+			"It answers questions about its subject", "1.0.0", "answer", "explain"))
 	}
 	serve(b, "0.0.0.0:8081", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, _ := net.SplitHostPort(r.Host)
@@ -181,12 +200,16 @@ func fleet(b *testing.B, c client.Client) {
 	}))
 	tools := http.NewServeMux()
 	for i := range toolHosts {
-		tools.Handle(fmt.Sprintf("/%d", i), peer.Streamable(peer.Server(fmt.Sprintf("tools%d", i), 20, peer.Many(fmt.Sprintf("tools%d", i), toolsEach)...)))
+		tools.Handle(fmt.Sprintf("/%d", i),
+			peer.Streamable(peer.Server(fmt.Sprintf("tools%d", i), 20,
+				peer.Many(fmt.Sprintf("tools%d", i), toolsEach)...)))
 	}
 	serve(b, "127.0.0.1:8082", tools)
 	parallel(b, agents, func(i int) error { return agent(b, c, i) })
 	parallel(b, toolHosts, func(i int) error {
-		s := &kagent.RemoteMCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("team%d", i%10), Name: fmt.Sprintf("tools%d", i)}}
+		s := &kagent.RemoteMCPServer{
+			ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("team%d", i%10),
+				Name: fmt.Sprintf("tools%d", i)}}
 		s.Spec.URL = fmt.Sprintf("http://127.0.0.1:8082/%d", i)
 		return c.Create(b.Context(), s)
 	})
@@ -195,13 +218,15 @@ func fleet(b *testing.B, c client.Client) {
 func agent(b *testing.B, c client.Client, i int) error {
 	ns, name := fmt.Sprintf("team%d", i%10), fmt.Sprintf("agent%04d", i)
 	labels := map[string]string{"app": name}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: "agent"}}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: "agent"}}}}
 	if err := c.Create(b.Context(), pod); err != nil {
 		return err
 	}
 	pod.Status.PodIP = fmt.Sprintf("127.1.%d.%d", i/250, i%250+1)
 	pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady,
+		Status: corev1.ConditionTrue}}
 	if err := c.Status().Update(b.Context(), pod); err != nil {
 		return err
 	}
@@ -302,7 +327,8 @@ func TestKillLosesNothing(t *testing.T) {
 		s, err := database.Open(t.Context(), file)
 		must(t, err)
 		for name, version := range acknowledged {
-			e, err := s.Get(t.Context(), store.Key{Resource: "agentcards.kagenti.io", Namespace: "team1", Name: name})
+			e, err := s.Get(t.Context(),
+				store.Key{Resource: "agentcards.kagenti.io", Namespace: "team1", Name: name})
 			must(t, err)
 			stored, err := strconv.Atoi(e.Version)
 			must(t, err)
@@ -347,7 +373,8 @@ func killed(t *testing.T, program, file string, round int) map[string]int {
 	for _, line := range strings.SplitAfter(out.String(), "\n") {
 		var name string
 		var version int
-		if n, _ := fmt.Sscanf(line, "%s %d\n", &name, &version); n == 2 && strings.HasSuffix(line, "\n") {
+		if n, _ := fmt.Sscanf(line, "%s %d\n", &name, &version); n == 2 &&
+			strings.HasSuffix(line, "\n") {
 			acknowledged[name] = version
 		}
 	}

@@ -28,7 +28,8 @@ const (
 // asks each server once and writes nothing.
 func BenchmarkCatalogPin(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "armature")
-	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/armature").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/armature").
+		CombinedOutput(); err != nil {
 		b.Fatalf("building armature: %v\n%s", err, out)
 	}
 	for b.Loop() {
@@ -43,26 +44,37 @@ func pinned(b *testing.B, program string) {
 		server := mcp.NewServer(&mcp.Implementation{Name: fmt.Sprintf("server%d", i), Version: "v1"}, nil)
 		for n := range pinTools {
 			server.AddTool(&mcp.Tool{
-				Name: fmt.Sprintf("tool_%d_%d", i, n), Description: strings.Repeat("It does something with what it is given. ", 10),
-				InputSchema: json.RawMessage(`{"type":"object","properties":{"q":{"type":"string","description":"what to look for"},"n":{"type":"integer"}},"required":["q"]}`),
+				Name:        fmt.Sprintf("tool_%d_%d", i, n),
+				Description: strings.Repeat("It does something with what it is given. ", 10),
+				InputSchema: json.RawMessage(
+					`{"type":"object","properties":{"q":{"type":"string","description":"what to look for"},"n":{"type":"integer"}},"required":["q"]}`),
 			}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				return &mcp.CallToolResult{}, nil
 			})
 		}
-		handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, Stateless: true})
-		mux.Handle(fmt.Sprintf("/%d", i), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			requests.Add(1)
-			handler.ServeHTTP(w, r)
-		}))
+		handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+			&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, Stateless: true})
+		mux.Handle(fmt.Sprintf("/%d", i),
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				handler.ServeHTTP(w, r)
+			}))
 	}
 	serve(b, "127.0.0.1:8083", mux)
 	folder := b.TempDir()
 	var manifests strings.Builder
 	for i := range pinServers {
-		fmt.Fprintf(&manifests, "apiVersion: api.kagent.dev/v1alpha3\nkind: RemoteMCPServer\nmetadata: {name: server%d, namespace: team1}\nspec: {url: \"http://127.0.0.1:8083/%d\"}\n---\n", i, i)
+		fmt.Fprintf(&manifests,
+			"apiVersion: api.kagent.dev/v1alpha3\nkind: RemoteMCPServer\n"+
+				"metadata: {name: server%d, namespace: team1}\n"+
+				"spec: {url: \"http://127.0.0.1:8083/%d\"}\n---\n", i, i)
 	}
 	for i := range pinAgents {
-		fmt.Fprintf(&manifests, "apiVersion: api.kagent.dev/v1alpha3\nkind: AgentTemplate\nmetadata: {name: agent%d, namespace: team1}\nspec:\n  tools:\n  - mcp: {server: {kind: RemoteMCPServer, name: server%d}, tools: [tool_%d_0]}\n---\n", i, i%pinServers, i%pinServers)
+		fmt.Fprintf(&manifests,
+			"apiVersion: api.kagent.dev/v1alpha3\nkind: AgentTemplate\n"+
+				"metadata: {name: agent%d, namespace: team1}\nspec:\n  tools:\n"+
+				"  - mcp: {server: {kind: RemoteMCPServer, name: server%d}, tools: [tool_%d_0]}\n"+
+				"---\n", i, i%pinServers, i%pinServers)
 	}
 	must(b, os.WriteFile(filepath.Join(folder, "agents.yaml"), []byte(manifests.String()), 0o644))
 	pin := func() time.Duration {
@@ -86,7 +98,8 @@ func pinned(b *testing.B, program string) {
 	before := written()
 	requests.Store(0)
 	again := pin()
-	fmt.Printf("\n%-66s %16s   %s\n", "tools pin, 200 agents, 50 MCP servers, 1,000 tools", "measured", "target")
+	fmt.Printf("\n%-66s %16s   %s\n", "tools pin, 200 agents, 50 MCP servers, 1,000 tools",
+		"measured", "target")
 	report("the first time", first.Round(time.Millisecond).String(), "")
 	report("again, without a change", again.Round(time.Millisecond).String(), "< 2 s")
 	report("requests of that", strconv.FormatInt(requests.Load(), 10), "50")

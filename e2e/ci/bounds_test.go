@@ -11,7 +11,8 @@ import (
 // TestBounds compares the pages for auditors with the tests: each test that they name exists,
 // and each bound has one.
 func TestBounds(t *testing.T) {
-	list := exec.CommandContext(t.Context(), "git", "-C", root, "grep", "-hoE", "^func Test[A-Za-z0-9]*", "--", "*_test.go")
+	list := exec.CommandContext(t.Context(), "git", "-C", root, "grep", "-hoE",
+		"^func Test[A-Za-z0-9]*", "--", "*_test.go")
 	found, err := list.Output()
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,8 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(bin)
 	// In place of a cosign that this machine may have, and releases here have no signature
 	// that it would accept. Package e2e/release has the real ones.
-	if err := os.WriteFile(filepath.Join(bin, "cosign"), []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, "cosign"), []byte("#!/bin/sh\nexit 0\n"),
+		0o755); err != nil {
 		panic(err)
 	}
 	os.Setenv("PATH", bin+":"+os.Getenv("PATH"))
@@ -55,7 +56,8 @@ func run(m *testing.M) int {
 }
 
 // shell runs a script with these variables and with PATH and HOME, and returns all that it prints.
-func shell(t *testing.T, dir string, env map[string]string, name string, args ...string) (string, error) {
+func shell(t *testing.T, dir string, env map[string]string, name string,
+	args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = dir
@@ -73,7 +75,8 @@ func shell(t *testing.T, dir string, env map[string]string, name string, args ..
 
 func git(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	out, err := shell(t, dir, nil, "git", append([]string{"-c", "user.name=dev", "-c", "user.email=dev@example.com"}, args...)...)
+	out, err := shell(t, dir, nil, "git",
+		append([]string{"-c", "user.name=dev", "-c", "user.email=dev@example.com"}, args...)...)
 	if err != nil {
 		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
@@ -106,7 +109,8 @@ func replace(t *testing.T, file, old, new string) {
 func pullRequest(t *testing.T, change func(dir string)) (checkout, base string) {
 	t.Helper()
 	origin := t.TempDir()
-	if err := os.CopyFS(filepath.Join(origin, "apps"), os.DirFS(filepath.Join(root, "examples", "weather-agent"))); err != nil {
+	if err := os.CopyFS(filepath.Join(origin, "apps"),
+		os.DirFS(filepath.Join(root, "examples", "weather-agent"))); err != nil {
 		t.Fatal(err)
 	}
 	armature(t, origin, "render", "apps", "-d", "rendered")
@@ -132,7 +136,8 @@ var release = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	files := tar.NewWriter(zip)
-	if err := files.WriteHeader(&tar.Header{Name: "armature", Mode: 0o755, Size: int64(len(program))}); err != nil {
+	if err := files.WriteHeader(&tar.Header{Name: "armature", Mode: 0o755,
+		Size: int64(len(program))}); err != nil {
 		return nil, err
 	}
 	_, err = files.Write(program)
@@ -149,11 +154,15 @@ func releases(t *testing.T, sum string) string {
 		t.Fatal(err)
 	}
 	name := fmt.Sprintf("armature_0.2.0_%s_%s.tar.gz", runtime.GOOS, runtime.GOARCH)
-	checksums := fmt.Sprintf("%x  %s\n%x  other.tar.gz\n", sha256.Sum256(append(slices.Clip(archive), sum...)), name, sha256.Sum256(nil))
+	checksums := fmt.Sprintf("%x  %s\n%x  other.tar.gz\n",
+		sha256.Sum256(append(slices.Clip(archive), sum...)), name, sha256.Sum256(nil))
 	const at = "/armature-dev/armature/releases/download/v0.2.0/"
 	mux := http.NewServeMux()
-	mux.HandleFunc(at+"checksums.txt", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, checksums) })
-	mux.HandleFunc(at+"checksums.txt.sigstore.json", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })
+	mux.HandleFunc(at+"checksums.txt", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, checksums)
+	})
+	mux.HandleFunc(at+"checksums.txt.sigstore.json",
+		func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })
 	mux.HandleFunc(at+name, func(w http.ResponseWriter, _ *http.Request) { w.Write(archive) })
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
@@ -165,7 +174,8 @@ var expression = regexp.MustCompile(`\$\{\{ (.*?) \}\}`)
 
 // action runs the steps of action.yml in a checkout, and returns what they print and what they add
 // to the summary of the job. The first step that fails is the last.
-func action(t *testing.T, checkout, server string, inputs map[string]string) (out, summary string, err error) {
+func action(t *testing.T, checkout, server string,
+	inputs map[string]string) (out, summary string, err error) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "action.yml"))
 	if err != nil {
@@ -184,7 +194,8 @@ func action(t *testing.T, checkout, server string, inputs map[string]string) (ou
 	if err := yaml.Unmarshal(text, &a); err != nil {
 		t.Fatal(err)
 	}
-	values := map[string]string{"github.server_url": server, "github.event.pull_request.base.sha": "", "github.action_ref": "v0.2.0"}
+	values := map[string]string{"github.server_url": server,
+		"github.event.pull_request.base.sha": "", "github.action_ref": "v0.2.0"}
 	expand := func(text string) string {
 		return expression.ReplaceAllStringFunc(text, func(e string) string {
 			for _, name := range strings.Split(expression.FindStringSubmatch(e)[1], " || ") {
@@ -214,7 +225,8 @@ func action(t *testing.T, checkout, server string, inputs map[string]string) (ou
 	runner := t.TempDir()
 	env := map[string]string{
 		"GITHUB_ACTION_PATH": root, "RUNNER_TEMP": runner,
-		"GITHUB_PATH": filepath.Join(runner, "path"), "GITHUB_STEP_SUMMARY": filepath.Join(runner, "summary"),
+		"GITHUB_PATH":         filepath.Join(runner, "path"),
+		"GITHUB_STEP_SUMMARY": filepath.Join(runner, "summary"),
 	}
 	for _, step := range a.Runs.Steps {
 		script := filepath.Join(runner, "step.sh")
@@ -232,7 +244,8 @@ func action(t *testing.T, checkout, server string, inputs map[string]string) (ou
 			variables["PATH"] = strings.TrimSpace(string(added)) + ":" + os.Getenv("PATH")
 		}
 		var printed string
-		printed, err = shell(t, checkout, variables, step.Shell, "--noprofile", "--norc", "-e", "-o", "pipefail", script)
+		printed, err = shell(t, checkout, variables, step.Shell, "--noprofile", "--norc", "-e",
+			"-o", "pipefail", script)
 		out += printed
 		if err != nil {
 			break
@@ -252,11 +265,14 @@ func TestAction(t *testing.T) {
 		replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
 		armature(t, dir, "render", "apps", "-d", "rendered")
 	})
-	out, summary, err := action(t, checkout, releases(t, ""), map[string]string{"path": "apps", "rendered": "rendered", "against": base})
-	if err != nil || strings.Contains(out, "::error") || !strings.Contains(out, "cosign verified the signature of v0.2.0") {
+	out, summary, err := action(t, checkout, releases(t, ""),
+		map[string]string{"path": "apps", "rendered": "rendered", "against": base})
+	if err != nil || strings.Contains(out, "::error") ||
+		!strings.Contains(out, "cosign verified the signature of v0.2.0") {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !strings.Contains(out, "::notice file=apps/deployment.yaml,line=1,title=inject/new-account::") {
+	if !strings.Contains(out,
+		"::notice file=apps/deployment.yaml,line=1,title=inject/new-account::") {
 		t.Errorf("the finding of lint is not an annotation:\n%s", out)
 	}
 	for _, want := range []string{"weather-agent:v1", "weather-agent:v2", "Deployment"} {
@@ -275,19 +291,26 @@ func TestActionRefuses(t *testing.T) {
 		want     string
 	}{
 		"rendered manifests are out of date": {func(dir string) {
-			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
-		}, "rendered", "::error file=rendered/deployment.yaml,line=1,title=render/outdated::it differs from a new render of apps"},
+			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "weather-agent:v1",
+				"weather-agent:v2")
+		}, "rendered",
+			"::error file=rendered/deployment.yaml,line=1,title=render/outdated::it differs from " +
+				"a new render of apps"},
 		"rendered manifests were edited": {func(dir string) {
-			replace(t, filepath.Join(dir, "rendered", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
+			replace(t, filepath.Join(dir, "rendered", "deployment.yaml"), "weather-agent:v1",
+				"weather-agent:v2")
 		}, "rendered", "::error file=rendered/deployment.yaml,line=1,title=render/outdated::"},
 		"a file that lint and render refuse": {func(dir string) {
-			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "containerPort: 8081", "containerPort: 80810")
+			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "containerPort: 8081",
+				"containerPort: 80810")
 		}, "rendered", "::error file=apps/deployment.yaml,line=28,title=inject/unreadable-port::"},
-		"rendering in place was forgotten": {func(string) {}, "apps", "::error file=apps/deployment.yaml,line="},
+		"rendering in place was forgotten": {func(string) {}, "apps",
+			"::error file=apps/deployment.yaml,line="},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkout, base := pullRequest(t, c.change)
-			out, _, err := action(t, checkout, server, map[string]string{"path": "apps", "rendered": c.rendered, "against": base})
+			out, _, err := action(t, checkout, server,
+				map[string]string{"path": "apps", "rendered": c.rendered, "against": base})
 			if err == nil || !strings.Contains(out, c.want) {
 				t.Errorf("%v, want a failure with %q\n%s", err, c.want, out)
 			}
@@ -356,12 +379,14 @@ func quality(t *testing.T, file string) (rules []string) {
 	}
 	seen := map[string]bool{}
 	for _, e := range entries {
-		if e.Description == "" || e.Location.Path == "" || e.Location.Lines.Begin < 1 || len(e.Fingerprint) != 64 || seen[e.Fingerprint] ||
+		if e.Description == "" || e.Location.Path == "" || e.Location.Lines.Begin < 1 ||
+			len(e.Fingerprint) != 64 || seen[e.Fingerprint] ||
 			!slices.Contains([]string{"info", "minor", "major", "critical", "blocker"}, e.Severity) {
 			t.Errorf("%s: GitLab does not take %+v", file, e)
 		}
 		seen[e.Fingerprint] = true
-		rules = append(rules, fmt.Sprintf("%s %s:%d %s", e.Severity, e.Location.Path, e.Location.Lines.Begin, e.Name))
+		rules = append(rules, fmt.Sprintf("%s %s:%d %s", e.Severity, e.Location.Path,
+			e.Location.Lines.Begin, e.Name))
 	}
 	return rules
 }
@@ -373,19 +398,23 @@ func TestGitLab(t *testing.T) {
 		armature(t, dir, "render", "apps", "-d", "rendered")
 	})
 	git(t, checkout, "fetch", "--quiet", "--unshallow", "origin", "main") // GIT_DEPTH: "0"
-	variables := map[string]string{"ARMATURE_PATH": "apps", "ARMATURE_RENDERED": "rendered", "CI_MERGE_REQUEST_DIFF_BASE_SHA": git(t, checkout, "rev-parse", "FETCH_HEAD")}
+	variables := map[string]string{"ARMATURE_PATH": "apps", "ARMATURE_RENDERED": "rendered",
+		"CI_MERGE_REQUEST_DIFF_BASE_SHA": git(t, checkout, "rev-parse", "FETCH_HEAD")}
 	for _, name := range []string{"armature-verify", "armature-lint", "armature-diff"} {
 		if out, err := job(t, name, checkout, variables); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
-	if rules := quality(t, filepath.Join(checkout, "lint.json")); !slices.Contains(rules, "info apps/deployment.yaml:1 inject/new-account") {
+	if rules := quality(t, filepath.Join(checkout, "lint.json")); !slices.Contains(rules,
+		"info apps/deployment.yaml:1 inject/new-account") {
 		t.Errorf("lint.json: %q", rules)
 	}
-	if rules := quality(t, filepath.Join(checkout, "verify.json")); !slices.Equal(rules, []string{"info apps/deployment.yaml:1 inject/new-account"}) {
+	if rules := quality(t, filepath.Join(checkout, "verify.json")); !slices.Equal(rules,
+		[]string{"info apps/deployment.yaml:1 inject/new-account"}) {
 		t.Errorf("verify.json: %q", rules)
 	}
-	if text, err := os.ReadFile(filepath.Join(checkout, "armature-diff.md")); err != nil || !strings.Contains(string(text), "weather-agent:v2") {
+	if text, err := os.ReadFile(filepath.Join(checkout, "armature-diff.md")); err != nil ||
+		!strings.Contains(string(text), "weather-agent:v2") {
 		t.Errorf("armature-diff.md: %v\n%s", err, text)
 	}
 }
@@ -397,16 +426,22 @@ func TestGitLabRefuses(t *testing.T) {
 		job, rendered, file, entry string
 	}{
 		"rendered manifests are out of date": {func(dir string) {
-			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
-		}, "armature-verify", "rendered", "verify.json", "critical rendered/deployment.yaml:1 render/outdated"},
+			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "weather-agent:v1",
+				"weather-agent:v2")
+		}, "armature-verify", "rendered", "verify.json",
+			"critical rendered/deployment.yaml:1 render/outdated"},
 		"a file that lint refuses": {func(dir string) {
-			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "containerPort: 8081", "containerPort: 80810")
-		}, "armature-lint", "rendered", "lint.json", "critical apps/deployment.yaml:28 inject/unreadable-port"},
-		"rendering in place was forgotten": {func(string) {}, "armature-verify", "apps", "verify.json", "critical apps/deployment.yaml:1 render/outdated"},
+			replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "containerPort: 8081",
+				"containerPort: 80810")
+		}, "armature-lint", "rendered", "lint.json",
+			"critical apps/deployment.yaml:28 inject/unreadable-port"},
+		"rendering in place was forgotten": {func(string) {}, "armature-verify", "apps",
+			"verify.json", "critical apps/deployment.yaml:1 render/outdated"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkout, _ := pullRequest(t, c.change)
-			out, err := job(t, c.job, checkout, map[string]string{"ARMATURE_PATH": "apps", "ARMATURE_RENDERED": c.rendered})
+			out, err := job(t, c.job, checkout,
+				map[string]string{"ARMATURE_PATH": "apps", "ARMATURE_RENDERED": c.rendered})
 			if err == nil {
 				t.Fatalf("the job passes\n%s", out)
 			}

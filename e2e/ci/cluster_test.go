@@ -43,7 +43,8 @@ func (c *cluster) run(args ...string) string {
 }
 
 func (c *cluster) command(ctx context.Context, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, c.kubectl, append([]string{"--kubeconfig", c.plane.Admin.Kubeconfig}, args...)...)
+	return exec.CommandContext(ctx, c.kubectl,
+		append([]string{"--kubeconfig", c.plane.Admin.Kubeconfig}, args...)...)
 }
 
 // play writes an object's status as its controller would, again and again from when
@@ -54,7 +55,8 @@ func (c *cluster) play(namespace, object, status string) {
 	go func() {
 		last := "not tried"
 		for ; ctx.Err() == nil; time.Sleep(500 * time.Millisecond) {
-			out, err := c.command(ctx, "-n", namespace, "patch", object, "--subresource=status", "--type=merge", "--patch", status).CombinedOutput()
+			out, err := c.command(ctx, "-n", namespace, "patch", object, "--subresource=status",
+				"--type=merge", "--patch", status).CombinedOutput()
 			if err == nil {
 				last = ""
 			} else if last != "" && ctx.Err() == nil {
@@ -80,7 +82,8 @@ func module(t *testing.T, of, name string) string {
 	if err != nil {
 		t.Fatalf("looking for the version of %s: %v", name, err)
 	}
-	download := exec.Command("go", "mod", "download", "-json", name+"@"+strings.TrimSpace(string(version)))
+	download := exec.Command("go", "mod", "download", "-json",
+		name+"@"+strings.TrimSpace(string(version)))
 	download.Dir = list.Dir
 	out, err := download.Output()
 	var found struct{ Dir string }
@@ -100,5 +103,6 @@ func repository(t *testing.T, address string) (url string, variables map[string]
 	dir := filepath.Join(t.TempDir(), "origin.git")
 	git(t, filepath.Dir(dir), "init", "--quiet", "--bare", "--initial-branch=main", dir)
 	url = "file://" + dir
-	return url, map[string]string{"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "url." + url + ".insteadOf", "GIT_CONFIG_VALUE_0": address}
+	return url, map[string]string{"GIT_CONFIG_COUNT": "1",
+		"GIT_CONFIG_KEY_0": "url." + url + ".insteadOf", "GIT_CONFIG_VALUE_0": address}
 }

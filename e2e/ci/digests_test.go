@@ -19,7 +19,8 @@ var (
 
 // undigested are the released files that name an image by its tag, each with the reason.
 var undigested = map[string]string{
-	"templates/ci/gitlab.yml": "GitLab reads it from the tag, and no registry answered when it was written",
+	"templates/ci/gitlab.yml": "GitLab reads it from the tag, and no registry answered when it " +
+		"was written",
 }
 
 // TestDigests: workflows and pages name actions by digest, with the version beside it;
@@ -27,22 +28,26 @@ var undigested = map[string]string{
 // manifests and the chart of a release are tested in e2e/release.
 func TestDigests(t *testing.T) {
 	t.Parallel()
-	files := strings.Fields(git(t, root, "ls-files", "*.yml", "*.yaml", "*.md", "*Dockerfile*", "*Containerfile*"))
+	files := strings.Fields(git(t, root, "ls-files", "*.yml", "*.yaml", "*.md", "*Dockerfile*",
+		"*Containerfile*"))
 	actions := 0
 	for _, file := range files {
 		text := read(t, filepath.Join(root, file))
 		for _, line := range usesLine.FindAllStringSubmatch(text, -1) {
 			action, comment := line[1], line[2]
-			if strings.HasPrefix(action, "./") || strings.HasPrefix(action, "armature-dev/armature@v") {
+			if strings.HasPrefix(action, "./") ||
+				strings.HasPrefix(action, "armature-dev/armature@v") {
 				continue // a release cannot name its own commit
 			}
 			actions++
 			if !usesDigest.MatchString(action) || !strings.HasPrefix(comment, " # v") {
-				t.Errorf("%s: uses: %s%s: name a full commit, and the version in a comment, as in OWNER/NAME@COMMIT # v1.2.3", file, action, comment)
+				t.Errorf("%s: uses: %s%s: name a full commit, and the version in a comment, as "+
+					"in OWNER/NAME@COMMIT # v1.2.3", file, action, comment)
 			}
 		}
 		// The stories' images are built from images that the stories make.
-		if name := path.Base(file); !strings.HasPrefix(file, "e2e/stories/testdata/") && !strings.HasSuffix(name, ".yaml") &&
+		if name := path.Base(file); !strings.HasPrefix(file, "e2e/stories/testdata/") &&
+			!strings.HasSuffix(name, ".yaml") &&
 			(strings.Contains(name, "Dockerfile") || strings.Contains(name, "Containerfile")) {
 			for _, from := range fromLine.FindAllStringSubmatch(text, -1) {
 				if from[1] != "scratch" && !byDigest.MatchString(from[1]) {

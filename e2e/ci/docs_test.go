@@ -22,14 +22,18 @@ const (
 // TestDocs counts the words of pages for users and refuses names of tests in them.
 func TestDocs(t *testing.T) {
 	if words := len(strings.Fields(read(t, filepath.Join(root, "README.md")))); words > mostReadmeWords {
-		t.Errorf("README.md has %d words, at most %d: it has one reader and one job", words, mostReadmeWords)
+		t.Errorf("README.md has %d words, at most %d: it has one reader and one job", words,
+			mostReadmeWords)
 	}
-	if words := len(strings.Fields(read(t, filepath.Join(root, "docs", "operate.md")))); words > mostOperateWords {
-		t.Errorf("docs/operate.md has %d words, at most %d: who is woken by an alert reads it", words, mostOperateWords)
+	if words := len(strings.Fields(read(t, filepath.Join(root, "docs", "operate.md")))); words >
+		mostOperateWords {
+		t.Errorf("docs/operate.md has %d words, at most %d: who is woken by an alert reads it",
+			words, mostOperateWords)
 	}
 	test, total := regexp.MustCompile(`Test[A-Z]\w*`), 0
 	generated := regexp.MustCompile(`(?s)<!-- [^>]*written [^>]*UPDATE=1 -->.*?<!-- end -->`)
-	for _, name := range strings.Fields(git(t, root, "ls-files", "--cached", "--others", "--exclude-standard", "docs/*.md")) {
+	for _, name := range strings.Fields(git(t, root, "ls-files", "--cached", "--others",
+		"--exclude-standard", "docs/*.md")) {
 		if strings.HasPrefix(name, "docs/contributing/") {
 			continue
 		}
@@ -42,14 +46,17 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	if total > mostWords || total < mostWords/2 {
-		t.Errorf("pages for users have %d words, at most %d: move internals to docs/contributing, and generate references", total, mostWords)
+		t.Errorf("pages for users have %d words, at most %d: move internals to "+
+			"docs/contributing, and generate references", total, mostWords)
 	}
 }
 
 // TestAgentBuildReference compares docs/reference/agentbuild.md with the definition of the kind.
 func TestAgentBuildReference(t *testing.T) {
-	want, err := page.Fields([]byte(read(t, filepath.Join(root, "templates", "crds", "agent.kagenti.dev_agentbuilds.yaml"))),
-		"Every field of `spec`. [Builds](../builds.md) explains when to use them. A test writes this page.")
+	want, err := page.Fields([]byte(read(t,
+		filepath.Join(root, "templates", "crds", "agent.kagenti.dev_agentbuilds.yaml"))),
+		"Every field of `spec`. [Builds](../builds.md) explains when to use them. A test "+
+			"writes this page.")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,14 +68,17 @@ var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(apiVersion: .*?)^```")
 // TestMyAgent lints the agents of docs/my-agent.md, with the least configuration.
 func TestMyAgent(t *testing.T) {
 	dir := t.TempDir()
-	for i, block := range yamlBlock.FindAllStringSubmatch(read(t, filepath.Join(root, "docs", "my-agent.md")), -1) {
+	for i, block := range yamlBlock.FindAllStringSubmatch(read(t,
+		filepath.Join(root, "docs", "my-agent.md")), -1) {
 		write(t, filepath.Join(dir, "apps", fmt.Sprintf("%d.yaml", i)), block[1])
 	}
 	program := filepath.Join(bin, "armature")
-	if out, err := shell(t, dir, nil, program, "lint", "apps"); err != nil || !strings.Contains(out, "0 errors, 0 warnings") {
+	if out, err := shell(t, dir, nil, program, "lint", "apps"); err != nil ||
+		!strings.Contains(out, "0 errors, 0 warnings") {
 		t.Errorf("lint finds what the page has to change: %v\n%s", err, out)
 	}
-	if out, err := shell(t, dir, nil, program, "render", "apps", "-d", "rendered"); err != nil || !strings.Contains(out, "3 workloads injected") {
+	if out, err := shell(t, dir, nil, program, "render", "apps", "-d", "rendered"); err != nil ||
+		!strings.Contains(out, "3 workloads injected") {
 		t.Errorf("not all agents are injected: %v\n%s", err, out)
 	}
 }
@@ -79,9 +89,11 @@ func TestExamples(t *testing.T) {
 	targets := regexp.MustCompile(`targetRef: \{.*kind: (\w+), name: ([\w-]+)\}`)
 	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
 	shown := make(map[string]int) // by what a block begins with
-	for _, name := range strings.Fields(git(t, root, "ls-files", "--cached", "--others", "--exclude-standard", "docs/*.md")) {
+	for _, name := range strings.Fields(git(t, root, "ls-files", "--cached", "--others",
+		"--exclude-standard", "docs/*.md")) {
 		for _, block := range blocks.FindAllStringSubmatch(read(t, filepath.Join(root, name)), -1) {
-			text, annotations, file, kind, workload, build := block[1], "", "example.yaml", "Deployment", "agent", false
+			text, annotations, file, kind, workload, build :=
+				block[1], "", "example.yaml", "Deployment", "agent", false
 			begin, _, _ := strings.Cut(text, "\n")
 			switch m := targets.FindStringSubmatch(text); {
 			case begin == "metadata:":
@@ -99,20 +111,28 @@ func TestExamples(t *testing.T) {
 			shown[begin]++
 			dir := t.TempDir()
 			write(t, filepath.Join(dir, "apps", file), text)
-			write(t, filepath.Join(dir, "apps", "agent.yaml"), "apiVersion: apps/v1\nkind: "+kind+"\nmetadata:\n  name: "+workload+"\n  labels:\n    kagenti.io/inject: enabled\n"+strings.TrimPrefix(annotations, "  labels:\n    kagenti.io/inject: enabled\n")+
-				"spec: {selector: {matchLabels: {app: agent}}, template: {metadata: {labels: {app: agent}}, spec: {containers: [{name: agent, image: \"example/agent:v1\"}]}}}\n")
-			if out, err := shell(t, dir, nil, filepath.Join(bin, "armature"), "lint", "apps"); err != nil {
+			write(t, filepath.Join(dir, "apps", "agent.yaml"),
+				"apiVersion: apps/v1\nkind: "+kind+"\nmetadata:\n  name: "+workload+
+					"\n  labels:\n    kagenti.io/inject: enabled\n"+
+					strings.TrimPrefix(annotations, "  labels:\n    kagenti.io/inject: enabled\n")+
+					"spec: {selector: {matchLabels: {app: agent}}, template: {metadata: {labels: "+
+					"{app: agent}}, spec: {containers: [{name: agent, image: "+
+					"\"example/agent:v1\"}]}}}\n")
+			if out, err := shell(t, dir, nil, filepath.Join(bin, "armature"), "lint",
+				"apps"); err != nil {
 				t.Errorf("%s shows what lint refuses: %v\n%s\n%s", name, err, out, block[1])
 			}
 			if !build {
 				continue
 			}
-			if out, err := shell(t, dir, nil, filepath.Join(bin, "armature"), "build", "plan", "apps/example.yaml"); err != nil {
+			if out, err := shell(t, dir, nil, filepath.Join(bin, "armature"), "build", "plan",
+				"apps/example.yaml"); err != nil {
 				t.Errorf("%s shows a build that has no plan: %v\n%s\n%s", name, err, out, block[1])
 			}
 		}
 	}
-	if shown["RenderConfig"] < 3 || shown["metadata:"] < 5 || shown["AgentBuild"] < 2 || shown["targetRef"] < 2 {
+	if shown["RenderConfig"] < 3 || shown["metadata:"] < 5 || shown["AgentBuild"] < 2 ||
+		shown["targetRef"] < 2 {
 		t.Errorf("pages show %v", shown)
 	}
 }

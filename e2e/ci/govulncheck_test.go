@@ -18,16 +18,21 @@ func TestGovulncheck(t *testing.T) {
 		says       string
 		fails      bool
 	}{
-		"in CI":                     {"true", unreachable, "1", "CI has to look", true},
-		"on a machine":              {"", unreachable, "1", "WERE NOT LOOKED FOR", false},
-		"on a machine with CI off":  {"false", unreachable, "1", "WERE NOT LOOKED FOR", false},
-		"a vulnerability in CI":     {"true", "Vulnerability #1: GO-2025-0001", "3", "GO-2025-0001", true},
-		"a vulnerability elsewhere": {"", "Vulnerability #1: GO-2025-0001", "3", "GO-2025-0001", true},
-		"another failure":           {"", "go: no such module", "1", "no such module", true},
-		"nothing in CI":             {"true", "No vulnerabilities found.", "0", "No vulnerabilities found.", false},
+		"in CI":                    {"true", unreachable, "1", "CI has to look", true},
+		"on a machine":             {"", unreachable, "1", "WERE NOT LOOKED FOR", false},
+		"on a machine with CI off": {"false", unreachable, "1", "WERE NOT LOOKED FOR", false},
+		"a vulnerability in CI": {"true", "Vulnerability #1: GO-2025-0001", "3", "GO-2025-0001",
+			true},
+		"a vulnerability elsewhere": {"", "Vulnerability #1: GO-2025-0001", "3", "GO-2025-0001",
+			true},
+		"another failure": {"", "go: no such module", "1", "no such module", true},
+		"nothing in CI": {"true", "No vulnerabilities found.", "0",
+			"No vulnerabilities found.", false},
 	} {
 		stub := filepath.Join(t.TempDir(), "go")
-		if err := os.WriteFile(stub, []byte("#!/bin/sh\ncat <<'END'\n"+test.prints+"\nEND\nexit "+test.status+"\n"), 0o755); err != nil {
+		if err := os.WriteFile(stub,
+			[]byte("#!/bin/sh\ncat <<'END'\n"+test.prints+"\nEND\nexit "+test.status+"\n"),
+			0o755); err != nil {
 			t.Fatal(err)
 		}
 		out, err := shell(t, root, map[string]string{"GO": stub, "CI": test.ci}, "e2e/govulncheck.sh")

@@ -73,11 +73,15 @@ func TestStoriesBeginWithWhatIsMissing(t *testing.T) {
 		dir, record := recorded(t, "e2e/run.sh")
 		write(t, filepath.Join(dir, "e2e", script), "#!/bin/bash\necho '"+missing+"'\nexit 1\n")
 		for _, program := range []string{"make", "go"} {
-			write(t, filepath.Join(dir, "stubs", program), "#!/bin/bash\necho "+program+" \"$@\" >>"+record+"\n")
+			write(t, filepath.Join(dir, "stubs", program),
+				"#!/bin/bash\necho "+program+" \"$@\" >>"+record+"\n")
 		}
-		out, err := shell(t, dir, map[string]string{"PATH": filepath.Join(dir, "stubs") + ":" + os.Getenv("PATH")}, "e2e/run.sh")
+		out, err := shell(t, dir,
+			map[string]string{"PATH": filepath.Join(dir, "stubs") + ":" + os.Getenv("PATH")},
+			"e2e/run.sh")
 		ran, _ := os.ReadFile(record)
-		if err == nil || !strings.Contains(out, missing) || strings.Contains(string(ran), "make") || strings.Contains(string(ran), "go ") {
+		if err == nil || !strings.Contains(out, missing) || strings.Contains(string(ran), "make") ||
+			strings.Contains(string(ran), "go ") {
 			t.Errorf("%s: %v\n%s\nran before:\n%s", missing, err, out, ran)
 		}
 	}
@@ -87,14 +91,20 @@ func TestStoriesBeginWithWhatIsMissing(t *testing.T) {
 // are built before it starts, and one that is missing is a failure.
 func TestStoriesHaveTheirPrograms(t *testing.T) {
 	dir, record := recorded(t, "e2e/run.sh")
-	for program, does := range map[string]string{"make": "", "go": "echo peers are $ARMATURE_TEST_PEERS >>" + record} {
-		write(t, filepath.Join(dir, "stubs", program), "#!/bin/bash\necho "+program+" \"$@\" >>"+record+"\n"+does+"\n")
+	for program, does := range map[string]string{"make": "",
+		"go": "echo peers are $ARMATURE_TEST_PEERS >>" + record} {
+		write(t, filepath.Join(dir, "stubs", program),
+			"#!/bin/bash\necho "+program+" \"$@\" >>"+record+"\n"+does+"\n")
 	}
-	write(t, filepath.Join(dir, ".cache/bin/cluster"), "#!/bin/bash\necho cluster \"$@\" >>"+record+"\n")
-	out, err := shell(t, dir, map[string]string{"PATH": filepath.Join(dir, "stubs") + ":" + os.Getenv("PATH")}, "e2e/run.sh")
+	write(t, filepath.Join(dir, ".cache/bin/cluster"),
+		"#!/bin/bash\necho cluster \"$@\" >>"+record+"\n")
+	out, err := shell(t, dir,
+		map[string]string{"PATH": filepath.Join(dir, "stubs") + ":" + os.Getenv("PATH")}, "e2e/run.sh")
 	ran, _ := os.ReadFile(record)
 	before, after, up := strings.Cut(string(ran), "cluster up")
-	if err != nil || !up || !strings.Contains(before, "make --no-print-directory story-programs\n") || !strings.Contains(after, "peers are required") {
+	if err != nil || !up ||
+		!strings.Contains(before, "make --no-print-directory story-programs\n") ||
+		!strings.Contains(after, "peers are required") {
 		t.Errorf("%v\n%s\nran:\n%s", err, out, ran)
 	}
 	programs, err := shell(t, dir, nil, "make", "-n", "story-programs")
@@ -114,17 +124,20 @@ func TestLinksAreKept(t *testing.T) {
 	dir, _ := recorded(t, "e2e/link.sh")
 	record := filepath.Join(dir, "record")
 	tool := filepath.Join(dir, "link")
-	write(t, tool, "#!/bin/bash\necho linked >>"+record+"\n[ $# = 1 ] || echo program of \"$4\" >\"$3\"\n")
+	write(t, tool,
+		"#!/bin/bash\necho linked >>"+record+"\n[ $# = 1 ] || echo program of \"$4\" >\"$3\"\n")
 	for _, c := range []struct {
 		of, id string
 		links  int
 	}{
-		{"a.example/x.test", "one", 1}, {"a.example/x.test", "one", 1}, {"a.example/y.test", "one", 2},
-		{"a.example/x.test", "two", 3}, {"a.example/x.test", "one", 4}, {"a.example/x", "one", 5}, {"a.example/x", "one", 6},
+		{"a.example/x.test", "one", 1}, {"a.example/x.test", "one", 1},
+		{"a.example/y.test", "one", 2}, {"a.example/x.test", "two", 3},
+		{"a.example/x.test", "one", 4}, {"a.example/x", "one", 5}, {"a.example/x", "one", 6},
 	} {
 		out := filepath.Join(t.TempDir(), "x.test")
 		env := map[string]string{"TOOLEXEC_IMPORTPATH": c.of}
-		printed, err := shell(t, dir, env, "e2e/link.sh", tool, "-x", "-o", out, "-buildid="+c.id+"/of/"+c.id, "-w")
+		printed, err := shell(t, dir, env, "e2e/link.sh", tool, "-x", "-o", out,
+			"-buildid="+c.id+"/of/"+c.id, "-w")
 		if err != nil {
 			t.Fatalf("%+v: %v\n%s", c, err, printed)
 		}
@@ -136,7 +149,8 @@ func TestLinksAreKept(t *testing.T) {
 			t.Errorf("%+v: linked %d times, want %d", c, strings.Count(string(ran), "linked"), c.links)
 		}
 	}
-	if out, err := shell(t, dir, map[string]string{"TOOLEXEC_IMPORTPATH": "a.example/x.test"}, "e2e/link.sh", tool, "-V=full"); err != nil {
+	if out, err := shell(t, dir, map[string]string{"TOOLEXEC_IMPORTPATH": "a.example/x.test"},
+		"e2e/link.sh", tool, "-V=full"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -147,7 +161,8 @@ func TestDemo(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "make", "-C", root, "demo")
 	cmd.Env = append(os.Environ(), "MAKEFLAGS=")
 	out, err := cmd.CombinedOutput()
-	if text := string(out); err != nil || !strings.Contains(text, "authbridge-proxy") || strings.Contains(text, "warning") || !strings.Contains(text, "Next: ") {
+	if text := string(out); err != nil || !strings.Contains(text, "authbridge-proxy") ||
+		strings.Contains(text, "warning") || !strings.Contains(text, "Next: ") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -186,7 +201,8 @@ func TestOneKubernetes(t *testing.T) {
 	for path, version := range kube {
 		if ours, ok := main[path]; ok {
 			if shared++; version != ours {
-				t.Errorf("%s is %s in e2e/kube/go.mod and %s in go.mod: require the same, then run go mod tidy in both", path, version, ours)
+				t.Errorf("%s is %s in e2e/kube/go.mod and %s in go.mod: require the same, then "+
+					"run go mod tidy in both", path, version, ours)
 			}
 		}
 	}
@@ -209,7 +225,9 @@ func TestOneCache(t *testing.T) {
 	}
 	built := func(flags ...string) string {
 		t.Helper()
-		cmd := exec.Command("go", append(append([]string{"list", "-export", "-f", "{{.BuildID}}"}, flags...), "sigs.k8s.io/yaml")...)
+		cmd := exec.Command("go",
+			append(append([]string{"list", "-export", "-f", "{{.BuildID}}"}, flags...),
+				"sigs.k8s.io/yaml")...)
 		cmd.Dir, cmd.Env = root, append(os.Environ(), "GOFLAGS=-buildvcs=false")
 		out, err := cmd.Output()
 		if err != nil || len(out) == 0 {

@@ -28,29 +28,37 @@ var unplayed = map[string]string{
 
 var (
 	fence   = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
-	command = regexp.MustCompile(`^(([A-Z]+=\S* )*(armature(-controller)?|brew|cosign|curl|flux|git|go|helm|kpt|kubectl|kustomize|ln|make|mkdir|sed|echo) .*|for .* do|done|[a-z]+=\S+.*|#.*)$`)
+	command = regexp.MustCompile(
+		`^(([A-Z]+=\S* )*(armature(-controller)?|brew|cosign|curl|flux|git|go|helm|kpt|kubectl|kustomize|ln|make|mkdir|sed|echo) .*|for .* do|done|[a-z]+=\S+.*|#.*)$`)
 	// single is a page that one command of a test plays, in a story or in Go.
-	single = regexp.MustCompile("(?m)^!? ?page (\\S+) '(.*)'$|page\\.Shown\\(t, \"(\\S+)\", \"(.*)\", ")
+	single = regexp.MustCompile(
+		"(?m)^!? ?page (\\S+) '(.*)'$|page\\.Shown\\(t, \"(\\S+)\", \"(.*)\", ")
 )
 
 // TestOutputs: each output on a page for users is below the command that prints it, and a test
-// plays the command and compares. Blocks without a language only have commands, which are looked up.
+// plays the command and compares. Blocks without a language only have commands, which are looked
+// up.
 func TestOutputs(t *testing.T) {
 	played := make(map[string]bool) // page and first line of a block
-	for _, name := range strings.Fields(git(t, root, "ls-files", "--cached", "--others", "--exclude-standard", "*_test.go", "cmd/armature/testdata/stories")) {
+	for _, name := range strings.Fields(git(t, root, "ls-files", "--cached", "--others",
+		"--exclude-standard", "*_test.go", "cmd/armature/testdata/stories")) {
 		for _, m := range single.FindAllStringSubmatch(read(t, filepath.Join(root, name)), -1) {
 			played[m[1]+m[3]+": "+strings.ReplaceAll(m[2], "''", "'")+m[4]] = true
 		}
 	}
 	outputs, used := 0, make(map[string]bool)
-	pages := append(strings.Fields(git(t, root, "ls-files", "--cached", "--others", "--exclude-standard", "docs/*.md", "functions/*/*.md")), "README.md")
+	pages := append(strings.Fields(git(t, root, "ls-files", "--cached", "--others",
+		"--exclude-standard", "docs/*.md", "functions/*/*.md")), "README.md")
 	for _, name := range pages {
 		if strings.HasPrefix(name, "docs/contributing/") {
 			continue
 		}
 		text := read(t, filepath.Join(root, name))
 		if by := wholly[name]; by != "" {
-			if source := read(t, filepath.Join(root, by)); !strings.Contains(source, `"`+strings.TrimPrefix(strings.TrimPrefix(name, "docs/"), "tutorials/")) && !strings.Contains(source, strings.TrimPrefix(name, "docs/")+`"`) {
+			if source := read(t,
+				filepath.Join(root, by)); !strings.Contains(source,
+				`"`+strings.TrimPrefix(strings.TrimPrefix(name, "docs/"), "tutorials/")) &&
+				!strings.Contains(source, strings.TrimPrefix(name, "docs/")+`"`) {
 				t.Errorf("%s does not play %s", by, name)
 			}
 		}
@@ -61,7 +69,8 @@ func TestOutputs(t *testing.T) {
 			case "sh":
 				printed = first
 				if wholly[name] == "" && !played[name+": "+first] {
-					t.Errorf("%s: nothing plays the block of sh %q: play it in a story (page %s '%s'), or leave out sh and the output", name, first, name, first)
+					t.Errorf("%s: nothing plays the block of sh %q: play it in a story (page %s "+
+						"'%s'), or leave out sh and the output", name, first, name, first)
 				}
 			case "text", "diff":
 				outputs++
@@ -72,11 +81,13 @@ func TestOutputs(t *testing.T) {
 				commands(t, name, m[2], used)
 			case "mermaid":
 				if name != "docs/builds.md" {
-					t.Errorf("%s has a drawing that no test compares, as builds/live/graph does that of docs/builds.md", name)
+					t.Errorf("%s has a drawing that no test compares, as builds/live/graph does "+
+						"that of docs/builds.md", name)
 				}
 			case "yaml", "python", "dockerfile":
 			default:
-				t.Errorf("%s has a block of %s: write sh before what a test plays, text or diff before its output", name, m[1])
+				t.Errorf("%s has a block of %s: write sh before what a test plays, text or diff "+
+					"before its output", name, m[1])
 			}
 		}
 		indented(t, name, fence.ReplaceAllString(text, ""), used)
@@ -104,7 +115,8 @@ lines:
 			}
 		}
 		if line != "" && !command.MatchString(line) {
-			t.Errorf("%s shows %q, which is no command: mark an output as text, below the block of sh that prints it", page, line)
+			t.Errorf("%s shows %q, which is no command: mark an output as text, below the block "+
+				"of sh that prints it", page, line)
 		}
 	}
 }
@@ -113,7 +125,8 @@ lines:
 func indented(t *testing.T, page, text string, used map[string]bool) {
 	t.Helper()
 	for block := range strings.SplitSeq(text, "\n\n") {
-		if strings.HasPrefix(block, "    ") && !regexp.MustCompile(`^    [a-zA-Z]+:( |$|\n)`).MatchString(block) {
+		if strings.HasPrefix(block, "    ") &&
+			!regexp.MustCompile(`^    [a-zA-Z]+:( |$|\n)`).MatchString(block) {
 			commands(t, page, block, used)
 		}
 	}

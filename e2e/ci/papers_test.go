@@ -22,18 +22,20 @@ func TestPapers(t *testing.T) {
 	t.Parallel()
 	readme := read(t, filepath.Join(root, "README.md"))
 	for _, paper := range []string{
-		"MAINTAINERS.md", "GOVERNANCE.md", "CODE_OF_CONDUCT.md", "ROADMAP.md", "VERSIONING.md", "SECURITY.md",
-		"docs/contributing/self-assessment.md", "docs/contributing/day-0.md",
+		"MAINTAINERS.md", "GOVERNANCE.md", "CODE_OF_CONDUCT.md", "ROADMAP.md", "VERSIONING.md",
+		"SECURITY.md", "docs/contributing/self-assessment.md", "docs/contributing/day-0.md",
 	} {
 		if !strings.Contains(readme, "("+paper+")") {
 			t.Errorf("README.md does not link %s", paper)
 		}
 	}
-	for _, page := range strings.Fields(git(t, root, "ls-files", "--cached", "--others", "--exclude-standard", "*.md")) {
+	for _, page := range strings.Fields(git(t, root, "ls-files", "--cached", "--others",
+		"--exclude-standard", "*.md")) {
 		if strings.Contains(page, "testdata") {
 			continue
 		}
-		for _, link := range pageLink.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, filepath.Join(root, page)), ""), -1) {
+		for _, link := range pageLink.FindAllStringSubmatch(fenced.ReplaceAllString(read(t,
+			filepath.Join(root, page)), ""), -1) {
 			target, anchor, _ := strings.Cut(link[1], "#")
 			if strings.Contains(target, ":") {
 				continue
@@ -44,7 +46,8 @@ func TestPapers(t *testing.T) {
 			}
 			if _, err := os.Stat(file); err != nil {
 				t.Errorf("%s links %s: %v", page, link[1], err)
-			} else if anchor != "" && filepath.Ext(file) == ".md" && !slices.Contains(anchors(read(t, file)), anchor) {
+			} else if anchor != "" && filepath.Ext(file) == ".md" &&
+				!slices.Contains(anchors(read(t, file)), anchor) {
 				t.Errorf("%s links %s: the page has no such heading", page, link[1])
 			}
 		}
@@ -68,7 +71,9 @@ func anchors(page string) []string {
 	var all []string
 	for _, h := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
 		text := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(h[1], "$1")
-		all = append(all, strings.ReplaceAll(noAnchor.ReplaceAllString(strings.ToLower(strings.TrimSpace(text)), ""), " ", "-"))
+		all = append(all,
+			strings.ReplaceAll(noAnchor.ReplaceAllString(strings.ToLower(strings.TrimSpace(text)),
+				""), " ", "-"))
 	}
 	return all
 }

@@ -20,7 +20,8 @@ func TestManual(t *testing.T) {
 	if err := programs.Build(dir, "cmd/armature", "-tags", "man"); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := shell(t, dir, map[string]string{"SOURCE_DATE_EPOCH": "1700000000"}, program, "man", "man"); err != nil {
+	if out, err := shell(t, dir, map[string]string{"SOURCE_DATE_EPOCH": "1700000000"}, program,
+		"man", "man"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	pages, err := filepath.Glob(filepath.Join(dir, "man", "*.1"))
@@ -50,14 +51,18 @@ func checkPage(t *testing.T, file string) {
 		}
 	}
 	command := strings.Split(strings.TrimSuffix(name, ".1"), "-")[1:]
-	if whole := strings.Join(command, "-"); whole == "test-function" || whole == "pin-builds" { // names with a hyphen
+	// names with a hyphen
+	if whole := strings.Join(command, "-"); whole == "test-function" || whole == "pin-builds" {
 		command = []string{whole}
 	}
-	help, err := exec.CommandContext(t.Context(), filepath.Join(bin, "armature"), append(command, "--help")...).Output()
+	help, err := exec.CommandContext(t.Context(), filepath.Join(bin, "armature"),
+		append(command, "--help")...).Output()
 	if err != nil {
 		t.Fatalf("%s: --help: %v", name, err)
 	}
-	page := words(roff.ReplaceAllString(strings.NewReplacer(`\-`, "-", `\&`, "", `\(aq`, "'", `\\`, `\`).Replace(string(text)), ""))
+	page := words(
+		roff.ReplaceAllString(strings.NewReplacer(`\-`, "-", `\&`, "", `\(aq`, "'", `\\`,
+			`\`).Replace(string(text)), ""))
 	for _, section := range helpSections(string(help)) {
 		for word := range words(section) {
 			if !page[word] && strings.Trim(word, "#") != "" {
@@ -66,7 +71,8 @@ func checkPage(t *testing.T, file string) {
 		}
 	}
 	if groff, err := exec.LookPath("groff"); err == nil {
-		out, err := exec.CommandContext(t.Context(), groff, "-k", "-man", "-ww", "-Tutf8", "-z", file).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), groff, "-k", "-man", "-ww", "-Tutf8", "-z",
+			file).CombinedOutput()
 		if err != nil || len(out) > 0 {
 			t.Errorf("groff on %s: %v\n%s", name, err, out)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/armature-dev/armature/templates"
 )
 
-// The release workflow locks the images of the steps before it builds anything that is
-// released, where the programs take the lock from, and the tree stays clean, as the workflow demands.
+// The release workflow locks the images of the steps before it builds anything that is released,
+// where the programs take the lock from, and the tree stays clean, as the workflow demands.
 func TestStepLock(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, ".github/workflows/release.yml"))
@@ -38,7 +38,8 @@ func TestStepLock(t *testing.T) {
 	var order []string
 	for _, step := range workflow.Jobs["release"].Steps {
 		switch {
-		case strings.Contains(step.Run, "go run ./cmd/armature pin "+filepath.Clean(folder)+" --steps"):
+		case strings.Contains(step.Run,
+			"go run ./cmd/armature pin "+filepath.Clean(folder)+" --steps"):
 			order = append(order, "lock")
 		case strings.Contains(step.Run, "make release "):
 			order = append(order, "build")
@@ -73,7 +74,8 @@ func TestStepLock(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	list := exec.Command("go", "list", "-overlay", overlay, "-f", "{{join .EmbedFiles \" \"}}", "./templates")
+	list := exec.Command("go", "list", "-overlay", overlay, "-f", "{{join .EmbedFiles \" \"}}",
+		"./templates")
 	list.Dir = root
 	out, err := list.Output()
 	if err != nil {

@@ -36,7 +36,8 @@ func play(t *testing.T, name string, replacements, variables map[string]string) 
 	dir = t.TempDir()
 	env := map[string]string{
 		"PATH":            bin + ":" + os.Getenv("PATH"),
-		"GIT_AUTHOR_NAME": "dev", "GIT_AUTHOR_EMAIL": "dev@example.com", "GIT_COMMITTER_NAME": "dev", "GIT_COMMITTER_EMAIL": "dev@example.com",
+		"GIT_AUTHOR_NAME": "dev", "GIT_AUTHOR_EMAIL": "dev@example.com",
+		"GIT_COMMITTER_NAME": "dev", "GIT_COMMITTER_EMAIL": "dev@example.com",
 	}
 	maps.Copy(env, variables)
 	out, err = shell(t, dir, env, "bash", "-c", script)
@@ -66,19 +67,23 @@ func TestGettingStarted(t *testing.T) {
 
 // TestBuildAndRun plays the commands of the tutorials of builds and runs that need no cluster.
 func TestBuildAndRun(t *testing.T) {
-	places := "export REPOSITORY=https://git.example.com/hello-agent.git REGISTRY=registry.example.com/demo BASE=docker.io/library/busybox:1.37.0"
+	places := "export REPOSITORY=https://git.example.com/hello-agent.git " +
+		"REGISTRY=registry.example.com/demo BASE=docker.io/library/busybox:1.37.0"
 	replacements := map[string]string{"places": places, "build": ":"}
-	for _, name := range []string{"cluster", "wait for tekton", "controller", "wait for the controller", "local build", "push"} {
+	for _, name := range []string{"cluster", "wait for tekton", "controller",
+		"wait for the controller", "local build", "push"} {
 		replacements[name] = ":"
 	}
-	if _, out := play(t, "tutorials/build.md", replacements, nil); !strings.Contains(out, "buildkit-build") {
+	if _, out := play(t, "tutorials/build.md", replacements, nil); !strings.Contains(out,
+		"buildkit-build") {
 		t.Errorf("build.md prints no pipeline:\n%s", out)
 	}
 	replacements = map[string]string{}
 	for _, name := range []string{"spire", "run", "identity", "change", "restart", "clean", "end"} {
 		replacements[name] = ":"
 	}
-	image := map[string]string{"IMAGE": "registry.example.com/demo/hello@sha256:" + strings.Repeat("a", 64)}
+	image := map[string]string{"IMAGE": "registry.example.com/demo/hello@sha256:" +
+		strings.Repeat("a", 64)}
 	dir, out := play(t, "tutorials/run.md", replacements, image)
 	if !strings.Contains(out, "+        - name: authbridge-proxy") {
 		t.Errorf("run.md renders no sidecar:\n%s", out)
@@ -134,7 +139,9 @@ func TestArgoCDTutorial(t *testing.T) {
 	argocd := programs.Peer(t, "argocd")
 	c := newCluster(t)
 	c.run("create", "namespace", "argocd")
-	c.run("apply", "--server-side", "-n", "argocd", "-f", filepath.Join(module(t, "e2e/argocd", "github.com/argoproj/argo-cd/v3"), "manifests", "install.yaml"))
+	c.run("apply", "--server-side", "-n", "argocd", "-f",
+		filepath.Join(module(t, "e2e/argocd", "github.com/argoproj/argo-cd/v3"), "manifests",
+			"install.yaml"))
 	patch, err := os.ReadFile(filepath.Join(root, "examples", "argocd", "repo-server.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -145,16 +152,21 @@ func TestArgoCDTutorial(t *testing.T) {
 	origin, variables := repository(t, "https://github.com/YOU/agents.git")
 	maps.Copy(variables, c.variables)
 	variables["PATCH"] = string(patch)
-	c.play("argocd", "deployment/argocd-repo-server", `{"status": {"observedGeneration": 99, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "readyReplicas": 1}}`)
-	dir, _ := play(t, "tutorials/argocd.md", map[string]string{"patch": `printf '%s' "$PATCH" > repo-server.yaml`}, variables)
+	c.play("argocd", "deployment/argocd-repo-server",
+		`{"status": {"observedGeneration": 99, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "readyReplicas": 1}}`)
+	dir, _ := play(t, "tutorials/argocd.md",
+		map[string]string{"patch": `printf '%s' "$PATCH" > repo-server.yaml`}, variables)
 	agents := filepath.Join(dir, "agents")
-	if pushed, committed := git(t, dir, "ls-remote", origin, "refs/heads/main"), git(t, agents, "rev-parse", "main"); !strings.HasPrefix(pushed, committed) {
+	if pushed, committed := git(t, dir, "ls-remote", origin, "refs/heads/main"), git(t, agents,
+		"rev-parse", "main"); !strings.HasPrefix(pushed, committed) {
 		t.Errorf("pushed %q, committed %s", pushed, committed)
 	}
-	if containers := c.run("get", "deployment", "-n", "argocd", "argocd-repo-server", "-o", "jsonpath={.spec.template.spec.containers[*].name}"); !strings.Contains(containers, "armature") {
+	if containers := c.run("get", "deployment", "-n", "argocd", "argocd-repo-server", "-o",
+		"jsonpath={.spec.template.spec.containers[*].name}"); !strings.Contains(containers, "armature") {
 		t.Errorf("the repo-server has the containers %s", containers)
 	}
-	if path := c.run("get", "application", "-n", "argocd", "agents", "-o", "jsonpath={.spec.source.path}"); path != "apps" {
+	if path := c.run("get", "application", "-n", "argocd", "agents", "-o",
+		"jsonpath={.spec.source.path}"); path != "apps" {
 		t.Errorf("the application has the path %q", path)
 	}
 
@@ -164,8 +176,10 @@ func TestArgoCDTutorial(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(sockets)
-	server := exec.Command(argocd, "cmp-server", "--config-dir-path", filepath.Join(agents, "argocd"), "--logformat", "text")
-	server.Env = append(os.Environ(), "ARGOCD_PLUGINSOCKFILEPATH="+sockets, "ARGOCD_CMP_WORKDIR="+sockets, "PATH="+bin+":"+os.Getenv("PATH"))
+	server := exec.Command(argocd, "cmp-server", "--config-dir-path",
+		filepath.Join(agents, "argocd"), "--logformat", "text")
+	server.Env = append(os.Environ(), "ARGOCD_PLUGINSOCKFILEPATH="+sockets,
+		"ARGOCD_CMP_WORKDIR="+sockets, "PATH="+bin+":"+os.Getenv("PATH"))
 	output, err := os.Create(filepath.Join(sockets, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -241,36 +255,46 @@ func TestFluxTutorial(t *testing.T) {
 	cosign := programs.Peer(t, "cosign")
 	c := newCluster(t)
 	if err := c.plane.InstallCRDs(
-		filepath.Join(module(t, "e2e/flux", "github.com/fluxcd/source-controller"), "config", "crd", "bases"),
-		filepath.Join(module(t, "e2e/flux", "github.com/fluxcd/kustomize-controller"), "config", "crd", "bases"),
+		filepath.Join(module(t, "e2e/flux", "github.com/fluxcd/source-controller"), "config", "crd",
+			"bases"),
+		filepath.Join(module(t, "e2e/flux", "github.com/fluxcd/kustomize-controller"), "config",
+			"crd", "bases"),
 	); err != nil {
 		t.Fatal(err)
 	}
 	c.run("create", "namespace", "flux-system")
-	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
+	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true),
+		registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	address := strings.TrimPrefix(server.URL, "http://")
 	c.variables["PATH"] = filepath.Dir(cosign) + ":" + c.variables["PATH"]
-	c.play("flux-system", "kustomization/agents", `{"status": {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "True", "reason": "ReconciliationSucceeded", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`)
-	dir, out := play(t, "tutorials/flux.md", map[string]string{"registry": "export REGISTRY=" + address}, c.variables)
-	if key := c.run("get", "secret", "-n", "flux-system", "agents-signer", "-o", "go-template={{index .data \"cosign.pub\" | base64decode}}"); !strings.Contains(key, "PUBLIC KEY") {
+	c.play("flux-system", "kustomization/agents",
+		`{"status": {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "True", "reason": "ReconciliationSucceeded", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`)
+	dir, out := play(t, "tutorials/flux.md",
+		map[string]string{"registry": "export REGISTRY=" + address}, c.variables)
+	if key := c.run("get", "secret", "-n", "flux-system", "agents-signer", "-o",
+		"go-template={{index .data \"cosign.pub\" | base64decode}}"); !strings.Contains(key,
+		"PUBLIC KEY") {
 		t.Errorf("the signer's key is %q", key)
 	}
 	if !strings.Contains(out, "weather-agent:v2") || !strings.Contains(out, "production") {
 		t.Errorf("the change, or the tag, is not shown:\n%s", out)
 	}
-	policy := "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: agents}\nspec: {keys: [agents.pub], insecureIgnoreTlog: true}\n"
+	policy := "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: agents}\n" +
+		"spec: {keys: [agents.pub], insecureIgnoreTlog: true}\n"
 	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(policy), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	armature(t, dir, "artifact", "pull", "oci://"+address+"/agents:production", "pulled", "--verify-policy", "policy.yaml")
+	armature(t, dir, "artifact", "pull", "oci://"+address+"/agents:production", "pulled",
+		"--verify-policy", "policy.yaml")
 	armature(t, dir, "verify", "pulled", "-c", "agents/apps/armature.yaml")
 	text, err := os.ReadFile(filepath.Join(dir, "pulled", "weather.yaml"))
 	if err != nil {
 		entries, _ := os.ReadDir(filepath.Join(dir, "pulled"))
 		t.Fatalf("%v: %v", err, entries)
 	}
-	if !strings.Contains(string(text), "weather-agent:v2") || !strings.Contains(string(text), "authbridge-proxy") {
+	if !strings.Contains(string(text), "weather-agent:v2") ||
+		!strings.Contains(string(text), "authbridge-proxy") {
 		t.Errorf("the artifact has\n%s", text)
 	}
 	flux, err := os.ReadFile(filepath.Join(dir, "agents", "flux.yaml"))

@@ -31,7 +31,8 @@ func TestWorkflows(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if len(workflow.Permissions) != 1 || workflow.Permissions["contents"] != "read" {
-			t.Errorf("%s has the permissions %v for all jobs: name others at their job", name, workflow.Permissions)
+			t.Errorf("%s has the permissions %v for all jobs: name others at their job", name,
+				workflow.Permissions)
 		}
 		for id, job := range workflow.Jobs {
 			if job.Timeout == 0 {
@@ -49,7 +50,8 @@ func TestWorkflows(t *testing.T) {
 		}
 	}
 	for file, does := range map[string]string{
-		"check.yml": "make govulncheck", "nightly.yml": "make e2e-matrix\n", "scorecard.yml": "ossf/scorecard-action@", "codeql.yml": "github/codeql-action/analyze@",
+		"check.yml": "make govulncheck", "nightly.yml": "make e2e-matrix\n",
+		"scorecard.yml": "ossf/scorecard-action@", "codeql.yml": "github/codeql-action/analyze@",
 		"release.yml": "\nmake release VERSION=",
 	} {
 		if !strings.Contains(steps[file], does) {
@@ -59,7 +61,8 @@ func TestWorkflows(t *testing.T) {
 
 	// A release is verified and attested before it is drafted.
 	at := 0
-	for _, does := range []string{"make test\n", "make release VERSION=", "SECURITY.md", "dist/provenance.json", "actions/attest-build-provenance@", "gh release create"} {
+	for _, does := range []string{"make test\n", "make release VERSION=", "SECURITY.md",
+		"dist/provenance.json", "actions/attest-build-provenance@", "gh release create"} {
 		i := strings.Index(steps["release.yml"][at:], does)
 		if i < 0 {
 			t.Fatalf("release.yml does not %s, or too early:\n%s", does, steps["release.yml"])

@@ -28,7 +28,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: clouds aws|gcp")
 		os.Exit(2)
 	}
-	credentials, err := map[string]func(context.Context) (string, error){"aws": aws, "gcp": gcp}[os.Args[1]](ctx)
+	credentials, err := map[string]func(context.Context) (string, error){"aws": aws,
+		"gcp": gcp}[os.Args[1]](ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "clouds:", err)
 		os.Exit(1)
@@ -46,7 +47,8 @@ func aws(ctx context.Context) (string, error) {
 }
 
 func gcp(ctx context.Context) (string, error) {
-	ctx = context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: toServer(os.Getenv("CLOUDS_SERVER"))})
+	ctx = context.WithValue(ctx, oauth2.HTTPClient,
+		&http.Client{Transport: toServer(os.Getenv("CLOUDS_SERVER"))})
 	c, err := google.FindDefaultCredentials(ctx, "https://www.googleapis.com/auth/cloud-platform")
 	if err != nil {
 		return "", err

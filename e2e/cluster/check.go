@@ -17,7 +17,9 @@ import (
 // a process, mount, interface, control group or file.
 func (c Cluster) Check() error {
 	var found []error
-	left := func(what string, args ...any) { found = append(found, fmt.Errorf("left behind: "+what, args...)) }
+	left := func(what string, args ...any) {
+		found = append(found, fmt.Errorf("left behind: "+what, args...))
+	}
 
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -29,7 +31,8 @@ func (c Cluster) Check() error {
 			continue // one that has just ended, or this one
 		}
 		pid := filepath.Base(filepath.Dir(process))
-		if bytes.Contains(args, []byte("init\x00"+c.Cache)) || bytes.Contains(args, []byte(root+"/")) && !ofAnother(pid) {
+		if bytes.Contains(args, []byte("init\x00"+c.Cache)) ||
+			bytes.Contains(args, []byte(root+"/")) && !ofAnother(pid) {
 			left("process %s: %s", pid, bytes.ReplaceAll(args, []byte{0}, []byte(" ")))
 		}
 	}
@@ -56,8 +59,8 @@ func (c Cluster) Check() error {
 	}
 	// The root file system is read-only for the cluster. These are what it would
 	// write if it were not.
-	paths = append(paths, c.state(), root, "/srv/git", "/run/containerd.sock", "/run/netns", "/var/lib/kubelet",
-		"/var/log/pods", "/var/log/containers", "/usr/libexec/kubernetes")
+	paths = append(paths, c.state(), root, "/srv/git", "/run/containerd.sock", "/run/netns",
+		"/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/usr/libexec/kubernetes")
 	for _, path := range paths {
 		if exists(path) {
 			left("%s", path)
@@ -74,7 +77,8 @@ func ofAnother(pid string) bool {
 		if err != nil {
 			return true // it has just ended
 		}
-		if fields := bytes.Split(args, []byte{0}); len(fields) > 2 && string(fields[1]) == "init" && filepath.Base(string(fields[2])) == ".cache" {
+		if fields := bytes.Split(args, []byte{0}); len(fields) > 2 && string(fields[1]) == "init" &&
+			filepath.Base(string(fields[2])) == ".cache" {
 			return true
 		}
 		status, err := os.ReadFile("/proc/" + pid + "/status")

@@ -57,7 +57,8 @@ func (c Cluster) Up(progress io.Writer) error {
 		return c.refresh()
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("a cluster needs root, for its namespaces and mounts\n  hint: run as root, or set E2E_KUBECONFIG to use another cluster")
+		return errors.New("a cluster needs root, for its namespaces and mounts\n" +
+			"  hint: run as root, or set E2E_KUBECONFIG to use another cluster")
 	}
 	if err := c.Down(); err != nil { // what a reboot left
 		return err
@@ -82,9 +83,11 @@ func (c Cluster) refresh() error {
 	}
 	info.Process, info.AuditLog = c.pid(), filepath.Join(c.logs(), "audit.log")
 	// The server takes callers of its own namespaces alone.
-	info.SPIREServer = []string{"nsenter", "--target", strconv.Itoa(c.pid()), "--mount", "--pid", "--net", spireProgram}
+	info.SPIREServer = []string{"nsenter", "--target", strconv.Itoa(c.pid()), "--mount", "--pid",
+		"--net", spireProgram}
 	info.SPIREAgent = "spiffe://example.com/spire/agent/x509pop/" + node
-	return multi.Errors(built.writeTo(info), built.push(info.HostRegistry), makeGrypeDatabase(c.Cache), writeInfo(info, c.state()))
+	return multi.Errors(built.writeTo(info), built.push(info.HostRegistry),
+		makeGrypeDatabase(c.Cache), writeInfo(info, c.state()))
 }
 
 // grypeDatabase is where the database for vulnerability scans is, below state.

@@ -15,10 +15,12 @@ import (
 // another repository nor a process that only has the same arguments.
 func TestDownWithoutItsFiles(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "init"), []byte("while :; do sleep 1; done\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "init"), []byte("while :; do sleep 1; done\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	own, link, other := filepath.Join(dir, "own", ".cache"), filepath.Join(dir, "link"), filepath.Join(dir, "other", ".cache")
+	own, link, other := filepath.Join(dir, "own", ".cache"), filepath.Join(dir, "link"),
+		filepath.Join(dir, "other", ".cache")
 	for _, folder := range []string{own, other} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			t.Fatal(err)
@@ -51,14 +53,16 @@ func TestDownWithoutItsFiles(t *testing.T) {
 	if err := (Cluster{Cache: own}).Down(); err != nil {
 		t.Fatal(err)
 	}
-	for name, ended := range map[string]chan error{"the cluster": ours, "the cluster by a link": linked} {
+	for name, ended := range map[string]chan error{"the cluster": ours,
+		"the cluster by a link": linked} {
 		select {
 		case <-ended:
 		case <-time.After(10 * time.Second):
 			t.Errorf("%s runs on", name)
 		}
 	}
-	for name, ended := range map[string]chan error{"another's": theirs, "a process with its arguments": alike} {
+	for name, ended := range map[string]chan error{"another's": theirs,
+		"a process with its arguments": alike} {
 		select {
 		case <-ended:
 			t.Errorf("%s was ended", name)

@@ -23,7 +23,8 @@ func TestClusterYAML(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "cluster.yaml")
-	if err := render("cluster.yaml", file, Cluster{}.values(map[string]string{"coredns": "registry.example/coredns"})); err != nil {
+	if err := render("cluster.yaml", file,
+		Cluster{}.values(map[string]string{"coredns": "registry.example/coredns"})); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(file)
@@ -36,7 +37,9 @@ func TestClusterYAML(t *testing.T) {
 	}
 	count := map[string]int{}
 	for _, o := range objects {
-		if err := c.Create(t.Context(), o, client.FieldValidation("Strict")); err != nil && o.GetKind() != "Service" { // whose address has another range there
+		// whose address has another range there
+		if err := c.Create(t.Context(), o, client.FieldValidation("Strict")); err != nil &&
+			o.GetKind() != "Service" {
 			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 		count[o.GetKind()]++

@@ -23,7 +23,8 @@ func staticImage(name, source string) image {
 	return image{
 		name: name, static: true,
 		programs: map[string]string{program: source},
-		config:   v1.Config{User: "65532", Entrypoint: []string{program}, Env: []string{searchPath, "SSL_CERT_FILE=" + certificatesFile}},
+		config: v1.Config{User: "65532", Entrypoint: []string{program},
+			Env: []string{searchPath, "SSL_CERT_FILE=" + certificatesFile}},
 	}
 }
 
@@ -36,7 +37,9 @@ func addBase(cache string, files *archive) error {
 		return err
 	}
 	files.dir("/tmp", 0o1777)
-	files.file("/etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"))
+	files.file("/etc/passwd", 0o644,
+		[]byte("root:x:0:0:root:/root:/sbin/nologin\n"+
+			"nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"))
 	files.file("/etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n"))
 	files.file(certificatesFile, 0o644, certificates)
 	return nil
@@ -45,7 +48,8 @@ func addBase(cache string, files *archive) error {
 // certificates are those of the public authorities, as Debian's package has them: one
 // after the other, in the order of their names.
 func certificates(cache string) ([]byte, error) {
-	root, err := debianFiles(cache, "git", "ca-certificates", "openssh-client") // as for the image of git
+	// as for the image of git
+	root, err := debianFiles(cache, "git", "ca-certificates", "openssh-client")
 	if err != nil {
 		return nil, err
 	}

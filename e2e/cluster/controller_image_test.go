@@ -25,7 +25,8 @@ func built(t *testing.T, program string) v1.Image {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(cache, "bin", "armature-controller"), []byte(program), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(cache, "bin", "armature-controller"), []byte(program),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	var packages archive
@@ -35,7 +36,8 @@ func built(t *testing.T, program string) v1.Image {
 	if err := packages.tar.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(cache, "debian", "git+ca-certificates+openssh-client.tar"), packages.buf.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(cache, "debian", "git+ca-certificates+openssh-client.tar"),
+		packages.buf.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	img, err := makeImage(cache, controllerImage(), nil)
@@ -72,7 +74,8 @@ func TestControllerImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := file.Config; c.User != "65532" || !slices.Equal(c.Entrypoint, []string{"/ko-app/armature-controller"}) {
+	if c := file.Config; c.User != "65532" ||
+		!slices.Equal(c.Entrypoint, []string{"/ko-app/armature-controller"}) {
 		t.Errorf("user %q, entrypoint %q", c.User, c.Entrypoint)
 	}
 	content := map[string]string{}
@@ -90,7 +93,8 @@ func TestControllerImage(t *testing.T) {
 		}
 		content["/"+strings.TrimPrefix(entry.Name, "/")] = string(data)
 	}
-	if content["/ko-app/armature-controller"] != "program" || content[certificatesFile] != "first\nsecond\n" {
+	if content["/ko-app/armature-controller"] != "program" ||
+		content[certificatesFile] != "first\nsecond\n" {
 		t.Errorf("the image has %q", content)
 	}
 	if _, ok := content["/bin/sh"]; ok {

@@ -13,7 +13,8 @@ import (
 )
 
 // goPrograms are what go build calls where there is no C.
-var goPrograms = []string{"bin/go", "pkg/tool/linux_amd64/asm", "pkg/tool/linux_amd64/compile", "pkg/tool/linux_amd64/link"}
+var goPrograms = []string{"bin/go", "pkg/tool/linux_amd64/asm", "pkg/tool/linux_amd64/compile",
+	"pkg/tool/linux_amd64/link"}
 
 // golang adds this machine's Go as /usr/local/go: what builds programs without C, of the
 // standard library and source alone, for every platform.
@@ -44,17 +45,18 @@ func (a *archive) golang() error {
 		}
 	}
 	for _, folder := range []string{"pkg/include", "src"} {
-		if err := fs.WalkDir(os.DirFS(root), folder, func(at string, entry fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return err
-			case entry.IsDir() && (at == "src/cmd" || entry.Name() == "testdata"):
-				return fs.SkipDir
-			case entry.IsDir() || strings.HasSuffix(at, "_test.go"):
-				return nil
-			}
-			return add(at, 0o644)
-		}); err != nil {
+		if err := fs.WalkDir(os.DirFS(root), folder,
+			func(at string, entry fs.DirEntry, err error) error {
+				switch {
+				case err != nil:
+					return err
+				case entry.IsDir() && (at == "src/cmd" || entry.Name() == "testdata"):
+					return fs.SkipDir
+				case entry.IsDir() || strings.HasSuffix(at, "_test.go"):
+					return nil
+				}
+				return add(at, 0o644)
+			}); err != nil {
 			return err
 		}
 	}

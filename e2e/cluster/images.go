@@ -75,9 +75,11 @@ var images = []image{
 	staticImage("kustomize-controller", "flux/kustomize-controller"),
 
 	step("busybox", "docker.io/library/busybox:1.37.0", nil, nil),
-	step("git", "docker.io/alpine/git:v2.49.1", []string{"git", "ca-certificates", "openssh-client"}, nil),
+	step("git", "docker.io/alpine/git:v2.49.1",
+		[]string{"git", "ca-certificates", "openssh-client"}, nil),
 	step("buildah", "quay.io/buildah/stable:v1.41.4", []string{"buildah", "ca-certificates"}, nil),
-	step("kaniko", "gcr.io/kaniko-project/executor:v1.24.0-debug", nil, map[string]string{"/kaniko/executor": "kaniko/executor"}),
+	step("kaniko", "gcr.io/kaniko-project/executor:v1.24.0-debug", nil,
+		map[string]string{"/kaniko/executor": "kaniko/executor"}),
 	{
 		name: "buildkit", standsFor: "docker.io/moby/buildkit:v0.33.1-rootless",
 		shell: true, debian: []string{"runc", "uidmap", "ca-certificates"}, rootless: true,
@@ -86,16 +88,21 @@ var images = []image{
 			"/usr/bin/buildctl":    "buildkit/buildctl",
 			"/usr/bin/rootlesskit": "buildkit/rootlesskit",
 		},
-		config: v1.Config{User: "1000:1000", Env: []string{searchPath, "HOME=/home/user", "USER=user", "XDG_RUNTIME_DIR=/run/user/1000"}},
+		config: v1.Config{User: "1000:1000",
+			Env: []string{searchPath, "HOME=/home/user", "USER=user",
+				"XDG_RUNTIME_DIR=/run/user/1000"}},
 	},
 	{
 		name: "golang", shell: true, golang: true,
 		config: v1.Config{Env: []string{searchPath + ":/usr/local/go/bin", "GOPROXY=off"}},
 	},
-	step("cosign", "ghcr.io/sigstore/cosign/cosign:v2.6.0", nil, map[string]string{"/ko-app/cosign": "cosign/cosign"}),
+	step("cosign", "ghcr.io/sigstore/cosign/cosign:v2.6.0", nil,
+		map[string]string{"/ko-app/cosign": "cosign/cosign"}),
 	step("syft", "docker.io/anchore/syft:v1.42.3", nil, map[string]string{"/syft": "anchore/syft"}),
-	step("grype", "docker.io/anchore/grype:v0.110.0", nil, map[string]string{"/grype": "anchore/grype"}),
-	step("oras", "ghcr.io/oras-project/oras:v1.3.2", nil, map[string]string{"/bin/oras": "oras/oras"}),
+	step("grype", "docker.io/anchore/grype:v0.110.0", nil,
+		map[string]string{"/grype": "anchore/grype"}),
+	step("oras", "ghcr.io/oras-project/oras:v1.3.2", nil,
+		map[string]string{"/bin/oras": "oras/oras"}),
 	{
 		name: "builder", standsFor: "docker.io/paketobuildpacks/builder-jammy-base:0.4.461",
 		shell: true, folder: "builder",
@@ -103,7 +110,8 @@ var images = []image{
 			"/cnb/lifecycle/creator":  "lifecycle/lifecycle",
 			"/cnb/lifecycle/launcher": "lifecycle/launcher",
 		},
-		config: v1.Config{User: "1001:1000", Env: []string{searchPath, "HOME=/root", "CNB_USER_ID=1001", "CNB_GROUP_ID=1000"}},
+		config: v1.Config{User: "1001:1000",
+			Env: []string{searchPath, "HOME=/root", "CNB_USER_ID=1001", "CNB_GROUP_ID=1000"}},
 	},
 }
 
@@ -115,14 +123,16 @@ var folders embed.FS
 
 // program is an image of one program and nothing else.
 func program(name, path, source string) image {
-	return image{name: name, programs: map[string]string{path: source}, config: v1.Config{Entrypoint: []string{path}}}
+	return image{name: name, programs: map[string]string{path: source},
+		config: v1.Config{Entrypoint: []string{path}}}
 }
 
 // step is an image to run a Tekton step in.
 func step(name, standsFor string, debian []string, programs map[string]string) image {
-	return image{name: name, standsFor: standsFor, shell: true, debian: debian, programs: programs, config: v1.Config{
-		Env: []string{searchPath, "HOME=/root"}, Cmd: []string{"/bin/sh"},
-	}}
+	return image{name: name, standsFor: standsFor, shell: true, debian: debian, programs: programs,
+		config: v1.Config{
+			Env: []string{searchPath, "HOME=/root"}, Cmd: []string{"/bin/sh"},
+		}}
 }
 
 // sidecar is a stand-in for one that is injected. client-registration's script
@@ -190,7 +200,8 @@ func (c Cluster) Build(progress io.Writer) error {
 	return nil
 }
 
-func buildImage(cache string, store layout.Path, image image, madeOf string, shell v1.Layer) (built bool, err error) {
+func buildImage(cache string, store layout.Path, image image, madeOf string,
+	shell v1.Layer) (built bool, err error) {
 	index, err := store.ImageIndex()
 	if err != nil {
 		return false, err
@@ -303,10 +314,11 @@ func debianFiles(cache string, packages ...string) (string, error) {
 		return "", err
 	}
 	unfinished := filepath.Join(dir, "unfinished.tar")
-	out, err := exec.Command("mmdebstrap", "--variant=extract", "--include="+strings.Join(packages, ","),
-		debianSuite, unfinished).CombinedOutput()
+	out, err := exec.Command("mmdebstrap", "--variant=extract",
+		"--include="+strings.Join(packages, ","), debianSuite, unfinished).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("fetching Debian packages %s: %w\n%s", strings.Join(packages, ", "), err, out)
+		return "", fmt.Errorf("fetching Debian packages %s: %w\n%s", strings.Join(packages, ", "),
+			err, out)
 	}
 	return file, os.Rename(unfinished, file)
 }
@@ -329,13 +341,15 @@ func shellLayer(cache string) (v1.Layer, error) {
 		return nil, err
 	}
 	var files archive
-	for _, dir := range []string{"/root", "/run", "/var/run", "/proc", "/sys", "/dev", "/etc", "/usr/bin"} {
+	for _, dir := range []string{"/root", "/run", "/var/run", "/proc", "/sys", "/dev", "/etc",
+		"/usr/bin"} {
 		files.dir(dir, 0o755)
 	}
 	for _, dir := range []string{"/tmp", "/var/tmp"} {
 		files.dir(dir, 0o1777)
 	}
-	files.file("/etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"))
+	files.file("/etc/passwd", 0o644,
+		[]byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"))
 	files.file("/etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\n"))
 	files.file("/bin/busybox", 0o755, busybox)
 	// kaniko's image has its shell there, out of the way of what it builds.
@@ -446,6 +460,8 @@ func (a *archive) layer() (v1.Layer, error) {
 	if err := multi.Errors(a.err, a.tar.Close()); err != nil {
 		return nil, err
 	}
-	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.buf.Bytes())), nil }
+	open := func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(a.buf.Bytes())), nil
+	}
 	return tarball.LayerFromOpener(open, tarball.WithCompressionLevel(gzip.BestSpeed))
 }

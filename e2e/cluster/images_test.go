@@ -27,20 +27,21 @@ func TestEveryShippedStepHasAnImage(t *testing.T) {
 	}
 	reference := regexp.MustCompile(`[a-z0-9.-]+\.(?:io|com)/[a-z0-9/._-]+:[A-Za-z0-9._-]+`)
 	count := 0
-	err := fs.WalkDir(templates.Files, "steps", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		text, err := templates.Files.ReadFile(path)
-		for _, image := range reference.FindAllString(string(text), -1) {
-			count++
-			repository, _, _ := strings.Cut(image, ":")
-			if !known[image] && !missing[repository] {
-				t.Errorf("%s: no image of ours replaces %s", path, image)
+	err := fs.WalkDir(templates.Files, "steps",
+		func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
 			}
-		}
-		return err
-	})
+			text, err := templates.Files.ReadFile(path)
+			for _, image := range reference.FindAllString(string(text), -1) {
+				count++
+				repository, _, _ := strings.Cut(image, ":")
+				if !known[image] && !missing[repository] {
+					t.Errorf("%s: no image of ours replaces %s", path, image)
+				}
+			}
+			return err
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,8 @@ func TestTektonManifestsNameOurImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	// copyTekton looks for the module beside .cache.
-	if err := os.Symlink(filepath.Join(repository, "e2e"), filepath.Join(cache, "e2e")); err != nil {
+	if err := os.Symlink(filepath.Join(repository, "e2e"),
+		filepath.Join(cache, "e2e")); err != nil {
 		t.Fatal(err)
 	}
 	c := Cluster{Cache: filepath.Join(cache, ".cache")}

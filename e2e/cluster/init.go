@@ -66,7 +66,8 @@ func (c Cluster) Init() error {
 		case err != nil:
 			return fmt.Errorf("waiting for processes: %w", err)
 		case pid == serve.Pid:
-			return fmt.Errorf("the servers ended with status %d, signal %d", status.ExitStatus(), status.Signal())
+			return fmt.Errorf("the servers ended with status %d, signal %d", status.ExitStatus(),
+				status.Signal())
 		}
 	}
 }
@@ -125,7 +126,8 @@ func network() error {
 		"net/ipv4/conf/all/route_localnet":   "1",
 		"net/bridge/bridge-nf-call-iptables": "1",
 	} {
-		if err := os.WriteFile(filepath.Join("/proc/sys", key), []byte(value), 0o644); err != nil && !os.IsNotExist(err) {
+		if err := os.WriteFile(filepath.Join("/proc/sys", key), []byte(value), 0o644); err != nil &&
+			!os.IsNotExist(err) {
 			return err
 		}
 	}

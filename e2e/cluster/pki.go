@@ -46,7 +46,9 @@ func makeCertificates(hostAPI string) error {
 		ips   []string
 	}{
 		{"etcd", []string{"localhost"}, []string{"127.0.0.1"}},
-		{"apiserver", []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}, []string{"127.0.0.1", nodeIP, apiIP}},
+		{"apiserver", []string{"localhost", "kubernetes", "kubernetes.default",
+			"kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
+			[]string{"127.0.0.1", nodeIP, apiIP}},
 		{"kubelet", []string{node}, []string{nodeIP}},
 	}
 	for _, s := range servers {
@@ -68,11 +70,14 @@ func makeCertificates(hostAPI string) error {
 		kubeconfig string
 	}{
 		{ca, "admin", "admin", []string{"system:masters"}, pki + "/admin.kubeconfig"},
-		{ca, "kube-controller-manager", "system:kube-controller-manager", nil, pki + "/kube-controller-manager.kubeconfig"},
+		{ca, "kube-controller-manager", "system:kube-controller-manager", nil,
+			pki + "/kube-controller-manager.kubeconfig"},
 		{ca, "kube-scheduler", "system:kube-scheduler", nil, pki + "/kube-scheduler.kubeconfig"},
-		{ca, "kubelet-client", "system:node:" + node, []string{"system:nodes"}, pki + "/kubelet.kubeconfig"},
+		{ca, "kubelet-client", "system:node:" + node, []string{"system:nodes"},
+			pki + "/kubelet.kubeconfig"},
 		{ca, "kube-proxy", "system:kube-proxy", nil, pki + "/kube-proxy.kubeconfig"},
-		{ca, "apiserver-kubelet-client", "apiserver-kubelet-client", []string{"system:masters"}, ""},
+		{ca, "apiserver-kubelet-client", "apiserver-kubelet-client", []string{"system:masters"},
+			""},
 		{ca, "spire-agent", "spire-agent", nil, ""},
 		{ca, "etcd-client", "apiserver-etcd-client", nil, ""},
 		{front, "front-proxy-client", "front-proxy-client", nil, ""},
@@ -88,9 +93,10 @@ func makeCertificates(hostAPI string) error {
 		if c.kubeconfig == "" {
 			continue
 		}
-		config := &rest.Config{Host: "https://" + nodeIP + ":6443", TLSClientConfig: rest.TLSClientConfig{
-			CAData: ca.pem, CertData: cert.pem, KeyData: cert.keyPEM,
-		}}
+		config := &rest.Config{Host: "https://" + nodeIP + ":6443",
+			TLSClientConfig: rest.TLSClientConfig{
+				CAData: ca.pem, CertData: cert.pem, KeyData: cert.keyPEM,
+			}}
 		if err := kubeconfig.Write(c.kubeconfig, config); err != nil {
 			return err
 		}
@@ -165,5 +171,6 @@ func serviceAccountKeys() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(pki+"/sa.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o600)
+	return os.WriteFile(pki+"/sa.pub",
+		pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o600)
 }

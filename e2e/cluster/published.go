@@ -45,7 +45,8 @@ func publish(info *Info) (hostAPI string, err error) {
 	handlers := []http.Handler{
 		nil, // a relay needs none
 		registry.New(registry.WithBlobHandler(blobs), registry.WithReferrersSupport(true), silent),
-		withLogin("registry", login, registry.New(registry.WithBlobHandler(blobs), registry.WithReferrersSupport(true), silent)),
+		withLogin("registry", login, registry.New(registry.WithBlobHandler(blobs),
+			registry.WithReferrersSupport(true), silent)),
 		git(token),
 		http.FileServer(http.Dir(state + grypeDatabase)),
 	}
@@ -59,7 +60,8 @@ func publish(info *Info) (hostAPI string, err error) {
 		case 0:
 			hostAPI = hostAddress
 			go func() {
-				log.Print(relay.Serve(outside, func() (net.Conn, error) { return net.Dial("tcp", address) }))
+				log.Print(relay.Serve(outside,
+					func() (net.Conn, error) { return net.Dial("tcp", address) }))
 			}()
 			continue
 		case 1:
@@ -99,7 +101,8 @@ func serveMetadata(info *Info) error {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-func withLogin(realm string, allowed func(user, password string) bool, next http.Handler) http.Handler {
+func withLogin(realm string, allowed func(user, password string) bool,
+	next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, password, ok := r.BasicAuth(); ok && allowed(user, password) {
 			next.ServeHTTP(w, r)
@@ -123,15 +126,16 @@ func git(token func(user, password string) bool) http.Handler {
 			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=http.receivepack", "GIT_CONFIG_VALUE_0=true",
 		},
 	}
-	guarded := withLogin("git", token, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if pushing(r) {
-			if err := makeRepository(r.URL.Path); err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
+	guarded := withLogin("git", token,
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if pushing(r) {
+				if err := makeRepository(r.URL.Path); err != nil {
+					http.Error(w, err.Error(), http.StatusInternalServerError)
+					return
+				}
 			}
-		}
-		server.ServeHTTP(w, r)
-	}))
+			server.ServeHTTP(w, r)
+		}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/public/") && !pushing(r) {
 			server.ServeHTTP(w, r)
@@ -142,7 +146,8 @@ func git(token func(user, password string) bool) http.Handler {
 }
 
 func pushing(r *http.Request) bool {
-	return r.URL.Query().Get("service") == "git-receive-pack" || strings.HasSuffix(r.URL.Path, "/git-receive-pack")
+	return r.URL.Query().Get("service") == "git-receive-pack" ||
+		strings.HasSuffix(r.URL.Path, "/git-receive-pack")
 }
 
 func makeRepository(url string) error {
@@ -154,7 +159,8 @@ func makeRepository(url string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
-	out, err := exec.Command("git", "init", "--quiet", "--bare", "--initial-branch=main", dir).CombinedOutput()
+	out, err := exec.Command("git", "init", "--quiet", "--bare", "--initial-branch=main",
+		dir).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("making repository %s: %w: %s", name, err, out)
 	}

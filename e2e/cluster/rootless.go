@@ -18,16 +18,20 @@ const rootlessUser = 1000
 // from the packages' files at root. Debian's are setuid and do not work so; with
 // file capabilities they do.
 func (a *archive) rootless(root string) error {
-	a.file("/etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"))
+	a.file("/etc/passwd", 0o644,
+		[]byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"+
+			"nobody:x:65534:65534:nobody:/:/bin/sh\n"))
 	a.file("/etc/group", 0o644, []byte("root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"))
 	for _, file := range []string{"/etc/subuid", "/etc/subgid"} {
 		a.file(file, 0o644, []byte("user:100000:65536\n"))
 	}
-	for _, dir := range []string{"/home/user", "/home/user/.local", "/home/user/.local/share", "/home/user/.local/share/buildkit", "/home/user/.local/tmp", "/run/user/1000"} {
+	for _, dir := range []string{"/home/user", "/home/user/.local", "/home/user/.local/share",
+		"/home/user/.local/share/buildkit", "/home/user/.local/tmp", "/run/user/1000"} {
 		if parent := path.Dir(dir); !a.dirs[parent] {
 			a.dir(parent, 0o755)
 		}
-		a.add(tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o700, Uid: rootlessUser, Gid: rootlessUser}, nil)
+		a.add(tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o700, Uid: rootlessUser,
+			Gid: rootlessUser}, nil)
 		a.dirs[dir] = true
 	}
 	const setgid, setuid = 6, 7 // linux/capability.h
@@ -38,7 +42,8 @@ func (a *archive) rootless(root string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(capabilities)) {
 		a.add(tar.Header{Typeflag: tar.TypeReg, Name: "/" + name, Mode: 0o755,
-			PAXRecords: map[string]string{"SCHILY.xattr.security.capability": fileCapability(capabilities[name])}}, programs[name])
+			PAXRecords: map[string]string{
+				"SCHILY.xattr.security.capability": fileCapability(capabilities[name])}}, programs[name])
 	}
 	return nil
 }

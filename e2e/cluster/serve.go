@@ -120,14 +120,16 @@ func (c Cluster) bringUp(info *Info, progress io.Writer) error {
 			if err := os.MkdirAll(workloadAPI, 0o755); err != nil {
 				return err
 			}
-			if err := start(commands, "kube-controller-manager", "kube-scheduler", "csi", "kubelet", "kube-proxy", "spire-server", "spire-agent"); err != nil {
+			if err := start(commands, "kube-controller-manager", "kube-scheduler", "csi", "kubelet",
+				"kube-proxy", "spire-server", "spire-agent"); err != nil {
 				return err
 			}
 			return until("wait", "--for=condition=Ready", "node/"+node, "--timeout=1s")
 		}},
 		{"DNS and Tekton applied", func() error { return c.install(info) }},
 		{"DNS and Tekton ready", func() error {
-			return until("wait", "--for=condition=Available", "--timeout=10s", "deployment", "--all", "--all-namespaces")
+			return until("wait", "--for=condition=Available", "--timeout=10s", "deployment",
+				"--all", "--all-namespaces")
 		}},
 	}
 	began := time.Now()
@@ -193,7 +195,8 @@ func (c Cluster) prepare(info *Info) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		plainHTTP := fmt.Sprintf("[host.%q]\ncapabilities = [\"pull\", \"resolve\"]\n", "http://"+registry)
+		plainHTTP := fmt.Sprintf("[host.%q]\ncapabilities = [\"pull\", \"resolve\"]\n",
+			"http://"+registry)
 		if err := os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(plainHTTP), 0o644); err != nil {
 			return err
 		}
@@ -212,8 +215,8 @@ const volumes = 300
 func (c Cluster) values(images map[string]string) map[string]any {
 	return map[string]any{
 		"State": state, "PKI": pki, "Cgroup": c.cgroup(), "Images": images, "Volumes": volumes,
-		"Node": node, "NodeIP": nodeIP, "PodCIDR": podCIDR, "ServiceCIDR": serviceCIDR, "DNSIP": dnsIP,
-		"Logs": logs, "WorkloadAPI": workloadAPI, "SPIRE": spire,
+		"Node": node, "NodeIP": nodeIP, "PodCIDR": podCIDR, "ServiceCIDR": serviceCIDR,
+		"DNSIP": dnsIP, "Logs": logs, "WorkloadAPI": workloadAPI, "SPIRE": spire,
 	}
 }
 
@@ -271,7 +274,8 @@ func makeSSHKeys(info *Info) error {
 		}
 	}
 	for _, key := range []string{"host", "client"} {
-		out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key, "-f", state+"/ssh/"+key).CombinedOutput()
+		out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key, "-f",
+			state+"/ssh/"+key).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("making an SSH key: %w: %s", err, out)
 		}
@@ -300,7 +304,8 @@ func pushImages(info *Info) error {
 		return err
 	}
 	for _, blob := range blobs {
-		if err := os.Link(filepath.Join(root, imageDir, sha256, blob.Name()), filepath.Join(state, sha256, blob.Name())); err != nil {
+		if err := os.Link(filepath.Join(root, imageDir, sha256, blob.Name()),
+			filepath.Join(state, sha256, blob.Name())); err != nil {
 			return err
 		}
 	}
@@ -323,7 +328,8 @@ func (c Cluster) install(info *Info) error {
 			return err
 		}
 		text = []byte(withImages(string(text), info.Images))
-		if err := os.WriteFile(filepath.Join(state, "manifests", filepath.Base(manifest)), text, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(state, "manifests", filepath.Base(manifest)), text,
+			0o644); err != nil {
 			return err
 		}
 	}
@@ -335,7 +341,8 @@ func (c Cluster) install(info *Info) error {
 }
 
 func kubectl(args ...string) ([]byte, error) {
-	return exec.Command("kubectl", append([]string{"--kubeconfig=" + pki + "/admin.kubeconfig"}, args...)...).CombinedOutput()
+	return exec.Command("kubectl", append([]string{"--kubeconfig=" + pki + "/admin.kubeconfig"},
+		args...)...).CombinedOutput()
 }
 
 // until repeats a kubectl command until it succeeds.
@@ -346,7 +353,8 @@ func until(args ...string) error {
 			return nil
 		}
 		if time.Since(began) > 3*time.Minute {
-			return fmt.Errorf("not within 3 minutes: kubectl %s: %w: %s", strings.Join(args, " "), err, out)
+			return fmt.Errorf("not within 3 minutes: kubectl %s: %w: %s", strings.Join(args, " "),
+				err, out)
 		}
 	}
 }

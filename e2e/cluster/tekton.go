@@ -18,8 +18,8 @@ import (
 // The webhooks come last: what is applied after them waits for them to answer.
 // Tekton's resolvers are left out; they need a module that cannot be downloaded.
 var tektonParts = []string{
-	"100-namespace/*.yaml", "200-*.yaml", "201-*.yaml", "300-crds/*.yaml", "config-*.yaml", "clusterrole-*.yaml",
-	"controller.yaml", "webhook.yaml", "500-webhooks.yaml",
+	"100-namespace/*.yaml", "200-*.yaml", "201-*.yaml", "300-crds/*.yaml", "config-*.yaml",
+	"clusterrole-*.yaml", "controller.yaml", "webhook.yaml", "500-webhooks.yaml",
 }
 
 // copyTekton copies the manifests from the module in the folder of e2e that TEKTON names to

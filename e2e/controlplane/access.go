@@ -40,12 +40,15 @@ func (c *ControlPlane) ServiceAccount(ctx context.Context, namespace, name strin
 	}
 	accounts := cs.CoreV1().ServiceAccounts(namespace)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := accounts.Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := accounts.Create(ctx, account, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		return Access{}, fmt.Errorf("making ServiceAccount %s/%s: %w", namespace, name, err)
 	}
-	request, err := accounts.CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	request, err := accounts.CreateToken(ctx, name, &authenticationv1.TokenRequest{},
+		metav1.CreateOptions{})
 	if err != nil {
-		return Access{}, fmt.Errorf("requesting a token of ServiceAccount %s/%s: %w", namespace, name, err)
+		return Access{}, fmt.Errorf("requesting a token of ServiceAccount %s/%s: %w", namespace,
+			name, err)
 	}
 	config := rest.AnonymousClientConfig(c.Admin.Config)
 	config.BearerToken = request.Status.Token

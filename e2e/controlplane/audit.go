@@ -53,7 +53,8 @@ func (c *ControlPlane) audit(server *envtest.APIServer) error {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return err
 	}
-	server.Configure().Set("audit-policy-file", policy).Set("audit-log-path", c.auditLog()).Set("audit-log-mode", "blocking")
+	server.Configure().Set("audit-policy-file", policy).Set("audit-log-path", c.auditLog()).Set(
+		"audit-log-mode", "blocking")
 	return nil
 }
 
@@ -66,7 +67,8 @@ func (c *ControlPlane) SecretRequests() ([]Request, error) {
 // answered so far, whether they were allowed or not.
 func (c *ControlPlane) Writes(user, namespace string) ([]Request, error) {
 	return c.requests(func(r Request) bool {
-		return r.User == user && r.Namespace == namespace && !slices.Contains([]string{"get", "list", "watch"}, r.Verb)
+		return r.User == user && r.Namespace == namespace &&
+			!slices.Contains([]string{"get", "list", "watch"}, r.Verb)
 	})
 }
 
@@ -88,7 +90,8 @@ func (c *ControlPlane) requests(which func(Request) bool) ([]Request, error) {
 			return nil, fmt.Errorf("reading the audit log: %w", err)
 		}
 		o := event.ObjectRef
-		if r := (Request{event.User.Username, event.Verb, o.APIGroup, o.Resource, o.Namespace, o.Name, event.ResponseStatus.Code}); which(r) {
+		if r := (Request{event.User.Username, event.Verb, o.APIGroup, o.Resource, o.Namespace,
+			o.Name, event.ResponseStatus.Code}); which(r) {
 			out = append(out, r)
 		}
 	}

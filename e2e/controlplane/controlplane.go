@@ -130,10 +130,11 @@ func (c *ControlPlane) run(bin string) (err error) {
 	}
 	c.plane.Etcd.Configure().Set("listen-peer-urls", "http://"+net.JoinHostPort(loopback, free[1]))
 	c.plane.APIServer = &envtest.APIServer{
-		SecureServing: envtest.SecureServing{ListenAddr: envtest.ListenAddr{Address: loopback, Port: free[2]}},
-		Path:          filepath.Join(bin, "kube-apiserver"), CertDir: filepath.Join(c.dir, "kube-apiserver"),
-		StartTimeout: patience, StopTimeout: patience,
-		Out: c.logs[1], Err: c.logs[1],
+		SecureServing: envtest.SecureServing{ListenAddr: envtest.ListenAddr{Address: loopback,
+			Port: free[2]}},
+		Path:    filepath.Join(bin, "kube-apiserver"),
+		CertDir: filepath.Join(c.dir, "kube-apiserver"), StartTimeout: patience,
+		StopTimeout: patience, Out: c.logs[1], Err: c.logs[1],
 	}
 	if c.audited {
 		if err := c.audit(c.plane.APIServer); err != nil {
@@ -165,7 +166,8 @@ func (c *ControlPlane) ready() error {
 		}
 		return last == nil, nil
 	}
-	if err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, patience, true, isReady); err != nil {
+	if err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, patience,
+		true, isReady); err != nil {
 		return fmt.Errorf("waiting for the API server to be ready: %w: %w", err, last)
 	}
 	return nil
@@ -196,7 +198,8 @@ func (c *ControlPlane) lastWords() string {
 			continue // the error at hand matters more
 		}
 		lines := bytes.SplitAfter(text, []byte("\n"))
-		fmt.Fprintf(&words, "\n%s:\n%s", filepath.Base(log.Name()), bytes.Join(lines[max(0, len(lines)-12):], nil))
+		fmt.Fprintf(&words, "\n%s:\n%s", filepath.Base(log.Name()),
+			bytes.Join(lines[max(0, len(lines)-12):], nil))
 	}
 	return words.String()
 }

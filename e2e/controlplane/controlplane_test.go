@@ -43,13 +43,15 @@ func TestRBACDecidesWhatAServiceAccountMayDo(t *testing.T) {
 		_, err := builder.CoreV1().ConfigMaps("team").List(t.Context(), metav1.ListOptions{})
 		return err
 	}
-	if err := list(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "system:serviceaccount:team:builder") {
+	if err := list(); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "system:serviceaccount:team:builder") {
 		t.Fatalf("list without a role: got %v, want it forbidden to the ServiceAccount", err)
 	}
 
 	_, err = admin.RbacV1().Roles("team").Create(t.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}}},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"},
+			Verbs: []string{"list"}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -71,31 +73,35 @@ func TestAdmissionPolicyDenies(t *testing.T) {
 	admin := clientset(t, api.Admin)
 
 	policies := admin.AdmissionregistrationV1()
-	_, err := policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "no-drafts"},
-		Spec: admissionv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
-				RuleWithOperations: admissionv1.RuleWithOperations{
-					Operations: []admissionv1.OperationType{admissionv1.Create},
-					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
-				},
-			}}},
-			Validations: []admissionv1.Validation{{
-				Expression: "!object.metadata.name.startsWith('draft-')",
-				Message:    "drafts stay at home",
-			}},
-		},
-	}, metav1.CreateOptions{})
+	_, err := policies.ValidatingAdmissionPolicies().Create(t.Context(),
+		&admissionv1.ValidatingAdmissionPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: "no-drafts"},
+			Spec: admissionv1.ValidatingAdmissionPolicySpec{
+				MatchConstraints: &admissionv1.MatchResources{
+					ResourceRules: []admissionv1.NamedRuleWithOperations{{
+						RuleWithOperations: admissionv1.RuleWithOperations{
+							Operations: []admissionv1.OperationType{admissionv1.Create},
+							Rule: admissionv1.Rule{APIGroups: []string{""},
+								APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+						},
+					}}},
+				Validations: []admissionv1.Validation{{
+					Expression: "!object.metadata.name.startsWith('draft-')",
+					Message:    "drafts stay at home",
+				}},
+			},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = policies.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "no-drafts"},
-		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName:        "no-drafts",
-			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
-		},
-	}, metav1.CreateOptions{})
+	_, err = policies.ValidatingAdmissionPolicyBindings().Create(t.Context(),
+		&admissionv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "no-drafts"},
+			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName:        "no-drafts",
+				ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,13 +131,16 @@ func TestKilledAPIServerComesBackWithItsData(t *testing.T) {
 	if err := api.KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.CoreV1().Namespaces().Get(t.Context(), "kept", metav1.GetOptions{}); err == nil || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+	if _, err := admin.CoreV1().Namespaces().Get(t.Context(), "kept",
+		metav1.GetOptions{}); err == nil ||
+		apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 		t.Fatalf("get while the API server is dead: got %v, want a connection error", err)
 	}
 	if err := api.StartAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.CoreV1().Namespaces().Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
+	if _, err := admin.CoreV1().Namespaces().Get(t.Context(), "kept",
+		metav1.GetOptions{}); err != nil {
 		t.Errorf("get by the same client: %v", err)
 	}
 	_, err = clientset(t, token).CoreV1().Namespaces().Get(t.Context(), "kept", metav1.GetOptions{})
@@ -148,16 +157,20 @@ func TestInstallCRDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := api.InstallCRDs(filepath.Join(module, "pkg", "envtest", "testdata", "examplecrd_v1.yaml")); err != nil {
+	if err := api.InstallCRDs(filepath.Join(module, "pkg", "envtest", "testdata",
+		"examplecrd_v1.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := clientset(t, api.Admin).Discovery().ServerResourcesForGroupVersion("bar.example.com/v1"); err != nil {
+	if _, err := clientset(t, api.Admin).Discovery().ServerResourcesForGroupVersion(
+		"bar.example.com/v1"); err != nil {
 		t.Errorf("what was installed is not served: %v", err)
 	}
-	if err := api.InstallCRDs(t.TempDir()); err == nil || !strings.Contains(err.Error(), "none in") {
+	if err := api.InstallCRDs(t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), "none in") {
 		t.Errorf("a folder without CRDs: got %v, want an error", err)
 	}
-	if _, err := controlplane.ModuleDir("example.com/nowhere"); err == nil || !strings.Contains(err.Error(), "example.com/nowhere") {
+	if _, err := controlplane.ModuleDir("example.com/nowhere"); err == nil ||
+		!strings.Contains(err.Error(), "example.com/nowhere") {
 		t.Errorf("a module that go.mod lacks: got %v, want an error that names it", err)
 	}
 }
@@ -230,7 +243,8 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	t.Setenv(controlplane.Variable, "")
 	t.Setenv("KUBEBUILDER_ASSETS", t.TempDir())
 	_, err := controlplane.Run()
-	if !errors.Is(err, controlplane.ErrNoPrograms) || !strings.Contains(err.Error(), "make controlplane") {
+	if !errors.Is(err, controlplane.ErrNoPrograms) ||
+		!strings.Contains(err.Error(), "make controlplane") {
 		t.Errorf("got %v, want ErrNoPrograms with its remedy", err)
 	}
 }
@@ -251,7 +265,8 @@ func clientset(t *testing.T, access controlplane.Access) *kubernetes.Clientset {
 func createNamespace(t *testing.T, admin *kubernetes.Clientset, name string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), ns,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -260,10 +275,11 @@ func createNamespace(t *testing.T, admin *kubernetes.Clientset, name string) {
 func eventually(t *testing.T, what string, do func() error) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		last = do()
-		return last == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) {
+			last = do()
+			return last == nil, nil
+		})
 	if err != nil {
 		t.Fatalf("%s: %v: %v", what, err, last)
 	}

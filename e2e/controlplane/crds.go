@@ -47,7 +47,9 @@ func ModuleDir(module string) (string, error) {
 	}
 	dir := strings.TrimSpace(string(out))
 	if dir == "" {
-		return "", fmt.Errorf("looking for module %s: it has not been downloaded\n  hint: run `go mod download %s`", module, module)
+		return "", fmt.Errorf(
+			"looking for module %s: it has not been downloaded\n  hint: run `go mod download %s`",
+			module, module)
 	}
 	return dir, nil
 }

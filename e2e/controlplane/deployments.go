@@ -26,13 +26,18 @@ func RunDeployments(ctx context.Context, c client.Client, in ...client.ListOptio
 			continue
 		}
 		d.Status = appsv1.DeploymentStatus{
-			ObservedGeneration: d.Generation, Replicas: *d.Spec.Replicas, UpdatedReplicas: *d.Spec.Replicas, ReadyReplicas: *d.Spec.Replicas, AvailableReplicas: *d.Spec.Replicas,
+			ObservedGeneration: d.Generation, Replicas: *d.Spec.Replicas,
+			UpdatedReplicas: *d.Spec.Replicas, ReadyReplicas: *d.Spec.Replicas,
+			AvailableReplicas: *d.Spec.Replicas,
 			Conditions: []appsv1.DeploymentCondition{
-				{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable"},
-				{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable"},
+				{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue,
+					Reason: "MinimumReplicasAvailable"},
+				{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue,
+					Reason: "NewReplicaSetAvailable"},
 			},
 		}
-		if err := c.Status().Update(ctx, d); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if err := c.Status().Update(ctx, d); err != nil && !apierrors.IsConflict(err) &&
+			!apierrors.IsNotFound(err) {
 			failed = append(failed, err)
 		}
 	}

@@ -8,7 +8,9 @@ import (
 )
 
 // ErrNoPrograms says how to get what a control plane runs.
-var ErrNoPrograms = errors.New("no etcd and kube-apiserver to run\n  hint: `make controlplane` builds them once; or set KUBEBUILDER_ASSETS to a folder that has them")
+var ErrNoPrograms = errors.New("no etcd and kube-apiserver to run\n" +
+	"  hint: `make controlplane` builds them once; or set KUBEBUILDER_ASSETS to a folder " +
+	"that has them")
 
 // Variable is the environment variable that says which tests run: with the value "none",
 // as make test sets it, those that need an API server are skipped; with "required", as
@@ -21,7 +23,8 @@ var errTier = errors.New("it needs an API server: make test-servers")
 
 // skipped reports whether tests are skipped for an error.
 func skipped(err error) bool {
-	return errors.Is(err, errTier) || errors.Is(err, ErrNoPrograms) && os.Getenv(Variable) != "required"
+	return errors.Is(err, errTier) ||
+		errors.Is(err, ErrNoPrograms) && os.Getenv(Variable) != "required"
 }
 
 // programs is the folder with etcd and kube-apiserver: KUBEBUILDER_ASSETS, or

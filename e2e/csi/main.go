@@ -84,22 +84,27 @@ type driver struct {
 	registration.UnimplementedRegistrationServer
 }
 
-func (d *driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: name, Endpoint: d.socket, SupportedVersions: []string{"1.0.0"}}, nil
+func (d *driver) GetInfo(context.Context,
+	*registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: name, Endpoint: d.socket,
+		SupportedVersions: []string{"1.0.0"}}, nil
 }
 
-func (*driver) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (*driver) NotifyRegistrationStatus(_ context.Context,
+	status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !status.PluginRegistered {
 		log.Fatalf("the kubelet did not take the driver: %s", status.Error)
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-func (*driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+func (*driver) GetPluginInfo(context.Context,
+	*csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
 	return &csi.GetPluginInfoResponse{Name: name, VendorVersion: "stand-in"}, nil
 }
 
-func (*driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+func (*driver) GetPluginCapabilities(context.Context,
+	*csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	return &csi.GetPluginCapabilitiesResponse{}, nil
 }
 
@@ -107,24 +112,28 @@ func (*driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, er
 	return &csi.ProbeResponse{}, nil
 }
 
-func (*driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+func (*driver) NodeGetInfo(context.Context,
+	*csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	node, err := os.Hostname()
 	return &csi.NodeGetInfoResponse{NodeId: node, MaxVolumesPerNode: 1000}, err
 }
 
-func (*driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+func (*driver) NodeGetCapabilities(context.Context,
+	*csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	return &csi.NodeGetCapabilitiesResponse{}, nil
 }
 
 // NodePublishVolume mounts the folder at the pod's path.
-func (d *driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (d *driver) NodePublishVolume(_ context.Context,
+	r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	if !r.GetReadonly() {
 		return nil, errors.New("the volume is to be read-only: set readOnly: true")
 	}
 	if err := os.MkdirAll(r.GetTargetPath(), 0o755); err != nil {
 		return nil, err
 	}
-	for _, flags := range []uintptr{syscall.MS_BIND, syscall.MS_BIND | syscall.MS_REMOUNT | syscall.MS_RDONLY} {
+	for _, flags := range []uintptr{syscall.MS_BIND,
+		syscall.MS_BIND | syscall.MS_REMOUNT | syscall.MS_RDONLY} {
 		if err := syscall.Mount(d.folder, r.GetTargetPath(), "", flags, ""); err != nil {
 			return nil, fmt.Errorf("mounting %s on %s: %w", d.folder, r.GetTargetPath(), err)
 		}
@@ -132,9 +141,11 @@ func (d *driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-func (*driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (*driver) NodeUnpublishVolume(_ context.Context,
+	r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	// The kubelet repeats what it is not sure of.
-	if err := syscall.Unmount(r.GetTargetPath(), 0); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
+	if err := syscall.Unmount(r.GetTargetPath(), 0); err != nil &&
+		!errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
 		return nil, fmt.Errorf("unmounting %s: %w", r.GetTargetPath(), err)
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, os.RemoveAll(r.GetTargetPath())

@@ -16,8 +16,10 @@ import (
 func agent() error {
 	port := cmp.Or(os.Getenv("APP_PORT"), os.Getenv("PORT"), "8000")
 	http.HandleFunc("/https", func(w http.ResponseWriter, r *http.Request) {
-		client := http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-		request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "https://kubernetes.default.svc/version", nil)
+		client := http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment,
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		request, err := http.NewRequestWithContext(r.Context(), http.MethodGet,
+			"https://kubernetes.default.svc/version", nil)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -239,10 +239,12 @@ func (b *bridge) identify() error {
 			}
 			continue
 		}
-		if x := b.config.Exchange; x != nil && x.Identity.Type == "spiffe" && x.Identity.ClientID != svid.ID.String() {
+		if x := b.config.Exchange; x != nil && x.Identity.Type == "spiffe" &&
+			x.Identity.ClientID != svid.ID.String() {
 			return fmt.Errorf("the client is %q, and the pod %q", x.Identity.ClientID, svid.ID)
 		}
-		if b.x509, err = workloadapi.NewX509Source(context.Background(), workloadapi.WithClientOptions(address)); err != nil {
+		if b.x509, err = workloadapi.NewX509Source(context.Background(),
+			workloadapi.WithClientOptions(address)); err != nil {
 			return err
 		}
 		certificates, key, err := svid.Marshal()
@@ -260,7 +262,8 @@ func (b *bridge) secured(listener net.Listener) net.Listener {
 	if b.config.MTLS == nil {
 		return listener
 	}
-	return &mtlsListener{listener, tlsconfig.MTLSServerConfig(b.x509, b.x509, tlsconfig.AuthorizeAny()), b.strict()}
+	return &mtlsListener{listener,
+		tlsconfig.MTLSServerConfig(b.x509, b.x509, tlsconfig.AuthorizeAny()), b.strict()}
 }
 
 type mtlsListener struct {
@@ -330,13 +333,14 @@ func (c *bufferedConn) Read(into []byte) (int, error) { return c.reader.Read(int
 // inbound lets through what needs no token, and what has one for this workload. The
 // agent sees 127.0.0.1 as the host that it was asked by.
 func (b *bridge) inbound(agent *url.URL) http.Handler {
-	proxy := &httputil.ReverseProxy{ErrorHandler: badGateway, Transport: &http.Transport{}, Rewrite: func(r *httputil.ProxyRequest) {
-		r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
-		r.SetXForwarded()
-		r.Out.Header.Del("X-Forwarded-Host")
-		r.Out.Header.Del("X-Forwarded-Proto")
-		r.SetURL(agent)
-	}}
+	proxy := &httputil.ReverseProxy{ErrorHandler: badGateway, Transport: &http.Transport{},
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+			r.SetXForwarded()
+			r.Out.Header.Del("X-Forwarded-Host")
+			r.Out.Header.Del("X-Forwarded-Proto")
+			r.SetURL(agent)
+		}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := b.pipeline.Load()
 		if v := p.Validation; v != nil && !v.Open(r.URL.Path) {
@@ -376,7 +380,8 @@ func (p *pipeline) keysOf(ctx context.Context, address string) (*jose.JSONWebKey
 	if now := time.Now(); p.asked.IsZero() || now.Sub(p.asked) > 15*time.Minute {
 		p.asked = now
 		keys := new(jose.JSONWebKeySet)
-		request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, address, nil)
+		request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet,
+			address, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -402,10 +407,11 @@ func (b *bridge) outbound() http.Handler {
 		config := tlsconfig.MTLSClientConfig(b.x509, b.x509, tlsconfig.AuthorizeAny())
 		transport.DialContext = (&tls.Dialer{Config: config}).DialContext
 	}
-	proxy := &httputil.ReverseProxy{ErrorHandler: badGateway, Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
-		r.Out.Header.Del("Connection")
-		r.Out.Header.Del("Upgrade")
-	}}
+	proxy := &httputil.ReverseProxy{ErrorHandler: badGateway, Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.Header.Del("Connection")
+			r.Out.Header.Del("Upgrade")
+		}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.URL.Hostname()
 		if host == "" {
@@ -416,7 +422,9 @@ func (b *bridge) outbound() http.Handler {
 		if x := p.Exchange; x != nil && !slices.Contains(b.config.Listener.SkipHosts, host) {
 			if err := p.exchange(r, host, b.jwt); err != nil {
 				log.Printf("no token for %s: %v", host, err)
-				answer(w, http.StatusUnauthorized, map[string]string{"error": "upstream.token-exchange-failed", "message": err.Error(), "plugin": "token-exchange"})
+				answer(w, http.StatusUnauthorized,
+					map[string]string{"error": "upstream.token-exchange-failed",
+						"message": err.Error(), "plugin": "token-exchange"})
 				return
 			}
 		}
@@ -469,7 +477,8 @@ func tunnel(w http.ResponseWriter, r *http.Request) {
 }
 
 // exchange sets the token of a request by the first rule for its host.
-func (p *pipeline) exchange(r *http.Request, host string, jwt func(context.Context, string) (string, error)) error {
+func (p *pipeline) exchange(r *http.Request, host string,
+	jwt func(context.Context, string) (string, error)) error {
 	x := p.Exchange
 	rule := x.Route(host)
 	if rule == nil || rule.Action != "exchange" {
@@ -503,18 +512,22 @@ func (p *pipeline) exchange(r *http.Request, host string, jwt func(context.Conte
 
 // ask asks Keycloak for a token that a rule names, as the client that the pod's JWT
 // SVID proves it to be.
-func (p *pipeline) ask(ctx context.Context, subject string, rule *authbridge.Route, jwt func(context.Context, string) (string, error)) (string, error) {
+func (p *pipeline) ask(ctx context.Context, subject string, rule *authbridge.Route,
+	jwt func(context.Context, string) (string, error)) (string, error) {
 	id := p.Exchange.Identity
 	svid, err := jwt(ctx, id.JWTAudience)
 	if err != nil {
 		return "", err
 	}
 	form := url.Values{
-		"grant_type": {tokenExchange}, "subject_token": {subject}, "subject_token_type": {"urn:ietf:params:oauth:token-type:access_token"},
-		"audience": {rule.TargetAudience}, "scope": {rule.TokenScopes},
-		"client_id": {id.ClientID}, "client_assertion_type": {jwtSPIFFE}, "client_assertion": {svid},
+		"grant_type": {tokenExchange}, "subject_token": {subject},
+		"subject_token_type": {"urn:ietf:params:oauth:token-type:access_token"},
+		"audience":           {rule.TargetAudience}, "scope": {rule.TokenScopes},
+		"client_id": {id.ClientID}, "client_assertion_type": {jwtSPIFFE},
+		"client_assertion": {svid},
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, cmp.Or(rule.TokenURL, p.Exchange.TokenURL), strings.NewReader(form.Encode()))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		cmp.Or(rule.TokenURL, p.Exchange.TokenURL), strings.NewReader(form.Encode()))
 	if err != nil {
 		return "", err
 	}

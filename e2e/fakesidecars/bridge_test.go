@@ -91,7 +91,9 @@ func startBridge(t *testing.T, changes ...string) *bridged {
 		t.Fatal(err)
 	}
 	b := new(bridged)
-	b.realm, err = newRealm(testIssuer, &jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "svid"}}}, []string{testClient})
+	b.realm, err = newRealm(testIssuer,
+		&jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "svid"}}},
+		[]string{testClient})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,11 +112,14 @@ func startBridge(t *testing.T, changes ...string) *bridged {
 	}
 	b.x509 = newIdentity(t)
 	b.jwt = func(_ context.Context, audience string) (string, error) {
-		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "svid"}}, nil)
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256,
+			Key: jose.JSONWebKey{Key: key, KeyID: "svid"}}, nil)
 		if err != nil {
 			return "", err
 		}
-		return jwt.Signed(signer).Claims(jwt.Claims{Subject: testClient, Audience: jwt.Audience{audience}, Expiry: jwt.NewNumericDate(time.Now().Add(time.Hour))}).Serialize()
+		return jwt.Signed(signer).Claims(jwt.Claims{Subject: testClient,
+			Audience: jwt.Audience{audience},
+			Expiry:   jwt.NewNumericDate(time.Now().Add(time.Hour))}).Serialize()
 	}
 	return b
 }
@@ -129,8 +134,11 @@ func newIdentity(t *testing.T) x509Identity {
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, URIs: []*url.URL{id.TrustDomain().ID().URL()}}
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature, URIs: []*url.URL{id.URL()}}
+	authority := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		URIs: []*url.URL{id.TrustDomain().ID().URL()}}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, URIs: []*url.URL{id.URL()}}
 	var made []*x509.Certificate
 	for _, c := range []*x509.Certificate{authority, leaf} {
 		der, err := x509.CreateCertificate(rand.Reader, c, authority, key.Public(), key)
@@ -146,13 +154,15 @@ func newIdentity(t *testing.T) x509Identity {
 	return struct {
 		*x509svid.SVID
 		*x509bundle.Bundle
-	}{&x509svid.SVID{ID: id, Certificates: made[1:], PrivateKey: key}, x509bundle.FromX509Authorities(id.TrustDomain(), made[:1])}
+	}{&x509svid.SVID{ID: id, Certificates: made[1:], PrivateKey: key},
+		x509bundle.FromX509Authorities(id.TrustDomain(), made[:1])}
 }
 
 // token is a user's for an audience.
 func (b *bridged) token(t *testing.T, audience string) string {
 	t.Helper()
-	answer, err := http.PostForm(b.keycloak.URL+realmPath+"token", url.Values{"grant_type": {"password"}, "username": {"alice"}, "audience": {audience}})
+	answer, err := http.PostForm(b.keycloak.URL+realmPath+"token",
+		url.Values{"grant_type": {"password"}, "username": {"alice"}, "audience": {audience}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +183,8 @@ func (b *bridged) token(t *testing.T, audience string) string {
 func (b *bridged) reverse(t *testing.T) (address string) {
 	t.Helper()
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%s %s forwarded host %q", strings.Split(r.Host, ":")[0], r.URL.Path, r.Header.Get("X-Forwarded-Host"))
+		fmt.Fprintf(w, "%s %s forwarded host %q", strings.Split(r.Host, ":")[0], r.URL.Path,
+			r.Header.Get("X-Forwarded-Host"))
 	}))
 	t.Cleanup(agent.Close)
 	backend, err := url.Parse(agent.URL)
@@ -200,12 +211,14 @@ func (b *bridged) forward(t *testing.T) *http.Client {
 		t.Fatal(err)
 	}
 	return &http.Client{Transport: &http.Transport{
-		Proxy: http.ProxyURL(address), DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		Proxy: http.ProxyURL(address), DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
 }
 
 // request returns the status and the body of an answer, or the status 0 without one.
-func request(t *testing.T, client *http.Client, method, address, authorization string) (int, string) {
+func request(t *testing.T, client *http.Client,
+	method, address, authorization string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, address, nil)
 	if err != nil {
@@ -234,21 +247,25 @@ func TestBridgePaths(t *testing.T) {
 	good := b.token(t, testClient)
 	client := &http.Client{Transport: &http.Transport{}}
 	for path, want := range map[string]int{
-		"/healthz": 200, "/healthz?full=1": 200, "/healthz/": 200, "//healthz": 200, "/static/a": 200, "/static/a/b": 401,
-		"/": 401, "//ask": 401, "/healthz/../ask": 401, "/healthz;x": 401, "/static/%2e%2e/ask": 401, "/static/..%2fask": 401, "/metrics": 401,
+		"/healthz": 200, "/healthz?full=1": 200, "/healthz/": 200, "//healthz": 200,
+		"/static/a": 200, "/static/a/b": 401, "/": 401, "//ask": 401, "/healthz/../ask": 401,
+		"/healthz;x": 401, "/static/%2e%2e/ask": 401, "/static/..%2fask": 401, "/metrics": 401,
 	} {
 		if got, text := request(t, client, http.MethodGet, "http://"+address+path, ""); got != want {
 			t.Errorf("%s without a token: %d %s, want %d", path, got, text, want)
 		}
 	}
 	for authorization, want := range map[string]int{
-		"Bearer " + good: 200, "bearer " + good: 200, good: 401, "Bearer x": 401, "Bearer " + b.token(t, "other"): 401,
+		"Bearer " + good: 200, "bearer " + good: 200, good: 401, "Bearer x": 401,
+		"Bearer " + b.token(t, "other"): 401,
 	} {
-		if got, text := request(t, client, http.MethodGet, "http://"+address+"/ask", authorization); got != want {
+		if got, text := request(t, client, http.MethodGet, "http://"+address+"/ask",
+			authorization); got != want {
 			t.Errorf("%.10s…: %d %s, want %d", authorization, got, text, want)
 		}
 	}
-	if _, text := request(t, client, http.MethodGet, "http://"+address+"/ask", "Bearer "+good); text != `127.0.0.1 /ask forwarded host ""` {
+	if _, text := request(t, client, http.MethodGet, "http://"+address+"/ask",
+		"Bearer "+good); text != `127.0.0.1 /ask forwarded host ""` {
 		t.Errorf("the agent sees %s", text)
 	}
 	for paths, want := range map[string]string{`["//"]`: "401 401", "[]": "200 200"} {
@@ -265,12 +282,15 @@ func TestBridgePaths(t *testing.T) {
 // TestBridgeRefuses: what keeps the program from starting.
 func TestBridgeRefuses(t *testing.T) {
 	for change, want := range map[[2]string]string{
-		{`"/static/*"`, `"/*"`}:                             `bypass pattern "/*" is too broad; use specific path globs`,
-		{`["collector"]`, `["fd00::1"]`}:                    `listener.skip_hosts: skiphost: pattern "fd00::1" must not contain a port`,
+		{`"/static/*"`,
+			`"/*"`}: `bypass pattern "/*" is too broad; use specific path globs`,
+		{`["collector"]`,
+			`["fd00::1"]`}: `listener.skip_hosts: skiphost: pattern "fd00::1" must not contain a port`,
 		{"token_url:", "token_uri:"}:                        `unknown field "token_uri"`,
 		{"no_token_policy: allow", "no_token_policy: pass"}: `no_token_policy "pass"`,
 	} {
-		if _, err := newBridge([]byte(strings.Replace(testConfig, change[0], change[1], 1)), noVariables); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newBridge([]byte(strings.Replace(testConfig, change[0], change[1], 1)),
+			noVariables); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", change[1], err, want)
 		}
 	}
@@ -288,11 +308,15 @@ func TestBridgeHTTP1(t *testing.T) {
 	if _, err := io.WriteString(connection, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if line, err := bufio.NewReader(connection).ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 4") && !strings.HasPrefix(line, "HTTP/1.1 5") {
+	if line, err := bufio.NewReader(connection).ReadString('\n'); err != nil ||
+		!strings.HasPrefix(line, "HTTP/1.1 4") && !strings.HasPrefix(line, "HTTP/1.1 5") {
 		t.Errorf("HTTP/2 is answered by %q, %v", line, err)
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}}
-	if status, text := request(t, client, http.MethodGet, "https://"+address+"/healthz", ""); status != 0 {
+	client := &http.Client{
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+			ForceAttemptHTTP2: true}}
+	if status, text := request(t, client, http.MethodGet, "https://"+address+"/healthz",
+		""); status != 0 {
 		t.Errorf("HTTPS without an SVID: %d %s", status, text)
 	}
 }
@@ -304,11 +328,15 @@ func TestBridgeMTLS(t *testing.T) {
 	defer tool.Close()
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer secure.Close()
-	for mode, want := range map[string][]int{"permissive": {200, 200, 200, 200}, "strict": {0, 200, 502, 200}} {
+	for mode, want := range map[string][]int{"permissive": {200, 200, 200, 200},
+		"strict": {0, 200, 502, 200}} {
 		b := startBridge(t, "mode: permissive", "mode: "+mode)
 		address := b.reverse(t)
-		plain, _ := request(t, &http.Client{Transport: &http.Transport{}}, http.MethodGet, "http://"+address+"/healthz", "")
-		peer := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsconfig.MTLSClientConfig(b.x509, b.x509, tlsconfig.AuthorizeAny())}}
+		plain, _ := request(t, &http.Client{Transport: &http.Transport{}}, http.MethodGet,
+			"http://"+address+"/healthz", "")
+		peer := &http.Client{
+			Transport: &http.Transport{TLSClientConfig: tlsconfig.MTLSClientConfig(b.x509, b.x509,
+				tlsconfig.AuthorizeAny())}}
 		mutual, problem := request(t, peer, http.MethodGet, "https://"+address+"/healthz", "")
 		forward := b.forward(t)
 		out, text := request(t, forward, http.MethodGet, tool.URL, "")
@@ -319,7 +347,8 @@ func TestBridgeMTLS(t *testing.T) {
 	}
 	// An agent in the mode strict answers another one, with its own identity.
 	b := startBridge(t, "mode: permissive", "mode: strict")
-	if status, text := request(t, b.forward(t), http.MethodGet, "http://"+b.reverse(t)+"/healthz", ""); status != http.StatusOK {
+	if status, text := request(t, b.forward(t), http.MethodGet, "http://"+b.reverse(t)+"/healthz",
+		""); status != http.StatusOK {
 		t.Errorf("from agent to agent: %d %s", status, text)
 	}
 }
@@ -336,7 +365,9 @@ func TestBridgeOutbound(t *testing.T) {
 		fmt.Fprint(w, cmp.Or(bearer(r), "none"))
 	}))
 	defer tool.Close()
-	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "end to end") }))
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "end to end")
+	}))
 	defer secure.Close()
 	const refusal = `401 {"error":"upstream.token-exchange-failed","message":"missing Authorization header","plugin":"token-exchange"}`
 	for policy, want := range map[string][]string{
@@ -346,11 +377,13 @@ func TestBridgeOutbound(t *testing.T) {
 		b = startBridge(t, "no_token_policy: allow", "no_token_policy: "+policy)
 		client := b.forward(t)
 		var got []string
-		status, text := request(t, client, http.MethodGet, tool.URL, "Bearer "+b.token(t, testClient))
+		status, text := request(t, client, http.MethodGet, tool.URL,
+			"Bearer "+b.token(t, testClient))
 		got = append(got, fmt.Sprint(status, " ", text))
 		status, text = request(t, client, http.MethodGet, tool.URL, "")
 		got = append(got, fmt.Sprint(status, " ", text))
-		if status, text = request(t, client, http.MethodGet, secure.URL, ""); strings.Contains(text, "Unauthorized") {
+		if status, text = request(t, client, http.MethodGet, secure.URL, ""); strings.Contains(text,
+			"Unauthorized") {
 			text = "refused"
 		}
 		got = append(got, fmt.Sprint(status, " ", text))
@@ -363,7 +396,8 @@ func TestBridgeOutbound(t *testing.T) {
 	token := "Bearer " + b.token(t, testClient)
 	asked := b.asked.Load()
 	for range 2 {
-		if _, text := request(t, client, http.MethodGet, tool.URL, token); text != "alice by "+testClient {
+		if _, text := request(t, client, http.MethodGet, tool.URL,
+			token); text != "alice by "+testClient {
 			t.Errorf("a pattern's host gets %s", text)
 		}
 	}
@@ -371,15 +405,18 @@ func TestBridgeOutbound(t *testing.T) {
 		t.Errorf("Keycloak exchanged %d tokens, want 1", n)
 	}
 	routes := filepath.Join(t.TempDir(), "routes.yaml")
-	if err := os.WriteFile(routes, []byte("[{host: 127.0.0.1, action: passthrough}]"), 0o600); err != nil {
+	if err := os.WriteFile(routes, []byte("[{host: 127.0.0.1, action: passthrough}]"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	b = startBridge(t, "          rules:", "          file: "+routes+"\n          rules:")
-	if _, text := request(t, b.forward(t), http.MethodGet, tool.URL, "Bearer caller"); text != "caller" {
+	if _, text := request(t, b.forward(t), http.MethodGet, tool.URL,
+		"Bearer caller"); text != "caller" {
 		t.Errorf("a route of the file comes before the rules: %q, want the caller's token", text)
 	}
 	b = startBridge(t, "127.0.0.1, target", "elsewhere, target", "host: localhost", "host: nowhere")
-	if _, text := request(t, b.forward(t), http.MethodGet, tool.URL, "Bearer caller"); text != "caller" {
+	if _, text := request(t, b.forward(t), http.MethodGet, tool.URL,
+		"Bearer caller"); text != "caller" {
 		t.Errorf("a host without a rule gets %q, want the caller's token", text)
 	}
 }
@@ -395,7 +432,8 @@ func TestBridgeReload(t *testing.T) {
 		return status == http.StatusOK
 	}
 	reload := func(changes ...string) string {
-		if err := b.reload([]byte(strings.NewReplacer(changes...).Replace(b.text)), noVariables); err != nil {
+		if err := b.reload([]byte(strings.NewReplacer(changes...).Replace(b.text)),
+			noVariables); err != nil {
 			return err.Error()
 		}
 		return b.status.Load().Error
@@ -426,7 +464,8 @@ func TestBridgeKeys(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{}}
 	b.away.Store(true)
 	for range 2 {
-		if status, text := request(t, client, http.MethodGet, "http://"+address+"/ask", token); status != 401 || !strings.Contains(text, "cached object is not a Set") {
+		if status, text := request(t, client, http.MethodGet, "http://"+address+"/ask",
+			token); status != 401 || !strings.Contains(text, "cached object is not a Set") {
 			t.Errorf("without keys: %d %s", status, text)
 		}
 		b.away.Store(false)
@@ -434,7 +473,8 @@ func TestBridgeKeys(t *testing.T) {
 	if err := b.reload([]byte(b.text+"# changed\n"), noVariables); err != nil {
 		t.Fatal(err)
 	}
-	if status, text := request(t, client, http.MethodGet, "http://"+address+"/ask", token); status != 200 {
+	if status, text := request(t, client, http.MethodGet, "http://"+address+"/ask",
+		token); status != 200 {
 		t.Errorf("after a reload: %d %s", status, text)
 	}
 }

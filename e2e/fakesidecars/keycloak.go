@@ -62,7 +62,8 @@ func newRealm(issuer string, spiffe *jose.JSONWebKeySet, clients []string) (*rea
 	if err != nil {
 		return nil, err
 	}
-	return &realm{issuer, spiffe, clients, jose.JSONWebKey{Key: key, KeyID: "realm", Algorithm: string(jose.ES256), Use: "sig"}}, nil
+	return &realm{issuer, spiffe, clients,
+		jose.JSONWebKey{Key: key, KeyID: "realm", Algorithm: string(jose.ES256), Use: "sig"}}, nil
 }
 
 func (r *realm) keys() *jose.JSONWebKeySet {
@@ -101,7 +102,8 @@ type tokenClaims struct {
 func (r *realm) token(q *http.Request) (any, error) {
 	claims := tokenClaims{Claims: jwt.Claims{
 		Issuer: r.issuer, Audience: jwt.Audience{q.FormValue("audience")},
-		IssuedAt: jwt.NewNumericDate(time.Now()), Expiry: jwt.NewNumericDate(time.Now().Add(10 * time.Minute)),
+		IssuedAt: jwt.NewNumericDate(time.Now()),
+		Expiry:   jwt.NewNumericDate(time.Now().Add(10 * time.Minute)),
 	}}
 	switch grant := q.FormValue("grant_type"); grant {
 	case "password":
@@ -116,7 +118,8 @@ func (r *realm) token(q *http.Request) (any, error) {
 			return nil, fmt.Errorf("the subject's token: %w", err)
 		}
 		claims.Subject, claims.Client = subject.Subject, client
-		log.Printf("%s exchanged a token of %s for the audience %s", client, claims.Subject, claims.Audience)
+		log.Printf("%s exchanged a token of %s for the audience %s", client, claims.Subject,
+			claims.Audience)
 	default:
 		return nil, fmt.Errorf("the grant %q", grant)
 	}
@@ -149,7 +152,8 @@ func (r *realm) client(q *http.Request) (string, error) {
 
 // verified are a token's claims. The issuer may be empty for an SVID, whose keys are
 // one trust domain's.
-func verified(text string, keys *jose.JSONWebKeySet, issuer, audience string) (*tokenClaims, error) {
+func verified(text string, keys *jose.JSONWebKeySet,
+	issuer, audience string) (*tokenClaims, error) {
 	token, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		return nil, err
@@ -161,5 +165,6 @@ func verified(text string, keys *jose.JSONWebKeySet, issuer, audience string) (*
 	if claims.Expiry == nil || claims.Subject == "" || audience == "" {
 		return nil, errors.New("it has no end, no subject or no audience")
 	}
-	return claims, claims.Validate(jwt.Expected{Issuer: issuer, AnyAudience: jwt.Audience{audience}, Time: time.Now()})
+	return claims, claims.Validate(jwt.Expected{Issuer: issuer, AnyAudience: jwt.Audience{audience},
+		Time: time.Now()})
 }

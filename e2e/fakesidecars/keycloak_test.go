@@ -19,7 +19,8 @@ import (
 // TestFederatedJWT: the realm takes the SVID of a client that it knows, made for it
 // and still valid, and no other assertion.
 func TestFederatedJWT(t *testing.T) {
-	const issuer, id = "https://keycloak.example.com/realms/agents", "spiffe://example.com/ns/weather/sa/agent"
+	const issuer, id = "https://keycloak.example.com/realms/agents",
+		"spiffe://example.com/ns/weather/sa/agent"
 	key := func() *ecdsa.PrivateKey {
 		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
@@ -28,7 +29,8 @@ func TestFederatedJWT(t *testing.T) {
 		return k
 	}
 	sign := func(k *ecdsa.PrivateKey, c jwt.Claims) string {
-		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: k, KeyID: "svid"}}, nil)
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256,
+			Key: jose.JSONWebKey{Key: k, KeyID: "svid"}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +42,8 @@ func TestFederatedJWT(t *testing.T) {
 	}
 	spire, other := key(), key()
 	// SPIRE names no algorithm.
-	keys := &jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: spire.Public(), KeyID: "svid", Use: "jwt-svid"}}}
+	keys := &jose.JSONWebKeySet{
+		Keys: []jose.JSONWebKey{{Key: spire.Public(), KeyID: "svid", Use: "jwt-svid"}}}
 	r, err := newRealm(issuer, keys, []string{id})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +65,8 @@ func TestFederatedJWT(t *testing.T) {
 		return answer.StatusCode, body.Token
 	}
 	user := func(audience string) string {
-		_, token := ask(url.Values{"grant_type": {"password"}, "username": {"alice"}, "audience": {audience}})
+		_, token := ask(url.Values{"grant_type": {"password"}, "username": {"alice"},
+			"audience": {audience}})
 		return token
 	}
 	in := func(d time.Duration) *jwt.NumericDate { return jwt.NewNumericDate(time.Now().Add(d)) }
@@ -73,14 +77,18 @@ func TestFederatedJWT(t *testing.T) {
 		form   url.Values
 		want   int
 	}{
-		"its client":      {want: 200},
-		"another key":     {key: other, want: 401},
-		"another realm":   {change: func(c *jwt.Claims) { c.Audience = jwt.Audience{"https://example.com"} }, want: 401},
-		"expired":         {change: func(c *jwt.Claims) { c.Expiry = in(-time.Hour) }, want: 401},
-		"without an end":  {change: func(c *jwt.Claims) { c.Expiry = nil }, want: 401},
-		"unknown client":  {change: func(c *jwt.Claims) { c.Subject += "2" }, form: url.Values{"client_id": {id + "2"}}, want: 401},
-		"another's ID":    {form: url.Values{"client_id": {id + "2"}}, want: 401},
-		"a secret":        {form: url.Values{"client_assertion_type": {""}, "client_secret": {"none"}}, want: 401},
+		"its client":  {want: 200},
+		"another key": {key: other, want: 401},
+		"another realm": {change: func(c *jwt.Claims) {
+			c.Audience = jwt.Audience{"https://example.com"}
+		}, want: 401},
+		"expired":        {change: func(c *jwt.Claims) { c.Expiry = in(-time.Hour) }, want: 401},
+		"without an end": {change: func(c *jwt.Claims) { c.Expiry = nil }, want: 401},
+		"unknown client": {change: func(c *jwt.Claims) { c.Subject += "2" },
+			form: url.Values{"client_id": {id + "2"}}, want: 401},
+		"another's ID": {form: url.Values{"client_id": {id + "2"}}, want: 401},
+		"a secret": {form: url.Values{"client_assertion_type": {""},
+			"client_secret": {"none"}}, want: 401},
 		"another's token": {form: url.Values{"subject_token": {user("someone")}}, want: 401},
 	} {
 		claims, signer := good, spire
@@ -91,8 +99,9 @@ func TestFederatedJWT(t *testing.T) {
 			signer = c.key
 		}
 		form := url.Values{
-			"grant_type": {tokenExchange}, "client_id": {id}, "client_assertion_type": {jwtSPIFFE}, "client_assertion": {sign(signer, claims)},
-			"subject_token": {user(id)}, "audience": {"tool"},
+			"grant_type": {tokenExchange}, "client_id": {id}, "client_assertion_type": {jwtSPIFFE},
+			"client_assertion": {sign(signer, claims)}, "subject_token": {user(id)},
+			"audience": {"tool"},
 		}
 		for field, value := range c.form {
 			form[field] = value

@@ -33,8 +33,8 @@ func main() {
 		exit(python(os.Args[1:]))
 	}
 	programs := map[string]func() error{
-		"proxy-init": proxyInit, "spiffe-helper": spiffeHelper, "auth-proxy": authProxy, "envoy-proxy": envoyProxy,
-		"authbridge-proxy": authBridge,
+		"proxy-init": proxyInit, "spiffe-helper": spiffeHelper, "auth-proxy": authProxy,
+		"envoy-proxy": envoyProxy, "authbridge-proxy": authBridge,
 		// What these talk to.
 		"keycloak": keycloak, "agent": agent, "tool": tool, "mcp": mcpServer,
 	}
@@ -99,8 +99,11 @@ func spiffeHelper() error {
 	}
 	api.Close()
 	http.HandleFunc(setting("readiness_path"), func(http.ResponseWriter, *http.Request) {})
-	token := "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"spiffe://cluster.local/stand-in"}`)) + ".none"
-	if err := os.WriteFile(filepath.Join(setting("cert_dir"), setting("jwt_svid_file_name")), []byte(token), 0o644); err != nil {
+	token := "e30." +
+		base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"spiffe://cluster.local/stand-in"}`)) +
+		".none"
+	if err := os.WriteFile(filepath.Join(setting("cert_dir"), setting("jwt_svid_file_name")),
+		[]byte(token), 0o644); err != nil {
 		return err
 	}
 	return serve(":" + setting("bind_port"))
@@ -129,7 +132,8 @@ func python(args []string) error {
 		_, err = fmt.Print(subject.Sub)
 		return err
 	case len(args) == 1 && args[0] == "client_registration.py":
-		if err := need("KEYCLOAK_URL", "KEYCLOAK_REALM", "KEYCLOAK_ADMIN_USERNAME", "KEYCLOAK_ADMIN_PASSWORD", "CLIENT_NAME"); err != nil {
+		if err := need("KEYCLOAK_URL", "KEYCLOAK_REALM", "KEYCLOAK_ADMIN_USERNAME",
+			"KEYCLOAK_ADMIN_PASSWORD", "CLIENT_NAME"); err != nil {
 			return err
 		}
 		return os.WriteFile(os.Getenv("SECRET_FILE_PATH"), []byte("none"), 0o644)
@@ -150,7 +154,8 @@ func envoyProxy() error {
 	if err := need("TOKEN_URL", "TARGET_AUDIENCE"); err != nil {
 		return err
 	}
-	for _, file := range []string{"/etc/envoy/envoy.yaml", os.Getenv("CLIENT_ID_FILE"), os.Getenv("CLIENT_SECRET_FILE")} {
+	for _, file := range []string{"/etc/envoy/envoy.yaml", os.Getenv("CLIENT_ID_FILE"),
+		os.Getenv("CLIENT_SECRET_FILE")} {
 		if _, err := os.ReadFile(file); err != nil {
 			return err
 		}

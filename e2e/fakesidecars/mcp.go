@@ -26,9 +26,10 @@ func mcpServer() error {
 		server.RemoveTools(names...)
 		names = nil
 		for _, t := range tools {
-			server.AddTool(t, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-				return &mcp.CallToolResult{}, nil
-			})
+			server.AddTool(t,
+				func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+					return &mcp.CallToolResult{}, nil
+				})
 			names = append(names, t.Name)
 		}
 		return nil
@@ -46,6 +47,8 @@ func mcpServer() error {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 		}
 	})
-	http.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	http.Handle("/mcp",
+		mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+			&mcp.StreamableHTTPOptions{Stateless: true}))
 	return serve(":8000")
 }

@@ -105,25 +105,32 @@ func Start(t testing.TB, o Options) *Server {
 	me, err := user.Current()
 	must(t, err)
 	folder := t.TempDir()
-	s := &Server{URL: "http://" + o.Address, t: t, client: &http.Client{Transport: &http.Transport{DialContext: o.Dial}, Timeout: time.Minute}}
+	s := &Server{URL: "http://" + o.Address, t: t,
+		client: &http.Client{Transport: &http.Transport{DialContext: o.Dial}, Timeout: time.Minute}}
 	ini := filepath.Join(folder, "app.ini")
-	must(t, os.WriteFile(ini, fmt.Appendf(nil, config, me.Username, folder, host, port, s.URL, strings.TrimSpace(string(files)), strings.Join(o.TrustedKeys, ", ")), 0o600))
+	must(t,
+		os.WriteFile(ini, fmt.Appendf(nil, config, me.Username, folder, host, port, s.URL,
+			strings.TrimSpace(string(files)), strings.Join(o.TrustedKeys, ", ")), 0o600))
 	must(t, os.Mkdir(filepath.Join(folder, "data"), 0o700))
 
 	log := &bytes.Buffer{}
 	s.run = func(arguments ...string) *exec.Cmd {
-		words := append(append([]string{}, o.Command...), append([]string{program, "-c", ini}, arguments...)...)
+		words := append(append([]string{}, o.Command...),
+			append([]string{program, "-c", ini}, arguments...)...)
 		cmd := exec.Command(words[0], words[1:]...)
 		cmd.Dir = folder
 		// The server writes Git's configuration, by default that of its own home in folder. A
 		// variable that names another file, such as /dev/null, would have it replace that one.
-		cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "GIT_") })
+		cmd.Env = slices.DeleteFunc(os.Environ(),
+			func(variable string) bool { return strings.HasPrefix(variable, "GIT_") })
 		cmd.Env = append(cmd.Env, "HOME="+folder)
 		return cmd
 	}
 	s.do("migrate")
-	s.do("admin", "user", "create", "--admin", "--username=admin", "--password=admin-1234", "--email=admin@example.test", "--must-change-password=false")
-	words := strings.Fields(s.do("admin", "user", "generate-access-token", "--username=admin", "--token-name=test", "--scopes=all", "--raw"))
+	s.do("admin", "user", "create", "--admin", "--username=admin", "--password=admin-1234",
+		"--email=admin@example.test", "--must-change-password=false")
+	words := strings.Fields(s.do("admin", "user", "generate-access-token", "--username=admin",
+		"--token-name=test", "--scopes=all", "--raw"))
 	s.Token = words[len(words)-1]
 	web := s.run("web")
 	web.Stdout, web.Stderr = log, log
@@ -169,7 +176,8 @@ func (s *Server) Ask(token, method, path string, body, into any) (status int) {
 	s.t.Helper()
 	text, err := json.Marshal(body)
 	must(s.t, err)
-	request, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+"/api/v1"+path, bytes.NewReader(text))
+	request, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+"/api/v1"+path,
+		bytes.NewReader(text))
 	must(s.t, err)
 	request.Header.Set("Authorization", "token "+token)
 	request.Header.Set("Content-Type", "application/json")
@@ -198,8 +206,11 @@ func (s *Server) Must(token, method, path string, body, into any) {
 // User creates a user, and returns a token of that user.
 func (s *Server) User(name string) (token string) {
 	s.t.Helper()
-	s.Must(s.Token, http.MethodPost, "/admin/users", map[string]any{"username": name, "email": name + "@example.test", "password": name + "-1234", "must_change_password": false}, nil)
-	words := strings.Fields(s.do("admin", "user", "generate-access-token", "--username="+name, "--token-name=test", "--scopes=all", "--raw"))
+	s.Must(s.Token, http.MethodPost, "/admin/users",
+		map[string]any{"username": name, "email": name + "@example.test",
+			"password": name + "-1234", "must_change_password": false}, nil)
+	words := strings.Fields(s.do("admin", "user", "generate-access-token", "--username="+name,
+		"--token-name=test", "--scopes=all", "--raw"))
 	return words[len(words)-1]
 }
 
@@ -210,7 +221,8 @@ func (s *Server) Repository(token, name string) (path string) {
 	var made struct {
 		FullName string `json:"full_name"`
 	}
-	s.Must(token, http.MethodPost, "/user/repos", map[string]any{"name": name, "auto_init": true, "default_branch": "main"}, &made)
+	s.Must(token, http.MethodPost, "/user/repos",
+		map[string]any{"name": name, "auto_init": true, "default_branch": "main"}, &made)
 	return made.FullName
 }
 
@@ -235,7 +247,8 @@ func (s *Server) Write(token, path, base, branch, file, text string) (commit str
 	var have struct {
 		SHA string `json:"sha"`
 	}
-	if s.Ask(token, http.MethodGet, "/repos/"+path+"/contents/"+file+"?ref="+base, nil, &have) == http.StatusOK {
+	if s.Ask(token, http.MethodGet, "/repos/"+path+"/contents/"+file+"?ref="+base, nil, &have) ==
+		http.StatusOK {
 		method, body["sha"] = http.MethodPut, have.SHA
 	}
 	s.Must(token, method, "/repos/"+path+"/contents/"+file, body, &made)

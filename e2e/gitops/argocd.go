@@ -97,13 +97,16 @@ func (a *ArgoCD) install(admin *rest.Config, settings []string) {
 	a.Helper()
 	released := filepath.Join(a.released(), "manifests")
 	crds := envtest.CRDInstallOptions{ErrorIfPathMissing: true, MaxTime: patience, Paths: []string{
-		filepath.Join(released, "crds", "application-crd.yaml"), filepath.Join(released, "crds", "appproject-crd.yaml"),
+		filepath.Join(released, "crds", "application-crd.yaml"),
+		filepath.Join(released, "crds", "appproject-crd.yaml"),
 	}}
 	if _, err := envtest.InstallCRDs(admin, crds); err != nil {
 		a.Fatalf("installing Argo CD's CRDs: %v", err)
 	}
 	a.apply("released", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: "+Namespace+"\n")
-	for _, pattern := range []string{"base/config/*-cm.yaml", "base/config/argocd-secret.yaml", "base/application-controller-roles/argocd-*.yaml", "cluster-rbac/application-controller/argocd-*.yaml"} {
+	for _, pattern := range []string{"base/config/*-cm.yaml", "base/config/argocd-secret.yaml",
+		"base/application-controller-roles/argocd-*.yaml",
+		"cluster-rbac/application-controller/argocd-*.yaml"} {
 		files, err := filepath.Glob(filepath.Join(released, filepath.FromSlash(pattern)))
 		if err != nil || len(files) == 0 {
 			a.Fatalf("Argo CD has no %s: %v", pattern, err)
@@ -114,9 +117,12 @@ func (a *ArgoCD) install(admin *rest.Config, settings []string) {
 			a.apply("released", string(text))
 		}
 	}
-	secret := "apiVersion: v1\nkind: Secret\nmetadata:\n  name: argocd-secret\nstringData:\n  server.secretkey: " + rand.Text() + "\n"
-	project := "apiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata:\n  name: default\nspec:\n  sourceRepos: ['*']\n" +
-		"  destinations: [{server: '*', namespace: '*'}]\n  clusterResourceWhitelist: [{group: '*', kind: '*'}]\n"
+	secret := "apiVersion: v1\nkind: Secret\nmetadata:\n  name: argocd-secret\nstringData:\n" +
+		"  server.secretkey: " + rand.Text() + "\n"
+	project := "apiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata:\n  name: default\n" +
+		"spec:\n  sourceRepos: ['*']\n" +
+		"  destinations: [{server: '*', namespace: '*'}]\n  clusterResourceWhitelist: [{group: " +
+		"'*', kind: '*'}]\n"
 	a.apply("first-start", secret)
 	a.apply("first-start", project)
 	for i, text := range settings {
@@ -139,7 +145,8 @@ func (a *ArgoCD) apply(owner, stream string) {
 		} else if namespaced {
 			o.SetNamespace(Namespace)
 		}
-		if err := a.client.Apply(a.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(owner), client.ForceOwnership); err != nil {
+		if err := a.client.Apply(a.Context(), client.ApplyConfigurationFromUnstructured(o),
+			client.FieldOwner(owner), client.ForceOwnership); err != nil {
 			a.Fatalf("applying %s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 	}
@@ -168,7 +175,8 @@ func (a *ArgoCD) access(admin *rest.Config) (file string) {
 	a.Helper()
 	clients, err := kubernetes.NewForConfig(admin)
 	a.must(err)
-	token, err := clients.CoreV1().ServiceAccounts(Namespace).CreateToken(a.Context(), serviceAccount, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := clients.CoreV1().ServiceAccounts(Namespace).CreateToken(a.Context(),
+		serviceAccount, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	a.must(err)
 	config := rest.AnonymousClientConfig(admin)
 	config.BearerToken = token.Status.Token
@@ -186,13 +194,19 @@ func (a *ArgoCD) run(program, kubeconfig, plugin string) {
 	a.server(program, regexp.MustCompile(`serving on (\S+\.sock)`), map[string]string{
 		"ARGOCD_PLUGINSOCKFILEPATH": sockets, "ARGOCD_CMP_WORKDIR": a.folder("plugin-work"),
 	}, "cmp-server", "--logformat=text", "--config-dir-path="+plugin)
-	repository := a.server(program, regexp.MustCompile(`argocd-repo-server is listening on ([0-9.:]+)`), map[string]string{
-		"ARGOCD_PLUGINSOCKFILEPATH": sockets, "ARGOCD_ASK_PASS_SOCK": filepath.Join(a.dir, "ask"), "ARGOCD_GPG_ENABLED": "false",
-		"ARGOCD_SSH_DATA_PATH": a.folder("ssh"), "ARGOCD_TLS_DATA_PATH": a.folder("tls"),
-	}, "repo-server", "--logformat=text", "--address=127.0.0.1", "--port=0", "--metrics-address=127.0.0.1", "--metrics-port=0", "--disable-tls", "--redis="+redis)
+	repository := a.server(program,
+		regexp.MustCompile(`argocd-repo-server is listening on ([0-9.:]+)`), map[string]string{
+			"ARGOCD_PLUGINSOCKFILEPATH": sockets,
+			"ARGOCD_ASK_PASS_SOCK":      filepath.Join(a.dir, "ask"), "ARGOCD_GPG_ENABLED": "false",
+			"ARGOCD_SSH_DATA_PATH": a.folder("ssh"), "ARGOCD_TLS_DATA_PATH": a.folder("tls"),
+		}, "repo-server", "--logformat=text", "--address=127.0.0.1", "--port=0",
+		"--metrics-address=127.0.0.1", "--metrics-port=0", "--disable-tls", "--redis="+redis)
 	a.server(program, regexp.MustCompile(`(Configmap/secret informer synced)`), map[string]string{
-		"KUBECONFIG": kubeconfig, "ARGOCD_FAKE_IN_CLUSTER": "true", "ARGOCD_APPLICATION_CONTROLLER_PERSIST_RESOURCE_HEALTH": "true", "ARGOCD_GPG_ENABLED": "false",
-	}, "application-controller", "--logformat=text", "--namespace="+Namespace, "--metrics-port=0", "--redis="+redis, "--repo-server="+repository, "--repo-server-plaintext")
+		"KUBECONFIG": kubeconfig, "ARGOCD_FAKE_IN_CLUSTER": "true",
+		"ARGOCD_APPLICATION_CONTROLLER_PERSIST_RESOURCE_HEALTH": "true",
+		"ARGOCD_GPG_ENABLED": "false",
+	}, "application-controller", "--logformat=text", "--namespace="+Namespace, "--metrics-port=0",
+		"--redis="+redis, "--repo-server="+repository, "--repo-server-plaintext")
 }
 
 func (a *ArgoCD) folder(name string) string {
@@ -203,7 +217,8 @@ func (a *ArgoCD) folder(name string) string {
 }
 
 // server starts a server, waits until its output matches, and returns the match.
-func (a *ArgoCD) server(program string, ready *regexp.Regexp, variables map[string]string, args ...string) (match string) {
+func (a *ArgoCD) server(program string, ready *regexp.Regexp, variables map[string]string,
+	args ...string) (match string) {
 	a.Helper()
 	var output controlplane.Output
 	cmd := exec.Command(program, args...)
@@ -280,13 +295,15 @@ func (a *ArgoCD) Set(name, namespace string, source map[string]any, syncOptions 
 	o := application(name)
 	o.Object["spec"] = map[string]any{
 		"project": "default", "source": source,
-		"destination": map[string]any{"server": "https://kubernetes.default.svc", "namespace": namespace},
+		"destination": map[string]any{"server": "https://kubernetes.default.svc",
+			"namespace": namespace},
 		"syncPolicy": map[string]any{
 			"automated":   map[string]any{"prune": true, "selfHeal": true, "allowEmpty": true},
 			"syncOptions": append([]any{"CreateNamespace=true"}, syncOptions...),
 		},
 	}
-	a.must(a.client.Apply(a.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("test"), client.ForceOwnership))
+	a.must(a.client.Apply(a.Context(), client.ApplyConfigurationFromUnstructured(o),
+		client.FieldOwner("test"), client.ForceOwnership))
 }
 
 func application(name string) *unstructured.Unstructured {
@@ -330,7 +347,8 @@ func (a *ArgoCD) Refresh(hard bool, names ...string) {
 	}
 	for _, name := range names {
 		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, annotation, kind)
-		a.must(a.client.Patch(a.Context(), application(name), client.RawPatch("application/merge-patch+json", []byte(patch))))
+		a.must(a.client.Patch(a.Context(), application(name),
+			client.RawPatch("application/merge-patch+json", []byte(patch))))
 	}
 	for _, name := range names {
 		a.Eventually("the refresh of "+name, func() string {
@@ -342,7 +360,8 @@ func (a *ArgoCD) Refresh(hard bool, names ...string) {
 // Delete removes an Application, and not what it keeps. It works at the end of a test, too.
 func (a *ArgoCD) Delete(name string) {
 	a.Helper()
-	if err := client.IgnoreNotFound(a.client.Delete(context.Background(), application(name))); err != nil {
+	if err := client.IgnoreNotFound(a.client.Delete(context.Background(),
+		application(name))); err != nil {
 		a.Error(err)
 	}
 }

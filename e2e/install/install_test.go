@@ -32,7 +32,9 @@ const root = "../.."
 func armature(t *testing.T, release string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "armature")
-	build := exec.Command("go", "build", "-ldflags", "-X github.com/armature-dev/armature/render/version.described="+release, "-o", path, "./cmd/armature")
+	build := exec.Command("go", "build", "-ldflags",
+		"-X github.com/armature-dev/armature/render/version.described="+release, "-o", path,
+		"./cmd/armature")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building armature: %v\n%s", err, out)
@@ -76,7 +78,9 @@ func compare(t *testing.T, want, got map[string]map[string]any) {
 	t.Helper()
 	expected := map[string]map[string]any{}
 	for key, object := range want {
-		if strings.HasPrefix(key, "Namespace ") && object["metadata"].(map[string]any)["labels"].(map[string]any)["pod-security.kubernetes.io/enforce"] == "restricted" {
+		if strings.HasPrefix(key, "Namespace ") &&
+			object["metadata"].(map[string]any)["labels"].(map[string]any)["pod-security."+
+				"kubernetes.io/enforce"] == "restricted" {
 			continue
 		}
 		u := unstructured.Unstructured{Object: object}
@@ -90,7 +94,8 @@ func compare(t *testing.T, want, got map[string]map[string]any) {
 		}
 		expected[key] = u.Object
 	}
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(expected)), slices.Sorted(maps.Keys(got))); diff != "" {
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(expected)),
+		slices.Sorted(maps.Keys(got))); diff != "" {
 		t.Fatalf("the chart has other objects than `armature install` (-install +chart):\n%s", diff)
 	}
 	for key := range expected {
@@ -103,7 +108,9 @@ func compare(t *testing.T, want, got map[string]map[string]any) {
 // template is a command of Helm's that prints the objects of a chart.
 func template(t *testing.T, chart, namespace, values string) []string {
 	t.Helper()
-	return []string{"template", "armature", chart, "--namespace", namespace, "--values", strconv.Quote(valuesFile(t, values))} // which Helm splits at commas
+	// which Helm splits at commas
+	return []string{"template", "armature", chart, "--namespace", namespace, "--values",
+		strconv.Quote(valuesFile(t, values))}
 }
 
 func valuesFile(t *testing.T, values string) string {
@@ -122,43 +129,71 @@ func TestHelmChart(t *testing.T) {
 	for name, c := range map[string]struct {
 		namespace, values string
 	}{
-		"defaults":           {"armature-system", "{}"},
-		"settings":           {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], maxRunning: 8, maxRunningPerNamespace: 2, catalog: {enabled: true}}"},
-		"key of a KMS":       {"platform", "{attestKey: 'awskms:///alias/attest', queueName: builds}"},
-		"keyless":            {"platform", "{keyless: {fulcioURL: 'https://fulcio.example', timestampURL: 'https://tsa.example/api/v1/timestamp', trustedRoot: sigstore}}"},
-		"shards":             {"platform", "{shards: [a, b], sources: {enabled: true}, catalog: {enabled: true, storeSecret: postgres}}"},
+		"defaults": {"armature-system", "{}"},
+		"settings": {"platform",
+			"{image: registry.example/controller:v9, imageMirror: mirror.local/hub, " +
+				"plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: " +
+				"[169.254.20.0/24, 'fe80::/64'], maxRunning: 8, maxRunningPerNamespace: 2, " +
+				"catalog: {enabled: true}}"},
+		"key of a KMS": {"platform",
+			"{attestKey: 'awskms:///alias/attest', queueName: builds}"},
+		"keyless": {"platform",
+			"{keyless: {fulcioURL: 'https://fulcio.example', timestampURL: " +
+				"'https://tsa.example/api/v1/timestamp', trustedRoot: sigstore}}"},
+		"shards": {"platform",
+			"{shards: [a, b], sources: {enabled: true}, catalog: {enabled: true, " +
+				"storeSecret: postgres}}"},
 		"isolated elsewhere": {"platform", "{buildNamespace: isolated}"},
-		"isolated, with settings": {"platform", `{buildNamespace: isolated, queueName: builds, buildRuntimeClass: gvisor, maxIsolatedPerNamespace: 'runs=2,cpu=4', catalog: {enabled: true}, buildEgress: [
+		"isolated, with settings": {"platform",
+			`{buildNamespace: isolated, queueName: builds, buildRuntimeClass: gvisor, maxIsolatedPerNamespace: 'runs=2,cpu=4', catalog: {enabled: true}, buildEgress: [
 			{to: [{ipBlock: {cidr: 10.0.8.0/24}}, {ipBlock: {cidr: 128.0.0.0/1, except: [169.254.0.0/16, 168.63.129.16/32, 192.0.0.0/24]}}, {ipBlock: {cidr: '2606:4700::/32'}}], ports: [{port: 443}]},
 			{to: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}}, {ipBlock: {cidr: 169.254.20.10/32}}], ports: [{port: 53, protocol: UDP}]}]}`},
-		"isolated, with a catalog":    {"platform", "{buildNamespace: isolated, catalog: {enabled: true, storeSecret: postgres}}"},
-		"isolated, namespaced":        {"platform", "{buildNamespace: isolated, mode: namespaced, watch: [team1]}"},
-		"namespaced":                  {"platform", "{mode: namespaced}"},
-		"namespaced for others":       {"platform", "{mode: namespaced, watch: [team1, platform, team2, team1]}"},
-		"namespaced with the catalog": {"platform", "{mode: namespaced, watch: [team1], catalog: {enabled: true}}"},
-		"with monitoring":             {"platform", "{monitoring: {enabled: true, labels: {release: prometheus}}}"},
-		"with sources":                {"platform", "{sources: {enabled: true}}"},
-		"namespaced, everything":      {"platform", "{mode: namespaced, watch: [team1], sources: {enabled: true}, catalog: {enabled: true, storeSecret: postgres}}"},
-		"an API group":                {"armature-system", "{apiGroup: builds.example.com, catalog: {enabled: true}}"},
-		"an API group, namespaced":    {"armature-system", "{apiGroup: builds.example.com, mode: namespaced, watch: [team1], imageMirror: mirror.local}"},
-		"PostgreSQL":                  {"armature-system", "{catalog: {enabled: true, storeSecret: postgres}}"},
-		"PostgreSQL, namespaced":      {"platform", "{mode: namespaced, catalog: {enabled: true, storeSecret: postgres}}"},
-		"some CRDs":                   {"armature-system", "{catalog: {enabled: true, crds: [kagenti.io, agent.kagenti.dev]}}"},
-		"no CRDs":                     {"armature-system", "{catalog: {enabled: true, crds: []}}"},
+		"isolated, with a catalog": {"platform",
+			"{buildNamespace: isolated, catalog: {enabled: true, storeSecret: postgres}}"},
+		"isolated, namespaced": {"platform",
+			"{buildNamespace: isolated, mode: namespaced, watch: [team1]}"},
+		"namespaced": {"platform", "{mode: namespaced}"},
+		"namespaced for others": {"platform",
+			"{mode: namespaced, watch: [team1, platform, team2, team1]}"},
+		"namespaced with the catalog": {"platform",
+			"{mode: namespaced, watch: [team1], catalog: {enabled: true}}"},
+		"with monitoring": {"platform",
+			"{monitoring: {enabled: true, labels: {release: prometheus}}}"},
+		"with sources": {"platform", "{sources: {enabled: true}}"},
+		"namespaced, everything": {"platform",
+			"{mode: namespaced, watch: [team1], sources: {enabled: true}, catalog: {enabled: " +
+				"true, storeSecret: postgres}}"},
+		"an API group": {"armature-system",
+			"{apiGroup: builds.example.com, catalog: {enabled: true}}"},
+		"an API group, namespaced": {"armature-system",
+			"{apiGroup: builds.example.com, mode: namespaced, watch: [team1], imageMirror: " +
+				"mirror.local}"},
+		"PostgreSQL": {"armature-system",
+			"{catalog: {enabled: true, storeSecret: postgres}}"},
+		"PostgreSQL, namespaced": {"platform",
+			"{mode: namespaced, catalog: {enabled: true, storeSecret: postgres}}"},
+		"some CRDs": {"armature-system",
+			"{catalog: {enabled: true, crds: [kagenti.io, agent.kagenti.dev]}}"},
+		"no CRDs": {"armature-system", "{catalog: {enabled: true, crds: []}}"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			want := objects(t, program, "install", "--namespace", c.namespace, "--values", valuesFile(t, c.values))
+			want := objects(t, program, "install", "--namespace", c.namespace, "--values",
+				valuesFile(t, c.values))
 			if len(want) < 30 {
 				t.Fatalf("`armature install` prints %d objects", len(want))
 			}
-			if strings.Contains(c.values, "sources") && want["NetworkPolicy "+c.namespace+"/armature-sources"] == nil {
+			if strings.Contains(c.values, "sources") &&
+				want["NetworkPolicy "+c.namespace+"/armature-sources"] == nil {
 				t.Error("nothing limits who reads the archives of RenderedSources")
 			}
-			rule := unstructured.Unstructured{Object: want["PrometheusRule "+c.namespace+"/armature"]}
-			if strings.Contains(c.values, "monitoring") && rule.GetLabels()["release"] != "prometheus" {
+			rule := unstructured.Unstructured{
+				Object: want["PrometheusRule "+c.namespace+"/armature"]}
+			if strings.Contains(c.values, "monitoring") &&
+				rule.GetLabels()["release"] != "prometheus" {
 				t.Errorf("the rules have the labels %v", rule.GetLabels())
 			}
-			compare(t, want, objects(t, helm, template(t, "templates/chart", c.namespace, c.values)...))
+			compare(t, want,
+				objects(t, helm, template(t, "templates/chart", c.namespace, c.values)...))
 		})
 	}
 	for values, want := range map[string]string{
@@ -178,22 +213,32 @@ func TestHelmChart(t *testing.T) {
 		"{buildNamespace: default}":                     "buildNamespace is a namespace of its own",
 		"{mode: namespaced, buildRuntimeClass: gvisor}": "go with buildNamespace",
 		"{maxIsolatedPerNamespace: few}":                "maxIsolatedPerNamespace",
-		"{buildNamespace: a, buildEgress: [{ports: [{port: 443}]}]}":                                                    "to",
-		"{buildNamespace: a, buildEgress: [{to: [{ipBlock: {cidr: 0.0.0.0/0}}]}]}":                                      "169.254.0.0/16, where clouds",
-		"{buildNamespace: a, buildEgress: [{to: [{ipBlock: {cidr: 169.254.169.254/32}}]}]}":                             "169.254.0.0/16, where clouds",
-		"{buildNamespace: a, buildEgress: [{to: [{ipBlock: {cidr: 100.64.0.0/10}}], ports: [{port: 53}, {port: 80}]}]}": "100.100.100.200/32, where clouds",
-		"{buildNamespace: a, buildEgress: [{to: [{ipBlock: {cidr: 'fd00:ec2::254/128'}}]}]}":                            "fd00:ec2::/32, where clouds",
-		"{buildNamespace: a, buildEgress: [{to: [{ipBlock: {cidr: 'fc00::/7', except: ['fe80::/10']}}]}]}":              "fd00:ec2::/32, where clouds",
-		"{buildNamespace: a, buildEgress: [{to: [{ipBlock: {cidr: '::/0'}}]}]}":                                         "fe80::/10, where clouds",
+		"{buildNamespace: a, buildEgress: [{ports: " +
+			"[{port: 443}]}]}": "to",
+		"{buildNamespace: a, buildEgress: [{to: [{ipBlock: {cidr: " +
+			"0.0.0.0/0}}]}]}": "169.254.0.0/16, where clouds",
+		"{buildNamespace: a, buildEgress: [{to: [{ipBlock: {cidr: " +
+			"169.254.169.254/32}}]}]}": "169.254.0.0/16, where clouds",
+		"{buildNamespace: a, buildEgress: [{to: [{ipBlock: {cidr: 100.64.0.0/10}}], ports: " +
+			"[{port: 53}, {port: 80}]}]}": "100.100.100.200/32, where clouds",
+		"{buildNamespace: a, buildEgress: [{to: [{ipBlock: {cidr: " +
+			"'fd00:ec2::254/128'}}]}]}": "fd00:ec2::/32, where clouds",
+		"{buildNamespace: a, buildEgress: [{to: [{ipBlock: {cidr: 'fc00::/7', except: " +
+			"['fe80::/10']}}]}]}": "fd00:ec2::/32, where clouds",
+		"{buildNamespace: a, buildEgress: [{to: [{ipBlock: {cidr: " +
+			"'::/0'}}]}]}": "fe80::/10, where clouds",
 		"{attest: nobody}":                    "attest",
 		"{attestKey: '../x://a'}":             "attestKey",
 		"{keyless: {fulcioURL: fulcio}}":      "fulcioURL",
 		"{keyless: {fulcioURL: 'https://f'}}": "go together",
-		"{attestKey: a, keyless: {fulcioURL: 'https://f', timestampURL: 'https://t', trustedRoot: r}}": "set only one of the two",
+		"{attestKey: a, keyless: {fulcioURL: 'https://f', timestampURL: 'https://t', " +
+			"trustedRoot: r}}": "set only one of the two",
 		"{apiGroup: Builds}":            "apiGroup",
 		"{gitAllowNetwork: [10.0.0.1]}": "gitAllowNetwork",
 	} {
-		if out, err := exec.CommandContext(t.Context(), helm, template(t, root+"/templates/chart", "default", values)...).CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+		if out, err := exec.CommandContext(t.Context(), helm,
+			template(t, root+"/templates/chart", "default", values)...).CombinedOutput(); err ==
+			nil || !strings.Contains(string(out), want) {
 			t.Errorf("values %s: %v, want an error that names %q\n%s", values, err, want, out)
 		}
 	}
@@ -206,12 +251,17 @@ func TestReleaseImage(t *testing.T) {
 	want := objects(t, program, "install", "--catalog")
 	for _, name := range []string{"armature-controller", "armature-catalog"} {
 		deployment := unstructured.Unstructured{Object: want["Deployment armature-system/"+name]}
-		containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
-		if err != nil || len(containers) != 1 || containers[0].(map[string]any)["image"] != "ghcr.io/armature-dev/armature-controller:v7.8.9" {
+		containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template",
+			"spec", "containers")
+		if err != nil || len(containers) != 1 ||
+			containers[0].(map[string]any)["image"] !=
+				"ghcr.io/armature-dev/armature-controller:v7.8.9" {
 			t.Errorf("Deployment %s: %v, containers %v", name, err, containers)
 		}
 	}
-	compare(t, want, objects(t, helm, template(t, chartOf(t, "v7.8.9"), "armature-system", "{catalog: {enabled: true}}")...))
+	compare(t, want,
+		objects(t, helm,
+			template(t, chartOf(t, "v7.8.9"), "armature-system", "{catalog: {enabled: true}}")...))
 
 	build, err := os.ReadFile(filepath.Join(root, "examples/builds/weather.yaml"))
 	if err != nil {
@@ -220,7 +270,8 @@ func TestReleaseImage(t *testing.T) {
 	planned := exec.CommandContext(t.Context(), program, "build", "plan", "-")
 	planned.Stdin = bytes.NewReader(build)
 	plan, err := planned.Output()
-	if err != nil || !strings.Contains(string(plan), "image: ghcr.io/armature-dev/armature-controller:v7.8.9\n") {
+	if err != nil || !strings.Contains(string(plan),
+		"image: ghcr.io/armature-dev/armature-controller:v7.8.9\n") {
 		t.Errorf("build plan: %v\n%s", err, plan)
 	}
 
@@ -238,7 +289,8 @@ func chartOf(t *testing.T, version string) string {
 	t.Helper()
 	chart := t.TempDir()
 	copyFolder := func(from, to string) {
-		if err := os.CopyFS(filepath.Join(chart, to), os.DirFS(filepath.Join(root, "templates", from))); err != nil {
+		if err := os.CopyFS(filepath.Join(chart, to),
+			os.DirFS(filepath.Join(root, "templates", from))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -273,15 +325,18 @@ func TestKustomizeBases(t *testing.T) {
 			t.Errorf("%s (-install +kustomize):\n%s", mode, diff)
 		}
 
-		want = objects(t, program, "install", "--scope", mode, "--catalog", "--image", "registry.example:5000/platform/controller:v9")
-		got = objects(t, kustomize, "build", overlay(t, `resources: [BASE/`+base+`, BASE/catalog/`+base+`]
+		want = objects(t, program, "install", "--scope", mode, "--catalog", "--image",
+			"registry.example:5000/platform/controller:v9")
+		got = objects(t, kustomize, "build",
+			overlay(t, `resources: [BASE/`+base+`, BASE/catalog/`+base+`]
 images: [{name: ghcr.io/armature-dev/armature-controller, newName: registry.example:5000/platform/controller, newTag: v9}]
 `))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s with another image (-install +kustomize):\n%s", mode, diff)
 		}
 		for key, object := range got {
-			if text := fmt.Sprint(object); strings.Contains(text, "armature-dev/armature-controller") {
+			if text := fmt.Sprint(object); strings.Contains(text,
+				"armature-dev/armature-controller") {
 				t.Errorf("%s names the published image", key)
 			}
 		}
@@ -302,7 +357,8 @@ func overlay(t *testing.T, text string) string {
 	if base, err = filepath.Rel(dir, base); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(strings.ReplaceAll(text, "BASE", base)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"),
+		[]byte(strings.ReplaceAll(text, "BASE", base)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return dir

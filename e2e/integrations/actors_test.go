@@ -35,9 +35,11 @@ var crds = []struct {
 	module string
 	files  []string
 }{
-	{"github.com/kedacore/keda/v2@v2.20.2", []string{"config/crd/bases/keda.sh_scaledobjects.yaml", "config/crd/bases/keda.sh_triggerauthentications.yaml"}},
+	{"github.com/kedacore/keda/v2@v2.20.2", []string{"config/crd/bases/keda.sh_scaledobjects.yaml",
+		"config/crd/bases/keda.sh_triggerauthentications.yaml"}},
 	{"github.com/rabbitmq/messaging-topology-operator@v1.20.1", []string{
-		"config/crd/bases/rabbitmq.com_queues.yaml", "config/crd/bases/rabbitmq.com_bindings.yaml", "config/crd/bases/rabbitmq.com_policies.yaml",
+		"config/crd/bases/rabbitmq.com_queues.yaml", "config/crd/bases/rabbitmq.com_bindings.yaml",
+		"config/crd/bases/rabbitmq.com_policies.yaml",
 	}},
 }
 
@@ -81,8 +83,9 @@ func TestAPIServerTakesActors(t *testing.T) {
 
 	var objects []*unstructured.Unstructured
 	for _, name := range []string{
-		"async-actor", "async-actor-sqs", "async-actor-dead-letters", "async-actor-short", "async-actor-generation-next", "async-actor-stores",
-		"agent", "agent-generation", "kagent", "kagent-010", "kagent-fields",
+		"async-actor", "async-actor-sqs", "async-actor-dead-letters", "async-actor-short",
+		"async-actor-generation-next", "async-actor-stores", "agent", "agent-generation", "kagent",
+		"kagent-010", "kagent-fields",
 	} {
 		archive, err := txtar.ParseFile(filepath.Join(root, "render/testdata", name+".txtar"))
 		if err != nil {
@@ -100,13 +103,15 @@ func TestAPIServerTakesActors(t *testing.T) {
 	kinds := make(map[string]int)
 	c := client.WithFieldValidation(plain, metav1.FieldValidationStrict)
 	for _, o := range objects {
-		if strings.HasPrefix(o.GetAPIVersion(), "kagent.dev/") || strings.HasPrefix(o.GetAPIVersion(), "kagenti.io/") {
+		if strings.HasPrefix(o.GetAPIVersion(), "kagent.dev/") ||
+			strings.HasPrefix(o.GetAPIVersion(), "kagenti.io/") {
 			continue // not generated: the author's, which stays
 		}
 		if o.GetNamespace() == "" {
 			o.SetNamespace("default")
 		}
-		namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": o.GetNamespace()}}}
+		namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1",
+			"kind": "Namespace", "metadata": map[string]any{"name": o.GetNamespace()}}}
 		if err := plain.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
@@ -120,8 +125,11 @@ func TestAPIServerTakesActors(t *testing.T) {
 		}
 		kinds[o.GetAPIVersion()+" "+o.GetKind()]++
 	}
-	for _, kind := range []string{"apps/v1 Deployment", "apps/v1 StatefulSet", "v1 ConfigMap", "v1 ServiceAccount", "keda.sh/v1alpha1 ScaledObject",
-		"v1 Service", "keda.sh/v1alpha1 TriggerAuthentication", "rabbitmq.com/v1beta1 Queue", "rabbitmq.com/v1beta1 Binding", "rabbitmq.com/v1beta1 Policy", "sqs.services.k8s.aws/v1alpha1 Queue"} {
+	for _, kind := range []string{"apps/v1 Deployment", "apps/v1 StatefulSet", "v1 ConfigMap",
+		"v1 ServiceAccount", "keda.sh/v1alpha1 ScaledObject", "v1 Service",
+		"keda.sh/v1alpha1 TriggerAuthentication", "rabbitmq.com/v1beta1 Queue",
+		"rabbitmq.com/v1beta1 Binding", "rabbitmq.com/v1beta1 Policy",
+		"sqs.services.k8s.aws/v1alpha1 Queue"} {
 		if kinds[kind] == 0 {
 			t.Errorf("no %s was rendered: %v", kind, kinds)
 		}
@@ -219,7 +227,8 @@ func TestActorsThroughEveryHost(t *testing.T) {
 			write(t, dir, file, read(t, root, "examples/overcommit", file))
 		}
 		write(t, dir, "others.yaml", others)
-		config := strings.Replace(read(t, root, "examples/async-actor/armature.yaml"), "  name: armature\n", `  name: armature
+		config := strings.Replace(read(t, root, "examples/async-actor/armature.yaml"),
+			"  name: armature\n", `  name: armature
   annotations:
     config.kubernetes.io/local-config: "true"
     config.kubernetes.io/function: |
@@ -229,7 +238,9 @@ func TestActorsThroughEveryHost(t *testing.T) {
 		return dir
 	}
 	want := remembering(t, must(t, "", "", "armature", "render", example(t)))
-	for _, id := range []string{"Deployment pipeline/research", "StatefulSet pipeline/model", "Deployment pipeline/text-processor", "Deployment <nil>/search-agent", "ConfigMap pipeline/asya-runtime"} {
+	for _, id := range []string{"Deployment pipeline/research", "StatefulSet pipeline/model",
+		"Deployment pipeline/text-processor", "Deployment <nil>/search-agent",
+		"ConfigMap pipeline/asya-runtime"} {
 		if want[id] == nil {
 			t.Fatalf("no %s among %d objects", id, len(want))
 		}
@@ -241,13 +252,16 @@ func TestActorsThroughEveryHost(t *testing.T) {
 			return stream(t, dir+"/out")
 		},
 		"kustomize": func(t *testing.T, dir string) string {
-			write(t, dir, "kustomization.yaml", "resources: ["+strings.Join(manifests(t, dir), ", ")+"]\ntransformers: [armature.yaml]\n")
+			write(t, dir, "kustomization.yaml",
+				"resources: ["+strings.Join(manifests(t, dir), ", ")+
+					"]\ntransformers: [armature.yaml]\n")
 			out := must(t, dir, "", kustomize(t), buildArgs(dir)...)
 			must(t, dir, out, "armature", "verify", "-c", "armature.yaml", "-")
 			again := t.TempDir()
 			write(t, again, "all.yaml", out)
 			write(t, again, "armature.yaml", read(t, dir, "armature.yaml"))
-			write(t, again, "kustomization.yaml", "resources: [all.yaml]\ntransformers: [armature.yaml]\n")
+			write(t, again, "kustomization.yaml",
+				"resources: [all.yaml]\ntransformers: [armature.yaml]\n")
 			if diff := cmp.Diff(out, must(t, again, "", kustomize(t), buildArgs(again)...)); diff != "" {
 				t.Errorf("building what was built changes it (-first +second):\n%s", diff)
 			}
@@ -255,7 +269,8 @@ func TestActorsThroughEveryHost(t *testing.T) {
 		},
 		"kpt-eval": func(t *testing.T, dir string) string {
 			needKpt(t)
-			must(t, dir, "", "kpt", "fn", "eval", dir, "--exec", "armature-fn", "--fn-config", dir+"/armature.yaml")
+			must(t, dir, "", "kpt", "fn", "eval", dir, "--exec", "armature-fn", "--fn-config",
+				dir+"/armature.yaml")
 			return stream(t, dir)
 		},
 		"list": func(t *testing.T, dir string) string {
@@ -276,7 +291,8 @@ func remembering(t *testing.T, text string) map[string]any {
 	t.Helper()
 	all := objects(t, text)
 	for id, o := range all {
-		annotations, _ := o.(map[string]any)["metadata"].(map[string]any)["annotations"].(map[string]any)
+		annotations, _ :=
+			o.(map[string]any)["metadata"].(map[string]any)["annotations"].(map[string]any)
 		if source, ok := annotations[keys.Source].(string); ok {
 			var value any
 			if err := json.Unmarshal([]byte(source), &value); err != nil {
@@ -300,7 +316,9 @@ func runtimeScript(t *testing.T) string {
 		texts[i] = string(text)
 	}
 	file := filepath.Join(t.TempDir(), "runtime.py")
-	if err := os.WriteFile(file, []byte(strings.Replace(texts[0], "# What both scripts share.\n", texts[1], 1)), 0o644); err != nil {
+	if err := os.WriteFile(file,
+		[]byte(strings.Replace(texts[0], "# What both scripts share.\n", texts[1], 1)),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	return file
@@ -328,13 +346,15 @@ def envelope(message): return dict(message, seen=True)
 	const rest = `"route": {"prev": ["a", "b"], "curr": "c", "next": ["d"]}, "headers": {"t": "1"}}`
 	for _, c := range []struct{ handler, body, want string }{
 		{"handlers.one", message, `{"frames": [{"payload": {"x": 2}, ` + rest + `]} 200`},
-		{"handlers.many", message, `{"frames": [{"payload": 1, ` + rest + `, {"payload": 2, ` + rest + `]} 200`},
+		{"handlers.many", message,
+			`{"frames": [{"payload": 1, ` + rest + `, {"payload": 2, ` + rest + `]} 200`},
 		{"handlers.Model.predict", message, `{"frames": [{"payload": {"x": 1}, ` + rest + `]} 200`},
 		{"handlers.later", message, `{"frames": [{"payload": "later", ` + rest + `]} 200`},
 		{"handlers.nothing", message, ` 204`},
 		{"handlers.one", `{`, `{"error": "msg_parsing_error"`},
 		{"handlers.one", `{"route": {}}`, `{"error": "msg_parsing_error"`},
-		{"handlers.one", `{"payload": {}}`, `{"error": "processing_error", "details": {"message": "'x'", "type": "builtins.KeyError"`},
+		{"handlers.one", `{"payload": {}}`,
+			`{"error": "processing_error", "details": {"message": "'x'", "type": "builtins.KeyError"`},
 	} {
 		dir, err := os.MkdirTemp("", "a") // a socket's path has to be short
 		if err != nil {
@@ -343,13 +363,15 @@ def envelope(message): return dict(message, seen=True)
 		t.Cleanup(func() { os.RemoveAll(dir) })
 		write(t, dir, "handlers.py", handlers)
 		actor := exec.Command("python3", script)
-		actor.Env = append(os.Environ(), "PYTHONPATH="+dir, "ASYA_SOCKET_DIR="+dir, "ASYA_HANDLER="+c.handler)
+		actor.Env = append(os.Environ(), "PYTHONPATH="+dir, "ASYA_SOCKET_DIR="+dir,
+			"ASYA_HANDLER="+c.handler)
 		var log bytes.Buffer
 		actor.Stderr = &log
 		if err := actor.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(
+			20 * time.Millisecond) {
 			if _, err := os.Stat(filepath.Join(dir, "runtime-ready")); err == nil {
 				break
 			}
@@ -365,9 +387,11 @@ def envelope(message): return dict(message, seen=True)
 
 // post sends a message to an actor, and returns the answer and its status.
 func post(socket, body string) string {
-	c := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
+	c := http.Client{
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", socket)
+			}}}
 	answer, err := c.Post("http://actor/invoke", "application/json", strings.NewReader(body))
 	if err != nil {
 		return err.Error()

@@ -57,13 +57,16 @@ func rendered(t *testing.T, example string) []*unstructured.Unstructured {
 }
 
 // owned returns an object as a controller makes it for its owner: without annotations.
-func owned(t *testing.T, owner *unstructured.Unstructured, apiVersion, kind string, spec map[string]any) *unstructured.Unstructured {
+func owned(t *testing.T, owner *unstructured.Unstructured, apiVersion, kind string,
+	spec map[string]any) *unstructured.Unstructured {
 	t.Helper()
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "spec": spec}}
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
+		"spec": spec}}
 	o.SetName(owner.GetName() + "-5d8f9")
 	o.SetNamespace(owner.GetNamespace())
 	o.SetUID(owner.GetUID())
-	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: owner.GetAPIVersion(), Kind: owner.GetKind(), Name: owner.GetName(), UID: owner.GetUID(), Controller: new(true)}})
+	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: owner.GetAPIVersion(),
+		Kind: owner.GetKind(), Name: owner.GetName(), UID: owner.GetUID(), Controller: new(true)}})
 	return o.DeepCopy()
 }
 
@@ -96,7 +99,8 @@ func TestAdmission(t *testing.T) {
 			t.Fatalf("%s: %v", o.GetKind(), err)
 		}
 	}
-	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "agents"}}}
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1",
+		"kind": "Namespace", "metadata": map[string]any{"name": "agents"}}}
 	if err := c.Create(ctx, namespace); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +136,8 @@ func TestAdmission(t *testing.T) {
 		}
 	}
 
-	for _, example := range []string{"weather-agent", "weather-agent-prod", "memory-agent", "report-job", "nightly-cronjob", "agent", "kagent"} {
+	for _, example := range []string{"weather-agent", "weather-agent-prod", "memory-agent",
+		"report-job", "nightly-cronjob", "agent", "kagent"} {
 		for _, o := range rendered(t, example) {
 			if err := apply(o); err != nil {
 				t.Errorf("%s: %s %s, which was rendered: %v", example, o.GetKind(), o.GetName(), err)
@@ -143,17 +148,22 @@ func TestAdmission(t *testing.T) {
 	// Pods and ReplicaSets are refused like the rest where nobody owns them. What
 	// controllers make of a rendered workload is not.
 	deployment := rendered(t, "weather-agent")
-	i := slices.IndexFunc(deployment, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Deployment" })
+	i := slices.IndexFunc(deployment, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Deployment"
+	})
 	owner := deployment[i]
 	owner.SetUID("1f0e3b7a-6a0c-4a3e-9a53-0a1b2c3d4e5f")
 	owner.SetNamespace("agents")
-	replicaSet := owned(t, owner, "apps/v1", "ReplicaSet", map[string]any{"selector": nested(t, owner, "spec", "selector"), "template": nested(t, owner, "spec", "template")})
+	replicaSet := owned(t, owner, "apps/v1", "ReplicaSet",
+		map[string]any{"selector": nested(t, owner, "spec", "selector"),
+			"template": nested(t, owner, "spec", "template")})
 	pod := owned(t, replicaSet, "v1", "Pod", nested(t, owner, "spec", "template", "spec"))
 	replicaSet.SetLabels(owner.GetLabels())
 	pod.SetLabels(owner.GetLabels())
 	// Nothing in this control plane makes ServiceAccounts.
-	account := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{
-		"name": nested(t, pod, "spec")["serviceAccountName"], "namespace": "agents"}}}
+	account := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1",
+		"kind": "ServiceAccount", "metadata": map[string]any{
+			"name": nested(t, pod, "spec")["serviceAccountName"], "namespace": "agents"}}}
 	if account.GetName() == "" {
 		account.SetName("default")
 	}
@@ -166,10 +176,13 @@ func TestAdmission(t *testing.T) {
 		}
 		bare := o.DeepCopy()
 		bare.SetOwnerReferences(nil)
-		if err := apply(bare); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "was not rendered") {
+		if err := apply(bare); !apierrors.IsInvalid(err) ||
+			!strings.Contains(err.Error(), "was not rendered") {
 			t.Errorf("a %s that was not rendered: %v", o.GetKind(), err)
 		}
-		bare.SetAnnotations(map[string]string{"armature.dev/injected": owner.GetAnnotations()["armature.dev/injected"]})
+		bare.SetAnnotations(
+			map[string]string{
+				"armature.dev/injected": owner.GetAnnotations()["armature.dev/injected"]})
 		if err := apply(bare); err != nil {
 			t.Errorf("a %s that was rendered: %v", o.GetKind(), err)
 		}
@@ -183,8 +196,9 @@ func TestAdmission(t *testing.T) {
 	}
 
 	// The published label of Namespaces counts here as it does when rendering.
-	namespace = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
-		"name": "published", "labels": map[string]any{"kagenti-enabled": "false"}}}}
+	namespace = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1",
+		"kind": "Namespace", "metadata": map[string]any{
+			"name": "published", "labels": map[string]any{"kagenti-enabled": "false"}}}}
 	if err := c.Create(ctx, namespace); err != nil {
 		t.Fatal(err)
 	}

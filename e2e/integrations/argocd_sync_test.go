@@ -71,7 +71,8 @@ func TestArgoCDSyncs(t *testing.T) {
 	nothing := map[string]string{"armature.yaml": files["armature.yaml"]}
 	f.refuses(nothing, "holds no manifests", "apps/weather")
 	nothing["list.yaml"] = "apiVersion: v1\nkind: List\nitems: []\n"
-	nothing["local.yaml"] = strings.Replace(files["settings.yaml"], "  name: settings\n", "  name: local\n  annotations:\n    config.kubernetes.io/local-config: \"true\"\n", 1)
+	nothing["local.yaml"] = strings.Replace(files["settings.yaml"], "  name: settings\n",
+		"  name: local\n  annotations:\n    config.kubernetes.io/local-config: \"true\"\n", 1)
 	f.refuses(nothing, "holds no manifests", "apps/weather renders no objects")
 
 	f.prunes(files)
@@ -84,13 +85,17 @@ func newFleet(t *testing.T) *fleet {
 	plane := controlplane.StartAudited(t)
 	scheme := runtime.NewScheme()
 	api.AddToScheme(scheme, api.DefaultGroup)
-	err := multi.Errors(clientgoscheme.AddToScheme(scheme), plane.InstallCRDs(filepath.Join(root, "templates", "crds", "agent.kagenti.dev_agentbuilds.yaml")))
+	err := multi.Errors(clientgoscheme.AddToScheme(scheme),
+		plane.InstallCRDs(filepath.Join(root, "templates", "crds",
+			"agent.kagenti.dev_agentbuilds.yaml")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	plugin := t.TempDir()
 	initFor(t, plugin, "argocd")
-	f := &fleet{t: t, plane: plane, ArgoCD: gitops.Start(t, plane.Admin.Config, plugin, read(t, root, "examples/argocd/health.yaml"))}
+	f := &fleet{t: t, plane: plane,
+		ArgoCD: gitops.Start(t, plane.Admin.Config, plugin,
+			read(t, root, "examples/argocd/health.yaml"))}
 	if f.admin, err = client.New(plane.Admin.Config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
@@ -98,14 +103,18 @@ func newFleet(t *testing.T) *fleet {
 	origin := filepath.Join(t.TempDir(), "origin.git")
 	f.clone = t.TempDir()
 	must(t, "", "", "git", "init", "-q", "--bare", "-b", "main", origin)
-	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"config", "user.name", "ci"}, {"config", "user.email", "ci@example.com"}, {"remote", "add", "origin", "file://" + origin}} {
+	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"config", "user.name", "ci"},
+		{"config", "user.email", "ci@example.com"},
+		{"remote", "add", "origin", "file://" + origin}} {
 		must(t, f.clone, "", "git", args...)
 	}
 	source := func(revision string) map[string]any {
-		return map[string]any{"repoURL": "file://" + origin, "targetRevision": revision, "path": "apps/weather"}
+		return map[string]any{"repoURL": "file://" + origin, "targetRevision": revision,
+			"path": "apps/weather"}
 	}
 	rendered := source("main")
-	rendered["plugin"] = map[string]any{"name": "armature-v1", "parameters": []any{map[string]any{"name": "rollout", "string": "none"}}}
+	rendered["plugin"] = map[string]any{"name": "armature-v1",
+		"parameters": []any{map[string]any{"name": "rollout", "string": "none"}}}
 	f.commit(f.weather())
 	f.hydrate()
 	// Argo CD prunes in the foreground, for which it takes Kubernetes' garbage collector.
@@ -128,8 +137,10 @@ func (f *fleet) weather() map[string]string {
 	for _, e := range entries {
 		files[e.Name()] = read(f.t, dir, e.Name())
 	}
-	files["build.yaml"] = strings.Replace(read(f.t, root, "examples/builds/weather.yaml"), "  namespace: team1\n", "", 1)
-	files["settings.yaml"] = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n  key: one\n"
+	files["build.yaml"] = strings.Replace(read(f.t, root, "examples/builds/weather.yaml"),
+		"  namespace: team1\n", "", 1)
+	files["settings.yaml"] = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\n" +
+		"data:\n  key: one\n"
 	return files
 }
 
@@ -158,7 +169,8 @@ func (f *fleet) hydrate() string {
 
 func (f *fleet) hydrated() string {
 	f.t.Helper()
-	head, _, _ := strings.Cut(must(f.t, f.clone, "", "git", "ls-remote", "origin", "refs/heads/"+branch), "\t")
+	head, _, _ := strings.Cut(must(f.t, f.clone, "", "git", "ls-remote", "origin",
+		"refs/heads/"+branch), "\t")
 	return head
 }
 
@@ -173,7 +185,8 @@ func (f *fleet) deploy(files map[string]string) {
 				return err.Error()
 			}
 			app := f.Get(name)
-			if app.Status.Sync.Status != "Synced" || app.Status.Sync.Revision != commit || app.Operation != nil || app.Status.OperationState.Phase != "Succeeded" {
+			if app.Status.Sync.Status != "Synced" || app.Status.Sync.Revision != commit ||
+				app.Operation != nil || app.Status.OperationState.Phase != "Succeeded" {
 				return fmt.Sprintf("want %s: %+v", commit, app.Status)
 			}
 			return ""
@@ -190,7 +203,8 @@ func (f *fleet) settled() {
 				return err.Error()
 			}
 			app := f.Get(name)
-			if app.Status.Sync.Status != "Synced" || app.Status.Health.Status != "Healthy" || app.Operation != nil || len(app.Status.Conditions) > 0 {
+			if app.Status.Sync.Status != "Synced" || app.Status.Health.Status != "Healthy" ||
+				app.Operation != nil || len(app.Status.Conditions) > 0 {
 				return fmt.Sprintf("%+v", app.Status)
 			}
 			return ""
@@ -219,20 +233,24 @@ func (f *fleet) judges() {
 			if c.phase != "" {
 				f.report(name, c.phase, c.message)
 			}
-			f.Eventually(fmt.Sprintf("the AgentBuild of %s, %q, is %s", name, c.phase, c.health), func() string {
-				if err := controlplane.RunDeployments(f.t.Context(), f.admin); err != nil {
-					return err.Error()
-				}
-				if c.phase == api.PhaseBuilding { // another message of the same health waits for a refresh
-					f.Refresh(false, name)
-				}
-				app := f.Get(name)
-				build := app.Resource("AgentBuild/weather")
-				if build.Health.Status != c.health || build.Health.Message != want || app.Status.Health.Status != c.health {
-					return fmt.Sprintf("it is %+v, and the Application %s", build, app.Status.Health.Status)
-				}
-				return ""
-			})
+			f.Eventually(fmt.Sprintf("the AgentBuild of %s, %q, is %s", name, c.phase, c.health),
+				func() string {
+					if err := controlplane.RunDeployments(f.t.Context(), f.admin); err != nil {
+						return err.Error()
+					}
+					// another message of the same health waits for a refresh
+					if c.phase == api.PhaseBuilding {
+						f.Refresh(false, name)
+					}
+					app := f.Get(name)
+					build := app.Resource("AgentBuild/weather")
+					if build.Health.Status != c.health || build.Health.Message != want ||
+						app.Status.Health.Status != c.health {
+						return fmt.Sprintf("it is %+v, and the Application %s", build,
+							app.Status.Health.Status)
+					}
+					return ""
+				})
 		}
 	}
 	f.settled()
@@ -245,7 +263,8 @@ func (f *fleet) report(namespace string, phase api.Phase, message string) {
 		build := &api.AgentBuild{}
 		err := f.admin.Get(f.t.Context(), client.ObjectKey{Namespace: namespace, Name: "weather"}, build)
 		if err == nil {
-			build.Status = api.AgentBuildStatus{Phase: phase, Message: message, ObservedGeneration: build.Generation}
+			build.Status = api.AgentBuildStatus{Phase: phase, Message: message,
+				ObservedGeneration: build.Generation}
 			err = f.admin.Status().Update(f.t.Context(), build)
 		}
 		if err != nil {
@@ -258,7 +277,8 @@ func (f *fleet) report(namespace string, phase api.Phase, message string) {
 func (f *fleet) deployment(namespace string) *appsv1.Deployment {
 	f.t.Helper()
 	d := &appsv1.Deployment{}
-	if err := f.admin.Get(f.t.Context(), client.ObjectKey{Namespace: namespace, Name: "weather-agent"}, d); err != nil {
+	if err := f.admin.Get(f.t.Context(),
+		client.ObjectKey{Namespace: namespace, Name: "weather-agent"}, d); err != nil {
 		f.t.Fatal(err)
 	}
 	return d
@@ -268,7 +288,8 @@ func (f *fleet) deployment(namespace string) *appsv1.Deployment {
 func sidecar(d *appsv1.Deployment) *corev1.Container {
 	pod := &d.Spec.Template.Spec
 	for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
-		if i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "authbridge-proxy" }); i >= 0 {
+		if i := slices.IndexFunc(containers,
+			func(c corev1.Container) bool { return c.Name == "authbridge-proxy" }); i >= 0 {
 			return &containers[i]
 		}
 	}
@@ -299,7 +320,8 @@ func (f *fleet) still() still {
 	f.t.Helper()
 	s := still{map[string]string{}, map[string]int{}, map[string]string{}}
 	for _, namespace := range both {
-		for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ConfigMapList{}, &corev1.ServiceList{}, &corev1.ServiceAccountList{}, &api.AgentBuildList{}} {
+		for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ConfigMapList{},
+			&corev1.ServiceList{}, &corev1.ServiceAccountList{}, &api.AgentBuildList{}} {
 			if err := f.admin.List(f.t.Context(), list, client.InNamespace(namespace)); err != nil {
 				f.t.Fatal(err)
 			}
@@ -310,7 +332,8 @@ func (f *fleet) still() still {
 			items, _ := objects["items"].([]any)
 			for _, item := range items {
 				metadata := item.(map[string]any)["metadata"].(map[string]any)
-				s.Versions[fmt.Sprintf("%s %T %s", namespace, list, metadata["name"])] = fmt.Sprint(metadata["resourceVersion"])
+				s.Versions[fmt.Sprintf("%s %T %s", namespace, list, metadata["name"])] = fmt.Sprint(
+					metadata["resourceVersion"])
 			}
 		}
 		writes, err := f.plane.Writes(gitops.User, namespace)
@@ -341,12 +364,14 @@ func (f *fleet) stays() {
 	for ; rounds < 20 || time.Since(started) < atLeast; rounds++ {
 		f.Refresh(true, both...)
 		for _, name := range both {
-			if s := f.Get(name).Status; s.Sync.Status != "Synced" || s.Health.Status != "Healthy" || len(s.Conditions) > 0 {
+			if s := f.Get(name).Status; s.Sync.Status != "Synced" || s.Health.Status != "Healthy" ||
+				len(s.Conditions) > 0 {
 				f.t.Fatalf("%s drifts in round %d: %+v", name, rounds, s)
 			}
 		}
 	}
-	f.t.Logf("%d hard refreshes of each Application in %s", rounds, time.Since(started).Round(time.Second))
+	f.t.Logf("%d hard refreshes of each Application in %s", rounds,
+		time.Since(started).Round(time.Second))
 	if diff := cmp.Diff(before, f.still()); diff != "" {
 		f.t.Errorf("written while nothing changed (-before +after):\n%s", diff)
 	}
@@ -360,7 +385,8 @@ func (f *fleet) corrects() {
 		f.Eventually("an edit of authbridge-proxy", func() string {
 			d := f.deployment(namespace)
 			sidecar(d).Image = "example.com/by-hand:v1"
-			if err := f.admin.Update(f.t.Context(), d, client.FieldOwner("kubectl-edit")); err != nil {
+			if err := f.admin.Update(f.t.Context(), d,
+				client.FieldOwner("kubectl-edit")); err != nil {
 				return err.Error()
 			}
 			return ""
@@ -408,7 +434,8 @@ func (f *fleet) generated(namespace string) (names []string) {
 func (f *fleet) settings(namespace string) string {
 	f.t.Helper()
 	c := &corev1.ConfigMap{}
-	if err := f.admin.Get(f.t.Context(), client.ObjectKey{Namespace: namespace, Name: "settings"}, c); client.IgnoreNotFound(err) != nil {
+	if err := f.admin.Get(f.t.Context(), client.ObjectKey{Namespace: namespace, Name: "settings"},
+		c); client.IgnoreNotFound(err) != nil {
 		f.t.Fatal(err)
 	}
 	return c.Data["key"]
@@ -430,10 +457,13 @@ func (f *fleet) refuses(files map[string]string, plugin, hydrate string) {
 	for _, hard := range []bool{true, false, true} {
 		f.Refresh(hard, both...)
 		s := f.Get(byPlugin).Status
-		if len(s.Conditions) != 1 || s.Conditions[0].Type != "ComparisonError" || !regexp.MustCompile(plugin).MatchString(s.Conditions[0].Message) || s.Sync.Status != "Unknown" {
+		if len(s.Conditions) != 1 || s.Conditions[0].Type != "ComparisonError" ||
+			!regexp.MustCompile(plugin).MatchString(s.Conditions[0].Message) ||
+			s.Sync.Status != "Unknown" {
 			f.t.Errorf("at %s the Application does not say %s: %+v", commit, plugin, s)
 		}
-		if s := f.Get(byBranch).Status; s.Sync.Status != "Synced" || s.Health.Status != "Healthy" || len(s.Conditions) > 0 {
+		if s := f.Get(byBranch).Status; s.Sync.Status != "Synced" || s.Health.Status != "Healthy" ||
+			len(s.Conditions) > 0 {
 			f.t.Errorf("the branch's Application is disturbed: %+v", s)
 		}
 	}
@@ -446,7 +476,8 @@ func (f *fleet) refuses(files map[string]string, plugin, hydrate string) {
 // that was generated goes, and the agent stays.
 func (f *fleet) prunes(files map[string]string) {
 	f.t.Helper()
-	for _, name := range []string{"settings.yaml", "token-exchange.yaml", "agent-trace.yaml", "agent-card.yaml"} {
+	for _, name := range []string{"settings.yaml", "token-exchange.yaml", "agent-trace.yaml",
+		"agent-card.yaml"} {
 		if files[name] == "" {
 			f.t.Fatal(name, fs.ErrNotExist)
 		}
@@ -460,7 +491,8 @@ func (f *fleet) prunes(files map[string]string) {
 	f.deploy(files)
 	for _, namespace := range both {
 		d := f.deployment(namespace)
-		if pod := d.Spec.Template.Spec; sidecar(d) != nil || len(pod.InitContainers) > 0 || len(pod.Containers) != 1 || len(pod.Volumes) > 0 {
+		if pod := d.Spec.Template.Spec; sidecar(d) != nil || len(pod.InitContainers) > 0 ||
+			len(pod.Containers) != 1 || len(pod.Volumes) > 0 {
 			f.t.Errorf("%s: what was injected is left: %+v", namespace, pod)
 		}
 		f.Eventually("pruning in "+namespace, func() string {

@@ -59,7 +59,8 @@ type answer struct {
 // ask sends a repository to the plugin server as the repo-server does.
 func ask(t *testing.T, socket, repository, application string, parameters ...string) (a answer) {
 	t.Helper()
-	out := must(t, "", "", argocd(t), append([]string{"ask", socket, repository, application}, parameters...)...)
+	out := must(t, "", "", argocd(t), append([]string{"ask", socket, repository, application},
+		parameters...)...)
 	if err := json.Unmarshal([]byte(out), &a); err != nil {
 		t.Fatal(err)
 	}
@@ -88,41 +89,51 @@ func TestArgoCD(t *testing.T) {
 	}
 	app := filepath.Join(repository, "argocd", "app")
 	a := ask(t, socket, repository, app)
-	if want := []string{"ConfigMap authbridge-config-travel-agent", "Deployment travel-agent", "ServiceAccount travel-agent"}; !a.Supported || !slices.Equal(names(t, a), want) {
+	if want := []string{"ConfigMap authbridge-config-travel-agent", "Deployment travel-agent",
+		"ServiceAccount travel-agent"}; !a.Supported || !slices.Equal(names(t, a), want) {
 		t.Errorf("supported %v, manifests of %q; want true and %q", a.Supported, names(t, a), want)
 	}
 	if diff := cmp.Diff([]string{"profile", "rollout"}, a.Parameters); diff != "" {
 		t.Errorf("announced parameters: %s", diff)
 	}
-	if !slices.ContainsFunc(a.Manifests, func(m string) bool { return strings.Contains(m, "armature.dev/config-hash") }) {
+	if !slices.ContainsFunc(a.Manifests,
+		func(m string) bool { return strings.Contains(m, "armature.dev/config-hash") }) {
 		t.Error("rollout: hash of the application's armature.yaml had no effect")
 	}
 	a = ask(t, socket, repository, app, "rollout=none")
-	if slices.ContainsFunc(a.Manifests, func(m string) bool { return strings.Contains(m, "armature.dev/config-hash") }) {
+	if slices.ContainsFunc(a.Manifests,
+		func(m string) bool { return strings.Contains(m, "armature.dev/config-hash") }) {
 		t.Error("the parameter rollout=none had no effect")
 	}
 	if a := ask(t, socket, repository, filepath.Join(repository, "memory-agent")); a.Supported {
 		t.Error("the plugin takes a folder without armature.yaml")
 	}
-	if output := mustFail(t, "", "", argocd(t), "ask", socket, repository, app, "colour=red"); !strings.Contains(output, "colour") {
+	if output := mustFail(t, "", "", argocd(t), "ask", socket, repository, app,
+		"colour=red"); !strings.Contains(output, "colour") {
 		t.Errorf("an unknown parameter: %s", output)
 	}
 
 	// What is for tools stays in the package, and nothing else is nothing.
-	const config = "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata:\n  name: armature\nspec: {}\n"
+	const config = "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata:\n" +
+		"  name: armature\nspec: {}\n"
 	const service = "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n"
-	const local = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: local\n  annotations:\n    config.kubernetes.io/local-config: \"true\"\n"
+	const local = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: local\n  annotations:\n" +
+		"    config.kubernetes.io/local-config: \"true\"\n"
 	const list = "apiVersion: v1\nkind: List\nitems: []\n"
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  string // the objects
 	}{
-		"nothing":                    {nil, ""},
-		"comments":                   {map[string]string{"a.yaml": "# to do\n", "b.yaml": "---\n# to do\n---\n"}, ""},
-		"an empty list":              {map[string]string{"a.yaml": list}, ""},
-		"local objects":              {map[string]string{"a.yaml": local, "b.yaml": config + "---\n" + local}, ""},
-		"a local object and another": {map[string]string{"a.yaml": local + "---\n" + service}, "Service web"},
-		"a local file and another":   {map[string]string{"a.yaml": local, "b.yaml": service}, "Service web"},
+		"nothing": {nil, ""},
+		"comments": {map[string]string{"a.yaml": "# to do\n",
+			"b.yaml": "---\n# to do\n---\n"}, ""},
+		"an empty list": {map[string]string{"a.yaml": list}, ""},
+		"local objects": {map[string]string{"a.yaml": local,
+			"b.yaml": config + "---\n" + local}, ""},
+		"a local object and another": {map[string]string{"a.yaml": local + "---\n" + service},
+			"Service web"},
+		"a local file and another": {map[string]string{"a.yaml": local, "b.yaml": service},
+			"Service web"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -131,7 +142,8 @@ func TestArgoCD(t *testing.T) {
 				write(t, dir, file, text)
 			}
 			if c.want == "" {
-				if output := mustFail(t, "", "", argocd(t), "ask", socket, dir, dir); !strings.Contains(output, "holds no manifests") {
+				if output := mustFail(t, "", "", argocd(t), "ask", socket, dir,
+					dir); !strings.Contains(output, "holds no manifests") {
 					t.Error(output)
 				}
 				return

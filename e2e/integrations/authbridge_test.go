@@ -29,7 +29,8 @@ func authBridge(t *testing.T, old, new string) map[string]*unstructured.Unstruct
 	if err != nil || !strings.Contains(string(text), old) {
 		t.Fatalf("the configuration has no %q: %v", old, err)
 	}
-	config, findings := render.ReadConfig(bytes.Replace(text, []byte(old), []byte(new), 1), "armature.yaml")
+	config, findings := render.ReadConfig(bytes.Replace(text, []byte(old), []byte(new), 1),
+		"armature.yaml")
 	if len(findings) > 0 {
 		t.Fatal(findings)
 	}
@@ -38,7 +39,8 @@ func authBridge(t *testing.T, old, new string) map[string]*unstructured.Unstruct
 		t.Fatal(err)
 	}
 	var spool source.Spool
-	findings, _, err = render.Stream(src, render.Options{ObjectsOnly: true, Workers: 1, Config: config}, spool.Write)
+	findings, _, err = render.Stream(src,
+		render.Options{ObjectsOnly: true, Workers: 1, Config: config}, spool.Write)
 	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
@@ -47,7 +49,8 @@ func authBridge(t *testing.T, old, new string) map[string]*unstructured.Unstruct
 		t.Fatal(err)
 	}
 	for _, f := range linted {
-		if f.Severity != finding.Info && f.Rule != "lint/pod-security" { // which is what the API server is asked
+		// which is what the API server is asked
+		if f.Severity != finding.Info && f.Rule != "lint/pod-security" {
 			t.Errorf("lint: %s", f)
 		}
 	}
@@ -57,7 +60,8 @@ func authBridge(t *testing.T, old, new string) map[string]*unstructured.Unstruct
 	}
 	objects := make(map[string]*unstructured.Unstructured)
 	for _, o := range decoded(t, stream.Bytes()) {
-		if kind := o.GetKind(); kind != "ConfigMap" || strings.HasPrefix(o.GetName(), "authbridge-config-") {
+		if kind := o.GetKind(); kind != "ConfigMap" ||
+			strings.HasPrefix(o.GetName(), "authbridge-config-") {
 			objects[kind] = o
 		}
 	}
@@ -85,7 +89,8 @@ func TestAuthBridgeRestricted(t *testing.T) {
 		}
 	}
 	create := func(deployment *unstructured.Unstructured) error {
-		pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": nested(t, deployment, "spec", "template", "spec")}}
+		pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
+			"spec": nested(t, deployment, "spec", "template", "spec")}}
 		pod.SetName("weather-agent-1")
 		pod.SetNamespace("weather")
 		return c.Create(ctx, pod, client.DryRunAll)
@@ -94,17 +99,22 @@ func TestAuthBridgeRestricted(t *testing.T) {
 		t.Errorf("the pod is refused: %v", err)
 	}
 	err = create(authBridge(t, "enabled: false", "enabled: true")["Deployment"])
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"proxy-init"`) || strings.Contains(err.Error(), `"authbridge-proxy"`) {
-		t.Errorf("a pod with proxy-init: %v, want that Pod Security refuses it for proxy-init alone", err)
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"proxy-init"`) ||
+		strings.Contains(err.Error(), `"authbridge-proxy"`) {
+		t.Errorf(
+			"a pod with proxy-init: %v, want that Pod Security refuses it for proxy-init alone", err)
 	}
 
 	text, _, _ := unstructured.NestedString(objects["ConfigMap"].Object, "data", "config.yaml")
 	pod := map[string]string{"POD_NAMESPACE": "weather", "POD_SERVICE_ACCOUNT": "weather-agent"}
-	config, err := authbridge.Read([]byte(text), func(name string) (string, bool) { v, ok := pod[name]; return v, ok })
+	config, err := authbridge.Read([]byte(text),
+		func(name string) (string, bool) { v, ok := pod[name]; return v, ok })
 	if err != nil {
 		t.Fatalf("AuthBridge refuses its configuration: %v\n%s", err, text)
 	}
-	if id := config.Exchange.Identity; id.ClientID != "spiffe://example.com/ns/weather/sa/weather-agent" || id.JWTAudience != "https://keycloak.example.com/realms/agents" {
+	if id := config.Exchange.Identity; id.ClientID !=
+		"spiffe://example.com/ns/weather/sa/weather-agent" ||
+		id.JWTAudience != "https://keycloak.example.com/realms/agents" {
 		t.Errorf("the client is %+v", id)
 	}
 	for kind := range objects {

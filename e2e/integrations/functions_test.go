@@ -18,10 +18,12 @@ import (
 // other projects is the table of docs/test-function.md. UPDATE=1 writes it.
 func TestTestFunction(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "config.yaml")
-	write(t, filepath.Dir(config), "config.yaml", "apiVersion: example.com/v1\nkind: Example\nmetadata: {name: example}\nvalue: team1\n")
+	write(t, filepath.Dir(config), "config.yaml",
+		"apiVersion: example.com/v1\nkind: Example\nmetadata: {name: example}\nvalue: team1\n")
 	table := []string{"| function | ok | skipped | failed |", "|---|---|---|---|"}
 	row := func(name string, ours bool, args ...string) {
-		r := command("", "", "armature", append([]string{"test-function", "--timeout", "10m", "-o", "json"}, args...)...)
+		r := command("", "", "armature",
+			append([]string{"test-function", "--timeout", "10m", "-o", "json"}, args...)...)
 		var shown struct{ Checks []conformance.Check }
 		if err := json.Unmarshal([]byte(r.stdout), &shown); err != nil || len(shown.Checks) == 0 {
 			t.Fatalf("%s: %v\n%s%s", name, err, r.stderr, r.stdout)
@@ -34,15 +36,18 @@ func TestTestFunction(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, r.err, r.stdout)
 		}
 		cell := func(s conformance.Status) string { return cmp.Or(strings.Join(by[s], ", "), "–") }
-		table = append(table, fmt.Sprintf("| %s | %d | %s | %s |", name, len(by[conformance.OK]), cell(conformance.Skipped), cell(conformance.Failed)))
+		table = append(table, fmt.Sprintf("| %s | %d | %s | %s |", name, len(by[conformance.OK]),
+			cell(conformance.Skipped), cell(conformance.Failed)))
 	}
 	row("`armature-fn`, all functions", true, "armature-fn")
 	for _, name := range append(functions.Names(), "verify") {
 		row("`armature-fn "+name+"`", true, "armature-fn", name)
 	}
 	version := requirements(t, "e2e/functions")
-	row("the example of kustomize's framework, kyaml "+version["sigs.k8s.io/kustomize/kyaml"], false, "--config", config, "--", programs.Peer(t, "function of kustomize"))
-	row("`gen-pkg-context` of kpt "+version["github.com/kptdev/kpt"], false, programs.Peer(t, "function of kpt"))
+	row("the example of kustomize's framework, kyaml "+version["sigs.k8s.io/kustomize/kyaml"],
+		false, "--config", config, "--", programs.Peer(t, "function of kustomize"))
+	row("`gen-pkg-context` of kpt "+version["github.com/kptdev/kpt"], false,
+		programs.Peer(t, "function of kpt"))
 	part(t, "docs/test-function.md", strings.Join(table, "\n"))
 }
 
@@ -51,7 +56,8 @@ func requirements(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	version := make(map[string]string)
 	for line := range strings.Lines(read(t, root, folder, "go.mod")) {
-		if f := strings.Fields(strings.TrimPrefix(line, "require ")); len(f) > 1 && strings.HasPrefix(f[1], "v") {
+		if f := strings.Fields(strings.TrimPrefix(line, "require ")); len(f) > 1 &&
+			strings.HasPrefix(f[1], "v") {
 			version[f[0]] = f[1]
 		}
 	}

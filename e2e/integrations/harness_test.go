@@ -36,7 +36,8 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(bin)
-	if err := errors.Join(programs.Build(bin, "cmd/armature"), programs.Build(bin, "cmd/armature-fn")); err != nil {
+	if err := errors.Join(programs.Build(bin, "cmd/armature"),
+		programs.Build(bin, "cmd/armature-fn")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -86,7 +87,8 @@ func must(t *testing.T, dir, stdin, name string, args ...string) string {
 	t.Helper()
 	r := command(dir, stdin, name, args...)
 	if r.err != nil {
-		t.Fatalf("%s %s: %v\n%s%s", filepath.Base(name), strings.Join(args, " "), r.err, r.stderr, r.stdout)
+		t.Fatalf("%s %s: %v\n%s%s", filepath.Base(name), strings.Join(args, " "), r.err, r.stderr,
+			r.stdout)
 	}
 	return r.stdout
 }
@@ -118,7 +120,8 @@ func read(t *testing.T, path ...string) string {
 }
 
 // workloads are the examples that hold nothing but manifests.
-var workloads = []string{"weather-agent", "memory-agent", "report-job", "nightly-cronjob", "opted-out", "overcommit", "agent", "kagent"}
+var workloads = []string{"weather-agent", "memory-agent", "report-job", "nightly-cronjob",
+	"opted-out", "overcommit", "agent", "kagent"}
 
 // examples copies examples into one folder.
 func examples(t *testing.T, names ...string) string {
@@ -277,7 +280,8 @@ func initFor(t *testing.T, folder, host string) {
 	}
 	must(t, "", "", "armature", "init", folder, "--for="+host)
 	if strings.Contains(own, kagenti) {
-		write(t, folder, "armature.yaml", strings.Replace(read(t, folder, "armature.yaml"), defaultProfile, kagenti, 1))
+		write(t, folder, "armature.yaml",
+			strings.Replace(read(t, folder, "armature.yaml"), defaultProfile, kagenti, 1))
 	}
 }
 

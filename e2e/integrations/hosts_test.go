@@ -33,7 +33,8 @@ func TestSameObjectsThroughEveryHost(t *testing.T) {
 		},
 		"kustomize-pipe": func(t *testing.T, dir string) string {
 			kustomization(t, dir, "")
-			write(t, dir, "kustomization.yaml", "resources: ["+strings.Join(manifests(t, dir), ", ")+"]\n")
+			write(t, dir, "kustomization.yaml",
+				"resources: ["+strings.Join(manifests(t, dir), ", ")+"]\n")
 			return must(t, dir, must(t, dir, "", kustomize(t), "build", dir), "armature", "render", "-")
 		},
 		"kustomize": func(t *testing.T, dir string) string {
@@ -99,10 +100,13 @@ func TestSameObjectsThroughEveryHost(t *testing.T) {
 			if err := os.CopyFS(filepath.Join(repository, "apps"), os.DirFS(dir)); err != nil {
 				t.Fatal(err)
 			}
-			for _, args := range [][]string{{"init", "-q"}, {"config", "user.name", "ci"}, {"config", "user.email", "ci@example.com"}, {"add", "-A"}, {"commit", "-qm", "The package"}} {
+			for _, args := range [][]string{{"init", "-q"}, {"config", "user.name", "ci"},
+				{"config", "user.email", "ci@example.com"}, {"add", "-A"},
+				{"commit", "-qm", "The package"}} {
 				must(t, repository, "", "git", args...)
 			}
-			must(t, repository, "", "armature", "hydrate", "apps", "--branch", "rendered", "--repo", "https://git.example/fleet")
+			must(t, repository, "", "armature", "hydrate", "apps", "--branch", "rendered", "--repo",
+				"https://git.example/fleet")
 			return must(t, repository, "", "git", "show", "rendered:apps/manifest.yaml")
 		},
 		"rendered-source": func(t *testing.T, dir string) string {
@@ -166,7 +170,8 @@ func TestSameBytesWithoutAHost(t *testing.T) {
 		if got := must(t, dir, "", "armature-fn", "render", "."); got != want {
 			t.Errorf("%s: armature-fn render: %s", name, cmp.Diff(want, got))
 		}
-		if got := must(t, dir, stream(t, dir), "armature", "render", "-"); objectsOf(got) != objectsOf(want) {
+		if got := must(t, dir, stream(t, dir), "armature", "render",
+			"-"); objectsOf(got) != objectsOf(want) {
 			t.Errorf("%s: standard input: %s", name, cmp.Diff(objectsOf(want), objectsOf(got)))
 		}
 		if strings.HasPrefix(name, "mixed") {
@@ -195,7 +200,9 @@ func TestSameBytesWithoutAHost(t *testing.T) {
 }
 
 func TestConfigurationThroughHosts(t *testing.T) {
-	const configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: armature\n  annotations:\n    config.kubernetes.io/function: |\n      exec: {path: armature-fn}\ndata:\n  rollout: hash\n"
+	const configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: armature\n" +
+		"  annotations:\n    config.kubernetes.io/function: |\n      exec: {path: armature-fn}\n" +
+		"data:\n  rollout: hash\n"
 	hashed := func(t *testing.T, out string, want int) {
 		t.Helper()
 		set, ok := objects(t, out)["StatefulSet <nil>/memory-agent"].(map[string]any)
@@ -220,7 +227,9 @@ func TestConfigurationThroughHosts(t *testing.T) {
 	t.Run("kpt-configMap", func(t *testing.T) {
 		needKpt(t)
 		dir := examples(t, "memory-agent")
-		write(t, dir, "Kptfile", "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata:\n  name: agents\npipeline:\n  mutators:\n  - exec: armature-fn\n    configMap:\n      rollout: hash\n")
+		write(t, dir, "Kptfile",
+			"apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata:\n  name: agents\npipeline:\n"+
+				"  mutators:\n  - exec: armature-fn\n    configMap:\n      rollout: hash\n")
 		must(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
 		hashed(t, stream(t, dir), 2)
 	})
@@ -236,7 +245,8 @@ func TestConfigurationThroughHosts(t *testing.T) {
 		dir := examples(t, "memory-agent")
 		write(t, dir, "armature.yaml", read(t, root, "examples/weather-agent-prod/armature.yaml"))
 		answer := ask(t, plugin(t), dir, dir, "rollout=hash", "profile=")
-		hashed(t, strings.Join(answer.Manifests, "\n---\n"), 5) // of the profile kagenti, which an empty parameter leaves
+		// of the profile kagenti, which an empty parameter leaves
+		hashed(t, strings.Join(answer.Manifests, "\n---\n"), 5)
 	})
 }
 
@@ -251,11 +261,15 @@ func TestErrorsThroughEveryHost(t *testing.T) {
 			write(t, dir, "armature.yaml", read(t, dir, "armature.yaml")+"  rolout: hash\n")
 		}, "rolout"},
 		"a target that is not there": {func(t *testing.T, dir string) {
-			write(t, dir, "cr.yaml", "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata:\n  name: lost\nspec:\n  targetRef: {kind: Deployment, name: nowhere}\n")
+			write(t, dir, "cr.yaml",
+				"apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata:\n  name: lost\n"+
+					"spec:\n  targetRef: {kind: Deployment, name: nowhere}\n")
 		}, "the package has no Deployment nowhere"},
 	}
 	hosts := map[string]func(t *testing.T, dir string) string{
-		"render": func(t *testing.T, dir string) string { return mustFail(t, dir, "", "armature", "render", dir) },
+		"render": func(t *testing.T, dir string) string {
+			return mustFail(t, dir, "", "armature", "render", dir)
+		},
 		"kustomize": func(t *testing.T, dir string) string {
 			return mustFail(t, dir, "", kustomize(t), buildArgs(dir)...)
 		},
@@ -279,7 +293,9 @@ func TestErrorsThroughEveryHost(t *testing.T) {
 				initFor(t, dir, "kpt")
 				c.spoil(t, dir)
 				if host != "argocd" { // whose plugin leaves a kustomization to Argo CD itself
-					write(t, dir, "kustomization.yaml", "resources: ["+strings.Join(manifests(t, dir), ", ")+"]\ntransformers: [armature.yaml]\n")
+					write(t, dir, "kustomization.yaml",
+						"resources: ["+strings.Join(manifests(t, dir), ", ")+
+							"]\ntransformers: [armature.yaml]\n")
 				}
 				output := fail(t, dir)
 				if !strings.Contains(output, c.want) {
@@ -294,9 +310,14 @@ func TestErrorsThroughEveryHost(t *testing.T) {
 	t.Run("list", func(t *testing.T) {
 		dir := examples(t, "memory-agent")
 		list := resourceList(t, dir, "config.kubernetes.io/v1")
-		r := command(dir, list+"functionConfig:\n  apiVersion: armature.dev/v1alpha1\n  kind: RenderConfig\n  spec: {rolout: hash}\n", "armature-fn")
-		if r.err == nil || !strings.HasPrefix(r.stdout, list) || !strings.Contains(r.stdout, "severity: error") {
-			t.Errorf("%v: want the input's items and an error among the results, have\n%s", r.err, r.stdout)
+		r := command(dir,
+			list+
+				"functionConfig:\n  apiVersion: armature.dev/v1alpha1\n  kind: RenderConfig\n"+
+				"  spec: {rolout: hash}\n", "armature-fn")
+		if r.err == nil || !strings.HasPrefix(r.stdout, list) ||
+			!strings.Contains(r.stdout, "severity: error") {
+			t.Errorf("%v: want the input's items and an error among the results, have\n%s", r.err,
+				r.stdout)
 		}
 	})
 }
@@ -307,7 +328,8 @@ func TestKptKeepsThePackage(t *testing.T) {
 	initFor(t, dir, "kpt")
 	must(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
 	deployment := read(t, dir, "deployment.yaml")
-	if !strings.Contains(deployment, "# or what your gateway offers") || strings.Contains(deployment, "kind: ConfigMap") {
+	if !strings.Contains(deployment, "# or what your gateway offers") ||
+		strings.Contains(deployment, "kind: ConfigMap") {
 		t.Errorf("deployment.yaml is not the author's any more:\n%s", deployment)
 	}
 	if n := strings.Count(read(t, dir, "deployment.armature.yaml"), "kind: ConfigMap"); n != 2 {
@@ -315,16 +337,20 @@ func TestKptKeepsThePackage(t *testing.T) {
 	}
 	for _, name := range []string{"token-exchange.yaml", "agent-trace.yaml", "agent-card.yaml"} {
 		if text := read(t, dir, name); !strings.Contains(text, krm.LocalConfig+`: "true"`) {
-			t.Errorf("%s is not marked as local configuration, so that it would be applied:\n%s", name, text)
+			t.Errorf("%s is not marked as local configuration, so that it would be applied:\n%s",
+				name, text)
 		}
 	}
 	// A change of a custom resource reaches what was rendered before.
-	write(t, dir, "token-exchange.yaml", strings.Replace(read(t, dir, "token-exchange.yaml"), "premium-api.partners.svc.cluster.local", "other.example.com", 1))
-	if output := mustFail(t, dir, "", "armature", "verify", dir); !strings.Contains(output, "authbridge-config-weather-agent differs") {
+	write(t, dir, "token-exchange.yaml", strings.Replace(read(t, dir, "token-exchange.yaml"),
+		"premium-api.partners.svc.cluster.local", "other.example.com", 1))
+	if output := mustFail(t, dir, "", "armature", "verify", dir); !strings.Contains(output,
+		"authbridge-config-weather-agent differs") {
 		t.Errorf("verify says %s", output)
 	}
 	must(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
-	if text := read(t, dir, "deployment.armature.yaml"); !strings.Contains(text, "other.example.com") || strings.Contains(text, "premium-api.partners.svc.cluster.local") {
+	if text := read(t, dir, "deployment.armature.yaml"); !strings.Contains(text,
+		"other.example.com") || strings.Contains(text, "premium-api.partners.svc.cluster.local") {
 		t.Errorf("the change did not arrive:\n%s", text)
 	}
 	// And uninject takes all of it away again.
@@ -332,7 +358,8 @@ func TestKptKeepsThePackage(t *testing.T) {
 	if text := read(t, dir, "back/token-exchange.yaml"); strings.Contains(text, "annotations:") {
 		t.Errorf("uninject leaves annotations behind:\n%s", text)
 	}
-	if diff := cmp.Diff(read(t, root, "examples/weather-agent/deployment.yaml"), read(t, dir, "back/deployment.yaml")); diff != "" {
+	if diff := cmp.Diff(read(t, root, "examples/weather-agent/deployment.yaml"),
+		read(t, dir, "back/deployment.yaml")); diff != "" {
 		t.Errorf("uninject (-author +uninjected):\n%s", diff)
 	}
 }
@@ -342,25 +369,33 @@ func TestInitWiring(t *testing.T) {
 		dir := t.TempDir()
 		initFor(t, dir, "ci")
 		// What init wrote is the configuration of what the script renders.
-		config := strings.Replace(read(t, dir, "armature.yaml"), defaultProfile, defaultProfile+"  rollout: hash\n", 1)
+		config := strings.Replace(read(t, dir, "armature.yaml"), defaultProfile,
+			defaultProfile+"  rollout: hash\n", 1)
 		write(t, dir, "armature.yaml", config)
 		if err := os.Mkdir(filepath.Join(dir, "apps"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		write(t, dir, "apps/deployment.yaml", read(t, root, "examples/weather-agent/deployment.yaml"))
+		write(t, dir, "apps/deployment.yaml",
+			read(t, root, "examples/weather-agent/deployment.yaml"))
 		mustFail(t, dir, "", "./render.sh") // nothing was rendered
 		must(t, dir, "", "armature", "render", "apps", "-c", "armature.yaml", "-d", "rendered")
-		if text := read(t, dir, "rendered/deployment.yaml"); !strings.Contains(text, "armature.dev/config-hash") {
+		if text := read(t, dir, "rendered/deployment.yaml"); !strings.Contains(text,
+			"armature.dev/config-hash") {
 			t.Errorf("render without the configuration:\n%s", text)
 		}
 		must(t, dir, "", "./render.sh")
-		write(t, dir, "apps/more.yaml", strings.ReplaceAll(read(t, root, "examples/memory-agent/statefulset.yaml"), "memory-agent", "new-agent"))
+		write(t, dir, "apps/more.yaml",
+			strings.ReplaceAll(read(t, root, "examples/memory-agent/statefulset.yaml"),
+				"memory-agent", "new-agent"))
 		mustFail(t, dir, "", "./render.sh")
 	})
 	t.Run("kustomize", func(t *testing.T) {
-		out := must(t, "", "", kustomize(t), buildArgs(filepath.Join(root, "examples/kustomize"))...)
-		must(t, "", out, "armature", "verify", "-c", filepath.Join(root, "examples/kustomize/armature.yaml"), "-")
-		if !strings.Contains(out, "name: authbridge-config-staging-travel-agent") || !strings.Contains(out, `host: "booking"`) {
+		out := must(t, "", "", kustomize(t),
+			buildArgs(filepath.Join(root, "examples/kustomize"))...)
+		must(t, "", out, "armature", "verify", "-c",
+			filepath.Join(root, "examples/kustomize/armature.yaml"), "-")
+		if !strings.Contains(out, "name: authbridge-config-staging-travel-agent") ||
+			!strings.Contains(out, `host: "booking"`) {
 			t.Errorf("examples/kustomize:\n%s", out)
 		}
 	})
@@ -377,7 +412,8 @@ func TestInitWiring(t *testing.T) {
 		dir := t.TempDir()
 		write(t, dir, "Kptfile", "mine")
 		mustFail(t, dir, "", "armature", "init", "--for", "kpt")
-		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || read(t, dir, "Kptfile") != "mine" {
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 ||
+			read(t, dir, "Kptfile") != "mine" {
 			t.Errorf("init left %v, %v", entries, err)
 		}
 	})

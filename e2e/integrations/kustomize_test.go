@@ -16,7 +16,8 @@ func TestKustomizeSkipsFunctionsSilently(t *testing.T) {
 	kustomization(t, dir, "")
 	out := must(t, dir, "", kustomize(t), "build", "--enable-alpha-plugins", dir)
 	if strings.Contains(out, "proxy-init") {
-		t.Fatal("kustomize runs exec functions without --enable-exec by now: say so in the documents")
+		t.Fatal(
+			"kustomize runs exec functions without --enable-exec by now: say so in the documents")
 	}
 	output := mustFail(t, dir, out, "armature", "verify", "-c", "armature.yaml", "-")
 	for _, want := range []string{"opted in, but was not rendered", "--enable-exec"} {
@@ -24,7 +25,8 @@ func TestKustomizeSkipsFunctionsSilently(t *testing.T) {
 			t.Errorf("verify does not say %q:\n%s", want, output)
 		}
 	}
-	if output := mustFail(t, dir, "", "armature", "verify", "-"); !strings.Contains(output, "nothing on standard input") {
+	if output := mustFail(t, dir, "", "armature", "verify", "-"); !strings.Contains(output,
+		"nothing on standard input") {
 		t.Errorf("verify of nothing says %s", output)
 	}
 }
@@ -37,11 +39,14 @@ func TestKustomizeValidators(t *testing.T) {
 	write(t, dir, "verify.yaml", verifyConfig)
 	kustomization := "resources: [statefulset.yaml]\nvalidators: [verify.yaml]\n"
 	write(t, dir, "kustomization.yaml", kustomization)
-	if output := mustFail(t, dir, "", kustomize(t), buildArgs(dir)...); !strings.Contains(output, "opted in, but was not rendered") {
+	if output := mustFail(t, dir, "", kustomize(t), buildArgs(dir)...); !strings.Contains(output,
+		"opted in, but was not rendered") {
 		t.Errorf("a validator of what is not rendered: %s", output)
 	}
-	write(t, dir, "verify.yaml", strings.NewReplacer("armature-fn", "/bin/cat", "[verify]", "[]").Replace(verifyConfig))
-	if output := mustFail(t, dir, "", kustomize(t), buildArgs(dir)...); !strings.Contains(output, "validator shouldn't modify the resource map") {
+	write(t, dir, "verify.yaml",
+		strings.NewReplacer("armature-fn", "/bin/cat", "[verify]", "[]").Replace(verifyConfig))
+	if output := mustFail(t, dir, "", kustomize(t), buildArgs(dir)...); !strings.Contains(output,
+		"validator shouldn't modify the resource map") {
 		t.Errorf("kustomize takes validators by now: say so in docs/hosts.md\n%s", output)
 	}
 }
@@ -52,7 +57,9 @@ func TestKustomizeRenames(t *testing.T) {
 	out := must(t, dir, "", kustomize(t), buildArgs(dir)...)
 	must(t, dir, out, "armature", "verify", "-c", "armature.yaml", "-")
 	all := objects(t, out)
-	for _, id := range []string{"Deployment dev/dev-weather-agent-v2", "ConfigMap dev/authbridge-config-dev-weather-agent-v2", "ConfigMap dev/dev-weather-agent-v2-trace"} {
+	for _, id := range []string{"Deployment dev/dev-weather-agent-v2",
+		"ConfigMap dev/authbridge-config-dev-weather-agent-v2",
+		"ConfigMap dev/dev-weather-agent-v2-trace"} {
 		if all[id] == nil {
 			t.Errorf("no %s", id)
 		}
@@ -76,7 +83,8 @@ func TestKustomizeRenames(t *testing.T) {
 	for _, name := range manifests(t, dir) {
 		write(t, both, "base/"+name, read(t, dir, name))
 	}
-	write(t, both, "base/kustomization.yaml", "resources: ["+strings.Join(manifests(t, dir), ", ")+"]\n")
+	write(t, both, "base/kustomization.yaml",
+		"resources: ["+strings.Join(manifests(t, dir), ", ")+"]\n")
 	write(t, both, "one/kustomization.yaml", "resources: [../base]\nnamePrefix: one-\n")
 	write(t, both, "two/kustomization.yaml", "resources: [../base]\nnamePrefix: two-\n")
 	write(t, both, "armature.yaml", read(t, dir, "armature.yaml"))
@@ -103,9 +111,13 @@ func TestKustomizeLock(t *testing.T) {
 	if strings.Contains(without, "@sha256:") {
 		t.Fatalf("pinned without a lock:\n%s", without)
 	}
-	write(t, dir, "armature.lock", "apiVersion: armature.dev/v1alpha1\nkind: ImageLock\nmetadata:\n  name: images\n  annotations:\n    config.kubernetes.io/local-config: \"true\"\n"+
-		"spec:\n  images:\n  - {image: "+image+", digest: "+strings.TrimPrefix(pinned, image+"@")+"}\n")
-	write(t, dir, "kustomization.yaml", strings.Replace(read(t, dir, "kustomization.yaml"), "resources:\n", "resources:\n- armature.lock\n", 1))
+	write(t, dir, "armature.lock",
+		"apiVersion: armature.dev/v1alpha1\nkind: ImageLock\nmetadata:\n  name: images\n"+
+			"  annotations:\n    config.kubernetes.io/local-config: \"true\"\n"+
+			"spec:\n  images:\n  - {image: "+image+", digest: "+
+			strings.TrimPrefix(pinned, image+"@")+"}\n")
+	write(t, dir, "kustomization.yaml", strings.Replace(read(t, dir, "kustomization.yaml"),
+		"resources:\n", "resources:\n- armature.lock\n", 1))
 	out := must(t, dir, "", kustomize(t), buildArgs(dir)...)
 	if !strings.Contains(out, "image: "+pinned+"\n") {
 		t.Errorf("not pinned:\n%s", out)

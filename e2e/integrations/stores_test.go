@@ -93,7 +93,8 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.attributes[key+"?"+attribute] = body.Value
 		w.WriteHeader(http.StatusNoContent)
 	case attribute != "":
-		json.NewEncoder(w).Encode(map[string]string{"attr": attribute, "value": c.attributes[key+"?"+attribute]})
+		json.NewEncoder(w).Encode(map[string]string{"attr": attribute,
+			"value": c.attributes[key+"?"+attribute]})
 	case r.Method == http.MethodPut:
 		if r.ContentLength < 0 {
 			c.chunked++
@@ -138,8 +139,10 @@ func TestRuntimeStores(t *testing.T) {
 	}
 	script := runtimeScript(t)
 	used := map[string]any{
-		"read": "one\n", "size": 100000.0, "exists": []any{true, false, true}, "names": []any{"b.bin", "notes"}, "gone": true, "attribute": "me",
-		"missing": "FileNotFoundError", "taken": "FileExistsError", "directory": "IsADirectoryError", "name": "OSError", "down": "ConnectionError",
+		"read": "one\n", "size": 100000.0, "exists": []any{true, false, true},
+		"names": []any{"b.bin", "notes"}, "gone": true, "attribute": "me",
+		"missing": "FileNotFoundError", "taken": "FileExistsError",
+		"directory": "IsADirectoryError", "name": "OSError", "down": "ConnectionError",
 	}
 	for _, c := range []struct {
 		handler, store string
@@ -161,7 +164,8 @@ func TestRuntimeStores(t *testing.T) {
 			}
 			stores := map[string]*connector{"buffered": nil, "passthrough": nil}
 			for name := range stores {
-				stores[name] = &connector{keys: map[string]string{}, attributes: map[string]string{}}
+				stores[name] = &connector{keys: map[string]string{},
+					attributes: map[string]string{}}
 				listener, err := net.Listen("unix", filepath.Join(dir, "state", name+".sock"))
 				if err != nil {
 					t.Fatal(err)
@@ -172,8 +176,10 @@ func TestRuntimeStores(t *testing.T) {
 			}
 			write(t, dir, "handlers.py", stateHandlers)
 			actor := exec.Command("python3", script)
-			actor.Env = append(os.Environ(), "PYTHONPATH="+dir, "ASYA_SOCKET_DIR="+dir, "ASYA_HANDLER=handlers."+c.handler,
-				"ASYA_STATE_PROXY_MOUNTS=buffered:/state/buffered:write=buffered;passthrough:/state/passthrough:write=passthrough")
+			actor.Env = append(os.Environ(), "PYTHONPATH="+dir, "ASYA_SOCKET_DIR="+dir,
+				"ASYA_HANDLER=handlers."+c.handler,
+				"ASYA_STATE_PROXY_MOUNTS=buffered:/state/buffered:write=buffered;passthrough:/"+
+					"state/passthrough:write=passthrough")
 			var log bytes.Buffer
 			actor.Stderr = &log
 			if err := actor.Start(); err != nil {
@@ -183,15 +189,18 @@ func TestRuntimeStores(t *testing.T) {
 				actor.Process.Kill()
 				actor.Wait()
 			}
-			for until := time.Now().Add(2 * time.Minute); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+			for until := time.Now().Add(2 * time.Minute); time.Now().Before(until); time.Sleep(
+				20 * time.Millisecond) {
 				if _, err := os.Stat(filepath.Join(dir, "runtime-ready")); err == nil {
 					break
 				}
 			}
-			answer := post(dir+"/asya-runtime.sock", fmt.Sprintf(`{"route": {}, "payload": {"base": "/state/%s"}}`, c.store))
+			answer := post(dir+"/asya-runtime.sock",
+				fmt.Sprintf(`{"route": {}, "payload": {"base": "/state/%s"}}`, c.store))
 			stop()
 			var have struct{ Frames []struct{ Payload any } }
-			if err := json.NewDecoder(strings.NewReader(answer)).Decode(&have); err != nil || len(have.Frames) != 1 {
+			if err := json.NewDecoder(strings.NewReader(answer)).Decode(&have); err != nil ||
+				len(have.Frames) != 1 {
 				t.Fatalf("%s\n%s", answer, log.String())
 			}
 			if diff := cmp.Diff(c.want, have.Frames[0].Payload); diff != "" {

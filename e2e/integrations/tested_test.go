@@ -29,23 +29,28 @@ func TestTested(t *testing.T) {
 	}
 	var out strings.Builder
 	out.WriteString("# What the tests run with\n\n" +
-		"Each change is tested with the first version. The oldest ones run each night (`make e2e-matrix`): Kubernetes under the\n" +
-		"tests that need an API server, Tekton under the stories on a cluster. A test writes this page.\n\n" +
+		"Each change is tested with the first version. The oldest ones run each night (`make " +
+		"e2e-matrix`): Kubernetes under the\n" +
+		"tests that need an API server, Tekton under the stories on a cluster. A test writes " +
+		"this page.\n\n" +
 		"| project | version | oldest |\n|---|---|---|\n")
 	row := func(name, version, oldest string) {
 		if version == "" || oldest == "" {
 			t.Errorf("%s has the versions %q and %q", name, version, oldest)
 		}
-		fmt.Fprintf(&out, "| %s | %s | %s |\n", name, strings.TrimPrefix(version, "v"), strings.TrimPrefix(oldest, "v"))
+		fmt.Fprintf(&out, "| %s | %s | %s |\n", name, strings.TrimPrefix(version, "v"),
+			strings.TrimPrefix(oldest, "v"))
 	}
 	required := func(folder, module string) string { return requirements(t, folder)[module] }
 	row("Kubernetes", server.GitVersion, required("e2e/oldest-kube", "k8s.io/kubernetes"))
-	row("Tekton Pipelines", required("e2e/tekton", "github.com/tektoncd/pipeline"), required("e2e/oldest-tekton", "github.com/tektoncd/pipeline"))
+	row("Tekton Pipelines", required("e2e/tekton", "github.com/tektoncd/pipeline"),
+		required("e2e/oldest-tekton", "github.com/tektoncd/pipeline"))
 	for _, p := range []struct{ name, program, module string }{
 		{"kustomize", "kustomize", "sigs.k8s.io/kustomize/kustomize/v5"},
 		{"Argo CD", "argocd", "github.com/argoproj/argo-cd/v3"},
 		{"Flux's source-controller", "source-controller", "github.com/fluxcd/source-controller"},
-		{"Flux's kustomize-controller", "kustomize-controller", "github.com/fluxcd/kustomize-controller"},
+		{"Flux's kustomize-controller", "kustomize-controller",
+			"github.com/fluxcd/kustomize-controller"},
 		{"Helm 4", "helm4", "helm.sh/helm/v4"},
 		{"Helm 3", "helm3", "helm.sh/helm/v3"},
 		{"kubectl", "kubectl", "k8s.io/kubernetes"},
@@ -76,13 +81,15 @@ func TestTested(t *testing.T) {
 		{"grype", "e2e/anchore", "github.com/anchore/grype"},
 		{"oras", "e2e/oras", "oras.land/oras"},
 		{"SPIRE", "e2e/spire", "github.com/spiffe/spire"},
-		{"Envoy's configuration", "functions/internal/readers", "github.com/envoyproxy/go-control-plane/envoy"},
+		{"Envoy's configuration", "functions/internal/readers",
+			"github.com/envoyproxy/go-control-plane/envoy"},
 		{"A2A's SDK", ".", "github.com/a2aproject/a2a-go"},
 		{"MCP's SDK", ".", "github.com/modelcontextprotocol/go-sdk"},
 	} {
 		row(m.name, required(m.folder, m.module), "–")
 	}
-	out.WriteString("\nkpt and kagent cannot be built from Go modules. The tests of kpt run where it is on the `PATH`; those of kagent read and\n" +
+	out.WriteString("\nkpt and kagent cannot be built from Go modules. The tests of kpt run " +
+		"where it is on the `PATH`; those of kagent read and\n" +
 		"write its resources.\n")
 	page.Generated(t, filepath.Join(root, "docs", "reference", "tested.md"), out.String())
 }

@@ -17,7 +17,8 @@ func Write(path string, config *rest.Config) error {
 			Server: config.Host, CertificateAuthorityData: config.CAData,
 		}},
 		AuthInfos: map[string]*api.AuthInfo{"test": {
-			ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken,
+			ClientCertificateData: config.CertData, ClientKeyData: config.KeyData,
+			Token: config.BearerToken,
 		}},
 		Contexts:       map[string]*api.Context{"test": {Cluster: "test", AuthInfo: "test"}},
 		CurrentContext: "test",

@@ -42,7 +42,8 @@ func run() error {
 	if err := kueue.AddToScheme(scheme); err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(),
+		ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,8 @@ func run() error {
 	if name, err := core.SetupControllers(mgr, pending, admitted, configuration, nil); err != nil {
 		return fmt.Errorf("setting up the controller of %s: %w", name, err)
 	}
-	if err := mgr.Add(scheduler.New(pending, admitted, mgr.GetClient(), mgr.GetEventRecorderFor("kueue"))); err != nil {
+	if err := mgr.Add(scheduler.New(pending, admitted, mgr.GetClient(),
+		mgr.GetEventRecorderFor("kueue"))); err != nil {
 		return err
 	}
 	go pending.CleanUpOnContext(ctx)

@@ -22,7 +22,8 @@ type End struct {
 
 // Allows reports whether policies let a connection through: a pod that no policy selects for
 // a direction is open in that direction, and rules add up.
-func Allows(policies []networkingv1.NetworkPolicy, from, to End, protocol corev1.Protocol, port int32) (bool, error) {
+func Allows(policies []networkingv1.NetworkPolicy, from, to End, protocol corev1.Protocol,
+	port int32) (bool, error) {
 	out, err := direction(policies, networkingv1.PolicyTypeEgress, from, to, protocol, port)
 	if err != nil || !out {
 		return false, err
@@ -30,10 +31,12 @@ func Allows(policies []networkingv1.NetworkPolicy, from, to End, protocol corev1
 	return direction(policies, networkingv1.PolicyTypeIngress, to, from, protocol, port)
 }
 
-func direction(policies []networkingv1.NetworkPolicy, kind networkingv1.PolicyType, own, other End, protocol corev1.Protocol, port int32) (bool, error) {
+func direction(policies []networkingv1.NetworkPolicy, kind networkingv1.PolicyType, own, other End,
+	protocol corev1.Protocol, port int32) (bool, error) {
 	isolated := false
 	for _, p := range policies {
-		if own.IP != "" || p.Namespace != own.Namespace || !slices.Contains(p.Spec.PolicyTypes, kind) {
+		if own.IP != "" || p.Namespace != own.Namespace ||
+			!slices.Contains(p.Spec.PolicyTypes, kind) {
 			continue
 		}
 		if ok, err := selects(&p.Spec.PodSelector, own.Labels); err != nil || !ok {
@@ -99,7 +102,8 @@ func matches(p networkingv1.NetworkPolicyPeer, namespace string, e End) (bool, e
 	inNamespace := e.Namespace == namespace
 	if p.NamespaceSelector != nil {
 		var err error
-		if inNamespace, err = selects(p.NamespaceSelector, labels.Set{corev1.LabelMetadataName: e.Namespace}); err != nil {
+		if inNamespace, err = selects(p.NamespaceSelector,
+			labels.Set{corev1.LabelMetadataName: e.Namespace}); err != nil {
 			return false, err
 		}
 	}
@@ -114,7 +118,9 @@ func opens(ports []networkingv1.NetworkPolicyPort, protocol corev1.Protocol, por
 		if p.EndPort != nil || p.Port != nil && p.Port.StrVal != "" {
 			return false, fmt.Errorf("port %s: names and ranges are not judged", p.Port)
 		}
-		if (p.Protocol == nil && protocol == corev1.ProtocolTCP || p.Protocol != nil && *p.Protocol == protocol) && (p.Port == nil || p.Port.IntVal == port) {
+		if (p.Protocol == nil && protocol == corev1.ProtocolTCP ||
+			p.Protocol != nil && *p.Protocol == protocol) &&
+			(p.Port == nil || p.Port.IntVal == port) {
 			return true, nil
 		}
 	}

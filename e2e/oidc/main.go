@@ -44,7 +44,8 @@ func (u users) GetClientByClientID(ctx context.Context, id string) (op.Client, e
 	return client{c}, nil
 }
 
-func (u users) SetUserinfoFromRequest(ctx context.Context, info *oidc.UserInfo, request op.IDTokenRequest, scopes []string) error {
+func (u users) SetUserinfoFromRequest(ctx context.Context, info *oidc.UserInfo,
+	request op.IDTokenRequest, scopes []string) error {
 	if err := u.Storage.SetUserinfoFromRequest(ctx, info, request, scopes); err != nil {
 		return err
 	}
@@ -64,7 +65,8 @@ func main() {
 	check(err)
 	known.Storage = storage.NewStorage(store)
 	storage.RegisterClients(storage.WebClient("armature", "of the console", back))
-	check(http.ListenAndServe(address, exampleop.SetupServer("http://"+address+"/", known, slog.New(slog.DiscardHandler), false)))
+	check(http.ListenAndServe(address,
+		exampleop.SetupServer("http://"+address+"/", known, slog.New(slog.DiscardHandler), false)))
 }
 
 func check(err error) {

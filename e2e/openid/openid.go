@@ -36,7 +36,10 @@ func New(t testing.TB) *Provider {
 // Start it for a client that it returns to at an address. It ends with the test.
 func (p *Provider) Start(t testing.TB, callback string) {
 	t.Helper()
-	users, err := json.Marshal(map[string]any{"1": map[string]any{"ID": "1", "Username": "anna", "Password": "right", "Email": "anna@example.com", "EmailVerified": true, "Groups": []string{"team1", "team2"}}})
+	users, err := json.Marshal(
+		map[string]any{"1": map[string]any{"ID": "1", "Username": "anna", "Password": "right",
+			"Email": "anna@example.com", "EmailVerified": true,
+			"Groups": []string{"team1", "team2"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,13 +33,17 @@ func TestAlerts(t *testing.T) {
 	address, err := database.Database()
 	must(t, err)
 	git := repository(t)
-	w := newWorld(t, "gitAllowNetwork: [127.0.0.0/8]\nmaxRunning: 100\ncatalog: {enabled: true, storeSecret: catalog-postgres}\n")
-	w.sh("kubectl create secret generic catalog-postgres -n armature-system --from-literal=address='" + address + "'")
+	w := newWorld(t,
+		"gitAllowNetwork: [127.0.0.0/8]\nmaxRunning: 100\ncatalog: {enabled: true, storeSecret: "+
+			"catalog-postgres}\n")
+	w.sh("kubectl create secret generic catalog-postgres -n armature-system " +
+		"--from-literal=address='" + address + "'")
 	w.install()
 	w.agent()
 	w.listed()
 	cloned := func(b *api.AgentBuild) {
-		b.Spec.Source = api.SourceSpec{SourceRepository: "http://" + git.address + "/agent.git", SourceRevision: "main"}
+		b.Spec.Source = api.SourceSpec{SourceRepository: "http://" + git.address + "/agent.git",
+			SourceRevision: "main"}
 	}
 	w.order("team1", "cloned", cloned)
 	w.built("team1", "cloned")
@@ -124,7 +128,8 @@ func repository(t *testing.T) *server {
 	dir := t.TempDir()
 	for _, args := range [][]string{
 		{"init", "--quiet", "--initial-branch=main", "agent.git"},
-		{"-C", "agent.git", "-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "--quiet", "--allow-empty", "--message=first"},
+		{"-C", "agent.git", "-c", "user.name=test", "-c", "user.email=test@example.com", "commit",
+			"--quiet", "--allow-empty", "--message=first"},
 	} {
 		cmd := exec.Command("git", args...)
 		cmd.Dir = dir
@@ -134,7 +139,8 @@ func repository(t *testing.T) *server {
 	}
 	git, err := exec.LookPath("git")
 	must(t, err)
-	return newServer(t, &cgi.Handler{Path: git, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1"}})
+	return newServer(t, &cgi.Handler{Path: git, Args: []string{"http-backend"},
+		Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1"}})
 }
 
 func (w *world) images() int {
@@ -164,7 +170,10 @@ func sooner(text string) string {
 			return m[3] + strconv.Itoa(n/60)
 		}
 		n, _ := strconv.Atoi(m[1])
-		return fmt.Sprintf("%dms", time.Duration(n)*map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}[m[2]]/60/time.Millisecond)
+		return fmt.Sprintf("%dms",
+			time.Duration(n)*
+				map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour,
+					"d": 24 * time.Hour}[m[2]]/60/time.Millisecond)
 	})
 }
 
@@ -199,21 +208,26 @@ func (w *world) prometheus(program string) *alerts {
 	text, err = yaml.Marshal(shipped.Spec)
 	must(w.T, err)
 	must(w.T, os.WriteFile(filepath.Join(w.dir, "rules.yaml"), text, 0o600))
-	config := "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yaml]\nscrape_configs:\n"
+	config := "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yaml]\n" +
+		"scrape_configs:\n"
 	for _, name := range slices.Sorted(maps.Keys(w.programs)) {
-		config += fmt.Sprintf("- {job_name: %[1]s, honor_labels: true, static_configs: [{targets: [%[2]q], labels: {namespace: %[3]s, pod: %[1]s-0}}]}\n", name, w.addresses[name], system)
+		config += fmt.Sprintf("- {job_name: %[1]s, honor_labels: true, static_configs: "+
+			"[{targets: [%[2]q], labels: {namespace: %[3]s, pod: %[1]s-0}}]}\n", name,
+			w.addresses[name], system)
 	}
 	must(w.T, os.WriteFile(filepath.Join(w.dir, "prometheus.yaml"), []byte(config), 0o600))
 	port, err := ports.Free()
 	must(w.T, err)
-	cmd := exec.Command(program, "--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--web.listen-address=127.0.0.1:"+port, "--log.level=warn")
+	cmd := exec.Command(program, "--config.file=prometheus.yaml", "--storage.tsdb.path=data",
+		"--web.listen-address=127.0.0.1:"+port, "--log.level=warn")
 	cmd.Dir, cmd.Stderr = w.dir, os.Stderr
 	must(w.T, cmd.Start())
 	w.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	a := &alerts{world: w, url: "http://127.0.0.1:" + port + "/api/v1/", want: map[string]bool{"ArmatureQueueFull": true, "ArmatureDown": true}, odd: map[string]bool{}}
+	a := &alerts{world: w, url: "http://127.0.0.1:" + port + "/api/v1/",
+		want: map[string]bool{"ArmatureQueueFull": true, "ArmatureDown": true}, odd: map[string]bool{}}
 	a.eventually("Prometheus scrapes the controllers", func() string {
 		var targets struct{ ActiveTargets []struct{ Health string } }
 		if err := a.get("targets", &targets); err != nil {

@@ -29,17 +29,20 @@ func TestDrills(t *testing.T) {
 	w.built("team1", "second")
 	verify := func(name string, keys ...string) bool {
 		t.Helper()
-		policy := "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: test}\nspec: {keys: [" + strings.Join(keys, ", ") + "], insecureIgnoreTlog: true}\n"
+		policy := "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: test}\n" +
+			"spec: {keys: [" + strings.Join(keys, ", ") + "], insecureIgnoreTlog: true}\n"
 		must(t, os.WriteFile(filepath.Join(w.dir, "policy.yaml"), []byte(policy), 0o600))
 		image := w.phase("team1", name, api.PhaseSucceeded).Status.BuiltImage
-		return w.sh("armature artifact verify oci://"+image+" --verify-policy policy.yaml --insecure-registry >&2 && echo yes || echo no") == "yes\n"
+		return w.sh("armature artifact verify oci://"+image+
+			" --verify-policy policy.yaml --insecure-registry >&2 && echo yes || echo no") == "yes\n"
 	}
 	for _, c := range []struct {
 		image string
 		keys  []string
 		want  bool
 	}{
-		{"first", []string{"former.pub", "cosign.pub"}, true}, {"second", []string{"former.pub", "cosign.pub"}, true},
+		{"first", []string{"former.pub", "cosign.pub"}, true},
+		{"second", []string{"former.pub", "cosign.pub"}, true},
 		{"first", []string{"cosign.pub"}, false}, {"second", []string{"former.pub"}, false},
 	} {
 		if got := verify(c.image, c.keys...); got != c.want {
@@ -53,8 +56,11 @@ func TestDrills(t *testing.T) {
 
 	w.Log("an inventory is lost")
 	must(t, os.Mkdir(filepath.Join(w.dir, "app"), 0o700))
-	must(t, os.WriteFile(filepath.Join(w.dir, "app", "map.yaml"), []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: b}\n"), 0o600))
-	w.sh("armature apply app -n team1 --yes; kubectl delete configmap armature-app -n team1; armature apply app -n team1 --yes")
+	must(t,
+		os.WriteFile(filepath.Join(w.dir, "app", "map.yaml"),
+			[]byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: b}\n"), 0o600))
+	w.sh("armature apply app -n team1 --yes; kubectl delete configmap armature-app -n team1; " +
+		"armature apply app -n team1 --yes")
 	w.sh("kubectl get configmap armature-app settings -n team1; armature delete app -n team1 --yes")
 	if out := w.sh("kubectl get configmap settings -n team1 --ignore-not-found"); out != "" {
 		t.Errorf("the new inventory lacks what was there: %s", out)
@@ -98,7 +104,8 @@ func TestDrills(t *testing.T) {
 	}
 	other.follow("kubectl apply -f attest-key.yaml -f agentbuilds.yaml")
 	other.registry = w.registry
-	other.order("team1", "mark", func(b *api.AgentBuild) { b.Spec.Mode = "dev" }) // the controller works
+	// the controller works
+	other.order("team1", "mark", func(b *api.AgentBuild) { b.Spec.Mode = "dev" })
 	other.built("team1", "mark")
 	after := other.status()
 	delete(after, "mark")
@@ -123,7 +130,8 @@ func (w *world) status() map[string]string {
 	must(w.T, w.List(w.Context(), &list, client.InNamespace("team1")))
 	out := make(map[string]string)
 	for _, b := range list.Items {
-		out[b.Name] = strings.Join([]string{string(b.Status.Phase), b.Status.BuiltImage, b.Status.PipelineRunName}, " ")
+		out[b.Name] = strings.Join([]string{string(b.Status.Phase), b.Status.BuiltImage,
+			b.Status.PipelineRunName}, " ")
 	}
 	return out
 }

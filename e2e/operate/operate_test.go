@@ -74,7 +74,8 @@ func TestMain(m *testing.M) {
 }
 
 var build = sync.OnceValue(func() error {
-	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin+"/", "./cmd/armature", "./cmd/armature-controller")
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin+"/", "./cmd/armature",
+		"./cmd/armature-controller")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building armature: %w\n%s", err, out)
@@ -115,10 +116,13 @@ func newWorld(t *testing.T, values string) *world {
 	}
 	page, err := os.ReadFile(filepath.Join(root, "docs", "operate.md"))
 	must(t, err)
-	w := &world{T: t, plane: controlplane.Start(t), dir: t.TempDir(), path: "PATH=" + path + string(os.PathListSeparator) + os.Getenv("PATH"),
-		page: string(page), programs: map[string]*program{}, addresses: map[string]string{}, pushed: map[types.UID]string{}}
+	w := &world{T: t, plane: controlplane.Start(t), dir: t.TempDir(),
+		path: "PATH=" + path + string(os.PathListSeparator) + os.Getenv("PATH"), page: string(page),
+		programs: map[string]*program{}, addresses: map[string]string{},
+		pushed: map[types.UID]string{}}
 	must(t, build())
-	w.registry = newServer(t, registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true)))
+	w.registry = newServer(t, registry.New(registry.Logger(log.New(io.Discard, "", 0)),
+		registry.WithReferrersSupport(true)))
 	tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
 	must(t, err)
 	must(t, w.plane.InstallCRDs(filepath.Join(tekton, "config", "300-crds")))
@@ -131,7 +135,8 @@ func newWorld(t *testing.T, values string) *world {
 	}
 	w.programs["armature-controller"], w.programs["armature-catalog"] = &program{}, &program{}
 	must(t, os.WriteFile(filepath.Join(w.dir, "values.yaml"), []byte(values), 0o600))
-	w.sh("for name in armature-system team1 team2 tekton-pipelines; do kubectl create namespace $name; done")
+	w.sh("for name in armature-system team1 team2 tekton-pipelines; do kubectl create namespace " +
+		"$name; done")
 	w.sh("kubectl create deployment tekton-pipelines-controller -n tekton-pipelines --image=tekton")
 	t.Cleanup(func() {
 		for name := range w.programs {
@@ -149,7 +154,8 @@ func newWorld(t *testing.T, values string) *world {
 func (w *world) install() {
 	w.Helper()
 	w.sh("COSIGN_PASSWORD=secret cosign generate-key-pair k8s://" + system + "/armature-attest-key")
-	w.sh("armature install --values values.yaml --image=registry.local/controller:v1 | kubectl apply --server-side -f -")
+	w.sh("armature install --values values.yaml --image=registry.local/controller:v1 | kubectl " +
+		"apply --server-side -f -")
 	w.kubelet()
 }
 
@@ -164,7 +170,8 @@ func must(t testing.TB, err error) {
 func (w *world) sh(commands string) string {
 	w.Helper()
 	cmd := exec.CommandContext(w.Context(), "bash", "-euo", "pipefail", "-c", commands)
-	cmd.Dir, cmd.Env = w.dir, append(os.Environ(), w.path, "KUBECONFIG="+w.plane.Admin.Kubeconfig, "COSIGN_PASSWORD=secret")
+	cmd.Dir, cmd.Env = w.dir, append(os.Environ(), w.path, "KUBECONFIG="+w.plane.Admin.Kubeconfig,
+		"COSIGN_PASSWORD=secret")
 	var problem bytes.Buffer
 	cmd.Stderr = &problem
 	out, err := cmd.Output()
@@ -179,7 +186,8 @@ var blocks = regexp.MustCompile("(?ms)^```\n(.*?)^```$")
 // scale the controllers.
 func (w *world) scale(replicas string) {
 	w.Helper()
-	w.sh("kubectl scale deployment armature-controller armature-catalog -n armature-system --replicas=" + replicas)
+	w.sh("kubectl scale deployment armature-controller armature-catalog -n armature-system " +
+		"--replicas=" + replicas)
 	w.kubelet()
 }
 
@@ -232,19 +240,23 @@ func (w *world) start(name string, args []string) {
 	must(w.T, err)
 	config := filepath.Join(w.dir, name+".kubeconfig")
 	must(w.T, kubeconfig.Write(config, account.Config))
-	args = append(slices.Clone(args), "--health-address=0", "--log-level=error", "--metrics-address="+w.addresses[name])
+	args = append(slices.Clone(args), "--health-address=0", "--log-level=error",
+		"--metrics-address="+w.addresses[name])
 	if name == "armature-catalog" {
 		address := filepath.Join(w.T.TempDir(), "catalog.db") // on an emptyDir
 		if at := slices.Index(args, "--catalog-store-file=/etc/catalog/address"); at >= 0 {
 			var secret corev1.Secret
-			must(w.T, w.Get(w.Context(), client.ObjectKey{Namespace: system, Name: "catalog-postgres"}, &secret))
+			must(w.T,
+				w.Get(w.Context(), client.ObjectKey{Namespace: system, Name: "catalog-postgres"},
+					&secret))
 			address = filepath.Join(filepath.Dir(address), "address")
 			must(w.T, os.WriteFile(address, secret.Data["address"], 0o600))
 			args[at] = "--catalog-store-file=" + address
 		} else {
 			args = append(args, "--catalog-store="+address)
 		}
-		args = append(args, "--catalog-address="+w.addresses["catalog"], "--catalog-plain-http", "--catalog-allow-network=127.0.0.0/8", "--catalog-server-period=1s")
+		args = append(args, "--catalog-address="+w.addresses["catalog"], "--catalog-plain-http",
+			"--catalog-allow-network=127.0.0.0/8", "--catalog-server-period=1s")
 	} else {
 		args = append(args, "--webhook-address=")
 	}
@@ -292,12 +304,13 @@ func (s *server) start() {
 	s.Helper()
 	listener, err := net.Listen("tcp", s.address)
 	must(s.T, err)
-	s.running = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/info/refs") {
-			time.Sleep(time.Duration(s.delay.Load()))
-		}
-		s.handler.ServeHTTP(w, r)
-	})}
+	s.running = &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/info/refs") {
+				time.Sleep(time.Duration(s.delay.Load()))
+			}
+			s.handler.ServeHTTP(w, r)
+		})}
 	go s.running.Serve(listener)
 }
 
@@ -309,23 +322,33 @@ func (w *world) agent() {
 	s := httptest.NewServer(peer.Agent(peer.Card("weather", "Forecasts.", "1.0", "forecast")))
 	w.Cleanup(s.Close)
 	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-0", Labels: map[string]string{"app": "weather"}},
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-0",
+		Labels: map[string]string{"app": "weather"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: "weather:v1"}}}}
 	must(w.T, w.Create(w.Context(), pod))
-	pod.Status = corev1.PodStatus{PodIP: "127.0.0.1", PodIPs: []corev1.PodIP{{IP: "127.0.0.1"}}, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	pod.Status = corev1.PodStatus{PodIP: "127.0.0.1", PodIPs: []corev1.PodIP{{IP: "127.0.0.1"}},
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 	must(w.T, w.Status().Update(w.Context(), pod))
-	must(w.T, os.WriteFile(filepath.Join(w.dir, "card.yaml"), []byte("apiVersion: kagenti.io/v1alpha1\nkind: AgentCard\nmetadata: {name: weather, namespace: team1}\n"+
-		"spec: {selector: {matchLabels: {app: weather}}, endpoint: {port: "+port+"}}\n"), 0o600))
+	must(w.T,
+		os.WriteFile(filepath.Join(w.dir, "card.yaml"),
+			[]byte("apiVersion: kagenti.io/v1alpha1\nkind: AgentCard\n"+
+				"metadata: {name: weather, namespace: team1}\n"+
+				"spec: {selector: {matchLabels: {app: weather}}, endpoint: {port: "+port+"}}\n"), 0o600))
 	w.sh("kubectl apply -f card.yaml")
-	w.sh("kubectl create serviceaccount reader -n default; kubectl create clusterrolebinding reader --clusterrole=cluster-admin --serviceaccount=default:reader; kubectl create token reader -n default > token")
+	w.sh("kubectl create serviceaccount reader -n default; kubectl create clusterrolebinding " +
+		"reader --clusterrole=cluster-admin --serviceaccount=default:reader; kubectl create " +
+		"token reader -n default > token")
 }
 
 // listed waits until the catalog serves the agent.
 func (w *world) listed() {
 	w.Helper()
 	w.eventually("the catalog lists the agent", func() string {
-		cmd := exec.CommandContext(w.Context(), filepath.Join(bin, "armature"), "catalog", "list", "-A", "--health", "Healthy", "--server", "http://"+w.addresses["catalog"], "--token-file", filepath.Join(w.dir, "token"))
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "weather") {
+		cmd := exec.CommandContext(w.Context(), filepath.Join(bin, "armature"), "catalog", "list",
+			"-A", "--health", "Healthy", "--server", "http://"+w.addresses["catalog"],
+			"--token-file", filepath.Join(w.dir, "token"))
+		if out, err := cmd.CombinedOutput(); err != nil ||
+			!strings.Contains(string(out), "weather") {
 			return fmt.Sprintf("%v %s", err, out)
 		}
 		return ""
@@ -352,9 +375,12 @@ func (w *world) eventually(what string, ask func() string) {
 // order a build of one commit in a mode that is attested; edit changes it.
 func (w *world) order(namespace, name string, edit ...func(*api.AgentBuild)) {
 	w.Helper()
-	b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: api.AgentBuildSpec{Mode: "prod",
-		Source:      api.SourceSpec{SourceRepository: "github.com/org/" + name + ".git", SourceRevision: sha},
-		BuildOutput: &api.BuildOutput{Image: name, ImageTag: "v1", ImageRegistry: w.registry.address}}}
+	b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: api.AgentBuildSpec{Mode: "prod",
+			Source: api.SourceSpec{SourceRepository: "github.com/org/" + name + ".git",
+				SourceRevision: sha},
+			BuildOutput: &api.BuildOutput{Image: name, ImageTag: "v1",
+				ImageRegistry: w.registry.address}}}
 	for _, e := range edit {
 		e(b)
 	}
@@ -388,12 +414,13 @@ func (w *world) phase(namespace, name string, want api.Phase) *api.AgentBuild {
 }
 
 // tekton does what Tekton's controller does, while its Deployment has a replica: runs begin and
-// succeed, except those of builds whose name begins with "hang", which only a cancellation ends, or,
-// while they are held, "hold".
+// succeed, except those of builds whose name begins with "hang", which only a cancellation ends,
+// or, while they are held, "hold".
 func (w *world) tekton(ctx context.Context) {
 	for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
 		var d appsv1.Deployment
-		if err := w.Get(ctx, client.ObjectKey{Namespace: "tekton-pipelines", Name: "tekton-pipelines-controller"}, &d); err != nil || *d.Spec.Replicas == 0 {
+		if err := w.Get(ctx, client.ObjectKey{Namespace: "tekton-pipelines",
+			Name: "tekton-pipelines-controller"}, &d); err != nil || *d.Spec.Replicas == 0 {
 			continue
 		}
 		var runs tektonv1.PipelineRunList
@@ -415,11 +442,13 @@ func (w *world) advance(ctx context.Context, run *tektonv1.PipelineRun) error {
 		return nil
 	case run.Status.StartTime == nil:
 		run.Status.StartTime = &metav1.Time{Time: time.Now()}
-		run.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionUnknown, Reason: "Running"})
+		run.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded,
+			Status: corev1.ConditionUnknown, Reason: "Running"})
 		return w.Status().Update(ctx, run)
 	case run.Spec.Status != "":
 		run.Status.CompletionTime = &metav1.Time{Time: time.Now()}
-		run.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionFalse, Reason: "Cancelled"})
+		run.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded,
+			Status: corev1.ConditionFalse, Reason: "Cancelled"})
 		return w.Status().Update(ctx, run)
 	case strings.HasPrefix(of, "hang"):
 		return nil
@@ -453,7 +482,8 @@ func (w *world) push(run *tektonv1.PipelineRun) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := remote.WriteLayer(ref.Context(), static.NewLayer(attesttest.SBOM(digest.String()), "application/spdx+json")); err != nil {
+	if err := remote.WriteLayer(ref.Context(),
+		static.NewLayer(attesttest.SBOM(digest.String()), "application/spdx+json")); err != nil {
 		return "", err
 	}
 	w.pushed[run.UID] = digest.String()

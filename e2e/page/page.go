@@ -53,7 +53,8 @@ func Script(text string, replacements map[string]string) (string, error) {
 			begin = i + 1
 		case strings.HasPrefix(bare, comment):
 			var ok bool
-			if name, ok = strings.CutSuffix(strings.TrimPrefix(bare, comment), " -->"); !ok || name == "" {
+			if name, ok = strings.CutSuffix(strings.TrimPrefix(bare, comment), " -->"); !ok ||
+				name == "" {
 				return "", fmt.Errorf("line %d: write it as %sNAME -->", i+1, comment)
 			}
 		case name != "" && bare != "":
@@ -66,7 +67,8 @@ func Script(text string, replacements map[string]string) (string, error) {
 	case blocks == 0:
 		return "", fmt.Errorf("the page has no block of sh")
 	case len(left) > 0:
-		return "", fmt.Errorf("the page has no blocks to replace: %q", slices.Sorted(maps.Keys(left)))
+		return "", fmt.Errorf("the page has no blocks to replace: %q",
+			slices.Sorted(maps.Keys(left)))
 	}
 	return script.String(), nil
 }

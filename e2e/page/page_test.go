@@ -8,7 +8,9 @@ import (
 )
 
 func TestScript(t *testing.T) {
-	text := "# Page\n\n```sh\na=1\n```\n\n```yaml\nnot: run\n```\n<!-- replaced in tests: cluster -->\n```sh\nkind create cluster\n```\n\n```sh\necho \"$a $b\"\n```\n"
+	text := "# Page\n\n```sh\na=1\n```\n\n```yaml\nnot: run\n```\n" +
+		"<!-- replaced in tests: cluster -->\n```sh\nkind create cluster\n```\n\n```sh\n" +
+		"echo \"$a $b\"\n```\n"
 	script, err := Script(text, map[string]string{"cluster": "b=2"})
 	if err != nil {
 		t.Fatal(err)
@@ -17,11 +19,13 @@ func TestScript(t *testing.T) {
 	if want := "\n== line 3\n\n== line 11\n\n== line 15\n1 2\n"; err != nil || string(out) != want {
 		t.Errorf("%v, %q, want %q\n%s", err, out, want, script)
 	}
-	script, err = Script(strings.Replace(text, "kind create cluster", "echo mine", 1), map[string]string{"cluster": AsWritten})
+	script, err = Script(strings.Replace(text, "kind create cluster", "echo mine", 1),
+		map[string]string{"cluster": AsWritten})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err == nil || !strings.Contains(string(out), "\nmine\n") {
+	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "\nmine\n") {
 		t.Errorf("as written: %v, %q", err, out) // and then $b is not set
 	}
 	// A command that fails ends the script.
@@ -29,7 +33,8 @@ func TestScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err == nil || strings.Contains(string(out), "later") {
+	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err == nil ||
+		strings.Contains(string(out), "later") {
 		t.Errorf("%v, %q", err, out)
 	}
 }
@@ -40,13 +45,17 @@ func TestScriptRefuses(t *testing.T) {
 		replacements map[string]string
 		want         string
 	}{
-		"nothing to run":        {"# Page\n", nil, "no block"},
-		"no end":                {"```sh\na\n", nil, "line 1: the block does not end"},
-		"unknown to the test":   {"<!-- replaced in tests: x -->\n```sh\na\n```\n", nil, `no replacement "x"`},
-		"unknown to the page":   {"```sh\na\n```\n", map[string]string{"x": "b"}, `["x"]`},
-		"replaced twice":        {strings.Repeat("<!-- replaced in tests: x -->\n```sh\na\n```\n", 2), map[string]string{"x": "b"}, `no replacement "x"`},
-		"text before the block": {"<!-- replaced in tests: x -->\ntext\n```sh\na\n```\n", map[string]string{"x": "b"}, "no block follows"},
-		"no name":               {"<!-- replaced in tests:  -->\n```sh\na\n```\n", nil, "line 1: write it as"},
+		"nothing to run": {"# Page\n", nil, "no block"},
+		"no end":         {"```sh\na\n", nil, "line 1: the block does not end"},
+		"unknown to the test": {"<!-- replaced in tests: x -->\n```sh\na\n```\n", nil,
+			`no replacement "x"`},
+		"unknown to the page": {"```sh\na\n```\n", map[string]string{"x": "b"}, `["x"]`},
+		"replaced twice": {strings.Repeat("<!-- replaced in tests: x -->\n```sh\na\n```\n",
+			2), map[string]string{"x": "b"}, `no replacement "x"`},
+		"text before the block": {"<!-- replaced in tests: x -->\ntext\n```sh\na\n```\n",
+			map[string]string{"x": "b"}, "no block follows"},
+		"no name": {"<!-- replaced in tests:  -->\n```sh\na\n```\n", nil,
+			"line 1: write it as"},
 	} {
 		script, err := Script(c.text, c.replacements)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -57,7 +66,8 @@ func TestScriptRefuses(t *testing.T) {
 
 // TestMissing: what a page shows is compared with what the block above printed, in order.
 func TestMissing(t *testing.T) {
-	const text = "```sh\nls\n```\n```text\na…c\n…\nd\n```\n\n```sh\nb\n```\nIt prints:\n```diff\n+x\n```\n"
+	const text = "```sh\nls\n```\n```text\na…c\n…\nd\n```\n\n```sh\nb\n```\nIt prints:\n" +
+		"```diff\n+x\n```\n"
 	for output, want := range map[string][]string{
 		"\n== line 1\nabbc\nmore\nd\n\n== line 10\n+x\n": nil,
 		"\n== line 1\nd\nac\n\n== line 10\n+x\n":         {"line 7: d"},
@@ -76,7 +86,8 @@ func TestMissing(t *testing.T) {
 
 // TestBlock: a command has its own block of sh, and what the page shows before the next one.
 func TestBlock(t *testing.T) {
-	const text = "```sh\nfirst\n```\n```text\na\n```\n\n```sh\nls apps\nls\n```\n\n```text\nb\n```\n\n```sh\nlast\n```\n```text\nc\n```\n"
+	const text = "```sh\nfirst\n```\n```text\na\n```\n\n```sh\nls apps\nls\n```\n\n```text\nb\n" +
+		"```\n\n```sh\nlast\n```\n```text\nc\n```\n"
 	script, shown, err := Block(text, "ls apps")
 	if err != nil || script != "ls apps\nls\n" {
 		t.Errorf("%q, %v", script, err)

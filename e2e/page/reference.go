@@ -77,7 +77,8 @@ func flagTable(out *strings.Builder, c *cobra.Command) {
 	c.InheritedFlags().VisitAll(row)
 	if len(rows) > 0 {
 		slices.Sort(rows)
-		out.WriteString("\n| flag | default | meaning |\n|---|---|---|\n" + strings.Join(slices.Compact(rows), ""))
+		out.WriteString("\n| flag | default | meaning |\n|---|---|---|\n" +
+			strings.Join(slices.Compact(rows), ""))
 	}
 }
 
@@ -88,7 +89,8 @@ func Fields(crd []byte, introduction string) (string, error) {
 		return "", err
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "# Fields of %s\n\n%s\n\n| field | type | meaning |\n|---|---|---|\n", definition.Spec.Names.Kind, introduction)
+	fmt.Fprintf(&out, "# Fields of %s\n\n%s\n\n| field | type | meaning |\n|---|---|---|\n",
+		definition.Spec.Names.Kind, introduction)
 	var visit func(path string, s apiextensions.JSONSchemaProps)
 	visit = func(path string, s apiextensions.JSONSchemaProps) {
 		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {

@@ -77,7 +77,8 @@ func Need(t testing.TB, err error) {
 	t.Helper()
 	switch {
 	case errors.Is(err, ErrMissing) && !Required():
-		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), err) // also where tests are not verbose
+		// also where tests are not verbose
+		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), err)
 		t.Skip(err)
 	case err != nil:
 		t.Fatal(err)
@@ -125,7 +126,8 @@ func Build(folder, command string, flags ...string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("go", slices.Concat([]string{"run", "-exec", "cp"}, flags, []string{"./" + command, folder})...)
+	cmd := exec.Command("go",
+		slices.Concat([]string{"run", "-exec", "cp"}, flags, []string{"./" + command, folder})...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building %s: %w\n%s", command, err, out)
@@ -152,7 +154,8 @@ func Repository() (string, error) {
 			return at, nil
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("%s is in no Git repository, whose .cache/bin has the programs of tests", folder)
+			return "", fmt.Errorf(
+				"%s is in no Git repository, whose .cache/bin has the programs of tests", folder)
 		}
 	}
 }

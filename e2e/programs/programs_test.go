@@ -14,7 +14,8 @@ func TestFind(t *testing.T) {
 	root := t.TempDir()
 	path := filepath.Join(root, "path")
 	inside := filepath.Join(root, "render", "sign")
-	for _, folder := range []string{".git", "path", filepath.Join("render", "sign"), filepath.Join(".cache", "bin", "cosign")} {
+	for _, folder := range []string{".git", "path", filepath.Join("render", "sign"),
+		filepath.Join(".cache", "bin", "cosign")} {
 		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -25,7 +26,8 @@ func TestFind(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(path, "cosign"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Find("cosign"); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "`make peers`") {
+	if _, err := Find("cosign"); !errors.Is(err, ErrMissing) ||
+		!strings.Contains(err.Error(), "`make peers`") {
 		t.Errorf("on the PATH alone: %v", err)
 	}
 	want := filepath.Join(root, ".cache", "bin", "cosign", "cosign")

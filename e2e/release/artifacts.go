@@ -54,7 +54,8 @@ func pack(files []file, at time.Time) ([]byte, error) {
 	w := tar.NewWriter(zipped)
 	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
 	for _, f := range files {
-		header := &tar.Header{Name: f.name, Typeflag: tar.TypeReg, Mode: f.mode, Size: int64(len(f.data)), ModTime: at}
+		header := &tar.Header{Name: f.name, Typeflag: tar.TypeReg, Mode: f.mode,
+			Size: int64(len(f.data)), ModTime: at}
 		if strings.HasSuffix(f.name, "/") {
 			header.Typeflag = tar.TypeDir
 		}
@@ -114,7 +115,9 @@ func (r *release) archives(ctx context.Context) error {
 	for _, p := range r.platforms {
 		system, cpu, _ := strings.Cut(p, "/")
 		made := map[string]packed{}
-		for kind, programs := range map[string][]string{"armature": {"armature", "armature-fn"}, "kubectl-armature": {"armature"}} { // krew takes archives with one program
+		// krew takes archives with one program
+		for kind, programs := range map[string][]string{"armature": {"armature", "armature-fn"},
+			"kubectl-armature": {"armature"}} {
 			files := slices.Clone(docs)
 			if kind != "armature" {
 				files = slices.DeleteFunc(files, func(f file) bool { return f.name != "LICENSE" })
@@ -139,9 +142,12 @@ func (r *release) archives(ctx context.Context) error {
 			}
 			made[kind] = packed{home + "/releases/download/" + r.version + "/" + name, sum(data)}
 		}
-		platforms = append(platforms, platform{system, cpu, made["armature"], made["kubectl-armature"]})
+		platforms = append(platforms,
+			platform{system, cpu, made["armature"], made["kubectl-armature"]})
 	}
-	slices.SortFunc(platforms, func(a, b platform) int { return cmp.Compare(a.OS+a.Arch, b.OS+b.Arch) })
+	slices.SortFunc(platforms, func(a, b platform) int {
+		return cmp.Compare(a.OS+a.Arch, b.OS+b.Arch)
+	})
 	var pages []string
 	for _, f := range docs {
 		if strings.HasPrefix(f.name, "man/") {
@@ -154,7 +160,8 @@ func (r *release) archives(ctx context.Context) error {
 	}
 	for _, t := range all.Templates() {
 		var text bytes.Buffer
-		if err := t.Execute(&text, map[string]any{"Home": home, "Version": r.version, "Number": r.number(), "Platforms": platforms, "Pages": pages}); err != nil {
+		if err := t.Execute(&text, map[string]any{"Home": home, "Version": r.version,
+			"Number": r.number(), "Platforms": platforms, "Pages": pages}); err != nil {
 			return err
 		}
 		if err := r.write(t.Name(), text.Bytes()); err != nil {
@@ -174,7 +181,8 @@ var packages embed.FS
 // are of a program that is built for this machine.
 func (r *release) docs(ctx context.Context) ([]file, error) {
 	made := filepath.Join(r.programs, "docs")
-	if err := r.build(ctx, host, filepath.Join(made, "bin"), "-tags", "man", "./cmd/armature"); err != nil {
+	if err := r.build(ctx, host, filepath.Join(made, "bin"), "-tags", "man",
+		"./cmd/armature"); err != nil {
 		return nil, err
 	}
 	program := filepath.Join(made, "bin", "armature")
@@ -207,9 +215,11 @@ func (r *release) docs(ctx context.Context) ([]file, error) {
 func (r *release) sbom(name, sha256, platform string, programs ...string) error {
 	type item = map[string]any
 	const document, itself = "SPDXRef-DOCUMENT", "SPDXRef-artifact"
-	all := []item{{"SPDXID": itself, "name": name, "versionInfo": r.version, "downloadLocation": "NOASSERTION",
-		"checksums": []item{{"algorithm": "SHA256", "checksumValue": sha256}}}}
-	relations := []item{{"spdxElementId": document, "relationshipType": "DESCRIBES", "relatedSpdxElement": itself}}
+	all := []item{{"SPDXID": itself, "name": name, "versionInfo": r.version,
+		"downloadLocation": "NOASSERTION",
+		"checksums":        []item{{"algorithm": "SHA256", "checksumValue": sha256}}}}
+	relations := []item{{"spdxElementId": document, "relationshipType": "DESCRIBES",
+		"relatedSpdxElement": itself}}
 	modules := map[string]string{}
 	for _, program := range programs {
 		info, err := buildinfo.ReadFile(r.program(platform, program))
@@ -227,13 +237,18 @@ func (r *release) sbom(name, sha256, platform string, programs ...string) error 
 	}
 	for i, module := range slices.Sorted(maps.Keys(modules)) {
 		id := fmt.Sprintf("SPDXRef-module-%d", i)
-		all = append(all, item{"SPDXID": id, "name": module, "versionInfo": modules[module], "downloadLocation": "NOASSERTION",
-			"externalRefs": []item{{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": "pkg:golang/" + module + "@" + modules[module]}}})
-		relations = append(relations, item{"spdxElementId": itself, "relationshipType": "CONTAINS", "relatedSpdxElement": id})
+		all = append(all, item{"SPDXID": id, "name": module, "versionInfo": modules[module],
+			"downloadLocation": "NOASSERTION",
+			"externalRefs": []item{{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
+				"referenceLocator": "pkg:golang/" + module + "@" + modules[module]}}})
+		relations = append(relations, item{"spdxElementId": itself, "relationshipType": "CONTAINS",
+			"relatedSpdxElement": id})
 	}
-	text, err := json.MarshalIndent(item{"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": document, "name": name,
-		"documentNamespace": home + "/sbom/" + sha256, "creationInfo": item{"created": r.time.Format(time.RFC3339), "creators": []string{"Tool: armature-release"}},
-		"packages": all, "relationships": relations}, "", " ")
+	text, err := json.MarshalIndent(item{"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0",
+		"SPDXID": document, "name": name, "documentNamespace": home + "/sbom/" + sha256,
+		"creationInfo": item{"created": r.time.Format(time.RFC3339),
+			"creators": []string{"Tool: armature-release"}}, "packages": all,
+		"relationships": relations}, "", " ")
 	if err != nil {
 		return err
 	}
@@ -252,7 +267,8 @@ func (r *release) images() ([]image, error) {
 	}
 	var all []image
 	for _, program := range []string{"armature-controller", "armature-fn"} {
-		made, index := image{name: program, tag: r.version, sboms: map[string]v1.Hash{}}, v1.ImageIndex(empty.Index)
+		made, index := image{name: program, tag: r.version, sboms: map[string]v1.Hash{}},
+			v1.ImageIndex(empty.Index)
 		for _, platform := range r.platforms {
 			system, cpu, _ := strings.Cut(platform, "/")
 			if system != "linux" {
@@ -271,10 +287,12 @@ func (r *release) images() ([]image, error) {
 				return nil, err
 			}
 			made.sboms[name+".sbom.json"] = digest
-			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: one, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: system, Architecture: cpu}}})
+			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: one,
+				Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: system, Architecture: cpu}}})
 		}
 		if len(made.sboms) == 0 {
-			return nil, fmt.Errorf("none of the platforms %s has images\n  hint: add linux/amd64", strings.Join(r.platforms, " "))
+			return nil, fmt.Errorf("none of the platforms %s has images\n  hint: add linux/amd64",
+				strings.Join(r.platforms, " "))
 		}
 		made.content = index
 		if made.digest, err = index.Digest(); err != nil {
@@ -335,25 +353,38 @@ func (r *release) image(program, platform string) (v1.Image, error) {
 	at := "ko-app/" + program
 	var layers []mutate.Addendum
 	for _, files := range [][]file{{
-		{"etc/", 0o755, nil}, {"etc/ssl/", 0o755, nil}, {"etc/ssl/certs/", 0o755, nil}, {"tmp/", 0o1777, nil}, {certificates, 0o644, authorities()},
-		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n")},
+		{"etc/", 0o755, nil}, {"etc/ssl/", 0o755, nil}, {"etc/ssl/certs/", 0o755, nil},
+		{"tmp/", 0o1777, nil}, {certificates, 0o644, authorities()},
+		{"etc/passwd", 0o644,
+			[]byte("root:x:0:0:root:/root:/sbin/nologin\n" +
+				"nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n")},
 		{"etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n")},
 	}, {{"ko-app/", 0o755, nil}, {at, 0o755, data}}} {
 		packed, err := pack(files, r.time)
 		if err != nil {
 			return nil, err
 		}
-		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed)), nil }, tarball.WithMediaType(types.OCILayer))
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(packed)), nil
+		}, tarball.WithMediaType(types.OCILayer))
 		if err != nil {
 			return nil, err
 		}
-		layers = append(layers, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: r.time}, CreatedBy: home + "/tree/main/e2e/release"}})
+		layers = append(layers,
+			mutate.Addendum{Layer: layer,
+				History: v1.History{Created: v1.Time{Time: r.time},
+					CreatedBy: home + "/tree/main/e2e/release"}})
 	}
 	system, cpu, _ := strings.Cut(platform, "/")
-	made, err := mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), &v1.ConfigFile{
-		OS: system, Architecture: cpu, Created: v1.Time{Time: r.time}, RootFS: v1.RootFS{Type: "layers"},
-		Config: v1.Config{User: "65532", Entrypoint: []string{"/" + at}, Env: []string{"PATH=/ko-app", "SSL_CERT_FILE=/" + certificates},
-			Labels: map[string]string{"org.opencontainers.image.source": home, "org.opencontainers.image.version": r.version, "org.opencontainers.image.revision": r.commit}},
+	made, err := mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(empty.Image,
+		types.OCIManifestSchema1), types.OCIConfigJSON), &v1.ConfigFile{
+		OS: system, Architecture: cpu, Created: v1.Time{Time: r.time},
+		RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{User: "65532", Entrypoint: []string{"/" + at},
+			Env: []string{"PATH=/ko-app", "SSL_CERT_FILE=/" + certificates},
+			Labels: map[string]string{"org.opencontainers.image.source": home,
+				"org.opencontainers.image.version":  r.version,
+				"org.opencontainers.image.revision": r.commit}},
 	})
 	if err != nil {
 		return nil, err
@@ -367,7 +398,8 @@ func authorities() []byte {
 	var all bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			_ = pem.Encode(&all, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // in memory
+			// in memory
+			_ = pem.Encode(&all, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})
 		}
 	}
 	return all.Bytes()
@@ -393,14 +425,17 @@ func manifests(controller string) (map[string][]byte, error) {
 	all := map[string][]byte{}
 	for _, part := range []string{"", "catalog", "sources"} {
 		for _, scope := range []string{"cluster", "namespaced"} {
-			overlay, err := yaml.Marshal(map[string]any{"resources": []string{path.Join("../install", part, scope)}, "images": []map[string]string{{"name": name, "digest": digest}}})
+			overlay, err := yaml.Marshal(
+				map[string]any{"resources": []string{path.Join("../install", part, scope)},
+					"images": []map[string]string{{"name": name, "digest": digest}}})
 			if err != nil {
 				return nil, err
 			}
 			if err := disk.WriteFile("/armature/overlay/kustomization.yaml", overlay); err != nil {
 				return nil, err
 			}
-			objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, "/armature/overlay")
+			objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk,
+				"/armature/overlay")
 			if err != nil {
 				return nil, fmt.Errorf("the manifests of %s %s: %w", part, scope, err)
 			}
@@ -421,7 +456,8 @@ func (r *release) chart(controller string) (packed, metadata []byte, err error) 
 		return nil, nil, err
 	}
 	for at, lines := range map[string][]string{
-		"armature/Chart.yaml":  {"\nversion: 0.0.0\n", "\nversion: " + r.number() + "\n", "\nappVersion: 0.0.0\n", "\nappVersion: " + r.version + "\n"},
+		"armature/Chart.yaml": {"\nversion: 0.0.0\n", "\nversion: " + r.number() + "\n",
+			"\nappVersion: 0.0.0\n", "\nappVersion: " + r.version + "\n"},
 		"armature/values.yaml": {"\nimage: \"\"\n", "\nimage: \"" + controller + "\"\n"},
 	} {
 		i := slices.IndexFunc(files, func(f file) bool { return f.name == at })
@@ -430,7 +466,8 @@ func (r *release) chart(controller string) (packed, metadata []byte, err error) 
 		}
 		for ; len(lines) > 0; lines = lines[2:] {
 			if !bytes.Contains(files[i].data, []byte(lines[0])) {
-				return nil, nil, fmt.Errorf("%s lacks the line %q, which a release replaces", at, lines[0])
+				return nil, nil, fmt.Errorf("%s lacks the line %q, which a release replaces", at,
+					lines[0])
 			}
 			files[i].data = bytes.Replace(files[i].data, []byte(lines[0]), []byte(lines[1]), 1)
 		}
@@ -450,7 +487,8 @@ func helmImage(packed, metadata []byte) (v1.Image, error) {
 	for _, part := range []struct {
 		content v1.Layer
 		to      func(v1.Descriptor)
-	}{{config, func(d v1.Descriptor) { manifest.Config = d }}, {layer, func(d v1.Descriptor) { manifest.Layers = []v1.Descriptor{d} }}} {
+	}{{config, func(d v1.Descriptor) { manifest.Config = d }},
+		{layer, func(d v1.Descriptor) { manifest.Layers = []v1.Descriptor{d} }}} {
 		d, err := partial.Descriptor(part.content)
 		if err != nil {
 			return nil, err
@@ -470,7 +508,9 @@ type helmCore struct {
 	layer            v1.Layer
 }
 
-func (c helmCore) RawManifest() ([]byte, error)                           { return c.manifest, nil }
-func (c helmCore) RawConfigFile() ([]byte, error)                         { return c.config, nil }
-func (c helmCore) MediaType() (types.MediaType, error)                    { return types.OCIManifestSchema1, nil }
+func (c helmCore) RawManifest() ([]byte, error)   { return c.manifest, nil }
+func (c helmCore) RawConfigFile() ([]byte, error) { return c.config, nil }
+func (c helmCore) MediaType() (types.MediaType, error) {
+	return types.OCIManifestSchema1, nil
+}
 func (c helmCore) LayerByDigest(v1.Hash) (partial.CompressedLayer, error) { return c.layer, nil }

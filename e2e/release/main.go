@@ -64,11 +64,16 @@ type subject struct {
 
 func main() {
 	r := release{tree: "."}
-	flag.StringVar(&r.dir, "d", "dist", "folder to write to; what is in its folders files and images is removed")
+	flag.StringVar(&r.dir, "d", "dist",
+		"folder to write to; what is in its folders files and images is removed")
 	flag.StringVar(&r.version, "version", "", "tag of the release, such as v0.1.0")
-	flag.StringVar(&r.registry, "registry", "", "registry and path to push images and chart to, such as ghcr.io/armature-dev; without one nothing is published: a registry in memory and a key made for it stand in")
-	flag.StringVar(&r.cosign, "cosign", "cosign", "cosign 3; the arguments are flags of its commands that sign")
-	platforms := flag.String("platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64", "platforms to build for")
+	flag.StringVar(&r.registry, "registry", "",
+		"registry and path to push images and chart to, such as ghcr.io/armature-dev; without "+
+			"one nothing is published: a registry in memory and a key made for it stand in")
+	flag.StringVar(&r.cosign, "cosign", "cosign",
+		"cosign 3; the arguments are flags of its commands that sign")
+	platforms := flag.String("platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64",
+		"platforms to build for")
 	flag.Parse()
 	r.platforms, r.signing = strings.Fields(*platforms), flag.Args()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -157,7 +162,9 @@ func (r *release) source(ctx context.Context) error {
 	}
 	changed, err := r.output(ctx, "git", "status", "--porcelain")
 	if err == nil && changed != "" {
-		fmt.Fprintf(os.Stderr, "warning: what is made is not that of commit %s alone: files have changed\n%s\n", commit, changed)
+		fmt.Fprintf(os.Stderr,
+			"warning: what is made is not that of commit %s alone: files have changed\n%s\n",
+			commit, changed)
 	}
 	return err
 }
@@ -179,10 +186,13 @@ func (r *release) output(ctx context.Context, program string, args ...string) (s
 func (r *release) build(ctx context.Context, platform, into string, args ...string) error {
 	system, cpu, _ := strings.Cut(platform, "/")
 	const module = "github.com/armature-dev/armature/"
-	flags := "-s -w -X " + module + "render/version.described=" + r.version + " -X " + module + "builds/install.digest=" + r.controller
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-ldflags", flags, "-o", into + "/"}, args...)...)
+	flags := "-s -w -X " + module + "render/version.described=" + r.version + " -X " + module +
+		"builds/install.digest=" + r.controller
+	cmd := exec.CommandContext(ctx, "go",
+		append([]string{"build", "-buildvcs=false", "-ldflags", flags, "-o", into + "/"}, args...)...)
 	cmd.Dir, cmd.Stderr = r.tree, os.Stderr
-	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath", "CGO_ENABLED=0", "GOWORK=off", "GOOS="+system, "GOARCH="+cpu, "GOAMD64=v1", "GOARM64=v8.0")
+	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath", "CGO_ENABLED=0", "GOWORK=off",
+		"GOOS="+system, "GOARCH="+cpu, "GOAMD64=v1", "GOARM64=v8.0")
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("building %s for %s: %w", strings.Join(args, " "), platform, err)
 	}
@@ -219,7 +229,8 @@ func (r *release) provenance() error {
 			fmt.Fprintf(&checksums, "%s  %s\n", s.Digest["sha256"], s.Name)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(r.dir, "files", "checksums.txt"), []byte(checksums.String()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(r.dir, "files", "checksums.txt"),
+		[]byte(checksums.String()), 0o644); err != nil {
 		return err
 	}
 	builder := home + "/tree/main/e2e/release"
@@ -227,11 +238,14 @@ func (r *release) provenance() error {
 		builder = "https://github.com/" + workflow
 	}
 	materials := []map[string]any{
-		{"uri": "git+" + home + "@refs/tags/" + r.version, "digest": map[string]string{"gitCommit": r.commit}},
+		{"uri": "git+" + home + "@refs/tags/" + r.version,
+			"digest": map[string]string{"gitCommit": r.commit}},
 		{"uri": "pkg:golang/toolchain@" + strings.TrimPrefix(r.toolchain, "go")},
 	}
 	if i := slices.IndexFunc(files, func(s subject) bool { return s.Name == render.LockFile }); i >= 0 {
-		materials = append(materials, map[string]any{"name": path.Join("templates", templates.StepLockFile), "digest": files[i].Digest})
+		materials = append(materials,
+			map[string]any{"name": path.Join("templates", templates.StepLockFile),
+				"digest": files[i].Digest})
 	}
 	predicate := map[string]any{
 		"buildDefinition": map[string]any{
@@ -241,9 +255,12 @@ func (r *release) provenance() error {
 		},
 		"runDetails": map[string]any{"builder": map[string]any{"id": builder}},
 	}
-	for name, document := range map[string]any{"predicate.json": predicate, "provenance.json": map[string]any{
-		"_type": "https://in-toto.io/Statement/v1", "predicateType": "https://slsa.dev/provenance/v1", "subject": files, "predicate": predicate,
-	}} {
+	for name, document := range map[string]any{"predicate.json": predicate,
+		"provenance.json": map[string]any{
+			"_type":         "https://in-toto.io/Statement/v1",
+			"predicateType": "https://slsa.dev/provenance/v1", "subject": files,
+			"predicate": predicate,
+		}} {
 		text, err := json.MarshalIndent(document, "", " ")
 		if err != nil {
 			return err
@@ -277,7 +294,9 @@ func (r *release) publish(ctx context.Context, images []image) error {
 	if err := r.sign(ctx, "sign-blob", "--bundle", checksums+".sigstore.json", checksums); err != nil {
 		return err
 	}
-	if err := r.sign(ctx, "attest-blob", "--bundle", filepath.Join(files, "provenance.sigstore.json"), "--statement", filepath.Join(r.dir, "provenance.json")); err != nil {
+	if err := r.sign(ctx, "attest-blob", "--bundle",
+		filepath.Join(files, "provenance.sigstore.json"), "--statement",
+		filepath.Join(r.dir, "provenance.json")); err != nil {
 		return err
 	}
 	for _, i := range images {
@@ -286,11 +305,13 @@ func (r *release) publish(ctx context.Context, images []image) error {
 			return err
 		}
 		tags := []string{i.tag}
-		if i.name != chartName && !strings.Contains(r.version, "-") { // a prerelease is not the latest
+		// a prerelease is not the latest
+		if i.name != chartName && !strings.Contains(r.version, "-") {
 			tags = append(tags, "latest")
 		}
 		for _, tag := range tags {
-			if err := remote.Push(to.Tag(tag), i.content, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+			if err := remote.Push(to.Tag(tag), i.content, remote.WithContext(ctx),
+				remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
 				return fmt.Errorf("pushing %s: %w", to.Tag(tag), err)
 			}
 		}
@@ -298,11 +319,13 @@ func (r *release) publish(ctx context.Context, images []image) error {
 		if err := r.sign(ctx, "sign", whole); err != nil {
 			return err
 		}
-		if err := r.sign(ctx, "attest", "--type", "slsaprovenance1", "--predicate", filepath.Join(r.dir, "predicate.json"), whole); err != nil {
+		if err := r.sign(ctx, "attest", "--type", "slsaprovenance1", "--predicate",
+			filepath.Join(r.dir, "predicate.json"), whole); err != nil {
 			return err
 		}
 		for sbom, digest := range i.sboms {
-			if err := r.sign(ctx, "attest", "--type", "spdxjson", "--predicate", filepath.Join(files, sbom), to.Digest(digest.String()).String()); err != nil {
+			if err := r.sign(ctx, "attest", "--type", "spdxjson", "--predicate",
+				filepath.Join(files, sbom), to.Digest(digest.String()).String()); err != nil {
 				return err
 			}
 		}
@@ -331,7 +354,8 @@ func inMemory() (string, error) {
 		return "", err
 	}
 	go func() {
-		handler := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
+		handler := registry.New(registry.WithReferrersSupport(true),
+			registry.Logger(log.New(io.Discard, "", 0)))
 		_ = http.Serve(listener, handler) // until the program ends
 	}()
 	return listener.Addr().String(), nil

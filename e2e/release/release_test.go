@@ -72,10 +72,12 @@ func TestReleasedManifestsNameDigests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(metadata); !strings.Contains(text, "\nversion: 0.1.0\n") || !strings.Contains(text, "\nappVersion: v0.1.0\n") {
+	if text := string(metadata); !strings.Contains(text, "\nversion: 0.1.0\n") ||
+		!strings.Contains(text, "\nappVersion: v0.1.0\n") {
 		t.Errorf("Chart.yaml is\n%s", text)
 	}
-	if values := unpacked(t, packed)["armature/values.yaml"]; !strings.Contains(values, "\nimage: \""+controller+"\"\n") {
+	if values := unpacked(t, packed)["armature/values.yaml"]; !strings.Contains(values,
+		"\nimage: \""+controller+"\"\n") {
 		t.Errorf("the values of the chart are\n%s", values)
 	}
 }
@@ -117,7 +119,8 @@ type made struct {
 // Only who certifies identities is another one than for a real release, and there is no log.
 func TestRelease(t *testing.T) {
 	m := &made{T: t, cosigns: map[string]string{}}
-	cosign2, cosign3, helm := programs.Peer(t, "cosign"), programs.Peer(t, "cosign3"), programs.Peer(t, "helm4")
+	cosign2, cosign3, helm := programs.Peer(t, "cosign"), programs.Peer(t, "cosign3"),
+		programs.Peer(t, "helm4")
 	authority := signtest.NewAuthority(t)
 	trusted, err := authority.TrustedRoot()
 	if err != nil {
@@ -125,16 +128,25 @@ func TestRelease(t *testing.T) {
 	}
 	trust := m.file("trusted_root.json", string(trusted))
 	for v, program := range map[string]string{"2": cosign2, "3": cosign3} {
-		m.cosigns[v] = filepath.Dir(m.file("cosign", "#!/bin/sh\nexec "+program+` "$@" --trusted-root `+trust+" --insecure-ignore-sct --insecure-ignore-tlog --use-signed-timestamps\n"))
+		m.cosigns[v] = filepath.Dir(m.file("cosign",
+			"#!/bin/sh\nexec "+program+` "$@" --trusted-root `+trust+
+				" --insecure-ignore-sct --insecure-ignore-tlog --use-signed-timestamps\n"))
 	}
 	const service = `[{"url": %q, "majorApiVersion": 1, "validFor": {"start": "2020-01-01T00:00:00Z"}, "operator": "test"}]`
-	config := m.file("signing.json", fmt.Sprintf(`{"mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json", "caUrls": `+service+`, "tsaUrls": `+service+`, "tsaConfig": {"selector": "ANY"}}`,
-		authority.URL, authority.Timestamps()))
-	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
+	config := m.file("signing.json",
+		fmt.Sprintf(
+			`{"mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json", "caUrls": `+
+				service+`, "tsaUrls": `+service+`, "tsaConfig": {"selector": "ANY"}}`,
+			authority.URL, authority.Timestamps()))
+	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true),
+		registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	platforms := strings.Fields(cmp.Or(os.Getenv("ARMATURE_RELEASE_PLATFORMS"), host))
-	m.release = release{tree: root, dir: t.TempDir(), version: version, platforms: platforms, registry: server.Listener.Addr().String() + "/armature-dev", cosign: cosign3,
-		signing: []string{"--signing-config", config, "--trusted-root", trust, "--identity-token", signtest.WorkflowToken("armature-dev/armature/.github/workflows/release.yml@refs/tags/" + version)}}
+	m.release = release{tree: root, dir: t.TempDir(), version: version, platforms: platforms,
+		registry: server.Listener.Addr().String() + "/armature-dev", cosign: cosign3,
+		signing: []string{"--signing-config", config, "--trusted-root", trust, "--identity-token",
+			signtest.WorkflowToken(
+				"armature-dev/armature/.github/workflows/release.yml@refs/tags/" + version)}}
 	if err := m.make(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +156,8 @@ func TestRelease(t *testing.T) {
 	}
 	_, m.page, _ = strings.Cut(string(security), "```bash\n")
 	m.page, _, _ = strings.Cut(m.page, "```")
-	m.page = strings.NewReplacer(published, m.registry, "_linux_amd64", "_linux_"+runtime.GOARCH).Replace(m.page)
+	m.page = strings.NewReplacer(published, m.registry, "_linux_amd64", "_linux_"+runtime.GOARCH).
+		Replace(m.page)
 
 	t.Run("content", func(t *testing.T) { m.content(t, helm) })
 	t.Run("verify", m.verify)
@@ -200,7 +213,9 @@ func (m *made) run(v, script string) (string, error) {
 func (m *made) commands(t *testing.T, text string) string {
 	t.Helper()
 	lines := strings.SplitAfter(m.page, "\n")
-	begin := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "signed verify") })
+	begin := slices.IndexFunc(lines, func(l string) bool {
+		return strings.HasPrefix(l, "signed verify")
+	})
 	script := strings.Join(lines[:begin], "")
 	for _, line := range lines[begin:] {
 		if strings.Contains(line, text) {
@@ -239,7 +254,8 @@ func (m *made) content(t *testing.T, helm string) {
 		if strings.HasPrefix(name, "checksums.txt") || name == "provenance.sigstore.json" {
 			continue
 		}
-		if digests[name] != sum(m.read(t, name)) || !strings.Contains(string(m.read(t, "checksums.txt")), digests[name]+"  "+name+"\n") {
+		if digests[name] != sum(m.read(t, name)) ||
+			!strings.Contains(string(m.read(t, "checksums.txt")), digests[name]+"  "+name+"\n") {
 			t.Errorf("provenance and checksums do not both name %s", name)
 		}
 		of, is := strings.CutSuffix(name, ".sbom.json")
@@ -252,7 +268,11 @@ func (m *made) content(t *testing.T, helm string) {
 		} else if !strings.Contains(of, "-image_") && bill.Of != "sha256:"+digests[of] {
 			t.Errorf("%s describes %s", name, bill.Of)
 		}
-		if text := string(m.read(t, name)); !strings.Contains(text, "pkg:golang/github.com/armature-dev/armature@v0.1.0\"") || strings.Count(text, "pkg:golang/") < 10 || !strings.Contains(text, "pkg:golang/stdlib@1.") {
+		if text := string(m.read(t,
+			name)); !strings.Contains(text,
+			"pkg:golang/github.com/armature-dev/armature@v0.1.0\"") ||
+			strings.Count(text, "pkg:golang/") < 10 ||
+			!strings.Contains(text, "pkg:golang/stdlib@1.") {
 			t.Errorf("%s lacks modules", name)
 		}
 	}
@@ -261,14 +281,17 @@ func (m *made) content(t *testing.T, helm string) {
 			t.Errorf("the provenance does not name %s", image)
 		}
 	}
-	controller := published + "/armature-controller@sha256:" + digests[published+"/armature-controller"]
+	controller := published + "/armature-controller@sha256:" +
+		digests[published+"/armature-controller"]
 	for name, texts := range map[string][]string{
 		"install-cluster.yaml": {controller},
-		"flux-armature.yaml":   {"version: 0.1.0"}, "krew-armature.yaml": {"version: v0.1.0"}, "armature.rb": {`version "0.1.0"`, `manpage "man/armature-render.1"`},
+		"flux-armature.yaml":   {"version: 0.1.0"}, "krew-armature.yaml": {"version: v0.1.0"},
+		"armature.rb": {`version "0.1.0"`, `manpage "man/armature-render.1"`},
 	} {
 		for _, p := range m.platforms {
 			system, cpu, _ := strings.Cut(p, "/")
-			kind := map[string]string{"flux-armature.yaml": "kubectl-armature", "krew-armature.yaml": "kubectl-armature", "armature.rb": "armature"}[name]
+			kind := map[string]string{"flux-armature.yaml": "kubectl-armature",
+				"krew-armature.yaml": "kubectl-armature", "armature.rb": "armature"}[name]
 			if archive := fmt.Sprintf("%s_0.1.0_%s_%s.tar.gz", kind, system, cpu); kind != "" {
 				texts = append(texts, home+"/releases/download/v0.1.0/"+archive, digests[archive])
 			}
@@ -279,19 +302,23 @@ func (m *made) content(t *testing.T, helm string) {
 				t.Errorf("%s lacks %s:\n%s", name, want, text)
 			}
 		}
-		if err := yaml.Unmarshal([]byte(text), new(any)); err != nil && strings.HasSuffix(name, "-armature.yaml") {
+		if err := yaml.Unmarshal([]byte(text), new(any)); err != nil &&
+			strings.HasSuffix(name, "-armature.yaml") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	archive := unpacked(t, m.read(t, "armature_0.1.0_linux_"+runtime.GOARCH+".tar.gz"))
-	for _, name := range []string{"armature", "armature-fn", "LICENSE", "README.md", "completions/armature.zsh", "man/armature.1"} {
+	for _, name := range []string{"armature", "armature-fn", "LICENSE", "README.md",
+		"completions/armature.zsh", "man/armature.1"} {
 		if len(archive[name]) == 0 {
 			t.Errorf("the archive lacks %s", name)
 		}
 	}
 	program := m.file("armature", archive["armature"])
-	for command, want := range map[string]string{"version": version, "install": "image: " + controller + "\n"} {
-		if out, err := exec.CommandContext(t.Context(), program, command).CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+	for command, want := range map[string]string{"version": version,
+		"install": "image: " + controller + "\n"} {
+		if out, err := exec.CommandContext(t.Context(), program, command).CombinedOutput(); err !=
+			nil || !strings.Contains(string(out), want) {
 			t.Errorf("armature %s: %v, without %s\n%.500s", command, err, want, out)
 		}
 	}
@@ -309,7 +336,8 @@ func (m *made) content(t *testing.T, helm string) {
 		t.Fatal(err)
 	}
 	config, err := image.ConfigFile()
-	if err != nil || config.Config.User != "65532" || !slices.Equal(config.Config.Entrypoint, []string{"/ko-app/armature-controller"}) {
+	if err != nil || config.Config.User != "65532" ||
+		!slices.Equal(config.Config.Entrypoint, []string{"/ko-app/armature-controller"}) {
 		t.Errorf("%v, the image's config is %+v", err, config)
 	}
 	var files []string
@@ -319,16 +347,21 @@ func (m *made) content(t *testing.T, helm string) {
 			break
 		}
 		files = append(files, header.Name)
-		if data, err := io.ReadAll(r); header.Name == "etc/ssl/certs/ca-certificates.crt" && (err != nil || bytes.Count(data, []byte("BEGIN CERTIFICATE")) < 50) {
+		if data, err := io.ReadAll(r); header.Name == "etc/ssl/certs/ca-certificates.crt" &&
+			(err != nil || bytes.Count(data, []byte("BEGIN CERTIFICATE")) < 50) {
 			t.Errorf("the image has %d bytes of certificates", len(data))
 		}
 	}
-	for _, file := range []string{"ko-app/armature-controller", "etc/ssl/certs/ca-certificates.crt", "etc/passwd", "tmp"} {
-		if !slices.ContainsFunc(files, func(name string) bool { return strings.TrimSuffix(name, "/") == file }) {
+	for _, file := range []string{"ko-app/armature-controller", "etc/ssl/certs/ca-certificates.crt",
+		"etc/passwd", "tmp"} {
+		if !slices.ContainsFunc(files, func(name string) bool {
+			return strings.TrimSuffix(name, "/") == file
+		}) {
 			t.Errorf("the image has %v", files)
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), helm, "template", "x", "oci://"+m.registry+"/"+chartName, "--version", "0.1.0", "--plain-http").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), helm, "template", "x",
+		"oci://"+m.registry+"/"+chartName, "--version", "0.1.0", "--plain-http").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), controller) {
 		t.Errorf("Helm: %v\n%.2000s", err, out)
 	}
@@ -352,11 +385,14 @@ func (m *made) verify(t *testing.T) {
 		if err != nil {
 			t.Fatalf("cosign %s: %v\n%s", v, err, out)
 		}
-		if ok := strings.Count(out, ": OK\n"); ok != len(names)-3 { // those that are signed themselves
+		// those that are signed themselves
+		if ok := strings.Count(out, ": OK\n"); ok != len(names)-3 {
 			t.Errorf("sha256sum compares %d of %d files:\n%s", ok, len(names), out)
 		}
-		script := strings.ReplaceAll(m.commands(t, "armature-controller"), "armature-controller", "armature-fn") +
-			strings.ReplaceAll(m.commands(t, "armature-controller"), "armature-controller:$VERSION", chartName+":${VERSION#v}")
+		script := strings.ReplaceAll(m.commands(t, "armature-controller"), "armature-controller",
+			"armature-fn") +
+			strings.ReplaceAll(m.commands(t, "armature-controller"), "armature-controller:$VERSION",
+				chartName+":${VERSION#v}")
 		one := m.commands(t, "verify-blob-attestation")
 		archive := "armature_${VERSION#v}_linux_" + runtime.GOARCH + ".tar.gz"
 		if !strings.Contains(one, archive) {
@@ -380,7 +416,9 @@ func (m *made) verify(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, platform := range list.Manifests {
-				bill := strings.NewReplacer("armature-controller:$VERSION", program+"@"+platform.Digest.String(), "slsaprovenance1", "spdxjson").Replace(m.commands(t, "verify-attestation"))
+				bill := strings.NewReplacer("armature-controller:$VERSION",
+					program+"@"+platform.Digest.String(), "slsaprovenance1", "spdxjson").Replace(
+					m.commands(t, "verify-attestation"))
 				if out, err := m.run(v, bill); err != nil {
 					t.Errorf("the bill of materials of %s, cosign %s: %v\n%s", program, v, err, out)
 				}
@@ -395,7 +433,8 @@ func (m *made) changed(t *testing.T) {
 		file := filepath.Join(m.dir, "files", name)
 		data := m.read(t, name)
 		other, at := slices.Clone(data), len(data)/2
-		if i := bytes.Index(data, []byte(`"sig`)); strings.HasSuffix(name, ".sigstore.json") && i > 0 { // of its certificates, not every byte counts
+		// of its certificates, not every byte counts
+		if i := bytes.Index(data, []byte(`"sig`)); strings.HasSuffix(name, ".sigstore.json") && i > 0 {
 			at = i + len(`"signature":"`) + 20
 		}
 		other[at] ^= 1
@@ -429,7 +468,8 @@ func (m *made) changed(t *testing.T) {
 
 // changedImages pushes others under the names of the images and the chart.
 func (m *made) changedImages(t *testing.T) {
-	for of, command := range map[string]string{"armature-controller:" + version: "verify \"" + m.registry + "/armature-controller", chartName + ":0.1.0": chartName} {
+	for of, command := range map[string]string{"armature-controller:" + version: "verify \"" +
+		m.registry + "/armature-controller", chartName + ":0.1.0": chartName} {
 		ref := m.ref(t, of)
 		var other remote.Taggable
 		if strings.HasPrefix(of, chartName) {
@@ -464,7 +504,8 @@ func (m *made) install(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := t.TempDir() // what install.sh needs, and no cosign of this machine
-	for _, tool := range []string{"cat", "curl", "grep", "gzip", "mkdir", "mktemp", "rm", "sha256sum", "tar", "tr", "uname", "wget"} {
+	for _, tool := range []string{"cat", "curl", "grep", "gzip", "mkdir", "mktemp", "rm",
+		"sha256sum", "tar", "tr", "uname", "wget"} {
 		if program, err := exec.LookPath(tool); err == nil {
 			if err := os.Symlink(program, filepath.Join(path, tool)); err != nil {
 				t.Fatal(err)
@@ -486,26 +527,39 @@ func (m *made) install(t *testing.T) {
 		with, without   string            // what install.sh says
 		refused, unsure bool              // with a cosign, and without one
 	}{
-		"release":          {with: "cosign verified the signature of v0.1.0", without: "was not verified"},
-		"changed archive":  {served: map[string]string{archive: string(program)}, with: "another checksum", without: "another checksum", refused: true, unsure: true},
-		"changed checksum": {served: map[string]string{archive: string(program), checksums: fitting}, with: "is not what the release workflow signed", without: "was not verified", refused: true},
-		"no bundle":        {served: map[string]string{bundle: missing}, with: "has no signature to verify", without: "was not verified", refused: true},
-		"broken bundle":    {served: map[string]string{bundle: "{}"}, with: "is not what the release workflow signed", without: "was not verified", refused: true},
-		"another release's": {version: "v0.2.0", served: map[string]string{"armature_0.2.0_linux_" + runtime.GOARCH + ".tar.gz": string(data), checksums: strings.ReplaceAll(string(m.read(t, checksums)), "_0.1.0_", "_0.2.0_")},
-			with: "is not what the release workflow signed for v0.2.0", without: "was not verified", refused: true},
+		"release": {with: "cosign verified the signature of v0.1.0",
+			without: "was not verified"},
+		"changed archive": {served: map[string]string{archive: string(program)},
+			with: "another checksum", without: "another checksum", refused: true, unsure: true},
+		"changed checksum": {served: map[string]string{archive: string(program),
+			checksums: fitting}, with: "is not what the release workflow signed",
+			without: "was not verified", refused: true},
+		"no bundle": {served: map[string]string{bundle: missing},
+			with: "has no signature to verify", without: "was not verified", refused: true},
+		"broken bundle": {served: map[string]string{bundle: "{}"},
+			with: "is not what the release workflow signed", without: "was not verified",
+			refused: true},
+		"another release's": {version: "v0.2.0",
+			served: map[string]string{
+				"armature_0.2.0_linux_" + runtime.GOARCH + ".tar.gz": string(data),
+				checksums: strings.ReplaceAll(string(m.read(t, checksums)), "_0.1.0_", "_0.2.0_")},
+			with: "is not what the release workflow signed for v0.2.0", without: "was not verified",
+			refused: true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				name, ok := strings.CutPrefix(r.URL.Path, "/armature-dev/armature/releases/download/"+cmp.Or(c.version, version)+"/")
-				if text, is := c.served[name]; is && text != missing {
-					_, _ = io.WriteString(w, text)
-				} else if ok && !is {
-					http.ServeFile(w, r, filepath.Join(m.dir, "files", name))
-				} else {
-					http.NotFound(w, r)
-				}
-			}))
+			server := httptest.NewServer(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					name, ok := strings.CutPrefix(r.URL.Path,
+						"/armature-dev/armature/releases/download/"+cmp.Or(c.version, version)+"/")
+					if text, is := c.served[name]; is && text != missing {
+						_, _ = io.WriteString(w, text)
+					} else if ok && !is {
+						http.ServeFile(w, r, filepath.Join(m.dir, "files", name))
+					} else {
+						http.NotFound(w, r)
+					}
+				}))
 			t.Cleanup(server.Close)
 			folders := maps.Clone(m.cosigns)
 			folders["none"] = "/nonexistent"
@@ -515,7 +569,8 @@ func (m *made) install(t *testing.T) {
 					want, refused = c.without, c.unsure
 				}
 				to := t.TempDir()
-				cmd := exec.CommandContext(t.Context(), "/bin/sh", script, cmp.Or(c.version, version), to)
+				cmd := exec.CommandContext(t.Context(), "/bin/sh", script,
+					cmp.Or(c.version, version), to)
 				cmd.Env = []string{"PATH=" + folder + ":" + path, "HOME=" + to, "SERVER=" + server.URL}
 				out, err := cmd.CombinedOutput()
 				if (err != nil) != refused || !strings.Contains(string(out), want) {
@@ -532,8 +587,10 @@ func (m *made) install(t *testing.T) {
 // again makes the release of a copy of the tree in another folder, as make release-dry-run
 // does: the bytes are the same, and its key verifies the signatures.
 func (m *made) again(t *testing.T, cosign2, cosign3 string) {
-	second := release{tree: filepath.Join(t.TempDir(), "another", "place"), dir: t.TempDir(), version: version, platforms: m.platforms, cosign: cosign3}
-	copied := exec.CommandContext(t.Context(), "sh", "-ec", `git clone -q --shared . "$1"; cd "$0"; git ls-files -m -o --exclude-standard --deduplicate | while read -r f; do
+	second := release{tree: filepath.Join(t.TempDir(), "another", "place"), dir: t.TempDir(),
+		version: version, platforms: m.platforms, cosign: cosign3}
+	copied := exec.CommandContext(t.Context(), "sh", "-ec",
+		`git clone -q --shared . "$1"; cd "$0"; git ls-files -m -o --exclude-standard --deduplicate | while read -r f; do
 		if [ -e "$f" ]; then mkdir -p "$1/$(dirname "$f")"; cp -P "$f" "$1/$f"; else rm "$1/$f"; fi; done
 		! [ -e templates/steps/armature.lock ] || cp templates/steps/armature.lock "$1/templates/steps"`, ".", second.tree)
 	copied.Dir = root
@@ -554,11 +611,18 @@ func (m *made) again(t *testing.T, cosign2, cosign3 string) {
 	}
 	files := filepath.Join(second.dir, "files")
 	for program, flags := range map[string][]string{
-		cosign2: {"--trusted-root", m.file("empty.json", `{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`)}, cosign3: nil,
+		cosign2: {"--trusted-root",
+			m.file("empty.json",
+				`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`)},
+		cosign3: nil,
 	} {
-		flags = append([]string{"verify-blob", "--new-bundle-format", "--insecure-ignore-tlog", "--key", filepath.Join(second.dir, "dry-run.pub"), "--bundle", filepath.Join(files, "checksums.txt.sigstore.json")}, flags...)
-		for file, fine := range map[string]bool{"checksums.txt": true, "install-cluster.yaml": false} {
-			if out, err := exec.CommandContext(t.Context(), program, append(flags, filepath.Join(files, file))...).CombinedOutput(); (err == nil) != fine {
+		flags = append([]string{"verify-blob", "--new-bundle-format", "--insecure-ignore-tlog",
+			"--key", filepath.Join(second.dir, "dry-run.pub"), "--bundle",
+			filepath.Join(files, "checksums.txt.sigstore.json")}, flags...)
+		for file, fine := range map[string]bool{"checksums.txt": true,
+			"install-cluster.yaml": false} {
+			if out, err := exec.CommandContext(t.Context(), program,
+				append(flags, filepath.Join(files, file))...).CombinedOutput(); (err == nil) != fine {
 				t.Errorf("%s by the key of the dry run: %v\n%s", file, err, out)
 			}
 		}
@@ -571,7 +635,8 @@ func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	err := filepath.WalkDir(dir, func(file string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || strings.HasSuffix(file, ".sigstore.json") || strings.HasPrefix(entry.Name(), "dry-run.") {
+		if err != nil || entry.IsDir() || strings.HasSuffix(file, ".sigstore.json") ||
+			strings.HasPrefix(entry.Name(), "dry-run.") {
 			return err
 		}
 		data, err := os.ReadFile(file)

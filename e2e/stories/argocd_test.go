@@ -42,7 +42,8 @@ data:
 
 	clone, origin := t.TempDir(), filepath.Join(t.TempDir(), "origin.git")
 	must(t, os.Mkdir(filepath.Join(clone, "apps"), 0o755))
-	must(t, os.CopyFS(filepath.Join(clone, "apps", "agent"), os.DirFS(s.agents(t, "deployment.yaml"))))
+	must(t,
+		os.CopyFS(filepath.Join(clone, "apps", "agent"), os.DirFS(s.agents(t, "deployment.yaml"))))
 	git := func(args ...string) { run(t, nil, "git", append([]string{"-C", clone}, args...)...) }
 	git("init", "-q", "--bare", "-b", "main", origin)
 	git("init", "-q", "-b", "main")
@@ -52,26 +53,30 @@ data:
 	git("add", "-A")
 	git("commit", "-q", "-m", "An agent")
 	git("push", "-q", "origin", "main")
-	hydrate := exec.CommandContext(t.Context(), "armature", "hydrate", "apps/agent", "--branch", "environments/prod", "--push")
+	hydrate := exec.CommandContext(t.Context(), "armature", "hydrate", "apps/agent", "--branch",
+		"environments/prod", "--push")
 	hydrate.Dir = clone
 	if out, err := hydrate.CombinedOutput(); err != nil {
 		t.Fatalf("armature hydrate: %v\n%s", err, out)
 	}
 
 	source := func(revision string) map[string]any {
-		return map[string]any{"repoURL": "file://" + origin, "targetRevision": revision, "path": "apps/agent"}
+		return map[string]any{"repoURL": "file://" + origin, "targetRevision": revision,
+			"path": "apps/agent"}
 	}
 	app := s.namespace
 	t.Cleanup(func() { argo.Delete(app) })
 	argo.Set(app, s.namespace, source("main"))
 	healthy := func(sourceType string) {
-		eventually(t, 5*time.Minute, sourceType+": Synced and Healthy", func(context.Context) error {
-			status := argo.Get(app).Status
-			if status.Sync.Status != "Synced" || status.Health.Status != "Healthy" || status.SourceType != sourceType || len(status.Conditions) > 0 {
-				return fmt.Errorf("it is %+v", status)
-			}
-			return nil
-		})
+		eventually(t, 5*time.Minute, sourceType+": Synced and Healthy",
+			func(context.Context) error {
+				status := argo.Get(app).Status
+				if status.Sync.Status != "Synced" || status.Health.Status != "Healthy" ||
+					status.SourceType != sourceType || len(status.Conditions) > 0 {
+					return fmt.Errorf("it is %+v", status)
+				}
+				return nil
+			})
 	}
 	healthy("Plugin")
 	pod := s.running(t, "deployment")
@@ -103,10 +108,14 @@ data:
 	must(t, s.List(t.Context(), &generated, client.InNamespace(s.namespace)))
 	for _, m := range generated.Items {
 		if strings.HasPrefix(m.Name, "deployment-") {
-			must(t, s.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}}))
-			eventually(t, 5*time.Minute, "Argo CD makes "+m.Name+" again", func(ctx context.Context) error {
-				return s.Get(ctx, client.ObjectKeyFromObject(&m), &corev1.ConfigMap{})
-			})
+			must(t,
+				s.Delete(t.Context(),
+					&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace,
+						Name: m.Name}}))
+			eventually(t, 5*time.Minute, "Argo CD makes "+m.Name+" again",
+				func(ctx context.Context) error {
+					return s.Get(ctx, client.ObjectKeyFromObject(&m), &corev1.ConfigMap{})
+				})
 			return
 		}
 	}

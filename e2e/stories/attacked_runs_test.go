@@ -48,7 +48,8 @@ spec:
 }
 
 // gated waits until the story opens the gate, so that a run is under way while it is attacked.
-const gated = "until wget -q -O /dev/null http://${registry}/v2/${namespace}/gate/manifests/open; do sleep 1; done"
+const gated = "until wget -q -O /dev/null " +
+	"http://${registry}/v2/${namespace}/gate/manifests/open; do sleep 1; done"
 
 // other image, which nobody built, and its digest.
 func (s *story) other(t *testing.T) (v1.Image, string) {
@@ -73,7 +74,9 @@ func TestAttackedRuns(t *testing.T) {
 		team.push(t, "testdata/hello", "public/"+team.namespace+".git")
 	}
 	limit := `{"metadata": {"annotations": {"` + keys.AnnotationMaxRunning + `": "2"}}}`
-	must(t, s.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}, client.RawPatch("application/merge-patch+json", []byte(limit))))
+	must(t,
+		s.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}},
+			client.RawPatch("application/merge-patch+json", []byte(limit))))
 	image, busybox := s.other(t)
 	mode := s.briefProd(t)
 	tenant := s.asTenant(t)
@@ -98,7 +101,9 @@ kind: NetworkPolicy
 metadata: {name: nothing}
 spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
 `)
-	repository := func(build string) string { return s.info.HostRegistry + "/" + s.namespace + "/" + build }
+	repository := func(build string) string {
+		return s.info.HostRegistry + "/" + s.namespace + "/" + build
+	}
 	tenant.attested(t, mode, "weather", gated)
 	run := s.runOf(t, "weather")
 	tenant.attested(t, mode, "moved", gated)
@@ -111,12 +116,15 @@ spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
 	forged := tenant.forge(t, run, theirs.Name, busybox)
 	must(t, remote.Write(reference(t, repository("weather")+":forged"), image))
 	status, err := json.Marshal(map[string]any{"status": map[string]any{
-		"phase": api.PhaseSucceeded, "builtImage": s.info.Registry + "/" + s.namespace + "/weather@" + busybox,
-		"pipelineRunNamespace": s.namespace, "pipelineRunName": forged.Name, "pipelineRunUID": forged.UID,
+		"phase":                api.PhaseSucceeded,
+		"builtImage":           s.info.Registry + "/" + s.namespace + "/weather@" + busybox,
+		"pipelineRunNamespace": s.namespace, "pipelineRunName": forged.Name,
+		"pipelineRunUID": forged.UID,
 	}})
 	must(t, err)
 	weather := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "weather"}}
-	must(t, tenant.Status().Patch(t.Context(), weather, client.RawPatch("application/merge-patch+json", status)))
+	must(t, tenant.Status().Patch(t.Context(), weather,
+		client.RawPatch("application/merge-patch+json", status)))
 
 	// The other tenant's build ends while all of this one's wait.
 	if a := other.succeeded(t, "weather").Status.Attestation; a == nil || a.RunUID != theirs.UID {
@@ -139,17 +147,22 @@ spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
 	must(t, remote.Write(reference(t, repository("gate")+":open"), image))
 	moved := s.finished(t, "moved")
 	close(over)
-	if c := meta.FindStatusCondition(moved.Status.Conditions, api.ConditionAttested); moved.Status.Phase != api.PhaseFailed || c == nil || c.Reason != api.ReasonImageMismatch || moved.Status.BuiltImage != "" {
-		t.Errorf("moved: phase %s, image %q, condition %+v", moved.Status.Phase, moved.Status.BuiltImage, c)
+	if c := meta.FindStatusCondition(moved.Status.Conditions,
+		api.ConditionAttested); moved.Status.Phase != api.PhaseFailed || c == nil ||
+		c.Reason != api.ReasonImageMismatch || moved.Status.BuiltImage != "" {
+		t.Errorf("moved: phase %s, image %q, condition %+v", moved.Status.Phase,
+			moved.Status.BuiltImage, c)
 	}
 	s.unsigned(t, repository("moved"), busybox)
 
 	build := s.succeeded(t, "weather")
 	_, digest, _ := strings.Cut(build.Status.BuiltImage, "@")
-	if a := build.Status.Attestation; a == nil || a.RunUID != run.UID || digest == busybox || build.RunKey() != client.ObjectKeyFromObject(run) {
+	if a := build.Status.Attestation; a == nil || a.RunUID != run.UID || digest == busybox ||
+		build.RunKey() != client.ObjectKeyFromObject(run) {
 		t.Errorf("weather: run %s, image %s, attested as %+v", build.RunKey(), build.Status.BuiltImage, a)
 	}
-	if n := s.bundles(t, repository("weather"), digest); n != 3 { // its signature, its provenance and the verdict of its tests
+	// its signature, its provenance and the verdict of its tests
+	if n := s.bundles(t, repository("weather"), digest); n != 3 {
 		t.Errorf("weather has %d bundles, want 3", n)
 	}
 	if n := s.bundles(t, repository("weather"), busybox); n != 0 {
@@ -180,41 +193,61 @@ func (s *story) phaseOf(t *testing.T, build string) api.Phase {
 func (s *story) outOfReach(t *testing.T, pod *corev1.Pod, run *tektonv1.PipelineRun, other *story) {
 	t.Helper()
 	ctx, builds := t.Context(), metav1.ObjectMeta{Namespace: run.Namespace, Name: "own"}
-	patch := func(text string) client.Patch { return client.RawPatch("application/merge-patch+json", []byte(text)) }
+	patch := func(text string) client.Patch {
+		return client.RawPatch("application/merge-patch+json", []byte(text))
+	}
 	label := patch(`{"metadata": {"labels": {"sidecar.example/inject": "please"}}}`)
-	result := patch(`{"status": {"results": [{"name": "IMAGE_DIGEST", "type": "string", "value": "` + forgedDigest + `"}]}}`)
-	task := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name + "-tests"}}
+	result := patch(
+		`{"status": {"results": [{"name": "IMAGE_DIGEST", "type": "string", "value": "` +
+			forgedDigest + `"}]}}`)
+	task := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace,
+		Name: run.Name + "-tests"}}
 	pods := s.logs.CoreV1().Pods(run.Namespace)
-	_, token := s.logs.CoreV1().ServiceAccounts(run.Namespace).CreateToken(ctx, compose.BuildAccount, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	_, token := s.logs.CoreV1().ServiceAccounts(run.Namespace).CreateToken(ctx,
+		compose.BuildAccount, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	_, log := pods.GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
-	exec := s.logs.CoreV1().RESTClient().Post().Namespace(run.Namespace).Resource("pods").Name(pod.Name).SubResource("exec").Param("command", "true").Param("stdout", "true").Do(ctx).Error()
+	exec :=
+		s.logs.CoreV1().RESTClient().Post().Namespace(run.Namespace).Resource("pods").Name(
+			pod.Name).SubResource("exec").Param("command", "true").Param("stdout", "true").Do(ctx).Error()
 	for what, attempt := range map[string]error{
-		"reading the run":              s.Get(ctx, client.ObjectKeyFromObject(run), &tektonv1.PipelineRun{}),
-		"a label of the run":           s.Patch(ctx, run.DeepCopy(), label),
-		"the status of the run":        s.Status().Patch(ctx, run.DeepCopy(), result),
-		"deleting the run":             s.Delete(ctx, run.DeepCopy()),
-		"a run beside it":              s.Create(ctx, &tektonv1.PipelineRun{ObjectMeta: builds}),
-		"a TaskRun of it":              s.Create(ctx, &tektonv1.TaskRun{ObjectMeta: builds}),
-		"the status of a TaskRun":      s.Status().Patch(ctx, task.DeepCopy(), result),
-		"deleting a TaskRun":           s.Delete(ctx, task.DeepCopy()),
-		"a pod beside its pods":        s.Create(ctx, &corev1.Pod{ObjectMeta: builds}),
-		"a label of a pod":             s.Patch(ctx, pod.DeepCopy(), label),
-		"the status of a pod":          s.Status().Patch(ctx, pod.DeepCopy(), patch(`{"status": {"phase": "Succeeded"}}`)),
-		"a container to debug a pod":   s.SubResource("ephemeralcontainers").Update(ctx, pod.DeepCopy()),
-		"exec in a pod":                exec,
-		"the log of a pod":             log,
-		"its volumes":                  s.List(ctx, &corev1.PersistentVolumeClaimList{}, client.InNamespace(run.Namespace)),
-		"the copies of Secrets":        s.List(ctx, &corev1.SecretList{}, client.InNamespace(run.Namespace)),
-		"a Secret of a copy's name":    s.Create(ctx, &corev1.Secret{ObjectMeta: builds}),
-		"its ServiceAccount":           s.Create(ctx, &corev1.ServiceAccount{ObjectMeta: builds}),
-		"a token of its account":       token,
-		"a quota":                      s.Create(ctx, &corev1.ResourceQuota{ObjectMeta: builds}),
-		"a policy for its network":     s.Create(ctx, &networkingv1.NetworkPolicy{ObjectMeta: builds}),
-		"the namespace":                s.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: run.Namespace}}),
-		"the key that signs":           s.Get(ctx, client.ObjectKey{Namespace: s.platform, Name: "armature-attest-key"}, &corev1.Secret{}),
-		"a template of the platform's": s.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.platform, Name: "own"}}),
-		"the build of another tenant":  s.Delete(ctx, &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: other.namespace, Name: "weather"}}),
-		"a Secret of another tenant":   s.List(ctx, &corev1.SecretList{}, client.InNamespace(other.namespace)),
+		"reading the run": s.Get(ctx, client.ObjectKeyFromObject(run),
+			&tektonv1.PipelineRun{}),
+		"a label of the run":      s.Patch(ctx, run.DeepCopy(), label),
+		"the status of the run":   s.Status().Patch(ctx, run.DeepCopy(), result),
+		"deleting the run":        s.Delete(ctx, run.DeepCopy()),
+		"a run beside it":         s.Create(ctx, &tektonv1.PipelineRun{ObjectMeta: builds}),
+		"a TaskRun of it":         s.Create(ctx, &tektonv1.TaskRun{ObjectMeta: builds}),
+		"the status of a TaskRun": s.Status().Patch(ctx, task.DeepCopy(), result),
+		"deleting a TaskRun":      s.Delete(ctx, task.DeepCopy()),
+		"a pod beside its pods":   s.Create(ctx, &corev1.Pod{ObjectMeta: builds}),
+		"a label of a pod":        s.Patch(ctx, pod.DeepCopy(), label),
+		"the status of a pod": s.Status().Patch(ctx, pod.DeepCopy(),
+			patch(`{"status": {"phase": "Succeeded"}}`)),
+		"a container to debug a pod": s.SubResource("ephemeralcontainers").Update(ctx,
+			pod.DeepCopy()),
+		"exec in a pod":    exec,
+		"the log of a pod": log,
+		"its volumes": s.List(ctx, &corev1.PersistentVolumeClaimList{},
+			client.InNamespace(run.Namespace)),
+		"the copies of Secrets": s.List(ctx, &corev1.SecretList{},
+			client.InNamespace(run.Namespace)),
+		"a Secret of a copy's name": s.Create(ctx, &corev1.Secret{ObjectMeta: builds}),
+		"its ServiceAccount":        s.Create(ctx, &corev1.ServiceAccount{ObjectMeta: builds}),
+		"a token of its account":    token,
+		"a quota":                   s.Create(ctx, &corev1.ResourceQuota{ObjectMeta: builds}),
+		"a policy for its network": s.Create(ctx,
+			&networkingv1.NetworkPolicy{ObjectMeta: builds}),
+		"the namespace": s.Delete(ctx,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: run.Namespace}}),
+		"the key that signs": s.Get(ctx, client.ObjectKey{Namespace: s.platform,
+			Name: "armature-attest-key"}, &corev1.Secret{}),
+		"a template of the platform's": s.Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.platform, Name: "own"}}),
+		"the build of another tenant": s.Delete(ctx,
+			&api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: other.namespace,
+				Name: "weather"}}),
+		"a Secret of another tenant": s.List(ctx, &corev1.SecretList{},
+			client.InNamespace(other.namespace)),
 	} {
 		if !apierrors.IsForbidden(attempt) {
 			t.Errorf("%s is not out of the tenant's reach: %v", what, attempt)
@@ -224,13 +257,19 @@ func (s *story) outOfReach(t *testing.T, pod *corev1.Pod, run *tektonv1.Pipeline
 
 // forge a run in the tenant's namespace, with the name of another tenant's run and with all that
 // one of its own says, which has succeeded and reports a digest.
-func (s *story) forge(t *testing.T, run *tektonv1.PipelineRun, name, digest string) *tektonv1.PipelineRun {
+func (s *story) forge(t *testing.T, run *tektonv1.PipelineRun,
+	name, digest string) *tektonv1.PipelineRun {
 	t.Helper()
 	build := &api.AgentBuild{}
-	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: run.Annotations[keys.AnnotationBuild]}, build))
+	must(t,
+		s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace,
+			Name: run.Annotations[keys.AnnotationBuild]}, build))
 	forged := &tektonv1.PipelineRun{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, Labels: maps.Clone(run.Labels), Annotations: maps.Clone(run.Annotations), OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: api.GroupVersion(api.DefaultGroup).String(), Kind: api.Kind, Name: build.Name, UID: build.UID, Controller: new(true)}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name,
+			Labels: maps.Clone(run.Labels), Annotations: maps.Clone(run.Annotations),
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: api.GroupVersion(api.DefaultGroup).String(), Kind: api.Kind,
+					Name: build.Name, UID: build.UID, Controller: new(true)}}},
 		Spec: *run.Spec.DeepCopy(),
 	}
 	must(t, s.Create(t.Context(), forged))
@@ -242,7 +281,8 @@ func (s *story) forge(t *testing.T, run *tektonv1.PipelineRun, name, digest stri
 		now := metav1.Now()
 		forged.Status.StartTime, forged.Status.CompletionTime = &now, &now
 		forged.Status.MarkSucceeded("Succeeded", "all is well")
-		forged.Status.Results = []tektonv1.PipelineRunResult{{Name: "IMAGE_DIGEST", Value: *tektonv1.NewStructuredValues(digest)}}
+		forged.Status.Results = []tektonv1.PipelineRunResult{{Name: "IMAGE_DIGEST",
+			Value: *tektonv1.NewStructuredValues(digest)}}
 		if err := s.Status().Patch(ctx, forged, client.MergeFrom(before)); err != nil {
 			return err
 		}
@@ -272,19 +312,26 @@ func TestRecreatedNamespace(t *testing.T) {
 	namespace := &corev1.Namespace{}
 	must(t, s.Get(t.Context(), client.ObjectKey{Name: s.namespace}, namespace))
 	build := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "weather"}}
-	must(t, tenant.Patch(t.Context(), build, client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"finalizers": null}}`))))
+	must(t,
+		tenant.Patch(t.Context(), build, client.RawPatch("application/merge-patch+json",
+			[]byte(`{"metadata": {"finalizers": null}}`))))
 	must(t, tenant.Delete(t.Context(), build))
 	must(t, tenant.Delete(t.Context(), namespace.DeepCopy()))
 	eventually(t, 5*time.Minute, "the namespace is gone", func(ctx context.Context) error {
-		if err := s.Get(ctx, client.ObjectKeyFromObject(namespace), &corev1.Namespace{}); !apierrors.IsNotFound(err) {
+		if err := s.Get(ctx, client.ObjectKeyFromObject(namespace),
+			&corev1.Namespace{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %v", err)
 		}
 		return nil
 	})
-	must(t, s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace, Labels: namespace.Labels}}))
+	must(t,
+		s.Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace,
+				Labels: namespace.Labels}}))
 	s.attested(t, mode, "weather", "true")
 	second := s.succeeded(t, "weather")
-	if a := second.Status.Attestation; a == nil || a.RunUID == first.UID || a.RunUID != second.Status.PipelineRunUID {
+	if a := second.Status.Attestation; a == nil || a.RunUID == first.UID ||
+		a.RunUID != second.Status.PipelineRunUID {
 		t.Errorf("the run before was %s, and the build is attested as %+v", first.UID, a)
 	}
 	eventually(t, 2*time.Minute, "the first run is gone", func(ctx context.Context) error {

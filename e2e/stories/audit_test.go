@@ -19,7 +19,8 @@ type request struct {
 
 // writes reports whether a request changes what is stored.
 func (r request) writes() bool {
-	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb) && !r.dryRun()
+	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"},
+		r.Verb) && !r.dryRun()
 }
 
 func (r request) dryRun() bool { return strings.Contains(r.RequestURI, "dryRun=All") }

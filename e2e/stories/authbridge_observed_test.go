@@ -23,18 +23,21 @@ func TestAuthBridgeObserved(t *testing.T) {
 	if len(s.info.SPIREServer) == 0 {
 		t.Skip("it needs SPIRE in the cluster, and E2E_INFO names no command for its server")
 	}
-	entry := s.spire(t, "entry", "create", "-parentID", s.info.SPIREAgent, "-spiffeID", s.spiffeID(observedAccount),
-		"-selector", "k8s:ns:"+s.namespace, "-selector", "k8s:sa:"+observedAccount)
+	entry := s.spire(t, "entry", "create", "-parentID", s.info.SPIREAgent, "-spiffeID",
+		s.spiffeID(observedAccount), "-selector", "k8s:ns:"+s.namespace, "-selector",
+		"k8s:sa:"+observedAccount)
 	_, rest, _ := strings.Cut(string(entry), "Entry ID")
 	id := strings.Fields(rest)[1]
 	t.Cleanup(func() { s.spire(t, "entry", "delete", "-entryID", id) })
 	must(t, s.Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "spire-bundle"},
-		Data:       map[string]string{"bundle.json": string(s.spire(t, "bundle", "show", "-format", "spiffe"))},
+		Data: map[string]string{
+			"bundle.json": string(s.spire(t, "bundle", "show", "-format", "spiffe"))},
 	}))
 	s.peers(t, "peers.yaml", "")
 	s.running(t, "peers")
-	s.applyObjects(t, s.rendered(t, s.observed(t, observedAccount))) // whose ServiceAccount the others use too
+	// whose ServiceAccount the others use too
+	s.applyObjects(t, s.rendered(t, s.observed(t, observedAccount)))
 	s.running(t, observedAccount)
 
 	t.Run("default target", func(t *testing.T) { s.defaultTarget(t) })
@@ -65,7 +68,8 @@ func (s *story) observed(t *testing.T, name string, changes ...string) (folder s
 	for i := 0; i < len(changes); i += 2 {
 		rewrite(t, folder, "agent.yaml", changes[i], changes[i+1])
 	}
-	rewrite(t, folder, "agent.yaml", "serviceAccountName: agent\n", "serviceAccountName: "+observedAccount+"\n")
+	rewrite(t, folder, "agent.yaml", "serviceAccountName: agent\n",
+		"serviceAccountName: "+observedAccount+"\n")
 	for _, old := range []string{"name: agent}", "app: agent}", "  name: agent\n  labels"} {
 		rewrite(t, folder, "agent.yaml", old, strings.Replace(old, "agent", name, 1))
 	}
@@ -94,7 +98,8 @@ func deployed(t *testing.T, objects []*unstructured.Unstructured) *unstructured.
 }
 
 // changeAgent changes the container agent of a Deployment.
-func changeAgent(t *testing.T, deployment *unstructured.Unstructured, change func(container map[string]any)) {
+func changeAgent(t *testing.T, deployment *unstructured.Unstructured,
+	change func(container map[string]any)) {
 	t.Helper()
 	path := []string{"spec", "template", "spec", "containers"}
 	containers, _, err := unstructured.NestedSlice(deployment.Object, path...)
@@ -106,8 +111,10 @@ func changeAgent(t *testing.T, deployment *unstructured.Unstructured, change fun
 // defaultTarget: HTTPS to other hosts works behind a default target, and tokens are
 // exchanged as the rules say. A proxy that refuses what has no token cuts HTTPS off.
 func (s *story) defaultTarget(t *testing.T) {
-	target := []string{"      destinationRules:\n", "      defaultTarget: {audience: downstream}\n      destinationRules:\n",
-		agentLabels, "  labels: {kagenti.io/inject: enabled}\n  annotations: {kagenti.io/inbound-bypass-paths: /https}\n"}
+	target := []string{"      destinationRules:\n",
+		"      defaultTarget: {audience: downstream}\n      destinationRules:\n", agentLabels,
+		"  labels: {kagenti.io/inject: enabled}\n" +
+			"  annotations: {kagenti.io/inbound-bypass-paths: /https}\n"}
 	s.applyObjects(t, s.rendered(t, s.observed(t, "target", target...)))
 	denied := s.rendered(t, s.observed(t, "denied", target...))
 	for _, o := range denied {
@@ -133,26 +140,30 @@ func (s *story) defaultTarget(t *testing.T) {
 // take a moment to lead to its pods.
 func (s *story) eventuallyAnswers(t *testing.T, service, path, want string) {
 	t.Helper()
-	eventually(t, 5*time.Minute, fmt.Sprintf("%s answers %s with %q", service, path, want), func(context.Context) error {
-		got, err := s.through(t, service, path)
-		if err == nil && !strings.HasPrefix(got, want) {
-			err = fmt.Errorf("it answers %q", got)
-		}
-		return err
-	})
+	eventually(t, 5*time.Minute, fmt.Sprintf("%s answers %s with %q", service, path, want),
+		func(context.Context) error {
+			got, err := s.through(t, service, path)
+			if err == nil && !strings.HasPrefix(got, want) {
+				err = fmt.Errorf("it answers %q", got)
+			}
+			return err
+		})
 }
 
 // bypassed: with the annotation inbound-port the agent keeps its port. A Service that
 // still leads there needs no token, which lint finds.
 func (s *story) bypassed(t *testing.T) {
-	annotation := "  labels: {kagenti.io/inject: enabled}\n  annotations: {kagenti.io/inbound-port: \"8001\"}\n"
-	folder := s.observed(t, "bypassed", agentLabels, annotation, targetPort, "targetPort: 8000", agentProbe, "")
+	annotation := "  labels: {kagenti.io/inject: enabled}\n" +
+		"  annotations: {kagenti.io/inbound-port: \"8001\"}\n"
+	folder := s.observed(t, "bypassed", agentLabels, annotation, targetPort, "targetPort: 8000",
+		agentProbe, "")
 	s.applyObjects(t, s.rendered(t, folder))
 	s.running(t, "bypassed")
 	s.eventuallyAnswers(t, "bypassed", "/admin", "the agent listens on 8000")
 	saysOf(t, "leads to port 8000", "lint", folder)
 
-	folder = s.observed(t, "guarded", agentLabels, annotation, targetPort, "targetPort: 8001", agentProbe, "")
+	folder = s.observed(t, "guarded", agentLabels, annotation, targetPort, "targetPort: 8001",
+		agentProbe, "")
 	s.applyObjects(t, s.rendered(t, folder))
 	s.running(t, "guarded")
 	eventually(t, 5*time.Minute, "the proxy asks for a token", func(context.Context) error {
@@ -166,7 +177,8 @@ func (s *story) bypassed(t *testing.T) {
 // fixedPort: an agent whose port another variable than PORT fixes cannot listen beside
 // the reverse proxy, and lint says so.
 func (s *story) fixedPort(t *testing.T) {
-	saysOf(t, "APP_PORT", "lint", s.observed(t, "fixed", agentPorts, agentPorts+"        env: [{name: APP_PORT, value: \"8000\"}]\n"))
+	saysOf(t, "APP_PORT", "lint", s.observed(t, "fixed", agentPorts,
+		agentPorts+"        env: [{name: APP_PORT, value: \"8000\"}]\n"))
 	objects := s.rendered(t, s.observed(t, "fixed"))
 	changeAgent(t, deployed(t, objects), func(agent map[string]any) {
 		env, _ := agent["env"].([]any)
@@ -186,7 +198,8 @@ func (s *story) fixedPort(t *testing.T) {
 func (s *story) podOf(t *testing.T, ctx context.Context, app string) string {
 	t.Helper()
 	var pods corev1.PodList
-	if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"app": app}); err != nil || len(pods.Items) == 0 {
+	if err := s.List(ctx, &pods, client.InNamespace(s.namespace),
+		client.MatchingLabels{"app": app}); err != nil || len(pods.Items) == 0 {
 		return ""
 	}
 	newest := pods.Items[0]
@@ -202,11 +215,13 @@ func (s *story) podOf(t *testing.T, ctx context.Context, app string) string {
 // touches the listener reaches nothing until a restart, which diff says too.
 func (s *story) reload(t *testing.T) {
 	folder := s.observed(t, "reload")
-	rewrite(t, folder, "armature.yaml", "profile: authbridge\n", "profile: authbridge\n  trace: {enabled: true}\n")
+	rewrite(t, folder, "armature.yaml", "profile: authbridge\n",
+		"profile: authbridge\n  trace: {enabled: true}\n")
 	git(t, folder, "init", "--quiet", "--initial-branch=main")
 	commit := func() {
 		git(t, folder, "add", "--all", ".")
-		git(t, folder, "-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet", "--message=A change")
+		git(t, folder, "-c", "user.name=story", "-c", "user.email=story@example.com", "commit",
+			"--quiet", "--message=A change")
 	}
 	configMap := func() {
 		for _, o := range s.rendered(t, folder) {
@@ -235,12 +250,15 @@ func (s *story) reload(t *testing.T) {
 
 	commit()
 	rewrite(t, folder, "armature.yaml", "/first]", "/first, /second]")
-	rewrite(t, folder, "armature.yaml", "trace: {enabled: true}", "trace: {exporters: [{type: otlp, endpoint: \"traces:4317\"}]}")
+	rewrite(t, folder, "armature.yaml", "trace: {enabled: true}",
+		"trace: {exporters: [{type: otlp, endpoint: \"traces:4317\"}]}")
 	diff("needs a restart for ConfigMap authbridge-config-reload: config.yaml")
 	configMap()
 	eventually(t, 5*time.Minute, "the proxy refuses the file", func(ctx context.Context) error {
-		text, err := s.logs.CoreV1().Pods(s.namespace).ProxyGet("http", pod, "9091", "/reload/status", nil).DoRaw(ctx)
-		if err == nil && !strings.Contains(string(text), "unreloadable field changed, pod restart required") {
+		text, err := s.logs.CoreV1().Pods(s.namespace).ProxyGet("http", pod, "9091",
+			"/reload/status", nil).DoRaw(ctx)
+		if err == nil &&
+			!strings.Contains(string(text), "unreloadable field changed, pod restart required") {
 			err = fmt.Errorf("its status is %s", text)
 		}
 		return err
@@ -248,7 +266,9 @@ func (s *story) reload(t *testing.T) {
 	if got, err := s.through(t, "reload", "/second"); !refused(err) {
 		t.Errorf("a path of the refused file answers %q, %v; want status 401", got, err)
 	}
-	must(t, s.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: pod}}))
+	must(t,
+		s.Delete(t.Context(),
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: pod}}))
 	s.eventuallyAnswers(t, "reload", "/second", "the agent listens on 8001")
 }
 
@@ -269,13 +289,15 @@ func (s *story) grpcProbe(t *testing.T) {
 // other plain request.
 func (s *story) strict(t *testing.T) {
 	strict := func(folder string) string {
-		rewrite(t, folder, "armature.yaml", "profile: authbridge\n", "profile: authbridge\n  authbridge: {mtls: strict}\n")
+		rewrite(t, folder, "armature.yaml", "profile: authbridge\n",
+			"profile: authbridge\n  authbridge: {mtls: strict}\n")
 		return folder
 	}
 	saysOf(t, "set authbridge.mtls to permissive", "render", strict(s.observed(t, "strict")))
 	objects := s.rendered(t, strict(s.observed(t, "strict", agentProbe, "")))
 	changeAgent(t, deployed(t, objects), func(agent map[string]any) {
-		agent["readinessProbe"] = map[string]any{"httpGet": map[string]any{"path": "/healthz", "port": int64(8000)}}
+		agent["readinessProbe"] = map[string]any{"httpGet": map[string]any{"path": "/healthz",
+			"port": int64(8000)}}
 	})
 	s.applyObjects(t, objects)
 	s.unhealthy(t, "strict")
@@ -294,7 +316,8 @@ func (s *story) unhealthy(t *testing.T, app string) {
 		if ready(pod) {
 			t.Fatalf("%s is ready", app)
 		}
-		if statuses := pod.Status.ContainerStatuses; len(statuses) == 0 || statuses[0].State.Running == nil {
+		if statuses := pod.Status.ContainerStatuses; len(statuses) == 0 ||
+			statuses[0].State.Running == nil {
 			return fmt.Errorf("the agent does not run: %+v", statuses)
 		}
 		var events corev1.EventList
@@ -302,7 +325,8 @@ func (s *story) unhealthy(t *testing.T, app string) {
 			return err
 		}
 		for _, e := range events.Items {
-			if e.InvolvedObject.Name == name && e.Reason == "Unhealthy" && e.InvolvedObject.FieldPath == "spec.containers{agent}" {
+			if e.InvolvedObject.Name == name && e.Reason == "Unhealthy" &&
+				e.InvolvedObject.FieldPath == "spec.containers{agent}" {
 				return nil
 			}
 		}

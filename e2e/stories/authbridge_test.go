@@ -32,8 +32,8 @@ func TestAuthBridge(t *testing.T) {
 	}
 	modes := []string{"proxy-sidecar", "lite"}
 	for _, mode := range modes {
-		entry := s.spire(t, "entry", "create", "-parentID", s.info.SPIREAgent, "-spiffeID", s.spiffeID(mode),
-			"-selector", "k8s:ns:"+s.namespace, "-selector", "k8s:sa:"+mode)
+		entry := s.spire(t, "entry", "create", "-parentID", s.info.SPIREAgent, "-spiffeID",
+			s.spiffeID(mode), "-selector", "k8s:ns:"+s.namespace, "-selector", "k8s:sa:"+mode)
 		_, rest, _ := strings.Cut(string(entry), "Entry ID")
 		id := strings.Fields(rest)[1]
 		t.Cleanup(func() { s.spire(t, "entry", "delete", "-entryID", id) })
@@ -43,13 +43,15 @@ func TestAuthBridge(t *testing.T) {
 	broken := s.authBridge(t, misspelt, "lite")
 	for _, object := range broken {
 		if text, found, _ := unstructured.NestedString(object.Object, "data", "config.yaml"); found {
-			must(t, unstructured.SetNestedField(object.Object, strings.Replace(text, "token_url:", "token_uri:", 1), "data", "config.yaml"))
+			must(t, unstructured.SetNestedField(object.Object,
+				strings.Replace(text, "token_url:", "token_uri:", 1), "data", "config.yaml"))
 		}
 	}
 	s.applyObjects(t, broken)
 	must(t, s.Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "spire-bundle"},
-		Data:       map[string]string{"bundle.json": string(s.spire(t, "bundle", "show", "-format", "spiffe"))},
+		Data: map[string]string{
+			"bundle.json": string(s.spire(t, "bundle", "show", "-format", "spiffe"))},
 	}))
 	s.peers(t, "peers.yaml", "")
 
@@ -68,20 +70,22 @@ func TestAuthBridge(t *testing.T) {
 	for _, mode := range modes {
 		s.says(t, "user-"+mode, "alice by "+s.spiffeID(mode)+"\nrefused")
 	}
-	eventually(t, 3*time.Minute, "the proxy refuses the key that it does not know", func(ctx context.Context) error {
-		var pods corev1.PodList
-		if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"app": misspelt}); err != nil {
+	eventually(t, 3*time.Minute, "the proxy refuses the key that it does not know",
+		func(ctx context.Context) error {
+			var pods corev1.PodList
+			if err := s.List(ctx, &pods, client.InNamespace(s.namespace),
+				client.MatchingLabels{"app": misspelt}); err != nil {
+				return err
+			}
+			if len(pods.Items) != 1 {
+				return fmt.Errorf("it has %d pods", len(pods.Items))
+			}
+			text, err := s.log(ctx, pods.Items[0].Name, "authbridge-proxy")
+			if err == nil && !strings.Contains(text, `unknown field "token_uri"`) {
+				err = fmt.Errorf("it says %q", text)
+			}
 			return err
-		}
-		if len(pods.Items) != 1 {
-			return fmt.Errorf("it has %d pods", len(pods.Items))
-		}
-		text, err := s.log(ctx, pods.Items[0].Name, "authbridge-proxy")
-		if err == nil && !strings.Contains(text, `unknown field "token_uri"`) {
-			err = fmt.Errorf("it says %q", text)
-		}
-		return err
-	})
+		})
 }
 
 // spiffeID is that of a ServiceAccount of the story's namespace.
@@ -101,10 +105,12 @@ func (s *story) spire(t *testing.T, args ...string) []byte {
 func (s *story) authBridge(t *testing.T, name, mode string) []*unstructured.Unstructured {
 	t.Helper()
 	folder := s.copied(t, "authbridge", "agent.yaml", "armature.yaml")
-	for _, old := range []string{"name: agent}", "app: agent}", "  name: agent\n  labels", "serviceAccountName: agent\n"} {
+	for _, old := range []string{"name: agent}", "app: agent}", "  name: agent\n  labels",
+		"serviceAccountName: agent\n"} {
 		rewrite(t, folder, "agent.yaml", old, strings.Replace(old, "agent", name, 1))
 	}
-	rewrite(t, folder, "armature.yaml", "profile: authbridge\n", "profile: authbridge\n  authbridge: {mode: "+mode+"}\n")
+	rewrite(t, folder, "armature.yaml", "profile: authbridge\n",
+		"profile: authbridge\n  authbridge: {mode: "+mode+"}\n")
 	return s.rendered(t, folder)
 }
 
@@ -113,7 +119,8 @@ func (s *story) peers(t *testing.T, file, agent string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.copied(t, "authbridge", file), file))
 	must(t, err)
-	text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("NAMESPACE"), []byte(s.namespace)), []byte("AGENT"), []byte(agent))
+	text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("NAMESPACE"), []byte(s.namespace)),
+		[]byte("AGENT"), []byte(agent))
 	objects, err := ssautil.ReadObjects(bytes.NewReader(text))
 	must(t, err)
 	for _, object := range objects {
@@ -125,7 +132,8 @@ func (s *story) peers(t *testing.T, file, agent string) {
 // through is the answer of a Service, asked by way of the API server.
 func (s *story) through(t *testing.T, service, path string) (string, error) {
 	t.Helper()
-	text, err := s.logs.CoreV1().Services(s.namespace).ProxyGet("http", service, "80", path, nil).DoRaw(t.Context())
+	text, err := s.logs.CoreV1().Services(s.namespace).ProxyGet("http", service, "80", path,
+		nil).DoRaw(t.Context())
 	return string(text), err
 }
 

@@ -30,7 +30,8 @@ var (
 // BenchmarkBuilds prints how long builds take on the cluster: the median of all rounds,
 // with the least and the most. It fails where a build does, never because of a time.
 func BenchmarkBuilds(b *testing.B) {
-	fmt.Printf("\nbuilds on the cluster, seconds: median of %d (least to most); load average %s\n", *rounds, loadAverage())
+	fmt.Printf("\nbuilds on the cluster, seconds: median of %d (least to most); load average %s\n",
+		*rounds, loadAverage())
 	b.Run("trivial", benchmarkTrivial)
 	b.Run("cached", benchmarkCached)
 	b.Run("preprod", benchmarkParallel)
@@ -43,8 +44,11 @@ func benchmarkTrivial(b *testing.B) {
 	s := newStory(b, nil)
 	s.installed(b)
 	s.push(b, "testdata/hello", "public/"+s.namespace+".git")
-	s.secret(b, "login", corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: s.registryLogin(b)})
-	isolated := s.adapted(b, "dev", "isolated", func(template string) string { return template + "\nisolate: true\nopen: {parameters: [PLAIN_HTTP]}\n" })
+	s.secret(b, "login", corev1.SecretTypeDockerConfigJson,
+		map[string]string{corev1.DockerConfigJsonKey: s.registryLogin(b)})
+	isolated := s.adapted(b, "dev", "isolated", func(template string) string {
+		return template + "\nisolate: true\nopen: {parameters: [PLAIN_HTTP]}\n"
+	})
 	modes, took := []string{"dev", isolated}, map[string]seconds{}
 	for round := range *rounds {
 		for i, mode := range modes {
@@ -59,8 +63,10 @@ func benchmarkTrivial(b *testing.B) {
 		}
 	}
 	dev, more := took["dev"], took[isolated].median()-took["dev"].median()
-	row("a trivial build in mode dev", dev.String(), target(dev.median() <= 12, "at most 12 s, half of what it was"))
-	row("  the same, isolated", took[isolated].String(), fmt.Sprintf("%.1f s more", more), target(more <= 1, "at most 1 s more"))
+	row("a trivial build in mode dev", dev.String(),
+		target(dev.median() <= 12, "at most 12 s, half of what it was"))
+	row("  the same, isolated", took[isolated].String(), fmt.Sprintf("%.1f s more", more),
+		target(more <= 1, "at most 1 s more"))
 }
 
 // The same Dockerfile is built by Armature, and by buildctl in a pod of the same image,
@@ -81,7 +87,10 @@ func benchmarkCached(b *testing.B) {
 			}
 			must(b, os.WriteFile(filepath.Join(folder, "version"), []byte(version+"\n"), 0o644))
 			s.push(b, folder, "public/"+s.namespace+".git")
-			ours[kind] = append(ours[kind], s.timed(b, fmt.Sprintf("cached-%d-%d", round, i), strings.NewReplacer("ROUND_VALUE", strconv.Itoa(round), "WORK_VALUE", strconv.Itoa(*work)).Replace(`
+			ours[kind] = append(ours[kind],
+				s.timed(b, fmt.Sprintf("cached-%d-%d", round, i),
+					strings.NewReplacer("ROUND_VALUE", strconv.Itoa(round), "WORK_VALUE",
+						strconv.Itoa(*work)).Replace(`
   mode: dev-local
   builder: buildkit
   cache: {registry: "${registry}/${namespace}/cache-ROUND_VALUE", mode: max}
@@ -96,15 +105,19 @@ func benchmarkCached(b *testing.B) {
 			command[kind], pod[kind] = append(command[kind], inCommand), append(pod[kind], inPod)
 		}
 	}
-	row(fmt.Sprintf("%d MiB hashed in a Dockerfile:", *work), "AgentBuild", "buildctl", "buildctl with its pod", "over buildctl", "share")
+	row(fmt.Sprintf("%d MiB hashed in a Dockerfile:", *work), "AgentBuild", "buildctl",
+		"buildctl with its pod", "over buildctl", "share")
 	for _, kind := range kinds {
 		over := ours[kind].median() - command[kind].median()
 		row("  "+kind, ours[kind].String(), command[kind].String(), pod[kind].String(),
 			fmt.Sprintf("%.1f s", over), fmt.Sprintf("%.0f %%", 100*over/ours[kind].median()))
 	}
-	faster := func(of map[string]seconds) float64 { return of["cold"].median() / of["unchanged"].median() }
+	faster := func(of map[string]seconds) float64 {
+		return of["cold"].median() / of["unchanged"].median()
+	}
 	times := func(n float64) string { return fmt.Sprintf("%.1fx", n) }
-	row("  cold over unchanged", times(faster(ours)), times(faster(command)), times(faster(pod)), target(faster(ours) >= 5, "at least 5x"))
+	row("  cold over unchanged", times(faster(ours)), times(faster(command)), times(faster(pod)),
+		target(faster(ours) >= 5, "at least 5x"))
 }
 
 // Mode preprod with tests that compute, as it is shipped and with each task after the
@@ -120,7 +133,9 @@ func benchmarkParallel(b *testing.B) {
 	took := map[string]seconds{}
 	for round := range *rounds {
 		for _, mode := range modes {
-			took[mode] = append(took[mode], s.timed(b, fmt.Sprintf("%s-%d", mode, round), strings.NewReplacer("MODE_VALUE", mode, "WORK_VALUE", strconv.Itoa(*work/4)).Replace(`
+			took[mode] = append(took[mode],
+				s.timed(b, fmt.Sprintf("%s-%d", mode, round),
+					strings.NewReplacer("MODE_VALUE", mode, "WORK_VALUE", strconv.Itoa(*work/4)).Replace(`
   mode: MODE_VALUE
   builder: buildkit
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
@@ -137,9 +152,11 @@ func benchmarkParallel(b *testing.B) {
 `)))
 		}
 	}
-	row(fmt.Sprintf("preprod, %d MiB hashed in tests and Dockerfile:", *work/4), "parallel", "in sequence", "saved")
+	row(fmt.Sprintf("preprod, %d MiB hashed in tests and Dockerfile:", *work/4), "parallel",
+		"in sequence", "saved")
 	saved := took["sequence"].median() - took["preprod"].median()
-	row("", took["preprod"].String(), took["sequence"].String(), fmt.Sprintf("%.1f s, %.0f %%", saved, 100*saved/took["sequence"].median()))
+	row("", took["preprod"].String(), took["sequence"].String(),
+		fmt.Sprintf("%.1f s, %.0f %%", saved, 100*saved/took["sequence"].median()))
 }
 
 // inSequence makes mode sequence of the shipped preprod: nothing runs beside anything.
@@ -173,7 +190,8 @@ func TestSequenceTemplate(t *testing.T) {
 func (s *story) timed(t testing.TB, name, spec string) float64 {
 	t.Helper()
 	began := time.Now()
-	s.apply(t, "apiVersion: agent.kagenti.dev/v1alpha1\nkind: AgentBuild\nmetadata: {name: "+name+"}\nspec:"+spec)
+	s.apply(t, "apiVersion: agent.kagenti.dev/v1alpha1\nkind: AgentBuild\nmetadata: {name: "+name+
+		"}\nspec:"+spec)
 	s.succeeded(t, name)
 	return time.Since(began).Seconds()
 }
@@ -201,7 +219,8 @@ echo "took $began $ended"
 // end.
 func (s *story) buildctl(t testing.TB, name, folder string, round int) (command, pod float64) {
 	t.Helper()
-	files := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace}, Data: map[string]string{}}
+	files := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace},
+		Data: map[string]string{}}
 	for _, file := range []string{"Dockerfile", "version"} {
 		text, err := os.ReadFile(filepath.Join(folder, file))
 		must(t, err)
@@ -214,22 +233,35 @@ func (s *story) buildctl(t testing.TB, name, folder string, round int) (command,
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever,
 			Containers: []corev1.Container{{
-				Name: "buildctl", Image: s.info.Images["buildkit"], Command: []string{"/bin/sh", "-c", plainBuild},
+				Name: "buildctl", Image: s.info.Images["buildkit"],
+				Command: []string{"/bin/sh", "-c", plainBuild},
 				Env: []corev1.EnvVar{
-					{Name: "HOME", Value: "/home/user"}, {Name: "USER", Value: "user"}, {Name: "XDG_RUNTIME_DIR", Value: "/run/user/1000"},
-					{Name: "REGISTRY", Value: s.info.Registry}, {Name: "WORK", Value: strconv.Itoa(*work)}, {Name: "ROUND", Value: strconv.Itoa(round)},
-					{Name: "CACHE", Value: fmt.Sprintf("%s/%s/plain-cache-%d", s.info.Registry, s.namespace, round)},
+					{Name: "HOME", Value: "/home/user"}, {Name: "USER", Value: "user"},
+					{Name: "XDG_RUNTIME_DIR", Value: "/run/user/1000"},
+					{Name: "REGISTRY", Value: s.info.Registry},
+					{Name: "WORK", Value: strconv.Itoa(*work)},
+					{Name: "ROUND", Value: strconv.Itoa(round)},
+					{Name: "CACHE",
+						Value: fmt.Sprintf("%s/%s/plain-cache-%d", s.info.Registry, s.namespace,
+							round)},
 					{Name: "IMAGE", Value: s.info.Registry + "/" + s.namespace + "/plain:v1"},
 				},
 				SecurityContext: &corev1.SecurityContext{
 					RunAsNonRoot: &nonRoot, RunAsUser: &user, RunAsGroup: &user,
-					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"SETUID", "SETGID"}},
+					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"},
+						Add: []corev1.Capability{"SETUID", "SETGID"}},
 				},
-				VolumeMounts: []corev1.VolumeMount{{Name: "files", MountPath: "/files"}, {Name: "home", MountPath: "/home/user"}},
+				VolumeMounts: []corev1.VolumeMount{{Name: "files", MountPath: "/files"},
+					{Name: "home", MountPath: "/home/user"}},
 			}},
 			Volumes: []corev1.Volume{
-				{Name: "files", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}},
-				{Name: "home", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}, // the overlay snapshotter needs one
+				{Name: "files",
+					VolumeSource: corev1.VolumeSource{
+						ConfigMap: &corev1.ConfigMapVolumeSource{
+							LocalObjectReference: corev1.LocalObjectReference{Name: name}}}},
+				// the overlay snapshotter needs one
+				{Name: "home",
+					VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			},
 		},
 	}

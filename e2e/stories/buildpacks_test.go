@@ -40,7 +40,8 @@ spec:
 	s.says(t, "buildpack", "built without a Dockerfile")
 
 	// What a buildpack caches is beside the image for the next build.
-	made := s.fileOf(t, strings.Replace(image, s.info.Registry, s.info.HostRegistry, 1), "layers/armature_hello/made/id")
+	made := s.fileOf(t, strings.Replace(image, s.info.Registry, s.info.HostRegistry, 1),
+		"layers/armature_hello/made/id")
 	var build api.AgentBuild
 	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "buildpack"}, &build))
 	build.Spec.BuildOutput.ImageTag = "v2"
@@ -49,12 +50,14 @@ spec:
 		if err := s.Get(ctx, client.ObjectKeyFromObject(&build), &build); err != nil {
 			return err
 		}
-		if build.Status.Phase == api.PhaseFailed || !strings.Contains(build.Status.BuiltImage, ":v2@") {
+		if build.Status.Phase == api.PhaseFailed ||
+			!strings.Contains(build.Status.BuiltImage, ":v2@") {
 			return fmt.Errorf("it is %s, with image %s", build.Status.Phase, build.Status.BuiltImage)
 		}
 		return nil
 	})
-	if again := s.fileOf(t, strings.Replace(build.Status.BuiltImage, s.info.Registry, s.info.HostRegistry, 1), "layers/armature_hello/made/id"); again != made {
+	if again := s.fileOf(t, strings.Replace(build.Status.BuiltImage, s.info.Registry,
+		s.info.HostRegistry, 1), "layers/armature_hello/made/id"); again != made {
 		t.Errorf("the cached layer was made as %q, and again as %q", made, again)
 	}
 	s.securityContexts(t)

@@ -81,24 +81,28 @@ func TestTimeoutIsNamed(t *testing.T) {
 
 	build := s.finished(t, "slow")
 	condition := apimeta.FindStatusCondition(build.Status.Conditions, "BuildSucceeded")
-	if build.Status.Phase != api.PhaseFailed || condition == nil || condition.Reason != api.ReasonTimeout {
-		t.Errorf("the build ended %s with condition %+v, want reason %s", build.Status.Phase, condition, api.ReasonTimeout)
+	if build.Status.Phase != api.PhaseFailed || condition == nil ||
+		condition.Reason != api.ReasonTimeout {
+		t.Errorf("the build ended %s with condition %+v, want reason %s", build.Status.Phase,
+			condition, api.ReasonTimeout)
 	}
 }
 
 // building waits until the image itself is being built.
 func (s *story) building(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, 20*time.Minute, "build "+name+" builds the image", func(ctx context.Context) error {
-		var pods corev1.PodList
-		if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"tekton.dev/pipelineTask": "buildkit-build"}); err != nil {
-			return err
-		}
-		if len(pods.Items) == 0 || pods.Items[0].Status.Phase != corev1.PodRunning {
-			return fmt.Errorf("its pod does not run yet")
-		}
-		return nil
-	})
+	eventually(t, 20*time.Minute, "build "+name+" builds the image",
+		func(ctx context.Context) error {
+			var pods corev1.PodList
+			if err := s.List(ctx, &pods, client.InNamespace(s.namespace),
+				client.MatchingLabels{"tekton.dev/pipelineTask": "buildkit-build"}); err != nil {
+				return err
+			}
+			if len(pods.Items) == 0 || pods.Items[0].Status.Phase != corev1.PodRunning {
+				return fmt.Errorf("its pod does not run yet")
+			}
+			return nil
+		})
 }
 
 func (s *story) edit(t *testing.T, name string, change func(*api.AgentBuild)) {
@@ -131,17 +135,21 @@ spec:
 	before := s.succeeded(t, "hello").Status
 	second := s.push(t, "testdata/hello", repository)
 	if first == second || before.Source.Git.CommitSHA != first {
-		t.Fatalf("commit %s was built, then %s pushed; want %s and another one", before.Source.Git.CommitSHA, second, first)
+		t.Fatalf("commit %s was built, then %s pushed; want %s and another one",
+			before.Source.Git.CommitSHA, second, first)
 	}
 
 	armature(t, "build", "rerun", "hello", "--namespace="+s.namespace)
 	eventually(t, 20*time.Minute, "commit "+second+" is built", func(ctx context.Context) error {
 		var build api.AgentBuild
-		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "hello"}, &build); err != nil {
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "hello"},
+			&build); err != nil {
 			return err
 		}
-		if status := build.Status; status.Phase != api.PhaseSucceeded || status.Source.Git.CommitSHA != second || status.RunReason != api.TriggerCommit {
-			return fmt.Errorf("it is %s, of commit %s, because of %s", status.Phase, status.Source.Git.CommitSHA, status.RunReason)
+		if status := build.Status; status.Phase != api.PhaseSucceeded ||
+			status.Source.Git.CommitSHA != second || status.RunReason != api.TriggerCommit {
+			return fmt.Errorf("it is %s, of commit %s, because of %s", status.Phase,
+				status.Source.Git.CommitSHA, status.RunReason)
 		}
 		return nil
 	})
@@ -166,19 +174,23 @@ spec:
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}
   retries: {limit: 1, backoff: 20s, after: [Any]}
 `
-	s.apply(t, strings.ReplaceAll(build, "NAME", "patient")+strings.ReplaceAll(build, "NAME", "hopeless"))
+	s.apply(t,
+		strings.ReplaceAll(build, "NAME", "patient")+strings.ReplaceAll(build, "NAME", "hopeless"))
 
 	attempt := func(name string, number int32, phase api.Phase) {
-		eventually(t, 20*time.Minute, fmt.Sprintf("attempt %d at %s ends %s", number, name, phase), func(ctx context.Context) error {
-			var build api.AgentBuild
-			if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &build); err != nil {
-				return err
-			}
-			if build.Status.Attempt != number || build.Status.Phase != phase {
-				return fmt.Errorf("it is attempt %d, %s: %s", build.Status.Attempt, build.Status.Phase, build.Status.Message)
-			}
-			return nil
-		})
+		eventually(t, 20*time.Minute, fmt.Sprintf("attempt %d at %s ends %s", number, name, phase),
+			func(ctx context.Context) error {
+				var build api.AgentBuild
+				if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name},
+					&build); err != nil {
+					return err
+				}
+				if build.Status.Attempt != number || build.Status.Phase != phase {
+					return fmt.Errorf("it is attempt %d, %s: %s", build.Status.Attempt,
+						build.Status.Phase, build.Status.Message)
+				}
+				return nil
+			})
 	}
 	attempt("patient", 1, api.PhaseFailed)
 	base, err := remote.Image(reference(t, s.info.HostRegistry+"/armature/busybox:latest"))
@@ -187,7 +199,8 @@ spec:
 	attempt("patient", 2, api.PhaseSucceeded)
 
 	attempt("hopeless", 2, api.PhaseFailed)
-	if hopeless := s.finished(t, "hopeless"); !strings.Contains(hopeless.Status.Message, "no more retries") {
+	if hopeless := s.finished(t, "hopeless"); !strings.Contains(hopeless.Status.Message,
+		"no more retries") {
 		t.Errorf("the status does not say that this was the last attempt: %s", hopeless.Status.Message)
 	}
 }

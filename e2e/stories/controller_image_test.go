@@ -29,21 +29,25 @@ func TestControllerImage(t *testing.T) {
 	if !ok {
 		t.Fatalf("the image %q has no digest", reference)
 	}
-	eventually(t, 2*time.Minute, "every pod of the controller runs "+digest, func(ctx context.Context) error {
-		var pods corev1.PodList
-		if err := s.List(ctx, &pods, client.InNamespace("armature-system"), client.MatchingLabels{"app.kubernetes.io/name": "armature-controller"}); err != nil {
-			return err
-		}
-		if len(pods.Items) < 2 {
-			return fmt.Errorf("it has %d pods, not two", len(pods.Items))
-		}
-		for _, pod := range pods.Items {
-			if statuses := pod.Status.ContainerStatuses; len(statuses) != 1 || statuses[0].State.Running == nil || !strings.HasSuffix(statuses[0].ImageID, "@"+digest) {
-				return fmt.Errorf("pod %s: %+v", pod.Name, statuses)
+	eventually(t, 2*time.Minute, "every pod of the controller runs "+digest,
+		func(ctx context.Context) error {
+			var pods corev1.PodList
+			if err := s.List(ctx, &pods, client.InNamespace("armature-system"),
+				client.MatchingLabels{"app.kubernetes.io/name": "armature-controller"}); err != nil {
+				return err
 			}
-		}
-		return nil
-	})
+			if len(pods.Items) < 2 {
+				return fmt.Errorf("it has %d pods, not two", len(pods.Items))
+			}
+			for _, pod := range pods.Items {
+				if statuses := pod.Status.ContainerStatuses; len(statuses) != 1 ||
+					statuses[0].State.Running == nil ||
+					!strings.HasSuffix(statuses[0].ImageID, "@"+digest) {
+					return fmt.Errorf("pod %s: %+v", pod.Name, statuses)
+				}
+			}
+			return nil
+		})
 
 	ref, err := name.NewDigest(strings.Replace(reference, s.info.Registry, s.info.HostRegistry, 1))
 	must(t, err)
@@ -67,7 +71,8 @@ func TestControllerImage(t *testing.T) {
 		for _, s := range info.Settings {
 			settings[s.Key] = s.Value
 		}
-		if info.Path != "github.com/armature-dev/armature/cmd/armature-controller" || settings["CGO_ENABLED"] != "0" || settings["GOARCH"] != "amd64" {
+		if info.Path != "github.com/armature-dev/armature/cmd/armature-controller" ||
+			settings["CGO_ENABLED"] != "0" || settings["GOARCH"] != "amd64" {
 			t.Errorf("the image runs %s, built with %v", info.Path, settings)
 		}
 		return

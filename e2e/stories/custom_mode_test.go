@@ -42,7 +42,8 @@ func TestCustomMode(t *testing.T) {
 		}
 	})
 	for _, name := range []string{"custom-step.yaml", "custom-template.yaml"} {
-		text, err := os.ReadFile(filepath.Join("..", "..", "builds", "controller", "testdata", "source-000", name))
+		text, err := os.ReadFile(filepath.Join("..", "..", "builds", "controller", "testdata",
+			"source-000", name))
 		must(t, err)
 		printed, err := ssautil.ReadObjects(bytes.NewReader(text))
 		must(t, err)
@@ -145,7 +146,8 @@ spec:
 	s.taskSays(t, "say", "say", "it has 1 script")
 	s.securityContexts(t)
 	var pods corev1.PodList
-	must(t, s.List(t.Context(), &pods, client.InNamespace(s.namespace), client.MatchingLabels{"tekton.dev/pipelineTask": "complain"}))
+	must(t, s.List(t.Context(), &pods, client.InNamespace(s.namespace),
+		client.MatchingLabels{"tekton.dev/pipelineTask": "complain"}))
 	if len(pods.Items) > 0 {
 		t.Error("the step that was to be left out was run")
 	}
@@ -154,20 +156,22 @@ spec:
 // taskSays looks for a line in the log of a step.
 func (s *story) taskSays(t *testing.T, task, step, want string) {
 	t.Helper()
-	eventually(t, 5*time.Minute, fmt.Sprintf("task %s says %q", task, want), func(ctx context.Context) error {
-		var pods corev1.PodList
-		if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"tekton.dev/pipelineTask": task}); err != nil {
+	eventually(t, 5*time.Minute, fmt.Sprintf("task %s says %q", task, want),
+		func(ctx context.Context) error {
+			var pods corev1.PodList
+			if err := s.List(ctx, &pods, client.InNamespace(s.namespace),
+				client.MatchingLabels{"tekton.dev/pipelineTask": task}); err != nil {
+				return err
+			}
+			if len(pods.Items) != 1 {
+				return fmt.Errorf("it has %d pods", len(pods.Items))
+			}
+			text, err := s.log(ctx, pods.Items[0].Name, "step-"+step)
+			if err == nil && strings.TrimSpace(text) != want {
+				err = fmt.Errorf("it says %q", text)
+			}
 			return err
-		}
-		if len(pods.Items) != 1 {
-			return fmt.Errorf("it has %d pods", len(pods.Items))
-		}
-		text, err := s.log(ctx, pods.Items[0].Name, "step-"+step)
-		if err == nil && strings.TrimSpace(text) != want {
-			err = fmt.Errorf("it says %q", text)
-		}
-		return err
-	})
+		})
 }
 
 // pushScanner makes security-scanner:latest, the image of the printed step, with
@@ -180,11 +184,14 @@ func (s *story) pushScanner(t *testing.T) {
 	var files bytes.Buffer
 	archive := tar.NewWriter(&files)
 	program := "#!/bin/sh\necho \"scanned $1\"\n"
-	must(t, archive.WriteHeader(&tar.Header{Name: "bin/scan-image", Mode: 0o755, Size: int64(len(program))}))
+	must(t,
+		archive.WriteHeader(&tar.Header{Name: "bin/scan-image", Mode: 0o755, Size: int64(len(program))}))
 	_, err = io.WriteString(archive, program)
 	must(t, err)
 	must(t, archive.Close())
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil })
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(files.Bytes())), nil
+	})
 	must(t, err)
 	image, err := mutate.AppendLayers(base, layer)
 	must(t, err)

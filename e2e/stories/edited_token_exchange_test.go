@@ -15,14 +15,17 @@ func TestEditReachesTheRunningSidecar(t *testing.T) {
 	t.Parallel()
 	s := enterForAgents(t)
 	folder := s.agents(t, "deployment.yaml")
-	apply := func() { armature(t, "apply", folder, "--name=agents", "--namespace="+s.namespace, "--timeout=0") }
+	apply := func() {
+		armature(t, "apply", folder, "--name=agents", "--namespace="+s.namespace, "--timeout=0")
+	}
 	apply()
 	pod := s.running(t, "deployment")
 	routesTo := func(audience string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			text, err := s.log(ctx, pod.Name, "envoy-proxy")
 			lines := strings.Split(strings.TrimSpace(text), "\n")
-			if last := lines[len(lines)-1]; err == nil && !strings.HasPrefix(last, "routes to "+audience) {
+			if last := lines[len(lines)-1]; err == nil &&
+				!strings.HasPrefix(last, "routes to "+audience) {
 				err = fmt.Errorf("the sidecar says %q", last)
 			}
 			return err
@@ -35,6 +38,7 @@ func TestEditReachesTheRunningSidecar(t *testing.T) {
 	apply() // By itself the kubelet looks at a pod's files once a minute; apply nudges it.
 	applied := time.Since(began)
 	eventually(t, 2*time.Minute, "the sidecar has its new routes", routesTo("second-audience"))
-	t.Logf("the edit took %.1f s to the running sidecar, %.1f s of it to render and apply", time.Since(began).Seconds(), applied.Seconds())
+	t.Logf("the edit took %.1f s to the running sidecar, %.1f s of it to render and apply",
+		time.Since(began).Seconds(), applied.Seconds())
 	s.stillRuns(t, pod)
 }

@@ -20,10 +20,12 @@ func TestEvictedBuild(t *testing.T) {
 	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/slow", "public/"+s.namespace+".git")
-	s.apply(t, strings.Replace(slowBuild, `"600"`, `"15"`, 1)+"  cleanupAfterBuild: false\n  retries: {limit: 1, backoff: 1s}\n")
+	s.apply(t, strings.Replace(slowBuild, `"600"`, `"15"`, 1)+
+		"  cleanupAfterBuild: false\n  retries: {limit: 1, backoff: 1s}\n")
 	s.building(t, "slow")
 	run := s.runOf(t, "slow")
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: run.Name + "-buildkit-build-pod"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace,
+		Name: run.Name + "-buildkit-build-pod"}}
 	eventually(t, 10*time.Minute, "the pod that builds runs", func(ctx context.Context) error {
 		if err := s.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 			return err

@@ -37,14 +37,17 @@ func TestFlux(t *testing.T) {
 	commit := f.commit(t)
 	f.apply(t, string(f.read(t, "testdata/flux/weather.yaml")))
 	f.applied(t, commit)
-	if all := f.inventory(t); !all["weather-agent_apps_Deployment"] || !all["weather-agent__Service"] || !all["settings__ConfigMap"] {
+	if all := f.inventory(t); !all["weather-agent_apps_Deployment"] ||
+		!all["weather-agent__Service"] || !all["settings__ConfigMap"] {
 		t.Errorf("the inventory has %v", all)
 	}
 	f.runs(t, "gpt-4")
 
-	f.files["apps/weather/deployment.yaml"] = strings.Replace(f.files["apps/weather/deployment.yaml"], "gpt-4", "gpt-5", 1)
+	f.files["apps/weather/deployment.yaml"] = strings.Replace(
+		f.files["apps/weather/deployment.yaml"], "gpt-4", "gpt-5", 1)
 	commit = f.commit(t)
-	if diff := git(t, f.dir, "diff", "--numstat", "HEAD~"); diff != "1\t1\tapps/weather/deployment.yaml" {
+	if diff := git(t, f.dir, "diff", "--numstat",
+		"HEAD~"); diff != "1\t1\tapps/weather/deployment.yaml" {
 		t.Errorf("the commit has more than a line: %s", diff)
 	}
 	f.applied(t, commit)
@@ -56,11 +59,13 @@ func TestFlux(t *testing.T) {
 
 	delete(f.files, "apps/weather/service.yaml")
 	f.applied(t, f.commit(t))
-	err := f.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: "weather-agent"}, &corev1.Service{})
+	err := f.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: "weather-agent"},
+		&corev1.Service{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the Service that is no longer in Git: %v, want it pruned", err)
 	}
-	if all := f.inventory(t); !all["weather-agent_apps_Deployment"] || all["weather-agent__Service"] {
+	if all := f.inventory(t); !all["weather-agent_apps_Deployment"] ||
+		all["weather-agent__Service"] {
 		t.Errorf("the inventory has %v", all)
 	}
 
@@ -83,7 +88,8 @@ func startFlux(t *testing.T) *fluxStory {
 	controllers := []string{"source-controller", "kustomize-controller"}
 	for _, name := range controllers {
 		if s.info.Images[name] == "" || s.info.Process == 0 || s.info.AuditLog == "" {
-			t.Skipf("it takes the image of Flux's %s, an audit log and the processes of the cluster of `make cluster-up`", name)
+			t.Skipf("it takes the image of Flux's %s, an audit log and the processes of the "+
+				"cluster of `make cluster-up`", name)
 		}
 	}
 	s.installed(t)
@@ -91,7 +97,8 @@ func startFlux(t *testing.T) *fluxStory {
 	s.available(t, "armature-system", "armature-sources")
 	folder := s.copied(t, "flux", "kustomization.yaml", "accounts.yaml")
 	for _, name := range controllers {
-		module := strings.TrimSpace(string(run(t, nil, "go", "-C", "../flux", "list", "-m", "-f", "{{.Dir}}", "github.com/fluxcd/"+name)))
+		module := strings.TrimSpace(string(run(t, nil, "go", "-C", "../flux", "list", "-m", "-f",
+			"{{.Dir}}", "github.com/fluxcd/"+name)))
 		must(t, os.CopyFS(filepath.Join(folder, name), os.DirFS(filepath.Join(module, "config"))))
 	}
 	s.applyObjects(t, readObjects(t, kubectl(t, nil, "kustomize", folder)))
@@ -100,9 +107,13 @@ func startFlux(t *testing.T) *fluxStory {
 			s.tellFlux(t)
 		}
 		// Finalizers go while their controllers run.
-		kubectl(t, nil, "delete", "--namespace="+s.namespace, "--ignore-not-found", "--timeout=3m", "kustomization.kustomize.toolkit.fluxcd.io/weather", "renderedsource/weather", "gitrepository/fleet")
-		kubectl(t, nil, "delete", "--namespace="+s.namespace, "gitrepositories.source.toolkit.fluxcd.io", "--all", "--timeout=3m")
-		kubectl(t, nil, "delete", "--namespace=flux-system", "deployment", "source-controller", "kustomize-controller")
+		kubectl(t, nil, "delete", "--namespace="+s.namespace, "--ignore-not-found", "--timeout=3m",
+			"kustomization.kustomize.toolkit.fluxcd.io/weather", "renderedsource/weather",
+			"gitrepository/fleet")
+		kubectl(t, nil, "delete", "--namespace="+s.namespace,
+			"gitrepositories.source.toolkit.fluxcd.io", "--all", "--timeout=3m")
+		kubectl(t, nil, "delete", "--namespace=flux-system", "deployment", "source-controller",
+			"kustomize-controller")
 		kubectl(t, nil, "delete", "--namespace=armature-system", "deployment", "armature-sources")
 	})
 	for _, name := range controllers {
@@ -112,7 +123,8 @@ func startFlux(t *testing.T) *fluxStory {
 	f := &fluxStory{story: s, dir: t.TempDir(), files: map[string]string{}}
 	git(t, f.dir, "init", "--quiet", "--initial-branch=main")
 	config := s.copied(t, "flux", "armature.yaml")
-	f.files["apps/weather/armature.yaml"] = string(f.read(t, filepath.Join(config, "armature.yaml")))
+	f.files["apps/weather/armature.yaml"] = string(f.read(t,
+		filepath.Join(config, "armature.yaml")))
 	found, err := filepath.Glob("../../examples/weather-agent/*.yaml")
 	must(t, err)
 	for _, file := range found {
@@ -125,16 +137,20 @@ func startFlux(t *testing.T) *fluxStory {
 		t.Fatalf("the example has another image:\n%s", deployment)
 	}
 	f.files["apps/weather/deployment.yaml"] = strings.Replace(deployment, image,
-		"image: "+s.info.Images["busybox"]+"\n          command: [sh, -c, \"trap exit TERM; sleep 3600 & wait\"]", 1)
+		"image: "+s.info.Images["busybox"]+
+			"\n          command: [sh, -c, \"trap exit TERM; sleep 3600 & wait\"]", 1)
 	f.set("first")
 	return f
 }
 
 // tellFlux is for the reader of a failed story.
 func (s *story) tellFlux(t *testing.T) {
-	t.Logf("%s", kubectl(t, nil, "get", "--namespace="+s.namespace, "-o", "yaml", "kustomizations.kustomize.toolkit.fluxcd.io,renderedsources,gitrepositories,externalartifacts"))
-	t.Logf("%s", kubectl(t, nil, "logs", "--namespace=flux-system", "--selector=app", "--prefix", "--tail=40", "--ignore-errors"))
-	t.Logf("%s", kubectl(t, nil, "logs", "--namespace=armature-system", "--selector=app.kubernetes.io/name=armature-sources", "--tail=40", "--ignore-errors"))
+	t.Logf("%s", kubectl(t, nil, "get", "--namespace="+s.namespace, "-o", "yaml",
+		"kustomizations.kustomize.toolkit.fluxcd.io,renderedsources,gitrepositories,externalartifacts"))
+	t.Logf("%s", kubectl(t, nil, "logs", "--namespace=flux-system", "--selector=app", "--prefix",
+		"--tail=40", "--ignore-errors"))
+	t.Logf("%s", kubectl(t, nil, "logs", "--namespace=armature-system",
+		"--selector=app.kubernetes.io/name=armature-sources", "--tail=40", "--ignore-errors"))
 }
 
 func (f *fluxStory) read(t *testing.T, file string) []byte {
@@ -146,11 +162,13 @@ func (f *fluxStory) read(t *testing.T, file string) []byte {
 
 // set the value of the ConfigMap settings, in a file that takes a moment to store.
 func (f *fluxStory) set(value string) {
-	f.files["apps/weather/settings.yaml"] = configMap("settings", value) + strings.Repeat("# a long comment, so that writing takes a moment\n", 20_000)
+	f.files["apps/weather/settings.yaml"] = configMap("settings", value) +
+		strings.Repeat("# a long comment, so that writing takes a moment\n", 20_000)
 }
 
 func configMap(name, value string) string {
-	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + "\ndata:\n  key: " + value + "\n"
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + "\ndata:\n  key: " +
+		value + "\n"
 }
 
 // commit the files, and no others.
@@ -166,7 +184,8 @@ func (f *fluxStory) commit(t *testing.T) string {
 }
 
 // object of one of the kinds between Git and the cluster.
-func (f *fluxStory) object(ctx context.Context, group, version, kind, name string) (*unstructured.Unstructured, error) {
+func (f *fluxStory) object(ctx context.Context,
+	group, version, kind, name string) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(group + "/" + version)
 	o.SetKind(kind)
@@ -221,9 +240,12 @@ func (f *fluxStory) applied(t *testing.T, commit string) {
 		revision, _, _ := unstructured.NestedString(k.Object, "status", "lastAppliedRevision")
 		origin, _, _ := unstructured.NestedString(k.Object, "status", "lastAppliedOriginRevision")
 		if revision != artifact["revision"] || origin != "main@sha1:"+commit {
-			return fmt.Errorf("it has applied %s of %s; %v is published; Ready is %s", revision, origin, artifact["revision"], condition(k, "Ready"))
+			return fmt.Errorf("it has applied %s of %s; %v is published; Ready is %s", revision,
+				origin, artifact["revision"], condition(k, "Ready"))
 		}
-		if ready, healthy := condition(k, "Ready"), condition(k, "Healthy"); !strings.HasPrefix(ready, "True ReconciliationSucceeded") || !strings.HasPrefix(healthy, "True ") {
+		if ready, healthy :=
+			condition(k, "Ready"), condition(k, "Healthy"); !strings.HasPrefix(ready,
+			"True ReconciliationSucceeded") || !strings.HasPrefix(healthy, "True ") {
 			return fmt.Errorf("Ready is %s, Healthy is %s", ready, healthy)
 		}
 		return nil
@@ -251,7 +273,8 @@ func (f *fluxStory) runs(t *testing.T, model string) {
 	t.Helper()
 	var d appsv1.Deployment
 	must(t, f.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: "weather-agent"}, &d))
-	if s := d.Status; s.ObservedGeneration != d.Generation || s.UpdatedReplicas != 1 || s.AvailableReplicas != 1 {
+	if s := d.Status; s.ObservedGeneration != d.Generation || s.UpdatedReplicas != 1 ||
+		s.AvailableReplicas != 1 {
 		t.Errorf("Flux calls a Deployment healthy with %+v", s)
 	}
 	pod := f.running(t, "weather-agent")
@@ -259,7 +282,8 @@ func (f *fluxStory) runs(t *testing.T, model string) {
 	for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
 		containers = append(containers, c.Name)
 	}
-	if text := fmt.Sprint(containers); !strings.Contains(text, "envoy-proxy") || !strings.Contains(text, "agent") {
+	if text := fmt.Sprint(containers); !strings.Contains(text, "envoy-proxy") ||
+		!strings.Contains(text, "agent") {
 		t.Errorf("the pod has the containers %s", text)
 	}
 	for _, c := range pod.Spec.Containers {
@@ -275,23 +299,27 @@ func (f *fluxStory) nothingIsWritten(t *testing.T) {
 	t.Helper()
 	since := f.auditSize(t)
 	var asked []request
-	eventually(t, 5*time.Minute, "each controller has passed two intervals", func(context.Context) error {
-		asked = f.auditLog(t, since)
-		compared, checked := 0, 0
-		for _, r := range asked {
-			switch {
-			case r.ObjectRef.Namespace != f.namespace:
-			case r.Verb == "patch" && r.dryRun() && r.ObjectRef.Resource == "deployments" && strings.HasSuffix(r.User.Username, ":kustomize-controller"):
-				compared++
-			case r.Verb == "get" && r.ObjectRef.Resource == "externalartifacts" && strings.HasSuffix(r.User.Username, ":armature-sources"):
-				checked++
+	eventually(t, 5*time.Minute, "each controller has passed two intervals",
+		func(context.Context) error {
+			asked = f.auditLog(t, since)
+			compared, checked := 0, 0
+			for _, r := range asked {
+				switch {
+				case r.ObjectRef.Namespace != f.namespace:
+				case r.Verb == "patch" && r.dryRun() && r.ObjectRef.Resource == "deployments" &&
+					strings.HasSuffix(r.User.Username, ":kustomize-controller"):
+					compared++
+				case r.Verb == "get" && r.ObjectRef.Resource == "externalartifacts" &&
+					strings.HasSuffix(r.User.Username, ":armature-sources"):
+					checked++
+				}
 			}
-		}
-		if compared < 3 || checked < 3 {
-			return fmt.Errorf("Flux has compared the Deployment %d times, our controller the ExternalArtifact %d times", compared, checked)
-		}
-		return nil
-	})
+			if compared < 3 || checked < 3 {
+				return fmt.Errorf("Flux has compared the Deployment %d times, our controller the "+
+					"ExternalArtifact %d times", compared, checked)
+			}
+			return nil
+		})
 	for _, r := range asked {
 		if r.ObjectRef.Namespace == f.namespace && r.writes() && !fluxProgress(r) {
 			t.Errorf("while nothing changed, %s sent %s %s", r.User.Username, r.Verb, r.RequestURI)
@@ -306,7 +334,8 @@ func fluxProgress(r request) bool {
 		return false
 	}
 	return r.ObjectRef.Resource == "events" ||
-		r.ObjectRef.Subresource == "status" && (r.ObjectRef.Resource == "kustomizations" || r.ObjectRef.Resource == "gitrepositories")
+		r.ObjectRef.Subresource == "status" &&
+			(r.ObjectRef.Resource == "kustomizations" || r.ObjectRef.Resource == "gitrepositories")
 }
 
 // editIsCorrected scales the agent by hand, which Flux reverts; the audit log shows it.
@@ -316,16 +345,20 @@ func (f *fluxStory) editIsCorrected(t *testing.T) {
 	kubectl(t, nil, "scale", "--namespace="+f.namespace, "deployment/weather-agent", "--replicas=0")
 	eventually(t, 5*time.Minute, "the edit is corrected", func(ctx context.Context) error {
 		var d appsv1.Deployment
-		if err := f.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: "weather-agent"}, &d); err != nil {
+		if err := f.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: "weather-agent"},
+			&d); err != nil {
 			return err
 		}
-		if *d.Spec.Replicas != 1 || d.Status.AvailableReplicas != 1 || d.Status.ObservedGeneration != d.Generation {
+		if *d.Spec.Replicas != 1 || d.Status.AvailableReplicas != 1 ||
+			d.Status.ObservedGeneration != d.Generation {
 			return fmt.Errorf("%d replicas, and the status %+v", *d.Spec.Replicas, d.Status)
 		}
 		return nil
 	})
 	for _, r := range f.auditLog(t, since) {
-		if r.ObjectRef.Namespace == f.namespace && r.ObjectRef.Resource == "deployments" && r.writes() && r.User.Username == "system:serviceaccount:flux-system:kustomize-controller" {
+		if r.ObjectRef.Namespace == f.namespace && r.ObjectRef.Resource == "deployments" &&
+			r.writes() &&
+			r.User.Username == "system:serviceaccount:flux-system:kustomize-controller" {
 			return
 		}
 	}
@@ -347,29 +380,33 @@ func (f *fluxStory) keepsLastGood(t *testing.T) {
 		message string
 	}{
 		{broken, `apps/weather/deployment\.yaml:\d+: `},
-		{map[string]string{"apps/weather/README.md": "all manifests are gone\n"}, `no Kubernetes object is left`},
+		{map[string]string{"apps/weather/README.md": "all manifests are gone\n"},
+			`no Kubernetes object is left`},
 	} {
 		f.files = c.files
 		commit, message := f.commit(t), regexp.MustCompile(c.message)
-		eventually(t, 5*time.Minute, "the RenderedSource refuses "+commit, func(ctx context.Context) error {
-			o, err := f.object(ctx, "armature.dev", "v1alpha1", "RenderedSource", "weather")
-			if err != nil {
-				return err
-			}
-			if text := condition(o, "Ready"); !strings.HasPrefix(text, "False RenderFailed: main@sha1:"+commit) || !message.MatchString(text) {
-				return fmt.Errorf("Ready is %s", text)
-			}
-			var events eventsv1.EventList
-			if err := f.List(ctx, &events, client.InNamespace(f.namespace)); err != nil {
-				return err
-			}
-			for _, e := range events.Items {
-				if e.Regarding.Kind == "RenderedSource" && e.Reason == "RenderFailed" && message.MatchString(e.Note) {
-					return nil
+		eventually(t, 5*time.Minute, "the RenderedSource refuses "+commit,
+			func(ctx context.Context) error {
+				o, err := f.object(ctx, "armature.dev", "v1alpha1", "RenderedSource", "weather")
+				if err != nil {
+					return err
 				}
-			}
-			return errors.New("no event reports it")
-		})
+				if text := condition(o, "Ready"); !strings.HasPrefix(text,
+					"False RenderFailed: main@sha1:"+commit) || !message.MatchString(text) {
+					return fmt.Errorf("Ready is %s", text)
+				}
+				var events eventsv1.EventList
+				if err := f.List(ctx, &events, client.InNamespace(f.namespace)); err != nil {
+					return err
+				}
+				for _, e := range events.Items {
+					if e.Regarding.Kind == "RenderedSource" && e.Reason == "RenderFailed" &&
+						message.MatchString(e.Note) {
+						return nil
+					}
+				}
+				return errors.New("no event reports it")
+			})
 	}
 	if diff := cmp.Diff(published, f.mustPublish(t)); diff != "" {
 		t.Errorf("the last good artifact is gone: %s", diff)
@@ -408,7 +445,8 @@ func (f *fluxStory) changedArchiveIsRefused(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if ready := condition(k, "Ready"); !strings.HasPrefix(ready, "False ArtifactFailed") || !strings.Contains(ready, "digest") {
+		if ready := condition(k, "Ready"); !strings.HasPrefix(ready, "False ArtifactFailed") ||
+			!strings.Contains(ready, "digest") {
 			return fmt.Errorf("Ready is %s", ready)
 		}
 		return nil
@@ -421,10 +459,10 @@ func (f *fluxStory) changedArchiveIsRefused(t *testing.T) {
 	}
 }
 
-// killedDuringReplacement ends our controller by SIGKILL at a random moment after the
-// source has a new commit: TestKilled in render/deliver/flux/controller does so at many. Every archive
-// on its disk is whole, the published one is there, and Flux applies the commit when the
-// controller is back.
+// killedDuringReplacement ends our controller by SIGKILL at a random moment after the source has a
+// new commit: TestKilled in render/deliver/flux/controller does so at many. Every archive on its
+// disk is whole, the published one is there, and Flux applies the commit when the controller is
+// back.
 func (f *fluxStory) killedDuringReplacement(t *testing.T) {
 	t.Helper()
 	const value = "second"
@@ -435,7 +473,8 @@ func (f *fluxStory) killedDuringReplacement(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if revision, _, _ := unstructured.NestedString(o.Object, "status", "artifact", "revision"); revision != "main@sha1:"+commit {
+		if revision, _, _ := unstructured.NestedString(o.Object, "status", "artifact",
+			"revision"); revision != "main@sha1:"+commit {
 			return fmt.Errorf("it has %s", revision)
 		}
 		return nil
@@ -445,26 +484,28 @@ func (f *fluxStory) killedDuringReplacement(t *testing.T) {
 	f.kill(t, sourcesProgram)
 	published, whole := f.mustPublish(t), 0
 	data := f.data(t)
-	must(t, filepath.WalkDir(filepath.Join(data, "externalartifact", f.namespace), func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".tar.gz") {
-			return err
-		}
-		text, err := os.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // the new process collects it
-		}
-		if err != nil {
-			return err
-		}
-		whole++
-		return archive.Check(text, "sha256:"+strings.TrimSuffix(filepath.Base(file), ".tar.gz"))
-	}))
+	must(t, filepath.WalkDir(filepath.Join(data, "externalartifact", f.namespace),
+		func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(file, ".tar.gz") {
+				return err
+			}
+			text, err := os.ReadFile(file)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // the new process collects it
+			}
+			if err != nil {
+				return err
+			}
+			whole++
+			return archive.Check(text, "sha256:"+strings.TrimSuffix(filepath.Base(file), ".tar.gz"))
+		}))
 	text, err := os.ReadFile(filepath.Join(data, filepath.FromSlash(published["path"].(string))))
 	if err == nil {
 		err = archive.Check(text, published["digest"].(string))
 	}
 	if err != nil {
-		t.Errorf("killed after %s, it leaves %d whole archives, and of the published one: %v", moment, whole, err)
+		t.Errorf("killed after %s, it leaves %d whole archives, and of the published one: %v",
+			moment, whole, err)
 	}
 	t.Logf("killed after %s: %v is published, of %d archives", moment, published["revision"], whole)
 	f.applied(t, commit)

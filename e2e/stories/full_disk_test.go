@@ -45,23 +45,30 @@ spec:
 	s.building(t, "greedy")
 	s.apply(t, strings.NewReplacer("NAME", "modest", "SIZE", "1").Replace(build))
 	run := s.runOf(t, "greedy")
-	eventually(t, 10*time.Minute, "the pod that fills its disk is evicted", func(ctx context.Context) error {
-		var pod corev1.Pod
-		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: run.Name + "-buildkit-build-pod"}, &pod); err != nil {
-			return err
-		}
-		if pod.Status.Reason != "Evicted" || !strings.Contains(pod.Status.Message, "ephemeral") {
-			return fmt.Errorf("it is %s %s: %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
-		}
-		return nil
-	})
+	eventually(t, 10*time.Minute, "the pod that fills its disk is evicted",
+		func(ctx context.Context) error {
+			var pod corev1.Pod
+			if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace,
+				Name: run.Name + "-buildkit-build-pod"}, &pod); err != nil {
+				return err
+			}
+			if pod.Status.Reason != "Evicted" ||
+				!strings.Contains(pod.Status.Message, "ephemeral") {
+				return fmt.Errorf("it is %s %s: %s", pod.Status.Phase, pod.Status.Reason,
+					pod.Status.Message)
+			}
+			return nil
+		})
 	s.succeeded(t, "modest")
 	// Tekton 1.15.1 does not notice that the pod is gone, and the controller does.
 	greedy := s.finished(t, "greedy")
-	if greedy.Status.Phase != api.PhaseFailed || greedy.Status.BuiltImage != "" || greedy.Status.Attempt != 1 {
-		t.Errorf("attempt %d ended %s with image %q", greedy.Status.Attempt, greedy.Status.Phase, greedy.Status.BuiltImage)
+	if greedy.Status.Phase != api.PhaseFailed || greedy.Status.BuiltImage != "" ||
+		greedy.Status.Attempt != 1 {
+		t.Errorf("attempt %d ended %s with image %q", greedy.Status.Attempt, greedy.Status.Phase,
+			greedy.Status.BuiltImage)
 	}
-	if d := greedy.Status.FailureDetails; d == nil || d.Reason != api.ReasonEvicted || d.Cause != "" || d.Task != "buildkit-build" {
+	if d := greedy.Status.FailureDetails; d == nil || d.Reason != api.ReasonEvicted ||
+		d.Cause != "" || d.Task != "buildkit-build" {
 		t.Errorf("the failure is %+v", d)
 	}
 	if _, err := remote.Head(reference(t, s.info.HostRegistry+"/"+s.namespace+"/greedy:v1")); err == nil {

@@ -30,12 +30,16 @@ func TestHostileDockerfile(t *testing.T) {
 	s.installed(t)
 	s.attestKey(t)
 	s.push(t, "testdata/hostile", "private/"+s.namespace+".git")
-	s.secret(t, "git-login", corev1.SecretTypeBasicAuth, map[string]string{"username": "story", "password": s.info.GitToken})
+	s.secret(t, "git-login", corev1.SecretTypeBasicAuth,
+		map[string]string{"username": "story", "password": s.info.GitToken})
 	const pushPassword = "push-canary-4711"
 	auth := base64.StdEncoding.EncodeToString([]byte("robot:" + pushPassword))
-	login, err := json.Marshal(map[string]any{"auths": map[string]any{"registry.example.com": map[string]string{"auth": auth}}})
+	login, err := json.Marshal(
+		map[string]any{
+			"auths": map[string]any{"registry.example.com": map[string]string{"auth": auth}}})
 	must(t, err)
-	s.secret(t, "registry-login", corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: string(login)})
+	s.secret(t, "registry-login", corev1.SecretTypeDockerConfigJson,
+		map[string]string{corev1.DockerConfigJsonKey: string(login)})
 	repository := s.info.HostRegistry + "/" + s.namespace + "/hostile"
 	other, err := remote.Image(reference(t, s.info.HostRegistry+"/armature/busybox:latest"))
 	must(t, err)
@@ -66,11 +70,14 @@ spec:
 	image := strings.Replace(build.Status.BuiltImage, s.info.Registry, s.info.HostRegistry, 1)
 	loot := s.fileOf(t, image, "loot")
 	if !strings.Contains(loot, "planted-canary") || !strings.Contains(loot, "buildkitd") {
-		t.Fatalf("the search finds neither its own canary nor the daemon, so that it proves nothing:\n%.2000s", loot)
+		t.Fatalf("the search finds neither its own canary nor the daemon, so that it proves "+
+			"nothing:\n%.2000s", loot)
 	}
 	tests := s.logOf(t, build, "tests", "step-test")
 	if !strings.Contains(tests, "planted-canary") {
-		t.Fatalf("the tests do not find their own canary, so that their search proves nothing:\n%.2000s", tests)
+		t.Fatalf(
+			"the tests do not find their own canary, so that their search proves nothing:\n%.2000s",
+			tests)
 	}
 	for what, secret := range map[string]string{
 		"the push password": pushPassword, "the push login": auth, "the Git token": s.info.GitToken,
@@ -89,7 +96,8 @@ spec:
 	s.onlyWhatWasBuilt(t, build, repository)
 	s.onlyTheirLogins(t, build)
 	_, digest, _ := strings.Cut(build.Status.BuiltImage, "@")
-	want := []string{"buildkit-build/base-image oci://" + s.info.Registry + "/armature/busybox:latest " + digestOf(t, s.info.HostRegistry+"/armature/busybox:latest")}
+	want := []string{"buildkit-build/base-image oci://" + s.info.Registry +
+		"/armature/busybox:latest " + digestOf(t, s.info.HostRegistry+"/armature/busybox:latest")}
 	if got := baseImages(t, reference(t, repository+"@"+digest).(name.Digest)); !slices.Equal(got, want) {
 		t.Errorf("the provenance has the base images %q, want %q", got, want)
 	}
@@ -99,7 +107,8 @@ spec:
 func (s *story) podsOf(t *testing.T, build *api.AgentBuild) map[string]corev1.Pod {
 	t.Helper()
 	var list corev1.PodList
-	must(t, s.List(t.Context(), &list, client.InNamespace(build.RunKey().Namespace), client.MatchingLabels{"tekton.dev/pipelineRun": build.Status.PipelineRunName}))
+	must(t, s.List(t.Context(), &list, client.InNamespace(build.RunKey().Namespace),
+		client.MatchingLabels{"tekton.dev/pipelineRun": build.Status.PipelineRunName}))
 	pods := map[string]corev1.Pod{}
 	for _, pod := range list.Items {
 		pods[pod.Labels["tekton.dev/pipelineTask"]] = pod
@@ -139,13 +148,15 @@ func (s *story) onlyWhatWasBuilt(t *testing.T, build *api.AgentBuild, repository
 		t.Fatalf("the Dockerfile could not push, so that it proves nothing:\n%s", pushed)
 	}
 	other := digestOf(t, repository+":other")
-	if c := meta.FindStatusCondition(build.Status.Conditions, api.ConditionAttested); c == nil || c.Status != metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(build.Status.Conditions, api.ConditionAttested); c == nil ||
+		c.Status != metav1.ConditionTrue {
 		t.Errorf("it is not attested: %+v", c)
 	}
 	if now := digestOf(t, repository+":v1"); now != digest || now == other {
 		t.Errorf("the tag is %s, built was %s, and the Dockerfile pushed %s", now, digest, other)
 	}
-	if n := s.bundles(t, repository, digest); n != 3 { // its signature, its provenance and the verdict of its tests
+	// its signature, its provenance and the verdict of its tests
+	if n := s.bundles(t, repository, digest); n != 3 {
 		t.Errorf("what was built has %d bundles, want 3", n)
 	}
 	if n := s.bundles(t, repository, other); n != 0 {
@@ -193,7 +204,8 @@ func (s *story) onlyTheirLogins(t *testing.T, build *api.AgentBuild) {
 			}
 		}
 	}
-	if want := map[string][]string{"git": {"github-clone/step-clone"}, "registry": {"push/step-push"}}; !maps.EqualFunc(logins, want, slices.Equal) {
+	if want := map[string][]string{"git": {"github-clone/step-clone"},
+		"registry": {"push/step-push"}}; !maps.EqualFunc(logins, want, slices.Equal) {
 		t.Errorf("containers with a login are %v, want %v", logins, want)
 	}
 	// It is the program of the controller that was installed, by --image.
@@ -212,8 +224,10 @@ func TestDockerfileWithoutNetwork(t *testing.T) {
 	if s.info.Metadata != "" {
 		must(t, s.Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "control", Namespace: s.namespace},
-			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{
-				{Name: "agent", Image: s.info.Images["busybox"], Command: []string{"wget", "-q", "-O", "-", s.info.Metadata}}}},
+			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever,
+				Containers: []corev1.Container{
+					{Name: "agent", Image: s.info.Images["busybox"],
+						Command: []string{"wget", "-q", "-O", "-", s.info.Metadata}}}},
 		}))
 	}
 	s.apply(t, strings.ReplaceAll(`
@@ -233,12 +247,14 @@ spec:
 `, "METADATA", s.info.Metadata))
 	image := s.succeeded(t, "isolated").Status.BuiltImage
 	got := s.fileOf(t, strings.Replace(image, s.info.Registry, s.info.HostRegistry, 1), "reached")
-	if !strings.Contains(got, "looked for http://"+s.info.Registry) || strings.Contains(got, "reached ") {
+	if !strings.Contains(got, "looked for http://"+s.info.Registry) ||
+		strings.Contains(got, "reached ") {
 		t.Errorf("without a network it reaches:\n%s", got)
 	}
 	if s.info.Metadata != "" {
 		s.says(t, "control", s.info.MetadataToken)
-		if !strings.Contains(got, "looked for "+s.info.Metadata) || strings.Contains(got, s.info.MetadataToken) {
+		if !strings.Contains(got, "looked for "+s.info.Metadata) ||
+			strings.Contains(got, s.info.MetadataToken) {
 			t.Errorf("without a network it reaches the metadata service, or does not try:\n%s", got)
 		}
 	}

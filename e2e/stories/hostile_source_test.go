@@ -20,8 +20,9 @@ func TestHostileSources(t *testing.T) {
 	s.attestKey(t)
 	mode := s.briefProd(t)
 	steps := map[string]struct{ task, step, says string }{
-		"frontend": {"buildkit-build", "build", "names the frontend registry.invalid/frontend-that-lies:v1"},
-		"link":     {"github-clone", "pack-source", "leads out of the source"},
+		"frontend": {"buildkit-build", "build",
+			"names the frontend registry.invalid/frontend-that-lies:v1"},
+		"link": {"github-clone", "pack-source", "leads out of the source"},
 	}
 	for name := range steps {
 		s.apply(t, strings.NewReplacer("MODE", mode, "NAME", name).Replace(`
@@ -40,10 +41,13 @@ spec:
 	for name, attack := range steps {
 		build := s.finished(t, name)
 		s.failed(t, build, attack.task, attack.step)
-		if tail := logTail(build); !strings.Contains(tail, attack.says) || build.Status.Attestation != nil {
-			t.Errorf("%s: attestation %+v, and the last log lines lack %q:\n%s", name, build.Status.Attestation, attack.says, tail)
+		if tail := logTail(build); !strings.Contains(tail, attack.says) ||
+			build.Status.Attestation != nil {
+			t.Errorf("%s: attestation %+v, and the last log lines lack %q:\n%s", name,
+				build.Status.Attestation, attack.says, tail)
 		}
-		if tags, err := remote.List(reference(t, s.info.HostRegistry+"/"+s.namespace+"/"+name+":v1").Context()); err == nil {
+		if tags, err := remote.List(
+			reference(t, s.info.HostRegistry+"/"+s.namespace+"/"+name+":v1").Context()); err == nil {
 			t.Errorf("%s: the repository has the tags %v", name, tags)
 		}
 	}

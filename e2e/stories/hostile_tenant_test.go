@@ -36,9 +36,11 @@ metadata: {name: other-step}
 data: {task-spec.yaml: "steps: [{name: say, image: docker.io/library/busybox:1.37.0, command: [echo]}]"}
 `)
 	// The pod accepts connections and says nothing.
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "silent"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
-		Name: "silent", Image: s.info.Images["busybox"], Command: []string{"nc", "-lk", "-p", "8080", "-e", "sleep", "600"},
-	}}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "silent"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "silent", Image: s.info.Images["busybox"],
+			Command: []string{"nc", "-lk", "-p", "8080", "-e", "sleep", "600"},
+		}}}}
 	must(t, s.Create(t.Context(), pod))
 	eventually(t, 5*time.Minute, "the silent Git server runs", func(ctx context.Context) error {
 		if err := s.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
@@ -52,7 +54,8 @@ data: {task-spec.yaml: "steps: [{name: say, image: docker.io/library/busybox:1.3
 
 	tenant := s.asTenant(t)
 	build := func(name, source, pipeline string) {
-		tenant.apply(t, strings.NewReplacer("NAME", name, "SOURCE", source, "PIPELINE", pipeline).Replace(`
+		tenant.apply(t,
+			strings.NewReplacer("NAME", name, "SOURCE", source, "PIPELINE", pipeline).Replace(`
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
 metadata: {name: NAME}
@@ -73,7 +76,9 @@ spec: {mode: custom, source: SOURCE, buildOutput: {imageRegistry: "${registry}/$
 		t.Errorf("the messages tell which ConfigMaps exist: %v", messages)
 	}
 	for i := range 8 {
-		tree := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: fmt.Sprint("tree", i)}, Data: map[string]string{"task-spec.yaml": "steps: [" + strings.Repeat("{},", 330000) + "]"}}
+		tree := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace,
+			Name: fmt.Sprint("tree", i)},
+			Data: map[string]string{"task-spec.yaml": "steps: [" + strings.Repeat("{},", 330000) + "]"}}
 		must(t, tenant.Create(t.Context(), tree))
 		build(tree.Name, known, "{steps: [{name: only, configMap: "+tree.Name+"}]}")
 	}
@@ -81,22 +86,26 @@ spec: {mode: custom, source: SOURCE, buildOutput: {imageRegistry: "${registry}/$
 		name := fmt.Sprint("tree", i)
 		eventually(t, 5*time.Minute, name+" is refused", func(context.Context) error {
 			// The controller may hear of the build before it hears of the ConfigMap.
-			if ready := meta.FindStatusCondition(s.refused(t, name).Status.Conditions, api.ConditionReady); ready.Reason != api.ReasonInvalidStep {
+			if ready := meta.FindStatusCondition(s.refused(t, name).Status.Conditions,
+				api.ConditionReady); ready.Reason != api.ReasonInvalidStep {
 				return fmt.Errorf("%+v", ready)
 			}
 			return nil
 		})
 	}
 	silent := func(name string) string {
-		return fmt.Sprintf(`{sourceRepository: "http://%s:8080/%s", sourceRevision: main}`, pod.Status.PodIP, name)
+		return fmt.Sprintf(`{sourceRepository: "http://%s:8080/%s", sourceRevision: main}`,
+			pod.Status.PodIP, name)
 	}
 	for i := range 4 {
-		build(fmt.Sprint("asks", i), silent(fmt.Sprint("asks", i)), "{steps: [{name: only, configMap: github-clone-step}]}")
+		build(fmt.Sprint("asks", i), silent(fmt.Sprint("asks", i)),
+			"{steps: [{name: only, configMap: github-clone-step}]}")
 	}
 	for i := range 500 {
 		asks := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "asks3"}}
 		patch := fmt.Sprintf(`{"spec":{"source":{"sourceRevision":"branch%d"}}}`, i)
-		must(t, tenant.Patch(t.Context(), asks, client.RawPatch("application/merge-patch+json", []byte(patch))))
+		must(t, tenant.Patch(t.Context(), asks,
+			client.RawPatch("application/merge-patch+json", []byte(patch))))
 	}
 	other.apply(t, `
 apiVersion: agent.kagenti.dev/v1alpha1

@@ -26,7 +26,8 @@ func TestIsolatedRuns(t *testing.T) {
 	s.installed(t)
 	s.attestKey(t)
 	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
-	s.secret(t, "login", corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: s.registryLogin(t)})
+	s.secret(t, "login", corev1.SecretTypeDockerConfigJson,
+		map[string]string{corev1.DockerConfigJsonKey: s.registryLogin(t)})
 	s.apply(t, `
 apiVersion: v1
 kind: ResourceQuota
@@ -49,7 +50,8 @@ spec:
   cleanupAfterBuild: false
 `)
 	build := s.succeeded(t, "isolated")
-	if a := build.Status.Attestation; a == nil || a.Image != build.Status.BuiltImage || a.Level != 3 || build.Status.PipelineRunNamespace != buildNamespace {
+	if a := build.Status.Attestation; a == nil || a.Image != build.Status.BuiltImage ||
+		a.Level != 3 || build.Status.PipelineRunNamespace != buildNamespace {
 		t.Fatalf("it is not attested at level 3 of a run in %s: %+v", buildNamespace, build.Status)
 	}
 	run := s.runOf(t, "isolated")
@@ -77,8 +79,10 @@ spec:
 		t.Errorf("the team's namespace has %d pods and %d runs", len(pods.Items), len(runs.Items))
 	}
 	// The network of this cluster enforces no policy, which the probe finds out. It leaves no pod.
-	cmd := exec.CommandContext(t.Context(), "armature", "check", "--cluster=probe", "--kubeconfig", os.Getenv("E2E_KUBECONFIG"))
-	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "not enforced: in namespace "+buildNamespace) {
+	cmd := exec.CommandContext(t.Context(), "armature", "check", "--cluster=probe", "--kubeconfig",
+		os.Getenv("E2E_KUBECONFIG"))
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 ||
+		!strings.Contains(string(out), "not enforced: in namespace "+buildNamespace) {
 		t.Errorf("the probe: %v\n%s", err, out)
 	}
 	must(t, s.List(t.Context(), &pods, client.InNamespace(buildNamespace)))

@@ -29,7 +29,8 @@ func TestKilledInMidBuild(t *testing.T) {
 	s.apply(t, strings.Replace(slowBuild, `"600"`, `"15"`, 1)+"  cleanupAfterBuild: false\n")
 	s.building(t, "slow")
 
-	for _, program := range []string{"/ko-app/armature-controller", "kube-apiserver", "/ko-app/controller"} {
+	for _, program := range []string{"/ko-app/armature-controller", "kube-apiserver",
+		"/ko-app/controller"} {
 		s.kill(t, program)
 	}
 	s.succeeded(t, "slow")

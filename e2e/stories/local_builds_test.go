@@ -38,7 +38,8 @@ func TestLocalBuilds(t *testing.T) {
 	s := newStory(t, nil)
 	s.installed(t)
 	s.localBuildKit(t)
-	s.secret(t, "login", corev1.SecretTypeDockerConfigJson, map[string]string{".dockerconfigjson": "{}"})
+	s.secret(t, "login", corev1.SecretTypeDockerConfigJson,
+		map[string]string{".dockerconfigjson": "{}"})
 	for _, c := range []struct{ name, source, more string }{
 		{"dev", "hello", "mode: dev"},
 		{"kaniko", "hello", "mode: dev-local\n  builder: kaniko"},
@@ -63,10 +64,13 @@ spec:
 `
 			s.apply(t, text)
 			file := filepath.Join(t.TempDir(), "build.yaml")
-			local := strings.NewReplacer("${git}", s.info.GitHTTP, "${namespace}", s.namespace, "${registry}", s.info.Registry,
-				"${vulnerabilityDatabase}", s.info.VulnerabilityDatabase, "imageTag: v1", "imageTag: local").Replace(text)
+			local := strings.NewReplacer("${git}", s.info.GitHTTP, "${namespace}", s.namespace,
+				"${registry}", s.info.Registry, "${vulnerabilityDatabase}",
+				s.info.VulnerabilityDatabase, "imageTag: v1", "imageTag: local").Replace(text)
 			must(t, os.WriteFile(file, []byte(local), 0o600))
-			cmd := exec.CommandContext(t.Context(), "armature", append([]string{"build", "run", file, "--local", "--destination=registry", "--logs", "--provenance-file=" + file + ".json"}, s.stepImages(t)...)...)
+			cmd := exec.CommandContext(t.Context(), "armature",
+				append([]string{"build", "run", file, "--local", "--destination=registry", "--logs",
+					"--provenance-file=" + file + ".json"}, s.stepImages(t)...)...)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
@@ -77,12 +81,17 @@ spec:
 				t.Fatalf("no digest:\n%s", out)
 			}
 			isLocalProvenance(t, file+".json", string(digest[1]), commit)
-			ours := s.content(t, s.info.HostRegistry+"/"+s.namespace+"/"+c.name+"@"+string(digest[1]))
-			theirs := s.content(t, strings.Replace(s.succeeded(t, c.name).Status.BuiltImage, s.info.Registry, s.info.HostRegistry, 1))
-			if c.source == "buildpack" { // it keeps the mode and group of volumes and the clone, and makes an ID of its own each time
+			ours := s.content(t,
+				s.info.HostRegistry+"/"+s.namespace+"/"+c.name+"@"+string(digest[1]))
+			theirs := s.content(t, strings.Replace(s.succeeded(t, c.name).Status.BuiltImage,
+				s.info.Registry, s.info.HostRegistry, 1))
+			// it keeps the mode and group of volumes and the clone, and makes an ID of its own each
+			// time
+			if c.source == "buildpack" {
 				for _, content := range []map[string]string{ours, theirs} {
 					maps.DeleteFunc(content, func(name, text string) bool {
-						return text[0] == tar.TypeDir || strings.HasSuffix(name, "made/id") || strings.Contains(name, "/.git/")
+						return text[0] == tar.TypeDir || strings.HasSuffix(name, "made/id") ||
+							strings.Contains(name, "/.git/")
 					})
 				}
 			}
@@ -104,8 +113,10 @@ func isLocalProvenance(t testing.TB, file, digest, commit string) {
 	}
 	must(t, json.Unmarshal(text, &made))
 	p := made.Predicate
-	if len(made.Subject) != 1 || "sha256:"+made.Subject[0].Digest["sha256"] != digest || p.RunDetails.Builder.ID != keys.LocalBuilder ||
-		len(p.BuildDefinition.ResolvedDependencies) != 1 || p.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != commit {
+	if len(made.Subject) != 1 || "sha256:"+made.Subject[0].Digest["sha256"] != digest ||
+		p.RunDetails.Builder.ID != keys.LocalBuilder ||
+		len(p.BuildDefinition.ResolvedDependencies) != 1 ||
+		p.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != commit {
 		t.Errorf("provenance:\n%s", text)
 	}
 }
@@ -165,13 +176,16 @@ spec:
   source: hello
   expect: {logs: ["pushed 127.0.0.1:"]}
 `, s.info.Registry+"/armature/busybox:latest"), 0o600))
-	cmd := exec.CommandContext(t.Context(), "armature", append([]string{"build", "test", file}, s.stepImages(t)...)...)
+	cmd := exec.CommandContext(t.Context(), "armature",
+		append([]string{"build", "test", file}, s.stepImages(t)...)...)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"ok   found", "ok   refused", "FAIL wrong", `the result has-dockerfile is "false", but "true" is expected`, "ok   custom", "ok   mode", "1 of 5 tests failed"} {
+	for _, want := range []string{"ok   found", "ok   refused", "FAIL wrong",
+		`the result has-dockerfile is "false", but "true" is expected`, "ok   custom", "ok   mode",
+		"1 of 5 tests failed"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("it prints no %q:\n%s", want, out)
 		}
@@ -183,7 +197,8 @@ spec:
 func (s *story) stepImages(t testing.TB, plainHTTP ...string) []string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "values.yaml")
-	values := fmt.Sprintf("{imageMirror: %q, image: %q, plainHTTPHosts: [%s]}\n", s.info.Mirror, s.info.Images["armature-controller"], strings.Join(plainHTTP, ", "))
+	values := fmt.Sprintf("{imageMirror: %q, image: %q, plainHTTPHosts: [%s]}\n", s.info.Mirror,
+		s.info.Images["armature-controller"], strings.Join(plainHTTP, ", "))
 	must(t, os.WriteFile(file, []byte(values), 0o600))
 	return []string{"--values=" + file, "--image-pins="}
 }
@@ -210,9 +225,14 @@ func benchmarkLocally(b *testing.B) {
 	took := map[string]seconds{}
 	for round := range *rounds + 1 {
 		for name, args := range map[string][]string{
-			"armature": append([]string{"build", "run", file, "--local", "--destination=registry", "--source=testdata/hello"}, s.stepImages(b)...),
-			"../../.cache/bin/buildkit/buildctl": {"--addr", os.Getenv("BUILDKIT_HOST"), "build", "--frontend=dockerfile.v0", "--local=context=testdata/hello", "--local=dockerfile=testdata/hello",
-				"--opt=build-arg:BASE=" + s.info.Registry + "/armature/busybox:latest", "--output=type=image,push=true,name=" + s.info.Registry + "/" + s.namespace + "/plain:v1"},
+			"armature": append([]string{"build", "run", file, "--local", "--destination=registry",
+				"--source=testdata/hello"}, s.stepImages(b)...),
+			"../../.cache/bin/buildkit/buildctl": {"--addr", os.Getenv("BUILDKIT_HOST"), "build",
+				"--frontend=dockerfile.v0", "--local=context=testdata/hello",
+				"--local=dockerfile=testdata/hello",
+				"--opt=build-arg:BASE=" + s.info.Registry + "/armature/busybox:latest",
+				"--output=type=image,push=true,name=" + s.info.Registry + "/" + s.namespace +
+					"/plain:v1"},
 		} {
 			began := time.Now()
 			run(b, nil, name, args...)
@@ -223,7 +243,8 @@ func benchmarkLocally(b *testing.B) {
 	}
 	over := took["armature"].median() - took["buildctl"].median()
 	row("mode dev on this machine, nothing changed:", "armature", "buildctl", "over buildctl")
-	row("", took["armature"].String(), took["buildctl"].String(), fmt.Sprintf("%.1f s", over), target(over < 2, "under 2 s"))
+	row("", took["armature"].String(), took["buildctl"].String(), fmt.Sprintf("%.1f s", over),
+		target(over < 2, "under 2 s"))
 }
 
 // localBuildKit starts one that reaches what the cluster's pods reach, and names it in
@@ -235,9 +256,12 @@ func (s *story) localBuildKit(t testing.TB) {
 	}
 	dir := t.TempDir()
 	config, socket := filepath.Join(dir, "buildkitd.toml"), filepath.Join(dir, "buildkitd.sock")
-	must(t, os.WriteFile(config, fmt.Appendf(nil, "[registry.%q]\n  http = true\n", s.info.Registry), 0o600))
-	cmd := exec.Command("nsenter", "--net", "--target", strconv.Itoa(s.info.Process), "../../.cache/bin/buildkit/buildkitd", "--root="+filepath.Join(dir, "state"),
-		"--addr=unix://"+socket, "--config="+config, "--oci-worker-net=host", "--allow-insecure-entitlement=network.host")
+	must(t,
+		os.WriteFile(config, fmt.Appendf(nil, "[registry.%q]\n  http = true\n", s.info.Registry), 0o600))
+	cmd := exec.Command("nsenter", "--net", "--target", strconv.Itoa(s.info.Process),
+		"../../.cache/bin/buildkit/buildkitd", "--root="+filepath.Join(dir, "state"),
+		"--addr=unix://"+socket, "--config="+config, "--oci-worker-net=host",
+		"--allow-insecure-entitlement=network.host")
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	must(t, cmd.Start())
@@ -270,25 +294,33 @@ func TestLocalLogins(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "build.yaml")
 	must(t, os.WriteFile(file, text, 0o600))
 	build := func(file string, flags []string, args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), "armature", slices.Concat([]string{"build", "run", file, "--local"}, args, flags)...)
+		cmd := exec.CommandContext(t.Context(), "armature",
+			slices.Concat([]string{"build", "run", file, "--local"}, args, flags)...)
 		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	flags, plain := s.stepImages(t), s.stepImages(t, strconv.Quote(strings.TrimPrefix(s.info.GitHTTP, "http://")))
-	out, err := build(file, plain, "--destination=registry", "--logs", "--secret", "github-token-secret="+dir)
-	if err != nil || !strings.Contains(out, "kaniko-build/build-and-push: Succeeded") || strings.Contains(out, s.info.GitToken) {
+	flags, plain := s.stepImages(t), s.stepImages(t,
+		strconv.Quote(strings.TrimPrefix(s.info.GitHTTP, "http://")))
+	out, err := build(file, plain, "--destination=registry", "--logs", "--secret",
+		"github-token-secret="+dir)
+	if err != nil || !strings.Contains(out, "kaniko-build/build-and-push: Succeeded") ||
+		strings.Contains(out, s.info.GitToken) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := build(file, plain, "--destination=registry"); err == nil || !strings.Contains(out, "github-clone/clone ended with exit code 128") {
+	if out, err := build(file, plain, "--destination=registry"); err == nil ||
+		!strings.Contains(out, "github-clone/clone ended with exit code 128") {
 		t.Errorf("without a login: %v\n%s", err, out)
 	}
-	if out, err := build(file, flags, "--destination=registry"); err == nil || !strings.Contains(out, "a login is not sent to") || !strings.Contains(out, "plain-http-hosts") {
+	if out, err := build(file, flags, "--destination=registry"); err == nil ||
+		!strings.Contains(out, "a login is not sent to") ||
+		!strings.Contains(out, "plain-http-hosts") {
 		t.Errorf("a host that is not named: %v\n%s", err, out)
 	}
 
 	source := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(source, "Dockerfile"), []byte("ARG BASE\nFROM ${BASE}\nRUN echo the problem; exit 3\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(source, "Dockerfile"),
+		[]byte("ARG BASE\nFROM ${BASE}\nRUN echo the problem; exit 3\n"), 0o600))
 	must(t, os.WriteFile(file, fmt.Appendf(nil, helloBuild, s.info.Registry, s.namespace), 0o600))
 	out, err = build(file, flags, "--source", source)
 	if err == nil || !strings.Contains(out, "DockerfileFailed: Dockerfile:3") {
@@ -314,7 +346,8 @@ func (s *story) content(t *testing.T, image string) map[string]string {
 		sum := sha256.New()
 		_, err = io.Copy(sum, entries)
 		must(t, err)
-		content[h.Name] = fmt.Sprintf("%c %o %d:%d %s %x", h.Typeflag, h.Mode, h.Uid, h.Gid, h.Linkname, sum.Sum(nil))
+		content[h.Name] = fmt.Sprintf("%c %o %d:%d %s %x", h.Typeflag, h.Mode, h.Uid, h.Gid,
+			h.Linkname, sum.Sum(nil))
 	}
 	config, err := img.ConfigFile()
 	must(t, err)

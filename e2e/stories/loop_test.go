@@ -34,7 +34,8 @@ import (
 )
 
 // held is how long nothing may propose an image that a person took back.
-var held = flag.Duration("held", 30*time.Second, "how long TestFromPushToPod watches that a reverted image stays reverted")
+var held = flag.Duration("held", 30*time.Second,
+	"how long TestFromPushToPod watches that a reverted image stays reverted")
 
 // loop is a story on a forge, with the repository of a package, which CI renders and applies.
 type loop struct {
@@ -66,8 +67,12 @@ func TestFromPushToPod(t *testing.T) {
 	l.startApps(t)
 	l.secret(t, "hook", corev1.SecretTypeOpaque, map[string]string{"token": "a token of the story"})
 	mode := l.briefProd(t)
-	must(t, l.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "images"}, Data: map[string]string{
-		"cosign.pub": string(policy), "policy.yaml": strings.Replace(`apiVersion: armature.dev/v1alpha1
+	must(t,
+		l.Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "images"},
+				Data: map[string]string{
+					"cosign.pub": string(policy),
+					"policy.yaml": strings.Replace(`apiVersion: armature.dev/v1alpha1
 kind: VerifyPolicy
 metadata: {name: images}
 spec:
@@ -114,12 +119,13 @@ spec:
 	head := git(t, l.apps, "rev-parse", "HEAD")
 	u := l.updated(t, updates.ReasonHeldBack)
 	checked := u.Status.LastChecked.Time
-	eventually(t, 5*time.Minute+*held, "the branch was looked at for a while", func(ctx context.Context) error {
-		if u := l.updated(t, updates.ReasonHeldBack); u.Status.LastChecked.Sub(checked) < *held {
-			return fmt.Errorf("last at %s", u.Status.LastChecked)
-		}
-		return nil
-	})
+	eventually(t, 5*time.Minute+*held, "the branch was looked at for a while",
+		func(ctx context.Context) error {
+			if u := l.updated(t, updates.ReasonHeldBack); u.Status.LastChecked.Sub(checked) < *held {
+				return fmt.Errorf("last at %s", u.Status.LastChecked)
+			}
+			return nil
+		})
 	git(t, l.apps, "pull", "--quiet")
 	if now := git(t, l.apps, "rev-parse", "HEAD"); now != head {
 		t.Errorf("after the revert the branch went from %s to %s", head, now)
@@ -137,13 +143,19 @@ func (l *loop) forgedStatus(t *testing.T) {
 	image, digest := l.other(t)
 	must(t, remote.Write(reference(t, l.info.HostRegistry+"/"+l.namespace+"/hello:v1"), image))
 	git(t, l.apps, "pull", "--quiet")
-	head, forged := git(t, l.apps, "rev-parse", "HEAD"), l.info.Registry+"/"+l.namespace+"/hello:v1@"+digest
+	head, forged :=
+		git(t, l.apps, "rev-parse", "HEAD"), l.info.Registry+"/"+l.namespace+"/hello:v1@"+digest
 	build := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "hello"}}
-	must(t, l.asTenant(t).Status().Patch(t.Context(), build, client.RawPatch("application/merge-patch+json", []byte(`{"status": {"builtImage": "`+forged+`", "attestation": {"image": "`+forged+`"}}}`))))
+	must(t,
+		l.asTenant(t).Status().Patch(t.Context(), build,
+			client.RawPatch("application/merge-patch+json",
+				[]byte(`{"status": {"builtImage": "`+forged+`", "attestation": {"image": "`+forged+
+					`"}}}`))))
 	for began := time.Now(); time.Since(began) < *held; time.Sleep(time.Second) {
 		git(t, l.apps, "pull", "--quiet")
 		if now := git(t, l.apps, "rev-parse", "HEAD"); now != head {
-			t.Fatalf("a forged status went from commit %s to %s:\n%s", head, now, git(t, l.apps, "show", now))
+			t.Fatalf("a forged status went from commit %s to %s:\n%s", head, now,
+				git(t, l.apps, "show", now))
 		}
 	}
 }
@@ -156,7 +168,10 @@ func (l *loop) startForge(t *testing.T) {
 	l.allowed = filepath.Join(t.TempDir(), "allowed")
 	must(t, os.WriteFile(l.allowed, []byte("bot@example.com "+bot+"\n"), 0o600))
 	dial := dialIn(l.info.Process)
-	l.forge = gitea.Start(t, gitea.Options{Address: forgeAddress(l.info), Command: []string{"nsenter", "--target", fmt.Sprint(l.info.Process), "--net"}, Dial: dial, TrustedKeys: []string{bot, person}})
+	l.forge = gitea.Start(t,
+		gitea.Options{Address: forgeAddress(l.info),
+			Command: []string{"nsenter", "--target", fmt.Sprint(l.info.Process), "--net"},
+			Dial:    dial, TrustedKeys: []string{bot, person}})
 	l.owner = l.forge.User("owner")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -181,13 +196,18 @@ func (l *loop) startForge(t *testing.T) {
 		}
 	}()
 	service := &corev1.Service{}
-	must(t, l.Get(t.Context(), client.ObjectKey{Namespace: l.platform, Name: "armature-webhooks"}, service))
+	must(t, l.Get(t.Context(), client.ObjectKey{Namespace: l.platform, Name: "armature-webhooks"},
+		service))
 	for _, name := range []string{"hello", "apps"} {
-		l.forge.Must(l.owner, http.MethodPost, "/user/repos", map[string]any{"name": name, "private": name == "apps", "default_branch": "main"}, nil)
+		l.forge.Must(l.owner, http.MethodPost, "/user/repos",
+			map[string]any{"name": name, "private": name == "apps", "default_branch": "main"}, nil)
 	}
-	l.forge.Must(l.owner, http.MethodPost, "/repos/owner/hello/hooks", map[string]any{"type": "gitea", "active": true, "events": []string{"push"}, "config": map[string]string{
-		"url":    fmt.Sprintf("http://%s:%d/hook/%s/hook", service.Spec.ClusterIP, service.Spec.Ports[0].Port, l.namespace),
-		"secret": "a token of the story", "content_type": "json"}}, nil)
+	l.forge.Must(l.owner, http.MethodPost, "/repos/owner/hello/hooks",
+		map[string]any{"type": "gitea", "active": true, "events": []string{"push"},
+			"config": map[string]string{
+				"url": fmt.Sprintf("http://%s:%d/hook/%s/hook", service.Spec.ClusterIP,
+					service.Spec.Ports[0].Port, l.namespace),
+				"secret": "a token of the story", "content_type": "json"}}, nil)
 }
 
 // forgeAddress is that of the node, with a port of the forge's own.
@@ -228,8 +248,12 @@ func (l *loop) sshKey(t *testing.T, name string) string {
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(l.apps, "..", name), pem.EncodeToMemory(block), 0o600))
 	if name == "bot" {
-		must(t, l.Create(t.Context(), &corev1.Secret{StringData: map[string]string{"identity": string(pem.EncodeToMemory(block))},
-			ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "signing", Labels: map[string]string{"armature.dev/credentials": "signing"}}}))
+		must(t,
+			l.Create(t.Context(),
+				&corev1.Secret{
+					StringData: map[string]string{"identity": string(pem.EncodeToMemory(block))},
+					ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "signing",
+						Labels: map[string]string{"armature.dev/credentials": "signing"}}}))
 	}
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
@@ -246,14 +270,16 @@ func (l *loop) pushForge(t *testing.T, folder, repository string) {
 	must(t, os.CopyFS(dir, os.DirFS(folder)))
 	git(t, dir, "init", "--quiet", "--initial-branch=main")
 	git(t, dir, "add", "--all", ".")
-	git(t, dir, "-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet", "--message=A change")
+	git(t, dir, "-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet",
+		"--message=A change")
 	git(t, dir, "push", "--quiet", l.remote(repository), "main")
 }
 
 // startApps makes the repository of the package, the login for it and the key of its commits.
 func (l *loop) startApps(t *testing.T) {
 	t.Helper()
-	must(t, os.WriteFile(filepath.Join(l.apps, "agent.yaml"), []byte(`apiVersion: agent.kagenti.dev/v1alpha1
+	must(t, os.WriteFile(filepath.Join(l.apps, "agent.yaml"),
+		[]byte(`apiVersion: agent.kagenti.dev/v1alpha1
 kind: Agent
 metadata:
   name: hello
@@ -268,7 +294,8 @@ spec:
       containers: [{name: agent}]
 `), 0o600))
 	git(t, l.apps, "init", "--quiet", "--initial-branch=main")
-	for key, value := range map[string]string{"user.name": "story", "user.email": "story@example.com", "gpg.format": "ssh",
+	for key, value := range map[string]string{"user.name": "story",
+		"user.email": "story@example.com", "gpg.format": "ssh",
 		"user.signingkey": filepath.Join(filepath.Dir(l.apps), "person"), "commit.gpgsign": "true"} {
 		git(t, l.apps, "config", key, value)
 	}
@@ -276,12 +303,15 @@ spec:
 	git(t, l.apps, "commit", "--quiet", "--message=An agent")
 	git(t, l.apps, "remote", "add", "origin", l.remote("apps"))
 	git(t, l.apps, "push", "--quiet", "--set-upstream", "origin", "main")
-	l.secret(t, "apps", corev1.SecretTypeBasicAuth, map[string]string{"username": "owner", "password": l.owner})
+	l.secret(t, "apps", corev1.SecretTypeBasicAuth,
+		map[string]string{"username": "owner", "password": l.owner})
 	// From now on nothing gets into the branch that is not signed.
-	l.forge.Must(l.owner, http.MethodPost, "/repos/owner/apps/branch_protections", map[string]any{"rule_name": "main", "enable_push": true, "require_signed_commits": true}, nil)
+	l.forge.Must(l.owner, http.MethodPost, "/repos/owner/apps/branch_protections",
+		map[string]any{"rule_name": "main", "enable_push": true, "require_signed_commits": true}, nil)
 	unsigned := t.TempDir()
 	git(t, unsigned, "clone", "--quiet", l.remote("apps"), ".")
-	git(t, unsigned, "-c", "user.name=story", "-c", "user.email=story@example.com", "-c", "commit.gpgsign=false", "commit", "--quiet", "--allow-empty", "--message=Not signed")
+	git(t, unsigned, "-c", "user.name=story", "-c", "user.email=story@example.com", "-c",
+		"commit.gpgsign=false", "commit", "--quiet", "--allow-empty", "--message=Not signed")
 	push := exec.Command("git", "push", "--quiet", "origin", "main")
 	push.Dir = unsigned
 	if out, err := push.CombinedOutput(); err == nil {
@@ -299,7 +329,8 @@ func (l *loop) pushHello(t *testing.T, line string) {
 	text, err := os.ReadFile(file)
 	must(t, err)
 	must(t, os.WriteFile(file, append([]byte(line+"\n"), text...), 0o600))
-	git(t, dir, "-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet", "--all", "--message=A change")
+	git(t, dir, "-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet",
+		"--all", "--message=A change")
 	l.began = time.Now()
 	git(t, dir, "push", "--quiet", "origin", "main")
 }
@@ -309,7 +340,9 @@ func (l *loop) pushHello(t *testing.T, line string) {
 func (l *loop) rolledOut(t *testing.T, before string) (image string) {
 	t.Helper()
 	stages := fmt.Sprintf("from the push on, other than %q:", before)
-	stage := func(name string) { stages += fmt.Sprintf("\n  %6.1f s  %s", time.Since(l.began).Seconds(), name) }
+	stage := func(name string) {
+		stages += fmt.Sprintf("\n  %6.1f s  %s", time.Since(l.began).Seconds(), name)
+	}
 	build := &api.AgentBuild{}
 	run := build.Status.PipelineRunName
 	eventually(t, 20*time.Minute, "a new image is built", func(ctx context.Context) error {
@@ -318,7 +351,8 @@ func (l *loop) rolledOut(t *testing.T, before string) (image string) {
 			run = s.PipelineRunName
 			stage("run " + run)
 		}
-		if s := build.Status; s.Phase == api.PhaseFailed && s.PipelineRunName != "" { // or the controller has not heard of the template yet
+		// or the controller has not heard of the template yet
+		if s := build.Status; s.Phase == api.PhaseFailed && s.PipelineRunName != "" {
 			t.Fatalf("build hello: %s\n%s", s.Message, logTail(build))
 		}
 		if s := build.Status; s.Phase != api.PhaseSucceeded || s.BuiltImage == before {
@@ -331,7 +365,9 @@ func (l *loop) rolledOut(t *testing.T, before string) (image string) {
 	eventually(t, 5*time.Minute, "the image is in the lock", func(ctx context.Context) error {
 		u := &updates.ImageUpdate{}
 		must(t, l.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: "apps"}, u))
-		if ready := meta.FindStatusCondition(u.Status.Conditions, updates.ConditionReady); ready != nil && (ready.Reason == updates.ReasonInvalid || ready.Reason == updates.ReasonRefused) {
+		if ready := meta.FindStatusCondition(u.Status.Conditions,
+			updates.ConditionReady); ready != nil &&
+			(ready.Reason == updates.ReasonInvalid || ready.Reason == updates.ReasonRefused) {
 			t.Fatalf("the ImageUpdate: %s", ready.Message)
 		}
 		git(t, l.apps, "pull", "--quiet")
@@ -343,7 +379,9 @@ func (l *loop) rolledOut(t *testing.T, before string) (image string) {
 	})
 	stage("signed commit")
 	git(t, l.apps, "-c", "gpg.ssh.allowedSignersFile="+l.allowed, "verify-commit", "HEAD")
-	if message := git(t, l.apps, "log", "-1", "--format=%B"); !strings.Contains(message, "Armature-Attestation: sha256:") || !strings.Contains(message, "Armature-Run: "+build.Status.PipelineRunName) {
+	if message := git(t, l.apps, "log", "-1",
+		"--format=%B"); !strings.Contains(message, "Armature-Attestation: sha256:") ||
+		!strings.Contains(message, "Armature-Run: "+build.Status.PipelineRunName) {
 		t.Errorf("the message of the commit:\n%s", message)
 	}
 	l.runs(t, image)
@@ -365,10 +403,12 @@ func (l *loop) runs(t *testing.T, image string) {
 	armature(t, "apply", l.apps, "--name=hello", "--namespace="+l.namespace, "--timeout=5m", "--yes")
 	eventually(t, 5*time.Minute, "the pod runs "+image, func(ctx context.Context) error {
 		var pods corev1.PodList
-		must(t, l.List(ctx, &pods, client.InNamespace(l.namespace), client.HasLabels{"app.kubernetes.io/name"}))
+		must(t, l.List(ctx, &pods, client.InNamespace(l.namespace),
+			client.HasLabels{"app.kubernetes.io/name"}))
 		var seen []string
 		for _, pod := range pods.Items {
-			if pod.DeletionTimestamp == nil && pod.Labels["app.kubernetes.io/name"] == "hello" && ready(pod) {
+			if pod.DeletionTimestamp == nil && pod.Labels["app.kubernetes.io/name"] == "hello" &&
+				ready(pod) {
 				seen = append(seen, pod.Spec.Containers[0].Image)
 			}
 		}
@@ -390,12 +430,14 @@ func (l *loop) revert(t *testing.T) {
 func (l *loop) updated(t *testing.T, reason string) *updates.ImageUpdate {
 	t.Helper()
 	u := &updates.ImageUpdate{}
-	eventually(t, 5*time.Minute, "the ImageUpdate becomes "+reason, func(ctx context.Context) error {
-		must(t, l.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: "apps"}, u))
-		if ready := meta.FindStatusCondition(u.Status.Conditions, updates.ConditionReady); ready == nil || ready.Reason != reason {
-			return fmt.Errorf("%+v", ready)
-		}
-		return nil
-	})
+	eventually(t, 5*time.Minute, "the ImageUpdate becomes "+reason,
+		func(ctx context.Context) error {
+			must(t, l.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: "apps"}, u))
+			if ready := meta.FindStatusCondition(u.Status.Conditions,
+				updates.ConditionReady); ready == nil || ready.Reason != reason {
+				return fmt.Errorf("%+v", ready)
+			}
+			return nil
+		})
 	return u
 }

@@ -25,7 +25,8 @@ func TestNamespacedMode(t *testing.T) {
 	home := s.namespace + "-home"
 	s.install(t, home, "--scope=namespaced", "--watch-namespaces="+s.namespace)
 	t.Cleanup(func() {
-		if err := s.Delete(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}); err != nil {
+		if err := s.Delete(context.Background(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -47,11 +48,13 @@ spec:
 	var untouched api.AgentBuild
 	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: other.namespace, Name: "hello"}, &untouched))
 	if untouched.Status.Phase != "" || len(untouched.Finalizers) > 0 {
-		t.Errorf("the other team's build was touched: phase %q, finalizers %v", untouched.Status.Phase, untouched.Finalizers)
+		t.Errorf("the other team's build was touched: phase %q, finalizers %v",
+			untouched.Status.Phase, untouched.Finalizers)
 	}
 	account := "system:serviceaccount:" + home + ":armature-controller"
 	for _, namespace := range []string{other.namespace, ""} { // the second is all of them
-		for _, resource := range []string{"configmaps", "secrets", "pods", "serviceaccounts", "agentbuilds", "pipelineruns", "taskruns"} {
+		for _, resource := range []string{"configmaps", "secrets", "pods", "serviceaccounts",
+			"agentbuilds", "pipelineruns", "taskruns"} {
 			for _, verb := range []string{"get", "list", "watch"} {
 				if s.may(t, account, verb, resource, namespace) {
 					t.Errorf("the controller may %s %s in namespace %q", verb, resource, namespace)
@@ -85,24 +88,27 @@ func (s *story) withoutInstallation(t *testing.T) {
 	theInstallation.Lock()
 	defer theInstallation.Unlock()
 	theInstallation.there = false
-	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "armature-system", Name: "armature-controller"}}
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "armature-system",
+		Name: "armature-controller"}}
 	must(t, client.IgnoreNotFound(s.Delete(t.Context(), deployment)))
-	eventually(t, 5*time.Minute, "the cluster's controller is gone", func(ctx context.Context) error {
-		var pods corev1.PodList
-		if err := s.List(ctx, &pods, client.InNamespace(deployment.Namespace)); err != nil {
-			return err
-		}
-		if len(pods.Items) > 0 {
-			return fmt.Errorf("it has %d pods", len(pods.Items))
-		}
-		return nil
-	})
+	eventually(t, 5*time.Minute, "the cluster's controller is gone",
+		func(ctx context.Context) error {
+			var pods corev1.PodList
+			if err := s.List(ctx, &pods, client.InNamespace(deployment.Namespace)); err != nil {
+				return err
+			}
+			if len(pods.Items) > 0 {
+				return fmt.Errorf("it has %d pods", len(pods.Items))
+			}
+			return nil
+		})
 }
 
 // may says whether RBAC grants it. An empty namespace means all of them.
 func (s *story) may(t *testing.T, account, verb, resource, namespace string) bool {
 	t.Helper()
-	group := map[string]string{"agentbuilds": api.DefaultGroup, "pipelineruns": "tekton.dev", "taskruns": "tekton.dev"}[resource]
+	group := map[string]string{"agentbuilds": api.DefaultGroup, "pipelineruns": "tekton.dev",
+		"taskruns": "tekton.dev"}[resource]
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: account,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{

@@ -46,9 +46,11 @@ spec:
 	must(t, err)
 	var have []api.PlatformStatus
 	for _, d := range manifest.Manifests {
-		have = append(have, api.PlatformStatus{Platform: d.Platform.String(), Digest: d.Digest.String()})
+		have = append(have,
+			api.PlatformStatus{Platform: d.Platform.String(), Digest: d.Digest.String()})
 	}
-	if len(have) != 2 || have[0].Platform != "linux/amd64" || have[1].Platform != "linux/arm64" || !slices.Equal(have, build.Status.Platforms) {
+	if len(have) != 2 || have[0].Platform != "linux/amd64" || have[1].Platform != "linux/arm64" ||
+		!slices.Equal(have, build.Status.Platforms) {
 		t.Fatalf("the index has %v, and status %v", have, build.Status.Platforms)
 	}
 	tagged, err := remote.Head(reference(t, s.info.HostRegistry+"/"+s.namespace+"/hello:v1"))
@@ -69,17 +71,20 @@ spec:
 		image := host[:strings.Index(host, "@")] + "@" + p.Digest
 		program, err := elf.NewFile(strings.NewReader(s.fileOf(t, image, "hello")))
 		must(t, err)
-		if want := map[string]elf.Machine{"linux/amd64": elf.EM_X86_64, "linux/arm64": elf.EM_AARCH64}[p.Platform]; program.Machine != want {
+		if want := map[string]elf.Machine{"linux/amd64": elf.EM_X86_64,
+			"linux/arm64": elf.EM_AARCH64}[p.Platform]; program.Machine != want {
 			t.Errorf("the program of %s is for %s, want %s", p.Platform, program.Machine, want)
 		}
 		if got := s.fileOf(t, image, "layouts"); got != "" {
-			t.Errorf("the source of %s had layouts in it, of its repository or of the other platform:\n%s", p.Platform, got)
+			t.Errorf("the source of %s had layouts in it, of its repository or of the other "+
+				"platform:\n%s", p.Platform, got)
 		}
 	}
 
 	must(t, s.Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "hello", Namespace: s.namespace},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: build.Status.BuiltImage}}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "agent", Image: build.Status.BuiltImage}}},
 	}))
 	s.says(t, "hello", "hello from linux/amd64")
 }
@@ -120,8 +125,10 @@ spec:
 	}
 	repository := s.info.HostRegistry + "/" + s.namespace + "/hello"
 	_, index, _ := strings.Cut(build.Status.BuiltImage, "@")
-	policy := sign.Policy{Keys: []string{public}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 3, SBOM: true,
-		Builders: []sign.TrustedBuilder{{ID: a.BuilderID, Level: int(a.Level)}}, Sources: []sign.Source{{Repository: build.Spec.Source.SourceRepository}}}}
+	policy := sign.Policy{Keys: []string{public}, IgnoreTlog: true,
+		Builds: &sign.Builds{MinimumLevel: 3, SBOM: true,
+			Builders: []sign.TrustedBuilder{{ID: a.BuilderID, Level: int(a.Level)}},
+			Sources:  []sign.Source{{Repository: build.Spec.Source.SourceRepository}}}}
 	types := map[string][]string{index: {"slsaprovenance1"}}
 	for _, p := range a.Platforms {
 		types[p.Digest] = []string{"slsaprovenance1", "spdxjson"}

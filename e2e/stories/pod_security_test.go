@@ -38,7 +38,8 @@ func (s *story) atRestricted(t *testing.T) {
 	t.Helper()
 	strict := newStory(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
 	for _, pod := range s.buildPods(t) {
-		again := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strict.namespace, Name: pod.Name}, Spec: *pod.Spec.DeepCopy()}
+		again := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strict.namespace,
+			Name: pod.Name}, Spec: *pod.Spec.DeepCopy()}
 		again.Spec.InitContainers, again.Spec.NodeName = nil, ""
 		if err := s.Create(t.Context(), again, client.DryRunAll); err != nil {
 			t.Errorf("the steps of %s: %v", pod.Labels["tekton.dev/pipelineTask"], err)
@@ -50,7 +51,8 @@ func (s *story) atRestricted(t *testing.T) {
 func (s *story) buildPods(t *testing.T) []corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
-	must(t, s.List(t.Context(), &pods, client.InNamespace(s.namespace), client.HasLabels{"tekton.dev/taskRun"}))
+	must(t, s.List(t.Context(), &pods, client.InNamespace(s.namespace),
+		client.HasLabels{"tekton.dev/taskRun"}))
 	if len(pods.Items) == 0 {
 		t.Fatal("the run left no pods to look at")
 	}

@@ -41,9 +41,12 @@ spec:
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: BUILD, imageTag: v1}
 `
 	for _, values := range [][]string{
-		{"BUILD", "good", "MAKER", "kaniko", "PACKAGE", "setuptools", "RELEASE", "69.0.0", "TESTS", ""},
-		{"BUILD", "vulnerable", "MAKER", "buildkit", "PACKAGE", "PyYAML", "RELEASE", "5.3.1", "TESTS", ""},
-		{"BUILD", "broken", "MAKER", "buildkit", "PACKAGE", "none", "RELEASE", "1.0.0", "TESTS", "echo one test failed; exit 3"},
+		{"BUILD", "good", "MAKER", "kaniko", "PACKAGE", "setuptools", "RELEASE", "69.0.0", "TESTS",
+			""},
+		{"BUILD", "vulnerable", "MAKER", "buildkit", "PACKAGE", "PyYAML", "RELEASE", "5.3.1",
+			"TESTS", ""},
+		{"BUILD", "broken", "MAKER", "buildkit", "PACKAGE", "none", "RELEASE", "1.0.0", "TESTS",
+			"echo one test failed; exit 3"},
 	} {
 		s.apply(t, strings.NewReplacer(values...).Replace(build))
 	}
@@ -63,7 +66,8 @@ spec:
 		if details.Reason != "VulnerabilitiesFound" {
 			t.Errorf("the reason is %q, want %q", details.Reason, "VulnerabilitiesFound")
 		}
-		if tail := logTail(build); !strings.Contains(tail, "GHSA-8q59-q68h-6hv4") || !strings.Contains(tail, "Critical") {
+		if tail := logTail(build); !strings.Contains(tail, "GHSA-8q59-q68h-6hv4") ||
+			!strings.Contains(tail, "Critical") {
 			t.Errorf("the last log lines do not say what was found:\n%s", tail)
 		}
 		s.securityContexts(t)
@@ -73,9 +77,11 @@ spec:
 		build := s.finished(t, "broken")
 		details := s.failed(t, build, "tests", "test")
 		if *details.ExitCode != 3 || !strings.Contains(logTail(build), "one test failed") {
-			t.Errorf("the failure is described as exit code %d and\n%s", *details.ExitCode, logTail(build))
+			t.Errorf("the failure is described as exit code %d and\n%s", *details.ExitCode,
+				logTail(build))
 		}
-		if _, err := remote.Head(reference(t, s.info.HostRegistry+"/"+s.namespace+"/broken:v1")); err == nil {
+		if _, err := remote.Head(reference(t,
+			s.info.HostRegistry+"/"+s.namespace+"/broken:v1")); err == nil {
 			t.Error("the image was pushed although the tests failed")
 		}
 	})

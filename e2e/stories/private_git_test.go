@@ -23,10 +23,14 @@ func TestPrivateGitAndPrivateRegistry(t *testing.T) {
 	s.installed(t)
 	s.push(t, "testdata/hello", "private/"+s.namespace+".git")
 
-	s.secret(t, "git-token", corev1.SecretTypeBasicAuth, map[string]string{"username": "robot", "password": s.info.GitToken})
-	s.secret(t, "git-wrong", corev1.SecretTypeBasicAuth, map[string]string{"username": "robot", "password": "guess"})
-	s.secret(t, "git-ssh", corev1.SecretTypeSSHAuth, map[string]string{"ssh-privatekey": s.info.SSHKey, "known_hosts": s.info.SSHKnownHosts})
-	s.secret(t, "login", corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: s.registryLogin(t)})
+	s.secret(t, "git-token", corev1.SecretTypeBasicAuth,
+		map[string]string{"username": "robot", "password": s.info.GitToken})
+	s.secret(t, "git-wrong", corev1.SecretTypeBasicAuth,
+		map[string]string{"username": "robot", "password": "guess"})
+	s.secret(t, "git-ssh", corev1.SecretTypeSSHAuth,
+		map[string]string{"ssh-privatekey": s.info.SSHKey, "known_hosts": s.info.SSHKnownHosts})
+	s.secret(t, "login", corev1.SecretTypeDockerConfigJson,
+		map[string]string{corev1.DockerConfigJsonKey: s.registryLogin(t)})
 
 	const build = `
 ---
@@ -51,7 +55,9 @@ spec:
 		"missing":  {"${git}", ", sourceCredentials: {name: nowhere}"},
 		"none":     {"${git}", ""},
 	} {
-		s.apply(t, strings.NewReplacer("NAME", name, "SOURCE", replace[0], "CREDENTIALS", replace[1]).Replace(build))
+		s.apply(t,
+			strings.NewReplacer("NAME", name, "SOURCE", replace[0], "CREDENTIALS", replace[1]).
+				Replace(build))
 	}
 
 	for _, name := range []string{"by-token", "by-ssh"} {
@@ -78,7 +84,8 @@ spec:
 			t.Parallel()
 			eventually(t, 5*time.Minute, "the reason is "+reason, func(ctx context.Context) error {
 				var build api.AgentBuild
-				if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &build); err != nil {
+				if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name},
+					&build); err != nil {
 					return err
 				}
 				for _, condition := range build.Status.Conditions {
@@ -90,7 +97,8 @@ spec:
 			})
 			var build api.AgentBuild
 			must(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, &build))
-			if build.Status.PipelineRunName != "" || apimeta.IsStatusConditionTrue(build.Status.Conditions, "PipelineRunExists") {
+			if build.Status.PipelineRunName != "" ||
+				apimeta.IsStatusConditionTrue(build.Status.Conditions, "PipelineRunExists") {
 				t.Errorf("run %s was started", build.Status.PipelineRunName)
 			}
 		})

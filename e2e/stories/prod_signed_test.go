@@ -48,7 +48,8 @@ func TestProductionImagesAreSigned(t *testing.T) {
 	s.prod(t, "signed")
 	s.asOrdered(t, "signed")
 	build := s.succeeded(t, "signed")
-	if c := meta.FindStatusCondition(build.Status.Conditions, api.ConditionAttested); c == nil || c.Status != metav1.ConditionTrue || build.Status.Attestation == nil {
+	if c := meta.FindStatusCondition(build.Status.Conditions, api.ConditionAttested); c == nil ||
+		c.Status != metav1.ConditionTrue || build.Status.Attestation == nil {
 		t.Fatalf("it is not attested: %+v", build.Status)
 	}
 	_, digest, _ := strings.Cut(build.Status.BuiltImage, "@")
@@ -57,20 +58,25 @@ func TestProductionImagesAreSigned(t *testing.T) {
 	agent, err := os.ReadFile("testdata/hello/agent.sh")
 	must(t, err)
 	if got := s.fileOf(t, image.String(), "agent.sh"); got != string(agent) {
-		t.Errorf("the image has the agent %q, and %q was cloned: the tests changed what is built", got, agent)
+		t.Errorf("the image has the agent %q, and %q was cloned: the tests changed what is built",
+			got, agent)
 	}
 
 	statements := statementsOf(t, image.(name.Digest))
 	provenance, sbom := statements[sign.PredicateType], statements[sign.SPDXType]
-	if tests := statements[sign.TestResultType]; !strings.Contains(tests, `"result":"PASSED"`) || !strings.Contains(tests, `"name":"tests"`) {
+	if tests := statements[sign.TestResultType]; !strings.Contains(tests, `"result":"PASSED"`) ||
+		!strings.Contains(tests, `"name":"tests"`) {
 		t.Errorf("the verdict of the tests is not attested, but %s", tests)
 	}
-	if len(statements) != 4 || !strings.Contains(provenance, `"gitCommit":"`+commit+`"`) || !strings.Contains(provenance, "@refs/heads/main") {
+	if len(statements) != 4 || !strings.Contains(provenance, `"gitCommit":"`+commit+`"`) ||
+		!strings.Contains(provenance, "@refs/heads/main") {
 		t.Errorf("no provenance of commit %s is attested, but %v", commit, statements)
 	}
 	t.Logf("the provenance:\n%s", provenance)
 	_, hex, _ := strings.Cut(digest, ":")
-	if !strings.Contains(sbom, `"spdxVersion":"SPDX-2.`) || !strings.Contains(sbom, `"checksumValue":"`+hex+`"`) || build.Status.Attestation.SBOMDigest == "" {
+	if !strings.Contains(sbom, `"spdxVersion":"SPDX-2.`) ||
+		!strings.Contains(sbom, `"checksumValue":"`+hex+`"`) ||
+		build.Status.Attestation.SBOMDigest == "" {
 		t.Errorf("no SBOM of %s is attested, but %s", digest, sbom)
 	}
 	confirmed(t, public, image, "slsaprovenance1", "spdxjson")
@@ -85,7 +91,8 @@ func TestProductionImagesAreSigned(t *testing.T) {
 		"another key":     {image, other},
 		"a swapped image": {swapped, public},
 	} {
-		if asked, refusals := judged(t, attempt.key, attempt.image, "slsaprovenance1"); len(refusals) != asked {
+		if asked, refusals := judged(t, attempt.key, attempt.image,
+			"slsaprovenance1"); len(refusals) != asked {
 			t.Errorf("%s: %d of %d questions are refused: %v", what, len(refusals), asked, refusals)
 		}
 	}
@@ -103,15 +110,19 @@ func confirmed(t *testing.T, key string, image name.Reference, types ...string) 
 
 // judged asks cosign 2 and 3 for an image's signature and its attestations of some types, all
 // as bundles, and returns how often it asked and what they refuse with.
-func judged(t *testing.T, key string, image name.Reference, types ...string) (asked int, refusals []string) {
+func judged(t *testing.T, key string, image name.Reference,
+	types ...string) (asked int, refusals []string) {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "root.json") // no transparency log can be reached here
-	must(t, os.WriteFile(root, []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`), 0o600))
+	must(t,
+		os.WriteFile(root,
+			[]byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`), 0o600))
 	commands := [][]string{{"verify"}}
 	for _, kind := range types {
 		commands = append(commands, []string{"verify-attestation", "--type", kind})
 	}
-	for program, flags := range map[string][]string{"cosign": {"--new-bundle-format", "--trusted-root", root}, "cosign3": nil} {
+	for program, flags := range map[string][]string{"cosign": {"--new-bundle-format",
+		"--trusted-root", root}, "cosign3": nil} {
 		file, err := programs.Find(program)
 		if errors.Is(err, programs.ErrMissing) && !programs.Required() {
 			t.Logf("not asked: %s: %v", program, err)
@@ -120,7 +131,8 @@ func judged(t *testing.T, key string, image name.Reference, types ...string) (as
 		must(t, err)
 		for _, args := range commands {
 			asked++
-			args = slices.Concat(args, flags, []string{"--insecure-ignore-tlog=true", "--key", key, image.String()})
+			args = slices.Concat(args, flags,
+				[]string{"--insecure-ignore-tlog=true", "--key", key, image.String()})
 			if out, err := exec.CommandContext(t.Context(), file, args...).CombinedOutput(); err != nil {
 				refusals = append(refusals, fmt.Sprintf("%s %v: %v\n%s", program, args, err, out))
 			}
@@ -131,11 +143,15 @@ func judged(t *testing.T, key string, image name.Reference, types ...string) (as
 
 // policies of consumers accept what was built and attested, and refuse an image with the
 // attestations of another, and an image of another source.
-func (s *story) policies(t *testing.T, key string, build *api.AgentBuild, built, swapped name.Digest) {
+func (s *story) policies(t *testing.T, key string, build *api.AgentBuild,
+	built, swapped name.Digest) {
 	t.Helper()
 	policy := func(repository string) sign.Policy {
-		return sign.Policy{Keys: []string{key}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 3, SBOM: true,
-			Builders: []sign.TrustedBuilder{{ID: build.Status.Attestation.BuilderID, Level: int(build.Status.Attestation.Level)}}, Sources: []sign.Source{{Repository: repository}}}}
+		return sign.Policy{Keys: []string{key}, IgnoreTlog: true,
+			Builds: &sign.Builds{MinimumLevel: 3, SBOM: true,
+				Builders: []sign.TrustedBuilder{{ID: build.Status.Attestation.BuilderID,
+					Level: int(build.Status.Attestation.Level)}},
+				Sources: []sign.Source{{Repository: repository}}}}
 	}
 	source := build.Spec.Source.SourceRepository
 	if _, err := sign.Verify(t.Context(), built, policy(source)); err != nil {
@@ -145,9 +161,11 @@ func (s *story) policies(t *testing.T, key string, build *api.AgentBuild, built,
 		image  name.Digest
 		policy sign.Policy
 	}{
-		"attestations of another image":                {swapped, policy(source)},
-		"attestations of another image, none demanded": {swapped, sign.Policy{Keys: []string{key}, IgnoreTlog: true}},
-		"an attestation of another source":             {built, policy(strings.Replace(source, "public", "private", 1))},
+		"attestations of another image": {swapped, policy(source)},
+		"attestations of another image, none demanded": {swapped,
+			sign.Policy{Keys: []string{key}, IgnoreTlog: true}},
+		"an attestation of another source": {built,
+			policy(strings.Replace(source, "public", "private", 1))},
 	} {
 		if _, err := sign.Verify(t.Context(), attempt.image, attempt.policy); err == nil {
 			t.Errorf("%s: it passes", what)
@@ -180,7 +198,8 @@ spec:
 func (s *story) asOrdered(t *testing.T, build string) {
 	t.Helper()
 	run := s.runOf(t, build)
-	if want, got := run.Annotations[keys.AnnotationRunDigest], compose.RunDigest(&run.Spec); want != got {
+	if want, got :=
+		run.Annotations[keys.AnnotationRunDigest], compose.RunDigest(&run.Spec); want != got {
 		t.Errorf("the run's spec has digest %s, composed was %s", got, want)
 	}
 }
@@ -205,7 +224,8 @@ func (s *story) labTemplate(t *testing.T, mode, build string) string {
 	t.Helper()
 	const global = "globalParameters:\n"
 	return s.adapted(t, mode, build, func(template string) string {
-		return strings.Replace(template, global, global+"  - {name: database-url, value: '"+s.info.VulnerabilityDatabase+"'}\n", 1)
+		return strings.Replace(template, global,
+			global+"  - {name: database-url, value: '"+s.info.VulnerabilityDatabase+"'}\n", 1)
 	})
 }
 
@@ -219,7 +239,8 @@ func (s *story) briefProd(t *testing.T) string {
 		steps, _ := template["steps"].([]any)
 		template["steps"] = slices.DeleteFunc(steps, func(step any) bool {
 			row, _ := step.(map[string]any)
-			return row["name"] == "sbom" || row["name"] == "sbom-attach" || row["name"] == "vulnerability-scan"
+			return row["name"] == "sbom" || row["name"] == "sbom-attach" ||
+				row["name"] == "vulnerability-scan"
 		})
 		brief, err := yaml.Marshal(template)
 		must(t, err)
@@ -231,7 +252,9 @@ func (s *story) briefProd(t *testing.T) string {
 func (s *story) adapted(t testing.TB, mode, name string, edit func(template string) string) string {
 	t.Helper()
 	shipped, own := &corev1.ConfigMap{}, &corev1.ConfigMap{}
-	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.platform, Name: "pipeline-template-" + mode}, shipped))
+	must(t,
+		s.Get(t.Context(),
+			client.ObjectKey{Namespace: s.platform, Name: "pipeline-template-" + mode}, shipped))
 	mode += "-" + s.namespace + "-" + name
 	own.Namespace, own.Name = shipped.Namespace, "pipeline-template-"+mode
 	own.Data = map[string]string{"template.yaml": edit(shipped.Data["template.yaml"])}
@@ -275,7 +298,9 @@ const keyPassword = "open sesame"
 
 func newKey(t *testing.T) *cosign.KeysBytes {
 	t.Helper()
-	keys, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte(keyPassword), nil })
+	keys, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) {
+		return []byte(keyPassword), nil
+	})
 	must(t, err)
 	return keys
 }
@@ -288,11 +313,13 @@ func (s *story) attestKey(t *testing.T) (file string) {
 	t.Helper()
 	thePlatformKey.Lock()
 	defer thePlatformKey.Unlock()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "armature-system", Name: "armature-attest-key"}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "armature-system",
+		Name: "armature-attest-key"}}
 	err := s.Get(t.Context(), client.ObjectKeyFromObject(secret), secret)
 	if apierrors.IsNotFound(err) {
 		pair := newKey(t)
-		secret.Data = map[string][]byte{"cosign.key": pair.PrivateBytes, "cosign.pub": pair.PublicBytes, "cosign.password": []byte(keyPassword)}
+		secret.Data = map[string][]byte{"cosign.key": pair.PrivateBytes,
+			"cosign.pub": pair.PublicBytes, "cosign.password": []byte(keyPassword)}
 		err = s.Create(t.Context(), secret)
 	}
 	must(t, err)

@@ -41,24 +41,28 @@ spec:
 	if got := build.Status.Source.Git.CommitSHA; got != commit {
 		t.Errorf("commit %s was built, want %s", got, commit)
 	}
-	image := regexp.MustCompile("^" + regexp.QuoteMeta(s.info.Registry+"/"+s.namespace+"/hello") + "(:v1)?@sha256:[0-9a-f]{64}$")
+	image := regexp.MustCompile("^" + regexp.QuoteMeta(s.info.Registry+"/"+s.namespace+"/hello") +
+		"(:v1)?@sha256:[0-9a-f]{64}$")
 	if !image.MatchString(build.Status.BuiltImage) {
 		t.Fatalf("the image is %q, want %s", build.Status.BuiltImage, image)
 	}
 
 	must(t, s.Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "hello", Namespace: s.namespace},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: build.Status.BuiltImage}}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "agent", Image: build.Status.BuiltImage}}},
 	}))
 	s.says(t, "hello", "good morning, all from root")
-	img, err := remote.Image(reference(t, strings.Replace(build.Status.BuiltImage, s.info.Registry, s.info.HostRegistry, 1)))
+	img, err := remote.Image(reference(t, strings.Replace(build.Status.BuiltImage, s.info.Registry,
+		s.info.HostRegistry, 1)))
 	must(t, err)
 	config, err := img.ConfigFile()
 	must(t, err)
 	if got := config.Config.Labels["story"]; got != "a, b" {
 		t.Errorf("the image's label is %q", got)
 	}
-	t.Logf("the build took %s:%s", build.Status.CompletionTime.Sub(build.CreationTimestamp.Time), s.times(t))
+	t.Logf("the build took %s:%s", build.Status.CompletionTime.Sub(build.CreationTimestamp.Time),
+		s.times(t))
 	s.securityContexts(t)
 }
 
@@ -69,7 +73,9 @@ func (s *story) times(t *testing.T) string {
 	must(t, s.List(t.Context(), &tasks, client.InNamespace(s.namespace)))
 	var text strings.Builder
 	for _, task := range tasks.Items {
-		fmt.Fprintf(&text, "\n  %s: from %s to %s", task.Labels["tekton.dev/pipelineTask"], task.CreationTimestamp.UTC().Format("15:04:05"), task.Status.CompletionTime.UTC().Format("15:04:05"))
+		fmt.Fprintf(&text, "\n  %s: from %s to %s", task.Labels["tekton.dev/pipelineTask"],
+			task.CreationTimestamp.UTC().Format("15:04:05"),
+			task.Status.CompletionTime.UTC().Format("15:04:05"))
 	}
 	return text.String()
 }

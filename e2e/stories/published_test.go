@@ -20,12 +20,14 @@ func TestPublishedBuild(t *testing.T) {
 	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/hello", "private/"+s.namespace+".git")
-	s.secret(t, "github-token-secret", corev1.SecretTypeBasicAuth, map[string]string{"username": "robot", "password": s.info.GitToken})
+	s.secret(t, "github-token-secret", corev1.SecretTypeBasicAuth,
+		map[string]string{"username": "robot", "password": s.info.GitToken})
 	published := s.publishedBuild(t)
 	s.applyObjects(t, []*unstructured.Unstructured{published})
 
 	build := s.succeeded(t, published.GetName())
-	if !strings.HasPrefix(build.Status.BuiltImage, s.info.Registry+"/"+s.namespace+"/weather-service") {
+	if !strings.HasPrefix(build.Status.BuiltImage,
+		s.info.Registry+"/"+s.namespace+"/weather-service") {
 		t.Errorf("the image is %q", build.Status.BuiltImage)
 	}
 	var tasks tektonv1.TaskRunList
@@ -43,7 +45,8 @@ func TestPublishedBuild(t *testing.T) {
 // publishedBuild is one with its source and its image in the cluster's places.
 func (s *story) publishedBuild(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
-	archive, err := txtar.ParseFile(filepath.Join("..", "..", "builds", "compose", "testdata", "published-steps.txtar"))
+	archive, err := txtar.ParseFile(filepath.Join("..", "..", "builds", "compose", "testdata",
+		"published-steps.txtar"))
 	must(t, err)
 	published := &unstructured.Unstructured{}
 	for _, file := range archive.Files {
@@ -52,14 +55,16 @@ func (s *story) publishedBuild(t *testing.T) *unstructured.Unstructured {
 		}
 	}
 	set := func(value any, fields ...string) {
-		must(t, unstructured.SetNestedField(published.Object, value, append([]string{"spec"}, fields...)...))
+		must(t, unstructured.SetNestedField(published.Object, value,
+			append([]string{"spec"}, fields...)...))
 	}
 	set(s.info.GitHTTP+"/private/"+s.namespace+".git", "source", "sourceRepository")
 	set(".", "source", "sourceSubfolder")
 	set(s.info.Registry+"/"+s.namespace, "buildOutput", "imageRegistry")
 	set("armature-system", "pipeline", "namespace")
 	set(false, "cleanupAfterBuild")
-	set([]any{map[string]any{"name": "BASE", "value": s.info.Registry + "/armature/busybox:latest"}}, "buildArgs")
+	set([]any{map[string]any{"name": "BASE",
+		"value": s.info.Registry + "/armature/busybox:latest"}}, "buildArgs")
 	published.SetNamespace(s.namespace)
 	return published
 }

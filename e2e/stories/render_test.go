@@ -47,13 +47,14 @@ func (s *story) copied(t *testing.T, from string, files ...string) (folder strin
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join("testdata", from, file))
 		must(t, err)
-		text = regexp.MustCompile(`\$\{image:([a-z-]+)\}`).ReplaceAllFunc(text, func(match []byte) []byte {
-			name := string(match[len("${image:") : len(match)-1])
-			if s.info.Images[name] == "" {
-				t.Fatalf("the cluster has no image %s", name)
-			}
-			return []byte(s.info.Images[name])
-		})
+		text = regexp.MustCompile(`\$\{image:([a-z-]+)\}`).ReplaceAllFunc(text,
+			func(match []byte) []byte {
+				name := string(match[len("${image:") : len(match)-1])
+				if s.info.Images[name] == "" {
+					t.Fatalf("the cluster has no image %s", name)
+				}
+				return []byte(s.info.Images[name])
+			})
 		must(t, os.WriteFile(filepath.Join(folder, file), text, 0o644))
 	}
 	return folder
@@ -67,7 +68,8 @@ func rewrite(t *testing.T, folder, file, old, new string) {
 	if !strings.Contains(string(text), old) {
 		t.Fatalf("%s lacks %q", file, old)
 	}
-	must(t, os.WriteFile(filepath.Join(folder, file), []byte(strings.ReplaceAll(string(text), old, new)), 0o644))
+	must(t, os.WriteFile(filepath.Join(folder, file),
+		[]byte(strings.ReplaceAll(string(text), old, new)), 0o644))
 }
 
 // rendered is what `armature render` makes of a folder, for the story's namespace.
@@ -86,7 +88,8 @@ func (s *story) running(t *testing.T, app string) corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
 	eventually(t, 5*time.Minute, app+" is ready", func(ctx context.Context) error {
-		if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"app": app}); err != nil {
+		if err := s.List(ctx, &pods, client.InNamespace(s.namespace),
+			client.MatchingLabels{"app": app}); err != nil {
 			return err
 		}
 		if len(pods.Items) != 1 || !ready(pods.Items[0]) {
@@ -115,7 +118,8 @@ func (s *story) stillRuns(t *testing.T, before corev1.Pod) {
 	if now.UID != before.UID || !ready(now) {
 		t.Errorf("pod %s was replaced or is not ready: %+v", before.Name, now.Status.Conditions)
 	}
-	for _, container := range append(now.Status.InitContainerStatuses, now.Status.ContainerStatuses...) {
+	for _, container := range append(now.Status.InitContainerStatuses,
+		now.Status.ContainerStatuses...) {
 		if container.RestartCount > 0 {
 			t.Errorf("container %s of pod %s was started again", container.Name, before.Name)
 		}

@@ -25,42 +25,47 @@ import (
 func TestRenderedAgentsRun(t *testing.T) {
 	t.Parallel()
 	s := enterForAgents(t)
-	s.applyObjects(t, s.rendered(t, s.agents(t, "deployment.yaml", "statefulset.yaml", "daemonset.yaml", "job.yaml")))
+	s.applyObjects(t,
+		s.rendered(t, s.agents(t, "deployment.yaml", "statefulset.yaml", "daemonset.yaml", "job.yaml")))
 
 	for _, name := range []string{"deployment", "statefulset", "daemonset", "job", "cronjob"} {
 		// One after another: the pods hold a third of the node's CPU. A parallel subtest
 		// would wait for the end of a build that waits for that CPU.
 		t.Run(name, func(t *testing.T) {
 			// The CronJob waits for the minute to begin.
-			eventually(t, 5*time.Minute, name+" has started in order", func(ctx context.Context) error {
-				var pods corev1.PodList
-				if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"app": name}); err != nil {
-					return err
-				}
-				if len(pods.Items) == 0 {
-					return fmt.Errorf("no pod yet")
-				}
-				pod := pods.Items[0]
-				switch ends := name == "job" || name == "cronjob"; {
-				case ends && pod.Status.Phase != corev1.PodSucceeded:
-					return fmt.Errorf("pod %s is %s, not yet done", pod.Name, pod.Status.Phase)
-				case !ends && !ready(pod):
-					return fmt.Errorf("pod %s is not ready", pod.Name)
-				}
-				order, err := s.startOrder(ctx, pod)
-				if err != nil {
-					return err
-				}
-				want := []string{"proxy-init", "spiffe-helper", "client-registration", "auth-proxy", "envoy-proxy", "agent"}
-				if diff := cmp.Diff(want, order); diff != "" {
-					return fmt.Errorf("start order (-want +got):\n%s", diff)
-				}
-				return nil
-			})
+			eventually(t, 5*time.Minute, name+" has started in order",
+				func(ctx context.Context) error {
+					var pods corev1.PodList
+					if err := s.List(ctx, &pods, client.InNamespace(s.namespace),
+						client.MatchingLabels{"app": name}); err != nil {
+						return err
+					}
+					if len(pods.Items) == 0 {
+						return fmt.Errorf("no pod yet")
+					}
+					pod := pods.Items[0]
+					switch ends := name == "job" || name == "cronjob"; {
+					case ends && pod.Status.Phase != corev1.PodSucceeded:
+						return fmt.Errorf("pod %s is %s, not yet done", pod.Name, pod.Status.Phase)
+					case !ends && !ready(pod):
+						return fmt.Errorf("pod %s is not ready", pod.Name)
+					}
+					order, err := s.startOrder(ctx, pod)
+					if err != nil {
+						return err
+					}
+					want := []string{"proxy-init", "spiffe-helper", "client-registration",
+						"auth-proxy", "envoy-proxy", "agent"}
+					if diff := cmp.Diff(want, order); diff != "" {
+						return fmt.Errorf("start order (-want +got):\n%s", diff)
+					}
+					return nil
+				})
 			if name == "job" {
 				var job batchv1.Job
 				eventually(t, 5*time.Minute, "the Job completes", func(ctx context.Context) error {
-					if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &job); err != nil {
+					if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name},
+						&job); err != nil {
 						return err
 					}
 					if job.Status.CompletionTime == nil {
@@ -78,7 +83,8 @@ func TestRenderedAgentsRun(t *testing.T) {
 func (s *story) startOrder(ctx context.Context, pod corev1.Pod) ([]string, error) {
 	began := map[string]time.Time{}
 	for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
-		text, err := s.logs.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container.Name, Timestamps: true}).DoRaw(ctx)
+		text, err := s.logs.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name,
+			&corev1.PodLogOptions{Container: container.Name, Timestamps: true}).DoRaw(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +97,8 @@ func (s *story) startOrder(ctx context.Context, pod corev1.Pod) ([]string, error
 			return nil, err
 		}
 	}
-	return slices.SortedFunc(maps.Keys(began), func(a, b string) int { return began[a].Compare(began[b]) }), nil
+	return slices.SortedFunc(maps.Keys(began),
+		func(a, b string) int { return began[a].Compare(began[b]) }), nil
 }
 
 // Pod Security is as docs/containers.md says. Of a rendered pod,
@@ -109,10 +116,12 @@ func TestPodSecurity(t *testing.T) {
 		}
 	}
 	err := s.Create(t.Context(), podOf(t, objects), client.DryRunAll)
-	if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) || !strings.Contains(err.Error(), `"proxy-init"`) {
+	if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) ||
+		!strings.Contains(err.Error(), `"proxy-init"`) {
 		t.Fatalf("a pod with proxy-init: %v, want that Pod Security refuses it", err)
 	}
-	for _, container := range []string{"spiffe-helper", "client-registration", "auth-proxy", "envoy-proxy", "agent", "volume"} {
+	for _, container := range []string{"spiffe-helper", "client-registration", "auth-proxy",
+		"envoy-proxy", "agent", "volume"} {
 		if strings.Contains(err.Error(), container) {
 			t.Errorf("%s is not fit for restricted: %v", container, err)
 		}
@@ -132,8 +141,9 @@ func podOf(t *testing.T, objects []*unstructured.Unstructured) *corev1.Pod {
 			var deployment appsv1.Deployment
 			must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &deployment))
 			return &corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: deployment.Namespace, Name: deployment.Name},
-				Spec:       deployment.Spec.Template.Spec,
+				ObjectMeta: metav1.ObjectMeta{Namespace: deployment.Namespace,
+					Name: deployment.Name},
+				Spec: deployment.Spec.Template.Spec,
 			}
 		}
 	}

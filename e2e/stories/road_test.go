@@ -22,14 +22,15 @@ func TestRoadToARunningAgent(t *testing.T) {
 		t.Skip("it needs SPIRE in the cluster, and E2E_INFO names no command for its server")
 	}
 	const name = "proxy-sidecar" // which Keycloak knows
-	entry := s.spire(t, "entry", "create", "-parentID", s.info.SPIREAgent, "-spiffeID", s.spiffeID(name),
-		"-selector", "k8s:ns:"+s.namespace, "-selector", "k8s:sa:"+name)
+	entry := s.spire(t, "entry", "create", "-parentID", s.info.SPIREAgent, "-spiffeID",
+		s.spiffeID(name), "-selector", "k8s:ns:"+s.namespace, "-selector", "k8s:sa:"+name)
 	_, rest, _ := strings.Cut(string(entry), "Entry ID")
 	id := strings.Fields(rest)[1]
 	t.Cleanup(func() { s.spire(t, "entry", "delete", "-entryID", id) })
 	must(t, s.Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "spire-bundle"},
-		Data:       map[string]string{"bundle.json": string(s.spire(t, "bundle", "show", "-format", "spiffe"))},
+		Data: map[string]string{
+			"bundle.json": string(s.spire(t, "bundle", "show", "-format", "spiffe"))},
 	}))
 	s.peers(t, "peers.yaml", "")
 	s.running(t, "peers")
@@ -37,7 +38,8 @@ func TestRoadToARunningAgent(t *testing.T) {
 	folder := s.observed(t, name)
 	check := func(status int) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "armature", "check", folder, "--cluster", "--namespace", s.namespace)
+		cmd := exec.CommandContext(t.Context(), "armature", "check", folder, "--cluster",
+			"--namespace", s.namespace)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv("E2E_KUBECONFIG"))
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != status {
@@ -45,7 +47,8 @@ func TestRoadToARunningAgent(t *testing.T) {
 		}
 		return string(out)
 	}
-	if out := check(0); !strings.Contains(out, "ok: the CSI driver csi.spiffe.io") || !strings.Contains(out, ", 0 missing") {
+	if out := check(0); !strings.Contains(out, "ok: the CSI driver csi.spiffe.io") ||
+		!strings.Contains(out, ", 0 missing") {
 		t.Errorf("check before the agent runs:\n%s", out)
 	}
 
@@ -65,7 +68,8 @@ func TestRoadToARunningAgent(t *testing.T) {
 		must(t, s.Create(context.Background(), driver))
 	})
 	must(t, s.Delete(t.Context(), driver.DeepCopy()))
-	if out := check(1); !strings.Contains(out, "missing: the CSI driver csi.spiffe.io") || !strings.Contains(out, "hint: install SPIRE with its CSI driver") {
+	if out := check(1); !strings.Contains(out, "missing: the CSI driver csi.spiffe.io") ||
+		!strings.Contains(out, "hint: install SPIRE with its CSI driver") {
 		t.Errorf("check without SPIRE's CSI driver:\n%s", out)
 	}
 }

@@ -60,7 +60,8 @@ func newStory(t testing.TB, labels map[string]string) *story {
 	t.Helper()
 	path := os.Getenv("E2E_KUBECONFIG")
 	if path == "" {
-		t.Skip("no cluster: `make e2e` starts one and runs the stories; E2E_KUBECONFIG names another")
+		t.Skip(
+			"no cluster: `make e2e` starts one and runs the stories; E2E_KUBECONFIG names another")
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	must(t, err)
@@ -127,7 +128,8 @@ func readObjects(t testing.TB, manifests []byte) []*unstructured.Unstructured {
 func (s *story) applyObjects(t testing.TB, objects []*unstructured.Unstructured) {
 	t.Helper()
 	poller := polling.NewStatusPoller(s.Client, s.RESTMapper(), polling.Options{})
-	manager := ssa.NewResourceManager(s.Client, poller, ssa.Owner{Field: "story", Group: "story.armature.dev"})
+	manager := ssa.NewResourceManager(s.Client, poller,
+		ssa.Owner{Field: "story", Group: "story.armature.dev"})
 	_, err := manager.ApplyAllStaged(t.Context(), objects, ssa.DefaultApplyOptions())
 	must(t, err)
 }
@@ -183,18 +185,23 @@ func (s *story) available(t testing.TB, namespace, name string) {
 	t.Helper()
 	eventually(t, 5*time.Minute, name+" is available", func(ctx context.Context) error {
 		var controller appsv1.Deployment
-		if err := s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &controller); err != nil {
+		if err := s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name},
+			&controller); err != nil {
 			return err
 		}
-		if status := controller.Status; status.ObservedGeneration != controller.Generation || status.UpdatedReplicas != status.Replicas || status.AvailableReplicas != status.Replicas || status.Replicas == 0 {
-			return fmt.Errorf("%d of %d replicas are available", status.AvailableReplicas, status.Replicas)
+		if status := controller.Status; status.ObservedGeneration != controller.Generation ||
+			status.UpdatedReplicas != status.Replicas ||
+			status.AvailableReplicas != status.Replicas || status.Replicas == 0 {
+			return fmt.Errorf("%d of %d replicas are available", status.AvailableReplicas,
+				status.Replicas)
 		}
 		return nil
 	})
 }
 
 // installation is what `armature install` prints.
-func (s *story) installation(t testing.TB, namespace string, mode ...string) []*unstructured.Unstructured {
+func (s *story) installation(t testing.TB, namespace string,
+	mode ...string) []*unstructured.Unstructured {
 	t.Helper()
 	return readObjects(t, armature(t, s.installArguments(t, namespace, mode...)...))
 }
@@ -204,7 +211,9 @@ func (s *story) installation(t testing.TB, namespace string, mode ...string) []*
 func (s *story) installArguments(t testing.TB, namespace string, mode ...string) []string {
 	t.Helper()
 	values := filepath.Join(t.TempDir(), "values.yaml")
-	must(t, os.WriteFile(values, fmt.Appendf(nil, "plainHTTPHosts: [%q, %q]\n", strings.TrimPrefix(s.info.GitHTTP, "http://"), forgeAddress(s.info)), 0o600))
+	must(t,
+		os.WriteFile(values, fmt.Appendf(nil, "plainHTTPHosts: [%q, %q]\n",
+			strings.TrimPrefix(s.info.GitHTTP, "http://"), forgeAddress(s.info)), 0o600))
 	return append([]string{"install", "--namespace=" + namespace, "--values=" + values,
 		"--image=" + s.info.Images["armature-controller"], "--image-mirror=" + s.info.Mirror}, mode...)
 }
@@ -214,7 +223,8 @@ func (s *story) secret(t testing.TB, name string, kind corev1.SecretType, data m
 	t.Helper()
 	host, _, _ := strings.Cut(forgeAddress(s.info), ":") // all servers are on the node
 	must(t, s.Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, Annotations: map[string]string{"tekton.dev/git-0": host}}, Type: kind, StringData: data,
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name,
+			Annotations: map[string]string{"tekton.dev/git-0": host}}, Type: kind, StringData: data,
 	}))
 }
 
@@ -222,7 +232,8 @@ func (s *story) secret(t testing.TB, name string, kind corev1.SecretType, data m
 func (s *story) registryLogin(t testing.TB) string {
 	t.Helper()
 	login, err := json.Marshal(map[string]any{"auths": map[string]any{
-		s.info.PrivateRegistry: map[string]string{"username": s.info.RegistryUser, "password": s.info.RegistryPassword},
+		s.info.PrivateRegistry: map[string]string{"username": s.info.RegistryUser,
+			"password": s.info.RegistryPassword},
 	}})
 	must(t, err)
 	return string(login)
@@ -249,7 +260,8 @@ func (s *story) succeeded(t testing.TB, name string) *api.AgentBuild {
 	t.Helper()
 	build := s.finished(t, name)
 	if build.Status.Phase != api.PhaseSucceeded {
-		t.Fatalf("build %s ended %s: %s\n%s", name, build.Status.Phase, build.Status.Message, logTail(build))
+		t.Fatalf("build %s ended %s: %s\n%s", name, build.Status.Phase, build.Status.Message,
+			logTail(build))
 	}
 	return build
 }
@@ -258,11 +270,14 @@ func (s *story) succeeded(t testing.TB, name string) *api.AgentBuild {
 func (s *story) failed(t testing.TB, build *api.AgentBuild, task, step string) *api.FailureDetails {
 	t.Helper()
 	if build.Status.Phase != api.PhaseFailed || build.Status.BuiltImage != "" {
-		t.Fatalf("build %s ended %s with image %q, want it failed without one", build.Name, build.Status.Phase, build.Status.BuiltImage)
+		t.Fatalf("build %s ended %s with image %q, want it failed without one", build.Name,
+			build.Status.Phase, build.Status.BuiltImage)
 	}
 	details := build.Status.FailureDetails
-	if details == nil || details.Task != task || details.Step != step || details.ExitCode == nil || *details.ExitCode == 0 {
-		t.Fatalf("the failure of build %s is described as %+v, want step %s of task %s", build.Name, details, step, task)
+	if details == nil || details.Task != task || details.Step != step || details.ExitCode == nil ||
+		*details.ExitCode == 0 {
+		t.Fatalf("the failure of build %s is described as %+v, want step %s of task %s", build.Name,
+			details, step, task)
 	}
 	return details
 }
@@ -280,20 +295,22 @@ func (s *story) log(ctx context.Context, pod, container string) (string, error) 
 }
 
 func (s *story) logIn(ctx context.Context, namespace, pod, container string) (string, error) {
-	text, err := s.logs.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
+	text, err := s.logs.CoreV1().Pods(namespace).GetLogs(pod,
+		&corev1.PodLogOptions{Container: container}).DoRaw(ctx)
 	return string(text), err
 }
 
 // says waits until the container agent of a pod has written just that.
 func (s *story) says(t testing.TB, pod, want string) {
 	t.Helper()
-	eventually(t, 5*time.Minute, fmt.Sprintf("pod %s says %q", pod, want), func(ctx context.Context) error {
-		text, err := s.log(ctx, pod, "agent")
-		if err == nil && strings.TrimSpace(text) != want {
-			err = fmt.Errorf("it says %q", text)
-		}
-		return err
-	})
+	eventually(t, 5*time.Minute, fmt.Sprintf("pod %s says %q", pod, want),
+		func(ctx context.Context) error {
+			text, err := s.log(ctx, pod, "agent")
+			if err == nil && strings.TrimSpace(text) != want {
+				err = fmt.Errorf("it says %q", text)
+			}
+			return err
+		})
 }
 
 // buildNamespace is where runs of attested modes are.
@@ -314,7 +331,8 @@ func (s *story) isolated(ctx context.Context) (runs []tektonv1.PipelineRun, err 
 // tellWhatHappened is for the reader of a failed test.
 func (s *story) tellWhatHappened(t testing.TB) {
 	tell := func(namespace string, args ...string) {
-		args = append([]string{"--kubeconfig", os.Getenv("E2E_KUBECONFIG"), "--namespace", namespace}, args...)
+		args = append([]string{"--kubeconfig", os.Getenv("E2E_KUBECONFIG"), "--namespace",
+			namespace}, args...)
 		out, _ := exec.Command("kubectl", args...).CombinedOutput()
 		t.Logf("%s\n%s", strings.Join(args[3:], " "), out)
 	}
@@ -326,7 +344,8 @@ func (s *story) tellWhatHappened(t testing.TB) {
 		t.Log(err)
 	}
 	for _, run := range runs {
-		places = append(places, []string{run.Namespace, "--selector=tekton.dev/pipelineRun=" + run.Name})
+		places = append(places,
+			[]string{run.Namespace, "--selector=tekton.dev/pipelineRun=" + run.Name})
 		tell(run.Namespace, "get", "taskruns,pods", places[len(places)-1][1])
 	}
 	for _, place := range places {
@@ -338,10 +357,11 @@ func (s *story) tellWhatHappened(t testing.TB) {
 func eventually(t testing.TB, limit time.Duration, what string, do func(context.Context) error) {
 	t.Helper()
 	last := fmt.Errorf("it was not looked at")
-	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		last = do(ctx)
-		return last == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, limit, true,
+		func(ctx context.Context) (bool, error) {
+			last = do(ctx)
+			return last == nil, nil
+		})
 	if err != nil {
 		t.Fatalf("not within %s: %s: %v", limit, what, last)
 	}
@@ -370,7 +390,8 @@ func (s *story) pushed(t testing.TB, dir, repository string) (commit string) {
 	t.Helper()
 	url := strings.Replace(s.info.HostGitHTTP, "http://", "http://story:"+s.info.GitToken+"@", 1)
 	git(t, dir, "add", "--all", ".")
-	git(t, dir, "-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet", "--message=A change")
+	git(t, dir, "-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet",
+		"--message=A change")
 	git(t, dir, "push", "--quiet", "--force", url+"/"+repository, "main")
 	return git(t, dir, "rev-parse", "HEAD")
 }

@@ -36,7 +36,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: `+user+`}]
 	must(t, err)
 	config.Impersonate.UserName, config.QPS, config.Burst = user, 100, 200
 	tenant := *s
-	tenant.Client, err = client.New(config, client.Options{Scheme: s.Scheme(), Mapper: s.RESTMapper()})
+	tenant.Client, err = client.New(config,
+		client.Options{Scheme: s.Scheme(), Mapper: s.RESTMapper()})
 	must(t, err)
 	tenant.logs, err = kubernetes.NewForConfig(config)
 	must(t, err)
@@ -51,7 +52,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: `+user+`}]
 func (s *story) unsigned(t *testing.T, repository string, digests ...string) {
 	t.Helper()
 	tags, err := remote.List(reference(t, repository+":v1").Context())
-	if answer := (*transport.Error)(nil); errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
+	if answer := (*transport.Error)(nil); errors.As(err, &answer) &&
+		answer.StatusCode == http.StatusNotFound {
 		return // nothing was ever pushed
 	}
 	must(t, err)

@@ -36,8 +36,11 @@ spec:
 `)
 	s.applyObjects(t, s.rendered(t, s.agents(t, "deployment.yaml")))
 	must(t, s.Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "hello", Namespace: s.namespace, Labels: map[string]string{"app": "hello"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: s.succeeded(t, "hello").Status.BuiltImage}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "hello", Namespace: s.namespace,
+			Labels: map[string]string{"app": "hello"}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "agent",
+				Image: s.succeeded(t, "hello").Status.BuiltImage}}},
 	}))
 	before := []corev1.Pod{s.running(t, "hello"), s.running(t, "deployment")}
 
@@ -47,11 +50,13 @@ spec:
 	kubectl(t, nil, "delete", "agentbuilds", "--all", "--all-namespaces")
 	kubectl(t, armature(t, "install"), "delete", "--ignore-not-found", "-f", "-")
 
-	if err := s.List(t.Context(), &api.AgentBuildList{}); !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+	if err := s.List(t.Context(), &api.AgentBuildList{}); !apimeta.IsNoMatchError(err) &&
+		!apierrors.IsNotFound(err) {
 		t.Errorf("AgentBuilds can still be listed: %v", err)
 	}
 	for _, namespace := range []string{"armature-system", buildNamespace} {
-		if err := s.Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{}); !apierrors.IsNotFound(err) {
+		if err := s.Get(t.Context(), client.ObjectKey{Name: namespace},
+			&corev1.Namespace{}); !apierrors.IsNotFound(err) {
 			t.Errorf("namespace %s is still there: %v", namespace, err)
 		}
 	}
@@ -62,7 +67,8 @@ spec:
 	must(t, s.Delete(t.Context(), &before[1]))
 	eventually(t, 5*time.Minute, "the agent's pod comes back", func(ctx context.Context) error {
 		var pods corev1.PodList
-		if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"app": "deployment"}); err != nil {
+		if err := s.List(ctx, &pods, client.InNamespace(s.namespace),
+			client.MatchingLabels{"app": "deployment"}); err != nil {
 			return err
 		}
 		if len(pods.Items) == 0 {

@@ -94,10 +94,13 @@ func lastRelease(t *testing.T) string {
 	there.Dir = root
 	if out, err := there.CombinedOutput(); err != nil {
 		if strings.TrimSpace(string(run(t, "git", "rev-parse", "--is-shallow-repository"))) == "true" {
-			fmt.Fprintf(os.Stderr, "SKIPPED %s: a shallow clone has no %s, the last release\n  hint: `git fetch --unshallow --tags` brings it\n", t.Name(), commit)
+			fmt.Fprintf(os.Stderr,
+				"SKIPPED %s: a shallow clone has no %s, the last release\n"+
+					"  hint: `git fetch --unshallow --tags` brings it\n", t.Name(), commit)
 			t.SkipNow()
 		}
-		t.Fatalf("this clone lacks %s, the last release: %v %s\n  hint: `git fetch --unshallow --tags` brings it", commit, err, out)
+		t.Fatalf("this clone lacks %s, the last release: %v %s\n  hint: `git fetch --unshallow "+
+			"--tags` brings it", commit, err, out)
 	}
 	return commit
 }
@@ -108,12 +111,15 @@ func lastRelease(t *testing.T) string {
 func build(t *testing.T, commit string) string {
 	t.Helper()
 	dir := t.TempDir()
-	args := []string{"build", "-buildvcs=false", "-ldflags", "-s -w -X github.com/armature-dev/armature/render/version.described=v0.0.1", "-o", dir + "/"}
+	args := []string{"build", "-buildvcs=false", "-ldflags",
+		"-s -w -X github.com/armature-dev/armature/render/version.described=v0.0.1", "-o", dir + "/"}
 	if commit != "" {
 		tree := t.TempDir()
-		run(t, "bash", "-euo", "pipefail", "-c", `git archive "$1" | tar -x -C "$2"`, "bash", commit, tree)
+		run(t, "bash", "-euo", "pipefail", "-c", `git archive "$1" | tar -x -C "$2"`, "bash",
+			commit, tree)
 		overlay := map[string]string{}
-		for _, names := range [][]byte{run(t, "git", "diff", "--name-only", "--no-renames", commit), run(t, "git", "ls-files", "--others", "--exclude-standard")} {
+		for _, names := range [][]byte{run(t, "git", "diff", "--name-only", "--no-renames", commit),
+			run(t, "git", "ls-files", "--others", "--exclude-standard")} {
 			for file := range strings.Lines(string(names)) {
 				file = strings.TrimSpace(file)
 				here, err := filepath.Abs(filepath.Join(root, file))
@@ -152,16 +158,17 @@ func must(t *testing.T, err error) {
 func rendered(t *testing.T, bin string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
-	must(t, filepath.WalkDir(filepath.Join(root, "examples"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
-		}
-		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "armature"), "render", path)
-		if out, err := cmd.Output(); err == nil {
-			all[strings.TrimPrefix(path, root+"/")] = string(out)
-		}
-		return nil
-	}))
+	must(t, filepath.WalkDir(filepath.Join(root, "examples"),
+		func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return err
+			}
+			cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "armature"), "render", path)
+			if out, err := cmd.Output(); err == nil {
+				all[strings.TrimPrefix(path, root+"/")] = string(out)
+			}
+			return nil
+		}))
 	if len(all) < 10 {
 		t.Fatalf("%d examples render", len(all))
 	}
@@ -178,7 +185,9 @@ func TestUpgrade(t *testing.T) {
 // What is rendered and locked has the bytes of the last release. The examples that have
 // others are in testdata/renders.txt, which UPDATE=1 writes; the changelog says why.
 func bytesStay(t *testing.T, commit, before, after string) {
-	is, differ := rendered(t, after), "# Examples that render to other bytes than in the last release: see CHANGELOG.md.\n"
+	is, differ :=
+		rendered(t, after),
+		"# Examples that render to other bytes than in the last release: see CHANGELOG.md.\n"
 	for folder, was := range rendered(t, before) {
 		if is[folder] != was {
 			t.Logf("%s (-last release +now):\n%s", folder, cmp.Diff(was, is[folder]))
@@ -192,7 +201,9 @@ func bytesStay(t *testing.T, commit, before, after string) {
 		must(t, os.WriteFile("testdata/renders.txt", []byte(differ), 0o644))
 	}
 	if want, err := os.ReadFile("testdata/renders.txt"); err != nil || string(want) != differ {
-		t.Errorf("renders differ from those of %s: name them in CHANGELOG.md, then UPDATE=1 (%v)\n%s", commit, err, differ)
+		t.Errorf(
+			"renders differ from those of %s: name them in CHANGELOG.md, then UPDATE=1 (%v)\n%s",
+			commit, err, differ)
 	}
 
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -202,17 +213,24 @@ func bytesStay(t *testing.T, commit, before, after string) {
 	must(t, err)
 	must(t, remote.Write(ref, empty.Image))
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "agent.yaml"), []byte("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: agent}\nspec:\n  selector: {matchLabels: {app: agent}}\n"+
-		"  template: {metadata: {labels: {app: agent}}, spec: {containers: [{name: agent, image: \""+image+"\"}]}}\n"), 0o644))
+	must(t,
+		os.WriteFile(filepath.Join(dir, "agent.yaml"),
+			[]byte("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: agent}\nspec:\n"+
+				"  selector: {matchLabels: {app: agent}}\n"+
+				"  template: {metadata: {labels: {app: agent}}, spec: {containers: [{name: "+
+				"agent, image: \""+
+				image+"\"}]}}\n"), 0o644))
 	var locks []string
 	for _, bin := range []string{before, after, before} {
 		run(t, filepath.Join(bin, "armature"), "pin", dir, "--insecure-registry")
 		lock, err := os.ReadFile(filepath.Join(dir, "armature.lock"))
 		must(t, err)
-		locks = append(locks, string(lock)+string(run(t, filepath.Join(bin, "armature"), "render", dir)))
+		locks = append(locks,
+			string(lock)+string(run(t, filepath.Join(bin, "armature"), "render", dir)))
 	}
 	if !strings.Contains(locks[0], "@sha256:") || locks[1] != locks[0] || locks[2] != locks[0] {
-		t.Errorf("the lock is not the same:\n%s\n%s\n%s", locks[0], cmp.Diff(locks[0], locks[1]), cmp.Diff(locks[1], locks[2]))
+		t.Errorf("the lock is not the same:\n%s\n%s\n%s", locks[0], cmp.Diff(locks[0], locks[1]),
+			cmp.Diff(locks[1], locks[2]))
 	}
 }
 
@@ -242,7 +260,8 @@ func clusterStays(t *testing.T, plane *controlplane.ControlPlane, before, after 
 	w.finish("failed", corev1.ConditionFalse)
 	w.phase("done", api.PhaseSucceeded)
 	w.phase("failed", api.PhaseFailed)
-	run(t, filepath.Join(before, "armature"), "apply", "examples/weather-agent", "--kubeconfig", w.plane.Admin.Kubeconfig, "-n", team, "--timeout", "0", "--yes")
+	run(t, filepath.Join(before, "armature"), "apply", "examples/weather-agent", "--kubeconfig",
+		w.plane.Admin.Kubeconfig, "-n", team, "--timeout", "0", "--yes")
 
 	names, err := os.ReadFile("testdata/renders.txt")
 	must(t, err)
@@ -252,14 +271,18 @@ func clusterStays(t *testing.T, plane *controlplane.ControlPlane, before, after 
 		was := w.snapshot(same)
 		stop()
 		stop = w.install(bin)
-		run(t, filepath.Join(bin, "armature"), "apply", "examples/weather-agent", "--kubeconfig", w.plane.Admin.Kubeconfig, "-n", team, "--timeout", "0", "--yes")
+		run(t, filepath.Join(bin, "armature"), "apply", "examples/weather-agent", "--kubeconfig",
+			w.plane.Admin.Kubeconfig, "-n", team, "--timeout", "0", "--yes")
 		if diff := cmp.Diff(was, w.snapshot(same)); diff != "" {
 			t.Fatalf("the %s changes (-before +after):\n%s", direction, diff)
 		}
 		running := fmt.Sprintf("running-%d", n+1)
 		w.finish(running, corev1.ConditionTrue)
-		if b := w.phase(running, api.PhaseSucceeded); b.Status.BuiltImage != "registry.local:5000/"+running+":v1@"+digest || b.Status.RunNumber != 1 {
-			t.Errorf("after the %s, build %s has run %d and image %q", direction, running, b.Status.RunNumber, b.Status.BuiltImage)
+		if b := w.phase(running,
+			api.PhaseSucceeded); b.Status.BuiltImage != "registry.local:5000/"+running+":v1@"+
+			digest || b.Status.RunNumber != 1 {
+			t.Errorf("after the %s, build %s has run %d and image %q", direction, running,
+				b.Status.RunNumber, b.Status.BuiltImage)
 		}
 	}
 	stop()
@@ -270,13 +293,15 @@ func (w *world) furnish() {
 	w.Helper()
 	tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
 	must(w.T, err)
-	download := exec.Command("go", "mod", "download", "-json", "github.com/fluxcd/source-controller")
+	download := exec.Command("go", "mod", "download", "-json",
+		"github.com/fluxcd/source-controller")
 	download.Dir = filepath.Join(root, "e2e", "flux")
 	out, err := download.Output()
 	must(w.T, err)
 	var flux struct{ Dir string }
 	must(w.T, json.Unmarshal(out, &flux))
-	must(w.T, w.plane.InstallCRDs(filepath.Join(tekton, "config", "300-crds"), filepath.Join(flux.Dir, "config", "crd", "bases")))
+	must(w.T, w.plane.InstallCRDs(filepath.Join(tekton, "config", "300-crds"),
+		filepath.Join(flux.Dir, "config", "crd", "bases")))
 	w.Client, err = buildtest.Client(w.plane.Admin.Config)
 	must(w.T, err)
 	reader, err := w.plane.ServiceAccount(w.Context(), "default", "reader")
@@ -286,7 +311,8 @@ func (w *world) furnish() {
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(w.T, err)
-	agent := &http.Server{Handler: peer.Agent(peer.Card("weather", "Forecasts.", "1.0", "forecast"))}
+	agent := &http.Server{
+		Handler: peer.Agent(peer.Card("weather", "Forecasts.", "1.0", "forecast"))}
 	go agent.Serve(listener)
 	w.Cleanup(func() { agent.Close() })
 	_, port, err := net.SplitHostPort(listener.Addr().String())
@@ -303,7 +329,9 @@ func (w *world) furnish() {
 	}
 	data, err := archive.Write(files)
 	must(w.T, err)
-	host := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { _, _ = rw.Write(data) }))
+	host := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = rw.Write(data)
+	}))
 	w.Cleanup(host.Close)
 	w.apply(fmt.Sprintf(`
 apiVersion: v1
@@ -330,7 +358,8 @@ kind: GitRepository
 metadata: {name: fleet, namespace: %[1]s}
 spec: {url: https://git.example/fleet, interval: 1m}
 `, team))
-	w.status("v1", "Pod", "weather-0", `{"podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}],"conditions":[{"type":"Ready","status":"True"}]}`)
+	w.status("v1", "Pod", "weather-0",
+		`{"podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}],"conditions":[{"type":"Ready","status":"True"}]}`)
 	w.status("source.toolkit.fluxcd.io/v1", "GitRepository", "fleet", fmt.Sprintf(
 		`{"artifact":{"digest":%q,"path":"%[2]s","url":"%[3]s%[2]s","revision":"main@sha1:aaaa","lastUpdateTime":"2026-11-22T20:00:00Z","size":%[4]d}}`,
 		archive.Digest(data), "/gitrepository/"+team+"/fleet/aaaa.tar.gz", host.URL, len(data)))
@@ -344,8 +373,10 @@ func (w *world) apply(manifests string) {
 	for _, o := range objects {
 		text, err := o.MarshalJSON()
 		must(w.T, err)
-		w.eventually("applying "+o.GetKind()+" "+o.GetName(), func() string { // a kind may have been defined just now
-			return words(w.Patch(w.Context(), o.DeepCopy(), client.RawPatch(types.ApplyPatchType, text), client.FieldOwner("kubectl"), client.ForceOwnership))
+		// a kind may have been defined just now
+		w.eventually("applying "+o.GetKind()+" "+o.GetName(), func() string {
+			return words(w.Patch(w.Context(), o.DeepCopy(), client.RawPatch(types.ApplyPatchType,
+				text), client.FieldOwner("kubectl"), client.ForceOwnership))
 		})
 	}
 }
@@ -359,7 +390,8 @@ func words(err error) string {
 
 func (w *world) status(apiVersion, kind, name, status string) {
 	w.Helper()
-	must(w.T, w.Status().Patch(w.Context(), object(apiVersion, kind, name), client.RawPatch(types.MergePatchType, []byte(`{"status":`+status+`}`))))
+	must(w.T, w.Status().Patch(w.Context(), object(apiVersion, kind, name),
+		client.RawPatch(types.MergePatchType, []byte(`{"status":`+status+`}`))))
 }
 
 func object(apiVersion, kind, name string) *unstructured.Unstructured {
@@ -389,7 +421,8 @@ func (w *world) eventually(what string, ask func() string) {
 // three controllers run with the flags of their Deployments, and have done something.
 func (w *world) install(bin string) (stop func()) {
 	w.Helper()
-	manifests := string(run(w.T, filepath.Join(bin, "armature"), "install", "--catalog", "--sources", "--image=registry.local/controller:v1"))
+	manifests := string(run(w.T, filepath.Join(bin, "armature"), "install", "--catalog",
+		"--sources", "--image=registry.local/controller:v1"))
 	w.apply(manifests)
 	w.apply(fmt.Sprintf(`
 apiVersion: kagenti.io/v1alpha1
@@ -411,9 +444,12 @@ spec: {sourceRef: {kind: GitRepository, name: fleet}}
 	}
 	own := map[string][]string{
 		"armature-controller": {"--webhook-address="},
-		"armature-catalog": {"--catalog-store=" + filepath.Join(w.store, "catalog.db"), "--catalog-address=127.0.0.1:" + free[0], "--catalog-plain-http",
+		"armature-catalog": {"--catalog-store=" + filepath.Join(w.store, "catalog.db"),
+			"--catalog-address=127.0.0.1:" + free[0], "--catalog-plain-http",
 			"--catalog-allow-network=127.0.0.0/8", "--catalog-server-period=1s"},
-		"armature-sources": {"--artifact-dir=" + w.store, "--artifact-address=127.0.0.1:" + free[1], "--artifact-advertised-address=127.0.0.1:1", "--source-hosts=127.0.0.1", "--git-allow-network=127.0.0.0/8"},
+		"armature-sources": {"--artifact-dir=" + w.store, "--artifact-address=127.0.0.1:" + free[1],
+			"--artifact-advertised-address=127.0.0.1:1", "--source-hosts=127.0.0.1",
+			"--git-allow-network=127.0.0.0/8"},
 	}
 	var stops []func()
 	for _, o := range objects {
@@ -429,7 +465,8 @@ spec: {sourceRef: {kind: GitRepository, name: fleet}}
 		file := filepath.Join(w.store, o.GetName()+".kubeconfig")
 		must(w.T, kubeconfig.Write(file, account.Config))
 		stops = append(stops, w.start(filepath.Join(bin, "armature-controller"), file,
-			append(append(args, own[o.GetName()]...), "--metrics-address=0", "--health-address=0", "--log-level=error")))
+			append(append(args, own[o.GetName()]...), "--metrics-address=0", "--health-address=0",
+				"--log-level=error")))
 		delete(own, o.GetName())
 	}
 	if len(own) > 0 {
@@ -450,9 +487,12 @@ spec: {sourceRef: {kind: GitRepository, name: fleet}}
 		return fmt.Sprint(o.Object["status"])
 	})
 	w.eventually("the catalog has the agent", func() string {
-		cmd := exec.CommandContext(w.Context(), filepath.Join(bin, "armature"), "catalog", "list", "-A", "--health", "Healthy", "-o", "json", "--server", "http://127.0.0.1:"+free[0], "--token-file", w.token)
+		cmd := exec.CommandContext(w.Context(), filepath.Join(bin, "armature"), "catalog", "list",
+			"-A", "--health", "Healthy", "-o", "json", "--server", "http://127.0.0.1:"+free[0],
+			"--token-file", w.token)
 		out, err := cmd.CombinedOutput()
-		if err == nil && strings.Count(string(out), `"uid"`) == 1 && strings.Contains(string(out), `"weather"`) {
+		if err == nil && strings.Count(string(out), `"uid"`) == 1 &&
+			strings.Contains(string(out), `"weather"`) {
 			return ""
 		}
 		return fmt.Sprintf("%v %s", err, out)
@@ -494,8 +534,10 @@ func (w *world) build(namespace, name string) {
 	must(w.T, w.Create(w.Context(), &api.AgentBuild{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: api.AgentBuildSpec{
-			Source:      api.SourceSpec{SourceRepository: "github.com/org/" + name + ".git", SourceRevision: "0123456789abcdef0123456789abcdef01234567"},
-			BuildOutput: &api.BuildOutput{Image: name, ImageTag: "v1", ImageRegistry: "registry.local:5000"},
+			Source: api.SourceSpec{SourceRepository: "github.com/org/" + name + ".git",
+				SourceRevision: "0123456789abcdef0123456789abcdef01234567"},
+			BuildOutput: &api.BuildOutput{Image: name, ImageTag: "v1",
+				ImageRegistry: "registry.local:5000"},
 		},
 	}))
 	w.eventually("build "+name+" has a run", func() string {
@@ -530,11 +572,15 @@ func (w *world) finish(name string, status corev1.ConditionStatus) {
 	}
 	now := metav1.Now()
 	run.Status.StartTime, run.Status.CompletionTime = &now, &now
-	run.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: status, Reason: "Ended"})
+	run.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: status,
+		Reason: "Ended"})
 	for result, value := range map[string]string{
-		"kaniko-build-IMAGE_URL": run.Annotations[keys.AnnotationImage], "kaniko-build-IMAGE_DIGEST": digest, "CHAINS-GIT_COMMIT": run.Annotations[keys.AnnotationCommit],
+		"kaniko-build-IMAGE_URL":    run.Annotations[keys.AnnotationImage],
+		"kaniko-build-IMAGE_DIGEST": digest,
+		"CHAINS-GIT_COMMIT":         run.Annotations[keys.AnnotationCommit],
 	} {
-		run.Status.Results = append(run.Status.Results, tektonv1.PipelineRunResult{Name: result, Value: *tektonv1.NewStructuredValues(value)})
+		run.Status.Results = append(run.Status.Results,
+			tektonv1.PipelineRunResult{Name: result, Value: *tektonv1.NewStructuredValues(value)})
 	}
 	must(w.T, w.Status().Update(w.Context(), run))
 }
@@ -560,9 +606,13 @@ func (w *world) snapshot(same bool) map[string]string {
 	w.Helper()
 	kept := make(map[string]string)
 	for _, k := range []schema.GroupVersionKind{
-		{Group: api.DefaultGroup, Version: "v1alpha1", Kind: "AgentBuild"}, {Group: "tekton.dev", Version: "v1", Kind: "PipelineRun"}, {Group: "kagenti.io", Version: "v1alpha1", Kind: "AgentCard"},
-		{Group: "armature.dev", Version: "v1alpha1", Kind: "RenderedSource"}, {Group: "source.toolkit.fluxcd.io", Version: "v1", Kind: "ExternalArtifact"},
-		{Group: "apps", Version: "v1", Kind: "Deployment"}, {Version: "v1", Kind: "ConfigMap"}, {Version: "v1", Kind: "ServiceAccount"}, {Version: "v1", Kind: "Secret"},
+		{Group: api.DefaultGroup, Version: "v1alpha1", Kind: "AgentBuild"},
+		{Group: "tekton.dev", Version: "v1", Kind: "PipelineRun"},
+		{Group: "kagenti.io", Version: "v1alpha1", Kind: "AgentCard"},
+		{Group: "armature.dev", Version: "v1alpha1", Kind: "RenderedSource"},
+		{Group: "source.toolkit.fluxcd.io", Version: "v1", Kind: "ExternalArtifact"},
+		{Group: "apps", Version: "v1", Kind: "Deployment"}, {Version: "v1", Kind: "ConfigMap"},
+		{Version: "v1", Kind: "ServiceAccount"}, {Version: "v1", Kind: "Secret"},
 	} {
 		var list unstructured.UnstructuredList
 		list.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
@@ -571,11 +621,14 @@ func (w *world) snapshot(same bool) map[string]string {
 			w.Errorf("there is no %s", k.Kind)
 		}
 		for _, o := range list.Items {
-			unstructured.RemoveNestedField(o.Object, "status", "artifact", "inputs") // which the program is one of
+			// which the program is one of
+			unstructured.RemoveNestedField(o.Object, "status", "artifact", "inputs")
 			state := map[string]any{"uid": o.GetUID(), "owners": o.GetOwnerReferences()}
-			fields := [][]string{{"status", "phase"}, {"status", "builtImage"}, {"status", "runNumber"}, {"status", "conditions"}}
+			fields := [][]string{{"status", "phase"}, {"status", "builtImage"},
+				{"status", "runNumber"}, {"status", "conditions"}}
 			if k.Kind == "AgentBuild" || k.Kind == "PipelineRun" || same {
-				fields = append(fields, []string{"spec"}, []string{"data"}, []string{"status", "artifact"})
+				fields = append(fields, []string{"spec"}, []string{"data"},
+					[]string{"status", "artifact"})
 			}
 			for _, path := range fields {
 				if k.Kind == "AgentCard" && path[0] == "status" { // which has times

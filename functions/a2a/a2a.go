@@ -85,8 +85,8 @@ func Digest(payload []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// inexactInteger finds an integer that no double holds: a signature over its canonical form would be
-// as good for its neighbours.
+// inexactInteger finds an integer that no double holds: a signature over its canonical form would
+// be as good for its neighbours.
 func inexactInteger(card []byte) (number string, found bool) {
 	for tokens := jsontext.NewDecoder(bytes.NewReader(card)); ; {
 		token, err := tokens.ReadToken()
@@ -151,8 +151,8 @@ func isDefault(name string, value any) bool {
 		return len(v) == 0 && slices.Contains([]string{"schemes", "scopes", "securitySchemes"}, name)
 	case string:
 		return v == "" &&
-			slices.Contains([]string{"authorizationUrl", "bearerFormat", "description", "oauth2MetadataUrl",
-				"refreshUrl", "tenant", "tokenUrl", "uri"}, name)
+			slices.Contains([]string{"authorizationUrl", "bearerFormat", "description",
+				"oauth2MetadataUrl", "refreshUrl", "tenant", "tokenUrl", "uri"}, name)
 	}
 	return false
 }
@@ -181,8 +181,10 @@ var (
 			"supportedInterfaces":  {defaults: []string{"tenant"}},
 			"securityRequirements": requirement,
 			"capabilities": {defaults: []string{"extensions"},
-				within: map[string]message{"extensions": {defaults: []string{"uri", "description", "required"}}}},
-			"skills": {defaults: []string{"examples", "inputModes", "outputModes", "securityRequirements"},
+				within: map[string]message{
+					"extensions": {defaults: []string{"uri", "description", "required"}}}},
+			"skills": {defaults: []string{"examples", "inputModes", "outputModes",
+				"securityRequirements"},
 				within: map[string]message{"securityRequirements": requirement}},
 		},
 		values: map[string]message{"securitySchemes": scheme},

@@ -29,7 +29,10 @@ func TestDefaults(t *testing.T) {
   },
   "skills": []`
 	const want = `{"capabilities":{"pushNotifications":false,"streaming":false},"description":"","name":"Example Agent","skills":[]`
-	if got := payload(t, fragment+`, "supportedInterfaces": [], "signatures": [{"protected": "e30", "signature": "AA"}]}`); got != want+`,"supportedInterfaces":[]}` {
+	if got := payload(t,
+		fragment+
+			`, "supportedInterfaces": [], "signatures": [{"protected": "e30", "signature": "AA"}]}`); got !=
+		want+`,"supportedInterfaces":[]}` {
 		t.Errorf("the example of 8.4.1 gives %s", got)
 	}
 	if got := payload(t, fragment+`}`); !strings.Contains(got, `"extensions":[]`) {
@@ -70,13 +73,30 @@ func TestNoPayload(t *testing.T) {
 // TestChanged: a card that differs in a value for any reader has another payload, or none.
 func TestChanged(t *testing.T) {
 	for signed, changed := range map[string][]string{
-		`{"supportedInterfaces":[],"x-limit":9007199254740992}`:         {`{"supportedInterfaces":[],"x-limit":9007199254740993}`, `{"supportedInterfaces":[],"x-limit":-9007199254740993}`},
-		`{"supportedInterfaces":[],"x":{"y":[1000000000000000000]}}`:    {`{"supportedInterfaces":[],"x":{"y":[1000000000000000001]}}`, `{"supportedInterfaces":[],"x":{"y":[100000000000000000000000001]}}`},
-		`{"supportedInterfaces":[{"url":"u"}]}`:                         {`{"supportedInterfaces":[{"url":"u","tenant":false}]}`, `{"supportedInterfaces":[{"url":"u","tenant":[]}]}`, `{"supportedInterfaces":[{"url":"u","tenant":{}}]}`},
-		`{"supportedInterfaces":[],"skills":[{"id":"a"}]}`:              {`{"supportedInterfaces":[],"skills":[{"id":"a","examples":""}]}`, `{"supportedInterfaces":[],"skills":[{"id":"a","inputModes":{}}]}`, `{"supportedInterfaces":[],"skills":[{"id":"a","outputModes":false}]}`},
-		`{"supportedInterfaces":[],"capabilities":{}}`:                  {`{"supportedInterfaces":[],"capabilities":{"extensions":{}}}`, `{"supportedInterfaces":[],"capabilities":{"extensions":false}}`},
-		`{"supportedInterfaces":[],"name":"a"}`:                         {`{"supportedInterfaces":[],"name":"a","securitySchemes":[]}`, `{"supportedInterfaces":[],"name":"a","securityRequirements":{}}`, `{"supportedInterfaces":[],"name":"a","securitySchemes":""}`},
-		`{"supportedInterfaces":[],"securityRequirements":[{"a":"b"}]}`: {`{"supportedInterfaces":[],"securityRequirements":[{"a":"b","schemes":[]}]}`, `{"supportedInterfaces":[],"securityRequirements":[{"a":"b","schemes":false}]}`},
+		`{"supportedInterfaces":[],"x-limit":9007199254740992}`: {
+			`{"supportedInterfaces":[],"x-limit":9007199254740993}`,
+			`{"supportedInterfaces":[],"x-limit":-9007199254740993}`},
+		`{"supportedInterfaces":[],"x":{"y":[1000000000000000000]}}`: {
+			`{"supportedInterfaces":[],"x":{"y":[1000000000000000001]}}`,
+			`{"supportedInterfaces":[],"x":{"y":[100000000000000000000000001]}}`},
+		`{"supportedInterfaces":[{"url":"u"}]}`: {
+			`{"supportedInterfaces":[{"url":"u","tenant":false}]}`,
+			`{"supportedInterfaces":[{"url":"u","tenant":[]}]}`,
+			`{"supportedInterfaces":[{"url":"u","tenant":{}}]}`},
+		`{"supportedInterfaces":[],"skills":[{"id":"a"}]}`: {
+			`{"supportedInterfaces":[],"skills":[{"id":"a","examples":""}]}`,
+			`{"supportedInterfaces":[],"skills":[{"id":"a","inputModes":{}}]}`,
+			`{"supportedInterfaces":[],"skills":[{"id":"a","outputModes":false}]}`},
+		`{"supportedInterfaces":[],"capabilities":{}}`: {
+			`{"supportedInterfaces":[],"capabilities":{"extensions":{}}}`,
+			`{"supportedInterfaces":[],"capabilities":{"extensions":false}}`},
+		`{"supportedInterfaces":[],"name":"a"}`: {
+			`{"supportedInterfaces":[],"name":"a","securitySchemes":[]}`,
+			`{"supportedInterfaces":[],"name":"a","securityRequirements":{}}`,
+			`{"supportedInterfaces":[],"name":"a","securitySchemes":""}`},
+		`{"supportedInterfaces":[],"securityRequirements":[{"a":"b"}]}`: {
+			`{"supportedInterfaces":[],"securityRequirements":[{"a":"b","schemes":[]}]}`,
+			`{"supportedInterfaces":[],"securityRequirements":[{"a":"b","schemes":false}]}`},
 	} {
 		whole, err := Payload([]byte(signed))
 		if err != nil && !strings.Contains(signed, "1000000000000000000") {
@@ -96,7 +116,8 @@ func TestSign(t *testing.T) {
 		`{"name":"a"}`: `{"name":"a","signatures":[{"protected":"e30","signature":"AA"}]}`,
 		`{}`:           `{"signatures":[{"protected":"e30","signature":"AA"}]}`,
 		`{"signatures": [{"protected":"x","signature":"y","header":{"a":[1]}}] , "name":"a"}`: `{"signatures": [{"protected":"e30","signature":"AA"}] , "name":"a"}`,
-		"{\n  \"name\": \"a\"\n}\n": "{\n  \"name\": \"a\",\n  \"signatures\": [\n    {\n      \"protected\": \"e30\",\n      \"signature\": \"AA\"\n    }\n  ]\n}\n",
+		"{\n  \"name\": \"a\"\n}\n": "{\n  \"name\": \"a\",\n  \"signatures\": [\n    {\n" +
+			"      \"protected\": \"e30\",\n      \"signature\": \"AA\"\n    }\n  ]\n}\n",
 	} {
 		got, err := Sign([]byte(in), signatures)
 		if err != nil || string(got) != want {

@@ -41,8 +41,8 @@ func Expand(r *expand.Resource, g *generation) {
 	ports := e.servicePorts()
 	account := e.serviceAccount()
 	e.add("apps/v1", "Deployment", r.Name, e.annotations(), node.Map("spec", node.Map(
-		"replicas", node.Given(e.agent.Spec.Replicas), "selector", node.Map("matchLabels", e.selector()),
-		"template", e.template.YNode())))
+		"replicas", node.Given(e.agent.Spec.Replicas), "selector",
+		node.Map("matchLabels", e.selector()), "template", e.template.YNode())))
 	e.add("v1", "Service", g.service(r.Name), nil, node.Map("spec", node.Map(
 		"selector", map[string]string{nameLabel: e.Name}, "ports", ports)))
 	e.rbac(account)
@@ -78,7 +78,8 @@ func (e *expander) add(apiVersion, kind, name string, annotations map[string]str
 	if kind == "Deployment" {
 		maps.Copy(labels, e.optIn())
 	}
-	o := expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Labels: labels, Annotations: annotations}
+	o := expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Labels: labels,
+		Annotations: annotations}
 	if body != nil {
 		o.Body = body.Node()
 	}
@@ -162,7 +163,8 @@ func (e *expander) images() {
 			}
 			node.Set(c, "image", image)
 		} else if Placeholder(have) && e.agent.Spec.ImageSource == nil {
-			e.error("no-image", "spec", fmt.Sprintf("the container %s has no image", node.Text(c, "name")),
+			e.error("no-image", "spec",
+				fmt.Sprintf("the container %s has no image", node.Text(c, "name")),
 				"set spec.imageSource.image or spec.imageSource.buildRef")
 		}
 	}
@@ -223,7 +225,9 @@ func (e *expander) labels() {
 
 func sortFields(n *yaml.RNode) {
 	all := slices.Collect(slices.Chunk(n.YNode().Content, 2))
-	slices.SortStableFunc(all, func(a, b []*yaml.Node) int { return strings.Compare(a[0].Value, b[0].Value) })
+	slices.SortStableFunc(all, func(a, b []*yaml.Node) int {
+		return strings.Compare(a[0].Value, b[0].Value)
+	})
 	n.YNode().Content = slices.Concat(all...)
 }
 
@@ -239,7 +243,8 @@ func (e *expander) annotations() map[string]string {
 		if problem, hint := skills.Check(key[len(keys.SkillPrefix):], s.Ref); problem != "" {
 			e.error("skill", field, problem, hint)
 		} else if _, twice := annotations[key]; twice {
-			e.error("skill", field, fmt.Sprintf("a second skill is named %q", key[len(keys.SkillPrefix):]),
+			e.error("skill", field,
+				fmt.Sprintf("a second skill is named %q", key[len(keys.SkillPrefix):]),
 				"remove it, or set another name")
 		}
 		annotations[key] = s.Ref
@@ -255,7 +260,8 @@ func (e *expander) asksFor(feature string) bool {
 	}
 	if value != "" && value != "enabled" && value != "disabled" {
 		e.error("annotation", "metadata.annotations",
-			fmt.Sprintf("the annotation %s takes enabled or disabled, not %q", key, value), "correct the value")
+			fmt.Sprintf("the annotation %s takes enabled or disabled, not %q", key, value),
+			"correct the value")
 	}
 	return value == "enabled"
 }
@@ -287,10 +293,12 @@ func (e *expander) servicePorts() []api.ServicePort {
 			e.error("port", at+".port", fmt.Sprintf("%d is not a port", p.Port), "use 1 to 65535")
 		}
 		if p.Name == "" && len(ports) > 1 {
-			e.error("port", at, "one of several ports has no name", "name it: Kubernetes demands it")
+			e.error("port", at, "one of several ports has no name",
+				"name it: Kubernetes demands it")
 		}
 		if names[p.Name] {
-			e.error("port", at+".name", fmt.Sprintf("a second port is named %q", p.Name), "rename one of the two")
+			e.error("port", at+".name", fmt.Sprintf("a second port is named %q", p.Name),
+				"rename one of the two")
 		}
 		names[p.Name] = true
 		switch p.TargetPort.(type) {

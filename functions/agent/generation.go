@@ -62,7 +62,8 @@ func (e *expander) checkGeneration() {
 	if e.agent.Spec.Image != "" && !e.generation.completes {
 		e.error("generation", "spec.image",
 			"image is not supported in generation "+e.generation.name+" of Kagenti's Agents",
-			"write spec.imageSource.image, or set spec.kagenti.generation: operator in armature.yaml")
+			"write spec.imageSource.image, or set spec.kagenti.generation: operator in "+
+				"armature.yaml")
 	}
 }
 
@@ -78,13 +79,15 @@ func (e *expander) complete() {
 	}
 	e.cache(containers)
 	if node.Get(e.spec, "securityContext") == nil {
-		node.Set(e.spec, "securityContext", node.Map("runAsNonRoot", true, "runAsUser", 1000, "fsGroup", 1000,
-			"seccompProfile", node.Map("type", "RuntimeDefault")))
+		node.Set(e.spec, "securityContext",
+			node.Map("runAsNonRoot", true, "runAsUser", 1000, "fsGroup", 1000,
+				"seccompProfile", node.Map("type", "RuntimeDefault")))
 	}
 	for _, c := range containers {
 		if node.Get(c, "securityContext") == nil {
-			node.Set(c, "securityContext", node.Map("allowPrivilegeEscalation", false, "privileged", false,
-				"readOnlyRootFilesystem", true, "capabilities", node.Map("drop", []string{"ALL"})))
+			node.Set(c, "securityContext", node.Map("allowPrivilegeEscalation", false, "privileged",
+				false, "readOnlyRootFilesystem", true, "capabilities",
+				node.Map("drop", []string{"ALL"})))
 		}
 	}
 }
@@ -100,7 +103,8 @@ func (e *expander) cache(containers []*yaml.RNode) {
 		}
 	}
 	if !mounted {
-		node.Extend(containers[0], "volumeMounts", node.Map("name", cacheVolume, "mountPath", "/app/.cache"))
+		node.Extend(containers[0], "volumeMounts",
+			node.Map("name", cacheVolume, "mountPath", "/app/.cache"))
 	}
 	for _, v := range node.Items(e.spec, "volumes") {
 		if node.Text(v, "name") == cacheVolume {

@@ -33,7 +33,8 @@ func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []
 	for c := range spec.Get("containers").Items() {
 		image := c.Get("image")
 		for _, source := range []string{"imageSource", "image"} {
-			if image.Exists() && o.Get("spec", source).Exists() && (first || Placeholder(image.Text())) {
+			if image.Exists() && o.Get("spec", source).Exists() &&
+				(first || Placeholder(image.Text())) {
 				notes = append(notes,
 					foreign.Field{Path: image.Path(), Fate: foreign.Dropped, Reason: "spec." + source +
 						" sets the image"})
@@ -62,7 +63,8 @@ func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []
 
 // card is an AgentCard, by which the agent stays known to discovery.
 func card(o *krm.Object, prefix string) []byte {
-	text := "apiVersion: " + prefix + "/v1alpha1\nkind: AgentCard\nmetadata:\n  name: " + o.Name + "-card\n"
+	text := "apiVersion: " + prefix + "/v1alpha1\nkind: AgentCard\nmetadata:\n  name: " + o.Name +
+		"-card\n"
 	if o.Namespace != "" {
 		text += "  namespace: " + o.Namespace + "\n"
 	}

@@ -32,16 +32,19 @@ func (e *expander) rbac(account string) {
 		names    map[string]bool
 	}{{"configmaps", configMaps}, {"secrets", secrets}} {
 		if names := slices.Sorted(maps.Keys(kind.names)); len(names) > 0 {
-			rules = append(rules, node.Map("apiGroups", []string{""}, "resources", []string{kind.resource},
-				"resourceNames", names, "verbs", []string{"get", "watch"}))
+			rules = append(rules,
+				node.Map("apiGroups", []string{""}, "resources", []string{kind.resource},
+					"resourceNames", names, "verbs", []string{"get", "watch"}))
 		}
 	}
 	if len(rules) == 0 {
 		return
 	}
 	if e.Namespace == "" {
-		e.Report(finding.Warning, "agent/no-namespace", "metadata", "no Role is generated for the ConfigMaps "+
-			"and Secrets that it names, because a RoleBinding needs the namespace of its ServiceAccount",
+		e.Report(finding.Warning, "agent/no-namespace", "metadata",
+			"no Role is generated for the ConfigMaps "+
+				"and Secrets that it names, because a RoleBinding needs the namespace of its "+
+				"ServiceAccount",
 			"set metadata.namespace, if the agent reads them through the API")
 		return
 	}
@@ -49,7 +52,8 @@ func (e *expander) rbac(account string) {
 	e.add(group+"/v1", "Role", e.Name, nil, node.Map("rules", rules))
 	e.add(group+"/v1", "RoleBinding", e.Name, nil, node.Map(
 		"roleRef", node.Map("apiGroup", group, "kind", "Role", "name", e.Name),
-		"subjects", []node.Fields{node.Map("kind", "ServiceAccount", "name", account, "namespace", e.Namespace)}))
+		"subjects",
+		[]node.Fields{node.Map("kind", "ServiceAccount", "name", account, "namespace", e.Namespace)}))
 }
 
 // references gathers the ConfigMaps and Secrets that containers and volumes of

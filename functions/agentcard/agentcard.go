@@ -39,8 +39,8 @@ func Check(card *api.AgentCard) []finding.Finding {
 		c.error("agentcard/no-target", "spec", "the card has neither a selector nor a targetRef",
 			"set spec.selector.matchLabels, or spec.targetRef")
 	case spec.Selector != nil && spec.TargetRef != nil:
-		c.error("agentcard/two-targets", "spec.targetRef", "the card has a selector and a targetRef",
-			"keep one of them")
+		c.error("agentcard/two-targets", "spec.targetRef",
+			"the card has a selector and a targetRef", "keep one of them")
 	case spec.TargetRef != nil && (spec.TargetRef.Kind == "" || spec.TargetRef.Name == ""):
 		c.error("agentcard/no-target", "spec.targetRef", "the reference needs kind and name", "set both")
 	case spec.Selector != nil:
@@ -51,11 +51,12 @@ func Check(card *api.AgentCard) []finding.Finding {
 			(!strings.HasPrefix(*e.Path, "/") ||
 				strings.IndexFunc(*e.Path, func(r rune) bool { return r <= ' ' || r == 0x7f }) >= 0) {
 			c.error("agentcard/bad-path", "spec.endpoint.path",
-				fmt.Sprintf("%q is not a path", text.Shown(*e.Path)), "begin with /, without spaces")
+				fmt.Sprintf("%q is not a path", text.Shown(*e.Path)),
+				"begin with /, without spaces")
 		}
 		if e.Port != nil && (*e.Port < 1 || *e.Port > 65535) {
-			c.error("agentcard/bad-port", "spec.endpoint.port", fmt.Sprintf("%d is not a port", *e.Port),
-				"use 1 to 65535")
+			c.error("agentcard/bad-port", "spec.endpoint.port",
+				fmt.Sprintf("%d is not a port", *e.Port), "use 1 to 65535")
 		}
 		if e.Scheme != nil && *e.Scheme != "http" && *e.Scheme != "https" {
 			c.error("agentcard/unknown-value", "spec.endpoint.scheme",
@@ -65,7 +66,8 @@ func Check(card *api.AgentCard) []finding.Finding {
 	if spec.SyncPeriod != nil {
 		if d, err := time.ParseDuration(*spec.SyncPeriod); err != nil || d < time.Second {
 			c.error("agentcard/bad-period", "spec.syncPeriod",
-				fmt.Sprintf("%q is not a duration of at least a second", text.Shown(*spec.SyncPeriod)),
+				fmt.Sprintf("%q is not a duration of at least a second",
+					text.Shown(*spec.SyncPeriod)),
 				"write it as 30s or 5m")
 		}
 	}
@@ -82,8 +84,8 @@ func (c *checker) error(rule, field, message, hint string) {
 	f := finding.Finding{
 		Rule: rule, Severity: finding.Error, Message: message, Hint: hint,
 		Place: finding.Place{File: o.File, Line: o.LineOf(field), Field: field,
-			Object: finding.Ref{APIVersion: c.card.APIVersion, Kind: c.card.Kind, Namespace: c.card.Namespace,
-				Name: c.card.Name}},
+			Object: finding.Ref{APIVersion: c.card.APIVersion, Kind: c.card.Kind,
+				Namespace: c.card.Namespace, Name: c.card.Name}},
 	}
 	c.findings = append(c.findings, f)
 }
@@ -99,7 +101,8 @@ func (c *checker) selector(s *api.LabelSelector) {
 		switch e.Operator {
 		case "In", "NotIn":
 			if len(e.Values) == 0 {
-				c.error("agentcard/bad-selector", field+".values", e.Operator+" needs values", "list at least one")
+				c.error("agentcard/bad-selector", field+".values", e.Operator+" needs values",
+					"list at least one")
 			}
 		case "Exists", "DoesNotExist":
 			if len(e.Values) > 0 {
@@ -112,15 +115,16 @@ func (c *checker) selector(s *api.LabelSelector) {
 				"use In, NotIn, Exists or DoesNotExist")
 		}
 		if e.Key == "" {
-			c.error("agentcard/bad-selector", field+".key", "an expression needs a label's key", "set key")
+			c.error("agentcard/bad-selector", field+".key", "an expression needs a label's key",
+				"set key")
 		}
 	}
 	if len(c.findings) > 0 {
 		return
 	}
 	if key, impossible := contradiction(s); impossible {
-		c.error("agentcard/selector-impossible", "spec.selector", "no value of the label "+key+" can match",
-			"remove one of the conditions on it")
+		c.error("agentcard/selector-impossible", "spec.selector",
+			"no value of the label "+key+" can match", "remove one of the conditions on it")
 	}
 }
 
@@ -194,7 +198,8 @@ func AppendConfigMap(dst []byte, card *api.AgentCard) []byte {
 		dst = scalar.AppendPlain(dst, card.Namespace)
 	}
 	dst = append(dst,
-		"\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
+		"\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+
+			": "...)
 	dst = scalar.AppendPlain(dst, "AgentCard/"+card.Name)
 	dst = append(dst, "\ndata:\n  card.json: |\n"...)
 	dst = AppendCard(append(dst, "    "...), card)

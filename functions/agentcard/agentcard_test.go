@@ -47,7 +47,8 @@ func TestExample(t *testing.T) {
 		t.Error(findings)
 	}
 	cm := render(t, card)
-	if cm.Name != "weather-agent-card-discovery" || cm.Namespace != "default" || cm.Annotations["armature.dev/rendered-for"] != "AgentCard/weather-agent-card" {
+	if cm.Name != "weather-agent-card-discovery" || cm.Namespace != "default" ||
+		cm.Annotations["armature.dev/rendered-for"] != "AgentCard/weather-agent-card" {
 		t.Errorf("%s/%s %v", cm.Namespace, cm.Name, cm.Annotations)
 	}
 	var static map[string]any
@@ -55,25 +56,28 @@ func TestExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]any{
-		"name": "Weather Intelligence Agent", "description": "Production weather forecasting service",
-		"tags": []any{"weather", "forecast", "production"},
+		"name":        "Weather Intelligence Agent",
+		"description": "Production weather forecasting service",
+		"tags":        []any{"weather", "forecast", "production"},
 	}, static); diff != "" {
 		t.Error(diff)
 	}
 	delete(cm.Data, "card.json")
 	if diff := cmp.Diff(map[string]string{
-		"endpoint_path": "/.well-known/agent.json", "endpoint_port": "8081", "endpoint_scheme": "http",
-		"sync_period": "30s", "selector": "app=weather-agent",
+		"endpoint_path": "/.well-known/agent.json", "endpoint_port": "8081",
+		"endpoint_scheme": "http", "sync_period": "30s", "selector": "app=weather-agent",
 	}, cm.Data); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestDefaults(t *testing.T) {
-	cm := render(t, decode(t, "metadata: {name: x}\nspec: {targetRef: {kind: StatefulSet, name: z}}"))
+	cm := render(t,
+		decode(t, "metadata: {name: x}\nspec: {targetRef: {kind: StatefulSet, name: z}}"))
 	if diff := cmp.Diff(map[string]string{
-		"card.json": `{"name": "x"}` + "\n", "endpoint_path": "/.well-known/agent.json", "endpoint_port": "8081", "endpoint_scheme": "http",
-		"sync_period": "30s", "target_kind": "StatefulSet", "target_name": "z",
+		"card.json": `{"name": "x"}` + "\n", "endpoint_path": "/.well-known/agent.json",
+		"endpoint_port": "8081", "endpoint_scheme": "http", "sync_period": "30s",
+		"target_kind": "StatefulSet", "target_name": "z",
 	}, cm.Data); diff != "" {
 		t.Error(diff)
 	}
@@ -84,28 +88,45 @@ func TestCheck(t *testing.T) {
 		"selector: {matchLabels: {app: x}}": "",
 		"":                                  "agentcard/no-target spec",
 		"selector: {}":                      "agentcard/selector-empty spec.selector",
-		"selector: {matchLabels: {app: x}}, targetRef: {kind: Deployment, name: y}": "agentcard/two-targets spec.targetRef",
-		"targetRef: {kind: Deployment, name: ''}":                                   "agentcard/no-target spec.targetRef",
+		"selector: {matchLabels: {app: x}}, targetRef: {kind: Deployment, name: y}": "agentcard/" +
+			"two-targets spec.targetRef",
+		"targetRef: {kind: Deployment, name: ''}": "agentcard/" +
+			"no-target spec.targetRef",
 
-		"selector: {matchExpressions: [{key: app, operator: In}]}":                                                       "agentcard/bad-selector spec.selector.matchExpressions[0].values",
-		"selector: {matchExpressions: [{key: app, operator: Exists, values: [x]}]}":                                      "agentcard/bad-selector spec.selector.matchExpressions[0].values",
-		"selector: {matchExpressions: [{key: app, operator: Equals, values: [x]}]}":                                      "agentcard/bad-selector spec.selector.matchExpressions[0].operator",
-		"selector: {matchExpressions: [{key: '', operator: Exists}]}":                                                    "agentcard/bad-selector spec.selector.matchExpressions[0].key",
-		"selector: {matchLabels: {app: x}, matchExpressions: [{key: app, operator: NotIn, values: [x]}]}":                "agentcard/selector-impossible spec.selector",
-		"selector: {matchLabels: {app: x}, matchExpressions: [{key: app, operator: DoesNotExist}]}":                      "agentcard/selector-impossible spec.selector",
-		"selector: {matchExpressions: [{key: a, operator: Exists}, {key: a, operator: DoesNotExist}]}":                   "agentcard/selector-impossible spec.selector",
-		"selector: {matchExpressions: [{key: a, operator: In, values: [x]}, {key: a, operator: In, values: [y]}]}":       "agentcard/selector-impossible spec.selector",
-		"selector: {matchExpressions: [{key: a, operator: In, values: [x, y]}, {key: a, operator: NotIn, values: [x]}]}": "",
-		"selector: {matchExpressions: [{key: a, operator: DoesNotExist}]}":                                               "",
-		"selector: {matchExpressions: [{key: a, operator: NotIn, values: [x]}]}":                                         "",
+		"selector: {matchExpressions: [{key: app, " +
+			"operator: In}]}": "agentcard/bad-selector spec.selector.matchExpressions[0].values",
+		"selector: {matchExpressions: [{key: app, operator: Exists, " +
+			"values: [x]}]}": "agentcard/bad-selector spec.selector.matchExpressions[0].values",
+		"selector: {matchExpressions: [{key: app, operator: Equals, " +
+			"values: [x]}]}": "agentcard/bad-selector spec.selector.matchExpressions[0].operator",
+		"selector: {matchExpressions: [{key: '', " +
+			"operator: Exists}]}": "agentcard/bad-selector spec.selector.matchExpressions[0].key",
+		"selector: {matchLabels: {app: x}, matchExpressions: [{key: app, operator: NotIn, " +
+			"values: [x]}]}": "agentcard/selector-impossible spec.selector",
+		"selector: {matchLabels: {app: x}, matchExpressions: [{key: app, operator: " +
+			"DoesNotExist}]}": "agentcard/selector-impossible spec.selector",
+		"selector: {matchExpressions: [{key: a, operator: Exists}, {key: a, operator: " +
+			"DoesNotExist}]}": "agentcard/selector-impossible spec.selector",
+		"selector: {matchExpressions: [{key: a, operator: In, values: [x]}, {key: a, operator: " +
+			"In, values: [y]}]}": "agentcard/selector-impossible spec.selector",
+		"selector: {matchExpressions: [{key: a, operator: In, values: [x, y]}, {key: a, " +
+			"operator: NotIn, values: [x]}]}": "",
+		"selector: {matchExpressions: [{key: a, operator: " +
+			"DoesNotExist}]}": "",
+		"selector: {matchExpressions: [{key: a, operator: NotIn, " +
+			"values: [x]}]}": "",
 
 		"selector: {matchLabels: {app: x}}, endpoint: {path: agent.json}": "agentcard/bad-path spec.endpoint.path",
 		"selector: {matchLabels: {app: x}}, endpoint: {port: 0}":          "agentcard/bad-port spec.endpoint.port",
-		"selector: {matchLabels: {app: x}}, endpoint: {scheme: grpc}":     "agentcard/unknown-value spec.endpoint.scheme",
-		"selector: {matchLabels: {app: x}}, syncPeriod: 30":               "agentcard/bad-period spec.syncPeriod",
-		"selector: {matchLabels: {app: x}}, syncPeriod: 10ms":             "agentcard/bad-period spec.syncPeriod",
+		"selector: {matchLabels: {app: x}}, endpoint: {scheme: grpc}": "agentcard/" +
+			"unknown-value spec.endpoint.scheme",
+		"selector: {matchLabels: {app: x}}, syncPeriod: 30": "agentcard/bad-period " +
+			"spec.syncPeriod",
+		"selector: {matchLabels: {app: x}}, syncPeriod: 10ms": "agentcard/bad-period " +
+			"spec.syncPeriod",
 	} {
-		card := decode(t, "metadata: {name: x}\nspec: {"+strings.ReplaceAll(spec, "syncPeriod: 30\n", "")+"}")
+		card := decode(t,
+			"metadata: {name: x}\nspec: {"+strings.ReplaceAll(spec, "syncPeriod: 30\n", "")+"}")
 		card.Origin = api.Origin{File: "card.yaml", Line: 2}
 		var got []string
 		for _, f := range agentcard.Check(card) {
@@ -144,7 +165,8 @@ func TestMatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, set := range sets {
-			got := agentcard.Matches(&ours, func(key string) (string, bool) { v, ok := set[key]; return v, ok })
+			got := agentcard.Matches(&ours,
+				func(key string) (string, bool) { v, ok := set[key]; return v, ok })
 			if want := selector.Matches(labels.Set(set)); got != want {
 				t.Errorf("%s on %v: %v, want %v", text, set, got, want)
 			}
@@ -182,7 +204,8 @@ func FuzzConfigMap(f *testing.F) {
 		if err := json.Unmarshal([]byte(cm.Data["card.json"]), &static); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := fmt.Sprintf("%q", static), fmt.Sprintf("{%q %q [%q]}", x, x, x); got != want {
+		if got, want :=
+			fmt.Sprintf("%q", static), fmt.Sprintf("{%q %q [%q]}", x, x, x); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 		for _, key := range []string{"target_kind", "target_name", "endpoint_path", "endpoint_scheme"} {

@@ -102,8 +102,10 @@ func (s *state) finish() (findings []finding.Finding) {
 	for _, c := range s.selecting {
 		if !s.matched[c] {
 			findings = append(findings,
-				c.object.Finding(finding.Warning, function+"/no-target", c.object.Get("spec", "selector"),
-					fmt.Sprintf("no workload of the package in the namespace of AgentCard %s has these pod labels",
+				c.object.Finding(finding.Warning, function+"/no-target",
+					c.object.Get("spec", "selector"),
+					fmt.Sprintf("no workload of the package in the namespace of AgentCard %s has "+
+						"these pod labels",
 						c.object.Name),
 					"correct the labels, unless the workload is deployed from elsewhere"))
 		}

@@ -85,7 +85,8 @@ func TestUnknownFields(t *testing.T) {
 }
 
 func TestQuantity(t *testing.T) {
-	for text, want := range map[string]string{"1": "1", "0.5": "0.5", "100m": "100m", `"2"`: "2", `""`: ""} {
+	for text, want := range map[string]string{"1": "1", "0.5": "0.5", "100m": "100m", `"2"`: "2",
+		`""`: ""} {
 		var l api.ResourceList
 		if err := decode("cpu: "+text, &l); err != nil || l.CPU == nil || string(*l.CPU) != want {
 			t.Errorf("%s: %v, %v", text, l.CPU, err)

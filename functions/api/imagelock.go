@@ -45,8 +45,9 @@ type ToolServer struct {
 
 // Compare orders servers by namespace, name, kind and group.
 func (s ToolServer) Compare(other ToolServer) int {
-	return cmp.Or(strings.Compare(s.Namespace, other.Namespace), strings.Compare(s.Name, other.Name),
-		strings.Compare(s.Kind, other.Kind), strings.Compare(s.Group, other.Group))
+	return cmp.Or(strings.Compare(s.Namespace, other.Namespace),
+		strings.Compare(s.Name, other.Name), strings.Compare(s.Kind, other.Kind),
+		strings.Compare(s.Group, other.Group))
 }
 
 // String returns the kind with the namespace and name, if there is one.

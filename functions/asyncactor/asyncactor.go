@@ -83,7 +83,8 @@ func (e *expander) add(component, apiVersion, kind, name string, annotations map
 	spec node.Fields) {
 	labels := map[string]string{}
 	for key, value := range e.actor.Labels {
-		if component == "actor" || !strings.HasPrefix(key, e.Prefix+"/") { // those opt the workload in
+		// those opt the workload in
+		if component == "actor" || !strings.HasPrefix(key, e.Prefix+"/") {
 			labels[key] = value
 		}
 	}
@@ -99,13 +100,14 @@ func (e *expander) add(component, apiVersion, kind, name string, annotations map
 }
 
 // addShared adds an object that the actors of a namespace have together.
-func (e *expander) addShared(component, apiVersion, kind, name string, annotations map[string]string,
+func (e *expander) addShared(component, apiVersion, kind, name string,
+	annotations map[string]string,
 	body node.Fields) {
 	e.Add(expand.Object{
 		APIVersion: apiVersion, Kind: kind, Name: name, Shared: true, Annotations: annotations,
 		Body: body.Node(),
-		Labels: map[string]string{"app.kubernetes.io/name": name, "app.kubernetes.io/component": component,
-			"app.kubernetes.io/part-of": "asya"},
+		Labels: map[string]string{"app.kubernetes.io/name": name,
+			"app.kubernetes.io/component": component, "app.kubernetes.io/part-of": "asya"},
 	})
 }
 
@@ -149,16 +151,18 @@ func addWorkload(e *expander) {
 		service = e.Name
 	}
 	e.add("actor", "apps/v1", e.kind(), e.Name, expand.Annotations(e.actor.Annotations),
-		node.Map("replicas", replicas, "serviceName", service, "selector", node.Map("matchLabels", e.selector()),
-			"template", e.template.YNode()))
+		node.Map("replicas", replicas, "serviceName", service, "selector",
+			node.Map("matchLabels", e.selector()), "template", e.template.YNode()))
 	if service != nil { // the headless one that a StatefulSet names
-		e.add("service", "v1", "Service", e.Name, nil, node.Map("clusterIP", "None", "selector", e.selector()))
+		e.add("service", "v1", "Service", e.Name, nil,
+			node.Map("clusterIP", "None", "selector", e.selector()))
 	}
 }
 
 func completeRuntime(e *expander) {
 	c := e.runtimeContainer()
-	node.Set(c, "command", []string{cmp.Or(e.actor.Spec.Workload.PythonExecutable, "python3"), scriptPath})
+	node.Set(c, "command", []string{cmp.Or(e.actor.Spec.Workload.PythonExecutable, "python3"),
+		scriptPath})
 	env := []node.Fields{node.Map("name", "ASYA_SOCKET_DIR", "value", socketDir)}
 	if e.endActor() {
 		env = append(env, node.Map("name", "ASYA_ENABLE_VALIDATION", "value", "false"))
@@ -169,14 +173,15 @@ func completeRuntime(e *expander) {
 		func(m *yaml.RNode) bool { return node.Text(m, "mountPath") == "/tmp" }) {
 		mounts = append(mounts, node.Map("name", tmpVolume, "mountPath", "/tmp"))
 	}
-	mounts = append(mounts, node.Map("name", Runtime, "mountPath", scriptPath, "subPath", scriptName,
-		"readOnly", true))
+	mounts = append(mounts, node.Map("name", Runtime, "mountPath", scriptPath, "subPath",
+		scriptName, "readOnly", true))
 	node.Extend(c, "volumeMounts", mounts...)
 	probe := func(name string, delay, period, timeout, failures int) {
 		if node.Get(c, name) == nil {
-			node.Set(c, name, node.Map("exec", node.Map("command", []string{"sh", "-c", "test -S " + socket}),
-				"initialDelaySeconds", delay, "periodSeconds", period, "timeoutSeconds", timeout,
-				"failureThreshold", failures))
+			node.Set(c, name,
+				node.Map("exec", node.Map("command", []string{"sh", "-c", "test -S " + socket}),
+					"initialDelaySeconds", delay, "periodSeconds", period, "timeoutSeconds",
+					timeout, "failureThreshold", failures))
 		}
 	}
 	probe("startupProbe", 3, 2, 3, 150)
@@ -191,8 +196,8 @@ func addSidecar(e *expander) {
 	mounts := []node.Fields{node.Map("name", socketVolume, "mountPath", socketDir),
 		node.Map("name", tmpVolume, "mountPath", "/tmp")}
 	node.Extend(node.Get(e.template, "spec"), "containers",
-		node.Map("name", Sidecar, "image", image, "imagePullPolicy", policy, "env", sidecarEnv(e), "resources",
-			node.Given(spec.Resources), "volumeMounts", mounts))
+		node.Map("name", Sidecar, "image", image, "imagePullPolicy", policy, "env", sidecarEnv(e),
+			"resources", node.Given(spec.Resources), "volumeMounts", mounts))
 }
 
 // sidecarImage is the actor's, the configuration's or the generation's, and the policy
@@ -221,9 +226,10 @@ func sidecarEnv(e *expander) (env []any) {
 	if e.endActor() {
 		ends = "true"
 	}
-	all := variables("ASYA_LOG_LEVEL", "info", "ASYA_GATEWAY_URL", gateway(e), "ASYA_ACTOR_NAME", e.Name,
-		"ASYA_NAMESPACE", e.Namespace,
-		g.success.variable, g.success.actor, g.failure.variable, g.failure.actor, "ASYA_IS_END_ACTOR", ends)
+	all := variables("ASYA_LOG_LEVEL", "info", "ASYA_GATEWAY_URL", gateway(e), "ASYA_ACTOR_NAME",
+		e.Name, "ASYA_NAMESPACE", e.Namespace,
+		g.success.variable, g.success.actor, g.failure.variable, g.failure.actor,
+		"ASYA_IS_END_ACTOR", ends)
 	all = append(all, variable(g.timeout, e.timeout()))
 	all = append(all, resiliencyEnv(e)...)
 	if t := e.actor.Spec.Tracing; t != nil {
@@ -267,7 +273,8 @@ func completePod(e *expander) {
 		node.Map("name", socketVolume, "emptyDir", node.Fields{}),
 		node.Map("name", tmpVolume, "emptyDir", node.Fields{}),
 		node.Map("name", Runtime, "configMap", node.Map("name", Runtime, "defaultMode", 0o755)))
-	if e.actor.Spec.Timeout.GracefulShutdown != nil || node.Get(spec, "terminationGracePeriodSeconds") == nil {
+	if e.actor.Spec.Timeout.GracefulShutdown != nil ||
+		node.Get(spec, "terminationGracePeriodSeconds") == nil {
 		node.Set(spec, "terminationGracePeriodSeconds",
 			value(e.actor.Spec.Timeout.GracefulShutdown, defaultShutdown))
 	}
@@ -287,7 +294,8 @@ func completePod(e *expander) {
 		return
 	}
 	node.Set(labels, keys.Asya+"/actor", e.Name)
-	for _, key := range slices.Sorted(maps.Keys(e.actor.Labels)) { // of the actor's flow, team and so on
+	// of the actor's flow, team and so on
+	for _, key := range slices.Sorted(maps.Keys(e.actor.Labels)) {
 		prefix, _, _ := strings.Cut(key, "/")
 		if prefix != "app.kubernetes.io" && prefix != "crossplane.io" && prefix != e.Prefix &&
 			key != keys.Asya+"/actor" {

@@ -35,8 +35,8 @@ func check(e *expander) {
 	checkResiliency(e)
 	checkStates(e)
 	if k := e.kind(); k != "Deployment" && k != "StatefulSet" {
-		e.error("workload-kind", "spec.workload.kind", fmt.Sprintf("an AsyncActor cannot be a %s", k),
-			"write Deployment or StatefulSet")
+		e.error("workload-kind", "spec.workload.kind",
+			fmt.Sprintf("an AsyncActor cannot be a %s", k), "write Deployment or StatefulSet")
 	}
 	readTransport(e)
 	if e.transport != nil {
@@ -123,20 +123,21 @@ func checkRuntime(e *expander, c *yaml.RNode, at string) {
 	if node.Get(c, "command") != nil {
 		e.error("command", at+".command",
 			"asya-runtime starts the runtime script, so that it has no command of its own",
-			"remove it; set spec.workload.pythonExecutable to choose Python, and the variable ASYA_HANDLER "+
-				"to choose what runs")
+			"remove it; set spec.workload.pythonExecutable to choose Python, and the variable "+
+				"ASYA_HANDLER to choose what runs")
 	}
 	for i, v := range node.Items(c, "env") {
 		name := node.Text(v, "name")
 		if name == "ASYA_SOCKET_DIR" || name == "ASYA_ENABLE_VALIDATION" && e.endActor() ||
 			name == stateMounts && len(e.actor.Spec.StateProxy) > 0 {
-			e.error("reserved-variable", fmt.Sprintf("%s.env[%d]", at, i), name+" is set by what is added",
-				"remove it")
+			e.error("reserved-variable", fmt.Sprintf("%s.env[%d]", at, i),
+				name+" is set by what is added", "remove it")
 		}
 	}
 	for i, m := range node.Items(c, "volumeMounts") {
-		if path := node.Text(m, "mountPath"); path == socketDir || path == scriptPath || path == stateDir &&
-			len(e.actor.Spec.StateProxy) > 0 {
+		if path := node.Text(m, "mountPath"); path == socketDir || path == scriptPath ||
+			path == stateDir &&
+				len(e.actor.Spec.StateProxy) > 0 {
 			e.error("reserved-mount", fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
 				path+" is mounted by what is added", "mount yours elsewhere")
 		}
@@ -153,7 +154,8 @@ func checkPods(e *expander) {
 	}
 	selector := e.selector()
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
-		if have := node.Get(e.template, "metadata", "labels"); have != nil && node.Get(have, key) != nil &&
+		if have := node.Get(e.template, "metadata", "labels"); have != nil &&
+			node.Get(have, key) != nil &&
 			node.Text(have, key) != selector[key] {
 			e.error("reserved-label", templateAt+".metadata.labels",
 				fmt.Sprintf("the label %s selects the pods: it is %s, not %s", key, selector[key],
@@ -212,7 +214,8 @@ func readTransport(e *expander) {
 	case !known && names == "":
 		e.error("unknown-transport", "spec.transport",
 			fmt.Sprintf("the configuration has no transport %q, nor any other", name),
-			"add spec.asya.transports."+name+" to armature.yaml: {enabled: true, type: rabbitmq, config: {…}}")
+			"add spec.asya.transports."+name+
+				" to armature.yaml: {enabled: true, type: rabbitmq, config: {…}}")
 	case !known:
 		e.error("unknown-transport", "spec.transport",
 			fmt.Sprintf("the configuration has no transport %q", name), "choose from "+names)
@@ -232,8 +235,9 @@ func readTransport(e *expander) {
 func checkComposition(e *expander) {
 	other := func(field, kind string) {
 		if kind != "" && kind != e.transport.kind {
-			e.error("composition", field, fmt.Sprintf("the Composition is that of %s, and the transport %s "+
-				"is of type %s", text.Shown(kind), e.actor.Spec.Transport, e.transport.kind),
+			e.error("composition", field,
+				fmt.Sprintf("the Composition is that of %s, and the transport %s "+
+					"is of type %s", text.Shown(kind), e.actor.Spec.Transport, e.transport.kind),
 				"remove it, or enable a transport of that type in armature.yaml")
 		}
 	}
@@ -261,9 +265,10 @@ func platformTransport(e *expander) (found bool) {
 		}
 	}
 	if len(enabled) != 1 {
-		e.error("platform-transport", "spec", fmt.Sprintf("actors of generation %s use the one transport "+
-			"that is enabled, and there are %d: %s", e.generation.name, len(enabled),
-			strings.Join(enabled, ", ")),
+		e.error("platform-transport", "spec",
+			fmt.Sprintf("actors of generation %s use the one transport "+
+				"that is enabled, and there are %d: %s", e.generation.name, len(enabled),
+				strings.Join(enabled, ", ")),
 			"enable one of spec.asya.transports in armature.yaml")
 		return false
 	}
@@ -274,8 +279,8 @@ func platformTransport(e *expander) (found bool) {
 // misconfigured reports a mistake in the configuration of the actor's transport.
 func (e *expander) misconfigured(field, message, want string) {
 	e.error("transport-config", "spec.transport", message,
-		fmt.Sprintf("in armature.yaml, spec.asya.transports.%s.%s: write %s", e.actor.Spec.Transport, field,
-			want))
+		fmt.Sprintf("in armature.yaml, spec.asya.transports.%s.%s: write %s",
+			e.actor.Spec.Transport, field, want))
 }
 
 // fault is a mistake in the configuration of a transport, where wrong says so.
@@ -292,15 +297,17 @@ func checkTransport(e *expander) {
 	}
 	all := faults(e, c)
 	for _, s := range e.transport.secrets() {
-		all = append(all, fault{s.ref.Name == "" || s.ref.Key == "", "config", "a reference to a Secret " +
-			"needs name and key", "both"})
+		all = append(all,
+			fault{s.ref.Name == "" || s.ref.Key == "", "config", "a reference to a Secret " +
+				"needs name and key", "both"})
 	}
 	policy, dlq := c.Queues.DeletionPolicy, c.Queues.DLQ
 	badDLQ := value(dlq.MaxRetryCount, 1) < 1 || value(dlq.RetentionDays, 1) < 1 ||
 		value(dlq.RetentionDays, 1) > 14
 	all = append(all,
-		fault{policy != "" && policy != "delete" && policy != "retain", "config.queues.deletionPolicy",
-			fmt.Sprintf("%q is not a policy", policy), "delete or retain"},
+		fault{policy != "" && policy != "delete" && policy != "retain",
+			"config.queues.deletionPolicy", fmt.Sprintf("%q is not a policy", policy),
+			"delete or retain"},
 		fault{badDLQ, "config.queues.dlq", "a number that a dead-letter queue does not take",
 			"maxRetryCount of 1 or more, and retentionDays from 1 to 14"})
 	for _, f := range all {
@@ -311,7 +318,8 @@ func checkTransport(e *expander) {
 	if c.Queues.ForceRecreate {
 		e.Report(finding.Warning, "async-actor/force-recreate", "spec.transport",
 			"forceRecreate has no effect: a render never deletes queues, as the operator did not",
-			fmt.Sprintf("remove spec.asya.transports.%s.config.queues.forceRecreate from armature.yaml",
+			fmt.Sprintf(
+				"remove spec.asya.transports.%s.config.queues.forceRecreate from armature.yaml",
 				e.actor.Spec.Transport))
 	}
 	if e.Namespace == "" {
@@ -332,10 +340,12 @@ func rabbitFaults(_ *expander, c *api.AsyaTransportConfig) []fault {
 	}
 	ofSQS := c.Region != "" || c.AccountID != "" || c.ActorRoleARN != "" || c.Endpoint != "" ||
 		c.VisibilityTimeout != 0 || c.WaitTimeSeconds != 0 || c.Credentials != nil || c.Tags != nil
-	nowhere := c.Host != "" && (c.Cluster == nil || c.Cluster.Name == "") && value(c.Queues.AutoCreate, true)
+	nowhere := c.Host != "" && (c.Cluster == nil || c.Cluster.Name == "") &&
+		value(c.Queues.AutoCreate, true)
 	return []fault{
 		{ofSQS, "config", "a transport of type rabbitmq has settings of sqs",
-			"host, port, username, passwordSecretRef, exchange, vhost, rabbitmqClusterReference and queues only"},
+			"host, port, username, passwordSecretRef, exchange, vhost, rabbitmqClusterReference " +
+				"and queues only"},
 		{c.Host == "", "config.host", "no host of RabbitMQ", "the name of its Service"},
 		{c.Port < 0 || c.Port > 65535, "config.port", fmt.Sprintf("%d is not a port", c.Port),
 			"a port from 1 to 65535"},
@@ -356,18 +366,21 @@ func sqsFaults(e *expander, c *api.AsyaTransportConfig) []fault {
 		c.Exchange != "" || c.VHost != "" || c.Cluster != nil
 	return []fault{
 		{ofRabbitMQ, "config", "a transport of type sqs has settings of rabbitmq",
-			"region, accountId, actorRoleArn, endpoint, visibilityTimeout, waitTimeSeconds, credentials, " +
-				"tags and queues only"},
+			"region, accountId, actorRoleArn, endpoint, visibilityTimeout, waitTimeSeconds, " +
+				"credentials, tags and queues only"},
 		{c.Region == "", "config.region", "no AWS region", "one such as eu-central-1"},
 		{c.AccountID != "" && !accountID().MatchString(c.AccountID), "config.accountId",
 			fmt.Sprintf("%q is not an AWS account", c.AccountID), "its twelve digits, in quotes"},
 		{c.ActorRoleARN != "" && !roleARN().MatchString(c.ActorRoleARN), "config.actorRoleArn",
 			fmt.Sprintf("%q is not a role", c.ActorRoleARN), "arn:aws:iam::<account>:role/<name>"},
-		{c.VisibilityTimeout < 0 || c.WaitTimeSeconds < 0 || c.WaitTimeSeconds > 20 || e.visibility() > 43200,
+		{c.VisibilityTimeout < 0 || c.WaitTimeSeconds < 0 || c.WaitTimeSeconds > 20 ||
+			e.visibility() > 43200,
 			"config", "a time that SQS does not take",
 			"visibilityTimeout up to 43200 and waitTimeSeconds up to 20"},
-		{c.Credentials != nil && (c.Credentials.AccessKeyID == nil || c.Credentials.SecretAccessKey == nil),
-			"config.credentials", "credentials need accessKeyIdSecretRef and secretAccessKeySecretRef", "both"},
+		{c.Credentials != nil &&
+			(c.Credentials.AccessKeyID == nil || c.Credentials.SecretAccessKey == nil),
+			"config.credentials",
+			"credentials need accessKeyIdSecretRef and secretAccessKeySecretRef", "both"},
 		{c.Queues.DLQ.Enabled && c.AccountID == "", "config.accountId",
 			"a queue names its dead-letter queue by the AWS account",
 			"its twelve digits, in quotes, or queues.dlq.enabled: false"},
@@ -378,14 +391,17 @@ func sqsFaults(e *expander, c *api.AsyaTransportConfig) []fault {
 func checkSQSNames(e *expander, c *api.AsyaTransportConfig) {
 	name := e.queueName()
 	if name == e.sqsDLQ() {
-		e.error("queue-name", "metadata.name", fmt.Sprintf("%s is the name of the dead-letter queue", name),
-			"rename the actor")
+		e.error("queue-name", "metadata.name",
+			fmt.Sprintf("%s is the name of the dead-letter queue", name), "rename the actor")
 	}
 	if len(name) > maxSQSQueue || !sqsName().MatchString(name) {
-		e.error("queue-name", "metadata.name", fmt.Sprintf("SQS takes no queue named %s: at most %d "+
-			"letters, digits, - and _", name, maxSQSQueue), "shorten the name, or take the dots out of it")
+		e.error("queue-name", "metadata.name",
+			fmt.Sprintf("SQS takes no queue named %s: at most %d "+
+				"letters, digits, - and _", name, maxSQSQueue),
+			"shorten the name, or take the dots out of it")
 	}
-	if account := node.Get(e.template, "spec", "serviceAccountName"); account != nil && c.ActorRoleARN != "" {
+	if account := node.Get(e.template, "spec", "serviceAccountName"); account != nil &&
+		c.ActorRoleARN != "" {
 		e.error("service-account", templateAt+".spec.serviceAccountName",
 			"the role of the transport is bound to a ServiceAccount of its own, "+e.accountName(),
 			"remove it, or take actorRoleArn out of the configuration")

@@ -63,8 +63,9 @@ func takeFlavors(e *expander) (ok bool) {
 		}
 		m.flavor = name
 		for _, path := range m.merge(data, m.spec, "") {
-			e.error("flavor", at, fmt.Sprintf("the flavors %s and %s both set %s", text.Shown(m.from[path]),
-				text.Shown(name), path), "take it out of one of them")
+			e.error("flavor", at,
+				fmt.Sprintf("the flavors %s and %s both set %s", text.Shown(m.from[path]),
+					text.Shown(name), path), "take it out of one of them")
 		}
 	}
 	author, err := e.Value()
@@ -77,7 +78,9 @@ func takeFlavors(e *expander) (ok bool) {
 		if value != nil {
 			m.spec[field] = value
 			maps.DeleteFunc(m.from,
-				func(path, _ string) bool { return path == field || strings.HasPrefix(path, field+".") })
+				func(path, _ string) bool {
+					return path == field || strings.HasPrefix(path, field+".")
+				})
 		}
 	}
 	data, err := json.Marshal(m.spec)
@@ -101,7 +104,8 @@ func readFlavor(e *expander, name, at string) (data map[string]any, ok bool) {
 		o = e.Find(flavorGroup, flavorKind, e.Namespace, name)
 	}
 	if o == nil {
-		e.error("no-flavor", at, fmt.Sprintf("the package has no %s %s", flavorKind, text.Shown(name)),
+		e.error("no-flavor", at,
+			fmt.Sprintf("the package has no %s %s", flavorKind, text.Shown(name)),
 			"correct the name, or add it to the package")
 		return nil, false
 	}

@@ -25,8 +25,9 @@ func Function() contract.Function {
 			"scaling by KEDA",
 		Page: page,
 		Kinds: []contract.Kind{{
-			Name: "AsyncActor", Groups: []contract.Group{{Name: keys.Asya}}, Versions: []string{"v1alpha1"},
-			Use: contract.Expands, Fields: api.AsyncActor{}, Config: "spec.asya", Own: true,
+			Name: "AsyncActor", Groups: []contract.Group{{Name: keys.Asya}},
+			Versions: []string{"v1alpha1"}, Use: contract.Expands, Fields: api.AsyncActor{},
+			Config: "spec.asya", Own: true,
 		}, {
 			Name: flavorKind, Groups: []contract.Group{{Name: flavorGroup, Open: true}},
 			Versions: flavorVersions, Use: contract.Refers, Shared: true, Cluster: true,
@@ -74,8 +75,8 @@ func (s *state) script(content []byte) {
 	if problem != "" {
 		s.pkg.Misconfigured("config/runtime-script", "spec.asya.runtimeScriptFile",
 			text.Shown(*s.config.RuntimeScriptFile)+" "+problem,
-			"correct the path, which is relative to the package; where a host passes manifests only, write "+
-				"the text to spec.asya.runtimeScript")
+			"correct the path, which is relative to the package; where a host passes manifests "+
+				"only, write the text to spec.asya.runtimeScript")
 	}
 	script := string(content)
 	s.config.RuntimeScript, s.config.RuntimeScriptFile = &script, nil

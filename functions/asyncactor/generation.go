@@ -128,10 +128,12 @@ func generationOf(p *contract.Package, c *api.AsyaSpec) *generation {
 		checkImage(g, c, fail)
 		return g
 	}
-	i := slices.IndexFunc(generations[:], func(g generation) bool { return g.name == *c.Generation })
+	i := slices.IndexFunc(generations[:],
+		func(g generation) bool { return g.name == *c.Generation })
 	if i < 0 {
 		fail("generation",
-			fmt.Sprintf("%q is not a generation of Asya that is rendered", text.Shown(*c.Generation)),
+			fmt.Sprintf("%q is not a generation of Asya that is rendered",
+				text.Shown(*c.Generation)),
 			fmt.Sprintf(`write "0.2" for releases %s, or "next" for %s`, generations[0].releases(),
 				generations[1].releases()))
 		return g
@@ -151,7 +153,8 @@ func generationOf(p *contract.Package, c *api.AsyaSpec) *generation {
 
 func checkImage(g *generation, c *api.AsyaSpec, fail func(field, message, hint string)) {
 	if image := textOf(c.SidecarImage); !g.suits(image, c.Generation != nil) {
-		fail("sidecarImage", fmt.Sprintf("%s is not a sidecar of generation %s", text.Shown(image), g.name),
+		fail("sidecarImage", fmt.Sprintf("%s is not a sidecar of generation %s", text.Shown(image),
+			g.name),
 			g.remedy(c))
 	}
 }
@@ -192,8 +195,10 @@ func checkGeneration(e *expander) {
 		check(other.knows(name) && !g.knows(name), other, at, text.Shown(name))
 		if strings.HasPrefix(name, "ASYA_RESILIENCY_") && !g.knows(name) && !other.knows(name) {
 			e.error("generation", at,
-				fmt.Sprintf("no sidecar of generation %s or %s of Asya reads %s", operator.name, newest.name,
-					text.Shown(name)), "remove it, or write spec.resiliency.policies and rules for generation next")
+				fmt.Sprintf("no sidecar of generation %s or %s of Asya reads %s", operator.name,
+					newest.name,
+					text.Shown(name)),
+				"remove it, or write spec.resiliency.policies and rules for generation next")
 		}
 	}
 	parts, mapping, err := spec.Sidecar.Image.Parts()
@@ -204,7 +209,8 @@ func checkGeneration(e *expander) {
 	} else if g.short {
 		checkPullPolicy(e, "spec.sidecar.image.pullPolicy", parts.PullPolicy)
 	}
-	if image, _ := sidecarImage(e); spec.Sidecar.Image != "" && !g.suits(image, e.config.Generation != nil) {
+	if image, _ := sidecarImage(e); spec.Sidecar.Image != "" &&
+		!g.suits(image, e.config.Generation != nil) {
 		e.error("generation", "spec.sidecar.image",
 			fmt.Sprintf("%s is not a sidecar of generation %s of Asya", text.Shown(image), g.name),
 			g.remedy(e.config))

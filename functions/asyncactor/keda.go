@@ -35,8 +35,9 @@ func checkScaling(e *expander) {
 	}
 	checkTriggers(e)
 	if len(e.Name) > maxScaled {
-		e.error("name-length", "metadata.name", fmt.Sprintf("KEDA names an autoscaler keda-hpa-%s, which "+
-			"has %d characters, and takes 63", e.Name, len(e.Name)+len("keda-hpa-")),
+		e.error("name-length", "metadata.name",
+			fmt.Sprintf("KEDA names an autoscaler keda-hpa-%s, which "+
+				"has %d characters, and takes 63", e.Name, len(e.Name)+len("keda-hpa-")),
 			fmt.Sprintf("shorten the name to %d characters, or disable scaling", maxScaled))
 	}
 	if a == nil {
@@ -50,8 +51,10 @@ func checkScaling(e *expander) {
 		}
 		return
 	}
-	if target, err := strconv.ParseFloat(a.Target, 64); err != nil || target <= 0 || math.IsInf(target, 0) {
-		e.error("formula", at+".target", "KEDA scales by a formula only towards a target above zero",
+	if target, err := strconv.ParseFloat(a.Target, 64); err != nil || target <= 0 ||
+		math.IsInf(target, 0) {
+		e.error("formula", at+".target",
+			"KEDA scales by a formula only towards a target above zero",
 			`write a number in quotes, such as "5"`)
 	}
 	if n, err := strconv.ParseFloat(a.ActivationTarget, 64); a.ActivationTarget != "" &&
@@ -64,12 +67,15 @@ func checkScaling(e *expander) {
 		return
 	} else if have := strings.Join(known, ", "); len(known) == 1 {
 		e.error("formula", at+".formula",
-			fmt.Sprintf("the formula reads %s, and the only trigger is %s", strings.Join(names, ", "), have),
+			fmt.Sprintf("the formula reads %s, and the only trigger is %s",
+				strings.Join(names, ", "), have),
 			"write the length of the queue as "+triggerName)
 	} else {
 		e.error("formula", at+".formula",
-			fmt.Sprintf("the formula reads %s, and the triggers are %s", text.Shown(strings.Join(names, ", ")),
-				have), "write the length of the queue as "+triggerName+", and of the others their names")
+			fmt.Sprintf("the formula reads %s, and the triggers are %s",
+				text.Shown(strings.Join(names, ", ")),
+				have), "write the length of the queue as "+triggerName+
+				", and of the others their names")
 	}
 }
 
@@ -80,7 +86,8 @@ var identifier = text.Pattern(`^[A-Za-z_$][A-Za-z0-9_$]*$`)
 func triggerNames(e *expander) []string {
 	names := []string{triggerName}
 	for _, t := range e.actor.Spec.Scaling.AdditionalTriggers {
-		if identifier().MatchString(t.Name) && t.Name != triggerName && t.Type != "cpu" && t.Type != "memory" {
+		if identifier().MatchString(t.Name) && t.Name != triggerName && t.Type != "cpu" &&
+			t.Type != "memory" {
 			names = append(names, t.Name)
 		}
 	}
@@ -93,15 +100,18 @@ func checkTriggers(e *expander) {
 	for i, t := range e.actor.Spec.Scaling.AdditionalTriggers {
 		at := fmt.Sprintf("spec.scaling.additionalTriggers[%d]", i)
 		if (t.Type == "" || t.Metadata == nil) && !e.FollowsFrom(e.Misread, at) {
-			e.error("trigger", at, "a trigger needs type and metadata", "write those of a scaler of KEDA")
+			e.error("trigger", at, "a trigger needs type and metadata",
+				"write those of a scaler of KEDA")
 		}
 		switch a := e.actor.Spec.Scaling.Advanced; {
 		case t.Name == "":
 		case slices.Contains(taken, t.Name):
-			e.error("trigger", at+".name", fmt.Sprintf("a second trigger is named %s", text.Shown(t.Name)),
+			e.error("trigger", at+".name",
+				fmt.Sprintf("a second trigger is named %s", text.Shown(t.Name)),
 				"rename it: "+triggerName+" is the trigger of the actor's queue")
 		case a != nil && a.Formula != "" && !identifier().MatchString(t.Name):
-			e.error("trigger", at+".name", fmt.Sprintf("a formula cannot read %q", text.Shown(t.Name)),
+			e.error("trigger", at+".name",
+				fmt.Sprintf("a formula cannot read %q", text.Shown(t.Name)),
 				"write letters, digits and _")
 		}
 		taken = append(taken, t.Name)
@@ -121,8 +131,8 @@ func checkTriggers(e *expander) {
 }
 
 // formulaWords are the words of KEDA's expression language that are not names.
-var formulaWords = []string{"and", "or", "not", "in", "if", "else", "true", "false", "nil", "matches",
-	"contains", "startsWith", "endsWith", "let"}
+var formulaWords = []string{"and", "or", "not", "in", "if", "else", "true", "false", "nil",
+	"matches", "contains", "startsWith", "endsWith", "let"}
 
 // formulaTokens matches texts, numbers with their exponent or base, names with what they
 // are members of or called by, and a let before a name.

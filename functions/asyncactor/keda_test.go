@@ -22,7 +22,8 @@ func TestUnknownNames(t *testing.T) {
 		`"other" == 'a\'b' ? queue : queue`:             nil,
 		"`other \\` == `x` ? 0xFF : queue":              nil,
 		"not (queue > 1) or queue in [1, 2] and true":   nil,
-		"{a: queue}.a":               {"a"}, // a member of an object literal, which KEDA cannot use as a number
+		// a member of an object literal, which KEDA cannot use as a number
+		"{a: queue}.a":               {"a"},
 		"rabbit-mq + queue + rabbit": {"rabbit", "mq"},
 		"Queue":                      {"Queue"},
 		"max (queue, messages)":      {"messages"},
@@ -67,10 +68,17 @@ func TestOwnTags(t *testing.T) {
 	for _, c := range []struct{ generation, image, want string }{
 		{"0.2", "registry.example/asya-sidecar:v2.1.0", ""},
 		{"next", "registry.example/asya-sidecar:2.1.0", ""},
-		{"0.2", "registry.example/asya-sidecar:0.1.1", "the releases of generation 0.2 are 0.2.0 to 0.5.0: choose one of them, or another spec.asya.generation"},
-		{"next", "registry.example/asya-sidecar:0.5.5", "the releases of generation next are 0.5.6 or later: choose one of them, or another spec.asya.generation"},
-		{"0.1", "registry.example/asya-sidecar:v2.1.0", `write "0.2" for releases 0.2.0 to 0.5.0, or "next" for 0.5.6 or later`},
-		{"", "registry.example/asya-sidecar:v2.1.0", "the releases of generation 0.2 are 0.2.0 to 0.5.0: choose one of them, or set spec.asya.generation to that of an own tag"},
+		{"0.2", "registry.example/asya-sidecar:0.1.1",
+			"the releases of generation 0.2 are 0.2.0 to 0.5.0: choose one of them, or another " +
+				"spec.asya.generation"},
+		{"next", "registry.example/asya-sidecar:0.5.5",
+			"the releases of generation next are 0.5.6 or later: choose one of them, or another " +
+				"spec.asya.generation"},
+		{"0.1", "registry.example/asya-sidecar:v2.1.0",
+			`write "0.2" for releases 0.2.0 to 0.5.0, or "next" for 0.5.6 or later`},
+		{"", "registry.example/asya-sidecar:v2.1.0",
+			"the releases of generation 0.2 are 0.2.0 to 0.5.0: choose one of them, or set " +
+				"spec.asya.generation to that of an own tag"},
 	} {
 		var report krm.Report
 		spec := &api.AsyaSpec{SidecarImage: &c.image}
@@ -109,9 +117,12 @@ func TestFormulas(t *testing.T) {
 			}
 		}
 	}
-	e := expander{actor: api.AsyncActor{Spec: api.AsyncActorSpec{Scaling: api.AsyaScaling{AdditionalTriggers: []api.AsyaTrigger{
-		{Type: "prometheus", Name: "backlog"}, {Type: "cron"}, {Type: "cpu", Name: "load"}, {Type: "redis", Name: "not-a-name"},
-	}}}}}
+	e := expander{
+		actor: api.AsyncActor{
+			Spec: api.AsyncActorSpec{Scaling: api.AsyaScaling{AdditionalTriggers: []api.AsyaTrigger{
+				{Type: "prometheus", Name: "backlog"}, {Type: "cron"}, {Type: "cpu", Name: "load"},
+				{Type: "redis", Name: "not-a-name"},
+			}}}}}
 	if got := triggerNames(&e); !slices.Equal(got, cases[1].Triggers) {
 		t.Errorf("triggers %q, not %q", got, cases[1].Triggers)
 	}

@@ -61,8 +61,8 @@ func addSQSQueue(e *expander) {
 	}
 	maps.Copy(tags, c.Tags)
 	e.add("queue", sqsVersion, "Queue", "asya-"+e.Name, annotations,
-		node.Map("queueName", e.queueName(), "visibilityTimeout", fmt.Sprint(e.visibility()), "redrivePolicy",
-			redrive, "tags", tags))
+		node.Map("queueName", e.queueName(), "visibilityTimeout", fmt.Sprint(e.visibility()),
+			"redrivePolicy", redrive, "tags", tags))
 	if c.Queues.DLQ.Enabled {
 		addSharedDLQ(e)
 	}
@@ -80,7 +80,9 @@ func partition(region string) string {
 }
 
 // sqsDLQ is the name of the dead-letter queue that actors share.
-func (e *expander) sqsDLQ() string { return strings.ReplaceAll(e.generation.sqsDLQ, "%s", e.Namespace) }
+func (e *expander) sqsDLQ() string {
+	return strings.ReplaceAll(e.generation.sqsDLQ, "%s", e.Namespace)
+}
 
 // addSharedDLQ declares the dead-letter queue of all namespaces. Deleting the object does
 // not delete the queue, because it may hold messages, also of other namespaces.
@@ -122,8 +124,8 @@ func addRabbitQueue(e *expander) {
 		// the binding its messages reach nobody.
 		e.add("queue", rabbitVersion, "Binding", "asya-"+e.Name, nil,
 			node.Map("source", cmp.Or(c.Exchange, defaultExchange), "destination", name,
-				"destinationType", "queue", "routingKey", e.Name, "vhost", c.VHost, "rabbitmqClusterReference",
-				cluster))
+				"destinationType", "queue", "routingKey", e.Name, "vhost", c.VHost,
+				"rabbitmqClusterReference", cluster))
 	}
 	if !c.Queues.DLQ.Enabled {
 		return
@@ -133,7 +135,7 @@ func addRabbitQueue(e *expander) {
 	if e.generation.short { // an argument, which the sidecar's own declaration would not match
 		e.add("queue", rabbitVersion, "Policy", "asya-"+e.Name, nil,
 			node.Map("name", name, "pattern", "^"+regexp.QuoteMeta(name)+"$", "applyTo", "queues",
-				"definition", node.Map("dead-letter-exchange", "", "dead-letter-routing-key", dlq), "vhost", c.VHost,
-				"rabbitmqClusterReference", cluster))
+				"definition", node.Map("dead-letter-exchange", "", "dead-letter-routing-key", dlq),
+				"vhost", c.VHost, "rabbitmqClusterReference", cluster))
 	}
 }

@@ -25,12 +25,14 @@ type form struct {
 var (
 	longForm = form{podAt: templateAt + ".spec", bound: "Replicas", min: 0, max: 50, polling: 10,
 		cooldown: 60}
-	shortForm = form{podAt: "spec", bound: "ReplicaCount", enabled: true, min: 0, max: 10, polling: 30,
-		cooldown: 300}
+	shortForm = form{podAt: "spec", bound: "ReplicaCount", enabled: true, min: 0, max: 10,
+		polling: 30, cooldown: 300}
 )
 
 // scales reports whether KEDA owns the replicas.
-func (e *expander) scales() bool { return value(e.actor.Spec.Scaling.Enabled, e.generation.enabled) }
+func (e *expander) scales() bool {
+	return value(e.actor.Spec.Scaling.Enabled, e.generation.enabled)
+}
 
 // bounds are the numbers of replicas between which KEDA scales.
 func (e *expander) bounds() (least, most int) {
@@ -74,7 +76,8 @@ func advanced(a *api.AsyaAdvanced) node.Fields {
 	}
 	return node.Map("restoreToOriginalReplicaCount", node.Given(a.RestoreToOriginalReplicaCount),
 		"horizontalPodAutoscalerConfig", node.Map("behavior", behavior),
-		"scalingModifiers", node.Given(node.Map("formula", node.Given(a.Formula), "target", node.Given(a.Target),
+		"scalingModifiers",
+		node.Given(node.Map("formula", node.Given(a.Formula), "target", node.Given(a.Target),
 			"activationTarget", node.Given(a.ActivationTarget), "metricType", node.Given(a.MetricType))))
 }
 
@@ -97,19 +100,20 @@ func triggers(e *expander, auth string) (all []node.Fields) {
 		if c.PasswordSecretRef == nil { // KEDA takes a username only with a password, but for this
 			host = fmt.Sprintf("amqp://%s@%s:%d", url.PathEscape(c.Username), c.Host, c.Port)
 		}
-		metadata = node.Map("host", host, "vhostName", c.VHost, "queueName", e.queueName(), "protocol", "amqp",
-			"mode", "QueueLength", "value", length)
+		metadata = node.Map("host", host, "vhostName", c.VHost, "queueName", e.queueName(),
+			"protocol", "amqp", "mode", "QueueLength", "value", length)
 	}
-	all = append(all, node.Map("name", node.Given(name), "type", kind, "metadata", metadata, "authenticationRef",
-		node.Given(node.Map("name", node.Given(auth)))))
+	all = append(all, node.Map("name", node.Given(name), "type", kind, "metadata", metadata,
+		"authenticationRef", node.Given(node.Map("name", node.Given(auth)))))
 	for _, t := range s.AdditionalTriggers {
 		var ref node.Fields
 		if r := t.AuthenticationRef; r != nil {
 			ref = node.Map("name", r.Name, "kind", node.Given(r.Kind))
 		}
-		all = append(all, node.Map("name", node.Given(t.Name), "type", t.Type, "metadata", t.Metadata,
-			"authenticationRef", node.Given(ref),
-			"metricType", node.Given(t.MetricType), "useCachedMetrics", node.Given(t.UseCachedMetrics)))
+		all = append(all, node.Map("name", node.Given(t.Name), "type", t.Type, "metadata",
+			t.Metadata, "authenticationRef", node.Given(ref),
+			"metricType", node.Given(t.MetricType), "useCachedMetrics",
+			node.Given(t.UseCachedMetrics)))
 	}
 	return all
 }
@@ -133,15 +137,16 @@ func addTriggerAuthentication(e *expander) string {
 	var spec node.Fields
 	var secrets []node.Fields
 	for _, s := range e.transport.secrets() {
-		secrets = append(secrets, node.Map("parameter", s.parameter, "name", s.ref.Name, "key", s.ref.Key))
+		secrets = append(secrets, node.Map("parameter", s.parameter, "name", s.ref.Name, "key",
+			s.ref.Key))
 	}
 	switch {
 	case e.transport.kind == rabbitMQ && c.PasswordSecretRef == nil:
 		return ""
 	case e.transport.kind == rabbitMQ:
 		spec = node.Map("env",
-			[]node.Fields{node.Map("parameter", "username", "name", "ASYA_RABBITMQ_USERNAME", "containerName",
-				Sidecar)})
+			[]node.Fields{node.Map("parameter", "username", "name", "ASYA_RABBITMQ_USERNAME",
+				"containerName", Sidecar)})
 	case len(secrets) == 0 && c.ActorRoleARN != "":
 		spec = node.Map("podIdentity", node.Map("provider", "aws", "identityOwner", "workload"))
 	case len(secrets) == 0:

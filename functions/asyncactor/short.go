@@ -30,7 +30,8 @@ func readShort(e *expander) {
 	if e.has("spec.workload") {
 		return // reported
 	}
-	for _, f := range [...]struct{ name, value string }{{"image", spec.Image}, {"handler", spec.Handler}} {
+	for _, f := range [...]struct{ name, value string }{{"image", spec.Image},
+		{"handler", spec.Handler}} {
 		if f.value == "" && !e.FollowsFrom(e.Misread, "spec."+f.name) {
 			e.error("required", "spec."+f.name,
 				fmt.Sprintf("an AsyncActor without spec.workload needs %s", f.name),
@@ -44,7 +45,8 @@ func readShort(e *expander) {
 	}
 	for _, field := range []string{"minReplicas", "maxReplicas"} {
 		if e.has("spec.scaling." + field) {
-			e.error("field", "spec.scaling."+field, "an AsyncActor without spec.workload has no such field",
+			e.error("field", "spec.scaling."+field,
+				"an AsyncActor without spec.workload has no such field",
 				"write "+field[:3]+"ReplicaCount")
 		}
 	}
@@ -65,9 +67,9 @@ func readShort(e *expander) {
 		containers = append(containers, more)
 	}
 	e.template = yaml.NewRNode(
-		node.Map("spec", node.Map("initContainers", node.Given(spec.InitContainers), "containers", containers,
-			"volumes", node.Given(spec.Volumes), "nodeSelector", node.Given(spec.NodeSelector), "tolerations",
-			node.Given(spec.Tolerations))).Node())
+		node.Map("spec", node.Map("initContainers", node.Given(spec.InitContainers), "containers",
+			containers, "volumes", node.Given(spec.Volumes), "nodeSelector",
+			node.Given(spec.NodeSelector), "tolerations", node.Given(spec.Tolerations))).Node())
 }
 
 // timeout is the time for one message, as the sidecar reads it.
@@ -88,7 +90,8 @@ func checkResiliency(e *expander) {
 		e.error("duration", at, "not a duration above zero", "write it as 500ms, 30s or 5m")
 	}
 	if r.ActorTimeout != "" && e.actor.Spec.Timeout.Processing != nil {
-		e.error("two-timeouts", at, "beside spec.timeout.processing, which says the same", "keep one of them")
+		e.error("two-timeouts", at, "beside spec.timeout.processing, which says the same",
+			"keep one of them")
 	}
 }
 
@@ -98,7 +101,8 @@ func resiliencyEnv(e *expander) []node.Fields {
 	if r == nil {
 		return nil
 	}
-	return variables("ASYA_RESILIENCY_POLICIES", asJSON(r.Policies), "ASYA_RESILIENCY_RULES", asJSON(r.Rules))
+	return variables("ASYA_RESILIENCY_POLICIES", asJSON(r.Policies), "ASYA_RESILIENCY_RULES",
+		asJSON(r.Rules))
 }
 
 // asJSON writes a value that was read from JSON, so that it always can be; "" for an

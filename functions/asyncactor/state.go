@@ -29,11 +29,13 @@ func checkStates(e *expander) {
 		s := &e.actor.Spec.StateProxy[i]
 		at := fmt.Sprintf("spec.stateProxy[%d]", i)
 		if !dnsLabel().MatchString(s.Name) || len(connector+s.Name) > 63 {
-			e.error("state", at+".name", fmt.Sprintf("%q does not name a container %s<name>", text.Shown(s.Name),
-				connector),
+			e.error("state", at+".name",
+				fmt.Sprintf("%q does not name a container %s<name>", text.Shown(s.Name),
+					connector),
 				fmt.Sprintf("write at most %d lower-case letters, digits and -", 63-len(connector)))
 		} else if names[s.Name] {
-			e.error("state", at+".name", fmt.Sprintf("a second store is named %s", s.Name), "rename one of them")
+			e.error("state", at+".name", fmt.Sprintf("a second store is named %s", s.Name),
+				"rename one of them")
 		}
 		names[s.Name] = true
 		clean, directory := path.Clean(s.Mount.Path), "cache"
@@ -45,12 +47,14 @@ func checkStates(e *expander) {
 				fmt.Sprintf("%q is not the path of a store", text.Shown(s.Mount.Path)),
 				"write an absolute path without : and ;, such as /state/"+directory)
 		} else if paths[clean] {
-			e.error("state", at+".mount.path", fmt.Sprintf("a second store is at %s", text.Shown(clean)),
+			e.error("state", at+".mount.path",
+				fmt.Sprintf("a second store is at %s", text.Shown(clean)),
 				"choose another path for one of them")
 		}
 		paths[clean] = true
 		if m := s.WriteMode; m != "" && m != "buffered" && m != "passthrough" {
-			e.error("state", at+".writeMode", fmt.Sprintf("%q is not a way to write", text.Shown(m)),
+			e.error("state", at+".writeMode",
+				fmt.Sprintf("%q is not a way to write", text.Shown(m)),
 				"write buffered or passthrough")
 		}
 		checkPullPolicy(e, at+".connector.imagePullPolicy", s.Connector.ImagePullPolicy)
@@ -76,7 +80,8 @@ func addStates(e *expander) {
 	for i := range all {
 		s := &all[i]
 		mounts = append(mounts,
-			fmt.Sprintf("%s:%s:write=%s", s.Name, path.Clean(s.Mount.Path), cmp.Or(s.WriteMode, "buffered")))
+			fmt.Sprintf("%s:%s:write=%s", s.Name, path.Clean(s.Mount.Path),
+				cmp.Or(s.WriteMode, "buffered")))
 		env := []any{variable("CONNECTOR_SOCKET", stateDir+"/"+s.Name+".sock")}
 		for _, v := range s.Connector.Env {
 			env = append(env, v)

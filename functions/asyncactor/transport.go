@@ -46,16 +46,17 @@ func (t *transport) secrets() (all []secret) {
 func (t *transport) env(e *expander) (env []node.Fields) {
 	c := &t.config
 	if t.kind == rabbitMQ {
-		env = variables("ASYA_TRANSPORT", t.kind, "ASYA_RABBITMQ_HOST", c.Host, "ASYA_RABBITMQ_PORT",
-			fmt.Sprint(c.Port),
+		env = variables("ASYA_TRANSPORT", t.kind, "ASYA_RABBITMQ_HOST", c.Host,
+			"ASYA_RABBITMQ_PORT", fmt.Sprint(c.Port),
 			"ASYA_RABBITMQ_USERNAME", c.Username, "ASYA_RABBITMQ_EXCHANGE", c.Exchange)
 	} else {
 		wait := ""
 		if c.WaitTimeSeconds > 0 {
 			wait = fmt.Sprint(c.WaitTimeSeconds)
 		}
-		env = variables("ASYA_TRANSPORT", t.kind, "ASYA_AWS_REGION", c.Region, "ASYA_SQS_ENDPOINT", c.Endpoint,
-			"ASYA_SQS_VISIBILITY_TIMEOUT", fmt.Sprint(e.visibility()), "ASYA_SQS_WAIT_TIME_SECONDS", wait)
+		env = variables("ASYA_TRANSPORT", t.kind, "ASYA_AWS_REGION", c.Region, "ASYA_SQS_ENDPOINT",
+			c.Endpoint, "ASYA_SQS_VISIBILITY_TIMEOUT", fmt.Sprint(e.visibility()),
+			"ASYA_SQS_WAIT_TIME_SECONDS", wait)
 	}
 	for _, s := range t.secrets() {
 		env = append(env, secretVariable(s.variable, s.ref.Name, s.ref.Key))
@@ -99,5 +100,6 @@ func variables(pairs ...string) (env []node.Fields) {
 
 // secretVariable is a variable whose value is a key of a Secret.
 func secretVariable(name, secret, key string) node.Fields {
-	return node.Map("name", name, "valueFrom", node.Map("secretKeyRef", node.Map("name", secret, "key", key)))
+	return node.Map("name", name, "valueFrom",
+		node.Map("secretKeyRef", node.Map("name", secret, "key", key)))
 }

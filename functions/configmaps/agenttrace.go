@@ -32,11 +32,16 @@ func AgentTrace() contract.Function {
 func beginTrace(p *contract.Package) contract.Steps {
 	return contract.Targeted[api.AgentTrace]{
 		ConfigMap: contract.ConfigMap{
-			Of: functionTrace, Name: (*identity.Settings).TraceName, Append: sidecars.AppendTraceConfigMap,
+			Of: functionTrace, Name: (*identity.Settings).TraceName,
+			Append: sidecars.AppendTraceConfigMap,
 			Needed: func(s *identity.Settings) bool { return s.Trace.Enabled },
 		},
-		Parts: func(at *api.AgentTrace) (*api.Origin, api.TargetRef) { return &at.Origin, at.Spec.TargetRef },
-		Use:   p.Identity.UseAgentTrace,
-		Judge: func(o *krm.Object, at *api.AgentTrace) []finding.Finding { return p.Identity.Judge(o, nil, at) },
+		Parts: func(at *api.AgentTrace) (*api.Origin, api.TargetRef) {
+			return &at.Origin, at.Spec.TargetRef
+		},
+		Use: p.Identity.UseAgentTrace,
+		Judge: func(o *krm.Object, at *api.AgentTrace) []finding.Finding {
+			return p.Identity.Judge(o, nil, at)
+		},
 	}.Steps(p)
 }

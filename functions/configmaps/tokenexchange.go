@@ -28,7 +28,8 @@ func TokenExchange() contract.Function {
 		Summary: "compile TokenExchange into the ConfigMap that the identity sidecars read",
 		Page:    exchangePage,
 		Kinds: []contract.Kind{
-			{Name: "TokenExchange", Groups: contract.Pillars, Versions: []string{"v1alpha1"}, Own: true},
+			{Name: "TokenExchange", Groups: contract.Pillars, Versions: []string{"v1alpha1"},
+				Own: true},
 			{Name: runtimeKind, Groups: contract.Agents, Versions: []string{"v1alpha1"}},
 		},
 		Reasons: contract.Settings,
@@ -109,7 +110,8 @@ func (r *runtimes) run(u *contract.Unit) {
 	o := u.Object
 	runtime := o.Kind == runtimeKind && r.pkg.Kinds.Read(o.APIVersion, o.Kind)
 	if r.read() {
-		u.Consumed = u.Consumed && (!runtime || r.used[krm.Origin{File: o.Origin.File, Line: o.Origin.Line}])
+		u.Consumed = u.Consumed &&
+			(!runtime || r.used[krm.Origin{File: o.Origin.File, Line: o.Origin.Line}])
 		r.steps.Run(u)
 		return
 	}

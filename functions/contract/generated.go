@@ -62,8 +62,9 @@ func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 		}
 		source, err := sourceJSON(from, u.Object.Name)
 		if err != nil {
-			u.Findings = append(u.Findings, from.Finding(finding.Error, "package/source", krm.Node{}, err.Error(),
-				""))
+			u.Findings = append(u.Findings,
+				from.Finding(finding.Error, "package/source", krm.Node{}, err.Error(),
+					""))
 			return
 		}
 		sources = append(sources, strings.TrimSpace(string(source)))
@@ -87,8 +88,8 @@ func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 // author wrote one of that name, which the workload has then. It reports whether it did.
 func (u *Unit) GenerateAccount(account *ConfigMap) bool {
 	s := u.Settings()
-	_, authored := u.pkg.Index.Authored(index.Key{Kind: "ServiceAccount", Namespace: s.Subject.Namespace,
-		Name: s.Subject.ServiceAccount}, u.Object.Origin.File)
+	_, authored := u.pkg.Index.Authored(index.Key{Kind: "ServiceAccount",
+		Namespace: s.Subject.Namespace, Name: s.Subject.ServiceAccount}, u.Object.Origin.File)
 	if !authored {
 		u.generate(account, nil)
 	}
@@ -114,8 +115,9 @@ func (u *Unit) phase() (lines []byte) {
 		return nil
 	}
 	for _, key := range [...]string{
-		"helm.sh/hook", "helm.sh/hook-weight", "helm.sh/hook-delete-policy", "helm.sh/resource-policy",
-		"argocd.argoproj.io/hook", "argocd.argoproj.io/hook-delete-policy", "argocd.argoproj.io/sync-wave",
+		"helm.sh/hook", "helm.sh/hook-weight", "helm.sh/hook-delete-policy",
+		"helm.sh/resource-policy", "argocd.argoproj.io/hook",
+		"argocd.argoproj.io/hook-delete-policy", "argocd.argoproj.io/sync-wave",
 	} {
 		if value := annotations.Get(key); value.Exists() {
 			lines = append(append(append(lines, "    "...), key...), ": "...)

@@ -197,7 +197,8 @@ func (k *Kinds) Shared() (names []string) {
 func (k *Kind) CheckVersion(o *krm.Object) (f finding.Finding, known bool) {
 	if _, version, _ := strings.Cut(o.APIVersion, "/"); !slices.Contains(k.Versions, version) {
 		return o.Finding(finding.Error, "package/unknown-version", o.Get("apiVersion"),
-				fmt.Sprintf("%s has no version %q", k.Name, version), "write "+strings.Join(k.Versions, " or ")),
+				fmt.Sprintf("%s has no version %q", k.Name, version),
+				"write "+strings.Join(k.Versions, " or ")),
 			false
 	}
 	return finding.Finding{}, true

@@ -66,12 +66,13 @@ func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef,
 // no pods.
 func (p *Package) workloadHint(r finding.Ref) string {
 	for _, kind := range slices.Sorted(p.Index.WorkloadKinds()) {
-		if kind != r.Kind && p.Index.Has(index.Key{Kind: kind, Namespace: r.Namespace, Name: r.Name}) {
+		if kind != r.Kind &&
+			p.Index.Has(index.Key{Kind: kind, Namespace: r.Namespace, Name: r.Name}) {
 			return fmt.Sprintf("name the %s %s", kind, r.Name)
 		}
 	}
-	return "name a workload: a Deployment, StatefulSet, DaemonSet, Job, CronJob, or another kind with a " +
-		"pod template"
+	return "name a workload: a Deployment, StatefulSet, DaemonSet, Job, CronJob, or another " +
+		"kind with a pod template"
 }
 
 // Targeted is a function whose custom resources each name one workload in
@@ -134,7 +135,8 @@ type owners struct {
 // claim assigns a custom resource to its workload. A second one is an error.
 func (own owners) claim(target index.ID, o *krm.Object) bool {
 	if other := own.of[target]; other != nil {
-		own.pkg.Report.Add(o.Finding(finding.Error, own.configMap.Of+"/two-for-one", o.Get("spec", "targetRef"),
+		own.pkg.Report.Add(o.Finding(finding.Error, own.configMap.Of+"/two-for-one",
+			o.Get("spec", "targetRef"),
 			fmt.Sprintf("the %s %s (%s:%d) targets the same workload", other.Kind, other.Name,
 				other.Origin.File, other.Origin.Line),
 			"merge the two into one"))
@@ -168,14 +170,17 @@ func (own owners) run(u *Unit) {
 	if _, ok := u.Object.PodTemplate(); !ok {
 		u.Findings = append(u.Findings,
 			from.Finding(finding.Error, c.Of+"/no-pod-template", from.Get("spec", "targetRef"),
-				fmt.Sprintf("%s (%s:%d) has no pod template with containers, so this has no effect", u.Object.Ref,
-					u.Object.Origin.File, u.Object.Origin.Line), u.pkg.workloadHint(u.Object.Ref)))
+				fmt.Sprintf("%s (%s:%d) has no pod template with containers, so this has no effect",
+					u.Object.Ref, u.Object.Origin.File, u.Object.Origin.Line),
+				u.pkg.workloadHint(u.Object.Ref)))
 		return
 	}
 	if what, hint, refuses := u.pkg.Identity.Refuses(&u.identity, !c.Sidecars); refuses {
 		o := u.Object
 		u.Findings = append(u.Findings,
-			from.Finding(finding.Warning, c.Of+"/target-not-injected", from.Get("spec", "targetRef"),
-				fmt.Sprintf("%s (%s:%d) %s, so this has no effect", o.Ref, o.Origin.File, o.Origin.Line, what), hint))
+			from.Finding(finding.Warning, c.Of+"/target-not-injected",
+				from.Get("spec", "targetRef"),
+				fmt.Sprintf("%s (%s:%d) %s, so this has no effect", o.Ref, o.Origin.File,
+					o.Origin.Line, what), hint))
 	}
 }

@@ -63,7 +63,8 @@ func (u *Unit) Start(p *Package, o, before *krm.Object) {
 		return
 	}
 	u.identity.ID = p.Index.Find(o)
-	if strings.HasSuffix(o.Kind, "List") && o.Get("items").IsList() && o.Contains(p.Prefix()+"/inject") {
+	if strings.HasSuffix(o.Kind, "List") && o.Get("items").IsList() &&
+		o.Contains(p.Prefix()+"/inject") {
 		reason := "because it is in a list itself"
 		if why, _ := o.Rewritten(); why != "" {
 			reason = "because of " + why
@@ -115,7 +116,8 @@ func (u *Unit) Settle() bool {
 	}
 	var err error
 	if u.text, err = u.settled.Settle(u.Object, u.text); err != nil {
-		u.Report(finding.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style")
+		u.Report(finding.Error, "package/layout", krm.Node{}, err.Error(),
+			"write the object in block style")
 		return false
 	}
 	u.Object = &u.settled

@@ -17,7 +17,8 @@ func TestAnnotations(t *testing.T) {
 		"kubectl.kubernetes.io/last-applied-configuration": "{}",
 		"armature.dev/source":                              "{}",
 	}, map[string]string{"example.com/team": "d", "armature.dev/changed": "x"})
-	want := map[string]string{"example.com/team": "d", "example.com/kept": "b", "config.kubernetes.io/function": "c"}
+	want := map[string]string{"example.com/team": "d", "example.com/kept": "b",
+		"config.kubernetes.io/function": "c"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

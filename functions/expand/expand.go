@@ -81,7 +81,8 @@ func Annotations(from ...map[string]string) map[string]string {
 	for _, m := range from {
 		for key, value := range m {
 			if !krm.HostAnnotation(key) && key != krm.LocalConfig &&
-				!strings.HasPrefix(key, "kubectl.kubernetes.io/") && !strings.HasPrefix(key, keys.Own) {
+				!strings.HasPrefix(key, "kubectl.kubernetes.io/") &&
+				!strings.HasPrefix(key, keys.Own) {
 				annotations[key] = value
 			}
 		}
@@ -119,7 +120,8 @@ func (r *Resource) Report(severity finding.Severity, rule, field, message, hint 
 // CheckImage reports a value that is not an image.
 func (r *Resource) CheckImage(function, field, image string) {
 	if !identity.IsImage(image) {
-		r.Report(finding.Error, function+"/bad-image", field, fmt.Sprintf("%q is not an image", text.Shown(image)),
+		r.Report(finding.Error, function+"/bad-image", field,
+			fmt.Sprintf("%q is not an image", text.Shown(image)),
 			"write it as registry/name:tag or registry/name@sha256:…")
 	}
 }
@@ -127,8 +129,8 @@ func (r *Resource) CheckImage(function, field, image string) {
 // CheckReplicas reports a number of replicas below zero; nil is unset.
 func (r *Resource) CheckReplicas(function, field string, n *int) {
 	if n != nil && *n < 0 {
-		r.Report(finding.Error, function+"/out-of-range", field, fmt.Sprintf("%d is less than 0", *n),
-			"write 0 or more")
+		r.Report(finding.Error, function+"/out-of-range", field,
+			fmt.Sprintf("%d is less than 0", *n), "write 0 or more")
 	}
 }
 
@@ -149,14 +151,16 @@ var (
 func (r *Resource) checkNames() {
 	refused := func(what, name, hint string) {
 		r.Report(finding.Error, "package/bad-name", "metadata.name",
-			fmt.Sprintf("the API server refuses %s %q, which is named after the %s", what, name, r.Kind), hint)
+			fmt.Sprintf("the API server refuses %s %q, which is named after the %s", what, name,
+				r.Kind), hint)
 	}
 	for _, o := range r.Objects {
 		longest := identity.MaxName - max(0, len(o.Name)-len(r.Name))
 		switch {
 		case o.Kind == "Service" && !serviceName().MatchString(o.Name):
-			refused("the Service", o.Name, fmt.Sprintf("begin with a letter, and use at most %d lower-case "+
-				"letters, digits and dashes", longest))
+			refused("the Service", o.Name,
+				fmt.Sprintf("begin with a letter, and use at most %d lower-case "+
+					"letters, digits and dashes", longest))
 			return
 		case !identity.ValidName(o.Name):
 			refused("the "+o.Kind, o.Name,
@@ -164,9 +168,11 @@ func (r *Resource) checkNames() {
 			return
 		}
 		for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
-			if value := o.Labels[key]; !labelValue().MatchString(value) && strings.Contains(value, r.Name) {
+			if value := o.Labels[key]; !labelValue().MatchString(value) &&
+				strings.Contains(value, r.Name) {
 				refused("the label "+key, value,
-					fmt.Sprintf("use at most %d characters", identity.MaxName-(len(value)-len(r.Name))))
+					fmt.Sprintf("use at most %d characters",
+						identity.MaxName-(len(value)-len(r.Name))))
 				return
 			}
 		}
@@ -276,8 +282,9 @@ func (r *Resource) source() (string, error) {
 		return "", err
 	}
 	if len(data) > maxSource {
-		return "", fmt.Errorf("%s has %d bytes as JSON, and the annotation that records it holds %d: move "+
-			"long texts to ConfigMaps", r.Ref, len(data), maxSource)
+		return "", fmt.Errorf(
+			"%s has %d bytes as JSON, and the annotation that records it holds %d: move "+
+				"long texts to ConfigMaps", r.Ref, len(data), maxSource)
 	}
 	// AppendJSON has escaped all else that a reader of YAML could stumble over
 	return strings.ReplaceAll(string(data), "'", "''"), nil

@@ -82,7 +82,8 @@ func (s *Set) Collect(o *krm.Object, maker *Maker) {
 
 // Resolve makes the objects of all resources whose functions run, and enters them
 // into the index. lock has what they may ask of the lock.
-func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Maker) bool, lock Resource) {
+func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Maker) bool,
+	lock Resource) {
 	for _, r := range slices.SortedStableFunc(slices.Values(s.resources), byName) {
 		if r.maker == nil || !runs(r.maker) {
 			continue
@@ -96,7 +97,8 @@ func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Ma
 			Read: s.read(r), BuiltImage: lock.BuiltImage, Pinned: lock.Pinned, SignCard: lock.SignCard}
 		if r.Name == "" {
 			in.Report(finding.Error, "package/no-name", "metadata",
-				fmt.Sprintf("the %s has no metadata.name, after which its objects are named", r.Kind), "name it")
+				fmt.Sprintf("the %s has no metadata.name, after which its objects are named",
+					r.Kind), "name it")
 		} else {
 			if r.maker.Expand(in); !in.Failed() {
 				in.checkNames()
@@ -131,8 +133,8 @@ func (s *Set) claim(r *resource, in *Resource) {
 			s.claimed[what] = r
 		case other.Ref != r.Ref:
 			in.Report(finding.Error, "package/claimed", "metadata.name",
-				fmt.Sprintf("the %s is also generated for %s (%s:%d)", what, other.Ref, other.Origin.File,
-					other.Origin.Line), "rename one of the two")
+				fmt.Sprintf("the %s is also generated for %s (%s:%d)", what, other.Ref,
+					other.Origin.File, other.Origin.Line), "rename one of the two")
 		}
 	}
 }
@@ -191,13 +193,16 @@ func (s *Set) enter(r *resource, in *Resource) {
 			continue // has it
 		}
 		r.texts = append(r.texts, texts[i])
-		if other := s.madeBy[k]; other != nil && (other.APIVersion != r.APIVersion || other.Kind != r.Kind ||
-			other.Name != r.Name) {
-			owner, taken = fmt.Sprintf("%s (%s:%d)", other.Ref, other.Origin.File, other.Origin.Line), true
+		if other := s.madeBy[k]; other != nil &&
+			(other.APIVersion != r.APIVersion || other.Kind != r.Kind ||
+				other.Name != r.Name) {
+			owner, taken = fmt.Sprintf("%s (%s:%d)", other.Ref, other.Origin.File,
+				other.Origin.Line), true
 		}
 		if taken {
 			in.Report(finding.Error, "package/name-taken", "metadata.name",
-				fmt.Sprintf("the %s %s that the %s generates already exists in %s", o.Kind, o.Name, r.Ref, owner),
+				fmt.Sprintf("the %s %s that the %s generates already exists in %s", o.Kind, o.Name,
+					r.Ref, owner),
 				"rename or remove one of the two")
 			continue
 		}
@@ -213,7 +218,8 @@ func (s *Set) enter(r *resource, in *Resource) {
 		}
 		for _, was := range index.PreviousNames(r.Object) {
 			if named {
-				s.builder.Rename(index.Key{Kind: o.Kind, Namespace: r.Namespace, Name: was + rest}, id, r.Object)
+				s.builder.Rename(index.Key{Kind: o.Kind, Namespace: r.Namespace, Name: was + rest},
+					id, r.Object)
 			}
 		}
 	}

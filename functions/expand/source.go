@@ -127,7 +127,8 @@ func (s *Set) Remembered(o *krm.Object) (texts [][]byte, err error) {
 	for i, from := range s.sources {
 		k := index.KeyOf(from.Ref)
 		same := func(t source) bool { return index.KeyOf(t.Ref) == k }
-		if from.at != at || !from.expands || s.index.Has(k) || slices.ContainsFunc(s.sources[:i], same) {
+		if from.at != at || !from.expands || s.index.Has(k) ||
+			slices.ContainsFunc(s.sources[:i], same) {
 			continue
 		}
 		tree, err := from.Parse()

@@ -17,8 +17,8 @@ import (
 var (
 	webhookContainers = []string{"proxy-init", "spiffe-helper", "client-registration",
 		"kagenti-client-registration", "auth-proxy", "envoy-proxy", "authbridge-proxy"}
-	webhookVolumes = []string{"shared-data", "svid-output", "spire-agent-socket", "spiffe-helper-config",
-		"envoy-config", "authproxy-routes", "authproxy-routes-config"}
+	webhookVolumes = []string{"shared-data", "svid-output", "spire-agent-socket",
+		"spiffe-helper-config", "envoy-config", "authproxy-routes", "authproxy-routes-config"}
 	webhookImages = []string{"kagenti", "rossoctl", "spiffe-helper"}
 	// sidecarImages are the names of the platform's sidecars in any registry, such as
 	// that of the machine that built them.
@@ -94,7 +94,8 @@ func (c *Cleaning) noSPIFFE() bool {
 			off = false
 		}
 		for name := range r.Settings {
-			if strings.HasPrefix(name, "mount ") && strings.Contains(name, "spi") { // of the agent's socket
+			// of the agent's socket
+			if strings.HasPrefix(name, "mount ") && strings.Contains(name, "spi") {
 				off = false
 			}
 		}
@@ -158,7 +159,8 @@ func (c *Cleaning) add(o *krm.Object, to string, entries []Annotation) error {
 
 // remove deletes the entries of a collection for which why returns a reason, and the collection if
 // no entry is left.
-func (c *Cleaning) remove(o *krm.Object, collection krm.Node, why func(krm.Node) (reason string)) error {
+func (c *Cleaning) remove(o *krm.Object, collection krm.Node,
+	why func(krm.Node) (reason string)) error {
 	var gone int
 	drop := func(n krm.Node) {
 		if reason := why(n); reason != "" {
@@ -196,7 +198,8 @@ func (c *Cleaning) metadata(o *krm.Object) error {
 		}
 		return ""
 	}
-	for _, collection := range []krm.Node{o.Root(), o.Get("metadata"), o.Get("metadata", "annotations")} {
+	for _, collection := range []krm.Node{o.Root(), o.Get("metadata"),
+		o.Get("metadata", "annotations")} {
 		if err := c.remove(o, collection, books); err != nil {
 			return err
 		}
@@ -230,7 +233,8 @@ func fromWebhook(n krm.Node) (reason string) {
 }
 
 // webhook takes the identity containers out.
-func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate, prefix string) (injected bool, err error) {
+func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate,
+	prefix string) (injected bool, err error) {
 	if _, ours := o.Annotation(keys.Injected); ours {
 		return false, nil
 	}
@@ -269,8 +273,10 @@ func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate, prefix string) (i
 	}
 	if injected && !applies {
 		c.Findings = append(c.Findings, o.Finding(finding.Warning, "migrate/only-sidecars", spec,
-			"all containers belong to the platform, and none is an application: they stay as they are",
-			"delete the workload if it was a separate proxy: the sidecars of each workload replace it"))
+			"all containers belong to the platform, and none is an application: they stay "+
+				"as they are",
+			"delete the workload if it was a separate proxy: the sidecars of each "+
+				"workload replace it"))
 		return false, nil
 	}
 	c.unknown(o, foreign, injected)
@@ -298,8 +304,8 @@ func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate, prefix string) (i
 		slices.Sort(reads)
 		c.Findings = append(c.Findings, o.Finding(finding.Info, "migrate/left-configuration", spec,
 			"the removed containers read "+strings.Join(slices.Compact(reads), ", "),
-			"write their settings as a TokenExchange, or as spec.identity in armature.yaml, and delete the "+
-				"objects that nothing else reads"))
+			"write their settings as a TokenExchange, or as spec.identity in armature.yaml, and "+
+				"delete the objects that nothing else reads"))
 	}
 	return true, c.remove(o, spec.Get("volumes"), left)
 }
@@ -321,11 +327,12 @@ func (c *Cleaning) unknown(o *krm.Object, containers []krm.Node, injected bool) 
 		severity, what, hint := finding.Warning, "kept", "rename it, or remove it manually"
 		if injected {
 			severity, what = finding.Error, "it can neither be removed with the others nor stay"
-			hint = "rename the container if it is yours; if it is the platform's container with your own " +
-				"image, remove it manually"
+			hint = "rename the container if it is yours; if it is the platform's container " +
+				"with your own image, remove it manually"
 		}
 		c.Findings = append(c.Findings, o.Finding(severity, "migrate/unknown-container", name,
-			fmt.Sprintf("%s has the name of an injected container, but another image: %s", name.Text(), what),
+			fmt.Sprintf("%s has the name of an injected container, but another image: %s",
+				name.Text(), what),
 			hint))
 	}
 }
@@ -368,7 +375,8 @@ func (c *Cleaning) overcommit(o *krm.Object, pod krm.PodTemplate) error {
 			requests, limits := n.Get("resources", "requests"), n.Get("resources", "limits")
 			err := c.remove(o, requests, func(n krm.Node) string {
 				if key := n.Key(); (key == "cpu" || key == "memory") && limits.Get(key).Exists() {
-					return "computed from the limit by an OvercommitClass; a render computes it again"
+					return "computed from the limit by an OvercommitClass; a render " +
+						"computes it again"
 				}
 				return ""
 			})
@@ -390,12 +398,14 @@ func (c *Cleaning) optIn(o *krm.Object, pod krm.PodTemplate, prefix string) (lab
 		})
 	}
 	if !says(prefix + "/inject") {
-		labels = append(labels, Annotation{prefix + "/inject", "enabled", "the workload was injected, and " +
-			"a render injects it again"})
+		labels = append(labels,
+			Annotation{prefix + "/inject", "enabled", "the workload was injected, and " +
+				"a render injects it again"})
 	}
 	if c.noSPIFFE() && !says(prefix+"/spiffe", prefix+"/spire") {
-		labels = append(labels, Annotation{prefix + "/spiffe", "disabled", "the injected containers did " +
-			"not use SPIRE"})
+		labels = append(labels,
+			Annotation{prefix + "/spiffe", "disabled", "the injected containers did " +
+				"not use SPIRE"})
 	}
 	return labels
 }

@@ -68,12 +68,13 @@ func (x *setting) annotate(c *Checker, s *Settings, field, content string) {
 			*at = true
 		default:
 			c.Error("identity/bad-annotation", field,
-				fmt.Sprintf("%q is neither enabled nor disabled", text.Shown(content)), "use enabled or disabled")
+				fmt.Sprintf("%q is neither enabled nor disabled", text.Shown(content)),
+				"use enabled or disabled")
 		}
 	case *int:
 		if n, err := strconv.Atoi(strings.TrimSpace(content)); err != nil {
-			c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is not a number", text.Shown(content)),
-				"write a number in quotes")
+			c.Error("identity/bad-annotation", field,
+				fmt.Sprintf("%q is not a number", text.Shown(content)), "write a number in quotes")
 		} else {
 			x.put(c, s, field, n)
 		}
@@ -82,7 +83,8 @@ func (x *setting) annotate(c *Checker, s *Settings, field, content string) {
 		for _, item := range items {
 			n, err := strconv.Atoi(item)
 			if err != nil {
-				c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is not a port", text.Shown(item)),
+				c.Error("identity/bad-annotation", field,
+					fmt.Sprintf("%q is not a port", text.Shown(item)),
 					"separate port numbers with commas")
 				continue
 			}
@@ -113,5 +115,6 @@ func (c *Checker) unknown(s *Settings, name, field string) {
 		}
 		hint = "see docs/configuration.md, Annotations, for those that are"
 	}
-	c.Warning("identity/unknown-annotation", field, "this annotation is not known and has no effect", hint)
+	c.Warning("identity/unknown-annotation", field,
+		"this annotation is not known and has no effect", hint)
 }

@@ -29,7 +29,8 @@ func (c *Checker) Add(severity finding.Severity, rule, field, message, hint stri
 	field = c.By.field(field)
 	c.findings = append(c.findings, finding.Finding{
 		Rule: rule, Severity: severity, Message: message, Hint: hint,
-		Place: finding.Place{File: c.origin.File, Line: c.origin.LineOf(field), Field: field, Object: c.object},
+		Place: finding.Place{File: c.origin.File, Line: c.origin.LineOf(field), Field: field,
+			Object: c.object},
 	})
 }
 
@@ -45,7 +46,8 @@ func (c *Checker) Warning(rule, field, message, hint string) {
 
 // OtherProfile reports a key that the profile does not have.
 func (c *Checker) OtherProfile(s *Settings, field, key string) {
-	c.Error("identity/other-profile", field, fmt.Sprintf("the profile %s has no %s", s.Profile.Name, key),
+	c.Error("identity/other-profile", field, fmt.Sprintf("the profile %s has no %s", s.Profile.Name,
+		key),
 		"remove it, or set spec.profile to one that has it")
 }
 
@@ -68,7 +70,8 @@ func (c *Checker) Has(field string) bool { return c.origin.Has(c.By.field(field)
 // OneOf reports a value that is not among the allowed ones.
 func (c *Checker) OneOf(field, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		c.Error("identity/unknown-value", field, fmt.Sprintf("%q is not supported", text.Shown(value)),
+		c.Error("identity/unknown-value", field,
+			fmt.Sprintf("%q is not supported", text.Shown(value)),
 			"use one of: "+strings.Join(allowed, ", "))
 	}
 }
@@ -111,8 +114,8 @@ func checkURL(c *Checker, field, value string) {
 // too late.
 func remedy(value, hint string) string {
 	if strings.Contains(value, "${") {
-		return "a render reads it before Flux or another program replaces the variable: write the value, " +
-			"or replace it before the render"
+		return "a render reads it before Flux or another program replaces the variable: write " +
+			"the value, or replace it before the render"
 	}
 	return hint
 }
@@ -138,7 +141,8 @@ func checkEndpoint(c *Checker, field, value string) {
 func checkPortable(c *Checker, field, value string) {
 	if !scalar.Portable(value) {
 		c.Error("identity/dollar", field,
-			"the value holds a dollar sign or a brace that OpenTelemetry's loaders interpret differently",
+			"the value holds a dollar sign or a brace that OpenTelemetry's loaders interpret "+
+				"differently",
 			"leave out $$, ${ without a variable's name, and { that is not closed")
 	}
 }
@@ -161,8 +165,9 @@ func checkUID(c *Checker, field string, n int) {
 			"the proxies must not run as root, and root's traffic must not bypass them",
 			"use an ID that only the proxies have, such as 1337")
 	case n == HelperUID:
-		c.Error("identity/bad-uid", field, "1000 is the user of spiffe-helper and client-registration, "+
-			"and of many applications, whose traffic would bypass the proxies",
+		c.Error("identity/bad-uid", field,
+			"1000 is the user of spiffe-helper and client-registration, "+
+				"and of many applications, whose traffic would bypass the proxies",
 			"use an ID that only the proxies have, such as 1337")
 	case n < 0 || n > 1<<31-1:
 		c.Error("identity/bad-uid", field, fmt.Sprintf("%d is not a user ID", n),
@@ -198,18 +203,21 @@ func checkSocket(c *Checker, field, value string) {
 	case !path.IsAbs(p), p != path.Clean(p), strings.Contains(p, ":"):
 		c.Error("identity/bad-socket", field,
 			fmt.Sprintf("%q is not the absolute path of a socket", text.Shown(value)),
-			"write it as /run/spire/agent-sockets/agent.sock or unix:///run/spire/agent-sockets/agent.sock")
+			"write it as /run/spire/agent-sockets/agent.sock or "+
+				"unix:///run/spire/agent-sockets/agent.sock")
 	case dir == "/", dir == "/etc", dir == "/run", dir == "/tmp", dir == "/shared", dir == "/opt",
 		dir == "/dev", dir == "/proc", dir == "/sys":
-		c.Error("identity/bad-socket", field, "the socket's directory "+dir+" would hide a directory of "+
-			"the container",
+		c.Error("identity/bad-socket", field,
+			"the socket's directory "+dir+" would hide a directory of "+
+				"the container",
 			"put the socket into a directory of its own")
 	}
 }
 
 func checkRealm(c *Checker, field, value string) {
 	if checkText(c, field, value) && strings.ContainsAny(value, "/?#%\\ ") {
-		c.Error("identity/bad-realm", field, fmt.Sprintf("%q is not a realm's name", text.Shown(value)),
+		c.Error("identity/bad-realm", field,
+			fmt.Sprintf("%q is not a realm's name", text.Shown(value)),
 			"write the name only, without the URL")
 	}
 }
@@ -230,8 +238,8 @@ func checkSecretName(c *Checker, field, value string) {
 
 func checkPrefix(c *Checker, field, value string) bool {
 	if !ValidName(value) {
-		c.Error("identity/bad-prefix", field, fmt.Sprintf("%q is not a label prefix", text.Shown(value)),
-			"write it as kagenti.io")
+		c.Error("identity/bad-prefix", field,
+			fmt.Sprintf("%q is not a label prefix", text.Shown(value)), "write it as kagenti.io")
 		return false
 	}
 	return true
@@ -279,13 +287,14 @@ func checkClientName(c *Checker, field, value string) {
 
 // ClientNameVariables are the placeholders of a client name.
 func ClientNameVariables() []string {
-	return []string{"PodName", "PodNamespace", "PodIP", "NodeName", "ServiceAccount", "WorkloadName",
-		"WorkloadKind"}
+	return []string{"PodName", "PodNamespace", "PodIP", "NodeName", "ServiceAccount",
+		"WorkloadName", "WorkloadKind"}
 }
 
 func checkRoleARN(c *Checker, field, value string) {
 	parts := strings.Split(value, ":")
-	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" || !strings.HasPrefix(parts[5], "role/") ||
+	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" ||
+		!strings.HasPrefix(parts[5], "role/") ||
 		strings.ContainsAny(value, " \n\r\t") {
 		c.Error("identity/bad-role-arn", field,
 			fmt.Sprintf("%q is not the ARN of an IAM role", text.Shown(value)),
@@ -297,11 +306,13 @@ func checkGCPProvider(c *Checker, field, value string) {
 	name := strings.TrimPrefix(strings.TrimPrefix(value, "https:"), googleIAM)
 	parts := strings.Split(name, "/")
 	if len(parts) != 8 || parts[0] != "projects" || parts[2] != "locations" ||
-		parts[4] != "workloadIdentityPools" || parts[6] != "providers" || slices.Contains(parts, "") ||
+		parts[4] != "workloadIdentityPools" || parts[6] != "providers" ||
+		slices.Contains(parts, "") ||
 		strings.ContainsAny(name, " \n\r\t\"") {
 		c.Error("identity/bad-provider-name", field,
 			fmt.Sprintf("%q is not a workload identity provider", text.Shown(value)),
-			"write it as projects/123/locations/global/workloadIdentityPools/pool/providers/provider")
+			"write it as "+
+				"projects/123/locations/global/workloadIdentityPools/pool/providers/provider")
 	}
 }
 
@@ -310,7 +321,8 @@ func checkScope(c *Checker, field, scope string) {
 	if scope == "" ||
 		strings.IndexFunc(scope,
 			func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) >= 0 {
-		c.Error("identity/bad-scope", field, fmt.Sprintf("%q is not an OAuth scope", text.Shown(scope)),
+		c.Error("identity/bad-scope", field,
+			fmt.Sprintf("%q is not an OAuth scope", text.Shown(scope)),
 			"use printable ASCII without spaces, quotes and backslashes, one scope per item")
 	}
 }
@@ -323,15 +335,17 @@ func checkBypassPath(c *Checker, field, p string) {
 		c.Error("identity/bad-path", field, fmt.Sprintf("%q is not a path pattern", text.Shown(p)),
 			"begin with /, use * for anything but /, and no commas")
 	} else if strings.Contains(p, "**") {
-		c.Warning("identity/bad-path", field, fmt.Sprintf("** in %q is the same as *, which does not "+
-			"match a slash", text.Shown(p)),
+		c.Warning("identity/bad-path", field,
+			fmt.Sprintf("** in %q is the same as *, which does not "+
+				"match a slash", text.Shown(p)),
 			"write a pattern for each level, such as /static/* and /static/*/*")
 	}
 }
 
 func checkPath(c *Checker, field, p string) {
 	if checkText(c, field, p) && p[0] != '/' {
-		c.Error("identity/bad-path", field, fmt.Sprintf("%q is not a path", text.Shown(p)), "begin with /")
+		c.Error("identity/bad-path", field, fmt.Sprintf("%q is not a path", text.Shown(p)),
+			"begin with /")
 	}
 }
 
@@ -350,14 +364,16 @@ func checkHost(c *Checker, field, host string) {
 			"leave the port out")
 	case strings.Count(host, "{") != strings.Count(host, "}") ||
 		strings.Count(host, "[") != strings.Count(host, "]") || strings.HasSuffix(host, `\`):
-		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a complete pattern", text.Shown(host)),
+		c.Error("identity/bad-host", field,
+			fmt.Sprintf("%q is not a complete pattern", text.Shown(host)),
 			"close each brace and bracket")
 	}
 }
 
 func checkNoProxy(c *Checker, field, host string) {
 	if checkText(c, field, host) && strings.ContainsAny(host, ` ,"\$`) {
-		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a host of NO_PROXY", text.Shown(host)),
+		c.Error("identity/bad-host", field,
+			fmt.Sprintf("%q is not a host of NO_PROXY", text.Shown(host)),
 			"write a host, a domain such as .example.com, or a range of addresses")
 	}
 }
@@ -382,8 +398,8 @@ func IsImage(text string) bool { return text != "" && !strings.ContainsAny(text,
 
 func checkQuantity(c *Checker, field, value string) {
 	if _, err := quantity.Parse(value); value != "" && err != nil {
-		c.Error("identity/bad-quantity", field, fmt.Sprintf("%q is not a quantity", text.Shown(value)),
-			"write it as 100m or 64Mi")
+		c.Error("identity/bad-quantity", field,
+			fmt.Sprintf("%q is not a quantity", text.Shown(value)), "write it as 100m or 64Mi")
 	}
 }
 
@@ -397,7 +413,8 @@ func checkResources(c *Checker, s, than *Settings, annotations []Annotation) {
 		if !x.Enabled || than != nil && *x == than.Components[i] {
 			continue
 		}
-		for _, r := range [...]struct{ what, request, limit string }{{"cpu", x.CPURequest, x.CPULimit},
+		for _, r := range [...]struct{ what, request, limit string }{{"cpu", x.CPURequest,
+			x.CPULimit},
 			{"memory", x.MemoryRequest, x.MemoryLimit}} {
 			request, err1 := quantity.Parse(r.request)
 			limit, err2 := quantity.Parse(r.limit)
@@ -413,10 +430,12 @@ func checkResources(c *Checker, s, than *Settings, annotations []Annotation) {
 				}
 			}
 			c.Error("identity/request-over-limit", field,
-				fmt.Sprintf("%s requests %s of %s and its limit is %s: Kubernetes refuses such a pod", name,
+				fmt.Sprintf(
+					"%s requests %s of %s and its limit is %s: Kubernetes refuses such a pod", name,
 					r.request, r.what, r.limit),
-				fmt.Sprintf("change the other one too, for one workload with %s-request and %s-limit", annotation,
-					annotation))
+				fmt.Sprintf(
+					"change the other one too, for one workload with %s-request and %s-limit",
+					annotation, annotation))
 		}
 	}
 }
@@ -425,10 +444,12 @@ func checkResources(c *Checker, s, than *Settings, annotations []Annotation) {
 func checkExclude(c *Checker, globs []string) {
 	for i, g := range globs {
 		_, err := path.Match(strings.ReplaceAll(g, "**", "*"), "")
-		if err != nil || g == "" || g[0] == '/' || strings.HasPrefix(g, "./") || strings.HasPrefix(g, "../") {
-			c.Error("identity/bad-glob", indexed("exclude", i), fmt.Sprintf("%q matches no file", text.Shown(g)),
-				"write a path relative to the package, where * matches anything but /, and ** any folders: "+
-					"charts/**")
+		if err != nil || g == "" || g[0] == '/' || strings.HasPrefix(g, "./") ||
+			strings.HasPrefix(g, "../") {
+			c.Error("identity/bad-glob", indexed("exclude", i),
+				fmt.Sprintf("%q matches no file", text.Shown(g)),
+				"write a path relative to the package, where * matches anything but /, and ** "+
+					"any folders: charts/**")
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 func weatherAgent() identity.Workload {
 	return identity.Workload{
-		APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: "weather-agent", SPIFFE: true,
-		File: "deploy.yaml", Line: 3,
+		APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: "weather-agent",
+		SPIFFE: true, File: "deploy.yaml", Line: 3,
 	}
 }
 
@@ -46,7 +46,8 @@ func TestProfiles(t *testing.T) {
 		{"rossoctl", "rossoctl.io", "/shared"},
 		{"kagenti-published", "kagenti.io", "/opt"},
 	} {
-		base, findings := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: "+test.profile+"}"))
+		base, findings := sidecars.All().Base(decode[api.RenderConfig](t,
+			"spec: {profile: "+test.profile+"}"))
 		if len(findings) > 0 {
 			t.Errorf("%s: %v", test.profile, findings)
 		}
@@ -54,7 +55,8 @@ func TestProfiles(t *testing.T) {
 			t.Errorf("%s: prefix %s, token in %s", test.profile, base.Prefix, base.SPIFFE.TokenDir)
 		}
 	}
-	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: rossoctl, labelPrefix: example.com}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t,
+		"spec: {profile: rossoctl, labelPrefix: example.com}"))
 	if base.Prefix != "example.com" {
 		t.Errorf("prefix %s", base.Prefix)
 	}
@@ -63,10 +65,15 @@ func TestProfiles(t *testing.T) {
 // TestPrecedence sets one value in every place: defaults < RenderConfig <
 // TokenExchange < annotations.
 func TestPrecedence(t *testing.T) {
-	cfg := decode[api.RenderConfig](t, "spec: {profile: kagenti, identity: {inbound: {port: 8001, targetPort: 9001}, spiffe: {audience: config}}}")
-	te := decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: weather-agent}, inbound: {port: 8002}, spiffe: {trustDomain: cr}}")
+	cfg := decode[api.RenderConfig](t,
+		"spec: {profile: kagenti, identity: {inbound: {port: 8001, targetPort: 9001}, spiffe: "+
+			"{audience: config}}}")
+	te := decode[api.TokenExchange](t,
+		"spec: {targetRef: {kind: Deployment, name: weather-agent}, inbound: {port: 8002}, "+
+			"spiffe: {trustDomain: cr}}")
 	base, _ := sidecars.All().Base(cfg)
-	s, findings := identity.Resolve(&base, weatherAgent(), te, nil, []identity.Annotation{{Key: "kagenti.io/inbound-port", Value: "8003"}})
+	s, findings := identity.Resolve(&base, weatherAgent(), te, nil,
+		[]identity.Annotation{{Key: "kagenti.io/inbound-port", Value: "8003"}})
 	if len(findings) > 0 {
 		t.Error(findings)
 	}
@@ -93,8 +100,10 @@ func TestPrecedence(t *testing.T) {
 // TestDerivedURLs: what follows from the realm follows the realm, until someone
 // says otherwise.
 func TestDerivedURLs(t *testing.T) {
-	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, `spec: {profile: kagenti, identity: {inbound: {validation: {issuer: "https://idp.example.com/realms/x"}}}}`))
-	te := decode[api.TokenExchange](t, `spec: {targetRef: {kind: Deployment, name: weather-agent}, clientRegistration: {keycloak: {url: "http://kc:8080/", realm: prod}}}`)
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t,
+		`spec: {profile: kagenti, identity: {inbound: {validation: {issuer: "https://idp.example.com/realms/x"}}}}`))
+	te := decode[api.TokenExchange](t,
+		`spec: {targetRef: {kind: Deployment, name: weather-agent}, clientRegistration: {keycloak: {url: "http://kc:8080/", realm: prod}}}`)
 	s, _ := identity.Resolve(&base, weatherAgent(), te, nil, nil)
 	if s.Inbound.Issuer != "https://idp.example.com/realms/x" {
 		t.Errorf("issuer %s", s.Inbound.Issuer)
@@ -106,8 +115,10 @@ func TestDerivedURLs(t *testing.T) {
 		t.Errorf("token URL %s", s.Outbound.TokenURL)
 	}
 	// 001, lines 756 and 757: the short form.
-	te = decode[api.TokenExchange](t, `spec: {targetRef: {kind: Deployment, name: weather-agent}, tokenExchange: {issuer: "https://keycloak.example.com"}}`)
-	if s, _ = identity.Resolve(&base, weatherAgent(), te, nil, nil); s.Inbound.Issuer != "https://keycloak.example.com" {
+	te = decode[api.TokenExchange](t,
+		`spec: {targetRef: {kind: Deployment, name: weather-agent}, tokenExchange: {issuer: "https://keycloak.example.com"}}`)
+	if s, _ = identity.Resolve(&base, weatherAgent(), te, nil,
+		nil); s.Inbound.Issuer != "https://keycloak.example.com" {
 		t.Errorf("issuer %s", s.Inbound.Issuer)
 	}
 }
@@ -129,33 +140,52 @@ func TestComponents(t *testing.T) {
 		spiffeOff   bool
 		want        string
 	}{
-		"default":          {want: every},
-		"label":            {spiffeOff: true, want: "proxy-init client-registration auth-proxy envoy-proxy"},
-		"annotation":       {annotations: []identity.Annotation{{Key: "kagenti.io/auth-proxy", Value: "disabled"}}, want: "proxy-init spiffe-helper client-registration envoy-proxy"},
-		"another prefix":   {annotations: []identity.Annotation{{Key: "example.com/auth-proxy", Value: "disabled"}}, want: every},
-		"no envoy":         {annotations: []identity.Annotation{{Key: "kagenti.io/envoy-proxy", Value: "disabled"}}, want: "spiffe-helper client-registration auth-proxy"},
-		"no spiffe-helper": {annotations: []identity.Annotation{{Key: "kagenti.io/spiffe-helper", Value: "disabled"}}, want: "proxy-init client-registration auth-proxy envoy-proxy"},
-		"CR":               {te: "inbound: {enabled: false}, spiffe: {enabled: false}, clientRegistration: {enabled: false}", want: "proxy-init envoy-proxy"},
-		"no interception":  {te: "outbound: {trafficInterception: {enabled: false}}", want: "spiffe-helper client-registration auth-proxy envoy-proxy"},
-		"no outbound":      {te: "outbound: {enabled: false}", want: "spiffe-helper client-registration auth-proxy"},
-		"published":        {config: "profile: kagenti-published", want: "proxy-init spiffe-helper client-registration envoy-proxy"},
+		"default": {want: every},
+		"label": {spiffeOff: true,
+			want: "proxy-init client-registration auth-proxy envoy-proxy"},
+		"annotation": {annotations: []identity.Annotation{{Key: "kagenti.io/auth-proxy",
+			Value: "disabled"}}, want: "proxy-init spiffe-helper client-registration envoy-proxy"},
+		"another prefix": {annotations: []identity.Annotation{{Key: "example.com/auth-proxy",
+			Value: "disabled"}}, want: every},
+		"no envoy": {annotations: []identity.Annotation{{Key: "kagenti.io/envoy-proxy",
+			Value: "disabled"}}, want: "spiffe-helper client-registration auth-proxy"},
+		"no spiffe-helper": {annotations: []identity.Annotation{{Key: "kagenti.io/spiffe-helper",
+			Value: "disabled"}}, want: "proxy-init client-registration auth-proxy envoy-proxy"},
+		"CR": {
+			te: "inbound: {enabled: false}, spiffe: {enabled: false}, clientRegistration: " +
+				"{enabled: false}", want: "proxy-init envoy-proxy"},
+		"no interception": {te: "outbound: {trafficInterception: {enabled: false}}",
+			want: "spiffe-helper client-registration auth-proxy envoy-proxy"},
+		"no outbound": {te: "outbound: {enabled: false}",
+			want: "spiffe-helper client-registration auth-proxy"},
+		"published": {config: "profile: kagenti-published",
+			want: "proxy-init spiffe-helper client-registration envoy-proxy"},
 		// Envoy validates what comes in, so it stays.
-		"published, no outbound": {config: "profile: kagenti-published", te: "outbound: {enabled: false}", want: "proxy-init spiffe-helper client-registration envoy-proxy"},
+		"published, no outbound": {config: "profile: kagenti-published",
+			te:   "outbound: {enabled: false}",
+			want: "proxy-init spiffe-helper client-registration envoy-proxy"},
 		// The CR's setting for inbound tokens does not affect a container that the
 		// profile does not have.
-		"published, inbound": {config: "profile: kagenti-published", te: "inbound: {enabled: true}", want: "proxy-init spiffe-helper client-registration envoy-proxy"},
+		"published, inbound": {config: "profile: kagenti-published", te: "inbound: {enabled: true}",
+			want: "proxy-init spiffe-helper client-registration envoy-proxy"},
 		"annotation back on": {
 			config:      "profile: kagenti, components: {auth-proxy: {enabled: false}}",
-			annotations: []identity.Annotation{{Key: "kagenti.io/auth-proxy", Value: "enabled"}}, want: every,
+			annotations: []identity.Annotation{{Key: "kagenti.io/auth-proxy", Value: "enabled"}},
+			want:        every,
 		},
 		// What the base cannot have together must not turn off what a CR has.
-		"CR back on": {config: "profile: kagenti, identity: {outbound: {enabled: false}, spiffe: {enabled: false}}", te: "outbound: {enabled: true}, spiffe: {enabled: true}", want: every},
+		"CR back on": {
+			config: "profile: kagenti, identity: {outbound: {enabled: false}, spiffe: " +
+				"{enabled: false}}", te: "outbound: {enabled: true}, spiffe: {enabled: true}",
+			want: every},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {"+cmp.Or(test.config, "profile: kagenti")+"}"))
+			base, _ := sidecars.All().Base(decode[api.RenderConfig](t,
+				"spec: {"+cmp.Or(test.config, "profile: kagenti")+"}"))
 			var te *api.TokenExchange
 			if test.te != "" {
-				te = decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.te+"}")
+				te = decode[api.TokenExchange](t,
+					"spec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.te+"}")
 			}
 			w := weatherAgent()
 			w.SPIFFE = !test.spiffeOff
@@ -166,7 +196,8 @@ func TestComponents(t *testing.T) {
 			if got := all(&s); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
-			if s.SPIFFE.Enabled != s.On(sidecars.SpiffeHelper) || s.Outbound.Intercept != s.On(sidecars.ProxyInit) {
+			if s.SPIFFE.Enabled != s.On(sidecars.SpiffeHelper) ||
+				s.Outbound.Intercept != s.On(sidecars.ProxyInit) {
 				t.Error("a switch and its component disagree")
 			}
 		})
@@ -186,7 +217,9 @@ func (t text) Has(field string) bool   { return t.has(field) }
 func has(spec string) func(string) bool {
 	first, _, _ := strings.Cut(spec, ":")
 	return func(field string) bool {
-		return strings.Contains(field, "."+first+".") && (first != "inbound" || strings.Contains(spec, field[strings.LastIndexByte(field, '.')+1:]))
+		return strings.Contains(field, "."+first+".") &&
+			(first != "inbound" ||
+				strings.Contains(spec, field[strings.LastIndexByte(field, '.')+1:]))
 	}
 }
 
@@ -197,45 +230,82 @@ func TestAnnotations(t *testing.T) {
 		check      func(s *identity.Settings) any
 		is         any
 	}{
-		"target port":     {"target-port", "9000", nil, func(s *identity.Settings) any { return s.Inbound.TargetPort }, 9000},
-		"inbound port":    {"inbound-port", "8088", nil, func(s *identity.Settings) any { return s.Inbound.Port }, 8088},
-		"proxy port":      {"proxy-port", "15001", nil, func(s *identity.Settings) any { return s.Outbound.ProxyPort }, 15001},
-		"inbound proxy":   {"inbound-proxy-port", "15006", nil, func(s *identity.Settings) any { return s.Outbound.InboundProxyPort }, 15006},
-		"proxy uid":       {"proxy-uid", "2000", nil, func(s *identity.Settings) any { return s.Outbound.ProxyUID }, 2000},
-		"outbound":        {"outbound-ports-exclude", "5432, 6379,8080", nil, func(s *identity.Settings) any { return fmt.Sprint(s.Outbound.ExcludePorts) }, "[8080 5432 6379]"},
-		"inbound":         {"inbound-ports-exclude", "9464", nil, func(s *identity.Settings) any { return fmt.Sprint(s.Outbound.ExcludeInboundPorts) }, "[9464]"},
-		"paths":           {"inbound-bypass-paths", "/metrics", nil, func(s *identity.Settings) any { return s.Inbound.BypassPaths[4] }, "/metrics"},
-		"image":           {"envoy-proxy-image", "example.com/envoy@sha256:0", nil, func(s *identity.Settings) any { return s.Component(sidecars.EnvoyProxy).Image }, "example.com/envoy@sha256:0"},
-		"pull policy":     {"envoy-proxy-image-pull-policy", "Always", nil, func(s *identity.Settings) any { return s.Component(sidecars.EnvoyProxy).ImagePullPolicy }, "Always"},
-		"cpu request":     {"auth-proxy-cpu-request", "0.2", nil, func(s *identity.Settings) any { return s.Component(sidecars.AuthProxy).CPURequest }, "0.2"},
-		"memory request":  {"auth-proxy-memory-request", "128Mi", nil, func(s *identity.Settings) any { return s.Component(sidecars.AuthProxy).MemoryRequest }, "128Mi"},
-		"cpu limit":       {"spiffe-helper-cpu-limit", "250m", nil, func(s *identity.Settings) any { return s.Component(sidecars.SpiffeHelper).CPULimit }, "250m"},
-		"no memory limit": {"client-registration-memory-limit", "", nil, func(s *identity.Settings) any { return s.Component(sidecars.ClientRegistration).MemoryLimit }, ""},
+		"target port": {"target-port", "9000", nil,
+			func(s *identity.Settings) any { return s.Inbound.TargetPort }, 9000},
+		"inbound port": {"inbound-port", "8088", nil,
+			func(s *identity.Settings) any { return s.Inbound.Port }, 8088},
+		"proxy port": {"proxy-port", "15001", nil,
+			func(s *identity.Settings) any { return s.Outbound.ProxyPort }, 15001},
+		"inbound proxy": {"inbound-proxy-port", "15006", nil,
+			func(s *identity.Settings) any { return s.Outbound.InboundProxyPort }, 15006},
+		"proxy uid": {"proxy-uid", "2000", nil,
+			func(s *identity.Settings) any { return s.Outbound.ProxyUID }, 2000},
+		"outbound": {"outbound-ports-exclude", "5432, 6379,8080", nil,
+			func(s *identity.Settings) any { return fmt.Sprint(s.Outbound.ExcludePorts) },
+			"[8080 5432 6379]"},
+		"inbound": {"inbound-ports-exclude", "9464", nil, func(s *identity.Settings) any {
+			return fmt.Sprint(s.Outbound.ExcludeInboundPorts)
+		}, "[9464]"},
+		"paths": {"inbound-bypass-paths", "/metrics", nil,
+			func(s *identity.Settings) any { return s.Inbound.BypassPaths[4] }, "/metrics"},
+		"image": {"envoy-proxy-image", "example.com/envoy@sha256:0", nil,
+			func(s *identity.Settings) any { return s.Component(sidecars.EnvoyProxy).Image },
+			"example.com/envoy@sha256:0"},
+		"pull policy": {"envoy-proxy-image-pull-policy", "Always", nil,
+			func(s *identity.Settings) any {
+				return s.Component(sidecars.EnvoyProxy).ImagePullPolicy
+			}, "Always"},
+		"cpu request": {"auth-proxy-cpu-request", "0.2", nil, func(s *identity.Settings) any {
+			return s.Component(sidecars.AuthProxy).CPURequest
+		}, "0.2"},
+		"memory request": {"auth-proxy-memory-request", "128Mi", nil,
+			func(s *identity.Settings) any { return s.Component(sidecars.AuthProxy).MemoryRequest },
+			"128Mi"},
+		"cpu limit": {"spiffe-helper-cpu-limit", "250m", nil,
+			func(s *identity.Settings) any { return s.Component(sidecars.SpiffeHelper).CPULimit },
+			"250m"},
+		"no memory limit": {"client-registration-memory-limit", "", nil,
+			func(s *identity.Settings) any {
+				return s.Component(sidecars.ClientRegistration).MemoryLimit
+			}, ""},
 
-		"not a number":    {"target-port", "http", []string{"error identity/bad-annotation"}, nil, nil},
-		"not a port":      {"target-port", "70000", []string{"error identity/bad-port"}, nil, nil},
-		"not a list":      {"outbound-ports-exclude", "80;443", []string{"error identity/bad-annotation"}, nil, nil},
-		"root":            {"proxy-uid", "0", []string{"error identity/bad-uid"}, nil, nil},
-		"not a switch":    {"auth-proxy", "maybe", []string{"error identity/bad-annotation"}, nil, nil},
-		"not a quantity":  {"auth-proxy-cpu-limit", "much", []string{"error identity/bad-quantity"}, nil, nil},
-		"over the limit":  {"auth-proxy-cpu-request", "201m", []string{"error identity/request-over-limit"}, nil, nil},
-		"below a request": {"envoy-proxy-memory-limit", "63.9Mi", []string{"error identity/request-over-limit"}, nil, nil},
-		"not an image":    {"auth-proxy-image", "a b", []string{"error identity/bad-image"}, nil, nil},
-		"not a path":      {"inbound-bypass-paths", "metrics", []string{"error identity/bad-path"}, nil, nil},
-		"typo":            {"outbound-port-exclude", "80", []string{"warning identity/unknown-annotation"}, nil, nil},
-		"typo in a name":  {"auth-prox", "disabled", []string{"warning identity/unknown-annotation"}, nil, nil},
-		"unknown setting": {"auth-proxy-colour", "red", []string{"warning identity/unknown-annotation"}, nil, nil},
+		"not a number": {"target-port", "http", []string{"error identity/bad-annotation"}, nil,
+			nil},
+		"not a port": {"target-port", "70000", []string{"error identity/bad-port"}, nil, nil},
+		"not a list": {"outbound-ports-exclude", "80;443",
+			[]string{"error identity/bad-annotation"}, nil, nil},
+		"root": {"proxy-uid", "0", []string{"error identity/bad-uid"}, nil, nil},
+		"not a switch": {"auth-proxy", "maybe", []string{"error identity/bad-annotation"}, nil,
+			nil},
+		"not a quantity": {"auth-proxy-cpu-limit", "much", []string{"error identity/bad-quantity"},
+			nil, nil},
+		"over the limit": {"auth-proxy-cpu-request", "201m",
+			[]string{"error identity/request-over-limit"}, nil, nil},
+		"below a request": {"envoy-proxy-memory-limit", "63.9Mi",
+			[]string{"error identity/request-over-limit"}, nil, nil},
+		"not an image": {"auth-proxy-image", "a b", []string{"error identity/bad-image"}, nil,
+			nil},
+		"not a path": {"inbound-bypass-paths", "metrics", []string{"error identity/bad-path"},
+			nil, nil},
+		"typo": {"outbound-port-exclude", "80",
+			[]string{"warning identity/unknown-annotation"}, nil, nil},
+		"typo in a name": {"auth-prox", "disabled",
+			[]string{"warning identity/unknown-annotation"}, nil, nil},
+		"unknown setting": {"auth-proxy-colour", "red",
+			[]string{"warning identity/unknown-annotation"}, nil, nil},
 		"someone else's":  {"framework", "langgraph", nil, nil, nil},
 		"another's label": {"inject", "enabled", nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 			s, findings := identity.Resolve(&base, weatherAgent(), nil, nil, []identity.Annotation{
-				{Key: "kagenti.io/" + test.key, Value: test.value, Field: "spec.template.metadata.annotations", Line: 12},
+				{Key: "kagenti.io/" + test.key, Value: test.value,
+					Field: "spec.template.metadata.annotations", Line: 12},
 			})
 			want := []string(nil)
 			for _, w := range test.want {
-				want = append(want, w+` spec.template.metadata.annotations["kagenti.io/`+test.key+`"]`)
+				want = append(want,
+					w+` spec.template.metadata.annotations["kagenti.io/`+test.key+`"]`)
 			}
 			if diff := gocmp.Diff(want, brief(findings)); diff != "" {
 				t.Error(diff)
@@ -256,12 +326,16 @@ func TestAnnotations(t *testing.T) {
 
 // TestBlame: a contradiction is reported once, for the input that introduces it.
 func TestBlame(t *testing.T) {
-	cfg := decode[api.RenderConfig](t, "spec: {profile: kagenti, identity: {inbound: {port: 8500}}, trace: {integration: {prometheus: {enabled: true, port: 9999}}}}")
+	cfg := decode[api.RenderConfig](t,
+		"spec: {profile: kagenti, identity: {inbound: {port: 8500}}, trace: {integration: "+
+			"{prometheus: {enabled: true, port: 9999}}}}")
 	base, findings := sidecars.All().Base(cfg)
 	if len(findings) > 0 {
 		t.Error(findings)
 	}
-	te := decode[api.TokenExchange](t, "{kind: TokenExchange, spec: {targetRef: {kind: Deployment, name: x}, inbound: {targetPort: 8500}}}")
+	te := decode[api.TokenExchange](t,
+		"{kind: TokenExchange, spec: {targetRef: {kind: Deployment, name: x}, inbound: "+
+			"{targetPort: 8500}}}")
 	te.Origin.File = "cr.yaml"
 	annotations := []identity.Annotation{{Key: "kagenti.io/proxy-port", Value: "9999", Line: 5}}
 	_, findings = identity.Resolve(&base, weatherAgent(), te, nil, annotations)
@@ -276,14 +350,17 @@ func TestBlame(t *testing.T) {
 		t.Error(diff)
 	}
 	// An error in the configuration is not reported again for each workload.
-	base, findings = sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, identity: {inbound: {port: 8081}}, trace: {integration: {prometheus: {enabled: true, port: 9090}}}}"))
+	base, findings = sidecars.All().Base(decode[api.RenderConfig](t,
+		"spec: {profile: kagenti, identity: {inbound: {port: 8081}}, trace: {integration: "+
+			"{prometheus: {enabled: true, port: 9090}}}}"))
 	if diff := gocmp.Diff([]string{
 		"error identity/port-clash spec.identity.inbound.targetPort",
 		"warning identity/port-clash spec.trace.integration.prometheus.port",
 	}, brief(findings)); diff != "" {
 		t.Error(diff)
 	}
-	te = decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: x}, spiffe: {audience: other}}")
+	te = decode[api.TokenExchange](t,
+		"spec: {targetRef: {kind: Deployment, name: x}, spiffe: {audience: other}}")
 	if _, findings = identity.Resolve(&base, weatherAgent(), te, nil, nil); len(findings) > 0 {
 		t.Error(findings)
 	}
@@ -299,17 +376,21 @@ func TestProbes(t *testing.T) {
 	}
 	w.Probes = []identity.Probe{{Path: "/health"}, {Path: "/"}}
 	s, findings := identity.Resolve(&base, w, nil, nil, nil)
-	if diff := gocmp.Diff([]string{"warning identity/probe-refused "}, brief(findings)); diff != "" {
+	if diff := gocmp.Diff([]string{"warning identity/probe-refused "},
+		brief(findings)); diff != "" {
 		t.Error(diff)
 	}
 	if p, ok := identity.OpenProbe(s.Declared.ProbePaths[1]); ok {
 		t.Errorf("%s is open", p)
 	}
 	// Who opens it in so many words is not warned, nor is who validates nothing.
-	if _, findings = identity.Resolve(&base, w, nil, nil, []identity.Annotation{{Key: "kagenti.io/inbound-bypass-paths", Value: "/"}}); len(findings) > 0 {
+	if _, findings = identity.Resolve(&base, w, nil, nil,
+		[]identity.Annotation{{Key: "kagenti.io/inbound-bypass-paths",
+			Value: "/"}}); len(findings) > 0 {
 		t.Error(findings)
 	}
-	te := decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: x}, inbound: {validation: {enabled: false}}}")
+	te := decode[api.TokenExchange](t,
+		"spec: {targetRef: {kind: Deployment, name: x}, inbound: {validation: {enabled: false}}}")
 	if _, findings = identity.Resolve(&base, w, te, nil, nil); len(findings) > 0 {
 		t.Error(findings)
 	}
@@ -329,7 +410,8 @@ func TestBaseIsNotShared(t *testing.T) {
 	base.Inbound.BypassPaths = append(make([]string, 0, 8), "/healthz")
 	resolve := func(port, path string) identity.Settings {
 		s, findings := identity.Resolve(&base, weatherAgent(), nil, nil, []identity.Annotation{
-			{Key: "kagenti.io/outbound-ports-exclude", Value: port}, {Key: "kagenti.io/inbound-ports-exclude", Value: port},
+			{Key: "kagenti.io/outbound-ports-exclude", Value: port},
+			{Key: "kagenti.io/inbound-ports-exclude", Value: port},
 			{Key: "kagenti.io/inbound-bypass-paths", Value: path},
 		})
 		if len(findings) > 0 {
@@ -342,9 +424,11 @@ func TestBaseIsNotShared(t *testing.T) {
 		s    *identity.Settings
 		want string
 	}{
-		{&base, "[8080] [] [/healthz]"}, {&first, "[8080 1] [1] [/healthz /a]"}, {&second, "[8080 2] [2] [/healthz /b]"},
+		{&base, "[8080] [] [/healthz]"}, {&first, "[8080 1] [1] [/healthz /a]"},
+		{&second, "[8080 2] [2] [/healthz /b]"},
 	} {
-		if got := fmt.Sprint(test.s.Outbound.ExcludePorts, test.s.Outbound.ExcludeInboundPorts, test.s.Inbound.BypassPaths); got != test.want {
+		if got := fmt.Sprint(test.s.Outbound.ExcludePorts, test.s.Outbound.ExcludeInboundPorts,
+			test.s.Inbound.BypassPaths); got != test.want {
 			t.Errorf("%s, want %s", got, test.want)
 		}
 	}
@@ -352,9 +436,11 @@ func TestBaseIsNotShared(t *testing.T) {
 
 func TestShortName(t *testing.T) {
 	long := strings.Repeat("a", 60)
-	for _, name := range []string{"weather-agent", long, long + "b", strings.Repeat("a", 36) + "-" + long} {
+	for _, name := range []string{"weather-agent", long, long + "b",
+		strings.Repeat("a", 36) + "-" + long} {
 		got := identity.ShortName(name, "-token-exchange")
-		if len(got) > 63 || !strings.HasSuffix(got, "-token-exchange") || strings.Contains(got, "--") || strings.Contains(got, ".-") {
+		if len(got) > 63 || !strings.HasSuffix(got, "-token-exchange") ||
+			strings.Contains(got, "--") || strings.Contains(got, ".-") {
 			t.Errorf("%s: %s", name, got)
 		}
 		if cut := got != name+"-token-exchange"; cut != identity.Shortened(name, "-token-exchange") {
@@ -364,20 +450,24 @@ func TestShortName(t *testing.T) {
 	if identity.ShortName(long, "-trace") == identity.ShortName(long+"b", "-trace") {
 		t.Error("two names became one")
 	}
-	if got, want := identity.ShortName(long, "-trace"), "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-11ee391211-trace"; got != want {
+	if got, want := identity.ShortName(long, "-trace"),
+		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-11ee391211-trace"; got != want {
 		t.Errorf("the name changed: %s, was %s", got, want)
 	}
 	w := weatherAgent()
 	w.Name = long
-	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, trace: {}}"))
-	if _, findings := identity.Resolve(&base, w, nil, nil, nil); len(findings) != 2 || findings[0].Rule != "identity/name-shortened" {
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t,
+		"spec: {profile: kagenti, trace: {}}"))
+	if _, findings := identity.Resolve(&base, w, nil, nil, nil); len(findings) != 2 ||
+		findings[0].Rule != "identity/name-shortened" {
 		t.Errorf("%v", findings)
 	}
 }
 
 // TestResolveAllocates holds the common case to the settings themselves.
 func TestResolveAllocates(t *testing.T) {
-	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti, trace: {}}"))
+	base, _ := sidecars.All().Base(decode[api.RenderConfig](t,
+		"spec: {profile: kagenti, trace: {}}"))
 	w := weatherAgent()
 	if n := testing.AllocsPerRun(100, func() { identity.Resolve(&base, w, nil, nil, nil) }); n > 1 {
 		t.Errorf("%v allocations", n)

@@ -124,8 +124,8 @@ func imply(set map[string]any) {
 func (c *Checker) incomplete(s *Settings, set map[string]any) {
 	if _, found := set["trace.sampling"]; found &&
 		strings.HasSuffix(s.Trace.SamplerType, "probabilistic") && s.Trace.SamplerRate == "" {
-		c.Error("identity/sampling-rate", "trace.sampling.rate", "probabilistic sampling needs a rate",
-			"set sampling.rate, from 0 to 1")
+		c.Error("identity/sampling-rate", "trace.sampling.rate",
+			"probabilistic sampling needs a rate", "set sampling.rate, from 0 to 1")
 	}
 	if _, found := set["trace.integration.mlflow"]; found && s.Trace.MLflow.Enabled &&
 		s.Trace.MLflow.TrackingURI == "" {
@@ -276,7 +276,8 @@ func readExporter(c *Checker, field string, x *api.ExporterSpec) Exporter {
 	if x.Insecure != nil {
 		if found && *x.Insecure != e.Insecure {
 			c.Error("identity/exporter-scheme", field+".insecure",
-				"insecure: "+strconv.FormatBool(*x.Insecure)+" contradicts the endpoint's "+scheme+"://",
+				"insecure: "+strconv.FormatBool(*x.Insecure)+" contradicts the endpoint's "+scheme+
+					"://",
 				"leave insecure out; the scheme decides")
 		}
 		e.Insecure = *x.Insecure
@@ -284,8 +285,8 @@ func readExporter(c *Checker, field string, x *api.ExporterSpec) Exporter {
 	if e.Type == "jaeger" &&
 		(strings.HasSuffix(e.Endpoint, ":14250") || strings.HasSuffix(e.Endpoint, ":14268")) {
 		c.Warning("identity/jaeger-port", field+".endpoint",
-			"OpenTelemetry no longer has an exporter for Jaeger's own protocol: otel-config.yaml sends OTLP "+
-				"to port 4317 of this host",
+			"OpenTelemetry no longer has an exporter for Jaeger's own protocol: otel-config.yaml "+
+				"sends OTLP to port 4317 of this host",
 			"use Jaeger's OTLP port: 4317 with grpc, 4318 with http/protobuf")
 	}
 	return e

@@ -120,7 +120,8 @@ const unsubstituted = "    kustomize.toolkit.fluxcd.io/substitute: disabled\n"
 
 // AppendConfigMap appends a ConfigMap of the workload as a YAML document without
 // separators. data appends what comes after its metadata.
-func (s *Settings) AppendConfigMap(dst []byte, of Object, data func([]byte, *Settings) []byte) []byte {
+func (s *Settings) AppendConfigMap(dst []byte, of Object,
+	data func([]byte, *Settings) []byte) []byte {
 	dst = s.AppendMetadata(append(dst, "apiVersion: v1\nkind: ConfigMap\n"...), of)
 	start := len(dst)
 	if dst = data(dst, s); bytes.Contains(dst[start:], []byte("${")) {

@@ -33,7 +33,8 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
 	var findings []finding.Finding
 	read := func(names ...string) (value string) {
 		var first krm.Node
-		for _, labels := range []krm.Node{o.Get("metadata", "labels"), pod.Template.Get("metadata", "labels")} {
+		for _, labels := range []krm.Node{o.Get("metadata", "labels"),
+			pod.Template.Get("metadata", "labels")} {
 			for _, name := range names {
 				n := labels.Get(name)
 				if !n.Exists() {
@@ -46,7 +47,9 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
 				switch {
 				case !n.IsScalar():
 					findings = append(findings, o.Finding(finding.Error, "inject/label-value", n,
-						fmt.Sprintf("the label %s takes enabled or disabled, and no collection or null", name),
+						fmt.Sprintf(
+							"the label %s takes enabled or disabled, and no collection or null",
+							name),
 						"correct the value or remove the label"))
 				case !n.Is(text):
 					text = n.Text()
@@ -67,11 +70,13 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
 		}
 		return value
 	}
-	for _, labels := range []krm.Node{o.Get("metadata", "labels"), pod.Template.Get("metadata", "labels")} {
+	for _, labels := range []krm.Node{o.Get("metadata", "labels"),
+		pod.Template.Get("metadata", "labels")} {
 		if !labels.IsMap() && !labels.IsNull() && o.Contains(prefix+"/inject") {
 			findings = append(findings, o.Finding(finding.Error, "inject/labels-type", labels,
 				"the labels are not a mapping, so nothing reads them",
-				fmt.Sprintf("write them as %s/inject: enabled, without a dash or quotes around the whole",
+				fmt.Sprintf(
+					"write them as %s/inject: enabled, without a dash or quotes around the whole",
 					prefix)))
 			if pod.Path == "" {
 				break // a Pod is its own template
@@ -86,7 +91,8 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
 	if requireSpiffe && spiffe == "" && !asked {
 		findings = append(findings,
 			o.Finding(finding.Info, "inject/spiffe-label-missing", o.Get("metadata", "labels"),
-				fmt.Sprintf("not injected: the configuration requires the label %s/spiffe as well", prefix),
+				fmt.Sprintf("not injected: the configuration requires the label %s/spiffe as well",
+					prefix),
 				fmt.Sprintf("add %s/spiffe: enabled", prefix)))
 		return OptIn{NoSPIFFELabel: true}, findings
 	}
@@ -95,7 +101,8 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
 
 // NamespaceOptsOut reads the labels of a Namespace: <prefix>/injection
 // "disabled" or "false" (001), or the published kagenti-enabled "false".
-func NamespaceOptsOut(ns *krm.Object, prefix string) (out bool, at krm.Node, findings []finding.Finding) {
+func NamespaceOptsOut(ns *krm.Object,
+	prefix string) (out bool, at krm.Node, findings []finding.Finding) {
 	labels := ns.Get("metadata", "labels")
 	var label krm.Node
 	for _, name := range []string{prefix + "/injection", "kagenti-enabled"} {
@@ -116,7 +123,8 @@ func NamespaceOptsOut(ns *krm.Object, prefix string) (out bool, at krm.Node, fin
 		}
 		if label.Exists() && off != out {
 			findings = append(findings, ns.Finding(finding.Error, "inject/label-conflict", n,
-				fmt.Sprintf("contradicts %s in line %d", label.Key(), label.Line()), "keep one of the two labels"))
+				fmt.Sprintf("contradicts %s in line %d", label.Key(), label.Line()),
+				"keep one of the two labels"))
 		}
 		out, label = off, n
 	}

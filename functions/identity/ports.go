@@ -61,7 +61,9 @@ func (s *Settings) ports() []Port {
 		}
 	}
 	ports = slices.DeleteFunc(ports, func(p Port) bool { return p.Number <= 0 })
-	slices.SortStableFunc(ports, func(a, b Port) int { return min(1, len(a.Key)) - min(1, len(b.Key)) })
+	slices.SortStableFunc(ports, func(a, b Port) int {
+		return min(1, len(a.Key)) - min(1, len(b.Key))
+	})
 	return ports
 }
 
@@ -115,7 +117,8 @@ func (c *Checker) metricsClash(s *Settings) {
 	for _, p := range s.ports() {
 		if p.Number == metrics.Port && !p.Agent {
 			c.Warning("identity/port-clash", metricsPort,
-				fmt.Sprintf("the agent's metrics are on port %d, which %s uses", metrics.Port, p.Name),
+				fmt.Sprintf("the agent's metrics are on port %d, which %s uses", metrics.Port,
+					p.Name),
 				"serve metrics on another port, such as 9464")
 			return
 		}
@@ -154,9 +157,11 @@ func CheckPorts(o *krm.Object, pod krm.PodTemplate, s *Settings) (findings []fin
 	}
 	for _, p := range s.ports() {
 		if p.Agent && !slices.Contains(declared, p.Number) {
-			findings = append(findings, o.Finding(finding.Warning, "inject/target-port", pod.Spec().Get("containers"),
-				fmt.Sprintf("%s forwards to port %d, which no container declares", p.Component, p.Number),
-				fmt.Sprintf("annotate %s: \"%d\"", p.Annotation(), declared[0])))
+			findings = append(findings,
+				o.Finding(finding.Warning, "inject/target-port", pod.Spec().Get("containers"),
+					fmt.Sprintf("%s forwards to port %d, which no container declares", p.Component,
+						p.Number),
+					fmt.Sprintf("annotate %s: \"%d\"", p.Annotation(), declared[0])))
 		}
 	}
 	return findings
@@ -191,15 +196,15 @@ func unreadablePort(o *krm.Object, at krm.Node, s *Settings) (f finding.Finding,
 	if strings.Contains(at.Text(), "$") || strings.Contains(at.Text(), "{{") {
 		target, inbound := s.TargetPortAnnotation(), s.Prefix+"/"+InboundPort
 		_, named := o.Annotation(target)
-		hint = "a render reads it before Flux or another program replaces the variable: write the number, " +
-			"or annotate " + target
+		hint = "a render reads it before Flux or another program replaces the variable: write " +
+			"the number, or annotate " + target
 		if s.Profile.FollowsPorts {
 			_, both := o.Annotation(inbound)
 			named = named && both
 			hint = fmt.Sprintf(
-				"a render reads it before Flux or another program replaces the variable: write the number, "+
-					"or annotate %s with the port of the agent's requests and %s with the one on which it is to "+
-					"listen", inbound, target)
+				"a render reads it before Flux or another program replaces the variable: write "+
+					"the number, or annotate %s with the port of the agent's requests and %s "+
+					"with the one on which it is to listen", inbound, target)
 		}
 		if named {
 			return finding.Finding{}, false
@@ -216,8 +221,9 @@ func portRemedy(p Port, s *Settings, declared *[]int) string {
 	switch {
 	case p.Annotation() == "":
 		return fmt.Sprintf(
-			"move the application to another port, because this one is built into the injected program; "+
-				"or do without that program: annotate %s/%s: disabled", s.Prefix, p.Component)
+			"move the application to another port, because this one is built into the "+
+				"injected program; or do without that program: annotate %s/%s: disabled", s.Prefix,
+			p.Component)
 	case p.Key == InboundPort && !slices.Contains(*declared, target): // which is free for it
 		*declared = append(*declared, target)
 		return fmt.Sprintf("annotate %s: \"%d\" and %s: \"%d\"", s.TargetPortAnnotation(), p.Number,

@@ -188,7 +188,8 @@ func (p *Profile) Has(path string) bool {
 		return p.HasSidecar(name)
 	}
 	for _, lacks := range p.Lacks {
-		if rest, found := strings.CutPrefix(path, lacks.Path); found && (rest == "" || rest[0] == '.') {
+		if rest, found := strings.CutPrefix(path, lacks.Path); found &&
+			(rest == "" || rest[0] == '.') {
 			return false
 		}
 	}

@@ -87,7 +87,8 @@ func (in *Inputs) Explain() []Provenance {
 
 func (in *Inputs) find(p *Provenance, x Setting) {
 	for _, a := range slices.Backward(in.Annotations) {
-		if name, ours := strings.CutPrefix(a.Key, in.Settings.Prefix+"/"); ours && x.row.annotation == name {
+		if name, ours := strings.CutPrefix(a.Key, in.Settings.Prefix+"/"); ours &&
+			x.row.annotation == name {
 			p.By, p.File, p.Line, p.Field = ByAnnotation, in.File, a.Line, a.Field+"["+a.Key+"]"
 			return
 		}
@@ -105,7 +106,8 @@ func (in *Inputs) find(p *Provenance, x Setting) {
 		{ByRenderConfig, in.Config, fields}} {
 		for _, name := range of.fields {
 			if field := of.by.field(name); name != "" && of.origin != nil && of.origin.Has(field) {
-				p.By, p.File, p.Line, p.Field = of.by, of.origin.File, of.origin.LineOf(field), field
+				p.By, p.File, p.Line, p.Field =
+					of.by, of.origin.File, of.origin.LineOf(field), field
 				return
 			}
 		}
@@ -121,7 +123,8 @@ func (by Input) field(name string) string {
 		return name
 	case by != ByRenderConfig:
 		return "spec." + strings.TrimPrefix(name, "trace.")
-	case slices.Contains([]string{"spiffe", "clientRegistration", "inbound", "outbound", "tokenExchange"},
+	case slices.Contains([]string{"spiffe", "clientRegistration", "inbound", "outbound",
+		"tokenExchange"},
 		section):
 		return "spec.identity." + name
 	}
@@ -239,13 +242,14 @@ func altered(alter func(*Settings)) func(Settings) Settings {
 func eachRule(s *Settings) (all []Setting) {
 	for i, r := range s.Outbound.Rules {
 		add := func(field, value string, alter func(*Rule)) {
-			all = append(all, Setting{Name: indexed("outbound.tokenExchange.destinationRules", i) + "." + field,
-				Value: value, Alter: altered(func(s *Settings) {
-					if i < len(s.Outbound.Rules) {
-						s.Outbound.Rules = slices.Clone(s.Outbound.Rules)
-						alter(&s.Outbound.Rules[i])
-					}
-				})})
+			all = append(all,
+				Setting{Name: indexed("outbound.tokenExchange.destinationRules", i) + "." + field,
+					Value: value, Alter: altered(func(s *Settings) {
+						if i < len(s.Outbound.Rules) {
+							s.Outbound.Rules = slices.Clone(s.Outbound.Rules)
+							alter(&s.Outbound.Rules[i])
+						}
+					})})
 		}
 		add("match.host", r.Host, func(r *Rule) { r.Host = "altered.example" })
 		all[len(all)-1].Clear = altered(func(s *Settings) {
@@ -253,7 +257,8 @@ func eachRule(s *Settings) (all []Setting) {
 				s.Outbound.Rules = slices.Delete(slices.Clone(s.Outbound.Rules), i, i+1)
 			}
 		})
-		add("passthrough", strconv.FormatBool(r.Passthrough), func(r *Rule) { r.Passthrough = !r.Passthrough })
+		add("passthrough", strconv.FormatBool(r.Passthrough),
+			func(r *Rule) { r.Passthrough = !r.Passthrough })
 		add("target.audience", r.Target.Audience, func(r *Rule) { r.Target.Audience = "altered" })
 		add("target.scopes", strings.Join(r.Target.Scopes, " "),
 			func(r *Rule) { r.Target.Scopes = []string{"altered"} })

@@ -52,7 +52,8 @@ spec:
 		case "outbound.noProxy": // AuthBridge's
 		case "tokenExchange.issuer": // an alias of inbound.validation.issuer
 		case "outbound.tokenExchange.destinationRules":
-			for _, part := range []string{"match.host", "target.audience", "target.scopes", "tokenUrl", "passthrough"} {
+			for _, part := range []string{"match.host", "target.audience", "target.scopes",
+				"tokenUrl", "passthrough"} {
 				want = append(want, f+"[0]."+part)
 			}
 		default:
@@ -102,22 +103,31 @@ func TestAlterAltersOneSetting(t *testing.T) {
 // TestLaterInputsWin: annotation over TokenExchange over RenderConfig over default.
 func TestLaterInputsWin(t *testing.T) {
 	has := func(names ...string) *api.Origin {
-		return &api.Origin{File: names[0], Text: text{func(string) int { return 7 }, func(field string) bool {
-			return strings.Contains(strings.Join(names, " "), field)
-		}}}
+		return &api.Origin{File: names[0],
+			Text: text{func(string) int { return 7 }, func(field string) bool {
+				return strings.Contains(strings.Join(names, " "), field)
+			}}}
 	}
 	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	in := identity.Inputs{
-		Config:        has("armature.yaml", "spec.identity.inbound.port", "spec.identity.inbound.targetPort", "spec.identity.tokenExchange.issuer", "spec.components.auth-proxy.image"),
-		TokenExchange: has("exchange.yaml", "spec.inbound.targetPort", "spec.clientRegistration.keycloak.realm"),
-		AgentTrace:    has("trace.yaml", "spec.exporters"),
-		Annotations:   []identity.Annotation{{Key: "kagenti.io/inbound-port", Value: "9", Field: "metadata.annotations", Line: 3}},
-		File:          "web.yaml", Settings: &base,
+		Config: has("armature.yaml", "spec.identity.inbound.port",
+			"spec.identity.inbound.targetPort", "spec.identity.tokenExchange.issuer",
+			"spec.components.auth-proxy.image"),
+		TokenExchange: has("exchange.yaml", "spec.inbound.targetPort",
+			"spec.clientRegistration.keycloak.realm"),
+		AgentTrace: has("trace.yaml", "spec.exporters"),
+		Annotations: []identity.Annotation{{Key: "kagenti.io/inbound-port", Value: "9",
+			Field: "metadata.annotations", Line: 3}},
+		File: "web.yaml", Settings: &base,
 	}
 	want := map[string]identity.Input{
-		"inbound.port": identity.ByAnnotation, "inbound.targetPort": identity.ByTokenExchange, "components.auth-proxy.image": identity.ByRenderConfig,
-		"clientRegistration.keycloak.realm": identity.ByTokenExchange, "trace.exporters": identity.ByAgentTrace, "spiffe.audience": identity.ByDefault,
-		"inbound.validation.issuer": identity.ByDefault, // derived: what the origin has does not count
+		"inbound.port": identity.ByAnnotation, "inbound.targetPort": identity.ByTokenExchange,
+		"components.auth-proxy.image":       identity.ByRenderConfig,
+		"clientRegistration.keycloak.realm": identity.ByTokenExchange,
+		"trace.exporters":                   identity.ByAgentTrace,
+		"spiffe.audience":                   identity.ByDefault,
+		// derived: what the origin has does not count
+		"inbound.validation.issuer": identity.ByDefault,
 	}
 	for _, p := range in.Explain() {
 		if by, asked := want[p.Setting]; asked && p.By != by {

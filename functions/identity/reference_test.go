@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the lines of settings into docs/reference/configuration.md")
+var update = flag.Bool("update", false,
+	"write the lines of settings into docs/reference/configuration.md")
 
 // TestReference: docs/reference/configuration.md has the line of each setting as the table has it.
 func TestReference(t *testing.T) {
@@ -22,7 +23,8 @@ func TestReference(t *testing.T) {
 	for _, x := range NewProfiles(Profile{}).table {
 		section, name, _ := strings.Cut(x.path, ".")
 		switch {
-		case section == "components" || section == "authbridge" && x.oneOf == nil: // not settings of one field of the RenderConfig
+		case section == "components" || section == "authbridge" && x.oneOf == nil:
+			// not settings of one field of the RenderConfig
 			continue
 		case section != "trace" && section != "authbridge":
 			name = x.path
@@ -36,12 +38,14 @@ func TestReference(t *testing.T) {
 			standard = fmt.Sprintf("`%v`", v)
 		}
 		key := "| `" + name + "` | "
-		want := key + strings.TrimSpace(standard+" |") + " " + strings.TrimSpace(strings.ReplaceAll(x.means, "](", "](../")+" |")
+		want := key + strings.TrimSpace(standard+" |") + " " +
+			strings.TrimSpace(strings.ReplaceAll(x.means, "](", "](../")+" |")
 		from := 0
 		if name != x.path { // other sections have fields of the same name
 			from = max(from, slices.Index(lines, "## spec."+section))
 		}
-		at := slices.IndexFunc(lines[from:], func(line string) bool { return strings.HasPrefix(line, key) })
+		at := slices.IndexFunc(lines[from:],
+			func(line string) bool { return strings.HasPrefix(line, key) })
 		if at >= 0 {
 			at += from
 		}

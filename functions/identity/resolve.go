@@ -82,7 +82,8 @@ func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []finding.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(cfg.Spec.Components)) {
 		switch at := components + name; {
 		case !slices.Contains(p.sidecars, name):
-			hint := "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"
+			hint := "remove or correct it: unknown fields are errors, so that nothing is " +
+				"ignored by mistake"
 			if near := text.Nearest(name, p.sidecars); near != "" {
 				hint = "did you mean " + near + "?"
 			}
@@ -181,7 +182,8 @@ func (s *Settings) account(w Workload) []finding.Finding {
 func (w Workload) checker() *Checker {
 	return &Checker{
 		origin: &api.Origin{File: w.File, Line: w.Line}, By: ByAnnotation,
-		object: finding.Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name},
+		object: finding.Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace,
+			Name: w.Name},
 	}
 }
 
@@ -196,9 +198,11 @@ func refusedProbes(s *Settings, w Workload) []finding.Finding {
 			c = w.checker()
 		}
 		c.Warning("identity/probe-refused", "",
-			"the kubelet's probe of "+strconv.Quote(p)+" has no token and will be refused; the path is not "+
+			"the kubelet's probe of "+strconv.Quote(p)+
+				" has no token and will be refused; the path is not "+
 				"opened automatically, because the agent may receive its requests there",
-			"probe a separate path, such as /healthz, or open this path with the annotation "+s.Prefix+"/"+InboundBypassPaths)
+			"probe a separate path, such as /healthz, or open this path with the annotation "+
+				s.Prefix+"/"+InboundBypassPaths)
 	}
 	if c == nil {
 		return nil
@@ -215,9 +219,12 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 	settled := new(Settings)
 	known := s.contradict(&Checker{origin: &api.Origin{}}, w, settled)
 	introduced := func(c *Checker) {
-		for _, f := range s.contradict(&Checker{origin: c.origin, object: c.object, By: c.By}, w, settled) {
+		for _, f := range s.contradict(&Checker{origin: c.origin, object: c.object, By: c.By}, w,
+			settled) {
 			if slices.ContainsFunc(known,
-				func(t finding.Finding) bool { return t.Rule == f.Rule && t.Message == f.Message }) {
+				func(t finding.Finding) bool {
+					return t.Rule == f.Rule && t.Message == f.Message
+				}) {
 				continue
 			}
 			known = append(known, f)
@@ -227,13 +234,15 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 			case at != nil && f.Field == ByAgentTrace.field(metricsPort):
 				// The port is in the AgentTrace, whatever it clashes with.
 				f.File, f.Line, f.Object = at.Origin.File, at.Origin.LineOf(f.Field),
-					finding.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace, Name: at.Name}
+					finding.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace,
+						Name: at.Name}
 			}
 			c.findings = append(c.findings, f)
 		}
 		findings = append(findings, c.findings...)
 	}
-	input := func(by Input, origin *api.Origin, of api.TypeMeta, meta api.ObjectMeta, spec any, path string) {
+	input := func(by Input, origin *api.Origin, of api.TypeMeta, meta api.ObjectMeta, spec any,
+		path string) {
 		c := &Checker{origin: origin, By: by,
 			object: finding.Ref{APIVersion: of.APIVersion, Kind: of.Kind, Namespace: meta.Namespace,
 				Name: meta.Name}}
@@ -260,7 +269,8 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 	}
 	for _, name := range s.shortened() {
 		here.Add(finding.Info, "identity/name-shortened", "metadata.name",
-			"the ConfigMap of this workload is named "+name[0]+", because "+name[1]+" has more than 63 characters", "")
+			"the ConfigMap of this workload is named "+name[0]+", because "+name[1]+
+				" has more than 63 characters", "")
 	}
 	return append(findings, here.findings...)
 }

@@ -35,8 +35,9 @@ func NewWorkloads(profiles *Profiles, config *api.RenderConfig,
 	ix *index.Index) (*Workloads, []finding.Finding) {
 	w := &Workloads{
 		index: ix, optOuts: make(map[*krm.Object]string),
-		exchanges: make(map[index.ID]*api.TokenExchange), traces: make(map[index.ID]*api.AgentTrace),
-		runtimes: make(map[index.ID]*api.AgentRuntime),
+		exchanges: make(map[index.ID]*api.TokenExchange),
+		traces:    make(map[index.ID]*api.AgentTrace),
+		runtimes:  make(map[index.ID]*api.AgentRuntime),
 	}
 	if config != nil {
 		w.config = &config.Origin
@@ -93,8 +94,10 @@ func (w *Workloads) JudgeRuntime(o *krm.Object, ar *api.AgentRuntime) []finding.
 
 // Judge reports the errors in a custom resource whose workload was not found.
 // Otherwise both are judged together. One of te and at is nil.
-func (w *Workloads) Judge(o *krm.Object, te *api.TokenExchange, at *api.AgentTrace) []finding.Finding {
-	_, findings := Resolve(&w.base, Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true}, te, at, nil)
+func (w *Workloads) Judge(o *krm.Object, te *api.TokenExchange,
+	at *api.AgentTrace) []finding.Finding {
+	_, findings := Resolve(&w.base, Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true},
+		te, at, nil)
 	return slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Object != o.Ref })
 }
 
@@ -114,7 +117,8 @@ func (w *Workloads) OptsIn(o *krm.Object) bool {
 	if !ok {
 		return false
 	}
-	opt, _ := optIn(o, pod, w.base.Prefix, w.requireSpiffe, len(w.runtimes) > 0 && w.asked(w.index.Find(o)))
+	opt, _ := optIn(o, pod, w.base.Prefix, w.requireSpiffe,
+		len(w.runtimes) > 0 && w.asked(w.index.Find(o)))
 	_, out := w.optOuts[w.index.Namespace(o)]
 	return opt.Inject && !out
 }
@@ -185,33 +189,38 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate,
 	}
 	if strings.Contains(o.Kind, "/") {
 		report(finding.Error, "inject/bad-name", o.Get("kind"),
-			fmt.Sprintf("the API server refuses the kind %q", o.Kind), "write the kind only, without its group")
+			fmt.Sprintf("the API server refuses the kind %q", o.Kind),
+			"write the kind only, without its group")
 		return findings
 	}
 	for _, key := range [...]string{"name", "namespace"} {
 		// A value that starts with a letter and is not a YAML boolean is a string.
 		if n := o.Get("metadata", key); n.IsScalar() && !scalar.Plain(n.Text()) && !n.IsText() {
-			report(finding.Error, "inject/no-text", n, fmt.Sprintf("the %s %s is not a string for the API "+
-				"server, but a number or a boolean", key, n.Text()), "put it between quotes")
+			report(finding.Error, "inject/no-text", n,
+				fmt.Sprintf("the %s %s is not a string for the API "+
+					"server, but a number or a boolean", key, n.Text()), "put it between quotes")
 			return findings
 		} else if n.IsScalar() &&
 			(!ValidName(n.Text()) || key == "namespace" &&
 				(len(n.Text()) > 63 || strings.Contains(n.Text(), "."))) {
 			report(finding.Error, "inject/bad-name", n,
 				fmt.Sprintf("the API server refuses the %s %q", key, n.Text()),
-				remedy(n.Text(), "use lower-case letters, digits and dashes, with a letter or digit at both ends"))
+				remedy(n.Text(),
+					"use lower-case letters, digits and dashes, with a letter or digit at both ends"))
 			return findings
 		}
 	}
 	if o.Kind == "CronJob" && len(o.Name) > 52 {
 		report(finding.Error, "inject/bad-name", o.Get("metadata", "name"),
-			fmt.Sprintf("the API server refuses the name %q of a CronJob, which has more than 52 characters",
+			fmt.Sprintf("the API server refuses the name %q of a CronJob, which has more than "+
+				"52 characters",
 				o.Name), "shorten it: its Jobs are named after it")
 		return findings
 	}
 	if o.Name == "" {
 		report(finding.Error, "inject/no-name", o.Get("metadata"),
-			"the workload has no metadata.name, after which its ConfigMaps are named", "write metadata.name")
+			"the workload has no metadata.name, after which its ConfigMaps are named",
+			"write metadata.name")
 		return findings
 	}
 	e.Injected = true
@@ -268,7 +277,8 @@ func annotationsOf(o *krm.Object, pod krm.PodTemplate, prefix string) (found []A
 	own, template := o.Get("metadata", "annotations"), pod.Template.Get("metadata", "annotations")
 	for _, at := range [...]krm.Node{own, template} {
 		for v := range at.Prefixed(prefix) {
-			found = append(found, Annotation{Key: v.Key(), Value: v.Text(), Field: at.Path(), Line: v.Line()})
+			found = append(found, Annotation{Key: v.Key(), Value: v.Text(), Field: at.Path(),
+				Line: v.Line()})
 		}
 		if pod.Path == "" {
 			break // a Pod is its own template

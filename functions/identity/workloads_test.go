@@ -35,7 +35,8 @@ spec:
 	if !ok {
 		t.Fatal("the Pod has no pod template")
 	}
-	want := []Probe{{"/named/", 8000}, {"/", 8000}, {grpcHealth, 9000}, {"/admin", 9000}, {"/text", 8000}, {"/undeclared", -1}}
+	want := []Probe{{"/named/", 8000}, {"/", 8000}, {grpcHealth, 9000}, {"/admin", 9000},
+		{"/text", 8000}, {"/undeclared", -1}}
 	if diff := cmp.Diff(want, probes(pod)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

@@ -108,12 +108,14 @@ func Fields(o *krm.Object, own ...Row) (fields []Field) {
 	add := func(n krm.Node) {
 		if n.IsScalar() {
 			in, known := krm.ParentOf(n)
-			fields = append(fields, Field{n, strings.TrimPrefix(n.Text(), Scheme), in, known && in.IsMap()})
+			fields = append(fields,
+				Field{n, strings.TrimPrefix(n.Text(), Scheme), in, known && in.IsMap()})
 		}
 	}
 	pod, ok := o.PodTemplate()
 	switch {
-	case ok && OfKubernetes(o.Group()) && !o.Contains(keys.SkillPrefix): // without a look at anything else
+	case ok && OfKubernetes(o.Group()) && !o.Contains(keys.SkillPrefix):
+		// without a look at anything else
 		for _, list := range [...]string{"initContainers", "containers", "ephemeralContainers"} {
 			for c := range pod.Spec().Get(list).Items() {
 				add(c.Get("image"))
@@ -128,7 +130,8 @@ func Fields(o *krm.Object, own ...Row) (fields []Field) {
 			return nil // what the object is read for reports it
 		}
 		for _, i := range In(value, own...) {
-			if at := i.At(o); !i.Guessed && i.Problem == "" && (i.Is == IsImage || i.Is.artifact()) &&
+			if at := i.At(o); !i.Guessed && i.Problem == "" &&
+				(i.Is == IsImage || i.Is.artifact()) &&
 				strings.TrimPrefix(at.Text(), Scheme) == i.Ref {
 				add(at)
 			}
@@ -177,19 +180,23 @@ func Rows(config *api.RenderConfig) (rows []Row, findings []finding.Finding) {
 		field := fmt.Sprintf("spec.images[%d]", n)
 		report := func(message, hint string) {
 			findings = append(findings,
-				finding.Finding{Rule: "config/images", Severity: finding.Error, Message: message, Hint: hint,
+				finding.Finding{Rule: "config/images", Severity: finding.Error, Message: message,
+					Hint: hint,
 					Place: finding.Place{
 						File: config.Origin.File, Line: config.Origin.LineOf(field), Field: field,
-						Object: finding.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}}})
+						Object: finding.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig",
+							Name: config.Name}}})
 		}
 		switch source := r.Is == IsCommit || r.Is == IsVersion; {
 		case f.Group == "" || f.Kind == "" || f.Path == "":
 			report("a field needs group, kind and path",
 				"write them as in {group: example.com, kind: Fleet, path: spec.runner.image}")
 		case !slices.Contains(Types(), string(r.Is)):
-			report(fmt.Sprintf("%q is not a type of a field", f.Is), "write "+strings.Join(Types(), ", "))
+			report(fmt.Sprintf("%q is not a type of a field", f.Is),
+				"write "+strings.Join(Types(), ", "))
 		case source && !strings.Contains(f.Path, "."):
-			report("the path of a "+f.Is+" needs the source before it", "write it as in spec.source.git.commit")
+			report("the path of a "+f.Is+" needs the source before it",
+				"write it as in spec.source.git.commit")
 		default:
 			rows = append(rows, r)
 		}
@@ -290,8 +297,8 @@ func (w *walk) enter(object map[string]any) {
 	now := inside{group: group, kind: kind, guesses: !OfKubernetes(group)}
 	if _, isObject := object["metadata"].(map[string]any); (isObject || len(w.steps) == 0) &&
 		!known(group, kind) {
-		w.unknown = append(w.unknown, Image{Group: group, Kind: kind, Field: fieldPath(w.steps), Unknown: true,
-			Problem: "the policy refuses unknown kinds"})
+		w.unknown = append(w.unknown, Image{Group: group, Kind: kind, Field: fieldPath(w.steps),
+			Unknown: true, Problem: "the policy refuses unknown kinds"})
 	}
 	if !own {
 		now.rows, now.guesses = slices.Clip(w.in.rows), now.guesses || w.in.guesses
@@ -299,8 +306,9 @@ func (w *walk) enter(object map[string]any) {
 	for _, rows := range [...][]Row{table(), w.own} {
 		for _, r := range rows {
 			switch {
-			case r.Group != "*" && r.Group != group || r.Kind != "" && r.Kind != kind || r.Is == isNothing &&
-				!own:
+			case r.Group != "*" && r.Group != group || r.Kind != "" && r.Kind != kind ||
+				r.Is == isNothing &&
+					!own:
 			case r.Path != "":
 				now.rows = append(now.rows, r)
 			case r.Is == isNothing:
@@ -442,7 +450,8 @@ func (w *walk) guess(value any) {
 		}
 	case map[string]any:
 		if repository, _ := value["repository"].(string); repository != "" {
-			w.add(Image{Is: IsImage, Ref: repository, Guessed: true, Problem: "it is in several fields"})
+			w.add(Image{Is: IsImage, Ref: repository, Guessed: true,
+				Problem: "it is in several fields"})
 		}
 	}
 }
@@ -470,7 +479,8 @@ func (w *walk) image(is Type, text string, guessed bool) {
 }
 
 func (w *walk) add(i Image) {
-	i.Group, i.Kind, i.Field, i.steps = w.in.group, w.in.kind, fieldPath(w.steps), slices.Clone(w.steps)
+	i.Group, i.Kind, i.Field, i.steps =
+		w.in.group, w.in.kind, fieldPath(w.steps), slices.Clone(w.steps)
 	w.found = append(w.found, i)
 }
 

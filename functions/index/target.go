@@ -57,7 +57,8 @@ func (x *Index) Suggest(ref api.TargetRef, namespace string) string {
 			}
 			near = append(near, fmt.Sprintf("%s has it in %s: use the same namespace", e.Place(), where))
 		case k.Name == ref.Name && k.Kind == ref.Kind:
-			near = append(near, fmt.Sprintf("%s has it with apiVersion %s", e.Place(), e.APIVersion))
+			near = append(near,
+				fmt.Sprintf("%s has it with apiVersion %s", e.Place(), e.APIVersion))
 		case k.Name == ref.Name && workload.Is(k.Kind):
 			near = append(near, fmt.Sprintf("%s is a %s of that name", e.Place(), k.Kind))
 		}

@@ -23,7 +23,8 @@ const noProxy = "127.0.0.1,localhost"
 
 // authBridge appends the variables by which an application finds its port and the
 // forward proxy, and records them. A variable that the author set stays.
-func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings, pod krm.PodTemplate) []byte {
+func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings,
+	pod krm.PodTemplate) []byte {
 	if !s.On(sidecars.AuthBridgeProxy) {
 		return env
 	}
@@ -61,7 +62,8 @@ func movesAgent(c krm.Node, s *identity.Settings, pod krm.PodTemplate) bool {
 }
 
 // overwritePort sets the author's variable PORT to the agent's new port.
-func (r *record) overwritePort(o *krm.Object, port krm.Node, container string, s *identity.Settings) error {
+func (r *record) overwritePort(o *krm.Object, port krm.Node, container string,
+	s *identity.Settings) error {
 	value, target := port.Get("value"), strconv.Itoa(s.Inbound.TargetPort)
 	if from := port.Get("valueFrom"); from.Exists() {
 		value = from
@@ -80,17 +82,20 @@ func authBridgeValue(variable, value string) bool {
 	case strings.EqualFold(variable, "NO_PROXY"):
 		return strings.HasPrefix(value, noProxy)
 	}
-	return slices.Contains(proxyVariables, variable) && strings.HasPrefix(value, "http://127.0.0.1:")
+	return slices.Contains(proxyVariables, variable) &&
+		strings.HasPrefix(value, "http://127.0.0.1:")
 }
 
 // checkAuthBridge finds what keeps an agent from moving to another port, and its
 // requests from the forward proxy.
-func checkAuthBridge(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (findings []finding.Finding) {
+func checkAuthBridge(o *krm.Object, pod krm.PodTemplate,
+	s *identity.Settings) (findings []finding.Finding) {
 	if !s.On(sidecars.AuthBridgeProxy) {
 		return nil
 	}
 	if s.Inbound.Enabled {
-		findings = append(checkAgentPort(o, identity.AgentContainer(pod), s), checkProtocols(o, pod, s)...)
+		findings = append(checkAgentPort(o, identity.AgentContainer(pod), s),
+			checkProtocols(o, pod, s)...)
 	}
 	if !s.Outbound.Enabled {
 		return findings
@@ -98,16 +103,21 @@ func checkAuthBridge(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (
 	for c := range pod.Spec().Get("containers").Items() {
 		for v := range c.Get("env").Items() {
 			if name := v.Get("name").Text(); slices.Contains(proxyVariables, strings.ToUpper(name)) {
-				findings = append(findings, o.Finding(finding.Warning, "inject/own-proxy", v.Get("name"),
-					fmt.Sprintf("the application sets %s itself, so that its requests do not pass AuthBridge's "+
-						"forward proxy and their tokens are not exchanged", name), "leave the variable out"))
+				findings = append(findings,
+					o.Finding(finding.Warning, "inject/own-proxy", v.Get("name"),
+						fmt.Sprintf("the application sets %s itself, so that its requests do not "+
+							"pass AuthBridge's forward proxy and their tokens are not exchanged",
+							name),
+						"leave the variable out"))
 			}
 			if value := v.Get("value"); s.AuthBridge.MTLS == "strict" && plainEgress(value.Text()) {
-				findings = append(findings, o.Finding(finding.Warning, "inject/strict-egress", value,
-					"with mtls: strict, AuthBridge's forward proxy speaks TLS with the workload's SVID to each "+
-						"host of a plain HTTP request: only an agent with AuthBridge answers, and from others the "+
-						"application gets status 502",
-					"call the host by HTTPS, or set authbridge.mtls to permissive"))
+				findings = append(findings,
+					o.Finding(finding.Warning, "inject/strict-egress", value,
+						"with mtls: strict, AuthBridge's forward proxy speaks TLS with the "+
+							"workload's SVID to each host of a plain HTTP request: only an agent "+
+							"with AuthBridge answers, and from others the application "+
+							"gets status 502",
+						"call the host by HTTPS, or set authbridge.mtls to permissive"))
 			}
 		}
 	}
@@ -117,21 +127,24 @@ func checkAuthBridge(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (
 // plainEgress reports whether a value is the URL of a plain HTTP server in another pod.
 func plainEgress(value string) bool {
 	u, err := url.Parse(value)
-	return err == nil && u.Scheme == "http" && !slices.Contains([]string{"", "127.0.0.1", "localhost"},
-		u.Hostname())
+	return err == nil && u.Scheme == "http" &&
+		!slices.Contains([]string{"", "127.0.0.1", "localhost"},
+			u.Hostname())
 }
 
 // checkProtocols finds ports and probes of the reverse proxy's port that never get through
 // it: it speaks HTTP/1.1 alone, and with mtls: strict to nobody without an SVID.
-func checkProtocols(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (findings []finding.Finding) {
+func checkProtocols(o *krm.Object, pod krm.PodTemplate,
+	s *identity.Settings) (findings []finding.Finding) {
 	const remedy = "annotate %s/authbridge-mode: envoy-sidecar, or use another port"
 	report := func(rule string, at krm.Node, message, hint string) {
 		findings = append(findings, o.Finding(finding.Error, "inject/"+rule, at, message, hint))
 	}
 	unspoken := func(at krm.Node, what, protocol string) {
-		report("http-only", at, fmt.Sprintf("%s speaks %s on port %d, where AuthBridge's reverse proxy "+
-			"listens, which speaks HTTP/1.1 alone in the mode %s", what, protocol, s.Inbound.Port,
-			s.AuthBridge.Mode),
+		report("http-only", at,
+			fmt.Sprintf("%s speaks %s on port %d, where AuthBridge's reverse proxy "+
+				"listens, which speaks HTTP/1.1 alone in the mode %s", what, protocol,
+				s.Inbound.Port, s.AuthBridge.Mode),
 			fmt.Sprintf(remedy, s.Prefix))
 	}
 	for _, list := range [...]string{"initContainers", "containers"} {
@@ -153,8 +166,9 @@ func checkProtocols(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (f
 				case http.Get("scheme").Is("HTTPS"):
 					unspoken(http.Get("scheme"), "the probe", "HTTPS")
 				case s.AuthBridge.MTLS == "strict":
-					report("strict-probe", http, "with mtls: strict, AuthBridge closes the kubelet's "+
-						"connection, because it has no SVID: the probe never succeeds",
+					report("strict-probe", http,
+						"with mtls: strict, AuthBridge closes the kubelet's "+
+							"connection, because it has no SVID: the probe never succeeds",
 						"set authbridge.mtls to permissive, or probe by exec or another port")
 				}
 			}
@@ -170,48 +184,61 @@ func namedProtocol(name string) string {
 }
 
 // checkAgentPort finds an agent that goes on listening where the reverse proxy does.
-func checkAgentPort(o *krm.Object, agent krm.Node, s *identity.Settings) (findings []finding.Finding) {
+func checkAgentPort(o *krm.Object, agent krm.Node,
+	s *identity.Settings) (findings []finding.Finding) {
 	in := strconv.Itoa(s.Inbound.Port)
-	if own := identity.PortVariable(agent); own.Get("value").Exists() && own.Get("valueFrom").Exists() {
+	if own := identity.PortVariable(agent); own.Get("value").Exists() &&
+		own.Get("valueFrom").Exists() {
 		findings = append(findings, o.Finding(finding.Error, "inject/own-port", own,
-			"the variable PORT has both a value and a valueFrom", "remove the one that does not count"))
+			"the variable PORT has both a value and a valueFrom",
+			"remove the one that does not count"))
 	}
 	if value := identity.PortVariable(agent).Get("value"); value.IsScalar() {
 		if n, err := strconv.Atoi(value.Text()); err == nil && (n < 1 || n > 65535) {
 			findings = append(findings,
-				o.Finding(finding.Error, "inject/own-port", value, fmt.Sprintf("PORT is %d, which is not a port", n),
-					"use 1 to 65535"))
+				o.Finding(finding.Error, "inject/own-port", value,
+					fmt.Sprintf("PORT is %d, which is not a port", n), "use 1 to 65535"))
 		}
 	}
 	elsewhere := fmt.Sprintf(
-		"or leave the port to the agent: annotate %s/inbound-port: \"%d\", and lead Services to that port",
+		"or leave the port to the agent: annotate %s/inbound-port: \"%d\", and lead Services "+
+			"to that port",
 		s.Prefix, s.Inbound.TargetPort)
 	for v := range agent.Get("env").Items() {
 		if name, value := v.Get("name").Text(), v.Get("value"); name != "PORT" &&
 			fixesPort(name, value.Text(), in) {
 			findings = append(findings, o.Finding(finding.Warning, "inject/port-in-variable", value,
-				fmt.Sprintf("the variable %s has the port %s, which AuthBridge takes: an agent that listens "+
-					"where it says ends with \"address already in use\"", name, in),
-				fmt.Sprintf("write %d in place of %s, or put a variable PORT before it and write $(PORT); %s",
+				fmt.Sprintf("the variable %s has the port %s, which AuthBridge takes: an agent "+
+					"that listens where it says ends with \"address already in use\"", name, in),
+				fmt.Sprintf("write %d in place of %s, or put a variable PORT before it and write "+
+					"$(PORT); %s",
 					s.Inbound.TargetPort, in, elsewhere)))
 		}
 	}
 	for _, list := range [...]string{"command", "args"} {
 		for word := range agent.Get(list).Items() {
 			if namesPort(word.Text(), in) {
-				findings = append(findings, o.Finding(finding.Error, "inject/port-in-arguments", word,
-					fmt.Sprintf("the command line sets the port %s, which AuthBridge takes", in),
-					fmt.Sprintf("write $(PORT) in place of %s, which Kubernetes replaces by %d; %s", in,
-						s.Inbound.TargetPort, elsewhere)))
+				findings = append(findings,
+					o.Finding(finding.Error, "inject/port-in-arguments", word,
+						fmt.Sprintf("the command line sets the port %s, which AuthBridge takes",
+							in),
+						fmt.Sprintf(
+							"write $(PORT) in place of %s, which Kubernetes replaces by %d; %s",
+							in, s.Inbound.TargetPort, elsewhere)))
 			}
 		}
 	}
-	if s.AuthBridge.Moved && len(findings) == 0 && !readsPort(agent, strconv.Itoa(s.Inbound.TargetPort)) {
+	if s.AuthBridge.Moved && len(findings) == 0 &&
+		!readsPort(agent, strconv.Itoa(s.Inbound.TargetPort)) {
 		findings = append(findings, o.Finding(finding.Warning, "inject/port-of-image", agent,
-			fmt.Sprintf("the agent has to listen on the port in its variable PORT, %d, because AuthBridge "+
-				"takes %s: the manifest does not show that its image does", s.Inbound.TargetPort, in),
-			fmt.Sprintf("if the image reads PORT, set the variable to %s to say so; if not, write $(PORT) "+
-				"into command or args, %s", in, elsewhere)))
+			fmt.Sprintf(
+				"the agent has to listen on the port in its variable PORT, %d, because AuthBridge "+
+					"takes %s: the manifest does not show that its image does",
+				s.Inbound.TargetPort,
+				in),
+			fmt.Sprintf(
+				"if the image reads PORT, set the variable to %s to say so; if not, write $(PORT) "+
+					"into command or args, %s", in, elsewhere)))
 	}
 	return findings
 }
@@ -254,7 +281,9 @@ func fixesPort(name, value, port string) bool {
 // port or ends with one to listen on: 8080, :8080, 0.0.0.0:8080, --port=8080.
 func namesPort(line, port string) bool {
 	return slices.ContainsFunc(
-		strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n;&|()'\"", r) }),
+		strings.FieldsFunc(line, func(r rune) bool {
+			return strings.ContainsRune(" \t\r\n;&|()'\"", r)
+		}),
 		func(word string) bool {
 			rest, found := strings.CutSuffix(word, port)
 			host, address := strings.CutSuffix(rest, ":")
@@ -263,6 +292,7 @@ func namesPort(line, port string) bool {
 			}
 			host = host[strings.LastIndexAny(host, "=/")+1:]
 			return strings.HasPrefix(host, "$") ||
-				slices.Contains([]string{"", "0.0.0.0", "127.0.0.1", "localhost", "*", "+", "[::]", "[::1]"}, host)
+				slices.Contains([]string{"", "0.0.0.0", "127.0.0.1", "localhost", "*", "+", "[::]",
+					"[::1]"}, host)
 		})
 }

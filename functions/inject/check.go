@@ -31,14 +31,18 @@ func Check(o *krm.Object, s *identity.Settings) []finding.Finding {
 	if n := spec.Get("hostNetwork"); n.Is("true") && s.On(sidecars.ProxyInit) {
 		hint := fmt.Sprintf("drop hostNetwork, or annotate %s/proxy-init: disabled", s.Prefix)
 		if s.Profile.FollowsPorts && s.On(sidecars.EnvoyProxy) { // which gets no traffic otherwise
-			hint = fmt.Sprintf("drop hostNetwork, or take the mode %s and annotate %s/proxy-init: disabled",
+			hint = fmt.Sprintf(
+				"drop hostNetwork, or take the mode %s and annotate %s/proxy-init: disabled",
 				identity.ModeProxySidecar, s.Prefix)
 		}
-		report(finding.Error, "host-network", n, "proxy-init would redirect the traffic of the whole node", hint)
+		report(finding.Error, "host-network", n,
+			"proxy-init would redirect the traffic of the whole node", hint)
 	}
-	for _, n := range [...]krm.Node{spec.Get("os", "name"), spec.Get("nodeSelector", "kubernetes.io/os")} {
+	for _, n := range [...]krm.Node{spec.Get("os", "name"),
+		spec.Get("nodeSelector", "kubernetes.io/os")} {
 		if n.Is("windows") && s.HasSidecars() {
-			report(finding.Error, "windows", n, "the sidecars are Linux programs, and the pod runs on Windows",
+			report(finding.Error, "windows", n,
+				"the sidecars are Linux programs, and the pod runs on Windows",
 				"opt the workload out")
 		}
 	}
@@ -52,8 +56,8 @@ func Check(o *krm.Object, s *identity.Settings) []finding.Finding {
 				report(finding.Error, "container-name", c, "a container without a name",
 					"name it: Kubernetes demands it")
 			case slices.Contains(seen, text):
-				report(finding.Error, "container-name", name, fmt.Sprintf("a second container is named %q", text),
-					"rename one of the two")
+				report(finding.Error, "container-name", name,
+					fmt.Sprintf("a second container is named %q", text), "rename one of the two")
 			default:
 				seen = append(seen, text)
 			}
@@ -73,13 +77,14 @@ func Check(o *krm.Object, s *identity.Settings) []finding.Finding {
 	for c := range spec.Get("containers").Items() {
 		for m := range c.Get("volumeMounts").Items() {
 			if path := m.Get("mountPath"); path.Is(sidecars.TraceMountPath) && s.Trace.Enabled {
-				report(finding.Error, "reserved-mount", path, "the tracing settings are mounted here",
-					"mount yours elsewhere")
+				report(finding.Error, "reserved-mount", path,
+					"the tracing settings are mounted here", "mount yours elsewhere")
 			}
 		}
 		if own := ownTelemetry(c); s.Trace.Enabled && own.Exists() {
-			report(finding.Info, "own-telemetry", own, fmt.Sprintf("the application sets %s itself, so that its "+
-				"SDK does not read %s", own.Get("name").Text(), sidecars.TraceConfigFile), "")
+			report(finding.Info, "own-telemetry", own,
+				fmt.Sprintf("the application sets %s itself, so that its "+
+					"SDK does not read %s", own.Get("name").Text(), sidecars.TraceConfigFile), "")
 		}
 		if uid := c.Get("securityContext", "runAsUser"); (s.On(sidecars.EnvoyProxy) ||
 			s.On(sidecars.AuthBridgeProxy) && s.Outbound.Intercept) && uid.Is(proxyUID) {
@@ -108,12 +113,15 @@ func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings 
 		case shared && !identity.IsEmptyDir(v):
 			findings = append(findings,
 				o.Finding(finding.Error, "inject/reserved-volume", name,
-					fmt.Sprintf("the sidecars share the volume %q, and this one is not an emptyDir", name.Text()),
+					fmt.Sprintf("the sidecars share the volume %q, and this one is not an emptyDir",
+						name.Text()),
 					"make it an emptyDir, or rename it"))
 		case shared && !v.Get("emptyDir", "medium").Is("Memory"):
 			findings = append(findings,
-				o.Finding(finding.Info, "inject/shared-volume", name, fmt.Sprintf("the sidecars write the "+
-					"client's ID, its secret and tokens to your volume %q, which is on the node's disk", name.Text()),
+				o.Finding(finding.Info, "inject/shared-volume", name,
+					fmt.Sprintf("the sidecars write the "+
+						"client's ID, its secret and tokens to your volume %q, which is on the "+
+						"node's disk", name.Text()),
 					"set emptyDir.medium: Memory, so that they stay in memory"))
 		}
 	}
@@ -134,20 +142,23 @@ func checkHooks(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 		}{{"postStart", finding.Error, "kills the container, again and again"},
 			{"preStop", finding.Warning, "stops the container at once"}} {
 			http := c.Get("lifecycle", hook.name, "httpGet")
-			if !http.IsMap() || http.Get("host").IsScalar() || !guards(s, hookPort(c, http.Get("port"))) {
+			if !http.IsMap() || http.Get("host").IsScalar() ||
+				!guards(s, hookPort(c, http.Get("port"))) {
 				continue
 			}
 			path := cmp.Or(http.Get("path").Text(), "/")
-			if open, ok := identity.OpenProbe(path); ok && slices.Contains(s.Declared.ProbePaths, path) ||
+			if open, ok := identity.OpenProbe(path); ok &&
+				slices.Contains(s.Declared.ProbePaths, path) ||
 				slices.ContainsFunc(s.Inbound.BypassPaths,
 					func(p string) bool { match, _ := pathpkg.Match(p, open); return match }) {
 				continue
 			}
 			findings = append(findings, o.Finding(hook.severity, "inject/hook-refused", http,
-				fmt.Sprintf("the kubelet has no token, so that the proxy refuses its request for %q, and the "+
-					"kubelet %s", text.Shown(path), hook.effect),
-				fmt.Sprintf("let the hook run a program (exec), or open the path to everybody with the "+
-					"annotation %s/%s", s.Prefix, identity.InboundBypassPaths)))
+				fmt.Sprintf("the kubelet has no token, so that the proxy refuses its request for "+
+					"%q, and the kubelet %s", text.Shown(path), hook.effect),
+				fmt.Sprintf(
+					"let the hook run a program (exec), or open the path to everybody with the "+
+						"annotation %s/%s", s.Prefix, identity.InboundBypassPaths)))
 		}
 	}
 	return findings

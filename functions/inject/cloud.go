@@ -32,7 +32,8 @@ func (r *record) cloud(c krm.Node, s *identity.Settings) (mounts, env []byte) {
 	}
 	name := c.Get("name").Text()
 	for _, m := range cloudMounts(s) {
-		mounts = append(mounts, "- name: "+m.volume+"\n  mountPath: "+m.path+"\n  readOnly: true\n"...)
+		mounts = append(mounts,
+			"- name: "+m.volume+"\n  mountPath: "+m.path+"\n  readOnly: true\n"...)
 		r.path(name, m.path)
 	}
 	if !itemNamed(c.Get("env"), variable).Exists() {
@@ -66,13 +67,15 @@ func checkCloud(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 				if path := m.Get("mountPath"); path.Is(ours.path) {
 					findings = append(findings,
 						o.Finding(finding.Error, "inject/reserved-mount", path,
-							"the credentials of the identity provider are mounted here", "mount yours elsewhere"))
+							"the credentials of the identity provider are mounted here",
+							"mount yours elsewhere"))
 				}
 			}
 		}
 		if own := itemNamed(c.Get("env"), variable); own.Exists() && !own.Get("value").Is(file) {
 			findings = append(findings, o.Finding(finding.Info, "inject/own-credentials", own,
-				fmt.Sprintf("the application sets %s itself, and does not use the identity of this workload",
+				fmt.Sprintf("the application sets %s itself, and does not use the identity of "+
+					"this workload",
 					variable),
 				fmt.Sprintf("leave the variable out, or set it to %s", file)))
 		}

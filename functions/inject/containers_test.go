@@ -20,13 +20,15 @@ import (
 
 func weatherAgent() identity.Workload {
 	return identity.Workload{
-		APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: "weather-agent", SPIFFE: true,
+		APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: "weather-agent",
+		SPIFFE: true,
 	}
 }
 
 // kagenti is the configuration of the profile of source 001.
 func kagenti() *api.RenderConfig {
-	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti), Trace: &api.TraceSpec{}}}
+	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti),
+		Trace: &api.TraceSpec{}}}
 }
 
 // config is that of the profile of source 001, unless the specification has another one.
@@ -39,7 +41,8 @@ func config(t *testing.T, spec string) *api.RenderConfig {
 	return cfg
 }
 
-func settings(t *testing.T, cfg *api.RenderConfig, change func(*identity.Workload)) *identity.Settings {
+func settings(t *testing.T, cfg *api.RenderConfig,
+	change func(*identity.Workload)) *identity.Settings {
 	t.Helper()
 	base, findings := sidecars.All().Base(cfg)
 	if finding.Failed(findings) {
@@ -140,7 +143,8 @@ func (p pod) check(t *testing.T) {
 			if e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil {
 				ref := e.ValueFrom.ConfigMapKeyRef
 				if _, ok := p.data[ref.Key]; !ok && (ref.Optional == nil || !*ref.Optional) {
-					t.Errorf("%s: %s comes from the key %s, which the ConfigMap has not", name, e.Name, ref.Key)
+					t.Errorf("%s: %s comes from the key %s, which the ConfigMap has not", name,
+						e.Name, ref.Key)
 				}
 			}
 			if strings.Contains(strings.ToLower(e.Name), "password") && e.Value != "" {
@@ -196,7 +200,8 @@ func (p pod) env(component, name string) string {
 // internal/readers.
 func (p pod) helper(setting string) string {
 	var values []string
-	for _, found := range regexp.MustCompile(`\b`+setting+` ?= ?"([^"]*)"`).FindAllStringSubmatch(p.data["helper.conf"], -1) {
+	for _, found := range regexp.MustCompile(`\b`+setting+` ?= ?"([^"]*)"`).FindAllStringSubmatch(
+		p.data["helper.conf"], -1) {
 		values = append(values, found[1])
 	}
 	return strings.Join(values, " ")
@@ -206,7 +211,9 @@ func (p pod) helper(setting string) string {
 func TestDefaults(t *testing.T) {
 	s := settings(t, kagenti(), nil)
 	p := render(t, s)
-	security := func(component string) *corev1.SecurityContext { return p.containers[component].SecurityContext }
+	security := func(component string) *corev1.SecurityContext {
+		return p.containers[component].SecurityContext
+	}
 	var routes []map[string]any
 	if err := yaml.Unmarshal([]byte(p.data["routes.yaml"]), &routes); err != nil {
 		t.Fatal(err)
@@ -219,19 +226,33 @@ func TestDefaults(t *testing.T) {
 		got  any
 		want any
 	}{
-		{257, "proxy-init is an init container", p.containers["proxy-init"].RestartPolicy == nil, true},
-		{258, "spiffe-helper is a sidecar", *p.containers["spiffe-helper"].RestartPolicy, corev1.ContainerRestartPolicyAlways},
-		{259, "client-registration is a sidecar", *p.containers["client-registration"].RestartPolicy, corev1.ContainerRestartPolicyAlways},
-		{260, "auth-proxy is a sidecar", *p.containers["auth-proxy"].RestartPolicy, corev1.ContainerRestartPolicyAlways},
-		{261, "envoy-proxy is a sidecar", *p.containers["envoy-proxy"].RestartPolicy, corev1.ContainerRestartPolicyAlways},
-		{268, "directory of the SPIFFE socket", mount(p, "spiffe-helper", "armature-spire-socket").MountPath, "/run/spire/agent-sockets"},
-		{273, "where the JWT SVID is written", p.helper("cert_dir") + "/" + p.helper("jwt_svid_file_name"), "/shared/jwt_svid.token"},
-		{276, "the SPIFFE ID is read from the JWT", p.env("client-registration", "TOKEN"), "/shared/jwt_svid.token"},
-		{278, "client_id and client_secret on the shared volume", mount(p, "client-registration", "armature-shared").MountPath, "/shared"},
-		{278, "the shared volume is the one they are read from", mount(p, "envoy-proxy", "armature-shared").MountPath, "/shared"},
-		{278, "client_secret", p.env("client-registration", "SECRET_FILE_PATH"), p.env("envoy-proxy", "CLIENT_SECRET_FILE")},
+		{257, "proxy-init is an init container", p.containers["proxy-init"].RestartPolicy == nil,
+			true},
+		{258, "spiffe-helper is a sidecar", *p.containers["spiffe-helper"].RestartPolicy,
+			corev1.ContainerRestartPolicyAlways},
+		{259, "client-registration is a sidecar",
+			*p.containers["client-registration"].RestartPolicy,
+			corev1.ContainerRestartPolicyAlways},
+		{260, "auth-proxy is a sidecar", *p.containers["auth-proxy"].RestartPolicy,
+			corev1.ContainerRestartPolicyAlways},
+		{261, "envoy-proxy is a sidecar", *p.containers["envoy-proxy"].RestartPolicy,
+			corev1.ContainerRestartPolicyAlways},
+		{268, "directory of the SPIFFE socket",
+			mount(p, "spiffe-helper", "armature-spire-socket").MountPath,
+			"/run/spire/agent-sockets"},
+		{273, "where the JWT SVID is written",
+			p.helper("cert_dir") + "/" + p.helper("jwt_svid_file_name"), "/shared/jwt_svid.token"},
+		{276, "the SPIFFE ID is read from the JWT", p.env("client-registration", "TOKEN"),
+			"/shared/jwt_svid.token"},
+		{278, "client_id and client_secret on the shared volume",
+			mount(p, "client-registration", "armature-shared").MountPath, "/shared"},
+		{278, "the shared volume is the one they are read from",
+			mount(p, "envoy-proxy", "armature-shared").MountPath, "/shared"},
+		{278, "client_secret", p.env("client-registration", "SECRET_FILE_PATH"),
+			p.env("envoy-proxy", "CLIENT_SECRET_FILE")},
 
-		{291, "trust domain", strings.HasPrefix(p.env("auth-proxy", "AUDIENCE"), "spiffe://cluster.local/"), true},
+		{291, "trust domain",
+			strings.HasPrefix(p.env("auth-proxy", "AUDIENCE"), "spiffe://cluster.local/"), true},
 		{292, "socket path", p.helper("agent_address"), "/run/spire/agent-sockets/agent.sock"},
 		{293, "output format JWT", p.helper("jwt_svid_file_name"), "jwt_svid.token"},
 		{293, "output format JWT, not X.509", p.helper("svid_file_name"), ""},
@@ -244,38 +265,56 @@ func TestDefaults(t *testing.T) {
 
 		{303, "inbound port", p.containers["auth-proxy"].Ports[0].ContainerPort, int32(8080)},
 		{304, "target port", p.env("auth-proxy", "TARGET_SERVICE_URL"), "http://127.0.0.1:8081"},
-		{305, "issuer", p.env("auth-proxy", "ISSUER"), "http://keycloak.kagenti-system.svc:8080/realms/default"},
-		{305, "issuer, in Envoy", p.env("envoy-proxy", "ISSUER"), "http://keycloak.kagenti-system.svc:8080/realms/default"},
-		{306, "audience is the SPIFFE ID", p.env("auth-proxy", "AUDIENCE"), "spiffe://cluster.local/ns/$(POD_NAMESPACE)/sa/$(POD_SERVICE_ACCOUNT)"},
-		{306, "audience is the SPIFFE ID, in Envoy", p.env("envoy-proxy", "EXPECTED_AUDIENCE"), "spiffe://cluster.local/ns/$(POD_NAMESPACE)/sa/$(POD_SERVICE_ACCOUNT)"},
+		{305, "issuer", p.env("auth-proxy", "ISSUER"),
+			"http://keycloak.kagenti-system.svc:8080/realms/default"},
+		{305, "issuer, in Envoy", p.env("envoy-proxy", "ISSUER"),
+			"http://keycloak.kagenti-system.svc:8080/realms/default"},
+		{306, "audience is the SPIFFE ID", p.env("auth-proxy", "AUDIENCE"),
+			"spiffe://cluster.local/ns/$(POD_NAMESPACE)/sa/$(POD_SERVICE_ACCOUNT)"},
+		{306, "audience is the SPIFFE ID, in Envoy", p.env("envoy-proxy", "EXPECTED_AUDIENCE"),
+			"spiffe://cluster.local/ns/$(POD_NAMESPACE)/sa/$(POD_SERVICE_ACCOUNT)"},
 
 		{309, "outbound proxy port", p.env("proxy-init", "PROXY_PORT"), "15123"},
-		{309, "outbound proxy port, of Envoy", p.containers["envoy-proxy"].Ports[0].ContainerPort, int32(15123)},
-		{309, "outbound proxy port, in envoy.yaml", strings.Contains(p.data["envoy.yaml"], "port_value: 15123"), true},
+		{309, "outbound proxy port, of Envoy", p.containers["envoy-proxy"].Ports[0].ContainerPort,
+			int32(15123)},
+		{309, "outbound proxy port, in envoy.yaml",
+			strings.Contains(p.data["envoy.yaml"], "port_value: 15123"), true},
 		{310, "proxy UID", p.env("proxy-init", "PROXY_UID"), "1337"},
 		{311, "default token exchange audience", fallback["target_audience"], "downstream-service"},
 		{311, "default token exchange audience is for all hosts", fallback["host"], "**"},
 		{312, "excluded ports", p.env("proxy-init", "OUTBOUND_PORTS_EXCLUDE"), "8080"},
 
 		{865, "proxy-init runs as", *security("proxy-init").RunAsUser, int64(0)},
-		{867, "proxy-init adds", security("proxy-init").Capabilities.Add, []corev1.Capability{"NET_ADMIN"}},
+		{867, "proxy-init adds", security("proxy-init").Capabilities.Add,
+			[]corev1.Capability{"NET_ADMIN"}},
 		{871, "auth-proxy runs as", *security("auth-proxy").RunAsUser, int64(1337)},
 		{871, "envoy-proxy runs as", *security("envoy-proxy").RunAsUser, int64(1337)},
 		{872, "auth-proxy is not root", *security("auth-proxy").RunAsNonRoot, true},
 		{872, "envoy-proxy is not root", *security("envoy-proxy").RunAsNonRoot, true},
-		{874, "auth-proxy drops", security("auth-proxy").Capabilities.Drop, []corev1.Capability{"ALL"}},
-		{874, "envoy-proxy drops", security("envoy-proxy").Capabilities.Drop, []corev1.Capability{"ALL"}},
+		{874, "auth-proxy drops", security("auth-proxy").Capabilities.Drop,
+			[]corev1.Capability{"ALL"}},
+		{874, "envoy-proxy drops", security("envoy-proxy").Capabilities.Drop,
+			[]corev1.Capability{"ALL"}},
 		{878, "spiffe-helper runs as", *security("spiffe-helper").RunAsUser, int64(1000)},
-		{878, "client-registration runs as", *security("client-registration").RunAsUser, int64(1000)},
+		{878, "client-registration runs as", *security("client-registration").RunAsUser,
+			int64(1000)},
 		{879, "spiffe-helper is not root", *security("spiffe-helper").RunAsNonRoot, true},
-		{879, "client-registration is not root", *security("client-registration").RunAsNonRoot, true},
-		{880, "spiffe-helper's root is read-only", *security("spiffe-helper").ReadOnlyRootFilesystem, true},
-		{880, "client-registration's root is read-only", *security("client-registration").ReadOnlyRootFilesystem, true},
-		{882, "spiffe-helper drops", security("spiffe-helper").Capabilities.Drop, []corev1.Capability{"ALL"}},
-		{882, "client-registration drops", security("client-registration").Capabilities.Drop, []corev1.Capability{"ALL"}},
-		{891, "IdP administrator's name from a Secret", p.env("client-registration", "KEYCLOAK_ADMIN_USERNAME"), "secret keycloak-admin-secret KEYCLOAK_ADMIN_USERNAME"},
-		{891, "IdP administrator's password from a Secret", p.env("client-registration", "KEYCLOAK_ADMIN_PASSWORD"), "secret keycloak-admin-secret KEYCLOAK_ADMIN_PASSWORD"},
-		{892, "client credentials are ephemeral", p.volumes["armature-shared"].EmptyDir.Medium, corev1.StorageMediumMemory},
+		{879, "client-registration is not root", *security("client-registration").RunAsNonRoot,
+			true},
+		{880, "spiffe-helper's root is read-only",
+			*security("spiffe-helper").ReadOnlyRootFilesystem, true},
+		{880, "client-registration's root is read-only",
+			*security("client-registration").ReadOnlyRootFilesystem, true},
+		{882, "spiffe-helper drops", security("spiffe-helper").Capabilities.Drop,
+			[]corev1.Capability{"ALL"}},
+		{882, "client-registration drops", security("client-registration").Capabilities.Drop,
+			[]corev1.Capability{"ALL"}},
+		{891, "IdP administrator's name from a Secret", p.env("client-registration",
+			"KEYCLOAK_ADMIN_USERNAME"), "secret keycloak-admin-secret KEYCLOAK_ADMIN_USERNAME"},
+		{891, "IdP administrator's password from a Secret", p.env("client-registration",
+			"KEYCLOAK_ADMIN_PASSWORD"), "secret keycloak-admin-secret KEYCLOAK_ADMIN_PASSWORD"},
+		{892, "client credentials are ephemeral", p.volumes["armature-shared"].EmptyDir.Medium,
+			corev1.StorageMediumMemory},
 	} {
 		if diff := cmp.Diff(row.want, row.got); diff != "" {
 			t.Errorf("001 line %d, %s: %s", row.line, row.what, diff)
@@ -284,16 +323,19 @@ func TestDefaults(t *testing.T) {
 
 	// 001, line 626.
 	var mounts []corev1.VolumeMount
-	if err := yaml.UnmarshalStrict(AppendTraceMount(nil, &identity.Settings{Trace: identity.Trace{Enabled: true}}), &mounts); err != nil {
+	if err := yaml.UnmarshalStrict(AppendTraceMount(nil,
+		&identity.Settings{Trace: identity.Trace{Enabled: true}}), &mounts); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]corev1.VolumeMount{{Name: "armature-trace", MountPath: "/etc/kagenti/trace", ReadOnly: true}}, mounts); diff != "" {
+	if diff := cmp.Diff([]corev1.VolumeMount{{Name: "armature-trace",
+		MountPath: "/etc/kagenti/trace", ReadOnly: true}}, mounts); diff != "" {
 		t.Errorf("001 line 626: %s", diff)
 	}
 	if name := p.volumes["armature-trace"].ConfigMap.Name; name != "weather-agent-trace" {
 		t.Errorf("001 line 547: %s", name)
 	}
-	if name := p.volumes["armature-identity"].ConfigMap.Name; name != "weather-agent-token-exchange" {
+	if name := p.volumes["armature-identity"].ConfigMap.Name; name !=
+		"weather-agent-token-exchange" {
 		t.Errorf("001 line 398: %s", name)
 	}
 }
@@ -386,16 +428,20 @@ func TestPublished(t *testing.T) {
 		t.Error("auth-proxy is there")
 	}
 	for what, pair := range map[string][2]any{
-		"cert_dir":       {p.helper("cert_dir"), "/opt"},
-		"agent_address":  {p.helper("agent_address"), "/spiffe-workload-api/spire-agent.sock"},
-		"socket mount":   {mount(p, "spiffe-helper", "armature-spire-socket").MountPath, "/spiffe-workload-api"},
-		"svid mount":     {mount(p, "client-registration", "svid-output").MountPath, "/opt"},
-		"shared mount":   {mount(p, "client-registration", "shared-data").MountPath, "/shared"},
-		"envoy config":   {mount(p, "envoy-proxy", "armature-identity").MountPath, "/etc/envoy"},
-		"capabilities":   {fmt.Sprint(p.containers["proxy-init"].SecurityContext.Capabilities.Add), "[NET_ADMIN NET_RAW]"},
-		"routes":         {p.env("envoy-proxy", "ROUTES_CONFIG_PATH"), "/etc/authproxy/routes.yaml"},
-		"client id":      {p.env("envoy-proxy", "CLIENT_ID_FILE"), "/shared/client-id.txt"},
-		"issuer":         {p.env("envoy-proxy", "ISSUER"), "http://keycloak-service.keycloak.svc:8080/realms/kagenti"},
+		"cert_dir":      {p.helper("cert_dir"), "/opt"},
+		"agent_address": {p.helper("agent_address"), "/spiffe-workload-api/spire-agent.sock"},
+		"socket mount": {mount(p, "spiffe-helper", "armature-spire-socket").MountPath,
+			"/spiffe-workload-api"},
+		"svid mount":   {mount(p, "client-registration", "svid-output").MountPath, "/opt"},
+		"shared mount": {mount(p, "client-registration", "shared-data").MountPath, "/shared"},
+		"envoy config": {mount(p, "envoy-proxy", "armature-identity").MountPath, "/etc/envoy"},
+		"capabilities": {fmt.Sprint(p.containers["proxy-init"].SecurityContext.Capabilities.Add),
+			"[NET_ADMIN NET_RAW]"},
+		"routes": {p.env("envoy-proxy", "ROUTES_CONFIG_PATH"),
+			"/etc/authproxy/routes.yaml"},
+		"client id": {p.env("envoy-proxy", "CLIENT_ID_FILE"), "/shared/client-id.txt"},
+		"issuer": {p.env("envoy-proxy", "ISSUER"),
+			"http://keycloak-service.keycloak.svc:8080/realms/kagenti"},
 		"inbound port":   {p.env("proxy-init", "INBOUND_PROXY_PORT"), "15124"},
 		"pod IP":         {p.env("proxy-init", "POD_IP"), "field status.podIP"},
 		"envoy is 1337":  {*p.containers["envoy-proxy"].SecurityContext.RunAsUser, int64(1337)},
@@ -412,23 +458,34 @@ func TestPublished(t *testing.T) {
 // what the API server validates.
 func TestVariants(t *testing.T) {
 	for name, spec := range map[string]string{
-		"hostPath":              "  identity: {spiffe: {SocketVolume: hostPath}}\n",
-		"no token exchange":     "  identity: {outbound: {tokenExchange: {enabled: false}}}\n",
-		"no interception":       "  identity: {outbound: {trafficInterception: {enabled: false}}}\n",
-		"no validation":         "  identity: {inbound: {validation: {enabled: false}}}\n",
-		"any audience":          "  identity: {inbound: {validation: {audience: any}}}\n",
-		"named audience":        "  identity: {inbound: {validation: {audience: weather, requiredScopes: [a, b]}}}\n",
-		"no inbound":            "  identity: {inbound: {enabled: false}}\n",
-		"no outbound":           "  identity: {outbound: {enabled: false}}\n",
-		"no registration":       "  identity: {clientRegistration: {enabled: false}}\n",
-		"only auth-proxy":       "  identity: {clientRegistration: {enabled: false}, outbound: {enabled: false}, spiffe: {enabled: false}}\n",
-		"nothing":               "  identity: {clientRegistration: {enabled: false}, outbound: {enabled: false}, spiffe: {enabled: false}, inbound: {enabled: false}}\n",
-		"published, no spiffe":  "  profile: kagenti-published\n  identity: {spiffe: {enabled: false}}\n",
-		"published, no inbound": "  profile: kagenti-published\n  identity: {inbound: {enabled: false}}\n",
-		"aws":                   "  identity: {clientRegistration: {provider: aws, aws: {roleArn: 'arn:aws:iam::1:role/r', region: eu}}}\n",
-		"gcp":                   "  identity: {clientRegistration: {provider: gcp, gcp: {workloadIdentityProvider: projects/1/locations/global/workloadIdentityPools/p/providers/q}}}\n",
-		"resources":             "  components: {envoy-proxy: {resources: {requests: {cpu: 1, memory: ''}, limits: {cpu: 2, memory: 1e9}}}, spiffe-helper: {resources: {requests: {cpu: '', memory: ''}, limits: {cpu: '', memory: ''}}}}\n",
-		"client name":           "  identity: {clientRegistration: {keycloak: {clientNameTemplate: 'a-$(X)-{{.PodName}}-{{ .NodeName }}-{{.PodIP}}-{{.ServiceAccount}}-{{.WorkloadKind}}'}}}\n",
+		"hostPath":          "  identity: {spiffe: {SocketVolume: hostPath}}\n",
+		"no token exchange": "  identity: {outbound: {tokenExchange: {enabled: false}}}\n",
+		"no interception":   "  identity: {outbound: {trafficInterception: {enabled: false}}}\n",
+		"no validation":     "  identity: {inbound: {validation: {enabled: false}}}\n",
+		"any audience":      "  identity: {inbound: {validation: {audience: any}}}\n",
+		"named audience": "  identity: {inbound: {validation: {audience: weather, " +
+			"requiredScopes: [a, b]}}}\n",
+		"no inbound":      "  identity: {inbound: {enabled: false}}\n",
+		"no outbound":     "  identity: {outbound: {enabled: false}}\n",
+		"no registration": "  identity: {clientRegistration: {enabled: false}}\n",
+		"only auth-proxy": "  identity: {clientRegistration: {enabled: false}, outbound: " +
+			"{enabled: false}, spiffe: {enabled: false}}\n",
+		"nothing": "  identity: {clientRegistration: {enabled: false}, outbound: " +
+			"{enabled: false}, spiffe: {enabled: false}, inbound: {enabled: false}}\n",
+		"published, no spiffe": "  profile: kagenti-published\n" +
+			"  identity: {spiffe: {enabled: false}}\n",
+		"published, no inbound": "  profile: kagenti-published\n" +
+			"  identity: {inbound: {enabled: false}}\n",
+		"aws": "  identity: {clientRegistration: {provider: aws, aws: {roleArn: " +
+			"'arn:aws:iam::1:role/r', region: eu}}}\n",
+		"gcp": "  identity: {clientRegistration: {provider: gcp, gcp: {workloadIdentityProvider: " +
+			"projects/1/locations/global/workloadIdentityPools/p/providers/q}}}\n",
+		"resources": "  components: {envoy-proxy: {resources: {requests: {cpu: 1, " +
+			"memory: ''}, limits: {cpu: 2, memory: 1e9}}}, spiffe-helper: {resources: {requests: " +
+			"{cpu: '', memory: ''}, limits: {cpu: '', memory: ''}}}}\n",
+		"client name": "  identity: {clientRegistration: {keycloak: {clientNameTemplate: " +
+			"'a-$(X)-{{.PodName}}-{{ .NodeName " +
+			"}}-{{.PodIP}}-{{.ServiceAccount}}-{{.WorkloadKind}}'}}}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(t, spec)
@@ -440,9 +497,12 @@ func TestVariants(t *testing.T) {
 }
 
 func TestClientName(t *testing.T) {
-	cfg := config(t, "  identity: {clientRegistration: {keycloak: {clientNameTemplate: 'a-$(X)-{{.PodName}}-{{ .NodeName }}-{{.ServiceAccount}}-{{.WorkloadKind}}'}}}\n")
+	cfg := config(t,
+		"  identity: {clientRegistration: {keycloak: {clientNameTemplate: "+
+			"'a-$(X)-{{.PodName}}-{{ .NodeName }}-{{.ServiceAccount}}-{{.WorkloadKind}}'}}}\n")
 	p := render(t, settings(t, cfg, func(w *identity.Workload) { w.ServiceAccount = "sa" }))
-	if got, want := p.env("client-registration", "CLIENT_NAME"), "a-$$(X)-$(POD_NAME)-$(NODE_NAME)-sa-Deployment"; got != want {
+	if got, want := p.env("client-registration", "CLIENT_NAME"),
+		"a-$$(X)-$(POD_NAME)-$(NODE_NAME)-sa-Deployment"; got != want {
 		t.Errorf("CLIENT_NAME = %q, want %q", got, want)
 	}
 }
@@ -452,10 +512,14 @@ func TestClientName(t *testing.T) {
 func TestExcludedPorts(t *testing.T) {
 	for spec, want := range map[string]string{
 		"  profile: kagenti\n": "8080",
-		"  identity: {clientRegistration: {keycloak: {url: 'https://idp.example.com'}}}\n":                                                                              "8080,443",
-		"  identity: {clientRegistration: {keycloak: {url: 'https://idp:8443'}}, outbound: {trafficInterception: {excludePorts: [8443, 22]}}}\n":                        "8443,22",
-		"  identity: {clientRegistration: {keycloak: {url: 'https://idp:8443'}}, outbound: {trafficInterception: {excludePorts: []}}}\n":                                "8443",
-		"  identity: {clientRegistration: {enabled: false, keycloak: {url: 'https://idp:8443'}}, outbound: {trafficInterception: {excludePorts: [], enabled: true}}}\n": "",
+		"  identity: {clientRegistration: {keycloak: {url: " +
+			"'https://idp.example.com'}}}\n": "8080,443",
+		"  identity: {clientRegistration: {keycloak: {url: 'https://idp:8443'}}, outbound: " +
+			"{trafficInterception: {excludePorts: [8443, 22]}}}\n": "8443,22",
+		"  identity: {clientRegistration: {keycloak: {url: 'https://idp:8443'}}, outbound: " +
+			"{trafficInterception: {excludePorts: []}}}\n": "8443",
+		"  identity: {clientRegistration: {enabled: false, keycloak: {url: 'https://idp:8443'}}, " +
+			"outbound: {trafficInterception: {excludePorts: [], enabled: true}}}\n": "",
 	} {
 		p := render(t, settings(t, config(t, spec), nil))
 		if got := p.env("proxy-init", "OUTBOUND_PORTS_EXCLUDE"); got != want {
@@ -479,7 +543,8 @@ func TestReservedNames(t *testing.T) {
 // FuzzContainers puts one string everywhere that a user's string can go, past
 // all validation: the pod must still be the same pod.
 func FuzzContainers(f *testing.F) {
-	for _, s := range []string{"plain", "a\nb: c", `"`, `\`, "$(X)", "$", "#", "ä\x00\u2028", "{{", "{{.PodName}}", "100m", "1", "\t"} {
+	for _, s := range []string{"plain", "a\nb: c", `"`, `\`, "$(X)", "$", "#", "ä\x00\u2028", "{{",
+		"{{.PodName}}", "100m", "1", "\t"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, x string) {
@@ -497,7 +562,8 @@ func FuzzContainers(f *testing.F) {
 			if err := yaml.UnmarshalStrict(text, &list); err != nil {
 				t.Fatalf("%v in\n%s", err, text)
 			}
-			if len(list) != 1 || list[0].Name != name || list[0].Image != x || list[0].SecurityContext == nil {
+			if len(list) != 1 || list[0].Name != name || list[0].Image != x ||
+				list[0].SecurityContext == nil {
 				t.Errorf("%q made of %s: %+v", x, name, list)
 			}
 		}

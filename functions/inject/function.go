@@ -97,13 +97,15 @@ func (s *state) run(u *contract.Unit) {
 	}
 	if settings.Subject.OwnAccount && u.GenerateAccount(&account) {
 		if pod, _ := u.Object.PodTemplate(); pod.Spec().Get("imagePullSecrets").Len() == 0 {
-			report(finding.Info, "new-account", fmt.Sprintf("the new ServiceAccount %s has neither the pull "+
-				"secrets nor the RoleBindings of default", settings.Subject.ServiceAccount),
-				"set imagePullSecrets in the pod template for private images, or serviceAccountName to an "+
-					"account that has what the agent needs")
+			report(finding.Info, "new-account",
+				fmt.Sprintf("the new ServiceAccount %s has neither the pull "+
+					"secrets nor the RoleBindings of default", settings.Subject.ServiceAccount),
+				"set imagePullSecrets in the pod template for private images, or "+
+					"serviceAccountName to an account that has what the agent needs")
 		}
 	}
-	if settings.On(sidecars.AuthProxy) && sidecars.Unpublished(settings.Component(sidecars.AuthProxy).Image) {
+	if settings.On(sidecars.AuthProxy) &&
+		sidecars.Unpublished(settings.Component(sidecars.AuthProxy).Image) {
 		report(finding.Warning, "unpublished-image",
 			fmt.Sprintf("%q was never published", settings.Component(sidecars.AuthProxy).Image),
 			sidecars.UnpublishedRemedy)
@@ -129,10 +131,11 @@ func (s *state) finish() (found []finding.Finding) {
 }
 
 // account is the ServiceAccount of a workload whose author names none.
-var account = contract.ConfigMap{Of: function, Append: func(dst []byte, s *identity.Settings) []byte {
-	return s.AppendMetadata(append(dst, "apiVersion: v1\nkind: ServiceAccount\n"...),
-		identity.OwnServiceAccount)
-}}
+var account = contract.ConfigMap{Of: function,
+	Append: func(dst []byte, s *identity.Settings) []byte {
+		return s.AppendMetadata(append(dst, "apiVersion: v1\nkind: ServiceAccount\n"...),
+			identity.OwnServiceAccount)
+	}}
 
 // hash is that of the ConfigMaps of a workload.
 func hash(settings *identity.Settings) string {
@@ -170,7 +173,8 @@ func (s *state) others(id index.ID) func(yield func(index.ID, *index.Entry) bool
 	return func(yield func(index.ID, *index.Entry) bool) {
 		for kind := range x.WorkloadKinds() {
 			for other, o := range x.Named(index.Key{Kind: kind, Namespace: e.Namespace, Name: e.Name}) {
-				if other == id || o.Generated && !o.Made || kind == e.Kind && path.Dir(o.File) != path.Dir(e.File) {
+				if other == id || o.Generated && !o.Made ||
+					kind == e.Kind && path.Dir(o.File) != path.Dir(e.File) {
 					continue
 				}
 				if !yield(other, o) {
@@ -196,10 +200,11 @@ func (s *state) reportNamesakes(u *contract.Unit) {
 		if !s.namesakes[other] {
 			continue
 		}
-		message, hint := fmt.Sprintf("its ConfigMaps have the names of those of the %s %s (%s)", e.Kind,
-			e.Name, e.Place()), "rename one of the two"
+		message, hint := fmt.Sprintf("its ConfigMaps have the names of those of the %s %s (%s)",
+			e.Kind, e.Name, e.Place()), "rename one of the two"
 		if e.Kind == u.Object.Kind {
-			message, hint = fmt.Sprintf("%s is also in %s", u.Object.Ref, e.Place()), "remove one of the two"
+			message, hint = fmt.Sprintf("%s is also in %s", u.Object.Ref, e.Place()),
+				"remove one of the two"
 		}
 		u.Report(finding.Error, "inject/two-of-a-name", u.Object.Get("metadata", "name"), message, hint)
 	}

@@ -57,7 +57,8 @@ func (in *Injector) compose(s *identity.Settings) *parts {
 		p.mount = AppendTraceMount(nil, s)
 	}
 	if k := in.skills; k != nil {
-		p.volumes, p.volumeNames = append(p.volumes, k.volumes...), append(p.volumeNames, k.names...)
+		p.volumes, p.volumeNames =
+			append(p.volumes, k.volumes...), append(p.volumeNames, k.names...)
 	}
 	return p
 }
@@ -206,7 +207,8 @@ func AppendTraceMount(dst []byte, s *identity.Settings) []byte {
 		return dst
 	}
 	return append(dst,
-		"- name: "+sidecars.TraceVolume+"\n  mountPath: "+sidecars.TraceMountPath+"\n  readOnly: true\n"...)
+		"- name: "+sidecars.TraceVolume+"\n  mountPath: "+sidecars.TraceMountPath+
+			"\n  readOnly: true\n"...)
 }
 
 // telemetry appends the variable by which an SDK finds its configuration, unless the
@@ -216,7 +218,8 @@ func (r *record) telemetry(env []byte, c krm.Node, s *identity.Settings) []byte 
 		return env
 	}
 	r.variable(c.Get("name").Text(), sidecars.TraceConfigVariable)
-	return append(env, "- name: "+sidecars.TraceConfigVariable+"\n  value: "+sidecars.TraceConfigFile+"\n"...)
+	return append(env,
+		"- name: "+sidecars.TraceConfigVariable+"\n  value: "+sidecars.TraceConfigFile+"\n"...)
 }
 
 // ownTelemetry returns a variable of the author that an SDK would not read beside a
@@ -224,7 +227,8 @@ func (r *record) telemetry(env []byte, c krm.Node, s *identity.Settings) []byte 
 func ownTelemetry(c krm.Node) (own krm.Node) {
 	for v := range c.Get("env").Items() {
 		switch v.Get("name").Text() {
-		case sidecars.TraceConfigVariable, "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT":
+		case sidecars.TraceConfigVariable, "OTEL_EXPORTER_OTLP_ENDPOINT",
+			"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT":
 			return v
 		}
 	}

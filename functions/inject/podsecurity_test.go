@@ -22,12 +22,14 @@ func TestPodSecurity(t *testing.T) {
 		t.Fatal(err)
 	}
 	allowed := func(s *identity.Settings, level psapi.Level) (bool, string) {
-		pod := corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", SecurityContext: &corev1.SecurityContext{
-			AllowPrivilegeEscalation: new(false),
-			RunAsNonRoot:             new(true),
-			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		}}}}
+		pod := corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "agent", SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: new(false),
+				RunAsNonRoot:             new(true),
+				Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				SeccompProfile: &corev1.SeccompProfile{
+					Type: corev1.SeccompProfileTypeRuntimeDefault},
+			}}}}
 		for _, c := range render(t, s).containers {
 			pod.InitContainers = append(pod.InitContainers, c)
 		}
@@ -45,7 +47,8 @@ func TestPodSecurity(t *testing.T) {
 
 		all      = "  profile: kagenti\n"
 		noInit   = "  components: {proxy-init: {enabled: false}}\n"
-		hostPath = "  components: {proxy-init: {enabled: false}}\n  identity: {spiffe: {SocketVolume: hostPath}}\n"
+		hostPath = "  components: {proxy-init: {enabled: false}}\n" +
+			"  identity: {spiffe: {SocketVolume: hostPath}}\n"
 	)
 	for _, test := range []struct {
 		spec  string
@@ -63,7 +66,8 @@ func TestPodSecurity(t *testing.T) {
 		{bridge + noRedirect + "  authbridge: {mode: lite}\n", psapi.LevelRestricted, true},
 		{bridge + "  authbridge: {mode: envoy-sidecar}\n", psapi.LevelBaseline, false},
 	} {
-		if got, why := allowed(settings(t, config(t, test.spec), nil), test.level); got != test.want {
+		if got, why := allowed(settings(t, config(t, test.spec), nil),
+			test.level); got != test.want {
 			t.Errorf("%s is allowed by %s: %v, want %v (%s)", test.spec, test.level, got, test.want, why)
 		}
 	}

@@ -102,7 +102,8 @@ func (r *record) appendQuoted(dst []byte) []byte {
 // Uninject takes out of o what its record says was put in; see krm.Object.Undo.
 func Uninject(o *krm.Object) (was bool, original []byte, unended bool, err error) {
 	var r record
-	return o.Undo(keys.Injected, " and what was injected", &r, &r.Kept, func() error { return remove(o, &r) })
+	return o.Undo(keys.Injected, " and what was injected", &r, &r.Kept,
+		func() error { return remove(o, &r) })
 }
 
 // remove cuts what the record names. A collection that the record created
@@ -167,7 +168,8 @@ func (x *removal) container(c krm.Node) {
 	name := c.Get("name").Text()
 	ours := func(m krm.Node) bool {
 		path := m.Get("mountPath")
-		return path.Is(sidecars.TraceMountPath) && slices.Contains(x.r.Volumes, m.Get("name").Text()) ||
+		return path.Is(sidecars.TraceMountPath) &&
+			slices.Contains(x.r.Volumes, m.Get("name").Text()) ||
 			x.r.has(x.r.Paths, name, path.Text())
 	}
 	mounts, env := x.r.created(containerPath+name), x.r.created(envPath+name)

@@ -44,11 +44,13 @@ mv "` + shared + `/new" "` + shared + `/client-secret.txt"
 				t.Fatal(err)
 			}
 			command := p.containers["client-registration"].Command
-			script := strings.NewReplacer("/shared/", shared+"/", "/etc/armature/identity/", mounted+"/", "sleep 5", "sleep 0.1", "sleep 1;", "sleep 0.1;").Replace(command[2])
+			script := strings.NewReplacer("/shared/", shared+"/", "/etc/armature/identity/",
+				mounted+"/", "sleep 5", "sleep 0.1", "sleep 1;", "sleep 0.1;").Replace(command[2])
 			cmd := exec.Command(command[0], command[1], script)
 			cmd.Env = []string{
 				"PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"),
-				"TOKEN=" + filepath.Join(shared, "jwt_svid.token"), "CLIENT_NAME=default/weather agent",
+				"TOKEN=" + filepath.Join(shared, "jwt_svid.token"),
+				"CLIENT_NAME=default/weather agent",
 			}
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			if err := cmd.Start(); err != nil {
@@ -56,7 +58,8 @@ mv "` + shared + `/new" "` + shared + `/client-secret.txt"
 			}
 			t.Cleanup(func() {
 				// The sleep that the script waited for may outlive it, and may have ended.
-				if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+				if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil &&
+					err != syscall.ESRCH {
 					t.Error(err)
 				}
 			})
@@ -71,8 +74,10 @@ mv "` + shared + `/new" "` + shared + `/client-secret.txt"
 				}
 				want = "spiffe://cluster.local/ns/default/sa/wéather?~"
 				// URL-safe and without padding, as tokens are.
-				claims := base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"` + want + `","aud":["kagenti-agents"]}`))
-				if err := os.WriteFile(filepath.Join(shared, "jwt_svid.token"), []byte("e30."+claims+".c2ln\n"), 0o644); err != nil {
+				claims := base64.RawURLEncoding.EncodeToString(
+					[]byte(`{"sub":"` + want + `","aud":["kagenti-agents"]}`))
+				if err := os.WriteFile(filepath.Join(shared, "jwt_svid.token"),
+					[]byte("e30."+claims+".c2ln\n"), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -94,7 +99,8 @@ mv "` + shared + `/new" "` + shared + `/client-secret.txt"
 			if err := os.WriteFile(changed, []byte("false"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Rename(changed, filepath.Join(mounted, "KEYCLOAK_TOKEN_EXCHANGE_ENABLED")); err != nil {
+			if err := os.Rename(changed,
+				filepath.Join(mounted, "KEYCLOAK_TOKEN_EXCHANGE_ENABLED")); err != nil {
 				t.Fatal(err)
 			}
 			registered("http://keycloak.kagenti-system.svc:8080, default, false")

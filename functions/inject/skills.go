@@ -77,7 +77,8 @@ func (m *skillMounts) of(o *krm.Object, pinned func(string) string) (*mounted, [
 	k := &mounted{}
 	add := func(volume, folder string) {
 		k.names, k.paths = append(k.names, volume), append(k.paths, folder)
-		k.mounts = append(scalar.AppendPath(append(k.mounts, "- name: "+volume+"\n  mountPath: "...), folder),
+		k.mounts = append(scalar.AppendPath(append(k.mounts,
+			"- name: "+volume+"\n  mountPath: "...), folder),
 			"\n  readOnly: true\n"...)
 	}
 	var sources []skills.Source
@@ -93,7 +94,8 @@ func (m *skillMounts) of(o *krm.Object, pinned func(string) string) (*mounted, [
 		volume := identity.ShortName("skill-"+s.Name, "")
 		add(volume, folder)
 		k.volumes = append(
-			scalar.AppendYAML(append(k.volumes, "- name: "+volume+"\n  image:\n    reference: "...), image),
+			scalar.AppendYAML(append(k.volumes, "- name: "+volume+"\n  image:\n    reference: "...),
+				image),
 			"\n    pullPolicy: IfNotPresent\n"...)
 	}
 	if m.init != "" {
@@ -127,8 +129,8 @@ func (k *mounted) fetch(pod krm.PodTemplate, m *skillMounts, sources []skills.So
 	})
 	container["imagePullPolicy"] = "IfNotPresent"
 	container["securityContext"] = map[string]any{
-		"allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": fetcher, "runAsGroup": fetcher,
-		"capabilities":   map[string]any{"drop": []string{"ALL"}},
+		"allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": fetcher,
+		"runAsGroup": fetcher, "capabilities": map[string]any{"drop": []string{"ALL"}},
 		"seccompProfile": map[string]any{"type": "RuntimeDefault"},
 	}
 	k.init, k.volumes, k.names = items(container), items(init.Volumes...), nil
@@ -153,11 +155,13 @@ func items(values ...any) (text []byte) {
 		if err == nil {
 			i := 2 * slices.IndexFunc(slices.Collect(slices.Chunk(n.Content, 2)),
 				func(field []*yaml.Node) bool { return field[0].Value == "name" })
-			n.Content = slices.Concat(n.Content[i:i+2], n.Content[:i], n.Content[i+2:]) // the name first
+			// the name first
+			n.Content = slices.Concat(n.Content[i:i+2], n.Content[:i], n.Content[i+2:])
 			var item []byte
 			item, err = krm.BlockStyle(yaml.NewRNode(&n))
-			text = append(text, "- "+strings.ReplaceAll(strings.TrimSuffix(string(item), "\n"), "\n",
-				"\n  ")+"\n"...)
+			text = append(text,
+				"- "+strings.ReplaceAll(strings.TrimSuffix(string(item), "\n"), "\n",
+					"\n  ")+"\n"...)
 		}
 		if err != nil {
 			panic(err) // maps of strings always encode
@@ -167,7 +171,8 @@ func items(values ...any) (text []byte) {
 }
 
 // check finds the author's names and mounts that are those of the skills.
-func (k *mounted) check(o *krm.Object, pod krm.PodTemplate, root string) (findings []finding.Finding) {
+func (k *mounted) check(o *krm.Object, pod krm.PodTemplate,
+	root string) (findings []finding.Finding) {
 	report := func(at krm.Node, message, hint string) {
 		findings = append(findings, o.Finding(finding.Error, "inject/skill-clash", at, message, hint))
 	}
@@ -180,7 +185,8 @@ func (k *mounted) check(o *krm.Object, pod krm.PodTemplate, root string) (findin
 		for c := range pod.Spec().Get(list).Items() {
 			name := c.Get("name")
 			if k.init != nil && name.Is(skills.Container) {
-				report(name, fmt.Sprintf("%q is the name of the container that fetches skills", skills.Container),
+				report(name, fmt.Sprintf("%q is the name of the container that fetches skills",
+					skills.Container),
 					"rename it")
 			}
 			for at := range c.Get("volumeMounts").Items() {

@@ -39,7 +39,8 @@ func TestSkillsPodSecurity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, m := range map[string]*skillMounts{"image": {path: "/skills"}, "init": {path: "/skills", init: "registry.example/skills-init:v1"}} {
+	for name, m := range map[string]*skillMounts{"image": {path: "/skills"},
+		"init": {path: "/skills", init: "registry.example/skills-init:v1"}} {
 		t.Run(name, func(t *testing.T) {
 			o := readObject(t, skilled)
 			mounted, findings := m.of(o, func(image string) string { return image + "@sha256:1" })
@@ -56,15 +57,19 @@ func TestSkillsPodSecurity(t *testing.T) {
 				t.Fatalf("%v in\n%s", err, text)
 			}
 			evaluate := func() policy.AggregateCheckResult {
-				return policy.AggregateCheckResults(evaluator.EvaluatePod(psapi.LevelVersion{Level: psapi.LevelRestricted, Version: psapi.LatestVersion()}, &metav1.ObjectMeta{}, &pod.Spec))
+				return policy.AggregateCheckResults(
+					evaluator.EvaluatePod(psapi.LevelVersion{Level: psapi.LevelRestricted,
+						Version: psapi.LatestVersion()}, &metav1.ObjectMeta{}, &pod.Spec))
 			}
 			if r := evaluate(); !r.Allowed {
 				t.Errorf("restricted refuses it: %s\n%s", r.ForbiddenDetail(), text)
 			}
 			images := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-				return v.Image != nil && v.Image.Reference == "registry.example/skills/notes:v1@sha256:1"
+				return v.Image != nil &&
+					v.Image.Reference == "registry.example/skills/notes:v1@sha256:1"
 			})
-			if inits := len(pod.Spec.InitContainers); images == (name == "init") || inits != map[string]int{"image": 0, "init": 1}[name] {
+			if inits := len(pod.Spec.InitContainers); images == (name == "init") ||
+				inits != map[string]int{"image": 0, "init": 1}[name] {
 				t.Errorf("image volumes: %v, init containers: %d", images, inits)
 			}
 			for _, mount := range pod.Spec.Containers[0].VolumeMounts {
@@ -93,7 +98,8 @@ func TestSkillsPodSecurity(t *testing.T) {
 func readObject(t *testing.T, text string) *krm.Object {
 	t.Helper()
 	var o krm.Object
-	if ok, err := o.Read([]byte(text), krm.Document{End: len(text)}, false, krm.Origin{}); !ok || err != nil {
+	if ok, err := o.Read([]byte(text), krm.Document{End: len(text)}, false, krm.Origin{}); !ok ||
+		err != nil {
 		t.Fatal(ok, err)
 	}
 	return &o

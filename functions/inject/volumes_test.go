@@ -13,8 +13,10 @@ import (
 // TestAuthorVolumes: every sidecar that shares credentials mounts the author's
 // volumes of the published names, and no other is declared for them.
 func TestAuthorVolumes(t *testing.T) {
-	for of, svid := range map[string]string{"kagenti": "shared-data", "kagenti-published": "svid-output"} {
-		s := settings(t, config(t, "  profile: "+of+"\n"), func(w *identity.Workload) { w.Volumes = identity.Volumes{Shared: true, SVID: true} })
+	for of, svid := range map[string]string{"kagenti": "shared-data",
+		"kagenti-published": "svid-output"} {
+		s := settings(t, config(t, "  profile: "+of+"\n"),
+			func(w *identity.Workload) { w.Volumes = identity.Volumes{Shared: true, SVID: true} })
 		mounts := make(map[string]map[string]string)
 		for _, x := range s.Profile.Sidecars {
 			name := x.Name
@@ -34,12 +36,14 @@ func TestAuthorVolumes(t *testing.T) {
 			{sidecars.EnvoyProxy, "/shared", "shared-data"},
 		} {
 			if got := mounts[want.container][want.path]; got != want.volume {
-				t.Errorf("%s: %s has %q at %s, and not %s", of, want.container, got, want.path, want.volume)
+				t.Errorf("%s: %s has %q at %s, and not %s", of, want.container, got, want.path,
+					want.volume)
 			}
 		}
 		_, declared := sidecars.AppendVolumes(nil, s)
 		for _, name := range declared {
-			if name == "armature-shared" || name == identity.SharedVolume || name == identity.SVIDVolume {
+			if name == "armature-shared" || name == identity.SharedVolume ||
+				name == identity.SVIDVolume {
 				t.Errorf("%s: %s is declared again", of, name)
 			}
 		}

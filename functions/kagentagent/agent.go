@@ -43,7 +43,8 @@ func (s *settings) agent(r *expand.Resource) {
 			e.files[sandboxFile] = sandboxSettings(e)
 		}
 	case spec.Type == "BYO":
-		e.error("no-image", "spec.byo", "a BYO agent needs an image", "set spec.byo.deployment.image")
+		e.error("no-image", "spec.byo", "a BYO agent needs an image",
+			"set spec.byo.deployment.image")
 	case (spec.Type == "Declarative" || spec.Type == "") && spec.Declarative != nil:
 		e.spec, e.at = spec.Declarative.Deployment, "spec.declarative.deployment"
 		if e.spec == nil {
@@ -124,13 +125,14 @@ func declare(e *expander, d *declarative) {
 	instruction := d.SystemMessage
 	if d.SystemMessageFrom != nil {
 		if instruction != "" {
-			e.error("two-messages", at+".systemMessageFrom", "both systemMessage and systemMessageFrom",
-				"keep one of them")
+			e.error("two-messages", at+".systemMessageFrom",
+				"both systemMessage and systemMessageFrom", "keep one of them")
 		}
 		instruction = e.fill(*d.SystemMessageFrom, at+".systemMessageFrom")
 		if d.PromptTemplate != nil && len(e.filled) > 0 {
 			e.error("unsupported", at+".promptTemplate",
-				"a template is rendered from texts of the package only: nothing is read from Secrets",
+				"a template is rendered from texts of the package only: nothing is read "+
+					"from Secrets",
 				"write the message into systemMessage, or add its ConfigMap to the package")
 		}
 	}
@@ -239,7 +241,8 @@ func agentCard(e *expander, d *declarative) string {
 	card.add("name", identifier(e.Name))
 	card.set("provider", spec.Provider)
 	card = append(card, ordered{
-		{"version", spec.Version}, {"skills", skills}, {"capabilities", ordered{{"streaming", true}}},
+		{"version", spec.Version}, {"skills", skills},
+		{"capabilities", ordered{{"streaming", true}}},
 		{"supportedInterfaces", []ordered{speaks("0.3"), speaks("1.0")}},
 		{"url", url}, {"protocolVersion", "0.3"}, {"preferredTransport", "JSONRPC"},
 	}...)
@@ -250,8 +253,8 @@ func agentCard(e *expander, d *declarative) string {
 	case err != nil:
 		e.error("field", "spec", err.Error(), "")
 	case !known:
-		e.Report(finding.Warning, "kagent-agent/card", "", "the lock has no signature of this agent's card",
-			"run `armature card sign`")
+		e.Report(finding.Warning, "kagent-agent/card", "",
+			"the lock has no signature of this agent's card", "run `armature card sign`")
 	}
 	return string(signed)
 }
@@ -266,7 +269,8 @@ func sandboxSettings(e *expander) string {
 	}
 	none := []string{}
 	return e.json(ordered{
-		{"filesystem", ordered{{"allowWrite", []string{".", "/tmp"}}, {"denyRead", none}, {"denyWrite", none}}},
+		{"filesystem", ordered{{"allowWrite", []string{".", "/tmp"}}, {"denyRead", none},
+			{"denyWrite", none}}},
 		{"network", ordered{{"allowedDomains", domains}, {"deniedDomains", none}}},
 	})
 }

@@ -16,15 +16,18 @@ import (
 // placeholder of a value that is filled in when the pod starts, so that no
 // Secret's gets into a manifest.
 func (e *expander) fill(from valueSource, field string) string {
-	ref, known := map[string]string{"Secret": "secretKeyRef", "ConfigMap": "configMapKeyRef"}[from.Type]
+	ref, known := map[string]string{"Secret": "secretKeyRef",
+		"ConfigMap": "configMapKeyRef"}[from.Type]
 	if !known || from.Name == "" || from.Key == "" {
-		e.error("value-source", field, "a value needs type Secret or ConfigMap, name and key", "set all three")
+		e.error("value-source", field, "a value needs type Secret or ConfigMap, name and key",
+			"set all three")
 		return ""
 	}
 	if o := e.Read("ConfigMap", e.Namespace, from.Name); o != nil && from.Type == "ConfigMap" {
 		value, found := e.texts(o, "value-source", field)[from.Key]
 		if !found && !e.Failed() {
-			e.error("value-source", field, fmt.Sprintf("%s has no text %q", o.Ref, text.Shown(from.Key)),
+			e.error("value-source", field,
+				fmt.Sprintf("%s has no text %q", o.Ref, text.Shown(from.Key)),
 				"correct the key, or add it to the ConfigMap")
 		}
 		return value
@@ -43,7 +46,8 @@ func (e *expander) headers(field string, lists ...[]header) object {
 			at := fmt.Sprintf("%s[%d]", field, i)
 			switch {
 			case h.Name == "" || (h.Value == "") == (h.ValueFrom == nil):
-				e.error("header", at, "a header needs a name, and either value or valueFrom", "correct it")
+				e.error("header", at, "a header needs a name, and either value or valueFrom",
+					"correct it")
 			case h.ValueFrom != nil:
 				all[h.Name] = e.fill(*h.ValueFrom, at)
 			default:
@@ -80,23 +84,26 @@ const pythonUser = 1001
 func fillContainer(e *expander, resources any) object {
 	security := object{
 		"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
-		"capabilities": object{"drop": []string{"ALL"}}, "seccompProfile": object{"type": "RuntimeDefault"},
+		"capabilities":   object{"drop": []string{"ALL"}},
+		"seccompProfile": object{"type": "RuntimeDefault"},
 	}
 	if user, named := e.spec.PodSecurityContext["runAsUser"]; !named || isRoot(user) {
 		security["runAsUser"] = pythonUser
 	}
 	for _, key := range []string{"runAsUser", "runAsGroup", "seLinuxOptions"} {
-		if value, given := e.spec.SecurityContext[key]; given && !(key == "runAsUser" && isRoot(value)) {
+		if value, given := e.spec.SecurityContext[key]; given &&
+			!(key == "runAsUser" && isRoot(value)) {
 			security[key] = value
 		} else if given {
 			security[key] = pythonUser
 		}
 	}
 	return object{
-		"name": "config", "image": e.pythonImage(), "imagePullPolicy": pullPolicy(e.spec.ImagePullPolicy),
-		"resources": resources,
-		"command":   append([]string{"python3", "-c", fillScript}, slices.Sorted(maps.Keys(e.files))...),
-		"env":       e.filled, "securityContext": security,
+		"name": "config", "image": e.pythonImage(),
+		"imagePullPolicy": pullPolicy(e.spec.ImagePullPolicy), "resources": resources,
+		"command": append([]string{"python3", "-c", fillScript},
+			slices.Sorted(maps.Keys(e.files))...),
+		"env": e.filled, "securityContext": security,
 		"volumeMounts": []any{
 			object{"name": "config-template", "mountPath": "/config-template", "readOnly": true},
 			object{"name": "config", "mountPath": "/config"},

@@ -24,7 +24,9 @@ func TestFillScript(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(python, "-c", strings.NewReplacer("/config-template", from, "/config/", to+"/").Replace(fillScript), "agent-card.json", "config.json")
+	cmd := exec.Command(python, "-c",
+		strings.NewReplacer("/config-template", from, "/config/", to+"/").Replace(fillScript),
+		"agent-card.json", "config.json")
 	cmd.Env = []string{"ARMATURE_VALUE_0=a \"b\"\nc"}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -32,11 +32,13 @@ type published struct {
 	repair bool // faults that the CRD refuses
 }
 
-// TestKagentGoldens compares with the golden files of kagent 0.10. Their folder has inputs/*.yaml and outputs/*.json.
+// TestKagentGoldens compares with the golden files of kagent 0.10. Their folder has inputs/*.yaml
+// and outputs/*.json.
 func TestKagentGoldens(t *testing.T) {
 	folder := os.Getenv("ARMATURE_KAGENT_GOLDENS")
 	if folder == "" {
-		t.Skip("ARMATURE_KAGENT_GOLDENS is not set: what is rendered is NOT compared with kagent's own golden files")
+		t.Skip("ARMATURE_KAGENT_GOLDENS is not set: what is rendered is NOT compared with " +
+			"kagent's own golden files")
 	}
 	inputs, err := filepath.Glob(filepath.Join(folder, "inputs", "*.yaml"))
 	if err != nil || len(inputs) == 0 {
@@ -55,7 +57,8 @@ func TestKagentGoldens(t *testing.T) {
 			t.Errorf("%s differs from what kagent makes", name)
 		}
 	}
-	t.Logf("exact %d, justified %d, unjustified %d, unsupported %d", counts["exact"], counts["justified"], counts["unjustified"], counts["unsupported"])
+	t.Logf("exact %d, justified %d, unjustified %d, unsupported %d", counts["exact"],
+		counts["justified"], counts["unjustified"], counts["unsupported"])
 }
 
 func judge(t *testing.T, input, output string) (verdict string, reasons []string) {
@@ -110,9 +113,11 @@ func judge(t *testing.T, input, output string) (verdict string, reasons []string
 // translate expands the agent of an input.
 func translate(t *testing.T, in *published) (made []map[string]any, findings []finding.Finding) {
 	tag := "dev"
-	config := &api.RenderConfigSpec{Kagent: &api.KagentSpec{ImageTag: &tag, ProxyURL: &in.ProxyURL, ServiceAccountName: &in.DefaultServiceAccountName}}
+	config := &api.RenderConfigSpec{Kagent: &api.KagentSpec{ImageTag: &tag, ProxyURL: &in.ProxyURL,
+		ServiceAccountName: &in.DefaultServiceAccountName}}
 	var report krm.Report
-	s := settingsOf(&contract.Package{Config: config, Report: &report, Index: index.NewBuilder(1).Index()})
+	s := settingsOf(&contract.Package{Config: config, Report: &report,
+		Index: index.NewBuilder(1).Index()})
 	var target *krm.Object
 	objects := make(map[finding.Ref]*krm.Object)
 	for _, value := range in.Objects {
@@ -154,7 +159,9 @@ func translate(t *testing.T, in *published) (made []map[string]any, findings []f
 	r := &expand.Resource{Object: target, Prefix: "kagenti.io", Config: config, Lookup: lookup,
 		SignCard: func(card []byte) ([]byte, bool, error) { return card, true, nil },
 		Pinned:   func(image string) string { return image },
-		Read:     func(kind, namespace, name string) *krm.Object { return lookup("", kind, namespace, name) }}
+		Read: func(kind, namespace, name string) *krm.Object {
+			return lookup("", kind, namespace, name)
+		}}
 	s.agent(r)
 	findings = append(report.Findings(), r.Findings...)
 	if finding.Failed(findings) {
@@ -180,7 +187,8 @@ func read(t *testing.T, value any) *krm.Object {
 		t.Fatal(err)
 	}
 	o := new(krm.Object)
-	if isObject, err := o.Read(text, krm.Document{End: len(text)}, false, krm.Origin{File: "a.yaml", Line: 1}); err != nil || !isObject {
+	if isObject, err := o.Read(text, krm.Document{End: len(text)}, false,
+		krm.Origin{File: "a.yaml", Line: 1}); err != nil || !isObject {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	return o
@@ -278,7 +286,8 @@ func (c *comparison) common(o, metadata map[string]any) {
 		strip(template["metadata"].(map[string]any))
 		volumes, _ := template["spec"].(map[string]any)["volumes"].([]any)
 		for _, v := range volumes {
-			if secret, ok := v.(map[string]any)["secret"].(map[string]any); ok && v.(map[string]any)["name"] == "config" {
+			if secret, ok := v.(map[string]any)["secret"].(map[string]any); ok &&
+				v.(map[string]any)["name"] == "config" {
 				delete(v.(map[string]any), "secret")
 				v.(map[string]any)["configMap"] = map[string]any{"name": secret["secretName"]}
 			}
@@ -324,7 +333,8 @@ func (c *comparison) diff(path string, got, want any) {
 		c.unjustified = append(c.unjustified, fmt.Sprintf("%s: %v %v", path, err1, err2))
 		return
 	}
-	if string(a) == string(b) || strings.Replace(string(a), `000m"`, `"`, 1) == string(b) { // as the API server writes quantities
+	// as the API server writes quantities
+	if string(a) == string(b) || strings.Replace(string(a), `000m"`, `"`, 1) == string(b) {
 		return
 	}
 	if reason := justify(path, string(a), string(b)); reason != "" {
@@ -342,7 +352,9 @@ func justify(path, got, want string) string {
 		return filledIn
 	case strings.HasSuffix(path, configHash):
 		return otherHash
-	case want == "null" && (last == "terminate_on_close" && got == "true" || last == "timeout" && got == "30" || last == "cache_ttl"):
+	case want == "null" &&
+		(last == "terminate_on_close" && got == "true" || last == "timeout" && got == "30" ||
+			last == "cache_ttl"):
 		return last + " has the default of the CRD, which kagent's test leaves out"
 	case last == "tags" && want == "null" && got == "[]":
 		return "a skill without tags has an empty list, which the protocol demands"

@@ -68,13 +68,17 @@ func (e *expander) model(name, at string) *modelUse {
 // different one under the same name: kagent then uses the first for both.
 func (e *expander) take(u *modelUse, at string) {
 	for _, v := range u.env {
-		i := slices.IndexFunc(e.env, func(have any) bool { return have.(object)["name"] == v["name"] })
+		i := slices.IndexFunc(e.env, func(have any) bool {
+			return have.(object)["name"] == v["name"]
+		})
 		switch {
 		case i < 0:
 			e.env = append(e.env, v)
 		case fmt.Sprint(e.env[i]) != fmt.Sprint(v):
-			e.error("two-models", at, fmt.Sprintf("two models of the agent need different values of %s",
-				v["name"]), "give both the same Secret, or choose models of different providers")
+			e.error("two-models", at,
+				fmt.Sprintf("two models of the agent need different values of %s",
+					v["name"]),
+				"give both the same Secret, or choose models of different providers")
 		}
 	}
 	for i, v := range u.volumes {
@@ -84,8 +88,9 @@ func (e *expander) take(u *modelUse, at string) {
 		case j < 0:
 			e.volumes, e.mounts = append(e.volumes, v), append(e.mounts, u.mounts[i])
 		case fmt.Sprint(e.volumes[j]) != fmt.Sprint(v):
-			e.error("two-models", at, fmt.Sprintf("two models of the agent need different Secrets as %s",
-				v.(object)["name"]), "give both the same Secret")
+			e.error("two-models", at,
+				fmt.Sprintf("two models of the agent need different Secrets as %s",
+					v.(object)["name"]), "give both the same Secret")
 		}
 	}
 }
@@ -123,7 +128,8 @@ func (s *settings) modelConfig(r *expand.Resource) {
 			"set it to the name of the Secret")
 	}
 	if m.Spec.APIKeySecret != "" && m.Spec.APIKeyPassthrough {
-		fail("api-key", "spec.apiKeyPassthrough", "both apiKeySecret and apiKeyPassthrough", "keep one of them")
+		fail("api-key", "spec.apiKeyPassthrough", "both apiKeySecret and apiKeyPassthrough",
+			"keep one of them")
 	}
 	for _, other := range providers {
 		settings := other.settings(&m.Spec)
@@ -131,7 +137,8 @@ func (s *settings) modelConfig(r *expand.Resource) {
 			continue
 		}
 		if other.name != p.name {
-			fail("provider", "spec", fmt.Sprintf("settings of %s, but the provider is another", other.name),
+			fail("provider", "spec", fmt.Sprintf("settings of %s, but the provider is another",
+				other.name),
 				"correct spec.provider")
 		}
 		checkNumbers(other.field(), settings.Elem(), fail)
@@ -144,30 +151,36 @@ func (s *settings) modelConfig(r *expand.Resource) {
 		if x := t.TokenExchange; x.Type != "GDCHServiceAccount" || x.GDCHServiceAccount == nil ||
 			x.GDCHServiceAccount.Audience == "" {
 			fail("exchange", "spec.openAI.tokenExchange",
-				"a token exchange needs type GDCHServiceAccount and gdchServiceAccount.audience", "set both")
+				"a token exchange needs type GDCHServiceAccount and gdchServiceAccount.audience",
+				"set both")
 		}
 		if m.Spec.APIKeySecret == "" {
-			fail("exchange", "spec.apiKeySecret", "a token exchange needs the Secret with the service account",
+			fail("exchange", "spec.apiKeySecret",
+				"a token exchange needs the Secret with the service account",
 				"set apiKeySecret and apiKeySecretKey")
 		}
 	}
 	if f := m.Spec.Foundry; f != nil && f.Endpoint == "" {
-		fail("endpoint", "spec.foundry.endpoint", "no endpoint", "set it: an endpointFrom is not read")
+		fail("endpoint", "spec.foundry.endpoint", "no endpoint",
+			"set it: an endpointFrom is not read")
 	}
 	if a := m.Spec.AzureOpenAI; a != nil && a.AzureADToken != "" {
 		r.Report(finding.Warning, "kagent-agent/token", "spec.azureOpenAI.azureAdToken",
-			"the token is in the manifest, and in the Deployment of each agent that names this model",
-			"remove it, and give the agents AZURE_AD_TOKEN from a Secret in spec.declarative.deployment.env")
+			"the token is in the manifest, and in the Deployment of each agent that "+
+				"names this model",
+			"remove it, and give the agents AZURE_AD_TOKEN from a Secret in "+
+				"spec.declarative.deployment.env")
 	}
 	for field, v := range map[string]*vertex{"spec.geminiVertexAI": m.Spec.GeminiVertexAI,
 		"spec.anthropicVertexAI": m.Spec.AnthropicVertexAI} {
 		if v == nil {
 			continue
 		}
-		for _, name := range []string{"temperature", "topP", "topK", "stopSequences", "maxOutputTokens",
-			"candidateCount", "responseMimeType", "maxTokens"} {
+		for _, name := range []string{"temperature", "topP", "topK", "stopSequences",
+			"maxOutputTokens", "candidateCount", "responseMimeType", "maxTokens"} {
 			if r.Has(field + "." + name) {
-				r.Report(finding.Info, "kagent-agent/ignored", field+"."+name, "kagent ignores this field", "")
+				r.Report(finding.Info, "kagent-agent/ignored", field+"."+name,
+					"kagent ignores this field", "")
 			}
 		}
 	}
@@ -182,8 +195,8 @@ func checkNumbers(at string, settings reflect.Value, fail func(rule, field, mess
 		}
 		value := settings.Field(i).String()
 		if f, err := strconv.ParseFloat(value, 64); err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-			fail("number", at+"."+jsonName(field), fmt.Sprintf("%q is not a number", text.Shown(value)),
-				`write it as "0.7"`)
+			fail("number", at+"."+jsonName(field),
+				fmt.Sprintf("%q is not a number", text.Shown(value)), `write it as "0.7"`)
 		}
 	}
 }

@@ -14,7 +14,8 @@ import (
 )
 
 // made expands the agent "a" of a list of manifests, as the configuration says.
-func made(t *testing.T, proxy string, manifests ...string) (objects map[string]map[string]any, findings []finding.Finding) {
+func made(t *testing.T, proxy string,
+	manifests ...string) (objects map[string]map[string]any, findings []finding.Finding) {
 	in := published{TargetObject: "a", ProxyURL: proxy}
 	for _, text := range manifests {
 		o := make(map[string]any)
@@ -33,12 +34,14 @@ func made(t *testing.T, proxy string, manifests ...string) (objects map[string]m
 
 // pod returns the pod of the Deployment, and its first container.
 func pod(objects map[string]map[string]any) (pod, container map[string]any) {
-	pod = objects["Deployment/a"]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+	pod =
+		objects["Deployment/a"]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 	return pod, pod["containers"].([]any)[0].(map[string]any)
 }
 
 func manifest(kind, name, spec string) string {
-	return fmt.Sprintf("apiVersion: kagent.dev/v1alpha2\nkind: %s\nmetadata: {name: %s, namespace: team}\nspec: %s\n", kind, name, spec)
+	return fmt.Sprintf("apiVersion: kagent.dev/v1alpha2\nkind: %s\n"+
+		"metadata: {name: %s, namespace: team}\nspec: %s\n", kind, name, spec)
 }
 
 // TestProviders sets all settings of each provider: the keys and JSON types in config.json are
@@ -73,16 +76,21 @@ func TestProviders(t *testing.T) {
 		"GeminiVertexAI": {
 			`{provider: GeminiVertexAI, model: m, apiKeySecret: s, apiKeySecretKey: k.json, geminiVertexAI: {projectID: p, location: l, temperature: "1"}}`,
 			`{"type":"gemini_vertex_ai","model":"m"}`,
-			"GOOGLE_CLOUD_PROJECT=p GOOGLE_CLOUD_LOCATION=l GOOGLE_GENAI_USE_VERTEXAI=true GOOGLE_APPLICATION_CREDENTIALS=/creds/k.json",
+			"GOOGLE_CLOUD_PROJECT=p GOOGLE_CLOUD_LOCATION=l GOOGLE_GENAI_USE_VERTEXAI=true " +
+				"GOOGLE_APPLICATION_CREDENTIALS=/creds/k.json",
 		},
 		"AnthropicVertexAI": {
 			`{provider: AnthropicVertexAI, model: m, anthropicVertexAI: {projectID: p, location: l}}`,
-			`{"type":"gemini_anthropic","model":"m"}`, "GOOGLE_CLOUD_PROJECT=p GOOGLE_CLOUD_LOCATION=l",
+			`{"type":"gemini_anthropic","model":"m"}`,
+			"GOOGLE_CLOUD_PROJECT=p GOOGLE_CLOUD_LOCATION=l",
 		},
 		"Bedrock": {
 			`{provider: Bedrock, model: m, apiKeySecret: s, bedrock: {region: r, additionalModelRequestFields: {top_k: 5}, promptCaching: true, cacheTTL: 1h}}`,
 			`{"type":"bedrock","model":"m","region":"r","additional_model_request_fields":{"top_k":5},"prompt_caching":true,"cache_ttl":"1h"}`,
-			"AWS_REGION=r AWS_BEARER_TOKEN_BEDROCK=s/AWS_BEARER_TOKEN_BEDROCK? AWS_ACCESS_KEY_ID=s/AWS_ACCESS_KEY_ID? AWS_SECRET_ACCESS_KEY=s/AWS_SECRET_ACCESS_KEY? AWS_SESSION_TOKEN=s/AWS_SESSION_TOKEN?",
+			"AWS_REGION=r AWS_BEARER_TOKEN_BEDROCK=s/AWS_BEARER_TOKEN_BEDROCK? " +
+				"AWS_ACCESS_KEY_ID=s/AWS_ACCESS_KEY_ID? " +
+				"AWS_SECRET_ACCESS_KEY=s/AWS_SECRET_ACCESS_KEY? " +
+				"AWS_SESSION_TOKEN=s/AWS_SESSION_TOKEN?",
 		},
 		"OpenAI responses": {
 			`{model: m, openAI: {maxCompletionTokens: 5, apiFormat: responses}}`,
@@ -91,10 +99,12 @@ func TestProviders(t *testing.T) {
 		"Foundry": {
 			`{provider: Foundry, model: m, apiKeySecret: s, apiKeySecretKey: k, foundry: {endpoint: e, deployment: d}}`,
 			`{"type":"foundry","model":"m","endpoint":"e","deployment":"d","api_version":"2024-10-21"}`,
-			"FOUNDRY_API_KEY=s/k FOUNDRY_ENDPOINT=e FOUNDRY_DEPLOYMENT=d FOUNDRY_API_VERSION=2024-10-21",
+			"FOUNDRY_API_KEY=s/k FOUNDRY_ENDPOINT=e FOUNDRY_DEPLOYMENT=d " +
+				"FOUNDRY_API_VERSION=2024-10-21",
 		},
 		"Gemini tokens": {
-			`{provider: Gemini, model: m, gemini: {maxOutputTokens: 5}}`, `{"type":"gemini","model":"m","max_output_tokens":5}`, "",
+			`{provider: Gemini, model: m, gemini: {maxOutputTokens: 5}}`,
+			`{"type":"gemini","model":"m","max_output_tokens":5}`, "",
 		},
 		"Bedrock guardrail": {
 			`{provider: Bedrock, model: m, bedrock: {region: r, guardrail: {identifier: i, version: "1", trace: enabled}, readTimeout: 5, connectTimeout: 6}}`,
@@ -107,12 +117,15 @@ func TestProviders(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects, findings := made(t, "", manifest("ModelConfig", "default-model-config", c.spec), manifest("Agent", "a", "{declarative: {systemMessage: s}}"))
+			objects, findings := made(t, "", manifest("ModelConfig", "default-model-config",
+				c.spec), manifest("Agent", "a", "{declarative: {systemMessage: s}}"))
 			if len(findings) > 0 {
 				t.Fatal(findings)
 			}
 			var config struct{ Model json.RawMessage }
-			if err := json.Unmarshal([]byte(objects["ConfigMap/a"]["data"].(map[string]any)["config.json"].(string)), &config); err != nil {
+			if err := json.Unmarshal(
+				[]byte(objects["ConfigMap/a"]["data"].(map[string]any)["config.json"].(string)),
+				&config); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(c.model, string(config.Model)); diff != "" {
@@ -156,9 +169,13 @@ const openAIModel = `{model: m, apiKeySecret: s, apiKeySecretKey: k}`
 // variable: the pod can have only one.
 func TestTwoModels(t *testing.T) {
 	a := manifest("Agent", "a", "{declarative: {systemMessage: s, memory: {modelConfig: other}}}")
-	for other, clash := range map[string]bool{openAIModel: false, `{model: z, apiKeySecret: t, apiKeySecretKey: k}`: true} {
-		_, findings := made(t, "", manifest("ModelConfig", "default-model-config", openAIModel), manifest("ModelConfig", "other", other), a)
-		if found := len(findings) == 1 && findings[0].Rule == "kagent-agent/two-models"; found != clash || !found && len(findings) > 0 {
+	for other, clash := range map[string]bool{openAIModel: false,
+		`{model: z, apiKeySecret: t, apiKeySecretKey: k}`: true} {
+		_, findings := made(t, "", manifest("ModelConfig", "default-model-config", openAIModel),
+			manifest("ModelConfig", "other", other), a)
+		if found := len(findings) == 1 &&
+			findings[0].Rule == "kagent-agent/two-models"; found != clash ||
+			!found && len(findings) > 0 {
 			t.Errorf("%s: %v", other, findings)
 		}
 	}
@@ -168,15 +185,19 @@ func TestTwoModels(t *testing.T) {
 // host it is for.
 func TestProxy(t *testing.T) {
 	for address, want := range map[string]string{
-		"http://tools.team:8084/mcp":                 "http://proxy:80/mcp tools.team",
-		"http://tools.kagent:8084/mcp":               "http://proxy:80/mcp tools.kagent",
-		"https://tools.x.svc.cluster.local:8084/mcp": "http://proxy:80/mcp tools.x.svc.cluster.local",
-		"https://mcp.example.com/mcp":                "https://mcp.example.com/mcp <nil>",
-		"https://example.com/mcp":                    "https://example.com/mcp <nil>",
+		"http://tools.team:8084/mcp":   "http://proxy:80/mcp tools.team",
+		"http://tools.kagent:8084/mcp": "http://proxy:80/mcp tools.kagent",
+		"https://tools.x.svc.cluster.local:8084/mcp": "http://proxy:80/mcp " +
+			"tools.x.svc.cluster.local",
+		"https://mcp.example.com/mcp": "https://mcp.example.com/mcp <nil>",
+		"https://example.com/mcp":     "https://example.com/mcp <nil>",
 	} {
-		objects, findings := made(t, "http://proxy:80", manifest("ModelConfig", "default-model-config", openAIModel),
+		objects, findings := made(t, "http://proxy:80",
+			manifest("ModelConfig", "default-model-config", openAIModel),
 			manifest("RemoteMCPServer", "r", fmt.Sprintf("{description: d, url: %q}", address)),
-			manifest("Agent", "a", "{declarative: {systemMessage: s, tools: [{type: McpServer, mcpServer: {kind: RemoteMCPServer, name: r}}]}}"))
+			manifest("Agent", "a",
+				"{declarative: {systemMessage: s, tools: [{type: McpServer, mcpServer: {kind: "+
+					"RemoteMCPServer, name: r}}]}}"))
 		if len(findings) > 0 {
 			t.Fatal(findings)
 		}
@@ -188,7 +209,9 @@ func TestProxy(t *testing.T) {
 				}
 			} `json:"http_tools"`
 		}
-		if err := json.Unmarshal([]byte(objects["ConfigMap/a"]["data"].(map[string]any)["config.json"].(string)), &config); err != nil {
+		if err := json.Unmarshal(
+			[]byte(objects["ConfigMap/a"]["data"].(map[string]any)["config.json"].(string)),
+			&config); err != nil {
 			t.Fatal(err)
 		}
 		params := config.HTTPTools[0].Params
@@ -209,8 +232,11 @@ func TestFillUser(t *testing.T) {
 		`{podSecurityContext: {runAsUser: 5}, securityContext: {runAsUser: 0}}`: "1001",
 		`{securityContext: {privileged: true, capabilities: {add: [ALL]}}}`:     "1001",
 	} {
-		objects, findings := made(t, "", manifest("ModelConfig", "default-model-config", openAIModel),
-			manifest("Agent", "a", fmt.Sprintf("{declarative: {runtime: go, systemMessageFrom: {type: Secret, name: s, key: k}, deployment: %s}}", contexts)))
+		objects, findings := made(t, "",
+			manifest("ModelConfig", "default-model-config", openAIModel),
+			manifest("Agent", "a",
+				fmt.Sprintf("{declarative: {runtime: go, systemMessageFrom: {type: Secret, name: "+
+					"s, key: k}, deployment: %s}}", contexts)))
 		if len(findings) > 0 {
 			t.Fatal(findings)
 		}
@@ -220,11 +246,14 @@ func TestFillUser(t *testing.T) {
 		if got := fmt.Sprint(security["runAsUser"]); got != want {
 			t.Errorf("%s: runs as %s, want %s", contexts, got, want)
 		}
-		if security["allowPrivilegeEscalation"] != false || security["runAsNonRoot"] != true || security["privileged"] != nil ||
-			fmt.Sprint(security["capabilities"]) != "map[drop:[ALL]]" || fmt.Sprint(security["seccompProfile"]) != "map[type:RuntimeDefault]" {
+		if security["allowPrivilegeEscalation"] != false || security["runAsNonRoot"] != true ||
+			security["privileged"] != nil ||
+			fmt.Sprint(security["capabilities"]) != "map[drop:[ALL]]" ||
+			fmt.Sprint(security["seccompProfile"]) != "map[type:RuntimeDefault]" {
 			t.Errorf("%s: not restricted: %v", contexts, security)
 		}
-		if image := init["image"].(string); !strings.HasSuffix(image, "/kagent-dev/kagent/app:dev") {
+		if image := init["image"].(string); !strings.HasSuffix(image,
+			"/kagent-dev/kagent/app:dev") {
 			t.Errorf("%s: %s has no Python", contexts, image)
 		}
 	}
@@ -234,21 +263,34 @@ func TestFillUser(t *testing.T) {
 // configuration: only values of Secrets, and of ConfigMaps elsewhere, need the
 // container that fills them in.
 func TestValuesOfConfigMaps(t *testing.T) {
-	texts := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: texts, namespace: team}\ndata: {prompt: \"Hi {{.AgentName}}\", header: h}\n"
-	server := manifest("RemoteMCPServer", "r", "{url: https://r.example, headersFrom: [{name: H, valueFrom: {type: ConfigMap, name: texts, key: header}}]}")
+	texts := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: texts, namespace: team}\n" +
+		"data: {prompt: \"Hi {{.AgentName}}\", header: h}\n"
+	server := manifest("RemoteMCPServer", "r",
+		"{url: https://r.example, headersFrom: [{name: H, valueFrom: {type: ConfigMap, name: "+
+			"texts, key: header}}]}")
 	from := func(kind, name, key, more string) string {
-		return fmt.Sprintf("{declarative: {systemMessageFrom: {type: %s, name: %s, key: %s}, tools: [{type: McpServer, mcpServer: {kind: RemoteMCPServer, name: r}}]%s}}", kind, name, key, more)
+		return fmt.Sprintf("{declarative: {systemMessageFrom: {type: %s, name: %s, key: %s}, "+
+			"tools: [{type: McpServer, mcpServer: {kind: RemoteMCPServer, name: r}}]%s}}", kind,
+			name, key, more)
 	}
 	for spec, want := range map[string]string{
-		from("ConfigMap", "texts", "prompt", ""):                                                     `inits 0: "instruction":"Hi {{.AgentName}}" "H":"h"`,
-		from("ConfigMap", "texts", "prompt", ", promptTemplate: {dataSources: [{name: texts}]}"):     `inits 0: "instruction":"Hi a" "H":"h"`,
-		from("ConfigMap", "elsewhere", "prompt", ""):                                                 `inits 1: "instruction":"$(ARMATURE_VALUE_0)" "H":"h"`,
-		from("Secret", "texts", "prompt", ""):                                                        `inits 1: "instruction":"$(ARMATURE_VALUE_0)" "H":"h"`,
-		from("ConfigMap", "texts", "nokey", ""):                                                      "kagent-agent/value-source",
-		from("Secret", "texts", "prompt", ", promptTemplate: {dataSources: [{name: texts}]}"):        "kagent-agent/unsupported",
-		from("ConfigMap", "elsewhere", "prompt", ", promptTemplate: {dataSources: [{name: texts}]}"): "kagent-agent/unsupported",
+		from("ConfigMap", "texts", "prompt",
+			""): `inits 0: "instruction":"Hi {{.AgentName}}" "H":"h"`,
+		from("ConfigMap", "texts", "prompt",
+			", promptTemplate: {dataSources: [{name: texts}]}"): `inits 0: "instruction":"Hi a" "H":"h"`,
+		from("ConfigMap", "elsewhere", "prompt",
+			""): `inits 1: "instruction":"$(ARMATURE_VALUE_0)" "H":"h"`,
+		from("Secret", "texts", "prompt",
+			""): `inits 1: "instruction":"$(ARMATURE_VALUE_0)" "H":"h"`,
+		from("ConfigMap", "texts", "nokey",
+			""): "kagent-agent/value-source",
+		from("Secret", "texts", "prompt",
+			", promptTemplate: {dataSources: [{name: texts}]}"): "kagent-agent/unsupported",
+		from("ConfigMap", "elsewhere", "prompt",
+			", promptTemplate: {dataSources: [{name: texts}]}"): "kagent-agent/unsupported",
 	} {
-		objects, findings := made(t, "", manifest("ModelConfig", "default-model-config", openAIModel), manifest("Agent", "a", spec), server, texts)
+		objects, findings := made(t, "", manifest("ModelConfig", "default-model-config",
+			openAIModel), manifest("Agent", "a", spec), server, texts)
 		if len(findings) > 0 {
 			if len(findings) > 1 || findings[0].Rule != want {
 				t.Errorf("%s: have %v, want %s", spec, findings, want)
@@ -258,7 +300,9 @@ func TestValuesOfConfigMaps(t *testing.T) {
 		p, _ := pod(objects)
 		inits, _ := p["initContainers"].([]any)
 		config := objects["ConfigMap/a"]["data"].(map[string]any)["config.json"].(string)
-		got := fmt.Sprintf("inits %d: %s %s", len(inits), regexp.MustCompile(`"instruction":"[^"]*"`).FindString(config), regexp.MustCompile(`"H":"[^"]*"`).FindString(config))
+		got := fmt.Sprintf("inits %d: %s %s", len(inits),
+			regexp.MustCompile(`"instruction":"[^"]*"`).FindString(config),
+			regexp.MustCompile(`"H":"[^"]*"`).FindString(config))
 		if got != want {
 			t.Errorf("%s: have %s, want %s", spec, got, want)
 		}
@@ -273,8 +317,12 @@ func TestPrivileges(t *testing.T) {
 		`{securityContext: {allowPrivilegeEscalation: false}}`: "map[allowPrivilegeEscalation:false]",
 		`{securityContext: {}}`:                                "map[privileged:true]",
 	} {
-		for _, with := range []string{"skills: {refs: [example/skill:v1]}, declarative: {systemMessage: s", "declarative: {executeCodeBlocks: true, systemMessage: s"} {
-			objects, findings := made(t, "", manifest("ModelConfig", "default-model-config", openAIModel), manifest("Agent", "a", fmt.Sprintf("{%s, deployment: %s}}", with, deployment)))
+		for _, with := range []string{
+			"skills: {refs: [example/skill:v1]}, declarative: {systemMessage: s",
+			"declarative: {executeCodeBlocks: true, systemMessage: s"} {
+			objects, findings := made(t, "",
+				manifest("ModelConfig", "default-model-config", openAIModel),
+				manifest("Agent", "a", fmt.Sprintf("{%s, deployment: %s}}", with, deployment)))
 			if len(findings) > 0 {
 				t.Fatal(findings)
 			}

@@ -18,7 +18,8 @@ import (
 // labelSet are the labels of an object: kagent's, those of the configuration and those
 // of the author. The selector's cannot be changed.
 func (e *expander) labelSet() map[string]string {
-	own := map[string]string{"app.kubernetes.io/name": e.Name, "app.kubernetes.io/part-of": "kagent"}
+	own := map[string]string{"app.kubernetes.io/name": e.Name,
+		"app.kubernetes.io/part-of": "kagent"}
 	return merged(own, e.settings.spec.Labels, e.spec.Labels, e.selector())
 }
 
@@ -72,7 +73,8 @@ func build(e *expander) {
 			c = &accountConfig{}
 		}
 		e.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: e.Name,
-			Labels: merged(e.labelSet(), c.Labels), Annotations: merged(annotations, c.Annotations)})
+			Labels:      merged(e.labelSet(), c.Labels),
+			Annotations: merged(annotations, c.Annotations)})
 	}
 	if e.files != nil {
 		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name, Labels: e.labelSet(),
@@ -84,7 +86,8 @@ func build(e *expander) {
 			Body: object{"data": object{fetch.ConfigFile: e.skillsConfig}}})
 	}
 	e.Add(expand.Object{
-		APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name, Body: object{"spec": deployment(e, account)},
+		APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name,
+		Body:        object{"spec": deployment(e, account)},
 		Labels:      merged(e.labelSet(), e.optIn()),
 		Annotations: merged(annotations, e.description(), e.spec.DeploymentAnnotations),
 	})
@@ -134,7 +137,8 @@ func podOf(e *expander, account string) object {
 		volumes = append(volumes, template)
 		if len(e.filled) > 0 {
 			template["name"] = "config-template"
-			volumes = append(volumes, object{"name": "config", "emptyDir": object{"medium": "Memory"}})
+			volumes = append(volumes,
+				object{"name": "config", "emptyDir": object{"medium": "Memory"}})
 			inits = append(inits, fillContainer(e, container["resources"]))
 		}
 	}
@@ -164,8 +168,9 @@ func podOf(e *expander, account string) object {
 // complete adds what the author says of the pod itself.
 func (s *PodSettings) complete(pod object) {
 	set(pod, object{
-		"imagePullSecrets": s.ImagePullSecrets, "tolerations": s.Tolerations, "affinity": s.Affinity,
-		"nodeSelector": s.NodeSelector, "securityContext": s.PodSecurityContext,
+		"imagePullSecrets": s.ImagePullSecrets, "tolerations": s.Tolerations,
+		"affinity": s.Affinity, "nodeSelector": s.NodeSelector,
+		"securityContext": s.PodSecurityContext,
 	})
 }
 
@@ -245,7 +250,8 @@ func containerOf(e *expander) object {
 		env = append(env, object{"name": "KAGENT_SKILLS_FOLDER", "value": "/skills"})
 	}
 	if e.files[sandboxFile] != "" {
-		env = append(env, object{"name": "KAGENT_SRT_SETTINGS_PATH", "value": "/config/" + sandboxFile})
+		env = append(env,
+			object{"name": "KAGENT_SRT_SETTINGS_PATH", "value": "/config/" + sandboxFile})
 	}
 	probe := object{"httpGet": object{"path": "/.well-known/agent-card.json", "port": "http"},
 		"initialDelaySeconds": 15, "periodSeconds": 15, "timeoutSeconds": 15}

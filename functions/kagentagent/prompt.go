@@ -50,19 +50,22 @@ func promptOf(e *expander, d *declarative, message string, tools ...[]string) st
 // readSource reads the texts of a ConfigMap, by "name/key".
 func readSource(e *expander, source promptSource, at string, texts map[string]string) {
 	if source.Kind != "" && source.Kind != "ConfigMap" || source.APIGroup != "" {
-		e.error("prompt", at, "texts are in ConfigMaps only", "set kind: ConfigMap, without apiGroup")
+		e.error("prompt", at, "texts are in ConfigMaps only",
+			"set kind: ConfigMap, without apiGroup")
 		return
 	}
 	o := e.Read("ConfigMap", e.Namespace, source.Name)
 	if o == nil {
-		e.error("prompt", at, fmt.Sprintf("the package has no ConfigMap %s", text.Shown(source.Name)),
+		e.error("prompt", at,
+			fmt.Sprintf("the package has no ConfigMap %s", text.Shown(source.Name)),
 			"add it to the package: the agent's instruction is made from it")
 		return
 	}
 	name := cmp.Or(source.Alias, source.Name)
 	for key, content := range e.texts(o, "prompt", at) {
 		if _, twice := texts[name+"/"+key]; twice {
-			e.error("prompt", at, fmt.Sprintf("a second text %s/%s", text.Shown(name), text.Shown(key)),
+			e.error("prompt", at,
+				fmt.Sprintf("a second text %s/%s", text.Shown(name), text.Shown(key)),
 				"give one of the sources an alias")
 			return
 		}

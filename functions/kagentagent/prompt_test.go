@@ -41,19 +41,28 @@ func TestPrompt(t *testing.T) {
 		`{{range .ToolNames}}{{break}}{{end}}`:                                    "not expanded",
 		strings.Repeat(`{{range .ToolNames}}{{include "own/b"}}{{end}}`, 200_000): "bytes",
 	} {
-		spec, err := json.Marshal(map[string]any{"description": "d", "skills": map[string]any{"refs": []string{"example/skill:v1"}}, "declarative": map[string]any{
-			"systemMessage":  message,
-			"promptTemplate": map[string]any{"dataSources": []any{map[string]any{"name": "p"}, map[string]any{"kind": "ConfigMap", "name": "q", "alias": "own"}}},
-			"tools":          []any{map[string]any{"type": "McpServer", "mcpServer": map[string]any{"kind": "Service", "name": "s", "toolNames": data.ToolNames}}},
-		}})
+		spec, err := json.Marshal(map[string]any{"description": "d",
+			"skills": map[string]any{"refs": []string{"example/skill:v1"}},
+			"declarative": map[string]any{
+				"systemMessage": message,
+				"promptTemplate": map[string]any{"dataSources": []any{map[string]any{"name": "p"},
+					map[string]any{"kind": "ConfigMap", "name": "q", "alias": "own"}}},
+				"tools": []any{map[string]any{"type": "McpServer",
+					"mcpServer": map[string]any{"kind": "Service", "name": "s",
+						"toolNames": data.ToolNames}}},
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		core := func(kind, name, rest string) string {
-			return fmt.Sprintf("apiVersion: v1\nkind: %s\nmetadata: {name: %s, namespace: team}\n%s\n", kind, name, rest)
+			return fmt.Sprintf(
+				"apiVersion: v1\nkind: %s\nmetadata: {name: %s, namespace: team}\n%s\n", kind, name, rest)
 		}
-		objects, findings := made(t, "", manifest("ModelConfig", "default-model-config", openAIModel), manifest("Agent", "a", string(spec)),
-			core("ConfigMap", "p", `data: {a: "one {{.AgentName}}\n"}`), core("ConfigMap", "q", `data: {b: two}`), core("Service", "s", `spec: {ports: [{port: 80}]}`))
+		objects, findings := made(t, "", manifest("ModelConfig", "default-model-config",
+			openAIModel), manifest("Agent", "a", string(spec)),
+			core("ConfigMap", "p", `data: {a: "one {{.AgentName}}\n"}`),
+			core("ConfigMap", "q", `data: {b: two}`),
+			core("Service", "s", `spec: {ports: [{port: 80}]}`))
 		shown := message[:min(len(message), 60)]
 		if refused != "" {
 			if len(findings) != 1 || !strings.Contains(findings[0].Message, refused) {
@@ -66,11 +75,14 @@ func TestPrompt(t *testing.T) {
 			continue
 		}
 		var want strings.Builder
-		if err := template.Must(template.New("").Funcs(template.FuncMap{"include": include}).Parse(message)).Execute(&want, data); err != nil {
+		if err := template.Must(template.New("").Funcs(template.FuncMap{"include": include}).Parse(
+			message)).Execute(&want, data); err != nil {
 			t.Fatal(err)
 		}
 		var config struct{ Instruction string }
-		if err := json.Unmarshal([]byte(objects["ConfigMap/a"]["data"].(map[string]any)["config.json"].(string)), &config); err != nil {
+		if err := json.Unmarshal(
+			[]byte(objects["ConfigMap/a"]["data"].(map[string]any)["config.json"].(string)),
+			&config); err != nil {
 			t.Fatal(err)
 		}
 		if config.Instruction != want.String() {
@@ -93,9 +105,13 @@ func TestService(t *testing.T) {
 			`annotations: {kagent.dev/mcp-service-port: "90", kagent.dev/mcp-service-path: /x, kagent.dev/mcp-service-protocol: SSE}`: "sse_tools http://s.team:90/x",
 			`annotations: {kagent.dev/mcp-service-port: "x"}`:                                                                         "port",
 		} {
-			objects, findings := made(t, "", manifest("ModelConfig", "default-model-config", openAIModel),
-				manifest("Agent", "a", "{declarative: {systemMessage: s, tools: [{type: McpServer, mcpServer: {kind: Service, name: s}}]}}"),
-				fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata:\n  name: s\n  namespace: team\n  %s\n%s\n", annotations, service))
+			objects, findings := made(t, "",
+				manifest("ModelConfig", "default-model-config", openAIModel),
+				manifest("Agent", "a",
+					"{declarative: {systemMessage: s, tools: [{type: McpServer, mcpServer: "+
+						"{kind: Service, name: s}}]}}"),
+				fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata:\n  name: s\n"+
+					"  namespace: team\n  %s\n%s\n", annotations, service))
 			if len(findings) > 0 {
 				if findings[0].Rule != "kagent-agent/"+changed {
 					t.Errorf("%s %s: %v", service, annotations, findings)
@@ -103,7 +119,9 @@ func TestService(t *testing.T) {
 				continue
 			}
 			var config map[string]json.RawMessage
-			if err := json.Unmarshal([]byte(objects["ConfigMap/a"]["data"].(map[string]any)["config.json"].(string)), &config); err != nil {
+			if err := json.Unmarshal(
+				[]byte(objects["ConfigMap/a"]["data"].(map[string]any)["config.json"].(string)),
+				&config); err != nil {
 				t.Fatal(err)
 			}
 			list, address, _ := strings.Cut(changed, " ")

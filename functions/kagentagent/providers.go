@@ -38,9 +38,11 @@ var providers = []provider{
 	{name: "Anthropic", typ: "anthropic", key: "ANTHROPIC_API_KEY"},
 	{name: "AnthropicVertexAI", typ: "gemini_anthropic", required: true,
 		use: func(m *modelSpec, u *modelUse) { useVertex(m, u, m.AnthropicVertexAI, "") }},
-	{name: "AzureOpenAI", typ: "azure_openai", key: "AZURE_OPENAI_API_KEY", required: true, use: useAzure},
+	{name: "AzureOpenAI", typ: "azure_openai", key: "AZURE_OPENAI_API_KEY", required: true,
+		use: useAzure},
 	{name: "Bedrock", typ: "bedrock", required: true, keyless: true, use: useBedrock},
-	{name: "Foundry", typ: "foundry", key: "FOUNDRY_API_KEY", required: true, goOnly: true, use: useFoundry},
+	{name: "Foundry", typ: "foundry", key: "FOUNDRY_API_KEY", required: true, goOnly: true,
+		use: useFoundry},
 	{name: "Gemini", typ: "gemini", key: "GOOGLE_API_KEY"},
 	{name: "GeminiVertexAI", typ: "gemini_vertex_ai", required: true,
 		use: func(m *modelSpec, u *modelUse) { useVertex(m, u, m.GeminiVertexAI, "true") }},
@@ -253,7 +255,8 @@ func (t *tlsConfig) check(fail func(rule, field, message, hint string)) {
 	case (t.CACertSecretRef == "") != (t.CACertSecretKey == ""):
 		fail("tls", "spec.tls", "a CA needs both caCertSecretRef and caCertSecretKey", "set both")
 	case t.DisableSystemCAs && !t.DisableVerify && t.CACertSecretRef == "":
-		fail("tls", "spec.tls.disableSystemCAs", "no CA is trusted", "set caCertSecretRef and caCertSecretKey")
+		fail("tls", "spec.tls.disableSystemCAs", "no CA is trusted",
+			"set caCertSecretRef and caCertSecretKey")
 	case t.CACertSecretKey != "" && strings.ContainsAny(t.CACertSecretKey, "/\\"):
 		fail("tls", "spec.tls.caCertSecretKey", "a path is not a key of a Secret",
 			"set the key alone, "+text.Shown("ca.crt"))

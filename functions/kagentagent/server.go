@@ -47,8 +47,8 @@ func (s *settings) server(r *expand.Resource) {
 			"set it to the port of the server")
 	}
 	if d.ServiceAccount != nil && d.ServiceAccountName != "" {
-		fail("two-accounts", "spec.deployment.serviceAccount", "both serviceAccount and serviceAccountName",
-			"keep one of them")
+		fail("two-accounts", "spec.deployment.serviceAccount",
+			"both serviceAccount and serviceAccountName", "keep one of them")
 	}
 	r.CheckReplicas(function, "spec.deployment.replicas", d.Replicas)
 	if d.Image != "" {
@@ -67,20 +67,23 @@ func (s *settings) server(r *expand.Resource) {
 		}
 		target["stdio"] = run
 	case m.Spec.TransportType != "http":
-		fail("transport", "spec.transportType", fmt.Sprintf("%q is not a transport", m.Spec.TransportType),
-			"use stdio or http")
+		fail("transport", "spec.transportType",
+			fmt.Sprintf("%q is not a transport", m.Spec.TransportType), "use stdio or http")
 	case m.Spec.HTTPTransport == nil || m.Spec.HTTPTransport.TargetPort == 0:
 		fail("transport", "spec.httpTransport.targetPort", "no target port",
 			"set it to the port on which the server listens")
 	default:
 		if m.Spec.HTTPTransport.TargetPort != d.Port {
 			r.Report(finding.Warning, "kagent-agent/port", "spec.httpTransport.targetPort",
-				fmt.Sprintf("the server listens on %d, and its Service leads to %d, where nothing listens",
+				fmt.Sprintf(
+					"the server listens on %d, and its Service leads to %d, where nothing listens",
 					m.Spec.HTTPTransport.TargetPort, d.Port),
-				"set spec.deployment.port to the same: a server of the transport http has no gateway before it")
+				"set spec.deployment.port to the same: a server of the transport http has no "+
+					"gateway before it")
 		}
 		if m.Spec.HTTPTransport.TLS != nil {
-			r.Report(finding.Info, "kagent-agent/ignored", "spec.httpTransport.tls", "kmcp ignores this field", "")
+			r.Report(finding.Info, "kagent-agent/ignored", "spec.httpTransport.tls",
+				"kmcp ignores this field", "")
 		}
 		target["sse"] = object{"host": "localhost", "port": m.Spec.HTTPTransport.TargetPort,
 			"path": m.Spec.HTTPTransport.Path}
@@ -100,7 +103,8 @@ func (s *settings) server(r *expand.Resource) {
 // buildServer adds the objects of a server.
 func (s *settings) buildServer(r *expand.Resource, m *mcpServer, image, config string, env []any) {
 	d := &m.Spec.Deployment
-	selector := map[string]string{"app.kubernetes.io/name": r.Name, "app.kubernetes.io/instance": r.Name}
+	selector := map[string]string{"app.kubernetes.io/name": r.Name,
+		"app.kubernetes.io/instance": r.Name}
 	labels := merged(m.Labels, selector)
 	if d.ServiceAccountName == "" {
 		c := d.ServiceAccount
@@ -114,8 +118,9 @@ func (s *settings) buildServer(r *expand.Resource, m *mcpServer, image, config s
 		Body: object{"data": map[string]string{"local.yaml": config}}})
 	sum := sha256.Sum256([]byte(config))
 	metadata := object{
-		"labels":      merged(labels, d.Labels, selector),
-		"annotations": merged(d.Annotations, map[string]string{serverHash: hex.EncodeToString(sum[:])[:8]}),
+		"labels": merged(labels, d.Labels, selector),
+		"annotations": merged(d.Annotations,
+			map[string]string{serverHash: hex.EncodeToString(sum[:])[:8]}),
 	}
 	spec := object{
 		"selector": object{"matchLabels": selector},
@@ -140,7 +145,8 @@ func gateway(port int, target object) object {
 		"backends": []any{object{"weight": 100, "mcp": object{"targets": []any{target}}}},
 	}
 	listener := object{"name": "default", "protocol": "HTTP", "routes": []any{route}}
-	return object{"config": object{}, "binds": []any{object{"port": port, "listeners": []any{listener}}}}
+	return object{"config": object{},
+		"binds": []any{object{"port": port, "listeners": []any{listener}}}}
 }
 
 func serverPod(name string, m *mcpSpec, image string, env []any) object {
@@ -160,7 +166,8 @@ func serverPod(name string, m *mcpSpec, image string, env []any) object {
 		binary := object{"name": "binary", "mountPath": "/adapterbin"}
 		init := object{
 			"name": "copy-binary", "image": adapter, "imagePullPolicy": pullPolicy(adapterPolicy),
-			"args": []string{"--copy-self", "/adapterbin/agentgateway"}, "volumeMounts": []any{binary},
+			"args":         []string{"--copy-self", "/adapterbin/agentgateway"},
+			"volumeMounts": []any{binary},
 		}
 		set(init, object{"securityContext": d.SecurityContext})
 		if c := d.InitContainer; c != nil {
@@ -175,9 +182,11 @@ func serverPod(name string, m *mcpSpec, image string, env []any) object {
 		set(container, object{"command": command(d.Cmd), "args": d.Args})
 	}
 	for _, ref := range d.ConfigMapRefs {
-		volumes = append(volumes, object{"name": "cm-" + ref.Name, "configMap": object{"name": ref.Name}})
-		mounts = append(mounts, object{"name": "cm-" + ref.Name, "mountPath": "/configmaps/" + ref.Name,
-			"readOnly": true})
+		volumes = append(volumes,
+			object{"name": "cm-" + ref.Name, "configMap": object{"name": ref.Name}})
+		mounts = append(mounts,
+			object{"name": "cm-" + ref.Name, "mountPath": "/configmaps/" + ref.Name,
+				"readOnly": true})
 	}
 	var from []any
 	for _, ref := range d.SecretRefs {

@@ -43,8 +43,10 @@ func settingsOf(p *contract.Package) *settings {
 		p.Misconfigured("config/kagent", "spec.kagent."+field, message, hint)
 	}
 	if c.Version != nil && *c.Version != generation {
-		fail("version", fmt.Sprintf("kagent %q is not rendered: only %s is", text.Shown(*c.Version), generation),
-			"upgrade kagent to 0.10, and remove this line; armature migrate --kagent-harness leads to 1.0")
+		fail("version", fmt.Sprintf("kagent %q is not rendered: only %s is", text.Shown(*c.Version),
+			generation),
+			"upgrade kagent to 0.10, and remove this line; armature migrate --kagent-harness "+
+				"leads to 1.0")
 	}
 	give(map[*string]*string{&s.controller: c.ControllerURL, &s.account: c.ServiceAccountName})
 	if image := s.image("", "app"); !identity.IsImage(image) || strings.Contains(image, "//") {
@@ -138,8 +140,8 @@ func Function() contract.Function {
 	}
 	return contract.Function{
 		Name: function,
-		Summary: "expand kagent's Agent, ModelConfig and MCPServer, with references in place of the " +
-			"values of Secrets",
+		Summary: "expand kagent's Agent, ModelConfig and MCPServer, with references in " +
+			"place of the values of Secrets",
 		Page: page,
 		Kinds: []contract.Kind{
 			kind("Agent", "v1alpha2", contract.Expands, agent{}),

@@ -54,7 +54,8 @@ func writeSkills(e *expander, s *skills) {
 			e.error("skills", field, "no url", "set it to the URL of the repository")
 		}
 		if sub != "" && !filepath.IsLocal(sub) {
-			e.error("skills", field+".path", fmt.Sprintf("%q leaves the repository", text.Shown(ref.Path)),
+			e.error("skills", field+".path",
+				fmt.Sprintf("%q leaves the repository", text.Shown(ref.Path)),
 				"write it relative to the repository, without ..")
 		}
 		revision := cmp.Or(ref.Ref, "main")
@@ -63,7 +64,8 @@ func writeSkills(e *expander, s *skills) {
 		entry.set("subPath", sub)
 		git = append(git, entry)
 		if host := sshHost(ref.URL); s.GitAuthSecretRef != nil && host != nil &&
-			!slices.ContainsFunc(hosts, func(h ordered) bool { return fmt.Sprint(h) == fmt.Sprint(host) }) {
+			!slices.ContainsFunc(hosts,
+				func(h ordered) bool { return fmt.Sprint(h) == fmt.Sprint(host) }) {
 			hosts = append(hosts, host)
 		}
 	}
@@ -88,7 +90,9 @@ func writeSkills(e *expander, s *skills) {
 		entry.set("region", ref.Region)
 		buckets = append(buckets, entry)
 	}
-	slices.SortFunc(hosts, func(a, b ordered) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	slices.SortFunc(hosts, func(a, b ordered) int {
+		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+	})
 	config := ordered{}
 	if s.GitAuthSecretRef != nil {
 		config.add("authMountPath", "/git-auth")
@@ -165,7 +169,8 @@ func skillsContainer(e *expander) (container object, volumes []any) {
 	init := fetch.Begin("kagent-skills", "/skills",
 		object{"configMap": object{"name": e.Name + skillsSuffix}})
 	if s.GitAuthSecretRef != nil {
-		init.Mount("git-auth", "/git-auth", object{"secret": object{"secretName": s.GitAuthSecretRef.Name}})
+		init.Mount("git-auth", "/git-auth",
+			object{"secret": object{"secretName": s.GitAuthSecretRef.Name}})
 	}
 	for _, secret := range s.ImagePullSecrets {
 		init.PullSecret(secret.Name, object{})

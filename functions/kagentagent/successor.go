@@ -66,13 +66,16 @@ func (s *Succession) Begin() error {
 	case s.Harness.APIVersion != Successor || s.Harness.Kind != "Harness" || s.Harness.Name == "":
 		return fmt.Errorf("it is %s of %s: give a Harness of %s with a name", s.Harness.Kind,
 			s.Harness.APIVersion, Successor)
-	case s.spec["kagent"] == nil || s.spec["byo"] != nil || s.spec["codex"] != nil || s.spec["claude"] != nil:
+	case s.spec["kagent"] == nil || s.spec["byo"] != nil || s.spec["codex"] != nil ||
+		s.spec["claude"] != nil:
 		return fmt.Errorf("it does not run kagent's own harness: set spec.kagent, and no other")
 	case !digested().MatchString(image):
-		return fmt.Errorf("spec.workload.image %q has no digest, which kagent 1.0 demands: write it as "+
-			"registry/name@sha256:…", image)
+		return fmt.Errorf(
+			"spec.workload.image %q has no digest, which kagent 1.0 demands: write it as "+
+				"registry/name@sha256:…", image)
 	case s.spec["substrate"] == nil:
-		return fmt.Errorf("it has no spec.substrate: name the WorkerPool and the location of snapshots")
+		return fmt.Errorf(
+			"it has no spec.substrate: name the WorkerPool and the location of snapshots")
 	}
 	return nil
 }
@@ -114,7 +117,8 @@ func (s *Succession) Convert(o *krm.Object) (done Succeeded, ok bool, err error)
 		reason = noEquivalent + ": it provisioned coding agents with channels"
 	case "SandboxAgent":
 		reason = noEquivalent +
-			", because every agent of 1.0 runs in a sandbox: write it as an Agent of kagent.dev first"
+			", because every agent of 1.0 runs in a sandbox: write it as an Agent of " +
+			"kagent.dev first"
 	case "Memory":
 		reason = noEquivalent + ": set spec.kagent.memory of the Harness"
 	default: // MCPServer is kmcp's, and stays
@@ -172,7 +176,8 @@ func (c *conversion) add(kind, name string, spec any) {
 			}
 		}
 	}
-	text, err := yaml.Marshal(object{"apiVersion": Successor, "kind": kind, "metadata": metadata, "spec": spec})
+	text, err := yaml.Marshal(object{"apiVersion": Successor, "kind": kind, "metadata": metadata,
+		"spec": spec})
 	c.err = multi.Errors(c.err, err)
 	c.texts = append(c.texts, text)
 }
@@ -256,7 +261,8 @@ func (c *conversion) agent() {
 	case spec.Type == "BYO":
 		deployment, at = c.byo(spec, harness), "spec.byo.deployment"
 	case d == nil:
-		c.report(finding.Error, "spec", "neither a Declarative agent with spec.declarative nor a BYO agent",
+		c.report(finding.Error, "spec",
+			"neither a Declarative agent with spec.declarative nor a BYO agent",
 			"correct spec.type")
 	default:
 		deployment = d.Deployment
@@ -302,18 +308,21 @@ func (c *conversion) byo(spec *agentSpec, harness object) *deploymentSpec {
 		d = spec.BYO.Deployment
 	}
 	if d == nil || d.Image == "" {
-		c.report(finding.Error, "spec.byo", "a BYO agent needs an image", "set spec.byo.deployment.image")
+		c.report(finding.Error, "spec.byo", "a BYO agent needs an image",
+			"set spec.byo.deployment.image")
 		return nil
 	}
 	image := c.pinned(d.Image, "spec.byo.deployment.image")
 	if d.Cmd == "" {
-		c.report(finding.Error, "spec.byo.deployment", "kagent 1.0 demands the command of a BYO agent",
+		c.report(finding.Error, "spec.byo.deployment",
+			"kagent 1.0 demands the command of a BYO agent",
 			"set spec.byo.deployment.cmd to the entrypoint of the image")
 	}
 	delete(harness, "kagent")
 	harness["byo"] = object{}
 	harness["workload"] = given(object{"image": image, "command": []string{d.Cmd}, "args": d.Args})
-	c.report(finding.Warning, "spec.byo", "kagent 1.0 speaks A2A with a BYO image by a contract of its own",
+	c.report(finding.Warning, "spec.byo",
+		"kagent 1.0 speaks A2A with a BYO image by a contract of its own",
 		"check that the image keeps it")
 	return d
 }
@@ -322,7 +331,8 @@ func (c *conversion) byo(spec *agentSpec, harness object) *deploymentSpec {
 func (c *conversion) pinned(image, at string) string {
 	image = c.Pin(image)
 	if !digested().MatchString(image) {
-		c.report(finding.Error, at, fmt.Sprintf("%s has no digest, which kagent 1.0 demands", text.Shown(image)),
+		c.report(finding.Error, at, fmt.Sprintf("%s has no digest, which kagent 1.0 demands",
+			text.Shown(image)),
 			"run `armature pin`, or write the digest")
 	}
 	return image
@@ -334,8 +344,8 @@ func (c *conversion) declarative(d *declarative, template, harness object) {
 	maps.Copy(template, given(object{"systemPrompt": d.SystemMessage}))
 	if from := d.SystemMessageFrom; from != nil {
 		if from.Type != "ConfigMap" {
-			c.report(finding.Error, at+".systemMessageFrom.type", "kagent 1.0 reads prompts from ConfigMaps alone",
-				"move the prompt to a ConfigMap")
+			c.report(finding.Error, at+".systemMessageFrom.type",
+				"kagent 1.0 reads prompts from ConfigMaps alone", "move the prompt to a ConfigMap")
 		}
 		template["systemPromptFrom"] = object{"name": from.Name, "key": from.Key}
 	}
@@ -343,8 +353,10 @@ func (c *conversion) declarative(d *declarative, template, harness object) {
 		var sources []any
 		for i, source := range p.DataSources {
 			if source.Kind != "" && source.Kind != "ConfigMap" {
-				c.report(finding.Error, fmt.Sprintf("%s.promptTemplate.dataSources[%d].kind", at, i),
-					"kagent 1.0 reads prompts from ConfigMaps alone", "move the text to a ConfigMap")
+				c.report(finding.Error, fmt.Sprintf("%s.promptTemplate.dataSources[%d].kind", at,
+					i),
+					"kagent 1.0 reads prompts from ConfigMaps alone",
+					"move the text to a ConfigMap")
 			}
 			sources = append(sources, given(object{"name": source.Name, "alias": source.Alias}))
 		}
@@ -355,7 +367,8 @@ func (c *conversion) declarative(d *declarative, template, harness object) {
 		if have, ok := harness["kagent"].(object); ok {
 			maps.Copy(own, have)
 		}
-		own["memory"] = given(object{"modelConfigRef": object{"name": m.ModelConfig}, "ttlDays": max(0, m.TTLDays)})
+		own["memory"] = given(object{"modelConfigRef": object{"name": m.ModelConfig},
+			"ttlDays": max(0, m.TTLDays)})
 		harness["kagent"] = own
 	}
 	if d.Context != nil {
@@ -368,7 +381,8 @@ func (c *conversion) declarative(d *declarative, template, harness object) {
 	}
 	if len(tools) > 50 {
 		c.report(finding.Error, at+".tools",
-			fmt.Sprintf("they become %d bindings, and kagent 1.0 takes 50", len(tools)), "bind fewer tools")
+			fmt.Sprintf("they become %d bindings, and kagent 1.0 takes 50", len(tools)),
+			"bind fewer tools")
 	}
 	if tools != nil {
 		template["tools"] = tools
@@ -390,10 +404,12 @@ func (c *conversion) tool(t *tool, at string) (bindings []any) {
 		namespace := cmp.Or(a.Namespace, c.o.Namespace)
 		if namespace != c.o.Namespace {
 			c.report(finding.Error, at+".agent.namespace",
-				"a sub-agent is in the namespace of its caller in kagent 1.0", "move it, or call it over A2A")
+				"a sub-agent is in the namespace of its caller in kagent 1.0",
+				"move it, or call it over A2A")
 		}
 		return []any{object{"subAgent": object{
-			"name": a.Name, "description": cmp.Or(c.agents[namespace+"/"+a.Name], "The agent "+a.Name+"."),
+			"name":        a.Name,
+			"description": cmp.Or(c.agents[namespace+"/"+a.Name], "The agent "+a.Name+"."),
 			"templateRef": object{"name": a.Name},
 		}}}
 	case t.McpServer == nil:
@@ -407,12 +423,14 @@ func (c *conversion) tool(t *tool, at string) (bindings []any) {
 			"write a RemoteMCPServer in this namespace")
 	}
 	if m.Kind != "RemoteMCPServer" && m.Kind != "ToolServer" {
-		c.report(finding.Warning, at+".mcpServer.kind", fmt.Sprintf("kagent 1.0 binds a RemoteMCPServer, and "+
-			"this is %s %s", cmp.Or(m.Kind, "MCPServer"), m.Name),
+		c.report(finding.Warning, at+".mcpServer.kind",
+			fmt.Sprintf("kagent 1.0 binds a RemoteMCPServer, and "+
+				"this is %s %s", cmp.Or(m.Kind, "MCPServer"), m.Name),
 			"write a RemoteMCPServer of this name with the address of its Service")
 	}
 	if len(m.AllowedHeaders) > 0 {
-		c.lose(at+".mcpServer.allowedHeaders", "a binding has no headers", "set them on the RemoteMCPServer")
+		c.lose(at+".mcpServer.allowedHeaders", "a binding has no headers",
+			"set them on the RemoteMCPServer")
 	}
 	server := object{"kind": "RemoteMCPServer", "name": m.Name}
 	free := slices.DeleteFunc(slices.Clone(m.ToolNames),
@@ -420,7 +438,9 @@ func (c *conversion) tool(t *tool, at string) (bindings []any) {
 	bind := func(names []string, approval bool) {
 		for some := range slices.Chunk(names, maxBound) {
 			bindings = append(bindings,
-				object{"mcp": given(object{"server": server, "tools": some, "requireApproval": approval})})
+				object{
+					"mcp": given(object{"server": server, "tools": some,
+						"requireApproval": approval})})
 		}
 	}
 	bind(free, false)
@@ -438,7 +458,8 @@ func (c *conversion) environment(d *deploymentSpec, at string, harness object) {
 	for i, item := range d.Env {
 		v, _ := item.(object)
 		if _, from := v["valueFrom"]; from {
-			c.lose(fmt.Sprintf("%s[%d]", at, i), "1.0 gives a process no Secrets, but requests to a host",
+			c.lose(fmt.Sprintf("%s[%d]", at, i),
+				"1.0 gives a process no Secrets, but requests to a host",
 				"set a credentialRef with the URL and header in the Harness")
 			continue
 		}
@@ -460,9 +481,11 @@ func (c *conversion) skills(s *skills) (all []any) {
 		if !fullCommit().MatchString(ref.Ref) {
 			c.report(finding.Error, fmt.Sprintf("%s.gitRefs[%d].ref", at, i),
 				fmt.Sprintf("%q is not a full commit, which kagent 1.0 demands",
-					text.Shown(cmp.Or(ref.Ref, "main"))), "write the commit that the agent runs with")
+					text.Shown(cmp.Or(ref.Ref, "main"))),
+				"write the commit that the agent runs with")
 		}
-		source := object{"git": object{"url": ref.URL, "commit": ref.Ref}, "path": strings.TrimSuffix(ref.Path, "/")}
+		source := object{"git": object{"url": ref.URL, "commit": ref.Ref},
+			"path": strings.TrimSuffix(ref.Path, "/")}
 		all = append(all, object{"name": ref.folder(), "source": given(source)})
 	}
 	for i := range s.S3Refs {

@@ -115,7 +115,8 @@ func endpointOf(e *expander, ref *reference, at string) (s endpoint, found bool)
 	if kind == "MCPServer" {
 		var m mcpServer
 		o.Decode("kagent-agent/field", &m) // its own expansion reports what is wrong
-		address := address(o.Name, o.Namespace, cmp.Or(m.Spec.Deployment.Port, defaultServerPort)) + "/mcp"
+		address := address(o.Name, o.Namespace, cmp.Or(m.Spec.Deployment.Port, defaultServerPort)) +
+			"/mcp"
 		return endpoint{url: address, timeout: cmp.Or(m.Spec.Timeout, "30s"), inside: true}, true
 	}
 	var m remoteServer
@@ -127,8 +128,8 @@ func endpointOf(e *expander, ref *reference, at string) (s endpoint, found bool)
 	s = endpoint{
 		url: m.Spec.URL, protocol: m.Spec.Protocol, timeout: cmp.Or(m.Spec.Timeout, "30s"),
 		read:    m.Spec.SSEReadTimeout,
-		headers: m.Spec.HeadersFrom, terminate: cmp.Or(m.Spec.TerminateOnClose, &yes), tls: m.Spec.TLS,
-		inside: e.inside(m.Spec.URL, e.Namespace, namespace),
+		headers: m.Spec.HeadersFrom, terminate: cmp.Or(m.Spec.TerminateOnClose, &yes),
+		tls: m.Spec.TLS, inside: e.inside(m.Spec.URL, e.Namespace, namespace),
 	}
 	if s.protocol != "" && s.protocol != "SSE" && s.protocol != "STREAMABLE_HTTP" {
 		e.error("protocol", at,
@@ -201,15 +202,17 @@ func checkForeign(e *expander, o *krm.Object, m *remoteServer, at string) {
 	e.checkAllowed(o, at)
 	for _, h := range m.Spec.HeadersFrom {
 		if h.ValueFrom != nil {
-			e.error("foreign-secret", at, fmt.Sprintf("%s takes the header %s from its own namespace, where "+
-				"the agent's pod cannot read", o.Ref, text.Shown(h.Name)),
-				"give the tool a header of that name in headersFrom, from the agent's namespace, and remove "+
-					"it there")
+			e.error("foreign-secret", at,
+				fmt.Sprintf("%s takes the header %s from its own namespace, where "+
+					"the agent's pod cannot read", o.Ref, text.Shown(h.Name)),
+				"give the tool a header of that name in headersFrom, from the agent's namespace, "+
+					"and remove it there")
 		}
 	}
 	if m.Spec.TLS != nil && m.Spec.TLS.CACertSecretRef != "" {
-		e.error("foreign-secret", at, fmt.Sprintf("%s has its CA in its own namespace, where the agent's "+
-			"pod cannot read", o.Ref), "describe the server in the agent's namespace as well")
+		e.error("foreign-secret", at,
+			fmt.Sprintf("%s has its CA in its own namespace, where the agent's "+
+				"pod cannot read", o.Ref), "describe the server in the agent's namespace as well")
 	}
 }
 
@@ -236,7 +239,8 @@ func remoteAgent(e *expander, t tool, at string) ordered {
 	namespace := cmp.Or(t.Agent.Namespace, e.Namespace)
 	if t.Agent.Kind != "" && t.Agent.Kind != "Agent" {
 		e.error("unsupported", at+".agent.kind",
-			fmt.Sprintf("a tool of the kind %q is not expanded", text.Shown(t.Agent.Kind)), "name an Agent")
+			fmt.Sprintf("a tool of the kind %q is not expanded", text.Shown(t.Agent.Kind)),
+			"name an Agent")
 		return nil
 	}
 	if namespace == e.Namespace && t.Agent.Name == e.Name {

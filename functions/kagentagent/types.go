@@ -366,8 +366,9 @@ type bedrock struct {
 	Region                       string         `json:"region" config:"region"`
 	AdditionalModelRequestFields map[string]any `json:"additionalModelRequestFields,omitempty" config:"additional_model_request_fields"`
 	PromptCaching                bool           `json:"promptCaching,omitempty" config:"prompt_caching"`
-	CacheTTL                     string         `json:"cacheTTL,omitempty" config:"cache_ttl"` // 5m or 1h
-	Guardrail                    *struct {
+	// 5m or 1h
+	CacheTTL  string `json:"cacheTTL,omitempty" config:"cache_ttl"`
+	Guardrail *struct {
 		Identifier string `json:"identifier"`
 		Version    string `json:"version"`
 		Trace      string `json:"trace,omitempty"`

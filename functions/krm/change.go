@@ -275,7 +275,8 @@ func Overwritten(o *Object) string {
 	for _, c := range r.Changes {
 		for _, f := range c.Set {
 			if f.Was != nil {
-				fmt.Fprintf(&b, "%q %s %s %t\n", c.At, f.Key, f.By, strings.HasPrefix(f.Value, *f.Was))
+				fmt.Fprintf(&b, "%q %s %s %t\n", c.At, f.Key, f.By,
+					strings.HasPrefix(f.Value, *f.Was))
 			}
 		}
 	}

@@ -15,7 +15,8 @@ import (
 func read(t *testing.T, text string) *krm.Object {
 	t.Helper()
 	o := new(krm.Object)
-	isObject, err := o.Read([]byte(text), krm.Document{End: len(text)}, strings.HasPrefix(text, "- "), krm.Origin{File: "x.yaml", Line: 1})
+	isObject, err := o.Read([]byte(text), krm.Document{End: len(text)},
+		strings.HasPrefix(text, "- "), krm.Origin{File: "x.yaml", Line: 1})
 	if err != nil || !isObject {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -36,7 +37,8 @@ func set(t *testing.T, text string) string {
 		c.Set("overcommit", container, []string{"resources", "requests"}, "memory", "1Mi")
 		c.Set("pin-images", container, nil, "image", "web@sha256:0123")
 	}
-	c.Set("overcommit", pod.Template, []string{"metadata", "annotations"}, "overcommit.inditex.dev/cpu", `"0.2000"`)
+	c.Set("overcommit", pod.Template, []string{"metadata", "annotations"},
+		"overcommit.inditex.dev/cpu", `"0.2000"`)
 	if err := c.Apply(o); err != nil {
 		t.Fatal(err)
 	}
@@ -64,22 +66,40 @@ func TestChangesRevert(t *testing.T) {
 		return head + "spec:\n  template:\n" + strings.ReplaceAll("\n"+pod, "\n", "\n    ")[1:] + "\n"
 	}
 	layouts := map[string]string{
-		"nothing there":   deployment("spec:\n  containers:\n  - name: web"),
-		"all there":       deployment("metadata:\n  annotations:\n    overcommit.inditex.dev/cpu: '1'\nspec:\n  containers:\n  - name: web\n    image: \"web:latest\" # ours\n    resources:\n      requests:\n        cpu: 100m # guessed\n        memory: '64Mi'\n      limits: {cpu: 1}"),
-		"some there":      deployment("metadata:\n  labels: {app: web}\nspec:\n  containers:\n  - name: web\n    image: web\n    resources:\n      limits:\n        cpu: 1\n      requests:\n        # of memory\n        memory: 64Mi"),
-		"flow":            deployment("metadata: {labels: {app: web}}\nspec:\n  containers:\n  - {name: web, image: web, resources: {limits: {cpu: 1}, requests: {cpu: 100m}}}"),
-		"empty":           deployment("metadata: {}\nspec:\n  containers:\n  - name: web\n    resources:\n      requests: {} # none\n      limits: {cpu: 1}"),
-		"null":            deployment("metadata:\n  annotations:\nspec:\n  containers:\n  - name: web\n    image:\n    resources:\n      requests: # none\n      limits: {cpu: 1}"),
-		"null values":     deployment("spec:\n  containers:\n  - name: web\n    image: ~\n    resources:\n      requests:\n        cpu: # later\n        memory: null"),
-		"annotations":     strings.Replace(deployment("spec:\n  containers:\n  - name: web"), "  name: web\n", "  name: web\n  annotations: {}\n", 1),
-		"annotations two": strings.Replace(deployment("spec:\n  containers:\n  - name: web"), "  name: web\n", "  annotations:\n    a: b\n  name: web\n", 1),
-		"pod":             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - name: web\n",
-		"pod annotations": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  annotations: # none\nspec:\n  containers:\n  - name: web\n",
-		"two containers":  deployment("spec:\n  containers:\n  - name: web\n  - name: it's\n    resources: {}\n  volumes: []"),
-		"json":            `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [{"name": "web", "resources": {"requests": {"cpu": "1"}}}, {"name": "b"}]}}}}` + "\n",
-		"folded":          deployment("spec:\n  containers:\n  - name: web\n    image: \"web:\\\n      latest\""),
-		"anchors":         deployment("spec:\n  containers:\n  - name: web\n    resources: &r\n      requests: {cpu: 1}\n  - name: b\n    resources: *r"),
-		"item":            "- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: web\n  spec:\n    containers:\n    - name: web\n      image: web\n",
+		"nothing there": deployment("spec:\n  containers:\n  - name: web"),
+		"all there": deployment("metadata:\n  annotations:\n" +
+			"    overcommit.inditex.dev/cpu: '1'\nspec:\n  containers:\n  - name: web\n" +
+			"    image: \"web:latest\" # ours\n    resources:\n      requests:\n" +
+			"        cpu: 100m # guessed\n        memory: '64Mi'\n      limits: {cpu: 1}"),
+		"some there": deployment("metadata:\n  labels: {app: web}\nspec:\n  containers:\n" +
+			"  - name: web\n    image: web\n    resources:\n      limits:\n        cpu: 1\n" +
+			"      requests:\n        # of memory\n        memory: 64Mi"),
+		"flow": deployment("metadata: {labels: {app: web}}\nspec:\n  containers:\n" +
+			"  - {name: web, image: web, resources: {limits: {cpu: 1}, requests: {cpu: 100m}}}"),
+		"empty": deployment("metadata: {}\nspec:\n  containers:\n  - name: web\n" +
+			"    resources:\n      requests: {} # none\n      limits: {cpu: 1}"),
+		"null": deployment("metadata:\n  annotations:\nspec:\n  containers:\n" +
+			"  - name: web\n    image:\n    resources:\n      requests: # none\n" +
+			"      limits: {cpu: 1}"),
+		"null values": deployment("spec:\n  containers:\n  - name: web\n    image: ~\n" +
+			"    resources:\n      requests:\n        cpu: # later\n        memory: null"),
+		"annotations": strings.Replace(deployment("spec:\n  containers:\n  - name: web"),
+			"  name: web\n", "  name: web\n  annotations: {}\n", 1),
+		"annotations two": strings.Replace(deployment("spec:\n  containers:\n  - name: web"),
+			"  name: web\n", "  annotations:\n    a: b\n  name: web\n", 1),
+		"pod": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n" +
+			"  - name: web\n",
+		"pod annotations": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n" +
+			"  annotations: # none\nspec:\n  containers:\n  - name: web\n",
+		"two containers": deployment(
+			"spec:\n  containers:\n  - name: web\n  - name: it's\n    resources: {}\n  volumes: []"),
+		"json": `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [{"name": "web", "resources": {"requests": {"cpu": "1"}}}, {"name": "b"}]}}}}` + "\n",
+		"folded": deployment(
+			"spec:\n  containers:\n  - name: web\n    image: \"web:\\\n      latest\""),
+		"anchors": deployment("spec:\n  containers:\n  - name: web\n    resources: &r\n" +
+			"      requests: {cpu: 1}\n  - name: b\n    resources: *r"),
+		"item": "- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: web\n  spec:\n" +
+			"    containers:\n    - name: web\n      image: web\n",
 	}
 	for name, text := range layouts {
 		for _, style := range []string{"", "crlf", "unended"} {
@@ -94,7 +114,10 @@ func TestChangesRevert(t *testing.T) {
 				o := read(t, changed)
 				pod, _ := o.PodTemplate()
 				for c := range pod.Spec().Get("containers").Items() {
-					if have := fmt.Sprint(c.Get("image").Text(), c.Get("resources", "requests", "cpu").Text(), c.Get("resources", "requests", "memory").Text()); have != "web@sha256:012320m1Mi" {
+					if have := fmt.Sprint(c.Get("image").Text(),
+						c.Get("resources", "requests", "cpu").Text(),
+						c.Get("resources", "requests", "memory").Text()); have !=
+						"web@sha256:012320m1Mi" {
 						t.Errorf("%s was set\n%s", have, changed)
 					}
 				}
@@ -111,7 +134,9 @@ func TestChangesRevert(t *testing.T) {
 
 // TestChangesTheirs keeps what somebody has edited since.
 func TestChangesTheirs(t *testing.T) {
-	text := head + "spec:\n  template:\n    spec:\n      containers:\n      - name: web\n        image: web:v1\n        resources:\n          requests:\n            cpu: 1\n"
+	text := head +
+		"spec:\n  template:\n    spec:\n      containers:\n      - name: web\n" +
+		"        image: web:v1\n        resources:\n          requests:\n            cpu: 1\n"
 	changed := strings.Replace(set(t, text), "image: web@sha256:0123", "image: web:v2", 1)
 	changed = strings.Replace(changed, "            memory: 1Mi\n", "            memory: 2Mi\n", 1)
 	changed = strings.Replace(changed, "- name: web\n", "- name: other\n      - name: web\n", 1)
@@ -125,7 +150,9 @@ func TestChangesTheirs(t *testing.T) {
 
 // TestChangesNothing leaves an object alone that has the values already.
 func TestChangesNothing(t *testing.T) {
-	text := head + "spec:\n  template:\n    spec:\n      containers:\n      - name: web\n        resources:\n          requests:\n            cpu: '20m'\n"
+	text := head +
+		"spec:\n  template:\n    spec:\n      containers:\n      - name: web\n        resources:\n" +
+		"          requests:\n            cpu: '20m'\n"
 	o := read(t, text)
 	pod, _ := o.PodTemplate()
 	var c krm.Changes
@@ -139,9 +166,13 @@ func TestChangesNothing(t *testing.T) {
 
 // TestSettle names the author's lines behind lines that were inserted.
 func TestSettle(t *testing.T) {
-	o := read(t, head+"spec:\n  template:\n    spec:\n      containers:\n      - name: web\n        image: web\n")
+	o := read(t,
+		head+
+			"spec:\n  template:\n    spec:\n      containers:\n      - name: web\n"+
+			"        image: web\n")
 	pod, _ := o.PodTemplate()
-	if _, err := o.Insert(pod.Spec(), []string{"containers"}, krm.Entries{Text: []byte("- name: sidecar\n  image: s\n")}, true); err != nil {
+	if _, err := o.Insert(pod.Spec(), []string{"containers"},
+		krm.Entries{Text: []byte("- name: sidecar\n  image: s\n")}, true); err != nil {
 		t.Fatal(err)
 	}
 	var settled krm.Object
@@ -163,11 +194,12 @@ func TestSettle(t *testing.T) {
 func TestRemoveBesideTheDash(t *testing.T) {
 	const before = head + "spec:\n  containers:\n"
 	for text, want := range map[string]string{
-		"  - env:\n    - {name: PORT, value: \"1\"}\n    image: web\n    name: web\n": "  - image: web\n    name: web\n",
-		"  -   env: []\n      image: web\n":                                           "  -   image: web\n",
-		"  - image: web\n    env: []\n":                                               "  - image: web\n",
-		"  - env: []\n    # of the image\n    image: web\n":                           "",
-		"  - env: []\n    args: []\n    image: web\n":                                 "",
+		"  - env:\n    - {name: PORT, value: \"1\"}\n    image: web\n    name: web\n": "  - " +
+			"image: web\n    name: web\n",
+		"  -   env: []\n      image: web\n":                 "  -   image: web\n",
+		"  - image: web\n    env: []\n":                     "  - image: web\n",
+		"  - env: []\n    # of the image\n    image: web\n": "",
+		"  - env: []\n    args: []\n    image: web\n":       "",
 		"  - env: []\n": "",
 	} {
 		for _, apart := range []bool{false, true} {
@@ -179,11 +211,13 @@ func TestRemoveBesideTheDash(t *testing.T) {
 						err = o.RemoveField(c.Get("args"))
 					}
 				} else {
-					_, err = o.Remove(c, func(n krm.Node) bool { return n.Key() == "env" || n.Key() == "args" })
+					_, err = o.Remove(c,
+						func(n krm.Node) bool { return n.Key() == "env" || n.Key() == "args" })
 				}
 			}
 			got := strings.TrimPrefix(string(o.Append(nil)), before)
-			if want == "" && !errors.Is(err, krm.ErrUncertain) || want != "" && (err != nil || got != want) {
+			if want == "" && !errors.Is(err, krm.ErrUncertain) ||
+				want != "" && (err != nil || got != want) {
 				t.Errorf("%s: %q, %v, want %q", text, got, err, want)
 			}
 		}

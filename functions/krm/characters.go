@@ -76,7 +76,8 @@ func (o *Object) unreadable(text []byte, at int, reason string) error {
 		return o.syntaxError(o.start+at, reason+fmt.Sprintf(" (byte 0x%02x)", text[at]))
 	}
 	r, _ := utf8.DecodeRune(text[at:])
-	err := o.syntaxError(o.start+at, fmt.Sprintf("the control character %U, which YAML does not have", r))
+	err := o.syntaxError(o.start+at,
+		fmt.Sprintf("the control character %U, which YAML does not have", r))
 	err.Hint = fmt.Sprintf(`remove it, or write it between double quotes as "\u%04x"`, r)
 	return err
 }

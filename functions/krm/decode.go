@@ -27,26 +27,30 @@ func (o *Object) Decode(rule string, into any) (findings []finding.Finding) {
 	for {
 		data, err := tree.MarshalJSON()
 		if err != nil {
-			return append(findings, o.Finding(finding.Error, rule, Node{}, withoutValues(err.Error()), ""))
+			return append(findings,
+				o.Finding(finding.Error, rule, Node{}, withoutValues(err.Error()), ""))
 		}
 		strict, err := kjson.UnmarshalStrict(data, into)
 		var wrong *json.UnmarshalTypeError
 		switch {
 		case errors.As(err, &wrong):
 			findings = append(findings, o.Finding(finding.Error, rule, o.At(wrong.Field),
-				fmt.Sprintf("%s where %s should be", found(wrong.Value), article(wrong.Type.String())),
+				fmt.Sprintf("%s where %s should be", found(wrong.Value),
+					article(wrong.Type.String())),
 				"correct the value"))
 			if !drop(tree.YNode(), wrong.Field) {
 				return findings
 			}
 			continue // it hides what else is wrong
 		case err != nil:
-			findings = append(findings, o.Finding(finding.Error, rule, Node{}, withoutValues(err.Error()), ""))
+			findings = append(findings,
+				o.Finding(finding.Error, rule, Node{}, withoutValues(err.Error()), ""))
 		}
 		for _, e := range strict {
 			path := fieldOf(e)
 			findings = append(findings,
-				o.Finding(finding.Error, rule, o.At(path), fmt.Sprintf("%s has no such field", o.Kind),
+				o.Finding(finding.Error, rule, o.At(path),
+					fmt.Sprintf("%s has no such field", o.Kind),
 					text.UnknownField(into, path, ignoredByMistake)))
 		}
 		return findings
@@ -134,7 +138,8 @@ const helmBooks = "postrenderer.helm.sh/"
 func HostAnnotation(key string) bool {
 	prefix, name, _ := strings.Cut(key, "/")
 	switch prefix {
-	case "internal.config.kubernetes.io", "kustomize.config.k8s.io", strings.TrimSuffix(helmBooks, "/"):
+	case "internal.config.kubernetes.io", "kustomize.config.k8s.io",
+		strings.TrimSuffix(helmBooks, "/"):
 		return true
 	case "config.kubernetes.io", "config.k8s.io":
 		return name == "path" || name == "index" || name == "id"
@@ -249,8 +254,8 @@ func (o *Object) LineOf(path string) int {
 	return o.Origin.Line
 }
 
-const ignoredByMistake = "remove or correct it: unknown fields are errors, so that nothing is ignored " +
-	"by mistake"
+const ignoredByMistake = "remove or correct it: unknown fields are errors, so that nothing " +
+	"is ignored by mistake"
 
 func fieldOf(strict error) string {
 	var field kjson.FieldError
@@ -266,13 +271,14 @@ func UnmarshalStrict(data []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(data, into)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
 		field := embedded().ReplaceAllString(wrong.Field, "")
-		err = fmt.Errorf("%s: %s where %s should be\n  hint: correct the value", field, found(wrong.Value),
-			article(wrong.Type.String()))
+		err = fmt.Errorf("%s: %s where %s should be\n  hint: correct the value", field,
+			found(wrong.Value), article(wrong.Type.String()))
 	}
 	for _, e := range strict {
 		problem := e.Error()
 		if path := fieldOf(e); path != "" {
-			problem = path + ": no such field\n  hint: " + text.UnknownField(into, path, ignoredByMistake)
+			problem = path + ": no such field\n  hint: " +
+				text.UnknownField(into, path, ignoredByMistake)
 		}
 		err = errors.Join(err, errors.New(problem))
 	}

@@ -39,7 +39,8 @@ type Insertion struct {
 
 // Insert adds entries to the collection that keys lead to from parent, at its
 // beginning or its end, and makes what is missing on the way.
-func (o *Object) Insert(parent Node, keys []string, entries Entries, atStart bool) (Insertion, error) {
+func (o *Object) Insert(parent Node, keys []string, entries Entries,
+	atStart bool) (Insertion, error) {
 	if o.frozen != "" {
 		return Insertion{}, errors.New(o.frozen)
 	}
@@ -69,7 +70,8 @@ func (o *Object) plan(parent Node, keys []string, items bool) (note Insertion) {
 	}
 	if d := n.node(); d.first == 0 && n.i != 0 {
 		// Entries of an empty collection of the right kind go between its brackets.
-		if p := &o.tree.nodes[d.parent]; p.kind == mappingNode && (p.style == blockStyle || !d.holds(items)) {
+		if p := &o.tree.nodes[d.parent]; p.kind == mappingNode &&
+			(p.style == blockStyle || !d.holds(items)) {
 			note.Was = string(o.tree.src[d.keyEnd+1 : d.end])
 		}
 	}
@@ -296,7 +298,8 @@ func (o *Object) Remove(collection Node, remove func(Node) bool) (empty bool, er
 		// A comma goes with one of its neighbours: with entries that an earlier
 		// call has removed, all cuts are made again.
 		o.inFlow = true
-		o.edits = slices.DeleteFunc(o.edits, func(e edit) bool { return e.within == collection.i+1 })
+		o.edits = slices.DeleteFunc(o.edits,
+			func(e edit) bool { return e.within == collection.i+1 })
 	}
 	cut := func(from, to int) {
 		if o.cut(from, to); flow {
@@ -324,7 +327,8 @@ func (o *Object) Remove(collection Node, remove func(Node) bool) (empty bool, er
 				return false, ErrUncertain // it has taken the place of the one before
 			case len(before) == 0:
 				cut(from, to)
-			case collection.IsMap() && len(bytes.Trim(before, "- ")) == 0 && o.mayLead(n.next, to, remove):
+			case collection.IsMap() && len(bytes.Trim(before, "- ")) == 0 &&
+				o.mayLead(n.next, to, remove):
 				cut(int(n.keyStart), int(t.nodes[n.next].keyStart)) // the next one follows the dash
 			default:
 				return false, ErrUncertain

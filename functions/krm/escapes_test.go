@@ -7,8 +7,10 @@ import (
 
 // JSON is read as JSON reads it, whatever its escapes are to YAML.
 func TestJSONEscapes(t *testing.T) {
-	for _, value := range []string{`a\/b`, `\ud83d\ude00`, `\ud83d`, `\ude00\ud83d`, `\ud83d\ud83d\ude00`, `\ud83dx\/`, `\\/`, `\\ud83d`, `\\\/`, `\"\\\n\u0041`} {
-		text := `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "annotations": {"k": "` + value + `"}}}`
+	for _, value := range []string{`a\/b`, `\ud83d\ude00`, `\ud83d`, `\ude00\ud83d`,
+		`\ud83d\ud83d\ude00`, `\ud83dx\/`, `\\/`, `\\ud83d`, `\\\/`, `\"\\\n\u0041`} {
+		text := `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "annotations": {"k": "` +
+			value + `"}}}`
 		var want struct {
 			Metadata struct{ Annotations map[string]string }
 		}
@@ -21,7 +23,8 @@ func TestJSONEscapes(t *testing.T) {
 				src = "- " + text + "\n"
 			}
 			var o Object
-			if isObject, err := o.Read([]byte(src), Document{End: len(src)}, item, Origin{File: "a.json", Line: 1}); err != nil || !isObject {
+			if isObject, err := o.Read([]byte(src), Document{End: len(src)}, item,
+				Origin{File: "a.json", Line: 1}); err != nil || !isObject {
 				t.Errorf("%s: %t %v", src, isObject, err)
 				continue
 			}

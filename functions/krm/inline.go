@@ -79,7 +79,8 @@ func appendJSON(dst []byte, n *yaml.Node) []byte {
 		}
 		return append(dst, ']')
 	}
-	plain := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
+	plain := n.Style&
+		(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
 	switch {
 	case plain && (n.Value == "" || n.Value == "~"):
 		return append(dst, "null"...)

@@ -23,7 +23,8 @@ spec:
         env: *env
 `
 	var o Object
-	if isObject, err := o.Read([]byte(text), Document{End: len(text)}, false, Origin{File: "web.yaml", Line: 10}); err != nil || !isObject {
+	if isObject, err := o.Read([]byte(text), Document{End: len(text)}, false,
+		Origin{File: "web.yaml", Line: 10}); err != nil || !isObject {
 		t.Fatal(isObject, err)
 	}
 	if _, rewritten := o.Rewritten(); !rewritten {

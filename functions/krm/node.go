@@ -160,8 +160,9 @@ func (n Node) Named(field, value string) Node {
 func (n Node) Key() string {
 	d := n.node()
 	raw := n.o.tree.src[d.keyStart:d.keyEnd]
-	if len(raw) > 1 && raw[0] == '"' && bytes.IndexByte(raw, '\\') >= 0 || len(raw) > 1 && raw[0] == '\'' &&
-		bytes.Contains(raw[1:len(raw)-1], []byte("''")) {
+	if len(raw) > 1 && raw[0] == '"' && bytes.IndexByte(raw, '\\') >= 0 ||
+		len(raw) > 1 && raw[0] == '\'' &&
+			bytes.Contains(raw[1:len(raw)-1], []byte("''")) {
 		return decode(raw)
 	}
 	return string(n.o.tree.rawKey(n.i))

@@ -96,8 +96,10 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 	root := o.Root()
 	if !root.IsMap() {
 		for item := range root.Items() {
-			if item.Get("apiVersion").IsScalar() && item.Get("kind").IsScalar() && item.Get("metadata").IsMap() {
-				e := o.syntaxError(o.start, "a list of objects without a kind of its own, which kubectl refuses")
+			if item.Get("apiVersion").IsScalar() && item.Get("kind").IsScalar() &&
+				item.Get("metadata").IsMap() {
+				e := o.syntaxError(o.start,
+					"a list of objects without a kind of its own, which kubectl refuses")
 				e.Hint = "send them as the items of a List, or each as a document of its own"
 				return false, e
 			}
@@ -111,8 +113,8 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 	return o.Kind != "" && o.APIVersion != "", nil
 }
 
-// takeHostFile sets the file of an item to the one that its host names. It has no line: lines of the
-// list that the host passes are not lines of the file.
+// takeHostFile sets the file of an item to the one that its host names. It has no line: lines of
+// the list that the host passes are not lines of the file.
 func (o *Object) takeHostFile() {
 	if !o.item {
 		return
@@ -153,7 +155,8 @@ func (o *Object) ReadMade(text []byte, from *Object) (isObject bool, err error) 
 func (o *Object) Clone() *Object {
 	c := new(Object)
 	text := bytes.Clone(o.Bytes())
-	if isObject, err := c.Read(text, Document{End: len(text)}, o.item, o.Origin); err != nil || !isObject {
+	if isObject, err := c.Read(text, Document{End: len(text)}, o.item, o.Origin); err != nil ||
+		!isObject {
 		panic(fmt.Sprintf("krm: an object that was read once cannot be read again: %v", err))
 	}
 	return c
@@ -244,7 +247,8 @@ func entry(m Node, key string) (string, bool) {
 }
 
 // Finding starts a finding about a value of the object.
-func (o *Object) Finding(severity finding.Severity, rule string, at Node, message, hint string) finding.Finding {
+func (o *Object) Finding(severity finding.Severity, rule string, at Node,
+	message, hint string) finding.Finding {
 	line := o.Origin.Line
 	if at.Exists() {
 		line = at.Line()

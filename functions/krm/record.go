@@ -55,8 +55,9 @@ func (o *Object) Undo(key, with string, record any, kept *Kept,
 	decoder := json.NewDecoder(strings.NewReader(marker.Text()))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(record); err != nil {
-		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from "+
-			"Git, or remove the annotation%s", key, err, with)
+		return true, nil, false, fmt.Errorf(
+			"the annotation %s cannot be read (%w): restore the file from "+
+				"Git, or remove the annotation%s", key, err, with)
 	}
 	if original, err = unpack(kept.Original); err != nil {
 		return true, nil, false, fmt.Errorf("the annotation %s holds a damaged original: %w", key, err)

@@ -53,7 +53,8 @@ func appendReference(found []Reference, kind, nameField string, source Node) []R
 	if !source.IsMap() {
 		return found
 	}
-	r := Reference{Kind: kind, Name: source.Get(nameField), Optional: source.Get("optional").Is("true")}
+	r := Reference{Kind: kind, Name: source.Get(nameField),
+		Optional: source.Get("optional").Is("true")}
 	if key := source.Get("key"); key.Exists() {
 		r.Keys = append(r.Keys, key)
 	}

@@ -44,7 +44,8 @@ func (r *Report) Misread(o *Object, findings []finding.Finding) {
 func (r *Report) WithoutEchoes(findings []finding.Finding) []finding.Finding {
 	return slices.DeleteFunc(findings, func(f finding.Finding) bool {
 		return slices.ContainsFunc(r.misread, func(m misread) bool {
-			return f.Object == m.Ref && f.File == m.Origin.File && !slices.Contains(m.findings, f) &&
+			return f.Object == m.Ref && f.File == m.Origin.File &&
+				!slices.Contains(m.findings, f) &&
 				m.FollowsFrom(m.findings, f.Field)
 		})
 	})

@@ -43,7 +43,8 @@ func (o *Object) rewrite(text []byte) error {
 	} else if err.Error() != "EOF" {
 		return o.parseError(err)
 	}
-	if n, line := expandedSize(&document, map[*yaml.Node]int{}, map[*yaml.Node]bool{}); n > maxNodes {
+	if n, line := expandedSize(&document, map[*yaml.Node]int{},
+		map[*yaml.Node]bool{}); n > maxNodes {
 		return o.parseErrorAt(line, fmt.Sprintf("aliases expand to more than %d values", maxNodes))
 	}
 	if line := beyond(&document, 0, make(map[*yaml.Node]int)); line > 0 {
@@ -56,7 +57,8 @@ func (o *Object) rewrite(text []byte) error {
 		return o.parseErrorAt(line, "a key without a text, which the API server refuses")
 	}
 	if line := bareTag(&document, bytes.Split(plain, []byte{'\n'})); line > 0 {
-		return o.parseErrorAt(line, `a "!" without a name, which kubectl and kustomize do not read alike`)
+		return o.parseErrorAt(line,
+			`a "!" without a name, which kubectl and kustomize do not read alike`)
 	}
 	root := yaml.NewRNode(&document)
 	if err := root.DeAnchor(); err != nil {
@@ -123,7 +125,8 @@ func blockStyles(n *yaml.Node) {
 
 // expandedSize counts the values that a document has once its aliases are
 // replaced. A cycle counts as more than any bound.
-func expandedSize(n *yaml.Node, known map[*yaml.Node]int, open map[*yaml.Node]bool) (size, line int) {
+func expandedSize(n *yaml.Node, known map[*yaml.Node]int,
+	open map[*yaml.Node]bool) (size, line int) {
 	if size, ok := known[n]; ok {
 		return size, n.Line
 	}
@@ -243,7 +246,8 @@ func (o *Object) parseError(err error) error {
 	message = strings.TrimPrefix(message, m[0])
 	if strings.HasPrefix(message, "did not find expected") {
 		// The library counts from 0 in errors of its parser, and the end of the text as a line.
-		line = min(line+1, 1+bytes.Count(bytes.TrimRight(o.tree.src[o.start:o.end], "\r\n"), []byte{'\n'}))
+		line = min(line+1,
+			1+bytes.Count(bytes.TrimRight(o.tree.src[o.start:o.end], "\r\n"), []byte{'\n'}))
 	}
 	if strings.HasPrefix(o.why, "a tab") {
 		message += " (indent with spaces, not tabs)"
@@ -255,7 +259,9 @@ var quotedValue = text.Pattern("`[^`]*`")
 
 // withoutValues takes the values out of an error of the YAML library, which may
 // be secret.
-func withoutValues(message string) string { return quotedValue().ReplaceAllString(message, "a value") }
+func withoutValues(message string) string {
+	return quotedValue().ReplaceAllString(message, "a value")
+}
 
 func (o *Object) parseErrorAt(line int, message string) error {
 	return &SyntaxError{File: o.Origin.File, Line: o.Origin.Line + line - 1, Message: message}

@@ -250,7 +250,8 @@ func (s *scanner) key(p int) int {
 // may be a plain key all the same.
 func (s *scanner) oddKey(p int) (end int, known bool) {
 	src := s.src[:s.end]
-	if p == s.line && (bytes.HasPrefix(src[p:], []byte("---")) || bytes.HasPrefix(src[p:], []byte("..."))) {
+	if p == s.line &&
+		(bytes.HasPrefix(src[p:], []byte("---")) || bytes.HasPrefix(src[p:], []byte("..."))) {
 		s.fail(p, "a document marker with text")
 		return 0, true
 	}

@@ -124,12 +124,13 @@ func (s *scanner) flowPlain(p int) int {
 scan:
 	for ; q < s.end; q++ {
 		switch c := s.src[q]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.', c == '/',
-			c == '+':
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.',
+			c == '/', c == '+':
 		case c == '-' && (q > p || !s.in.blank(q+1)):
 		case c == ' ' && q > p, bytes.IndexByte([]byte("$()=~^;<"), c) >= 0:
 		case q > p && bytes.IndexByte([]byte("%@*!&|>"), c) >= 0:
-		case c == ':' && q > p && !s.in.blank(q+1) && !bytes.ContainsRune([]byte(",[]{}"), rune(s.src[q+1])):
+		case c == ':' && q > p && !s.in.blank(q+1) &&
+			!bytes.ContainsRune([]byte(",[]{}"), rune(s.src[q+1])):
 		default:
 			break scan
 		}

@@ -46,7 +46,8 @@ func (in input) lineAfter(p int) int {
 func (in input) stop(p int) int {
 	for ; p+8 <= len(in); p += 8 {
 		x := binary.LittleEndian.Uint64(in[p:])
-		colon, number := (x|'0'*ones)^':'*ones, x^'#'*ones // a line feed with the bits of '0' is a colon
+		// a line feed with the bits of '0' is a colon
+		colon, number := (x|'0'*ones)^':'*ones, x^'#'*ones
 		if hit := ((colon-ones)&^colon | (number-ones)&^number) & tops; hit != 0 {
 			return p + bits.TrailingZeros64(hit)/8
 		}

@@ -62,7 +62,8 @@ func (s *scanner) plain(p int, i int32, parentCol int) int {
 			return -1
 		case p2 >= s.end || col2 <= parentCol:
 			return next
-		case s.src[end] == ' ' && s.src[s.in.skipSpaces(end)] == '#', bytes.IndexByte(s.src[next:p2], '#') >= 0:
+		case s.src[end] == ' ' && s.src[s.in.skipSpaces(end)] == '#',
+			bytes.IndexByte(s.src[next:p2], '#') >= 0:
 			return s.fail(p2, "text after a commented value")
 		}
 		n.style = plainLinesStyle

@@ -143,7 +143,8 @@ func TestScanRealFiles(t *testing.T) {
 	}
 	documents, uncertain := 0, map[string]int{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".yaml") && !strings.HasSuffix(path, ".yml") {
+		if err != nil || d.IsDir() ||
+			!strings.HasSuffix(path, ".yaml") && !strings.HasSuffix(path, ".yml") {
 			return err
 		}
 		src, err := os.ReadFile(path)
@@ -195,7 +196,8 @@ func TestMarkerLine(t *testing.T) {
 // TestFrozen reads what kyaml cannot write in a way that the scanner is certain
 // of: nobody may edit it, and it leaves unchanged.
 func TestFrozen(t *testing.T) {
-	for _, value := range []string{"!!binary aGVsbG8=", "&a 1\n  " + strings.Repeat("k", 200) + ": *a"} {
+	for _, value := range []string{"!!binary aGVsbG8=",
+		"&a 1\n  " + strings.Repeat("k", 200) + ": *a"} {
 		text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: " + value + "\n"
 		var o Object
 		isObject, err := o.Read([]byte(text), Document{End: len(text)}, false, Origin{})
@@ -205,7 +207,8 @@ func TestFrozen(t *testing.T) {
 		if got := string(o.Append(nil)); got != text {
 			t.Errorf("%s became\n%s", text, got)
 		}
-		if _, err := o.Insert(o.Root(), []string{"metadata", "labels"}, Entries{Text: []byte("a: b\n")}, false); err == nil || o.Edited() {
+		if _, err := o.Insert(o.Root(), []string{"metadata", "labels"},
+			Entries{Text: []byte("a: b\n")}, false); err == nil || o.Edited() {
 			t.Errorf("%s was edited: %v", text, err)
 		}
 	}

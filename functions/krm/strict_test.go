@@ -33,9 +33,11 @@ func TestUnmarshalStrict(t *testing.T) {
 		`{"limt": 1}`:                  "limt: no such field\n  hint: did you mean limit?",
 		`{"hidden": "a"}`:              "hidden: no such field\n  hint: remove or correct it",
 		`{"items": 1}`:                 "items: a number where ",
-		`{"limit": "many"}`:            "limit: a string where a whole number should be\n  hint: correct the value",
+		`{"limit": "many"}`: "limit: a string where a whole number should be\n" +
+			"  hint: correct the value",
 	} {
-		if err := krm.UnmarshalStrict([]byte(text), &into); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if err := krm.UnmarshalStrict([]byte(text), &into); err == nil ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}

@@ -32,7 +32,8 @@ func (p *Package) CheckAuthored(o *krm.Object, lock *api.ImageLock) []finding.Fi
 
 	ignored := Ignored(o)
 	for _, a.rule = range p.rules {
-		if check, ok := a.rule.check.(func(*authored)); ok && !slices.Contains(ignored, a.rule.Name) {
+		if check, ok := a.rule.check.(func(*authored)); ok &&
+			!slices.Contains(ignored, a.rule.Name) {
 			check(&a)
 		}
 	}
@@ -89,7 +90,8 @@ func (a *authored) bindings(visit func(b tools.Binding, locked api.LockedToolSer
 func unlockedTools(a *authored) {
 	a.bindings(func(b tools.Binding, _ api.LockedToolServer, known bool) {
 		if !known {
-			a.report(b.At, fmt.Sprintf("the lock has no tools of %s, so they may change unnoticed", b.Server),
+			a.report(b.At, fmt.Sprintf("the lock has no tools of %s, so they may change unnoticed",
+				b.Server),
 				"run `armature tools pin`")
 		}
 	})
@@ -99,7 +101,8 @@ func missingTool(a *authored) {
 	a.bindings(func(b tools.Binding, locked api.LockedToolServer, known bool) {
 		for _, name := range b.Tools {
 			if known && !locked.Has(name.Text()) {
-				a.report(name, fmt.Sprintf("%s does not offer the tool %q", b.Server, tools.Visible(name.Text())),
+				a.report(name, fmt.Sprintf("%s does not offer the tool %q", b.Server,
+					tools.Visible(name.Text())),
 					"correct the name, or run `armature tools pin` if the server has it now")
 			}
 		}
@@ -112,8 +115,8 @@ func unknownImage(a *authored) {
 			a.artifact(i, fmt.Sprintf(
 				"%q looks like an image in a field of an unknown kind: no digest is written into it",
 				text.Shown(i.Ref)),
-				fmt.Sprintf("write its digest, or add {group: %q, kind: %s, path: %s} to spec.images of the "+
-					"RenderConfig", i.Group, i.Kind, i.Path()))
+				fmt.Sprintf("write its digest, or add {group: %q, kind: %s, path: %s} to "+
+					"spec.images of the RenderConfig", i.Group, i.Kind, i.Path()))
 		}
 	}
 }
@@ -125,10 +128,12 @@ func unpinnedSource(a *authored) {
 		case i.Is == images.IsCommit && i.Ref == "":
 			a.artifact(i, "it is from Git, and names no commit", "name the commit in full")
 		case i.Is == images.IsCommit:
-			a.artifact(i, fmt.Sprintf("%q is not a full commit: its content may change", text.Shown(i.Ref)),
+			a.artifact(i, fmt.Sprintf("%q is not a full commit: its content may change",
+				text.Shown(i.Ref)),
 				"name the commit in full: 40 hexadecimal digits")
 		case i.Is == images.IsVersion:
-			a.artifact(i, "it is from a bucket, and names no version", "name the version of the object")
+			a.artifact(i, "it is from a bucket, and names no version",
+				"name the version of the object")
 		// of others, the rendered field is judged
 		case i.Is != images.IsArtifact && i.Is != images.IsSkill, !strings.HasSuffix(i.Field, "]"),
 			a.pins(i.Ref):
@@ -142,5 +147,6 @@ func unpinnedSource(a *authored) {
 // pins reports whether the lock pins an image.
 func (a *authored) pins(image string) bool {
 	return a.lock != nil &&
-		slices.ContainsFunc(a.lock.Spec.Images, func(x api.LockedImage) bool { return x.Image == image })
+		slices.ContainsFunc(a.lock.Spec.Images,
+			func(x api.LockedImage) bool { return x.Image == image })
 }

@@ -39,13 +39,16 @@ func builtIn(kind, namespace, name string) bool {
 		system := strings.HasPrefix(name, "system:controller:") ||
 			name == "system::leader-locking-kube-controller-manager" ||
 			name == "system::leader-locking-kube-scheduler"
-		return namespace == "kube-system" && (system || name == "extension-apiserver-authentication-reader") ||
+		return namespace == "kube-system" &&
+			(system || name == "extension-apiserver-authentication-reader") ||
 			namespace == "kube-public" && name == "system:controller:bootstrap-signer"
 	case "ServiceAccount":
-		return name == "default" || namespace == "kube-system" && slices.Contains(strings.Fields(clusterAccounts), name)
+		return name == "default" ||
+			namespace == "kube-system" && slices.Contains(strings.Fields(clusterAccounts), name)
 	case "ConfigMap":
-		return name == "kube-root-ca.crt" || name == "istio-ca-root-cert" || namespace == "kube-system" &&
-			name == "extension-apiserver-authentication"
+		return name == "kube-root-ca.crt" || name == "istio-ca-root-cert" ||
+			namespace == "kube-system" &&
+				name == "extension-apiserver-authentication"
 	}
 	return false
 }

@@ -207,10 +207,12 @@ func newPod(o *krm.Object, template krm.PodTemplate) *pod {
 		}
 	}
 	if p.redirects == sidecars.AuthBridgeProxy {
-		p.config = template.Spec().Get("volumes").Named("name", sidecars.ConfigVolume).Get("configMap",
+		p.config = template.Spec().Get("volumes").Named("name", sidecars.ConfigVolume).Get(
+			"configMap",
 			"name").Text()
 	}
-	if !slices.ContainsFunc(p.containers, func(c container) bool { return c.name == sidecars.ProxyInit }) {
+	if !slices.ContainsFunc(p.containers,
+		func(c container) bool { return c.name == sidecars.ProxyInit }) {
 		p.redirects, p.proxyUID = "", ""
 	}
 	return p

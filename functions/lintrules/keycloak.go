@@ -28,10 +28,12 @@ func keycloakAdmin(c *checker) {
 		c.once(finding.Home(c.Namespace)+"/"+secret, at,
 			"the Secret, in a namespace of agents, has the credentials of Keycloak's administrator",
 			"let SPIFFE identify the client (spec.profile: "+sidecars.AuthBridge+
-				"), or keep the credentials in the namespace of a program that registers clients for others")
+				"), or keep the credentials in the namespace of a program that registers "+
+				"clients for others")
 	}
 	if c.Kind == "Secret" || c.Kind == "SealedSecret" {
-		for _, data := range [...]krm.Node{c.Get("data"), c.Get("stringData"), c.Get("spec", "encryptedData")} {
+		for _, data := range [...]krm.Node{c.Get("data"), c.Get("stringData"),
+			c.Get("spec", "encryptedData")} {
 			if key := data.Get(adminPassword); key.Exists() && c.hasAgent(c.Namespace) {
 				report(key, c.Name)
 			}

@@ -45,52 +45,67 @@ const (
 // Rules are all checks, in the order of docs/reference/lint.md.
 func Rules() []Rule {
 	return []Rule{
-		{"invalid-field", finding.Error, "a field that the API server does not know, or whose value it refuses",
-			invalidField},
+		{"invalid-field", finding.Error,
+			"a field that the API server does not know, or whose value it refuses", invalidField},
 		{"selector-mismatch", finding.Error,
-			"a workload whose selector does not match the labels of its own pods", selectorMismatch},
-		{"missing-port", finding.Error, "a probe or a Service that names a port that no container has",
-			missingPort},
+			"a workload whose selector does not match the labels of its own pods",
+			selectorMismatch},
+		{"missing-port", finding.Error,
+			"a probe or a Service that names a port that no container has", missingPort},
 		{"port-clash", finding.Error,
-			"two containers of a pod listen on one port, or two ports of a Service are the same", portClash},
-		{"reserved-name", finding.Warning, "a container or volume has a name that injected ones need",
-			reservedName},
-		{"double-injection", finding.Error, "an injected workload that another injector would inject too",
-			doubleInjection},
+			"two containers of a pod listen on one port, or two ports of a Service are the same",
+			portClash},
+		{"reserved-name", finding.Warning,
+			"a container or volume has a name that injected ones need", reservedName},
+		{"double-injection", finding.Error,
+			"an injected workload that another injector would inject too", doubleInjection},
 		{"proxy-user", finding.Error,
-			"an application that runs as the proxy's user, whose traffic is not intercepted", proxyUser},
+			"an application that runs as the proxy's user, whose traffic is not intercepted",
+			proxyUser},
 		{"shared-identity", finding.Warning,
-			"two agents with the ServiceAccount default, and so with one SPIFFE ID", sharedIdentity},
-		{"pod-security", finding.Error, "a pod that the Pod Security level of its namespace refuses", podSecurity},
-		{"job-sidecar", finding.Warning, "a sidecar as an ordinary container, which keeps a Job from finishing",
-			jobSidecar},
-		{"missing-key", finding.Error, "a key that a ConfigMap or Secret of the package does not have", missingKey},
-		{"missing-configmap", finding.Warning, "a ConfigMap that the package does not have", missingConfigMap},
+			"two agents with the ServiceAccount default, and so with one SPIFFE ID",
+			sharedIdentity},
+		{"pod-security", finding.Error,
+			"a pod that the Pod Security level of its namespace refuses", podSecurity},
+		{"job-sidecar", finding.Warning,
+			"a sidecar as an ordinary container, which keeps a Job from finishing", jobSidecar},
+		{"missing-key", finding.Error,
+			"a key that a ConfigMap or Secret of the package does not have", missingKey},
+		{"missing-configmap", finding.Warning, "a ConfigMap that the package does not have",
+			missingConfigMap},
 		{"missing-secret", Off, "a Secret that the package does not have", missingSecret},
 		{"bypass-auth-proxy", finding.Warning,
 			"a port of the application that requests reach without the proxy that checks tokens",
 			bypassAuthProxy},
-		{"http-only", finding.Error, "a Service that announces another protocol than HTTP/1.1 for the port of " +
-			"AuthBridge's reverse proxy", httpOnly},
-		{"dangling-reference", finding.Warning, "a reference to an object that the package does not have",
-			danglingReference},
-		{"latest-image", finding.Warning, "an image without a tag, or with the tag latest", latestImage},
+		{"http-only", finding.Error,
+			"a Service that announces another protocol than HTTP/1.1 for the port of " +
+				"AuthBridge's reverse proxy", httpOnly},
+		{"dangling-reference", finding.Warning,
+			"a reference to an object that the package does not have", danglingReference},
+		{"latest-image", finding.Warning, "an image without a tag, or with the tag latest",
+			latestImage},
 		{keycloakAdminRule, finding.Error,
-			"an agent's namespace that holds the credentials of Keycloak's administrator", keycloakAdmin},
+			"an agent's namespace that holds the credentials of Keycloak's administrator",
+			keycloakAdmin},
 		{KustomizeBuild, finding.Warning,
-			"a kustomization that does not build, so that its objects are not checked", kustomizeBuild},
+			"a kustomization that does not build, so that its objects are not checked",
+			kustomizeBuild},
 		{"unpinned-image", finding.Info, "an image without a digest", unpinnedImage},
 		{"unknown-image", finding.Warning,
 			"a field of an unknown kind that looks like an image, which no digest is written into",
 			unknownImage},
-		{"unpinned-source", finding.Warning, "a skill or plugin from Git without a full commit, from a bucket " +
-			"without a version, or without a digest", unpinnedSource},
+		{"unpinned-source", finding.Warning,
+			"a skill or plugin from Git without a full commit, from a bucket " +
+				"without a version, or without a digest", unpinnedSource},
 		{"missing-tool", finding.Error,
-			"a tool that an agent binds, and that is not among its server's tools in the lock", missingTool},
-		{"unlocked-tools", finding.Warning, "a tool server that an agent binds, and that the lock does not have",
-			unlockedTools},
-		{"duplicate-target", finding.Error, "two objects that scale or guard one workload", duplicateTarget},
-		{ContestedField, finding.Info, "a field that two functions set to different values", contestedField},
+			"a tool that an agent binds, and that is not among its server's tools in the lock",
+			missingTool},
+		{"unlocked-tools", finding.Warning,
+			"a tool server that an agent binds, and that the lock does not have", unlockedTools},
+		{"duplicate-target", finding.Error, "two objects that scale or guard one workload",
+			duplicateTarget},
+		{ContestedField, finding.Info, "a field that two functions set to different values",
+			contestedField},
 	}
 }
 
@@ -112,9 +127,10 @@ func CheckConfig(config *api.RenderConfig) (findings []finding.Finding) {
 	report := func(name, message, hint string) {
 		f := finding.Finding{
 			Rule: "config/lint", Severity: finding.Error, Message: message, Hint: hint,
-			Place: finding.Place{File: config.Origin.File, Line: config.Origin.LineOf("spec.lint." + name),
-				Field:  "spec.lint." + name,
-				Object: finding.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}},
+			Place: finding.Place{File: config.Origin.File,
+				Line: config.Origin.LineOf("spec.lint." + name), Field: "spec.lint." + name,
+				Object: finding.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig",
+					Name: config.Name}},
 		}
 		findings = append(findings, f)
 	}
@@ -122,9 +138,11 @@ func CheckConfig(config *api.RenderConfig) (findings []finding.Finding) {
 		severity := config.Spec.Lint[name]
 		if _, ok := Lookup(name); !ok {
 			report(name, fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules")
-		} else if !slices.Contains([]finding.Severity{Off, finding.Info, finding.Warning, finding.Error},
+		} else if !slices.Contains([]finding.Severity{Off, finding.Info, finding.Warning,
+			finding.Error},
 			finding.Severity(severity)) {
-			report(name, fmt.Sprintf("%q is not a severity", severity), "write off, info, warning or error")
+			report(name, fmt.Sprintf("%q is not a severity", severity),
+				"write off, info, warning or error")
 		}
 	}
 	return findings
@@ -217,13 +235,14 @@ func New(config *api.RenderConfig, prefix string) *Package {
 // kustomizations builds. What is reported once is reported once for all of them.
 func (p *Package) Next() *Package {
 	return &Package{
-		rules: p.rules, prefix: p.prefix, images: p.images, configured: p.configured, unread: p.unread,
-		reported: p.reported,
+		rules: p.rules, prefix: p.prefix, images: p.images, configured: p.configured,
+		unread: p.unread, reported: p.reported,
 		Evaluate: p.Evaluate, Schema: p.Schema,
 		collected: collected{
 			objects: make(map[id]*object), namespaces: make(map[string]namespace),
-			byLabel: make(map[label][]*pod), scalers: make(map[id][]finding.Ref), guards: make(map[*pod]finding.Ref),
-			nodePorts: make(map[string][]finding.Ref), images: make(map[string]int), added: make(map[string]bool),
+			byLabel: make(map[label][]*pod), scalers: make(map[id][]finding.Ref),
+			guards: make(map[*pod]finding.Ref), nodePorts: make(map[string][]finding.Ref),
+			images: make(map[string]int), added: make(map[string]bool),
 			unresolved: make(map[id]int),
 		},
 	}
@@ -371,13 +390,15 @@ func (p *Package) Check(o *krm.Object, author Author) []finding.Finding {
 			if _, ok := Lookup(name); !ok {
 				c.findings = append(c.findings,
 					o.Finding(finding.Error, "lint/unknown-rule", ignore,
-						fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules"))
+						fmt.Sprintf("lint rule %q does not exist", name),
+						"see armature lint --rules"))
 			}
 			c.ignored = append(c.ignored, name)
 		}
 	}
 	for _, c.rule = range p.rules {
-		if check, ok := c.rule.check.(func(*checker)); ok && !slices.Contains(c.ignored, c.rule.Name) {
+		if check, ok := c.rule.check.(func(*checker)); ok &&
+			!slices.Contains(c.ignored, c.rule.Name) {
 			check(&c)
 		}
 	}

@@ -27,8 +27,8 @@ func selectorMismatch(c *checker) {
 		return
 	}
 	selector, labels := c.Get("spec", "selector"), c.pod.Template.Get("metadata", "labels")
-	const hint = "write the same label in spec.selector and in the pod template: the API server refuses " +
-		"the object"
+	const hint = "write the same label in spec.selector and in the pod template: the API " +
+		"server refuses the object"
 	for key, want := range selector.Get("matchLabels").Fields() {
 		switch is := labels.Get(key); {
 		case placeholder(want.Text()) || placeholder(is.Text()) || is.Is(want.Text()):
@@ -75,7 +75,8 @@ func missingPort(c *checker) {
 					names = append(names, x.portNames()...)
 				}
 			}
-			c.report(target, fmt.Sprintf("%s has no container port named %s", pods[0].ref, target.Text()),
+			c.report(target, fmt.Sprintf("%s has no container port named %s", pods[0].ref,
+				target.Text()),
 				hintPort(target.Text(), names))
 		}
 	}
@@ -90,8 +91,8 @@ func (c *checker) probePort(x *container, at krm.Node) {
 
 // probePorts returns the ports that the kubelet asks of a container.
 func probePorts(container krm.Node) (ports []krm.Node) {
-	for _, probe := range [...]krm.Node{container.Get("livenessProbe"), container.Get("readinessProbe"),
-		container.Get("startupProbe"),
+	for _, probe := range [...]krm.Node{container.Get("livenessProbe"),
+		container.Get("readinessProbe"), container.Get("startupProbe"),
 		container.Get("lifecycle", "postStart"), container.Get("lifecycle", "preStop")} {
 		ports = append(ports, probe.Get("httpGet", "port"), probe.Get("tcpSocket", "port"))
 	}

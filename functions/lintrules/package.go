@@ -21,15 +21,16 @@ func (p *Package) Contested(c Contest) (findings []finding.Finding) {
 		if check, ok := r.check.(func(Contest) (message, hint string)); ok {
 			message, hint := check(c)
 			findings = append(findings,
-				finding.Finding{Rule: "lint/" + r.Name, Severity: r.Severity, Place: c.Place, Message: message,
-					Hint: hint})
+				finding.Finding{Rule: "lint/" + r.Name, Severity: r.Severity, Place: c.Place,
+					Message: message, Hint: hint})
 		}
 	}
 	return findings
 }
 
 func contestedField(c Contest) (message, hint string) {
-	return fmt.Sprintf("%s sets it to %s, and %s to %s, which takes effect", c.First, c.Was, c.Second, c.Is),
+	return fmt.Sprintf("%s sets it to %s, and %s to %s, which takes effect", c.First, c.Was,
+			c.Second, c.Is),
 		"no action is needed if that is intended; `armature functions` lists them in their order"
 }
 
@@ -66,11 +67,13 @@ func kustomizeBuild(p *Package, u Unbuilt) finding.Finding {
 	missing := missingFile().FindStringSubmatch(u.Err)
 	switch {
 	case u.Part != "":
-		return finding.Finding{Message: fmt.Sprintf("%s %s, so its objects are not checked", u.Part, u.Why),
+		return finding.Finding{Message: fmt.Sprintf("%s %s, so its objects are not checked", u.Part,
+			u.Why),
 			Hint: "lint what kustomize prints: kustomize build … | armature lint -"}
 	case u.Component:
-		return finding.Finding{Message: "no kustomization of the package uses the component: its files are " +
-			"not checked",
+		return finding.Finding{
+			Message: "no kustomization of the package uses the component: its files are " +
+				"not checked",
 			Hint: "lint a folder that has a kustomization with this component"}
 	case missing != nil:
 		f := finding.Finding{Message: "it names " + missing[1] + ", which does not exist",

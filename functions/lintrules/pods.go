@@ -41,23 +41,27 @@ func portClash(c *checker) {
 				key := use{number(p.Get("containerPort")), protocol(p)}
 				entry := own{key, number(p.Get("hostPort"))}
 				if listed[entry] {
-					c.report(p.Get("containerPort"), fmt.Sprintf("%s lists port %s/%s twice, and server-side "+
-						"apply refuses that", x.name, key.number, key.protocol),
-						"remove one of the two entries, and name the other one in Services and probes")
+					c.report(p.Get("containerPort"),
+						fmt.Sprintf("%s lists port %s/%s twice, and server-side "+
+							"apply refuses that", x.name, key.number, key.protocol),
+						"remove one of the two entries, and name the other one in "+
+							"Services and probes")
 				}
 				listed[entry] = true
 				if other, taken := owner[key]; taken && x.runs && other != x.name {
 					c.report(p.Get("containerPort"),
-						fmt.Sprintf("%s listens on port %s of the pod, and so does %s", x.name, key.number, other),
-						"give one of the two another port: the containers of a pod share its network")
+						fmt.Sprintf("%s listens on port %s of the pod, and so does %s", x.name,
+							key.number, other),
+						"give one of the two another port: the containers of a pod share "+
+							"its network")
 				} else if x.runs {
 					owner[key] = x.name
 				}
 				if h := p.Get("hostPort"); h.IsScalar() && !h.Is("0") {
 					key := use{number(h), protocol(p)}
 					if other, taken := host[key]; taken {
-						c.report(h, fmt.Sprintf("%s takes port %s of the node, and so does %s", x.name, key.number,
-							other), "give one of the two another hostPort")
+						c.report(h, fmt.Sprintf("%s takes port %s of the node, and so does %s",
+							x.name, key.number, other), "give one of the two another hostPort")
 					}
 					host[key] = x.name
 				}
@@ -70,7 +74,8 @@ func portClash(c *checker) {
 	for p := range c.Get("spec", "ports").Items() {
 		key := use{number(p.Get("port")), protocol(p)}
 		if _, taken := owner[key]; taken {
-			c.report(p.Get("port"), fmt.Sprintf("the Service has port %s/%s twice", key.number, key.protocol),
+			c.report(p.Get("port"), fmt.Sprintf("the Service has port %s/%s twice", key.number,
+				key.protocol),
 				"remove one of the two")
 		}
 		owner[key] = c.Name
@@ -91,8 +96,9 @@ func reservedName(c *checker) {
 	}
 	for _, x := range c.facts.containers {
 		if component(x.name) {
-			c.report(x.node.Get("name"), fmt.Sprintf("%q is the name of an injected container, but nothing "+
-				"was injected by a render", x.name),
+			c.report(x.node.Get("name"),
+				fmt.Sprintf("%q is the name of an injected container, but nothing "+
+					"was injected by a render", x.name),
 				"rename it; if a webhook injected it, `armature migrate` removes it")
 		}
 	}
@@ -101,7 +107,8 @@ func reservedName(c *checker) {
 		if name := v.Get("name"); strings.HasPrefix(name.Text(), "armature-") &&
 			slices.Contains(sidecars.ReservedVolumes(), name.Text()) {
 			c.report(name, fmt.Sprintf(
-				"%q is the name of an injected volume, but nothing was injected by a render", name.Text()),
+				"%q is the name of an injected volume, but nothing was injected by a render",
+				name.Text()),
 				"rename it")
 		}
 	}
@@ -126,7 +133,8 @@ var meshSwitches = []struct{ key, on, off string }{
 func meshSwitch(metadata krm.Node) (at krm.Node, on bool) {
 	for _, x := range meshSwitches {
 		for _, of := range [...]string{"labels", "annotations"} {
-			if n := metadata.Get(of, x.key); n.IsScalar() && slices.Contains(strings.Fields(x.on), n.Text()) {
+			if n := metadata.Get(of, x.key); n.IsScalar() &&
+				slices.Contains(strings.Fields(x.on), n.Text()) {
 				return n, true
 			}
 		}
@@ -158,20 +166,24 @@ func doubleInjection(c *checker) {
 	remedy := strings.ReplaceAll(hint, "<prefix>", c.prefix)
 	for _, x := range c.facts.containers {
 		if slices.Contains(meshProxies, x.name) {
-			c.report(x.node.Get("name"), fmt.Sprintf("%s redirects the pod's traffic, and so does %s", x.name,
-				c.facts.redirects), remedy)
+			c.report(x.node.Get("name"),
+				fmt.Sprintf("%s redirects the pod's traffic, and so does %s", x.name,
+					c.facts.redirects), remedy)
 			return
 		}
 	}
 	metadata := c.pod.Template.Get("metadata")
 	if n, on := meshSwitch(metadata); on {
-		c.report(n, fmt.Sprintf("%s: %s makes a mesh redirect the pod's traffic too", n.Key(), n.Text()),
+		c.report(n, fmt.Sprintf("%s: %s makes a mesh redirect the pod's traffic too", n.Key(),
+			n.Text()),
 			remedy)
 		return
 	}
-	if ns := c.collected.namespaces[finding.Home(c.Namespace)]; ns.mesh != "" && !meshOff(metadata, ns.by) {
-		c.report(c.Get("metadata", "namespace"), fmt.Sprintf("the Namespace %s is labelled %s, so a mesh "+
-			"redirects the pod's traffic too", cmp.Or(c.Namespace, "default"), ns.mesh), remedy)
+	if ns := c.collected.namespaces[finding.Home(c.Namespace)]; ns.mesh != "" &&
+		!meshOff(metadata, ns.by) {
+		c.report(c.Get("metadata", "namespace"),
+			fmt.Sprintf("the Namespace %s is labelled %s, so a mesh "+
+				"redirects the pod's traffic too", cmp.Or(c.Namespace, "default"), ns.mesh), remedy)
 	}
 }
 
@@ -189,9 +201,12 @@ func proxyUser(c *checker) {
 			uid = ofPod
 		}
 		if uid.Is(c.facts.proxyUID) {
-			c.report(uid, fmt.Sprintf("%s runs as user %s, the proxy's, so none of its traffic is intercepted",
-				x.name, c.facts.proxyUID),
-				fmt.Sprintf("give it another runAsUser, or annotate %s/proxy-uid with a free one", c.prefix))
+			c.report(uid,
+				fmt.Sprintf(
+					"%s runs as user %s, the proxy's, so none of its traffic is intercepted",
+					x.name, c.facts.proxyUID),
+				fmt.Sprintf("give it another runAsUser, or annotate %s/proxy-uid with a free one",
+					c.prefix))
 		}
 	}
 }
@@ -217,8 +232,9 @@ func jobSidecar(c *checker) {
 				slices.Contains(strings.Fields(longRunning), program)
 		}
 		if runs(name) || runs(image) {
-			c.report(n.Get("name"), fmt.Sprintf("%s keeps running after the others, so the %s never finishes",
-				name, c.Kind),
+			c.report(n.Get("name"),
+				fmt.Sprintf("%s keeps running after the others, so the %s never finishes",
+					name, c.Kind),
 				"move it to initContainers with restartPolicy: Always (Kubernetes 1.29 and later)")
 		}
 	}
@@ -241,11 +257,13 @@ func podSecurity(c *checker) {
 	}
 	for _, v := range c.Evaluate(level, c.Object, c.pod) {
 		hint := fmt.Sprintf(
-			"change it, or relax the label pod-security.kubernetes.io/enforce of the Namespace %s", namespace)
+			"change it, or relax the label pod-security.kubernetes.io/enforce of the Namespace %s",
+			namespace)
 		if v.Container == sidecars.ProxyInit && c.facts.injected {
 			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: leave it out, with "+
-				"spec.outbound.trafficInterception.enabled: false in a TokenExchange or the annotation "+
-				"%s/proxy-init: disabled, or enforce privileged in the Namespace %s", c.prefix, namespace)
+				"spec.outbound.trafficInterception.enabled: false in a TokenExchange or the "+
+				"annotation %s/proxy-init: disabled, or enforce privileged in the Namespace %s",
+				c.prefix, namespace)
 		}
 		c.report(v.At, fmt.Sprintf("the Namespace %s enforces %s: %s", namespace, level, v.Message), hint)
 	}
@@ -282,18 +300,21 @@ func sharedIdentity(c *checker) {
 		return
 	}
 	for _, other := range c.collected.pods {
-		if other.account == defaultAccount && finding.Home(other.ref.Namespace) == finding.Home(c.Namespace) &&
+		if other.account == defaultAccount &&
+			finding.Home(other.ref.Namespace) == finding.Home(c.Namespace) &&
 			other.ref != c.Ref {
 			at := c.pod.Spec().Get("serviceAccountName")
 			if !at.Exists() {
 				at = c.pod.Spec().Get("serviceAccount")
 			}
-			hint := "remove the field, so that a render generates a separate ServiceAccount, or name one"
+			hint := "remove the field, so that a render generates a separate ServiceAccount, " +
+				"or name one"
 			if c.Kind == "Pod" {
 				hint = "name a ServiceAccount that no other agent uses"
 			}
-			c.report(at, fmt.Sprintf("%s has the ServiceAccount %s too, and therefore the same SPIFFE ID: "+
-				"servers cannot distinguish the two", other.ref, defaultAccount), hint)
+			c.report(at,
+				fmt.Sprintf("%s has the ServiceAccount %s too, and therefore the same SPIFFE ID: "+
+					"servers cannot distinguish the two", other.ref, defaultAccount), hint)
 			return
 		}
 	}
@@ -307,8 +328,8 @@ func floating(image string) bool {
 func latestImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if floating(image) {
-			c.once(image, at, fmt.Sprintf("%q may refer to another image at each start%s", text.Shown(image),
-				more(c.collected.images[image], "container")),
+			c.once(image, at, fmt.Sprintf("%q may refer to another image at each start%s",
+				text.Shown(image), more(c.collected.images[image], "container")),
 				"name a version, and run `armature pin` for its digest")
 		}
 	})
@@ -318,15 +339,16 @@ func unpinnedImage(c *checker) {
 	const hint = "run `armature pin` to write digests into armature.lock"
 	c.eachImage(func(at krm.Node, image string) {
 		switch {
-		case strings.Contains(image, "@sha256:"), floating(image) && c.Severity("latest-image") != Off:
+		case strings.Contains(image, "@sha256:"),
+			floating(image) && c.Severity("latest-image") != Off:
 		case c.collected.added[image]: // one command pins them all
 			var added []string
 			for _, image := range slices.Sorted(maps.Keys(c.collected.added)) {
 				added = append(added, text.Shown(image))
 			}
 			c.once("added", at,
-				fmt.Sprintf("%s of injected containers without a digest: %s", text.Count(len(added), "image"),
-					strings.Join(added, ", ")), hint)
+				fmt.Sprintf("%s of injected containers without a digest: %s",
+					text.Count(len(added), "image"), strings.Join(added, ", ")), hint)
 		default:
 			c.once(image, at, fmt.Sprintf("%q has no digest%s", text.Shown(image),
 				more(c.collected.images[image], "container")), hint)

@@ -22,7 +22,8 @@ func missingKey(c *checker) {
 		}
 		for _, at := range r.Keys {
 			if !facts.keys[at.Text()] {
-				c.report(at, fmt.Sprintf("the %s %s has no key %q", r.Kind, r.Name.Text(), at.Text()),
+				c.report(at, fmt.Sprintf("the %s %s has no key %q", r.Kind, r.Name.Text(),
+					at.Text()),
 					hintKeys(facts))
 			}
 		}
@@ -33,12 +34,14 @@ func hintKeys(facts *object) string {
 	if len(facts.keys) == 0 {
 		return "add the key; the object has none"
 	}
-	return "add the key, or name one that it has: " + strings.Join(slices.Sorted(maps.Keys(facts.keys)), ", ")
+	return "add the key, or name one that it has: " +
+		strings.Join(slices.Sorted(maps.Keys(facts.keys)), ", ")
 }
 
 func missingConfigMap(c *checker) {
-	c.missing("ConfigMap", "add it to the package; if a controller in the cluster creates it, switch "+
-		"the rule off with spec.lint.missing-configmap or the annotation "+keys.LintIgnore)
+	c.missing("ConfigMap",
+		"add it to the package; if a controller in the cluster creates it, switch "+
+			"the rule off with spec.lint.missing-configmap or the annotation "+keys.LintIgnore)
 }
 
 func missingSecret(c *checker) {
@@ -80,7 +83,8 @@ func danglingReference(c *checker) {
 			c.dangling(c.Get("spec", "scaleTargetRef", "name"), target.kind, c.Namespace, target.name)
 		}
 		for t := range c.Get("spec", "triggers").Items() {
-			if ref := t.Get("authenticationRef"); ref.Get("kind").Text() != "ClusterTriggerAuthentication" {
+			if ref := t.Get("authenticationRef"); ref.Get("kind").Text() !=
+				"ClusterTriggerAuthentication" {
 				c.named(ref.Get("name"), "TriggerAuthentication")
 			}
 		}
@@ -142,7 +146,8 @@ func (c *checker) podReferences() {
 		declared[v.Get("metadata", "name").Text()] = true
 	}
 	for v := range spec.Get("volumes").Items() {
-		if name := v.Get("name").Text(); !declared[name] { // a claim template takes the place of its volume
+		// a claim template takes the place of its volume
+		if name := v.Get("name").Text(); !declared[name] {
 			c.named(v.Get("persistentVolumeClaim", "claimName"), "PersistentVolumeClaim")
 		}
 	}
@@ -150,7 +155,8 @@ func (c *checker) podReferences() {
 		declared[v.Get("name").Text()] = true
 	}
 	for _, x := range c.facts.containers {
-		if !x.node.Get("image").Exists() { // a patch: the volumes are in the manifest that it changes
+		// a patch: the volumes are in the manifest that it changes
+		if !x.node.Get("image").Exists() {
 			continue
 		}
 		for m := range x.node.Get("volumeMounts").Items() {

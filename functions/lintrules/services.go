@@ -31,9 +31,11 @@ func bypassAuthProxy(c *checker) {
 			if number == 0 || proxy == "" || pod.authProxy == 0 && component(owner) {
 				continue
 			}
-			c.report(at, fmt.Sprintf("leads to port %d of %s in %s, past %s", number, owner, pod.ref, proxy),
-				fmt.Sprintf("%s; if the port is meant to be open, such as one for metrics, annotate the "+
-					"Service %s: bypass-auth-proxy", hint, keys.LintIgnore))
+			c.report(at, fmt.Sprintf("leads to port %d of %s in %s, past %s", number, owner,
+				pod.ref, proxy),
+				fmt.Sprintf(
+					"%s; if the port is meant to be open, such as one for metrics, annotate the "+
+						"Service %s: bypass-auth-proxy", hint, keys.LintIgnore))
 			break
 		}
 	}
@@ -56,7 +58,8 @@ func (p *Package) past(pod *pod, number int) (proxy, hint string) {
 
 // guarded is the port that AuthBridge's reverse proxy takes from the agent of a pod, 0 for none.
 func (p *Package) guarded(pod *pod) int {
-	if facts := p.collected.objects[key("ConfigMap", pod.ref.Namespace, pod.config)]; pod.config != "" &&
+	if facts := p.collected.objects[key("ConfigMap", pod.ref.Namespace,
+		pod.config)]; pod.config != "" &&
 		facts != nil {
 		return facts.guarded
 	}
@@ -71,8 +74,8 @@ func httpOnly(c *checker) {
 	pods := c.selected(c.Namespace, c.Get("spec", "selector"))
 	for p := range c.Get("spec", "ports").Items() {
 		protocol := map[string]string{
-			"grpc": "gRPC", "https": "HTTPS", "http2": "HTTP/2", "h2c": "HTTP/2", "kubernetes.io/h2c": "HTTP/2",
-			"kubernetes.io/wss": "WebSocket over TLS",
+			"grpc": "gRPC", "https": "HTTPS", "http2": "HTTP/2", "h2c": "HTTP/2",
+			"kubernetes.io/h2c": "HTTP/2", "kubernetes.io/wss": "WebSocket over TLS",
 		}[strings.ToLower(p.Get("appProtocol").Text())]
 		if protocol == "" {
 			continue
@@ -80,8 +83,10 @@ func httpOnly(c *checker) {
 		for _, pod := range pods {
 			if _, number, _ := pod.reached(p); number != 0 && number == c.guarded(pod) {
 				c.report(p.Get("appProtocol"), fmt.Sprintf("announces %s for port %d of %s, where "+
-					"AuthBridge's reverse proxy listens, which speaks HTTP/1.1 alone", protocol, number, pod.ref),
-					fmt.Sprintf("annotate the workload %s/authbridge-mode: envoy-sidecar, or use another port",
+					"AuthBridge's reverse proxy listens, which speaks HTTP/1.1 alone", protocol,
+					number, pod.ref),
+					fmt.Sprintf("annotate the workload %s/authbridge-mode: envoy-sidecar, or use "+
+						"another port",
 						c.prefix))
 				break
 			}
@@ -112,10 +117,11 @@ func (c *checker) openAgent() {
 		if number, ok := at.Int(); ok && protocol(p) == "TCP" {
 			if slices.Contains(c.facts.open, number) {
 				c.report(at, fmt.Sprintf(
-					"excludeInboundPorts has port %d of %s, which is then open to requests without a token", number,
+					"excludeInboundPorts has port %d of %s, which is then open to requests "+
+						"without a token", number,
 					agent.Get("name").Text()),
-					fmt.Sprintf("remove it from excludeInboundPorts; if it is meant to be open, annotate the "+
-						"workload %s: bypass-auth-proxy", keys.LintIgnore))
+					fmt.Sprintf("remove it from excludeInboundPorts; if it is meant to be open, "+
+						"annotate the workload %s: bypass-auth-proxy", keys.LintIgnore))
 			}
 			return // others are for metrics and the like
 		}
@@ -144,7 +150,8 @@ func duplicateTarget(c *checker) {
 		if first := c.collected.scalers[target][0]; first != c.Ref {
 			c.report(c.Get("spec", "scaleTargetRef"),
 				fmt.Sprintf("%s scales %s %s already", first, target.kind, target.name),
-				"keep one: two autoscalers undo each other's work, and a ScaledObject creates an autoscaler")
+				"keep one: two autoscalers undo each other's work, and a ScaledObject creates "+
+					"an autoscaler")
 		}
 	case "PodDisruptionBudget":
 		labels := c.Get("spec", "selector", "matchLabels")

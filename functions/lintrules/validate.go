@@ -42,7 +42,8 @@ func beginValidate(p *contract.Package) contract.Steps {
 		s.wrongKind(u)
 		if o := u.Object; o.Kind == "Agent" && o.APIVersion == keys.Kagent1+"/v1alpha3" {
 			u.Report(finding.Info, "validate/substrate", o.Get("kind"),
-				"nothing is injected: kagent 1.0 runs this agent on Agent Substrate, not in a pod of the package",
+				"nothing is injected: kagent 1.0 runs this agent on Agent Substrate, not in a "+
+					"pod of the package",
 				"")
 		}
 		if u.Object.Contains(stem(p.Prefix())) || u.Object.Contains("/inj") {
@@ -57,7 +58,8 @@ func (s *validator) unreadLabels(u *contract.Unit) {
 	opt, prefix := s.pkg.Prefix()+"/inject", s.pkg.Prefix()+"/"
 	if n := o.Get("metadata", "annotations", opt); n.Exists() {
 		u.Report(finding.Warning, "validate/not-a-label", n,
-			"opting in requires a label; this annotation has no effect", "move it to metadata.labels")
+			"opting in requires a label; this annotation has no effect",
+			"move it to metadata.labels")
 	}
 	own := o.Get("metadata", "labels")
 	unread := func(n krm.Node, hint string) {
@@ -66,7 +68,8 @@ func (s *validator) unreadLabels(u *contract.Unit) {
 	if n := own.Get(opt); n.Exists() && o.Kind == "Namespace" {
 		u.Report(finding.Error, "validate/namespace-label", n,
 			"this label is for workloads, and not for Namespaces",
-			fmt.Sprintf("write %sinjection: disabled to keep the workloads of the Namespace from being injected", prefix))
+			fmt.Sprintf("write %sinjection: disabled to keep the workloads of the Namespace from "+
+				"being injected", prefix))
 		return
 	}
 	if n := o.Get("spec", "jobTemplate", "metadata", "labels", opt); n.Exists() {
@@ -84,7 +87,8 @@ func (s *validator) unreadLabels(u *contract.Unit) {
 			}
 			for key, n := range at.Get("annotations").Fields() {
 				if meansInject(key, s.pkg.Prefix()) {
-					u.Report(finding.Warning, "validate/not-a-label", n, "nothing reads this annotation",
+					u.Report(finding.Warning, "validate/not-a-label", n,
+						"nothing reads this annotation",
 						"opting in requires a label: did you mean "+opt+"?")
 				}
 			}
@@ -105,8 +109,10 @@ func (s *validator) unreadLabels(u *contract.Unit) {
 		}
 		for _, label := range profileLabels {
 			if n := labels.Get(label); n.Exists() && !strings.HasPrefix(label, prefix) {
-				unread(n, fmt.Sprintf("write %s%s, or set spec.profile or spec.labelPrefix in the configuration",
-					prefix, path.Base(label)))
+				unread(n,
+					fmt.Sprintf(
+						"write %s%s, or set spec.profile or spec.labelPrefix in the configuration",
+						prefix, path.Base(label)))
 			}
 		}
 		if pod.Path == "" {
@@ -158,7 +164,8 @@ func (s *validator) wrongKind(u *contract.Unit) {
 				fmt.Sprintf("did you mean %s of %s?", meant.Name, meant.APIVersion))
 		case template && pod.Path != "" && o.Kind != "PodTemplate":
 			u.Report(finding.Error, "validate/no-kind", o.Get("kind"), message,
-				"correct it: the kinds with a pod template are "+strings.Join(workload.Names(), ", "))
+				"correct it: the kinds with a pod template are "+
+					strings.Join(workload.Names(), ", "))
 		}
 	}
 	metadata := o.Get("metadata")
@@ -224,12 +231,14 @@ func (s *validator) unreadKind(u *contract.Unit) {
 // folder itself is nobody's second: a flag may have named another.
 func (s *validator) secondConfig(u *contract.Unit) {
 	file := u.Object.Origin.File
-	if name := path.Base(file); file == "armature.yaml" || name != "armature.yaml" && name != "armature.yml" {
+	if name := path.Base(file); file == "armature.yaml" ||
+		name != "armature.yaml" && name != "armature.yml" {
 		return
 	}
 	message := "a configuration below the folder that is rendered, which has none itself"
 	if s.pkg.Place != nil {
-		message = fmt.Sprintf("a second configuration: %s:%d is that of the folder that is rendered",
+		message = fmt.Sprintf(
+			"a second configuration: %s:%d is that of the folder that is rendered",
 			s.pkg.Place.File, s.pkg.Place.Line)
 	}
 	u.Report(finding.Error, "validate/inner-config", krm.Node{}, message,

@@ -125,7 +125,8 @@ func (s *state) summary() []finding.Finding {
 		n := s.applied[class]
 		total += n
 		ratios := s.policy.classes[class]
-		parts = append(parts, fmt.Sprintf("%s %d (cpu %s, memory %s)", class, n, ratios.CPU, ratios.Memory))
+		parts = append(parts, fmt.Sprintf("%s %d (cpu %s, memory %s)", class, n, ratios.CPU,
+			ratios.Memory))
 	}
 	for _, why := range slices.Sorted(maps.Keys(s.other)) {
 		total += s.other[why]
@@ -136,9 +137,11 @@ func (s *state) summary() []finding.Finding {
 	}
 	return []finding.Finding{{
 		Rule: "overcommit/summary", Severity: finding.Info,
-		Message: fmt.Sprintf("overcommit of %s: %s", text.Count(total, "workload"), strings.Join(parts, ", ")),
+		Message: fmt.Sprintf("overcommit of %s: %s", text.Count(total, "workload"),
+			strings.Join(parts, ", ")),
 		Place: finding.Place{File: s.policy.File, Line: s.policy.Line,
-			Object: finding.Ref{APIVersion: s.overcommits[0].APIVersion, Kind: "Overcommit", Name: Singleton}},
+			Object: finding.Ref{APIVersion: s.overcommits[0].APIVersion, Kind: "Overcommit",
+				Name: Singleton}},
 	}}
 }
 
@@ -203,7 +206,8 @@ func (s *state) class(u *contract.Unit, pod krm.PodTemplate) (class *Class, ok b
 	}
 	if n := u.Object.Get("metadata", "labels", key); n.Exists() {
 		u.Report(finding.Warning, "overcommit/label-not-on-pods", n,
-			"the label counts on pods only, and they do not have it", "move it to the pod template's labels")
+			"the label counts on pods only, and they do not have it",
+			"move it to the pod template's labels")
 	}
 	if ns := s.pkg.Index.Namespace(u.Object); ns != nil {
 		if n := ns.Get("metadata", "labels", key); n.Exists() {

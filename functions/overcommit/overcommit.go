@@ -69,7 +69,8 @@ func (p *Policy) Names() []string { return slices.Sorted(maps.Keys(p.classes)) }
 const maxPattern = 512
 
 // Resolve checks the objects and makes a policy of them.
-func Resolve(overcommits []*api.Overcommit, classes []*api.OvercommitClass) (Policy, []finding.Finding) {
+func Resolve(overcommits []*api.Overcommit,
+	classes []*api.OvercommitClass) (Policy, []finding.Finding) {
 	r := resolver{policy: Policy{classes: make(map[string]*Class)}}
 	for _, o := range overcommits {
 		r.overcommit(o)
@@ -79,10 +80,12 @@ func Resolve(overcommits []*api.Overcommit, classes []*api.OvercommitClass) (Pol
 	}
 	if len(classes) > 0 && len(overcommits) == 0 {
 		c := classes[0]
-		r.report(finding.Warning, "overcommit/no-overcommit", "", ref(&c.TypeMeta, &c.ObjectMeta), &c.Origin,
-			"no class applies: the package has no Overcommit named cluster, which turns overcommit on",
-			"add one: {apiVersion: overcommit.inditex.dev/v1alpha1, kind: Overcommit, metadata: {name: "+
-				"cluster}, spec: {overcommitLabel: …}}")
+		r.report(finding.Warning, "overcommit/no-overcommit", "", ref(&c.TypeMeta, &c.ObjectMeta),
+			&c.Origin,
+			"no class applies: the package has no Overcommit named cluster, which turns "+
+				"overcommit on",
+			"add one: {apiVersion: overcommit.inditex.dev/v1alpha1, kind: Overcommit, "+
+				"metadata: {name: cluster}, spec: {overcommitLabel: …}}")
 	}
 	return r.policy, r.findings
 }
@@ -92,7 +95,8 @@ type resolver struct {
 	findings []finding.Finding
 }
 
-func (r *resolver) report(severity finding.Severity, rule, field string, object finding.Ref, at *api.Origin,
+func (r *resolver) report(severity finding.Severity, rule, field string, object finding.Ref,
+	at *api.Origin,
 	message, hint string) {
 	f := finding.Finding{Rule: rule, Severity: severity, Message: message, Hint: hint,
 		Place: finding.Place{File: at.File, Line: at.Line, Field: field, Object: object}}
@@ -124,11 +128,12 @@ func (r *resolver) overcommit(o *api.Overcommit) {
 			fmt.Sprintf("a second Overcommit: the first is %s:%d", r.policy.File, r.policy.Line),
 			"keep one; render folders for different clusters apart")
 	case key == "":
-		fail("overcommit/no-label", "spec.overcommitLabel", "no key of the label by which a class is chosen",
+		fail("overcommit/no-label", "spec.overcommitLabel",
+			"no key of the label by which a class is chosen",
 			"set spec.overcommitLabel, for example to inditex.com/overcommit-class")
 	case len(key) > 253+64 || !label().MatchString(key):
-		fail("overcommit/bad-label", "spec.overcommitLabel", fmt.Sprintf("%q is not a label key", key),
-			"write it as inditex.com/overcommit-class")
+		fail("overcommit/bad-label", "spec.overcommitLabel",
+			fmt.Sprintf("%q is not a label key", key), "write it as inditex.com/overcommit-class")
 	default:
 		r.policy.Label, r.policy.File, r.policy.Line = key, o.Origin.File, o.Origin.Line
 	}
@@ -177,7 +182,8 @@ func (r *resolver) class(c *api.OvercommitClass) {
 	r.policy.classes[c.Name] = class
 	if other := r.policy.defaultClass; class.isDefault && other != nil {
 		fail("overcommit/two-defaults", "spec.isDefault",
-			fmt.Sprintf("a second default class: the first is %s (%s:%d)", other.Name, other.File, other.Line),
+			fmt.Sprintf("a second default class: the first is %s (%s:%d)", other.Name, other.File,
+				other.Line),
 			"leave isDefault to one class")
 	} else if class.isDefault {
 		r.policy.defaultClass = class
@@ -237,7 +243,8 @@ func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate,
 		return limited, findings
 	}
 	for _, a := range [...]struct{ key, value string }{
-		{AppliedAnnotation, c.Name}, {CPUAnnotation, c.CPU.String()}, {MemoryAnnotation, c.Memory.String()},
+		{AppliedAnnotation, c.Name}, {CPUAnnotation, c.CPU.String()},
+		{MemoryAnnotation, c.Memory.String()},
 	} {
 		changes.Set(function, pod.Template, []string{"metadata", "annotations"}, a.key, `"`+a.value+`"`)
 	}
@@ -254,15 +261,17 @@ func (c *Class) request(o *krm.Object, container krm.Node, name string, ratio qu
 	}
 	request, err := of(limit.Text(), ratio)
 	if err != nil {
-		return true, []finding.Finding{o.Finding(finding.Error, "overcommit/bad-limit", limit, err.Error(),
-			"write a quantity, such as 500m or 512Mi")}
+		return true, []finding.Finding{o.Finding(finding.Error, "overcommit/bad-limit", limit,
+			err.Error(), "write a quantity, such as 500m or 512Mi")}
 	}
 	if ratio.Whole() {
 		return true, nil
 	}
 	if request == "0" && limit.Text() != "0" {
-		findings = append(findings, o.Finding(finding.Warning, "overcommit/nothing-requested", limit,
-			fmt.Sprintf("%s of %s is less than the smallest unit: nothing is requested", ratio, limit.Text()),
+		findings = append(findings, o.Finding(finding.Warning, "overcommit/nothing-requested",
+			limit,
+			fmt.Sprintf("%s of %s is less than the smallest unit: nothing is requested", ratio,
+				limit.Text()),
 			"raise the limit, or choose another class"))
 	}
 	changes.Set(function, container, []string{"resources", "requests"}, name, request)

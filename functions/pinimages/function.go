@@ -46,8 +46,8 @@ func begin(p *contract.Package) contract.Steps {
 	if p.Lock != nil {
 		p.Report.Add(s.lock.Add(p.Lock)...)
 	}
-	return contract.Steps{Collect: s.collect, Run: s.run, BuiltImage: s.lock.Built, Pinned: s.lock.Image,
-		SignCard: s.lock.SignCard}
+	return contract.Steps{Collect: s.collect, Run: s.run, BuiltImage: s.lock.Built,
+		Pinned: s.lock.Image, SignCard: s.lock.SignCard}
 }
 
 func (s *state) collect(o *krm.Object) {
@@ -67,8 +67,8 @@ func (s *state) run(u *contract.Unit) {
 	}
 	if server, ok := tools.ServerOf(u.Object); ok && len(s.lock.tools) > 0 {
 		if locked, known := s.lock.tools[server]; known {
-			u.Changes.Set(function, u.Object.Root(), []string{"metadata", "annotations"}, keys.ToolsDigest,
-				locked.value)
+			u.Changes.Set(function, u.Object.Root(), []string{"metadata", "annotations"},
+				keys.ToolsDigest, locked.value)
 		} else {
 			u.Report(finding.Warning, function+"/not-locked", u.Object.Get("metadata", "name"),
 				"the lock has no tools of "+server.String(), "run `armature tools pin`")
@@ -90,10 +90,13 @@ func (s *state) run(u *contract.Unit) {
 				fmt.Sprintf("the lock has no digest of %s", image), "run `armature pin`")
 		case !at.Known:
 			u.Report(finding.Warning, function+"/not-locked", at.Node,
-				fmt.Sprintf("%s is in an item of a list without a name, so its digest is not written", image),
+				fmt.Sprintf(
+					"%s is in an item of a list without a name, so its digest is not written",
+					image),
 				"give the item a name, or write "+pinned)
 		default:
-			u.Changes.Set(function, at.In, nil, at.Key(), at.Dress(strings.TrimSuffix(at.Text(), image)+pinned))
+			u.Changes.Set(function, at.In, nil, at.Key(),
+				at.Dress(strings.TrimSuffix(at.Text(), image)+pinned))
 		}
 	}
 }

@@ -50,10 +50,12 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []finding.Finding) {
 		other, known := l.images[image.Image]
 		switch {
 		case !imageForm().MatchString(image.Image):
-			report(field+".image", fmt.Sprintf("%q is not an image without a digest", text.Shown(image.Image)))
+			report(field+".image",
+				fmt.Sprintf("%q is not an image without a digest", text.Shown(image.Image)))
 		case !digestForm().MatchString(image.Digest):
-			report(field+".digest", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
-				"hexadecimal digits", text.Shown(image.Digest)))
+			report(field+".digest",
+				fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
+					"hexadecimal digits", text.Shown(image.Digest)))
 		case known && other.value != image.Digest:
 			report(field, fmt.Sprintf("%s has another digest in %s", image.Image, other.place))
 		default:
@@ -67,10 +69,11 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []finding.Finding) {
 		case b.Name == "":
 			report(field+".name", "a build without a name")
 		case !builtForm().MatchString(b.Image):
-			report(field+".image", fmt.Sprintf("%q is not an image with a digest", text.Shown(b.Image)))
+			report(field+".image",
+				fmt.Sprintf("%q is not an image with a digest", text.Shown(b.Image)))
 		case known && other.value != b.Image:
-			report(field, fmt.Sprintf("the build %s/%s has another image in %s", b.Namespace, b.Name,
-				other.place))
+			report(field, fmt.Sprintf("the build %s/%s has another image in %s", b.Namespace,
+				b.Name, other.place))
 		default:
 			l.builds[build{b.Namespace, b.Name}] = locked{b.Image, place}
 		}
@@ -82,8 +85,9 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []finding.Finding) {
 		case t.Name == "" || t.Kind == "":
 			report(field, "a tool server without a kind or a name")
 		case !digestForm().MatchString(t.Digest):
-			report(field+".digest", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
-				"hexadecimal digits", text.Shown(t.Digest)))
+			report(field+".digest",
+				fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
+					"hexadecimal digits", text.Shown(t.Digest)))
 		case known && other.value != t.Digest:
 			report(field, fmt.Sprintf("%s has other tools in %s", t.ToolServer, other.place))
 		default:
@@ -94,8 +98,9 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []finding.Finding) {
 		field := fmt.Sprintf("spec.cards[%d]", i)
 		switch {
 		case !digestForm().MatchString(c.Payload):
-			report(field+".payload", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
-				"hexadecimal digits", text.Shown(c.Payload)))
+			report(field+".payload",
+				fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
+					"hexadecimal digits", text.Shown(c.Payload)))
 		case !base64Form().MatchString(c.Protected) || !base64Form().MatchString(c.Signature):
 			report(field, "protected and signature are not in base64url")
 		default:

@@ -30,10 +30,11 @@ type facts struct {
 
 func newFacts() facts {
 	return facts{
-		known: map[index.ID]bool{}, workloads: map[index.ID]*workload{}, services: map[index.ID]*service{},
-		gateways: map[index.ID]*gateway{}, routes: map[index.ID]*route{},
-		backends: map[index.ID]*backend{}, registered: map[index.ID]*registration{},
-		guards: map[index.ID]*registration{}, configs: map[string]string{}, sources: map[string]string{},
+		known: map[index.ID]bool{}, workloads: map[index.ID]*workload{},
+		services: map[index.ID]*service{}, gateways: map[index.ID]*gateway{},
+		routes: map[index.ID]*route{}, backends: map[index.ID]*backend{},
+		registered: map[index.ID]*registration{}, guards: map[index.ID]*registration{},
+		configs: map[string]string{}, sources: map[string]string{},
 	}
 }
 
@@ -132,7 +133,8 @@ func (s *state) unsure() (ids []index.ID) {
 		case e.Generated && !e.Made && s.madeAgain(e):
 		case e.Made, kinds.Is(e.Kind), e.Kind == "Service" && e.APIVersion == "v1":
 			ids = append(ids, id)
-		case e.Group() == "gateway.networking.k8s.io" && (e.Kind == "Gateway" || e.Kind == "HTTPRoute"),
+		case e.Group() == "gateway.networking.k8s.io" &&
+			(e.Kind == "Gateway" || e.Kind == "HTTPRoute"),
 			e.Group() == "agentgateway.dev" &&
 				(e.Kind == "AgentgatewayBackend" || e.Kind == "AgentgatewayPolicy"),
 			e.Group() == "mcp.kuadrant.io" && e.Kind == "MCPServerRegistration":
@@ -216,12 +218,14 @@ func newWorkload(at object, o *krm.Object, pod krm.PodTemplate, made string) *wo
 				}
 			}
 			for e := range c.Get("env").Items() {
-				name, text := strings.Clone(e.Get("name").Text()), strings.Clone(e.Get("value").Text())
+				name, text :=
+					strings.Clone(e.Get("name").Text()), strings.Clone(e.Get("value").Text())
 				switch named := addressVariable(name); {
 				case strings.Contains(text, "://") || named && text != "":
 					w.env = append(w.env, call{url: text})
 				case named && e.Get("valueFrom").Exists():
-					w.env = append(w.env, call{problem: "the value of its variable " + name + " is not known"})
+					w.env = append(w.env,
+						call{problem: "the value of its variable " + name + " is not known"})
 				}
 			}
 		}

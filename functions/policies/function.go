@@ -97,7 +97,8 @@ func modeOf(p *contract.Package, field string, value *string) mode {
 func check(p *contract.Package, field string, a *api.AddressSpec) {
 	if a == nil || (len(a.CIDRs) == 0) == (a.Namespace == nil || len(a.Pods) == 0) || len(a.CIDRs) > 0 &&
 		(a.Namespace != nil || a.Pods != nil) {
-		misconfigured(p, field, "an address is either cidrs, or a namespace and the labels of pods in it",
+		misconfigured(p, field,
+			"an address is either cidrs, or a namespace and the labels of pods in it",
 			"set one of the two")
 		return
 	}
@@ -164,8 +165,8 @@ func (s *state) give(u *contract.Unit, m mode, d derived) {
 	if place, taken := s.pkg.Index.Authored(index.Key{Kind: d.kind, Namespace: u.Object.Namespace,
 		Name: d.name}, u.Object.Origin.File); taken {
 		u.Report(finding.Warning, function+"/name-taken", krm.Node{},
-			fmt.Sprintf("its %s %s is not written, because %s has an object of that name", d.kind, d.name,
-				place), "rename that object")
+			fmt.Sprintf("its %s %s is not written, because %s has an object of that name", d.kind,
+				d.name, place), "rename that object")
 		return
 	}
 	if m == report {
@@ -173,7 +174,8 @@ func (s *state) give(u *contract.Unit, m mode, d derived) {
 		if d.kind == "NetworkPolicy" {
 			field = "network"
 		}
-		u.Report(finding.Info, rule, krm.Node{}, fmt.Sprintf("%s %s would allow %s", d.kind, d.name, d.says),
+		u.Report(finding.Info, rule, krm.Node{},
+			fmt.Sprintf("%s %s would allow %s", d.kind, d.name, d.says),
 			"set spec.policies."+field+": enforce to write it")
 		return
 	}
@@ -200,7 +202,8 @@ func (d derived) text(of *krm.Object) ([]byte, error) {
 		text = scalar.AppendPlain(append(text, "\n  namespace: "...), of.Namespace)
 	}
 	text = append(text,
-		"\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
+		"\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+
+			": "...)
 	text = append(scalar.AppendPlain(text, of.Kind+"/"+of.Name), '\n')
 	return append(text, spec...), nil
 }
@@ -209,8 +212,10 @@ func (d derived) text(of *krm.Object) ([]byte, error) {
 func unknown(u *contract.Unit, problems []string) {
 	slices.Sort(problems)
 	for _, problem := range slices.Compact(problems) {
-		u.Report(finding.Warning, function+"/unknown-address", krm.Node{}, problem+": no policy is derived for it",
-			"set its address in spec.policies.addresses of armature.yaml, or add its Service to the package")
+		u.Report(finding.Warning, function+"/unknown-address", krm.Node{},
+			problem+": no policy is derived for it",
+			"set its address in spec.policies.addresses of armature.yaml, or add its Service to "+
+				"the package")
 	}
 }
 

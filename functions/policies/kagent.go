@@ -99,8 +99,9 @@ func (m *modelConfig) hosts() (calls []call) {
 	case kind == "bedrock" && m.Region != "":
 		calls = []call{{url: "https://bedrock-runtime." + m.Region + ".amazonaws.com"}}
 	case !known:
-		calls = []call{{problem: fmt.Sprintf("the address of models of the provider %q is not known",
-			text.Shown(kind))}}
+		calls = []call{
+			{problem: fmt.Sprintf("the address of models of the provider %q is not known",
+				text.Shown(kind))}}
 	}
 	return calls
 }

@@ -40,7 +40,8 @@ func (s *state) egress(u *contract.Unit, w *workload) {
 	if !known {
 		if u.Injected() {
 			u.Report(finding.Info, function+"/unknown-calls", krm.Node{},
-				"the package does not declare what this agent calls: no NetworkPolicy is derived for it",
+				"the package does not declare what this agent calls: no NetworkPolicy is "+
+					"derived for it",
 				"name its tool servers in the annotation "+keys.Tools+", and the rest in "+keys.Calls+
 					"; empty values mean that it calls nothing")
 		}
@@ -128,7 +129,8 @@ func needs(s *identity.Settings) (calls []call) {
 	if s.Registration.Enabled && s.On(sidecars.ClientRegistration) {
 		switch s.Registration.Provider {
 		case "aws":
-			add(cmp.Or(s.Registration.AWS.STSEndpoint, "https://sts."+s.Registration.AWS.Region+".amazonaws.com"))
+			add(cmp.Or(s.Registration.AWS.STSEndpoint,
+				"https://sts."+s.Registration.AWS.Region+".amazonaws.com"))
 		case "gcp":
 			add("https://sts.googleapis.com", "https://iamcredentials.googleapis.com")
 		default:
@@ -168,12 +170,15 @@ func (s *state) ingress(u *contract.Unit, svc *service) {
 				byPeer[textOf(p)] = r
 			}
 			r.Ports = append(r.Ports, at)
-			says = append(says, fmt.Sprintf("pods %s port %d", labelText(p.PodSelector.MatchLabels), at.Port))
+			says = append(says, fmt.Sprintf("pods %s port %d", labelText(p.PodSelector.MatchLabels),
+				at.Port))
 		}
 	}
-	s.give(u, s.network, derived{networking, "NetworkPolicy", identity.ShortName(svc.Name, "-tools"),
-		networkPolicy{PodSelector: selector{svc.Spec.Selector}, PolicyTypes: []string{"Ingress"},
-			Ingress: rules(byPeer)}, "ingress from " + list(says)})
+	s.give(u, s.network,
+		derived{networking, "NetworkPolicy", identity.ShortName(svc.Name, "-tools"),
+			networkPolicy{PodSelector: selector{svc.Spec.Selector},
+				PolicyTypes: []string{"Ingress"},
+				Ingress:     rules(byPeer)}, "ingress from " + list(says)})
 }
 
 // routed adds to the callers of a Service the gateways that routes of the package lead to it
@@ -186,19 +191,22 @@ func (s *state) routed(svc *service, callers map[port][]peer) (problems []string
 					continue
 				}
 				if s.registered(r) {
-					problems = append(problems, fmt.Sprintf("the broker of the gateway of %s queries it too, "+
-						"and its pods are not known", r.Ref))
+					problems = append(problems,
+						fmt.Sprintf("the broker of the gateway of %s queries it too, "+
+							"and its pods are not known", r.Ref))
 				}
-				d, _, problem := s.throughService(svc.object, svc, destination{port: port{"TCP", b.Port}})
+				d, _, problem := s.throughService(svc.object, svc,
+					destination{port: port{"TCP", b.Port}})
 				if problem != "" {
 					problems = append(problems, problem)
 				}
 				for _, parent := range r.Spec.ParentRefs {
-					g := s.facts.gateways[s.nearest("Gateway", cmp.Or(parent.Namespace, r.Namespace), parent.Name,
-						r.file)]
+					g := s.facts.gateways[s.nearest("Gateway",
+						cmp.Or(parent.Namespace, r.Namespace), parent.Name, r.file)]
 					if g == nil {
-						problems = append(problems, fmt.Sprintf("%s leads to it from the Gateway %s, which the "+
-							"package does not have", r.Ref, parent.Name))
+						problems = append(problems,
+							fmt.Sprintf("%s leads to it from the Gateway %s, which the "+
+								"package does not have", r.Ref, parent.Name))
 						continue
 					}
 					callers[d.port] = append(slices.Clone(callers[d.port]),
@@ -215,7 +223,9 @@ func rules(byPeer map[string]*rule) (all []rule) {
 	for _, key := range slices.Sorted(maps.Keys(byPeer)) {
 		r := *byPeer[key]
 		slices.SortFunc(r.Ports,
-			func(a, b port) int { return cmp.Or(a.Port-b.Port, strings.Compare(a.Protocol, b.Protocol)) })
+			func(a, b port) int {
+				return cmp.Or(a.Port-b.Port, strings.Compare(a.Protocol, b.Protocol))
+			})
 		r.Ports = slices.Compact(r.Ports)
 		all = append(all, r)
 	}

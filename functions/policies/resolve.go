@@ -78,7 +78,8 @@ func (s *state) resolve(from object, content string) (d destination, local bool,
 		at = "tcp://" + at
 	}
 	u, err := url.Parse(at)
-	if err != nil || u.Hostname() == "" || strings.Contains(content, "$(") || strings.Contains(content, "${") {
+	if err != nil || u.Hostname() == "" || strings.Contains(content, "$(") ||
+		strings.Contains(content, "${") {
 		return d, false, fmt.Sprintf("%q is not a URL whose host can be read", text.Shown(content))
 	}
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
@@ -88,7 +89,8 @@ func (s *state) resolve(from object, content string) (d destination, local bool,
 			return d, false, fmt.Sprintf("%q has no valid port", text.Shown(content))
 		}
 	}
-	d = destination{port: port{"TCP", number}, says: fmt.Sprintf("%s port %d", host, number), path: u.Path}
+	d = destination{port: port{"TCP", number}, says: fmt.Sprintf("%s port %d", host, number),
+		path: u.Path}
 	ip, notIP := netip.ParseAddr(host)
 	if host == "localhost" || notIP == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
 		return d, true, ""
@@ -108,11 +110,13 @@ func (s *state) resolve(from object, content string) (d destination, local bool,
 		return d, false, ""
 	}
 	if notIP == nil {
-		d.peers = []peer{{IPBlock: &ipBlock{netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen()).String()}}}
+		d.peers = []peer{
+			{IPBlock: &ipBlock{netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen()).String()}}}
 		return d, false, ""
 	}
 	if name, namespace, inside := inCluster(host, from.Namespace); inside {
-		if id := s.nearest("Service", namespace, name, from.file); id != 0 && s.facts.services[id] != nil {
+		if id := s.nearest("Service", namespace, name, from.file); id != 0 &&
+			s.facts.services[id] != nil {
 			return s.throughService(from, s.facts.services[id], d)
 		}
 		for _, gatewayName := range []string{name, strings.TrimSuffix(name, "-istio")} {
@@ -138,8 +142,8 @@ func inCluster(host, from string) (name, namespace string, ok bool) {
 }
 
 func (s *state) nearest(kind, namespace, name, file string) index.ID {
-	for _, id := range s.pkg.Index.Nearest(index.Key{Kind: kind, Namespace: namespace, Name: name}, file,
-		nil) {
+	for _, id := range s.pkg.Index.Nearest(index.Key{Kind: kind, Namespace: namespace, Name: name},
+		file, nil) {
 		if s.facts.known[id] {
 			return id
 		}
@@ -176,7 +180,8 @@ func (s *state) throughService(from object, svc *service,
 				}
 			}
 			if len(found) != 1 {
-				return d, false, fmt.Sprintf("%s leads to the port %q, which the package does not have once",
+				return d, false, fmt.Sprintf(
+					"%s leads to the port %q, which the package does not have once",
 					svc.Ref, text.Shown(target))
 			}
 			d.port.Port = found[0]

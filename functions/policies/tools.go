@@ -73,7 +73,8 @@ func (s *state) leadsTo(g *gateway, path string) (found []targetRef) {
 			for _, m := range rule.Matches {
 				value := strings.TrimSuffix(m.Path.Value, "/")
 				if m.Path.Type != "RegularExpression" &&
-					(path == value || m.Path.Type != "Exact" && strings.HasPrefix(path+"/", value+"/")) {
+					(path == value ||
+						m.Path.Type != "Exact" && strings.HasPrefix(path+"/", value+"/")) {
 					length = max(length, len(value))
 				}
 			}
@@ -99,7 +100,8 @@ func (t targetRef) is(kind, namespace string, r finding.Ref) bool {
 	if t.Namespace != "" {
 		namespace = t.Namespace
 	}
-	return (t.Kind == kind || t.Kind == "") && r.Kind == kind && t.Name == r.Name && namespace == r.Namespace
+	return (t.Kind == kind || t.Kind == "") && r.Kind == kind && t.Name == r.Name &&
+		namespace == r.Namespace
 }
 
 // behindGateways lets the pods of gateways reach the servers that agents call through them.
@@ -114,7 +116,8 @@ func (s *state) behindGateways(p *plan) {
 		for _, passage := range passages {
 			for _, b := range sorted(s.facts.backends) {
 				if !slices.ContainsFunc(s.leadsTo(g, passage.path),
-					func(t targetRef) bool { return t.is("AgentgatewayBackend", "", b.Ref) }) || b.Spec.MCP == nil {
+					func(t targetRef) bool { return t.is("AgentgatewayBackend", "", b.Ref) }) ||
+					b.Spec.MCP == nil {
 					continue
 				}
 				for _, t := range b.Spec.MCP.Targets {
@@ -163,12 +166,14 @@ func (s *state) agentgateway(u *contract.Unit, b *backend) {
 		expressions, says = append(expressions, expression), append(says, a.says(target))
 	}
 	s.give(u, s.tools,
-		derived{"agentgateway.dev/v1alpha1", "AgentgatewayPolicy", identity.ShortName(b.Name, "-tools"),
+		derived{"agentgateway.dev/v1alpha1", "AgentgatewayPolicy",
+			identity.ShortName(b.Name, "-tools"),
 			map[string]any{
-				"targetRefs": []any{map[string]any{"group": "agentgateway.dev", "kind": "AgentgatewayBackend",
-					"name": b.Name}},
-				"backend": map[string]any{"mcp": map[string]any{"authorization": map[string]any{"action": "Allow",
-					"policy": map[string]any{"matchExpressions": expressions}}}},
+				"targetRefs": []any{map[string]any{"group": "agentgateway.dev",
+					"kind": "AgentgatewayBackend", "name": b.Name}},
+				"backend": map[string]any{
+					"mcp": map[string]any{"authorization": map[string]any{"action": "Allow",
+						"policy": map[string]any{"matchExpressions": expressions}}}},
 			}, list(says)})
 }
 
@@ -184,8 +189,9 @@ func (b *backend) allow(byTarget map[string]*allowed, tools []string) (problems 
 	targets := b.Spec.MCP.Targets
 	for _, t := range targets {
 		if t.Static == nil {
-			return []string{fmt.Sprintf("the names of the servers that %s selects by labels are not known",
-				b.Ref)}
+			return []string{
+				fmt.Sprintf("the names of the servers that %s selects by labels are not known",
+					b.Ref)}
 		}
 		if tools == nil {
 			of(t.Name).all = true

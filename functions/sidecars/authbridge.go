@@ -25,8 +25,9 @@ const (
 // authBridge is rossoctl/cortex da955ea and the operator beside it, of 2026-08.
 func authBridge() identity.Profile {
 	return identity.Profile{
-		Name: AuthBridge, Prefix: keys.LabelPrefix, TokenDir: "/opt", FollowsPorts: true, AgentRuntimes: true,
-		Sidecars: []identity.Sidecar{proxyInit(bridgeInit), bridgeEnvoy(), authBridgeProxy()},
+		Name: AuthBridge, Prefix: keys.LabelPrefix, TokenDir: "/opt", FollowsPorts: true,
+		AgentRuntimes: true,
+		Sidecars:      []identity.Sidecar{proxyInit(bridgeInit), bridgeEnvoy(), authBridgeProxy()},
 		Defaults: map[string]any{
 			"components.proxy-init.image":       cortex + "proxy-init" + cortexTag,
 			"components.envoy-proxy.image":      cortex + "authbridge-envoy" + cortexTag,
@@ -41,8 +42,9 @@ func authBridge() identity.Profile {
 			"outbound.tokenExchange.defaultTarget.audience": "", // tokens are left alone
 		},
 		Lacks: []identity.Lack{
-			{Path: "spiffe.outputFormat", Needless: true}, {Path: "clientRegistration.enabled", Needless: true},
-			{Path: "clientRegistration.aws"}, {Path: "clientRegistration.gcp"},
+			{Path: "spiffe.outputFormat", Needless: true},
+			{Path: "clientRegistration.enabled", Needless: true}, {Path: "clientRegistration.aws"},
+			{Path: "clientRegistration.gcp"},
 			{Path: "clientRegistration.keycloak.adminCredentialsSecret", Needless: true},
 			{Path: "clientRegistration.keycloak.clientNameTemplate", Needless: true},
 			{Path: "clientRegistration.keycloak.tokenExchangeEnabled", Needless: true},
@@ -51,9 +53,9 @@ func authBridge() identity.Profile {
 		},
 		ConfigMap: bridgeConfigMap,
 		Rules: identity.Rules{
-			Settle: settleBridge, Given: givenToBridge, Unread: unreadByBridge, Merged: mergedForBridge,
-			Contradictions: bridgeContradictions,
-			Probe:          probesBridge,
+			Settle: settleBridge, Given: givenToBridge, Unread: unreadByBridge,
+			Merged: mergedForBridge, Contradictions: bridgeContradictions,
+			Probe: probesBridge,
 			Incomplete: func(s *identity.Settings) bool {
 				return s.AuthBridge.Secret == "" &&
 					needsClientSecret(s)
@@ -175,9 +177,11 @@ func clientSecretOf(namespace, workload string) string {
 
 // unnamedSecret reports that the Secret of the workload's client has no name.
 func unnamedSecret(c *identity.Checker, s *identity.Settings) {
-	c.Error("identity/client-secret", "metadata.namespace", "the name of the Secret with the client's "+
-		"credentials depends on the namespace, and the workload has none",
-		"set metadata.namespace, or the Secret's name with the annotation "+s.Prefix+"/"+identity.ClientSecretName)
+	c.Error("identity/client-secret", "metadata.namespace",
+		"the name of the Secret with the client's "+
+			"credentials depends on the namespace, and the workload has none",
+		"set metadata.namespace, or the Secret's name with the annotation "+s.Prefix+"/"+
+			identity.ClientSecretName)
 }
 
 // givenToBridge reports values that AuthBridge does not take, and turns the fields of
@@ -191,8 +195,8 @@ func givenToBridge(c *identity.Checker, s *identity.Settings, set map[string]any
 		c.OtherProfile(s, provider, provider)
 	}
 	if set[audience] == "any" {
-		c.Error("identity/other-profile", audience, "AuthBridge accepts no token without a known audience",
-			"write self, or an audience")
+		c.Error("identity/other-profile", audience,
+			"AuthBridge accepts no token without a known audience", "write self, or an audience")
 	}
 }
 
@@ -201,8 +205,8 @@ func givenByRuntime(c *identity.Checker, s *identity.Settings, set map[string]an
 	const mode, egress = "authBridgeMode", "egressEnforcement"
 	c.OneOf("type", set["type"].(string), "agent", "tool")
 	if set["targetRef.apiVersion"] == "" {
-		c.Error("identity/target-ref", "targetRef", "an AgentRuntime's targetRef needs an apiVersion",
-			"write it as apps/v1")
+		c.Error("identity/target-ref", "targetRef",
+			"an AgentRuntime's targetRef needs an apiVersion", "write it as apps/v1")
 	}
 	if set[mode] == "waypoint" {
 		c.Error("identity/no-waypoint", mode,
@@ -213,14 +217,16 @@ func givenByRuntime(c *identity.Checker, s *identity.Settings, set map[string]an
 	if e, found := set[egress].(string); found {
 		c.OneOf(egress, e, "enforce-redirect", "none")
 		// Envoy gets its traffic from iptables whatever this says.
-		set[egress] = e == "enforce-redirect" || set[mode] == identity.ModeEnvoySidecar || set[mode] == nil &&
-			s.AuthBridge.Mode == identity.ModeEnvoySidecar
+		set[egress] = e == "enforce-redirect" || set[mode] == identity.ModeEnvoySidecar ||
+			set[mode] == nil &&
+				s.AuthBridge.Mode == identity.ModeEnvoySidecar
 	}
 	for _, only := range [...]struct{ field, takes string }{{"tlsBridgeMode", "disabled"},
 		{"inboundInterception", "reverse-proxy"}} {
 		if value, found := set[only.field].(string); found && value != only.takes {
 			c.Error("identity/not-rendered", only.field,
-				fmt.Sprintf("%q is not supported: it needs objects that Kagenti's operator creates in the cluster",
+				fmt.Sprintf("%q is not supported: it needs objects that Kagenti's operator "+
+					"creates in the cluster",
 					text.Shown(value)),
 				"set it to "+only.takes+", or leave this workload to the operator")
 		}
@@ -251,10 +257,12 @@ func mergedForBridge(c *identity.Checker, s *identity.Settings, set map[string]a
 	switch b := &s.AuthBridge; {
 	case b.MTLS == "" || b.MTLS == "disabled":
 	case b.Mode == identity.ModeEnvoySidecar:
-		c.Error("identity/no-mtls", field, "AuthBridge has no mTLS in the mode "+identity.ModeEnvoySidecar,
+		c.Error("identity/no-mtls", field,
+			"AuthBridge has no mTLS in the mode "+identity.ModeEnvoySidecar,
 			"set it to disabled, or take another mode")
 	case !s.SPIFFE.Enabled:
-		c.Error("identity/no-mtls", field, "mTLS needs the workload's SPIFFE identity, and SPIFFE is off",
+		c.Error("identity/no-mtls", field,
+			"mTLS needs the workload's SPIFFE identity, and SPIFFE is off",
 			"set it to disabled, or turn SPIFFE on")
 	}
 }
@@ -284,7 +292,8 @@ func checkBypassPaths(c *identity.Checker, s *identity.Settings) {
 		if clean := bypassPattern(pattern); clean == "/*" || clean == "/**" {
 			c.Error("identity/bad-path", fmt.Sprintf("inbound.validation.bypassPaths[%d]", i),
 				fmt.Sprintf("AuthBridge does not start with the pattern %q, which is too broad",
-					text.Shown(pattern)), "name the paths that need no token, such as /docs or /static/*")
+					text.Shown(pattern)),
+				"name the paths that need no token, such as /docs or /static/*")
 		}
 	}
 }
@@ -301,8 +310,8 @@ func checkRoutes(c *identity.Checker, s *identity.Settings) {
 		}
 		if leavesCluster(r.Host) {
 			c.Warning("identity/https-rule", fmt.Sprintf(rules+"match.host", i),
-				fmt.Sprintf("AuthBridge exchanges the tokens of plain HTTP alone: HTTPS requests to %s keep "+
-					"the token that the agent sends", text.Shown(r.Host)),
+				fmt.Sprintf("AuthBridge exchanges the tokens of plain HTTP alone: HTTPS requests "+
+					"to %s keep the token that the agent sends", text.Shown(r.Host)),
 				"let the agent call the host by plain HTTP, or set passthrough: true")
 		}
 		// The proxy caches a token by the caller's token and the audience.
@@ -311,7 +320,8 @@ func checkRoutes(c *identity.Checker, s *identity.Settings) {
 				(x.TokenURL != r.TokenURL || !slices.Equal(x.Target.Scopes, r.Target.Scopes))
 		}); j >= 0 {
 			c.Warning("identity/shared-token", fmt.Sprintf(rules+"target.audience", i),
-				fmt.Sprintf("AuthBridge uses one token for each audience, so %s and %s get each other's scopes",
+				fmt.Sprintf("AuthBridge uses one token for each audience, so %s and %s get each "+
+					"other's scopes",
 					text.Shown(all[j].Host), text.Shown(r.Host)),
 				"give both rules the same scopes and tokenUrl, or each an audience of its own")
 		}
@@ -348,14 +358,16 @@ func bridgeContradictions(c *identity.Checker, s *identity.Settings) {
 			"let proxy-init intercept traffic, or take the mode "+identity.ModeProxySidecar)
 	}
 	keycloak := &s.Registration
-	if !sound(s.SPIFFE.Audience) || s.AuthBridge.ClientAuth != identity.FederatedJWT || !s.SPIFFE.Enabled ||
+	if !sound(s.SPIFFE.Audience) || s.AuthBridge.ClientAuth != identity.FederatedJWT ||
+		!s.SPIFFE.Enabled ||
 		!s.Outbound.TokenExchange || !s.Derived.Issuer || s.SPIFFE.Audience != s.Inbound.Issuer ||
 		keycloak.URL == bridgeKeycloak && keycloak.Realm == bridgeRealm {
 		return
 	}
 	c.Warning("identity/internal-issuer", "inbound.validation.issuer",
-		fmt.Sprintf("the workload presents itself to Keycloak with a token for %s, the address by which "+
-			"pods reach it: Keycloak accepts only its own issuer, which is its public URL",
+		fmt.Sprintf(
+			"the workload presents itself to Keycloak with a token for %s, the address by which "+
+				"pods reach it: Keycloak accepts only its own issuer, which is its public URL",
 			text.Shown(s.SPIFFE.Audience)),
 		"set inbound.validation.issuer to the iss of the tokens")
 }

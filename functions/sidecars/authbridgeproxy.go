@@ -67,7 +67,9 @@ func bridgeEnvoy() identity.Sidecar {
 	x.Ports = func(dst []identity.Port, s *identity.Settings) []identity.Port {
 		return bridgePorts(envoyPorts(dst, s))
 	}
-	x.Files = func(s *identity.Settings) []block.Node { return []block.Node{bridgeConfig(s), envoyConfig(s)} }
+	x.Files = func(s *identity.Settings) []block.Node {
+		return []block.Node{bridgeConfig(s), envoyConfig(s)}
+	}
 	return x
 }
 
@@ -75,7 +77,8 @@ func bridgeEnvoy() identity.Sidecar {
 func proxyPorts(ports []identity.Port, s *identity.Settings) []identity.Port {
 	if s.Inbound.Enabled {
 		name := "reverse-proxy"
-		if slices.Contains(s.AuthBridge.Ports, s.Inbound.Port) { // the agent's container declares it
+		// the agent's container declares it
+		if slices.Contains(s.AuthBridge.Ports, s.Inbound.Port) {
 			name = ""
 		}
 		ports = append(ports,
@@ -89,7 +92,8 @@ func proxyPorts(ports []identity.Port, s *identity.Settings) []identity.Port {
 		ports = append(ports,
 			identity.Port{Number: s.AuthBridge.ForwardPort, Name: "AuthBridge's forward proxy",
 				Field: "outbound"},
-			identity.Port{Number: transparentPort, Name: "AuthBridge's transparent proxy", Field: "outbound"})
+			identity.Port{Number: transparentPort, Name: "AuthBridge's transparent proxy",
+				Field: "outbound"})
 	}
 	return ports
 }
@@ -97,10 +101,10 @@ func proxyPorts(ports []identity.Port, s *identity.Settings) []identity.Port {
 // bridgePorts are those of each mode.
 func bridgePorts(dst []identity.Port) []identity.Port {
 	return append(dst,
-		identity.Port{Number: bridgeHealthPort, ContainerPort: "bridge-health", Name: "AuthBridge's health check",
-			Field: "outbound"},
-		identity.Port{Number: bridgeStatsPort, ContainerPort: "bridge-stats", Name: "AuthBridge's statistics",
-			Field: "outbound"},
+		identity.Port{Number: bridgeHealthPort, ContainerPort: "bridge-health",
+			Name: "AuthBridge's health check", Field: "outbound"},
+		identity.Port{Number: bridgeStatsPort, ContainerPort: "bridge-stats",
+			Name: "AuthBridge's statistics", Field: "outbound"},
 		identity.Port{Number: bridgeSessionPort, Name: "AuthBridge's sessions", Field: "outbound"})
 }
 
@@ -125,7 +129,8 @@ var (
 	ready      = block.Map("readinessProbe", httpGet("/readyz", "bridge-health"))
 
 	bridgeSession = block.Map("session",
-		block.Bool("enabled", true), block.Plain("ttl", "30m"), block.Int("max_events", 500), block.Int("max_sessions", 100))
+		block.Bool("enabled", true), block.Plain("ttl", "30m"), block.Int("max_events", 500),
+		block.Int("max_sessions", 100))
 	bridgeStats = block.Map("stats", address("address", "", bridgeStatsPort))
 	tlsBridge   = block.Map("tls_bridge", block.Plain("mode", "disabled"))
 	noPlugins   = block.Plain("plugins", "[]")
@@ -133,7 +138,8 @@ var (
 
 // bridgeContainer is the container in each mode. config.yaml refers to its variables.
 func bridgeContainer(s *identity.Settings, started block.Node) identity.Container {
-	c := identity.Container{Program: bridgeArgs, Startup: started, Readiness: ready, Security: proxySecurity(s)}
+	c := identity.Container{Program: bridgeArgs, Startup: started, Readiness: ready,
+		Security: proxySecurity(s)}
 	if s.SPIFFE.Enabled {
 		c.Env = podIdentity
 	}
@@ -159,7 +165,8 @@ func bridgeConfig(s *identity.Settings) block.Node {
 			block.Map("outbound", bridgeOutbound(s))),
 		bridgeSession,
 		bridgeStats,
-		block.If(s.AuthBridge.MTLS != "disabled", block.Map("mtls", block.Plain("mode", s.AuthBridge.MTLS))),
+		block.If(s.AuthBridge.MTLS != "disabled",
+			block.Map("mtls", block.Plain("mode", s.AuthBridge.MTLS))),
 		block.If(s.SPIFFE.Enabled, block.Map("spiffe",
 			literal("socket", "unix://"+s.SPIFFE.SocketPath),
 			block.Bool("mirror_files", true),
@@ -331,7 +338,8 @@ func bridgeRules(s *identity.Settings) block.Node {
 			block.Plain("action", "exchange")))
 	}
 	direct := func(host string) {
-		rules = append(rules, block.Map("", literal("host", host), block.Plain("action", "passthrough")))
+		rules = append(rules,
+			block.Map("", literal("host", host), block.Plain("action", "passthrough")))
 	}
 	for i := range s.Outbound.Rules {
 		if r := &s.Outbound.Rules[i]; r.Passthrough {

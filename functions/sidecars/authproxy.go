@@ -33,7 +33,8 @@ func authProxy() identity.Sidecar {
 		Values: func(s *identity.Settings) []block.Node {
 			return append(inboundValues(s),
 				block.Text("LISTEN_PORT", strconv.Itoa(s.Inbound.Port)),
-				block.Text("TARGET_SERVICE_URL", fmt.Sprintf("http://127.0.0.1:%d", s.Inbound.TargetPort)))
+				block.Text("TARGET_SERVICE_URL",
+					fmt.Sprintf("http://127.0.0.1:%d", s.Inbound.TargetPort)))
 		},
 	}
 }
@@ -71,7 +72,8 @@ func inboundValues(s *identity.Settings) []block.Node {
 	return []block.Node{
 		block.Text("ISSUER", s.Inbound.Issuer),
 		block.Text("JWKS_URL", s.Inbound.JWKSURL),
-		block.If(audience != "self" && audience != "any", block.Text("EXPECTED_AUDIENCE", audience)),
+		block.If(audience != "self" && audience != "any",
+			block.Text("EXPECTED_AUDIENCE", audience)),
 		block.If(len(scopes) > 0, block.Text("REQUIRED_SCOPES", strings.Join(scopes, " "))),
 		block.Text("BYPASS_INBOUND_PATHS", strings.Join(open, ",")),
 	}

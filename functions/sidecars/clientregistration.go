@@ -15,7 +15,8 @@ const ClientRegistration = "client-registration"
 func clientRegistration() identity.Sidecar {
 	return identity.Sidecar{
 		Name: ClientRegistration, Registers: true,
-		Default:   component(repository+"client-registration"+imageTag, "50m", "64Mi", "100m", "128Mi"),
+		Default: component(repository+"client-registration"+imageTag, "50m", "64Mi", "100m",
+			"128Mi"),
 		Container: registrationContainer,
 		Mounts: func(s *identity.Settings) []identity.Mount {
 			mounts := []identity.Mount{writable(sharedName(s), "/shared")}
@@ -152,7 +153,8 @@ func clientValues(s *identity.Settings) (values []block.Node) {
 		values = append(values,
 			block.Text("KEYCLOAK_URL", s.Registration.URL),
 			block.Text("KEYCLOAK_REALM", s.Registration.Realm),
-			block.Text("KEYCLOAK_TOKEN_EXCHANGE_ENABLED", strconv.FormatBool(s.Registration.TokenExchange)))
+			block.Text("KEYCLOAK_TOKEN_EXCHANGE_ENABLED",
+				strconv.FormatBool(s.Registration.TokenExchange)))
 	}
 	return values
 }
@@ -186,7 +188,9 @@ func awsConfig(s *identity.Settings) string {
 		session = s.Subject.Name
 	}
 	var text strings.Builder
-	line := func(key, value string) { text.WriteString(key + " = " + strings.Map(iniRune, value) + "\n") }
+	line := func(key, value string) {
+		text.WriteString(key + " = " + strings.Map(iniRune, value) + "\n")
+	}
 
 	text.WriteString("[default]\n")
 	line("role_arn", a.RoleARN)

@@ -40,7 +40,8 @@ func containerPorts(s *identity.Settings, x *identity.Sidecar) block.Node {
 	for _, p := range x.Ports(make([]identity.Port, 0, 8), s) {
 		if p.ContainerPort != "" && p.Number > 0 {
 			ports = append(ports,
-				block.Map("", block.Plain("name", p.ContainerPort), block.Int("containerPort", p.Number)))
+				block.Map("", block.Plain("name", p.ContainerPort),
+					block.Int("containerPort", p.Number)))
 		}
 	}
 	return block.List("ports", ports...)
@@ -102,7 +103,8 @@ func expanded(name string, value []byte) block.Node {
 func intVariable(name string, n int) block.Node { return variable(name, strconv.Itoa(n)) }
 
 func valueFrom(name, source string, fields ...block.Node) block.Node {
-	return block.Map("", block.Plain("name", name), block.Map("valueFrom", block.Map(source, fields...)))
+	return block.Map("", block.Plain("name", name),
+		block.Map("valueFrom", block.Map(source, fields...)))
 }
 
 // configured returns a variable whose value is the ConfigMap's, so that a change of
@@ -127,7 +129,8 @@ func field(name, path string) block.Node {
 
 // podIdentity are the variables with the pod's part of its SPIFFE ID.
 var podIdentity = []block.Node{
-	field("POD_NAMESPACE", "metadata.namespace"), field("POD_SERVICE_ACCOUNT", "spec.serviceAccountName"),
+	field("POD_NAMESPACE", "metadata.namespace"),
+	field("POD_SERVICE_ACCOUNT", "spec.serviceAccountName"),
 }
 
 // startup returns a startup probe that asks every two seconds for five minutes. The next

@@ -38,7 +38,9 @@ func envoyProxy() identity.Sidecar {
 			return mounts
 		},
 		Ports: envoyPorts,
-		Files: func(s *identity.Settings) []block.Node { return []block.Node{envoyConfig(s), routes(s)} },
+		Files: func(s *identity.Settings) []block.Node {
+			return []block.Node{envoyConfig(s), routes(s)}
+		},
 		Values: func(s *identity.Settings) (values []block.Node) {
 			if !s.On(AuthProxy) { // which has them otherwise
 				values = inboundValues(s)
@@ -58,13 +60,14 @@ func envoyProxy() identity.Sidecar {
 func envoyPorts(dst []identity.Port, s *identity.Settings) []identity.Port {
 	out, in := identity.Interception+"proxyPort", identity.Interception+"inboundProxyPort"
 	return append(dst,
-		identity.Port{Number: s.Outbound.ProxyPort, ContainerPort: "envoy-outbound", Name: "Envoy's outbound listener",
-			Field: out, Key: identity.ProxyPort},
+		identity.Port{Number: s.Outbound.ProxyPort, ContainerPort: "envoy-outbound",
+			Name: "Envoy's outbound listener", Field: out, Key: identity.ProxyPort},
 		identity.Port{Number: s.Outbound.InboundProxyPort, ContainerPort: "envoy-inbound",
 			Name: "Envoy's inbound listener", Field: in, Key: identity.InboundProxyPort},
-		identity.Port{Number: envoyAdminPort, ContainerPort: "envoy-admin", Name: "Envoy's administration", Field: out},
-		identity.Port{Number: extProcPort, ContainerPort: "ext-proc", Name: "the token processor beside Envoy",
-			Field: out})
+		identity.Port{Number: envoyAdminPort, ContainerPort: "envoy-admin",
+			Name: "Envoy's administration", Field: out},
+		identity.Port{Number: extProcPort, ContainerPort: "ext-proc",
+			Name: "the token processor beside Envoy", Field: out})
 }
 
 func envoyContainer(s *identity.Settings) identity.Container {
@@ -121,14 +124,17 @@ func routes(s *identity.Settings) block.Node {
 	}
 	direct := func(host string) {
 		if host != "" {
-			all = append(all, block.Map("", block.Text("host", host), block.Bool("passthrough", true)))
+			all = append(all,
+				block.Map("", block.Text("host", host), block.Bool("passthrough", true)))
 		}
 	}
 	for i := range s.Outbound.Rules {
 		if r := &s.Outbound.Rules[i]; r.Passthrough {
-			all = append(all, block.Map("", block.Text("host", r.Host), block.Bool("passthrough", true)))
+			all = append(all,
+				block.Map("", block.Text("host", r.Host), block.Bool("passthrough", true)))
 		} else {
-			route(r.Host, &r.Target, block.If(r.TokenURL != "", block.Text("token_url", r.TokenURL)))
+			route(r.Host, &r.Target,
+				block.If(r.TokenURL != "", block.Text("token_url", r.TokenURL)))
 		}
 	}
 	if s.Registration.Provider == "keycloak" {
@@ -176,12 +182,15 @@ const (
 // scopeFilters are the HTTP filters of the inbound listener.
 func scopeFilters(s *identity.Settings) []block.Node {
 	free := bypassPatterns(s)
-	regex := func(pattern string) block.Node { return block.Map("safe_regex", block.Text("regex", pattern)) }
+	regex := func(pattern string) block.Node {
+		return block.Map("safe_regex", block.Text("regex", pattern))
+	}
 
 	var rules, paths, scopes []block.Node
 	for _, pattern := range free {
 		rules = append(rules, block.Map("", block.Map("match", regex(pattern))))
-		paths = append(paths, block.Map("", block.Map("url_path", block.Map("path", regex(pattern)))))
+		paths = append(paths,
+			block.Map("", block.Map("url_path", block.Map("path", regex(pattern)))))
 	}
 	rules = append(rules,
 		block.Map("", block.Plain("match", "{prefix: /}"),
@@ -190,29 +199,32 @@ func scopeFilters(s *identity.Settings) []block.Node {
 		scopes = append(scopes, block.Map("", block.Map("metadata",
 			block.Plain("filter", jwtFilter),
 			block.Plain("path", "[{key: claims}, {key: scope}]"),
-			block.Map("value", block.Map("string_match", regex("(.* )?"+regexp.QuoteMeta(scope)+"( .*)?"))))))
+			block.Map("value",
+				block.Map("string_match", regex("(.* )?"+regexp.QuoteMeta(scope)+"( .*)?"))))))
 	}
 
 	filter := func(name, kind string, config ...block.Node) block.Node {
 		return block.Map("", block.Plain("name", name),
-			block.Map("typed_config", append([]block.Node{block.Plain(`"@type"`, envoyType+kind)}, config...)...))
+			block.Map("typed_config", append([]block.Node{block.Plain(`"@type"`, envoyType+kind)},
+				config...)...))
 	}
 	provider := block.Map("issuer",
 		block.Text("issuer", s.Inbound.Issuer),
 		block.Bool("forward", true),
 		block.Plain("payload_in_metadata", "claims"),
 		block.Map("remote_jwks",
-			block.Map("http_uri", block.Text("uri", s.Inbound.JWKSURL), block.Plain("cluster", "issuer"),
-				block.Plain("timeout", "5s")),
+			block.Map("http_uri", block.Text("uri", s.Inbound.JWKSURL),
+				block.Plain("cluster", "issuer"), block.Plain("timeout", "5s")),
 			block.Plain("cache_duration", "300s")))
 	anyone := block.List("principals", block.Map("", block.Bool("any", true)))
 	policies := block.Map("policies",
 		block.Map("scopes", anyone,
-			block.List("permissions", block.Map("", block.Map("and_rules", block.List("rules", scopes...))))),
+			block.List("permissions",
+				block.Map("", block.Map("and_rules", block.List("rules", scopes...))))),
 		block.If(len(free) > 0, block.Map("free", anyone, block.List("permissions", paths...))))
 	return []block.Node{
-		filter(jwtFilter, "filters.http.jwt_authn.v3.JwtAuthentication", block.Map("providers", provider),
-			block.List("rules", rules...)),
+		filter(jwtFilter, "filters.http.jwt_authn.v3.JwtAuthentication",
+			block.Map("providers", provider), block.List("rules", rules...)),
 		filter("envoy.filters.http.rbac", "filters.http.rbac.v3.RBAC",
 			block.Map("rules", block.Plain("action", "ALLOW"), policies)),
 	}
@@ -255,7 +267,8 @@ func issuerCluster(s *identity.Settings) block.Node {
 	address := block.Map("address",
 		block.Map("socket_address", block.Int("port_value", port), block.Text("address", host)))
 	endpoint := block.Map("", block.Map("endpoint", address))
-	names := block.Map("", block.Plain("san_type", "DNS"), block.Map("matcher", block.Text("exact", host)))
+	names := block.Map("", block.Plain("san_type", "DNS"),
+		block.Map("matcher", block.Text("exact", host)))
 	return block.Map("",
 		block.Plain("name", "issuer"),
 		block.Plain("type", "STRICT_DNS"),

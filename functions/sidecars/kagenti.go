@@ -57,10 +57,12 @@ func contradictions(c *identity.Checker, s *identity.Settings) {
 	checkIssuer(c, s, false)
 	if s.On(AuthProxy) && slices.Contains(s.Outbound.ExcludeInboundPorts, s.Inbound.TargetPort) {
 		c.Warning("identity/inbound-bypass", identity.Interception+"excludeInboundPorts",
-			fmt.Sprintf("port %d, the agent's own, can be reached without a token", s.Inbound.TargetPort),
+			fmt.Sprintf("port %d, the agent's own, can be reached without a token",
+				s.Inbound.TargetPort),
 			"leave it out of the list; auth-proxy reaches the agent through loopback")
 	}
-	if s.Inbound.Enabled && s.Inbound.Validate && len(s.Inbound.RequiredScopes) > 0 && !s.Outbound.Intercept {
+	if s.Inbound.Enabled && s.Inbound.Validate && len(s.Inbound.RequiredScopes) > 0 &&
+		!s.Outbound.Intercept {
 		c.Warning("identity/scopes-unchecked", "inbound.validation.requiredScopes",
 			"Envoy checks the scopes, and inbound traffic does not pass it",
 			"enable envoy-proxy and proxy-init, or use an auth-proxy that reads REQUIRED_SCOPES")
@@ -74,8 +76,8 @@ func contradictions(c *identity.Checker, s *identity.Settings) {
 		(!s.On(ClientRegistration) || s.Registration.Provider != "keycloak") {
 		c.Warning("identity/no-client", "outbound.tokenExchange",
 			"token exchange is enabled, but nothing registers the client that exchanges tokens",
-			"let client-registration register with Keycloak, turn token exchange off, or set CLIENT_ID and "+
-				"CLIENT_SECRET of envoy-proxy yourself")
+			"let client-registration register with Keycloak, turn token exchange off, or set "+
+				"CLIENT_ID and CLIENT_SECRET of envoy-proxy yourself")
 	}
 	if s.On(EnvoyProxy) && s.Outbound.TokenExchange && s.Outbound.Default.Audience == "" {
 		c.Error("identity/target-missing", "outbound.tokenExchange.defaultTarget.audience",
@@ -87,11 +89,13 @@ func contradictions(c *identity.Checker, s *identity.Settings) {
 		s.Registration.Port > 0 && !slices.Contains(s.Outbound.ExcludePorts, s.Registration.Port) {
 		severity, why := finding.Info, ""
 		if strings.HasPrefix(s.Registration.URL, "http://") {
-			severity, why = finding.Warning, "; tokens of other plain HTTP traffic to it are not exchanged"
+			severity, why =
+				finding.Warning, "; tokens of other plain HTTP traffic to it are not exchanged"
 		}
 		c.Add(severity, "identity/idp-port-excluded", identity.Interception+"excludePorts",
-			fmt.Sprintf("port %d leaves the pod directly, because client-registration reaches Keycloak "+
-				"there before Envoy is up%s", s.Registration.Port, why),
+			fmt.Sprintf(
+				"port %d leaves the pod directly, because client-registration reaches Keycloak "+
+					"there before Envoy is up%s", s.Registration.Port, why),
 			fmt.Sprintf("list %d in excludePorts to accept this", s.Registration.Port))
 	}
 }
@@ -117,7 +121,8 @@ func checkProvider(c *identity.Checker, s *identity.Settings) {
 	}
 	if s.Registration.Provider != "keycloak" && !s.SPIFFE.Enabled {
 		c.Error("identity/provider-needs-spiffe", "clientRegistration.provider",
-			"provider "+s.Registration.Provider+" federates the workload's SPIFFE identity, and SPIFFE is off",
+			"provider "+s.Registration.Provider+
+				" federates the workload's SPIFFE identity, and SPIFFE is off",
 			"turn SPIFFE on, or use keycloak")
 	}
 }
@@ -140,11 +145,13 @@ func checkIssuer(c *identity.Checker, s *identity.Settings, public bool) {
 		c.Warning("identity/jwks-of-keycloak", field,
 			fmt.Sprintf("tokens of %s are checked with the keys of the cluster's Keycloak, %s",
 				text.Shown(s.Inbound.Issuer), text.Shown(s.Inbound.JWKSURL)),
-			"set "+validation+"jwksUrl, as the pod reaches it; to the same URL if the issuer is another "+
+			"set "+validation+
+				"jwksUrl, as the pod reaches it; to the same URL if the issuer is another "+
 				"name of this Keycloak")
 	case s.Derived.Issuer && !s.Derived.JWKS:
 		c.Warning("identity/issuer-of-keycloak", validation+"jwksUrl",
-			fmt.Sprintf("the keys are those of %s, and only tokens of the cluster's Keycloak, %s, are accepted",
+			fmt.Sprintf("the keys are those of %s, and only tokens of the cluster's Keycloak, "+
+				"%s, are accepted",
 				text.Shown(s.Inbound.JWKSURL), text.Shown(s.Inbound.Issuer)),
 			"set "+validation+"issuer to the iss of the tokens")
 	}
@@ -158,10 +165,12 @@ func checkIssuer(c *identity.Checker, s *identity.Settings, public bool) {
 			field = tokenURL
 		}
 		c.Warning("identity/keys-beside-token-url", field,
-			fmt.Sprintf("the token processor beside Envoy checks tokens with the keys at %s, which it "+
-				"derives from tokenUrl: it does not read jwksUrl, %s", text.Shown(beside),
+			fmt.Sprintf(
+				"the token processor beside Envoy checks tokens with the keys at %s, which it "+
+					"derives from tokenUrl: it does not read jwksUrl, %s", text.Shown(beside),
 				text.Shown(s.Inbound.JWKSURL)),
-			"set "+tokenURL+" to the token endpoint of the server of jwksUrl; a destination rule may have "+
+			"set "+tokenURL+
+				" to the token endpoint of the server of jwksUrl; a destination rule may have "+
 				"its own tokenUrl")
 	}
 }

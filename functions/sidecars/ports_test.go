@@ -19,7 +19,8 @@ func TestPorts(t *testing.T) {
 			base, _ := sidecars.All().Base(config)
 			base.AuthBridge.Mode = mode
 			s, _ := identity.Resolve(&base, identity.Workload{
-				APIVersion: "apps/v1", Kind: "Deployment", Namespace: "team1", Name: "web", SPIFFE: true}, nil, nil, nil)
+				APIVersion: "apps/v1", Kind: "Deployment", Namespace: "team1", Name: "web",
+				SPIFFE: true}, nil, nil, nil)
 
 			declared := 0
 			for i, x := range s.Profile.Sidecars {
@@ -34,8 +35,10 @@ func TestPorts(t *testing.T) {
 							continue
 						}
 						wanted++
-						if line := fmt.Sprintf("  - name: %s\n    containerPort: %d\n", p.ContainerPort, p.Number); !strings.Contains(text, line) {
-							t.Errorf("%s, %s: %s has no port %s:\n%s", name, mode, x.Name, p.ContainerPort, text)
+						if line := fmt.Sprintf("  - name: %s\n    containerPort: %d\n",
+							p.ContainerPort, p.Number); !strings.Contains(text, line) {
+							t.Errorf("%s, %s: %s has no port %s:\n%s", name, mode, x.Name,
+								p.ContainerPort, text)
 						}
 						if free := s.FreePort(p.Number, nil); free == p.Number {
 							t.Errorf("%s, %s: port %d of %s is free", name, mode, p.Number, x.Name)

@@ -39,7 +39,8 @@ const (
 func component(image, cpuRequest, memoryRequest, cpuLimit, memoryLimit string) identity.Component {
 	return identity.Component{
 		Enabled: true, Image: image, ImagePullPolicy: "IfNotPresent",
-		CPURequest: cpuRequest, MemoryRequest: memoryRequest, CPULimit: cpuLimit, MemoryLimit: memoryLimit,
+		CPURequest: cpuRequest, MemoryRequest: memoryRequest, CPULimit: cpuLimit,
+		MemoryLimit: memoryLimit,
 	}
 }
 

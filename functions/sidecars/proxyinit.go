@@ -74,7 +74,8 @@ func helperHealth(s *identity.Settings) int {
 func netAdmin(raw bool) block.Node {
 	capabilities := block.Map("capabilities", words("add", "NET_ADMIN"))
 	if raw {
-		capabilities = block.Map("capabilities", words("add", "NET_ADMIN", "NET_RAW"), words("drop", "ALL"))
+		capabilities = block.Map("capabilities", words("add", "NET_ADMIN", "NET_RAW"),
+			words("drop", "ALL"))
 	}
 	return block.Map("securityContext",
 		block.Int("runAsUser", 0),

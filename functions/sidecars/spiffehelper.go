@@ -32,8 +32,9 @@ func spiffeHelper() identity.Sidecar {
 			}
 		},
 		Ports: func(dst []identity.Port, s *identity.Settings) []identity.Port {
-			return append(dst, identity.Port{Number: s.SPIFFE.HealthPort, ContainerPort: "spiffe-health",
-				Name: "spiffe-helper's health check", Field: "spiffe"})
+			return append(dst,
+				identity.Port{Number: s.SPIFFE.HealthPort, ContainerPort: "spiffe-health",
+					Name: "spiffe-helper's health check", Field: "spiffe"})
 		},
 		Files: func(s *identity.Settings) []block.Node {
 			return []block.Node{block.File(HelperConf,

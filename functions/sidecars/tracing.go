@@ -23,10 +23,11 @@ const (
 // AppendTraceConfigMap appends the ConfigMap with the workload's tracing settings as a YAML
 // document without separators.
 func AppendTraceConfigMap(dst []byte, s *identity.Settings) []byte {
-	return s.AppendConfigMap(dst, identity.TraceConfigMap, func(dst []byte, s *identity.Settings) []byte {
-		return block.Append(dst, 0, block.Map("data",
-			append(traceSettings(s), block.Document("otel-config.yaml", otelConfig(s)...))...))
-	})
+	return s.AppendConfigMap(dst, identity.TraceConfigMap,
+		func(dst []byte, s *identity.Settings) []byte {
+			return block.Append(dst, 0, block.Map("data",
+				append(traceSettings(s), block.Document("otel-config.yaml", otelConfig(s)...))...))
+		})
 }
 
 func traceSettings(s *identity.Settings) (data []block.Node) {
@@ -127,7 +128,8 @@ func otelConfig(s *identity.Settings) []block.Node {
 		otelText("value", serviceName(s)))}
 	for _, a := range s.Trace.Attributes {
 		if a.Name != "service.name" {
-			attributes = append(attributes, block.Map("", otelText("name", a.Name), otelText("value", a.Value)))
+			attributes = append(attributes,
+				block.Map("", otelText("name", a.Name), otelText("value", a.Value)))
 		}
 	}
 
@@ -156,7 +158,8 @@ func otelText(key, text string) block.Node {
 
 func processor(e *identity.Exporter) block.Node {
 	if e.Type == "console" {
-		return block.Map("", block.Map("simple", block.Map("exporter", block.Plain("console", "{}"))))
+		return block.Map("",
+			block.Map("simple", block.Map("exporter", block.Plain("console", "{}"))))
 	}
 
 	protocol, grpc := "otlp_http", e.Protocol == "grpc"

@@ -47,7 +47,8 @@ func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []stri
 		}
 	}
 	add := func(name string, source block.Node) {
-		dst, names = block.AppendItem(dst, 0, block.Plain("name", name), source), append(names, name)
+		dst, names =
+			block.AppendItem(dst, 0, block.Plain("name", name), source), append(names, name)
 	}
 
 	if slices.Contains(mounted, ConfigVolume) {
@@ -70,7 +71,8 @@ func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []stri
 	case !s.SPIFFE.Enabled:
 	case s.SPIFFE.SocketVolume == "hostPath":
 		socket := path.Dir(s.SPIFFE.SocketPath)
-		add(SocketVolume, block.Map("hostPath", block.Text("path", socket), block.Plain("type", "Directory")))
+		add(SocketVolume,
+			block.Map("hostPath", block.Text("path", socket), block.Plain("type", "Directory")))
 	default:
 		add(SocketVolume, spiffeCSI)
 	}
@@ -84,10 +86,13 @@ func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []stri
 // What volumes of all workloads are.
 var (
 	// namespaceRoutes are the routes of the namespace, if its owners have some.
-	namespaceRoutes = block.Map("configMap", block.Plain("name", "authproxy-routes"), block.Bool("optional", true))
+	namespaceRoutes = block.Map("configMap", block.Plain("name", "authproxy-routes"),
+		block.Bool("optional", true))
 	// inMemory is for credentials, which go with the pod.
-	inMemory  = block.Map("emptyDir", block.Plain("medium", "Memory"), block.Plain("sizeLimit", "4Mi"))
-	spiffeCSI = block.Map("csi", block.Plain("driver", "csi.spiffe.io"), block.Bool("readOnly", true))
+	inMemory = block.Map("emptyDir", block.Plain("medium", "Memory"),
+		block.Plain("sizeLimit", "4Mi"))
+	spiffeCSI = block.Map("csi", block.Plain("driver", "csi.spiffe.io"),
+		block.Bool("readOnly", true))
 )
 
 func readOnly(volume, path string) identity.Mount {
@@ -100,7 +105,8 @@ func writable(volume, path string) identity.Mount {
 
 // Shares reports whether the sidecars write to the author's volume of a name.
 func Shares(s *identity.Settings, volume string) bool {
-	return needsShared(s) && volume == sharedName(s) || ownSVIDVolume(s) && volume == identity.SVIDVolume
+	return needsShared(s) && volume == sharedName(s) ||
+		ownSVIDVolume(s) && volume == identity.SVIDVolume
 }
 
 func needsShared(s *identity.Settings) bool {

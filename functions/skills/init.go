@@ -73,5 +73,6 @@ func (i *Init) PullSecret(name string, source map[string]any) {
 
 // Container returns the init container.
 func (i *Init) Container(image string, resources any) map[string]any {
-	return map[string]any{"name": Container, "image": image, "volumeMounts": i.mounts, "resources": resources}
+	return map[string]any{"name": Container, "image": image, "volumeMounts": i.mounts,
+		"resources": resources}
 }

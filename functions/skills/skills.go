@@ -39,8 +39,9 @@ func Check(name, ref string) (problem, hint string) {
 	switch {
 	case !ValidName(name) || len(name) > maxName:
 		return fmt.Sprintf("%q is not the name of a skill", text.Shown(name)),
-			fmt.Sprintf("name it as its SKILL.md does: at most %d lower-case letters, digits and single "+
-				"hyphens between them", maxName)
+			fmt.Sprintf(
+				"name it as its SKILL.md does: at most %d lower-case letters, digits and single "+
+					"hyphens between them", maxName)
 	case !scheme || !identity.IsImage(image) || strings.Contains(image, "$"):
 		return fmt.Sprintf("%q is not the reference of a skill", text.Shown(ref)),
 			"write it as oci://registry/repository:tag"
@@ -70,12 +71,13 @@ func Of(o *krm.Object, pod krm.PodTemplate) (all []Skill, findings []finding.Fin
 				Ref: strings.TrimPrefix(at.Text(), images.Scheme), At: at}
 			first, twice := seen[s.Name]
 			if problem, hint := Check(s.Name, at.Text()); problem != "" {
-				findings = append(findings, o.Finding(finding.Error, "inject/skill", at, problem, hint))
+				findings = append(findings,
+					o.Finding(finding.Error, "inject/skill", at, problem, hint))
 			} else if twice && first.Ref != s.Ref {
 				findings = append(findings,
 					o.Finding(finding.Error, "inject/skill", at,
-						fmt.Sprintf("the skill %s is %s here, and %s in line %d", s.Name, s.Ref, first.Ref,
-							first.At.Line()), "keep one of the two"))
+						fmt.Sprintf("the skill %s is %s here, and %s in line %d", s.Name, s.Ref,
+							first.Ref, first.At.Line()), "keep one of the two"))
 			} else if !twice {
 				seen[s.Name] = s
 				all = append(all, s)

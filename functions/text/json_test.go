@@ -63,7 +63,8 @@ func TestManyFields(t *testing.T) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(`"` + strings.Repeat("z", 3) + string(rune('a'+i%26)) + strings.Repeat("9", i%7) + time.Duration(i).String() + `":0`)
+		b.WriteString(`"` + strings.Repeat("z", 3) + string(rune('a'+i%26)) +
+			strings.Repeat("9", i%7) + time.Duration(i).String() + `":0`)
 	}
 	b.WriteByte('}')
 	begun := time.Now()

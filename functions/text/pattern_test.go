@@ -22,7 +22,8 @@ func TestPatterns(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if path != filepath.Join("..", "text", "text.go") && strings.Contains(string(source), "regexp.MustCompile(") {
+		if path != filepath.Join("..", "text", "text.go") &&
+			strings.Contains(string(source), "regexp.MustCompile(") {
 			t.Errorf("%s compiles a pattern as programs start: use text.Pattern", path)
 		}
 		for _, m := range pattern.FindAllStringSubmatch(string(source), -1) {

@@ -54,13 +54,15 @@ func TestCount(t *testing.T) {
 
 func TestNear(t *testing.T) {
 	for name, want := range map[string]bool{
-		"inject": false, "inejct": true, "injct": true, "injject": true, "imject": true, "niejct": true, "niejtc": false, "tcejni": false, "": false,
+		"inject": false, "inejct": true, "injct": true, "injject": true, "imject": true,
+		"niejct": true, "niejtc": false, "tcejni": false, "": false,
 	} {
 		if got := Near(name, "inject"); got != want {
 			t.Errorf("%s is near inject: %v", name, got)
 		}
 	}
-	for name, want := range map[string]string{"wbe": "web", "wop": "", "weathr": "weather", "web": "web", "": ""} {
+	for name, want := range map[string]string{"wbe": "web", "wop": "", "weathr": "weather",
+		"web": "web", "": ""} {
 		if got := Nearest(name, []string{"weather", "shop", "web"}); got != want {
 			t.Errorf("the nearest of %q is %q, want %q", name, got, want)
 		}

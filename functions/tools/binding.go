@@ -13,7 +13,8 @@ import (
 func ServerOf(o *krm.Object) (server api.ToolServer, ok bool) {
 	server = api.ToolServer{Group: o.Group(), Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
 	return server, server.Name != "" &&
-		(server.Kind == "RemoteMCPServer" && (server.Group == keys.Kagent || server.Group == keys.Kagent1) ||
+		(server.Kind == "RemoteMCPServer" &&
+			(server.Group == keys.Kagent || server.Group == keys.Kagent1) ||
 			server.Kind == "MCPServer" && server.Group == keys.Kagent)
 }
 
@@ -32,8 +33,10 @@ func Bindings(o *krm.Object) (found []Binding) {
 	case o.Group() == keys.Kagent && o.Kind == "Agent":
 		for t := range o.Get("spec", "declarative", "tools").Items() {
 			ref := t.Get("mcpServer")
-			server := api.ToolServer{Group: keys.Kagent, Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"),
-				Namespace: cmp.Or(ref.Get("namespace").Text(), o.Namespace), Name: ref.Get("name").Text()}
+			server := api.ToolServer{Group: keys.Kagent,
+				Kind:      cmp.Or(ref.Get("kind").Text(), "MCPServer"),
+				Namespace: cmp.Or(ref.Get("namespace").Text(), o.Namespace),
+				Name:      ref.Get("name").Text()}
 			found = bind(found, server, ref.Get("name"), ref.Get("toolNames"))
 		}
 	case o.Group() == keys.Kagent1 && (o.Kind == "Agent" || o.Kind == "AgentTemplate"):
@@ -43,8 +46,9 @@ func Bindings(o *krm.Object) (found []Binding) {
 		}
 		for t := range template.Get("tools").Items() {
 			ref := t.Get("mcp", "server")
-			server := api.ToolServer{Group: keys.Kagent1, Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"),
-				Namespace: o.Namespace, Name: ref.Get("name").Text()}
+			server := api.ToolServer{Group: keys.Kagent1,
+				Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"), Namespace: o.Namespace,
+				Name: ref.Get("name").Text()}
 			if server.Kind == "MCPServer" {
 				server.Group = keys.Kagent
 			}
@@ -70,8 +74,11 @@ func bind(found []Binding, server api.ToolServer, at, names krm.Node) []Binding 
 
 // Find returns the entry of a lock for a server. A manifest may leave the namespace to
 // kubectl -n, where another one names it.
-func Find(locked []api.LockedToolServer, server api.ToolServer) (found api.LockedToolServer, ok bool) {
-	i := slices.IndexFunc(locked, func(l api.LockedToolServer) bool { return Same(l.ToolServer, server) })
+func Find(locked []api.LockedToolServer,
+	server api.ToolServer) (found api.LockedToolServer, ok bool) {
+	i := slices.IndexFunc(locked, func(l api.LockedToolServer) bool {
+		return Same(l.ToolServer, server)
+	})
 	if i < 0 {
 		return found, false
 	}

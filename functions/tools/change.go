@@ -121,13 +121,15 @@ func (c *Change) fields(was, is Definition) {
 		hint, isHint := strings.CutPrefix(path, "annotations.")
 		if usual, known := hints[hint]; isHint && (known || strings.HasSuffix(hint, "Hint")) {
 			c.Warnings = append(c.Warnings,
-				fmt.Sprintf("%s was %s and is %s", Visible(hint), orDefault(old, usual), orDefault(now, usual)))
+				fmt.Sprintf("%s was %s and is %s", Visible(hint), orDefault(old, usual),
+					orDefault(now, usual)))
 		}
 	}
 	if c.Effect == Changed {
 		for _, name := range required(is.InputSchema) {
 			if !slices.Contains(required(was.InputSchema), name) {
-				c.Warnings = append(c.Warnings, fmt.Sprintf("the parameter %q is required now", Visible(name)))
+				c.Warnings = append(c.Warnings,
+					fmt.Sprintf("the parameter %q is required now", Visible(name)))
 			}
 		}
 	}

@@ -113,9 +113,11 @@ func Check(offered []Definition) (problems []Problem) {
 			c.report(name, fmt.Sprintf("a tool's name has 1 to %d bytes", maxName),
 				"rename the tool on the server")
 		case len(Hidden(d.Name)) > 0:
-			c.report(name, "it has invisible characters: "+Runes(Hidden(d.Name)), "rename the tool on the server")
+			c.report(name, "it has invisible characters: "+Runes(Hidden(d.Name)),
+				"rename the tool on the server")
 		case seen[d.Name]:
-			c.report(name, "the server has two tools of this name", "rename one of them on the server")
+			c.report(name, "the server has two tools of this name",
+				"rename one of them on the server")
 		}
 		seen[d.Name] = true
 		c.look("inputSchema", d.InputSchema, 1, true)
@@ -155,14 +157,16 @@ func (c *checker) look(path string, value any, depth int, schema bool) {
 		for _, key := range slices.Sorted(maps.Keys(object)) {
 			at := path + "." + key
 			to, isText := object[key].(string)
-			if schema && isText && (key == "$ref" || key == "$dynamicRef") && !strings.HasPrefix(to, "#") {
+			if schema && isText && (key == "$ref" || key == "$dynamicRef") &&
+				!strings.HasPrefix(to, "#") {
 				c.report(at, fmt.Sprintf(
 					"it refers to %s, which may change without the definition and is not fetched",
 					clip(Visible(to), 200)),
 					"put that schema below $defs on the server, and refer to it as #/$defs/NAME")
 			}
-			c.look(at, object[key], depth+1, schema && key != "enum" && key != "const" && key != "default" &&
-				key != "examples")
+			c.look(at, object[key], depth+1,
+				schema && key != "enum" && key != "const" && key != "default" &&
+					key != "examples")
 		}
 		for i, item := range list {
 			c.look(fmt.Sprintf("%s[%d]", path, i), item, depth+1, schema)

@@ -69,7 +69,8 @@ func Format(servers []Server) ([]byte, error) {
 // reads in them has to be what was locked.
 func Parse(data []byte, name string, lock *api.ImageLock) ([]Server, []finding.Finding) {
 	fail := func(message string) []finding.Finding {
-		return []finding.Finding{{Rule: rule, Severity: finding.Error, Place: finding.Place{File: name}, Message: message,
+		return []finding.Finding{{Rule: rule, Severity: finding.Error,
+			Place: finding.Place{File: name}, Message: message,
 			Hint: "run `armature tools pin` to write it again"}}
 	}
 	var f file

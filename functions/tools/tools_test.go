@@ -39,20 +39,37 @@ func TestDigest(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		"order and space":         {`{"name":"a","inputSchema":{"x":1,"y":2}}`, "{\"inputSchema\": {\"y\":2,\n\"x\":1}, \"name\": \"a\"}", true},
-		"icons and meta":          {`{"name":"a"}`, `{"name":"a","icons":[{"src":"x"}],"_meta":{"v":1},"execution":{}}`, true},
-		"default hints":           {`{"name":"a"}`, `{"name":"a","annotations":{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":false,"openWorldHint":true,"title":""}}`, true},
-		"hint":                    {`{"name":"a"}`, `{"name":"a","annotations":{"readOnlyHint":true}}`, false},
-		"not destructive":         {`{"name":"a"}`, `{"name":"a","annotations":{"destructiveHint":false}}`, false},
-		"unknown annotation":      {`{"name":"a"}`, `{"name":"a","annotations":{"trusted":true}}`, false},
-		"numbers":                 {`{"name":"a","inputSchema":{"x":[1.0,1e2,0.000001,1E-7,-0,1e21]}}`, `{"name":"a","inputSchema":{"x":[1,100,1e-6,0.0000001,0,1000000000000000000000]}}`, true},
-		"number and text":         {`{"name":"a","inputSchema":{"x":1}}`, `{"name":"a","inputSchema":{"x":"1"}}`, false},
-		"escapes":                 {`{"name":"a","description":"\u003ca\u003e \u0026 \u20ac \/ \u2028"}`, "{\"name\":\"a\",\"description\":\"<a> & € / \u2028\"}", true},
-		"surrogates":              {`{"name":"a","description":"\ud83d\ude00"}`, `{"name":"a","description":"😀"}`, true},
-		"composed":                {`{"name":"a","description":"\u00e9"}`, `{"name":"a","description":"e\u0301"}`, false},
-		"zero width":              {`{"name":"a","description":"ab"}`, `{"name":"a","description":"a\u200bb"}`, false},
-		"space":                   {`{"name":"a","description":"a b"}`, `{"name":"a","description":"a  b"}`, false},
-		"required order":          {`{"name":"a","inputSchema":{"required":["a","b"]}}`, `{"name":"a","inputSchema":{"required":["b","a"]}}`, false},
+		"order and space": {`{"name":"a","inputSchema":{"x":1,"y":2}}`,
+			"{\"inputSchema\": {\"y\":2,\n\"x\":1}, \"name\": \"a\"}", true},
+		"icons and meta": {`{"name":"a"}`,
+			`{"name":"a","icons":[{"src":"x"}],"_meta":{"v":1},"execution":{}}`, true},
+		"default hints": {`{"name":"a"}`,
+			`{"name":"a","annotations":{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":false,"openWorldHint":true,"title":""}}`, true},
+		"hint": {`{"name":"a"}`,
+			`{"name":"a","annotations":{"readOnlyHint":true}}`, false},
+		"not destructive": {`{"name":"a"}`,
+			`{"name":"a","annotations":{"destructiveHint":false}}`, false},
+		"unknown annotation": {`{"name":"a"}`, `{"name":"a","annotations":{"trusted":true}}`,
+			false},
+		"numbers": {
+			`{"name":"a","inputSchema":{"x":[1.0,1e2,0.000001,1E-7,-0,1e21]}}`,
+			`{"name":"a","inputSchema":{"x":[1,100,1e-6,0.0000001,0,1000000000000000000000]}}`,
+			true},
+		"number and text": {`{"name":"a","inputSchema":{"x":1}}`,
+			`{"name":"a","inputSchema":{"x":"1"}}`, false},
+		"escapes": {
+			`{"name":"a","description":"\u003ca\u003e \u0026 \u20ac \/ \u2028"}`,
+			"{\"name\":\"a\",\"description\":\"<a> & € / \u2028\"}", true},
+		"surrogates": {`{"name":"a","description":"\ud83d\ude00"}`,
+			`{"name":"a","description":"😀"}`, true},
+		"composed": {`{"name":"a","description":"\u00e9"}`,
+			`{"name":"a","description":"e\u0301"}`, false},
+		"zero width": {`{"name":"a","description":"ab"}`,
+			`{"name":"a","description":"a\u200bb"}`, false},
+		"space": {`{"name":"a","description":"a b"}`,
+			`{"name":"a","description":"a  b"}`, false},
+		"required order": {`{"name":"a","inputSchema":{"required":["a","b"]}}`,
+			`{"name":"a","inputSchema":{"required":["b","a"]}}`, false},
 		"no schema, empty schema": {`{"name":"a"}`, `{"name":"a","inputSchema":{}}`, false},
 	} {
 		if got := digest(t, c.a) == digest(t, c.b); got != c.same {
@@ -67,10 +84,12 @@ func TestDigest(t *testing.T) {
 func TestCanonicalForm(t *testing.T) {
 	for document, want := range map[string]string{
 		// U+1F600 is D83D DE00 in UTF-16, which comes before U+FB33.
-		`{"name":"a","inputSchema":{"\ufb33":3,"\ud83d\ude00":2,"\u20ac":1}}`: "{\"inputSchema\":{\"\u20ac\":1,\"\U0001F600\":2,\"\ufb33\":3},\"name\":\"a\"}",
-		`{"name":"a","description":"<b>&\u2028\u2029\u007f\u0007\n"}`:         "{\"description\":\"<b>&\u2028\u2029\u007f\\u0007\\n\",\"name\":\"a\"}",
-		`{"name":"a","inputSchema":{"n":333333333.33333329}}`:                 `{"inputSchema":{"n":333333333.3333333},"name":"a"}`,
-		`{"name":"a","inputSchema":{"n":4.50,"m":2e-3,"o":1e30,"p":1e-27}}`:   `{"inputSchema":{"m":0.002,"n":4.5,"o":1e+30,"p":1e-27},"name":"a"}`,
+		`{"name":"a","inputSchema":{"\ufb33":3,"\ud83d\ude00":2,"\u20ac":1}}`: "{\"inputSchema\":" +
+			"{\"\u20ac\":1,\"\U0001F600\":2,\"\ufb33\":3},\"name\":\"a\"}",
+		`{"name":"a","description":"<b>&\u2028\u2029\u007f\u0007\n"}`: "{\"description\":" +
+			"\"<b>&\u2028\u2029\u007f\\u0007\\n\",\"name\":\"a\"}",
+		`{"name":"a","inputSchema":{"n":333333333.33333329}}`:               `{"inputSchema":{"n":333333333.3333333},"name":"a"}`,
+		`{"name":"a","inputSchema":{"n":4.50,"m":2e-3,"o":1e30,"p":1e-27}}`: `{"inputSchema":{"m":0.002,"n":4.5,"o":1e+30,"p":1e-27},"name":"a"}`,
 	} {
 		if got, want := digest(t, document), sum(want); got != want {
 			t.Errorf("%s: the digest is not that of %s", document, want)
@@ -92,32 +111,51 @@ func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		document, field, message string
 	}{
-		"remote reference":    {`{"name":"a","inputSchema":{"properties":{"to":{"$ref":"https://evil.example/s.json"}}}}`, "inputSchema.properties.to.$ref", "https://evil.example/s.json"},
-		"relative reference":  {`{"name":"a","outputSchema":{"$id":"https://x.example/","$ref":"other.json"}}`, "outputSchema.$ref", "other.json"},
-		"behind a parameter":  {`{"name":"a","inputSchema":{"properties":{"enum":{"type":"object","properties":{"x":{"$ref":"file:///etc/passwd"}}}}}}`, "inputSchema.properties.enum.properties.x.$ref", "file:"},
-		"in a list":           {`{"name":"a","inputSchema":{"anyOf":[{},{"$dynamicRef":"http://x/#y"}]}}`, "inputSchema.anyOf[1].$dynamicRef", "http://x/#y"},
-		"own reference":       {`{"name":"a","inputSchema":{"$defs":{"x":{}},"properties":{"a":{"$ref":"#/$defs/x"}}}}`, "", ""},
-		"reference as a text": {`{"name":"a","inputSchema":{"examples":[{"$ref":"https://x"}],"enum":[{"$ref":"x"}]}}`, "", ""},
-		"deep":                {`{"name":"a","inputSchema":` + deep + `}`, "", "levels deep"},
-		"wide":                {`{"name":"a","inputSchema":` + wide + `}`, "inputSchema.properties", "1001 members"},
-		"an array comes out":  {`{"name":"a","inputSchema":{"type":"object","properties":{}},"outputSchema":{"type":"array","items":{"type":"object","required":["id"]}}}`, "", ""},
-		"one of two forms":    {`{"name":"a","inputSchema":{"type":"object","oneOf":[{"required":["id"]},{"required":["name"]}]}}`, "", ""},
-		"an older dialect":    {`{"name":"a","inputSchema":{"$schema":"http://json-schema.org/draft-07/schema#","type":"object"}}`, "", ""},
-		"no parameters":       {`{"name":"a","inputSchema":{"type":"object","additionalProperties":false}}`, "", ""},
-		"bidi name":           {`{"name":"a\u202eb"}`, "name", "U+202E"},
-		"no name":             {`{"description":"x"}`, "name", "1 to 256 bytes"},
-		"long name":           {`{"name":"` + strings.Repeat("x", 257) + `"}`, "name", "1 to 256 bytes"},
+		"remote reference": {
+			`{"name":"a","inputSchema":{"properties":{"to":{"$ref":"https://evil.example/s.json"}}}}`,
+			"inputSchema.properties.to.$ref", "https://evil.example/s.json"},
+		"relative reference": {
+			`{"name":"a","outputSchema":{"$id":"https://x.example/","$ref":"other.json"}}`,
+			"outputSchema.$ref", "other.json"},
+		"behind a parameter": {
+			`{"name":"a","inputSchema":{"properties":{"enum":{"type":"object","properties":{"x":{"$ref":"file:///etc/passwd"}}}}}}`, "inputSchema.properties.enum.properties.x.$ref", "file:"},
+		"in a list": {
+			`{"name":"a","inputSchema":{"anyOf":[{},{"$dynamicRef":"http://x/#y"}]}}`,
+			"inputSchema.anyOf[1].$dynamicRef", "http://x/#y"},
+		"own reference": {
+			`{"name":"a","inputSchema":{"$defs":{"x":{}},"properties":{"a":{"$ref":"#/$defs/x"}}}}`,
+			"", ""},
+		"reference as a text": {
+			`{"name":"a","inputSchema":{"examples":[{"$ref":"https://x"}],"enum":[{"$ref":"x"}]}}`,
+			"", ""},
+		"deep": {`{"name":"a","inputSchema":` + deep + `}`, "", "levels deep"},
+		"wide": {`{"name":"a","inputSchema":` + wide + `}`, "inputSchema.properties",
+			"1001 members"},
+		"an array comes out": {
+			`{"name":"a","inputSchema":{"type":"object","properties":{}},"outputSchema":{"type":"array","items":{"type":"object","required":["id"]}}}`, "", ""},
+		"one of two forms": {
+			`{"name":"a","inputSchema":{"type":"object","oneOf":[{"required":["id"]},{"required":["name"]}]}}`, "", ""},
+		"an older dialect": {
+			`{"name":"a","inputSchema":{"$schema":"http://json-schema.org/draft-07/schema#","type":"object"}}`, "", ""},
+		"no parameters": {
+			`{"name":"a","inputSchema":{"type":"object","additionalProperties":false}}`, "", ""},
+		"bidi name": {`{"name":"a\u202eb"}`, "name", "U+202E"},
+		"no name":   {`{"description":"x"}`, "name", "1 to 256 bytes"},
+		"long name": {`{"name":"` + strings.Repeat("x", 257) + `"}`, "name",
+			"1 to 256 bytes"},
 	} {
 		problems := tools.Check([]tools.Definition{read(t, c.document)})
 		switch {
 		case c.message == "" && len(problems) > 0:
 			t.Errorf("%s: %+v", name, problems)
 		case c.message == "":
-		case len(problems) == 0 || !strings.Contains(problems[0].Message, c.message) || c.field != "" && problems[0].Field != c.field || problems[0].Hint == "":
+		case len(problems) == 0 || !strings.Contains(problems[0].Message, c.message) ||
+			c.field != "" && problems[0].Field != c.field || problems[0].Hint == "":
 			t.Errorf("%s: %+v", name, problems)
 		}
 	}
-	if p := tools.Check([]tools.Definition{{Name: "a"}, {Name: "a"}}); len(p) != 1 || !strings.Contains(p[0].Message, "two tools") {
+	if p := tools.Check([]tools.Definition{{Name: "a"}, {Name: "a"}}); len(p) != 1 ||
+		!strings.Contains(p[0].Message, "two tools") {
 		t.Errorf("two tools of a name: %+v", p)
 	}
 }
@@ -159,7 +197,8 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-var office = api.ToolServer{Group: "kagent.dev", Kind: "RemoteMCPServer", Namespace: "team1", Name: "office"}
+var office = api.ToolServer{Group: "kagent.dev", Kind: "RemoteMCPServer", Namespace: "team1",
+	Name: "office"}
 
 func side(t *testing.T, documents ...string) tools.Side {
 	t.Helper()
@@ -224,7 +263,8 @@ func TestWords(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	if got := tools.Words(strings.Repeat("a b ", 1<<20), strings.Repeat("c d ", 1<<20)); len(got) > 9<<10 || time.Since(began) > 10*time.Second {
+	if got := tools.Words(strings.Repeat("a b ", 1<<20),
+		strings.Repeat("c d ", 1<<20)); len(got) > 9<<10 || time.Since(began) > 10*time.Second {
 		t.Errorf("%d bytes after %s", len(got), time.Since(began))
 	}
 }
@@ -236,7 +276,8 @@ func TestFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(tools.Hidden(string(text))) > 0 || !strings.Contains(string(text), `x\u202ey <&> 😀 \udb40\udc41`) {
+	if len(tools.Hidden(string(text))) > 0 ||
+		!strings.Contains(string(text), `x\u202ey <&> 😀 \udb40\udc41`) {
 		t.Errorf("%s", text)
 	}
 	lock := &api.ImageLock{Spec: api.ImageLockSpec{Tools: of.Locked}}

@@ -31,7 +31,8 @@ var kinds = []Kind{
 	{"DaemonSet", "apps/v1", template, []string{"spec.selector"}, false},
 	{"ReplicaSet", "apps/v1", template, []string{"spec.selector"}, false},
 	{"ReplicationController", "v1", template, nil, false},
-	{"Job", "batch/v1", template, []string{"spec.template", "spec.selector", "spec.completionMode"}, true},
+	{"Job", "batch/v1", template, []string{"spec.template", "spec.selector", "spec.completionMode"},
+		true},
 	{"CronJob", "batch/v1", jobTemplate, nil, true},
 	{"Pod", "v1", "", nil, false},
 }

@@ -8,7 +8,8 @@ import (
 // TestKinds: a kind has its template at a place that krm looks at, unless it is a Pod.
 func TestKinds(t *testing.T) {
 	for _, k := range kinds {
-		known := slices.ContainsFunc(Templates(), func(at Template) bool { return at.Path == k.Template })
+		known := slices.ContainsFunc(Templates(),
+			func(at Template) bool { return at.Path == k.Template })
 		if pod := k.Name == "Pod"; known == pod {
 			t.Errorf("%s: the template is at %q", k.Name, k.Template)
 		}

@@ -42,7 +42,8 @@ type Metered struct {
 func (m *Metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
 	cost := m.scan(p[:n]) + int64(n)*byteCost
-	if m.depth > maxDepth || m.Decoding.Add(cost) > m.Most || m.Longest > 0 && m.longest >= m.Longest {
+	if m.depth > maxDepth || m.Decoding.Add(cost) > m.Most ||
+		m.Longest > 0 && m.longest >= m.Longest {
 		return 0, ErrTooLarge
 	}
 	if short := m.Memory.Add(m.Context, cost); short != nil {

@@ -54,8 +54,11 @@ func Check(data []byte, text string) error {
 	want, err := digest.Parse(text)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: digest %q has an unknown algorithm: set the source-controller to sha256", ErrDigest, text)
-	case want.Algorithm().FromBytes(data) != want: // an error with the digest would give the archive away
+		return fmt.Errorf(
+			"%w: digest %q has an unknown algorithm: set the source-controller to sha256",
+			ErrDigest, text)
+	case want.Algorithm().FromBytes(data) != want:
+		// an error with the digest would give the archive away
 		return fmt.Errorf("%w: %s", ErrDigest, text)
 	}
 	return nil
@@ -89,7 +92,8 @@ func Open(data []byte, digest string, l Limits) (map[string][]byte, error) {
 // root, and may read its content until it returns. Everything but files and folders, and
 // every name that is not plainly below the root, is an error. No more is read than the
 // limits allow, whatever the archive would grow to.
-func Each(packed io.Reader, l Limits, visit func(name string, size int64, content io.Reader) error) error {
+func Each(packed io.Reader, l Limits,
+	visit func(name string, size int64, content io.Reader) error) error {
 	unzipped, err := gzip.NewReader(packed)
 	if err != nil {
 		return fmt.Errorf("%w: it is not gzipped: %w", ErrInvalid, err)
@@ -125,7 +129,8 @@ func Each(packed io.Reader, l Limits, visit func(name string, size int64, conten
 		}
 		name := path.Clean(header.Name)
 		if header.Size > l.File || header.Size > left {
-			return fmt.Errorf("%q has %d bytes: %w (%d a file, %d together)", name, header.Size, ErrLimit, l.File, l.Unpacked)
+			return fmt.Errorf("%q has %d bytes: %w (%d a file, %d together)", name, header.Size,
+				ErrLimit, l.File, l.Unpacked)
 		}
 		left -= header.Size
 		if err := visit(name, header.Size, r); err != nil {
@@ -143,8 +148,12 @@ func checkAttributes(h *tar.Header) error {
 	for key := range h.PAXRecords {
 		for _, of := range []string{"SCHILY.xattr.", "LIBARCHIVE.xattr."} {
 			name, is := strings.CutPrefix(key, of)
-			if is && name != "security.selinux" && (strings.HasPrefix(name, "security.") || strings.HasPrefix(name, "trusted.") || strings.Contains(name, "overlay.")) {
-				return fmt.Errorf("%w: %q has the extended attribute %.80q: pack it without such attributes", ErrInvalid, h.Name, name)
+			if is && name != "security.selinux" &&
+				(strings.HasPrefix(name, "security.") || strings.HasPrefix(name, "trusted.") ||
+					strings.Contains(name, "overlay.")) {
+				return fmt.Errorf(
+					"%w: %q has the extended attribute %.80q: pack it without such attributes",
+					ErrInvalid, h.Name, name)
 			}
 		}
 	}
@@ -200,12 +209,14 @@ func Write(files map[string][]byte) ([]byte, error) {
 	}
 	w := tar.NewWriter(zipped)
 	for _, name := range slices.Sorted(maps.Keys(folders)) {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o750, Format: tar.FormatPAX}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o750,
+			Format: tar.FormatPAX}); err != nil {
 			return nil, fmt.Errorf("packing %s: %w", name, err)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: int64(len(files[name])), Format: tar.FormatPAX}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600,
+			Size: int64(len(files[name])), Format: tar.FormatPAX}); err != nil {
 			return nil, fmt.Errorf("packing %s: %w", name, err)
 		}
 		if _, err := w.Write(files[name]); err != nil {

@@ -47,17 +47,19 @@ func TestRefused(t *testing.T) {
 		want error
 		text string
 	}{
-		"link":             {pack(t, link), ErrInvalid, "is a link"},
-		"hard link":        {pack(t, hard), ErrInvalid, "is a link"},
-		"device":           {pack(t, device), ErrInvalid, "neither file nor folder"},
-		"absolute":         {pack(t, file("/etc/passwd", 1)), ErrInvalid, "leads out"},
-		"parent":           {pack(t, file("../x", 1)), ErrInvalid, "leads out"},
-		"parent inside":    {pack(t, file("a/../b", 1)), ErrInvalid, "leads out"},
-		"backslash":        {pack(t, file(`..\x`, 1)), ErrInvalid, "characters"},
-		"twice":            {pack(t, file("a", 1), file("./a", 1)), ErrInvalid, "twice"},
-		"large file":       {pack(t, file("a", 601)), ErrLimit, `"a" has 601 bytes`},
-		"large together":   {pack(t, file("a", 600), file("b", 600)), ErrLimit, `"b" has 600 bytes`},
-		"many files":       {pack(t, file("a", 1), file("b", 1), file("c", 1), file("d", 1), file("e", 1)), ErrLimit, "more than 4 files"},
+		"link":          {pack(t, link), ErrInvalid, "is a link"},
+		"hard link":     {pack(t, hard), ErrInvalid, "is a link"},
+		"device":        {pack(t, device), ErrInvalid, "neither file nor folder"},
+		"absolute":      {pack(t, file("/etc/passwd", 1)), ErrInvalid, "leads out"},
+		"parent":        {pack(t, file("../x", 1)), ErrInvalid, "leads out"},
+		"parent inside": {pack(t, file("a/../b", 1)), ErrInvalid, "leads out"},
+		"backslash":     {pack(t, file(`..\x`, 1)), ErrInvalid, "characters"},
+		"twice":         {pack(t, file("a", 1), file("./a", 1)), ErrInvalid, "twice"},
+		"large file":    {pack(t, file("a", 601)), ErrLimit, `"a" has 601 bytes`},
+		"large together": {pack(t, file("a", 600), file("b", 600)), ErrLimit,
+			`"b" has 600 bytes`},
+		"many files": {pack(t, file("a", 1), file("b", 1), file("c", 1), file("d", 1),
+			file("e", 1)), ErrLimit, "more than 4 files"},
 		"bomb":             {pack(t, file("a", 4<<20)), ErrLimit, "bytes"},
 		"not an archive":   {[]byte("hello"), ErrInvalid, "gzipped"},
 		"cut":              {pack(t, file("a", 500))[:60], ErrInvalid, "unexpected EOF"},
@@ -80,7 +82,8 @@ func TestDigest(t *testing.T) {
 	if _, err := Open(data, Digest(data), DefaultLimits); err != nil {
 		t.Error(err)
 	}
-	for _, digest := range []string{Digest([]byte("other")), "", "md5:d41d8cd98f00b204e9800998ecf8427e", strings.ToUpper(Digest(data))} {
+	for _, digest := range []string{Digest([]byte("other")), "",
+		"md5:d41d8cd98f00b204e9800998ecf8427e", strings.ToUpper(Digest(data))} {
 		if _, err := Open(data, digest, DefaultLimits); !errors.Is(err, ErrDigest) {
 			t.Errorf("digest %q: %v, want ErrDigest", digest, err)
 		}
@@ -89,7 +92,8 @@ func TestDigest(t *testing.T) {
 
 // What is written is read again, and is the same bytes however often it is made.
 func TestWrite(t *testing.T) {
-	files := map[string][]byte{"b/c/d.yaml": []byte("d"), "a.yaml": []byte("a"), "b/e.yaml": nil, strings.Repeat("long/", 40) + "f.yaml": []byte("f")}
+	files := map[string][]byte{"b/c/d.yaml": []byte("d"), "a.yaml": []byte("a"), "b/e.yaml": nil,
+		strings.Repeat("long/", 40) + "f.yaml": []byte("f")}
 	data, err := Write(files)
 	if err != nil {
 		t.Fatal(err)
@@ -127,8 +131,10 @@ func TestWrite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h.Name != want.Name || h.Mode != want.Mode || h.Uid+h.Gid != 0 || h.Uname+h.Gname != "" || h.ModTime.Unix() != 0 {
-			t.Errorf("entry %+v, want name %s, mode %o, and nothing of a machine", h, want.Name, want.Mode)
+		if h.Name != want.Name || h.Mode != want.Mode || h.Uid+h.Gid != 0 ||
+			h.Uname+h.Gname != "" || h.ModTime.Unix() != 0 {
+			t.Errorf("entry %+v, want name %s, mode %o, and nothing of a machine", h, want.Name,
+				want.Mode)
 		}
 	}
 }
@@ -140,7 +146,8 @@ func FuzzOpen(f *testing.F) {
 	}
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		files, err := Open(data, Digest(data), Limits{Archive: 1 << 20, Unpacked: 1 << 16, File: 1 << 15, Files: 100})
+		files, err := Open(data, Digest(data),
+			Limits{Archive: 1 << 20, Unpacked: 1 << 16, File: 1 << 15, Files: 100})
 		if err != nil && files != nil {
 			t.Fatal("an error, and files")
 		}

@@ -198,7 +198,8 @@ func Packages(before, after Package) Report {
 }
 
 func byRef(a, b finding.Ref) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.APIVersion, b.APIVersion))
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.Name, b.Name), cmp.Compare(a.APIVersion, b.APIVersion))
 }
 
 func effectOf(was, is *item) Effect {
@@ -255,7 +256,8 @@ func (c *comparison) inPlace(w *Workload, was, is *item, podPath string) {
 	if podPath == "" {
 		podPath = "spec"
 	}
-	ofPod := slices.DeleteFunc(slices.Clone(changed), func(f string) bool { return !render.Inside(f, podPath) })
+	ofPod := slices.DeleteFunc(slices.Clone(changed),
+		func(f string) bool { return !render.Inside(f, podPath) })
 	w.Fields = changed
 	for _, f := range changed {
 		if workload.Immutable(is.ref.Kind, f) {

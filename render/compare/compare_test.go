@@ -81,17 +81,21 @@ func TestPackages(t *testing.T) {
 // TestMarkdown: what an author writes cannot leave its cell of the table.
 func TestMarkdown(t *testing.T) {
 	pod := func(image string) compare.Package {
-		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: %q}]}\n", image)
-		return rendered(t, render.Source{Files: []render.File{{Path: "a.yaml", Data: []byte(text)}}}, render.Options{})
+		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"+
+			"spec: {containers: [{name: web, image: %q}]}\n", image)
+		return rendered(t,
+			render.Source{Files: []render.File{{Path: "a.yaml", Data: []byte(text)}}}, render.Options{})
 	}
 	report := compare.Packages(pod("a:1"), pod("a|b`<script>\n| x"))
 	var b bytes.Buffer
 	if err := report.Write(&b, "markdown"); err != nil {
 		t.Fatal(err)
 	}
-	want := "### What this changes\n\nworkloads: 1 to be replaced; with other identities: 0, permissions: 0; images: 1; other objects: 0\n\n" +
+	want := "### What this changes\n\nworkloads: 1 to be replaced; with other identities: 0, " +
+		"permissions: 0; images: 1; other objects: 0\n\n" +
 		"| workload | pods | identity, permissions, images |\n|---|---|---|\n" +
-		"| `Pod web` | **to be replaced**: spec.containers[web].image (a Pod cannot be updated: delete it first) | image `~ web: a:1 => a\\|b'<script> \\| x` |\n"
+		"| `Pod web` | **to be replaced**: spec.containers[web].image (a Pod cannot be updated: " +
+		"delete it first) | image `~ web: a:1 => a\\|b'<script> \\| x` |\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
 	}
@@ -115,7 +119,8 @@ func BenchmarkPackages(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		report := compare.Packages(rendered(b, render.Source{Files: before}, render.Options{}), rendered(b, render.Source{Files: after}, render.Options{}))
+		report := compare.Packages(rendered(b, render.Source{Files: before}, render.Options{}),
+			rendered(b, render.Source{Files: after}, render.Options{}))
 		if len(report.Workloads) < 10 {
 			b.Fatal(report.Summary())
 		}

@@ -16,7 +16,8 @@ func (c *comparison) config() {
 	c.changedKeys = make(map[key]map[string]change)
 	for k, is := range c.after.items {
 		was := c.before.items[k]
-		if k.group != "" || k.kind != "ConfigMap" && k.kind != "Secret" || was == nil || bytes.Equal(was.text, is.text) {
+		if k.group != "" || k.kind != "ConfigMap" && k.kind != "Secret" || was == nil ||
+			bytes.Equal(was.text, is.text) {
 			continue
 		}
 		changed := make(map[string]change)
@@ -55,7 +56,8 @@ func (c *comparison) files(w *Workload, o *krm.Object, pod krm.PodTemplate) {
 	if len(c.changedKeys) == 0 {
 		return
 	}
-	u := usage{c: c, namespace: w.Object.Namespace, atStart: make(map[string]bool), mounted: make(map[string]bool)}
+	u := usage{c: c, namespace: w.Object.Namespace, atStart: make(map[string]bool),
+		mounted: make(map[string]bool)}
 	spec := pod.Spec()
 	components, injected := sidecars.All().Sidecars(), identity.Injected(o)
 	for _, list := range [...]string{"initContainers", "containers"} {

@@ -136,7 +136,8 @@ func (i *item) masked(other *item, changed string) ([]byte, error) {
 		object[field] = shown
 	}
 	if metadata, ok := object["metadata"].(map[string]any); ok {
-		if annotations, ok := metadata["annotations"].(map[string]any); ok && annotations[lastApplied] != nil {
+		if annotations, ok := metadata["annotations"].(map[string]any); ok &&
+			annotations[lastApplied] != nil {
 			metadata, annotations = maps.Clone(metadata), maps.Clone(annotations)
 			annotations[lastApplied] = "***"
 			metadata["annotations"], object["metadata"] = annotations, metadata

@@ -91,7 +91,8 @@ func (c *comparison) permissions() {
 func (s *side) permissions() map[account][]string {
 	all := make(map[account][]string)
 	for k, i := range s.items {
-		if k.group != "rbac.authorization.k8s.io" || k.kind != "RoleBinding" && k.kind != "ClusterRoleBinding" {
+		if k.group != "rbac.authorization.k8s.io" ||
+			k.kind != "RoleBinding" && k.kind != "ClusterRoleBinding" {
 			continue
 		}
 		binding := i.read()
@@ -128,7 +129,8 @@ func (s *side) rules(binding *krm.Object) (rules []string) {
 	}
 	for rule := range role.read().Get("rules").Items() {
 		verbs, names := texts(rule.Get("verbs")), texts(rule.Get("resourceNames"))
-		for _, resource := range append(texts(rule.Get("resources")), texts(rule.Get("nonResourceURLs"))...) {
+		for _, resource := range append(texts(rule.Get("resources")),
+			texts(rule.Get("nonResourceURLs"))...) {
 			text := strings.Join(verbs, ",") + " " + resource
 			if group := strings.Join(texts(rule.Get("apiGroups")), ","); group != "" {
 				text += "." + group

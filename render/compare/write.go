@@ -22,7 +22,8 @@ func (r *Report) Write(w io.Writer, format string) error {
 		r.text(&b)
 	case "json":
 		out := *r
-		out.Workloads, out.Objects = append([]Workload{}, r.Workloads...), append([]Object{}, r.Objects...)
+		out.Workloads, out.Objects = append([]Workload{}, r.Workloads...), append([]Object{},
+			r.Objects...)
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
@@ -30,7 +31,8 @@ func (r *Report) Write(w io.Writer, format string) error {
 	case "markdown":
 		r.markdown(&b)
 	default:
-		return fmt.Errorf("unknown format %q: choose from %s", format, strings.Join(Formats(), ", "))
+		return fmt.Errorf("unknown format %q: choose from %s", format,
+			strings.Join(Formats(), ", "))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -64,8 +66,8 @@ func (w *Workload) Headline() string {
 	return text
 }
 
-// details returns a line for each identity, permission, privilege and image that differs, made of what
-// it is and how it differs.
+// details returns a line for each identity, permission, privilege and image that differs, made of
+// what it is and how it differs.
 func (w *Workload) details(line func(kind, difference string) string) (lines []string) {
 	for _, of := range [...]struct {
 		kind        string
@@ -93,7 +95,9 @@ func (r *Report) text(b *strings.Builder) {
 	for i := range r.Workloads {
 		w := &r.Workloads[i]
 		fmt.Fprintf(b, "%s  %s\n", w.Object, w.Headline())
-		for _, line := range w.details(func(kind, difference string) string { return fmt.Sprintf("    %-10s%s\n", kind, difference) }) {
+		for _, line := range w.details(func(kind, difference string) string {
+			return fmt.Sprintf("    %-10s%s\n", kind, difference)
+		}) {
 			b.WriteString(line)
 		}
 	}
@@ -122,7 +126,8 @@ func (r *Report) Summary() string {
 		effect Effect
 		text   string
 	}{
-		{Added, "added"}, {Removed, "removed"}, {Replaced, "to be replaced"}, {Rolls, "rolling"}, {Restart, "to be restarted"}, {Reloads, "reloading"}, {Changed, "with other changes"},
+		{Added, "added"}, {Removed, "removed"}, {Replaced, "to be replaced"}, {Rolls, "rolling"},
+		{Restart, "to be restarted"}, {Reloads, "reloading"}, {Changed, "with other changes"},
 	} {
 		if n := count[e.effect]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, e.text))
@@ -131,7 +136,8 @@ func (r *Report) Summary() string {
 	if len(parts) == 0 {
 		parts = []string{"none"}
 	}
-	text := fmt.Sprintf("workloads: %s; with other identities: %d, permissions: %d; images: %d; other objects: %d",
+	text := fmt.Sprintf(
+		"workloads: %s; with other identities: %d, permissions: %d; images: %d; other objects: %d",
 		strings.Join(parts, ", "), identities, permissions, images, len(r.Objects))
 	if n := len(r.Tools); n > 0 {
 		text += fmt.Sprintf("; tools: %d", n)
@@ -148,8 +154,11 @@ func (r *Report) markdown(b *strings.Builder) {
 	}
 	for i := range r.Workloads {
 		w := &r.Workloads[i]
-		lines := w.details(func(kind, difference string) string { return kind + " " + code(difference) })
-		fmt.Fprintf(b, "| %s | %s | %s |\n", code(w.Object.String()), emphasis(w), strings.Join(lines, "<br>"))
+		lines := w.details(func(kind, difference string) string {
+			return kind + " " + code(difference)
+		})
+		fmt.Fprintf(b, "| %s | %s | %s |\n", code(w.Object.String()), emphasis(w),
+			strings.Join(lines, "<br>"))
 	}
 	if len(r.Tools) > 0 {
 		b.WriteString("\n| tool | what changes |\n|---|---|\n")
@@ -159,7 +168,8 @@ func (r *Report) markdown(b *strings.Builder) {
 		for _, line := range c.Lines() {
 			lines = append(lines, code(line))
 		}
-		fmt.Fprintf(b, "| %s | %s |\n", code(c.Headline()+" of "+c.Server.String()), strings.Join(lines, "<br>"))
+		fmt.Fprintf(b, "| %s | %s |\n", code(c.Headline()+" of "+c.Server.String()),
+			strings.Join(lines, "<br>"))
 	}
 	if len(r.Objects) == 0 {
 		return
@@ -188,7 +198,9 @@ func emphasis(w *Workload) string {
 // escape keeps Markdown and HTML from reading a text as theirs. A zero-width space keeps a
 // forge from mentioning people and from linking issues and addresses.
 func escape(text string) string {
-	return strings.NewReplacer("@", "@\u200b", "#", "#\u200b", "://", ":\u200b//", "&", "&amp;", "](", `]\(`, "~", `\~`, "|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "`", "'", "\n", " ").Replace(text)
+	return strings.NewReplacer("@", "@\u200b", "#", "#\u200b", "://", ":\u200b//", "&", "&amp;",
+		"](", `]\(`, "~", `\~`, "|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "`", "'",
+		"\n", " ").Replace(text)
 }
 
 func code(text string) string {

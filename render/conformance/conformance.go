@@ -56,8 +56,9 @@ var (
 )
 
 const (
-	emptyList  = "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems: []\n"
-	badConfig  = "apiVersion: functions.example.com/v1\nkind: NoSuchConfig\nmetadata:\n  name: wrong\nspec: [wrong]\n"
+	emptyList = "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems: []\n"
+	badConfig = "apiVersion: functions.example.com/v1\nkind: NoSuchConfig\nmetadata:\n" +
+		"  name: wrong\nspec: [wrong]\n"
 	baseName   = "the list"
 	configName = "a functionConfig of an unknown kind"
 )
@@ -93,7 +94,8 @@ func Test(ctx context.Context, f Function, input, config []byte) ([]Check, error
 	given := string(input)
 	if config != nil {
 		if in.config != nil {
-			return nil, errors.New("the list has a functionConfig already: remove it, or leave out --config")
+			return nil, errors.New(
+				"the list has a functionConfig already: remove it, or leave out --config")
 		}
 		n, err := yaml.Parse(string(config))
 		if err != nil {
@@ -111,7 +113,8 @@ func Test(ctx context.Context, f Function, input, config []byte) ([]Check, error
 		return nil, fmt.Errorf("writing the functionConfig: %w", err)
 	}
 	wrong := append(slices.Clip(base), "functionConfig:\n"+indented(badConfig)...)
-	cut := "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: cut\n"
+	cut := "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n- apiVersion: v1\n" +
+		"  kind: ConfigMap\n  metadata: {name: cut\n"
 
 	s := &suite{ctx: ctx, f: f}
 	s.base = s.run(baseName, given)
@@ -133,7 +136,9 @@ func largeList() string {
 	var b strings.Builder
 	b.WriteString("apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n")
 	for i := range large {
-		fmt.Fprintf(&b, "- apiVersion: v1\n  kind: ConfigMap\n  metadata:\n    name: m%d\n    namespace: team1\n  data:\n    number: \"%d\" # of %d\n", i, i, large)
+		fmt.Fprintf(&b,
+			"- apiVersion: v1\n  kind: ConfigMap\n  metadata:\n    name: m%d\n"+
+				"    namespace: team1\n  data:\n    number: \"%d\" # of %d\n", i, i, large)
 	}
 	return b.String()
 }
@@ -185,24 +190,36 @@ func (s *suite) checks() []Check {
 			}
 			return "", t.err == nil && t.out != nil
 		}, "standard output has one ResourceList and nothing else", "print logs to standard error"),
-		over("exit status", all, func(t *trial) (string, bool) { return exitStatus(t), t.err == nil && t.in != nil },
-			"exit status 0 without a result of severity error, and not 0 with one", "on failure, exit with a status that is not 0 and a result of severity error with the reason"),
+		over("exit status", all, func(t *trial) (string, bool) {
+			return exitStatus(t), t.err == nil && t.in != nil
+		},
+			"exit status 0 without a result of severity error, and not 0 with one",
+			"on failure, exit with a status that is not 0 and a result of severity error "+
+				"with the reason"),
 		over("partial output", all, func(t *trial) (string, bool) {
 			if t.err != nil || t.in == nil || t.answer.Exit == 0 {
 				return "", false
 			}
 			return partial(t), true
-		}, "if it fails, it prints the items of its input or nothing", "compute everything before you print; to see a failure, name a list with --input that the function refuses"),
+		}, "if it fails, it prints the items of its input or nothing",
+			"compute everything before you print; to see a failure, name a list with --input "+
+				"that the function refuses"),
 		s.cutOff(),
 		over("results", all, func(t *trial) (string, bool) {
 			if t.err != nil || t.in == nil || t.out == nil || len(t.out.results) == 0 {
 				return "", false
 			}
 			return faultyResult(t), true
-		}, "results have severity, message and place", "set message, severity, resourceRef, field.path, and file.path from the item's annotations; to see results, name a list with --input that has some"),
-		over("text", all, done(changedText), "what does not change keeps its text and comments", "edit the text or its nodes: do not decode and encode an item"),
-		over("order", all, done(changedOrder), "the items keep their order", "append new items, and sort nothing"),
-		over("host annotations", all, done(changedAnnotations), "items keep the annotations of their host", "leave config.kubernetes.io/path, index and all of internal.config.kubernetes.io/ alone"),
+		}, "results have severity, message and place",
+			"set message, severity, resourceRef, field.path, and file.path from the item's "+
+				"annotations; to see results, name a list with --input that has some"),
+		over("text", all, done(changedText), "what does not change keeps its text and comments",
+			"edit the text or its nodes: do not decode and encode an item"),
+		over("order", all, done(changedOrder), "the items keep their order",
+			"append new items, and sort nothing"),
+		over("host annotations", all, done(changedAnnotations),
+			"items keep the annotations of their host",
+			"leave config.kubernetes.io/path, index and all of internal.config.kubernetes.io/ alone"),
 		s.twice(),
 		s.again(),
 	}
@@ -213,9 +230,13 @@ func (s *suite) checks() []Check {
 		ok    string
 		hint  string
 	}{
-		{"empty list", s.empty, func(*trial) string { return "" }, "it accepts an empty list", "do nothing if there are no items"},
-		{"unknown kinds", s.unknown, foreign, "it does not change fields of unknown kinds", "look at apiVersion and kind before you change or remove an item"},
-		{"odd YAML", s.odd, lost, "it accepts comments, anchors, strings of many lines and flow style", "read YAML with a library, and keep unknown fields"},
+		{"empty list", s.empty, func(*trial) string { return "" }, "it accepts an empty list",
+			"do nothing if there are no items"},
+		{"unknown kinds", s.unknown, foreign, "it does not change fields of unknown kinds",
+			"look at apiVersion and kind before you change or remove an item"},
+		{"odd YAML", s.odd, lost,
+			"it accepts comments, anchors, strings of many lines and flow style",
+			"read YAML with a library, and keep unknown fields"},
 		{"large list", s.large, lost, text.Count(large, "item"), "read all of standard input"},
 	} {
 		checks = append(checks, over(p.name, []*trial{p.t}, func(t *trial) (string, bool) {
@@ -265,7 +286,8 @@ func failure(t *trial) string {
 func exitStatus(t *trial) string {
 	wrong := false
 	if t.out != nil {
-		wrong = slices.ContainsFunc(t.out.results, func(r result) bool { return r.Severity == "error" })
+		wrong = slices.ContainsFunc(t.out.results,
+			func(r result) bool { return r.Severity == "error" })
 	}
 	switch {
 	case t.answer.Exit == 0 && wrong:
@@ -301,11 +323,13 @@ func (s *suite) cutOff() Check {
 			return "exit status 0", true
 		case t.out != nil && len(t.out.items) > 0 || t.badOut != nil:
 			return failure(t) + ", and standard output has more than results", true
-		case len(bytes.TrimSpace(t.answer.Stderr)) == 0 && (t.out == nil || len(t.out.results) == 0):
+		case len(bytes.TrimSpace(t.answer.Stderr)) == 0 &&
+			(t.out == nil || len(t.out.results) == 0):
 			return failure(t) + ", and no result has the reason", true
 		}
 		return "", true
-	}, "it fails with a reason, and prints no items", "exit with a status that is not 0 if the input cannot be read")
+	}, "it fails with a reason, and prints no items",
+		"exit with a status that is not 0 if the input cannot be read")
 }
 
 func faultyResult(t *trial) string {
@@ -329,7 +353,8 @@ func faultyResult(t *trial) string {
 		n := slices.IndexFunc(items, func(it *item) bool { return it.ref == *r.ResourceRef })
 		if n < 0 {
 			c := t.in.config
-			if textOf(field(c, "kind")) == r.ResourceRef.Kind && textOf(field(field(c, "metadata"), "name")) == r.ResourceRef.Name {
+			if textOf(field(c, "kind")) == r.ResourceRef.Kind &&
+				textOf(field(field(c, "metadata"), "name")) == r.ResourceRef.Name {
 				continue
 			}
 			if r.Field == nil { // an item that is missing
@@ -343,9 +368,11 @@ func faultyResult(t *trial) string {
 		case r.File == nil:
 			return at + fmt.Sprintf("it has no file, and %s is from %s", items[n].ref, shown(path))
 		case r.File.Path != path:
-			return at + fmt.Sprintf("its file is %s, and %s is from %s", shown(r.File.Path), items[n].ref, shown(path))
+			return at + fmt.Sprintf("its file is %s, and %s is from %s", shown(r.File.Path),
+				items[n].ref, shown(path))
 		case r.File.Index != 0 && fmt.Sprint(r.File.Index) != index:
-			return at + fmt.Sprintf("its index is %d, and %s is at %s", r.File.Index, items[n].ref, shown(index))
+			return at + fmt.Sprintf("its index is %d, and %s is at %s", r.File.Index, items[n].ref,
+				shown(index))
 		}
 	}
 	return ""
@@ -359,7 +386,8 @@ func changedText(t *trial) string {
 		after := t.out.items[t.at[i]]
 		if same(it.value, after.value) {
 			if it.text != "" && it.text != after.text {
-				return fmt.Sprintf("%s is unchanged, but its text differs%s", it.ref, difference(it.text, after.text))
+				return fmt.Sprintf("%s is unchanged, but its text differs%s", it.ref,
+					difference(it.text, after.text))
 			}
 			continue
 		}
@@ -374,7 +402,8 @@ func changedText(t *trial) string {
 			for style := range styles {
 				if now := is.styles[at]; now != nil && !now[style] {
 					path, value, _ := strings.Cut(at, "\n")
-					return fmt.Sprintf("%s: %s is %s as before, in other quotes", it.ref, path, shown(value))
+					return fmt.Sprintf("%s: %s is %s as before, in other quotes", it.ref, path,
+						shown(value))
 				}
 			}
 		}
@@ -443,7 +472,8 @@ func changedAnnotations(t *trial) string {
 func lost(t *trial) string {
 	for i, at := range t.at {
 		if at < 0 {
-			return fmt.Sprintf("%s is gone, and %d of %d items are there", t.in.items[i].ref, len(t.out.items), len(t.in.items))
+			return fmt.Sprintf("%s is gone, and %d of %d items are there", t.in.items[i].ref,
+				len(t.out.items), len(t.in.items))
 		}
 	}
 	return ""
@@ -479,12 +509,15 @@ func (s *suite) twice() Check {
 		case second.err != nil:
 			return "the second run: " + second.err.Error(), true
 		case second.answer.Exit != t.answer.Exit:
-			return fmt.Sprintf("exit status %d, and %d the second time", t.answer.Exit, second.answer.Exit), true
+			return fmt.Sprintf("exit status %d, and %d the second time", t.answer.Exit,
+				second.answer.Exit), true
 		case !bytes.Equal(second.answer.Stdout, t.answer.Stdout):
-			return "the second run has another output" + difference(string(t.answer.Stdout), string(second.answer.Stdout)), true
+			return "the second run has another output" +
+				difference(string(t.answer.Stdout), string(second.answer.Stdout)), true
 		}
 		return "", true
-	}, "equal input produces equal output", "do not use the time, random numbers or the order of a map")
+	}, "equal input produces equal output",
+		"do not use the time, random numbers or the order of a map")
 }
 
 // again runs the function on its own output.
@@ -510,11 +543,13 @@ func (s *suite) again() Check {
 		case second.in == nil || second.out == nil:
 			return "on its own output: no list", true
 		case len(second.out.items) != len(t.out.items):
-			return fmt.Sprintf("on its own output: %d items, which were %d", len(second.out.items), len(t.out.items)), true
+			return fmt.Sprintf("on its own output: %d items, which were %d", len(second.out.items),
+				len(t.out.items)), true
 		}
 		for i, it := range second.in.items {
 			if now := second.out.items[i]; it.text != now.text || !same(it.value, now.value) {
-				return fmt.Sprintf("on its own output: %s changes%s", it.ref, difference(it.text, now.text)), true
+				return fmt.Sprintf("on its own output: %s changes%s", it.ref,
+					difference(it.text, now.text)), true
 			}
 		}
 		return "", true

@@ -33,14 +33,19 @@ func good(input []byte) (Answer, error) {
 		return Answer{Stderr: []byte(err.Error()), Exit: 1}, nil
 	}
 	if kind := textOf(field(l.config, "kind")); kind != "" {
-		return Answer{Stdout: append(slices.Clip(input), "results:\n- message: wrong configuration\n  severity: error\n"...), Exit: 1}, nil
+		return Answer{Stdout: append(slices.Clip(input),
+			"results:\n- message: wrong configuration\n  severity: error\n"...), Exit: 1}, nil
 	}
 	text := string(input)
 	if strings.Contains(text, "name: DONE") {
 		return Answer{Stdout: input}, nil
 	}
-	if out := strings.Replace(text, "    - {name: MODE,", "    - {name: DONE, value: x}\n          - {name: MODE,", 1); out != text {
-		text = out + "results:\n- message: done\n  severity: info\n  resourceRef: {apiVersion: apps/v1, kind: Deployment, name: weather, namespace: team1}\n  field: {path: spec.template.spec.containers}\n  file: {path: agent.yaml, index: 1}\n"
+	if out := strings.Replace(text, "    - {name: MODE,",
+		"    - {name: DONE, value: x}\n          - {name: MODE,", 1); out != text {
+		text = out +
+			"results:\n- message: done\n  severity: info\n  resourceRef: {apiVersion: apps/v1, " +
+			"kind: Deployment, name: weather, namespace: team1}\n" +
+			"  field: {path: spec.template.spec.containers}\n  file: {path: agent.yaml, index: 1}\n"
 	}
 	return Answer{Stdout: []byte(text)}, nil
 }
@@ -96,8 +101,10 @@ func TestFaults(t *testing.T) {
 		check string
 		seen  string
 	}{
-		"a log on standard output": {after(func(out string) string { return "starting\n" + out }), "list", "not a ResourceList"},
-		"two documents":            {after(func(out string) string { return out + "---\na: b\n" }), "list", "more than one document"},
+		"a log on standard output": {after(func(out string) string { return "starting\n" + out }),
+			"list", "not a ResourceList"},
+		"two documents": {after(func(out string) string { return out + "---\na: b\n" }),
+			"list", "more than one document"},
 		"a list that is encoded again": {after(func(out string) string {
 			n, err := yaml.Parse(out)
 			if err != nil {
@@ -113,23 +120,46 @@ func TestFaults(t *testing.T) {
 			text, _ := yaml.Marshal(v)
 			return string(text)
 		}), "text", "its text differs"},
-		"a comment of the changed item":   {replaced(" # one is not enough", ""), "text", `the comment "# one is not enough" at spec.replicas is gone`},
-		"quotes of the changed item":      {replaced(`value: "on"`, "value: on"), "text", `is "on" as before, in other quotes`},
-		"keys of the changed item":        {replaced("  kind: Deployment\n  metadata:\n    name: weather\n    namespace: team1\n", "  kind: Deployment\n  metadata:\n    namespace: team1\n    name: weather\n"), "text", "in another order"},
-		"an alias that is spelt out":      {replaced("*text", `"the same text"`), "text", "ConfigMap team1/anchors is unchanged, but its text differs"},
-		"a kind that it does not know":    {replaced("replicas: 1 #", "replicas: 3 #"), "unknown kinds", `Gadget team1/first: its "spec" is changed`},
-		"a severity that does not exist":  {replaced("severity: info", "severity: notice"), "results", `its severity is "notice"`},
-		"no message":                      {replaced("message: done", "message: ''"), "results", "no message"},
-		"another file":                    {replaced("file: {path: agent.yaml, index: 1}", "file: {path: other.yaml}"), "results", `its file is "other.yaml"`},
-		"another place in the file":       {replaced("file: {path: agent.yaml, index: 1}", "file: {path: agent.yaml, index: 2}"), "results", `its index is 2`},
-		"no file":                         {replaced("  file: {path: agent.yaml, index: 1}\n", ""), "results", "it has no file"},
-		"an item that does not exist":     {replaced("name: weather, namespace: team1}", "name: whether}"), "results", "it has a field of Deployment whether, which is not an item"},
-		"an annotation of the host":       {replaced(`      internal.config.kubernetes.io/index: "1"`+"\n", ""), "host annotations", `internal.config.kubernetes.io/index was "1" and is ""`},
-		"one more annotation of the host": {replaced("annotations: {}", "annotations: {internal.config.kubernetes.io/x: a}"), "host annotations", "internal.config.kubernetes.io/x"},
-		"exit status 0 with an error":     {replaced("severity: info", "severity: error"), "exit status", "exit status 0, and a result of severity error"},
-		"another output the second time":  {after(func(out string) string { runs++; return out + fmt.Sprintf("# %d\n", runs) }), "deterministic", "another output"},
+		"a comment of the changed item": {replaced(" # one is not enough", ""), "text",
+			`the comment "# one is not enough" at spec.replicas is gone`},
+		"quotes of the changed item": {replaced(`value: "on"`, "value: on"), "text",
+			`is "on" as before, in other quotes`},
+		"keys of the changed item": {
+			replaced("  kind: Deployment\n  metadata:\n    name: weather\n    namespace: team1\n",
+				"  kind: Deployment\n  metadata:\n    namespace: team1\n    name: weather\n"),
+			"text", "in another order"},
+		"an alias that is spelt out": {replaced("*text", `"the same text"`), "text",
+			"ConfigMap team1/anchors is unchanged, but its text differs"},
+		"a kind that it does not know": {replaced("replicas: 1 #", "replicas: 3 #"),
+			"unknown kinds", `Gadget team1/first: its "spec" is changed`},
+		"a severity that does not exist": {replaced("severity: info", "severity: notice"),
+			"results", `its severity is "notice"`},
+		"no message": {replaced("message: done", "message: ''"), "results",
+			"no message"},
+		"another file": {replaced("file: {path: agent.yaml, index: 1}",
+			"file: {path: other.yaml}"), "results", `its file is "other.yaml"`},
+		"another place in the file": {replaced("file: {path: agent.yaml, index: 1}",
+			"file: {path: agent.yaml, index: 2}"), "results", `its index is 2`},
+		"no file": {replaced("  file: {path: agent.yaml, index: 1}\n", ""),
+			"results", "it has no file"},
+		"an item that does not exist": {replaced("name: weather, namespace: team1}",
+			"name: whether}"), "results",
+			"it has a field of Deployment whether, which is not an item"},
+		"an annotation of the host": {
+			replaced(`      internal.config.kubernetes.io/index: "1"`+"\n", ""), "host annotations",
+			`internal.config.kubernetes.io/index was "1" and is ""`},
+		"one more annotation of the host": {replaced("annotations: {}",
+			"annotations: {internal.config.kubernetes.io/x: a}"), "host annotations",
+			"internal.config.kubernetes.io/x"},
+		"exit status 0 with an error": {replaced("severity: info", "severity: error"),
+			"exit status", "exit status 0, and a result of severity error"},
+		"another output the second time": {after(func(out string) string {
+			runs++
+			return out + fmt.Sprintf("# %d\n", runs)
+		}), "deterministic", "another output"},
 		"items that are lost": {func(input []byte) (Answer, error) {
-			return good(input[:min(len(input), bytes.LastIndex(input[:min(len(input), 64<<10)], []byte("\n- "))+1)])
+			return good(input[:min(len(input),
+				bytes.LastIndex(input[:min(len(input), 64<<10)], []byte("\n- "))+1)])
 		}, "large list", "is gone"},
 		"one more at each run": {func(input []byte) (Answer, error) {
 			return good(bytes.Replace(input, []byte("name: DONE"), []byte("name: ONCE"), 1))
@@ -143,7 +173,8 @@ func TestFaults(t *testing.T) {
 		"half of the items": {func(input []byte) (Answer, error) {
 			a, err := good(input)
 			if a.Exit != 0 && len(a.Stdout) > 0 {
-				before, rest, _ := strings.Cut(string(a.Stdout), "- apiVersion: v1\n  kind: Service")
+				before, rest, _ := strings.Cut(string(a.Stdout),
+					"- apiVersion: v1\n  kind: Service")
 				_, results, _ := strings.Cut(rest, "results:")
 				a.Stdout = []byte(before + "results:" + results)
 			}
@@ -176,7 +207,9 @@ func TestFaults(t *testing.T) {
 			return good(input)
 		}, "answer", "the list of odd YAML: it was still running"},
 		"another order": {after(func(out string) string {
-			at, end := strings.Index(out, "- apiVersion: apps/v1"), strings.Index(out, "- apiVersion: v1\n  kind: Service\n")
+			at, end :=
+				strings.Index(out, "- apiVersion: apps/v1"), strings.Index(out,
+					"- apiVersion: v1\n  kind: Service\n")
 			first := strings.Index(out, "- apiVersion: v1\n  kind: Namespace")
 			if first < 0 || at < first || end < at {
 				return out
@@ -244,16 +277,21 @@ func TestOurs(t *testing.T) {
 }
 
 func TestInput(t *testing.T) {
-	if _, err := Test(t.Context(), does(good), []byte("a: b\n"), nil); err == nil || !strings.Contains(err.Error(), "reading the list: it has no kind: ResourceList") {
+	if _, err := Test(t.Context(), does(good), []byte("a: b\n"), nil); err == nil ||
+		!strings.Contains(err.Error(), "reading the list: it has no kind: ResourceList") {
 		t.Error(err)
 	}
-	list := []byte("apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems: []\nfunctionConfig: {kind: A}\n")
-	if _, err := Test(t.Context(), does(good), list, []byte("kind: B\n")); err == nil || !strings.Contains(err.Error(), "has a functionConfig already") {
+	list := []byte("apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems: []\n" +
+		"functionConfig: {kind: A}\n")
+	if _, err := Test(t.Context(), does(good), list, []byte("kind: B\n")); err == nil ||
+		!strings.Contains(err.Error(), "has a functionConfig already") {
 		t.Error(err)
 	}
 	// A configuration goes to the function with all lists.
 	for _, c := range test(t, does(good), nil, []byte("kind: B\n")) {
-		if c.Status == Failed || c.Name == "large list" && c.Seen != "it refuses the large list, with a result that has the reason" {
+		if c.Status == Failed ||
+			c.Name == "large list" &&
+				c.Seen != "it refuses the large list, with a result that has the reason" {
 			t.Errorf("%+v", c)
 		}
 	}

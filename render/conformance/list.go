@@ -103,7 +103,8 @@ func read(text []byte) (*list, error) {
 			return nil, fmt.Errorf("its item %d is not an object", i)
 		}
 		metadata := field(it.node, "metadata")
-		it.ref = ref{textOf(field(it.node, "apiVersion")), textOf(field(it.node, "kind")), textOf(field(metadata, "name")), textOf(field(metadata, "namespace"))}
+		it.ref = ref{textOf(field(it.node, "apiVersion")), textOf(field(it.node, "kind")),
+			textOf(field(metadata, "name")), textOf(field(metadata, "namespace"))}
 		if a := field(metadata, "annotations"); a != nil && a.Kind == yaml.MappingNode {
 			for k := 0; k+1 < len(a.Content); k += 2 {
 				if krm.HostAnnotation(a.Content[k].Value) {
@@ -232,7 +233,8 @@ type shape struct {
 }
 
 func shapeOf(n *yaml.Node) *shape {
-	s := &shape{make(map[string]int), make(map[string]map[yaml.Style]bool), make(map[string][]string), make(map[string]bool), make(map[string]int)}
+	s := &shape{make(map[string]int), make(map[string]map[yaml.Style]bool),
+		make(map[string][]string), make(map[string]bool), make(map[string]int)}
 	s.walk(n, "")
 	return s
 }

@@ -50,7 +50,8 @@ func (p Program) Run(ctx context.Context, input []byte) (Answer, error) {
 	case err != nil && ended == nil && !errors.Is(err, syscall.EPIPE): // which does not read all
 		return Answer{}, err
 	}
-	return Answer{Stdout: out.kept.Bytes(), Stderr: words.kept.Bytes(), Exit: cmd.ProcessState.ExitCode()}, nil
+	return Answer{Stdout: out.kept.Bytes(), Stderr: words.kept.Bytes(),
+		Exit: cmd.ProcessState.ExitCode()}, nil
 }
 
 // bounded keeps the first bytes that are written. full is called once there are more.

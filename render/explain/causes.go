@@ -42,7 +42,8 @@ func (e *explainer) causes(objects []*explained) error {
 	}
 	slices.Sort(order)
 	for _, name := range order {
-		for _, alter := range [...]func(identity.Settings) identity.Settings{settings[name].Alter, settings[name].Clear} {
+		for _, alter := range [...]func(identity.Settings) identity.Settings{settings[name].Alter,
+			settings[name].Clear} {
 			if alter == nil {
 				continue
 			}
@@ -89,7 +90,8 @@ func (e *explainer) resources(objects []*explained) error {
 		if err != nil {
 			return err
 		}
-		p := identity.Provenance{Setting: c.ref.Kind + " " + c.ref.Name, By: identity.Input(c.ref.Kind), File: e.variants.all.Files[c.file].Path, Line: c.line}
+		p := identity.Provenance{Setting: c.ref.Kind + " " + c.ref.Name,
+			By: identity.Input(c.ref.Kind), File: e.variants.all.Files[c.file].Path, Line: c.line}
 		for _, x := range objects {
 			e.compareUnexplained(x, baseline[x.Ref], without[x.Ref], p, open)
 		}
@@ -110,7 +112,9 @@ func (e *explainer) unexplained(l Line) bool {
 // reasons says what decides the values of the function that wrote a line.
 func (e *explainer) reasons(l Line) contract.Reasons {
 	rows := e.variants.stages.Rows()
-	return rows[slices.IndexFunc(rows, func(r functions.Row) bool { return r.Name == l.Function })].Reasons
+	return rows[slices.IndexFunc(rows, func(r functions.Row) bool {
+		return r.Name == l.Function
+	})].Reasons
 }
 
 // always adds to what no setting decides the sentence about why it is there.
@@ -143,14 +147,16 @@ func (e *explainer) lock() {
 	}
 	for i := range e.lines {
 		if l := &e.lines[i]; e.unexplained(*l) && e.reasons(*l) == contract.Lock {
-			l.Because = []identity.Provenance{{Setting: "images", By: "ImageLock", File: e.variants.opt.Lock.Origin.File, Line: e.variants.opt.Lock.Origin.Line}}
+			l.Because = []identity.Provenance{{Setting: "images", By: "ImageLock",
+				File: e.variants.opt.Lock.Origin.File, Line: e.variants.opt.Lock.Origin.Line}}
 		}
 	}
 }
 
 // compareUnexplained notes a resource as the cause of lines that no setting
 // decides.
-func (e *explainer) compareUnexplained(x *explained, was, other *values, p identity.Provenance, open []bool) {
+func (e *explainer) compareUnexplained(x *explained, was, other *values, p identity.Provenance,
+	open []bool) {
 	for s, there := range e.differing(x, was, other) {
 		for line := s.entry; line < max(s.entry+1, min(s.to, e.height)); line++ {
 			if open[line] {
@@ -175,7 +181,8 @@ func workloads(inputs map[finding.Ref]identity.Inputs, objects []*explained) []f
 		if _, ok := inputs[x.Ref]; ok {
 			of[i] = x.Ref
 		} else {
-			of[i] = makers[maker{x.Namespace, x.Get("metadata", "annotations", keys.RenderedFor).Text()}]
+			of[i] = makers[maker{x.Namespace,
+				x.Get("metadata", "annotations", keys.RenderedFor).Text()}]
 		}
 	}
 	return of
@@ -193,7 +200,8 @@ func (e *explainer) compare(x *explained, was, other *values, p identity.Provena
 		// otherwise lines have gone.
 		before, _ := was.get(s.field)
 		value, _ := other.get(s.field)
-		for _, op := range difflib.NewMatcherWithJunk(linesOf(before), linesOf(value), false, nil).GetOpCodes() {
+		for _, op := range difflib.NewMatcherWithJunk(linesOf(before), linesOf(value), false,
+			nil).GetOpCodes() {
 			for line := op.I1; op.Tag != 'e' && line < op.I2; line++ {
 				e.because(s.line+1+line, p, op.I2-op.I1 != op.J2-op.J1)
 			}
@@ -240,7 +248,9 @@ func (e *explainer) because(entry int, p identity.Provenance, presence bool) {
 	case !presence && l.Presence:
 		l.Because, l.Presence = nil, false
 	}
-	if !slices.ContainsFunc(l.Because, func(b identity.Provenance) bool { return b.Setting == p.Setting }) {
+	if !slices.ContainsFunc(l.Because, func(b identity.Provenance) bool {
+		return b.Setting == p.Setting
+	}) {
 		l.Because = append(l.Because, p)
 	}
 }
@@ -261,7 +271,8 @@ func settle(lines []Line) {
 			func(p identity.Provenance) bool { return strings.HasPrefix(p.Setting, "components.") },
 		} {
 			if slices.ContainsFunc(l.Because, says) {
-				l.Because = slices.DeleteFunc(l.Because, func(p identity.Provenance) bool { return !says(p) })
+				l.Because = slices.DeleteFunc(l.Because,
+					func(p identity.Provenance) bool { return !says(p) })
 				break
 			}
 		}
@@ -280,7 +291,8 @@ func settleReferred(lines []Line, rows []functions.Row) {
 	}
 	for i := range lines {
 		if l := &lines[i]; slices.ContainsFunc(l.Because, referred) {
-			l.Because = slices.DeleteFunc(l.Because, func(p identity.Provenance) bool { return p.By == identity.ByDefault })
+			l.Because = slices.DeleteFunc(l.Because,
+				func(p identity.Provenance) bool { return p.By == identity.ByDefault })
 		}
 	}
 }

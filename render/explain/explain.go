@@ -58,19 +58,23 @@ var ErrNotInPackage = errors.New("no manifest of the package")
 
 // File renders one file of a source and reports who set each of its lines. Nothing
 // is explained where a finding is an error.
-func File(src render.Source, opt render.Options, file string, pick Selection) (Explanation, []finding.Finding, error) {
+func File(src render.Source, opt render.Options, file string,
+	pick Selection) (Explanation, []finding.Finding, error) {
 	i := slices.IndexFunc(src.Files, func(f render.File) bool { return f.Path == file })
 	if i < 0 || !render.IsManifest(file) {
 		return Explanation{}, nil, fmt.Errorf("%s: %w", file, ErrNotInPackage)
 	}
-	e := explainer{variants: variants{index: i, all: src, opt: opt}, pick: pick, inputs: make(map[finding.Ref]identity.Inputs)}
+	e := explainer{variants: variants{index: i, all: src, opt: opt}, pick: pick,
+		inputs: make(map[finding.Ref]identity.Inputs)}
 	opt.Observe = e.watch
 	var err error
 	if e.variants.stages, err = render.NewStages(src, opt); err != nil {
 		return Explanation{}, nil, err
 	}
 	if !e.variants.stages.Touches(i) {
-		return Explanation{}, nil, fmt.Errorf("%s: %w: it holds text for another tool, or spec.exclude leaves it alone", file, ErrNotInPackage)
+		return Explanation{}, nil, fmt.Errorf(
+			"%s: %w: it holds text for another tool, or spec.exclude leaves it alone", file,
+			ErrNotInPackage)
 	}
 	return e.explain()
 }
@@ -176,7 +180,8 @@ func masked(data []byte, object string) (text []byte, found bool) {
 	kind, name, _ := strings.Cut(object, "/")
 	text = bytes.Clone(data)
 	render.EachDocument(data, func(d krm.Document, item bool, line int) {
-		if ref, ok := render.RefOf(data, d, item); ok && strings.EqualFold(ref.Kind, kind) && ref.Name == name {
+		if ref, ok := render.RefOf(data, d, item); ok && strings.EqualFold(ref.Kind, kind) &&
+			ref.Name == name {
 			found = true
 		} else if !item {
 			blank(text, d.Start, d.End)
@@ -247,7 +252,8 @@ func (e *explainer) selected(objects []*explained) ([]Line, error) {
 	kind, name, _ := strings.Cut(e.pick.Object, "/")
 	for _, x := range objects {
 		made := x.Get("metadata", "annotations", keys.RenderedFor).Text()
-		if e.pick.Object != "" && !(strings.EqualFold(x.Kind, kind) && x.Name == name) && (made != e.pick.Object || e.pick.Field != "") {
+		if e.pick.Object != "" && !(strings.EqualFold(x.Kind, kind) && x.Name == name) &&
+			(made != e.pick.Object || e.pick.Field != "") {
 			continue
 		}
 		if e.pick.Field == "" {
@@ -265,7 +271,8 @@ func (e *explainer) selected(objects []*explained) ([]Line, error) {
 		return nil, fmt.Errorf("the rendered file has no object %s: write it as Kind/name", e.pick.Object)
 	}
 	if !found {
-		return nil, fmt.Errorf("no object of the rendered file has %s%s", e.pick.Field, suggestion(neighbours(fields, e.pick.Field)))
+		return nil, fmt.Errorf("no object of the rendered file has %s%s", e.pick.Field,
+			suggestion(neighbours(fields, e.pick.Field)))
 	}
 	var lines []Line
 	for i, l := range e.lines {

@@ -19,10 +19,12 @@ import (
 )
 
 // kagenti is the configuration of the profile of source 001.
-var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti), Trace: &api.TraceSpec{}}}
+var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti),
+	Trace: &api.TraceSpec{}}}
 
 // explanationOf explains a file of an archive.
-func explanationOf(t *testing.T, archive, file string, pick explain.Selection) (explain.Explanation, error) {
+func explanationOf(t *testing.T, archive, file string,
+	pick explain.Selection) (explain.Explanation, error) {
 	t.Helper()
 	a := txtar.Parse([]byte(archive))
 	opt := render.Options{Config: kagenti}
@@ -87,18 +89,31 @@ func TestExplain(t *testing.T) {
 	const containers = "spec.template.spec.initContainers"
 	for _, test := range []struct{ field, object, line, reason string }{
 		{"metadata.name", "", "name: web", "author:5"},
-		{"spec.template.spec.containers[web].image", "", `image: "example.com/web:v1"`, "author:16"},
-		{containers + "[envoy-proxy].image", "", `image: "registry.example/envoy:v1"`, "inject: components.envoy-proxy.image (armature.yaml:6)"},
-		{containers + "[envoy-proxy].ports[envoy-outbound].containerPort", "", "containerPort: 15999", "inject: outbound.trafficInterception.proxyPort (exchange.yaml:8)"},
-		{containers + "[envoy-proxy].ports[envoy-inbound].containerPort", "", "containerPort: 15124", "inject: outbound.trafficInterception.inboundProxyPort (default)"},
-		{containers + "[auth-proxy].resources.limits.cpu", "", `cpu: "1"`, "inject: components.auth-proxy.resources.limits.cpu (web.yaml:8)"},
-		{containers + "[proxy-init].resources.limits", "", "limits:", "inject: there by components.envoy-proxy.enabled (default), components.proxy-init.enabled (default)"},
-		{"data.KEYCLOAK_REALM", "", `KEYCLOAK_REALM: "prod"`, "token-exchange: clientRegistration.keycloak.realm (armature.yaml:8)"},
-		{"data[envoy.yaml]", "", "socket_address: {address: 127.0.0.1, port_value: 15999}", "token-exchange: outbound.trafficInterception.proxyPort (exchange.yaml:8)"},
-		{"data[helper.conf]", "ConfigMap/web-token-exchange", "daemon_mode = true", "token-exchange: always in what is generated for Deployment/web"},
+		{"spec.template.spec.containers[web].image", "", `image: "example.com/web:v1"`,
+			"author:16"},
+		{containers + "[envoy-proxy].image", "", `image: "registry.example/envoy:v1"`,
+			"inject: components.envoy-proxy.image (armature.yaml:6)"},
+		{containers + "[envoy-proxy].ports[envoy-outbound].containerPort", "",
+			"containerPort: 15999",
+			"inject: outbound.trafficInterception.proxyPort (exchange.yaml:8)"},
+		{containers + "[envoy-proxy].ports[envoy-inbound].containerPort", "",
+			"containerPort: 15124",
+			"inject: outbound.trafficInterception.inboundProxyPort (default)"},
+		{containers + "[auth-proxy].resources.limits.cpu", "", `cpu: "1"`,
+			"inject: components.auth-proxy.resources.limits.cpu (web.yaml:8)"},
+		{containers + "[proxy-init].resources.limits", "", "limits:",
+			"inject: there by components.envoy-proxy.enabled (default), " +
+				"components.proxy-init.enabled (default)"},
+		{"data.KEYCLOAK_REALM", "", `KEYCLOAK_REALM: "prod"`,
+			"token-exchange: clientRegistration.keycloak.realm (armature.yaml:8)"},
+		{"data[envoy.yaml]", "", "socket_address: {address: 127.0.0.1, port_value: 15999}",
+			"token-exchange: outbound.trafficInterception.proxyPort (exchange.yaml:8)"},
+		{"data[helper.conf]", "ConfigMap/web-token-exchange", "daemon_mode = true",
+			"token-exchange: always in what is generated for Deployment/web"},
 	} {
 		t.Run(test.field, func(t *testing.T) {
-			e, err := explanationOf(t, explainable, "web.yaml", explain.Selection{Field: test.field, Object: test.object})
+			e, err := explanationOf(t, explainable, "web.yaml",
+				explain.Selection{Field: test.field, Object: test.object})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,17 +136,25 @@ func TestExplain(t *testing.T) {
 // TestExplainLists: what is there because of the items of a list names the list, and what
 // has their value.
 func TestExplainLists(t *testing.T) {
-	archive := strings.Replace(explainable, "  outbound:\n", "  inbound: {validation: {enabled: true, requiredScopes: [weather.read]}}\n  outbound:\n", 1)
+	archive := strings.Replace(explainable, "  outbound:\n",
+		"  inbound: {validation: {enabled: true, requiredScopes: [weather.read]}}\n  outbound:\n", 1)
 	e, err := explanationOf(t, archive, "web.yaml", explain.Selection{Field: "data[envoy.yaml]"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for text, reason := range map[string]string{
-		"- name: envoy.filters.http.jwt_authn": "token-exchange: there by inbound.validation.enabled (exchange.yaml:6), inbound.validation.requiredScopes (exchange.yaml:6)",
-		"- name: envoy.filters.http.rbac":      "token-exchange: there by inbound.validation.enabled (exchange.yaml:6), inbound.validation.requiredScopes (exchange.yaml:6)",
-		`regex: "(.* )?weather\\.read( .*)?"`:  "token-exchange: inbound.validation.requiredScopes (exchange.yaml:6)",
+		"- name: envoy.filters.http.jwt_authn": "token-exchange: there by " +
+			"inbound.validation.enabled (exchange.yaml:6), inbound.validation.requiredScopes " +
+			"(exchange.yaml:6)",
+		"- name: envoy.filters.http.rbac": "token-exchange: there by " +
+			"inbound.validation.enabled (exchange.yaml:6), inbound.validation.requiredScopes " +
+			"(exchange.yaml:6)",
+		`regex: "(.* )?weather\\.read( .*)?"`: "token-exchange: " +
+			"inbound.validation.requiredScopes (exchange.yaml:6)",
 	} {
-		i := slices.IndexFunc(e.Lines, func(l explain.Line) bool { return strings.TrimSpace(l.Text) == text })
+		i := slices.IndexFunc(e.Lines, func(l explain.Line) bool {
+			return strings.TrimSpace(l.Text) == text
+		})
 		if i < 0 {
 			t.Errorf("no line %s", text)
 		} else if got := e.Lines[i].Reason(); got != reason {
@@ -173,10 +196,14 @@ spec:
           limits: {cpu: "1"}
 `
 	for field, want := range map[string]string{
-		"spec.template.spec.containers[agent].resources.requests.cpu": "overcommit: Overcommit cluster (class.yaml:1), OvercommitClass half (class.yaml:6), Agent web spec.podTemplateSpec.spec.containers[0].resources.limits.cpu (web.yaml:17)",
-		"spec.template.spec.containers[agent].image":                  "agent: Agent web spec.imageSource.image (web.yaml:10)",
+		"spec.template.spec.containers[agent].resources.requests.cpu": "overcommit: Overcommit " +
+			"cluster (class.yaml:1), OvercommitClass half (class.yaml:6), Agent web " +
+			"spec.podTemplateSpec.spec.containers[0].resources.limits.cpu (web.yaml:17)",
+		"spec.template.spec.containers[agent].image": "agent: Agent web " +
+			"spec.imageSource.image (web.yaml:10)",
 	} {
-		e, err := explanationOf(t, archive, "web.yaml", explain.Selection{Object: "Deployment/web", Field: field})
+		e, err := explanationOf(t, archive, "web.yaml",
+			explain.Selection{Object: "Deployment/web", Field: field})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,9 +243,11 @@ spec:
 		t.Fatal(err)
 	}
 	for field, want := range map[string]string{
-		"maxReplicaCount: 5":      "async-actor: EnvironmentConfig few data.scaling.maxReplicaCount (flavor.yaml:5)",
+		"maxReplicaCount: 5": "async-actor: EnvironmentConfig few " +
+			"data.scaling.maxReplicaCount (flavor.yaml:5)",
 		"image: example/small:v1": "async-actor: AsyncActor small spec.image (actor.yaml:6)",
-		"pollingInterval: 30":     "async-actor: AsyncActor small spec.scaling.pollingInterval (default)",
+		"pollingInterval: 30": "async-actor: AsyncActor small " +
+			"spec.scaling.pollingInterval (default)",
 	} {
 		i := slices.IndexFunc(e.Lines, func(l explain.Line) bool {
 			return strings.TrimSpace(l.Text) == field
@@ -299,16 +328,29 @@ spec:
 `
 	explained := make(map[string]explain.Explanation)
 	for _, test := range []struct{ file, object, field, reason string }{
-		{"actor.yaml", "ScaledObject/model", "spec.maxReplicaCount", "async-actor: AsyncActor model spec.scaling.maxReplicas (actor.yaml:12)"},
-		{"actor.yaml", "ScaledObject/model", "spec.pollingInterval", "async-actor: AsyncActor model spec.scaling.pollingInterval (default)"},
-		{"actor.yaml", "ScaledObject/model", "spec.minReplicaCount", "async-actor: AsyncActor model spec.scaling.minReplicas (default)"},
-		{"actor.yaml", "Deployment/model", "metadata.labels.team", "async-actor: AsyncActor model metadata.labels.team (actor.yaml:7)"},
-		{"actor.yaml", "Deployment/model", "spec.template.spec.containers[asya-runtime].image", "async-actor: AsyncActor model spec.workload.template.spec.containers[0].image (actor.yaml:18)"},
-		{"actor.yaml", "Deployment/model", "spec.template.spec.containers[asya-sidecar].image", "async-actor: AsyncActor model spec.sidecar.image (default), spec.asya.sidecarImage (default)"},
-		{"actor.yaml", "Deployment/model", "spec.template.spec.containers[asya-sidecar].env[ASYA_RABBITMQ_HOST].value", "async-actor: spec.asya.transports.rabbitmq.config.host (armature.yaml:9)"},
-		{"agent.yaml", "Deployment/web", "spec.template.spec.containers[agent].image", "agent: Agent web spec.imageSource.image (agent.yaml:5)"},
-		{"agent.yaml", "Service/web-svc", "spec.ports[http].port", "agent: Agent web spec.servicePorts[0].port (agent.yaml:8)"},
-		{"kagent.yaml", "Deployment/helper", "spec.replicas", "kagent-agent: Agent helper spec.declarative.deployment.replicas (kagent.yaml:19)"},
+		{"actor.yaml", "ScaledObject/model", "spec.maxReplicaCount",
+			"async-actor: AsyncActor model spec.scaling.maxReplicas (actor.yaml:12)"},
+		{"actor.yaml", "ScaledObject/model", "spec.pollingInterval",
+			"async-actor: AsyncActor model spec.scaling.pollingInterval (default)"},
+		{"actor.yaml", "ScaledObject/model", "spec.minReplicaCount",
+			"async-actor: AsyncActor model spec.scaling.minReplicas (default)"},
+		{"actor.yaml", "Deployment/model", "metadata.labels.team",
+			"async-actor: AsyncActor model metadata.labels.team (actor.yaml:7)"},
+		{"actor.yaml", "Deployment/model", "spec.template.spec.containers[asya-runtime].image",
+			"async-actor: AsyncActor model spec.workload.template.spec.containers[0].image " +
+				"(actor.yaml:18)"},
+		{"actor.yaml", "Deployment/model", "spec.template.spec.containers[asya-sidecar].image",
+			"async-actor: AsyncActor model spec.sidecar.image (default), " +
+				"spec.asya.sidecarImage (default)"},
+		{"actor.yaml", "Deployment/model",
+			"spec.template.spec.containers[asya-sidecar].env[ASYA_RABBITMQ_HOST].value",
+			"async-actor: spec.asya.transports.rabbitmq.config.host (armature.yaml:9)"},
+		{"agent.yaml", "Deployment/web", "spec.template.spec.containers[agent].image",
+			"agent: Agent web spec.imageSource.image (agent.yaml:5)"},
+		{"agent.yaml", "Service/web-svc", "spec.ports[http].port",
+			"agent: Agent web spec.servicePorts[0].port (agent.yaml:8)"},
+		{"kagent.yaml", "Deployment/helper", "spec.replicas",
+			"kagent-agent: Agent helper spec.declarative.deployment.replicas (kagent.yaml:19)"},
 	} {
 		e, known := explained[test.file]
 		if !known {
@@ -349,7 +391,8 @@ func TestExplainIsWhatRenderGives(t *testing.T) {
 		var text strings.Builder
 		for _, l := range e.Lines {
 			text.WriteString(l.Text + "\n")
-			if l.Field == "spec.template.spec.containers[web].image" && (l.Function != explain.Author || l.Source == 0) {
+			if l.Field == "spec.template.spec.containers[web].image" &&
+				(l.Function != explain.Author || l.Source == 0) {
 				t.Errorf("the author's image is explained by %s", l.Reason())
 			}
 			if strings.HasPrefix(l.Field, "spec.template.spec.initContainers") && l.Function != "inject" {
@@ -365,8 +408,10 @@ func TestExplainIsWhatRenderGives(t *testing.T) {
 // TestExplainFlow: a line in flow style is there as it is in the file, followed by the values that
 // functions set, and every line says why it is there.
 func TestExplainFlow(t *testing.T) {
-	const pod = "-- web.yaml --\napiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {kagenti.io/inject: enabled}}\nspec:\n" +
-		"  containers: [{name: web, image: \"example.com/web:v1\", command: [\"run\", \"--port\", \"80\"]}]\n"
+	const pod = "-- web.yaml --\napiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: " +
+		"{kagenti.io/inject: enabled}}\nspec:\n" +
+		"  containers: [{name: web, image: \"example.com/web:v1\", command: [\"run\", " +
+		"\"--port\", \"80\"]}]\n"
 	e, err := explanationOf(t, pod, "web.yaml", explain.Selection{})
 	if err != nil {
 		t.Fatal(err)
@@ -401,7 +446,8 @@ func TestExplainNothing(t *testing.T) {
 	if !errors.Is(err, explain.ErrNotInPackage) {
 		t.Errorf("for a file that is not there: %v", err)
 	}
-	_, err = explanationOf(t, explainable, "web.yaml", explain.Selection{Field: "spec.template.spec.containers[wbe]"})
+	_, err = explanationOf(t, explainable, "web.yaml",
+		explain.Selection{Field: "spec.template.spec.containers[wbe]"})
 	if err == nil || !strings.Contains(err.Error(), "there is spec.template.spec.containers[web]") {
 		t.Errorf("for a field that is not there: %v", err)
 	}
@@ -422,7 +468,8 @@ func BenchmarkExplain(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		e, _, err := explain.File(render.Source{Files: files}, render.Options{Config: kagenti}, files[500].Path, explain.Selection{})
+		e, _, err := explain.File(render.Source{Files: files}, render.Options{Config: kagenti},
+			files[500].Path, explain.Selection{})
 		if err != nil || len(e.Lines) < 100 {
 			b.Fatal(len(e.Lines), err)
 		}
@@ -432,7 +479,11 @@ func BenchmarkExplain(b *testing.B) {
 // workloads is a file of n workloads that opt in.
 func workloads(n int) (text []byte) {
 	for i := range n {
-		text = fmt.Appendf(text, "---\napiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web%d\n  labels: {kagenti.io/inject: enabled}\nspec:\n  selector: {matchLabels: {app: web%[1]d}}\n  template:\n    metadata: {labels: {app: web%[1]d}}\n    spec:\n      containers:\n      - name: web\n        image: \"example.com/web:v1\"\n", i)
+		text = fmt.Appendf(text,
+			"---\napiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web%d\n"+
+				"  labels: {kagenti.io/inject: enabled}\nspec:\n  selector: {matchLabels: {app: "+
+				"web%[1]d}}\n  template:\n    metadata: {labels: {app: web%[1]d}}\n    spec:\n"+
+				"      containers:\n      - name: web\n        image: \"example.com/web:v1\"\n", i)
 	}
 	return text
 }
@@ -443,12 +494,14 @@ func TestExplainWork(t *testing.T) {
 	work := func(n int, pick explain.Selection) float64 {
 		src := render.Source{Files: []render.File{{Path: "a.yaml", Data: workloads(n)}}}
 		return testing.AllocsPerRun(1, func() {
-			if e, findings, err := explain.File(src, render.Options{Config: kagenti}, "a.yaml", pick); err != nil || len(e.Lines) < 100 {
+			if e, findings, err := explain.File(src, render.Options{Config: kagenti}, "a.yaml",
+				pick); err != nil || len(e.Lines) < 100 {
 				t.Fatal(err, findings)
 			}
 		})
 	}
-	one, few, many := work(1, explain.Selection{}), work(5, explain.Selection{}), work(20, explain.Selection{})
+	one, few, many := work(1, explain.Selection{}), work(5, explain.Selection{}), work(20,
+		explain.Selection{})
 	if many > 5*few {
 		t.Errorf("%.0f allocations for 5 workloads, %.0f for 20", few, many)
 	}
@@ -464,7 +517,8 @@ func BenchmarkExplainFile(b *testing.B) {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			src := render.Source{Files: []render.File{{Path: "a.yaml", Data: workloads(n)}}}
 			for b.Loop() {
-				if _, _, err := explain.File(src, render.Options{Config: kagenti}, "a.yaml", explain.Selection{}); err != nil {
+				if _, _, err := explain.File(src, render.Options{Config: kagenti}, "a.yaml",
+					explain.Selection{}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -477,7 +531,8 @@ func BenchmarkExplainObject(b *testing.B) {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			src := render.Source{Files: []render.File{{Path: "a.yaml", Data: workloads(n)}}}
 			for b.Loop() {
-				if _, _, err := explain.File(src, render.Options{Config: kagenti}, "a.yaml", explain.Selection{Object: "Deployment/web7"}); err != nil {
+				if _, _, err := explain.File(src, render.Options{Config: kagenti}, "a.yaml",
+					explain.Selection{Object: "Deployment/web7"}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -25,7 +25,8 @@ const maxTries = 256
 // fields explains what resources that expand lead to by their single fields, and by
 // those of the configuration: it alters one after the other, adds those that are
 // left out, and notes where the render differs.
-func (e *explainer) fields(objects []*explained, baseline map[finding.Ref]*values, candidates []candidate, open []bool) error {
+func (e *explainer) fields(objects []*explained, baseline map[finding.Ref]*values,
+	candidates []candidate, open []bool) error {
 	tries := 0
 	compare := func(p identity.Provenance, tried map[finding.Ref]*values) {
 		for _, x := range objects {
@@ -43,24 +44,29 @@ func (e *explainer) fields(objects []*explained, baseline map[finding.Ref]*value
 			return err
 		}
 		var o krm.Object
-		if isObject, err := o.Read(data, krm.Document{Start: c.start, End: c.end}, false, krm.Origin{File: e.variants.all.Files[c.file].Path, Line: c.line}); err != nil || !isObject {
+		if isObject, err := o.Read(data, krm.Document{Start: c.start, End: c.end}, false,
+			krm.Origin{File: e.variants.all.Files[c.file].Path, Line: c.line}); err != nil || !isObject {
 			continue
 		}
 		if kind.Config != "" && !slices.Contains(sections, kind.Config) {
 			sections = append(sections, kind.Config)
 		}
-		for _, t := range trials(&o, reflect.TypeOf(kind.Fields), "spec", "data", "metadata.labels", "metadata.annotations") {
+		for _, t := range trials(&o, reflect.TypeOf(kind.Fields), "spec", "data", "metadata.labels",
+			"metadata.annotations") {
 			if tries++; tries > maxTries {
 				return nil
 			}
-			tried, rendered, err := e.variants.first(t.texts, func(text []byte) (*render.Stages, error) {
-				return e.variants.otherwise(c.file, slices.Concat(data[:c.start], text, data[c.end:]))
-			})
+			tried, rendered, err := e.variants.first(t.texts,
+				func(text []byte) (*render.Stages, error) {
+					return e.variants.otherwise(c.file,
+						slices.Concat(data[:c.start], text, data[c.end:]))
+				})
 			if err != nil {
 				return err
 			}
 			if rendered {
-				compare(t.provenance(c.ref.Kind+" "+c.ref.Name+" ", identity.Input(c.ref.Kind), o.Origin.File, &o), tried)
+				compare(t.provenance(c.ref.Kind+" "+c.ref.Name+" ", identity.Input(c.ref.Kind),
+					o.Origin.File, &o), tried)
 			}
 		}
 	}
@@ -72,7 +78,8 @@ func (e *explainer) fields(objects []*explained, baseline map[finding.Ref]*value
 
 // configuration tries the fields of the configuration that say what resources
 // expand to.
-func (e *explainer) configuration(sections []string, tries int, compare func(identity.Provenance, map[finding.Ref]*values)) error {
+func (e *explainer) configuration(sections []string, tries int,
+	compare func(identity.Provenance, map[finding.Ref]*values)) error {
 	file, o := render.ConfigFile, new(krm.Object)
 	if e.variants.opt.Config != nil {
 		author, written := e.variants.opt.Config.Origin.Text.(*krm.Object)
@@ -80,22 +87,24 @@ func (e *explainer) configuration(sections []string, tries int, compare func(ide
 			return nil
 		}
 		file, o = e.variants.opt.Config.Origin.File, author
-	} else if _, err := o.ReadMade([]byte("apiVersion: "+api.RenderV1alpha1+"\nkind: RenderConfig\nspec: {}\n"), new(krm.Object)); err != nil {
+	} else if _, err := o.ReadMade([]byte("apiVersion: "+api.RenderV1alpha1+
+		"\nkind: RenderConfig\nspec: {}\n"), new(krm.Object)); err != nil {
 		return err
 	}
 	for _, t := range trials(o, reflect.TypeFor[api.RenderConfig](), sections...) {
 		if tries++; tries > maxTries {
 			return nil
 		}
-		tried, rendered, err := e.variants.first(t.texts, func(text []byte) (*render.Stages, error) {
-			opt := e.variants.opt
-			config, findings := render.ReadConfig(text, file)
-			if finding.Failed(findings) || config == nil {
-				return nil, nil
-			}
-			opt.Config = config
-			return e.variants.stagesOf(e.variants.all, opt)
-		})
+		tried, rendered, err := e.variants.first(t.texts,
+			func(text []byte) (*render.Stages, error) {
+				opt := e.variants.opt
+				config, findings := render.ReadConfig(text, file)
+				if finding.Failed(findings) || config == nil {
+					return nil, nil
+				}
+				opt.Config = config
+				return e.variants.stagesOf(e.variants.all, opt)
+			})
 		if err != nil {
 			return err
 		}
@@ -110,7 +119,8 @@ func (e *explainer) configuration(sections []string, tries int, compare func(ide
 // value of it. A field says more than the resource that it is of.
 func (e *explainer) compareField(x *explained, was, other *values, p identity.Provenance, open []bool) {
 	for s, there := range e.differing(x, was, other) {
-		if s.entry < len(open) && !open[s.entry] || strings.HasSuffix(s.field, "["+keys.Source+"]") {
+		if s.entry < len(open) && !open[s.entry] ||
+			strings.HasSuffix(s.field, "["+keys.Source+"]") {
 			continue
 		}
 		l := &e.lines[s.entry]
@@ -135,11 +145,13 @@ type trial struct {
 	added bool // the author left it out
 }
 
-func (t *trial) provenance(of string, by identity.Input, file string, o *krm.Object) identity.Provenance {
+func (t *trial) provenance(of string, by identity.Input, file string,
+	o *krm.Object) identity.Provenance {
 	if t.added {
 		return identity.Provenance{Setting: of + t.field, By: identity.ByDefault}
 	}
-	return identity.Provenance{Setting: of + t.field, By: by, File: file, Line: api.Origin{Line: o.Origin.Line, Text: o}.LineOf(t.field)}
+	return identity.Provenance{Setting: of + t.field, By: by, File: file,
+		Line: api.Origin{Line: o.Origin.Line, Text: o}.LineOf(t.field)}
 }
 
 // trials returns the trials of an object: of all values below some fields, and of fields of its

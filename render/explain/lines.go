@@ -32,16 +32,19 @@ type span struct {
 // attribute finds the function that set each value, and fills in the lines.
 func (e *explainer) attribute(f render.Staged) (objects []*explained) {
 	for _, line := range bytes.Split(bytes.TrimSuffix(e.rendered, []byte{'\n'}), []byte{'\n'}) {
-		e.lines = append(e.lines, Line{Line: len(e.lines) + 1, Text: strings.TrimRight(string(line), "\r"), Function: Author})
+		e.lines = append(e.lines, Line{Line: len(e.lines) + 1,
+			Text: strings.TrimRight(string(line), "\r"), Function: Author})
 	}
 	e.height, e.shared = len(e.lines), make(map[int]bool)
 	versions := f.Versions()
 	render.EachDocument(e.rendered, func(d krm.Document, item bool, line int) {
 		o := new(krm.Object)
-		if isObject, err := o.Read(e.rendered, d, item, krm.Origin{File: f.Path, Line: line}); err != nil || !isObject {
+		if isObject, err := o.Read(e.rendered, d, item,
+			krm.Origin{File: f.Path, Line: line}); err != nil || !isObject {
 			return
 		}
-		x := &explained{Object: o, from: line - 1, to: line - 1 + lineCount(e.rendered[d.Start:d.End])}
+		x := &explained{Object: o, from: line - 1,
+			to: line - 1 + lineCount(e.rendered[d.Start:d.End])}
 		setter := setters(versions[o.Ref])
 		render.EachField(o.Root(), func(at krm.Node, field string) {
 			if field != "" {
@@ -50,7 +53,8 @@ func (e *explainer) attribute(f render.Staged) (objects []*explained) {
 					function = -1
 				}
 				x.spans = append(x.spans, span{
-					field: field, line: at.Line() - 1, entry: at.Line() - 1, function: function, leaf: !at.IsMap() && !at.IsList(), value: at.Text(),
+					field: field, line: at.Line() - 1, entry: at.Line() - 1, function: function,
+					leaf: !at.IsMap() && !at.IsList(), value: at.Text(),
 				})
 			}
 		})
@@ -80,7 +84,8 @@ func setters(v *render.Versions) map[string]int {
 	before := make(map[string]string)
 	for i, text := range v.Texts {
 		var o krm.Object
-		if isObject, err := o.Read(text, krm.Document{End: len(text)}, v.Listed[i], krm.Origin{}); err != nil || !isObject {
+		if isObject, err := o.Read(text, krm.Document{End: len(text)}, v.Listed[i],
+			krm.Origin{}); err != nil || !isObject {
 			continue
 		}
 		render.EachField(o.Root(), func(at krm.Node, field string) {
@@ -144,7 +149,8 @@ func (e *explainer) share(x *explained) {
 		if s.function >= 0 {
 			s.entry = len(e.lines)
 			e.lines = append(e.lines, Line{
-				Line: s.line + 1, Text: s.field + ": " + strconv.Quote(s.value), Object: x.Ref, Field: s.field, Function: e.function(*s),
+				Line: s.line + 1, Text: s.field + ": " + strconv.Quote(s.value), Object: x.Ref,
+				Field: s.field, Function: e.function(*s),
 			})
 		}
 	}
@@ -191,7 +197,8 @@ func (e *explainer) sources() {
 		}
 		return
 	}
-	texts, firsts := make(map[string][]int), make(map[string][]int) // lines by their text, and by their key
+	// lines by their text, and by their key
+	texts, firsts := make(map[string][]int), make(map[string][]int)
 	for i, line := range bytes.Split(bytes.TrimSuffix(e.source, []byte{'\n'}), []byte{'\n'}) {
 		text := strings.TrimRight(string(line), "\r")
 		texts[text] = append(texts[text], i)
@@ -208,11 +215,13 @@ func (e *explainer) sources() {
 			key, _, _ := strings.Cut(l.Text, ":")
 			candidates = [][]int{firsts[key]}
 		case l.Function == Author:
-			candidates = [][]int{texts[l.Text], texts[strings.TrimPrefix(l.Text, render.ConsumedLine)]}
+			candidates = [][]int{texts[l.Text],
+				texts[strings.TrimPrefix(l.Text, render.ConsumedLine)]}
 		}
 		next := -1
 		for _, lines := range candidates {
-			if n, _ := slices.BinarySearch(lines, at); n < len(lines) && (next < 0 || lines[n] < next) {
+			if n, _ := slices.BinarySearch(lines, at); n < len(lines) &&
+				(next < 0 || lines[n] < next) {
 				next = lines[n]
 			}
 		}

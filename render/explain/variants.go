@@ -24,7 +24,8 @@ type variants struct {
 }
 
 // tried renders the file with other settings and returns the scalars of its objects.
-func (v *variants) tried(alter func(identity.Settings) identity.Settings) (map[finding.Ref]*values, error) {
+func (v *variants) tried(alter func(identity.Settings) identity.Settings) (map[finding.Ref]*values,
+	error) {
 	text, err := v.stages.Render(v.index, alter)
 	if err != nil {
 		return nil, err
@@ -33,7 +34,9 @@ func (v *variants) tried(alter func(identity.Settings) identity.Settings) (map[f
 }
 
 // first returns the objects of the file with the first of several texts that renders.
-func (v *variants) first(texts iter.Seq[[]byte], stages func([]byte) (*render.Stages, error)) (found map[finding.Ref]*values, rendered bool, err error) {
+func (v *variants) first(texts iter.Seq[[]byte],
+	stages func([]byte) (*render.Stages, error)) (found map[finding.Ref]*values, rendered bool,
+	err error) {
 	for text := range texts {
 		s, err := stages(text)
 		if err != nil {
@@ -102,12 +105,14 @@ func (v *variants) candidates(rendered map[finding.Ref]*values) (found []candida
 			return nil, err
 		}
 		own := i == v.index
-		if !own && !slices.ContainsFunc(v.stages.SharedKinds(), func(kind string) bool { return bytes.Contains(data, []byte("kind: "+kind)) }) {
+		if !own && !slices.ContainsFunc(v.stages.SharedKinds(),
+			func(kind string) bool { return bytes.Contains(data, []byte("kind: "+kind)) }) {
 			continue
 		}
 		render.EachObject(data, func(d krm.Document, listed bool, line int, ref finding.Ref) {
 			_, stays := rendered[ref]
-			if !listed && len(found) < maxResources && (own && !stays || slices.Contains(v.stages.SharedKinds(), ref.Kind)) {
+			if !listed && len(found) < maxResources &&
+				(own && !stays || slices.Contains(v.stages.SharedKinds(), ref.Kind)) {
 				found = append(found, candidate{i, line, ref, d.Start, d.End})
 			}
 		})
@@ -121,7 +126,8 @@ func (v *variants) kindOf(ref finding.Ref) (contract.Kind, bool) {
 	for _, row := range v.stages.Rows() {
 		for _, k := range row.Kinds {
 			of := func(g contract.Group) bool { return g.Name == group || g.Name == "" }
-			if k.Name == ref.Kind && (k.Use == contract.Expands || k.Use == contract.Refers) && slices.ContainsFunc(k.Groups, of) {
+			if k.Name == ref.Kind && (k.Use == contract.Expands || k.Use == contract.Refers) &&
+				slices.ContainsFunc(k.Groups, of) {
 				return k, true
 			}
 		}
@@ -145,7 +151,9 @@ func (v *variants) valuesOf(text []byte) map[finding.Ref]*values {
 		var o krm.Object
 		if isObject, err := o.Read(text, d, item, krm.Origin{}); err == nil && isObject {
 			found := &values{o.Ref, make(map[string]string)}
-			render.EachField(o.Root(), func(at krm.Node, field string) { found.fields[field] = at.Text() })
+			render.EachField(o.Root(), func(at krm.Node, field string) {
+				found.fields[field] = at.Text()
+			})
 			all[o.Ref] = found
 			if first {
 				v.known[string(text[d.Start:d.End])] = found

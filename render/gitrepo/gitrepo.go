@@ -18,13 +18,15 @@ import (
 type Repository struct{ scheme, user, host, path string }
 
 // Hint says how a repository is written.
-const Hint = "write it like https://host/path, ssh://git@host/path or git@host:path, with each character as itself and no '.' or '..' as a part of the path"
+const Hint = "write it like https://host/path, ssh://git@host/path or git@host:path, with each " +
+	"character as itself and no '.' or '..' as a part of the path"
 
 // maxLength of a repository, in bytes, as the CRD of AgentBuild has it.
 const maxLength = 2048
 
 var (
-	hostForm = text.Pattern(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
+	hostForm = text.Pattern(
+		`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
 	userForm = text.Pattern(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 	scpForm  = text.Pattern(`^([^@/:]*)@([^@/:]+):([^:]*)$`)
 	digits   = text.Pattern(`^[0-9]+$`)
@@ -61,7 +63,8 @@ func Parse(text string) (Repository, error) {
 	case !hasUser:
 		host = authority
 	case r.scheme != "ssh":
-		return Repository{}, errors.New("names a user before the host, where a login may be: remove it, and name a Secret in sourceCredentials")
+		return Repository{}, errors.New("names a user before the host, where a login may be: " +
+			"remove it, and name a Secret in sourceCredentials")
 	case !userForm().MatchString(user):
 		return Repository{}, errors.New("has a user that is not a plain name")
 	}
@@ -100,7 +103,8 @@ func parseSCP(user, host, name string) (_ Repository, err error) {
 	case absolute:
 		r.path = "/" + r.path
 	case digits().MatchString(first):
-		return Repository{}, errors.New("has a number after the host, which some programs read as a port: write it as ssh://")
+		return Repository{}, errors.New(
+			"has a number after the host, which some programs read as a port: write it as ssh://")
 	case strings.HasPrefix(first, "-"), strings.Contains(r.path, "%"):
 		return Repository{}, errors.New("has a path that is not of plain names")
 	}
@@ -149,7 +153,8 @@ func parsePath(text string) (string, error) {
 		case part == ".", part == "..":
 			return "", errors.New("has the part '.' or '..' in its path")
 		case strings.Contains(plain, "%"):
-			return "", errors.New("has a character in its path that is percent-encoded, and need not be")
+			return "", errors.New(
+				"has a character in its path that is percent-encoded, and need not be")
 		case strings.Contains(plain, "@"):
 			return "", errors.New("has an '@' in its path")
 		case strings.ContainsAny(plain, "?#"):

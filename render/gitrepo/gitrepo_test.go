@@ -41,17 +41,26 @@ func TestParse(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, text := range []string{
 		"", "/", ".", "..", "https://", "https:///x", "https://host", "https://host/", "host",
-		"https://github.com/acme/weather@refs/../../evil/weather", "https://github.com/acme/weather/../evil", "https://host/a/./b", "https://host/..", "https://host/a/..",
-		"https://host/a@b", "https://host/a/@refs/heads/main", "git@host:a@b", "ssh://git@host/a@b",
-		"https://host/%2e%2e/x", "https://host/%2E./x", "https://host/a%2fb", "https://host/a%2Fb", "https://host/a%5cb", "https://host/a%252fb", "https://host/a%40b", "https://host/%61",
-		"https://host/a%00", "https://host/a%0a", "https://host/a%7f", "https://host/a%", "https://host/a%2", "https://host/a%zz", "https://host/a%23", "https://host/a%3f",
-		"https://host//x", "https://host/a//b", "https://host/a//", "git@host://x", "git@host:a//b", "git@host:",
-		"https://host/a\nb", "https://host/a\tb", "https://host/a b", "https://host/a\x00", "https://host/a\x7f", "https://host/\u202ea", `https://host/a\b`, `https://host/a"b`,
-		"https://me@host/x", "https://me:secret@host/x", "ssh://git:secret@host/x", "git:secret@host:x", "https://@host/x", "ssh://@host/x", "@host:x", "ssh://a b@host/x", "ssh://-o@host/x",
-		"https://host/x?a", "https://host/x#a", "https://host?/x", "https://host#/x", "https://host/x?",
-		"file:///etc", "ext::sh -c id", "git://host/x", "javascript://host/x", "git+https://host/x", "://host/x", "-host/x", "--upload-pack=x", "git@-oProxyCommand=x:y", "git@host:-x/y",
-		"https://host:0/x", "https://host:65536/x", "https://host:/x", "https://host:+1/x", "https://host:0443/x", "https://host:git/x", "host:x/y", "git@host:22/x/y", "git@host:22",
-		"https://ho st/x", "https://.host/x", "https://host./x", "https://a..b/x", "https://höst/x", "https://[::1/x", "https://[::1]a/x", "https://[::1%25eth0]/x", "https://[127.0.0.1]/x", "https://a\\@b/x",
+		"https://github.com/acme/weather@refs/../../evil/weather",
+		"https://github.com/acme/weather/../evil", "https://host/a/./b", "https://host/..",
+		"https://host/a/..", "https://host/a@b", "https://host/a/@refs/heads/main", "git@host:a@b",
+		"ssh://git@host/a@b", "https://host/%2e%2e/x", "https://host/%2E./x", "https://host/a%2fb",
+		"https://host/a%2Fb", "https://host/a%5cb", "https://host/a%252fb", "https://host/a%40b",
+		"https://host/%61", "https://host/a%00", "https://host/a%0a", "https://host/a%7f",
+		"https://host/a%", "https://host/a%2", "https://host/a%zz", "https://host/a%23",
+		"https://host/a%3f", "https://host//x", "https://host/a//b", "https://host/a//",
+		"git@host://x", "git@host:a//b", "git@host:", "https://host/a\nb", "https://host/a\tb",
+		"https://host/a b", "https://host/a\x00", "https://host/a\x7f", "https://host/\u202ea",
+		`https://host/a\b`, `https://host/a"b`, "https://me@host/x", "https://me:secret@host/x",
+		"ssh://git:secret@host/x", "git:secret@host:x", "https://@host/x", "ssh://@host/x",
+		"@host:x", "ssh://a b@host/x", "ssh://-o@host/x", "https://host/x?a", "https://host/x#a",
+		"https://host?/x", "https://host#/x", "https://host/x?", "file:///etc", "ext::sh -c id",
+		"git://host/x", "javascript://host/x", "git+https://host/x", "://host/x", "-host/x",
+		"--upload-pack=x", "git@-oProxyCommand=x:y", "git@host:-x/y", "https://host:0/x",
+		"https://host:65536/x", "https://host:/x", "https://host:+1/x", "https://host:0443/x",
+		"https://host:git/x", "host:x/y", "git@host:22/x/y", "git@host:22", "https://ho st/x",
+		"https://.host/x", "https://host./x", "https://a..b/x", "https://höst/x", "https://[::1/x",
+		"https://[::1]a/x", "https://[::1%25eth0]/x", "https://[127.0.0.1]/x", "https://a\\@b/x",
 		"https://host/" + strings.Repeat("a", 2048),
 	} {
 		if got, err := gitrepo.Parse(text); err == nil || got != (gitrepo.Repository{}) {
@@ -93,7 +102,8 @@ func TestSame(t *testing.T) {
 
 // FuzzParse: what is taken is read again as the same, and its path leads nowhere else.
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"https://github.com/acme/weather@refs/../../evil", "git@host:a/b.git", "host:1/a%20b/", "ssh://git@[::1]:2/~/a"} {
+	for _, seed := range []string{"https://github.com/acme/weather@refs/../../evil",
+		"git@host:a/b.git", "host:1/a%20b/", "ssh://git@[::1]:2/~/a"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -105,7 +115,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil || again != r {
 			t.Errorf("%q became %q, and that %q, %v", text, r, again, err)
 		}
-		for _, part := range strings.FieldsFunc(r.String(), func(c rune) bool { return c == '/' || c == ':' }) {
+		for _, part := range strings.FieldsFunc(r.String(),
+			func(c rune) bool { return c == '/' || c == ':' }) {
 			if part == ".." || part == "." {
 				t.Errorf("%q became %q", text, r)
 			}

@@ -20,7 +20,8 @@ func TestCodeQualityFingerprints(t *testing.T) {
 			t.Fatal(err)
 		}
 		var entries []struct{ Fingerprint string }
-		if err := json.Unmarshal(out.Bytes(), &entries); err != nil || len(entries) != len(findings) {
+		if err := json.Unmarshal(out.Bytes(), &entries); err != nil ||
+			len(entries) != len(findings) {
 			t.Fatalf("%v, %d entries of %d findings", err, len(entries), len(findings))
 		}
 		for _, e := range entries {
@@ -28,8 +29,10 @@ func TestCodeQualityFingerprints(t *testing.T) {
 		}
 		return all
 	}
-	finding := finding.Finding{Rule: "inject/port-clash", Severity: finding.Error, Message: "port 8080 is also in b.yaml:7",
-		Place: finding.Place{File: "a.yaml", Line: 3, Object: finding.Ref{Kind: "Deployment", Name: "a"}}}
+	finding := finding.Finding{Rule: "inject/port-clash", Severity: finding.Error,
+		Message: "port 8080 is also in b.yaml:7",
+		Place: finding.Place{File: "a.yaml", Line: 3,
+			Object: finding.Ref{Kind: "Deployment", Name: "a"}}}
 	moved, other := finding, finding
 	moved.Line, moved.Message = 5, "port 8080 is also in b.yaml:9"
 	other.Object.Name = "b"

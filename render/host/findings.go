@@ -78,7 +78,9 @@ func From(folder string, files []render.File, findings []finding.Finding) []find
 	for _, f := range files {
 		own[f.Path] = true
 	}
-	there := func(file string) string { return filepath.ToSlash(filepath.Join(folder, filepath.FromSlash(file))) }
+	there := func(file string) string {
+		return filepath.ToSlash(filepath.Join(folder, filepath.FromSlash(file)))
+	}
 	moved := func(text string) string {
 		if !namesPlace(text) {
 			return text
@@ -150,18 +152,21 @@ func textOf(f finding.Finding, hint string) string {
 
 // workflowCommand escapes as GitHub's workflow commands demand.
 func workflowCommand(f finding.Finding) string {
-	level := map[finding.Severity]string{finding.Error: "error", finding.Warning: "warning", finding.Info: "notice"}[f.Severity]
+	level := map[finding.Severity]string{finding.Error: "error", finding.Warning: "warning",
+		finding.Info: "notice"}[f.Severity]
 	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 	return fmt.Sprintf("::%s file=%s,line=%d,title=%s::%s\n",
-		level, property.Replace(f.File), max(f.Line, 1), property.Replace(f.Rule), data.Replace(textOf(f, "\nhint: ")))
+		level, property.Replace(f.File), max(f.Line, 1), property.Replace(f.Rule),
+		data.Replace(textOf(f, "\nhint: ")))
 }
 
 type object map[string]any
 
 // sarif follows the schema of SARIF 2.1.0.
 func sarif(findings []finding.Finding) object {
-	level := map[finding.Severity]string{finding.Error: "error", finding.Warning: "warning", finding.Info: "note"}
+	level := map[finding.Severity]string{finding.Error: "error", finding.Warning: "warning",
+		finding.Info: "note"}
 	results := []object{}
 	rules := []object{}
 	index := make(map[string]int)
@@ -174,7 +179,8 @@ func sarif(findings []finding.Finding) object {
 		if f.Line > 0 {
 			location["region"] = object{"startLine": f.Line}
 		}
-		result := object{"ruleId": f.Rule, "ruleIndex": index[f.Rule], "level": level[f.Severity], "message": object{"text": textOf(f, " Hint: ")}}
+		result := object{"ruleId": f.Rule, "ruleIndex": index[f.Rule], "level": level[f.Severity],
+			"message": object{"text": textOf(f, " Hint: ")}}
 		if f.File != "" {
 			result["locations"] = []object{{"physicalLocation": location}}
 		}
@@ -195,16 +201,19 @@ func sarif(findings []finding.Finding) object {
 // the second of two that are alike has another one. Every entry needs a path: it is
 // "." for what has none.
 func codeQuality(findings []finding.Finding) []object {
-	severity := map[finding.Severity]string{finding.Error: "critical", finding.Warning: "minor", finding.Info: "info"}
+	severity := map[finding.Severity]string{finding.Error: "critical", finding.Warning: "minor",
+		finding.Info: "info"}
 	entries := []object{}
 	alike := make(map[string]int)
 	for _, f := range findings {
 		text, file := textOf(f, " Hint: "), cmp.Or(f.File, ".")
-		what := fmt.Sprintf("%q", []string{f.Rule, file, f.Object.String(), place().ReplaceAllString(text, "$1$2")})
+		what := fmt.Sprintf("%q",
+			[]string{f.Rule, file, f.Object.String(), place().ReplaceAllString(text, "$1$2")})
 		alike[what]++
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", what, alike[what]))
 		entries = append(entries, object{
-			"description": text, "check_name": f.Rule, "fingerprint": hex.EncodeToString(sum[:]), "severity": severity[f.Severity],
+			"description": text, "check_name": f.Rule, "fingerprint": hex.EncodeToString(sum[:]),
+			"severity": severity[f.Severity],
 			"location": object{"path": file, "lines": object{"begin": max(f.Line, 1)}},
 		})
 	}
@@ -232,12 +241,14 @@ type resourceRef struct {
 func results(findings []finding.Finding) ([]byte, error) {
 	list := make([]result, 0, len(findings))
 	for _, f := range findings {
-		r := result{Message: f.Message, Severity: string(f.Severity), Tags: map[string]string{"rule": f.Rule}}
+		r := result{Message: f.Message, Severity: string(f.Severity),
+			Tags: map[string]string{"rule": f.Rule}}
 		if f.Hint != "" {
 			r.Message += "\nhint: " + f.Hint
 		}
 		if f.Object.Kind != "" {
-			r.ResourceRef = &resourceRef{f.Object.APIVersion, f.Object.Kind, f.Object.Name, f.Object.Namespace}
+			r.ResourceRef = &resourceRef{f.Object.APIVersion, f.Object.Kind, f.Object.Name,
+				f.Object.Namespace}
 		}
 		if f.Field != "" {
 			r.Field = map[string]string{"path": f.Field}

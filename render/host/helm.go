@@ -24,10 +24,11 @@ func Helm(stream []byte, opt render.Options) (out []byte, findings []finding.Fin
 	passed, _ := locals(stream)
 	opt.ObjectsOnly, opt.Workers = true, 1
 	rendered := in
-	findings, _, err = render.Stream(render.Source{Files: []render.File{in}}, opt, func(_ string, data []byte) error {
-		rendered.Data = bytes.Clone(data)
-		return nil
-	})
+	findings, _, err = render.Stream(render.Source{Files: []render.File{in}}, opt,
+		func(_ string, data []byte) error {
+			rendered.Data = bytes.Clone(data)
+			return nil
+		})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -44,7 +45,8 @@ func Helm(stream []byte, opt render.Options) (out []byte, findings []finding.Fin
 	case objects > 0:
 		return out, findings, nil
 	case passed > 0:
-		return nil, findings, fmt.Errorf("none of the release's objects (%d) is for a cluster, and Helm would delete the objects that it installed before", passed)
+		return nil, findings, fmt.Errorf("none of the release's objects (%d) is for a cluster, "+
+			"and Helm would delete the objects that it installed before", passed)
 	}
 	return []byte(nothing), findings, nil
 }

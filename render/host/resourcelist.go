@@ -23,12 +23,14 @@ import (
 
 // listVersions are the ResourceLists of the KRM Functions Specification, and of
 // the time before its first version.
-var listVersions = []string{"config.kubernetes.io/v1", "config.kubernetes.io/v1beta1", "config.kubernetes.io/v1alpha1"}
+var listVersions = []string{"config.kubernetes.io/v1", "config.kubernetes.io/v1beta1",
+	"config.kubernetes.io/v1alpha1"}
 
 // IsResourceList reports whether a stream is what a host passes to a KRM
 // function.
 func IsResourceList(data []byte) bool {
-	if !bytes.Contains(data[:min(len(data), 4<<10)], []byte("ResourceList")) && !bytes.Contains(data[max(0, len(data)-4<<10):], []byte("ResourceList")) {
+	if !bytes.Contains(data[:min(len(data), 4<<10)], []byte("ResourceList")) &&
+		!bytes.Contains(data[max(0, len(data)-4<<10):], []byte("ResourceList")) {
 		return false
 	}
 	var head struct {
@@ -61,7 +63,8 @@ func ReadList(data []byte) (*List, error) {
 		for at < len(valid) && valid[at] == data[at] {
 			at++
 		}
-		return nil, fmt.Errorf("reading the ResourceList: line %d is not valid UTF-8", 1+bytes.Count(data[:at], []byte{'\n'}))
+		return nil, fmt.Errorf("reading the ResourceList: line %d is not valid UTF-8",
+			1+bytes.Count(data[:at], []byte{'\n'}))
 	}
 	_, from, to, ok := krm.Items(data, krm.FirstStart(data), len(data))
 	if !ok {
@@ -74,7 +77,8 @@ func ReadList(data []byte) (*List, error) {
 			return nil, twice(line, key)
 		}
 		if line := krm.EmptyKey(n.YNode()); line > 0 {
-			return nil, fmt.Errorf("reading the ResourceList: line %d: a key without a text: remove or name it", line)
+			return nil, fmt.Errorf(
+				"reading the ResourceList: line %d: a key without a text: remove or name it", line)
 		}
 		plainKeys(n.YNode())
 		if data, err = krm.BlockStyle(n); err != nil {
@@ -85,9 +89,11 @@ func ReadList(data []byte) (*List, error) {
 			switch {
 			case items == nil || items.Value.IsTaggedNull():
 			case items.Value.YNode().Kind != yaml.SequenceNode:
-				return nil, errors.New("reading the ResourceList: its items are not a list: write each one behind a dash")
+				return nil, errors.New("reading the ResourceList: its items are not a list: " +
+					"write each one behind a dash")
 			case !items.IsNilOrEmpty():
-				return nil, errors.New("reading the ResourceList: its items are not a list in a style that Armature reads: write it in block style")
+				return nil, errors.New("reading the ResourceList: its items are not a list in a " +
+					"style that Armature reads: write it in block style")
 			}
 			from, to = len(data), len(data)
 		}
@@ -98,10 +104,13 @@ func ReadList(data []byte) (*List, error) {
 		return nil, fmt.Errorf("reading the ResourceList: %w", err)
 	}
 	if frame.YNode().Kind != yaml.MappingNode {
-		return nil, errors.New("reading the ResourceList: it is not a mapping: send apiVersion, kind and items")
+		return nil, errors.New(
+			"reading the ResourceList: it is not a mapping: send apiVersion, kind and items")
 	}
-	if v := frame.GetApiVersion(); frame.GetKind() != "ResourceList" || !slices.Contains(listVersions, v) {
-		return nil, fmt.Errorf("%s %s is not a supported ResourceList: send apiVersion config.kubernetes.io/v1, kind ResourceList", v, frame.GetKind())
+	if v := frame.GetApiVersion(); frame.GetKind() != "ResourceList" ||
+		!slices.Contains(listVersions, v) {
+		return nil, fmt.Errorf("%s %s is not a supported ResourceList: send apiVersion "+
+			"config.kubernetes.io/v1, kind ResourceList", v, frame.GetKind())
 	}
 	fields, err := frame.Fields()
 	if err != nil {
@@ -109,7 +118,8 @@ func ReadList(data []byte) (*List, error) {
 	}
 	for _, field := range fields {
 		if !slices.Contains(listFields, field) {
-			return nil, fmt.Errorf("reading the ResourceList: it has no field %q: known are %s", field, strings.Join(listFields, ", "))
+			return nil, fmt.Errorf("reading the ResourceList: it has no field %q: known are %s",
+				field, strings.Join(listFields, ", "))
 		}
 	}
 	if line, key := krm.DuplicateKey(frame.YNode()); key != "" {
@@ -118,14 +128,16 @@ func ReadList(data []byte) (*List, error) {
 		}
 		return nil, twice(line, key)
 	}
-	if err := frame.YNode().Decode(&map[string]any{}); err != nil { // a value that its tag forbids, say
+	// a value that its tag forbids, say
+	if err := frame.YNode().Decode(&map[string]any{}); err != nil {
 		return nil, fmt.Errorf("reading the ResourceList: %w", err)
 	}
 	if frame.Field("results") != nil {
 		l.data = withoutResults(data)
 	}
 	l.Config, l.Findings, err = functionConfig(frame.Field("functionConfig"))
-	if err == nil && finding.Failed(l.Findings) { // nobody looks at the items then, which go back as they are
+	// nobody looks at the items then, which go back as they are
+	if err == nil && finding.Failed(l.Findings) {
 		err = checkItems(l.data)
 	}
 	return l, err
@@ -144,7 +156,8 @@ func checkItems(data []byte) error {
 }
 
 func twice(line int, key string) error {
-	return fmt.Errorf("reading the ResourceList: line %d: the key %q occurs twice in one mapping: remove one of the two", line, key)
+	return fmt.Errorf("reading the ResourceList: line %d: the key %q occurs twice in one "+
+		"mapping: remove one of the two", line, key)
 }
 
 // plainKeys takes the quotes off keys, as JSON has them.
@@ -162,7 +175,8 @@ func functionConfig(field *yaml.MapNode) (*api.RenderConfig, []finding.Finding, 
 		return nil, nil, nil
 	}
 	if field.Value.YNode().Kind != yaml.MappingNode {
-		return nil, nil, errors.New("reading the functionConfig: it is not an object: write a RenderConfig or a ConfigMap")
+		return nil, nil, errors.New(
+			"reading the functionConfig: it is not an object: write a RenderConfig or a ConfigMap")
 	}
 	if field.Value.GetKind() == "ConfigMap" {
 		return WithSettings(nil, field.Value.GetDataMap(), "functionConfig")
@@ -178,7 +192,8 @@ func functionConfig(field *yaml.MapNode) (*api.RenderConfig, []finding.Finding, 
 // WithSettings changes a configuration, nil for the defaults, by plain settings
 // of a RenderConfig's spec: the form that kpt makes of a function's configMap,
 // and Argo CD of parameters. from names their origin in findings.
-func WithSettings(config *api.RenderConfig, settings map[string]string, from string) (*api.RenderConfig, []finding.Finding, error) {
+func WithSettings(config *api.RenderConfig, settings map[string]string,
+	from string) (*api.RenderConfig, []finding.Finding, error) {
 	if config == nil {
 		config = &api.RenderConfig{Origin: api.Origin{File: from}}
 	}
@@ -197,7 +212,8 @@ func WithSettings(config *api.RenderConfig, settings map[string]string, from str
 	var findings []finding.Finding
 	for _, e := range append(strict, err) {
 		if e != nil {
-			findings = append(findings, finding.Finding{Rule: "config/field", Severity: finding.Error, Place: finding.Place{File: from}, Message: e.Error(),
+			findings = append(findings, finding.Finding{Rule: "config/field",
+				Severity: finding.Error, Place: finding.Place{File: from}, Message: e.Error(),
 				Hint: "only the plain settings of a RenderConfig's spec can be given here"})
 		}
 	}
@@ -206,12 +222,16 @@ func WithSettings(config *api.RenderConfig, settings map[string]string, from str
 
 // Render runs the functions over the items. With an error among the findings
 // the items are the input's. Either way the findings are in the results.
-func (l *List) Render(opt render.Options) (out []byte, findings []finding.Finding, stats render.Stats, err error) {
+func (l *List) Render(opt render.Options) (out []byte, findings []finding.Finding,
+	stats render.Stats, err error) {
 	return l.Run(opt, render.Stream)
 }
 
 // Run passes the items through Stream, Uninject or anything of their shape.
-func (l *List) Run(opt render.Options, do func(render.Source, render.Options, render.Sink) ([]finding.Finding, render.Stats, error)) (out []byte, findings []finding.Finding, stats render.Stats, err error) {
+func (l *List) Run(opt render.Options,
+	do func(render.Source, render.Options,
+		render.Sink) ([]finding.Finding, render.Stats, error)) (out []byte,
+	findings []finding.Finding, stats render.Stats, err error) {
 	out = l.data
 	opt.Workers, opt.Config, opt.Hosted = 1, l.Config, true
 	findings = l.Findings
@@ -227,7 +247,8 @@ func (l *List) Run(opt render.Options, do func(render.Source, render.Options, re
 		}
 		for _, f := range found {
 			if f.Rule == render.SyntaxRule { // echoed, it would not be a list
-				return nil, nil, stats, fmt.Errorf("reading the ResourceList: line %d: %s: %s", f.Line, f.Message, f.Hint)
+				return nil, nil, stats, fmt.Errorf("reading the ResourceList: line %d: %s: %s",
+					f.Line, f.Message, f.Hint)
 			}
 		}
 		withoutLines(found)

@@ -24,7 +24,8 @@ func (s *objects) of(file string, read func(file string) ([]byte, error)) []*krm
 	if file != s.file {
 		s.file, s.all = file, nil
 		if data, err := read(file); err == nil { // else a file that a render puts beside another
-			render.Objects(render.File{Path: file, Data: data}, func(o *krm.Object) { s.all = append(s.all, o) })
+			render.Objects(render.File{Path: file, Data: data},
+				func(o *krm.Object) { s.all = append(s.all, o) })
 		}
 	}
 	return s.all
@@ -128,7 +129,8 @@ func (p patch) sets(o *krm.Object, at krm.Node) lintrules.Authored {
 		set := strings.TrimSuffix(operation.Path.Value, "-")
 		if strings.HasPrefix(pointer, strings.TrimSuffix(set, "/")+"/") &&
 			(operation.Value.Kind != yaml.ScalarNode || operation.Value.Value == at.Text()) {
-			return lintrules.Authored{Place: &finding.Place{File: p.file, Line: p.line + operation.Path.Line - 1}}
+			return lintrules.Authored{Place: &finding.Place{File: p.file,
+				Line: p.line + operation.Path.Line - 1}}
 		}
 	}
 	return lintrules.Authored{}

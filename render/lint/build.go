@@ -66,13 +66,13 @@ func kustomizations(src render.Source, opt *render.Options) (map[string]*kustomi
 }
 
 // pathFields are the fields of a kustomization, in lower case, that name files and folders.
-var pathFields = []string{"resources", "bases", "components", "crds", "configurations", "generators",
-	"transformers", "validators",
+var pathFields = []string{"resources", "bases", "components", "crds", "configurations",
+	"generators", "transformers", "validators",
 	"files", "envs", "env", "path", "patchesstrategicmerge"}
 
 // freeText are the fields of a kustomization whose values never name a file.
-var freeText = []string{"literals", "labels", "annotations", "commonlabels", "commonannotations", "pairs",
-	"images", "options", "patch", "metadata", "vars"}
+var freeText = []string{"literals", "labels", "annotations", "commonlabels", "commonannotations",
+	"pairs", "images", "options", "patch", "metadata", "vars"}
 
 // eachString calls visit for each text of a kustomization that may name a file,
 // with the field that it is in. A generator's KEY=FILE names the file.
@@ -158,7 +158,8 @@ func (b *builder) build(k *kustomization) (objects []render.File, err error) {
 			err = fmt.Errorf("kustomize failed: %v", r)
 		}
 	}()
-	b.FileSystem, b.asIs, b.read = filesys.MakeFsOnDisk(), make(map[string]bool), make(map[string]bool)
+	b.FileSystem, b.asIs, b.read =
+		filesys.MakeFsOnDisk(), make(map[string]bool), make(map[string]bool)
 	// kustomize prints warnings on deprecated fields
 	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
 		defer func(stderr *os.File) { os.Stderr = stderr; null.Close() }(os.Stderr)
@@ -226,8 +227,8 @@ func (b *builder) readFile(name string) ([]byte, error) {
 	b.bytes += len(data)
 	if b.objects > maxBuiltObjects || b.bytes > maxBuiltBytes {
 		return nil, fmt.Errorf(
-			"more than %d documents or %d MiB to build: lint what `kustomize build` prints", maxBuiltObjects,
-			maxBuiltBytes>>20)
+			"more than %d documents or %d MiB to build: lint what `kustomize build` prints",
+			maxBuiltObjects, maxBuiltBytes>>20)
 	}
 	if render.IsKustomization(file) {
 		return b.kustomization(name, file, data)
@@ -238,7 +239,8 @@ func (b *builder) readFile(name string) ([]byte, error) {
 // remote matches what kustomize takes for a Git repository or fetches by HTTP.
 // helmField matches the fields for which it starts helm.
 var (
-	remote    = regexp.MustCompile(`(?i)^(git::)?((ssh|https?|file):|github\.com[/:]|[a-z][a-z0-9-]*@)`)
+	remote = regexp.MustCompile(
+		`(?i)^(git::)?((ssh|https?|file):|github\.com[/:]|[a-z][a-z0-9-]*@)`)
 	helmField = regexp.MustCompile(`(?i)^helm`)
 )
 
@@ -254,8 +256,9 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 		if i := bytes.Index(data, []byte(what)); i >= 0 {
 			line += bytes.Count(data[:i], []byte("\n"))
 		}
-		b.skipped = append(b.skipped, lintrules.Unbuilt{Place: finding.Place{File: file, Line: line}, Part: what,
-			Why: why})
+		b.skipped = append(b.skipped,
+			lintrules.Unbuilt{Place: finding.Place{File: file, Line: line}, Part: what,
+				Why: why})
 	}
 	for field, value := range fields {
 		list, _ := value.([]any)
@@ -329,8 +332,10 @@ func (b *builder) plugin(folder string, item any) (ours bool, err error) {
 	if isConfig(data) {
 		return true, nil
 	}
-	if bytes.Contains(data, []byte("://")) || bytes.Contains(data, []byte(`\`)) { // which may spell anything
-		return false, errors.New("the configuration of a plugin may name a URL, which is not fetched")
+	// which may spell anything
+	if bytes.Contains(data, []byte("://")) || bytes.Contains(data, []byte(`\`)) {
+		return false, errors.New(
+			"the configuration of a plugin may name a URL, which is not fetched")
 	}
 	return false, nil
 }
@@ -353,7 +358,8 @@ func isConfig(data []byte) bool {
 func (b *builder) notePatches(file string, data []byte, fields map[string]any) {
 	note := func(text string) {
 		if name := path.Join(path.Dir(file), text); !strings.Contains(text, "\n") {
-			if read, err := os.ReadFile(filepath.Join(b.root, filepath.FromSlash(name))); err == nil &&
+			if read, err := os.ReadFile(filepath.Join(b.root,
+				filepath.FromSlash(name))); err == nil &&
 				len(read) <= maxBuiltBytes {
 				b.patches = append(b.patches, patch{name, 1, read})
 			}
@@ -361,7 +367,8 @@ func (b *builder) notePatches(file string, data []byte, fields map[string]any) {
 		}
 		first, _, _ := strings.Cut(strings.TrimLeft(text, "\n"), "\n")
 		if i := bytes.Index(data, []byte(first)); i >= 0 {
-			b.patches = append(b.patches, patch{file, 1 + bytes.Count(data[:i], []byte("\n")), []byte(text)})
+			b.patches = append(b.patches,
+				patch{file, 1 + bytes.Count(data[:i], []byte("\n")), []byte(text)})
 		}
 	}
 	for field, value := range fields {

@@ -26,7 +26,8 @@ func (l *linter) contests() (findings []finding.Finding, err error) {
 	functions := s.Rows()
 	counts := make(map[string]int)
 	for i := range l.src.Files {
-		if path := l.src.Files[i].Path; !l.contested[path] && !l.contested[render.FileBeside(path)] {
+		if path := l.src.Files[i].Path; !l.contested[path] &&
+			!l.contested[render.FileBeside(path)] {
 			continue
 		}
 		f, err := s.File(i)
@@ -41,7 +42,8 @@ func (l *linter) contests() (findings []finding.Finding, err error) {
 			if counts[key]++; counts[key] == 1 {
 				findings = append(findings, l.rules.Contested(lintrules.Contest{
 					Place: finding.Place{File: c.file, Line: c.line, Field: c.field, Object: c.ref},
-					First: functions[c.first].Name, Second: functions[c.second].Name, Was: c.was, Is: c.is,
+					First: functions[c.first].Name, Second: functions[c.second].Name, Was: c.was,
+					Is: c.is,
 				})...)
 			}
 		}

@@ -54,8 +54,10 @@ func TestContestedFields(t *testing.T) {
 	nightly := agent("nightly", "enabled")
 	_, template, _ := strings.Cut(nightly, "  template:\n")
 	template = strings.Replace(template, "    spec:\n", "    spec:\n      restartPolicy: Never\n", 1)
-	cron := strings.Replace(nightly[:strings.Index(nightly, "spec:\n")], "apps/v1\nkind: Deployment", "batch/v1\nkind: CronJob", 1) +
-		"spec:\n  schedule: 0 3 * * *\n  jobTemplate:\n    spec:\n      template:\n        " + strings.ReplaceAll(strings.TrimSpace(template), "\n", "\n    ") + "\n"
+	cron := strings.Replace(nightly[:strings.Index(nightly, "spec:\n")],
+		"apps/v1\nkind: Deployment", "batch/v1\nkind: CronJob", 1) +
+		"spec:\n  schedule: 0 3 * * *\n  jobTemplate:\n    spec:\n      template:\n        " +
+		strings.ReplaceAll(strings.TrimSpace(template), "\n", "\n    ") + "\n"
 	src := render.Source{Files: []render.File{
 		{Path: "a.yaml", Data: []byte(agent("a", "enabled"))},
 		{Path: "alike.yaml", Data: []byte(agent("alike", "enabled"))},
@@ -76,7 +78,8 @@ func TestContestedFields(t *testing.T) {
 			}
 		}
 	}
-	if want := map[string]int{"a.yaml": files["a.yaml"], "nightly.yaml": files["a.yaml"]}; files["a.yaml"] == 0 || !maps.Equal(files, want) {
+	if want := map[string]int{"a.yaml": files["a.yaml"],
+		"nightly.yaml": files["a.yaml"]}; files["a.yaml"] == 0 || !maps.Equal(files, want) {
 		t.Errorf("contested fields by file: %v, want %v", files, want)
 	}
 }

@@ -60,13 +60,19 @@ spec:
 		line         int
 		hint         string
 	}{
-		{"lint/latest-image", "Deployment pipeline/ends", 15, "; spec.workload.template.spec.containers[0].image of AsyncActor pipeline/ends leads to it"},
-		{"lint/dangling-reference", "Deployment pipeline/ends", 12, "; spec.workload.template.spec.serviceAccountName of AsyncActor pipeline/ends leads to it"},
-		{"lint/missing-secret", "Deployment pipeline/ends", 1, "; the object is generated for AsyncActor pipeline/ends"},
+		{"lint/latest-image", "Deployment pipeline/ends", 15,
+			"; spec.workload.template.spec.containers[0].image of AsyncActor pipeline/ends " +
+				"leads to it"},
+		{"lint/dangling-reference", "Deployment pipeline/ends", 12,
+			"; spec.workload.template.spec.serviceAccountName of AsyncActor pipeline/ends " +
+				"leads to it"},
+		{"lint/missing-secret", "Deployment pipeline/ends", 1,
+			"; the object is generated for AsyncActor pipeline/ends"},
 	} {
 		found := false
 		for _, f := range findings {
-			if f.Rule == want.rule && f.Object.String() == want.object && f.Line == want.line && strings.HasSuffix(f.Hint, want.hint) {
+			if f.Rule == want.rule && f.Object.String() == want.object && f.Line == want.line &&
+				strings.HasSuffix(f.Hint, want.hint) {
 				found = true
 			}
 		}

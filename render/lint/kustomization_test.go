@@ -12,7 +12,8 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-const lonelyPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {serviceAccountName: nobody, containers: [{name: app, image: 'app@sha256:1'}]}\n"
+const lonelyPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\n" +
+	"spec: {serviceAccountName: nobody, containers: [{name: app, image: 'app@sha256:1'}]}\n"
 
 // lintedFolder returns what lint finds in files of a folder of its own, by rule.
 func lintedFolder(t *testing.T, files map[string]string) map[string][]finding.Finding {
@@ -31,7 +32,8 @@ func lintedFolder(t *testing.T, files map[string]string) map[string][]finding.Fi
 	}
 	found := make(map[string][]finding.Finding)
 	for _, f := range findings {
-		found[strings.TrimPrefix(f.Rule, "lint/")] = append(found[strings.TrimPrefix(f.Rule, "lint/")], f)
+		found[strings.TrimPrefix(f.Rule,
+			"lint/")] = append(found[strings.TrimPrefix(f.Rule, "lint/")], f)
 	}
 	return found
 }
@@ -39,10 +41,13 @@ func lintedFolder(t *testing.T, files map[string]string) map[string][]finding.Fi
 // TestBuildIsBounded: kustomizations that name the one below many times, and more
 // objects than kustomize builds in good time, are findings.
 func TestBuildIsBounded(t *testing.T) {
-	layers := map[string]string{"0/kustomization.yaml": "resources: [web.yaml]\n", "0/web.yaml": strings.ReplaceAll(lonelyPod, "NAME", "web")}
+	layers := map[string]string{"0/kustomization.yaml": "resources: [web.yaml]\n",
+		"0/web.yaml": strings.ReplaceAll(lonelyPod, "NAME", "web")}
 	for i := 1; i < 30; i++ {
-		layers[fmt.Sprintf("%d/a/kustomization.yaml", i)] = fmt.Sprintf("namePrefix: a-\nresources: [../../%d]\n", i-1)
-		layers[fmt.Sprintf("%d/b/kustomization.yaml", i)] = fmt.Sprintf("namePrefix: b-\nresources: [../../%d]\n", i-1)
+		layers[fmt.Sprintf("%d/a/kustomization.yaml",
+			i)] = fmt.Sprintf("namePrefix: a-\nresources: [../../%d]\n", i-1)
+		layers[fmt.Sprintf("%d/b/kustomization.yaml",
+			i)] = fmt.Sprintf("namePrefix: b-\nresources: [../../%d]\n", i-1)
 		layers[fmt.Sprintf("%d/kustomization.yaml", i)] = "resources: [a, b]\n"
 	}
 	var many strings.Builder
@@ -54,7 +59,8 @@ func TestBuildIsBounded(t *testing.T) {
 		"objects": {"kustomization.yaml": "resources: [web.yaml]\n", "web.yaml": many.String()},
 	} {
 		found := lintedFolder(t, files)
-		if f := found["kustomize-build"]; len(f) != 1 || !strings.Contains(f[0].Message, "more than") {
+		if f := found["kustomize-build"]; len(f) != 1 ||
+			!strings.Contains(f[0].Message, "more than") {
 			t.Errorf("%s: %v", name, f)
 		}
 		if f := found["dangling-reference"]; len(f) != 0 {
@@ -70,7 +76,8 @@ func TestBaseOutsideOfTheFolder(t *testing.T) {
 		"kustomization.yaml":         "namePrefix: my-\nresources: [../base, web.yaml]\n",
 		"web.yaml":                   strings.ReplaceAll(lonelyPod, "NAME", "web"),
 		"../base/kustomization.yaml": "resources: [account.yaml]\n",
-		"../base/account.yaml": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: nobody}\n---\n" +
+		"../base/account.yaml": "apiVersion: v1\nkind: ServiceAccount\n" +
+			"metadata: {name: nobody}\n---\n" +
 			strings.ReplaceAll(strings.ReplaceAll(lonelyPod, "NAME", "other"), "nobody", "missing"),
 	})
 	if len(found["kustomize-build"])+len(found["dangling-reference"]) > 0 {
@@ -94,7 +101,8 @@ func TestVariantsAndNeighbours(t *testing.T) {
 		"a/kustomization.yaml": "resources: [../base]\n",
 		"b/kustomization.yaml": "resources: [../base, account.yaml]\n", "b/account.yaml": account,
 	})
-	if f := found["dangling-reference"]; len(f) != 1 || f[0].File != "base/web.yaml" || !strings.Contains(f[0].Hint, "a/kustomization.yaml builds it") {
+	if f := found["dangling-reference"]; len(f) != 1 || f[0].File != "base/web.yaml" ||
+		!strings.Contains(f[0].Hint, "a/kustomization.yaml builds it") {
 		t.Error("variants: ", found)
 	}
 }
@@ -103,7 +111,10 @@ func TestVariantsAndNeighbours(t *testing.T) {
 func TestExcludedKustomization(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, "old", "kustomization.yaml"), "resources: [missing.yaml]\n")
-	config, findings := render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: {exclude: ['old/**']}\n"), "armature.yaml")
+	config, findings := render.ReadConfig(
+		[]byte(
+			"apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: {exclude: ['old/**']}\n"),
+		"armature.yaml")
 	src, _, err := source.Tree(root, "", nil)
 	if err != nil || len(findings) > 0 {
 		t.Fatal(findings, err)

@@ -34,9 +34,11 @@ func Run(src render.Source, opt render.Options) ([]finding.Finding, render.Stats
 	settings, _ := sidecars.All().Base(opt.Config)
 	l := linter{
 		src: src, opt: &opt, rules: lintrules.New(opt.Config, settings.Prefix),
-		shapes: make(map[string]bool), contested: make(map[string]bool), reported: make(map[place]*unit),
+		shapes: make(map[string]bool), contested: make(map[string]bool),
+		reported: make(map[place]*unit),
 	}
-	l.rules.Evaluate, l.rules.Schema = evaluate, schema{make(map[reflect.Type]map[string]reflect.Type)}.check
+	l.rules.Evaluate, l.rules.Schema =
+		evaluate, schema{make(map[reflect.Type]map[string]reflect.Type)}.check
 	l.unread(findings)
 	units, skipped, err := l.units(files)
 	if err != nil {
@@ -70,8 +72,9 @@ func dropReported(findings []finding.Finding) []finding.Finding {
 		}
 	}
 	return slices.DeleteFunc(findings, func(f finding.Finding) bool {
-		return f.Rule == "inject/proxy-user" && reported[f.Object] || f.Rule == "lint/invalid-field" &&
-			refused[f.Place]
+		return f.Rule == "inject/proxy-user" && reported[f.Object] ||
+			f.Rule == "lint/invalid-field" &&
+				refused[f.Place]
 	})
 }
 
@@ -111,9 +114,11 @@ func (l *linter) unread(findings []finding.Finding) {
 // one file: what is found at a place in both is reported once.
 func (l *linter) check(u *unit) (findings []finding.Finding) {
 	u.each(func(o *krm.Object) {
-		for _, f := range u.rules.Check(o, func(at krm.Node) lintrules.Authored { return l.author(u, o, at) }) {
+		for _, f := range u.rules.Check(o,
+			func(at krm.Node) lintrules.Authored { return l.author(u, o, at) }) {
 			at := place{f.Rule, f.File, f.Field, f.Line}
-			if first := l.reported[at]; first != nil && first != u || strings.HasPrefix(f.File, "../") {
+			if first := l.reported[at]; first != nil && first != u ||
+				strings.HasPrefix(f.File, "../") {
 				continue
 			}
 			l.reported[at] = u

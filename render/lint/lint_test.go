@@ -21,7 +21,8 @@ import (
 )
 
 // linted returns the findings of lint in the files of an archive below a folder.
-func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, findings []finding.Finding) {
+func linted(t *testing.T, a *txtar.Archive,
+	folder string) (src render.Source, findings []finding.Finding) {
 	t.Helper()
 	opt := render.Options{}
 	root := t.TempDir()
@@ -141,7 +142,8 @@ func TestSuccessorIsClean(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src := render.Source{Files: []render.File{{Path: archive.Files[0].Name, Data: archive.Files[0].Data}}}
+	src := render.Source{
+		Files: []render.File{{Path: archive.Files[0].Name, Data: archive.Files[0].Data}}}
 	findings, _, err := lint.Run(src, render.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +158,8 @@ func TestSuccessorIsClean(t *testing.T) {
 // TestLintConfiguration: spec.lint sets severities, the annotation lets an
 // object off, and names that do not exist are errors.
 func TestLintConfiguration(t *testing.T) {
-	pod := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - {name: app, image: app}\n"
+	pod := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n" +
+		"  - {name: app, image: app}\n"
 	for _, test := range []struct {
 		name, config, pod, want string
 	}{
@@ -164,17 +167,29 @@ func TestLintConfiguration(t *testing.T) {
 		{"raised", "{lint: {latest-image: error}}", pod, "error lint/latest-image"},
 		{"off", "{lint: {latest-image: off}}", pod, "info lint/unpinned-image"},
 		{"both off", "{lint: {latest-image: off, unpinned-image: off}}", pod, ""},
-		{"ignored", "{}", strings.Replace(pod, "  name: web\n", "  name: web\n  annotations:\n    armature.dev/lint-ignore: latest-image, unpinned-image\n", 1), ""},
-		{"ignored by a wrong name", "{lint: {latest-image: off, unpinned-image: off}}", strings.Replace(pod, "  name: web\n", "  name: web\n  annotations:\n    armature.dev/lint-ignore: latest\n", 1), "error lint/unknown-rule"},
-		{"unknown rule", "{lint: {latest: off, latest-image: off, unpinned-image: off}}", pod, "error config/lint"},
-		{"unknown severity", "{lint: {latest-image: loud, unpinned-image: off}}", pod, "error config/lint"},
+		{"ignored", "{}",
+			strings.Replace(pod, "  name: web\n",
+				"  name: web\n  annotations:\n    armature.dev/lint-ignore: latest-image, "+
+					"unpinned-image\n", 1), ""},
+		{"ignored by a wrong name", "{lint: {latest-image: off, unpinned-image: off}}",
+			strings.Replace(pod, "  name: web\n",
+				"  name: web\n  annotations:\n    armature.dev/lint-ignore: latest\n", 1),
+			"error lint/unknown-rule"},
+		{"unknown rule", "{lint: {latest: off, latest-image: off, unpinned-image: off}}", pod,
+			"error config/lint"},
+		{"unknown severity", "{lint: {latest-image: loud, unpinned-image: off}}", pod,
+			"error config/lint"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			config, findings := render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: "+test.config+"\n"), "armature.yaml")
+			config, findings := render.ReadConfig(
+				[]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: "+test.config+
+					"\n"), "armature.yaml")
 			if finding.Failed(findings) {
 				t.Fatal(findings)
 			}
-			findings, _, err := lint.Run(render.Source{Files: []render.File{{Path: "web.yaml", Data: []byte(test.pod)}}}, render.Options{Config: config})
+			findings, _, err := lint.Run(
+				render.Source{Files: []render.File{{Path: "web.yaml", Data: []byte(test.pod)}}},
+				render.Options{Config: config})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -209,7 +224,8 @@ func TestLintIsDocumented(t *testing.T) {
 			text = section.ReplaceAll(text, []byte(want))
 		}
 		if !strings.Contains(string(text), want) {
-			t.Errorf("docs/reference/lint.md has no section on %s with \"Default: %s.\"", r.Name, r.Severity)
+			t.Errorf("docs/reference/lint.md has no section on %s with \"Default: %s.\"", r.Name,
+				r.Severity)
 		}
 	}
 	if os.Getenv("UPDATE") != "" {
@@ -219,8 +235,8 @@ func TestLintIsDocumented(t *testing.T) {
 	}
 }
 
-// TestLockFindingsAreDocumented: docs/reference/lint.md has each finding about locks that the program
-// reports.
+// TestLockFindingsAreDocumented: docs/reference/lint.md has each finding about locks that the
+// program reports.
 func TestLockFindingsAreDocumented(t *testing.T) {
 	root := filepath.Join("..", "..")
 	text, err := os.ReadFile(filepath.Join(root, "docs", "reference", "lint.md"))
@@ -230,23 +246,26 @@ func TestLockFindingsAreDocumented(t *testing.T) {
 	_, section, _ := strings.Cut(string(text), "## Findings of locks\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	found := make(map[string]bool)
-	literal, own := regexp.MustCompile(`"((?:pin-images|card)/[a-z-]+|verify/tools)"`), regexp.MustCompile(`function\+"(/[a-z-]+)"`)
+	literal, own := regexp.MustCompile(`"((?:pin-images|card)/[a-z-]+|verify/tools)"`),
+		regexp.MustCompile(`function\+"(/[a-z-]+)"`)
 	for _, folder := range []string{"functions", "render", "cmd"} {
-		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return err
-			}
-			code, err := os.ReadFile(path)
-			for _, m := range literal.FindAllStringSubmatch(string(code), -1) {
-				found[m[1]] = true
-			}
-			if filepath.Base(filepath.Dir(path)) == "pinimages" {
-				for _, m := range own.FindAllStringSubmatch(string(code), -1) {
-					found["pin-images"+m[1]] = true
+		err := filepath.WalkDir(filepath.Join(root, folder),
+			func(path string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") ||
+					strings.HasSuffix(path, "_test.go") {
+					return err
 				}
-			}
-			return err
-		})
+				code, err := os.ReadFile(path)
+				for _, m := range literal.FindAllStringSubmatch(string(code), -1) {
+					found[m[1]] = true
+				}
+				if filepath.Base(filepath.Dir(path)) == "pinimages" {
+					for _, m := range own.FindAllStringSubmatch(string(code), -1) {
+						found["pin-images"+m[1]] = true
+					}
+				}
+				return err
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +283,9 @@ func TestLockFindingsAreDocumented(t *testing.T) {
 // BenchmarkLint judges a package of 1,000 workloads.
 func BenchmarkLint(b *testing.B) {
 	var files []render.File
-	if err := workload.Each(1000, func(file string, data []byte) { files = append(files, render.File{Path: file, Data: data}) }); err != nil {
+	if err := workload.Each(1000, func(file string, data []byte) {
+		files = append(files, render.File{Path: file, Data: data})
+	}); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()

@@ -45,8 +45,9 @@ func evaluate(level string, o *krm.Object, template krm.PodTemplate) (found []li
 			if r.ForbiddenDetail != "" {
 				message += " (" + r.ForbiddenDetail + ")"
 			}
-			found = append(found, lintrules.Violation{Container: container, At: violated(in, r.ForbiddenDetail),
-				Message: message})
+			found = append(found,
+				lintrules.Violation{Container: container, At: violated(in, r.ForbiddenDetail),
+					Message: message})
 		}
 	}
 	none := pod.Spec

@@ -88,7 +88,8 @@ func (d *decoding) value(n krm.Node, t reflect.Type) {
 	case t == reflect.TypeFor[[]byte]():
 		if d.is(n, n.IsText(), "a string") && !base64Text(n.Text()) {
 			d.report(n, "it is not base64",
-				"encode it, or write it as it is: under stringData of a Secret, or data of a ConfigMap")
+				"encode it, or write it as it is: under stringData of a Secret, or data of "+
+					"a ConfigMap")
 		}
 	case t.Kind() == reflect.Struct:
 		if d.is(n, n.IsMap(), "a mapping") {
@@ -219,15 +220,16 @@ func (d *decoding) special(n krm.Node, t reflect.Type) {
 		}
 	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime](),
 		reflect.TypeFor[metav1.Duration]():
-		d.is(n, n.IsScalar() && json.Unmarshal([]byte(literal(n)), into) == nil, "a "+strings.ToLower(t.Name()))
+		d.is(n, n.IsScalar() && json.Unmarshal([]byte(literal(n)), into) == nil,
+			"a "+strings.ToLower(t.Name()))
 	}
 }
 
 var almostQuantity = regexp.MustCompile(`^([0-9.]+) ?([kKmMgGtT])[iI]?[bB]?$`)
 
 // ports are the fields that hold one, and the smallest number that each may have.
-var ports = map[string]int64{"containerPort": 1, "port": 1, "targetPort": 0, "hostPort": 0, "nodePort": 0,
-	"healthCheckNodePort": 0, "number": 0, "endPort": 0}
+var ports = map[string]int64{"containerPort": 1, "port": 1, "targetPort": 0, "hostPort": 0,
+	"nodePort": 0, "healthCheckNodePort": 0, "number": 0, "endPort": 0}
 
 func (d *decoding) port(n krm.Node, number int64) {
 	if least, is := ports[n.Key()]; is && (number < least || number > 65535) {
@@ -247,13 +249,16 @@ var words = map[reflect.Type][]string{
 		"Default", "None"},
 	reflect.TypeFor[corev1.PersistentVolumeAccessMode](): {"ReadWriteOnce", "ReadOnlyMany",
 		"ReadWriteMany", "ReadWriteOncePod"},
-	reflect.TypeFor[corev1.TaintEffect]():                   {"NoSchedule", "PreferNoSchedule", "NoExecute"},
+	reflect.TypeFor[corev1.TaintEffect](): {"NoSchedule", "PreferNoSchedule",
+		"NoExecute"},
 	reflect.TypeFor[corev1.UnsatisfiableConstraintAction](): {"DoNotSchedule", "ScheduleAnyway"},
-	reflect.TypeFor[metav1.LabelSelectorOperator]():         {"In", "NotIn", "Exists", "DoesNotExist"},
-	reflect.TypeFor[appsv1.DeploymentStrategyType]():        {"RollingUpdate", "Recreate"},
-	reflect.TypeFor[batchv1.ConcurrencyPolicy]():            {"Allow", "Forbid", "Replace"},
-	reflect.TypeFor[networkingv1.PathType]():                {"Exact", "Prefix", "ImplementationSpecific"},
-	reflect.TypeFor[networkingv1.PolicyType]():              {"Ingress", "Egress"},
+	reflect.TypeFor[metav1.LabelSelectorOperator](): {"In", "NotIn", "Exists",
+		"DoesNotExist"},
+	reflect.TypeFor[appsv1.DeploymentStrategyType](): {"RollingUpdate", "Recreate"},
+	reflect.TypeFor[batchv1.ConcurrencyPolicy]():     {"Allow", "Forbid", "Replace"},
+	reflect.TypeFor[networkingv1.PathType](): {"Exact", "Prefix",
+		"ImplementationSpecific"},
+	reflect.TypeFor[networkingv1.PolicyType](): {"Ingress", "Egress"},
 }
 
 func (d *decoding) word(n krm.Node, t reflect.Type) {
@@ -262,7 +267,9 @@ func (d *decoding) word(n krm.Node, t reflect.Type) {
 		return
 	}
 	hint := "write one of " + strings.Join(all, ", ")
-	if i := slices.IndexFunc(all, func(w string) bool { return strings.EqualFold(w, content) }); i >= 0 {
+	if i := slices.IndexFunc(all, func(w string) bool {
+		return strings.EqualFold(w, content)
+	}); i >= 0 {
 		hint = "did you mean " + all[i] + "?"
 	} else if near := text.Nearest(content, all); near != "" {
 		hint = "did you mean " + near + "?"
@@ -270,7 +277,8 @@ func (d *decoding) word(n krm.Node, t reflect.Type) {
 	d.report(n, fmt.Sprintf("%q is not one of its values", text.Shown(content)), hint)
 }
 
-// literal returns a scalar as JSON, read as the API server's clients read YAML; "" of anything else.
+// literal returns a scalar as JSON, read as the API server's clients read YAML; "" of anything
+// else.
 func literal(n krm.Node) string {
 	if !n.IsScalar() {
 		return ""

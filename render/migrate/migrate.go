@@ -30,13 +30,16 @@ import (
 // the objects that they generate. What admission webhooks put into workloads is
 // removed, and so is what a cluster adds to an export of its objects. The reports name
 // every field of every object that changes. Files without one pass as they are.
-func Run(src render.Source, opt render.Options, sink render.Sink) ([]Report, []finding.Finding, error) {
-	pkg := functions.NewPackage(functions.Settings{Version: opt.Version, Config: opt.Config, Lock: opt.Lock, Files: len(src.Files)})
+func Run(src render.Source, opt render.Options,
+	sink render.Sink) ([]Report, []finding.Finding, error) {
+	pkg := functions.NewPackage(functions.Settings{Version: opt.Version, Config: opt.Config,
+		Lock: opt.Lock, Files: len(src.Files)})
 	rows, err := pkg.Rows(opt.Functions)
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &migration{src: src, pkg: pkg, live: make(map[finding.Ref]*live), ports: make(map[finding.Ref][]int), removed: make(map[finding.Ref][]foreign.Container)}
+	m := &migration{src: src, pkg: pkg, live: make(map[finding.Ref]*live),
+		ports: make(map[finding.Ref][]int), removed: make(map[finding.Ref][]foreign.Container)}
 	if opt.Config != nil {
 		m.config = &opt.Config.Spec
 	}
@@ -77,7 +80,9 @@ func (m *migration) finish(sink render.Sink) (_ []Report, _ []finding.Finding, e
 			return nil, nil, err
 		}
 	}
-	slices.SortStableFunc(m.reports, func(a, b Report) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	slices.SortStableFunc(m.reports, func(a, b Report) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
 	return m.reports, m.findings, nil
 }
 
@@ -100,12 +105,13 @@ type migration struct {
 	owners   []finding.Ref         // the custom resources
 	reports  []Report
 	findings []finding.Finding
-	known    []finding.Finding                    // of the whole package, before the first file
-	out      map[int][]byte                       // files that change, by their place; nil where nothing is left
-	ports    map[finding.Ref][]int                // that the containers of workloads declare
-	keep     map[finding.Ref][]foreign.Annotation // that they need, so that they keep those
-	removed  map[finding.Ref][]foreign.Container  // that the webhook had injected
-	stay     map[finding.Ref]finding.Finding      // workloads that would not render, and why
+	known    []finding.Finding // of the whole package, before the first file
+	// files that change, by their place; nil where nothing is left
+	out     map[int][]byte
+	ports   map[finding.Ref][]int                // that the containers of workloads declare
+	keep    map[finding.Ref][]foreign.Annotation // that they need, so that they keep those
+	removed map[finding.Ref][]foreign.Container  // that the webhook had injected
+	stay    map[finding.Ref]finding.Finding      // workloads that would not render, and why
 
 	succession *kagentagent.Succession // to kagent 1.0; nil for plain manifests
 }
@@ -128,7 +134,8 @@ func (m *migration) each(visit func(o *krm.Object) error) error {
 		}
 		render.EachDocument(data, func(d krm.Document, item bool, line int) {
 			o := new(krm.Object)
-			isObject, readErr := o.Read(bytes.Clone(data[d.Start:d.End]), krm.Document{End: d.End - d.Start}, item, krm.Origin{File: f.Path, Line: line})
+			isObject, readErr := o.Read(bytes.Clone(data[d.Start:d.End]),
+				krm.Document{End: d.End - d.Start}, item, krm.Origin{File: f.Path, Line: line})
 			if readErr != nil {
 				m.findings = append(m.findings, render.SyntaxFinding(readErr, data[d.Start:d.End]))
 			} else if isObject && err == nil {
@@ -181,7 +188,8 @@ func (m *migration) file(i int) error {
 	render.EachDocument(data, func(d krm.Document, item bool, line int) {
 		text := data[d.Start:d.End]
 		var o krm.Object
-		isObject, readErr := o.Read(bytes.Clone(text), krm.Document{End: len(text)}, item, krm.Origin{File: f.Path, Line: line})
+		isObject, readErr := o.Read(bytes.Clone(text), krm.Document{End: len(text)}, item,
+			krm.Origin{File: f.Path, Line: line})
 		if err != nil || readErr != nil || !isObject {
 			out = appendDocument(out, text)
 			return
@@ -202,7 +210,8 @@ func (m *migration) file(i int) error {
 		return err
 	case !changed:
 	case path.Ext(f.Path) == ".json":
-		m.findings = append(m.findings, finding.Finding{Rule: "migrate/json", Severity: finding.Error, Place: finding.Place{File: f.Path},
+		m.findings = append(m.findings, finding.Finding{Rule: "migrate/json",
+			Severity: finding.Error, Place: finding.Place{File: f.Path},
 			Message: "the result does not fit a JSON file", Hint: "convert it to YAML first"})
 	case len(bytes.TrimSpace(out)) == 0:
 		m.out[i] = nil
@@ -234,13 +243,17 @@ func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different 
 	switch {
 	case expands:
 		return m.custom(o, function, report)
-	case owned && !made && (owner.Kind == "ReplicaSet" || owner.Kind == "Deployment" || owner.Kind == "Job" && o.Kind == "Pod"):
+	case owned && !made &&
+		(owner.Kind == "ReplicaSet" || owner.Kind == "Deployment" ||
+			owner.Kind == "Job" && o.Kind == "Pod"):
 		return nil, true, m.dropped(o, report, "made by "+owner.String()+", which creates it again")
 	case owned && made && (maker.Migration.Replaces || o.Kind == "Secret"):
 		if !slices.Contains(m.owners, owner) {
-			return nil, true, fmt.Errorf("it belongs to %s, which the input does not have: export that as well", owner)
+			return nil, true, fmt.Errorf(
+				"it belongs to %s, which the input does not have: export that as well", owner)
 		}
-		return nil, true, m.dropped(o, report, "made by the controller of "+owner.String()+"; its migrated objects replace it")
+		return nil, true, m.dropped(o, report,
+			"made by the controller of "+owner.String()+"; its migrated objects replace it")
 	}
 	return m.cleaned(o, item, report)
 }
@@ -258,16 +271,20 @@ func (m *migration) dropped(o *krm.Object, report Report, reason string) (err er
 
 // custom returns the objects that a custom resource generates. Objects of the input that its
 // controller made stay as they run.
-func (m *migration) custom(o *krm.Object, function contract.Function, report Report) (texts [][]byte, different bool, err error) {
+func (m *migration) custom(o *krm.Object, function contract.Function,
+	report Report) (texts [][]byte, different bool, err error) {
 	running := false
 	for ref, l := range m.live {
-		if l.owner.Kind == o.Kind && l.owner.Name == o.Name && l.Namespace == o.Namespace && !function.Migration.Replaces && ref.Kind != "Secret" {
+		if l.owner.Kind == o.Kind && l.owner.Name == o.Name && l.Namespace == o.Namespace &&
+			!function.Migration.Replaces && ref.Kind != "Secret" {
 			report.Becomes = append(report.Becomes, ref)
 			_, workload := l.PodTemplate()
 			running = running || workload
 		}
 	}
-	slices.SortFunc(report.Becomes, func(a, b finding.Ref) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(report.Becomes, func(a, b finding.Ref) int {
+		return strings.Compare(a.String(), b.String())
+	})
 	var notes []foreign.Field
 	if !running {
 		if texts, notes, err = m.manifests(o, &function.Migration); err != nil {
@@ -299,7 +316,8 @@ func (m *migration) expands(ref finding.Ref) bool {
 
 // manifests makes manifests of their own from the objects that a custom resource
 // generates.
-func (m *migration) manifests(o *krm.Object, with *contract.Migration) (texts [][]byte, notes []foreign.Field, err error) {
+func (m *migration) manifests(o *krm.Object,
+	with *contract.Migration) (texts [][]byte, notes []foreign.Field, err error) {
 	prefix := m.pkg.Prefix()
 	finish := func(tree *yaml.RNode) error {
 		if with.Finish == nil {
@@ -335,7 +353,9 @@ func (m *migration) roll(made *krm.Object) (Roll, bool) {
 	}
 	if was, is := selectorOf(l.Object), selectorOf(made); was != is && was != "" {
 		roll.Rolls = true
-		roll.Why = "its selector is immutable: it runs with " + was + ", and is to have " + is + "; delete it with --cascade=orphan before you apply, and then the pods that it leaves behind"
+		roll.Why = "its selector is immutable: it runs with " + was + ", and is to have " + is +
+			"; delete it with --cascade=orphan before you apply, and then the pods that it " +
+			"leaves behind"
 	}
 	return roll, true
 }
@@ -364,7 +384,8 @@ func valueAt(o *krm.Object, keys ...string) any {
 }
 
 // cleaned returns an object without what webhooks and clusters added to it.
-func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]byte, different bool, err error) {
+func (m *migration) cleaned(o *krm.Object, item bool,
+	report Report) (texts [][]byte, different bool, err error) {
 	if item || m.live[o.Ref] != nil { // of a list: a document of its own
 		tree, err := o.Parse()
 		if err != nil {
@@ -379,8 +400,9 @@ func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]
 		}
 	}
 	if why, stays := m.stay[o.Ref]; stays {
-		m.findings = append(m.findings, o.Finding(finding.Warning, "migrate/not-rendered", krm.Node{},
-			"stays as it runs, with its sidecars, since it would not render: "+why.Message, why.Hint))
+		m.findings = append(m.findings,
+			o.Finding(finding.Warning, "migrate/not-rendered", krm.Node{},
+				"stays as it runs, with its sidecars, since it would not render: "+why.Message, why.Hint))
 		return [][]byte{o.Append(nil)}, item || m.live[o.Ref] != nil, nil
 	}
 	c, err := foreign.Clean(o, m.pkg.Prefix(), m.keep[o.Ref])
@@ -405,7 +427,10 @@ func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]
 		roll := Roll{Workload: o.Ref, Why: "its pod template stays as it is"}
 		switch {
 		case c.Injected:
-			roll.Rolls, roll.Why = true, "the injected containers are removed, and the next render adds them again; use kubectl replace, since an apply keeps the webhook's"
+			roll.Rolls, roll.Why =
+				true,
+				"the injected containers are removed, and the next render adds them again; use "+
+					"kubectl replace, since an apply keeps the webhook's"
 		case slices.ContainsFunc(c.Fields, inTemplate):
 			roll.Rolls, roll.Why = true, "computed fields are removed from its pod template"
 		}
@@ -417,15 +442,19 @@ func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]
 
 // inTemplate reports whether a field belongs to the pods that a workload makes.
 func inTemplate(f foreign.Field) bool {
-	return strings.HasPrefix(f.Path, "spec.template.") || strings.HasPrefix(f.Path, "spec.jobTemplate.spec.template.")
+	return strings.HasPrefix(f.Path, "spec.template.") ||
+		strings.HasPrefix(f.Path, "spec.jobTemplate.spec.template.")
 }
 
 // ToSuccessor takes resources of kagent 0.x to those of 1.0. harness is the text of a Harness
 // of 1.0, which says where and with which image agents run. All other objects stay.
-func ToSuccessor(src render.Source, opt render.Options, harness []byte, sink render.Sink) ([]Report, []finding.Finding, error) {
+func ToSuccessor(src render.Source, opt render.Options, harness []byte,
+	sink render.Sink) ([]Report, []finding.Finding, error) {
 	h := new(krm.Object)
-	if is, err := h.Read(bytes.Clone(harness), krm.Document{End: len(harness)}, false, krm.Origin{}); err != nil || !is {
-		return nil, nil, fmt.Errorf("reading the Harness: it is not one YAML document with an object: %w", err)
+	if is, err := h.Read(bytes.Clone(harness), krm.Document{End: len(harness)}, false,
+		krm.Origin{}); err != nil || !is {
+		return nil, nil, fmt.Errorf(
+			"reading the Harness: it is not one YAML document with an object: %w", err)
 	}
 	var lock pinimages.Lock
 	m := &migration{src: src, succession: &kagentagent.Succession{Harness: h, Pin: lock.Image}}
@@ -447,7 +476,8 @@ func ToSuccessor(src render.Source, opt render.Options, harness []byte, sink ren
 }
 
 // succeed returns what becomes of an object in kagent 1.0.
-func (m *migration) succeed(o *krm.Object, report Report) (texts [][]byte, different bool, err error) {
+func (m *migration) succeed(o *krm.Object,
+	report Report) (texts [][]byte, different bool, err error) {
 	done, ok, err := m.succession.Convert(o)
 	if err != nil || !ok {
 		return [][]byte{o.Append(nil)}, false, err

@@ -47,7 +47,8 @@ func TestMigrate(t *testing.T) {
 					harness, kept = f.Data, append(kept, f)
 					continue
 				}
-				if f.Name == "report" || f.Name == "findings" || strings.HasPrefix(f.Name, "want/") {
+				if f.Name == "report" || f.Name == "findings" ||
+					strings.HasPrefix(f.Name, "want/") {
 					continue
 				}
 				kept = append(kept, f)
@@ -56,7 +57,8 @@ func TestMigrate(t *testing.T) {
 			out, reports, findings := migrated(t, src, harness)
 			for _, f := range src.Files {
 				if data, ok := out[f.Path]; !ok && !finding.Failed(findings) {
-					kept = append(kept, txtar.File{Name: "want/" + f.Path, Data: []byte("(gone)\n")})
+					kept = append(kept,
+						txtar.File{Name: "want/" + f.Path, Data: []byte("(gone)\n")})
 				} else if ok && !bytes.Equal(data, f.Data) {
 					kept = append(kept, txtar.File{Name: "want/" + f.Path, Data: data})
 				}
@@ -96,9 +98,11 @@ func TestMigrate(t *testing.T) {
 }
 
 // kagenti is the configuration of the profile that has what the first webhook injected.
-var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti), Trace: &api.TraceSpec{}}}
+var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti),
+	Trace: &api.TraceSpec{}}}
 
-func migrated(t *testing.T, src render.Source, harness []byte) (map[string][]byte, []migrate.Report, []finding.Finding) {
+func migrated(t *testing.T, src render.Source,
+	harness []byte) (map[string][]byte, []migrate.Report, []finding.Finding) {
 	t.Helper()
 	out := make(map[string][]byte)
 	sink := func(file string, data []byte) error {
@@ -125,7 +129,8 @@ func again(t *testing.T, src render.Source, out map[string][]byte, harness []byt
 			second.Files = append(second.Files, render.File{Path: f.Path, Data: data})
 		}
 	}
-	if _, reports, findings := migrated(t, second, harness); len(reports) > 0 || finding.Failed(findings) {
+	if _, reports, findings := migrated(t, second, harness); len(reports) > 0 ||
+		finding.Failed(findings) {
 		t.Errorf("migrated a second time: %v %v", reports, findings)
 	}
 }
@@ -150,7 +155,9 @@ func everyField(t *testing.T, src render.Source, out map[string][]byte, reports 
 			}
 			delete(reported, path)
 			kind, to, deep := strings.Cut(f.To, " ")
-			if f.Fate != foreign.Moved || !deep || !strings.HasPrefix(to, "spec.template.") && !strings.HasPrefix(to, "spec.ports[") || strings.ContainsAny(to, " ,") {
+			if f.Fate != foreign.Moved || !deep ||
+				!strings.HasPrefix(to, "spec.template.") && !strings.HasPrefix(to, "spec.ports[") ||
+				strings.ContainsAny(to, " ,") {
 				return
 			}
 			for _, ref := range r.Becomes {
@@ -161,7 +168,8 @@ func everyField(t *testing.T, src render.Source, out map[string][]byte, reports 
 						}
 					})
 					if found != fmt.Sprint(value) {
-						t.Errorf("%s: %s was moved to %s, where there is %q and not %q", r.Object, path, f.To, found, fmt.Sprint(value))
+						t.Errorf("%s: %s was moved to %s, where there is %q and not %q", r.Object,
+							path, f.To, found, fmt.Sprint(value))
 					}
 				}
 			}
@@ -190,7 +198,8 @@ func objectsOf(t *testing.T, files []render.File) map[finding.Ref]any {
 				o, _ := item.(map[string]any)
 				m, _ := o["metadata"].(map[string]any)
 				text := func(v any) string { s, _ := v.(string); return s }
-				all[finding.Ref{APIVersion: text(o["apiVersion"]), Kind: text(o["kind"]), Namespace: text(m["namespace"]), Name: text(m["name"])}] = o
+				all[finding.Ref{APIVersion: text(o["apiVersion"]), Kind: text(o["kind"]),
+					Namespace: text(m["namespace"]), Name: text(m["name"])}] = o
 			}
 		}
 	}
@@ -261,15 +270,17 @@ func TestPublished(t *testing.T) {
 // roundTrip renders manifests and takes the render back.
 func roundTrip(t *testing.T, data []byte) (rendered []byte) {
 	t.Helper()
-	r, err := render.Run(render.Source{Files: []render.File{{Path: "a.yaml", Data: data}}}, render.Options{Config: kagenti})
+	r, err := render.Run(render.Source{Files: []render.File{{Path: "a.yaml", Data: data}}},
+		render.Options{Config: kagenti})
 	if err != nil || finding.Failed(r.Findings) {
 		t.Fatalf("what was migrated does not render: %v %v\n%s", err, r.Findings, data)
 	}
 	var undone []byte
-	findings, _, err := render.Uninject(render.Source{Files: r.Files}, render.Options{Workers: 1}, func(_ string, data []byte) error {
-		undone = bytes.Clone(data)
-		return nil
-	})
+	findings, _, err := render.Uninject(render.Source{Files: r.Files}, render.Options{Workers: 1},
+		func(_ string, data []byte) error {
+			undone = bytes.Clone(data)
+			return nil
+		})
 	if err != nil || finding.Failed(findings) || !bytes.Equal(undone, data) {
 		t.Fatalf("uninject does not give back what was migrated: %v %v\n%s", err, findings, undone)
 	}

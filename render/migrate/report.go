@@ -43,7 +43,8 @@ type Lost struct {
 func (l Lost) String() string { return l.Container + ": " + strings.Join(l.Settings, ", ") }
 
 // remedy is what to do about what is lost.
-const remedy = "a render does not produce these as they ran; set those that must stay with a TokenExchange, an annotation or armature.yaml"
+const remedy = "a render does not produce these as they ran; set those that must stay with a " +
+	"TokenExchange, an annotation or armature.yaml"
 
 // Formats are those of Write.
 func Formats() []string { return []string{"text", "json", "markdown"} }
@@ -71,7 +72,8 @@ func writeText(w io.Writer, reports []Report) error {
 	for _, r := range reports {
 		fmt.Fprintf(&b, "%s: %s %s\n", place(r), r.Object, becomes(r))
 		if reason, same := leftOut(r); same {
-			fmt.Fprintf(&b, "  %-7s all %s (%s)\n", foreign.Dropped, text.Count(len(r.Fields), "field"), reason)
+			fmt.Fprintf(&b, "  %-7s all %s (%s)\n", foreign.Dropped,
+				text.Count(len(r.Fields), "field"), reason)
 			continue
 		}
 		kept := 0
@@ -104,14 +106,16 @@ func writeMarkdown(w io.Writer, reports []Report) error {
 			fmt.Fprintf(&b, "\n## %s\n\n`%s` is left out: %s.\n", r.Object, place(r), reason)
 			continue
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n`%s` %s.\n\n| Field | Fate | Where, or why |\n|---|---|---|\n", r.Object, place(r), becomes(r))
+		fmt.Fprintf(&b, "\n## %s\n\n`%s` %s.\n\n| Field | Fate | Where, or why |\n|---|---|---|\n",
+			r.Object, place(r), becomes(r))
 		kept := 0
 		for _, f := range grouped(r.Fields) {
 			if f.Fate == foreign.Kept {
 				kept++
 				continue
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Path, f.Fate, strings.ReplaceAll(f.To+f.Reason, "|", "\\|"))
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Path, f.Fate,
+				strings.ReplaceAll(f.To+f.Reason, "|", "\\|"))
 		}
 		if kept > 0 {
 			fmt.Fprintf(&b, "| %s | kept | |\n", text.Count(kept, "field"))

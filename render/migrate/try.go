@@ -38,7 +38,8 @@ func (m *migration) try(opt render.Options) error {
 	}
 	m.stay = make(map[finding.Ref]finding.Finding)
 	for _, f := range findings {
-		if _, first := m.stay[f.Object]; f.Severity == finding.Error && m.removed[f.Object] != nil && !first {
+		if _, first := m.stay[f.Object]; f.Severity == finding.Error &&
+			m.removed[f.Object] != nil && !first {
 			m.stay[f.Object] = f
 		}
 	}
@@ -49,8 +50,10 @@ func (m *migration) try(opt render.Options) error {
 		}
 	}
 	for _, f := range findings {
-		if i := slices.IndexFunc(m.reports, func(r Report) bool { return concerns(r, f) }); f.Severity == finding.Error && i >= 0 {
-			f.File, f.Line = m.reports[i].File, m.reports[i].Line // the finding's are of a text that nobody has
+		if i := slices.IndexFunc(m.reports,
+			func(r Report) bool { return concerns(r, f) }); f.Severity == finding.Error && i >= 0 {
+			// the finding's are of a text that nobody has
+			f.File, f.Line = m.reports[i].File, m.reports[i].Line
 			f.Message = "its migrated form does not render: " + f.Message
 			m.findings = append(m.findings, f)
 		}
@@ -75,7 +78,8 @@ func concerns(r Report, f finding.Finding) bool {
 
 // rendered renders the package as it is migrated, and returns the identity settings of the
 // workloads that declare ports.
-func (m *migration) rendered(opt render.Options) (map[finding.Ref]identity.Settings, []finding.Finding, error) {
+func (m *migration) rendered(opt render.Options) (map[finding.Ref]identity.Settings,
+	[]finding.Finding, error) {
 	settings := make(map[finding.Ref]identity.Settings)
 	src := render.Source{Read: m.src.Read}
 	for i, f := range m.src.Files {
@@ -87,9 +91,11 @@ func (m *migration) rendered(opt render.Options) (map[finding.Ref]identity.Setti
 			src.Files = append(src.Files, f)
 		}
 	}
-	after := containersAfter{containers: make(map[finding.Ref]map[string]foreign.Container), config: make(map[string]string)}
+	after := containersAfter{containers: make(map[finding.Ref]map[string]foreign.Container),
+		config: make(map[string]string)}
 	findings, _, err := render.Stream(src, render.Options{
-		Config: opt.Config, Lock: opt.Lock, Functions: opt.Functions, Version: opt.Version, Workers: 1, Beside: true,
+		Config: opt.Config, Lock: opt.Lock, Functions: opt.Functions, Version: opt.Version,
+		Workers: 1, Beside: true,
 		Observe: func(u *contract.Unit) {
 			if _, declares := m.ports[u.Object.Ref]; declares && u.Injected() {
 				settings[u.Object.Ref] = *u.Settings()
@@ -134,8 +140,11 @@ func (s *containersAfter) add(f render.File, removed map[finding.Ref][]foreign.C
 			for n := range pod.Spec().Get(list).Items() {
 				c := foreign.ContainerOf(n)
 				for v := range n.Get("env").Items() {
-					if from := v.Get("valueFrom", "configMapKeyRef"); from.Exists() { // resolved at the end
-						c.Config = append(c.Config, [2]string{v.Get("name").Text(), configKey(o.Namespace, from.Get("name").Text(), from.Get("key").Text())})
+					// resolved at the end
+					if from := v.Get("valueFrom", "configMapKeyRef"); from.Exists() {
+						c.Config = append(c.Config,
+							[2]string{v.Get("name").Text(),
+								configKey(o.Namespace, from.Get("name").Text(), from.Get("key").Text())})
 					}
 				}
 				s.containers[o.Ref][c.Name] = c
@@ -146,7 +155,8 @@ func (s *containersAfter) add(f render.File, removed map[finding.Ref][]foreign.C
 
 // lost compares the containers that are taken out of a workload with those that a render
 // puts in.
-func (s *containersAfter) lost(workload finding.Ref, removed map[finding.Ref][]foreign.Container) (all []Lost) {
+func (s *containersAfter) lost(workload finding.Ref,
+	removed map[finding.Ref][]foreign.Container) (all []Lost) {
 	for _, was := range removed[workload] {
 		is, there := s.containers[workload][was.Name]
 		if !there {
@@ -177,12 +187,15 @@ func keepPorts(s identity.Settings, declared []int) (kept []foreign.Annotation) 
 	add := func(key string, port int, reason string) {
 		kept = append(kept, foreign.Annotation{Key: key, Value: fmt.Sprint(port), Reason: reason})
 	}
-	fixed := func(p identity.Port) bool { return p.Annotation() == "" && slices.Contains(declared, p.Number) }
+	fixed := func(p identity.Port) bool {
+		return p.Annotation() == "" && slices.Contains(declared, p.Number)
+	}
 	if len(declared) == 0 || slices.ContainsFunc(s.InjectedPorts(), fixed) {
 		return nil
 	}
 	if s.On(sidecars.AuthProxy) && !slices.Contains(declared, s.Inbound.TargetPort) {
-		add(s.TargetPortAnnotation(), declared[0], "auth-proxy forwards to it, since the application declares it")
+		add(s.TargetPortAnnotation(), declared[0],
+			"auth-proxy forwards to it, since the application declares it")
 		s.Inbound.TargetPort = declared[0]
 	}
 	for _, p := range s.InjectedPorts() {
@@ -191,8 +204,11 @@ func keepPorts(s identity.Settings, declared []int) (kept []foreign.Annotation) 
 		}
 		free := s.FreePort(p.Number, declared)
 		declared = append(declared, free)
-		add(p.Annotation(), free, fmt.Sprintf("%s listens on it, since %d is the application's", p.Name, p.Number))
+		add(p.Annotation(), free, fmt.Sprintf("%s listens on it, since %d is the application's",
+			p.Name, p.Number))
 	}
-	slices.SortFunc(kept, func(a, b foreign.Annotation) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(kept, func(a, b foreign.Annotation) int {
+		return strings.Compare(a.Key, b.Key)
+	})
 	return kept
 }

@@ -48,7 +48,8 @@ const (
 	Readable       Kind = "Readable"
 )
 
-var order = []Kind{Version, CSIDriver, Issuer, Keycloak, API, PodSecurity, ServiceAccount, Secret, Tekton, Controller, AttestKey, BuildNamespace, Writers, Enforced, Requests, Readable}
+var order = []Kind{Version, CSIDriver, Issuer, Keycloak, API, PodSecurity, ServiceAccount, Secret,
+	Tekton, Controller, AttestKey, BuildNamespace, Writers, Enforced, Requests, Readable}
 
 // Status is what a cluster has of a need.
 type Status string
@@ -62,14 +63,15 @@ const (
 
 // Need is one thing that a package needs.
 type Need struct {
-	Kind      Kind     `json:"kind"`
-	Namespace string   `json:"namespace,omitempty"` // "" where the manifests have none
-	Name      string   `json:"name"`                // of an object, or a version, an address, a level
-	Need      string   `json:"need"`                // a sentence
-	For       []string `json:"for,omitempty"`
-	Remedy    string   `json:"remedy"`
-	Status    Status   `json:"status,omitempty"`
-	Found     string   `json:"found,omitempty"` // what a cluster has
+	Kind      Kind   `json:"kind"`
+	Namespace string `json:"namespace,omitempty"` // "" where the manifests have none
+	// of an object, or a version, an address, a level
+	Name   string   `json:"name"`
+	Need   string   `json:"need"` // a sentence
+	For    []string `json:"for,omitempty"`
+	Remedy string   `json:"remedy"`
+	Status Status   `json:"status,omitempty"`
+	Found  string   `json:"found,omitempty"` // what a cluster has
 
 	// Unread says that the need, or what a cluster has, could not be read. Without it, what is
 	// unknown is what the API of a cluster does not say, such as the issuer of tokens.
@@ -84,10 +86,12 @@ type Need struct {
 type Namespace struct{ Enforce string }
 
 // Levels of Pod Security, the strictest first.
-var Levels = []string{string(psapi.LevelRestricted), string(psapi.LevelBaseline), string(psapi.LevelPrivileged)}
+var Levels = []string{string(psapi.LevelRestricted), string(psapi.LevelBaseline),
+	string(psapi.LevelPrivileged)}
 
 // builtIn are the groups that every API server has.
-var builtIn = strings.Fields(`apps batch autoscaling policy networking.k8s.io rbac.authorization.k8s.io storage.k8s.io
+var builtIn = strings.Fields(
+	`apps batch autoscaling policy networking.k8s.io rbac.authorization.k8s.io storage.k8s.io
 admissionregistration.k8s.io apiextensions.k8s.io apiregistration.k8s.io scheduling.k8s.io coordination.k8s.io discovery.k8s.io
 certificates.k8s.io node.k8s.io flowcontrol.apiserver.k8s.io events.k8s.io resource.k8s.io authentication.k8s.io
 authorization.k8s.io kustomize.config.k8s.io`)
@@ -106,7 +110,8 @@ func Of(files []render.File) []Need {
 	if err != nil {
 		panic(err) // the checks are those of the library
 	}
-	c := &collector{map[string]*Need{}, map[string]bool{}, map[string]*Namespace{}, map[string]corev1.ResourceList{}, evaluator}
+	c := &collector{map[string]*Need{}, map[string]bool{}, map[string]*Namespace{},
+		map[string]corev1.ResourceList{}, evaluator}
 	for _, visit := range []func(*krm.Object){c.list, c.object} {
 		for _, f := range files {
 			render.Objects(f, visit)
@@ -118,7 +123,10 @@ func Of(files []render.File) []Need {
 			continue
 		}
 		if n.Kind == PodSecurity {
-			if slices.ContainsFunc(Levels[slices.Index(Levels, n.Name)+1:], func(weaker string) bool { return c.needs[string(PodSecurity)+" "+n.Namespace+"/"+weaker] != nil }) {
+			if slices.ContainsFunc(Levels[slices.Index(Levels, n.Name)+1:],
+				func(weaker string) bool {
+					return c.needs[string(PodSecurity)+" "+n.Namespace+"/"+weaker] != nil
+				}) {
 				continue // the namespace has one level, which admits these pods too
 			}
 			n.Packaged = c.namespaces[n.Namespace]
@@ -134,7 +142,8 @@ func Of(files []render.File) []Need {
 		all = append(all, *n)
 	}
 	slices.SortFunc(all, func(a, b Need) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return all
 }
@@ -154,7 +163,8 @@ func (c *collector) list(o *krm.Object) {
 	case o.Kind == "CustomResourceDefinition":
 		c.has["API "+o.Get("spec", "group").Text()+"/"+o.Get("spec", "names", "kind").Text()] = true
 	case o.Kind == "Namespace" && o.APIVersion == "v1":
-		c.namespaces[o.Name] = &Namespace{o.Get("metadata", "labels", psapi.EnforceLevelLabel).Text()}
+		c.namespaces[o.Name] = &Namespace{
+			o.Get("metadata", "labels", psapi.EnforceLevelLabel).Text()}
 	}
 }
 
@@ -172,8 +182,10 @@ func (c *collector) add(n Need, of *krm.Object) {
 
 func (c *collector) secret(name string, of *krm.Object) {
 	if name != "" && !c.has["Secret "+of.Namespace+"/"+name] {
-		c.add(Need{Kind: Secret, Namespace: of.Namespace, Name: name, Need: "Secret " + name + " in " + InNamespace(of.Namespace),
-			Remedy: "create it, or let its operator create it: pods that name it do not start without it"}, of)
+		c.add(Need{Kind: Secret, Namespace: of.Namespace, Name: name,
+			Need: "Secret " + name + " in " + InNamespace(of.Namespace),
+			Remedy: "create it, or let its operator create it: pods that name it do not " +
+				"start without it"}, of)
 	}
 }
 
@@ -185,17 +197,21 @@ var (
 func (c *collector) object(o *krm.Object) {
 	group := o.Group()
 	switch {
-	case group == keys.Group && (o.Kind == "RenderConfig" || o.Kind == "ImageLock"): // files, and never applied
+	case group == keys.Group && (o.Kind == "RenderConfig" || o.Kind == "ImageLock"):
+		// files, and never applied
 	case group != "" && !slices.Contains(builtIn, group) && !c.has["API "+group+"/"+o.Kind]:
-		c.add(Need{Kind: API, Name: o.APIVersion + " " + o.Kind, Need: "the kind " + o.Kind + " of " + o.APIVersion,
-			Remedy: "install the CustomResourceDefinition with the software that reads it, or leave the object out"}, o)
+		c.add(Need{Kind: API, Name: o.APIVersion + " " + o.Kind,
+			Need: "the kind " + o.Kind + " of " + o.APIVersion,
+			Remedy: "install the CustomResourceDefinition with the software that reads it, or " +
+				"leave the object out"}, o)
 	}
 	if _, generated := o.Annotation(keys.RenderedFor); generated {
 		switch o.Kind {
 		case "ConfigMap":
 			text, clients := o.Get("data", "config.yaml").Text(), ""
 			if federated.MatchString(text) {
-				clients = ", which authenticates by federated-jwt (the default of the platform's chart is client-secret)"
+				clients = ", which authenticates by federated-jwt (the default of the platform's " +
+					"chart is client-secret)"
 			}
 			for _, m := range address.FindAllStringSubmatch(text, -1) {
 				c.address(m[1] == "issuer", m[2], clients, o)
@@ -206,8 +222,10 @@ func (c *collector) object(o *krm.Object) {
 		case "ServiceAccount":
 			if o.Get("imagePullSecrets").Len() == 0 {
 				c.add(Need{Kind: ServiceAccount, Namespace: o.Namespace, Name: o.Name,
-					Need:   "the new ServiceAccount " + o.Name + " in " + InNamespace(o.Namespace) + " pulls all images: it has no pull secrets, and no RoleBindings of default",
-					Remedy: "write imagePullSecrets into the pod template, or name a ServiceAccount that has them, and bind the Roles that the agent needs"}, o)
+					Need: "the new ServiceAccount " + o.Name + " in " + InNamespace(o.Namespace) +
+						" pulls all images: it has no pull secrets, and no RoleBindings of default",
+					Remedy: "write imagePullSecrets into the pod template, or name a " +
+						"ServiceAccount that has them, and bind the Roles that the agent needs"}, o)
 			}
 		}
 	}
@@ -235,11 +253,16 @@ func (c *collector) build(o *krm.Object) {
 		what, remedy string
 		name         krm.Node
 	}{
-		{"Git", "create it with type kubernetes.io/basic-auth or kubernetes.io/ssh-auth", o.Get("spec", "source", "sourceCredentials", "name")},
-		{"the registry, where builds push", "kubectl create secret docker-registry, with an account that may push", o.Get("spec", "buildOutput", "imageRepoCredentials", "name")},
+		{"Git", "create it with type kubernetes.io/basic-auth or kubernetes.io/ssh-auth",
+			o.Get("spec", "source", "sourceCredentials", "name")},
+		{"the registry, where builds push",
+			"kubectl create secret docker-registry, with an account that may push",
+			o.Get("spec", "buildOutput", "imageRepoCredentials", "name")},
 	} {
 		if name := login.name.Text(); name != "" && !c.has["Secret "+o.Namespace+"/"+name] {
-			c.add(Need{Kind: Secret, Namespace: o.Namespace, Name: name, Need: "Secret " + name + " in " + InNamespace(o.Namespace) + ", the login for " + login.what, Remedy: login.remedy}, o)
+			c.add(Need{Kind: Secret, Namespace: o.Namespace, Name: name,
+				Need: "Secret " + name + " in " + InNamespace(o.Namespace) + ", the login for " +
+					login.what, Remedy: login.remedy}, o)
 		}
 	}
 }
@@ -250,16 +273,25 @@ var attested = []Kind{AttestKey, BuildNamespace, Writers, Enforced}
 // Builds are the needs of attested builds, whichever they are.
 func Builds() []Need {
 	return []Need{
-		{Kind: Tekton, Name: "tekton.dev/v1", Need: "Tekton Pipelines, which runs builds", Remedy: "install Tekton Pipelines: no build starts without it"},
-		{Kind: Controller, Name: "armature-controller", Need: "Armature's controller, which turns AgentBuilds into runs", Remedy: "armature install | kubectl apply -f -"},
-		{Kind: AttestKey, Name: "armature-attest-key", Need: "a key with which the controller attests builds of mode prod",
+		{Kind: Tekton, Name: "tekton.dev/v1", Need: "Tekton Pipelines, which runs builds",
+			Remedy: "install Tekton Pipelines: no build starts without it"},
+		{Kind: Controller, Name: "armature-controller",
+			Need:   "Armature's controller, which turns AgentBuilds into runs",
+			Remedy: "armature install | kubectl apply -f -"},
+		{Kind: AttestKey, Name: "armature-attest-key",
+			Need:   "a key with which the controller attests builds of mode prod",
 			Remedy: "cosign generate-key-pair k8s://armature-system/armature-attest-key"},
-		{Kind: BuildNamespace, Name: "armature-builds", Need: "a namespace for the runs of builds of mode prod, as armature install makes it",
-			Remedy: "apply what armature install prints, with buildNamespace in its values, and remove what others added"},
-		{Kind: Writers, Name: "armature-builds", Need: "nobody but the platform writes in that namespace",
+		{Kind: BuildNamespace, Name: "armature-builds",
+			Need: "a namespace for the runs of builds of mode prod, as armature install makes it",
+			Remedy: "apply what armature install prints, with buildNamespace in its values, and " +
+				"remove what others added"},
+		{Kind: Writers, Name: "armature-builds",
+			Need:   "nobody but the platform writes in that namespace",
 			Remedy: "see that each of them is an administrator of the platform"},
-		{Kind: Enforced, Name: "armature-builds", Need: "a network that enforces the NetworkPolicies of that namespace",
-			Remedy: "armature check --cluster=probe starts two pods there, of which one connects to the other"},
+		{Kind: Enforced, Name: "armature-builds",
+			Need: "a network that enforces the NetworkPolicies of that namespace",
+			Remedy: "armature check --cluster=probe starts two pods there, of which one connects " +
+				"to the other"},
 	}
 }
 
@@ -267,7 +299,8 @@ func Builds() []Need {
 func (c *collector) address(issuer bool, url, clients string, o *krm.Object) {
 	if issuer {
 		c.add(Need{Kind: Issuer, Name: url, Need: "tokens of callers are issued by " + url,
-			Remedy: "compare it with the iss of a token; set another one in spec.identity.inbound.validation.issuer of armature.yaml"}, o)
+			Remedy: "compare it with the iss of a token; set another one in " +
+				"spec.identity.inbound.validation.issuer of armature.yaml"}, o)
 		return
 	}
 	if base, rest, ok := strings.Cut(url, "/realms/"); ok {
@@ -275,8 +308,10 @@ func (c *collector) address(issuer bool, url, clients string, o *krm.Object) {
 		url = base + "/realms/" + realm
 	}
 	c.add(Need{Kind: Keycloak, Name: url, Need: "Keycloak answers at " + url,
-		Remedy: "start it before the agents, because a proxy that cannot reach it at the first token refuses valid tokens for up to 30 minutes, with this realm and a client for each" +
-			clients + "; set another one in spec.identity.clientRegistration.keycloak of armature.yaml"}, o)
+		Remedy: "start it before the agents, because a proxy that cannot reach it at the first " +
+			"token refuses valid tokens for up to 30 minutes, with this realm and a client for each" +
+			clients +
+			"; set another one in spec.identity.clientRegistration.keycloak of armature.yaml"}, o)
 }
 
 func (c *collector) workload(o *krm.Object, template krm.PodTemplate) {
@@ -295,8 +330,11 @@ func (c *collector) workload(o *krm.Object, template krm.PodTemplate) {
 		err = json.Unmarshal(text, &pod)
 	}
 	if err != nil { // not a pod by the API's schema, or not yet: it has variables
-		c.add(Need{Kind: Readable, Namespace: o.Namespace, Name: o.Name, Status: Unknown, Unread: true, Need: "the pod template of " + o.Ref.String() + " cannot be read: " + err.Error(),
-			Remedy: "correct the field, or replace its variable first: the needs of this workload are not known"}, o)
+		c.add(Need{Kind: Readable, Namespace: o.Namespace, Name: o.Name, Status: Unknown,
+			Unread: true,
+			Need:   "the pod template of " + o.Ref.String() + " cannot be read: " + err.Error(),
+			Remedy: "correct the field, or replace its variable first: the needs of this " +
+				"workload are not known"}, o)
 		return
 	}
 	for _, r := range template.References() {
@@ -314,19 +352,25 @@ func (c *collector) workload(o *krm.Object, template krm.PodTemplate) {
 
 func (c *collector) version(o *krm.Object, pod corev1.PodSpec) {
 	need := func(version, what, remedy string) {
-		c.add(Need{Kind: Version, Name: version, Need: "Kubernetes " + version + " or later, for " + what, Remedy: remedy}, o)
+		c.add(Need{Kind: Version, Name: version,
+			Need: "Kubernetes " + version + " or later, for " + what, Remedy: remedy}, o)
 	}
 	if slices.ContainsFunc(pod.InitContainers, keepsRunning) {
 		need("1.29", "sidecars", "upgrade the cluster")
 	}
 	for _, v := range pod.Volumes {
 		if v.Image != nil {
-			need("1.35", "image volumes", "upgrade the cluster, or set spec.skills.mount: init in armature.yaml")
+			need("1.35", "image volumes",
+				"upgrade the cluster, or set spec.skills.mount: init in armature.yaml")
 		}
 		if v.CSI != nil {
-			n := Need{Kind: CSIDriver, Name: v.CSI.Driver, Need: "the CSI driver " + v.CSI.Driver + " on the nodes", Remedy: "install it: pods that mount it stay pending"}
+			n := Need{Kind: CSIDriver, Name: v.CSI.Driver,
+				Need:   "the CSI driver " + v.CSI.Driver + " on the nodes",
+				Remedy: "install it: pods that mount it stay pending"}
 			if n.Name == "csi.spiffe.io" {
-				n.Remedy = "install SPIRE with its CSI driver (helm charts spire-crds and spire of spiffe/helm-charts-hardened), with an entry for each ServiceAccount: pods stay pending without it"
+				n.Remedy = "install SPIRE with its CSI driver (helm charts spire-crds and spire " +
+					"of spiffe/helm-charts-hardened), with an entry for each ServiceAccount: " +
+					"pods stay pending without it"
 			}
 			c.add(n, o)
 		}
@@ -341,7 +385,9 @@ func keepsRunning(c corev1.Container) bool {
 func (c *collector) podSecurity(o *krm.Object, pod corev1.PodTemplateSpec) {
 	level, why := string(psapi.LevelRestricted), ""
 	for i, stricter := range Levels[:2] {
-		refused := policy.AggregateCheckResults(c.evaluator.EvaluatePod(psapi.LevelVersion{Level: psapi.Level(stricter), Version: psapi.LatestVersion()}, &pod.ObjectMeta, &pod.Spec))
+		refused := policy.AggregateCheckResults(
+			c.evaluator.EvaluatePod(psapi.LevelVersion{Level: psapi.Level(stricter),
+				Version: psapi.LatestVersion()}, &pod.ObjectMeta, &pod.Spec))
 		if refused.Allowed {
 			break
 		}
@@ -352,14 +398,20 @@ func (c *collector) podSecurity(o *krm.Object, pod corev1.PodTemplateSpec) {
 			why += "; " + container.Name + " runs as root"
 		}
 	}
-	remedy := fmt.Sprintf("kubectl label namespace %s %s=%s --overwrite", cmp.Or(o.Namespace, "NAMESPACE"), psapi.EnforceLevelLabel, level)
-	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == sidecars.ProxyInit }) {
-		remedy += ", or spec.identity.outbound.trafficInterception.enabled: false in armature.yaml, which leaves proxy-init out"
+	remedy := fmt.Sprintf("kubectl label namespace %s %s=%s --overwrite",
+		cmp.Or(o.Namespace, "NAMESPACE"), psapi.EnforceLevelLabel, level)
+	if slices.ContainsFunc(pod.Spec.InitContainers,
+		func(c corev1.Container) bool { return c.Name == sidecars.ProxyInit }) {
+		remedy += ", or spec.identity.outbound.trafficInterception.enabled: false in " +
+			"armature.yaml, which leaves proxy-init out"
 	}
 	if level == Levels[0] {
-		remedy = "kubectl create namespace " + cmp.Or(o.Namespace, "NAMESPACE") + ": every level admits these pods"
+		remedy = "kubectl create namespace " + cmp.Or(o.Namespace, "NAMESPACE") +
+			": every level admits these pods"
 	}
-	c.add(Need{Kind: PodSecurity, Namespace: o.Namespace, Name: level, Need: InNamespace(o.Namespace) + " admits pods of Pod Security " + level + why, Remedy: remedy}, o)
+	c.add(Need{Kind: PodSecurity, Namespace: o.Namespace, Name: level,
+		Need:   InNamespace(o.Namespace) + " admits pods of Pod Security " + level + why,
+		Remedy: remedy}, o)
 }
 
 // sidecars sums up what the containers that Armature injected request.
@@ -393,7 +445,8 @@ func (c *collector) sidecars(o *krm.Object, pod corev1.PodSpec) {
 	if len(sum) == 0 {
 		return
 	}
-	c.add(Need{Kind: Requests, Namespace: o.Namespace, Remedy: "compare with kubectl describe nodes, and with the ResourceQuotas of the namespace"}, o)
+	c.add(Need{Kind: Requests, Namespace: o.Namespace,
+		Remedy: "compare with kubectl describe nodes, and with the ResourceQuotas of the namespace"}, o)
 	if c.requests[o.Namespace] == nil {
 		c.requests[o.Namespace] = corev1.ResourceList{}
 	}
@@ -444,7 +497,8 @@ func (b *Brief) String() string {
 		case Version:
 			words = append(words, "Kubernetes "+n.Name)
 		case CSIDriver:
-			words = append(words, strings.Replace("the CSI driver "+n.Name, "the CSI driver csi.spiffe.io", "SPIRE with its CSI driver", 1))
+			words = append(words, strings.Replace("the CSI driver "+n.Name,
+				"the CSI driver csi.spiffe.io", "SPIRE with its CSI driver", 1))
 		case Keycloak:
 			words = append(words, "Keycloak at "+n.Name)
 		case PodSecurity:

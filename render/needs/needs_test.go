@@ -103,9 +103,14 @@ func TestOf(t *testing.T) {
 		"Secret team1 llm",
 		"Requests team1 cpu 300m, memory 384Mi",
 	}
-	for clients, config := range map[string]string{"federated-jwt": "      identity:\n        type: spiffe\n", "a client for each; set another": "      identity:\n        type: client-secret\n"} {
+	for clients, config := range map[string]string{
+		"federated-jwt":                  "      identity:\n        type: spiffe\n",
+		"a client for each; set another": "      identity:\n        type: client-secret\n"} {
 		text := strings.Replace(rendered, "    pipeline:\n", "    pipeline:\n"+config, 1)
-		if !slices.ContainsFunc(Of([]render.File{{Path: "a.yaml", Data: []byte(text)}}), func(n Need) bool { return n.Kind == Keycloak && strings.Contains(n.Remedy, clients) }) {
+		if !slices.ContainsFunc(Of([]render.File{{Path: "a.yaml", Data: []byte(text)}}),
+			func(n Need) bool {
+				return n.Kind == Keycloak && strings.Contains(n.Remedy, clients)
+			}) {
 			t.Errorf("no remedy has %q", clients)
 		}
 	}
@@ -116,13 +121,17 @@ func TestOf(t *testing.T) {
 		if n.Need == "" || n.Remedy == "" || len(n.For) == 0 || n.Status != "" {
 			t.Errorf("%+v", n)
 		}
-		if n.Kind == PodSecurity && (!strings.Contains(n.Need, "NET_ADMIN") || !strings.Contains(n.Need, "proxy-init runs as root") || n.Packaged == nil || n.Packaged.Enforce != "privileged") {
+		if n.Kind == PodSecurity &&
+			(!strings.Contains(n.Need, "NET_ADMIN") ||
+				!strings.Contains(n.Need, "proxy-init runs as root") || n.Packaged == nil ||
+				n.Packaged.Enforce != "privileged") {
 			t.Errorf("%+v", n)
 		}
 	}
 }
 
-// An AgentBuild needs Tekton, the controller, and the logins that it names; what is attested, a key.
+// An AgentBuild needs Tekton, the controller, and the logins that it names; what is attested, a
+// key.
 func TestBuild(t *testing.T) {
 	const build = `apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
@@ -132,11 +141,15 @@ spec:
   source: {sourceCredentials: {name: git}}
   buildOutput: {imageRepoCredentials: {name: push}}
 `
-	want := []string{"API  agent.kagenti.dev/v1alpha1 AgentBuild", "Secret team1 git", "Secret team1 push", "Tekton  tekton.dev/v1", "Controller  armature-controller", "AttestKey  armature-attest-key", "BuildNamespace  armature-builds", "Writers  armature-builds", "Enforced  armature-builds"}
+	want := []string{"API  agent.kagenti.dev/v1alpha1 AgentBuild", "Secret team1 git",
+		"Secret team1 push", "Tekton  tekton.dev/v1", "Controller  armature-controller",
+		"AttestKey  armature-attest-key", "BuildNamespace  armature-builds",
+		"Writers  armature-builds", "Enforced  armature-builds"}
 	if got := of(build); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	if got := of(strings.Replace(build, "prod", "dev", 1)); slices.Contains(got, "AttestKey  armature-attest-key") {
+	if got := of(strings.Replace(build, "prod", "dev", 1)); slices.Contains(got,
+		"AttestKey  armature-attest-key") {
 		t.Errorf("%q", got)
 	}
 }
@@ -148,8 +161,9 @@ func TestBrief(t *testing.T) {
 	if err := sink("a.yaml", []byte(rendered)); err != nil {
 		t.Fatal(err)
 	}
-	const want = "needs: Kubernetes 1.29, SPIRE with its CSI driver, Keycloak at http://keycloak.svc:8080/realms/agents, " +
-		"Pod Security privileged in namespace team1, cpu 300m, memory 384Mi for sidecars, 1 Secret: see armature check apps\n"
+	const want = "needs: Kubernetes 1.29, SPIRE with its CSI driver, Keycloak at " +
+		"http://keycloak.svc:8080/realms/agents, Pod Security privileged in namespace team1, cpu " +
+		"300m, memory 384Mi for sidecars, 1 Secret: see armature check apps\n"
 	if got := b.Line("apps"); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
@@ -163,15 +177,18 @@ func TestBrief(t *testing.T) {
 
 // Pull secrets of the pod template serve a new ServiceAccount, and have to be there themselves.
 func TestPullSecrets(t *testing.T) {
-	got := of(strings.Replace(rendered, "      serviceAccountName: weather\n", "      serviceAccountName: weather\n      imagePullSecrets: [{name: pull}]\n", 1))
-	if slices.Contains(got, "ServiceAccount team1 weather") || !slices.Contains(got, "Secret team1 pull") {
+	got := of(strings.Replace(rendered, "      serviceAccountName: weather\n",
+		"      serviceAccountName: weather\n      imagePullSecrets: [{name: pull}]\n", 1))
+	if slices.Contains(got, "ServiceAccount team1 weather") ||
+		!slices.Contains(got, "Secret team1 pull") {
 		t.Errorf("%q", got)
 	}
 }
 
 // What cannot be read is reported.
 func TestUnreadable(t *testing.T) {
-	all := Of([]render.File{{Path: "a.yaml", Data: []byte(strings.Replace(rendered, "restartPolicy: Always", "restartPolicy: {}", 1))}})
+	all := Of([]render.File{{Path: "a.yaml",
+		Data: []byte(strings.Replace(rendered, "restartPolicy: Always", "restartPolicy: {}", 1))}})
 	if n := all[len(all)-1]; n.Kind != Readable || n.Status != Unknown || !n.Unread {
 		t.Errorf("%+v", n)
 	}

@@ -36,7 +36,8 @@ func examples(t testing.TB, change *strings.Replacer, folders ...string) (src re
 			if err != nil {
 				t.Fatal(err)
 			}
-			src.Files = append(src.Files, render.File{Path: folder + "/" + entry.Name(), Data: []byte(change.Replace(string(data)))})
+			src.Files = append(src.Files, render.File{Path: folder + "/" + entry.Name(),
+				Data: []byte(change.Replace(string(data)))})
 		}
 	}
 	return src
@@ -46,13 +47,17 @@ func examples(t testing.TB, change *strings.Replacer, folders ...string) (src re
 // a change of three workloads does.
 func pages(t testing.TB) (explained, changes []byte) {
 	t.Helper()
-	e, findings, err := explain.File(examples(t, strings.NewReplacer(), "weather-agent-prod"), render.Options{Config: kagenti}, "weather-agent-prod/deployment.yaml", explain.Selection{})
+	e, findings, err := explain.File(examples(t, strings.NewReplacer(), "weather-agent-prod"),
+		render.Options{Config: kagenti}, "weather-agent-prod/deployment.yaml", explain.Selection{})
 	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
 	var sides []compare.Package
-	for _, change := range []*strings.Replacer{strings.NewReplacer(), strings.NewReplacer("weather:historical", "weather:forecast", "digest-agent:v1", "digest-agent:v2", "report-agent:v3", "report-agent:v4")} {
-		p, findings, err := compare.Render(examples(t, change, "weather-agent-prod", "nightly-cronjob", "report-job"), render.Options{Config: kagenti})
+	for _, change := range []*strings.Replacer{strings.NewReplacer(),
+		strings.NewReplacer("weather:historical", "weather:forecast", "digest-agent:v1",
+			"digest-agent:v2", "report-agent:v3", "report-agent:v4")} {
+		p, findings, err := compare.Render(examples(t, change, "weather-agent-prod",
+			"nightly-cronjob", "report-job"), render.Options{Config: kagenti})
 		if err != nil || finding.Failed(findings) {
 			t.Fatal(err, findings)
 		}
@@ -79,7 +84,8 @@ func pages(t testing.TB) (explained, changes []byte) {
 func TestPagesInABrowser(t *testing.T) {
 	b := browser.Open(t)
 	explained, changes := pages(t)
-	address := map[string]string{"explain": b.File("explain.html", explained), "diff": b.File("diff.html", changes)}
+	address := map[string]string{"explain": b.File("explain.html", explained),
+		"diff": b.File("diff.html", changes)}
 	dom := map[string]string{}
 	for _, view := range browser.Views() {
 		for _, name := range []string{"explain", "diff"} {
@@ -134,7 +140,8 @@ func TestHostilePagesInABrowser(t *testing.T) {
 	explained, changes := hostilePages(t)
 	b := browser.Open(t)
 	for name, out := range map[string]string{"explain": explained, "diff": changes} {
-		b.Show(browser.View{Name: "hostile " + name, Width: 390, Height: 844, Scripts: true}, b.File("hostile.html", []byte(out)))
+		b.Show(browser.View{Name: "hostile " + name, Width: 390, Height: 844, Scripts: true},
+			b.File("hostile.html", []byte(out)))
 		b.Check()
 		if n := browser.Value[int](b, "document.scripts.length + document.images.length"); n != 0 {
 			t.Errorf("%s has %d scripts and images", name, n)
@@ -149,7 +156,8 @@ func TestPrintedPage(t *testing.T) {
 	b.Show(browser.Views()[0], b.File("explain.html", explained))
 	const visible = `[...document.querySelectorAll('.run code, .run .why p')].filter((e) => e.checkVisibility({ contentVisibilityAuto: true })).length`
 	before := browser.Value[int](b, visible)
-	browser.Value[bool](b, "document.querySelectorAll('details').forEach((d) => { d.open = false }) ?? true")
+	browser.Value[bool](b,
+		"document.querySelectorAll('details').forEach((d) => { d.open = false }) ?? true")
 	if n := browser.Value[int](b, visible); n != 0 {
 		t.Fatalf("%d lines of closed objects show", n)
 	}
@@ -157,7 +165,8 @@ func TestPrintedPage(t *testing.T) {
 	b.Picture("explain-print")
 	// The browser lays out what was closed with a frame to come.
 	n := 0
-	for deadline := time.Now().Add(time.Minute); n != before && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); n != before &&
+		time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		n = browser.Value[int](b, visible)
 	}
 	if n != before || n < 900 {
@@ -171,8 +180,11 @@ func TestManyWorkloadsInABrowser(t *testing.T) {
 	var e explain.Explanation
 	for i := range 1000 {
 		for n := range 60 {
-			e.Lines = append(e.Lines, explain.Line{Line: len(e.Lines) + 1, Text: "      - name: SETTING", Object: finding.Ref{Kind: "Deployment", Namespace: "team", Name: fmt.Sprint("web-", i)},
-				Field: "spec", Function: []string{"inject", explain.Author}[n/5%2]})
+			e.Lines = append(e.Lines,
+				explain.Line{Line: len(e.Lines) + 1, Text: "      - name: SETTING",
+					Object: finding.Ref{Kind: "Deployment", Namespace: "team",
+						Name: fmt.Sprint("web-", i)}, Field: "spec",
+					Function: []string{"inject", explain.Author}[n/5%2]})
 		}
 	}
 	var out strings.Builder
@@ -184,7 +196,8 @@ func TestManyWorkloadsInABrowser(t *testing.T) {
 	b.Check()
 	browser.Value[bool](b, `document.querySelector('nav summary').click() ?? true`)
 	browser.Value[bool](b, `document.querySelector('a[href="#o500"]').click() ?? true`)
-	if top := browser.Value[float64](b, "document.querySelector('#o500 code').getBoundingClientRect().top"); top < 0 || top > 800 {
+	if top := browser.Value[float64](b,
+		"document.querySelector('#o500 code').getBoundingClientRect().top"); top < 0 || top > 800 {
 		t.Errorf("the object is at %v", top)
 	}
 	if n := browser.Value[int](b, "document.querySelectorAll('details.object[open]').length"); n != 1 {

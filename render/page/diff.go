@@ -40,19 +40,23 @@ func ChangesOf(title string, r *compare.Report) (Changes, error) {
 		if err != nil {
 			return c, err
 		}
-		change := Change{Object: w.Object.String(), Effect: string(w.Effect), Headline: w.Headline(), Lines: lines}
+		change := Change{Object: w.Object.String(), Effect: string(w.Effect),
+			Headline: w.Headline(), Lines: lines}
 		if w.Effect == compare.Restart { // others restart by themselves
 			change.Restart = w.Restart
 		}
-		for kind, differences := range map[string][]compare.Difference{"identity": w.Identity, "permission": w.Permissions, "pod": w.Pod, "image": w.Images} {
+		for kind, differences := range map[string][]compare.Difference{"identity": w.Identity,
+			"permission": w.Permissions, "pod": w.Pod, "image": w.Images} {
 			for _, d := range differences {
 				change.Details = append(change.Details, Detail{kind, d.Name, d.Before, d.After})
 			}
 		}
-		slices.SortStableFunc(change.Details, func(a, b Detail) int { return strings.Compare(a.Kind, b.Kind) })
+		slices.SortStableFunc(change.Details,
+			func(a, b Detail) int { return strings.Compare(a.Kind, b.Kind) })
 		c.Changes = append(c.Changes, change)
 	}
-	rank := []compare.Effect{compare.Replaced, compare.Removed, compare.Restart, compare.Rolls, compare.Reloads, compare.Changed, compare.Added}
+	rank := []compare.Effect{compare.Replaced, compare.Removed, compare.Restart, compare.Rolls,
+		compare.Reloads, compare.Changed, compare.Added}
 	slices.SortStableFunc(c.Changes, func(a, b Change) int {
 		return slices.Index(rank, compare.Effect(a.Effect)) - slices.Index(rank, compare.Effect(b.Effect))
 	})
@@ -62,11 +66,13 @@ func ChangesOf(title string, r *compare.Report) (Changes, error) {
 		if err != nil {
 			return c, err
 		}
-		c.Changes = append(c.Changes, Change{Object: o.Object.String(), Effect: string(o.Effect), Lines: lines})
+		c.Changes = append(c.Changes, Change{Object: o.Object.String(), Effect: string(o.Effect),
+			Lines: lines})
 	}
 	for _, t := range r.Tools {
 		lines := append([]string{"@@ " + t.Headline()}, t.Lines()...)
-		c.Changes = append(c.Changes, Change{Object: t.Server.String(), Effect: t.Effect, Lines: strings.Join(lines, "\n ")})
+		c.Changes = append(c.Changes,
+			Change{Object: t.Server.String(), Effect: t.Effect, Lines: strings.Join(lines, "\n ")})
 	}
 	return c, nil
 }

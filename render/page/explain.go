@@ -75,7 +75,8 @@ func explanationOf(e explain.Explanation) *explanation {
 	}
 	x.end()
 	p.Authored = written[explain.Author]
-	p.Legend = append(p.Legend, writer{class(explain.Author), explain.Author, "written in the source, at the lines that are named", p.Authored})
+	p.Legend = append(p.Legend, writer{class(explain.Author), explain.Author,
+		"written in the source, at the lines that are named", p.Authored})
 	for _, f := range functions.Table() {
 		if n := written[f.Name]; n > 0 {
 			p.Legend = append(p.Legend, writer{class(f.Name), f.Name, f.Summary, n})
@@ -135,11 +136,13 @@ func reason(l *explain.Line) string {
 
 // follows reports whether a line is the next one of what the line above is of.
 func follows(l, above *explain.Line) bool {
-	return l.Function != explain.Author || l.Source == above.Source || above.Source > 0 && l.Source == above.Source+1
+	return l.Function != explain.Author || l.Source == above.Source ||
+		above.Source > 0 && l.Source == above.Source+1
 }
 
 func runOf(l *explain.Line, first line) run {
-	r := run{Class: class(l.Function), Function: l.Function, Presence: l.Presence, Always: l.Always, Lines: []line{first}}
+	r := run{Class: class(l.Function), Function: l.Function, Presence: l.Presence, Always: l.Always,
+		Lines: []line{first}}
 	if l.Function == explain.Author && l.Source > 0 {
 		r.Source = strconv.Itoa(l.Source)
 	}
@@ -167,7 +170,8 @@ func (x *assembly) end() {
 	for i := range x.at.Runs {
 		if r := &x.at.Runs[i]; r.Source != "" && len(r.Lines) > 1 {
 			first, _ := strconv.Atoi(r.Source)
-			r.Source = fmt.Sprintf("%d–%d", first, first+r.Lines[len(r.Lines)-1].Number-r.Lines[0].Number)
+			r.Source = fmt.Sprintf("%d–%d", first,
+				first+r.Lines[len(r.Lines)-1].Number-r.Lines[0].Number)
 		}
 	}
 	x.page.Objects = append(x.page.Objects, *x.at)

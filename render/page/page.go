@@ -20,7 +20,10 @@ var files embed.FS
 
 // templates are parsed when the first page is printed: other commands pay nothing.
 var templates = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("").Funcs(template.FuncMap{"plain": text.Plain, "count": count, "tokens": func() template.CSS { return template.CSS(design.Tokens) }}).ParseFS(files, "templates/*"))
+	return template.Must(
+		template.New("").Funcs(template.FuncMap{"plain": text.Plain, "count": count,
+			"tokens": func() template.CSS { return template.CSS(design.Tokens) }}).ParseFS(files,
+			"templates/*"))
 })
 
 // write prints a page. An error is one of w: the data of a page has its types.

@@ -24,12 +24,14 @@ import (
 )
 
 // kagenti is the configuration of the profile of source 001.
-var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti), Trace: &api.TraceSpec{}}}
+var kagenti = &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti),
+	Trace: &api.TraceSpec{}}}
 
 // explained renders files and prints the page of the first.
 func explained(t testing.TB, files ...render.File) string {
 	t.Helper()
-	e, findings, err := explain.File(render.Source{Files: files}, render.Options{Config: kagenti}, files[0].Path, explain.Selection{})
+	e, findings, err := explain.File(render.Source{Files: files}, render.Options{Config: kagenti},
+		files[0].Path, explain.Selection{})
 	if err != nil || finding.Failed(findings) {
 		t.Fatal(err, findings)
 	}
@@ -44,7 +46,9 @@ func compared(t testing.TB, before, after string) string {
 	for i, text := range []string{before, after} {
 		var findings []finding.Finding
 		var err error
-		sides[i], findings, err = compare.Render(render.Source{Files: []render.File{{Path: "a.yaml", Data: []byte(text)}}}, render.Options{Config: kagenti})
+		sides[i], findings, err = compare.Render(
+			render.Source{Files: []render.File{{Path: "a.yaml", Data: []byte(text)}}},
+			render.Options{Config: kagenti})
 		if err != nil || finding.Failed(findings) {
 			t.Fatal(err, findings)
 		}
@@ -93,7 +97,8 @@ spec:
 // its function and its reason, and can be jumped about in.
 func TestExplain(t *testing.T) {
 	file := render.File{Path: "web.yaml", Data: fmt.Appendf(nil, web, "")}
-	e, _, err := explain.File(render.Source{Files: []render.File{file}}, render.Options{Config: kagenti}, "web.yaml", explain.Selection{})
+	e, _, err := explain.File(render.Source{Files: []render.File{file}},
+		render.Options{Config: kagenti}, "web.yaml", explain.Selection{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +126,9 @@ func TestExplain(t *testing.T) {
 			}
 		}
 	}
-	ids := find(root, func(n *html.Node) bool { return strings.HasPrefix(attribute(n, "id"), "o") && n.Data == "div" })
+	ids := find(root, func(n *html.Node) bool {
+		return strings.HasPrefix(attribute(n, "id"), "o") && n.Data == "div"
+	})
 	links := find(root, func(n *html.Node) bool {
 		return strings.HasPrefix(attribute(n, "href"), "#o") && attribute(n, "href") != "#objects"
 	})
@@ -133,7 +140,9 @@ func TestExplain(t *testing.T) {
 			t.Errorf("link %d leads to %s", i, attribute(links[i], "href"))
 		}
 	}
-	if legend := text(find(root, func(n *html.Node) bool { return attribute(n, "class") == "legend" })[0]); !strings.Contains(legend, "author") || !strings.Contains(legend, "inject") {
+	if legend := text(find(root, func(n *html.Node) bool {
+		return attribute(n, "class") == "legend"
+	})[0]); !strings.Contains(legend, "author") || !strings.Contains(legend, "inject") {
 		t.Errorf("legend: %s", legend)
 	}
 }
@@ -141,33 +150,45 @@ func TestExplain(t *testing.T) {
 // TestDiff: the page shows the lines that differ, what that does to pods, and what
 // somebody has to restart.
 func TestDiff(t *testing.T) {
-	config := "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team}\ndata:\n  LEVEL: %s\n"
-	api := strings.NewReplacer("name: web", "name: api", "  labels: {kagenti.io/inject: enabled}\n", "", "env:", "envFrom: [{configMapRef: {name: settings}}]\n        env:")
-	before := fmt.Sprintf(web, "") + "---\n" + api.Replace(fmt.Sprintf(web, "")) + fmt.Sprintf(config, "info")
-	after := strings.Replace(fmt.Sprintf(web, ""), "web:v1", "web:v2", 1) + "---\n" + api.Replace(fmt.Sprintf(web, "")) + fmt.Sprintf(config, "debug")
+	config := "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team}\n" +
+		"data:\n  LEVEL: %s\n"
+	api := strings.NewReplacer("name: web", "name: api", "  labels: {kagenti.io/inject: enabled}\n",
+		"", "env:", "envFrom: [{configMapRef: {name: settings}}]\n        env:")
+	before := fmt.Sprintf(web, "") + "---\n" + api.Replace(fmt.Sprintf(web, "")) +
+		fmt.Sprintf(config, "info")
+	after := strings.Replace(fmt.Sprintf(web, ""), "web:v1", "web:v2", 1) + "---\n" +
+		api.Replace(fmt.Sprintf(web, "")) + fmt.Sprintf(config, "debug")
 	root := parse(t, compared(t, before, after))
-	if restart := text(find(root, func(n *html.Node) bool { return n.Data == "section" })[0]); !strings.Contains(restart, "Deployment team/api reads as it starts: ConfigMap settings: LEVEL") {
+	if restart := text(find(root, func(n *html.Node) bool {
+		return n.Data == "section"
+	})[0]); !strings.Contains(restart,
+		"Deployment team/api reads as it starts: ConfigMap settings: LEVEL") {
 		t.Errorf("to be restarted: %s", restart)
 	}
 	rows := func(class string) (all []string) {
-		for _, n := range find(root, func(n *html.Node) bool { return n.Data == "code" && attribute(n, "class") == class }) {
+		for _, n := range find(root, func(n *html.Node) bool {
+			return n.Data == "code" && attribute(n, "class") == class
+		}) {
 			all = append(all, text(n))
 		}
 		return all
 	}
 	added, removed := rows("a"), rows("r")
 	if !slices.Contains(added, "+  LEVEL: debug") || !slices.Contains(removed, "-  LEVEL: info") ||
-		!slices.Contains(added, `+        image: "example.com/web:v2"`) || !slices.Contains(removed, `-        image: "example.com/web:v1"`) {
+		!slices.Contains(added, `+        image: "example.com/web:v2"`) ||
+		!slices.Contains(removed, `-        image: "example.com/web:v1"`) {
 		t.Errorf("added %q, removed %q", added, removed)
 	}
-	if out := text(root); !strings.Contains(out, "1 rolling, 1 to be restarted") || !strings.Contains(out, "rolls: spec.template.spec.containers[web].image") {
+	if out := text(root); !strings.Contains(out, "1 rolling, 1 to be restarted") ||
+		!strings.Contains(out, "rolls: spec.template.spec.containers[web].image") {
 		t.Errorf("no summary or headline in %s", out)
 	}
 }
 
 // TestDiffOfNothing: a page about nothing says so.
 func TestDiffOfNothing(t *testing.T) {
-	if out := compared(t, fmt.Sprintf(web, ""), fmt.Sprintf(web, "")); !strings.Contains(out, "<p>Nothing changes.</p>") {
+	if out := compared(t, fmt.Sprintf(web, ""), fmt.Sprintf(web, "")); !strings.Contains(out,
+		"<p>Nothing changes.</p>") {
 		t.Error(out)
 	}
 }
@@ -176,21 +197,33 @@ func TestDiffOfNothing(t *testing.T) {
 // author wrote it; its keys are.
 func TestSecretsAreMasked(t *testing.T) {
 	forms := []string{
-		"stringData:\n  token: hunter2\n", "stringData: {token: hunter2}\n", "stringData: {token: hunter2, other: hunter2}\n", `stringData: {"token":"hunter2"}` + "\n",
-		"stringData:\n  token: |\n    first\n    hunter2: x\n\n    last: hunter2\n", "stringData:\n  token: >-\n    hunter2\n    hunter2:\n", "stringData:\n  token:\n    hunter2\n",
-		"stringData:\n  token:\n    \"hunter2: x\"\n", "stringData:\n  \"token\": \"hunter2\"\n", "data:\n  token: aHVudGVyMg== # hunter2\n", "stringData:\n  ? token\n  : hunter2\n",
+		"stringData:\n  token: hunter2\n", "stringData: {token: hunter2}\n",
+		"stringData: {token: hunter2, other: hunter2}\n", `stringData: {"token":"hunter2"}` + "\n",
+		"stringData:\n  token: |\n    first\n    hunter2: x\n\n    last: hunter2\n",
+		"stringData:\n  token: >-\n    hunter2\n    hunter2:\n",
+		"stringData:\n  token:\n    hunter2\n", "stringData:\n  token:\n    \"hunter2: x\"\n",
+		"stringData:\n  \"token\": \"hunter2\"\n", "data:\n  token: aHVudGVyMg== # hunter2\n",
+		"stringData:\n  ? token\n  : hunter2\n",
 	}
 	for _, form := range forms {
-		secret := "apiVersion: v1\nkind: Secret\nmetadata:\n  name: s\n  annotations:\n    kubectl.kubernetes.io/last-applied-configuration: '{\"stringData\":{\"token\":\"hunter2\"}}'\n" + form
-		other := strings.NewReplacer("hunter2", "changed9", "aHVudGVyMg==", "Y2hhbmdlZDk=").Replace(secret)
+		secret := "apiVersion: v1\nkind: Secret\nmetadata:\n  name: s\n  annotations:\n" +
+			"    kubectl.kubernetes.io/last-applied-configuration: " +
+			"'{\"stringData\":{\"token\":\"hunter2\"}}'\n" + form
+		other := strings.NewReplacer("hunter2", "changed9", "aHVudGVyMg==", "Y2hhbmdlZDk=").Replace(
+			secret)
 		for name, out := range map[string]string{
 			"explain": explained(t, render.File{Path: "s.yaml", Data: []byte(secret)}),
-			"list":    explained(t, render.File{Path: "s.yaml", Data: []byte("apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.TrimSuffix(secret, "\n"), "\n", "\n  ") + "\n")}),
+			"list": explained(t,
+				render.File{Path: "s.yaml",
+					Data: []byte("apiVersion: v1\nkind: List\nitems:\n- " +
+						strings.ReplaceAll(strings.TrimSuffix(secret, "\n"), "\n", "\n  ") +
+						"\n")}),
 			"diff":    compared(t, secret, other),
 			"added":   compared(t, "", secret),
 			"removed": compared(t, secret, ""),
 		} {
-			if strings.Contains(out, "hunter2") || strings.Contains(out, "aHVudGVyMg") || strings.Contains(out, "changed9") || strings.Contains(out, "Y2hhbmdlZDk") {
+			if strings.Contains(out, "hunter2") || strings.Contains(out, "aHVudGVyMg") ||
+				strings.Contains(out, "changed9") || strings.Contains(out, "Y2hhbmdlZDk") {
 				t.Errorf("%s shows the value of\n%s", name, form)
 			}
 			if !strings.Contains(out, "***") {
@@ -207,9 +240,12 @@ func TestSecretsAreMasked(t *testing.T) {
 func TestFlowSecretsAreMasked(t *testing.T) {
 	for _, text := range []string{
 		"{apiVersion: v1, kind: Secret, stringData: {token: hunter2}, metadata: {name: s}}\n",
-		"{apiVersion: v1, kind: Secret, stringData: {a: b,\n  token: hunter2}, metadata: {name: s}}\n",
+		"{apiVersion: v1, kind: Secret, stringData: {a: b,\n  token: hunter2}, metadata: " +
+			"{name: s}}\n",
 	} {
-		if out := explained(t, render.File{Path: "s.yaml", Data: []byte(text)}); strings.Contains(out, "hunter2") || !strings.Contains(out, "***") {
+		if out := explained(t,
+			render.File{Path: "s.yaml", Data: []byte(text)}); strings.Contains(out, "hunter2") ||
+			!strings.Contains(out, "***") {
 			t.Errorf("the page shows the value of\n%s", text)
 		}
 	}
@@ -221,9 +257,12 @@ const evil = `</script><script>alert(1)</script><img src=x onerror=alert(2)>\" o
 // hostilePages explain a manifest of evil, and say what it changes.
 func hostilePages(t testing.TB) (explanation, changes string) {
 	before := fmt.Sprintf(web, "")
-	after := fmt.Sprintf(web, evil) + "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: \"" + evil + "\"\n  namespace: team\ndata:\n  \"" + evil + "\": \"" + evil + "\"\n" +
+	after := fmt.Sprintf(web, evil) +
+		"---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: \"" + evil +
+		"\"\n  namespace: team\ndata:\n  \"" + evil + "\": \"" + evil + "\"\n" +
 		"# </code><script>alert(4)</script> \u202e \u00ad\n"
-	return explained(t, render.File{Path: `"><script>alert(5)</script>.yaml`, Data: []byte(after)}), compared(t, before, after)
+	return explained(t, render.File{Path: `"><script>alert(5)</script>.yaml`,
+		Data: []byte(after)}), compared(t, before, after)
 }
 
 // TestHostileManifests: names and values of a manifest are text in a page, and what
@@ -233,12 +272,15 @@ func TestHostileManifests(t *testing.T) {
 	for name, out := range map[string]string{"explain": explained, "diff": changes} {
 		root := parse(t, out)
 		for _, n := range find(root, func(*html.Node) bool { return true }) {
-			if !slices.Contains([]string{"html", "head", "meta", "title", "style", "body", "a", "header", "p", "h1", "h2", "ul", "li", "b", "br", "span", "i", "em", "nav", "details", "summary",
-				"main", "div", "code", "section", "dl", "dt", "dd", "del", "ins"}, n.Data) {
+			if !slices.Contains([]string{"html", "head", "meta", "title", "style", "body", "a",
+				"header", "p", "h1", "h2", "ul", "li", "b", "br", "span", "i", "em", "nav",
+				"details", "summary", "main", "div", "code", "section", "dl", "dt", "dd", "del",
+				"ins"}, n.Data) {
 				t.Errorf("%s: an element %s", name, n.Data)
 			}
 			for _, a := range n.Attr {
-				if !slices.Contains([]string{"lang", "charset", "content", "http-equiv", "name", "class", "href", "id", "open", "tabindex", "aria-label", "aria-labelledby"}, a.Key) {
+				if !slices.Contains([]string{"lang", "charset", "content", "http-equiv", "name",
+					"class", "href", "id", "open", "tabindex", "aria-label", "aria-labelledby"}, a.Key) {
 					t.Errorf("%s: an attribute %s=%q of %s", name, a.Key, a.Val, n.Data)
 				}
 				if a.Key == "href" && !regexp.MustCompile(`^#(o\d+|objects)$`).MatchString(a.Val) {
@@ -247,15 +289,20 @@ func TestHostileManifests(t *testing.T) {
 			}
 		}
 		if i := strings.IndexFunc(out, func(r rune) bool {
-			return r < ' ' && r != '\n' && r != '\t' || r >= 0x202a && r <= 0x202e || r == 0x2066 || r == 0x200b || r == 0x2028 || r == 0xad
+			return r < ' ' && r != '\n' && r != '\t' || r >= 0x202a && r <= 0x202e || r == 0x2066 ||
+				r == 0x200b || r == 0x2028 || r == 0xad
 		}); i >= 0 {
 			t.Errorf("%s: a hidden character at %q", name, out[max(0, i-40):i+4])
 		}
-		if !strings.Contains(text(root), `<script>alert(4)</script> \u202e \u00ad`) || !strings.Contains(text(root), "<script>alert(1)</script>") {
+		if !strings.Contains(text(root), `<script>alert(4)</script> \u202e \u00ad`) ||
+			!strings.Contains(text(root), "<script>alert(1)</script>") {
 			t.Errorf("%s: the text is not shown as it is", name)
 		}
-		head := find(root, func(n *html.Node) bool { return attribute(n, "http-equiv") == "Content-Security-Policy" })
-		if len(head) != 1 || !strings.HasPrefix(attribute(head[0], "content"), "default-src 'none'; style-src 'unsafe-inline'") {
+		head := find(root, func(n *html.Node) bool {
+			return attribute(n, "http-equiv") == "Content-Security-Policy"
+		})
+		if len(head) != 1 || !strings.HasPrefix(attribute(head[0], "content"),
+			"default-src 'none'; style-src 'unsafe-inline'") {
 			t.Errorf("%s: no policy of content", name)
 		}
 		if len(find(root, func(n *html.Node) bool { return n.Data == "style" })) != 1 {
@@ -282,8 +329,12 @@ func TestManyWorkloads(t *testing.T) {
 	var e explain.Explanation
 	for i := range 1000 {
 		for n := range 400 {
-			e.Lines = append(e.Lines, explain.Line{Line: len(e.Lines) + 1, Text: "      - name: SETTING_OF_A_SIDECAR", Object: finding.Ref{Kind: "Deployment", Name: fmt.Sprint("web-", i)},
-				Field: "spec", Function: []string{"inject", explain.Author}[n/5%2], Because: []identity.Provenance{{Setting: fmt.Sprint("outbound.setting", n/3), By: identity.ByDefault}}})
+			e.Lines = append(e.Lines,
+				explain.Line{Line: len(e.Lines) + 1, Text: "      - name: SETTING_OF_A_SIDECAR",
+					Object: finding.Ref{Kind: "Deployment", Name: fmt.Sprint("web-", i)},
+					Field:  "spec", Function: []string{"inject", explain.Author}[n/5%2],
+					Because: []identity.Provenance{{Setting: fmt.Sprint("outbound.setting", n/3),
+						By: identity.ByDefault}}})
 		}
 	}
 	size := counter{before: inUse()}
@@ -300,7 +351,8 @@ func TestManyWorkloads(t *testing.T) {
 		t.Errorf("it takes %d MiB beside what it is about", size.most>>20)
 	}
 	runtime.KeepAlive(e)
-	if out := explained(t, render.File{Path: "a.yaml", Data: many(t, 2)}); strings.Count(out, `<details class="object" open>`) < 2 {
+	if out := explained(t, render.File{Path: "a.yaml", Data: many(t, 2)}); strings.Count(out,
+		`<details class="object" open>`) < 2 {
 		t.Error("the objects of a small page are closed")
 	}
 }

@@ -12,7 +12,8 @@ import (
 type Failure struct {
 	// Reason of the condition that reports it.
 	Reason string
-	// Stalled says that trying again does not help: the object, or what it refers to, has to change.
+	// Stalled says that trying again does not help: the object, or what it refers to, has to
+	// change.
 	Stalled bool
 	Err     error
 }
@@ -52,7 +53,8 @@ type Conditions struct {
 // Set sets a condition, and reports whether it has changed.
 func (c Conditions) Set(kind string, status metav1.ConditionStatus, reason, message string) bool {
 	condition := metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: c.Generation,
+		Type: kind, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: c.Generation,
 	}
 	if !c.Now.IsZero() {
 		condition.LastTransitionTime = metav1.NewTime(c.Now).Rfc3339Copy()

@@ -16,7 +16,8 @@ import (
 func TestFailure(t *testing.T) {
 	down := errors.New("no answer")
 	wrong := fmt.Errorf("reading: %w", process.Stalled("Invalid", down))
-	if f := process.FailureOf(wrong, "Failed"); f.Reason != "Invalid" || !f.Stalled || f.Error() != wrong.Error() {
+	if f := process.FailureOf(wrong, "Failed"); f.Reason != "Invalid" || !f.Stalled ||
+		f.Error() != wrong.Error() {
 		t.Errorf("%+v", f)
 	}
 	if f := process.FailureOf(down, "Failed"); f.Reason != "Failed" || f.Stalled || !errors.Is(f, down) {
@@ -28,7 +29,8 @@ func TestFailure(t *testing.T) {
 		failed *process.Failure
 		want   string
 	}{
-		{process.Retry("Failed", down), "Ready False Failed, Reconciling True ProgressingWithRetry"},
+		{process.Retry("Failed", down),
+			"Ready False Failed, Reconciling True ProgressingWithRetry"},
 		{process.Stalled("Invalid", down), "Ready False Invalid, Stalled True Invalid"},
 		{nil, "Ready True Good"},
 	} {
@@ -40,7 +42,8 @@ func TestFailure(t *testing.T) {
 		var got []string
 		for _, o := range list {
 			got = append(got, fmt.Sprintf("%s %s %s", o.Type, o.Status, o.Reason))
-			if o.ObservedGeneration != 3 || o.Message != "message" || !o.LastTransitionTime.Time.Equal(c.Now) {
+			if o.ObservedGeneration != 3 || o.Message != "message" ||
+				!o.LastTransitionTime.Time.Equal(c.Now) {
 				t.Errorf("%+v", o)
 			}
 		}

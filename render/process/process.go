@@ -72,7 +72,8 @@ func Bounded(l net.Listener, most int) net.Listener { return netutil.LimitListen
 // in this process, its metrics stay.
 func Register(collectors ...prometheus.Collector) error {
 	for _, c := range collectors {
-		if err := metrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+		if err := metrics.Registry.Register(c); err != nil &&
+			!errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 			return fmt.Errorf("registering metrics: %w", err)
 		}
 	}

@@ -20,11 +20,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := make(chan net.Conn, 100)
-	server := &http.Server{ReadHeaderTimeout: time.Hour, Handler: http.NotFoundHandler(), ConnState: func(c net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			began <- c
-		}
-	}}
+	server := &http.Server{ReadHeaderTimeout: time.Hour, Handler: http.NotFoundHandler(),
+		ConnState: func(c net.Conn, s http.ConnState) {
+			if s == http.StateNew {
+				began <- c
+			}
+		}}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(Bounded(plain, most)) }()
 	var silent []net.Conn
@@ -72,26 +73,31 @@ func TestConnectionsAreBounded(t *testing.T) {
 // Every server that others reach bounds its connections; that of a local build is for its own run.
 func TestServersAreBounded(t *testing.T) {
 	root := filepath.Join("..", "..")
-	serves := regexp.MustCompile(`[sS]erver\.(Serve|ServeTLS|ListenAndServe|ListenAndServeTLS)\(|manager\.Server\{`)
+	serves := regexp.MustCompile(
+		`[sS]erver\.(Serve|ServeTLS|ListenAndServe|ListenAndServeTLS)\(|manager\.Server\{`)
 	found := 0
 	for _, folder := range []string{"builds", "catalog", "cmd", "render"} {
-		err := filepath.WalkDir(filepath.Join(root, folder), func(name string, e os.DirEntry, err error) error {
-			if err != nil || e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.HasSuffix(filepath.ToSlash(name), "builds/local/servers.go") {
-				return err
-			}
-			text, err := os.ReadFile(name)
-			if serves.Match(text) {
-				if found++; !strings.Contains(string(text), "process.Bounded(") {
-					t.Errorf("%s serves any number of connections: use process.Bounded", name)
+		err := filepath.WalkDir(filepath.Join(root, folder),
+			func(name string, e os.DirEntry, err error) error {
+				if err != nil || e.IsDir() || !strings.HasSuffix(name, ".go") ||
+					strings.HasSuffix(name, "_test.go") ||
+					strings.HasSuffix(filepath.ToSlash(name), "builds/local/servers.go") {
+					return err
 				}
-			}
-			return err
-		})
+				text, err := os.ReadFile(name)
+				if serves.Match(text) {
+					if found++; !strings.Contains(string(text), "process.Bounded(") {
+						t.Errorf("%s serves any number of connections: use process.Bounded", name)
+					}
+				}
+				return err
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	if found < 4 {
-		t.Errorf("%d servers are found: those of webhooks, the catalog, the console and archives are expected", found)
+		t.Errorf("%d servers are found: those of webhooks, the catalog, the console and archives "+
+			"are expected", found)
 	}
 }

@@ -28,7 +28,8 @@ func ParseShard(text string) (Shard, error) {
 			}
 		}
 	}
-	return Shard{}, fmt.Errorf("%q: write it as sharding.fluxcd.io/key=a, with a value of lower-case letters, digits and '-', or as !sharding.fluxcd.io/key", text)
+	return Shard{}, fmt.Errorf("%q: write it as sharding.fluxcd.io/key=a, with a value of "+
+		"lower-case letters, digits and '-', or as !sharding.fluxcd.io/key", text)
 }
 
 // Selector of the objects; nil for all.

@@ -31,7 +31,8 @@ func FindConfig(named, root, top string) (*api.RenderConfig, []finding.Finding, 
 	if err != nil || folder == "" {
 		return nil, nil, err
 	}
-	file, misnamed := filepath.Join(folder, render.ConfigFile), filepath.Join(folder, render.MisnamedConfig)
+	file, misnamed := filepath.Join(folder, render.ConfigFile), filepath.Join(folder,
+		render.MisnamedConfig)
 	shown := shownFrom(root, file)
 	if _, err := os.Lstat(misnamed); err == nil {
 		_, err := os.Lstat(file)
@@ -62,7 +63,8 @@ func RenderedFrom(folder string) string {
 		return ""
 	}
 	pkg = filepath.FromSlash(pkg)
-	if info, err := os.Stat(filepath.Join(folder, pkg)); err == nil && !info.IsDir() || err != nil && render.IsManifest(pkg) {
+	if info, err := os.Stat(filepath.Join(folder, pkg)); err == nil && !info.IsDir() ||
+		err != nil && render.IsManifest(pkg) {
 		return filepath.Dir(pkg)
 	}
 	return pkg
@@ -151,10 +153,11 @@ func FindTools(root string, lock *api.ImageLock) ([]tools.Server, []finding.Find
 	if info, err := os.Stat(file); err == nil && info.Size() > tools.MaxFile {
 		return nil, nil, fmt.Errorf("reading %s: it has more than %d MiB", file, tools.MaxFile>>20)
 	}
-	found, findings, err := find(file, tools.File, false, "definitions of tools", func(data []byte, file string) (*[]tools.Server, []finding.Finding) {
-		servers, findings := tools.Parse(data, file, lock)
-		return &servers, findings
-	})
+	found, findings, err := find(file, tools.File, false, "definitions of tools",
+		func(data []byte, file string) (*[]tools.Server, []finding.Finding) {
+			servers, findings := tools.Parse(data, file, lock)
+			return &servers, findings
+		})
 	if found == nil {
 		return nil, findings, err
 	}
@@ -170,7 +173,8 @@ func fileOf(named, root, usual string) (file, shown string) {
 }
 
 // find reads what a package has beside its manifests.
-func find[T any](file, shown string, required bool, what string, read func(data []byte, file string) (*T, []finding.Finding)) (*T, []finding.Finding, error) {
+func find[T any](file, shown string, required bool, what string,
+	read func(data []byte, file string) (*T, []finding.Finding)) (*T, []finding.Finding, error) {
 	data, err := os.ReadFile(file)
 	switch {
 	case !required && errors.Is(err, fs.ErrNotExist):

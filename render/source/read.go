@@ -48,7 +48,8 @@ func Explain(err error) string {
 	case errors.Is(about, fs.ErrPermission) && (about.Op == "mkdir" || about.Op == "create"):
 		hint = "name a folder that this user may write to"
 	case errors.Is(about, fs.ErrPermission):
-		hint = "let this user read it, as by chmod, or leave it out with spec.exclude in armature.yaml"
+		hint = "let this user read it, as by chmod, or leave it out with spec.exclude in " +
+			"armature.yaml"
 	case errors.Is(about, syscall.EISDIR):
 		hint = "rename the folder, or name a file in it"
 	case errors.Is(about, ErrTooLarge):
@@ -56,7 +57,8 @@ func Explain(err error) string {
 	default:
 		return text
 	}
-	return strings.Replace(text, about.Error(), about.Path+": "+about.Err.Error(), 1) + "\n  hint: " + hint
+	return strings.Replace(text, about.Error(), about.Path+": "+about.Err.Error(), 1) +
+		"\n  hint: " + hint
 }
 
 // ReadStream returns standard input, or any other stream, as a source.
@@ -90,12 +92,13 @@ const LinkRule = "package/link"
 // ChartRule is the rule of findings on Helm charts, which are not rendered.
 const ChartRule = "package/helm-chart"
 
-// Tree lists a folder, or a single file, as a source that reads on demand.
-// Folders whose name starts with a dot are left out, and so is skip, the folder
-// that the output goes to. A link that leads nowhere or out of the folder is an
-// error finding, unless excluded, which may be nil, reports true for its path. Patches that a kustomization names and the templates
-// of Helm charts are text, not objects: they pass as they are.
-func Tree(root, skip string, excluded func(file string) bool) (render.Source, []finding.Finding, error) {
+// Tree lists a folder, or a single file, as a source that reads on demand. Folders whose name
+// starts with a dot are left out, and so is skip, the folder that the output goes to. A link that
+// leads nowhere or out of the folder is an error finding, unless excluded, which may be nil,
+// reports true for its path. Patches that a kustomization names and the templates of Helm charts
+// are text, not objects: they pass as they are.
+func Tree(root, skip string,
+	excluded func(file string) bool) (render.Source, []finding.Finding, error) {
 	info, err := os.Stat(root)
 	if err != nil {
 		return render.Source{}, nil, err
@@ -103,11 +106,13 @@ func Tree(root, skip string, excluded func(file string) bool) (render.Source, []
 	if !info.IsDir() {
 		switch {
 		case !render.IsManifest(filepath.Base(root)):
-			return render.Source{}, nil, fmt.Errorf("%s is not a manifest by its name: name it .yaml, .yml or .json, or pass it to standard input, as -", root)
+			return render.Source{}, nil, fmt.Errorf("%s is not a manifest by its name: name it "+
+				".yaml, .yml or .json, or pass it to standard input, as -", root)
 		case info.Size() > MaxFile:
 			return render.Source{}, nil, tooLarge(root)
 		}
-		return render.Source{Files: []render.File{{Path: filepath.Base(root)}}, Read: reader(filepath.Dir(root))}, nil, nil
+		return render.Source{Files: []render.File{{Path: filepath.Base(root)}},
+			Read: reader(filepath.Dir(root))}, nil, nil
 	}
 	root = filepath.Clean(root)
 	if link, err := os.Lstat(root); err == nil && link.Mode()&fs.ModeSymlink != 0 {
@@ -149,21 +154,26 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 		return err
 	}
 	if d.IsDir() {
-		if relative != "." && (strings.HasPrefix(d.Name(), ".") || t.skip != "" && Same(name, t.skip)) {
+		if relative != "." &&
+			(strings.HasPrefix(d.Name(), ".") || t.skip != "" && Same(name, t.skip)) {
 			return fs.SkipDir
 		}
 		if pkg := RenderedFrom(name); relative != "." && pkg != "" {
 			if filepath.IsLocal(path.Join(relative, filepath.ToSlash(pkg))) {
-				t.findings = append(t.findings, finding.Finding{Rule: "package/rendered", Severity: finding.Info, Place: finding.Place{File: relative},
+				t.findings = append(t.findings, finding.Finding{Rule: "package/rendered",
+					Severity: finding.Info, Place: finding.Place{File: relative},
 					Message: "a render of this package wrote the folder: left out"})
 				return fs.SkipDir
 			}
 		}
 		chart := path.Join(relative, "Chart.yaml")
-		if _, err := os.Stat(filepath.Join(name, "Chart.yaml")); err == nil && (t.excluded == nil || !t.excluded(chart)) {
-			t.findings = append(t.findings, finding.Finding{Rule: ChartRule, Severity: finding.Error, Place: finding.Place{File: chart, Line: 1},
+		if _, err := os.Stat(filepath.Join(name, "Chart.yaml")); err == nil &&
+			(t.excluded == nil || !t.excluded(chart)) {
+			t.findings = append(t.findings, finding.Finding{Rule: ChartRule,
+				Severity: finding.Error, Place: finding.Place{File: chart, Line: 1},
 				Message: "this is a Helm chart, whose templates are not manifests",
-				Hint:    "render them first, as by helm template NAME CHART | armature render -, or leave the chart out with spec.exclude in armature.yaml"})
+				Hint: "render them first, as by helm template NAME CHART | armature render -, " +
+					"or leave the chart out with spec.exclude in armature.yaml"})
 		}
 		return nil
 	}
@@ -171,7 +181,9 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 		return t.link(name, relative)
 	}
 	if !d.Type().IsRegular() {
-		t.findings = append(t.findings, finding.Finding{Rule: "package/not-a-file", Severity: finding.Warning, Place: finding.Place{File: relative}, Message: "neither file nor folder: left out"})
+		t.findings = append(t.findings,
+			finding.Finding{Rule: "package/not-a-file", Severity: finding.Warning,
+				Place: finding.Place{File: relative}, Message: "neither file nor folder: left out"})
 		return nil
 	}
 	if d.Name() == ListFile {
@@ -222,8 +234,9 @@ func isTemplate(root, relative string) bool {
 func (t *tree) link(name, relative string) error {
 	refuse := func(message, hint string) error {
 		if t.excluded == nil || !t.excluded(relative) {
-			t.findings = append(t.findings, finding.Finding{Rule: LinkRule, Severity: finding.Error, Place: finding.Place{File: relative, Line: 1},
-				Message: message, Hint: hint + ", or leave the link out with spec.exclude in armature.yaml"})
+			t.findings = append(t.findings, finding.Finding{Rule: LinkRule, Severity: finding.Error,
+				Place: finding.Place{File: relative, Line: 1}, Message: message,
+				Hint: hint + ", or leave the link out with spec.exclude in armature.yaml"})
 		}
 		return nil
 	}
@@ -247,7 +260,8 @@ func (t *tree) link(name, relative string) error {
 		t.files = append(t.files, render.File{Path: relative})
 		return nil
 	}
-	t.findings = append(t.findings, finding.Finding{Rule: LinkRule, Severity: finding.Warning, Place: finding.Place{File: relative}, Message: "a link to a folder is not followed"})
+	t.findings = append(t.findings, finding.Finding{Rule: LinkRule, Severity: finding.Warning,
+		Place: finding.Place{File: relative}, Message: "a link to a folder is not followed"})
 	return nil
 }
 
@@ -279,7 +293,9 @@ func Outside(src render.Source) (file, base string) {
 		}
 		for _, base := range slices.Concat(k.Resources, k.Bases, k.Components) {
 			local := path.Join(path.Dir(f.Path), base)
-			if strings.Contains(base, "://") || strings.HasPrefix(base, "git@") || strings.Contains(base, "?ref=") || local == ".." || strings.HasPrefix(local, "../") {
+			if strings.Contains(base, "://") || strings.HasPrefix(base, "git@") ||
+				strings.Contains(base, "?ref=") || local == ".." ||
+				strings.HasPrefix(local, "../") {
 				return f.Path, base
 			}
 		}

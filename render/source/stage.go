@@ -44,7 +44,8 @@ func newStage(parent, begin string) (stage string, lock io.Closer, err error) {
 // removeStages takes away the stages of dead processes in a folder and beside
 // it. Files that cannot be removed stay.
 func removeStages(folder string) {
-	for parent, begin := range map[string]string{folder: stageMark, filepath.Dir(folder): stageBeside(folder)} {
+	for parent, begin := range map[string]string{folder: stageMark,
+		filepath.Dir(folder): stageBeside(folder)} {
 		d, err := os.Open(parent)
 		if err != nil {
 			continue

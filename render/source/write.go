@@ -55,7 +55,8 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 			return nil, err
 		}
 		if _, err := os.Stat(filepath.Join(f.path, ListFile)); err != nil && !f.fresh && !inPlace {
-			return nil, fmt.Errorf("%s holds files that no render wrote: name an empty or a new folder", path)
+			return nil, fmt.Errorf(
+				"%s holds files that no render wrote: name an empty or a new folder", path)
 		}
 	}
 	f.inPlace, f.within = inPlace, info != nil
@@ -69,7 +70,8 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	if f.stage, f.lock, err = newStage(parent, stage); err != nil {
 		var about *fs.PathError
 		if errors.As(err, &about) {
-			err = &fs.PathError{Op: about.Op, Path: path, Err: about.Err} // and not a name that nobody gave
+			// and not a name that nobody gave
+			err = &fs.PathError{Op: about.Op, Path: path, Err: about.Err}
 		}
 		return nil, fmt.Errorf("preparing to write: %w", err)
 	}
@@ -79,7 +81,9 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	return f, nil
 }
 
-func notFolder(path string) error { return fmt.Errorf("%s is a file: name a folder to write to", path) }
+func notFolder(path string) error {
+	return fmt.Errorf("%s is a file: name a folder to write to", path)
+}
 
 // empty reports whether a folder holds nothing, but for what a render left that
 // was killed.
@@ -231,8 +235,11 @@ func (f *Folder) moveAll() (written, removed int, err error) {
 	i := slices.IndexFunc(entries, func(e os.DirEntry) bool { return e.Name() == ListFile })
 	entries[0], entries[i] = entries[i], entries[0]
 	for i, e := range entries {
-		if err := os.Rename(filepath.Join(f.stage, e.Name()), filepath.Join(f.path, e.Name())); err != nil {
-			return 0, 0, fmt.Errorf("%w: %d of %d entries of %s are in place: render again to complete it", err, i, len(entries), f.path)
+		if err := os.Rename(filepath.Join(f.stage, e.Name()),
+			filepath.Join(f.path, e.Name())); err != nil {
+			return 0, 0, fmt.Errorf(
+				"%w: %d of %d entries of %s are in place: render again to complete it", err, i,
+				len(entries), f.path)
 		}
 	}
 	return len(f.files), 0, nil
@@ -264,7 +271,8 @@ func (f *Folder) reachable(files []string) error {
 				return err
 			}
 			if info.Mode()&os.ModeSymlink != 0 {
-				return fmt.Errorf("%s is a symbolic link, through which nothing is written: remove the link", folder)
+				return fmt.Errorf(
+					"%s is a symbolic link, through which nothing is written: remove the link", folder)
 			}
 		}
 	}
@@ -315,7 +323,8 @@ func packageFor(folder, path string) (string, error) {
 		} else {
 			was = filepath.Join(folder, filepath.FromSlash(was))
 		}
-		return "", fmt.Errorf("%s was rendered from %s, whose files a render of %s would remove\n  hint: name another folder, or remove %s first", folder, was, path, folder)
+		return "", fmt.Errorf("%s was rendered from %s, whose files a render of %s would remove\n"+
+			"  hint: name another folder, or remove %s first", folder, was, path, folder)
 	}
 	return pkg, nil
 }
@@ -332,7 +341,8 @@ func (f *Folder) For(path string) (err error) {
 // which are sorted.
 func dropped(earlier, files []string) (dropped []string) {
 	for _, file := range earlier {
-		if _, kept := slices.BinarySearch(files, file); !kept && file != "" && filepath.IsLocal(filepath.FromSlash(file)) {
+		if _, kept := slices.BinarySearch(files, file); !kept && file != "" &&
+			filepath.IsLocal(filepath.FromSlash(file)) {
 			dropped = append(dropped, file)
 		}
 	}
@@ -346,7 +356,8 @@ func (f *Folder) remove(files []string) (removed int, err error) {
 		case err == nil:
 			removed++
 		case !errors.Is(err, os.ErrNotExist):
-			return removed, fmt.Errorf("%w: all rendered files are in place, but this one of an earlier render: remove it", err)
+			return removed, fmt.Errorf(
+				"%w: all rendered files are in place, but this one of an earlier render: remove it", err)
 		}
 	}
 	return removed, nil
@@ -365,7 +376,8 @@ func (f *Folder) move(files []string) (written int, err error) {
 			err = os.Rename(filepath.Join(f.stage, relative), to)
 		}
 		if err != nil {
-			return written, fmt.Errorf("%w: %d of %d files are replaced, and %s and those after it are as they were: render again to complete it", err, i, len(files), relative)
+			return written, fmt.Errorf("%w: %d of %d files are replaced, and %s and those after "+
+				"it are as they were: render again to complete it", err, i, len(files), relative)
 		}
 		written++
 	}
@@ -388,7 +400,8 @@ func (f *Folder) target(file string) (string, error) {
 		return "", err
 	}
 	if inside, err := filepath.Rel(root, target); err != nil || !filepath.IsLocal(inside) {
-		return "", fmt.Errorf("the link %s leads out of %s, where nothing is written: remove the link", file, f.path)
+		return "", fmt.Errorf(
+			"the link %s leads out of %s, where nothing is written: remove the link", file, f.path)
 	}
 	return target, nil
 }

@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 // stages are the names of stages in and beside a folder.
 func stagesOf(t *testing.T, folder string) (names []string) {
 	t.Helper()
-	for _, pattern := range []string{filepath.Join(folder, ".rendering-*"), filepath.Join(filepath.Dir(folder), ".*.rendering-*")} {
+	for _, pattern := range []string{filepath.Join(folder, ".rendering-*"),
+		filepath.Join(filepath.Dir(folder), ".*.rendering-*")} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -118,7 +119,8 @@ func renderedTo(t *testing.T, folder string, files map[string]string) (removed i
 // and nothing changes behind it or before it.
 func TestFolderBehindLink(t *testing.T) {
 	folder, elsewhere := filepath.Join(t.TempDir(), "out"), t.TempDir()
-	if _, err := renderedTo(t, folder, map[string]string{"a.yaml": "a: 1\n", "sub/b.yaml": "b: 1\n"}); err != nil {
+	if _, err := renderedTo(t, folder,
+		map[string]string{"a.yaml": "a: 1\n", "sub/b.yaml": "b: 1\n"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.RemoveAll(filepath.Join(folder, "sub")); err != nil {
@@ -146,7 +148,8 @@ func TestFolderBehindLink(t *testing.T) {
 		if got := entriesOf(t, elsewhere); len(got) != 1 {
 			t.Errorf("%s: behind the link are %v", name, got)
 		}
-		if got, err := os.ReadFile(filepath.Join(folder, "a.yaml")); err != nil || string(got) != "a: 1\n" {
+		if got, err := os.ReadFile(filepath.Join(folder, "a.yaml")); err != nil ||
+			string(got) != "a: 1\n" {
 			t.Errorf("%s: another file has changed: %q, %v", name, got, err)
 		}
 	}
@@ -205,7 +208,8 @@ func TestInPlaceLinkOut(t *testing.T) {
 // completes it, with nothing left over.
 func TestFolderFailsMidway(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "out")
-	if _, err := renderedTo(t, folder, map[string]string{"b.yaml": "b: 1\n", "c.yaml": "c: 1\n"}); err != nil {
+	if _, err := renderedTo(t, folder,
+		map[string]string{"b.yaml": "b: 1\n", "c.yaml": "c: 1\n"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(filepath.Join(folder, "b.yaml")); err != nil {
@@ -214,8 +218,10 @@ func TestFolderFailsMidway(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(folder, "b.yaml", "theirs"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	_, err := renderedTo(t, folder, map[string]string{"a.yaml": "a: 2\n", "b.yaml": "b: 2\n", "c.yaml": "c: 2\n"})
-	if err == nil || !strings.Contains(err.Error(), "1 of 3 files are replaced, and b.yaml and those after it are as they were") {
+	_, err := renderedTo(t, folder, map[string]string{"a.yaml": "a: 2\n", "b.yaml": "b: 2\n",
+		"c.yaml": "c: 2\n"})
+	if err == nil || !strings.Contains(err.Error(),
+		"1 of 3 files are replaced, and b.yaml and those after it are as they were") {
 		t.Errorf("got %v", err)
 	}
 	for file, want := range map[string]string{"a.yaml": "a: 2\n", "c.yaml": "c: 1\n"} {
@@ -227,10 +233,12 @@ func TestFolderFailsMidway(t *testing.T) {
 		t.Fatal(err)
 	}
 	// By now the package has no a.yaml, which only the render that failed wrote.
-	if removed, err := renderedTo(t, folder, map[string]string{"b.yaml": "b: 2\n", "c.yaml": "c: 2\n"}); err != nil || removed != 1 {
+	if removed, err := renderedTo(t, folder,
+		map[string]string{"b.yaml": "b: 2\n", "c.yaml": "c: 2\n"}); err != nil || removed != 1 {
 		t.Errorf("%d removed, %v", removed, err)
 	}
-	if got := entriesOf(t, folder); !slices.Equal(got, []string{".armature-files", "b.yaml", "c.yaml"}) {
+	if got := entriesOf(t, folder); !slices.Equal(got,
+		[]string{".armature-files", "b.yaml", "c.yaml"}) {
 		t.Errorf("in the folder: %v", got)
 	}
 }
@@ -270,7 +278,8 @@ func TestFolderStage(t *testing.T) {
 		if written, _, err := f.Commit(); err != nil || written != 2 {
 			t.Fatal(written, err)
 		}
-		if got, err := os.ReadFile(filepath.Join(folder, "sub/deeper/b.yaml")); err != nil || string(got) != data {
+		if got, err := os.ReadFile(filepath.Join(folder, "sub/deeper/b.yaml")); err != nil ||
+			string(got) != data {
 			t.Errorf("%q, %v", got, err)
 		}
 		if names := entriesOf(t, folder); len(names) != 3 { // the files and their list

@@ -23,7 +23,8 @@ import (
 // error. Order and style of the YAML do not count, so that it works on what
 // other tools made of a render.
 func Run(src render.Source, opt render.Options) ([]finding.Finding, render.Stats, error) {
-	v := verification{src: src, left: make(map[finding.Ref]found), unrendered: make(map[finding.Ref]bool)}
+	v := verification{src: src, left: make(map[finding.Ref]found),
+		unrendered: make(map[finding.Ref]bool)}
 	sink := func(file string, rendered []byte) error {
 		if rendered == nil {
 			return nil // its objects are elsewhere in the render
@@ -48,10 +49,13 @@ func Run(src render.Source, opt render.Options) ([]finding.Finding, render.Stats
 
 // List leaves the items of a ResourceList as they are, and finds what differs from
 // a fresh render.
-func List(l *host.List, opt render.Options) (out []byte, findings []finding.Finding, stats render.Stats, err error) {
-	return l.Run(opt, func(src render.Source, opt render.Options, _ render.Sink) ([]finding.Finding, render.Stats, error) {
-		return Run(src, opt)
-	})
+func List(l *host.List,
+	opt render.Options) (out []byte, findings []finding.Finding, stats render.Stats, err error) {
+	return l.Run(opt,
+		func(src render.Source, opt render.Options,
+			_ render.Sink) ([]finding.Finding, render.Stats, error) {
+			return Run(src, opt)
+		})
 }
 
 // verification gathers what differs. Many files may be compared at once.
@@ -80,7 +84,8 @@ type found struct {
 func objects(file string, data []byte) (map[finding.Ref]found, error) {
 	all := make(map[finding.Ref]found)
 	var failed error
-	render.Objects(render.File{Path: file, Data: data}, func(o *krm.Object) { // the render reports others
+	// the render reports others
+	render.Objects(render.File{Path: file, Data: data}, func(o *krm.Object) {
 		value, err := o.Value()
 		if err != nil {
 			failed = err
@@ -100,10 +105,12 @@ func objects(file string, data []byte) (map[finding.Ref]found, error) {
 	return all, failed
 }
 
-const remedy = "run `armature render`; kustomize skips functions silently without --enable-alpha-plugins --enable-exec, and kpt one whose condition is false"
+const remedy = "run `armature render`; kustomize skips functions silently without " +
+	"--enable-alpha-plugins --enable-exec, and kpt one whose condition is false"
 
 func (v *verification) report(rule string, at found, field, message, hint string) {
-	v.findings = append(v.findings, finding.Finding{Rule: "verify/" + rule, Severity: finding.Error, Message: message, Hint: hint,
+	v.findings = append(v.findings, finding.Finding{Rule: "verify/" + rule, Severity: finding.Error,
+		Message: message, Hint: hint,
 		Place: finding.Place{File: at.file, Line: at.line, Field: field, Object: at.ref}})
 }
 
@@ -135,10 +142,13 @@ func (v *verification) compare(file string, data, rendered []byte) error {
 
 func (v *verification) judge(have, want found) {
 	if want.injected && !have.injected {
-		v.unrendered[finding.Ref{Kind: have.ref.Kind, Namespace: have.ref.Namespace, Name: have.ref.Name}] = true
-		v.report("not-rendered", have, "", fmt.Sprintf("%s opted in, but was not rendered", have.ref), remedy)
+		v.unrendered[finding.Ref{Kind: have.ref.Kind, Namespace: have.ref.Namespace,
+			Name: have.ref.Name}] = true
+		v.report("not-rendered", have, "",
+			fmt.Sprintf("%s opted in, but was not rendered", have.ref), remedy)
 	} else if path, differ := difference("", have.value, want.value); differ {
-		v.report("differs", have, path, fmt.Sprintf("%s differs from a fresh render", have.ref), "render again, and change the source instead of the rendered file")
+		v.report("differs", have, path, fmt.Sprintf("%s differs from a fresh render", have.ref),
+			"render again, and change the source instead of the rendered file")
 	}
 }
 
@@ -169,13 +179,15 @@ func (v *verification) finish() error {
 		v.report("missing", want, "", fmt.Sprintf("%s is missing", want.ref), "render again")
 	}
 	for _, have := range v.left {
-		v.report("left-over", have, "", fmt.Sprintf("a fresh render does not have %s", have.ref), "render again")
+		v.report("left-over", have, "", fmt.Sprintf("a fresh render does not have %s", have.ref),
+			"render again")
 	}
 	return nil
 }
 
 // manifests visits the source's manifests, as long as visit asks for more.
-func (v *verification) manifests(visit func(file string, data []byte) (more bool, err error)) error {
+func (v *verification) manifests(visit func(file string,
+	data []byte) (more bool, err error)) error {
 	for _, f := range v.src.Files {
 		if f.AsIs || !render.IsManifest(f.Path) {
 			continue
@@ -198,7 +210,8 @@ func (v *verification) nothing() error {
 	seen := false
 	err := v.manifests(func(file string, data []byte) (more bool, err error) {
 		seen = seen || bytes.Contains(data, []byte(keys.Consumed))
-		render.Objects(render.File{Path: file, Data: data}, func(o *krm.Object) { seen = seen || !render.LocalKind(o) })
+		render.Objects(render.File{Path: file, Data: data},
+			func(o *krm.Object) { seen = seen || !render.LocalKind(o) })
 		return !seen, nil
 	})
 	if err != nil || seen {

@@ -63,7 +63,8 @@ func content(name string) (string, error) {
 	if program, err := elf.NewFile(file); err == nil {
 		if note := program.Section(".note.go.buildid"); note != nil && note.Size < 1<<10 {
 			// Three words, and the name Go, precede the ID.
-			if id, err := note.Data(); err == nil && len(id) > 16 && bytes.Count(id, []byte("/")) == 3 {
+			if id, err := note.Data(); err == nil && len(id) > 16 &&
+				bytes.Count(id, []byte("/")) == 3 {
 				return hex.EncodeToString(id[16:]), nil
 			}
 		}
@@ -89,5 +90,6 @@ func recorded(info *debug.BuildInfo) bool {
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
 	}
-	return info.Main.Sum != "" || settings["vcs.revision"] != "" && settings["vcs.modified"] == "false"
+	return info.Main.Sum != "" ||
+		settings["vcs.revision"] != "" && settings["vcs.modified"] == "false"
 }

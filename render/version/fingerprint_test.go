@@ -13,7 +13,8 @@ import (
 // TestFingerprint: builds that may render differently have other fingerprints.
 func TestFingerprint(t *testing.T) {
 	vcs := func(revision, modified string) []debug.BuildSetting {
-		return []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: revision}, {Key: "vcs.modified", Value: modified}}
+		return []debug.BuildSetting{{Key: "vcs", Value: "git"},
+			{Key: "vcs.revision", Value: revision}, {Key: "vcs.modified", Value: modified}}
 	}
 	dep := func(m debug.Module) []*debug.Module { return []*debug.Module{&m} }
 	builds := []struct {
@@ -27,11 +28,19 @@ func TestFingerprint(t *testing.T) {
 		{"the next commit", &debug.BuildInfo{Settings: vcs("b", "false")}, ""},
 		{"a changed checkout", &debug.BuildInfo{Settings: vcs("a", "true")}, "three"},
 		{"a checkout that changed again", &debug.BuildInfo{Settings: vcs("a", "true")}, "four"},
-		{"a release", &debug.BuildInfo{Main: debug.Module{Path: "armature", Version: "v1.0.0", Sum: "h1:a"}}, ""},
-		{"the next release", &debug.BuildInfo{Main: debug.Module{Path: "armature", Version: "v1.0.1", Sum: "h1:b"}}, ""},
+		{"a release",
+			&debug.BuildInfo{Main: debug.Module{Path: "armature", Version: "v1.0.0", Sum: "h1:a"}},
+			""},
+		{"the next release",
+			&debug.BuildInfo{Main: debug.Module{Path: "armature", Version: "v1.0.1", Sum: "h1:b"}},
+			""},
 		{"another Go", &debug.BuildInfo{GoVersion: "go1.99", Settings: vcs("a", "false")}, ""},
-		{"another library", &debug.BuildInfo{Settings: vcs("a", "false"), Deps: dep(debug.Module{Path: "yaml", Version: "v3", Sum: "h1:c"})}, ""},
-		{"a library from a folder", &debug.BuildInfo{Settings: vcs("a", "false"), Deps: dep(debug.Module{Path: "yaml", Replace: &debug.Module{Path: "../yaml"}})}, "five"},
+		{"another library", &debug.BuildInfo{Settings: vcs("a", "false"),
+			Deps: dep(debug.Module{Path: "yaml", Version: "v3", Sum: "h1:c"})}, ""},
+		{"a library from a folder",
+			&debug.BuildInfo{Settings: vcs("a", "false"),
+				Deps: dep(debug.Module{Path: "yaml", Replace: &debug.Module{Path: "../yaml"}})},
+			"five"},
 	}
 	seen := make(map[string]string)
 	for _, b := range builds {

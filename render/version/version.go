@@ -32,7 +32,8 @@ func IsRelease() bool { return isRelease(String()) }
 // isRelease is false for what lies after a tag, as git describe and the go command
 // write it.
 func isRelease(version string) bool {
-	return regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(alpha|beta|rc)\.\d+)?$`).MatchString(version)
+	return regexp.MustCompile(
+		`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(alpha|beta|rc)\.\d+)?$`).MatchString(version)
 }
 
 // UserAgent is how a program introduces itself to HTTP servers:

@@ -102,12 +102,14 @@ type Attester struct {
 
 // New returns an attester that works until ctx ends, and calls wake with each build whose attempt
 // has ended. plainHTTP are hosts of registries that are asked without TLS.
-func New(ctx context.Context, o Options, namespace string, plainHTTP []string, store *runs.Store, dial gitremote.Dial, wake func(types.NamespacedName)) *Attester {
+func New(ctx context.Context, o Options, namespace string, plainHTTP []string, store *runs.Store,
+	dial gitremote.Dial, wake func(types.NamespacedName)) *Attester {
 	o.Key = cmp.Or(o.Key, DefaultKey)
-	return &Attester{options: o, namespace: namespace, plainHTTP: plainHTTP, live: store.Live, runs: store, transport: oci.TransportTo(dial),
+	return &Attester{options: o, namespace: namespace, plainHTTP: plainHTTP, live: store.Live,
+		runs: store, transport: oci.TransportTo(dial),
 		questions: managers.NewQuestions[api.Attestation](ctx, managers.QuestionOptions{
-			Name: "attest", Workers: workers, MostOfOne: workersOfOne, Timeout: timeout, Shared: answerKeeps,
-			Wake: wake, Observe: o.Observe,
+			Name: "attest", Workers: workers, MostOfOne: workersOfOne, Timeout: timeout,
+			Shared: answerKeeps, Wake: wake, Observe: o.Observe,
 		})}
 }
 
@@ -125,10 +127,12 @@ func (a *Attester) Ready(ctx context.Context, build *api.AgentBuild) error {
 // run; a *managers.NotYet is not.
 func (a *Attester) Attest(build *api.AgentBuild, run *runs.Run) (api.Attestation, error) {
 	key, uid := client.ObjectKeyFromObject(build), build.UID
-	runKey, runUID := client.ObjectKeyFromObject(run), run.UID // what a question that waits keeps is small
-	answer, err := a.questions.Get(key, string(runUID), nil, func(ctx context.Context) (api.Attestation, error) {
-		return a.attempt(ctx, key, uid, runKey, runUID)
-	})
+	// what a question that waits keeps is small
+	runKey, runUID := client.ObjectKeyFromObject(run), run.UID
+	answer, err := a.questions.Get(key, string(runUID), nil,
+		func(ctx context.Context) (api.Attestation, error) {
+			return a.attempt(ctx, key, uid, runKey, runUID)
+		})
 	if !errors.As(err, new(*managers.NotYet)) {
 		a.questions.Forget(key)
 	}
@@ -137,7 +141,8 @@ func (a *Attester) Attest(build *api.AgentBuild, run *runs.Run) (api.Attestation
 
 // attempt to attest a run: gather, check, sign. A *finding.Finding is final for this run;
 // every other error may pass.
-func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build types.UID, run types.NamespacedName, uid types.UID) (none api.Attestation, _ error) {
+func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build types.UID,
+	run types.NamespacedName, uid types.UID) (none api.Attestation, _ error) {
 	observed, err := a.observe(ctx, key, build, run, uid)
 	if err != nil {
 		return none, err
@@ -168,7 +173,8 @@ func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build 
 }
 
 // sign what a run pushed, and judge it by the policy, which may be nil.
-func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.Signer, policy *sign.Policy) (none api.Attestation, _ error) {
+func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.Signer,
+	policy *sign.Policy) (none api.Attestation, _ error) {
 	for _, b := range p.built.Bills { // all of them are right before anything is signed
 		if _, _, err := p.readBill(ctx, b); err != nil {
 			return none, err
@@ -178,14 +184,16 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 	if err != nil {
 		return none, a.signingFault(ctx, p.build, p.artifact, err)
 	}
-	out := api.Attestation{RunUID: run, Image: p.built.Image + "@" + p.built.Digest, BuilderID: p.built.Provenance.RunDetails.Builder.ID, Level: p.built.Level}
+	out := api.Attestation{RunUID: run, Image: p.built.Image + "@" + p.built.Digest,
+		BuilderID: p.built.Provenance.RunDetails.Builder.ID, Level: p.built.Level}
 	bills := map[string]string{} // digests of documents by that of the image
 	for _, b := range p.built.Bills {
 		read, document, err := p.readBill(ctx, b)
 		if err != nil {
 			return none, err
 		}
-		if out.SBOM, err = session.Attest(ctx, p.artifact.Context().Digest(read.Of), read.Type, document); err != nil {
+		if out.SBOM, err = session.Attest(ctx, p.artifact.Context().Digest(read.Of), read.Type,
+			document); err != nil {
 			return none, a.signingFault(ctx, p.build, p.artifact, err)
 		}
 		bills[read.Of], out.SBOMDigest = b.Digest, b.Digest
@@ -194,7 +202,8 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 		if out.Signature, err = session.Sign(ctx, image); err != nil {
 			return none, a.signingFault(ctx, p.build, p.artifact, err)
 		}
-		if out.Provenance, err = session.Attest(ctx, image, sign.PredicateType, p.built.Provenance); err != nil {
+		if out.Provenance, err = session.Attest(ctx, image, sign.PredicateType,
+			p.built.Provenance); err != nil {
 			return none, a.signingFault(ctx, p.build, p.artifact, err)
 		}
 		if tested := p.built.TestResult(image.DigestStr()); tested != nil {
@@ -217,10 +226,12 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 	}
 	out.ProvenanceDigest = fmt.Sprintf("sha256:%x", sha256.Sum256(text))
 	for _, t := range p.built.Tests {
-		out.Tests = append(out.Tests, api.TestVerdict{Step: t.Step, Digest: t.Of, Result: t.Verdict})
+		out.Tests = append(out.Tests,
+			api.TestVerdict{Step: t.Step, Digest: t.Of, Result: t.Verdict})
 	}
 	for _, part := range p.built.Platforms {
-		out.Platforms = append(out.Platforms, api.PlatformAttestation{Platform: part.Platform, Digest: part.Digest, SBOMDigest: bills[part.Digest]})
+		out.Platforms = append(out.Platforms, api.PlatformAttestation{Platform: part.Platform,
+			Digest: part.Digest, SBOMDigest: bills[part.Digest]})
 	}
 	if len(bills) > 1 { // each platform has its own
 		out.SBOM, out.SBOMDigest = "", ""
@@ -229,13 +240,16 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 }
 
 // observe reads from the API server what concerns a run.
-func (a *Attester) observe(ctx context.Context, key types.NamespacedName, uid types.UID, runKey types.NamespacedName, runUID types.UID) (*attest.Observed, error) {
+func (a *Attester) observe(ctx context.Context, key types.NamespacedName, uid types.UID,
+	runKey types.NamespacedName, runUID types.UID) (*attest.Observed, error) {
 	build := &api.AgentBuild{}
 	if err := a.live.Get(ctx, key, build); err != nil || build.UID != uid {
-		return nil, fmt.Errorf("reading AgentBuild %s: %w", key, cmp.Or(err, errors.New("it is another one now")))
+		return nil, fmt.Errorf("reading AgentBuild %s: %w", key,
+			cmp.Or(err, errors.New("it is another one now")))
 	}
 	foreign := func(format string, args ...any) error {
-		return compose.Place(build).Fault(api.ReasonRunForeign, fmt.Sprintf(format, args...), "start again with `armature build rerun`")
+		return compose.Place(build).Fault(api.ReasonRunForeign, fmt.Sprintf(format, args...),
+			"start again with `armature build rerun`")
 	}
 	run, err := a.runs.Whole(ctx, runKey)
 	if apierrors.IsNotFound(err) {
@@ -244,11 +258,13 @@ func (a *Attester) observe(ctx context.Context, key types.NamespacedName, uid ty
 		return nil, err
 	}
 	if run.UID != runUID || !a.runs.IsOf(run, build) {
-		return nil, foreign("run %s is not the isolated run of UID %s that was made for this build", run.Name, runUID)
+		return nil, foreign("run %s is not the isolated run of UID %s that was made for this build",
+			run.Name, runUID)
 	}
 	o := &attest.Observed{Build: build, Run: run, TaskRuns: map[string]*tektonv1.TaskRun{}}
 	if ref := run.Spec.PipelineRef; ref != nil && run.Spec.PipelineSpec == nil {
-		if o.Pipeline, err = a.runs.Pipeline(ctx, types.NamespacedName{Namespace: run.Namespace, Name: ref.Name}); err != nil {
+		if o.Pipeline, err = a.runs.Pipeline(ctx,
+			types.NamespacedName{Namespace: run.Namespace, Name: ref.Name}); err != nil {
 			return nil, err
 		}
 	}
@@ -259,7 +275,8 @@ func (a *Attester) observe(ctx context.Context, key types.NamespacedName, uid ty
 		case err != nil && !apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("reading TaskRun %s: %w", child.Name, err)
 		case err != nil || !metav1.IsControlledBy(task, run):
-			return nil, foreign("TaskRun %s of run %s was deleted before it was attested", child.Name, run.Name)
+			return nil, foreign("TaskRun %s of run %s was deleted before it was attested",
+				child.Name, run.Name)
 		}
 		o.TaskRuns[child.PipelineTaskName] = task
 	}

@@ -42,12 +42,15 @@ type pushed struct {
 // Each has a statement of its own, as what looks at one image by digest expects.
 func (p *pushed) images() []name.Digest { return append(slices.Clone(p.parts), p.artifact) }
 
-// findImages looks for what a run built under the name that was ordered: exactly the digest
-// that the run reported, and for an index exactly the images that it reported, each for its platform.
-func (a *Attester) findImages(ctx context.Context, build *api.AgentBuild, built *attest.Built, login authn.Keychain) (*pushed, error) {
-	const shared = "look who else pushes to this tag, give each build a tag of its own, then start again with `armature build rerun`"
+// findImages looks for what a run built under the name that was ordered: exactly the digest that
+// the run reported, and for an index exactly the images that it reported, each for its platform.
+func (a *Attester) findImages(ctx context.Context, build *api.AgentBuild, built *attest.Built,
+	login authn.Keychain) (*pushed, error) {
+	const shared = "look who else pushes to this tag, give each build a tag of its own, then " +
+		"start again with `armature build rerun`"
 	mismatch := func(field, hint, format string, args ...any) error {
-		return compose.Place(build).At(field).Fault(api.ReasonImageMismatch, fmt.Sprintf(format, args...), hint)
+		return compose.Place(build).At(field).Fault(api.ReasonImageMismatch,
+			fmt.Sprintf(format, args...), hint)
 	}
 	tag, err := name.NewTag(built.Image)
 	if err == nil {
@@ -56,18 +59,25 @@ func (a *Attester) findImages(ctx context.Context, build *api.AgentBuild, built 
 	if err != nil {
 		return nil, mismatch("spec.buildOutput", shared, "%s is not an image with a tag", built.Image)
 	}
-	options := append(oci.Options{Keychain: login}.Remote(ctx), remote.WithTransport(sign.Bounded(a.transport)))
+	options := append(oci.Options{Keychain: login}.Remote(ctx),
+		remote.WithTransport(sign.Bounded(a.transport)))
 	found, err := remote.Head(tag, options...)
-	if answer := (*transport.Error)(nil); errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
-		return nil, mismatch("spec.buildOutput", shared, "the registry has no image %s, and the run reported %s", tag, built.Digest)
+	if answer := (*transport.Error)(nil); errors.As(err, &answer) &&
+		answer.StatusCode == http.StatusNotFound {
+		return nil, mismatch("spec.buildOutput", shared,
+			"the registry has no image %s, and the run reported %s", tag, built.Digest)
 	}
 	if err != nil {
 		return nil, registryFault(build, tag, err)
 	}
-	if found.Digest.String() != built.Digest || !(found.MediaType.IsImage() || found.MediaType.IsIndex()) {
-		return nil, mismatch("spec.buildOutput", shared, "%s is %s (%s) in the registry, and the run built %s", tag, found.Digest, found.MediaType, built.Digest)
+	if found.Digest.String() != built.Digest ||
+		!(found.MediaType.IsImage() || found.MediaType.IsIndex()) {
+		return nil, mismatch("spec.buildOutput", shared,
+			"%s is %s (%s) in the registry, and the run built %s", tag, found.Digest,
+			found.MediaType, built.Digest)
 	}
-	p := &pushed{build: build, built: built, artifact: tag.Context().Digest(built.Digest), options: options}
+	p := &pushed{build: build, built: built, artifact: tag.Context().Digest(built.Digest),
+		options: options}
 	if len(built.Platforms) == 0 {
 		return p, nil
 	}
@@ -75,12 +85,16 @@ func (a *Attester) findImages(ctx context.Context, build *api.AgentBuild, built 
 	if err != nil {
 		return nil, registryFault(build, p.artifact, err)
 	}
-	same := slices.EqualFunc(listed, built.Platforms, func(d v1.Descriptor, p api.PlatformStatus) bool {
-		return d.Platform != nil && d.Platform.String() == p.Platform && d.Digest.String() == p.Digest
-	})
+	same := slices.EqualFunc(listed, built.Platforms,
+		func(d v1.Descriptor, p api.PlatformStatus) bool {
+			return d.Platform != nil && d.Platform.String() == p.Platform &&
+				d.Digest.String() == p.Digest
+		})
 	if !same {
-		return nil, mismatch("spec.platforms", "look who changed the step that pushes, then start again with `armature build rerun`",
-			"%s does not list the images of %s that the run reported, and those alone", p.artifact, strings.Join(build.Spec.Platforms, ", "))
+		return nil, mismatch("spec.platforms",
+			"look who changed the step that pushes, then start again with `armature build rerun`",
+			"%s does not list the images of %s that the run reported, and those alone", p.artifact,
+			strings.Join(build.Spec.Platforms, ", "))
 	}
 	for _, platform := range built.Platforms {
 		p.parts = append(p.parts, p.artifact.Context().Digest(platform.Digest))
@@ -115,18 +129,23 @@ func listImages(image name.Digest, options []remote.Option) (listed []v1.Descrip
 // server, and what it says may be another's. An address that may not be asked is final.
 func registryFault(build *api.AgentBuild, ref name.Reference, err error) error {
 	if errors.Is(err, gitremote.ErrForbiddenAddress) {
-		return compose.Place(build).At("spec.buildOutput.imageRegistry").Fault(api.ReasonRegistryRefused,
+		return compose.Place(build).At("spec.buildOutput.imageRegistry").Fault(
+			api.ReasonRegistryRefused,
 			ref.Context().RegistryStr()+" has an address that builds may not ask",
-			"use another registry, or let the operator allow the network in --git-allow-network of the controller")
+			"use another registry, or let the operator allow the network in --git-allow-network "+
+				"of the controller")
 	}
 	answer := (*transport.Error)(nil)
 	if !errors.As(err, &answer) {
 		return fmt.Errorf("asking the registry of %s: %w", ref, err)
 	}
 	if answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden {
-		return fmt.Errorf("the registry of %s answers %d: the login in spec.buildOutput.imageRepoCredentials has to be one that may push and pull", ref, answer.StatusCode)
+		return fmt.Errorf("the registry of %s answers %d: the login in "+
+			"spec.buildOutput.imageRepoCredentials has to be one that may push and pull", ref,
+			answer.StatusCode)
 	}
-	return fmt.Errorf("the registry of %s answers %d %s", ref, answer.StatusCode, http.StatusText(answer.StatusCode))
+	return fmt.Errorf("the registry of %s answers %d %s", ref, answer.StatusCode,
+		http.StatusText(answer.StatusCode))
 }
 
 const (
@@ -140,10 +159,13 @@ const (
 // readBill reads a bill of materials that the run reported, and its document. It is a blob beside
 // the image, and is read only by the digest that the step reported. Everybody with
 // the right to push can change tags and what refers to the image.
-func (p *pushed) readBill(ctx context.Context, reported attest.Bill) (_ *attest.SBOM, document json.RawMessage, _ error) {
+func (p *pushed) readBill(ctx context.Context,
+	reported attest.Bill) (_ *attest.SBOM, document json.RawMessage, _ error) {
 	invalid := func(format string, args ...any) error {
-		return compose.Place(p.build).Fault(api.ReasonSBOMInvalid, "the SBOM: "+fmt.Sprintf(format, args...),
-			"see docs/builds-attest.md for what a step has to leave, then start again with `armature build rerun`")
+		return compose.Place(p.build).Fault(api.ReasonSBOMInvalid,
+			"the SBOM: "+fmt.Sprintf(format, args...),
+			"see docs/builds-attest.md for what a step has to leave, then start again with "+
+				"`armature build rerun`")
 	}
 	ctx, cancel := context.WithTimeout(ctx, sbomTimeout)
 	defer cancel()
@@ -166,19 +188,24 @@ func (p *pushed) readBill(ctx context.Context, reported attest.Bill) (_ *attest.
 	if want := cmp.Or(reported.Of, p.built.Digest); read.Of == want {
 		return read, document, nil
 	} else if reported.Of != "" {
-		return nil, nil, invalid("%s describes the image %s, and has to describe that of its platform, %s", at, read.Of, want)
+		return nil, nil, invalid(
+			"%s describes the image %s, and has to describe that of its platform, %s", at, read.Of, want)
 	}
 	parts, err := listImages(p.artifact, options)
 	if err != nil {
 		return nil, nil, registryFault(p.build, p.artifact, err)
 	}
-	if !slices.ContainsFunc(parts, func(d v1.Descriptor) bool { return d.Digest.String() == read.Of }) {
-		return nil, nil, invalid("%s describes the image %s, and the run built %s", at, read.Of, p.built.Digest)
+	if !slices.ContainsFunc(parts, func(d v1.Descriptor) bool {
+		return d.Digest.String() == read.Of
+	}) {
+		return nil, nil, invalid("%s describes the image %s, and the run built %s", at, read.Of,
+			p.built.Digest)
 	}
 	return read, document, nil
 }
 
-// readBlob reads a blob of at most maxSBOM bytes and one, which has to have its digest if it is not longer.
+// readBlob reads a blob of at most maxSBOM bytes and one, which has to have its digest if it is not
+// longer.
 func readBlob(at name.Digest, options []remote.Option) ([]byte, error) {
 	blob, err := remote.Layer(at, options...)
 	if err != nil {

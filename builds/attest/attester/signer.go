@@ -40,13 +40,16 @@ func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign
 	reason := api.ReasonAttestKeyMissing
 	missing := func(hint, format string, args ...any) error {
 		return compose.Place(build).At("spec.mode").Fault(reason,
-			fmt.Sprintf("mode %s is attested by the controller, and ", cmp.Or(build.Spec.Mode, "dev"))+fmt.Sprintf(format, args...), hint)
+			fmt.Sprintf("mode %s is attested by the controller, and ",
+				cmp.Or(build.Spec.Mode, "dev"))+fmt.Sprintf(format, args...), hint)
 	}
 	if k := a.options.Keyless; k != nil {
 		reason = api.ReasonAttestIdentityMissing
-		const hint = "let the platform install the controller with an identity, as docs/builds-attest.md says"
+		const hint = "let the platform install the controller with an identity, as " +
+			"docs/builds-attest.md says"
 		if token, err := os.ReadFile(k.Token); err != nil || len(bytes.TrimSpace(token)) == 0 {
-			return none, missing(hint, "its identity token is missing: the file %s is not there, or is empty", k.Token)
+			return none, missing(hint,
+				"its identity token is missing: the file %s is not there, or is empty", k.Token)
 		}
 		vouches, err := os.ReadFile(k.TrustedRoot)
 		if err == nil {
@@ -55,11 +58,13 @@ func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign
 		if err != nil {
 			return none, missing(hint, "the trusted root of its identity cannot be used: %v", err)
 		}
-		return sign.Signer{IdentityToken: k.Token, Fulcio: k.Fulcio, Timestamps: k.Timestamps, TrustedRoot: vouches}, nil
+		return sign.Signer{IdentityToken: k.Token, Fulcio: k.Fulcio, Timestamps: k.Timestamps,
+			TrustedRoot: vouches}, nil
 	}
 	if program := sign.KMSProgram(a.options.Key); program != "" {
 		if _, err := exec.LookPath(program); err != nil {
-			return none, missing("let the platform run the controller from an image that has it, as docs/builds-attest.md says",
+			return none, missing("let the platform run the controller from an image that has it, "+
+				"as docs/builds-attest.md says",
 				"the program %s for its KMS is not on its PATH", program)
 		}
 		return sign.Signer{Key: a.options.Key}, nil
@@ -76,7 +81,8 @@ func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign
 		return none, missing(hint, "the Secret %s lacks %s", key, keyField)
 	}
 	password := append([]byte{}, secret.Data[passwordField]...)
-	return sign.Signer{PrivateKey: secret.Data[keyField], Password: func() ([]byte, error) { return password, nil }}, nil
+	return sign.Signer{PrivateKey: secret.Data[keyField],
+		Password: func() ([]byte, error) { return password, nil }}, nil
 }
 
 // open makes ready to sign. The public half of a KMS's key is read once, and again after
@@ -117,7 +123,8 @@ type keepFault struct{ error }
 
 // signingFault says what failed while something was signed or attached. None is final
 // but what registryFault says.
-func (a *Attester) signingFault(ctx context.Context, build *api.AgentBuild, ref name.Reference, err error) error {
+func (a *Attester) signingFault(ctx context.Context, build *api.AgentBuild, ref name.Reference,
+	err error) error {
 	var keep *keepFault
 	switch {
 	case errors.As(err, new(*sign.KeyError)):
@@ -126,7 +133,8 @@ func (a *Attester) signingFault(ctx context.Context, build *api.AgentBuild, ref 
 		if a.options.Keyless != nil {
 			who = "the platform's identity"
 		}
-		log.FromContext(ctx).Error(err, "a build is not signed", "build", client.ObjectKeyFromObject(build))
+		log.FromContext(ctx).Error(err, "a build is not signed", "build",
+			client.ObjectKeyFromObject(build))
 		return fmt.Errorf("%s does not sign; the log of the controller says why", who)
 	case errors.As(err, &keep):
 		return keep
@@ -139,7 +147,8 @@ func (a *Attester) signingFault(ctx context.Context, build *api.AgentBuild, ref 
 // effect: a signature that is not valid is not used.
 func (a *Attester) keepOn(run *tektonv1.PipelineRun) sign.Keep {
 	version, text := run.ResourceVersion, run.Annotations[keys.AnnotationSignatures]
-	return func(ctx context.Context, name string, made []byte, valid func([]byte) bool) ([]byte, error) {
+	return func(ctx context.Context, name string, made []byte,
+		valid func([]byte) bool) ([]byte, error) {
 		for {
 			var kept map[string]json.RawMessage
 			if json.Unmarshal([]byte(text), &kept) != nil || kept == nil {
@@ -156,21 +165,27 @@ func (a *Attester) keepOn(run *tektonv1.PipelineRun) sign.Keep {
 			if err != nil {
 				return nil, &keepFault{fmt.Errorf("keeping a signature: %w", err)}
 			}
-			now, err := a.runs.Patch(ctx, client.ObjectKeyFromObject(run), map[string]any{"metadata": map[string]any{
-				"uid": run.UID, "resourceVersion": version, "annotations": map[string]string{keys.AnnotationSignatures: string(with)},
-			}})
+			now, err := a.runs.Patch(ctx, client.ObjectKeyFromObject(run),
+				map[string]any{"metadata": map[string]any{
+					"uid": run.UID, "resourceVersion": version,
+					"annotations": map[string]string{keys.AnnotationSignatures: string(with)},
+				}})
 			if err == nil {
 				version, text = now, string(with)
 				return made, nil
 			}
 			if apierrors.IsConflict(err) { // somebody wrote meanwhile, perhaps the same
-				fresh := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "PipelineRun"}}
-				if err = a.live.Get(ctx, client.ObjectKeyFromObject(run), fresh); err == nil && fresh.UID == run.UID {
-					version, text = fresh.ResourceVersion, fresh.Annotations[keys.AnnotationSignatures]
+				fresh := &metav1.PartialObjectMetadata{
+					TypeMeta: metav1.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "PipelineRun"}}
+				if err = a.live.Get(ctx, client.ObjectKeyFromObject(run), fresh); err == nil &&
+					fresh.UID == run.UID {
+					version, text =
+						fresh.ResourceVersion, fresh.Annotations[keys.AnnotationSignatures]
 					continue
 				}
 			}
-			return nil, &keepFault{fmt.Errorf("keeping a signature with run %s: %w", run.Name, cmp.Or(err, errors.New("it is another one now")))}
+			return nil, &keepFault{fmt.Errorf("keeping a signature with run %s: %w", run.Name,
+				cmp.Or(err, errors.New("it is another one now")))}
 		}
 	}
 }

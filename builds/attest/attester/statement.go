@@ -31,7 +31,8 @@ const (
 type Verifier struct {
 	attester *Attester
 	library  *library.Library
-	known    *lru.Cache // statementKey -> attest.Statement, digest of a signer -> the sign.Policy that accepts it
+	// statementKey -> attest.Statement, digest of a signer -> the sign.Policy that accepts it
+	known *lru.Cache
 }
 
 // statementKey has all that an answer depends on. Its build is part of it, so that no tenant gets
@@ -43,7 +44,8 @@ type statementKey struct {
 	spec   string
 }
 
-// NewVerifier returns a verifier of what an attester attests, for builds of the templates of a library.
+// NewVerifier returns a verifier of what an attester attests, for builds of the templates of a
+// library.
 func NewVerifier(a *Attester, l *library.Library) *Verifier {
 	return &Verifier{attester: a, library: l, known: lru.New(maxStatements)}
 }
@@ -51,7 +53,8 @@ func NewVerifier(a *Attester, l *library.Library) *Verifier {
 // Statement about an image of a build: the zero Statement if the mode of the build is not
 // attested. Where the mode is attested, an image without a statement about this build is refused.
 // A *finding.Finding is a refusal; every other error may pass.
-func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild, image string) (none attest.Statement, _ error) {
+func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild,
+	image string) (none attest.Statement, _ error) {
 	a := v.attester
 	at, err := attest.ImageOf(build, image)
 	if err == nil {
@@ -88,8 +91,11 @@ func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild, image s
 	if err != nil && mayPass(ctx, err) {
 		return none, registryFault(build, at, err)
 	} else if err != nil {
-		return none, compose.Place(build).Fault(api.ReasonNotAttested, fmt.Sprintf("the registry has no attestation of %s by the platform: %s", at, refusalText(err)),
-			"start again with `armature build rerun`; if the registry lost the attestation, or the platform has a new key, that attests it again")
+		return none, compose.Place(build).Fault(api.ReasonNotAttested,
+			fmt.Sprintf("the registry has no attestation of %s by the platform: %s", at,
+				refusalText(err)),
+			"start again with `armature build rerun`; if the registry lost the attestation, or "+
+				"the platform has a new key, that attests it again")
 	}
 	out, err := attest.Find(build, all)
 	if err == nil {
@@ -100,7 +106,8 @@ func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild, image s
 
 // policy accepts what the attester signs. Its key is read each time; the rest is remembered by
 // the digest of the signer.
-func (v *Verifier) policy(ctx context.Context, build *api.AgentBuild, at name.Digest) (policy sign.Policy, signer [sha256.Size]byte, err error) {
+func (v *Verifier) policy(ctx context.Context, build *api.AgentBuild,
+	at name.Digest) (policy sign.Policy, signer [sha256.Size]byte, err error) {
 	to, err := v.attester.signer(ctx, build)
 	if err != nil {
 		return policy, signer, err

@@ -62,12 +62,14 @@ func (a *Attester) summaryPolicy(ctx context.Context, to sign.Signer) (*sign.Pol
 
 // summarize judges what was attested by the policy, and attaches a summary to each image
 // that it accepts. The first refusal ends it; nil: there is no policy.
-func (a *Attester) summarize(ctx context.Context, p *pushed, session *sign.Session, policy *sign.Policy) (out *api.PolicyVerdict, _ error) {
+func (a *Attester) summarize(ctx context.Context, p *pushed, session *sign.Session,
+	policy *sign.Policy) (out *api.PolicyVerdict, _ error) {
 	if policy == nil {
 		return nil, nil
 	}
 	for _, image := range p.images() {
-		out = &api.PolicyVerdict{Policy: a.namespace + "/" + a.options.SummaryPolicy, PolicyDigest: policy.Digest}
+		out = &api.PolicyVerdict{Policy: a.namespace + "/" + a.options.SummaryPolicy,
+			PolicyDigest: policy.Digest}
 		verified, err := sign.Verify(ctx, image, *policy)
 		if err != nil && mayPass(ctx, err) {
 			return nil, registryFault(p.build, image, err)
@@ -90,7 +92,9 @@ func (a *Attester) summarize(ctx context.Context, p *pushed, session *sign.Sessi
 func refusalText(err error) string {
 	text := text.Plain(err.Error())
 	if answer := (*transport.Error)(nil); errors.As(err, &answer) {
-		text = fmt.Sprintf("something that is attached to it leads nowhere: the registry answers %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+		text = fmt.Sprintf(
+			"something that is attached to it leads nowhere: the registry answers %d %s",
+			answer.StatusCode, http.StatusText(answer.StatusCode))
 	}
 	return strings.ToValidUTF8(text[:min(len(text), maxRefusal)], "")
 }
@@ -99,12 +103,14 @@ func refusalText(err error) string {
 // that something does not exist is a verdict: a user who may push can attach references that
 // lead nowhere.
 func mayPass(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, gitremote.ErrForbiddenAddress) {
+	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, gitremote.ErrForbiddenAddress) {
 		return true
 	}
 	if answer := (*transport.Error)(nil); errors.As(err, &answer) {
 		return answer.StatusCode >= http.StatusInternalServerError ||
-			slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests}, answer.StatusCode)
+			slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden,
+				http.StatusTooManyRequests}, answer.StatusCode)
 	}
 	var broken net.Error
 	return errors.As(err, &broken)

@@ -43,15 +43,18 @@ func DigestOf(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Su
 // Succeed ends a run whose image has a digest, and whose bill of materials is SBOM. For several
 // platforms that is an index, and parts are the digests of their images. The TaskRuns are by the
 // task.
-func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest string, parts ...string) map[string]*tektonv1.TaskRun {
+func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest string,
+	parts ...string) map[string]*tektonv1.TaskRun {
 	begun := run.CreationTimestamp.Time
 	now := metav1.NewTime(begun.Add(time.Minute))
 	out := map[string]*tektonv1.TaskRun{}
 	results := map[string]string{
 		"IMAGE_URL": run.Annotations[keys.AnnotationImage], "IMAGE_DIGEST": digest,
-		"commit": run.Annotations[keys.AnnotationCommit], "CHAINS-GIT_COMMIT": run.Annotations[keys.AnnotationCommit],
-		"url": "https://git.example/x", "CHAINS-GIT_URL": "https://git.example/x", "dockerfile-name": "Dockerfile", "layout-digest": digest,
-		"SBOM_DIGEST": DigestOf(SBOM(digest)), "TEST_RESULT": "PASSED", attest.BaseImagesResult: BaseImage,
+		"commit":            run.Annotations[keys.AnnotationCommit],
+		"CHAINS-GIT_COMMIT": run.Annotations[keys.AnnotationCommit], "url": "https://git.example/x",
+		"CHAINS-GIT_URL": "https://git.example/x", "dockerfile-name": "Dockerfile",
+		"layout-digest": digest, "SBOM_DIGEST": DigestOf(SBOM(digest)), "TEST_RESULT": "PASSED",
+		attest.BaseImagesResult: BaseImage,
 	}
 	texts := map[string]string{}
 	arrays := map[string][]string{}
@@ -73,9 +76,12 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 	for _, t := range slices.Concat(pipeline.Tasks, pipeline.Finally) {
 		name := run.Name + "-" + t.Name
 		tr := &tektonv1.TaskRun{
-			ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(begun),
-				Labels:          map[string]string{"tekton.dev/pipelineTask": t.Name, "tekton.dev/pipelineRun": run.Name},
-				OwnerReferences: []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "PipelineRun", Name: run.Name, UID: run.UID, Controller: new(true)}}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: name,
+				UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(begun),
+				Labels: map[string]string{"tekton.dev/pipelineTask": t.Name,
+					"tekton.dev/pipelineRun": run.Name},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "tekton.dev/v1",
+					Kind: "PipelineRun", Name: run.Name, UID: run.UID, Controller: new(true)}}},
 			Spec: tektonv1.TaskRunSpec{TaskSpec: t.TaskSpec.TaskSpec.DeepCopy()},
 		}
 		own := map[string]string{}
@@ -93,35 +99,52 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		var written []result.RunResult
 		for _, r := range t.TaskSpec.Results {
 			value := cmp.Or(results[r.Name], "some "+r.Name)
-			if at := slices.Index(platforms, own["params."+recipe.Platform]); at >= 0 && len(platforms) > 1 { // its own image
-				value = cmp.Or(map[string]string{"layout-digest": parts[at], "SBOM_DIGEST": DigestOf(SBOM(parts[at]))}[r.Name], value)
+			// its own image
+			if at := slices.Index(platforms, own["params."+recipe.Platform]); at >= 0 &&
+				len(platforms) > 1 {
+				value = cmp.Or(map[string]string{"layout-digest": parts[at],
+					"SBOM_DIGEST": DigestOf(SBOM(parts[at]))}[r.Name], value)
 			}
 			texts["tasks."+t.Name+".results."+r.Name] = value
-			written = append(written, result.RunResult{Key: r.Name, Value: value, ResultType: result.TaskRunResultType})
-			tr.Status.Results = append(tr.Status.Results, tektonv1.TaskRunResult{Name: r.Name, Type: tektonv1.ResultsTypeString, Value: *tektonv1.NewStructuredValues(value)})
+			written = append(written,
+				result.RunResult{Key: r.Name, Value: value, ResultType: result.TaskRunResultType})
+			tr.Status.Results = append(tr.Status.Results, tektonv1.TaskRunResult{Name: r.Name,
+				Type: tektonv1.ResultsTypeString, Value: *tektonv1.NewStructuredValues(value)})
 		}
 		for i, step := range t.TaskSpec.Steps {
-			state := corev1.ContainerStateTerminated{FinishedAt: now, StartedAt: metav1.NewTime(begun)}
+			state := corev1.ContainerStateTerminated{FinishedAt: now,
+				StartedAt: metav1.NewTime(begun)}
 			if i == len(t.TaskSpec.Steps)-1 && len(written) > 0 {
 				state.Message = tekton.JSON(written)
 			}
-			tr.Status.Steps = append(tr.Status.Steps, tektonv1.StepState{Name: step.Name, Container: "step-" + step.Name,
-				ImageID: "registry.example/step@sha256:" + strings.Repeat(fmt.Sprint(i+1), 64), ContainerState: corev1.ContainerState{Terminated: &state}})
+			tr.Status.Steps = append(tr.Status.Steps,
+				tektonv1.StepState{Name: step.Name, Container: "step-" + step.Name,
+					ImageID: "registry.example/step@sha256:" +
+						strings.Repeat(fmt.Sprint(i+1), 64),
+					ContainerState: corev1.ContainerState{Terminated: &state}})
 		}
 		tr.Status.TaskSpec = t.TaskSpec.TaskSpec.DeepCopy()
 		for i := range tr.Status.TaskSpec.Steps {
 			step := &tr.Status.TaskSpec.Steps[i]
 			step.Image = substitution.ApplyReplacements(step.Image, own)
 		}
-		tr.Status.PodName, tr.Status.StartTime, tr.Status.CompletionTime = name+"-pod", &metav1.Time{Time: begun}, &now
-		tr.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionTrue, Reason: "Succeeded"})
-		run.Status.ChildReferences = append(run.Status.ChildReferences, tektonv1.ChildStatusReference{TypeMeta: runtime.TypeMeta{Kind: "TaskRun"}, Name: name, PipelineTaskName: t.Name})
+		tr.Status.PodName, tr.Status.StartTime, tr.Status.CompletionTime =
+			name+"-pod", &metav1.Time{Time: begun}, &now
+		tr.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded,
+			Status: corev1.ConditionTrue, Reason: "Succeeded"})
+		run.Status.ChildReferences = append(run.Status.ChildReferences,
+			tektonv1.ChildStatusReference{TypeMeta: runtime.TypeMeta{Kind: "TaskRun"}, Name: name,
+				PipelineTaskName: t.Name})
 		out[t.Name] = tr
 	}
 	for _, r := range pipeline.Results {
-		run.Status.Results = append(run.Status.Results, tektonv1.PipelineRunResult{Name: r.Name, Value: *tektonv1.NewStructuredValues(substitution.ApplyReplacements(r.Value.StringVal, texts))})
+		run.Status.Results = append(run.Status.Results,
+			tektonv1.PipelineRunResult{Name: r.Name,
+				Value: *tektonv1.NewStructuredValues(
+					substitution.ApplyReplacements(r.Value.StringVal, texts))})
 	}
 	run.Status.StartTime, run.Status.CompletionTime = &metav1.Time{Time: begun}, &now
-	run.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionTrue, Reason: "Succeeded"})
+	run.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded,
+		Status: corev1.ConditionTrue, Reason: "Succeeded"})
 	return out
 }

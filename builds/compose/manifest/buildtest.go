@@ -75,7 +75,8 @@ func Tests(file string, data []byte, group string) ([]Test, error) {
 		out, problems = append(out, test), append(problems, err)
 	}
 	if len(out) == 0 {
-		return nil, finding.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no "+TestKind, "use a file with kind: "+TestKind)
+		return nil, finding.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no "+TestKind,
+			"use a file with kind: "+TestKind)
 	}
 	return out, findings.Join(problems...)
 }
@@ -91,7 +92,8 @@ func readTest(d document, group string) (t Test, err error) {
 		return t, err
 	}
 	if err := yaml.UnmarshalStrict(d.text, &t); err != nil {
-		return bad("", strings.ReplaceAll(err.Error(), "\n", " "), "see `armature build test --help`")
+		return bad("", strings.ReplaceAll(err.Error(), "\n", " "),
+			"see `armature build test --help`")
 	}
 	t.Place = d.at("")
 	spec := &t.Spec
@@ -103,34 +105,42 @@ func readTest(d document, group string) (t Test, err error) {
 	case spec.Build != nil && spec.Parameters != nil:
 		return bad("spec.parameters", "is of a step", "set spec.build.pipeline.parameters")
 	case !slices.Contains([]string{"", "Succeeded", "Failed"}, spec.Expect.Result):
-		return bad("spec.expect.result", fmt.Sprintf("is %q", spec.Expect.Result), "use Succeeded or Failed")
+		return bad("spec.expect.result", fmt.Sprintf("is %q", spec.Expect.Result),
+			"use Succeeded or Failed")
 	}
 	spec.Expect.Result = cmp.Or(spec.Expect.Result, "Succeeded")
 	for _, folder := range append(slices.Collect(maps.Values(spec.Secrets)), spec.Source) {
 		if filepath.IsAbs(folder) {
-			return bad("spec", fmt.Sprintf("the folder %q is absolute", folder), "name it relative to the file")
+			return bad("spec", fmt.Sprintf("the folder %q is absolute", folder),
+				"name it relative to the file")
 		}
 	}
 	of := spec.Build
 	if spec.Step != "" {
 		parameters := []any{}
 		for _, name := range slices.Sorted(maps.Keys(spec.Parameters)) {
-			parameters = append(parameters, map[string]any{"name": name, "value": spec.Parameters[name]})
+			parameters = append(parameters,
+				map[string]any{"name": name, "value": spec.Parameters[name]})
 		}
 		of = map[string]any{"mode": "custom", "pipeline": map[string]any{
-			"steps": []any{map[string]any{"name": "step", "configMap": spec.Step}}, "parameters": parameters}}
+			"steps":      []any{map[string]any{"name": "step", "configMap": spec.Step}},
+			"parameters": parameters}}
 	}
 	// What a test leaves out, which nothing reads.
 	for field, value := range map[string]any{
-		"source":      map[string]any{"sourceRepository": "https://git.invalid/source.git", "sourceRevision": "main"},
-		"buildOutput": map[string]any{"imageRegistry": "registry.invalid", "image": "test", "imageTag": "test"},
+		"source": map[string]any{"sourceRepository": "https://git.invalid/source.git",
+			"sourceRevision": "main"},
+		"buildOutput": map[string]any{"imageRegistry": "registry.invalid", "image": "test",
+			"imageTag": "test"},
 	} {
 		if of[field] == nil {
 			of[field] = value
 		}
 	}
-	text, err := yaml.Marshal(map[string]any{"apiVersion": api.GroupVersion(group).String(), "kind": api.Kind,
-		"metadata": map[string]any{"name": t.Name, "namespace": cmp.Or(t.Namespace, "default")}, "spec": of})
+	text, err := yaml.Marshal(map[string]any{"apiVersion": api.GroupVersion(group).String(),
+		"kind":     api.Kind,
+		"metadata": map[string]any{"name": t.Name, "namespace": cmp.Or(t.Namespace, "default")},
+		"spec":     of})
 	if err != nil {
 		return t, err
 	}

@@ -24,7 +24,8 @@ func FuzzBuilds(f *testing.F) {
 			f.Fatal(err)
 		}
 		text := string(data)
-		for _, fault := range []string{"", "  sourceBranch: main\n", "  mode: dev\n", "  cancel: maybe\n", "  secrets: [null]\n", "\tspec: {}\n", "---\n- a list\n"} {
+		for _, fault := range []string{"", "  sourceBranch: main\n", "  mode: dev\n",
+			"  cancel: maybe\n", "  secrets: [null]\n", "\tspec: {}\n", "---\n- a list\n"} {
 			f.Add(text + fault)
 		}
 		f.Add("---\n- " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n")

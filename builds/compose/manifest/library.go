@@ -52,7 +52,8 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 		if err != nil {
 			return err
 		}
-		if ext := path.Ext(file); entry.IsDir() || ext != ".yaml" && ext != ".yml" && ext != ".json" {
+		if ext := path.Ext(file); entry.IsDir() ||
+			ext != ".yaml" && ext != ".yml" && ext != ".json" {
 			return nil
 		}
 		f, err := folder.Open(file)
@@ -78,19 +79,23 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 			}
 			var cm corev1.ConfigMap
 			if err := yaml.UnmarshalStrict(d.text, &cm); err != nil {
-				problems = append(problems, d.at("").Fault(api.ReasonInvalidTemplate, strings.ReplaceAll(err.Error(), "\n", " "), "fix the ConfigMap"))
+				problems = append(problems, d.at("").Fault(api.ReasonInvalidTemplate,
+					strings.ReplaceAll(err.Error(), "\n", " "), "fix the ConfigMap"))
 				continue
 			}
 			if before, twice := added[cm.Name]; twice {
-				problems = append(problems, d.at("").At("metadata.name").Fault(api.ReasonInvalidTemplate,
-					fmt.Sprintf("ConfigMap %q is also in %s", cm.Name, before), "keep one of the two, or give the folder of one namespace"))
+				problems = append(problems,
+					d.at("").At("metadata.name").Fault(api.ReasonInvalidTemplate,
+						fmt.Sprintf("ConfigMap %q is also in %s", cm.Name, before),
+						"keep one of the two, or give the folder of one namespace"))
 				continue
 			}
 			added[cm.Name] = d.at("")
 			if l.ConfigMaps == nil {
 				l.ConfigMaps = map[string]recipe.ConfigMap{}
 			}
-			l.ConfigMaps[cm.Name] = recipe.ConfigMap{Namespace: cm.Namespace, Name: cm.Name, File: d.file, Line: d.root.Line, Labels: cm.Labels, Data: cm.Data}
+			l.ConfigMaps[cm.Name] = recipe.ConfigMap{Namespace: cm.Namespace, Name: cm.Name,
+				File: d.file, Line: d.root.Line, Labels: cm.Labels, Data: cm.Data}
 		}
 		return nil
 	})
@@ -116,7 +121,8 @@ func (l *Library) Names(prefix string) []string {
 // spec.pipeline.namespace names counts if it is shared.
 func (l *Library) find(b *api.AgentBuild, name string) (recipe.ConfigMap, bool) {
 	cm, ok := l.ConfigMaps[name]
-	foreign := b.Spec.Pipeline != nil && cm.Namespace != "" && cm.Namespace == b.Spec.Pipeline.Namespace &&
+	foreign := b.Spec.Pipeline != nil && cm.Namespace != "" &&
+		cm.Namespace == b.Spec.Pipeline.Namespace &&
 		cm.Namespace != api.DefaultNamespace && b.Namespace != "" && cm.Namespace != b.Namespace
 	return cm, ok && (!foreign || cm.SharedWith(b.Namespace))
 }
@@ -127,7 +133,9 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 	cm, ok := l.find(build.AgentBuild, name)
 	if !ok {
 		return nil, build.doc.at("spec.mode").Fault(api.ReasonTemplateNotFound,
-			fmt.Sprintf("template ConfigMap %q does not exist", name), "use one of "+strings.Join(l.modes(), ", ")+", or add it with --templates"+recipe.ShareHint(build.AgentBuild))
+			fmt.Sprintf("template ConfigMap %q does not exist", name),
+			"use one of "+strings.Join(l.modes(), ", ")+", or add it with --templates"+
+				recipe.ShareHint(build.AgentBuild))
 	}
 	template, err := recipe.ReadTemplate(cm)
 	if template == nil {
@@ -143,7 +151,8 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 	for _, name := range compose.UsedSteps(build.AgentBuild, template, steps) {
 		problems = append(problems, faults[name])
 	}
-	out, err := compose.Pipeline(compose.Input{Build: build.AgentBuild, Place: build.Place, Template: template, Steps: steps, Settings: settings, Verdicts: l.Verdicts})
+	out, err := compose.Pipeline(compose.Input{Build: build.AgentBuild, Place: build.Place,
+		Template: template, Steps: steps, Settings: settings, Verdicts: l.Verdicts})
 	if err := findings.Join(append(problems, err)...); err != nil {
 		return nil, build.located(err)
 	}

@@ -30,11 +30,14 @@ spec:
 	composed := func(namespace, labels string) error {
 		folder := fstest.MapFS{}
 		for name, data := range map[string]string{
-			"pipeline-template-own": recipe.TemplateKeyYAML + `: "steps: [{name: only, configMap: own-step}]"`,
-			"own-step":              recipe.StepKey + `: "steps: [{name: a, image: busybox:1.37.0, command: [a]}]"`,
+			"pipeline-template-own": recipe.TemplateKeyYAML +
+				`: "steps: [{name: only, configMap: own-step}]"`,
+			"own-step": recipe.StepKey +
+				`: "steps: [{name: a, image: busybox:1.37.0, command: [a]}]"`,
 		} {
-			folder[name+".yaml"] = &fstest.MapFile{Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name +
-				", namespace: " + namespace + ", labels: {" + labels + "}}\ndata: {" + data + "}\n")}
+			folder[name+".yaml"] = &fstest.MapFile{
+				Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name +
+					", namespace: " + namespace + ", labels: {" + labels + "}}\ndata: {" + data + "}\n")}
 		}
 		library := &manifest.Library{}
 		if err := library.AddDir(folder, "folder"); err != nil {
@@ -52,8 +55,12 @@ spec:
 			t.Errorf("%s: %v", where, err)
 		}
 	}
-	for where, labels := range map[string]string{"not shared": "", "shared with another": keys.SharePrefix + "teams: \"true\"", "withdrawn": keys.SharePrefix + "team: \"false\""} {
-		if err := composed("other", labels); err == nil || !strings.Contains(err.Error(), "does not exist") || !strings.Contains(err.Error(), keys.SharePrefix+"team") {
+	for where, labels := range map[string]string{"not shared": "",
+		"shared with another": keys.SharePrefix + "teams: \"true\"",
+		"withdrawn":           keys.SharePrefix + "team: \"false\""} {
+		if err := composed("other", labels); err == nil ||
+			!strings.Contains(err.Error(), "does not exist") ||
+			!strings.Contains(err.Error(), keys.SharePrefix+"team") {
 			t.Errorf("%s: %v", where, err)
 		}
 	}

@@ -78,7 +78,8 @@ func (l *Library) lintTemplate(cm recipe.ConfigMap) (warnings []string, err erro
 	}
 	var problems []error
 	for _, builder := range builders {
-		more, err := l.lintWith(template, builder, strings.TrimPrefix(cm.Name, recipe.TemplatePrefix))
+		more, err := l.lintWith(template, builder,
+			strings.TrimPrefix(cm.Name, recipe.TemplatePrefix))
 		problems = append(problems, err)
 		for _, w := range more {
 			if !slices.Contains(warnings, w) {
@@ -89,16 +90,19 @@ func (l *Library) lintTemplate(cm recipe.ConfigMap) (warnings []string, err erro
 	return warnings, findings.Join(problems...)
 }
 
-func (l *Library) lintWith(template *recipe.Template, builder, mode string) (warnings []string, err error) {
+func (l *Library) lintWith(template *recipe.Template,
+	builder, mode string) (warnings []string, err error) {
 	value := "lint"
 	build := &api.AgentBuild{
 		ObjectMeta: metav1.ObjectMeta{Name: "lint", Namespace: "lint"},
 		Spec: api.AgentBuildSpec{
 			Mode:    mode,
 			Builder: builder,
-			Source: api.SourceSpec{SourceRepository: "git.example.com/org/repo", SourceRevision: "main", SourceSubfolder: "agent",
-				RepoUser: "lint", SourceCredentials: &corev1.LocalObjectReference{Name: "git-login"}},
-			BuildOutput: &api.BuildOutput{ImageRegistry: "registry.example.com", Image: "lint", ImageTag: "v1",
+			Source: api.SourceSpec{SourceRepository: "git.example.com/org/repo",
+				SourceRevision: "main", SourceSubfolder: "agent", RepoUser: "lint",
+				SourceCredentials: &corev1.LocalObjectReference{Name: "git-login"}},
+			BuildOutput: &api.BuildOutput{ImageRegistry: "registry.example.com", Image: "lint",
+				ImageTag:             "v1",
 				ImageRepoCredentials: &corev1.LocalObjectReference{Name: "registry-login"}},
 			Pipeline: &api.PipelineSpec{},
 		},
@@ -120,11 +124,14 @@ func (l *Library) lintWith(template *recipe.Template, builder, mode string) (war
 	}
 	for _, name := range demanded {
 		if declared[name] && !recipe.FromSpec(name) {
-			build.Spec.Pipeline.Parameters = append(build.Spec.Pipeline.Parameters, api.Parameter{Name: name, Value: &value})
+			build.Spec.Pipeline.Parameters = append(build.Spec.Pipeline.Parameters,
+				api.Parameter{Name: name, Value: &value})
 			declared[name] = false
 		}
 	}
-	out, err := compose.Pipeline(compose.Input{Build: build, Place: finding.Place{Object: finding.Ref{Kind: "a build with all fields"}}, Template: template, Steps: steps})
+	out, err := compose.Pipeline(compose.Input{Build: build,
+		Place:    finding.Place{Object: finding.Ref{Kind: "a build with all fields"}},
+		Template: template, Steps: steps})
 	if out != nil {
 		warnings = out.Warnings
 	}
@@ -134,7 +141,9 @@ func (l *Library) lintWith(template *recipe.Template, builder, mode string) (war
 // lintStep warns of what works and will hurt.
 func lintStep(cm recipe.ConfigMap, step *recipe.Step) []string {
 	var out []string
-	warn := func(format string, a ...any) { out = append(out, cm.String()+": "+fmt.Sprintf(format, a...)) }
+	warn := func(format string, a ...any) {
+		out = append(out, cm.String()+": "+fmt.Sprintf(format, a...))
+	}
 	shared := step.Task.StepTemplate
 	for i, s := range step.Task.Steps {
 		title := s.Name
@@ -144,7 +153,8 @@ func lintStep(cm recipe.ConfigMap, step *recipe.Step) []string {
 		if ref, err := name.ParseReference(s.Image); err == nil && ref.Identifier() == "latest" {
 			warn("step %s: image %s may change at any time: set a version", title, s.Image)
 		}
-		if len(s.ComputeResources.Requests) == 0 && (shared == nil || len(shared.ComputeResources.Requests) == 0) {
+		if len(s.ComputeResources.Requests) == 0 &&
+			(shared == nil || len(shared.ComputeResources.Requests) == 0) {
 			warn("step %s: requests no resources, so the scheduler cannot plan for it", title)
 		}
 		if c := s.SecurityContext; c != nil && c.Privileged != nil && *c.Privileged {

@@ -20,8 +20,10 @@ func TestLintComposesEachBuilder(t *testing.T) {
 	}
 	cm := library.ConfigMaps["pipeline-template-prod"]
 	cm.Data = maps.Clone(cm.Data)
-	cm.Data[recipe.TemplateKeyYAML] = strings.Replace(cm.Data[recipe.TemplateKeyYAML], "$(tasks.buildkit-build.results.layout-digest)", "$(tasks.buildkit-build.results.digest)", 1)
-	if _, _, err := library.Lint(map[string]recipe.ConfigMap{cm.Name: cm}); err == nil || !strings.Contains(err.Error(), "declares no such result") {
+	cm.Data[recipe.TemplateKeyYAML] = strings.Replace(cm.Data[recipe.TemplateKeyYAML],
+		"$(tasks.buildkit-build.results.layout-digest)", "$(tasks.buildkit-build.results.digest)", 1)
+	if _, _, err := library.Lint(map[string]recipe.ConfigMap{cm.Name: cm}); err == nil ||
+		!strings.Contains(err.Error(), "declares no such result") {
 		t.Errorf("a fault of a builder that is not the default: %v", err)
 	}
 }

@@ -68,7 +68,8 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 		}
 		if d.kind.APIVersion != api.GroupVersion(group).String() {
 			problems = append(problems, d.at("").At("apiVersion").Fault(api.ReasonInvalidBuild,
-				fmt.Sprintf("is %q", d.kind.APIVersion), "use "+api.GroupVersion(group).String()+", or name the group with --api-group"))
+				fmt.Sprintf("is %q", d.kind.APIVersion),
+				"use "+api.GroupVersion(group).String()+", or name the group with --api-group"))
 			continue
 		}
 		build, err := schema.read(d)
@@ -79,14 +80,16 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 		out = append(out, Build{AgentBuild: build, Place: d.at(""), doc: d})
 	}
 	if len(out) == 0 && len(problems) == 0 {
-		return nil, finding.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no AgentBuild", "use a file with kind: AgentBuild")
+		return nil, finding.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no AgentBuild",
+			"use a file with kind: AgentBuild")
 	}
 	return out, findings.Join(problems...)
 }
 
 func (d document) at(fieldPath string) finding.Place {
 	line, node := d.root.Line, d.root
-	for _, part := range strings.FieldsFunc(fieldPath, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
+	for _, part := range strings.FieldsFunc(fieldPath,
+		func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
 		next, at := step(node, part)
 		if next == nil {
 			break
@@ -124,7 +127,8 @@ func split(file string, data []byte) (out []document, err error) {
 		return out, finding.Place{File: file, Line: line}.Fault(api.ReasonInvalidBuild, message, hint)
 	}
 	if len(data) > maxFile {
-		return bad(0, fmt.Sprintf("has %d MiB, which is too large for a manifest", len(data)>>20), "give a smaller file")
+		return bad(0, fmt.Sprintf("has %d MiB, which is too large for a manifest", len(data)>>20),
+			"give a smaller file")
 	}
 	for decoder := yamlv3.NewDecoder(bytes.NewReader(data)); ; {
 		var root yamlv3.Node
@@ -136,10 +140,13 @@ func split(file string, data []byte) (out []document, err error) {
 				line, _ = strconv.Atoi(m[1])
 				message = strings.TrimPrefix(message, m[0])
 			}
-			return bad(line, "cannot be read: "+message, "fix the YAML; tabs and unclosed quotes are common causes")
+			return bad(line, "cannot be read: "+message,
+				"fix the YAML; tabs and unclosed quotes are common causes")
 		}
 		objects := root.Content
-		if items, _ := step(objects[0], "items"); strings.HasSuffix(textOf(objects[0], "kind"), "List") && items != nil && items.Kind == yamlv3.SequenceNode {
+		if items, _ := step(objects[0],
+			"items"); strings.HasSuffix(textOf(objects[0], "kind"), "List") && items != nil &&
+			items.Kind == yamlv3.SequenceNode {
 			objects = items.Content
 		}
 		for _, object := range objects {
@@ -149,7 +156,9 @@ func split(file string, data []byte) (out []document, err error) {
 			if object.Kind != yamlv3.MappingNode {
 				return bad(object.Line, "is not an object", "begin it with apiVersion: and kind:")
 			}
-			d := document{file: file, kind: metav1.TypeMeta{APIVersion: textOf(object, "apiVersion"), Kind: textOf(object, "kind")}, root: object}
+			d := document{file: file,
+				kind: metav1.TypeMeta{APIVersion: textOf(object, "apiVersion"),
+					Kind: textOf(object, "kind")}, root: object}
 			if d.text, err = yamlv3.Marshal(object); err != nil {
 				return bad(object.Line, "cannot be read: "+err.Error(), "fix the YAML")
 			}
@@ -179,13 +188,17 @@ func (s *schema) read(d document) (*api.AgentBuild, error) {
 	}
 	object := map[string]any{}
 	if err := yaml.UnmarshalStrict(d.text, &object); err != nil {
-		bad("", strings.ReplaceAll(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "\n", " "), "fix the YAML")
+		bad("",
+			strings.ReplaceAll(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "),
+				"\n", " "), "fix the YAML")
 		return nil, findings.Join(problems...)
 	}
 	problems = append(problems, d.metadata(object)...)
-	pruned := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), s.Structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	pruned := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), s.Structural, true,
+		structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, unknown := range pruned {
-		bad(unknown, "is not a known field", text.UnknownField(api.AgentBuild{}, unknown, "correct the spelling or remove it"))
+		bad(unknown, "is not a known field",
+			text.UnknownField(api.AgentBuild{}, unknown, "correct the spelling or remove it"))
 	}
 	for _, f := range s.judge(object) {
 		bad(f.path, f.message, f.hint)
@@ -215,17 +228,20 @@ func (d document) metadata(object map[string]any) []error {
 	var meta metav1.ObjectMeta
 	unknown, err := kjson.UnmarshalStrict(data, &meta)
 	if err != nil {
-		bad("metadata", strings.TrimPrefix(err.Error(), "json: "), "use the types of the Kubernetes API")
+		bad("metadata", strings.TrimPrefix(err.Error(), "json: "),
+			"use the types of the Kubernetes API")
 		return out
 	}
 	for _, u := range unknown {
 		if at, ok := u.(interface{ FieldPath() string }); ok {
-			bad("metadata."+at.FieldPath(), "is not a known field", text.UnknownField(meta, at.FieldPath(), "correct the spelling or remove it"))
+			bad("metadata."+at.FieldPath(), "is not a known field",
+				text.UnknownField(meta, at.FieldPath(), "correct the spelling or remove it"))
 		}
 	}
 	switch {
 	case meta.Name == "" && meta.GenerateName != "":
-		bad("metadata.generateName", "generates a new name each time, so the build could not be found again", "use name")
+		bad("metadata.generateName",
+			"generates a new name each time, so the build could not be found again", "use name")
 	case meta.Name == "":
 		bad("metadata.name", "is missing", "name the build")
 	}
@@ -235,8 +251,10 @@ func (d document) metadata(object map[string]any) []error {
 	if meta.Namespace == "" {
 		meta.Namespace = "x" // the command's or the context's
 	}
-	for _, e := range apivalidation.ValidateObjectMeta(&meta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")) {
-		bad(e.Field, fmt.Sprintf("%q: %s", fmt.Sprint(e.BadValue), e.Detail), "correct it: the API server would refuse it")
+	for _, e := range apivalidation.ValidateObjectMeta(&meta, true,
+		apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")) {
+		bad(e.Field, fmt.Sprintf("%q: %s", fmt.Sprint(e.BadValue), e.Detail),
+			"correct it: the API server would refuse it")
 	}
 	return out
 }
@@ -247,5 +265,6 @@ func (d document) doubled() error {
 	if key == "" {
 		return nil
 	}
-	return finding.Place{File: d.file, Line: line}.Fault(api.ReasonInvalidBuild, fmt.Sprintf("key %q occurs twice", key), "keep one of the two")
+	return finding.Place{File: d.file, Line: line}.Fault(api.ReasonInvalidBuild,
+		fmt.Sprintf("key %q occurs twice", key), "keep one of the two")
 }

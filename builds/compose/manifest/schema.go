@@ -44,7 +44,8 @@ func loadSchema() (*schema, error) {
 		return nil, fmt.Errorf("decoding the shipped CRD: %w", err)
 	}
 	var props apiextensions.JSONSchemaProps
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &props, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+		crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &props, nil); err != nil {
 		return nil, fmt.Errorf("converting the shipped CRD: %w", err)
 	}
 	structural, err := structuralschema.NewStructural(&props)
@@ -55,7 +56,8 @@ func loadSchema() (*schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compiling the shipped CRD: %w", err)
 	}
-	return &schema{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}, nil
+	return &schema{structural, validator,
+		cel.NewValidator(structural, true, celconfig.PerCallLimit)}, nil
 }
 
 // judge sets the defaults of an object and returns what an API server would refuse.
@@ -66,7 +68,8 @@ func (s *schema) judge(object map[string]any) []fault {
 	for _, e := range found {
 		mistyped = mistyped || e.Type == field.ErrorTypeTypeInvalid
 	}
-	rules, _ := s.rules.Validate(context.Background(), nil, s.Structural, object, nil, celconfig.RuntimeCELCostBudget)
+	rules, _ := s.rules.Validate(context.Background(), nil, s.Structural, object, nil,
+		celconfig.RuntimeCELCostBudget)
 	var out []fault
 	for _, e := range append(found, rules...) {
 		if f, ok := faultOf(e, mistyped); ok {
@@ -82,7 +85,8 @@ func faultOf(e *field.Error, mistyped bool) (fault, bool) {
 	if e.Field == "" || e.Field == "<nil>" {
 		return fault{}, false // neither of two types fits; another error names the field
 	}
-	f := fault{e.Field, strings.TrimPrefix(e.Detail, e.Field+" in body "), "see docs/builds.md for the field"}
+	f := fault{e.Field, strings.TrimPrefix(e.Detail, e.Field+" in body "),
+		"see docs/builds.md for the field"}
 	if before, rule, unjudged := strings.Cut(f.message, " evaluating rule: "); unjudged {
 		if strings.HasPrefix(before, "invalid data") && mistyped {
 			return fault{}, false
@@ -99,7 +103,8 @@ func faultOf(e *field.Error, mistyped bool) (fault, bool) {
 	if m == nil {
 		return f, true
 	}
-	f.message, f.hint = fmt.Sprintf("is %s; want %s", article(m[2]), article(m[1])), "give the field that type"
+	f.message, f.hint = fmt.Sprintf("is %s; want %s", article(m[2]), article(m[1])),
+		"give the field that type"
 	switch {
 	case m[2] == "null":
 		f.hint = "give it a value, or remove it"

@@ -43,13 +43,15 @@ func (t *Template) usual() string {
 
 // ListsAll reports whether the build's steps are the whole pipeline.
 func ListsAll(b *api.AgentBuild) bool {
-	return b.Spec.Pipeline != nil && slices.ContainsFunc(b.Spec.Pipeline.Steps, func(s api.Step) bool { return s.ConfigMap != "" })
+	return b.Spec.Pipeline != nil && slices.ContainsFunc(b.Spec.Pipeline.Steps,
+		func(s api.Step) bool { return s.ConfigMap != "" })
 }
 
 // BuilderOf a build, and why another one than the template's: its own; that of a step
 // which it adjusts, or else switches off; that whose steps alone declare a parameter that
 // it sets; or the template's. Steps that are missing declare nothing.
-func (t *Template) BuilderOf(build *api.AgentBuild, steps map[string]*Step) (builder, because string) {
+func (t *Template) BuilderOf(build *api.AgentBuild,
+	steps map[string]*Step) (builder, because string) {
 	switch {
 	case t.chosen != "":
 		return t.chosen, ""
@@ -73,7 +75,8 @@ func (t *Template) BuilderOf(build *api.AgentBuild, steps map[string]*Step) (bui
 	}
 	for i, p := range build.Spec.Pipeline.Parameters {
 		if only := t.onlyBuilderWith(p.Name, steps); only != "" && only != t.usual() {
-			return only, fmt.Sprintf("spec.pipeline.parameters[%d]: %s is a parameter of its step alone", i, p.Name)
+			return only, fmt.Sprintf(
+				"spec.pipeline.parameters[%d]: %s is a parameter of its step alone", i, p.Name)
 		}
 	}
 	return t.usual(), ""
@@ -138,7 +141,8 @@ func referring(row Row, task string) Row {
 	if !row.refers {
 		return row
 	}
-	return tekton.Edit(row, strings.NewReplacer("$(builder)", task, "$(builder.", "$(tasks."+task+".").Replace)
+	return tekton.Edit(row,
+		strings.NewReplacer("$(builder)", task, "$(builder.", "$(tasks."+task+".").Replace)
 }
 
 // checkBuilders of a template: the default is offered, and a builder has one
@@ -147,21 +151,27 @@ func (t *Template) checkBuilders(bad func(field, message, hint string)) {
 	offered := t.Builders()
 	switch {
 	case t.usual() == "" && len(offered) > 0:
-		bad("steps", "has steps with builders, and no builder", "name the builder of builds that choose none under builder:")
+		bad("steps", "has steps with builders, and no builder",
+			"name the builder of builds that choose none under builder:")
 	case t.Builder != "" && !slices.Contains(offered, t.Builder):
-		bad("builder", fmt.Sprintf("is %q, which no step has in its builders", t.Builder), "use one of "+strings.Join(offered, ", "))
+		bad("builder", fmt.Sprintf("is %q, which no step has in its builders", t.Builder),
+			"use one of "+strings.Join(offered, ", "))
 	}
 	for i, row := range t.Steps {
 		if row.refers && t.usual() == "" {
-			bad(fmt.Sprintf("steps[%d]", i), "refers to $(builder), and the template has no builder", "name one under builder:, and give its steps builders")
+			bad(fmt.Sprintf("steps[%d]", i),
+				"refers to $(builder), and the template has no builder",
+				"name one under builder:, and give its steps builders")
 		}
 		for _, before := range t.Steps[:i] {
 			if row.Name == "" || row.Name != before.Name {
 				continue
 			}
 			share := func(b string) bool { return slices.Contains(before.Builders, b) }
-			if len(row.Builders) == 0 || len(before.Builders) == 0 || slices.ContainsFunc(row.Builders, share) {
-				bad(fmt.Sprintf("steps[%d]", i), fmt.Sprintf("name %q occurs twice", row.Name), "give each step a unique name")
+			if len(row.Builders) == 0 || len(before.Builders) == 0 ||
+				slices.ContainsFunc(row.Builders, share) {
+				bad(fmt.Sprintf("steps[%d]", i), fmt.Sprintf("name %q occurs twice", row.Name),
+					"give each step a unique name")
 				break
 			}
 		}

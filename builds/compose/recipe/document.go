@@ -68,7 +68,8 @@ func (d *Document) At(path string) finding.Place {
 func (d *Document) line(path string) int {
 	inner, line := d.fields, 0
 	// "steps[1].params[name].x" is cut into steps, 1, params, name, x.
-	for _, part := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+	for _, part := range strings.FieldsFunc(path,
+		func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
 		at := slices.IndexFunc(inner, func(f field) bool { return f.name == part })
 		if n, err := strconv.Atoi(part); err == nil && n >= 0 && n < len(inner) && inner[n].name == "" {
 			at = n
@@ -92,7 +93,8 @@ func tooLarge(text string) string {
 		marks += strings.Count(text, mark)
 	}
 	if marks > maxMarks {
-		return fmt.Sprintf("has %d lines and marks such as ',' and ':', and at most %d are read", marks, maxMarks)
+		return fmt.Sprintf("has %d lines and marks such as ',' and ':', and at most %d are read",
+			marks, maxMarks)
 	}
 	return ""
 }
@@ -131,7 +133,8 @@ func decode(doc *Document, into any, reason string) (found []*finding.Finding, o
 		return []*finding.Finding{place.Fault(reason, message, hint)}, false
 	}
 	if problem := tooLarge(doc.Body); problem != "" {
-		return refused(doc.At(""), problem, "divide the step, or move scripts to the repository or the image")
+		return refused(doc.At(""), problem,
+			"divide the step, or move scripts to the repository or the image")
 	}
 	var root yamlv3.Node
 	if err := yamlv3.Unmarshal([]byte(doc.Body), &root); err != nil {
@@ -140,15 +143,19 @@ func decode(doc *Document, into any, reason string) (found []*finding.Finding, o
 			where.KeyLine, _ = strconv.Atoi(m[1])
 			message = strings.TrimPrefix(message, m[0])
 		}
-		return refused(where, "cannot be read: "+message, "fix the YAML; tabs and unclosed quotes are common causes")
+		return refused(where, "cannot be read: "+message,
+			"fix the YAML; tabs and unclosed quotes are common causes")
 	}
 	if len(root.Content) == 0 || root.Content[0].Kind != yamlv3.MappingNode {
-		return refused(doc.At(""), "is not a mapping of fields", "see docs/builds-templates.md for the format")
+		return refused(doc.At(""), "is not a mapping of fields",
+			"see docs/builds-templates.md for the format")
 	}
 	all := outline{}
 	if doc.fields = all.of(root.Content[0]); all.over() {
 		doc.fields = nil
-		return refused(doc.At(""), fmt.Sprintf("has more than %d values, or %d KiB, with its aliases written out", maxNodes, maxText>>10), "divide the step, or use fewer aliases")
+		return refused(doc.At(""),
+			fmt.Sprintf("has more than %d values, or %d KiB, with its aliases written out",
+				maxNodes, maxText>>10), "divide the step, or use fewer aliases")
 	}
 	doc.Values = all.nodes
 	data, err := yaml.YAMLToJSONStrict([]byte(doc.Body))
@@ -180,7 +187,8 @@ func decode(doc *Document, into any, reason string) (found []*finding.Finding, o
 		if at, ok := u.(interface{ FieldPath() string }); ok {
 			field = at.FieldPath()
 		}
-		found = append(found, doc.At(field).Fault(reason, "is not a known field", text.UnknownField(into, field, "correct the spelling or remove it")))
+		found = append(found, doc.At(field).Fault(reason, "is not a known field",
+			text.UnknownField(into, field, "correct the spelling or remove it")))
 	}
 	return found, true
 }
@@ -189,5 +197,6 @@ var (
 	yamlLine = text.Pattern(`^line (\d+): `)
 	anyLine  = text.Pattern(`line (\d+)`)
 	// wrongType cuts the decoder's sentence: value, field, Go type.
-	wrongType = text.Pattern(`cannot unmarshal (.+) into Go struct field [^.]*\.(\S+) of type (\S+)`)
+	wrongType = text.Pattern(
+		`cannot unmarshal (.+) into Go struct field [^.]*\.(\S+) of type (\S+)`)
 )

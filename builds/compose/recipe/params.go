@@ -66,7 +66,9 @@ func FromSpec(parameter string) bool { return Field(parameter) != "" }
 
 // Noted reports whether a parameter needs no step that declares it: it controls the build
 // itself, or occurs in published manifests.
-func Noted(parameter string) bool { return parameter == Timeout || parameter == "github-token-secret" }
+func Noted(parameter string) bool {
+	return parameter == Timeout || parameter == "github-token-secret"
+}
 
 // Handed reports whether shipped steps hand a parameter to each other: the digests of the
 // image, the SBOM and the source, and the commit.
@@ -84,7 +86,9 @@ func Canonical(name string) string {
 
 // Declares reports whether a parameter is among those of a task, under any of its names.
 func Declares(params tektonv1.ParamSpecs, name string) bool {
-	return slices.ContainsFunc(params, func(p tektonv1.ParamSpec) bool { return Canonical(p.Name) == Canonical(name) })
+	return slices.ContainsFunc(params, func(p tektonv1.ParamSpec) bool {
+		return Canonical(p.Name) == Canonical(name)
+	})
 }
 
 // find a parameter by name or by an alias; the name itself wins.

@@ -42,7 +42,8 @@ func ShareHint(build *api.AgentBuild) string {
 	if build.Spec.Pipeline == nil || build.Spec.Pipeline.Namespace == "" {
 		return ""
 	}
-	return fmt.Sprintf("; one in namespace %s needs the label %s%s: \"true\"", build.Spec.Pipeline.Namespace, keys.SharePrefix, build.Namespace)
+	return fmt.Sprintf("; one in namespace %s needs the label %s%s: \"true\"",
+		build.Spec.Pipeline.Namespace, keys.SharePrefix, build.Namespace)
 }
 
 // document of a key, without the other keys of the ConfigMap, which may be large.
@@ -53,7 +54,8 @@ func (c ConfigMap) document(key, body string) *Document {
 
 // Place of the ConfigMap.
 func (c ConfigMap) Place() finding.Place {
-	return finding.Place{File: c.File, Line: c.Line, Object: finding.Ref{APIVersion: "v1", Kind: "ConfigMap", Namespace: c.Namespace, Name: c.Name}}
+	return finding.Place{File: c.File, Line: c.Line,
+		Object: finding.Ref{APIVersion: "v1", Kind: "ConfigMap", Namespace: c.Namespace, Name: c.Name}}
 }
 
 func (c ConfigMap) String() string { return c.Place().String() }
@@ -87,7 +89,8 @@ type Template struct {
 	// Builder of builds that do not choose one, out of the builders of the steps. If
 	// omitted, it is buildkit if a step has that.
 	Builder string `json:"builder,omitempty"`
-	// Cache false refuses builds that name a cache. Omitted, they may, unless the runs are isolated.
+	// Cache false refuses builds that name a cache. Omitted, they may, unless the runs are
+	// isolated.
 	Cache *bool `json:"cache,omitempty"`
 
 	// Attest makes this a template of the platform: it counts in the controller's
@@ -236,13 +239,15 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 		case s.Name == "":
 			bad(at, "has no name", "give each step a name, such as unit-tests")
 		case !dnsLabel().MatchString(s.Name) || len(s.Name) > 63:
-			bad(at, fmt.Sprintf("name %q is not a DNS label", s.Name), "use at most 63 lower-case letters, digits and '-'")
+			bad(at, fmt.Sprintf("name %q is not a DNS label", s.Name),
+				"use at most 63 lower-case letters, digits and '-'")
 		}
 		if s.ConfigMap == "" {
 			bad(at, "has no configMap", "name the ConfigMap that holds the step's task-spec.yaml")
 		}
 		if s.Retries < 0 {
-			bad(at, fmt.Sprintf("retries %d is negative", s.Retries), "leave it out, or write how often the step is tried again")
+			bad(at, fmt.Sprintf("retries %d is negative", s.Retries),
+				"leave it out, or write how often the step is tried again")
 		}
 		for j, w := range s.WhenExpressions {
 			at := fmt.Sprintf("%s.whenExpressions[%d]", at, j)
@@ -286,14 +291,20 @@ func (t *Template) checkPods(bad func(field, message, hint string)) {
 			continue
 		}
 		field := fmt.Sprintf("steps[%d].podOf", i)
-		at := slices.IndexFunc(t.Steps[:i], func(before Row) bool { return before.Name == row.PodOf })
+		at := slices.IndexFunc(t.Steps[:i],
+			func(before Row) bool { return before.Name == row.PodOf })
 		switch {
 		case at < 0:
-			bad(field, fmt.Sprintf("is %q, and no step before this one has that name", row.PodOf), "name an earlier step")
+			bad(field, fmt.Sprintf("is %q, and no step before this one has that name", row.PodOf),
+				"name an earlier step")
 		case t.Steps[at].PodOf != "":
-			bad(field, fmt.Sprintf("is %q, which runs in the pod of %q", row.PodOf, t.Steps[at].PodOf), fmt.Sprintf("use %q", t.Steps[at].PodOf))
-		case t.Steps[at].Finally || row.Finally || row.RunAfter != nil || row.Timeout != nil || row.Retries > 0 || row.OnError != "" || len(row.WhenExpressions) > 0:
-			bad(field, "cannot be combined with whenExpressions, runAfter, timeout, retries, onError or finally", "remove those, or podOf")
+			bad(field, fmt.Sprintf("is %q, which runs in the pod of %q", row.PodOf,
+				t.Steps[at].PodOf), fmt.Sprintf("use %q", t.Steps[at].PodOf))
+		case t.Steps[at].Finally || row.Finally || row.RunAfter != nil || row.Timeout != nil ||
+			row.Retries > 0 || row.OnError != "" || len(row.WhenExpressions) > 0:
+			bad(field,
+				"cannot be combined with whenExpressions, runAfter, timeout, retries, "+
+					"onError or finally", "remove those, or podOf")
 		}
 	}
 }
@@ -301,9 +312,13 @@ func (t *Template) checkPods(bad func(field, message, hint string)) {
 // checkSources of a template: sourceFrom names an earlier step.
 func (t *Template) checkSources(bad func(field, message, hint string)) {
 	for i, row := range t.Steps {
-		before := func(s Row) bool { return s.Name == row.SourceFrom && !s.Finally && s.SourceFrom == "" }
+		before := func(s Row) bool {
+			return s.Name == row.SourceFrom && !s.Finally && s.SourceFrom == ""
+		}
 		if row.SourceFrom != "" && !slices.ContainsFunc(t.Steps[:i], before) {
-			bad(fmt.Sprintf("steps[%d].sourceFrom", i), fmt.Sprintf("is %q, and no step before this one has that name and works on the shared source", row.SourceFrom),
+			bad(fmt.Sprintf("steps[%d].sourceFrom", i),
+				fmt.Sprintf("is %q, and no step before this one has that name and works on the "+
+					"shared source", row.SourceFrom),
 				"name an earlier step that packs the source, such as one of pack-source-step")
 		}
 	}
@@ -313,15 +328,19 @@ func (t *Template) checkSources(bad func(field, message, hint string)) {
 func (t *Template) checkOpen(bad func(field, message, hint string)) {
 	if !t.Isolates() {
 		if len(t.Open.Parameters)+len(t.Open.Steps)+len(t.Open.Labels)+len(t.Open.Annotations) > 0 {
-			bad("open", "has no effect without attest: true or isolate: true", "add one of them, or remove open")
+			bad("open", "has no effect without attest: true or isolate: true",
+				"add one of them, or remove open")
 		}
 		if t.VerifySource != "" {
-			bad("verifySource", "has no effect without attest: true or isolate: true", "add one of them, or let builds set spec.source.verify")
+			bad("verifySource", "has no effect without attest: true or isolate: true",
+				"add one of them, or let builds set spec.source.verify")
 		}
 		return
 	}
 	if t.Cache != nil && *t.Cache {
-		bad("cache", "cannot be true with attest: true or isolate: true, because a writer of the cache decides what is built", "remove it")
+		bad("cache",
+			"cannot be true with attest: true or isolate: true, because a writer of the cache "+
+				"decides what is built", "remove it")
 	}
 	for i, name := range t.Open.Parameters {
 		at := fmt.Sprintf("open.parameters[%d]", i)
@@ -332,16 +351,20 @@ func (t *Template) checkOpen(bad func(field, message, hint string)) {
 			bad(at, fmt.Sprintf("parameter %q is handed from step to step", name), "remove it")
 		}
 	}
-	for field, keys := range map[string][]string{"labels": t.Open.Labels, "annotations": t.Open.Annotations} {
+	for field, keys := range map[string][]string{"labels": t.Open.Labels,
+		"annotations": t.Open.Annotations} {
 		for i, key := range keys {
-			if domain, _, _ := strings.Cut(key, "/"); domain == "tekton.dev" || strings.HasSuffix(domain, ".tekton.dev") {
-				bad(fmt.Sprintf("open.%s[%d]", field, i), fmt.Sprintf("%s steers Tekton", key), "remove it")
+			if domain, _, _ := strings.Cut(key, "/"); domain == "tekton.dev" ||
+				strings.HasSuffix(domain, ".tekton.dev") {
+				bad(fmt.Sprintf("open.%s[%d]", field, i), fmt.Sprintf("%s steers Tekton", key),
+					"remove it")
 			}
 		}
 	}
 	for i, name := range t.Open.Steps {
 		if !slices.Contains(t.StepNames(), name) {
-			bad(fmt.Sprintf("open.steps[%d]", i), fmt.Sprintf("no step is named %q", name), "use one of "+strings.Join(t.StepNames(), ", "))
+			bad(fmt.Sprintf("open.steps[%d]", i), fmt.Sprintf("no step is named %q", name),
+				"use one of "+strings.Join(t.StepNames(), ", "))
 		}
 	}
 }

@@ -38,11 +38,13 @@ func ReadStep(cm ConfigMap) (*Step, error) {
 	}
 	if file.Kind != "" && file.Kind != "TaskSpec" {
 		found = append(found, doc.At("kind").Fault(api.ReasonInvalidStep,
-			fmt.Sprintf("is %q, not TaskSpec", file.Kind), "store the content of spec: of the Task, with or without kind: TaskSpec"))
+			fmt.Sprintf("is %q, not TaskSpec", file.Kind),
+			"store the content of spec: of the Task, with or without kind: TaskSpec"))
 	}
 	if file.APIVersion != "" && !strings.HasPrefix(file.APIVersion, "tekton.dev/") {
 		found = append(found, doc.At("apiVersion").Fault(api.ReasonInvalidStep,
-			fmt.Sprintf("is %q", file.APIVersion), "use tekton.dev/v1, or leave apiVersion and kind out"))
+			fmt.Sprintf("is %q", file.APIVersion),
+			"use tekton.dev/v1, or leave apiVersion and kind out"))
 	}
 	step := &Step{Task: file.TaskSpec, Doc: doc, RefersToTasks: tekton.RefersToTasks(file.TaskSpec)}
 	if len(found) == 0 {
@@ -59,7 +61,8 @@ const ControllerImage = "$(controller.image)"
 
 // OfController reports whether the controller's image runs all of a step.
 func (s *Step) OfController() bool {
-	return !slices.ContainsFunc(s.Task.Steps, func(step tektonv1.Step) bool { return step.Image != ControllerImage })
+	return !slices.ContainsFunc(s.Task.Steps,
+		func(step tektonv1.Step) bool { return step.Image != ControllerImage })
 }
 
 // check judges one step by itself: with Tekton's own rules, and for
@@ -75,14 +78,20 @@ func (s *Step) check() (found []*finding.Finding) {
 		if len(e.Paths) > 0 {
 			first = e.Paths[0]
 		}
-		found = append(found, s.Doc.At(first).At(strings.Join(e.Paths, ", ")).Fault(api.ReasonInvalidStep, Sentence(e), "Tekton refuses this; change the step there"))
+		found = append(found,
+			s.Doc.At(first).At(strings.Join(e.Paths, ", ")).Fault(api.ReasonInvalidStep,
+				Sentence(e), "Tekton refuses this; change the step there"))
 	}
 	parts := []struct {
 		path  string
 		value any
-	}{{"steps", task.Steps}, {"stepTemplate", task.StepTemplate}, {"sidecars", task.Sidecars}, {"volumes", task.Volumes}, {"workspaces", task.Workspaces}}
+	}{{"steps", task.Steps}, {"stepTemplate", task.StepTemplate}, {"sidecars", task.Sidecars},
+		{"volumes", task.Volumes}, {"workspaces", task.Workspaces}}
 	result := func(name string) bool {
-		reported := func(f *finding.Finding) bool { return strings.Contains(f.Message, "results."+name) } // by Tekton
+		// by Tekton
+		reported := func(f *finding.Finding) bool {
+			return strings.Contains(f.Message, "results."+name)
+		}
 		return slices.ContainsFunc(found, reported) || tekton.Reports(task, name)
 	}
 	for _, part := range parts {
@@ -92,9 +101,13 @@ func (s *Step) check() (found []*finding.Finding) {
 			known         func(name string) bool
 			message, hint string
 		}{
-			{ParamReference(), func(name string) bool { return knowsParam(task.Params, name) }, "refers to $(params.%s), which is not declared", "declare it under params:"},
-			{workspaceReference(), func(name string) bool { return tekton.HasWorkspace(task, name) }, "refers to the workspace %q, which is not declared", "declare it under workspaces:"},
-			{resultReference(), result, "writes the result %q, which is not declared", "declare it under results:"},
+			{ParamReference(), func(name string) bool { return knowsParam(task.Params, name) },
+				"refers to $(params.%s), which is not declared", "declare it under params:"},
+			{workspaceReference(), func(name string) bool {
+				return tekton.HasWorkspace(task, name)
+			}, "refers to the workspace %q, which is not declared", "declare it under workspaces:"},
+			{resultReference(), result, "writes the result %q, which is not declared",
+				"declare it under results:"},
 		} {
 			reported := map[string]bool{}
 			for _, m := range reference.form.FindAllStringSubmatch(text, -1) {
@@ -111,7 +124,8 @@ func (s *Step) check() (found []*finding.Finding) {
 		}
 	})
 	if tekton.Contains(task, ControllerImage) {
-		bad("steps", "refers to "+ControllerImage+" in a place that is not the image of a step", "write it as the whole image, or name an image")
+		bad("steps", "refers to "+ControllerImage+" in a place that is not the image of a step",
+			"write it as the whole image, or name an image")
 	}
 	return found
 }
@@ -127,14 +141,17 @@ func Sentence(e *apis.FieldError) string {
 
 var (
 	// ParamReference matches $(params.NAME) in JSON, with the name in one of two groups.
-	ParamReference     = text.Pattern(`\$\(params(?:\.([_a-zA-Z][_a-zA-Z0-9.-]*)|\[(?:\\"|')([^"'\\]+)(?:\\"|')\])`)
-	workspaceReference = text.Pattern(`\$\(workspaces\.([_a-zA-Z0-9-]+)\.(?:path|bound|claim|volume)\)`)
-	resultReference    = text.Pattern(`\$\(results\.([_a-zA-Z0-9.-]+)\.path\)`)
+	ParamReference = text.Pattern(
+		`\$\(params(?:\.([_a-zA-Z][_a-zA-Z0-9.-]*)|\[(?:\\"|')([^"'\\]+)(?:\\"|')\])`)
+	workspaceReference = text.Pattern(
+		`\$\(workspaces\.([_a-zA-Z0-9-]+)\.(?:path|bound|claim|volume)\)`)
+	resultReference = text.Pattern(`\$\(results\.([_a-zA-Z0-9.-]+)\.path\)`)
 )
 
 // knowsParam reports whether name, or name without an object's key, is declared.
 func knowsParam(params tektonv1.ParamSpecs, name string) bool {
 	return slices.ContainsFunc(params, func(p tektonv1.ParamSpec) bool {
-		return p.Name == name || (p.Type == tektonv1.ParamTypeObject && strings.HasPrefix(name, p.Name+"."))
+		return p.Name == name ||
+			(p.Type == tektonv1.ParamTypeObject && strings.HasPrefix(name, p.Name+"."))
 	})
 }

@@ -91,7 +91,8 @@ func Retarget(task tektonv1.PipelineTask, of func(task string) []string) tektonv
 			}
 		}
 	}
-	task.RunAfter, task.Params, task.When = after, RetargetTexts(task.Params, of), RetargetTexts(task.When, of)
+	task.RunAfter, task.Params, task.When =
+		after, RetargetTexts(task.Params, of), RetargetTexts(task.When, of)
 	return task
 }
 
@@ -134,18 +135,21 @@ func EachImage(task *tektonv1.TaskSpec, do func(image *string, field string)) {
 func MakesContainers(task *tektonv1.TaskSpec) bool {
 	return slices.ContainsFunc(task.Sidecars, func(s tektonv1.Sidecar) bool {
 		return s.SecurityContext != nil && s.SecurityContext.Capabilities != nil &&
-			slices.Contains(s.SecurityContext.Capabilities.Add, "SETUID") && slices.Contains(s.SecurityContext.Capabilities.Add, "SETGID")
+			slices.Contains(s.SecurityContext.Capabilities.Add, "SETUID") &&
+			slices.Contains(s.SecurityContext.Capabilities.Add, "SETGID")
 	})
 }
 
 // Reports reports whether a task has a result of that name.
 func Reports(task *tektonv1.TaskSpec, result string) bool {
-	return slices.ContainsFunc(task.Results, func(r tektonv1.TaskResult) bool { return r.Name == result })
+	return slices.ContainsFunc(task.Results,
+		func(r tektonv1.TaskResult) bool { return r.Name == result })
 }
 
 // HasWorkspace reports whether a task declares a workspace.
 func HasWorkspace(task *tektonv1.TaskSpec, name string) bool {
-	return slices.ContainsFunc(task.Workspaces, func(w tektonv1.WorkspaceDeclaration) bool { return w.Name == name })
+	return slices.ContainsFunc(task.Workspaces,
+		func(w tektonv1.WorkspaceDeclaration) bool { return w.Name == name })
 }
 
 // BoundTo is what a task's workspace is bound to; the zero value for nothing.

@@ -18,7 +18,8 @@ const TakesOtherResult = "it takes the result of another step"
 
 // Join returns head with the steps of next behind its own, or what is in the way. Steps that
 // the controller's image runs can take a layout of head.
-func Join(head, next tektonv1.PipelineTask, controllers bool) (whole tektonv1.PipelineTask, conflict string) {
+func Join(head, next tektonv1.PipelineTask,
+	controllers bool) (whole tektonv1.PipelineTask, conflict string) {
 	whole, added := *head.DeepCopy(), *next.DeepCopy()
 	takes := false
 	if controllers {
@@ -34,7 +35,8 @@ func Join(head, next tektonv1.PipelineTask, controllers bool) (whole tektonv1.Pi
 		switch {
 		case skipped || t.Timeout != nil || t.Retries > 0 || t.OnError != "":
 			return bad("step %q has whenExpressions, a timeout, retries or onError", t.Name)
-		case len(t.TaskSpec.Sidecars) > 0 && !(takes && t.Name == head.Name) || t.TaskSpec.StepTemplate != nil:
+		case len(t.TaskSpec.Sidecars) > 0 && !(takes && t.Name == head.Name) ||
+			t.TaskSpec.StepTemplate != nil:
 			return bad("step %q has sidecars or a stepTemplate", t.Name)
 		}
 	}
@@ -42,8 +44,10 @@ func Join(head, next tektonv1.PipelineTask, controllers bool) (whole tektonv1.Pi
 		return bad(TakesOtherResult)
 	}
 	for _, p := range b.Params {
-		at := slices.IndexFunc(a.Params, func(q tektonv1.ParamSpec) bool { return q.Name == p.Name })
-		given := slices.IndexFunc(added.Params, func(q tektonv1.Param) bool { return q.Name == p.Name })
+		at := slices.IndexFunc(a.Params,
+			func(q tektonv1.ParamSpec) bool { return q.Name == p.Name })
+		given := slices.IndexFunc(added.Params,
+			func(q tektonv1.Param) bool { return q.Name == p.Name })
 		if at < 0 {
 			a.Params = append(a.Params, p)
 			if given >= 0 {
@@ -52,7 +56,8 @@ func Join(head, next tektonv1.PipelineTask, controllers bool) (whole tektonv1.Pi
 			continue
 		}
 		if meaning(a.Params[at], whole.Params) != meaning(p, added.Params) {
-			return bad("its parameter %q differs in value or type from that of step %q", p.Name, head.Name)
+			return bad("its parameter %q differs in value or type from that of step %q", p.Name,
+				head.Name)
 		}
 	}
 	if conflict := joinWorkspaces(&whole, &added); conflict != "" {
@@ -64,7 +69,8 @@ func Join(head, next tektonv1.PipelineTask, controllers bool) (whole tektonv1.Pi
 		}
 	}
 	for _, s := range b.Steps {
-		if s.Name == "" || slices.ContainsFunc(a.Steps, func(q tektonv1.Step) bool { return q.Name == s.Name || q.Name == "" }) {
+		if s.Name == "" || slices.ContainsFunc(a.Steps,
+			func(q tektonv1.Step) bool { return q.Name == s.Name || q.Name == "" }) {
 			return bad("a container of it and one of step %q have the same name, or none", head.Name)
 		}
 	}
@@ -73,7 +79,8 @@ func Join(head, next tektonv1.PipelineTask, controllers bool) (whole tektonv1.Pi
 			return bad("step %q too has a volume %q", head.Name, v.Name)
 		}
 	}
-	a.Results, a.Steps, a.Volumes = append(a.Results, b.Results...), append(a.Steps, b.Steps...), append(a.Volumes, b.Volumes...)
+	a.Results, a.Steps, a.Volumes = append(a.Results, b.Results...), append(a.Steps, b.Steps...),
+		append(a.Volumes, b.Volumes...)
 	return whole, ""
 }
 
@@ -81,9 +88,11 @@ func Join(head, next tektonv1.PipelineTask, controllers bool) (whole tektonv1.Pi
 // the digest from the file of that result, in the same pod, instead of from a parameter. It
 // reports false, with the task as it is, for any other.
 func takingLayout(head, next tektonv1.PipelineTask) (tektonv1.PipelineTask, bool) {
-	const parameter, file = "--digest=$(params." + LayoutDigest + ")", "--digest=$(results." + LayoutDigest + ".path)"
+	const parameter, file = "--digest=$(params." + LayoutDigest + ")",
+		"--digest=$(results." + LayoutDigest + ".path)"
 	isLayout := func(p tektonv1.Param) bool {
-		return p.Name == LayoutDigest && p.Value.StringVal == fmt.Sprintf("$(tasks.%s.results.%s)", head.Name, LayoutDigest)
+		return p.Name == LayoutDigest &&
+			p.Value.StringVal == fmt.Sprintf("$(tasks.%s.results.%s)", head.Name, LayoutDigest)
 	}
 	spec, otherUse := next.TaskSpec.DeepCopy(), false
 	for i := range spec.Steps {
@@ -103,7 +112,8 @@ func takingLayout(head, next tektonv1.PipelineTask) (tektonv1.PipelineTask, bool
 	if otherUse || !slices.ContainsFunc(next.Params, isLayout) {
 		return next, false
 	}
-	spec.Params = slices.DeleteFunc(spec.Params, func(p tektonv1.ParamSpec) bool { return p.Name == LayoutDigest })
+	spec.Params = slices.DeleteFunc(spec.Params,
+		func(p tektonv1.ParamSpec) bool { return p.Name == LayoutDigest })
 	next.Params, next.TaskSpec = slices.DeleteFunc(next.Params, isLayout), spec
 	return next, true
 }
@@ -127,7 +137,8 @@ func joinWorkspaces(whole, next *tektonv1.PipelineTask) (conflict string) {
 	a, b := whole.TaskSpec, next.TaskSpec
 	both := map[string]bool{}
 	for _, w := range b.Workspaces {
-		at := slices.IndexFunc(a.Workspaces, func(q tektonv1.WorkspaceDeclaration) bool { return q.Name == w.Name })
+		at := slices.IndexFunc(a.Workspaces,
+			func(q tektonv1.WorkspaceDeclaration) bool { return q.Name == w.Name })
 		if at < 0 {
 			continue
 		}
@@ -145,7 +156,8 @@ func joinWorkspaces(whole, next *tektonv1.PipelineTask) (conflict string) {
 				continue
 			}
 			for i := range part.Steps {
-				part.Steps[i].Workspaces = append(part.Steps[i].Workspaces, tektonv1.WorkspaceUsage{Name: w.Name})
+				part.Steps[i].Workspaces = append(part.Steps[i].Workspaces,
+					tektonv1.WorkspaceUsage{Name: w.Name})
 			}
 		}
 	}
@@ -169,5 +181,7 @@ func named(steps []tektonv1.Step, workspace string) bool {
 }
 
 func asksFor(usages []tektonv1.WorkspaceUsage, workspace string) bool {
-	return slices.ContainsFunc(usages, func(u tektonv1.WorkspaceUsage) bool { return u.Name == workspace })
+	return slices.ContainsFunc(usages, func(u tektonv1.WorkspaceUsage) bool {
+		return u.Name == workspace
+	})
 }

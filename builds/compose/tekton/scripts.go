@@ -9,8 +9,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Tekton writes the scripts of a pod to files in an init container, and each of those takes the kubelet a second or more. A shell takes its script as an
-// argument just as well.
+// Tekton writes the scripts of a pod to files in an init container, and each of those takes the
+// kubelet a second or more. A shell takes its script as an argument just as well.
 
 // shebang of a script that a shell runs, without options.
 var shebang = text.Pattern(`^#!(/\S*/(?:sh|bash))\n`)
@@ -56,7 +56,8 @@ func command(script, name string) []string {
 			return []string{shell[1], "-c", script, name}
 		}
 		rest = rest[at+2:]
-		if end := strings.IndexFunc(rest, notInName); end > 0 && rest[end] == ')' && !resultPath().MatchString(rest[:end]) {
+		if end := strings.IndexFunc(rest, notInName); end > 0 && rest[end] == ')' &&
+			!resultPath().MatchString(rest[:end]) {
 			return nil
 		}
 	}
@@ -67,5 +68,6 @@ var resultPath = text.Pattern(`^results\.[A-Za-z0-9_-]+\.path$`)
 
 // notInName reports whether a character ends the name of a variable.
 func notInName(r rune) bool {
-	return r != '_' && r != '-' && r != '.' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	return r != '_' && r != '-' && r != '.' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') &&
+		(r < 'a' || r > 'z')
 }

@@ -39,7 +39,8 @@ func WithOwnSource(of *tektonv1.PipelineTask, digest, image string) *tektonv1.Pi
 	}
 	if digest != "" {
 		task.TaskSpec.TaskSpec = unpackedFirst(task.TaskSpec.TaskSpec, image)
-		task.Params = append(task.Params, tektonv1.Param{Name: SourceDigest, Value: *tektonv1.NewStructuredValues(digest)})
+		task.Params = append(task.Params,
+			tektonv1.Param{Name: SourceDigest, Value: *tektonv1.NewStructuredValues(digest)})
 	}
 	if HasWorkspace(&task.TaskSpec.TaskSpec, Handover) {
 		task.Workspaces = append(task.Workspaces, shared)
@@ -55,7 +56,8 @@ func unpackedFirst(spec tektonv1.TaskSpec, image string) tektonv1.TaskSpec {
 			spec.Workspaces[i].ReadOnly = false // this container writes to it
 		}
 		usage := tektonv1.WorkspaceUsage{Name: w.Name}
-		if named(spec.Steps, w.Name) || slices.ContainsFunc(spec.Sidecars, func(s tektonv1.Sidecar) bool { return asksFor(s.Workspaces, w.Name) }) {
+		if named(spec.Steps, w.Name) || slices.ContainsFunc(spec.Sidecars,
+			func(s tektonv1.Sidecar) bool { return asksFor(s.Workspaces, w.Name) }) {
 			continue
 		}
 		for n := range spec.Steps {
@@ -66,9 +68,11 @@ func unpackedFirst(spec tektonv1.TaskSpec, image string) tektonv1.TaskSpec {
 		}
 	}
 	if !HasWorkspace(&spec, Handover) {
-		spec.Workspaces = append(spec.Workspaces, tektonv1.WorkspaceDeclaration{Name: Handover, Description: "Holds the packed source.", ReadOnly: true})
+		spec.Workspaces = append(spec.Workspaces, tektonv1.WorkspaceDeclaration{Name: Handover,
+			Description: "Holds the packed source.", ReadOnly: true})
 	}
-	spec.Params = append(spec.Params, tektonv1.ParamSpec{Name: SourceDigest, Type: tektonv1.ParamTypeString, Description: "The digest of the packed source."})
+	spec.Params = append(spec.Params, tektonv1.ParamSpec{Name: SourceDigest,
+		Type: tektonv1.ParamTypeString, Description: "The digest of the packed source."})
 	spec.Steps = append([]tektonv1.Step{unpack(image)}, spec.Steps...)
 	return spec
 }
@@ -80,16 +84,19 @@ func unpack(image string) tektonv1.Step {
 		Name:    unpackStep,
 		Image:   image,
 		Command: []string{"/ko-app/armature-controller"},
-		Args: []string{unpackStep, "--from=$(workspaces." + Handover + ".path)", "--digest=$(params." + SourceDigest + ")",
+		Args: []string{unpackStep, "--from=$(workspaces." + Handover + ".path)",
+			"--digest=$(params." + SourceDigest + ")",
 			"--to=$(workspaces." + SourceWorkspace + ".path)"},
 		Workspaces: []tektonv1.WorkspaceUsage{{Name: SourceWorkspace}, {Name: Handover}},
 		ComputeResources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
-			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")},
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"),
+				corev1.ResourceMemory: resource.MustParse("32Mi")},
+			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")},
 		},
 		SecurityContext: &corev1.SecurityContext{
-			RunAsNonRoot: &yes, RunAsUser: &user, AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
-			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			RunAsNonRoot: &yes, RunAsUser: &user, AllowPrivilegeEscalation: &no,
+			ReadOnlyRootFilesystem: &yes,
+			Capabilities:           &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
 	}
 }

@@ -23,7 +23,8 @@ func Install(plane *controlplane.ControlPlane) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds"), filepath.Join(tekton, "config", "300-crds")); err != nil {
+	if err := plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds"),
+		filepath.Join(tekton, "config", "300-crds")); err != nil {
 		return nil, err
 	}
 	return Client(plane.Admin.Config)
@@ -32,7 +33,8 @@ func Install(plane *controlplane.ControlPlane) (client.Client, error) {
 // Client returns a client that knows the kinds.
 func Client(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
-	if err := multi.Errors(clientgoscheme.AddToScheme(scheme), tektonv1.AddToScheme(scheme), updates.AddToScheme(scheme)); err != nil {
+	if err := multi.Errors(clientgoscheme.AddToScheme(scheme), tektonv1.AddToScheme(scheme),
+		updates.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	api.AddToScheme(scheme, api.DefaultGroup)

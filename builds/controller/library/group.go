@@ -27,7 +27,8 @@ const (
 )
 
 // do sends a request, or waits for the one of the same key that is under way.
-func do[T any](ctx context.Context, g *group, key string, ask func(context.Context) (T, error)) (none T, _ error) {
+func do[T any](ctx context.Context, g *group, key string,
+	ask func(context.Context) (T, error)) (none T, _ error) {
 	answered := g.requests.DoChan(key, func() (any, error) {
 		g.begun.Store(key, time.Now())
 		defer g.begun.Delete(key)

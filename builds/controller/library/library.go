@@ -40,7 +40,8 @@ type Library struct {
 	requests group
 	mu       sync.Mutex // never held while a server is asked
 	read     map[textKey]*textOf
-	sought   map[types.NamespacedName]map[string]bool // by build: what its last reconcile looked for
+	// by build: what its last reconcile looked for
+	sought map[types.NamespacedName]map[string]bool
 }
 
 // Definitions are the template and the steps of a build.
@@ -73,9 +74,12 @@ func (l *Library) Find(ctx context.Context, b *api.AgentBuild) (Definitions, err
 		return Definitions{}, err
 	}
 	if found == nil {
-		return Definitions{Problem: compose.Place(b).At("spec.mode").Fault(api.ReasonTemplateNotFound,
-			fmt.Sprintf("template ConfigMap %q with the key %s does not exist in the namespaces %v", name, recipe.TemplateKeyYAML, namespaces),
-			l.otherModes(ctx, b)+recipe.ShareHint(b))}, nil
+		return Definitions{
+			Problem: compose.Place(b).At("spec.mode").Fault(api.ReasonTemplateNotFound,
+				fmt.Sprintf(
+					"template ConfigMap %q with the key %s does not exist in the namespaces %v",
+					name, recipe.TemplateKeyYAML, namespaces),
+				l.otherModes(ctx, b)+recipe.ShareHint(b))}, nil
 	}
 	if found.template == nil {
 		return Definitions{Problem: found.err}, nil
@@ -109,8 +113,10 @@ const maxModes = 20
 func (l *Library) otherModes(ctx context.Context, b *api.AgentBuild) string {
 	var modes []string
 	for _, namespace := range []string{l.Namespace, b.Namespace} {
-		list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}}
-		if !l.Watched(namespace) || l.Cache.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy) != nil {
+		list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
+			Kind: "ConfigMapList"}}
+		if !l.Watched(namespace) ||
+			l.Cache.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy) != nil {
 			continue
 		}
 		for i := range list.Items {
@@ -122,7 +128,8 @@ func (l *Library) otherModes(ctx context.Context, b *api.AgentBuild) string {
 	slices.Sort(modes)
 	modes = slices.Compact(modes)
 	if len(modes) == 0 {
-		return "install the shipped templates with `armature install`, or correct spec.pipeline.namespace"
+		return "install the shipped templates with `armature install`, or correct " +
+			"spec.pipeline.namespace"
 	}
 	hint := "use one of " + strings.Join(modes[:min(len(modes), maxModes)], ", ")
 	if near := text.Nearest(b.Spec.Mode, modes); near != "" {
@@ -175,7 +182,8 @@ const (
 // get the first ConfigMap of that name that the build may use, or nil when there is
 // none. One that may not be read ends the search with a problem: another of the name
 // further on is not the one that was meant.
-func (l *Library) get(ctx context.Context, b *api.AgentBuild, namespaces []string, name string, isTemplate bool) (*textOf, error) {
+func (l *Library) get(ctx context.Context, b *api.AgentBuild, namespaces []string, name string,
+	isTemplate bool) (*textOf, error) {
 	l.Note(client.ObjectKeyFromObject(b), name)
 	for _, namespace := range namespaces {
 		key := textKey{types.NamespacedName{Namespace: namespace, Name: name}, isTemplate}
@@ -198,7 +206,8 @@ func (l *Library) get(ctx context.Context, b *api.AgentBuild, namespaces []strin
 // own, the platform's, or one that shares it. Of others nothing is reported, not even
 // that they exist.
 func (l *Library) mayUse(b *api.AgentBuild, namespace string, labels map[string]string) bool {
-	return namespace == b.Namespace || namespace == l.Namespace || recipe.ConfigMap{Labels: labels}.SharedWith(b.Namespace)
+	return namespace == b.Namespace || namespace == l.Namespace ||
+		recipe.ConfigMap{Labels: labels}.SharedWith(b.Namespace)
 }
 
 // text of a ConfigMap as it is now. One that the build may not use is not read.
@@ -210,27 +219,32 @@ func (l *Library) text(ctx context.Context, b *api.AgentBuild, key textKey) (*te
 	if have := l.kept(key); have != nil && have.version == version {
 		return have, nil
 	}
-	return do(ctx, &l.requests, fmt.Sprintf("ConfigMap %s %s %v", key, version, key.template), func(ctx context.Context) (*textOf, error) {
-		found, err := l.readText(ctx, key)
-		if err == nil { // nobody may wait for it any more, and the next reconcile needs it
-			l.keep(key, found, time.Now())
-		}
-		return found, err
-	})
+	return do(ctx, &l.requests, fmt.Sprintf("ConfigMap %s %s %v", key, version, key.template),
+		func(ctx context.Context) (*textOf, error) {
+			found, err := l.readText(ctx, key)
+			if err == nil { // nobody may wait for it any more, and the next reconcile needs it
+				l.keep(key, found, time.Now())
+			}
+			return found, err
+		})
 }
 
 // textVersion returns the version of a ConfigMap, and the labels that share it, from the
 // metadata watch. In a namespace that is not watched it asks the API server.
-func (l *Library) textVersion(ctx context.Context, key types.NamespacedName) (string, map[string]string, error) {
+func (l *Library) textVersion(ctx context.Context,
+	key types.NamespacedName) (string, map[string]string, error) {
 	if l.Watched(key.Namespace) {
-		meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
+		meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
+			Kind: "ConfigMap"}}
 		err := l.Cache.Get(ctx, key, meta, client.UnsafeDisableDeepCopy)
 		return meta.ResourceVersion, meta.Labels, err
 	}
-	meta, err := do(ctx, &l.requests, "version of ConfigMap "+key.String(), func(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
-		meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
-		return meta, l.Live.Get(ctx, key, meta)
-	})
+	meta, err := do(ctx, &l.requests, "version of ConfigMap "+key.String(),
+		func(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
+			meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
+				Kind: "ConfigMap"}}
+			return meta, l.Live.Get(ctx, key, meta)
+		})
 	if err != nil {
 		return "", nil, err
 	}
@@ -243,9 +257,11 @@ func (l *Library) readText(ctx context.Context, key textKey) (*textOf, error) {
 		return nil, err
 	}
 	maps.DeleteFunc(cm.Labels, NotShared)
-	fresh, from := &textOf{version: cm.ResourceVersion, labels: cm.Labels}, recipe.ConfigMap{Namespace: key.Namespace, Name: key.Name, Data: cm.Data}
+	fresh, from := &textOf{version: cm.ResourceVersion, labels: cm.Labels},
+		recipe.ConfigMap{Namespace: key.Namespace, Name: key.Name, Data: cm.Data}
 	if key.template {
-		fresh.absent = cm.Data[recipe.TemplateKeyYAML] == "" && cm.Data[recipe.TemplateKeyJSON] == ""
+		fresh.absent = cm.Data[recipe.TemplateKeyYAML] == "" &&
+			cm.Data[recipe.TemplateKeyJSON] == ""
 		if fresh.template, fresh.err = recipe.ReadTemplate(from); fresh.err != nil {
 			fresh.template = nil
 		} else {
@@ -302,7 +318,9 @@ func (l *Library) keep(key textKey, fresh *textOf, now time.Time) {
 		var oldest textKey
 		for key, have := range l.read {
 			before := l.read[oldest]
-			if before == nil || cmp.Or(cmp.Compare(of[oldest.Namespace], of[key.Namespace]), have.used.Compare(before.used)) < 0 {
+			if before == nil ||
+				cmp.Or(cmp.Compare(of[oldest.Namespace], of[key.Namespace]),
+					have.used.Compare(before.used)) < 0 {
 				oldest = key
 			}
 		}
@@ -314,8 +332,10 @@ func (l *Library) keep(key textKey, fresh *textOf, now time.Time) {
 
 // forbidden is a ConfigMap that RBAC hides.
 func forbidden(from recipe.ConfigMap, err error) *textOf {
-	return &textOf{err: from.Place().Fault(api.ReasonTemplateForbidden, "the controller may not read it: "+err.Error(),
-		"grant the controller's ServiceAccount get on configmaps there, or correct spec.pipeline.namespace; the build then continues by itself")}
+	return &textOf{err: from.Place().Fault(api.ReasonTemplateForbidden,
+		"the controller may not read it: "+err.Error(),
+		"grant the controller's ServiceAccount get on configmaps there, or correct "+
+			"spec.pipeline.namespace; the build then continues by itself")}
 }
 
 // Seekers are the builds whose last reconcile looked for a ConfigMap of that name.

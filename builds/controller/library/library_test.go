@@ -16,13 +16,17 @@ func named(namespace string, i int) types.NamespacedName {
 // used longest ago; unused texts expire.
 func TestTextsAreEvicted(t *testing.T) {
 	library, now := &Library{}, time.Now()
-	key := func(namespace string, i int) textKey { return textKey{NamespacedName: named(namespace, i)} }
+	key := func(namespace string, i int) textKey {
+		return textKey{NamespacedName: named(namespace, i)}
+	}
 	for i := range 30 {
-		library.keep(key("platform", i), &textOf{memory: 200 << 10}, now.Add(-time.Duration(i)*time.Second))
+		library.keep(key("platform", i), &textOf{memory: 200 << 10},
+			now.Add(-time.Duration(i)*time.Second))
 	}
 	const many = 500
 	for i := range many {
-		library.keep(key("hostile", i), &textOf{memory: 2 << 20}, now.Add(time.Duration(i)*time.Millisecond))
+		library.keep(key("hostile", i), &textOf{memory: 2 << 20},
+			now.Add(time.Duration(i)*time.Millisecond))
 	}
 	total := 0
 	for _, have := range library.read {

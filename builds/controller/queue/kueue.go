@@ -56,7 +56,8 @@ const (
 // NewWorkload is a Workload of Kueue without content.
 func NewWorkload() *unstructured.Unstructured {
 	w := &unstructured.Unstructured{}
-	w.SetGroupVersionKind(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta2", Kind: "Workload"})
+	w.SetGroupVersionKind(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta2",
+		Kind: "Workload"})
 	return w
 }
 
@@ -73,12 +74,14 @@ func conditionsOf(w *unstructured.Unstructured) []metav1.Condition {
 
 // Admit a composed run. The message says what it waits for; it is empty once the run may
 // be created.
-func (k *Kueue) Admit(ctx context.Context, b *api.AgentBuild, out *compose.Output) (message string, err error) {
+func (k *Kueue) Admit(ctx context.Context, b *api.AgentBuild,
+	out *compose.Output) (message string, err error) {
 	queueName := cmp.Or(b.Labels[QueueLabel], k.QueueName)
 	message = fmt.Sprintf("waits for LocalQueue %s of Kueue", queueName)
 	if k.Runs.IsIsolated(out.Run) {
 		queueName = b.Namespace
-		message = fmt.Sprintf("waits for LocalQueue %s of Kueue in namespace %s", queueName, out.Run.Namespace)
+		message = fmt.Sprintf("waits for LocalQueue %s of Kueue in namespace %s", queueName,
+			out.Run.Namespace)
 	}
 	w := NewWorkload()
 	err = k.Cache.Get(ctx, client.ObjectKeyFromObject(out.Run), w)
@@ -94,7 +97,8 @@ func (k *Kueue) Admit(ctx context.Context, b *api.AgentBuild, out *compose.Outpu
 	case err != nil:
 		return "", fmt.Errorf("reading Workload %s: %w", out.Run.Name, err)
 	case !k.isOf(w, b):
-		message = fmt.Sprintf("waits: a Workload %s exists that is not this build's\n  hint: delete it", w.GetName())
+		message = fmt.Sprintf(
+			"waits: a Workload %s exists that is not this build's\n  hint: delete it", w.GetName())
 	case meta.IsStatusConditionTrue(conditions, workloadEvicted):
 		return message, k.delete(ctx, w) // the next one waits for its turn
 	case meta.IsStatusConditionTrue(conditions, workloadAdmitted):
@@ -115,10 +119,12 @@ func (k *Kueue) isOf(w *unstructured.Unstructured, b *api.AgentBuild) bool {
 }
 
 // workload of a composed run.
-func workload(b *api.AgentBuild, out *compose.Output, queueName string) (*unstructured.Unstructured, error) {
+func workload(b *api.AgentBuild, out *compose.Output,
+	queueName string) (*unstructured.Unstructured, error) {
 	var template corev1.PodTemplateSpec
 	template.Spec.RestartPolicy = corev1.RestartPolicyNever
-	template.Spec.Containers = []corev1.Container{{Name: "tasks", Image: "tasks", Resources: corev1.ResourceRequirements{Requests: requests(out)}}}
+	template.Spec.Containers = []corev1.Container{{Name: "tasks", Image: "tasks",
+		Resources: corev1.ResourceRequirements{Requests: requests(out)}}}
 	pods, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&template)
 	if err != nil {
 		return nil, fmt.Errorf("converting the requests of run %s: %w", out.Run.Name, err)
@@ -128,8 +134,10 @@ func workload(b *api.AgentBuild, out *compose.Output, queueName string) (*unstru
 	w.SetName(out.Run.Name)
 	w.SetOwnerReferences(out.Run.OwnerReferences)
 	if out.Run.Namespace != b.Namespace {
-		w.SetLabels(map[string]string{compose.LabelManagedBy: compose.ManagedBy, keys.LabelInstance: out.Run.Labels[keys.LabelInstance]})
-		w.SetAnnotations(map[string]string{keys.AnnotationBuildNamespace: b.Namespace, keys.AnnotationBuild: b.Name, keys.AnnotationBuildUID: string(b.UID)})
+		w.SetLabels(map[string]string{compose.LabelManagedBy: compose.ManagedBy,
+			keys.LabelInstance: out.Run.Labels[keys.LabelInstance]})
+		w.SetAnnotations(map[string]string{keys.AnnotationBuildNamespace: b.Namespace,
+			keys.AnnotationBuild: b.Name, keys.AnnotationBuildUID: string(b.UID)})
 	}
 	w.Object["spec"] = map[string]any{
 		"queueName": queueName,
@@ -156,7 +164,9 @@ func requests(out *compose.Output) corev1.ResourceList {
 	choose := func(task tektonv1.PipelineTask, depth int) {
 		c, value := choice{depth: depth}, ""
 		if len(task.When) > 0 {
-			c.input, value = task.When[0].CEL+task.When[0].Input, fmt.Sprint(task.When[0].Operator, task.When[0].Values)
+			c.input, value =
+				task.When[0].CEL+task.When[0].Input, fmt.Sprint(task.When[0].Operator,
+					task.When[0].Values)
 		}
 		if choices[c] == nil {
 			choices[c] = sums[string]{}
@@ -257,8 +267,10 @@ func (k *Kueue) Settle(ctx context.Context, build *api.AgentBuild, known []runs.
 	for namespace, index := range places {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(NewWorkload().GroupVersionKind())
-		if err := k.Cache.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{runs.OwnerIndex: index}); err != nil {
-			return fmt.Errorf("listing the Workloads of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
+		if err := k.Cache.List(ctx, list, client.InNamespace(namespace),
+			client.MatchingFields{runs.OwnerIndex: index}); err != nil {
+			return fmt.Errorf("listing the Workloads of AgentBuild %s/%s: %w", build.Namespace,
+				build.Name, err)
 		}
 		all = append(all, list.Items...)
 	}
@@ -269,7 +281,8 @@ func (k *Kueue) Settle(ctx context.Context, build *api.AgentBuild, known []runs.
 		switch {
 		case at < 0 && w.GetName() != waits, !k.isOf(w, build):
 			err = k.delete(ctx, w)
-		case at >= 0 && known[at].Done() && !meta.IsStatusConditionTrue(conditionsOf(w), workloadFinished):
+		case at >= 0 && known[at].Done() &&
+			!meta.IsStatusConditionTrue(conditionsOf(w), workloadFinished):
 			err = k.finish(ctx, w, known[at])
 		}
 		if err != nil {
@@ -290,10 +303,12 @@ func (k *Kueue) finish(ctx context.Context, w *unstructured.Unstructured, run ru
 	ended.SetName(w.GetName())
 	ended.SetUID(w.GetUID())
 	ended.Object["status"] = map[string]any{"conditions": []any{map[string]any{
-		"type": workloadFinished, "status": "True", "reason": reason, "message": fmt.Sprintf("run %s has ended", run.Name),
+		"type": workloadFinished, "status": "True", "reason": reason,
+		"message":            fmt.Sprintf("run %s has ended", run.Name),
 		"lastTransitionTime": run.Finished().UTC().Format(time.RFC3339),
 	}}}
-	err := k.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(ended), client.FieldOwner(k.FieldOwner), client.ForceOwnership)
+	err := k.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(ended),
+		client.FieldOwner(k.FieldOwner), client.ForceOwnership)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("finishing Workload %s: %w", w.GetName(), err)
 	}
@@ -302,7 +317,8 @@ func (k *Kueue) finish(ctx context.Context, w *unstructured.Unstructured, run ru
 
 func (k *Kueue) delete(ctx context.Context, w *unstructured.Unstructured) error {
 	uid := w.GetUID()
-	if err := k.Client.Delete(ctx, w, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+	if err := k.Client.Delete(ctx, w,
+		client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting Workload %s: %w", w.GetName(), err)
 	}
 	return nil
@@ -322,5 +338,6 @@ func (k *Kueue) Evicted(ctx context.Context, b *api.AgentBuild, run *runs.Run) (
 	if c == nil || c.Status != metav1.ConditionTrue || !k.isOf(w, b) {
 		return nil, nil
 	}
-	return &runs.Lost{Reason: api.ReasonEvicted, Cause: api.CauseEvicted, Message: "evicted by Kueue: " + c.Message}, nil
+	return &runs.Lost{Reason: api.ReasonEvicted, Cause: api.CauseEvicted,
+		Message: "evicted by Kueue: " + c.Message}, nil
 }

@@ -45,7 +45,8 @@ func (l *line) List(_ context.Context, list client.ObjectList, options ...client
 	o := (&client.ListOptions{}).ApplyOptions(options)
 	fits := func(object client.Object) bool {
 		if o.FieldSelector != nil {
-			if wanted, _ := o.FieldSelector.RequiresExactMatch(Index); !slices.Contains(IndexOf(object), wanted) {
+			if wanted, _ := o.FieldSelector.RequiresExactMatch(Index); !slices.Contains(
+				IndexOf(object), wanted) {
 				return false
 			}
 		}
@@ -75,7 +76,8 @@ func (l *line) Get(context.Context, client.ObjectKey, client.Object, ...client.G
 
 // build that is so many seconds old.
 func (l *line) build(namespace, name string, age int, priority int32) *api.AgentBuild {
-	b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name), CreationTimestamp: metav1.Unix(int64(1000-age), 0)}}
+	b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		UID: types.UID(namespace + name), CreationTimestamp: metav1.Unix(int64(1000-age), 0)}}
 	b.Spec.Priority = priority
 	l.builds = append(l.builds, b)
 	return b
@@ -83,7 +85,9 @@ func (l *line) build(namespace, name string, age int, priority int32) *api.Agent
 
 // joins reports whether a build has a slot; else its status says that it waits.
 func (l *line) joins(b *api.AgentBuild) bool {
-	return l.joinsWith(b, &compose.Output{Run: &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace}}})
+	return l.joinsWith(b,
+		&compose.Output{
+			Run: &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace}}})
 }
 
 func (l *line) joinsWith(b *api.AgentBuild, out *compose.Output) bool {
@@ -92,7 +96,8 @@ func (l *line) joinsWith(b *api.AgentBuild, out *compose.Output) bool {
 	if err != nil {
 		l.Fatal(err)
 	}
-	b.Status = api.AgentBuildStatus{Phase: api.PhasePending, Message: message, Conditions: []metav1.Condition{{Type: api.ConditionReady, Reason: api.ReasonQueued}}}
+	b.Status = api.AgentBuildStatus{Phase: api.PhasePending, Message: message,
+		Conditions: []metav1.Condition{{Type: api.ConditionReady, Reason: api.ReasonQueued}}}
 	if message == "" {
 		b.Status = api.AgentBuildStatus{Phase: api.PhaseBuilding}
 	}
@@ -102,8 +107,10 @@ func (l *line) joinsWith(b *api.AgentBuild, out *compose.Output) bool {
 // creates the run of a build that has a slot, as the cache does not show it yet.
 func (l *line) creates(b *api.AgentBuild) *runs.PipelineRun {
 	l.Helper()
-	run := &runs.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name + "-run",
-		OwnerReferences: []metav1.OwnerReference{{Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: new(true)}}}}
+	run := &runs.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace,
+		Name: b.Name + "-run",
+		OwnerReferences: []metav1.OwnerReference{{Kind: api.Kind, Name: b.Name, UID: b.UID,
+			Controller: new(true)}}}}
 	if p := l.places[client.ObjectKeyFromObject(b)]; p == nil || p.granted.IsZero() {
 		l.Fatalf("%s/%s has no slot", b.Namespace, b.Name)
 	}
@@ -119,7 +126,8 @@ func (l *line) shows(run *runs.PipelineRun) {
 }
 
 func (l *line) ends(run *runs.PipelineRun) {
-	run.Status.SetConditions(apis.Conditions{{Type: apis.ConditionSucceeded, Status: corev1.ConditionTrue}})
+	run.Status.SetConditions(apis.Conditions{{Type: apis.ConditionSucceeded,
+		Status: corev1.ConditionTrue}})
 }
 
 func (l *line) nexts() (out []string) {
@@ -137,8 +145,9 @@ func TestQueueOrder(t *testing.T) {
 	}
 	run := l.creates(first)
 	for _, b := range []*api.AgentBuild{
-		l.build("a", "young", 1, 0), l.build("a", "old", 9, 0), l.build("a", "urgent", 2, 1000), l.build("a", "low", 90, -1),
-		l.build("b", "one", 60, 0), l.build("b", "two", 50, 1), l.build("c", "one", 40, 0),
+		l.build("a", "young", 1, 0), l.build("a", "old", 9, 0), l.build("a", "urgent", 2, 1000),
+		l.build("a", "low", 90, -1), l.build("b", "one", 60, 0), l.build("b", "two", 50, 1),
+		l.build("c", "one", 40, 0),
 	} {
 		if l.joins(b) {
 			t.Fatalf("%s/%s has a slot", b.Namespace, b.Name)
@@ -219,9 +228,13 @@ func TestQueueRestart(t *testing.T) {
 		at := metav1.Unix(int64(100-i), 0)
 		l.build(namespace, "before", 90, 0).Status.LastBuildTime = &at
 		b := l.build(namespace, "waits", 80, 0)
-		b.Status = api.AgentBuildStatus{Phase: api.PhasePending, Conditions: []metav1.Condition{{Type: api.ConditionReady, Reason: api.ReasonQueued}}}
+		b.Status = api.AgentBuildStatus{Phase: api.PhasePending,
+			Conditions: []metav1.Condition{{Type: api.ConditionReady, Reason: api.ReasonQueued}}}
 	}
-	l.shows(&runs.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "run", OwnerReferences: []metav1.OwnerReference{{Kind: api.Kind, Name: "before", Controller: new(true)}}}})
+	l.shows(
+		&runs.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "run",
+			OwnerReferences: []metav1.OwnerReference{{Kind: api.Kind, Name: "before",
+				Controller: new(true)}}}})
 	l.shows(&runs.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "copy"}})
 	if diff := cmp.Diff([]string{"c/waits"}, l.nexts()); diff != "" {
 		t.Errorf("next (-want +got):\n%s", diff)
@@ -233,11 +246,19 @@ func TestQueueRestart(t *testing.T) {
 
 // isolated is a composed run in the build namespace that requests so much.
 func (l *line) isolated(b *api.AgentBuild, cpu string) *compose.Output {
-	run := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "builds", Name: b.Namespace + b.Name, Labels: map[string]string{keys.LabelInstance: "ours"},
-		Annotations: map[string]string{keys.AnnotationBuildNamespace: b.Namespace, keys.AnnotationBuild: b.Name}}}
-	steps := []tektonv1.Step{{ComputeResources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}
-	task := tektonv1.PipelineTask{Name: "build", TaskSpec: &tektonv1.EmbeddedTask{TaskSpec: tektonv1.TaskSpec{Steps: steps}}}
-	return &compose.Output{Run: run, Pipeline: &tektonv1.Pipeline{Spec: tektonv1.PipelineSpec{Tasks: []tektonv1.PipelineTask{task}}}}
+	run := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "builds",
+		Name: b.Namespace + b.Name, Labels: map[string]string{keys.LabelInstance: "ours"},
+		Annotations: map[string]string{keys.AnnotationBuildNamespace: b.Namespace,
+			keys.AnnotationBuild: b.Name}}}
+	steps := []tektonv1.Step{
+		{
+			ComputeResources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}
+	task := tektonv1.PipelineTask{Name: "build",
+		TaskSpec: &tektonv1.EmbeddedTask{TaskSpec: tektonv1.TaskSpec{Steps: steps}}}
+	return &compose.Output{Run: run,
+		Pipeline: &tektonv1.Pipeline{
+			Spec: tektonv1.PipelineSpec{Tasks: []tektonv1.PipelineTask{task}}}}
 }
 
 // The isolated runs of a namespace have so many slots and requests together, whatever another
@@ -250,7 +271,8 @@ func TestQueueIsolated(t *testing.T) {
 	}
 	var got []bool
 	var all []*compose.Output
-	for i, c := range []struct{ namespace, cpu string }{{"a", "1500m"}, {"a", "2"}, {"a", "1"}, {"a", "100m"}, {"b", "4"}, {"b", "1m"}} {
+	for i, c := range []struct{ namespace, cpu string }{{"a", "1500m"}, {"a", "2"}, {"a", "1"},
+		{"a", "100m"}, {"b", "4"}, {"b", "1m"}} {
 		b := l.build(c.namespace, fmt.Sprint(i), 60-i, 0)
 		all = append(all, l.isolated(b, c.cpu))
 		got = append(got, l.joinsWith(b, all[i]))
@@ -265,16 +287,19 @@ func TestQueueIsolated(t *testing.T) {
 	for _, i := range []int{0, 1, 4} {
 		l.seen = append(l.seen, &runs.PipelineRun{ObjectMeta: all[i].Run.ObjectMeta})
 	}
-	l.Queue = &Queue{Isolated: l.Isolated, Cache: l, Live: l, UsesSlot: l.UsesSlot, BuildOf: l.BuildOf, Wake: l.Wake}
+	l.Queue = &Queue{Isolated: l.Isolated, Cache: l, Live: l, UsesSlot: l.UsesSlot,
+		BuildOf: l.BuildOf, Wake: l.Wake}
 	if l.joinsWith(l.builds[2], all[2]) {
 		t.Error("a controller that starts does not know what runs")
 	}
 	l.ends(l.seen[0])
-	if !l.joinsWith(l.builds[2], all[2]) || !l.joinsWith(l.builds[3], all[3]) || l.joinsWith(l.builds[5], all[5]) {
+	if !l.joinsWith(l.builds[2], all[2]) || !l.joinsWith(l.builds[3], all[3]) ||
+		l.joinsWith(l.builds[5], all[5]) {
 		t.Error("what a run had is not the next one's, or another namespace's")
 	}
 	large := l.build("c", "large", 1, 0)
-	if _, err := l.Join(t.Context(), large, l.isolated(large, "5")); err == nil || !strings.Contains(err.Error(), "requests 5 of cpu, of 4 that all runs") {
+	if _, err := l.Join(t.Context(), large, l.isolated(large, "5")); err == nil ||
+		!strings.Contains(err.Error(), "requests 5 of cpu, of 4 that all runs") {
 		t.Errorf("a run that never fits: %v", err)
 	}
 }
@@ -302,15 +327,20 @@ func TestQueueLimitOfANamespace(t *testing.T) {
 		max     int64
 		problem bool
 	}{
-		{0, "3", 3, false}, {5, "3", 3, false}, {5, "7", 5, false}, {5, "0", 0, true}, {0, "0", 0, true}, {5, "-1", 0, true}, {5, "+1", 0, true},
-		{5, "", 0, true}, {5, "five", 0, true}, {5, "1.5", 0, true}, {5, " 1", 0, true}, {5, "99999999999999999999", 0, true},
+		{0, "3", 3, false}, {5, "3", 3, false}, {5, "7", 5, false}, {5, "0", 0, true},
+		{0, "0", 0, true}, {5, "-1", 0, true}, {5, "+1", 0, true}, {5, "", 0, true},
+		{5, "five", 0, true}, {5, "1.5", 0, true}, {5, " 1", 0, true},
+		{5, "99999999999999999999", 0, true},
 	} {
-		l := newLine(t, 1, c.flag).limitOf("a", map[string]string{keys.AnnotationMaxRunning: c.text})
-		if (l.problem != "") != c.problem || !c.problem && l.Limits[number] != *resource.NewQuantity(c.max, resource.DecimalSI) {
+		l := newLine(t, 1, c.flag).limitOf("a",
+			map[string]string{keys.AnnotationMaxRunning: c.text})
+		if (l.problem != "") != c.problem ||
+			!c.problem && l.Limits[number] != *resource.NewQuantity(c.max, resource.DecimalSI) {
 			t.Errorf("flag %d, annotation %q: %+v", c.flag, c.text, l)
 		}
 	}
-	if l := newLine(t, 1, 5).limitOf("a", nil); l.Limits[number] != *resource.NewQuantity(5, resource.DecimalSI) || l.problem != "" {
+	if l := newLine(t, 1, 5).limitOf("a",
+		nil); l.Limits[number] != *resource.NewQuantity(5, resource.DecimalSI) || l.problem != "" {
 		t.Errorf("without an annotation: %+v", l)
 	}
 }

@@ -119,8 +119,10 @@ func Waits(status api.AgentBuildStatus) bool {
 
 // Leaves are the events after which a slot may be free, or another build is next.
 var Leaves = predicate.Funcs{
-	CreateFunc:  func(event.CreateEvent) bool { return false },
-	UpdateFunc:  func(e event.UpdateEvent) bool { return IndexOf(e.ObjectOld) != nil && IndexOf(e.ObjectNew) == nil },
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return IndexOf(e.ObjectOld) != nil && IndexOf(e.ObjectNew) == nil
+	},
 	DeleteFunc:  func(e event.DeleteEvent) bool { return IndexOf(e.Object) != nil },
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
@@ -131,7 +133,8 @@ func (q *Queue) Limited() bool { return q.Max > 0 || q.PerNamespace > 0 || len(q
 // Join the queue with a composed run. The message says what the build waits for; it is empty
 // when the run may be created. An isolated run notes what it requests, which the cache of runs
 // shows later.
-func (q *Queue) Join(ctx context.Context, b *api.AgentBuild, out *compose.Output) (message string, err error) {
+func (q *Queue) Join(ctx context.Context, b *api.AgentBuild,
+	out *compose.Output) (message string, err error) {
 	isolated := out.Run.Namespace != b.Namespace
 	if !q.Limited() || !isolated && q.Max == 0 && q.PerNamespace == 0 {
 		return "", nil
@@ -179,7 +182,8 @@ const waits = "waits until other builds end"
 
 // Crowded says what an isolated run waits for because of those of all shards. A run is created held
 // before the last look: of two shards that create one at the same time, at least one sees both.
-func (q *Queue) Crowded(ctx context.Context, b *api.AgentBuild, out *compose.Output) (message string, _ error) {
+func (q *Queue) Crowded(ctx context.Context, b *api.AgentBuild,
+	out *compose.Output) (message string, _ error) {
 	if q.IsolatedOf == nil || len(q.Isolated) == 0 || out.Run.Namespace == b.Namespace {
 		return "", nil
 	}
@@ -224,7 +228,8 @@ func useOf(run metav1.Object, namespace string) (corev1.ResourceList, error) {
 
 // next are the builds that may begin now. self waits, whatever the cache shows; it may
 // be nil.
-func (q *Queue) next(ctx context.Context, self *api.AgentBuild) (out []types.NamespacedName, _ error) {
+func (q *Queue) next(ctx context.Context,
+	self *api.AgentBuild) (out []types.NamespacedName, _ error) {
 	if err := q.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -270,9 +275,11 @@ func (q *Queue) next(ctx context.Context, self *api.AgentBuild) (out []types.Nam
 
 // waiting are the builds whose status says so. They are the cache's own: not to be
 // changed.
-func (q *Queue) waiting(ctx context.Context, options ...client.ListOption) (out []*api.AgentBuild, _ error) {
+func (q *Queue) waiting(ctx context.Context,
+	options ...client.ListOption) (out []*api.AgentBuild, _ error) {
 	var list api.AgentBuildList
-	if err := q.Cache.List(ctx, &list, append(options, client.MatchingFields{Index: waitsForSlot}, client.UnsafeDisableDeepCopy)...); err != nil {
+	if err := q.Cache.List(ctx, &list, append(options, client.MatchingFields{Index: waitsForSlot},
+		client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil, fmt.Errorf("listing the builds that wait: %w", err)
 	}
 	for i := range list.Items {
@@ -290,7 +297,8 @@ func (q *Queue) begin(ctx context.Context) error {
 	if err := q.Cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the builds: %w", err)
 	}
-	q.places, q.limits, q.served = map[types.NamespacedName]*place{}, map[string]limit{}, map[string]time.Time{}
+	q.places, q.limits, q.served = map[types.NamespacedName]*place{}, map[string]limit{},
+		map[string]time.Time{}
 	for _, b := range list.Items {
 		if at := b.Status.LastBuildTime; at != nil && at.After(q.served[b.Namespace]) {
 			q.served[b.Namespace] = at.Time
@@ -302,8 +310,9 @@ func (q *Queue) begin(ctx context.Context) error {
 // order in which the queue looks at builds: those of a namespace among each other, and
 // the namespaces.
 func (q *Queue) order(a, b *api.AgentBuild) int {
-	return cmp.Or(q.served[a.Namespace].Compare(q.served[b.Namespace]), cmp.Compare(a.Namespace, b.Namespace),
-		cmp.Compare(b.Spec.Priority, a.Spec.Priority), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(q.served[a.Namespace].Compare(q.served[b.Namespace]),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(b.Spec.Priority, a.Spec.Priority),
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 // hasRoom reports whether a build may be granted one more slot of its namespace. A limit that
@@ -325,7 +334,8 @@ func (q *Queue) useOf(build types.NamespacedName) corev1.ResourceList {
 func (q *Queue) used(ctx context.Context) (sums[string], map[types.NamespacedName]bool, error) {
 	used, busy := sums[string]{}, map[types.NamespacedName]bool{}
 	var list runs.PipelineRunList
-	if err := q.Cache.List(ctx, &list, client.MatchingFields{Index: usesSlot}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := q.Cache.List(ctx, &list, client.MatchingFields{Index: usesSlot},
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("listing the runs under way: %w", err)
 	}
 	for i := range list.Items {
@@ -370,7 +380,8 @@ func (q *Queue) NextRequests(ctx context.Context, _ client.Object) (out []reconc
 	defer q.mu.Unlock()
 	next, err := q.next(ctx, nil)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "the next builds of the queue are not known; looking for them again")
+		ctrl.LoggerFrom(ctx).Error(err,
+			"the next builds of the queue are not known; looking for them again")
 	}
 	for _, build := range next {
 		out = append(out, reconcile.Request{NamespacedName: build})
@@ -404,7 +415,8 @@ func (q *Queue) Watch(ctx context.Context) error {
 }
 
 // readLimit of a namespace, unless it was read a moment ago. One that was read before stays where
-// the API server does not answer. Where it changed, the builds that wait there are reconciled again.
+// the API server does not answer. Where it changed, the builds that wait there are reconciled
+// again.
 func (q *Queue) readLimit(ctx context.Context, namespace string) error {
 	q.mu.Lock()
 	err := q.begin(ctx)
@@ -413,7 +425,8 @@ func (q *Queue) readLimit(ctx context.Context, namespace string) error {
 	if err != nil || known && time.Since(have.read) < limitKeeps {
 		return err
 	}
-	object := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	object := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
+		Kind: "Namespace"}}
 	err = q.Live.Get(ctx, types.NamespacedName{Name: namespace}, object)
 	switch {
 	case err != nil && known && !apierrors.IsForbidden(err):

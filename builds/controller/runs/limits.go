@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Limits of the isolated runs of one namespace that are under way together: of their requests of CPU
-// and memory, and of their number. What is left out is unlimited.
+// Limits of the isolated runs of one namespace that are under way together: of their requests of
+// CPU and memory, and of their number. What is left out is unlimited.
 type Limits corev1.ResourceList
 
 // Isolated is the name of the number of runs among resources.
@@ -25,11 +25,13 @@ func ParseLimits(text string) (Limits, error) {
 		name := corev1.ResourceName(key)
 		amount, err := resource.ParseQuantity(value)
 		_, isWhole := amount.AsInt64()
-		known := name == Isolated && isWhole || name == corev1.ResourceCPU || name == corev1.ResourceMemory
+		known := name == Isolated && isWhole || name == corev1.ResourceCPU ||
+			name == corev1.ResourceMemory
 		switch {
 		case text == "":
 		case err != nil || amount.Sign() < 0 || !known:
-			return nil, fmt.Errorf("%q: write it like runs=8,cpu=16,memory=32Gi, where 0 is unlimited", text)
+			return nil, fmt.Errorf(
+				"%q: write it like runs=8,cpu=16,memory=32Gi, where 0 is unlimited", text)
 		case amount.Sign() > 0:
 			l[name] = amount
 		}

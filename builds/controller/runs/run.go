@@ -68,12 +68,14 @@ func (r *PipelineRun) DeepCopyObject() runtime.Object {
 	out := *r
 	r.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	r.Status.Status.DeepCopyInto(&out.Status.Status)
-	out.Status.StartTime, out.Status.CompletionTime = r.Status.StartTime.DeepCopy(), r.Status.CompletionTime.DeepCopy()
+	out.Status.StartTime, out.Status.CompletionTime =
+		r.Status.StartTime.DeepCopy(), r.Status.CompletionTime.DeepCopy()
 	out.Status.Results = slices.Clone(r.Status.Results)
 	for i := range out.Status.Results {
 		out.Status.Results[i] = *r.Status.Results[i].DeepCopy()
 	}
-	out.Status.ChildReferences, out.Status.SkippedTasks = slices.Clone(r.Status.ChildReferences), slices.Clone(r.Status.SkippedTasks)
+	out.Status.ChildReferences, out.Status.SkippedTasks =
+		slices.Clone(r.Status.ChildReferences), slices.Clone(r.Status.SkippedTasks)
 	return &out
 }
 
@@ -100,13 +102,16 @@ func Slim(in any) (any, error) {
 	}
 	pr.ManagedFields = nil
 	annotations := map[string]string{}
-	for _, key := range append(slices.Clone(compose.RunAnnotations), compose.ChainsSigned, SpanContext, keys.AnnotationLost, keys.AnnotationHeld, keys.AnnotationRequests) {
+	for _, key := range append(slices.Clone(compose.RunAnnotations), compose.ChainsSigned,
+		SpanContext, keys.AnnotationLost, keys.AnnotationHeld, keys.AnnotationRequests) {
 		if v, ok := pr.Annotations[key]; ok {
 			annotations[key] = v
 		}
 	}
 	pr.Annotations = annotations
-	pr.Labels = map[string]string{compose.LabelManagedBy: pr.Labels[compose.LabelManagedBy], keys.LabelBuild: pr.Labels[keys.LabelBuild], keys.LabelInstance: pr.Labels[keys.LabelInstance]}
+	pr.Labels = map[string]string{compose.LabelManagedBy: pr.Labels[compose.LabelManagedBy],
+		keys.LabelBuild:    pr.Labels[keys.LabelBuild],
+		keys.LabelInstance: pr.Labels[keys.LabelInstance]}
 	return pr, nil
 }
 
@@ -136,12 +141,14 @@ func Read(pr *PipelineRun) Run {
 		return int32(n)
 	}
 	var verified []api.SourceVerification
-	_ = json.Unmarshal([]byte(a[keys.AnnotationVerified]), &verified) // what is not ours does not count
+	// what is not ours does not count
+	_ = json.Unmarshal([]byte(a[keys.AnnotationVerified]), &verified)
 	return Run{
 		PipelineRun: pr,
 		Verified:    verified,
 		Lost:        readLost(a[keys.AnnotationLost]),
-		Inputs: api.Inputs{SpecHash: a[keys.AnnotationSpec], TemplateHash: a[keys.AnnotationTemplate], Rerun: a[keys.AnnotationRerun],
+		Inputs: api.Inputs{SpecHash: a[keys.AnnotationSpec],
+			TemplateHash: a[keys.AnnotationTemplate], Rerun: a[keys.AnnotationRerun],
 			SourceHash: a[keys.AnnotationSource], Commit: a[keys.AnnotationCommit]},
 		Attempt: count(keys.AnnotationAttempt),
 		Number:  count(keys.AnnotationNumber),
@@ -167,7 +174,8 @@ func (r Run) Succeeded() bool { return r.Condition().IsTrue() }
 // the controller stopped because it lost a pod has failed.
 func (r Run) Cancelled() bool {
 	c := r.Condition()
-	return c != nil && c.IsFalse() && c.Reason == tektonv1.PipelineRunReasonCancelled.String() && r.Lost == nil
+	return c != nil && c.IsFalse() && c.Reason == tektonv1.PipelineRunReasonCancelled.String() &&
+		r.Lost == nil
 }
 
 // CancelAsked reports whether somebody cancelled the run. A run that waits until a queue
@@ -256,8 +264,10 @@ func (r Run) Image() (string, []api.PlatformStatus, error) {
 		return "", nil, errors.New("the result IMAGE_DIGEST is not a digest")
 	}
 	if ordered := r.Annotations[keys.AnnotationImage]; ordered != "" {
-		if want, err := name.ParseReference(ordered); err != nil || want.Context().Name() != at.Context().Name() {
-			return "", nil, errors.New("the result IMAGE_URL names another repository than spec.buildOutput")
+		if want, err := name.ParseReference(ordered); err != nil ||
+			want.Context().Name() != at.Context().Name() {
+			return "", nil, errors.New(
+				"the result IMAGE_URL names another repository than spec.buildOutput")
 		}
 		image = ordered
 	}
@@ -267,7 +277,8 @@ func (r Run) Image() (string, []api.PlatformStatus, error) {
 			return "", nil, fmt.Errorf("the result %s is wrong: %w", compose.PlatformDigests, err)
 		}
 		if len(platforms) == 1 && platforms[0].Digest != digest {
-			return "", nil, fmt.Errorf("the result %s names another image than IMAGE_DIGEST", compose.PlatformDigests)
+			return "", nil, fmt.Errorf("the result %s names another image than IMAGE_DIGEST",
+				compose.PlatformDigests)
 		}
 	}
 	return image + "@" + digest, platforms, nil
@@ -290,7 +301,9 @@ func OwnedBy(build *api.AgentBuild, list *PipelineRunList) []Run {
 // Sort runs, the newest first.
 func Sort(out []Run) {
 	slices.SortFunc(out, func(a, b Run) int {
-		return cmp.Or(cmp.Compare(b.Number, a.Number), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(b.Attempt, a.Attempt), strings.Compare(b.Name, a.Name))
+		return cmp.Or(cmp.Compare(b.Number, a.Number),
+			b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
+			cmp.Compare(b.Attempt, a.Attempt), strings.Compare(b.Name, a.Name))
 	})
 }
 
@@ -311,7 +324,8 @@ type Lost struct {
 // readLost reads the annotation of a run; nil for what the controller does not write.
 func readLost(annotation string) *Lost {
 	lost := &Lost{}
-	if annotation == "" || len(annotation) > api.MaxMessage || json.Unmarshal([]byte(annotation), lost) != nil ||
+	if annotation == "" || len(annotation) > api.MaxMessage ||
+		json.Unmarshal([]byte(annotation), lost) != nil ||
 		!slices.Contains([]string{api.ReasonEvicted, api.ReasonFailed}, lost.Reason) ||
 		!slices.Contains([]api.FailureCause{"", api.CauseEvicted, api.CauseNodeLost}, lost.Cause) {
 		return nil

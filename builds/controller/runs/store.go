@@ -39,11 +39,14 @@ type Store struct {
 // namespace, where none is attested. They are the cache's own: do not change them.
 func (s *Store) Cached(ctx context.Context, build *api.AgentBuild) ([]Run, error) {
 	var list PipelineRunList
-	err := s.Client.List(ctx, &list, client.InNamespace(build.Namespace), client.MatchingFields{OwnerIndex: string(build.UID)}, client.UnsafeDisableDeepCopy)
+	err := s.Client.List(ctx, &list, client.InNamespace(build.Namespace),
+		client.MatchingFields{OwnerIndex: string(build.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
+		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace,
+			build.Name, err)
 	}
-	out := slices.DeleteFunc(OwnedBy(build, &list), func(run Run) bool { return run.Attested() || run.copied(build.Status) })
+	out := slices.DeleteFunc(OwnedBy(build, &list),
+		func(run Run) bool { return run.Attested() || run.copied(build.Status) })
 	isolated, err := s.isolated(ctx, client.ObjectKeyFromObject(build))
 	if err != nil {
 		return nil, err
@@ -63,7 +66,8 @@ func (s *Store) isolated(ctx context.Context, build types.NamespacedName) (out [
 		return nil, nil
 	}
 	var list PipelineRunList
-	err := s.Client.List(ctx, &list, client.InNamespace(s.BuildNamespace), client.MatchingFields{OwnerIndex: build.String()}, client.UnsafeDisableDeepCopy)
+	err := s.Client.List(ctx, &list, client.InNamespace(s.BuildNamespace),
+		client.MatchingFields{OwnerIndex: build.String()}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("listing the runs of AgentBuild %s: %w", build, err)
 	}
@@ -76,7 +80,8 @@ func (s *Store) isolated(ctx context.Context, build types.NamespacedName) (out [
 // Sweep deletes the isolated runs in the cache that have the name of the build and another UID, and
 // those that are still held. The UID is empty if the build does not exist. Wait reports that a held
 // run of the build may still exist.
-func (s *Store) Sweep(ctx context.Context, build types.NamespacedName, uid types.UID) (wait bool, _ error) {
+func (s *Store) Sweep(ctx context.Context, build types.NamespacedName,
+	uid types.UID) (wait bool, _ error) {
 	all, err := s.isolated(ctx, build)
 	for _, run := range all {
 		own := uid != "" && run.Annotations[keys.AnnotationBuildUID] == string(uid)
@@ -96,17 +101,20 @@ func (s *Store) Sweep(ctx context.Context, build types.NamespacedName, uid types
 // IsIsolated reports whether an object is in the platform's build namespace, and this
 // controller's. Whatever it says there is true.
 func (s *Store) IsIsolated(o metav1.Object) bool {
-	return s.BuildNamespace != "" && o.GetNamespace() == s.BuildNamespace && o.GetLabels()[keys.LabelInstance] == s.Instance
+	return s.BuildNamespace != "" && o.GetNamespace() == s.BuildNamespace &&
+		o.GetLabels()[keys.LabelInstance] == s.Instance
 }
 
 // IsOf reports whether a run is an isolated one of a build.
 func (s *Store) IsOf(run metav1.Object, build *api.AgentBuild) bool {
-	return s.IsIsolated(run) && buildOf(run) == client.ObjectKeyFromObject(build) && run.GetAnnotations()[keys.AnnotationBuildUID] == string(build.UID)
+	return s.IsIsolated(run) && buildOf(run) == client.ObjectKeyFromObject(build) &&
+		run.GetAnnotations()[keys.AnnotationBuildUID] == string(build.UID)
 }
 
 func buildOf(isolated metav1.Object) types.NamespacedName {
 	a := isolated.GetAnnotations()
-	return types.NamespacedName{Namespace: a[keys.AnnotationBuildNamespace], Name: a[keys.AnnotationBuild]}
+	return types.NamespacedName{Namespace: a[keys.AnnotationBuildNamespace],
+		Name: a[keys.AnnotationBuild]}
 }
 
 // BuildOf is the build that a run says it is of, or that another object is owned by; ok is false
@@ -136,11 +144,15 @@ func (s *Store) IndexOf(o client.Object) []string {
 // Owned returns the runs of the build that the API server has, and in its own namespace those that
 // somebody else made for it.
 func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ error) {
-	for _, namespace := range slices.Compact([]string{build.Namespace, cmp.Or(s.BuildNamespace, build.Namespace)}) {
+	for _, namespace := range slices.Compact([]string{build.Namespace,
+		cmp.Or(s.BuildNamespace, build.Namespace)}) {
 		var list PipelineRunList
-		err := s.Live.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(build.Name)})
+		err := s.Live.List(ctx, &list, client.InNamespace(namespace),
+			client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy,
+				keys.LabelBuild: compose.LabelValue(build.Name)})
 		if err != nil {
-			return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
+			return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace,
+				build.Name, err)
 		}
 		for i := range list.Items {
 			if s.isOurs(&list.Items[i], build) {
@@ -151,15 +163,16 @@ func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ 
 	return out, nil
 }
 
-// Move labels the runs of a build with the shard of the build. It reports whether one of them is the
-// run that status names.
+// Move labels the runs of a build with the shard of the build. It reports whether one of them is
+// the run that status names.
 func (s *Store) Move(ctx context.Context, build *api.AgentBuild) (known bool, _ error) {
 	if s.Shard.Key == "" {
 		return false, nil
 	}
 	owned, err := s.Owned(ctx, build)
 	for _, run := range owned {
-		known = known || run.Name == build.Status.PipelineRunName && run.UID == build.Status.PipelineRunUID
+		known = known ||
+			run.Name == build.Status.PipelineRunName && run.UID == build.Status.PipelineRunUID
 		is, labelled := run.Labels[s.Shard.Key]
 		want, wanted := build.Labels[s.Shard.Key]
 		if is == want && labelled == wanted {
@@ -169,7 +182,8 @@ func (s *Store) Move(ctx context.Context, build *api.AgentBuild) (known bool, _ 
 		if wanted {
 			label[s.Shard.Key] = want
 		}
-		_, err := s.Patch(ctx, client.ObjectKeyFromObject(run), map[string]any{"metadata": map[string]any{"uid": run.UID, "labels": label}})
+		_, err := s.Patch(ctx, client.ObjectKeyFromObject(run),
+			map[string]any{"metadata": map[string]any{"uid": run.UID, "labels": label}})
 		if client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("giving run %s the shard of its build: %w", run.Name, err)
 		}
@@ -191,10 +205,12 @@ func (s *Store) HandOver(ctx context.Context, build *api.AgentBuild) error {
 	return err
 }
 
-// IsolatedOf lists the isolated runs of a namespace's builds that the API server has, of all shards.
+// IsolatedOf lists the isolated runs of a namespace's builds that the API server has, of all
+// shards.
 func (s *Store) IsolatedOf(ctx context.Context, namespace string) (*PipelineRunList, error) {
 	list := &PipelineRunList{}
-	of := client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy, keys.LabelInstance: s.Instance, keys.AnnotationBuildNamespace: namespace}
+	of := client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy,
+		keys.LabelInstance: s.Instance, keys.AnnotationBuildNamespace: namespace}
 	if err := s.Live.List(ctx, list, client.InNamespace(s.BuildNamespace), of); err != nil {
 		return nil, fmt.Errorf("listing the isolated runs of namespace %s: %w", namespace, err)
 	}
@@ -202,7 +218,8 @@ func (s *Store) IsolatedOf(ctx context.Context, namespace string) (*PipelineRunL
 }
 
 // Patch merges into a run, and returns its new resource version.
-func (s *Store) Patch(ctx context.Context, key types.NamespacedName, patch map[string]any) (version string, _ error) {
+func (s *Store) Patch(ctx context.Context, key types.NamespacedName,
+	patch map[string]any) (version string, _ error) {
 	text, err := json.Marshal(patch)
 	if err != nil {
 		return "", err
@@ -213,9 +230,11 @@ func (s *Store) Patch(ctx context.Context, key types.NamespacedName, patch map[s
 }
 
 // Whole reads a run with its spec, which the cache does not have.
-func (s *Store) Whole(ctx context.Context, key types.NamespacedName) (*tektonv1.PipelineRun, error) {
+func (s *Store) Whole(ctx context.Context,
+	key types.NamespacedName) (*tektonv1.PipelineRun, error) {
 	run := &tektonv1.PipelineRun{}
-	text, err := s.Tekton.Get().Namespace(key.Namespace).Resource("pipelineruns").Name(key.Name).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
+	text, err := s.Tekton.Get().Namespace(key.Namespace).Resource("pipelineruns").Name(key.Name).
+		SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
 	if err == nil {
 		err = json.Unmarshal(text, run)
 	}
@@ -226,7 +245,8 @@ func (s *Store) Whole(ctx context.Context, key types.NamespacedName) (*tektonv1.
 }
 
 // Pipeline that a run refers to; nil where it is gone.
-func (s *Store) Pipeline(ctx context.Context, key types.NamespacedName) (*tektonv1.PipelineSpec, error) {
+func (s *Store) Pipeline(ctx context.Context,
+	key types.NamespacedName) (*tektonv1.PipelineSpec, error) {
 	p := &tektonv1.Pipeline{}
 	if err := s.Live.Get(ctx, key, p); apierrors.IsNotFound(err) {
 		return nil, nil
@@ -237,15 +257,17 @@ func (s *Store) Pipeline(ctx context.Context, key types.NamespacedName) (*tekton
 }
 
 // metadataOnly asks the API server to leave out of its answer all but metadata.
-const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," + runtime.ContentTypeJSON
+const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
+	runtime.ContentTypeJSON
 
 // Create a run. The error is that of the API server. An answer that got lost leads to
-// AlreadyExists, and then Existing says whether the run is the one that was to be created.
-// A run that has to be held does not begin before Release; where there are shards, no isolated one does.
+// AlreadyExists, and then Existing says whether the run is the one that was to be created. A run
+// that has to be held does not begin before Release; where there are shards, no isolated one does.
 func (s *Store) Create(ctx context.Context, out *compose.Output) (types.UID, error) {
 	run := out.Run
 	if out.Held() || s.Shard.Key != "" && s.IsIsolated(run) {
-		run.Annotations[keys.AnnotationHeld], run.Spec.Status = "true", tektonv1.PipelineRunSpecStatusPending
+		run.Annotations[keys.AnnotationHeld], run.Spec.Status =
+			"true", tektonv1.PipelineRunSpecStatusPending
 	}
 	body, err := out.RunJSON()
 	if err != nil {
@@ -253,14 +275,17 @@ func (s *Store) Create(ctx context.Context, out *compose.Output) (types.UID, err
 	}
 	// The UID is read of the answer. Without this header it would repeat the whole run.
 	answer := &metav1.PartialObjectMetadata{}
-	err = s.Tekton.Post().Namespace(run.Namespace).Resource("pipelineruns").SetHeader("Content-Type", runtime.ContentTypeJSON).
+	err = s.Tekton.Post().Namespace(run.Namespace).Resource("pipelineruns").SetHeader(
+		"Content-Type", runtime.ContentTypeJSON).
 		SetHeader("Accept", metadataOnly).Body(body).Do(ctx).Into(answer)
 	return answer.UID, err
 }
 
 // Release a run that was held: it gets its Secrets, and what else it has to own, and begins.
-func (s *Store) Release(ctx context.Context, run types.NamespacedName, uid types.UID, owned ...client.Object) error {
-	owner := metav1.OwnerReference{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "PipelineRun", Name: run.Name, UID: uid, Controller: new(true)}
+func (s *Store) Release(ctx context.Context, run types.NamespacedName, uid types.UID,
+	owned ...client.Object) error {
+	owner := metav1.OwnerReference{APIVersion: tektonv1.SchemeGroupVersion.String(),
+		Kind: "PipelineRun", Name: run.Name, UID: uid, Controller: new(true)}
 	for _, o := range owned {
 		o.SetNamespace(run.Namespace)
 		o.SetOwnerReferences([]metav1.OwnerReference{owner})
@@ -268,7 +293,9 @@ func (s *Store) Release(ctx context.Context, run types.NamespacedName, uid types
 			return fmt.Errorf("giving run %s its %s: %w", run, o.GetName(), err)
 		}
 	}
-	begin := map[string]any{"metadata": map[string]any{"uid": uid, "annotations": map[string]any{keys.AnnotationHeld: nil}}, "spec": map[string]any{"status": nil}}
+	begin := map[string]any{"metadata": map[string]any{"uid": uid,
+		"annotations": map[string]any{keys.AnnotationHeld: nil}},
+		"spec": map[string]any{"status": nil}}
 	if _, err := s.Patch(ctx, run, begin); err != nil {
 		return fmt.Errorf("letting run %s begin: %w", run, err)
 	}
@@ -303,7 +330,8 @@ func (s *Store) give(ctx context.Context, o client.Object, run types.UID) (err e
 
 // Existing is the run that has the name of a composed one, if it is the build's and of the same
 // content; nil if it is not.
-func (s *Store) Existing(ctx context.Context, build *api.AgentBuild, run *tektonv1.PipelineRun) (*Run, error) {
+func (s *Store) Existing(ctx context.Context, build *api.AgentBuild,
+	run *tektonv1.PipelineRun) (*Run, error) {
 	have := &PipelineRun{}
 	if err := s.Live.Get(ctx, client.ObjectKeyFromObject(run), have); err != nil {
 		return nil, fmt.Errorf("reading run %s, which exists already: %w", run.Name, err)
@@ -321,19 +349,22 @@ func (s *Store) Existing(ctx context.Context, build *api.AgentBuild, run *tekton
 
 // isOurs reports whether a run is an isolated one of a build, or its own where it is.
 func (s *Store) isOurs(run metav1.Object, build *api.AgentBuild) bool {
-	return s.IsOf(run, build) || run.GetNamespace() == build.Namespace && metav1.IsControlledBy(run, build)
+	return s.IsOf(run, build) ||
+		run.GetNamespace() == build.Namespace && metav1.IsControlledBy(run, build)
 }
 
 // Cancel a run gracefully: its finally tasks still run. The same write records the pod
 // that it is cancelled for, nil for none.
 func (s *Store) Cancel(ctx context.Context, run *Run, lost *Lost) error {
-	patch := map[string]any{"spec": map[string]any{"status": tektonv1.PipelineRunSpecStatusCancelledRunFinally}}
+	patch := map[string]any{
+		"spec": map[string]any{"status": tektonv1.PipelineRunSpecStatusCancelledRunFinally}}
 	if lost != nil {
 		text, err := json.Marshal(lost)
 		if err != nil {
 			return fmt.Errorf("cancelling run %s: %w", run.Name, err)
 		}
-		patch["metadata"] = map[string]any{"uid": run.UID, "annotations": map[string]string{keys.AnnotationLost: string(text)}}
+		patch["metadata"] = map[string]any{"uid": run.UID,
+			"annotations": map[string]string{keys.AnnotationLost: string(text)}}
 	}
 	_, err := s.Patch(ctx, client.ObjectKeyFromObject(run), patch)
 	if client.IgnoreNotFound(err) != nil {
@@ -350,7 +381,8 @@ func (s *Store) Delete(ctx context.Context, run Run) error {
 	if run.Held() {
 		only.ResourceVersion = &run.ResourceVersion
 	}
-	err := s.Client.Delete(ctx, target, only, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	err := s.Client.Delete(ctx, target, only,
+		client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting run %s: %w", run.Name, err)
 	}
@@ -365,7 +397,8 @@ func (s *Store) Missing(ctx context.Context, build *api.AgentBuild) (reason stri
 	if key.Namespace != s.BuildNamespace {
 		key.Namespace = build.Namespace
 	}
-	have := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "PipelineRun"}}
+	have := &metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "PipelineRun"}}
 	err = s.Live.Get(ctx, key, have)
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):
@@ -381,7 +414,8 @@ func (s *Store) Missing(ctx context.Context, build *api.AgentBuild) (reason stri
 // copied reports whether a run in a tenant's namespace has the number of one that its build's
 // status knows under another UID.
 func (r Run) copied(status api.AgentBuildStatus) bool {
-	return r.Number == status.RunNumber && status.PipelineRunUID != "" && status.PipelineRunUID != r.UID
+	return r.Number == status.RunNumber && status.PipelineRunUID != "" &&
+		status.PipelineRunUID != r.UID
 }
 
 // UsesSlot reports whether a run under way uses a slot of the queue. A tenant could make
@@ -394,7 +428,8 @@ func (s *Store) UsesSlot(ctx context.Context, run *PipelineRun) bool {
 	}
 	key, ok := s.BuildOf(run)
 	build := &api.AgentBuild{}
-	if !ok || s.Client.Get(ctx, key, build, client.UnsafeDisableDeepCopy) != nil || !metav1.IsControlledBy(run, build) {
+	if !ok || s.Client.Get(ctx, key, build, client.UnsafeDisableDeepCopy) != nil ||
+		!metav1.IsControlledBy(run, build) {
 		return false
 	}
 	read := Read(run)

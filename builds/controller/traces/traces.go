@@ -1,8 +1,9 @@
 // Package traces makes the spans of builds, if the standard environment of OpenTelemetry asks for
 // them. One trace is of one build, from the webhook to the commit that pins its image. What crosses
 // reconciles, restarts and replicas is in objects: a traceparent of W3C is in an annotation of the
-// AgentBuild until its run is created, then in an annotation of the PipelineRun, from which Tekton's
-// own spans go on, and in status. A tenant who changes one misplaces the spans of its own build.
+// AgentBuild until its run is created, then in an annotation of the PipelineRun, from which
+// Tekton's own spans go on, and in status. A tenant who changes one misplaces the spans of its own
+// build.
 package traces
 
 import (
@@ -57,18 +58,23 @@ type Tracer struct {
 // cannot export is logged, and delays nothing.
 func New(ctx context.Context, log logr.Logger) (*Tracer, error) {
 	env := func(name string) string {
-		return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
+		return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name),
+			os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 	}
 	endpoint := env("ENDPOINT")
-	if endpoint == "" || os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+	if endpoint == "" || os.Getenv("OTEL_SDK_DISABLED") == "true" ||
+		os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return nil, nil
 	}
-	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("OTEL_EXPORTER_OTLP_ENDPOINT is not an address for traces\n  hint: write it as http://HOST:4318")
+	if u, err := url.Parse(endpoint); err != nil || u.Host == "" ||
+		u.Scheme != "http" && u.Scheme != "https" {
+		return nil, errors.New("OTEL_EXPORTER_OTLP_ENDPOINT is not an address for traces\n" +
+			"  hint: write it as http://HOST:4318")
 	}
 	if protocol := env("PROTOCOL"); protocol == "grpc" {
 		return nil, errors.New("OTEL_EXPORTER_OTLP_PROTOCOL: traces are not exported by grpc\n" +
-			"  hint: use http/protobuf, and the collector's port for HTTP, which is 4318 in most cases")
+			"  hint: use http/protobuf, and the collector's port for HTTP, which is 4318 " +
+			"in most cases")
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		problem := text.Printable(err.Error())
@@ -86,13 +92,15 @@ func To(ctx context.Context, exporter sdk.SpanExporter) (*Tracer, error) {
 	named := resource.WithAttributes(attribute.String("service.name", "armature-controller"))
 	of, err := resource.New(ctx, resource.WithTelemetrySDK(), named, resource.WithFromEnv())
 	if err != nil {
-		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w\n  hint: write it as key=value,key=value", err)
+		return nil, fmt.Errorf(
+			"OTEL_RESOURCE_ATTRIBUTES: %w\n  hint: write it as key=value,key=value", err)
 	}
 	limits := sdk.NewSpanLimits()
 	if n := limits.AttributeValueLengthLimit; n < 0 || n > maxText {
 		limits.AttributeValueLengthLimit = maxText
 	}
-	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(of), sdk.WithRawSpanLimits(limits))
+	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(of),
+		sdk.WithRawSpanLimits(limits))
 	return &Tracer{p, p.Tracer("github.com/armature-dev/armature/builds")}, nil
 }
 
@@ -108,8 +116,8 @@ func (t *Tracer) Stop() {
 	}
 }
 
-// Handler makes a span of each request. A sender outside of the cluster does not decide whether it is
-// sampled: what it says of a trace of its own is a link.
+// Handler makes a span of each request. A sender outside of the cluster does not decide whether it
+// is sampled: what it says of a trace of its own is a link.
 func (t *Tracer) Handler(name string, next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -127,8 +135,8 @@ func (t *Tracer) Handler(name string, next http.Handler) http.Handler {
 	})
 }
 
-// Since returns a context in which spans begin at a time. Parent is a traceparent that they are below,
-// or empty for a new trace, as for what is none.
+// Since returns a context in which spans begin at a time. Parent is a traceparent that they are
+// below, or empty for a new trace, as for what is none.
 func Since(ctx context.Context, at time.Time, parent string) context.Context {
 	ctx = otelhttp.ContextWithStartTime(ctx, at)
 	if len(parent) != len("00-00112233445566778899aabbccddeeff-0011223344556677-01") {
@@ -162,8 +170,8 @@ func Same(a, b string) bool {
 // Span of something that has begun. It counts when it ends; the zero Span never does.
 type Span struct{ span trace.Span }
 
-// Start a span, as Since says. Its attributes are pairs of a name and a value; empty values are left
-// out.
+// Start a span, as Since says. Its attributes are pairs of a name and a value; empty values are
+// left out.
 func (t *Tracer) Start(ctx context.Context, name string, pairs ...string) Span {
 	if t == nil {
 		return Span{}

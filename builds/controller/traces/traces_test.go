@@ -22,7 +22,9 @@ import (
 // environment of a test has these variables of OpenTelemetry alone.
 func environment(t *testing.T, pairs ...string) {
 	t.Helper()
-	for _, name := range []string{"EXPORTER_OTLP_ENDPOINT", "EXPORTER_OTLP_TRACES_ENDPOINT", "EXPORTER_OTLP_PROTOCOL", "SERVICE_NAME", "RESOURCE_ATTRIBUTES", "TRACES_SAMPLER", "TRACES_EXPORTER", "SDK_DISABLED"} {
+	for _, name := range []string{"EXPORTER_OTLP_ENDPOINT", "EXPORTER_OTLP_TRACES_ENDPOINT",
+		"EXPORTER_OTLP_PROTOCOL", "SERVICE_NAME", "RESOURCE_ATTRIBUTES", "TRACES_SAMPLER",
+		"TRACES_EXPORTER", "SDK_DISABLED"} {
 		t.Setenv("OTEL_"+name, "")
 	}
 	for i := 0; i < len(pairs); i += 2 {
@@ -32,7 +34,9 @@ func environment(t *testing.T, pairs ...string) {
 
 // Without an endpoint there is no Tracer, and what is called on none does nothing.
 func TestOff(t *testing.T) {
-	for _, env := range [][]string{nil, {"EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1", "SDK_DISABLED", "true"}, {"EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1", "TRACES_EXPORTER", "none"}} {
+	for _, env := range [][]string{nil,
+		{"EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1", "SDK_DISABLED", "true"},
+		{"EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1", "TRACES_EXPORTER", "none"}} {
 		environment(t, env...)
 		before := runtime.NumGoroutine()
 		tracer, err := New(t.Context(), logr.Discard())
@@ -50,8 +54,11 @@ func TestOff(t *testing.T) {
 	}
 	span.End(time.Now(), true)
 	none.Stop()
-	none.Handler("a", http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
-	if n := testing.AllocsPerRun(100, func() { none.Start(t.Context(), "a", "build", "b").End(time.Time{}, false) }); n > 1 {
+	none.Handler("a", http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(),
+		httptest.NewRequest(http.MethodPost, "/", nil))
+	if n := testing.AllocsPerRun(100, func() {
+		none.Start(t.Context(), "a", "build", "b").End(time.Time{}, false)
+	}); n > 1 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -65,7 +72,9 @@ func TestEndpoint(t *testing.T) {
 		{"EXPORTER_OTLP_PROTOCOL", "grpc", "use http/protobuf"},
 	} {
 		environment(t, "EXPORTER_OTLP_ENDPOINT", "http://collector:4317", c[0], c[1])
-		if _, err := New(t.Context(), logr.Discard()); err == nil || !strings.Contains(err.Error(), "hint: ") || !strings.Contains(err.Error(), c[2]) || strings.Contains(err.Error(), "hunter2") {
+		if _, err := New(t.Context(), logr.Discard()); err == nil ||
+			!strings.Contains(err.Error(), "hint: ") || !strings.Contains(err.Error(), c[2]) ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s=%s: %v", c[0], c[1], err)
 		}
 	}
@@ -97,7 +106,8 @@ func TestEnvironment(t *testing.T) {
 			t.Fatal(err)
 		}
 		span := tracer.Start(t.Context(), "build.run", "build", "team/weather")
-		if parent := span.Parent(); !strings.HasSuffix(parent, "-"+c.flags) && !strings.HasSuffix(parent, "-0"+string(c.flags[1]+2)) {
+		if parent := span.Parent(); !strings.HasSuffix(parent, "-"+c.flags) &&
+			!strings.HasSuffix(parent, "-0"+string(c.flags[1]+2)) {
 			t.Errorf("%v: %s", c.env, parent)
 		}
 		span.End(time.Now(), false)
@@ -109,7 +119,8 @@ func TestEnvironment(t *testing.T) {
 			}
 			continue
 		}
-		if len(got) != 1 || !strings.Contains(got[0].String(), c.service) || !strings.Contains(got[0].String(), "team/weather") {
+		if len(got) != 1 || !strings.Contains(got[0].String(), c.service) ||
+			!strings.Contains(got[0].String(), "team/weather") {
 			t.Errorf("%v: %v", c.env, got)
 		}
 	}
@@ -137,20 +148,26 @@ func TestSpansAreBounded(t *testing.T) {
 			t.Errorf("%s: %q", c.annotation, got)
 		}
 	}
-	for _, forged := range []string{"", strings.Repeat("0", 55), parent + "-" + strings.Repeat("x", 1<<16)} {
-		if span := tracer.Start(Since(t.Context(), time.Now(), forged), "a"); Same(span.Parent(), parent) || span.Parent() == "" {
+	for _, forged := range []string{"", strings.Repeat("0", 55),
+		parent + "-" + strings.Repeat("x", 1<<16)} {
+		if span := tracer.Start(Since(t.Context(), time.Now(), forged),
+			"a"); Same(span.Parent(), parent) || span.Parent() == "" {
 			t.Errorf("%.60q: %s", forged, span.Parent())
 		}
 	}
-	tracer.Start(Since(t.Context(), time.Unix(1, 0), parent), "a", "build", strings.Repeat("ü", 10000), "commit", "").End(time.Unix(2, 0), true)
+	tracer.Start(Since(t.Context(), time.Unix(1, 0), parent), "a", "build",
+		strings.Repeat("ü", 10000), "commit", "").End(time.Unix(2, 0), true)
 	if err := tracer.provider.ForceFlush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	got := spans.GetSpans()[0]
-	if len(got.Attributes) != 1 || got.Attributes[0].Value.AsString() != strings.Repeat("ü", maxText) {
-		t.Errorf("%d attributes, %d characters", len(got.Attributes), len(got.Attributes[0].Value.AsString()))
+	if len(got.Attributes) != 1 ||
+		got.Attributes[0].Value.AsString() != strings.Repeat("ü", maxText) {
+		t.Errorf("%d attributes, %d characters", len(got.Attributes),
+			len(got.Attributes[0].Value.AsString()))
 	}
-	if !got.StartTime.Equal(time.Unix(1, 0)) || !got.EndTime.Equal(time.Unix(2, 0)) || got.Parent.SpanID().String() != "b7ad6b7169203331" {
+	if !got.StartTime.Equal(time.Unix(1, 0)) || !got.EndTime.Equal(time.Unix(2, 0)) ||
+		got.Parent.SpanID().String() != "b7ad6b7169203331" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -164,14 +181,19 @@ func TestStranger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/hook/team/hook?token=hunter2", nil)
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost,
+			"/hook/team/hook?token=hunter2", nil)
 		request.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 		request.Header.Set("Tracestate", "a="+strings.Repeat("x", 200))
 		request.Header.Set("User-Agent", strings.Repeat("x", 10000))
 		arrived := time.Now().Add(-time.Minute)
 		inside := ""
-		tracer.Handler("webhook", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside = Of(r.Context()) })).
-			ServeHTTP(httptest.NewRecorder(), request.WithContext(Since(request.Context(), arrived, "")))
+		tracer.Handler("webhook",
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				inside = Of(r.Context())
+			})).
+			ServeHTTP(httptest.NewRecorder(),
+				request.WithContext(Since(request.Context(), arrived, "")))
 		if err := tracer.provider.ForceFlush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -183,11 +205,14 @@ func TestStranger(t *testing.T) {
 			t.Fatalf("%q: %d spans", sampler, len(got))
 		}
 		for _, span := range got {
-			if span.Name != "webhook" || span.Parent.IsValid() || len(span.Links) != 1 || span.Links[0].SpanContext.TraceState().Len() != 0 || !span.StartTime.Equal(arrived) {
+			if span.Name != "webhook" || span.Parent.IsValid() || len(span.Links) != 1 ||
+				span.Links[0].SpanContext.TraceState().Len() != 0 ||
+				!span.StartTime.Equal(arrived) {
 				t.Errorf("%+v", span)
 			}
 			for _, a := range span.Attributes {
-				if text := a.Value.AsString(); len(text) > maxText || strings.Contains(text, "hunter2") {
+				if text := a.Value.AsString(); len(text) > maxText ||
+					strings.Contains(text, "hunter2") {
 					t.Errorf("%s is %.300q", a.Key, text)
 				}
 			}
@@ -195,7 +220,8 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// A collector that hangs costs those who make spans nothing, and the end of the process a bounded time.
+// A collector that hangs costs those who make spans nothing, and the end of the process a bounded
+// time.
 func TestHangingCollector(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -228,16 +254,21 @@ func TestRefusal(t *testing.T) {
 		http.Error(w, "no tenant\x1b[2J"+strings.Repeat("x", 10000), http.StatusForbidden)
 	}))
 	defer server.Close()
-	environment(t, "EXPORTER_OTLP_ENDPOINT", strings.Replace(server.URL, "http://", "http://me:hunter2@", 1))
+	environment(t, "EXPORTER_OTLP_ENDPOINT",
+		strings.Replace(server.URL, "http://", "http://me:hunter2@", 1))
 	var logged []string
-	tracer, err := New(t.Context(), funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
+	tracer, err := New(t.Context(),
+		funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	tracer.Start(t.Context(), "a").End(time.Now(), false)
 	tracer.Stop()
-	refused := slices.IndexFunc(logged, func(line string) bool { return strings.Contains(line, "403 Forbidden (body: no tenant") }) // the handler is the process's
-	if refused < 0 || strings.Contains(logged[refused], "hunter2") || strings.Contains(logged[refused], "\x1b") || len(logged[refused]) > 2*maxContext {
+	// the handler is the process's
+	refused := slices.IndexFunc(logged,
+		func(line string) bool { return strings.Contains(line, "403 Forbidden (body: no tenant") })
+	if refused < 0 || strings.Contains(logged[refused], "hunter2") ||
+		strings.Contains(logged[refused], "\x1b") || len(logged[refused]) > 2*maxContext {
 		t.Errorf("%.3000q", logged)
 	}
 }

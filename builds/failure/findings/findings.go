@@ -52,7 +52,9 @@ func Error(found []*finding.Finding) error {
 	if len(found) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(found, func(a, b *finding.Finding) int { return comparePlaces(a.Place, b.Place) })
+	slices.SortStableFunc(found, func(a, b *finding.Finding) int {
+		return comparePlaces(a.Place, b.Place)
+	})
 	all := &multierror.Error{ErrorFormat: format}
 	seen := map[string]bool{}
 	for _, f := range found[:min(len(found), most)] {
@@ -76,7 +78,8 @@ func comparePlaces(a, b finding.Place) int {
 	return cmp.Or(
 		cmp.Compare(nowhere(a), nowhere(b)),
 		cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line),
-		cmp.Compare(a.Object.Kind, b.Object.Kind), cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name),
+		cmp.Compare(a.Object.Kind, b.Object.Kind), cmp.Compare(a.Object.Namespace,
+			b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name),
 		cmp.Compare(a.Key, b.Key), cmp.Compare(a.KeyLine, b.KeyLine),
 	)
 }

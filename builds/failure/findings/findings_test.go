@@ -15,13 +15,15 @@ import (
 // order they were found in, and what has no place comes last.
 func TestFindingsInOrder(t *testing.T) {
 	in := func(namespace, name, key string, line int) finding.Place {
-		return finding.Place{Object: finding.Ref{Kind: "ConfigMap", Namespace: namespace, Name: name}, Key: key, KeyLine: line}
+		return finding.Place{Object: finding.Ref{Kind: "ConfigMap", Namespace: namespace,
+			Name: name}, Key: key, KeyLine: line}
 	}
 	want := []finding.Place{
 		{Object: finding.Ref{Kind: "AgentBuild", Namespace: "z", Name: "z"}},
-		in("t", "scan", "", 0), in("t", "scan", "task-spec.yaml", 4), in("t", "scan", "task-spec.yaml", 12), in("t", "scan-2", "task-spec.yaml", 1), in("u", "a", "task-spec.yaml", 1),
-		{File: "a.yaml"}, {File: "a.yaml", Line: 7}, {File: "a.yaml", Line: 10}, {File: "b.yaml", Line: 3},
-		{},
+		in("t", "scan", "", 0), in("t", "scan", "task-spec.yaml", 4),
+		in("t", "scan", "task-spec.yaml", 12), in("t", "scan-2", "task-spec.yaml", 1),
+		in("u", "a", "task-spec.yaml", 1), {File: "a.yaml"}, {File: "a.yaml", Line: 7},
+		{File: "a.yaml", Line: 10}, {File: "b.yaml", Line: 3}, {},
 	}
 	for i := range want {
 		var found []error

@@ -62,20 +62,26 @@ type Workload struct {
 // WorkloadOf an object, with the pods that the report counts. Of a workload that no render
 // injected, its own status counts them.
 func WorkloadOf(o *unstructured.Unstructured, report status.Report) Workload {
-	w := Workload{Namespace: o.GetNamespace(), Kind: o.GetKind(), Name: o.GetName(), Package: o.GetLabels()[keys.LabelName]}
+	w := Workload{Namespace: o.GetNamespace(), Kind: o.GetKind(), Name: o.GetName(),
+		Package: o.GetLabels()[keys.LabelName]}
 	at := workload.SpecOf(o.GetKind())
 	for _, list := range []string{"initContainers", "containers"} {
-		containers, _, _ := unstructured.NestedSlice(o.Object, append(at[:len(at):len(at)], list)...)
+		containers, _, _ := unstructured.NestedSlice(o.Object,
+			append(at[:len(at):len(at)], list)...)
 		for _, c := range containers {
 			if container, ok := c.(map[string]any); ok {
 				w.Images = append(w.Images, fmt.Sprint(container["image"]))
 			}
 		}
 	}
-	count := func(path ...string) int { n, _, _ := unstructured.NestedInt64(o.Object, path...); return int(n) }
+	count := func(path ...string) int {
+		n, _, _ := unstructured.NestedInt64(o.Object, path...)
+		return int(n)
+	}
 	switch o.GetKind() {
 	case "DaemonSet":
-		w.Ready, w.Desired = count("status", "numberReady"), count("status", "desiredNumberScheduled")
+		w.Ready, w.Desired =
+			count("status", "numberReady"), count("status", "desiredNumberScheduled")
 	case "Deployment", "StatefulSet":
 		w.Ready, w.Desired = count("status", "readyReplicas"), count("spec", "replicas")
 	}
@@ -97,7 +103,9 @@ func WorkloadOf(o *unstructured.Unstructured, report status.Report) Workload {
 func BuildOf(w Workload, builds []api.AgentBuild) *api.AgentBuild {
 	for i, b := range builds {
 		if b.Namespace == w.Namespace && b.Status.BuiltImage != "" &&
-			slices.ContainsFunc(w.Images, func(image string) bool { return repository(image) == repository(b.Status.BuiltImage) }) {
+			slices.ContainsFunc(w.Images, func(image string) bool {
+				return repository(image) == repository(b.Status.BuiltImage)
+			}) {
 			return &builds[i]
 		}
 	}
@@ -121,7 +129,8 @@ func repository(image string) string {
 // UpdateOf returns the ImageUpdate that writes the image of a build into Git, or nil.
 func UpdateOf(b *api.AgentBuild, all []updates.ImageUpdate) *updates.ImageUpdate {
 	for i, u := range all {
-		if u.Namespace == b.Namespace && (len(u.Spec.Builds) == 0 || slices.Contains(u.Spec.Builds, b.Name)) {
+		if u.Namespace == b.Namespace &&
+			(len(u.Spec.Builds) == 0 || slices.Contains(u.Spec.Builds, b.Name)) {
 			return &all[i]
 		}
 	}
@@ -132,7 +141,8 @@ func UpdateOf(b *api.AgentBuild, all []updates.ImageUpdate) *updates.ImageUpdate
 func Of(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Chain {
 	c := Chain{Namespace: w.Namespace, Workload: w.Kind + "/" + w.Name, Build: b.Name}
 	c.Links = append(c.Links, commit(b), run(b), image(b))
-	if attested := meta.FindStatusCondition(b.Status.Conditions, api.ConditionAttested); attested != nil || b.Status.BuiltImage != "" {
+	if attested := meta.FindStatusCondition(b.Status.Conditions,
+		api.ConditionAttested); attested != nil || b.Status.BuiltImage != "" {
 		c.Links = append(c.Links, attestation(b, attested))
 	}
 	if u != nil {
@@ -176,7 +186,8 @@ func run(b *api.AgentBuild) Link {
 		return l
 	case api.PhaseFailed, api.PhaseCancelled:
 		l.State = Failed
-		if attested := meta.FindStatusCondition(b.Status.Conditions, api.ConditionAttested); attested != nil && attested.Status == metav1.ConditionFalse {
+		if attested := meta.FindStatusCondition(b.Status.Conditions,
+			api.ConditionAttested); attested != nil && attested.Status == metav1.ConditionFalse {
 			l.State = Done // it is the attestation that failed
 			return l
 		}
@@ -214,11 +225,14 @@ func attestation(b *api.AgentBuild, c *metav1.Condition) Link {
 }
 
 func lock(b *api.AgentBuild, u *updates.ImageUpdate) Link {
-	l := Link{Name: "lock", State: Done, What: strings.TrimSpace(cmp.Or(u.Status.PullRequest, u.Status.Commit) + " " + u.Spec.Branch)}
+	l := Link{Name: "lock", State: Done,
+		What: strings.TrimSpace(cmp.Or(u.Status.PullRequest, u.Status.Commit) + " " + u.Spec.Branch)}
 	for _, h := range u.Status.Held {
 		if h.Build == b.Name && h.Image == b.Status.BuiltImage {
-			if l.State, l.Why = Failed, "held back: "+h.Why; !strings.Contains(h.Why, "\n  hint: ") {
-				l.Why += "\n  hint: build a newer commit, or list its digest in spec.accept of ImageUpdate " + u.Name
+			if l.State, l.Why =
+				Failed, "held back: "+h.Why; !strings.Contains(h.Why, "\n  hint: ") {
+				l.Why += "\n  hint: build a newer commit, or list its digest in spec.accept of " +
+					"ImageUpdate " + u.Name
 			}
 			return l
 		}
@@ -228,8 +242,10 @@ func lock(b *api.AgentBuild, u *updates.ImageUpdate) Link {
 	case ready == nil:
 		l.State, l.Why = Waiting, "ImageUpdate "+u.Name+" has not been reconciled yet"
 	case ready.Reason == updates.ReasonProposed:
-		l.State, l.Why = Waiting, "the pull request is open\n  hint: merge it: "+u.Status.PullRequest
-	case ready.Status != metav1.ConditionTrue && ready.Reason != updates.ReasonHeldBack && ready.Reason != updates.ReasonNotAttested:
+		l.State, l.Why =
+			Waiting, "the pull request is open\n  hint: merge it: "+u.Status.PullRequest
+	case ready.Status != metav1.ConditionTrue && ready.Reason != updates.ReasonHeldBack &&
+		ready.Reason != updates.ReasonNotAttested:
 		l.State, l.Why = Failed, "ImageUpdate "+u.Name+": "+ready.Message
 	}
 	return l
@@ -261,7 +277,8 @@ func workloadLink(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Link {
 func pods(w Workload) Link {
 	l := Link{Name: "pods", State: Done, What: fmt.Sprintf("%d of %d ready", w.Ready, w.Desired)}
 	if w.Ready < w.Desired {
-		l.State, l.Why = Waiting, "not all pods are ready\n  hint: kubectl describe pods shows the reason"
+		l.State, l.Why =
+			Waiting, "not all pods are ready\n  hint: kubectl describe pods shows the reason"
 	}
 	return l
 }

@@ -47,7 +47,9 @@ func Of(name string, p *tektonv1.Pipeline) Pipeline {
 				task.After = append(task.After, text.Printable(name))
 			}
 			for _, w := range t.When {
-				task.When = append(task.When, text.Printable(fmt.Sprintf("%s %s %s", w.Input, w.Operator, strings.Join(w.Values, "|"))))
+				task.When = append(task.When,
+					text.Printable(fmt.Sprintf("%s %s %s", w.Input, w.Operator,
+						strings.Join(w.Values, "|"))))
 			}
 			out.Tasks = append(out.Tasks, task)
 		}
@@ -192,7 +194,8 @@ func Formats() []string { return []string{"text", "mermaid"} }
 func Write(w io.Writer, format string, pipelines []Pipeline) error {
 	draw, ok := map[string]func(*strings.Builder, []Pipeline){"text": textOf, "mermaid": mermaid}[format]
 	if !ok {
-		return fmt.Errorf("unknown format %q: choose from %s", format, strings.Join(Formats(), ", "))
+		return fmt.Errorf("unknown format %q: choose from %s", format,
+			strings.Join(Formats(), ", "))
 	}
 	var b strings.Builder
 	draw(&b, pipelines)

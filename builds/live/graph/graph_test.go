@@ -59,7 +59,8 @@ func shipped(t testing.TB, mode string) graph.Pipeline {
 
 // TestGoldens: each shipped mode has its drawings in testdata, in every format.
 func TestGoldens(t *testing.T) {
-	for _, mode := range []string{"dev", "buildpack-dev", "dev-local", "dev-external", "preprod", "prod", "custom"} {
+	for _, mode := range []string{"dev", "buildpack-dev", "dev-local", "dev-external", "preprod",
+		"prod", "custom"} {
 		t.Run(mode, func(t *testing.T) {
 			p := shipped(t, mode)
 			got := &txtar.Archive{}
@@ -111,8 +112,10 @@ func TestDrawingInDocs(t *testing.T) {
 
 // hostile are names that mean something to what reads the drawings.
 var hostile = []string{
-	`"><script>alert(1)</script>`, `x"]; click x "javascript:alert(1)"`, `%%{init: {"securityLevel": "loose"}}%%`, "end", "a\nb --> c", `back\slash\`, `&quot;&#34;`,
-	"#quot;", "`**bold**`", "\u202egnp.exe", "nul\x00 esc\x1b[2J", "not \xff valid", "\ufffe", strings.Repeat("long-", 200), "漢字漢字漢字漢字漢字漢字漢字漢字", "$$x^2$$", "", "finally",
+	`"><script>alert(1)</script>`, `x"]; click x "javascript:alert(1)"`,
+	`%%{init: {"securityLevel": "loose"}}%%`, "end", "a\nb --> c", `back\slash\`, `&quot;&#34;`,
+	"#quot;", "`**bold**`", "\u202egnp.exe", "nul\x00 esc\x1b[2J", "not \xff valid", "\ufffe",
+	strings.Repeat("long-", 200), "漢字漢字漢字漢字漢字漢字漢字漢字", "$$x^2$$", "", "finally",
 }
 
 // attacked is a pipeline of hostile names in every place, which says what its tasks
@@ -120,14 +123,17 @@ var hostile = []string{
 func attacked() (graph.Pipeline, []string) {
 	var p tektonv1.Pipeline
 	for i, name := range hostile {
-		task := tektonv1.PipelineTask{Name: name, When: tektonv1.WhenExpressions{{Input: name, Operator: selection.In, Values: []string{name}}}}
-		task.TaskSpec = &tektonv1.EmbeddedTask{TaskSpec: tektonv1.TaskSpec{Steps: []tektonv1.Step{{Name: name}}}}
+		task := tektonv1.PipelineTask{Name: name,
+			When: tektonv1.WhenExpressions{{Input: name, Operator: selection.In, Values: []string{name}}}}
+		task.TaskSpec = &tektonv1.EmbeddedTask{
+			TaskSpec: tektonv1.TaskSpec{Steps: []tektonv1.Step{{Name: name}}}}
 		if i > 0 {
 			task.RunAfter = []string{hostile[i-1]}
 		}
 		p.Spec.Tasks = append(p.Spec.Tasks, task)
 		p.Spec.Finally = append(p.Spec.Finally, tektonv1.PipelineTask{Name: name + "-finally"})
-		p.Spec.Results = append(p.Spec.Results, tektonv1.PipelineResult{Name: name, Value: *tektonv1.NewStructuredValues(name)})
+		p.Spec.Results = append(p.Spec.Results,
+			tektonv1.PipelineResult{Name: name, Value: *tektonv1.NewStructuredValues(name)})
 	}
 	drawn := graph.Of(hostile[0], &p)
 	var names []string
@@ -142,7 +148,8 @@ func attacked() (graph.Pipeline, []string) {
 func TestHostileNamesInMermaid(t *testing.T) {
 	p, names := attacked()
 	const id, label = `(?:b\d_)?(?:[nt]_[a-z0-9_]+)`, `"((?:[\pL\p{Nd} \-.,:/()]|#\d+;)*)"`
-	line := regexp.MustCompile(`^(?:flowchart TD|  subgraph b\d_build\[` + label + `\]|  end| +` + id + `\[` + label + `\]| +` + id + ` -->\|` + label + `\| ` + id +
+	line := regexp.MustCompile(`^(?:flowchart TD|  subgraph b\d_build\[` + label + `\]|  end| +` +
+		id + `\[` + label + `\]| +` + id + ` -->\|` + label + `\| ` + id +
 		`| +b\d_finally\(\(finally\)\) -\.-> ` + id + `)$`)
 	node := regexp.MustCompile(`^ +(` + id + `)\[` + label + `\]$`)
 	entity := regexp.MustCompile(`#(\d+);`)
@@ -220,7 +227,8 @@ func TestColumns(t *testing.T) {
 
 	var circle tektonv1.Pipeline
 	for i := range 10 {
-		circle.Spec.Tasks = append(circle.Spec.Tasks, tektonv1.PipelineTask{Name: fmt.Sprint(i), RunAfter: []string{fmt.Sprint((i + 1) % 10)}})
+		circle.Spec.Tasks = append(circle.Spec.Tasks, tektonv1.PipelineTask{Name: fmt.Sprint(i),
+			RunAfter: []string{fmt.Sprint((i + 1) % 10)}})
 	}
 	ring := graph.Of("circle", &circle)
 	if got := slices.Concat(ring.Columns()...); len(got) != 10 {
@@ -235,7 +243,8 @@ func TestSeveralBuilds(t *testing.T) {
 	for format, documents := range map[string]string{"text": "tasks\n", "mermaid": "flowchart TD"} {
 		out := drawn(t, format, one, two)
 		want := map[string]int{"text": 2, "mermaid": 1}[format]
-		if strings.Count(out, documents) != want || !strings.Contains(out, "one") || !strings.Contains(out, "two") {
+		if strings.Count(out, documents) != want || !strings.Contains(out, "one") ||
+			!strings.Contains(out, "two") {
 			t.Errorf("%s: %s", format, out)
 		}
 	}

@@ -29,7 +29,8 @@ func mermaid(b *strings.Builder, pipelines []Pipeline) {
 				fmt.Fprintf(b, "%s%s -->%s %s\n", indent, prefix+p.id(from), label, prefix+p.id(i))
 			}
 			if t.Finally {
-				fmt.Fprintf(b, "%s%sfinally((finally)) -.->%s %s\n", indent, prefix, label, prefix+p.id(i))
+				fmt.Fprintf(b, "%s%sfinally((finally)) -.->%s %s\n", indent, prefix, label,
+					prefix+p.id(i))
 			}
 		}
 		if len(pipelines) > 1 {

@@ -35,7 +35,9 @@ func TestServe(t *testing.T) {
 	gone := listen()
 	_ = gone.Close()
 	for l, to := range map[net.Listener]net.Addr{front: server.Addr(), nowhere: gone.Addr()} {
-		go func() { _ = relay.Serve(l, func() (net.Conn, error) { return net.Dial("tcp", to.String()) }) }()
+		go func() {
+			_ = relay.Serve(l, func() (net.Conn, error) { return net.Dial("tcp", to.String()) })
+		}()
 	}
 	for l, want := range map[net.Listener]string{front: "HELLO", nowhere: ""} {
 		c, err := net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr))

@@ -56,7 +56,8 @@ func (s store) document(digest v1.Hash) ([]byte, error) {
 	}
 	defer file.Close()
 	if size > maxDocument {
-		return nil, fmt.Errorf("the layout's document %s has %d bytes, more than %d", digest, size, maxDocument)
+		return nil, fmt.Errorf("the layout's document %s has %d bytes, more than %d", digest, size,
+			maxDocument)
 	}
 	return io.ReadAll(&checked{ReadCloser: file, sum: sha256.New(), want: digest, left: size})
 }
@@ -121,7 +122,8 @@ func (s store) read(digest v1.Hash) (a artifact, err error) {
 	case !a.mediaType.IsIndex():
 		return a, fmt.Errorf("%s is %q, neither an image manifest nor an index", digest, a.mediaType)
 	case n == 0 || n > maxImages:
-		return a, fmt.Errorf("the index %s has %d images, and 1 to %d are supported", digest, n, maxImages)
+		return a, fmt.Errorf("the index %s has %d images, and 1 to %d are supported", digest, n,
+			maxImages)
 	}
 	for _, d := range list.Manifests {
 		one, err := s.read(d.Digest)
@@ -152,7 +154,8 @@ func (s store) image(a artifact) (v1.Image, error) {
 	}
 	for _, layer := range append([]v1.Descriptor{img.manifest.Config}, img.manifest.Layers...) {
 		if len(layer.URLs) > 0 || !layer.MediaType.IsDistributable() {
-			return nil, fmt.Errorf("the layer %s of %s is not in the layout but somewhere else", layer.Digest, digest)
+			return nil, fmt.Errorf("the layer %s of %s is not in the layout but somewhere else",
+				layer.Digest, digest)
 		}
 		file, size, err := s.open(layer.Digest)
 		if err != nil {
@@ -162,7 +165,8 @@ func (s store) image(a artifact) (v1.Image, error) {
 			return nil, err
 		}
 		if size != layer.Size {
-			return nil, fmt.Errorf("the layout's blob %s has %d bytes, and its manifest says %d", layer.Digest, size, layer.Size)
+			return nil, fmt.Errorf("the layout's blob %s has %d bytes, and its manifest says %d",
+				layer.Digest, size, layer.Size)
 		}
 	}
 	var err error
@@ -196,5 +200,6 @@ func (l *layer) Compressed() (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &checked{ReadCloser: file, sum: sha256.New(), want: l.descriptor.Digest, left: l.descriptor.Size}, nil
+	return &checked{ReadCloser: file, sum: sha256.New(), want: l.descriptor.Digest,
+		left: l.descriptor.Size}, nil
 }

@@ -23,7 +23,8 @@ const maxPlatforms = maxImages / 2
 // one is the image itself, several are an index.
 func (p Push) readPlatforms(root *os.Root) (all artifact, err error) {
 	if len(p.Digests) != len(p.Platforms) || len(p.Platforms) > maxPlatforms {
-		return all, fmt.Errorf("%d digests are given for %d platforms; each needs one, and at most %d platforms are supported", len(p.Digests), len(p.Platforms), maxPlatforms)
+		return all, fmt.Errorf("%d digests are given for %d platforms; each needs one, and at "+
+			"most %d platforms are supported", len(p.Digests), len(p.Platforms), maxPlatforms)
 	}
 	var entries []mutate.IndexAddendum
 	for i, platform := range p.Platforms {
@@ -38,7 +39,8 @@ func (p Push) readPlatforms(root *os.Root) (all artifact, err error) {
 			return one, nil
 		}
 		all.images = append(all.images, one.images...)
-		entries = append(entries, mutate.IndexAddendum{Add: one.images[0], Descriptor: v1.Descriptor{Platform: want}})
+		entries = append(entries,
+			mutate.IndexAddendum{Add: one.images[0], Descriptor: v1.Descriptor{Platform: want}})
 	}
 	all.mediaType = types.OCIImageIndex
 	index := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, all.mediaType), entries...)
@@ -49,7 +51,8 @@ func (p Push) readPlatforms(root *os.Root) (all artifact, err error) {
 }
 
 // platformImage reads the image of one platform from its own layout.
-func platformImage(root *os.Root, platform, reported string) (one artifact, want *v1.Platform, err error) {
+func platformImage(root *os.Root,
+	platform, reported string) (one artifact, want *v1.Platform, err error) {
 	want, err = v1.ParsePlatform(platform)
 	if err != nil || want.OS == "" || want.Architecture == "" || want.OSVersion != "" {
 		return one, nil, fmt.Errorf("%.80q is not a platform: write it like linux/arm64", platform)
@@ -77,7 +80,8 @@ func platformImage(root *os.Root, platform, reported string) (one artifact, want
 
 // plain leaves out the variant that an architecture has anyway.
 func plain(p v1.Platform) string {
-	if p.Architecture == "arm64" && p.Variant == "v8" || p.Architecture == "amd64" && p.Variant == "v1" {
+	if p.Architecture == "arm64" && p.Variant == "v8" ||
+		p.Architecture == "amd64" && p.Variant == "v1" {
 		p.Variant = ""
 	}
 	return p.String()

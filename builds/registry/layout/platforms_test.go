@@ -57,7 +57,8 @@ func builtAll(t *testing.T) (dir string, digests []string) {
 func TestPushPlatforms(t *testing.T) {
 	dir, digests := builtAll(t)
 	to := registryAt(t) + "/team/weather:v1"
-	pushed, err := layout.Push{Dir: dir, Digests: digests, Platforms: ordered, Image: to, PlainHTTP: true}.Run(t.Context())
+	pushed, err := layout.Push{Dir: dir, Digests: digests, Platforms: ordered, Image: to,
+		PlainHTTP: true}.Run(t.Context())
 	must(t, err)
 	ref, err := name.ParseReference(to)
 	must(t, err)
@@ -89,7 +90,8 @@ func TestPushPlatforms(t *testing.T) {
 	if !slices.Equal(have, want) {
 		t.Errorf("the index has %q, want %q", have, want)
 	}
-	again, err := layout.Push{Dir: dir, Digests: digests, Platforms: ordered, Image: to, PlainHTTP: true}.Run(t.Context())
+	again, err := layout.Push{Dir: dir, Digests: digests, Platforms: ordered, Image: to,
+		PlainHTTP: true}.Run(t.Context())
 	if err != nil || again != pushed {
 		t.Errorf("pushed again it is %s (%v), want %s", again, err, pushed)
 	}
@@ -100,7 +102,8 @@ func TestPushOnePlatform(t *testing.T) {
 	dir := t.TempDir()
 	digest := built(t, dir, "linux/arm64", "linux/arm64/v8") // which is the same
 	to := registryAt(t) + "/team/weather:v1"
-	pushed, err := layout.Push{Dir: dir, Digests: []string{digest}, Platforms: []string{"linux/arm64"}, Image: to, PlainHTTP: true}.Run(t.Context())
+	pushed, err := layout.Push{Dir: dir, Digests: []string{digest},
+		Platforms: []string{"linux/arm64"}, Image: to, PlainHTTP: true}.Run(t.Context())
 	if err != nil || pushed != digest {
 		t.Errorf("pushed %s (%v), want %s", pushed, err, digest)
 	}
@@ -134,14 +137,27 @@ func TestPushPlatformsRefuses(t *testing.T) {
 		change func(t *testing.T, p *push)
 		want   string
 	}{
-		"another digest than the layout's": {func(_ *testing.T, p *push) { p.digests[1] = "sha256:" + strings.Repeat("0a", 32) }, "linux/arm64: the layout has no blob"},
-		"the digests of two swapped":       {func(_ *testing.T, p *push) { p.digests[0], p.digests[1] = p.digests[1], p.digests[0] }, "linux/amd64: the layout has no blob"},
-		"an image of another platform":     {func(t *testing.T, p *push) { p.digests[1] = built(t, p.dir, "linux/arm64", "linux/amd64") }, "linux/arm64: the image"},
-		"an image of another variant":      {func(t *testing.T, p *push) { p.digests[2] = built(t, p.dir, "linux/arm/v7", "linux/arm/v6") }, "is for linux/arm/v6"},
-		"an image of another system":       {func(t *testing.T, p *push) { p.digests[1] = built(t, p.dir, "linux/arm64", "windows/arm64") }, "is for windows/arm64"},
-		"a missing layout":                 {func(t *testing.T, p *push) { must(t, os.RemoveAll(filepath.Join(p.dir, "linux-arm64"))) }, "linux/arm64: the layout has no blob"},
+		"another digest than the layout's": {func(_ *testing.T, p *push) {
+			p.digests[1] = "sha256:" + strings.Repeat("0a", 32)
+		}, "linux/arm64: the layout has no blob"},
+		"the digests of two swapped": {func(_ *testing.T, p *push) {
+			p.digests[0], p.digests[1] = p.digests[1], p.digests[0]
+		}, "linux/amd64: the layout has no blob"},
+		"an image of another platform": {func(t *testing.T, p *push) {
+			p.digests[1] = built(t, p.dir, "linux/arm64", "linux/amd64")
+		}, "linux/arm64: the image"},
+		"an image of another variant": {func(t *testing.T, p *push) {
+			p.digests[2] = built(t, p.dir, "linux/arm/v7", "linux/arm/v6")
+		}, "is for linux/arm/v6"},
+		"an image of another system": {func(t *testing.T, p *push) {
+			p.digests[1] = built(t, p.dir, "linux/arm64", "windows/arm64")
+		}, "is for windows/arm64"},
+		"a missing layout": {func(t *testing.T, p *push) {
+			must(t, os.RemoveAll(filepath.Join(p.dir, "linux-arm64")))
+		}, "linux/arm64: the layout has no blob"},
 		"a layout that is a link to another": {func(t *testing.T, p *push) {
-			must(t, os.Rename(filepath.Join(p.dir, "linux-arm64"), filepath.Join(t.TempDir(), "arm64")))
+			must(t, os.Rename(filepath.Join(p.dir, "linux-arm64"),
+				filepath.Join(t.TempDir(), "arm64")))
 			must(t, os.Symlink("/", filepath.Join(p.dir, "linux-arm64")))
 		}, "linux/arm64: opening a blob"},
 		"an index in place of an image": {func(t *testing.T, p *push) {
@@ -164,13 +180,23 @@ func TestPushPlatformsRefuses(t *testing.T) {
 			raw[len(raw)-1] ^= 1
 			must(t, os.WriteFile(file, raw, 0o600))
 		}, "has the content of"},
-		"two layouts for one platform": {func(_ *testing.T, p *push) { p.platforms[2], p.digests[2] = p.platforms[1], p.digests[1] }, "the platform linux/arm64 has two layouts"},
-		"a digest more":                {func(_ *testing.T, p *push) { p.digests = append(p.digests, p.digests[0]) }, "4 digests are given for 3 platforms"},
-		"a digest less":                {func(_ *testing.T, p *push) { p.digests = p.digests[:2] }, "2 digests are given for 3 platforms"},
-		"no digest":                    {func(_ *testing.T, p *push) { p.digests[1] = "" }, "not a digest"},
-		"two digests in one":           {func(_ *testing.T, p *push) { p.digests[1] += " " + p.digests[2] }, "not a digest"},
-		"no platform":                  {func(_ *testing.T, p *push) { p.platforms[1] = "linux" }, "not a platform"},
-		"a platform that leads out":    {func(_ *testing.T, p *push) { p.platforms[1] = "../.." }, "the layout has no blob"},
+		"two layouts for one platform": {func(_ *testing.T, p *push) {
+			p.platforms[2], p.digests[2] = p.platforms[1], p.digests[1]
+		}, "the platform linux/arm64 has two layouts"},
+		"a digest more": {func(_ *testing.T, p *push) {
+			p.digests = append(p.digests, p.digests[0])
+		}, "4 digests are given for 3 platforms"},
+		"a digest less": {func(_ *testing.T, p *push) { p.digests = p.digests[:2] },
+			"2 digests are given for 3 platforms"},
+		"no digest": {func(_ *testing.T, p *push) { p.digests[1] = "" },
+			"not a digest"},
+		"two digests in one": {func(_ *testing.T, p *push) {
+			p.digests[1] += " " + p.digests[2]
+		}, "not a digest"},
+		"no platform": {func(_ *testing.T, p *push) { p.platforms[1] = "linux" },
+			"not a platform"},
+		"a platform that leads out": {func(_ *testing.T, p *push) { p.platforms[1] = "../.." },
+			"the layout has no blob"},
 	}
 	for what, c := range cases {
 		t.Run(what, func(t *testing.T) {
@@ -178,7 +204,8 @@ func TestPushPlatformsRefuses(t *testing.T) {
 			p := push{dir, slices.Clone(ordered), slices.Clone(digests)}
 			c.change(t, &p)
 			to := registryAt(t) + "/team/weather"
-			_, err := layout.Push{Dir: dir, Digests: p.digests, Platforms: p.platforms, Image: to + ":v1", PlainHTTP: true}.Run(t.Context())
+			_, err := layout.Push{Dir: dir, Digests: p.digests, Platforms: p.platforms,
+				Image: to + ":v1", PlainHTTP: true}.Run(t.Context())
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("the error is %v, want one with %q", err, c.want)
 			}

@@ -123,7 +123,8 @@ func (p Push) read(root *os.Root) (artifact, error) {
 		return p.readPlatforms(root)
 	}
 	if len(p.Digests) != 1 {
-		return artifact{}, fmt.Errorf("%d digests are given, but one image is pushed without platforms", len(p.Digests))
+		return artifact{}, fmt.Errorf(
+			"%d digests are given, but one image is pushed without platforms", len(p.Digests))
 	}
 	digest, err := parseDigest(p.Digests[0])
 	if err != nil {
@@ -134,7 +135,8 @@ func (p Push) read(root *os.Root) (artifact, error) {
 
 func parseDigest(text string) (v1.Hash, error) {
 	if !sha256Digest.MatchString(text) {
-		return v1.Hash{}, fmt.Errorf("%.80q is not a digest: write sha256: and 64 hexadecimal digits", text)
+		return v1.Hash{}, fmt.Errorf(
+			"%.80q is not a digest: write sha256: and 64 hexadecimal digits", text)
 	}
 	return v1.NewHash(text)
 }

@@ -70,7 +70,8 @@ func TestPush(t *testing.T) {
 	for what, digest := range map[string]string{"image": image, "index": index} {
 		t.Run(what, func(t *testing.T) {
 			to := registryAt(t) + "/team/weather:v1"
-			pushed, err := layout.Push{Dir: dir, Digests: []string{digest}, Image: to, PlainHTTP: true}.Run(t.Context())
+			pushed, err := layout.Push{Dir: dir, Digests: []string{digest}, Image: to,
+				PlainHTTP: true}.Run(t.Context())
 			must(t, err)
 			if pushed != digest {
 				t.Errorf("it says that it pushed %s, want %s", pushed, digest)
@@ -119,7 +120,9 @@ func TestPushRefuses(t *testing.T) {
 		image  string
 		want   string
 	}{
-		"a manifest of other content": {change: func(t *testing.T, dir, digest string) { flip(t, blob(dir, digest)) }, want: "has the content of"},
+		"a manifest of other content": {change: func(t *testing.T, dir, digest string) {
+			flip(t, blob(dir, digest))
+		}, want: "has the content of"},
 		"a layer of other content": {change: func(t *testing.T, dir, digest string) {
 			flip(t, blob(dir, manifestOf(t, dir, digest).Layers[1].Digest.String()))
 		}, want: "has the content of"},
@@ -153,13 +156,15 @@ func TestPushRefuses(t *testing.T) {
 		"a layer that is elsewhere": {change: func(t *testing.T, dir, _ string) {
 			path, err := ggcr.FromPath(dir)
 			must(t, err)
-			other, err := random.Layer(10, "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip")
+			other, err := random.Layer(10,
+				"application/vnd.docker.image.rootfs.foreign.diff.tar.gzip")
 			must(t, err)
 			img, err := mutate.AppendLayers(empty.Image, other)
 			must(t, err)
 			must(t, path.ReplaceImage(img, func(v1.Descriptor) bool { return false }))
 		}, digest: "foreign", want: "somewhere else"},
-		"another digest":          {digest: "sha256:" + strings.Repeat("0a", 32), want: "has no blob"},
+		"another digest": {digest: "sha256:" + strings.Repeat("0a", 32),
+			want: "has no blob"},
 		"no digest":               {digest: "latest", want: "not a digest"},
 		"a digest that leads out": {digest: "sha256:../../../etc/passwd", want: "not a digest"},
 		"the digest of a layer":   {digest: "layer", want: "reading the manifest"},
@@ -191,7 +196,8 @@ func TestPushRefuses(t *testing.T) {
 			if c.image != "" {
 				image = host + c.image
 			}
-			_, err := layout.Push{Dir: dir, Digests: []string{digest}, Image: image, PlainHTTP: true}.Run(t.Context())
+			_, err := layout.Push{Dir: dir, Digests: []string{digest}, Image: image,
+				PlainHTTP: true}.Run(t.Context())
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("the error is %v, want one with %q", err, c.want)
 			}
@@ -217,9 +223,11 @@ func TestPushRefuses(t *testing.T) {
 func TestPushWaitsForNoPipe(t *testing.T) {
 	written, image, _ := written(t)
 	dir, aside := t.TempDir(), t.TempDir()
-	must(t, os.Rename(written, filepath.Join(dir, "linux-riscv64"))) // for which the image is not, so that nothing is pushed
+	// for which the image is not, so that nothing is pushed
+	must(t, os.Rename(written, filepath.Join(dir, "linux-riscv64")))
 	manifest := blob(filepath.Join(dir, "linux-riscv64"), image)
-	regular, pipe, next := filepath.Join(aside, "regular"), filepath.Join(aside, "pipe"), filepath.Join(aside, "next")
+	regular, pipe, next := filepath.Join(aside, "regular"), filepath.Join(aside, "pipe"),
+		filepath.Join(aside, "next")
 	must(t, os.Rename(manifest, regular))
 	must(t, os.Link(regular, manifest))
 	must(t, syscall.Mkfifo(pipe, 0o600))
@@ -245,7 +253,9 @@ func TestPushWaitsForNoPipe(t *testing.T) {
 		replaced := 0
 		defer func() { ended <- replaced }()
 		for begun := time.Now(); replaced < 3 && time.Since(begun) < time.Minute; {
-			_, err := layout.Push{Dir: dir, Digests: []string{image}, Platforms: []string{"linux/riscv64"}, Image: "registry.invalid/team/weather:v1"}.Run(t.Context())
+			_, err := layout.Push{Dir: dir, Digests: []string{image},
+				Platforms: []string{"linux/riscv64"},
+				Image:     "registry.invalid/team/weather:v1"}.Run(t.Context())
 			switch {
 			case err == nil:
 				t.Error("an image for another platform is pushed")
@@ -271,8 +281,10 @@ func TestTagCache(t *testing.T) {
 	for what, digest := range map[string]string{"image": image, "index": index} {
 		t.Run(what, func(t *testing.T) {
 			host := registryAt(t)
-			push := layout.Push{Dir: dir, Digests: []string{digest}, Image: host + "/team/weather:v1", PlainHTTP: true}
-			if err := push.TagCache(t.Context(), digest, host+"/team/weather:team.weather-cache"); err == nil {
+			push := layout.Push{Dir: dir, Digests: []string{digest},
+				Image: host + "/team/weather:v1", PlainHTTP: true}
+			if err := push.TagCache(t.Context(), digest,
+				host+"/team/weather:team.weather-cache"); err == nil {
 				t.Error("an image is tagged that the registry does not have")
 			}
 			pushed, err := push.Run(t.Context())
@@ -283,7 +295,8 @@ func TestTagCache(t *testing.T) {
 			if got, err := remote.Head(ref); err != nil || got.Digest.String() != digest {
 				t.Errorf("the tag for the cache is at %v: %v, want %s", got, err, digest)
 			}
-			for _, other := range []string{host + "/other/weather:team.weather-cache", "example.com/team/weather:c", host + "/team/weather@" + digest, "no image"} {
+			for _, other := range []string{host + "/other/weather:team.weather-cache",
+				"example.com/team/weather:c", host + "/team/weather@" + digest, "no image"} {
 				if err := push.TagCache(t.Context(), pushed, other); err == nil {
 					t.Errorf("%s is accepted", other)
 				}
@@ -292,7 +305,8 @@ func TestTagCache(t *testing.T) {
 	}
 }
 
-// A registry that takes the image, and never answers for the tag of the cache, keeps nobody waiting.
+// A registry that takes the image, and never answers for the tag of the cache, keeps nobody
+// waiting.
 func TestTagCacheGivesUp(t *testing.T) {
 	t.Cleanup(layout.SetTagTimeout(300 * time.Millisecond))
 	dir, image, _ := written(t)

@@ -48,11 +48,15 @@ func Read(file string, data []byte) (map[string]string, error) {
 	var found []*finding.Finding
 	place := finding.Place{File: file}
 	if err != nil {
-		found = append(found, place.Fault(api.ReasonInvalidBuild, strings.ReplaceAll(err.Error(), "\n", " "), hint))
+		found = append(found,
+			place.Fault(api.ReasonInvalidBuild, strings.ReplaceAll(err.Error(), "\n", " "), hint))
 	}
 	for _, image := range slices.Sorted(maps.Keys(pins)) {
 		if !digest().MatchString(pins[image]) {
-			found = append(found, place.At(image).Fault(api.ReasonInvalidBuild, fmt.Sprintf("%q is not a sha256 digest", pins[image]), "write sha256: and 64 hexadecimal digits"))
+			found = append(found,
+				place.At(image).Fault(api.ReasonInvalidBuild,
+					fmt.Sprintf("%q is not a sha256 digest", pins[image]),
+					"write sha256: and 64 hexadecimal digits"))
 		}
 	}
 	return pins, findings.Error(found)

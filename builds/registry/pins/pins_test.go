@@ -12,9 +12,12 @@ import (
 
 // The images of steps are pinned by the lock of a release, unless the flag says otherwise.
 func TestPins(t *testing.T) {
-	lock := []byte("apiVersion: " + api.RenderV1alpha1 + "\nkind: ImageLock\nmetadata: {name: lock}\nspec:\n  images:\n  - {image: \"busybox:1.37.0\", digest: \"sha256:" + strings.Repeat("a", 64) + "\"}\n")
+	lock := []byte("apiVersion: " + api.RenderV1alpha1 +
+		"\nkind: ImageLock\nmetadata: {name: lock}\nspec:\n  images:\n" +
+		"  - {image: \"busybox:1.37.0\", digest: \"sha256:" + strings.Repeat("a", 64) + "\"}\n")
 	own := filepath.Join(t.TempDir(), "pins.yaml")
-	if err := os.WriteFile(own, []byte("busybox:1.37.0: sha256:"+strings.Repeat("b", 64)+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(own, []byte("busybox:1.37.0: sha256:"+strings.Repeat("b", 64)+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for what, c := range map[string]struct {
@@ -44,7 +47,8 @@ func TestPins(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Load("", false, []byte("kind: ImageLock\napiVersion: v1\n")); err == nil || !strings.Contains(err.Error(), "the lock of this release") {
+	if _, err := Load("", false, []byte("kind: ImageLock\napiVersion: v1\n")); err == nil ||
+		!strings.Contains(err.Error(), "the lock of this release") {
 		t.Errorf("a lock that cannot be read: %v", err)
 	}
 }

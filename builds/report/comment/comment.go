@@ -51,14 +51,16 @@ func Build(b *api.AgentBuild) string {
 		fmt.Fprintf(&out, "The last lines%s:\n\n%s\n", at, fenced(d.LogTail))
 	}
 	again := fmt.Sprintf("armature build rerun %s -n %s", b.Name, b.Namespace)
-	fmt.Fprintf(&out, "Run %s, commit %s. To build it again: %s\n", code(s.PipelineRunName), code(commit), code(again))
+	fmt.Fprintf(&out, "Run %s, commit %s. To build it again: %s\n", code(s.PipelineRunName),
+		code(commit), code(again))
 	return out.String()
 }
 
 // Package says in Markdown what lint found in a package, and what a change of it means. changes
 // is nil where the two sides could not be compared. quiet reports that there is nothing that a
 // reviewer has to know.
-func Package(name string, findings []finding.Finding, changes *compare.Report) (body string, quiet bool) {
+func Package(name string, findings []finding.Finding,
+	changes *compare.Report) (body string, quiet bool) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "### Package %s\n\n", code(name))
 	var shown []finding.Finding
@@ -82,12 +84,14 @@ func Package(name string, findings []finding.Finding, changes *compare.Report) (
 		fmt.Fprintf(&out, "\nand %d more\n", more)
 	}
 	if changes == nil {
-		out.WriteString("\nWhat this changes is not known, because one of the two sides does not render.\n")
+		out.WriteString(
+			"\nWhat this changes is not known, because one of the two sides does not render.\n")
 	} else {
 		var text strings.Builder
 		if err := changes.Write(&text, "markdown"); err != nil || text.Len() > maxText {
 			text.Reset()
-			fmt.Fprintf(&text, "### What this changes\n\n%s\n\nThe list is too long for a comment: see %s\n",
+			fmt.Fprintf(&text,
+				"### What this changes\n\n%s\n\nThe list is too long for a comment: see %s\n",
 				code(changes.Summary()), code("armature diff --against"))
 		}
 		out.WriteString("\n" + text.String())
@@ -101,7 +105,8 @@ func Counts(findings []finding.Finding) string {
 	for _, f := range findings {
 		count[f.Severity]++
 	}
-	return text.Count(count[finding.Error], "error") + ", " + text.Count(count[finding.Warning], "warning")
+	return text.Count(count[finding.Error], "error") + ", " +
+		text.Count(count[finding.Warning], "warning")
 }
 
 // code shows a text as it is: in a code span nothing mentions a person, links or loads.

@@ -22,7 +22,8 @@ func never(plumbing.Hash) bool { return false }
 // pack of what Git's options select.
 func (r *repository) pack(revisions string, options ...string) []byte {
 	r.Helper()
-	return r.run([]byte(revisions), "git", append([]string{"pack-objects", "-q", "--revs", "--stdout"}, options...)...)
+	return r.run([]byte(revisions), "git",
+		append([]string{"pack-objects", "-q", "--revs", "--stdout"}, options...)...)
 }
 
 // read a pack into an empty history.
@@ -60,7 +61,9 @@ func TestReaches(t *testing.T) {
 		ancestors[tip] = r.git("rev-list", tip.String())
 	}
 	for name, options := range map[string][]string{
-		"all": nil, "filtered": {"--filter=tree:0"}, "deltas by place": {"--delta-base-offset", "--window=50"}, "deltas by hash": {"--window=50", "--filter=tree:0"},
+		"all": nil, "filtered": {"--filter=tree:0"},
+		"deltas by place": {"--delta-base-offset", "--window=50"},
+		"deltas by hash":  {"--window=50", "--filter=tree:0"},
 	} {
 		h := read(t, r.pack("", append(options, "--all")...))
 		for _, tip := range tips {
@@ -153,22 +156,42 @@ func TestHostilePacks(t *testing.T) {
 		{"no pack", strings.NewReader("no pack at all"), "malformed pack file signature"},
 		{"empty", strings.NewReader(""), "empty packfile"},
 		{"cut", bytes.NewReader(packOf(2, first)), "reading a pack"},
-		{"a delta that becomes a tebibyte", bytes.NewReader(packOf(2, first, entry(plumbing.REFDeltaObject, len(bomb), hash[:], bomb))), ""},
-		{"a delta that becomes less than it says", bytes.NewReader(packOf(2, first, entry(plumbing.REFDeltaObject, len(short), hash[:], short))), "invalid delta"},
-		{"a delta of nothing", bytes.NewReader(packOf(1, entry(plumbing.REFDeltaObject, len(short), hash[:], short))), ""},
-		{"an object larger than it says", bytes.NewReader(packOf(1, entry(plumbing.CommitObject, 10, nil, base))), "exceeds declared size"},
-		{"an object smaller than it says", bytes.NewReader(packOf(1, entry(plumbing.CommitObject, 200, nil, base))), "bytes of 200"},
-		{"a commit without a tree", bytes.NewReader(packOf(1, entry(plumbing.CommitObject, 3, nil, []byte("abc")))), "names no tree"},
-		{"a tag without an object", bytes.NewReader(packOf(1, entry(plumbing.TagObject, 3, nil, []byte("abc")))), "names no object"},
-		{"a file of 600 MiB", bytes.NewReader(packOf(2, entry(plumbing.BlobObject, 600<<20, nil, nil))), commit.ErrTooLarge.Error()},
-		{"commits without end", &endless{head: packOf(1 << 31), next: randomCommit}, commit.ErrTooLarge.Error()},
-		{"files without end", &endless{head: packOf(1 << 31), next: randomFile}, commit.ErrTooLarge.Error()},
-		{"files without end, which shrink well", &endless{head: packOf(1 << 31), next: emptyFile}, commit.ErrTooLarge.Error()},
+		{"a delta that becomes a tebibyte",
+			bytes.NewReader(packOf(2, first,
+				entry(plumbing.REFDeltaObject, len(bomb), hash[:], bomb))), ""},
+		{"a delta that becomes less than it says",
+			bytes.NewReader(packOf(2, first,
+				entry(plumbing.REFDeltaObject, len(short), hash[:], short))), "invalid delta"},
+		{"a delta of nothing",
+			bytes.NewReader(packOf(1, entry(plumbing.REFDeltaObject, len(short), hash[:], short))),
+			""},
+		{"an object larger than it says",
+			bytes.NewReader(packOf(1, entry(plumbing.CommitObject, 10, nil, base))),
+			"exceeds declared size"},
+		{"an object smaller than it says",
+			bytes.NewReader(packOf(1, entry(plumbing.CommitObject, 200, nil, base))),
+			"bytes of 200"},
+		{"a commit without a tree",
+			bytes.NewReader(packOf(1, entry(plumbing.CommitObject, 3, nil, []byte("abc")))),
+			"names no tree"},
+		{"a tag without an object",
+			bytes.NewReader(packOf(1, entry(plumbing.TagObject, 3, nil, []byte("abc")))),
+			"names no object"},
+		{"a file of 600 MiB",
+			bytes.NewReader(packOf(2, entry(plumbing.BlobObject, 600<<20, nil, nil))),
+			commit.ErrTooLarge.Error()},
+		{"commits without end", &endless{head: packOf(1 << 31), next: randomCommit},
+			commit.ErrTooLarge.Error()},
+		{"files without end", &endless{head: packOf(1 << 31), next: randomFile},
+			commit.ErrTooLarge.Error()},
+		{"files without end, which shrink well", &endless{head: packOf(1 << 31), next: emptyFile},
+			commit.ErrTooLarge.Error()},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := &commit.History{}
 			err := h.Read(test.pack, never)
-			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			if test.want == "" && err != nil ||
+				test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}
 			if test.want == commit.ErrTooLarge.Error() && !errors.Is(err, commit.ErrTooLarge) {
@@ -229,7 +252,9 @@ func randomFile() []byte {
 	return entry(plumbing.BlobObject, len(object), nil, object)
 }
 
-var emptyFile = sync.OnceValue(func() []byte { return entry(plumbing.BlobObject, 64<<20, nil, make([]byte, 64<<20)) })
+var emptyFile = sync.OnceValue(func() []byte {
+	return entry(plumbing.BlobObject, 64<<20, nil, make([]byte, 64<<20))
+})
 
 func FuzzHistory(f *testing.F) {
 	base := []byte(tree + "\nbase\n")

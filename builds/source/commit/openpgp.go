@@ -22,7 +22,8 @@ const (
 )
 
 // openPGPHashes are those that a signature may use.
-var openPGPHashes = []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512, crypto.SHA3_256, crypto.SHA3_512}
+var openPGPHashes = []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512, crypto.SHA3_256,
+	crypto.SHA3_512}
 
 // parseOpenPGPKeys reads public keys as gpg --armor --export writes them. What else is in
 // the file is an error, and so is a key that comes twice: of two copies, one may lack the
@@ -35,7 +36,8 @@ func parseOpenPGPKeys(data []byte, seen map[string]bool) (out openpgp.EntityList
 	}()
 	blocks := strings.Split(string(data), publicKeyBlock)
 	if strings.TrimSpace(blocks[0]) != "" || len(blocks) == 1 {
-		return nil, errors.New("it is not a file of public OpenPGP keys: write it with gpg --armor --export")
+		return nil, errors.New(
+			"it is not a file of public OpenPGP keys: write it with gpg --armor --export")
 	}
 	for _, block := range blocks[1:] {
 		keys, err := openpgp.ReadArmoredKeyRing(strings.NewReader(publicKeyBlock + block))
@@ -59,7 +61,8 @@ func parseOpenPGPKeys(data []byte, seen map[string]bool) (out openpgp.EntityList
 
 // openPGPSigner verifies a signature by one of the policy's keys, which is neither revoked
 // nor expired now.
-func (p *Policy) openPGPSigner(armored string, payload []byte, now time.Time) (signer string, err error) {
+func (p *Policy) openPGPSigner(armored string, payload []byte,
+	now time.Time) (signer string, err error) {
 	if len(p.openPGP) == 0 {
 		return "", errors.New("it is signed with OpenPGP, and the policy has no openPGPKeys")
 	}
@@ -69,7 +72,8 @@ func (p *Policy) openPGPSigner(armored string, payload []byte, now time.Time) (s
 			signer, err = "", malformed
 		}
 	}()
-	if !strings.HasSuffix(strings.TrimSpace(armored), signatureEnd) || strings.Count(armored, "-----BEGIN ") != 1 {
+	if !strings.HasSuffix(strings.TrimSpace(armored), signatureEnd) ||
+		strings.Count(armored, "-----BEGIN ") != 1 {
 		return "", malformed
 	}
 	block, err := armor.Decode(strings.NewReader(armored))
@@ -83,7 +87,8 @@ func (p *Policy) openPGPSigner(armored string, payload []byte, now time.Time) (s
 	packets := packet.NewReader(bytes.NewReader(body))
 	first, err := packets.Next()
 	signature, is := first.(*packet.Signature)
-	if err != nil || !is || signature.IssuerKeyId == nil || signature.SigType != packet.SigTypeBinary {
+	if err != nil || !is || signature.IssuerKeyId == nil ||
+		signature.SigType != packet.SigTypeBinary {
 		return "", malformed
 	}
 	if _, err := packets.Next(); !errors.Is(err, io.EOF) {
@@ -109,9 +114,11 @@ func (p *Policy) openPGPSigner(armored string, payload []byte, now time.Time) (s
 	case errors.Is(err, pgperrors.ErrKeyRevoked):
 		return "", fmt.Errorf("it is signed by the OpenPGP key %s, which is revoked", id)
 	case errors.Is(err, pgperrors.ErrKeyExpired), errors.Is(err, pgperrors.ErrSignatureExpired):
-		return "", fmt.Errorf("it is signed by the OpenPGP key %s, and the key or the signature is expired", id)
+		return "", fmt.Errorf(
+			"it is signed by the OpenPGP key %s, and the key or the signature is expired", id)
 	case err != nil:
-		return "", fmt.Errorf("its signature by the OpenPGP key %s is not of this commit, or the key may not sign", id)
+		return "", fmt.Errorf(
+			"its signature by the OpenPGP key %s is not of this commit, or the key may not sign", id)
 	}
 	name := ""
 	if identity := owner.PrimaryIdentity(); identity != nil {

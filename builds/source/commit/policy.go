@@ -67,13 +67,15 @@ func ParsePolicy(files map[string][]byte) (*Policy, error) {
 		return nil, fmt.Errorf("%s: %w", PolicyKey, err)
 	}
 	if file.APIVersion != keys.V1alpha1 || file.Kind != "VerifyPolicy" {
-		return nil, fmt.Errorf("%s: %q %q is not a policy: write apiVersion: %s and kind: VerifyPolicy",
+		return nil, fmt.Errorf(
+			"%s: %q %q is not a policy: write apiVersion: %s and kind: VerifyPolicy",
 			PolicyKey, file.APIVersion, file.Kind, keys.V1alpha1)
 	}
 	p := file.Spec.Source
 	if p == nil || len(p.Branches)+len(p.Tags) == 0 {
-		return nil, fmt.Errorf("%s: spec.source names neither a branch nor a tag, so any commit would be accepted: "+
-			"name branches or tags", PolicyKey)
+		return nil, fmt.Errorf(
+			"%s: spec.source names neither a branch nor a tag, so any commit would be accepted: "+
+				"name branches or tags", PolicyKey)
 	}
 	if len(p.Branches)+len(p.Tags) > maxPatterns {
 		return nil, fmt.Errorf("%s: spec.source names more than %d branches and tags: "+
@@ -81,7 +83,8 @@ func ParsePolicy(files map[string][]byte) (*Policy, error) {
 	}
 	for field, patterns := range map[string][]string{"branches": p.Branches, "tags": p.Tags} {
 		for _, pattern := range patterns {
-			if _, err := path.Match(pattern, ""); err != nil || pattern == "" || strings.HasPrefix(pattern, "refs/") {
+			if _, err := path.Match(pattern, ""); err != nil || pattern == "" ||
+				strings.HasPrefix(pattern, "refs/") {
 				return nil, fmt.Errorf("%s: spec.source.%s: %q is not a name or a pattern: "+
 					"write it as in main, release/* or v1.?", PolicyKey, field, pattern)
 			}
@@ -106,7 +109,8 @@ func Digest(files map[string][]byte) string {
 func (p *Policy) readSigners(files map[string][]byte) error {
 	read := func(field string, names []string, parse func([]byte) error) error {
 		if names != nil && len(names) == 0 {
-			return fmt.Errorf("%s: spec.source.%s is an empty list: name a file, or remove it", PolicyKey, field)
+			return fmt.Errorf("%s: spec.source.%s is an empty list: name a file, or remove it",
+				PolicyKey, field)
 		}
 		for _, name := range names {
 			data, ok := files[name]
@@ -168,8 +172,9 @@ func (p *Policy) Signer(object []byte, now time.Time) (string, error) {
 	case "-----BEGIN SSH SIGNATURE-----":
 		return p.sshSigner(signature, payload, now)
 	case "-----BEGIN SIGNED MESSAGE-----":
-		return "", errors.New("it is signed with a certificate (gitsign, S/MIME), which this cannot check: " +
-			"sign with SSH or OpenPGP")
+		return "", errors.New(
+			"it is signed with a certificate (gitsign, S/MIME), which this cannot check: " +
+				"sign with SSH or OpenPGP")
 	case "-----BEGIN PGP SIGNATURE-----":
 		return p.openPGPSigner(signature, payload, now)
 	}

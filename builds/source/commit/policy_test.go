@@ -28,7 +28,9 @@ func parse(source string, files ...string) (*commit.Policy, error) {
 }
 
 func policyFiles(source string, files ...string) map[string][]byte {
-	all := map[string][]byte{commit.PolicyKey: []byte("apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: source}\nspec:\n  source: " + source + "\n")}
+	all := map[string][]byte{
+		commit.PolicyKey: []byte("apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\n" +
+			"metadata: {name: source}\nspec:\n  source: " + source + "\n")}
 	for i := 0; i < len(files); i += 2 {
 		all[files[i]] = []byte(files[i+1])
 	}
@@ -44,29 +46,57 @@ func TestParsePolicy(t *testing.T) {
 		want         string // of the error; "" for none
 	}{
 		{name: "branch", source: "{branches: [main]}"},
-		{name: "signers", source: "{tags: ['v*'], allowedSigners: [a]}", files: []string{"a", "# people\n\na@b,c@d namespaces=\"git,file\",valid-after=\"20260101\" " + someKey + " comment\n\"with space\" " + someKey}},
+		{name: "signers", source: "{tags: ['v*'], allowedSigners: [a]}",
+			files: []string{"a",
+				"# people\n\na@b,c@d namespaces=\"git,file\",valid-after=\"20260101\" " + someKey +
+					" comment\n\"with space\" " + someKey}},
 		{name: "nothing", source: "{}", want: "names neither a branch nor a tag"},
 		{name: "null", source: "null", want: "names neither a branch nor a tag"},
-		{name: "signers alone", source: "{allowedSigners: [a]}", files: []string{"a", "a " + someKey}, want: "names neither a branch nor a tag"},
-		{name: "unknown field", source: "{branches: [main], identities: []}", want: `unknown field "identities"`},
-		{name: "images too", source: "{branches: [main]}\n  keys: [cosign.pub]", want: `unknown field "keys"`},
+		{name: "signers alone", source: "{allowedSigners: [a]}",
+			files: []string{"a", "a " + someKey}, want: "names neither a branch nor a tag"},
+		{name: "unknown field", source: "{branches: [main], identities: []}",
+			want: `unknown field "identities"`},
+		{name: "images too", source: "{branches: [main]}\n  keys: [cosign.pub]",
+			want: `unknown field "keys"`},
 		{name: "bad pattern", source: "{branches: ['[']}", want: `"[" is not a name or a pattern`},
 		{name: "empty pattern", source: "{tags: ['']}", want: `"" is not a name or a pattern`},
-		{name: "full ref", source: "{branches: [refs/heads/main]}", want: "is not a name or a pattern: write it as in main"},
-		{name: "many", source: "{tags: [" + strings.Repeat("a, ", 101) + "]}", want: "more than 100 branches and tags"},
-		{name: "no signers", source: "{branches: [main], allowedSigners: []}", want: "is an empty list"},
-		{name: "missing file", source: "{branches: [main], allowedSigners: [b]}", files: []string{"a", ""}, want: `"b" is not beside the policy, which has a, policy.yaml`},
-		{name: "nobody", source: "{branches: [main], allowedSigners: [a]}", files: []string{"a", "# none\n"}, want: "a: it allows no key to sign commits"},
-		{name: "files only", source: "{branches: [main], allowedSigners: [a]}", files: []string{"a", "a@b namespaces=\"file\" " + someKey}, want: "it allows no key to sign commits"},
-		{name: "authority", source: "{branches: [main], allowedSigners: [a]}", files: []string{"a", "a@b cert-authority " + someKey}, want: "line 1: certificates of SSH (cert-authority) are not supported"},
-		{name: "unknown option", source: "{branches: [main], allowedSigners: [a]}", files: []string{"a", "\na@b restrict " + someKey}, want: `line 2: the option "restrict" is unknown`},
-		{name: "namespace pattern", source: "{branches: [main], allowedSigners: [a]}", files: []string{"a", "a@b namespaces=\"g*\" " + someKey}, want: "patterns are not supported"},
-		{name: "no time", source: "{branches: [main], allowedSigners: [a]}", files: []string{"a", "a@b valid-before=\"soon\" " + someKey}, want: "is not a time"},
-		{name: "wrong time", source: "{branches: [main], allowedSigners: [a]}", files: []string{"a", "a@b valid-before=\"20261301\" " + someKey}, want: "month out of range"},
-		{name: "no key", source: "{branches: [main], allowedSigners: [a]}", files: []string{"a", "a@b"}, want: "line 1: it has no key"},
-		{name: "no principals", source: "{branches: [main], allowedSigners: [a]}", files: []string{"a", someKey}, want: "line 1: it has no key"},
-		{name: "open quote", source: "{branches: [main], allowedSigners: [a]}", files: []string{"a", `"a@b ` + someKey}, want: "a quote is not closed"},
-		{name: "long", source: "{branches: [main], allowedSigners: [a]}", files: []string{"a", strings.Repeat("a", 300) + " " + someKey}, want: "more than 256 bytes"},
+		{name: "full ref", source: "{branches: [refs/heads/main]}",
+			want: "is not a name or a pattern: write it as in main"},
+		{name: "many", source: "{tags: [" + strings.Repeat("a, ", 101) + "]}",
+			want: "more than 100 branches and tags"},
+		{name: "no signers", source: "{branches: [main], allowedSigners: []}",
+			want: "is an empty list"},
+		{name: "missing file", source: "{branches: [main], allowedSigners: [b]}",
+			files: []string{"a", ""},
+			want:  `"b" is not beside the policy, which has a, policy.yaml`},
+		{name: "nobody", source: "{branches: [main], allowedSigners: [a]}",
+			files: []string{"a", "# none\n"}, want: "a: it allows no key to sign commits"},
+		{name: "files only", source: "{branches: [main], allowedSigners: [a]}",
+			files: []string{"a", "a@b namespaces=\"file\" " + someKey},
+			want:  "it allows no key to sign commits"},
+		{name: "authority", source: "{branches: [main], allowedSigners: [a]}",
+			files: []string{"a", "a@b cert-authority " + someKey},
+			want:  "line 1: certificates of SSH (cert-authority) are not supported"},
+		{name: "unknown option", source: "{branches: [main], allowedSigners: [a]}",
+			files: []string{"a", "\na@b restrict " + someKey},
+			want:  `line 2: the option "restrict" is unknown`},
+		{name: "namespace pattern", source: "{branches: [main], allowedSigners: [a]}",
+			files: []string{"a", "a@b namespaces=\"g*\" " + someKey},
+			want:  "patterns are not supported"},
+		{name: "no time", source: "{branches: [main], allowedSigners: [a]}",
+			files: []string{"a", "a@b valid-before=\"soon\" " + someKey}, want: "is not a time"},
+		{name: "wrong time", source: "{branches: [main], allowedSigners: [a]}",
+			files: []string{"a", "a@b valid-before=\"20261301\" " + someKey},
+			want:  "month out of range"},
+		{name: "no key", source: "{branches: [main], allowedSigners: [a]}",
+			files: []string{"a", "a@b"}, want: "line 1: it has no key"},
+		{name: "no principals", source: "{branches: [main], allowedSigners: [a]}",
+			files: []string{"a", someKey}, want: "line 1: it has no key"},
+		{name: "open quote", source: "{branches: [main], allowedSigners: [a]}",
+			files: []string{"a", `"a@b ` + someKey}, want: "a quote is not closed"},
+		{name: "long", source: "{branches: [main], allowedSigners: [a]}",
+			files: []string{"a", strings.Repeat("a", 300) + " " + someKey},
+			want:  "more than 256 bytes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, err := parse(test.source, test.files...)
@@ -82,11 +112,14 @@ func TestParsePolicy(t *testing.T) {
 			}
 		})
 	}
-	if _, err := commit.ParsePolicy(map[string][]byte{"a": nil}); err == nil || !strings.Contains(err.Error(), "no key policy.yaml") {
+	if _, err := commit.ParsePolicy(map[string][]byte{"a": nil}); err == nil ||
+		!strings.Contains(err.Error(), "no key policy.yaml") {
 		t.Errorf("without a policy: %v", err)
 	}
-	other := []byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: {source: {branches: [main]}}")
-	if _, err := commit.ParsePolicy(map[string][]byte{commit.PolicyKey: other}); err == nil || !strings.Contains(err.Error(), "is not a policy") {
+	other := []byte(
+		"apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: {source: {branches: [main]}}")
+	if _, err := commit.ParsePolicy(map[string][]byte{commit.PolicyKey: other}); err == nil ||
+		!strings.Contains(err.Error(), "is not a policy") {
 		t.Errorf("another kind: %v", err)
 	}
 }
@@ -103,9 +136,11 @@ func TestPolicyDigest(t *testing.T) {
 func TestCovers(t *testing.T) {
 	p := policy(t, "{branches: [main, 'release/*'], tags: ['v[0-9].?']}")
 	for ref, want := range map[string]bool{
-		"refs/heads/main": true, "refs/heads/release/1": true, "refs/heads/release/1/x": false, "refs/heads/release": false, "refs/heads/mainly": false,
-		"refs/tags/v1.0": true, "refs/tags/main": false, "refs/heads/v1.0": false, "refs/tags/v1.0^{}": false,
-		"refs/pull/1/head": false, "refs/pull/main": false, "HEAD": false, "main": false, "refs/remotes/origin/main": false, "refs/heads/": false,
+		"refs/heads/main": true, "refs/heads/release/1": true, "refs/heads/release/1/x": false,
+		"refs/heads/release": false, "refs/heads/mainly": false, "refs/tags/v1.0": true,
+		"refs/tags/main": false, "refs/heads/v1.0": false, "refs/tags/v1.0^{}": false,
+		"refs/pull/1/head": false, "refs/pull/main": false, "HEAD": false, "main": false,
+		"refs/remotes/origin/main": false, "refs/heads/": false,
 	} {
 		if got := p.Covers(ref); got != want {
 			t.Errorf("%s: %v", ref, got)
@@ -122,7 +157,8 @@ func TestExample(t *testing.T) {
 	first, second, _ := strings.Cut(string(data), "\n---\n")
 	var cm corev1.ConfigMap
 	var build api.AgentBuild
-	if err := multi.Errors(yaml.UnmarshalStrict([]byte(first), &cm), yaml.UnmarshalStrict([]byte(second), &build)); err != nil {
+	if err := multi.Errors(yaml.UnmarshalStrict([]byte(first), &cm),
+		yaml.UnmarshalStrict([]byte(second), &build)); err != nil {
 		t.Fatal(err)
 	}
 	files := map[string][]byte{}
@@ -130,7 +166,8 @@ func TestExample(t *testing.T) {
 		files[name] = []byte(text)
 	}
 	p, err := commit.ParsePolicy(files)
-	if err != nil || !p.DemandsSignature() || !p.Covers("refs/tags/v1.0") || build.Spec.Source.Verify == nil || build.Spec.Source.Verify.Name != cm.Name {
+	if err != nil || !p.DemandsSignature() || !p.Covers("refs/tags/v1.0") ||
+		build.Spec.Source.Verify == nil || build.Spec.Source.Verify.Name != cm.Name {
 		t.Errorf("%+v, error %v, verify %+v", p, err, build.Spec.Source.Verify)
 	}
 }

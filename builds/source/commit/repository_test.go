@@ -32,8 +32,9 @@ func (r *repository) run(in []byte, name string, args ...string) []byte {
 	r.Helper()
 	cmd := exec.CommandContext(r.Context(), name, args...)
 	cmd.Dir, cmd.Stdin = r.dir, bytes.NewReader(in)
-	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b",
-		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "HOME="+r.home, "GNUPGHOME="+r.home)
+	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_CONFIG_SYSTEM=/dev/null", "HOME="+r.home, "GNUPGHOME="+r.home)
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()
@@ -78,7 +79,8 @@ func (r *repository) sshKey(kind ...string) (private, public string) {
 		r.Fatal(err)
 	}
 	private = filepath.Join(dir, "id")
-	r.run(nil, "ssh-keygen", append([]string{"-q", "-N", "", "-C", "comment", "-f", private, "-t"}, kind...)...)
+	r.run(nil, "ssh-keygen", append([]string{"-q", "-N", "", "-C", "comment", "-f", private, "-t"},
+		kind...)...)
 	line, err := os.ReadFile(private + ".pub")
 	if err != nil {
 		r.Fatal(err)
@@ -88,7 +90,8 @@ func (r *repository) sshKey(kind ...string) (private, public string) {
 
 // withSSH are the options of git that sign with a key.
 func withSSH(private string) []string {
-	return []string{"-c", "gpg.format=ssh", "-c", "user.signingkey=" + private, "-c", "commit.gpgsign=true"}
+	return []string{"-c", "gpg.format=ssh", "-c", "user.signingkey=" + private, "-c",
+		"commit.gpgsign=true"}
 }
 
 // signSSH signs a text as ssh-keygen does, in a namespace.

@@ -88,7 +88,8 @@ func (s *allowedSigner) readOptions(options []string) (git bool, err error) {
 		switch strings.ToLower(name) {
 		case "namespaces":
 			if strings.ContainsAny(value, "*?!") && value != "*" {
-				return false, fmt.Errorf("namespaces=%q: patterns are not supported: list the names", value)
+				return false, fmt.Errorf(
+					"namespaces=%q: patterns are not supported: list the names", value)
 			}
 			git = value == "*" || slices.Contains(strings.Split(value, ","), sshNamespace)
 		case "valid-after":
@@ -96,7 +97,8 @@ func (s *allowedSigner) readOptions(options []string) (git bool, err error) {
 		case "valid-before":
 			s.before, err = readTime(value)
 		case "cert-authority":
-			return false, errors.New("certificates of SSH (cert-authority) are not supported: list the keys")
+			return false, errors.New(
+				"certificates of SSH (cert-authority) are not supported: list the keys")
 		default:
 			return false, fmt.Errorf("the option %q is unknown", name)
 		}
@@ -127,7 +129,8 @@ func checkKey(key ssh.PublicKey) error {
 		return nil
 	case ssh.KeyAlgoRSA:
 		if crypto, ok := key.(ssh.CryptoPublicKey); ok {
-			if public, ok := crypto.CryptoPublicKey().(*rsa.PublicKey); ok && public.N.BitLen() >= minRSA {
+			if public, ok := crypto.CryptoPublicKey().(*rsa.PublicKey); ok &&
+				public.N.BitLen() >= minRSA {
 				return nil
 			}
 		}
@@ -145,7 +148,8 @@ func (p *Policy) sshSigner(armored string, payload []byte, now time.Time) (strin
 	if block == nil || len(block.Headers) > 0 || strings.TrimSpace(string(rest)) != "" {
 		return "", errors.New("its SSH signature is malformed")
 	}
-	signature, err := sshsig.Unarmor([]byte(armored)) // refuses other hashes than SHA-256 and SHA-512, of RSA too
+	// refuses other hashes than SHA-256 and SHA-512, of RSA too
+	signature, err := sshsig.Unarmor([]byte(armored))
 	if err != nil {
 		return "", fmt.Errorf("its SSH signature is malformed: %.100s", err)
 	}
@@ -158,7 +162,8 @@ func (p *Policy) sshSigner(armored string, payload []byte, now time.Time) (strin
 		}
 	}
 	if len(allowed) == 0 {
-		return "", fmt.Errorf("it is signed by the SSH key %s, which the policy does not allow", fingerprint)
+		return "", fmt.Errorf("it is signed by the SSH key %s, which the policy does not allow",
+			fingerprint)
 	}
 	err = sshsig.Verify(bytes.NewReader(payload), signature, key, signature.HashAlgorithm, sshNamespace)
 	if errors.Is(err, sshsig.ErrNamespaceMismatch) {
@@ -167,10 +172,12 @@ func (p *Policy) sshSigner(armored string, payload []byte, now time.Time) (strin
 		return "", fmt.Errorf("its signature by the SSH key %s is not of this commit", fingerprint)
 	}
 	for _, s := range allowed {
-		if (s.after.IsZero() || !now.Before(s.after)) && (s.before.IsZero() || now.Before(s.before)) {
+		if (s.after.IsZero() || !now.Before(s.after)) &&
+			(s.before.IsZero() || now.Before(s.before)) {
 			return s.principals + " " + fingerprint, nil
 		}
 	}
-	return "", fmt.Errorf("it is signed by the SSH key %s of %s, which the policy does not allow at this time",
+	return "", fmt.Errorf(
+		"it is signed by the SSH key %s of %s, which the policy does not allow at this time",
 		fingerprint, allowed[0].principals)
 }

@@ -21,14 +21,17 @@ func TestSSHSigner(t *testing.T) {
 	for _, kind := range [][]string{{"ed25519"}, {"ecdsa", "-b", "384"}, {"rsa", "-b", "2048"}} {
 		private, public := r.sshKey(kind...)
 		object := r.object(r.commit("signed by "+kind[0], withSSH(private)...))
-		p := policy(t, "{branches: [main], allowedSigners: [people]}", "people", "x@y "+someKey+"\nalice@example.com,a@b "+public)
+		p := policy(t, "{branches: [main], allowedSigners: [people]}", "people",
+			"x@y "+someKey+"\nalice@example.com,a@b "+public)
 		signer, err := p.Signer(object, now)
 		if err != nil || !strings.HasPrefix(signer, "alice@example.com,a@b SHA256:") {
 			t.Errorf("%s: signer %q, error %v", kind[0], signer, err)
 		}
-		if merged := withHeader(object, "mergetag", "object x\ntype commit\n\n-----BEGIN SSH SIGNATURE-----"); bytes.Equal(merged, object) {
+		if merged := withHeader(object, "mergetag",
+			"object x\ntype commit\n\n-----BEGIN SSH SIGNATURE-----"); bytes.Equal(merged, object) {
 			t.Fatal("the object is as it was")
-		} else if _, err := p.Signer(merged, now); err == nil || !strings.Contains(err.Error(), "is not of this commit") {
+		} else if _, err := p.Signer(merged, now); err == nil ||
+			!strings.Contains(err.Error(), "is not of this commit") {
 			t.Errorf("%s: a header added: %v", kind[0], err)
 		}
 	}
@@ -40,16 +43,22 @@ func TestSSHSignerTimes(t *testing.T) {
 	private, public := r.sshKey("ed25519")
 	object := r.object(r.commit("old", withSSH(private)...))
 	for options, want := range map[string]bool{
-		`valid-after="20260101",valid-before="20270101Z"`: true, `valid-before="20260601120001"`: true,
-		`valid-before="20260601120000Z"`: false, `valid-before="20260501"`: false, `valid-after="202606011201"`: false,
+		`valid-after="20260101",valid-before="20270101Z"`: true,
+		`valid-before="20260601120001"`:                   true,
+		`valid-before="20260601120000Z"`:                  false, `valid-before="20260501"`: false,
+		`valid-after="202606011201"`: false,
 	} {
-		p := policy(t, "{branches: [main], allowedSigners: [people]}", "people", "a@b "+options+" "+public)
-		if _, err := p.Signer(object, now); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "does not allow at this time") {
+		p := policy(t, "{branches: [main], allowedSigners: [people]}", "people",
+			"a@b "+options+" "+public)
+		if _, err := p.Signer(object, now); (err == nil) != want ||
+			err != nil && !strings.Contains(err.Error(), "does not allow at this time") {
 			t.Errorf("%s: %v", options, err)
 		}
 	}
-	renewed := policy(t, "{branches: [main], allowedSigners: [people]}", "people", "a@b valid-before=\"20260101\" "+public+"\nc@d valid-after=\"20260101\" "+public)
-	if signer, err := renewed.Signer(object, now); err != nil || !strings.HasPrefix(signer, "c@d ") {
+	renewed := policy(t, "{branches: [main], allowedSigners: [people]}", "people",
+		"a@b valid-before=\"20260101\" "+public+"\nc@d valid-after=\"20260101\" "+public)
+	if signer, err := renewed.Signer(object, now); err != nil ||
+		!strings.HasPrefix(signer, "c@d ") {
 		t.Errorf("a second time: %q, %v", signer, err)
 	}
 }
@@ -68,7 +77,8 @@ func TestForgedSignatures(t *testing.T) {
 		return withHeader(plain, "gpgsig", r.signSSH(private, namespace, plain))
 	}
 	signature := r.signSSH(private, "git", plain)
-	p := policy(t, "{branches: [main], allowedSigners: [people]}", "people", "alice@example.com "+public+"\nbob@example.com "+rsaPublic)
+	p := policy(t, "{branches: [main], allowedSigners: [people]}", "people",
+		"alice@example.com "+public+"\nbob@example.com "+rsaPublic)
 	if _, err := p.Signer(own("git"), now); err != nil {
 		t.Fatalf("the forgeries are not what they seem: %v", err)
 	}
@@ -85,26 +95,42 @@ func TestForgedSignatures(t *testing.T) {
 		{"unsigned", plain, "it is not signed"},
 		{"another key", foreign, "which the policy does not allow"},
 		{"of another commit", swapped(other, signed), "is not of this commit"},
-		{"the message changed", bytes.Replace(signed, []byte("\n\nsigned"), []byte("\n\nSigned"), 1), "is not of this commit"},
-		{"the parent changed", bytes.Replace(signed, []byte("\nparent "), []byte("\nparent 0"), 1), "is not of this commit"},
+		{"the message changed", bytes.Replace(signed, []byte("\n\nsigned"), []byte("\n\nSigned"),
+			1), "is not of this commit"},
+		{"the parent changed", bytes.Replace(signed, []byte("\nparent "), []byte("\nparent 0"), 1),
+			"is not of this commit"},
 		{"a trailing byte", append(bytes.Clone(signed), ' '), "is not of this commit"},
 		{"for files", own("file"), `is for "file", not for Git`},
 		{"two headers", withHeader(signed, "gpgsig", signature), "2 headers with a signature"},
-		{"a second of SHA-256", withHeader(signed, "gpgsig-sha256", signature), "2 headers with a signature"},
-		{"in the message", append(bytes.Clone(plain), "\ngpgsig "+signature...), "it is not signed"},
+		{"a second of SHA-256", withHeader(signed, "gpgsig-sha256", signature),
+			"2 headers with a signature"},
+		{"in the message", append(bytes.Clone(plain), "\ngpgsig "+signature...),
+			"it is not signed"},
 		{"two armours", withHeader(plain, "gpgsig", signature+signature), "is malformed"},
 		{"text after it", withHeader(plain, "gpgsig", signature+"more"), "is malformed"},
 		{"cut", withHeader(plain, "gpgsig", signature[:len(signature)/2]), "is malformed"},
-		{"garbage", withHeader(plain, "gpgsig", string(pem.EncodeToMemory(&pem.Block{Type: "SSH SIGNATURE", Bytes: []byte("SSHSIG garbage")}))), "is malformed"},
-		{"with a PEM header", withHeader(plain, "gpgsig", string(pem.EncodeToMemory(&pem.Block{Type: "SSH SIGNATURE", Headers: map[string]string{"a": "b"}, Bytes: []byte("x")}))), "is malformed"},
-		{"OpenPGP", withHeader(plain, "gpgsig", "-----BEGIN PGP SIGNATURE-----\n\nx\n-----END PGP SIGNATURE-----"), "the policy has no openPGPKeys"},
-		{"gitsign", withHeader(plain, "gpgsig", "-----BEGIN SIGNED MESSAGE-----\nx\n-----END SIGNED MESSAGE-----"), "gitsign"},
+		{"garbage",
+			withHeader(plain, "gpgsig",
+				string(pem.EncodeToMemory(&pem.Block{Type: "SSH SIGNATURE",
+					Bytes: []byte("SSHSIG garbage")}))), "is malformed"},
+		{"with a PEM header",
+			withHeader(plain, "gpgsig",
+				string(pem.EncodeToMemory(&pem.Block{Type: "SSH SIGNATURE",
+					Headers: map[string]string{"a": "b"}, Bytes: []byte("x")}))), "is malformed"},
+		{"OpenPGP",
+			withHeader(plain, "gpgsig",
+				"-----BEGIN PGP SIGNATURE-----\n\nx\n-----END PGP SIGNATURE-----"),
+			"the policy has no openPGPKeys"},
+		{"gitsign", withHeader(plain, "gpgsig",
+			"-----BEGIN SIGNED MESSAGE-----\nx\n-----END SIGNED MESSAGE-----"), "gitsign"},
 		{"unknown", withHeader(plain, "gpgsig", "yes"), "of an unknown kind"},
-		{"RSA with SHA-1", withHeader(plain, "gpgsig", legacyRSA(t, rsa, plain)), `invalid signature format "ssh-rsa"`},
+		{"RSA with SHA-1", withHeader(plain, "gpgsig", legacyRSA(t, rsa, plain)),
+			`invalid signature format "ssh-rsa"`},
 		{"empty", nil, "it is not signed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if signer, err := p.Signer(test.object, now); err == nil || !strings.Contains(err.Error(), test.want) {
+			if signer, err := p.Signer(test.object, now); err == nil ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("signer %q, error %v, want %q", signer, err, test.want)
 			}
 		})
@@ -138,7 +164,8 @@ func legacyRSA(t *testing.T, private string, text []byte) string {
 		Magic                                           [6]byte
 		Version                                         uint32
 		PublicKey, Namespace, Reserved, Hash, Signature string
-	}{magic, 1, string(signer.PublicKey().Marshal()), "git", "", "sha512", string(ssh.Marshal(signature))})
+	}{magic, 1, string(signer.PublicKey().Marshal()), "git", "", "sha512",
+		string(ssh.Marshal(signature))})
 	return string(pem.EncodeToMemory(&pem.Block{Type: "SSH SIGNATURE", Bytes: blob}))
 }
 
@@ -151,7 +178,8 @@ func TestWeakKeys(t *testing.T) {
 		"of type ssh-dss":     "ssh-dss AAAAB3NzaC1kc3MAAAADAQABAAAAAwEAAQAAAAMBAAEAAAADAQAB",
 	} {
 		_, err := parse("{branches: [main], allowedSigners: [people]}", "people", "a@b "+key)
-		if err == nil || !strings.Contains(err.Error(), name) && !strings.Contains(err.Error(), "it has no key") {
+		if err == nil || !strings.Contains(err.Error(), name) &&
+			!strings.Contains(err.Error(), "it has no key") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -82,12 +82,14 @@ type Resolver struct {
 // NewResolver returns a resolver that reads Secrets and policies with live, and calls wake
 // with each build whose answer has arrived, until ctx ends. observe may be nil.
 func NewResolver(
-	ctx context.Context, live client.Reader, dial gitremote.Dial, wake func(types.NamespacedName), observe managers.Observe,
+	ctx context.Context, live client.Reader, dial gitremote.Dial, wake func(types.NamespacedName),
+	observe managers.Observe,
 ) *Resolver {
-	return &Resolver{live: live, dial: dial, questions: managers.NewQuestions[Commit](ctx, managers.QuestionOptions{
-		Name: "commit", Workers: workers, MostOfOne: workersOfOne, Timeout: serverTimeout, Shared: answerKeeps,
-		Wake: wake, Observe: observe,
-	})}
+	return &Resolver{live: live, dial: dial,
+		questions: managers.NewQuestions[Commit](ctx, managers.QuestionOptions{
+			Name: "commit", Workers: workers, MostOfOne: workersOfOne, Timeout: serverTimeout,
+			Shared: answerKeeps, Wake: wake, Observe: observe,
+		})}
 }
 
 // Forget a build that is gone, or has its run.
@@ -96,7 +98,8 @@ func (r *Resolver) Forget(build types.NamespacedName) { r.questions.Forget(build
 // Resolve answers a question; without policies a full SHA is used unchanged. The secret is
 // the login of the repository, nil for none. An answer stays for inputs until the build is
 // forgotten. The errors are those of managers.Questions.
-func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret, inputs api.Inputs) (Commit, error) {
+func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
+	inputs api.Inputs) (Commit, error) {
 	if q.Commit == "" && IsFullSHA(q.Revision) {
 		q.Commit = q.Revision
 	}
@@ -151,12 +154,14 @@ type secretVersion struct {
 }
 
 // read the Secret, which must not have changed.
-func (v secretVersion) read(ctx context.Context, live client.Reader, namespace string) (*corev1.Secret, error) {
+func (v secretVersion) read(ctx context.Context, live client.Reader,
+	namespace string) (*corev1.Secret, error) {
 	if v.name == "" {
 		return nil, nil
 	}
 	secret := &corev1.Secret{}
-	if err := live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v.name}, secret); err != nil {
+	if err := live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v.name},
+		secret); err != nil {
 		return nil, fmt.Errorf("reading Secret %s/%s: %w", namespace, v.name, err)
 	}
 	if secret.UID != v.uid || secret.ResourceVersion != v.version {
@@ -179,7 +184,8 @@ func ask(
 ) (Commit, error) {
 	repository, err := gitrepo.Parse(q.Repository)
 	if err != nil {
-		return Commit{}, compose.Place(b).At(repositoryField).Fault(api.ReasonInvalidBuild, err.Error(), gitrepo.Hint)
+		return Commit{}, compose.Place(b).At(repositoryField).Fault(api.ReasonInvalidBuild,
+			err.Error(), gitrepo.Hint)
 	}
 	shown := repository.String()
 	endpoint, err := transport.NewEndpoint(shown)
@@ -227,11 +233,15 @@ func connectFault(b *api.AgentBuild, shown string, secret *corev1.Secret, err er
 			fmt.Sprintf("%s has too many references: %v", shown, gitremote.ErrRefsTooLarge),
 			"write a full commit SHA, which is not looked up unless a policy checks it")
 	case errors.Is(err, gitremote.ErrForbiddenAddress):
-		return bad(api.ReasonInvalidBuild, repositoryField, shown+" has an address that builds may not ask",
-			"use another server, or let the operator allow the network in --git-allow-network of the controller")
+		return bad(api.ReasonInvalidBuild, repositoryField,
+			shown+" has an address that builds may not ask",
+			"use another server, or let the operator allow the network in --git-allow-network of "+
+				"the controller")
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
-		return bad(api.ReasonRevisionNotFound, repositoryField, shown+" is an empty repository", "push a commit first")
-	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed),
+		return bad(api.ReasonRevisionNotFound, repositoryField, shown+" is an empty repository",
+			"push a commit first")
+	case errors.Is(err, transport.ErrAuthenticationRequired),
+		errors.Is(err, transport.ErrAuthorizationFailed),
 		strings.Contains(err.Error(), "unable to authenticate"):
 		if secret == nil {
 			return bad(api.ReasonRepositoryPrivate, repositoryField,
@@ -243,13 +253,15 @@ func connectFault(b *api.AgentBuild, shown string, secret *corev1.Secret, err er
 			"renew the Secret, or set spec.source.repoUser")
 	case errors.Is(err, transport.ErrRepositoryNotFound):
 		if secret == nil {
-			return bad(api.ReasonRepositoryNotFound, repositoryField, shown+" does not exist or is private",
+			return bad(api.ReasonRepositoryNotFound, repositoryField,
+				shown+" does not exist or is private",
 				"correct the URL, or name a Secret in "+credentialsField)
 		}
 		return bad(api.ReasonGitAuthInvalid, repositoryField,
 			fmt.Sprintf("%s does not exist, or Secret %s may not read it", shown, secret.Name),
 			"correct the URL or the Secret")
-	case knownhosts.IsHostKeyChanged(err), knownhosts.IsHostUnknown(err), strings.Contains(err.Error(), "knownhosts:"):
+	case knownhosts.IsHostKeyChanged(err), knownhosts.IsHostUnknown(err),
+		strings.Contains(err.Error(), "knownhosts:"):
 		return bad(api.ReasonGitAuthInvalid, credentialsField,
 			fmt.Sprintf("the host key of %s is not the one in the Secret's known_hosts", shown),
 			"put the server's key there, as ssh-keyscan prints it")
@@ -268,7 +280,8 @@ func noRevision(b *api.AgentBuild, shown, revision string, refs *packp.AdvRefs) 
 	if meant := similar(revision, refs); meant != "" {
 		hint = fmt.Sprintf("did you mean %s?", meant)
 	} else if branch := headOf(refs); branch != "" && len(branch) <= maxShownRef {
-		hint += "; the default branch is " + text.Printable(strings.TrimPrefix(branch, "refs/heads/"))
+		hint += "; the default branch is " +
+			text.Printable(strings.TrimPrefix(branch, "refs/heads/"))
 	}
 	message := fmt.Sprintf("%s has no revision %q", shown, revision)
 	return compose.Place(b).At(revisionField).Fault(api.ReasonRevisionNotFound, message, hint)
@@ -325,7 +338,8 @@ func pick(refs *packp.AdvRefs, revision string) Commit {
 		return hash, ok
 	}
 	for _, name := range []string{
-		revision + "^{}", revision, "refs/heads/" + revision, "refs/tags/" + revision + "^{}", "refs/tags/" + revision,
+		revision + "^{}", revision, "refs/heads/" + revision, "refs/tags/" + revision + "^{}",
+		"refs/tags/" + revision,
 	} {
 		if hash, ok := find(name); ok {
 			out := Commit{SHA: hash.String()}

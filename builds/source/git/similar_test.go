@@ -16,7 +16,8 @@ import (
 func TestNoRevision(t *testing.T) {
 	refs := packp.NewAdvRefs()
 	for _, name := range []string{
-		"refs/heads/main", "refs/heads/release-1", "refs/tags/v1.0.0", "refs/pull/7/head", "refs/heads/" + strings.Repeat("x", 101), "refs/heads/ev\x1b[2Jil",
+		"refs/heads/main", "refs/heads/release-1", "refs/tags/v1.0.0", "refs/pull/7/head",
+		"refs/heads/" + strings.Repeat("x", 101), "refs/heads/ev\x1b[2Jil",
 	} {
 		refs.References[name] = plumbing.ZeroHash
 	}
@@ -24,12 +25,15 @@ func TestNoRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	for revision, want := range map[string]string{
-		"mian": "did you mean main?", "master": "did you mean main?", "Main": "did you mean main?", "1.0.0": "did you mean v1.0.0?", "relase-1": "did you mean release-1?",
-		"feature": "; the default branch is main", "head": "; the default branch is main", strings.Repeat("x", 100): "; the default branch is main",
-		"0123abc": "write the full one", "evil": "; the default branch is main", "ev\x1b[2Ji": "did you mean ev",
+		"mian": "did you mean main?", "master": "did you mean main?", "Main": "did you mean main?",
+		"1.0.0": "did you mean v1.0.0?", "relase-1": "did you mean release-1?",
+		"feature": "; the default branch is main", "head": "; the default branch is main",
+		strings.Repeat("x", 100): "; the default branch is main", "0123abc": "write the full one",
+		"evil": "; the default branch is main", "ev\x1b[2Ji": "did you mean ev",
 	} {
 		err := noRevision(&api.AgentBuild{}, "https://git.example/x", revision, refs)
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\x1b") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("%q: %v, want %q", revision, err, want)
 		}
 	}

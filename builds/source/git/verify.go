@@ -40,7 +40,8 @@ import (
 const maxTips = 256
 
 // Reasons of refusals by a policy.
-var Reasons = []string{api.ReasonSourcePolicy, api.ReasonNotReachable, api.ReasonNotSigned, api.ReasonHistoryTooLarge}
+var Reasons = []string{api.ReasonSourcePolicy, api.ReasonNotReachable, api.ReasonNotSigned,
+	api.ReasonHistoryTooLarge}
 
 // Policy for the commit of a build, as its ConfigMap has it. A tenant writes some of them,
 // so that they are parsed beside the reconciles, as servers are asked.
@@ -70,7 +71,8 @@ func Policies(b *api.AgentBuild, platform, template string) (out []Policy) {
 
 // ReadPolicies reads policies from the API server, each time. A *finding.Finding is for the
 // author of the policy.
-func ReadPolicies(ctx context.Context, live client.Reader, b *api.AgentBuild, policies []Policy) ([]Policy, error) {
+func ReadPolicies(ctx context.Context, live client.Reader, b *api.AgentBuild,
+	policies []Policy) ([]Policy, error) {
 	out := slices.Clone(policies)
 	for i, p := range out {
 		files, err := ReadFiles(ctx, live, p.Key)
@@ -88,7 +90,8 @@ func ReadPolicies(ctx context.Context, live client.Reader, b *api.AgentBuild, po
 }
 
 // ReadFiles reads all keys of a ConfigMap.
-func ReadFiles(ctx context.Context, live client.Reader, key types.NamespacedName) (map[string][]byte, error) {
+func ReadFiles(ctx context.Context, live client.Reader,
+	key types.NamespacedName) (map[string][]byte, error) {
 	var from corev1.ConfigMap
 	if err := live.Get(ctx, key, &from); err != nil {
 		return nil, err
@@ -122,15 +125,18 @@ func (s *server) verify(
 	at := compose.Place(b).At(revisionField)
 	if !plumbing.IsHash(sha) {
 		return nil, at.Fault(api.ReasonNotReachable,
-			fmt.Sprintf("%s is a commit of SHA-256, which a policy cannot check", sha), "use a repository with SHA-1")
+			fmt.Sprintf("%s is a commit of SHA-256, which a policy cannot check", sha),
+			"use a repository with SHA-1")
 	}
 	history, hash := &commit.History{}, plumbing.NewHash(sha)
 	for _, p := range policies {
 		refuse := func(reason, message, hint string) error {
-			return at.Fault(reason, fmt.Sprintf("%s: commit %s %s (policy %s)", shown, sha, message, p.Key), hint)
+			return at.Fault(reason, fmt.Sprintf("%s: commit %s %s (policy %s)", shown, sha, message,
+				p.Key), hint)
 		}
 		tooLarge := func() error {
-			const text = "is too far from the policy's branches and tags: at most %d MiB of history are searched"
+			const text = "is too far from the policy's branches and tags: at most %d MiB of " +
+				"history are searched"
 			return refuse(api.ReasonHistoryTooLarge, fmt.Sprintf(text, commit.MaxPack>>20),
 				"build the head of a branch or a tag of the policy, or name fewer of them there")
 		}
@@ -146,7 +152,8 @@ func (s *server) verify(
 			return nil, err
 		case found == nil:
 			return nil, refuse(api.ReasonNotReachable, "is not reachable from "+policyRefs(policy),
-				"merge it there first; a commit of a fork or of a pull request is not built under this policy")
+				"merge it there first; a commit of a fork or of a pull request is not built "+
+					"under this policy")
 		}
 		verified := api.SourceVerification{
 			Policy: p.Key.String(), PolicyDigest: p.Digest, Platform: p.Platform, Ref: found.name,
@@ -248,7 +255,8 @@ func (s *server) find(
 
 // object of a commit that is in the history of a branch or tag. It is asked for by way of
 // these: not every server sends a commit by its SHA.
-func (s *server) object(ctx context.Context, history *commit.History, from tip, sha plumbing.Hash) ([]byte, error) {
+func (s *server) object(ctx context.Context, history *commit.History, from tip,
+	sha plumbing.Hash) ([]byte, error) {
 	if object := history.Commit(sha); object != nil {
 		return object, nil
 	}
@@ -258,7 +266,8 @@ func (s *server) object(ctx context.Context, history *commit.History, from tip, 
 	}
 	_ = request.Capabilities.Set(capability.Shallow)
 	request.Wants, request.Depth = []plumbing.Hash{from.hash}, packp.DepthCommits(from.distance+1)
-	if err := s.History(ctx, history, request, func(hash plumbing.Hash) bool { return hash == sha }); err != nil {
+	if err := s.History(ctx, history, request,
+		func(hash plumbing.Hash) bool { return hash == sha }); err != nil {
 		return nil, err
 	}
 	if object := history.Commit(sha); object != nil {

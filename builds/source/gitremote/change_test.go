@@ -22,7 +22,8 @@ type trees struct {
 	read int
 }
 
-func (s *trees) EncodedObject(kind plumbing.ObjectType, hash plumbing.Hash) (plumbing.EncodedObject, error) {
+func (s *trees) EncodedObject(kind plumbing.ObjectType,
+	hash plumbing.Hash) (plumbing.EncodedObject, error) {
 	s.read++
 	return s.Storage.EncodedObject(kind, hash)
 }
@@ -51,14 +52,17 @@ func folder(name string, hash plumbing.Hash) object.TreeEntry {
 func TestDifference(t *testing.T) {
 	s := &trees{Storage: memory.NewStorage(), t: t}
 	same := s.tree(file("same", 1))
-	was := s.tree(folder("api", s.tree(file("gone", 1), file("kept", 2), file("x", 3))), file("becomes", 4), file("mode", 5), folder("old", same), folder("same", same))
+	was := s.tree(folder("api", s.tree(file("gone", 1), file("kept", 2), file("x", 3))),
+		file("becomes", 4), file("mode", 5), folder("old", same), folder("same", same))
 	mode := file("mode", 5)
 	mode.Mode = filemode.Executable
-	is := s.tree(folder("api", s.tree(file("kept", 2), file("new", 9), file("x", 4))), folder("becomes", s.tree(file("in", 4))), mode, folder("same", same),
+	is := s.tree(folder("api", s.tree(file("kept", 2), file("new", 9), file("x", 4))),
+		folder("becomes", s.tree(file("in", 4))), mode, folder("same", same),
 		object.TreeEntry{Name: "sub", Mode: filemode.Submodule, Hash: plumbing.Hash{7}})
 	paths, known, err := difference(t.Context(), s, was, is)
 	slices.Sort(paths)
-	if want := "api/gone api/new api/x becomes becomes/in mode old/same sub"; !known || err != nil || strings.Join(paths, " ") != want {
+	if want := "api/gone api/new api/x becomes becomes/in mode old/same sub"; !known ||
+		err != nil || strings.Join(paths, " ") != want {
 		t.Errorf("%q, %v, %v, want %s", paths, known, err, want)
 	}
 	if paths, known, err := difference(t.Context(), s, was, was); !known || err != nil || len(paths) > 0 {
@@ -69,7 +73,8 @@ func TestDifference(t *testing.T) {
 	if _, _, err := difference(ended, s, was, is); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the deadline: %v", err)
 	}
-	if _, _, err := difference(t.Context(), s, was, plumbing.Hash{1}); !errors.Is(err, plumbing.ErrObjectNotFound) {
+	if _, _, err := difference(t.Context(), s, was, plumbing.Hash{1}); !errors.Is(err,
+		plumbing.ErrObjectNotFound) {
 		t.Errorf("a tree that is missing: %v", err)
 	}
 }
@@ -83,7 +88,8 @@ func TestDifferenceBomb(t *testing.T) {
 	for range 10 {
 		var of, none []object.TreeEntry
 		for i := range 16 {
-			of, none = append(of, folder(fmt.Sprintf("%02d", i), bomb)), append(none, folder(fmt.Sprintf("%02d", i), hollow))
+			of, none = append(of, folder(fmt.Sprintf("%02d", i), bomb)), append(none,
+				folder(fmt.Sprintf("%02d", i), hollow))
 		}
 		bomb, hollow = s.tree(of...), s.tree(none...)
 	}
@@ -95,7 +101,8 @@ func TestDifferenceBomb(t *testing.T) {
 	for i := range maxEntries + 1 {
 		wide = append(wide, file(fmt.Sprintf("%06d", i), 1))
 	}
-	for name, hash := range map[string]plumbing.Hash{"files": bomb, "empty folders": hollow, "long paths": deep, "many files": s.tree(wide...)} {
+	for name, hash := range map[string]plumbing.Hash{"files": bomb, "empty folders": hollow,
+		"long paths": deep, "many files": s.tree(wide...)} {
 		for _, pair := range [][2]plumbing.Hash{{empty, hash}, {hash, empty}} {
 			s.read = 0
 			paths, known, err := difference(t.Context(), s, pair[0], pair[1])
@@ -106,7 +113,8 @@ func TestDifferenceBomb(t *testing.T) {
 	}
 	// Where both have it, it is not looked at.
 	is := s.tree(folder("a", bomb), file("b", 1))
-	if paths, known, err := difference(t.Context(), s, s.tree(folder("a", bomb)), is); !known || err != nil || !slices.Equal(paths, []string{"b"}) {
+	if paths, known, err := difference(t.Context(), s, s.tree(folder("a", bomb)), is); !known ||
+		err != nil || !slices.Equal(paths, []string{"b"}) {
 		t.Errorf("%q, %v, %v", paths, known, err)
 	}
 }

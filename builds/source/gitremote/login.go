@@ -30,21 +30,25 @@ func Login(
 	if endpoint.Protocol == "ssh" {
 		key, hosts := data[corev1.SSHAuthPrivateKey], data["known_hosts"]
 		if len(key) == 0 || len(hosts) == 0 {
-			return nil, &LoginError{fmt.Sprintf("Secret %s lacks ssh-privatekey or known_hosts", secret),
+			return nil, &LoginError{fmt.Sprintf("Secret %s lacks ssh-privatekey or known_hosts",
+				secret),
 				"put the key under ssh-privatekey and the output of ssh-keyscan under known_hosts"}
 		}
 		auth, err := ssh.NewPublicKeys(cmp.Or(endpoint.User, "git"), key, "")
 		if err != nil {
-			return nil, &LoginError{fmt.Sprintf("the ssh-privatekey of Secret %s cannot be read", secret),
+			return nil, &LoginError{fmt.Sprintf("the ssh-privatekey of Secret %s cannot be read",
+				secret),
 				"use a private key without a passphrase"}
 		}
 		known, err := hostKeys(hosts)
 		if err != nil {
-			return nil, &LoginError{fmt.Sprintf("the known_hosts of Secret %s cannot be read", secret),
+			return nil, &LoginError{fmt.Sprintf("the known_hosts of Secret %s cannot be read",
+				secret),
 				"use the output of ssh-keyscan"}
 		}
 		auth.HostKeyCallback = known.HostKeyCallback()
-		auth.HostKeyAlgorithms = known.HostKeyAlgorithms(endpoint.Host + ":" + strconv.Itoa(cmp.Or(endpoint.Port, 22)))
+		auth.HostKeyAlgorithms = known.HostKeyAlgorithms(endpoint.Host + ":" +
+			strconv.Itoa(cmp.Or(endpoint.Port, 22)))
 		return auth, nil
 	}
 	password := Token(data)
@@ -58,7 +62,8 @@ func Login(
 
 // Token of a Secret's data, or else its password; empty for none.
 func Token(data map[string][]byte) string {
-	return strings.TrimSpace(cmp.Or(string(data["token"]), string(data[corev1.BasicAuthPasswordKey])))
+	return strings.TrimSpace(cmp.Or(string(data["token"]),
+		string(data[corev1.BasicAuthPasswordKey])))
 }
 
 // hostKeys reads the lines of a known_hosts file. The library reads files only,

@@ -99,7 +99,8 @@ func (r Repository) talk(ctx context.Context, program string, limit int64) (*Con
 			return localProcess(ctx, endpoint, program)
 		})
 	}
-	return nil, fmt.Errorf("%s: the protocol %s is not supported: use https or ssh", r.URL, endpoint.Protocol)
+	return nil, fmt.Errorf("%s: the protocol %s is not supported: use https or ssh", r.URL,
+		endpoint.Protocol)
 }
 
 func (r Repository) overHTTP(
@@ -137,7 +138,8 @@ func (r Repository) overHTTP(
 
 // overPipes starts a process for each request: the first has advertised the references. end
 // comes after all of them.
-func overPipes(limit int64, end func() error, start func() (process, error)) (*Conversation, error) {
+func overPipes(limit int64, end func() error,
+	start func() (process, error)) (*Conversation, error) {
 	first, err := openPack(start())
 	if err != nil {
 		return nil, multi.Errors(err, end())
@@ -191,7 +193,8 @@ func (p *pack) receive(request *packp.ReferenceUpdateRequest) error {
 }
 
 // localProcess starts a program of Git on this machine, or by the user's ssh, as git does.
-func localProcess(ctx context.Context, endpoint *transport.Endpoint, program string) (p process, err error) {
+func localProcess(ctx context.Context, endpoint *transport.Endpoint,
+	program string) (p process, err error) {
 	cmd := gitrun.Command(ctx, "", strings.TrimPrefix(program, "git-"), "--", endpoint.Path)
 	if endpoint.Protocol == "ssh" {
 		words := []string{"-c", cmp.Or(os.Getenv("GIT_SSH_COMMAND"), "ssh") + ` "$@"`, "ssh"}
@@ -202,7 +205,8 @@ func localProcess(ctx context.Context, endpoint *transport.Endpoint, program str
 		if endpoint.User != "" {
 			host = endpoint.User + "@" + host
 		}
-		cmd = exec.CommandContext(ctx, "sh", append(words, "--", host, remoteCommand(program, endpoint.Path))...)
+		cmd = exec.CommandContext(ctx, "sh",
+			append(words, "--", host, remoteCommand(program, endpoint.Path))...)
 	}
 	cmd.WaitDelay = 10 * time.Second
 	p = process{head: &head{}, wait: cmd.Wait}
@@ -235,12 +239,14 @@ func (r Repository) References(ctx context.Context) (map[string]plumbing.Hash, e
 // Fetch what references of the remote lead to, without files if the server can leave them
 // out; Files brings those that are needed. It returns the hashes of the references; one that
 // the remote does not have is left out.
-func (r Repository) Fetch(ctx context.Context, into storer.Storer, names ...string) (map[string]plumbing.Hash, error) {
+func (r Repository) Fetch(ctx context.Context, into storer.Storer,
+	names ...string) (map[string]plumbing.Hash, error) {
 	var found map[string]plumbing.Hash
 	err := r.fetch(ctx, into, func(refs *packp.AdvRefs, request *packp.UploadPackRequest) {
 		found = make(map[string]plumbing.Hash)
 		can := refs.Capabilities
-		byHash := can.Supports(capability.AllowReachableSHA1InWant) || can.Supports("allow-any-sha1-in-want")
+		byHash := can.Supports(capability.AllowReachableSHA1InWant) ||
+			can.Supports("allow-any-sha1-in-want")
 		if byHash && can.Supports(capability.Filter) {
 			_ = request.Capabilities.Set(capability.Filter)
 			request.Filter = packp.FilterBlobNone()
@@ -280,7 +286,8 @@ func again(once func() ([]plumbing.Hash, error)) error {
 	var before []plumbing.Hash
 	for try := 1; ; try++ {
 		asked, err := once()
-		replaced := err != nil && strings.Contains(err.Error(), "not our ref") && !slices.Equal(asked, before)
+		replaced := err != nil && strings.Contains(err.Error(), "not our ref") &&
+			!slices.Equal(asked, before)
 		if !replaced || try == maxReads {
 			return err
 		}
@@ -322,7 +329,8 @@ func (r Repository) fetchOnce(
 	}
 	err = store(ctx, into, objects, most, share)
 	if errors.Is(err, commit.ErrTooLarge) {
-		err = fmt.Errorf("%s: its history has more than %d MiB or %d objects, or a file of more than %d MiB",
+		err = fmt.Errorf(
+			"%s: its history has more than %d MiB or %d objects, or a file of more than %d MiB",
 			r.URL, cmp.Or(r.Limit, MaxFetch)>>20, most, maxObject>>20)
 	}
 	return request.Wants, multi.Errors(err, objects.Close())
@@ -349,7 +357,8 @@ var packs = semaphore.NewWeighted(maxPacks)
 // go-git keeps something of each object in memory, and unpacks what deltas build upon,
 // whatever size it has. Where share is not nil, the memory is taken of it.
 func store(
-	ctx context.Context, into storer.Storer, objects io.Reader, most uint32, share *semaphore.Weighted,
+	ctx context.Context, into storer.Storer, objects io.Reader, most uint32,
+	share *semaphore.Weighted,
 ) (err error) {
 	objects = &interruptible{ctx, objects}
 	var head [12]byte
@@ -505,7 +514,8 @@ func (r Repository) Descends(ctx context.Context, newer, older string) (descends
 	return descends, err
 }
 
-func (r Repository) descendsOnce(ctx context.Context, to, from plumbing.Hash) ([]plumbing.Hash, bool, error) {
+func (r Repository) descendsOnce(ctx context.Context,
+	to, from plumbing.Hash) ([]plumbing.Hash, bool, error) {
 	history := &commit.History{}
 	c, err := r.Connect(ctx)
 	if err != nil {
@@ -523,7 +533,8 @@ func (r Repository) descendsOnce(ctx context.Context, to, from plumbing.Hash) ([
 		request.Wants = []plumbing.Hash{to}
 	}
 	if len(request.Wants) > maxTips {
-		err := fmt.Errorf("%s has more than %d branches and tags, and sends no commit by its hash", r.URL, maxTips)
+		err := fmt.Errorf("%s has more than %d branches and tags, and sends no commit by its hash",
+			r.URL, maxTips)
 		return nil, false, multi.Errors(err, c.Close())
 	}
 	plumbing.HashesSort(request.Wants) // as they are compared with those of the next time
@@ -555,7 +566,8 @@ func (c *Conversation) Request() *packp.UploadPackRequest {
 
 // History reads what a request brings, until enough returns true.
 func (c *Conversation) History(
-	ctx context.Context, into *commit.History, request *packp.UploadPackRequest, enough func(plumbing.Hash) bool,
+	ctx context.Context, into *commit.History, request *packp.UploadPackRequest,
+	enough func(plumbing.Hash) bool,
 ) error {
 	pack, err := c.upload(ctx, request)
 	if err != nil {

@@ -18,11 +18,14 @@ const hostAnnotation = "tekton.dev/git-"
 // Take the login of a repository out of a Secret. Whoever may write a build names both, so a
 // Secret goes only to the hosts that its own annotations name; over http only to those of
 // plainHTTP, which are hosts with or without a port.
-func Take(secret *corev1.Secret, address string, plainHTTP []string) (map[string][]byte, *LoginError) {
+func Take(secret *corev1.Secret, address string,
+	plainHTTP []string) (map[string][]byte, *LoginError) {
 	endpoint, unfit := mayHave(secret, address)
 	if unfit == nil && endpoint.Protocol == "http" && !names(plainHTTP, endpoint) {
-		unfit = &LoginError{fmt.Sprintf("a login is not sent to %s over plain http", hostOf(endpoint)),
-			"use https or ssh, or let the operator name the host in --plain-http-hosts of the controller"}
+		unfit = &LoginError{fmt.Sprintf("a login is not sent to %s over plain http",
+			hostOf(endpoint)),
+			"use https or ssh, or let the operator name the host in --plain-http-hosts of " +
+				"the controller"}
 	}
 	if unfit != nil {
 		return nil, unfit
@@ -56,11 +59,13 @@ func mayHave(secret *corev1.Secret, address string) (*transport.Endpoint, *Login
 		secret.Name, secret.Namespace, hostAnnotation, host)
 	switch {
 	case len(hosts) == 0:
-		text := fmt.Sprintf("Secret %s names no host that it is for, and is not sent to %s", secret.Name, host)
+		text := fmt.Sprintf("Secret %s names no host that it is for, and is not sent to %s",
+			secret.Name, host)
 		return nil, &LoginError{text, hint}
 	case !names(hosts, endpoint):
-		return nil, &LoginError{fmt.Sprintf("Secret %s is not for %s, but for the hosts that its annotations %sN name",
-			secret.Name, host, hostAnnotation), hint}
+		return nil, &LoginError{
+			fmt.Sprintf("Secret %s is not for %s, but for the hosts that its annotations %sN name",
+				secret.Name, host, hostAnnotation), hint}
 	}
 	return endpoint, nil
 }

@@ -37,13 +37,17 @@ func TestLoginIsForItsHosts(t *testing.T) {
 		{"http://[::1]:80", "https://[::1]/team/app", false},
 		{"https://[::1]", "https://[::1]/team/app", true},
 	} {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "login", Annotations: map[string]string{"tekton.dev/git-7": c.host, "tekton.dev/docker-0": "https://attacker.example"}}, Data: map[string][]byte{"token": []byte("x")}}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "login",
+			Annotations: map[string]string{"tekton.dev/git-7": c.host,
+				"tekton.dev/docker-0": "https://attacker.example"}},
+			Data: map[string][]byte{"token": []byte("x")}}
 		data, err := Take(secret, c.address, []string{"plain.example", "port.example:81"})
 		if got := err == nil && data != nil; got != c.want {
 			t.Errorf("%q for %q: %v, %v", c.host, c.address, got, err)
 		}
 	}
-	secret := &corev1.Secret{Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{"token": []byte("x")}}
+	secret := &corev1.Secret{Type: corev1.SecretTypeBasicAuth,
+		Data: map[string][]byte{"token": []byte("x")}}
 	if data, err := Take(secret, "https://git.example/x", nil); err == nil || data != nil {
 		t.Error("a Secret that names no host is used")
 	}

@@ -47,8 +47,9 @@ var ErrRefsTooLarge = fmt.Errorf("the answer has more than %d MiB", maxRefs>>20)
 // httpClient reads at most objects bytes of an answer with objects.
 func httpClient(dial Dial, objects int64) *http.Client {
 	return &http.Client{Transport: &bounded{&http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dial, DisableKeepAlives: true, ForceAttemptHTTP2: true,
-		TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: maxGitError,
+		Proxy: http.ProxyFromEnvironment, DialContext: dial, DisableKeepAlives: true,
+		ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
+		MaxResponseHeaderBytes: maxGitError,
 	}, objects}}
 }
 
@@ -96,7 +97,8 @@ func (r *atMost) Read(p []byte) (int, error) {
 
 // sshClient connects, with the deadline of ctx, and reads at most limit bytes.
 func sshClient(
-	ctx context.Context, dial Dial, endpoint *transport.Endpoint, auth transport.AuthMethod, limit int64,
+	ctx context.Context, dial Dial, endpoint *transport.Endpoint, auth transport.AuthMethod,
+	limit int64,
 ) (*ssh.Client, error) {
 	login, ok := auth.(gitssh.AuthMethod)
 	if !ok {
@@ -106,7 +108,8 @@ func sshClient(
 	if err != nil {
 		return nil, err
 	}
-	address := net.JoinHostPort(endpoint.Host, strconv.Itoa(cmp.Or(endpoint.Port, gitssh.DefaultPort)))
+	address := net.JoinHostPort(endpoint.Host,
+		strconv.Itoa(cmp.Or(endpoint.Port, gitssh.DefaultPort)))
 	conn, err := dial(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
@@ -216,8 +219,8 @@ func (c closer) Close() error { return c() }
 func noRepository(text string) bool {
 	text = strings.ToLower(text)
 	for _, words := range []string{
-		"not found", "does not appear to be a git repository", "does not exist", "could not be found",
-		"not a git repository", "access denied",
+		"not found", "does not appear to be a git repository", "does not exist",
+		"could not be found", "not a git repository", "access denied",
 	} {
 		if strings.Contains(text, words) {
 			return true

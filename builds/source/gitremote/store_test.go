@@ -52,16 +52,20 @@ func TestStoreRefuses(t *testing.T) {
 	if len(bomb) > 1<<20 {
 		t.Errorf("the pack has %d bytes", len(bomb))
 	}
-	if err := store(t.Context(), memory.NewStorage(), bytes.NewReader(bomb), maxObjects, packs); !errors.Is(err, commit.ErrTooLarge) {
+	if err := store(t.Context(), memory.NewStorage(), bytes.NewReader(bomb), maxObjects,
+		packs); !errors.Is(err, commit.ErrTooLarge) {
 		t.Errorf("%v", err)
 	}
 	good := pack(put(10), put(1000))
-	for n := range len(good) - 20 { // the checksum at the end adds nothing to the hashes of the objects
-		if err := store(t.Context(), memory.NewStorage(), bytes.NewReader(good[:n]), maxObjects, packs); err == nil {
+	// the checksum at the end adds nothing to the hashes of the objects
+	for n := range len(good) - 20 {
+		if err := store(t.Context(), memory.NewStorage(), bytes.NewReader(good[:n]), maxObjects,
+			packs); err == nil {
 			t.Errorf("the first %d bytes are accepted", n)
 		}
 	}
-	if err := store(t.Context(), memory.NewStorage(), bytes.NewReader(good), maxObjects, packs); err != nil {
+	if err := store(t.Context(), memory.NewStorage(), bytes.NewReader(good), maxObjects,
+		packs); err != nil {
 		t.Error(err)
 	}
 }
@@ -71,7 +75,8 @@ func tinyObjects(n uint32) []byte {
 	out := binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), n)
 	for i := range n {
 		data := binary.BigEndian.AppendUint32(nil, i)
-		out = append(out, byte(plumbing.BlobObject)<<4|4, 0x78, 1, 1, 4, 0, 0xfb, 0xff) // zlib, stored
+		// zlib, stored
+		out = append(out, byte(plumbing.BlobObject)<<4|4, 0x78, 1, 1, 4, 0, 0xfb, 0xff)
 		out = append(out, data...)
 		out = binary.BigEndian.AppendUint32(out, adler32.Checksum(data))
 	}
@@ -121,13 +126,15 @@ func (c *counted) Read(p []byte) (int, error) {
 // however small it is; and the deadline ends the work on one that is not.
 func TestStoreMemory(t *testing.T) {
 	in := &counted{from: bytes.NewReader(tinyObjects(maxObjects + 1))}
-	if err := store(t.Context(), memory.NewStorage(), in, maxObjects, packs); !errors.Is(err, commit.ErrTooLarge) || in.n > 12 {
+	if err := store(t.Context(), memory.NewStorage(), in, maxObjects,
+		packs); !errors.Is(err, commit.ErrTooLarge) || in.n > 12 {
 		t.Errorf("%v after %d bytes", err, in.n)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	most := tinyObjects(maxObjects)
-	if err := store(ended, memory.NewStorage(), bytes.NewReader(most), maxObjects, packs); !errors.Is(err, context.Canceled) {
+	if err := store(ended, memory.NewStorage(), bytes.NewReader(most), maxObjects,
+		packs); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	folder := t.TempDir()

@@ -177,7 +177,8 @@ func (w *writer) file(name string) error {
 // header of an entry. It does not depend on the file's owner or times, so that the same
 // file always has the same header.
 func header(name string, kind byte, mode os.FileMode) *tar.Header {
-	return &tar.Header{Format: tar.FormatPAX, Typeflag: kind, Name: name, Mode: int64(mode), ModTime: time.Unix(0, 0)}
+	return &tar.Header{Format: tar.FormatPAX, Typeflag: kind, Name: name, Mode: int64(mode),
+		ModTime: time.Unix(0, 0)}
 }
 
 // plain name of an entry: that of a folder ends in a slash in a tar.

@@ -84,7 +84,8 @@ func TestReplacedAfterHashing(t *testing.T) {
 	if err := write(taken, to); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := os.ReadFile(filepath.Join(dir, "Dockerfile")); err != nil || string(got) != "FROM good" {
+	if got, err := os.ReadFile(filepath.Join(dir, "Dockerfile")); err != nil ||
+		string(got) != "FROM good" {
 		t.Errorf("unpacked was %q: %v", got, err)
 	}
 
@@ -92,8 +93,10 @@ func TestReplacedAfterHashing(t *testing.T) {
 	if bytes.Equal(half, good) {
 		half = append(evil[:len(good)/2:len(good)/2], good[len(good)/2:]...)
 	}
-	for what, content := range map[string][]byte{"half of each": half, "shorter": good[:512], "longer": append(good[:len(good):len(good)], 0)} {
-		if _, err := take(bytes.NewReader(content), int64(len(good)), digest, to); err == nil || !strings.Contains(err.Error(), "changed") {
+	for what, content := range map[string][]byte{"half of each": half, "shorter": good[:512],
+		"longer": append(good[:len(good):len(good)], 0)} {
+		if _, err := take(bytes.NewReader(content), int64(len(good)), digest, to); err == nil ||
+			!strings.Contains(err.Error(), "changed") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -115,7 +118,8 @@ func TestNothingIsReplaced(t *testing.T) {
 	if err := write(bytes.NewReader(packed), to); err == nil {
 		t.Error("a file that exists is replaced, or left without an error")
 	}
-	if got, err := os.ReadFile(filepath.Join(dir, "Dockerfile")); err != nil || string(got) != "FROM good" {
+	if got, err := os.ReadFile(filepath.Join(dir, "Dockerfile")); err != nil ||
+		string(got) != "FROM good" {
 		t.Errorf("it is %q: %v", got, err)
 	}
 }

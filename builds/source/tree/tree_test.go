@@ -125,7 +125,8 @@ func TestSourceIsHandedOn(t *testing.T) {
 		info, err := os.Stat(filepath.Join(to, "empty"))
 		must(t, err)
 		if info.Mode().Perm() != 0o775 {
-			t.Errorf("a folder has the mode %o, so that other users of a build's group cannot write to it", info.Mode().Perm())
+			t.Errorf("a folder has the mode %o, so that other users of a build's group cannot "+
+				"write to it", info.Mode().Perm())
 		}
 	}
 }
@@ -152,7 +153,8 @@ func TestDigestIsOfTheFiles(t *testing.T) {
 	must(t, os.Chmod(filepath.Join(second, "bin"), 0o700))
 	must(t, os.Chmod(filepath.Join(second, "docs"), 0o755|os.ModeSetgid))
 	must(t, os.WriteFile(filepath.Join(packed, tree.FileName), []byte("of a run before"), 0o600))
-	for what, to := range map[string]string{"elsewhere": packed, "in the source": second, "in the source again": ""} {
+	for what, to := range map[string]string{"elsewhere": packed, "in the source": second,
+		"in the source again": ""} {
 		got, err := tree.Pack{From: second, To: to}.Run()
 		must(t, err)
 		if got != digest {
@@ -181,14 +183,20 @@ func TestSetuidIsNotPacked(t *testing.T) {
 // What a source cannot be handed on with is named, and then there is no tar.
 func TestPackRefuses(t *testing.T) {
 	for what, c := range map[string]struct{ name, content, want string }{
-		"link to a file of the node":            {"a", "-> /etc/passwd", `the link "a" leads out of the source, to "/etc/passwd"`},
-		"link out":                              {"a/b", "-> ../../x", `the link "a/b" leads out`},
-		"link out and back":                     {"a/b", "-> ../../a/c", `the link "a/b" leads out`},
-		"link out through a link":               {"deep/er/b", "-> top/../x", `the link "deep/er/b" leads out`},
-		"link out through a link to a link":     {"deep/er/b", "-> again/../x", `the link "deep/er/b" leads out`},
-		"link out through what does not exist":  {"b", "-> nothing/../../x", `the link "b" leads out`},
+		"link to a file of the node": {"a", "-> /etc/passwd",
+			`the link "a" leads out of the source, to "/etc/passwd"`},
+		"link out": {"a/b", "-> ../../x", `the link "a/b" leads out`},
+		"link out and back": {"a/b", "-> ../../a/c",
+			`the link "a/b" leads out`},
+		"link out through a link": {"deep/er/b", "-> top/../x",
+			`the link "deep/er/b" leads out`},
+		"link out through a link to a link": {"deep/er/b", "-> again/../x",
+			`the link "deep/er/b" leads out`},
+		"link out through what does not exist": {"b", "-> nothing/../../x",
+			`the link "b" leads out`},
 		"link to a link out, which is also one": {"b", "-> c", "leads out"},
-		"pipe":                                  {"pipe", "", `"pipe" is neither a file, a folder nor a link`},
+		"pipe": {"pipe", "",
+			`"pipe" is neither a file, a folder nor a link`},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir, packed := t.TempDir(), t.TempDir()
@@ -241,7 +249,9 @@ func TestUnpackRefusesEntries(t *testing.T) {
 	file := func(name string, mode int64) tar.Header {
 		return tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode}
 	}
-	folder := func(name string) tar.Header { return tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o775} }
+	folder := func(name string) tar.Header {
+		return tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o775}
+	}
 	link := func(kind byte, name, target string) tar.Header {
 		return tar.Header{Typeflag: kind, Name: name, Linkname: target, Mode: 0o777}
 	}
@@ -249,23 +259,32 @@ func TestUnpackRefusesEntries(t *testing.T) {
 		entries []tar.Header
 		want    string
 	}{
-		"path out":             {[]tar.Header{file("../x", 0o600)}, "not a path within the source"},
-		"path out of a folder": {[]tar.Header{folder("a"), file("a/../../x", 0o600)}, "not a path within the source"},
-		"absolute path":        {[]tar.Header{file("/etc/x", 0o600)}, "not a path within the source"},
-		"the folder itself":    {[]tar.Header{file(".", 0o600)}, "not a path within the source"},
-		"double":               {[]tar.Header{file("a", 0o600), file("a", 0o600)}, "twice"},
-		"folder and file":      {[]tar.Header{folder("a"), file("a", 0o600)}, "twice"},
-		"no folder":            {[]tar.Header{file("a/b", 0o600)}, "the folder of"},
-		"file as a folder":     {[]tar.Header{file("a", 0o600), file("a/b", 0o600)}, "the folder of"},
-		"link as a folder":     {[]tar.Header{folder("c"), link(tar.TypeSymlink, "a", "c"), file("a/b", 0o600)}, "the folder of"},
-		"link out":             {[]tar.Header{link(tar.TypeSymlink, "a", "../x")}, "leads out"},
-		"absolute link":        {[]tar.Header{link(tar.TypeSymlink, "a", "/x")}, "leads out"},
-		"link out by a link":   {[]tar.Header{folder("a"), link(tar.TypeSymlink, "a/b", "c/.."), link(tar.TypeSymlink, "a/c", "..")}, "leads out"},
-		"hard link":            {[]tar.Header{file("a", 0o600), link(tar.TypeLink, "b", "a")}, "neither a file"},
-		"device":               {[]tar.Header{{Typeflag: tar.TypeBlock, Name: "a", Mode: 0o600, Devmajor: 8}}, "neither a file"},
-		"pipe":                 {[]tar.Header{{Typeflag: tar.TypeFifo, Name: "a", Mode: 0o600}}, "neither a file"},
-		"setuid":               {[]tar.Header{file("a", 0o4755)}, "only permissions"},
-		"sticky folder":        {[]tar.Header{{Typeflag: tar.TypeDir, Name: "a/", Mode: 0o1777}}, "only permissions"},
+		"path out": {[]tar.Header{file("../x", 0o600)}, "not a path within the source"},
+		"path out of a folder": {[]tar.Header{folder("a"), file("a/../../x", 0o600)},
+			"not a path within the source"},
+		"absolute path": {[]tar.Header{file("/etc/x", 0o600)},
+			"not a path within the source"},
+		"the folder itself": {[]tar.Header{file(".", 0o600)}, "not a path within the source"},
+		"double":            {[]tar.Header{file("a", 0o600), file("a", 0o600)}, "twice"},
+		"folder and file":   {[]tar.Header{folder("a"), file("a", 0o600)}, "twice"},
+		"no folder":         {[]tar.Header{file("a/b", 0o600)}, "the folder of"},
+		"file as a folder": {[]tar.Header{file("a", 0o600), file("a/b", 0o600)},
+			"the folder of"},
+		"link as a folder": {[]tar.Header{folder("c"), link(tar.TypeSymlink, "a", "c"),
+			file("a/b", 0o600)}, "the folder of"},
+		"link out":      {[]tar.Header{link(tar.TypeSymlink, "a", "../x")}, "leads out"},
+		"absolute link": {[]tar.Header{link(tar.TypeSymlink, "a", "/x")}, "leads out"},
+		"link out by a link": {[]tar.Header{folder("a"), link(tar.TypeSymlink, "a/b", "c/.."),
+			link(tar.TypeSymlink, "a/c", "..")}, "leads out"},
+		"hard link": {[]tar.Header{file("a", 0o600), link(tar.TypeLink, "b", "a")},
+			"neither a file"},
+		"device": {[]tar.Header{{Typeflag: tar.TypeBlock, Name: "a", Mode: 0o600,
+			Devmajor: 8}}, "neither a file"},
+		"pipe": {[]tar.Header{{Typeflag: tar.TypeFifo, Name: "a", Mode: 0o600}},
+			"neither a file"},
+		"setuid": {[]tar.Header{file("a", 0o4755)}, "only permissions"},
+		"sticky folder": {[]tar.Header{{Typeflag: tar.TypeDir, Name: "a/", Mode: 0o1777}},
+			"only permissions"},
 		"name that is too long": {[]tar.Header{file(strings.Repeat("n", 256), 0o600)},
 			"not a path within the source"},
 	} {
@@ -279,7 +298,8 @@ func TestUnpackRefusesEntries(t *testing.T) {
 			if got := listed(t, to); len(got) > 0 {
 				t.Errorf("it wrote %v", got)
 			}
-			if all := listed(t, filepath.Dir(to)); len(all) != 3 { // both folders, and the tar in the other one
+			// both folders, and the tar in the other one
+			if all := listed(t, filepath.Dir(to)); len(all) != 3 {
 				t.Errorf("beside the folder is more than the tar: %v", all)
 			}
 		})
@@ -293,8 +313,10 @@ func TestUnpackRefusesAnotherTar(t *testing.T) {
 		change func(t *testing.T, file string)
 		want   string
 	}{
-		"nothing":    {func(*testing.T, string) {}, ""},
-		"other file": {func(t *testing.T, file string) { put(t, filepath.Dir(file), "Dockerfile", "FROM evil", 0o664) }, ""},
+		"nothing": {func(*testing.T, string) {}, ""},
+		"other file": {func(t *testing.T, file string) {
+			put(t, filepath.Dir(file), "Dockerfile", "FROM evil", 0o664)
+		}, ""},
 		"other source": {func(t *testing.T, file string) {
 			dir := t.TempDir()
 			put(t, dir, "Dockerfile", "FROM evil", 0o664)
@@ -304,7 +326,9 @@ func TestUnpackRefusesAnotherTar(t *testing.T) {
 		"one byte": {func(t *testing.T, file string) {
 			data, err := os.ReadFile(file)
 			must(t, err)
-			must(t, os.WriteFile(file, bytes.Replace(data, []byte("FROM scratch"), []byte("FROM scratcz"), 1), 0o600))
+			must(t,
+				os.WriteFile(file,
+					bytes.Replace(data, []byte("FROM scratch"), []byte("FROM scratcz"), 1), 0o600))
 		}, "it was changed"},
 		"appended": {func(t *testing.T, file string) {
 			f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
@@ -313,10 +337,14 @@ func TestUnpackRefusesAnotherTar(t *testing.T) {
 			must(t, err)
 			must(t, f.Close())
 		}, "it was changed"},
-		"cut":     {func(t *testing.T, file string) { must(t, os.Truncate(file, 1024)) }, "it was changed"},
-		"emptied": {func(t *testing.T, file string) { must(t, os.Truncate(file, 0)) }, "it was changed"},
-		"removed": {func(t *testing.T, file string) { must(t, os.Remove(file)) }, "there is no packed source"},
-		"sparse":  {func(t *testing.T, file string) { must(t, os.Truncate(file, 17<<30)) }, "more than 16 GiB"},
+		"cut": {func(t *testing.T, file string) { must(t, os.Truncate(file, 1024)) },
+			"it was changed"},
+		"emptied": {func(t *testing.T, file string) { must(t, os.Truncate(file, 0)) },
+			"it was changed"},
+		"removed": {func(t *testing.T, file string) { must(t, os.Remove(file)) },
+			"there is no packed source"},
+		"sparse": {func(t *testing.T, file string) { must(t, os.Truncate(file, 17<<30)) },
+			"more than 16 GiB"},
 		"link to itself elsewhere": {func(t *testing.T, file string) {
 			elsewhere := filepath.Join(t.TempDir(), "tar")
 			must(t, os.Rename(file, elsewhere))
@@ -340,7 +368,8 @@ func TestUnpackRefusesAnotherTar(t *testing.T) {
 			packed, digest := pack(t, dir)
 			c.change(t, filepath.Join(packed, tree.FileName))
 			err := tree.Unpack{From: packed, Digest: digest, To: to}.Run()
-			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			if (err == nil) != (c.want == "") ||
+				err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error is %v, want %q", err, c.want)
 			}
 			want := map[string]string{}
@@ -360,14 +389,17 @@ func TestUnpackRefusesAnotherTar(t *testing.T) {
 // A result that is not a digest is refused, and so is a folder in which something is.
 func TestUnpackRefusesWhatItIsGiven(t *testing.T) {
 	packed, digest := pack(t, source(t))
-	for _, bad := range []string{"", "sha256:", digest[:70], digest + "0", strings.ToUpper(digest), digest[7:], digest + "\n", "$(params.x)"} {
-		if err := (tree.Unpack{From: packed, Digest: bad, To: t.TempDir()}).Run(); err == nil || !strings.Contains(err.Error(), "is not a digest") {
+	for _, bad := range []string{"", "sha256:", digest[:70], digest + "0", strings.ToUpper(digest),
+		digest[7:], digest + "\n", "$(params.x)"} {
+		if err := (tree.Unpack{From: packed, Digest: bad, To: t.TempDir()}).Run(); err == nil ||
+			!strings.Contains(err.Error(), "is not a digest") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
 	to := t.TempDir()
 	put(t, to, "Dockerfile", "FROM evil", 0o600)
-	if err := (tree.Unpack{From: packed, Digest: digest, To: to}).Run(); err == nil || !strings.Contains(err.Error(), "not empty") {
+	if err := (tree.Unpack{From: packed, Digest: digest, To: to}).Run(); err == nil ||
+		!strings.Contains(err.Error(), "not empty") {
 		t.Errorf("a folder that is not empty: %v", err)
 	}
 }

@@ -48,7 +48,8 @@ func (u Unpack) Run() error {
 	}
 	packed, info, err := OpenFile(from, FileName)
 	if errors.Is(err, os.ErrNotExist) {
-		return errors.New("there is no packed source: the step that packs it did not run, or it was removed")
+		return errors.New(
+			"there is no packed source: the step that packs it did not run, or it was removed")
 	}
 	if err != nil {
 		return fmt.Errorf("opening the packed source: %w", err)
@@ -90,7 +91,8 @@ func take(from io.Reader, size int64, digest string, to *os.Root) (*os.File, err
 	case n != size:
 		err = errors.New("the packed source changed while it was read")
 	case got != digest:
-		err = fmt.Errorf("the packed source has the digest %s, and the step that packed it reported %s: it was changed", got, digest)
+		err = fmt.Errorf("the packed source has the digest %s, and the step that packed it "+
+			"reported %s: it was changed", got, digest)
 	}
 	if err != nil {
 		return nil, multi.Errors(err, taken.Close())
@@ -148,7 +150,8 @@ func write(packed io.ReadSeeker, to *os.Root) error {
 	if err != nil {
 		return err
 	}
-	folder := os.FileMode(folderMode) | top.Mode()&os.ModeSetgid // Kubernetes sets it on volumes, so that files are the group's
+	// Kubernetes sets it on volumes, so that files are the group's
+	folder := os.FileMode(folderMode) | top.Mode()&os.ModeSetgid
 	for reader := tar.NewReader(packed); ; {
 		h, err := reader.Next()
 		if errors.Is(err, io.EOF) {

@@ -20,8 +20,12 @@ func TestGiteasDeliveries(t *testing.T) {
 	hook := func(secret string) (id int) {
 		t.Helper()
 		var made struct{ ID int }
-		s.Must(owner, http.MethodPost, "/repos/"+path+"/hooks", map[string]any{"type": "gitea", "active": true, "events": []string{"push", "create", "delete", "pull_request", "issue_comment", "pull_request_comment"},
-			"config": map[string]string{"url": r.URL + "/hook/team/hook", "content_type": "json", "secret": secret}}, &made)
+		s.Must(owner, http.MethodPost, "/repos/"+path+"/hooks",
+			map[string]any{"type": "gitea", "active": true,
+				"events": []string{"push", "create", "delete", "pull_request", "issue_comment",
+					"pull_request_comment"},
+				"config": map[string]string{"url": r.URL + "/hook/team/hook",
+					"content_type": "json", "secret": secret}}, &made)
 		return made.ID
 	}
 	woken := func(what string, want bool) {
@@ -31,15 +35,18 @@ func TestGiteasDeliveries(t *testing.T) {
 			limit = 2 * time.Second
 		}
 		var got []string
-		for began := time.Now(); time.Since(began) < limit && (len(got) == 0 || !want); time.Sleep(20 * time.Millisecond) {
+		for began := time.Now(); time.Since(began) < limit &&
+			(len(got) == 0 || !want); time.Sleep(20 * time.Millisecond) {
 			got = append(got, r.woke()...)
 		}
-		if (len(got) > 0) != want || slices.ContainsFunc(got, func(name string) bool { return name != "team/hook" }) {
+		if (len(got) > 0) != want ||
+			slices.ContainsFunc(got, func(name string) bool { return name != "team/hook" }) {
 			t.Fatalf("%s wakes %q", what, got)
 		}
 	}
 	quiet := func() { // what came of the same action
-		for last := time.Now(); time.Since(last) < 500*time.Millisecond; time.Sleep(20 * time.Millisecond) {
+		for last := time.Now(); time.Since(last) < 500*time.Millisecond; time.Sleep(
+			20 * time.Millisecond) {
 			if len(r.woke()) > 0 {
 				last = time.Now()
 			}
@@ -53,13 +60,16 @@ func TestGiteasDeliveries(t *testing.T) {
 	woken("a new branch", true)
 	quiet()
 	var pull struct{ Number int }
-	s.Must(owner, http.MethodPost, "/repos/"+path+"/pulls", map[string]any{"title": "Two", "head": "change", "base": "main"}, &pull)
+	s.Must(owner, http.MethodPost, "/repos/"+path+"/pulls",
+		map[string]any{"title": "Two", "head": "change", "base": "main"}, &pull)
 	woken("a pull request", true)
 	quiet()
-	s.Must(owner, http.MethodPost, "/repos/"+path+"/issues/1/comments", map[string]any{"body": "/ok-to-test"}, nil)
+	s.Must(owner, http.MethodPost, "/repos/"+path+"/issues/1/comments",
+		map[string]any{"body": "/ok-to-test"}, nil)
 	woken("a comment", true)
 	quiet()
-	for what, secret := range map[string]string{"another token": "another secret of some length", "no token": ""} {
+	for what, secret := range map[string]string{"another token": "another secret of some length",
+		"no token": ""} {
 		s.Must(owner, http.MethodDelete, "/repos/"+path+"/hooks/"+strconv.Itoa(id), nil, nil)
 		id = hook(secret)
 		s.Write(owner, path, "main", "main", "a.txt", what+"\n")

@@ -34,7 +34,9 @@ func TestGitHubsExamples(t *testing.T) {
 	}
 	secret := []byte("a secret of some length")
 	woken := 0
-	receiver := &Receiver{Known: func(string, string) bool { return true }, Secrets: func(context.Context, string, string) [][]byte { return [][]byte{secret} }, Wake: func(string, string, string) { woken++ }, Counts: NewCounts()}
+	receiver := &Receiver{Known: func(string, string) bool { return true },
+		Secrets: func(context.Context, string, string) [][]byte { return [][]byte{secret} },
+		Wake:    func(string, string, string) { woken++ }, Counts: NewCounts()}
 	receiver.Server("")
 	deliver := func(event string, signed, body []byte) int {
 		r := httptest.NewRequest(http.MethodPost, "/hook/team1/github", bytes.NewReader(body))
@@ -49,7 +51,8 @@ func TestGitHubsExamples(t *testing.T) {
 	for _, e := range examples {
 		events[e.Event] = true
 		want := http.StatusOK
-		if slices.Contains([]string{"push", "create", "delete", "pull_request", "issue_comment"}, e.Event) {
+		if slices.Contains([]string{"push", "create", "delete", "pull_request", "issue_comment"},
+			e.Event) {
 			want = http.StatusAccepted
 			builds++
 		}
@@ -63,6 +66,7 @@ func TestGitHubsExamples(t *testing.T) {
 		}
 	}
 	if len(events) < 58 || builds < 16 || woken != builds {
-		t.Errorf("%d events, %d payloads about branches, %d of them woke builds", len(events), builds, woken)
+		t.Errorf("%d events, %d payloads about branches, %d of them woke builds", len(events),
+			builds, woken)
 	}
 }

@@ -55,13 +55,15 @@ func NewCounts() *prometheus.CounterVec {
 // Server that takes deliveries on an address.
 func (r *Receiver) Server(address string) *http.Server {
 	r.memory = semaphore.NewWeighted(maxMemory)
-	r.accept = r.Traces.Handler("webhook", http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		namespace, name, _ := hook(request.URL.Path)
-		r.Wake(namespace, name, traces.Of(request.Context()))
-		answer(w, http.StatusAccepted)
-	}))
-	return &http.Server{Addr: address, Handler: r, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
-		WriteTimeout: 40 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	r.accept = r.Traces.Handler("webhook",
+		http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+			namespace, name, _ := hook(request.URL.Path)
+			r.Wake(namespace, name, traces.Of(request.Context()))
+			answer(w, http.StatusAccepted)
+		}))
+	return &http.Server{Addr: address, Handler: r, ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout: 30 * time.Second, WriteTimeout: 40 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 64 << 10}
 }
 
 // ServeHTTP answers 202 for what was signed, before anything is done about it.
@@ -84,7 +86,8 @@ func answer(w http.ResponseWriter, status int) {
 	http.Error(w, http.StatusText(status), status)
 }
 
-func (r *Receiver) judge(w http.ResponseWriter, request *http.Request) (status int, verdict string) {
+func (r *Receiver) judge(w http.ResponseWriter,
+	request *http.Request) (status int, verdict string) {
 	if request.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return http.StatusMethodNotAllowed, "refused"
@@ -105,7 +108,8 @@ func (r *Receiver) judge(w http.ResponseWriter, request *http.Request) (status i
 	case err != nil:
 		return http.StatusBadRequest, "refused"
 	}
-	if secrets := r.Secrets(request.Context(), namespace, name); !Verify(request.Header, body, time.Now(), secrets...) {
+	if secrets := r.Secrets(request.Context(), namespace, name); !Verify(request.Header, body,
+		time.Now(), secrets...) {
 		return http.StatusUnauthorized, "refused"
 	}
 	if !Concerns(request.Header) {

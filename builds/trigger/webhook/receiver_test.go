@@ -54,11 +54,13 @@ func serve(t *testing.T) *receiver {
 // deliver a body, signed over what is signed, which is the body in most cases.
 func (r *receiver) deliver(t *testing.T, body io.Reader, signed string, h ...string) int {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.URL+"/hook/team/hook", body)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		r.URL+"/hook/team/hook", body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header = headers(append([]string{"X-GitHub-Event", "push", "X-Hub-Signature-256", "sha256=" + hex.EncodeToString(sum([]byte(token), []byte(signed)))}, h...)...)
+	request.Header = headers(append([]string{"X-GitHub-Event", "push", "X-Hub-Signature-256",
+		"sha256=" + hex.EncodeToString(sum([]byte(token), []byte(signed)))}, h...)...)
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
@@ -85,23 +87,28 @@ func TestBodies(t *testing.T) {
 		t.Fatal(err)
 	}
 	payload := func(ref, url string) string {
-		return fmt.Sprintf(`{"ref":%q,"after":"0123456789012345678901234567890123456789","repository":{"clone_url":%q,"full_name":"other/weather"}}`, ref, url)
+		return fmt.Sprintf(
+			`{"ref":%q,"after":"0123456789012345678901234567890123456789","repository":{"clone_url":%q,"full_name":"other/weather"}}`, ref, url)
 	}
 	for name, body := range map[string]string{
-		"empty":                   "",
-		"not JSON":                "no JSON",
-		"invalid UTF-8":           "{\"ref\":\"\xff\xfe\"}",
-		"gzip":                    compressed.String(),
-		"depth of 10,000":         strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000),
-		"a key twice":             `{"after":"1111111111111111111111111111111111111111","after":"2222222222222222222222222222222222222222"}`,
-		"a path as branch":        payload("refs/heads/../../x", "https://github.com/acme/weather"),
-		"an option as branch":     payload("refs/heads/-o", "https://github.com/acme/weather"),
-		"a space in a branch":     payload("refs/heads/a b", "https://github.com/acme/weather"),
-		"another host":            payload("refs/heads/main", "https://attacker.example.com/acme/weather"),
-		"a login":                 payload("refs/heads/main", "https://user:password@github.com/acme/weather"),
-		"ssh":                     payload("refs/heads/main", "ssh://git@github.com/acme/weather"),
-		"a file":                  payload("refs/heads/main", "file:///etc/passwd"),
-		"other case and .git":     payload("refs/heads/main", "https://GitHub.com/Acme/Weather.git/"),
+		"empty":         "",
+		"not JSON":      "no JSON",
+		"invalid UTF-8": "{\"ref\":\"\xff\xfe\"}",
+		"gzip":          compressed.String(),
+		"depth of 10,000": strings.Repeat(`{"a":`, 10_000) + "1" +
+			strings.Repeat("}", 10_000),
+		"a key twice":         `{"after":"1111111111111111111111111111111111111111","after":"2222222222222222222222222222222222222222"}`,
+		"a path as branch":    payload("refs/heads/../../x", "https://github.com/acme/weather"),
+		"an option as branch": payload("refs/heads/-o", "https://github.com/acme/weather"),
+		"a space in a branch": payload("refs/heads/a b", "https://github.com/acme/weather"),
+		"another host": payload("refs/heads/main",
+			"https://attacker.example.com/acme/weather"),
+		"a login": payload("refs/heads/main",
+			"https://user:password@github.com/acme/weather"),
+		"ssh":    payload("refs/heads/main", "ssh://git@github.com/acme/weather"),
+		"a file": payload("refs/heads/main", "file:///etc/passwd"),
+		"other case and .git": payload("refs/heads/main",
+			"https://GitHub.com/Acme/Weather.git/"),
 		"the largest that counts": strings.Repeat("x", maxBody),
 	} {
 		if got := r.deliver(t, strings.NewReader(body), body); got != http.StatusAccepted {
@@ -112,19 +119,23 @@ func TestBodies(t *testing.T) {
 		}
 	}
 	large := strings.Repeat("x", maxBody+1)
-	if got := r.deliver(t, strings.NewReader(large), large); got != http.StatusRequestEntityTooLarge {
+	if got := r.deliver(t, strings.NewReader(large),
+		large); got != http.StatusRequestEntityTooLarge {
 		t.Errorf("a byte over the limit: %d", got)
 	}
 	// Without a length, in chunks.
-	if got := r.deliver(t, io.MultiReader(strings.NewReader("{"), strings.NewReader("}")), "{}"); got != http.StatusAccepted {
+	if got := r.deliver(t, io.MultiReader(strings.NewReader("{"), strings.NewReader("}")),
+		"{}"); got != http.StatusAccepted {
 		t.Errorf("in chunks: %d", got)
 	}
 	r.woke()
-	if got := r.deliver(t, io.MultiReader(strings.NewReader(large)), large); got != http.StatusRequestEntityTooLarge {
+	if got := r.deliver(t, io.MultiReader(strings.NewReader(large)),
+		large); got != http.StatusRequestEntityTooLarge {
 		t.Errorf("in chunks, a byte over the limit: %d", got)
 	}
 	// The signature of what is in the archive is not that of the archive.
-	if got := r.deliver(t, bytes.NewReader(compressed.Bytes()), "{}", "Content-Encoding", "gzip"); got != http.StatusUnauthorized {
+	if got := r.deliver(t, bytes.NewReader(compressed.Bytes()), "{}", "Content-Encoding",
+		"gzip"); got != http.StatusUnauthorized {
 		t.Errorf("signed before it was compressed: %d", got)
 	}
 	if got := r.woke(); len(got) > 0 {
@@ -141,7 +152,9 @@ func (r *receiver) idle(t *testing.T, n int) (all []net.Conn) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		fmt.Fprint(c, "POST /hook/team/hook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: sha256=00\r\nContent-Length: 1000\r\n\r\nx")
+		fmt.Fprint(c,
+			"POST /hook/team/hook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: sha256=00\r\n"+
+				"Content-Length: 1000\r\n\r\nx")
 		all = append(all, c)
 	}
 	return all
@@ -158,8 +171,11 @@ func TestIdleConnections(t *testing.T) {
 	}
 	// Who names no hook, or has no signature, is not read at all.
 	for name, head := range map[string]string{
-		"unknown hook": "POST /hook/team/other HTTP/1.1\r\nX-Hub-Signature-256: sha256=00\r\n", "no signature": "POST /hook/team/hook HTTP/1.1\r\n", "no hook": "POST /other HTTP/1.1\r\nX-Hub-Signature-256: sha256=00\r\n",
-		"two signatures": "POST /hook/team/hook HTTP/1.1\r\nX-Hub-Signature-256: sha256=00\r\nX-Hub-Signature-256: sha256=01\r\n",
+		"unknown hook": "POST /hook/team/other HTTP/1.1\r\nX-Hub-Signature-256: sha256=00\r\n",
+		"no signature": "POST /hook/team/hook HTTP/1.1\r\n",
+		"no hook":      "POST /other HTTP/1.1\r\nX-Hub-Signature-256: sha256=00\r\n",
+		"two signatures": "POST /hook/team/hook HTTP/1.1\r\nX-Hub-Signature-256: sha256=00\r\n" +
+			"X-Hub-Signature-256: sha256=01\r\n",
 	} {
 		c, err := net.Dial("tcp", r.Listener.Addr().String())
 		if err != nil {
@@ -190,7 +206,8 @@ func TestSlowBodies(t *testing.T) {
 			if got == want {
 				return
 			}
-			if want == http.StatusTooManyRequests { // the delivery may have had the memory when a slow body came
+			// the delivery may have had the memory when a slow body came
+			if want == http.StatusTooManyRequests {
 				slow = append(slow, r.idle(t, 1)...)
 			}
 			if time.Since(began) > time.Minute {
@@ -227,9 +244,11 @@ func TestSpans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.receiver.Traces, r.receiver.Wake = tracer, func(_, _, parent string) { trace = strings.Split(parent, "-")[1] }
+	r.receiver.Traces, r.receiver.Wake =
+		tracer, func(_, _, parent string) { trace = strings.Split(parent, "-")[1] }
 	r.Config.Handler = r.receiver.Server("").Handler
-	for signed, want := range map[string]int{"another body": http.StatusUnauthorized, "{}": http.StatusAccepted} {
+	for signed, want := range map[string]int{"another body": http.StatusUnauthorized,
+		"{}": http.StatusAccepted} {
 		if status := r.deliver(t, strings.NewReader("{}"), signed); status != want {
 			t.Error(status)
 		}

@@ -34,10 +34,13 @@ func Verify(h http.Header, body []byte, now time.Time, secrets ...[]byte) bool {
 	header := signatureOf(h)
 	switch header {
 	case "Webhook-Signature":
-		check = func(text string, secret []byte) bool { return standard(h, text, body, now, secret) }
+		check = func(text string, secret []byte) bool {
+			return standard(h, text, body, now, secret)
+		}
 	case "X-Forgejo-Signature", "X-Gitea-Signature":
 		check = digest("", body)
-	case "X-Hub-Signature-256", "X-Hub-Signature": // Bitbucket's; GitHub's with SHA-1 has another prefix
+	case "X-Hub-Signature-256", "X-Hub-Signature":
+		// Bitbucket's; GitHub's with SHA-1 has another prefix
 		check = digest("sha256=", body)
 	case "X-Gitlab-Token":
 		check = func(text string, secret []byte) bool { return same([]byte(text), secret) }
@@ -50,7 +53,8 @@ func Verify(h http.Header, body []byte, now time.Time, secrets ...[]byte) bool {
 }
 
 // signatures are the headers that have one, the first that a delivery has counts.
-var signatures = []string{"Webhook-Signature", "X-Forgejo-Signature", "X-Gitea-Signature", "X-Hub-Signature-256", "X-Hub-Signature", "X-Gitlab-Token"}
+var signatures = []string{"Webhook-Signature", "X-Forgejo-Signature", "X-Gitea-Signature",
+	"X-Hub-Signature-256", "X-Hub-Signature", "X-Gitlab-Token"}
 
 // signatureOf a delivery is the header that has it; "" for none.
 func signatureOf(h http.Header) string {
@@ -105,7 +109,8 @@ func standard(h http.Header, text string, body []byte, now time.Time, secret []b
 	}
 	want := sum(secret, []byte(id[0]+"."+at[0]+"."), body)
 	ok := false
-	for _, one := range strings.SplitN(text, " ", maxSignatures+1)[:min(maxSignatures, 1+strings.Count(text, " "))] {
+	for _, one := range strings.SplitN(text, " ", maxSignatures+1)[:min(maxSignatures,
+		1+strings.Count(text, " "))] {
 		rest, versioned := strings.CutPrefix(one, "v1,")
 		given, err := base64.StdEncoding.DecodeString(rest)
 		ok = versioned && err == nil && hmac.Equal(want, given) || ok
@@ -116,11 +121,14 @@ func standard(h http.Header, text string, body []byte, now time.Time, secret []b
 // Concerns reports whether a delivery is about a change of branches, tags or pull requests, or
 // about a comment, rather than a test or something that starts no build.
 func Concerns(h http.Header) bool {
-	for _, name := range []string{"X-Forgejo-Event", "X-Gitea-Event", "X-Github-Event", "X-Gitlab-Event", "X-Event-Key"} {
+	for _, name := range []string{"X-Forgejo-Event", "X-Gitea-Event", "X-Github-Event",
+		"X-Gitlab-Event", "X-Event-Key"} {
 		switch event := h.Get(name); event {
 		case "":
 			continue
-		case "push", "create", "delete", "pull_request", "issue_comment", "Push Hook", "Tag Push Hook", "Merge Request Hook", "Note Hook", "System Hook", "repo:push", "repo:refs_changed":
+		case "push", "create", "delete", "pull_request", "issue_comment", "Push Hook",
+			"Tag Push Hook", "Merge Request Hook", "Note Hook", "System Hook", "repo:push",
+			"repo:refs_changed":
 			return true
 		default:
 			return strings.HasPrefix(event, "pullrequest:") || strings.HasPrefix(event, "pr:")

@@ -23,8 +23,10 @@ func TestKnownAnswers(t *testing.T) {
 	const secret, body = "It's a Secret to Everybody", "Hello, World!"
 	const sum = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
 	for name, h := range map[string]http.Header{
-		"GitHub":            headers("X-GitHub-Event", "push", "X-Hub-Signature", "sha1=01dc10d0c83e72ed246219cdd91669667fe2ca59", "X-Hub-Signature-256", "sha256="+sum),
-		"Gitea":             headers("X-Gitea-Event", "push", "X-GitHub-Event", "push", "X-Gitea-Signature", sum, "X-Hub-Signature-256", "sha256="+sum),
+		"GitHub": headers("X-GitHub-Event", "push", "X-Hub-Signature",
+			"sha1=01dc10d0c83e72ed246219cdd91669667fe2ca59", "X-Hub-Signature-256", "sha256="+sum),
+		"Gitea": headers("X-Gitea-Event", "push", "X-GitHub-Event", "push",
+			"X-Gitea-Signature", sum, "X-Hub-Signature-256", "sha256="+sum),
 		"Forgejo":           headers("X-Forgejo-Signature", sum, "X-Gitea-Signature", sum),
 		"Bitbucket":         headers("X-Event-Key", "repo:push", "X-Hub-Signature", "sha256="+sum),
 		"GitLab":            headers("X-Gitlab-Event", "Push Hook", "X-Gitlab-Token", secret),
@@ -50,9 +52,12 @@ func TestKnownAnswers(t *testing.T) {
 		}
 	}
 	at := time.Unix(1614265330, 0)
-	h := headers("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek", "webhook-timestamp", "1614265330", "webhook-signature", "v1,AAAA v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
+	h := headers("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek", "webhook-timestamp", "1614265330",
+		"webhook-signature", "v1,AAAA v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
 	standard := []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-	if body := []byte(`{"test": 2432232314}`); !Verify(h, body, at, standard) || Verify(h, body, at.Add(6*time.Minute), standard) || Verify(h, body, at.Add(-6*time.Minute), standard) {
+	if body := []byte(`{"test": 2432232314}`); !Verify(h, body, at, standard) ||
+		Verify(h, body, at.Add(6*time.Minute), standard) ||
+		Verify(h, body, at.Add(-6*time.Minute), standard) {
 		t.Error("Standard Webhooks")
 	}
 }
@@ -82,21 +87,26 @@ func TestRefused(t *testing.T) {
 		headers("X-Gitlab-Token", "a secret of some length", "webhook-signature", "v1,AAAA"),
 		headers("webhook-signature", "v1,"),
 		headers("webhook-id", "x", "webhook-timestamp", "1e9", "webhook-signature", "v1,AAAA"),
-		headers("webhook-id", "x", "webhook-timestamp", "99999999999999999999", "webhook-signature", strings.Repeat("v1,AAAA ", 100000)),
+		headers("webhook-id", "x", "webhook-timestamp", "99999999999999999999", "webhook-signature",
+			strings.Repeat("v1,AAAA ", 100000)),
 	} {
 		if Verify(h, body, time.Now(), secret, nil) {
 			t.Errorf("case %d is accepted: %v", i, fmt.Sprint(h)[:60])
 		}
 	}
 	short := []byte("1234567")
-	if Verify(headers("X-Gitea-Signature", hex.EncodeToString(sum(short, body))), body, time.Now(), short) {
+	if Verify(headers("X-Gitea-Signature", hex.EncodeToString(sum(short, body))), body, time.Now(),
+		short) {
 		t.Error("a short secret is accepted")
 	}
 }
 
 func TestConcerns(t *testing.T) {
-	for event, want := range map[string]bool{"X-GitHub-Event: push": true, "X-GitHub-Event: ping": false, "X-GitHub-Event: star": false, "X-Gitlab-Event: Note Hook": true, "X-Gitea-Event: issue_comment": true, "X-GitHub-Event: issues": false,
-		"X-Gitlab-Event: Push Hook": true, "X-Event-Key: diagnostics:ping": false, "X-Event-Key: pr:opened": true, "Other: x": true} {
+	for event, want := range map[string]bool{"X-GitHub-Event: push": true,
+		"X-GitHub-Event: ping": false, "X-GitHub-Event: star": false,
+		"X-Gitlab-Event: Note Hook": true, "X-Gitea-Event: issue_comment": true,
+		"X-GitHub-Event: issues": false, "X-Gitlab-Event: Push Hook": true,
+		"X-Event-Key: diagnostics:ping": false, "X-Event-Key: pr:opened": true, "Other: x": true} {
 		name, value, _ := strings.Cut(event, ": ")
 		if got := Concerns(headers(name, value)); got != want {
 			t.Errorf("%s: %v", event, got)

@@ -49,14 +49,15 @@ type Options struct {
 	PlainHTTP []string
 	// FieldOwner of what the controller writes.
 	FieldOwner string
-	// Shard of the ImageUpdates to reconcile. They write the builds of all shards, and those of their
-	// own as soon as they have finished.
+	// Shard of the ImageUpdates to reconcile. They write the builds of all shards, and those of
+	// their own as soon as they have finished.
 	Shard process.Shard
 	// Traces of builds; nil makes none.
 	Traces *traces.Tracer
 	// Statement returns what the platform attested about an image of a build; see
 	// attester.Verifier. Required.
-	Statement func(ctx context.Context, build *buildapi.AgentBuild, image string) (attest.Statement, error)
+	Statement func(ctx context.Context, build *buildapi.AgentBuild,
+		image string) (attest.Statement, error)
 }
 
 const (
@@ -86,28 +87,40 @@ type reconciler struct {
 // Setup adds the controller to a manager whose cache has AgentBuilds. It does nothing on a
 // cluster that does not know ImageUpdate.
 func Setup(mgr ctrl.Manager, o Options) error {
-	if _, err := mgr.GetRESTMapper().RESTMapping(api.GroupVersion.WithKind(api.Kind).GroupKind(), api.GroupVersion.Version); meta.IsNoMatchError(err) {
-		mgr.GetLogger().Info("the cluster has no ImageUpdate, so no image is written back: apply the CRDs of this release")
+	if _, err := mgr.GetRESTMapper().RESTMapping(api.GroupVersion.WithKind(api.Kind).GroupKind(),
+		api.GroupVersion.Version); meta.IsNoMatchError(err) {
+		mgr.GetLogger().Info("the cluster has no ImageUpdate, so no image is written back: apply " +
+			"the CRDs of this release")
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("looking for ImageUpdate: %w", err)
 	}
-	r := &reconciler{Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), options: o, writing: make(chan struct{}, writers)}
+	r := &reconciler{Client: mgr.GetClient(), live: mgr.GetAPIReader(),
+		events: mgr.GetEventRecorder(o.FieldOwner), options: o,
+		writing: make(chan struct{}, writers)}
 	r.options.Dial = impatient(o.Dial, maxSilence)
 	fair := managers.NewFairness(workers, 1) // a slow server of one namespace takes one worker
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("imageupdate").
-		For(&api.ImageUpdate{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(u client.Object) bool { return o.Shard.Has(u) }),
-			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
-		Watches(&buildapi.AgentBuild{}, handler.EnqueueRequestsFromMapFunc(r.updatesOf), builder.WithPredicates(predicate.Funcs{
-			UpdateFunc: func(e event.UpdateEvent) bool {
-				before, after := e.ObjectOld.(*buildapi.AgentBuild), e.ObjectNew.(*buildapi.AgentBuild)
-				was, wasReady := writeback.Of(before)
-				is, isReady := writeback.Of(after)
-				return wasReady != isReady || was.Image != is.Image || was.Commit != is.Commit
-			},
-			DeleteFunc: func(event.DeleteEvent) bool { return false }, // what is in the lock stays
-		})).
+		For(&api.ImageUpdate{},
+			builder.WithPredicates(predicate.NewPredicateFuncs(func(u client.Object) bool {
+				return o.Shard.Has(u)
+			}),
+				predicate.Or(predicate.GenerationChangedPredicate{},
+					predicate.LabelChangedPredicate{}))).
+		Watches(&buildapi.AgentBuild{}, handler.EnqueueRequestsFromMapFunc(r.updatesOf),
+			builder.WithPredicates(predicate.Funcs{
+				UpdateFunc: func(e event.UpdateEvent) bool {
+					before, after :=
+						e.ObjectOld.(*buildapi.AgentBuild), e.ObjectNew.(*buildapi.AgentBuild)
+					was, wasReady := writeback.Of(before)
+					is, isReady := writeback.Of(after)
+					return wasReady != isReady || was.Image != is.Image || was.Commit != is.Commit
+				},
+				DeleteFunc: func(event.DeleteEvent) bool {
+					return false
+				}, // what is in the lock stays
+			})).
 		WithOptions(fair.Options(time.Second, 5*time.Minute)).
 		Complete(fair.Share(r.Reconcile))
 	if err != nil {
@@ -135,9 +148,11 @@ func covers(u *api.ImageUpdate, build string) bool {
 }
 
 // Reconcile one ImageUpdate.
-func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (r *reconciler) Reconcile(ctx context.Context,
+	request reconcile.Request) (reconcile.Result, error) {
 	var u api.ImageUpdate
-	if err := r.Get(ctx, request.NamespacedName, &u); err != nil || u.DeletionTimestamp != nil || !r.options.Shard.Has(&u) {
+	if err := r.Get(ctx, request.NamespacedName, &u); err != nil || u.DeletionTimestamp != nil ||
+		!r.options.Shard.Has(&u) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	before := u.DeepCopy()
@@ -155,11 +170,14 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		interval = 10 * time.Minute
 	}
 	ready := meta.FindStatusCondition(before.Status.Conditions, api.ConditionReady)
-	if last := before.Status.LastChecked; last != nil && ready != nil && ready.Reason != api.ReasonFailed && ready.Reason != api.ReasonInvalid && before.Status.Set == set &&
+	if last := before.Status.LastChecked; last != nil && ready != nil &&
+		ready.Reason != api.ReasonFailed && ready.Reason != api.ReasonInvalid &&
+		before.Status.Set == set &&
 		before.Status.ObservedGeneration == u.Generation && time.Since(last.Time) < interval {
 		return reconcile.Result{RequeueAfter: interval - time.Since(last.Time) + time.Second}, nil
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("it took more than %s", maxTime))
+	limited, cancel := context.WithTimeoutCause(ctx, maxTime,
+		fmt.Errorf("it took more than %s", maxTime))
 	defer cancel()
 	err = r.update(limited, &u, builds)
 	if ctx.Err() != nil {
@@ -185,7 +203,8 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // builds that are finished, by name, and the digest of what is written of them.
-func (r *reconciler) builds(ctx context.Context, u *api.ImageUpdate) (found map[string]*buildapi.AgentBuild, set string, err error) {
+func (r *reconciler) builds(ctx context.Context,
+	u *api.ImageUpdate) (found map[string]*buildapi.AgentBuild, set string, err error) {
 	var all buildapi.AgentBuildList
 	from := client.Reader(r)
 	if r.options.Shard.Key != "" {
@@ -236,15 +255,18 @@ func (r *reconciler) outcome(u *api.ImageUpdate, failed *process.Failure) {
 		r.report(u, metav1.ConditionFalse, failed.Reason, failed.Error())
 	case len(u.Status.Held) > 0:
 		h := u.Status.Held[0]
-		text := fmt.Sprintf("%s of build %s is held back: %s\n  hint: build a newer commit, or list its digest in spec.accept", h.Image, h.Build, h.Why)
+		text := fmt.Sprintf("%s of build %s is held back: %s\n  hint: build a newer commit, or "+
+			"list its digest in spec.accept", h.Image, h.Build, h.Why)
 		if more := len(u.Status.Held) - 1; more > 0 {
 			text = fmt.Sprintf("%s (and %d more, in status.held)", text, more)
 		}
 		r.report(u, metav1.ConditionFalse, api.ReasonHeldBack, text)
 	case u.Status.PullRequest != "":
-		r.report(u, metav1.ConditionTrue, api.ReasonProposed, "the pull request "+u.Status.PullRequest+" has the images")
+		r.report(u, metav1.ConditionTrue, api.ReasonProposed,
+			"the pull request "+u.Status.PullRequest+" has the images")
 	default:
-		r.report(u, metav1.ConditionTrue, api.ReasonUpToDate, "the lock has the image of each finished build")
+		r.report(u, metav1.ConditionTrue, api.ReasonUpToDate,
+			"the lock has the image of each finished build")
 	}
 }
 
@@ -273,21 +295,25 @@ func shorten(content string) string {
 
 // patch the status where it has changed.
 func (r *reconciler) patch(ctx context.Context, before, after *api.ImageUpdate) error {
-	err := r.Status().Patch(ctx, after, client.MergeFrom(before), client.FieldOwner(r.options.FieldOwner))
+	err := r.Status().Patch(ctx, after, client.MergeFrom(before),
+		client.FieldOwner(r.options.FieldOwner))
 	return client.IgnoreNotFound(err)
 }
 
 // secret that an ImageUpdate names, for a purpose.
-func (r *reconciler) secret(ctx context.Context, namespace, name, field string, fits func(*corev1.Secret) bool, label string) (*corev1.Secret, error) {
+func (r *reconciler) secret(ctx context.Context, namespace, name, field string,
+	fits func(*corev1.Secret) bool, label string) (*corev1.Secret, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	var secret corev1.Secret
 	switch err := r.live.Get(ctx, key, &secret); {
 	case apierrors.IsNotFound(err):
-		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("%s: Secret %s does not exist", field, key))
+		return nil, process.Stalled(api.ReasonInvalid,
+			fmt.Errorf("%s: Secret %s does not exist", field, key))
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
 	case !fits(&secret):
-		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("%s: Secret %s is not marked for this\n  hint: label it %s", field, key, label))
+		return nil, process.Stalled(api.ReasonInvalid,
+			fmt.Errorf("%s: Secret %s is not marked for this\n  hint: label it %s", field, key, label))
 	}
 	return &secret, nil
 }

@@ -32,9 +32,11 @@ import (
 )
 
 // update the branch, and the status by what came of it.
-func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[string]*buildapi.AgentBuild) error {
+func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate,
+	builds map[string]*buildapi.AgentBuild) error {
 	began := time.Now()
-	to := &writeback.Update{Branch: u.Spec.Branch, Path: cmp.Or(u.Spec.Path, "armature.lock"), Accept: u.Spec.Accept}
+	to := &writeback.Update{Branch: u.Spec.Branch, Path: cmp.Or(u.Spec.Path, "armature.lock"),
+		Accept: u.Spec.Accept}
 	if u.Spec.Author != nil {
 		to.Name, to.Email = u.Spec.Author.Name, u.Spec.Author.Email
 	}
@@ -49,11 +51,13 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 	}
 	var login forge.Credential
 	var err error
-	if to.Remote, login, err = r.remote(ctx, u.Namespace, "spec.credentials", u.Spec.Repository, u.Spec.Credentials.Name, u.Spec.Via != "api"); err != nil {
+	if to.Remote, login, err = r.remote(ctx, u.Namespace, "spec.credentials", u.Spec.Repository,
+		u.Spec.Credentials.Name, u.Spec.Via != "api"); err != nil {
 		return err
 	}
 	// A silent server is found out before others wait for it.
-	if _, err := to.Remote.References(ctx); err != nil && !errors.Is(err, transport.ErrEmptyRemoteRepository) {
+	if _, err := to.Remote.References(ctx); err != nil &&
+		!errors.Is(err, transport.ErrEmptyRemoteRepository) {
 		return err
 	}
 	to.Attested = r.statements(ctx, u, builds)
@@ -87,7 +91,8 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 		if s := builds[b.Name].Spec.Source.SourceCredentials; s != nil {
 			login = s.Name
 		}
-		source, _, err := r.remote(ctx, b.Namespace, "spec.source.sourceCredentials of AgentBuild "+b.Name, b.Repository, login, false)
+		source, _, err := r.remote(ctx, b.Namespace,
+			"spec.source.sourceCredentials of AgentBuild "+b.Name, b.Repository, login, false)
 		if err != nil {
 			return false, err
 		}
@@ -107,8 +112,10 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 		return err
 	}
 	for _, b := range result.Changed {
-		r.options.Traces.Start(traces.Since(context.Background(), began, builds[b.Name].Status.TraceParent), "build.pin", "build", u.Namespace+"/"+b.Name,
-			"imageupdate", u.Name, "commit", result.Commit, "pull_request", u.Status.PullRequest).End(time.Now(), false)
+		r.options.Traces.Start(traces.Since(context.Background(), began,
+			builds[b.Name].Status.TraceParent), "build.pin", "build", u.Namespace+"/"+b.Name,
+			"imageupdate", u.Name, "commit", result.Commit, "pull_request", u.Status.PullRequest).
+			End(time.Now(), false)
 	}
 	for _, h := range result.Held {
 		if h.Unconfirmed != nil && !errors.As(h.Unconfirmed, new(*finding.Finding)) {
@@ -117,7 +124,8 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 	}
 	for _, h := range result.Held {
 		if h.Unconfirmed != nil {
-			return process.Stalled(api.ReasonNotAttested, fmt.Errorf("%s of build %s is not written: %w", h.Image, h.Name, h.Unconfirmed))
+			return process.Stalled(api.ReasonNotAttested,
+				fmt.Errorf("%s of build %s is not written: %w", h.Image, h.Name, h.Unconfirmed))
 		}
 	}
 	return nil
@@ -126,7 +134,9 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 // statements returns what asks for the statement about an image of a build. Registries are asked
 // at once, before others wait for the writer; of images that status has as written only if they are
 // to be written again.
-func (r *reconciler) statements(ctx context.Context, u *api.ImageUpdate, builds map[string]*buildapi.AgentBuild) func(context.Context, writeback.Built) (attest.Statement, error) {
+func (r *reconciler) statements(ctx context.Context, u *api.ImageUpdate,
+	builds map[string]*buildapi.AgentBuild) func(context.Context,
+	writeback.Built) (attest.Statement, error) {
 	type answer struct {
 		attest.Statement
 		error
@@ -147,10 +157,12 @@ func (r *reconciler) statements(ctx context.Context, u *api.ImageUpdate, builds 
 }
 
 // record what was written in status, and open the pull request of it.
-func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeback.Update, pulls forge.Forge, result writeback.Result) error {
+func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeback.Update,
+	pulls forge.Forge, result writeback.Result) error {
 	u.Status.Held = nil
 	for _, h := range result.Held[:min(len(result.Held), maxListed)] {
-		u.Status.Held = append(u.Status.Held, api.HeldImage{Build: h.Name, Image: h.Image, Why: shorten(h.Why)})
+		u.Status.Held = append(u.Status.Held,
+			api.HeldImage{Build: h.Name, Image: h.Image, Why: shorten(h.Why)})
 	}
 	u.Status.PullRequest = ""
 	if result.Commit == "" {
@@ -159,15 +171,18 @@ func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeba
 	u.Status.Commit = result.Commit
 	if to.Proposal == "" {
 		for _, b := range result.Changed {
-			u.Status.Written = append(slices.DeleteFunc(u.Status.Written, func(s string) bool { return s == b.Image }), b.Image)
+			u.Status.Written = append(slices.DeleteFunc(u.Status.Written,
+				func(s string) bool { return s == b.Image }), b.Image)
 		}
 		u.Status.Written = u.Status.Written[max(0, len(u.Status.Written)-maxListed):]
 		return nil
 	}
 	title, body := result.Text()
-	made, _, err := pulls.Propose(ctx, forge.Proposal{Head: to.Proposal, Base: to.Branch, Title: title, Body: body, Refresh: true})
+	made, _, err := pulls.Propose(ctx, forge.Proposal{Head: to.Proposal, Base: to.Branch,
+		Title: title, Body: body, Refresh: true})
 	if err != nil {
-		return fmt.Errorf("the branch %s was written, but no pull request was opened: %w", to.Proposal, err)
+		return fmt.Errorf("the branch %s was written, but no pull request was opened: %w",
+			to.Proposal, err)
 	}
 	u.Status.PullRequest = shorten(made.URL)
 	return nil
@@ -175,18 +190,22 @@ func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeba
 
 // remote is a repository with the login of a Secret; an empty name is none. write is for a
 // login that is made for one purpose.
-func (r *reconciler) remote(ctx context.Context, namespace, field, address, secret string, write bool) (to gitremote.Repository, login forge.Credential, err error) {
+func (r *reconciler) remote(ctx context.Context, namespace, field, address, secret string,
+	write bool) (to gitremote.Repository, login forge.Credential, err error) {
 	parsed, err := gitrepo.Parse(address)
 	if err != nil {
-		return to, login, process.Stalled(api.ReasonInvalid, fmt.Errorf("%w\n  hint: %s", err, gitrepo.Hint))
+		return to, login, process.Stalled(api.ReasonInvalid,
+			fmt.Errorf("%w\n  hint: %s", err, gitrepo.Hint))
 	}
 	to = gitremote.Repository{URL: parsed.String(), Limit: maxHistory, Dial: r.options.Dial}
 	endpoint, err := transport.NewEndpoint(to.URL)
 	if err != nil || secret == "" {
 		return to, login, err
 	}
-	taken, err := r.secret(ctx, namespace, secret, field, func(s *corev1.Secret) bool { return compose.PurposeGit.Fits(s.Type, s.Labels) },
-		keys.LabelCredentials+"="+string(compose.PurposeGit)+", or use one of type kubernetes.io/basic-auth or kubernetes.io/ssh-auth")
+	taken, err := r.secret(ctx, namespace, secret, field,
+		func(s *corev1.Secret) bool { return compose.PurposeGit.Fits(s.Type, s.Labels) },
+		keys.LabelCredentials+"="+string(compose.PurposeGit)+
+			", or use one of type kubernetes.io/basic-auth or kubernetes.io/ssh-auth")
 	if err != nil {
 		return to, login, err
 	}
@@ -199,7 +218,8 @@ func (r *reconciler) remote(ctx context.Context, namespace, field, address, secr
 		if err != nil {
 			return to, login, err
 		}
-		data = map[string][]byte{corev1.BasicAuthUsernameKey: []byte("x-access-token"), corev1.BasicAuthPasswordKey: []byte(token)}
+		data = map[string][]byte{corev1.BasicAuthUsernameKey: []byte("x-access-token"),
+			corev1.BasicAuthPasswordKey: []byte(token)}
 	}
 	auth, unfit := gitremote.Login(endpoint, "", secret, data)
 	if unfit != nil {
@@ -212,7 +232,9 @@ func (r *reconciler) remote(ctx context.Context, namespace, field, address, secr
 // forge of the repository.
 func (r *reconciler) forge(u *api.ImageUpdate, login forge.Credential) (forge.Forge, error) {
 	if login.Token == "" && login.App == nil {
-		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.credentials: Secret %s has no token, which the API of the forge needs", u.Spec.Credentials.Name))
+		return nil, process.Stalled(api.ReasonInvalid,
+			fmt.Errorf("spec.credentials: Secret %s has no token, which the API of the forge needs",
+				u.Spec.Credentials.Name))
 	}
 	f, err := r.options.Forges.Open(u.Spec.Forge, u.Spec.Repository, login)
 	if err != nil {
@@ -226,7 +248,8 @@ func (r *reconciler) signer(ctx context.Context, u *api.ImageUpdate) (writeback.
 	if u.Spec.SigningKey == nil {
 		return nil, nil
 	}
-	secret, err := r.secret(ctx, u.Namespace, u.Spec.SigningKey.Name, "spec.signingKey", func(s *corev1.Secret) bool { return compose.PurposeSigning.Fits(s.Type, s.Labels) },
+	secret, err := r.secret(ctx, u.Namespace, u.Spec.SigningKey.Name, "spec.signingKey",
+		func(s *corev1.Secret) bool { return compose.PurposeSigning.Fits(s.Type, s.Labels) },
 		keys.LabelCredentials+"="+string(compose.PurposeSigning))
 	if err != nil {
 		return nil, err
@@ -236,35 +259,42 @@ func (r *reconciler) signer(ctx context.Context, u *api.ImageUpdate) (writeback.
 		key, passphrase = secret.Data["git.asc"], secret.Data["passphrase"]
 	}
 	if len(key) == 0 {
-		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.signingKey: Secret %s has neither identity nor git.asc", u.Spec.SigningKey.Name))
+		return nil, process.Stalled(api.ReasonInvalid,
+			fmt.Errorf("spec.signingKey: Secret %s has neither identity nor git.asc",
+				u.Spec.SigningKey.Name))
 	}
 	sign, err := writeback.ReadSigner(key, passphrase)
 	if err != nil {
-		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.signingKey: Secret %s: %w", u.Spec.SigningKey.Name, err))
+		return nil, process.Stalled(api.ReasonInvalid,
+			fmt.Errorf("spec.signingKey: Secret %s: %w", u.Spec.SigningKey.Name, err))
 	}
 	return sign, nil
 }
 
 // verifier of images by the policy; nil for none. A private registry is asked with the login
 // that the build pushes with.
-func (r *reconciler) verifier(ctx context.Context, u *api.ImageUpdate, builds map[string]*buildapi.AgentBuild) (func(context.Context, writeback.Built) error, error) {
+func (r *reconciler) verifier(ctx context.Context, u *api.ImageUpdate,
+	builds map[string]*buildapi.AgentBuild) (func(context.Context, writeback.Built) error, error) {
 	if u.Spec.Verify == nil {
 		return nil, nil
 	}
 	key := types.NamespacedName{Namespace: u.Namespace, Name: u.Spec.Verify.Name}
 	files, err := git.ReadFiles(ctx, r.live, key)
 	if apierrors.IsNotFound(err) {
-		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.verify: ConfigMap %s does not exist", key))
+		return nil, process.Stalled(api.ReasonInvalid,
+			fmt.Errorf("spec.verify: ConfigMap %s does not exist", key))
 	} else if err != nil {
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
 	}
 	text, ok := files["policy.yaml"]
 	if !ok {
-		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.verify: ConfigMap %s has no key policy.yaml with a VerifyPolicy", key))
+		return nil, process.Stalled(api.ReasonInvalid,
+			fmt.Errorf("spec.verify: ConfigMap %s has no key policy.yaml with a VerifyPolicy", key))
 	}
 	policy, err := sign.ParsePolicy(text, files)
 	if err != nil {
-		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.verify: ConfigMap %s: %w", key, err))
+		return nil, process.Stalled(api.ReasonInvalid,
+			fmt.Errorf("spec.verify: ConfigMap %s: %w", key, err))
 	}
 	policy.Transport = oci.TransportTo(r.options.Dial)
 	return func(ctx context.Context, b writeback.Built) error {

@@ -62,7 +62,8 @@ type MCPServer struct {
 // URL returns where the server listens in the cluster.
 func (s *MCPServer) URL() string {
 	port, path := cmp.Or(s.Spec.Deployment.Port, 3000), cmp.Or(s.Spec.HTTPTransport.TargetPath, "/mcp")
-	return fmt.Sprintf("http://%s.%s.svc:%d/%s", s.Name, s.Namespace, port, strings.TrimPrefix(path, "/"))
+	return fmt.Sprintf("http://%s.%s.svc:%d/%s", s.Name, s.Namespace, port,
+		strings.TrimPrefix(path, "/"))
 }
 
 // MCPServerList is what a list request answers.
@@ -181,7 +182,8 @@ func (s *RemoteMCPServer) DeepCopyObject() runtime.Object {
 	if s.Spec.TerminateOnClose != nil {
 		out.Spec.TerminateOnClose = ptr.To(*s.Spec.TerminateOnClose)
 	}
-	out.Status.Conditions, out.Status.DiscoveredTools = slices.Clone(s.Status.Conditions), slices.Clone(s.Status.DiscoveredTools)
+	out.Status.Conditions, out.Status.DiscoveredTools =
+		slices.Clone(s.Status.Conditions), slices.Clone(s.Status.DiscoveredTools)
 	return &out
 }
 

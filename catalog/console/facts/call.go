@@ -22,7 +22,8 @@ type Snippet struct{ ID, Title, Text string }
 
 // Link returns an address that a browser may go to: what agents say may be anything.
 func Link(s string) string {
-	if u, err := url.Parse(s); err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil {
+	if u, err := url.Parse(s); err == nil && (u.Scheme == "http" || u.Scheme == "https") &&
+		u.Host != "" && u.User == nil {
 		return s
 	}
 	return ""
@@ -72,7 +73,8 @@ var commitID = text.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // dockerfile is the place that begins why a build failed: a file, its line, and the instruction
 // there.
-var dockerfile = text.Pattern(`(?:^|\s)((?:[\w.@+-]+/)*[\w.@+-]*(?:Dockerfile|Containerfile)[\w.@+-]*):(\d+): `)
+var dockerfile = text.Pattern(
+	`(?:^|\s)((?:[\w.@+-]+/)*[\w.@+-]*(?:Dockerfile|Containerfile)[\w.@+-]*):(\d+): `)
 
 // SourceLine returns where the forge shows the line of a Dockerfile that a message names, in a
 // folder of a repository at a commit, and the file with its line; "" where it names none.
@@ -107,9 +109,15 @@ func AgentSnippets(e store.Entry) []Snippet {
 	}
 	at := strings.TrimSuffix(e.URL, "/")
 	return []Snippet{
-		{"call-send", "Send a message (A2A)", "curl -sS " + quote(at+"/") + " \\\n  -H 'Content-Type: application/json' \\\n  -d '{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"message/send\", \"params\": {\"message\":\n    {\"role\": \"user\", \"messageId\": \"1\", \"parts\": [{\"kind\": \"text\", \"text\": \"Hello\"}]}}}'"},
+		{"call-send", "Send a message (A2A)",
+			"curl -sS " + quote(at+"/") +
+				" \\\n  -H 'Content-Type: application/json' \\\n  -d '{\"jsonrpc\": \"2.0\", " +
+				"\"id\": 1, \"method\": \"message/send\", \"params\": {\"message\":\n" +
+				"    {\"role\": \"user\", \"messageId\": \"1\", \"parts\": [{\"kind\": \"text\", " +
+				"\"text\": \"Hello\"}]}}}'"},
 		{"call-card", "Read its card", "curl -sS " + quote(at+"/.well-known/agent-card.json")},
-		{"call-find", "Find it with the command line", "armature catalog get " + quote(e.Namespace+"/"+e.Name)},
+		{"call-find", "Find it with the command line",
+			"armature catalog get " + quote(e.Namespace+"/"+e.Name)},
 	}
 }
 
@@ -122,20 +130,30 @@ func ServerSnippets(e store.Entry) []Snippet {
 	if e.Protocol == "mcp+sse" {
 		kind = "sse"
 	}
-	config, err := json.MarshalIndent(map[string]any{"mcpServers": map[string]any{e.Name: map[string]string{"type": kind, "url": e.URL}}}, "", "  ")
+	config, err := json.MarshalIndent(
+		map[string]any{
+			"mcpServers": map[string]any{e.Name: map[string]string{"type": kind, "url": e.URL}}},
+		"", "  ")
 	if err != nil {
 		return nil
 	}
 	out := []Snippet{{"call-client", "Configure an MCP client", string(config)}}
 	if kind == "http" {
-		out = append(out, Snippet{"call-list", "List its tools (MCP)", "curl -sS " + quote(e.URL) + " \\\n  -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \\\n  -d '{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"tools/list\"}'"})
+		out = append(out,
+			Snippet{"call-list", "List its tools (MCP)",
+				"curl -sS " + quote(e.URL) +
+					" \\\n  -H 'Content-Type: application/json' -H 'Accept: application/json, " +
+					"text/event-stream' \\\n  -d '{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": " +
+					"\"tools/list\"}'"})
 	}
-	return append(out, Snippet{"call-find", "Find it with the command line", "armature catalog get " + quote(e.Namespace+"/"+e.Name)})
+	return append(out, Snippet{"call-find", "Find it with the command line",
+		"armature catalog get " + quote(e.Namespace+"/"+e.Name)})
 }
 
 // quote quotes a word for a shell, whatever others wrote into it.
 func quote(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:/@%+=") == "" {
+	if strings.Trim(s,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:/@%+=") == "" {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

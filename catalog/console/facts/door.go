@@ -37,7 +37,8 @@ type Door struct {
 	Runs   *live.Reader
 	// Build returns a copy of a build that is watched, or store.ErrNotFound.
 	Build func(ctx context.Context, namespace, name string) (*api.AgentBuild, error)
-	// Beat is how often a quiet log shows that it is open, and the rights of its reader are asked for again.
+	// Beat is how often a quiet log shows that it is open, and the rights of its reader are asked
+	// for again.
 	Beat time.Duration
 	Log  logr.Logger
 
@@ -53,7 +54,8 @@ func (d *Door) Mount(mux *http.ServeMux) {
 }
 
 // MayLog reports whether somebody may read the isolated runs of a build and their logs.
-func MayLog(ctx context.Context, a access.Access, who user.Info, group, namespace, name string) (bool, error) {
+func MayLog(ctx context.Context, a access.Access, who user.Info,
+	group, namespace, name string) (bool, error) {
 	return a.May(ctx, who, "get", "agentbuilds/log."+group, namespace, name)
 }
 
@@ -95,11 +97,13 @@ func (d *Door) answer(to func(w http.ResponseWriter, r *http.Request) error) htt
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(why.status)
-		_ = json.NewEncoder(w).Encode(map[string]string{"error": why.text}) // the caller may have disconnected
+		// the caller may have disconnected
+		_ = json.NewEncoder(w).Encode(map[string]string{"error": why.text})
 	}
 }
 
-// enter returns the build at an address, as one whose run is isolated, to a caller who may read its logs.
+// enter returns the build at an address, as one whose run is isolated, to a caller who may read its
+// logs.
 func (d *Door) enter(r *http.Request, parameters ...string) (*api.AgentBuild, user.Info, error) {
 	who, err := d.Access.Caller(r)
 	if err != nil {
@@ -108,14 +112,16 @@ func (d *Door) enter(r *http.Request, parameters ...string) (*api.AgentBuild, us
 	query, namespace, name := r.URL.Query(), r.PathValue("namespace"), r.PathValue("name")
 	for given := range query {
 		if given != "uid" && !slices.Contains(parameters, given) {
-			return nil, nil, &refused{http.StatusBadRequest, "parameter " + given + " is not supported"}
+			return nil, nil, &refused{http.StatusBadRequest,
+				"parameter " + given + " is not supported"}
 		}
 	}
 	if ok, err := MayLog(r.Context(), d.Access, who, d.Runs.Group, namespace, name); err != nil {
 		return nil, nil, err
 	} else if !ok {
 		return nil, nil, &refused{http.StatusForbidden,
-			"you may not read the logs of this build: ask for the right to get agentbuilds/log in namespace " + namespace}
+			"you may not read the logs of this build: ask for the right to get agentbuilds/log " +
+				"in namespace " + namespace}
 	}
 	b, err := d.Build(r.Context(), namespace, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -154,7 +160,8 @@ func (d *Door) log(w http.ResponseWriter, r *http.Request) error {
 	}
 	leave := d.logs.Enter(who.GetName())
 	if leave == nil {
-		return &refused{http.StatusTooManyRequests, "too many logs are open: close one of yours, or wait until others do"}
+		return &refused{http.StatusTooManyRequests,
+			"too many logs are open: close one of yours, or wait until others do"}
 	}
 	defer leave()
 	ctx, cancel := context.WithCancel(r.Context())
@@ -171,14 +178,16 @@ func (d *Door) log(w http.ResponseWriter, r *http.Request) error {
 	defer log.Close()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	still := func() error { _, _, err := d.enter(r, options...); return err }
-	if err := d.copyLog(ctx, w, log, still); err != nil && r.Context().Err() == nil && !errors.As(err, new(*refused)) {
+	if err := d.copyLog(ctx, w, log, still); err != nil && r.Context().Err() == nil &&
+		!errors.As(err, new(*refused)) {
 		d.Log.Error(err, "sending the log of a build", "namespace", b.Namespace, "name", b.Name)
 	}
 	return nil
 }
 
 // copyLog until it ends. At each beat the caller may still read it, and sees that it is open.
-func (d *Door) copyLog(ctx context.Context, w http.ResponseWriter, log io.Reader, still func() error) error {
+func (d *Door) copyLog(ctx context.Context, w http.ResponseWriter, log io.Reader,
+	still func() error) error {
 	pieces, end := make(chan []byte), make(chan error, 1)
 	go func() {
 		defer close(pieces)
@@ -200,7 +209,8 @@ func (d *Door) copyLog(ctx context.Context, w http.ResponseWriter, log io.Reader
 	}()
 	control, out := http.NewResponseController(w), json.NewEncoder(w)
 	send := func(text []byte) error {
-		_ = control.SetWriteDeadline(time.Now().Add(patience)) // a server without deadlines has its own
+		// a server without deadlines has its own
+		_ = control.SetWriteDeadline(time.Now().Add(patience))
 		if err := out.Encode(text); err != nil {
 			return err
 		}

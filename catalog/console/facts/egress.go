@@ -18,7 +18,8 @@ func Egress(o *unstructured.Unstructured, policies []networkingv1.NetworkPolicy)
 	limited := false
 	for _, p := range policies {
 		selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
-		if err != nil || !selector.Matches(labels.Set(pods)) || !slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
+		if err != nil || !selector.Matches(labels.Set(pods)) ||
+			!slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
 			continue
 		}
 		limited = true
@@ -60,7 +61,8 @@ func peers(rule networkingv1.NetworkPolicyEgressRule) (out []string) {
 			words = append(words, "pods "+cmp.Or(metav1.FormatLabelSelector(to.PodSelector), "all"))
 		}
 		if to.NamespaceSelector != nil {
-			words = append(words, "in namespaces "+cmp.Or(metav1.FormatLabelSelector(to.NamespaceSelector), "all"))
+			words = append(words,
+				"in namespaces "+cmp.Or(metav1.FormatLabelSelector(to.NamespaceSelector), "all"))
 		}
 		out = append(out, strings.ReplaceAll(strings.Join(words, " "), "<none>", "all")+suffix)
 	}

@@ -41,11 +41,14 @@ func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 		if len(out) == maxDrift {
 			break
 		}
-		if m.Operation != "Update" || m.Subresource != "" || strings.HasPrefix(m.Manager, "kube-") || m.FieldsV1 == nil {
+		if m.Operation != "Update" || m.Subresource != "" ||
+			strings.HasPrefix(m.Manager, "kube-") || m.FieldsV1 == nil {
 			continue
 		}
 		if size := len(m.FieldsV1.GetRawBytes()); size > maxRecord {
-			out = append(out, Drift{Manager: m.Manager, Field: fmt.Sprintf("more fields than are shown, %d KiB of names", size>>10)})
+			out = append(out,
+				Drift{Manager: m.Manager,
+					Field: fmt.Sprintf("more fields than are shown, %d KiB of names", size>>10)})
 			continue
 		}
 		set := &fieldpath.Set{}
@@ -58,7 +61,8 @@ func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 				return
 			}
 			left := maxAddedName
-			d := Drift{Manager: m.Manager, Field: clip(strings.TrimPrefix(p.String(), ".")), Value: Shown(fit(at(u.Object, p), &left))}
+			d := Drift{Manager: m.Manager, Field: clip(strings.TrimPrefix(p.String(), ".")),
+				Value: Shown(fit(at(u.Object, p), &left))}
 			if m.Time != nil {
 				d.At = m.Time.Time
 			}
@@ -97,7 +101,10 @@ func at(v any, p fieldpath.Path) any {
 
 func hasKey(one any, key value.FieldList) bool {
 	m, ok := one.(map[string]any)
-	return ok && !slices.ContainsFunc(key, func(f value.Field) bool { return fmt.Sprint(m[f.Name]) != fmt.Sprint(f.Value.Unstructured()) })
+	return ok &&
+		!slices.ContainsFunc(key, func(f value.Field) bool {
+			return fmt.Sprint(m[f.Name]) != fmt.Sprint(f.Value.Unstructured())
+		})
 }
 
 // Added is something that rendering added to a workload, or set in it.
@@ -134,7 +141,9 @@ func AddedBy(u *unstructured.Unstructured) (out []Added) {
 // grows with the length, so that the length comes first.
 func readRecord(text, by string, into any) (tooLarge []Added, ok bool) {
 	if len(text) > maxRecord {
-		return []Added{{What: "record", Value: fmt.Sprintf("it has %d KiB, and a record of more than %d KiB is not shown", len(text)>>10, maxRecord>>10), By: by}}, false
+		return []Added{{What: "record",
+			Value: fmt.Sprintf("it has %d KiB, and a record of more than %d KiB is not shown",
+				len(text)>>10, maxRecord>>10), By: by}}, false
 	}
 	return nil, json.Unmarshal([]byte(text), into) == nil
 }
@@ -152,7 +161,8 @@ func injectedBy(text string, pod, meta map[string]any) (out []Added) {
 	}
 	add := func(what string, names []string, part func(name string) any) {
 		for _, name := range names[:min(len(names), maxAdded-len(out))] {
-			out = append(out, Added{What: clip(what), Value: clip(name), By: "inject", Text: yamlOf(part(name))})
+			out = append(out, Added{What: clip(what), Value: clip(name), By: "inject",
+				Text: yamlOf(part(name))})
 		}
 	}
 	named := func(list string) func(name string) any {
@@ -161,17 +171,20 @@ func injectedBy(text string, pod, meta map[string]any) (out []Added) {
 	add("init container", injected.InitContainers, named("initContainers"))
 	add("volume", injected.Volumes, named("volumes"))
 	annotations, _ := meta["annotations"].(map[string]any)
-	add("annotation of pods", injected.PodAnnotations, func(name string) any { return annotations[name] })
+	add("annotation of pods", injected.PodAnnotations,
+		func(name string) any { return annotations[name] })
 	add("mount of the trace's configuration", injected.Mounts, func(string) any { return nil })
 	for _, part := range []struct {
 		what, list, key string
 		of              map[string][]string
 	}{
-		{"variable", "env", "name", injected.Env}, {"mount", "volumeMounts", "mountPath", injected.Paths},
+		{"variable", "env", "name", injected.Env},
+		{"mount", "volumeMounts", "mountPath", injected.Paths},
 	} {
 		for _, container := range slices.Sorted(maps.Keys(part.of)) {
 			c, _ := item(pod["containers"], "name", container).(map[string]any)
-			add(part.what+" of container "+container, part.of[container], func(name string) any { return item(c[part.list], part.key, name) })
+			add(part.what+" of container "+container, part.of[container],
+				func(name string) any { return item(c[part.list], part.key, name) })
 		}
 	}
 	for _, f := range injected.Fields[:min(len(injected.Fields), maxAdded-len(out))] {

@@ -64,7 +64,8 @@ func frames(lines []string) int {
 		case frame().MatchString(text):
 			python = strings.HasPrefix(strings.TrimLeft(text, " \t"), `File "`)
 		case python && strings.HasPrefix(text, "  "): // the source, and marks below it
-		case goCall().MatchString(text) && strings.Contains(at(n+1), ".go:") && frame().MatchString(at(n+1)):
+		case goCall().MatchString(text) && strings.Contains(at(n+1), ".go:") &&
+			frame().MatchString(at(n+1)):
 		default:
 			return n
 		}

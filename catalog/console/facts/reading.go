@@ -43,7 +43,8 @@ func NewReader(cfg *rest.Config) (*Reader, error) {
 	cfg = rest.CopyConfig(cfg)
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	cfg.APIPath, cfg.GroupVersion, cfg.QPS = "/", &schema.GroupVersion{}, -1 // the API server's own fairness
+	// the API server's own fairness
+	cfg.APIPath, cfg.GroupVersion, cfg.QPS = "/", &schema.GroupVersion{}, -1
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	objects, err := rest.RESTClientFor(cfg)
 	return &Reader{objects, semaphore.NewWeighted(maxDecoding)}, err
@@ -71,10 +72,12 @@ func (a *allowance) Read(p []byte) (int, error) {
 
 // Each reads the objects of a list, one after the other, until all bytes are spent. An object is
 // there while it is visited, and no two are decoded that take more than maxDecoding together.
-func (r *Reader) Each(ctx context.Context, resource schema.GroupVersionResource, namespace, selector string, all *int64, visit func(raw []byte) error) error {
+func (r *Reader) Each(ctx context.Context, resource schema.GroupVersionResource,
+	namespace, selector string, all *int64, visit func(raw []byte) error) error {
 	next := ""
 	for {
-		request := r.objects.Get().SetHeader("Accept", "application/json").Param("labelSelector", selector).Param("limit", fmt.Sprint(maxAsked))
+		request := r.objects.Get().SetHeader("Accept", "application/json").Param("labelSelector",
+			selector).Param("limit", fmt.Sprint(maxAsked))
 		if resource.Group == "" {
 			request.AbsPath("/api", resource.Version)
 		} else {
@@ -83,7 +86,8 @@ func (r *Reader) Each(ctx context.Context, resource schema.GroupVersionResource,
 		if next != "" {
 			request.Param("continue", next)
 		}
-		body, err := request.NamespaceIfScoped(namespace, namespace != metav1.NamespaceAll).Resource(resource.Resource).Stream(ctx)
+		body, err := request.NamespaceIfScoped(namespace, namespace != metav1.NamespaceAll).
+			Resource(resource.Resource).Stream(ctx)
 		if err != nil {
 			return err
 		}
@@ -96,7 +100,8 @@ func (r *Reader) Each(ctx context.Context, resource schema.GroupVersionResource,
 }
 
 // page reads one page of a list, and says how to go on.
-func (r *Reader) page(ctx context.Context, body *allowance, visit func(raw []byte) error) (next string, err error) {
+func (r *Reader) page(ctx context.Context, body *allowance,
+	visit func(raw []byte) error) (next string, err error) {
 	list := json.NewDecoder(body)
 	open := func(want json.Delim) (bool, error) {
 		got, err := list.Token()
@@ -203,7 +208,8 @@ func VersionsOf(all []metav1.PartialObjectMetadata) map[string]uint64 {
 	out := map[string]uint64{}
 	for i := range all {
 		sum := fnv.New64a()
-		_, _ = sum.Write([]byte(string(all[i].UID) + "/" + all[i].ResourceVersion)) // it never fails
+		// it never fails
+		_, _ = sum.Write([]byte(string(all[i].UID) + "/" + all[i].ResourceVersion))
 		out[all[i].Namespace] += sum.Sum64() | 1
 	}
 	for namespace, version := range out {

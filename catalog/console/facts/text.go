@@ -41,7 +41,8 @@ func name(s string) template.HTML {
 		}
 		out.WriteString(template.HTMLEscapeString(part) + "<wbr>")
 	}
-	return template.HTML(strings.TrimSuffix(out.String(), "<wbr>") + "</bdi>") //nolint:gosec // each part is escaped
+	return template.HTML(strings.TrimSuffix(out.String(), "<wbr>") +
+		"</bdi>") //nolint:gosec // each part is escaped
 }
 
 // short returns a digest or commit by its first digits, and an image with such a digest.
@@ -74,9 +75,11 @@ func valueText(s string) template.HTML {
 	for _, word := range strings.Fields(s) {
 		switch digits := short(strings.TrimSuffix(word, ",")); {
 		case Link(word) != "":
-			out = append(out, `<a href="`+template.HTMLEscapeString(word)+`" rel="noreferrer">`+string(name(word))+`</a>`)
+			out = append(out, `<a href="`+template.HTMLEscapeString(word)+`" rel="noreferrer">`+
+				string(name(word))+`</a>`)
 		case digits != word:
-			out = append(out, `<code title="`+template.HTMLEscapeString(text.Printable(word))+`">`+string(name(digits))+`</code>`)
+			out = append(out, `<code title="`+template.HTMLEscapeString(text.Printable(word))+`">`+
+				string(name(digits))+`</code>`)
 		default:
 			out = append(out, string(name(word)))
 		}
@@ -145,7 +148,9 @@ func since(at, now time.Time) template.HTML {
 		age = rough(d) + " ago"
 	}
 	at = at.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2 January 2006, 15:04:05 UTC"), age)) //nolint:gosec // no text of others
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`,
+		at.Format(time.RFC3339), at.Format("2 January 2006, 15:04:05 UTC"),
+		age)) //nolint:gosec // no text of others
 }
 
 // rough returns a duration in its largest unit.
@@ -184,7 +189,8 @@ var icons = map[string]template.HTML{
 
 // icon returns a drawing beside a word, which screen readers pass over.
 func icon(name string) template.HTML {
-	return `<svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" focusable="false">` + icons[name] + `</svg>`
+	return `<svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" focusable="false">` +
+		icons[name] + `</svg>`
 }
 
 // Clip returns the beginning of a text that others wrote, in one line.

@@ -18,13 +18,18 @@ func TestFilters(t *testing.T) {
 			name, skill string
 			tags        []string
 			health      store.Health
-		}{{"a", "get_forecast", []string{"weather", "EU-west"}, store.Healthy}, {"b", "getTickets", []string{"travel"}, store.Failing}, {"c", "book_room", []string{"travel", "weather"}, store.Healthy}} {
+		}{{"a", "get_forecast", []string{"weather", "EU-west"}, store.Healthy},
+			{"b", "getTickets", []string{"travel"}, store.Failing},
+			{"c", "book_room", []string{"travel", "weather"}, store.Healthy}} {
 			e := agent("team1", c.name, 1)
-			e.Tags, e.Health, e.Items = c.tags, c.health, []store.Item{{Kind: store.Skill, Name: c.skill, Description: "forecast"}}
+			e.Tags, e.Health, e.Items =
+				c.tags, c.health,
+				[]store.Item{{Kind: store.Skill, Name: c.skill, Description: "forecast"}}
 			if i == 2 {
 				e.Type, e.ToolLock = store.Server, store.ToolsDrifted
 			}
-			e.Document = json.RawMessage(`{"toolLock":"ToolsDrifted"}`) // of the server, not of the catalog
+			// of the server, not of the catalog
+			e.Document = json.RawMessage(`{"toolLock":"ToolsDrifted"}`)
 			if _, err := s.Replace(t.Context(), e); err != nil {
 				t.Fatal(err)
 			}
@@ -33,23 +38,28 @@ func TestFilters(t *testing.T) {
 			q    store.Query
 			want []string
 		}{
-			"all":           {store.Query{}, []string{"a", "b", "c"}},
-			"skill":         {store.Query{Skill: "forecast"}, []string{"a"}},
-			"words":         {store.Query{Skill: "get tickets"}, []string{"b"}},
-			"tag":           {store.Query{Tag: "weather"}, []string{"a", "c"}},
-			"two words":     {store.Query{Tag: "eu-west"}, []string{"a"}},
-			"both":          {store.Query{Tag: "travel", Skill: "book"}, []string{"c"}},
-			"of a type":     {store.Query{Tag: "weather", Type: store.Agent}, []string{"a"}},
-			"half a word":   {store.Query{Tag: "weath"}, nil},
-			"no word":       {store.Query{Tag: `"*`}, nil},
-			"hostile":       {store.Query{Skill: `") OR scope : ("x`}, nil},
-			"drifted":       {store.Query{Drifted: true}, []string{"c"}},
-			"failing":       {store.Query{Health: store.Failing}, []string{"b"}},
-			"a place":       {store.Query{Namespace: "team1", Resource: cards, Type: store.Server}, []string{"c"}},
-			"latest":        {store.Query{Latest: true}, []string{"c", "b", "a"}},
-			"in scope":      {store.Query{Latest: true, Scope: store.Scope{cards: {Names: []string{"team1"}}, "others": {All: true}}}, []string{"c", "b", "a"}},
-			"a resource":    {store.Query{Tag: "weather", Scope: store.Scope{cards: {All: true}}}, []string{"a", "c"}},
-			"out of scope":  {store.Query{Tag: "weather", Scope: store.Scope{cards: {Names: []string{"team2"}}}}, nil},
+			"all":         {store.Query{}, []string{"a", "b", "c"}},
+			"skill":       {store.Query{Skill: "forecast"}, []string{"a"}},
+			"words":       {store.Query{Skill: "get tickets"}, []string{"b"}},
+			"tag":         {store.Query{Tag: "weather"}, []string{"a", "c"}},
+			"two words":   {store.Query{Tag: "eu-west"}, []string{"a"}},
+			"both":        {store.Query{Tag: "travel", Skill: "book"}, []string{"c"}},
+			"of a type":   {store.Query{Tag: "weather", Type: store.Agent}, []string{"a"}},
+			"half a word": {store.Query{Tag: "weath"}, nil},
+			"no word":     {store.Query{Tag: `"*`}, nil},
+			"hostile":     {store.Query{Skill: `") OR scope : ("x`}, nil},
+			"drifted":     {store.Query{Drifted: true}, []string{"c"}},
+			"failing":     {store.Query{Health: store.Failing}, []string{"b"}},
+			"a place": {store.Query{Namespace: "team1", Resource: cards, Type: store.Server},
+				[]string{"c"}},
+			"latest": {store.Query{Latest: true}, []string{"c", "b", "a"}},
+			"in scope": {store.Query{Latest: true,
+				Scope: store.Scope{cards: {Names: []string{"team1"}}, "others": {All: true}}},
+				[]string{"c", "b", "a"}},
+			"a resource": {store.Query{Tag: "weather", Scope: store.Scope{cards: {All: true}}},
+				[]string{"a", "c"}},
+			"out of scope": {store.Query{Tag: "weather",
+				Scope: store.Scope{cards: {Names: []string{"team2"}}}}, nil},
 			"without scope": {store.Query{Tag: "weather", Scope: store.Scope{}}, nil},
 		} {
 			if c.q.Scope == nil {
@@ -86,7 +96,8 @@ func TestFilters(t *testing.T) {
 			}
 		}
 		tally, err := s.Tally(t.Context(), store.Query{Scope: store.Everything()})
-		if want := (map[store.Health]int{store.Healthy: 2, store.Failing: 1}); err != nil || !cmp.Equal(tally, want) {
+		if want := (map[store.Health]int{store.Healthy: 2, store.Failing: 1}); err != nil ||
+			!cmp.Equal(tally, want) {
 			t.Errorf("tally %v, want %v: %v", tally, want, err)
 		}
 		// What is remembered ends with the next change.
@@ -94,23 +105,29 @@ func TestFilters(t *testing.T) {
 		if _, err := s.Replace(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
-		if tally, err = s.Tally(t.Context(), store.Query{Scope: store.Everything()}); err != nil || tally[store.Healthy] != 3 {
+		if tally, err = s.Tally(t.Context(), store.Query{Scope: store.Everything()}); err != nil ||
+			tally[store.Healthy] != 3 {
 			t.Errorf("tally after a change %v: %v", tally, err)
 		}
-		if places, err := s.Places(t.Context(), ""); err != nil || !cmp.Equal(places, map[string][]string{cards: {"team1", "team2"}}) {
+		if places, err := s.Places(t.Context(), ""); err != nil ||
+			!cmp.Equal(places, map[string][]string{cards: {"team1", "team2"}}) {
 			t.Errorf("places %v: %v", places, err)
 		}
 		if err := s.Delete(t.Context(), b.Key); err != nil {
 			t.Fatal(err)
 		}
-		if places, err := s.Places(t.Context(), ""); err != nil || !cmp.Equal(places, map[string][]string{cards: {"team1"}}) {
+		if places, err := s.Places(t.Context(), ""); err != nil ||
+			!cmp.Equal(places, map[string][]string{cards: {"team1"}}) {
 			t.Errorf("places after a deletion %v: %v", places, err)
 		}
-		if tally, err := s.Tally(t.Context(), store.Query{Scope: store.Scope{}}); err != nil || len(tally) > 0 {
+		if tally, err := s.Tally(t.Context(), store.Query{Scope: store.Scope{}}); err != nil ||
+			len(tally) > 0 {
 			t.Errorf("whoever may see nothing counts %v: %v", tally, err)
 		}
-		hits, err := s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: "forecast", Tag: "travel", Health: store.Failing})
-		if err != nil || len(hits) == 0 || slices.ContainsFunc(hits, func(h store.Hit) bool { return h.Entry.Name != "b" }) {
+		hits, err := s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: "forecast",
+			Tag: "travel", Health: store.Failing})
+		if err != nil || len(hits) == 0 ||
+			slices.ContainsFunc(hits, func(h store.Hit) bool { return h.Entry.Name != "b" }) {
 			t.Errorf("a filtered search finds %v: %v", hits, err)
 		}
 	})

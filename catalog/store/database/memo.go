@@ -15,7 +15,8 @@ type memo struct {
 }
 
 // remember calls ask once for each revision.
-func (m *memo) remember(ctx context.Context, s *Store, ask func() ([]group, error)) ([]group, error) {
+func (m *memo) remember(ctx context.Context, s *Store,
+	ask func() ([]group, error)) ([]group, error) {
 	at, err := s.Position(ctx)
 	if err != nil {
 		return nil, err

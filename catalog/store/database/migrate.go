@@ -31,7 +31,8 @@ func migrations() []migration {
 			`CREATE VIRTUAL TABLE words USING fts5 (names, tags, description, scope, content='', contentless_delete=1, prefix='2 3',
   tokenize='unicode61 remove_diacritics 2')`,
 			`CREATE TABLE session (id TEXT PRIMARY KEY, name TEXT NOT NULL, expires INTEGER NOT NULL, body BLOB NOT NULL)`,
-			`CREATE TABLE identity (id TEXT NOT NULL)`, // distinguishes a lost store from its successor
+			// distinguishes a lost store from its successor
+			`CREATE TABLE identity (id TEXT NOT NULL)`,
 			`INSERT INTO identity VALUES (lower(hex(randomblob(8))))`,
 			`CREATE INDEX entry_list ON entry (type, namespace, name, resource, health, uid)`,
 		},
@@ -96,7 +97,8 @@ func migrateIn(ctx context.Context, tx session) error {
 			return err
 		}
 	}
-	if err := tx.exec(ctx, "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"); err != nil {
+	if err := tx.exec(ctx,
+		"CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"); err != nil {
 		return err
 	}
 	var have sql.NullInt64
@@ -106,7 +108,9 @@ func migrateIn(ctx context.Context, tx session) error {
 	all := migrations()
 	version, latest := int(have.Int64), first+len(all)-1
 	if version > latest || version > 0 && version < first {
-		return fmt.Errorf("its schema is version %d, and this program knows %d to %d\n  hint: run the program that created it, or use another store for this one", version, first, latest)
+		return fmt.Errorf("its schema is version %d, and this program knows %d to %d\n"+
+			"  hint: run the program that created it, or use another store for this one", version,
+			first, latest)
 	}
 	for i := max(version, first-1) - first + 1; i < len(all); i++ {
 		statements := append(all[i].sqlite, all[i].both...)

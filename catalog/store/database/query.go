@@ -22,7 +22,8 @@ func lookup(s store.Scope) func(resource, namespace string) bool {
 		}
 	}
 	return func(resource, namespace string) bool {
-		return s["*"].All || s[resource].All || names[[2]string{resource, namespace}] || names[[2]string{"*", namespace}]
+		return s["*"].All || s[resource].All || names[[2]string{resource, namespace}] ||
+			names[[2]string{"*", namespace}]
 	}
 }
 
@@ -66,7 +67,8 @@ func (a *arguments) conditions(q store.Query, postgres bool) string {
 		words, field, weight string
 		kinds                [2]string // of the items that are looked at
 	}{
-		{q.Skill, "names", "A", [2]string{store.Skill, store.Skill}}, {q.Tag, "tags", "B", [2]string{string(store.Agent), string(store.Server)}},
+		{q.Skill, "names", "A", [2]string{store.Skill, store.Skill}},
+		{q.Tag, "tags", "B", [2]string{string(store.Agent), string(store.Server)}},
 	} {
 		words := store.Words(c.words)
 		switch {
@@ -74,18 +76,23 @@ func (a *arguments) conditions(q store.Query, postgres bool) string {
 		case len(words) == 0:
 			text += " AND FALSE"
 		case postgres:
-			text += " AND entry.uid IN (SELECT uid FROM item WHERE kind IN (" + a.add(c.kinds[0]) + ", " + a.add(c.kinds[1]) + ")" +
-				" AND words @@ to_tsquery('simple', " + a.add(strings.Join(words, ":"+c.weight+" & ")+":"+c.weight) + "))"
+			text += " AND entry.uid IN (SELECT uid FROM item WHERE kind IN (" + a.add(c.kinds[0]) +
+				", " + a.add(c.kinds[1]) + ")" +
+				" AND words @@ to_tsquery('simple', " +
+				a.add(strings.Join(words, ":"+c.weight+" & ")+":"+c.weight) + "))"
 		default:
-			match := "{" + c.field + `} : ("` + strings.Join(words, `" AND "`) + `") AND scope : (` + kindToken(c.kinds[0]) + " OR " + kindToken(c.kinds[1]) + ")"
-			text += " AND +entry.uid IN (SELECT item.uid FROM words CROSS JOIN item INDEXED BY item_entry ON item.id = words.rowid WHERE words MATCH " + a.add(match) + ")"
+			match := "{" + c.field + `} : ("` + strings.Join(words, `" AND "`) +
+				`") AND scope : (` + kindToken(c.kinds[0]) + " OR " + kindToken(c.kinds[1]) + ")"
+			text += " AND +entry.uid IN (SELECT item.uid FROM words CROSS JOIN item INDEXED BY " +
+				"item_entry ON item.id = words.rowid WHERE words MATCH " + a.add(match) + ")"
 		}
 	}
 	if q.Drifted {
 		text += " AND entry.tool_lock = '" + string(store.ToolsDrifted) + "'"
 	}
 	for _, c := range []struct{ column, value string }{
-		{"type", string(q.Type)}, {"resource", q.Resource}, {"namespace", q.Namespace}, {"health", string(q.Health)},
+		{"type", string(q.Type)}, {"resource", q.Resource}, {"namespace", q.Namespace},
+		{"health", string(q.Health)},
 	} {
 		if c.value != "" {
 			text += " AND entry." + c.column + " = " + a.add(c.value)
@@ -108,7 +115,8 @@ func (s *Store) List(ctx context.Context, q store.Query) ([]store.Entry, error) 
 	if q.After != (store.Key{}) {
 		where += " AND (entry.namespace, entry.name, entry.resource) > " + args.key(q.After)
 	}
-	query := "SELECT " + columns + " FROM entry WHERE " + where + " ORDER BY " + order + " LIMIT " + args.add(q.Most())
+	query := "SELECT " + columns + " FROM entry WHERE " + where + " ORDER BY " + order + " LIMIT " +
+		args.add(q.Most())
 	entries, err := list(ctx, s.read, scanEntry, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("listing the catalog: %w", err)
@@ -138,7 +146,9 @@ func (s *Store) get(ctx context.Context, key store.Key, items bool) (e store.Ent
 		options = &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
 	}
 	err = s.read.transact(ctx, options, func(tx session) error {
-		found, err := list(ctx, tx, scanEntry, "SELECT "+columns+" FROM entry WHERE resource = $1 AND namespace = $2 AND name = $3", key.Resource, key.Namespace, key.Name)
+		found, err := list(ctx, tx, scanEntry,
+			"SELECT "+columns+" FROM entry WHERE resource = $1 AND namespace = $2 AND name = $3",
+			key.Resource, key.Namespace, key.Name)
 		if err == nil && len(found) == 0 {
 			err = store.ErrNotFound
 		}
@@ -146,7 +156,8 @@ func (s *Store) get(ctx context.Context, key store.Key, items bool) (e store.Ent
 			return err
 		}
 		if e = found[0]; items {
-			e.Items, err = list(ctx, tx, scanItem, "SELECT body FROM item WHERE uid = $1 AND position >= 0 ORDER BY position", e.UID)
+			e.Items, err = list(ctx, tx, scanItem,
+				"SELECT body FROM item WHERE uid = $1 AND position >= 0 ORDER BY position", e.UID)
 		}
 		return err
 	})
@@ -154,7 +165,8 @@ func (s *Store) get(ctx context.Context, key store.Key, items bool) (e store.Ent
 		return store.Entry{}, store.ErrNotFound
 	}
 	if err != nil {
-		return store.Entry{}, fmt.Errorf("reading %s %s/%s from the catalog: %w", key.Resource, key.Namespace, key.Name, err)
+		return store.Entry{}, fmt.Errorf("reading %s %s/%s from the catalog: %w", key.Resource,
+			key.Namespace, key.Name, err)
 	}
 	return e, nil
 }
@@ -174,7 +186,9 @@ func (s *Store) groups(ctx context.Context) ([]group, error) {
 	out, err := s.memo.remember(ctx, s, func() ([]group, error) {
 		return list(ctx, s.read, func(rows *sql.Rows) (g group, err error) {
 			return g, rows.Scan(&g.resource, &g.namespace, &g.of, &g.health, &g.lock, &g.entries)
-		}, "SELECT resource, namespace, type, health, tool_lock, COUNT(*) FROM entry GROUP BY resource, namespace, type, health, tool_lock ORDER BY resource, namespace")
+		},
+			"SELECT resource, namespace, type, health, tool_lock, COUNT(*) FROM entry GROUP BY "+
+				"resource, namespace, type, health, tool_lock ORDER BY resource, namespace")
 	})
 	if err != nil {
 		return nil, fmt.Errorf("counting the catalog: %w", err)
@@ -203,7 +217,8 @@ func (s *Store) Tally(ctx context.Context, q store.Query) (map[store.Health]int,
 	allows := lookup(q.Scope)
 	out := map[store.Health]int{}
 	for _, g := range groups {
-		if q.Names(store.Key{Resource: g.resource, Namespace: g.namespace}, g.of) && (q.Health == "" || q.Health == g.health) &&
+		if q.Names(store.Key{Resource: g.resource, Namespace: g.namespace}, g.of) &&
+			(q.Health == "" || q.Health == g.health) &&
 			(!q.Drifted || g.lock == store.ToolsDrifted) && allows(g.resource, g.namespace) {
 			out[g.health] += g.entries
 		}
@@ -212,7 +227,8 @@ func (s *Store) Tally(ctx context.Context, q store.Query) (map[store.Health]int,
 }
 
 // Page returns List with how many entries the query picks, on this page and all others.
-func (s *Store) Page(ctx context.Context, q store.Query) (entries []store.Entry, total int, err error) {
+func (s *Store) Page(ctx context.Context,
+	q store.Query) (entries []store.Entry, total int, err error) {
 	if q.Skill == "" && q.Tag == "" {
 		tally, err := s.Tally(ctx, q)
 		for _, n := range tally {
@@ -225,11 +241,14 @@ func (s *Store) Page(ctx context.Context, q store.Query) (entries []store.Entry,
 	}
 	// What the search index found is read once, for both.
 	var args arguments
-	query := "WITH hit AS (SELECT entry.uid, entry.namespace, entry.name, entry.resource FROM entry WHERE " + args.conditions(q, s.read.postgres) + `)
+	query := "WITH hit AS (SELECT entry.uid, entry.namespace, entry.name, entry.resource FROM " +
+		"entry WHERE " + args.conditions(q, s.read.postgres) + `)
 SELECT ` + columns + `, (SELECT COUNT(*) FROM hit)
 FROM hit JOIN entry ON entry.uid = hit.uid WHERE (hit.namespace, hit.name, hit.resource) > ` + args.key(q.After) + `
 ORDER BY hit.namespace, hit.name, hit.resource LIMIT ` + args.add(q.Most())
-	entries, err = list(ctx, s.read, func(rows *sql.Rows) (store.Entry, error) { return scanEntryAnd(rows, &total) }, query, args...)
+	entries, err = list(ctx, s.read, func(rows *sql.Rows) (store.Entry, error) {
+		return scanEntryAnd(rows, &total)
+	}, query, args...)
 	if err != nil {
 		return nil, 0, fmt.Errorf("listing the catalog: %w", err)
 	}
@@ -241,7 +260,8 @@ func (s *Store) Counts(ctx context.Context) (counts []store.Count, items int, er
 	counts, err = list(ctx, s.read, func(rows *sql.Rows) (c store.Count, err error) {
 		return c, rows.Scan(&c.Resource, &c.Health, &c.Entries)
 	},
-		"SELECT resource, health, COUNT(*) FROM entry GROUP BY resource, health ORDER BY resource, health")
+		"SELECT resource, health, COUNT(*) FROM entry GROUP BY resource, health ORDER BY "+
+			"resource, health")
 	if err == nil {
 		err = s.read.QueryRowContext(ctx, "SELECT COUNT(*) FROM item WHERE position >= 0").Scan(&items)
 	}

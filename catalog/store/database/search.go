@@ -44,12 +44,15 @@ func (a *arguments) sqliteSearch(q store.Query, words []string) string {
 	// leave no room.
 	picked := ""
 	if !indexed(q) {
-		picked = " CROSS JOIN item ON item.id = words.rowid CROSS JOIN entry ON entry.uid = item.uid AND " + where
+		picked = " CROSS JOIN item ON item.id = words.rowid CROSS JOIN entry ON entry.uid = " +
+			"item.uid AND " + where
 	}
 	limit := a.add(max(ranked, q.Most()))
 	var ranks []string
 	for i, match := range matches(q, words) {
-		ranks = append(ranks, fmt.Sprintf("SELECT * FROM (SELECT words.rowid AS id, %d AS score FROM words%s WHERE words MATCH %s LIMIT %s)", 3-i, picked, a.add(match), limit))
+		ranks = append(ranks,
+			fmt.Sprintf("SELECT * FROM (SELECT words.rowid AS id, %d AS score FROM words%s WHERE "+
+				"words MATCH %s LIMIT %s)", 3-i, picked, a.add(match), limit))
 	}
 	const order = "score DESC, LENGTH(item.name), entry.namespace, entry.name, item.position"
 	// Bodies are read of what is answered alone.
@@ -64,7 +67,8 @@ SELECT ` + columns + `, item.position, item.body, best.score AS score FROM (
 
 // indexed reports whether SQLite's search index alone knows what q asks for.
 func indexed(q store.Query) bool {
-	return q.Type == "" && q.Resource == "" && q.Namespace == "" && q.Health == "" && q.Skill == "" && q.Tag == "" && (tokens(q.Scope) != nil || q.Scope["*"].All)
+	return q.Type == "" && q.Resource == "" && q.Namespace == "" && q.Health == "" &&
+		q.Skill == "" && q.Tag == "" && (tokens(q.Scope) != nil || q.Scope["*"].All)
 }
 
 // matches returns the expressions of SQLite's search index for words, best rank first.
@@ -106,8 +110,10 @@ func (a *arguments) postgresSearch(q store.Query, words []string) string {
 	}
 	all, limit := a.add(strings.Join(match, " & ")), a.add(ranked)
 	rank := func(match string) string {
-		return "(SELECT item.id, ts_rank('{0, 0.1, 0.4, 1}', item.words, to_tsquery('simple', " + all + ")) AS score FROM item JOIN entry ON entry.uid = item.uid" +
-			" WHERE item.words @@ to_tsquery('simple', " + match + ") AND " + where + " LIMIT " + limit + ")"
+		return "(SELECT item.id, ts_rank('{0, 0.1, 0.4, 1}', item.words, to_tsquery('simple', " +
+			all + ")) AS score FROM item JOIN entry ON entry.uid = item.uid" +
+			" WHERE item.words @@ to_tsquery('simple', " + match + ") AND " + where + " LIMIT " +
+			limit + ")"
 	}
 	return `
 SELECT ` + columns + `, item.position, item.body, found.score FROM (

@@ -17,14 +17,18 @@ import (
 // servers with 10,000 tools.
 func BenchmarkSearch(b *testing.B) {
 	s := open(b, filepath.Join(b.TempDir(), "catalog.db"))
-	subjects := []string{"invoice", "weather", "hotel", "flight", "calendar", "ticket", "database", "cluster", "mail", "document"}
+	subjects := []string{"invoice", "weather", "hotel", "flight", "calendar", "ticket", "database",
+		"cluster", "mail", "document"}
 	for i := range 1200 {
 		e := agent(fmt.Sprintf("team%d", i%10), fmt.Sprintf("agent%04d", i), 1)
 		if i >= 1000 {
 			e.Resource, e.Type, e.Items = servers, store.Server, nil
 			for n := range 50 {
 				subject := subjects[n%len(subjects)]
-				e.Items = append(e.Items, store.Item{Kind: store.Tool, Name: fmt.Sprintf("create_%s_%d_%d", subject, i, n), Description: fmt.Sprintf("It can create a %s number %d", subject, n)})
+				e.Items = append(e.Items,
+					store.Item{Kind: store.Tool,
+						Name:        fmt.Sprintf("create_%s_%d_%d", subject, i, n),
+						Description: fmt.Sprintf("It can create a %s number %d", subject, n)})
 			}
 		}
 		if _, err := s.Replace(b.Context(), e); err != nil {
@@ -42,12 +46,14 @@ func BenchmarkSearch(b *testing.B) {
 		"team":     {one, []string{"weather", "it can", "invoice"}},
 	} {
 		b.Run(name, func(b *testing.B) {
-			runtime.LockOSThread() // the thread's CPU time is the search's: a busy machine does not count
+			// the thread's CPU time is the search's: a busy machine does not count
+			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			var took, worked []time.Duration
 			for i := 0; b.Loop(); i++ {
 				began, cpu := time.Now(), threadTime(b)
-				if _, err := s.Search(b.Context(), store.Query{Scope: c.scope, Text: c.texts[i%len(c.texts)], Limit: 20}); err != nil {
+				if _, err := s.Search(b.Context(), store.Query{Scope: c.scope,
+					Text: c.texts[i%len(c.texts)], Limit: 20}); err != nil {
 					b.Fatal(err)
 				}
 				took, worked = append(took, time.Since(began)), append(worked, threadTime(b)-cpu)

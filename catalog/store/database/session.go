@@ -30,13 +30,18 @@ func (s *Store) BeginSession(ctx context.Context, secret string, v store.Session
 	err = s.write.transact(ctx, nil, func(tx session) error {
 		err := tx.exec(ctx, "DELETE FROM session WHERE expires <= $1", now.Unix())
 		if err == nil {
-			err = tx.exec(ctx, oldest+"WHERE name = $1 ORDER BY expires DESC, id LIMIT $2 OFFSET $3)", v.Name, store.MaxSessions, store.MaxOwnSessions-1)
+			err = tx.exec(ctx,
+				oldest+"WHERE name = $1 ORDER BY expires DESC, id LIMIT $2 OFFSET $3)", v.Name,
+				store.MaxSessions, store.MaxOwnSessions-1)
 		}
 		if err == nil {
-			err = tx.exec(ctx, oldest+"ORDER BY expires DESC, id LIMIT $1 OFFSET $2)", store.MaxSessions, store.MaxSessions-1)
+			err = tx.exec(ctx, oldest+"ORDER BY expires DESC, id LIMIT $1 OFFSET $2)",
+				store.MaxSessions, store.MaxSessions-1)
 		}
 		if err == nil {
-			err = tx.exec(ctx, "INSERT INTO session (id, name, expires, body) VALUES ($1, $2, $3, $4)", sessionID(secret), v.Name, v.Expires.Unix(), body)
+			err = tx.exec(ctx,
+				"INSERT INTO session (id, name, expires, body) VALUES ($1, $2, $3, $4)",
+				sessionID(secret), v.Name, v.Expires.Unix(), body)
 		}
 		return err
 	})
@@ -48,9 +53,11 @@ func (s *Store) BeginSession(ctx context.Context, secret string, v store.Session
 
 // FindSession returns the session of a secret. The error is ErrNotFound if it does not exist, or
 // is over.
-func (s *Store) FindSession(ctx context.Context, secret string, now time.Time) (v store.Session, err error) {
+func (s *Store) FindSession(ctx context.Context, secret string,
+	now time.Time) (v store.Session, err error) {
 	var body []byte
-	err = s.read.QueryRowContext(ctx, "SELECT body FROM session WHERE id = $1 AND expires > $2", sessionID(secret), now.Unix()).Scan(&body)
+	err = s.read.QueryRowContext(ctx, "SELECT body FROM session WHERE id = $1 AND expires > $2",
+		sessionID(secret), now.Unix()).Scan(&body)
 	if errors.Is(err, sql.ErrNoRows) {
 		return v, store.ErrNotFound
 	}
@@ -65,7 +72,8 @@ func (s *Store) FindSession(ctx context.Context, secret string, now time.Time) (
 
 // EndSession ends the session of a secret; one that does not exist is over already.
 func (s *Store) EndSession(ctx context.Context, secret string) error {
-	if err := s.write.exec(ctx, "DELETE FROM session WHERE id = $1", sessionID(secret)); err != nil {
+	if err := s.write.exec(ctx, "DELETE FROM session WHERE id = $1",
+		sessionID(secret)); err != nil {
 		return fmt.Errorf("ending a session: %w", err)
 	}
 	return nil

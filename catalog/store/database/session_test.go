@@ -50,14 +50,16 @@ func TestSessions(t *testing.T) {
 				t.Error(err)
 			}
 			for what, err := range map[string]error{
-				"another secret": find("secret-of-ann", now), "an expired one": find("secret-of-anna", now.Add(time.Hour)), "none": find("", now),
+				"another secret": find("secret-of-ann", now),
+				"an expired one": find("secret-of-anna", now.Add(time.Hour)), "none": find("", now),
 			} {
 				if !errors.Is(err, store.ErrNotFound) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
 			for i := range 25 {
-				begin(fmt.Sprint("bert-", i), store.Session{Name: "bert", Expires: now.Add(time.Hour + time.Duration(i)*time.Second)})
+				begin(fmt.Sprint("bert-", i), store.Session{Name: "bert",
+					Expires: now.Add(time.Hour + time.Duration(i)*time.Second)})
 			}
 			count := 0
 			for i := range 25 {
@@ -82,7 +84,9 @@ func TestSessions(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if text, err := os.ReadFile(file); kind == "sqlite" && (err != nil || strings.Contains(string(text), "secret-of-anna") || strings.Contains(string(text), "bert-24")) {
+			if text, err := os.ReadFile(file); kind == "sqlite" &&
+				(err != nil || strings.Contains(string(text), "secret-of-anna") ||
+					strings.Contains(string(text), "bert-24")) {
 				t.Errorf("the store has the secret (%v)", err)
 			}
 		})

@@ -81,7 +81,8 @@ func connect(address string) (*Store, error) {
 	if strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://") {
 		config, err := pgx.ParseConfig(address)
 		if err != nil {
-			return nil, errors.New("opening PostgreSQL: the connection string cannot be read") // it may hold a password
+			// it may hold a password
+			return nil, errors.New("opening PostgreSQL: the connection string cannot be read")
 		}
 		db := sql.OpenDB(&migrating{Connector: stdlib.GetConnector(*config)})
 		db.SetMaxOpenConns(8)
@@ -89,7 +90,8 @@ func connect(address string) (*Store, error) {
 	}
 	// The write-ahead log lets readers go on beside the one writer; FULL waits for
 	// the disk, so what was acknowledged survives a power cut.
-	pragmas := url.Values{"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)", "cache_size(-8000)"}}
+	pragmas := url.Values{"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)",
+		"synchronous(FULL)", "foreign_keys(ON)", "cache_size(-8000)"}}
 	name := "file:" + (&url.URL{Path: address}).EscapedPath() + "?" + pragmas.Encode()
 	write, err := sql.Open("sqlite", name+"&_txlock=immediate")
 	if err != nil {
@@ -127,7 +129,8 @@ func (s session) exec(ctx context.Context, query string, args ...any) error {
 }
 
 // list returns what one reads from each row.
-func list[T any](ctx context.Context, s session, one func(*sql.Rows) (T, error), query string, args ...any) (out []T, err error) {
+func list[T any](ctx context.Context, s session, one func(*sql.Rows) (T, error), query string,
+	args ...any) (out []T, err error) {
 	rows, err := s.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
@@ -155,7 +158,8 @@ func (a *arguments) add(v any) string {
 }
 
 // transact runs do in one transaction, which is undone if do fails.
-func (s session) transact(ctx context.Context, options *sql.TxOptions, do func(tx session) error) error {
+func (s session) transact(ctx context.Context, options *sql.TxOptions,
+	do func(tx session) error) error {
 	tx, err := s.pool().BeginTx(ctx, options)
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
@@ -171,7 +175,8 @@ func (s session) transact(ctx context.Context, options *sql.TxOptions, do func(t
 func (s *Store) change(ctx context.Context, do func(tx session, revision int64) error) error {
 	err := s.write.transact(ctx, nil, func(tx session) error {
 		var revision int64
-		if err := tx.QueryRowContext(ctx, "UPDATE revision SET latest = latest + 1 RETURNING latest").Scan(&revision); err != nil {
+		if err := tx.QueryRowContext(ctx,
+			"UPDATE revision SET latest = latest + 1 RETURNING latest").Scan(&revision); err != nil {
 			return err
 		}
 		return do(tx, revision)
@@ -201,7 +206,8 @@ func (s *Store) put(ctx context.Context, e store.Entry, items bool) (changed boo
 		return false, err
 	}
 	if _, same, err := compare(ctx, s.read, row, items); err == nil && same {
-		return false, s.touch(ctx, e.UID, e.Fetched) // most answers are the same as before: no lock for them
+		// most answers are the same as before: no lock for them
+		return false, s.touch(ctx, e.UID, e.Fetched)
 	}
 	err = s.change(ctx, func(tx session, revision int64) error {
 		itemsHash, same, err := compare(ctx, tx, row, items)
@@ -225,14 +231,17 @@ func (s *Store) put(ctx context.Context, e store.Entry, items bool) (changed boo
 
 // compare compares a row with the stored one. The same is also what an older generation would
 // write.
-func compare(ctx context.Context, s session, row store.Row, items bool) (itemsHash string, same bool, err error) {
+func compare(ctx context.Context, s session, row store.Row,
+	items bool) (itemsHash string, same bool, err error) {
 	var generation int64
 	var content string
-	err = s.QueryRowContext(ctx, "SELECT generation, hash, items_hash FROM entry WHERE uid = $1", row.Entry.UID).Scan(&generation, &content, &itemsHash)
+	err = s.QueryRowContext(ctx, "SELECT generation, hash, items_hash FROM entry WHERE uid = $1",
+		row.Entry.UID).Scan(&generation, &content, &itemsHash)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", false, nil
 	}
-	same = generation > row.Entry.Generation || content == row.Hash && (!items || itemsHash == row.ItemsHash)
+	same = generation > row.Entry.Generation ||
+		content == row.Hash && (!items || itemsHash == row.ItemsHash)
 	return itemsHash, same, err
 }
 
@@ -240,7 +249,8 @@ func compare(ctx context.Context, s session, row store.Row, items bool) (itemsHa
 func putRow(ctx context.Context, tx session, row store.Row, revision int64, items bool) error {
 	e := row.Entry
 	// An object that was created again under the same name has another UID.
-	replaced, err := list(ctx, tx, scanText, "SELECT uid FROM entry WHERE resource = $1 AND namespace = $2 AND name = $3 AND uid <> $4",
+	replaced, err := list(ctx, tx, scanText,
+		"SELECT uid FROM entry WHERE resource = $1 AND namespace = $2 AND name = $3 AND uid <> $4",
 		e.Resource, e.Namespace, e.Name, e.UID)
 	for _, uid := range replaced {
 		if err == nil {
@@ -254,7 +264,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ON CONFLICT (uid) DO UPDATE SET generation = excluded.generation, health = excluded.health, tool_lock = excluded.tool_lock,
   fetched = excluded.fetched, hash = excluded.hash, items_hash = excluded.items_hash, revision = excluded.revision, body = excluded.body
 WHERE excluded.generation >= entry.generation`,
-			e.UID, e.Resource, string(e.Type), e.Namespace, e.Name, e.Generation, string(e.Health), string(e.ToolLock), row.Fetched, row.Hash, row.ItemsHash, revision, row.Body)
+			e.UID, e.Resource, string(e.Type), e.Namespace, e.Name, e.Generation, string(e.Health),
+			string(e.ToolLock), row.Fetched, row.Hash, row.ItemsHash, revision, row.Body)
 	}
 	if err != nil {
 		return err
@@ -299,7 +310,9 @@ func (s *Store) touch(ctx context.Context, uid string, at time.Time) error {
 func (s *Store) Delete(ctx context.Context, key store.Key) error {
 	err := s.change(ctx, func(tx session, revision int64) error {
 		var uid string
-		err := tx.QueryRowContext(ctx, "SELECT uid FROM entry WHERE resource = $1 AND namespace = $2 AND name = $3", key.Resource, key.Namespace, key.Name).Scan(&uid)
+		err := tx.QueryRowContext(ctx,
+			"SELECT uid FROM entry WHERE resource = $1 AND namespace = $2 AND name = $3",
+			key.Resource, key.Namespace, key.Name).Scan(&uid)
 		if errors.Is(err, sql.ErrNoRows) {
 			return errUnchanged
 		}
@@ -309,7 +322,8 @@ func (s *Store) Delete(ctx context.Context, key store.Key) error {
 		return bury(ctx, tx, revision, uid)
 	})
 	if err != nil {
-		return fmt.Errorf("deleting %s %s/%s from the catalog: %w", key.Resource, key.Namespace, key.Name, err)
+		return fmt.Errorf("deleting %s %s/%s from the catalog: %w", key.Resource, key.Namespace,
+			key.Name, err)
 	}
 	return nil
 }
@@ -317,7 +331,8 @@ func (s *Store) Delete(ctx context.Context, key store.Key) error {
 // Sweep deletes the entries of a resource whose UID is not among those that current returns: their
 // objects were deleted while no controller ran. current is called after the entries are read, so
 // that an entry that is stored meanwhile stays.
-func (s *Store) Sweep(ctx context.Context, resource string, current func() (map[string]bool, error)) (gone int, err error) {
+func (s *Store) Sweep(ctx context.Context, resource string,
+	current func() (map[string]bool, error)) (gone int, err error) {
 	uids, err := list(ctx, s.read, scanText, "SELECT uid FROM entry WHERE resource = $1", resource)
 	var keep map[string]bool
 	if err == nil {
@@ -325,7 +340,9 @@ func (s *Store) Sweep(ctx context.Context, resource string, current func() (map[
 	}
 	for _, uid := range uids {
 		if err == nil && !keep[uid] {
-			err = s.change(ctx, func(tx session, revision int64) error { return bury(ctx, tx, revision, uid) })
+			err = s.change(ctx, func(tx session, revision int64) error {
+				return bury(ctx, tx, revision, uid)
+			})
 			gone++
 		}
 	}
@@ -337,14 +354,17 @@ func (s *Store) Sweep(ctx context.Context, resource string, current func() (map[
 
 // bury deletes an entry and remembers its name for watchers.
 func bury(ctx context.Context, tx session, revision int64, uid string) error {
-	result, err := tx.ExecContext(ctx, "INSERT INTO gone (revision, resource, type, namespace, name) SELECT $1, resource, type, namespace, name FROM entry WHERE uid = $2", revision, uid)
+	result, err := tx.ExecContext(ctx,
+		"INSERT INTO gone (revision, resource, type, namespace, name) SELECT $1, resource, type, "+
+			"namespace, name FROM entry WHERE uid = $2", revision, uid)
 	if err != nil {
 		return err
 	}
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
 		return multi.Errors(err, errUnchanged)
 	}
-	if err := tx.exec(ctx, "DELETE FROM gone WHERE revision < $1", revision-store.KeptDeletions); err != nil {
+	if err := tx.exec(ctx, "DELETE FROM gone WHERE revision < $1",
+		revision-store.KeptDeletions); err != nil {
 		return err
 	}
 	return remove(ctx, tx, uid)
@@ -361,7 +381,9 @@ func remove(ctx context.Context, tx session, uid string) error {
 // itself.
 func dropItems(ctx context.Context, tx session, uid string, last int) error {
 	if !tx.postgres {
-		if err := tx.exec(ctx, "DELETE FROM words WHERE rowid IN (SELECT id FROM item WHERE uid = $1 AND position <= $2)", uid, last); err != nil {
+		if err := tx.exec(ctx,
+			"DELETE FROM words WHERE rowid IN (SELECT id FROM item WHERE uid = $1 AND "+
+				"position <= $2)", uid, last); err != nil {
 			return err
 		}
 	}
@@ -376,11 +398,14 @@ func putItem(ctx context.Context, tx session, e store.Entry, position int, item 
 	names := item.Names()
 	tags := strings.Join(item.Tags, " ")
 	if tx.postgres {
-		return tx.exec(ctx, `INSERT INTO item (uid, position, kind, name, body, words) VALUES ($1, $2, $3, $4, $5,
+		return tx.exec(ctx,
+			`INSERT INTO item (uid, position, kind, name, body, words) VALUES ($1, $2, $3, $4, $5,
 setweight(to_tsvector('simple', $6), 'A') || setweight(to_tsvector('simple', $7), 'B') || setweight(to_tsvector('simple', $8), 'C'))`,
 			e.UID, position, item.Kind, item.Name, body, names, tags, item.Description)
 	}
-	result, err := tx.ExecContext(ctx, "INSERT INTO item (uid, position, kind, name, body) VALUES ($1, $2, $3, $4, $5)", e.UID, position, item.Kind, item.Name, body)
+	result, err := tx.ExecContext(ctx,
+		"INSERT INTO item (uid, position, kind, name, body) VALUES ($1, $2, $3, $4, $5)", e.UID,
+		position, item.Kind, item.Name, body)
 	if err != nil {
 		return err
 	}
@@ -388,6 +413,8 @@ setweight(to_tsvector('simple', $6), 'A') || setweight(to_tsvector('simple', $7)
 	if err != nil {
 		return err
 	}
-	return tx.exec(ctx, "INSERT INTO words (rowid, names, tags, description, scope) VALUES ($1, $2, $3, $4, $5)",
-		id, names, tags, item.Description, scopeToken(e.Resource, "")+" "+scopeToken(e.Resource, e.Namespace)+" "+kindToken(item.Kind))
+	return tx.exec(ctx,
+		"INSERT INTO words (rowid, names, tags, description, scope) VALUES ($1, $2, $3, $4, $5)",
+		id, names, tags, item.Description,
+		scopeToken(e.Resource, "")+" "+scopeToken(e.Resource, e.Namespace)+" "+kindToken(item.Kind))
 }

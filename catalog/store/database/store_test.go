@@ -19,7 +19,9 @@ import (
 func each(t *testing.T, test func(t *testing.T, open func() store.Store)) {
 	t.Helper()
 	for name, address := range map[string]func(t *testing.T) string{
-		"sqlite":   func(t *testing.T) string { return filepath.Join(t.TempDir(), "catalog ?#.db") },
+		"sqlite": func(t *testing.T) string {
+			return filepath.Join(t.TempDir(), "catalog ?#.db")
+		},
 		"postgres": postgres,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,13 +56,17 @@ const (
 
 func agent(namespace, name string, generation int64) store.Entry {
 	return store.Entry{
-		Key: store.Key{Resource: cards, Namespace: namespace, Name: name}, UID: "uid-" + namespace + "-" + name,
-		APIVersion: "kagenti.io/v1alpha1", Kind: "AgentCard", Type: store.Agent, Generation: generation,
-		Title: "Weather Intelligence Agent", Description: "Weather forecasts, now and in the past", Tags: []string{"weather", "forecast"},
-		Health: store.Healthy, Fetched: time.Date(2026, 1, 13, 16, 10, 0, 0, time.UTC),
+		Key: store.Key{Resource: cards, Namespace: namespace, Name: name},
+		UID: "uid-" + namespace + "-" + name, APIVersion: "kagenti.io/v1alpha1", Kind: "AgentCard",
+		Type: store.Agent, Generation: generation, Title: "Weather Intelligence Agent",
+		Description: "Weather forecasts, now and in the past",
+		Tags:        []string{"weather", "forecast"}, Health: store.Healthy,
+		Fetched: time.Date(2026, 1, 13, 16, 10, 0, 0, time.UTC),
 		Items: []store.Item{
-			{Kind: store.Skill, Name: "get_forecast", Description: "Get weather forecast for location"},
-			{Kind: store.Skill, Name: "getClimateData", Description: "Historical records", Document: json.RawMessage(`{"id":"climate"}`)},
+			{Kind: store.Skill, Name: "get_forecast",
+				Description: "Get weather forecast for location"},
+			{Kind: store.Skill, Name: "getClimateData", Description: "Historical records",
+				Document: json.RawMessage(`{"id":"climate"}`)},
 		},
 	}
 }
@@ -88,7 +94,8 @@ func TestReplaceThenGet(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		if _, err := s.Get(t.Context(), store.Key{Resource: cards, Namespace: "team1", Name: "other"}); !errors.Is(err, store.ErrNotFound) {
+		if _, err := s.Get(t.Context(), store.Key{Resource: cards, Namespace: "team1",
+			Name: "other"}); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("an entry that is not there: %v", err)
 		}
 	})
@@ -146,7 +153,8 @@ func TestUpsertKeepsItems(t *testing.T) {
 		if len(got.Items) != 2 || got.Health != store.Failing || got.Counts[store.Skill] != 2 {
 			t.Errorf("got %s, %d items, counts %v", got.Health, len(got.Items), got.Counts)
 		}
-		if hits := must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: "climate"})); len(hits) != 1 {
+		if hits := must[[]store.Hit](t)(s.Search(t.Context(),
+			store.Query{Scope: store.Everything(), Text: "climate"})); len(hits) != 1 {
 			t.Errorf("%d hits for a skill of a failing agent, want 1", len(hits))
 		}
 	})
@@ -176,7 +184,8 @@ func TestReplaceIsAtomic(t *testing.T) {
 			e := agent("team1", "weather", 1)
 			e.Version, e.Items = fmt.Sprint(v), nil
 			for i := range 20 {
-				e.Items = append(e.Items, store.Item{Kind: store.Tool, Name: fmt.Sprintf("v%d-tool%d", v, i)})
+				e.Items = append(e.Items,
+					store.Item{Kind: store.Tool, Name: fmt.Sprintf("v%d-tool%d", v, i)})
 			}
 			return e
 		}
@@ -215,20 +224,25 @@ func TestDeleteAndSweep(t *testing.T) {
 		other := agent("team1", "a", 1)
 		other.Resource, other.UID = servers, "server"
 		must[bool](t)(s.Replace(t.Context(), other))
-		if err := s.Delete(t.Context(), store.Key{Resource: cards, Namespace: "team1", Name: "a"}); err != nil {
+		if err := s.Delete(t.Context(),
+			store.Key{Resource: cards, Namespace: "team1", Name: "a"}); err != nil {
 			t.Fatal(err)
 		}
-		if n := must[int](t)(s.Sweep(t.Context(), cards, func() (map[string]bool, error) { return map[string]bool{"uid-team1-c": true}, nil })); n != 1 {
+		if n := must[int](t)(s.Sweep(t.Context(), cards, func() (map[string]bool, error) {
+			return map[string]bool{"uid-team1-c": true}, nil
+		})); n != 1 {
 			t.Errorf("%d swept, want 1", n)
 		}
 		var names []string
-		for _, e := range must[[]store.Entry](t)(s.List(t.Context(), store.Query{Scope: store.Everything()})) {
+		for _, e := range must[[]store.Entry](t)(s.List(t.Context(),
+			store.Query{Scope: store.Everything()})) {
 			names = append(names, e.Resource+" "+e.Name)
 		}
 		if diff := cmp.Diff([]string{servers + " a", cards + " c"}, names); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		if hits := must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: "weather", Kind: "agent"})); len(hits) != 2 {
+		if hits := must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything(),
+			Text: "weather", Kind: "agent"})); len(hits) != 2 {
 			t.Errorf("%d hits, want 2: a deleted entry is still found", len(hits))
 		}
 	})
@@ -255,8 +269,9 @@ func TestList(t *testing.T) {
 			q    store.Query
 			want int
 		}{
-			{store.Query{}, 10}, {store.Query{Namespace: "team1"}, 5}, {store.Query{Health: store.Failing}, 2},
-			{store.Query{Type: store.Server}, 0}, {store.Query{Type: store.Agent, Resource: cards}, 10},
+			{store.Query{}, 10}, {store.Query{Namespace: "team1"}, 5},
+			{store.Query{Health: store.Failing}, 2}, {store.Query{Type: store.Server}, 0},
+			{store.Query{Type: store.Agent, Resource: cards}, 10},
 		} {
 			if got := count(c.q); got != c.want {
 				t.Errorf("%+v: %d entries, want %d", c.q, got, c.want)
@@ -291,8 +306,9 @@ func TestScope(t *testing.T) {
 			scope store.Scope
 			want  int
 		}{
-			{nil, 0}, {store.Scope{}, 0}, {store.Scope{servers: {All: true}}, 0}, {store.Scope{cards: {}}, 0},
-			{store.Scope{cards: {Names: []string{"team2"}}}, 1}, {store.Scope{cards: {Names: []string{"team1", "team3"}}, servers: {All: true}}, 2},
+			{nil, 0}, {store.Scope{}, 0}, {store.Scope{servers: {All: true}}, 0},
+			{store.Scope{cards: {}}, 0}, {store.Scope{cards: {Names: []string{"team2"}}}, 1},
+			{store.Scope{cards: {Names: []string{"team1", "team3"}}, servers: {All: true}}, 2},
 			{store.Scope{cards: {All: true}}, 3}, {store.Everything(), 3},
 		} {
 			q := store.Query{Scope: c.scope, Text: "intelligence"}
@@ -303,7 +319,8 @@ func TestScope(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(listed) != c.want || len(found) != c.want || len(changes) != c.want {
-				t.Errorf("%v: %d listed, %d found, %d changes, want %d", c.scope, len(listed), len(found), len(changes), c.want)
+				t.Errorf("%v: %d listed, %d found, %d changes, want %d", c.scope, len(listed),
+					len(found), len(changes), c.want)
 			}
 		}
 	})
@@ -314,8 +331,10 @@ func TestSearch(t *testing.T) {
 		s := open()
 		must[bool](t)(s.Replace(t.Context(), agent("team1", "weather", 1)))
 		e := agent("team1", "travel", 1)
-		e.Title, e.Description, e.Tags = "Réservations", "Books a hotel where the weather is good", []string{"trip"}
-		e.Items = []store.Item{{Kind: store.Tool, Name: "book_hotel", Description: "Reserve a room"}}
+		e.Title, e.Description, e.Tags =
+			"Réservations", "Books a hotel where the weather is good", []string{"trip"}
+		e.Items = []store.Item{{Kind: store.Tool, Name: "book_hotel",
+			Description: "Reserve a room"}}
 		must[bool](t)(s.Replace(t.Context(), e))
 		for text, want := range map[string]string{
 			"forecast":            "weather/get_forecast weather/", // the name's match first
@@ -331,7 +350,8 @@ func TestSearch(t *testing.T) {
 			"-":                   "",
 		} {
 			got := ""
-			for i, h := range must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: text})) {
+			for i, h := range must[[]store.Hit](t)(s.Search(t.Context(),
+				store.Query{Scope: store.Everything(), Text: text})) {
 				if i > 0 {
 					got += " "
 				}
@@ -344,7 +364,9 @@ func TestSearch(t *testing.T) {
 				t.Errorf("%q finds %q, want %q", text, got, want)
 			}
 		}
-		if hits := must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: "hotel", Kind: store.Tool})); len(hits) != 1 || hits[0].Item.Name != "book_hotel" {
+		if hits := must[[]store.Hit](t)(s.Search(t.Context(),
+			store.Query{Scope: store.Everything(), Text: "hotel", Kind: store.Tool})); len(hits) !=
+			1 || hits[0].Item.Name != "book_hotel" {
 			t.Errorf("tools about hotels: %+v", hits)
 		}
 	})
@@ -403,7 +425,9 @@ func TestPositionOfAnotherStore(t *testing.T) {
 		if parsed, err := store.ParsePosition(at.String()); err != nil || parsed != at {
 			t.Errorf("%s is read as %s, %v", at, parsed, err)
 		}
-		for _, other := range []store.Position{{Store: "lost", Revision: at.Revision}, {Store: "lost"}, {Store: at.Store, Revision: at.Revision + 1}, {Revision: at.Revision + 1}} {
+		for _, other := range []store.Position{{Store: "lost", Revision: at.Revision},
+			{Store: "lost"}, {Store: at.Store, Revision: at.Revision + 1},
+			{Revision: at.Revision + 1}} {
 			if _, _, err := s.Changes(t.Context(), other, q); !errors.Is(err, store.ErrExpired) {
 				t.Errorf("after %s: %v", other, err)
 			}
@@ -450,10 +474,11 @@ func TestSearchWithin(t *testing.T) {
 			crowd[cards] = store.Namespaces{Names: append(crowd[cards].Names, fmt.Sprintf("empty-%d", i))}
 		}
 		for name, q := range map[string]store.Query{
-			"namespace":  {Scope: store.Everything(), Namespace: "few"},
-			"health":     {Scope: store.Everything(), Health: store.Failing},
-			"scope":      {Scope: crowd},
-			"everything": {Scope: store.Everything(), Namespace: "few", Type: store.Agent, Resource: cards, Health: store.Failing},
+			"namespace": {Scope: store.Everything(), Namespace: "few"},
+			"health":    {Scope: store.Everything(), Health: store.Failing},
+			"scope":     {Scope: crowd},
+			"everything": {Scope: store.Everything(), Namespace: "few", Type: store.Agent,
+				Resource: cards, Health: store.Failing},
 		} {
 			q.Text, q.Kind = "weather", string(store.Agent)
 			hits := must[[]store.Hit](t)(s.Search(t.Context(), q))

@@ -19,7 +19,8 @@ func Command() *cobra.Command {
   armature artifact verify oci://registry.example/fleet/agents:v1 --key cosign.pub
   armature artifact pull oci://registry.example/fleet/agents:v1 agents/ --verify-policy policy.yaml`,
 	}
-	cli.Group(cmd, pushCommand(), pullCommand(), listCommand(), tagCommand(), verifyCommand(), attestCommand())
+	cli.Group(cmd, pushCommand(), pullCommand(), listCommand(), tagCommand(), verifyCommand(),
+		attestCommand())
 	return cmd
 }
 
@@ -52,7 +53,8 @@ outside of the folder, links, devices, and archives that unpack to more than 1 G
 			if err != nil {
 				return err
 			}
-			return cli.PrintArtifact(cmd, format, result, fmt.Sprintf("pulled %s to %s\n", weight(result), given[1]))
+			return cli.PrintArtifact(cmd, format, result,
+				fmt.Sprintf("pulled %s to %s\n", weight(result), given[1]))
 		},
 	}
 	r.Flags(cmd)
@@ -97,7 +99,8 @@ func listCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l := cli.Listing{Columns: []string{"TAG", "DIGEST", "REVISION", "CREATED", "SOURCE"}, Objects: list, Empty: "no packages in " + given[0]}
+			l := cli.Listing{Columns: []string{"TAG", "DIGEST", "REVISION", "CREATED", "SOURCE"},
+				Objects: list, Empty: "no packages in " + given[0]}
 			for _, a := range list {
 				l.Rows = append(l.Rows, []string{a.Tag, a.Digest, a.Revision, a.Created, a.Source})
 				l.Names = append(l.Names, given[0]+":"+a.Tag)

@@ -72,8 +72,10 @@ policy, or nothing is pushed.`,
 	p.Registry.Flags(cmd)
 	p.images.Flag(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&p.rendered, "rendered", false, "PATH is already rendered: push it unchanged, if it verifies")
-	f.StringVar(&p.source, "source", "", "URL of the source (default: the remote origin of PATH's Git repository)")
+	f.BoolVar(&p.rendered, "rendered", false,
+		"PATH is already rendered: push it unchanged, if it verifies")
+	f.StringVar(&p.source, "source", "",
+		"URL of the source (default: the remote origin of PATH's Git repository)")
 	f.StringVar(&p.revision, "revision", "", "revision of the source (default: branch@sha1:commit)")
 	f.BoolVar(&p.sign, "sign", false, "sign the artifact and attach provenance")
 	p.Signer.Flags(cmd)
@@ -116,7 +118,8 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 	}
 	var attach func(context.Context, name.Digest) error
 	if p.sign {
-		if attach, err = p.attach(cmd.Context(), opt, meta, inputs); err != nil { // it may ask for a password
+		// it may ask for a password
+		if attach, err = p.attach(cmd.Context(), opt, meta, inputs); err != nil {
 			return err
 		}
 	}
@@ -129,7 +132,8 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 	if err != nil {
 		return err
 	}
-	return cli.PrintArtifact(cmd, p.format, result, fmt.Sprintf("pushed %s to %s\n", weight(result), ref))
+	return cli.PrintArtifact(cmd, p.format, result,
+		fmt.Sprintf("pushed %s to %s\n", weight(result), ref))
 }
 
 // weight of an artifact: "3 files, 12 KiB,".
@@ -139,7 +143,8 @@ func weight(r oci.Result) string {
 
 // render returns the files that are pushed. They are rendered, and have been verified to be as a
 // fresh render makes them.
-func (p *push) render(src render.Source, opt render.Options) ([]render.File, []finding.Finding, error) {
+func (p *push) render(src render.Source,
+	opt render.Options) ([]render.File, []finding.Finding, error) {
 	if p.rendered {
 		found, _, err := verify.Run(src, opt)
 		if err != nil || finding.Failed(found) {
@@ -152,17 +157,21 @@ func (p *push) render(src render.Source, opt render.Options) ([]render.File, []f
 		return nameStdin(files), found, err
 	}
 	if file := p.Kustomization(src); file != "" {
-		return nil, nil, fmt.Errorf("%s has to be built first: kustomize build … | armature artifact push - oci://…, or push a rendered folder with --rendered", file)
+		return nil, nil, fmt.Errorf("%s has to be built first: kustomize build … | armature "+
+			"artifact push - oci://…, or push a rendered folder with --rendered", file)
 	}
 	opt.ObjectsOnly = true
 	result, err := render.Run(src, opt)
 	if err != nil || finding.Failed(result.Findings) {
 		return nil, result.Findings, err
 	}
-	files := slices.DeleteFunc(result.Files, func(f render.File) bool { return len(bytes.TrimSpace(f.Data)) == 0 })
+	files := slices.DeleteFunc(result.Files,
+		func(f render.File) bool { return len(bytes.TrimSpace(f.Data)) == 0 })
 	nameStdin(files)
 	found, _, err := verify.Run(render.Source{Files: files}, opt)
-	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Severity != finding.Error })
+	found = slices.DeleteFunc(found, func(f finding.Finding) bool {
+		return f.Severity != finding.Error
+	})
 	return files, append(result.Findings, found...), err
 }
 
@@ -196,15 +205,18 @@ func load(src render.Source) ([]render.File, error) {
 const sourceDate = "SOURCE_DATE_EPOCH"
 
 // metadata returns what the flags and the environment set, and the commit for the rest.
-func (p *push) metadata(cmd *cobra.Command, path string, inputs []render.File) (meta oci.Metadata, err error) {
+func (p *push) metadata(cmd *cobra.Command, path string,
+	inputs []render.File) (meta oci.Metadata, err error) {
 	created := os.Getenv(sourceDate)
 	if path != "-" && (p.source == "" || p.revision == "" || created == "") {
 		if meta, err = oci.Commit(path, inputs, p.Config, p.Lock); err != nil {
-			return meta, fmt.Errorf("%w\n  hint: set --source, --revision and %s, which replace it", err, sourceDate)
+			return meta, fmt.Errorf("%w\n  hint: set --source, --revision and %s, which replace it",
+				err, sourceDate)
 		}
 	}
 	if p.source != "" {
-		if meta.Source, err = gitrun.PublicURL(p.source); err != nil { // as CI has it from git config
+		// as CI has it from git config
+		if meta.Source, err = gitrun.PublicURL(p.source); err != nil {
 			return meta, err
 		}
 	}
@@ -214,23 +226,29 @@ func (p *push) metadata(cmd *cobra.Command, path string, inputs []render.File) (
 	if created != "" {
 		seconds, err := strconv.ParseInt(created, 10, 64)
 		if err != nil {
-			return meta, cli.Usagef("%s=%q: write the seconds since 1970, as git log -1 --format=%%ct prints them", sourceDate, created)
+			return meta, cli.Usagef(
+				"%s=%q: write the seconds since 1970, as git log -1 --format=%%ct prints them",
+				sourceDate, created)
 		}
 		meta.Created = time.Unix(seconds, 0).UTC()
 	}
 	if meta.Revision == "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "armature: the package is in no Git repository: name its origin with --source and --revision")
+		fmt.Fprintln(cmd.ErrOrStderr(),
+			"armature: the package is in no Git repository: name its origin with --source "+
+				"and --revision")
 	}
 	return meta, nil
 }
 
 // attach signs, and says what was rendered.
-func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata, inputs []render.File) (func(context.Context, name.Digest) error, error) {
+func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata,
+	inputs []render.File) (func(context.Context, name.Digest) error, error) {
 	session, err := p.Session(ctx, p.PlainHTTP)
 	if err != nil {
 		return nil, err
 	}
-	made := sign.Render{Source: meta.Source, Revision: meta.Revision, Version: version.String(), Functions: functions.Names(), Inputs: make(map[string]string)}
+	made := sign.Render{Source: meta.Source, Revision: meta.Revision, Version: version.String(),
+		Functions: functions.Names(), Inputs: make(map[string]string)}
 	if opt.Config != nil {
 		made.Config = opt.Config.Spec
 	}

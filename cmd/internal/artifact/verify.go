@@ -14,7 +14,8 @@ import (
 )
 
 // judgement verifies an artifact by a policy.
-type judgement func(ctx context.Context, artifact name.Digest, policy sign.Policy) (sign.Verified, error)
+type judgement func(ctx context.Context, artifact name.Digest,
+	policy sign.Policy) (sign.Verified, error)
 
 func verifyCommand() *cobra.Command {
 	var r cli.Registry
@@ -63,13 +64,15 @@ attestation of the policy and the SLSA build level.`,
 			if err != nil {
 				return err
 			}
-			return judge(cmd, given[0], &r, policy, format, func(ctx context.Context, artifact name.Digest, policy sign.Policy) (v sign.Verified, err error) {
-				session, err := signer.Session(ctx, policy.PlainHTTP)
-				if err != nil {
-					return v, err
-				}
-				return session.Summarize(ctx, artifact, policy)
-			})
+			return judge(cmd, given[0], &r, policy, format,
+				func(ctx context.Context, artifact name.Digest,
+					policy sign.Policy) (v sign.Verified, err error) {
+					session, err := signer.Session(ctx, policy.PlainHTTP)
+					if err != nil {
+						return v, err
+					}
+					return session.Summarize(ctx, artifact, policy)
+				})
 		},
 	}
 	r.Flags(cmd)
@@ -80,7 +83,8 @@ attestation of the policy and the SLSA build level.`,
 }
 
 // judge finds an artifact, verifies it and prints who signed it.
-func judge(cmd *cobra.Command, given string, r *cli.Registry, policy sign.Policy, format string, verify judgement) error {
+func judge(cmd *cobra.Command, given string, r *cli.Registry, policy sign.Policy, format string,
+	verify judgement) error {
 	opt := r.Options(nil, "")
 	ref, err := opt.Parse(given)
 	if err != nil {

@@ -22,14 +22,20 @@ type Catalog struct {
 func (c *Catalog) Flags(f *pflag.FlagSet, name, usage string) {
 	c.flag = name
 	f.StringVar(&c.Address, name, c.Address, usage)
-	f.StringVar(&c.tokenFile, "token-file", "", "file with a Kubernetes token; empty uses the kubeconfig's")
-	f.StringVar(&c.caFile, "certificate-authority", "", "PEM file of the authority that signed the catalog's certificate")
+	f.StringVar(&c.tokenFile, "token-file", "",
+		"file with a Kubernetes token; empty uses the kubeconfig's")
+	f.StringVar(&c.caFile, "certificate-authority", "",
+		"PEM file of the authority that signed the catalog's certificate")
 }
 
 // Connect to the server. Its warnings are printed.
-func (c *Catalog) Connect(cmd *cobra.Command, kubeconfig func() (*rest.Config, error)) (*ask.CatalogClient, error) {
-	server := ask.Catalog{Address: c.Address, CA: c.caFile, TokenFile: c.tokenFile, Kubeconfig: kubeconfig}
-	s, err := server.Connect(func(warning string) { fmt.Fprintln(cmd.ErrOrStderr(), "Warning:", OneLine(warning)) })
+func (c *Catalog) Connect(cmd *cobra.Command,
+	kubeconfig func() (*rest.Config, error)) (*ask.CatalogClient, error) {
+	server := ask.Catalog{Address: c.Address, CA: c.caFile, TokenFile: c.tokenFile,
+		Kubeconfig: kubeconfig}
+	s, err := server.Connect(func(warning string) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "Warning:", OneLine(warning))
+	})
 	if errors.Is(err, ask.ErrCatalogAddress) {
 		err = Usagef("--%s %q: %w", c.flag, c.Address, err)
 	}

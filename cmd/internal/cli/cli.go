@@ -80,7 +80,8 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 			return err
 		}
 		words := strings.Fields(cmd.Use)[1:]
-		if len(given) < len(words) && check(cmd, append(slices.Clone(given), "")) == nil || len(given) == 0 && len(words) > 0 {
+		if len(given) < len(words) && check(cmd, append(slices.Clone(given), "")) == nil ||
+			len(given) == 0 && len(words) > 0 {
 			return Usagef("%s is missing", strings.TrimSuffix(words[len(given)], "..."))
 		}
 		if len(given) == 0 {
@@ -114,7 +115,8 @@ func UnknownCommand(cmd *cobra.Command, given string) error {
 	problem := fmt.Sprintf("unknown command %q", given)
 	meant := cmd.SuggestionsFor(given)
 	for _, c := range cmd.Commands() {
-		if slices.Contains(c.SuggestFor, given) { // what others call it wins over what is spelt alike
+		// what others call it wins over what is spelt alike
+		if slices.Contains(c.SuggestFor, given) {
 			meant = []string{c.Name()}
 		}
 	}
@@ -127,7 +129,8 @@ func UnknownCommand(cmd *cobra.Command, given string) error {
 // FlagError makes an error of pflag one of usage, which names the flag that was perhaps meant.
 func FlagError(cmd *cobra.Command, err error) error {
 	var wrong *pflag.InvalidValueError
-	if usage := (usageError{}); errors.As(err, &wrong) && errors.As(wrong.Unwrap(), &usage) { // it names the flag itself
+	// it names the flag itself
+	if usage := (usageError{}); errors.As(err, &wrong) && errors.As(wrong.Unwrap(), &usage) {
 		return usage
 	}
 	var unknown *pflag.NotExistError
@@ -147,7 +150,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 func withPath(root *cobra.Command, args []string) (out []string) {
 	cmd, _, err := root.Find(args)
 	if err != nil || !strings.Contains(cmd.Use, " PATH") && !strings.Contains(cmd.Use, " FILE") ||
-		cmd.Flags().ShorthandLookup("f") != nil || cmd.InheritedFlags().ShorthandLookup("f") != nil {
+		cmd.Flags().ShorthandLookup("f") != nil ||
+		cmd.InheritedFlags().ShorthandLookup("f") != nil {
 		return args
 	}
 	for i, arg := range args {
@@ -179,7 +183,8 @@ type word struct {
 
 // WordFlag adds a flag that takes one of a few words, which completions offer. what is
 // what they are, for errors.
-func WordFlag(cmd *cobra.Command, value *string, name, shorthand, initial, usage, what string, words ...string) {
+func WordFlag(cmd *cobra.Command, value *string, name, shorthand, initial, usage, what string,
+	words ...string) {
 	*value = initial
 	cmd.Flags().VarP(&word{value, name, what, words}, name, shorthand, usage)
 	CompleteFlag(cmd, name, func() []string { return words })
@@ -210,14 +215,16 @@ func Among(flag, what, text string, words []string) error {
 // ChoiceFlag adds a flag that takes one of a few words, or none.
 func ChoiceFlag(cmd *cobra.Command, value *string, name, empty string, words ...string) {
 	last := len(words) - 1
-	WordFlag(cmd, value, name, "", "", strings.Join(words[:last], ", ")+" or "+words[last]+" (default: "+empty+")", "value", words...)
+	WordFlag(cmd, value, name, "", "", strings.Join(words[:last], ", ")+" or "+words[last]+
+		" (default: "+empty+")", "value", words...)
 }
 
 // CompleteFlag offers the values of a flag, which may depend on other flags.
 func CompleteFlag(cmd *cobra.Command, flag string, values func() []string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return values(), cobra.ShellCompDirectiveNoFileComp
-	}); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(flag,
+		func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return values(), cobra.ShellCompDirectiveNoFileComp
+		}); err != nil {
 		panic(err) // the flag is not there
 	}
 }

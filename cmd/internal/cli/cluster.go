@@ -34,7 +34,8 @@ func (k *Cluster) Flags(cmd *cobra.Command) {
 // LoginFlags are those of a command that needs no namespace.
 func (k *Cluster) LoginFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&k.Kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl)")
-	cmd.Flags().StringVar(&k.Context, "context", "", "context of the kubeconfig (default: its current one)")
+	cmd.Flags().StringVar(&k.Context, "context", "",
+		"context of the kubeconfig (default: its current one)")
 }
 
 // AllFlag adds -A to a command that works in one namespace or in all.
@@ -46,7 +47,8 @@ func (k *Cluster) AllFlag(cmd *cobra.Command) {
 func (k *Cluster) Loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = k.Kubeconfig
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: k.Context})
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: k.Context})
 }
 
 // Rest says how to reach the cluster, and which namespace is meant: "" is all of them.
@@ -56,10 +58,12 @@ func (k *Cluster) Rest() (config *rest.Config, namespace string, err error) {
 		err = ErrNoKubeconfig // client-go would speak of KUBERNETES_MASTER
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("finding the cluster: %w\n  hint: name a kubeconfig with --kubeconfig or KUBECONFIG", err)
+		return nil, "", fmt.Errorf(
+			"finding the cluster: %w\n  hint: name a kubeconfig with --kubeconfig or KUBECONFIG", err)
 	}
 	config.UserAgent = version.UserAgent("armature")
-	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
+	config.WarningHandler = rest.NewWarningWriter(os.Stderr,
+		rest.WarningWriterOptions{Deduplicate: true})
 	namespace, err = k.InNamespace()
 	return config, namespace, err
 }
@@ -93,7 +97,8 @@ func (k *Cluster) Applier() (c *apply.Cluster, namespace string, err error) {
 }
 
 // CompletePackages offers the names of applied packages.
-func (k *Cluster) CompletePackages(cmd *cobra.Command, given []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+func (k *Cluster) CompletePackages(cmd *cobra.Command, given []string,
+	_ string) (names []string, _ cobra.ShellCompDirective) {
 	if c, namespace, err := k.Applier(); err == nil && len(given) == 0 {
 		inventories, _ := c.Inventories(cmd.Context(), namespace) // none where it fails
 		for _, v := range inventories {

@@ -8,7 +8,8 @@ import (
 // Differs names a file of the working tree that is not as the revision has it: a tracked one,
 // or an input of the package that is not tracked, ignored or not; "" for none.
 func (r Revision) Differs(ctx context.Context) (string, error) {
-	changed, err := RunGit(ctx, r.Repository, nil, "diff", "--name-only", "-z", "--no-ext-diff", "--no-textconv", r.Commit, "--")
+	changed, err := RunGit(ctx, r.Repository, nil, "diff", "--name-only", "-z", "--no-ext-diff",
+		"--no-textconv", r.Commit, "--")
 	if err != nil {
 		return "", err
 	}

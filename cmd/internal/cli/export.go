@@ -22,16 +22,22 @@ var platformGroups = []string{keys.Kagenti, keys.Rossoctl, keys.LabelPrefix, key
 // exported are the resources that are read: the platforms' own, and what their
 // controllers and webhooks make. Secrets are never read.
 var exported = []schema.GroupVersionResource{
-	{Group: keys.Kagenti, Version: "v1alpha1", Resource: "agents"}, {Group: keys.Rossoctl, Version: "v1alpha1", Resource: "agents"},
+	{Group: keys.Kagenti, Version: "v1alpha1", Resource: "agents"},
+	{Group: keys.Rossoctl, Version: "v1alpha1", Resource: "agents"},
 	{Group: keys.LabelPrefix, Version: "v1alpha1", Resource: "agents"},
-	{Group: keys.Kagent, Version: "v1alpha2", Resource: "agents"}, {Group: keys.Kagent, Version: "v1alpha2", Resource: "modelconfigs"},
-	{Group: keys.Kagent, Version: "v1alpha2", Resource: "remotemcpservers"}, {Group: keys.Kagent, Version: "v1alpha1", Resource: "mcpservers"},
+	{Group: keys.Kagent, Version: "v1alpha2", Resource: "agents"},
+	{Group: keys.Kagent, Version: "v1alpha2", Resource: "modelconfigs"},
+	{Group: keys.Kagent, Version: "v1alpha2", Resource: "remotemcpservers"},
+	{Group: keys.Kagent, Version: "v1alpha1", Resource: "mcpservers"},
 	{Group: keys.Asya, Version: "v1alpha1", Resource: "asyncactors"},
-	{Group: "apps", Version: "v1", Resource: "deployments"}, {Group: "apps", Version: "v1", Resource: "statefulsets"},
-	{Version: "v1", Resource: "pods"},
-	{Version: "v1", Resource: "services"}, {Version: "v1", Resource: "serviceaccounts"}, {Version: "v1", Resource: "configmaps"},
-	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
-	{Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"}, {Group: "keda.sh", Version: "v1alpha1", Resource: "triggerauthentications"},
+	{Group: "apps", Version: "v1", Resource: "deployments"},
+	{Group: "apps", Version: "v1", Resource: "statefulsets"}, {Version: "v1", Resource: "pods"},
+	{Version: "v1", Resource: "services"}, {Version: "v1", Resource: "serviceaccounts"},
+	{Version: "v1", Resource: "configmaps"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+	{Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"},
+	{Group: "keda.sh", Version: "v1alpha1", Resource: "triggerauthentications"},
 }
 
 // Export returns what armature migrate can migrate from a namespace, as a List, or nothing.

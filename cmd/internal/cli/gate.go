@@ -17,7 +17,8 @@ import (
 )
 
 // Transformation is render.Stream or render.Uninject.
-type Transformation func(render.Source, render.Options, render.Sink) ([]finding.Finding, render.Stats, error)
+type Transformation func(render.Source, render.Options,
+	render.Sink) ([]finding.Finding, render.Stats, error)
 
 // ImageGate is --verify-images: nothing is written unless a policy accepts every image
 // that would run.
@@ -27,7 +28,9 @@ type ImageGate struct {
 }
 
 func (g *ImageGate) Flag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&g.file, "verify-images", "", "`file` with a VerifyPolicy that every image must satisfy, by digest; queries the registries")
+	cmd.Flags().StringVar(&g.file, "verify-images", "",
+		"`file` with a VerifyPolicy that every image must satisfy, by digest; queries "+
+			"the registries")
 }
 
 // Open reads the policy.
@@ -45,7 +48,8 @@ func (g *ImageGate) Before(ctx context.Context, at *Place, do Transformation) Tr
 	if g.Policy == nil {
 		return do
 	}
-	return func(src render.Source, opt render.Options, sink render.Sink) ([]finding.Finding, render.Stats, error) {
+	return func(src render.Source, opt render.Options,
+		sink render.Sink) ([]finding.Finding, render.Stats, error) {
 		var mu sync.Mutex
 		var files []render.File
 		found, stats, err := do(src, opt, func(file string, data []byte) error {
@@ -75,7 +79,8 @@ func (g *ImageGate) Before(ctx context.Context, at *Place, do Transformation) Tr
 
 // Pass judges the files that leave: objects, wherever they come from, and what a
 // kustomization among the files makes of them.
-func (g *ImageGate) Pass(ctx context.Context, at *Place, src render.Source, files []render.File, config *api.RenderConfig) error {
+func (g *ImageGate) Pass(ctx context.Context, at *Place, src render.Source, files []render.File,
+	config *api.RenderConfig) error {
 	if g.Policy == nil {
 		return nil
 	}

@@ -33,7 +33,8 @@ type Place struct {
 
 // list records the files of a package, and those that findings are about, such as what is
 // left out of it. A configuration or lock from a flag is not one of them.
-func (at *Place) list(src render.Source, about []finding.Finding, found *api.RenderConfig, config, lock string) {
+func (at *Place) list(src render.Source, about []finding.Finding, found *api.RenderConfig,
+	config, lock string) {
 	at.files = slices.Clip(src.Files)
 	for _, f := range about {
 		if f.File != "" && f.File != config {
@@ -89,12 +90,14 @@ type Manifests struct {
 
 // ConfigFlag is for commands that read no lock.
 func (m *Manifests) ConfigFlag(cmd *cobra.Command, root string) {
-	cmd.Flags().StringVarP(&m.Config, "config", "c", "", "RenderConfig to use (default: the nearest armature.yaml, from "+root+" upwards)")
+	cmd.Flags().StringVarP(&m.Config, "config", "c", "",
+		"RenderConfig to use (default: the nearest armature.yaml, from "+root+" upwards)")
 }
 
 func (m *Manifests) Flags(cmd *cobra.Command, root string) {
 	m.ConfigFlag(cmd, root)
-	cmd.Flags().StringVar(&m.Lock, "lock", "", "ImageLock to use (default: armature.lock at the root of "+root+")")
+	cmd.Flags().StringVar(&m.Lock, "lock", "",
+		"ImageLock to use (default: armature.lock at the root of "+root+")")
 }
 
 // RootOf is the folder of a PATH: itself, or the one that a file is in.
@@ -111,13 +114,15 @@ func RootOf(given string) (string, error) {
 
 // Open reads the configuration and the lock, and lists the files but those of the folder
 // skip, which the output goes to.
-func (m *Manifests) Open(cmd *cobra.Command, given, skip string) (src render.Source, opt render.Options, findings []finding.Finding, err error) {
+func (m *Manifests) Open(cmd *cobra.Command,
+	given, skip string) (src render.Source, opt render.Options, findings []finding.Finding, err error) {
 	root, err := RootOf(given)
 	if err != nil {
 		return src, opt, nil, err
 	}
 	if skip != "" && source.Same(skip, root) {
-		return src, opt, nil, fmt.Errorf("%s is PATH itself, whose files would be overwritten\n  hint: name another folder, or leave it out and use --in-place", skip)
+		return src, opt, nil, fmt.Errorf("%s is PATH itself, whose files would be overwritten\n"+
+			"  hint: name another folder, or leave it out and use --in-place", skip)
 	}
 	m.Place = Place{}
 	if given != "-" {
@@ -140,9 +145,11 @@ func (m *Manifests) Open(cmd *cobra.Command, given, skip string) (src render.Sou
 		m.own(src, root)
 		return src, opt, append(findings, found...), err
 	}
-	src, err = Interruptibly(cmd.Context(), func() (render.Source, error) { return source.ReadStream(cmd.InOrStdin()) })
+	src, err = Interruptibly(cmd.Context(),
+		func() (render.Source, error) { return source.ReadStream(cmd.InOrStdin()) })
 	if err == nil && len(src.Files[0].Data) == 0 {
-		err = errors.New("nothing on standard input") // most likely the command before the pipe failed
+		// most likely the command before the pipe failed
+		err = errors.New("nothing on standard input")
 	}
 	return src, opt, findings, err
 }
@@ -156,17 +163,20 @@ func ErrNoManifests(path string) error {
 // manifest.
 func (m *Manifests) own(src render.Source, root string) {
 	for i := range src.Files {
-		if m.Config != "" && path.Base(src.Files[i].Path) == filepath.Base(m.Config) && filepath.Join(root, src.Files[i].Path) == filepath.Clean(m.Config) {
+		if m.Config != "" && path.Base(src.Files[i].Path) == filepath.Base(m.Config) &&
+			filepath.Join(root, src.Files[i].Path) == filepath.Clean(m.Config) {
 			src.Files[i].AsIs = true
 		}
 	}
 }
 
 // OpenObjects is Open for a command that delivers objects: a host's list of them is refused.
-func (m *Manifests) OpenObjects(cmd *cobra.Command, given string) (src render.Source, opt render.Options, findings []finding.Finding, err error) {
+func (m *Manifests) OpenObjects(cmd *cobra.Command,
+	given string) (src render.Source, opt render.Options, findings []finding.Finding, err error) {
 	src, opt, findings, err = m.Open(cmd, given, "")
 	if err == nil && given == "-" && host.IsResourceList(src.Files[0].Data) {
-		err = errors.New("standard input is a ResourceList, which is for functions\n  hint: unwrap it first, with `kpt fn sink` for one")
+		err = errors.New("standard input is a ResourceList, which is for functions\n" +
+			"  hint: unwrap it first, with `kpt fn sink` for one")
 	}
 	return src, opt, findings, err
 }
@@ -194,8 +204,10 @@ type Input struct {
 
 func (in *Input) Flags(cmd *cobra.Command) {
 	in.Manifests.Flags(cmd, "PATH")
-	WordFlag(cmd, &in.Format, "findings", "", "text", "write findings as "+strings.Join(host.Formats(), ", "), "format", host.Formats()...)
-	cmd.Flags().StringVar(&in.file, "findings-file", "", "write findings to a file (default: standard error)")
+	WordFlag(cmd, &in.Format, "findings", "", "text",
+		"write findings as "+strings.Join(host.Formats(), ", "), "format", host.Formats()...)
+	cmd.Flags().StringVar(&in.file, "findings-file", "",
+		"write findings to a file (default: standard error)")
 	cmd.Flags().BoolVarP(&in.Quiet, "quiet", "q", false, "show errors only")
 }
 
@@ -203,7 +215,8 @@ func (in *Input) Flags(cmd *cobra.Command) {
 func (in *Input) Report(cmd *cobra.Command, findings []finding.Finding) error {
 	failed := finding.Failed(findings)
 	if in.Quiet {
-		findings = slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Severity != finding.Error })
+		findings = slices.DeleteFunc(findings,
+			func(f finding.Finding) bool { return f.Severity != finding.Error })
 	}
 	findings = in.Locate(findings)
 	if in.file != "" {
@@ -277,7 +290,8 @@ func (t *Untouched) Watch(opt *render.Options) {
 
 func (t *Untouched) see(u *contract.Unit) {
 	o := u.Object
-	if _, pod := o.PodTemplate(); !pod || u.Injected() || o.Get("metadata", "labels", t.label).Is("disabled") {
+	if _, pod := o.PodTemplate(); !pod || u.Injected() ||
+		o.Get("metadata", "labels", t.label).Is("disabled") {
 		return
 	}
 	t.mu.Lock()

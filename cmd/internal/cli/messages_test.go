@@ -20,10 +20,15 @@ func TestExplanation(t *testing.T) {
 		want string
 	}{
 		{"one", errors.New("no"), "no\n"},
-		{"several", multierror.Append(nil, errors.New("first"), placed), "first\na.yaml:3: spec.x: is wrong\n  hint: drop it\n"},
-		{"of builds", findings.Join(errors.New("no"), placed), "a.yaml:3: spec.x: is wrong\n  hint: drop it\nno\n"},
-		{"words around one", fmt.Errorf("reading the pins: %w", placed), "reading the pins: a.yaml:3: spec.x: is wrong\n  hint: drop it\n"},
-		{"words around several", fmt.Errorf("pruning: %w", multierror.Append(nil, errors.New("first"), errors.New("second"))),
+		{"several", multierror.Append(nil, errors.New("first"), placed),
+			"first\na.yaml:3: spec.x: is wrong\n  hint: drop it\n"},
+		{"of builds", findings.Join(errors.New("no"), placed),
+			"a.yaml:3: spec.x: is wrong\n  hint: drop it\nno\n"},
+		{"words around one", fmt.Errorf("reading the pins: %w", placed),
+			"reading the pins: a.yaml:3: spec.x: is wrong\n  hint: drop it\n"},
+		{"words around several",
+			fmt.Errorf("pruning: %w",
+				multierror.Append(nil, errors.New("first"), errors.New("second"))),
 			"pruning: 2 errors occurred:\n\t* first\n\t* second\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -40,7 +40,8 @@ func Repository(ctx context.Context, clone, address string) (r gitremote.Reposit
 		return r, errors.New("the URL of the remote cannot be read")
 	}
 	if endpoint.Protocol == "ssh" && os.Getenv("GIT_SSH_COMMAND") == "" {
-		if out, err := RunGit(ctx, clone, nil, "config", "--default=", "--get", "core.sshCommand"); err == nil && line(out) != "" {
+		if out, err := RunGit(ctx, clone, nil, "config", "--default=", "--get",
+			"core.sshCommand"); err == nil && line(out) != "" {
 			return r, os.Setenv("GIT_SSH_COMMAND", line(out))
 		}
 	}
@@ -57,7 +58,8 @@ func Repository(ctx context.Context, clone, address string) (r gitremote.Reposit
 		}
 	}
 	// CI leaves its login in the configuration of the clone.
-	if out, err := RunGit(ctx, clone, nil, "config", "--get-urlmatch", "http.extraheader", address); err == nil {
+	if out, err := RunGit(ctx, clone, nil, "config", "--get-urlmatch", "http.extraheader",
+		address); err == nil {
 		if name, value, ok := strings.Cut(line(out), ":"); ok {
 			r.Auth = header{strings.TrimSpace(name), strings.TrimSpace(value)}
 			return r, nil

@@ -16,7 +16,8 @@ import (
 
 // OutputFlag adds -o with the formats that a command knows, the default first.
 func OutputFlag(cmd *cobra.Command, format *string, formats ...string) {
-	WordFlag(cmd, format, "output", "o", formats[0], "output format: "+strings.Join(formats, ", "), "format", formats...)
+	WordFlag(cmd, format, "output", "o", formats[0], "output format: "+strings.Join(formats, ", "),
+		"format", formats...)
 }
 
 // ListFlag adds -o to a command that prints a Listing.
@@ -31,7 +32,8 @@ func DirFlag(cmd *cobra.Command, dir *string, usage string) {
 
 // ValuesFlag adds --values.
 func ValuesFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "values", "", "file with the settings of the controllers: values of the Helm chart")
+	cmd.Flags().StringVar(file, "values", "",
+		"file with the settings of the controllers: values of the Helm chart")
 }
 
 // Listing is what a command lists, for people and for programs.
@@ -88,7 +90,8 @@ func PrintObjects(out io.Writer, format string, objects ...any) error {
 		if len(objects) == 1 {
 			return Encode(out, format, objects[0])
 		}
-		return Encode(out, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
+		return Encode(out, format,
+			map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
 	}
 	for i, o := range objects {
 		data, err := yaml.Marshal(o)

@@ -37,8 +37,11 @@ func (p *Package) Flags(cmd *cobra.Command) {
 	p.Manifests.Flags(cmd, "PATH")
 	p.registry.Flags(cmd)
 	p.trust.Flags(cmd)
-	cmd.Flags().StringVar(&p.name, "name", "", "name of the package and of its inventory (default: the name of the folder, or of the repository)")
-	cmd.Flags().BoolVar(&p.rendered, "rendered", false, "PATH is already rendered: verify it instead")
+	cmd.Flags().StringVar(&p.name, "name", "",
+		"name of the package and of its inventory (default: the name of the folder, or of the "+
+			"repository)")
+	cmd.Flags().BoolVar(&p.rendered, "rendered", false,
+		"PATH is already rendered: verify it instead")
 }
 
 // identity names the package in a namespace.
@@ -82,7 +85,9 @@ func (p *Package) objects(cmd *cobra.Command, given string) ([]apply.Object, err
 	artifact := strings.HasPrefix(given, oci.Scheme)
 	read := p.local
 	if artifact {
-		read = func(cmd *cobra.Command, given string) ([]apply.Object, error) { return p.pulled(cmd, given, policy) }
+		read = func(cmd *cobra.Command, given string) ([]apply.Object, error) {
+			return p.pulled(cmd, given, policy)
+		}
 	}
 	all, err := read(cmd, given)
 	if err != nil || policy == nil || artifact && policy.Builds == nil {
@@ -105,7 +110,8 @@ func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error
 	p.own, _ = images.Rows(opt.Config) // the render reports what is wrong with them
 	src = shown.Reading("rendering", src)
 	if file := p.Kustomization(src); file != "" {
-		return nil, fmt.Errorf("%s has to be built first\n  hint: kustomize build … | armature apply - --name …", file)
+		return nil, fmt.Errorf(
+			"%s has to be built first\n  hint: kustomize build … | armature apply - --name …", file)
 	}
 	opt.ObjectsOnly, opt.Workers = true, 1
 	if p.rendered && !finding.Failed(findings) {
@@ -138,9 +144,11 @@ func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error
 
 // pulled returns the objects of an artifact, as they are: the configuration that they were rendered
 // with is not part of it. It also refuses an object that opted in and was never rendered.
-func (p *Package) pulled(cmd *cobra.Command, given string, policy *sign.Policy) ([]apply.Object, error) {
+func (p *Package) pulled(cmd *cobra.Command, given string,
+	policy *sign.Policy) ([]apply.Object, error) {
 	if p.Config != "" || p.Lock != "" {
-		return nil, Usagef("an artifact is rendered already: --config and --lock have no effect on it")
+		return nil, Usagef(
+			"an artifact is rendered already: --config and --lock have no effect on it")
 	}
 	shown := Begin(cmd.ErrOrStderr(), false, "pulling "+given)
 	defer shown.End()
@@ -170,7 +178,9 @@ func (p *Package) pulled(cmd *cobra.Command, given string, policy *sign.Policy) 
 		return nil, err
 	}
 	shown.End()
-	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Rule != "verify/not-rendered" })
+	found = slices.DeleteFunc(found, func(f finding.Finding) bool {
+		return f.Rule != "verify/not-rendered"
+	})
 	if err := p.Report(cmd, append(findings, found...)); err != nil {
 		return nil, err
 	}
@@ -191,7 +201,8 @@ func (p *Package) pulled(cmd *cobra.Command, given string, policy *sign.Policy) 
 }
 
 // Open connects to the cluster and reads the package.
-func (k *Cluster) Open(cmd *cobra.Command, p *Package, path string) (*apply.Cluster, apply.Package, []apply.Object, error) {
+func (k *Cluster) Open(cmd *cobra.Command, p *Package,
+	path string) (*apply.Cluster, apply.Package, []apply.Object, error) {
 	config, namespace, err := k.Rest()
 	if err != nil {
 		return nil, apply.Package{}, nil, err

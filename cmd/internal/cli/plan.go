@@ -30,10 +30,12 @@ func Confirmation(cmd *cobra.Command, yes, stdinTaken bool) func(*apply.Plan) er
 			fmt.Fprintf(w, "%s: %s\n", s.Action, s.Title())
 		}
 		if stdinTaken || !IsTerminal(cmd.InOrStdin()) {
-			return fmt.Errorf("nothing was done: %s would be deleted, and there is no terminal for confirmation\n  hint: pass --yes", text.Count(len(destructive), "object"))
+			return fmt.Errorf("nothing was done: %s would be deleted, and there is no terminal "+
+				"for confirmation\n  hint: pass --yes", text.Count(len(destructive), "object"))
 		}
 		fmt.Fprintf(w, "Delete %s? [y/N] ", text.Count(len(destructive), "object"))
-		answer, err := bufio.NewReader(interruptibleReader{cmd.Context(), cmd.InOrStdin()}).ReadString('\n')
+		answer, err := bufio.NewReader(interruptibleReader{cmd.Context(), cmd.InOrStdin()}).
+			ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("nothing was done: %w", err)
 		}
@@ -62,11 +64,12 @@ const (
 
 // allowed explains each of them.
 var allowed = map[string]string{
-	AllowConflicts:   "take fields over from this field manager",
-	AllowAdopt:       "take objects over from this package",
-	AllowRecreate:    "delete and recreate objects whose immutable fields change",
-	AllowReplace:     "prune all objects of the package and apply others instead",
-	AllowPruneShared: "prune namespaces and CRDs with objects of other packages, which are deleted with them",
+	AllowConflicts: "take fields over from this field manager",
+	AllowAdopt:     "take objects over from this package",
+	AllowRecreate:  "delete and recreate objects whose immutable fields change",
+	AllowReplace:   "prune all objects of the package and apply others instead",
+	AllowPruneShared: "prune namespaces and CRDs with objects of other packages, which are " +
+		"deleted with them",
 }
 
 // allow is the value of --allow.
@@ -82,7 +85,8 @@ func AllowFlag(cmd *cobra.Command, opt *apply.Options, words ...string) {
 	for _, w := range words {
 		usage = append(usage, w+" ("+allowed[w]+")")
 	}
-	cmd.Flags().Var(&allow{opt: opt, words: words}, "allow", "changes to allow that are refused by default: "+strings.Join(usage, ", ")+"; repeatable")
+	cmd.Flags().Var(&allow{opt: opt, words: words}, "allow",
+		"changes to allow that are refused by default: "+strings.Join(usage, ", ")+"; repeatable")
 }
 
 func (a *allow) String() string { return strings.Join(a.given, ",") }
@@ -127,8 +131,9 @@ type Row struct {
 }
 
 func rowOf(s *apply.Step) Row {
-	return Row{APIVersion: schema.GroupVersion{Group: s.GroupKind.Group, Version: s.Version}.String(), Kind: s.GroupKind.Kind,
-		Namespace: s.Namespace, Name: s.Name, Step: *s}
+	return Row{
+		APIVersion: schema.GroupVersion{Group: s.GroupKind.Group, Version: s.Version}.String(),
+		Kind:       s.GroupKind.Kind, Namespace: s.Namespace, Name: s.Name, Step: *s}
 }
 
 // PlanListing is a plan as -o shows it.
@@ -154,8 +159,9 @@ var actions = []struct {
 	apply.Action
 	past string
 }{
-	{apply.Create, "created"}, {apply.Change, "changed"}, {apply.Recreate, "recreated"}, {apply.Run, "run"}, {apply.Unchanged, "unchanged"},
-	{apply.Prune, "pruned"}, {apply.Skip, "skipped"}, {apply.Conflict, "in conflict"}, {apply.Refused, "refused"},
+	{apply.Create, "created"}, {apply.Change, "changed"}, {apply.Recreate, "recreated"},
+	{apply.Run, "run"}, {apply.Unchanged, "unchanged"}, {apply.Prune, "pruned"},
+	{apply.Skip, "skipped"}, {apply.Conflict, "in conflict"}, {apply.Refused, "refused"},
 }
 
 // Print a plan that ended with err, which is passed on. A dry run with problems
@@ -175,11 +181,13 @@ func (r *Report) Print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err er
 		}
 		switch {
 		case problem:
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", strings.TrimPrefix(s.Place()+": "+s.Title(), ": "), s.Reason)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n",
+				strings.TrimPrefix(s.Place()+": "+s.Title(), ": "), s.Reason)
 		case !dryRun && !s.Done && s.Action != apply.Skip && s.Action != apply.Unchanged:
 			continue
 		case s.Action != apply.Unchanged && r.Format == "text":
-			fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSuffix(s.Title()+" "+word+": "+s.Reason, ": "))
+			fmt.Fprintln(cmd.OutOrStdout(),
+				strings.TrimSuffix(s.Title()+" "+word+": "+s.Reason, ": "))
 		}
 		counts[s.Action]++
 	}
@@ -199,6 +207,7 @@ func (r *Report) Print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err er
 	if dryRun {
 		name += " (dry run)"
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", name, cmp.Or(strings.Join(parts, ", "), "nothing was done"))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", name,
+		cmp.Or(strings.Join(parts, ", "), "nothing was done"))
 	return err
 }

@@ -55,7 +55,8 @@ func (p *Progress) Line(text string) {
 	case p.terminal:
 		runes := []rune(text)
 		p.clear()
-		p.text = string(runes[:min(len(runes), max(p.width()-1, 0))]) // it must not go over to the next line
+		// it must not go over to the next line
+		p.text = string(runes[:min(len(runes), max(p.width()-1, 0))])
 		fmt.Fprint(p.w, p.text)
 	case time.Since(p.last) > 10*time.Second:
 		fmt.Fprintln(p.w, text)

@@ -14,9 +14,11 @@ func TestProgress(t *testing.T) {
 		p := NewProgress(&out)
 		p.terminal, p.width = terminal, func() int { return 20 }
 		p.Line("waiting: 0 of 2 healthy")
-		p.Line("warning: Deployment team1/web: pod web-1: ImagePullBackOff: Back-off\x1b[2J pulling image")
+		p.Line("warning: Deployment team1/web: pod web-1: ImagePullBackOff: Back-off\x1b[2J " +
+			"pulling image")
 		p.End()
-		want := "warning: Deployment team1/web: pod web-1: ImagePullBackOff: Back-off [2J pulling image\n"
+		want := "warning: Deployment team1/web: pod web-1: ImagePullBackOff: Back-off [2J " +
+			"pulling image\n"
 		if terminal {
 			want = "\r\033[Jwaiting: 0 of 2 hea\r\033[J" + want + "waiting: 0 of 2 hea\r\033[J"
 		}

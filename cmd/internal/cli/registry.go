@@ -61,32 +61,45 @@ type Trust struct {
 // Flags of a command that demands signatures: a key, or a file with everything else.
 func (t *Trust) Flags(cmd *cobra.Command) {
 	PolicyFlag(cmd, &t.File)
-	cmd.Flags().StringSliceVar(&t.policy.Keys, "key", nil, "public key of accepted signatures: a file, k8s://namespace/secret, KMS URI or URL")
+	cmd.Flags().StringSliceVar(&t.policy.Keys, "key", nil,
+		"public key of accepted signatures: a file, k8s://namespace/secret, KMS URI or URL")
 }
 
 // PolicyFlag adds --verify-policy.
 func PolicyFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "verify-policy", "", "file with a VerifyPolicy: whose signature is required, and how images must be built")
+	cmd.Flags().StringVar(file, "verify-policy", "",
+		"file with a VerifyPolicy: whose signature is required, and how images must be built")
 }
 
 // AllFlags adds what a policy file can set about signatures.
 func (t *Trust) AllFlags(cmd *cobra.Command) {
 	t.Flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&t.identity.Subject, "certificate-identity", "", "identity that the certificate was issued to")
-	f.StringVar(&t.identity.SubjectRegExp, "certificate-identity-regexp", "", "the same as a regular expression, which must match the whole value")
-	f.StringVar(&t.identity.Issuer, "certificate-oidc-issuer", "", "OpenID provider that authenticated the identity in the certificate")
-	f.StringVar(&t.identity.IssuerRegExp, "certificate-oidc-issuer-regexp", "", "the same as a regular expression, which must match the whole value")
-	f.StringVar(&t.policy.Roots, "ca-roots", "", "PEM file of the authorities that issue certificates (default: sigstore's)")
-	f.StringVar(&t.policy.TrustedRoot, "trusted-root", "", "file with a trusted root of Sigstore, instead of the public one: authorities, logs, timestamps")
-	f.BoolVar(&t.policy.IgnoreTlog, "insecure-ignore-tlog", false, "accept signatures without proof that they are in the transparency log")
-	f.BoolVar(&t.policy.IgnoreSCT, "insecure-ignore-sct", false, "accept certificates without proof that they are in the certificate log")
-	f.BoolVar(&t.policy.Provenance, "provenance", false, "require provenance of the render by the same signer")
+	f.StringVar(&t.identity.Subject, "certificate-identity", "",
+		"identity that the certificate was issued to")
+	f.StringVar(&t.identity.SubjectRegExp, "certificate-identity-regexp", "",
+		"the same as a regular expression, which must match the whole value")
+	f.StringVar(&t.identity.Issuer, "certificate-oidc-issuer", "",
+		"OpenID provider that authenticated the identity in the certificate")
+	f.StringVar(&t.identity.IssuerRegExp, "certificate-oidc-issuer-regexp", "",
+		"the same as a regular expression, which must match the whole value")
+	f.StringVar(&t.policy.Roots, "ca-roots", "",
+		"PEM file of the authorities that issue certificates (default: sigstore's)")
+	f.StringVar(&t.policy.TrustedRoot, "trusted-root", "",
+		"file with a trusted root of Sigstore, instead of the public one: authorities, "+
+			"logs, timestamps")
+	f.BoolVar(&t.policy.IgnoreTlog, "insecure-ignore-tlog", false,
+		"accept signatures without proof that they are in the transparency log")
+	f.BoolVar(&t.policy.IgnoreSCT, "insecure-ignore-sct", false,
+		"accept certificates without proof that they are in the certificate log")
+	f.BoolVar(&t.policy.Provenance, "provenance", false,
+		"require provenance of the render by the same signer")
 }
 
 // Given reports whether anything demands a signature.
 func (t *Trust) Given() bool {
-	return t.File != "" || len(t.policy.Keys) > 0 || t.identity != sign.Identity{} || t.policy.Roots != "" || t.policy.TrustedRoot != "" || t.policy.Provenance ||
+	return t.File != "" || len(t.policy.Keys) > 0 || t.identity != sign.Identity{} ||
+		t.policy.Roots != "" || t.policy.TrustedRoot != "" || t.policy.Provenance ||
 		t.policy.IgnoreTlog || t.policy.IgnoreSCT
 }
 
@@ -100,7 +113,8 @@ func (t *Trust) Read(r *Registry) (p sign.Policy, err error) {
 	if t.File != "" {
 		flags := *t
 		if flags.File = ""; flags.Given() {
-			return p, Usagef("--verify-policy cannot be combined with other verification flags: write their settings into the file")
+			return p, Usagef("--verify-policy cannot be combined with other verification flags: " +
+				"write their settings into the file")
 		}
 		if p, err = sign.ReadPolicy(t.File); err != nil {
 			return p, err
@@ -128,10 +142,14 @@ type Signer struct {
 
 func (s *Signer) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&s.signer.Key, "key", "", "private key: a file, k8s://namespace/secret or KMS URI (default: keyless, with the machine's identity)")
+	f.StringVar(&s.signer.Key, "key", "",
+		"private key: a file, k8s://namespace/secret or KMS URI (default: keyless, with the "+
+			"machine's identity)")
 	f.StringVar(&s.signer.Certificate, "certificate", "", "certificate of the key, in PEM")
-	f.StringVar(&s.signer.Chain, "certificate-chain", "", "chain of the certificate, in PEM, the root last")
-	f.StringVar(&s.signer.IdentityToken, "identity-token", "", "OpenID token, or a file with one, for keyless signing")
+	f.StringVar(&s.signer.Chain, "certificate-chain", "",
+		"chain of the certificate, in PEM, the root last")
+	f.StringVar(&s.signer.IdentityToken, "identity-token", "",
+		"OpenID token, or a file with one, for keyless signing")
 	f.StringVar(&s.signer.Fulcio, "fulcio-url", sign.FulcioURL, "authority for keyless signing")
 	f.StringVar(&s.signer.Rekor, "rekor-url", sign.RekorURL, "transparency log")
 	f.BoolVar(&s.tlog, "tlog-upload", true, "write the signature to the transparency log")
@@ -139,7 +157,8 @@ func (s *Signer) Flags(cmd *cobra.Command) {
 
 // With fails where a flag is set and nothing is signed.
 func (s *Signer) With(cmd *cobra.Command, signs bool, flag string) error {
-	for _, name := range [...]string{"key", "certificate", "certificate-chain", "identity-token", "fulcio-url", "rekor-url", "tlog-upload"} {
+	for _, name := range [...]string{"key", "certificate", "certificate-chain", "identity-token",
+		"fulcio-url", "rekor-url", "tlog-upload"} {
 		if !signs && cmd.Flags().Changed(name) {
 			return Usagef("--%s requires %s", name, flag)
 		}
@@ -162,7 +181,8 @@ type CardKey struct{ name string }
 
 // Flag adds --key.
 func (k *CardKey) Flag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&k.name, "key", "", "private key: a file, k8s://namespace/secret or KMS URI")
+	cmd.Flags().StringVar(&k.name, "key", "",
+		"private key: a file, k8s://namespace/secret or KMS URI")
 }
 
 // Session makes ready to sign cards.
@@ -180,7 +200,8 @@ func password(ctx context.Context) ([]byte, error) {
 	}
 	terminal := int(os.Stdin.Fd())
 	if !term.IsTerminal(terminal) {
-		return nil, errors.New("the key's password is missing: set COSIGN_PASSWORD, to an empty value if the key has none")
+		return nil, errors.New("the key's password is missing: set COSIGN_PASSWORD, to an empty " +
+			"value if the key has none")
 	}
 	shown, err := term.GetState(terminal)
 	if err != nil {

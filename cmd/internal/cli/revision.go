@@ -40,20 +40,24 @@ func FindRevision(ctx context.Context, at, ref string) (Revision, error) {
 	folder := existing(absolute)
 	root, err := gitrun.Open(ctx, folder)
 	if errors.Is(err, gitrun.ErrNone) {
-		err = fmt.Errorf("%w\n  hint: name a package of a repository, or run git init and commit it first", err)
+		err = fmt.Errorf(
+			"%w\n  hint: name a package of a repository, or run git init and commit it first", err)
 	}
 	if err != nil {
 		return Revision{}, err
 	}
-	commit, err := RunGit(ctx, root, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+	commit, err := RunGit(ctx, root, nil, "rev-parse", "--verify", "--quiet", "--end-of-options",
+		ref+"^{commit}")
 	if err != nil {
-		return Revision{}, fmt.Errorf("%q is not a revision of %s: name a branch, tag or commit, and fetch it first (a shallow clone does not have it)", ref, root)
+		return Revision{}, fmt.Errorf("%q is not a revision of %s: name a branch, tag or commit, "+
+			"and fetch it first (a shallow clone does not have it)", ref, root)
 	}
 	resolved, err := filepath.EvalSymlinks(folder)
 	if err != nil {
 		return Revision{}, err
 	}
-	relative, err := filepath.Rel(root, filepath.Join(resolved, strings.TrimPrefix(absolute, folder)))
+	relative, err := filepath.Rel(root,
+		filepath.Join(resolved, strings.TrimPrefix(absolute, folder)))
 	if err != nil || !filepath.IsLocal(relative) {
 		return Revision{}, fmt.Errorf("%s is not in the repository %s", at, root)
 	}
@@ -107,7 +111,8 @@ func (r Revision) extract(ctx context.Context, into string) (found bool, err err
 	folder := r.Path
 	if blobs[0].name == r.Path {
 		folder = path.Dir(r.Path)
-		beside = []string{path.Join(folder, render.LockFile), path.Join(folder, tools.File), path.Join(folder, source.ListFile)}
+		beside = []string{path.Join(folder, render.LockFile), path.Join(folder, tools.File),
+			path.Join(folder, source.ListFile)}
 	}
 	beside = append(beside, configsAbove(r.Path)...)
 	if len(beside) > 0 {
@@ -125,7 +130,9 @@ func (r Revision) extract(ctx context.Context, into string) (found bool, err err
 	if pkg = path.Join(folder, filepath.ToSlash(pkg)); pkg == folder || !filepath.IsLocal(pkg) {
 		return true, nil
 	}
-	written := func(name string) bool { return slices.ContainsFunc(blobs, func(b blob) bool { return b.name == name }) }
+	written := func(name string) bool {
+		return slices.ContainsFunc(blobs, func(b blob) bool { return b.name == name })
+	}
 	more, err := r.list(ctx, func(name string) bool { return !written(name) }, configsAbove(pkg+"/.")...)
 	if err != nil {
 		return false, err
@@ -139,7 +146,8 @@ func configsAbove(at string) (files []string) {
 		if at = path.Dir(at); at == "." {
 			at = ""
 		}
-		files = append(files, path.Join(at, render.ConfigFile), path.Join(at, render.MisnamedConfig))
+		files = append(files, path.Join(at, render.ConfigFile),
+			path.Join(at, render.MisnamedConfig))
 	}
 	return files
 }
@@ -147,7 +155,8 @@ func configsAbove(at string) (files []string) {
 // extractFile adds one file of the package, whatever it is. A package that is a
 // single file has it beside itself.
 func (r Revision) extractFile(ctx context.Context, file, into string) error {
-	blobs, err := r.list(ctx, func(string) bool { return true }, path.Join(r.Path, file), path.Join(path.Dir(r.Path), file))
+	blobs, err := r.list(ctx, func(string) bool { return true }, path.Join(r.Path, file),
+		path.Join(path.Dir(r.Path), file))
 	if err != nil {
 		return err
 	}
@@ -172,7 +181,9 @@ func FileOf(ctx context.Context, file, ref, stage string) (string, error) {
 }
 
 // OpenRevision is Open of a package as a revision has it, which it extracts to stage.
-func (m *Manifests) OpenRevision(cmd *cobra.Command, r Revision, stage string) (src render.Source, opt render.Options, findings []finding.Finding, found bool, err error) {
+func (m *Manifests) OpenRevision(cmd *cobra.Command, r Revision,
+	stage string) (src render.Source, opt render.Options, findings []finding.Finding, found bool,
+	err error) {
 	if found, err = r.extract(cmd.Context(), stage); err != nil || !found {
 		return src, opt, nil, false, err
 	}
@@ -180,7 +191,8 @@ func (m *Manifests) OpenRevision(cmd *cobra.Command, r Revision, stage string) (
 	defer func(top string) { m.top = top }(m.top)
 	m.top = stage
 	src, opt, findings, err = m.Open(cmd, root, "")
-	if c := opt.Config; err == nil && c != nil && c.Spec.Asya != nil && c.Spec.Asya.RuntimeScriptFile != nil {
+	if c := opt.Config; err == nil && c != nil && c.Spec.Asya != nil &&
+		c.Spec.Asya.RuntimeScriptFile != nil {
 		if err = r.extractFile(cmd.Context(), *c.Spec.Asya.RuntimeScriptFile, stage); err == nil {
 			src, opt, findings, err = m.Open(cmd, root, "")
 		}
@@ -189,7 +201,8 @@ func (m *Manifests) OpenRevision(cmd *cobra.Command, r Revision, stage string) (
 }
 
 // list returns the files of the revision at or below paths; "" is its root.
-func (r Revision) list(ctx context.Context, include func(name string) bool, paths ...string) (blobs []blob, err error) {
+func (r Revision) list(ctx context.Context, include func(name string) bool,
+	paths ...string) (blobs []blob, err error) {
 	args := []string{"ls-tree", "-r", "-z", "--full-tree", r.Commit, "--"}
 	for _, p := range paths {
 		if p != "" {
@@ -265,7 +278,8 @@ func readBlob(in *bufio.Reader) ([]byte, error) {
 	}
 	fields := strings.Fields(head)
 	if len(fields) == 2 && fields[1] == "missing" {
-		return nil, errors.New("this partial clone does not have it: fetch it first, as with git fetch --refetch --no-filter")
+		return nil, errors.New("this partial clone does not have it: fetch it first, as with git " +
+			"fetch --refetch --no-filter")
 	}
 	if len(fields) != 3 {
 		return nil, fmt.Errorf("git says %q", strings.TrimSpace(head))

@@ -46,7 +46,9 @@ type ToolServers struct {
 // Flags of a command that asks tool servers.
 func (t *ToolServers) Flags(cmd *cobra.Command) {
 	t.Cluster.LoginFlags(cmd)
-	t.catalog.Flags(cmd.Flags(), "catalog-server", "address of a catalog that has queried the tool servers, such as https://localhost:8443 (default: query each server)")
+	t.catalog.Flags(cmd.Flags(), "catalog-server",
+		"address of a catalog that has queried the tool servers, such as https://localhost:8443 "+
+			"(default: query each server)")
 }
 
 // ToolsFile is the file of the definitions beside a lock.
@@ -61,7 +63,9 @@ type named struct {
 
 // Ask requests the tools of all servers that a package names. The result is not valid if one of the
 // findings is an error. kubeconfig is for the token of the catalog.
-func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source, opt render.Options, kubeconfig func() (*rest.Config, error)) (offered []tools.Server, locked []api.LockedToolServer, findings []finding.Finding, err error) {
+func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source, opt render.Options,
+	kubeconfig func() (*rest.Config, error)) (offered []tools.Server, locked []api.LockedToolServer,
+	findings []finding.Finding, err error) {
 	servers, findings, err := toolServers(src, opt)
 	if err != nil || finding.Failed(findings) {
 		return nil, nil, findings, err
@@ -92,7 +96,9 @@ func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source, opt render.Opti
 	}
 	for i, a := range answers {
 		findings = append(findings, a.findings...)
-		offered, locked = append(offered, tools.Server{ToolServer: servers[i].server, Tools: a.offered}), append(locked, a.locked)
+		offered, locked =
+			append(offered, tools.Server{ToolServer: servers[i].server, Tools: a.offered}),
+			append(locked, a.locked)
 	}
 	finding.Sort(findings)
 	return offered, locked, findings, nil
@@ -106,25 +112,29 @@ type answer struct {
 }
 
 // asking asks one server.
-type asking func(ctx context.Context, s named) (found []tools.Definition, protocol string, err error)
+type asking func(ctx context.Context,
+	s named) (found []tools.Definition, protocol string, err error)
 
 func (s named) ask(ctx context.Context, asked asking) (a answer) {
 	report := func(field, message, hint string) {
 		place := s.place
 		place.Field = field
-		a.findings = append(a.findings, finding.Finding{Rule: "pin-images/tools", Severity: finding.Error, Place: place, Message: message, Hint: hint})
+		a.findings = append(a.findings, finding.Finding{Rule: "pin-images/tools",
+			Severity: finding.Error, Place: place, Message: message, Hint: hint})
 	}
 	found, protocol, err := asked(ctx, s)
 	if err != nil {
 		hint := "run it where the server is reachable, or name the catalog with --catalog-server"
 		if errors.Is(err, ask.ErrTooLarge) {
-			hint = "reduce what the server offers: at most 8 MiB, 10,000 tools and 64 levels are read"
+			hint = "reduce what the server offers: at most 8 MiB, 10,000 tools and 64 " +
+				"levels are read"
 		}
 		report("", fmt.Sprintf("the tools of %s are not known: %v", s.server, err), hint)
 		return a
 	}
 	for _, p := range tools.Check(found) {
-		report("", fmt.Sprintf("the tool %s of %s cannot be locked: %s: %s", p.Tool, s.server, p.Field, p.Message), p.Hint)
+		report("", fmt.Sprintf("the tool %s of %s cannot be locked: %s: %s", p.Tool, s.server,
+			p.Field, p.Message), p.Hint)
 	}
 	if a.offered = found; len(a.findings) > 0 {
 		return a
@@ -137,7 +147,8 @@ func (s named) ask(ctx context.Context, asked asking) (a answer) {
 }
 
 // toolServers returns the servers that a package describes, and those that its agents bind.
-func toolServers(src render.Source, opt render.Options) (all []named, findings []finding.Finding, err error) {
+func toolServers(src render.Source,
+	opt render.Options) (all []named, findings []finding.Finding, err error) {
 	var bound []named
 	for _, f := range src.Files {
 		if f.AsIs || !render.IsManifest(f.Path) || opt.Excludes(f.Path) {
@@ -149,15 +160,19 @@ func toolServers(src render.Source, opt render.Options) (all []named, findings [
 		}
 		render.Objects(render.File{Path: f.Path, Data: data}, func(o *krm.Object) {
 			if server, ok := tools.ServerOf(o); ok {
-				s := named{server: server, place: o.Finding(finding.Error, "", o.Get("spec"), "", "").Place}
+				s := named{server: server,
+					place: o.Finding(finding.Error, "", o.Get("spec"), "", "").Place}
 				var failed error
 				if s.object, failed = typed(o); failed != nil {
-					findings = append(findings, o.Finding(finding.Error, "pin-images/tools", krm.Node{}, failed.Error(), ""))
+					findings = append(findings, o.Finding(finding.Error, "pin-images/tools",
+						krm.Node{}, failed.Error(), ""))
 				}
 				all = append(all, s)
 			}
 			for _, b := range tools.Bindings(o) {
-				bound = append(bound, named{server: b.Server, place: o.Finding(finding.Error, "", b.At, "", "").Place})
+				bound = append(bound,
+					named{server: b.Server,
+						place: o.Finding(finding.Error, "", b.At, "", "").Place})
 			}
 		})
 	}
@@ -186,7 +201,8 @@ func typed(o *krm.Object) (client.Object, error) {
 var errNotDescribed = errors.New("the package has no such object")
 
 // source is who answers for the servers.
-func (t *ToolServers) source(cmd *cobra.Command, kubeconfig func() (*rest.Config, error), lock *api.ImageLock) (asking, error) {
+func (t *ToolServers) source(cmd *cobra.Command, kubeconfig func() (*rest.Config, error),
+	lock *api.ImageLock) (asking, error) {
 	if t.catalog.Address != "" {
 		return t.fromCatalog(cmd, kubeconfig)
 	}
@@ -214,31 +230,37 @@ func (t *ToolServers) source(cmd *cobra.Command, kubeconfig func() (*rest.Config
 const firstStateless = "2026-07-28"
 
 // fromCatalog asks a catalog for what it has found.
-func (t *ToolServers) fromCatalog(cmd *cobra.Command, kubeconfig func() (*rest.Config, error)) (asking, error) {
+func (t *ToolServers) fromCatalog(cmd *cobra.Command,
+	kubeconfig func() (*rest.Config, error)) (asking, error) {
 	c, err := t.catalog.Connect(cmd, kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	var mu sync.Mutex // a client is for one caller at a time
-	return func(ctx context.Context, s named) (found []tools.Definition, protocol string, err error) {
+	return func(ctx context.Context,
+		s named) (found []tools.Definition, protocol string, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		resource := map[string]string{"MCPServer": "mcpservers.", "RemoteMCPServer": "remotemcpservers."}[s.server.Kind] + s.server.Group
-		e, err := c.Get(ctx, store.Key{Resource: resource, Namespace: cmp.Or(s.server.Namespace, "default"), Name: s.server.Name})
+		resource := map[string]string{"MCPServer": "mcpservers.",
+			"RemoteMCPServer": "remotemcpservers."}[s.server.Kind] + s.server.Group
+		e, err := c.Get(ctx, store.Key{Resource: resource,
+			Namespace: cmp.Or(s.server.Namespace, "default"), Name: s.server.Name})
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			return nil, "", errors.New("the catalog does not have it")
 		case err != nil:
 			return nil, "", err
 		case e.Health != store.Healthy:
-			return nil, "", fmt.Errorf("the catalog reports: %s", cmp.Or(e.Message, string(e.Health)))
+			return nil, "", fmt.Errorf("the catalog reports: %s",
+				cmp.Or(e.Message, string(e.Health)))
 		}
 		for _, i := range e.Items {
 			if i.Kind != store.Tool {
 				continue
 			}
 			if len(i.Document) == 0 {
-				return nil, "", errors.New("the server limits its list to the client that asks, so the catalog keeps no definitions: query the server directly")
+				return nil, "", errors.New("the server limits its list to the client that asks, " +
+					"so the catalog keeps no definitions: query the server directly")
 			}
 			d, err := tools.Read(i.Document)
 			if err != nil {
@@ -270,19 +292,23 @@ func (k *Cluster) CheckTools(ctx context.Context, objects []apply.Object) (refus
 		}
 		live := &unstructured.Unstructured{}
 		live.SetGroupVersionKind(o.GroupVersionKind())
-		err = c.Get(ctx, client.ObjectKey{Namespace: cmp.Or(o.GetNamespace(), namespace), Name: o.GetName()}, live)
+		err = c.Get(ctx, client.ObjectKey{Namespace: cmp.Or(o.GetNamespace(), namespace),
+			Name: o.GetName()}, live)
 		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("reading what the catalog has found of %s %s: %w", o.GetKind(), o.GetName(), err)
+			return fmt.Errorf("reading what the catalog has found of %s %s: %w", o.GetKind(),
+				o.GetName(), err)
 		}
 		if message, drifted := driftOf(live); drifted && !strings.Contains(message, digest) {
 			place := o.File
 			if o.Line > 0 {
 				place = fmt.Sprintf("%s:%d", o.File, o.Line)
 			}
-			refused = multi.Errors(refused, fmt.Errorf("%s: %s %s: %s\n  hint: review it, then run `armature tools pin` and commit armature.lock", place, o.GetKind(), o.GetName(), OneLine(message)))
+			refused = multi.Errors(refused,
+				fmt.Errorf("%s: %s %s: %s\n  hint: review it, then run `armature tools pin` and "+
+					"commit armature.lock", place, o.GetKind(), o.GetName(), OneLine(message)))
 		}
 	}
 	return refused
@@ -292,7 +318,8 @@ func (k *Cluster) CheckTools(ctx context.Context, objects []apply.Object) (refus
 func driftOf(live *unstructured.Unstructured) (message string, drifted bool) {
 	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
 	for _, one := range conditions {
-		if c, ok := one.(map[string]any); ok && c["type"] == catalogapi.ConditionToolsLocked && c["status"] == "False" {
+		if c, ok := one.(map[string]any); ok && c["type"] == catalogapi.ConditionToolsLocked &&
+			c["status"] == "False" {
 			message, _ = c["message"].(string)
 			return message, true
 		}

@@ -26,13 +26,16 @@ func NextStep(cmd *cobra.Command, folder string) error {
 	if more := len(workloads) - 10; more > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "not labelled: %s\n", text.Count(more, "more workload"))
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "next: label each agent %s: enabled, then run armature render %s -d FOLDER, and armature check %[2]s\n", label, folder)
+	fmt.Fprintf(cmd.ErrOrStderr(),
+		"next: label each agent %s: enabled, then run armature render %s -d FOLDER, and armature "+
+			"check %[2]s\n", label, folder)
 	return err
 }
 
 // unlabelled returns the workloads of a source that say neither that they are to be injected
 // nor that they are not, each with its file and line, and the label by which they say so.
-func (m *Manifests) unlabelled(src render.Source, opt render.Options) (workloads []string, label string, err error) {
+func (m *Manifests) unlabelled(src render.Source,
+	opt render.Options) (workloads []string, label string, err error) {
 	settings, _ := sidecars.All().Base(opt.Config)
 	label = settings.Prefix + "/inject"
 	for _, f := range src.Files {
@@ -45,8 +48,11 @@ func (m *Manifests) unlabelled(src render.Source, opt render.Options) (workloads
 		}
 		render.Objects(render.File{Path: f.Path, Data: data}, func(o *krm.Object) {
 			template, ok := o.PodTemplate()
-			if ok && images.OfKubernetes(o.Group()) && !o.Get("metadata", "labels", label).Exists() && !template.Template.Get("metadata", "labels", label).Exists() {
-				workloads = append(workloads, fmt.Sprintf("%s (%s:%d)", o.Ref, m.File(f.Path), o.Origin.Line))
+			if ok && images.OfKubernetes(o.Group()) &&
+				!o.Get("metadata", "labels", label).Exists() &&
+				!template.Template.Get("metadata", "labels", label).Exists() {
+				workloads = append(workloads,
+					fmt.Sprintf("%s (%s:%d)", o.Ref, m.File(f.Path), o.Origin.Line))
 			}
 		})
 	}

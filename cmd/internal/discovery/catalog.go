@@ -38,7 +38,8 @@ manifests instead, and queries no server.`,
 	}
 	f := cmd.PersistentFlags()
 	c.server.Flags(f, "server", "address of the catalog, such as https://localhost:8443")
-	f.StringSliceVarP(&c.files, "filename", "f", nil, "manifests to read instead: files, folders, or - for standard input")
+	f.StringSliceVarP(&c.files, "filename", "f", nil,
+		"manifests to read instead: files, folders, or - for standard input")
 	cli.Group(cmd, c.listCommand(), c.getCommand(), c.searchCommand())
 	return cmd
 }
@@ -100,14 +101,17 @@ func (c *catalog) listCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.table(store.EntryList{Items: append([]store.Entry{}, entries...)}, entries).Print(cmd, c.format)
+				return c.table(store.EntryList{Items: append([]store.Entry{}, entries...)},
+					entries).Print(cmd, c.format)
 			})
 		},
 	}
 	c.Flags(cmd)
 	c.AllFlag(cmd)
-	cli.ChoiceFlag(cmd, (*string)(&c.query.Type), "type", "both", string(store.Agent), string(store.Server))
-	cli.ChoiceFlag(cmd, (*string)(&c.query.Health), "health", "any", string(store.Healthy), string(store.Degraded), string(store.Failing), string(store.Unknown))
+	cli.ChoiceFlag(cmd, (*string)(&c.query.Type), "type", "both", string(store.Agent),
+		string(store.Server))
+	cli.ChoiceFlag(cmd, (*string)(&c.query.Health), "health", "any", string(store.Healthy),
+		string(store.Degraded), string(store.Failing), string(store.Unknown))
 	cli.ListFlag(cmd, &c.format)
 	return cmd
 }
@@ -124,7 +128,8 @@ func (c *catalog) getCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := c.table(e, []store.Entry{e}).Print(cmd, c.format); err != nil || c.format != "table" && c.format != "wide" {
+				if err := c.table(e, []store.Entry{e}).Print(cmd, c.format); err != nil ||
+					c.format != "table" && c.format != "wide" {
 					return err
 				}
 				var rows [][]string
@@ -159,7 +164,8 @@ func (c *catalog) find(ctx context.Context, s catalogEntries, a []string) (store
 	if err != nil {
 		return store.Entry{}, err
 	}
-	entries = slices.DeleteFunc(entries, func(e store.Entry) bool { return e.Name != name || len(a) == 2 && e.Resource != a[1] })
+	entries = slices.DeleteFunc(entries,
+		func(e store.Entry) bool { return e.Name != name || len(a) == 2 && e.Resource != a[1] })
 	switch len(entries) {
 	case 0:
 		return store.Entry{}, fmt.Errorf("%s: %w", strings.Join(a, " "), store.ErrNotFound)
@@ -196,7 +202,8 @@ func (c *catalog) searchCommand() *cobra.Command {
 	}
 	c.Flags(cmd)
 	c.AllFlag(cmd)
-	cli.ChoiceFlag(cmd, &c.query.Kind, "kind", "any", string(store.Agent), string(store.Server), store.Skill, store.Tool, store.Resource, store.Prompt)
+	cli.ChoiceFlag(cmd, &c.query.Kind, "kind", "any", string(store.Agent), string(store.Server),
+		store.Skill, store.Tool, store.Resource, store.Prompt)
 	cmd.Flags().IntVar(&c.limit, "limit", 20, "maximum number of results")
 	cli.ListFlag(cmd, &c.format)
 	return cmd
@@ -211,7 +218,9 @@ func (c *catalog) table(answer any, entries []store.Entry) cli.Listing {
 		Empty:   "nothing found" + cli.Where(c.query.Namespace),
 	}
 	for _, e := range entries {
-		l.Rows = append(l.Rows, []string{e.Namespace, e.Name, e.Kind, short(e.Title), string(e.Health), store.Offers(e), answered(e), e.Version, e.URL, e.Resource, e.Message})
+		l.Rows = append(l.Rows,
+			[]string{e.Namespace, e.Name, e.Kind, short(e.Title), string(e.Health), store.Offers(e),
+				answered(e), e.Version, e.URL, e.Resource, e.Message})
 		l.Names = append(l.Names, e.Namespace+"/"+e.Name)
 	}
 	return l
@@ -230,7 +239,8 @@ func (c *catalog) hits(hits []store.Hit) cli.Listing {
 			name, kind, description = h.Item.Name, h.Item.Kind, h.Item.Description
 		}
 		in := h.Entry.Namespace + "/" + h.Entry.Name
-		l.Rows = append(l.Rows, []string{name, kind, in, string(h.Entry.Health), short(description), h.Entry.URL, h.Entry.Resource})
+		l.Rows = append(l.Rows, []string{name, kind, in, string(h.Entry.Health), short(description),
+			h.Entry.URL, h.Entry.Resource})
 		l.Names = append(l.Names, in)
 	}
 	return l
@@ -296,7 +306,8 @@ func manifestFiles(name string) (files []string, err error) {
 		return nil, fmt.Errorf("reading manifests: %w", err)
 	}
 	err = filepath.WalkDir(name, func(path string, entry os.DirEntry, err error) error {
-		if ext := filepath.Ext(path); err == nil && !entry.IsDir() && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
+		if ext := filepath.Ext(path); err == nil && !entry.IsDir() &&
+			(ext == ".yaml" || ext == ".yml" || ext == ".json") {
 			files = append(files, path)
 		}
 		return err

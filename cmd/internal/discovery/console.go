@@ -61,14 +61,16 @@ first. Skills and tools come from the status of resources.`,
 	}
 	k.Flags(cmd)
 	k.AllFlag(cmd)
-	cmd.Flags().Uint16Var(&port, "port", 0, "port of the page on this machine; 0 chooses a free one")
+	cmd.Flags().Uint16Var(&port, "port", 0,
+		"port of the page on this machine; 0 chooses a free one")
 	return cmd
 }
 
 // openConsole serves the page of a namespace, "" for all, until the command ends.
 func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port uint16) (err error) {
 	ctx := cmd.Context()
-	log := logr.FromSlogHandler(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := logr.FromSlogHandler(slog.NewTextHandler(cmd.ErrOrStderr(),
+		&slog.HandlerOptions{Level: slog.LevelWarn}))
 	ctrllog.SetLogger(log)
 	klog.SetLogger(log)
 	s := store.NewMemory()
@@ -102,7 +104,8 @@ func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)
 	mux.HandleFunc("GET /login/console", take)
-	server := &http.Server{Handler: onlyHere(listener.Addr(), mux), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	server := &http.Server{Handler: onlyHere(listener.Addr(), mux),
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	if err := fillCatalog(ctx, s, objects, namespace); err != nil {
 		return multi.Errors(err, listener.Close())
@@ -111,7 +114,8 @@ func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port
 	address := "http://" + listener.Addr().String() + "/login/console?token=" + secret
 	fmt.Fprintf(cmd.OutOrStdout(), "%s\n", address)
 	if cli.IsTerminal(cmd.OutOrStdout()) {
-		fmt.Fprintln(cmd.ErrOrStderr(), "the page is served until Ctrl-C, to the browser that opens this address first")
+		fmt.Fprintln(cmd.ErrOrStderr(),
+			"the page is served until Ctrl-C, to the browser that opens this address first")
 		done, problem := browse(ctx, address)
 		if problem != nil {
 			log.Info("no browser was started: open the address yourself", "reason", problem.Error())
@@ -163,7 +167,8 @@ func browse(ctx context.Context, address string) (done func() error, err error) 
 	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
 		return done, err
 	}
-	program := map[string][]string{"darwin": {"open"}, "windows": {"rundll32", "url.dll,FileProtocolHandler"}}[runtime.GOOS]
+	program := map[string][]string{"darwin": {"open"},
+		"windows": {"rundll32", "url.dll,FileProtocolHandler"}}[runtime.GOOS]
 	if program == nil {
 		program = []string{"xdg-open"}
 	}
@@ -173,7 +178,8 @@ func browse(ctx context.Context, address string) (done func() error, err error) 
 // refill is how often the catalog is read again.
 const refill = 15 * time.Second
 
-func keepFilled(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string, log logr.Logger) error {
+func keepFilled(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string,
+	log logr.Logger) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -190,7 +196,8 @@ func keepFilled(ctx context.Context, s store.Store, objects dynamic.Interface, n
 // that the cluster lacks, or that may not be listed, has no entries.
 func fillCatalog(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string) error {
 	for _, kind := range kinds.All() {
-		_, err := s.Sweep(ctx, kind.Resource, func() (map[string]bool, error) { return fillKind(ctx, s, objects, namespace, kind) })
+		_, err := s.Sweep(ctx, kind.Resource,
+			func() (map[string]bool, error) { return fillKind(ctx, s, objects, namespace, kind) })
 		if err != nil {
 			return err
 		}
@@ -199,7 +206,8 @@ func fillCatalog(ctx context.Context, s store.Store, objects dynamic.Interface, 
 }
 
 // fillKind returns the UIDs of the objects that there are.
-func fillKind(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string, kind kinds.Kind) (map[string]bool, error) {
+func fillKind(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string,
+	kind kinds.Kind) (map[string]bool, error) {
 	there := map[string]bool{}
 	options := metav1.ListOptions{Limit: 500}
 	for {

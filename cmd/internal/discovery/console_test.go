@@ -16,7 +16,8 @@ func TestBrowse(t *testing.T) {
 		t.Skip("the browser is started by another program")
 	}
 	programs, noted := t.TempDir(), filepath.Join(t.TempDir(), "arguments")
-	script := "#!/bin/sh\nfor a in \"$@\"; do echo \"$a\"; done > " + noted + ".new && mv " + noted + ".new " + noted + "\n"
+	script := "#!/bin/sh\nfor a in \"$@\"; do echo \"$a\"; done > " + noted + ".new && mv " +
+		noted + ".new " + noted + "\n"
 	if err := os.WriteFile(filepath.Join(programs, "xdg-open"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +29,8 @@ func TestBrowse(t *testing.T) {
 		t.Fatal(err)
 	}
 	var arguments []byte
-	for deadline := time.Now().Add(time.Minute); len(arguments) == 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(arguments) == 0 &&
+		time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		arguments, _ = os.ReadFile(noted)
 	}
 	file := strings.TrimSpace(string(arguments))
@@ -36,7 +38,8 @@ func TestBrowse(t *testing.T) {
 		t.Fatalf("the browser is started with %q", file)
 	}
 	text, err := os.ReadFile(file)
-	if err != nil || !strings.Contains(string(text), `url=http://127.0.0.1:1/login/console?token=SECRET&amp;x=&#34;y"`) {
+	if err != nil || !strings.Contains(string(text),
+		`url=http://127.0.0.1:1/login/console?token=SECRET&amp;x=&#34;y"`) {
 		t.Errorf("%s: %v", text, err)
 	}
 	for _, path := range []string{file, filepath.Dir(file)} {

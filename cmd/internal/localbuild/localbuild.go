@@ -55,11 +55,21 @@ type Build struct {
 // Flags are those that --local alone has.
 func (l *Build) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&l.source, "source", "", "with --local: folder to build instead of the Git revision, without the files that .gitignore names")
-	f.StringArrayVar(&l.secrets, "secret", nil, "with --local: Secret for the build: NAME=FOLDER with a file for each key, or NAME/KEY=FILE for one key")
-	f.StringVar(&l.destination, "destination", "", "with --local: destination of the image: registry pushes to spec.buildOutput with your Docker login, docker loads it into Docker, layout=FOLDER writes an OCI layout (default: none)")
-	f.StringVar(&l.provenance, "provenance-file", "", "with --local: file for the provenance, unsigned and by the builder \"local\", which no policy accepts")
-	f.StringVar(&l.mode, "mode", "", "with --local: build with this mode instead of the build's own")
+	f.StringVar(&l.source, "source", "",
+		"with --local: folder to build instead of the Git revision, without the files that "+
+			".gitignore names")
+	f.StringArrayVar(&l.secrets, "secret", nil,
+		"with --local: Secret for the build: NAME=FOLDER with a file for each key, or "+
+			"NAME/KEY=FILE for one key")
+	f.StringVar(&l.destination, "destination", "",
+		"with --local: destination of the image: registry pushes to spec.buildOutput with your "+
+			"Docker login, docker loads it into Docker, layout=FOLDER writes an OCI layout "+
+			"(default: none)")
+	f.StringVar(&l.provenance, "provenance-file", "",
+		"with --local: file for the provenance, unsigned and by the builder \"local\", which no "+
+			"policy accepts")
+	f.StringVar(&l.mode, "mode", "",
+		"with --local: build with this mode instead of the build's own")
 	cli.CompleteFlag(cmd, "mode", manifest.ShippedModes)
 	l.stepFlags(cmd, "with --local: ")
 }
@@ -67,10 +77,15 @@ func (l *Build) Flags(cmd *cobra.Command) {
 // stepFlags are about the steps that run on this machine.
 func (l *Build) stepFlags(cmd *cobra.Command, when string) {
 	f := cmd.Flags()
-	f.BoolVar(&l.logs, "logs", false, when+"print all output of steps, not only the last lines of a failed step")
-	f.StringSliceVar(&l.templates, "templates", nil, when+"folder with template and step ConfigMaps; they override the shipped ones")
+	f.BoolVar(&l.logs, "logs", false,
+		when+"print all output of steps, not only the last lines of a failed step")
+	f.StringSliceVar(&l.templates, "templates", nil,
+		when+"folder with template and step ConfigMaps; they override the shipped ones")
 	cli.ValuesFlag(cmd, &l.values)
-	f.StringVar(&l.pinned, "image-pins", "", when+"YAML file that maps step images to digests (default: the lock of this release; \"\" pins none)")
+	f.StringVar(&l.pinned, "image-pins", "",
+		when+
+			"YAML file that maps step images to digests (default: the lock of this release; "+
+			"\"\" pins none)")
 }
 
 // pushes reports whether the image goes to the registry of spec.buildOutput.
@@ -81,7 +96,8 @@ func (l *Build) open(cmd *cobra.Command) (library *manifest.Library, err error) 
 	if err := install.StepSettings(l.values, &l.settings); err != nil {
 		return nil, err
 	}
-	if l.settings.ImagePins, err = pins.Load(l.pinned, cmd.Flags().Changed("image-pins"), templates.StepLock()); err != nil {
+	if l.settings.ImagePins, err = pins.Load(l.pinned, cmd.Flags().Changed("image-pins"),
+		templates.StepLock()); err != nil {
 		return nil, err
 	}
 	return manifest.Open(l.templates)
@@ -89,20 +105,26 @@ func (l *Build) open(cmd *cobra.Command) (library *manifest.Library, err error) 
 
 // Only refuses flags of the other kind of run.
 func (l *Build) Only(cmd *cobra.Command, here bool) error {
-	ofLocal := []string{"source", "secret", "destination", "provenance-file", "logs", "mode", "templates", "values", "image-pins"}
+	ofLocal := []string{"source", "secret", "destination", "provenance-file", "logs", "mode",
+		"templates", "values", "image-pins"}
 	if here {
-		return cli.FlagsAmong(cmd, func(name string) bool { return name != "wait" && name != "kubeconfig" && name != "context" }, "with --local, which needs no cluster")
+		return cli.FlagsAmong(cmd, func(name string) bool {
+			return name != "wait" && name != "kubeconfig" && name != "context"
+		}, "with --local, which needs no cluster")
 	}
-	return cli.FlagsAmong(cmd, func(name string) bool { return !slices.Contains(ofLocal, name) }, "without --local")
+	return cli.FlagsAmong(cmd, func(name string) bool { return !slices.Contains(ofLocal, name) },
+		"without --local")
 }
 
 // Run the builds, one after the other.
 func (l *Build) Run(ctx context.Context, cmd *cobra.Command, builds []manifest.Build) (err error) {
 	if len(builds) > 1 && l.destination+l.provenance != "" {
-		return cli.Usagef("--destination and --provenance-file are for one image, and the files have %d AgentBuilds", len(builds))
+		return cli.Usagef("--destination and --provenance-file are for one image, and the files "+
+			"have %d AgentBuilds", len(builds))
 	}
 	kind, folder, _ := strings.Cut(l.destination, "=")
-	if !slices.Contains([]string{"", "docker", "registry"}, l.destination) && (kind != "layout" || folder == "") {
+	if !slices.Contains([]string{"", "docker", "registry"}, l.destination) &&
+		(kind != "layout" || folder == "") {
 		return cli.Usagef("--destination %q: use registry, docker or layout=FOLDER", l.destination)
 	}
 	library, err := l.open(cmd)
@@ -126,7 +148,8 @@ func (l *Build) Run(ctx context.Context, cmd *cobra.Command, builds []manifest.B
 			fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 		}
 		if b.Spec.Source.Verify != nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: spec.source.verify is not checked without a cluster\n", b.Place)
+			fmt.Fprintf(cmd.ErrOrStderr(),
+				"warning: %s: spec.source.verify is not checked without a cluster\n", b.Place)
 		}
 		if _, err := local.SecretNames(out); err != nil {
 			return err
@@ -163,8 +186,10 @@ func connect(ctx context.Context) (*local.Daemon, error) {
 
 // once runs a build. If take is not nil, it calls take with the image before the run's own registry
 // ends.
-func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifest.Library, b manifest.Build, given map[string]map[string][]byte,
-	opt local.Options, take func(image string, out *compose.Output, results *local.Result) error) (results *local.Result, err error) {
+func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifest.Library,
+	b manifest.Build, given map[string]map[string][]byte,
+	opt local.Options, take func(image string, out *compose.Output,
+		results *local.Result) error) (results *local.Result, err error) {
 	if opt.Scratch, err = local.Scratch(); err != nil {
 		return nil, err
 	}
@@ -182,7 +207,8 @@ func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifes
 		b.Spec.BuildOutput.ImageRegistry = servers.Registry()
 	}
 	if l.source != "" {
-		if b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision, err = servers.Source(ctx, l.source); err != nil {
+		if b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision, err = servers.Source(ctx,
+			l.source); err != nil {
 			return nil, err
 		}
 	}
@@ -203,31 +229,38 @@ func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifes
 	return results, take(image, out, results)
 }
 
-func (l *Build) build(ctx context.Context, cmd *cobra.Command, daemon *local.Daemon, library *manifest.Library, b manifest.Build, given map[string]map[string][]byte) error {
+func (l *Build) build(ctx context.Context, cmd *cobra.Command, daemon *local.Daemon,
+	library *manifest.Library, b manifest.Build, given map[string]map[string][]byte) error {
 	began := time.Now()
-	shown := &progress{cmd: cmd, build: b.Name, logs: l.logs, activity: cli.Begin(cmd.ErrOrStderr(), false, "building "+b.Name)}
-	_, err := l.once(ctx, daemon, library, b, given, local.Options{Report: shown.report}, func(image string, out *compose.Output, results *local.Result) error {
-		shown.activity.End()
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: built %s in %s\n", b.Name, image[strings.LastIndex(image, "@")+1:], time.Since(began).Round(100*time.Millisecond))
-		if l.pushes() {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: pushed %s\n", b.Name, image)
-		}
-		if l.provenance != "" {
-			if err := l.writeProvenance(b, out, image, results, began); err != nil {
-				return err
+	shown := &progress{cmd: cmd, build: b.Name, logs: l.logs,
+		activity: cli.Begin(cmd.ErrOrStderr(), false, "building "+b.Name)}
+	_, err := l.once(ctx, daemon, library, b, given, local.Options{Report: shown.report},
+		func(image string, out *compose.Output, results *local.Result) error {
+			shown.activity.End()
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: built %s in %s\n", b.Name,
+				image[strings.LastIndex(image, "@")+1:],
+				time.Since(began).Round(100*time.Millisecond))
+			if l.pushes() {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: pushed %s\n", b.Name, image)
 			}
-		}
-		return l.deliver(ctx, cmd, b, image)
-	})
+			if l.provenance != "" {
+				if err := l.writeProvenance(b, out, image, results, began); err != nil {
+					return err
+				}
+			}
+			return l.deliver(ctx, cmd, b, image)
+		})
 	shown.activity.End()
 	var step *local.StepError
 	if errors.As(err, &step) {
 		if !l.logs {
 			for _, line := range step.Last[max(0, len(step.Last)-shownLines):] {
-				fmt.Fprintf(cmd.OutOrStdout(), "[%s : %s] %s\n", step.Task, step.Step, text.Printable(line))
+				fmt.Fprintf(cmd.OutOrStdout(), "[%s : %s] %s\n", step.Task, step.Step,
+					text.Printable(line))
 			}
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "agentbuild %s was not built: %s\n", b.Name, text.Printable(step.Error()))
+		fmt.Fprintf(cmd.ErrOrStderr(), "agentbuild %s was not built: %s\n", b.Name,
+			text.Printable(step.Error()))
 		if why := failure.Of(failure.Step{Name: step.Step, Log: step.Last}); why.Reason != "" {
 			fmt.Fprintf(cmd.ErrOrStderr(), "  %s: %s\n", why.Reason, text.Printable(why.String()))
 		}
@@ -279,7 +312,8 @@ func (l *Build) deliver(ctx context.Context, cmd *cobra.Command, b manifest.Buil
 func writeLayout(folder string, found *remote.Descriptor) error {
 	if _, err := os.Stat(filepath.Join(folder, "index.json")); errors.Is(err, fs.ErrNotExist) {
 		if entries, err := os.ReadDir(folder); err == nil && len(entries) > 0 {
-			return errors.New("the folder has other files\n  hint: name a folder that is empty, or an OCI layout")
+			return errors.New(
+				"the folder has other files\n  hint: name a folder that is empty, or an OCI layout")
 		}
 	}
 	next, err := os.MkdirTemp(filepath.Dir(filepath.Clean(folder)), ".layout-")
@@ -333,7 +367,8 @@ func readSecrets(given []string) (map[string]map[string][]byte, error) {
 		if !one {
 			entries, err := os.ReadDir(file)
 			if err != nil {
-				return nil, fmt.Errorf("--secret %s: %w\n  hint: give a folder with a file for each key, or NAME/KEY=FILE", secret, err)
+				return nil, fmt.Errorf("--secret %s: %w\n  hint: give a folder with a file for "+
+					"each key, or NAME/KEY=FILE", secret, err)
 			}
 			files = map[string]string{}
 			for _, e := range entries {
@@ -357,7 +392,8 @@ func readSecrets(given []string) (map[string]map[string][]byte, error) {
 }
 
 // secretsOf a build: those that are given, and in place of its logins the caller's own.
-func (l *Build) secretsOf(ctx context.Context, b manifest.Build, out *compose.Output, given map[string]map[string][]byte) (map[string]map[string][]byte, error) {
+func (l *Build) secretsOf(ctx context.Context, b manifest.Build, out *compose.Output,
+	given map[string]map[string][]byte) (map[string]map[string][]byte, error) {
 	names, err := local.SecretNames(out)
 	if err != nil {
 		return nil, err
@@ -380,7 +416,9 @@ func (l *Build) secretsOf(ctx context.Context, b manifest.Build, out *compose.Ou
 	}
 	for secret := range given {
 		if !slices.Contains(names, secret) {
-			return nil, cli.Usagef("--secret %s: the build %s reads no Secret of that name; it reads %s", secret, b.Name, cmp.Or(strings.Join(names, ", "), "none"))
+			return nil, cli.Usagef(
+				"--secret %s: the build %s reads no Secret of that name; it reads %s", secret,
+				b.Name, cmp.Or(strings.Join(names, ", "), "none"))
 		}
 	}
 	return secrets, nil
@@ -392,7 +430,8 @@ func (l *Build) registryLogin(b manifest.Build) (map[string][]byte, error) {
 	if !l.pushes() {
 		return map[string][]byte{key: []byte("{}")}, nil
 	}
-	repository, err := name.NewRepository(b.Spec.BuildOutput.ImageRegistry + "/" + b.Spec.BuildOutput.Image)
+	repository, err := name.NewRepository(b.Spec.BuildOutput.ImageRegistry + "/" +
+		b.Spec.BuildOutput.Image)
 	if err != nil {
 		return nil, err
 	}
@@ -404,7 +443,8 @@ func (l *Build) registryLogin(b manifest.Build) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(map[string]any{"auths": map[string]any{repository.RegistryStr(): config}})
+	text, err := json.Marshal(
+		map[string]any{"auths": map[string]any{repository.RegistryStr(): config}})
 	return map[string][]byte{key: text}, err
 }
 
@@ -426,7 +466,8 @@ func (l *Build) gitLogin(ctx context.Context, b manifest.Build) (map[string][]by
 		return nil, err
 	}
 	if login, ok := found.Auth.(*githttp.BasicAuth); ok {
-		return map[string][]byte{"username": []byte(login.Username), "password": []byte(login.Password)}, nil
+		return map[string][]byte{"username": []byte(login.Username),
+			"password": []byte(login.Password)}, nil
 	}
 	return map[string][]byte{}, nil
 }
@@ -455,7 +496,8 @@ func (p *progress) report(e local.Event) {
 	case e.State == local.Skipped:
 		line = fmt.Sprintf("%s %s: Skipped: %s", p.build, e.Task, e.Because)
 	case e.Step != "":
-		line = fmt.Sprintf("%s %s/%s: %s in %s", p.build, e.Task, e.Step, e.State, e.Took.Round(10*time.Millisecond))
+		line = fmt.Sprintf("%s %s/%s: %s in %s", p.build, e.Task, e.Step, e.State,
+			e.Took.Round(10*time.Millisecond))
 	default:
 		return
 	}
@@ -476,7 +518,8 @@ folders of running builds and BuildKit's cache.`,
 		Args:    cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if !here {
-				return cli.Usagef("--local is required: AgentBuilds remove their runs from a cluster (spec.cleanupAfterBuild)")
+				return cli.Usagef("--local is required: AgentBuilds remove their runs from a " +
+					"cluster (spec.cleanupAfterBuild)")
 			}
 			daemon, err := connect(cmd.Context())
 			if err != nil {

@@ -30,7 +30,8 @@ type externalParameters struct {
 
 // writeProvenance writes what is known of a build on this machine: an in-toto statement with
 // SLSA's predicate, unsigned, by a builder that no policy may name.
-func (l *Build) writeProvenance(b manifest.Build, out *compose.Output, image string, results *local.Result, began time.Time) error {
+func (l *Build) writeProvenance(b manifest.Build, out *compose.Output, image string,
+	results *local.Result, began time.Time) error {
 	ref, err := name.NewDigest(image)
 	if err != nil {
 		return err
@@ -45,7 +46,8 @@ func (l *Build) writeProvenance(b manifest.Build, out *compose.Output, image str
 		source.URI = "git+" + b.Spec.Source.SourceRepository
 	}
 	external := externalParameters{WorkingTree: l.source != ""}
-	external.AgentBuild.Namespace, external.AgentBuild.Name, external.AgentBuild.Spec = b.Namespace, b.Name, compose.Shape(b.AgentBuild)
+	external.AgentBuild.Namespace, external.AgentBuild.Name, external.AgentBuild.Spec =
+		b.Namespace, b.Name, compose.Shape(b.AgentBuild)
 	var materials any // templates that are not attested have none
 	if text := out.Run.Annotations[keys.AnnotationMaterials]; text != "" {
 		materials = json.RawMessage(text)
@@ -54,7 +56,8 @@ func (l *Build) writeProvenance(b manifest.Build, out *compose.Output, image str
 	text, err := json.MarshalIndent(map[string]any{
 		"_type":         "https://in-toto.io/Statement/v1",
 		"predicateType": "https://slsa.dev/provenance/v1",
-		"subject":       []any{map[string]any{"name": b.Spec.BuildOutput.Image, "digest": map[string]string{"sha256": strings.TrimPrefix(ref.DigestStr(), "sha256:")}}},
+		"subject": []any{map[string]any{"name": b.Spec.BuildOutput.Image,
+			"digest": map[string]string{"sha256": strings.TrimPrefix(ref.DigestStr(), "sha256:")}}},
 		"predicate": sign.Provenance{
 			BuildDefinition: sign.BuildDefinition{
 				BuildType:            keys.AgentBuildType,
@@ -62,7 +65,8 @@ func (l *Build) writeProvenance(b manifest.Build, out *compose.Output, image str
 				InternalParameters:   materials,
 				ResolvedDependencies: []sign.ResourceDescriptor{source},
 			},
-			RunDetails: sign.RunDetails{Builder: sign.Builder{ID: keys.LocalBuilder}, Metadata: &sign.Metadata{StartedOn: &began, FinishedOn: &ended}},
+			RunDetails: sign.RunDetails{Builder: sign.Builder{ID: keys.LocalBuilder},
+				Metadata: &sign.Metadata{StartedOn: &began, FinishedOn: &ended}},
 		},
 	}, "", "  ")
 	if err != nil {

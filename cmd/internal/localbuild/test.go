@@ -82,13 +82,15 @@ compares its results and its output with the expectations in the file:
 					word = "FAIL"
 					failed++
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s (%s)\n", word, t.Name, time.Since(began).Round(10*time.Millisecond))
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s (%s)\n", word, t.Name,
+					time.Since(began).Round(10*time.Millisecond))
 				for _, line := range wrong {
 					fmt.Fprintln(cmd.OutOrStdout(), "     "+text.Printable(line))
 				}
 			}
 			if failed > 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s failed\n", failed, text.Count(len(tests), "test"))
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s failed\n", failed,
+					text.Count(len(tests), "test"))
 				return cli.ErrFindings
 			}
 			return nil
@@ -99,7 +101,8 @@ compares its results and its output with the expectations in the file:
 }
 
 // try a test, and return what is not as it expects.
-func (l *Build) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemon, library *manifest.Library, t manifest.Test) (wrong []string, err error) {
+func (l *Build) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemon,
+	library *manifest.Library, t manifest.Test) (wrong []string, err error) {
 	folder := filepath.Dir(t.Place.File)
 	var given []string
 	for _, secret := range slices.Sorted(maps.Keys(t.Spec.Secrets)) {
@@ -141,7 +144,8 @@ func (l *Build) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemo
 	}
 	expect := t.Spec.Expect
 	if got := map[bool]string{true: "Failed", false: "Succeeded"}[step != nil]; got != expect.Result {
-		wrong = append(wrong, fmt.Sprintf("it %s, but %s is expected", strings.ToLower(got), expect.Result))
+		wrong = append(wrong, fmt.Sprintf("it %s, but %s is expected", strings.ToLower(got),
+			expect.Result))
 		if step != nil {
 			wrong = append(wrong, step.Error())
 		}
@@ -158,7 +162,8 @@ func (l *Build) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemo
 		if want := expect.Results[name]; !given {
 			wrong = append(wrong, fmt.Sprintf("the result %s is missing, but %q is expected", name, want))
 		} else if value != want {
-			wrong = append(wrong, fmt.Sprintf("the result %s is %q, but %q is expected", name, value, want))
+			wrong = append(wrong, fmt.Sprintf("the result %s is %q, but %q is expected", name,
+				value, want))
 		}
 	}
 	for _, part := range expect.Logs {

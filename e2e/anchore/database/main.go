@@ -72,7 +72,8 @@ func provide(workspace string) (*provider.State, error) {
 		// Nobody compares the checksums of what was written a moment ago.
 		fmt.Fprintf(&listing, "0  results/%s\n", file)
 	}
-	if err := os.WriteFile(filepath.Join(workspace, "listing.xxh64"), []byte(listing.String()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(workspace, "listing.xxh64"), []byte(listing.String()),
+		0o644); err != nil {
 		return nil, err
 	}
 	metadata, err := json.Marshal(provider.State{

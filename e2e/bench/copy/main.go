@@ -13,7 +13,9 @@ import (
 
 func main() {
 	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "copy SIZES IN OUT   read the files below IN that SIZES names, write each with its size below OUT")
+		fmt.Fprintln(os.Stderr,
+			"copy SIZES IN OUT   read the files below IN that SIZES names, write each with its "+
+				"size below OUT")
 		os.Exit(2)
 	}
 	if err := files(os.Args[1], os.Args[2], os.Args[3]); err != nil {

@@ -48,15 +48,18 @@ func (o object) text(fields ...string) string {
 }
 
 func (o object) is(kind, namespace, name string) bool {
-	return o.text("kind") == kind && o.text("metadata", "name") == name && home(o.text("metadata", "namespace")) == home(namespace)
+	return o.text("kind") == kind && o.text("metadata", "name") == name &&
+		home(o.text("metadata", "namespace")) == home(namespace)
 }
 
 func home(namespace string) string { return strings.TrimSuffix(namespace, "default") }
 
 // pod returns the pod template of an object.
 func (o object) pod() (template object, ok bool) {
-	for _, fields := range [][]string{{}, {"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}} {
-		if t, is := o.at(fields...).(map[string]any); is && object(t).at("spec", "containers") != nil {
+	for _, fields := range [][]string{{}, {"spec", "template"},
+		{"spec", "jobTemplate", "spec", "template"}} {
+		if t, is := o.at(fields...).(map[string]any); is &&
+			object(t).at("spec", "containers") != nil {
 			return t, true
 		}
 	}
@@ -116,7 +119,8 @@ type build struct {
 
 func newJudge(t *testing.T, program, root string) *judge {
 	t.Helper()
-	j := &judge{program: program, root: root, files: make(map[string][]object), built: make(map[string]build)}
+	j := &judge{program: program, root: root, files: make(map[string][]object),
+		built: make(map[string]build)}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -166,7 +170,8 @@ func (j *judge) build(folder string) build {
 	b, known := j.built[folder]
 	if !known {
 		cmd := exec.Command(j.program, "build", filepath.Join(j.root, folder))
-		cmd.Env = append(os.Environ(), "HTTPS_PROXY=http://127.0.0.1:9", "HTTP_PROXY=http://127.0.0.1:9", "GIT_ALLOW_PROTOCOL=none", "GIT_TERMINAL_PROMPT=0")
+		cmd.Env = append(os.Environ(), "HTTPS_PROXY=http://127.0.0.1:9",
+			"HTTP_PROXY=http://127.0.0.1:9", "GIT_ALLOW_PROTOCOL=none", "GIT_TERMINAL_PROMPT=0")
 		out, err := cmd.Output()
 		if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
 			err = fmt.Errorf("%w: %s", err, failed.Stderr)
@@ -178,9 +183,10 @@ func (j *judge) build(folder string) build {
 }
 
 var (
-	builtBy  = regexp.MustCompile(`; (\S+) builds it$`)
-	quoted   = regexp.MustCompile(`^"([^"]+)"`)
-	lacks    = regexp.MustCompile(`^the package has no (\S+) (\S+?)(?: in namespace (\S*))?(?: \(and .*)?$`)
+	builtBy = regexp.MustCompile(`; (\S+) builds it$`)
+	quoted  = regexp.MustCompile(`^"([^"]+)"`)
+	lacks   = regexp.MustCompile(
+		`^the package has no (\S+) (\S+?)(?: in namespace (\S*))?(?: \(and .*)?$`)
 	noPort   = regexp.MustCompile(`^(\S+) (\S+) has no container port named (\S+)$`)
 	noVolume = regexp.MustCompile(`^the pod has no volume (\S+)$`)
 	noKey    = regexp.MustCompile(`^the (\S+) (\S+) has no key "(.*)"$`)
@@ -202,7 +208,8 @@ func (j *judge) verdict(f finding.Finding) (verdict, string) {
 			return undecided, "kustomize does not build it: " + b.err.Error()
 		}
 		own, whole = b.objects, b.objects
-	} else if slices.ContainsFunc(j.folders, func(folder string) bool { return j.names(folder, f.File) }) {
+	} else if slices.ContainsFunc(j.folders,
+		func(folder string) bool { return j.names(folder, f.File) }) {
 		return undecided, "a kustomization names the file, but the finding names none"
 	}
 	found, reason := untrue, "no such object is built"
@@ -233,7 +240,8 @@ func (j *judge) names(folder, file string) bool {
 	for _, name := range [...]string{"kustomization.yaml", "kustomization.yml", "Kustomization"} {
 		data, err := os.ReadFile(filepath.Join(j.root, folder, name))
 		var k struct{ Resources []string }
-		if err == nil && yaml.Unmarshal(data, &k) == nil && slices.ContainsFunc(k.Resources, func(r string) bool { return path.Join(folder, r) == file }) {
+		if err == nil && yaml.Unmarshal(data, &k) == nil && slices.ContainsFunc(k.Resources,
+			func(r string) bool { return path.Join(folder, r) == file }) {
 			return true
 		}
 	}
@@ -253,7 +261,8 @@ func (j *judge) unbuilt(f finding.Finding) (verdict, string) {
 	case strings.HasPrefix(f.Message, "no kustomization"):
 		for _, folder := range j.folders {
 			other, _ := os.ReadFile(filepath.Join(j.root, folder, "kustomization.yaml"))
-			if folder != path.Dir(f.File) && strings.Contains(string(other), path.Base(path.Dir(f.File))) {
+			if folder != path.Dir(f.File) &&
+				strings.Contains(string(other), path.Base(path.Dir(f.File))) {
 				return undecided, "another kustomization may name the component"
 			}
 		}
@@ -283,7 +292,8 @@ func judgeImage(o object, f finding.Finding) (verdict, string) {
 		}
 		return right, ""
 	}
-	if group, _, _ := strings.Cut(o.text("apiVersion"), "/"); strings.Contains(group, ".") && mentions(map[string]any(o), m[1]) && !strings.Contains(m[1], "@sha256:") {
+	if group, _, _ := strings.Cut(o.text("apiVersion"), "/"); strings.Contains(group, ".") &&
+		mentions(map[string]any(o), m[1]) && !strings.Contains(m[1], "@sha256:") {
 		return right, "" // a field of an operator's kind
 	}
 	return untrue, "no container has the image"
@@ -325,7 +335,8 @@ func judgePod(o object, whole []object, f finding.Finding) (verdict, string) {
 	if err != nil {
 		return undecided, err.Error()
 	}
-	for _, r := range evaluator.EvaluatePod(psapi.LevelVersion{Level: psapi.Level(m[2]), Version: psapi.LatestVersion()}, &pod.ObjectMeta, &pod.Spec) {
+	for _, r := range evaluator.EvaluatePod(psapi.LevelVersion{Level: psapi.Level(m[2]),
+		Version: psapi.LatestVersion()}, &pod.ObjectMeta, &pod.Spec) {
 		if !r.Allowed && strings.HasPrefix(m[3], r.ForbiddenReason) {
 			return right, ""
 		}
@@ -360,7 +371,8 @@ func (j *judge) judgeReference(o object, whole []object, f finding.Finding) (ver
 			namespace = f.Object.Namespace
 		}
 		there := func(o object) bool {
-			return o.text("kind") == kind && o.text("metadata", "name") == name && (kind == "ClusterRole" || home(o.text("metadata", "namespace")) == home(namespace))
+			return o.text("kind") == kind && o.text("metadata", "name") == name &&
+				(kind == "ClusterRole" || home(o.text("metadata", "namespace")) == home(namespace))
 		}
 		return j.absent(whole, there, kind+" "+name)
 	}
@@ -387,12 +399,14 @@ func (j *judge) judgeReference(o object, whole []object, f finding.Finding) (ver
 	}
 	if m := noPort.FindStringSubmatch(f.Message); m != nil {
 		for _, x := range whole {
-			if x.text("kind") != m[1] || !strings.HasSuffix(m[2], x.text("metadata", "name")) || !selects(o, x) {
+			if x.text("kind") != m[1] || !strings.HasSuffix(m[2], x.text("metadata", "name")) ||
+				!selects(o, x) {
 				continue
 			}
 			for _, c := range x.containers() {
 				ports, _ := c.at("ports").([]any)
-				if slices.ContainsFunc(ports, func(p any) bool { m2, _ := p.(map[string]any); return m2["name"] == m[3] }) {
+				if slices.ContainsFunc(ports,
+					func(p any) bool { m2, _ := p.(map[string]any); return m2["name"] == m[3] }) {
 					return untrue, "a container has the port"
 				}
 			}
@@ -433,7 +447,8 @@ func selects(o, workload object) bool {
 		selector = labels
 	}
 	template, ok := workload.pod()
-	if !ok || len(selector) == 0 || home(o.text("metadata", "namespace")) != home(workload.text("metadata", "namespace")) {
+	if !ok || len(selector) == 0 ||
+		home(o.text("metadata", "namespace")) != home(workload.text("metadata", "namespace")) {
 		return false
 	}
 	labels, _ := template.at("metadata", "labels").(map[string]any)

@@ -54,7 +54,8 @@ var modules = []struct{ module, folder string }{
 func TestFalseFindings(t *testing.T) {
 	mode := os.Getenv("ARMATURE_PUBLISHED")
 	if mode == "" {
-		t.Skip("set ARMATURE_PUBLISHED to lint the published modules of the cache, or to \"download\" for those that it lacks")
+		t.Skip("set ARMATURE_PUBLISHED to lint the published modules of the cache, or to " +
+			"\"download\" for those that it lacks")
 	}
 	program, err := filepath.Abs(filepath.Join("..", "..", "..", ".cache", "bin", "kustomize"))
 	if err != nil {
@@ -98,7 +99,8 @@ func TestFalseFindings(t *testing.T) {
 		t.Skip("the module cache has none of the modules")
 	}
 	share := 100 * float64(wrong) / float64(total)
-	t.Logf("false positives: %d of %d findings in %d repositories, %.1f %%", wrong, total, repositories, share)
+	t.Logf("false positives: %d of %d findings in %d repositories, %.1f %%", wrong, total,
+		repositories, share)
 	if share > 3 {
 		t.Errorf("%.1f %% of the findings are false, at most 3 %%", share)
 	}
@@ -154,7 +156,8 @@ type handVerdict struct {
 
 func key(module string, f finding.Finding) string {
 	message, _, _ := strings.Cut(f.Message, " (and ")
-	return strings.Join([]string{module, f.File, strings.TrimPrefix(f.Rule, "lint/"), f.Object.String(), message}, "\t")
+	return strings.Join([]string{module, f.File, strings.TrimPrefix(f.Rule, "lint/"),
+		f.Object.String(), message}, "\t")
 }
 
 func readVerdicts(t *testing.T) handVerdicts {
@@ -178,7 +181,8 @@ func readVerdicts(t *testing.T) handVerdicts {
 }
 
 // of returns the verdict on a finding that kustomize cannot decide.
-func (all handVerdicts) of(t *testing.T, module string, f finding.Finding, why string) (verdict, string) {
+func (all handVerdicts) of(t *testing.T, module string, f finding.Finding,
+	why string) (verdict, string) {
 	t.Helper()
 	v := all[key(module, f)]
 	if v == nil {

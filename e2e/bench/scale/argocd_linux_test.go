@@ -60,7 +60,8 @@ func (a *applications) measure(b *testing.B, n int) {
 		commit := a.commit(origin, n, "one")
 		namespace := fmt.Sprintf("%s-%d", kind, n)
 		for i := range n {
-			source := map[string]any{"repoURL": "file://" + origin, "targetRevision": "main", "path": fmt.Sprintf("%s/%04d", kind, i)}
+			source := map[string]any{"repoURL": "file://" + origin, "targetRevision": "main",
+				"path": fmt.Sprintf("%s/%04d", kind, i)}
 			if kind == "plugin" {
 				source["plugin"] = map[string]any{"name": "armature-v1"}
 			}
@@ -70,12 +71,17 @@ func (a *applications) measure(b *testing.B, n int) {
 		commit = a.commit(origin, n, "two of "+kind)
 		start := time.Now()
 		for i := range n {
-			a.must(a.Patch(b.Context(), application(fmt.Sprintf("%s-%04d", namespace, i)), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"argocd.argoproj.io/refresh":"normal"}}}`))))
+			a.must(a.Patch(b.Context(), application(fmt.Sprintf("%s-%04d", namespace, i)),
+				client.RawPatch("application/merge-patch+json",
+					[]byte(
+						`{"metadata":{"annotations":{"argocd.argoproj.io/refresh":"normal"}}}`))))
 		}
 		costs[kind] = scale.Cost{Wall: a.synced(n, namespace, commit).Sub(start)}
 		var agent appsv1.Deployment
-		a.must(a.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: "weather-agent-00000"}, &agent))
-		if injected := strings.Contains(fmt.Sprint(agent.Spec.Template), "authbridge-proxy"); injected != (kind == "plugin") {
+		a.must(a.Get(b.Context(),
+			client.ObjectKey{Namespace: namespace, Name: "weather-agent-00000"}, &agent))
+		if injected := strings.Contains(fmt.Sprint(agent.Spec.Template),
+			"authbridge-proxy"); injected != (kind == "plugin") {
 			b.Errorf("%s: that the workload is injected is %v", kind, injected)
 		}
 		for i := range n {
@@ -83,7 +89,9 @@ func (a *applications) measure(b *testing.B, n int) {
 		}
 	}
 	for _, kind := range kinds[1:] {
-		scale.Row(fmt.Sprint("argocd:", n), "Applications through our plugin, new revision to Synced", n, costs["plugin"], "Argo CD, "+kind, costs[kind])
+		scale.Row(fmt.Sprint("argocd:", n),
+			"Applications through our plugin, new revision to Synced", n, costs["plugin"],
+			"Argo CD, "+kind, costs[kind])
 	}
 }
 
@@ -99,9 +107,11 @@ func (a *applications) commit(origin string, n int, text string) string {
 		var agent bytes.Buffer
 		a.must(workload.Write(&agent, i))
 		all := strings.Replace(agent.String(), fmt.Sprintf("  namespace: team-%03d\n", i/100), "", 1) +
-			fmt.Sprintf("---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings-%04d\ndata:\n  text: %s\n", i, text)
+			fmt.Sprintf("---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings-%04d\n"+
+				"data:\n  text: %s\n", i, text)
 		for kind, more := range map[string]string{
-			"plugin/%04d/armature.yaml":         "apiVersion: " + keys.V1alpha1 + "\nkind: RenderConfig\nmetadata:\n  name: armature\n",
+			"plugin/%04d/armature.yaml": "apiVersion: " + keys.V1alpha1 +
+				"\nkind: RenderConfig\nmetadata:\n  name: armature\n",
 			"folder/%04d/NOTES.txt":             "",
 			"kustomize/%04d/kustomization.yaml": "resources: [agent.yaml]\n",
 		} {
@@ -118,23 +128,26 @@ func (a *applications) commit(origin string, n int, text string) string {
 // synced waits until all Applications of a namespace are synced with a commit.
 func (a *applications) synced(n int, namespace, commit string) time.Time {
 	a.Helper()
-	return scale.Await(a, "Applications of "+namespace+" are synced", n, 5*time.Minute, func() (have int, why string) {
-		var all unstructured.UnstructuredList
-		all.SetGroupVersionKind(application("").GroupVersionKind())
-		a.must(a.List(a.Context(), &all, client.InNamespace(gitops.Namespace)))
-		for _, o := range all.Items {
-			sync, _, _ := unstructured.NestedMap(o.Object, "status", "sync")
-			phase, _, _ := unstructured.NestedString(o.Object, "status", "operationState", "phase")
-			done, _, _ := unstructured.NestedString(o.Object, "status", "operationState", "syncResult", "revision")
-			if strings.HasPrefix(o.GetName(), namespace) && sync["status"] == "Synced" && sync["revision"] == commit && phase == "Succeeded" && done == commit {
-				have++
-			} else {
-				conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-				why = fmt.Sprint(o.GetName(), " is ", phase, " ", sync["status"], " ", conditions)
+	return scale.Await(a, "Applications of "+namespace+" are synced", n, 5*time.Minute,
+		func() (have int, why string) {
+			var all unstructured.UnstructuredList
+			all.SetGroupVersionKind(application("").GroupVersionKind())
+			a.must(a.List(a.Context(), &all, client.InNamespace(gitops.Namespace)))
+			for _, o := range all.Items {
+				sync, _, _ := unstructured.NestedMap(o.Object, "status", "sync")
+				phase, _, _ := unstructured.NestedString(o.Object, "status", "operationState", "phase")
+				done, _, _ := unstructured.NestedString(o.Object, "status", "operationState",
+					"syncResult", "revision")
+				if strings.HasPrefix(o.GetName(), namespace) && sync["status"] == "Synced" &&
+					sync["revision"] == commit && phase == "Succeeded" && done == commit {
+					have++
+				} else {
+					conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+					why = fmt.Sprint(o.GetName(), " is ", phase, " ", sync["status"], " ", conditions)
+				}
 			}
-		}
-		return have, why
-	})
+			return have, why
+		})
 }
 
 func application(name string) *unstructured.Unstructured {
@@ -150,7 +163,8 @@ func git(t testing.TB, folder string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", args...)
 	cmd.Dir = folder
-	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_CONFIG_GLOBAL=/dev/null")
+	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_CONFIG_GLOBAL=/dev/null")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)

@@ -91,18 +91,22 @@ type fleet struct {
 }
 
 func newFleet(b *testing.B, n int) *fleet {
-	f := &fleet{TB: b, plane: controlplane.Start(b), postgres: postgres.Own(b), builds: n, sources: int(sourcesOf * float64(n)), agents: agentsOf * n}
-	crds := []string{"../../../templates/crds", "../../../templates/crds/catalog", "../../../templates/crds/sources"}
+	f := &fleet{TB: b, plane: controlplane.Start(b), postgres: postgres.Own(b), builds: n,
+		sources: int(sourcesOf * float64(n)), agents: agentsOf * n}
+	crds := []string{"../../../templates/crds", "../../../templates/crds/catalog",
+		"../../../templates/crds/sources"}
 	for module, folder := range map[string][2]string{
 		"github.com/tektoncd/pipeline":        {"../../tekton", "config/300-crds"},
 		"github.com/fluxcd/source-controller": {"../../flux", "config/crd/bases"},
 	} {
-		crds = append(crds, filepath.Join(moduleDir(b, folder[0], module), filepath.FromSlash(folder[1])))
+		crds = append(crds,
+			filepath.Join(moduleDir(b, folder[0], module), filepath.FromSlash(folder[1])))
 	}
 	must(b, f.plane.InstallCRDs(crds...))
 	scheme, err := sources.Scheme()
 	must(b, err)
-	must(b, multi.Errors(clientgoscheme.AddToScheme(scheme), tektonv1.AddToScheme(scheme), catalog.AddToScheme(scheme), kagent.AddToScheme(scheme)))
+	must(b, multi.Errors(clientgoscheme.AddToScheme(scheme), tektonv1.AddToScheme(scheme),
+		catalog.AddToScheme(scheme), kagent.AddToScheme(scheme)))
 	api.AddToScheme(scheme, api.DefaultGroup)
 	config := f.plane.Admin.Config
 	config.QPS, config.Burst = 2000, 2000
@@ -110,10 +114,11 @@ func newFleet(b *testing.B, n int) *fleet {
 	must(b, err)
 	f.serve()
 	f.create()
-	all, err := cache.New(config, cache.Options{Scheme: scheme, DefaultTransform: func(o any) (any, error) {
-		o.(client.Object).SetManagedFields(nil)
-		return o, nil
-	}})
+	all, err := cache.New(config,
+		cache.Options{Scheme: scheme, DefaultTransform: func(o any) (any, error) {
+			o.(client.Object).SetManagedFields(nil)
+			return o, nil
+		}})
 	must(b, err)
 	runs := &metav1.PartialObjectMetadata{}
 	runs.SetGroupVersionKind(tektonv1.SchemeGroupVersion.WithKind("PipelineRun"))
@@ -128,12 +133,15 @@ func newFleet(b *testing.B, n int) *fleet {
 		}
 	})
 	f.watch(all, &api.AgentBuild{}, func(o client.Object) {
-		if s := o.(*api.AgentBuild).Status; s.Phase == api.PhaseSucceeded && s.ObservedGeneration == o.GetGeneration() && o.(*api.AgentBuild).Spec.Source.SourceRevision == f.commit() {
+		if s := o.(*api.AgentBuild).Status; s.Phase == api.PhaseSucceeded &&
+			s.ObservedGeneration == o.GetGeneration() &&
+			o.(*api.AgentBuild).Spec.Source.SourceRevision == f.commit() {
 			f.see(&f.built, &f.nBuilt, o.GetNamespace()+"/"+o.GetName())
 		}
 	})
 	f.watch(all, &flux.RenderedSource{}, func(o client.Object) {
-		if a := o.(*flux.RenderedSource).Status.Artifact; a != nil && a.OriginRevision == f.revision() {
+		if a := o.(*flux.RenderedSource).Status.Artifact; a != nil &&
+			a.OriginRevision == f.revision() {
 			f.see(&f.rendered, &f.nRendered, o.GetNamespace()+"/"+o.GetName())
 		}
 	})
@@ -167,26 +175,33 @@ func (f *fleet) watch(all cache.Cache, o client.Object, see func(client.Object))
 // begins reports whether a run has not been played.
 func (f *fleet) begins(o client.Object) bool {
 	_, begun := f.built.LoadOrStore(o.GetUID(), true)
-	return !begun && o.GetDeletionTimestamp() == nil && o.GetLabels()[compose.LabelManagedBy] == compose.ManagedBy
+	return !begun && o.GetDeletionTimestamp() == nil &&
+		o.GetLabels()[compose.LabelManagedBy] == compose.ManagedBy
 }
 
 // play a run to its end as Tekton does: it begins, and then it has succeeded.
 func (f *fleet) play(o client.Object) {
 	now := time.Now().UTC().Format(time.RFC3339)
 	for _, condition := range []map[string]string{
-		{"type": "Succeeded", "status": "Unknown", "reason": "Running", "message": "Tasks Completed: 0", "lastTransitionTime": now},
-		{"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": "Tasks Completed: 4", "lastTransitionTime": now},
+		{"type": "Succeeded", "status": "Unknown", "reason": "Running",
+			"message": "Tasks Completed: 0", "lastTransitionTime": now},
+		{"type": "Succeeded", "status": "True", "reason": "Succeeded",
+			"message": "Tasks Completed: 4", "lastTransitionTime": now},
 	} {
 		status := map[string]any{"startTime": now, "conditions": []any{condition}}
 		if condition["status"] == "True" {
 			status["completionTime"] = now
-			status["results"] = []any{map[string]string{"name": "IMAGE_DIGEST", "type": "string", "value": "sha256:" + strings.Repeat("a", 64)},
-				map[string]string{"name": "CHAINS-GIT_COMMIT", "type": "string", "value": o.GetAnnotations()[keys.AnnotationCommit]}}
+			status["results"] = []any{map[string]string{"name": "IMAGE_DIGEST", "type": "string",
+				"value": "sha256:" + strings.Repeat("a", 64)},
+				map[string]string{"name": "CHAINS-GIT_COMMIT", "type": "string",
+					"value": o.GetAnnotations()[keys.AnnotationCommit]}}
 		}
 		patch, err := json.Marshal(map[string]any{"status": status})
 		if err == nil {
-			run := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}}
-			err = f.Status().Patch(f.Context(), run, client.RawPatch("application/merge-patch+json", patch))
+			run := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(),
+				Name: o.GetName()}}
+			err = f.Status().Patch(f.Context(), run,
+				client.RawPatch("application/merge-patch+json", patch))
 		}
 		if err != nil && f.Context().Err() == nil {
 			f.Errorf("playing run %s: %v", o.GetName(), err)
@@ -197,7 +212,9 @@ func (f *fleet) play(o client.Object) {
 // serve archives of sources, cards of agents and servers of tools.
 func (f *fleet) serve() {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/gitrepository/", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(f.archive.Load().([]byte)) })
+	mux.HandleFunc("/gitrepository/", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write(f.archive.Load().([]byte))
+	})
 	tools := peer.Streamable(peer.Server("tools", 20, peer.Many("tools", 10)...))
 	mux.HandleFunc("/tools/", func(w http.ResponseWriter, r *http.Request) {
 		f.see(&f.asked, &f.nAsked, r.URL.Path)
@@ -206,9 +223,11 @@ func (f *fleet) serve() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(f, err)
 	f.host = l.Addr().String()
-	agents, err := net.Listen("tcp", "0.0.0.0:8081") // all of loopback: the address is that of an agent
+	// all of loopback: the address is that of an agent
+	agents, err := net.Listen("tcp", "0.0.0.0:8081")
 	must(f, err)
-	card, err := json.Marshal(peer.Card("agent", "It answers questions about its subject", "1.0.0", "answer", "explain"))
+	card, err := json.Marshal(peer.Card("agent", "It answers questions about its subject", "1.0.0",
+		"answer", "explain"))
 	must(f, err)
 	for _, s := range []struct {
 		l net.Listener
@@ -228,7 +247,9 @@ func namespace(i int) string { return fmt.Sprintf("team-%02d", i%namespaces) }
 // meta of an object that is in one of 1, 2 and 4 shards.
 func meta(kind string, i int) metav1.ObjectMeta {
 	k := i / namespaces
-	return metav1.ObjectMeta{Namespace: namespace(i), Name: fmt.Sprintf("%s-%05d", kind, i), Labels: map[string]string{"shards-1": "0", "shards-2": fmt.Sprint(k % 2), "shards-4": fmt.Sprint(k % 4)}}
+	return metav1.ObjectMeta{Namespace: namespace(i), Name: fmt.Sprintf("%s-%05d", kind, i),
+		Labels: map[string]string{"shards-1": "0", "shards-2": fmt.Sprint(k % 2),
+			"shards-4": fmt.Sprint(k % 4)}}
 }
 
 func (f *fleet) create() {
@@ -241,7 +262,8 @@ func (f *fleet) create() {
 		must(f, f.Create(f.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
 	must(f, fs.WalkDir(templates.Files, ".", func(file string, d fs.DirEntry, err error) error {
-		if folder := path.Dir(file); err != nil || d.IsDir() || folder != "modes" && folder != "steps" || path.Base(file) == "kustomization.yaml" {
+		if folder := path.Dir(file); err != nil || d.IsDir() ||
+			folder != "modes" && folder != "steps" || path.Base(file) == "kustomization.yaml" {
 			return err
 		}
 		text, err := templates.Files.ReadFile(file)
@@ -257,13 +279,17 @@ func (f *fleet) create() {
 	}
 	f.parallel("builds exist", f.builds, func(i int) error {
 		o := &api.AgentBuild{ObjectMeta: meta("build", i)}
-		o.Spec.Source = api.SourceSpec{SourceRepository: "github.com/org/" + o.Name + ".git", SourceRevision: f.commit()}
-		o.Spec.BuildOutput = &api.BuildOutput{Image: o.Name, ImageTag: "v1", ImageRegistry: "registry.local:5000"}
+		o.Spec.Source = api.SourceSpec{SourceRepository: "github.com/org/" + o.Name + ".git",
+			SourceRevision: f.commit()}
+		o.Spec.BuildOutput = &api.BuildOutput{Image: o.Name, ImageTag: "v1",
+			ImageRegistry: "registry.local:5000"}
 		return f.Create(f.Context(), o)
 	})
 	f.parallel("sources exist", f.sources, func(i int) error {
 		o := &flux.RenderedSource{ObjectMeta: meta("source", i)}
-		o.Spec.SourceRef, o.Spec.Path, o.Spec.Interval = flux.SourceReference{Kind: "GitRepository", Name: "fleet"}, fmt.Sprintf("apps/%02d", i%packages), "1h"
+		o.Spec.SourceRef, o.Spec.Path, o.Spec.Interval =
+			flux.SourceReference{Kind: "GitRepository", Name: "fleet"}, fmt.Sprintf("apps/%02d",
+				i%packages), "1h"
 		return f.Create(f.Context(), o)
 	})
 	f.parallel("agents and servers exist", f.agents, func(i int) error {
@@ -275,11 +301,14 @@ func (f *fleet) create() {
 		card := &catalog.AgentCard{ObjectMeta: meta("agent", i)}
 		labels := map[string]string{"app": card.Name}
 		card.Spec.Selector, card.Spec.SyncPeriod = &metav1.LabelSelector{MatchLabels: labels}, "1h"
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: card.Namespace, Name: card.Name, Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: "agent"}}}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: card.Namespace, Name: card.Name,
+			Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: "agent"}}}}
 		err := f.Create(f.Context(), pod)
 		pod.Status.PodIP = fmt.Sprintf("127.%d.%d.%d", 1+i/(250*250), i/250%250, i%250+1)
 		pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady,
+			Status: corev1.ConditionTrue}}
 		if err == nil {
 			err = f.Status().Update(f.Context(), pod)
 		}
@@ -294,7 +323,9 @@ func (f *fleet) create() {
 const packages = 40
 
 func (f *fleet) repository(i int) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"url": "https://git.example/fleet", "interval": "1h"}}}
+	o := &unstructured.Unstructured{
+		Object: map[string]any{"spec": map[string]any{"url": "https://git.example/fleet",
+			"interval": "1h"}}}
 	o.SetGroupVersionKind(sources.FluxSources.WithKind("GitRepository"))
 	o.SetNamespace(namespace(i))
 	o.SetName("fleet")
@@ -310,7 +341,8 @@ func (f *fleet) change() {
 	f.push()
 	f.parallel("builds have another commit", f.builds, func(i int) error {
 		patch := fmt.Sprintf(`{"spec":{"source":{"sourceRevision":%q}}}`, f.commit())
-		return f.Patch(f.Context(), &api.AgentBuild{ObjectMeta: meta("build", i)}, client.RawPatch("application/merge-patch+json", []byte(patch)))
+		return f.Patch(f.Context(), &api.AgentBuild{ObjectMeta: meta("build", i)},
+			client.RawPatch("application/merge-patch+json", []byte(patch)))
 	})
 }
 
@@ -320,18 +352,25 @@ func (f *fleet) push() {
 	for i := range packages {
 		var text strings.Builder
 		must(f, workload.Write(&text, i))
-		files[fmt.Sprintf("apps/%02d/agent.yaml", i)] = []byte(strings.Replace(text.String(), "gitops", fmt.Sprint("gitops-", f.round.Load()), 1))
+		files[fmt.Sprintf("apps/%02d/agent.yaml", i)] = []byte(strings.Replace(text.String(),
+			"gitops", fmt.Sprint("gitops-", f.round.Load()), 1))
 	}
 	data, err := archive.Write(files)
 	must(f, err)
 	f.archive.Store(data)
 	for i := range namespaces {
-		status, err := json.Marshal(map[string]any{"status": map[string]any{"artifact": map[string]any{
-			"digest": archive.Digest(data), "path": "gitrepository/" + namespace(i) + "/fleet/a.tar.gz", "url": "http://" + f.host + "/gitrepository/" + namespace(i) + "/fleet/a.tar.gz",
-			"revision": f.revision(), "lastUpdateTime": "2026-11-22T20:00:00Z", "size": len(data),
-		}}})
+		status, err := json.Marshal(
+			map[string]any{"status": map[string]any{"artifact": map[string]any{
+				"digest": archive.Digest(data),
+				"path":   "gitrepository/" + namespace(i) + "/fleet/a.tar.gz",
+				"url": "http://" + f.host + "/gitrepository/" + namespace(i) +
+					"/fleet/a.tar.gz",
+				"revision": f.revision(), "lastUpdateTime": "2026-11-22T20:00:00Z",
+				"size": len(data),
+			}}})
 		must(f, err)
-		must(f, f.Status().Patch(f.Context(), f.repository(i), client.RawPatch("application/merge-patch+json", status)))
+		must(f, f.Status().Patch(f.Context(), f.repository(i),
+			client.RawPatch("application/merge-patch+json", status)))
 	}
 }
 
@@ -345,10 +384,14 @@ func (f *fleet) converge(program string, shards int, measured bool) {
 	must(f, err)
 	must(f, os.WriteFile(filepath.Join(folder, "store"), []byte(address), 0o600))
 	for i := range shards {
-		p := scale.Start(f, []string{"KUBECONFIG=" + f.plane.Admin.Kubeconfig, "GOMEMLIMIT=256MiB"}, program, "--controllers=builds,sources,catalog", "--namespace="+system,
-			fmt.Sprintf("--shard=shards-%d=%d", shards, i), "--leader-elect=false", "--metrics-address=0", "--health-address=0", "--log-level=error",
-			"--artifact-dir="+filepath.Join(folder, fmt.Sprint(i)), "--artifact-address=127.0.0.1:0", "--source-hosts=127.0.0.1",
-			"--catalog-store-file="+filepath.Join(folder, "store"), "--catalog-address=0", "--catalog-allow-network=127.0.0.0/8", "--catalog-server-period=1h")
+		p := scale.Start(f, []string{"KUBECONFIG=" + f.plane.Admin.Kubeconfig, "GOMEMLIMIT=256MiB"},
+			program, "--controllers=builds,sources,catalog", "--namespace="+system,
+			fmt.Sprintf("--shard=shards-%d=%d", shards, i), "--leader-elect=false",
+			"--metrics-address=0", "--health-address=0", "--log-level=error",
+			"--artifact-dir="+filepath.Join(folder, fmt.Sprint(i)),
+			"--artifact-address=127.0.0.1:0", "--source-hosts=127.0.0.1",
+			"--catalog-store-file="+filepath.Join(folder, "store"), "--catalog-address=0",
+			"--catalog-allow-network=127.0.0.0/8", "--catalog-server-period=1h")
 		if measured {
 			p.Hold()
 		}
@@ -357,16 +400,20 @@ func (f *fleet) converge(program string, shards int, measured bool) {
 	cost := scale.Measure(all...)
 	limit := time.Minute + time.Duration(f.builds)*200*time.Millisecond
 	total := f.builds + f.sources + f.agents
-	end := scale.Await(f, fmt.Sprintf("%d shards: builds, sources and agents converged", shards), total, limit, func() (int, string) {
-		b, s, a := int(f.nBuilt.Load()), int(f.nRendered.Load()), int(f.nAsked.Load())
-		return b + s + a, fmt.Sprintf("%d builds, %d sources, %d agents and servers are done", b, s, a)
-	})
+	end := scale.Await(f, fmt.Sprintf("%d shards: builds, sources and agents converged", shards),
+		total, limit, func() (int, string) {
+			b, s, a := int(f.nBuilt.Load()), int(f.nRendered.Load()), int(f.nAsked.Load())
+			return b + s + a, fmt.Sprintf("%d builds, %d sources, %d agents and servers are done",
+				b, s, a)
+		})
 	scale.Await(f, "agents and servers are stored", f.agents, time.Minute, func() (int, string) {
 		end = time.Now()
 		return healthy(f, address), ""
 	})
 	if measured {
-		what := fmt.Sprintf("a fleet of as many builds, %d sources, %d agents and servers, %d shards, each held to a quarter of a core and 256 MiB; memory of the largest", f.sources, f.agents, shards)
+		what := fmt.Sprintf("a fleet of as many builds, %d sources, %d agents and servers, %d "+
+			"shards, each held to a quarter of a core and 256 MiB; memory of the largest",
+			f.sources, f.agents, shards)
 		scale.Row(fmt.Sprint("fleet:", f.builds), what, f.builds, cost(end), "", scale.Cost{})
 	}
 	for _, p := range all {

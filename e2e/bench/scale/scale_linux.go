@@ -95,19 +95,22 @@ func Row(command, what string, n int, ours Cost, peer string, theirs Cost) {
 			ratio += fmt.Sprintf(", CPU %.2fx", ours.CPU.Seconds()/theirs.CPU.Seconds())
 		}
 	}
-	fmt.Printf("\n| %s | %d | %s | %s | %s | `make bench-scale SCALE=%s` |\n", what, n, ours, peer, ratio, command)
+	fmt.Printf("\n| %s | %d | %s | %s | %s | `make bench-scale SCALE=%s` |\n", what, n, ours, peer,
+		ratio, command)
 }
 
 var began = time.Now()
 
 // Progress prints what is done now.
 func Progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(began).Seconds(),
+		fmt.Sprintf(format, args...))
 }
 
 // Await asks until n are done, and returns when that was so. It prints how many are, and why
 // another one is not.
-func Await(t testing.TB, what string, n int, limit time.Duration, done func() (have int, why string)) time.Time {
+func Await(t testing.TB, what string, n int, limit time.Duration,
+	done func() (have int, why string)) time.Time {
 	t.Helper()
 	start := time.Now()
 	for said := start; ; {
@@ -126,7 +129,8 @@ func Await(t testing.TB, what string, n int, limit time.Duration, done func() (h
 			Progress("%s: %d of %d: %.200s", what, have, n, why)
 			said = now
 		}
-		time.Sleep(max(200*time.Millisecond, 10*now.Sub(asked))) // asking takes a tenth of the time at most
+		// asking takes a tenth of the time at most
+		time.Sleep(max(200*time.Millisecond, 10*now.Sub(asked)))
 	}
 }
 
@@ -259,8 +263,10 @@ func (p *Process) Hold() {
 		} else if !os.IsExist(err) {
 			return err
 		}
-		for _, file := range [][2]string{{l.file, l.text}, {"cgroup.procs", strconv.Itoa(p.cmd.Process.Pid)}} {
-			f, err := os.OpenFile(filepath.Join(group, file[0]), os.O_WRONLY, 0) // the kernel has made it
+		for _, file := range [][2]string{{l.file, l.text},
+			{"cgroup.procs", strconv.Itoa(p.cmd.Process.Pid)}} {
+			// the kernel has made it
+			f, err := os.OpenFile(filepath.Join(group, file[0]), os.O_WRONLY, 0)
 			if err != nil {
 				return err
 			}
@@ -274,11 +280,13 @@ func (p *Process) Hold() {
 	const memory = "268435456"
 	for _, version := range [][]limit{
 		{{"/sys/fs/cgroup", "cpu.max", "25000 100000"}, {"/sys/fs/cgroup", "memory.max", memory}},
-		{{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "25000"}, {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", memory}},
+		{{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "25000"},
+			{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", memory}},
 	} {
 		if hold(version[0]) == nil && hold(version[1]) == nil {
 			return
 		}
 	}
-	p.t.Fatal("no process can be held to a quarter of a core and 256 MiB: /sys/fs/cgroup cannot be written\n  hint: run it as root")
+	p.t.Fatal("no process can be held to a quarter of a core and 256 MiB: /sys/fs/cgroup cannot " +
+		"be written\n  hint: run it as root")
 }

@@ -38,11 +38,13 @@ type agent struct {
 
 // newAgent varies what differs between real workloads.
 func newAgent(i int) agent {
-	kinds := []string{"weather", "billing", "search", "triage", "forecast", "summary", "planner", "support"}
+	kinds := []string{"weather", "billing", "search", "triage", "forecast", "summary", "planner",
+		"support"}
 	a := agent{
 		I: i, Kind: "Deployment", Name: fmt.Sprintf("%s-agent-%05d", kinds[i%len(kinds)], i),
 		Team: fmt.Sprintf("team-%03d", i/100), Tier: []string{"gold", "silver", "bronze"}[i%3],
-		Image:    fmt.Sprintf("ghcr.io/example/%s-agent:v%d.%d.%d", kinds[i%len(kinds)], 1+i%3, i%17, i%29),
+		Image: fmt.Sprintf("ghcr.io/example/%s-agent:v%d.%d.%d", kinds[i%len(kinds)], 1+i%3,
+			i%17, i%29),
 		Replicas: 1 + i%4, Stateful: i%5 == 4,
 	}
 	a.Namespace = a.Team

@@ -47,7 +47,8 @@ func run(ctx context.Context, bin string, stay bool) (err error) {
 		return err
 	}
 	defer func() { err = multi.Errors(err, os.RemoveAll(dir)) }()
-	log.Println("starting a Kubernetes API server, three agents and two tool servers; the page follows")
+	log.Println(
+		"starting a Kubernetes API server, three agents and two tool servers; the page follows")
 	plane, err := controlplane.Run()
 	if err != nil {
 		return err
@@ -76,8 +77,10 @@ func run(ctx context.Context, bin string, stay bool) (err error) {
 		return err
 	}
 	address := net.JoinHostPort("127.0.0.1", port)
-	catalog := exec.CommandContext(ctx, filepath.Join(bin, "armature-controller"), "--controllers=catalog", "--namespace=default", "--leader-elect=false",
-		"--metrics-address=0", "--health-address=0", "--catalog-store="+filepath.Join(dir, "catalog.db"), "--catalog-address="+address,
+	catalog := exec.CommandContext(ctx, filepath.Join(bin, "armature-controller"),
+		"--controllers=catalog", "--namespace=default", "--leader-elect=false",
+		"--metrics-address=0", "--health-address=0",
+		"--catalog-store="+filepath.Join(dir, "catalog.db"), "--catalog-address="+address,
 		"--catalog-plain-http", "--catalog-allow-network=127.0.0.0/8", "--log-level=error")
 	catalog.Env, catalog.Stderr = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig), os.Stderr
 	catalog.Cancel = func() error { return catalog.Process.Signal(syscall.SIGTERM) }
@@ -91,7 +94,8 @@ func run(ctx context.Context, bin string, stay bool) (err error) {
 	if err := found(ctx, bin, "--server", "http://"+address, "--token-file", token); err != nil {
 		return err
 	}
-	fmt.Printf("\nOpen http://%s and sign in with this token, good for an hour:\n\n%s\n\n", address, reader.Config.BearerToken)
+	fmt.Printf("\nOpen http://%s and sign in with this token, good for an hour:\n\n%s\n\n", address,
+		reader.Config.BearerToken)
 	if stay {
 		fmt.Println("Ctrl-C ends.")
 		<-ctx.Done()
@@ -108,7 +112,8 @@ func found(ctx context.Context, bin string, access ...string) error {
 			return nil
 		}
 		if time.Since(started) > time.Minute || ctx.Err() != nil {
-			return fmt.Errorf("the catalog has not found all %d within a minute: %w\n%s", answering, err, out)
+			return fmt.Errorf("the catalog has not found all %d within a minute: %w\n%s", answering,
+				err, out)
 		}
 	}
 }
@@ -136,12 +141,17 @@ const answering = 6
 
 // serve the agents and tool servers that the fleet names, until the program ends.
 func serve() error {
-	mail := peer.Server("Mail", 0, peer.Tool{Name: "send_mail", Description: "Send a mail"}, peer.Tool{Name: "search_mail", Description: "Search the mailbox"})
-	booking := peer.Server("Booking", 0, append(peer.Many("booking", 12), peer.Tool{Name: "book_table", Description: "Book a table in a restaurant"})...)
+	mail := peer.Server("Mail", 0, peer.Tool{Name: "send_mail", Description: "Send a mail"},
+		peer.Tool{Name: "search_mail", Description: "Search the mailbox"})
+	booking := peer.Server("Booking", 0, append(peer.Many("booking", 12),
+		peer.Tool{Name: "book_table", Description: "Book a table in a restaurant"})...)
 	for address, handler := range map[string]http.Handler{
-		"127.0.0.2:8081":  peer.Agent(peer.Card("Weather Intelligence Agent", "Weather forecasts, now and in the past", "1.0.0", "get_forecast", "get_climate_data")),
-		"127.0.0.3:8081":  peer.Agent(peer.Card("Trip Planner", "Plans a trip and books it", "1.0.0", "plan_trip", "book_hotel", "book_flight")),
-		"127.0.0.4:8081":  peer.Agent(peer.Card("Secretary", "Keeps calendars", "1.0.0", "find_slot", "book_room")),
+		"127.0.0.2:8081": peer.Agent(peer.Card("Weather Intelligence Agent",
+			"Weather forecasts, now and in the past", "1.0.0", "get_forecast", "get_climate_data")),
+		"127.0.0.3:8081": peer.Agent(peer.Card("Trip Planner", "Plans a trip and books it",
+			"1.0.0", "plan_trip", "book_hotel", "book_flight")),
+		"127.0.0.4:8081": peer.Agent(peer.Card("Secretary", "Keeps calendars", "1.0.0",
+			"find_slot", "book_room")),
 		"127.0.0.10:8080": peer.Streamable(mail),
 		"127.0.0.11:8080": peer.SSE(booking),
 	} {
@@ -149,7 +159,9 @@ func serve() error {
 		if err != nil {
 			return fmt.Errorf("the demo needs %s: %w", address, err)
 		}
-		go func() { _ = (&http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}).Serve(listener) }()
+		go func() {
+			_ = (&http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}).Serve(listener)
+		}()
 	}
 	return nil
 }

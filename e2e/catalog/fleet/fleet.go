@@ -131,15 +131,19 @@ func (f *Fleet) furnish(ctx context.Context, cfg *rest.Config, now time.Time) er
 	if err != nil {
 		return err
 	}
-	if _, err := cluster.Apply(ctx, apply.Package{Namespace: "travel", Name: "travel"}, parts, apply.Options{}); err != nil {
+	if _, err := cluster.Apply(ctx, apply.Package{Namespace: "travel", Name: "travel"}, parts,
+		apply.Options{}); err != nil {
 		return err
 	}
 	// What the controller of Deployments would report.
 	for name, status := range map[string]any{
 		"weather": available(),
 		"planner": available(),
-		"concierge": map[string]any{"observedGeneration": int64(1), "replicas": int64(1), "updatedReplicas": int64(1), "unavailableReplicas": int64(1), "conditions": []any{
-			map[string]any{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "ReplicaSet concierge-5d9f has timed out progressing"}}},
+		"concierge": map[string]any{"observedGeneration": int64(1), "replicas": int64(1),
+			"updatedReplicas": int64(1), "unavailableReplicas": int64(1), "conditions": []any{
+				map[string]any{"type": "Progressing", "status": "False",
+					"reason":  "ProgressDeadlineExceeded",
+					"message": "ReplicaSet concierge-5d9f has timed out progressing"}}},
 	} {
 		o := &unstructured.Unstructured{}
 		o.SetAPIVersion("apps/v1")
@@ -162,14 +166,19 @@ func (f *Fleet) furnish(ctx context.Context, cfg *rest.Config, now time.Time) er
 
 // available is the status of a Deployment whose pod is ready.
 func available() map[string]any {
-	return map[string]any{"observedGeneration": int64(1), "replicas": int64(1), "readyReplicas": int64(1), "updatedReplicas": int64(1), "availableReplicas": int64(1), "conditions": []any{
-		map[string]any{"type": "Available", "status": "True"}, map[string]any{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}}}
+	return map[string]any{"observedGeneration": int64(1), "replicas": int64(1),
+		"readyReplicas": int64(1), "updatedReplicas": int64(1), "availableReplicas": int64(1),
+		"conditions": []any{
+			map[string]any{"type": "Available", "status": "True"},
+			map[string]any{"type": "Progressing",
+				"status": "True", "reason": "NewReplicaSetAvailable"}}}
 }
 
 // edit a Deployment as kubectl edit does.
 func edit(ctx context.Context, c client.Client, o *unstructured.Unstructured) error {
 	patch := `{"spec":{"template":{"spec":{"containers":[{"name":"agent","env":[{"name":"UNITS","value":"imperial"}]}]}}}}`
-	return c.Patch(ctx, o, client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.FieldOwner("kubectl-edit"))
+	return c.Patch(ctx, o, client.RawPatch(types.StrategicMergePatchType, []byte(patch)),
+		client.FieldOwner("kubectl-edit"))
 }
 
 func setStatus(ctx context.Context, c client.Client, o *unstructured.Unstructured, status any) error {

@@ -37,7 +37,8 @@ func startKubelet(ctx context.Context, c client.Client) (*Kubelet, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	listener, err := tls.Listen("tcp", "127.0.0.1:0",
+		&tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
 	if err != nil {
 		return nil, fmt.Errorf("serving logs: %w", err)
 	}

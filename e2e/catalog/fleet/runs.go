@@ -18,8 +18,8 @@ import (
 )
 
 // Run makes what Tekton and a kubelet leave of a build: its run, in which the tasks before one
-// succeeded and that task is in its first step, Running or Failed, with a pod for each. Where no task is
-// named, all succeeded. The build's status then names the run.
+// succeeded and that task is in its first step, Running or Failed, with a pod for each. Where no
+// task is named, all succeeded. The build's status then names the run.
 func (f *Fleet) Run(ctx context.Context, b *api.AgentBuild, last, state string) error {
 	library, err := manifest.Shipped()
 	if err != nil {
@@ -33,13 +33,16 @@ func (f *Fleet) Run(ctx context.Context, b *api.AgentBuild, last, state string) 
 	if name := b.Status.PipelineRunName; name != "" {
 		run.Name = name
 	}
-	run.OwnerReferences = []metav1.OwnerReference{{APIVersion: api.GroupVersion(api.DefaultGroup).String(), Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: new(true)}}
+	run.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: api.GroupVersion(api.DefaultGroup).String(), Kind: api.Kind, Name: b.Name,
+			UID: b.UID, Controller: new(true)}}
 	if err := f.Client.Create(ctx, run); err != nil {
 		return err
 	}
 	spec := run.Spec.PipelineSpec.DeepCopy()
 	run.Status.PipelineSpec = spec
-	if !slices.ContainsFunc(spec.Tasks, func(t tektonv1.PipelineTask) bool { return t.Name == last }) && last != "" {
+	if !slices.ContainsFunc(spec.Tasks,
+		func(t tektonv1.PipelineTask) bool { return t.Name == last }) && last != "" {
 		return fmt.Errorf("the pipeline of %s has no task %s", b.Name, last)
 	}
 	at := time.Now().Add(-time.Minute)
@@ -50,8 +53,14 @@ func (f *Fleet) Run(ctx context.Context, b *api.AgentBuild, last, state string) 
 	over := false
 	for i := range spec.Tasks {
 		t := &spec.Tasks[i]
-		if over || t.Name == "buildpack-build" && slices.ContainsFunc(spec.Tasks, func(other tektonv1.PipelineTask) bool { return strings.HasSuffix(other.Name, "kit-build") }) { // the source has a Dockerfile
-			run.Status.SkippedTasks = append(run.Status.SkippedTasks, tektonv1.SkippedTask{Name: t.Name})
+		// the source has a Dockerfile
+		if over ||
+			t.Name == "buildpack-build" &&
+				slices.ContainsFunc(spec.Tasks, func(other tektonv1.PipelineTask) bool {
+					return strings.HasSuffix(other.Name, "kit-build")
+				}) {
+			run.Status.SkippedTasks = append(run.Status.SkippedTasks,
+				tektonv1.SkippedTask{Name: t.Name})
 			tasks = append(tasks, api.TaskStatus{Name: t.Name, State: "Skipped"})
 			continue
 		}
@@ -63,8 +72,10 @@ func (f *Fleet) Run(ctx context.Context, b *api.AgentBuild, last, state string) 
 		if err != nil {
 			return err
 		}
-		run.Status.ChildReferences = append(run.Status.ChildReferences, tektonv1.ChildStatusReference{Name: task.Name, PipelineTaskName: t.Name})
-		tasks = append(tasks, api.TaskStatus{Name: t.Name, State: now, StartTime: task.Status.StartTime, CompletionTime: task.Status.CompletionTime})
+		run.Status.ChildReferences = append(run.Status.ChildReferences,
+			tektonv1.ChildStatusReference{Name: task.Name, PipelineTaskName: t.Name})
+		tasks = append(tasks, api.TaskStatus{Name: t.Name, State: now,
+			StartTime: task.Status.StartTime, CompletionTime: task.Status.CompletionTime})
 		if t.Name == last && state == "Running" {
 			break
 		}
@@ -82,18 +93,23 @@ func (f *Fleet) Run(ctx context.Context, b *api.AgentBuild, last, state string) 
 }
 
 // task of a run in a state, with its pod. at is when it begins, and then when it ended.
-func (f *Fleet) task(ctx context.Context, run *tektonv1.PipelineRun, t *tektonv1.PipelineTask, state string, at *time.Time) (*tektonv1.TaskRun, error) {
-	task := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name + "-" + t.Name, Labels: map[string]string{"tekton.dev/pipelineRun": run.Name}},
+func (f *Fleet) task(ctx context.Context, run *tektonv1.PipelineRun, t *tektonv1.PipelineTask,
+	state string, at *time.Time) (*tektonv1.TaskRun, error) {
+	task := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace,
+		Name:   run.Name + "-" + t.Name,
+		Labels: map[string]string{"tekton.dev/pipelineRun": run.Name}},
 		Spec: tektonv1.TaskRunSpec{TaskSpec: t.TaskSpec.TaskSpec.DeepCopy()}}
 	if err := f.Client.Create(ctx, task); err != nil {
 		return nil, err
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: task.Name + "-pod"}, Spec: corev1.PodSpec{NodeName: node}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace,
+		Name: task.Name + "-pod"}, Spec: corev1.PodSpec{NodeName: node}}
 	began := metav1.NewTime(at.Truncate(time.Second))
 	task.Status.StartTime, task.Status.PodName = &began, pod.Name
 	for i, s := range t.TaskSpec.Steps {
 		step := tektonv1.StepState{Name: s.Name, Container: "step-" + s.Name}
-		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: step.Container, Image: s.Image})
+		pod.Spec.Containers = append(pod.Spec.Containers,
+			corev1.Container{Name: step.Container, Image: s.Image})
 		start := metav1.NewTime(*at)
 		switch {
 		case i > 0 && state != "Succeeded": // it waits for the first
@@ -102,7 +118,8 @@ func (f *Fleet) task(ctx context.Context, run *tektonv1.PipelineRun, t *tektonv1
 		default:
 			f.Kubelet.Log(pod.Name, step.Container, s.Name+": done\n")
 			*at = at.Add(time.Duration(7+len(s.Name)) * time.Second)
-			step.Terminated = &corev1.ContainerStateTerminated{StartedAt: start, FinishedAt: metav1.NewTime(*at)}
+			step.Terminated = &corev1.ContainerStateTerminated{StartedAt: start,
+				FinishedAt: metav1.NewTime(*at)}
 			if state == "Failed" {
 				step.Terminated.ExitCode = 1
 			}
@@ -119,22 +136,29 @@ func (f *Fleet) task(ctx context.Context, run *tektonv1.PipelineRun, t *tektonv1
 	if state != "Running" {
 		task.Status.CompletionTime = new(metav1.NewTime(at.Truncate(time.Second)))
 	}
-	task.Status.Conditions = append(task.Status.Conditions, apis.Condition{Type: apis.ConditionSucceeded, Status: status, Reason: state})
+	task.Status.Conditions = append(task.Status.Conditions,
+		apis.Condition{Type: apis.ConditionSucceeded, Status: status, Reason: state})
 	if err := f.Client.Create(ctx, pod); err != nil {
 		return nil, err
 	}
 	return task, f.Client.Status().Update(ctx, task)
 }
 
-// history of the fleet's builds: the task that each run reached, its state, and what steps of a task
-// printed.
+// history of the fleet's builds: the task that each run reached, its state, and what steps of a
+// task printed.
 var history = map[string]struct {
 	last, state string
 	logs        map[string]string // by task/step
 }{
 	"weather": {},
-	"planner": {"buildkit-build", "Running", map[string]string{"buildkit-build/build": "#1 [internal] load build definition from Dockerfile\n#1 DONE 0.1s\n#5 [1/4] FROM docker.io/library/python:3.13-slim\n#5 CACHED\n#6 [2/4] COPY requirements.txt .\n#6 DONE 0.1s\n#7 [3/4] RUN pip install -r requirements.txt\n"}},
-	"concierge": {"buildkit-build", "Failed", map[string]string{"buildkit-build/build": `#8 [3/5] COPY . .
+	"planner": {"buildkit-build", "Running",
+		map[string]string{
+			"buildkit-build/build": "#1 [internal] load build definition from Dockerfile\n" +
+				"#1 DONE 0.1s\n#5 [1/4] FROM docker.io/library/python:3.13-slim\n#5 CACHED\n" +
+				"#6 [2/4] COPY requirements.txt .\n#6 DONE 0.1s\n" +
+				"#7 [3/4] RUN pip install -r requirements.txt\n"}},
+	"concierge": {"buildkit-build", "Failed",
+		map[string]string{"buildkit-build/build": `#8 [3/5] COPY . .
 #8 DONE 0.2s
 #9 [4/5] RUN go build -o /concierge .
 #9 0.412 panic: loading the module cache

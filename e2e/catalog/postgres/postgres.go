@@ -50,7 +50,8 @@ func (s *Server) init() (err error) {
 	if s.as, s.owner, err = notRoot(s.dir); err != nil {
 		return err
 	}
-	if out, err := s.command("initdb", "-D", s.data(), "-A", "trust", "-U", s.owner, "--no-sync").CombinedOutput(); err != nil {
+	if out, err := s.command("initdb", "-D", s.data(), "-A", "trust", "-U", s.owner, "--no-sync").
+		CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)
 	}
 	return s.Start()
@@ -71,7 +72,8 @@ func (s *Server) Start() error {
 		return err
 	}
 	defer log.Close() // the server has it open, too
-	s.process = s.command("postgres", "-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off")
+	s.process = s.command("postgres", "-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c",
+		"fsync=off")
 	s.process.Stdout, s.process.Stderr = log, log
 	if err := s.process.Start(); err != nil {
 		return fmt.Errorf("starting PostgreSQL: %w", err)
@@ -156,5 +158,6 @@ func notRoot(dir string) (*syscall.SysProcAttr, string, error) {
 	if err := multi.Errors(err1, err2, os.Chown(dir, uid, gid)); err != nil {
 		return nil, "", err
 	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, "postgres", nil
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid),
+		Gid: uint32(gid)}}, "postgres", nil
 }

@@ -26,9 +26,12 @@ func main() {
 	}
 	for version := round * 1_000_000; ; version++ {
 		for i := range 5 {
-			e := store.Entry{Key: store.Key{Resource: "agentcards." + keys.LabelPrefix, Namespace: "team1", Name: fmt.Sprintf("agent%d", i)}, UID: strconv.Itoa(i), Type: store.Agent, Version: strconv.Itoa(version)}
+			e := store.Entry{Key: store.Key{Resource: "agentcards." + keys.LabelPrefix,
+				Namespace: "team1", Name: fmt.Sprintf("agent%d", i)}, UID: strconv.Itoa(i),
+				Type: store.Agent, Version: strconv.Itoa(version)}
 			for n := range 20 {
-				e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: fmt.Sprintf("skill%d_v%d", n, version)})
+				e.Items = append(e.Items,
+					store.Item{Kind: store.Skill, Name: fmt.Sprintf("skill%d_v%d", n, version)})
 			}
 			if _, err := s.Replace(ctx, e); err != nil {
 				log.Fatal(err)

@@ -245,13 +245,17 @@ func (c *Config) plugins() (err error) {
 			}
 		}
 	}
-	if v := c.Validation; v != nil && (v.Issuer == "" || v.JWKSURL == "" && v.KeycloakURL == "" || v.Audience == "" && v.AudienceFile == "") {
-		err = multi.Errors(err, fmt.Errorf("jwt-validation lacks an issuer, keys or an audience: %+v", *v))
+	if v := c.Validation; v != nil &&
+		(v.Issuer == "" || v.JWKSURL == "" && v.KeycloakURL == "" ||
+			v.Audience == "" && v.AudienceFile == "") {
+		err = multi.Errors(err,
+			fmt.Errorf("jwt-validation lacks an issuer, keys or an audience: %+v", *v))
 	}
 	if v := c.Validation; v != nil {
 		for _, pattern := range v.BypassPaths {
 			if pattern == "/*" || pattern == "/**" {
-				err = multi.Errors(err, fmt.Errorf("bypass pattern %q is too broad; use specific path globs", pattern))
+				err = multi.Errors(err,
+					fmt.Errorf("bypass pattern %q is too broad; use specific path globs", pattern))
 			}
 			if _, e := path.Match(pattern, "/"); e != nil {
 				err = multi.Errors(err, fmt.Errorf("bypass pattern %q: %w", pattern, e))
@@ -272,7 +276,8 @@ func (x *Exchange) check(spiffe bool) (err error) {
 	switch id.Type {
 	case "spiffe":
 		if id.JWTAudience == "" || id.ClientID == "" && id.ClientIDFile == "" || !spiffe {
-			err = multi.Errors(err, fmt.Errorf("the identity lacks jwt_audience, client_id or the spiffe block: %+v", id))
+			err = multi.Errors(err,
+				fmt.Errorf("the identity lacks jwt_audience, client_id or the spiffe block: %+v", id))
 		}
 	case "client-secret":
 		if id.ClientSecret != "" {
@@ -285,7 +290,8 @@ func (x *Exchange) check(spiffe bool) (err error) {
 		err = multi.Errors(err, fmt.Errorf("no_token_policy %q", p))
 	}
 	for _, r := range x.Routes.Rules {
-		if r.Host == "" || r.Action != "exchange" && r.Action != "passthrough" || (r.Action == "exchange") == (r.TargetAudience == "") {
+		if r.Host == "" || r.Action != "exchange" && r.Action != "passthrough" ||
+			(r.Action == "exchange") == (r.TargetAudience == "") {
 			err = multi.Errors(err, fmt.Errorf("the route %+v", r))
 		}
 	}
@@ -306,7 +312,8 @@ func (c *Config) listeners() (err error) {
 			}
 		}
 	case "envoy-sidecar":
-		if l.ReverseProxyAddr != "" || l.ReverseProxyBackend != "" || l.ForwardProxyAddr != "" || l.TransparentProxyAddr != "" {
+		if l.ReverseProxyAddr != "" || l.ReverseProxyBackend != "" || l.ForwardProxyAddr != "" ||
+			l.TransparentProxyAddr != "" {
 			err = fmt.Errorf("listeners of %s: %+v", c.Mode, l)
 		}
 	default:
@@ -319,7 +326,8 @@ func (c *Config) listeners() (err error) {
 	}
 	for _, host := range l.SkipHosts {
 		if strings.Contains(host, ":") {
-			err = multi.Errors(err, fmt.Errorf("listener.skip_hosts: skiphost: pattern %q must not contain a port", host))
+			err = multi.Errors(err,
+				fmt.Errorf("listener.skip_hosts: skiphost: pattern %q must not contain a port", host))
 		} else if strings.Trim(host, "* ") == "" {
 			err = multi.Errors(err, fmt.Errorf("listener.skip_hosts: %q", host))
 		}
@@ -330,7 +338,8 @@ func (c *Config) listeners() (err error) {
 // Addresses are those on which the program listens, besides :9091 for its health.
 func (c *Config) Addresses() (all []string) {
 	l := c.Listener
-	for _, a := range []string{l.ReverseProxyAddr, l.ForwardProxyAddr, l.TransparentProxyAddr, l.ExtProcAddr, l.SessionAPIAddr, c.Stats.Address} {
+	for _, a := range []string{l.ReverseProxyAddr, l.ForwardProxyAddr, l.TransparentProxyAddr,
+		l.ExtProcAddr, l.SessionAPIAddr, c.Stats.Address} {
 		if a != "" {
 			all = append(all, a)
 		}
@@ -342,13 +351,15 @@ func (c *Config) rest() (err error) {
 	if _, e := time.ParseDuration(c.Session.TTL); c.Session.TTL != "" && e != nil {
 		err = e
 	}
-	if m := c.MTLS; m != nil && (m.Mode != "permissive" && m.Mode != "strict" || c.SPIFFE == nil || c.Mode == "envoy-sidecar") {
+	if m := c.MTLS; m != nil &&
+		(m.Mode != "permissive" && m.Mode != "strict" || c.SPIFFE == nil || c.Mode == "envoy-sidecar") {
 		err = multi.Errors(err, fmt.Errorf("mtls %+v in %s", *m, c.Mode))
 	}
 	if s := c.SPIFFE; s != nil && s.Socket != "" && !strings.HasPrefix(s.Socket, "unix://") {
 		err = multi.Errors(err, fmt.Errorf("the socket %q", s.Socket))
 	}
-	if b := c.TLSBridge; b != nil && b.Mode != "" && b.Mode != "disabled" && (b.Mode != "enabled" || b.CADir == "") {
+	if b := c.TLSBridge; b != nil && b.Mode != "" && b.Mode != "disabled" &&
+		(b.Mode != "enabled" || b.CADir == "") {
 		err = multi.Errors(err, fmt.Errorf("tls_bridge %+v", *b))
 	}
 	return err

@@ -25,12 +25,14 @@ func TestKeysAreWrittenOnce(t *testing.T) {
 			return err
 		}
 		if d.IsDir() {
-			if _, err := os.Stat(filepath.Join(name, "go.mod")); name != root && (err == nil || strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); name != root &&
+				(err == nil || strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
 				return fs.SkipDir
 			}
 			return nil
 		}
-		if filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") || name == filepath.Join(root, "functions", "api", "keys", "keys.go") {
+		if filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") ||
+			name == filepath.Join(root, "functions", "api", "keys", "keys.go") {
 			return nil
 		}
 		files++
@@ -50,7 +52,8 @@ func TestKeysAreWrittenOnce(t *testing.T) {
 					strings.HasSuffix(value, "."+p) && !strings.Contains(value, " ")
 			})
 			if err != nil || written || strings.Contains(value, Own) {
-				t.Errorf("%s: %s: use or add a constant of functions/api/keys", set.Position(text.Pos()), text.Value)
+				t.Errorf("%s: %s: use or add a constant of functions/api/keys",
+					set.Position(text.Pos()), text.Value)
 			}
 			return true
 		})

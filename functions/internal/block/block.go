@@ -61,7 +61,9 @@ func File(key, text string) Node { return Node{key: key, kind: file, text: text}
 
 // Document returns a YAML document as a literal block: the fields of a mapping, or the items
 // of a list.
-func Document(key string, nodes ...Node) Node { return Node{key: key, kind: document, nodes: nodes} }
+func Document(key string, nodes ...Node) Node {
+	return Node{key: key, kind: document, nodes: nodes}
+}
 
 // If returns a node under a condition, and none otherwise.
 func If(condition bool, n Node) Node {

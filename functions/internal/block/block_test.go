@@ -7,9 +7,11 @@ import (
 )
 
 func TestAppend(t *testing.T) {
-	item := Map("", Plain("name", "web"), Map("env", Env("A", "$(B)")), List("args", Plain("", "-v"), File("", "a\n\nb\n")))
+	item := Map("", Plain("name", "web"), Map("env", Env("A", "$(B)")),
+		List("args", Plain("", "-v"), File("", "a\n\nb\n")))
 	got := string(Append(nil, 2,
-		Text("text", `say "hi"`), Int("n", 7), Bool("b", true), Null("null"), If(false, Plain("left", "out")), Map("empty"), List("none"),
+		Text("text", `say "hi"`), Int("n", 7), Bool("b", true), Null("null"),
+		If(false, Plain("left", "out")), Map("empty"), List("none"),
 		List("texts", Text("", "a"), Text("", "1")),
 		Document("doc", Map("a", Plain("b", "c"))),
 		Document("items", item),

@@ -30,8 +30,9 @@ func Map(pairs ...any) (f Fields) {
 
 // Given returns a value, or nil for one that is zero or empty.
 func Given(value any) any {
-	if v := reflect.ValueOf(value); v.IsZero() || (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) &&
-		v.Len() == 0 {
+	if v := reflect.ValueOf(value); v.IsZero() ||
+		(v.Kind() == reflect.Slice || v.Kind() == reflect.Map) &&
+			v.Len() == 0 {
 		return nil
 	}
 	return value
@@ -63,7 +64,8 @@ func Encode(value any) *yaml.Node {
 	}
 	var n yaml.Node
 	if err := n.Encode(value); err != nil {
-		panic(fmt.Sprintf("node: %T does not encode: %v", value, err)) // plain values of JSON always do
+		// plain values of JSON always do
+		panic(fmt.Sprintf("node: %T does not encode: %v", value, err))
 	}
 	return &n
 }

@@ -119,9 +119,11 @@ func parseSuffix(suffix string) (*big.Rat, error) {
 			return nil, fmt.Errorf("%q is not a suffix (m, k, M, G, Ki, Mi, Gi, e3, …)", suffix)
 		}
 		var err error
-		if s.exponent, err = strconv.ParseInt(suffix[1:], 10, 64); err != nil || s.exponent < -maxDigits ||
+		if s.exponent, err = strconv.ParseInt(suffix[1:], 10, 64); err != nil ||
+			s.exponent < -maxDigits ||
 			s.exponent > maxDigits {
-			return nil, fmt.Errorf("%q is not an exponent between -%d and %d", suffix, maxDigits, maxDigits)
+			return nil, fmt.Errorf("%q is not an exponent between -%d and %d", suffix, maxDigits,
+				maxDigits)
 		}
 		s.base = 10
 	}

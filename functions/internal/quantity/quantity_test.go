@@ -130,8 +130,9 @@ func exactly(t *testing.T, limit, ratio string, parts int64) string {
 	number := strings.TrimRight(limit, "KMGTPEiknum")
 	suffix := strings.TrimPrefix(limit, number)
 	scale := map[string]string{
-		"": "1", "n": "1e-9", "u": "1e-6", "m": "1e-3", "k": "1e3", "M": "1e6", "G": "1e9", "T": "1e12", "P": "1e15", "E": "1e18",
-		"Ki": "1024", "Mi": "1048576", "Gi": "1073741824", "Ti": "1099511627776", "Pi": "1125899906842624", "Ei": "1152921504606846976",
+		"": "1", "n": "1e-9", "u": "1e-6", "m": "1e-3", "k": "1e3", "M": "1e6", "G": "1e9",
+		"T": "1e12", "P": "1e15", "E": "1e18", "Ki": "1024", "Mi": "1048576", "Gi": "1073741824",
+		"Ti": "1099511627776", "Pi": "1125899906842624", "Ei": "1152921504606846976",
 	}[suffix]
 	product := big.NewRat(parts, 1)
 	for _, factor := range []string{strings.TrimSuffix(number, "."), scale, ratio} {
@@ -151,17 +152,20 @@ func exactly(t *testing.T, limit, ratio string, parts int64) string {
 // TestSpelling compares the spelling of many numbers with Kubernetes'.
 func TestSpelling(t *testing.T) {
 	var numbers []int64
-	for _, n := range []int64{0, 1, 9, 10, 999, 1000, 1001, 1023, 1024, 1025, 1500, 2048, 1e6, 1 << 20, 3 << 29, 1e9, 1 << 30, 123456789012345, 1e15, 1 << 50, 1e18, 1 << 60, 1<<63 - 1} {
+	for _, n := range []int64{0, 1, 9, 10, 999, 1000, 1001, 1023, 1024, 1025, 1500, 2048, 1e6,
+		1 << 20, 3 << 29, 1e9, 1 << 30, 123456789012345, 1e15, 1 << 50, 1e18, 1 << 60, 1<<63 - 1} {
 		numbers = append(numbers, n, n*3/2, n/7)
 	}
 	for _, n := range numbers {
 		if n < 0 {
 			continue
 		}
-		if have, want := formatDecimal(big.NewInt(n), -1), resource.NewMilliQuantity(n, resource.DecimalSI).String(); have != want {
+		if have, want := formatDecimal(big.NewInt(n), -1),
+			resource.NewMilliQuantity(n, resource.DecimalSI).String(); have != want {
 			t.Errorf("%d milli: %s, Kubernetes writes %s", n, have, want)
 		}
-		if have, want := formatBinary(big.NewInt(n)), resource.NewQuantity(n, resource.BinarySI).String(); have != want {
+		if have, want := formatBinary(big.NewInt(n)),
+			resource.NewQuantity(n, resource.BinarySI).String(); have != want {
 			t.Errorf("%d bytes: %s, Kubernetes writes %s", n, have, want)
 		}
 	}
@@ -169,7 +173,9 @@ func TestSpelling(t *testing.T) {
 
 func TestBadQuantities(t *testing.T) {
 	half, _ := ParseRatio("0.5")
-	for _, text := range []string{"", " ", ".", "m", "1 core", "1KB", "-1", "--1", "0x10", "1_000", "1e", "1e3m", "1e99999999999", "1e65", "NaN", "Inf", "1/2", "9223372036854775808", "8Ei", "1ki", "١", strings.Repeat("1", 65)} {
+	for _, text := range []string{"", " ", ".", "m", "1 core", "1KB", "-1", "--1", "0x10", "1_000",
+		"1e", "1e3m", "1e99999999999", "1e65", "NaN", "Inf", "1/2", "9223372036854775808", "8Ei",
+		"1ki", "١", strings.Repeat("1", 65)} {
 		if have, err := CPU(text, half); err == nil {
 			t.Errorf("%q gives %s", text, have)
 		}
@@ -177,12 +183,14 @@ func TestBadQuantities(t *testing.T) {
 }
 
 func TestRatios(t *testing.T) {
-	for text, want := range map[string]string{"0.2": "0.2000", "1": "1.0000", "1.0": "1.0000", "0.0001": "0.0001", "1e-4": "0.0001", "0.33330": "0.3333", "5e-1": "0.5000"} {
+	for text, want := range map[string]string{"0.2": "0.2000", "1": "1.0000", "1.0": "1.0000",
+		"0.0001": "0.0001", "1e-4": "0.0001", "0.33330": "0.3333", "5e-1": "0.5000"} {
 		if r, err := ParseRatio(text); err != nil || r.String() != want {
 			t.Errorf("%s: %s %v, want %s", text, r, err, want)
 		}
 	}
-	for _, text := range []string{"", "0", "-0.1", "1.0001", "2", "0.00001", "0.12345", "1/2", "0x1p-1", "half", "NaN", "0.1_0"} {
+	for _, text := range []string{"", "0", "-0.1", "1.0001", "2", "0.00001", "0.12345", "1/2",
+		"0x1p-1", "half", "NaN", "0.1_0"} {
 		if r, err := ParseRatio(text); err == nil {
 			t.Errorf("%q gives %s", text, r)
 		}

@@ -77,7 +77,8 @@ var ErrRefused = errors.New("nothing was applied")
 
 // Plan reports what Apply would do. It sends a dry run of every object that would
 // be created or changed to the API server.
-func (c *Cluster) Plan(ctx context.Context, p Package, objects []Object, opt Options) (*Plan, error) {
+func (c *Cluster) Plan(ctx context.Context, p Package, objects []Object,
+	opt Options) (*Plan, error) {
 	c, err := c.session(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -87,12 +88,14 @@ func (c *Cluster) Plan(ctx context.Context, p Package, objects []Object, opt Opt
 
 // Apply a package. The plan comes back with what was done, or with what was
 // meant to be done where the error is ErrRefused.
-func (c *Cluster) Apply(ctx context.Context, p Package, objects []Object, opt Options) (*Plan, error) {
+func (c *Cluster) Apply(ctx context.Context, p Package, objects []Object,
+	opt Options) (*Plan, error) {
 	c, err := c.session(ctx, opt.Tell)
 	if err != nil {
 		return nil, err
 	}
-	plan, began, err := exclusively(ctx, c, opt, func() (*Plan, error) { return propose(ctx, c, p, objects, opt) })
+	plan, began, err := exclusively(ctx, c, opt,
+		func() (*Plan, error) { return propose(ctx, c, p, objects, opt) })
 	if err == nil && opt.Wait {
 		began = true
 		err = wait(ctx, c, p, plan.applied(), false, opt)
@@ -103,12 +106,14 @@ func (c *Cluster) Apply(ctx context.Context, p Package, objects []Object, opt Op
 	return plan, err
 }
 
-func propose(ctx context.Context, c *Cluster, p Package, objects []Object, opt Options) (*Plan, error) {
+func propose(ctx context.Context, c *Cluster, p Package, objects []Object,
+	opt Options) (*Plan, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("%w\n  hint: choose another with --name", err)
 	}
 	if len(objects) == 0 {
-		return nil, fmt.Errorf("there are no objects to apply\n  hint: to remove the package, run `armature delete %s`", p.Name)
+		return nil, fmt.Errorf("there are no objects to apply\n  hint: to remove the package, "+
+			"run `armature delete %s`", p.Name)
 	}
 	steps, err := read(ctx, c, p, objects)
 	if err != nil {
@@ -120,7 +125,8 @@ func propose(ctx context.Context, c *Cluster, p Package, objects []Object, opt O
 // exclusively carries out what propose plans, with the lease of the package. Where
 // somebody else wrote between the plan and the lease, the plan is made again with
 // it. A plan that writes nothing needs none.
-func exclusively(ctx context.Context, c *Cluster, opt Options, propose func() (*Plan, error)) (plan *Plan, began bool, err error) {
+func exclusively(ctx context.Context, c *Cluster, opt Options,
+	propose func() (*Plan, error)) (plan *Plan, began bool, err error) {
 	agreed := make(map[ID]bool)
 	agrees := func(p *Plan) bool {
 		return !slices.ContainsFunc(p.Destructive(), func(s *Step) bool { return !agreed[s.ID] })
@@ -188,7 +194,8 @@ func carryOut(ctx context.Context, c *Cluster, p *Plan) error {
 		}
 	}
 	p.old.Entries, p.old.Hooks, p.old.Complete = p.remaining(), p.hooksDone(), !p.deletes
-	if last := len(p.Steps) - 1; p.deletes && (len(p.old.Entries) == 0 || p.Steps[last].rank.stage == home && p.Steps[last].Done) {
+	if last := len(p.Steps) - 1; p.deletes &&
+		(len(p.old.Entries) == 0 || p.Steps[last].rank.stage == home && p.Steps[last].Done) {
 		p.gone = true
 		return removeInventory(ctx, c, p.old)
 	}
@@ -204,7 +211,8 @@ func carryOut(ctx context.Context, c *Cluster, p *Plan) error {
 // perform carries out the steps of one rank at once, when what they depend on is ready.
 // New CRDs are served after it, and hooks have run.
 func perform(ctx context.Context, c *Cluster, p *Plan, group []*Step) error {
-	work := slices.DeleteFunc(having(group, Create, Change, Recreate, Run, Prune), func(s *Step) bool { return s.Done })
+	work := slices.DeleteFunc(having(group, Create, Change, Recreate, Run, Prune),
+		func(s *Step) bool { return s.Done })
 	if err := awaitNeeded(ctx, c, p, work); err != nil {
 		return err
 	}
@@ -247,7 +255,8 @@ func awaitNeeded(ctx context.Context, c *Cluster, p *Plan, work []*Step) error {
 			needed = append(needed, p.wanted[id])
 		}
 		if len(s.want.depends) > 0 {
-			waiting = append(waiting, s.Place()+": "+s.Title()+": not applied, because a dependency is not ready")
+			waiting = append(waiting,
+				s.Place()+": "+s.Title()+": not applied, because a dependency is not ready")
 		}
 	}
 	slices.SortFunc(needed, func(x, y *Step) int { return compareIDs(x.ID, y.ID) })
@@ -281,7 +290,8 @@ func (p *Plan) remaining() map[ID]Entry {
 	for _, s := range p.Steps {
 		e, had := p.old.Entries[s.ID]
 		switch {
-		case s.want.local != "", s.after.gone, s.want.author == nil && s.Action == Skip && !s.after.ours:
+		case s.want.local != "", s.after.gone,
+			s.want.author == nil && s.Action == Skip && !s.after.ours:
 			continue
 		case s.want.hook != nil && s.after.written != nil:
 			e = Entry{ID: s.ID, Version: s.Version, UID: s.after.written.GetUID()}

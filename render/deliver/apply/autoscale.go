@@ -34,7 +34,8 @@ func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 	for _, s := range p.Steps {
 		if s.want.author == nil {
 			dropped[s.seen.live.GetUID()] = true
-		} else if s.want.local == "" && (replicas(s.want.author) || replicas(s.seen.live)) && !slices.Contains(namespaces, s.Namespace) {
+		} else if s.want.local == "" && (replicas(s.want.author) || replicas(s.seen.live)) &&
+			!slices.Contains(namespaces, s.Namespace) {
 			namespaces = append(namespaces, s.Namespace)
 		}
 	}
@@ -61,9 +62,11 @@ func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 			return fmt.Errorf("looking for autoscalers: %w", err)
 		}
 		for i := range live {
-			goes := dropped[live[i].GetUID()] || slices.ContainsFunc(live[i].GetOwnerReferences(), func(r metav1.OwnerReference) bool { return dropped[r.UID] })
+			goes := dropped[live[i].GetUID()] || slices.ContainsFunc(live[i].GetOwnerReferences(),
+				func(r metav1.OwnerReference) bool { return dropped[r.UID] })
 			if target := p.wanted[kind.target(&live[i])]; target != nil {
-				target.seen.scaled, target.seen.unscaled = target.seen.scaled || !goes, target.seen.unscaled || goes
+				target.seen.scaled, target.seen.unscaled =
+					target.seen.scaled || !goes, target.seen.unscaled || goes
 			}
 		}
 	}
@@ -73,7 +76,8 @@ func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 // target returns what an autoscaler scales. The API server reports an invalid reference.
 func (s scaler) target(u *unstructured.Unstructured) ID {
 	ref, _, _ := unstructured.NestedStringMap(u.Object, "spec", "scaleTargetRef")
-	id := ID{Namespace: u.GetNamespace(), Name: ref["name"], GroupKind: schema.GroupKind{Group: "apps", Kind: ref["kind"]}}
+	id := ID{Namespace: u.GetNamespace(), Name: ref["name"],
+		GroupKind: schema.GroupKind{Group: "apps", Kind: ref["kind"]}}
 	if ref["kind"] == "" {
 		id.GroupKind.Kind = s.defaultKind
 	}

@@ -29,7 +29,8 @@ func TestHorizontalPodAutoscaler(t *testing.T) {
 	w.apply(apply.Options{}, web, hpa)
 	w.replicas(2)
 	w.patch("apps/v1", "Deployment", "web", "kube-controller-manager", `{"spec":{"replicas":7}}`, "scale")
-	w.expect(w.apply(apply.Options{}, web, hpa), "unchanged Deployment NS/web", "unchanged HorizontalPodAutoscaler NS/web")
+	w.expect(w.apply(apply.Options{}, web, hpa), "unchanged Deployment NS/web",
+		"unchanged HorizontalPodAutoscaler NS/web")
 	w.replicas(7)
 	before := w.writes.count()
 	w.apply(apply.Options{}, web, hpa)
@@ -65,7 +66,8 @@ func TestScaledByHand(t *testing.T) {
 // A ScaledObject of KEDA points to a Deployment unless it says otherwise.
 func TestScaledObject(t *testing.T) {
 	w := newWorld(t)
-	scaled := "{apiVersion: keda.sh/v1alpha1, kind: ScaledObject, metadata: {name: web}, spec: {scaleTargetRef: {name: web}}}"
+	scaled := "{apiVersion: keda.sh/v1alpha1, kind: ScaledObject, metadata: {name: web}, spec: " +
+		"{scaleTargetRef: {name: web}}}"
 	keda := crd("keda.sh", "v1alpha1", "ScaledObject")
 	w.apply(apply.Options{}, web, keda, scaled)
 	w.patch("apps/v1", "Deployment", "web", "keda-operator", `{"spec":{"replicas":0}}`, "scale")
@@ -82,7 +84,8 @@ func TestDropAutoscaler(t *testing.T) {
 	w.patch("apps/v1", "Deployment", "web", "kube-controller-manager", `{"spec":{"replicas":7}}`, "scale")
 	w.apply(apply.Options{}, web, hpa)
 	w.replicas(7)
-	w.expect(w.apply(apply.Options{}, web), "change Deployment NS/web", "prune HorizontalPodAutoscaler NS/web")
+	w.expect(w.apply(apply.Options{}, web), "change Deployment NS/web",
+		"prune HorizontalPodAutoscaler NS/web")
 	w.replicas(2)
 	before := w.writes.count()
 	w.expect(w.apply(apply.Options{}, web), "unchanged Deployment NS/web")

@@ -47,7 +47,8 @@ func BenchmarkApply(b *testing.B) {
 		b.Fatalf("%v: run `make bench-apply`, which builds it", err)
 	}
 	armature := filepath.Join(b.TempDir(), "armature")
-	if out, err := exec.Command("go", "build", "-o", armature, filepath.Join(root, "cmd", "armature")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", armature,
+		filepath.Join(root, "cmd", "armature")).CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
 	ctrl.SetLogger(logr.Discard()) // of Flux's client
@@ -103,11 +104,13 @@ func BenchmarkApply(b *testing.B) {
 	w := tabwriter.NewWriter(&table, 0, 4, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "\n%d objects\tfirst apply, s\tratio\tno-op apply, s\tratio\t\n", benchObjects)
 	for i, tool := range tools {
-		fmt.Fprintf(w, "%s\t%.2f\t%.1f\t%.2f\t%.1f\t\n", tool.name, first[i], first[i]/first[0], noop[i], noop[i]/noop[0])
+		fmt.Fprintf(w, "%s\t%.2f\t%.1f\t%.2f\t%.1f\t\n", tool.name, first[i], first[i]/first[0],
+			noop[i], noop[i]/noop[0])
 	}
 	w.Flush()
 	fmt.Println(table.String())
-	fmt.Printf("targets: Flux takes at least as long at first (%s), and kubectl 5 times as long for a no-op (%s)\n", met(first[2]/first[0], 1), met(noop[1]/noop[0], 5))
+	fmt.Printf("targets: Flux takes at least as long at first (%s), and kubectl 5 times as long "+
+		"for a no-op (%s)\n", met(first[2]/first[0], 1), met(noop[1]/noop[0], 5))
 	b.ReportMetric(noop[1]/noop[0], "kubectl/noop")
 	b.ReportMetric(first[2]/first[0], "flux/first")
 }
@@ -126,8 +129,10 @@ func seconds(do func()) float64 {
 }
 
 func makeNamespace(c dynamic.Interface, name string) error {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
-	_, err := c.Resource(resourceOf("v1", "Namespace")).Create(context.Background(), u, metav1.CreateOptions{})
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": name}}}
+	_, err := c.Resource(resourceOf("v1", "Namespace")).Create(context.Background(), u,
+		metav1.CreateOptions{})
 	return err
 }
 
@@ -139,7 +144,8 @@ func benchFolder(b *testing.B) string {
 		name := fmt.Sprintf("agent-%03d", i)
 		fmt.Fprintf(&file, benchText, name)
 		if i%10 == 9 {
-			if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("part-%03d.yaml", i/10)), []byte(file.String()), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("part-%03d.yaml", i/10)),
+				[]byte(file.String()), 0o600); err != nil {
 				b.Fatal(err)
 			}
 			file.Reset()
@@ -220,6 +226,7 @@ func flux(plane *controlplane.ControlPlane, namespace, folder string) error {
 	for _, o := range objects {
 		o.SetNamespace(namespace)
 	}
-	_, err = ssa.NewResourceManager(c, nil, ssa.Owner{Field: "flux", Group: "toolkit.fluxcd.io"}).ApplyAllStaged(context.Background(), objects, ssa.DefaultApplyOptions())
+	_, err = ssa.NewResourceManager(c, nil, ssa.Owner{Field: "flux", Group: "toolkit.fluxcd.io"}).
+		ApplyAllStaged(context.Background(), objects, ssa.DefaultApplyOptions())
 	return err
 }

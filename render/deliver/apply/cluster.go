@@ -48,7 +48,8 @@ func Connect(config *rest.Config) (*Cluster, error) {
 	if config.QPS == 0 {
 		config.QPS = -1 // the API server's own fairness is enough
 	}
-	c := &Cluster{config: config, leaseDuration: leaseDuration, requests: &requests{reached: &atomic.Bool{}}}
+	c := &Cluster{config: config, leaseDuration: leaseDuration,
+		requests: &requests{reached: &atomic.Bool{}}}
 	var err error
 	if c.http, err = rest.HTTPClientFor(config); err == nil {
 		c, err = c.session(context.Background(), nil)
@@ -81,12 +82,14 @@ func (c *Cluster) session(ctx context.Context, tell func(string)) (*Cluster, err
 		return nil, err
 	}
 	direct, err := client.New(c.config, client.Options{
-		HTTPClient: &http.Client{Transport: s.requests}, Mapper: mapper, Log: logr.FromSlogHandler(slog.DiscardHandler),
+		HTTPClient: &http.Client{Transport: s.requests}, Mapper: mapper,
+		Log: logr.FromSlogHandler(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.client = client.WithFieldValidation(client.WithFieldOwner(direct, fields.Manager), metav1.FieldValidationStrict)
+	s.client = client.WithFieldValidation(client.WithFieldOwner(direct, fields.Manager),
+		metav1.FieldValidationStrict)
 	return &s, nil
 }
 
@@ -129,12 +132,15 @@ func (c *Cluster) get(ctx context.Context, gvk schema.GroupVersionKind, id ID) (
 
 // list returns objects of a kind in some namespaces: with one request if that is allowed, else with
 // one for each.
-func (c *Cluster) list(ctx context.Context, gvk schema.GroupVersionKind, namespaces []string, options ...client.ListOption) (items []unstructured.Unstructured, err error) {
+func (c *Cluster) list(ctx context.Context, gvk schema.GroupVersionKind, namespaces []string,
+	options ...client.ListOption) (items []unstructured.Unstructured, err error) {
 	in := func(namespace string) error {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(gvk)
-		if err := c.client.List(ctx, list, append(options[:len(options):len(options)], client.InNamespace(namespace))...); err != nil {
-			return fmt.Errorf("listing %s: %w", strings.TrimSuffix(gvk.Kind+" in "+namespace, " in "), err)
+		if err := c.client.List(ctx, list, append(options[:len(options):len(options)],
+			client.InNamespace(namespace))...); err != nil {
+			return fmt.Errorf("listing %s: %w",
+				strings.TrimSuffix(gvk.Kind+" in "+namespace, " in "), err)
 		}
 		items = append(items, list.Items...)
 		return nil

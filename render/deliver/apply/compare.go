@@ -25,7 +25,8 @@ import (
 // force what would be a conflict.
 func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 	var err error
-	if p.old, err = c.Inventory(ctx, p.Package); err != nil { // first: a later write by others changes its version
+	// first: a later write by others changes its version
+	if p.old, err = c.Inventory(ctx, p.Package); err != nil {
 		return nil, err
 	}
 	p.wanted = make(map[ID]*Step)
@@ -38,7 +39,8 @@ func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Steps = append(p.Steps, slices.DeleteFunc(former, func(s *Step) bool { return p.wanted[s.ID] != nil })...)
+	p.Steps = append(p.Steps,
+		slices.DeleteFunc(former, func(s *Step) bool { return p.wanted[s.ID] != nil })...)
 	found, err := look(ctx, c, p.Package, p.Steps)
 	if err != nil {
 		return nil, err
@@ -46,7 +48,8 @@ func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 	for _, s := range p.Steps {
 		s.seen.live = found[s.ID]
 	}
-	p.Steps = slices.DeleteFunc(p.Steps, func(s *Step) bool { return s.want.author == nil && s.seen.live == nil })
+	p.Steps = slices.DeleteFunc(p.Steps,
+		func(s *Step) bool { return s.want.author == nil && s.seen.live == nil })
 	if err := findHeld(ctx, c, p); err != nil {
 		return nil, err
 	}
@@ -66,7 +69,8 @@ func stepsOf(ctx context.Context, c *Cluster, entries map[ID]Entry) (steps []*St
 	for _, e := range inOrder(entries) {
 		m, err := c.served(e.GroupKind.WithVersion(e.Version))
 		if err == nil {
-			steps = append(steps, &Step{ID: e.ID, Version: e.Version, seen: observed{reads: m.GroupVersionKind}})
+			steps = append(steps,
+				&Step{ID: e.ID, Version: e.Version, seen: observed{reads: m.GroupVersionKind}})
 		} else if !errors.Is(err, errNotServed) {
 			return nil, fmt.Errorf("looking for %s: %w", title(e.ID), err)
 		}
@@ -161,7 +165,8 @@ func (s *Step) prepare() error {
 		if s.seen.live != nil {
 			s.want.body = s.want.author.DeepCopy()
 			fields.Leave(s.want.body, s.seen.live, func(manager, operation string) bool {
-				return fields.Ours(manager, operation) || s.seen.former.Has(manager) && operation == fields.Update
+				return fields.Ours(manager, operation) ||
+					s.seen.former.Has(manager) && operation == fields.Update
 			}, ignored)
 		}
 	}
@@ -212,11 +217,13 @@ func (p *Plan) mayChange(s *Step) bool {
 		return false
 	case s.seen.live == nil, s.want.hook != nil:
 		return true
-	case s.want.policy.ifNotPresent, p.foreign(s.seen.live), s.seen.live.GetDeletionTimestamp() != nil:
+	case s.want.policy.ifNotPresent, p.foreign(s.seen.live),
+		s.seen.live.GetDeletionTimestamp() != nil:
 		return false
 	}
 	e := p.old.Entries[s.ID]
-	return len(s.seen.former) > 0 || e.Seal == "" || e.Seal != s.seen.seal || e.UID != s.seen.live.GetUID()
+	return len(s.seen.former) > 0 || e.Seal == "" || e.Seal != s.seen.seal ||
+		e.UID != s.seen.live.GetUID()
 }
 
 // foreign reports whether an object belongs to another package that we may not
@@ -236,7 +243,9 @@ func try(ctx context.Context, c *Cluster, p *Plan, s *Step) {
 	switch {
 	case home != nil && home.seen.live == nil:
 		s.dry.refusal = tryUnder(ctx, c, s, metav1.NamespaceDefault)
-		if answered(s.dry.refusal) && !apierrors.IsInvalid(s.dry.refusal) && !apierrors.IsBadRequest(s.dry.refusal) && !strings.Contains(s.dry.refusal.Error(), badPatch) {
+		if answered(s.dry.refusal) && !apierrors.IsInvalid(s.dry.refusal) &&
+			!apierrors.IsBadRequest(s.dry.refusal) &&
+			!strings.Contains(s.dry.refusal.Error(), badPatch) {
 			s.dry.refusal = nil
 		}
 		return
@@ -254,10 +263,12 @@ func try(ctx context.Context, c *Cluster, p *Plan, s *Step) {
 		s.dry.fits = tryUnder(ctx, c, s, s.Namespace) == nil
 	}
 	conflicts := conflictsOf(s.dry.refusal)
-	if len(conflicts) > 0 && !slices.ContainsFunc(conflicts, func(f FieldConflict) bool { return !s.seen.former.Has(f.Manager) }) {
+	if len(conflicts) > 0 && !slices.ContainsFunc(conflicts,
+		func(f FieldConflict) bool { return !s.seen.former.Has(f.Manager) }) {
 		// These fields are about to be ours, so that only another value is a conflict:
 		// the API server calls 1000m and 1 one as well.
-		if trial, err := submit(ctx, c, s.want.body, true, client.DryRunAll); err == nil && fields.EqualButLabels(s.seen.live, trial) {
+		if trial, err := submit(ctx, c, s.want.body, true, client.DryRunAll); err == nil &&
+			fields.EqualButLabels(s.seen.live, trial) {
 			s.dry.object, s.dry.refusal = trial, nil
 		}
 	}
@@ -276,15 +287,19 @@ func tryUnder(ctx context.Context, c *Cluster, s *Step, namespace string) error 
 // needs says why a refusal does not count: because the package itself brings what
 // the object needs, or because the API server cannot try it. "" where it counts.
 func (p *Plan) needs(s *Step) string {
-	if apierrors.IsBadRequest(s.dry.refusal) && strings.Contains(s.dry.refusal.Error(), "does not support dry run") {
+	if apierrors.IsBadRequest(s.dry.refusal) &&
+		strings.Contains(s.dry.refusal.Error(), "does not support dry run") {
 		return "not checked in advance: a webhook does not support dry runs"
 	}
 	for _, other := range p.wanted {
 		defines := other.GroupKind == crdKind && kindOf(other.want.body) == s.GroupKind
 		switch {
 		case other.want.later, other.want.hook != nil:
-		case defines && (other.seen.live == nil || other.dry.object != nil && !fields.Equal(other.seen.live, other.dry.object)),
-			other.seen.live == nil && other.rank.compare(s.rank) < 0 && missing(s.dry.refusal) && strings.Contains(s.dry.refusal.Error(), other.Name):
+		case defines &&
+			(other.seen.live == nil ||
+				other.dry.object != nil && !fields.Equal(other.seen.live, other.dry.object)),
+			other.seen.live == nil && other.rank.compare(s.rank) < 0 && missing(s.dry.refusal) &&
+				strings.Contains(s.dry.refusal.Error(), other.Name):
 			return "not checked in advance: " + other.Title() + " comes with it"
 		}
 	}

@@ -35,7 +35,8 @@ func conflictsOf(err error) []FieldConflict {
 			continue
 		}
 		f := FieldConflict{Manager: "somebody else", Field: strings.TrimPrefix(cause.Field, ".")}
-		_, _ = fmt.Sscanf(cause.Message, "conflict with %q", &f.Manager) // the API server says it nowhere else
+		// the API server says it nowhere else
+		_, _ = fmt.Sscanf(cause.Message, "conflict with %q", &f.Manager)
 		out = append(out, f)
 	}
 	return out
@@ -52,7 +53,9 @@ func explain(conflicts []FieldConflict) string {
 	for _, m := range managers {
 		parts = append(parts, fmt.Sprintf("%s has set %s", m, strings.Join(fields[m], ", ")))
 	}
-	return fmt.Sprintf("%s; take the fields over with --allow conflicts=%s, or leave them out of the package", strings.Join(parts, "; "), strings.Join(managers, ",conflicts="))
+	return fmt.Sprintf(
+		"%s; take the fields over with --allow conflicts=%s, or leave them out of the package",
+		strings.Join(parts, "; "), strings.Join(managers, ",conflicts="))
 }
 
 // taking names the fields that are taken over; "" for none.
@@ -83,7 +86,8 @@ func (p *Plan) mayForce(s *Step) bool {
 
 // unchangeable are the API server's words for a field that cannot change. Only
 // some of them come with a reason of their own.
-var unchangeable = text.Pattern(`(?i)\bis immutable\b|\bimmutable field\b|may not change once set|cannot change roleRef|updates to statefulset spec for fields other than|may not be changed|cannot be changed`)
+var unchangeable = text.Pattern(
+	`(?i)\bis immutable\b|\bimmutable field\b|may not change once set|cannot change roleRef|updates to statefulset spec for fields other than|may not be changed|cannot be changed`)
 
 // immutable reports whether the API server refused to change a field. No other
 // invalid object counts: to recreate that would delete it for nothing.
@@ -95,7 +99,8 @@ func immutable(err error) bool {
 // it is never recreated.
 func precious(id ID) bool {
 	switch id.GroupKind {
-	case namespaceKind, crdKind, schema.GroupKind{Kind: "PersistentVolume"}, schema.GroupKind{Kind: "PersistentVolumeClaim"}:
+	case namespaceKind, crdKind, schema.GroupKind{Kind: "PersistentVolume"},
+		schema.GroupKind{Kind: "PersistentVolumeClaim"}:
 		return true
 	}
 	return false
@@ -122,9 +127,11 @@ func refusal(err error) string {
 		return explain(conflicts)
 	}
 	var parts []string
-	if d := status.Status().Details; d != nil && status.Status().Reason == metav1.StatusReasonInvalid {
+	if d := status.Status().Details; d != nil &&
+		status.Status().Reason == metav1.StatusReasonInvalid {
 		for _, c := range d.Causes {
-			parts = append(parts, strings.TrimPrefix(strings.TrimPrefix(c.Field, "<nil>")+": "+c.Message, ": "))
+			parts = append(parts,
+				strings.TrimPrefix(strings.TrimPrefix(c.Field, "<nil>")+": "+c.Message, ": "))
 		}
 	}
 	return health.OneLine(cmp.Or(strings.Join(parts, "; "), status.Status().Message))

@@ -16,7 +16,8 @@ func (c *Cluster) PlanDelete(ctx context.Context, p Package, opt Options) (*Plan
 	}
 	plan, err := compare(ctx, c, &Plan{Package: p, opt: opt, deletes: true})
 	if err == nil && !plan.old.Exists() {
-		return nil, fmt.Errorf("%w of a package %s\n  hint: `armature status --packages -A` lists all", ErrNoInventory, p)
+		return nil, fmt.Errorf(
+			"%w of a package %s\n  hint: `armature status --packages -A` lists all", ErrNoInventory, p)
 	}
 	return plan, err
 }
@@ -28,6 +29,7 @@ func (c *Cluster) Delete(ctx context.Context, p Package, opt Options) (*Plan, er
 	if err != nil {
 		return nil, err
 	}
-	plan, _, err := exclusively(ctx, c, opt, func() (*Plan, error) { return c.PlanDelete(ctx, p, opt) })
+	plan, _, err := exclusively(ctx, c, opt,
+		func() (*Plan, error) { return c.PlanDelete(ctx, p, opt) })
 	return plan, err
 }

@@ -15,12 +15,14 @@ import (
 func TestDeleteOwnNamespace(t *testing.T) {
 	w := newWorld(t)
 	w.Package.Namespace += "-home"
-	w.apply(apply.Options{}, configMap("settings", "a"), "{apiVersion: v1, kind: Namespace, metadata: {name: "+w.Package.Namespace+"}}")
+	w.apply(apply.Options{}, configMap("settings", "a"),
+		"{apiVersion: v1, kind: Namespace, metadata: {name: "+w.Package.Namespace+"}}")
 	// Another package under the name is refused: the namespace that stays is none
 	// of its objects.
 	w.refused(apply.Options{}, "pass --allow replace", configMap("other", "a"))
 	// An apply that has it no more leaves it to delete.
-	w.expect(w.apply(apply.Options{}, configMap("settings", "a")), "unchanged ConfigMap NS/settings", "skip Namespace NS")
+	w.expect(w.apply(apply.Options{}, configMap("settings", "a")),
+		"unchanged ConfigMap NS/settings", "skip Namespace NS")
 	plan, err := w.Delete(t.Context(), w.Package, apply.Options{})
 	w.must(err)
 	w.expect(plan, "prune ConfigMap NS/settings", "prune Namespace NS")
@@ -29,7 +31,8 @@ func TestDeleteOwnNamespace(t *testing.T) {
 			t.Errorf("%s was not deleted", s.Title())
 		}
 	}
-	if w.get("v1", "ConfigMap", "settings") != nil || w.get("v1", "Namespace", w.Package.Namespace).GetDeletionTimestamp() == nil {
+	if w.get("v1", "ConfigMap", "settings") != nil ||
+		w.get("v1", "Namespace", w.Package.Namespace).GetDeletionTimestamp() == nil {
 		t.Error("something is left")
 	}
 }
@@ -37,11 +40,15 @@ func TestDeleteOwnNamespace(t *testing.T) {
 // Delete takes out the whole package and its inventory, and nothing of others.
 func TestDelete(t *testing.T) {
 	w := newWorld(t)
-	w.apply(apply.Options{}, web, configMap("settings", "a"), everyday, "{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, annotations: {kustomize.toolkit.fluxcd.io/prune: disabled}}}")
+	w.apply(apply.Options{}, web, configMap("settings", "a"), everyday,
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, annotations: "+
+			"{kustomize.toolkit.fluxcd.io/prune: disabled}}}")
 	w.create("{apiVersion: v1, kind: ConfigMap, metadata: {name: theirs, namespace: NS}}")
 	plan, err := w.PlanDelete(t.Context(), w.Package, apply.Options{})
 	w.must(err)
-	lines := []string{"prune Deployment NS/web", "prune ConfigMap NS/settings", "prune Service NS/web", "prune Secret NS/token", "prune Role NS/web:reader", "skip ConfigMap NS/kept"}
+	lines := []string{"prune Deployment NS/web", "prune ConfigMap NS/settings",
+		"prune Service NS/web", "prune Secret NS/token", "prune Role NS/web:reader",
+		"skip ConfigMap NS/kept"}
 	w.expect(plan, lines...)
 	if w.get("v1", "ConfigMap", "settings") == nil {
 		t.Fatal("a plan deleted something")
@@ -59,7 +66,8 @@ func TestDelete(t *testing.T) {
 			t.Errorf("%s is gone", name)
 		}
 	}
-	if _, err := w.Delete(t.Context(), w.Package, apply.Options{}); !errors.Is(err, apply.ErrNoInventory) {
+	if _, err := w.Delete(t.Context(), w.Package, apply.Options{}); !errors.Is(err,
+		apply.ErrNoInventory) {
 		t.Errorf("deleting twice: %v", err)
 	}
 }

@@ -14,7 +14,8 @@ func TestDrift(t *testing.T) {
 	w.remove("v1", "ConfigMap", "gone")
 	w.patch("v1", "ConfigMap", "settings", "kubectl-edit", `{"data":{"key":null,"more":"theirs"}}`)
 	plan := w.apply(apply.Options{}, web, configMap("settings", "a"), configMap("gone", "a"))
-	w.expect(plan, "unchanged Deployment NS/web", "change ConfigMap NS/settings", "create ConfigMap NS/gone")
+	w.expect(plan, "unchanged Deployment NS/web", "change ConfigMap NS/settings",
+		"create ConfigMap NS/gone")
 	settings := w.get("v1", "ConfigMap", "settings")
 	if field(settings, "data", "key") != "a" || field(settings, "data", "more") != "theirs" {
 		t.Errorf("settings: %v", field(settings, "data"))
@@ -30,8 +31,10 @@ func TestDrift(t *testing.T) {
 func TestOthersFieldsAreNoDrift(t *testing.T) {
 	w := newWorld(t)
 	w.apply(apply.Options{}, web)
-	w.patch("apps/v1", "Deployment", "web", "somebody", `{"metadata":{"annotations":{"note":"x"}},"spec":{"minReadySeconds":3}}`)
-	w.patch("apps/v1", "Deployment", "web", "kube-controller-manager", `{"status":{"replicas":2,"observedGeneration":1}}`, "status")
+	w.patch("apps/v1", "Deployment", "web", "somebody",
+		`{"metadata":{"annotations":{"note":"x"}},"spec":{"minReadySeconds":3}}`)
+	w.patch("apps/v1", "Deployment", "web", "kube-controller-manager",
+		`{"status":{"replicas":2,"observedGeneration":1}}`, "status")
 	before := w.writes.count()
 	w.expect(w.apply(apply.Options{}, web), "unchanged Deployment NS/web")
 	if all := w.writes.since(before); len(all) != 0 {

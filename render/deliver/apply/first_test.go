@@ -31,33 +31,38 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
 func TestFirstAndNoOp(t *testing.T) {
 	w := newWorld(t)
 	plan := w.apply(apply.Options{}, web, configMap("settings", "a"), everyday)
-	w.expect(plan, "create ConfigMap NS/settings", "create Deployment NS/web", "create Service NS/web", "create Secret NS/token", "create Role NS/web:reader")
+	w.expect(plan, "create ConfigMap NS/settings", "create Deployment NS/web",
+		"create Service NS/web", "create Secret NS/token", "create Role NS/web:reader")
 	for _, s := range plan.Steps {
 		if !s.Done {
 			t.Errorf("%s was not done", s.Title())
 		}
 	}
 	deployment := w.get("apps/v1", "Deployment", "web")
-	if got := deployment.GetLabels(); got[keys.LabelName] != "weather" || got[keys.LabelNamespace] != w.Package.Namespace {
+	if got := deployment.GetLabels(); got[keys.LabelName] != "weather" ||
+		got[keys.LabelNamespace] != w.Package.Namespace {
 		t.Errorf("labels %v", got)
 	}
 	if got := field(w.get("v1", "Secret", "token"), "data", "password"); got != "aHVudGVyMg==" {
 		t.Errorf("password is %v", got)
 	}
-	if got := w.inventory(); !slices.Equal(got, []string{"ConfigMap settings", "Deployment web", "Role web:reader", "Secret token", "Service web"}) {
+	if got := w.inventory(); !slices.Equal(got, []string{"ConfigMap settings", "Deployment web",
+		"Role web:reader", "Secret token", "Service web"}) {
 		t.Errorf("inventory %v", got)
 	}
 
 	before, dryRuns := w.writes.count(), w.writes.dryRuns
 	plan = w.apply(apply.Options{}, web, configMap("settings", "a"), everyday)
-	w.expect(plan, "unchanged ConfigMap NS/settings", "unchanged Deployment NS/web", "unchanged Service NS/web", "unchanged Secret NS/token", "unchanged Role NS/web:reader")
+	w.expect(plan, "unchanged ConfigMap NS/settings", "unchanged Deployment NS/web",
+		"unchanged Service NS/web", "unchanged Secret NS/token", "unchanged Role NS/web:reader")
 	if all := w.writes.since(before); len(all) != 0 {
 		t.Errorf("a no-op wrote: %v", all)
 	}
 	if n := w.writes.dryRuns - dryRuns; n != 1 {
 		t.Errorf("%d dry runs, want one, of the Secret", n)
 	}
-	if now := w.get("apps/v1", "Deployment", "web"); now.GetResourceVersion() != deployment.GetResourceVersion() {
+	if now := w.get("apps/v1", "Deployment",
+		"web"); now.GetResourceVersion() != deployment.GetResourceVersion() {
 		t.Error("the Deployment was written")
 	}
 }
@@ -67,8 +72,13 @@ func TestFirstAndNoOp(t *testing.T) {
 func TestChange(t *testing.T) {
 	w := newWorld(t)
 	w.apply(apply.Options{}, web, configMap("settings", "a"), configMap("other", "a"), everyday)
-	plan := w.apply(apply.Options{}, web, configMap("settings", "b"), configMap("other", "a"), "apiVersion: v1\nkind: Secret\nmetadata: {name: token}\nstringData: {user: me}\n---\n"+everyday[:len("apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  selector: {app: web}\n  ports: [{port: 80}]\n")])
-	w.expect(plan, "change ConfigMap NS/settings", "unchanged ConfigMap NS/other", "unchanged Deployment NS/web", "change Secret NS/token", "unchanged Service NS/web", "prune Role NS/web:reader")
+	plan := w.apply(apply.Options{}, web, configMap("settings", "b"), configMap("other", "a"),
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: token}\nstringData: {user: me}\n---\n"+
+			everyday[:len("apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n"+
+				"  selector: {app: web}\n  ports: [{port: 80}]\n")])
+	w.expect(plan, "change ConfigMap NS/settings", "unchanged ConfigMap NS/other",
+		"unchanged Deployment NS/web", "change Secret NS/token", "unchanged Service NS/web",
+		"prune Role NS/web:reader")
 	if got := field(w.get("v1", "ConfigMap", "settings"), "data", "key"); got != "b" {
 		t.Errorf("key is %v", got)
 	}
@@ -82,11 +92,14 @@ func TestDryRun(t *testing.T) {
 	w := newWorld(t)
 	plan, err := w.Plan(t.Context(), w.Package, w.read(web, everyday), apply.Options{})
 	w.must(err)
-	w.expect(plan, "create Deployment NS/web", "create Service NS/web", "create Secret NS/token", "create Role NS/web:reader")
+	w.expect(plan, "create Deployment NS/web", "create Service NS/web", "create Secret NS/token",
+		"create Role NS/web:reader")
 	if n := w.writes.count(); n != 0 {
 		t.Errorf("%d writes", n)
 	}
-	plan, err = w.Plan(t.Context(), w.Package, w.read("apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {prots: []}\n"), apply.Options{})
+	plan, err = w.Plan(t.Context(), w.Package,
+		w.read("apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {prots: []}\n"),
+		apply.Options{})
 	w.must(err)
 	w.expect(plan, "refused Service NS/web")
 }

@@ -52,7 +52,8 @@ func newWorld(t testing.TB) *world {
 	if test, ok := t.(*testing.T); ok {
 		test.Parallel()
 	}
-	w := &world{TB: t, writes: &writes{}, Package: apply.Package{Namespace: fmt.Sprintf("team%d", worlds.Add(1)), Name: "weather"}}
+	w := &world{TB: t, writes: &writes{},
+		Package: apply.Package{Namespace: fmt.Sprintf("team%d", worlds.Add(1)), Name: "weather"}}
 	var err error
 	w.Interface, err = dynamic.NewForConfig(plane.Admin.Config)
 	w.must(err)
@@ -164,7 +165,8 @@ func (w *world) in(apiVersion, kind, namespace string) dynamic.ResourceInterface
 func (w *world) create(manifest string) *unstructured.Unstructured {
 	w.Helper()
 	o := w.read(manifest)[0]
-	u, err := w.in(o.GetAPIVersion(), o.GetKind(), o.GetNamespace()).Create(w.Context(), o.Unstructured, metav1.CreateOptions{FieldManager: "somebody"})
+	u, err := w.in(o.GetAPIVersion(), o.GetKind(), o.GetNamespace()).Create(w.Context(),
+		o.Unstructured, metav1.CreateOptions{FieldManager: "somebody"})
 	w.must(err)
 	return u
 }
@@ -173,7 +175,8 @@ func (w *world) create(manifest string) *unstructured.Unstructured {
 func (w *world) get(apiVersion, kind, name string) *unstructured.Unstructured {
 	w.Helper()
 	namespace := w.Package.Namespace
-	if kind == "Namespace" || kind == "CustomResourceDefinition" || strings.HasPrefix(kind, "Cluster") {
+	if kind == "Namespace" || kind == "CustomResourceDefinition" ||
+		strings.HasPrefix(kind, "Cluster") {
 		namespace = ""
 	}
 	u, err := w.in(apiVersion, kind, namespace).Get(w.Context(), name, metav1.GetOptions{})
@@ -185,9 +188,11 @@ func (w *world) get(apiVersion, kind, name string) *unstructured.Unstructured {
 }
 
 // patch an object of the test's namespace as another field manager.
-func (w *world) patch(apiVersion, kind, name, manager, patch string, subresource ...string) *unstructured.Unstructured {
+func (w *world) patch(apiVersion, kind, name, manager, patch string,
+	subresource ...string) *unstructured.Unstructured {
 	w.Helper()
-	u, err := w.in(apiVersion, kind, w.Package.Namespace).Patch(w.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: manager}, subresource...)
+	u, err := w.in(apiVersion, kind, w.Package.Namespace).Patch(w.Context(), name,
+		types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: manager}, subresource...)
 	w.must(err)
 	return u
 }
@@ -291,5 +296,6 @@ spec:
 `
 
 func configMap(name, value string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {key: %q}\n", name, value)
+	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {key: %q}\n",
+		name, value)
 }

@@ -25,24 +25,32 @@ func TestHealthChecks(t *testing.T) {
 	checks, err := health.ReadChecks("health.yaml", []byte(healthChecks))
 	w.must(err)
 	widget := "{apiVersion: health.example.com/v1, kind: Widget, metadata: {name: one}}"
-	late := strings.Replace(configMap("late", "a"), "name: late", "name: late"+dependsOn("health.example.com/namespaces/NS/Widget/one"), 1)
+	late := strings.Replace(configMap("late", "a"), "name: late",
+		"name: late"+dependsOn("health.example.com/namespaces/NS/Widget/one"), 1)
 	definition := crd("health.example.com", "v1", "Widget")
 	u := w.start(t.Context(), apply.Options{HealthChecks: checks, Wait: true}, definition, widget, late)
-	u.reports("Widget NS/one: failed to evaluate the CEL expression 'spec.phase == 'Starting'': no such")
-	for _, spec := range []string{`{phase: Starting}`, `{phase: Running, nodes: [{ready: true}, {ready: false}]}`} {
-		w.patch("health.example.com/v1", "Widget", "one", "controller", asJSON(t, "{spec: "+spec+"}"))
+	u.reports(
+		"Widget NS/one: failed to evaluate the CEL expression 'spec.phase == 'Starting'': no such")
+	for _, spec := range []string{`{phase: Starting}`,
+		`{phase: Running, nodes: [{ready: true}, {ready: false}]}`} {
+		w.patch("health.example.com/v1", "Widget", "one", "controller",
+			asJSON(t, "{spec: "+spec+"}"))
 		u.reports("Widget NS/one: InProgress")
 	}
 	if w.get("v1", "ConfigMap", "late") != nil {
 		t.Error("what depends on it is there before it is healthy")
 	}
-	w.patch("health.example.com/v1", "Widget", "one", "controller", asJSON(t, "{spec: {phase: Running, nodes: [{ready: true}]}}"))
+	w.patch("health.example.com/v1", "Widget", "one", "controller",
+		asJSON(t, "{spec: {phase: Running, nodes: [{ready: true}]}}"))
 	<-u.done
 	w.must(u.err)
 
-	w.patch("health.example.com/v1", "Widget", "one", "controller", asJSON(t, "{spec: {phase: Broken}}"))
-	_, err = w.Apply(t.Context(), w.Package, w.read(definition, widget, late), apply.Options{HealthChecks: checks, Wait: true})
-	if err == nil || !strings.Contains(err.Error(), "applied, but failed: Widget "+w.Package.Namespace+"/one: Failed") {
+	w.patch("health.example.com/v1", "Widget", "one", "controller",
+		asJSON(t, "{spec: {phase: Broken}}"))
+	_, err = w.Apply(t.Context(), w.Package, w.read(definition, widget, late),
+		apply.Options{HealthChecks: checks, Wait: true})
+	if err == nil || !strings.Contains(err.Error(),
+		"applied, but failed: Widget "+w.Package.Namespace+"/one: Failed") {
 		t.Errorf("error %v", err)
 	}
 	_, err = w.Delete(t.Context(), w.Package, apply.Options{Wait: true}) // the CRD is everybody's

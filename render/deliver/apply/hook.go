@@ -42,7 +42,9 @@ func hookOf(u *unstructured.Unstructured) (h *hook, early bool, err error) {
 		return nil, false, fmt.Errorf("annotation "+key+": "+format, args...)
 	}
 	if value, ok := annotations[helmHook]; ok && value != "crd-install" {
-		return bad(helmHook, "%q is run by Helm only\n  hint: leave hooks out with `helm template --no-hooks`, or annotate Jobs with %s: %s or %s instead", value, argoHook, preSync, postSync)
+		return bad(helmHook,
+			"%q is run by Helm only\n  hint: leave hooks out with `helm template --no-hooks`, or "+
+				"annotate Jobs with %s: %s or %s instead", value, argoHook, preSync, postSync)
 	}
 	phase, ok := annotations[argoHook]
 	if !ok {
@@ -54,13 +56,19 @@ func hookOf(u *unstructured.Unstructured) (h *hook, early bool, err error) {
 	case phase != preSync && phase != postSync:
 		return bad(argoHook, "%q is not supported\n  hint: use %s or %s", phase, preSync, postSync)
 	case kind != jobKind && (stage == 0 || stage >= workloads):
-		return bad(argoHook, "%s cannot be a hook\n  hint: use a Job; what it needs, such as a ServiceAccount or ConfigMap, may have the annotation too", kind.Kind)
+		return bad(argoHook,
+			"%s cannot be a hook\n  hint: use a Job; what it needs, such as a ServiceAccount or "+
+				"ConfigMap, may have the annotation too", kind.Kind)
 	case annotations[dependsOn] != "":
-		return nil, false, fmt.Errorf("annotations %s and %s exclude each other\n  hint: remove one: without the first it is applied once, in that order", argoHook, dependsOn)
+		return nil, false, fmt.Errorf("annotations %s and %s exclude each other\n"+
+			"  hint: remove one: without the first it is applied once, in that order", argoHook,
+			dependsOn)
 	case annotations[keys.IgnoreFields] != "" && kind == jobKind:
 		return bad(keys.IgnoreFields, "a hook's Job is created each time\n  hint: remove it")
 	case annotations[argoWave] != "" && annotations[argoWave] != "0":
-		return bad(argoWave, "hooks of a phase run in parallel\n  hint: remove it, and combine ordered steps in one Job")
+		return bad(argoWave,
+			"hooks of a phase run in parallel\n  hint: remove it, and combine ordered "+
+				"steps in one Job")
 	}
 	for _, policy := range strings.Split(annotations[argoDelete], ",") {
 		switch strings.TrimSpace(policy) {
@@ -68,7 +76,9 @@ func hookOf(u *unstructured.Unstructured) (h *hook, early bool, err error) {
 		case "HookSucceeded":
 			h.deleted = true
 		default:
-			return bad(argoDelete, "%q is not supported\n  hint: use BeforeHookCreation, which is the default, or HookSucceeded", policy)
+			return bad(argoDelete,
+				"%q is not supported\n  hint: use BeforeHookCreation, which is the default, or "+
+					"HookSucceeded", policy)
 		}
 	}
 	if kind != jobKind {
@@ -118,14 +128,17 @@ func complete(ctx context.Context, c *Cluster, p *Plan, hooks []*Step) error {
 
 // explainHooks adds to the error of a wait why Jobs failed, and what their pods wrote
 // last.
-func explainHooks(ctx context.Context, c *Cluster, err error, hooks []*Step, checks health.Checks) error {
+func explainHooks(ctx context.Context, c *Cluster, err error, hooks []*Step,
+	checks health.Checks) error {
 	all := []error{err}
 	for _, s := range hooks {
 		if s.health(true, checks).Good() {
 			continue
 		}
-		if failed := health.Condition(s.after.latest, "Failed"); failed.Status == corev1.ConditionTrue {
-			all = append(all, fmt.Errorf("%s: %s: %s", s.Title(), failed.Reason, health.OneLine(failed.Message)))
+		if failed := health.Condition(s.after.latest,
+			"Failed"); failed.Status == corev1.ConditionTrue {
+			all = append(all,
+				fmt.Errorf("%s: %s: %s", s.Title(), failed.Reason, health.OneLine(failed.Message)))
 		}
 		if pod, lines := lastLines(ctx, c, s.after.latest); lines != "" {
 			all = append(all, fmt.Errorf("%s: the last lines of pod %s:%s", s.Title(), pod, lines))
@@ -135,7 +148,10 @@ func explainHooks(ctx context.Context, c *Cluster, err error, hooks []*Step, che
 	if phase == postSync {
 		what = "the other objects are applied"
 	}
-	return multi.Errors(append(all, fmt.Errorf("a %s hook did not succeed, %s; the next apply deletes its Job and runs it again", phase, what))...)
+	return multi.Errors(append(all,
+		fmt.Errorf(
+			"a %s hook did not succeed, %s; the next apply deletes its Job and runs it again",
+			phase, what))...)
 }
 
 // The last lines of a pod that an error shows.
@@ -163,12 +179,15 @@ func lastLines(ctx context.Context, c *Cluster, job liveObject) (name, lines str
 			break
 		}
 	}
-	text, err := c.discovery.RESTClient().Get().AbsPath("/api/v1/namespaces", pod.Namespace, "pods", pod.Name, "log").
-		Param("container", container).Param("tailLines", fmt.Sprint(mostLines)).Param("limitBytes", fmt.Sprint(mostBytes)).DoRaw(ctx)
+	text, err := c.discovery.RESTClient().Get().AbsPath("/api/v1/namespaces", pod.Namespace, "pods",
+		pod.Name, "log").
+		Param("container", container).Param("tailLines", fmt.Sprint(mostLines)).Param("limitBytes",
+		fmt.Sprint(mostBytes)).DoRaw(ctx)
 	if err != nil {
 		return "", ""
 	}
-	for line := range strings.Lines(strings.ToValidUTF8(string(text[:min(len(text), mostBytes)]), "\uFFFD")) {
+	for line := range strings.Lines(strings.ToValidUTF8(string(text[:min(len(text), mostBytes)]),
+		"\uFFFD")) {
 		lines += "\n    " + strings.Map(func(r rune) rune {
 			if !unicode.IsPrint(r) {
 				return unicode.ReplacementChar

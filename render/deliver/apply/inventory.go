@@ -153,7 +153,8 @@ func (c *Cluster) Inventory(ctx context.Context, p Package) (*Inventory, error) 
 // read has no entries; it is the error, but not in place of the others.
 func (c *Cluster) Inventories(ctx context.Context, namespace string) (all []*Inventory, err error) {
 	list := &corev1.ConfigMapList{}
-	if err := c.client.List(ctx, list, client.InNamespace(namespace), client.HasLabels{keys.LabelInventory}); err != nil {
+	if err := c.client.List(ctx, list, client.InNamespace(namespace),
+		client.HasLabels{keys.LabelInventory}); err != nil {
 		return nil, fmt.Errorf("listing inventories: %w", err)
 	}
 	for i := range list.Items {
@@ -165,13 +166,18 @@ func (c *Cluster) Inventories(ctx context.Context, namespace string) (all []*Inv
 
 // ParseInventory reads the ConfigMap of an inventory. One that cannot be read has no entries.
 func ParseInventory(cm *corev1.ConfigMap) (*Inventory, error) {
-	v := &Inventory{Package: Package{Namespace: cm.Namespace, Name: cm.Labels[keys.LabelInventory]}, stored: cm, Complete: cm.Data[stateKey] == stateApplied, Deleting: cm.Data[stateKey] == stateDeleting}
+	v := &Inventory{Package: Package{Namespace: cm.Namespace, Name: cm.Labels[keys.LabelInventory]},
+		stored: cm, Complete: cm.Data[stateKey] == stateApplied,
+		Deleting: cm.Data[stateKey] == stateDeleting}
 	broken := func(err error) (*Inventory, error) {
-		return v, fmt.Errorf("ConfigMap %s/%s is not an inventory that this version can read: %w\n  hint: use the version of armature that wrote it; without its inventory a package cannot be pruned",
+		return v, fmt.Errorf("ConfigMap %s/%s is not an inventory that this version can read: %w\n"+
+			"  hint: use the version of armature that wrote it; without its inventory a package "+
+			"cannot be pruned",
 			cm.Namespace, cm.Name, err)
 	}
 	if cm.Data[formatKey] != format || v.configMap() != cm.Name {
-		return broken(fmt.Errorf("format %q, label %s=%s", cm.Data[formatKey], keys.LabelInventory, v.Name))
+		return broken(fmt.Errorf("format %q, label %s=%s", cm.Data[formatKey], keys.LabelInventory,
+			v.Name))
 	}
 	text := []byte(cm.Data[objectsKey])
 	if packed, ok := cm.BinaryData[objectsGzipKey]; ok {
@@ -219,7 +225,8 @@ func parseEntries(text []byte) (map[ID]Entry, error) {
 		if err := cmp.Or(err, escape); err != nil {
 			return nil, fmt.Errorf("line %.200q: %w", lines.Text(), err)
 		}
-		id := ID{Namespace: words[2], Name: name, GroupKind: schema.GroupKind{Group: gv.Group, Kind: words[1]}}
+		id := ID{Namespace: words[2], Name: name,
+			GroupKind: schema.GroupKind{Group: gv.Group, Kind: words[1]}}
 		entries[id] = Entry{ID: id, Version: gv.Version, UID: types.UID(words[4]), Seal: words[5]}
 		if len(entries) > maxEntries {
 			return nil, fmt.Errorf("it has more than %d objects", maxEntries)
@@ -231,8 +238,8 @@ func parseEntries(text []byte) (map[ID]Entry, error) {
 func formatEntries(entries map[ID]Entry) []byte {
 	var out bytes.Buffer
 	for _, e := range inOrder(entries) {
-		fmt.Fprintln(&out, e.GroupKind.WithVersion(e.Version).GroupVersion(), e.GroupKind.Kind, cmp.Or(e.Namespace, "-"),
-			url.PathEscape(e.Name), cmp.Or(e.UID, "-"), cmp.Or(e.Seal, "-"))
+		fmt.Fprintln(&out, e.GroupKind.WithVersion(e.Version).GroupVersion(), e.GroupKind.Kind,
+			cmp.Or(e.Namespace, "-"), url.PathEscape(e.Name), cmp.Or(e.UID, "-"), cmp.Or(e.Seal, "-"))
 	}
 	return out.Bytes()
 }
@@ -249,15 +256,18 @@ func inOrder[T any](all map[ID]T) (out []T) {
 }
 
 func compareIDs(a, b ID) int {
-	return cmp.Or(cmp.Compare(stageOf(a.GroupKind), stageOf(b.GroupKind)), cmp.Compare(a.GroupKind.Group, b.GroupKind.Group),
-		cmp.Compare(a.GroupKind.Kind, b.GroupKind.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(stageOf(a.GroupKind), stageOf(b.GroupKind)),
+		cmp.Compare(a.GroupKind.Group, b.GroupKind.Group),
+		cmp.Compare(a.GroupKind.Kind, b.GroupKind.Kind), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.Name, b.Name))
 }
 
 // toConfigMap is the inventory as it is stored.
 func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.configMap(),
-			Labels: map[string]string{keys.LabelInventory: v.Name, "app.kubernetes.io/managed-by": fields.Manager}},
+			Labels: map[string]string{keys.LabelInventory: v.Name,
+				"app.kubernetes.io/managed-by": fields.Manager}},
 		Data: map[string]string{formatKey: format, stateKey: stateApplying},
 	}
 	switch {
@@ -271,7 +281,8 @@ func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
 	}
 	text := formatEntries(v.Entries)
 	if len(v.Entries) > maxEntries || len(v.Hooks) > maxEntries || len(text) > inventoryLimit {
-		return nil, fmt.Errorf("the package has %d objects, more than an inventory holds: split it into several packages", len(v.Entries))
+		return nil, fmt.Errorf("the package has %d objects, more than an inventory holds: split "+
+			"it into several packages", len(v.Entries))
 	}
 	if len(text) <= plainLimit {
 		cm.Data[objectsKey] = string(text)
@@ -297,7 +308,8 @@ func save(ctx context.Context, c *Cluster, v *Inventory) error {
 		return fmt.Errorf("writing the inventory of %s: %w", v.Package, err)
 	}
 	same := func(stored *corev1.ConfigMap) bool {
-		return stored != nil && maps.Equal(stored.Data, cm.Data) && maps.EqualFunc(stored.BinaryData, cm.BinaryData, bytes.Equal)
+		return stored != nil && maps.Equal(stored.Data, cm.Data) &&
+			maps.EqualFunc(stored.BinaryData, cm.BinaryData, bytes.Equal)
 	}
 	switch {
 	case same(v.stored):
@@ -314,7 +326,8 @@ func save(ctx context.Context, c *Cluster, v *Inventory) error {
 			v.stored = now.stored // the answer to our own request got lost
 			return nil
 		}
-		return fmt.Errorf("writing the inventory of %s: another client changed it: apply again: %w", v.Package, brief{err})
+		return fmt.Errorf("writing the inventory of %s: another client changed it: apply again: %w",
+			v.Package, brief{err})
 	}
 	if err != nil {
 		return fmt.Errorf("writing the inventory of %s: %w", v.Package, brief{err})
@@ -357,8 +370,10 @@ func (c *Cluster) Items(ctx context.Context, v *Inventory) ([]Item, error) {
 		if _, ran := v.Hooks[e.ID]; ran && found[e.ID] == nil {
 			continue // it deleted itself when it was done
 		}
-		items = append(items, Item{APIVersion: e.GroupKind.WithVersion(e.Version).GroupVersion().String(), Kind: e.GroupKind.Kind,
-			Namespace: e.Namespace, Name: e.Name, UID: e.UID, Health: health.Checks(nil).Of(found[e.ID])})
+		items = append(items,
+			Item{APIVersion: e.GroupKind.WithVersion(e.Version).GroupVersion().String(),
+				Kind: e.GroupKind.Kind, Namespace: e.Namespace, Name: e.Name, UID: e.UID,
+				Health: health.Checks(nil).Of(found[e.ID])})
 	}
 	return items, nil
 }

@@ -52,7 +52,8 @@ func child() int {
 	}
 	c.LeaseFor(3 * time.Second)
 	namespace, name, _ := strings.Cut(os.Getenv(childPackage), "/")
-	if _, err := c.Apply(context.Background(), apply.Package{Namespace: namespace, Name: name}, objects, apply.Options{}); err != nil {
+	if _, err := c.Apply(context.Background(), apply.Package{Namespace: namespace, Name: name},
+		objects, apply.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -90,7 +91,8 @@ func TestKill(t *testing.T) {
 		w.settled()
 		w.apply(apply.Options{}, next...)
 		w.settled()
-		if !strings.Contains(strings.Join(next, ""), crdOfKill) && slices.Contains(w.inventory(), "CustomResourceDefinition "+crdOfKill) {
+		if !strings.Contains(strings.Join(next, ""), crdOfKill) &&
+			slices.Contains(w.inventory(), "CustomResourceDefinition "+crdOfKill) {
 			w.apply(apply.Options{}, next...) // the CRD, which is gone by now, took its time
 		}
 		w.converged(next)
@@ -104,11 +106,13 @@ func TestInterrupt(t *testing.T) {
 	defer cancel()
 	opt := apply.Options{Wait: true, Tell: func(string) { cancel() }}
 	_, err := w.Apply(ctx, w.Package, w.read(web, configMap("settings", "a")), opt)
-	if err == nil || !strings.Contains(err.Error(), "interrupted: the next apply finishes the work") {
+	if err == nil ||
+		!strings.Contains(err.Error(), "interrupted: the next apply finishes the work") {
 		t.Errorf("error %v", err)
 	}
 	w.apply(apply.Options{}, web, configMap("settings", "a"))
-	if w.get("apps/v1", "Deployment", "web") == nil || !slices.Equal(w.inventory(), []string{"ConfigMap settings", "Deployment web"}) {
+	if w.get("apps/v1", "Deployment", "web") == nil ||
+		!slices.Equal(w.inventory(), []string{"ConfigMap settings", "Deployment web"}) {
 		t.Errorf("not finished: %v", w.inventory())
 	}
 }
@@ -118,7 +122,8 @@ func TestInterrupt(t *testing.T) {
 func variant(random *rand.Rand) []string {
 	out := []string{configMap("always", fmt.Sprint(random.IntN(5)))}
 	if random.IntN(2) == 0 {
-		out = append(out, crd("kill.example.com", "v1", "Gizmo"), "{apiVersion: kill.example.com/v1, kind: Gizmo, metadata: {name: one}, spec: {size: 1}}")
+		out = append(out, crd("kill.example.com", "v1", "Gizmo"),
+			"{apiVersion: kill.example.com/v1, kind: Gizmo, metadata: {name: one}, spec: {size: 1}}")
 	}
 	last := "always"
 	for i := range 12 {
@@ -134,7 +139,9 @@ func variant(random *rand.Rand) []string {
 			out = append(out, strings.ReplaceAll(web, "name: web", fmt.Sprintf("name: web%d", i)))
 		}
 		if random.IntN(3) == 0 {
-			out = append(out, fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: web%d, namespace: NS-second}, spec: {ports: [{port: %d}]}}", i, 80+random.IntN(3)))
+			out = append(out,
+				fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: web%d, namespace: "+
+					"NS-second}, spec: {ports: [{port: %d}]}}", i, 80+random.IntN(3)))
 		}
 	}
 	return out
@@ -146,7 +153,8 @@ func variant(random *rand.Rand) []string {
 func (w *world) applyAndDie(manifests []string, n int, before bool) bool {
 	w.Helper()
 	file := filepath.Join(w.TempDir(), "app.yaml")
-	w.must(os.WriteFile(file, []byte(strings.ReplaceAll(strings.Join(manifests, "\n---\n"), "NS", w.Package.Namespace)), 0o600))
+	w.must(os.WriteFile(file,
+		[]byte(strings.ReplaceAll(strings.Join(manifests, "\n---\n"), "NS", w.Package.Namespace)), 0o600))
 	program, err := os.Executable()
 	w.must(err)
 	process := exec.CommandContext(w.Context(), program)
@@ -157,8 +165,11 @@ func (w *world) applyAndDie(manifests []string, n int, before bool) bool {
 	w.must(err)
 	transport, err := rest.TransportFor(shared.Get(w.TB).Admin.Config)
 	w.must(err)
-	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
-	proxy.ErrorHandler = func(rw http.ResponseWriter, _ *http.Request, _ error) { rw.WriteHeader(http.StatusBadGateway) }
+	proxy := &httputil.ReverseProxy{Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+	proxy.ErrorHandler = func(rw http.ResponseWriter, _ *http.Request, _ error) {
+		rw.WriteHeader(http.StatusBadGateway)
+	}
 	var lock sync.Mutex
 	var underWay sync.WaitGroup
 	seen, killed := 0, false
@@ -182,7 +193,8 @@ func (w *world) applyAndDie(manifests []string, n int, before bool) bool {
 			_ = process.Process.Kill()
 		}
 	}))
-	process.Env = append(os.Environ(), childHost+"="+server.URL, childFile+"="+file, childPackage+"="+w.Package.String())
+	process.Env = append(os.Environ(), childHost+"="+server.URL, childFile+"="+file,
+		childPackage+"="+w.Package.String())
 	w.must(process.Start())
 	err = process.Wait()
 	underWay.Wait()
@@ -206,7 +218,8 @@ func (w *world) expire() {
 // settled waits until a CRD that was pruned is gone, which takes a moment.
 func (w *world) settled() {
 	w.eventually(func() string {
-		if u := w.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", crdOfKill); u != nil && u.GetDeletionTimestamp() != nil {
+		if u := w.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", crdOfKill); u != nil &&
+			u.GetDeletionTimestamp() != nil {
 			return "the CRD is still there"
 		}
 		return ""
@@ -218,7 +231,8 @@ func (w *world) converged(manifests []string) {
 	w.Helper()
 	want := make(map[string]string)
 	for _, o := range w.read(manifests...) {
-		content, err := json.Marshal([]any{o.Object["data"], field(o.Unstructured, "spec", "ports", "0")})
+		content, err := json.Marshal([]any{o.Object["data"],
+			field(o.Unstructured, "spec", "ports", "0")})
 		w.must(err)
 		if o.GetKind() == "Service" {
 			ports := field(o.Unstructured, "spec", "ports").([]any)
@@ -227,9 +241,12 @@ func (w *world) converged(manifests []string) {
 		want[o.GetKind()+" "+o.GetName()] = string(content)
 	}
 	have := make(map[string]string)
-	for apiVersion, kinds := range map[string][]string{"v1": {"ConfigMap", "Service"}, "apps/v1": {"Deployment"}, "kill.example.com/v1": {"Gizmo"}, "apiextensions.k8s.io/v1": {"CustomResourceDefinition"}} {
+	for apiVersion, kinds := range map[string][]string{"v1": {"ConfigMap", "Service"},
+		"apps/v1": {"Deployment"}, "kill.example.com/v1": {"Gizmo"},
+		"apiextensions.k8s.io/v1": {"CustomResourceDefinition"}} {
 		for _, kind := range kinds {
-			list, err := w.Resource(resourceOf(apiVersion, kind)).List(w.Context(), metav1.ListOptions{LabelSelector: keys.LabelNamespace + "=" + w.Package.Namespace})
+			list, err := w.Resource(resourceOf(apiVersion, kind)).List(w.Context(),
+				metav1.ListOptions{LabelSelector: keys.LabelNamespace + "=" + w.Package.Namespace})
 			if err != nil && kind != "Gizmo" { // its CRD may be gone
 				w.Fatal(err)
 			}
@@ -240,7 +257,8 @@ func (w *world) converged(manifests []string) {
 				content, err := json.Marshal([]any{u.Object["data"], nil})
 				w.must(err)
 				if kind == "Service" {
-					content = fmt.Append(nil, field(&u, "spec", "ports").([]any)[0].(map[string]any)["port"])
+					content = fmt.Append(nil,
+						field(&u, "spec", "ports").([]any)[0].(map[string]any)["port"])
 				}
 				have[kind+" "+u.GetName()] = string(content)
 			}

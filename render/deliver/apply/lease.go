@@ -27,7 +27,8 @@ const leaseDuration = 15 * time.Second
 // errLost says that somebody else may be applying the package now.
 var errLost = errors.New("the lease is lost")
 
-const leaseRights = "grant the user get, create, update and delete on leases.coordination.k8s.io in the namespace of the inventory, so that only one client applies a package at a time"
+const leaseRights = "grant the user get, create, update and delete on leases.coordination.k8s.io " +
+	"in the namespace of the inventory, so that only one client applies a package at a time"
 
 // lease is the right to write the objects of a package, for one apply or delete at a time: a Lease
 // with the name and the namespace of the inventory. It stays without a holder between two applies.
@@ -57,9 +58,11 @@ func acquire(ctx context.Context, c *Cluster, p Package, opt Options) (*lease, e
 	host, _ := os.Hostname() // it is for people
 	l := &lease{
 		LeaseLock: resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.configMap()}, Client: leases,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprintf("%s_%d_%s", host, os.Getpid(), uuid.NewUUID())},
-			Labels:     map[string]string{"app.kubernetes.io/managed-by": fields.Manager},
+			LeaseMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.configMap()},
+			Client:    leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprintf("%s_%d_%s", host,
+				os.Getpid(), uuid.NewUUID())},
+			Labels: map[string]string{"app.kubernetes.io/managed-by": fields.Manager},
 		},
 		duration: c.leaseDuration, stopped: make(chan struct{}),
 	}
@@ -68,14 +71,17 @@ func acquire(ctx context.Context, c *Cluster, p Package, opt Options) (*lease, e
 		holder, err := l.attempt()
 		switch {
 		case holder == l.Identity():
-			var background context.Context // not broken off with ctx: release has to know what is stored
+			// not broken off with ctx: release has to know what is stored
+			var background context.Context
 			background, l.stop = context.WithCancel(context.Background())
 			go l.renew(background)
 			return l, nil
 		case apierrors.IsForbidden(err):
 			return nil, fmt.Errorf("%w\n  hint: %s", err, leaseRights)
 		case apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("namespace %s for the inventory does not exist\n  hint: create it, add it to the package, or choose another with --namespace", p.Namespace)
+			return nil, fmt.Errorf("namespace %s for the inventory does not exist\n"+
+				"  hint: create it, add it to the package, or choose another with --namespace",
+				p.Namespace)
 		case holder != "" && holder != other:
 			other = holder
 			opt.tell("waiting: %s is applying or deleting %s", other, p)
@@ -90,7 +96,9 @@ func acquire(ctx context.Context, c *Cluster, p Package, opt Options) (*lease, e
 		if err != nil {
 			return nil, fmt.Errorf("taking the lease of %s: %w", p, err)
 		}
-		return nil, fmt.Errorf("%s is applying or deleting %s, and was not done after %s: nothing was written\n  hint: apply again when they are done", cmp.Or(other, "somebody"), p, opt.timeout())
+		return nil, fmt.Errorf("%s is applying or deleting %s, and was not done after %s: "+
+			"nothing was written\n  hint: apply again when they are done",
+			cmp.Or(other, "somebody"), p, opt.timeout())
 	}
 }
 
@@ -99,7 +107,9 @@ func (l *lease) attempt() (holder string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.duration/3)
 	defer cancel()
 	began := time.Now()
-	mine := resourcelock.LeaderElectionRecord{HolderIdentity: l.Identity(), LeaseDurationSeconds: int(l.duration.Seconds()), AcquireTime: metav1.NewTime(began), RenewTime: metav1.NewTime(began)}
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: l.Identity(),
+		LeaseDurationSeconds: int(l.duration.Seconds()), AcquireTime: metav1.NewTime(began),
+		RenewTime: metav1.NewTime(began)}
 	record, raw, err := l.Get(ctx)
 	switch {
 	case apierrors.IsNotFound(err) && l.until.IsZero():
@@ -129,7 +139,8 @@ func (l *lease) expired(record *resourcelock.LeaderElectionRecord, raw []byte) b
 	if !bytes.Equal(raw, l.record) {
 		l.record, l.since = raw, time.Now()
 	}
-	return record.HolderIdentity == "" || time.Since(l.since) > time.Duration(record.LeaseDurationSeconds)*time.Second
+	return record.HolderIdentity == "" ||
+		time.Since(l.since) > time.Duration(record.LeaseDurationSeconds)*time.Second
 }
 
 // renew the lease again and again. One that we had and that is not ours any more is lost.
@@ -164,13 +175,15 @@ func (l *lease) good(ctx context.Context) (time.Time, error) {
 		case ctx.Err() != nil:
 			return until, ctx.Err()
 		case lost:
-			return until, fmt.Errorf("%w: another client may be applying the package of %s", errLost, l.Describe())
+			return until, fmt.Errorf("%w: another client may be applying the package of %s",
+				errLost, l.Describe())
 		case left > l.duration/10:
 			return until, nil
 		case apierrors.IsForbidden(failed):
 			return until, fmt.Errorf("%w: %v: %s", errLost, failed, leaseRights)
 		case left < -outagePatience:
-			return until, fmt.Errorf("renewing the lease %s for %s: %w", l.Describe(), outagePatience, cmp.Or(failed, errLost))
+			return until, fmt.Errorf("renewing the lease %s for %s: %w", l.Describe(),
+				outagePatience, cmp.Or(failed, errLost))
 		}
 		time.Sleep(l.duration / 100)
 	}
@@ -200,7 +213,8 @@ func (l *lease) release(gone bool) {
 	}
 	leases := l.Client.Leases(l.LeaseMeta.Namespace)
 	stored, err := leases.Get(ctx, l.LeaseMeta.Name, metav1.GetOptions{})
-	if err == nil && stored.Spec.HolderIdentity != nil && *stored.Spec.HolderIdentity == l.Identity() {
+	if err == nil && stored.Spec.HolderIdentity != nil &&
+		*stored.Spec.HolderIdentity == l.Identity() {
 		is := metav1.Preconditions{UID: &stored.UID, ResourceVersion: &stored.ResourceVersion}
 		_ = leases.Delete(ctx, l.LeaseMeta.Name, metav1.DeleteOptions{Preconditions: &is})
 	}

@@ -89,13 +89,17 @@ func later(to, from net.Conn, delay time.Duration) {
 
 // version is a package whose versions share some objects and have some of their own.
 func version(name string) []string {
-	out := []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: always}, data: {key: same}}"}
+	out := []string{
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: always}, data: {key: same}}"}
 	for i := range 5 {
 		out = append(out,
 			configMap(fmt.Sprintf("common%d", i), name),
 			configMap(fmt.Sprintf("only-%s%d", name, i), name),
-			fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: common%d}, stringData: {key: %q}}", i, name),
-			fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: only-%s%d}, stringData: {key: %q}}", name, i, name))
+			fmt.Sprintf(
+				"{apiVersion: v1, kind: Secret, metadata: {name: common%d}, stringData: {key: %q}}",
+				i, name),
+			fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: only-%s%d}, "+
+				"stringData: {key: %q}}", name, i, name))
 	}
 	return out
 }
@@ -105,7 +109,8 @@ func (w *world) isVersion(names ...string) string {
 	w.Helper()
 	have := make(map[string]string)
 	for _, kind := range []string{"ConfigMap", "Secret"} {
-		list, err := w.Resource(resourceOf("v1", kind)).Namespace(w.Package.Namespace).List(w.Context(), metav1.ListOptions{LabelSelector: keys.LabelName + "=weather"})
+		list, err := w.Resource(resourceOf("v1", kind)).Namespace(w.Package.Namespace).List(
+			w.Context(), metav1.ListOptions{LabelSelector: keys.LabelName + "=weather"})
 		w.must(err)
 		for _, u := range list.Items {
 			have[kind+" "+u.GetName()] = fmt.Sprint(field(&u, "data"))
@@ -126,24 +131,27 @@ func (w *world) isVersion(names ...string) string {
 			return ""
 		}
 	}
-	return fmt.Sprintf("the cluster has\n%v\nthe inventory\n%v\nbut should have one of %v", have, inventory, names)
+	return fmt.Sprintf("the cluster has\n%v\nthe inventory\n%v\nbut should have one of %v", have,
+		inventory, names)
 }
 
-// Fifty times, two or three apply versions of a package at the same time, far from
-// the API server, the later ones at another point of the first. All succeed, one after the other, and what is there in the end is
-// one version: nothing of it is missing, and nothing else is left.
+// Fifty times, two or three apply versions of a package at the same time, far from the API server,
+// the later ones at another point of the first. All succeed, one after the other, and what is there
+// in the end is one version: nothing of it is missing, and nothing else is left.
 func TestConcurrentWriters(t *testing.T) {
 	for range 5 {
 		t.Run("", func(t *testing.T) {
 			w := newWorld(t)
-			writers := map[string]*apply.Cluster{"a": w.far(50 * time.Millisecond), "b": w.far(50 * time.Millisecond), "c": w.far(50 * time.Millisecond)}
+			writers := map[string]*apply.Cluster{"a": w.far(50 * time.Millisecond),
+				"b": w.far(50 * time.Millisecond), "c": w.far(50 * time.Millisecond)}
 			for round := range 10 {
 				names := []string{"a", "b", "c"}[:2+round%2]
 				var all sync.WaitGroup
 				for i, name := range names {
 					objects := w.read(version(name)...)
 					all.Go(func() {
-						time.Sleep(time.Duration(i*(round+1)) * 100 * time.Millisecond) // into the middle of the first
+						// into the middle of the first
+						time.Sleep(time.Duration(i*(round+1)) * 100 * time.Millisecond)
 						plan, err := writers[name].Apply(t.Context(), w.Package, objects, apply.Options{})
 						if err != nil {
 							t.Errorf("round %d: %s: %v\n%s", round, name, err, show(plan))
@@ -168,7 +176,8 @@ func TestConcurrentDelete(t *testing.T) {
 		objects := w.read(version("b")...)
 		var both sync.WaitGroup
 		both.Go(func() {
-			if _, err := applies.Apply(t.Context(), w.Package, objects, apply.Options{}); err != nil {
+			if _, err := applies.Apply(t.Context(), w.Package, objects,
+				apply.Options{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -182,7 +191,9 @@ func TestConcurrentDelete(t *testing.T) {
 			if differs := w.isVersion("b"); differs != "" {
 				t.Fatalf("%v %s", err, differs)
 			}
-		} else if w.get("v1", "Secret", "common0") != nil || w.get("v1", "ConfigMap", "only-b0") != nil || w.get("v1", "ConfigMap", "only-a0") != nil {
+		} else if w.get("v1", "Secret", "common0") != nil ||
+			w.get("v1", "ConfigMap", "only-b0") != nil ||
+			w.get("v1", "ConfigMap", "only-a0") != nil {
 			t.Fatal("the inventory is gone, but not all objects")
 		}
 	}
@@ -194,13 +205,17 @@ func TestLeaseIsHeld(t *testing.T) {
 	w := newWorld(t)
 	w.apply(apply.Options{}, configMap("one", "a"))
 	w.hold("somebody")
-	w.refused(apply.Options{Timeout: time.Second}, "somebody is applying or deleting "+w.Package.String()+", and was not done after 1s: nothing was written", configMap("one", "b"))
+	w.refused(apply.Options{Timeout: time.Second},
+		"somebody is applying or deleting "+w.Package.String()+
+			", and was not done after 1s: nothing was written", configMap("one", "b"))
 	before := w.writes.leases
 	w.apply(apply.Options{Timeout: time.Second}, configMap("one", "a")) // a no-op needs no lease
 	if n := w.writes.leases - before; n != 0 {
 		t.Errorf("a no-op wrote the lease %d times", n)
 	}
-	if _, err := w.Delete(t.Context(), w.Package, apply.Options{Timeout: time.Second}); err == nil || !strings.Contains(err.Error(), "somebody is applying") {
+	if _, err := w.Delete(t.Context(), w.Package,
+		apply.Options{Timeout: time.Second}); err == nil ||
+		!strings.Contains(err.Error(), "somebody is applying") {
 		t.Errorf("delete: %v", err)
 	}
 	if w.get("v1", "ConfigMap", "one") == nil {
@@ -210,7 +225,8 @@ func TestLeaseIsHeld(t *testing.T) {
 	messages := make(chan string, 1000)
 	done := make(chan error, 1)
 	go func() {
-		_, err := w.Apply(t.Context(), w.Package, w.read(configMap("one", "c")), apply.Options{Tell: func(s string) { messages <- s }})
+		_, err := w.Apply(t.Context(), w.Package, w.read(configMap("one", "c")),
+			apply.Options{Tell: func(s string) { messages <- s }})
 		done <- err
 	}()
 	if s := <-messages; !strings.Contains(s, "waiting: somebody is applying or deleting") {
@@ -233,13 +249,15 @@ func (w *world) hold(who string) {
 	if who != "" {
 		holder = fmt.Sprintf("%q", who)
 	}
-	w.patch("coordination.k8s.io/v1", "Lease", "armature-weather", "somebody", fmt.Sprintf(`{"spec":{"holderIdentity":%s,"leaseDurationSeconds":3600}}`, holder))
+	w.patch("coordination.k8s.io/v1", "Lease", "armature-weather", "somebody",
+		fmt.Sprintf(`{"spec":{"holderIdentity":%s,"leaseDurationSeconds":3600}}`, holder))
 }
 
 // holder of the package's lease; "" where it is free.
 func (w *world) holder() string {
 	w.Helper()
-	who, _ := field(w.get("coordination.k8s.io/v1", "Lease", "armature-weather"), "spec", "holderIdentity").(string)
+	who, _ := field(w.get("coordination.k8s.io/v1", "Lease", "armature-weather"), "spec",
+		"holderIdentity").(string)
 	return who
 }
 
@@ -251,13 +269,15 @@ func TestPlanIsMadeAgain(t *testing.T) {
 	asked := 0
 	opt := apply.Options{Confirm: func(p *apply.Plan) error {
 		if asked++; asked == 1 {
-			w.apply(apply.Options{}, configMap("one", "a"), configMap("two", "a"), configMap("three", "a"))
+			w.apply(apply.Options{}, configMap("one", "a"), configMap("two", "a"),
+				configMap("three", "a"))
 		} else if got := len(p.Destructive()); got != 2 {
 			t.Errorf("asked again about %d objects, want 2", got)
 		}
 		return nil
 	}}
-	w.expect(w.apply(opt, configMap("one", "b")), "change ConfigMap NS/one", "prune ConfigMap NS/two", "prune ConfigMap NS/three")
+	w.expect(w.apply(opt, configMap("one", "b")), "change ConfigMap NS/one",
+		"prune ConfigMap NS/two", "prune ConfigMap NS/three")
 	if asked != 2 {
 		t.Errorf("asked %d times, want 2", asked)
 	}
@@ -279,7 +299,8 @@ func TestTakeOver(t *testing.T) {
 		t.Fatal("the lease is free after a kill")
 	}
 	waited := false
-	w.apply(apply.Options{Tell: func(s string) { waited = waited || strings.Contains(s, holder) }}, version("c")...)
+	w.apply(apply.Options{Tell: func(s string) { waited = waited || strings.Contains(s, holder) }},
+		version("c")...)
 	if differs := w.isVersion("c"); differs != "" {
 		t.Error(differs)
 	}
@@ -356,7 +377,8 @@ func TestLeaseWithdrawn(t *testing.T) {
 	w.must(err)
 	c.LeaseFor(3 * time.Second)
 	_, err = c.Apply(t.Context(), w.Package, w.read(version("b")...), apply.Options{})
-	if err == nil || !strings.Contains(err.Error(), "update and delete on leases.coordination.k8s.io") {
+	if err == nil ||
+		!strings.Contains(err.Error(), "update and delete on leases.coordination.k8s.io") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -400,6 +422,9 @@ func TestLeaseForbidden(t *testing.T) {
 }
 
 func forbidden(r *http.Request) *http.Response {
-	return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
-		Body: io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"Forbidden","code":403}`))}
+	return &http.Response{StatusCode: http.StatusForbidden,
+		Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+		Body: io.NopCloser(
+			strings.NewReader(
+				`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"Forbidden","code":403}`))}
 }

@@ -17,15 +17,24 @@ func TestMask(t *testing.T) {
 		before, after *unstructured.Unstructured
 		want          []string
 	}{
-		"changed":          {secret("data", map[string]any{"key": "hidden1"}), secret("data", map[string]any{"key": "hidden2"}), []string{"key: '*** (before)'", "key: '*** (after)'"}},
-		"unchanged":        {secret("data", map[string]any{"key": "hidden"}), secret("data", map[string]any{"key": "hidden"}), []string{"key: '***'", "key: '***'"}},
-		"another key":      {secret("data", map[string]any{"old": "hidden"}), secret("data", map[string]any{"new": "hidden"}), []string{"old: '***'", "new: '***'"}},
-		"created":          {nil, secret("data", map[string]any{"key": "hidden"}), []string{"key: '***'"}},
-		"pruned":           {secret("data", map[string]any{"key": "hidden"}), nil, []string{"key: '***'"}},
-		"plain text":       {nil, secret("stringData", map[string]any{"key": "hidden"}), []string{"kind: Secret"}},
-		"not a map":        {nil, secret("data", "hidden"), []string{"data:"}},
-		"values not texts": {secret("data", map[string]any{"key": []any{"hidden"}}), secret("data", map[string]any{"key": map[string]any{"hidden": "hidden"}}), []string{`"": '***'`, `"": '***'`}},
-		"no values":        {secret("type", "Opaque"), nil, []string{"type: Opaque"}},
+		"changed": {secret("data", map[string]any{"key": "hidden1"}),
+			secret("data", map[string]any{"key": "hidden2"}),
+			[]string{"key: '*** (before)'", "key: '*** (after)'"}},
+		"unchanged": {secret("data", map[string]any{"key": "hidden"}),
+			secret("data", map[string]any{"key": "hidden"}), []string{"key: '***'", "key: '***'"}},
+		"another key": {secret("data", map[string]any{"old": "hidden"}),
+			secret("data", map[string]any{"new": "hidden"}), []string{"old: '***'", "new: '***'"}},
+		"created": {nil, secret("data", map[string]any{"key": "hidden"}),
+			[]string{"key: '***'"}},
+		"pruned": {secret("data", map[string]any{"key": "hidden"}), nil,
+			[]string{"key: '***'"}},
+		"plain text": {nil, secret("stringData", map[string]any{"key": "hidden"}),
+			[]string{"kind: Secret"}},
+		"not a map": {nil, secret("data", "hidden"), []string{"data:"}},
+		"values not texts": {secret("data", map[string]any{"key": []any{"hidden"}}),
+			secret("data", map[string]any{"key": map[string]any{"hidden": "hidden"}}),
+			[]string{`"": '***'`, `"": '***'`}},
+		"no values": {secret("type", "Opaque"), nil, []string{"type: Opaque"}},
 	} {
 		if err := mask(c.before, c.after); err != nil {
 			t.Fatal(err)

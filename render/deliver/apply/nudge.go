@@ -31,14 +31,16 @@ func nudge(ctx context.Context, c *Cluster, p *Plan) {
 		n, err := nudgePods(ctx, c, namespace, versions)
 		switch {
 		case err != nil:
-			p.opt.tell("warning: pods in %s that mount a changed ConfigMap were not nudged and see it later: %v", namespace, err)
+			p.opt.tell("warning: pods in %s that mount a changed ConfigMap were not nudged and "+
+				"see it later: %v", namespace, err)
 		case n > 0:
 			p.opt.tell("nudged %s in %s that mount a changed ConfigMap", text.Count(n, "pod"), namespace)
 		}
 	}
 }
 
-func nudgePods(ctx context.Context, c *Cluster, namespace string, versions map[string]string) (int, error) {
+func nudgePods(ctx context.Context, c *Cluster, namespace string,
+	versions map[string]string) (int, error) {
 	pods := &corev1.PodList{}
 	if err := c.client.List(ctx, pods, client.InNamespace(namespace)); err != nil {
 		return 0, err
@@ -53,9 +55,11 @@ func nudgePods(ctx context.Context, c *Cluster, namespace string, versions map[s
 			continue
 		}
 		n++
-		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, pod.GetUID(), keys.Nudged, version)
+		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, pod.GetUID(),
+			keys.Nudged, version)
 		group.Go(func() error {
-			return c.client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fields.Manager+"-nudge"))
+			return c.client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch),
+				client.FieldOwner(fields.Manager+"-nudge"))
 		})
 	}
 	return n, group.Wait()

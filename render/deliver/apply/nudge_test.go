@@ -8,7 +8,9 @@ import (
 )
 
 func pod(name, volumes string) string {
-	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: NS}, spec: {automountServiceAccountToken: false, containers: [{name: a, image: a}], volumes: [%s]}}", name, volumes)
+	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: NS}, spec: "+
+		"{automountServiceAccountToken: false, containers: [{name: a, image: a}], volumes: [%s]}}",
+		name, volumes)
 }
 
 // Pods that mount a changed ConfigMap are nudged, and no others.
@@ -35,7 +37,8 @@ func TestNudge(t *testing.T) {
 	if got := nudged(); got != "true true false " {
 		t.Errorf("nudged: %s", got)
 	}
-	if got, want := w.get("v1", "Pod", "mounts").GetAnnotations()[annotation], w.get("v1", "ConfigMap", "settings").GetResourceVersion(); got != want {
+	if got, want := w.get("v1", "Pod", "mounts").GetAnnotations()[annotation],
+		w.get("v1", "ConfigMap", "settings").GetResourceVersion(); got != want {
 		t.Errorf("annotated with %s, want %s", got, want)
 	}
 }

@@ -27,10 +27,14 @@ func parseDependencies(value string) ([]ID, error) {
 		case len(parts) == 3:
 			id = ID{GroupKind: schema.GroupKind{Group: parts[0], Kind: parts[1]}, Name: parts[2]}
 		case len(parts) == 5 && parts[1] == "namespaces" && parts[2] != "":
-			id = ID{GroupKind: schema.GroupKind{Group: parts[0], Kind: parts[3]}, Namespace: parts[2], Name: parts[4]}
+			id = ID{GroupKind: schema.GroupKind{Group: parts[0], Kind: parts[3]},
+				Namespace: parts[2], Name: parts[4]}
 		}
 		if id.GroupKind.Kind == "" || id.Name == "" {
-			return nil, fmt.Errorf("%q is not a reference\n  hint: write GROUP/namespaces/NAMESPACE/KIND/NAME, or GROUP/KIND/NAME of an object without namespace; GROUP is empty for core kinds, and commas separate references", text)
+			return nil, fmt.Errorf("%q is not a reference\n"+
+				"  hint: write GROUP/namespaces/NAMESPACE/KIND/NAME, or GROUP/KIND/NAME of an "+
+				"object without namespace; GROUP is empty for core kinds, and commas "+
+				"separate references", text)
 		}
 		if slices.Contains(out, id) {
 			return nil, fmt.Errorf("%q is in it twice\n  hint: remove one", text)
@@ -64,11 +68,14 @@ func arrange(wanted map[ID]*Step) error {
 			case other == nil || other.want.hook != nil:
 				err = outside(id, wanted)
 			case stageOf(s.GroupKind) == 0 && stageOf(id.GroupKind) > 0:
-				err = fmt.Errorf("%s come before everything else, %s too\n  hint: remove the reference", stages[0].name, title(id))
+				err = fmt.Errorf(
+					"%s come before everything else, %s too\n  hint: remove the reference",
+					stages[0].name, title(id))
 			}
 		}
 		if err != nil {
-			failed = append(failed, fmt.Errorf("%s: %s: annotation %s: %w", s.Place(), s.Title(), dependsOn, err))
+			failed = append(failed, fmt.Errorf("%s: %s: annotation %s: %w", s.Place(), s.Title(),
+				dependsOn, err))
 		}
 	}
 	if err := multi.Errors(failed...); err != nil {
@@ -79,7 +86,9 @@ func arrange(wanted map[ID]*Step) error {
 		for _, next := range append(cycle[1:], cycle[0]) {
 			links = append(links, "depends on "+next.Title()+" ("+next.Place()+")")
 		}
-		return fmt.Errorf("%s: %s depends on itself: it %s\n  hint: remove one of the annotations %s that say so", cycle[0].Place(), cycle[0].Title(), strings.Join(links, ", which "), dependsOn)
+		return fmt.Errorf(
+			"%s: %s depends on itself: it %s\n  hint: remove one of the annotations %s that say so",
+			cycle[0].Place(), cycle[0].Title(), strings.Join(links, ", which "), dependsOn)
 	}
 	return nil
 }
@@ -87,7 +96,8 @@ func arrange(wanted map[ID]*Step) error {
 // outside returns the error for a reference to an object that is not applied.
 func outside(id ID, wanted map[ID]*Step) error {
 	if s := wanted[id]; s != nil {
-		return fmt.Errorf("%s is a hook, which runs before or after all others (%s)\n  hint: remove the reference", title(id), s.Place())
+		return fmt.Errorf("%s is a hook, which runs before or after all others (%s)\n"+
+			"  hint: remove the reference", title(id), s.Place())
 	}
 	hint := "add the object to the package, or remove the reference and create the object before"
 	for other := range wanted {

@@ -72,7 +72,8 @@ func (u *underWay) reports(words string) {
 	u.eventually(func() string {
 		u.lock.Lock()
 		defer u.lock.Unlock()
-		if slices.ContainsFunc(u.messages[from:], func(m string) bool { return strings.Contains(m, words) }) {
+		if slices.ContainsFunc(u.messages[from:],
+			func(m string) bool { return strings.Contains(m, words) }) {
 			return ""
 		}
 		select {
@@ -106,8 +107,10 @@ func (w *world) there(apiVersion, kind, name string) {
 func TestDependsOn(t *testing.T) {
 	w := newWorld(t)
 	manifests := []string{
-		strings.Replace(web, "{name: web}", "{name: web"+dependsOn("/namespaces/NS/ConfigMap/settings")+"}", 1),
-		strings.Replace(configMap("settings", "a"), "name: settings", "name: settings"+dependsOn("batch/namespaces/NS/Job/migrate, /Namespace/NS-second"), 1),
+		strings.Replace(web, "{name: web}",
+			"{name: web"+dependsOn("/namespaces/NS/ConfigMap/settings")+"}", 1),
+		strings.Replace(configMap("settings", "a"), "name: settings",
+			"name: settings"+dependsOn("batch/namespaces/NS/Job/migrate, /Namespace/NS-second"), 1),
 		job("migrate", ""),
 		"{apiVersion: v1, kind: Namespace, metadata: {name: NS-second}}",
 	}
@@ -147,12 +150,14 @@ func TestDependsOn(t *testing.T) {
 func TestDependsOnFails(t *testing.T) {
 	w := newWorld(t)
 	w.apply(apply.Options{}, configMap("old", "a"), configMap("kept", "a"))
-	late := strings.Replace(web, "{name: web}", "{name: web"+dependsOn("batch/namespaces/NS/Job/migrate")+"}", 1)
+	late := strings.Replace(web, "{name: web}",
+		"{name: web"+dependsOn("batch/namespaces/NS/Job/migrate")+"}", 1)
 	manifests := []string{configMap("kept", "a"), late, job("migrate", "")}
 	unfinished := func(err error, words ...string) {
 		t.Helper()
 		for _, word := range words {
-			if err == nil || !strings.Contains(err.Error(), strings.ReplaceAll(word, "NS", w.Package.Namespace)) {
+			if err == nil || !strings.Contains(err.Error(),
+				strings.ReplaceAll(word, "NS", w.Package.Namespace)) {
 				t.Errorf("error %v, want %q", err, word)
 			}
 		}
@@ -160,8 +165,10 @@ func TestDependsOnFails(t *testing.T) {
 			t.Error("the Deployment is there, or the old ConfigMap is not")
 		}
 	}
-	_, err := w.Apply(t.Context(), w.Package, w.read(manifests...), apply.Options{Timeout: time.Second})
-	unfinished(err, "not healthy after 1s: Job NS/migrate: InProgress", "app.yaml:7: Deployment NS/web: not applied, because a dependency is not ready")
+	_, err := w.Apply(t.Context(), w.Package, w.read(manifests...),
+		apply.Options{Timeout: time.Second})
+	unfinished(err, "not healthy after 1s: Job NS/migrate: InProgress",
+		"app.yaml:7: Deployment NS/web: not applied, because a dependency is not ready")
 
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
@@ -179,7 +186,8 @@ func TestDependsOnFails(t *testing.T) {
 	unfinished(err, "applied, but failed: Job NS/migrate: Failed")
 
 	background := metav1.DeletePropagationBackground
-	w.must(w.in("batch/v1", "Job", w.Package.Namespace).Delete(t.Context(), "migrate", metav1.DeleteOptions{PropagationPolicy: &background}))
+	w.must(w.in("batch/v1", "Job", w.Package.Namespace).Delete(t.Context(), "migrate",
+		metav1.DeleteOptions{PropagationPolicy: &background}))
 	u = w.start(t.Context(), apply.Options{}, manifests...)
 	u.reports("Job NS/migrate: Job not started")
 	w.patch("batch/v1", "Job", "migrate", "kube-controller-manager", jobComplete, "status")
@@ -200,22 +208,31 @@ func TestDependsOnRefused(t *testing.T) {
 		references string
 		words      []string
 	}{
-		"malformed":     {"ConfigMap/settings", []string{`"ConfigMap/settings" is not a reference`, "hint: write GROUP/namespaces/NAMESPACE/KIND/NAME"}},
+		"malformed": {"ConfigMap/settings", []string{`"ConfigMap/settings" is not a reference`,
+			"hint: write GROUP/namespaces/NAMESPACE/KIND/NAME"}},
 		"empty":         {"", []string{`"" is not a reference`}},
 		"no kind":       {"/namespaces/NS//settings", []string{"is not a reference"}},
 		"no namespace":  {"/namespaces//ConfigMap/settings", []string{"is not a reference"}},
 		"no namespaces": {"/namespace/NS/ConfigMap/settings", []string{"is not a reference"}},
-		"twice":         {"/namespaces/NS/ConfigMap/settings,/namespaces/NS/ConfigMap/settings", []string{"is in it twice"}},
-		"elsewhere":     {"/namespaces/other/ConfigMap/settings", []string{`the package applies no "/namespaces/other/ConfigMap/settings"`, `hint: write "/namespaces/NS/ConfigMap/settings"`}},
-		"cluster-wide":  {"/ConfigMap/settings", []string{`hint: write "/namespaces/NS/ConfigMap/settings"`}},
-		"outside":       {"/namespaces/NS/ConfigMap/others", []string{"the package applies no", "hint: add the object to the package"}},
-		"for tools":     {"/namespaces/NS/ConfigMap/tools", []string{"the package applies no", "hint: add the object to the package"}},
-		"itself":        {"apps/namespaces/NS/Deployment/web", []string{"Deployment NS/web depends on itself", "hint: remove one of the annotations"}},
+		"twice": {"/namespaces/NS/ConfigMap/settings,/namespaces/NS/ConfigMap/settings",
+			[]string{"is in it twice"}},
+		"elsewhere": {"/namespaces/other/ConfigMap/settings",
+			[]string{`the package applies no "/namespaces/other/ConfigMap/settings"`,
+				`hint: write "/namespaces/NS/ConfigMap/settings"`}},
+		"cluster-wide": {"/ConfigMap/settings",
+			[]string{`hint: write "/namespaces/NS/ConfigMap/settings"`}},
+		"outside": {"/namespaces/NS/ConfigMap/others",
+			[]string{"the package applies no", "hint: add the object to the package"}},
+		"for tools": {"/namespaces/NS/ConfigMap/tools",
+			[]string{"the package applies no", "hint: add the object to the package"}},
+		"itself": {"apps/namespaces/NS/Deployment/web",
+			[]string{"Deployment NS/web depends on itself", "hint: remove one of the annotations"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			late := strings.Replace(web, "{name: web}", "{name: web"+dependsOn(c.references)+"}", 1)
 			for _, word := range append(c.words, "app.yaml:9: Deployment NS/web") {
-				w.refused(apply.Options{}, strings.ReplaceAll(word, "NS", w.Package.Namespace), settings, tools, late)
+				w.refused(apply.Options{}, strings.ReplaceAll(word, "NS", w.Package.Namespace),
+					settings, tools, late)
 			}
 		})
 	}
@@ -224,12 +241,19 @@ func TestDependsOnRefused(t *testing.T) {
 // A cycle is named with all of its objects, and what comes first cannot come later.
 func TestDependsOnCycle(t *testing.T) {
 	w := newWorld(t)
-	settings := strings.Replace(configMap("settings", "a"), "name: settings", "name: settings"+dependsOn("apps/namespaces/NS/Deployment/web"), 1)
-	late := strings.Replace(web, "{name: web}", "{name: web"+dependsOn("batch/namespaces/NS/Job/migrate")+"}", 1)
-	w.refused(apply.Options{}, strings.ReplaceAll("app.yaml:1: ConfigMap NS/settings depends on itself: it depends on Deployment NS/web (app.yaml:7), which depends on Job NS/migrate (app.yaml:24), which depends on ConfigMap NS/settings (app.yaml:1)", "NS", w.Package.Namespace),
+	settings := strings.Replace(configMap("settings", "a"), "name: settings",
+		"name: settings"+dependsOn("apps/namespaces/NS/Deployment/web"), 1)
+	late := strings.Replace(web, "{name: web}",
+		"{name: web"+dependsOn("batch/namespaces/NS/Job/migrate")+"}", 1)
+	w.refused(apply.Options{},
+		strings.ReplaceAll("app.yaml:1: ConfigMap NS/settings depends on itself: it depends on "+
+			"Deployment NS/web (app.yaml:7), which depends on Job NS/migrate (app.yaml:24), "+
+			"which depends on ConfigMap NS/settings (app.yaml:1)", "NS", w.Package.Namespace),
 		settings, late, job("migrate", dependsOn("/namespaces/NS/ConfigMap/settings")))
-	w.refused(apply.Options{}, "namespaces and CRDs come before everything else, ConfigMap", configMap("settings", "a"),
-		"{apiVersion: v1, kind: Namespace, metadata: {name: NS-second"+dependsOn("/namespaces/NS/ConfigMap/settings")+"}}")
+	w.refused(apply.Options{}, "namespaces and CRDs come before everything else, ConfigMap",
+		configMap("settings", "a"),
+		"{apiVersion: v1, kind: Namespace, metadata: {name: NS-second"+
+			dependsOn("/namespaces/NS/ConfigMap/settings")+"}}")
 }
 
 // What depends on something is pruned before it, and is gone before it goes: it may be
@@ -238,12 +262,19 @@ func TestPruneDependsOn(t *testing.T) {
 	w := newWorld(t)
 	manifests := []string{
 		configMap("kept", "a"), configMap("operator", "a"),
-		"{apiVersion: v1, kind: ConfigMap, metadata: {name: slow, finalizers: [example.com/slow]" + dependsOn("/namespaces/NS/ConfigMap/operator") + "}}",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: slow, finalizers: [example.com/slow]" +
+			dependsOn("/namespaces/NS/ConfigMap/operator") + "}}",
 	}
 	objects := w.read(manifests[0])
 	remove := map[string]func(apply.Options) error{
-		"apply":  func(opt apply.Options) error { _, err := w.Apply(t.Context(), w.Package, objects, opt); return err },
-		"delete": func(opt apply.Options) error { _, err := w.Delete(t.Context(), w.Package, opt); return err },
+		"apply": func(opt apply.Options) error {
+			_, err := w.Apply(t.Context(), w.Package, objects, opt)
+			return err
+		},
+		"delete": func(opt apply.Options) error {
+			_, err := w.Delete(t.Context(), w.Package, opt)
+			return err
+		},
 	}
 	for _, name := range []string{"apply", "delete"} {
 		w.apply(apply.Options{}, manifests...)

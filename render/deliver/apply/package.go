@@ -25,7 +25,8 @@ import (
 // read returns a step for each object of a package, with its rank. It reports all that is wrong
 // with the objects at once.
 func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step, error) {
-	coming := make(map[schema.GroupVersionKind]apiextensionsv1.ResourceScope) // by the CRDs of the package
+	// by the CRDs of the package
+	coming := make(map[schema.GroupVersionKind]apiextensionsv1.ResourceScope)
 	for _, o := range objects {
 		if o.GroupVersionKind().GroupKind() == crdKind {
 			spec := definitionOf(o.Unstructured)
@@ -41,8 +42,10 @@ func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step
 	var failed []error
 	for _, o := range objects {
 		gvk := o.GroupVersionKind()
-		s := &Step{ID: object.UnstructuredToObjMetadata(o.Unstructured), Version: gvk.Version, File: o.File, Line: o.Line,
-			want: desired{author: o.Unstructured, body: o.Unstructured, local: notForClusters(o.Unstructured)}}
+		s := &Step{ID: object.UnstructuredToObjMetadata(o.Unstructured), Version: gvk.Version,
+			File: o.File, Line: o.Line,
+			want: desired{author: o.Unstructured, body: o.Unstructured,
+				local: notForClusters(o.Unstructured)}}
 		steps = append(steps, s)
 		if s.want.local != "" {
 			s.rank = rank{stage: stageOf(s.GroupKind)}
@@ -52,13 +55,16 @@ func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step
 		scope, comes := coming[gvk]
 		namespaced := scope == apiextensionsv1.NamespaceScoped
 		if err == nil {
-			s.seen.reads, namespaced = m.GroupVersionKind, m.Scope.Name() == meta.RESTScopeNameNamespace
+			s.seen.reads, namespaced =
+				m.GroupVersionKind, m.Scope.Name() == meta.RESTScopeNameNamespace
 		}
 		switch s.want.later = s.seen.reads != gvk; {
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("asking for the kinds of %s: %w", gvk.GroupVersion(), context.Cause(ctx))
+			return nil, fmt.Errorf("asking for the kinds of %s: %w", gvk.GroupVersion(),
+				context.Cause(ctx))
 		case err != nil && !errors.Is(err, errNotServed), s.want.later && !comes:
-			err = fmt.Errorf("%s %s of %s: %w, and no CRD of the package defines it", s.GroupKind.Kind, s.Name, o.GetAPIVersion(), cmp.Or(err, errNotServed))
+			err = fmt.Errorf("%s %s of %s: %w, and no CRD of the package defines it",
+				s.GroupKind.Kind, s.Name, o.GetAPIVersion(), cmp.Or(err, errNotServed))
 		default:
 			err = s.identify(p, namespaced, wanted)
 		}
@@ -70,7 +76,8 @@ func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step
 		return nil, err
 	}
 	if len(wanted) == 0 {
-		return nil, fmt.Errorf("all %d objects are annotated %s or are tests of a Helm chart: there is nothing to apply", len(objects), krm.LocalConfig)
+		return nil, fmt.Errorf("all %d objects are annotated %s or are tests of a Helm chart: "+
+			"there is nothing to apply", len(objects), krm.LocalConfig)
 	}
 	return steps, arrange(wanted)
 }
@@ -103,10 +110,11 @@ func notForClusters(u *unstructured.Unstructured) string {
 	if value, ok := annotations[krm.LocalConfig]; ok && value != "false" {
 		return "its annotation marks it as configuration of tools, not for a cluster"
 	}
-	if value, ok := annotations[helmHook]; ok && !slices.ContainsFunc(strings.Split(value, ","), func(event string) bool {
-		event = strings.TrimSpace(event)
-		return event != "test" && event != "test-success" && event != "test-failure"
-	}) {
+	if value, ok := annotations[helmHook]; ok &&
+		!slices.ContainsFunc(strings.Split(value, ","), func(event string) bool {
+			event = strings.TrimSpace(event)
+			return event != "test" && event != "test-success" && event != "test-failure"
+		}) {
 		return "its annotation limits it to `helm test`"
 	}
 	return ""
@@ -151,9 +159,11 @@ func (p Package) adjust(u *unstructured.Unstructured, namespaced bool) {
 		if u.Object["data"] == nil {
 			delete(u.Object, "data")
 		}
-		text, _, _ := unstructured.NestedStringMap(u.Object, "stringData") // illegible found nothing
+		// illegible found nothing
+		text, _, _ := unstructured.NestedStringMap(u.Object, "stringData")
 		for key, value := range text {
-			_ = unstructured.SetNestedField(u.Object, base64.StdEncoding.EncodeToString([]byte(value)), "data", key)
+			_ = unstructured.SetNestedField(u.Object,
+				base64.StdEncoding.EncodeToString([]byte(value)), "data", key)
 		}
 		delete(u.Object, "stringData")
 	}
@@ -178,9 +188,11 @@ func illegible(u *unstructured.Unstructured) error {
 		for _, key := range slices.Sorted(maps.Keys(entries)) {
 			text, ok := entries[key].(string)
 			if !ok {
-				wrong = append(wrong, fmt.Sprintf("%s[%q] is not a string: write it in quotes", field, key))
+				wrong = append(wrong, fmt.Sprintf("%s[%q] is not a string: write it in quotes",
+					field, key))
 			} else if _, err := base64.StdEncoding.DecodeString(text); err != nil && field == "data" {
-				wrong = append(wrong, fmt.Sprintf("data[%q] is not in base64: write plain text under stringData", key))
+				wrong = append(wrong,
+					fmt.Sprintf("data[%q] is not in base64: write plain text under stringData", key))
 			}
 		}
 	}

@@ -72,13 +72,14 @@ type desired struct {
 
 // observed is what the cluster says about an object.
 type observed struct {
-	reads    schema.GroupVersionKind // the version to read it in; zero where the kind is not served yet
-	live     liveObject              // as the plan saw it; nil if it does not exist
-	seal     string                  // of the live object
-	former   sets.Set[string]        // field managers that applied it from the client's side
-	held     []string                // what others have in a namespace or CRD
-	scaled   bool                    // by an autoscaler
-	unscaled bool                    // by one that is pruned
+	// the version to read it in; zero where the kind is not served yet
+	reads    schema.GroupVersionKind
+	live     liveObject       // as the plan saw it; nil if it does not exist
+	seal     string           // of the live object
+	former   sets.Set[string] // field managers that applied it from the client's side
+	held     []string         // what others have in a namespace or CRD
+	scaled   bool             // by an autoscaler
+	unscaled bool             // by one that is pruned
 }
 
 // trial is the result of a dry run, if one was needed.
@@ -145,7 +146,8 @@ func (p *Plan) Destructive() []*Step { return having(p.Steps, Prune, Recreate) }
 // applied are the steps whose objects are in the cluster once a plan is carried out,
 // without hooks.
 func (p *Plan) applied() []*Step {
-	return slices.DeleteFunc(having(p.Steps, Create, Change, Recreate, Unchanged), func(s *Step) bool { return s.want.hook != nil })
+	return slices.DeleteFunc(having(p.Steps, Create, Change, Recreate, Unchanged),
+		func(s *Step) bool { return s.want.hook != nil })
 }
 
 // groups are the steps of each rank, in order.
@@ -174,19 +176,24 @@ func (p *Plan) check() error {
 		}
 	}
 	if pruned := p.Count(Prune); pruned > 0 && kept == 0 && !p.opt.Replace && !p.deletes {
-		return fmt.Errorf("%w: this would prune all %d objects that the package %s has and keep none of them\n  hint: if this is another package, give it another --name; if it is intended, pass --allow replace",
+		return fmt.Errorf("%w: this would prune all %d objects that the package %s has and keep "+
+			"none of them\n  hint: if this is another package, give it another --name; if it is "+
+			"intended, pass --allow replace",
 			ErrRefused, pruned, p.Package)
 	}
 	return nil
 }
 
 // changes reports whether a plan writes an object.
-func (p *Plan) changes() bool { return len(having(p.Steps, Create, Change, Recreate, Run, Prune)) > 0 }
+func (p *Plan) changes() bool {
+	return len(having(p.Steps, Create, Change, Recreate, Run, Prune)) > 0
+}
 
 // idle reports whether a plan leaves the cluster and the inventory as they are.
 func (p *Plan) idle() bool {
 	return !p.deletes && !p.changes() && // a delete takes out the inventory at least
-		p.old.stored != nil && p.old.Complete && maps.Equal(p.remaining(), p.old.Entries) && maps.Equal(p.hooksDone(), p.old.Hooks)
+		p.old.stored != nil && p.old.Complete && maps.Equal(p.remaining(), p.old.Entries) &&
+		maps.Equal(p.hooksDone(), p.old.Hooks)
 }
 
 // decideAll decides every step: hooks last, since they run if another object changes.
@@ -205,7 +212,9 @@ func (p *Plan) decideAll() {
 		}
 	}
 	p.rankPruned()
-	slices.SortFunc(p.Steps, func(x, y *Step) int { return cmp.Or(x.rank.compare(y.rank), compareIDs(x.ID, y.ID)) })
+	slices.SortFunc(p.Steps, func(x, y *Step) int {
+		return cmp.Or(x.rank.compare(y.rank), compareIDs(x.ID, y.ID))
+	})
 }
 
 // decide is pure: what to do about one desired object, given the live one, which
@@ -224,14 +233,19 @@ func (p *Plan) decide(s *Step, changes bool) (Action, string) {
 	case live != nil && s.want.policy.ifNotPresent && s.want.hook == nil:
 		return Skip, "it exists, and its annotation is IfNotPresent"
 	case live != nil && p.foreign(live):
-		return Conflict, fmt.Sprintf("it belongs to the package %[1]s: apply with `--name %[2]s -n %[3]s` to update that package, or with `--allow adopt=%[1]s` to take the object over", owner(live), owner(live).Name, owner(live).Namespace)
+		return Conflict, fmt.Sprintf("it belongs to the package %[1]s: apply with `--name %[2]s "+
+			"-n %[3]s` to update that package, or with `--allow adopt=%[1]s` to take the "+
+			"object over", owner(live), owner(live).Name, owner(live).Namespace)
 	case live != nil && s.want.hook != nil && owner(live) == Package{}:
-		return Refused, "another client created a Job of this name, which the hook would delete: delete it, or rename the hook"
+		return Refused,
+			"another client created a Job of this name, which the hook would delete: delete it, " +
+				"or rename the hook"
 	case live != nil && s.want.hook == nil && live.GetDeletionTimestamp() != nil:
 		return Refused, "it is being deleted: apply again when it is deleted"
 	case len(s.Conflicts) > 0:
 		return Conflict, explain(s.Conflicts)
-	case live != nil && immutable(s.dry.refusal) && (p.opt.Recreate || s.want.policy.recreate) && !precious(s.ID) && s.dry.fits:
+	case live != nil && immutable(s.dry.refusal) && (p.opt.Recreate || s.want.policy.recreate) &&
+		!precious(s.ID) && s.dry.fits:
 		return Recreate, refusal(s.dry.refusal)
 	case live != nil && immutable(s.dry.refusal):
 		return Refused, immutableReason(s)
@@ -240,13 +254,15 @@ func (p *Plan) decide(s *Step, changes bool) (Action, string) {
 	case s.want.hook != nil && !changes && p.old.Complete && p.old.Hooks[s.ID].Seal == s.record():
 		return Unchanged, ""
 	case s.want.hook != nil:
-		return Run, map[string]string{preSync: "before the other objects", postSync: "after the other objects"}[s.want.hook.phase]
+		return Run, map[string]string{preSync: "before the other objects",
+			postSync: "after the other objects"}[s.want.hook.phase]
 	case live == nil:
 		return Create, s.dry.untried
 	case s.dry.untried != "":
 		return Change, s.dry.untried
 	case len(s.seen.former) > 0:
-		return Change, "takes over what " + strings.Join(sets.List(s.seen.former), " and ") + " applied, and removes the fields that the package lacks"
+		return Change, "takes over what " + strings.Join(sets.List(s.seen.former), " and ") +
+			" applied, and removes the fields that the package lacks"
 	case s.dry.object == nil, fields.Equal(live, s.dry.object):
 		return Unchanged, ""
 	}

@@ -28,11 +28,13 @@ func podsOf(ctx context.Context, c *Cluster, u liveObject) []corev1.Pod {
 		return nil
 	}
 	pods := &corev1.PodList{}
-	if err := c.client.List(ctx, pods, client.InNamespace(u.GetNamespace()), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+	if err := c.client.List(ctx, pods, client.InNamespace(u.GetNamespace()),
+		client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return nil
 	}
 	slices.SortFunc(pods.Items, func(x, y corev1.Pod) int {
-		return cmp.Or(y.CreationTimestamp.Compare(x.CreationTimestamp.Time), strings.Compare(x.Name, y.Name))
+		return cmp.Or(y.CreationTimestamp.Compare(x.CreationTimestamp.Time),
+			strings.Compare(x.Name, y.Name))
 	})
 	return pods.Items
 }

@@ -40,11 +40,16 @@ func policyOf(u *unstructured.Unstructured) (policy, error) {
 			allowed = []string{"Override", "Merge", "IfNotPresent", "Ignore"}
 		}
 		value := cmp.Or(u.GetAnnotations()[key], u.GetLabels()[key])
-		if value != "" && !slices.ContainsFunc(allowed, func(word string) bool { return strings.EqualFold(word, value) }) {
-			return policy{}, fmt.Errorf("annotation %s: %q is unknown: use one of %s", key, value, strings.Join(allowed, ", "))
+		if value != "" && !slices.ContainsFunc(allowed,
+			func(word string) bool { return strings.EqualFold(word, value) }) {
+			return policy{}, fmt.Errorf("annotation %s: %q is unknown: use one of %s", key, value,
+				strings.Join(allowed, ", "))
 		}
 	}
-	says := func(key, value string) bool { return ssautil.AnyInMetadata(u, map[string]string{key: value}) }
+	says := func(key, value string) bool {
+		return ssautil.AnyInMetadata(u, map[string]string{key: value})
+	}
 	ignore := says(fluxSSA, "Ignore") || says(fluxReconcile, "disabled")
-	return policy{ignore, says(fluxSSA, "IfNotPresent"), says(fluxSSA, "Override"), says(fluxForce, "enabled"), ignore || says(fluxPrune, "disabled")}, nil
+	return policy{ignore, says(fluxSSA, "IfNotPresent"), says(fluxSSA, "Override"),
+		says(fluxForce, "enabled"), ignore || says(fluxPrune, "disabled")}, nil
 }

@@ -24,7 +24,8 @@ import (
 // where that is not allowed everywhere.
 func findHeld(ctx context.Context, c *Cluster, p *Plan) error {
 	for _, s := range p.Steps {
-		if s.want.author != nil || s.GroupKind != namespaceKind && s.GroupKind != crdKind || p.opt.PruneShared {
+		if s.want.author != nil || s.GroupKind != namespaceKind && s.GroupKind != crdKind ||
+			p.opt.PruneShared {
 			continue
 		}
 		all, err := c.Inventories(ctx, "")
@@ -32,7 +33,9 @@ func findHeld(ctx context.Context, c *Cluster, p *Plan) error {
 			all, err = c.Inventories(ctx, s.Name)
 		}
 		if err != nil && all == nil {
-			return fmt.Errorf("looking for what goes with %s: %w\n  hint: --allow prune-shared does not look", s.Title(), err)
+			return fmt.Errorf(
+				"looking for what goes with %s: %w\n  hint: --allow prune-shared does not look",
+				s.Title(), err)
 		}
 		for _, v := range all {
 			if v.Package == p.Package {
@@ -42,7 +45,8 @@ func findHeld(ctx context.Context, c *Cluster, p *Plan) error {
 				s.seen.held = append(s.seen.held, "the inventory of "+v.Package.String())
 			}
 			for id := range v.Entries {
-				if s.GroupKind == namespaceKind && id.Namespace == s.Name || s.GroupKind == crdKind && id.GroupKind == kindOf(s.seen.live) {
+				if s.GroupKind == namespaceKind && id.Namespace == s.Name ||
+					s.GroupKind == crdKind && id.GroupKind == kindOf(s.seen.live) {
 					s.seen.held = append(s.seen.held, title(id)+" of "+v.Package.String())
 				}
 			}
@@ -71,13 +75,15 @@ func (p *Plan) decidePrune(s *Step) (Action, string) {
 		return Skip, "not pruned: its annotations keep it"
 	case s.ID == p.Package.ownNamespace() && !p.deletes:
 		s.after.ours = true
-		return Skip, "not pruned: it contains the inventory of this package, so `armature delete` deletes it"
+		return Skip,
+			"not pruned: it contains the inventory of this package, so `armature delete` deletes it"
 	case len(s.seen.held) > 0:
 		held := s.seen.held
 		if len(held) > 3 {
 			held = append(held[:3:3], fmt.Sprintf("and %d more", len(held)-3))
 		}
-		return Refused, fmt.Sprintf("pruning it would delete objects of other packages: %s; allow that with --allow prune-shared", strings.Join(held, ", "))
+		return Refused, fmt.Sprintf("pruning it would delete objects of other packages: %s; "+
+			"allow that with --allow prune-shared", strings.Join(held, ", "))
 	}
 	return Prune, ""
 }
@@ -93,8 +99,11 @@ func (p *Plan) rankPruned() {
 		}
 	}
 	for _, s := range steps {
-		if all, err := parseDependencies(s.seen.live.GetAnnotations()[dependsOn]); err == nil && s.Action == Prune && stageOf(s.GroupKind) > 0 {
-			s.want.depends = slices.DeleteFunc(all, func(id ID) bool { return id == s.ID || steps[id] == nil || steps[id].Action != Prune })
+		if all, err := parseDependencies(s.seen.live.GetAnnotations()[dependsOn]); err == nil &&
+			s.Action == Prune && stageOf(s.GroupKind) > 0 {
+			s.want.depends = slices.DeleteFunc(all, func(id ID) bool {
+				return id == s.ID || steps[id] == nil || steps[id].Action != Prune
+			})
 		}
 	}
 	rankAll(steps)
@@ -129,7 +138,8 @@ func remove(ctx context.Context, c *Cluster, s *Step) (left bool, err error) {
 	}
 	policy, uid := client.PropagationPolicy(metav1.DeletePropagationBackground), s.seen.live.GetUID()
 	if s.Action == Run {
-		policy = client.PropagationPolicy(metav1.DeletePropagationForeground) // its pods end before it runs again
+		// its pods end before it runs again
+		policy = client.PropagationPolicy(metav1.DeletePropagationForeground)
 	}
 	err = c.client.Delete(ctx, s.seen.live, policy, client.Preconditions{UID: &uid})
 	switch {
@@ -151,16 +161,18 @@ func remove(ctx context.Context, c *Cluster, s *Step) (left bool, err error) {
 func awaitGone(ctx context.Context, c *Cluster, opt Options, s *Step) error {
 	opt.tell("waiting until %s is gone", s.Title())
 	var finalizers []string
-	err := poll.PollUntilContextTimeout(ctx, 200*time.Millisecond, opt.timeout(), true, func(ctx context.Context) (bool, error) {
-		now, err := c.get(ctx, s.seen.live.GroupVersionKind(), s.ID)
-		if now == nil || err != nil || now.GetUID() != s.seen.live.GetUID() {
-			return err == nil, err
-		}
-		finalizers = now.GetFinalizers()
-		return false, nil
-	})
+	err := poll.PollUntilContextTimeout(ctx, 200*time.Millisecond, opt.timeout(), true,
+		func(ctx context.Context) (bool, error) {
+			now, err := c.get(ctx, s.seen.live.GroupVersionKind(), s.ID)
+			if now == nil || err != nil || now.GetUID() != s.seen.live.GetUID() {
+				return err == nil, err
+			}
+			finalizers = now.GetFinalizers()
+			return false, nil
+		})
 	if err != nil {
-		return fmt.Errorf("waiting until %s is gone (its finalizers are %v): %w", s.Title(), finalizers, err)
+		return fmt.Errorf("waiting until %s is gone (its finalizers are %v): %w", s.Title(),
+			finalizers, err)
 	}
 	return nil
 }

@@ -34,16 +34,20 @@ func TestPrune(t *testing.T) {
 // is marked to be kept.
 func TestPruneRefused(t *testing.T) {
 	w := newWorld(t)
-	w.apply(apply.Options{}, configMap("stays", "a"), configMap("again", "a"), configMap("copied", "a"), configMap("unlabelled", "a"),
-		"{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, annotations: {kustomize.toolkit.fluxcd.io/prune: disabled}}}")
+	w.apply(apply.Options{}, configMap("stays", "a"), configMap("again", "a"),
+		configMap("copied", "a"), configMap("unlabelled", "a"),
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, annotations: "+
+			"{kustomize.toolkit.fluxcd.io/prune: disabled}}}")
 	w.remove("v1", "ConfigMap", "again")
 	w.create("{apiVersion: v1, kind: ConfigMap, metadata: {name: again, namespace: NS}}")
 	w.remove("v1", "ConfigMap", "copied")
-	w.create("{apiVersion: v1, kind: ConfigMap, metadata: {name: copied, namespace: NS, labels: {armature.dev/name: weather, armature.dev/namespace: NS}}}")
+	w.create("{apiVersion: v1, kind: ConfigMap, metadata: {name: copied, namespace: NS, labels: " +
+		"{armature.dev/name: weather, armature.dev/namespace: NS}}}")
 	w.patch("v1", "ConfigMap", "unlabelled", "somebody", `{"metadata":{"labels":null}}`)
 
 	plan := w.apply(apply.Options{}, configMap("stays", "a"))
-	w.expect(plan, "unchanged ConfigMap NS/stays", "skip ConfigMap NS/again", "skip ConfigMap NS/copied", "skip ConfigMap NS/unlabelled", "skip ConfigMap NS/kept")
+	w.expect(plan, "unchanged ConfigMap NS/stays", "skip ConfigMap NS/again",
+		"skip ConfigMap NS/copied", "skip ConfigMap NS/unlabelled", "skip ConfigMap NS/kept")
 	for _, s := range plan.Steps {
 		if s.Action == apply.Skip && !strings.HasPrefix(s.Reason, "not pruned: ") {
 			t.Errorf("%s: %q", s.Title(), s.Reason)
@@ -66,21 +70,24 @@ func TestPruneAll(t *testing.T) {
 	w.apply(apply.Options{}, configMap("one", "a"), configMap("two", "a"))
 	w.refused(apply.Options{}, "give it another --name", configMap("three", "a"))
 	w.refused(apply.Options{Replace: true}, "there are no objects to apply")
-	w.expect(w.apply(apply.Options{Replace: true}, configMap("three", "a")), "create ConfigMap NS/three", "prune ConfigMap NS/one", "prune ConfigMap NS/two")
+	w.expect(w.apply(apply.Options{Replace: true}, configMap("three", "a")),
+		"create ConfigMap NS/three", "prune ConfigMap NS/one", "prune ConfigMap NS/two")
 }
 
 // A finalizer keeps a pruned object for a while. The inventory names it until it
 // is gone.
 func TestPruneFinalizer(t *testing.T) {
 	w := newWorld(t)
-	w.apply(apply.Options{}, configMap("one", "a"), "{apiVersion: v1, kind: ConfigMap, metadata: {name: slow, finalizers: [example.com/slow]}}")
+	w.apply(apply.Options{}, configMap("one", "a"),
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: slow, finalizers: [example.com/slow]}}")
 	w.apply(apply.Options{}, configMap("one", "a"))
 	if got := w.inventory(); !slices.Contains(got, "ConfigMap slow") {
 		t.Errorf("the inventory forgot it: %v", got)
 	}
 	done := make(chan *apply.Plan)
 	go func() {
-		plan, err := w.Apply(t.Context(), w.Package, w.read(configMap("one", "a")), apply.Options{Wait: true})
+		plan, err := w.Apply(t.Context(), w.Package, w.read(configMap("one", "a")),
+			apply.Options{Wait: true})
 		if err != nil {
 			t.Error(err)
 		}

@@ -60,7 +60,8 @@ func decode(file string, text []byte, d krm.Document, line int) ([]Object, error
 	data, err := yaml.YAMLToJSONStrict(text[d.Start:d.End])
 	if err != nil {
 		// Once more, for an error that counts the lines of the file.
-		_, err := yaml.YAMLToJSONStrict(append(bytes.Repeat([]byte{'\n'}, line-1), text[d.Start:d.End]...))
+		_, err := yaml.YAMLToJSONStrict(append(bytes.Repeat([]byte{'\n'}, line-1),
+			text[d.Start:d.End]...))
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if bytes.Equal(data, []byte("null")) {
@@ -70,14 +71,17 @@ func decode(file string, text []byte, d krm.Document, line int) ([]Object, error
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(data); err != nil || u.GetAPIVersion() == "" {
 		// The error has the document in it, which may be a Secret.
-		return nil, fmt.Errorf("%s: a document is not a Kubernetes object: apiVersion or kind is missing, or metadata is not a map", at)
+		return nil, fmt.Errorf("%s: a document is not a Kubernetes object: apiVersion or kind is "+
+			"missing, or metadata is not a map", at)
 	}
-	if items, has := u.Object["items"]; has && items == nil && strings.HasSuffix(u.GetKind(), "List") {
+	if items, has := u.Object["items"]; has && items == nil &&
+		strings.HasSuffix(u.GetKind(), "List") {
 		return nil, nil // a render consumed all of them
 	}
 	if !u.IsList() {
 		if u.GetName() == "" {
-			return nil, fmt.Errorf("%s: %s has no metadata.name, which server-side apply needs", at, u.GetKind())
+			return nil, fmt.Errorf("%s: %s has no metadata.name, which server-side apply needs", at,
+				u.GetKind())
 		}
 		return []Object{{u, file, line}}, nil
 	}
@@ -97,7 +101,8 @@ func decode(file string, text []byte, d krm.Document, line int) ([]Object, error
 	if err := u.EachListItem(take); err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}
-	if parts, ok := krm.ListItems(text, d, false, krm.KindOf(text[d.Start:d.End])); ok && len(parts.Items) == len(items) {
+	if parts, ok := krm.ListItems(text, d, false, krm.KindOf(text[d.Start:d.End])); ok &&
+		len(parts.Items) == len(items) {
 		for i, line := range linesOf(text, parts.Items) {
 			items[i].Line = line
 		}

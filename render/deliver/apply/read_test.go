@@ -48,12 +48,15 @@ items:
 	}
 	for words, broken := range map[string]string{
 		"app.yaml:7: a document is not a Kubernetes object": "---\na: b\n",
-		"app.yaml:7: ConfigMap has no metadata.name":        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {}\n",
-		"yaml: line 10: ":                  "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n\tname: x\n",
+		"app.yaml:7: ConfigMap has no metadata.name": "---\napiVersion: v1\n" +
+			"kind: ConfigMap\nmetadata: {}\n",
+		"yaml: line 10: ": "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n" +
+			"\tname: x\n",
 		"line 9: key \"kind\" already set": "---\napiVersion: v1\nkind: ConfigMap\nkind: Secret\n",
 	} {
 		before := strings.Join(strings.SplitAfter(text, "\n")[:5], "")
-		if _, err := apply.Read("app.yaml", []byte(before+broken)); err == nil || !strings.Contains(err.Error(), words) {
+		if _, err := apply.Read("app.yaml", []byte(before+broken)); err == nil ||
+			!strings.Contains(err.Error(), words) {
 			t.Errorf("want %q, got %v", words, err)
 		}
 	}
@@ -83,7 +86,8 @@ func TestRefusalsNameTheirLine(t *testing.T) {
 
 // Lists in a list give their items, and those that a render emptied give none.
 func TestReadLists(t *testing.T) {
-	const emptied = "apiVersion: v1\nkind: List\nitems:\n# armature.dev/consumed: TokenExchange a\n#| - kind: TokenExchange\n"
+	const emptied = "apiVersion: v1\nkind: List\nitems:\n# armature.dev/consumed: TokenExchange " +
+		"a\n#| - kind: TokenExchange\n"
 	const kept = `{"apiVersion": "v1", "kind": "List", "metadata": {"annotations": {"armature.dev/consumed": "{}"}}, "items": []}` + "\n"
 	const nested = `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}]}, ` +
 		`{"apiVersion": "v1", "kind": "List", "items": []}, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "two"}}]}` + "\n"

@@ -116,7 +116,8 @@ func (q *requests) attempt(r *http.Request) (answer *http.Response, text []byte,
 // never answered is more likely a wrong address than a restart.
 func (q *requests) patience(answer *http.Response, text []byte, err error) time.Duration {
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, errLost), errors.As(err, new(*http.MaxBytesError)):
+	case errors.Is(err, context.Canceled), errors.Is(err, errLost),
+		errors.As(err, new(*http.MaxBytesError)):
 		return 0
 	case err != nil && q.reached.Load():
 		return outagePatience
@@ -124,7 +125,8 @@ func (q *requests) patience(answer *http.Response, text []byte, err error) time.
 		return 0
 	}
 	switch answer.StatusCode {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout:
 		return answerPatience
 	case http.StatusInternalServerError:
 		if !bytes.Contains(text, []byte(badPatch)) {

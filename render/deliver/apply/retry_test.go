@@ -17,11 +17,14 @@ import (
 )
 
 // through connects by a transport of its own.
-func (w *world) through(answer func(r *http.Request, next http.RoundTripper) (*http.Response, error)) *apply.Cluster {
+func (w *world) through(answer func(r *http.Request,
+	next http.RoundTripper) (*http.Response, error)) *apply.Cluster {
 	w.Helper()
 	config := rest.CopyConfig(shared.Get(w.TB).Admin.Config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) { return answer(r, next) })
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			return answer(r, next)
+		})
 	})
 	c, err := apply.Connect(config)
 	w.must(err)
@@ -30,7 +33,9 @@ func (w *world) through(answer func(r *http.Request, next http.RoundTripper) (*h
 
 func says(r *http.Request, code int, reason string) *http.Response {
 	text := `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"in a moment","reason":"` + reason + `"}`
-	return &http.Response{StatusCode: code, Status: http.StatusText(code), Header: http.Header{"Content-Type": {"application/json"}}, Request: r, Body: io.NopCloser(strings.NewReader(text))}
+	return &http.Response{StatusCode: code, Status: http.StatusText(code),
+		Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+		Body: io.NopCloser(strings.NewReader(text))}
 }
 
 // Each request fails at first, in one of the ways in which they do while an API
@@ -77,7 +82,8 @@ func TestRetry(t *testing.T) {
 	})
 	for _, name := range []string{"a", "b"} {
 		w.expire()
-		if plan, err := c.Apply(t.Context(), w.Package, w.read(version(name)...), apply.Options{}); err != nil {
+		if plan, err := c.Apply(t.Context(), w.Package, w.read(version(name)...),
+			apply.Options{}); err != nil {
 			t.Fatalf("%v\n%s", err, show(plan))
 		}
 		if differs := w.isVersion(name); differs != "" {
@@ -88,7 +94,8 @@ func TestRetry(t *testing.T) {
 	if _, err := c.Delete(t.Context(), w.Package, apply.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if w.get("v1", "ConfigMap", "armature-weather") != nil || w.get("v1", "Secret", "common0") != nil {
+	if w.get("v1", "ConfigMap", "armature-weather") != nil ||
+		w.get("v1", "Secret", "common0") != nil {
 		t.Error("something is left")
 	}
 	for _, m := range []string{"GET", "PATCH", "PUT", "POST", "DELETE"} {
@@ -166,19 +173,23 @@ func TestGivingUp(t *testing.T) {
 		return next.RoundTrip(r)
 	})
 	began := time.Now()
-	_, err := c.Apply(t.Context(), w.Package, w.read(configMap("one", "a"), configMap("two", "a")), apply.Options{})
+	_, err := c.Apply(t.Context(), w.Package, w.read(configMap("one", "a"), configMap("two", "a")),
+		apply.Options{})
 	all, ok := err.(interface{ WrappedErrors() []error })
 	if !ok || len(all.WrappedErrors()) != 2 {
 		t.Fatalf("after %s: %v", time.Since(began), err)
 	}
 	for _, one := range all.WrappedErrors() {
-		if text := one.Error(); !strings.HasSuffix(text, ": in a moment") || strings.Contains(text, "http") || strings.Contains(text, "\n") {
+		if text := one.Error(); !strings.HasSuffix(text, ": in a moment") ||
+			strings.Contains(text, "http") || strings.Contains(text, "\n") {
 			t.Errorf("error %q", text)
 		}
 	}
 	nobody, err := apply.Connect(&rest.Config{Host: "http://127.0.0.1:1"})
 	w.must(err)
-	if _, err := nobody.Plan(t.Context(), w.Package, w.read(configMap("one", "a")), apply.Options{}); err == nil || !strings.Contains(err.Error(), "refused") || !strings.Contains(err.Error(), "127.0.0.1:1") {
+	if _, err := nobody.Plan(t.Context(), w.Package, w.read(configMap("one", "a")),
+		apply.Options{}); err == nil || !strings.Contains(err.Error(), "refused") ||
+		!strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -18,12 +18,13 @@ var stages = [...]struct {
 	{"what hooks need", nil},
 	{preSync + " hooks", nil},
 	{"foundations", []string{
-		"ClusterRole", "Role", "ServiceAccount", "ResourceQuota", "LimitRange", "RuntimeClass", "PriorityClass",
-		"StorageClass", "VolumeSnapshotClass", "IngressClass", "GatewayClass", "ClusterClass",
+		"ClusterRole", "Role", "ServiceAccount", "ResourceQuota", "LimitRange", "RuntimeClass",
+		"PriorityClass", "StorageClass", "VolumeSnapshotClass", "IngressClass", "GatewayClass",
+		"ClusterClass",
 	}},
 	{"configuration", []string{
-		"ClusterRoleBinding", "RoleBinding", "ConfigMap", "Secret", "PersistentVolume", "PersistentVolumeClaim",
-		"NetworkPolicy", "Service",
+		"ClusterRoleBinding", "RoleBinding", "ConfigMap", "Secret", "PersistentVolume",
+		"PersistentVolumeClaim", "NetworkPolicy", "Service",
 	}},
 	{"workloads", nil},
 	// Requests fail while the server of a webhook does not run, so it comes after the server.
@@ -56,7 +57,8 @@ func stageOf(kind schema.GroupKind) int {
 // builtin reports whether a group is Kubernetes's own: those have no dot, or end
 // in k8s.io.
 func builtin(group string) bool {
-	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") || group == "cluster.x-k8s.io"
+	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") ||
+		group == "cluster.x-k8s.io"
 }
 
 // rank is when a step is carried out: the waves of a stage come one after the other.
@@ -76,7 +78,8 @@ func (r rank) name() string {
 }
 
 var (
-	crdKind       = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
+	crdKind = schema.GroupKind{Group: "apiextensions.k8s.io",
+		Kind: "CustomResourceDefinition"}
 	namespaceKind = schema.GroupKind{Kind: "Namespace"}
 	secretKind    = schema.GroupKind{Kind: "Secret"}
 	configMapKind = schema.GroupKind{Kind: "ConfigMap"}

@@ -22,11 +22,14 @@ func TestIllegible(t *testing.T) {
 		`data is not a map`: "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: 31415926}",
 	} {
 		w.refused(apply.Options{}, words, manifest)
-		if _, err := w.Plan(t.Context(), w.Package, w.read(manifest), apply.Options{}); err == nil || strings.Contains(err.Error(), "31415926") {
+		if _, err := w.Plan(t.Context(), w.Package, w.read(manifest),
+			apply.Options{}); err == nil || strings.Contains(err.Error(), "31415926") {
 			t.Errorf("%s: a plan says %v", manifest, err)
 		}
 	}
-	w.apply(apply.Options{}, "{apiVersion: v1, kind: Secret, metadata: {name: a, labels: , annotations: {}}, data: {pin: MzE0}, stringData: {other: '1'}}")
+	w.apply(apply.Options{},
+		"{apiVersion: v1, kind: Secret, metadata: {name: a, labels: , annotations: {}}, data: "+
+			"{pin: MzE0}, stringData: {other: '1'}}")
 }
 
 // What is annotated to be for tools alone never reaches the cluster, whether it
@@ -35,9 +38,13 @@ func TestLocalConfig(t *testing.T) {
 	w := newWorld(t)
 	const annotated = "annotations: {config.kubernetes.io/local-config: 'true'}"
 	tools := "{apiVersion: v1, kind: ConfigMap, metadata: {name: tools, " + annotated + "}}"
-	lock := "{apiVersion: armature.dev/v1alpha1, kind: ImageLock, metadata: {name: images, " + annotated + "}}"
-	plan := w.apply(apply.Options{}, configMap("settings", "a"), tools, lock, "{apiVersion: v1, kind: ConfigMap, metadata: {name: other, annotations: {config.kubernetes.io/local-config: 'false'}}}")
-	w.expect(plan, "create ConfigMap NS/settings", "create ConfigMap NS/other", "skip ConfigMap tools", "skip ImageLock images")
+	lock := "{apiVersion: armature.dev/v1alpha1, kind: ImageLock, metadata: {name: images, " +
+		annotated + "}}"
+	plan := w.apply(apply.Options{}, configMap("settings", "a"), tools, lock,
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: other, annotations: "+
+			"{config.kubernetes.io/local-config: 'false'}}}")
+	w.expect(plan, "create ConfigMap NS/settings", "create ConfigMap NS/other",
+		"skip ConfigMap tools", "skip ImageLock images")
 	if w.get("v1", "ConfigMap", "tools") != nil {
 		t.Error("it was applied")
 	}

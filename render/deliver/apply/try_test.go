@@ -33,11 +33,16 @@ func TestRefusedFirstApply(t *testing.T) {
 func TestNeedsItsPackage(t *testing.T) {
 	w := newWorld(t)
 	priority := w.Package.Namespace + "-urgent"
-	pod := "{apiVersion: v1, kind: Pod, metadata: {name: urgent}, spec: {automountServiceAccountToken: false, priorityClassName: " + priority + ", containers: [{name: a, image: a}]}}"
+	pod := "{apiVersion: v1, kind: Pod, metadata: {name: urgent}, spec: " +
+		"{automountServiceAccountToken: false, priorityClassName: " + priority +
+		", containers: [{name: a, image: a}]}}"
 	account := "{apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}"
 	w.refused(apply.Options{}, "no PriorityClass with name "+priority+" was found", account, pod)
-	plan := w.apply(apply.Options{}, account, pod, "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: "+priority+"}, value: 7}")
-	if text := show(plan); !strings.Contains(text, "not checked in advance: PriorityClass "+priority+" comes with it") {
+	plan := w.apply(apply.Options{}, account, pod,
+		"{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: "+priority+
+			"}, value: 7}")
+	if text := show(plan); !strings.Contains(text,
+		"not checked in advance: PriorityClass "+priority+" comes with it") {
 		t.Errorf("the plan says\n%s", text)
 	}
 }
@@ -46,13 +51,17 @@ func TestNeedsItsPackage(t *testing.T) {
 func TestFieldOfChangedCRD(t *testing.T) {
 	w := newWorld(t)
 	group := w.Package.Namespace + ".example.com"
-	closed := strings.Replace(crd(group, "v1", "Part"), "spec: {type: object, x-kubernetes-preserve-unknown-fields: true}", "spec: {type: object, properties: {size: {type: integer}}}", 1)
+	closed := strings.Replace(crd(group, "v1", "Part"),
+		"spec: {type: object, x-kubernetes-preserve-unknown-fields: true}",
+		"spec: {type: object, properties: {size: {type: integer}}}", 1)
 	part := "{apiVersion: " + group + "/v1, kind: Part, metadata: {name: one}, spec: {size: 1}}"
 	w.apply(apply.Options{}, closed, part)
-	wider := strings.Replace(closed, "size: {type: integer}", "size: {type: integer}, color: {type: string}", 1)
+	wider := strings.Replace(closed, "size: {type: integer}",
+		"size: {type: integer}, color: {type: string}", 1)
 	painted := strings.Replace(part, "size: 1", "size: 1, color: red", 1)
 	w.refused(apply.Options{}, "field not declared in schema", closed, painted)
-	w.apply(apply.Options{Wait: true}, wider, painted, strings.Replace(painted, "name: one", "name: two", 1))
+	w.apply(apply.Options{Wait: true}, wider, painted,
+		strings.Replace(painted, "name: one", "name: two", 1))
 	if got := field(w.get(group+"/v1", "Part", "one"), "spec", "color"); got != "red" {
 		t.Errorf("color is %v", got)
 	}

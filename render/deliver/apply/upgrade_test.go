@@ -18,15 +18,18 @@ func TestUpgrade(t *testing.T) {
 	w := newWorld(t)
 	w.Package.Namespace = "earlier" // the inventory's seals are those of objects there
 	namespace := w.read("{apiVersion: v1, kind: Namespace, metadata: {name: NS}}")[0]
-	_, err := w.in("v1", "Namespace", "").Apply(t.Context(), "earlier", namespace.Unstructured, metav1.ApplyOptions{FieldManager: "somebody"})
+	_, err := w.in("v1", "Namespace", "").Apply(t.Context(), "earlier", namespace.Unstructured,
+		metav1.ApplyOptions{FieldManager: "somebody"})
 	w.must(err)
 	w.earlier("testdata/upgrade/6931e67.yaml")
-	if got := w.inventory(); !slices.Equal(got, []string{"ConfigMap one", "ConfigMap two", "Service weather"}) {
+	if got := w.inventory(); !slices.Equal(got,
+		[]string{"ConfigMap one", "ConfigMap two", "Service weather"}) {
 		t.Fatalf("the earlier inventory has %q", got)
 	}
 	service := w.get("v1", "Service", "weather").GetResourceVersion()
 
-	plan := w.apply(apply.Options{}, `{apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: NS}, data: {a: "new"}}`,
+	plan := w.apply(apply.Options{},
+		`{apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: NS}, data: {a: "new"}}`,
 		`{apiVersion: v1, kind: Service, metadata: {name: weather, namespace: NS}, spec: {selector: {app: weather}, ports: [{port: 80, targetPort: 8080}]}}`)
 	w.expect(plan, "change ConfigMap NS/one", "unchanged Service NS/weather", "prune ConfigMap NS/two")
 	if got := w.get("v1", "Service", "weather").GetResourceVersion(); got != service {
@@ -42,7 +45,8 @@ func TestUpgrade(t *testing.T) {
 	if _, err := w.Delete(t.Context(), w.Package, apply.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"ConfigMap one", "Service weather", "ConfigMap armature-weather"} {
+	for _, name := range []string{"ConfigMap one", "Service weather",
+		"ConfigMap armature-weather"} {
 		kind, name, _ := strings.Cut(name, " ")
 		if w.get("v1", kind, name) != nil {
 			t.Errorf("%s %s outlives the package", kind, name)
@@ -62,7 +66,8 @@ func (w *world) earlier(file string) {
 	for _, o := range objects[1:] {
 		uids = append(uids, string(o.GetUID()))
 		o.SetUID("")
-		u, err := w.in(o.GetAPIVersion(), o.GetKind(), o.GetNamespace()).Apply(w.Context(), o.GetName(), o.Unstructured, metav1.ApplyOptions{FieldManager: fields.Manager})
+		u, err := w.in(o.GetAPIVersion(), o.GetKind(), o.GetNamespace()).Apply(w.Context(),
+			o.GetName(), o.Unstructured, metav1.ApplyOptions{FieldManager: fields.Manager})
 		w.must(err)
 		uids = append(uids, string(u.GetUID()))
 	}
@@ -70,6 +75,7 @@ func (w *world) earlier(file string) {
 	inventory.SetUID("")
 	data, _ := field(inventory.Unstructured, "data", "objects").(string)
 	inventory.Object["data"].(map[string]any)["objects"] = strings.NewReplacer(uids...).Replace(data)
-	_, err = w.in("v1", "ConfigMap", inventory.GetNamespace()).Create(w.Context(), inventory.Unstructured, metav1.CreateOptions{FieldManager: fields.Manager})
+	_, err = w.in("v1", "ConfigMap", inventory.GetNamespace()).Create(w.Context(),
+		inventory.Unstructured, metav1.CreateOptions{FieldManager: fields.Manager})
 	w.must(err)
 }

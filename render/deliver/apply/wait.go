@@ -22,9 +22,12 @@ import (
 func (s *Step) health(finish bool, checks health.Checks) health.Health {
 	h := checks.Of(s.after.latest)
 	if finish && s.after.latest == nil && s.expires() {
-		return health.Health{Status: string(status.FailedStatus), Message: "it was deleted before it was seen to be complete: increase its ttlSecondsAfterFinished"}
+		return health.Health{Status: string(status.FailedStatus),
+			Message: "it was deleted before it was seen to be complete: increase its " +
+				"ttlSecondsAfterFinished"}
 	}
-	if finish && s.GroupKind == jobKind && h.Good() && health.Condition(s.after.latest, "Complete").Status != corev1.ConditionTrue {
+	if finish && s.GroupKind == jobKind && h.Good() &&
+		health.Condition(s.after.latest, "Complete").Status != corev1.ConditionTrue {
 		h.Status = string(status.InProgressStatus)
 	}
 	return h

@@ -21,7 +21,8 @@ func TestWait(t *testing.T) {
 		messages = append(messages, s)
 	}
 	go func() {
-		_, err := w.Apply(t.Context(), w.Package, w.read(web, configMap("settings", "a")), apply.Options{Wait: true, Timeout: time.Minute, Tell: tell})
+		_, err := w.Apply(t.Context(), w.Package, w.read(web, configMap("settings", "a")),
+			apply.Options{Wait: true, Timeout: time.Minute, Tell: tell})
 		done <- err
 	}()
 	w.eventually(func() string {
@@ -35,11 +36,13 @@ func TestWait(t *testing.T) {
 		t.Fatalf("did not wait: %v", err)
 	case <-time.After(time.Second):
 	}
-	w.patch("apps/v1", "Deployment", "web", "kube-controller-manager", `{"status":{"observedGeneration":1,"replicas":2,"updatedReplicas":2,"readyReplicas":2,"availableReplicas":2,"conditions":[{"type":"Available","status":"True"},{"type":"Progressing","status":"True","reason":"NewReplicaSetAvailable"}]}}`, "status")
+	w.patch("apps/v1", "Deployment", "web", "kube-controller-manager",
+		`{"status":{"observedGeneration":1,"replicas":2,"updatedReplicas":2,"readyReplicas":2,"availableReplicas":2,"conditions":[{"type":"Available","status":"True"},{"type":"Progressing","status":"True","reason":"NewReplicaSetAvailable"}]}}`, "status")
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if len(messages) == 0 || !strings.Contains(strings.Join(messages, "\n"), "waiting: 1 of 2 healthy; Deployment "+w.Package.Namespace+"/web") {
+	if len(messages) == 0 || !strings.Contains(strings.Join(messages, "\n"),
+		"waiting: 1 of 2 healthy; Deployment "+w.Package.Namespace+"/web") {
 		t.Errorf("got %q", messages)
 	}
 }
@@ -48,12 +51,16 @@ func TestWait(t *testing.T) {
 // What was applied stays applied.
 func TestWaitFails(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.Apply(t.Context(), w.Package, w.read(web), apply.Options{Wait: true, Timeout: time.Second})
-	if err == nil || !strings.Contains(err.Error(), "not healthy after 1s: Deployment "+w.Package.Namespace+"/web: InProgress") {
+	_, err := w.Apply(t.Context(), w.Package, w.read(web),
+		apply.Options{Wait: true, Timeout: time.Second})
+	if err == nil || !strings.Contains(err.Error(),
+		"not healthy after 1s: Deployment "+w.Package.Namespace+"/web: InProgress") {
 		t.Errorf("error %v", err)
 	}
-	w.patch("apps/v1", "Deployment", "web", "kube-controller-manager", `{"status":{"observedGeneration":1,"conditions":[{"type":"Progressing","status":"False","reason":"ProgressDeadlineExceeded","message":"no image"}]}}`, "status")
-	_, err = w.Apply(t.Context(), w.Package, w.read(web), apply.Options{Wait: true, Timeout: time.Minute})
+	w.patch("apps/v1", "Deployment", "web", "kube-controller-manager",
+		`{"status":{"observedGeneration":1,"conditions":[{"type":"Progressing","status":"False","reason":"ProgressDeadlineExceeded","message":"no image"}]}}`, "status")
+	_, err = w.Apply(t.Context(), w.Package, w.read(web),
+		apply.Options{Wait: true, Timeout: time.Minute})
 	if err == nil || !strings.Contains(err.Error(), "applied, but failed: Deployment") {
 		t.Errorf("error %v", err)
 	}
@@ -75,7 +82,8 @@ func TestWaitNamesReasons(t *testing.T) {
 		if name == "elsewheres" {
 			app = "other"
 		}
-		w.create(strings.Replace(pod(name, ""), "namespace: NS", "namespace: NS, labels: {app: "+app+"}", 1))
+		w.create(strings.Replace(pod(name, ""), "namespace: NS",
+			"namespace: NS, labels: {app: "+app+"}", 1))
 		w.patch("v1", "Pod", name, "kubelet", `{"status":`+status+`}`, "status")
 	}
 	var lock sync.Mutex

@@ -46,7 +46,8 @@ func do(ctx context.Context, c *Cluster, p *Plan, s *Step) (err error) {
 		err = send(ctx, c, p, s)
 		// The API server sees what the package has just brought a little later: an object
 		// that is needed, a kind, or a field of a changed CRD.
-		again := err != nil && s.dry.untried != "" && (missing(err) || strings.Contains(err.Error(), badPatch))
+		again := err != nil && s.dry.untried != "" &&
+			(missing(err) || strings.Contains(err.Error(), badPatch))
 		return !again, nil
 	})
 	if conflicts := conflictsOf(err); len(conflicts) > 0 {

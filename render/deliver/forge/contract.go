@@ -62,7 +62,8 @@ type LimitedError struct {
 }
 
 func (e *LimitedError) Error() string {
-	return "the rate limit of " + e.Host + " is exhausted until " + e.Until.UTC().Format(time.RFC3339)
+	return "the rate limit of " + e.Host + " is exhausted until " +
+		e.Until.UTC().Format(time.RFC3339)
 }
 
 // State of a commit status.

@@ -88,7 +88,8 @@ func (c *Clients) open(kind, address string, login Credential) (r repository, er
 		scheme: scheme, host: at.api.Host, account: at.account, login: login, memory: c.memory,
 		RoundTripper: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, DialContext: c.Dial, ForceAttemptHTTP2: true,
-			IdleConnTimeout: 10 * time.Second, TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 1 << 20,
+			IdleConnTimeout: 10 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+			MaxResponseHeaderBytes: 1 << 20,
 		},
 	}
 	r.server, err = k.open(at)
@@ -187,8 +188,10 @@ func locate(repository string) (scheme, host, path string, err error) {
 		repository = r.String()
 	}
 	if !strings.Contains(repository, "://") {
-		if at, rest, ok := strings.Cut(repository, ":"); ok && !strings.Contains(at, "/") { // git@host:path
-			if number, _, _ := strings.Cut(rest, "/"); number != "" && strings.Trim(number, "0123456789") == "" {
+		// git@host:path
+		if at, rest, ok := strings.Cut(repository, ":"); ok && !strings.Contains(at, "/") {
+			if number, _, _ := strings.Cut(rest, "/"); number != "" &&
+				strings.Trim(number, "0123456789") == "" {
 				return "", "", "", errors.New("the remote origin has a number after the host, " +
 					"which some programs read as a port: write it as ssh://")
 			}
@@ -206,13 +209,16 @@ func locate(repository string) (scheme, host, path string, err error) {
 	case u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()):
 		scheme = "http"
 	case u.Scheme != "https":
-		err := fmt.Errorf("the remote origin has the scheme %s, and a token is sent by https only", u.Scheme)
+		err := fmt.Errorf("the remote origin has the scheme %s, and a token is sent by https only",
+			u.Scheme)
 		return "", "", "", err
 	}
 	path = strings.TrimSuffix(strings.Trim(u.Path, "/"), ".git")
 	owner, name, _ := strings.Cut(path, "/")
-	if owner == "" || name == "" || strings.Contains(path, "..") || strings.ContainsFunc(path, unicode.IsControl) {
-		err := fmt.Errorf("the remote origin has the path %q, and not that of a repository of a forge", u.Path)
+	if owner == "" || name == "" || strings.Contains(path, "..") ||
+		strings.ContainsFunc(path, unicode.IsControl) {
+		err := fmt.Errorf(
+			"the remote origin has the path %q, and not that of a repository of a forge", u.Path)
 		return "", "", "", err
 	}
 	return scheme, strings.ToLower(host), path, nil

@@ -55,7 +55,8 @@ func (t *tea) SetStatus(ctx context.Context, s Status) error {
 		return err
 	}
 	for _, is := range all.Statuses {
-		same := is.Context == want.Context && is.State == state && is.Description == want.Description
+		same := is.Context == want.Context && is.State == state &&
+			is.Description == want.Description
 		if same && is.TargetURL == want.TargetURL {
 			return nil
 		}
@@ -74,7 +75,8 @@ func (t *tea) me(ctx context.Context) (int64, string, error) {
 
 // comments leaves out the author of one that was moved here from another server, since that is
 // the account that moved it.
-func (t *tea) comments(ctx context.Context, number, page int) (found []comment, next, last int, err error) {
+func (t *tea) comments(ctx context.Context,
+	number, page int) (found []comment, next, last int, err error) {
 	options := gitea.ListIssueCommentOptions{ListOptions: gitea.ListOptions{Page: page, PageSize: 50}}
 	all, _, err := t.client(ctx).ListIssueComments(t.owner, t.name, int64(number), options)
 	for _, c := range all {
@@ -98,7 +100,8 @@ func (t *tea) putComment(ctx context.Context, number int, id int64, body string)
 	case body == "":
 		_, err = client.DeleteIssueComment(t.owner, t.name, id)
 	default:
-		_, _, err = client.EditIssueComment(t.owner, t.name, id, gitea.EditIssueCommentOption{Body: body})
+		_, _, err = client.EditIssueComment(t.owner, t.name, id,
+			gitea.EditIssueCommentOption{Body: body})
 	}
 	return err
 }

@@ -38,47 +38,59 @@ func TestGiteaItself(t *testing.T) {
 	may("owner", true)
 	may("author", false)
 	may("nobody", false)
-	s.Must(owner, http.MethodPut, "/repos/"+path+"/collaborators/author", map[string]any{"permission": "read"}, nil)
+	s.Must(owner, http.MethodPut, "/repos/"+path+"/collaborators/author",
+		map[string]any{"permission": "read"}, nil)
 	may("author", false)
-	s.Must(owner, http.MethodPut, "/repos/"+path+"/collaborators/author", map[string]any{"permission": "write"}, nil)
+	s.Must(owner, http.MethodPut, "/repos/"+path+"/collaborators/author",
+		map[string]any{"permission": "write"}, nil)
 	may("author", true)
 	s.Must(owner, http.MethodDelete, "/repos/"+path+"/collaborators/author", nil, nil)
 	may("author", false)
 
 	// Statuses: an equal one is not sent again.
 	for _, state := range []forge.State{forge.Queued, forge.Success, forge.Success, forge.Failure} {
-		must(t, f.SetStatus(ctx, forge.Status{Commit: first, Context: "armature/team/weather", State: state, Description: string(state)}))
+		must(t,
+			f.SetStatus(ctx, forge.Status{Commit: first, Context: "armature/team/weather",
+				State: state, Description: string(state)}))
 	}
 	var statuses []struct{ Context, Status, Description string }
 	s.Must(owner, http.MethodGet, "/repos/"+path+"/statuses/"+first+"?sort=oldest", nil, &statuses)
-	if got := fmt.Sprint(statuses); got != "[{armature/team/weather pending queued} {armature/team/weather success success} {armature/team/weather failure failure}]" {
+	if got := fmt.Sprint(statuses); got !=
+		"[{armature/team/weather pending queued} {armature/team/weather success success} "+
+			"{armature/team/weather failure failure}]" {
 		t.Error(got)
 	}
 
 	// Pull requests, of the repository and of a fork.
 	s.Write(owner, path, "main", "change", "a.txt", "two\n")
-	made, opened, err := f.Propose(ctx, forge.Proposal{Head: "change", Base: "main", Title: "Two", Body: "A change"})
+	made, opened, err := f.Propose(ctx, forge.Proposal{Head: "change", Base: "main", Title: "Two",
+		Body: "A change"})
 	if err != nil || !opened {
 		t.Fatalf("%v, %v", opened, err)
 	}
-	if again, opened, err := f.Propose(ctx, forge.Proposal{Head: "change", Base: "main", Title: "Two, again", Body: "A change", Refresh: true}); err != nil || opened || again.Number != made.Number {
+	if again, opened, err := f.Propose(ctx,
+		forge.Proposal{Head: "change", Base: "main", Title: "Two, again", Body: "A change",
+			Refresh: true}); err != nil || opened || again.Number != made.Number {
 		t.Errorf("%+v, %v, %v", again, opened, err)
 	}
 	s.Must(author, http.MethodPost, "/repos/"+path+"/forks", map[string]any{}, nil)
 	strange := s.Write(author, "author/weather", "main", "strange", "b.txt", "three\n")
 	var fork struct{ Number int }
-	s.Must(author, http.MethodPost, "/repos/"+path+"/pulls", map[string]any{"title": "Three", "head": "author:strange", "base": "main"}, &fork)
+	s.Must(author, http.MethodPost, "/repos/"+path+"/pulls",
+		map[string]any{"title": "Three", "head": "author:strange", "base": "main"}, &fork)
 	open, err := f.OpenPullRequests(ctx)
 	if err != nil || len(open) != 2 {
 		t.Fatalf("%+v, %v", open, err)
 	}
-	if p := open[0]; p.Number != fork.Number || !p.Fork || p.Author != "author" || p.Commit != strange || p.Head != "strange" || p.Base != "main" || !p.Open {
+	if p := open[0]; p.Number != fork.Number || !p.Fork || p.Author != "author" ||
+		p.Commit != strange || p.Head != "strange" || p.Base != "main" || !p.Open {
 		t.Errorf("%+v", p)
 	}
 	if p := open[1]; p.Number != made.Number || p.Fork || p.Author != "owner" || p.Title != "Two, again" {
 		t.Errorf("%+v", p)
 	}
-	if of, err := f.PullRequests(ctx, "change"); err != nil || len(of) != 1 || of[0].Number != made.Number {
+	if of, err := f.PullRequests(ctx, "change"); err != nil || len(of) != 1 ||
+		of[0].Number != made.Number {
 		t.Errorf("%+v, %v", of, err)
 	}
 
@@ -96,9 +108,13 @@ func TestGiteaItself(t *testing.T) {
 	}
 	must(t, f.Comment(ctx, fork.Number, "build/team/weather", "It has failed."))
 	mine := list()[0]
-	s.Must(author, http.MethodPost, at, map[string]any{"body": mine.Body}, nil) // the marker, by somebody else
+	// the marker, by somebody else
+	s.Must(author, http.MethodPost, at, map[string]any{"body": mine.Body}, nil)
 	must(t, f.Comment(ctx, fork.Number, "build/team/weather", "It has succeeded."))
-	if all := list(); len(all) != 2 || all[0].ID != mine.ID || !strings.Contains(all[0].Body, "It has succeeded.") || strings.Contains(all[0].Body, "failed") || !strings.Contains(all[1].Body, "It has failed.") {
+	if all := list(); len(all) != 2 || all[0].ID != mine.ID ||
+		!strings.Contains(all[0].Body, "It has succeeded.") ||
+		strings.Contains(all[0].Body, "failed") ||
+		!strings.Contains(all[1].Body, "It has failed.") {
 		t.Errorf("%+v", all)
 	}
 	must(t, f.Comment(ctx, fork.Number, "build/team/weather", ""))
@@ -108,31 +124,41 @@ func TestGiteaItself(t *testing.T) {
 	var edited comment
 	s.Must(author, http.MethodPost, at, map[string]any{"body": "before"}, &edited)
 	time.Sleep(1100 * time.Millisecond) // Gitea counts seconds
-	s.Must(author, http.MethodPatch, fmt.Sprintf("/repos/%s/issues/comments/%d", path, edited.ID), map[string]any{"body": "after"}, nil)
+	s.Must(author, http.MethodPatch, fmt.Sprintf("/repos/%s/issues/comments/%d", path, edited.ID),
+		map[string]any{"body": "after"}, nil)
 	s.Must(owner, http.MethodPost, at, map[string]any{"body": "/ok-to-test " + strange}, nil)
-	if got, err := f.Comments(ctx, fork.Number); err != nil || len(got) != 3 || got[0] != (forge.Comment{Author: "owner", Body: "/ok-to-test " + strange}) || got[1] != (forge.Comment{Author: "author", Body: "after", Edited: true}) || got[2].Edited {
+	if got, err := f.Comments(ctx, fork.Number); err != nil || len(got) != 3 ||
+		got[0] != (forge.Comment{Author: "owner", Body: "/ok-to-test " + strange}) ||
+		got[1] != (forge.Comment{Author: "author", Body: "after", Edited: true}) || got[2].Edited {
 		t.Errorf("%+v, %v", got, err)
 	}
 
 	// A commit by the API, with its lease.
-	second, err := f.Commit(ctx, forge.Commit{Branch: "main", Head: first, Message: "Pin", Files: map[string][]byte{"armature.lock": []byte("x\n")}})
+	second, err := f.Commit(ctx, forge.Commit{Branch: "main", Head: first, Message: "Pin",
+		Files: map[string][]byte{"armature.lock": []byte("x\n")}})
 	must(t, err)
 	if ours, err := f.Wrote(ctx, second); err != nil || !ours {
 		t.Errorf("%v, %v", ours, err)
 	}
-	if _, err := f.Commit(ctx, forge.Commit{Branch: "main", Head: first, Message: "Pin", Files: map[string][]byte{"armature.lock": []byte("y\n")}}); !errors.Is(err, forge.ErrMoved) {
+	if _, err := f.Commit(ctx, forge.Commit{Branch: "main", Head: first, Message: "Pin",
+		Files: map[string][]byte{"armature.lock": []byte("y\n")}}); !errors.Is(err, forge.ErrMoved) {
 		t.Errorf("%v", err)
 	}
 
 	// A branch that takes signed commits alone.
-	s.Must(owner, http.MethodPost, "/repos/"+path+"/branch_protections", map[string]any{"rule_name": "main", "enable_push": true, "require_signed_commits": true}, nil)
-	if _, err := f.Commit(ctx, forge.Commit{Branch: "main", Head: second, Message: "Pin", Files: map[string][]byte{"armature.lock": []byte("y\n")}}); !errors.Is(err, forge.ErrRefused) && !errors.Is(err, forge.ErrUnauthorized) {
+	s.Must(owner, http.MethodPost, "/repos/"+path+"/branch_protections",
+		map[string]any{"rule_name": "main", "enable_push": true, "require_signed_commits": true}, nil)
+	if _, err := f.Commit(ctx, forge.Commit{Branch: "main", Head: second, Message: "Pin",
+		Files: map[string][]byte{"armature.lock": []byte("y\n")}}); !errors.Is(err,
+		forge.ErrRefused) && !errors.Is(err, forge.ErrUnauthorized) {
 		t.Errorf("a commit that nobody signs: %v", err)
 	}
 	clone := t.TempDir()
 	run := func(want bool, args ...string) {
 		t.Helper()
-		cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "user.name=bot", "-c", "user.email=bot@example.test", "-c", "gpg.format=ssh", "-c", "user.signingkey=" + filepath.Join(keys, "key")}, args...)...)
+		cmd := exec.CommandContext(ctx, "git",
+			append([]string{"-c", "user.name=bot", "-c", "user.email=bot@example.test", "-c",
+				"gpg.format=ssh", "-c", "user.signingkey=" + filepath.Join(keys, "key")}, args...)...)
 		cmd.Dir, cmd.Env = clone, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
 		if out, err := cmd.CombinedOutput(); (err == nil) != want {
 			t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -145,17 +171,22 @@ func TestGiteaItself(t *testing.T) {
 	run(true, "push", "-q", "origin", "main")
 
 	// Closed is another word than merged.
-	s.Must(author, http.MethodPatch, fmt.Sprintf("/repos/%s/pulls/%d", path, fork.Number), map[string]any{"state": "closed"}, nil)
+	s.Must(author, http.MethodPatch, fmt.Sprintf("/repos/%s/pulls/%d", path, fork.Number),
+		map[string]any{"state": "closed"}, nil)
 	if p, err := f.PullRequest(ctx, fork.Number); err != nil || p.Open || p.Merged {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if open, err := f.OpenPullRequests(ctx); err != nil || slices.ContainsFunc(open, func(p forge.PullRequest) bool { return p.Number == fork.Number }) {
+	if open, err := f.OpenPullRequests(ctx); err != nil ||
+		slices.ContainsFunc(open, func(p forge.PullRequest) bool {
+			return p.Number == fork.Number
+		}) {
 		t.Errorf("%+v, %v", open, err)
 	}
 	if _, err := f.PullRequest(ctx, 99); !errors.Is(err, forge.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
-	stranger, err := clients.Open(forge.Gitea, s.URL+"/"+path, forge.Credential{Token: "0123456789012345678901234567890123456789"})
+	stranger, err := clients.Open(forge.Gitea, s.URL+"/"+path,
+		forge.Credential{Token: "0123456789012345678901234567890123456789"})
 	must(t, err)
 	if _, err := stranger.MayPush(ctx, "owner"); !errors.Is(err, forge.ErrUnauthorized) {
 		t.Errorf("%v", err)
@@ -165,8 +196,10 @@ func TestGiteaItself(t *testing.T) {
 // sshKey writes the file key into a folder, and returns the public key.
 func sshKey(t *testing.T, folder string) string {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bot", "-f", filepath.Join(folder, "key")).CombinedOutput(); err != nil {
-		t.Skipf("ssh-keygen, which git signs with, does not run: %v\n%s  hint: apt-get install openssh-client", err, out)
+	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "",
+		"-C", "bot", "-f", filepath.Join(folder, "key")).CombinedOutput(); err != nil {
+		t.Skipf("ssh-keygen, which git signs with, does not run: %v\n"+
+			"%s  hint: apt-get install openssh-client", err, out)
 	}
 	text, err := os.ReadFile(filepath.Join(folder, "key.pub"))
 	must(t, err)

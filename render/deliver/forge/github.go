@@ -66,7 +66,9 @@ func openGitHub(at remote) (server, error) {
 	}
 	for need := range permissions() {
 		var err error
-		h.clients[need], err = h.client(func(ctx context.Context) (string, error) { return h.installed(ctx, need) })
+		h.clients[need], err = h.client(func(ctx context.Context) (string, error) {
+			return h.installed(ctx, need)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -77,8 +79,9 @@ func openGitHub(at remote) (server, error) {
 // client sends each request with a token.
 func (h *hub) client(token func(context.Context) (string, error)) (*github.Client, error) {
 	base := h.api.String()
-	return github.NewClient(github.WithTransport(authorized{h.transport, token}), github.WithURLs(&base, &base),
-		github.WithUserAgent("armature"), github.WithDisableRateLimitCheck())
+	return github.NewClient(github.WithTransport(authorized{h.transport, token}),
+		github.WithURLs(&base, &base), github.WithUserAgent("armature"),
+		github.WithDisableRateLimitCheck())
 }
 
 type authorized struct {
@@ -114,14 +117,17 @@ func (h *hub) installed(ctx context.Context, need right) (string, error) {
 	}
 	h.account.mu.Lock()
 	defer h.account.mu.Unlock()
-	maps.DeleteFunc(h.account.tokens, func(_ string, t token) bool { return time.Now().After(t.expires) })
+	maps.DeleteFunc(h.account.tokens, func(_ string, t token) bool {
+		return time.Now().After(t.expires)
+	})
 	h.account.tokens[name] = made
 	return made.text, nil
 }
 
 // GitToken returns a token of a GitHub App that reads a repository by Git's protocol, or writes
 // it. Its user is x-access-token.
-func (c *Clients) GitToken(ctx context.Context, repository string, login Credential, write bool) (string, error) {
+func (c *Clients) GitToken(ctx context.Context, repository string, login Credential,
+	write bool) (string, error) {
 	r, err := c.open(GitHub, repository, login)
 	h, ok := r.server.(*hub)
 	if err != nil || !ok || h.key == nil {
@@ -162,13 +168,16 @@ func (h *hub) token(ctx context.Context, need right) (made token, err error) {
 		}
 		installation = found.GetID()
 	}
-	got, _, err := client.Apps.CreateInstallationToken(context.WithValue(ctx, asking{}, true), installation,
-		&github.InstallationTokenOptions{Repositories: []string{h.name}, Permissions: permissions()[need]})
+	got, _, err := client.Apps.CreateInstallationToken(context.WithValue(ctx, asking{}, true),
+		installation,
+		&github.InstallationTokenOptions{Repositories: []string{h.name},
+			Permissions: permissions()[need]})
 	if err != nil {
 		return made, err
 	}
 	if len(got.Repositories) != 1 || !strings.EqualFold(got.Repositories[0].GetFullName(), h.path) {
-		err := fmt.Errorf("%w: the installation %d does not include this repository", ErrUnauthorized, installation)
+		err := fmt.Errorf("%w: the installation %d does not include this repository",
+			ErrUnauthorized, installation)
 		return made, err
 	}
 	return token{got.GetToken(), got.GetExpiresAt().Time}, nil
@@ -186,10 +195,12 @@ func (h *hub) SetStatus(ctx context.Context, s Status) error {
 		return h.check(ctx, s)
 	}
 	state := cmp.Or(map[State]string{
-		Queued: "pending", Running: "pending", Success: "success", Skipped: "success", Failure: "failure",
+		Queued: "pending", Running: "pending", Success: "success", Skipped: "success",
+		Failure: "failure",
 	}[s.State], "error")
 	text := line(s.Description, 140)
-	want := github.RepoStatus{State: &state, Context: &s.Context, Description: &text, TargetURL: optional(s.URL)}
+	want := github.RepoStatus{State: &state, Context: &s.Context, Description: &text,
+		TargetURL: optional(s.URL)}
 	repositories := h.clients[setChecks].Repositories
 	options := &github.ListOptions{PerPage: 100}
 	for range maxPages {
@@ -263,12 +274,14 @@ func (h *hub) check(ctx context.Context, s Status) error {
 	} else {
 		out := mine.GetOutput()
 		notes = notes[min(len(notes), out.GetAnnotationsCount()):] // the requests append them
-		equal = mine.GetStatus() == status && mine.GetConclusion() == conclusion && out.GetTitle() == title &&
+		equal = mine.GetStatus() == status && mine.GetConclusion() == conclusion &&
+			out.GetTitle() == title &&
 			out.GetSummary() == summary && (s.URL == "" || mine.GetDetailsURL() == s.URL)
 		equal = equal || mine.GetStatus() == "completed" && !s.State.Done() // it comes late
 	}
 	update := github.UpdateCheckRunOptions{
-		Name: s.Context, DetailsURL: optional(s.URL), Status: &status, Conclusion: optional(conclusion),
+		Name: s.Context, DetailsURL: optional(s.URL), Status: &status,
+		Conclusion: optional(conclusion),
 	}
 	for ; !equal || len(notes) > 0; equal = true {
 		update.Output = output()
@@ -294,11 +307,13 @@ func (h *hub) check(ctx context.Context, s Status) error {
 
 // checks returns the newest check run of the attempt, and those of other attempts of the context
 // on the commit that are not completed.
-func (h *hub) checks(ctx context.Context, s Status) (mine *github.CheckRun, open []int64, err error) {
-	options := &github.ListCheckRunsOptions{CheckName: &s.Context, Filter: github.Ptr("all"), AppID: &h.login.App.ID,
-		ListOptions: github.ListOptions{PerPage: 100}}
+func (h *hub) checks(ctx context.Context,
+	s Status) (mine *github.CheckRun, open []int64, err error) {
+	options := &github.ListCheckRunsOptions{CheckName: &s.Context, Filter: github.Ptr("all"),
+		AppID: &h.login.App.ID, ListOptions: github.ListOptions{PerPage: 100}}
 	for range maxPages {
-		all, answer, err := h.clients[setChecks].Checks.ListCheckRunsForRef(ctx, h.owner, h.name, s.Commit, options)
+		all, answer, err := h.clients[setChecks].Checks.ListCheckRunsForRef(ctx, h.owner, h.name,
+			s.Commit, options)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -317,7 +332,8 @@ func (h *hub) checks(ctx context.Context, s Status) (mine *github.CheckRun, open
 }
 
 // query sends a query in GraphQL, and decodes its data.
-func (h *hub) query(ctx context.Context, need right, text string, variables map[string]any, into any) error {
+func (h *hub) query(ctx context.Context, need right, text string, variables map[string]any,
+	into any) error {
 	path := "graphql"
 	if h.api.Path != "/" {
 		path = "/api/graphql"
@@ -326,7 +342,8 @@ func (h *hub) query(ctx context.Context, need right, text string, variables map[
 		ctx = context.WithValue(ctx, asking{}, true)
 	}
 	client := h.clients[need]
-	request, err := client.NewRequest(ctx, "POST", path, map[string]any{"query": text, "variables": variables})
+	request, err := client.NewRequest(ctx, "POST", path,
+		map[string]any{"query": text, "variables": variables})
 	if err != nil {
 		return err
 	}
@@ -341,7 +358,8 @@ func (h *hub) query(ctx context.Context, need right, text string, variables map[
 	if first.Type == "RATE_LIMITED" {
 		return h.account.limited(h.api.Host)
 	}
-	kind := map[string]error{"STALE_DATA": ErrMoved, "NOT_FOUND": ErrNotFound, "FORBIDDEN": ErrUnauthorized}[first.Type]
+	kind := map[string]error{"STALE_DATA": ErrMoved, "NOT_FOUND": ErrNotFound,
+		"FORBIDDEN": ErrUnauthorized}[first.Type]
 	return &answerError{h.api.Host, first.Type, shown([]byte(first.Message)), cmp.Or(kind, ErrRefused)}
 }
 
@@ -368,8 +386,10 @@ func (h *hub) me(ctx context.Context) (_ int64, login string, err error) {
 	return 0, login, nil
 }
 
-func (h *hub) comments(ctx context.Context, number, page int) (found []comment, next, last int, err error) {
-	options := &github.IssueListCommentsOptions{ListOptions: github.ListOptions{Page: page, PerPage: mostIncoming}}
+func (h *hub) comments(ctx context.Context,
+	number, page int) (found []comment, next, last int, err error) {
+	options := &github.IssueListCommentsOptions{ListOptions: github.ListOptions{Page: page,
+		PerPage: mostIncoming}}
 	all, answer, err := h.clients[seePulls].Issues.ListComments(ctx, h.owner, h.name, number, options)
 	if err != nil {
 		return nil, 0, 0, err
@@ -402,7 +422,8 @@ func (h *hub) pull(p *github.PullRequest, err error) (*PullRequest, error) {
 	head, base := p.GetHead(), p.GetBase()
 	out := &PullRequest{
 		Number: p.GetNumber(), URL: p.GetHTMLURL(), Title: p.GetTitle(), Body: p.GetBody(),
-		Author: p.GetUser().GetLogin(), Head: head.GetRef(), Commit: head.GetSHA(), Base: base.GetRef(),
+		Author: p.GetUser().GetLogin(), Head: head.GetRef(), Commit: head.GetSHA(),
+		Base: base.GetRef(),
 		Fork: head.GetRepo().GetID() == 0 || head.GetRepo().GetID() != base.GetRepo().GetID(),
 		Open: p.GetState() == "open", Merged: p.GetMerged() || p.MergedAt != nil,
 	}
@@ -420,7 +441,8 @@ func (h *hub) PullRequest(ctx context.Context, number int) (*PullRequest, error)
 
 func (h *hub) pulls(ctx context.Context, head string) (out []PullRequest, err error) {
 	options := github.PullRequestListOptions{
-		State: "open", Sort: "created", Direction: "desc", ListOptions: github.ListOptions{PerPage: mostIncoming},
+		State: "open", Sort: "created", Direction: "desc",
+		ListOptions: github.ListOptions{PerPage: mostIncoming},
 	}
 	if head != "" {
 		options.State, options.Head = "all", h.owner+":"+head
@@ -446,10 +468,12 @@ func (h *hub) edit(ctx context.Context, number int, p Proposal) error {
 }
 
 const (
-	repositoryID         = "query($owner: String!, $name: String!) { repository(owner: $owner, name: $name) { id } }"
+	repositoryID = "query($owner: String!, $name: String!) { repository(owner: $owner, " +
+		"name: $name) { id } }"
 	createCommitOnBranch = "mutation($input: CreateCommitOnBranchInput!) " +
 		"{ createCommitOnBranch(input: $input) { commit { oid } } }"
-	updateRefs = "mutation($input: UpdateRefsInput!) { updateRefs(input: $input) { clientMutationId } }"
+	updateRefs = "mutation($input: UpdateRefsInput!) { updateRefs(input: $input) { " +
+		"clientMutationId } }"
 )
 
 func (h *hub) tip(ctx context.Context, branch string) (string, error) {
@@ -484,7 +508,8 @@ func (h *hub) add(ctx context.Context, c Commit) (string, error) {
 		CreateCommitOnBranch struct{ Commit struct{ Oid string } }
 	}
 	err := h.query(ctx, setFiles, createCommitOnBranch, map[string]any{"input": map[string]any{
-		"branch":          map[string]any{"repositoryNameWithOwner": h.path, "branchName": c.Branch},
+		"branch": map[string]any{"repositoryNameWithOwner": h.path,
+			"branchName": c.Branch},
 		"expectedHeadOid": c.Head, "fileChanges": map[string]any{"additions": files},
 		"message": map[string]any{"headline": headline, "body": strings.TrimSpace(body)},
 	}}, &data)
@@ -510,7 +535,8 @@ func (h *hub) replace(ctx context.Context, c Commit) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	want := github.Commit{Message: &c.Message, Tree: tree, Parents: []*github.Commit{{SHA: &c.Head}}}
+	want := github.Commit{Message: &c.Message, Tree: tree,
+		Parents: []*github.Commit{{SHA: &c.Head}}}
 	made, _, err := git.CreateCommit(ctx, h.owner, h.name, want, nil)
 	if err != nil {
 		return "", err
@@ -523,7 +549,8 @@ func (h *hub) replace(ctx context.Context, c Commit) (string, error) {
 	return made.GetSHA(), h.query(ctx, setFiles, updateRefs, map[string]any{"input": map[string]any{
 		"repositoryId": data.Repository.ID,
 		"refUpdates": []map[string]any{{
-			"name": "refs/heads/" + c.Branch, "beforeOid": c.Replaces, "afterOid": made.GetSHA(), "force": true,
+			"name": "refs/heads/" + c.Branch, "beforeOid": c.Replaces, "afterOid": made.GetSHA(),
+			"force": true,
 		}},
 	}}, &struct{}{})
 }

@@ -93,7 +93,9 @@ func newHub(t *testing.T) *hubServer {
 			}
 		}
 	}
-	h := &hubServer{t: t, login: "armature-bot", tokens: map[string]string{}, refs: map[string]string{"main": commitA}, made: map[string]string{}, messages: map[string]string{}, next: 100}
+	h := &hubServer{t: t, login: "armature-bot", tokens: map[string]string{},
+		refs: map[string]string{"main": commitA}, made: map[string]string{},
+		messages: map[string]string{}, next: 100}
 	if h.router, err = gorillamux.NewRouter(doc); err != nil {
 		t.Fatal(err)
 	}
@@ -132,14 +134,17 @@ func (h *hubServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = h.graphQL(r, body)
 	} else {
 		asked := r
-		if at, _, ok := strings.Cut(r.URL.Path, "/git/ref/heads/"); ok { // {ref} has slashes, which the router does not know
+		// {ref} has slashes, which the router does not know
+		if at, _, ok := strings.Cut(r.URL.Path, "/git/ref/heads/"); ok {
 			asked = r.Clone(r.Context())
 			asked.URL.Path = at + "/git/ref/heads"
 		}
 		route, params, err := h.router.FindRoute(asked)
 		if err == nil {
-			err = openapi3filter.ValidateRequest(r.Context(), &openapi3filter.RequestValidationInput{Request: r, Route: route, PathParams: params,
-				Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}})
+			err = openapi3filter.ValidateRequest(r.Context(),
+				&openapi3filter.RequestValidationInput{Request: r, Route: route, PathParams: params,
+					Options: &openapi3filter.Options{
+						AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}})
 		}
 		if err != nil {
 			h.t.Errorf("GitHub's description refuses %s %s: %v\n%s", r.Method, r.URL, err, body)
@@ -175,20 +180,31 @@ func (h *hubServer) may(r *http.Request, need string) bool {
 func (h *hubServer) id() int { h.next++; return h.next }
 
 func find(all []map[string]any, key string, value any) map[string]any {
-	i := slices.IndexFunc(all, func(m map[string]any) bool { return fmt.Sprint(m[key]) == fmt.Sprint(value) })
+	i := slices.IndexFunc(all, func(m map[string]any) bool {
+		return fmt.Sprint(m[key]) == fmt.Sprint(value)
+	})
 	if i < 0 {
 		return nil
 	}
 	return all[i]
 }
 
-func (h *hubServer) answer(w http.ResponseWriter, r *http.Request, operation string, params map[string]string, in map[string]any) (int, any) {
-	needs := map[string]string{"repos/get-collaborator-permission-level": "metadata read", "checks/list-for-ref": "checks write", "checks/create": "checks write", "checks/update": "checks write",
-		"issues/list-comments": "pull_requests read", "issues/create-comment": "pull_requests write", "issues/update-comment": "pull_requests write", "issues/delete-comment": "pull_requests write",
-		"pulls/get": "pull_requests read", "pulls/list": "pull_requests read", "pulls/create": "pull_requests write", "pulls/update": "pull_requests write",
-		"git/create-ref": "contents write", "git/get-ref": "contents write", "git/get-commit": "contents write", "git/create-tree": "contents write", "git/create-commit": "contents write", "repos/get-commit": "contents read"}
+func (h *hubServer) answer(w http.ResponseWriter, r *http.Request, operation string,
+	params map[string]string, in map[string]any) (int, any) {
+	needs := map[string]string{"repos/get-collaborator-permission-level": "metadata read",
+		"checks/list-for-ref": "checks write", "checks/create": "checks write",
+		"checks/update": "checks write", "issues/list-comments": "pull_requests read",
+		"issues/create-comment": "pull_requests write",
+		"issues/update-comment": "pull_requests write",
+		"issues/delete-comment": "pull_requests write", "pulls/get": "pull_requests read",
+		"pulls/list": "pull_requests read", "pulls/create": "pull_requests write",
+		"pulls/update": "pull_requests write", "git/create-ref": "contents write",
+		"git/get-ref": "contents write", "git/get-commit": "contents write",
+		"git/create-tree": "contents write", "git/create-commit": "contents write",
+		"repos/get-commit": "contents read"}
 	if need := needs[operation]; need != "" && !h.may(r, need) {
-		return http.StatusForbidden, map[string]any{"message": "Resource not accessible by integration"}
+		return http.StatusForbidden, map[string]any{
+			"message": "Resource not accessible by integration"}
 	}
 	user := map[string]any{"login": h.login, "type": "User"}
 	switch operation {
@@ -198,14 +214,17 @@ func (h *hubServer) answer(w http.ResponseWriter, r *http.Request, operation str
 	case "apps/create-installation-access-token":
 		h.signedByApp(r)
 		rights := in["permissions"].(map[string]any)
-		if params["installation_id"] != "77" || len(rights) != 1 || fmt.Sprint(in["repositories"]) != "[apps]" {
+		if params["installation_id"] != "77" || len(rights) != 1 ||
+			fmt.Sprint(in["repositories"]) != "[apps]" {
 			h.t.Errorf("a token of installation %s with %v", params["installation_id"], in)
 		}
 		token := fmt.Sprintf("ghs_%d", h.id())
 		for name, level := range rights {
 			h.tokens[token] = fmt.Sprint(name, " ", level)
 		}
-		return 201, map[string]any{"token": token, "expires_at": time.Now().Add(time.Hour).UTC().Format(time.RFC3339), "repositories": []any{map[string]any{"full_name": "team/apps"}}}
+		return 201, map[string]any{"token": token,
+			"expires_at":   time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
+			"repositories": []any{map[string]any{"full_name": "team/apps"}}}
 	case "repos/get-collaborator-permission-level":
 		if params["username"] == "nobody" {
 			return 404, map[string]any{"message": "Not Found"}
@@ -214,12 +233,14 @@ func (h *hubServer) answer(w http.ResponseWriter, r *http.Request, operation str
 	case "repos/get-combined-status-for-ref":
 		return 200, map[string]any{"statuses": h.statuses}
 	case "repos/create-commit-status":
-		h.statuses = append([]map[string]any{in}, slices.DeleteFunc(h.statuses, func(m map[string]any) bool { return m["context"] == in["context"] })...)
+		h.statuses = append([]map[string]any{in}, slices.DeleteFunc(h.statuses,
+			func(m map[string]any) bool { return m["context"] == in["context"] })...)
 		return 201, in
 	case "checks/list-for-ref":
 		var all []map[string]any
 		for _, c := range h.checks {
-			if c["head_sha"] == params["ref"] && c["name"] == r.URL.Query().Get("check_name") && r.URL.Query().Get("app_id") == "12" && r.URL.Query().Get("filter") == "all" {
+			if c["head_sha"] == params["ref"] && c["name"] == r.URL.Query().Get("check_name") &&
+				r.URL.Query().Get("app_id") == "12" && r.URL.Query().Get("filter") == "all" {
 				all = append(all, c)
 			}
 		}
@@ -242,7 +263,8 @@ func (h *hubServer) answer(w http.ResponseWriter, r *http.Request, operation str
 		if max(page, 1)*100 < len(h.comments) {
 			w.Header().Set("Link", fmt.Sprintf(`<%s?page=%d>; rel="next"`, h.URL, max(page, 1)+1))
 		}
-		return 200, h.comments[min(len(h.comments), (max(page, 1)-1)*100):min(len(h.comments), max(page, 1)*100)]
+		return 200, h.comments[min(len(h.comments), (max(page, 1)-1)*100):min(len(h.comments),
+			max(page, 1)*100)]
 	case "issues/create-comment":
 		in["id"], in["user"] = h.id(), user
 		h.comments = append(h.comments, in)
@@ -251,7 +273,8 @@ func (h *hubServer) answer(w http.ResponseWriter, r *http.Request, operation str
 		maps.Copy(find(h.comments, "id", params["comment_id"]), in)
 		return 200, in
 	case "issues/delete-comment":
-		h.comments = slices.DeleteFunc(h.comments, func(m map[string]any) bool { return fmt.Sprint(m["id"]) == params["comment_id"] })
+		h.comments = slices.DeleteFunc(h.comments,
+			func(m map[string]any) bool { return fmt.Sprint(m["id"]) == params["comment_id"] })
 		return 204, nil
 	case "pulls/list":
 		if head := r.URL.Query().Get("head"); !strings.HasPrefix(head, "team:") {
@@ -263,7 +286,9 @@ func (h *hubServer) answer(w http.ResponseWriter, r *http.Request, operation str
 	case "pulls/create":
 		for _, p := range h.pulls {
 			if p["state"] == "open" {
-				return 422, map[string]any{"message": "Validation Failed", "errors": []any{map[string]any{"message": "A pull request already exists for team:next."}}}
+				return 422, map[string]any{"message": "Validation Failed",
+					"errors": []any{
+						map[string]any{"message": "A pull request already exists for team:next."}}}
 			}
 		}
 		p := pullOf(len(h.pulls)+1, "open", in["title"].(string), in["body"].(string))
@@ -284,22 +309,26 @@ func (h *hubServer) answer(w http.ResponseWriter, r *http.Request, operation str
 		if h.refs[name] == "" {
 			return 404, map[string]any{"message": "Not Found"}
 		}
-		return 200, map[string]any{"ref": "refs/heads/" + name, "object": map[string]any{"sha": h.refs[name]}}
+		return 200, map[string]any{"ref": "refs/heads/" + name,
+			"object": map[string]any{"sha": h.refs[name]}}
 	case "git/get-commit":
-		return 200, map[string]any{"sha": params["commit_sha"], "tree": map[string]any{"sha": "tree-" + params["commit_sha"]}}
+		return 200, map[string]any{"sha": params["commit_sha"],
+			"tree": map[string]any{"sha": "tree-" + params["commit_sha"]}}
 	case "git/create-tree":
 		if in["base_tree"] != "tree-"+commitA {
 			h.t.Errorf("a tree on %v", in["base_tree"])
 		}
 		return 201, map[string]any{"sha": "new-tree", "tree": in["tree"]}
 	case "git/create-commit":
-		if in["author"] != nil || in["committer"] != nil || fmt.Sprint(in["parents"]) != "["+commitA+"]" || in["tree"] != "new-tree" {
+		if in["author"] != nil || in["committer"] != nil ||
+			fmt.Sprint(in["parents"]) != "["+commitA+"]" || in["tree"] != "new-tree" {
 			h.t.Errorf("the commit %v", in)
 		}
 		return 201, map[string]any{"sha": commitC}
 	case "repos/get-commit":
 		verified := params["ref"] != commitB
-		return 200, map[string]any{"sha": params["ref"], "author": user, "commit": map[string]any{"verification": map[string]any{"verified": verified}}}
+		return 200, map[string]any{"sha": params["ref"], "author": user,
+			"commit": map[string]any{"verification": map[string]any{"verified": verified}}}
 	}
 	h.t.Errorf("%s %s is not answered", r.Method, r.URL)
 	return 500, nil
@@ -320,19 +349,24 @@ func (h *hubServer) annotate(check, in map[string]any) {
 
 // signedByApp checks the App's JWT.
 func (h *hubServer) signedByApp(r *http.Request) {
-	token, err := jwt.ParseSigned(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), []jose.SignatureAlgorithm{jose.RS256})
+	token, err := jwt.ParseSigned(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
+		[]jose.SignatureAlgorithm{jose.RS256})
 	var claims jwt.Claims
 	if err == nil {
 		err = token.Claims(h.key.Public(), &claims)
 	}
-	if err != nil || claims.Issuer != "12" || claims.Expiry.Time().Sub(claims.IssuedAt.Time()) > 10*time.Minute || time.Until(claims.Expiry.Time()) <= 0 {
+	if err != nil || claims.Issuer != "12" ||
+		claims.Expiry.Time().Sub(claims.IssuedAt.Time()) > 10*time.Minute ||
+		time.Until(claims.Expiry.Time()) <= 0 {
 		h.t.Errorf("the App's token: %v, %+v", err, claims)
 	}
 }
 
 func pullOf(number int, state, title, body string) map[string]any {
-	return map[string]any{"number": number, "state": state, "title": title, "body": body, "html_url": fmt.Sprintf("https://forge/%d", number), "user": map[string]any{"login": "ada"},
-		"head": map[string]any{"ref": "next", "sha": commitB, "repo": map[string]any{"id": 1}}, "base": map[string]any{"ref": "main", "repo": map[string]any{"id": 1}}}
+	return map[string]any{"number": number, "state": state, "title": title, "body": body,
+		"html_url": fmt.Sprintf("https://forge/%d", number), "user": map[string]any{"login": "ada"},
+		"head": map[string]any{"ref": "next", "sha": commitB, "repo": map[string]any{"id": 1}},
+		"base": map[string]any{"ref": "main", "repo": map[string]any{"id": 1}}}
 }
 
 // graphQL of the four operations, with their inputs field by field.
@@ -363,7 +397,8 @@ func (h *hubServer) graphQL(r *http.Request, body []byte) any {
 	}
 	input := in.Variables.Input
 	fail := func(kind, text string) any {
-		return map[string]any{"data": nil, "errors": []any{map[string]any{"type": kind, "message": text, "path": []any{"x"}}}}
+		return map[string]any{"data": nil,
+			"errors": []any{map[string]any{"type": kind, "message": text, "path": []any{"x"}}}}
 	}
 	switch {
 	case in.Query == "query { viewer { login } }":
@@ -378,7 +413,8 @@ func (h *hubServer) graphQL(r *http.Request, body []byte) any {
 			return fail("NOT_FOUND", "No such branch")
 		}
 		if h.refs[name] != input.ExpectedHeadOid {
-			return fail("STALE_DATA", `Expected branch to point to "x" but it did not.  Pull and try again.`)
+			return fail("STALE_DATA",
+				`Expected branch to point to "x" but it did not.  Pull and try again.`)
 		}
 		if name == "protected" {
 			return fail("UNPROCESSABLE", "Changes must be made through a pull request.")
@@ -389,7 +425,9 @@ func (h *hubServer) graphQL(r *http.Request, body []byte) any {
 			h.made[a.Path] = string(text)
 		}
 		h.messages[commitC] = input.Message.Headline + "|" + input.Message.Body
-		return map[string]any{"data": map[string]any{"createCommitOnBranch": map[string]any{"commit": map[string]any{"oid": commitC}}}}
+		return map[string]any{
+			"data": map[string]any{
+				"createCommitOnBranch": map[string]any{"commit": map[string]any{"oid": commitC}}}}
 	case strings.Contains(in.Query, "updateRefs(input: $input)"):
 		u := input.RefUpdates[0]
 		name := strings.TrimPrefix(u.Name, "refs/heads/")
@@ -397,7 +435,8 @@ func (h *hubServer) graphQL(r *http.Request, body []byte) any {
 			return fail("UNPROCESSABLE", "Could not update refs")
 		}
 		h.refs[name] = u.AfterOid
-		return map[string]any{"data": map[string]any{"updateRefs": map[string]any{"clientMutationId": nil}}}
+		return map[string]any{
+			"data": map[string]any{"updateRefs": map[string]any{"clientMutationId": nil}}}
 	}
 	h.t.Errorf("the query %s", in.Query)
 	return nil
@@ -415,7 +454,10 @@ func (h *hubServer) open(app bool) Forge {
 			}
 			h.key = key
 		}
-		login = Credential{App: &App{ID: 12, Key: pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(h.key)})}}
+		login = Credential{
+			App: &App{ID: 12,
+				Key: pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+					Bytes: x509.MarshalPKCS1PrivateKey(h.key)})}}
 		h.login = "armature-app[bot]"
 	}
 	return opened(h.t, GitHub, h.URL+"/team/apps.git", login)
@@ -435,7 +477,8 @@ func (h *hubServer) sent() (all []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range h.requests {
-		if !strings.HasPrefix(r, "GET ") && !strings.HasPrefix(r, "POST /app/") && r != "POST /api/graphql" {
+		if !strings.HasPrefix(r, "GET ") && !strings.HasPrefix(r, "POST /app/") &&
+			r != "POST /api/graphql" {
 			all = append(all, strings.Replace(r, "/repos/team/apps", "", 1))
 		}
 	}
@@ -453,7 +496,8 @@ func expect(t *testing.T, err error, got, want any) {
 func TestGitHubChecks(t *testing.T) {
 	h := newHub(t)
 	f := h.open(true)
-	s := Status{Commit: commitA, Context: "armature/team1/weather", State: Running, ID: "weather-1", Description: "the run weather-1 builds"}
+	s := Status{Commit: commitA, Context: "armature/team1/weather", State: Running, ID: "weather-1",
+		Description: "the run weather-1 builds"}
 	for range 2 { // the second is equal
 		expect(t, f.SetStatus(t.Context(), s), nil, nil)
 	}
@@ -461,15 +505,18 @@ func TestGitHubChecks(t *testing.T) {
 
 	s.State, s.Summary = Failure, "why"
 	for i := range 120 {
-		s.Annotations = append(s.Annotations, Annotation{Path: "./Dockerfile", Line: i + 1, Message: "wrong"})
+		s.Annotations = append(s.Annotations,
+			Annotation{Path: "./Dockerfile", Line: i + 1, Message: "wrong"})
 	}
 	expect(t, f.SetStatus(t.Context(), s), nil, nil)
 	expect(t, f.SetStatus(t.Context(), s), nil, nil)
 	id := h.checks[0]["id"]
-	expect(t, nil, h.sent(), []string{fmt.Sprintf("PATCH /check-runs/%v", id), fmt.Sprintf("PATCH /check-runs/%v", id), fmt.Sprintf("PATCH /check-runs/%v", id)})
+	expect(t, nil, h.sent(), []string{fmt.Sprintf("PATCH /check-runs/%v", id),
+		fmt.Sprintf("PATCH /check-runs/%v", id), fmt.Sprintf("PATCH /check-runs/%v", id)})
 	out := h.checks[0]["output"].(map[string]any)
 	note := out["annotations"].([]any)[0].(map[string]any)
-	if h.checks[0]["status"] != "completed" || h.checks[0]["conclusion"] != "failure" || out["summary"] != "why" || out["annotations_count"] != 120 || note["path"] != "Dockerfile" {
+	if h.checks[0]["status"] != "completed" || h.checks[0]["conclusion"] != "failure" ||
+		out["summary"] != "why" || out["annotations_count"] != 120 || note["path"] != "Dockerfile" {
 		t.Errorf("%v", h.checks[0])
 	}
 	// What comes late opens nothing again.
@@ -479,15 +526,19 @@ func TestGitHubChecks(t *testing.T) {
 	expect(t, nil, h.sent(), []string(nil))
 
 	// A second attempt is another run, and completes what an earlier one left open.
-	h.checks = append(h.checks, map[string]any{"id": 90, "name": s.Context, "head_sha": commitA, "external_id": "weather-0", "status": "in_progress", "output": map[string]any{"annotations_count": 0}})
+	h.checks = append(h.checks, map[string]any{"id": 90, "name": s.Context, "head_sha": commitA,
+		"external_id": "weather-0", "status": "in_progress",
+		"output": map[string]any{"annotations_count": 0}})
 	second := Status{Commit: commitA, Context: s.Context, State: Success, ID: "weather-2"}
 	expect(t, f.SetStatus(t.Context(), second), nil, nil)
 	expect(t, nil, h.sent(), []string{"POST /check-runs", "PATCH /check-runs/90"})
 	if left := find(h.checks, "id", 90); left["conclusion"] != "cancelled" {
 		t.Errorf("%v", left)
 	}
-	for state, want := range map[State]string{Skipped: "skipped", Cancelled: "cancelled", Error: "failure", Success: "success"} {
-		s := Status{Commit: commitB, Context: "c", State: state, ID: string(state), URL: "https://example.com/x"}
+	for state, want := range map[State]string{Skipped: "skipped", Cancelled: "cancelled",
+		Error: "failure", Success: "success"} {
+		s := Status{Commit: commitB, Context: "c", State: state, ID: string(state),
+			URL: "https://example.com/x"}
 		expect(t, f.SetStatus(t.Context(), s), find(h.checks, "external_id", s.ID)["conclusion"], want)
 	}
 	h.mu.Lock()
@@ -517,14 +568,17 @@ func TestGitHubChecks(t *testing.T) {
 func TestGitHubStatuses(t *testing.T) {
 	h := newHub(t)
 	f := h.open(false)
-	s := Status{Commit: commitA, Context: "armature/team1/weather", State: Running, Description: strings.Repeat("é", 200), URL: "https://example.com/"}
+	s := Status{Commit: commitA, Context: "armature/team1/weather", State: Running,
+		Description: strings.Repeat("é", 200), URL: "https://example.com/"}
 	expect(t, f.SetStatus(t.Context(), s), nil, nil)
 	expect(t, f.SetStatus(t.Context(), s), nil, nil)
 	expect(t, nil, h.sent(), []string{"POST /statuses/" + commitA})
-	if text := h.statuses[0]["description"].(string); len(text) > 140 || !strings.HasSuffix(text, "…") {
+	if text := h.statuses[0]["description"].(string); len(text) > 140 ||
+		!strings.HasSuffix(text, "…") {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
-	for state, want := range map[State]string{Queued: "pending", Success: "success", Skipped: "success", Failure: "failure", Error: "error", Cancelled: "error"} {
+	for state, want := range map[State]string{Queued: "pending", Success: "success",
+		Skipped: "success", Failure: "failure", Error: "error", Cancelled: "error"} {
 		s.State, s.Description, s.URL = state, string(state), ""
 		expect(t, f.SetStatus(t.Context(), s), h.statuses[0]["state"], want)
 	}
@@ -534,7 +588,8 @@ func TestGitHubMayPush(t *testing.T) {
 	h := newHub(t)
 	for _, app := range []bool{false, true} {
 		f := h.open(app)
-		for level, want := range map[string]bool{"admin": true, "maintain": true, "write": true, "triage": false, "read": false, "none": false, "": false} {
+		for level, want := range map[string]bool{"admin": true, "maintain": true, "write": true,
+			"triage": false, "read": false, "none": false, "": false} {
 			h.level = level
 			may, err := f.MayPush(t.Context(), "ada")
 			expect(t, err, may, want)
@@ -553,9 +608,13 @@ func TestGitHubComment(t *testing.T) {
 		h := newHub(t)
 		f := h.open(app)
 		for range 150 {
-			h.comments = append(h.comments, map[string]any{"id": h.id(), "body": "hm", "user": map[string]any{"login": "ada", "type": "User"}})
+			h.comments = append(h.comments, map[string]any{"id": h.id(), "body": "hm",
+				"user": map[string]any{"login": "ada", "type": "User"}})
 		}
-		h.comments = append(h.comments, map[string]any{"id": h.id(), "body": "<!-- armature -->\n<!-- armature: build/a -->\nall is well", "user": map[string]any{"login": "mallory", "type": "User"}})
+		h.comments = append(h.comments,
+			map[string]any{"id": h.id(),
+				"body": "<!-- armature -->\n<!-- armature: build/a -->\nall is well",
+				"user": map[string]any{"login": "mallory", "type": "User"}})
 		comment := func(marker, body string) string {
 			t.Helper()
 			if err := f.Comment(t.Context(), 7, marker, body); err != nil {
@@ -564,21 +623,26 @@ func TestGitHubComment(t *testing.T) {
 			return strings.Join(h.sent(), " ")
 		}
 		expect(t, nil, comment("build/a", ""), "")
-		expect(t, nil, comment("build/a", "it failed\n<!-- armature: package -->\nforged"), "POST /issues/7/comments")
+		expect(t, nil, comment("build/a", "it failed\n<!-- armature: package -->\nforged"),
+			"POST /issues/7/comments")
 		mine := h.comments[len(h.comments)-1]
 		expect(t, nil, comment("build/a", "it failed\n<!-- armature: package -->\nforged"), "")
 		edit := fmt.Sprintf("PATCH /issues/comments/%v", mine["id"])
 		expect(t, nil, comment("package", "lint"), edit)
-		expect(t, nil, mine["body"], "<!-- armature -->\n\n<!-- armature: build/a -->\n\nit failed\n<!-- armature; package -->\nforged\n\n<!-- armature: package -->\n\nlint\n")
+		expect(t, nil, mine["body"],
+			"<!-- armature -->\n\n<!-- armature: build/a -->\n\nit failed\n"+
+				"<!-- armature; package -->\nforged\n\n<!-- armature: package -->\n\nlint\n")
 		mine["body"] = strings.ReplaceAll(mine["body"].(string), "\n", "\r\n")
 		expect(t, nil, comment("package", "lint"), "")
 		expect(t, nil, comment("build/a", "again"), edit)
 		expect(t, nil, comment("build/a", ""), edit)
 		expect(t, nil, mine["body"], "<!-- armature -->\n\n<!-- armature: package -->\n\nlint\n")
 		// Two writers that both added one leave one.
-		h.comments = append(h.comments, map[string]any{"id": 9000, "body": mine["body"], "user": mine["user"]})
+		h.comments = append(h.comments,
+			map[string]any{"id": 9000, "body": mine["body"], "user": mine["user"]})
 		expect(t, nil, comment("package", "lint"), "DELETE /issues/comments/9000")
-		expect(t, nil, comment("package", ""), fmt.Sprintf("DELETE /issues/comments/%v", mine["id"]))
+		expect(t, nil, comment("package", ""),
+			fmt.Sprintf("DELETE /issues/comments/%v", mine["id"]))
 		expect(t, nil, len(h.comments), 151)
 		if err := f.Comment(t.Context(), 7, "x --> y", "z"); err == nil {
 			t.Error("a marker that ends the comment is taken")
@@ -601,7 +665,9 @@ func TestGitHubPullRequests(t *testing.T) {
 		f := h.open(app)
 		p := Proposal{Head: "next", Base: "main", Title: "Pin", Body: "text"}
 		made, isNew, err := f.Propose(t.Context(), p)
-		expect(t, err, fmt.Sprint(isNew, *made), fmt.Sprint(true, PullRequest{Number: 1, URL: "https://forge/1", Title: "Pin", Body: "text", Author: "ada", Head: "next", Commit: commitB, Base: "main", Open: true}))
+		expect(t, err, fmt.Sprint(isNew, *made),
+			fmt.Sprint(true, PullRequest{Number: 1, URL: "https://forge/1", Title: "Pin",
+				Body: "text", Author: "ada", Head: "next", Commit: commitB, Base: "main", Open: true}))
 		p.Body = "more"
 		_, isNew, err = f.Propose(t.Context(), p)
 		expect(t, err, fmt.Sprint(isNew, h.pulls[0]["body"]), "falsetext")
@@ -632,14 +698,20 @@ func TestGitHubCommit(t *testing.T) {
 	for _, app := range []bool{false, true} {
 		f := h.open(app)
 		h.refs = map[string]string{"main": commitA, "protected": commitA}
-		c := Commit{Branch: "main", Head: commitA, Message: "Pin weather\n\nArmature-Set: sha256:1\n", Files: map[string][]byte{"apps/armature.lock": []byte("lock\n")}}
+		c := Commit{Branch: "main", Head: commitA,
+			Message: "Pin weather\n\nArmature-Set: sha256:1\n",
+			Files:   map[string][]byte{"apps/armature.lock": []byte("lock\n")}}
 		sha, err := f.Commit(t.Context(), c)
-		expect(t, err, fmt.Sprint(sha, h.refs["main"], h.made["apps/armature.lock"], h.messages[commitC]), fmt.Sprint(commitC, commitC, "lock\n", "Pin weather|Armature-Set: sha256:1"))
+		expect(t, err, fmt.Sprint(sha, h.refs["main"], h.made["apps/armature.lock"],
+			h.messages[commitC]),
+			fmt.Sprint(commitC, commitC, "lock\n", "Pin weather|Armature-Set: sha256:1"))
 		if _, err := f.Commit(t.Context(), c); !errors.Is(err, ErrMoved) {
 			t.Errorf("a moved branch: %v", err)
 		}
 		c.Branch = "protected"
-		if _, err := f.Commit(t.Context(), c); !errors.Is(err, ErrRefused) || errors.Is(err, ErrMoved) || !strings.Contains(err.Error(), "Changes must be made through a pull request.") {
+		if _, err := f.Commit(t.Context(), c); !errors.Is(err, ErrRefused) ||
+			errors.Is(err, ErrMoved) ||
+			!strings.Contains(err.Error(), "Changes must be made through a pull request.") {
 			t.Errorf("a protected branch: %v", err)
 		}
 		// A branch of its own is made, and one that was made before a crash is used.

@@ -23,22 +23,28 @@ type lab struct {
 
 func openGitLab(at remote) (server, error) {
 	client, err := gitlab.NewAuthSourceClient(gitlab.AccessTokenAuthSource{Token: at.login.Token},
-		gitlab.WithBaseURL(at.api.String()), gitlab.WithHTTPClient(&http.Client{Transport: at.transport}),
+		gitlab.WithBaseURL(at.api.String()),
+		gitlab.WithHTTPClient(&http.Client{Transport: at.transport}),
 		gitlab.WithUserAgent("armature"),
 		// The transport retries, and waits for limits.
 		gitlab.WithoutRetries(), gitlab.WithCustomLimiter(rate.NewLimiter(rate.Inf, 1)),
-		gitlab.WithErrorHandler(func(r *http.Response, err error, _ int) (*http.Response, error) { return r, err }))
+		gitlab.WithErrorHandler(func(r *http.Response, err error, _ int) (*http.Response, error) {
+			return r, err
+		}))
 	return &lab{at, client}, err
 }
 
 // MayPush requests the access level, which includes that of groups.
 func (l *lab) MayPush(ctx context.Context, user string) (bool, error) {
-	found, _, err := l.client.Users.ListUsers(&gitlab.ListUsersOptions{Username: &user}, gitlab.WithContext(ctx))
+	found, _, err := l.client.Users.ListUsers(&gitlab.ListUsersOptions{Username: &user},
+		gitlab.WithContext(ctx))
 	if err != nil || len(found) != 1 || !strings.EqualFold(found[0].Username, user) {
 		return false, err
 	}
-	member, _, err := l.client.ProjectMembers.GetInheritedProjectMember(l.path, found[0].ID, gitlab.WithContext(ctx))
-	return err == nil && member.AccessLevel >= gitlab.DeveloperPermissions && member.State == "active", err
+	member, _, err := l.client.ProjectMembers.GetInheritedProjectMember(l.path, found[0].ID,
+		gitlab.WithContext(ctx))
+	return err == nil && member.AccessLevel >= gitlab.DeveloperPermissions &&
+		member.State == "active", err
 }
 
 // SetStatus keeps to the pipeline of the earlier statuses of the context.
@@ -48,16 +54,19 @@ func (l *lab) SetStatus(ctx context.Context, s Status) error {
 		Cancelled: gitlab.Canceled, Skipped: gitlab.Skipped,
 	}[s.State], gitlab.Failed)
 	want := &gitlab.SetCommitStatusOptions{
-		State: state, Name: &s.Context, Description: gitlab.Ptr(line(s.Description, 255)), TargetURL: optional(s.URL),
+		State: state, Name: &s.Context, Description: gitlab.Ptr(line(s.Description, 255)),
+		TargetURL: optional(s.URL),
 	}
 	for _, prefix := range []string{"refs/heads/", "refs/tags/"} {
 		if name, ok := strings.CutPrefix(s.Ref, prefix); ok {
 			want.Ref = &name
 		}
 	}
-	all, _, err := l.client.Commits.GetCommitStatuses(l.path, s.Commit, &gitlab.GetCommitStatusesOptions{
-		Name: &s.Context, Ref: want.Ref, ListOptions: gitlab.ListOptions{PerPage: 100, Sort: "desc"},
-	}, gitlab.WithContext(ctx))
+	all, _, err := l.client.Commits.GetCommitStatuses(l.path, s.Commit,
+		&gitlab.GetCommitStatusesOptions{
+			Name: &s.Context, Ref: want.Ref,
+			ListOptions: gitlab.ListOptions{PerPage: 100, Sort: "desc"},
+		}, gitlab.WithContext(ctx))
 	if err != nil {
 		return err
 	}
@@ -98,12 +107,14 @@ func (l *lab) me(ctx context.Context) (int64, string, error) {
 }
 
 // comments are notes that people wrote, the newest first.
-func (l *lab) comments(ctx context.Context, number, page int) (found []comment, next, last int, err error) {
+func (l *lab) comments(ctx context.Context,
+	number, page int) (found []comment, next, last int, err error) {
 	options := &gitlab.ListMergeRequestNotesOptions{
 		OrderBy: gitlab.Ptr("created_at"), Sort: gitlab.Ptr("desc"),
 		ListOptions: gitlab.ListOptions{Page: int64(page), PerPage: mostIncoming},
 	}
-	all, answer, err := l.client.Notes.ListMergeRequestNotes(l.path, int64(number), options, gitlab.WithContext(ctx))
+	all, answer, err := l.client.Notes.ListMergeRequestNotes(l.path, int64(number), options,
+		gitlab.WithContext(ctx))
 	if err != nil {
 		return nil, 0, 0, err
 	}
@@ -121,7 +132,8 @@ func (l *lab) putComment(ctx context.Context, number int, id int64, body string)
 	notes, at, with := l.client.Notes, int64(number), gitlab.WithContext(ctx)
 	switch {
 	case id == 0:
-		_, _, err = notes.CreateMergeRequestNote(l.path, at, &gitlab.CreateMergeRequestNoteOptions{Body: &body}, with)
+		_, _, err = notes.CreateMergeRequestNote(l.path, at,
+			&gitlab.CreateMergeRequestNoteOptions{Body: &body}, with)
 	case body == "":
 		_, err = notes.DeleteMergeRequestNote(l.path, at, id, with)
 	default:
@@ -146,7 +158,8 @@ func (l *lab) pull(m *gitlab.BasicMergeRequest) *PullRequest {
 
 // PullRequest is a merge request.
 func (l *lab) PullRequest(ctx context.Context, number int) (*PullRequest, error) {
-	m, _, err := l.client.MergeRequests.GetMergeRequest(l.path, int64(number), nil, gitlab.WithContext(ctx))
+	m, _, err := l.client.MergeRequests.GetMergeRequest(l.path, int64(number), nil,
+		gitlab.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -158,10 +171,11 @@ func (l *lab) pulls(ctx context.Context, head string) (out []PullRequest, err er
 	if head == "" {
 		state = "opened"
 	}
-	all, _, err := l.client.MergeRequests.ListProjectMergeRequests(l.path, &gitlab.ListProjectMergeRequestsOptions{
-		SourceBranch: optional(head), State: &state, OrderBy: gitlab.Ptr("created_at"), Sort: gitlab.Ptr("desc"),
-		ListOptions: gitlab.ListOptions{PerPage: mostIncoming},
-	}, gitlab.WithContext(ctx))
+	all, _, err := l.client.MergeRequests.ListProjectMergeRequests(l.path,
+		&gitlab.ListProjectMergeRequestsOptions{
+			SourceBranch: optional(head), State: &state, OrderBy: gitlab.Ptr("created_at"),
+			Sort: gitlab.Ptr("desc"), ListOptions: gitlab.ListOptions{PerPage: mostIncoming},
+		}, gitlab.WithContext(ctx))
 	for _, m := range all {
 		out = append(out, *l.pull(m))
 	}
@@ -169,9 +183,10 @@ func (l *lab) pulls(ctx context.Context, head string) (out []PullRequest, err er
 }
 
 func (l *lab) create(ctx context.Context, p Proposal) (*PullRequest, error) {
-	m, _, err := l.client.MergeRequests.CreateMergeRequest(l.path, &gitlab.CreateMergeRequestOptions{
-		Title: &p.Title, Description: &p.Body, SourceBranch: &p.Head, TargetBranch: &p.Base,
-	}, gitlab.WithContext(ctx))
+	m, _, err := l.client.MergeRequests.CreateMergeRequest(l.path,
+		&gitlab.CreateMergeRequestOptions{
+			Title: &p.Title, Description: &p.Body, SourceBranch: &p.Head, TargetBranch: &p.Base,
+		}, gitlab.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +195,8 @@ func (l *lab) create(ctx context.Context, p Proposal) (*PullRequest, error) {
 
 func (l *lab) edit(ctx context.Context, number int, p Proposal) error {
 	text := &gitlab.UpdateMergeRequestOptions{Title: &p.Title, Description: &p.Body}
-	_, _, err := l.client.MergeRequests.UpdateMergeRequest(l.path, int64(number), text, gitlab.WithContext(ctx))
+	_, _, err := l.client.MergeRequests.UpdateMergeRequest(l.path, int64(number), text,
+		gitlab.WithContext(ctx))
 	return err
 }
 
@@ -204,10 +220,12 @@ func (l *lab) commit(ctx context.Context, c Commit) (string, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
 		text := base64.StdEncoding.EncodeToString(c.Files[name])
 		action := &gitlab.CommitActionOptions{
-			Action: gitlab.Ptr(gitlab.FileUpdate), FilePath: &name, Encoding: gitlab.Ptr("base64"), Content: &text,
+			Action: gitlab.Ptr(gitlab.FileUpdate), FilePath: &name, Encoding: gitlab.Ptr("base64"),
+			Content: &text,
 		}
 		at := &gitlab.GetFileMetaDataOptions{Ref: &c.Head}
-		file, _, err := l.client.RepositoryFiles.GetFileMetaData(l.path, name, at, gitlab.WithContext(ctx))
+		file, _, err := l.client.RepositoryFiles.GetFileMetaData(l.path, name, at,
+			gitlab.WithContext(ctx))
 		switch {
 		case errors.Is(err, ErrNotFound):
 			action.Action = gitlab.Ptr(gitlab.FileCreate)

@@ -39,15 +39,19 @@ func hostileAnswers() map[string]string {
 		return fill(unit, int(maxDecoding*9/10/answers.Cost([]byte(unit)))*len(unit))
 	}
 	return map[string]string{
-		"objects":  "[" + fill("{},", maxAnswer-10) + "]",
-		"labels":   `[{"labels":[` + fill("{},", maxAnswer-100) + `]}]`,
-		"numbers":  `[{"labels":[` + fill("0,", maxAnswer-100) + `]}]`,
-		"depth":    strings.Repeat("[", 1<<20),
-		"lists":    "[" + strings.TrimSuffix(strings.Repeat(`{"labels":[`+fill("{},", 999*3)+`]},`, 100), ",") + "]",
-		"text":     `[{"title":"` + within("x") + `","description":"x"}]`,
-		"escaped":  `[{"title":"` + within(`\u00e9`) + `"}]`,
-		"nothing":  `[]`,
-		"comments": "[" + strings.TrimSuffix(strings.Repeat(`{"user":{},"author":{},"assignee":{},"body":"x"},`, maxValues-1), ",") + "]",
+		"objects": "[" + fill("{},", maxAnswer-10) + "]",
+		"labels":  `[{"labels":[` + fill("{},", maxAnswer-100) + `]}]`,
+		"numbers": `[{"labels":[` + fill("0,", maxAnswer-100) + `]}]`,
+		"depth":   strings.Repeat("[", 1<<20),
+		"lists": "[" +
+			strings.TrimSuffix(strings.Repeat(`{"labels":[`+fill("{},", 999*3)+`]},`, 100), ",") +
+			"]",
+		"text":    `[{"title":"` + within("x") + `","description":"x"}]`,
+		"escaped": `[{"title":"` + within(`\u00e9`) + `"}]`,
+		"nothing": `[]`,
+		"comments": "[" +
+			strings.TrimSuffix(strings.Repeat(`{"user":{},"author":{},"assignee":{},"body":"x"},`,
+				maxValues-1), ",") + "]",
 	}
 }
 
@@ -60,7 +64,8 @@ func askHostile(address string) {
 		for i := range 8 {
 			names, _ := Names()
 			all.Go(func() {
-				f, err := clients.Open(names[i%len(names)], address+"/"+name+"/apps", Credential{Token: "hunter2", Namespace: "team" + strconv.Itoa(i/4)})
+				f, err := clients.Open(names[i%len(names)], address+"/"+name+"/apps",
+					Credential{Token: "hunter2", Namespace: "team" + strconv.Itoa(i/4)})
 				if err != nil {
 					println("error: " + err.Error())
 					return
@@ -91,7 +96,8 @@ func TestMemoryOfHostileAnswers(t *testing.T) {
 	texts := hostileAnswers()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, text := range texts {
-			if strings.Contains(r.URL.EscapedPath(), "/"+name+"/") || strings.Contains(r.URL.EscapedPath(), "/"+name+"%2F") {
+			if strings.Contains(r.URL.EscapedPath(), "/"+name+"/") ||
+				strings.Contains(r.URL.EscapedPath(), "/"+name+"%2F") {
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = io.WriteString(w, text)
 				return

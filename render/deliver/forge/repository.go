@@ -116,7 +116,8 @@ func (r repository) Propose(ctx context.Context, p Proposal) (*PullRequest, bool
 			return nil, false, fmt.Errorf("opening a pull request: %w", failed)
 		}
 	}
-	if !p.Refresh || open.Title == p.Title && strings.TrimSpace(open.Body) == strings.TrimSpace(p.Body) {
+	if !p.Refresh ||
+		open.Title == p.Title && strings.TrimSpace(open.Body) == strings.TrimSpace(p.Body) {
 		return open, false, nil
 	}
 	if err := r.edit(ctx, open.Number, p); err != nil {
@@ -144,7 +145,9 @@ func (r repository) Comments(ctx context.Context, number int) (out []Comment, er
 	return out, err
 }
 
-func isEdited(created, updated time.Time) bool { return created.IsZero() || !created.Equal(updated) }
+func isEdited(created, updated time.Time) bool {
+	return created.IsZero() || !created.Equal(updated)
+}
 
 // Comment puts a part into the one comment of this account. Other parts stay.
 func (r repository) Comment(ctx context.Context, number int, part, body string) error {
@@ -156,7 +159,9 @@ func (r repository) Comment(ctx context.Context, number int, part, body string) 
 	if err != nil {
 		return err
 	}
-	mine := func(c comment) bool { return c.author == id && (id != 0 || isMe(c.Author, c.bot, login)) }
+	mine := func(c comment) bool {
+		return c.author == id && (id != 0 || isMe(c.Author, c.bot, login))
+	}
 	var ours []comment
 	seen := make(map[int64]bool) // a server may have one page only, whatever it is asked for
 	for page, count := 1, 0; page > 0 && page <= maxPages; count = len(seen) {

@@ -54,7 +54,8 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var got, want any
 	if e.body != "" || len(body) > 0 && string(body) != "null" {
-		if err := errors.Join(json.Unmarshal(body, &got), json.Unmarshal([]byte(e.body), &want)); err != nil {
+		if err := errors.Join(json.Unmarshal(body, &got),
+			json.Unmarshal([]byte(e.body), &want)); err != nil {
 			s.t.Errorf("%s: %v: %s, want %s", e.request, err, body, e.body)
 		}
 	}
@@ -87,7 +88,8 @@ func (s *scripted) must(call func() error, all ...exchange) {
 	}
 }
 
-var status = Status{Commit: commitA, Ref: "refs/heads/main", Context: "armature/team1/weather", State: Running, Description: "it builds", URL: "https://example.com/x"}
+var status = Status{Commit: commitA, Ref: "refs/heads/main", Context: "armature/team1/weather",
+	State: Running, Description: "it builds", URL: "https://example.com/x"}
 
 func TestGitLab(t *testing.T) {
 	s := newScripted(t, "Private-Token: hunter2-token")
@@ -103,70 +105,119 @@ func TestGitLab(t *testing.T) {
 			return err
 		}
 	}
-	for member, want := range map[string]bool{`{"access_level": 30, "state": "active"}`: true, `{"access_level": 40, "state": "active"}`: true, `{"access_level": 20, "state": "active"}`: false, `{"access_level": 50, "state": "blocked"}`: false} {
-		s.must(may(want), exchange{request: user, answer: `[{"id": 7, "username": "Ada"}]`}, exchange{request: "GET " + p + "/members/all/7", answer: member})
+	for member, want := range map[string]bool{`{"access_level": 30, "state": "active"}`: true,
+		`{"access_level": 40, "state": "active"}`:  true,
+		`{"access_level": 20, "state": "active"}`:  false,
+		`{"access_level": 50, "state": "blocked"}`: false} {
+		s.must(may(want), exchange{request: user, answer: `[{"id": 7, "username": "Ada"}]`},
+			exchange{request: "GET " + p + "/members/all/7", answer: member})
 	}
 	s.must(may(false), exchange{request: user, answer: `[]`})
 	s.must(may(false), exchange{request: user, answer: `[{"id": 7, "username": "adam"}]`})
-	s.must(may(false), exchange{request: user, answer: `[{"id": 7, "username": "ada"}]`}, exchange{request: "GET " + p + "/members/all/7", status: 404, answer: `{"message": "404 Not found"}`})
-	if err := s.expects(may(false), exchange{request: user, status: 403, answer: `{"error": "insufficient_scope"}`}); !errors.Is(err, ErrUnauthorized) {
+	s.must(may(false), exchange{request: user, answer: `[{"id": 7, "username": "ada"}]`},
+		exchange{request: "GET " + p + "/members/all/7", status: 404,
+			answer: `{"message": "404 Not found"}`})
+	if err := s.expects(may(false), exchange{request: user, status: 403,
+		answer: `{"error": "insufficient_scope"}`}); !errors.Is(err, ErrUnauthorized) {
 		t.Error(err)
 	}
 
-	list := "GET " + p + "/repository/commits/" + commitA + "/statuses?name=armature%2Fteam1%2Fweather&per_page=100&ref=main&sort=desc"
+	list := "GET " + p + "/repository/commits/" + commitA +
+		"/statuses?name=armature%2Fteam1%2Fweather&per_page=100&ref=main&sort=desc"
 	set := func() error { return f.SetStatus(t.Context(), status) }
 	post := func(body string) exchange {
-		return exchange{request: "POST " + p + "/statuses/" + commitA, status: 201, answer: `{}`, body: `{"state": "running", "name": "armature/team1/weather", "ref": "main", "target_url": "https://example.com/x", "description": "it builds"` + body + `}`}
+		return exchange{request: "POST " + p + "/statuses/" + commitA, status: 201, answer: `{}`,
+			body: `{"state": "running", "name": "armature/team1/weather", "ref": "main", "target_url": "https://example.com/x", "description": "it builds"` + body + `}`}
 	}
 	s.must(set, exchange{request: list, answer: `[]`}, post(""))
-	s.must(set, exchange{request: list, answer: `[{"id": 1, "name": "armature/team1/weather", "status": "pending", "pipeline_id": 9}]`}, post(`, "pipeline_id": 9`))
-	s.must(set, exchange{request: list, answer: `[{"id": 1, "name": "armature/team1/weather", "status": "running", "target_url": "https://example.com/x"}]`})
+	s.must(set,
+		exchange{request: list,
+			answer: `[{"id": 1, "name": "armature/team1/weather", "status": "pending", "pipeline_id": 9}]`},
+		post(`, "pipeline_id": 9`))
+	s.must(set,
+		exchange{request: list,
+			answer: `[{"id": 1, "name": "armature/team1/weather", "status": "running", "target_url": "https://example.com/x"}]`})
 	again := post(`, "pipeline_id": 9`)
-	again.status, again.answer = 400, `{"message":"Cannot transition status via :run from :running (Reason(s): Status cannot transition via \"run\")"}`
-	s.must(set, exchange{request: list, answer: `[{"id": 1, "name": "armature/team1/weather", "status": "running", "pipeline_id": 9}]`}, again)
+	again.status, again.answer =
+		400,
+		`{"message":"Cannot transition status via :run from :running (Reason(s): Status cannot transition via \"run\")"}`
+	s.must(set,
+		exchange{request: list,
+			answer: `[{"id": 1, "name": "armature/team1/weather", "status": "running", "pipeline_id": 9}]`}, again)
 
-	me := exchange{request: "GET /api/v4/user", answer: `{"id": 3, "username": "bot", "email": "bot@example.com"}`}
-	notes := "GET " + p + "/merge_requests/5/notes?order_by=created_at&page=1&per_page=100&sort=desc"
+	me := exchange{request: "GET /api/v4/user",
+		answer: `{"id": 3, "username": "bot", "email": "bot@example.com"}`}
+	notes := "GET " + p +
+		"/merge_requests/5/notes?order_by=created_at&page=1&per_page=100&sort=desc"
 	const text = "<!-- armature -->\n\n<!-- armature: a -->\n\nbad\n"
-	comment := func(body string) func() error { return func() error { return f.Comment(t.Context(), 5, "a", body) } }
+	comment := func(body string) func() error {
+		return func() error { return f.Comment(t.Context(), 5, "a", body) }
+	}
 	theirs := `{"id": 10, "body": ` + quoted(text) + `, "author": {"id": 4}}`
-	s.must(comment("bad"), me, exchange{request: notes, answer: `[` + theirs + `]`}, exchange{request: "POST " + p + "/merge_requests/5/notes", body: `{"body": ` + quoted(text) + `}`, status: 201, answer: `{}`})
-	s.must(comment("bad"), me, exchange{request: notes, answer: `[` + theirs + `, {"id": 11, "body": ` + quoted(text) + `, "author": {"id": 3}}]`})
-	s.must(comment("worse"), me, exchange{request: notes, answer: `[{"id": 11, "body": ` + quoted(text) + `, "author": {"id": 3}}]`},
-		exchange{request: "PUT " + p + "/merge_requests/5/notes/11", body: `{"body": ` + quoted(strings.Replace(text, "bad", "worse", 1)) + `}`, answer: `{}`})
-	s.must(comment(""), me, exchange{request: notes, answer: `[{"id": 11, "body": ` + quoted(text) + `, "author": {"id": 3}}]`}, exchange{request: "DELETE " + p + "/merge_requests/5/notes/11", status: 204})
+	s.must(comment("bad"), me, exchange{request: notes, answer: `[` + theirs + `]`},
+		exchange{request: "POST " + p + "/merge_requests/5/notes",
+			body: `{"body": ` + quoted(text) + `}`, status: 201, answer: `{}`})
+	s.must(comment("bad"), me,
+		exchange{request: notes,
+			answer: `[` + theirs + `, {"id": 11, "body": ` + quoted(text) + `, "author": {"id": 3}}]`})
+	s.must(comment("worse"), me,
+		exchange{request: notes,
+			answer: `[{"id": 11, "body": ` + quoted(text) + `, "author": {"id": 3}}]`},
+		exchange{request: "PUT " + p + "/merge_requests/5/notes/11",
+			body: `{"body": ` + quoted(strings.Replace(text, "bad", "worse", 1)) + `}`, answer: `{}`})
+	s.must(comment(""), me,
+		exchange{request: notes,
+			answer: `[{"id": 11, "body": ` + quoted(text) + `, "author": {"id": 3}}]`},
+		exchange{request: "DELETE " + p + "/merge_requests/5/notes/11", status: 204})
 
 	const merge = `{"iid": 5, "title": "Pin", "description": "text", "state": "opened", "source_branch": "next", "target_branch": "main", "sha": "` + commitB + `", "web_url": "https://forge/5", "author": {"username": "ada"}, "source_project_id": 1, "target_project_id": 1, "labels": ["x"]}`
-	pulls := "GET " + p + "/merge_requests?order_by=created_at&per_page=100&sort=desc&source_branch=next&state=all"
+	pulls := "GET " + p +
+		"/merge_requests?order_by=created_at&per_page=100&sort=desc&source_branch=next&state=all"
 	propose := func(isNew bool) func() error {
 		return func() error {
-			got, made, err := f.Propose(t.Context(), Proposal{Head: "next", Base: "main", Title: "Pin", Body: "text", Refresh: true})
-			if err == nil && (made != isNew || got.URL != "https://forge/5" || got.Fork || got.Number != 5 || got.Labels[0] != "x" || got.Commit != commitB) {
+			got, made, err := f.Propose(t.Context(),
+				Proposal{Head: "next", Base: "main", Title: "Pin", Body: "text", Refresh: true})
+			if err == nil &&
+				(made != isNew || got.URL != "https://forge/5" || got.Fork || got.Number != 5 ||
+					got.Labels[0] != "x" || got.Commit != commitB) {
 				t.Errorf("%v, %+v", made, got)
 			}
 			return err
 		}
 	}
-	create := exchange{request: "POST " + p + "/merge_requests", body: `{"title": "Pin", "description": "text", "source_branch": "next", "target_branch": "main"}`, status: 201, answer: merge}
-	s.must(propose(true), exchange{request: pulls, answer: `[` + strings.Replace(merge, "opened", "closed", 1) + `]`}, create)
+	create := exchange{request: "POST " + p + "/merge_requests",
+		body:   `{"title": "Pin", "description": "text", "source_branch": "next", "target_branch": "main"}`,
+		status: 201, answer: merge}
+	s.must(propose(true),
+		exchange{request: pulls, answer: `[` + strings.Replace(merge, "opened", "closed", 1) + `]`},
+		create)
 	s.must(propose(false), exchange{request: pulls, answer: `[` + merge + `]`})
-	s.must(propose(false), exchange{request: pulls, answer: `[` + strings.Replace(merge, `"text"`, `"old"`, 1) + `]`}, exchange{request: "PUT " + p + "/merge_requests/5", body: `{"title": "Pin", "description": "text"}`, answer: merge})
+	s.must(propose(false),
+		exchange{request: pulls, answer: `[` + strings.Replace(merge, `"text"`, `"old"`, 1) + `]`},
+		exchange{request: "PUT " + p + "/merge_requests/5",
+			body: `{"title": "Pin", "description": "text"}`, answer: merge})
 	exists := create
-	exists.status, exists.answer = 409, `{"message": ["Another open merge request already exists for this source branch: !5"]}`
-	s.must(propose(false), exchange{request: pulls, answer: `[]`}, exists, exchange{request: pulls, answer: `[` + merge + `]`})
+	exists.status, exists.answer =
+		409, `{"message": ["Another open merge request already exists for this source branch: !5"]}`
+	s.must(propose(false), exchange{request: pulls, answer: `[]`}, exists,
+		exchange{request: pulls, answer: `[` + merge + `]`})
 	s.must(func() error {
 		got, err := f.PullRequest(t.Context(), 5)
 		if err == nil && (!got.Fork || !got.Merged) {
 			t.Errorf("%+v", got)
 		}
 		return err
-	}, exchange{request: "GET " + p + "/merge_requests/5", answer: `{"iid": 5, "state": "merged", "source_project_id": 2, "target_project_id": 1}`})
+	}, exchange{request: "GET " + p + "/merge_requests/5",
+		answer: `{"iid": 5, "state": "merged", "source_project_id": 2, "target_project_id": 1}`})
 
 	branch := func(name, commit string) exchange {
-		return exchange{request: "GET " + p + "/repository/branches/" + name, answer: `{"commit": {"id": "` + commit + `"}}`}
+		return exchange{request: "GET " + p + "/repository/branches/" + name,
+			answer: `{"commit": {"id": "` + commit + `"}}`}
 	}
-	file := exchange{request: "HEAD " + p + "/repository/files/apps%2Farmature%2Elock?ref=" + commitA, header: "X-Gitlab-Last-Commit-Id: " + commitB}
-	c := Commit{Branch: "main", Head: commitA, Message: "Pin", Files: map[string][]byte{"apps/armature.lock": []byte("lock")}}
+	file := exchange{request: "HEAD " + p + "/repository/files/apps%2Farmature%2Elock?ref=" +
+		commitA, header: "X-Gitlab-Last-Commit-Id: " + commitB}
+	c := Commit{Branch: "main", Head: commitA, Message: "Pin",
+		Files: map[string][]byte{"apps/armature.lock": []byte("lock")}}
 	commit := func() error {
 		sha, err := f.Commit(t.Context(), c)
 		if err == nil && sha != commitC {
@@ -175,8 +226,11 @@ func TestGitLab(t *testing.T) {
 		return err
 	}
 	made := func(more, action string) exchange {
-		return exchange{request: "POST " + p + "/repository/commits", status: 201, answer: `{"id": "` + commitC + `"}`,
-			body: `{"branch": "` + c.Branch + `", "commit_message": "Pin"` + more + `, "actions": [{` + action + `, "file_path": "apps/armature.lock", "encoding": "base64", "content": "bG9jaw=="}]}`}
+		return exchange{request: "POST " + p + "/repository/commits", status: 201,
+			answer: `{"id": "` + commitC + `"}`,
+			body: `{"branch": "` + c.Branch + `", "commit_message": "Pin"` + more +
+				`, "actions": [{` + action +
+				`, "file_path": "apps/armature.lock", "encoding": "base64", "content": "bG9jaw=="}]}`}
 	}
 	const update = `"action": "update", "last_commit_id": "` + commitB + `"`
 	s.must(commit, branch("main", commitA), file, made("", update))
@@ -187,27 +241,33 @@ func TestGitLab(t *testing.T) {
 		t.Error(err)
 	}
 	refused := made("", update)
-	refused.status, refused.answer = 400, `{"message": "The file has changed since you started editing it."}`
-	if err := s.expects(commit, branch("main", commitA), file, refused, branch("main", commitB)); !errors.Is(err, ErrMoved) {
+	refused.status, refused.answer =
+		400, `{"message": "The file has changed since you started editing it."}`
+	if err := s.expects(commit, branch("main", commitA), file, refused,
+		branch("main", commitB)); !errors.Is(err, ErrMoved) {
 		t.Error(err)
 	}
 	refused.answer = `{"message": "You are not allowed to push into this branch"}`
-	if err := s.expects(commit, branch("main", commitA), file, refused, branch("main", commitA)); !errors.Is(err, ErrRefused) || errors.Is(err, ErrMoved) {
+	if err := s.expects(commit, branch("main", commitA), file, refused,
+		branch("main", commitA)); !errors.Is(err, ErrRefused) || errors.Is(err, ErrMoved) {
 		t.Error(err)
 	}
 	c.Branch, c.Base = "pin", "main"
 	gone := exchange{request: "GET " + p + "/repository/branches/pin", status: 404, answer: `{}`}
 	s.must(commit, gone, file, made(`, "start_sha": "`+commitA+`"`, update))
 	c.Replaces = commitB
-	s.must(commit, branch("pin", commitB), file, made(`, "start_sha": "`+commitA+`", "force": true`, update))
-	for email, want := range map[string]bool{"bot@example.com": true, "3-bot@users.noreply.127.0.0.1": true, "ada@example.com": false, "": false} {
+	s.must(commit, branch("pin", commitB), file,
+		made(`, "start_sha": "`+commitA+`", "force": true`, update))
+	for email, want := range map[string]bool{"bot@example.com": true,
+		"3-bot@users.noreply.127.0.0.1": true, "ada@example.com": false, "": false} {
 		s.must(func() error {
 			got, err := f.Wrote(t.Context(), commitC)
 			if got != want {
 				t.Errorf("%s: %v", email, got)
 			}
 			return err
-		}, me, exchange{request: "GET " + p + "/repository/commits/" + commitC, answer: `{"committer_email": "` + email + `"}`})
+		}, me, exchange{request: "GET " + p + "/repository/commits/" + commitC,
+			answer: `{"committer_email": "` + email + `"}`})
 	}
 }
 
@@ -220,42 +280,59 @@ func TestGitea(t *testing.T) {
 	s := newScripted(t, "Authorization: token hunter2-token")
 	f := opened(t, Gitea, s.URL+"/team/apps.git", Credential{Token: "hunter2-token"})
 	const p = "/api/v1/repos/team/apps"
-	for level, want := range map[string]bool{"owner": true, "admin": true, "write": true, "read": false, "none": false} {
+	for level, want := range map[string]bool{"owner": true, "admin": true, "write": true,
+		"read": false, "none": false} {
 		s.must(func() error {
 			got, err := f.MayPush(t.Context(), "ada")
 			if got != want {
 				t.Errorf("%s: %v", level, got)
 			}
 			return err
-		}, exchange{request: "GET " + p + "/collaborators/ada/permission", answer: `{"permission": "` + level + `"}`})
+		}, exchange{request: "GET " + p + "/collaborators/ada/permission",
+			answer: `{"permission": "` + level + `"}`})
 	}
 	list := "GET " + p + "/commits/" + commitA + "/status"
 	set := func() error { return f.SetStatus(t.Context(), status) }
-	s.must(set, exchange{request: list, answer: `{"statuses": []}`}, exchange{request: "POST " + p + "/statuses/" + commitA, status: 201, answer: `{}`,
-		body: `{"state": "pending", "target_url": "https://example.com/x", "description": "it builds", "context": "armature/team1/weather"}`})
-	s.must(set, exchange{request: list, answer: `{"statuses": [{"status": "pending", "target_url": "https://example.com/x", "description": "it builds", "context": "armature/team1/weather"}]}`})
+	s.must(set, exchange{request: list, answer: `{"statuses": []}`},
+		exchange{request: "POST " + p + "/statuses/" + commitA, status: 201, answer: `{}`,
+			body: `{"state": "pending", "target_url": "https://example.com/x", "description": "it builds", "context": "armature/team1/weather"}`})
+	s.must(set,
+		exchange{request: list,
+			answer: `{"statuses": [{"status": "pending", "target_url": "https://example.com/x", "description": "it builds", "context": "armature/team1/weather"}]}`})
 
 	me := exchange{request: "GET /api/v1/user", answer: `{"id": 3, "login": "bot"}`}
 	const text = "<!-- armature -->\n\n<!-- armature: a -->\n\nbad\n"
-	comment := func(body string) func() error { return func() error { return f.Comment(t.Context(), 5, "a", body) } }
-	ours := `[{"id": 11, "body": ` + quoted(text) + `, "user": {"id": 3}}, {"id": 10, "body": ` + quoted(text) + `, "user": {"id": 4}}]`
+	comment := func(body string) func() error {
+		return func() error { return f.Comment(t.Context(), 5, "a", body) }
+	}
+	ours := `[{"id": 11, "body": ` + quoted(text) + `, "user": {"id": 3}}, {"id": 10, "body": ` +
+		quoted(text) + `, "user": {"id": 4}}]`
 	page := func(n, answer string) exchange {
 		return exchange{request: "GET " + p + "/issues/5/comments?limit=50&page=" + n, answer: answer}
 	}
-	s.must(comment("bad"), me, page("1", `[]`), exchange{request: "POST " + p + "/issues/5/comments", body: `{"body": ` + quoted(text) + `}`, status: 201, answer: `{}`})
+	s.must(comment("bad"), me, page("1", `[]`),
+		exchange{request: "POST " + p + "/issues/5/comments",
+			body: `{"body": ` + quoted(text) + `}`, status: 201, answer: `{}`})
 	s.must(comment("bad"), me, page("1", ours), page("2", ours)) // a server without pages
-	s.must(comment("worse"), me, page("1", ours), page("2", `[]`), exchange{request: "PATCH " + p + "/issues/comments/11", body: `{"body": ` + quoted(strings.Replace(text, "bad", "worse", 1)) + `}`, answer: `{}`})
-	s.must(comment(""), me, page("1", ours), page("2", `[]`), exchange{request: "DELETE " + p + "/issues/comments/11", status: 204})
+	s.must(comment("worse"), me, page("1", ours), page("2", `[]`),
+		exchange{request: "PATCH " + p + "/issues/comments/11",
+			body: `{"body": ` + quoted(strings.Replace(text, "bad", "worse", 1)) + `}`, answer: `{}`})
+	s.must(comment(""), me, page("1", ours), page("2", `[]`),
+		exchange{request: "DELETE " + p + "/issues/comments/11", status: 204})
 
 	const pull = `{"number": 5, "title": "Pin", "body": "text", "state": "open", "html_url": "https://forge/5", "user": {"login": "ada"}, "head": {"ref": "next", "sha": "` + commitB + `", "repo_id": 1}, "base": {"ref": "main", "repo_id": 1}}`
 	fork := strings.Replace(pull, `"repo_id": 1`, `"repo_id": 2`, 1)
 	all := func(n, answer string) exchange {
-		return exchange{request: "GET " + p + "/pulls?limit=50&page=" + n + "&sort=recentupdate&state=all", answer: answer}
+		return exchange{request: "GET " + p + "/pulls?limit=50&page=" + n +
+			"&sort=recentupdate&state=all", answer: answer}
 	}
 	propose := func(isNew bool) func() error {
 		return func() error {
-			got, made, err := f.Propose(t.Context(), Proposal{Head: "next", Base: "main", Title: "Pin", Body: "text", Refresh: true})
-			if err == nil && (made != isNew || got.Number != 5 || got.Author != "ada" || got.Commit != commitB || got.Fork) {
+			got, made, err := f.Propose(t.Context(),
+				Proposal{Head: "next", Base: "main", Title: "Pin", Body: "text", Refresh: true})
+			if err == nil &&
+				(made != isNew || got.Number != 5 || got.Author != "ada" || got.Commit != commitB ||
+					got.Fork) {
 				t.Errorf("%v, %+v", made, got)
 			}
 			return err
@@ -265,15 +342,19 @@ func TestGitea(t *testing.T) {
 		body: `{"head": "next", "base": "main", "title": "Pin", "body": "text", "assignee": "", "assignees": null, "reviewers": null, "team_reviewers": null, "milestone": 0, "labels": null, "due_date": null}`}
 	s.must(propose(true), all("1", `[`+fork+`]`), all("2", `[]`), create)
 	exists := create
-	exists.status, exists.answer = 409, `{"message": "pull request already exists for these targets"}`
+	exists.status, exists.answer =
+		409, `{"message": "pull request already exists for these targets"}`
 	s.must(propose(false), all("1", `[]`), exists, all("1", `[`+pull+`]`), all("2", `[]`))
 
 	branch := func(name, commit string) exchange {
-		return exchange{request: "GET " + p + "/branches/" + name, answer: `{"commit": {"id": "` + commit + `"}}`}
+		return exchange{request: "GET " + p + "/branches/" + name,
+			answer: `{"commit": {"id": "` + commit + `"}}`}
 	}
-	file := exchange{request: "GET " + p + "/contents/apps%2Farmature.lock?ref=" + commitA, answer: `{"sha": "b10b"}`}
+	file := exchange{request: "GET " + p + "/contents/apps%2Farmature.lock?ref=" + commitA,
+		answer: `{"sha": "b10b"}`}
 	file.request = "GET " + p + "/contents/apps/armature.lock?ref=" + commitA
-	c := Commit{Branch: "main", Head: commitA, Message: "Pin", Files: map[string][]byte{"apps/armature.lock": []byte("lock")}}
+	c := Commit{Branch: "main", Head: commitA, Message: "Pin",
+		Files: map[string][]byte{"apps/armature.lock": []byte("lock")}}
 	commit := func() error {
 		sha, err := f.Commit(t.Context(), c)
 		if err == nil && sha != commitC {
@@ -282,8 +363,10 @@ func TestGitea(t *testing.T) {
 		return err
 	}
 	made := func(where, file string) exchange {
-		return exchange{request: "POST " + p + "/contents", status: 201, answer: `{"commit": {"sha": "` + commitC + `"}}`,
-			body: `{` + where + `, "message": "Pin", "files": [{` + file + `, "path": "apps/armature.lock", "content": "bG9jaw=="}], "author": {"name": "", "email": ""}, "committer": {"name": "", "email": ""}, "dates": {"author": "0001-01-01T00:00:00Z", "committer": "0001-01-01T00:00:00Z"}}`}
+		return exchange{request: "POST " + p + "/contents", status: 201,
+			answer: `{"commit": {"sha": "` + commitC + `"}}`,
+			body: `{` + where + `, "message": "Pin", "files": [{` + file +
+				`, "path": "apps/armature.lock", "content": "bG9jaw=="}], "author": {"name": "", "email": ""}, "committer": {"name": "", "email": ""}, "dates": {"author": "0001-01-01T00:00:00Z", "committer": "0001-01-01T00:00:00Z"}}`}
 	}
 	const update = `"operation": "update", "sha": "b10b"`
 	s.must(commit, branch("main", commitA), file, made(`"branch": "main"`, update))
@@ -294,27 +377,34 @@ func TestGitea(t *testing.T) {
 		t.Error(err)
 	}
 	refused := made(`"branch": "main"`, update)
-	refused.status, refused.answer = 422, `{"message": "sha does not match [given: b10b, expected: x]"}`
-	if err := s.expects(commit, branch("main", commitA), file, refused, branch("main", commitB)); !errors.Is(err, ErrMoved) {
+	refused.status, refused.answer =
+		422, `{"message": "sha does not match [given: b10b, expected: x]"}`
+	if err := s.expects(commit, branch("main", commitA), file, refused,
+		branch("main", commitB)); !errors.Is(err, ErrMoved) {
 		t.Error(err)
 	}
 	refused.status, refused.answer = 403, `{"message": "branch is protected from changing: main"}`
-	if err := s.expects(commit, branch("main", commitA), file, refused, branch("main", commitA)); !errors.Is(err, ErrRefused) || errors.Is(err, ErrMoved) {
+	if err := s.expects(commit, branch("main", commitA), file, refused,
+		branch("main", commitA)); !errors.Is(err, ErrRefused) || errors.Is(err, ErrMoved) {
 		t.Error(err)
 	}
 	c.Branch, c.Base, c.Replaces = "pin", "main", commitB
-	s.must(commit, branch("pin", commitB), branch("main", commitA), file, made(`"branch": "main", "new_branch": "pin", "force_push": true`, update))
+	s.must(commit, branch("pin", commitB), branch("main", commitA), file,
+		made(`"branch": "main", "new_branch": "pin", "force_push": true`, update))
 	c.Replaces = ""
 	gone := exchange{request: "GET " + p + "/branches/pin", status: 404, answer: `{}`}
-	s.must(commit, gone, branch("main", commitA), file, made(`"branch": "main", "new_branch": "pin"`, update))
-	for author, want := range map[string]bool{`{"login": "bot"}`: true, `{"login": "ada"}`: false, `null`: false} {
+	s.must(commit, gone, branch("main", commitA), file,
+		made(`"branch": "main", "new_branch": "pin"`, update))
+	for author, want := range map[string]bool{`{"login": "bot"}`: true, `{"login": "ada"}`: false,
+		`null`: false} {
 		s.must(func() error {
 			got, err := f.Wrote(t.Context(), commitC)
 			if got != want {
 				t.Errorf("%s: %v", author, got)
 			}
 			return err
-		}, me, exchange{request: "GET " + p + "/git/commits/" + commitC, answer: `{"author": ` + author + `}`})
+		}, me, exchange{request: "GET " + p + "/git/commits/" + commitC,
+			answer: `{"author": ` + author + `}`})
 	}
 }
 
@@ -322,20 +412,36 @@ func TestGitea(t *testing.T) {
 // comments: edited ones are marked, and those of the system and deleted ones are left out.
 func TestIncoming(t *testing.T) {
 	const made, later = `"2026-07-01T10:00:00Z"`, `"2026-07-01T10:05:00Z"`
-	own, fork := PullRequest{Number: 5, Title: "Pin", Head: "next", Base: "main", Author: "ada", Commit: commitB, Open: true}, PullRequest{Number: 6, Title: "Fix", Head: "main", Base: "main", Author: "eve", Commit: commitC, Open: true, Fork: true}
-	comments := []Comment{{Author: "eve", Body: "/ok-to-test x", Edited: true}, {Author: "ada", Body: "/ok-to-test y"}}
+	own, fork := PullRequest{Number: 5, Title: "Pin", Head: "next", Base: "main", Author: "ada",
+		Commit: commitB, Open: true}, PullRequest{Number: 6, Title: "Fix", Head: "main",
+		Base: "main", Author: "eve", Commit: commitC, Open: true, Fork: true}
+	comments := []Comment{{Author: "eve", Body: "/ok-to-test x", Edited: true},
+		{Author: "ada", Body: "/ok-to-test y"}}
 	for _, kind := range []struct {
 		name, login, path, pulls, notes string
 		answer, notesAnswer             string
 	}{
-		{GitHub, "Authorization: Bearer hunter2-token", "/team/apps", "/api/v3/repos/team/apps/pulls?direction=desc&per_page=100&sort=created&state=open", "/api/v3/repos/team/apps/issues/5/comments?page=1&per_page=100",
+		{GitHub, "Authorization: Bearer hunter2-token", "/team/apps",
+			"/api/v3/repos/team/apps/pulls?direction=desc&per_page=100&sort=created&state=open",
+			"/api/v3/repos/team/apps/issues/5/comments?page=1&per_page=100",
 			`[{"number": 5, "title": "Pin", "state": "open", "user": {"login": "ada"}, "head": {"ref": "next", "sha": "` + commitB + `", "repo": {"id": 1}}, "base": {"ref": "main", "repo": {"id": 1}}},
 			  {"number": 6, "title": "Fix", "state": "open", "user": {"login": "eve"}, "head": {"ref": "main", "sha": "` + commitC + `", "repo": null}, "base": {"ref": "main", "repo": {"id": 1}}}]`,
-			`[{"user": {"login": "ada"}, "body": "/ok-to-test y", "created_at": ` + made + `, "updated_at": ` + made + `}, {"user": {"login": "eve"}, "body": "/ok-to-test x", "created_at": ` + made + `, "updated_at": ` + later + `}]`},
-		{GitLab, "Private-Token: hunter2-token", "/team/apps.git", "/api/v4/projects/team%2Fapps/merge_requests?order_by=created_at&per_page=100&sort=desc&state=opened", "/api/v4/projects/team%2Fapps/merge_requests/5/notes?order_by=created_at&page=1&per_page=100&sort=desc",
+			`[{"user": {"login": "ada"}, "body": "/ok-to-test y", "created_at": ` + made +
+				`, "updated_at": ` + made +
+				`}, {"user": {"login": "eve"}, "body": "/ok-to-test x", "created_at": ` + made +
+				`, "updated_at": ` + later + `}]`},
+		{GitLab, "Private-Token: hunter2-token", "/team/apps.git",
+			"/api/v4/projects/team%2Fapps/merge_requests?order_by=created_at&per_page=100&" +
+				"sort=desc&state=opened",
+			"/api/v4/projects/team%2Fapps/merge_requests/5/notes?order_by=created_at&page=1&per_page=100&sort=desc",
 			`[{"iid": 5, "title": "Pin", "state": "opened", "source_branch": "next", "target_branch": "main", "sha": "` + commitB + `", "author": {"username": "ada"}, "source_project_id": 1, "target_project_id": 1},
 			  {"iid": 6, "title": "Fix", "state": "opened", "source_branch": "main", "target_branch": "main", "sha": "` + commitC + `", "author": {"username": "eve"}, "source_project_id": 2, "target_project_id": 1}]`,
-			`[{"author": {"username": "eve"}, "body": "/ok-to-test x", "created_at": ` + made + `, "updated_at": ` + later + `}, {"author": {"username": "ada"}, "body": "approved this", "system": true, "created_at": ` + made + `, "updated_at": ` + made + `}, {"author": {"username": "ada"}, "body": "/ok-to-test y", "created_at": ` + made + `, "updated_at": ` + made + `}]`},
+			`[{"author": {"username": "eve"}, "body": "/ok-to-test x", "created_at": ` + made +
+				`, "updated_at": ` + later +
+				`}, {"author": {"username": "ada"}, "body": "approved this", "system": true, "created_at": ` +
+				made + `, "updated_at": ` + made +
+				`}, {"author": {"username": "ada"}, "body": "/ok-to-test y", "created_at": ` +
+				made + `, "updated_at": ` + made + `}]`},
 	} {
 		s := newScripted(t, kind.login)
 		f := opened(t, kind.name, s.URL+kind.path, Credential{Token: "hunter2-token"})
@@ -358,8 +464,10 @@ func TestIncoming(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	for remote, want := range map[string]string{
-		"https://github.com/team/fleet.git": "github", "git@github.com:team/fleet.git": "github", "ssh://git@gitlab.com:22/team/sub/fleet": "gitlab", "https://bitbucket.org/team/fleet": "",
-		"https://codeberg.org/team/fleet": "gitea", "https://git.example/team/fleet": "", "https://github.com.evil.example/team/fleet": "", "../fleet": "", "": "",
+		"https://github.com/team/fleet.git": "github", "git@github.com:team/fleet.git": "github",
+		"ssh://git@gitlab.com:22/team/sub/fleet": "gitlab", "https://bitbucket.org/team/fleet": "",
+		"https://codeberg.org/team/fleet": "gitea", "https://git.example/team/fleet": "",
+		"https://github.com.evil.example/team/fleet": "", "../fleet": "", "": "",
 	} {
 		if got := Of(remote); got != want {
 			t.Errorf("%q is on %q, want %q", remote, got, want)
@@ -374,7 +482,8 @@ func TestKinds(t *testing.T) {
 		"https://git.example/team/x/fleet": "is not the path of a repository",
 		"https://git.example/team/fl%3Fet": "is not the path of a repository",
 	} {
-		if _, err := new(Clients).Open(Gitea, remote, Credential{Token: "hunter2"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := new(Clients).Open(Gitea, remote, Credential{Token: "hunter2"}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", remote, err, want)
 		}
 	}
@@ -400,7 +509,8 @@ func TestKinds(t *testing.T) {
 		}
 	}
 	names, variables := Names()
-	if !slices.Equal(names, []string{"github", "gitlab", "gitea"}) || variables[Gitea] != "GITEA_TOKEN" {
+	if !slices.Equal(names, []string{"github", "gitlab", "gitea"}) ||
+		variables[Gitea] != "GITEA_TOKEN" {
 		t.Errorf("%v %v", names, variables)
 	}
 	for _, data := range []map[string]string{{}, {"githubAppID": "x"}, {"username": "ada"}} {
@@ -412,7 +522,9 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%v is a credential: %+v", data, c)
 		}
 	}
-	if _, err := new(Clients).Open(GitHub, "https://github.com/team/fleet", Credential{App: &App{ID: 1, Key: []byte("x")}}); err == nil || strings.Contains(err.Error(), "x\n") {
+	if _, err := new(Clients).Open(GitHub, "https://github.com/team/fleet",
+		Credential{App: &App{ID: 1, Key: []byte("x")}}); err == nil ||
+		strings.Contains(err.Error(), "x\n") {
 		t.Errorf("a key that is none: %v", err)
 	}
 }

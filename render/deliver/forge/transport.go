@@ -67,7 +67,8 @@ type token struct {
 func (c *Clients) account(kind, host string, login Credential) *account {
 	parts := []any{kind, host, login.User, login.Token}
 	if a := login.App; a != nil {
-		parts = append(parts, strconv.FormatInt(a.ID, 10), strconv.FormatInt(a.Installation, 10), string(a.Key))
+		parts = append(parts, strconv.FormatInt(a.ID, 10), strconv.FormatInt(a.Installation, 10),
+			string(a.Key))
 	}
 	key := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
 	c.mu.Lock()
@@ -196,7 +197,8 @@ type transport struct {
 // as an error. The memory for decoding the answer is taken before, and until its body is closed.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host != t.host || r.URL.Scheme != t.scheme {
-		return nil, fmt.Errorf("%s is not the server of the repository: nothing was sent to it", r.URL.Host)
+		return nil, fmt.Errorf("%s is not the server of the repository: nothing was sent to it",
+			r.URL.Host)
 	}
 	var body []byte
 	if r.Body != nil {
@@ -221,7 +223,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			return answer, nil
 		}
 		memory.Release()
-		failing := err != nil && !errors.Is(err, answers.ErrTooLarge) || err == nil && answer.StatusCode >= 500
+		failing := err != nil && !errors.Is(err, answers.ErrTooLarge) ||
+			err == nil && answer.StatusCode >= 500
 		switch {
 		case err == nil && t.account.learn(answer, text):
 			if try == maxTries {
@@ -253,7 +256,8 @@ func (d *decoded) Close() error {
 	return d.ReadCloser.Close()
 }
 
-func (t *transport) once(r *http.Request, body []byte, memory *answers.Share) (*http.Response, []byte, error) {
+func (t *transport) once(r *http.Request, body []byte,
+	memory *answers.Share) (*http.Response, []byte, error) {
 	select {
 	case t.account.slots <- struct{}{}:
 		defer func() { <-t.account.slots }()
@@ -322,7 +326,8 @@ func (t *transport) withoutSecrets(sent *http.Request, text []byte) []byte {
 	}
 	for _, word := range words {
 		escaped, _ := json.Marshal(word) // of a string, which does not fail
-		forms := []string{word, string(escaped[1 : len(escaped)-1]), strings.ReplaceAll(word, "/", `\/`)}
+		forms := []string{word, string(escaped[1 : len(escaped)-1]),
+			strings.ReplaceAll(word, "/", `\/`)}
 		for _, form := range forms {
 			if len(form) > 6 { // "Bearer" is none
 				text = bytes.ReplaceAll(text, []byte(form), []byte("…"))
@@ -350,21 +355,23 @@ func (t *transport) refusal(r *http.Response, body []byte) error {
 		e.kind = ErrUnauthorized
 	case http.StatusForbidden:
 		e.kind = ErrUnauthorized
-		for _, rule := range []string{"archived", "protected", "pre-receive", "hook declined", "rule violation"} {
+		for _, rule := range []string{"archived", "protected", "pre-receive", "hook declined",
+			"rule violation"} {
 			if strings.Contains(strings.ToLower(e.text), rule) {
 				e.kind = ErrRefused
 			}
 		}
 	case http.StatusNotFound, http.StatusGone:
 		e.kind = ErrNotFound
-	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusConflict, http.StatusUnprocessableEntity,
-		http.StatusLocked:
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusConflict,
+		http.StatusUnprocessableEntity, http.StatusLocked:
 		e.kind = ErrRefused
 	}
 	if r.StatusCode/100 == 3 {
 		e.kind, e.text = ErrNotFound, "the repository has moved: use its new URL"
 		if to, err := url.Parse(r.Header.Get("Location")); err == nil && to.Host != "" {
-			e.text = fmt.Sprintf("the repository has moved to %s: use its new URL", shown([]byte(to.Host+to.Path)))
+			e.text = fmt.Sprintf("the repository has moved to %s: use its new URL",
+				shown([]byte(to.Host+to.Path)))
 		}
 	}
 	return e

@@ -21,7 +21,8 @@ func askAll(t *testing.T, handler http.HandlerFunc) map[string]error {
 	got := make(map[string]error)
 	names, _ := Names()
 	for _, kind := range names {
-		_, got[kind] = opened(t, kind, s.URL+"/team/apps", Credential{Token: "hunter2-token"}).PullRequest(t.Context(), 1)
+		_, got[kind] = opened(t, kind, s.URL+"/team/apps", Credential{Token: "hunter2-token"}).
+			PullRequest(t.Context(), 1)
 	}
 	return got
 }
@@ -39,20 +40,24 @@ func TestRefusals(t *testing.T) {
 		kind     error
 		contains string
 	}{
-		{401, "{\"message\":\n  \"Bad credentials\x1b[2J hunter2-token\"}", ErrUnauthorized, "401 Unauthorized"},
+		{401, "{\"message\":\n  \"Bad credentials\x1b[2J hunter2-token\"}", ErrUnauthorized,
+			"401 Unauthorized"},
 		{404, `{"message": "Not Found"}`, ErrNotFound, "404 Not Found"},
 		{410, ``, ErrNotFound, "410 Gone"},
 		{301, ``, ErrNotFound, "the repository has moved to"},
 		{302, ``, ErrNotFound, "use its new URL"},
 		{307, ``, ErrNotFound, "use its new URL"},
 		{403, `{"message": "Repository was archived so is read-only."}`, ErrRefused, "archived"},
-		{403, `{"message": "Resource not accessible by integration"}`, ErrUnauthorized, "not accessible"},
+		{403, `{"message": "Resource not accessible by integration"}`, ErrUnauthorized,
+			"not accessible"},
 		{422, `{"message": "Validation Failed"}`, ErrRefused, "Validation Failed"},
-		{422, `{"message": "` + strings.Repeat("x", 300-len("hunter2-tok")) + `hunter2-token"}`, ErrRefused, "xxx"},
+		{422, `{"message": "` + strings.Repeat("x", 300-len("hunter2-tok")) + `hunter2-token"}`,
+			ErrRefused, "xxx"},
 		{422, `{"message": "hunter2\u002dtoken hunter2-token"}`, ErrRefused, "422"},
 		{500, strings.Repeat("x", 290) + `hunter2-token`, nil, "xxx"},
 		{200, `<html>`, nil, ""},
-		{200, `{"title": "` + strings.Repeat("x", 8<<20) + `"}`, nil, "is refused: the answer is too large"},
+		{200, `{"title": "` + strings.Repeat("x", 8<<20) + `"}`, nil,
+			"is refused: the answer is too large"},
 	} {
 		for kind, err := range askAll(t, func(w http.ResponseWriter, _ *http.Request) {
 			if c.status/100 == 3 {
@@ -61,9 +66,11 @@ func TestRefusals(t *testing.T) {
 			w.WriteHeader(c.status)
 			_, _ = io.WriteString(w, c.body)
 		}) {
-			if err == nil || c.kind != nil && !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.contains) {
+			if err == nil || c.kind != nil && !errors.Is(err, c.kind) ||
+				!strings.Contains(err.Error(), c.contains) {
 				t.Errorf("%s, %d: %v", kind, c.status, err)
-			} else if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "\x1b") {
+			} else if strings.Contains(err.Error(), "hunter2") ||
+				strings.Contains(err.Error(), "\x1b") {
 				t.Errorf("%s, %d shows %q", kind, c.status, err)
 			}
 		}
@@ -83,7 +90,8 @@ func TestFailingServer(t *testing.T) {
 			t.Errorf("%s: no error", kind)
 		}
 	}
-	if n := asked.Load(); n < 9 || n > 15 { // net/http itself repeats one on a connection that breaks
+	// net/http itself repeats one on a connection that breaks
+	if n := asked.Load(); n < 9 || n > 15 {
 		t.Errorf("asked %d times", n)
 	}
 }
@@ -115,7 +123,8 @@ func TestLimits(t *testing.T) {
 		}))
 		f := opened(t, GitHub, s.URL+"/team/apps", Credential{Token: "hunter2"})
 		began := time.Now()
-		if _, err := f.PullRequest(t.Context(), 1); err != nil || time.Since(began) < 300*time.Millisecond || asked.Load() != 2 {
+		if _, err := f.PullRequest(t.Context(), 1); err != nil ||
+			time.Since(began) < 300*time.Millisecond || asked.Load() != 2 {
 			t.Errorf("%s: %v after %s and %d requests", name, err, time.Since(began), asked.Load())
 		}
 		s.Close()
@@ -129,7 +138,8 @@ func TestLimits(t *testing.T) {
 		}
 		asked.Add(1)
 		w.WriteHeader(http.StatusForbidden)
-		_, _ = io.WriteString(w, `{"message": "You have exceeded a secondary rate limit. Please wait a few minutes."}`)
+		_, _ = io.WriteString(w,
+			`{"message": "You have exceeded a secondary rate limit. Please wait a few minutes."}`)
 	}))
 	defer s.Close()
 	clients := new(Clients)
@@ -146,7 +156,8 @@ func TestLimits(t *testing.T) {
 	began := time.Now()
 	for _, repository := range []string{"/team/apps", "/team/apps", "/team/other"} {
 		var limited *LimitedError
-		if err := ask(repository, "hunter2"); !errors.As(err, &limited) || time.Until(limited.Until) < 50*time.Second {
+		if err := ask(repository, "hunter2"); !errors.As(err, &limited) ||
+			time.Until(limited.Until) < 50*time.Second {
 			t.Errorf("%s: %v", repository, err)
 		}
 	}
@@ -164,7 +175,8 @@ func TestLimits(t *testing.T) {
 		if i == 3 {
 			header.Set("Retry-After", "999999999")
 		}
-		if !a.learn(&http.Response{StatusCode: 429, Header: header}, nil) || time.Until(a.until).Round(time.Minute) != want {
+		if !a.learn(&http.Response{StatusCode: 429, Header: header}, nil) ||
+			time.Until(a.until).Round(time.Minute) != want {
 			t.Errorf("wait %d is %s", i, time.Until(a.until))
 		}
 	}
@@ -231,8 +243,10 @@ func TestOtherHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := &transport{scheme: "https", host: "git.example", account: new(Clients).account(GitLab, "git.example", Credential{Token: "x"})}
-	if _, err := tr.RoundTrip(r); err == nil || !strings.Contains(err.Error(), "nothing was sent to it") {
+	tr := &transport{scheme: "https", host: "git.example",
+		account: new(Clients).account(GitLab, "git.example", Credential{Token: "x"})}
+	if _, err := tr.RoundTrip(r); err == nil ||
+		!strings.Contains(err.Error(), "nothing was sent to it") {
 		t.Error(err)
 	}
 }

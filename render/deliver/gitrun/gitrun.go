@@ -17,7 +17,8 @@ import (
 )
 
 // ErrNone is a folder that is in no repository.
-var ErrNone = errors.New("is in no Git repository: neither it nor a folder above it has an entry .git")
+var ErrNone = errors.New(
+	"is in no Git repository: neither it nor a folder above it has an entry .git")
 
 // Find returns the working tree that a folder is in: the nearest folder, from this one upwards,
 // that has an entry .git, which Git never takes from a commit. A folder on the way that is laid out
@@ -32,7 +33,9 @@ func Find(folder string) (top string, err error) {
 	}
 	for at := full; ; at = filepath.Dir(at) {
 		if looksBare(at) {
-			return "", fmt.Errorf("%s: the folder has HEAD, objects and refs like a bare Git repository, whose configuration can run programs\n  hint: remove %s, or rename it", filepath.Join(at, "HEAD"), filepath.Join(at, "HEAD"))
+			return "", fmt.Errorf("%s: the folder has HEAD, objects and refs like a bare Git "+
+				"repository, whose configuration can run programs\n  hint: remove %s, or rename it",
+				filepath.Join(at, "HEAD"), filepath.Join(at, "HEAD"))
 		}
 		if exists(at, ".git") {
 			return at, ofTree(at)
@@ -50,13 +53,15 @@ func Open(ctx context.Context, folder string) (top string, err error) {
 	}
 	// With --git-dir, git trusts every owner.
 	cmd := Command(ctx, "", "rev-parse", "--git-dir")
-	cmd.Args = slices.DeleteFunc(cmd.Args, func(arg string) bool { return strings.HasPrefix(arg, "--git-dir") })
+	cmd.Args = slices.DeleteFunc(cmd.Args,
+		func(arg string) bool { return strings.HasPrefix(arg, "--git-dir") })
 	cmd.Dir, cmd.Env = top, append(cmd.Env, "GIT_CEILING_DIRECTORIES="+filepath.Dir(top))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	var exit *exec.ExitError
 	if err := cmd.Run(); errors.As(err, &exit) && ctx.Err() == nil {
-		return "", fmt.Errorf("%s: %s", filepath.Join(top, ".git"), strings.TrimSpace(stderr.String()))
+		return "", fmt.Errorf("%s: %s", filepath.Join(top, ".git"),
+			strings.TrimSpace(stderr.String()))
 	} else if err != nil {
 		return "", Fault(ctx, err)
 	}
@@ -80,9 +85,12 @@ func Fault(ctx context.Context, err error) error {
 func Command(ctx context.Context, top string, args ...string) *exec.Cmd {
 	place := []string{"--git-dir=" + os.DevNull}
 	if top != "" {
-		place = []string{"--git-dir=" + filepath.Join(top, ".git"), "--work-tree=" + top, "-c", "core.hooksPath=" + os.DevNull}
+		place = []string{"--git-dir=" + filepath.Join(top, ".git"), "--work-tree=" + top, "-c",
+			"core.hooksPath=" + os.DevNull}
 	}
-	cmd := exec.CommandContext(ctx, "git", slices.Concat(place, []string{"-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false"}, args)...)
+	cmd := exec.CommandContext(ctx, "git",
+		slices.Concat(place,
+			[]string{"-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false"}, args)...)
 	cmd.Dir = top
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), placing), "GIT_NO_LAZY_FETCH=1")
 	return cmd
@@ -114,7 +122,8 @@ func Output(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
 		for cmd.Args[at] == "-c" {
 			at += 2
 		}
-		return nil, &Error{exit, fmt.Sprintf("git %s: %s", cmd.Args[at], strings.Join(words, "://"))}
+		return nil, &Error{exit,
+			fmt.Sprintf("git %s: %s", cmd.Args[at], strings.Join(words, "://"))}
 	case err != nil:
 		return nil, Fault(ctx, err)
 	}
@@ -123,7 +132,8 @@ func Output(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
 
 // OriginURL returns the URL of the remote origin of a clone, without a login; "" for none.
 func OriginURL(ctx context.Context, clone string) (string, error) {
-	out, err := Output(ctx, Command(ctx, clone, "config", "--default=", "--get", "remote.origin.url"))
+	out, err := Output(ctx,
+		Command(ctx, clone, "config", "--default=", "--get", "remote.origin.url"))
 	if err != nil {
 		return "", err
 	}
@@ -137,8 +147,9 @@ func PublicURL(address string) (string, error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil {
-		return "", errors.New("the URL of the source repository cannot be read, and may hold a login: " +
-			"name another with --repo or --source")
+		return "", errors.New(
+			"the URL of the source repository cannot be read, and may hold a login: " +
+				"name another with --repo or --source")
 	}
 	u.User, u.RawQuery, u.Fragment = nil, "", ""
 	return u.String(), nil
@@ -149,9 +160,11 @@ func PublicURL(address string) (string, error) {
 func placing(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	return slices.Contains([]string{
-		"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_ATTR_SOURCE", "GIT_CEILING_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR",
-		"GIT_DISCOVERY_ACROSS_FILESYSTEM", "GIT_EXTERNAL_DIFF", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE",
-		"GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE", "GIT_NO_LAZY_FETCH", "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX",
+		"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_ATTR_SOURCE", "GIT_CEILING_DIRECTORIES",
+		"GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_DISCOVERY_ACROSS_FILESYSTEM",
+		"GIT_EXTERNAL_DIFF", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE",
+		"GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE", "GIT_NO_LAZY_FETCH", "GIT_NO_REPLACE_OBJECTS",
+		"GIT_OBJECT_DIRECTORY", "GIT_PREFIX",
 		"GIT_QUARANTINE_PATH", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
 	}, name)
 }
@@ -163,7 +176,8 @@ func exists(folder, name string) bool {
 
 // looksBare reports whether git could take a folder for a repository.
 func looksBare(at string) bool {
-	return filepath.Base(at) != ".git" && exists(at, "HEAD") && (exists(at, "objects") && exists(at, "refs") || exists(at, "commondir"))
+	return filepath.Base(at) != ".git" && exists(at, "HEAD") &&
+		(exists(at, "objects") && exists(at, "refs") || exists(at, "commondir"))
 }
 
 // ofTree fails where .git leads to a folder of a working tree, as submodules and added
@@ -187,7 +201,8 @@ func ofTree(top string) error {
 			return err
 		}
 		if below(target, at) && !below(target, own) {
-			return fmt.Errorf("%s leads to %s, which the working tree %s has as files: its configuration can run programs\n  hint: remove %s", file, target, at, file)
+			return fmt.Errorf("%s leads to %s, which the working tree %s has as files: its "+
+				"configuration can run programs\n  hint: remove %s", file, target, at, file)
 		}
 	}
 	return nil

@@ -60,7 +60,8 @@ func ReadChecks(file string, text []byte) (Checks, error) {
 		kind := gv.WithKind(e.Kind).GroupKind()
 		switch {
 		case err != nil || e.APIVersion == "":
-			bad(".apiVersion", fmt.Errorf("%q is not the version of an API, such as example.com/v1", e.APIVersion))
+			bad(".apiVersion", fmt.Errorf("%q is not the version of an API, such as example.com/v1",
+				e.APIVersion))
 		case e.Kind == "":
 			bad(".kind", errors.New("it is missing"))
 		case checks[kind] != nil:
@@ -81,7 +82,8 @@ func (c Checks) Of(u *unstructured.Unstructured) Health {
 		return Health{Status: string(status.NotFoundStatus)}
 	}
 	compute := func() (*status.Result, error) { return status.Compute(u) }
-	if check := c[u.GroupVersionKind().GroupKind()]; check != nil && u.GetDeletionTimestamp() == nil {
+	if check := c[u.GroupVersionKind().GroupKind()]; check != nil &&
+		u.GetDeletionTimestamp() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 		defer cancel()
 		compute = func() (*status.Result, error) { return check.Evaluate(ctx, u) }

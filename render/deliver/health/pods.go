@@ -56,8 +56,10 @@ func Troubles(pod *corev1.Pod) (all []Trouble) {
 	for _, s := range Containers(pod) {
 		t := Trouble{Pod: pod.Name, Container: s.Name}
 		switch waiting, now := s.State.Waiting, s.State.Terminated; {
-		case waiting != nil && waiting.Reason != "" && waiting.Reason != "ContainerCreating" && waiting.Reason != "PodInitializing":
-			t.Reason, t.Message, t.ended = waiting.Reason, waiting.Message, end(s.LastTerminationState.Terminated)
+		case waiting != nil && waiting.Reason != "" && waiting.Reason != "ContainerCreating" &&
+			waiting.Reason != "PodInitializing":
+			t.Reason, t.Message, t.ended =
+				waiting.Reason, waiting.Message, end(s.LastTerminationState.Terminated)
 		case now != nil && now.ExitCode != 0:
 			t.Reason, t.ended = now.Reason, end(now)
 		default:
@@ -66,7 +68,8 @@ func Troubles(pod *corev1.Pod) (all []Trouble) {
 		all = append(all, t)
 	}
 	if pod.Status.Phase == corev1.PodFailed {
-		all = append(all, Trouble{Pod: pod.Name, Reason: cmp.Or(pod.Status.Reason, "Failed"), Message: pod.Status.Message})
+		all = append(all, Trouble{Pod: pod.Name, Reason: cmp.Or(pod.Status.Reason, "Failed"),
+			Message: pod.Status.Message})
 	}
 	return all
 }

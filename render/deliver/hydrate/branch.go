@@ -83,13 +83,16 @@ func (b *Branch) Check(ctx context.Context, paths ...string) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	report(err != nil || b.Name == "HEAD" || strings.HasPrefix(b.Name, "refs/") || strings.HasPrefix(b.Name, "-"),
+	report(err != nil || b.Name == "HEAD" || strings.HasPrefix(b.Name, "refs/") ||
+		strings.HasPrefix(b.Name, "-"),
 		"%q is not a valid branch: use a name such as environments/prod", b.Name)
-	report(b.URL == "" || strings.HasPrefix(b.URL, "-") || strings.ContainsFunc(b.URL, unicode.IsControl),
+	report(b.URL == "" || strings.HasPrefix(b.URL, "-") ||
+		strings.ContainsFunc(b.URL, unicode.IsControl),
 		"the URL of the source is empty, starts with - or has control characters")
 	for i, p := range paths {
-		report(p == "" || p == ".", "a package at the root of the repository would mix with the metadata "+
-			"of the branch: put it into a folder")
+		report(p == "" || p == ".",
+			"a package at the root of the repository would mix with the metadata "+
+				"of the branch: put it into a folder")
 		report(strings.ContainsFunc(p, unicode.IsControl), "the path %q has control characters", p)
 		for _, other := range paths[:i] {
 			report(p == other || strings.HasPrefix(p, other+"/") || strings.HasPrefix(other, p+"/"),
@@ -109,7 +112,8 @@ func (b *Branch) Write(ctx context.Context, packages []Package) (Result, error) 
 	for _, p := range packages {
 		paths = append(paths, p.Path)
 		if len(p.Manifest) == 0 {
-			err := fmt.Errorf("%s renders no objects, and an empty branch would delete the running objects", p.Path)
+			err := fmt.Errorf(
+				"%s renders no objects, and an empty branch would delete the running objects", p.Path)
 			return Result{}, err
 		}
 	}
@@ -124,7 +128,8 @@ func (b *Branch) Write(ctx context.Context, packages []Package) (Result, error) 
 		return Result{}, err
 	}
 	defer os.RemoveAll(scratch)
-	w := &writing{Branch: b, git: git{b.Folder, filepath.Join(scratch, "index")}, scratch: scratch, packages: packages}
+	w := &writing{Branch: b, git: git{b.Folder, filepath.Join(scratch, "index")}, scratch: scratch,
+		packages: packages}
 	if err := w.prepare(ctx); err != nil {
 		return Result{}, err
 	}
@@ -323,7 +328,8 @@ func (w *writing) owned(ctx context.Context, branch tree, folder string) error {
 	for _, name := range names {
 		file := path.Join(folder, name)
 		if branch.hasFolder(file) {
-			return fmt.Errorf("%s is a folder on the branch %s: remove it, or choose another branch", file, w.Name)
+			return fmt.Errorf(
+				"%s is a folder on the branch %s: remove it, or choose another branch", file, w.Name)
 		}
 		if _, ok := branch[file]; ok {
 			found = append(found, file)
@@ -343,7 +349,8 @@ func (w *writing) owned(ctx context.Context, branch tree, folder string) error {
 	switch {
 	case !ours:
 		return fmt.Errorf("%s on the branch %s was not written by %s, and is not replaced\n"+
-			"  hint: remove it from the branch, or choose another branch", strings.Join(found, ", "), w.Name, writer)
+			"  hint: remove it from the branch, or choose another branch",
+			strings.Join(found, ", "), w.Name, writer)
 	case about.RepoURL != w.URL:
 		return fmt.Errorf("%s is from %s, not from %s\n  hint: choose another branch; "+
 			"if that is the same repository, name it with --repo", what, about.RepoURL, w.URL)
@@ -372,7 +379,8 @@ func (w *writing) gone(ctx context.Context, branch tree) (gone []string, err err
 }
 
 // edits returns the changes of the branch: packages that differ, and those that are removed.
-func (w *writing) edits(ctx context.Context, branch tree, changed []int, gone []string) (string, error) {
+func (w *writing) edits(ctx context.Context, branch tree, changed []int,
+	gone []string) (string, error) {
 	files := []string{metadata}
 	contents := [][]byte{w.dry.root(w.URL).encode()}
 	if _, ok := branch[attributes]; !ok {
@@ -411,5 +419,6 @@ func (w *writing) about(folder string) hydratorMetadata {
 	for _, flag := range w.Flags {
 		words = append(words, quote(flag))
 	}
-	return hydratorMetadata{RepoURL: w.URL, DrySHA: w.Commit, Commands: []string{strings.Join(words, " ")}}
+	return hydratorMetadata{RepoURL: w.URL, DrySHA: w.Commit,
+		Commands: []string{strings.Join(words, " ")}}
 }

@@ -69,7 +69,8 @@ func (c *clone) commit(message string, folders ...string) string {
 func (c *clone) write(file, text string) {
 	c.t.Helper()
 	file = filepath.Join(c.folder, file)
-	if err := multi.Errors(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+	if err := multi.Errors(os.MkdirAll(filepath.Dir(file), 0o755),
+		os.WriteFile(file, []byte(text), 0o644)); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -99,7 +100,8 @@ func run(t *testing.T, folder string, args ...string) string {
 
 func (c *clone) branch(name string) *hydrate.Branch {
 	c.t.Helper()
-	return &hydrate.Branch{Folder: c.folder, Name: name, URL: source, Commit: c.git("rev-parse", "HEAD")}
+	return &hydrate.Branch{Folder: c.folder, Name: name, URL: source,
+		Commit: c.git("rev-parse", "HEAD")}
 }
 
 // must writes packages of a manifest with a text.
@@ -127,7 +129,8 @@ func (c *clone) refused(b *hydrate.Branch, want string, folders ...string) {
 
 func packages(text string, folders ...string) (all []hydrate.Package) {
 	for _, folder := range folders {
-		all = append(all, hydrate.Package{Path: "apps/" + folder, Manifest: []byte("text: " + text + "\n")})
+		all = append(all,
+			hydrate.Package{Path: "apps/" + folder, Manifest: []byte("text: " + text + "\n")})
 	}
 	return all
 }
@@ -171,11 +174,15 @@ Argocd-reference-commit-date: 2025-06-09T13:50:18-04:00`, "a")
 	r := c.must(b, "one", "a", "b")
 	diff(t, "status", status, c.git("status", "--porcelain"))
 	diff(t, "index", index, c.git("ls-files", "-s"))
-	diff(t, "result", hydrate.Result{Commit: c.git("rev-parse", prod), Written: []string{"apps/a", "apps/b"}}, r)
-	diff(t, "files", []string{".gitattributes", "apps/a/README.md", "apps/a/hydrator.metadata", "apps/a/manifest.yaml",
-		"apps/b/README.md", "apps/b/hydrator.metadata", "apps/b/manifest.yaml", "hydrator.metadata"}, c.files(prod))
+	diff(t, "result",
+		hydrate.Result{Commit: c.git("rev-parse", prod), Written: []string{"apps/a", "apps/b"}}, r)
+	diff(t, "files", []string{".gitattributes", "apps/a/README.md", "apps/a/hydrator.metadata",
+		"apps/a/manifest.yaml", "apps/b/README.md", "apps/b/hydrator.metadata",
+		"apps/b/manifest.yaml", "hydrator.metadata"}, c.files(prod))
 	diff(t, "manifest", "text: one", c.show(prod, "apps/a/manifest.yaml"))
-	diff(t, "attributes", "**/README.md linguist-generated=true\n**/hydrator.metadata linguist-generated=true", c.show(prod, ".gitattributes"))
+	diff(t, "attributes",
+		"**/README.md linguist-generated=true\n**/hydrator.metadata linguist-generated=true",
+		c.show(prod, ".gitattributes"))
 	t.Setenv("TZ", "UTC") // of the git program below
 	date := c.git("log", "-1", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%ad")
 	diff(t, "root", `{
@@ -206,7 +213,8 @@ Argocd-reference-commit-date: 2025-06-09T13:50:18-04:00`, "a")
     "`+strings.ReplaceAll(command, `\`, `\\`)+`"
   ]
 }`, c.show(prod, "apps/a/hydrator.metadata"))
-	for _, want := range []string{"git clone https://git.example/fleet/agents source", "git checkout " + dry, command} {
+	for _, want := range []string{"git clone https://git.example/fleet/agents source",
+		"git checkout " + dry, command} {
 		if text := c.show(prod, "apps/a/README.md"); !strings.Contains(text, "\n"+want+"\n") {
 			t.Errorf("README has no line %q:\n%s", want, text)
 		}
@@ -215,9 +223,11 @@ Argocd-reference-commit-date: 2025-06-09T13:50:18-04:00`, "a")
 	diff(t, "subject", dry[:7]+": Bump the image", c.git("log", "-1", "--format=%s", prod))
 	trailers := c.git("log", "-1", "--format=%(trailers:only,unfold)", prod)
 	for _, want := range []string{
-		`Co-authored-by: "Grace Hopper" <grace@example.com>`, "Co-authored-by: Ada <ada@example.com>",
-		`Argocd-reference-commit-author: "Ada" <ada@example.com>`, "Argocd-reference-commit-sha: " + dry,
-		"Argocd-reference-commit-subject: Bump the image", "Argocd-reference-commit-repourl: " + source, "Argocd-reference-commit-date: " + date,
+		`Co-authored-by: "Grace Hopper" <grace@example.com>`,
+		"Co-authored-by: Ada <ada@example.com>",
+		`Argocd-reference-commit-author: "Ada" <ada@example.com>`,
+		"Argocd-reference-commit-sha: " + dry, "Argocd-reference-commit-subject: Bump the image",
+		"Argocd-reference-commit-repourl: " + source, "Argocd-reference-commit-date: " + date,
 		`Argocd-reference-commit-body: "Signed-off-by: CI \u003cci@example.com\u003e\nArgocd-reference-commit-sha: B82ADD2\n"`,
 	} {
 		if !slices.Contains(strings.Split(trailers, "\n"), want) {
@@ -232,7 +242,8 @@ Argocd-reference-commit-date: 2025-06-09T13:50:18-04:00`, "a")
 func TestUnchanged(t *testing.T) {
 	c := newClone(t)
 	first := c.must(c.branch(prod), "one", "a", "b")
-	if again := c.must(c.branch(prod), "one", "a", "b"); again.Commit != first.Commit || len(again.Written) > 0 {
+	if again := c.must(c.branch(prod), "one", "a", "b"); again.Commit != first.Commit ||
+		len(again.Written) > 0 {
 		t.Errorf("the same again: %+v", again)
 	}
 	notes := c.git("rev-parse", "refs/notes/hydrator.metadata")
@@ -245,15 +256,19 @@ func TestUnchanged(t *testing.T) {
 	diff(t, "note", `{"drySha":"`+dry+`"}`, c.git("notes", "--ref=hydrator.metadata", "show", prod))
 	r := c.must(c.branch(prod), "two", "b")
 	diff(t, "written", []string{"apps/b"}, r.Written)
-	diff(t, "changed files", "apps/b/hydrator.metadata\napps/b/manifest.yaml\napps/b/README.md\nhydrator.metadata",
+	diff(t, "changed files",
+		"apps/b/hydrator.metadata\napps/b/manifest.yaml\napps/b/README.md\nhydrator.metadata",
 		sorted(c.git("diff", "--name-only", first.Commit, r.Commit)))
 	diff(t, "history", first.Commit, c.git("log", "-1", "--format=%P", prod))
-	diff(t, "note before", `{"drySha":"`+dry+`"}`, c.git("notes", "--ref=hydrator.metadata", "show", first.Commit))
+	diff(t, "note before", `{"drySha":"`+dry+`"}`,
+		c.git("notes", "--ref=hydrator.metadata", "show", first.Commit))
 }
 
 func sorted(lines string) string {
 	all := strings.Split(lines, "\n")
-	slices.SortFunc(all, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
+	slices.SortFunc(all, func(a, b string) int {
+		return strings.Compare(strings.ToLower(a), strings.ToLower(b))
+	})
 	return strings.Join(all, "\n")
 }
 
@@ -272,13 +287,16 @@ func TestManyNotes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.git("update-ref", "refs/notes/hydrator.metadata", c.git("commit-tree", strings.TrimSpace(string(out)), "-m", "notes"))
+	c.git("update-ref", "refs/notes/hydrator.metadata",
+		c.git("commit-tree", strings.TrimSpace(string(out)), "-m", "notes"))
 	for range 2 {
 		dry := c.commit("Next", "a")
 		c.must(c.branch(prod), "two", "a")
-		diff(t, "note", `{"drySha":"`+dry+`"}`, c.git("notes", "--ref=hydrator.metadata", "show", prod))
+		diff(t, "note", `{"drySha":"`+dry+`"}`,
+			c.git("notes", "--ref=hydrator.metadata", "show", prod))
 	}
-	diff(t, "notes", 301, len(strings.Split(c.git("notes", "--ref=hydrator.metadata", "list"), "\n")))
+	diff(t, "notes", 301,
+		len(strings.Split(c.git("notes", "--ref=hydrator.metadata", "list"), "\n")))
 }
 
 // What Write wrote and the source no longer has is removed, and nothing else is.
@@ -286,8 +304,10 @@ func TestRemoval(t *testing.T) {
 	c := newClone(t)
 	c.must(c.branch(prod), "one", "a", "b")
 	c.foreign(prod, "apps/b/mine.yaml", "mine")
-	c.foreign(prod, "apps/c/hydrator.metadata", `{"repoURL":"`+source+`","drySha":"x","commands":["kustomize build ."]}`)
-	c.foreign(prod, "apps/d/hydrator.metadata", `{"repoURL":"https://git.example/other","commands":["armature hydrate apps/d --branch x"]}`)
+	c.foreign(prod, "apps/c/hydrator.metadata",
+		`{"repoURL":"`+source+`","drySha":"x","commands":["kustomize build ."]}`)
+	c.foreign(prod, "apps/d/hydrator.metadata",
+		`{"repoURL":"https://git.example/other","commands":["armature hydrate apps/d --branch x"]}`)
 	c.foreign(prod, "README.md", "ours")
 	c.must(c.branch(prod), "one", "a")
 	if !slices.Contains(c.files(prod), "apps/b/manifest.yaml") {
@@ -297,24 +317,39 @@ func TestRemoval(t *testing.T) {
 	c.commit("No b")
 	r := c.must(c.branch(prod), "one", "a")
 	diff(t, "removed", []string{"apps/b"}, r.Removed)
-	diff(t, "files", []string{".gitattributes", "README.md", "apps/a/README.md", "apps/a/hydrator.metadata", "apps/a/manifest.yaml", "apps/b/mine.yaml",
+	diff(t, "files", []string{".gitattributes", "README.md", "apps/a/README.md",
+		"apps/a/hydrator.metadata", "apps/a/manifest.yaml", "apps/b/mine.yaml",
 		"apps/c/hydrator.metadata", "apps/d/hydrator.metadata", "hydrator.metadata"}, c.files(prod))
 }
 
 // Files of others in the way are reported, and stay.
 func TestForeignFiles(t *testing.T) {
 	for name, f := range map[string]struct{ file, text, want string }{
-		"manifest":            {"apps/a/manifest.yaml", "x", "apps/a/manifest.yaml on the branch environments/prod was not written by armature hydrate"},
-		"readme":              {"apps/a/README.md", "x", "was not written by armature hydrate"},
-		"Argo CD's package":   {"apps/a/hydrator.metadata", `{"repoURL":"` + source + `","commands":["helm template ."]}`, "was not written by armature hydrate"},
-		"another source":      {"apps/a/hydrator.metadata", `{"repoURL":"https://git.example/other","commands":["armature hydrate x"]}`, "is from https://git.example/other, not from " + source},
-		"broken metadata":     {"apps/a/hydrator.metadata", `{"commands": 3`, "was not written by armature hydrate"},
-		"other shape":         {"apps/a/hydrator.metadata", `{"commands": "armature hydrate x"}`, "was not written by armature hydrate"},
-		"large metadata":      {"apps/a/hydrator.metadata", `{"commands":["armature hydrate ` + strings.Repeat("x", 1<<20) + `"]}`, "was not written by armature hydrate"},
+		"manifest": {"apps/a/manifest.yaml", "x",
+			"apps/a/manifest.yaml on the branch environments/prod was not written by " +
+				"armature hydrate"},
+		"readme": {"apps/a/README.md", "x", "was not written by armature hydrate"},
+		"Argo CD's package": {"apps/a/hydrator.metadata",
+			`{"repoURL":"` + source + `","commands":["helm template ."]}`,
+			"was not written by armature hydrate"},
+		"another source": {"apps/a/hydrator.metadata",
+			`{"repoURL":"https://git.example/other","commands":["armature hydrate x"]}`,
+			"is from https://git.example/other, not from " + source},
+		"broken metadata": {"apps/a/hydrator.metadata", `{"commands": 3`,
+			"was not written by armature hydrate"},
+		"other shape": {"apps/a/hydrator.metadata", `{"commands": "armature hydrate x"}`,
+			"was not written by armature hydrate"},
+		"large metadata": {"apps/a/hydrator.metadata",
+			`{"commands":["armature hydrate ` + strings.Repeat("x", 1<<20) + `"]}`,
+			"was not written by armature hydrate"},
 		"a file for a folder": {"apps", "x", "apps is a file on the branch"},
-		"a folder for a file": {"apps/a/manifest.yaml/x", "x", "apps/a/manifest.yaml is a folder on the branch"},
-		"root":                {"hydrator.metadata", "x", "hydrator.metadata on the branch environments/prod was not written by a hydrator"},
-		"root of another":     {"hydrator.metadata", `{"repoURL":"https://git.example/other","drySha":"` + strings.Repeat("a", 40) + `"}`, "is from https://git.example/other"},
+		"a folder for a file": {"apps/a/manifest.yaml/x", "x",
+			"apps/a/manifest.yaml is a folder on the branch"},
+		"root": {"hydrator.metadata", "x",
+			"hydrator.metadata on the branch environments/prod was not written by a hydrator"},
+		"root of another": {"hydrator.metadata",
+			`{"repoURL":"https://git.example/other","drySha":"` + strings.Repeat("a", 40) + `"}`,
+			"is from https://git.example/other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClone(t)
@@ -344,7 +379,9 @@ func TestForeignFiles(t *testing.T) {
 // Names that are options, expressions or other references are not branches.
 func TestHostileNames(t *testing.T) {
 	c := newClone(t)
-	for _, name := range []string{"", "-f", "--upload-pack=touch x", "@{-1}", "HEAD", "refs/heads/x", "a..b", "a:b", "a b", "a\nb", "a\x1b[31m", "a~1", "a^", "a*", "x.lock", "../x", "/x", "x/", "a//b", "a\\b", "@{u}"} {
+	for _, name := range []string{"", "-f", "--upload-pack=touch x", "@{-1}", "HEAD",
+		"refs/heads/x", "a..b", "a:b", "a b", "a\nb", "a\x1b[31m", "a~1", "a^", "a*", "x.lock",
+		"../x", "/x", "x/", "a//b", "a\\b", "@{u}"} {
 		c.refused(c.branch(name), "is not a valid branch", "a")
 	}
 	for _, name := range []string{"$(touch pwned)", "`touch pwned`", "a;b", "a'b", "+x", "ü", "x-next"} {
@@ -352,7 +389,8 @@ func TestHostileNames(t *testing.T) {
 		b := c.branch(name)
 		b.Push = true
 		c.must(b, "one", "a")
-		diff(t, "branch "+name, "text: one", run(t, c.bare, "show", "refs/heads/"+name+":apps/a/manifest.yaml"))
+		diff(t, "branch "+name, "text: one",
+			run(t, c.bare, "show", "refs/heads/"+name+":apps/a/manifest.yaml"))
 		// What the README shows means the name itself to a shell.
 		text := run(t, c.bare, "show", "refs/heads/"+name+":apps/a/README.md")
 		_, line, _ := strings.Cut(text, "armature hydrate apps/a --branch ")
@@ -363,7 +401,8 @@ func TestHostileNames(t *testing.T) {
 		}
 	}
 	b := c.branch(prod)
-	for url, want := range map[string]string{"": "URL of the source is empty", "--upload-pack=x": "URL of the source", "https://x/\ny": "URL of the source"} {
+	for url, want := range map[string]string{"": "URL of the source is empty",
+		"--upload-pack=x": "URL of the source", "https://x/\ny": "URL of the source"} {
 		b.URL = url
 		c.refused(b, want, "a")
 	}
@@ -371,7 +410,8 @@ func TestHostileNames(t *testing.T) {
 	c.refused(b, "overlap", "a", "a")
 	c.refused(b, "overlap", "a", "a/b")
 	c.refused(b, "no packages")
-	for _, p := range []hydrate.Package{{Path: "", Manifest: []byte("x")}, {Path: "a\nb", Manifest: []byte("x")}, {Path: "apps/a"}} {
+	for _, p := range []hydrate.Package{{Path: "", Manifest: []byte("x")},
+		{Path: "a\nb", Manifest: []byte("x")}, {Path: "apps/a"}} {
 		if r, err := b.Write(t.Context(), []hydrate.Package{p}); err == nil {
 			t.Errorf("package %q with %d bytes: %+v", p.Path, len(p.Manifest), r)
 		}
@@ -410,7 +450,8 @@ func TestStart(t *testing.T) {
 	b := third.branch(prod + "-next")
 	b.Push = true
 	third.must(b, "one", "a")
-	diff(t, "new branch without a change", c.git("rev-parse", prod), run(t, c.bare, "rev-parse", prod+"-next"))
+	diff(t, "new branch without a change", c.git("rev-parse", prod),
+		run(t, c.bare, "rev-parse", prod+"-next"))
 }
 
 // Commits are signed as Git's configuration has it.
@@ -420,7 +461,8 @@ func TestSigned(t *testing.T) {
 	}
 	c := newClone(t)
 	key := filepath.Join(t.TempDir(), "key")
-	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).CombinedOutput(); err != nil {
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+		key).CombinedOutput(); err != nil {
 		t.Fatalf("ssh-keygen: %v\n%s", err, out)
 	}
 	public, err := os.ReadFile(key + ".pub")

@@ -23,7 +23,8 @@ import (
 const command = "armature hydrate"
 
 // gitAttributes hides in forges what only describes the rest. Argo CD ends it without a line feed.
-const gitAttributes = "**/README.md linguist-generated=true\n**/hydrator.metadata linguist-generated=true"
+const gitAttributes = "**/README.md linguist-generated=true\n" +
+	"**/hydrator.metadata linguist-generated=true"
 
 // Manifest returns the content of manifest.yaml for rendered files: the objects in their order,
 // as Argo CD's hydrator encodes them, with sorted keys and without comments. It leaves out objects
@@ -125,8 +126,8 @@ func (b *Branch) readCommit(ctx context.Context) (d dryCommit, err error) {
 	if !isHash(b.Commit) {
 		return d, fmt.Errorf("%q is not the hash of a commit", b.Commit)
 	}
-	out, err := git{folder: b.Folder}.run(ctx, "", "log", "-1", "--no-color", "--no-show-signature", "--no-notes",
-		"--encoding=UTF-8", "--format=%an%x00%ae%x00%aI%x00%B", b.Commit)
+	out, err := git{folder: b.Folder}.run(ctx, "", "log", "-1", "--no-color", "--no-show-signature",
+		"--no-notes", "--encoding=UTF-8", "--format=%an%x00%ae%x00%aI%x00%B", b.Commit)
 	if err != nil {
 		return d, err
 	}
@@ -208,8 +209,9 @@ func (c *referenced) take(line string) bool {
 // root is the hydrator.metadata of the branch.
 func (d dryCommit) root(source string) hydratorMetadata {
 	return hydratorMetadata{
-		RepoURL: source, DrySHA: d.hash, Date: d.date, Author: d.author.Name + " <" + d.author.Address + ">",
-		Subject: d.subject, Body: d.body, References: d.references,
+		RepoURL: source, DrySHA: d.hash, Date: d.date,
+		Author: d.author.Name + " <" + d.author.Address + ">", Subject: d.subject, Body: d.body,
+		References: d.references,
 	}
 }
 
@@ -250,7 +252,8 @@ func (d dryCommit) message(source string) string {
 // readme describes how the manifest.yaml of a package was made.
 func (m hydratorMetadata) readme() []byte {
 	return fmt.Appendf(nil, "# Rendered manifests\n\n"+
-		"`manifest.yaml` is rendered: change its source, not this branch. These commands render it again:\n\n"+
+		"`manifest.yaml` is rendered: change its source, not this branch. These commands render "+
+		"it again:\n\n"+
 		"```shell\ngit clone %s source\ncd source\ngit checkout %s\n%s\n```\n",
 		quote(m.RepoURL), m.DrySHA, m.Commands[0])
 }

@@ -37,7 +37,9 @@ items:
   kind: Secret
   metadata: {name: local, annotations: {config.kubernetes.io/local-config: ""}}
 `)},
-		{Path: "c.json", Data: []byte(`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "c", "annotations": {"config.kubernetes.io/local-config": "false"}}}`)},
+		{Path: "c.json",
+			Data: []byte(
+				`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "c", "annotations": {"config.kubernetes.io/local-config": "false"}}}`)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +66,9 @@ metadata:
     config.kubernetes.io/local-config: "false"
   name: c
 `, string(got))
-	if got, err := hydrate.Manifest([]render.File{{Path: "a.yaml", Data: []byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\n")}}); err != nil || got != nil {
+	if got, err := hydrate.Manifest([]render.File{{Path: "a.yaml",
+		Data: []byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\n")}}); err != nil ||
+		got != nil {
 		t.Errorf("no objects: %q, %v", got, err)
 	}
 }

@@ -25,7 +25,8 @@ type git struct{ folder, index string }
 
 // run returns what git prints.
 func (g git) run(ctx context.Context, stdin string, args ...string) ([]byte, error) {
-	settings := []string{"-c", "core.splitIndex=false", "-c", "index.sparse=false", "-c", "core.untrackedCache=false"}
+	settings := []string{"-c", "core.splitIndex=false", "-c", "index.sparse=false", "-c",
+		"core.untrackedCache=false"}
 	cmd := gitrun.Command(ctx, g.folder, append(settings, args...)...)
 	if g.index != "" {
 		cmd.Env = append(cmd.Env, "GIT_INDEX_FILE="+g.index)
@@ -42,7 +43,8 @@ func (g git) run(ctx context.Context, stdin string, args ...string) ([]byte, err
 func (g git) yes(ctx context.Context, args ...string) (bool, error) {
 	_, err := g.run(ctx, "", args...)
 	var failed *gitrun.Error
-	if errors.As(err, &failed) && (failed.ExitCode() == 1 || failed.ExitCode() == 128 && args[0] != "merge-base") {
+	if errors.As(err, &failed) &&
+		(failed.ExitCode() == 1 || failed.ExitCode() == 128 && args[0] != "merge-base") {
 		return false, nil
 	}
 	return err == nil, err
@@ -101,9 +103,11 @@ func references(out []byte) map[string]string {
 }
 
 // remote reads references of the remote, and fetches them with all that they lead to.
-func (w *writing) remote(ctx context.Context, names ...string) (found map[string]string, err error) {
+func (w *writing) remote(ctx context.Context,
+	names ...string) (found map[string]string, err error) {
 	for range 3 {
-		out, err := w.git.network(ctx, append([]string{"ls-remote", "--quiet", origin}, names...)...)
+		out, err := w.git.network(ctx,
+			append([]string{"ls-remote", "--quiet", origin}, names...)...)
 		if err != nil {
 			return nil, err
 		}
@@ -123,8 +127,8 @@ func (w *writing) fetch(ctx context.Context, refs map[string]string) (here bool,
 		return true, nil
 	}
 	check := []string{"rev-list", "--objects", "--quiet", "--missing=allow-promisor"}
-	args := []string{"fetch", "--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--no-auto-gc",
-		"--recurse-submodules=no", "--refmap=", origin}
+	args := []string{"fetch", "--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head",
+		"--no-auto-gc", "--recurse-submodules=no", "--refmap=", origin}
 	for name, id := range refs {
 		args, check = append(args, name), append(check, id)
 	}
@@ -148,7 +152,8 @@ func (w *writing) publish(ctx context.Context, before tips, next change) error {
 		{"refs/heads/" + w.Name, next.branch, before.branch}, {notesRef, next.notes, before.notes},
 	} {
 		if ref.next != "" {
-			fmt.Fprintf(&edits, "update %s %s %s\n", ref.name, ref.next, cmp.Or(ref.before, zeros(ref.next)))
+			fmt.Fprintf(&edits, "update %s %s %s\n", ref.name, ref.next,
+				cmp.Or(ref.before, zeros(ref.next)))
 			args = append(args, "--force-with-lease="+ref.name+":"+ref.before)
 			refspecs = append(refspecs, ref.next+":"+ref.name)
 		}
@@ -159,7 +164,8 @@ func (w *writing) publish(ctx context.Context, before tips, next change) error {
 	case w.Push:
 		_, err = w.git.network(ctx, append(append(args, origin), refspecs...)...)
 	default: // It takes milliseconds, and is not interrupted.
-		_, err = w.git.run(context.WithoutCancel(ctx), edits.String(), "update-ref", "-m", command, "--stdin")
+		_, err = w.git.run(context.WithoutCancel(ctx), edits.String(), "update-ref", "-m", command,
+			"--stdin")
 	}
 	return err
 }
@@ -274,7 +280,8 @@ func (w *writing) noted(ctx context.Context, notes tree, commit string) (string,
 }
 
 // note returns the commit of the notes with one on a commit, or "" if it has it already.
-func (w *writing) note(ctx context.Context, parent string, notes tree, commit string) (string, error) {
+func (w *writing) note(ctx context.Context, parent string, notes tree,
+	commit string) (string, error) {
 	if was, err := w.noted(ctx, notes, commit); err != nil || was == w.Commit {
 		return "", err
 	}

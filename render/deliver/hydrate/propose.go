@@ -20,7 +20,8 @@ type Proposal struct {
 // Propose opens a pull request that merges a commit of the branch, which is pushed, and returns
 // its URL. If one is open already, it sets the Title and the Body of that, unless they are empty.
 // If there is nothing to merge, the URL is "".
-func (b *Branch) Propose(ctx context.Context, commit string, p Proposal) (address string, opened bool, err error) {
+func (b *Branch) Propose(ctx context.Context, commit string,
+	p Proposal) (address string, opened bool, err error) {
 	if merged, err := b.merged(ctx, commit, p.Base); err != nil || merged {
 		return "", false, err
 	}
@@ -49,7 +50,8 @@ func (b *Branch) merged(ctx context.Context, commit, base string) (bool, error) 
 	}
 	id := found[ref]
 	if id == "" {
-		return false, fmt.Errorf("the branch %s does not exist on %s, so nothing can be merged into it", base, origin)
+		return false, fmt.Errorf(
+			"the branch %s does not exist on %s, so nothing can be merged into it", base, origin)
 	}
 	trees, err := w.git.run(ctx, "", "rev-parse", id+"^{tree}", commit+"^{tree}")
 	if err != nil {

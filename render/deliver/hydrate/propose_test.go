@@ -15,7 +15,8 @@ type proposals struct {
 	made []forge.Proposal
 }
 
-func (p *proposals) Propose(_ context.Context, made forge.Proposal) (*forge.PullRequest, bool, error) {
+func (p *proposals) Propose(_ context.Context,
+	made forge.Proposal) (*forge.PullRequest, bool, error) {
 	p.made = append(p.made, made)
 	return &forge.PullRequest{URL: "https://forge/7"}, len(p.made) == 1, nil
 }
@@ -34,7 +35,8 @@ func TestPropose(t *testing.T) {
 	pulls := &proposals{}
 	p := hydrate.Proposal{Base: prod, Forge: pulls}
 	b, first := clone.pushed(prod+"-next", "one")
-	if _, _, err := b.Propose(t.Context(), first, p); err == nil || !strings.Contains(err.Error(), "the branch environments/prod does not exist on origin") {
+	if _, _, err := b.Propose(t.Context(), first, p); err == nil ||
+		!strings.Contains(err.Error(), "the branch environments/prod does not exist on origin") {
 		t.Errorf("without the other branch: %v", err)
 	}
 	clone.git("fetch", "-q", "origin")
@@ -47,7 +49,8 @@ func TestPropose(t *testing.T) {
 	}
 	_, next := clone.pushed(prod+"-next", "two")
 	for _, want := range []bool{true, false} {
-		if address, opened, err := b.Propose(t.Context(), next, p); err != nil || opened != want || address != "https://forge/7" {
+		if address, opened, err := b.Propose(t.Context(), next, p); err != nil || opened != want ||
+			address != "https://forge/7" {
 			t.Errorf("%q, %v, %v", address, opened, err)
 		}
 	}
@@ -55,6 +58,9 @@ func TestPropose(t *testing.T) {
 	if _, _, err := b.Propose(t.Context(), next, p); err != nil {
 		t.Error(err)
 	}
-	hydrated := forge.Proposal{Head: prod + "-next", Base: prod, Title: "Hydrate " + prod, Body: "`armature hydrate` renders this branch. `hydrator.metadata` names the commit that it was rendered from."}
-	diff(t, "the pull requests", []forge.Proposal{hydrated, hydrated, {Head: prod + "-next", Base: prod, Title: "Pin", Body: "text", Refresh: true}}, pulls.made)
+	hydrated := forge.Proposal{Head: prod + "-next", Base: prod, Title: "Hydrate " + prod,
+		Body: "`armature hydrate` renders this branch. `hydrator.metadata` names the commit that " +
+			"it was rendered from."}
+	diff(t, "the pull requests", []forge.Proposal{hydrated, hydrated,
+		{Head: prod + "-next", Base: prod, Title: "Pin", Body: "text", Refresh: true}}, pulls.made)
 }

@@ -25,7 +25,8 @@ func TestConcurrentPushes(t *testing.T) {
 	}
 	c.commit("More packages", folders...)
 	c.git("push", "-q", "origin", "main")
-	var branches []*hydrate.Branch // before any push: git copies the objects of a local repository file by file
+	// before any push: git copies the objects of a local repository file by file
+	var branches []*hydrate.Branch
 	for range folders {
 		b := c.again().branch(prod)
 		b.Push = true
@@ -75,7 +76,8 @@ func TestConcurrentWrites(t *testing.T) {
 func TestRefusedPush(t *testing.T) {
 	c := newClone(t)
 	hook := filepath.Join(c.bare, "hooks", "pre-receive")
-	if err := multi.Errors(os.MkdirAll(filepath.Dir(hook), 0o755), os.WriteFile(hook, []byte("#!/bin/sh\necho protected branch >&2\nexit 1\n"), 0o755)); err != nil {
+	if err := multi.Errors(os.MkdirAll(filepath.Dir(hook), 0o755),
+		os.WriteFile(hook, []byte("#!/bin/sh\necho protected branch >&2\nexit 1\n"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	b := c.branch(prod)
@@ -89,7 +91,8 @@ func TestRefusedPush(t *testing.T) {
 	diff(t, "remote", "1", run(t, c.bare, "rev-list", "--count", prod))
 	diff(t, "local", "text: local only", c.show("refs/heads/"+prod, "apps/a/manifest.yaml"))
 	c.git("remote", "set-url", "origin", "https://ada:secret@127.0.0.1:1/x")
-	if _, err := b.Write(t.Context(), packages("two", "a")); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := b.Write(t.Context(), packages("two", "a")); err == nil ||
+		strings.Contains(err.Error(), "secret") {
 		t.Errorf("a remote that does not answer: %v", err)
 	}
 }
@@ -104,7 +107,8 @@ func TestIncompleteObjects(t *testing.T) {
 	for _, ref := range []string{prod, "refs/notes/hydrator.metadata"} {
 		cmd := exec.Command("git", "-C", c.folder, "hash-object", "-w", "-t", "commit", "--stdin")
 		cmd.Stdin = strings.NewReader(run(t, c.bare, "cat-file", "commit", ref) + "\n")
-		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != run(t, c.bare, "rev-parse", ref) {
+		if out, err := cmd.CombinedOutput(); err != nil ||
+			strings.TrimSpace(string(out)) != run(t, c.bare, "rev-parse", ref) {
 			t.Fatalf("git hash-object: %v\n%s", err, out)
 		}
 	}

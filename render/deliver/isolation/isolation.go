@@ -28,9 +28,13 @@ type Objects struct {
 
 // Faults says what of a build namespace is not as shipped, each in a sentence.
 func Faults(o Objects) (faults []string) {
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
-	if level := o.Namespace.Labels[psapi.EnforceLevelLabel]; level != string(psapi.LevelPrivileged) {
-		fault("its label %s is %q, and BuildKit needs %s", psapi.EnforceLevelLabel, level, psapi.LevelPrivileged)
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Sprintf(format, args...))
+	}
+	if level := o.Namespace.Labels[psapi.EnforceLevelLabel]; level !=
+		string(psapi.LevelPrivileged) {
+		fault("its label %s is %q, and BuildKit needs %s", psapi.EnforceLevelLabel, level,
+			psapi.LevelPrivileged)
 	}
 	switch a := o.Account; {
 	case a == nil:
@@ -58,7 +62,8 @@ func Faults(o Objects) (faults []string) {
 		fault("no NetworkPolicy refuses connections to its pods")
 	}
 	if !refuses[networkingv1.PolicyTypeEgress] {
-		fault("no NetworkPolicy says what its pods may connect to, so that they reach the metadata of clouds")
+		fault("no NetworkPolicy says what its pods may connect to, so that they reach the " +
+			"metadata of clouds")
 	}
 	return faults
 }
@@ -85,7 +90,8 @@ func Metadata(rules []networkingv1.NetworkPolicyEgressRule) string {
 			for _, secret := range metadata() {
 				excepted := slices.ContainsFunc(peer.IPBlock.Except, func(text string) bool {
 					except, err := netip.ParsePrefix(text)
-					return err == nil && except.Bits() <= secret.Bits() && except.Contains(secret.Addr())
+					return err == nil && except.Bits() <= secret.Bits() &&
+						except.Contains(secret.Addr())
 				})
 				if block.Overlaps(secret) && !excepted {
 					return secret.String()
@@ -97,9 +103,10 @@ func Metadata(rules []networkingv1.NetworkPolicyEgressRule) string {
 }
 
 func isDNS(ports []networkingv1.NetworkPolicyPort) bool {
-	return len(ports) > 0 && !slices.ContainsFunc(ports, func(p networkingv1.NetworkPolicyPort) bool {
-		return p.Port == nil || p.Port.String() != "53" || p.EndPort != nil
-	})
+	return len(ports) > 0 &&
+		!slices.ContainsFunc(ports, func(p networkingv1.NetworkPolicyPort) bool {
+			return p.Port == nil || p.Port.String() != "53" || p.EndPort != nil
+		})
 }
 
 // metadata are the addresses that the shipped policy leaves out.
@@ -137,7 +144,8 @@ func Shipped() (policy networkingv1.NetworkPolicy) {
 func CheckEgress(rules []networkingv1.NetworkPolicyEgressRule) error {
 	for i, rule := range rules {
 		if len(rule.To) == 0 {
-			return fmt.Errorf("buildEgress[%d] has no to: name the registry, the Git server or the resolver", i)
+			return fmt.Errorf(
+				"buildEgress[%d] has no to: name the registry, the Git server or the resolver", i)
 		}
 		for _, peer := range rule.To {
 			if peer.IPBlock == nil {
@@ -145,12 +153,14 @@ func CheckEgress(rules []networkingv1.NetworkPolicyEgressRule) error {
 			}
 			for _, cidr := range append([]string{peer.IPBlock.CIDR}, peer.IPBlock.Except...) {
 				if p, err := netip.ParsePrefix(cidr); err != nil || p != p.Masked() {
-					return fmt.Errorf("buildEgress[%d]: %q is not a network: write it as 10.0.0.0/8", i, cidr)
+					return fmt.Errorf(
+						"buildEgress[%d]: %q is not a network: write it as 10.0.0.0/8", i, cidr)
 				}
 			}
 		}
 		if secret := Metadata(rules[i : i+1]); secret != "" {
-			return fmt.Errorf("buildEgress[%d] has %s, where clouds tell a machine its secrets: name a smaller network, or add it to except", i, secret)
+			return fmt.Errorf("buildEgress[%d] has %s, where clouds tell a machine its secrets: "+
+				"name a smaller network, or add it to except", i, secret)
 		}
 	}
 	return nil

@@ -40,25 +40,42 @@ func TestFaults(t *testing.T) {
 		t.Fatalf("%+v", o)
 	}
 	add := func(o *Objects, spec networkingv1.NetworkPolicySpec) {
-		o.Policies = append(o.Policies, networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: spec})
+		o.Policies = append(o.Policies,
+			networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: spec})
 	}
 	egress := func(peers ...networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicySpec {
-		return networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Egress"}, Egress: []networkingv1.NetworkPolicyEgressRule{{To: peers}}}
+		return networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Egress"},
+			Egress: []networkingv1.NetworkPolicyEgressRule{{To: peers}}}
 	}
 	for want, change := range map[string]func(*Objects){
 		"": func(*Objects) {},
-		"label pod-security.kubernetes.io/enforce is \"restricted\"": func(o *Objects) { o.Namespace.Labels["pod-security.kubernetes.io/enforce"] = "restricted" },
-		"no ServiceAccount armature-build":                           func(o *Objects) { o.Account = nil },
-		"gives pods a token":                                         func(o *Objects) { o.Account.AutomountServiceAccountToken = nil },
-		"has the Secret deploy":                                      func(o *Objects) { o.Account.Secrets = []corev1.ObjectReference{{Name: "deploy"}} },
-		"no NetworkPolicy refuses connections":                       func(o *Objects) { o.Policies[0].Spec.PolicyTypes = o.Policies[0].Spec.PolicyTypes[1:] },
-		"no NetworkPolicy says what its pods may":                    func(o *Objects) { o.Policies[0].Spec.PolicyTypes = o.Policies[0].Spec.PolicyTypes[:1] },
+		"label pod-security.kubernetes.io/enforce is \"restricted\"": func(o *Objects) {
+			o.Namespace.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
+		},
+		"no ServiceAccount armature-build": func(o *Objects) {
+			o.Account = nil
+		},
+		"gives pods a token": func(o *Objects) {
+			o.Account.AutomountServiceAccountToken = nil
+		},
+		"has the Secret deploy": func(o *Objects) {
+			o.Account.Secrets = []corev1.ObjectReference{{Name: "deploy"}}
+		},
+		"no NetworkPolicy refuses connections": func(o *Objects) {
+			o.Policies[0].Spec.PolicyTypes = o.Policies[0].Spec.PolicyTypes[1:]
+		},
+		"no NetworkPolicy says what its pods may": func(o *Objects) {
+			o.Policies[0].Spec.PolicyTypes = o.Policies[0].Spec.PolicyTypes[:1]
+		},
 		"more lets others connect": func(o *Objects) {
-			add(o, networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}, Ingress: []networkingv1.NetworkPolicyIngressRule{{}}})
+			add(o, networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"},
+				Ingress: []networkingv1.NetworkPolicyIngressRule{{}}})
 		},
 		"more lets its pods connect to addresses anywhere": func(o *Objects) { add(o, egress()) },
 		"more lets its pods connect to 169.254.0.0/16": func(o *Objects) {
-			add(o, egress(networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "169.254.169.254/32"}}))
+			add(o,
+				egress(networkingv1.NetworkPolicyPeer{
+					IPBlock: &networkingv1.IPBlock{CIDR: "169.254.169.254/32"}}))
 		},
 	} {
 		o := shipped(t)
@@ -93,7 +110,8 @@ func TestShippedMetadata(t *testing.T) {
 	if diff := cmp.Diff(blocks(catalog), blocks(Shipped())); diff != "" || len(metadata()) < 15 {
 		t.Errorf("%d addresses (-catalog +builds):\n%s", len(metadata()), diff)
 	}
-	if port := intstr.FromInt32(53); !isDNS([]networkingv1.NetworkPolicyPort{{Port: &port}}) || isDNS(nil) {
+	if port := intstr.FromInt32(53); !isDNS([]networkingv1.NetworkPolicyPort{{Port: &port}}) ||
+		isDNS(nil) {
 		t.Error("port 53 is not DNS, or any port is")
 	}
 }
@@ -101,13 +119,20 @@ func TestShippedMetadata(t *testing.T) {
 // Writers are those whom a binding lets change what a run is, in the namespace or everywhere.
 func TestWriters(t *testing.T) {
 	rule := func(group, resources, verbs string) []rbacv1.PolicyRule {
-		return []rbacv1.PolicyRule{{APIGroups: strings.Split(group, ","), Resources: strings.Split(resources, ","), Verbs: strings.Split(verbs, ",")}}
+		return []rbacv1.PolicyRule{{APIGroups: strings.Split(group, ","),
+			Resources: strings.Split(resources, ","), Verbs: strings.Split(verbs, ",")}}
 	}
 	for text, want := range map[string]string{
-		"*;*;*": "create pods", ";pods,configmaps;get,list,watch": "", ";secrets;get": "", ";secrets;patch": "patch secrets", ";pods/exec;get": "get pods/exec", ";*/exec;create": "create pods/exec",
-		";*;deletecollection": "deletecollection configmaps", "tekton.dev;taskruns;update": "update taskruns", "apps;taskruns;update": "", "batch;jobs;create": "create jobs",
-		"rbac.authorization.k8s.io;roles;escalate": "escalate roles", "rbac.authorization.k8s.io;roles;get": "", ";serviceaccounts;impersonate": "impersonate serviceaccounts",
-		"networking.k8s.io;networkpolicies;delete": "delete networkpolicies", ";events;create": "", ";serviceaccounts/token;create": "create serviceaccounts/token",
+		"*;*;*": "create pods", ";pods,configmaps;get,list,watch": "", ";secrets;get": "",
+		";secrets;patch": "patch secrets", ";pods/exec;get": "get pods/exec",
+		";*/exec;create": "create pods/exec", ";*;deletecollection": "deletecollection configmaps",
+		"tekton.dev;taskruns;update": "update taskruns", "apps;taskruns;update": "",
+		"batch;jobs;create":                        "create jobs",
+		"rbac.authorization.k8s.io;roles;escalate": "escalate roles",
+		"rbac.authorization.k8s.io;roles;get":      "",
+		";serviceaccounts;impersonate":             "impersonate serviceaccounts",
+		"networking.k8s.io;networkpolicies;delete": "delete networkpolicies", ";events;create": "",
+		";serviceaccounts/token;create": "create serviceaccounts/token",
 	} {
 		p := strings.Split(text, ";")
 		if got := writes(rule(p[0], p[1], p[2])); got != want {
@@ -118,36 +143,59 @@ func TestWriters(t *testing.T) {
 	account := func(namespace, name string) rbacv1.Subject {
 		return rbacv1.Subject{Kind: "ServiceAccount", Namespace: namespace, Name: name}
 	}
-	named := func(kind, name string) rbacv1.Subject { return rbacv1.Subject{Kind: kind, Name: name} }
+	named := func(kind, name string) rbacv1.Subject {
+		return rbacv1.Subject{Kind: kind, Name: name}
+	}
 	r := Rights{
-		Roles: []rbacv1.Role{{ObjectMeta: at("writer"), Rules: rule("", "pods", "create")}, {ObjectMeta: at("reader"), Rules: rule("", "pods", "get")}},
-		ClusterRoles: []rbacv1.ClusterRole{{ObjectMeta: at("cluster-admin"), Rules: rule("*", "*", "*")}, {ObjectMeta: at("view"), Rules: rule("", "pods,secrets,events", "get,list")},
+		Roles: []rbacv1.Role{{ObjectMeta: at("writer"), Rules: rule("", "pods", "create")},
+			{ObjectMeta: at("reader"), Rules: rule("", "pods", "get")}},
+		ClusterRoles: []rbacv1.ClusterRole{{ObjectMeta: at("cluster-admin"),
+			Rules: rule("*", "*", "*")},
+			{ObjectMeta: at("view"), Rules: rule("", "pods,secrets,events", "get,list")},
 			{ObjectMeta: at("reader"), Rules: rule("*", "*", "*")}},
 		Bindings: []rbacv1.RoleBinding{
-			{ObjectMeta: at("team"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "writer"}, Subjects: []rbacv1.Subject{account("", "default"), named("User", "jane"), account("platform", "controller")}},
-			{ObjectMeta: at("read"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "reader"}, Subjects: []rbacv1.Subject{named("User", "reader")}},
+			{ObjectMeta: at("team"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "writer"},
+				Subjects: []rbacv1.Subject{account("", "default"), named("User", "jane"),
+					account("platform", "controller")}},
+			{ObjectMeta: at("read"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "reader"},
+				Subjects: []rbacv1.Subject{named("User", "reader")}},
 		},
 		ClusterBindings: []rbacv1.ClusterRoleBinding{
-			{ObjectMeta: at("admins"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "cluster-admin"}, Subjects: []rbacv1.Subject{named("Group", "system:masters"), named("Group", "sre"),
-				named("Group", "system:authenticated"), named("User", "system:kube-controller-manager"), named("User", "system:anonymous"), account("flux-system", "flux"),
-				account("kube-system", "gc"), account("tekton-pipelines", "tekton"), named("Group", "system:serviceaccounts:team1"), named("Group", "system:serviceaccounts:kube-system")}},
-			{ObjectMeta: at("viewers"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"}, Subjects: []rbacv1.Subject{named("Group", "system:authenticated")}},
-			{ObjectMeta: at("gone"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "gone"}, Subjects: []rbacv1.Subject{named("User", "jane")}},
+			{ObjectMeta: at("admins"),
+				RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "cluster-admin"},
+				Subjects: []rbacv1.Subject{named("Group", "system:masters"), named("Group", "sre"),
+					named("Group", "system:authenticated"),
+					named("User", "system:kube-controller-manager"),
+					named("User", "system:anonymous"), account("flux-system", "flux"),
+					account("kube-system", "gc"), account("tekton-pipelines", "tekton"),
+					named("Group", "system:serviceaccounts:team1"),
+					named("Group", "system:serviceaccounts:kube-system")}},
+			{ObjectMeta: at("viewers"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
+				Subjects: []rbacv1.Subject{named("Group", "system:authenticated")}},
+			{ObjectMeta: at("gone"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "gone"},
+				Subjects: []rbacv1.Subject{named("User", "jane")}},
 		},
 	}
 	var here, everywhere []string
-	for _, w := range Writers(r, "builds", "ServiceAccount platform/controller", "kube-system", "tekton-pipelines") {
+	for _, w := range Writers(r, "builds", "ServiceAccount platform/controller", "kube-system",
+		"tekton-pipelines") {
 		if w.Here {
 			here = append(here, w.String())
 		} else {
 			everywhere = append(everywhere, w.String())
 		}
 	}
-	if diff := cmp.Diff([]string{"Group system:authenticated may create pods, by ClusterRoleBinding admins", "Group system:serviceaccounts:team1 may create pods, by ClusterRoleBinding admins",
-		"ServiceAccount builds/default may create pods, by RoleBinding team", "User jane may create pods, by RoleBinding team", "User system:anonymous may create pods, by ClusterRoleBinding admins"}, here); diff != "" {
+	if diff := cmp.Diff(
+		[]string{"Group system:authenticated may create pods, by ClusterRoleBinding admins",
+			"Group system:serviceaccounts:team1 may create pods, by ClusterRoleBinding admins",
+			"ServiceAccount builds/default may create pods, by RoleBinding team",
+			"User jane may create pods, by RoleBinding team",
+			"User system:anonymous may create pods, by ClusterRoleBinding admins"}, here); diff != "" {
 		t.Errorf("writers of the namespace (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"Group sre may create pods, by ClusterRoleBinding admins", "ServiceAccount flux-system/flux may create pods, by ClusterRoleBinding admins"}, everywhere); diff != "" {
+	if diff := cmp.Diff([]string{"Group sre may create pods, by ClusterRoleBinding admins",
+		"ServiceAccount flux-system/flux may create pods, by ClusterRoleBinding admins"},
+		everywhere); diff != "" {
 		t.Errorf("writers everywhere (-want +got):\n%s", diff)
 	}
 }

@@ -55,12 +55,15 @@ func Writers(r Rights, namespace, controller string, trusted ...string) (writers
 				name = s.Kind + " " + s.Namespace + "/" + s.Name
 				own = name == controller || slices.Contains(trusted, s.Namespace)
 			case rbacv1.UserKind:
-				own = strings.HasPrefix(s.Name, "system:") && s.Name != "system:anonymous" && !strings.HasPrefix(s.Name, "system:serviceaccount:")
+				own = strings.HasPrefix(s.Name, "system:") && s.Name != "system:anonymous" &&
+					!strings.HasPrefix(s.Name, "system:serviceaccount:")
 			case rbacv1.GroupKind:
 				of, is := strings.CutPrefix(s.Name, "system:serviceaccounts:")
-				own = s.Name == "system:masters" || s.Name == "system:nodes" || is && slices.Contains(trusted, of)
+				own = s.Name == "system:masters" || s.Name == "system:nodes" ||
+					is && slices.Contains(trusted, of)
 			}
-			everybody := s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, "system:") || s.Name == "system:anonymous"
+			everybody := s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, "system:") ||
+				s.Name == "system:anonymous"
 			if w := (Writer{name, binding, may, here || everybody}); !own {
 				writers = append(writers, w)
 			}
@@ -72,7 +75,9 @@ func Writers(r Rights, namespace, controller string, trusted ...string) (writers
 	for _, b := range r.ClusterBindings {
 		add(b.RoleRef, b.Subjects, "ClusterRoleBinding "+b.Name, false)
 	}
-	slices.SortFunc(writers, func(a, b Writer) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(writers, func(a, b Writer) int {
+		return strings.Compare(a.String(), b.String())
+	})
 	return writers
 }
 
@@ -81,14 +86,22 @@ var (
 	// deciding are the resources that say what a run is, or run beside it, by API group, and the
 	// verbs that change them. Some clients start a process in a pod by get.
 	deciding = map[string]map[string][]string{
-		"": {"pods": changes, "secrets": changes, "configmaps": changes, "serviceaccounts": append([]string{"impersonate"}, changes...), "persistentvolumeclaims": changes,
-			"replicationcontrollers": changes, "pods/exec": {"create", "get"}, "pods/attach": {"create", "get"}, "pods/portforward": {"create", "get"},
-			"pods/ephemeralcontainers": changes, "serviceaccounts/token": {"create"}, "users": {"impersonate"}, "groups": {"impersonate"}},
-		"tekton.dev":                {"pipelineruns": changes, "taskruns": changes, "pipelineruns/status": changes, "taskruns/status": changes, "customruns": changes, "pipelines": changes},
-		"apps":                      {"deployments": changes, "statefulsets": changes, "daemonsets": changes, "replicasets": changes},
-		"batch":                     {"jobs": changes, "cronjobs": changes},
-		"networking.k8s.io":         {"networkpolicies": changes},
-		"rbac.authorization.k8s.io": {"roles": {"escalate", "bind"}, "clusterroles": {"escalate", "bind"}, "rolebindings": changes},
+		"": {"pods": changes, "secrets": changes, "configmaps": changes,
+			"serviceaccounts":        append([]string{"impersonate"}, changes...),
+			"persistentvolumeclaims": changes, "replicationcontrollers": changes,
+			"pods/exec": {"create", "get"}, "pods/attach": {"create", "get"},
+			"pods/portforward": {"create", "get"}, "pods/ephemeralcontainers": changes,
+			"serviceaccounts/token": {"create"}, "users": {"impersonate"},
+			"groups": {"impersonate"}},
+		"tekton.dev": {"pipelineruns": changes, "taskruns": changes,
+			"pipelineruns/status": changes, "taskruns/status": changes, "customruns": changes,
+			"pipelines": changes},
+		"apps": {"deployments": changes, "statefulsets": changes,
+			"daemonsets": changes, "replicasets": changes},
+		"batch":             {"jobs": changes, "cronjobs": changes},
+		"networking.k8s.io": {"networkpolicies": changes},
+		"rbac.authorization.k8s.io": {"roles": {"escalate", "bind"},
+			"clusterroles": {"escalate", "bind"}, "rolebindings": changes},
 	}
 )
 
@@ -101,7 +114,9 @@ func writes(rules []rbacv1.PolicyRule) string {
 				continue
 			}
 			for resource, verbs := range resources {
-				if at := slices.IndexFunc(verbs, func(verb string) bool { return names(rule.Verbs, verb) }); at >= 0 && covers(rule.Resources, resource) {
+				if at := slices.IndexFunc(verbs, func(verb string) bool {
+					return names(rule.Verbs, verb)
+				}); at >= 0 && covers(rule.Resources, resource) {
 					found = append(found, verbs[at]+" "+resource)
 				}
 			}

@@ -21,7 +21,8 @@ import (
 // ImagesIn returns the images of files that leave a render of src: those of all objects, and those
 // of the output of a kustomization among the files. name returns the name of a file for people, own
 // are rows of a RenderConfig.
-func ImagesIn(src render.Source, files []render.File, name func(file string) string, own []images.Row) []sign.Image {
+func ImagesIn(src render.Source, files []render.File, name func(file string) string,
+	own []images.Row) []sign.Image {
 	j := judgement{name: name, src: src, own: own, all: make(map[string][]byte)}
 	for _, f := range files {
 		j.all[f.Path] = f.Data
@@ -64,7 +65,8 @@ func (j *judgement) file(f render.File) {
 // template reports whether a file is a template of a chart, which is judged as a whole.
 func (j *judgement) template(file string) bool {
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
-		if _, chart := j.all[path.Join(path.Dir(dir), "Chart.yaml")]; chart && path.Base(dir) == "templates" {
+		if _, chart := j.all[path.Join(path.Dir(dir), "Chart.yaml")]; chart &&
+			path.Base(dir) == "templates" {
 			return true
 		}
 	}
@@ -97,7 +99,8 @@ func (j *judgement) kustomization(f render.File) {
 }
 
 func (j *judgement) problem(file, why string) {
-	j.images = append(j.images, sign.Image{Image: images.Image{Problem: why}, File: file, Place: j.name(file)})
+	j.images = append(j.images, sign.Image{Image: images.Image{Problem: why}, File: file,
+		Place: j.name(file)})
 }
 
 func (j *judgement) add(file string, objects []apply.Object) {

@@ -97,7 +97,8 @@ func Every(file string, text []byte) (objects []apply.Object, err error) {
 				return objects, fmt.Errorf("line %d: %w", line, err)
 			}
 			u := &unstructured.Unstructured{}
-			if err := json.Unmarshal(data, &u.Object); err != nil || u.GetKind() == "" || u.GetAPIVersion() == "" {
+			if err := json.Unmarshal(data, &u.Object); err != nil || u.GetKind() == "" ||
+				u.GetAPIVersion() == "" {
 				continue // a list of values, say
 			}
 			objects = append(objects, apply.Object{Unstructured: u, File: file, Line: line})

@@ -80,7 +80,8 @@ func origin(repo *git.Repository) (string, error) {
 }
 
 // changed reports whether a file differs from the commit's, or is missing.
-func changed(repo *git.Repository, at *object.Commit, full string, inputs []render.File, more []string) (bool, error) {
+func changed(repo *git.Repository, at *object.Commit, full string, inputs []render.File,
+	more []string) (bool, error) {
 	tree, err := at.Tree()
 	if err != nil {
 		return false, err

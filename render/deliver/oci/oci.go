@@ -71,11 +71,13 @@ type Result struct {
 func (o Options) Parse(ref string) (name.Reference, error) {
 	plain, ok := strings.CutPrefix(ref, Scheme)
 	if !ok {
-		return nil, fmt.Errorf("%s is not a reference to an artifact: write %sREGISTRY/REPOSITORY:TAG", ref, Scheme)
+		return nil, fmt.Errorf(
+			"%s is not a reference to an artifact: write %sREGISTRY/REPOSITORY:TAG", ref, Scheme)
 	}
 	r, err := name.ParseReference(plain, o.Names()...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: write %sREGISTRY/REPOSITORY:TAG, in small letters", ref, err, Scheme)
+		return nil, fmt.Errorf("%s: %w: write %sREGISTRY/REPOSITORY:TAG, in small letters", ref,
+			err, Scheme)
 	}
 	return r, nil
 }
@@ -100,9 +102,11 @@ func (o Options) Remote(ctx context.Context) []remote.Option {
 		remote.WithTransport(Transport()),
 		remote.WithAuthFromKeychain(keychain),
 		remote.WithUserAgent(version.UserAgent("armature")),
-		remote.WithRetryBackoff(remote.Backoff{Duration: time.Second / 2, Factor: 2, Jitter: 0.1, Steps: 5}),
-		remote.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
-			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout),
+		remote.WithRetryBackoff(remote.Backoff{Duration: time.Second / 2, Factor: 2, Jitter: 0.1,
+			Steps: 5}),
+		remote.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests,
+			http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
+			http.StatusGatewayTimeout),
 	}
 }
 

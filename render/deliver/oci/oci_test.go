@@ -32,7 +32,8 @@ import (
 )
 
 // serve runs a registry, and returns its host. through may wrap its handler.
-func serve(t *testing.T, through func(http.Handler) http.Handler, options ...registry.Option) string {
+func serve(t *testing.T, through func(http.Handler) http.Handler,
+	options ...registry.Option) string {
 	t.Helper()
 	handler := registry.New(append(options, registry.Logger(log.New(io.Discard, "", 0)))...)
 	if through != nil {
@@ -48,7 +49,8 @@ var files = []render.File{
 	{Path: "all.yaml", Data: []byte("kind: List\n")},
 }
 
-var meta = oci.Metadata{Source: "https://git.example/fleet", Revision: "main@sha1:0123", Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+var meta = oci.Metadata{Source: "https://git.example/fleet", Revision: "main@sha1:0123",
+	Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 
 // tree returns the files below a folder.
 func tree(t *testing.T, root string) map[string]string {
@@ -92,10 +94,12 @@ func TestPushPull(t *testing.T) {
 	if diff := cmp.Diff(content, tree(t, to)); diff != "" {
 		t.Error(diff)
 	}
-	if pulled.Created != "2026-01-02T03:04:05Z" || pulled.Source != meta.Source || pulled.Revision != meta.Revision {
+	if pulled.Created != "2026-01-02T03:04:05Z" || pulled.Source != meta.Source ||
+		pulled.Revision != meta.Revision {
 		t.Errorf("%+v", pulled)
 	}
-	if _, err := oci.Pull(t.Context(), ref, to, oci.Options{}); err == nil || !strings.Contains(err.Error(), "not empty") {
+	if _, err := oci.Pull(t.Context(), ref, to, oci.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "not empty") {
 		t.Errorf("a second pull into the folder: %v", err)
 	}
 }
@@ -116,7 +120,8 @@ func TestFlux(t *testing.T) {
 	if diff := cmp.Diff(content, tree(t, to)); diff != "" {
 		t.Error(diff)
 	}
-	if got.Digest != pushed.Ref || got.Source != meta.Source || got.Revision != meta.Revision || got.Created != "2026-01-02T03:04:05Z" {
+	if got.Digest != pushed.Ref || got.Source != meta.Source || got.Revision != meta.Revision ||
+		got.Created != "2026-01-02T03:04:05Z" {
 		t.Errorf("%+v", got)
 	}
 
@@ -132,7 +137,8 @@ func TestFlux(t *testing.T) {
 		m.Config, m.Layer = string(all.Config.MediaType), string(all.Layers[0].MediaType)
 		return m
 	}
-	if _, err := flux.Push(t.Context(), host+"/theirs:v1", to, fluxoci.WithPushMetadata(fluxoci.Metadata{Source: "s", Revision: "r"})); err != nil {
+	if _, err := flux.Push(t.Context(), host+"/theirs:v1", to,
+		fluxoci.WithPushMetadata(fluxoci.Metadata{Source: "s", Revision: "r"})); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(manifest("/theirs:v1"), manifest("/ours:v1")); diff != "" {
@@ -174,7 +180,8 @@ func TestTagAndList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := oci.Tag(t.Context(), oci.Scheme+host+"/fleet:v1", "production", oci.Options{}); err != nil {
+	if _, err := oci.Tag(t.Context(), oci.Scheme+host+"/fleet:v1", "production",
+		oci.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	image, err := random.Image(10, 1)
@@ -191,7 +198,8 @@ func TestTagAndList(t *testing.T) {
 	}
 	want := []oci.Tagged{}
 	for _, tag := range []string{"production", "v1"} {
-		want = append(want, oci.Tagged{Tag: tag, Digest: pushed.Digest, Source: meta.Source, Revision: meta.Revision, Created: "2026-01-02T03:04:05Z"})
+		want = append(want, oci.Tagged{Tag: tag, Digest: pushed.Digest, Source: meta.Source,
+			Revision: meta.Revision, Created: "2026-01-02T03:04:05Z"})
 	}
 	if diff := cmp.Diff(want, list); diff != "" {
 		t.Error(diff)
@@ -206,7 +214,8 @@ func TestCredentials(t *testing.T) {
 	demand := func(user string) func(http.Handler) http.Handler {
 		return func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if name, password, ok := r.BasicAuth(); !ok || name != user || password != "secret of "+user {
+				if name, password, ok := r.BasicAuth(); !ok || name != user ||
+					password != "secret of "+user {
 					w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
 					w.WriteHeader(http.StatusUnauthorized)
 					return
@@ -218,18 +227,21 @@ func TestCredentials(t *testing.T) {
 	hosts := map[string]string{"one": serve(t, demand("one")), "two": serve(t, demand("two"))}
 	var logins []string
 	for user, host := range hosts {
-		logins = append(logins, fmt.Sprintf(`%q: {"auth": %q}`, host, base64.StdEncoding.EncodeToString([]byte(user+":secret of "+user))))
+		logins = append(logins, fmt.Sprintf(`%q: {"auth": %q}`, host,
+			base64.StdEncoding.EncodeToString([]byte(user+":secret of "+user))))
 	}
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	push := func(host string) error {
 		_, err := oci.Push(t.Context(), oci.Scheme+host+"/fleet:v1", files, meta, oci.Options{})
 		return err
 	}
-	if err := push(hosts["one"]); err == nil || !strings.Contains(err.Error(), "docker login "+hosts["one"]) {
+	if err := push(hosts["one"]); err == nil ||
+		!strings.Contains(err.Error(), "docker login "+hosts["one"]) {
 		t.Errorf("without a login: %v", err)
 	}
 	config := `{"auths": {` + strings.Join(logins, ", ") + `}}`
-	if err := os.WriteFile(filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), []byte(config),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, host := range hosts {
@@ -251,7 +263,8 @@ func TestRetry(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	})
-	if _, err := oci.Push(t.Context(), oci.Scheme+host+"/fleet:v1", files, meta, oci.Options{}); err != nil || refused.Load() < 2 {
+	if _, err := oci.Push(t.Context(), oci.Scheme+host+"/fleet:v1", files, meta,
+		oci.Options{}); err != nil || refused.Load() < 2 {
 		t.Errorf("after %d requests: %v", refused.Load(), err)
 	}
 }
@@ -269,7 +282,8 @@ func TestAttach(t *testing.T) {
 		attached = artifact.String()
 		return no
 	}
-	if _, err := oci.Push(t.Context(), ref, files[:1], meta, oci.Options{Attach: attach}); !errors.Is(err, no) {
+	if _, err := oci.Push(t.Context(), ref, files[:1], meta,
+		oci.Options{Attach: attach}); !errors.Is(err, no) {
 		t.Errorf("%v", err)
 	}
 	after, err := oci.Pull(t.Context(), ref, filepath.Join(t.TempDir(), "to"), oci.Options{})
@@ -295,7 +309,8 @@ func TestVerifyFirst(t *testing.T) {
 	}
 	no := errors.New("not trusted")
 	parent := t.TempDir()
-	_, err := oci.Pull(t.Context(), ref, filepath.Join(parent, "to"), oci.Options{Verify: func(context.Context, name.Digest) error { return no }})
+	_, err := oci.Pull(t.Context(), ref, filepath.Join(parent, "to"),
+		oci.Options{Verify: func(context.Context, name.Digest) error { return no }})
 	if !errors.Is(err, no) || blobs.Load() > 0 || len(tree(t, parent)) > 0 {
 		t.Errorf("%v after %d blobs", err, blobs.Load())
 	}
@@ -317,7 +332,8 @@ func TestInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var opt oci.Options
 		interrupt(&opt, cancel)
-		if _, err := oci.Pull(ctx, ref, filepath.Join(parent, "to"), opt); !errors.Is(err, context.Canceled) {
+		if _, err := oci.Pull(ctx, ref, filepath.Join(parent, "to"), opt); !errors.Is(err,
+			context.Canceled) {
 			t.Errorf("%v", err)
 		}
 		if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
@@ -327,7 +343,8 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestWrongReferences(t *testing.T) {
-	for _, ref := range []string{"registry/agents:v1", "oci://", "oci://registry/UPPER:v1", "oci://registry.example/agents@sha256:" + strings.Repeat("0", 64)} {
+	for _, ref := range []string{"registry/agents:v1", "oci://", "oci://registry/UPPER:v1",
+		"oci://registry.example/agents@sha256:" + strings.Repeat("0", 64)} {
 		if _, err := oci.Push(t.Context(), ref, files, meta, oci.Options{}); err == nil {
 			t.Errorf("pushed to %s", ref)
 		}
@@ -353,11 +370,15 @@ func TestResolve(t *testing.T) {
 		t.Fatal(err)
 	}
 	want, _ := index.Digest()
-	if got, err := oci.Resolve(t.Context(), host+"/app:v1", "", oci.Options{}); err != nil || got != want.String() {
+	if got, err := oci.Resolve(t.Context(), host+"/app:v1", "", oci.Options{}); err != nil ||
+		got != want.String() {
 		t.Errorf("%s %v, want %s", got, err, want)
 	}
 	var verified string
-	opt := oci.Options{Verify: func(_ context.Context, d name.Digest) error { verified = d.DigestStr(); return nil }}
+	opt := oci.Options{Verify: func(_ context.Context, d name.Digest) error {
+		verified = d.DigestStr()
+		return nil
+	}}
 	arm, err := random.Image(10, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -368,20 +389,23 @@ func TestResolve(t *testing.T) {
 	if arm, err = mutate.ConfigFile(arm, config); err != nil {
 		t.Fatal(err)
 	}
-	both := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: arm, Descriptor: v1.Descriptor{Platform: config.Platform()}})
+	both := mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: arm, Descriptor: v1.Descriptor{Platform: config.Platform()}})
 	many, _ := name.ParseReference(host + "/app:many")
 	if err := remote.WriteIndex(many, both); err != nil {
 		t.Fatal(err)
 	}
 	wantIndex, _ := both.Digest()
 	wantArm, _ := arm.Digest()
-	if got, err := oci.Resolve(t.Context(), host+"/app:many", "linux/arm64", opt); err != nil || got != wantArm.String() || verified != wantIndex.String() {
+	if got, err := oci.Resolve(t.Context(), host+"/app:many", "linux/arm64", opt); err != nil ||
+		got != wantArm.String() || verified != wantIndex.String() {
 		t.Errorf("%s %v, want %s; verified %s", got, err, wantArm, verified)
 	}
 	if got, err := oci.Resolve(t.Context(), host+"/app:v1", "linux/s390x", oci.Options{}); err == nil {
 		t.Errorf("%s for a platform that the image is not for", got)
 	}
-	if _, err := oci.Resolve(t.Context(), host+"/app:v2", "", oci.Options{}); err == nil || !strings.Contains(err.Error(), host+"/app:v2") {
+	if _, err := oci.Resolve(t.Context(), host+"/app:v2", "", oci.Options{}); err == nil ||
+		!strings.Contains(err.Error(), host+"/app:v2") {
 		t.Errorf("a tag that is not there: %v", err)
 	}
 }

@@ -67,7 +67,8 @@ func vacant(folder string) error {
 		return fmt.Errorf("pulling into %s: %w", folder, err)
 	}
 	if os.SameFile(to, here) {
-		return fmt.Errorf("pulling into %s: the current folder cannot be replaced: name a new one", folder)
+		return fmt.Errorf("pulling into %s: the current folder cannot be replaced: name a new one",
+			folder)
 	}
 	return nil
 }
@@ -88,30 +89,37 @@ func fetch(ctx context.Context, from name.Reference, opt Options) ([]byte, Resul
 		return nil, Result{}, fmt.Errorf("%s is refused: %w", from, fmt.Errorf(format, args...))
 	}
 	if found.MediaType != types.OCIManifestSchema1 {
-		return refuse("its media type is %s, not %s: it is not a rendered package", found.MediaType, types.OCIManifestSchema1)
+		return refuse("its media type is %s, not %s: it is not a rendered package", found.MediaType,
+			types.OCIManifestSchema1)
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	switch {
 	case err != nil:
 		return refuse("reading its manifest: %w", err)
 	case manifest.MediaType != "" && manifest.MediaType != found.MediaType:
-		return refuse("the registry says that it is %s, the manifest says %s", found.MediaType, manifest.MediaType)
+		return refuse("the registry says that it is %s, the manifest says %s", found.MediaType,
+			manifest.MediaType)
 	case manifest.Config.MediaType != ConfigMediaType:
-		return refuse("its config is %s, not %s: it is not a rendered package", manifest.Config.MediaType, ConfigMediaType)
+		return refuse("its config is %s, not %s: it is not a rendered package",
+			manifest.Config.MediaType, ConfigMediaType)
 	case len(manifest.Layers) != 1:
 		return refuse("it has %d layers where a rendered package has one", len(manifest.Layers))
 	case manifest.Layers[0].MediaType != ContentMediaType:
 		return refuse("its layer is %s, not %s", manifest.Layers[0].MediaType, ContentMediaType)
 	case manifest.Layers[0].Size > MaxArchive:
-		return refuse("its archive is %d MiB, more than %d MiB", manifest.Layers[0].Size>>20, MaxArchive>>20)
+		return refuse("its archive is %d MiB, more than %d MiB", manifest.Layers[0].Size>>20,
+			MaxArchive>>20)
 	}
-	packed, err := layer(ctx, from.Context().Digest(manifest.Layers[0].Digest.String()), manifest.Layers[0].Size, opt)
+	packed, err := layer(ctx, from.Context().Digest(manifest.Layers[0].Digest.String()),
+		manifest.Layers[0].Size, opt)
 	if err != nil {
 		return refuse("reading its layer: %w", err)
 	}
 	return packed, Result{
 		Ref: artifact.String(), Digest: found.Digest.String(),
-		Source: manifest.Annotations[SourceAnnotation], Revision: manifest.Annotations[RevisionAnnotation], Created: manifest.Annotations[CreatedAnnotation],
+		Source:   manifest.Annotations[SourceAnnotation],
+		Revision: manifest.Annotations[RevisionAnnotation],
+		Created:  manifest.Annotations[CreatedAnnotation],
 	}, nil
 }
 
@@ -190,17 +198,21 @@ func write(ctx context.Context, to string, content io.Reader) error {
 
 // unpack passes each file of an archive to visit, and returns how many there are. If visit is nil,
 // it only checks the archive.
-func unpack(packed []byte, visit func(name string, content io.Reader) error) (files int, size int64, err error) {
-	limits := archive.Limits{Archive: MaxArchive, Unpacked: MaxContent, File: source.MaxFile, Files: MaxFiles}
-	err = archive.Each(bytes.NewReader(packed), limits, func(name string, n int64, content io.Reader) error {
-		if strings.Contains(name, ":") || !filepath.IsLocal(name) { // of a drive or a device of Windows
-			return fmt.Errorf("%w: %q is not a plain name", archive.ErrInvalid, name)
-		}
-		files, size = files+1, size+n
-		if visit == nil {
-			return nil
-		}
-		return visit(name, content)
-	})
+func unpack(packed []byte,
+	visit func(name string, content io.Reader) error) (files int, size int64, err error) {
+	limits := archive.Limits{Archive: MaxArchive, Unpacked: MaxContent, File: source.MaxFile,
+		Files: MaxFiles}
+	err = archive.Each(bytes.NewReader(packed), limits,
+		func(name string, n int64, content io.Reader) error {
+			// of a drive or a device of Windows
+			if strings.Contains(name, ":") || !filepath.IsLocal(name) {
+				return fmt.Errorf("%w: %q is not a plain name", archive.ErrInvalid, name)
+			}
+			files, size = files+1, size+n
+			if visit == nil {
+				return nil
+			}
+			return visit(name, content)
+		})
 	return files, size, err
 }

@@ -35,7 +35,8 @@ type Metadata struct {
 
 // Push stores files, each with its Data, as an artifact under a reference with
 // a tag. The same files and metadata have the same digest.
-func Push(ctx context.Context, ref string, files []render.File, meta Metadata, opt Options) (Result, error) {
+func Push(ctx context.Context, ref string, files []render.File, meta Metadata,
+	opt Options) (Result, error) {
 	image, result, err := Artifact(files, meta)
 	if err != nil {
 		return Result{}, err
@@ -99,7 +100,9 @@ func Artifact(files []render.File, meta Metadata) (v1.Image, Result, error) {
 	if err != nil {
 		return nil, Result{}, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(content)), nil
+	},
 		tarball.WithMediaType(ContentMediaType))
 	if err != nil {
 		return nil, Result{}, fmt.Errorf("making the layer: %w", err)
@@ -108,7 +111,8 @@ func Artifact(files []render.File, meta Metadata) (v1.Image, Result, error) {
 	if meta.Created.IsZero() {
 		created = time.Unix(0, 0).UTC()
 	}
-	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), ConfigMediaType)
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+		ConfigMediaType)
 	config, err := image.ConfigFile()
 	if err != nil {
 		return nil, Result{}, fmt.Errorf("making the artifact: %w", err)
@@ -145,7 +149,8 @@ func pack(files []render.File) (archive []byte, size int64, err error) {
 	zip := gzip.NewWriter(&b)
 	w := tar.NewWriter(zip)
 	for _, f := range files {
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Mode: 0o644, Size: int64(len(f.Data)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Mode: 0o644,
+			Size: int64(len(f.Data)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
 		if err := w.WriteHeader(header); err != nil {
 			return nil, 0, fmt.Errorf("packing %s: %w", f.Path, err)
 		}
@@ -161,7 +166,9 @@ func pack(files []render.File) (archive []byte, size int64, err error) {
 		return nil, 0, fmt.Errorf("packing: %w", err)
 	}
 	if b.Len() > MaxArchive {
-		return nil, 0, fmt.Errorf("packing: the archive is %d MiB, more than the %d MiB that a pull takes", b.Len()>>20, MaxArchive>>20)
+		return nil, 0, fmt.Errorf(
+			"packing: the archive is %d MiB, more than the %d MiB that a pull takes", b.Len()>>20,
+			MaxArchive>>20)
 	}
 	return b.Bytes(), size, nil
 }

@@ -121,22 +121,29 @@ func TestArchivesRefused(t *testing.T) {
 		{"absolute", "leads out of it", archive(t, reg("/etc/evil.yaml"))},
 		{"backslash", "characters that a path may not have", archive(t, reg(`..\evil.yaml`))},
 		{"drive", "is not a plain name", archive(t, reg(`C:evil.yaml`))},
-		{"symlink", "is a link", archive(t, tar.Header{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "/etc"}, reg("a/evil.yaml"))},
-		{"hardlink", "is a link", archive(t, tar.Header{Typeflag: tar.TypeLink, Name: "a", Linkname: "/etc/passwd"})},
-		{"device", "neither file nor folder", archive(t, tar.Header{Typeflag: tar.TypeChar, Name: "a"})},
-		{"pipe", "neither file nor folder", archive(t, tar.Header{Typeflag: tar.TypeFifo, Name: "a"})},
+		{"symlink", "is a link",
+			archive(t, tar.Header{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "/etc"},
+				reg("a/evil.yaml"))},
+		{"hardlink", "is a link",
+			archive(t, tar.Header{Typeflag: tar.TypeLink, Name: "a", Linkname: "/etc/passwd"})},
+		{"device", "neither file nor folder",
+			archive(t, tar.Header{Typeflag: tar.TypeChar, Name: "a"})},
+		{"pipe", "neither file nor folder",
+			archive(t, tar.Header{Typeflag: tar.TypeFifo, Name: "a"})},
 		{"twice", "it has \"./a\" twice", archive(t, reg("a"), reg("./a"))},
 		{"below-a-file", "which is a file", archive(t, reg("a"), reg("a/b"))},
 		{"file-over-folder", "it has \"a\" twice", archive(t, reg("a/b"), reg("a"))},
 		{"long-name", "has more than 1024 bytes", archive(t, reg(strings.Repeat("n/", 600)+"n"))},
 		{"not-gzip", "it is not gzipped", []byte("kind: Deployment\n")},
-		{"not-tar", "the archive is refused", zip(t, bytes.Repeat([]byte("kind: Deployment\n"), 100))},
+		{"not-tar", "the archive is refused",
+			zip(t, bytes.Repeat([]byte("kind: Deployment\n"), 100))},
 		{"cut-short", "the archive is refused", good[:len(good)-6]},
 		{"rubbish-behind", "the archive is refused", append(bytes.Clone(good), "rubbish"...)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ref := host + "/" + c.name + ":v1"
-			store(t, ref, image(t, oci.ConfigMediaType, static.NewLayer(c.content, oci.ContentMediaType)))
+			store(t, ref,
+				image(t, oci.ConfigMediaType, static.NewLayer(c.content, oci.ContentMediaType)))
 			refused(t, ref, c.why)
 		})
 	}
@@ -153,10 +160,15 @@ func TestBombs(t *testing.T) {
 
 	var many []byte
 	for i := range parts {
-		many = append(many, zip(t, header(t, tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("%d.yaml", i), Size: part, Mode: 0o644}))...)
+		many = append(many,
+			zip(t,
+				header(t, tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("%d.yaml", i),
+					Size: part, Mode: 0o644}))...)
 		many = append(many, zeros...)
 	}
-	one := zip(t, header(t, tar.Header{Typeflag: tar.TypeReg, Name: "big.yaml", Size: parts * part, Mode: 0o644, Format: tar.FormatPAX}))
+	one := zip(t,
+		header(t, tar.Header{Typeflag: tar.TypeReg, Name: "big.yaml", Size: parts * part,
+			Mode: 0o644, Format: tar.FormatPAX}))
 	behind := zip(t, make([]byte, 1024)) // the end of an archive
 	pax := zip(t, header(t, tar.Header{Typeflag: tar.TypeReg, Name: "a", Size: 0, Mode: 0o644}))
 	behind = append(pax, behind...)
@@ -177,7 +189,8 @@ func TestBombs(t *testing.T) {
 				t.Fatalf("the archive has %d bytes", len(c.content))
 			}
 			ref := host + "/" + c.name + ":v1"
-			store(t, ref, image(t, oci.ConfigMediaType, static.NewLayer(c.content, oci.ContentMediaType)))
+			store(t, ref,
+				image(t, oci.ConfigMediaType, static.NewLayer(c.content, oci.ContentMediaType)))
 			refused(t, ref, c.why)
 		})
 	}
@@ -188,13 +201,15 @@ func TestMediaTypesRefused(t *testing.T) {
 	lie := ""
 	host := serve(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if lie != "" && r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/manifests/") {
+			if lie != "" && r.Method == http.MethodGet &&
+				strings.Contains(r.URL.Path, "/manifests/") {
 				w = &liar{w, lie}
 			}
 			next.ServeHTTP(w, r)
 		})
 	})
-	layer := static.NewLayer(archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "a.yaml"}), oci.ContentMediaType)
+	layer := static.NewLayer(archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "a.yaml"}),
+		oci.ContentMediaType)
 	random, err := random.Image(10, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -203,9 +218,11 @@ func TestMediaTypesRefused(t *testing.T) {
 	refused(t, host+"/container:v1", "it is not a rendered package")
 	store(t, host+"/config:v1", image(t, types.OCIConfigJSON, layer))
 	refused(t, host+"/config:v1", "its config is application/vnd.oci.image.config.v1+json")
-	store(t, host+"/layer:v1", image(t, oci.ConfigMediaType, static.NewLayer([]byte("x"), types.OCILayer)))
+	store(t, host+"/layer:v1",
+		image(t, oci.ConfigMediaType, static.NewLayer([]byte("x"), types.OCILayer)))
 	refused(t, host+"/layer:v1", "its layer is application/vnd.oci.image.layer")
-	store(t, host+"/two:v1", image(t, oci.ConfigMediaType, layer, static.NewLayer([]byte("x"), oci.ContentMediaType)))
+	store(t, host+"/two:v1",
+		image(t, oci.ConfigMediaType, layer, static.NewLayer([]byte("x"), oci.ContentMediaType)))
 	refused(t, host+"/two:v1", "2 layers")
 	store(t, host+"/none:v1", image(t, oci.ConfigMediaType))
 	refused(t, host+"/none:v1", "0 layers")
@@ -235,7 +252,8 @@ func (l *liar) Write(b []byte) (int, error) {
 func TestTampered(t *testing.T) {
 	blobs := t.TempDir()
 	host := serve(t, nil, registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)))
-	if _, err := oci.Push(t.Context(), oci.Scheme+host+"/fleet:v1", files, meta, oci.Options{}); err != nil {
+	if _, err := oci.Push(t.Context(), oci.Scheme+host+"/fleet:v1", files, meta,
+		oci.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	evil := archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "evil.yaml"})

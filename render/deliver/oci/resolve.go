@@ -90,7 +90,8 @@ func Tag(ctx context.Context, ref, tag string, opt Options) (Result, error) {
 	if err := remote.Tag(to, found, opt.Remote(ctx)...); err != nil {
 		return Result{}, explain("tagging", to, err)
 	}
-	return Result{Ref: from.Context().Digest(found.Digest.String()).String(), Digest: found.Digest.String()}, nil
+	return Result{Ref: from.Context().Digest(found.Digest.String()).String(),
+		Digest: found.Digest.String()}, nil
 }
 
 // Tagged is an artifact under one of its tags.
@@ -110,11 +111,13 @@ var attached = text.Pattern(`^sha256-[0-9a-f]{64}(\.(sig|att|sbom))?$`)
 func List(ctx context.Context, repository string, opt Options) ([]Tagged, error) {
 	plain, ok := strings.CutPrefix(repository, Scheme)
 	if !ok {
-		return nil, fmt.Errorf("%s is not a repository of artifacts: write %sREGISTRY/REPOSITORY", repository, Scheme)
+		return nil, fmt.Errorf("%s is not a repository of artifacts: write %sREGISTRY/REPOSITORY",
+			repository, Scheme)
 	}
 	repo, err := name.NewRepository(plain, opt.Names()...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: write %sREGISTRY/REPOSITORY, without a tag", repository, err, Scheme)
+		return nil, fmt.Errorf("%s: %w: write %sREGISTRY/REPOSITORY, without a tag", repository,
+			err, Scheme)
 	}
 	tags, err := remote.List(repo, opt.Remote(ctx)...)
 	if err != nil {
@@ -153,6 +156,8 @@ func describe(ctx context.Context, tag name.Tag, opt Options) (*Tagged, error) {
 	if err != nil || manifest.Config.MediaType != ConfigMediaType {
 		return nil, nil // an index, or an image of another kind
 	}
-	return &Tagged{Tag: tag.TagStr(), Digest: found.Digest.String(), Source: manifest.Annotations[SourceAnnotation],
-		Revision: manifest.Annotations[RevisionAnnotation], Created: manifest.Annotations[CreatedAnnotation]}, nil
+	return &Tagged{Tag: tag.TagStr(), Digest: found.Digest.String(),
+		Source:   manifest.Annotations[SourceAnnotation],
+		Revision: manifest.Annotations[RevisionAnnotation],
+		Created:  manifest.Annotations[CreatedAnnotation]}, nil
 }

@@ -18,10 +18,12 @@ const maxRedirects = 10
 func Transport() http.RoundTripper { return redirects{remote.DefaultTransport} }
 
 // TransportTo is Transport with connections that dial opens.
-func TransportTo(dial func(ctx context.Context, network, address string) (net.Conn, error)) http.RoundTripper {
+func TransportTo(dial func(ctx context.Context,
+	network, address string) (net.Conn, error)) http.RoundTripper {
 	return redirects{&http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dial, ForceAttemptHTTP2: true, DisableKeepAlives: true,
-		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10,
+		Proxy: http.ProxyFromEnvironment, DialContext: dial, ForceAttemptHTTP2: true,
+		DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second,
+		ResponseHeaderTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10,
 	}}
 }
 

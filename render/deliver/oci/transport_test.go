@@ -20,7 +20,8 @@ func TestRedirectsInACircle(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	_, err := oci.Resolve(t.Context(), strings.TrimPrefix(server.URL, "http://")+"/fleet:v1", "", oci.Options{})
+	_, err := oci.Resolve(t.Context(), strings.TrimPrefix(server.URL, "http://")+"/fleet:v1", "",
+		oci.Options{})
 	if err == nil || !strings.Contains(err.Error(), "stopped after 10 redirects") {
 		t.Error(err)
 	}

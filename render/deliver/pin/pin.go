@@ -41,9 +41,11 @@ type Found struct {
 }
 
 // Images returns the images that run of what a render makes, and those of build steps on request.
-func Images(src render.Source, opt render.Options, builds []api.LockedBuild, steps bool) (all Found, findings []finding.Finding, err error) {
+func Images(src render.Source, opt render.Options, builds []api.LockedBuild,
+	steps bool) (all Found, findings []finding.Finding, err error) {
 	opt.Lock = &api.ImageLock{Spec: api.ImageLockSpec{Builds: builds}}
-	opt.Functions = slices.DeleteFunc(functions.Names(), func(name string) bool { return name == pinimages.Function().Name })
+	opt.Functions = slices.DeleteFunc(functions.Names(),
+		func(name string) bool { return name == pinimages.Function().Name })
 	opt.ObjectsOnly = true
 	result, err := render.Run(src, opt)
 	if err != nil || finding.Failed(result.Findings) {
@@ -91,8 +93,13 @@ func unknown(o *krm.Object, rows []images.Row) (findings []finding.Finding) {
 	}
 	for _, i := range images.In(value, rows...) {
 		if i.Guessed && !i.Pinned() {
-			findings = append(findings, o.Finding(finding.Warning, "pin-images/unknown-image", i.At(o), fmt.Sprintf("%q may be an image, and no digest is written into this field", text.Shown(i.Ref)),
-				fmt.Sprintf("if it is one, add {group: %q, kind: %s, path: %s} to spec.images of the RenderConfig", i.Group, i.Kind, i.Path())))
+			findings = append(findings,
+				o.Finding(finding.Warning, "pin-images/unknown-image", i.At(o),
+					fmt.Sprintf("%q may be an image, and no digest is written into this field",
+						text.Shown(i.Ref)),
+					fmt.Sprintf(
+						"if it is one, add {group: %q, kind: %s, path: %s} to spec.images of "+
+							"the RenderConfig", i.Group, i.Kind, i.Path())))
 		}
 	}
 	return findings
@@ -122,7 +129,8 @@ func stepImages(text string, found map[string]bool) error {
 // failures are reported. Images with a digest are looked up only if they have to be signed. A
 // skill is checked before a new digest of it gets into the lock.
 // platform applies to all images; "" keeps the platform of each image in before, or means all.
-func Resolve(ctx context.Context, found Found, before []api.LockedImage, platform string, opt oci.Options, resolved func()) ([]api.LockedImage, error) {
+func Resolve(ctx context.Context, found Found, before []api.LockedImage, platform string,
+	opt oci.Options, resolved func()) ([]api.LockedImage, error) {
 	images, digested := found.Open, found.Digested
 	was := make(map[string]api.LockedImage)
 	for _, image := range before {
@@ -139,7 +147,8 @@ func Resolve(ctx context.Context, found Found, before []api.LockedImage, platfor
 			if named, ok := found.Skills[image]; ok && err == nil && digest != was[image].Digest {
 				err = checkSkill(ctx, image, digest, named, opt)
 			}
-			locked[i], failed[i] = api.LockedImage{Image: image, Digest: digest, Platform: platform}, err
+			locked[i], failed[i] =
+				api.LockedImage{Image: image, Digest: digest, Platform: platform}, err
 			resolved()
 			return nil
 		})
@@ -156,8 +165,12 @@ func Resolve(ctx context.Context, found Found, before []api.LockedImage, platfor
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	if n := len(slices.DeleteFunc(slices.Clone(failed), func(err error) bool { return err == nil })); n > 1 {
-		failed = append(failed, fmt.Errorf("%d of %s cannot be resolved: the lock stays as it was\n  hint: see whether this machine reaches the registry and is logged in to it", n, text.Count(len(failed), "image")))
+	if n := len(slices.DeleteFunc(slices.Clone(failed),
+		func(err error) bool { return err == nil })); n > 1 {
+		failed = append(failed,
+			fmt.Errorf("%d of %s cannot be resolved: the lock stays as it was\n"+
+				"  hint: see whether this machine reaches the registry and is logged in to it", n,
+				text.Count(len(failed), "image")))
 	}
 	return locked, multierror.Append(nil, failed...).ErrorOrNil()
 }
@@ -165,7 +178,8 @@ func Resolve(ctx context.Context, found Found, before []api.LockedImage, platfor
 func checkSkill(ctx context.Context, image, digest, named string, opt oci.Options) error {
 	ref, err := name.ParseReference(image, opt.Names()...)
 	if err == nil {
-		_, err = sign.CheckSkill(ctx, ref.Context().Digest(digest), named, sign.Policy{Keychain: opt.Keychain, PlainHTTP: opt.PlainHTTP})
+		_, err = sign.CheckSkill(ctx, ref.Context().Digest(digest), named,
+			sign.Policy{Keychain: opt.Keychain, PlainHTTP: opt.PlainHTTP})
 	}
 	return err
 }
@@ -185,7 +199,8 @@ func Changes(before, after api.ImageLockSpec) (changes []Change) {
 	was, is := entries(before), entries(after)
 	both := maps.Clone(was)
 	maps.Copy(both, is)
-	for _, key := range slices.SortedFunc(maps.Keys(both), func(a, b Change) int { return strings.Compare(a.Image+a.Build, b.Image+b.Build) }) {
+	for _, key := range slices.SortedFunc(maps.Keys(both),
+		func(a, b Change) int { return strings.Compare(a.Image+a.Build, b.Image+b.Build) }) {
 		if was[key] != is[key] {
 			changes = append(changes, Change{key.Image, key.Build, was[key], is[key]})
 		}

@@ -37,7 +37,8 @@ func (c *cluster) tekton(ctx context.Context, n *needs.Need) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Kind == "PipelineRun" }) {
+	if !slices.ContainsFunc(served.APIResources,
+		func(r metav1.APIResource) bool { return r.Kind == "PipelineRun" }) {
 		n.Status = needs.Missing
 		return "the cluster serves " + n.Name + " without PipelineRun", nil
 	}
@@ -53,13 +54,17 @@ func (c *cluster) tekton(ctx context.Context, n *needs.Need) (string, error) {
 	if v := info["version"]; v != "" {
 		found = "it exists, version " + v
 	}
-	if inline := flags["disable-inline-spec"]; slices.Contains(strings.Split(inline, ","), "pipelinerun") {
+	if inline := flags["disable-inline-spec"]; slices.Contains(strings.Split(inline, ","),
+		"pipelinerun") {
 		d, err := c.controller(ctx)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return "", err
 		}
 		if _, set := flag(d, "pipeline-objects"); !set {
-			n.Status, n.Remedy = needs.Missing, "start the controller with --pipeline-objects, or remove pipelinerun from disable-inline-spec of ConfigMap "+tektonNamespace+"/feature-flags"
+			n.Status, n.Remedy =
+				needs.Missing,
+				"start the controller with --pipeline-objects, or remove pipelinerun from "+
+					"disable-inline-spec of ConfigMap "+tektonNamespace+"/feature-flags"
 			return found + ", and refuses Pipelines inside of runs", nil
 		}
 	}
@@ -69,12 +74,14 @@ func (c *cluster) tekton(ctx context.Context, n *needs.Need) (string, error) {
 // controller finds Armature's own, in whichever namespace it is installed.
 func (c *cluster) controller(ctx context.Context) (*appsv1.Deployment, error) {
 	found := &appsv1.DeploymentList{}
-	err := c.List(ctx, found, client.MatchingLabels{"app.kubernetes.io/name": "armature-controller"}, client.Limit(1))
+	err := c.List(ctx, found,
+		client.MatchingLabels{"app.kubernetes.io/name": "armature-controller"}, client.Limit(1))
 	if err != nil {
 		return nil, err
 	}
 	if len(found.Items) == 0 {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "deployments"}, "armature-controller")
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps",
+			Resource: "deployments"}, "armature-controller")
 	}
 	return &found.Items[0], nil
 }
@@ -113,9 +120,11 @@ func (c *cluster) attestKey(ctx context.Context, n *needs.Need) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	for name, refused := range map[string]string{"results-from": "sidecar-logs", "coschedule": "pipelineruns"} {
+	for name, refused := range map[string]string{"results-from": "sidecar-logs",
+		"coschedule": "pipelineruns"} {
 		if flags[name] == refused {
-			n.Status, n.Remedy = needs.Missing, "remove "+name+" from ConfigMap "+tektonNamespace+"/feature-flags: such runs are not attested"
+			n.Status, n.Remedy = needs.Missing, "remove "+name+" from ConfigMap "+tektonNamespace+
+				"/feature-flags: such runs are not attested"
 			return "Tekton has " + name + ": " + refused, nil
 		}
 	}

@@ -59,7 +59,8 @@ func (c *cluster) isolation(ctx context.Context, n *needs.Need) (string, error) 
 }
 
 // writers in the namespace of attested runs, beside the platform.
-func (c *cluster) writers(ctx context.Context, n *needs.Need, d *appsv1.Deployment) (string, error) {
+func (c *cluster) writers(ctx context.Context, n *needs.Need,
+	d *appsv1.Deployment) (string, error) {
 	roles, clusterRoles := &rbacv1.RoleList{}, &rbacv1.ClusterRoleList{}
 	bindings, clusterBindings := &rbacv1.RoleBindingList{}, &rbacv1.ClusterRoleBindingList{}
 	for _, list := range []client.ObjectList{roles, clusterRoles, bindings, clusterBindings} {
@@ -68,7 +69,9 @@ func (c *cluster) writers(ctx context.Context, n *needs.Need, d *appsv1.Deployme
 		}
 	}
 	account := "ServiceAccount " + d.Namespace + "/" + d.Spec.Template.Spec.ServiceAccountName
-	found := isolation.Writers(isolation.Rights{Roles: roles.Items, ClusterRoles: clusterRoles.Items, Bindings: bindings.Items, ClusterBindings: clusterBindings.Items},
+	found := isolation.Writers(isolation.Rights{Roles: roles.Items,
+		ClusterRoles: clusterRoles.Items, Bindings: bindings.Items,
+		ClusterBindings: clusterBindings.Items},
 		n.Name, account, "kube-system", tektonNamespace)
 	var here, everywhere []string
 	for _, w := range found {
@@ -80,11 +83,13 @@ func (c *cluster) writers(ctx context.Context, n *needs.Need, d *appsv1.Deployme
 	}
 	switch {
 	case len(here) > 0:
-		n.Status, n.Remedy = needs.Missing, "delete these bindings: whoever writes in namespace "+n.Name+" decides what is attested"
+		n.Status, n.Remedy = needs.Missing, "delete these bindings: whoever writes in namespace "+
+			n.Name+" decides what is attested"
 		return strings.Join(append(here, everywhere...), "; "), nil
 	case len(everywhere) > 0:
 		n.Status = needs.Unknown
-		return fmt.Sprintf("%s in all namespaces: %s", text.Count(len(everywhere), "writer"), strings.Join(everywhere, "; ")), nil
+		return fmt.Sprintf("%s in all namespaces: %s", text.Count(len(everywhere), "writer"),
+			strings.Join(everywhere, "; ")), nil
 	}
 	return "", nil
 }

@@ -67,12 +67,17 @@ func ship(t *testing.T, client kubernetes.Interface) {
 		}
 	}
 	labels := map[string]string{"app.kubernetes.io/name": "armature-controller"}
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "armature-controller", Labels: labels}, Spec: appsv1.DeploymentSpec{
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "armature-controller",
+		Labels: labels}, Spec: appsv1.DeploymentSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{ServiceAccountName: "armature-controller",
-			Containers: []corev1.Container{{Name: "controller", Image: "registry.local/controller:v1", Args: []string{"--build-namespace=" + builds}}}}},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{ServiceAccountName: "armature-controller",
+				Containers: []corev1.Container{{Name: "controller",
+					Image: "registry.local/controller:v1",
+					Args:  []string{"--build-namespace=" + builds}}}}},
 	}}
-	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "armature-system"}}, create); err != nil {
+	if _, err := client.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "armature-system"}}, create); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.AppsV1().Deployments("armature-system").Create(ctx, d, create); err != nil {
@@ -80,7 +85,8 @@ func ship(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// What is shipped is as shipped; a right of somebody else there, a missing policy and a token are not.
+// What is shipped is as shipped; a right of somebody else there, a missing policy and a token are
+// not.
 func TestIsolation(t *testing.T) {
 	plane := controlplane.Start(t)
 	client, err := kubernetes.NewForConfig(plane.Admin.Config)
@@ -107,9 +113,14 @@ func TestIsolation(t *testing.T) {
 
 	jane := []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "jane"}}
 	all := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
-	_, err1 := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ops"}, RoleRef: all, Subjects: jane}, create)
-	check(admin, needs.Writers, needs.Unknown, "User jane may create pods, by ClusterRoleBinding ops")
-	_, err2 := client.RbacV1().RoleBindings(builds).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "team"}, RoleRef: all, Subjects: jane}, create)
+	_, err1 := client.RbacV1().ClusterRoleBindings().Create(ctx,
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ops"}, RoleRef: all,
+			Subjects: jane}, create)
+	check(admin, needs.Writers, needs.Unknown,
+		"User jane may create pods, by ClusterRoleBinding ops")
+	_, err2 := client.RbacV1().RoleBindings(builds).Create(ctx,
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "team"}, RoleRef: all,
+			Subjects: jane}, create)
 	check(admin, needs.Writers, needs.Missing, "User jane may create pods, by RoleBinding team")
 	err3 := client.NetworkingV1().NetworkPolicies(builds).Delete(ctx, builds, remove)
 	check(admin, needs.BuildNamespace, needs.Missing, "no NetworkPolicy refuses connections")
@@ -134,11 +145,16 @@ func kubelet(ctx context.Context, client kubernetes.Interface, exit int32, saw f
 		}
 		for _, pod := range list.Items {
 			saw(&pod)
-			pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, "10.0.0.7", []corev1.PodIP{{IP: "10.0.0.7"}}
-			container := corev1.ContainerStatus{Name: "probe", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+			pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs =
+				corev1.PodRunning, "10.0.0.7", []corev1.PodIP{{IP: "10.0.0.7"}}
+			container := corev1.ContainerStatus{Name: "probe", Ready: true,
+				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
 			if strings.HasSuffix(pod.Name, "-client") {
 				pod.Status.Phase = corev1.PodFailed
-				container.Ready, container.State = false, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exit}}
+				container.Ready, container.State =
+					false,
+					corev1.ContainerState{
+						Terminated: &corev1.ContainerStateTerminated{ExitCode: exit}}
 			}
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{container}
 			_, _ = client.CoreV1().Pods(builds).UpdateStatus(ctx, &pod, metav1.UpdateOptions{})
@@ -185,7 +201,8 @@ func TestProbe(t *testing.T) {
 			err := Probe(ctx, plane.Admin.Config, all)
 			stop()
 			<-over
-			if (err != nil) != (c.interrupt != "") || err != nil && !errors.Is(err, context.Canceled) {
+			if (err != nil) != (c.interrupt != "") ||
+				err != nil && !errors.Is(err, context.Canceled) {
 				t.Errorf("error %v", err)
 			}
 			if n := all[0]; n.Status != c.status || !strings.Contains(n.Found, c.found) {
@@ -200,7 +217,10 @@ func TestProbe(t *testing.T) {
 				t.Fatalf("pods %v", names)
 			}
 			for _, pod := range seen {
-				if spec := pod.Spec; spec.ServiceAccountName != isolation.Account || *spec.AutomountServiceAccountToken || spec.Containers[0].Image != "registry.local/controller:v1" || spec.ActiveDeadlineSeconds == nil {
+				if spec := pod.Spec; spec.ServiceAccountName != isolation.Account ||
+					*spec.AutomountServiceAccountToken ||
+					spec.Containers[0].Image != "registry.local/controller:v1" ||
+					spec.ActiveDeadlineSeconds == nil {
 					t.Errorf("pod %+v", spec)
 				}
 			}
@@ -221,7 +241,8 @@ func TestProbe(t *testing.T) {
 	defer cancel()
 	go kubelet(ctx, client, 1, func(*corev1.Pod) {})
 	all := []needs.Need{{Kind: needs.Enforced, Name: builds, Status: needs.Unknown}}
-	if err := Probe(t.Context(), config, all); err != nil || !strings.Contains(all[0].Found, "kubectl delete pod armature-probe-") || !all[0].Unread {
+	if err := Probe(t.Context(), config, all); err != nil ||
+		!strings.Contains(all[0].Found, "kubectl delete pod armature-probe-") || !all[0].Unread {
 		t.Errorf("%v: %+v", err, all[0])
 	}
 }

@@ -58,7 +58,8 @@ func Compare(ctx context.Context, config *rest.Config, namespace string, all []n
 	if err != nil {
 		return err
 	}
-	if _, err := c.discovery.ServerVersion(); err != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+	if _, err := c.discovery.ServerVersion(); err != nil &&
+		apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 		return fmt.Errorf("connecting to the cluster: %w", err)
 	}
 	for i := range all {
@@ -105,7 +106,8 @@ func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err er
 	case needs.API:
 		apiVersion, kind, _ := strings.Cut(n.Name, " ")
 		served, err := c.discovery.ServerResourcesForGroupVersion(apiVersion)
-		if err == nil && !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind }) {
+		if err == nil && !slices.ContainsFunc(served.APIResources,
+			func(r metav1.APIResource) bool { return r.Kind == kind }) {
 			n.Status, found = needs.Missing, "the cluster serves "+apiVersion+" without it"
 		}
 		return found, err
@@ -174,7 +176,8 @@ func (c *cluster) service(ctx context.Context, n *needs.Need) (string, error) {
 	return "the Service exists; its realm is not queried", nil
 }
 
-func (c *cluster) podSecurity(ctx context.Context, n *needs.Need, namespace string) (string, error) {
+func (c *cluster) podSecurity(ctx context.Context, n *needs.Need,
+	namespace string) (string, error) {
 	level := ""
 	live := &corev1.Namespace{}
 	err := c.get(ctx, "", namespace, live)
@@ -193,7 +196,8 @@ func (c *cluster) podSecurity(ctx context.Context, n *needs.Need, namespace stri
 		level = live.Labels[psapi.EnforceLevelLabel]
 	}
 	if level == "" {
-		return "it has no label " + psapi.EnforceLevelLabel + ": only the default of the API server applies", nil
+		return "it has no label " + psapi.EnforceLevelLabel +
+			": only the default of the API server applies", nil
 	}
 	if slices.Index(needs.Levels, level) < slices.Index(needs.Levels, n.Name) {
 		n.Status = needs.Missing
@@ -218,11 +222,14 @@ func (c *cluster) quota(ctx context.Context, n *needs.Need, namespace string) (s
 					continue
 				}
 				if wanted := n.Requests[name]; hard.Cmp(wanted) < 0 {
-					n.Status, n.Remedy = needs.Missing, "raise ResourceQuota "+quota.Name+", or lower spec.components.NAME.resources of armature.yaml"
-					return fmt.Sprintf("ResourceQuota %s allows %s %s", quota.Name, name, hard.String()), nil
+					n.Status, n.Remedy = needs.Missing, "raise ResourceQuota "+quota.Name+
+						", or lower spec.components.NAME.resources of armature.yaml"
+					return fmt.Sprintf("ResourceQuota %s allows %s %s", quota.Name, name,
+						hard.String()), nil
 				}
 				hard.Sub(quota.Status.Used[key])
-				left = append(left, fmt.Sprintf("ResourceQuota %s has %s %s left", quota.Name, name, hard.String()))
+				left = append(left, fmt.Sprintf("ResourceQuota %s has %s %s left", quota.Name, name,
+					hard.String()))
 			}
 		}
 	}

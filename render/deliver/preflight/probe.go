@@ -53,27 +53,38 @@ func Probe(ctx context.Context, config *rest.Config, all []needs.Need) error {
 		case err != nil:
 			n.Found, n.Unread, n.Remedy = err.Error(), true, "see the events of namespace "+n.Name
 		case connected:
-			n.Status, n.Found, n.Remedy = needs.Missing, "not enforced: in namespace "+n.Name+" a pod connected to another one, which the NetworkPolicy refuses",
+			n.Status, n.Found, n.Remedy = needs.Missing, "not enforced: in namespace "+n.Name+
+				" a pod connected to another one, which the NetworkPolicy refuses",
 				"use a network plugin that enforces NetworkPolicies, such as Calico or Cilium"
 		default:
-			n.Status, n.Found = needs.OK, "enforced: in namespace "+n.Name+" no pod connects to another one"
+			n.Status, n.Found =
+				needs.OK, "enforced: in namespace "+n.Name+" no pod connects to another one"
 		}
 	}
 	return nil
 }
 
 // probe reports whether one pod of a namespace can connect to another one, which listens.
-func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment, namespace string) (connected bool, err error) {
+func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment,
+	namespace string) (connected bool, err error) {
 	name := "armature-probe-" + rand.String(8)
-	server, caller := probePod(d, namespace, name+"-server", "--listen", ":"+probePort), probePod(d, namespace, name+"-client")
-	server.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 5, ProbeHandler: corev1.ProbeHandler{
-		Exec: &corev1.ExecAction{Command: append(server.Spec.Containers[0].Command, "127.0.0.1:"+probePort)}}} // which no policy is asked for
+	server, caller := probePod(d, namespace, name+"-server", "--listen", ":"+probePort), probePod(d,
+		namespace, name+"-client")
+	server.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 5,
+		ProbeHandler: corev1.ProbeHandler{
+			// which no policy is asked for
+			Exec: &corev1.ExecAction{Command: append(server.Spec.Containers[0].Command,
+				"127.0.0.1:"+probePort)}}}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
 		defer cancel()
 		for _, pod := range []*corev1.Pod{server, caller} {
-			if failed := c.Delete(ctx, pod, client.GracePeriodSeconds(0)); client.IgnoreNotFound(failed) != nil {
-				err = errors.Join(err, fmt.Errorf("removing what the probe made: %w\n  hint: kubectl delete pod %s -n %s", failed, pod.Name, namespace))
+			if failed := c.Delete(ctx, pod,
+				client.GracePeriodSeconds(0)); client.IgnoreNotFound(failed) != nil {
+				err = errors.Join(err,
+					fmt.Errorf(
+						"removing what the probe made: %w\n  hint: kubectl delete pod %s -n %s",
+						failed, pod.Name, namespace))
 			}
 		}
 	}()
@@ -83,16 +94,19 @@ func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment, namespace str
 		if err := c.Create(context.WithoutCancel(ctx), pod); err != nil {
 			return fmt.Errorf("starting pod %s: %w", pod.Name, err)
 		}
-		err := wait.PollUntilContextTimeout(ctx, 300*time.Millisecond, probePatience, true, func(ctx context.Context) (bool, error) {
-			now := &corev1.Pod{}
-			if err := c.get(ctx, namespace, pod.Name, now); err != nil {
-				return false, err
-			}
-			now.DeepCopyInto(pod)
-			return done(pod) || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded, nil
-		})
+		err := wait.PollUntilContextTimeout(ctx, 300*time.Millisecond, probePatience, true,
+			func(ctx context.Context) (bool, error) {
+				now := &corev1.Pod{}
+				if err := c.get(ctx, namespace, pod.Name, now); err != nil {
+					return false, err
+				}
+				now.DeepCopyInto(pod)
+				return done(pod) || pod.Status.Phase == corev1.PodFailed ||
+					pod.Status.Phase == corev1.PodSucceeded, nil
+			})
 		if err != nil {
-			return fmt.Errorf("pod %s, whose image is %s, is %s: %w", pod.Name, pod.Spec.Containers[0].Image, pod.Status.Phase, err)
+			return fmt.Errorf("pod %s, whose image is %s, is %s: %w", pod.Name,
+				pod.Spec.Containers[0].Image, pod.Status.Phase, err)
 		}
 		return nil
 	}
@@ -111,7 +125,8 @@ func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment, namespace str
 		return false, fmt.Errorf("pod %s ended before anybody connected to it", server.Name)
 	}
 	container := &caller.Spec.Containers[0]
-	container.Args = append(container.Args, "--for", "10s", net.JoinHostPort(server.Status.PodIP, probePort))
+	container.Args = append(container.Args, "--for", "10s",
+		net.JoinHostPort(server.Status.PodIP, probePort))
 	if err := start(caller, func(*corev1.Pod) bool { return false }); err != nil {
 		return false, err
 	}
@@ -127,18 +142,28 @@ func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment, namespace str
 func probePod(d *appsv1.Deployment, namespace, name string, args ...string) *corev1.Pod {
 	user := int64(65532)
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/name": "armature-probe"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+			Labels: map[string]string{"app.kubernetes.io/name": "armature-probe"}},
 		Spec: corev1.PodSpec{
-			ServiceAccountName: isolation.Account, AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
-			RestartPolicy: corev1.RestartPolicyNever, ActiveDeadlineSeconds: new(int64(2 * probePatience / time.Second)),
-			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true), RunAsUser: &user, RunAsGroup: &user, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			ServiceAccountName: isolation.Account, AutomountServiceAccountToken: new(false),
+			EnableServiceLinks: new(false), RestartPolicy: corev1.RestartPolicyNever,
+			ActiveDeadlineSeconds: new(int64(2 * probePatience / time.Second)),
+			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true), RunAsUser: &user,
+				RunAsGroup: &user,
+				SeccompProfile: &corev1.SeccompProfile{
+					Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{
-				Name: "probe", Image: d.Spec.Template.Spec.Containers[0].Image, Command: []string{"/ko-app/armature-controller", "connect"}, Args: args,
+				Name: "probe", Image: d.Spec.Template.Spec.Containers[0].Image,
+				Command: []string{"/ko-app/armature-controller", "connect"}, Args: args,
 				Resources: corev1.ResourceRequirements{
-					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
-					Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("128Mi")},
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"),
+						corev1.ResourceMemory: resource.MustParse("32Mi")},
+					Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"),
+						corev1.ResourceMemory: resource.MustParse("128Mi")},
 				},
-				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false),
+					ReadOnlyRootFilesystem: new(true),
+					Capabilities:           &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
 			}},
 		},
 	}

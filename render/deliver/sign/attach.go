@@ -31,7 +31,8 @@ const attempts = 3
 // of the bundle by digest. A signature by the same key that is attached already stays, so
 // that Sign may be repeated after a failure.
 func (s *Session) Sign(ctx context.Context, artifact name.Digest) (bundle string, err error) {
-	if bundle, err = s.publish(ctx, artifact, newStatement(artifact, "", cosigntypes.CosignSignPredicateType, nil)); err != nil {
+	if bundle, err = s.publish(ctx, artifact,
+		newStatement(artifact, "", cosigntypes.CosignSignPredicateType, nil)); err != nil {
 		return "", fmt.Errorf("attaching the signature to %s: %w", artifact, err)
 	}
 	return bundle, nil
@@ -39,10 +40,12 @@ func (s *Session) Sign(ctx context.Context, artifact name.Digest) (bundle string
 
 // Attest attaches a signed statement about an artifact (in-toto v1) with a predicate, whose
 // type is a URI, as a Sigstore bundle, and returns its reference. It may be repeated like Sign.
-func (s *Session) Attest(ctx context.Context, artifact name.Digest, predicateType string, predicate any) (bundle string, err error) {
+func (s *Session) Attest(ctx context.Context, artifact name.Digest, predicateType string,
+	predicate any) (bundle string, err error) {
 	content, err := json.Marshal(predicate)
 	if err == nil {
-		bundle, err = s.publish(ctx, artifact, newStatement(artifact, artifact.Repository.String(), predicateType, content))
+		bundle, err = s.publish(ctx, artifact,
+			newStatement(artifact, artifact.Repository.String(), predicateType, content))
 	}
 	if err != nil {
 		return "", fmt.Errorf("attaching the attestation to %s: %w", artifact, err)
@@ -50,14 +53,17 @@ func (s *Session) Attest(ctx context.Context, artifact name.Digest, predicateTyp
 	return bundle, nil
 }
 
-func newStatement(artifact name.Digest, named, predicateType string, predicate json.RawMessage) statement {
+func newStatement(artifact name.Digest, named, predicateType string,
+	predicate json.RawMessage) statement {
 	algorithm, hex, _ := strings.Cut(artifact.DigestStr(), ":")
-	return statement{Type: "https://in-toto.io/Statement/v1", PredicateType: predicateType, Predicate: predicate,
-		Subject: []subject{{Name: named, Digest: map[string]string{algorithm: hex}}}}
+	return statement{Type: "https://in-toto.io/Statement/v1", PredicateType: predicateType,
+		Predicate: predicate,
+		Subject:   []subject{{Name: named, Digest: map[string]string{algorithm: hex}}}}
 }
 
 // publish attaches a statement unless it is attached already, and reads it back.
-func (s *Session) publish(ctx context.Context, artifact name.Digest, stated statement) (bundle string, err error) {
+func (s *Session) publish(ctx context.Context, artifact name.Digest,
+	stated statement) (bundle string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
 	about, err := store{}.evidence(artifact)
@@ -86,7 +92,8 @@ func (s *Session) publish(ctx context.Context, artifact name.Digest, stated stat
 			}
 		}
 		if n == attempts {
-			return "", fmt.Errorf("it was written %d times, and the registry does not have it: does somebody else sign the same artifact?", attempts)
+			return "", fmt.Errorf("it was written %d times, and the registry does not have it: "+
+				"does somebody else sign the same artifact?", attempts)
 		}
 		if err := s.refer(ctx, to, artifact, kind, signed); err != nil {
 			return "", err
@@ -97,7 +104,8 @@ func (s *Session) publish(ctx context.Context, artifact name.Digest, stated stat
 // refer attaches a Sigstore bundle as a referrer (OCI 1.1), under the fallback tag
 // too where the registry has no referrers API. There is no time in the manifest: the same
 // bundle is attached once.
-func (s *Session) refer(ctx context.Context, to store, artifact name.Digest, predicateType string, signed func() (envelope, error)) error {
+func (s *Session) refer(ctx context.Context, to store, artifact name.Digest, predicateType string,
+	signed func() (envelope, error)) error {
 	e, err := signed()
 	if err != nil {
 		return err
@@ -114,8 +122,10 @@ func (s *Session) refer(ctx context.Context, to store, artifact name.Digest, pre
 	if err != nil {
 		return err
 	}
-	return ociremote.WriteReferrer(artifact, media, []v1.Layer{layers.NewLayer(content, types.MediaType(media))},
-		map[string]string{"dev.sigstore.bundle.content": "dsse-envelope", predicateAnnotation: predicateType}, to.cosign()...)
+	return ociremote.WriteReferrer(artifact, media,
+		[]v1.Layer{layers.NewLayer(content, types.MediaType(media))},
+		map[string]string{"dev.sigstore.bundle.content": "dsse-envelope",
+			predicateAnnotation: predicateType}, to.cosign()...)
 }
 
 // verifier verifies what the session's key signs.

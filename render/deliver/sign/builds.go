@@ -69,24 +69,31 @@ var severities = []string{"none", "low", "medium", "high", "critical"}
 // Check finds what is wrong with it.
 func (b *Builds) Check() error {
 	if len(b.Builders) == 0 {
-		return errors.New("builds names no builder, so that any signer's word about a build would do: name builders")
+		return errors.New("builds names no builder, so that any signer's word about a build " +
+			"would do: name builders")
 	}
 	for i, builder := range b.Builders {
 		if strings.TrimSpace(builder.ID) == "" {
 			return fmt.Errorf("builds.builders[%d] needs an id", i)
 		}
 		if builder.ID == keys.LocalBuilder {
-			return fmt.Errorf("builds.builders[%d]: %s is anybody's own machine, which cannot be trusted: name a builder of a platform", i, builder.ID)
+			return fmt.Errorf("builds.builders[%d]: %s is anybody's own machine, which cannot be "+
+				"trusted: name a builder of a platform", i, builder.ID)
 		}
 		if builder.Level < 0 || builder.Level > 3 {
-			return fmt.Errorf("builds.builders[%d]: level %d is not a build level of SLSA: write 0 to 3", i, builder.Level)
+			return fmt.Errorf(
+				"builds.builders[%d]: level %d is not a build level of SLSA: write 0 to 3", i,
+				builder.Level)
 		}
 	}
 	if b.MinimumLevel < 0 || b.MinimumLevel > 3 {
-		return fmt.Errorf("builds.minimumLevel %d is not a build level of SLSA: write 1 to 3", b.MinimumLevel)
+		return fmt.Errorf("builds.minimumLevel %d is not a build level of SLSA: write 1 to 3",
+			b.MinimumLevel)
 	}
-	if !slices.ContainsFunc(b.Builders, func(t TrustedBuilder) bool { return t.Level >= b.MinimumLevel }) {
-		return fmt.Errorf("builds.minimumLevel is %d, and none of the builders has that level: write the level beside the builder's id", b.MinimumLevel)
+	if !slices.ContainsFunc(b.Builders,
+		func(t TrustedBuilder) bool { return t.Level >= b.MinimumLevel }) {
+		return fmt.Errorf("builds.minimumLevel is %d, and none of the builders has that level: "+
+			"write the level beside the builder's id", b.MinimumLevel)
 	}
 	for i, s := range b.Sources {
 		if s.Repository == "" {
@@ -99,19 +106,22 @@ func (b *Builds) Check() error {
 			return fmt.Errorf("builds.sources[%d].branches contains an empty name", i)
 		}
 		if s.Verified != "" && s.Verified != VerifiedReachable && s.Verified != VerifiedSigned {
-			return fmt.Errorf("builds.sources[%d].verified %q: use %s or %s", i, s.Verified, VerifiedReachable, VerifiedSigned)
+			return fmt.Errorf("builds.sources[%d].verified %q: use %s or %s", i, s.Verified,
+				VerifiedReachable, VerifiedSigned)
 		}
 	}
 	for i, digest := range b.Templates {
 		if !digestForm().MatchString(digest) {
-			return fmt.Errorf("builds.templates[%d] %q is not a digest: write sha256: and 64 hexadecimal digits in small letters", i, digest)
+			return fmt.Errorf("builds.templates[%d] %q is not a digest: write sha256: and 64 "+
+				"hexadecimal digits in small letters", i, digest)
 		}
 	}
 	if b.MaxAge != nil && b.MaxAge.Duration <= 0 {
 		return fmt.Errorf("builds.maxAge %s: use a positive duration, such as 720h", b.MaxAge.Duration)
 	}
 	if b.MaxSeverity != "" && !slices.Contains(severities[:4], b.MaxSeverity) {
-		return fmt.Errorf("builds.maxSeverity %q: use one of %s", b.MaxSeverity, strings.Join(severities[:4], ", "))
+		return fmt.Errorf("builds.maxSeverity %q: use one of %s", b.MaxSeverity,
+			strings.Join(severities[:4], ", "))
 	}
 	for i, test := range b.Tests {
 		if err := test.check(); err != nil {
@@ -151,7 +161,8 @@ func (t trust) built(ctx context.Context, e *evidence, b *Builds, now time.Time,
 }
 
 // judge compares a provenance with what is demanded.
-func (b *Builds) judge(predicate json.RawMessage, now time.Time) (level int, _ *Provenance, _ error) {
+func (b *Builds) judge(predicate json.RawMessage,
+	now time.Time) (level int, _ *Provenance, _ error) {
 	var made Provenance
 	if err := json.Unmarshal(predicate, &made); err != nil {
 		return 0, nil, err
@@ -162,7 +173,8 @@ func (b *Builds) judge(predicate json.RawMessage, now time.Time) (level int, _ *
 		return 0, nil, fmt.Errorf("the builder %q is none of the policy's", id)
 	}
 	if level = b.Builders[i].Level; level < b.MinimumLevel {
-		return 0, nil, fmt.Errorf("the builder %q has level %d, and the policy demands %d", id, level, b.MinimumLevel)
+		return 0, nil, fmt.Errorf("the builder %q has level %d, and the policy demands %d", id,
+			level, b.MinimumLevel)
 	}
 	if len(b.Sources) > 0 {
 		if err := b.judgeSource(made.BuildDefinition); err != nil {
@@ -187,14 +199,17 @@ const skew = 5 * time.Minute
 
 func judgeAge(run *Metadata, most time.Duration, now time.Time) error {
 	if run == nil || run.FinishedOn == nil {
-		return errors.New("the provenance does not say when the build finished, and the policy has a maxAge")
+		return errors.New(
+			"the provenance does not say when the build finished, and the policy has a maxAge")
 	}
 	age := now.Sub(*run.FinishedOn)
 	switch {
 	case age > most:
-		return fmt.Errorf("the build finished on %s, and the policy's maxAge is %s", run.FinishedOn.Format(time.RFC3339), most)
+		return fmt.Errorf("the build finished on %s, and the policy's maxAge is %s",
+			run.FinishedOn.Format(time.RFC3339), most)
 	case age < -skew:
-		return fmt.Errorf("the build finished on %s, which is in the future", run.FinishedOn.Format(time.RFC3339))
+		return fmt.Errorf("the build finished on %s, which is in the future",
+			run.FinishedOn.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -214,11 +229,14 @@ func (b *Builds) judgeTemplate(made BuildDefinition) error {
 	if err != nil {
 		return err
 	}
-	if made.BuildType != keys.AgentBuildType || json.Unmarshal(text, &platform) != nil || platform.Template.Digest == "" {
-		return errors.New("the provenance does not say which template was used, and the policy names templates")
+	if made.BuildType != keys.AgentBuildType || json.Unmarshal(text, &platform) != nil ||
+		platform.Template.Digest == "" {
+		return errors.New(
+			"the provenance does not say which template was used, and the policy names templates")
 	}
 	if t := platform.Template; !slices.Contains(b.Templates, t.Digest) {
-		return fmt.Errorf("the template %s of digest %s was used, which is none of the policy's", t.ConfigMap, t.Digest)
+		return fmt.Errorf("the template %s of digest %s was used, which is none of the policy's",
+			t.ConfigMap, t.Digest)
 	}
 	return nil
 }
@@ -304,7 +322,8 @@ func judgeScan(predicate json.RawMessage, most string) error {
 			worst = len(severities) - 1 // one without a rating may be anything
 		}
 		if worst > slices.Index(severities, most) {
-			return fmt.Errorf("%s is rated %s, and the policy accepts %s", found.ID, severities[worst], most)
+			return fmt.Errorf("%s is rated %s, and the policy accepts %s", found.ID,
+				severities[worst], most)
 		}
 	}
 	return nil

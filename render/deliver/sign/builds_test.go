@@ -21,18 +21,25 @@ const (
 
 // build is a provenance that the policy of builds accepts, unless a test changes it.
 func build(change func(map[string]any)) map[string]any {
-	source := map[string]any{"uri": "git+https://git.example/team1/weather.git@refs/heads/main", "digest": map[string]any{"gitCommit": commit},
-		"annotations": map[string]any{"armature_repository": "https://git.example/team1/weather", "armature_ref": "refs/heads/main"}}
+	source := map[string]any{"uri": "git+https://git.example/team1/weather.git@refs/heads/main",
+		"digest": map[string]any{"gitCommit": commit},
+		"annotations": map[string]any{"armature_repository": "https://git.example/team1/weather",
+			"armature_ref": "refs/heads/main"}}
 	predicate := map[string]any{
 		"buildDefinition": map[string]any{
-			"buildType":            "https://armature.dev/agent-build/v1",
-			"externalParameters":   map[string]any{"source": source},
-			"internalParameters":   map[string]any{"template": map[string]any{"configMap": "armature-system/pipeline-template-prod", "digest": template}},
-			"resolvedDependencies": []any{source, map[string]any{"uri": "git+https://git.example/lib", "digest": map[string]any{"gitCommit": commit}}},
+			"buildType":          "https://armature.dev/agent-build/v1",
+			"externalParameters": map[string]any{"source": source},
+			"internalParameters": map[string]any{
+				"template": map[string]any{"configMap": "armature-system/pipeline-template-prod",
+					"digest": template}},
+			"resolvedDependencies": []any{source,
+				map[string]any{"uri": "git+https://git.example/lib",
+					"digest": map[string]any{"gitCommit": commit}}},
 		},
 		"runDetails": map[string]any{
-			"builder":  map[string]any{"id": builderID},
-			"metadata": map[string]any{"finishedOn": time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)},
+			"builder": map[string]any{"id": builderID},
+			"metadata": map[string]any{
+				"finishedOn": time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)},
 		},
 	}
 	if change != nil {
@@ -46,7 +53,8 @@ func scan(scores ...string) map[string]any {
 	for _, s := range scores {
 		severity = append(severity, map[string]any{"method": "nvd", "score": s})
 	}
-	return map[string]any{"scanner": map[string]any{"uri": "https://scanner.example", "result": []any{map[string]any{"id": "CVE-2026-1", "severity": severity}}},
+	return map[string]any{"scanner": map[string]any{"uri": "https://scanner.example",
+		"result": []any{map[string]any{"id": "CVE-2026-1", "severity": severity}}},
 		"metadata": map[string]any{"scanFinishedOn": "2026-01-01T00:00:00Z"}}
 }
 
@@ -54,8 +62,10 @@ func scan(scores ...string) map[string]any {
 func builds(key string) sign.Policy {
 	p := local(key)
 	p.Builds = &sign.Builds{
-		Builders: []sign.TrustedBuilder{{ID: builderID, Level: 3}, {ID: "https://armature.dev/builder/custom", Level: 1}}, MinimumLevel: 2,
-		Sources:   []sign.Source{{Repository: "https://git.example/team1/weather", Branches: []string{"main", "release"}}},
+		Builders: []sign.TrustedBuilder{{ID: builderID, Level: 3},
+			{ID: "https://armature.dev/builder/custom", Level: 1}}, MinimumLevel: 2,
+		Sources: []sign.Source{{Repository: "https://git.example/team1/weather",
+			Branches: []string{"main", "release"}}},
 		Templates: []string{template2, template},
 		MaxAge:    &metav1.Duration{Duration: 2 * time.Hour}, SBOM: true, MaxSeverity: "medium",
 	}
@@ -85,7 +95,8 @@ const (
 )
 
 func good() map[string]any {
-	return map[string]any{sign.PredicateType: build(nil), sbomType: map[string]any{"spdxVersion": "SPDX-2.3"}, vulnType: scan("LOW", "5.5")}
+	return map[string]any{sign.PredicateType: build(nil),
+		sbomType: map[string]any{"spdxVersion": "SPDX-2.3"}, vulnType: scan("LOW", "5.5")}
 }
 
 // A build that satisfies a policy, and each single change of the policy.
@@ -95,7 +106,8 @@ func TestBuildPolicy(t *testing.T) {
 	_, other := f.key("other")
 	f.attest(private, good())
 	v, err := sign.Verify(t.Context(), f.artifact, builds(public))
-	if err != nil || v.Level == nil || *v.Level != 3 || v.Provenance.RunDetails.Builder.ID != builderID {
+	if err != nil || v.Level == nil || *v.Level != 3 ||
+		v.Provenance.RunDetails.Builder.ID != builderID {
 		t.Fatalf("%+v %v", v, err)
 	}
 	for _, c := range []struct {
@@ -103,14 +115,23 @@ func TestBuildPolicy(t *testing.T) {
 		why    string
 	}{
 		{func(p *sign.Policy) { p.Keys = []string{other} }, "signature: "},
-		{func(p *sign.Policy) { p.Builds.Builders[0].ID = "https://armature.dev/builder/dev" }, `the builder "` + builderID + `" is none of the policy's`},
-		{func(p *sign.Policy) { p.Builds.Builders[0].Level = 1; p.Builds.Builders[1].Level = 3 }, "has level 1, and the policy demands 2"},
-		{func(p *sign.Policy) { p.Builds.Sources[0].Repository += "s" }, "https://git.example/team1/weather was built, which is none of the policy's sources"},
-		{func(p *sign.Policy) { p.Builds.Sources[0].Repository = "https://git.example/lib" }, "none of the policy's sources"},
-		{func(p *sign.Policy) { p.Builds.Sources[0].Branches = []string{"release"} }, "demands a branch of release"},
-		{func(p *sign.Policy) { p.Builds.Templates = []string{template2} }, "the template armature-system/pipeline-template-prod of digest " + template + " was used"},
-		{func(p *sign.Policy) { p.Builds.MaxAge.Duration = time.Minute }, "the policy's maxAge is 1m0s"},
-		{func(p *sign.Policy) { p.Builds.MaxSeverity = "low" }, "CVE-2026-1 is rated medium, and the policy accepts low"},
+		{func(p *sign.Policy) { p.Builds.Builders[0].ID = "https://armature.dev/builder/dev" },
+			`the builder "` + builderID + `" is none of the policy's`},
+		{func(p *sign.Policy) { p.Builds.Builders[0].Level = 1; p.Builds.Builders[1].Level = 3 },
+			"has level 1, and the policy demands 2"},
+		{func(p *sign.Policy) { p.Builds.Sources[0].Repository += "s" },
+			"https://git.example/team1/weather was built, which is none of the policy's sources"},
+		{func(p *sign.Policy) { p.Builds.Sources[0].Repository = "https://git.example/lib" },
+			"none of the policy's sources"},
+		{func(p *sign.Policy) { p.Builds.Sources[0].Branches = []string{"release"} },
+			"demands a branch of release"},
+		{func(p *sign.Policy) { p.Builds.Templates = []string{template2} },
+			"the template armature-system/pipeline-template-prod of digest " + template +
+				" was used"},
+		{func(p *sign.Policy) { p.Builds.MaxAge.Duration = time.Minute },
+			"the policy's maxAge is 1m0s"},
+		{func(p *sign.Policy) { p.Builds.MaxSeverity = "low" },
+			"CVE-2026-1 is rated medium, and the policy accepts low"},
 	} {
 		p := builds(public)
 		c.change(&p)
@@ -133,16 +154,26 @@ func TestBuilds(t *testing.T) {
 		change func(map[string]any)
 		why    string
 	}{
-		"no provenance":      {func(all map[string]any) { delete(all, sign.PredicateType) }, "provenance: "},
-		"no SBOM":            {func(all map[string]any) { delete(all, sbomType) }, "bill of materials: "},
-		"no scan":            {func(all map[string]any) { delete(all, vulnType) }, "vulnerabilities: "},
-		"a high one":         {func(all map[string]any) { all[vulnType] = scan("high") }, "is rated high"},
-		"a score of 9.8":     {func(all map[string]any) { all[vulnType] = scan("9.8") }, "is rated critical"},
-		"a word that nobody": {func(all map[string]any) { all[vulnType] = scan("meh") }, "is rated critical"},
-		"not rated":          {func(all map[string]any) { all[vulnType] = scan() }, "is rated critical"},
-		"no scanner":         {func(all map[string]any) { all[vulnType] = map[string]any{} }, "does not name its scanner"},
+		"no provenance": {func(all map[string]any) { delete(all, sign.PredicateType) },
+			"provenance: "},
+		"no SBOM": {func(all map[string]any) { delete(all, sbomType) },
+			"bill of materials: "},
+		"no scan": {func(all map[string]any) { delete(all, vulnType) },
+			"vulnerabilities: "},
+		"a high one": {func(all map[string]any) { all[vulnType] = scan("high") },
+			"is rated high"},
+		"a score of 9.8": {func(all map[string]any) { all[vulnType] = scan("9.8") },
+			"is rated critical"},
+		"a word that nobody": {func(all map[string]any) { all[vulnType] = scan("meh") },
+			"is rated critical"},
+		"not rated": {func(all map[string]any) { all[vulnType] = scan() },
+			"is rated critical"},
+		"no scanner": {func(all map[string]any) { all[vulnType] = map[string]any{} },
+			"does not name its scanner"},
 		"another builder": {func(all map[string]any) {
-			all[sign.PredicateType] = build(func(p map[string]any) { part(p, "runDetails", "builder")["id"] = builderID + "/" })
+			all[sign.PredicateType] = build(func(p map[string]any) {
+				part(p, "runDetails", "builder")["id"] = builderID + "/"
+			})
 		}, "is none of the policy's"},
 		"a weaker builder": {func(all map[string]any) {
 			all[sign.PredicateType] = build(func(p map[string]any) {
@@ -151,39 +182,56 @@ func TestBuilds(t *testing.T) {
 		}, "has level 1, and the policy demands 2"},
 		"another repository": {func(all map[string]any) {
 			all[sign.PredicateType] = build(func(p map[string]any) {
-				part(p, "buildDefinition", "externalParameters", "source")["annotations"] = map[string]any{"armature_repository": "https://git.example/team2/weather", "armature_ref": "refs/heads/main"}
+				part(p, "buildDefinition", "externalParameters",
+					"source")["annotations"] = map[string]any{
+					"armature_repository": "https://git.example/team2/weather",
+					"armature_ref":        "refs/heads/main"}
 			})
 		}, "https://git.example/team2/weather was built, which is none of the policy's sources"},
 		"another branch": {func(all map[string]any) {
 			all[sign.PredicateType] = build(func(p map[string]any) {
-				part(p, "buildDefinition", "externalParameters", "source")["annotations"] = map[string]any{"armature_repository": "https://git.example/team1/weather", "armature_ref": "refs/heads/feature"}
+				part(p, "buildDefinition", "externalParameters",
+					"source")["annotations"] = map[string]any{
+					"armature_repository": "https://git.example/team1/weather",
+					"armature_ref":        "refs/heads/feature"}
 			})
 		}, `"refs/heads/feature" of https://git.example/team1/weather was built`},
 		"a tag": {func(all map[string]any) {
 			all[sign.PredicateType] = build(func(p map[string]any) {
-				part(p, "buildDefinition", "externalParameters", "source")["annotations"] = map[string]any{"armature_repository": "https://git.example/team1/weather", "armature_ref": "refs/tags/main"}
+				part(p, "buildDefinition", "externalParameters",
+					"source")["annotations"] = map[string]any{
+					"armature_repository": "https://git.example/team1/weather",
+					"armature_ref":        "refs/tags/main"}
 			})
 		}, `"refs/tags/main" of`},
 		"no branch": {func(all map[string]any) {
 			all[sign.PredicateType] = build(func(p map[string]any) {
-				part(p, "buildDefinition", "externalParameters", "source")["annotations"] = map[string]any{"armature_repository": "https://git.example/team1/weather", "armature_ref": ""}
+				part(p, "buildDefinition", "externalParameters",
+					"source")["annotations"] = map[string]any{
+					"armature_repository": "https://git.example/team1/weather", "armature_ref": ""}
 			})
 		}, "demands a branch of main, release"},
 		"no commit": {func(all map[string]any) {
 			all[sign.PredicateType] = build(func(p map[string]any) {
-				part(p, "buildDefinition", "externalParameters", "source")["digest"] = map[string]any{"gitCommit": "main"}
+				part(p, "buildDefinition", "externalParameters",
+					"source")["digest"] = map[string]any{"gitCommit": "main"}
 			})
 		}, "does not say which commit"},
 		"two sources": {func(all map[string]any) {
-			all[sign.PredicateType] = build(func(p map[string]any) { delete(part(p, "buildDefinition", "externalParameters"), "source") })
+			all[sign.PredicateType] = build(func(p map[string]any) {
+				delete(part(p, "buildDefinition", "externalParameters"), "source")
+			})
 		}, "several dependencies with a commit"},
 		"another template": {func(all map[string]any) {
 			all[sign.PredicateType] = build(func(p map[string]any) {
-				part(p, "buildDefinition", "internalParameters", "template")["digest"] = strings.Replace(template, "a", "c", 1)
+				part(p, "buildDefinition", "internalParameters",
+					"template")["digest"] = strings.Replace(template, "a", "c", 1)
 			})
 		}, "which is none of the policy's"},
 		"no template": {func(all map[string]any) {
-			all[sign.PredicateType] = build(func(p map[string]any) { delete(part(p, "buildDefinition"), "internalParameters") })
+			all[sign.PredicateType] = build(func(p map[string]any) {
+				delete(part(p, "buildDefinition"), "internalParameters")
+			})
 		}, "does not say which template"},
 		"a template of no digest": {func(all map[string]any) {
 			all[sign.PredicateType] = build(func(p map[string]any) {
@@ -191,13 +239,19 @@ func TestBuilds(t *testing.T) {
 			})
 		}, "does not say which template"},
 		"a template in another shape": {func(all map[string]any) {
-			all[sign.PredicateType] = build(func(p map[string]any) { part(p, "buildDefinition")["internalParameters"] = template })
+			all[sign.PredicateType] = build(func(p map[string]any) {
+				part(p, "buildDefinition")["internalParameters"] = template
+			})
 		}, "does not say which template"},
 		"another build type": {func(all map[string]any) {
-			all[sign.PredicateType] = build(func(p map[string]any) { part(p, "buildDefinition")["buildType"] = "https://elsewhere.example/v1" })
+			all[sign.PredicateType] = build(func(p map[string]any) {
+				part(p, "buildDefinition")["buildType"] = "https://elsewhere.example/v1"
+			})
 		}, "does not say which template"},
 		"no time": {func(all map[string]any) {
-			all[sign.PredicateType] = build(func(p map[string]any) { delete(part(p, "runDetails"), "metadata") })
+			all[sign.PredicateType] = build(func(p map[string]any) {
+				delete(part(p, "runDetails"), "metadata")
+			})
 		}, "does not say when the build finished"},
 		"long ago": {func(all map[string]any) {
 			all[sign.PredicateType] = build(func(p map[string]any) {
@@ -209,7 +263,8 @@ func TestBuilds(t *testing.T) {
 				part(p, "runDetails", "metadata")["finishedOn"] = "2099-01-01T00:00:00Z"
 			})
 		}, "in the future"},
-		"not a provenance": {func(all map[string]any) { all[sign.PredicateType] = []string{"x"} }, "provenance: "},
+		"not a provenance": {func(all map[string]any) { all[sign.PredicateType] = []string{"x"} },
+			"provenance: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t)
@@ -276,27 +331,34 @@ func TestBuildPolicyFile(t *testing.T) {
 	for text, why := range map[string]string{
 		`{}`:                     "names no builder",
 		`{builders: [{id: ""}]}`: "builders[0] needs an id",
-		`{builders: [{id: "https://armature.dev/local"}]}`:                           "builders[0]: https://armature.dev/local is anybody's own machine",
-		`{builders: [{id: a, level: 4}]}`:                                            "not a build level",
-		`{builders: [{id: a}], minimumLevel: 2}`:                                     "none of the builders has that level",
-		`{builders: [{id: a}], minimumLevel: -1}`:                                    "not a build level",
-		`{builders: [{id: a}], sources: [{}]}`:                                       "sources[0] needs a repository",
-		`{builders: [{id: a}], sources: [{repository: host/r, branches: [""]}]}`:     "empty name",
-		`{builders: [{id: a}], sources: [{repository: "https://host/a@refs/../b"}]}`: "builds.sources[0].repository has an '@' in its path",
-		`{builders: [{id: a}], maxAge: -1h}`:                                         "use a positive duration",
-		`{builders: [{id: a}], maxSeverity: bad}`:                                    "use one of none, low, medium, high",
-		`{builders: [{id: a}], maxSeverity: critical}`:                               "use one of none, low, medium, high",
-		`{builders: [{id: a}], templates: [""]}`:                                     `templates[0] "" is not a digest`,
-		`{builders: [{id: a}], templates: [prod]}`:                                   `templates[0] "prod" is not a digest`,
-		`{builders: [{id: a}], templates: ["` + template + `", sha256:AA]}`:          `templates[1] "sha256:AA" is not a digest`,
-		`{builders: [{id: a}], template: x}`:                                         `spec.builds.template: no such field`,
-		`{builders: [{id: a, levels: 3}]}`:                                           `did you mean level?`,
+		`{builders: [{id: "https://armature.dev/local"}]}`: "builders[0" +
+			"]: https://armature.dev/local is anybody's own machine",
+		`{builders: [{id: a, level: 4}]}`:                                        "not a build level",
+		`{builders: [{id: a}], minimumLevel: 2}`:                                 "none of the builders has that level",
+		`{builders: [{id: a}], minimumLevel: -1}`:                                "not a build level",
+		`{builders: [{id: a}], sources: [{}]}`:                                   "sources[0] needs a repository",
+		`{builders: [{id: a}], sources: [{repository: host/r, branches: [""]}]}`: "empty name",
+		`{builders: [{id: a}], sources: [{repository: "https://host/a@refs/../b"}]}`: "builds." +
+			"sources[0].repository has an '@' in its path",
+		`{builders: [{id: a}], maxAge: -1h}`: "use a positive duration",
+		`{builders: [{id: a}], maxSeverity: bad}`: "use one " +
+			"of none, low, medium, high",
+		`{builders: [{id: a}], maxSeverity: critical}`: "use one of none, low, medium, high",
+		`{builders: [{id: a}], templates: [""]}`:       `templates[0] "" is not a digest`,
+		`{builders: [{id: a}], templates: [prod]}`:     `templates[0] "prod" is not a digest`,
+		`{builders: [{id: a}], templates: ["` + template +
+			`", sha256:AA]}`: `templates[1] "sha256:AA" is not a digest`,
+		`{builders: [{id: a}], template: x}`: `spec.builds.template: no such field`,
+		`{builders: [{id: a, levels: 3}]}`:   `did you mean level?`,
 	} {
-		if _, err := policy(t, "spec: {keys: [a.pub], builds: "+text+"}\n"); err == nil || !strings.Contains(err.Error(), why) {
+		if _, err := policy(t, "spec: {keys: [a.pub], builds: "+text+"}\n"); err == nil ||
+			!strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want %q", text, err, why)
 		}
 	}
-	p, err := policy(t, "spec: {keys: [a.pub], builds: {builders: [{id: a, level: 3}], minimumLevel: 3, sources: [{repository: host/r}], maxAge: 720h, sbom: true, maxSeverity: none}}\n")
+	p, err := policy(t,
+		"spec: {keys: [a.pub], builds: {builders: [{id: a, level: 3}], minimumLevel: 3, sources: "+
+			"[{repository: host/r}], maxAge: 720h, sbom: true, maxSeverity: none}}\n")
 	if err != nil || p.Builds.MaxAge.Duration != 720*time.Hour || !p.Builds.SBOM {
 		text, _ := json.Marshal(p)
 		t.Errorf("%s %v", text, err)
@@ -313,12 +375,16 @@ func TestVerifiedSources(t *testing.T) {
 		return build(func(p map[string]any) {
 			definition := p["buildDefinition"].(map[string]any)
 			definition["externalParameters"] = map[string]any{"agentBuild": map[string]any{}}
-			source := map[string]any{"uri": "git+https://git.example/team1/weather.git", "digest": map[string]any{"gitCommit": commit}}
+			source := map[string]any{"uri": "git+https://git.example/team1/weather.git",
+				"digest": map[string]any{"gitCommit": commit}}
 			source["annotations"] = annotations
 			definition["resolvedDependencies"] = []any{source}
 		})
 	}
-	signed := map[string]any{"sourceRefs": []any{"refs/tags/v1", "refs/heads/main"}, "armature_repository": "https://git.example/team1/weather", "armature_policy": "armature-system/release", "armature_policyDigest": template, "armature_signer": "alice"}
+	signed := map[string]any{"sourceRefs": []any{"refs/tags/v1", "refs/heads/main"},
+		"armature_repository": "https://git.example/team1/weather",
+		"armature_policy":     "armature-system/release", "armature_policyDigest": template,
+		"armature_signer": "alice"}
 	plain := map[string]any{"armature_repository": "https://git.example/team1/weather.git"}
 	without := func(key string) map[string]any {
 		out := maps.Clone(signed)
@@ -338,28 +404,36 @@ func TestVerifiedSources(t *testing.T) {
 		branches  []string
 		why       string // "" where it is accepted
 	}{
-		"signed":                 {made(signed), "signed", []string{"main"}, ""},
-		"signed, any branch":     {made(signed), "signed", nil, ""},
-		"reachable":              {made(without("armature_signer")), "reachable", []string{"main"}, ""},
-		"signed is reachable":    {made(signed), "reachable", []string{"release", "main"}, ""},
-		"not demanded":           {made(plain), "", nil, ""},
-		"unsigned":               {made(without("armature_signer")), "signed", nil, "was verified without a signature"},
-		"another branch":         {made(signed), "signed", []string{"release"}, `"refs/tags/v1 refs/heads/main" of https://git.example/team1/weather was built, and the policy demands a branch of release`},
-		"not verified":           {made(plain), "reachable", nil, "does not say that the commit"},
-		"no ref":                 {made(without("sourceRefs")), "reachable", nil, "does not say that the commit"},
-		"no policy":              {made(without("armature_policy")), "reachable", nil, "does not say that the commit"},
-		"no digest":              {made(without("armature_policyDigest")), "reachable", nil, "does not say that the commit"},
-		"another shape":          {made("yes"), "reachable", nil, "is of a release that joined"},
-		"by a parameter":         {parameter, "reachable", nil, "does not say that the commit"},
-		"of another build type":  {foreign, "reachable", nil, "does not say that the commit"},
-		"not demanded by branch": {made(signed), "", []string{"main"}, `"" of https://git.example/team1/weather was built`},
+		"signed":             {made(signed), "signed", []string{"main"}, ""},
+		"signed, any branch": {made(signed), "signed", nil, ""},
+		"reachable": {made(without("armature_signer")), "reachable", []string{"main"},
+			""},
+		"signed is reachable": {made(signed), "reachable", []string{"release", "main"}, ""},
+		"not demanded":        {made(plain), "", nil, ""},
+		"unsigned": {made(without("armature_signer")), "signed", nil,
+			"was verified without a signature"},
+		"another branch": {made(signed), "signed", []string{"release"},
+			`"refs/tags/v1 refs/heads/main" of https://git.example/team1/weather was built, and the policy demands a branch of release`},
+		"not verified": {made(plain), "reachable", nil, "does not say that the commit"},
+		"no ref": {made(without("sourceRefs")), "reachable", nil,
+			"does not say that the commit"},
+		"no policy": {made(without("armature_policy")), "reachable", nil,
+			"does not say that the commit"},
+		"no digest": {made(without("armature_policyDigest")), "reachable", nil,
+			"does not say that the commit"},
+		"another shape":         {made("yes"), "reachable", nil, "is of a release that joined"},
+		"by a parameter":        {parameter, "reachable", nil, "does not say that the commit"},
+		"of another build type": {foreign, "reachable", nil, "does not say that the commit"},
+		"not demanded by branch": {made(signed), "", []string{"main"},
+			`"" of https://git.example/team1/weather was built`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t)
 			f.attest(private, map[string]any{sign.PredicateType: c.predicate})
 			p := local(public)
 			p.Builds = &sign.Builds{Builders: []sign.TrustedBuilder{{ID: builderID, Level: 2}},
-				Sources: []sign.Source{{Repository: "https://git.example/team1/weather", Branches: c.branches, Verified: c.verified}}}
+				Sources: []sign.Source{{Repository: "https://git.example/team1/weather",
+					Branches: c.branches, Verified: c.verified}}}
 			if c.why != "" {
 				f.refused(p, c.why)
 				return
@@ -371,7 +445,8 @@ func TestVerifiedSources(t *testing.T) {
 	}
 	p := builds(public)
 	p.Builds.Sources[0].Verified = "yes"
-	if err := p.Check(); err == nil || !strings.Contains(err.Error(), `builds.sources[0].verified "yes": use reachable or signed`) {
+	if err := p.Check(); err == nil || !strings.Contains(err.Error(),
+		`builds.sources[0].verified "yes": use reachable or signed`) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -48,7 +48,8 @@ func TestCard(t *testing.T) {
 	}
 	kms, kmsPublic := f.kms()
 	signers["ES256 by a KMS"] = sign.Signer{Key: kms}
-	publics := map[string]crypto.PublicKey{"ES256": p256.Public(), "EdDSA": ed.Public(), "RS256": rs.Public()}
+	publics := map[string]crypto.PublicKey{"ES256": p256.Public(), "EdDSA": ed.Public(),
+		"RS256": rs.Public()}
 	text, err := os.ReadFile(kmsPublic)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +74,9 @@ func TestCard(t *testing.T) {
 				t.Fatal(err)
 			}
 			alg := jose.SignatureAlgorithm(strings.Fields(name)[0])
-			parsed, err := jose.ParseSignedCompact(made.Protected+"."+base64.RawURLEncoding.EncodeToString(payload)+"."+made.Signature, []jose.SignatureAlgorithm{alg})
+			parsed, err := jose.ParseSignedCompact(made.Protected+"."+
+				base64.RawURLEncoding.EncodeToString(payload)+"."+made.Signature,
+				[]jose.SignatureAlgorithm{alg})
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -81,7 +84,9 @@ func TestCard(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			thumbprint, err := (&jose.JSONWebKey{Key: publics[name]}).Thumbprint(crypto.SHA256)
-			if header := parsed.Signatures[0].Protected; err != nil || header.KeyID != base64.RawURLEncoding.EncodeToString(thumbprint) || header.ExtraHeaders["typ"] != "JOSE" {
+			if header := parsed.Signatures[0].Protected; err != nil ||
+				header.KeyID != base64.RawURLEncoding.EncodeToString(thumbprint) ||
+				header.ExtraHeaders["typ"] != "JOSE" {
 				t.Errorf("%s: the header is %+v (%v)", name, header, err)
 			}
 		}

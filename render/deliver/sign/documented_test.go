@@ -32,8 +32,8 @@ func printed(t *testing.T, language string) string {
 	return text
 }
 
-// The policy that docs/contributing/provenance.md prints accepts the run that it prints, and each single
-// change of any field of builds is refused.
+// The policy that docs/contributing/provenance.md prints accepts the run that it prints, and each
+// single change of any field of builds is refused.
 func TestDocumentedPolicy(t *testing.T) {
 	f := setup(t)
 	private, public := f.key("cosign")
@@ -63,7 +63,8 @@ func TestDocumentedPolicy(t *testing.T) {
 		change func(*sign.Builds)
 		why    string
 	}{
-		"builders.id": {func(b *sign.Builds) { b.Builders[0].ID += "2" }, "is none of the policy's"},
+		"builders.id": {func(b *sign.Builds) { b.Builders[0].ID += "2" },
+			"is none of the policy's"},
 		"builders.level": {func(b *sign.Builds) {
 			b.Builders = append([]sign.TrustedBuilder{{ID: "x", Level: 2}}, lower(b.Builders)...)
 		}, "has level 1, and the policy demands 2"},
@@ -71,17 +72,31 @@ func TestDocumentedPolicy(t *testing.T) {
 			b.MinimumLevel = 3
 			b.Builders = append(b.Builders, sign.TrustedBuilder{ID: "x", Level: 3})
 		}, "has level 2, and the policy demands 3"},
-		"sources.repository": {func(b *sign.Builds) { b.Sources[0].Repository += "2" }, "none of the policy's sources"},
-		"sources.branches":   {func(b *sign.Builds) { b.Sources[0].Branches = []string{"release"} }, "demands a branch of release"},
-		"sources.verified":   {func(b *sign.Builds) { b.Sources[0].Verified = sign.VerifiedReachable }, "does not say that the commit"},
-		"templates":          {func(b *sign.Builds) { b.Templates = []string{template} }, "which is none of the policy's"},
-		"maxAge":             {func(b *sign.Builds) { b.MaxAge = &metav1.Duration{Duration: time.Second} }, "the policy's maxAge is 1s"},
-		"sbom":               {func(b *sign.Builds) { b.SBOM = true }, "bill of materials: "},
-		"tests.step":         {func(b *sign.Builds) { b.Tests = []sign.RequiredTest{{Step: "evaluate"}} }, "tests: "},
-		"tests.maxResult":    {func(b *sign.Builds) { b.Tests = []sign.RequiredTest{{Step: "tests", MaxResult: sign.Warned}} }, "tests: "},
-		"tests.digests":      {func(b *sign.Builds) { b.Tests = []sign.RequiredTest{{Step: "tests", Digests: []string{template}}} }, "tests: "},
+		"sources.repository": {func(b *sign.Builds) { b.Sources[0].Repository += "2" },
+			"none of the policy's sources"},
+		"sources.branches": {func(b *sign.Builds) { b.Sources[0].Branches = []string{"release"} },
+			"demands a branch of release"},
+		"sources.verified": {func(b *sign.Builds) {
+			b.Sources[0].Verified = sign.VerifiedReachable
+		}, "does not say that the commit"},
+		"templates": {func(b *sign.Builds) { b.Templates = []string{template} },
+			"which is none of the policy's"},
+		"maxAge": {func(b *sign.Builds) {
+			b.MaxAge = &metav1.Duration{Duration: time.Second}
+		}, "the policy's maxAge is 1s"},
+		"sbom": {func(b *sign.Builds) { b.SBOM = true }, "bill of materials: "},
+		"tests.step": {func(b *sign.Builds) {
+			b.Tests = []sign.RequiredTest{{Step: "evaluate"}}
+		}, "tests: "},
+		"tests.maxResult": {func(b *sign.Builds) {
+			b.Tests = []sign.RequiredTest{{Step: "tests", MaxResult: sign.Warned}}
+		}, "tests: "},
+		"tests.digests": {func(b *sign.Builds) {
+			b.Tests = []sign.RequiredTest{{Step: "tests", Digests: []string{template}}}
+		}, "tests: "},
 		"tests.parameters": {func(b *sign.Builds) {
-			b.Tests = []sign.RequiredTest{{Step: "tests", Parameters: map[string]string{"TEST_COMMAND": "x"}}}
+			b.Tests = []sign.RequiredTest{{Step: "tests",
+				Parameters: map[string]string{"TEST_COMMAND": "x"}}}
 		}, "tests: "},
 		"maxSeverity": {func(b *sign.Builds) { b.MaxSeverity = "high" }, "vulnerabilities: "},
 	}
@@ -91,9 +106,12 @@ func TestDocumentedPolicy(t *testing.T) {
 		if err := p.Check(); err != nil {
 			t.Errorf("%s: the changed policy is not one: %v", field, err)
 		}
-		t.Run(field, func(t *testing.T) { (&fixture{t, f.dir, f.host, f.artifact}).refused(p, c.why) })
+		t.Run(field, func(t *testing.T) {
+			(&fixture{t, f.dir, f.host, f.artifact}).refused(p, c.why)
+		})
 	}
-	if diff := cmp.Diff(leaves("", reflect.TypeFor[sign.Builds]()), slices.Sorted(maps.Keys(changes))); diff != "" {
+	if diff := cmp.Diff(leaves("", reflect.TypeFor[sign.Builds]()),
+		slices.Sorted(maps.Keys(changes))); diff != "" {
 		t.Errorf("not every field of builds is changed (-fields +changed):\n%s", diff)
 	}
 }
@@ -110,7 +128,8 @@ func lower(builders []sign.TrustedBuilder) []sign.TrustedBuilder {
 func leaves(at string, of reflect.Type) (out []string) {
 	for _, field := range reflect.VisibleFields(of) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if inner := field.Type; inner.Kind() == reflect.Slice && inner.Elem().Kind() == reflect.Struct {
+		if inner := field.Type; inner.Kind() == reflect.Slice &&
+			inner.Elem().Kind() == reflect.Struct {
 			out = append(out, leaves(at+name+".", inner.Elem())...)
 			continue
 		}

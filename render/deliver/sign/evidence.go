@@ -58,7 +58,8 @@ type store struct {
 	names   []name.Option
 }
 
-func newStore(ctx context.Context, keychain authn.Keychain, plainHTTP bool, transport http.RoundTripper) store {
+func newStore(ctx context.Context, keychain authn.Keychain, plainHTTP bool,
+	transport http.RoundTripper) store {
 	opt := oci.Options{Keychain: keychain, PlainHTTP: plainHTTP}
 	if transport == nil {
 		transport = oci.Transport()
@@ -68,7 +69,8 @@ func newStore(ctx context.Context, keychain authn.Keychain, plainHTTP bool, tran
 
 // cosign returns the store's options as cosign's functions take them.
 func (s store) cosign() []ociremote.Option {
-	return []ociremote.Option{ociremote.WithRemoteOptions(s.options...), ociremote.WithNameOptions(s.names...)}
+	return []ociremote.Option{ociremote.WithRemoteOptions(s.options...),
+		ociremote.WithNameOptions(s.names...)}
 }
 
 // Bounded limits what each answer of a registry to a GET may contain: MaxManifest and
@@ -83,7 +85,8 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 		return response, err
 	}
 	limit := int64(MaxAttachment)
-	if strings.Contains(request.URL.Path, "/manifests/") || strings.Contains(request.URL.Path, "/referrers/") {
+	if strings.Contains(request.URL.Path, "/manifests/") ||
+		strings.Contains(request.URL.Path, "/referrers/") {
 		limit = MaxManifest
 	}
 	response.Body = &boundedBody{response.Body, limit}
@@ -109,7 +112,8 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-var errTooLarge = errors.New("the registry's answer is larger than what is read to judge an artifact")
+var errTooLarge = errors.New(
+	"the registry's answer is larger than what is read to judge an artifact")
 
 // attached is a statement about an artifact that is signed, by whom is not known
 // yet. Either envelope or bundle is set.
@@ -159,14 +163,16 @@ func (e *evidence) images() (images []*evidence, err error) {
 		return nil, fmt.Errorf("%s: %w", e.artifact, err)
 	}
 	if len(index.Manifests) > maxImages {
-		return nil, fmt.Errorf("%s lists %d images, and at most %d are looked at", e.artifact, len(index.Manifests), maxImages)
+		return nil, fmt.Errorf("%s lists %d images, and at most %d are looked at", e.artifact,
+			len(index.Manifests), maxImages)
 	}
 	for _, d := range index.Manifests {
 		if d.Platform != nil && d.Platform.OS == "unknown" {
 			continue
 		}
 		if !d.MediaType.IsImage() {
-			return nil, fmt.Errorf("%s lists %s, which is %.80q and not an image", e.artifact, d.Digest, d.MediaType)
+			return nil, fmt.Errorf("%s lists %s, which is %.80q and not an image", e.artifact,
+				d.Digest, d.MediaType)
 		}
 		image, err := e.evidence(e.artifact.Context().Digest(d.Digest.String()))
 		if err != nil {
@@ -217,12 +223,14 @@ func (e *evidence) tagged(suffix, predicateType string) (f found, err error) {
 	}
 	var wanted []v1.Descriptor
 	for _, layer := range manifest.Layers {
-		if claimed := layer.Annotations["predicateType"]; predicateType == "" || claimed == "" || claimed == predicateType {
+		if claimed := layer.Annotations["predicateType"]; predicateType == "" || claimed == "" ||
+			claimed == predicateType {
 			wanted = append(wanted, layer)
 		}
 	}
 	if len(wanted) > MaxAttachments {
-		return found{}, fmt.Errorf("%s contains %d attachments of one type, more than %d", tag, len(wanted), MaxAttachments)
+		return found{}, fmt.Errorf("%s contains %d attachments of one type, more than %d", tag,
+			len(wanted), MaxAttachments)
 	}
 	for _, layer := range wanted {
 		place := e.artifact.Context().Digest(layer.Digest.String()).String()
@@ -247,9 +255,11 @@ func (e *evidence) tagged(suffix, predicateType string) (f found, err error) {
 // layer's annotations contain the signature, the certificate and the proofs.
 func (e *evidence) envelope(layer v1.Descriptor, content []byte) (cosignoci.Signature, error) {
 	notes := layer.Annotations
-	options := []static.Option{static.WithLayerMediaType(layer.MediaType), static.WithAnnotations(maps.Clone(notes))}
+	options := []static.Option{static.WithLayerMediaType(layer.MediaType),
+		static.WithAnnotations(maps.Clone(notes))}
 	if cert := notes[static.CertificateAnnotationKey]; cert != "" {
-		options = append(options, static.WithCertChain([]byte(cert), []byte(notes[static.ChainAnnotationKey])))
+		options = append(options,
+			static.WithCertChain([]byte(cert), []byte(notes[static.ChainAnnotationKey])))
 	}
 	if text := notes[static.BundleAnnotationKey]; text != "" {
 		var proof cosignbundle.RekorBundle
@@ -285,7 +295,8 @@ func (e *evidence) referring(predicateType string) (f found, err error) {
 		}
 	}
 	if len(wanted) > MaxAttachments {
-		return found{}, fmt.Errorf("%s has %d bundles of one type, more than %d", e.artifact, len(wanted), MaxAttachments)
+		return found{}, fmt.Errorf("%s has %d bundles of one type, more than %d", e.artifact,
+			len(wanted), MaxAttachments)
 	}
 	for _, d := range wanted {
 		place := e.artifact.Context().Digest(d.Digest.String())
@@ -307,7 +318,8 @@ func claimsBundle(d v1.Descriptor, predicateType string) bool {
 	if claimed := d.Annotations[predicateAnnotation]; claimed != "" {
 		return claimed == predicateType
 	}
-	return d.ArtifactType == "" || d.ArtifactType == emptyType || strings.HasPrefix(d.ArtifactType, bundleType)
+	return d.ArtifactType == "" || d.ArtifactType == emptyType ||
+		strings.HasPrefix(d.ArtifactType, bundleType)
 }
 
 // bundle reads a referrer, which has one layer.
@@ -393,7 +405,8 @@ func (a attached) statement() (text []byte, s statement, err error) {
 		return nil, s, err
 	}
 	if envelope.PayloadType != cosigntypes.IntotoPayloadType {
-		return nil, s, fmt.Errorf("its payload is %q and not %q", envelope.PayloadType, cosigntypes.IntotoPayloadType)
+		return nil, s, fmt.Errorf("its payload is %q and not %q", envelope.PayloadType,
+			cosigntypes.IntotoPayloadType)
 	}
 	if text, err = envelope.DecodeB64Payload(); err != nil {
 		return nil, s, err

@@ -43,12 +43,15 @@ func TestEachForm(t *testing.T) {
 			} else {
 				f.tags(signer(private))
 			}
-			if s, a, b := f.attachments(); bundles && (s != 0 || a != 0 || b != 2) || !bundles && (s != 1 || a != 1 || b != 0) {
-				t.Fatalf("referrers %t, bundles %t: %d signatures, %d attestations, %d bundles", referrers, bundles, s, a, b)
+			if s, a, b := f.attachments(); bundles && (s != 0 || a != 0 || b != 2) ||
+				!bundles && (s != 1 || a != 1 || b != 0) {
+				t.Fatalf("referrers %t, bundles %t: %d signatures, %d attestations, %d bundles",
+					referrers, bundles, s, a, b)
 			}
 			p := local(public)
 			p.Provenance = true
-			if v, err := sign.Verify(t.Context(), f.artifact, p); err != nil || v.Provenance.BuildDefinition.ResolvedDependencies[0].Name != "a.yaml" {
+			if v, err := sign.Verify(t.Context(), f.artifact, p); err != nil ||
+				v.Provenance.BuildDefinition.ResolvedDependencies[0].Name != "a.yaml" {
 				t.Errorf("referrers %t, bundles %t: %+v %v", referrers, bundles, v, err)
 			}
 			f.refused(local(other), "signature")
@@ -65,12 +68,14 @@ func TestIdentityInBundles(t *testing.T) {
 	f := setup(t)
 	ours, theirs := f.authority("ours"), f.authority("theirs")
 	f.sign(ours.issue(subject, issuer, time.Now().Add(-time.Minute)))
-	if v, err := sign.Verify(t.Context(), f.artifact, identity(ours.file)); err != nil || v.Provenance == nil {
+	if v, err := sign.Verify(t.Context(), f.artifact, identity(ours.file)); err != nil ||
+		v.Provenance == nil {
 		t.Errorf("%+v %v", v, err)
 	}
 	f.refused(identity(theirs.file), "certificate")
 	p := identity(ours.file)
-	p.Identities = []sign.Identity{{Subject: "somebody@example.com", Issuer: issuer}, {Subject: subject, Issuer: "https://other.example.com"}}
+	p.Identities = []sign.Identity{{Subject: "somebody@example.com", Issuer: issuer},
+		{Subject: subject, Issuer: "https://other.example.com"}}
 	f.refused(p, "no matching CertificateIdentity")
 	p.Identities = append(p.Identities, sign.Identity{SubjectRegExp: "robot@.*", Issuer: issuer})
 	if _, err := sign.Verify(t.Context(), f.artifact, p); err != nil {
@@ -100,9 +105,11 @@ func (f *fixture) trustedRoot(a *authority) string {
 	text, err := json.Marshal(map[string]any{
 		"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
 		"certificateAuthorities": []any{map[string]any{
-			"subject": map[string]string{"organization": "test", "commonName": "test"}, "uri": "https://ca.example",
-			"certChain": map[string]any{"certificates": []any{map[string]any{"rawBytes": a.cert.Raw}}},
-			"validFor":  map[string]string{"start": "2020-01-01T00:00:00Z"},
+			"subject": map[string]string{"organization": "test", "commonName": "test"},
+			"uri":     "https://ca.example",
+			"certChain": map[string]any{
+				"certificates": []any{map[string]any{"rawBytes": a.cert.Raw}}},
+			"validFor": map[string]string{"start": "2020-01-01T00:00:00Z"},
 		}},
 	})
 	if err != nil {
@@ -135,7 +142,9 @@ func TestTrustedRoot(t *testing.T) {
 	}
 	p.Roots = ours.file
 	f.refused(p, "name one of them")
-	p.Roots, p.TrustedRoot = "", f.write("empty.json", []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`))
+	p.Roots, p.TrustedRoot =
+		"", f.write("empty.json",
+			[]byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`))
 	f.refused(p, "contains no certificate authority")
 	p.TrustedRoot = f.write("rubbish.json", []byte("rubbish"))
 	f.refused(p, "reading the trusted root")
@@ -149,7 +158,8 @@ func TestUnrelated(t *testing.T) {
 		private, public := f.key("ours")
 		session, err := signer(private).Open(t.Context())
 		if err == nil {
-			_, err = session.Attest(t.Context(), f.artifact, "https://spdx.dev/Document", map[string]string{"spdxVersion": "SPDX-2.3"})
+			_, err = session.Attest(t.Context(), f.artifact, "https://spdx.dev/Document",
+				map[string]string{"spdxVersion": "SPDX-2.3"})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -165,7 +175,8 @@ func TestUnrelated(t *testing.T) {
 		f.artifact = f.push("another")
 		f.steal(signed)
 		if s, a, b := f.attachments(); s != 1 || a != 1 || b == 0 {
-			t.Fatalf("referrers %t: %d signatures, %d attestations, %d bundles were copied", referrers, s, a, b)
+			t.Fatalf("referrers %t: %d signatures, %d attestations, %d bundles were copied",
+				referrers, s, a, b)
 		}
 		f.refused(local(public), "invalid or missing digest in claim")
 		f.refused(local(public), "provided artifact digest")
@@ -176,7 +187,9 @@ func TestUnrelated(t *testing.T) {
 func (f *fixture) claim(predicateType string) {
 	f.Helper()
 	for _, d := range f.referrers() {
-		f.put(d, func(m *v1.Manifest) { m.Annotations["dev.sigstore.bundle.predicateType"] = predicateType })
+		f.put(d, func(m *v1.Manifest) {
+			m.Annotations["dev.sigstore.bundle.predicateType"] = predicateType
+		})
 	}
 }
 
@@ -194,9 +207,11 @@ func (f *fixture) steal(from name.Digest) {
 		f.put(d, func(m *v1.Manifest) { m.Subject = about })
 	}
 	f.artifact = victim
-	for from, to := range map[name.Tag]name.Tag{signatures: f.tag(".sig"), attestations: f.tag(".att")} {
+	for from, to := range map[name.Tag]name.Tag{signatures: f.tag(".sig"),
+		attestations: f.tag(".att")} {
 		image, err := remote.Image(from)
-		if refused := (*transport.Error)(nil); errors.As(err, &refused) && refused.StatusCode == http.StatusNotFound {
+		if refused := (*transport.Error)(nil); errors.As(err, &refused) &&
+			refused.StatusCode == http.StatusNotFound {
 			continue
 		}
 		if err == nil {
@@ -228,7 +243,8 @@ func (f *fixture) put(d v1.Descriptor, change func(*v1.Manifest)) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if err := remote.Put(f.artifact.Context().Digest(digest.String()), raw{content, types.OCIManifestSchema1}); err != nil {
+	if err := remote.Put(f.artifact.Context().Digest(digest.String()),
+		raw{content, types.OCIManifestSchema1}); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -240,7 +256,8 @@ func TestLostWrite(t *testing.T) {
 	var suffix atomic.Value
 	suffix.Store("never")
 	f := setupWith(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, suffix.Load().(string)) && puts.Add(1) == 1 {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, suffix.Load().(string)) &&
+			puts.Add(1) == 1 {
 			w.WriteHeader(http.StatusCreated)
 			return
 		}
@@ -263,10 +280,12 @@ func TestDuplicates(t *testing.T) {
 	var f *fixture
 	var ours sign.Signer
 	var met atomic.Bool
-	next := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
+	next := registry.New(registry.WithReferrersSupport(true),
+		registry.Logger(log.New(io.Discard, "", 0)))
 	f = setupWith(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
-		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/referrers/") && met.CompareAndSwap(false, true) {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/referrers/") &&
+			met.CompareAndSwap(false, true) {
 			f.sign(ours) // what was read is no longer true
 		}
 	}))
@@ -275,7 +294,8 @@ func TestDuplicates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours = sign.Signer{PrivateKey: text, Password: func() ([]byte, error) { return []byte(secret), nil }}
+	ours = sign.Signer{PrivateKey: text,
+		Password: func() ([]byte, error) { return []byte(secret), nil }}
 	f.sign(ours)
 	if _, _, bundles := f.attachments(); !met.Load() || bundles != 2 {
 		t.Errorf("met %v, %d bundles", met.Load(), bundles)

@@ -33,7 +33,8 @@ type hostile struct {
 func newHostile(t *testing.T) *hostile {
 	t.Helper()
 	h := &hostile{}
-	inner := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
+	inner := registry.New(registry.WithReferrersSupport(true),
+		registry.Logger(log.New(io.Discard, "", 0)))
 	h.fixture = setupWith(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if answer := h.answer.Load(); answer != nil && (*answer)(w, r) {
 			return
@@ -85,7 +86,8 @@ func TestEndlessAnswers(t *testing.T) {
 			})
 			if v, err := sign.Verify(t.Context(), h.artifact, local(h.public)); err == nil {
 				t.Fatalf("%+v", v)
-			} else if what != "/blobs/" && !strings.Contains(err.Error(), "larger than what is read") {
+			} else if what != "/blobs/" &&
+				!strings.Contains(err.Error(), "larger than what is read") {
 				t.Error(err) // of a blob the manifest says the size
 			}
 			<-done
@@ -105,8 +107,12 @@ func TestManyReferrers(t *testing.T) {
 	list := func(n int, predicateType string) {
 		index := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}
 		for i := range n {
-			index.Manifests = append(index.Manifests, v1.Descriptor{MediaType: types.OCIManifestSchema1, Size: 1, ArtifactType: "application/vnd.dev.sigstore.bundle.v0.3+json",
-				Digest: v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%064x", i)}, Annotations: map[string]string{"dev.sigstore.bundle.predicateType": predicateType}})
+			index.Manifests = append(index.Manifests,
+				v1.Descriptor{MediaType: types.OCIManifestSchema1, Size: 1,
+					ArtifactType: "application/vnd.dev.sigstore.bundle.v0.3+json",
+					Digest:       v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%064x", i)},
+					Annotations: map[string]string{
+						"dev.sigstore.bundle.predicateType": predicateType}})
 		}
 		index.Manifests = append(index.Manifests, genuine...)
 		text, err := json.Marshal(index)

@@ -18,7 +18,8 @@ import (
 
 // ErrNoDigest is an image without a digest: its tag may name another one by the time
 // it runs.
-var ErrNoDigest = errors.New("it has no digest, so that nobody can say what runs\n  hint: run `armature pin`")
+var ErrNoDigest = errors.New(
+	"it has no digest, so that nobody can say what runs\n  hint: run `armature pin`")
 
 // ErrNotJudged is what decides over images and is not an image itself.
 var ErrNotJudged = errors.New("what it runs cannot be judged")
@@ -44,7 +45,8 @@ func (p Policy) exempt(i Image) bool {
 			return false
 		}
 		below, ok := strings.CutPrefix(i.Path(), e.Field)
-		return e.Kind == i.Kind && e.Group == i.Group && (e.Field == "" || ok && (below == "" || below[0] == '.'))
+		return e.Kind == i.Kind && e.Group == i.Group &&
+			(e.Field == "" || ok && (below == "" || below[0] == '.'))
 	})
 }
 
@@ -110,7 +112,9 @@ func (i Image) verify(ctx context.Context, p Policy) error {
 	case i.Field != "" && !i.Unknown:
 		exemption = fmt.Sprintf("{group: %q, kind: %s, field: %s}", i.Group, i.Kind, i.Path())
 	}
-	return fmt.Errorf("%s: %w\n  hint: if it may pass without that, add to spec.exemptions of the policy: %s", what, err, exemption)
+	return fmt.Errorf(
+		"%s: %w\n  hint: if it may pass without that, add to spec.exemptions of the policy: %s",
+		what, err, exemption)
 }
 
 // verifyImage verifies the signature of an image, and then the content of a skill.
@@ -131,6 +135,7 @@ func (i Image) verifyImage(ctx context.Context, p Policy) error {
 
 // CheckSkill checks the content of a skill, which it reaches as a policy says. named is the
 // folder where agents find it, "" for any.
-func CheckSkill(ctx context.Context, ref name.Digest, named string, p Policy) (*skill.Skill, error) {
+func CheckSkill(ctx context.Context, ref name.Digest, named string,
+	p Policy) (*skill.Skill, error) {
 	return skill.Check(ctx, ref, named, newStore(ctx, p.Keychain, p.PlainHTTP, p.Transport).options)
 }

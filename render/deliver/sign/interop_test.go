@@ -44,12 +44,16 @@ func parties() []party {
 	offline3 := []string{"--use-signing-config=false", "--tlog-upload=false"}
 	return []party{
 		{name: "armature", bundles: true},
-		{name: "cosign 2, tags", program: "cosign", sign: []string{"--tlog-upload=false"}, attest: []string{"--tlog-upload=false"}, tags: true},
-		{name: "cosign 2, bundles", program: "cosign", sign: []string{"--tlog-upload=false", "--new-bundle-format"},
+		{name: "cosign 2, tags", program: "cosign", sign: []string{"--tlog-upload=false"},
+			attest: []string{"--tlog-upload=false"}, tags: true},
+		{name: "cosign 2, bundles", program: "cosign",
+			sign:   []string{"--tlog-upload=false", "--new-bundle-format"},
 			attest: []string{"--tlog-upload=false", "--new-bundle-format"}, bundles: true},
-		{name: "cosign 3, tags", program: "cosign3", sign: append([]string{"--new-bundle-format=false"}, offline3...),
+		{name: "cosign 3, tags", program: "cosign3",
+			sign:   append([]string{"--new-bundle-format=false"}, offline3...),
 			attest: append([]string{"--new-bundle-format=false"}, offline3...), tags: true},
-		{name: "cosign 3, bundles", program: "cosign3", sign: offline3, attest: offline3, bundles: true},
+		{name: "cosign 3, bundles", program: "cosign3", sign: offline3, attest: offline3,
+			bundles: true},
 	}
 }
 
@@ -71,7 +75,8 @@ func (f *fixture) acts(p party, key pair) {
 		return
 	}
 	attest := func(kind, predicate string) []string {
-		return append([]string{"attest", "--yes", "--key", key.private, "--type", kind, "--predicate", f.write(kind+".json", []byte(predicate))}, p.attest...)
+		return append([]string{"attest", "--yes", "--key", key.private, "--type", kind,
+			"--predicate", f.write(kind+".json", []byte(predicate))}, p.attest...)
 	}
 	for _, args := range [][]string{
 		append([]string{"sign", "--yes", "--key", key.private}, p.sign...),
@@ -86,8 +91,9 @@ func (f *fixture) acts(p party, key pair) {
 // unrelated attaches a bundle with an SBOM, by cosign 3.
 func (f *fixture) unrelated(key pair) {
 	f.Helper()
-	args := []string{"attest", "--yes", "--use-signing-config=false", "--tlog-upload=false", "--key", key.private, "--type", "spdxjson",
-		"--predicate", f.write("sbom.json", []byte(theirSBOM)), f.artifact.String()}
+	args := []string{"attest", "--yes", "--use-signing-config=false", "--tlog-upload=false",
+		"--key", key.private, "--type", "spdxjson", "--predicate",
+		f.write("sbom.json", []byte(theirSBOM)), f.artifact.String()}
 	if out, err := f.peer("cosign3", args...); err != nil {
 		f.Fatalf("%v: %v: %s", args, err, out)
 	}
@@ -118,8 +124,10 @@ type verifier struct {
 func verifiers(root string) []verifier {
 	cosign := func(program string, flags ...string) func(*fixture, thing, string) error {
 		return func(f *fixture, what thing, public string) error {
-			command := [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}, {"verify-attestation", "--type", "spdxjson"}}[what]
-			args := append(append(append(command, "--insecure-ignore-tlog=true", "--key", public), flags...), f.artifact.String())
+			command := [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"},
+				{"verify-attestation", "--type", "spdxjson"}}[what]
+			args := append(append(append(command, "--insecure-ignore-tlog=true", "--key", public),
+				flags...), f.artifact.String())
 			if out, err := f.peer(program, args...); err != nil {
 				return fmt.Errorf("%s %v: %w: %s", program, args, err, out)
 			}
@@ -131,9 +139,11 @@ func verifiers(root string) []verifier {
 		{"armature", (*fixture).armature, func(party, bool) bool { return true }, false},
 		{"sigstore-go", (*fixture).sigstoreGo, bundles, false},
 		{"cosign 2", cosign("cosign"), func(p party, unrelated bool) bool { return p.tags }, true},
-		{"cosign 2, bundles", cosign("cosign", "--new-bundle-format", "--trusted-root", root), bundles, true},
+		{"cosign 2, bundles", cosign("cosign", "--new-bundle-format", "--trusted-root", root),
+			bundles, true},
 		// Once there is a bundle, it ignores what is under tags.
-		{"cosign 3", cosign("cosign3"), func(p party, unrelated bool) bool { return p.bundles || !unrelated }, true},
+		{"cosign 3", cosign("cosign3"),
+			func(p party, unrelated bool) bool { return p.bundles || !unrelated }, true},
 	}
 }
 
@@ -142,7 +152,9 @@ func (f *fixture) armature(what thing, public string) error {
 	p := local(public)
 	p.Provenance = what == theProvenance
 	if what == theSBOM {
-		p.Builds = &sign.Builds{SBOM: true, Builders: []sign.TrustedBuilder{{ID: "https://example.com"}, {ID: provenance.RunDetails.Builder.ID}}}
+		p.Builds = &sign.Builds{SBOM: true,
+			Builders: []sign.TrustedBuilder{{ID: "https://example.com"},
+				{ID: provenance.RunDetails.Builder.ID}}}
 	}
 	_, err := sign.Verify(f.Context(), f.artifact, p)
 	return err
@@ -159,8 +171,11 @@ func TestInterop(t *testing.T) {
 	ours, theirs := pair{}, pair{}
 	ours.private, ours.public = keys.locked("ours")
 	theirs.private, theirs.public = keys.locked("theirs")
-	all := verifiers(keys.write("root.json", []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`)))
-	matrix := []string{"each cell: signature, provenance, SBOM by the right key / by another one; y accepted, n refused, . not asked", "", fmt.Sprintf("%-20s %-10s %-10s", "signed by", "referrers", "unrelated")}
+	all := verifiers(keys.write("root.json",
+		[]byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`)))
+	matrix := []string{"each cell: signature, provenance, SBOM by the right key / by another " +
+		"one; y accepted, n refused, . not asked", "",
+		fmt.Sprintf("%-20s %-10s %-10s", "signed by", "referrers", "unrelated")}
 	for _, v := range all {
 		matrix[2] += fmt.Sprintf(" %-18s", v.name)
 	}
@@ -173,7 +188,9 @@ func TestInterop(t *testing.T) {
 					if unrelated {
 						f.unrelated(theirs)
 					}
-					matrix = append(matrix, fmt.Sprintf("%-20s %-10t %-10t", p.name, referrers, unrelated)+f.judge(all, p, ours.public, theirs.public, unrelated))
+					matrix = append(matrix,
+						fmt.Sprintf("%-20s %-10t %-10t", p.name, referrers, unrelated)+
+							f.judge(all, p, ours.public, theirs.public, unrelated))
 				}
 			})
 		}
@@ -183,14 +200,16 @@ func TestInterop(t *testing.T) {
 
 // judge compares the verdicts of all verifiers with the expected ones, and returns them as a line
 // of the matrix.
-func (f *fixture) judge(all []verifier, p party, right, wrong string, unrelated bool) (line string) {
+func (f *fixture) judge(all []verifier, p party, right, wrong string,
+	unrelated bool) (line string) {
 	f.Helper()
 	for _, v := range all {
 		cell, reads := "", v.reads(p, unrelated)
 		ask := func(what thing, key string, want bool) {
 			err := v.ask(f, what, key)
 			if (err == nil) != want {
-				f.Errorf("unrelated %t: %s, %s, with %s: %v, want it accepted: %t", unrelated, v.name, things[what], key, err, want)
+				f.Errorf("unrelated %t: %s, %s, with %s: %v, want it accepted: %t", unrelated,
+					v.name, things[what], key, err, want)
 			}
 			cell += map[bool]string{true: "y", false: "n"}[err == nil]
 		}
@@ -235,8 +254,10 @@ func TestInteropTrustedRoot(t *testing.T) {
 	}
 	for _, program := range []string{"cosign", "cosign3"} {
 		asks[program] = func(root, who string) error {
-			args := []string{"verify", "--new-bundle-format", "--trusted-root", root, "--insecure-ignore-tlog=true", "--insecure-ignore-sct=true",
-				"--use-signed-timestamps=false", "--certificate-identity", who, "--certificate-oidc-issuer", issuer, f.artifact.String()}
+			args := []string{"verify", "--new-bundle-format", "--trusted-root", root,
+				"--insecure-ignore-tlog=true", "--insecure-ignore-sct=true",
+				"--use-signed-timestamps=false", "--certificate-identity", who,
+				"--certificate-oidc-issuer", issuer, f.artifact.String()}
 			if out, err := f.peer(program, args...); err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
@@ -267,13 +288,17 @@ func TestInteropRefuses(t *testing.T) {
 			key := pair{}
 			key.private, key.public = f.locked("ours")
 			f.acts(parties()[0], key)
-			if out, err := f.peer("cosign3", "verify-attestation", "--type", "cyclonedx", "--insecure-ignore-tlog=true", "--key", key.public, f.artifact.String()); err == nil {
+			if out, err := f.peer("cosign3", "verify-attestation", "--type", "cyclonedx",
+				"--insecure-ignore-tlog=true", "--key", key.public,
+				f.artifact.String()); err == nil {
 				t.Errorf("cosign 3 takes a statement of another type: %s", out)
 			}
 			signed := f.artifact
 			f.artifact = f.push("another")
 			f.steal(signed)
-			for _, v := range verifiers(f.write("root.json", []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`))) {
+			for _, v := range verifiers(f.write("root.json",
+				[]byte(
+					`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`))) {
 				for what := range thing(len(things)) {
 					if err := v.ask(f, what, key.public); err == nil {
 						t.Errorf("%s accepts %s of another artifact", v.name, things[what])
@@ -300,9 +325,10 @@ func (f *fixture) sigstoreGo(what thing, public string) error {
 	if err != nil {
 		f.Fatal(err)
 	}
-	material := root.NewTrustedPublicKeyMaterial(func(string) (root.TimeConstrainedVerifier, error) {
-		return root.NewExpiringKey(v, time.Time{}, time.Time{}), nil
-	})
+	material := root.NewTrustedPublicKeyMaterial(
+		func(string) (root.TimeConstrainedVerifier, error) {
+			return root.NewExpiringKey(v, time.Time{}, time.Time{}), nil
+		})
 	verifier, err := verify.NewVerifier(material, verify.WithNoObserverTimestamps())
 	if err != nil {
 		f.Fatal(err)
@@ -334,7 +360,8 @@ func (f *fixture) sigstoreGo(what thing, public string) error {
 			f.Errorf("sigstore-go does not read %s: %v", content, err)
 			continue
 		}
-		result, err := verifier.Verify(b, verify.NewPolicy(verify.WithArtifactDigest("sha256", digest), verify.WithKey()))
+		result, err := verifier.Verify(b,
+			verify.NewPolicy(verify.WithArtifactDigest("sha256", digest), verify.WithKey()))
 		if err == nil && result.Statement.GetPredicateType() == things[what] {
 			return nil
 		}

@@ -31,7 +31,8 @@ func protectedHeader(public crypto.PublicKey) (string, error) {
 		alg = string(jose.RS256)
 	}
 	if alg == "" {
-		return "", errors.New("no algorithm of agent cards is for this key: use P-256, Ed25519 or RSA")
+		return "", errors.New(
+			"no algorithm of agent cards is for this key: use P-256, Ed25519 or RSA")
 	}
 	thumbprint, err := (&jose.JSONWebKey{Key: public}).Thumbprint(crypto.SHA256)
 	if err != nil {
@@ -45,15 +46,16 @@ func protectedHeader(public crypto.PublicKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
-// rawSignature returns a signature as JSON Web Signatures have it: of ECDSA, the two numbers (RFC 7518,
-// section 3.4).
+// rawSignature returns a signature as JSON Web Signatures have it: of ECDSA, the two numbers (RFC
+// 7518, section 3.4).
 func rawSignature(made []byte, protected string) ([]byte, error) {
 	header, err := base64.RawURLEncoding.DecodeString(protected)
 	if err != nil || !bytes.Contains(header, []byte(`"`+jose.ES256+`"`)) {
 		return made, err
 	}
 	var numbers struct{ R, S *big.Int }
-	if rest, err := asn1.Unmarshal(made, &numbers); err != nil || len(rest) > 0 || numbers.R.BitLen() > 256 || numbers.S.BitLen() > 256 {
+	if rest, err := asn1.Unmarshal(made, &numbers); err != nil || len(rest) > 0 ||
+		numbers.R.BitLen() > 256 || numbers.S.BitLen() > 256 {
 		return nil, errors.New("the key gave a signature that is not one of ECDSA with P-256")
 	}
 	out := make([]byte, 64)

@@ -25,7 +25,8 @@ import (
 )
 
 // provider is an OpenID provider that issues tokens of a subject with further claims.
-func provider(t *testing.T) (issuer string, token func(subject string, more map[string]any) string) {
+func provider(t *testing.T) (issuer string, token func(subject string,
+	more map[string]any) string) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -41,17 +42,24 @@ func provider(t *testing.T) (issuer string, token func(subject string, more map[
 		})
 	}
 	answer("/.well-known/openid-configuration", map[string]any{
-		"issuer": server.URL, "jwks_uri": server.URL + "/keys", "authorization_endpoint": server.URL + "/auth", "token_endpoint": server.URL + "/token",
-		"response_types_supported": []string{"id_token"}, "subject_types_supported": []string{"public"}, "id_token_signing_alg_values_supported": []string{"RS256"},
+		"issuer": server.URL, "jwks_uri": server.URL + "/keys",
+		"authorization_endpoint": server.URL + "/auth", "token_endpoint": server.URL + "/token",
+		"response_types_supported":              []string{"id_token"},
+		"subject_types_supported":               []string{"public"},
+		"id_token_signing_alg_values_supported": []string{"RS256"},
 	})
-	answer("/keys", jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "one", Algorithm: "RS256", Use: "sig"}}})
+	answer("/keys",
+		jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "one",
+			Algorithm: "RS256", Use: "sig"}}})
 	return server.URL, func(subject string, more map[string]any) string {
-		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: key, KeyID: "one"}}, nil)
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256,
+			Key: jose.JSONWebKey{Key: key, KeyID: "one"}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		token, err := jwt.Signed(signer).Claims(map[string]any{
-			"iss": server.URL, "aud": "sigstore", "sub": subject, "iat": time.Now().Unix(), "exp": time.Now().Add(5 * time.Minute).Unix(),
+			"iss": server.URL, "aud": "sigstore", "sub": subject, "iat": time.Now().Unix(),
+			"exp": time.Now().Add(5 * time.Minute).Unix(),
 		}).Claims(more).Serialize()
 		if err != nil {
 			t.Fatal(err)
@@ -74,13 +82,17 @@ func freePort(t *testing.T) string {
 func (f *fixture) fulcio(issuer, kind string) (url, roots string) {
 	f.Helper()
 	program := programs.Peer(f, "fulcio")
-	config, err := json.Marshal(map[string]any{"OIDCIssuers": map[string]any{issuer: map[string]any{"IssuerURL": issuer, "ClientID": "sigstore", "Type": kind}}})
+	config, err := json.Marshal(
+		map[string]any{
+			"OIDCIssuers": map[string]any{issuer: map[string]any{"IssuerURL": issuer,
+				"ClientID": "sigstore", "Type": kind}}})
 	if err != nil {
 		f.Fatal(err)
 	}
 	port := freePort(f.T)
-	cmd := exec.Command(program, "serve", "--ca=ephemeralca", "--ct-log-url=", "--host=127.0.0.1", "--port="+port,
-		"--grpc-host=127.0.0.1", "--grpc-port="+freePort(f.T), "--metrics-port="+freePort(f.T), "--config-path="+f.write("fulcio.json", config))
+	cmd := exec.Command(program, "serve", "--ca=ephemeralca", "--ct-log-url=", "--host=127.0.0.1",
+		"--port="+port, "--grpc-host=127.0.0.1", "--grpc-port="+freePort(f.T),
+		"--metrics-port="+freePort(f.T), "--config-path="+f.write("fulcio.json", config))
 	output, err := os.Create(f.write("fulcio.log", nil))
 	if err != nil {
 		f.Fatal(err)
@@ -120,7 +132,9 @@ func TestKeyless(t *testing.T) {
 	f := setup(t)
 	issuer, token := provider(t)
 	url, roots := f.fulcio(issuer, "email")
-	s := sign.Signer{Fulcio: url, IdentityToken: f.write("token", []byte(token(subject, map[string]any{"email": subject, "email_verified": true})+"\n"))}
+	s := sign.Signer{Fulcio: url,
+		IdentityToken: f.write("token",
+			[]byte(token(subject, map[string]any{"email": subject, "email_verified": true})+"\n"))}
 	f.sign(s)
 
 	p := identity(roots)
@@ -157,20 +171,28 @@ func TestKeylessServiceAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	account := token("system:serviceaccount:armature-system:armature-controller", map[string]any{
-		"kubernetes.io": map[string]any{"namespace": "armature-system", "serviceaccount": map[string]any{"name": "armature-controller", "uid": "1"}, "pod": map[string]any{"name": "a", "uid": "2"}}})
-	s := sign.Signer{Fulcio: url, Timestamps: clock.Timestamps(), TrustedRoot: trusted, IdentityToken: f.write("token", []byte(account))}
+		"kubernetes.io": map[string]any{"namespace": "armature-system",
+			"serviceaccount": map[string]any{"name": "armature-controller", "uid": "1"},
+			"pod":            map[string]any{"name": "a", "uid": "2"}}})
+	s := sign.Signer{Fulcio: url, Timestamps: clock.Timestamps(), TrustedRoot: trusted,
+		IdentityToken: f.write("token", []byte(account))}
 	f.sign(s)
 	f.sign(s)
 	if s, a, b := f.attachments(); s != 0 || a != 0 || b != 2 {
-		t.Errorf("%d signatures, %d attestations, %d bundles by two certificates of one identity, want 0, 0, 2", s, a, b)
+		t.Errorf("%d signatures, %d attestations, %d bundles by two certificates of one "+
+			"identity, want 0, 0, 2", s, a, b)
 	}
-	file, who := f.write("trusted_root.json", trusted), signtest.Identity("armature-system", "armature-controller")
-	p := sign.Policy{TrustedRoot: file, IgnoreTlog: true, IgnoreSCT: true, Provenance: true, Identities: []sign.Identity{{Subject: who, Issuer: issuer}}}
+	file, who := f.write("trusted_root.json", trusted), signtest.Identity("armature-system",
+		"armature-controller")
+	p := sign.Policy{TrustedRoot: file, IgnoreTlog: true, IgnoreSCT: true, Provenance: true,
+		Identities: []sign.Identity{{Subject: who, Issuer: issuer}}}
 	if _, err := sign.Verify(t.Context(), f.artifact, p); err != nil {
 		t.Error(err)
 	}
-	if out, err := f.cosign("verify", "--new-bundle-format", "--insecure-ignore-tlog=true", "--insecure-ignore-sct=true", "--use-signed-timestamps", "--trusted-root", file,
-		"--certificate-identity", who, "--certificate-oidc-issuer", issuer, f.artifact.String()); err != nil {
+	if out, err := f.cosign("verify", "--new-bundle-format", "--insecure-ignore-tlog=true",
+		"--insecure-ignore-sct=true", "--use-signed-timestamps", "--trusted-root", file,
+		"--certificate-identity", who, "--certificate-oidc-issuer", issuer,
+		f.artifact.String()); err != nil {
 		t.Errorf("cosign verify: %v: %s", err, out)
 	}
 	p.Identities[0].Subject = signtest.Identity("team1", "armature-controller")
@@ -184,14 +206,16 @@ func TestTimestamps(t *testing.T) {
 		stamped, known bool
 		want           string
 	}{
-		"known": {true, true, ""}, "unknown": {true, false, "unable to verify signed timestamps"}, "none": {false, true, "leaf certificate verification failed"},
+		"known": {true, true, ""}, "unknown": {true, false, "unable to verify signed timestamps"},
+		"none": {false, true, "leaf certificate verification failed"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t)
 			a := signtest.NewAuthority(t)
 			a.Valid = time.Second
-			s := sign.Signer{Fulcio: a.URL, IdentityToken: signtest.Token("armature-system", "armature-controller", 1)}
+			s := sign.Signer{Fulcio: a.URL,
+				IdentityToken: signtest.Token("armature-system", "armature-controller", 1)}
 			if test.stamped {
 				s.Timestamps = a.Timestamps()
 			}
@@ -206,8 +230,11 @@ func TestTimestamps(t *testing.T) {
 			}
 			f.sign(s)
 			time.Sleep(2 * time.Second)
-			p := sign.Policy{TrustedRoot: f.write("trusted_root.json", trusted), IgnoreTlog: true, IgnoreSCT: true, Provenance: true,
-				Identities: []sign.Identity{{Subject: signtest.Identity("armature-system", "armature-controller"), Issuer: signtest.Issuer}}}
+			p := sign.Policy{TrustedRoot: f.write("trusted_root.json", trusted), IgnoreTlog: true,
+				IgnoreSCT: true, Provenance: true,
+				Identities: []sign.Identity{
+					{Subject: signtest.Identity("armature-system", "armature-controller"),
+						Issuer: signtest.Issuer}}}
 			if test.want != "" {
 				f.refused(p, test.want)
 				return
@@ -234,14 +261,17 @@ func TestKeylessRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := session.Sign(t.Context(), f.artifact); !errors.As(err, new(*sign.KeyError)) || !strings.Contains(err.Error(), "does not vouch") {
+	if _, err := session.Sign(t.Context(), f.artifact); !errors.As(err, new(*sign.KeyError)) ||
+		!strings.Contains(err.Error(), "does not vouch") {
 		t.Errorf("%v", err)
 	}
 	if s, a, b := f.attachments(); s+a+b != 0 {
 		t.Errorf("%d signatures, %d attestations, %d bundles", s, a, b)
 	}
 	a.Accept = func(token string) string { return "I do not like " + token }
-	if _, err := s.Open(t.Context()); err == nil || strings.Contains(err.Error(), strings.Split(token, ".")[2]) || !strings.Contains(err.Error(), "does not accept") {
+	if _, err := s.Open(t.Context()); err == nil ||
+		strings.Contains(err.Error(), strings.Split(token, ".")[2]) ||
+		!strings.Contains(err.Error(), "does not accept") {
 		t.Errorf("%v", err)
 	}
 	a.Accept = func(string) string { return strings.Repeat("x", 3<<20) }

@@ -29,13 +29,15 @@ import (
 const inSecret = "k8s://"
 
 // privateKey loads a key to sign with.
-func privateKey(ctx context.Context, name string, password func() ([]byte, error)) (signature.SignerVerifier, error) {
+func privateKey(ctx context.Context, name string,
+	password func() ([]byte, error)) (signature.SignerVerifier, error) {
 	if strings.HasPrefix(name, inSecret) {
 		pair, err := keySecret(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		return readKey(pair["cosign.key"], func() ([]byte, error) { return pair["cosign.password"], nil })
+		return readKey(pair["cosign.key"],
+			func() ([]byte, error) { return pair["cosign.password"], nil })
 	}
 	if KMSProgram(name) != "" {
 		return OpenKMS(ctx, name)
@@ -134,7 +136,8 @@ func keySecret(ctx context.Context, name string) (map[string][]byte, error) {
 	if !ok || strings.Contains(secret, "/") {
 		return nil, errors.New("write it as k8s://namespace/secret")
 	}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster: %w", err)
 	}

@@ -24,7 +24,8 @@ func TestOpenKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := sign.OpenKey(append([]byte{}, ours...), []byte(secret), opened); err != nil || again != opened {
+	if again, err := sign.OpenKey(append([]byte{}, ours...), []byte(secret), opened); err != nil ||
+		again != opened {
 		t.Errorf("the same key was decrypted again: %v", err)
 	}
 	if other, err := sign.OpenKey(theirs, []byte(secret), opened); err != nil || other == opened {
@@ -34,7 +35,8 @@ func TestOpenKey(t *testing.T) {
 		t.Errorf("another password: %v, want a KeyError", err)
 	}
 	f.sign(sign.Signer{Opened: opened})
-	f.sign(sign.Signer{PrivateKey: ours, Password: func() ([]byte, error) { return []byte(secret), nil }})
+	f.sign(sign.Signer{PrivateKey: ours,
+		Password: func() ([]byte, error) { return []byte(secret), nil }})
 	if _, _, bundles := f.attachments(); bundles != 2 {
 		t.Errorf("%d bundles, want 2: an opened key signs as its file does", bundles)
 	}

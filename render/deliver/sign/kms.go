@@ -67,7 +67,8 @@ func OpenKMS(ctx context.Context, key string) (*KMSKey, error) {
 		return nil, err
 	}
 	_, k.resource, _ = strings.Cut(key, "://")
-	answer, err := k.call(ctx, &common.MethodArgs{MethodName: common.PublicKeyMethodName, PublicKey: &common.PublicKeyArgs{PublicKeyOptions: &common.PublicKeyOptions{}}}, nil)
+	answer, err := k.call(ctx, &common.MethodArgs{MethodName: common.PublicKeyMethodName,
+		PublicKey: &common.PublicKeyArgs{PublicKeyOptions: &common.PublicKeyOptions{}}}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -94,15 +95,18 @@ func (k *KMSKey) SignMessage(message io.Reader, given ...signature.SignOption) (
 	for _, option := range given {
 		option.ApplyContext(&ctx)
 	}
-	answer, err := k.call(ctx, &common.MethodArgs{MethodName: common.SignMessageMethodName, SignMessage: &common.SignMessageArgs{SignOptions: &common.SignOptions{}}}, text)
+	answer, err := k.call(ctx, &common.MethodArgs{MethodName: common.SignMessageMethodName,
+		SignMessage: &common.SignMessageArgs{SignOptions: &common.SignOptions{}}}, text)
 	if err != nil {
 		return nil, err
 	}
 	if answer.SignMessage == nil {
 		return nil, k.fault(errors.New("it gives no signature"))
 	}
-	if err := k.VerifySignature(bytes.NewReader(answer.SignMessage.Signature), bytes.NewReader(text)); err != nil {
-		return nil, k.fault(fmt.Errorf("the signature is not of the public key that it gave, with SHA-256: %w", err))
+	if err := k.VerifySignature(bytes.NewReader(answer.SignMessage.Signature),
+		bytes.NewReader(text)); err != nil {
+		return nil, k.fault(
+			fmt.Errorf("the signature is not of the public key that it gave, with SHA-256: %w", err))
 	}
 	return answer.SignMessage.Signature, nil
 }
@@ -110,12 +114,16 @@ func (k *KMSKey) SignMessage(message io.Reader, given ...signature.SignOption) (
 func (k *KMSKey) fault(err error) error { return fmt.Errorf("%s: %w", k.program, err) }
 
 // call the program. Its exit status says nothing, by the protocol.
-func (k *KMSKey) call(ctx context.Context, method *common.MethodArgs, input []byte) (*common.PluginResp, error) {
+func (k *KMSKey) call(ctx context.Context, method *common.MethodArgs,
+	input []byte) (*common.PluginResp, error) {
 	ctx, cancel := context.WithTimeout(ctx, kmsTime)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
-	arguments, err := json.Marshal(common.PluginArgs{MethodArgs: method, InitOptions: &common.InitOptions{
-		ProtocolVersion: common.ProtocolVersion, KeyResourceID: k.resource, HashFunc: crypto.SHA256, CtxDeadline: &deadline, RPCOptions: &common.RPCOptions{CtxDeadline: &deadline}}})
+	arguments, err := json.Marshal(common.PluginArgs{MethodArgs: method,
+		InitOptions: &common.InitOptions{
+			ProtocolVersion: common.ProtocolVersion, KeyResourceID: k.resource,
+			HashFunc: crypto.SHA256, CtxDeadline: &deadline,
+			RPCOptions: &common.RPCOptions{CtxDeadline: &deadline}}})
 	if err != nil {
 		return nil, k.fault(err)
 	}
@@ -135,7 +143,8 @@ func (k *KMSKey) call(ctx context.Context, method *common.MethodArgs, input []by
 	}
 	var answer common.PluginResp
 	if err := json.Unmarshal(printed.kept, &answer); err != nil {
-		return nil, k.fault(fmt.Errorf("it gives no answer: %w: %s", cmp.Or(ended, err), bytes.TrimSpace(words.kept)))
+		return nil, k.fault(fmt.Errorf("it gives no answer: %w: %s", cmp.Or(ended, err),
+			bytes.TrimSpace(words.kept)))
 	}
 	if answer.ErrorMessage != "" {
 		return nil, k.fault(errors.New(answer.ErrorMessage))

@@ -70,7 +70,8 @@ func TestKMS(t *testing.T) {
 		}
 	}
 	f.refused(local(other), "could not verify envelope")
-	if _, err := (sign.Signer{Key: "testkms:///nowhere"}).Open(t.Context()); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := (sign.Signer{Key: "testkms:///nowhere"}).Open(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("the program's own words are missing: %v", err)
 	}
 }
@@ -91,7 +92,8 @@ func TestKMSKeyReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := session.Sign(t.Context(), f.artifact); !errors.As(err, new(*sign.KeyError)) || !strings.Contains(err.Error(), "not of the public key") {
+	if _, err := session.Sign(t.Context(), f.artifact); !errors.As(err, new(*sign.KeyError)) ||
+		!strings.Contains(err.Error(), "not of the public key") {
 		t.Errorf("%v", err)
 	}
 	if s, _, b := f.attachments(); s+b != 0 {
@@ -101,7 +103,8 @@ func TestKMSKeyReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.sign(sign.Signer{Opened: opened})
-	if _, err := sign.Verify(t.Context(), f.artifact, local(f.write("new.pub", public))); err != nil {
+	if _, err := sign.Verify(t.Context(), f.artifact,
+		local(f.write("new.pub", public))); err != nil {
 		t.Error(err)
 	}
 }
@@ -125,7 +128,8 @@ func TestHostileKMS(t *testing.T) {
 		"not-a-key":   {`echo '{"publicKey":{"publicKeyPEM":"eA=="}}'`, "reading the public key"},
 		"error-first": {`echo '{"errorMessage":"the KMS is closed"}'; exit 1`, "the KMS is closed"},
 	} {
-		if err := os.WriteFile(filepath.Join(f.dir, "sigstore-kms-"+what), []byte("#!/bin/sh\n"+test.script+"\n"), 0o700); err != nil {
+		if err := os.WriteFile(filepath.Join(f.dir, "sigstore-kms-"+what),
+			[]byte("#!/bin/sh\n"+test.script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -145,7 +149,8 @@ func TestHostileKMS(t *testing.T) {
 	}
 	for range 600 {
 		state, err := exec.Command("ps", "-o", "stat=", "-p", strings.TrimSpace(string(pid))).Output()
-		if err != nil || strings.HasPrefix(string(state), "Z") { // ended, whether or not somebody asked how
+		// ended, whether or not somebody asked how
+		if err != nil || strings.HasPrefix(string(state), "Z") {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -157,7 +162,8 @@ func TestHostileKMS(t *testing.T) {
 func TestKMSProgram(t *testing.T) {
 	for key, want := range map[string]string{
 		"awskms:///alias/attest": "sigstore-kms-awskms", "my-hsm://a": "sigstore-kms-my-hsm",
-		"k8s://a/b": "", "env://KEY": "", "https://host/key": "", "cosign.key": "", "../x://a": "", "a/../../tmp/x://a": "", "x://": "", "X://a": "", "-x://a": "",
+		"k8s://a/b": "", "env://KEY": "", "https://host/key": "", "cosign.key": "", "../x://a": "",
+		"a/../../tmp/x://a": "", "x://": "", "X://a": "", "-x://a": "",
 	} {
 		if got := sign.KMSProgram(key); got != want {
 			t.Errorf("%s: %q, want %q", key, got, want)
@@ -171,7 +177,8 @@ type shelf struct {
 	kept map[string][]byte
 }
 
-func (s *shelf) keep(_ context.Context, name string, made []byte, valid func([]byte) bool) ([]byte, error) {
+func (s *shelf) keep(_ context.Context, name string, made []byte,
+	valid func([]byte) bool) ([]byte, error) {
 	s.Lock()
 	defer s.Unlock()
 	if have := s.kept[name]; have != nil && valid(have) {

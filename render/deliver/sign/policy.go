@@ -112,7 +112,8 @@ type Identity struct {
 }
 
 // ErrEmptyPolicy is a policy that demands neither key nor identity.
-var ErrEmptyPolicy = errors.New("the policy demands neither a key nor an identity, so that anybody's signature would be accepted: name keys or identities")
+var ErrEmptyPolicy = errors.New("the policy demands neither a key nor an identity, so that " +
+	"anybody's signature would be accepted: name keys or identities")
 
 // called is how the user knows a field: by its name, or by that of the flag.
 func (p Policy) called(field, flag string) string {
@@ -141,32 +142,41 @@ func (p Policy) Check() error {
 		}
 	}
 	if p.Roots != "" && p.TrustedRoot != "" {
-		return fmt.Errorf("%s and %s both say whose certificates count: name one of them", p.called("roots", "ca-roots"), p.called("trustedRoot", "trusted-root"))
+		return fmt.Errorf("%s and %s both say whose certificates count: name one of them",
+			p.called("roots", "ca-roots"), p.called("trustedRoot", "trusted-root"))
 	}
 	if k := p.UnknownKinds; k != "" && k != Guess && k != Refuse {
 		return fmt.Errorf("unknownKinds is %q: write %s or %s", k, Guess, Refuse)
 	}
 	for i, e := range p.Exemptions {
-		if _, err := path.Match(e.File, ""); err != nil || (e.File == "") == (e.Kind == "") || e.File != "" && e.Group+e.Field != "" {
-			return fmt.Errorf("exemption %d needs a kind, with its group and perhaps a field, or a file", i+1)
+		if _, err := path.Match(e.File, ""); err != nil || (e.File == "") == (e.Kind == "") ||
+			e.File != "" && e.Group+e.Field != "" {
+			return fmt.Errorf(
+				"exemption %d needs a kind, with its group and perhaps a field, or a file", i+1)
 		}
 	}
 	for i, id := range p.Identities {
-		subject, issuer := p.called("subject", "certificate-identity"), p.called("issuer", "certificate-oidc-issuer")
-		subjects, issuers := p.called("subjectRegExp", "certificate-identity-regexp"), p.called("issuerRegExp", "certificate-oidc-issuer-regexp")
+		subject, issuer := p.called("subject", "certificate-identity"), p.called("issuer",
+			"certificate-oidc-issuer")
+		subjects, issuers := p.called("subjectRegExp", "certificate-identity-regexp"),
+			p.called("issuerRegExp", "certificate-oidc-issuer-regexp")
 		at := ""
 		if !p.Flags {
 			at = fmt.Sprintf("identity %d: ", i+1)
 		}
-		if (id.Subject == "") == (id.SubjectRegExp == "") || (id.Issuer == "") == (id.IssuerRegExp == "") {
-			return fmt.Errorf("%sgive either %s or %s, and either %s or %s", at, subject, subjects, issuer, issuers)
+		if (id.Subject == "") == (id.SubjectRegExp == "") ||
+			(id.Issuer == "") == (id.IssuerRegExp == "") {
+			return fmt.Errorf("%sgive either %s or %s, and either %s or %s", at, subject, subjects,
+				issuer, issuers)
 		}
-		for _, pattern := range [...]struct{ field, text string }{{subjects, id.SubjectRegExp}, {issuers, id.IssuerRegExp}} {
+		for _, pattern := range [...]struct{ field, text string }{{subjects, id.SubjectRegExp},
+			{issuers, id.IssuerRegExp}} {
 			if _, err := regexp.Compile(pattern.text); err != nil {
 				return fmt.Errorf("%s%s: %w", at, pattern.field, err)
 			}
 			if pattern.text != "" && matchesEverybody(pattern.text) {
-				return fmt.Errorf("%s%s %q matches everybody: %w", at, pattern.field, pattern.text, ErrEmptyPolicy)
+				return fmt.Errorf("%s%s %q matches everybody: %w", at, pattern.field, pattern.text,
+					ErrEmptyPolicy)
 			}
 		}
 	}
@@ -177,7 +187,8 @@ func (p Policy) Check() error {
 // that have nothing in common.
 func matchesEverybody(pattern string) bool {
 	all := regexp.MustCompile(whole(pattern)) // it compiles without the anchors
-	for _, somebody := range [...]string{"x", "a@b.example", "https://c.example/d?e=f#g", "spiffe://h/i"} {
+	for _, somebody := range [...]string{"x", "a@b.example", "https://c.example/d?e=f#g",
+		"spiffe://h/i"} {
 		if !all.MatchString(somebody) {
 			return false
 		}
@@ -246,9 +257,11 @@ func ParsePolicy(data []byte, files map[string][]byte) (Policy, error) {
 			return Policy{}, err
 		}
 	}
-	offline := p.TrustedRoot != "" || p.IgnoreTlog && (len(p.Identities) == 0 || p.Roots != "" && p.IgnoreSCT)
+	offline := p.TrustedRoot != "" ||
+		p.IgnoreTlog && (len(p.Identities) == 0 || p.Roots != "" && p.IgnoreSCT)
 	if !offline {
-		return Policy{}, errors.New("policy.yaml needs Sigstore's public instance: set trustedRoot, or insecureIgnoreTlog, and for identities roots and insecureIgnoreSCT")
+		return Policy{}, errors.New("policy.yaml needs Sigstore's public instance: set " +
+			"trustedRoot, or insecureIgnoreTlog, and for identities roots and insecureIgnoreSCT")
 	}
 	return p, nil
 }
@@ -260,7 +273,8 @@ func (p Policy) file(name string) ([]byte, error) {
 	}
 	data, ok := p.Files[name]
 	if !ok {
-		return nil, fmt.Errorf("%q is not beside the policy, which has %s", name, strings.Join(slices.Sorted(maps.Keys(p.Files)), ", "))
+		return nil, fmt.Errorf("%q is not beside the policy, which has %s", name,
+			strings.Join(slices.Sorted(maps.Keys(p.Files)), ", "))
 	}
 	return data, nil
 }
@@ -276,7 +290,9 @@ func parse(data []byte, file string) (Policy, error) {
 		return Policy{}, fmt.Errorf("reading the policy %s: %w", file, err)
 	}
 	if p.APIVersion != keys.V1alpha1 || p.Kind != "VerifyPolicy" {
-		return Policy{}, fmt.Errorf("%s: %q %q is not a policy: write apiVersion: %s and kind: VerifyPolicy", file, p.APIVersion, p.Kind, keys.V1alpha1)
+		return Policy{}, fmt.Errorf(
+			"%s: %q %q is not a policy: write apiVersion: %s and kind: VerifyPolicy", file,
+			p.APIVersion, p.Kind, keys.V1alpha1)
 	}
 	if err := p.Spec.Check(); err != nil {
 		return Policy{}, fmt.Errorf("%s: %w", file, err)

@@ -27,20 +27,23 @@ func TestEmptyPolicies(t *testing.T) {
 		{Identities: []sign.Identity{{SubjectRegExp: ".*", Issuer: "https://id.example.com"}}},
 		{Identities: []sign.Identity{{Subject: "me", IssuerRegExp: "^.+$"}}},
 		{Identities: []sign.Identity{{SubjectRegExp: ".*.*", Issuer: "https://id.example.com"}}},
-		{Identities: []sign.Identity{{SubjectRegExp: "(?s).{1,}|me", Issuer: "https://id.example.com"}}},
+		{Identities: []sign.Identity{{SubjectRegExp: "(?s).{1,}|me",
+			Issuer: "https://id.example.com"}}},
 		{Identities: []sign.Identity{{SubjectRegExp: `[\s\S]*`, Issuer: "https://id.example.com"}}},
 	} {
 		if _, err := sign.Verify(t.Context(), artifact, p); !errors.Is(err, sign.ErrEmptyPolicy) {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}
-	if err := (sign.Policy{Identities: []sign.Identity{{SubjectRegExp: "https://github.com/acme/.*", IssuerRegExp: ".*@acme.example"}}}).Check(); err != nil {
+	if err := (sign.Policy{Identities: []sign.Identity{{SubjectRegExp: "https://github.com/acme/.*",
+		IssuerRegExp: ".*@acme.example"}}}).Check(); err != nil {
 		t.Errorf("a condition is refused: %v", err)
 	}
 	for _, p := range []sign.Policy{
 		{Identities: []sign.Identity{{Subject: "me"}}},
 		{Identities: []sign.Identity{{Issuer: "https://id.example.com"}}},
-		{Identities: []sign.Identity{{Subject: "me", SubjectRegExp: "m.", Issuer: "https://id.example.com"}}},
+		{Identities: []sign.Identity{{Subject: "me", SubjectRegExp: "m.",
+			Issuer: "https://id.example.com"}}},
 		{Identities: []sign.Identity{{SubjectRegExp: "(", Issuer: "https://id.example.com"}}},
 	} {
 		if err := p.Check(); err == nil {
@@ -70,8 +73,10 @@ func TestPolicyFile(t *testing.T) {
 		}
 		return sign.ReadPolicy(file)
 	}
-	p, err := read(head + "spec:\n  keys: [cosign.pub, k8s://team/keys]\n  insecureIgnoreTlog: true\n")
-	if err != nil || p.Keys[0] != filepath.Join(dir, "cosign.pub") || p.Keys[1] != "k8s://team/keys" || !p.IgnoreTlog {
+	p, err := read(head +
+		"spec:\n  keys: [cosign.pub, k8s://team/keys]\n  insecureIgnoreTlog: true\n")
+	if err != nil || p.Keys[0] != filepath.Join(dir, "cosign.pub") ||
+		p.Keys[1] != "k8s://team/keys" || !p.IgnoreTlog {
 		t.Errorf("%+v %v", p, err)
 	}
 	for text, why := range map[string]string{
@@ -91,7 +96,8 @@ func TestPolicyFile(t *testing.T) {
 // A policy that a controller is given names files beside it, and needs nobody but the
 // registry.
 func TestParsePolicy(t *testing.T) {
-	files := map[string][]byte{"a.pub": []byte("key"), "roots.pem": []byte("roots"), "root.json": []byte("{}")}
+	files := map[string][]byte{"a.pub": []byte("key"), "roots.pem": []byte("roots"),
+		"root.json": []byte("{}")}
 	const someone = "identities: [{subject: me, issuer: 'https://id.example.com'}]"
 	for _, spec := range []string{
 		"keys: [a.pub], insecureIgnoreTlog: true",
@@ -99,29 +105,40 @@ func TestParsePolicy(t *testing.T) {
 		someone + ", trustedRoot: root.json",
 		someone + ", roots: roots.pem, insecureIgnoreTlog: true, insecureIgnoreSCT: true",
 	} {
-		if p, err := sign.ParsePolicy([]byte(head+"spec: {"+spec+"}"), files); err != nil || p.Files == nil || p.Name != "fleet" || p.Digest == "" {
+		if p, err := sign.ParsePolicy([]byte(head+"spec: {"+spec+"}"), files); err != nil ||
+			p.Files == nil || p.Name != "fleet" || p.Digest == "" {
 			t.Errorf("%s: %+v, %v", spec, p, err)
 		}
 	}
 	for spec, why := range map[string]string{
-		"keys: [b.pub], insecureIgnoreTlog: true":                                                     `"b.pub" is not beside the policy, which has a.pub, root.json, roots.pem`,
-		"keys: [./a.pub], insecureIgnoreTlog: true":                                                   "is not beside the policy",
-		"keys: [a.pub, 'k8s://team/keys'], insecureIgnoreTlog: true":                                  "is not beside the policy",
-		"keys: ['awskms:///alias/x'], insecureIgnoreTlog: true":                                       "is not beside the policy",
-		"keys: ['https://example.com/a.pub'], insecureIgnoreTlog: true":                               "is not beside the policy",
-		"keys: [a.pub], trustedRoot: other.json":                                                      "is not beside the policy",
-		someone + ", roots: /etc/ssl/certs/ca.pem, insecureIgnoreTlog: true, insecureIgnoreSCT: true": "is not beside the policy",
+		"keys: [b.pub], " +
+			"insecureIgnoreTlog: true": `"b.pub" is not beside the policy, which has a.pub, root.json, roots.pem`,
+		"keys: [./a.pub], " +
+			"insecureIgnoreTlog: true": "is not beside the policy",
+		"keys: [a.pub, 'k8s://team/keys'], " +
+			"insecureIgnoreTlog: true": "is not beside the policy",
+		"keys: ['awskms:///alias/x'], " +
+			"insecureIgnoreTlog: true": "is not beside the policy",
+		"keys: ['https://example.com/a.pub'], " +
+			"insecureIgnoreTlog: true": "is not beside the policy",
+		"keys: [a.pub], " +
+			"trustedRoot: other.json": "is not beside the policy",
+		someone +
+			", roots: /etc/ssl/certs/ca.pem, insecureIgnoreTlog: true, " +
+			"insecureIgnoreSCT: true": "is not beside the policy",
 		"keys: [a.pub]":                                          "Sigstore's public instance",
 		someone + ", insecureIgnoreTlog: true":                   "Sigstore's public instance",
 		someone + ", roots: roots.pem":                           "Sigstore's public instance",
 		someone + ", roots: roots.pem, insecureIgnoreTlog: true": "Sigstore's public instance",
 		"insecureIgnoreTlog: true":                               "neither a key nor an identity",
 	} {
-		if p, err := sign.ParsePolicy([]byte(head+"spec: {"+spec+"}"), files); err == nil || !strings.Contains(err.Error(), why) {
+		if p, err := sign.ParsePolicy([]byte(head+"spec: {"+spec+"}"), files); err == nil ||
+			!strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %+v, %v, want %q", spec, p, err, why)
 		}
 	}
-	if _, err := sign.ParsePolicy([]byte(head+"spec: {keys: [policy_test.go], insecureIgnoreTlog: true}"), nil); err == nil {
+	if _, err := sign.ParsePolicy(
+		[]byte(head+"spec: {keys: [policy_test.go], insecureIgnoreTlog: true}"), nil); err == nil {
 		t.Error("without files beside it, the policy reads those of the file system")
 	}
 }
@@ -141,7 +158,8 @@ func TestMissingKey(t *testing.T) {
 
 // An exemption lets pass the kind, field or file that it names, and nothing beside it.
 func TestExemptions(t *testing.T) {
-	fleet := sign.Image{Image: images.Image{Ref: "x", Group: "example.com", Kind: "Fleet", Field: "spec.jobs[0].image", Problem: "p"}, File: "a/b/fleet.yaml"}
+	fleet := sign.Image{Image: images.Image{Ref: "x", Group: "example.com", Kind: "Fleet",
+		Field: "spec.jobs[0].image", Problem: "p"}, File: "a/b/fleet.yaml"}
 	for _, c := range []struct {
 		exemption sign.Exemption
 		passes    bool
@@ -158,7 +176,8 @@ func TestExemptions(t *testing.T) {
 		{sign.Exemption{File: "b"}, false},
 		{sign.Exemption{File: "a/c*"}, false},
 	} {
-		refused := sign.VerifyImages(t.Context(), []sign.Image{fleet}, sign.Policy{Exemptions: []sign.Exemption{c.exemption}})
+		refused := sign.VerifyImages(t.Context(), []sign.Image{fleet},
+			sign.Policy{Exemptions: []sign.Exemption{c.exemption}})
 		if (len(refused) == 0) != c.passes {
 			t.Errorf("%+v: %v", c.exemption, refused)
 		}
@@ -168,19 +187,27 @@ func TestExemptions(t *testing.T) {
 // TestPolicyNames: messages name the field of a file, or the flag that the user gave.
 func TestPolicyNames(t *testing.T) {
 	id := func(subject, subjects, issuer, issuers string) sign.Policy {
-		return sign.Policy{Identities: []sign.Identity{{Subject: subject, SubjectRegExp: subjects, Issuer: issuer, IssuerRegExp: issuers}}}
+		return sign.Policy{Identities: []sign.Identity{{Subject: subject, SubjectRegExp: subjects,
+			Issuer: issuer, IssuerRegExp: issuers}}}
 	}
 	for _, c := range []struct {
 		policy      sign.Policy
 		file, flags []string
 	}{
-		{sign.Policy{}, []string{"keys or identities"}, []string{"--key", "--certificate-identity"}},
+		{sign.Policy{}, []string{"keys or identities"},
+			[]string{"--key", "--certificate-identity"}},
 		{sign.Policy{Keys: []string{" "}}, []string{"a key is empty"}, []string{"--key is empty"}},
-		{sign.Policy{Keys: []string{"a"}, Roots: "a", TrustedRoot: "b"}, []string{"roots and trustedRoot"}, []string{"--ca-roots and --trusted-root"}},
-		{id("a@b.example", "", "", ""), []string{"identity 1: ", "issuer or issuerRegExp"}, []string{"--certificate-oidc-issuer or --certificate-oidc-issuer-regexp"}},
-		{id("", "", "https://b.example", ""), []string{"identity 1: ", "subject or subjectRegExp"}, []string{"--certificate-identity or --certificate-identity-regexp"}},
-		{id("", "(", "https://b.example", ""), []string{"identity 1: subjectRegExp: "}, []string{"--certificate-identity-regexp: "}},
-		{id("a@b.example", "", "", ".*"), []string{`identity 1: issuerRegExp ".*" matches everybody`}, []string{`--certificate-oidc-issuer-regexp ".*" matches everybody`}},
+		{sign.Policy{Keys: []string{"a"}, Roots: "a", TrustedRoot: "b"},
+			[]string{"roots and trustedRoot"}, []string{"--ca-roots and --trusted-root"}},
+		{id("a@b.example", "", "", ""), []string{"identity 1: ", "issuer or issuerRegExp"},
+			[]string{"--certificate-oidc-issuer or --certificate-oidc-issuer-regexp"}},
+		{id("", "", "https://b.example", ""), []string{"identity 1: ", "subject or subjectRegExp"},
+			[]string{"--certificate-identity or --certificate-identity-regexp"}},
+		{id("", "(", "https://b.example", ""), []string{"identity 1: subjectRegExp: "},
+			[]string{"--certificate-identity-regexp: "}},
+		{id("a@b.example", "", "", ".*"),
+			[]string{`identity 1: issuerRegExp ".*" matches everybody`},
+			[]string{`--certificate-oidc-issuer-regexp ".*" matches everybody`}},
 	} {
 		for _, flags := range []bool{false, true} {
 			p, want := c.policy, c.file

@@ -39,7 +39,8 @@ type proof struct {
 
 // prove returns the proof of a message: a valid one that was kept, or a new one, which finish
 // completes.
-func (s *Session) prove(ctx context.Context, message []byte, finish func(*proof) error, valid func(proof) bool) (proof, error) {
+func (s *Session) prove(ctx context.Context, message []byte, finish func(*proof) error,
+	valid func(proof) bool) (proof, error) {
 	sum := sha256.Sum256(message)
 	name := hex.EncodeToString(sum[:])
 	acceptable := func(text []byte) bool {
@@ -56,7 +57,8 @@ func (s *Session) prove(ctx context.Context, message []byte, finish func(*proof)
 		err = finish(&made)
 	}
 	if err == nil && s.key.own != nil && !valid(made) {
-		err = errors.New("the trusted root does not vouch for the certificate, or for the timestamp or the log's entry: is it the one of these authorities?")
+		err = errors.New("the trusted root does not vouch for the certificate, or for the " +
+			"timestamp or the log's entry: is it the one of these authorities?")
 	}
 	if err != nil {
 		return proof{}, &KeyError{err}
@@ -84,7 +86,8 @@ func readProof(kept []byte, err error) (p proof, _ error) {
 // sign a message, with a timestamp if there is an authority.
 func (s *Session) sign(ctx context.Context, message []byte) (p proof, err error) {
 	p = proof{Certificate: s.key.cert, Chain: s.key.chain}
-	if p.Signature, err = s.key.SignMessage(bytes.NewReader(message), options.WithContext(ctx)); err != nil || s.key.stamps == nil {
+	if p.Signature, err = s.key.SignMessage(bytes.NewReader(message),
+		options.WithContext(ctx)); err != nil || s.key.stamps == nil {
 		return p, err
 	}
 	if p.Stamp, err = s.key.stamps.GetTimestamp(ctx, p.Signature); err != nil {
@@ -101,7 +104,8 @@ type envelope struct {
 
 func newEnvelope(statement []byte, p proof) (e envelope, err error) {
 	e = envelope{statement: statement, proof: p}
-	e.signed, err = json.Marshal(securedsse.Envelope{PayloadType: cosigntypes.IntotoPayloadType, Payload: base64.StdEncoding.EncodeToString(statement),
+	e.signed, err = json.Marshal(securedsse.Envelope{PayloadType: cosigntypes.IntotoPayloadType,
+		Payload:    base64.StdEncoding.EncodeToString(statement),
 		Signatures: []securedsse.Signature{{Sig: base64.StdEncoding.EncodeToString(p.Signature)}}})
 	return e, err
 }
@@ -112,7 +116,8 @@ func (e envelope) bundle(public crypto.PublicKey) ([]byte, error) {
 }
 
 // envelope signs a statement, when it is asked for, and has it logged.
-func (s *Session) envelope(ctx context.Context, text []byte, about *evidence, predicateType string) func() (envelope, error) {
+func (s *Session) envelope(ctx context.Context, text []byte, about *evidence,
+	predicateType string) func() (envelope, error) {
 	return sync.OnceValues(func() (envelope, error) {
 		p, err := s.prove(ctx, securedsse.PAE(cosigntypes.IntotoPayloadType, text), func(p *proof) error {
 			if s.key.rekor == nil {
@@ -126,7 +131,8 @@ func (s *Session) envelope(ctx context.Context, text []byte, about *evidence, pr
 			if err != nil {
 				return err
 			}
-			if p.Entry, err = cosign.TLogUploadDSSEEnvelope(ctx, s.key.rekor, e.signed, certificate); err != nil {
+			if p.Entry, err = cosign.TLogUploadDSSEEnvelope(ctx, s.key.rekor, e.signed,
+				certificate); err != nil {
 				return fmt.Errorf("writing to the transparency log: %w", err)
 			}
 			return nil
@@ -142,7 +148,8 @@ func (s *Session) envelope(ctx context.Context, text []byte, about *evidence, pr
 }
 
 // acceptable reports whether the bundle of an envelope is the session's.
-func (s *Session) acceptable(ctx context.Context, e envelope, about *evidence, predicateType string) bool {
+func (s *Session) acceptable(ctx context.Context, e envelope, about *evidence,
+	predicateType string) bool {
 	public, err := s.key.PublicKey(options.WithContext(ctx))
 	if err != nil {
 		return false
@@ -152,7 +159,8 @@ func (s *Session) acceptable(ctx context.Context, e envelope, about *evidence, p
 		return false
 	}
 	b := &bundle.Bundle{}
-	return b.UnmarshalJSON(content) == nil && s.states(about, attached{bundle: b}, e.statement, predicateType)
+	return b.UnmarshalJSON(content) == nil &&
+		s.states(about, attached{bundle: b}, e.statement, predicateType)
 }
 
 // SignedBy is who signs: a key, or an identity that is certified.

@@ -118,10 +118,12 @@ type Metadata struct {
 func NewProvenance(r Render) Provenance {
 	p := Provenance{
 		BuildDefinition: BuildDefinition{
-			BuildType:          keys.RenderBuildType,
-			ExternalParameters: externalParameters{Source: r.Source, Revision: r.Revision, Config: r.Config, Lock: r.Lock},
+			BuildType: keys.RenderBuildType,
+			ExternalParameters: externalParameters{Source: r.Source, Revision: r.Revision,
+				Config: r.Config, Lock: r.Lock},
 		},
-		RunDetails: RunDetails{Builder: Builder{ID: keys.Builder, Version: map[string]string{"armature": r.Version}}},
+		RunDetails: RunDetails{Builder: Builder{ID: keys.Builder,
+			Version: map[string]string{"armature": r.Version}}},
 	}
 	var ran internalParameters
 	for _, name := range r.Functions {
@@ -168,7 +170,8 @@ func Provenances(ctx context.Context, artifact name.Digest, p Policy) (all []Sta
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s has no provenance that is trusted: %w", artifact, multi.Errors(failed...))
+		return nil, fmt.Errorf("%s has no provenance that is trusted: %w", artifact,
+			multi.Errors(failed...))
 	}
 	return all, nil
 }

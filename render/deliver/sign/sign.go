@@ -82,7 +82,8 @@ type Signer struct {
 
 // Keep returns what was kept first under a name and is valid. If there is nothing, it keeps and
 // returns made, or returns nil if made is nil.
-type Keep func(ctx context.Context, name string, made []byte, valid func([]byte) bool) ([]byte, error)
+type Keep func(ctx context.Context, name string, made []byte,
+	valid func([]byte) bool) ([]byte, error)
 
 // KeyError is a fault of the key, or of who certifies it, says the time or keeps the
 // log. The registry has no part in it. The text may be of these.
@@ -120,10 +121,12 @@ func (s Signer) Open(ctx context.Context) (*Session, error) {
 		return nil, &KeyError{err}
 	}
 	if s.Timestamps != "" {
-		key.stamps = sign.NewTimestampAuthority(&sign.TimestampAuthorityOptions{URL: s.Timestamps, Transport: answers{}})
+		key.stamps = sign.NewTimestampAuthority(&sign.TimestampAuthorityOptions{URL: s.Timestamps,
+			Transport: answers{}})
 	}
 	if s.Rekor != "" {
-		if key.rekor, err = rekor.GetRekorClient(s.Rekor, rekor.WithUserAgent(version.UserAgent("armature"))); err != nil {
+		if key.rekor, err = rekor.GetRekorClient(s.Rekor,
+			rekor.WithUserAgent(version.UserAgent("armature"))); err != nil {
 			return nil, fmt.Errorf("the transparency log %s: %w", s.Rekor, err)
 		}
 	}
@@ -170,7 +173,8 @@ func (s Signer) load(ctx context.Context) (*loaded, error) {
 		err = cryptoutils.EqualKeys(public, certs[0].PublicKey)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the certificate %s is for another key than %s: %w", s.Certificate, s.Key, err)
+		return nil, fmt.Errorf("the certificate %s is for another key than %s: %w", s.Certificate,
+			s.Key, err)
 	}
 	if s.Chain != "" {
 		if l.chain, err = os.ReadFile(s.Chain); err != nil {
@@ -196,11 +200,13 @@ func (s Signer) keyless(ctx context.Context) (*loaded, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, certificateTime)
 	defer cancel()
-	raw, err := sign.NewFulcio(&sign.FulcioOptions{BaseURL: url, Retries: 3, Transport: answers{}}).GetCertificate(ctx, pair, &sign.CertificateProviderOptions{IDToken: token})
+	raw, err := sign.NewFulcio(&sign.FulcioOptions{BaseURL: url, Retries: 3, Transport: answers{}}).
+		GetCertificate(ctx, pair, &sign.CertificateProviderOptions{IDToken: token})
 	if err != nil {
 		return nil, fmt.Errorf("getting a certificate from %s: %w", url, without(err, token))
 	}
-	l := &loaded{Signer: ephemeral{pair}, cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})}
+	l := &loaded{Signer: ephemeral{pair},
+		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})}
 	if s.TrustedRoot == nil {
 		return l, nil
 	}
@@ -248,7 +254,8 @@ func without(err error, token string) error {
 // CheckAuthority finds what is wrong with the URL of an authority: it is https or http, with
 // a host. The error begins with the URL.
 func CheckAuthority(text string) error {
-	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+	if u, err := url.Parse(text); err != nil || u.Host == "" ||
+		u.Scheme != "https" && u.Scheme != "http" {
 		return fmt.Errorf("%q: write it as https://HOST", text)
 	}
 	return nil
@@ -301,7 +308,8 @@ func (s *Session) Policy(ctx context.Context) (Policy, error) {
 	if err != nil {
 		return Policy{}, &KeyError{err}
 	}
-	return Policy{Keys: []string{file}, Files: map[string][]byte{file: public}, IgnoreTlog: s.key.rekor == nil}, nil
+	return Policy{Keys: []string{file}, Files: map[string][]byte{file: public},
+		IgnoreTlog: s.key.rekor == nil}, nil
 }
 
 func (s Signer) token(ctx context.Context) (string, error) {
@@ -314,7 +322,8 @@ func (s Signer) token(ctx context.Context) (string, error) {
 	case providers.Enabled(ctx):
 		return providers.Provide(ctx, "sigstore")
 	}
-	return "", errors.New("there is neither a key nor an identity to sign with: name a key, or a file with an OpenID token")
+	return "", errors.New("there is neither a key nor an identity to sign with: name a key, or a " +
+		"file with an OpenID token")
 }
 
 // ephemeral is a key pair as a signature.Signer.
@@ -362,14 +371,16 @@ func (s *Session) Card(ctx context.Context, payload []byte) (a2a.Signature, erro
 	if err != nil {
 		return a2a.Signature{}, &KeyError{fmt.Errorf("signing an agent card: %w", err)}
 	}
-	return a2a.Signature{Protected: protected, Signature: base64.RawURLEncoding.EncodeToString(made)}, nil
+	return a2a.Signature{Protected: protected,
+		Signature: base64.RawURLEncoding.EncodeToString(made)}, nil
 }
 
 // CardHeader is the protected header of the cards that the key signs: the algorithm and the
 // name of the key.
 func (s *Session) CardHeader(ctx context.Context) (string, error) {
 	if s.key.cert != nil {
-		return "", &KeyError{errors.New("an agent card is signed with a key alone, and not with a certificate")}
+		return "", &KeyError{
+			errors.New("an agent card is signed with a key alone, and not with a certificate")}
 	}
 	public, err := s.key.PublicKey(options.WithContext(ctx))
 	if err != nil {

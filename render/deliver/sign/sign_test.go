@@ -46,7 +46,8 @@ type fixture struct {
 // setup starts a registry without the referrers API.
 func setup(t *testing.T, options ...registry.Option) *fixture {
 	t.Helper()
-	return setupWith(t, registry.New(append(options, registry.Logger(log.New(io.Discard, "", 0)))...))
+	return setupWith(t,
+		registry.New(append(options, registry.Logger(log.New(io.Discard, "", 0)))...))
 }
 
 func setupWith(t *testing.T, handler http.Handler) *fixture {
@@ -60,7 +61,8 @@ func setupWith(t *testing.T, handler http.Handler) *fixture {
 
 func (f *fixture) push(content string) name.Digest {
 	f.Helper()
-	result, err := oci.Push(f.Context(), oci.Scheme+f.host+"/fleet:v1", []render.File{{Path: "a.yaml", Data: []byte(content)}}, oci.Metadata{}, oci.Options{})
+	result, err := oci.Push(f.Context(), oci.Scheme+f.host+"/fleet:v1",
+		[]render.File{{Path: "a.yaml", Data: []byte(content)}}, oci.Metadata{}, oci.Options{})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -122,8 +124,10 @@ func (f *fixture) sign(s sign.Signer) {
 }
 
 var provenance = sign.NewProvenance(sign.Render{
-	Source: "https://git.example/fleet", Revision: "main@sha1:0123", Functions: []string{"inject", "validate"}, Version: "v1",
-	Config: map[string]any{"sidecars": "native"}, Inputs: map[string]string{"b.yaml": "02", "a.yaml": "01"},
+	Source: "https://git.example/fleet", Revision: "main@sha1:0123",
+	Functions: []string{"inject", "validate"}, Version: "v1",
+	Config: map[string]any{"sidecars": "native"},
+	Inputs: map[string]string{"b.yaml": "02", "a.yaml": "01"},
 })
 
 // local is a policy for a key, without a transparency log.
@@ -132,7 +136,8 @@ func local(key string) sign.Policy { return sign.Policy{Keys: []string{key}, Ign
 // refused fails unless a policy refuses the artifact and says why.
 func (f *fixture) refused(p sign.Policy, why string) {
 	f.Helper()
-	if v, err := sign.Verify(f.Context(), f.artifact, p); err == nil || !strings.Contains(err.Error(), why) {
+	if v, err := sign.Verify(f.Context(), f.artifact, p); err == nil ||
+		!strings.Contains(err.Error(), why) {
 		f.Errorf("%+v %v, want %q", v, err, why)
 	}
 }
@@ -151,7 +156,8 @@ func TestKey(t *testing.T) {
 	demanding := local(public)
 	demanding.Provenance = true
 	v, err = sign.Verify(t.Context(), f.artifact, demanding)
-	if err != nil || v.Provenance == nil || v.Provenance.BuildDefinition.ResolvedDependencies[0].Name != "a.yaml" {
+	if err != nil || v.Provenance == nil ||
+		v.Provenance.BuildDefinition.ResolvedDependencies[0].Name != "a.yaml" {
 		t.Errorf("%+v %v", v.Provenance, err)
 	}
 	f.refused(local(other), "could not verify envelope")
@@ -177,7 +183,8 @@ func (f *fixture) attachments() (signatures, attestations, bundles int) {
 	f.Helper()
 	count := func(suffix string) int {
 		image, err := remote.Image(f.tag(suffix))
-		if refused := (*transport.Error)(nil); errors.As(err, &refused) && refused.StatusCode == http.StatusNotFound {
+		if refused := (*transport.Error)(nil); errors.As(err, &refused) &&
+			refused.StatusCode == http.StatusNotFound {
 			return 0
 		}
 		if err != nil {
@@ -213,7 +220,8 @@ func TestOnce(t *testing.T) {
 		f.sign(signer(private))
 		f.sign(signer(private))
 		if s, a, b := f.attachments(); s != 0 || a != 0 || b != 2 {
-			t.Errorf("referrers %t: %d signatures, %d attestations, %d bundles, want 0, 0, 2", referrers, s, a, b)
+			t.Errorf("referrers %t: %d signatures, %d attestations, %d bundles, want 0, 0, 2",
+				referrers, s, a, b)
 		}
 		if _, err := sign.Verify(t.Context(), f.artifact, local(public)); err != nil {
 			t.Error(err)
@@ -221,7 +229,8 @@ func TestOnce(t *testing.T) {
 		other, _ := f.key("other")
 		f.sign(signer(other))
 		if s, a, b := f.attachments(); s != 0 || a != 0 || b != 4 {
-			t.Errorf("referrers %t: %d signatures, %d attestations, %d bundles of two keys, want 0, 0, 4", referrers, s, a, b)
+			t.Errorf("referrers %t: %d signatures, %d attestations, %d bundles of two keys, "+
+				"want 0, 0, 4", referrers, s, a, b)
 		}
 	}
 }
@@ -278,8 +287,10 @@ func (f *fixture) authority(named string) *authority {
 	f.Helper()
 	a := &authority{fixture: f}
 	a.key = f.newKey()
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: named}, NotBefore: time.Now().Add(-48 * time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1),
+		Subject: pkix.Name{CommonName: named}, NotBefore: time.Now().Add(-48 * time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
 	if err == nil {
 		a.cert, err = x509.ParseCertificate(der)
@@ -313,15 +324,20 @@ func (a *authority) issue(subject, issuer string, from time.Time) sign.Signer {
 	if err != nil {
 		a.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: from, NotAfter: from.Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, EmailAddresses: []string{subject},
-		ExtraExtensions: []pkix.Extension{{Id: []int{1, 3, 6, 1, 4, 1, 57264, 1, 1}, Value: []byte(issuer)}}} // Fulcio's, for the issuer
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: from,
+		NotAfter: from.Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:    []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning},
+		EmailAddresses: []string{subject},
+		// Fulcio's, for the issuer
+		ExtraExtensions: []pkix.Extension{{Id: []int{1, 3, 6, 1, 4, 1, 57264, 1, 1},
+			Value: []byte(issuer)}}}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key, a.key)
 	if err != nil {
 		a.Fatal(err)
 	}
 	s := signer(private)
-	s.Certificate = a.write(subject+".crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	s.Certificate = a.write(subject+".crt",
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	s.Chain = a.file
 	return s
 }
@@ -332,7 +348,8 @@ const (
 )
 
 func identity(roots string) sign.Policy {
-	return sign.Policy{Identities: []sign.Identity{{Subject: subject, Issuer: issuer}}, Roots: roots, IgnoreTlog: true, IgnoreSCT: true, Provenance: true}
+	return sign.Policy{Identities: []sign.Identity{{Subject: subject, Issuer: issuer}},
+		Roots: roots, IgnoreTlog: true, IgnoreSCT: true, Provenance: true}
 }
 
 // A certificate in cosign's tag format counts by its identity and its authority.
@@ -341,7 +358,8 @@ func TestIdentity(t *testing.T) {
 	ours, theirs := f.authority("ours"), f.authority("theirs")
 	f.tags(ours.issue(subject, issuer, time.Now().Add(-time.Minute)))
 
-	if v, err := sign.Verify(t.Context(), f.artifact, identity(ours.file)); err != nil || v.By != "identity "+subject || v.Provenance == nil {
+	if v, err := sign.Verify(t.Context(), f.artifact, identity(ours.file)); err != nil ||
+		v.By != "identity "+subject || v.Provenance == nil {
 		t.Errorf("%+v %v", v, err)
 	}
 	f.refused(identity(theirs.file), "leaf certificate verification failed")
@@ -350,9 +368,11 @@ func TestIdentity(t *testing.T) {
 	f.refused(p, "none of the expected identities matched")
 	p.Identities = []sign.Identity{{Subject: subject, Issuer: "https://other.example.com"}}
 	f.refused(p, "none of the expected identities matched")
-	p.Identities = []sign.Identity{{SubjectRegExp: "robot@example", IssuerRegExp: "https://id[.]example[.]com"}}
+	p.Identities = []sign.Identity{{SubjectRegExp: "robot@example",
+		IssuerRegExp: "https://id[.]example[.]com"}}
 	f.refused(p, "none of the expected identities matched") // a pattern has to match all of it
-	p.Identities = []sign.Identity{{SubjectRegExp: "robot@.*", IssuerRegExp: "https://id[.]example[.]com"}}
+	p.Identities = []sign.Identity{{SubjectRegExp: "robot@.*",
+		IssuerRegExp: "https://id[.]example[.]com"}}
 	if _, err := sign.Verify(t.Context(), f.artifact, p); err != nil {
 		t.Error(err)
 	}
@@ -373,7 +393,8 @@ func TestCertificateOfAnotherKey(t *testing.T) {
 	f := setup(t)
 	s := f.authority("ours").issue(subject, issuer, time.Now())
 	s.Key, _ = f.key("another")
-	if _, err := s.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "is for another key") {
+	if _, err := s.Open(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "is for another key") {
 		t.Error(err)
 	}
 }
@@ -401,12 +422,14 @@ func TestCosignVerifies(t *testing.T) {
 	private, public := f.key("ours")
 	_, other := f.key("other")
 	f.sign(signer(private))
-	root := f.write("root.json", []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`))
+	root := f.write("root.json",
+		[]byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`))
 	for _, args := range [][]string{
 		{"verify"},
 		{"verify-attestation", "--type", "slsaprovenance1"},
 	} {
-		args := append(args, "--new-bundle-format", "--trusted-root", root, "--insecure-ignore-tlog=true", "--key")
+		args := append(args, "--new-bundle-format", "--trusted-root", root,
+			"--insecure-ignore-tlog=true", "--key")
 		if out, err := f.cosign(append(args, public, f.artifact.String())...); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
@@ -420,19 +443,24 @@ func TestCosignVerifies(t *testing.T) {
 func TestVerifiesCosign(t *testing.T) {
 	f := setup(t)
 	private, public := f.locked("ours")
-	if out, err := f.cosign("sign", "--tlog-upload=false", "--yes", "--key", private, f.artifact.String()); err != nil {
+	if out, err := f.cosign("sign", "--tlog-upload=false", "--yes", "--key", private,
+		f.artifact.String()); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if _, err := sign.Verify(t.Context(), f.artifact, local(public)); err != nil {
 		t.Error(err)
 	}
-	predicate := f.write("predicate.json", []byte(`{"buildDefinition":{"buildType":"https://example.com/build","externalParameters":{}},"runDetails":{"builder":{"id":"https://example.com"}}}`))
-	if out, err := f.cosign("attest", "--tlog-upload=false", "--yes", "--key", private, "--type", "slsaprovenance1", "--predicate", predicate, f.artifact.String()); err != nil {
+	predicate := f.write("predicate.json",
+		[]byte(
+			`{"buildDefinition":{"buildType":"https://example.com/build","externalParameters":{}},"runDetails":{"builder":{"id":"https://example.com"}}}`))
+	if out, err := f.cosign("attest", "--tlog-upload=false", "--yes", "--key", private, "--type",
+		"slsaprovenance1", "--predicate", predicate, f.artifact.String()); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	p := local(public)
 	p.Provenance = true
-	if v, err := sign.Verify(t.Context(), f.artifact, p); err != nil || v.Provenance.BuildDefinition.BuildType != "https://example.com/build" {
+	if v, err := sign.Verify(t.Context(), f.artifact, p); err != nil ||
+		v.Provenance.BuildDefinition.BuildType != "https://example.com/build" {
 		t.Errorf("%+v %v", v.Provenance, err)
 	}
 }

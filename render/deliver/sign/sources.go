@@ -44,7 +44,8 @@ var commitForm = text.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // workflowTypes are the build types of GitHub's workflows, whose builder writes the external
 // parameter workflow itself.
-var workflowTypes = []string{"https://actions.github.io/buildtypes/workflow/v1", "https://slsa-framework.github.io/github-actions-buildtypes/workflow/v1"}
+var workflowTypes = []string{"https://actions.github.io/buildtypes/workflow/v1",
+	"https://slsa-framework.github.io/github-actions-buildtypes/workflow/v1"}
 
 // origin is where a provenance says that a build's source comes from.
 type origin struct {
@@ -103,7 +104,8 @@ func (made BuildDefinition) origin() (out origin, _ error) {
 	if parameters["source"] != nil {
 		source = &ResourceDescriptor{}
 		if !Decode(parameters["source"], source) {
-			return out, errors.New("externalParameters.source is not a resource with uri and digest")
+			return out, errors.New(
+				"externalParameters.source is not a resource with uri and digest")
 		}
 	} else {
 		for i, d := range made.ResolvedDependencies {
@@ -111,7 +113,8 @@ func (made BuildDefinition) origin() (out origin, _ error) {
 				continue
 			}
 			if source != nil {
-				return out, errors.New("the provenance has several dependencies with a commit, and does not say which of them is the source")
+				return out, errors.New("the provenance has several dependencies with a commit, " +
+					"and does not say which of them is the source")
 			}
 			source, platforms = &made.ResolvedDependencies[i], true
 		}
@@ -123,10 +126,12 @@ func (made BuildDefinition) origin() (out origin, _ error) {
 		return source.agentBuild(platforms)
 	}
 	var workflow struct{ Repository, Ref string }
-	if slices.Contains(workflowTypes, made.BuildType) && Decode(parameters["workflow"], &workflow) && workflow.Repository != "" {
+	if slices.Contains(workflowTypes, made.BuildType) &&
+		Decode(parameters["workflow"], &workflow) && workflow.Repository != "" {
 		repository, err := gitrepo.Parse(workflow.Repository)
 		if err != nil {
-			return out, fmt.Errorf("a workflow was built of a repository that is none of the policy's sources: its URL %w", err)
+			return out, fmt.Errorf("a workflow was built of a repository that is none of the "+
+				"policy's sources: its URL %w", err)
 		}
 		return origin{repository: repository, ref: workflow.Ref}, nil
 	}
@@ -140,7 +145,9 @@ func (made BuildDefinition) origin() (out origin, _ error) {
 func (d ResourceDescriptor) agentBuild(platforms bool) (origin, error) {
 	var noted SourceAnnotations
 	if !Decode(d.Annotations, &noted) || noted.Repository == "" {
-		return origin{}, errors.New("the provenance is of a release that joined repository and ref in one text, which does not prove which repository was built: build the image again")
+		return origin{}, errors.New("the provenance is of a release that joined repository and " +
+			"ref in one text, which does not prove which repository was built: build the " +
+			"image again")
 	}
 	repository, err := gitrepo.Parse(noted.Repository)
 	if err != nil || repository.String() != noted.Repository {
@@ -165,21 +172,26 @@ func (s Source) judge(from origin) error {
 	if s.Verified != "" {
 		refs = from.verified.SourceRefs
 		if len(refs) == 0 {
-			return fmt.Errorf("the provenance does not say that the commit of %s was verified, and the policy demands that", from.repository)
+			return fmt.Errorf("the provenance does not say that the commit of %s was verified, "+
+				"and the policy demands that", from.repository)
 		}
 		if s.Verified == VerifiedSigned && from.verified.Signer == "" {
-			return fmt.Errorf("the commit of %s was verified without a signature, and the policy demands one", from.repository)
+			return fmt.Errorf(
+				"the commit of %s was verified without a signature, and the policy demands one",
+				from.repository)
 		}
 	}
 	if len(s.Branches) == 0 {
 		return nil
 	}
 	for _, name := range refs {
-		if branch, ok := strings.CutPrefix(name, "refs/heads/"); ok && slices.Contains(s.Branches, branch) {
+		if branch, ok := strings.CutPrefix(name, "refs/heads/"); ok &&
+			slices.Contains(s.Branches, branch) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q of %s was built, and the policy demands a branch of %s", strings.Join(refs, " "), from.repository, strings.Join(s.Branches, ", "))
+	return fmt.Errorf("%q of %s was built, and the policy demands a branch of %s",
+		strings.Join(refs, " "), from.repository, strings.Join(s.Branches, ", "))
 }
 
 // judgeJoined compares a text that may join repository and ref, with and without git+ and
@@ -188,17 +200,21 @@ func (s Source) judgeJoined(wanted gitrepo.Repository, text string) error {
 	text = strings.TrimPrefix(text, "git+")
 	url := strings.TrimSuffix(wanted.String(), ".git")
 	for _, url := range []string{url, url + ".git"} {
-		named := slices.ContainsFunc(s.Branches, func(branch string) bool { return text == url+"@refs/heads/"+branch })
+		named := slices.ContainsFunc(s.Branches,
+			func(branch string) bool { return text == url+"@refs/heads/"+branch })
 		switch {
 		case s.Verified != "" && (text == url || named):
-			return fmt.Errorf("the provenance does not say that the commit of %s was verified, and the policy demands that", url)
+			return fmt.Errorf("the provenance does not say that the commit of %s was verified, "+
+				"and the policy demands that", url)
 		case named, text == url && len(s.Branches) == 0:
 			return nil
 		case text != url && !strings.HasPrefix(text, url+"@"):
 		case len(s.Branches) > 0:
-			return fmt.Errorf("%q was built, and the policy demands a branch of %s", text, strings.Join(s.Branches, ", "))
+			return fmt.Errorf("%q was built, and the policy demands a branch of %s", text,
+				strings.Join(s.Branches, ", "))
 		default:
-			return fmt.Errorf("%q joins repository and ref in one text, which can be read in several ways: name the branches that may be built", text)
+			return fmt.Errorf("%q joins repository and ref in one text, which can be read in "+
+				"several ways: name the branches that may be built", text)
 		}
 	}
 	return errOther

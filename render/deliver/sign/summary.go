@@ -47,9 +47,12 @@ func NewSummary(v Verified, p Policy) (Summary, error) {
 		level = fmt.Sprintf("SLSA_BUILD_LEVEL_%d", *v.Level)
 	}
 	return Summary{
-		Verifier:    Builder{ID: keys.Builder, Version: map[string]string{"armature": version.String()}},
-		ResourceURI: v.Ref, Policy: SummaryPolicy{"urn:armature:verify-policy:" + p.Name, map[string]string{algorithm: hex}},
-		InputAttestations: v.Attestations, VerificationResult: "PASSED", VerifiedLevels: []string{level},
+		Verifier: Builder{ID: keys.Builder,
+			Version: map[string]string{"armature": version.String()}},
+		ResourceURI: v.Ref,
+		Policy: SummaryPolicy{"urn:armature:verify-policy:" + p.Name,
+			map[string]string{algorithm: hex}}, InputAttestations: v.Attestations,
+		VerificationResult: "PASSED", VerifiedLevels: []string{level},
 	}, nil
 }
 

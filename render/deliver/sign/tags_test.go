@@ -39,7 +39,8 @@ func (f *fixture) tags(s sign.Signer) {
 	}
 	text, err := os.ReadFile(s.Key)
 	must(err)
-	private, err := cryptoutils.UnmarshalPEMToPrivateKey(text, cryptoutils.StaticPasswordFunc([]byte(secret)))
+	private, err := cryptoutils.UnmarshalPEMToPrivateKey(text,
+		cryptoutils.StaticPasswordFunc([]byte(secret)))
 	must(err)
 	key, err := signature.LoadSignerVerifier(private, crypto.SHA256)
 	must(err)
@@ -55,9 +56,12 @@ func (f *fixture) tags(s sign.Signer) {
 		if s.Timestamps == "" {
 			return beside
 		}
-		stamp, err := timestamps.NewTimestampAuthority(&timestamps.TimestampAuthorityOptions{URL: s.Timestamps}).GetTimestamp(f.Context(), signature)
+		stamp, err := timestamps.NewTimestampAuthority(&timestamps.TimestampAuthorityOptions{
+			URL: s.Timestamps}).GetTimestamp(f.Context(), signature)
 		must(err)
-		return append(slices.Clone(beside), static.WithRFC3161Timestamp(&cosignbundle.RFC3161Timestamp{SignedRFC3161Timestamp: stamp}))
+		return append(slices.Clone(beside),
+			static.WithRFC3161Timestamp(
+				&cosignbundle.RFC3161Timestamp{SignedRFC3161Timestamp: stamp}))
 	}
 	claim, err := payload.Cosign{Image: f.artifact}.MarshalJSON()
 	must(err)
@@ -72,14 +76,18 @@ func (f *fixture) tags(s sign.Signer) {
 	must(ociremote.WriteSignatures(f.artifact.Context(), entity))
 
 	algorithm, hex, _ := strings.Cut(f.artifact.DigestStr(), ":")
-	statement, err := json.Marshal(map[string]any{"_type": "https://in-toto.io/Statement/v1", "predicateType": sign.PredicateType, "predicate": provenance,
-		"subject": []any{map[string]any{"name": f.artifact.Repository.String(), "digest": map[string]string{algorithm: hex}}}})
+	statement, err := json.Marshal(map[string]any{"_type": "https://in-toto.io/Statement/v1",
+		"predicateType": sign.PredicateType, "predicate": provenance,
+		"subject": []any{map[string]any{"name": f.artifact.Repository.String(),
+			"digest": map[string]string{algorithm: hex}}}})
 	must(err)
-	envelope, err := dsse.WrapSigner(key, cosigntypes.IntotoPayloadType).SignMessage(bytes.NewReader(statement))
+	envelope, err := dsse.WrapSigner(key, cosigntypes.IntotoPayloadType).SignMessage(
+		bytes.NewReader(statement))
 	must(err)
 	var attestation cosignoci.Signature
-	attestation, err = static.NewAttestation(envelope, append(stamped(envelope), static.WithLayerMediaType(cosigntypes.DssePayloadType),
-		static.WithAnnotations(map[string]string{"predicateType": sign.PredicateType}))...)
+	attestation, err = static.NewAttestation(envelope,
+		append(stamped(envelope), static.WithLayerMediaType(cosigntypes.DssePayloadType),
+			static.WithAnnotations(map[string]string{"predicateType": sign.PredicateType}))...)
 	must(err)
 	entity, err = mutate.AttachAttestationToEntity(entity, attestation)
 	must(err)

@@ -84,7 +84,8 @@ func (d RequiredTest) check() error {
 	}
 	for _, digest := range d.Digests {
 		if !digestForm().MatchString(digest) {
-			return fmt.Errorf("digest %q is not one: write sha256: and 64 hexadecimal digits in small letters", digest)
+			return fmt.Errorf(
+				"digest %q is not one: write sha256: and 64 hexadecimal digits in small letters", digest)
 		}
 	}
 	return nil
@@ -94,7 +95,8 @@ func (d RequiredTest) check() error {
 // other runs of the same image do not count.
 func (t trust) tests(ctx context.Context, e *evidence, b *Builds, made *Provenance, v *Verified) error {
 	if made.RunDetails.Metadata == nil || made.RunDetails.Metadata.InvocationID == "" {
-		return errors.New("the provenance does not say which run built the image, and the policy demands tests of that run")
+		return errors.New("the provenance does not say which run built the image, and the policy " +
+			"demands tests of that run")
 	}
 	statements, err := t.attested(ctx, e, TestResultType)
 	if err != nil {
@@ -142,12 +144,16 @@ func (d RequiredTest) judge(predicate json.RawMessage, run string) (of bool, _ e
 			continue
 		}
 		of = true
-		if digest := "sha256:" + c.Digest["sha256"]; len(d.Digests) > 0 && !slices.Contains(d.Digests, digest) {
-			return false, fmt.Errorf("test %q is defined by %s of digest %s, which is none of the policy's", d.Step, how.ConfigMap, digest)
+		if digest := "sha256:" + c.Digest["sha256"]; len(d.Digests) > 0 &&
+			!slices.Contains(d.Digests, digest) {
+			return false, fmt.Errorf(
+				"test %q is defined by %s of digest %s, which is none of the policy's", d.Step,
+				how.ConfigMap, digest)
 		}
 		for _, name := range slices.Sorted(maps.Keys(d.Parameters)) {
 			if have, given := how.Parameters[name]; !given || have != d.Parameters[name] {
-				return false, fmt.Errorf("test %q had another value of %s than the policy demands", d.Step, name)
+				return false, fmt.Errorf("test %q had another value of %s than the policy demands",
+					d.Step, name)
 			}
 		}
 	}
@@ -159,7 +165,8 @@ func (d RequiredTest) judge(predicate json.RawMessage, run string) (of bool, _ e
 		most = slices.Index(Verdicts, Warned)
 	}
 	if have := slices.Index(Verdicts, verdict); have < 0 || have > most {
-		return false, fmt.Errorf("test %q ended with %q, and the policy accepts %s", d.Step, verdict, Verdicts[most])
+		return false, fmt.Errorf("test %q ended with %q, and the policy accepts %s", d.Step,
+			verdict, Verdicts[most])
 	}
 	return true, nil
 }

@@ -11,11 +11,15 @@ import (
 func tested(run, command, verdict string, steps ...string) map[string]any {
 	r := sign.TestResult{Result: verdict}
 	for _, step := range steps {
-		r.Configuration = append(r.Configuration, sign.ResourceDescriptor{Name: step, Digest: map[string]string{"sha256": strings.TrimPrefix(template, "sha256:")},
-			Annotations: sign.TestAnnotations{Run: run, ConfigMap: "armature-system/run-tests-step", Parameters: map[string]string{"TEST_COMMAND": command}}})
+		r.Configuration = append(r.Configuration, sign.ResourceDescriptor{Name: step,
+			Digest: map[string]string{"sha256": strings.TrimPrefix(template, "sha256:")},
+			Annotations: sign.TestAnnotations{Run: run, ConfigMap: "armature-system/run-tests-step",
+				Parameters: map[string]string{"TEST_COMMAND": command}}})
 	}
-	*map[string]*[]string{sign.Passed: &r.PassedTests, sign.Warned: &r.WarnedTests, sign.Failed: &r.FailedTests}[verdict] = steps
-	return map[string]any{"result": r.Result, "configuration": r.Configuration, "passedTests": r.PassedTests, "warnedTests": r.WarnedTests, "failedTests": r.FailedTests}
+	*map[string]*[]string{sign.Passed: &r.PassedTests, sign.Warned: &r.WarnedTests,
+		sign.Failed: &r.FailedTests}[verdict] = steps
+	return map[string]any{"result": r.Result, "configuration": r.Configuration,
+		"passedTests": r.PassedTests, "warnedTests": r.WarnedTests, "failedTests": r.FailedTests}
 }
 
 // builtBy is a provenance of a run.
@@ -42,21 +46,36 @@ func TestRequiredTests(t *testing.T) {
 		demand   sign.RequiredTest
 		why      string // "" is accepted
 	}{
-		"passed":               {tested(run, command, sign.Passed, step), evaluate, ""},
-		"passed among others":  {tested(run, command, sign.Passed, "tests", step), evaluate, ""},
-		"warned, and accepted": {tested(run, command, sign.Warned, step), sign.RequiredTest{Step: step, MaxResult: sign.Warned}, ""},
-		"as defined":           {tested(run, command, sign.Passed, step), sign.RequiredTest{Step: step, Digests: []string{template2, template}, Parameters: map[string]string{"TEST_COMMAND": command}}, ""},
+		"passed":              {tested(run, command, sign.Passed, step), evaluate, ""},
+		"passed among others": {tested(run, command, sign.Passed, "tests", step), evaluate, ""},
+		"warned, and accepted": {tested(run, command, sign.Warned, step),
+			sign.RequiredTest{Step: step, MaxResult: sign.Warned}, ""},
+		"as defined": {tested(run, command, sign.Passed, step),
+			sign.RequiredTest{Step: step, Digests: []string{template2, template},
+				Parameters: map[string]string{"TEST_COMMAND": command}}, ""},
 
-		"none":                   {nil, evaluate, "none of the attestations is of type " + sign.TestResultType},
-		"warned":                 {tested(run, command, sign.Warned, step), evaluate, `test "evaluate" ended with "WARNED", and the policy accepts PASSED`},
-		"failed":                 {tested(run, command, sign.Failed, step), sign.RequiredTest{Step: step, MaxResult: sign.Warned}, `ended with "FAILED"`},
-		"another step":           {tested(run, command, sign.Passed, "tests"), evaluate, `attests no test "evaluate"`},
-		"another run":            {tested("uid-2", command, sign.Passed, step), evaluate, `attests no test "evaluate"`},
-		"no run":                 {tested("", command, sign.Passed, step), evaluate, `attests no test "evaluate"`},
-		"another definition":     {tested(run, command, sign.Passed, step), sign.RequiredTest{Step: step, Digests: []string{template2}}, "which is none of the policy's"},
-		"another command":        {tested(run, "true", sign.Passed, step), sign.RequiredTest{Step: step, Parameters: map[string]string{"TEST_COMMAND": command}}, "had another value of TEST_COMMAND"},
-		"a parameter is missing": {tested(run, "", sign.Passed, step), sign.RequiredTest{Step: step, Parameters: map[string]string{"OTHER": ""}}, "had another value of OTHER"},
-		"named as passed alone":  {map[string]any{"result": "PASSED", "configuration": []any{}, "passedTests": []string{step}}, evaluate, `attests no test "evaluate"`},
+		"none": {nil, evaluate,
+			"none of the attestations is of type " + sign.TestResultType},
+		"warned": {tested(run, command, sign.Warned, step), evaluate,
+			`test "evaluate" ended with "WARNED", and the policy accepts PASSED`},
+		"failed": {tested(run, command, sign.Failed, step),
+			sign.RequiredTest{Step: step, MaxResult: sign.Warned}, `ended with "FAILED"`},
+		"another step": {tested(run, command, sign.Passed, "tests"), evaluate,
+			`attests no test "evaluate"`},
+		"another run": {tested("uid-2", command, sign.Passed, step), evaluate,
+			`attests no test "evaluate"`},
+		"no run": {tested("", command, sign.Passed, step), evaluate,
+			`attests no test "evaluate"`},
+		"another definition": {tested(run, command, sign.Passed, step),
+			sign.RequiredTest{Step: step, Digests: []string{template2}},
+			"which is none of the policy's"},
+		"another command": {tested(run, "true", sign.Passed, step),
+			sign.RequiredTest{Step: step, Parameters: map[string]string{"TEST_COMMAND": command}},
+			"had another value of TEST_COMMAND"},
+		"a parameter is missing": {tested(run, "", sign.Passed, step), sign.RequiredTest{Step: step,
+			Parameters: map[string]string{"OTHER": ""}}, "had another value of OTHER"},
+		"named as passed alone": {map[string]any{"result": "PASSED", "configuration": []any{},
+			"passedTests": []string{step}}, evaluate, `attests no test "evaluate"`},
 		"in no list": {func() map[string]any {
 			p := tested(run, command, sign.Passed, step)
 			delete(p, "passedTests")
@@ -99,7 +118,8 @@ func TestForgedTests(t *testing.T) {
 	tenant, _ := f.key("tenant")
 	demand := testPolicy(public, sign.RequiredTest{Step: "evaluate"})
 	f.attest(private, map[string]any{sign.PredicateType: builtBy("uid-1")})
-	f.attest(tenant, map[string]any{sign.TestResultType: tested("uid-1", "", sign.Passed, "evaluate")})
+	f.attest(tenant,
+		map[string]any{sign.TestResultType: tested("uid-1", "", sign.Passed, "evaluate")})
 	f.refused(demand, "tests: ")
 
 	session, err := signer(private).Open(t.Context())
@@ -108,28 +128,33 @@ func TestForgedTests(t *testing.T) {
 	}
 	first := f.artifact
 	f.artifact = f.push("second")
-	f.attest(private, map[string]any{sign.TestResultType: tested("uid-1", "", sign.Passed, "evaluate")})
+	f.attest(private,
+		map[string]any{sign.TestResultType: tested("uid-1", "", sign.Passed, "evaluate")})
 	f.artifact = first
 	f.refused(demand, "tests: ")
 
 	// A run that failed and one that passed built the same image: the policy accepts the second.
-	if _, err := session.Attest(t.Context(), f.artifact, sign.TestResultType, tested("uid-1", "", sign.Failed, "evaluate")); err != nil {
+	if _, err := session.Attest(t.Context(), f.artifact, sign.TestResultType,
+		tested("uid-1", "", sign.Failed, "evaluate")); err != nil {
 		t.Fatal(err)
 	}
 	f.refused(demand, `ended with "FAILED"`)
-	f.attest(private, map[string]any{sign.PredicateType: builtBy("uid-2"), sign.TestResultType: tested("uid-2", "", sign.Passed, "evaluate")})
+	f.attest(private, map[string]any{sign.PredicateType: builtBy("uid-2"),
+		sign.TestResultType: tested("uid-2", "", sign.Passed, "evaluate")})
 	v, err := sign.Verify(t.Context(), f.artifact, demand)
 	if err != nil || v.Provenance.RunDetails.Metadata.InvocationID != "uid-2" {
 		t.Errorf("%+v %v", v, err)
 	}
 	// Of the results of one run each has to be good enough.
-	if _, err := session.Attest(t.Context(), f.artifact, sign.TestResultType, tested("uid-2", "", sign.Failed, "evaluate")); err != nil {
+	if _, err := session.Attest(t.Context(), f.artifact, sign.TestResultType,
+		tested("uid-2", "", sign.Failed, "evaluate")); err != nil {
 		t.Fatal(err)
 	}
 	f.refused(demand, `ended with "FAILED"`)
 
 	f.artifact = f.push("third")
-	f.attest(private, map[string]any{sign.PredicateType: build(nil), sign.TestResultType: tested("", "", sign.Passed, "evaluate")})
+	f.attest(private, map[string]any{sign.PredicateType: build(nil),
+		sign.TestResultType: tested("", "", sign.Passed, "evaluate")})
 	f.refused(demand, "does not say which run")
 }
 
@@ -140,7 +165,8 @@ func TestInvalidRequiredTests(t *testing.T) {
 		`builds.tests[0] maxResult "FAILED"`: {Step: "x", MaxResult: sign.Failed},
 		`builds.tests[0] digest "sha256:aa"`: {Step: "x", Digests: []string{"sha256:aa"}},
 	} {
-		if err := testPolicy("k", demand).Check(); err == nil || !strings.Contains(err.Error(), why) {
+		if err := testPolicy("k", demand).Check(); err == nil ||
+			!strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}

@@ -61,7 +61,8 @@ func (m *material) PublicKeyVerifier(string) (root.TimeConstrainedVerifier, erro
 
 // trusted returns the ways to satisfy a policy.
 func (p Policy) trusted(ctx context.Context) (all []trust, err error) {
-	verifiers := make([]signature.Verifier, len(p.Keys)) // before any request: a key may be misspelt
+	// before any request: a key may be misspelt
+	verifiers := make([]signature.Verifier, len(p.Keys))
 	for i, key := range p.Keys {
 		if verifiers[i], err = p.publicKey(ctx, key); err != nil {
 			return nil, fmt.Errorf("reading the key %s: %w", key, err)
@@ -96,15 +97,20 @@ func (p Policy) root() (root.TrustedMaterial, error) {
 	}
 	from, err := cosign.TrustedRoot()
 	if err != nil {
-		return nil, fmt.Errorf("getting sigstore's root of trust: %w\n  hint: without its transparency log signatures are accepted with --insecure-ignore-tlog; for certificates name your own authorities with roots, and accept those outside of its certificate log with --insecure-ignore-sct", err)
+		return nil, fmt.Errorf("getting sigstore's root of trust: %w\n"+
+			"  hint: without its transparency log signatures are accepted with "+
+			"--insecure-ignore-tlog; for certificates name your own authorities with roots, and "+
+			"accept those outside of its certificate log with --insecure-ignore-sct", err)
 	}
 	return from, nil
 }
 
 // byKey trusts one key.
-func byKey(who string, key signature.Verifier, check cosign.CheckOpts, from root.TrustedMaterial) trust {
+func byKey(who string, key signature.Verifier, check cosign.CheckOpts,
+	from root.TrustedMaterial) trust {
 	check.SigVerifier, check.TrustedMaterial = key, &material{TrustedMaterial: from, key: key}
-	t := trust{who: who, check: check, signers: []verify.PolicyOption{verify.WithKey()}, demands: []verify.VerifierOption{verify.WithNoObserverTimestamps()}}
+	t := trust{who: who, check: check, signers: []verify.PolicyOption{verify.WithKey()},
+		demands: []verify.VerifierOption{verify.WithNoObserverTimestamps()}}
 	if !check.IgnoreTlog {
 		t.demands = append(t.demands, verify.WithTransparencyLog(1))
 	}
@@ -123,8 +129,10 @@ func (p Policy) byIdentity(check cosign.CheckOpts, from root.TrustedMaterial) (t
 	var who []string
 	for _, id := range p.Identities {
 		check.Identities = append(check.Identities, cosign.Identity{
-			Subject: id.Subject, SubjectRegExp: whole(id.SubjectRegExp), Issuer: id.Issuer, IssuerRegExp: whole(id.IssuerRegExp)})
-		identity, err := verify.NewShortCertificateIdentity(id.Issuer, whole(id.IssuerRegExp), id.Subject, whole(id.SubjectRegExp))
+			Subject: id.Subject, SubjectRegExp: whole(id.SubjectRegExp), Issuer: id.Issuer,
+			IssuerRegExp: whole(id.IssuerRegExp)})
+		identity, err := verify.NewShortCertificateIdentity(id.Issuer, whole(id.IssuerRegExp),
+			id.Subject, whole(id.SubjectRegExp))
 		if err != nil {
 			return t, err
 		}
@@ -166,10 +174,13 @@ func (p Policy) fromFile() (root.TrustedMaterial, error) {
 		return nil, fmt.Errorf("reading the trusted root %s: %w", p.TrustedRoot, err)
 	}
 	if len(p.Identities) > 0 && len(from.FulcioCertificateAuthorities()) == 0 {
-		return nil, fmt.Errorf("%s contains no certificate authority, so that it vouches for no identity", p.TrustedRoot)
+		return nil, fmt.Errorf(
+			"%s contains no certificate authority, so that it vouches for no identity", p.TrustedRoot)
 	}
 	if !p.IgnoreTlog && len(from.RekorLogs()) == 0 {
-		return nil, fmt.Errorf("%s contains no transparency log (signatures without it are accepted with %s)", p.TrustedRoot, p.called("insecureIgnoreTlog", "insecure-ignore-tlog"))
+		return nil, fmt.Errorf(
+			"%s contains no transparency log (signatures without it are accepted with %s)",
+			p.TrustedRoot, p.called("insecureIgnoreTlog", "insecure-ignore-tlog"))
 	}
 	return from, nil
 }

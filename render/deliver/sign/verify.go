@@ -40,7 +40,8 @@ func (v *Verified) basedOn(on ...statement) {
 	for _, s := range on {
 		_, digest, _ := strings.Cut(s.place, "@")
 		algorithm, hex, _ := strings.Cut(digest, ":")
-		v.Attestations = append(v.Attestations, ResourceDescriptor{URI: s.place, Digest: map[string]string{algorithm: hex}})
+		v.Attestations = append(v.Attestations,
+			ResourceDescriptor{URI: s.place, Digest: map[string]string{algorithm: hex}})
 	}
 }
 
@@ -67,7 +68,8 @@ func Verify(ctx context.Context, artifact name.Digest, p Policy) (Verified, erro
 }
 
 // open checks a policy, and returns the ways to satisfy it with what the registry has.
-func (p Policy) open(ctx context.Context, artifact name.Digest) (trusted []trust, e *evidence, err error) {
+func (p Policy) open(ctx context.Context,
+	artifact name.Digest) (trusted []trust, e *evidence, err error) {
 	if err = p.Check(); err == nil {
 		trusted, err = p.trusted(ctx)
 	}
@@ -129,12 +131,14 @@ func (t trust) signed(ctx context.Context, e *evidence) error {
 			reasons = append(reasons, fmt.Errorf("%s: %w", a.place, err))
 		}
 	}
-	return refusal("no signatures found", append(append(reasons, tagged.skipped...), bundled.skipped...))
+	return refusal("no signatures found",
+		append(append(reasons, tagged.skipped...), bundled.skipped...))
 }
 
 // attested returns the trusted statements of a type about the artifact, of both forms. It fails if
 // there are none.
-func (t trust) attested(ctx context.Context, e *evidence, predicateType string) (trusted []statement, err error) {
+func (t trust) attested(ctx context.Context, e *evidence,
+	predicateType string) (trusted []statement, err error) {
 	tagged, err := e.find(attestations, predicateType)
 	if err != nil {
 		return nil, err
@@ -208,13 +212,15 @@ func (t trust) timestamp(a attached) error {
 }
 
 // enveloped judges an attestation in cosign's tag format.
-func (t trust) enveloped(ctx context.Context, e *evidence, a attached, predicateType string) (statement, error) {
+func (t trust) enveloped(ctx context.Context, e *evidence, a attached,
+	predicateType string) (statement, error) {
 	if err := t.timestamp(a); err != nil {
 		return statement{}, err
 	}
 	check := t.check
 	check.ClaimVerifier = cosign.IntotoSubjectClaimVerifier
-	if _, _, err := cosign.VerifyImageAttestation(ctx, one{signature: a.envelope}, e.hash, &check); err != nil {
+	if _, _, err := cosign.VerifyImageAttestation(ctx, one{signature: a.envelope}, e.hash,
+		&check); err != nil {
 		return statement{}, err
 	}
 	return e.verifiedStatement(a, predicateType)
@@ -257,7 +263,8 @@ func (e *evidence) verifiedStatement(a attached, predicateType string) (statemen
 	case err != nil:
 		return statement{}, err
 	case s.PredicateType != predicateType:
-		return statement{}, fmt.Errorf("it is a statement of type %q, not %q", s.PredicateType, predicateType)
+		return statement{}, fmt.Errorf("it is a statement of type %q, not %q", s.PredicateType,
+			predicateType)
 	case !s.about(e.hash):
 		return statement{}, fmt.Errorf("it is not about %s", e.hash)
 	}

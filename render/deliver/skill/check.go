@@ -21,10 +21,11 @@ import (
 const maxCheck = 5 * time.Minute
 
 // Check reads the image of a skill, holds nothing of it but SKILL.md in memory, and refuses what
-// Read refuses in a folder: links, devices, set-uid files, extended attributes, names that lead out of it, files
-// beyond the limits, and a SKILL.md that breaks the specification. named is the folder where
-// agents find the skill, "" for any. options reach the registry, and bound its answers.
-func Check(ctx context.Context, ref name.Digest, named string, options []remote.Option) (*Skill, error) {
+// Read refuses in a folder: links, devices, set-uid files, extended attributes, names that lead out
+// of it, files beyond the limits, and a SKILL.md that breaks the specification. named is the folder
+// where agents find the skill, "" for any. options reach the registry, and bound its answers.
+func Check(ctx context.Context, ref name.Digest, named string,
+	options []remote.Option) (*Skill, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxCheck)
 	defer cancel()
 	s, err := check(ref, append(slices.Clone(options), remote.WithContext(ctx)))
@@ -32,7 +33,8 @@ func Check(ctx context.Context, ref name.Digest, named string, options []remote.
 		err = fmt.Errorf("%s: the name %q is not the folder's, %q", Manifest, s.Name, named)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the skill %s is refused: %w\n  hint: publish its folder with `armature skill push`, under the name in its %s", ref, err, Manifest)
+		return nil, fmt.Errorf("the skill %s is refused: %w\n  hint: publish its folder with "+
+			"`armature skill push`, under the name in its %s", ref, err, Manifest)
 	}
 	return s, nil
 }
@@ -50,7 +52,8 @@ func check(ref name.Digest, options []remote.Option) (*Skill, error) {
 		return nil, fmt.Errorf("reading its index: %w", err)
 	}
 	if len(index.Manifests) > maxImages {
-		return nil, fmt.Errorf("it is an index of %d images, more than %d", len(index.Manifests), maxImages)
+		return nil, fmt.Errorf("it is an index of %d images, more than %d", len(index.Manifests),
+			maxImages)
 	}
 	var s *Skill
 	for _, m := range index.Manifests {
@@ -81,13 +84,15 @@ func check(ref name.Digest, options []remote.Option) (*Skill, error) {
 const maxImages = 16
 
 // checkImage checks the image of one platform.
-func checkImage(ref name.Digest, found *remote.Descriptor, options []remote.Option) (*Skill, error) {
+func checkImage(ref name.Digest, found *remote.Descriptor,
+	options []remote.Option) (*Skill, error) {
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("reading its manifest: %w", err)
 	case len(manifest.Layers) != 1:
-		return nil, fmt.Errorf("it has %d layers where a skill has one: one hides files of another", len(manifest.Layers))
+		return nil, fmt.Errorf("it has %d layers where a skill has one: one hides files of another",
+			len(manifest.Layers))
 	}
 	layer := manifest.Layers[0]
 	switch {
@@ -122,7 +127,8 @@ func checkImage(ref name.Digest, found *remote.Descriptor, options []remote.Opti
 // unpack judges the content of a layer.
 func unpack(packed io.Reader) (s *Skill, err error) {
 	files := 0
-	limits := archive.Limits{Unpacked: maxBytes, File: maxFile, Files: 2 * maxFiles} // folders count as well
+	// folders count as well
+	limits := archive.Limits{Unpacked: maxBytes, File: maxFile, Files: 2 * maxFiles}
 	err = archive.Each(packed, limits, func(name string, size int64, content io.Reader) error {
 		if files++; files > maxFiles {
 			return fmt.Errorf("more than %d files", maxFiles)

@@ -69,7 +69,8 @@ type entry struct {
 }
 
 func plain(name, content string) entry {
-	return entry{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))}, content}
+	return entry{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644,
+		Size: int64(len(content))}, content}
 }
 
 func layerOf(t *testing.T, entries ...entry) []byte {
@@ -93,7 +94,8 @@ func layerOf(t *testing.T, entries ...entry) []byte {
 
 func imageOf(t *testing.T, mediaType types.MediaType, layers ...[]byte) v1.Image {
 	t.Helper()
-	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+		types.OCIConfigJSON)
 	for _, layer := range layers {
 		var err error
 		if image, err = mutate.AppendLayers(image, static.NewLayer(layer, mediaType)); err != nil {
@@ -107,7 +109,8 @@ func imageOf(t *testing.T, mediaType types.MediaType, layers ...[]byte) v1.Image
 // with ./, by Docker, and as an index of platforms with an attestation.
 func TestCheck(t *testing.T) {
 	s := newShelf(t)
-	dir := folder(t, map[string]string{Manifest: valid, "scripts/run.sh": "#!/bin/sh\n", "references/a/b.md": "b"})
+	dir := folder(t, map[string]string{Manifest: valid, "scripts/run.sh": "#!/bin/sh\n",
+		"references/a/b.md": "b"})
 	ours, err := Read(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -116,29 +119,44 @@ func TestCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := imageOf(t, types.DockerLayer, layerOf(t, entry{Header: tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o755}}, plain("./"+Manifest, strings.ReplaceAll(valid, "\n", "\r\n")),
-		entry{Header: tar.Header{Typeflag: tar.TypeDir, Name: "./assets/", Mode: 0o2755}}, plain("./assets/a", "a")))
+	theirs := imageOf(t, types.DockerLayer,
+		layerOf(t, entry{Header: tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o755}},
+			plain("./"+Manifest, strings.ReplaceAll(valid, "\n", "\r\n")),
+			entry{Header: tar.Header{Typeflag: tar.TypeDir, Name: "./assets/", Mode: 0o2755}},
+			plain("./assets/a", "a")))
 	attestation := imageOf(t, "application/vnd.in-toto+json", []byte("{}"))
 	platforms := func(images ...v1.Image) (index v1.ImageIndex) {
 		index = empty.Index
 		for _, image := range images {
-			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}})
+			index = mutate.AppendManifests(index,
+				mutate.IndexAddendum{Add: image,
+					Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux",
+						Architecture: "arm64"}}})
 		}
-		return mutate.AppendManifests(index, mutate.IndexAddendum{Add: attestation, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}}})
+		return mutate.AppendManifests(index,
+			mutate.IndexAddendum{Add: attestation,
+				Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown",
+					Architecture: "unknown"}}})
 	}
-	for what, image := range map[string]remote.Taggable{"pushed": pushed, "of Docker": theirs, "index": platforms(pushed, theirs)} {
-		if found, err := Check(t.Context(), s.push(image), "pdf-processing", nil); err != nil || found.License != "Apache-2.0" {
+	for what, image := range map[string]remote.Taggable{"pushed": pushed, "of Docker": theirs,
+		"index": platforms(pushed, theirs)} {
+		if found, err := Check(t.Context(), s.push(image), "pdf-processing", nil); err != nil ||
+			found.License != "Apache-2.0" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := Check(t.Context(), s.push(pushed), "pdf", nil); err == nil || !strings.Contains(err.Error(), `the name "pdf-processing" is not the folder's, "pdf"`) {
+	if _, err := Check(t.Context(), s.push(pushed), "pdf", nil); err == nil ||
+		!strings.Contains(err.Error(), `the name "pdf-processing" is not the folder's, "pdf"`) {
 		t.Error(err)
 	}
-	link := imageOf(t, types.OCILayer, layerOf(t, plain(Manifest, valid), entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "/etc"}}))
-	if _, err := Check(t.Context(), s.push(platforms(pushed, link)), "", nil); err == nil || !strings.Contains(err.Error(), "is a link") {
+	link := imageOf(t, types.OCILayer, layerOf(t, plain(Manifest, valid),
+		entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "/etc"}}))
+	if _, err := Check(t.Context(), s.push(platforms(pushed, link)), "", nil); err == nil ||
+		!strings.Contains(err.Error(), "is a link") {
 		t.Errorf("a link on one platform: %v", err)
 	}
-	if _, err := Check(t.Context(), s.push(platforms()), "", nil); err == nil || !strings.Contains(err.Error(), "without images") {
+	if _, err := Check(t.Context(), s.push(platforms()), "", nil); err == nil ||
+		!strings.Contains(err.Error(), "without images") {
 		t.Errorf("an index of attestations: %v", err)
 	}
 }
@@ -154,51 +172,96 @@ func TestHostile(t *testing.T) {
 		files = append(files, plain(fmt.Sprintf("f%d", i), ""))
 	}
 	for i := range 2*maxFiles + 1 {
-		folders = append(folders, entry{Header: tar.Header{Typeflag: tar.TypeDir, Name: fmt.Sprintf("d%d/", i)}})
+		folders = append(folders,
+			entry{Header: tar.Header{Typeflag: tar.TypeDir, Name: fmt.Sprintf("d%d/", i)}})
 	}
 	big := strings.Repeat("a", maxFile)
 	for name, c := range map[string]struct {
 		want   string
 		layers [][]byte
 	}{
-		"symlink out":       {`"out" is a link`, [][]byte{of(tar.Header{Typeflag: tar.TypeSymlink, Name: "out", Linkname: "../../etc/passwd"})}},
-		"symlink absolute":  {`"out" is a link`, [][]byte{of(tar.Header{Typeflag: tar.TypeSymlink, Name: "out", Linkname: "/etc/passwd"})}},
-		"symlink inside":    {`"in" is a link`, [][]byte{of(tar.Header{Typeflag: tar.TypeSymlink, Name: "in", Linkname: Manifest})}},
-		"hard link":         {`"out" is a link`, [][]byte{of(tar.Header{Typeflag: tar.TypeLink, Name: "out", Linkname: "../../etc/passwd"})}},
-		"SKILL.md a link":   {`"SKILL.md" is a link`, [][]byte{layerOf(t, entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: Manifest, Linkname: "/etc/passwd"}})}},
-		"device":            {`"null" is neither file nor folder`, [][]byte{of(tar.Header{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3})}},
-		"block device":      {`"sda" is neither file nor folder`, [][]byte{of(tar.Header{Typeflag: tar.TypeBlock, Name: "sda", Devmajor: 8})}},
-		"pipe":              {`"pipe" is neither file nor folder`, [][]byte{of(tar.Header{Typeflag: tar.TypeFifo, Name: "pipe"})}},
-		"set-uid":           {`"su" is set-uid or set-gid`, [][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "su", Mode: 0o4755})}},
-		"set-gid":           {`"su" is set-uid or set-gid`, [][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "su", Mode: 0o2755})}},
-		"capabilities":      {`"run" has the extended attribute "security.capability"`, [][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "run", Mode: 0o755, PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x20\x00\x00"}})}},
-		"overlay":           {`"a/" has the extended attribute "trusted.overlay.opaque"`, [][]byte{of(tar.Header{Typeflag: tar.TypeDir, Name: "a/", PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y"}})}},
-		"overlay of a user": {`"a" has the extended attribute "user.overlay.redirect"`, [][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "a", PAXRecords: map[string]string{"LIBARCHIVE.xattr.user.overlay.redirect": "L2V0Yw"}})}},
-		"for all files":     {"has the extended attribute", [][]byte{of(tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "pax_global_header", PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "x"}})}},
-		"parent":            {`"../a" leads out of it`, [][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "../a"})}},
-		"parent in between": {`"a/../../b" leads out of it`, [][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "a/../../b"})}},
-		"absolute":          {`"/etc/cron.d/a" leads out of it`, [][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "/etc/cron.d/a"})}},
-		"twice":             {`it has "SKILL.md" twice`, [][]byte{layerOf(t, skill, skill)}},
-		"whiteout":          {"start with .wh", [][]byte{layerOf(t, skill, plain("a/.wh..wh..opq", ""))}},
-		"whiteout folder":   {"start with .wh", [][]byte{layerOf(t, skill, plain(".wh.a/b", ""))}},
-		"hidden characters": {"control characters", [][]byte{layerOf(t, skill, plain("a\u202eb", ""))}},
-		"backslash":         {"characters that a path may not have", [][]byte{layerOf(t, skill, plain(`..\a`, ""))}},
-		"many files":        {"more than 1000 files", [][]byte{layerOf(t, append(files, skill)...)}},
-		"many folders":      {"more than 2000 files and folders", [][]byte{layerOf(t, append(folders, skill)...)}},
-		"large file":        {"larger than the limit", [][]byte{layerOf(t, skill, plain("big", big+"a"))}},
-		"large together":    {"larger than the limit", [][]byte{layerOf(t, skill, plain("a", big), plain("b", big), plain("c", big), plain("d", big))}},
-		"two layers":        {"it has 2 layers", [][]byte{head(valid), layerOf(t, plain("a", ""))}},
-		"no layer":          {"it has 0 layers", nil},
-		"not gzipped":       {"it is not gzipped", [][]byte{[]byte("plain")}},
-		"cut off":           {"the archive is refused", [][]byte{head(valid)[:60]}},
-		"no SKILL.md":       {"it has no SKILL.md at its root", [][]byte{layerOf(t, plain("pdf/"+Manifest, valid))}},
-		"no front matter":   {"no front matter", [][]byte{head("# Steps\n")}},
-		"bad name":          {`the name "PDF-Processing"`, [][]byte{head("---\nname: PDF-Processing\ndescription: a\n---\n")}},
-		"no description":    {"the description has 1 to 1,024", [][]byte{head("---\nname: pdf\n---\n")}},
-		"unknown field":     {"unknown field", [][]byte{head("---\nname: pdf\ndescription: a\nhooks: [x]\n---\n")}},
-		"metadata":          {"its front matter", [][]byte{head("---\nname: pdf\ndescription: a\nmetadata: {a: {b: c}}\n---\n")}},
-		"aliases":           {"its front matter", [][]byte{head("---\nname: pdf\ndescription: a\nmetadata: &a\n  a: *a\n---\n")}},
-		"large SKILL.md":    {"more than 1048576 bytes", [][]byte{head(valid + strings.Repeat("a", maxHead))}},
+		"symlink out": {`"out" is a link`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeSymlink, Name: "out",
+				Linkname: "../../etc/passwd"})}},
+		"symlink absolute": {`"out" is a link`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeSymlink, Name: "out",
+				Linkname: "/etc/passwd"})}},
+		"symlink inside": {`"in" is a link`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeSymlink, Name: "in", Linkname: Manifest})}},
+		"hard link": {`"out" is a link`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeLink, Name: "out",
+				Linkname: "../../etc/passwd"})}},
+		"SKILL.md a link": {`"SKILL.md" is a link`,
+			[][]byte{layerOf(t,
+				entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: Manifest,
+					Linkname: "/etc/passwd"}})}},
+		"device": {`"null" is neither file nor folder`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1,
+				Devminor: 3})}},
+		"block device": {`"sda" is neither file nor folder`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeBlock, Name: "sda", Devmajor: 8})}},
+		"pipe": {`"pipe" is neither file nor folder`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeFifo, Name: "pipe"})}},
+		"set-uid": {`"su" is set-uid or set-gid`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "su", Mode: 0o4755})}},
+		"set-gid": {`"su" is set-uid or set-gid`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "su", Mode: 0o2755})}},
+		"capabilities": {`"run" has the extended attribute "security.capability"`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "run", Mode: 0o755,
+				PAXRecords: map[string]string{
+					"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x20\x00\x00"}})}},
+		"overlay": {`"a/" has the extended attribute "trusted.overlay.opaque"`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeDir, Name: "a/",
+				PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y"}})}},
+		"overlay of a user": {`"a" has the extended attribute "user.overlay.redirect"`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "a",
+				PAXRecords: map[string]string{
+					"LIBARCHIVE.xattr.user.overlay.redirect": "L2V0Yw"}})}},
+		"for all files": {"has the extended attribute",
+			[][]byte{of(tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "pax_global_header",
+				PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "x"}})}},
+		"parent": {`"../a" leads out of it`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "../a"})}},
+		"parent in between": {`"a/../../b" leads out of it`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "a/../../b"})}},
+		"absolute": {`"/etc/cron.d/a" leads out of it`,
+			[][]byte{of(tar.Header{Typeflag: tar.TypeReg, Name: "/etc/cron.d/a"})}},
+		"twice": {`it has "SKILL.md" twice`, [][]byte{layerOf(t, skill, skill)}},
+		"whiteout": {"start with .wh",
+			[][]byte{layerOf(t, skill, plain("a/.wh..wh..opq", ""))}},
+		"whiteout folder": {"start with .wh", [][]byte{layerOf(t, skill, plain(".wh.a/b", ""))}},
+		"hidden characters": {"control characters",
+			[][]byte{layerOf(t, skill, plain("a\u202eb", ""))}},
+		"backslash": {"characters that a path may not have",
+			[][]byte{layerOf(t, skill, plain(`..\a`, ""))}},
+		"many files": {"more than 1000 files",
+			[][]byte{layerOf(t, append(files, skill)...)}},
+		"many folders": {"more than 2000 files and folders",
+			[][]byte{layerOf(t, append(folders, skill)...)}},
+		"large file": {"larger than the limit",
+			[][]byte{layerOf(t, skill, plain("big", big+"a"))}},
+		"large together": {"larger than the limit",
+			[][]byte{layerOf(t, skill, plain("a", big), plain("b", big), plain("c", big),
+				plain("d", big))}},
+		"two layers":  {"it has 2 layers", [][]byte{head(valid), layerOf(t, plain("a", ""))}},
+		"no layer":    {"it has 0 layers", nil},
+		"not gzipped": {"it is not gzipped", [][]byte{[]byte("plain")}},
+		"cut off":     {"the archive is refused", [][]byte{head(valid)[:60]}},
+		"no SKILL.md": {"it has no SKILL.md at its root",
+			[][]byte{layerOf(t, plain("pdf/"+Manifest, valid))}},
+		"no front matter": {"no front matter", [][]byte{head("# Steps\n")}},
+		"bad name": {`the name "PDF-Processing"`,
+			[][]byte{head("---\nname: PDF-Processing\ndescription: a\n---\n")}},
+		"no description": {"the description has 1 to 1,024",
+			[][]byte{head("---\nname: pdf\n---\n")}},
+		"unknown field": {"unknown field",
+			[][]byte{head("---\nname: pdf\ndescription: a\nhooks: [x]\n---\n")}},
+		"metadata": {"its front matter",
+			[][]byte{head("---\nname: pdf\ndescription: a\nmetadata: {a: {b: c}}\n---\n")}},
+		"aliases": {"its front matter",
+			[][]byte{head("---\nname: pdf\ndescription: a\nmetadata: &a\n  a: *a\n---\n")}},
+		"large SKILL.md": {"more than 1048576 bytes",
+			[][]byte{head(valid + strings.Repeat("a", maxHead))}},
 	} {
 		ref := s.push(imageOf(t, types.OCILayer, c.layers...))
 		_, err := Check(t.Context(), ref, "", nil)
@@ -208,7 +271,8 @@ func TestHostile(t *testing.T) {
 			}
 		}
 	}
-	for mediaType, want := range map[types.MediaType]string{types.OCILayerZStd: "zstd", types.DockerForeignLayer: "foreign", "application/vnd.example": "vnd.example"} {
+	for mediaType, want := range map[types.MediaType]string{types.OCILayerZStd: "zstd",
+		types.DockerForeignLayer: "foreign", "application/vnd.example": "vnd.example"} {
 		_, err := Check(t.Context(), s.push(imageOf(t, mediaType, head(valid))), "", nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a layer of type %s: %v", mediaType, err)
@@ -268,7 +332,8 @@ func TestBomb(t *testing.T) {
 		}
 	}))
 	defer lies.Close()
-	forged, err := name.NewDigest(strings.TrimPrefix(lies.URL, "http://") + "/skills/pdf-processing@" + real.DigestStr())
+	forged, err := name.NewDigest(strings.TrimPrefix(lies.URL, "http://") +
+		"/skills/pdf-processing@" + real.DigestStr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,17 +353,27 @@ func TestSpecification(t *testing.T) {
 	const description = "description: A description of what this skill does and when to use it.\n"
 	for head, want := range map[string]string{
 		"name: skill-name\n" + description: "",
-		"name: pdf-processing\ndescription: Extract PDF text, fill forms, merge files. Use when handling PDFs.\nlicense: Apache-2.0\nmetadata:\n  author: example-org\n  version: \"1.0\"\n": "",
+		"name: pdf-processing\ndescription: Extract PDF text, fill forms, merge files. Use when " +
+			"handling PDFs.\nlicense: Apache-2.0\nmetadata:\n  author: example-org\n" +
+			"  version: \"1.0\"\n": "",
 		"name: data-analysis\n" + description: "",
 		"name: code-review\n" + description:   "",
-		"name: pdf\ndescription: Helps with PDFs.\nlicense: Proprietary. LICENSE.txt has complete terms\n":  "",
-		"name: a\n" + description + "compatibility: Designed for Claude Code (or similar products)\n":       "",
-		"name: a\n" + description + "compatibility: Requires git, docker, jq, and access to the internet\n": "",
-		"name: a\n" + description + "compatibility: Requires Python 3.14+ and uv\n":                         "",
-		"name: a\n" + description + "allowed-tools: Bash(git:*) Bash(jq:*) Read\n":                          "",
-		"name: PDF-Processing  # uppercase not allowed\n" + description:                                     `the name "PDF-Processing"`,
-		"name: -pdf  # cannot start with hyphen\n" + description:                                            `the name "-pdf"`,
-		"name: pdf--processing  # consecutive hyphens not allowed\n" + description:                          `the name "pdf--processing"`,
+		"name: pdf\ndescription: Helps with PDFs.\nlicense: Proprietary. LICENSE.txt has " +
+			"complete terms\n": "",
+		"name: a\n" + description +
+			"compatibility: Designed for Claude Code (or similar products)\n": "",
+		"name: a\n" + description +
+			"compatibility: Requires git, docker, jq, and access to the internet\n": "",
+		"name: a\n" + description +
+			"compatibility: Requires Python 3.14+ and uv\n": "",
+		"name: a\n" + description +
+			"allowed-tools: Bash(git:*) Bash(jq:*) Read\n": "",
+		"name: PDF-Processing  # uppercase not allowed\n" +
+			description: `the name "PDF-Processing"`,
+		"name: -pdf  # cannot start with hyphen\n" +
+			description: `the name "-pdf"`,
+		"name: pdf--processing  # consecutive hyphens not allowed\n" +
+			description: `the name "pdf--processing"`,
 	} {
 		text := "---\n" + head + "---\n\n# Body\n"
 		image := imageOf(t, types.OCILayer, layerOf(t, plain(Manifest, text)))
@@ -314,7 +389,8 @@ func TestSpecification(t *testing.T) {
 		}
 		_, errRead := Read(dir)
 		for _, err := range []error{err, errRead} {
-			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			if want == "" && err != nil ||
+				want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("%s: want %q, got %v", head, want, err)
 			}
 		}
@@ -325,7 +401,8 @@ func TestSpecification(t *testing.T) {
 func FuzzUnpack(f *testing.F) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: Manifest, Mode: 0o644, Size: int64(len(valid))})
+	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: Manifest, Mode: 0o644,
+		Size: int64(len(valid))})
 	if err == nil {
 		_, err = io.WriteString(w, valid)
 	}
@@ -341,7 +418,8 @@ func FuzzUnpack(f *testing.F) {
 			t.Fatal(err)
 		}
 		s, err := unpack(&packed)
-		if (s == nil) == (err == nil) || err == nil && (!skills.ValidName(s.Name) || s.Description == "") {
+		if (s == nil) == (err == nil) ||
+			err == nil && (!skills.ValidName(s.Name) || s.Description == "") {
 			t.Errorf("%+v, %v", s, err)
 		}
 	})

@@ -99,7 +99,8 @@ func Read(folder string) (s *Skill, err error) {
 		return nil, fmt.Errorf("%s has no %s: it is not a skill", folder, Manifest)
 	}
 	if base := filepath.Base(absolute); s.Name != base {
-		return nil, fmt.Errorf("%s: the name %q is not the folder's, %q: rename one of the two", Manifest, text.Shown(s.Name), text.Shown(base))
+		return nil, fmt.Errorf("%s: the name %q is not the folder's, %q: rename one of the two",
+			Manifest, text.Shown(s.Name), text.Shown(base))
 	}
 	s.files = files
 	return s, nil
@@ -116,7 +117,8 @@ func readAll(root *os.Root) (files []file, err error) {
 		case d.IsDir():
 			return nil
 		case !d.Type().IsRegular():
-			return fmt.Errorf("%s is a link or a device: a skill has ordinary files and folders alone", name)
+			return fmt.Errorf(
+				"%s is a link or a device: a skill has ordinary files and folders alone", name)
 		case len(files) == maxFiles:
 			return fmt.Errorf("more than %d files", maxFiles)
 		}
@@ -139,7 +141,8 @@ func readAll(root *os.Root) (files []file, err error) {
 			return err
 		}
 		if total += int64(len(data)); len(data) > maxFile || total > maxBytes {
-			return fmt.Errorf("%s: a file has at most %d MiB, and a skill %d MiB", name, maxFile>>20, maxBytes>>20)
+			return fmt.Errorf("%s: a file has at most %d MiB, and a skill %d MiB", name,
+				maxFile>>20, maxBytes>>20)
 		}
 		mode := int64(0o644)
 		if info.Mode()&0o111 != 0 {
@@ -154,9 +157,12 @@ func readAll(root *os.Root) (files []file, err error) {
 // checkName refuses names that people or clients of a registry read as something else: a file
 // .wh.NAME in a layer removes NAME of the layer below.
 func checkName(name string) error {
-	hidden := strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) })
+	hidden := strings.ContainsFunc(name, func(r rune) bool {
+		return r == '\\' || unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
+	})
 	if hidden || !utf8.ValidString(name) || strings.Contains("/"+name, "/.wh") {
-		return fmt.Errorf("%q: a name of an image's file has no control characters and backslashes, is valid UTF-8, and does not start with .wh", text.Shown(name))
+		return fmt.Errorf("%q: a name of an image's file has no control characters and "+
+			"backslashes, is valid UTF-8, and does not start with .wh", text.Shown(name))
 	}
 	return nil
 }
@@ -181,7 +187,9 @@ func parse(content []byte) (*Skill, error) {
 	}
 	switch {
 	case !skills.ValidName(s.Name):
-		return nil, fmt.Errorf("the name %q: at most 64 lower-case letters, digits and single hyphens between them", text.Shown(s.Name))
+		return nil, fmt.Errorf(
+			"the name %q: at most 64 lower-case letters, digits and single hyphens between them",
+			text.Shown(s.Name))
 	case strings.TrimSpace(s.Description) == "" || utf8.RuneCountInString(s.Description) > 1024:
 		return nil, errors.New("the description has 1 to 1,024 characters")
 	case utf8.RuneCountInString(s.Compatibility) > 500:
@@ -196,7 +204,8 @@ func (s *Skill) Image() (v1.Image, error) {
 	zip := gzip.NewWriter(&b)
 	w := tar.NewWriter(zip)
 	for _, f := range s.files { // in the order of WalkDir
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode,
+			Size: int64(len(f.data)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
 		if err := w.WriteHeader(header); err != nil {
 			return nil, fmt.Errorf("packing %s: %w", f.name, err)
 		}
@@ -210,19 +219,24 @@ func (s *Skill) Image() (v1.Image, error) {
 	if b.Len() > maxPacked {
 		return nil, fmt.Errorf("packed, it has %d MiB, more than %d MiB", b.Len()>>20, maxPacked>>20)
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(b.Bytes())), nil
+	}, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, fmt.Errorf("making the layer: %w", err)
 	}
-	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+		types.OCIConfigJSON)
 	config, err := image.ConfigFile()
 	if err != nil {
 		return nil, fmt.Errorf("making the image: %w", err)
 	}
-	config.OS, config.Architecture, config.Created = "linux", "amd64", v1.Time{Time: time.Unix(0, 0).UTC()}
+	config.OS, config.Architecture, config.Created =
+		"linux", "amd64", v1.Time{Time: time.Unix(0, 0).UTC()}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return nil, fmt.Errorf("making the image: %w", err)
 	}
-	image = mutate.Annotations(image, map[string]string{"org.opencontainers.image.title": s.Name, "org.opencontainers.image.description": s.Description}).(v1.Image)
+	image = mutate.Annotations(image, map[string]string{"org.opencontainers.image.title": s.Name,
+		"org.opencontainers.image.description": s.Description}).(v1.Image)
 	return mutate.AppendLayers(image, layer)
 }

@@ -10,7 +10,9 @@ import (
 	"testing"
 )
 
-const valid = "---\nname: pdf-processing\ndescription: Extract text from PDF files. Use it with PDFs.\nlicense: Apache-2.0\nmetadata:\n  author: example-org\n  version: \"1.0\"\nallowed-tools: Bash(git:*) Read\n---\n\n# Steps\n"
+const valid = "---\nname: pdf-processing\ndescription: Extract text from PDF files. Use it with " +
+	"PDFs.\nlicense: Apache-2.0\nmetadata:\n  author: example-org\n  version: \"1.0\"\n" +
+	"allowed-tools: Bash(git:*) Read\n---\n\n# Steps\n"
 
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
@@ -29,7 +31,8 @@ func folder(t *testing.T, files map[string]string) string {
 
 // The image has the folder's files at its root, in one layer, and the same digest each time.
 func TestImage(t *testing.T) {
-	dir := folder(t, map[string]string{Manifest: valid, "scripts/run.sh": "#!/bin/sh\n", "references/a/b.md": "b"})
+	dir := folder(t, map[string]string{Manifest: valid, "scripts/run.sh": "#!/bin/sh\n",
+		"references/a/b.md": "b"})
 	if err := os.Chmod(filepath.Join(dir, "scripts/run.sh"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +70,9 @@ func TestImage(t *testing.T) {
 			}
 			names = append(names, h.FileInfo().Mode().String()+" "+h.Name)
 		}
-		if got := strings.Join(names, ", "); got != "-rw-r--r-- SKILL.md, -rw-r--r-- references/a/b.md, -rwxr-xr-x scripts/run.sh" {
+		if got := strings.Join(names,
+			", "); got !=
+			"-rw-r--r-- SKILL.md, -rw-r--r-- references/a/b.md, -rwxr-xr-x scripts/run.sh" {
 			t.Errorf("files: %s", got)
 		}
 	}
@@ -79,26 +84,29 @@ func TestImage(t *testing.T) {
 func TestRefuses(t *testing.T) {
 	head := func(text string) map[string]string { return map[string]string{Manifest: text} }
 	for want, files := range map[string]map[string]string{
-		"not a skill":           {"README.md": "x"},
-		"no front matter":       head("# Steps\n"),
-		"the folder's":          head(strings.Replace(valid, "pdf-processing", "pdf", 1)),
-		"the name \"PDF\"":      head(strings.Replace(valid, "pdf-processing", "PDF", 1)),
-		"the name \"pdf--x\"":   head(strings.Replace(valid, "pdf-processing", "pdf--x", 1)),
-		"the name \"-pdf\"":     head(strings.Replace(valid, "pdf-processing", "\"-pdf\"", 1)),
-		"1 to 1,024 characters": head(strings.Replace(valid, "Extract", strings.Repeat("a", 1100), 1)),
-		"at most 500":           head(strings.Replace(valid, "license:", "compatibility: "+strings.Repeat("a", 501)+"\nlicense:", 1)),
-		"unknown field":         head(strings.Replace(valid, "license:", "licence:", 1)),
-		"already set":           head(strings.Replace(valid, "license:", "name: b\nlicense:", 1)),
-		"start with .wh":        {Manifest: valid, "a/.wh.b": ""},
-		"control characters":    {Manifest: valid, "a\u202eb": ""},
-		"more than 1000":        many(),
-		"a file has at most":    {Manifest: valid, "big": strings.Repeat("a", maxFile+1)},
+		"not a skill":         {"README.md": "x"},
+		"no front matter":     head("# Steps\n"),
+		"the folder's":        head(strings.Replace(valid, "pdf-processing", "pdf", 1)),
+		"the name \"PDF\"":    head(strings.Replace(valid, "pdf-processing", "PDF", 1)),
+		"the name \"pdf--x\"": head(strings.Replace(valid, "pdf-processing", "pdf--x", 1)),
+		"the name \"-pdf\"":   head(strings.Replace(valid, "pdf-processing", "\"-pdf\"", 1)),
+		"1 to 1,024 characters": head(strings.Replace(valid, "Extract", strings.Repeat("a", 1100),
+			1)),
+		"at most 500": head(strings.Replace(valid, "license:",
+			"compatibility: "+strings.Repeat("a", 501)+"\nlicense:", 1)),
+		"unknown field":      head(strings.Replace(valid, "license:", "licence:", 1)),
+		"already set":        head(strings.Replace(valid, "license:", "name: b\nlicense:", 1)),
+		"start with .wh":     {Manifest: valid, "a/.wh.b": ""},
+		"control characters": {Manifest: valid, "a\u202eb": ""},
+		"more than 1000":     many(),
+		"a file has at most": {Manifest: valid, "big": strings.Repeat("a", maxFile+1)},
 	} {
 		if _, err := Read(folder(t, files)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
-	for name, target := range map[string]string{"out": "/etc/passwd", "up": "../../secret", "in": Manifest, "loop": "loop"} {
+	for name, target := range map[string]string{"out": "/etc/passwd", "up": "../../secret",
+		"in": Manifest, "loop": "loop"} {
 		dir := folder(t, head(valid))
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)

@@ -81,7 +81,8 @@ func (a *Actor) cells(wide bool) []string {
 		}
 		return fmt.Sprint(*n)
 	}
-	row := []string{a.Status, fmt.Sprint(a.Running), fmt.Sprint(a.Failing), fmt.Sprint(a.Total), fmt.Sprint(a.Desired), bound(a.Min), bound(a.Max), cmp.Or(a.LastScale, "-")}
+	row := []string{a.Status, fmt.Sprint(a.Running), fmt.Sprint(a.Failing), fmt.Sprint(a.Total),
+		fmt.Sprint(a.Desired), bound(a.Min), bound(a.Max), cmp.Or(a.LastScale, "-")}
 	if wide {
 		row = append(row, a.Workload, a.Transport, a.Scaling, "-", "-")
 	}
@@ -107,11 +108,13 @@ type actorLive struct {
 // TransportError, the errors of pods where none is ready, ScalingError, Degraded, Napping,
 // Updating, ScalingUp, ScalingDown, Running.
 func (l *actorLive) actor() (a Actor) {
-	a.Workload, a.Transport, a.Scaling, a.LastScale = l.workload.GetKind(), "Ready", "Manual", l.lastScale()
+	a.Workload, a.Transport, a.Scaling, a.LastScale =
+		l.workload.GetKind(), "Ready", "Manual", l.lastScale()
 	scalingError := ""
 	if l.scaledObject != nil {
 		a.Scaling = "KEDA"
-		a.Min, a.Max = new(number(l.scaledObject, ".spec.minReplicaCount", 0)), new(number(l.scaledObject, ".spec.maxReplicaCount", 0))
+		a.Min, a.Max = new(number(l.scaledObject, ".spec.minReplicaCount", 0)),
+			new(number(l.scaledObject, ".spec.maxReplicaCount", 0))
 		if c := health.Condition(l.scaledObject, "Ready"); c.Status == corev1.ConditionFalse {
 			scalingError = cmp.Or(c.Message, "KEDA does not accept the ScaledObject")
 		}
@@ -134,7 +137,8 @@ func (l *actorLive) actor() (a Actor) {
 	default:
 		a.condition("TransportReady", true, "QueueReady", "")
 	}
-	a.condition("WorkloadReady", workloadError.status == "", cmp.Or(workloadError.status, "PodsHealthy"), workloadError.message)
+	a.condition("WorkloadReady", workloadError.status == "",
+		cmp.Or(workloadError.status, "PodsHealthy"), workloadError.message)
 	switch {
 	case scalingError != "":
 		a.condition("ScalingReady", false, "ScaledObjectFailed", scalingError)
@@ -173,7 +177,8 @@ func (l *actorLive) actor() (a Actor) {
 
 // condition adds one of the three that the operator kept.
 func (a *Actor) condition(kind string, ok bool, reason, message string) {
-	a.Conditions = append(a.Conditions, api.Condition{Type: kind, Status: truth(ok), Reason: reason, Message: message})
+	a.Conditions = append(a.Conditions, api.Condition{Type: kind, Status: truth(ok), Reason: reason,
+		Message: message})
 }
 
 func truth(ok bool) string {
@@ -188,11 +193,13 @@ func updating(w *unstructured.Unstructured) bool {
 	if w.GetGeneration() > int64(number(w, ".status.observedGeneration", 0)) {
 		return true
 	}
-	current, update := kstatus.GetStringField(w.Object, ".status.currentRevision", ""), kstatus.GetStringField(w.Object, ".status.updateRevision", "")
+	current, update := kstatus.GetStringField(w.Object, ".status.currentRevision", ""),
+		kstatus.GetStringField(w.Object, ".status.updateRevision", "")
 	if update != "" && current != update {
 		return true
 	}
-	return w.GetKind() == "Deployment" && number(w, ".status.updatedReplicas", 0) < number(w, ".status.replicas", 0)
+	return w.GetKind() == "Deployment" &&
+		number(w, ".status.updatedReplicas", 0) < number(w, ".status.replicas", 0)
 }
 
 // transport reads the conditions of RabbitMQ's topology operator (Ready) and of AWS'
@@ -218,12 +225,14 @@ type cause struct{ status, message string }
 
 // reasons are those of waiting containers that lead to the same status in all of them.
 var reasons = map[string]string{
-	"ImagePullBackOff": ImagePullError, "ErrImagePull": ImagePullError, "InvalidImageName": ImagePullError, "ErrImageNeverPull": ImagePullError,
+	"ImagePullBackOff": ImagePullError, "ErrImagePull": ImagePullError,
+	"InvalidImageName": ImagePullError, "ErrImageNeverPull": ImagePullError,
 	"CreateContainerConfigError": ConfigError,
 }
 
 // severity is the order of causes; the first one is reported for all.
-var severity = []string{PendingResources, ImagePullError, RuntimeError, SidecarError, VolumeError, ConfigError, WorkloadError}
+var severity = []string{PendingResources, ImagePullError, RuntimeError, SidecarError, VolumeError,
+	ConfigError, WorkloadError}
 
 // count counts the pods and returns the causes of those that fail.
 func (a *Actor) count(l *actorLive) (causes []cause) {
@@ -242,7 +251,9 @@ func (a *Actor) count(l *actorLive) (causes []cause) {
 // workloadError is the gravest cause, or that the workload has given up.
 func (l *actorLive) workloadError(causes []cause) cause {
 	if len(causes) > 0 {
-		return slices.MinFunc(causes, func(a, b cause) int { return slices.Index(severity, a.status) - slices.Index(severity, b.status) })
+		return slices.MinFunc(causes, func(a, b cause) int {
+			return slices.Index(severity, a.status) - slices.Index(severity, b.status)
+		})
 	}
 	if c := health.Condition(l.workload, "Progressing"); c.Status == corev1.ConditionFalse {
 		return cause{WorkloadError, c.Message}
@@ -256,20 +267,25 @@ func (l *actorLive) workloadError(causes []cause) cause {
 // podCause says what keeps a pod that is not ready, with no status where it only
 // needs time.
 func podCause(pod *corev1.Pod, events []*corev1.Event) cause {
-	at := func(status, message string) cause { return cause{status, "pod " + pod.Name + ": " + message} }
+	at := func(status, message string) cause {
+		return cause{status, "pod " + pod.Name + ": " + message}
+	}
 	for _, t := range health.Troubles(pod) {
 		switch {
-		case t.Reason == corev1.PodReasonUnschedulable && strings.Contains(strings.ToLower(t.Message), "persistentvolumeclaim"):
+		case t.Reason == corev1.PodReasonUnschedulable &&
+			strings.Contains(strings.ToLower(t.Message), "persistentvolumeclaim"):
 			return cause{VolumeError, t.String()}
 		case t.Reason == corev1.PodReasonUnschedulable:
 			return cause{PendingResources, t.String()}
 		case t.Stuck():
-			of := map[string]string{asyncactor.Runtime: RuntimeError, asyncactor.Sidecar: SidecarError}[t.Container]
+			of := map[string]string{asyncactor.Runtime: RuntimeError,
+				asyncactor.Sidecar: SidecarError}[t.Container]
 			return cause{cmp.Or(reasons[t.Reason], of, WorkloadError), t.String()}
 		}
 	}
 	for _, e := range events {
-		if e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == pod.Name && (e.Reason == "FailedMount" || e.Reason == "FailedAttachVolume") {
+		if e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == pod.Name &&
+			(e.Reason == "FailedMount" || e.Reason == "FailedAttachVolume") {
 			return at(mountCause(e.Message), e.Message)
 		}
 	}
@@ -285,7 +301,8 @@ func podCause(pod *corev1.Pod, events []*corev1.Event) cause {
 // mounted.
 func mountCause(message string) string {
 	lower := strings.ToLower(message)
-	if strings.Contains(lower, "not found") && (strings.Contains(lower, "configmap") || strings.Contains(lower, "secret")) {
+	if strings.Contains(lower, "not found") &&
+		(strings.Contains(lower, "configmap") || strings.Contains(lower, "secret")) {
 		return ConfigError
 	}
 	return VolumeError
@@ -307,7 +324,8 @@ func (l *actorLive) lastScale() string {
 		}
 	}
 	if l.hpa != nil {
-		scaled, _ := time.Parse(time.RFC3339, kstatus.GetStringField(l.hpa.Object, ".status.lastScaleTime", ""))
+		scaled, _ := time.Parse(time.RFC3339,
+			kstatus.GetStringField(l.hpa.Object, ".status.lastScaleTime", ""))
 		if scaled.After(last.Add(time.Minute)) {
 			last, direction = scaled, "" // its event has expired
 		}
@@ -320,9 +338,11 @@ func (l *actorLive) lastScale() string {
 
 func scaleDirection(reason, message string) string {
 	switch {
-	case reason == "KEDAScaleTargetActivated", reason == "ScalingReplicaSet" && strings.HasPrefix(message, "Scaled up"):
+	case reason == "KEDAScaleTargetActivated",
+		reason == "ScalingReplicaSet" && strings.HasPrefix(message, "Scaled up"):
 		return "up"
-	case reason == "KEDAScaleTargetDeactivated", reason == "ScalingReplicaSet" && strings.HasPrefix(message, "Scaled down"):
+	case reason == "KEDAScaleTargetDeactivated",
+		reason == "ScalingReplicaSet" && strings.HasPrefix(message, "Scaled down"):
 		return "down"
 	}
 	return ""

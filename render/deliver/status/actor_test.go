@@ -38,12 +38,14 @@ func TestActor(t *testing.T) {
 		t.Helper()
 		r := w.report()
 		if len(r.Actors) != 1 || r.Actors[0].Status != want || r.Health() != health {
-			t.Errorf("%+v is of health %d, want one actor that is %s, of health %d", r.Actors, r.Health(), want, health)
+			t.Errorf("%+v is of health %d, want one actor that is %s, of health %d", r.Actors,
+				r.Health(), want, health)
 		}
 	}
 	expect("Creating", status.Busy)
 	for name, o := range made {
-		if o.GetKind() == queue && name != "Queue/asya-text-dlq" { // the one of dead letters says nothing of the actor
+		// the one of dead letters says nothing of the actor
+		if o.GetKind() == queue && name != "Queue/asya-text-dlq" {
 			w.status(o, "conditions: [{type: Ready, status: 'True'}]")
 			queue = name
 		}
@@ -54,7 +56,8 @@ func TestActor(t *testing.T) {
 	w.podStatus(pod, nil)
 	expect("Running", status.Well)
 	row := w.report().Actors[0]
-	if row.Workload != "Deployment" || row.Scaling != "KEDA" || row.Transport != "Ready" || *row.Min != 0 || *row.Max != 5 || row.Running != 1 {
+	if row.Workload != "Deployment" || row.Scaling != "KEDA" || row.Transport != "Ready" ||
+		*row.Min != 0 || *row.Max != 5 || row.Running != 1 {
 		t.Errorf("columns: %+v", row)
 	}
 

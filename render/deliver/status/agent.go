@@ -17,7 +17,8 @@ const podsFailing = "PodsFailing"
 // agent returns the conditions of 000, "Status Conditions".
 func agent(w *unstructured.Unstructured, pods []*corev1.Pod) Agent {
 	pods = running(pods)
-	a := Agent{Name: Name{w.GetNamespace(), w.GetName()}, Kind: "Agent", Workload: w.GetKind(), Desired: number(w, ".spec.replicas", 1)}
+	a := Agent{Name: Name{w.GetNamespace(), w.GetName()}, Kind: "Agent", Workload: w.GetKind(),
+		Desired: number(w, ".spec.replicas", 1)}
 	scheduled, why := 0, ""
 	for _, p := range pods {
 		if has(p, corev1.PodScheduled) {
@@ -30,15 +31,18 @@ func agent(w *unstructured.Unstructured, pods []*corev1.Pod) Agent {
 			why = t.String()
 		}
 	}
-	generation, updated := int64(number(w, ".status.observedGeneration", 0)), number(w, ".status.updatedReplicas", 0)
+	generation, updated := int64(number(w, ".status.observedGeneration", 0)), number(w,
+		".status.updatedReplicas", 0)
 	add := func(kind string, ok bool, reason, message string) {
-		a.Conditions = append(a.Conditions, api.Condition{Type: kind, Status: truth(ok), Reason: reason, Message: message, ObservedGeneration: generation})
+		a.Conditions = append(a.Conditions, api.Condition{Type: kind, Status: truth(ok),
+			Reason: reason, Message: message, ObservedGeneration: generation})
 	}
 	add("DeploymentAvailable", true, "DeploymentExists", "")
 	if scheduled == len(pods) && len(pods) >= a.Desired {
 		add("PodsScheduled", true, "AllScheduled", "")
 	} else {
-		add("PodsScheduled", false, "Waiting", fmt.Sprintf("%d of %d pods have a node", scheduled, max(len(pods), a.Desired)))
+		add("PodsScheduled", false, "Waiting",
+			fmt.Sprintf("%d of %d pods have a node", scheduled, max(len(pods), a.Desired)))
 	}
 	switch {
 	case why != "":
@@ -46,7 +50,8 @@ func agent(w *unstructured.Unstructured, pods []*corev1.Pod) Agent {
 	case generation < w.GetGeneration():
 		add("Ready", false, "Updating", "the change has not been reconciled yet")
 	case updated < a.Desired && w.GetKind() == "Deployment":
-		add("Ready", false, "Updating", fmt.Sprintf("%d of %d pods are updated", updated, a.Desired))
+		add("Ready", false, "Updating",
+			fmt.Sprintf("%d of %d pods are updated", updated, a.Desired))
 	case a.Ready < a.Desired:
 		add("Ready", false, "Waiting", fmt.Sprintf("%d of %d pods are ready", a.Ready, a.Desired))
 	default:
@@ -56,15 +61,20 @@ func agent(w *unstructured.Unstructured, pods []*corev1.Pod) Agent {
 }
 
 func ended(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed ||
+		p.DeletionTimestamp != nil
 }
 
 // running leaves out the pods that have ended.
-func running(pods []*corev1.Pod) []*corev1.Pod { return slices.DeleteFunc(slices.Clone(pods), ended) }
+func running(pods []*corev1.Pod) []*corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), ended)
+}
 
 // has reports whether a condition of a pod is true.
 func has(p *corev1.Pod, kind corev1.PodConditionType) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == kind && c.Status == corev1.ConditionTrue
+	})
 }
 
 // stuck returns the first container, of those named or of all, that keeps a pod from becoming
@@ -80,5 +90,6 @@ func stuck(p *corev1.Pod, names ...string) (health.Trouble, bool) {
 
 // mounts reports whether a pod has a volume from a ConfigMap.
 func mounts(spec *corev1.PodSpec, configMap string) bool {
-	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.ConfigMap != nil && v.ConfigMap.Name == configMap })
+	return slices.ContainsFunc(spec.Volumes,
+		func(v corev1.Volume) bool { return v.ConfigMap != nil && v.ConfigMap.Name == configMap })
 }

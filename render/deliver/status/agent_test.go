@@ -36,16 +36,22 @@ spec:
 			t.Errorf("%s of health %d, want %s of health %d", text, r.Health(), want, health)
 		}
 	}
-	expect("DeploymentAvailable=True DeploymentExists, PodsScheduled=False Waiting, Ready=False Updating", status.Busy)
+	expect("DeploymentAvailable=True DeploymentExists, PodsScheduled=False Waiting, "+
+		"Ready=False Updating", status.Busy)
 	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1}")
 	pod := w.pod(deployment, "weather-1")
-	expect("DeploymentAvailable=True DeploymentExists, PodsScheduled=False Waiting, Ready=False Waiting", status.Busy)
+	expect("DeploymentAvailable=True DeploymentExists, PodsScheduled=False Waiting, "+
+		"Ready=False Waiting", status.Busy)
 	w.status(pod, "conditions: [{type: PodScheduled, status: 'True'}]")
-	expect("DeploymentAvailable=True DeploymentExists, PodsScheduled=True AllScheduled, Ready=False Waiting", status.Busy)
+	expect("DeploymentAvailable=True DeploymentExists, PodsScheduled=True AllScheduled, "+
+		"Ready=False Waiting", status.Busy)
 	w.podStatus(pod, map[string]string{"agent": "ErrImagePull"})
-	expect("DeploymentAvailable=True DeploymentExists, PodsScheduled=True AllScheduled, Ready=False PodsFailing", status.Ill)
+	expect("DeploymentAvailable=True DeploymentExists, PodsScheduled=True AllScheduled, "+
+		"Ready=False PodsFailing", status.Ill)
 	w.podStatus(pod, nil)
-	expect("DeploymentAvailable=True DeploymentExists, PodsScheduled=True AllScheduled, Ready=True AllReady", status.Well)
+	expect("DeploymentAvailable=True DeploymentExists, PodsScheduled=True AllScheduled, "+
+		"Ready=True AllReady", status.Well)
 	w.patch(deployment, `{"spec":{"replicas":2}}`)
-	expect("DeploymentAvailable=True DeploymentExists, PodsScheduled=False Waiting, Ready=False Updating", status.Busy)
+	expect("DeploymentAvailable=True DeploymentExists, PodsScheduled=False Waiting, "+
+		"Ready=False Updating", status.Busy)
 }

@@ -30,7 +30,9 @@ var _ = controlplane.Only
 var shared controlplane.Shared
 
 func TestMain(m *testing.M) {
-	os.Exit(shared.Main(m, func(plane *controlplane.ControlPlane) error { return plane.InstallCRDs("testdata/crds.yaml") }))
+	os.Exit(shared.Main(m, func(plane *controlplane.ControlPlane) error {
+		return plane.InstallCRDs("testdata/crds.yaml")
+	}))
 }
 
 // world is one test's namespace on the shared API server. No controller runs:
@@ -128,11 +130,15 @@ const kagenti = "\n    profile: kagenti\n    trace: {enabled: true}"
 // apply renders manifests and creates what comes out.
 func (w *world) apply(config, manifests string) map[string]*unstructured.Unstructured {
 	w.Helper()
-	read, findings := render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: "+config+"\n"), "armature.yaml")
+	read, findings := render.ReadConfig(
+		[]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: "+config+"\n"),
+		"armature.yaml")
 	if finding.Failed(findings) {
 		w.Fatal(findings)
 	}
-	src := render.Source{Files: []render.File{{Path: "app.yaml", Data: []byte(strings.ReplaceAll(manifests, "NS", w.namespace))}}}
+	src := render.Source{
+		Files: []render.File{{Path: "app.yaml",
+			Data: []byte(strings.ReplaceAll(manifests, "NS", w.namespace))}}}
 	r, err := render.Run(src, render.Options{Config: read})
 	w.must(err)
 	if finding.Failed(r.Findings) {
@@ -171,7 +177,8 @@ func (w *world) pod(workload *unstructured.Unstructured, name string) *unstructu
 	metadata, _ := template["metadata"].(map[string]any)
 	metadata["name"] = name
 	delete(metadata, "creationTimestamp")
-	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}}
+	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
+		"metadata": metadata, "spec": template["spec"]}}
 	made, err := w.in(pod).Create(w.Context(), pod, metav1.CreateOptions{})
 	w.must(err)
 	return made
@@ -184,8 +191,10 @@ func (w *world) podStatus(pod *unstructured.Unstructured, waiting map[string]str
 	if len(waiting) > 0 {
 		ready = "False"
 	}
-	text := "phase: Running\nconditions: [{type: PodScheduled, status: 'True'}, {type: Ready, status: '" + ready + "'}]\n"
-	for spec, field := range map[string]string{"initContainers": "initContainerStatuses", "containers": "containerStatuses"} {
+	text := "phase: Running\nconditions: [{type: PodScheduled, status: 'True'}, {type: " +
+		"Ready, status: '" + ready + "'}]\n"
+	for spec, field := range map[string]string{"initContainers": "initContainerStatuses",
+		"containers": "containerStatuses"} {
 		list, _, err := unstructured.NestedSlice(pod.Object, "spec", spec)
 		w.must(err)
 		text += field + ":\n"
@@ -195,7 +204,9 @@ func (w *world) podStatus(pod *unstructured.Unstructured, waiting map[string]str
 			if reason, waits := waiting[name]; waits {
 				state = "waiting: {reason: " + reason + ", message: why}"
 			}
-			text += fmt.Sprintf("- {name: %s, image: a, imageID: a, restartCount: 0, ready: %t, state: {%s}}\n", name, waiting[name] == "", state)
+			text += fmt.Sprintf(
+				"- {name: %s, image: a, imageID: a, restartCount: 0, ready: %t, state: {%s}}\n",
+				name, waiting[name] == "", state)
 		}
 		if len(list) == 0 {
 			text = strings.TrimSuffix(text, field+":\n")
@@ -206,12 +217,14 @@ func (w *world) podStatus(pod *unstructured.Unstructured, waiting map[string]str
 
 func (w *world) patch(o *unstructured.Unstructured, patch string) {
 	w.Helper()
-	_, err := w.in(o).Patch(w.Context(), o.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := w.in(o).Patch(w.Context(), o.GetName(), types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{})
 	w.must(err)
 }
 
 func (w *world) delete(o *unstructured.Unstructured) {
 	w.Helper()
 	zero := int64(0)
-	w.must(w.in(o).Delete(w.Context(), o.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &zero}))
+	w.must(w.in(o).Delete(w.Context(), o.GetName(),
+		metav1.DeleteOptions{GracePeriodSeconds: &zero}))
 }

@@ -22,7 +22,8 @@ import (
 
 // configMap finds the generated ConfigMap of a workload, and the name of the
 // custom resource that it was made from: the workload's if there is none.
-func (l *Live) configMap(w *unstructured.Unstructured, name string) (cm *corev1.ConfigMap, resource string) {
+func (l *Live) configMap(w *unstructured.Unstructured,
+	name string) (cm *corev1.ConfigMap, resource string) {
 	resource = w.GetName()
 	for _, c := range l.ConfigMaps {
 		if c.GetNamespace() != w.GetNamespace() || c.GetName() != name {
@@ -54,9 +55,12 @@ func components(pods []*corev1.Pod) map[string]component {
 	for _, name := range sidecars.All().Sidecars() {
 		x := component{ready: len(pods) > 0}
 		for _, p := range pods {
-			x.there = x.there || slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool { return c.Name == name })
+			x.there = x.there ||
+				slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers),
+					func(c corev1.Container) bool { return c.Name == name })
 			// Ready, or, for an init container that ends, done.
-			x.ready = x.ready && slices.ContainsFunc(health.Containers(p), func(c corev1.ContainerStatus) bool { return c.Name == name && c.Ready })
+			x.ready = x.ready && slices.ContainsFunc(health.Containers(p),
+				func(c corev1.ContainerStatus) bool { return c.Name == name && c.Ready })
 		}
 		x.ready = x.there && x.ready
 		found[name] = x
@@ -72,10 +76,12 @@ func identified(w *unstructured.Unstructured) bool {
 
 // templateMounts reports whether the pods of a workload have a volume from a ConfigMap.
 func templateMounts(w *unstructured.Unstructured, configMap string) bool {
-	for _, path := range [...][]string{{"spec"}, {"spec", "template", "spec"}, {"spec", "jobTemplate", "spec", "template", "spec"}} {
+	for _, path := range [...][]string{{"spec"}, {"spec", "template", "spec"},
+		{"spec", "jobTemplate", "spec", "template", "spec"}} {
 		var spec corev1.PodSpec
 		fields, found, _ := unstructured.NestedMap(w.Object, path...)
-		if found && runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &spec) == nil && mounts(&spec, configMap) {
+		if found && runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &spec) == nil &&
+			mounts(&spec, configMap) {
 			return true
 		}
 	}
@@ -89,7 +95,8 @@ func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*corev1.Pod) T
 	t.ConfigMapName = p.ConfigMapName(w.GetName())
 	cm, resource := l.configMap(w, t.ConfigMapName)
 	t.Name = Name{w.GetNamespace(), resource}
-	configured := slices.DeleteFunc(running(pods), func(p *corev1.Pod) bool { return !mounts(&p.Spec, t.ConfigMapName) })
+	configured := slices.DeleteFunc(running(pods),
+		func(p *corev1.Pod) bool { return !mounts(&p.Spec, t.ConfigMapName) })
 	t.ConfiguredPods = len(configured)
 	c := components(configured)
 	inbound := c[sidecars.AuthProxy]
@@ -100,17 +107,21 @@ func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*corev1.Pod) T
 		inbound = c[sidecars.AuthBridgeProxy]
 	}
 	t.IdentityStatus = &api.IdentityStatus{
-		SPIFFEEnabled: c[sidecars.SpiffeHelper].there, IDPRegistered: c[sidecars.ClientRegistration].ready,
-		InboundProxyReady: inbound.ready, OutboundProxyReady: c[sidecars.EnvoyProxy].ready,
+		SPIFFEEnabled: c[sidecars.SpiffeHelper].there,
+		IDPRegistered: c[sidecars.ClientRegistration].ready, InboundProxyReady: inbound.ready,
+		OutboundProxyReady: c[sidecars.EnvoyProxy].ready,
 	}
-	if !p.HasSidecar(sidecars.SpiffeHelper) { // one proxy both ways, which holds the identity; nothing in the pod registers
+	// one proxy both ways, which holds the identity; nothing in the pod registers
+	if !p.HasSidecar(sidecars.SpiffeHelper) {
 		t.IdentityStatus = &api.IdentityStatus{
-			SPIFFEEnabled: inbound.there && slices.ContainsFunc(configured, hasSVIDs), InboundProxyReady: inbound.ready, OutboundProxyReady: inbound.ready,
+			SPIFFEEnabled:     inbound.there && slices.ContainsFunc(configured, hasSVIDs),
+			InboundProxyReady: inbound.ready, OutboundProxyReady: inbound.ready,
 		}
 	}
 	switch why := trouble(configured, sidecars.All().Sidecars()); {
 	case cm == nil:
-		t.Phase, t.Message = Failed, "the ConfigMap "+t.ConfigMapName+" is missing: apply the package again"
+		t.Phase, t.Message =
+			Failed, "the ConfigMap "+t.ConfigMapName+" is missing: apply the package again"
 	case why != "":
 		t.Phase, t.Message = Failed, why
 	case len(configured) == 0:
@@ -135,7 +146,8 @@ func profileOf(w *unstructured.Unstructured) *identity.Profile {
 
 // hasSVIDs reports whether a pod of AuthBridge has a place for its SVIDs.
 func hasSVIDs(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == identity.SVIDVolume })
+	return slices.ContainsFunc(p.Spec.Volumes,
+		func(v corev1.Volume) bool { return v.Name == identity.SVIDVolume })
 }
 
 // phaseWithoutPods is Active where there should be none: scaled to zero, or
@@ -181,7 +193,8 @@ func (l *Live) agentTrace(w *unstructured.Unstructured, pods []*corev1.Pod) Agen
 	}
 	switch {
 	case cm == nil:
-		t.Phase, t.Message = Failed, "the ConfigMap "+settings.TraceName()+" is missing: apply the package again"
+		t.Phase, t.Message =
+			Failed, "the ConfigMap "+settings.TraceName()+" is missing: apply the package again"
 	case t.ConfiguredPods == 0:
 		t.Phase, t.Message = phaseWithoutPods(w), "no pod has the configuration"
 	default:
@@ -204,7 +217,8 @@ func (l *Live) agentCard(cm *corev1.ConfigMap, name string) AgentCard {
 		return c
 	}
 	for _, p := range l.Pods {
-		if p.GetNamespace() == cm.GetNamespace() && !ended(p) && s.Matches(labels.Set(p.GetLabels())) {
+		if p.GetNamespace() == cm.GetNamespace() && !ended(p) &&
+			s.Matches(labels.Set(p.GetLabels())) {
 			c.Pods++
 		}
 	}

@@ -51,7 +51,9 @@ func TestNoIdentityInfrastructure(t *testing.T) {
       envoy-proxy: {enabled: false}
 `, web[:strings.Index(web, "---\napiVersion: kagenti.io/v1alpha1\nkind: TokenExchange")])
 	deployment := made["Deployment/web"]
-	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1}")
+	w.status(deployment,
+		"{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, "+
+			"availableReplicas: 1}")
 	w.pod(deployment, "web-1")
 	r := w.report()
 	if len(r.TokenExchanges) != 0 || len(r.AgentTraces) != 1 || r.AgentTraces[0].Phase != "Active" {
@@ -64,7 +66,9 @@ func TestPillars(t *testing.T) {
 	w := newWorld(t)
 	made := w.apply(kagenti, web)
 	deployment := made["Deployment/web"]
-	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1}")
+	w.status(deployment,
+		"{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, "+
+			"availableReplicas: 1}")
 	type seen struct {
 		Phase, Message string
 		Pods           int
@@ -77,7 +81,8 @@ func TestPillars(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		x := r.TokenExchanges[0]
-		if x.Name != (status.Name{Namespace: w.namespace, Name: "web-auth"}) || x.Target != "Deployment/web" || x.ConfigMapName != "web-token-exchange" {
+		if x.Name != (status.Name{Namespace: w.namespace, Name: "web-auth"}) ||
+			x.Target != "Deployment/web" || x.ConfigMapName != "web-token-exchange" {
 			t.Errorf("%+v", x)
 		}
 		got := seen{x.Phase, x.Message, x.ConfiguredPods, *x.IdentityStatus}
@@ -89,23 +94,30 @@ func TestPillars(t *testing.T) {
 
 	pod := w.pod(deployment, "web-1")
 	w.podStatus(pod, map[string]string{"envoy-proxy": "PodInitializing"})
-	expect(seen{"Pending", "not ready in all pods: envoy-proxy", 1, api.IdentityStatus{SPIFFEEnabled: true, IDPRegistered: true, InboundProxyReady: true}})
+	expect(seen{"Pending", "not ready in all pods: envoy-proxy", 1,
+		api.IdentityStatus{SPIFFEEnabled: true, IDPRegistered: true, InboundProxyReady: true}})
 
 	w.podStatus(pod, map[string]string{"client-registration": "CrashLoopBackOff"})
-	expect(seen{"Failed", "pod web-1: CrashLoopBackOff: container client-registration: why", 1, api.IdentityStatus{SPIFFEEnabled: true, InboundProxyReady: true, OutboundProxyReady: true}})
+	expect(seen{"Failed", "pod web-1: CrashLoopBackOff: container client-registration: why", 1,
+		api.IdentityStatus{SPIFFEEnabled: true, InboundProxyReady: true, OutboundProxyReady: true}})
 
 	w.podStatus(pod, nil)
-	expect(seen{"Active", "Identity infrastructure configured", 1, api.IdentityStatus{SPIFFEEnabled: true, IDPRegistered: true, InboundProxyReady: true, OutboundProxyReady: true}})
+	expect(seen{"Active", "Identity infrastructure configured", 1,
+		api.IdentityStatus{SPIFFEEnabled: true, IDPRegistered: true, InboundProxyReady: true,
+			OutboundProxyReady: true}})
 	r := w.report()
-	if trace := r.AgentTraces[0]; trace.Phase != "Active" || trace.ConfiguredPods != 1 || trace.AgentTraceStatus.ConfigMapName != "web-trace" {
+	if trace := r.AgentTraces[0]; trace.Phase != "Active" || trace.ConfiguredPods != 1 ||
+		trace.AgentTraceStatus.ConfigMapName != "web-trace" {
 		t.Errorf("%+v", trace)
 	}
-	if card := r.AgentCards[0]; card.Phase != "Active" || card.Pods != 1 || card.Name.Name != "web-card" || card.ConfigMapName != "web-card-discovery" {
+	if card := r.AgentCards[0]; card.Phase != "Active" || card.Pods != 1 ||
+		card.Name.Name != "web-card" || card.ConfigMapName != "web-card-discovery" {
 		t.Errorf("%+v", card)
 	}
 
 	w.delete(made["ConfigMap/web-token-exchange"])
-	if x := w.report().TokenExchanges[0]; x.Phase != "Failed" || x.Message != "the ConfigMap web-token-exchange is missing: apply the package again" {
+	if x := w.report().TokenExchanges[0]; x.Phase != "Failed" ||
+		x.Message != "the ConfigMap web-token-exchange is missing: apply the package again" {
 		t.Errorf("%+v", x)
 	}
 }
@@ -114,7 +126,8 @@ func TestPillars(t *testing.T) {
 // of that profile.
 func TestPillarsOfAuthBridge(t *testing.T) {
 	w := newWorld(t)
-	made := w.apply(`{profile: authbridge, identity: {inbound: {validation: {issuer: "https://keycloak.example.com"}}}}`, web+`---
+	made := w.apply(
+		`{profile: authbridge, identity: {inbound: {validation: {issuer: "https://keycloak.example.com"}}}}`, web+`---
 apiVersion: agent.rossoctl.dev/v1alpha1
 kind: AgentRuntime
 metadata: {name: web-runtime, namespace: NS}
@@ -123,7 +136,9 @@ spec:
   targetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
 `)
 	deployment := made["Deployment/web"]
-	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1}")
+	w.status(deployment,
+		"{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, "+
+			"availableReplicas: 1}")
 	w.podStatus(w.pod(deployment, "web-1"), nil)
 	r := w.report()
 	if len(r.AgentTraces) != 0 {
@@ -131,11 +146,13 @@ spec:
 	}
 	x := r.TokenExchanges[0]
 	want := api.IdentityStatus{SPIFFEEnabled: true, InboundProxyReady: true, OutboundProxyReady: true}
-	if x.Name.Name != "web-auth" || x.ConfigMapName != "authbridge-config-web" || x.Phase != "Active" || *x.IdentityStatus != want {
+	if x.Name.Name != "web-auth" || x.ConfigMapName != "authbridge-config-web" ||
+		x.Phase != "Active" || *x.IdentityStatus != want {
 		t.Errorf("%+v, %+v", x, *x.IdentityStatus)
 	}
 	w.delete(made["ConfigMap/authbridge-config-web"])
-	if x := w.report().TokenExchanges[0]; x.Phase != "Failed" || x.Message != "the ConfigMap authbridge-config-web is missing: apply the package again" {
+	if x := w.report().TokenExchanges[0]; x.Phase != "Failed" ||
+		x.Message != "the ConfigMap authbridge-config-web is missing: apply the package again" {
 		t.Errorf("%+v", x)
 	}
 }

@@ -51,9 +51,10 @@ func Read(ctx context.Context, c dynamic.Interface, namespace string) (Live, err
 			continue
 		}
 		resource := schema.GroupVersionResource{Group: w.group, Version: w.version, Resource: w.resource}
-		list, _, err := pager.New(pager.SimplePageFunc(func(opt metav1.ListOptions) (runtime.Object, error) {
-			return c.Resource(resource).Namespace(namespace).List(ctx, opt)
-		})).List(ctx, metav1.ListOptions{LabelSelector: w.labels})
+		list, _, err := pager.New(
+			pager.SimplePageFunc(func(opt metav1.ListOptions) (runtime.Object, error) {
+				return c.Resource(resource).Namespace(namespace).List(ctx, opt)
+			})).List(ctx, metav1.ListOptions{LabelSelector: w.labels})
 		if w.optional && (apierrors.IsNotFound(err) || meta.IsNoMatchError(err)) {
 			continue
 		}
@@ -80,7 +81,8 @@ func typed[T any](objects []*unstructured.Unstructured) ([]*T, error) {
 	for i, o := range objects {
 		all[i] = new(T)
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, all[i]); err != nil {
-			return nil, fmt.Errorf("reading %s %s/%s: %w", o.GetKind(), o.GetNamespace(), o.GetName(), err)
+			return nil, fmt.Errorf("reading %s %s/%s: %w", o.GetKind(), o.GetNamespace(),
+				o.GetName(), err)
 		}
 	}
 	return all, nil

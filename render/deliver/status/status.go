@@ -132,7 +132,8 @@ func Of(l Live) Report {
 			if identified(w) {
 				r.TokenExchanges = append(r.TokenExchanges, l.tokenExchange(w, pods))
 			}
-			if templateMounts(w, (&identity.Settings{Subject: identity.Subject{Name: w.GetName()}}).TraceName()) {
+			if templateMounts(w,
+				(&identity.Settings{Subject: identity.Subject{Name: w.GetName()}}).TraceName()) {
 				r.AgentTraces = append(r.AgentTraces, l.agentTrace(w, pods))
 			}
 		}
@@ -167,7 +168,8 @@ func (AgentTrace) kind() string    { return "AgentTrace" }
 func (AgentCard) kind() string     { return "AgentCard" }
 
 func (r *Report) rows() []row {
-	return slices.Concat(rows(r.Actors), rows(r.Agents), rows(r.Workloads), rows(r.TokenExchanges), rows(r.AgentTraces), rows(r.AgentCards))
+	return slices.Concat(rows(r.Actors), rows(r.Agents), rows(r.Workloads), rows(r.TokenExchanges),
+		rows(r.AgentTraces), rows(r.AgentCards))
 }
 
 func rows[T row](all []T) (out []row) {
@@ -179,7 +181,8 @@ func rows[T row](all []T) (out []row) {
 
 func sort[T row](all []T) {
 	slices.SortStableFunc(all, func(a, b T) int {
-		return cmp.Or(cmp.Compare(a.who().Namespace, b.who().Namespace), cmp.Compare(a.who().Name, b.who().Name))
+		return cmp.Or(cmp.Compare(a.who().Namespace, b.who().Namespace),
+			cmp.Compare(a.who().Name, b.who().Name))
 	})
 }
 
@@ -298,7 +301,8 @@ func (l *Live) PodsOf(w *unstructured.Unstructured) (pods []*corev1.Pod) {
 	}
 	selector, selects := health.Selector(w)
 	for _, p := range l.Pods {
-		if selects && p.GetNamespace() == w.GetNamespace() && selector.Matches(labels.Set(p.GetLabels())) {
+		if selects && p.GetNamespace() == w.GetNamespace() &&
+			selector.Matches(labels.Set(p.GetLabels())) {
 			pods = append(pods, p)
 		}
 	}
@@ -322,8 +326,10 @@ func (l *Live) actor(w *unstructured.Unstructured, pods []*corev1.Pod) Actor {
 		}
 	}
 	for _, q := range l.Queues {
-		if q.GetNamespace() == w.GetNamespace() && q.GetAnnotations()[keys.RenderedFor] == "AsyncActor/"+name &&
-			q.GetLabels()["app.kubernetes.io/component"] == "queue" { // and not the one of its dead letters
+		if q.GetNamespace() == w.GetNamespace() &&
+			q.GetAnnotations()[keys.RenderedFor] == "AsyncActor/"+name &&
+			// and not the one of its dead letters
+			q.GetLabels()["app.kubernetes.io/component"] == "queue" {
 			live.queue = q
 		}
 	}
@@ -356,7 +362,9 @@ func workload(w *unstructured.Unstructured, pods []*corev1.Pod) Workload {
 		if has(p, corev1.PodReady) {
 			x.Ready++
 		}
-		if t, is := stuck(p); is && (x.Status != string(kstatus.CurrentStatus) || x.Kind == "CronJob") { // kstatus never looks at a CronJob's Jobs
+		// kstatus never looks at a CronJob's Jobs
+		if t, is := stuck(p); is &&
+			(x.Status != string(kstatus.CurrentStatus) || x.Kind == "CronJob") {
 			x.Status, x.Message = string(kstatus.FailedStatus), t.String()
 		}
 	}

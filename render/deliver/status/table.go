@@ -36,11 +36,13 @@ func (r *Report) Write(w io.Writer, namespaces, wide bool) error {
 		t.row(x.Name, x.Kind, x.Status, fmt.Sprintf("%d/%d", x.Ready, x.Pods))
 		t.say(strings.ToLower(x.Kind), x.Name, x.Message)
 	}
-	t.begin("TOKENEXCHANGE", "TARGET", "PHASE", "CONFIGMAP", "PODS", "SPIFFE", "REGISTERED", "INBOUND", "OUTBOUND")
+	t.begin("TOKENEXCHANGE", "TARGET", "PHASE", "CONFIGMAP", "PODS", "SPIFFE", "REGISTERED",
+		"INBOUND", "OUTBOUND")
 	for _, x := range r.TokenExchanges {
 		s := x.IdentityStatus
 		t.row(x.Name, x.Target, x.Phase, x.ConfigMapName, fmt.Sprint(x.ConfiguredPods),
-			yes(s.SPIFFEEnabled), yes(s.IDPRegistered), yes(s.InboundProxyReady), yes(s.OutboundProxyReady))
+			yes(s.SPIFFEEnabled), yes(s.IDPRegistered), yes(s.InboundProxyReady),
+			yes(s.OutboundProxyReady))
 		if x.Phase != Active {
 			t.say("token exchange", x.Name, x.Message)
 		}
@@ -48,7 +50,8 @@ func (r *Report) Write(w io.Writer, namespaces, wide bool) error {
 	t.begin("AGENTTRACE", "TARGET", "PHASE", "CONFIGMAP", "PODS")
 	for _, x := range r.AgentTraces {
 		if wide {
-			t.row(x.Name, x.Target, x.Phase, x.AgentTraceStatus.ConfigMapName, fmt.Sprint(x.ConfiguredPods))
+			t.row(x.Name, x.Target, x.Phase, x.AgentTraceStatus.ConfigMapName,
+				fmt.Sprint(x.ConfiguredPods))
 		}
 		if x.Phase == Failed {
 			t.say("trace", x.Name, x.Message)

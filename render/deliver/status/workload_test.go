@@ -18,7 +18,8 @@ func TestWorkload(t *testing.T) {
 	deployment := w.apply(kagenti, web)["Deployment/web"]
 	expect := func(want, message string) {
 		t.Helper()
-		if x := w.report().Workloads; len(x) != 1 || x[0].Status != want || !strings.Contains(x[0].Message, message) {
+		if x := w.report().Workloads; len(x) != 1 || x[0].Status != want ||
+			!strings.Contains(x[0].Message, message) {
 			t.Errorf("%+v, want %s: %s", x, want, message)
 		}
 	}
@@ -27,7 +28,10 @@ func TestWorkload(t *testing.T) {
 	w.podStatus(pod, map[string]string{"web": "CreateContainerConfigError"})
 	expect("Failed", "pod web-1: CreateContainerConfigError: container web: why")
 	w.podStatus(pod, nil)
-	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1, conditions: [{type: Available, status: 'True'}, {type: Progressing, status: 'True', reason: NewReplicaSetAvailable}]}")
+	w.status(deployment,
+		"{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, "+
+			"availableReplicas: 1, conditions: [{type: Available, status: 'True'}, {type: "+
+			"Progressing, status: 'True', reason: NewReplicaSetAvailable}]}")
 	expect("Current", "")
 	if r := w.report(); r.Health() != status.Well {
 		t.Errorf("of health %d: %+v", r.Health(), r)
@@ -38,24 +42,30 @@ func TestWorkload(t *testing.T) {
 // Jobs. The reported container is the same each time.
 func TestSelectors(t *testing.T) {
 	w := newWorld(t)
-	byExpression := strings.Replace(web, "matchLabels: {app: web}", "matchExpressions: [{key: app, operator: In, values: [web]}]", 1)
+	byExpression := strings.Replace(web, "matchLabels: {app: web}",
+		"matchExpressions: [{key: app, operator: In, values: [web]}]", 1)
 	if byExpression == web {
 		t.Fatal("web has another selector")
 	}
 	pod := w.pod(w.apply(kagenti, byExpression)["Deployment/web"], "web-1")
-	w.podStatus(pod, map[string]string{"web": "ImagePullBackOff", "envoy-proxy": "CrashLoopBackOff", "spiffe-helper": "CrashLoopBackOff"})
+	w.podStatus(pod, map[string]string{"web": "ImagePullBackOff", "envoy-proxy": "CrashLoopBackOff",
+		"spiffe-helper": "CrashLoopBackOff"})
 	for range 20 {
 		r := w.report()
-		if x := r.Workloads[0]; x.Pods != 1 || !strings.Contains(x.Message, "CrashLoopBackOff: container spiffe-helper") {
+		if x := r.Workloads[0]; x.Pods != 1 ||
+			!strings.Contains(x.Message, "CrashLoopBackOff: container spiffe-helper") {
 			t.Fatalf("%+v", x)
 		}
-		if x := r.TokenExchanges[0]; x.Phase != status.Failed || !strings.Contains(x.Message, "CrashLoopBackOff: container spiffe-helper") {
+		if x := r.TokenExchanges[0]; x.Phase != status.Failed ||
+			!strings.Contains(x.Message, "CrashLoopBackOff: container spiffe-helper") {
 			t.Fatalf("%+v", x)
 		}
 	}
-	w.podStatus(pod, map[string]string{"web": "ImagePullBackOff", "envoy-proxy": "CrashLoopBackOff"})
+	w.podStatus(pod,
+		map[string]string{"web": "ImagePullBackOff", "envoy-proxy": "CrashLoopBackOff"})
 	for range 20 {
-		if x := w.report().TokenExchanges[0]; x.Phase != status.Failed || !strings.Contains(x.Message, "CrashLoopBackOff: container envoy-proxy") {
+		if x := w.report().TokenExchanges[0]; x.Phase != status.Failed ||
+			!strings.Contains(x.Message, "CrashLoopBackOff: container envoy-proxy") {
 			t.Fatalf("%+v", x)
 		}
 	}
@@ -72,14 +82,18 @@ spec:
 `)["CronJob/nightly"]
 	template, _, err := unstructured.NestedMap(cron.Object, "spec", "jobTemplate", "spec")
 	w.must(err)
-	job := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "batch/v1", "kind": "Job", "metadata": map[string]any{
-		"name": "nightly-1", "ownerReferences": []any{map[string]any{"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": string(cron.GetUID()), "controller": true}},
-	}, "spec": template}}
+	job := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "batch/v1",
+		"kind": "Job", "metadata": map[string]any{
+			"name": "nightly-1",
+			"ownerReferences": []any{map[string]any{"apiVersion": "batch/v1", "kind": "CronJob",
+				"name": "nightly", "uid": string(cron.GetUID()), "controller": true}},
+		}, "spec": template}}
 	text, err := yaml.Marshal(job.Object)
 	w.must(err)
 	pod := w.pod(w.create(string(text)), "nightly-1-abc")
 	w.podStatus(pod, map[string]string{"run": "ErrImagePull"})
-	if x := w.report().Workloads; len(x) != 1 || x[0].Status != "Failed" || x[0].Pods != 1 || !strings.Contains(x[0].Message, "ErrImagePull: container run") {
+	if x := w.report().Workloads; len(x) != 1 || x[0].Status != "Failed" || x[0].Pods != 1 ||
+		!strings.Contains(x[0].Message, "ErrImagePull: container run") {
 		t.Errorf("%+v", x)
 	}
 }
@@ -104,7 +118,8 @@ func TestOnly(t *testing.T) {
 	w := newWorld(t)
 	w.apply(kagenti, web)
 	r := w.report()
-	if found := r.Only([]string{"web-auth", "nothing"}); !slices.Equal(found, []string{"web-auth"}) || len(r.TokenExchanges) != 1 || len(r.Workloads) != 0 {
+	if found := r.Only([]string{"web-auth", "nothing"}); !slices.Equal(found,
+		[]string{"web-auth"}) || len(r.TokenExchanges) != 1 || len(r.Workloads) != 0 {
 		t.Errorf("found %v: %+v", found, r)
 	}
 }
@@ -114,7 +129,10 @@ func TestTable(t *testing.T) {
 	w := newWorld(t)
 	deployment := w.apply(kagenti, web)["Deployment/web"]
 	w.podStatus(w.pod(deployment, "web-1"), nil)
-	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1, conditions: [{type: Available, status: 'True'}, {type: Progressing, status: 'True', reason: NewReplicaSetAvailable}]}")
+	w.status(deployment,
+		"{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, "+
+			"availableReplicas: 1, conditions: [{type: Available, status: 'True'}, {type: "+
+			"Progressing, status: 'True', reason: NewReplicaSetAvailable}]}")
 	r := w.report()
 	var got bytes.Buffer
 	w.must(r.Write(&got, false, false))
@@ -132,7 +150,8 @@ web-card    Active   web-card-discovery   1
 	}
 	got.Reset()
 	w.must(r.Write(&got, true, true))
-	if text := got.String(); !strings.HasPrefix(text, "NAMESPACE") || !strings.Contains(text, "AGENTTRACE") {
+	if text := got.String(); !strings.HasPrefix(text, "NAMESPACE") ||
+		!strings.Contains(text, "AGENTTRACE") {
 		t.Error(text)
 	}
 }

@@ -34,12 +34,13 @@ func NewFairness(workers, most int) *Fairness {
 	}
 }
 
-// Options of the controller. A request that failed waits, the first time so long and at last so long:
-// the wait doubles.
+// Options of the controller. A request that failed waits, the first time so long and at last so
+// long: the wait doubles.
 func (f *Fairness) Options(first, last time.Duration) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: f.workers, NewQueue: f.queue, SkipNameValidation: ptr.To(true),
-		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first, last),
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first,
+			last),
 	}
 }
 

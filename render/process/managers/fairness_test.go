@@ -14,7 +14,9 @@ import (
 // them. Those that are begun end together, when no other can begin.
 func TestNamespacesTakeTurns(t *testing.T) {
 	f := NewFairness(4, 1)
-	q := f.queue("test", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond, time.Second))
+	q := f.queue("test",
+		workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond,
+			time.Second))
 	for _, name := range []string{"a/1", "a/2", "a/3", "b/1", "c/1", "b/2"} {
 		namespace, name, _ := strings.Cut(name, "/")
 		q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})

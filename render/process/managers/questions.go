@@ -31,8 +31,8 @@ type QuestionOptions struct {
 	Observe Observe
 }
 
-// Observe is called with the error of a question to a server, which may be nil, and with how long it
-// took.
+// Observe is called with the error of a question to a server, which may be nil, and with how long
+// it took.
 type Observe func(err error, took time.Duration)
 
 // Questions asks servers that are not trusted to answer soon, such as Git servers and registries,
@@ -63,8 +63,8 @@ type question[T any] struct {
 const (
 	// Patience is how long a question may take before that is worth a word.
 	Patience = time.Second
-	// recheck is when an object first looks whether its answer has arrived, to report that it waits.
-	// Each wait after that is twice as long.
+	// recheck is when an object first looks whether its answer has arrived, to report that it
+	// waits. Each wait after that is twice as long.
 	recheck = 5 * time.Second
 	// firstRetry and lastRetry are the waits after a failure, doubled each time.
 	firstRetry, lastRetry = time.Second, time.Minute
@@ -77,8 +77,8 @@ func NewQuestions[T any](ctx context.Context, o QuestionOptions) *Questions[T] {
 	fair := NewFairness(o.Workers, o.MostOfOne)
 	retries := fair.Options(firstRetry, lastRetry).RateLimiter
 	q := &Questions[T]{
-		QuestionOptions: o, queue: fair.queue(o.Name, retries), recent: cache.NewLRUExpireCache(maxShared),
-		of: map[types.NamespacedName]*question[T]{},
+		QuestionOptions: o, queue: fair.queue(o.Name, retries),
+		recent: cache.NewLRUExpireCache(maxShared), of: map[types.NamespacedName]*question[T]{},
 	}
 	work := fair.Share(q.work)
 	for range o.Workers {
@@ -111,9 +111,9 @@ func (e *NotYet) Error() string {
 	return "the server has not answered yet"
 }
 
-// Get returns the answer to the question of an object. The error is a *finding.Finding when the user
-// must act, and a *NotYet when the object is to look again. The answer stays until the object asks
-// something else, or the same from other inputs, or is forgotten. An object has one question:
+// Get returns the answer to the question of an object. The error is a *finding.Finding when the
+// user must act, and a *NotYet when the object is to look again. The answer stays until the object
+// asks something else, or the same from other inputs, or is forgotten. An object has one question:
 // another one takes its place. What ask refers to is kept until there is an answer.
 func (q *Questions[T]) Get(
 	object types.NamespacedName, text string, inputs any, ask func(context.Context) (T, error),
@@ -146,7 +146,8 @@ func (q *Questions[T]) Forget(object types.NamespacedName) {
 }
 
 // work asks the question of an object, and wakes it.
-func (q *Questions[T]) work(ctx context.Context, request reconcile.Request) (none reconcile.Result, _ error) {
+func (q *Questions[T]) work(ctx context.Context,
+	request reconcile.Request) (none reconcile.Result, _ error) {
 	q.mu.Lock()
 	s := q.of[request.NamespacedName]
 	if s == nil || s.ask == nil {
@@ -171,7 +172,8 @@ func (q *Questions[T]) work(ctx context.Context, request reconcile.Request) (non
 }
 
 // share a question among the objects of a namespace that ask the same.
-func (q *Questions[T]) share(ctx context.Context, key string, ask func(context.Context) (T, error)) (T, error) {
+func (q *Questions[T]) share(ctx context.Context, key string,
+	ask func(context.Context) (T, error)) (T, error) {
 	shared, err, _ := q.asking.Do(key, func() (any, error) {
 		if have, ok := q.recent.Get(key); ok {
 			return have, nil

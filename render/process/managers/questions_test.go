@@ -30,7 +30,8 @@ type asked struct {
 }
 
 func newAsked(t *testing.T, shared time.Duration) *asked {
-	a := &asked{woken: make(chan types.NamespacedName, 10000), running: map[string]int{}, most: map[string]int{}}
+	a := &asked{woken: make(chan types.NamespacedName, 10000), running: map[string]int{},
+		most: map[string]int{}}
 	a.Questions = NewQuestions[string](t.Context(), QuestionOptions{
 		Name: "test", Workers: most, MostOfOne: mostOfOne, Timeout: time.Minute, Shared: shared,
 		Wake: func(object types.NamespacedName) { a.woken <- object },
@@ -39,7 +40,8 @@ func newAsked(t *testing.T, shared time.Duration) *asked {
 }
 
 // until blocks a question until the channel is closed.
-func (a *asked) until(namespace string, over chan struct{}, answer string, err error) func(context.Context) (string, error) {
+func (a *asked) until(namespace string, over chan struct{}, answer string,
+	err error) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) {
 		count := func(n int) {
 			a.mu.Lock()
@@ -89,7 +91,8 @@ func named(namespace string, i int) types.NamespacedName {
 }
 
 // pending asks, and expects no answer yet.
-func (a *asked) pending(t *testing.T, object types.NamespacedName, text string, ask func(context.Context) (string, error)) *NotYet {
+func (a *asked) pending(t *testing.T, object types.NamespacedName, text string,
+	ask func(context.Context) (string, error)) *NotYet {
 	t.Helper()
 	var later *NotYet
 	if got, err := a.Get(object, text, nil, ask); !errors.As(err, &later) {
@@ -230,7 +233,8 @@ func TestRecheckDoubles(t *testing.T) {
 			s.asked = time.Now().Add(-waited)
 		}
 		a.Questions.mu.Unlock()
-		if later := a.pending(t, named("team", 0), "q", a.until("team", never, "", nil)); later.Again < max(recheck, waited) {
+		if later := a.pending(t, named("team", 0), "q",
+			a.until("team", never, "", nil)); later.Again < max(recheck, waited) {
 			t.Fatalf("after %s: %+v", waited, later)
 		}
 	}
@@ -262,7 +266,8 @@ func TestOneQuestionOfEachBuild(t *testing.T) {
 	for range mostOfOne + 1 {
 		answered[a.wakes(t)] = true
 	}
-	if got, err := a.Get(named("team", 9), "question499", nil, nil); err != nil || got != "question499" || !answered[named("team", 9)] {
+	if got, err := a.Get(named("team", 9), "question499", nil, nil); err != nil ||
+		got != "question499" || !answered[named("team", 9)] {
 		t.Errorf("%+v, %v", got, err)
 	}
 	a.mu.Lock()
@@ -280,10 +285,12 @@ func TestARateIsShared(t *testing.T) {
 			woken := make(chan types.NamespacedName, 10000)
 			limiter := rate.NewLimiter(50, 1)
 			q := NewQuestions[int](t.Context(), QuestionOptions{
-				Name: "rate", Workers: 4, MostOfOne: 1, Timeout: time.Minute, Wake: func(o types.NamespacedName) { woken <- o },
+				Name: "rate", Workers: 4, MostOfOne: 1, Timeout: time.Minute,
+				Wake: func(o types.NamespacedName) { woken <- o },
 			})
 			ask := func(o types.NamespacedName) {
-				_, _ = q.Get(o, o.Name, nil, func(ctx context.Context) (int, error) { return 0, limiter.Wait(ctx) })
+				_, _ = q.Get(o, o.Name, nil,
+					func(ctx context.Context) (int, error) { return 0, limiter.Wait(ctx) })
 			}
 			for i := range 1000 {
 				if !toggles {

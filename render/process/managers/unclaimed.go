@@ -68,7 +68,8 @@ func (u Unclaimed) look(ctx context.Context, mgr ctrl.Manager) error {
 		page.SetGroupVersionKind(gvk)
 		for more := true; more; more = page.Continue != "" {
 			err := mgr.GetAPIReader().List(ctx, page, client.InNamespace(namespace),
-				client.MatchingLabelsSelector{Selector: labelled}, client.Limit(500), client.Continue(page.Continue))
+				client.MatchingLabelsSelector{Selector: labelled}, client.Limit(500),
+				client.Continue(page.Continue))
 			if err != nil {
 				return err
 			}
@@ -83,7 +84,8 @@ func (u Unclaimed) look(ctx context.Context, mgr ctrl.Manager) error {
 }
 
 // judge reports an object if nobody leads its shard. The shards of which that is known are in led.
-func (u Unclaimed) judge(ctx context.Context, live client.Reader, o client.Object, led map[string]bool) error {
+func (u Unclaimed) judge(ctx context.Context, live client.Reader, o client.Object,
+	led map[string]bool) error {
 	shard := process.Shard{Key: u.Shard.Key, Value: o.GetLabels()[u.Shard.Key]}
 	if _, known := led[shard.Value]; !known {
 		lease := &coordinationv1.Lease{}
@@ -97,8 +99,10 @@ func (u Unclaimed) judge(ctx context.Context, live client.Reader, o client.Objec
 	if led[shard.Value] {
 		return nil
 	}
-	err := u.Report(ctx, client.ObjectKeyFromObject(o), fmt.Errorf("no controller looks after %s=%s\n"+
-		"  hint: set this label to a shard that has one, remove it, or start one with --shard", shard.Key, shard.Value))
+	err := u.Report(ctx, client.ObjectKeyFromObject(o),
+		fmt.Errorf("no controller looks after %s=%s\n"+
+			"  hint: set this label to a shard that has one, remove it, or start one with --shard",
+			shard.Key, shard.Value))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

@@ -39,7 +39,8 @@ type Set []prometheus.Collector
 // Counter returns the counter of a row, which must exist.
 func (s *Set) Counter(name string) *prometheus.CounterVec {
 	m := row(name, "counter")
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: m.Help}, strings.Fields(m.Labels))
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: m.Help},
+		strings.Fields(m.Labels))
 	*s = append(*s, c)
 	return c
 }
@@ -68,9 +69,12 @@ func Desc(name string) *prometheus.Desc {
 }
 
 func row(name, kind string) Metric {
-	i := slices.IndexFunc(list, func(m Metric) bool { return m.Name == name && m.Type == kind && m.Foreign == "" })
+	i := slices.IndexFunc(list, func(m Metric) bool {
+		return m.Name == name && m.Type == kind && m.Foreign == ""
+	})
 	if i < 0 {
-		panic("no " + kind + " " + name + " in render/process/metrics: add a row") // a fault of the program
+		// a fault of the program
+		panic("no " + kind + " " + name + " in render/process/metrics: add a row")
 	}
 	return list[i]
 }

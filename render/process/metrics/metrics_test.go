@@ -55,7 +55,8 @@ func manifest(t *testing.T, file string, object map[string]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	written(t, "templates/install/monitoring/"+file, "", "", "# Written from render/process/metrics.\n"+string(text))
+	written(t, "templates/install/monitoring/"+file, "", "",
+		"# Written from render/process/metrics.\n"+string(text))
 }
 
 // named is the head of an object.
@@ -79,17 +80,20 @@ func plain(text string) string {
 	})
 }
 
-// TestPage: docs/operate.md and docs/reference/metrics.md have the tables of the list. UPDATE=1 writes them.
+// TestPage: docs/operate.md and docs/reference/metrics.md have the tables of the list. UPDATE=1
+// writes them.
 func TestPage(t *testing.T) {
 	var alerts, table strings.Builder
 	alerts.WriteString("\n| alert | it means | do |\n|---|---|---|\n")
 	table.WriteString("\n| metric | type | labels | value |\n|---|---|---|---|\n")
 	for _, m := range metrics.All() {
 		if m.Foreign == "" {
-			fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", m.Name, m.Type, strings.ReplaceAll(m.Labels, " ", ", "), m.Help)
+			fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", m.Name, m.Type,
+				strings.ReplaceAll(m.Labels, " ", ", "), m.Help)
 		}
 		for _, a := range m.Alerts {
-			fmt.Fprintf(&alerts, "| `%s` (%s) | %s. | %s |\n", a.Name, a.Severity, plain(a.Summary), plain(a.Remedy))
+			fmt.Fprintf(&alerts, "| `%s` (%s) | %s. | %s |\n", a.Name, a.Severity, plain(a.Summary),
+				plain(a.Remedy))
 		}
 	}
 	const begin, end = "<!-- %s: written from render/process/metrics by UPDATE=1 -->\n", "\n<!-- end -->"
@@ -110,7 +114,8 @@ func TestRules(t *testing.T) {
 			}
 			for _, a := range m.Alerts {
 				rule := map[string]any{
-					"alert": a.Name, "expr": strings.ReplaceAll(a.Expr, metrics.AuthorsReasons, authors),
+					"alert":  a.Name,
+					"expr":   strings.ReplaceAll(a.Expr, metrics.AuthorsReasons, authors),
 					"labels": map[string]string{"severity": a.Severity},
 					"annotations": map[string]string{"summary": a.Summary, "description": a.Remedy,
 						"runbook_url": "https://github.com/armature-dev/armature/blob/main/docs/operate.md#alerts"},
@@ -119,7 +124,8 @@ func TestRules(t *testing.T) {
 					rule["for"] = a.For
 				}
 				rules = append(rules, rule)
-				if seen[a.Name] || !strings.HasPrefix(a.Name, "Armature") || a.Summary == "" || a.Remedy == "" {
+				if seen[a.Name] || !strings.HasPrefix(a.Name, "Armature") || a.Summary == "" ||
+					a.Remedy == "" {
 					t.Errorf("%s of %s: name it once, with summary and remedy", a.Name, m.Name)
 				}
 				if seen[a.Name] = true; a.Severity != "warning" && a.Severity != "critical" {
@@ -148,17 +154,20 @@ func TestAlerts(t *testing.T) {
 	var dashboard struct{ Data map[string]string }
 	shipped(t, "dashboard.yaml", &dashboard)
 	var queries []any
-	for i, m := range regexp.MustCompile(`"expr": (".*")`).FindAllStringSubmatch(dashboard.Data["armature.json"], -1) {
+	for i, m := range regexp.MustCompile(`"expr": (".*")`).FindAllStringSubmatch(
+		dashboard.Data["armature.json"], -1) {
 		var expr string
 		if err := json.Unmarshal([]byte(m[1]), &expr); err != nil {
 			t.Fatal(err)
 		}
-		queries = append(queries, map[string]any{"record": fmt.Sprintf("query:%d", i), "expr": strings.ReplaceAll(expr, "$__rate_interval", "5m")})
+		queries = append(queries, map[string]any{"record": fmt.Sprintf("query:%d", i),
+			"expr": strings.ReplaceAll(expr, "$__rate_interval", "5m")})
 	}
 	if len(queries) < len(metrics.All()) {
 		t.Errorf("the dashboard has %d queries", len(queries))
 	}
-	text, err := json.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": queries}}})
+	text, err := json.Marshal(
+		map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": queries}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +189,8 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 	}
-	for _, args := range [][]string{{"check", "rules", "rules.yaml", "dashboard.yaml"}, {"test", "rules", "alerts.yaml", "alerts-day.yaml"}} {
+	for _, args := range [][]string{{"check", "rules", "rules.yaml", "dashboard.yaml"},
+		{"test", "rules", "alerts.yaml", "alerts-day.yaml"}} {
 		cmd := exec.CommandContext(t.Context(), promtool, args...)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -292,7 +302,8 @@ func TestDashboard(t *testing.T) {
 				return selector + suffix
 			}
 			var legend []string
-			shown := slices.DeleteFunc(slices.Clone(of), func(l string) bool { return l == "mode" || l == "kind" })
+			shown := slices.DeleteFunc(slices.Clone(of),
+				func(l string) bool { return l == "mode" || l == "kind" })
 			for _, l := range shown {
 				legend = append(legend, "{{"+l+"}}")
 			}
@@ -311,17 +322,24 @@ func TestDashboard(t *testing.T) {
 			var targets []any
 			switch m.Type {
 			case "counter":
-				targets = append(targets, target("A", "sum "+by+"(rate("+series("")+"[$__rate_interval]))", strings.Join(legend, " ")))
+				targets = append(targets,
+					target("A", "sum "+by+"(rate("+series("")+"[$__rate_interval]))",
+						strings.Join(legend, " ")))
 			case "gauge":
-				targets = append(targets, target("A", "max "+by+"("+series("")+")", strings.Join(legend, " ")))
+				targets = append(targets,
+					target("A", "max "+by+"("+series("")+")", strings.Join(legend, " ")))
 			case "histogram":
 				for i, q := range []string{"0.5", "0.9", "0.99"} {
-					expr := "histogram_quantile(" + q + ", sum by (le) (rate(" + series("_bucket") + "[$__rate_interval])))"
+					expr := "histogram_quantile(" + q + ", sum by (le) (rate(" + series("_bucket") +
+						"[$__rate_interval])))"
 					targets = append(targets, target(string(rune('A'+i)), expr, q))
 				}
 			}
-			add(m.Name, "timeseries", 8, 7, x, map[string]any{"description": m.Help, "targets": targets,
-				"fieldConfig": map[string]any{"defaults": map[string]any{"unit": unit, "min": 0}, "overrides": []any{}}})
+			add(m.Name, "timeseries", 8, 7, x,
+				map[string]any{"description": m.Help, "targets": targets,
+					"fieldConfig": map[string]any{"defaults": map[string]any{"unit": unit,
+						"min": 0},
+						"overrides": []any{}}})
 			if x += 8; x == 24 {
 				x, y = 0, y+7
 			}
@@ -335,12 +353,15 @@ func TestDashboard(t *testing.T) {
 		return more
 	}
 	board := map[string]any{
-		"title": "Armature", "uid": "armature", "schemaVersion": 38, "editable": true, "tags": []string{"armature"},
-		"time": map[string]string{"from": "now-6h", "to": "now"}, "refresh": "1m", "panels": panels,
+		"title": "Armature", "uid": "armature", "schemaVersion": 38, "editable": true,
+		"tags": []string{"armature"}, "time": map[string]string{"from": "now-6h", "to": "now"},
+		"refresh": "1m", "panels": panels,
 		"templating": map[string]any{"list": []any{
 			variable("datasource", "datasource", map[string]any{"query": "prometheus"}),
-			variable("namespace", "query", map[string]any{"datasource": source, "refresh": 2, "includeAll": true, "multi": true, "allValue": ".*",
-				"query": map[string]string{"query": "label_values(armature_builds, namespace)", "refId": "namespace"}}),
+			variable("namespace", "query", map[string]any{"datasource": source, "refresh": 2,
+				"includeAll": true, "multi": true, "allValue": ".*",
+				"query": map[string]string{"query": "label_values(armature_builds, namespace)",
+					"refId": "namespace"}}),
 		}},
 	}
 	var text bytes.Buffer
@@ -363,7 +384,9 @@ func TestRegistered(t *testing.T) {
 		if m.Foreign != "" {
 			continue
 		}
-		out, err := exec.CommandContext(t.Context(), "git", "-C", root, "grep", "-hoE", `(metrics|set|Set\))\.(Counter|Gauge|Histogram|Desc)\("`+m.Name+`"\)`, "--", "*.go", ":!*_test.go").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "git", "-C", root, "grep", "-hoE",
+			`(metrics|set|Set\))\.(Counter|Gauge|Histogram|Desc)\("`+m.Name+`"\)`, "--", "*.go",
+			":!*_test.go").CombinedOutput()
 		if calls := strings.Fields(string(out)); err != nil || len(calls) != 1 {
 			t.Errorf("%s is made by %q, want one call (%v)", m.Name, calls, err)
 			continue

@@ -12,7 +12,9 @@ import (
 
 func main() {
 	rw := &kio.ByteReadWriter{Reader: os.Stdin, Writer: os.Stdout, KeepReaderAnnotations: true}
-	nothing := framework.ResourceListProcessorFunc(func(*framework.ResourceList) error { return nil })
+	nothing := framework.ResourceListProcessorFunc(func(*framework.ResourceList) error {
+		return nil
+	})
 	if err := framework.Execute(nothing, rw); err != nil {
 		fmt.Fprintln(os.Stderr, "identity:", err)
 		os.Exit(1)

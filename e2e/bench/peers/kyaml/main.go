@@ -19,7 +19,8 @@ import (
 
 func main() {
 	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "kyaml SAMPLE IN OUT   inject the files below IN, write them below OUT")
+		fmt.Fprintln(os.Stderr,
+			"kyaml SAMPLE IN OUT   inject the files below IN, write them below OUT")
 		os.Exit(2)
 	}
 	in, err := learn(os.Args[1])
@@ -57,7 +58,8 @@ func learn(file string) (*injector, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &injector{name: root.GetName(), generated: "---\n" + generated, record: root.GetAnnotations()[keys.Injected]}
+	in := &injector{name: root.GetName(), generated: "---\n" + generated,
+		record: root.GetAnnotations()[keys.Injected]}
 	spec, err := root.Pipe(yaml.Lookup(podSpec...))
 	if err != nil {
 		return nil, err
@@ -123,14 +125,17 @@ func (in *injector) inject(root *yaml.RNode) (generated string, err error) {
 		}
 		return to.PipeE(yaml.LookupCreate(yaml.SequenceNode, field), yaml.Append(nodes...))
 	}
-	if err := multi.Errors(add(spec, "initContainers", in.initContainers...), add(spec, "volumes", in.volumes...)); err != nil {
+	if err := multi.Errors(add(spec, "initContainers", in.initContainers...),
+		add(spec, "volumes", in.volumes...)); err != nil {
 		return "", err
 	}
 	containers, err := spec.Pipe(yaml.Lookup("containers"))
 	if err != nil {
 		return "", err
 	}
-	if err := containers.VisitElements(func(c *yaml.RNode) error { return add(c, "volumeMounts", in.mount) }); err != nil {
+	if err := containers.VisitElements(func(c *yaml.RNode) error {
+		return add(c, "volumeMounts", in.mount)
+	}); err != nil {
 		return "", err
 	}
 	if err := root.PipeE(yaml.SetAnnotation(keys.Injected, in.record)); err != nil {

@@ -27,6 +27,7 @@ type Options struct {
 func (o *Options) BindFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.StoragePath, "storage-path", "", "folder of the archives")
 	f.StringVar(&o.StorageAddress, "storage-addr", ":9090", "where archives are served")
-	f.StringVar(&o.StorageAdvAddress, "storage-adv-addr", "", "host in the URLs of archives; empty is the address where they are served")
+	f.StringVar(&o.StorageAdvAddress, "storage-adv-addr", "",
+		"host in the URLs of archives; empty is the address where they are served")
 	f.StringVar(&o.ArtifactDigestAlgo, "artifact-digest-algo", "sha256", "sha256, sha384 or sha512")
 }

@@ -49,8 +49,10 @@ func New(o *config.Options) (_ *Storage, err error) {
 }
 
 // NewArtifactFor returns the artifact of an object with a file that may not exist yet.
-func (s *Storage) NewArtifactFor(kind string, o metav1.Object, revision, file string) meta.Artifact {
-	a := meta.Artifact{Path: path.Join(strings.ToLower(kind), o.GetNamespace(), o.GetName(), file), Revision: revision}
+func (s *Storage) NewArtifactFor(kind string, o metav1.Object,
+	revision, file string) meta.Artifact {
+	a := meta.Artifact{Path: path.Join(strings.ToLower(kind), o.GetNamespace(), o.GetName(), file),
+		Revision: revision}
 	s.SetArtifactURL(&a)
 	return a
 }
@@ -145,7 +147,8 @@ func (s *Storage) Copy(a *meta.Artifact, from io.Reader) error {
 }
 
 // SourceIgnoreFilter skips what patterns and Flux's defaults exclude.
-func SourceIgnoreFilter(patterns []gitignore.Pattern, domain []string) func(string, os.FileInfo) bool {
+func SourceIgnoreFilter(patterns []gitignore.Pattern,
+	domain []string) func(string, os.FileInfo) bool {
 	matcher := sourceignore.NewDefaultMatcher(patterns, domain)
 	return func(file string, info os.FileInfo) bool {
 		return matcher.Match(strings.Split(file, string(filepath.Separator)), info.IsDir())
@@ -170,7 +173,8 @@ func (s *Storage) Archive(a *meta.Artifact, dir string, skip func(string, os.Fil
 			if err != nil {
 				return err
 			}
-			header := &tar.Header{Typeflag: tar.TypeReg, Name: filepath.ToSlash(name), Mode: 0o600 | int64(info.Mode()&0o100), Size: int64(len(text))}
+			header := &tar.Header{Typeflag: tar.TypeReg, Name: filepath.ToSlash(name),
+				Mode: 0o600 | int64(info.Mode()&0o100), Size: int64(len(text))}
 			if err := packed.WriteHeader(header); err != nil {
 				return err
 			}

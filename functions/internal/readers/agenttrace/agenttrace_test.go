@@ -20,7 +20,8 @@ import (
 
 func weatherAgent() identity.Workload {
 	return identity.Workload{
-		APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: "weather-agent", SPIFFE: true,
+		APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: "weather-agent",
+		SPIFFE: true,
 	}
 }
 
@@ -29,7 +30,8 @@ func settings(t *testing.T, spec string) *identity.Settings {
 	var at *api.AgentTrace
 	if spec != "" {
 		at = &api.AgentTrace{}
-		text, err := yaml.YAMLToJSONStrict([]byte(spec)) // UnmarshalStrict takes genai.enabled for the enabled of the inline TraceSpec
+		// UnmarshalStrict takes genai.enabled for the enabled of the inline TraceSpec
+		text, err := yaml.YAMLToJSONStrict([]byte(spec))
 		if err == nil {
 			err = json.Unmarshal(text, at)
 		}
@@ -37,7 +39,8 @@ func settings(t *testing.T, spec string) *identity.Settings {
 			t.Fatal(err)
 		}
 	}
-	base, _ := sidecars.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
+	base, _ := sidecars.All().Base(
+		&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
 	s, findings := identity.Resolve(&base, weatherAgent(), nil, at, nil)
 	if finding.Failed(findings) {
 		t.Fatal(findings)
@@ -63,7 +66,8 @@ func load(t *testing.T, text string) *otelconf.OpenTelemetryConfiguration {
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
-	sdk, err := otelconf.NewSDK(otelconf.WithContext(t.Context()), otelconf.WithOpenTelemetryConfiguration(*conf))
+	sdk, err := otelconf.NewSDK(otelconf.WithContext(t.Context()),
+		otelconf.WithOpenTelemetryConfiguration(*conf))
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
@@ -85,10 +89,11 @@ func TestDefaults(t *testing.T) {
 	}
 	delete(cm.Data, "otel-config.yaml")
 	if diff := cmp.Diff(map[string]string{
-		"otel_endpoint": "otel-collector.observability:4317", "otel_protocol": "grpc", "otel_compression": "none", "otel_insecure": "true",
-		"otel_service_name": "weather-agent", "otel_resource_attributes": "service.name=weather-agent",
-		"sampling_type": "always_on", "sampling_rate": "1",
-		"genai_enabled": "false", "genai_capture_prompts": "false", "genai_capture_completions": "false", "genai_capture_model_parameters": "false",
+		"otel_endpoint": "otel-collector.observability:4317", "otel_protocol": "grpc",
+		"otel_compression": "none", "otel_insecure": "true", "otel_service_name": "weather-agent",
+		"otel_resource_attributes": "service.name=weather-agent", "sampling_type": "always_on",
+		"sampling_rate": "1", "genai_enabled": "false", "genai_capture_prompts": "false",
+		"genai_capture_completions": "false", "genai_capture_model_parameters": "false",
 	}, cm.Data); diff != "" {
 		t.Error(diff)
 	}
@@ -143,7 +148,8 @@ func TestExample(t *testing.T) {
 	}
 	first := conf.TracerProvider.Processors[0].Batch.Exporter.OTLPGrpc
 	second := conf.TracerProvider.Processors[1].Batch.Exporter.OTLPGrpc
-	if *first.Endpoint != "http://otel-collector.observability:4317" || *first.Compression != "gzip" {
+	if *first.Endpoint != "http://otel-collector.observability:4317" ||
+		*first.Compression != "gzip" {
 		t.Errorf("first exporter: %s %s", *first.Endpoint, *first.Compression)
 	}
 	if *second.Endpoint != "http://jaeger-collector.observability:4317" {
@@ -157,19 +163,24 @@ func TestExample(t *testing.T) {
 		attributes[a.Name] = a.Value
 	}
 	if diff := cmp.Diff(map[string]any{
-		"service.name": "weather-agent", "service.version": "2.1.0", "deployment.environment": "production",
+		"service.name": "weather-agent", "service.version": "2.1.0",
+		"deployment.environment": "production",
 	}, attributes); diff != "" {
 		t.Error(diff)
 	}
 	delete(cm.Data, "otel-config.yaml")
 	if diff := cmp.Diff(map[string]string{
-		"otel_endpoint": "otel-collector.observability:4317", "otel_protocol": "grpc", "otel_compression": "gzip", "otel_insecure": "true",
-		"otel_service_name":        "weather-agent",
-		"otel_resource_attributes": "service.name=weather-agent,deployment.environment=production,service.version=2.1.0",
-		"sampling_type":            "probabilistic", "sampling_rate": "0.1",
-		"genai_enabled": "true", "genai_capture_prompts": "true", "genai_capture_completions": "true", "genai_capture_model_parameters": "true",
-		"mlflow_tracking_uri": "http://mlflow.ml-platform:5000", "mlflow_experiment_name": "weather-agent-prod",
-		"prometheus_port": "9090", "prometheus_path": "/metrics",
+		"otel_endpoint": "otel-collector.observability:4317", "otel_protocol": "grpc",
+		"otel_compression": "gzip", "otel_insecure": "true",
+		"otel_service_name": "weather-agent",
+		"otel_resource_attributes": "service.name=weather-agent,deployment." +
+			"environment=production,service.version=2.1.0",
+		"sampling_type": "probabilistic", "sampling_rate": "0.1",
+		"genai_enabled": "true", "genai_capture_prompts": "true",
+		"genai_capture_completions": "true", "genai_capture_model_parameters": "true",
+		"mlflow_tracking_uri":    "http://mlflow.ml-platform:5000",
+		"mlflow_experiment_name": "weather-agent-prod", "prometheus_port": "9090",
+		"prometheus_path": "/metrics",
 	}, cm.Data); diff != "" {
 		t.Error(diff)
 	}
@@ -183,7 +194,8 @@ func TestExportersAndSamplers(t *testing.T) {
 		"http with a path of its own": {
 			`exporters: [{type: otlp, endpoint: "https://otel.example.com/api/traces", protocol: http/protobuf}]`,
 			func(t *testing.T, p *otelconf.TracerProvider) {
-				if got := *p.Processors[0].Batch.Exporter.OTLPHttp.Endpoint; got != "https://otel.example.com/api/traces" {
+				if got := *p.Processors[0].Batch.Exporter.OTLPHttp.Endpoint; got !=
+					"https://otel.example.com/api/traces" {
 					t.Error(got)
 				}
 			},
@@ -191,7 +203,8 @@ func TestExportersAndSamplers(t *testing.T) {
 		"http without a path": {
 			`exporters: [{type: otlp, endpoint: "otel:4318", protocol: http/protobuf}]`,
 			func(t *testing.T, p *otelconf.TracerProvider) {
-				if got := *p.Processors[0].Batch.Exporter.OTLPHttp.Endpoint; got != "http://otel:4318/v1/traces" {
+				if got := *p.Processors[0].Batch.Exporter.OTLPHttp.Endpoint; got !=
+					"http://otel:4318/v1/traces" {
 					t.Error(got)
 				}
 			},
@@ -207,7 +220,8 @@ func TestExportersAndSamplers(t *testing.T) {
 		"jaeger over http": {
 			`exporters: [{type: jaeger, endpoint: "jaeger:14268", protocol: http/protobuf}]`,
 			func(t *testing.T, p *otelconf.TracerProvider) {
-				if got := *p.Processors[0].Batch.Exporter.OTLPHttp.Endpoint; got != "http://jaeger:4318/v1/traces" {
+				if got := *p.Processors[0].Batch.Exporter.OTLPHttp.Endpoint; got !=
+					"http://jaeger:4318/v1/traces" {
 					t.Error(got)
 				}
 			},
@@ -246,7 +260,8 @@ func TestExportersAndSamplers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := settings(t, "spec:\n  targetRef: {kind: Deployment, name: weather-agent}\n  "+test.spec+"\n")
+			s := settings(t,
+				"spec:\n  targetRef: {kind: Deployment, name: weather-agent}\n  "+test.spec+"\n")
 			test.check(t, load(t, configMap(t, s).Data["otel-config.yaml"]).TracerProvider)
 		})
 	}
@@ -255,7 +270,8 @@ func TestExportersAndSamplers(t *testing.T) {
 // FuzzAttributes puts a string into attributes and settings, past all
 // validation, and finds it again in every file, with no variable expanded.
 func FuzzAttributes(f *testing.F) {
-	for _, s := range []string{"plain", "a\nb: c", `"`, `\`, "${HOME}", "a${HOME}b", "$HOME", "#", "---\n", "ä", "true", "1", "a,b=c%", "'", "\t"} {
+	for _, s := range []string{"plain", "a\nb: c", `"`, `\`, "${HOME}", "a${HOME}b", "$HOME", "#",
+		"---\n", "ä", "true", "1", "a,b=c%", "'", "\t"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, x string) {
@@ -263,7 +279,8 @@ func FuzzAttributes(f *testing.F) {
 		if !scalar.Portable(x) {
 			return // an error finding: identity/dollar
 		}
-		base, _ := sidecars.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
+		base, _ := sidecars.All().Base(
+			&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
 		s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 		s.Trace.Attributes = []identity.Attribute{{Name: "key", Value: x}, {Name: "k" + x, Value: x}}
 		s.Trace.MLflow = identity.MLflow{Enabled: true, TrackingURI: x, ExperimentName: x}
@@ -287,7 +304,8 @@ func FuzzAttributes(f *testing.F) {
 }
 
 func BenchmarkAppendConfigMap(b *testing.B) {
-	base, _ := sidecars.All().Base(&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
+	base, _ := sidecars.All().Base(
+		&api.RenderConfig{Spec: api.RenderConfigSpec{Trace: &api.TraceSpec{}}})
 	s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 	var dst []byte
 	b.ReportAllocs()

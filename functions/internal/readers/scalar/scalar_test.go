@@ -17,10 +17,12 @@ import (
 // they are written without care.
 func awkward() []string {
 	return []string{
-		"", " ", "plain", "a b", "true", "null", "~", "1e3", "0x10", "1_000", "12:30", "- x", "key: value", "#no", "a #comment",
-		`"`, `'`, `\`, `\n`, "a\nb: c", "a\r\nb", "tab\there", "trailing\n\n", "\x00", "\x1b[31m", "\x7f", "\u0085", "\u2028", "\ufeff", "\u00a0",
-		"${HOME}", "$HOME", "$(POD_NAME)", "$$(X)", "$${X}", "${", "${unclosed", `${"nested"}`, "{{ .Values }}", "%{ if }", "a$", "$$",
-		"ä€𝄞", "\U000e0001", "\U0010ffff", "<<", "*alias", "&anchor", "!tag", "|", ">", "%", "@", "`", "---", "...", "{a: b}", "[a]", "a,b",
+		"", " ", "plain", "a b", "true", "null", "~", "1e3", "0x10", "1_000", "12:30", "- x",
+		"key: value", "#no", "a #comment", `"`, `'`, `\`, `\n`, "a\nb: c", "a\r\nb", "tab\there",
+		"trailing\n\n", "\x00", "\x1b[31m", "\x7f", "\u0085", "\u2028", "\ufeff", "\u00a0",
+		"${HOME}", "$HOME", "$(POD_NAME)", "$$(X)", "$${X}", "${", "${unclosed", `${"nested"}`,
+		"{{ .Values }}", "%{ if }", "a$", "$$", "ä€𝄞", "\U000e0001", "\U0010ffff", "<<", "*alias",
+		"&anchor", "!tag", "|", ">", "%", "@", "`", "---", "...", "{a: b}", "[a]", "a,b",
 	}
 }
 
@@ -53,7 +55,8 @@ func checkYAML(t *testing.T, s string) {
 		}
 		// The same inside a block scalar of another document.
 		got = nil
-		if err := yaml.Unmarshal([]byte("file: |\n  k: "+scalarText+"\nnext: 1\n"), &got); err != nil || got["file"] != "k: "+scalarText+"\n" {
+		if err := yaml.Unmarshal([]byte("file: |\n  k: "+scalarText+"\nnext: 1\n"),
+			&got); err != nil || got["file"] != "k: "+scalarText+"\n" {
 			t.Errorf("%s(%q) = %s, inside a block scalar: %#v, %v", name, s, scalarText, got, err)
 		}
 	}
@@ -61,8 +64,9 @@ func checkYAML(t *testing.T, s string) {
 
 func TestPlain(t *testing.T) {
 	for s, want := range map[string]string{
-		"weather-agent": "weather-agent", "Deployment/x": "Deployment/x", "a.b": "a.b", "nullable": "nullable",
-		"123": `"123"`, "1e3": `"1e3"`, "true": `"true"`, "No": `"No"`, "y": `"y"`, "a:b": `"a:b"`, "": `""`, "-a": `"-a"`,
+		"weather-agent": "weather-agent", "Deployment/x": "Deployment/x", "a.b": "a.b",
+		"nullable": "nullable", "123": `"123"`, "1e3": `"1e3"`, "true": `"true"`, "No": `"No"`,
+		"y": `"y"`, "a:b": `"a:b"`, "": `""`, "-a": `"-a"`,
 	} {
 		if got := string(scalar.AppendPlain(nil, s)); got != want {
 			t.Errorf("AppendPlain(%q) = %s, want %s", s, got, want)
@@ -146,9 +150,11 @@ func expand(s string) string {
 
 func TestPortable(t *testing.T) {
 	for s, want := range map[string]bool{
-		"": true, "a$": true, "$a": true, "a$b": true, "${NAME}": true, "x${N_1}y": true, "$(NAME)": true,
-		"{a}": true, `{"a": {"b": "${NAME}"}}`: true, "{a: {b: c}}": true, "{": true, "{ ${NAME}": true, "{a": false, "{a${NAME}": false, "{a}${NAME}": true, "{a$$b}": false,
-		"$$": false, "a$$b": false, "${": false, "${}": false, "${1}": false, "${a-b}": false, "${NAME:-x}": false, "$${NAME}": false,
+		"": true, "a$": true, "$a": true, "a$b": true, "${NAME}": true, "x${N_1}y": true,
+		"$(NAME)": true, "{a}": true, `{"a": {"b": "${NAME}"}}`: true, "{a: {b: c}}": true,
+		"{": true, "{ ${NAME}": true, "{a": false, "{a${NAME}": false, "{a}${NAME}": true,
+		"{a$$b}": false, "$$": false, "a$$b": false, "${": false, "${}": false, "${1}": false,
+		"${a-b}": false, "${NAME:-x}": false, "$${NAME}": false,
 	} {
 		if got := scalar.Portable(s); got != want {
 			t.Errorf("Portable(%q) = %v, want %v", s, got, want)
@@ -179,8 +185,9 @@ func FuzzScalars(f *testing.F) {
 
 // TestInt compares with what the API server's clients read.
 func TestInt(t *testing.T) {
-	for _, s := range append(awkward(), "8080", "0x1F90", "0X1f90", "017620", "0o17620", "0b1111", "8_080", "+8080", "-1", "0", "8080.0", "8.08e3", "8080.5",
-		"0x", "0x1p4", ".inf", "inf", "nan", "_1", "1_", "08", "8080a", "99999999999") {
+	for _, s := range append(awkward(), "8080", "0x1F90", "0X1f90", "017620", "0o17620", "0b1111",
+		"8_080", "+8080", "-1", "0", "8080.0", "8.08e3", "8080.5", "0x", "0x1p4", ".inf", "inf",
+		"nan", "_1", "1_", "08", "8080a", "99999999999") {
 		var read struct {
 			Port *int32 `json:"port"`
 		}

@@ -71,7 +71,10 @@ func validate(t *testing.T, at string, m proto.Message) {
 		}
 		switch {
 		case f.IsMap() && f.MapValue().Message() != nil:
-			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { visit(v); return true })
+			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+				visit(v)
+				return true
+			})
 		case f.IsList() && f.Message() != nil:
 			for i := range v.List().Len() {
 				visit(v.List().Get(i))
@@ -84,7 +87,8 @@ func validate(t *testing.T, at string, m proto.Message) {
 }
 
 func TestEnvoy(t *testing.T) {
-	te := exchange(t, `spec: {targetRef: {kind: Deployment, name: weather-agent}, outbound: {trafficInterception: {proxyPort: 15001, inboundProxyPort: 15006}}}`)
+	te := exchange(t,
+		`spec: {targetRef: {kind: Deployment, name: weather-agent}, outbound: {trafficInterception: {proxyPort: 15001, inboundProxyPort: 15006}}}`)
 	for name, test := range map[string]struct {
 		te                *api.TokenExchange
 		outbound, inbound uint32
@@ -105,10 +109,12 @@ func TestEnvoy(t *testing.T) {
 			}{{"127.0.0.1", test.outbound}, {"0.0.0.0", test.inbound}} {
 				got := listeners[i].GetAddress().GetSocketAddress()
 				if got.GetAddress() != want.address || got.GetPortValue() != want.port {
-					t.Errorf("listener %d is on %s:%d, want %s:%d", i, got.GetAddress(), got.GetPortValue(), want.address, want.port)
+					t.Errorf("listener %d is on %s:%d, want %s:%d", i, got.GetAddress(),
+						got.GetPortValue(), want.address, want.port)
 				}
 			}
-			if admin := bootstrap.GetAdmin().GetAddress().GetSocketAddress(); admin.GetAddress() != "127.0.0.1" || admin.GetPortValue() != 9901 {
+			if admin := bootstrap.GetAdmin().GetAddress().GetSocketAddress(); admin.GetAddress() !=
+				"127.0.0.1" || admin.GetPortValue() != 9901 {
 				t.Errorf("the administration is on %v", admin)
 			}
 			// Whatever arrives has to pass the token processor: no way around it for
@@ -120,7 +126,8 @@ func TestEnvoy(t *testing.T) {
 
 func checkInbound(t *testing.T, l *listenerv3.Listener) {
 	t.Helper()
-	if l.GetDefaultFilterChain() != nil || len(l.GetFilterChains()) != 1 || l.GetFilterChains()[0].GetFilterChainMatch() != nil {
+	if l.GetDefaultFilterChain() != nil || len(l.GetFilterChains()) != 1 ||
+		l.GetFilterChains()[0].GetFilterChainMatch() != nil {
 		t.Error("the inbound listener has a second way in")
 	}
 	text := protojson.Format(l)
@@ -128,7 +135,8 @@ func checkInbound(t *testing.T, l *listenerv3.Listener) {
 		t.Error("a failing token processor lets requests pass")
 	}
 	mutation, processor := strings.Index(text, "header_mutation"), strings.Index(text, "ext_proc")
-	if mutation < 0 || processor < mutation || !strings.Contains(text, "OVERWRITE_IF_EXISTS_OR_ADD") {
+	if mutation < 0 || processor < mutation ||
+		!strings.Contains(text, "OVERWRITE_IF_EXISTS_OR_ADD") {
 		t.Error("a caller's own direction header reaches the token processor")
 	}
 }
@@ -151,7 +159,8 @@ func TestRequiredScopes(t *testing.T) {
 		t.Fatal(findings)
 	}
 	bootstrap := parseEnvoy(t, file(t, &s, sidecars.EnvoyYAML))
-	if got, want := string(file(t, &s, "BYPASS_INBOUND_PATHS")), "/.well-known/*,/healthz,/readyz,/livez,/health"; got != want {
+	if got, want := string(file(t, &s, "BYPASS_INBOUND_PATHS")),
+		"/.well-known/*,/healthz,/readyz,/livez,/health"; got != want {
 		t.Errorf("BYPASS_INBOUND_PATHS = %s, want %s", got, want)
 	}
 	filters := map[string]proto.Message{}
@@ -169,21 +178,27 @@ func TestRequiredScopes(t *testing.T) {
 		filters[f.GetName()] = m
 		order = append(order, strings.TrimPrefix(f.GetName(), "envoy.filters.http."))
 	}
-	if got, want := strings.Join(order, " "), "header_mutation ext_proc jwt_authn rbac router"; got != want {
+	if got, want :=
+		strings.Join(order, " "), "header_mutation ext_proc jwt_authn rbac router"; got != want {
 		t.Fatalf("filters %s, want %s", got, want)
 	}
 	jwt := filters["envoy.filters.http.jwt_authn"].(*jwtv3.JwtAuthentication)
-	if p := jwt.GetProviders()["issuer"]; p.GetIssuer() != "https://idp.example.com/realms/x" || p.GetRemoteJwks().GetHttpUri().GetUri() != "https://idp.example.com:8443/certs" || !p.GetForward() {
+	if p := jwt.GetProviders()["issuer"]; p.GetIssuer() != "https://idp.example.com/realms/x" ||
+		p.GetRemoteJwks().GetHttpUri().GetUri() != "https://idp.example.com:8443/certs" ||
+		!p.GetForward() {
 		t.Errorf("provider %v", p)
 	}
 	rules := jwt.GetRules()
-	if last := rules[len(rules)-1]; last.GetMatch().GetPrefix() != "/" || last.GetRequires().GetProviderName() != "issuer" {
+	if last := rules[len(rules)-1]; last.GetMatch().GetPrefix() != "/" ||
+		last.GetRequires().GetProviderName() != "issuer" {
 		t.Errorf("the last rule is %v", last)
 	}
 
 	// allowed is what RBAC says of a path and a token's scopes.
 	rbac := filters["envoy.filters.http.rbac"].(*rbacv3.RBAC).GetRules()
-	full := func(pattern, text string) bool { return regexp.MustCompile(`^(?:` + pattern + `)$`).MatchString(text) }
+	full := func(pattern, text string) bool {
+		return regexp.MustCompile(`^(?:` + pattern + `)$`).MatchString(text)
+	}
 	allowed := func(path, scope string) bool {
 		for _, p := range rbac.GetPolicies()["free"].GetPermissions() {
 			if full(p.GetUrlPath().GetPath().GetSafeRegex().GetRegex(), path) {
@@ -231,8 +246,10 @@ func TestRequiredScopes(t *testing.T) {
 	}
 	clusters := bootstrap.GetStaticResources().GetClusters()
 	issuer := clusters[len(clusters)-1]
-	address := issuer.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
-	if issuer.GetName() != "issuer" || address.GetAddress() != "idp.example.com" || address.GetPortValue() != 8443 || issuer.GetTransportSocket() == nil {
+	address := issuer.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().
+		GetAddress().GetSocketAddress()
+	if issuer.GetName() != "issuer" || address.GetAddress() != "idp.example.com" ||
+		address.GetPortValue() != 8443 || issuer.GetTransportSocket() == nil {
 		t.Errorf("cluster %v", issuer)
 	}
 }
@@ -254,7 +271,9 @@ func TestRoutes(t *testing.T) {
 		te   string
 		want []route
 	}{
-		"defaults": {`{}`, append(direct[:2:2], route{Host: "**", TargetAudience: "downstream-service", TokenScopes: "openid"})},
+		"defaults": {`{}`,
+			append(direct[:2:2], route{Host: "**", TargetAudience: "downstream-service",
+				TokenScopes: "openid"})},
 		"rules": {`spec:
   targetRef: {kind: Deployment, name: weather-agent}
   outbound:
@@ -268,11 +287,17 @@ func TestRoutes(t *testing.T) {
         passthrough: true
       - match: {host: "*.example.com"}
         target: {audience: "odd \"audience\": ${x}"}`, append([]route{
-			{Host: "premium-api.external.com", TargetAudience: "premium-api", TokenScopes: "weather:premium weather:historical", TokenURL: "https://idp.example.com/token"},
+			{Host: "premium-api.external.com", TargetAudience: "premium-api",
+				TokenScopes: "weather:premium weather:historical",
+				TokenURL:    "https://idp.example.com/token"},
 			{Host: "**.internal", Passthrough: true},
 			{Host: "*.example.com", TargetAudience: `odd "audience": ${x}`, TokenScopes: "openid"},
-		}, append(direct[:2:2], route{Host: "**", TargetAudience: "other", TokenScopes: "downstream:access"})...)},
-		"off": {`spec: {targetRef: {kind: Deployment, name: weather-agent}, outbound: {tokenExchange: {enabled: false}}}`, []route{}},
+		},
+			append(direct[:2:2],
+				route{Host: "**", TargetAudience: "other", TokenScopes: "downstream:access"})...)},
+		"off": {
+			`spec: {targetRef: {kind: Deployment, name: weather-agent}, outbound: {tokenExchange: {enabled: false}}}`,
+			[]route{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settings(t, kagenti(), exchange(t, test.te))

@@ -28,13 +28,15 @@ import (
 
 func weatherAgent() identity.Workload {
 	return identity.Workload{
-		APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: "weather-agent", SPIFFE: true,
+		APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: "weather-agent",
+		SPIFFE: true,
 	}
 }
 
 // kagenti is the configuration of the profile of source 001.
 func kagenti() *api.RenderConfig {
-	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti), Trace: &api.TraceSpec{}}}
+	return &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: new(sidecars.Kagenti),
+		Trace: &api.TraceSpec{}}}
 }
 
 // settings are those of the weather agent under cfg and te, which may be nil.
@@ -118,22 +120,26 @@ func parseHelperConf(t *testing.T, text []byte) helperConf {
 
 func TestHelperConf(t *testing.T) {
 	yes := true
-	health := healthCheck{ListenerEnabled: true, BindPort: 15125, LivenessPath: "/live", ReadinessPath: "/ready"}
+	health := healthCheck{ListenerEnabled: true, BindPort: 15125, LivenessPath: "/live",
+		ReadinessPath: "/ready"}
 	for name, test := range map[string]struct {
 		te   string
 		want helperConf
 	}{
 		"defaults": {`{}`, helperConf{
-			AgentAddress: "/run/spire/agent-sockets/agent.sock", CertDir: "/shared", DaemonMode: &yes,
-			JWTSVIDFileMode: 0o644, HealthChecks: health,
+			AgentAddress: "/run/spire/agent-sockets/agent.sock", CertDir: "/shared",
+			DaemonMode: &yes, JWTSVIDFileMode: 0o644, HealthChecks: health,
 			JWTSVIDs: []jwtSVID{{Audience: "kagenti-agents", FileName: "jwt_svid.token"}},
 		}},
-		"x509": {`spec: {targetRef: {kind: Deployment, name: weather-agent}, spiffe: {outputFormat: x509, audience: "a ${b} \"c\""}}`, helperConf{
-			AgentAddress: "/run/spire/agent-sockets/agent.sock", CertDir: "/shared", DaemonMode: &yes,
-			JWTSVIDFileMode: 0o644, HealthChecks: health,
-			SVIDFileName: "svid.pem", SVIDKeyFileName: "svid_key.pem", SVIDBundleFileName: "svid_bundle.pem",
-			JWTSVIDs: []jwtSVID{{Audience: `a ${b} "c"`, FileName: "jwt_svid.token"}},
-		}},
+		"x509": {
+			`spec: {targetRef: {kind: Deployment, name: weather-agent}, spiffe: {outputFormat: x509, audience: "a ${b} \"c\""}}`, helperConf{
+				AgentAddress: "/run/spire/agent-sockets/agent.sock", CertDir: "/shared",
+				DaemonMode:      &yes,
+				JWTSVIDFileMode: 0o644, HealthChecks: health,
+				SVIDFileName: "svid.pem", SVIDKeyFileName: "svid_key.pem",
+				SVIDBundleFileName: "svid_bundle.pem",
+				JWTSVIDs:           []jwtSVID{{Audience: `a ${b} "c"`, FileName: "jwt_svid.token"}},
+			}},
 		"aws": {`spec:
   targetRef: {kind: Deployment, name: weather-agent}
   spiffe: {socketPath: "unix:///run/spire/public/api.sock"}
@@ -150,11 +156,14 @@ func TestHelperConf(t *testing.T) {
   targetRef: {kind: Deployment, name: weather-agent}
   clientRegistration:
     gcp: {workloadIdentityProvider: projects/1/locations/global/workloadIdentityPools/p/providers/spire}`, helperConf{
-			AgentAddress: "/run/spire/agent-sockets/agent.sock", CertDir: "/shared", DaemonMode: &yes,
+			AgentAddress: "/run/spire/agent-sockets/agent.sock", CertDir: "/shared",
+			DaemonMode:      &yes,
 			JWTSVIDFileMode: 0o644, HealthChecks: health,
 			JWTSVIDs: []jwtSVID{
 				{Audience: "kagenti-agents", FileName: "jwt_svid.token"},
-				{Audience: "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/spire", FileName: "gcp.token"},
+				{
+					Audience: "//iam.googleapis.com/projects/1/locations/global/" +
+						"workloadIdentityPools/p/providers/spire", FileName: "gcp.token"},
 			},
 		}},
 	} {
@@ -200,13 +209,16 @@ sts =
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]any{
-		"type":                              "external_account",
-		"audience":                          "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/spire",
-		"subject_token_type":                "urn:ietf:params:oauth:token-type:jwt",
-		"token_url":                         "https://sts.googleapis.com/v1/token",
-		"service_account_impersonation_url": "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/weather@project.iam.gserviceaccount.com:generateAccessToken",
-		"quota_project_id":                  "project",
-		"credential_source":                 map[string]any{"file": "/etc/armature/tokens/gcp.token"},
+		"type": "external_account",
+		"audience": "//iam.googleapis.com/projects/1/locations/global/" +
+			"workloadIdentityPools/p/providers/spire",
+		"subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+		"token_url":          "https://sts.googleapis.com/v1/token",
+		"service_account_impersonation_url": "https://iamcredentials.googleapis.com/v1/projects/" +
+			"-/serviceAccounts/weather@project.iam.gserviceaccount.com:generateAccessToken",
+		"quota_project_id": "project",
+		"credential_source": map[string]any{
+			"file": "/etc/armature/tokens/gcp.token"},
 	}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -234,10 +246,12 @@ func file(t *testing.T, s *identity.Settings, name string) []byte {
 func TestConfigMap(t *testing.T) {
 	s := settings(t, kagenti(), nil)
 	cm := configMap(t, sidecars.AppendConfigMap(nil, s))
-	if cm.Kind != "ConfigMap" || cm.APIVersion != "v1" || cm.Name != "weather-agent-token-exchange" || cm.Namespace != "default" {
+	if cm.Kind != "ConfigMap" || cm.APIVersion != "v1" ||
+		cm.Name != "weather-agent-token-exchange" || cm.Namespace != "default" {
 		t.Errorf("%s %s %s/%s", cm.APIVersion, cm.Kind, cm.Namespace, cm.Name)
 	}
-	if cm.Labels["app.kubernetes.io/managed-by"] != "armature" || cm.Annotations["armature.dev/rendered-for"] != "Deployment/weather-agent" {
+	if cm.Labels["app.kubernetes.io/managed-by"] != "armature" ||
+		cm.Annotations["armature.dev/rendered-for"] != "Deployment/weather-agent" {
 		t.Errorf("labels %v, annotations %v", cm.Labels, cm.Annotations)
 	}
 	const realm = "http://keycloak.kagenti-system.svc:8080/realms/default"
@@ -249,11 +263,14 @@ func TestConfigMap(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]string{
 		"PROVIDER": "keycloak", "SPIRE_ENABLED": "true",
-		"KEYCLOAK_URL": "http://keycloak.kagenti-system.svc:8080", "KEYCLOAK_REALM": "default", "KEYCLOAK_TOKEN_EXCHANGE_ENABLED": "true",
-		"ISSUER": realm, "JWKS_URL": realm + "/protocol/openid-connect/certs", "TOKEN_URL": realm + "/protocol/openid-connect/token",
+		"KEYCLOAK_URL": "http://keycloak.kagenti-system.svc:8080", "KEYCLOAK_REALM": "default",
+		"KEYCLOAK_TOKEN_EXCHANGE_ENABLED": "true", "ISSUER": realm,
+		"JWKS_URL":             realm + "/protocol/openid-connect/certs",
+		"TOKEN_URL":            realm + "/protocol/openid-connect/token",
 		"BYPASS_INBOUND_PATHS": "/.well-known/*,/healthz,/readyz,/livez",
 		"LISTEN_PORT":          "8080", "TARGET_SERVICE_URL": "http://127.0.0.1:8081",
-		"DEFAULT_OUTBOUND_POLICY": "exchange", "TARGET_AUDIENCE": "downstream-service", "TARGET_SCOPES": "openid",
+		"DEFAULT_OUTBOUND_POLICY": "exchange", "TARGET_AUDIENCE": "downstream-service",
+		"TARGET_SCOPES": "openid",
 	}, values); diff != "" {
 		t.Error(diff)
 	}
@@ -272,7 +289,8 @@ func TestConfigMapWithoutNamespace(t *testing.T) {
 // FuzzConfigMap puts one string everywhere that a user's string can go, past
 // all validation, and finds it again in every file, with nothing added.
 func FuzzConfigMap(f *testing.F) {
-	for _, s := range []string{"plain", "a\nb: c", `"`, `\`, "${x}", "${", "#", "---\n", "ä\x00\u2028", "|", "a: b", "'", "\t"} {
+	for _, s := range []string{"plain", "a\nb: c", `"`, `\`, "${x}", "${", "#", "---\n",
+		"ä\x00\u2028", "|", "a: b", "'", "\t"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, x string) {
@@ -285,7 +303,8 @@ func FuzzConfigMap(f *testing.F) {
 		s.Inbound.RequiredScopes, s.Inbound.BypassPaths = []string{x}, []string{x}
 		s.Outbound.TokenURL = x
 		s.Outbound.Default = identity.Target{Audience: x, Scopes: []string{x}}
-		s.Outbound.Rules = []identity.Rule{{Host: x, TokenURL: x, Target: identity.Target{Audience: x, Scopes: []string{x}}}}
+		s.Outbound.Rules = []identity.Rule{{Host: x, TokenURL: x,
+			Target: identity.Target{Audience: x, Scopes: []string{x}}}}
 		s.Subject.Name, s.Subject.Namespace, s.Subject.Kind = x, x, x
 
 		cm := configMap(t, sidecars.AppendConfigMap(nil, &s))
@@ -295,7 +314,8 @@ func FuzzConfigMap(f *testing.F) {
 		if want := x + "/" + x; cm.Annotations["armature.dev/rendered-for"] != want {
 			t.Errorf("rendered-for %q became %q", want, cm.Annotations["armature.dev/rendered-for"])
 		}
-		for _, key := range []string{"KEYCLOAK_URL", "KEYCLOAK_REALM", "ISSUER", "JWKS_URL", "TOKEN_URL", "TARGET_AUDIENCE", "TARGET_SCOPES", "REQUIRED_SCOPES", "BYPASS_INBOUND_PATHS"} {
+		for _, key := range []string{"KEYCLOAK_URL", "KEYCLOAK_REALM", "ISSUER", "JWKS_URL",
+			"TOKEN_URL", "TARGET_AUDIENCE", "TARGET_SCOPES", "REQUIRED_SCOPES", "BYPASS_INBOUND_PATHS"} {
 			if cm.Data[key] != x {
 				t.Errorf("%s: %q became %q", key, x, cm.Data[key])
 			}
@@ -305,14 +325,16 @@ func FuzzConfigMap(f *testing.F) {
 			t.Fatalf("envoy.yaml: %v in\n%s", err, cm.Data["envoy.yaml"])
 		}
 		conf := parseHelperConf(t, []byte(cm.Data["helper.conf"]))
-		if conf.AgentAddress != x || conf.CertDir != x || len(conf.JWTSVIDs) != 1 || conf.JWTSVIDs[0].Audience != x {
+		if conf.AgentAddress != x || conf.CertDir != x || len(conf.JWTSVIDs) != 1 ||
+			conf.JWTSVIDs[0].Audience != x {
 			t.Errorf("helper.conf: %q became %+v", x, conf)
 		}
 		var routes []route
 		if err := yaml.UnmarshalStrict([]byte(cm.Data["routes.yaml"]), &routes); err != nil {
 			t.Fatalf("routes.yaml: %v in\n%s", err, cm.Data["routes.yaml"])
 		}
-		if want := (route{Host: x, TargetAudience: x, TokenScopes: x, TokenURL: x}); len(routes) == 0 || routes[0] != want {
+		if want := (route{Host: x, TargetAudience: x, TokenScopes: x,
+			TokenURL: x}); len(routes) == 0 || routes[0] != want {
 			t.Errorf("routes.yaml: %q became %+v", x, routes)
 		}
 	})

@@ -62,7 +62,8 @@ func Of(live *unstructured.Unstructured, is func(manager, operation string) bool
 	for _, e := range entries {
 		entry, _ := e.(map[string]any)
 		word := func(key string) string { s, _ := entry[key].(string); return s }
-		if fields := entry["fieldsV1"]; fields != nil && word("subresource") == "" && is(word("manager"), word("operation")) {
+		if fields := entry["fieldsV1"]; fields != nil && word("subresource") == "" &&
+			is(word("manager"), word("operation")) {
 			all = append(all, fields)
 		}
 	}
@@ -70,11 +71,13 @@ func Of(live *unstructured.Unstructured, is func(manager, operation string) bool
 }
 
 // ownedBy is the union of the fields of some managers.
-func ownedBy(live *unstructured.Unstructured, is func(manager, operation string) bool) *fieldpath.Set {
+func ownedBy(live *unstructured.Unstructured,
+	is func(manager, operation string) bool) *fieldpath.Set {
 	union := &fieldpath.Set{}
 	for _, fields := range Of(live, is) {
 		some := &fieldpath.Set{}
-		if text, err := json.Marshal(fields); err == nil && some.FromJSON(bytes.NewReader(text)) == nil {
+		if text, err := json.Marshal(fields); err == nil &&
+			some.FromJSON(bytes.NewReader(text)) == nil {
 			union = union.Union(some)
 		}
 	}
@@ -84,7 +87,8 @@ func ownedBy(live *unstructured.Unstructured, is func(manager, operation string)
 // Equal reports whether a dry run left an object as it was. Status and other
 // managers' bookkeeping may have moved on in between.
 func Equal(live, trial *unstructured.Unstructured) bool {
-	return apiequality.Semantic.DeepEqual(Of(live, Ours), Of(trial, Ours)) && apiequality.Semantic.DeepEqual(Bare(live).Object, Bare(trial).Object)
+	return apiequality.Semantic.DeepEqual(Of(live, Ours), Of(trial, Ours)) &&
+		apiequality.Semantic.DeepEqual(Bare(live).Object, Bare(trial).Object)
 }
 
 // Bare is a copy of an object without what the API server keeps books of.
@@ -102,7 +106,8 @@ func Bare(u *unstructured.Unstructured) *unstructured.Unstructured {
 }
 
 // Bookkeeping are the fields of metadata that only the API server writes.
-var Bookkeeping = [...]string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"}
+var Bookkeeping = [...]string{"managedFields", "resourceVersion", "generation", "uid",
+	"creationTimestamp", "selfLink"}
 
 // EqualButLabels compares objects, but not who owns which field, nor labels.
 func EqualButLabels(live, trial *unstructured.Unstructured) bool {
@@ -130,12 +135,15 @@ func ClientSide(live *unstructured.Unstructured) sets.Set[string] {
 	if live == nil {
 		return names
 	}
-	if Of(live, func(manager, operation string) bool { return manager == kubectlApply && operation == Update }) != nil {
+	if Of(live, func(manager, operation string) bool {
+		return manager == kubectlApply && operation == Update
+	}) != nil {
 		names.Insert(kubectlApply)
 	}
 	if _, copied := live.GetAnnotations()[LastApplied]; copied {
 		field := fieldpath.NewSet(fieldpath.MakePathOrDie("metadata", "annotations", LastApplied))
-		for _, entry := range csaupgrade.FindFieldsOwners(live.GetManagedFields(), metav1.ManagedFieldsOperationUpdate, field) {
+		for _, entry := range csaupgrade.FindFieldsOwners(live.GetManagedFields(),
+			metav1.ManagedFieldsOperationUpdate, field) {
 			if entry.Subresource == "" {
 				names.Insert(entry.Manager)
 			}

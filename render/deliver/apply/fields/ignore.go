@@ -27,8 +27,10 @@ func Ignored(u *unstructured.Unstructured) (all [][]string, err error) {
 			return nil, fmt.Errorf("annotation %s: %q %s", keys.IgnoreFields, text, why)
 		}
 		rest, ok := strings.CutPrefix(text, "/")
-		if !ok || rest == "" || strings.Contains(strings.NewReplacer("~0", "", "~1", "").Replace(rest), "~") {
-			return bad(`is not a JSON pointer to a field: write one such as "/spec/replicas", with commas between several, ~1 for / and ~0 for ~ in a name`)
+		if !ok || rest == "" ||
+			strings.Contains(strings.NewReplacer("~0", "", "~1", "").Replace(rest), "~") {
+			return bad(
+				`is not a JSON pointer to a field: write one such as "/spec/replicas", with commas between several, ~1 for / and ~0 for ~ in a name`)
 		}
 		path := strings.Split(rest, "/")
 		for i := range path {
@@ -38,11 +40,14 @@ func Ignored(u *unstructured.Unstructured) (all [][]string, err error) {
 		case path[0] == "status":
 			return bad("is never applied: remove it")
 		case path[0] == "apiVersion", path[0] == "kind",
-			path[0] == "metadata" && (len(path) == 1 || path[1] != "annotations" && path[1] != "labels" || len(path) == 2),
+			path[0] == "metadata" &&
+				(len(path) == 1 || path[1] != "annotations" && path[1] != "labels" ||
+					len(path) == 2),
 			path[0] == "metadata" && strings.HasPrefix(path[2], keys.Own):
 			return bad("identifies the object or its owner: remove it")
 		case lacksItem(u.Object, path):
-			return bad("is not a field of the object: of a list, name a field of an item that the package has")
+			return bad("is not a field of the object: of a list, name a field of an item that " +
+				"the package has")
 		}
 		all = append(all, path)
 	}
@@ -74,7 +79,8 @@ func lacksItem(value any, path []string) bool {
 // Leave makes of the author's object what is sent where the object exists: an
 // ignored field has its live value where any of it is ours, so that nothing happens to it,
 // and is left out where others own it.
-func Leave(body, live *unstructured.Unstructured, is func(manager, operation string) bool, ignored [][]string) {
+func Leave(body, live *unstructured.Unstructured, is func(manager, operation string) bool,
+	ignored [][]string) {
 	ours, now := &fieldpath.Set{}, map[string]any(nil)
 	if live != nil {
 		ours, now = ownedBy(live, is), live.Object

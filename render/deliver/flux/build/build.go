@@ -76,7 +76,8 @@ type builder struct {
 
 // problem is a finding about a file of the source.
 func problem(rule, file, message, hint string) finding.Finding {
-	return finding.Finding{Rule: rule, Severity: finding.Error, Message: message, Hint: hint, Place: finding.Place{File: file}}
+	return finding.Finding{Rule: rule, Severity: finding.Error, Message: message, Hint: hint,
+		Place: finding.Place{File: file}}
 }
 
 func (b *builder) run() (r Result) {
@@ -131,13 +132,16 @@ func (b *builder) run() (r Result) {
 	}
 	b.locateImages(inputs, r.Images)
 	if r.Objects == 0 {
-		report("source/empty", "", fmt.Sprintf("no Kubernetes object is left of the folder %s", b.folder),
+		report("source/empty", "", fmt.Sprintf("no Kubernetes object is left of the folder %s",
+			b.folder),
 			"an empty artifact would delete everything that the last one applied: "+
 				"correct spec.path, or delete the RenderedSource")
 		return r
 	}
 	found, _, err := verify.Run(render.Source{Files: rendered.Files}, b.opt)
-	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Severity != finding.Error })
+	found = slices.DeleteFunc(found, func(f finding.Finding) bool {
+		return f.Severity != finding.Error
+	})
 	if r.Findings = append(r.Findings, b.locate(inputs, found)...); err != nil {
 		report("source/render", "", err.Error(), "")
 	}
@@ -156,7 +160,8 @@ func (b *builder) images(r *Result, f render.File) (findings []finding.Finding) 
 			return
 		}
 		for _, image := range images.Judged(value, own...) {
-			r.Images = append(r.Images, Image{image, o.Finding(finding.Error, "", krm.Node{}, "", "").Place})
+			r.Images = append(r.Images,
+				Image{image, o.Finding(finding.Error, "", krm.Node{}, "", "").Place})
 		}
 	})
 	return findings
@@ -170,7 +175,8 @@ func (b *builder) locateImages(inputs []render.File, images []Image) {
 		at.Line = 0
 		*at = b.locate(inputs, []finding.Finding{{Place: *at}})[0].Place
 		at.Line = 0
-		if before, _, ok := bytes.Cut(b.files[at.File], []byte(images[i].Ref)); ok && images[i].Ref != "" {
+		if before, _, ok := bytes.Cut(b.files[at.File], []byte(images[i].Ref)); ok &&
+			images[i].Ref != "" {
 			at.Line = 1 + bytes.Count(before, []byte("\n"))
 		}
 	}
@@ -192,9 +198,11 @@ func (b *builder) plain() (inputs []render.File, findings []finding.Finding) {
 				"the folder above it has no kustomization, so this one is not built",
 				"add a kustomization.yaml to "+b.folder+", or name this folder in spec.path"))
 		case base == "Chart.yaml":
-			findings = append(findings, problem("source/helm-chart", file, "a Helm chart is not rendered here",
-				"use a HelmRelease, or commit the output of helm template"))
-		case relative == render.ConfigFile || relative == render.MisnamedConfig || relative == render.LockFile:
+			findings = append(findings,
+				problem("source/helm-chart", file, "a Helm chart is not rendered here",
+					"use a HelmRelease, or commit the output of helm template"))
+		case relative == render.ConfigFile || relative == render.MisnamedConfig ||
+			relative == render.LockFile:
 		case render.IsManifest(file):
 			_, beyond := limit(file, b.files[file])
 			findings = append(findings, beyond...)
@@ -218,7 +226,8 @@ func (b *builder) relative(file string) (string, bool) {
 
 // hidden reports whether a file is in a folder whose name starts with a dot.
 func hidden(file string) bool {
-	return strings.HasPrefix(file, ".") && strings.Contains(file, "/") || strings.Contains(path.Dir(file), "/.")
+	return strings.HasPrefix(file, ".") && strings.Contains(file, "/") ||
+		strings.Contains(path.Dir(file), "/.")
 }
 
 // kustomization names the kustomization of a folder, "" for none.

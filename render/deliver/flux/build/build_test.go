@@ -62,21 +62,28 @@ spec:
   profile: kagenti-published
 `
 
-const configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n  key: value\n"
+const configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n" +
+	"  key: value\n"
 
 // A folder without a kustomization yields the files that the engine renders.
 func TestPlainFolder(t *testing.T) {
 	in := files("-- apps/web/deploy.yaml --\n" + deployment + "-- apps/web/armature.yaml --\n" + config +
-		"-- apps/web/sub/settings.yaml --\n" + configMap + "-- apps/web/README.md --\nhello\n-- apps/web/.github/x.yaml --\na: b\n-- apps/other/deploy.yaml --\n: [\n")
+		"-- apps/web/sub/settings.yaml --\n" + configMap +
+		"-- apps/web/README.md --\nhello\n-- apps/web/.github/x.yaml --\na: b\n" +
+		"-- apps/other/deploy.yaml --\n: [\n")
 	r := Run(in, Options{Path: "apps/web"})
 	if finding.Failed(r.Findings) {
 		t.Fatal(r.Findings)
 	}
-	if diff := cmp.Diff([]string{"deploy.yaml", "sub/settings.yaml"}, slices.Sorted(maps.Keys(r.Files))); diff != "" {
+	if diff := cmp.Diff([]string{"deploy.yaml", "sub/settings.yaml"},
+		slices.Sorted(maps.Keys(r.Files))); diff != "" {
 		t.Error(diff)
 	}
 	config, _ := render.ReadConfig([]byte(config), "armature.yaml")
-	want, err := render.Run(render.Source{Files: []render.File{{Path: "deploy.yaml", Data: []byte(deployment)}, {Path: "sub/settings.yaml", Data: []byte(configMap)}}}, render.Options{Config: config, ObjectsOnly: true})
+	want, err := render.Run(
+		render.Source{Files: []render.File{{Path: "deploy.yaml", Data: []byte(deployment)},
+			{Path: "sub/settings.yaml", Data: []byte(configMap)}}},
+		render.Options{Config: config, ObjectsOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +100,11 @@ func TestPlainFolder(t *testing.T) {
 // A kustomization is built, then rendered, with the configuration that is one of
 // its transformers elsewhere.
 func TestKustomization(t *testing.T) {
-	in := files("-- base/kustomization.yaml --\nresources: [deploy.yaml]\n-- base/deploy.yaml --\n" + deployment +
-		"-- prod/kustomization.yaml --\nnamePrefix: prod-\nresources: [../base]\ntransformers: [armature.yaml]\nconfigMapGenerator:\n- name: settings\n  literals: [url=https://example.com]\n-- prod/armature.yaml --\n" + config)
+	in := files(
+		"-- base/kustomization.yaml --\nresources: [deploy.yaml]\n-- base/deploy.yaml --\n" + deployment +
+			"-- prod/kustomization.yaml --\nnamePrefix: prod-\nresources: [../base]\n" +
+			"transformers: [armature.yaml]\nconfigMapGenerator:\n- name: settings\n" +
+			"  literals: [url=https://example.com]\n-- prod/armature.yaml --\n" + config)
 	r := Run(in, Options{Path: "prod"})
 	if finding.Failed(r.Findings) {
 		t.Fatal(r.Findings)
@@ -106,7 +116,8 @@ func TestKustomization(t *testing.T) {
 		}
 	}
 	for name, data := range r.Files {
-		if strings.Contains(string(data), "config.kubernetes.io/origin") || strings.Contains(string(data), "RenderConfig") {
+		if strings.Contains(string(data), "config.kubernetes.io/origin") ||
+			strings.Contains(string(data), "RenderConfig") {
 			t.Errorf("%s has something of the build left in it:\n%s", name, data)
 		}
 	}
@@ -118,10 +129,12 @@ func TestKustomization(t *testing.T) {
 
 // Objects that are for tools stay in their package, wherever they are.
 func TestLocalConfig(t *testing.T) {
-	local := "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: local\n  annotations:\n    config.kubernetes.io/local-config: \"true\"\n"
+	local := "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: local\n  annotations:\n" +
+		"    config.kubernetes.io/local-config: \"true\"\n"
 	item := "  " + strings.ReplaceAll(strings.TrimSpace(local), "\n", "\n  ")
 	in := files("-- alone.yaml --\n" + local + "-- several.yaml --\n" + local + "---\n" + configMap +
-		"-- list.yaml --\napiVersion: v1\nkind: List\nitems:\n- " + strings.TrimSpace(item) + "\n- {apiVersion: v1, kind: Namespace, metadata: {name: kept}}\n")
+		"-- list.yaml --\napiVersion: v1\nkind: List\nitems:\n- " + strings.TrimSpace(item) +
+		"\n- {apiVersion: v1, kind: Namespace, metadata: {name: kept}}\n")
 	r := Run(in, Options{})
 	if finding.Failed(r.Findings) {
 		t.Fatal(r.Findings)
@@ -130,7 +143,8 @@ func TestLocalConfig(t *testing.T) {
 	for _, data := range r.Files {
 		all += string(data)
 	}
-	if strings.Contains(all, "local") || !strings.Contains(all, "settings") || !strings.Contains(all, "kept") || r.Objects != 2 || len(r.Files) != 2 {
+	if strings.Contains(all, "local") || !strings.Contains(all, "settings") ||
+		!strings.Contains(all, "kept") || r.Objects != 2 || len(r.Files) != 2 {
 		t.Errorf("%d objects:\n%s", r.Objects, all)
 	}
 }
@@ -138,35 +152,81 @@ func TestLocalConfig(t *testing.T) {
 // Each package is refused with the place of the problem, and yields no file.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct{ in, path, config, want string }{
-		"empty":           {in: "-- app/README.md --\nhello\n", path: "app", want: "no Kubernetes object is left"},
-		"only local":      {in: "-- armature.yaml --\n" + config, want: "no Kubernetes object is left"},
-		"no folder":       {in: "-- a.yaml --\n" + configMap, path: "app", want: "the source has no folder app"},
-		"outside":         {in: "-- a.yaml --\n" + configMap, path: "../x", want: "leads out"},
-		"no config":       {in: "-- a.yaml --\n" + configMap, config: "fleet.yaml", want: "fleet.yaml: the source does not have this file"},
-		"unknown field":   {in: "-- a.yaml --\n" + configMap + "-- armature.yaml --\napiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata: {name: a}\nspec:\n  colour: red\n", want: "armature.yaml:5: RenderConfig a: spec.colour"},
-		"syntax":          {in: "-- app/a.yaml --\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x\n", path: "app", want: "app/a.yaml:"},
-		"syntax in base":  {in: "-- k/kustomization.yaml --\nresources: [a.yaml]\n-- k/a.yaml --\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\n   y: z\n", path: "k", want: "k/a.yaml:5"},
-		"helm chart":      {in: "-- Chart.yaml --\nname: x\n-- templates/a.yaml --\n" + configMap, want: "Chart.yaml: a Helm chart is not rendered here"},
-		"kustomization":   {in: "-- app/prod/kustomization.yaml --\nresources: []\n", path: "app", want: "app/prod/kustomization.yaml: the folder above it has no kustomization"},
-		"remote base":     {in: "-- kustomization.yaml --\nresources: ['https://github.com/o/r']\n", want: "remote base"},
-		"GitHub base":     {in: "-- kustomization.yaml --\nresources: [GitHub.com/o/r]\n-- GitHub.com/o/r/kustomization.yaml --\nresources: []\n", want: "remote base"},
-		"SSH base":        {in: "-- kustomization.yaml --\ncomponents: ['git@host:o/r']\n", want: "remote base"},
-		"remote in base":  {in: "-- p/kustomization.yaml --\nresources: [../b]\n-- b/kustomization.yml --\nresources: ['ssh://host/o/r']\n", path: "p", want: "b/kustomization.yml: \"ssh://host/o/r\" is a remote base"},
-		"remote folder":   {in: "-- kustomization.yaml --\nresources: ['https://x/y']\n-- https:/x/y --\n" + configMap, want: "remote base"},
-		"remote file":     {in: "-- kustomization.yaml --\nconfigMapGenerator: [{name: a, files: ['k=https://x/y']}]\n", want: "is not fetched"},
-		"remote patch":    {in: "-- kustomization.yaml --\npatches: [{path: 'HTTP://x/y'}]\n", want: "is not fetched"},
-		"remote openapi":  {in: "-- kustomization.yaml --\nopenapi: {path: 'https://x/y'}\n", want: "is not fetched"},
-		"remote plugin":   {in: "-- kustomization.yaml --\ntransformers: [t.yaml]\n-- t.yaml --\napiVersion: builtin\nkind: PatchTransformer\nmetadata: {name: t}\npath: &a https://x/y\n", want: "t.yaml: \"https://x/y\" is not fetched"},
-		"inline plugin":   {in: "-- kustomization.yaml --\ngenerators:\n- '{apiVersion: builtin, kind: ConfigMapGenerator, metadata: {name: t}, files: [\"k=https://x\"]}'\n", want: "\"k=https://x\" is not fetched"},
-		"plugin folder":   {in: "-- kustomization.yaml --\ntransformers: [t]\n-- t/kustomization.yaml --\nresources: []\n", want: "neither a file of the source nor a configuration"},
-		"function":        {in: "-- b/kustomization.yaml --\ntransformers: [armature.yaml]\n-- b/armature.yaml --\n" + config + "-- kustomization.yaml --\nresources: [b]\n", want: "functions do not run here"},
-		"helm in overlay": {in: "-- kustomization.yaml --\nhelmCharts: [{name: x}]\n", want: "helmCharts are not rendered"},
-		"cycle":           {in: "-- a/kustomization.yaml --\nresources: [../b]\n-- b/kustomization.yaml --\nresources: [../a]\n", path: "a", want: "its own base: a → b → a"},
-		"own base":        {in: "-- kustomization.yaml --\nresources: [.]\n", want: "its own base"},
-		"above":           {in: "-- a/kustomization.yaml --\nresources: [../../x]\n", path: "a", want: "neither a file"},
-		"missing":         {in: "-- kustomization.yaml --\nresources: [a.yaml]\n", want: `"a.yaml"`},
-		"broken":          {in: "-- kustomization.yaml --\nresources: [a.yaml\nnamespace: x\n", want: "kustomization.yaml:"},
-		"outside root":    {in: "-- a/kustomization.yaml --\nresources: [../b.yaml]\n-- b.yaml --\n" + configMap, path: "a", want: "a/kustomization.yaml: accumulating resources"},
+		"empty": {in: "-- app/README.md --\nhello\n", path: "app",
+			want: "no Kubernetes object is left"},
+		"only local": {in: "-- armature.yaml --\n" + config,
+			want: "no Kubernetes object is left"},
+		"no folder": {in: "-- a.yaml --\n" + configMap, path: "app",
+			want: "the source has no folder app"},
+		"outside": {in: "-- a.yaml --\n" + configMap, path: "../x", want: "leads out"},
+		"no config": {in: "-- a.yaml --\n" + configMap, config: "fleet.yaml",
+			want: "fleet.yaml: the source does not have this file"},
+		"unknown field": {
+			in: "-- a.yaml --\n" + configMap +
+				"-- armature.yaml --\napiVersion: armature.dev/v1alpha1\nkind: RenderConfig\n" +
+				"metadata: {name: a}\nspec:\n  colour: red\n",
+			want: "armature.yaml:5: RenderConfig a: spec.colour"},
+		"syntax": {
+			in:   "-- app/a.yaml --\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x\n",
+			path: "app", want: "app/a.yaml:"},
+		"syntax in base": {
+			in: "-- k/kustomization.yaml --\nresources: [a.yaml]\n-- k/a.yaml --\napiVersion: v1\n" +
+				"kind: ConfigMap\nmetadata:\n  name: x\n   y: z\n", path: "k", want: "k/a.yaml:5"},
+		"helm chart": {in: "-- Chart.yaml --\nname: x\n-- templates/a.yaml --\n" + configMap,
+			want: "Chart.yaml: a Helm chart is not rendered here"},
+		"kustomization": {in: "-- app/prod/kustomization.yaml --\nresources: []\n", path: "app",
+			want: "app/prod/kustomization.yaml: the folder above it has no kustomization"},
+		"remote base": {in: "-- kustomization.yaml --\nresources: ['https://github.com/o/r']\n",
+			want: "remote base"},
+		"GitHub base": {
+			in: "-- kustomization.yaml --\nresources: [GitHub.com/o/r]\n" +
+				"-- GitHub.com/o/r/kustomization.yaml --\nresources: []\n", want: "remote base"},
+		"SSH base": {in: "-- kustomization.yaml --\ncomponents: ['git@host:o/r']\n",
+			want: "remote base"},
+		"remote in base": {
+			in: "-- p/kustomization.yaml --\nresources: [../b]\n-- b/kustomization.yml --\n" +
+				"resources: ['ssh://host/o/r']\n", path: "p",
+			want: "b/kustomization.yml: \"ssh://host/o/r\" is a remote base"},
+		"remote folder": {
+			in: "-- kustomization.yaml --\nresources: ['https://x/y']\n-- https:/x/y --\n" +
+				configMap, want: "remote base"},
+		"remote file": {
+			in: "-- kustomization.yaml --\nconfigMapGenerator: [{name: a, files: " +
+				"['k=https://x/y']}]\n", want: "is not fetched"},
+		"remote patch": {in: "-- kustomization.yaml --\npatches: [{path: 'HTTP://x/y'}]\n",
+			want: "is not fetched"},
+		"remote openapi": {in: "-- kustomization.yaml --\nopenapi: {path: 'https://x/y'}\n",
+			want: "is not fetched"},
+		"remote plugin": {
+			in: "-- kustomization.yaml --\ntransformers: [t.yaml]\n-- t.yaml --\n" +
+				"apiVersion: builtin\nkind: PatchTransformer\nmetadata: {name: t}\n" +
+				"path: &a https://x/y\n", want: "t.yaml: \"https://x/y\" is not fetched"},
+		"inline plugin": {
+			in: "-- kustomization.yaml --\ngenerators:\n- '{apiVersion: builtin, kind: " +
+				"ConfigMapGenerator, metadata: {name: t}, files: [\"k=https://x\"]}'\n",
+			want: "\"k=https://x\" is not fetched"},
+		"plugin folder": {
+			in: "-- kustomization.yaml --\ntransformers: [t]\n-- t/kustomization.yaml --\n" +
+				"resources: []\n", want: "neither a file of the source nor a configuration"},
+		"function": {
+			in: "-- b/kustomization.yaml --\ntransformers: [armature.yaml]\n-- b/armature.yaml --\n" +
+				config + "-- kustomization.yaml --\nresources: [b]\n",
+			want: "functions do not run here"},
+		"helm in overlay": {in: "-- kustomization.yaml --\nhelmCharts: [{name: x}]\n",
+			want: "helmCharts are not rendered"},
+		"cycle": {
+			in: "-- a/kustomization.yaml --\nresources: [../b]\n-- b/kustomization.yaml --\n" +
+				"resources: [../a]\n", path: "a", want: "its own base: a → b → a"},
+		"own base": {in: "-- kustomization.yaml --\nresources: [.]\n", want: "its own base"},
+		"above": {in: "-- a/kustomization.yaml --\nresources: [../../x]\n", path: "a",
+			want: "neither a file"},
+		"missing": {in: "-- kustomization.yaml --\nresources: [a.yaml]\n",
+			want: `"a.yaml"`},
+		"broken": {in: "-- kustomization.yaml --\nresources: [a.yaml\nnamespace: x\n",
+			want: "kustomization.yaml:"},
+		"outside root": {
+			in:   "-- a/kustomization.yaml --\nresources: [../b.yaml]\n-- b.yaml --\n" + configMap,
+			path: "a", want: "a/kustomization.yaml: accumulating resources"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Run(files(c.in), Options{Path: c.path, Config: c.config})
@@ -186,7 +246,8 @@ func TestRefused(t *testing.T) {
 
 // Bases that double in number with each level are refused before they are built.
 func TestExponentialBases(t *testing.T) {
-	in := map[string][]byte{"l30/kustomization.yaml": []byte("resources: [a.yaml]\n"), "l30/a.yaml": []byte(configMap)}
+	in := map[string][]byte{"l30/kustomization.yaml": []byte("resources: [a.yaml]\n"),
+		"l30/a.yaml": []byte(configMap)}
 	for i := range 20 {
 		level := func(n int) string { return "l" + string(rune('a'+n)) }
 		for _, side := range []string{"x", "z"} {
@@ -194,12 +255,14 @@ func TestExponentialBases(t *testing.T) {
 			if i == 19 {
 				next = "[../../l30]"
 			}
-			in[level(i)+"/"+side+"/kustomization.yaml"] = []byte("namePrefix: p" + side + "\nresources: " + next + "\n")
+			in[level(i)+"/"+side+"/kustomization.yaml"] = []byte("namePrefix: p" + side +
+				"\nresources: " + next + "\n")
 		}
 	}
 	begun := time.Now()
 	r := Run(in, Options{Path: "la/x"})
-	if !finding.Failed(r.Findings) || !strings.Contains(r.Findings[0].Message, "more than 500 bases") {
+	if !finding.Failed(r.Findings) ||
+		!strings.Contains(r.Findings[0].Message, "more than 500 bases") {
 		t.Errorf("%.300v", r.Findings)
 	}
 	t.Log(time.Since(begun))
@@ -208,10 +271,12 @@ func TestExponentialBases(t *testing.T) {
 // A finding on what kustomize made has the file and line of its author.
 func TestPlaceInKustomization(t *testing.T) {
 	wrong := strings.Replace(deployment, "kagenti.io/inject: enabled", "kagenti.io/inject: perhaps", 1)
-	in := files("-- base/kustomization.yaml --\nresources: [all.yaml]\n-- base/all.yaml --\n" + configMap + "---\n" + wrong +
+	in := files("-- base/kustomization.yaml --\nresources: [all.yaml]\n-- base/all.yaml --\n" +
+		configMap + "---\n" + wrong +
 		"-- prod/kustomization.yaml --\nnamePrefix: prod-\nresources: [../base]\n")
 	r := Run(in, Options{Path: "prod"})
-	line := 1 + strings.Count((configMap + "---\n" + wrong)[:strings.Index(configMap+"---\n"+wrong, "kagenti.io/inject")], "\n")
+	line := 1 + strings.Count((configMap + "---\n" + wrong)[:strings.Index(configMap+"---\n"+wrong,
+		"kagenti.io/inject")], "\n")
 	for _, f := range r.Findings {
 		if f.File == "base/all.yaml" && f.Line == line {
 			return
@@ -223,7 +288,8 @@ func TestPlaceInKustomization(t *testing.T) {
 // Objects of Flux and of this controller may be in a package themselves: they are
 // for a cluster.
 func TestRenderedSourceInPackage(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "templates", "wiring", "flux", "flux.yaml"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "templates", "wiring", "flux",
+		"flux.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

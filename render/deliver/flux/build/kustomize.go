@@ -144,7 +144,8 @@ func isRenderConfig(data []byte) (is bool) {
 }
 
 // collect writes each object to a file of its own, named after it.
-func (b *builder) collect(objects resmap.ResMap) (inputs []render.File, findings []finding.Finding) {
+func (b *builder) collect(objects resmap.ResMap) (inputs []render.File,
+	findings []finding.Finding) {
 	b.origins = map[string]origin{}
 	for _, o := range objects.Resources() {
 		from, err := o.GetOrigin()
@@ -256,18 +257,21 @@ func (w *walk) visit(file string, above []string) *types.Kustomization {
 	folder := path.Dir(file)
 	if slices.Contains(above, folder) {
 		chain := strings.Join(append(above, folder), " → ")
-		w.report(file, "the kustomization is its own base: "+chain, "remove one of these references")
+		w.report(file, "the kustomization is its own base: "+chain,
+			"remove one of these references")
 		return nil
 	}
 	if w.visits++; w.visits == maxVisits+1 {
-		w.report(file, fmt.Sprintf("the build has more than %d bases", maxVisits), "refer to each base once")
+		w.report(file, fmt.Sprintf("the build has more than %d bases", maxVisits),
+			"refer to each base once")
 	}
 	if w.visits > maxVisits || !w.limited(file) {
 		return nil
 	}
 	k := &types.Kustomization{}
 	if err := k.Unmarshal(w.files[file]); err != nil {
-		f := problem("source/kustomization", file, text.Printable(err.Error()), "correct the kustomization")
+		f := problem("source/kustomization", file, text.Printable(err.Error()),
+			"correct the kustomization")
 		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 			f.Line, _ = strconv.Atoi(m[1])
 		}
@@ -278,7 +282,8 @@ func (w *walk) visit(file string, above []string) *types.Kustomization {
 	w.folders[folder] = true
 	w.local(file, w.files[file], free)
 	if len(k.HelmCharts) > 0 {
-		w.report(file, "helmCharts are not rendered here", "use a HelmRelease, or commit the output of helm template")
+		w.report(file, "helmCharts are not rendered here",
+			"use a HelmRelease, or commit the output of helm template")
 	}
 	for _, entry := range slices.Concat(k.Resources, k.Components) {
 		w.entry(file, entry, append(slices.Clone(above), folder))
@@ -295,7 +300,8 @@ var yamlLine = regexp.MustCompile(`line (\d+)`)
 // a kustomization.
 func (w *walk) entry(file, entry string, above []string) {
 	// What has none of these is never a remote base to kustomize.
-	if strings.ContainsAny(entry, ":@?") || strings.HasPrefix(strings.ToLower(entry), "github.com/") {
+	if strings.ContainsAny(entry, ":@?") ||
+		strings.HasPrefix(strings.ToLower(entry), "github.com/") {
 		text := fmt.Sprintf("%q is a remote base, which is not fetched", text.Shown(entry))
 		w.report(file, text, "put its files into the source")
 		return
@@ -309,7 +315,8 @@ func (w *walk) entry(file, entry string, above []string) {
 	}
 	base := w.kustomization(name)
 	if path.IsAbs(entry) || strings.HasPrefix(name, "..") || base == "" {
-		text := fmt.Sprintf("the source has neither a file %q nor a folder of that name with a kustomization", entry)
+		text := fmt.Sprintf(
+			"the source has neither a file %q nor a folder of that name with a kustomization", entry)
 		w.report(file, text, "correct the reference")
 		return
 	}
@@ -323,7 +330,8 @@ func (w *walk) limited(file string) bool {
 	w.findings = append(w.findings, beyond...)
 	if w.values += values; before <= maxBuilt && w.values > maxBuilt {
 		text := fmt.Sprintf("with this file the build reads more than %d values", maxBuilt)
-		w.findings = append(w.findings, problem("source/limit", file, text, "build the package in parts"))
+		w.findings = append(w.findings,
+			problem("source/limit", file, text, "build the package in parts"))
 	}
 	return len(beyond) == 0 && w.values <= maxBuilt
 }
@@ -351,7 +359,8 @@ func (w *walk) plugin(file, entry string, outermost bool) {
 			return // Armature itself, which runs afterwards
 		}
 	}
-	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(content), OmitReaderAnnotations: true}).Read()
+	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(content),
+		OmitReaderAnnotations: true}).Read()
 	for _, n := range nodes {
 		if err == nil && n.YNode().Kind != yaml.MappingNode {
 			err = fmt.Errorf("%q is neither a file of the source nor a configuration", text.Shown(entry))
@@ -360,12 +369,14 @@ func (w *walk) plugin(file, entry string, outermost bool) {
 			break
 		}
 		if _, ok := n.GetAnnotations()["config.kubernetes.io/function"]; ok {
-			err = fmt.Errorf("%s %s is a function, and functions do not run here", n.GetKind(), n.GetName())
+			err = fmt.Errorf("%s %s is a function, and functions do not run here", n.GetKind(),
+				n.GetName())
 		}
 	}
 	if err != nil {
-		w.report(where, text.Printable(err.Error()), "name a file with the configuration of one of kustomize's "+
-			"own plugins; armature.yaml belongs into the outermost kustomization")
+		w.report(where, text.Printable(err.Error()),
+			"name a file with the configuration of one of kustomize's "+
+				"own plugins; armature.yaml belongs into the outermost kustomization")
 		return
 	}
 	w.local(where, content, nil)
@@ -374,13 +385,15 @@ func (w *walk) plugin(file, entry string, outermost bool) {
 // free are the fields of a kustomization whose strings are values and never files, and those whose
 // entries are checked on their own.
 var free = []string{
-	"commonAnnotations", "commonLabels", "labels", "metadata", "literals", "options", "generatorOptions", "patch",
-	"sourceValue", "resources", "bases", "components", "generators", "transformers", "validators",
+	"commonAnnotations", "commonLabels", "labels", "metadata", "literals", "options",
+	"generatorOptions", "patch", "sourceValue", "resources", "bases", "components", "generators",
+	"transformers", "validators",
 }
 
 // local reports the URLs in all fields of a file but the free ones: kustomize would fetch them.
 func (w *walk) local(file string, data []byte, free []string) {
-	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(data), OmitReaderAnnotations: true}).Read()
+	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(data),
+		OmitReaderAnnotations: true}).Read()
 	if err != nil {
 		w.report(file, text.Printable(err.Error()), "correct the kustomization")
 		return
@@ -393,11 +406,13 @@ func (w *walk) local(file string, data []byte, free []string) {
 		}
 		seen[n] = true
 		if n.Kind == yaml.ScalarNode && remote(n.Value) {
-			w.report(file, fmt.Sprintf("%q is not fetched", text.Shown(n.Value)), "put the file into the source")
+			w.report(file, fmt.Sprintf("%q is not fetched", text.Shown(n.Value)),
+				"put the file into the source")
 		}
 		visit(n.Alias)
 		for i, child := range n.Content {
-			if n.Kind != yaml.MappingNode || i%2 == 0 || !slices.Contains(free, n.Content[i-1].Value) {
+			if n.Kind != yaml.MappingNode || i%2 == 0 ||
+				!slices.Contains(free, n.Content[i-1].Value) {
 				visit(child)
 			}
 		}

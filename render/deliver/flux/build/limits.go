@@ -14,18 +14,20 @@ import (
 // Limits of YAML and JSON, which are checked before a parser runs: it needs some hundred bytes for
 // each value.
 const (
-	maxFile     = 16 << 20  // bytes of a file
-	maxDocument = 3 << 20   // bytes of a document; the API server takes no request beyond that
-	maxValues   = 250_000   // of a document, and of one whose aliases are replaced by what they repeat
-	maxBuilt    = 1_500_000 // of all that kustomize reads, as often as it does
-	maxNesting  = 100       // of flow collections in each other
+	maxFile     = 16 << 20 // bytes of a file
+	maxDocument = 3 << 20  // bytes of a document; the API server takes no request beyond that
+	// of a document, and of one whose aliases are replaced by what they repeat
+	maxValues  = 250_000
+	maxBuilt   = 1_500_000 // of all that kustomize reads, as often as it does
+	maxNesting = 100       // of flow collections in each other
 )
 
 // limit reports the first document of a file that is beyond the limits, and counts the
 // values of all of them.
 func limit(file string, data []byte) (values int, findings []finding.Finding) {
 	refuse := func(line int, text string, args ...any) (int, []finding.Finding) {
-		f := problem("source/limit", file, fmt.Sprintf(text, args...), "split it, or leave it out of the source")
+		f := problem("source/limit", file, fmt.Sprintf(text, args...),
+			"split it, or leave it out of the source")
 		f.Line = line
 		return values, []finding.Finding{f}
 	}
@@ -40,8 +42,9 @@ func limit(file string, data []byte) (values int, findings []finding.Finding) {
 		}
 		n, at := count(text)
 		if at >= 0 {
-			return refuse(line(at), "the document has more than %d values, or %d levels of flow collections",
-				maxValues, maxNesting)
+			return refuse(line(at),
+				"the document has more than %d values, or %d levels of flow collections", maxValues,
+				maxNesting)
 		}
 		values += n
 		if bytes.IndexByte(text, '&') >= 0 && bytes.IndexByte(text, '*') >= 0 {
@@ -50,7 +53,8 @@ func limit(file string, data []byte) (values int, findings []finding.Finding) {
 				continue // the parser of the file reports the reason and the place
 			}
 			if n := expanded(root.YNode(), map[*yaml.Node]int{}); n > maxValues {
-				return refuse(line(0), "the aliases of the document repeat more than %d values", maxValues)
+				return refuse(line(0), "the aliases of the document repeat more than %d values",
+					maxValues)
 			}
 		}
 	}

@@ -30,7 +30,8 @@ func large() map[string]struct {
 	laughs := func(levels int) map[string][]byte {
 		text := head + "  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 		for i := range levels {
-			text += fmt.Sprintf("  a%d: &a%d [%s]\n", i+1, i+1, strings.TrimRight(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
+			text += fmt.Sprintf("  a%d: &a%d [%s]\n", i+1, i+1,
+				strings.TrimRight(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
 		}
 		return map[string][]byte{"a.yaml": []byte(text)}
 	}
@@ -48,27 +49,49 @@ func large() map[string]struct {
 		files map[string][]byte
 		want  string
 	}{
-		"20 MiB":                    {repeated(head, "  a: b\n", 20<<20), "a.yaml: the file has 20971"},
-		"20 MiB for kustomize":      {kustomized(repeated(head, "  a: b\n", 20<<20)), "a.yaml: the file has 20971"},
-		"a document":                {repeated(head+"---\n"+head, "  a: bbbbbbbbbbbbbbbbbb\n", 4<<20), "a.yaml:7: the document has 4194"},
-		"values":                    {repeated(head, "  a: b\n", 3<<19), "a.yaml:125001: the document has more than 250000 values"},
-		"values in a line":          {repeated(head+"  a: [", "0,", 1<<20), "a.yaml:6: the document has more than 250000 values"},
-		"empty lists in a line":     {repeated(head+"  a: [", "[],", 1<<20), "a.yaml:6: the document has more than 250000 values"},
-		"sequences in a line":       {repeated(head+"  a:\n  ", "- ", 1<<20), "a.yaml:7: the document has more than 250000 values"},
-		"nested":                    {repeated(head+"  a: ", "[", 1<<16), "a.yaml:6: the document has more than 250000 values, or 100 levels"},
-		"aliases":                   {laughs(9), "a.yaml:1: the aliases of the document repeat more than 250000 values"},
-		"aliases for kustomize":     {kustomized(laughs(9)), "a.yaml:1: the aliases of the document repeat more than 250000 values"},
-		"an alias of itself":        {map[string][]byte{"a.yaml": []byte(head + "  a: &a [*a]\n")}, "a.yaml:"},
-		"configuration":             {map[string][]byte{"a.yaml": []byte(configMap), "armature.yaml": []byte(config + strings.Repeat("  # -\n", 400_000))}, "armature.yaml:"},
-		"a kustomization":           {map[string][]byte{"a.yaml": []byte(configMap), "kustomization.yaml": []byte("resources:\n" + strings.Repeat("- a.yaml\n", 400_000))}, "kustomization.yaml:"},
-		"many bases":                {list, "reads more than 1500000 values"},
-		"a patch":                   {map[string][]byte{"a.yaml": []byte(configMap), "p.yaml": repeated(head, "  a: b\n", 3<<19)["a.yaml"], "kustomization.yaml": []byte("resources: [a.yaml]\npatches: [{path: p.yaml}]\n")}, "p.yaml:125001: the document has more"},
-		"beside a kustomization":    {map[string][]byte{"a.yaml": []byte(configMap), "p.yaml": repeated(head, "  a: b\n", 3<<20)["a.yaml"], "kustomization.yaml": []byte("resources: [a.yaml]\n")}, ""},
-		"within":                    {repeated(head, "  a: b\n", 1<<19), "a.yaml:"},
-		"within, for kyaml":         {repeated(head+"  a: &x\n", "    - b\n", 960_000), ""},
-		"within, for kustomize":     {kustomized(repeated(head+"  a:\n", "  - b\n", 1<<19)), ""},
-		"within, flow":              {kustomized(repeated(head+"  a: [0", ",[0]", 480_000)), "a.yaml:"},
-		"a text of a ConfigMap":     {repeated(head+"  a: |\n", "    {\"a\": [1, 2], \"b\": \"some text\"}\n", 1<<20), ""},
+		"20 MiB": {repeated(head, "  a: b\n", 20<<20),
+			"a.yaml: the file has 20971"},
+		"20 MiB for kustomize": {kustomized(repeated(head, "  a: b\n", 20<<20)),
+			"a.yaml: the file has 20971"},
+		"a document": {repeated(head+"---\n"+head, "  a: bbbbbbbbbbbbbbbbbb\n",
+			4<<20), "a.yaml:7: the document has 4194"},
+		"values": {repeated(head, "  a: b\n", 3<<19),
+			"a.yaml:125001: the document has more than 250000 values"},
+		"values in a line": {repeated(head+"  a: [", "0,", 1<<20),
+			"a.yaml:6: the document has more than 250000 values"},
+		"empty lists in a line": {repeated(head+"  a: [", "[],", 1<<20),
+			"a.yaml:6: the document has more than 250000 values"},
+		"sequences in a line": {repeated(head+"  a:\n  ", "- ", 1<<20),
+			"a.yaml:7: the document has more than 250000 values"},
+		"nested": {repeated(head+"  a: ", "[", 1<<16),
+			"a.yaml:6: the document has more than 250000 values, or 100 levels"},
+		"aliases": {laughs(9),
+			"a.yaml:1: the aliases of the document repeat more than 250000 values"},
+		"aliases for kustomize": {kustomized(laughs(9)),
+			"a.yaml:1: the aliases of the document repeat more than 250000 values"},
+		"an alias of itself": {map[string][]byte{"a.yaml": []byte(head + "  a: &a [*a]\n")},
+			"a.yaml:"},
+		"configuration": {map[string][]byte{"a.yaml": []byte(configMap),
+			"armature.yaml": []byte(config + strings.Repeat("  # -\n", 400_000))},
+			"armature.yaml:"},
+		"a kustomization": {map[string][]byte{"a.yaml": []byte(configMap),
+			"kustomization.yaml": []byte("resources:\n" + strings.Repeat("- a.yaml\n", 400_000))},
+			"kustomization.yaml:"},
+		"many bases": {list, "reads more than 1500000 values"},
+		"a patch": {map[string][]byte{"a.yaml": []byte(configMap),
+			"p.yaml":             repeated(head, "  a: b\n", 3<<19)["a.yaml"],
+			"kustomization.yaml": []byte("resources: [a.yaml]\npatches: [{path: p.yaml}]\n")},
+			"p.yaml:125001: the document has more"},
+		"beside a kustomization": {map[string][]byte{"a.yaml": []byte(configMap),
+			"p.yaml":             repeated(head, "  a: b\n", 3<<20)["a.yaml"],
+			"kustomization.yaml": []byte("resources: [a.yaml]\n")}, ""},
+		"within":                {repeated(head, "  a: b\n", 1<<19), "a.yaml:"},
+		"within, for kyaml":     {repeated(head+"  a: &x\n", "    - b\n", 960_000), ""},
+		"within, for kustomize": {kustomized(repeated(head+"  a:\n", "  - b\n", 1<<19)), ""},
+		"within, flow": {kustomized(repeated(head+"  a: [0", ",[0]", 480_000)),
+			"a.yaml:"},
+		"a text of a ConfigMap": {repeated(head+"  a: |\n",
+			"    {\"a\": [1, 2], \"b\": \"some text\"}\n", 1<<20), ""},
 		"a few aliases":             {laughs(3), ""},
 		"a large file of documents": {map[string][]byte{"a.yaml": []byte(many(head, 100_000))}, ""},
 	}
@@ -106,8 +129,10 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	files := large()[name].files
-	debug.FreeOSMemory()                                                          // that of the other packages
-	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // the peak is that from here on
+	// that of the other packages
+	debug.FreeOSMemory()
+	// the peak is that from here on
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		fmt.Println(err)
 	}
 	var group sync.WaitGroup

@@ -26,7 +26,8 @@ func TestBadInput(t *testing.T) {
 		if data != nil {
 			w.serve(path, data)
 		}
-		return map[string]any{"digest": digest, "path": path, "url": w.host.URL + path, "revision": "main@sha1:aaaa", "lastUpdateTime": "2026-11-22T20:00:00Z"}
+		return map[string]any{"digest": digest, "path": path, "url": w.host.URL + path,
+			"revision": "main@sha1:aaaa", "lastUpdateTime": "2026-11-22T20:00:00Z"}
 	}
 	packed := func(name string, files map[string]string) map[string]any {
 		data := pack(t, files)
@@ -44,22 +45,41 @@ func TestBadInput(t *testing.T) {
 		set          func(*api.RenderedSource)
 		reason, text string
 	}{
-		"declared-gib": {artifactAt("declared-gib", nil, archive.Digest(good)), nil, "InvalidArchive", "1073741824 bytes"},
-		"endless":      {artifactAt("endless", nil, archive.Digest(good)), nil, "InvalidArchive", "larger than the limit"},
-		"unpacked-gib": {artifactAt("unpacked-gib", gib, archive.Digest(gib)), nil, "InvalidArchive", "1073741824 bytes"},
-		"zip":          {artifactAt("zip", zipped, archive.Digest(zipped)), nil, "InvalidArchive", "not gzipped"},
-		"links":        {artifactAt("links", links, archive.Digest(links)), nil, "InvalidArchive", "is a link"},
-		"remote":       {packed("remote", map[string]string{"kustomization.yaml": "resources: ['https://github.com/o/r']\n"}), nil, "RenderFailed", "remote base"},
-		"cycle":        {packed("cycle", map[string]string{"a/kustomization.yaml": "resources: [../b]\n", "b/kustomization.yaml": "resources: [../a]\n"}), at("a"), "RenderFailed", "its own base"},
-		"digest":       {artifactAt("digest", good, archive.Digest([]byte("other"))), nil, "InvalidArchive", "does not have the digest"},
-		"not-there":    {artifactAt("not-there", nil, archive.Digest(good)), nil, "FetchFailed", "404"},
-		"redirect":     {artifactAt("redirect", nil, archive.Digest(good)), nil, "FetchFailed", "redirect is not followed"},
+		"declared-gib": {artifactAt("declared-gib", nil, archive.Digest(good)), nil,
+			"InvalidArchive", "1073741824 bytes"},
+		"endless": {artifactAt("endless", nil, archive.Digest(good)), nil, "InvalidArchive",
+			"larger than the limit"},
+		"unpacked-gib": {artifactAt("unpacked-gib", gib, archive.Digest(gib)), nil,
+			"InvalidArchive", "1073741824 bytes"},
+		"zip": {artifactAt("zip", zipped, archive.Digest(zipped)), nil, "InvalidArchive",
+			"not gzipped"},
+		"links": {artifactAt("links", links, archive.Digest(links)), nil, "InvalidArchive",
+			"is a link"},
+		"remote": {packed("remote",
+			map[string]string{"kustomization.yaml": "resources: ['https://github.com/o/r']\n"}),
+			nil, "RenderFailed", "remote base"},
+		"cycle": {packed("cycle",
+			map[string]string{"a/kustomization.yaml": "resources: [../b]\n",
+				"b/kustomization.yaml": "resources: [../a]\n"}), at("a"), "RenderFailed",
+			"its own base"},
+		"digest": {artifactAt("digest", good, archive.Digest([]byte("other"))), nil,
+			"InvalidArchive", "does not have the digest"},
+		"not-there": {artifactAt("not-there", nil, archive.Digest(good)), nil, "FetchFailed",
+			"404"},
+		"redirect": {artifactAt("redirect", nil, archive.Digest(good)), nil, "FetchFailed",
+			"redirect is not followed"},
 		"foreign-host": {foreign, nil, "AccessDenied", "not fetched from this host"},
 		"disguised":    {disguised, nil, "AccessDenied", "not fetched from this host"},
 		"file":         {file, nil, "AccessDenied", "not the address of an archive of this source"},
-		"namespace":    {packed("namespace", map[string]string{"settings.yaml": settings}), func(s *api.RenderedSource) { s.Spec.SourceRef.Namespace = "default" }, "AccessDenied", "another namespace"},
-		"itself":       {packed("itself", map[string]string{"settings.yaml": settings}), func(s *api.RenderedSource) { s.Spec.SourceRef.Kind = "ExternalArtifact" }, "CyclicSource", "itself → itself: a RenderedSource cannot render what it publishes"},
-		"no-source":    {packed("no-source", map[string]string{"settings.yaml": settings}), func(s *api.RenderedSource) { s.Spec.SourceRef.Name = "nobody" }, "SourceNotReady", "does not exist"},
+		"namespace": {packed("namespace", map[string]string{"settings.yaml": settings}),
+			func(s *api.RenderedSource) { s.Spec.SourceRef.Namespace = "default" }, "AccessDenied",
+			"another namespace"},
+		"itself": {packed("itself", map[string]string{"settings.yaml": settings}),
+			func(s *api.RenderedSource) { s.Spec.SourceRef.Kind = "ExternalArtifact" },
+			"CyclicSource", "itself → itself: a RenderedSource cannot render what it publishes"},
+		"no-source": {packed("no-source", map[string]string{"settings.yaml": settings}),
+			func(s *api.RenderedSource) { s.Spec.SourceRef.Name = "nobody" }, "SourceNotReady",
+			"does not exist"},
 	} {
 		w.artifact(name, c.artifact)
 		if c.set == nil {
@@ -91,10 +111,12 @@ func TestForeignArchives(t *testing.T) {
 	victim.serve(file, secret)
 	own, host := "/gitrepository/"+w.namespace, victim.host.URL
 	spellings := map[string]string{
-		"foreign":       host + file,
-		"dots":          host + own + "/NAME/../.." + strings.TrimPrefix(file, "/gitrepository"),
-		"encoded-dots":  host + own + "/NAME/%2e%2e/%2e%2e" + strings.TrimPrefix(file, "/gitrepository"),
-		"encoded-slash": host + own + "/NAME/..%2f..%2f" + victim.namespace + "%2ffleet%2faaaa.tar.gz",
+		"foreign": host + file,
+		"dots":    host + own + "/NAME/../.." + strings.TrimPrefix(file, "/gitrepository"),
+		"encoded-dots": host + own + "/NAME/%2e%2e/%2e%2e" +
+			strings.TrimPrefix(file, "/gitrepository"),
+		"encoded-slash": host + own + "/NAME/..%2f..%2f" + victim.namespace +
+			"%2ffleet%2faaaa.tar.gz",
 		"twice-encoded": host + own + "/NAME/%252e%252e%252ffleet",
 		"backslash":     host + own + `/NAME/..\..\` + victim.namespace,
 		"empty-segment": host + own + "//NAME/a.tar.gz",
@@ -106,18 +128,20 @@ func TestForeignArchives(t *testing.T) {
 		"upper-case":    host + "/GitRepository/" + w.namespace + "/NAME/a.tar.gz",
 		"query":         host + own + "/NAME/a.tar.gz?path=" + file,
 		"fragment":      host + own + "/NAME/a.tar.gz#" + file,
-		"user":          strings.Replace(host, "http://", "http://user@", 1) + own + "/NAME/a.tar.gz",
-		"other-host":    "http://evil.example" + own + "/NAME/a.tar.gz",
-		"no-scheme":     strings.TrimPrefix(host, "http:") + own + "/NAME/a.tar.gz",
-		"control":       host + own + "/NAME/a\n.tar.gz",
-		"longer-name":   host + own + "/NAME%2ehidden/a.tar.gz",
+		"user": strings.Replace(host, "http://", "http://user@", 1) + own +
+			"/NAME/a.tar.gz",
+		"other-host":  "http://evil.example" + own + "/NAME/a.tar.gz",
+		"no-scheme":   strings.TrimPrefix(host, "http:") + own + "/NAME/a.tar.gz",
+		"control":     host + own + "/NAME/a\n.tar.gz",
+		"longer-name": host + own + "/NAME%2ehidden/a.tar.gz",
 	}
 	digests := []string{archive.Digest(secret), archive.Digest([]byte("a guess"))}
 	for name, url := range spellings {
 		for i, digest := range digests {
 			name := fmt.Sprint(name, "-", i)
-			w.artifact(name, map[string]any{"digest": digest, "path": "x", "url": strings.ReplaceAll(url, "NAME", name),
-				"revision": "main@sha1:aaaa", "lastUpdateTime": "2026-11-22T20:00:00Z"})
+			w.artifact(name, map[string]any{"digest": digest, "path": "x",
+				"url": strings.ReplaceAll(url, "NAME", name), "revision": "main@sha1:aaaa",
+				"lastUpdateTime": "2026-11-22T20:00:00Z"})
 			w.rendered(name, name)
 		}
 	}
@@ -125,7 +149,8 @@ func TestForeignArchives(t *testing.T) {
 		for i := range digests {
 			name := fmt.Sprint(name, "-", i)
 			message := w.fails(name, "AccessDenied")
-			if strings.Contains(message, "secret") || strings.Contains(message, archive.Digest(secret)) {
+			if strings.Contains(message, "secret") ||
+				strings.Contains(message, archive.Digest(secret)) {
 				t.Errorf("%s: the message gives the archive away: %s", name, message)
 			}
 			if got := w.published(name); got != nil {
@@ -141,9 +166,11 @@ func TestForeignArchives(t *testing.T) {
 	w.repository("own", "aaaa", map[string]string{"settings.yaml": settings})
 	path := w.path("GitRepository", "own", "bbbb.tar.gz")
 	w.serve(path, secret)
-	w.artifact("own", map[string]any{"digest": digests[1], "path": path, "url": w.host.URL + path, "revision": "main@sha1:bbbb", "lastUpdateTime": "2026-11-22T20:00:00Z"})
+	w.artifact("own", map[string]any{"digest": digests[1], "path": path, "url": w.host.URL + path,
+		"revision": "main@sha1:bbbb", "lastUpdateTime": "2026-11-22T20:00:00Z"})
 	w.rendered("own", "own")
-	if message := w.fails("own", "InvalidArchive"); strings.Contains(message, strings.TrimPrefix(digests[0], "sha256:")) {
+	if message := w.fails("own", "InvalidArchive"); strings.Contains(message,
+		strings.TrimPrefix(digests[0], "sha256:")) {
 		t.Errorf("the message has the digest of what was fetched: %s", message)
 	}
 }
@@ -154,7 +181,9 @@ func linked(t *testing.T) []byte {
 	zipped := gzip.NewWriter(&out)
 	tarred := tar.NewWriter(zipped)
 	for i := range 100 {
-		if err := tarred.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: fmt.Sprint(i, ".yaml"), Linkname: "/var/run/secrets/kubernetes.io/serviceaccount/token"}); err != nil {
+		if err := tarred.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink,
+			Name:     fmt.Sprint(i, ".yaml"),
+			Linkname: "/var/run/secrets/kubernetes.io/serviceaccount/token"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -192,7 +221,8 @@ func zippedLinks(t *testing.T) []byte {
 func declaredGiB(t *testing.T) []byte {
 	var out bytes.Buffer
 	zipped := gzip.NewWriter(&out)
-	if err := tar.NewWriter(zipped).WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "a.yaml", Size: 1 << 30, Mode: 0o644}); err != nil {
+	if err := tar.NewWriter(zipped).WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "a.yaml",
+		Size: 1 << 30, Mode: 0o644}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := zipped.Write(make([]byte, 1<<20)); err != nil {
@@ -213,7 +243,9 @@ func TestCyclicSources(t *testing.T) {
 	w.rendered("one", "fleet", every("1s"))
 	w.ready("one", "aaaa")
 	of := func(kind, name string) func(*api.RenderedSource) {
-		return func(s *api.RenderedSource) { s.Spec.SourceRef = api.SourceReference{Kind: kind, Name: name} }
+		return func(s *api.RenderedSource) {
+			s.Spec.SourceRef = api.SourceReference{Kind: kind, Name: name}
+		}
 	}
 	w.rendered("two", "", every("1s"), of("ExternalArtifact", "one"))
 	w.eventually("two renders one", func() string {
@@ -225,8 +257,10 @@ func TestCyclicSources(t *testing.T) {
 	one, two := w.published("one"), w.published("two")
 
 	w.change("one", of("ExternalArtifact", "two"))
-	for name, want := range map[string]string{"one": "one → two → one: ", "two": "two → one → two: "} {
-		if message := w.fails(name, "CyclicSource"); !strings.HasPrefix(message, want) || !strings.Contains(message, "stays published") {
+	for name, want := range map[string]string{"one": "one → two → one: ",
+		"two": "two → one → two: "} {
+		if message := w.fails(name, "CyclicSource"); !strings.HasPrefix(message, want) ||
+			!strings.Contains(message, "stays published") {
 			t.Errorf("the message of %s lacks %q: %s", name, want, message)
 		}
 	}
@@ -247,7 +281,8 @@ func TestCyclicSources(t *testing.T) {
 	w.repository("fleet", "bbbb", map[string]string{"settings.yaml": configMap("settings", "b")})
 	w.ready("one", "bbbb")
 	w.eventually("two goes on", func() string {
-		if status, reason, message := w.condition("two", "Ready"); status != "True" || w.published("two")["digest"] == two["digest"] {
+		if status, reason, message := w.condition("two", "Ready"); status != "True" ||
+			w.published("two")["digest"] == two["digest"] {
 			return reason + ": " + message
 		}
 		return ""

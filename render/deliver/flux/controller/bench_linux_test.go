@@ -92,7 +92,8 @@ func BenchmarkRenderedSources(b *testing.B) {
 				w.must(fs.WriteFile(name, data))
 			}
 		}
-		made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(fs, fmt.Sprintf("apps/%03d", p))
+		made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(fs,
+			fmt.Sprintf("apps/%03d", p))
 		w.must(err)
 		text, err := made.AsYaml()
 		w.must(err)
@@ -102,13 +103,17 @@ func BenchmarkRenderedSources(b *testing.B) {
 	}
 	kustomize := time.Since(begun)
 	w.must(syscall.Getrusage(syscall.RUSAGE_SELF, &after))
-	kustomizeCPU := time.Duration(after.Utime.Nano() + after.Stime.Nano() - usage.Utime.Nano() - usage.Stime.Nano())
+	kustomizeCPU := time.Duration(after.Utime.Nano() + after.Stime.Nano() - usage.Utime.Nano() -
+		usage.Stime.Nano())
 
-	fmt.Printf("\n%d packages of %d objects in one repository, archive of %d KiB:\n\n", benchPackages, benchObjects, len(packed)>>10)
+	fmt.Printf("\n%d packages of %d objects in one repository, archive of %d KiB:\n\n",
+		benchPackages, benchObjects, len(packed)>>10)
 	fmt.Println("| | time | CPU | peak memory |\n|---|---|---|---|")
-	fmt.Printf("| RenderedSources, new revision to the last artifact, in the cluster | %.1f s | %.1f s | %d MiB |\n", took.Seconds(), used.Seconds(), peak>>20)
+	fmt.Printf("| RenderedSources, new revision to the last artifact, in the cluster | %.1f s | "+
+		"%.1f s | %d MiB |\n", took.Seconds(), used.Seconds(), peak>>20)
 	fmt.Printf("| RenderedSources at rest, %.0f s | | %.2f s | |\n", resting.Seconds(), rest.Seconds())
-	fmt.Printf("| unpacking and building by kustomize's library, one after the other | %.1f s | %.1f s | |\n\n", kustomize.Seconds(), kustomizeCPU.Seconds())
+	fmt.Printf("| unpacking and building by kustomize's library, one after the other | %.1f s | "+
+		"%.1f s | |\n\n", kustomize.Seconds(), kustomizeCPU.Seconds())
 	if first.After(second) {
 		b.Fatal("the second revision was published first")
 	}
@@ -124,7 +129,8 @@ func (w *world) allPublished(revision string) time.Time {
 		w.must(w.List(w.Context(), &all, client.InNamespace(w.namespace)))
 		done := 0
 		for _, s := range all.Items {
-			if a := s.Status.Artifact; a != nil && a.OriginRevision == "main@sha1:"+revision && a.Objects >= benchObjects {
+			if a := s.Status.Artifact; a != nil && a.OriginRevision == "main@sha1:"+revision &&
+				a.Objects >= benchObjects {
 				done++
 			}
 		}

@@ -30,9 +30,11 @@ import (
 func flux(t *testing.T, plane *controlplane.ControlPlane, name string, args ...string) {
 	t.Helper()
 	var log controlplane.Output
-	cmd := exec.Command(programs.Peer(t, name), append(args, "--metrics-addr=0", "--health-addr=127.0.0.1:0")...)
+	cmd := exec.Command(programs.Peer(t, name),
+		append(args, "--metrics-addr=0", "--health-addr=127.0.0.1:0")...)
 	dir := t.TempDir()
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig, "RUNTIME_NAMESPACE=flux-system", "HOME="+dir, "TMPDIR="+dir)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig,
+		"RUNTIME_NAMESPACE=flux-system", "HOME="+dir, "TMPDIR="+dir)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -62,7 +64,8 @@ func (w *world) serveGit() *remote {
 	r := &remote{world: w, dir: filepath.Join(w.TempDir(), "fleet")}
 	w.must(os.Mkdir(r.dir, 0o755))
 	r.git("init", "-q", "-b", "main")
-	server := httptest.NewServer(&cgi.Handler{Path: git, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.dir), "GIT_HTTP_EXPORT_ALL=1"}})
+	server := httptest.NewServer(&cgi.Handler{Path: git, Args: []string{"http-backend"},
+		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.dir), "GIT_HTTP_EXPORT_ALL=1"}})
 	w.Cleanup(server.Close)
 	r.url = server.URL + "/fleet/.git"
 	return r
@@ -72,7 +75,8 @@ func (r *remote) git(args ...string) string {
 	r.Helper()
 	cmd := exec.CommandContext(r.Context(), "git", args...)
 	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_CONFIG_GLOBAL=/dev/null")
+	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_CONFIG_GLOBAL=/dev/null")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		r.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -98,10 +102,12 @@ func (r *remote) commit(files map[string]string) string {
 func (w *world) kustomization(name string) *unstructured.Unstructured {
 	w.Helper()
 	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"})
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io",
+		Version: "v1", Kind: "Kustomization"})
 	o.SetNamespace(w.namespace)
 	o.SetName(name)
-	if err := w.Get(w.Context(), client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil {
+	if err := w.Get(w.Context(), client.ObjectKeyFromObject(o),
+		o); client.IgnoreNotFound(err) != nil {
 		w.Fatal(err)
 	}
 	return o
@@ -111,7 +117,8 @@ func (w *world) kustomization(name string) *unstructured.Unstructured {
 func (w *world) applied(name string) *unstructured.Unstructured {
 	w.Helper()
 	w.eventually("Flux applies "+name, func() string {
-		if err := controlplane.RunDeployments(w.Context(), w, client.InNamespace(w.namespace)); err != nil {
+		if err := controlplane.RunDeployments(w.Context(), w,
+			client.InNamespace(w.namespace)); err != nil {
 			return err.Error()
 		}
 		k, want := w.kustomization(name), w.published(name)["revision"]
@@ -122,7 +129,8 @@ func (w *world) applied(name string) *unstructured.Unstructured {
 			c := c.(map[string]any)
 			all[c["type"].(string)] = fmt.Sprint(c["status"], " ", c["reason"], " ", c["message"])
 		}
-		if revision != want || !strings.HasPrefix(all["Ready"], "True ReconciliationSucceeded") || !strings.HasPrefix(all["Healthy"], "True") {
+		if revision != want || !strings.HasPrefix(all["Ready"], "True ReconciliationSucceeded") ||
+			!strings.HasPrefix(all["Healthy"], "True") {
 			return fmt.Sprintf("revision %s, want %s; %v", revision, want, all)
 		}
 		return ""
@@ -135,14 +143,16 @@ func (w *world) applied(name string) *unstructured.Unstructured {
 func (w *world) wiring(hosts ...string) {
 	w.Helper()
 	for _, host := range hosts {
-		text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "templates", "wiring", host, host+".yaml"))
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "templates", "wiring", host,
+			host+".yaml"))
 		w.must(err)
 		objects := 0
 		for _, doc := range strings.Split(string(text), "\n---\n") {
 			o := &unstructured.Unstructured{}
 			w.must(yaml.Unmarshal([]byte(doc), o))
 			o.SetNamespace(w.namespace)
-			if err := w.Create(w.Context(), o, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+			if err := w.Create(w.Context(), o, client.DryRunAll,
+				client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 				w.Errorf("init --for %s: %v", host, err)
 			}
 			objects++
@@ -157,7 +167,8 @@ func (w *world) wiring(hosts ...string) {
 func (w *world) weather(value string) map[string]string {
 	w.Helper()
 	out := map[string]string{}
-	found, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "examples", "weather-agent", "*.yaml"))
+	found, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "examples", "weather-agent",
+		"*.yaml"))
 	w.must(err)
 	for _, f := range found {
 		data, err := os.ReadFile(f)
@@ -167,7 +178,9 @@ func (w *world) weather(value string) map[string]string {
 	if len(out) == 0 {
 		w.Fatal("the example has no files")
 	}
-	out["config/large.yaml"] = "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata: {name: large}\nspec: {components: {authbridge-proxy: {resources: {limits: {memory: 999Mi}}}}}\n"
+	out["config/large.yaml"] = "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\n" +
+		"metadata: {name: large}\nspec: {components: {authbridge-proxy: {resources: {limits: " +
+		"{memory: 999Mi}}}}}\n"
 	if value != "" {
 		out["apps/weather/settings.yaml"] = configMap("settings", value)
 	}
@@ -186,7 +199,8 @@ func TestFlux(t *testing.T) {
 	if err == nil {
 		var kustomizations string
 		kustomizations, err = fluxCRDs("github.com/fluxcd/kustomize-controller@v1.9.5")
-		folders = append(folders, kustomizations, filepath.Join("..", "..", "..", "..", "templates", "crds", "catalog"))
+		folders = append(folders, kustomizations,
+			filepath.Join("..", "..", "..", "..", "templates", "crds", "catalog"))
 	}
 	if err == nil {
 		err = plane.InstallCRDs(folders...)
@@ -198,28 +212,33 @@ func TestFlux(t *testing.T) {
 	w.start()
 	stored := t.TempDir()
 	flux(t, plane, "source-controller", "--storage-path="+stored, "--storage-addr=127.0.0.1:0")
-	flux(t, plane, "kustomize-controller", "--feature-gates=ExternalArtifact=true", "--requeue-dependency=1s")
+	flux(t, plane, "kustomize-controller", "--feature-gates=ExternalArtifact=true",
+		"--requeue-dependency=1s")
 	w.wiring("flux", "flux-oci")
 	fleet := w.serveGit()
 	commit := fleet.commit(w.weather("one"))
 	source := w.object("GitRepository", "fleet")
-	source.Object["spec"] = map[string]any{"url": fleet.url, "interval": "2s", "ref": map[string]any{"branch": "main"}}
+	source.Object["spec"] = map[string]any{"url": fleet.url, "interval": "2s",
+		"ref": map[string]any{"branch": "main"}}
 	w.must(w.Create(t.Context(), source))
 	w.rendered("weather", "fleet", at("apps/weather"), every("1s"))
 	w.ready("weather", commit)
 	k := w.kustomization("weather")
 	k.Object["spec"] = map[string]any{
-		"interval": "2s", "retryInterval": "2s", "timeout": "2m", "prune": true, "wait": true, "targetNamespace": w.namespace, "path": "./",
+		"interval": "2s", "retryInterval": "2s", "timeout": "2m", "prune": true, "wait": true,
+		"targetNamespace": w.namespace, "path": "./",
 		"sourceRef": map[string]any{"kind": "ExternalArtifact", "name": "weather"},
 	}
 	w.must(w.Create(t.Context(), k))
 
 	k = w.applied("weather")
-	if origin, _, _ := unstructured.NestedString(k.Object, "status", "lastAppliedOriginRevision"); origin != "main@sha1:"+commit {
+	if origin, _, _ := unstructured.NestedString(k.Object, "status",
+		"lastAppliedOriginRevision"); origin != "main@sha1:"+commit {
 		t.Errorf("lastAppliedOriginRevision %q", origin)
 	}
 	entries, _, _ := unstructured.NestedSlice(k.Object, "status", "inventory", "entries")
-	if text := fmt.Sprint(entries); !strings.Contains(text, "apps_Deployment") || !strings.Contains(text, "_settings__ConfigMap") {
+	if text := fmt.Sprint(entries); !strings.Contains(text, "apps_Deployment") ||
+		!strings.Contains(text, "_settings__ConfigMap") {
 		t.Errorf("inventory %s", text)
 	}
 	if got := w.injected(); got != 1 {
@@ -243,13 +262,17 @@ func TestFlux(t *testing.T) {
 	}
 
 	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "settings"}}
-	w.must(w.Patch(t.Context(), c, client.RawPatch("application/merge-patch+json", []byte(`{"data":{"key":"by hand"}}`))))
-	w.eventually("the edit is corrected", func() string { return strings.TrimPrefix(w.value(), "two") })
+	w.must(w.Patch(t.Context(), c,
+		client.RawPatch("application/merge-patch+json", []byte(`{"data":{"key":"by hand"}}`))))
+	w.eventually("the edit is corrected",
+		func() string { return strings.TrimPrefix(w.value(), "two") })
 
 	broken := w.weather("three")
 	broken["apps/weather/deployment.yaml"] += "  ]broken\n"
 	fleet.commit(broken)
-	if message := w.fails("weather", "RenderFailed"); !regexp.MustCompile(`\napps/weather/deployment\.yaml:\d+: `).MatchString(message) {
+	if message := w.fails("weather",
+		"RenderFailed"); !regexp.MustCompile(`\napps/weather/deployment\.yaml:\d+: `).MatchString(
+		message) {
 		t.Errorf("no file and line in %s", message)
 	}
 	w.applied("weather")
@@ -259,14 +282,16 @@ func TestFlux(t *testing.T) {
 
 	fleet.commit(map[string]string{"apps/weather/README.md": "all manifests are gone\n"})
 	w.eventually("an empty render is refused", func() string {
-		if _, _, message := w.condition("weather", "Ready"); !strings.Contains(message, "no Kubernetes object is left") {
+		if _, _, message := w.condition("weather", "Ready"); !strings.Contains(message,
+			"no Kubernetes object is left") {
 			return message
 		}
 		return ""
 	})
 	w.applied("weather")
 	if w.value() != "two" || w.injected() != 1 {
-		t.Errorf("an empty render arrived: the value is %q, and %d Deployments are injected", w.value(), w.injected())
+		t.Errorf("an empty render arrived: the value is %q, and %d Deployments are injected",
+			w.value(), w.injected())
 	}
 
 	commit = fleet.commit(w.weather(""))
@@ -296,7 +321,8 @@ func (w *world) renderedAgain(commit string) {
 	w.applied("weather")
 	d := &appsv1.Deployment{}
 	w.must(w.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "weather-agent"}, d))
-	for _, c := range append(d.Spec.Template.Spec.InitContainers, d.Spec.Template.Spec.Containers...) {
+	for _, c := range append(d.Spec.Template.Spec.InitContainers,
+		d.Spec.Template.Spec.Containers...) {
 		if c.Name == "authbridge-proxy" && c.Resources.Limits.Memory().String() == "999Mi" {
 			return
 		}
@@ -311,7 +337,8 @@ func (w *world) changedArchives(stored string) {
 	evil := pack(w, map[string]string{"apps/weather/evil.yaml": configMap("evil", "x")})
 	file := filepath.Join(w.dir, filepath.FromSlash(w.published("weather")["path"].(string)))
 	w.eventually("Flux refuses the archive", func() string {
-		w.must(os.WriteFile(file, evil, 0o600)) // again, since its owner repairs it at each interval
+		// again, since its owner repairs it at each interval
+		w.must(os.WriteFile(file, evil, 0o600))
 		text := fmt.Sprint(w.kustomization("weather").Object["status"])
 		if !strings.Contains(text, "digest") || !strings.Contains(text, "ArtifactFailed") {
 			return text
@@ -335,7 +362,8 @@ func (w *world) changedArchives(stored string) {
 			w.request("weather", fmt.Sprint("again ", asked))
 		}
 		_, reason, message := w.condition("weather", "Ready")
-		if reason != "InvalidArchive" || !strings.Contains(message, "does not have the digest") || !strings.Contains(message, "stays published") {
+		if reason != "InvalidArchive" || !strings.Contains(message, "does not have the digest") ||
+			!strings.Contains(message, "stays published") {
 			return reason + ": " + message
 		}
 		return ""
@@ -344,7 +372,8 @@ func (w *world) changedArchives(stored string) {
 		w.Errorf("the last good artifact is gone: %s", diff)
 	}
 	w.noEvil()
-	w.must(w.Patch(w.Context(), source, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"reconcile.fluxcd.io/requestedAt":"now"}}}`))))
+	w.must(w.Patch(w.Context(), source, client.RawPatch("application/merge-patch+json",
+		[]byte(`{"metadata":{"annotations":{"reconcile.fluxcd.io/requestedAt":"now"}}}`))))
 	w.eventually("what Flux has fetched again is rendered", func() string {
 		if status, reason, message := w.condition("weather", "Ready"); status != "True" {
 			return reason + ": " + message
@@ -365,7 +394,8 @@ func (w *world) noEvil() {
 // value is that of the ConfigMap settings, "" where it does not exist.
 func (w *world) value() string {
 	c := &corev1.ConfigMap{}
-	if err := w.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "settings"}, c); client.IgnoreNotFound(err) != nil {
+	if err := w.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "settings"},
+		c); client.IgnoreNotFound(err) != nil {
 		return err.Error()
 	}
 	return c.Data["key"]

@@ -44,7 +44,8 @@ func (s *signed) image(repository string) name.Digest {
 	ctx := s.Context()
 	s.attach(
 		func(x *sign.Session) (string, error) {
-			return x.Attest(ctx, digest, sign.SPDXType, map[string]string{"spdxVersion": "SPDX-2.3"})
+			return x.Attest(ctx, digest, sign.SPDXType,
+				map[string]string{"spdxVersion": "SPDX-2.3"})
 		},
 		func(x *sign.Session) (string, error) { return x.Sign(ctx, digest) },
 		func(x *sign.Session) (string, error) {
@@ -59,9 +60,11 @@ func (s *signed) ociRepository(object, secret string, artifact name.Digest) {
 	s.Helper()
 	o := s.object("OCIRepository", object)
 	o.Object["spec"] = map[string]any{
-		"url": "oci://" + artifact.Context().Name(), "interval": "10m", "insecure": true, "ref": map[string]any{"digest": artifact.DigestStr()},
+		"url": "oci://" + artifact.Context().Name(), "interval": "10m", "insecure": true,
+		"ref":           map[string]any{"digest": artifact.DigestStr()},
 		"layerSelector": map[string]any{"operation": "copy"},
-		"verify":        map[string]any{"provider": "cosign", "secretRef": map[string]any{"name": secret}},
+		"verify": map[string]any{"provider": "cosign",
+			"secretRef": map[string]any{"name": secret}},
 	}
 	s.must(s.Create(s.Context(), o))
 }
@@ -112,10 +115,13 @@ func TestFluxVerifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorld(t, plane)
-	flux(t, plane, "source-controller", "--storage-path="+t.TempDir(), "--storage-addr=127.0.0.1:0", "--concurrent=8")
+	flux(t, plane, "source-controller", "--storage-path="+t.TempDir(), "--storage-addr=127.0.0.1:0",
+		"--concurrent=8")
 	ours, theirs := w.registry(nil), w.registry(nil)
 	secret := func(named string, s *signed) {
-		w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: named}, Data: map[string][]byte{"cosign.pub": s.public}}))
+		w.must(w.Create(t.Context(),
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: named},
+				Data: map[string][]byte{"cosign.pub": s.public}}))
 	}
 	secret("right", ours)
 	secret("wrong", theirs)
@@ -140,7 +146,8 @@ func TestFluxVerifies(t *testing.T) {
 		}
 		unrelated := func(artifact name.Digest) name.Digest {
 			stranger.attach(func(x *sign.Session) (string, error) {
-				return x.Attest(t.Context(), artifact, sign.SPDXType, map[string]string{"spdxVersion": "SPDX-2.3"})
+				return x.Attest(t.Context(), artifact, sign.SPDXType,
+					map[string]string{"spdxVersion": "SPDX-2.3"})
 			})
 			return artifact
 		}

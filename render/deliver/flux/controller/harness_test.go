@@ -102,7 +102,8 @@ var worlds atomic.Int32
 
 func newWorld(t testing.TB, plane *controlplane.ControlPlane) *world {
 	t.Helper()
-	w := &world{TB: t, plane: plane, namespace: fmt.Sprintf("team%d", worlds.Add(1)), dir: t.TempDir(), archives: map[string][]byte{}}
+	w := &world{TB: t, plane: plane, namespace: fmt.Sprintf("team%d", worlds.Add(1)),
+		dir: t.TempDir(), archives: map[string][]byte{}}
 	w.host = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.requests.Add(1)
 		w.mu.Lock()
@@ -133,7 +134,8 @@ func newWorld(t testing.TB, plane *controlplane.ControlPlane) *world {
 	w.must(err)
 	w.Client, err = client.New(plane.Admin.Config, client.Options{Scheme: scheme})
 	w.must(err)
-	w.must(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
+	w.must(w.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
 	return w
 }
 
@@ -146,8 +148,9 @@ func (w *world) must(err error) {
 
 func (w *world) options() controller.Options {
 	return controller.Options{
-		Options: process.Options{Namespace: w.namespace, Namespaces: []string{w.namespace}, MetricsAddress: "0", HealthAddress: "0", Log: logr.Discard()},
-		Dir:     w.dir, Address: "127.0.0.1:0", Hosts: []string{"127.0.0.1"},
+		Options: process.Options{Namespace: w.namespace, Namespaces: []string{w.namespace},
+			MetricsAddress: "0", HealthAddress: "0", Log: logr.Discard()},
+		Dir: w.dir, Address: "127.0.0.1:0", Hosts: []string{"127.0.0.1"},
 	}
 }
 
@@ -226,14 +229,16 @@ func (w *world) repository(name, revision string, files map[string]string) {
 	path := w.path("GitRepository", name, revision+".tar.gz")
 	w.serve(path, data)
 	w.artifact(name, map[string]any{
-		"digest": archive.Digest(data), "path": path, "url": w.host.URL + path, "revision": "main@sha1:" + revision,
-		"lastUpdateTime": "2026-11-22T20:00:00Z", "size": int64(len(data)),
+		"digest": archive.Digest(data), "path": path, "url": w.host.URL + path,
+		"revision": "main@sha1:" + revision, "lastUpdateTime": "2026-11-22T20:00:00Z",
+		"size": int64(len(data)),
 	})
 }
 
 func (w *world) artifact(name string, artifact map[string]any) {
 	w.Helper()
-	w.source("GitRepository", name, map[string]any{"url": "https://git.example/fleet", "interval": "1m"}, artifact)
+	w.source("GitRepository", name,
+		map[string]any{"url": "https://git.example/fleet", "interval": "1m"}, artifact)
 }
 
 // source makes a source of any kind with an artifact, or changes its artifact.
@@ -310,7 +315,8 @@ func (w *world) ready(name, revision string) *api.RenderedSource {
 	w.eventually(name+" publishes "+revision, func() string {
 		s := w.get(name)
 		status, reason, message := w.condition(name, "Ready")
-		if status != "True" || s.Status.Artifact == nil || s.Status.Artifact.OriginRevision != "main@sha1:"+revision {
+		if status != "True" || s.Status.Artifact == nil ||
+			s.Status.Artifact.OriginRevision != "main@sha1:"+revision {
 			return fmt.Sprintf("Ready is %q %s: %s", status, reason, message)
 		}
 		return ""
@@ -336,7 +342,8 @@ func (w *world) fails(name, reason string) (message string) {
 func (w *world) published(name string) map[string]any {
 	w.Helper()
 	o := w.object("ExternalArtifact", name)
-	if err := w.Get(w.Context(), client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil {
+	if err := w.Get(w.Context(), client.ObjectKeyFromObject(o),
+		o); client.IgnoreNotFound(err) != nil {
 		w.Fatal(err)
 	}
 	artifact, _, err := unstructured.NestedMap(o.Object, "status", "artifact")
@@ -367,10 +374,12 @@ func (w *world) fetch(artifact map[string]any) map[string][]byte {
 	return files
 }
 
-const settings = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n  key: value\n"
+const settings = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n" +
+	"  key: value\n"
 
 func configMap(name, value string) string {
-	return strings.ReplaceAll(strings.Replace(settings, "key: value", "key: "+value, 1), "name: settings", "name: "+name)
+	return strings.ReplaceAll(strings.Replace(settings, "key: value", "key: "+value, 1),
+		"name: settings", "name: "+name)
 }
 
 // process runs a controller in a process of its own, which kill ends.
@@ -378,15 +387,16 @@ func (w *world) process() (pid int, kill func()) {
 	w.Helper()
 	o := w.options()
 	text, err := json.Marshal(map[string]any{
-		"Namespace": o.Namespace, "Namespaces": o.Namespaces, "MetricsAddress": "0", "HealthAddress": "0",
-		"Dir": o.Dir, "Address": o.Address, "Hosts": o.Hosts,
+		"Namespace": o.Namespace, "Namespaces": o.Namespaces, "MetricsAddress": "0",
+		"HealthAddress": "0", "Dir": o.Dir, "Address": o.Address, "Hosts": o.Hosts,
 	})
 	w.must(err)
 	self, err := os.Executable()
 	w.must(err)
 	var log strings.Builder
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), asController+"="+string(text), "KUBECONFIG="+w.plane.Admin.Kubeconfig)
+	cmd.Env = append(os.Environ(), asController+"="+string(text),
+		"KUBECONFIG="+w.plane.Admin.Kubeconfig)
 	cmd.Stderr = &log
 	w.must(cmd.Start())
 	kill = sync.OnceFunc(func() {

@@ -75,7 +75,8 @@ const waiting = 32
 // Scheme knows RenderedSource; Flux's kinds are read without Go types.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	if err := multi.Errors(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme)); err != nil {
+	if err := multi.Errors(clientgoscheme.AddToScheme(scheme),
+		api.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("building the scheme: %w", err)
 	}
 	return scheme, nil
@@ -112,10 +113,12 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 		return fmt.Errorf("setting up RenderedSources: %w", err)
 	}
 	base := Reconciler{
-		Store: store, Limits: archive.DefaultLimits, Build: fingerprint, VerifyTimeout: o.VerifyTimeout,
-		CrossNamespace: o.CrossNamespace, Shard: o.Shard, fetcher: newFetcher(o.Hosts), metrics: measured,
+		Store: store, Limits: archive.DefaultLimits, Build: fingerprint,
+		VerifyTimeout: o.VerifyTimeout, CrossNamespace: o.CrossNamespace, Shard: o.Shard,
+		fetcher: newFetcher(o.Hosts), metrics: measured,
 		renders: semaphore.NewWeighted(int64(o.Concurrency)),
-		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry,
+			lastRetry),
 	}
 	if o.Dial != nil {
 		base.Registries = oci.TransportTo(o.Dial)
@@ -142,7 +145,8 @@ func (r *Reconciler) run(
 	options := managers.Options(o.Options, direct.Scheme(), lease)
 	options.Cache.DefaultTransform = slim
 	if shard := o.Shard.Selector(); shard != nil { // then the CRD has to exist
-		options.Cache.ByObject = map[client.Object]cache.ByObject{&api.RenderedSource{}: {Label: shard}}
+		options.Cache.ByObject = map[client.Object]cache.ByObject{
+			&api.RenderedSource{}: {Label: shard}}
 	}
 	options.Client = client.Options{Cache: &client.CacheOptions{Unstructured: true}}
 	mgr, err := ctrl.NewManager(cfg, options)
@@ -156,7 +160,8 @@ func (r *Reconciler) run(
 	if err := multi.Errors(
 		mgr.Add(manager.RunnableFunc(lead)),
 		mgr.Add(manager.RunnableFunc(rights)),
-		managers.Unclaimed{Options: o.Options, Lease: lease, Kind: &api.RenderedSourceList{}, Report: r.unclaimed}.Setup(mgr),
+		managers.Unclaimed{Options: o.Options, Lease: lease, Kind: &api.RenderedSourceList{},
+			Report: r.unclaimed}.Setup(mgr),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("archives", func(*http.Request) error {
 			if !serving.Load() {
@@ -171,7 +176,8 @@ func (r *Reconciler) run(
 }
 
 // lead serves and reconciles, which only the leader does.
-func (r *Reconciler) lead(ctx context.Context, mgr ctrl.Manager, o Options, serving *atomic.Bool) error {
+func (r *Reconciler) lead(ctx context.Context, mgr ctrl.Manager, o Options,
+	serving *atomic.Bool) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Address)
 	if err != nil {
 		return fmt.Errorf("serving archives: %w", err)
@@ -195,7 +201,8 @@ const crdPeriod = 5 * time.Second
 // follow RenderedSources as soon as the kinds that they need exist, and each kind of source as soon
 // as that exists. It returns when all are followed.
 func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	rendered, published := api.GroupVersion.WithKind(api.Kind), FluxSources.WithKind(externalArtifact)
+	rendered, published :=
+		api.GroupVersion.WithKind(api.Kind), FluxSources.WithKind(externalArtifact)
 	if err := await(ctx, mgr, rendered, published); err != nil {
 		return err
 	}
@@ -214,10 +221,12 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) er
 			err := await(ctx, mgr, FluxSources.WithKind(kind))
 			if err == nil {
 				err = c.Watch(source.Kind[client.Object](mgr.GetCache(), newSource(kind),
-					handler.EnqueueRequestsFromMapFunc(r.renderedFrom), predicate.Funcs{UpdateFunc: artifactChanged}))
+					handler.EnqueueRequestsFromMapFunc(r.renderedFrom),
+					predicate.Funcs{UpdateFunc: artifactChanged}))
 			}
 			if err != nil && ctx.Err() == nil {
-				o.Log.Error(err, "this kind of source is not watched: its changes are seen at each interval",
+				o.Log.Error(err,
+					"this kind of source is not watched: its changes are seen at each interval",
 					"kind", kind)
 			}
 		}()
@@ -266,11 +275,13 @@ func sweep(ctx context.Context, live client.Reader, s *Store, namespaces []strin
 // setup says what triggers a reconcile: the object itself, what it publishes and what it renders.
 func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) (controller.Controller, error) {
 	fair := managers.NewFairness(concurrency, concurrency/4)
-	requested := predicate.Or(predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{})
+	requested := predicate.Or(predicate.GenerationChangedPredicate{},
+		predicates.ReconcileRequestedPredicate{})
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("renderedsource").
 		For(&api.RenderedSource{}, builder.WithPredicates(requested)).
-		Owns(newSource(externalArtifact), builder.WithPredicates(predicate.NewPredicateFuncs(r.publishes))).
+		Owns(newSource(externalArtifact),
+			builder.WithPredicates(predicate.NewPredicateFuncs(r.publishes))).
 		Watches(newSource(externalArtifact), handler.EnqueueRequestsFromMapFunc(r.renderedFrom),
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: artifactChanged})).
 		WithOptions(fair.Options(firstRetry, lastRetry)).
@@ -283,7 +294,8 @@ func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) (controller.Contro
 
 // publishes reports whether an ExternalArtifact has the name of a RenderedSource of the shard.
 func (r *Reconciler) publishes(o client.Object) bool {
-	err := r.Client.Get(context.Background(), client.ObjectKeyFromObject(o), &api.RenderedSource{}, client.UnsafeDisableDeepCopy)
+	err := r.Client.Get(context.Background(), client.ObjectKeyFromObject(o), &api.RenderedSource{},
+		client.UnsafeDisableDeepCopy)
 	return r.Shard.Key == "" || !apierrors.IsNotFound(err)
 }
 
@@ -306,15 +318,18 @@ func (r *Reconciler) renderedFrom(ctx context.Context, o client.Object) (out []r
 		namespace = metav1.NamespaceAll
 	}
 	var all api.RenderedSourceList
-	if err := r.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &all, client.InNamespace(namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		key := client.ObjectKeyFromObject(o)
 		ctrl.LoggerFrom(ctx).Error(err, "listing the RenderedSources of a source", "source", key)
 		return nil
 	}
 	kind := o.GetObjectKind().GroupVersionKind().Kind
 	for i := range all.Items {
-		if all.Items[i].Spec.SourceRef.Kind == kind && originKey(&all.Items[i]) == client.ObjectKeyFromObject(o) {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+		if all.Items[i].Spec.SourceRef.Kind == kind &&
+			originKey(&all.Items[i]) == client.ObjectKeyFromObject(o) {
+			out = append(out,
+				reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
 		}
 	}
 	return out

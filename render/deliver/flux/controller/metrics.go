@@ -45,7 +45,8 @@ func (m *recorder) attempted(source *api.RenderedSource, reason string) {
 	}
 	m.ready.WithLabelValues(source.Name, source.Namespace).Set(ready)
 	if source.Status.Artifact != nil {
-		m.size.WithLabelValues(source.Name, source.Namespace).Set(float64(source.Status.Artifact.Size))
+		m.size.WithLabelValues(source.Name, source.Namespace).Set(
+			float64(source.Status.Artifact.Size))
 	}
 }
 

@@ -52,7 +52,8 @@ func artifactOf(source *unstructured.Unstructured) (*meta.Artifact, error) {
 	}
 	a := &meta.Artifact{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(value, a); err != nil {
-		return nil, fmt.Errorf("reading status.artifact of %s %s: %w", source.GetKind(), source.GetName(), err)
+		return nil, fmt.Errorf("reading status.artifact of %s %s: %w", source.GetKind(),
+			source.GetName(), err)
 	}
 	return a, nil
 }
@@ -69,8 +70,9 @@ func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *pro
 			for _, k := range append(chain, key) {
 				names = append(names, strings.TrimPrefix(k.String(), own.Namespace+"/"))
 			}
-			return process.Stalled(reasonCycle, fmt.Errorf("%s: a RenderedSource cannot render what it publishes: "+
-				"refer to another source", strings.Join(names, " → ")))
+			return process.Stalled(reasonCycle,
+				fmt.Errorf("%s: a RenderedSource cannot render what it publishes: "+
+					"refer to another source", strings.Join(names, " → ")))
 		}
 		if slices.Contains(chain, key) || key.Namespace != at.Namespace && !r.CrossNamespace {
 			return nil // a cycle of others, which is reported there, or a reference that is refused
@@ -82,7 +84,8 @@ func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *pro
 		case apierrors.IsNotFound(err):
 			return nil // another program publishes it
 		case err != nil:
-			return process.Retry(reasonSource, fmt.Errorf("reading RenderedSource %s: %w", key, err))
+			return process.Retry(reasonSource,
+				fmt.Errorf("reading RenderedSource %s: %w", key, err))
 		}
 	}
 	return nil
@@ -99,11 +102,14 @@ type fetcher struct {
 
 func newFetcher(hosts []string) *fetcher {
 	transport := &http.Transport{ // no proxy: the hosts are in the cluster
-		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 30 * time.Second, IdleConnTimeout: time.Minute,
-		DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
+		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 30 * time.Second,
+		IdleConnTimeout: time.Minute, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
 	}
-	noRedirect := func(*http.Request, []*http.Request) error { return errors.New("a redirect is not followed") }
-	f := &fetcher{client: &http.Client{Transport: transport, Timeout: time.Minute, CheckRedirect: noRedirect}}
+	noRedirect := func(*http.Request, []*http.Request) error {
+		return errors.New("a redirect is not followed")
+	}
+	f := &fetcher{client: &http.Client{Transport: transport, Timeout: time.Minute,
+		CheckRedirect: noRedirect}}
 	for _, h := range hosts {
 		f.hosts = append(f.hosts, canonicalHost(h))
 	}
@@ -126,18 +132,23 @@ func canonicalHost(host string) string {
 func (f *fetcher) check(address, kind string, source client.ObjectKey) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("status.artifact.url of %s %s: not the address of an archive of this source", kind, source)
+		return fmt.Errorf(
+			"status.artifact.url of %s %s: not the address of an archive of this source", kind, source)
 	}
 	host := canonicalHost(u.Host)
 	name, _, _ := strings.Cut(host, ":")
 	if !slices.Contains(f.hosts, host) && !slices.Contains(f.hosts, name) {
-		return fmt.Errorf("status.artifact.url of %s %s: %q: archives are not fetched from this host: "+
-			"the operator allows hosts with --source-hosts", kind, source, u.Host)
+		return fmt.Errorf(
+			"status.artifact.url of %s %s: %q: archives are not fetched from this host: "+
+				"the operator allows hosts with --source-hosts", kind, source, u.Host)
 	}
-	folder := u.Scheme + "://" + u.Host + "/" + path.Join(strings.ToLower(kind), source.Namespace, source.Name) + "/"
+	folder := u.Scheme + "://" + u.Host + "/" +
+		path.Join(strings.ToLower(kind), source.Namespace, source.Name) + "/"
 	if file, ok := strings.CutPrefix(address, folder); !ok || !archiveFile.MatchString(file) {
-		return fmt.Errorf("status.artifact.url of %s %s: not the address of an archive of this source, "+
-			"which is %sFILE: let Flux's controllers alone write the status of sources", kind, source, folder)
+		return fmt.Errorf(
+			"status.artifact.url of %s %s: not the address of an archive of this source, "+
+				"which is %sFILE: let Flux's controllers alone write the status of sources", kind,
+			source, folder)
 	}
 	return nil
 }
@@ -155,7 +166,8 @@ func (f *fetcher) get(ctx context.Context, address string, limit int64) ([]byte,
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("fetching the source's archive from %s: %s", request.URL.Host, response.Status)
+		return nil, fmt.Errorf("fetching the source's archive from %s: %s", request.URL.Host,
+			response.Status)
 	}
 	var data []byte
 	if response.ContentLength <= limit {

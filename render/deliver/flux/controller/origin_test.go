@@ -18,7 +18,8 @@ func (w *world) packed(kind, name, revision, value string) map[string]any {
 	data := pack(w, map[string]string{"settings.yaml": configMap("settings", value)})
 	path := w.path(kind, name, value+".tar.gz")
 	w.serve(path, data)
-	return map[string]any{"digest": archive.Digest(data), "path": path, "url": w.host.URL + path, "revision": revision, "lastUpdateTime": "2026-11-22T20:00:00Z"}
+	return map[string]any{"digest": archive.Digest(data), "path": path, "url": w.host.URL + path,
+		"revision": revision, "lastUpdateTime": "2026-11-22T20:00:00Z"}
 }
 
 // publishes waits until what is published has a revision of the source, and the value in
@@ -49,9 +50,14 @@ func TestOriginKinds(t *testing.T) {
 		spec      map[string]any
 		revisions [2]string
 	}{
-		"Bucket":           {map[string]any{"bucketName": "fleet", "endpoint": "minio.example", "interval": "1m"}, [2]string{"sha256:" + strings.Repeat("a", 64), "sha256:" + strings.Repeat("b", 64)}},
-		"OCIRepository":    {map[string]any{"url": "oci://registry.example/fleet", "interval": "1m"}, [2]string{"v1@sha256:" + strings.Repeat("a", 64), "v2@sha256:" + strings.Repeat("b", 64)}},
-		"ExternalArtifact": {map[string]any{}, [2]string{"latest@sha256:" + strings.Repeat("a", 64), "latest@sha256:" + strings.Repeat("b", 64)}},
+		"Bucket": {map[string]any{"bucketName": "fleet", "endpoint": "minio.example",
+			"interval": "1m"}, [2]string{"sha256:" + strings.Repeat("a", 64),
+			"sha256:" + strings.Repeat("b", 64)}},
+		"OCIRepository": {map[string]any{"url": "oci://registry.example/fleet",
+			"interval": "1m"}, [2]string{"v1@sha256:" + strings.Repeat("a", 64),
+			"v2@sha256:" + strings.Repeat("b", 64)}},
+		"ExternalArtifact": {map[string]any{}, [2]string{"latest@sha256:" + strings.Repeat("a", 64),
+			"latest@sha256:" + strings.Repeat("b", 64)}},
 	} {
 		name, from := strings.ToLower(kind), strings.ToLower(kind)+"-source"
 		w.rendered(name, from, func(s *api.RenderedSource) { s.Spec.SourceRef.Kind = kind })
@@ -75,20 +81,23 @@ func TestCrossNamespace(t *testing.T) {
 	w.rendered("app", "fleet", elsewhere)
 
 	stop := w.startWith(o)
-	if message := w.fails("app", "AccessDenied"); !strings.Contains(message, "GitRepository "+other.namespace+"/fleet is in another namespace") {
+	if message := w.fails("app", "AccessDenied"); !strings.Contains(message,
+		"GitRepository "+other.namespace+"/fleet is in another namespace") {
 		t.Errorf("message: %s", message)
 	}
 	stop()
 	o.CrossNamespace = true
 	w.startWith(o)
 	w.ready("app", "aaaa")
-	other.repository("fleet", "bbbb", map[string]string{"settings.yaml": configMap("settings", "b")})
+	other.repository("fleet", "bbbb",
+		map[string]string{"settings.yaml": configMap("settings", "b")})
 	w.ready("app", "bbbb")
 	if got := other.published("app"); got != nil {
 		t.Errorf("it is published beside its source: %v", got)
 	}
 	// A RenderedSource and its source may have one name.
-	w.source("ExternalArtifact", "made", map[string]any{}, w.packed("ExternalArtifact", "made", "latest@sha256:"+strings.Repeat("a", 64), "made"))
+	w.source("ExternalArtifact", "made", map[string]any{},
+		w.packed("ExternalArtifact", "made", "latest@sha256:"+strings.Repeat("a", 64), "made"))
 	other.rendered("made", "made", func(s *api.RenderedSource) {
 		s.Spec.SourceRef.Kind, s.Spec.SourceRef.Namespace = "ExternalArtifact", w.namespace
 	})
@@ -109,7 +118,9 @@ func TestCrossNamespaceCycle(t *testing.T) {
 	}
 	w.rendered("loop", "loop", from(other.namespace))
 	other.rendered("loop", "loop", from(w.namespace))
-	if message := w.fails("loop", "CyclicSource"); !strings.Contains(message, "loop → "+other.namespace+"/loop → loop: a RenderedSource cannot render what it publishes") {
+	if message := w.fails("loop", "CyclicSource"); !strings.Contains(message,
+		"loop → "+other.namespace+
+			"/loop → loop: a RenderedSource cannot render what it publishes") {
 		t.Errorf("message: %s", message)
 	}
 	other.fails("loop", "CyclicSource")
@@ -142,7 +153,8 @@ func TestMetrics(t *testing.T) {
 					}
 				}
 				if matching == len(labels) {
-					found += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+					found += m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+						float64(m.GetHistogram().GetSampleCount())
 				}
 			}
 		}
@@ -157,7 +169,8 @@ func TestMetrics(t *testing.T) {
 			return ""
 		})
 	}
-	const durations, attempts, size = "gotk_reconcile_duration_seconds", "armature_rendered_source_attempts_total", "armature_rendered_source_archive_bytes"
+	const durations, attempts, size = "gotk_reconcile_duration_seconds",
+		"armature_rendered_source_attempts_total", "armature_rendered_source_archive_bytes"
 	const ready = "armature_rendered_source_ready"
 	counted("durations", durations, "app", map[string]string{"kind": "RenderedSource"}, true)
 	counted("success", attempts, "app", map[string]string{"reason": "Succeeded"}, true)
@@ -165,12 +178,14 @@ func TestMetrics(t *testing.T) {
 	counted("ready", ready, "app", map[string]string{}, true)
 	counted("not ready", ready, "lost", map[string]string{}, false)
 	counted("no success", attempts, "lost", map[string]string{"reason": "Succeeded"}, false)
-	if got, want := value(size, "app", map[string]string{}), float64(w.get("app").Status.Artifact.Size); got != want {
+	if got, want := value(size, "app", map[string]string{}),
+		float64(w.get("app").Status.Artifact.Size); got != want {
 		t.Errorf("the archive has %v bytes, want %v", got, want)
 	}
 	w.must(w.Delete(t.Context(), w.get("app")))
 	w.eventually("it is gone", func() string {
-		err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "app"}, &api.RenderedSource{})
+		err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "app"},
+			&api.RenderedSource{})
 		if err == nil || client.IgnoreNotFound(err) != nil {
 			return fmt.Sprint(err)
 		}

@@ -35,7 +35,8 @@ func (r *Reconciler) publish(
 	ctx context.Context, source *api.RenderedSource, a *api.Artifact, origin *meta.Artifact,
 ) *process.Failure {
 	fail := func(err error) *process.Failure {
-		return process.Retry(reasonPublish, fmt.Errorf("publishing ExternalArtifact %s: %w", source.Name, err))
+		return process.Retry(reasonPublish,
+			fmt.Errorf("publishing ExternalArtifact %s: %w", source.Name, err))
 	}
 	published, err := publishedOf(ctx, r.Live, source)
 	if errors.Is(err, errForeign) {
@@ -55,7 +56,8 @@ func (r *Reconciler) publish(
 		want.SetUID(published.GetUID()) // of the one that was looked at, and no other
 		published = want.DeepCopy()
 		apply := client.ApplyConfigurationFromUnstructured(published)
-		if err := r.Client.Apply(ctx, apply, client.FieldOwner(program), client.ForceOwnership); err != nil {
+		if err := r.Client.Apply(ctx, apply, client.FieldOwner(program),
+			client.ForceOwnership); err != nil {
 			return fail(err)
 		}
 	}
@@ -63,14 +65,16 @@ func (r *Reconciler) publish(
 		return fail(err)
 	}
 	source.Status.Artifact = a
-	if err := r.Store.Collect(source.Namespace, source.Name, a.Digest, time.Now(), previousFor); err != nil {
+	if err := r.Store.Collect(source.Namespace, source.Name, a.Digest, time.Now(),
+		previousFor); err != nil {
 		return process.Retry(reasonStorage, err)
 	}
 	return nil
 }
 
 func publishStatus(
-	ctx context.Context, c client.Client, published *unstructured.Unstructured, a *api.Artifact, origin *meta.Artifact,
+	ctx context.Context, c client.Client, published *unstructured.Unstructured, a *api.Artifact,
+	origin *meta.Artifact,
 ) error {
 	have, err := artifactOf(published)
 	same := err == nil && have != nil && have.Revision == a.Revision && have.Digest == a.Digest
@@ -85,8 +89,10 @@ func publishStatus(
 		metadata[originRevision] = origin.Revision
 	}
 	artifact := meta.Artifact{
-		Digest: a.Digest, Path: archivePath(published.GetNamespace(), published.GetName(), a.Digest), URL: a.URL,
-		Revision: a.Revision, LastUpdateTime: a.LastUpdateTime, Size: ptr.To(a.Size), Metadata: metadata,
+		Digest: a.Digest,
+		Path:   archivePath(published.GetNamespace(), published.GetName(), a.Digest), URL: a.URL,
+		Revision: a.Revision, LastUpdateTime: a.LastUpdateTime, Size: ptr.To(a.Size),
+		Metadata: metadata,
 	}
 	condition := metav1.Condition{
 		Type: meta.ReadyCondition, Status: metav1.ConditionTrue, Reason: meta.SucceededReason,
@@ -100,7 +106,8 @@ func publishStatus(
 	if err != nil {
 		return err
 	}
-	if before, _, _ := unstructured.NestedMap(published.Object, "status"); equality.Semantic.DeepEqual(before, value) {
+	if before, _, _ := unstructured.NestedMap(published.Object,
+		"status"); equality.Semantic.DeepEqual(before, value) {
 		return nil
 	}
 	status := newSource(externalArtifact)
@@ -127,7 +134,8 @@ func publishedOf(
 	case err != nil:
 		return nil, err
 	case !metav1.IsControlledBy(o, source):
-		return nil, fmt.Errorf("the ExternalArtifact %s %w: rename the RenderedSource, or delete that object",
+		return nil, fmt.Errorf(
+			"the ExternalArtifact %s %w: rename the RenderedSource, or delete that object",
 			source.Name, errForeign)
 	}
 	return o, nil
@@ -139,9 +147,11 @@ func newExternalArtifact(source *api.RenderedSource) *unstructured.Unstructured 
 	o.SetNamespace(source.Namespace)
 	o.SetName(source.Name)
 	o.SetLabels(map[string]string{labelManagedBy: program})
-	o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(source, api.GroupVersion.WithKind(api.Kind))})
+	o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(source,
+		api.GroupVersion.WithKind(api.Kind))})
 	o.Object["spec"] = map[string]any{"sourceRef": map[string]any{
-		"apiVersion": api.GroupVersion.String(), "kind": api.Kind, "name": source.Name, "namespace": source.Namespace,
+		"apiVersion": api.GroupVersion.String(), "kind": api.Kind, "name": source.Name,
+		"namespace": source.Namespace,
 	}}
 	return o
 }

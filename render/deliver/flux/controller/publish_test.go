@@ -37,17 +37,21 @@ func at(path string) func(*api.RenderedSource) {
 func TestPublish(t *testing.T) {
 	w := newWorld(t, shared.Get(t))
 	w.start()
-	w.repository("fleet", "aaaa", map[string]string{"app/settings.yaml": settings, "other/x.yaml": configMap("other", "x")})
+	w.repository("fleet", "aaaa",
+		map[string]string{"app/settings.yaml": settings, "other/x.yaml": configMap("other", "x")})
 	w.rendered("app", "fleet", at("app"), every("1s"))
 	s := w.ready("app", "aaaa")
 	first := w.published("app")
-	if diff := cmp.Diff(map[string][]byte{"settings.yaml": []byte(settings)}, w.fetch(first)); diff != "" {
+	if diff := cmp.Diff(map[string][]byte{"settings.yaml": []byte(settings)},
+		w.fetch(first)); diff != "" {
 		t.Errorf("the archive: %s", diff)
 	}
-	if want := "main@sha1:aaaa+" + first["digest"].(string); first["revision"] != want || s.Status.Artifact.Revision != want || s.Status.Artifact.Objects != 1 {
+	if want := "main@sha1:aaaa+" + first["digest"].(string); first["revision"] != want ||
+		s.Status.Artifact.Revision != want || s.Status.Artifact.Objects != 1 {
 		t.Errorf("revision %v and status %+v, want %s", first["revision"], s.Status.Artifact, want)
 	}
-	if metadata, _, _ := unstructured.NestedString(first, "metadata", "org.opencontainers.image.revision"); metadata != "main@sha1:aaaa" {
+	if metadata, _, _ := unstructured.NestedString(first, "metadata",
+		"org.opencontainers.image.revision"); metadata != "main@sha1:aaaa" {
 		t.Errorf("the origin's revision is %q", metadata)
 	}
 	o := w.object("ExternalArtifact", "app")
@@ -55,11 +59,13 @@ func TestPublish(t *testing.T) {
 	if !metav1.IsControlledBy(o, s) {
 		t.Errorf("owners %v, want the RenderedSource", o.GetOwnerReferences())
 	}
-	if kind, _, _ := unstructured.NestedString(o.Object, "spec", "sourceRef", "kind"); kind != "RenderedSource" {
+	if kind, _, _ := unstructured.NestedString(o.Object, "spec", "sourceRef",
+		"kind"); kind != "RenderedSource" {
 		t.Errorf("sourceRef %v", o.Object["spec"])
 	}
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	if len(conditions) != 1 || conditions[0].(map[string]any)["type"] != "Ready" || conditions[0].(map[string]any)["status"] != "True" {
+	if len(conditions) != 1 || conditions[0].(map[string]any)["type"] != "Ready" ||
+		conditions[0].(map[string]any)["status"] != "True" {
 		t.Errorf("conditions of the ExternalArtifact: %v", conditions)
 	}
 	if s.Status.ObservedGeneration != s.Generation || len(s.Status.Conditions) != 1 {
@@ -73,11 +79,13 @@ func TestPublish(t *testing.T) {
 	again := w.object("ExternalArtifact", "app")
 	w.must(w.Get(t.Context(), client.ObjectKeyFromObject(o), again))
 	if again.GetResourceVersion() != o.GetResourceVersion() {
-		t.Errorf("the ExternalArtifact was written while nothing changed:\n%s", cmp.Diff(o.Object, again.Object))
+		t.Errorf("the ExternalArtifact was written while nothing changed:\n%s",
+			cmp.Diff(o.Object, again.Object))
 	}
 
 	// Somebody edits it: what is declared comes back.
-	w.must(unstructured.SetNestedField(again.Object, "http://evil.example/x.tar.gz", "status", "artifact", "url"))
+	w.must(unstructured.SetNestedField(again.Object, "http://evil.example/x.tar.gz", "status",
+		"artifact", "url"))
 	w.must(w.Status().Update(t.Context(), again))
 	w.eventually("the address is corrected", func() string {
 		return cmp.Diff(first, w.published("app"))
@@ -95,14 +103,18 @@ func TestPublish(t *testing.T) {
 	}
 
 	// A commit that leaves the folder as it was, then one that changes it.
-	w.repository("fleet", "bbbb", map[string]string{"app/settings.yaml": settings, "other/x.yaml": configMap("other", "y")})
+	w.repository("fleet", "bbbb",
+		map[string]string{"app/settings.yaml": settings, "other/x.yaml": configMap("other", "y")})
 	w.ready("app", "bbbb")
-	if second := w.published("app"); second["digest"] != first["digest"] || second["revision"] == first["revision"] {
+	if second := w.published("app"); second["digest"] != first["digest"] ||
+		second["revision"] == first["revision"] {
 		t.Errorf("after another commit with the same render: %v", second)
 	}
-	w.repository("fleet", "cccc", map[string]string{"app/settings.yaml": configMap("settings", "changed")})
+	w.repository("fleet", "cccc",
+		map[string]string{"app/settings.yaml": configMap("settings", "changed")})
 	w.ready("app", "cccc")
-	if files := w.fetch(w.published("app")); !strings.Contains(string(files["settings.yaml"]), "changed") {
+	if files := w.fetch(w.published("app")); !strings.Contains(string(files["settings.yaml"]),
+		"changed") {
 		t.Errorf("after a change: %s", files)
 	}
 }
@@ -112,14 +124,17 @@ func TestPublish(t *testing.T) {
 func TestKeepsLastGood(t *testing.T) {
 	w := newWorld(t, shared.Get(t))
 	w.start()
-	w.repository("fleet", "aaaa", map[string]string{"app/settings.yaml": settings, "other/x.yaml": configMap("other", "x")})
+	w.repository("fleet", "aaaa",
+		map[string]string{"app/settings.yaml": settings, "other/x.yaml": configMap("other", "x")})
 	w.rendered("app", "fleet", at("app"))
 	w.rendered("other", "fleet", at("other"))
 	w.ready("app", "aaaa")
 	first := w.published("app")
-	w.repository("fleet", "bbbb", map[string]string{"app/settings.yaml": settings + "  broken: [\n", "other/x.yaml": configMap("other", "y")})
+	w.repository("fleet", "bbbb", map[string]string{"app/settings.yaml": settings + "  broken: [\n",
+		"other/x.yaml": configMap("other", "y")})
 	message := w.fails("app", "RenderFailed")
-	if !strings.Contains(message, "app/settings.yaml:") || !strings.Contains(message, "main@sha1:aaaa stays published") {
+	if !strings.Contains(message, "app/settings.yaml:") ||
+		!strings.Contains(message, "main@sha1:aaaa stays published") {
 		t.Errorf("the message has no place: %s", message)
 	}
 	if status, _, _ := w.condition("app", "Stalled"); status != "True" {
@@ -130,7 +145,8 @@ func TestKeepsLastGood(t *testing.T) {
 		w.must(w.List(t.Context(), &events, client.InNamespace(w.namespace)))
 		notes := ""
 		for _, e := range events.Items {
-			if e.Regarding.Kind == "RenderedSource" && e.Reason == "RenderFailed" && strings.Contains(e.Note, "app/settings.yaml:") {
+			if e.Regarding.Kind == "RenderedSource" && e.Reason == "RenderFailed" &&
+				strings.Contains(e.Note, "app/settings.yaml:") {
 				return ""
 			}
 			notes += e.Reason + ": " + e.Note + "\n"
@@ -143,9 +159,11 @@ func TestKeepsLastGood(t *testing.T) {
 	w.fetch(first)
 	w.ready("other", "bbbb")
 
-	w.repository("fleet", "cccc", map[string]string{"app/README.md": "all manifests are gone\n", "other/x.yaml": configMap("other", "y")})
+	w.repository("fleet", "cccc", map[string]string{"app/README.md": "all manifests are gone\n",
+		"other/x.yaml": configMap("other", "y")})
 	w.eventually("an empty render is refused", func() string {
-		if _, _, message := w.condition("app", "Ready"); !strings.Contains(message, "no Kubernetes object is left") {
+		if _, _, message := w.condition("app", "Ready"); !strings.Contains(message,
+			"no Kubernetes object is left") {
 			return message
 		}
 		return ""
@@ -172,10 +190,14 @@ func TestStorageIsVerified(t *testing.T) {
 	whole, err := os.ReadFile(file)
 	w.must(err)
 	for what, change := range map[string]func() error{
-		"tampered": func() error { return os.WriteFile(file, append([]byte("x"), whole[1:]...), 0o600) },
-		"cut":      func() error { return os.Truncate(file, 10) },
-		"longer":   func() error { return os.WriteFile(file, append(bytes.Clone(whole), 'x'), 0o600) },
-		"lost":     func() error { return os.Remove(file) },
+		"tampered": func() error {
+			return os.WriteFile(file, append([]byte("x"), whole[1:]...), 0o600)
+		},
+		"cut": func() error { return os.Truncate(file, 10) },
+		"longer": func() error {
+			return os.WriteFile(file, append(bytes.Clone(whole), 'x'), 0o600)
+		},
+		"lost": func() error { return os.Remove(file) },
 	} {
 		w.must(change())
 		w.eventually("what was "+what+" is repaired", func() string {
@@ -190,7 +212,8 @@ func TestStorageIsVerified(t *testing.T) {
 	w.must(os.RemoveAll(filepath.Join(w.dir, "externalartifact")))
 	w.start()
 	w.eventually("another process publishes again", func() string {
-		if after := w.get("app").Status.Artifact; after.URL == s.Status.Artifact.URL || after.Digest != s.Status.Artifact.Digest {
+		if after := w.get("app").Status.Artifact; after.URL == s.Status.Artifact.URL ||
+			after.Digest != s.Status.Artifact.Digest {
 			return fmt.Sprintf("status %+v", after)
 		}
 		if got := w.published("app")["url"]; got != w.get("app").Status.Artifact.URL {
@@ -229,7 +252,8 @@ func TestSuspendAndDelete(t *testing.T) {
 	if got := w.published("app"); got != nil {
 		t.Errorf("the ExternalArtifact is still there: %v", got)
 	}
-	if _, err := os.Stat(filepath.Join(w.dir, "externalartifact", w.namespace, "app")); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(w.dir, "externalartifact", w.namespace,
+		"app")); !os.IsNotExist(err) {
 		t.Errorf("its archives: %v", err)
 	}
 	w.fetch(w.published("beside"))
@@ -246,7 +270,8 @@ func TestForeignArtifact(t *testing.T) {
 	w.fails("app", "NameConflict")
 	w.must(w.Delete(t.Context(), w.get("app")))
 	w.eventually("the RenderedSource is gone", func() string {
-		err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "app"}, &api.RenderedSource{})
+		err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "app"},
+			&api.RenderedSource{})
 		if err == nil || client.IgnoreNotFound(err) != nil {
 			return fmt.Sprint(err)
 		}
@@ -264,9 +289,13 @@ func TestValidation(t *testing.T) {
 	for text, set := range map[string]func(*api.RenderedSource){
 		"leave out the leading / and ..": at("../x"),
 		"must be a folder inside":        at("/etc"),
-		"a file inside the source":       func(s *api.RenderedSource) { s.Spec.Config = "a/../../b" },
-		"at least one second":            every("0s"),
-		"Unsupported value":              func(s *api.RenderedSource) { s.Spec.SourceRef.Kind = "HelmChart" },
+		"a file inside the source": func(s *api.RenderedSource) {
+			s.Spec.Config = "a/../../b"
+		},
+		"at least one second": every("0s"),
+		"Unsupported value": func(s *api.RenderedSource) {
+			s.Spec.SourceRef.Kind = "HelmChart"
+		},
 	} {
 		s := &api.RenderedSource{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}}
 		s.Spec.SourceRef = api.SourceReference{Kind: "GitRepository", Name: "fleet"}
@@ -304,7 +333,8 @@ func TestFileServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	if err := os.WriteFile(filepath.Join(dir, strings.Repeat("0", 64)+".tar.gz"), []byte("secret"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, strings.Repeat("0", 64)+".tar.gz"), []byte("secret"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	data := []byte("archive")
@@ -330,12 +360,14 @@ func TestFileServer(t *testing.T) {
 		}
 		answer := newRecorder()
 		store.ServeHTTP(answer, r)
-		if answer.status != want || want == 200 && answer.body.String() != "archive" || strings.Contains(answer.body.String(), "secret") {
+		if answer.status != want || want == 200 && answer.body.String() != "archive" ||
+			strings.Contains(answer.body.String(), "secret") {
 			t.Errorf("%s is answered %d %q, want %d", path, answer.status, answer.body.String(), want)
 		}
 	}
 	for _, method := range []string{http.MethodPut, http.MethodPost, http.MethodDelete} {
-		r, err := http.NewRequest(method, "/externalartifact/team/app/"+hash+".tar.gz", strings.NewReader("x"))
+		r, err := http.NewRequest(method, "/externalartifact/team/app/"+hash+".tar.gz",
+			strings.NewReader("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +385,9 @@ type recorder struct {
 	body   bytes.Buffer
 }
 
-func newRecorder() *recorder                    { return &recorder{header: http.Header{}, status: 200} }
+func newRecorder() *recorder {
+	return &recorder{header: http.Header{}, status: 200}
+}
 func (r *recorder) Header() http.Header         { return r.header }
 func (r *recorder) WriteHeader(status int)      { r.status = status }
 func (r *recorder) Write(p []byte) (int, error) { return r.body.Write(p) }
@@ -378,7 +412,8 @@ func TestCollect(t *testing.T) {
 			t.Fatal(err)
 		}
 		when := begun.Add(time.Duration(i) * time.Minute)
-		if err := os.Chtimes(filepath.Join(folder, strings.TrimPrefix(digest, "sha256:")+".tar.gz"), when, when); err != nil {
+		if err := os.Chtimes(filepath.Join(folder, strings.TrimPrefix(digest, "sha256:")+".tar.gz"),
+			when, when); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -397,7 +432,8 @@ func TestCollect(t *testing.T) {
 		after time.Duration
 		want  string
 	}{{5 * time.Minute, "23"}, {20 * time.Minute, "3"}} {
-		if err := store.Collect("team", "app", digests[3], begun.Add(c.after), 10*time.Minute); err != nil {
+		if err := store.Collect("team", "app", digests[3], begun.Add(c.after),
+			10*time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		if got := holds(); got != c.want {
@@ -418,7 +454,8 @@ func TestKilled(t *testing.T) {
 	w := newWorld(t, shared.Get(t))
 	large := strings.Repeat("# a long comment, so that writing takes a moment\n", 20_000)
 	commit := func(i int) {
-		w.repository("fleet", fmt.Sprint("c", i), map[string]string{"settings.yaml": configMap("settings", fmt.Sprint("v", i)) + large})
+		w.repository("fleet", fmt.Sprint("c", i),
+			map[string]string{"settings.yaml": configMap("settings", fmt.Sprint("v", i)) + large})
 	}
 	commit(0)
 	w.rendered("app", "fleet", every("1s"))
@@ -435,7 +472,8 @@ func TestKilled(t *testing.T) {
 		time.Sleep(moment)
 		kill()
 		published := w.published("app")
-		if before, _, _ := strings.Cut(published["revision"].(string), "+"); before == fmt.Sprint("main@sha1:c", i) {
+		if before, _, _ := strings.Cut(published["revision"].(string),
+			"+"); before == fmt.Sprint("main@sha1:c", i) {
 			moments["after"]++
 		} else {
 			moments["before"]++

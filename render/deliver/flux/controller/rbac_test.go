@@ -29,7 +29,8 @@ func TestShippedRBAC(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			w := newWorld(t, shared.Get(t))
 			own := w.namespace + "-system"
-			w.must(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: own}}))
+			w.must(w.Create(t.Context(),
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: own}}))
 			w.grant("base/leader-role.yaml", own, own)
 			w.grant(mode+"/role.yaml", w.namespace, own)
 			access, err := w.plane.ServiceAccount(t.Context(), own, "armature-sources")
@@ -58,7 +59,9 @@ func TestShippedRBAC(t *testing.T) {
 			})
 			w.must(w.Delete(t.Context(), w.get("app")))
 			w.eventually("it is gone", func() string {
-				if err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "app"}, w.object("ExternalArtifact", "app")); client.IgnoreNotFound(err) != nil || err == nil {
+				if err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "app"},
+					w.object("ExternalArtifact", "app")); client.IgnoreNotFound(err) != nil ||
+					err == nil {
 					return "the ExternalArtifact is still there"
 				}
 				return ""
@@ -79,7 +82,8 @@ func TestShippedRBAC(t *testing.T) {
 // namespace own. without are resources that its rules leave out.
 func (w *world) grant(file, namespace, own string, without ...string) {
 	w.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "templates", "install", "sources", filepath.FromSlash(file)))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "templates", "install",
+		"sources", filepath.FromSlash(file)))
 	w.must(err)
 	if bytes.Contains(text, []byte("secrets")) || bytes.Contains(text, []byte(`"*"`)) {
 		w.Errorf("%s grants too much", file)
@@ -132,7 +136,8 @@ func TestNamespaceWithoutRights(t *testing.T) {
 		of.rendered("app", "fleet", every("1s"))
 	}
 	w.ready("app", "aaaa")
-	if message := blind.fails("app", "AccessDenied"); !strings.Contains(message, "may not list gitrepositories.source.toolkit.fluxcd.io in namespace "+blind.namespace) {
+	if message := blind.fails("app", "AccessDenied"); !strings.Contains(message,
+		"may not list gitrepositories.source.toolkit.fluxcd.io in namespace "+blind.namespace) {
 		t.Errorf("the message lacks the right: %s", message)
 	}
 	if message := mute.fails("app", "PublishFailed"); !strings.Contains(message, "forbidden") {
@@ -160,7 +165,8 @@ func TestNoNamespaceIsGranted(t *testing.T) {
 	access, err := w.plane.ServiceAccount(t.Context(), w.namespace, "armature-sources")
 	w.must(err)
 	err = controller.Run(t.Context(), access.Config, w.options())
-	if err == nil || !strings.Contains(err.Error(), "may not list renderedsources.armature.dev in namespace "+w.namespace) {
+	if err == nil || !strings.Contains(err.Error(),
+		"may not list renderedsources.armature.dev in namespace "+w.namespace) {
 		t.Errorf("it ended with %v", err)
 	}
 }

@@ -99,7 +99,8 @@ type Reconciler struct {
 }
 
 // Reconcile one RenderedSource.
-func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (result reconcile.Result, err error) {
+func (r *Reconciler) Reconcile(ctx context.Context,
+	request reconcile.Request) (result reconcile.Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	source := &api.RenderedSource{}
@@ -118,7 +119,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	begun := time.Now()
-	defer func() { r.metrics.flux.RecordDuration(reference(source.Namespace, source.Name), begun) }()
+	defer func() {
+		r.metrics.flux.RecordDuration(reference(source.Namespace, source.Name), begun)
+	}()
 	if !controllerutil.ContainsFinalizer(source, keys.FinalizerSource) {
 		before := source.DeepCopy()
 		controllerutil.AddFinalizer(source, keys.FinalizerSource)
@@ -131,7 +134,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	failed := r.attempt(ctx, source)
 	r.report(source, before, failed)
 	if !equality.Semantic.DeepEqual(before.Status, source.Status) {
-		if err := r.Client.Status().Patch(ctx, source, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		if err := r.Client.Status().Patch(ctx, source,
+			client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
 			return reconcile.Result{}, fmt.Errorf("writing status: %w", err)
 		}
 	}
@@ -155,7 +159,8 @@ func (r *Reconciler) forget(request reconcile.Request) error {
 
 // leave a RenderedSource to another shard. What consumers fetch from here stays until they find it
 // there.
-func (r *Reconciler) leave(source *api.RenderedSource, request reconcile.Request) (reconcile.Result, error) {
+func (r *Reconciler) leave(source *api.RenderedSource,
+	request reconcile.Request) (reconcile.Result, error) {
 	if a := source.Status.Artifact; a != nil && a.URL == r.url(source, a.Digest) {
 		return reconcile.Result{RequeueAfter: previousFor}, nil
 	}
@@ -163,7 +168,8 @@ func (r *Reconciler) leave(source *api.RenderedSource, request reconcile.Request
 }
 
 // finalize deletes the ExternalArtifact before its archives. Consumers keep what they applied.
-func (r *Reconciler) finalize(ctx context.Context, source *api.RenderedSource, request reconcile.Request) error {
+func (r *Reconciler) finalize(ctx context.Context, source *api.RenderedSource,
+	request reconcile.Request) error {
 	if !controllerutil.ContainsFinalizer(source, keys.FinalizerSource) {
 		return nil
 	}
@@ -175,7 +181,8 @@ func (r *Reconciler) finalize(ctx context.Context, source *api.RenderedSource, r
 	}
 	before := source.DeepCopy()
 	controllerutil.RemoveFinalizer(source, keys.FinalizerSource)
-	err := r.Client.Patch(ctx, source, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	err := r.Client.Patch(ctx, source,
+		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	return client.IgnoreNotFound(err)
 }
 
@@ -192,7 +199,8 @@ func (r *Reconciler) attempt(ctx context.Context, source *api.RenderedSource) *p
 	}
 	inputs := inputsOf(r.Build, source, origin, demanded)
 	last := source.Status.Artifact
-	requested := source.Annotations[meta.ReconcileRequestAnnotation] != source.Status.LastHandledReconcileAt
+	requested := source.Annotations[meta.ReconcileRequestAnnotation] !=
+		source.Status.LastHandledReconcileAt
 	if last != nil && last.Inputs == inputs && !requested &&
 		r.Store.Holds(source.Namespace, source.Name, last.Digest, last.Size) {
 		last.URL = r.url(source, last.Digest)
@@ -215,11 +223,15 @@ func originKey(source *api.RenderedSource) client.ObjectKey {
 }
 
 // origin returns the artifact to render.
-func (r *Reconciler) origin(ctx context.Context, source *api.RenderedSource) (*meta.Artifact, *process.Failure) {
+func (r *Reconciler) origin(ctx context.Context,
+	source *api.RenderedSource) (*meta.Artifact, *process.Failure) {
 	ref, key := source.Spec.SourceRef, originKey(source)
 	if key.Namespace != source.Namespace && !r.CrossNamespace {
-		return nil, process.Stalled(reasonAccessDenied, fmt.Errorf("%s %s is in another namespace: a RenderedSource "+
-			"may only refer to its own, unless the operator sets --no-cross-namespace-refs=false", ref.Kind, key))
+		return nil, process.Stalled(reasonAccessDenied,
+			fmt.Errorf("%s %s is in another namespace: a RenderedSource "+
+				"may only refer to its own, unless the operator sets "+
+				"--no-cross-namespace-refs=false",
+				ref.Kind, key))
 	}
 	if failed := r.cycle(ctx, source); failed != nil {
 		return nil, failed
@@ -282,9 +294,10 @@ func (r *Reconciler) render(
 		return nil, process.Retry(reasonStorage, err)
 	}
 	return &api.Artifact{
-		Revision: origin.Revision + "+" + digest, Digest: digest, Size: int64(len(packed)), URL: r.url(source, digest),
-		LastUpdateTime: metav1.Now().Rfc3339Copy(), OriginRevision: origin.Revision,
-		Objects: int32(made.Objects), Workloads: int32(made.Stats.Workloads),
+		Revision: origin.Revision + "+" + digest, Digest: digest, Size: int64(len(packed)),
+		URL: r.url(source, digest), LastUpdateTime: metav1.Now().Rfc3339Copy(),
+		OriginRevision: origin.Revision, Objects: int32(made.Objects),
+		Workloads: int32(made.Stats.Workloads),
 	}, nil
 }
 
@@ -293,7 +306,8 @@ func (r *Reconciler) build(
 	ctx context.Context, source *api.RenderedSource, origin *meta.Artifact, images bool,
 ) (made build.Result, packed []byte, failed *process.Failure) {
 	if err := r.renders.Acquire(ctx, 1); err != nil {
-		return made, nil, process.Retry(reasonFetch, fmt.Errorf("no worker was free in time: %w", err))
+		return made, nil, process.Retry(reasonFetch,
+			fmt.Errorf("no worker was free in time: %w", err))
 	}
 	defer r.renders.Release(1)
 	data, err := r.fetcher.get(ctx, origin.URL, r.Limits.Archive)
@@ -307,11 +321,14 @@ func (r *Reconciler) build(
 	if err != nil {
 		// A source that moves on while it is fetched has another digest a moment later.
 		err = fmt.Errorf("the archive of %s: %w", origin.Revision, err)
-		return made, nil, &process.Failure{Reason: reasonInvalidSource, Stalled: !errors.Is(err, archive.ErrDigest), Err: err}
+		return made, nil, &process.Failure{Reason: reasonInvalidSource,
+			Stalled: !errors.Is(err, archive.ErrDigest), Err: err}
 	}
-	made = build.Run(files, build.Options{Path: source.Spec.Path, Config: source.Spec.Config, Images: images})
+	made = build.Run(files, build.Options{Path: source.Spec.Path, Config: source.Spec.Config,
+		Images: images})
 	if finding.Failed(made.Findings) {
-		return made, nil, process.Stalled(reasonRender, errors.New(summary(origin.Revision, made.Findings)))
+		return made, nil, process.Stalled(reasonRender,
+			errors.New(summary(origin.Revision, made.Findings)))
 	}
 	packed, err = archive.Write(made.Files)
 	if err != nil {
@@ -370,7 +387,8 @@ func (r *Reconciler) report(source, before *api.RenderedSource, failed *process.
 		message := fmt.Sprintf("published %s of %s", objects, s.Artifact.OriginRevision)
 		conditions.Report(nil, meta.SucceededReason, message)
 		old := before.Status.Artifact
-		if old == nil || old.Revision != s.Artifact.Revision || was == nil || was.Status != metav1.ConditionTrue {
+		if old == nil || old.Revision != s.Artifact.Revision || was == nil ||
+			was.Status != metav1.ConditionTrue {
 			emit(r.Events, source, corev1.EventTypeNormal, meta.SucceededReason, message)
 		}
 		return

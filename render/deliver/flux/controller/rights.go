@@ -37,7 +37,8 @@ const rightsPeriod = 10 * time.Second
 
 // divide namespaces into those that the controller may follow, and the others. It is an
 // error if it may follow none of them, since an empty list means all.
-func divide(ctx context.Context, c client.Client, namespaces []string) (allowed, denied []string, err error) {
+func divide(ctx context.Context, c client.Client,
+	namespaces []string) (allowed, denied []string, err error) {
 	var why []string
 	for _, n := range namespaces {
 		missing, err := lacking(ctx, c, n)
@@ -51,7 +52,8 @@ func divide(ctx context.Context, c client.Client, namespaces []string) (allowed,
 		}
 	}
 	if len(namespaces) > 0 && len(allowed) == 0 {
-		return nil, nil, fmt.Errorf("no namespace is left to watch: the controller %s", strings.Join(why, "; it "))
+		return nil, nil, fmt.Errorf("no namespace is left to watch: the controller %s",
+			strings.Join(why, "; it "))
 	}
 	return allowed, denied, nil
 }
@@ -60,11 +62,12 @@ func divide(ctx context.Context, c client.Client, namespaces []string) (allowed,
 func lacking(ctx context.Context, c client.Client, namespace string) (string, error) {
 	for _, r := range followed {
 		for _, verb := range []string{"list", "watch"} {
-			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: namespace, Verb: verb, Group: r.Group, Resource: r.Resource,
-				},
-			}}
+			review := &authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+					ResourceAttributes: &authorizationv1.ResourceAttributes{
+						Namespace: namespace, Verb: verb, Group: r.Group, Resource: r.Resource,
+					},
+				}}
 			if err := c.Create(ctx, review); err != nil {
 				return "", fmt.Errorf("asking for the rights in namespace %s: %w", namespace, err)
 			}
@@ -79,27 +82,29 @@ func lacking(ctx context.Context, c client.Client, namespace string) (string, er
 // awaitRights reports what is missing in namespaces that were denied, to the log and to
 // the RenderedSources in there as far as the rights allow. It returns errGranted when one
 // of them can be followed.
-func (r *Reconciler) awaitRights(ctx context.Context, direct client.Client, denied []string, log logr.Logger) error {
+func (r *Reconciler) awaitRights(ctx context.Context, direct client.Client, denied []string,
+	log logr.Logger) error {
 	reported := map[string]string{}
-	err := wait.PollUntilContextCancel(ctx, rightsPeriod, true, func(ctx context.Context) (bool, error) {
-		for _, n := range denied {
-			missing, err := lacking(ctx, direct, n)
-			switch {
-			case err != nil && ctx.Err() == nil:
-				log.Error(err, "a namespace is left out", "namespace", n)
-			case err == nil && missing == "":
-				return false, errGranted
-			case err == nil:
-				if reported[n] != missing {
-					log.Error(errors.New(missing), "a namespace is left out: apply its Role, "+
-						"as armature install --scope namespaced --watch prints it", "namespace", n)
-					reported[n] = missing
+	err := wait.PollUntilContextCancel(ctx, rightsPeriod, true,
+		func(ctx context.Context) (bool, error) {
+			for _, n := range denied {
+				missing, err := lacking(ctx, direct, n)
+				switch {
+				case err != nil && ctx.Err() == nil:
+					log.Error(err, "a namespace is left out", "namespace", n)
+				case err == nil && missing == "":
+					return false, errGranted
+				case err == nil:
+					if reported[n] != missing {
+						log.Error(errors.New(missing), "a namespace is left out: apply its Role, "+
+							"as armature install --scope namespaced --watch prints it", "namespace", n)
+						reported[n] = missing
+					}
+					r.deny(ctx, direct, n, missing)
 				}
-				r.deny(ctx, direct, n, missing)
 			}
-		}
-		return false, nil
-	})
+			return false, nil
+		})
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -69,13 +69,16 @@ func (f *fleet) measure(program string) {
 	f.commit(0)
 	for i, r := range f.repositories {
 		o := f.object("GitRepository", fmt.Sprint("fleet-", i))
-		o.Object["spec"] = map[string]any{"url": r.url, "interval": "1h", "ref": map[string]any{"branch": "main"}}
+		o.Object["spec"] = map[string]any{"url": r.url, "interval": "1h",
+			"ref": map[string]any{"branch": "main"}}
 		f.must(f.Create(f.Context(), o))
 	}
-	f.flux("source-controller", "--storage-path="+f.TempDir(), "--storage-addr=127.0.0.1:0", "--concurrent=4")
+	f.flux("source-controller", "--storage-path="+f.TempDir(), "--storage-addr=127.0.0.1:0",
+		"--concurrent=4")
 	ours := f.ours(program)
 	for i := range f.n {
-		f.rendered(fmt.Sprintf("app-%04d", i), fmt.Sprint("fleet-", i/perRepository), at(fmt.Sprintf("apps/%04d", i)))
+		f.rendered(fmt.Sprintf("app-%04d", i), fmt.Sprint("fleet-", i/perRepository),
+			at(fmt.Sprintf("apps/%04d", i)))
 	}
 	f.await("RenderedSources are Ready", f.published)
 	rendered := f.revision(1, "RenderedSources are Ready", f.published, ours)
@@ -83,41 +86,50 @@ func (f *fleet) measure(program string) {
 
 	flux := f.kustomize()
 	for i := range f.n {
-		f.must(f.Create(f.Context(), f.kustomization(i, "GitRepository", fmt.Sprint("fleet-", i/perRepository), fmt.Sprintf("./apps/%04d", i))))
+		f.must(f.Create(f.Context(), f.kustomization(i, "GitRepository",
+			fmt.Sprint("fleet-", i/perRepository), fmt.Sprintf("./apps/%04d", i))))
 	}
 	f.await("Kustomizations are applied", f.applied)
 	plain := f.revision(2, "Kustomizations are applied", f.applied, flux)
 	peer := "kustomize-controller, plain Kustomizations, applied"
-	scale.Row(fmt.Sprint("sources:", f.n), "RenderedSources, new revision to Ready", f.n, rendered, peer, plain)
+	scale.Row(fmt.Sprint("sources:", f.n), "RenderedSources, new revision to Ready", f.n, rendered,
+		peer, plain)
 
 	ours = f.ours(program)
 	f.await("RenderedSources are Ready", f.published)
 	for i := range f.n {
 		want := f.kustomization(i, "ExternalArtifact", fmt.Sprintf("app-%04d", i), "./")
-		f.must(f.Apply(f.Context(), client.ApplyConfigurationFromUnstructured(want), client.FieldOwner("bench"), client.ForceOwnership))
+		f.must(f.Apply(f.Context(), client.ApplyConfigurationFromUnstructured(want),
+			client.FieldOwner("bench"), client.ForceOwnership))
 	}
 	f.await("Kustomizations are applied", f.applied)
-	scale.Row(fmt.Sprint("sources:", f.n), "RenderedSources and Kustomizations of them, new revision to applied", f.n,
+	scale.Row(fmt.Sprint("sources:", f.n),
+		"RenderedSources and Kustomizations of them, new revision to applied", f.n,
 		f.revision(3, "Kustomizations are applied", f.applied, ours, flux), peer, plain)
 	flux.Stop()
 }
 
 // ours starts this repository's controller with its defaults.
 func (f *fleet) ours(program string) *scale.Process {
-	return scale.Start(f, []string{"KUBECONFIG=" + f.plane.Admin.Kubeconfig}, program, "--controllers=sources", "--namespace="+f.namespace,
-		"--watch-namespaces="+f.namespace, "--leader-elect=false", "--metrics-address=0", "--health-address=0", "--log-level=error",
+	return scale.Start(f, []string{"KUBECONFIG=" + f.plane.Admin.Kubeconfig}, program,
+		"--controllers=sources", "--namespace="+f.namespace, "--watch-namespaces="+f.namespace,
+		"--leader-elect=false", "--metrics-address=0", "--health-address=0", "--log-level=error",
 		"--artifact-dir="+f.dir, "--artifact-address=127.0.0.1:0", "--source-hosts=127.0.0.1")
 }
 
 // kustomize starts Flux's controller with what its guide for large clusters sets.
 func (f *fleet) kustomize() *scale.Process {
-	return f.flux("kustomize-controller", "--feature-gates=ExternalArtifact=true", "--concurrent=20", "--kube-api-qps=500", "--kube-api-burst=1000", "--requeue-dependency=5s")
+	return f.flux("kustomize-controller", "--feature-gates=ExternalArtifact=true",
+		"--concurrent=20", "--kube-api-qps=500", "--kube-api-burst=1000", "--requeue-dependency=5s")
 }
 
 func (f *fleet) flux(name string, args ...string) *scale.Process {
 	dir := f.TempDir()
-	variables := []string{"KUBECONFIG=" + f.plane.Admin.Kubeconfig, "RUNTIME_NAMESPACE=" + f.namespace, "HOME=" + dir, "TMPDIR=" + dir}
-	return scale.Start(f, variables, programs.Peer(f, name), append(args, "--watch-all-namespaces=false", "--metrics-addr=0", "--health-addr=127.0.0.1:0", "--log-level=error")...)
+	variables := []string{"KUBECONFIG=" + f.plane.Admin.Kubeconfig,
+		"RUNTIME_NAMESPACE=" + f.namespace, "HOME=" + dir, "TMPDIR=" + dir}
+	return scale.Start(f, variables, programs.Peer(f, name),
+		append(args, "--watch-all-namespaces=false", "--metrics-addr=0",
+			"--health-addr=127.0.0.1:0", "--log-level=error")...)
 }
 
 // commit the next version of all packages.
@@ -128,10 +140,12 @@ func (f *fleet) commit(version int) {
 		for i := r * perRepository; i < min(f.n, (r+1)*perRepository); i++ {
 			var text bytes.Buffer
 			f.must(workload.Write(&text, i))
-			agent := strings.Replace(text.String(), "managed-by: gitops", fmt.Sprintf("managed-by: gitops-%d", version), 1)
+			agent := strings.Replace(text.String(), "managed-by: gitops",
+				fmt.Sprintf("managed-by: gitops-%d", version), 1)
 			agent = strings.Replace(agent, fmt.Sprintf("  namespace: team-%03d\n", i/100), "", 1)
 			files[fmt.Sprintf("apps/%04d/agent.yaml", i)] = agent
-			files[fmt.Sprintf("apps/%04d/prompts.yaml", i)] = configMap(fmt.Sprintf("prompts-%04d", i), fmt.Sprint("v", version))
+			files[fmt.Sprintf("apps/%04d/prompts.yaml", i)] = configMap(fmt.Sprintf("prompts-%04d",
+				i), fmt.Sprint("v", version))
 		}
 		f.commits[r] = f.repositories[r].commit(files)
 	}
@@ -139,14 +153,17 @@ func (f *fleet) commit(version int) {
 
 // revision commits a change of all packages, has Flux fetch it as a webhook would, and measures
 // until all are done with it.
-func (f *fleet) revision(version int, what string, done func() (int, string), all ...*scale.Process) scale.Cost {
+func (f *fleet) revision(version int, what string, done func() (int, string),
+	all ...*scale.Process) scale.Cost {
 	f.Helper()
 	f.commit(version)
 	cost := scale.Measure(all...)
 	for i := range f.repositories {
 		o := f.object("GitRepository", fmt.Sprint("fleet-", i))
-		patch := fmt.Sprintf(`{"metadata":{"annotations":{"reconcile.fluxcd.io/requestedAt":"%d"}}}`, version)
-		f.must(f.Patch(f.Context(), o, client.RawPatch("application/merge-patch+json", []byte(patch))))
+		patch := fmt.Sprintf(
+			`{"metadata":{"annotations":{"reconcile.fluxcd.io/requestedAt":"%d"}}}`, version)
+		f.must(f.Patch(f.Context(), o,
+			client.RawPatch("application/merge-patch+json", []byte(patch))))
 	}
 	return cost(f.await(fmt.Sprintf("revision %d: %s", version, what), done))
 }
@@ -164,7 +181,8 @@ func (f *fleet) published() (n int, why string) {
 	var all api.RenderedSourceList
 	f.must(f.List(f.Context(), &all, client.InNamespace(f.namespace)))
 	for i, s := range all.Items { // in the order of their names
-		if a := s.Status.Artifact; a != nil && a.OriginRevision == f.head(i) && a.Workloads == 1 && meta.IsStatusConditionTrue(s.Status.Conditions, "Ready") {
+		if a := s.Status.Artifact; a != nil && a.OriginRevision == f.head(i) && a.Workloads == 1 &&
+			meta.IsStatusConditionTrue(s.Status.Conditions, "Ready") {
 			n++
 		} else {
 			why = fmt.Sprintf("%s is %+v %+v", s.Name, a, s.Status.Conditions)
@@ -176,7 +194,8 @@ func (f *fleet) published() (n int, why string) {
 // applied counts the Kustomizations that have applied the last commit.
 func (f *fleet) applied() (n int, why string) {
 	all := &unstructured.UnstructuredList{}
-	all.SetGroupVersionKind(schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "KustomizationList"})
+	all.SetGroupVersionKind(schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io",
+		Version: "v1", Kind: "KustomizationList"})
 	f.must(f.List(f.Context(), all, client.InNamespace(f.namespace)))
 	for i, k := range all.Items {
 		kind, _, _ := unstructured.NestedString(k.Object, "spec", "sourceRef", "kind")
@@ -195,7 +214,8 @@ func (f *fleet) kustomization(i int, kind, source, path string) *unstructured.Un
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
 		"metadata": map[string]any{"namespace": f.namespace, "name": fmt.Sprintf("app-%04d", i)},
-		"spec": map[string]any{"interval": "1h", "prune": true, "targetNamespace": f.namespace, "path": filepath.ToSlash(path),
+		"spec": map[string]any{"interval": "1h", "prune": true, "targetNamespace": f.namespace,
+			"path":      filepath.ToSlash(path),
 			"sourceRef": map[string]any{"kind": kind, "name": source}},
 	}}
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-var served = regexp.MustCompile(`^/externalartifact(/[a-z0-9]([a-z0-9.-]*[a-z0-9])?){2}/[0-9a-f]{64}\.tar\.gz$`)
+var served = regexp.MustCompile(
+	`^/externalartifact(/[a-z0-9]([a-z0-9.-]*[a-z0-9])?){2}/[0-9a-f]{64}\.tar\.gz$`)
 
 // ServeHTTP serves archives: whole files by their name, nothing else. Their names
 // contain their digests, so they never change.
@@ -47,6 +48,7 @@ func (s *Store) server(l net.Listener) *manager.Server {
 	}
 	server.SetKeepAlivesEnabled(false)
 	return &manager.Server{
-		Name: "archives", Listener: process.Bounded(l, maxConnections), ShutdownTimeout: ptr.To(5 * time.Second), Server: server,
+		Name: "archives", Listener: process.Bounded(l, maxConnections),
+		ShutdownTimeout: ptr.To(5 * time.Second), Server: server,
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Flux's controllers fetch each archive by a connection of its own, which they leave idle: more of them
-// than the server takes do not keep others waiting.
+// Flux's controllers fetch each archive by a connection of its own, which they leave idle: more of
+// them than the server takes do not keep others waiting.
 func TestServeToManyFetchers(t *testing.T) {
 	store, err := OpenStore(t.TempDir())
 	if err != nil {
@@ -30,7 +30,8 @@ func TestServeToManyFetchers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- store.server(listener).Start(ctx) }()
-	url := "http://" + listener.Addr().String() + "/externalartifact/team/app/" + digest[len("sha256:"):] + ".tar.gz"
+	url := "http://" + listener.Addr().String() + "/externalartifact/team/app/" +
+		digest[len("sha256:"):] + ".tar.gz"
 	for i := range maxConnections + 20 {
 		transport := &http.Transport{}
 		defer transport.CloseIdleConnections()

@@ -33,7 +33,8 @@ func TestShards(t *testing.T) {
 	first := w.published("app")
 	w.change("app", of("b"))
 	w.eventually("it is published by the other shard", func() string {
-		if now := w.published("app"); now["url"] == first["url"] || now["digest"] != first["digest"] || now["revision"] != first["revision"] {
+		if now := w.published("app"); now["url"] == first["url"] ||
+			now["digest"] != first["digest"] || now["revision"] != first["revision"] {
 			return fmt.Sprintf("%v, before %v", now, first)
 		}
 		return ""
@@ -61,11 +62,15 @@ func TestUnclaimedShard(t *testing.T) {
 	const key = "sharding.fluxcd.io/key"
 	o := w.options()
 	o.Dir, o.Shard = t.TempDir(), process.Shard{Key: key}
-	o.Namespace, o.LeaderElection, o.UnclaimedAfter = w.namespace, true, time.Second // a lease of its own
+	// a lease of its own
+	o.Namespace, o.LeaderElection, o.UnclaimedAfter = w.namespace, true, time.Second
 	w.startWith(o)
 	w.repository("fleet", "aaaa", map[string]string{"settings.yaml": settings})
-	w.rendered("app", "fleet", func(s *api.RenderedSource) { metav1.SetMetaDataLabel(&s.ObjectMeta, key, "nobody") })
-	if message := w.fails("app", "NoShard"); !strings.Contains(message, "no controller looks after "+key+"=nobody") {
+	w.rendered("app", "fleet", func(s *api.RenderedSource) {
+		metav1.SetMetaDataLabel(&s.ObjectMeta, key, "nobody")
+	})
+	if message := w.fails("app", "NoShard"); !strings.Contains(message,
+		"no controller looks after "+key+"=nobody") {
 		t.Errorf("message %q", message)
 	}
 	w.change("app", func(s *api.RenderedSource) { delete(s.Labels, key) })

@@ -37,7 +37,8 @@ type demands struct {
 
 // demands reads the policies. They are in ConfigMaps, because all that they name is public, so
 // that the controller needs no right on Secrets.
-func (r *Reconciler) demands(ctx context.Context, source *api.RenderedSource) (d demands, failed *process.Failure) {
+func (r *Reconciler) demands(ctx context.Context,
+	source *api.RenderedSource) (d demands, failed *process.Failure) {
 	v := source.Spec.Verify
 	if v == nil {
 		return d, nil
@@ -45,7 +46,8 @@ func (r *Reconciler) demands(ctx context.Context, source *api.RenderedSource) (d
 	var of [2]string
 	if v.Origin != nil {
 		if source.Spec.SourceRef.Kind != ociRepository { // the CRD says so, too
-			err := fmt.Errorf("spec.verify.origin is for an OCIRepository, not for a %s", source.Spec.SourceRef.Kind)
+			err := fmt.Errorf("spec.verify.origin is for an OCIRepository, not for a %s",
+				source.Spec.SourceRef.Kind)
 			return d, process.Stalled(reasonPolicy, err)
 		}
 		if d.origin, of[0], failed = r.policy(ctx, source, v.Origin); failed != nil {
@@ -67,8 +69,9 @@ func (r *Reconciler) policy(
 	ctx context.Context, source *api.RenderedSource, ref *api.PolicyReference,
 ) (*sign.Policy, string, *process.Failure) {
 	if ref.Namespace != "" && ref.Namespace != source.Namespace {
-		return nil, "", process.Stalled(reasonAccessDenied, fmt.Errorf("ConfigMap %s/%s is in another namespace: "+
-			"a RenderedSource may only refer to its own", ref.Namespace, ref.Name))
+		return nil, "", process.Stalled(reasonAccessDenied,
+			fmt.Errorf("ConfigMap %s/%s is in another namespace: "+
+				"a RenderedSource may only refer to its own", ref.Namespace, ref.Name))
 	}
 	// It is not watched, so that a failure is tried again.
 	fail := func(err error) (*sign.Policy, string, *process.Failure) {
@@ -152,7 +155,8 @@ func digestOf(url, digest string, plainHTTP bool) (name.Digest, error) {
 
 // verifyImages requires signatures of all images that are to run.
 func verifyImages(
-	ctx context.Context, timeout time.Duration, origin *meta.Artifact, images []build.Image, d demands,
+	ctx context.Context, timeout time.Duration, origin *meta.Artifact, images []build.Image,
+	d demands,
 ) *process.Failure {
 	if d.images == nil {
 		return nil

@@ -51,16 +51,20 @@ func (w *world) registry(held <-chan struct{}, options ...registry.Option) *sign
 		handler.ServeHTTP(rw, r)
 	}))
 	w.Cleanup(server.Close)
-	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte("a password"), nil })
+	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) {
+		return []byte("a password"), nil
+	})
 	w.must(err)
 	return &signed{w, strings.TrimPrefix(server.URL, "http://"), pair.PublicBytes,
-		sign.Signer{PrivateKey: pair.PrivateBytes, Password: func() ([]byte, error) { return []byte("a password"), nil }}}
+		sign.Signer{PrivateKey: pair.PrivateBytes,
+			Password: func() ([]byte, error) { return []byte("a password"), nil }}}
 }
 
 // push something that has a digest, which is all that a signature is about.
 func (s *signed) push(repository, content string) name.Digest {
 	s.Helper()
-	result, err := oci.Push(s.Context(), oci.Scheme+s.host+"/"+repository+":v1", []render.File{{Path: "a.yaml", Data: []byte(content)}}, oci.Metadata{}, oci.Options{})
+	result, err := oci.Push(s.Context(), oci.Scheme+s.host+"/"+repository+":v1",
+		[]render.File{{Path: "a.yaml", Data: []byte(content)}}, oci.Metadata{}, oci.Options{})
 	s.must(err)
 	digest, err := name.NewDigest(result.Ref)
 	s.must(err)
@@ -79,7 +83,8 @@ func (s *signed) sign(artifact name.Digest) {
 func (s *signed) policy(name string) { s.configMap(name, s.policyFiles()) }
 
 func (s *signed) policyFiles() map[string]string {
-	return map[string]string{"cosign.pub": string(s.public), "policy.yaml": verifyPolicy("keys: [cosign.pub], insecureIgnoreTlog: true")}
+	return map[string]string{"cosign.pub": string(s.public),
+		"policy.yaml": verifyPolicy("keys: [cosign.pub], insecureIgnoreTlog: true")}
 }
 
 func verifyPolicy(spec string) string {
@@ -104,8 +109,11 @@ func images(policy string) func(*api.RenderedSource) {
 
 // deployment runs one image.
 func deployment(image string) map[string]string {
-	return map[string]string{"apps/web.yaml": "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\nspec:\n  selector:\n    matchLabels: {app: web}\n" +
-		"  template:\n    metadata:\n      labels: {app: web}\n    spec:\n      containers:\n      - name: web\n        image: " + image + "\n"}
+	return map[string]string{
+		"apps/web.yaml": "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\nspec:\n" +
+			"  selector:\n    matchLabels: {app: web}\n" +
+			"  template:\n    metadata:\n      labels: {app: web}\n    spec:\n      containers:\n" +
+			"      - name: web\n        image: " + image + "\n"}
 }
 
 // request asks for a reconciliation.
@@ -153,7 +161,9 @@ func TestVerifyImages(t *testing.T) {
 	published := w.published("web")
 
 	w.repository("fleet", "c2", deployment(second.String()))
-	w.says("web", "VerificationFailed", "main@sha1:c2 is not verified", "apps/web.yaml:14: Deployment web: image \""+second.String()+"\"", "no signatures found", "main@sha1:c1 stays published")
+	w.says("web", "VerificationFailed", "main@sha1:c2 is not verified",
+		"apps/web.yaml:14: Deployment web: image \""+second.String()+"\"", "no signatures found",
+		"main@sha1:c1 stays published")
 	if diff := cmp.Diff(published, w.published("web")); diff != "" {
 		t.Errorf("the last good artifact is gone: %s", diff)
 	}
@@ -170,8 +180,12 @@ func TestVerifyImages(t *testing.T) {
 	}
 
 	// So are those of other kinds, and what nobody can judge.
-	w.repository("fleet", "c4", map[string]string{"apps/task.yaml": "apiVersion: tekton.dev/v1\nkind: Task\nmetadata: {name: t}\nspec: {steps: [{name: a, image: evil:1}, {name: b, image: $(params.image)}]}\n"})
-	w.says("web", "VerificationFailed", "image \"evil:1\": it has no digest", "image \"$(params.image)\": what it runs cannot be judged: it has a variable")
+	w.repository("fleet", "c4",
+		map[string]string{
+			"apps/task.yaml": "apiVersion: tekton.dev/v1\nkind: Task\nmetadata: {name: t}\n" +
+				"spec: {steps: [{name: a, image: evil:1}, {name: b, image: $(params.image)}]}\n"})
+	w.says("web", "VerificationFailed", "image \"evil:1\": it has no digest",
+		"image \"$(params.image)\": what it runs cannot be judged: it has a variable")
 
 	// Another key counts at the next request, for what is published as well.
 	w.repository("fleet", "c2", deployment(second.String()))
@@ -201,14 +215,16 @@ func TestVerifyOrigin(t *testing.T) {
 	o.Object["spec"] = map[string]any{"url": "oci://" + r.host + "/fleet", "interval": "1m"}
 	w.must(w.Create(t.Context(), o))
 	o.Object["status"] = map[string]any{"artifact": map[string]any{
-		"digest": archive.Digest(data), "path": path, "url": w.host.URL + path, "revision": "v1@" + origin.DigestStr(), "lastUpdateTime": "2026-11-22T20:00:00Z",
+		"digest": archive.Digest(data), "path": path, "url": w.host.URL + path,
+		"revision": "v1@" + origin.DigestStr(), "lastUpdateTime": "2026-11-22T20:00:00Z",
 	}}
 	w.must(w.Status().Update(t.Context(), o))
 	w.rendered("app", "fleet", func(s *api.RenderedSource) {
 		s.Spec.SourceRef.Kind = "OCIRepository"
 		s.Spec.Verify = &api.Verification{Origin: &api.PolicyReference{Name: "policy"}}
 	})
-	w.says("app", "VerificationFailed", "v1@"+origin.DigestStr()+" is not verified", r.host+"/fleet@", "no signatures found")
+	w.says("app", "VerificationFailed", "v1@"+origin.DigestStr()+" is not verified",
+		r.host+"/fleet@", "no signatures found")
 	if got := w.published("app"); got != nil {
 		t.Errorf("published %v", got)
 	}
@@ -233,8 +249,12 @@ func TestVerifyPolicies(t *testing.T) {
 	w.repository("fleet", "c1", deployment(image.String()))
 	elsewhere := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-other"}}
 	w.must(w.Create(t.Context(), elsewhere))
-	w.must(w.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere.Name, Name: "policy"}, Data: r.policyFiles()}))
-	w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere.Name, Name: "cosign"}, Data: map[string][]byte{"cosign.pub": r.public}}))
+	w.must(w.Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere.Name, Name: "policy"},
+			Data: r.policyFiles()}))
+	w.must(w.Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere.Name, Name: "cosign"},
+			Data: map[string][]byte{"cosign.pub": r.public}}))
 	with := func(spec string) map[string]string {
 		files := r.policyFiles()
 		files["policy.yaml"] = verifyPolicy(spec)
@@ -246,18 +266,26 @@ func TestVerifyPolicies(t *testing.T) {
 		reason    string
 		text      string
 	}{
-		"foreign":     {nil, elsewhere.Name, "AccessDenied", "in another namespace"},
-		"missing":     {nil, "", "InvalidPolicy", "ConfigMap missing: it does not exist"},
-		"empty":       {map[string]string{}, "", "InvalidPolicy", "no key policy.yaml"},
-		"anybody":     {with(""), "", "InvalidPolicy", "neither a key nor an identity"},
-		"misspelt":    {with("keys: [cosign.pub], insecureIgnoreTlogs: true"), "", "InvalidPolicy", "did you mean insecureIgnoreTlog?"},
-		"secret":      {with("keys: ['k8s://" + elsewhere.Name + "/cosign'], insecureIgnoreTlog: true"), "", "InvalidPolicy", "is not beside the policy"},
-		"file":        {with("keys: [/etc/passwd], insecureIgnoreTlog: true"), "", "InvalidPolicy", "is not beside the policy"},
-		"variable":    {with("keys: ['env://HOME'], insecureIgnoreTlog: true"), "", "InvalidPolicy", "is not beside the policy"},
-		"address":     {with("keys: ['" + w.host.URL + "'], insecureIgnoreTlog: true"), "", "InvalidPolicy", "is not beside the policy"},
+		"foreign": {nil, elsewhere.Name, "AccessDenied", "in another namespace"},
+		"missing": {nil, "", "InvalidPolicy", "ConfigMap missing: it does not exist"},
+		"empty":   {map[string]string{}, "", "InvalidPolicy", "no key policy.yaml"},
+		"anybody": {with(""), "", "InvalidPolicy", "neither a key nor an identity"},
+		"misspelt": {with("keys: [cosign.pub], insecureIgnoreTlogs: true"), "", "InvalidPolicy",
+			"did you mean insecureIgnoreTlog?"},
+		"secret": {
+			with("keys: ['k8s://" + elsewhere.Name + "/cosign'], insecureIgnoreTlog: true"), "",
+			"InvalidPolicy", "is not beside the policy"},
+		"file": {with("keys: [/etc/passwd], insecureIgnoreTlog: true"), "", "InvalidPolicy",
+			"is not beside the policy"},
+		"variable": {with("keys: ['env://HOME'], insecureIgnoreTlog: true"), "", "InvalidPolicy",
+			"is not beside the policy"},
+		"address": {with("keys: ['" + w.host.URL + "'], insecureIgnoreTlog: true"), "",
+			"InvalidPolicy", "is not beside the policy"},
 		"public-good": {with("keys: [cosign.pub]"), "", "InvalidPolicy", "set trustedRoot"},
-		"no-key":      {with("keys: [policy.yaml], insecureIgnoreTlog: true"), "", "VerificationFailed", "not a public key in PEM"},
-		"no-root":     {with("keys: [cosign.pub], trustedRoot: policy.yaml"), "", "VerificationFailed", "reading the trusted root policy.yaml"},
+		"no-key": {with("keys: [policy.yaml], insecureIgnoreTlog: true"), "",
+			"VerificationFailed", "not a public key in PEM"},
+		"no-root": {with("keys: [cosign.pub], trustedRoot: policy.yaml"), "",
+			"VerificationFailed", "reading the trusted root policy.yaml"},
 	} {
 		if c.files != nil {
 			w.configMap(name, c.files)
@@ -304,7 +332,8 @@ func TestRegistryHangs(t *testing.T) {
 
 	o.VerifyTimeout = time.Second
 	stop = w.startWith(o)
-	w.says("hangs0", "VerificationFailed", "apps/web.yaml:14: Deployment web: image \""+image+"\"", "deadline exceeded")
+	w.says("hangs0", "VerificationFailed", "apps/web.yaml:14: Deployment web: image \""+image+"\"",
+		"deadline exceeded")
 	stop()
 	release()
 

@@ -55,8 +55,10 @@ func NewAuthority(t testing.TB) *Authority {
 	a := &Authority{Valid: 10 * time.Minute}
 	var err error
 	a.key = newKey(t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority", Organization: []string{"test"}}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, SubjectKeyId: []byte{1}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1),
+		Subject:   pkix.Name{CommonName: "authority", Organization: []string{"test"}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, SubjectKeyId: []byte{1}}
 	if a.root, err = issue(template, template, &a.key.PublicKey, a.key); err != nil {
 		t.Fatal(err)
 	}
@@ -66,8 +68,11 @@ func NewAuthority(t testing.TB) *Authority {
 		t.Fatal(err)
 	}
 	a.stampKey = newKey(t)
-	a.stamper, err = issue(&x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "stamps"}, NotBefore: template.NotBefore, NotAfter: template.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtraExtensions: []pkix.Extension{timestamping}}, a.stampRoot, &a.stampKey.PublicKey, stampRootKey)
+	a.stamper, err = issue(&x509.Certificate{SerialNumber: big.NewInt(2),
+		Subject: pkix.Name{CommonName: "stamps"}, NotBefore: template.NotBefore,
+		NotAfter: template.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtraExtensions: []pkix.Extension{timestamping}},
+		a.stampRoot, &a.stampKey.PublicKey, stampRootKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +104,8 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-func issue(template, parent *x509.Certificate, public crypto.PublicKey, by crypto.Signer) (*x509.Certificate, error) {
+func issue(template, parent *x509.Certificate, public crypto.PublicKey,
+	by crypto.Signer) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, by)
 	if err != nil {
 		return nil, err
@@ -114,10 +120,12 @@ func (a *Authority) Timestamps() string { return a.URL + "/api/v1/timestamp" }
 func (a *Authority) TrustedRoot(further ...*x509.Certificate) ([]byte, error) {
 	var authorities []root.CertificateAuthority
 	for _, cert := range append([]*x509.Certificate{a.root}, further...) {
-		authorities = append(authorities, &root.FulcioCertificateAuthority{Root: cert, ValidityPeriodStart: cert.NotBefore, ValidityPeriodEnd: cert.NotAfter, URI: a.URL})
+		authorities = append(authorities, &root.FulcioCertificateAuthority{Root: cert,
+			ValidityPeriodStart: cert.NotBefore, ValidityPeriodEnd: cert.NotAfter, URI: a.URL})
 	}
-	stamps := []root.TimestampingAuthority{&root.SigstoreTimestampingAuthority{Root: a.stampRoot, Leaf: a.stamper,
-		ValidityPeriodStart: time.Now().Add(-time.Hour), ValidityPeriodEnd: time.Now().Add(24 * time.Hour), URI: a.URL}}
+	stamps := []root.TimestampingAuthority{&root.SigstoreTimestampingAuthority{Root: a.stampRoot,
+		Leaf: a.stamper, ValidityPeriodStart: time.Now().Add(-time.Hour),
+		ValidityPeriodEnd: time.Now().Add(24 * time.Hour), URI: a.URL}}
 	from, err := root.NewTrustedRoot(root.TrustedRootMediaType01, authorities, nil, stamps, nil)
 	if err != nil {
 		return nil, err
@@ -157,7 +165,8 @@ func Token(namespace, name string, number int) string {
 // WorkflowToken is of a run of a workflow, such as
 // owner/name/.github/workflows/release.yml@refs/tags/v0.1.0, on GitHub.
 func WorkflowToken(workflow string) string {
-	return claims{Issuer: "https://token.actions.githubusercontent.com", Subject: "repo:" + workflow, Audience: "sigstore", Workflow: workflow}.token(1)
+	return claims{Issuer: "https://token.actions.githubusercontent.com",
+		Subject: "repo:" + workflow, Audience: "sigstore", Workflow: workflow}.token(1)
 }
 
 func (c claims) token(number int) string {
@@ -165,7 +174,8 @@ func (c claims) token(number int) string {
 	if err != nil {
 		panic(fmt.Sprintf("marshalling texts: %v", err))
 	}
-	return "eyJhbGciOiJSUzI1NiJ9." + base64.RawURLEncoding.EncodeToString(text) + fmt.Sprintf(".signature-of-token-%d", number)
+	return "eyJhbGciOiJSUzI1NiJ9." + base64.RawURLEncoding.EncodeToString(text) +
+		fmt.Sprintf(".signature-of-token-%d", number)
 }
 
 // Identity of a ServiceAccount in certificates.
@@ -190,7 +200,10 @@ func (a *Authority) certify(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}))
-	_ = json.NewEncoder(w).Encode(map[string]any{"signedCertificateDetachedSct": map[string]any{"chain": map[string]any{"certificates": []string{text}}}})
+	_ = json.NewEncoder(w).Encode(
+		map[string]any{
+			"signedCertificateDetachedSct": map[string]any{
+				"chain": map[string]any{"certificates": []string{text}}}})
 }
 
 func (a *Authority) certificate(token string, body io.Reader) (*x509.Certificate, error) {
@@ -233,9 +246,11 @@ func (a *Authority) certificate(token string, body io.Reader) (*x509.Certificate
 	if err != nil {
 		return nil, err
 	}
-	return issue(&x509.Certificate{SerialNumber: serial, NotBefore: time.Now().Add(-time.Second), NotAfter: time.Now().Add(a.Valid), KeyUsage: x509.KeyUsageDigitalSignature,
+	return issue(&x509.Certificate{SerialNumber: serial, NotBefore: time.Now().Add(-time.Second),
+		NotAfter: time.Now().Add(a.Valid), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, URIs: []*url.URL{who},
-		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, 1}, Value: []byte(c.Issuer)}}}, a.root, public, a.key)
+		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, 1},
+			Value: []byte(c.Issuer)}}}, a.root, public, a.key)
 }
 
 func (a *Authority) stamp(w http.ResponseWriter, r *http.Request) {
@@ -249,8 +264,10 @@ func (a *Authority) stamp(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	stamp := timestamp.Timestamp{HashAlgorithm: request.HashAlgorithm, HashedMessage: request.HashedMessage, Time: time.Now(),
-		Policy: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 2}, ExtraExtensions: request.Extensions}
+	stamp := timestamp.Timestamp{HashAlgorithm: request.HashAlgorithm,
+		HashedMessage: request.HashedMessage, Time: time.Now(),
+		Policy:          asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 2},
+		ExtraExtensions: request.Extensions}
 	answer, err := stamp.CreateResponseWithOpts(a.stamper, a.stampKey, crypto.SHA256)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

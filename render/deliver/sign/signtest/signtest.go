@@ -18,7 +18,8 @@ func BuildKMS(folder, name string) error {
 	if err := programs.Build(folder, "render/deliver/sign/signtest/kmsplugin"); err != nil {
 		return err
 	}
-	return os.Rename(filepath.Join(folder, "kmsplugin"), filepath.Join(folder, "sigstore-kms-"+name))
+	return os.Rename(filepath.Join(folder, "kmsplugin"),
+		filepath.Join(folder, "sigstore-kms-"+name))
 }
 
 // NewKey writes the key of a KMS into a file, and returns the public half in PEM.

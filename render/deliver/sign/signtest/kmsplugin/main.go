@@ -39,7 +39,8 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	if arguments.InitOptions.ProtocolVersion != common.ProtocolVersion || arguments.InitOptions.HashFunc != crypto.SHA256 {
+	if arguments.InitOptions.ProtocolVersion != common.ProtocolVersion ||
+		arguments.InitOptions.HashFunc != crypto.SHA256 {
 		return errors.New("another version of the protocol, or another hash")
 	}
 	text, err := os.ReadFile(arguments.InitOptions.KeyResourceID)
