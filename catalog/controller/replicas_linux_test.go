@@ -70,7 +70,12 @@ func TestTwoReplicasOfOneStore(t *testing.T) {
 		})
 	}
 	entries(cards)
-	before := asked.Load()
+	var before int32
+	w.eventually("the first has asked all that it wants", func() string {
+		before = asked.Load()
+		time.Sleep(3 * time.Second)
+		return map[bool]string{false: "it asks"}[asked.Load() == before]
+	})
 	w.processOf(replica)
 	time.Sleep(5 * time.Second)
 	if n := asked.Load(); n != before {
