@@ -24,7 +24,7 @@ func TestGenerated(t *testing.T) {
 		{"../render/deliver/flux/api", "crds/sources",
 			[]string{"crd:crdVersions=v1", "paths=.", "object"}},
 		{"../catalog/api", "crds/catalog",
-			[]string{"crd:crdVersions=v1", "paths=.", "paths=./published"}},
+			[]string{"crd:crdVersions=v1", "paths=.", "paths=../kinds"}},
 	} {
 		dir := t.TempDir()
 		cmd := exec.Command("go", append([]string{"tool", "controller-gen", "output:dir=" + dir},
