@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -35,12 +37,21 @@ import (
 )
 
 func main() {
+	limitMemory()
 	if err := command().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		if errors.As(err, new(usageError)) {
 			os.Exit(2)
 		}
 		os.Exit(1)
+	}
+}
+
+// limitMemory lets Go use four fifths of GOMEMLIMIT, which is the limit of the container: that
+// counts what Go does not manage as well.
+func limitMemory() {
+	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
+		debug.SetMemoryLimit(limit / 5 * 4)
 	}
 }
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"math"
 	"net/netip"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -107,6 +109,19 @@ func TestIsolatedRuns(t *testing.T) {
 		{"other", []string{"team1"}, "other"}} {
 		if got := isolatedRuns(c.named, c.watched); got != c.want {
 			t.Errorf("%q, %v: %q, want %q", c.named, c.watched, got, c.want)
+		}
+	}
+}
+
+// Go stays below the limit of the container, which would end the process, and has none by itself.
+func TestMemoryLimit(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	for given, want := range map[int64]int64{500 << 20: 400 << 20, math.MaxInt64: math.MaxInt64} {
+		debug.SetMemoryLimit(given)
+		limitMemory()
+		if got := debug.SetMemoryLimit(-1); got != want {
+			t.Errorf("GOMEMLIMIT %d becomes %d, want %d", given, got, want)
 		}
 	}
 }
