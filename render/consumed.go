@@ -36,10 +36,10 @@ type keptItems struct {
 
 const all = -1
 
+// readNote parses a note. It reports false for any text that JSON does not write.
 func readNote(text string) (note consumedNote, ok bool) {
-	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.DisallowUnknownFields()
-	return note, decoder.Decode(&note) == nil
+	err := json.Unmarshal([]byte(text), &note)
+	return note, err == nil && note.JSON() == text
 }
 
 // JSON writes the note.

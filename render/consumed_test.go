@@ -336,6 +336,7 @@ func TestConsumedListFilled(t *testing.T) {
 // an error: to go on without it would lose what the resource was.
 func TestConsumedUnknown(t *testing.T) {
 	for _, note := range []string{"created", "emptied {}", `{"created":1,"thing":2}`,
+		"null", `{"items":[null]}`, `{} {}`, `{"document":"a","document":"b"}`,
 		`{"items":[{"after":1,"before":", ","text":"{}"}]}`} {
 		text := "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  annotations:\n" +
 			"    armature.dev/consumed: '" + note + "'\n"
