@@ -16,6 +16,5 @@ folder=$(dirname "$0")/../.cache/tests/${TOOLEXEC_IMPORTPATH//\//.}
 # Copies: the go command writes an ID into its own, and what runs cannot be written.
 cp "$folder/$id" "$out" 2>/dev/null && exit
 "$@"
-rm -rf "$folder"
-mkdir -p "$folder"
-cp "$out" "$folder/$$" && mv "$folder/$$" "$folder/$id" || true # a full disk: it is linked again
+# Without room for the copy it is linked again the next time.
+{ rm -rf "$folder" && mkdir -p "$folder" && cp "$out" "$folder/$$" && mv "$folder/$$" "$folder/$id"; } 2>/dev/null || true
