@@ -27,7 +27,7 @@ func (i BaseImage) String() string { return i.Name + "@" + i.Digest }
 // Dockerfile that it ran: what is here is of the right form, and is what the daemon says.
 const BaseImagesResult = "base-images"
 
-// What it has instead of images.
+// noBaseImages and tooManyBaseImages are values of the result that name no images.
 const (
 	noBaseImages      = "none"
 	tooManyBaseImages = "too-many"
@@ -159,7 +159,7 @@ func FormatBaseImages(images []BaseImage) string {
 	}
 }
 
-// ErrTooManyBaseImages is what ParseBaseImages returns where the images did not fit.
+// ErrTooManyBaseImages is the error of ParseBaseImages if not all images fitted into the result.
 var ErrTooManyBaseImages = fmt.Errorf("the names of the base images have more than %d bytes in all",
 	maxText)
 

@@ -85,7 +85,7 @@ type Input struct {
 	Verdicts *Verdicts
 }
 
-// Resolved is what servers are asked for: when the spec is known to be right, and its needs are.
+// Resolved holds the answers of servers about a build whose spec is valid and whose needs exist.
 type Resolved struct {
 	// Commit that the revision was resolved to; empty where no network is, and
 	// then the revision is passed on as written.

@@ -12,9 +12,9 @@ import (
 	"github.com/armature-dev/armature/builds/controller/runs"
 )
 
-// decision is what is to be done about a build, decided from what was seen alone.
+// decision says what to do about a build. It depends on the observation alone.
 type decision struct {
-	// start is what is known of the run to start, or nil.
+	// start is the input of the run to start, or nil.
 	start *compose.Input
 	// attest the run, which succeeded: until then its image does not count.
 	attest bool
@@ -49,7 +49,7 @@ type decision struct {
 	held bool
 }
 
-// startOf returns what is known of the next run of a build.
+// startOf returns the input of the next run of a build.
 func startOf(s *observation, why api.Trigger, attempt int32) *compose.Input {
 	in := &compose.Input{
 		Build: s.build, Template: s.Template, Steps: s.Steps, Attempt: attempt,

@@ -92,9 +92,9 @@ func (w *world) refusedSource(name, reason, says string) {
 	})
 }
 
-// A commit is built where a branch or a tag of the policy has it in its history, however the server
-// answers; its status and its run say so. A commit that the server sends but no such branch or tag
-// contains is refused: of a pull request, of a fork, of a branch with the name of a tag.
+// TestReachableSource builds a commit that a branch or a tag of the policy contains, with and
+// without partial clones, and reads the policy in the status and in the run. It expects a refusal
+// of commits that only a pull request, a fork or a branch with the name of a tag contains.
 func TestReachableSource(t *testing.T) {
 	for _, server := range []string{"with-filters", "without-filters"} {
 		t.Run(server, func(t *testing.T) {

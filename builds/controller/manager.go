@@ -476,7 +476,7 @@ func cachesReady(c cache.Cache) healthz.Checker {
 	}
 }
 
-// ownContainer is the controller's in its pod, which may have injected ones beside it.
+// ownContainer is the name of the controller's container. Its pod may have injected containers.
 const ownContainer = "controller"
 
 // readImage returns the image that the controller runs as, as its pod names it. Steps that are a

@@ -39,7 +39,7 @@ type Reconciler struct {
 	waitForChains bool
 }
 
-// result is what came of acting on a decision.
+// result says how a decision was carried out.
 type result struct {
 	// created: a run now exists.
 	created bool
@@ -127,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context,
 	return reconcile.Result{RequeueAfter: sooner(o.after, done.again)}, nil
 }
 
-// act does what was decided.
+// act carries out a decision.
 func (r *Reconciler) act(ctx context.Context, s *observation, o decision) (result, error) {
 	switch {
 	case o.cancel != nil:

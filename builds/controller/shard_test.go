@@ -256,8 +256,8 @@ func TestShardWebhook(t *testing.T) {
 	w.runOfCommit(2, second)
 }
 
-// A build whose label names a shard that nobody leads says so, until it names one that has a
-// leader.
+// TestUnclaimedShard expects the status of a build to name its shard while the shard has no leader,
+// and the build to run once its label names a shard that has one.
 func TestUnclaimedShard(t *testing.T) {
 	w := newWorld(t)
 	w.options.Namespace = w.namespace // a lease of its own

@@ -54,7 +54,7 @@ func TestSilentServer(t *testing.T) {
 	}
 	w.login("apps-login", compose.PurposeGit, map[string]string{"token": "hunter2"})
 	w.start()
-	// All name one branch, which nobody holds for those of other namespaces.
+	// All ImageUpdates name one branch. None of them may keep the others from it.
 	w.within(15*time.Second, "all silent servers are asked at once", func() string {
 		if n := held.Load(); n < others {
 			return fmt.Sprintf("%d are", n)

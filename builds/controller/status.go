@@ -164,7 +164,7 @@ func statusOf(s *observation, o decision,
 	return status, reason
 }
 
-// setterOf returns what sets the conditions of a build.
+// setterOf returns the function that sets the conditions of a build.
 func setterOf(b *api.AgentBuild, status *api.AgentBuildStatus) func(kind string,
 	is metav1.ConditionStatus, reason, message string) {
 	conditions := process.Conditions{List: &status.Conditions, Generation: b.Generation}

@@ -53,7 +53,7 @@ func NewPushes(ctx context.Context, live client.Reader, plainHTTP []string,
 		})}
 }
 
-// Forget a build that is gone, or was answered.
+// Forget drops the question of a build that was deleted or has its answer.
 func (p *Pushes) Forget(build types.NamespacedName) { p.questions.Forget(build) }
 
 // Check that the login of a build may push, once for inputs until it is forgotten. The error is a

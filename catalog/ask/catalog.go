@@ -21,7 +21,7 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-// Catalog is where a catalog's server is.
+// Catalog is the address of a catalog's server, and how to reach it.
 type Catalog struct {
 	// Address such as https://localhost:8443.
 	Address string

@@ -73,7 +73,7 @@ var buildScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	return scheme, nil
 })
 
-// lease of the leader.
+// lease is the name of the leader's Lease.
 const lease = "armature-catalog"
 
 // Run runs the controller until ctx ends.

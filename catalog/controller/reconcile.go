@@ -114,7 +114,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, k kinds.Kind,
 	return reconcile.Result{RequeueAfter: r.after(key, a)}, nil
 }
 
-// unclaimed notes in the catalog, in status and as an event why nobody asks an object.
+// unclaimed reports in the catalog, in status and as an event that the shard of an object has no
+// leader.
 func (r *Reconciler) unclaimed(ctx context.Context, k kinds.Kind, name client.ObjectKey,
 	problem error) error {
 	o := k.New()

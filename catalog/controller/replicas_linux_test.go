@@ -123,7 +123,8 @@ func secondReplica(w *world, shared bool) {
 	})
 }
 
-// A card of a shard that nobody leads says so.
+// TestUnclaimedCard expects a card to be failing while its shard has no leader, with the reason, and
+// healthy once its label is removed.
 func TestUnclaimedCard(t *testing.T) {
 	w := newWorld(t)
 	const key = "sharding.fluxcd.io/key"

@@ -147,14 +147,14 @@ func (k Kind) Ask(ctx context.Context, by *Asker, o client.Object, before store.
 	return a, err
 }
 
-// Unasked returns the answer for an object that no controller asks, and why.
+// Unasked returns a failed answer for an object that no controller asks, with the reason.
 func (k Kind) Unasked(o client.Object, before store.Entry, why error) *Answer {
 	a := &Answer{kind: k, Entry: k.Entry(o, before)}
 	a.fail(ask.Failed("%v", why))
 	return a
 }
 
-// fail keeps the last good answer and says what went wrong.
+// fail keeps the last good answer and records the failure.
 func (a *Answer) fail(failure *ask.Failure) {
 	a.Failure = failure
 	a.Entry.Health, a.Entry.Message = store.Failing, failure.Reason

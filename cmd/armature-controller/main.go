@@ -47,8 +47,8 @@ func main() {
 	}
 }
 
-// limitMemory lets Go use four fifths of GOMEMLIMIT, which is the limit of the container: that
-// counts what Go does not manage as well.
+// limitMemory lowers Go's memory limit to four fifths of GOMEMLIMIT. GOMEMLIMIT is the limit of the
+// container, which also counts memory that Go does not manage.
 func limitMemory() {
 	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
 		debug.SetMemoryLimit(limit / 5 * 4)

@@ -113,7 +113,7 @@ func TestIsolatedRuns(t *testing.T) {
 	}
 }
 
-// Go stays below the limit of the container, which would end the process, and has none by itself.
+// TestMemoryLimit expects four fifths of GOMEMLIMIT, and no limit without it.
 func TestMemoryLimit(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })

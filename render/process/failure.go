@@ -23,12 +23,12 @@ func (f *Failure) Error() string { return f.Err.Error() }
 // Unwrap returns what happened.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Stalled returns the failure of what trying again does not change.
+// Stalled returns a failure that a retry does not change.
 func Stalled(reason string, err error) *Failure {
 	return &Failure{Reason: reason, Stalled: true, Err: err}
 }
 
-// Retry returns the failure of what may pass by itself.
+// Retry returns a failure that may pass by itself.
 func Retry(reason string, err error) *Failure { return &Failure{Reason: reason, Err: err} }
 
 // FailureOf returns the Failure that an error has within, with the text of the whole error. Any
@@ -42,7 +42,7 @@ func FailureOf(err error, reason string) *Failure {
 	return &known
 }
 
-// Conditions of an object.
+// Conditions sets the conditions of an object.
 type Conditions struct {
 	List       *[]metav1.Condition
 	Generation int64

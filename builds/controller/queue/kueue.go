@@ -207,7 +207,7 @@ func most(lists iter.Seq[corev1.ResourceList]) corev1.ResourceList {
 	return out
 }
 
-// ofTask are the requests of the containers of a task's pod.
+// ofTask returns the requests of the containers of a task's pod.
 func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) corev1.ResourceList {
 	if task.TaskSpec == nil {
 		return nil
@@ -238,7 +238,7 @@ func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) corev1
 	return sum[""]
 }
 
-// sums of resources.
+// sums adds quantities by resource.
 type sums[K comparable] map[K]corev1.ResourceList
 
 func (s sums[K]) add(to K, list corev1.ResourceList) {

@@ -37,7 +37,7 @@ import (
 // build needs a slot before its run is created. The caches show who has one: a run that
 // has not ended uses a slot, and a build whose status says Queued waits for one.
 //
-//   - A build joins once nothing else keeps its run from being created. Until then it holds up nobody.
+//   - A build joins once nothing else keeps its run from being created. Until then it delays no other build.
 //   - Inside a namespace the higher spec.priority goes first, then the older build.
 //     Namespaces take turns: the one that was served longest ago is next.
 //   - The watch lags behind our creates: a slot that was granted counts until the cache shows its run.
@@ -66,14 +66,14 @@ type Queue struct {
 	served map[string]time.Time // when a namespace was last granted a slot; nil before the first
 }
 
-// limit of what the runs of one namespace use together. With a problem no run starts there.
+// limit is what the runs of one namespace may use together. If it has a problem, no run starts.
 type limit struct {
 	runs.Limits
 	problem string
 	read    time.Time
 }
 
-// place of a build in the queue.
+// place is the place of a build in the queue.
 type place struct {
 	use     corev1.ResourceList
 	granted time.Time // a slot, while the cache does not show its run
@@ -206,12 +206,12 @@ func (q *Queue) Crowded(ctx context.Context, b *api.AgentBuild,
 	return "", err
 }
 
-// number of all runs that a build, or a namespace, has under way.
+// number is the name of the number of runs under way among resources.
 const number corev1.ResourceName = "number"
 
 var one = *resource.NewQuantity(1, resource.DecimalSI)
 
-// useOf a run of a build of the namespace: what is limited of it.
+// useOf returns the limited resources that a run of a build in the namespace uses.
 func useOf(run metav1.Object, namespace string) (corev1.ResourceList, error) {
 	use := corev1.ResourceList{}
 	if run.GetNamespace() != namespace { // it is isolated
@@ -322,7 +322,7 @@ func (q *Queue) hasRoom(build types.NamespacedName, used sums[string]) bool {
 	return l.problem == "" && l.Exceeded(q.useOf(build), used[build.Namespace]) == ""
 }
 
-// useOf the run of a build in the queue.
+// useOf returns the limited resources that the run of a build in the queue uses.
 func (q *Queue) useOf(build types.NamespacedName) corev1.ResourceList {
 	if p := q.places[build]; p != nil {
 		return p.use
@@ -448,8 +448,8 @@ func (q *Queue) readLimit(ctx context.Context, namespace string) error {
 	return err
 }
 
-// limitOf a namespace: its annotation may lower the flag's limit, and never raises it. A text that
-// is not a limit stops the namespace, since nobody knows which limit was meant.
+// limitOf returns the limit of a namespace: the lower one of its annotation and the flag. An
+// annotation that is not a number stops the namespace, because the intended limit is unknown.
 func (q *Queue) limitOf(namespace string, annotations map[string]string) limit {
 	l, most := limit{Limits: runs.Limits{}, read: time.Now()}, q.PerNamespace
 	maps.Copy(l.Limits, q.Isolated)

@@ -17,7 +17,7 @@ type Limits corev1.ResourceList
 // Isolated is the name of the number of runs among resources.
 const Isolated corev1.ResourceName = "runs"
 
-// ParseLimits reads limits such as runs=8,cpu=16,memory=32Gi. What is 0 or left out is unlimited.
+// ParseLimits reads limits such as runs=8,cpu=16,memory=32Gi. A resource that is 0 or absent is unlimited.
 func ParseLimits(text string) (Limits, error) {
 	l := Limits{}
 	for item := range strings.SplitSeq(text, ",") {
@@ -39,7 +39,7 @@ func ParseLimits(text string) (Limits, error) {
 	return l, nil
 }
 
-// Exceeded says which limit a run exceeds that uses so much beside others; "" for none.
+// Exceeded returns the first limit that a run exceeds together with the use of others, or "".
 func (l Limits) Exceeded(use, others corev1.ResourceList) string {
 	for _, name := range slices.Sorted(maps.Keys(l)) {
 		limit := l[name]

@@ -92,7 +92,7 @@ func NewResolver(
 		})}
 }
 
-// Forget a build that is gone, or has its run.
+// Forget drops the question of a build that was deleted or has its run.
 func (r *Resolver) Forget(build types.NamespacedName) { r.questions.Forget(build) }
 
 // Resolve answers a question; without policies a full SHA is used unchanged. The secret is

@@ -227,7 +227,7 @@ func (r *reconciler) builds(ctx context.Context,
 	return found, "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// failureOf an update; nil for none.
+// failureOf returns the failure of an update, or nil.
 func failureOf(u *api.ImageUpdate, err error) *process.Failure {
 	stalled := func(reason string) *process.Failure { return process.Stalled(reason, err) }
 	switch {

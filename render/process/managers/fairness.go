@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Fairness shares the workers of one controller between namespaces: each namespace has at most some
-// of them at once. A namespace whose servers never answer delays itself only. A request
-// without a worker leaves the queue until another one of its namespace ends, so that many requests
-// do not keep those of other namespaces behind them.
+// Fairness shares the workers of one controller between namespaces: each namespace has a limited
+// number of them at once. A namespace whose servers never answer delays only itself. A request
+// without a worker leaves the queue until another request of its namespace ends, so that the
+// requests of other namespaces do not wait behind it.
 type Fairness struct {
 	workers, most int
 
@@ -34,8 +34,8 @@ func NewFairness(workers, most int) *Fairness {
 	}
 }
 
-// Options of the controller. A request that failed waits, the first time so long and at last so
-// long: the wait doubles.
+// Options returns the options of the controller. A failed request waits for first, then twice as
+// long each time, up to last.
 func (f *Fairness) Options(first, last time.Duration) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: f.workers, NewQueue: f.queue, SkipNameValidation: ptr.To(true),

@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// QuestionOptions of Questions.
+// QuestionOptions configures Questions.
 type QuestionOptions struct {
 	// Name of the questions in the metrics of work queues.
 	Name string
@@ -49,7 +49,7 @@ type Questions[T any] struct {
 	of map[types.NamespacedName]*question[T]
 }
 
-// question of an object.
+// question is the question of one object, and its answer.
 type question[T any] struct {
 	text   string
 	inputs any
@@ -61,7 +61,7 @@ type question[T any] struct {
 }
 
 const (
-	// Patience is how long a question may take before that is worth a word.
+	// Patience is how long a question may take before status says that it waits.
 	Patience = time.Second
 	// recheck is when an object first looks whether its answer has arrived, to report that it
 	// waits. Each wait after that is twice as long.
@@ -137,7 +137,7 @@ func (q *Questions[T]) Get(
 	return s.answer, s.fault
 }
 
-// Forget the question of an object, which is not asked any more.
+// Forget drops the question of an object.
 func (q *Questions[T]) Forget(object types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -171,7 +171,7 @@ func (q *Questions[T]) work(ctx context.Context,
 	return none, nil
 }
 
-// share a question among the objects of a namespace that ask the same.
+// share asks a question once for all objects of a namespace that ask the same.
 func (q *Questions[T]) share(ctx context.Context, key string,
 	ask func(context.Context) (T, error)) (T, error) {
 	shared, err, _ := q.asking.Do(key, func() (any, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Unclaimed lets the default shard look for objects whose label names a shard that nobody leads.
+// Unclaimed lets the default shard look for objects whose label names a shard without a leader.
 type Unclaimed struct {
 	process.Options
 	// Lease of the leader of the default shard.
@@ -48,7 +48,7 @@ func (u Unclaimed) Setup(mgr ctrl.Manager) error {
 	}))
 }
 
-// look through all objects that have the label.
+// look judges all objects that have the label.
 func (u Unclaimed) look(ctx context.Context, mgr ctrl.Manager) error {
 	gvk, err := mgr.GetClient().GroupVersionKindFor(u.Kind)
 	if err != nil {
@@ -83,7 +83,7 @@ func (u Unclaimed) look(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
-// judge reports an object if nobody leads its shard. The shards of which that is known are in led.
+// judge reports an object if its shard has no leader. led caches the answer for each shard.
 func (u Unclaimed) judge(ctx context.Context, live client.Reader, o client.Object,
 	led map[string]bool) error {
 	shard := process.Shard{Key: u.Shard.Key, Value: o.GetLabels()[u.Shard.Key]}

@@ -33,7 +33,7 @@ type Alert struct {
 // All returns the list.
 func All() []Metric { return list }
 
-// Set has the metrics that a controller asked for, which it registers together.
+// Set collects the metrics of a controller, which registers them together.
 type Set []prometheus.Collector
 
 // Counter returns the counter of a row, which must exist.

@@ -55,8 +55,8 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// A RenderedSource whose label names a shard that nobody leads says so, until one that has a
-// controller takes it.
+// TestUnclaimedShard expects the status of a RenderedSource to name its shard while the shard has no
+// leader, and the source to be ready once its label is removed.
 func TestUnclaimedShard(t *testing.T) {
 	w := newWorld(t, shared.Get(t))
 	const key = "sharding.fluxcd.io/key"
